@@ -1,0 +1,125 @@
+/* lockstep/comm.h - groups of ranks and their collectives. */
+#ifndef LOCKSTEP_COMM_H
+#define LOCKSTEP_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lockstep/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct lks_comm lks_comm; /* opaque; close with lks_comm_close() */
+typedef struct lks_work lks_work; /* one operation in flight */
+
+/* Where this process stands among its ranks. Rank, local rank, world size: as torchrun uses them. */
+typedef struct lks_world {
+    int rank, world_size;
+    int local_rank, local_world_size;
+} lks_world;
+
+/* Read RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE. Without RANK: the world of one.
+ * ERR_CONFIG where they are no numbers or contradict each other. */
+lks_status lks_world_from_env(lks_world *world);
+
+typedef struct lks_comm_options {
+    const char *backend; /* "auto", "shm" */
+    double timeout_s;    /* deadline of every wait; > 0 */
+} lks_comm_options;
+
+/* Join the group; every rank calls it. ERR_SUPPORT says which backend can't be used and why. */
+lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options,
+                         lks_comm **comm_p);
+void lks_comm_close(lks_comm *comm); /* NULL is fine; after an error too */
+
+int lks_comm_rank(const lks_comm *comm);
+int lks_comm_world_size(const lks_comm *comm);
+const char *lks_comm_backend(const lks_comm *comm);
+
+/* Make this rank's failure the group's: every waiter on every rank returns ERR_PEER naming this
+ * rank and `why`. Any thread; the first one wins. */
+void lks_comm_abort(lks_comm *comm, const char *why);
+
+/* For messages of peers that wait for us: what this rank is doing. `phase` is a static string.
+ * Bumps the heartbeat. Cheap: a few stores. */
+void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase);
+void lks_comm_beat(lks_comm *comm);
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+enum {
+    LKS_MEM_OWN = 0,    /* one for each rank */
+    LKS_MEM_COMMON = 1, /* one that all ranks of the host see; rank's writes are visible to all */
+};
+
+/* Collective: zeroed, page-aligned memory that collectives can reach in place. All ranks ask for
+ * the same kinds and sizes in the same order. Lives until lks_comm_close(). ERR_NOMEM where it
+ * can't be reserved (reserved means: a later touch can't fail). */
+lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
+
+/* The address at which this rank sees rank `peer`'s counterpart of `mem` (from an LKS_MEM_OWN
+ * allocation); NULL where the backend can't show it. */
+void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer);
+
+/* --- collectives ------------------------------------------------------------------------------
+ * All ranks start the same operations in the same order with equal sizes; where they don't, every
+ * rank gets ERR_ARG naming rank, operation and size. Waits that pass the deadline give ERR_TIMEOUT
+ * and name the ranks that are missing, with their last step and phase. */
+
+lks_status lks_comm_barrier(lks_comm *comm);
+lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
+/* all[world_size * bytes] out: rank r's `mine` at r * bytes. */
+lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
+/* Sum over ranks in the order of the canonical tree (design: level by level, neighbours; a last
+ * one without neighbour moves up), in place, any memory. */
+lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count);
+
+/* A node of the canonical tree over V leaves: level l, index i covers leaves
+ * [i * 2^l, min((i + 1) * 2^l, V)). */
+typedef struct lks_node {
+    int level, index;
+} lks_node;
+
+typedef struct lks_part {
+    lks_node node;
+    float *buf; /* [count]; in LKS_MEM_OWN memory, at the same offset on every rank that has as many
+                 * parts; left alone by the caller until lks_work_wait() */
+} lks_part;
+
+typedef struct lks_reduction {
+    int n_leaves;          /* V */
+    const lks_part *parts; /* [n_parts] this rank's nodes, leaves in order; copied */
+    int n_parts;
+    float scale;           /* the root's sum is multiplied by this, once */
+    size_t count;          /* elements; equal on all ranks; 0 is fine */
+    /* Blocks cut [0, count): block b is [block_start[b], block_start[b + 1]); shares of ranks end on
+     * block borders. Lives until lks_work_wait(). */
+    const size_t *block_start; /* [n_blocks + 1] */
+    size_t n_blocks;
+    double *block_sumsq;   /* [n_blocks] in LKS_MEM_COMMON memory, out: sum of squares of the scaled
+                            * sums (the kernel `sumsq`), for all blocks, on all ranks */
+    float *dst;            /* [count] in LKS_MEM_COMMON memory or rank 0's parts[0].buf as this rank
+                            * sees it, out: the scaled sum, seen by all ranks */
+} lks_reduction;
+
+/* Start reducing one bucket over all ranks in the order of the tree. All ranks, and any number of
+ * ranks, end with the same bits. Returns at once; work_p set only on success; lks_work_wait()
+ * releases it. Operations may be in flight together; they finish in order. */
+lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
+
+/* Do what can be done of this rank's share of operations in flight, without waiting. A backend
+ * without a progress thread needs it called between layers. Computes on the caller's thread and,
+ * where lks_comm_use_pool() gave one, on its pool. */
+lks_status lks_comm_progress(lks_comm *comm);
+
+lks_status lks_work_wait(lks_work *work); /* with the group's deadline; releases `work` always */
+
+/* Seconds this rank has spent waiting inside lks_work_wait() since the last call. */
+double lks_comm_take_wait_s(lks_comm *comm);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,27 @@
+/* base/cpu.h - which instructions this machine has, and which level of kernels to use. */
+#ifndef LKS_BASE_CPU_H
+#define LKS_BASE_CPU_H
+
+#include "base/status.h"
+
+/* Levels are ordered: ranks on mixed machines agree on the lowest. */
+typedef enum lks__cpu_level {
+    LKS__CPU_REF = 0,  /* plain C, our own plain GEMM */
+    LKS__CPU_AVX2 = 1, /* AVX2 + FMA */
+} lks__cpu_level;
+
+/* The level to use: the best that the processor has, or what LOCKSTEP_CPU=ref|avx2 asks for.
+ * ERR_CONFIG for an unknown name, ERR_SUPPORT for a level that the processor lacks. */
+lks_status lks__cpu_level_get(lks__cpu_level *level_p);
+
+const char *lks__cpu_level_name(lks__cpu_level level);
+const char *lks__cpu_model(void); /* the processor's own name, for logs */
+
+/* Processors that this process may run on (its affinity mask). */
+int lks__cpu_count(void);
+
+/* Subnormal floats cost hundreds of cycles and carry nothing in training: every thread that
+ * computes flushes them to zero. Part of the numerics: docs/numerics.md. */
+void lks__cpu_flush_denormals(void);
+
+#endif

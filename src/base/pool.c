@@ -1,0 +1,191 @@
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cpu.h"
+
+/* Tasks follow each other within microseconds, so a worker looks for work this many times before
+ * it sleeps. Small enough that ranks which share a core don't starve each other. */
+enum { SPINS = 4000 };
+
+struct worker {
+    lks__pool *pool;
+    pthread_t thread;
+    int index;
+};
+
+struct lks__pool {
+    int n_threads;
+    int n_started;
+    struct worker *workers;
+    char *scratch;
+    size_t scratch_bytes;
+    void (*thread_init)(void);
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    lks__task_fn *fn;
+    void *ctx;
+    size_t n_tasks;
+    atomic_size_t next;     /* first task that nobody has taken */
+    atomic_int busy;        /* workers that may still run a task of this round */
+    atomic_uint round;      /* bumped for each lks__pool_run */
+    atomic_bool quit;
+};
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void run_tasks(lks__pool *p, int thread)
+{
+    for (;;) {
+        size_t task = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (task >= p->n_tasks)
+            return;
+        p->fn(p->ctx, task, thread);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    lks__pool *p = w->pool;
+    unsigned seen = 0;
+    lks__cpu_flush_denormals();
+    if (p->thread_init != NULL)
+        p->thread_init();
+    for (;;) {
+        int spins = 0;
+        while (atomic_load_explicit(&p->round, memory_order_acquire) == seen) {
+            if (++spins < SPINS) {
+                relax();
+                continue;
+            }
+            pthread_mutex_lock(&p->lock);
+            while (atomic_load_explicit(&p->round, memory_order_acquire) == seen)
+                pthread_cond_wait(&p->wake, &p->lock);
+            pthread_mutex_unlock(&p->lock);
+        }
+        seen++;
+        if (atomic_load_explicit(&p->quit, memory_order_relaxed))
+            return NULL;
+        run_tasks(p, w->index);
+        atomic_fetch_sub_explicit(&p->busy, 1, memory_order_release);
+    }
+}
+
+static void announce(lks__pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add_explicit(&p->round, 1, memory_order_release);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+}
+
+lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_init)(void),
+                          lks__pool **pool_p)
+{
+    lks__pool *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the thread pool");
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->n_threads = n_threads;
+    p->thread_init = thread_init;
+    p->scratch_bytes = lks__round_up(scratch_bytes, 4096);
+    p->workers = calloc((size_t)n_threads, sizeof *p->workers);
+    if (p->scratch_bytes > 0)
+        p->scratch = aligned_alloc(4096, p->scratch_bytes * (size_t)n_threads);
+    if (p->workers == NULL || (p->scratch_bytes > 0 && p->scratch == NULL)) {
+        lks__pool_close(p);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d threads of %zu bytes of scratch",
+                         n_threads, p->scratch_bytes);
+    }
+    lks__cpu_flush_denormals();
+    if (thread_init != NULL)
+        thread_init();
+    /* Signals are the main thread's business. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int err = 0;
+    for (int i = 1; i < n_threads && err == 0; i++) {
+        p->workers[i].pool = p;
+        p->workers[i].index = i;
+        err = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
+        if (err == 0)
+            p->n_started = i;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (err != 0) {
+        lks__pool_close(p);
+        return lks__fail(LKS_ERR_NOMEM, "can't start %d threads: %s", n_threads, strerror(err));
+    }
+    *pool_p = p;
+    return LKS_OK;
+}
+
+void lks__pool_close(lks__pool *p)
+{
+    if (p == NULL)
+        return;
+    atomic_store(&p->quit, true);
+    announce(p);
+    for (int i = 1; i <= p->n_started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    free(p->scratch);
+    free(p->workers);
+    free(p);
+}
+
+void lks__pool_run(lks__pool *p, size_t n_tasks, lks__task_fn *fn, void *ctx)
+{
+    if (n_tasks == 0)
+        return;
+    p->fn = fn;
+    p->ctx = ctx;
+    p->n_tasks = n_tasks;
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    if (n_tasks == 1 || p->n_started == 0) {
+        run_tasks(p, 0);
+        return;
+    }
+    atomic_store_explicit(&p->busy, p->n_started, memory_order_relaxed);
+    announce(p);
+    run_tasks(p, 0);
+    for (int spins = 0; atomic_load_explicit(&p->busy, memory_order_acquire) != 0; spins++) {
+        if (spins < SPINS)
+            relax();
+        else
+            sched_yield();
+    }
+}
+
+int lks__pool_threads(const lks__pool *p)
+{
+    return p->n_threads;
+}
+
+void *lks__pool_scratch(const lks__pool *p, int thread)
+{
+    return p->scratch + (size_t)thread * p->scratch_bytes;
+}
+
+size_t lks__pool_scratch_bytes(const lks__pool *p)
+{
+    return p->scratch_bytes;
+}

@@ -1,0 +1,32 @@
+/* base/pool.h - the threads of one rank.
+ *
+ * Work is cut into tasks whose borders depend on shapes alone; which thread runs a task, and how
+ * many threads there are, changes no bit of any result. */
+#ifndef LKS_BASE_POOL_H
+#define LKS_BASE_POOL_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+typedef struct lks__pool lks__pool; /* opaque; close with lks__pool_close() */
+
+/* One task: `task` counts from 0; `thread` is 0..n_threads-1 and names a scratch buffer. */
+typedef void lks__task_fn(void *ctx, size_t task, int thread);
+
+/* Start `n_threads - 1` threads beside the caller's own (n_threads >= 1). Each thread, the
+ * caller's included, gets `scratch_bytes` of 64-byte aligned scratch, flushes subnormals, and runs
+ * `thread_init` once (may be NULL). */
+lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_init)(void),
+                          lks__pool **pool_p);
+void lks__pool_close(lks__pool *pool); /* NULL is fine */
+
+/* Run tasks 0..n_tasks-1 and return when all are done. Called by the owner's thread only; a task
+ * doesn't call it again. */
+void lks__pool_run(lks__pool *pool, size_t n_tasks, lks__task_fn *fn, void *ctx);
+
+int lks__pool_threads(const lks__pool *pool);
+void *lks__pool_scratch(const lks__pool *pool, int thread);
+size_t lks__pool_scratch_bytes(const lks__pool *pool);
+
+#endif

@@ -1,0 +1,88 @@
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+static _Thread_local char last_error[2048];
+
+const char *lks_status_text(lks_status st)
+{
+    switch (st) {
+#define X(name, code, text)                                                              \
+    case LKS_##name:                                                                     \
+        return text;
+        LKS_STATUS_MAP(X)
+#undef X
+    }
+    return "unknown status";
+}
+
+const char *lks_last_error(void)
+{
+    return last_error;
+}
+
+lks_status lks__fail(lks_status st, const char *fmt, ...)
+{
+    char text[sizeof last_error]; /* the arguments may point into last_error */
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    memcpy(last_error, text, sizeof text);
+    return st;
+}
+
+lks_status lks__fail_in(lks_status st, const char *fmt, ...)
+{
+    char context[512], cause[sizeof last_error];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(context, sizeof context, fmt, ap);
+    va_end(ap);
+    memcpy(cause, last_error, sizeof cause);
+    size_t n = (size_t)snprintf(last_error, sizeof last_error, "%s: ", context);
+    size_t room = sizeof last_error - n - 1, len = strlen(cause);
+    memcpy(last_error + n, cause, len < room ? len : room);
+    last_error[n + (len < room ? len : room)] = '\0';
+    return st;
+}
+
+char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_bytes)
+{
+    size_t o = 0, i = 0;
+    while (i < text_bytes) {
+        char piece[8];
+        size_t piece_bytes, used = 1;
+        unsigned char c = (unsigned char)text[i];
+        uint32_t cp;
+        size_t len = lks__utf8_decode(text + i, text_bytes - i, &cp);
+        if (c == '"' || c == '\\') {
+            piece[0] = '\\';
+            piece[1] = (char)c;
+            piece_bytes = 2;
+        } else if (len == 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0)) {
+            piece_bytes = (size_t)snprintf(piece, sizeof piece, "\\x%02x", c);
+        } else {
+            memcpy(piece, text + i, len);
+            piece_bytes = used = len;
+        }
+        if (o + piece_bytes + 4 > out_bytes) { /* room for "..." and the end */
+            if (o + 4 <= out_bytes) {
+                memcpy(out + o, "...", 3);
+                o += 3;
+            }
+            break;
+        }
+        memcpy(out + o, piece, piece_bytes);
+        o += piece_bytes;
+        i += used;
+    }
+    if (out_bytes > 0)
+        out[o] = '\0';
+    return out;
+}

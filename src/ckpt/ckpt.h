@@ -1,0 +1,51 @@
+/* ckpt/ckpt.h - checkpoints: OUT/ckpt-%08d/ with model.safetensors, optimizer.safetensors and
+ * state.json; OUT/latest -> newest good one. (design section 9)
+ *
+ * A checkpoint exists whole or not at all: written into a temporary folder of OUT, every file and
+ * the folder synced, renamed, OUT synced; `latest` moves last (symlink beside, renamed). */
+#ifndef LKS_CKPT_CKPT_H
+#define LKS_CKPT_CKPT_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ckpt/safetensors.h"
+
+typedef struct lks__ckpt_content {
+    uint64_t iter;
+    const lks__st_tensor *model; /* parameters, table order */
+    size_t n_model;
+    const lks__st_tensor *optimizer;
+    size_t n_optimizer;
+    const char *fingerprint; /* kernels' fingerprint, 16 hex digits: __metadata__ of both files */
+    json_t *state;           /* borrowed; save adds "iter", "params_hash" and the files' hashes */
+} lks__ckpt_content;
+
+/* 16 hex digits: XXH3-64 over the per-tensor XXH3-64 values (little-endian u64, table order). */
+void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
+
+/* Write checkpoint `iter`, move `latest`, then delete older ones beyond `keep` (0: keep all; never
+ * the one `latest` names) and stale temporary folders. On failure what was there before is
+ * untouched, and the half-written folder is removed. An existing ckpt-%08d of the same iter is
+ * replaced so that at every moment a good checkpoint is there. name_p[32]: the folder's name. */
+lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content, int keep,
+                          char name[32], char params_hash[17]);
+
+typedef struct lks__ckpt {
+    char path[4096]; /* the folder */
+    char name[32];   /* its last part */
+    uint64_t iter;
+    json_t *state;   /* owned */
+    lks__st_file *model, *optimizer; /* optimizer NULL where only the model was asked for */
+} lks__ckpt;
+
+/* Open OUT/latest, or OUT itself where it is a checkpoint folder. Everything is verified: state.json's
+ * own fields, both files' headers and the hash of every tensor (all bytes are read). A torn, truncated
+ * or altered checkpoint is ERR_FORMAT naming file and reason, and the message offers the newest good
+ * one in OUT by name (`--out_dir=OUT/ckpt-…`), or says that there is none. Where `latest` is
+ * missing but ckpt-* folders exist, the newest good one is opened. No checkpoint at all: ERR_IO. */
+lks_status lks__ckpt_open(const char *out_dir, int with_optimizer, lks__ckpt *ckpt);
+void lks__ckpt_close(lks__ckpt *ckpt);
+
+#endif

@@ -1,0 +1,32 @@
+/* data/meta.h - meta.json: what the ids of a token folder stand for; encoding and decoding.
+ *
+ * {"kind":"char","vocab_size":65,"chars":"…"}: id i is the i-th code point of `chars`. */
+#ifndef LKS_DATA_META_H
+#define LKS_DATA_META_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct lks__meta {
+    uint32_t vocab_size;
+    uint32_t *chars; /* [vocab_size] code points, ascending; NULL: ids only (no tokenizer) */
+} lks__meta;
+
+/* DIR/meta.json. Sets *found_p = false, and returns OK, where the file doesn't exist. */
+lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
+lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta *meta);
+json_t *lks__meta_to_json(const lks__meta *meta); /* new reference; NULL: out of memory */
+void lks__meta_free(lks__meta *meta);
+
+/* UTF-8 text to ids (malloc'd, the caller frees; CRLF and CR are read as LF). ERR_FORMAT names the
+ * offset and the character that has no id or the byte that isn't UTF-8. */
+lks_status lks__meta_encode(const lks__meta *meta, const char *text, size_t bytes, int32_t **ids_p,
+                            size_t *n_p);
+/* One id as UTF-8 (no 0 at the end); returns its length, at most 4. Without a tokenizer: "<id> ". */
+size_t lks__meta_decode(const lks__meta *meta, int32_t id, char out[16]);
+
+#endif

@@ -1,0 +1,52 @@
+/* data/sampler.h - which tokens each micro-batch reads.
+ *
+ * Every rank makes the offsets of all virtual ranks: they cost nothing, and so no state ever has
+ * to travel. Offsets are first tokens: sample = tokens[ix, ix + T), targets one further. */
+#ifndef LKS_DATA_SAMPLER_H
+#define LKS_DATA_SAMPLER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum lks__sampler_kind {
+    LKS__SAMPLER_RANDOM, /* uniform with replacement, keyed by (seed, step, v, micro-step) */
+    LKS__SAMPLER_NANOGPT /* nanoGPT's own draws: one MT19937 for each virtual rank */
+} lks__sampler_kind;
+
+typedef struct lks__sampler_config {
+    lks__sampler_kind kind;
+    uint64_t seed;
+    int V, A;             /* virtual ranks, micro-steps of each */
+    int B, T;
+    uint64_t n_tokens[2]; /* train, val; each > T */
+    uint64_t init_draws;  /* nanogpt: 32-bit draws that the model's initialisation consumes */
+} lks__sampler_config;
+
+enum { LKS__SPLIT_TRAIN = 0, LKS__SPLIT_VAL = 1 };
+
+typedef struct lks__sampler lks__sampler; /* opaque; close with lks__sampler_close() */
+
+/* ERR_CONFIG where a split has no T + 1 tokens (names split and both numbers). */
+lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **sampler_p);
+void lks__sampler_close(lks__sampler *sampler); /* NULL is fine */
+
+/* Offsets of all micro-batches of `step`: [V][A][B], valid until the next call of this function.
+ * Steps are taken once each, in order. nanogpt: virtual rank v's generator is seeded seed + v and
+ * advanced by init_draws; its batch n + 1 is drawn when batch n has been used, so that at an
+ * evaluation before step s the first batch of s is already drawn (nanoGPT train.py's prefetch). */
+const uint64_t *lks__sampler_step(lks__sampler *sampler, uint64_t step);
+
+/* Offsets of the evaluation before `step`: [2][n_batches][B], all of train, then all of val,
+ * malloc'd once for the largest n_batches seen. random: keyed by (seed, step, split, batch), no
+ * state. nanogpt: drawn from virtual rank 0's generator, which they advance, as in the script. */
+const uint64_t *lks__sampler_eval(lks__sampler *sampler, uint64_t step, int n_batches);
+
+/* State between steps, for checkpoints. random has none (0 bytes). Layout: for each virtual rank
+ * 625 little-endian u32 (state, pos), then for each B u64 (the batch already drawn). */
+size_t lks__sampler_state_bytes(const lks__sampler *sampler);
+void lks__sampler_state_save(const lks__sampler *sampler, void *out);
+lks_status lks__sampler_state_load(lks__sampler *sampler, const void *data, size_t bytes);
+
+#endif

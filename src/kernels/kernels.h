@@ -1,0 +1,149 @@
+/* kernels/kernels.h - the table of single-thread kernels, float32.
+ *
+ * The scalar reference (ref_*.c) defines each operation; faster versions agree with it within the
+ * tolerance stated in the tests. A kernel's result depends on its arguments alone: no threads, no
+ * global state. Rows are contiguous; `n` counts elements. Pointers need only float alignment, and
+ * in-place use is allowed where it says so. */
+#ifndef LKS_KERNELS_KERNELS_H
+#define LKS_KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cpu.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+/* The reference is compiled twice: in float for use, in double for the finite-difference tests. */
+#ifndef LKS_REAL
+#define LKS_REAL float
+#endif
+typedef LKS_REAL lks__real;
+
+/* One dropout mask: element i of the tensor is kept where word (i % 4) of
+ * Philox(key, {step, vm, site, i / 4}) is at least threshold = (uint32_t)(p * 2^32), and then
+ * scaled by scale = 1/(1-p). threshold == 0 means no dropout. */
+typedef struct lks__dropout {
+    lks__philox_key key;
+    uint32_t step, vm, site;
+    uint32_t threshold;
+    float scale;
+} lks__dropout;
+
+/* C[m,n] = alpha * op(A) op(B) + beta * C, row-major, op = transpose where ta/tb is 'T'. */
+typedef void lks__gemm_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,
+                          const lks__real *a, size_t lda, const lks__real *b, size_t ldb,
+                          lks__real beta, lks__real *c, size_t ldc);
+
+/* LayerNorm over rows of n: y = (x - mean) * rstd * gain + bias, variance biased, eps 1e-5 as in
+ * torch.nn.functional.layer_norm. bias may be NULL. mean, rstd: [rows] out, may be NULL. */
+typedef void lks__layernorm_fwd_fn(lks__real *y, lks__real *mean, lks__real *rstd,
+                                   const lks__real *x, const lks__real *gain,
+                                   const lks__real *bias, size_t rows, size_t n);
+/* dx[rows,n] += gradient; dgain[n] += , dbias[n] += (NULL: none). dx and dy must not overlap. */
+typedef void lks__layernorm_bwd_fn(lks__real *dx, lks__real *dgain, lks__real *dbias,
+                                   const lks__real *dy, const lks__real *x,
+                                   const lks__real *gain, const lks__real *mean,
+                                   const lks__real *rstd, size_t rows, size_t n);
+
+/* GELU: exact x*Phi(x) (erf form: nn.GELU()) and the tanh form of GPT-2. y may be x.
+ * bwd: dx = dy * gelu'(x); dx may be dy. */
+typedef void lks__gelu_fwd_fn(lks__real *y, const lks__real *x, size_t n);
+typedef void lks__gelu_bwd_fn(lks__real *dx, const lks__real *dy, const lks__real *x, size_t n);
+
+/* One block of causal attention's online softmax, rows i of S[rows, cols] (leading dimension lds,
+ * already scaled). Columns > row + diag are masked (diag = first row's position - first column's
+ * position; pass cols for no mask). max[rows], sum[rows] are the running maximum and sum:
+ *   m' = max(m, max_j S_ij); S_ij <- exp(S_ij - m'), 0 where masked;
+ *   sum <- sum * exp(m - m') + sum_j S_ij; factor[i] = exp(m - m'). */
+typedef void lks__softmax_block_fn(lks__real *s, size_t lds, size_t rows, size_t cols,
+                                   ptrdiff_t diag, lks__real *max, lks__real *sum,
+                                   lks__real *factor);
+/* Backward's recomputation: S_ij <- exp(S_ij - lse[i]), 0 where masked. */
+typedef void lks__softmax_again_fn(lks__real *s, size_t lds, size_t rows, size_t cols,
+                                   ptrdiff_t diag, const lks__real *lse);
+
+/* One row of cross-entropy over n logits: returns -log softmax(x)[target]. With dx != NULL:
+ * dx = (softmax(x) - onehot(target)) * scale; dx may be x. Sums in double for the loss. */
+typedef double lks__xent_row_fn(lks__real *dx, const lks__real *x, size_t n, size_t target,
+                                lks__real scale);
+
+/* y = x with elements [first, first + n) of the mask applied; y may be x. */
+typedef void lks__dropout_fn(lks__real *y, const lks__real *x, size_t n, uint64_t first,
+                             const lks__dropout *d);
+
+typedef void lks__add_fn(lks__real *y, const lks__real *x, size_t n);             /* y += x */
+typedef void lks__scale_fn(lks__real *y, lks__real a, size_t n);                  /* y *= a */
+/* y[rows, n] (ld) += bias[n] on each row */
+typedef void lks__add_bias_fn(lks__real *y, size_t ld, const lks__real *bias, size_t rows, size_t n);
+/* out[n] += sum over rows of x[rows, n] (ld), rows in order */
+typedef void lks__colsum_fn(lks__real *out, const lks__real *x, size_t ld, size_t rows, size_t n);
+typedef lks__real lks__dot_fn(const lks__real *a, const lks__real *b, size_t n);
+
+/* Sum of squares in double with 8 lanes: lane j adds elements i with i % 8 == j in order, each
+ * square exact; lanes combine as ((0+4)+(2+6))+((1+5)+(3+7)). The same bits at every level. */
+typedef double lks__sumsq_fn(const lks__real *x, size_t n);
+
+/* AdamW on n elements, torch.optim.AdamW's formula (single-tensor, not amsgrad), gradients first
+ * multiplied by `clip`:
+ *   p *= 1 - lr*wd; m += (g-m)*(1-b1); v = b2*v + (1-b2)*g*g;
+ *   p -= (lr/(1-b1^t)) * m / (sqrt(v)/sqrt(1-b2^t) + eps) */
+typedef struct lks__adamw {
+    lks__real decay;     /* 1 - lr*wd */
+    lks__real one_m_b1, b2, one_m_b2;
+    lks__real step_size; /* lr / (1 - b1^t) */
+    lks__real inv_sqrt_bc2; /* 1 / sqrt(1 - b2^t) */
+    lks__real eps, clip;
+} lks__adamw;
+typedef void lks__adamw_fn(lks__real *p, lks__real *m, lks__real *v, const lks__real *g, size_t n,
+                           const lks__adamw *a);
+
+/* Multiply-adds as fast as this core can for about `seconds`; returns FLOP/s of this thread. */
+typedef double lks__peak_fn(double seconds);
+
+/* One list makes the table, its tests and its fingerprint: name, function type. */
+#define LKS__KERNEL_MAP(X)                                                               \
+    X(gemm, lks__gemm_fn)                                                                \
+    X(layernorm_fwd, lks__layernorm_fwd_fn)                                              \
+    X(layernorm_bwd, lks__layernorm_bwd_fn)                                              \
+    X(gelu_erf_fwd, lks__gelu_fwd_fn)                                                    \
+    X(gelu_erf_bwd, lks__gelu_bwd_fn)                                                    \
+    X(gelu_tanh_fwd, lks__gelu_fwd_fn)                                                   \
+    X(gelu_tanh_bwd, lks__gelu_bwd_fn)                                                   \
+    X(softmax_block, lks__softmax_block_fn)                                              \
+    X(softmax_again, lks__softmax_again_fn)                                              \
+    X(xent_row, lks__xent_row_fn)                                                        \
+    X(dropout, lks__dropout_fn)                                                          \
+    X(add, lks__add_fn)                                                                  \
+    X(scale, lks__scale_fn)                                                              \
+    X(add_bias, lks__add_bias_fn)                                                        \
+    X(colsum, lks__colsum_fn)                                                            \
+    X(dot, lks__dot_fn)                                                                  \
+    X(sumsq, lks__sumsq_fn)                                                              \
+    X(adamw, lks__adamw_fn)                                                              \
+    X(peak, lks__peak_fn)
+
+typedef struct lks__kernels {
+#define X(name, type) type *name;
+    LKS__KERNEL_MAP(X)
+#undef X
+    lks__cpu_level level;
+} lks__kernels;
+
+#define X(name, type) type lks__##name##_ref;
+LKS__KERNEL_MAP(X)
+#undef X
+
+/* Fill the table for `level`. Levels above ref load the GEMM library (oneDNN), capped at that
+ * level's instructions; ERR_SUPPORT names the package where it is missing. Once a process. */
+lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);
+
+/* To be run once in each thread that calls kernels: the GEMM library's own threads off. */
+void lks__kernels_thread_init(void);
+
+/* XXH3-64 over fixed GEMM and row-kernel results: equal on machines that give equal bits. */
+uint64_t lks__kernels_fingerprint(const lks__kernels *k);
+
+const char *lks__kernels_gemm_library(const lks__kernels *k); /* "oneDNN 2.6.3", "own" */
+
+#endif
