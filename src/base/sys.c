@@ -1,0 +1,421 @@
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- faults, for tests ------------------------------------------------------------------- */
+
+enum call {
+#define X(name) CALL_##name,
+    LKS__SYS_CALLS(X)
+#undef X
+        CALL_any,
+    N_CALLS
+};
+
+static const char *const call_names[N_CALLS] = {
+#define X(name) #name,
+    LKS__SYS_CALLS(X)
+#undef X
+        "any",
+};
+
+enum fault { FAULT_NONE, FAULT_ERRNO, FAULT_SHORT, FAULT_DIE, FAULT_DIE_AFTER };
+
+struct rule {
+    enum call call;
+    unsigned long n;
+    enum fault fault;
+    int err;
+};
+
+enum { MAX_RULES = 16 };
+
+static struct rule rules[MAX_RULES];
+static int n_rules;
+static atomic_ulong counts[N_CALLS];
+static pthread_once_t rules_once = PTHREAD_ONCE_INIT;
+
+static const struct {
+    const char *name;
+    enum fault fault;
+    int err;
+} fault_names[] = {
+    {"ENOSPC", FAULT_ERRNO, ENOSPC}, {"EIO", FAULT_ERRNO, EIO},
+    {"ENOMEM", FAULT_ERRNO, ENOMEM}, {"EMFILE", FAULT_ERRNO, EMFILE},
+    {"EACCES", FAULT_ERRNO, EACCES}, {"short", FAULT_SHORT, ENOSPC},
+    {"die", FAULT_DIE, EIO},         {"die-after", FAULT_DIE_AFTER, EIO},
+};
+
+static void restart_counts(void)
+{
+    for (int i = 0; i < N_CALLS; i++)
+        atomic_store(&counts[i], 0);
+}
+
+static bool parse_rule(char *text, struct rule *rule)
+{
+    char *n_text = strchr(text, ':');
+    char *what = n_text ? strchr(n_text + 1, ':') : NULL;
+    if (!what)
+        return false;
+    *n_text++ = '\0';
+    *what++ = '\0';
+
+    int call = 0;
+    while (call < N_CALLS && strcmp(call_names[call], text) != 0)
+        call++;
+    char *end;
+    unsigned long n = strtoul(n_text, &end, 10);
+    size_t f = 0, n_faults = sizeof fault_names / sizeof fault_names[0];
+    while (f < n_faults && strcmp(fault_names[f].name, what) != 0)
+        f++;
+    if (call == N_CALLS || n == 0 || *end || f == n_faults)
+        return false;
+    *rule = (struct rule){(enum call)call, n, fault_names[f].fault, fault_names[f].err};
+    return true;
+}
+
+static void parse_rules(void)
+{
+    const char *env = getenv("LOCKSTEP_FAULT");
+    char text[1024], *save = NULL;
+    if (!env || !*env)
+        return;
+    bool ok = strlen(env) < sizeof text;
+    if (ok) {
+        memcpy(text, env, strlen(env) + 1);
+        for (char *r = strtok_r(text, ",", &save); r && ok; r = strtok_r(NULL, ",", &save))
+            ok = n_rules < MAX_RULES && parse_rule(r, &rules[n_rules]) && ++n_rules;
+    }
+    /* A fault that was asked for and does not come would make a test pass for nothing. */
+    if (!ok)
+        fprintf(stderr,
+                "lockstep: LOCKSTEP_FAULT is not of the form CALL:N:WHAT[,...] from the "
+                "rule after number %d on\n",
+                n_rules);
+    /* Counts are a process's own, also where a rank is forked from the launcher. */
+    if (n_rules > 0)
+        pthread_atfork(NULL, NULL, restart_counts);
+}
+
+/* Count a call; on a fault, errno is set to what the call should fail with. */
+static enum fault fault_of(enum call call)
+{
+    pthread_once(&rules_once, parse_rules);
+    if (n_rules == 0)
+        return FAULT_NONE;
+    unsigned long n = atomic_fetch_add(&counts[call], 1) + 1;
+    unsigned long n_any = atomic_fetch_add(&counts[CALL_any], 1) + 1;
+    for (int i = 0; i < n_rules; i++) {
+        const struct rule *rule = &rules[i];
+        if (rule->call == CALL_any ? rule->n != n_any : rule->call != call || rule->n != n)
+            continue;
+        const char *only = getenv("LOCKSTEP_FAULT_RANK"), *rank = getenv("RANK");
+        if (only && (!rank || strcmp(only, rank) != 0))
+            continue;
+        if (rule->fault == FAULT_DIE)
+            kill(getpid(), SIGKILL);
+        errno = rule->err;
+        return rule->fault;
+    }
+    return FAULT_NONE;
+}
+
+/* The frame of every call: a fault instead of it, or the call (again on EINTR), or death after. */
+#define FAULTY(name, failed, expr)                                                                 \
+    do {                                                                                           \
+        enum fault fault = fault_of(CALL_##name);                                                  \
+        if (fault == FAULT_ERRNO || fault == FAULT_SHORT)                                          \
+            return (failed);                                                                       \
+        do                                                                                         \
+            result = (expr);                                                                       \
+        while (result == (failed) && errno == EINTR);                                              \
+        if (fault == FAULT_DIE_AFTER)                                                              \
+            kill(getpid(), SIGKILL);                                                               \
+        return result;                                                                             \
+    } while (0)
+
+/* ---- the calls --------------------------------------------------------------------------- */
+
+int lks__sys_open(const char *path, int flags, mode_t mode)
+{
+    int result;
+    FAULTY(open, -1, open(path, flags | O_CLOEXEC, mode));
+}
+
+int lks__sys_close(int fd)
+{
+    return close(fd); /* Linux has closed it also on EINTR: no second try */
+}
+
+int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)
+{
+    enum fault fault = fault_of(CALL_read);
+    if (fault == FAULT_ERRNO)
+        return -1;
+    size_t want = fault == FAULT_SHORT ? bytes / 2 : bytes, done = 0;
+    if (offset > INT64_MAX || bytes > INT64_MAX - offset) {
+        errno = EOVERFLOW;
+        return -1;
+    }
+    while (done < want) {
+        ssize_t n = pread(fd, (char *)buf + done, want - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    if (fault == FAULT_DIE_AFTER)
+        kill(getpid(), SIGKILL);
+    if (done == bytes)
+        return 0;
+    errno = 0;
+    return -1;
+}
+
+int lks__sys_write_all(int fd, const void *buf, size_t bytes)
+{
+    enum fault fault = fault_of(CALL_write);
+    if (fault == FAULT_ERRNO)
+        return -1;
+    size_t want = fault == FAULT_SHORT ? bytes / 2 : bytes, done = 0;
+    while (done < want) {
+        ssize_t n = write(fd, (const char *)buf + done, want - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        done += (size_t)n;
+    }
+    if (fault == FAULT_DIE_AFTER)
+        kill(getpid(), SIGKILL);
+    if (fault == FAULT_SHORT) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return 0;
+}
+
+int lks__sys_fsync(int fd)
+{
+    int result;
+    FAULTY(fsync, -1, fsync(fd));
+}
+
+int lks__sys_rename(const char *from, const char *to)
+{
+    int result;
+    FAULTY(rename, -1, rename(from, to));
+}
+
+int lks__sys_mkdir(const char *path, mode_t mode)
+{
+    int result;
+    FAULTY(mkdir, -1, mkdir(path, mode));
+}
+
+int lks__sys_unlink(const char *path)
+{
+    int result;
+    FAULTY(unlink, -1, unlink(path));
+}
+
+int lks__sys_rmdir(const char *path)
+{
+    int result;
+    FAULTY(unlink, -1, rmdir(path));
+}
+
+int lks__sys_symlink(const char *target, const char *path)
+{
+    int result;
+    FAULTY(symlink, -1, symlink(target, path));
+}
+
+int lks__sys_truncate(int fd, uint64_t bytes)
+{
+    int result;
+    FAULTY(truncate, -1, ftruncate(fd, (off_t)bytes));
+}
+
+int lks__sys_memfd(const char *name)
+{
+    int result;
+    FAULTY(memfd, -1, memfd_create(name, 0));
+}
+
+int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes)
+{
+    int result;
+    FAULTY(fallocate, -1, fallocate(fd, 0, (off_t)offset, (off_t)bytes));
+}
+
+static void *map_or_null(size_t bytes, int prot, int flags, int fd, uint64_t offset)
+{
+    void *p = mmap(NULL, bytes, prot, flags, fd, (off_t)offset);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset)
+{
+    void *result;
+    FAULTY(mmap, NULL, map_or_null(bytes, prot, flags, fd, offset));
+}
+
+void lks__sys_munmap(void *p, size_t bytes)
+{
+    if (p)
+        munmap(p, bytes);
+}
+
+double lks__sys_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- whole files ------------------------------------------------------------------------- */
+
+lks_status lks__sys_fail(const char *what, const char *path)
+{
+    int err = errno;
+    char name[512];
+    lks__escape(name, sizeof name, path, strlen(path));
+    return lks__fail(LKS_ERR_IO, "%s %s: %s", what, name,
+                     err ? strerror(err) : "the file ended early");
+}
+
+lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p)
+{
+    lks_status st = LKS_OK;
+    char *data = NULL;
+    struct stat info;
+    char name[512];
+    lks__escape(name, sizeof name, path, strlen(path));
+
+    /* O_NONBLOCK: opening a pipe that nobody writes to must not wait. */
+    int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0)
+        return lks__sys_fail("cannot open", path);
+    if (fstat(fd, &info) < 0) {
+        st = lks__sys_fail("cannot read", path);
+        goto out;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        st = lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file", name);
+        goto out;
+    }
+    if ((uint64_t)info.st_size > limit) {
+        st = lks__fail(LKS_ERR_FORMAT, "%s has %lld bytes; at most %zu are expected here", name,
+                       (long long)info.st_size, limit);
+        goto out;
+    }
+    size_t bytes = (size_t)info.st_size;
+    data = malloc(bytes + 1);
+    if (!data) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the %zu bytes of %s", bytes, name);
+        goto out;
+    }
+    if (lks__sys_read_at(fd, data, bytes, 0) < 0) {
+        st = lks__sys_fail("cannot read", path);
+        goto out;
+    }
+    data[bytes] = '\0';
+    *data_p = data;
+    *bytes_p = bytes;
+    data = NULL;
+out:
+    free(data);
+    lks__sys_close(fd);
+    return st;
+}
+
+lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
+{
+    char temp[PATH_MAX];
+    /* The process's number keeps two writers of one path apart; what a killed process of the same
+     * number has left is replaced. */
+    int n = snprintf(temp, sizeof temp, "%s.tmp-%ld", path, (long)getpid());
+    if (n < 0 || (size_t)n >= sizeof temp) {
+        errno = ENAMETOOLONG;
+        return lks__sys_fail("cannot write", path);
+    }
+    const int flags = O_WRONLY | O_CREAT | O_EXCL;
+    int fd = lks__sys_open(temp, flags, 0666);
+    if (fd < 0 && errno == EEXIST) {
+        unlink(temp);
+        fd = lks__sys_open(temp, flags, 0666);
+    }
+    if (fd < 0)
+        return lks__sys_fail("cannot write", path);
+
+    bool ok = lks__sys_write_all(fd, data, bytes) == 0 && lks__sys_fsync(fd) == 0;
+    int err = errno;
+    if (lks__sys_close(fd) < 0 && ok) {
+        ok = false;
+        err = errno;
+    }
+    if (ok && lks__sys_rename(temp, path) == 0)
+        return LKS_OK;
+    if (ok)
+        err = errno;
+    unlink(temp); /* not through the faults: what a test made fail is to be cleaned up */
+    errno = err;
+    return lks__sys_fail("cannot write", path);
+}
+
+lks_status lks__sys_make_dirs(const char *path)
+{
+    char part[PATH_MAX];
+    size_t n = strlen(path);
+    if (n == 0 || n >= sizeof part) {
+        errno = n == 0 ? ENOENT : ENAMETOOLONG;
+        return lks__sys_fail("cannot make the folder", path);
+    }
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        struct stat info;
+        part[i] = '\0';
+        if (lks__sys_mkdir(part, 0777) < 0) {
+            int err = errno;
+            /* Whatever the reason, a folder that is there already is all that is wanted. */
+            if (stat(part, &info) < 0 || !S_ISDIR(info.st_mode)) {
+                errno = err;
+                return lks__sys_fail("cannot make the folder", part);
+            }
+        }
+        if (i < n)
+            part[i] = '/';
+    }
+    return LKS_OK;
+}
+
+lks_status lks__sys_sync_dir(const char *path)
+{
+    int fd = lks__sys_open(path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return lks__sys_fail("cannot open the folder", path);
+    lks_status st = LKS_OK;
+    if (lks__sys_fsync(fd) < 0)
+        st = lks__sys_fail("cannot sync the folder", path);
+    lks__sys_close(fd);
+    return st;
+}
