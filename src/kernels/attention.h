@@ -27,7 +27,8 @@ void lks__attention_bwd(const lks__exec *ex, const lks__attention_shape *shape, 
                         const float *dout, const float *qkv, const float *out, const float *lse,
                         const lks__dropout *drop);
 
-/* Largest T * hs that the scratch of a pool thread allows are bounded by this check. */
+/* To be called once before the two above: ERR_CONFIG for an empty shape, for a T that the scratch
+ * of a pool thread can't hold, and for more probabilities than a dropout mask can number. */
 lks_status lks__attention_check(const lks__attention_shape *shape);
 
 #endif

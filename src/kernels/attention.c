@@ -1,0 +1,275 @@
+#include "kernels/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+/* Words used below. A *block* is ROWS query rows times COLS key columns of one head's scores, cut
+ * short at T and, for columns, behind the block's last row: what lies behind is masked for all of
+ * them. A row's *visible* columns in a block are those not after the row itself.
+ *
+ * Block sizes are constants, and every sum over blocks runs in one task in one order, so neither
+ * threads nor batch size change a bit of a head's result. COLS is a multiple of ROWS: then each row
+ * of a block has at least one visible column.
+ *
+ * The sizes were measured: below 64 rows the cost of a GEMM call shows, and three blocks of this
+ * size still fit a second-level cache beside the head's q, k, v. */
+enum { ROWS = 64, COLS = 128 };
+_Static_assert(COLS % ROWS == 0, "a block's first row must see its first column");
+
+struct fwd_scratch {
+    float s[ROWS * COLS];
+    float max[ROWS], sum[ROWS], factor[ROWS];
+};
+
+struct bwd_scratch {
+    float p[ROWS * COLS];    /* scores, then probabilities */
+    float ds[ROWS * COLS];   /* gradient of probabilities, then of scores */
+    float mask[ROWS * COLS]; /* dropout's factors, then probabilities after dropout */
+    float ones[COLS];
+    float delta[]; /* [T] sum over a row of probability times its gradient */
+};
+
+/* What the tasks of one call share. */
+struct job {
+    const lks__kernels *k;
+    lks__pool *pool;
+    lks__attention_shape shape;
+    size_t c, ld;             /* C, and 3C: floats from one token's q, k or v to the next's */
+    float scale;              /* 1 / sqrt(hs) */
+    const lks__dropout *drop; /* NULL: none */
+    const float *qkv;
+    float *out;         /* forward */
+    float *lse;         /* forward; may be NULL */
+    const float *f_out; /* backward: forward's out, lse */
+    const float *f_lse;
+    const float *dout;
+    float *dqkv;
+};
+
+static struct job job_make(const lks__exec *ex, const lks__attention_shape *shape, const float *qkv,
+                           const lks__dropout *drop)
+{
+    struct job job = {.k = ex->k, .pool = ex->pool, .shape = *shape, .qkv = qkv};
+    job.c = shape->NH * shape->hs;
+    job.ld = 3 * job.c;
+    job.scale = (float)(1.0 / sqrt((double)shape->hs));
+    if (drop != NULL && drop->threshold != 0)
+        job.drop = drop;
+    return job;
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Columns [j0, j0 + cols) that row `i` sees. Only for blocks where it sees at least one. */
+static size_t visible(size_t i, size_t j0, size_t cols)
+{
+    return min_size(cols, i - j0 + 1);
+}
+
+/* Where `row`'s scores begin in the dropout mask of head `bh` = b * NH + h. */
+static uint64_t mask_row(const struct job *job, size_t bh, size_t row)
+{
+    return ((uint64_t)bh * job->shape.T + row) * job->shape.T;
+}
+
+/* Forward of ROWS rows of one head: out = softmax(q k^T / sqrt(hs)) v.
+ * `out` holds the sum of exp(score - max so far) * v until the last key block. */
+static void fwd_task(void *ctx, size_t task, int thread)
+{
+    const struct job *job = ctx;
+    const lks__kernels *k = job->k;
+    struct fwd_scratch *w = lks__pool_scratch(job->pool, thread);
+    const size_t T = job->shape.T, hs = job->shape.hs, NH = job->shape.NH;
+    const size_t n_blocks = (T + ROWS - 1) / ROWS;
+    const size_t bh = task / n_blocks, b = bh / NH, h = bh % NH;
+    /* The last rows have the most columns: they go first, so that no thread starts on them when
+     * the others are done. */
+    const size_t i0 = (n_blocks - 1 - task % n_blocks) * ROWS;
+    const size_t rows = min_size(ROWS, T - i0);
+    const float *q = job->qkv + (b * T + i0) * job->ld + h * hs;
+    const float *key = job->qkv + b * T * job->ld + job->c + h * hs;
+    const float *val = key + job->c;
+    float *out = job->out + (b * T + i0) * job->c + h * hs;
+
+    for (size_t i = 0; i < rows; i++) {
+        w->max[i] = -INFINITY;
+        w->sum[i] = 0;
+    }
+    for (size_t j0 = 0; j0 < i0 + rows; j0 += COLS) {
+        const size_t cols = min_size(COLS, i0 + rows - j0);
+        k->gemm('N', 'T', rows, cols, hs, job->scale, q, job->ld, key + j0 * job->ld, job->ld, 0,
+                w->s, COLS);
+        k->softmax_block(w->s, COLS, rows, cols, (ptrdiff_t)(i0 - j0), w->max, w->sum, w->factor);
+        if (job->drop != NULL)
+            for (size_t i = 0; i < rows; i++)
+                k->dropout(w->s + i * COLS, w->s + i * COLS, visible(i0 + i, j0, cols),
+                           mask_row(job, bh, i0 + i) + j0, job->drop);
+        if (j0 > 0)
+            for (size_t i = 0; i < rows; i++)
+                if (w->factor[i] != 1)
+                    k->scale(out + i * job->c, w->factor[i], hs);
+        k->gemm('N', 'N', rows, hs, cols, 1, w->s, COLS, val + j0 * job->ld, job->ld, j0 > 0, out,
+                job->c);
+    }
+    for (size_t i = 0; i < rows; i++)
+        k->scale(out + i * job->c, 1 / w->sum[i], hs);
+    if (job->lse != NULL)
+        for (size_t i = 0; i < rows; i++)
+            job->lse[bh * T + i0 + i] = (float)((double)w->max[i] + log((double)w->sum[i]));
+}
+
+void lks__attention_fwd(const lks__exec *ex, const lks__attention_shape *shape, float *out,
+                        float *lse, const float *qkv, const lks__dropout *drop)
+{
+    struct job job = job_make(ex, shape, qkv, drop);
+    job.out = out;
+    job.lse = lse;
+    lks__pool_run(ex->pool, shape->B * shape->NH * ((shape->T + ROWS - 1) / ROWS), fwd_task, &job);
+}
+
+/* ds <- p * (ds - delta). Fixed strips of eight are what compilers turn into vector code at -O2;
+ * no result depends on the strips. */
+static void score_grad(float *restrict ds, const float *restrict p, float delta, size_t n)
+{
+    size_t j = 0;
+    for (; j + 8 <= n; j += 8)
+        for (size_t l = 0; l < 8; l++)
+            ds[j + l] = p[j + l] * (ds[j + l] - delta);
+    for (; j < n; j++)
+        ds[j] = p[j] * (ds[j] - delta);
+}
+
+/* The same with dropout between p and v: ds <- p * (m * ds - delta), m <- p * m. */
+static void score_grad_dropped(float *restrict ds, float *restrict m, const float *restrict p,
+                               float delta, size_t n)
+{
+    size_t j = 0;
+    for (; j + 8 <= n; j += 8)
+        for (size_t l = 0; l < 8; l++) {
+            ds[j + l] = p[j + l] * (m[j + l] * ds[j + l] - delta);
+            m[j + l] *= p[j + l];
+        }
+    for (; j < n; j++) {
+        ds[j] = p[j] * (m[j] * ds[j] - delta);
+        m[j] *= p[j];
+    }
+}
+
+/* From scores in w->p and gradients of dropped probabilities in w->ds to the gradients of scores
+ * in w->ds; returns the probabilities that v was weighted with. */
+static const float *bwd_block_rows(const struct job *job, struct bwd_scratch *w, size_t bh,
+                                   size_t i0, size_t rows, size_t j0, size_t cols)
+{
+    const lks__kernels *k = job->k;
+    k->softmax_again(w->p, COLS, rows, cols, (ptrdiff_t)(i0 - j0),
+                     job->f_lse + bh * job->shape.T + i0);
+    for (size_t i = 0; i < rows; i++) {
+        const size_t n = visible(i0 + i, j0, cols);
+        float *p = w->p + i * COLS, *ds = w->ds + i * COLS, *mask = w->mask + i * COLS;
+        if (job->drop != NULL) {
+            k->dropout(mask, w->ones, n, mask_row(job, bh, i0 + i) + j0, job->drop);
+            score_grad_dropped(ds, mask, p, w->delta[i0 + i], n);
+            memset(mask + n, 0, (cols - n) * sizeof *mask);
+        } else {
+            score_grad(ds, p, w->delta[i0 + i], n);
+        }
+        memset(ds + n, 0, (cols - n) * sizeof *ds);
+    }
+    return job->drop != NULL ? w->mask : w->p;
+}
+
+/* Backward of one head. With P the probabilities, M dropout's factors, o = (P*M) v:
+ *   dv = (P*M)^T do      dP = M * (do v^T)      dS = P * (dP - delta),  delta_i = do_i . o_i
+ *   dq = dS k / sqrt(hs)                        dk = dS^T q / sqrt(hs)
+ * Key blocks run forwards and row blocks backwards: the first key block gives every dq, and the
+ * last row block, which sees all columns of a key block, every dk and dv their first value. So
+ * nothing has to be cleared. */
+static void bwd_task(void *ctx, size_t task, int thread)
+{
+    const struct job *job = ctx;
+    const lks__kernels *k = job->k;
+    struct bwd_scratch *w = lks__pool_scratch(job->pool, thread);
+    const size_t T = job->shape.T, hs = job->shape.hs, ld = job->ld, c = job->c;
+    const size_t bh = task, b = bh / job->shape.NH, h = bh % job->shape.NH;
+    const size_t last = (T - 1) / ROWS * ROWS; /* first row of the last row block */
+    const float *q = job->qkv + b * T * ld + h * hs, *key = q + c, *val = key + c;
+    float *dq = job->dqkv + b * T * ld + h * hs, *dk = dq + c, *dv = dk + c;
+    const float *out = job->f_out + b * T * c + h * hs, *dout = job->dout + b * T * c + h * hs;
+
+    for (size_t j = 0; j < COLS; j++)
+        w->ones[j] = 1;
+    for (size_t i = 0; i < T; i++)
+        w->delta[i] = k->dot(dout + i * c, out + i * c, hs);
+    for (size_t j0 = 0; j0 < T; j0 += COLS) {
+        for (size_t i0 = last + ROWS; i0 > j0;) {
+            i0 -= ROWS;
+            const size_t rows = min_size(ROWS, T - i0);
+            const size_t cols = min_size(COLS, i0 + rows - j0);
+            const float add_q = j0 > 0, add_kv = i0 < last;
+            k->gemm('N', 'T', rows, cols, hs, job->scale, q + i0 * ld, ld, key + j0 * ld, ld, 0,
+                    w->p, COLS);
+            k->gemm('N', 'T', rows, cols, hs, 1, dout + i0 * c, c, val + j0 * ld, ld, 0, w->ds,
+                    COLS);
+            const float *p = bwd_block_rows(job, w, bh, i0, rows, j0, cols);
+            k->gemm('T', 'N', cols, hs, rows, 1, p, COLS, dout + i0 * c, c, add_kv, dv + j0 * ld,
+                    ld);
+            k->gemm('T', 'N', cols, hs, rows, job->scale, w->ds, COLS, q + i0 * ld, ld, add_kv,
+                    dk + j0 * ld, ld);
+            k->gemm('N', 'N', rows, hs, cols, job->scale, w->ds, COLS, key + j0 * ld, ld, add_q,
+                    dq + i0 * ld, ld);
+        }
+    }
+}
+
+void lks__attention_bwd(const lks__exec *ex, const lks__attention_shape *shape, float *dqkv,
+                        const float *dout, const float *qkv, const float *out, const float *lse,
+                        const lks__dropout *drop)
+{
+    struct job job = job_make(ex, shape, qkv, drop);
+    job.f_out = out;
+    job.f_lse = lse;
+    job.dout = dout;
+    job.dqkv = dqkv;
+    lks__pool_run(ex->pool, shape->B * shape->NH, bwd_task, &job);
+}
+
+/* Forward's scratch is a part of backward's in size; backward's grows with T. */
+#define MAX_ELEMENT ((UINT64_C(1) << 34) - 1)
+enum { MAX_T = (LKS__EXEC_SCRATCH_BYTES - sizeof(struct bwd_scratch)) / sizeof(float) };
+_Static_assert(sizeof(struct fwd_scratch) <= LKS__EXEC_SCRATCH_BYTES, "forward's scratch fits");
+_Static_assert(sizeof(struct bwd_scratch) < LKS__EXEC_SCRATCH_BYTES, "backward's scratch fits");
+
+lks_status lks__attention_check(const lks__attention_shape *shape)
+{
+    const uint64_t B = shape->B, T = shape->T, NH = shape->NH, hs = shape->hs;
+    if (B == 0 || T == 0 || NH == 0 || hs == 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "attention needs a batch, a block, heads and a head size of at least 1, "
+                         "not %zu, %zu, %zu and %zu",
+                         shape->B, shape->T, shape->NH, shape->hs);
+    if (T > MAX_T)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "attention over a block of %zu tokens does not fit a thread's scratch; "
+                         "take a block of at most %zu",
+                         shape->T, (size_t)MAX_T);
+    uint64_t heads, scores, qkv;
+    /* A dropout mask's word is counted in 32 bits of four elements each. */
+    if (!lks__mul(B, NH, &heads) || !lks__mul(heads, T * T, &scores) || scores - 1 > MAX_ELEMENT)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "attention of %zu sequences, %zu heads and %zu tokens squared has more "
+                         "than 2^34 probabilities, which dropout can't number; make the batch or "
+                         "the block smaller",
+                         shape->B, shape->NH, shape->T);
+    if (!lks__mul(B * T, 3 * sizeof(float), &qkv) || !lks__mul(qkv, NH, &qkv) ||
+        !lks__mul(qkv, hs, &qkv) || qkv > PTRDIFF_MAX)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "attention of %zu sequences of %zu tokens with %zu heads of size %zu does "
+                         "not fit the address space; make it smaller",
+                         shape->B, shape->T, shape->NH, shape->hs);
+    return LKS_OK;
+}
