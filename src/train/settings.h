@@ -1,0 +1,234 @@
+/* train/settings.h - every setting of every command, in one table.
+ *
+ * Fields, parsing, defaults, ranges, help, the metrics' config line, checkpoints and what may
+ * change on a resume all come from it. Names and defaults are nanoGPT's where it has the setting. */
+#ifndef LKS_TRAIN_SETTINGS_H
+#define LKS_TRAIN_SETTINGS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/jsonw.h"
+#include "base/status.h"
+
+enum { LKS__SETTING_STR = 1024 }; /* bytes of a string setting, its 0 included */
+
+/* Commands that take a setting. */
+enum {
+    LKS__CMD_PREP = 1 << 0,
+    LKS__CMD_TRAIN = 1 << 1,
+    LKS__CMD_SAMPLE = 1 << 2,
+    LKS__CMD_EVAL = 1 << 3,
+    LKS__CMD_BENCH = 1 << 4,
+    LKS__CMD_INFO = 1 << 5,
+};
+
+/* What a setting is to a run; each has exactly one of these. */
+enum {
+    LKS__SETTING_SHAPE = 1 << 0, /* the model's shape: comes from the checkpoint */
+    LKS__SETTING_RUN = 1 << 1,   /* defines the run: comes from the checkpoint on a resume */
+    LKS__SETTING_FREE = 1 << 2,  /* in the config line, but may change on a resume */
+    LKS__SETTING_HOST = 1 << 3,  /* where and how: never in the config line */
+    LKS__SETTING_CONFIG = LKS__SETTING_SHAPE | LKS__SETTING_RUN | LKS__SETTING_FREE,
+    /* Beside one of those: 0 means "choose for me", so it agrees with every value. */
+    LKS__SETTING_AUTO = 1 << 4,
+};
+
+/* X(TYPE, name, default, range, commands, flags, group, help). The words in the last columns are
+ * those of settings.c, where the table becomes descriptions. TYPE: INT (int64_t), FLOAT (double),
+ * BOOL (bool), STR (char[]). Order is the order of help and of the config line. */
+#define LKS__SETTING_MAP(X)                                                                        \
+    X(STR, input, "", ANY, PREP, HOST, FILES, "text file to read (UTF-8)")                         \
+    X(STR, out, "", ANY, PREP, HOST, FILES, "folder to write token files to")                      \
+    X(FLOAT, val_fraction, 0.1, BETWEEN(0, 1), PREP, HOST, FILES,                                  \
+      "share of the text, at its end, that is kept for validation")                                \
+    X(STR, dataset, "openwebtext", ANY, TRAIN | EVAL, HOST, FILES,                                 \
+      "folder with train.bin and val.bin; where NAME is no folder, data/NAME is tried")            \
+    X(STR, out_dir, "out", ANY, TRAIN | SAMPLE | EVAL, HOST, FILES,                                \
+      "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
+    X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
+      "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
+    X(STR, split, "val", ONE_OF("train|val"), EVAL, HOST, FILES, "which tokens to evaluate on")    \
+                                                                                                   \
+    X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL, "transformer blocks")          \
+    X(INT, n_head, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL,                                 \
+      "attention heads of a block; must divide n_embd")                                            \
+    X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE, MODEL, "width of the model")         \
+    X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | BENCH, SHAPE, MODEL,                        \
+      "context length in tokens")                                                                  \
+    X(INT, vocab_size, 0, INTS(0, 1 << 24), TRAIN | BENCH, SHAPE | AUTO, MODEL,                    \
+      "number of token ids; 0: from the data's meta.json, else 50304")                             \
+    X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "biases in Linear and LayerNorm")       \
+    X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
+      "share of activations dropped in training")                                                  \
+                                                                                                   \
+    X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN, BATCH,                       \
+      "samples in a micro-batch")                                                                  \
+    X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN, BATCH,                     \
+      "micro-batches in a step, over all ranks together")                                          \
+    X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \
+      "virtual ranks that the run is defined on; any number of ranks up to it gives the same "     \
+      "run; 0: the largest power of two up to 8 that divides gradient_accumulation_steps")         \
+    X(STR, sampler, "random", ONE_OF("random|nanogpt"), TRAIN, RUN, BATCH,                         \
+      "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script")          \
+    X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN, BATCH,                     \
+      "of everything random")                                                                      \
+                                                                                                   \
+    X(FLOAT, learning_rate, 6e-4, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "highest learning rate")    \
+    X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
+      "last iteration, counted from 0: the run makes one step more than that")                     \
+    X(FLOAT, weight_decay, 1e-1, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                              \
+      "AdamW's decay, on matrices only")                                                           \
+    X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's first moment")             \
+    X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's second moment")           \
+    X(FLOAT, grad_clip, 1.0, FROM_TO(0, 1e30), TRAIN, FREE, OPTIM,                                 \
+      "largest norm of the whole gradient; 0: no clipping")                                        \
+    X(BOOL, decay_lr, true, ANY, TRAIN, FREE, OPTIM,                                               \
+      "warm-up and cosine decay; false: learning_rate all the time")                               \
+    X(INT, warmup_iters, 2000, INTS(0, 4294967294), TRAIN, FREE, OPTIM, "iterations of warm-up")   \
+    X(INT, lr_decay_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                        \
+      "iteration at which the learning rate reaches min_lr")                                       \
+    X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
+                                                                                                   \
+    X(INT, eval_interval, 2000, INTS(1, 4294967294), TRAIN, FREE, REPORT,                          \
+      "iterations between evaluations")                                                            \
+    X(INT, eval_iters, 200, INTS(1, 1000000), TRAIN, FREE, REPORT,                                 \
+      "batches of each split in an evaluation")                                                    \
+    X(INT, log_interval, 1, INTS(1, 4294967294), TRAIN, FREE, REPORT,                              \
+      "iterations between log lines")                                                              \
+    X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
+      "false: checkpoint only where the validation loss has fallen, and at the end")               \
+    X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
+      "iterations between checkpoints; 0: eval_interval")                                          \
+    X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST, REPORT,                                         \
+      "checkpoints that stay, newest first; 0: all")                                               \
+    X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT, "evaluate once, then stop")                \
+    X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
+      "print what the run would need and stop before the first step")                              \
+                                                                                                   \
+    X(STR, start, "\n", ANY, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")           \
+    X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "samples to write")          \
+    X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST, SAMPLING,                       \
+      "tokens of each sample")                                                                     \
+    X(FLOAT, temperature, 0.8, OVER_TO(0, 1e6), SAMPLE, HOST, SAMPLING,                            \
+      "under 1: likelier tokens more often; over 1: the other way")                                \
+    X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST, SAMPLING,                                   \
+      "draw from the k likeliest tokens; 0: from all")                                             \
+                                                                                                   \
+    X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
+      "ranks (processes) to start on this machine")                                                \
+    X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, RANKS,           \
+      "threads of each rank; 0: cores / ranks on this machine")                                    \
+    X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
+      "let ranks carry different numbers of virtual ranks")                                        \
+    X(STR, backend, "auto", ONE_OF("auto|shm"), TRAIN | EVAL | BENCH, HOST, RANKS,                 \
+      "how ranks exchange data; auto: the first that works")                                       \
+    X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
+      "seconds after which a rank that stands still ends the run")                                 \
+    X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
+      "smallest part of the gradient that is reduced as one, in MiB")                              \
+    X(STR, device, "auto", ONE_OF("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                 \
+      "where to compute; auto: the best that is there")                                            \
+    X(STR, dtype, "float32", ONE_OF("float32"), TRAIN | SAMPLE | EVAL, FREE, RANKS,                \
+      "precision to compute in")                                                                   \
+    X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, RANKS, "steps to time")
+
+enum {
+#define X(type, name, ...) LKS__SETTING_##name,
+    LKS__SETTING_MAP(X)
+#undef X
+        LKS__N_SETTINGS
+};
+
+/* Where a value came from; a higher one wins. */
+typedef enum lks__setting_from {
+    LKS__FROM_DEFAULT = 0,
+    LKS__FROM_CHECKPOINT = 1,
+    LKS__FROM_FILE = 2,
+    LKS__FROM_ARG = 3,
+} lks__setting_from;
+
+#define LKS__FIELD_INT(name)   int64_t name;
+#define LKS__FIELD_FLOAT(name) double name;
+#define LKS__FIELD_BOOL(name)  bool name;
+#define LKS__FIELD_STR(name)   char name[LKS__SETTING_STR];
+
+typedef struct lks__settings {
+#define X(type, name, ...) LKS__FIELD_##type(name)
+    LKS__SETTING_MAP(X)
+#undef X
+    unsigned char from[LKS__N_SETTINGS]; /* lks__setting_from, by LKS__SETTING_<name> */
+} lks__settings;
+
+void lks__settings_defaults(lks__settings *s);
+
+/* --- command line and files ------------------------------------------------------------------- */
+
+enum { LKS__ARGS_POSITIONAL = 4, LKS__ARGS_NOTES = 32, LKS__ARGS_NOTE = 200 };
+
+typedef struct lks__args {
+    bool help; /* --help or -h was given; nothing else was looked at */
+    const char *positional[LKS__ARGS_POSITIONAL]; /* words that are neither settings nor files */
+    int n_positional;
+    /* What was read and has no meaning here ("config/x.py:3: wandb_log"), for the tool to print;
+     * escaped. n_notes counts all; those beyond the room are dropped. */
+    char notes[LKS__ARGS_NOTES][LKS__ARGS_NOTE];
+    int n_notes;
+} lks__args;
+
+/* Read the arguments behind the command's name: `--key=value`, `--flag` for a BOOL, '-' equals '_';
+ * words ending in .conf or .py are config files (train/config_file.h). The command line wins over
+ * files; of equals the later. `s` holds defaults before. At most `max_positional` other words.
+ * ERR_CONFIG names the argument or file:line, the range or the nearest setting. */
+lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
+                               int max_positional, lks__args *args);
+
+/* One setting from text. `where` ("config/x.conf:12" or "the command line") begins messages. A
+ * value from a lower source than the one in place is checked and not taken. */
+lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key,
+                             const char *value, lks__setting_from from, const char *where);
+
+/* Settings that `command` takes, by group, with defaults, ranges and meanings. */
+void lks__settings_help(FILE *out, unsigned command);
+
+/* --- relations between settings --------------------------------------------------------------- */
+
+/* For a run of train on `world_size` ranks: fills in virtual_ranks = 0, then checks what one
+ * setting alone can't say: n_head divides n_embd, V divides N, W divides V (or allow_uneven),
+ * W <= V. ERR_CONFIG names both numbers and the way out. */
+lks_status lks__settings_check(lks__settings *s, int world_size);
+
+/* The folder of `dataset`: as given where it is a folder, else data/NAME. ERR_CONFIG. */
+lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_STR + 8]);
+
+/* --- checkpoints, metrics --------------------------------------------------------------------- */
+
+/* New object of the settings of `command` whose kind is in `flags`; NULL: out of memory. */
+json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags);
+
+/* As members of the object open in `w`; with `other`, only those that differ from it. */
+void lks__settings_write(const lks__settings *s, unsigned command, unsigned flags,
+                         const lks__settings *other, lks__jsonw *w);
+
+/* Read what to_json wrote into defaults, with all checks of the command line. Members of other
+ * kinds than `flags` are left alone; a missing one of SHAPE or RUN, an unknown or mistyped one is
+ * ERR_FORMAT, naming `where`. */
+lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigned flags,
+                                   const char *where, lks__settings *s_p);
+
+/* Go on with `run` (read from a checkpoint at `where`): SHAPE and RUN are taken over, and a
+ * differing value given explicitly is ERR_CONFIG; FREE is taken over where nothing was given. */
+lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where);
+
+/* How many settings of these kinds differ; names_p (may be NULL) [LKS__N_SETTINGS] gets them. */
+int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned command,
+                       unsigned flags, const char **names_p);
+
+/* One value as text, doubles as %.17g; returns `out`. */
+const char *lks__settings_text(const lks__settings *s, int setting, char out[LKS__SETTING_STR]);
+const char *lks__setting_name(int setting);
+
+#endif
