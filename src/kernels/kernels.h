@@ -144,6 +144,10 @@ void lks__kernels_thread_init(void);
 /* XXH3-64 over fixed GEMM and row-kernel results: equal on machines that give equal bits. */
 uint64_t lks__kernels_fingerprint(const lks__kernels *k);
 
+/* The GEMM library can run out of memory, and a kernel returns nothing: where that happens its
+ * output becomes NaN, and this says why: ERR_NOMEM or ERR_SUPPORT, from then on, on any thread. */
+lks_status lks__kernels_check(void);
+
 const char *lks__kernels_gemm_library(const lks__kernels *k); /* "oneDNN 2.6.3", "own" */
 
 #endif

@@ -1,0 +1,101 @@
+/* kernels/fingerprint.c - one number for the bits that a table of kernels gives.
+ *
+ * Fixed inputs go through every kernel, and the results' bytes through XXH3-64. The GEMM shapes are
+ * those of the tiles that layers cut, in the three orders that training uses, and odd ones. */
+#include <xxhash.h>
+
+#include "kernels/kernels.h"
+
+enum { M = 128, N = 384, K = 128, ROWS = 3, COLS = 387 };
+
+typedef struct work {
+    float x[M * N], c[M * N]; /* x serves as both operands */
+} work;
+
+/* Values in [-1, 1) from a fixed linear congruence (Knuth's MMIX constants). */
+static void fill(float *x, size_t n, uint64_t state)
+{
+    for (size_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        x[i] = (float)(int32_t)(state >> 32) * 0x1p-31f;
+    }
+}
+
+static uint64_t hash_gemms(const lks__kernels *k, work *w, uint64_t h)
+{
+    k->gemm('N', 'N', M, N, K, 1, w->x, K, w->x, N, 0, w->c, N);
+    h = XXH3_64bits_withSeed(w->c, sizeof w->c, h);
+    k->gemm('N', 'T', M, N, K, 1, w->x, K, w->x, K, 1, w->c, N);
+    h = XXH3_64bits_withSeed(w->c, sizeof w->c, h);
+    k->gemm('T', 'N', M, N, K, 0.5f, w->x, M, w->x, N, 1, w->c, N);
+    h = XXH3_64bits_withSeed(w->c, sizeof w->c, h);
+    k->gemm('N', 'T', 37, 65, 101, 1, w->x, 101, w->x, 101, 0, w->c, 65);
+    return XXH3_64bits_withSeed(w->c, 37 * 65 * sizeof(float), h);
+}
+
+static uint64_t hash_rows(const lks__kernels *k, work *w, uint64_t h)
+{
+    const float *x = w->x, *gain = w->x + ROWS * COLS, *bias = gain + COLS, *dy = bias + COLS;
+    float *y = w->c, *dgain = y + ROWS * COLS, *dbias = dgain + COLS;
+    float stats[3 * ROWS] = {0};
+    const size_t n = ROWS * COLS, bytes = (size_t)(ROWS + 2) * COLS * sizeof(float);
+
+    fill(y, n + 2 * COLS, 2);
+    k->layernorm_fwd(y, stats, stats + ROWS, x, gain, bias, ROWS, COLS);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+    k->layernorm_bwd(y, dgain, dbias, dy, x, gain, stats, stats + ROWS, ROWS, COLS);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+    h = XXH3_64bits_withSeed(stats, sizeof stats, h);
+    k->gelu_erf_fwd(y, x, n);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+    k->gelu_erf_bwd(y, dy, x, n);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+    k->gelu_tanh_fwd(y, x, n);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+    k->gelu_tanh_bwd(y, dy, x, n);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+
+    fill(y, n, 3);
+    k->softmax_block(y, COLS, ROWS, COLS, COLS - 2, stats, stats + ROWS, stats + 2 * ROWS);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+    h = XXH3_64bits_withSeed(stats, sizeof stats, h);
+    k->softmax_again(y, COLS, ROWS, COLS, COLS - 2, stats);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+    double loss = k->xent_row(y, x, COLS, 17, 0.25f);
+    h = XXH3_64bits_withSeed(&loss, sizeof loss, h);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+    return h;
+}
+
+static uint64_t hash_elements(const lks__kernels *k, work *w, uint64_t h)
+{
+    const float *x = w->x, *bias = x + ROWS * COLS, *g = bias + COLS;
+    float *y = w->c, *m = y + COLS, *v = m + COLS, *p = v + COLS;
+    const size_t n = ROWS * COLS, bytes = (size_t)(ROWS + 4) * COLS * sizeof(float);
+    const lks__dropout drop = {{{1, 2}}, 3, 4, 5, 1u << 30, 4.0f / 3};
+    const lks__adamw adamw = {0.99f, 0.1f, 0.95f, 0.05f, 1e-3f, 2, 1e-8f, 0.75f};
+
+    fill(y, n + 4 * COLS, 4);
+    k->dropout(y, x, n, 7, &drop);
+    k->add(y, g, n);
+    k->scale(y, 1.0f / 3, n);
+    k->add_bias(y, COLS, bias, ROWS, COLS);
+    h = XXH3_64bits_withSeed(y, bytes, h);
+    k->colsum(y, x, COLS, ROWS, COLS);
+    double sums[2] = {k->dot(x, g, n), k->sumsq(x, n)};
+    h = XXH3_64bits_withSeed(sums, sizeof sums, h);
+    for (size_t i = 0; i < COLS; i++)
+        v[i] *= v[i]; /* squares have no sign */
+    k->adamw(p, m, v, g, COLS, &adamw);
+    return XXH3_64bits_withSeed(y, bytes, h);
+}
+
+uint64_t lks__kernels_fingerprint(const lks__kernels *k)
+{
+    work w; /* 384 KiB: a few kernels of set-up, on a thread with a usual stack */
+
+    fill(w.x, M * N, 1);
+    uint64_t h = hash_gemms(k, &w, 0);
+    h = hash_rows(k, &w, h);
+    return hash_elements(k, &w, h);
+}

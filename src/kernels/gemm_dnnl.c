@@ -1,0 +1,160 @@
+#include "kernels/gemm_dnnl.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* oneDNN's C interface as far as it is used here, version 2 (the number in the file's name is the
+ * interface's). Declared here, because building lockstep then needs no oneDNN. */
+#define LIBRARY "libdnnl.so.2"
+
+enum {
+    DNNL_SUCCESS = 0,
+    DNNL_OUT_OF_MEMORY = 1,
+    DNNL_CPU_ISA_AVX2 = 0x7,
+    DNNL_FPMATH_STRICT = 0, /* no bfloat16 inside, whatever ONEDNN_DEFAULT_FPMATH_MODE says */
+};
+
+typedef struct dnnl_version_head {
+    int major, minor, patch;
+} dnnl_version_head;
+
+typedef int dnnl_sgemm_fn(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha,
+                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                          float *c, int64_t ldc);
+
+static struct {
+    pthread_mutex_t mutex; /* guards opening; after that the rest only is read */
+    bool is_open;
+    lks__cpu_level level;
+    char version[32];
+    dnnl_sgemm_fn *sgemm;
+    void (*omp_set_num_threads)(int); /* NULL where the library has no OpenMP in it */
+    atomic_int failure;               /* the library's first status that wasn't success */
+} dnnl = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static lks_status missing(const char *what)
+{
+    return lks__fail(
+        LKS_ERR_SUPPORT,
+        "cannot use the matrix library oneDNN: %s; install the Debian package libdnnl2 "
+        "(libdnnl-dev brings it along), or set LOCKSTEP_CPU=ref for our own, slow one",
+        what);
+}
+
+/* Everything the library offers must be capped at `level`, before its first use. */
+static lks_status cap(void *lib, lks__cpu_level level)
+{
+    int (*set_max_cpu_isa)(int) = (int (*)(int))dlsym(lib, "dnnl_set_max_cpu_isa");
+    int (*get_effective_cpu_isa)(void) = (int (*)(void))dlsym(lib, "dnnl_get_effective_cpu_isa");
+    int (*set_fpmath_mode)(int) = (int (*)(int))dlsym(lib, "dnnl_set_default_fpmath_mode");
+    if (set_max_cpu_isa == NULL || get_effective_cpu_isa == NULL || set_fpmath_mode == NULL)
+        return missing(LIBRARY " lacks the functions that cap its instructions");
+
+    int isa = DNNL_CPU_ISA_AVX2;
+    if (level != LKS__CPU_AVX2)
+        return lks__fail(LKS_ERR_ARG, "oneDNN has no cap for kernel level %d", (int)level);
+    if (set_max_cpu_isa(isa) != DNNL_SUCCESS || get_effective_cpu_isa() != isa)
+        return missing(LIBRARY " cannot be capped at this kernel level's instructions");
+    if (set_fpmath_mode(DNNL_FPMATH_STRICT) != DNNL_SUCCESS)
+        return missing(LIBRARY " cannot be kept to float32");
+    return LKS_OK;
+}
+
+static lks_status load(lks__cpu_level level)
+{
+    void *lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (lib == NULL) {
+        char shown[256];
+        const char *why = dlerror();
+        return missing(lks__escape(shown, sizeof shown, why, strlen(why)));
+    }
+
+    const dnnl_version_head *(*version)(void) =
+        (const dnnl_version_head *(*)(void))dlsym(lib, "dnnl_version");
+    dnnl_sgemm_fn *sgemm = (dnnl_sgemm_fn *)dlsym(lib, "dnnl_sgemm");
+    lks_status st =
+        version == NULL || sgemm == NULL ? missing(LIBRARY " lacks dnnl_sgemm") : cap(lib, level);
+    if (st != LKS_OK) {
+        dlclose(lib);
+        return st;
+    }
+    const dnnl_version_head *v = version();
+    snprintf(dnnl.version, sizeof dnnl.version, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    dnnl.omp_set_num_threads = (void (*)(int))dlsym(lib, "omp_set_num_threads");
+    dnnl.sgemm = sgemm;
+    dnnl.level = level;
+    dnnl.is_open = true;
+    return LKS_OK;
+}
+
+lks_status lks__gemm_dnnl_open(lks__cpu_level level)
+{
+    pthread_mutex_lock(&dnnl.mutex);
+    lks_status st = LKS_OK;
+    if (!dnnl.is_open)
+        st = load(level);
+    else if (dnnl.level != level)
+        st = lks__fail(LKS_ERR_ARG, "oneDNN is already capped at kernel level %s in this process",
+                       lks__cpu_level_name(dnnl.level));
+    pthread_mutex_unlock(&dnnl.mutex);
+    if (st == LKS_OK)
+        lks__gemm_dnnl_thread_init();
+    return st;
+}
+
+/* OpenMP keeps the number of threads for each of ours, and OMP_NUM_THREADS would leak to children:
+ * so every thread that calls the library says it once. */
+void lks__gemm_dnnl_thread_init(void)
+{
+    if (dnnl.omp_set_num_threads != NULL)
+        dnnl.omp_set_num_threads(1);
+}
+
+const char *lks__gemm_dnnl_version(void)
+{
+    return dnnl.version;
+}
+
+lks_status lks__gemm_dnnl_check(void)
+{
+    int failure = atomic_load(&dnnl.failure);
+    if (failure == DNNL_SUCCESS)
+        return LKS_OK;
+    if (failure == DNNL_OUT_OF_MEMORY)
+        return lks__fail(LKS_ERR_NOMEM,
+                         "%s ran out of memory in a matrix product; use fewer "
+                         "threads or ranks, or a smaller batch",
+                         dnnl.version);
+    return lks__fail(
+        LKS_ERR_SUPPORT,
+        "%s refused a matrix product (its status %d); LOCKSTEP_CPU=ref does without it",
+        dnnl.version, failure);
+}
+
+void lks__gemm_dnnl(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,
+                    const lks__real *a, size_t lda, const lks__real *b, size_t ldb, lks__real beta,
+                    lks__real *c, size_t ldc)
+{
+    /* The library refuses sizes of 0, and they are not worth a call. */
+    if (m == 0 || n == 0)
+        return;
+    if (k == 0) {
+        lks__gemm_ref(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        return;
+    }
+    int st = dnnl.sgemm(ta, tb, (int64_t)m, (int64_t)n, (int64_t)k, alpha, a, (int64_t)lda, b,
+                        (int64_t)ldb, beta, c, (int64_t)ldc);
+    if (st == DNNL_SUCCESS)
+        return;
+
+    int none = DNNL_SUCCESS;
+    atomic_compare_exchange_strong(&dnnl.failure, &none, st);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            c[i * ldc + j] = NAN;
+}

@@ -1,0 +1,22 @@
+/* kernels/gemm_dnnl.h - oneDNN's sgemm, loaded when the first level above ref is opened. */
+#ifndef LKS_KERNELS_GEMM_DNNL_H
+#define LKS_KERNELS_GEMM_DNNL_H
+
+#include "kernels/kernels.h"
+
+/* Load the library and cap its instructions at `level`. Again with the same level: nothing to do;
+ * with another one: ERR_ARG, since the library's cap can't be moved once set. */
+lks_status lks__gemm_dnnl_open(lks__cpu_level level);
+
+/* No OpenMP threads under calls from this thread. */
+void lks__gemm_dnnl_thread_init(void);
+
+/* ERR_NOMEM or ERR_SUPPORT when any call on any thread has failed since the library was loaded. */
+lks_status lks__gemm_dnnl_check(void);
+
+const char *lks__gemm_dnnl_version(void); /* "oneDNN 2.6.3" */
+
+/* Where the library fails, C becomes NaN: no result is ever silently wrong. */
+lks__gemm_fn lks__gemm_dnnl;
+
+#endif

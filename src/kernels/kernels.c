@@ -1,0 +1,41 @@
+/* kernels/kernels.c - which version of each kernel a level uses. */
+#include "kernels/kernels.h"
+
+#include "kernels/gemm_dnnl.h"
+#include "kernels/x86/x86.h"
+
+static const lks__kernels table_ref = {
+#define X(name, type) .name = lks__##name##_ref,
+    LKS__KERNEL_MAP(X)
+#undef X
+        .level = LKS__CPU_REF,
+};
+
+lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
+{
+    lks__kernels table = table_ref; /* always complete; what a level has replaces it */
+
+    if (level > LKS__CPU_REF) {
+        LKS__TRY(lks__gemm_dnnl_open(level));
+        table.gemm = lks__gemm_dnnl;
+        lks__kernels_x86(level, &table);
+        table.level = level;
+    }
+    *k = table;
+    return LKS_OK;
+}
+
+void lks__kernels_thread_init(void)
+{
+    lks__gemm_dnnl_thread_init();
+}
+
+lks_status lks__kernels_check(void)
+{
+    return lks__gemm_dnnl_check();
+}
+
+const char *lks__kernels_gemm_library(const lks__kernels *k)
+{
+    return k->gemm == lks__gemm_dnnl ? lks__gemm_dnnl_version() : "own";
+}

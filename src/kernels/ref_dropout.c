@@ -1,0 +1,21 @@
+/* kernels/ref_dropout.c - y = x * scale where the mask keeps an element, 0 elsewhere.
+ *
+ * The mask is a pure function of (seed, step, virtual rank, micro-step, place, element): kernels.h
+ * says how, so backward makes it again and no mask is stored. A dropped NaN becomes 0, as a zeroed
+ * mask in PyTorch would not: what a mask drops takes no part. */
+#include "kernels/kernels.h"
+
+void lks__dropout_ref(lks__real *y, const lks__real *x, size_t n, uint64_t first,
+                      const lks__dropout *d)
+{
+    uint32_t words[4];
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t element = first + i;
+        if (i == 0 || element % 4 == 0) {
+            uint32_t counter[4] = {d->step, d->vm, d->site, (uint32_t)(element / 4)};
+            lks__philox4x32(d->key, counter, words);
+        }
+        y[i] = words[element % 4] >= d->threshold ? x[i] * d->scale : 0;
+    }
+}

@@ -1,0 +1,15 @@
+/* kernels/x86/x86.h - versions for x86-64 levels. A kernel <name> of a level is
+ * lks__<name>_<level> in <layer>_<level>.c. */
+#ifndef LKS_KERNELS_X86_X86_H
+#define LKS_KERNELS_X86_X86_H
+
+#include "kernels/kernels.h"
+
+#define X(name, type) type lks__##name##_avx2;
+LKS__KERNEL_MAP(X)
+#undef X
+
+/* Replace the entries of `k` that `level` has a version of. */
+void lks__kernels_x86(lks__cpu_level level, lks__kernels *k);
+
+#endif
