@@ -1,0 +1,128 @@
+#include "model/rows.h"
+
+#include <string.h>
+
+enum { ROWS_A_TASK = 32, COLS_A_TASK = 64 };
+
+static size_t min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t row_tasks(size_t rows)
+{
+    return (rows + ROWS_A_TASK - 1) / ROWS_A_TASK;
+}
+
+/* Every operation here is one of these: some rows, or some columns, of [rows, C]. */
+struct rows_op {
+    const lks__exec *ex;
+    float *y, *mean_out, *rstd_out, *partial;
+    const float *x, *dy, *gain, *bias, *mean, *rstd, *wte, *wpe;
+    float *dwte, *dwpe;
+    const int32_t *tokens;
+    const lks__dropout *drop;
+    size_t rows, T, C;
+    int has_bias;
+};
+
+static void embedding_fwd_task(void *ctx, size_t task, int thread)
+{
+    const struct rows_op *o = ctx;
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+        float *y = o->y + r * o->C;
+        memcpy(y, o->wte + (size_t)o->tokens[r] * o->C, o->C * sizeof(float));
+        o->ex->k->add(y, o->wpe + r % o->T * o->C, o->C);
+        if (o->drop->threshold != 0)
+            o->ex->k->dropout(y, y, o->C, r * o->C, o->drop);
+    }
+}
+
+void lks__embedding_fwd(const lks__exec *ex, float *x, const int32_t *tokens, const float *wte,
+                        const float *wpe, size_t rows, size_t T, size_t C, const lks__dropout *drop)
+{
+    struct rows_op o = {.ex = ex, .y = x, .tokens = tokens, .wte = wte, .wpe = wpe, .rows = rows,
+                        .T = T, .C = C, .drop = drop};
+    lks__pool_run(ex->pool, row_tasks(rows), embedding_fwd_task, &o);
+}
+
+/* A task owns some columns of both tables and walks all rows in order: no two tasks touch the same
+ * element, and its order of additions is fixed. */
+static void embedding_bwd_task(void *ctx, size_t task, int thread)
+{
+    const struct rows_op *o = ctx;
+    size_t c0 = task * COLS_A_TASK, n = min(COLS_A_TASK, o->C - c0);
+    for (size_t r = 0; r < o->rows; r++) {
+        const float *d = o->x + r * o->C + c0;
+        o->ex->k->add(o->dwte + (size_t)o->tokens[r] * o->C + c0, d, n);
+        o->ex->k->add(o->dwpe + r % o->T * o->C + c0, d, n);
+    }
+}
+
+void lks__embedding_bwd(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
+                        const int32_t *tokens, size_t rows, size_t T, size_t C)
+{
+    struct rows_op o = {.ex = ex, .x = dx, .dwte = dwte, .dwpe = dwpe, .tokens = tokens, .rows = rows,
+                        .T = T, .C = C};
+    lks__pool_run(ex->pool, (C + COLS_A_TASK - 1) / COLS_A_TASK, embedding_bwd_task, &o);
+}
+
+static void layernorm_fwd_task(void *ctx, size_t task, int thread)
+{
+    const struct rows_op *o = ctx;
+    size_t r = task * ROWS_A_TASK, n = min(ROWS_A_TASK, o->rows - r);
+    o->ex->k->layernorm_fwd(o->y + r * o->C, o->mean_out + r, o->rstd_out + r, o->x + r * o->C, o->gain,
+                            o->bias, n, o->C);
+}
+
+void lks__layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean, float *rstd, const float *x,
+                             const float *gain, const float *bias, size_t rows, size_t C)
+{
+    struct rows_op o = {.ex = ex, .y = y, .mean_out = mean, .rstd_out = rstd, .x = x, .gain = gain,
+                        .bias = bias, .rows = rows, .C = C};
+    lks__pool_run(ex->pool, row_tasks(rows), layernorm_fwd_task, &o);
+}
+
+/* Block b's sums: dgain at 2b rows of C, dbias behind it. */
+static void layernorm_bwd_task(void *ctx, size_t task, int thread)
+{
+    const struct rows_op *o = ctx;
+    size_t r = task * ROWS_A_TASK, n = min(ROWS_A_TASK, o->rows - r), C = o->C;
+    float *dgain = o->partial + 2 * task * C, *dbias = dgain + C;
+    memset(dgain, 0, 2 * C * sizeof(float));
+    o->ex->k->layernorm_bwd(o->y + r * C, dgain, o->has_bias ? dbias : NULL, o->dy + r * C,
+                            o->x + r * C, o->gain, o->mean + r, o->rstd + r, n, C);
+}
+
+void lks__layernorm_rows_bwd(const lks__exec *ex, float *dx, float *dgain, float *dbias,
+                             const float *dy, const float *x, const float *gain, const float *mean,
+                             const float *rstd, size_t rows, size_t C, float *partial)
+{
+    struct rows_op o = {.ex = ex, .y = dx, .partial = partial, .dy = dy, .x = x, .gain = gain,
+                        .mean = mean, .rstd = rstd, .rows = rows, .C = C, .has_bias = dbias != NULL};
+    size_t n = row_tasks(rows);
+    lks__pool_run(ex->pool, n, layernorm_bwd_task, &o);
+    ex->k->colsum(dgain, partial, 2 * C, n, C);
+    if (dbias != NULL)
+        ex->k->colsum(dbias, partial + C, 2 * C, n, C);
+}
+
+size_t lks__layernorm_partial_floats(size_t rows, size_t C)
+{
+    return row_tasks(rows) * 2 * C;
+}
+
+static void dropout_task(void *ctx, size_t task, int thread)
+{
+    const struct rows_op *o = ctx;
+    size_t first = task * ROWS_A_TASK * o->C;
+    size_t n = min(ROWS_A_TASK * o->C, o->rows * o->C - first);
+    o->ex->k->dropout(o->y + first, o->x + first, n, first, o->drop);
+}
+
+void lks__dropout_rows(const lks__exec *ex, float *y, const float *x, size_t rows, size_t C,
+                       const lks__dropout *drop)
+{
+    struct rows_op o = {.ex = ex, .y = y, .x = x, .rows = rows, .C = C, .drop = drop};
+    lks__pool_run(ex->pool, row_tasks(rows), dropout_task, &o);
+}
