@@ -36,15 +36,16 @@ typedef struct lks__ckpt {
     char path[4096]; /* the folder */
     char name[32];   /* its last part */
     uint64_t iter;
-    json_t *state;   /* owned */
+    json_t *state;                   /* owned */
     lks__st_file *model, *optimizer; /* optimizer NULL where only the model was asked for */
 } lks__ckpt;
 
-/* Open OUT/latest, or OUT itself where it is a checkpoint folder. Everything is verified: state.json's
- * own fields, both files' headers and the hash of every tensor (all bytes are read). A torn, truncated
- * or altered checkpoint is ERR_FORMAT naming file and reason, and the message offers the newest good
- * one in OUT by name (`--out_dir=OUT/ckpt-…`), or says that there is none. Where `latest` is
- * missing but ckpt-* folders exist, the newest good one is opened. No checkpoint at all: ERR_IO. */
+/* Open OUT/latest, or OUT itself where it is a checkpoint folder. Everything is verified:
+ * state.json's own fields, both files' headers and the hash of every tensor (all bytes are read). A
+ * torn, truncated or altered checkpoint is ERR_FORMAT naming file and reason, and the message
+ * offers the newest good one in OUT by name (`--out_dir=OUT/ckpt-…`), or says that there is none.
+ * Where `latest` is missing but ckpt-* folders exist, the newest good one is opened. No checkpoint
+ * at all: ERR_IO. */
 lks_status lks__ckpt_open(const char *out_dir, int with_optimizer, lks__ckpt *ckpt);
 void lks__ckpt_close(lks__ckpt *ckpt);
 
