@@ -1,0 +1,294 @@
+#include "ddp/ddp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/tree.h"
+
+/* At most this many arenas are alive: one for each level of the tree on both flanks of an uneven
+ * range, and one being filled. Virtual ranks go up to 1024. */
+enum { MAX_ARENAS = 24, ADD_FLOATS = 1 << 16 };
+
+struct bucket {
+    int last_group;             /* complete when this group is */
+    size_t first_block, n_blocks;
+    size_t start, count;        /* floats */
+    size_t *block_start;        /* [n_blocks + 1], from the bucket's start */
+    lks_work *work;
+};
+
+struct lks__ddp {
+    lks__ddp_config config;
+    lks_comm *comm;
+    const lks__table *table;
+    const lks__exec *ex;
+    int first_leaf, end_leaf;
+
+    float *arena[MAX_ARENAS];
+    int n_arenas;
+    lks_node node[MAX_ARENAS];  /* nodes on the stack; node[i] stands in arena[i] */
+    int depth;                  /* complete nodes on the stack */
+    lks_node final_node[MAX_ARENAS]; /* … after the last leaf has been merged */
+    int final_depth;
+
+    struct bucket *buckets;
+    int n_buckets, next_bucket;
+    double *block_sumsq;        /* common to all ranks */
+    bool last;                  /* in the last micro-step of this rank */
+    lks_status failed;          /* first failure inside lks__ddp_group_done() */
+};
+
+int lks__ddp_first_leaf(int V, int W, int rank)
+{
+    return (int)((long)rank * V / W);
+}
+
+/* --- the stack of nodes ---------------------------------------------------------------------- */
+
+/* Nodes that only lack a neighbour move up unchanged; two siblings on top become their parent.
+ * Returns how many additions that takes, each of arena[i + 1] into arena[i], deepest last. */
+static int settle(int V, lks_node *node, int *depth)
+{
+    int additions = 0;
+    for (;;) {
+        lks_node *top = &node[*depth - 1];
+        while (!lks__tree_is_root(V, *top) && !lks__tree_has_sibling(V, *top))
+            *top = lks__tree_parent(*top);
+        if (*depth < 2 || lks__tree_is_root(V, *top))
+            return additions;
+        lks_node *below = &node[*depth - 2];
+        if (below->level != top->level || below->index + 1 != top->index || below->index % 2 != 0)
+            return additions;
+        *below = lks__tree_parent(*below);
+        (*depth)--;
+        additions++;
+    }
+}
+
+/* Walk through leaves [first, end) without their gradients: what remains stands in `node`, its
+ * number in *depth. Returns how many arenas are needed at once. */
+static int rehearse(int V, int first, int end, lks_node node[MAX_ARENAS], int *depth)
+{
+    int most = 0;
+    *depth = 0;
+    for (int v = first; v < end; v++) {
+        node[(*depth)++] = (lks_node){0, v};
+        if (*depth > most)
+            most = *depth;
+        settle(V, node, depth);
+    }
+    return most;
+}
+
+int lks__ddp_arenas(int V, int W)
+{
+    int most = 0;
+    for (int r = 0; r < W; r++) {
+        lks_node node[MAX_ARENAS];
+        int depth, n = rehearse(V, lks__ddp_first_leaf(V, W, r), lks__ddp_first_leaf(V, W, r + 1),
+                                node, &depth);
+        if (n > most)
+            most = n;
+    }
+    return most;
+}
+
+/* --- set-up ---------------------------------------------------------------------------------- */
+
+static lks_status cut_buckets(lks__ddp *d)
+{
+    const lks__table *t = d->table;
+    d->buckets = calloc((size_t)t->n_groups, sizeof *d->buckets);
+    if (d->buckets == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d buckets", t->n_groups);
+    size_t first = 0;
+    for (int g = 0; g < t->n_groups; g++) {
+        size_t end = t->group_block[g + 1];
+        size_t floats = t->block_start[end] - t->block_start[first];
+        if (floats * sizeof(float) < d->config.bucket_bytes && g + 1 < t->n_groups)
+            continue;
+        struct bucket *b = &d->buckets[d->n_buckets++];
+        b->last_group = g;
+        b->first_block = first;
+        b->n_blocks = end - first;
+        b->start = t->block_start[first];
+        b->count = floats;
+        b->block_start = calloc(b->n_blocks + 1, sizeof *b->block_start);
+        if (b->block_start == NULL)
+            return lks__fail(LKS_ERR_NOMEM, "no memory for a bucket of %zu blocks", b->n_blocks);
+        for (size_t i = 0; i <= b->n_blocks; i++)
+            b->block_start[i] = t->block_start[first + i] - b->start;
+        first = end;
+    }
+    return LKS_OK;
+}
+
+lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
+                         const lks__exec *ex, lks__ddp **ddp_p)
+{
+    int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
+    lks__ddp *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
+    d->config = *config;
+    d->comm = comm;
+    d->table = table;
+    d->ex = ex;
+    d->first_leaf = lks__ddp_first_leaf(config->V, W, rank);
+    d->end_leaf = lks__ddp_first_leaf(config->V, W, rank + 1);
+    rehearse(config->V, d->first_leaf, d->end_leaf, d->final_node, &d->final_depth);
+    d->n_arenas = lks__ddp_arenas(config->V, W);
+    lks_status st = cut_buckets(d);
+    for (int i = 0; i < d->n_arenas && st == LKS_OK; i++)
+        st = lks_comm_alloc(comm, LKS_MEM_OWN, table->count * sizeof(float), (void **)&d->arena[i]);
+    if (st == LKS_OK)
+        st = lks_comm_alloc(comm, LKS_MEM_COMMON, table->n_blocks * sizeof(double),
+                            (void **)&d->block_sumsq);
+    if (st != LKS_OK) {
+        lks__ddp_close(d);
+        return st;
+    }
+    *ddp_p = d;
+    return LKS_OK;
+}
+
+void lks__ddp_close(lks__ddp *d)
+{
+    if (d == NULL)
+        return;
+    for (int i = 0; i < d->n_buckets; i++)
+        free(d->buckets[i].block_start);
+    free(d->buckets);
+    free(d);
+}
+
+/* --- one step -------------------------------------------------------------------------------- */
+
+struct range {
+    const lks__ddp *d;
+    float *dst;
+    const float *src; /* NULL: dst is set to zero */
+    size_t start, count;
+};
+
+static void range_task(void *ctx, size_t task, int thread)
+{
+    const struct range *r = ctx;
+    size_t at = task * ADD_FLOATS, n = r->count - at < ADD_FLOATS ? r->count - at : ADD_FLOATS;
+    if (r->src == NULL)
+        memset(r->dst + r->start + at, 0, n * sizeof(float));
+    else
+        r->d->ex->k->add(r->dst + r->start + at, r->src + r->start + at, n);
+}
+
+static void add_range(const lks__ddp *d, float *dst, const float *src, size_t start, size_t count)
+{
+    struct range r = {d, dst, src, start, count};
+    lks__pool_run(d->ex->pool, (count + ADD_FLOATS - 1) / ADD_FLOATS, range_task, &r);
+}
+
+/* Fold the last leaf into its neighbours, bucket by bucket as its layers come, and hand each
+ * bucket to the group. */
+static lks_status start_bucket(lks__ddp *d, struct bucket *b)
+{
+    for (int i = d->depth; i >= d->final_depth; i--) /* the last leaf stands in arena[depth] */
+        add_range(d, d->arena[i - 1], d->arena[i], b->start, b->count);
+
+    lks_part parts[MAX_ARENAS];
+    for (int i = 0; i < d->final_depth; i++)
+        parts[i] = (lks_part){d->final_node[i], d->arena[i] + b->start};
+    lks_reduction r = {
+        .n_leaves = d->config.V,
+        .parts = parts,
+        .n_parts = d->final_depth,
+        .scale = (float)(1.0 / ((double)d->config.V * d->config.A)),
+        .count = b->count,
+        .block_start = b->block_start,
+        .n_blocks = b->n_blocks,
+        .block_sumsq = d->block_sumsq + b->first_block,
+        .dst = (float *)lks_comm_peer(d->comm, d->arena[0], 0) + b->start,
+    };
+    LKS__TRY(lks_comm_reduce_start(d->comm, &r, &b->work));
+    return lks_comm_progress(d->comm);
+}
+
+void lks__ddp_group_done(void *ddp, int group)
+{
+    lks__ddp *d = ddp;
+    if (!d->last || d->failed != LKS_OK || d->buckets[d->next_bucket].last_group != group)
+        return;
+    d->failed = start_bucket(d, &d->buckets[d->next_bucket]);
+    if (d->failed == LKS_OK)
+        d->next_bucket++;
+}
+
+static double norm_of(const lks__ddp *d)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < d->table->n_tensors; i++) {
+        const lks__tensor *t = &d->table->tensors[i];
+        for (size_t b = 0; b < t->n_blocks; b++)
+            sum += d->block_sumsq[t->first_block + b];
+    }
+    return sqrt(sum);
+}
+
+/* Virtual rank v into arena[depth], then merged with what it completes. */
+static lks_status run_leaf(lks__ddp *d, int v, lks__micro_fn *micro, void *ctx)
+{
+    float *grads = d->arena[d->depth];
+    add_range(d, grads, NULL, 0, d->table->count);
+    for (int m = 0; m < d->config.A; m++) {
+        d->last = v + 1 == d->end_leaf && m + 1 == d->config.A;
+        LKS__TRY(micro(ctx, v, m, grads, d));
+        if (d->failed != LKS_OK)
+            return d->failed;
+    }
+    if (d->last) /* folded bucket by bucket */
+        return LKS_OK;
+    d->node[d->depth++] = (lks_node){0, v};
+    for (int n = settle(d->config.V, d->node, &d->depth), i = d->depth + n - 1; n > 0; n--, i--)
+        add_range(d, d->arena[i - 1], d->arena[i], 0, d->table->count);
+    return LKS_OK;
+}
+
+/* Waits release their operation whatever comes; the first failure is the one that counts. */
+static lks_status wait_all(lks__ddp *d)
+{
+    lks_status first = LKS_OK;
+    for (int i = 0; i < d->next_bucket; i++) {
+        lks_status st = lks_work_wait(d->buckets[i].work);
+        d->buckets[i].work = NULL;
+        if (first == LKS_OK)
+            first = st;
+    }
+    return first;
+}
+
+lks_status lks__ddp_step(lks__ddp *d, lks__micro_fn *micro, void *ctx, const float **grads_p,
+                         double *norm_p)
+{
+    d->depth = 0;
+    d->next_bucket = 0;
+    d->failed = LKS_OK;
+    for (int v = d->first_leaf; v < d->end_leaf; v++)
+        LKS__TRY(run_leaf(d, v, micro, ctx));
+    LKS__TRY(wait_all(d));
+    *grads_p = lks_comm_peer(d->comm, d->arena[0], 0);
+    *norm_p = norm_of(d);
+    return LKS_OK;
+}
+
+lks_status lks__ddp_release(lks__ddp *d)
+{
+    return lks_comm_barrier(d->comm);
+}
+
+void lks__ddp_share(const lks__ddp *d, size_t *first, size_t *end)
+{
+    size_t n = d->table->n_blocks, W = (size_t)lks_comm_world_size(d->comm);
+    size_t rank = (size_t)lks_comm_rank(d->comm);
+    *first = rank * n / W;
+    *end = (rank + 1) * n / W;
+}

@@ -1,0 +1,58 @@
+/* ddp/ddp.h - one optimizer step's gradients on virtual ranks: accumulation, the canonical sum,
+ * and its overlap with backward.
+ *
+ * Words. A leaf of the canonical tree is the gradient of one virtual rank: its micro-batches added
+ * in order. A rank owns a contiguous range of leaves. A bucket is a contiguous range of the
+ * gradient arena that is reduced as one.
+ *
+ * ddp itself runs the loop over virtual ranks and micro-steps, so that it alone knows which
+ * micro-step is the last: there is no flag that a caller could set wrongly. */
+#ifndef LKS_DDP_DDP_H
+#define LKS_DDP_DDP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kernels/exec.h"
+#include "lockstep/comm.h"
+#include "model/table.h"
+
+typedef struct lks__ddp lks__ddp; /* opaque; close with lks__ddp_close() */
+
+typedef struct lks__ddp_config {
+    int V, A;            /* virtual ranks; micro-steps of each (N = V * A) */
+    size_t bucket_bytes; /* groups are put together until a bucket has this many */
+} lks__ddp_config;
+
+/* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
+int lks__ddp_first_leaf(int V, int W, int rank);
+
+/* Gradient arenas that a rank needs for its leaves: what the tree holds at once. */
+int lks__ddp_arenas(int V, int W);
+
+/* Collective. Borrows comm, table and ex. Arenas come from lks_comm_alloc(). */
+lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
+                         const lks__exec *ex, lks__ddp **ddp_p);
+void lks__ddp_close(lks__ddp *ddp); /* NULL is fine; before the comm is closed */
+
+/* One micro-step: forward and backward of micro-batch `m` of virtual rank `v`, adding to `grads`
+ * and calling lks__ddp_group_done(ddp, g) as each group of the table completes. */
+typedef lks_status lks__micro_fn(void *ctx, int v, int m, float *grads, lks__ddp *ddp);
+
+/* For the model's backward: `ddp` as void so that it fits lks__group_done_fn. */
+void lks__ddp_group_done(void *ddp, int group);
+
+/* All micro-steps of this rank, then the mean gradient over all N micro-batches: on return
+ * *grads_p is the arena, the same bits on every rank and for any number of ranks, and stays
+ * readable until lks__ddp_release(). *norm_p: its 2-norm (blocks in double, table order); not
+ * finite where a gradient isn't. Errors of `micro` and of the group are passed on. */
+lks_status lks__ddp_step(lks__ddp *ddp, lks__micro_fn *micro, void *ctx, const float **grads_p,
+                         double *norm_p);
+
+/* Every rank has read the gradient: its memory may be written again. Collective. */
+lks_status lks__ddp_release(lks__ddp *ddp);
+
+/* This rank's part of the arena for work that is divided over ranks, in blocks [*first, *end). */
+void lks__ddp_share(const lks__ddp *ddp, size_t *first, size_t *end);
+
+#endif
