@@ -11,14 +11,18 @@
 #include "base/status.h"
 
 typedef enum lks__sampler_kind {
-    LKS__SAMPLER_RANDOM, /* uniform with replacement, keyed by (seed, step, v, micro-step) */
+    /* Uniform with replacement, keyed by (seed, step, v, micro-step): element b is the high word of
+     * draw * (n_tokens - T), its draw the (b % 2)-th 64-bit half (high word first) of
+     * Philox(seed; step, v << 16 | micro-step, LKS__SITE_DATA_TRAIN, b / 2). In an evaluation:
+     * Philox(seed; step, batch, LKS__SITE_DATA_EVAL + split, b / 2). */
+    LKS__SAMPLER_RANDOM,
     LKS__SAMPLER_NANOGPT /* nanoGPT's own draws: one MT19937 for each virtual rank */
 } lks__sampler_kind;
 
 typedef struct lks__sampler_config {
     lks__sampler_kind kind;
     uint64_t seed;
-    int V, A;             /* virtual ranks, micro-steps of each */
+    int V, A; /* virtual ranks, micro-steps of each */
     int B, T;
     uint64_t n_tokens[2]; /* train, val; each > T */
     uint64_t init_draws;  /* nanogpt: 32-bit draws that the model's initialisation consumes */
@@ -28,7 +32,8 @@ enum { LKS__SPLIT_TRAIN = 0, LKS__SPLIT_VAL = 1 };
 
 typedef struct lks__sampler lks__sampler; /* opaque; close with lks__sampler_close() */
 
-/* ERR_CONFIG where a split has no T + 1 tokens (names split and both numbers). */
+/* ERR_CONFIG where a split has no T + 1 tokens (names split and both numbers), or V or A is beyond
+ * 65,536 (they share a counter word). */
 lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **sampler_p);
 void lks__sampler_close(lks__sampler *sampler); /* NULL is fine */
 
@@ -39,12 +44,14 @@ void lks__sampler_close(lks__sampler *sampler); /* NULL is fine */
 const uint64_t *lks__sampler_step(lks__sampler *sampler, uint64_t step);
 
 /* Offsets of the evaluation before `step`: [2][n_batches][B], all of train, then all of val,
- * malloc'd once for the largest n_batches seen. random: keyed by (seed, step, split, batch), no
- * state. nanogpt: drawn from virtual rank 0's generator, which they advance, as in the script. */
+ * malloc'd once for the largest n_batches seen (NULL: no memory for that). random: keyed by (seed,
+ * step, split, batch), no state. nanogpt: drawn from virtual rank 0's generator, which they
+ * advance, as in the script. */
 const uint64_t *lks__sampler_eval(lks__sampler *sampler, uint64_t step, int n_batches);
 
 /* State between steps, for checkpoints. random has none (0 bytes). Layout: for each virtual rank
- * 625 little-endian u32 (state, pos), then for each B u64 (the batch already drawn). */
+ * 625 little-endian u32 (state, pos), then B little-endian u64 (the batch already drawn). Loading
+ * checks length, positions and offsets, and changes nothing where they are wrong (ERR_FORMAT). */
 size_t lks__sampler_state_bytes(const lks__sampler *sampler);
 void lks__sampler_state_save(const lks__sampler *sampler, void *out);
 lks_status lks__sampler_state_load(lks__sampler *sampler, const void *data, size_t bytes);

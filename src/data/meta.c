@@ -1,0 +1,261 @@
+#include "data/meta.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/sys.h"
+#include "base/utf8.h"
+
+enum {
+    MAX_CHARS = 1 << 16,      /* ids are uint16 in the token files */
+    MAX_IDS = 1 << 24,        /* without a tokenizer: far above any vocabulary */
+    MAX_META_BYTES = 4 << 20, /* 65,536 characters, each an escaped pair of surrogates: 786 KiB */
+    REPLACEMENT_CHAR = 0xfffd,
+};
+
+/* "U+00E9 "é"", safe on a terminal. */
+static const char *show_char(uint32_t cp, char out[32])
+{
+    char raw[4], safe[20];
+    size_t n = lks__utf8_encode(cp, raw);
+    lks__escape(safe, sizeof safe, raw, n);
+    snprintf(out, 32, "U+%04X \"%s\"", cp, safe);
+    return out;
+}
+
+static lks_status read_chars(const json_t *chars, uint32_t vocab_size, const char *where,
+                             lks__meta *meta)
+{
+    const char *text = json_string_value(chars);
+    size_t bytes = json_string_length(chars);
+    uint32_t *table = malloc((size_t)vocab_size * sizeof *table);
+    if (!table)
+        return lks__fail(LKS_ERR_NOMEM, "%s: no memory for %u characters", where, vocab_size);
+    uint32_t n = 0;
+    for (size_t i = 0; i < bytes; n++) {
+        uint32_t cp;
+        char a[32], b[32];
+        size_t len = lks__utf8_decode(text + i, bytes - i, &cp);
+        if (len == 0 || n == vocab_size) {
+            free(table);
+            return len == 0 ? lks__fail(LKS_ERR_FORMAT, "%s: \"chars\" is not valid UTF-8", where)
+                            : lks__fail(LKS_ERR_FORMAT,
+                                        "%s: \"chars\" has more characters than \"vocab_size\", "
+                                        "which is %u",
+                                        where, vocab_size);
+        }
+        if (n > 0 && cp <= table[n - 1]) {
+            lks__fail(
+                LKS_ERR_FORMAT,
+                "%s: \"chars\" must ascend by code point, each character once, but %s follows "
+                "%s",
+                where, show_char(cp, a), show_char(table[n - 1], b));
+            free(table);
+            return LKS_ERR_FORMAT;
+        }
+        table[n] = cp;
+        i += len;
+    }
+    if (n != vocab_size) {
+        free(table);
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s: \"chars\" has %u characters, but \"vocab_size\" is %u", where, n,
+                         vocab_size);
+    }
+    meta->vocab_size = vocab_size;
+    meta->chars = table;
+    return LKS_OK;
+}
+
+lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta *meta)
+{
+    if (!json_is_object(json))
+        return lks__fail(LKS_ERR_FORMAT, "%s: a JSON object is expected", where);
+    const json_t *kind = json_object_get(json, "kind");
+    const json_t *size = json_object_get(json, "vocab_size");
+    const json_t *chars = json_object_get(json, "chars");
+    if (!json_is_string(kind))
+        return lks__fail(LKS_ERR_FORMAT, "%s: \"kind\" must be a string, \"char\" or \"ids\"",
+                         where);
+    const char *name = json_string_value(kind);
+    bool is_char = strcmp(name, "char") == 0;
+    if (!is_char && strcmp(name, "ids") != 0) {
+        char safe[64];
+        lks__escape(safe, sizeof safe, name, strlen(name));
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s: tokens of kind \"%s\" are not known to this version; it knows "
+                         "\"char\" and \"ids\"",
+                         where, safe);
+    }
+    json_int_t most = is_char ? MAX_CHARS : MAX_IDS;
+    if (!json_is_integer(size) || json_integer_value(size) < 1 || json_integer_value(size) > most)
+        return lks__fail(LKS_ERR_FORMAT, "%s: \"vocab_size\" must be a whole number from 1 to %lld",
+                         where, (long long)most);
+    if (!is_char) {
+        meta->vocab_size = (uint32_t)json_integer_value(size);
+        meta->chars = NULL;
+        return LKS_OK;
+    }
+    if (!json_is_string(chars))
+        return lks__fail(LKS_ERR_FORMAT, "%s: \"chars\" must be a string of all characters", where);
+    return read_chars(chars, (uint32_t)json_integer_value(size), where, meta);
+}
+
+lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
+{
+    char *path = NULL, *text = NULL;
+    char name[256];
+    size_t bytes;
+    struct stat info;
+    if (asprintf(&path, "%s/meta.json", dir) < 0)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read meta.json");
+    if (stat(path, &info) < 0 && errno == ENOENT) {
+        free(path);
+        *found_p = false;
+        return LKS_OK;
+    }
+    lks__escape(name, sizeof name, path, strlen(path));
+    lks_status st = lks__sys_read_file(path, MAX_META_BYTES, &text, &bytes);
+    free(path);
+    if (st != LKS_OK)
+        return st;
+
+    json_error_t error;
+    json_t *json = json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (!json) {
+        char why[JSON_ERROR_TEXT_LENGTH * 4];
+        lks__escape(why, sizeof why, error.text, strlen(error.text));
+        return lks__fail(LKS_ERR_FORMAT, "%s is not valid JSON at line %d, column %d: %s", name,
+                         error.line, error.column, why);
+    }
+    st = lks__meta_from_json(json, name, meta);
+    json_decref(json);
+    if (st == LKS_OK)
+        *found_p = true;
+    return st;
+}
+
+json_t *lks__meta_to_json(const lks__meta *meta)
+{
+    if (!meta->chars)
+        return json_pack("{s:s, s:I}", "kind", "ids", "vocab_size", (json_int_t)meta->vocab_size);
+    char *text = malloc((size_t)meta->vocab_size * 4 + 1);
+    if (!text)
+        return NULL;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < meta->vocab_size; i++)
+        bytes += lks__utf8_encode(meta->chars[i], text + bytes);
+    json_t *chars = json_stringn(text, bytes); /* the characters may include U+0000 */
+    free(text);
+    if (!chars)
+        return NULL;
+    return json_pack("{s:s, s:I, s:o}", "kind", "char", "vocab_size", (json_int_t)meta->vocab_size,
+                     "chars", chars);
+}
+
+void lks__meta_free(lks__meta *meta)
+{
+    free(meta->chars);
+    *meta = (lks__meta){0};
+}
+
+/* ---- encoding and decoding --------------------------------------------------------------- */
+
+/* The id of a code point, or -1. */
+static int32_t find_char(const lks__meta *meta, uint32_t cp)
+{
+    uint32_t lo = 0, hi = meta->vocab_size;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (meta->chars[mid] < cp)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < meta->vocab_size && meta->chars[lo] == cp ? (int32_t)lo : -1;
+}
+
+static lks_status encode_chars(const lks__meta *meta, const char *text, size_t bytes, int32_t *ids,
+                               size_t *n_p)
+{
+    size_t n = 0, i = 0;
+    while (i < bytes) {
+        uint32_t cp;
+        size_t len = lks__utf8_decode(text + i, bytes - i, &cp);
+        if (len == 0)
+            return lks__fail(LKS_ERR_FORMAT, "byte 0x%02x at offset %zu is not valid UTF-8",
+                             (unsigned char)text[i], i);
+        if (cp == '\r') {
+            cp = '\n';
+            if (i + 1 < bytes && text[i + 1] == '\n')
+                len = 2;
+        }
+        ids[n] = find_char(meta, cp);
+        if (ids[n] < 0) {
+            char shown[32];
+            return lks__fail(LKS_ERR_FORMAT,
+                             "character %s at offset %zu is not in the vocabulary of %u characters",
+                             show_char(cp, shown), i, meta->vocab_size);
+        }
+        n++;
+        i += len;
+    }
+    *n_p = n;
+    return LKS_OK;
+}
+
+/* Ids as decimal numbers between white space: what lks__meta_decode() writes. */
+static lks_status encode_numbers(const lks__meta *meta, const char *text, size_t bytes,
+                                 int32_t *ids, size_t *n_p)
+{
+    size_t n = 0, i = 0;
+    while (i < bytes) {
+        if (text[i] == ' ' || (text[i] >= '\t' && text[i] <= '\r')) {
+            i++;
+            continue;
+        }
+        size_t start = i;
+        uint64_t id = 0;
+        while (i < bytes && text[i] >= '0' && text[i] <= '9' && id < meta->vocab_size)
+            id = id * 10 + (uint64_t)(text[i++] - '0');
+        bool ended = i == bytes || text[i] == ' ' || (text[i] >= '\t' && text[i] <= '\r');
+        if (i == start || !ended || id >= meta->vocab_size)
+            return lks__fail(LKS_ERR_FORMAT,
+                             "offset %zu: these tokens have no text, so ids from 0 to %u, with "
+                             "spaces between, are expected",
+                             start, meta->vocab_size - 1);
+        ids[n++] = (int32_t)id;
+    }
+    *n_p = n;
+    return LKS_OK;
+}
+
+lks_status lks__meta_encode(const lks__meta *meta, const char *text, size_t bytes, int32_t **ids_p,
+                            size_t *n_p)
+{
+    if (bytes >= SIZE_MAX / sizeof(int32_t))
+        return lks__fail(LKS_ERR_ARG, "a text of %zu bytes is too long", bytes);
+    int32_t *ids = malloc((bytes + 1) * sizeof *ids); /* an id takes at least one byte */
+    if (!ids)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the ids of %zu bytes of text", bytes);
+    lks_status st = meta->chars ? encode_chars(meta, text, bytes, ids, n_p)
+                                : encode_numbers(meta, text, bytes, ids, n_p);
+    if (st != LKS_OK) {
+        free(ids);
+        return st;
+    }
+    *ids_p = ids;
+    return LKS_OK;
+}
+
+size_t lks__meta_decode(const lks__meta *meta, int32_t id, char out[16])
+{
+    if (!meta->chars)
+        return (size_t)snprintf(out, 16, "%d ", id);
+    bool known = id >= 0 && (uint32_t)id < meta->vocab_size;
+    return lks__utf8_encode(known ? meta->chars[id] : REPLACEMENT_CHAR, out);
+}

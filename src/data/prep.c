@@ -1,0 +1,206 @@
+#include "data/prep.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "base/utf8.h"
+#include "data/meta.h"
+
+enum {
+    N_CODE_POINTS = 0x110000,
+    MAX_CHARS = 1 << 16, /* ids are uint16 */
+    N_FILES = 3,
+};
+
+struct text {
+    const char *name; /* of the file, escaped */
+    const char *bytes;
+    size_t n_bytes;
+};
+
+/* The next code point at *i_p, CRLF and CR as LF. The text is known to be valid. */
+static uint32_t next_char(const struct text *text, size_t *i_p)
+{
+    uint32_t cp = 0;
+    *i_p += lks__utf8_decode(text->bytes + *i_p, text->n_bytes - *i_p, &cp);
+    if (cp != '\r')
+        return cp;
+    if (*i_p < text->n_bytes && text->bytes[*i_p] == '\n')
+        ++*i_p;
+    return '\n';
+}
+
+static lks_status check_utf8(const struct text *text)
+{
+    uint32_t cp;
+    size_t len;
+    for (size_t i = 0; i < text->n_bytes; i += len) {
+        len = lks__utf8_decode(text->bytes + i, text->n_bytes - i, &cp);
+        if (len == 0)
+            return lks__fail(LKS_ERR_FORMAT,
+                             "%s is not valid UTF-8: byte 0x%02x at offset %zu; convert it first, "
+                             "for instance with iconv -t UTF-8",
+                             text->name, (unsigned char)text->bytes[i], i);
+    }
+    return LKS_OK;
+}
+
+/* Which characters there are, in code-point order, and how many the text has in all. `ids` maps
+ * code points to ids. */
+static lks_status collect(const struct text *text, uint16_t ids[N_CODE_POINTS], lks__meta *meta,
+                          uint64_t *n_p)
+{
+    uint64_t n = 0;
+    uint32_t vocab_size = 0;
+    bool *seen = calloc(N_CODE_POINTS, sizeof *seen);
+    if (!seen)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the character table");
+    for (size_t i = 0; i < text->n_bytes; n++) {
+        bool *s = &seen[next_char(text, &i)];
+        vocab_size += !*s;
+        *s = true;
+    }
+    if (vocab_size > MAX_CHARS) {
+        free(seen);
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s has %u different characters; token files hold at most %d", text->name,
+                         vocab_size, MAX_CHARS);
+    }
+    meta->chars = malloc((vocab_size + 1) * sizeof *meta->chars);
+    if (!meta->chars) {
+        free(seen);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %u characters", vocab_size);
+    }
+    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
+        if (seen[cp]) {
+            ids[cp] = (uint16_t)meta->vocab_size;
+            meta->chars[meta->vocab_size++] = cp;
+        }
+    free(seen);
+    *n_p = n;
+    return LKS_OK;
+}
+
+static void encode(const struct text *text, const uint16_t *ids, uint8_t *out)
+{
+    for (size_t i = 0; i < text->n_bytes;) {
+        uint16_t id = ids[next_char(text, &i)];
+        *out++ = (uint8_t)id;
+        *out++ = (uint8_t)(id >> 8);
+    }
+}
+
+struct file {
+    const char *name;
+    const void *data;
+    size_t bytes;
+};
+
+static char *join(const char *dir, const char *name, const char *suffix)
+{
+    char *path;
+    return asprintf(&path, "%s/%s%s", dir, name, suffix) < 0 ? NULL : path;
+}
+
+/* All files are complete beside their places before the first takes its name: a full disk leaves
+ * the folder as it was, instead of new tokens beside an old character table. */
+static lks_status write_files(const char *dir, const struct file files[N_FILES])
+{
+    char *staged[N_FILES] = {0}, *final[N_FILES] = {0};
+    char suffix[32];
+    lks_status st = LKS_OK;
+    snprintf(suffix, sizeof suffix, ".new-%ld", (long)getpid());
+    for (int i = 0; i < N_FILES && st == LKS_OK; i++) {
+        staged[i] = join(dir, files[i].name, suffix);
+        final[i] = join(dir, files[i].name, "");
+        if (!staged[i] || !final[i])
+            st = lks__fail(LKS_ERR_NOMEM, "no memory for the name of %s", files[i].name);
+        else
+            st = lks__sys_write_file(staged[i], files[i].data, files[i].bytes);
+    }
+    for (int i = 0; i < N_FILES && st == LKS_OK; i++)
+        if (lks__sys_rename(staged[i], final[i]) < 0)
+            st = lks__sys_fail("cannot write", final[i]);
+    if (st == LKS_OK)
+        st = lks__sys_sync_dir(dir);
+    for (int i = 0; i < N_FILES; i++) {
+        if (st != LKS_OK && staged[i])
+            unlink(staged[i]); /* not through the faults: what a test made fail is cleaned up */
+        free(staged[i]);
+        free(final[i]);
+    }
+    return st;
+}
+
+lks_status lks__prep_char(const char *input, const char *out_dir, double val_fraction,
+                          lks__prep_result *result)
+{
+    lks_status st;
+    lks__meta meta = {0};
+    char *data = NULL, *meta_text = NULL;
+    uint16_t *ids = NULL;
+    uint8_t *tokens = NULL;
+    json_t *json = NULL;
+    uint64_t n = 0;
+    char name[256];
+    struct text text = {.name = lks__escape(name, sizeof name, input, strlen(input))};
+
+    if (!(val_fraction > 0 && val_fraction < 1))
+        return lks__fail(LKS_ERR_CONFIG, "val_fraction is %g; it must lie between 0 and 1",
+                         val_fraction);
+    LKS__TRY(lks__sys_read_file(input, SIZE_MAX / 8, &data, &text.n_bytes));
+    text.bytes = data;
+    if (text.n_bytes == 0) {
+        st = lks__fail(LKS_ERR_FORMAT, "%s is empty: there is nothing to make tokens of", name);
+        goto out;
+    }
+    if ((st = check_utf8(&text)) != LKS_OK)
+        goto out;
+    ids = malloc(N_CODE_POINTS * sizeof *ids);
+    if (!ids) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the character table");
+        goto out;
+    }
+    if ((st = collect(&text, ids, &meta, &n)) != LKS_OK)
+        goto out;
+
+    /* In double and cut, as nanoGPT's prepare.py computes int(n*0.9); 1 - 0.1 is 0.9 exactly. */
+    uint64_t n_train = (uint64_t)((double)n * (1.0 - val_fraction));
+    if (n_train == 0 || n_train >= n) {
+        st =
+            lks__fail(LKS_ERR_FORMAT,
+                      "%s has %llu characters: with val_fraction %g that leaves the %s split empty",
+                      name, (unsigned long long)n, val_fraction, n_train == 0 ? "train" : "val");
+        goto out;
+    }
+    tokens = malloc(2 * n);
+    json = lks__meta_to_json(&meta);
+    meta_text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    if (!tokens || !meta_text) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %llu tokens", (unsigned long long)n);
+        goto out;
+    }
+    encode(&text, ids, tokens);
+
+    const struct file files[N_FILES] = {
+        {"train.bin", tokens, 2 * n_train},
+        {"val.bin", tokens + 2 * n_train, 2 * (n - n_train)},
+        {"meta.json", meta_text, strlen(meta_text)},
+    };
+    if ((st = lks__sys_make_dirs(out_dir)) != LKS_OK ||
+        (st = write_files(out_dir, files)) != LKS_OK)
+        goto out;
+    *result = (lks__prep_result){meta.vocab_size, n_train, n - n_train};
+out:
+    json_decref(json);
+    free(meta_text);
+    free(tokens);
+    free(ids);
+    free(data);
+    lks__meta_free(&meta);
+    return st;
+}
