@@ -14,7 +14,10 @@
 #include "base/jsonw.h"
 #include "base/status.h"
 
-enum { LKS__SETTING_STR = 1024 }; /* bytes of a string setting, its 0 included */
+enum {
+    LKS__SETTING_STR = 1024, /* bytes of a string setting, its 0 included */
+    LKS__SETTING_KEY = 64,   /* bytes of a name, its 0 included */
+};
 
 /* Commands that take a setting. */
 enum {
@@ -41,13 +44,13 @@ enum {
  * those of settings.c, where the table becomes descriptions. TYPE: INT (int64_t), FLOAT (double),
  * BOOL (bool), STR (char[]). Order is the order of help and of the config line. */
 #define LKS__SETTING_MAP(X)                                                                        \
-    X(STR, input, "", ANY, PREP, HOST, FILES, "text file to read (UTF-8)")                         \
-    X(STR, out, "", ANY, PREP, HOST, FILES, "folder to write token files to")                      \
+    X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                         \
+    X(STR, out, "", TEXT, PREP, HOST, FILES, "folder to write token files to")                      \
     X(FLOAT, val_fraction, 0.1, BETWEEN(0, 1), PREP, HOST, FILES,                                  \
       "share of the text, at its end, that is kept for validation")                                \
-    X(STR, dataset, "openwebtext", ANY, TRAIN | EVAL, HOST, FILES,                                 \
+    X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                 \
       "folder with train.bin and val.bin; where NAME is no folder, data/NAME is tried")            \
-    X(STR, out_dir, "out", ANY, TRAIN | SAMPLE | EVAL, HOST, FILES,                                \
+    X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL, HOST, FILES,                                \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
       "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
@@ -106,10 +109,11 @@ enum {
     X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST, REPORT,                                         \
       "checkpoints that stay, newest first; 0: all")                                               \
     X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT, "evaluate once, then stop")                \
+    X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT, "steps to time")                      \
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
       "print what the run would need and stop before the first step")                              \
                                                                                                    \
-    X(STR, start, "\n", ANY, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")           \
+    X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")           \
     X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "samples to write")          \
     X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST, SAMPLING,                       \
       "tokens of each sample")                                                                     \
@@ -124,17 +128,16 @@ enum {
       "threads of each rank; 0: cores / ranks on this machine")                                    \
     X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
       "let ranks carry different numbers of virtual ranks")                                        \
-    X(STR, backend, "auto", ONE_OF("auto|shm"), TRAIN | EVAL | BENCH, HOST, RANKS,                 \
+    X(STR, backend, "auto", BUILT("auto|shm"), TRAIN | EVAL | BENCH, HOST, RANKS,                 \
       "how ranks exchange data; auto: the first that works")                                       \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "seconds after which a rank that stands still ends the run")                                 \
     X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
       "smallest part of the gradient that is reduced as one, in MiB")                              \
-    X(STR, device, "auto", ONE_OF("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                 \
+    X(STR, device, "auto", BUILT("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                 \
       "where to compute; auto: the best that is there")                                            \
-    X(STR, dtype, "float32", ONE_OF("float32"), TRAIN | SAMPLE | EVAL, FREE, RANKS,                \
-      "precision to compute in")                                                                   \
-    X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, RANKS, "steps to time")
+    X(STR, dtype, "float32", BUILT("float32"), TRAIN | SAMPLE | EVAL, FREE, RANKS,                \
+      "precision to compute in")
 
 enum {
 #define X(type, name, ...) LKS__SETTING_##name,
@@ -186,10 +189,17 @@ typedef struct lks__args {
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
                                int max_positional, lks__args *args);
 
-/* One setting from text. `where` ("config/x.conf:12" or "the command line") begins messages. A
- * value from a lower source than the one in place is checked and not taken. */
+/* One setting from text. `where` ("config/x.conf:12", "--n_layer=x") begins messages. A value from a
+ * lower source than the one in place is checked and not taken; so is, from a file, a setting of
+ * train where `command` doesn't take it: a recipe serves eval and bench too. */
 lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key,
                              const char *value, lks__setting_from from, const char *where);
+
+/* Take note of something that was read and isn't used; any bytes. */
+void lks__args_note(lks__args *args, const char *where, const char *what);
+
+/* Names that nanoGPT's scripts have and that mean nothing here: wandb_*, compile. */
+bool lks__setting_is_foreign(const char *key);
 
 /* Settings that `command` takes, by group, with defaults, ranges and meanings. */
 void lks__settings_help(FILE *out, unsigned command);
@@ -230,5 +240,12 @@ int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned 
 /* One value as text, doubles as %.17g; returns `out`. */
 const char *lks__settings_text(const lks__settings *s, int setting, char out[LKS__SETTING_STR]);
 const char *lks__setting_name(int setting);
+int lks__setting_find(const char *key); /* '-' equals '_'; -1: there is none */
+bool lks__setting_is_str(int setting);
+bool lks__setting_is_bool(int setting);
+
+/* Numbers as settings have them: the whole text, no white space, no hexadecimal, finite. */
+bool lks__parse_int(const char *text, int64_t *i_p);
+bool lks__parse_float(const char *text, double *f_p);
 
 #endif
