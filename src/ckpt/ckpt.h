@@ -2,7 +2,11 @@
  * state.json; OUT/latest -> newest good one. (design section 9)
  *
  * A checkpoint exists whole or not at all: written into a temporary folder of OUT, every file and
- * the folder synced, renamed, OUT synced; `latest` moves last (symlink beside, renamed). */
+ * the folder synced, renamed, OUT synced; `latest` moves last (symlink beside, renamed).
+ *
+ * Every byte stands under a hash: state.json under its own "state_hash" (XXH3-64 of the file with
+ * that value's digits as zeros), the files' headers under state.json's "files", the tensors under
+ * the headers' metadata. */
 #ifndef LKS_CKPT_CKPT_H
 #define LKS_CKPT_CKPT_H
 
@@ -18,17 +22,23 @@ typedef struct lks__ckpt_content {
     size_t n_model;
     const lks__st_tensor *optimizer;
     size_t n_optimizer;
-    const char *fingerprint; /* kernels' fingerprint, 16 hex digits: __metadata__ of both files */
-    json_t *state;           /* borrowed; save adds "iter", "params_hash" and the files' hashes */
+    const char *fingerprint; /* kernels' fingerprint, 16 hex digits: __metadata__ "kernels" of both
+                              * files; NULL: none */
+    json_t *state; /* an object, borrowed and not changed; in the file stand also "format",
+                    * "iter", "params_hash", "files" and "state_hash", whatever it has
+                    * under these names */
 } lks__ckpt_content;
 
 /* 16 hex digits: XXH3-64 over the per-tensor XXH3-64 values (little-endian u64, table order). */
 void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
 
-/* Write checkpoint `iter`, move `latest`, then delete older ones beyond `keep` (0: keep all; never
- * the one `latest` names) and stale temporary folders. On failure what was there before is
- * untouched, and the half-written folder is removed. An existing ckpt-%08d of the same iter is
- * replaced so that at every moment a good checkpoint is there. name_p[32]: the folder's name. */
+/* Write checkpoint `iter`, move `latest`, then delete older ones beyond the `keep` newest (0: keep
+ * all; never the one `latest` names, none newer than `iter`, none that holds files of others) and
+ * stale temporary folders; what cannot be deleted now is tried again by the next save, and is no
+ * failure. On failure what was there before is untouched, and the half-written folder is removed.
+ * An existing ckpt-%08d of the same iter is first renamed to ckpt-%08d.old, which lks__ckpt_open()
+ * knows, so that at every moment a good checkpoint is there. One process saves into OUT at a time.
+ * name_p[32]: the folder's name. */
 lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content, int keep,
                           char name[32], char params_hash[17]);
 
@@ -44,9 +54,10 @@ typedef struct lks__ckpt {
  * state.json's own fields, both files' headers and the hash of every tensor (all bytes are read). A
  * torn, truncated or altered checkpoint is ERR_FORMAT naming file and reason, and the message
  * offers the newest good one in OUT by name (`--out_dir=OUT/ckpt-…`), or says that there is none.
- * Where `latest` is missing but ckpt-* folders exist, the newest good one is opened. No checkpoint
- * at all: ERR_IO. */
+ * Where `latest` is missing (or names a folder that is gone) but ckpt-* folders exist, the newest
+ * good one is opened. No checkpoint at all: ERR_IO. Reads only: any number of processes may do it
+ * at once. */
 lks_status lks__ckpt_open(const char *out_dir, int with_optimizer, lks__ckpt *ckpt);
-void lks__ckpt_close(lks__ckpt *ckpt);
+void lks__ckpt_close(lks__ckpt *ckpt); /* a zeroed one is fine */
 
 #endif

@@ -1,0 +1,309 @@
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/sys.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/dtype.h"
+#include "ckpt/folder.h"
+
+typedef char shown_path[512];
+
+static const char *show(shown_path out, const char *path)
+{
+    return lks__escape(out, sizeof(shown_path), path, strlen(path));
+}
+
+/* ---- one folder ---------------------------------------------------------------------------- */
+
+static lks_status bad_state(const char *path, const char *why)
+{
+    shown_path shown;
+    return lks__fail(LKS_ERR_FORMAT, "%s is not a sound checkpoint state: %s", show(shown, path),
+                     why);
+}
+
+static lks_status parse_state(const char *path, char *text, size_t bytes, json_t **state_p)
+{
+    uint64_t hash;
+    char digits[17], why[JSON_ERROR_TEXT_LENGTH * 4];
+    json_error_t error;
+    char *stored = lks__state_hash(text, bytes, &hash);
+    if (stored) {
+        lks__hash_text(hash, digits);
+        if (memcmp(stored, digits, 16) != 0)
+            return bad_state(path, "it is altered or damaged, as it does not have its own hash");
+    }
+    json_t *state = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!state && json_error_code(&error) == json_error_out_of_memory) {
+        shown_path shown;
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", show(shown, path));
+    }
+    if (!state)
+        return bad_state(path, lks__escape(why, sizeof why, error.text, strlen(error.text)));
+    const char *format = json_string_value(json_object_get(state, "format"));
+    const json_t *iter = json_object_get(state, "iter");
+    lks_status st = LKS_OK;
+    if (!format || strcmp(format, LKS__CKPT_FORMAT) != 0)
+        st = bad_state(path, "its format is not " LKS__CKPT_FORMAT);
+    else if (!stored)
+        st = bad_state(path, "its own hash is missing");
+    else if (!json_is_integer(iter) || json_integer_value(iter) < 0)
+        st = bad_state(path, "\"iter\" is not a count");
+    if (st != LKS_OK) {
+        json_decref(state);
+        return st;
+    }
+    *state_p = state;
+    return LKS_OK;
+}
+
+/* "dir/name" of a file that has to be there: a folder without it is torn, not absent. */
+static lks_status file_path(char out[LKS__CKPT_PATH], const char *dir, const char *name)
+{
+    struct stat info;
+    shown_path shown;
+    LKS__TRY(lks__ckpt_join(out, dir, name));
+    if (stat(out, &info) < 0 && errno == ENOENT)
+        return lks__fail(LKS_ERR_FORMAT, "the checkpoint %s is torn: it has no %s",
+                         show(shown, dir), name);
+    return LKS_OK;
+}
+
+static lks_status open_state(const char *dir, json_t **state_p)
+{
+    char path[LKS__CKPT_PATH], *text;
+    size_t bytes;
+    LKS__TRY(file_path(path, dir, LKS__CKPT_STATE));
+    LKS__TRY(lks__sys_read_file(path, LKS__CKPT_STATE_LIMIT, &text, &bytes));
+    lks_status st = parse_state(path, text, bytes, state_p);
+    free(text);
+    return st;
+}
+
+/* Open one safetensors file and verify every byte of it, first of all the header against what
+ * state.json says. hashes_p: the tensors' hashes; the caller frees. */
+static lks_status open_tensors(const char *dir, const char *name, const json_t *state,
+                               lks__st_file **file_p, uint64_t **hashes_p)
+{
+    char path[LKS__CKPT_PATH], digits[17];
+    shown_path shown;
+    lks__st_file *file;
+    LKS__TRY(file_path(path, dir, name));
+    LKS__TRY(lks__st_open(path, &file));
+    lks_status st = LKS_OK;
+    const char *stored = json_string_value(json_object_get(json_object_get(state, "files"), name));
+    uint64_t *hashes = calloc(lks__st_count(file) + 1, sizeof *hashes);
+    lks__hash_text(lks__st_header_hash(file), digits);
+    if (!hashes)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to verify %s", show(shown, path));
+    else if (!stored || strcmp(stored, digits) != 0)
+        st = lks__fail(LKS_ERR_FORMAT,
+                       "%s is altered or damaged: its header is not the one that %s names",
+                       show(shown, path), LKS__CKPT_STATE);
+    else
+        st = lks__st_verify(file, hashes);
+    if (st != LKS_OK) {
+        free(hashes);
+        lks__st_close(file);
+        return st;
+    }
+    *file_p = file;
+    *hashes_p = hashes;
+    return LKS_OK;
+}
+
+static lks_status open_parts(const char *dir, int with_optimizer, lks__ckpt *ckpt)
+{
+    uint64_t *hashes;
+    char digits[17];
+    LKS__TRY(open_state(dir, &ckpt->state));
+    ckpt->iter = (uint64_t)json_integer_value(json_object_get(ckpt->state, "iter"));
+    lks__entry e = lks__entry_parse(ckpt->name);
+    if (e.kind != LKS__ENTRY_OTHER && e.iter != ckpt->iter)
+        return bad_state(dir, "its \"iter\" is not that of the folder's name");
+
+    LKS__TRY(open_tensors(dir, LKS__CKPT_MODEL, ckpt->state, &ckpt->model, &hashes));
+    lks__hash_text(XXH3_64bits(hashes, lks__st_count(ckpt->model) * sizeof *hashes), digits);
+    free(hashes);
+    const char *stored = json_string_value(json_object_get(ckpt->state, "params_hash"));
+    if (!stored || strcmp(stored, digits) != 0)
+        return bad_state(dir, "its \"params_hash\" is not that of the model's tensors");
+    if (!with_optimizer)
+        return LKS_OK;
+    LKS__TRY(open_tensors(dir, LKS__CKPT_OPTIMIZER, ckpt->state, &ckpt->optimizer, &hashes));
+    free(hashes);
+    return LKS_OK;
+}
+
+static lks_status open_folder(const char *dir, int with_optimizer, lks__ckpt *ckpt)
+{
+    lks__ckpt c = {.iter = 0};
+    const char *slash = strrchr(dir, '/');
+    snprintf(c.path, sizeof c.path, "%s", dir);
+    snprintf(c.name, sizeof c.name, "%s", slash ? slash + 1 : dir);
+    lks_status st = open_parts(dir, with_optimizer, &c);
+    if (st == LKS_OK)
+        *ckpt = c;
+    else
+        lks__ckpt_close(&c);
+    return st;
+}
+
+void lks__ckpt_close(lks__ckpt *ckpt)
+{
+    json_decref(ckpt->state);
+    lks__st_close(ckpt->model);
+    lks__st_close(ckpt->optimizer);
+    *ckpt = (lks__ckpt){.iter = 0};
+}
+
+/* ---- which folder -------------------------------------------------------------------------- */
+
+/* Open the newest good checkpoint of OUT, `except` left out (NULL: none). ERR_IO where OUT has no
+ * checkpoint; where it has, but no good one, the status and sentence of the newest. */
+static lks_status open_newest(const char *out, const char *except, int with_optimizer,
+                              lks__ckpt *ckpt)
+{
+    lks__entry *entries;
+    size_t n;
+    char path[LKS__CKPT_PATH], first_cause[1024] = "";
+    shown_path shown;
+    lks_status first = LKS_OK;
+    LKS__TRY(lks__ckpt_scan(out, &entries, &n));
+    for (size_t i = 0; i < n; i++) {
+        if (entries[i].kind == LKS__ENTRY_TMP || (except && strcmp(entries[i].name, except) == 0))
+            continue;
+        lks_status st = lks__ckpt_join(path, out, entries[i].name);
+        if (st == LKS_OK)
+            st = open_folder(path, with_optimizer, ckpt);
+        if (st == LKS_OK || st == LKS_ERR_NOMEM) {
+            free(entries);
+            return st;
+        }
+        if (first == LKS_OK) {
+            first = st;
+            snprintf(first_cause, sizeof first_cause, "%s", lks_last_error());
+        }
+    }
+    free(entries);
+    if (first != LKS_OK)
+        return lks__fail(first, "%s; no other checkpoint in %s is good", first_cause,
+                         show(shown, out));
+    return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s", show(shown, out));
+}
+
+/* Add to the recorded failure the way out: the newest good checkpoint of OUT but `except`. */
+static lks_status offer(lks_status st, const char *out, const char *except, int with_optimizer)
+{
+    lks__ckpt good;
+    char cause[1024];
+    shown_path shown;
+    if (st != LKS_ERR_FORMAT && st != LKS_ERR_IO)
+        return st;
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    if (open_newest(out, except, with_optimizer, &good) != LKS_OK)
+        return lks__fail(st, "%s; there is no other good checkpoint in %s", cause,
+                         show(shown, out));
+    lks__fail(st, "%s; the newest good checkpoint is %s: use --out_dir=%s", cause, good.name,
+              show(shown, good.path));
+    lks__ckpt_close(&good);
+    return st;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* `latest` is a link whose target is `target`. It is a name in OUT or nothing: whoever can place a
+ * link there must not make us read elsewhere. */
+static lks_status open_latest(const char *out, const char *target, int with_optimizer,
+                              lks__ckpt *ckpt)
+{
+    char path[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
+    shown_path shown, shown_target;
+    lks__entry e = lks__entry_parse(target);
+    if (e.kind != LKS__ENTRY_CKPT)
+        return offer(lks__fail(LKS_ERR_FORMAT,
+                               "%s/latest names \"%s\", which is not a checkpoint of that folder",
+                               show(shown, out), show(shown_target, target)),
+                     out, NULL, with_optimizer);
+    LKS__TRY(lks__ckpt_join(path, out, e.name));
+    if (!is_folder(path)) {
+        /* Its replacement was cut short between two renames; else somebody has deleted it. */
+        lks__entry_name(name, LKS__ENTRY_OLD, e.iter);
+        LKS__TRY(lks__ckpt_join(path, out, name));
+        if (!is_folder(path))
+            return open_newest(out, NULL, with_optimizer, ckpt);
+        memcpy(e.name, name, sizeof name);
+    }
+    lks_status st = open_folder(path, with_optimizer, ckpt);
+    return st == LKS_OK ? st : offer(st, out, e.name, with_optimizer);
+}
+
+/* OUT itself looks like a checkpoint, by its name or by its files. */
+static bool is_checkpoint(const char *dir)
+{
+    char path[LKS__CKPT_PATH];
+    struct stat info;
+    const char *slash = strrchr(dir, '/');
+    lks__entry e = lks__entry_parse(slash ? slash + 1 : dir);
+    if (e.kind == LKS__ENTRY_CKPT || e.kind == LKS__ENTRY_OLD)
+        return true;
+    return (lks__ckpt_join(path, dir, LKS__CKPT_STATE) == LKS_OK && stat(path, &info) == 0) ||
+           (lks__ckpt_join(path, dir, LKS__CKPT_MODEL) == LKS_OK && stat(path, &info) == 0);
+}
+
+/* OUT is one checkpoint; where it is not good, its folder may hold others. */
+static lks_status open_itself(const char *dir, int with_optimizer, lks__ckpt *ckpt)
+{
+    char parent[LKS__CKPT_PATH];
+    const char *slash = strrchr(dir, '/');
+    const char *name = slash ? slash + 1 : dir;
+    lks_status st = open_folder(dir, with_optimizer, ckpt);
+    if (st == LKS_OK || lks__entry_parse(name).kind == LKS__ENTRY_OTHER)
+        return st;
+    if (!slash)
+        snprintf(parent, sizeof parent, ".");
+    else
+        snprintf(parent, sizeof parent, "%.*s", slash == dir ? 1 : (int)(slash - dir), dir);
+    return offer(st, parent, name, with_optimizer);
+}
+
+lks_status lks__ckpt_open(const char *out_dir, int with_optimizer, lks__ckpt *ckpt)
+{
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH], target[LKS__CKPT_NAME];
+    shown_path shown;
+    struct stat info;
+    size_t len = strlen(out_dir);
+    while (len > 1 && out_dir[len - 1] == '/')
+        len--;
+    if (len >= sizeof out)
+        return lks__fail(LKS_ERR_IO, "the folder's path is too long: %s", show(shown, out_dir));
+    memcpy(out, out_dir, len);
+    out[len] = '\0';
+    if (stat(out, &info) < 0)
+        return lks__sys_fail("there is no checkpoint: cannot read the folder", out);
+
+    LKS__TRY(lks__ckpt_join(path, out, "latest"));
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n >= 0) { /* a longer target is cut, and is none of ours in any case */
+        target[n] = '\0';
+        return open_latest(out, target, with_optimizer, ckpt);
+    }
+    if (errno == EINVAL)
+        return offer(lks__fail(LKS_ERR_FORMAT, "%s is not a symbolic link", show(shown, path)), out,
+                     NULL, with_optimizer);
+    if (errno != ENOENT)
+        return lks__sys_fail("cannot read the link", path);
+    if (is_checkpoint(out))
+        return open_itself(out, with_optimizer, ckpt);
+    return open_newest(out, NULL, with_optimizer, ckpt);
+}
