@@ -256,7 +256,7 @@ int lks__sys_truncate(int fd, uint64_t bytes)
 int lks__sys_memfd(const char *name)
 {
     int result;
-    FAULTY(memfd, -1, memfd_create(name, 0));
+    FAULTY(memfd, -1, memfd_create(name, MFD_ALLOW_SEALING));
 }
 
 int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes)

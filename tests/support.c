@@ -1,0 +1,354 @@
+#include "support.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- what lives until the end ------------------------------------------------------------ */
+
+struct kept {
+    struct kept *next;
+    char *text;
+    json_t *json;
+    pid_t folder_of; /* text is a folder to remove, made by this process; else 0 */
+};
+
+static struct kept *kept_list;
+static int n_skipped;
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+    (void)info, (void)type, (void)at;
+    if (remove(path) < 0 && type == FTW_DP)
+        perror(path);
+    return 0;
+}
+
+static void clean_up(void)
+{
+    while (kept_list) {
+        struct kept *k = kept_list;
+        kept_list = k->next;
+        /* A forked child that exits must not take away its parent's folders. */
+        if (k->folder_of == getpid())
+            nftw(k->text, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        free(k->text);
+        json_decref(k->json);
+        free(k);
+    }
+}
+
+static void keep(char *text, json_t *json, pid_t folder_of)
+{
+    struct kept *k = malloc(sizeof *k);
+    assert_non_null(k);
+    if (!kept_list)
+        atexit(clean_up);
+    *k = (struct kept){kept_list, text, json, folder_of};
+    kept_list = k;
+}
+
+/* ---- expectations ------------------------------------------------------------------------ */
+
+void lks_test_failed(lks_status got, lks_status want, const char *call, const char *file, int line,
+                     const char *const texts[])
+{
+    if (got != want) {
+        print_error("%s returned \"%s\" (%s), not \"%s\"\n", call, lks_status_text(got),
+                    got == LKS_OK ? "" : lks_last_error(), lks_status_text(want));
+        _fail(file, line);
+    }
+    for (; *texts; texts++)
+        lks_test_contains(lks_last_error(), *texts, file, line);
+}
+
+void lks_test_near(double got, double want, double tolerance, const char *what, const char *file,
+                   int line)
+{
+    if (isfinite(got) && fabs(got - want) <= tolerance)
+        return;
+    print_error("%s is %.17g, not %.17g (off by %.3g, allowed %.3g)\n", what, got, want,
+                fabs(got - want), tolerance);
+    _fail(file, line);
+}
+
+void lks_test_contains(const char *text, const char *part, const char *file, int line)
+{
+    if (strstr(text, part))
+        return;
+    print_error("\"%s\" is not in: %s\n", part, text);
+    _fail(file, line);
+}
+
+void lks_test_same_file(const char *a, const char *b, const char *file, int line)
+{
+    size_t a_bytes, b_bytes;
+    const char *a_data = lks_test_read(a, &a_bytes), *b_data = lks_test_read(b, &b_bytes);
+    if (a_bytes == b_bytes && memcmp(a_data, b_data, a_bytes) == 0)
+        return;
+    size_t i = 0;
+    while (i < a_bytes && i < b_bytes && a_data[i] == b_data[i])
+        i++;
+    print_error("%s (%zu bytes) and %s (%zu bytes) differ from byte %zu on\n", a, a_bytes, b,
+                b_bytes, i);
+    _fail(file, line);
+}
+
+void lks_test_skip(const char *why)
+{
+    print_message("skipped: %s\n", why);
+    n_skipped++;
+    skip();
+}
+
+int lks_test_exit(int n_failed)
+{
+    if (n_failed != 0)
+        return 1;
+    return n_skipped > 0 ? 77 : 0;
+}
+
+/* ---- files ------------------------------------------------------------------------------- */
+
+const char *lks_test_text(const char *fmt, ...)
+{
+    char *text;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    assert_true(n >= 0);
+    keep(text, NULL, 0);
+    return text;
+}
+
+const char *lks_test_folder(void)
+{
+    const char *base = getenv("TMPDIR");
+    char *path;
+    assert_true(asprintf(&path, "%s/lockstep-test-XXXXXX", base && *base ? base : "/tmp") > 0);
+    if (!mkdtemp(path))
+        fail_msg("cannot make a folder like %s: %s", path, strerror(errno));
+    keep(path, NULL, getpid());
+    return path;
+}
+
+void lks_test_write(const char *path, const void *data, size_t bytes)
+{
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0)
+        fail_msg("cannot write %s: %s", path, strerror(errno));
+}
+
+const char *lks_test_read(const char *path, size_t *bytes_p)
+{
+    FILE *f = fopen(path, "rb");
+    struct stat info;
+    if (!f || fstat(fileno(f), &info) < 0)
+        fail_msg("cannot read %s: %s", path, strerror(errno));
+    size_t bytes = (size_t)info.st_size;
+    char *data = malloc(bytes + 1);
+    assert_non_null(data);
+    if (fread(data, 1, bytes, f) != bytes)
+        fail_msg("cannot read all of %s", path);
+    fclose(f);
+    data[bytes] = '\0';
+    keep(data, NULL, 0);
+    if (bytes_p)
+        *bytes_p = bytes;
+    return data;
+}
+
+bool lks_test_exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+int lks_test_count_files(const char *folder)
+{
+    int n = 0;
+    DIR *dir = opendir(folder);
+    if (!dir)
+        fail_msg("cannot list %s: %s", folder, strerror(errno));
+    for (struct dirent *e; (e = readdir(dir));)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(dir);
+    return n;
+}
+
+const char *lks_test_sha256(const char *path)
+{
+    lks_test_result r = lks_test_run((const char *const[]){"sha256sum", path, NULL}, NULL, 60);
+    if (r.exit_code != 0 || strlen(r.out) < 64)
+        fail_msg("sha256sum %s: exit code %d, %s", path, r.exit_code, r.err);
+    return lks_test_text("%.64s", r.out);
+}
+
+const char *lks_test_shared(const char *name)
+{
+    const char *path = lks_test_text("%s/../shared/%s", LKS_TEST_SOURCE_DIR, name);
+    return lks_test_exists(path) ? path : NULL;
+}
+
+/* ---- figures and data -------------------------------------------------------------------- */
+
+static json_t *load_json(const char *path)
+{
+    json_error_t error;
+    json_t *json = json_load_file(path, 0, &error);
+    if (!json)
+        fail_msg("%s: line %d: %s", path, error.line, error.text);
+    keep(NULL, json, 0);
+    return json;
+}
+
+const json_t *lks_test_figure(const char *name)
+{
+    return load_json(lks_test_text("%s/tests/figures/%s", LKS_TEST_SOURCE_DIR, name));
+}
+
+const json_t *lks_test_member(const json_t *json, const char *dotted)
+{
+    char part[128];
+    for (const char *p = dotted; json && *p;) {
+        size_t n = strcspn(p, ".");
+        assert_true(n < sizeof part);
+        memcpy(part, p, n);
+        part[n] = '\0';
+        json = json_is_array(json) ? json_array_get(json, strtoul(part, NULL, 10))
+                                   : json_object_get(json, part);
+        p += n + (p[n] == '.');
+    }
+    if (!json)
+        fail_msg("there is no \"%s\"", dotted);
+    return json;
+}
+
+double lks_test_number(const json_t *json, const char *dotted)
+{
+    const json_t *number = lks_test_member(json, dotted);
+    if (!json_is_number(number))
+        fail_msg("\"%s\" is not a number", dotted);
+    return json_number_value(number);
+}
+
+const json_t *lks_test_metrics(const char *path, const char *kind)
+{
+    json_t *lines = json_array();
+    keep(NULL, lines, 0);
+    const char *p = lks_test_read(path, NULL);
+    for (int line = 1; *p; line++) {
+        json_error_t error;
+        size_t n = strcspn(p, "\n");
+        json_t *json = json_loadb(p, n, 0, &error);
+        if (!json || p[n] != '\n')
+            fail_msg("%s, line %d is not a whole JSON line: %.*s", path, line, (int)n, p);
+        const char *is = json_string_value(json_object_get(json, "kind"));
+        if (!kind || (is && strcmp(is, kind) == 0))
+            json_array_append(lines, json);
+        json_decref(json);
+        p += n + 1;
+    }
+    return lines;
+}
+
+enum { GENERATED_VOCAB = 65, GENERATED_TRAIN = 200000, GENERATED_VAL = 20000 };
+
+void lks_test_generated_tokens(const char *folder)
+{
+    const uint32_t n = GENERATED_TRAIN + GENERATED_VAL;
+    uint32_t x = 12345, t = 0;
+    uint8_t *bytes = malloc(2 * n);
+    assert_non_null(bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i > 0) {
+            x ^= x << 13;
+            x ^= x >> 17;
+            x ^= x << 5;
+            t = (x & 3 ? 5 * t + 17 + i % 7 : x >> 8) % GENERATED_VOCAB;
+        }
+        bytes[2 * i] = (uint8_t)t;
+        bytes[2 * i + 1] = (uint8_t)(t >> 8);
+    }
+    lks_test_write(lks_test_text("%s/train.bin", folder), bytes, 2 * GENERATED_TRAIN);
+    lks_test_write(lks_test_text("%s/val.bin", folder), bytes + 2 * GENERATED_TRAIN,
+                   2 * GENERATED_VAL);
+    free(bytes);
+}
+
+/* ---- child processes --------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+lks_test_child lks_test_start(const char *const argv[], const char *const env[])
+{
+    /* Files, not pipes: however much the child writes, nobody has to read it meanwhile. */
+    const char *folder = lks_test_folder();
+    lks_test_child child = {.out_path = lks_test_text("%s/out", folder),
+                            .err_path = lks_test_text("%s/err", folder)};
+    const char *program = strcmp(argv[0], "lockstep") == 0 ? LKS_TEST_TOOL : argv[0];
+    fflush(NULL);
+    child.pid = fork();
+    assert_true(child.pid >= 0);
+    if (child.pid > 0) {
+        setpgid(child.pid, child.pid); /* also here: whoever comes first */
+        return child;
+    }
+    setpgid(0, 0);
+    int in = open("/dev/null", O_RDONLY), flags = O_WRONLY | O_CREAT | O_TRUNC;
+    int out = open(child.out_path, flags, 0600), err = open(child.err_path, flags, 0600);
+    if (in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
+        _exit(126);
+    for (; env && *env; env++)
+        putenv((char *)(uintptr_t)*env);
+    /* execvp's type is older than const; it changes nothing. */
+    execvp(program, (char *const *)(uintptr_t)argv);
+    fprintf(stderr, "cannot run %s: %s\n", program, strerror(errno));
+    _exit(127);
+}
+
+lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
+{
+    lks_test_result r = {.exit_code = -1};
+    double start = now();
+    int status;
+    pid_t done;
+    while ((done = waitpid(child->pid, &status, WNOHANG)) == 0) {
+        if (now() - start > timeout_s && !r.timed_out) {
+            r.timed_out = true;
+            kill(-child->pid, SIGKILL);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    assert_int_equal(done, child->pid);
+    r.seconds = now() - start;
+    if (WIFEXITED(status))
+        r.exit_code = WEXITSTATUS(status);
+    else
+        r.signal = WTERMSIG(status);
+    r.out = lks_test_exists(child->out_path) ? lks_test_read(child->out_path, NULL) : "";
+    r.err = lks_test_exists(child->err_path) ? lks_test_read(child->err_path, NULL) : "";
+    return r;
+}
+
+lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s)
+{
+    lks_test_child child = lks_test_start(argv, env);
+    return lks_test_wait(&child, timeout_s);
+}

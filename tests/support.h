@@ -1,0 +1,114 @@
+/* tests/support.h - what test programs share. Include it first: it brings cmocka and the headers
+ * that cmocka wants before it.
+ *
+ *     int main(void)
+ *     {
+ *         const struct CMUnitTest tests[] = {cmocka_unit_test(test_this), ...};
+ *         return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+ *     }
+ *
+ * Strings, JSON values and folders that these functions return live until the program ends; nobody
+ * frees them, so a test that fails half-way leaves nothing behind either. */
+#ifndef LKS_TESTS_SUPPORT_H
+#define LKS_TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <sys/types.h>
+
+#include "lockstep/status.h"
+
+/* ---- expectations ------------------------------------------------------------------------ */
+
+/* The call must succeed; else its error sentence is printed. */
+#define assert_ok(call)                                                                            \
+    do {                                                                                           \
+        if ((call) != LKS_OK)                                                                      \
+            fail_msg("%s: %s", #call, lks_last_error());                                           \
+    } while (0)
+
+/* The call must fail with `status`, and its error sentence must contain each text given. */
+#define assert_fails(status, call, ...)                                                            \
+    lks_test_failed((call), (status), #call, __FILE__, __LINE__,                                   \
+                    (const char *const[]){__VA_ARGS__, NULL})
+void lks_test_failed(lks_status got, lks_status want, const char *call, const char *file, int line,
+                     const char *const texts[]);
+
+/* |got - want| <= tolerance, and both finite. */
+#define assert_near(got, want, tolerance)                                                          \
+    lks_test_near((got), (want), (tolerance), #got, __FILE__, __LINE__)
+void lks_test_near(double got, double want, double tolerance, const char *what, const char *file,
+                   int line);
+
+#define assert_contains(text, part) lks_test_contains((text), (part), __FILE__, __LINE__)
+void lks_test_contains(const char *text, const char *part, const char *file, int line);
+
+/* Both files exist and have the same bytes. */
+#define assert_same_file(a, b) lks_test_same_file((a), (b), __FILE__, __LINE__)
+void lks_test_same_file(const char *a, const char *b, const char *file, int line);
+
+/* Something that the test needs is absent: the test is skipped, and the program exits with 77. */
+void lks_test_skip(const char *why);
+/* The exit code for main(), from what cmocka_run_group_tests() returned. */
+int lks_test_exit(int n_failed);
+
+/* ---- files ------------------------------------------------------------------------------- */
+
+const char *lks_test_folder(void); /* a new empty folder, removed at the end with what is in it */
+const char *lks_test_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void lks_test_write(const char *path, const void *data, size_t bytes);
+const char *lks_test_read(const char *path, size_t *bytes_p); /* a 0 byte behind; fails the test */
+bool lks_test_exists(const char *path);
+int lks_test_count_files(const char *folder);  /* entries but for . and .. */
+const char *lks_test_sha256(const char *path); /* hex, by sha256sum */
+
+/* Data that may lie beside the repository (../shared/NAME): its path, or NULL where it doesn't. */
+const char *lks_test_shared(const char *name);
+
+/* ---- figures and data -------------------------------------------------------------------- */
+
+/* tests/figures/NAME as JSON; see the README there. */
+const json_t *lks_test_figure(const char *name);
+/* The member at a dotted path ("config.seeds", "loss.0"); the test fails where there is none.
+ * Where a name has dots of its own, use json_object_get(). */
+const json_t *lks_test_member(const json_t *json, const char *dotted);
+double lks_test_number(const json_t *json, const char *dotted);
+/* All lines of a metrics.jsonl whose "kind" is `kind` (NULL: all), as a JSON array. */
+const json_t *lks_test_metrics(const char *path, const char *kind);
+
+/* The tokens that tests/figures/generated/ were recorded on: FOLDER/train.bin (200,000 ids below
+ * 65) and FOLDER/val.bin (20,000), uint16, without meta.json. */
+void lks_test_generated_tokens(const char *folder);
+
+/* ---- child processes --------------------------------------------------------------------- */
+
+typedef struct lks_test_child {
+    pid_t pid; /* leader of a process group of its own */
+    const char *out_path, *err_path;
+} lks_test_child;
+
+typedef struct lks_test_result {
+    int exit_code;  /* -1 where a signal ended it */
+    int signal;     /* 0 where it exited */
+    bool timed_out; /* it ran longer than allowed, and its process group was killed */
+    double seconds;
+    const char *out, *err; /* all that it wrote to stdout and stderr */
+} lks_test_result;
+
+/* Start argv[0] (NULL-terminated; "lockstep" means the tool just built), with `env` ("NAME=VALUE",
+ * NULL-terminated; may be NULL) added to the environment, and stdin empty. */
+lks_test_child lks_test_start(const char *const argv[], const char *const env[]);
+lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);
+lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s);
+
+/* lks_test_run() of the tool with the arguments given, 60 s at most. */
+#define lks_test_tool(...)                                                                         \
+    lks_test_run((const char *const[]){"lockstep", __VA_ARGS__, NULL}, NULL, 60)
+
+#endif
