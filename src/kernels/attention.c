@@ -5,28 +5,33 @@
 
 #include "base/checked.h"
 
-/* Words used below. A *block* is ROWS query rows times COLS key columns of one head's scores, cut
+/* Words used below. A *block* is `rows` query rows times COLS key columns of one head's scores, cut
  * short at T and, for columns, behind the block's last row: what lies behind is masked for all of
  * them. A row's *visible* columns in a block are those not after the row itself.
  *
- * Block sizes are constants, and every sum over blocks runs in one task in one order, so neither
- * threads nor batch size change a bit of a head's result. COLS is a multiple of ROWS: then each row
- * of a block has at least one visible column.
+ * Block sizes depend on T alone, and every sum over blocks runs in one task in one order, so
+ * neither threads nor batch size change a bit of a head's result. COLS is a multiple of `rows`:
+ * then each row of a block has at least one visible column.
  *
- * The sizes were measured: below 64 rows the cost of a GEMM call shows, and three blocks of this
- * size still fit a second-level cache beside the head's q, k, v. */
-enum { ROWS = 64, COLS = 128 };
-_Static_assert(COLS % ROWS == 0, "a block's first row must see its first column");
+ * The sizes were measured with oneDNN 2.6 and AVX2: short blocks waste less on masked scores, which
+ * counts while most blocks lie on the diagonal; tall ones cost fewer calls. Three blocks of scores
+ * fit a second-level cache beside the head's q, k, v. */
+enum { COLS = 256, MAX_ROWS = 64 };
+
+static size_t block_rows(size_t T)
+{
+    return T <= 256 ? 32 : MAX_ROWS;
+}
 
 struct fwd_scratch {
-    float s[ROWS * COLS];
-    float max[ROWS], sum[ROWS], factor[ROWS];
+    float s[MAX_ROWS * COLS];
+    float max[MAX_ROWS], sum[MAX_ROWS], factor[MAX_ROWS];
 };
 
 struct bwd_scratch {
-    float p[ROWS * COLS];    /* scores, then probabilities */
-    float ds[ROWS * COLS];   /* gradient of probabilities, then of scores */
-    float mask[ROWS * COLS]; /* dropout's factors, then probabilities after dropout */
+    float p[MAX_ROWS * COLS];    /* scores, then probabilities */
+    float ds[MAX_ROWS * COLS];   /* gradient of probabilities, then of scores */
+    float mask[MAX_ROWS * COLS]; /* dropout's factors, then probabilities after dropout */
     float ones[COLS];
     float delta[]; /* [T] sum over a row of probability times its gradient */
 };
@@ -36,6 +41,7 @@ struct job {
     const lks__kernels *k;
     lks__pool *pool;
     lks__attention_shape shape;
+    size_t rows;              /* of a block */
     size_t c, ld;             /* C, and 3C: floats from one token's q, k or v to the next's */
     float scale;              /* 1 / sqrt(hs) */
     const lks__dropout *drop; /* NULL: none */
@@ -52,12 +58,18 @@ static struct job job_make(const lks__exec *ex, const lks__attention_shape *shap
                            const lks__dropout *drop)
 {
     struct job job = {.k = ex->k, .pool = ex->pool, .shape = *shape, .qkv = qkv};
+    job.rows = block_rows(shape->T);
     job.c = shape->NH * shape->hs;
     job.ld = 3 * job.c;
     job.scale = (float)(1.0 / sqrt((double)shape->hs));
     if (drop != NULL && drop->threshold != 0)
         job.drop = drop;
     return job;
+}
+
+static size_t row_blocks(const struct job *job)
+{
+    return (job->shape.T + job->rows - 1) / job->rows;
 }
 
 static size_t min_size(size_t a, size_t b)
@@ -77,7 +89,7 @@ static uint64_t mask_row(const struct job *job, size_t bh, size_t row)
     return ((uint64_t)bh * job->shape.T + row) * job->shape.T;
 }
 
-/* Forward of ROWS rows of one head: out = softmax(q k^T / sqrt(hs)) v.
+/* Forward of one block of rows of one head: out = softmax(q k^T / sqrt(hs)) v.
  * `out` holds the sum of exp(score - max so far) * v until the last key block. */
 static void fwd_task(void *ctx, size_t task, int thread)
 {
@@ -85,12 +97,12 @@ static void fwd_task(void *ctx, size_t task, int thread)
     const lks__kernels *k = job->k;
     struct fwd_scratch *w = lks__pool_scratch(job->pool, thread);
     const size_t T = job->shape.T, hs = job->shape.hs, NH = job->shape.NH;
-    const size_t n_blocks = (T + ROWS - 1) / ROWS;
+    const size_t n_blocks = row_blocks(job);
     const size_t bh = task / n_blocks, b = bh / NH, h = bh % NH;
     /* The last rows have the most columns: they go first, so that no thread starts on them when
      * the others are done. */
-    const size_t i0 = (n_blocks - 1 - task % n_blocks) * ROWS;
-    const size_t rows = min_size(ROWS, T - i0);
+    const size_t i0 = (n_blocks - 1 - task % n_blocks) * job->rows;
+    const size_t rows = min_size(job->rows, T - i0);
     const float *q = job->qkv + (b * T + i0) * job->ld + h * hs;
     const float *key = job->qkv + b * T * job->ld + job->c + h * hs;
     const float *val = key + job->c;
@@ -129,7 +141,7 @@ void lks__attention_fwd(const lks__exec *ex, const lks__attention_shape *shape, 
     struct job job = job_make(ex, shape, qkv, drop);
     job.out = out;
     job.lse = lse;
-    lks__pool_run(ex->pool, shape->B * shape->NH * ((shape->T + ROWS - 1) / ROWS), fwd_task, &job);
+    lks__pool_run(ex->pool, shape->B * shape->NH * row_blocks(&job), fwd_task, &job);
 }
 
 /* ds <- p * (ds - delta). Fixed strips of eight are what compilers turn into vector code at -O2;
@@ -196,7 +208,7 @@ static void bwd_task(void *ctx, size_t task, int thread)
     struct bwd_scratch *w = lks__pool_scratch(job->pool, thread);
     const size_t T = job->shape.T, hs = job->shape.hs, ld = job->ld, c = job->c;
     const size_t bh = task, b = bh / job->shape.NH, h = bh % job->shape.NH;
-    const size_t last = (T - 1) / ROWS * ROWS; /* first row of the last row block */
+    const size_t last = (row_blocks(job) - 1) * job->rows; /* first row of the last row block */
     const float *q = job->qkv + b * T * ld + h * hs, *key = q + c, *val = key + c;
     float *dq = job->dqkv + b * T * ld + h * hs, *dk = dq + c, *dv = dk + c;
     const float *out = job->f_out + b * T * c + h * hs, *dout = job->dout + b * T * c + h * hs;
@@ -206,9 +218,9 @@ static void bwd_task(void *ctx, size_t task, int thread)
     for (size_t i = 0; i < T; i++)
         w->delta[i] = k->dot(dout + i * c, out + i * c, hs);
     for (size_t j0 = 0; j0 < T; j0 += COLS) {
-        for (size_t i0 = last + ROWS; i0 > j0;) {
-            i0 -= ROWS;
-            const size_t rows = min_size(ROWS, T - i0);
+        for (size_t i0 = last + job->rows; i0 > j0;) {
+            i0 -= job->rows;
+            const size_t rows = min_size(job->rows, T - i0);
             const size_t cols = min_size(COLS, i0 + rows - j0);
             const float add_q = j0 > 0, add_kv = i0 < last;
             k->gemm('N', 'T', rows, cols, hs, job->scale, q + i0 * ld, ld, key + j0 * ld, ld, 0,
@@ -238,35 +250,31 @@ void lks__attention_bwd(const lks__exec *ex, const lks__attention_shape *shape, 
     lks__pool_run(ex->pool, shape->B * shape->NH, bwd_task, &job);
 }
 
-/* Forward's scratch is a part of backward's in size; backward's grows with T. */
-#define MAX_ELEMENT ((UINT64_C(1) << 34) - 1)
-enum { MAX_T = (LKS__EXEC_SCRATCH_BYTES - sizeof(struct bwd_scratch)) / sizeof(float) };
+/* A dropout mask's counter has 32 bits for four elements each. */
+#define MAX_SCORES (UINT64_C(1) << 34)
+enum { MAX_T = 1 << 17 }; /* MAX_T * MAX_T is MAX_SCORES */
 _Static_assert(sizeof(struct fwd_scratch) <= LKS__EXEC_SCRATCH_BYTES, "forward's scratch fits");
-_Static_assert(sizeof(struct bwd_scratch) < LKS__EXEC_SCRATCH_BYTES, "backward's scratch fits");
+_Static_assert(sizeof(struct bwd_scratch) + MAX_T * sizeof(float) <= LKS__EXEC_SCRATCH_BYTES,
+               "backward's scratch fits for every T that check() lets pass");
 
 lks_status lks__attention_check(const lks__attention_shape *shape)
 {
-    const uint64_t B = shape->B, T = shape->T, NH = shape->NH, hs = shape->hs;
-    if (B == 0 || T == 0 || NH == 0 || hs == 0)
+    uint64_t scores, bytes;
+    if (shape->B == 0 || shape->T == 0 || shape->NH == 0 || shape->hs == 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "attention needs a batch, a block, heads and a head size of at least 1, "
                          "not %zu, %zu, %zu and %zu",
                          shape->B, shape->T, shape->NH, shape->hs);
-    if (T > MAX_T)
+    if (!lks__mul(shape->T, shape->T, &scores) || !lks__mul(scores, shape->B, &scores) ||
+        !lks__mul(scores, shape->NH, &scores) || scores > MAX_SCORES)
         return lks__fail(LKS_ERR_CONFIG,
-                         "attention over a block of %zu tokens does not fit a thread's scratch; "
-                         "take a block of at most %zu",
-                         shape->T, (size_t)MAX_T);
-    uint64_t heads, scores, qkv;
-    /* A dropout mask's word is counted in 32 bits of four elements each. */
-    if (!lks__mul(B, NH, &heads) || !lks__mul(heads, T * T, &scores) || scores - 1 > MAX_ELEMENT)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "attention of %zu sequences, %zu heads and %zu tokens squared has more "
-                         "than 2^34 probabilities, which dropout can't number; make the batch or "
+                         "attention of %zu sequences and %zu heads over %zu tokens squared has "
+                         "more than 2^34 scores, which dropout can't number; make the batch or "
                          "the block smaller",
                          shape->B, shape->NH, shape->T);
-    if (!lks__mul(B * T, 3 * sizeof(float), &qkv) || !lks__mul(qkv, NH, &qkv) ||
-        !lks__mul(qkv, hs, &qkv) || qkv > PTRDIFF_MAX)
+    if (!lks__mul(shape->B * shape->T, 3 * sizeof(float), &bytes) ||
+        !lks__mul(bytes, shape->NH, &bytes) || !lks__mul(bytes, shape->hs, &bytes) ||
+        bytes > PTRDIFF_MAX)
         return lks__fail(LKS_ERR_CONFIG,
                          "attention of %zu sequences of %zu tokens with %zu heads of size %zu does "
                          "not fit the address space; make it smaller",

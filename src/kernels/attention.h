@@ -27,8 +27,9 @@ void lks__attention_bwd(const lks__exec *ex, const lks__attention_shape *shape, 
                         const float *dout, const float *qkv, const float *out, const float *lse,
                         const lks__dropout *drop);
 
-/* To be called once before the two above: ERR_CONFIG for an empty shape, for a T that the scratch
- * of a pool thread can't hold, and for more probabilities than a dropout mask can number. */
+/* To be called once before the two above: ERR_CONFIG for an empty shape and for more scores than a
+ * dropout mask can number (2^34), which also bounds T so that a thread's scratch holds a row of it.
+ */
 lks_status lks__attention_check(const lks__attention_shape *shape);
 
 #endif
