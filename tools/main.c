@@ -1,9 +1,107 @@
+/* lockstep: one program, one file per command. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
-#include "lockstep/status.h"
+#include "base/nearest.h"
+#include "tool.h"
 
-int main(void)
+/* `launches`: programs of others inherit our signals, so these stay as they were. */
+static const struct {
+    const char *name, *help;
+    tool_main *main;
+    bool launches;
+} commands[] = {
+    {"prep", "turn a text into token files", tool_prep, false},
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void print_help(FILE *out)
 {
-    printf("lockstep %s\n", LKS_VERSION);
-    return 0;
+    fputs(
+        "Usage: lockstep COMMAND [ARGUMENTS]\n"
+        "\n"
+        "Data-parallel training of GPT language models: the same run, bit for bit, on any number\n"
+        "of ranks and threads.\n"
+        "\n"
+        "Commands\n",
+        out);
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-8s%s\n", commands[i].name, commands[i].help);
+    fputs("\n"
+          "`lockstep COMMAND --help` lists what the command takes. Settings are written\n"
+          "--key=value ('-' equals '_'); a true one may be written --key. Where config files are\n"
+          "given, the command line wins over them.\n"
+          "\n"
+          "Exit codes\n"
+          "  0       success\n"
+          "  1       failure; one sentence on stderr says what, where, and what to do\n"
+          "  2       a command or setting is unknown, mistyped or out of range; nothing was done\n"
+          "  128+n   ended by signal n\n",
+          out);
+}
+
+static int dispatch(int argc, char **argv)
+{
+    const char *names[N_COMMANDS], *word = argc > 1 ? argv[1] : NULL;
+    char shown[80];
+    if (!word) {
+        print_help(stderr);
+        return TOOL_USAGE;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        print_help(stdout);
+        return TOOL_OK;
+    }
+    if (strcmp(word, "--version") == 0) {
+        printf("lockstep %s\n", LKS_VERSION);
+        return TOOL_OK;
+    }
+    for (int i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i].name;
+        if (strcmp(word, names[i]) != 0)
+            continue;
+        /* A reader that goes away must not kill a run in mid-step: the write fails instead. */
+        if (!commands[i].launches)
+            signal(SIGPIPE, SIG_IGN);
+        return commands[i].main(argc - 1, argv + 1);
+    }
+    lks__escape(shown, sizeof shown, word, strlen(word));
+    const char *near = lks__nearest(word, names, N_COMMANDS);
+    if (near)
+        fprintf(stderr, "lockstep: there is no command \"%s\"; did you mean %s?\n", shown, near);
+    else
+        fprintf(stderr, "lockstep: there is no command \"%s\"; `lockstep --help` lists all\n",
+                shown);
+    return TOOL_USAGE;
+}
+
+/* A closed standard stream would give its number to the next file opened, and messages would be
+ * written into a checkpoint. Opened the wrong way round, so that using one fails. */
+static void keep_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
+int main(int argc, char **argv)
+{
+    keep_standard_streams();
+    int code = dispatch(argc, argv);
+    /* What was printed counts only once it has been written: a full disk is a failure. */
+    bool failed = ferror(stdout);
+    errno = 0;
+    if (fclose(stdout) != 0)
+        failed = true;
+    if (failed && code == TOOL_OK) {
+        fprintf(stderr, "lockstep: writing to the standard output failed%s%s\n", errno ? ": " : "",
+                errno ? strerror(errno) : "");
+        code = TOOL_FAILED;
+    }
+    return code;
 }

@@ -6,7 +6,8 @@
  *
  * nanoGPT's own config files (.py) are read by the same rules. Nothing in them is run: what only
  * Python could work out (imports, string expressions) is noted and left out, as are names without a
- * meaning here (wandb_*, compile) and device, backend and dtype where this build lacks the value. */
+ * meaning here (wandb_*, compile) and device, backend and dtype where this build lacks the value.
+ */
 #ifndef LKS_TRAIN_CONFIG_FILE_H
 #define LKS_TRAIN_CONFIG_FILE_H
 

@@ -238,8 +238,8 @@ static const char *describe(const setting *d, char out[160])
             snprintf(out, 160, "a whole number from %" PRId64 " to %" PRId64, d->low_i, d->high_i);
         break;
     case FLOAT:
-        snprintf(out, 160, "a number %s %g and %s %g", d->over_low ? "over" : "of at least",
-                 d->low, d->below_high ? "below" : "at most", d->high);
+        snprintf(out, 160, "a number %s %g and %s %g", d->over_low ? "over" : "of at least", d->low,
+                 d->below_high ? "below" : "at most", d->high);
         break;
     case BOOL:
         snprintf(out, 160, "true or false");
@@ -372,8 +372,9 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
     const setting *d = &table[i];
     bool taken = d->commands & command;
     if (!taken && !(from == LKS__FROM_FILE && d->commands & LKS__CMD_TRAIN))
-        return lks__fail(LKS_ERR_CONFIG, "%s: %s is a setting of `lockstep %s`, not of `lockstep %s`",
-                         where, d->name, command_name(d->commands), command_name(command));
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: %s is a setting of `lockstep %s`, not of `lockstep %s`", where,
+                         d->name, command_name(d->commands), command_name(command));
     value v;
     if (!parse_value(d, text, &v))
         return fail_value(d, text, where, LKS_ERR_CONFIG);

@@ -1,7 +1,8 @@
 /* train/settings.h - every setting of every command, in one table.
  *
  * Fields, parsing, defaults, ranges, help, the metrics' config line, checkpoints and what may
- * change on a resume all come from it. Names and defaults are nanoGPT's where it has the setting. */
+ * change on a resume all come from it. Names and defaults are nanoGPT's where it has the setting.
+ */
 #ifndef LKS_TRAIN_SETTINGS_H
 #define LKS_TRAIN_SETTINGS_H
 
@@ -44,13 +45,13 @@ enum {
  * those of settings.c, where the table becomes descriptions. TYPE: INT (int64_t), FLOAT (double),
  * BOOL (bool), STR (char[]). Order is the order of help and of the config line. */
 #define LKS__SETTING_MAP(X)                                                                        \
-    X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                         \
-    X(STR, out, "", TEXT, PREP, HOST, FILES, "folder to write token files to")                      \
+    X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                        \
+    X(STR, out, "", TEXT, PREP, HOST, FILES, "folder to write token files to")                     \
     X(FLOAT, val_fraction, 0.1, BETWEEN(0, 1), PREP, HOST, FILES,                                  \
       "share of the text, at its end, that is kept for validation")                                \
-    X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                 \
+    X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                \
       "folder with train.bin and val.bin; where NAME is no folder, data/NAME is tried")            \
-    X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL, HOST, FILES,                                \
+    X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL, HOST, FILES,                               \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
       "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
@@ -113,7 +114,7 @@ enum {
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
       "print what the run would need and stop before the first step")                              \
                                                                                                    \
-    X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")           \
+    X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")          \
     X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "samples to write")          \
     X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST, SAMPLING,                       \
       "tokens of each sample")                                                                     \
@@ -128,15 +129,15 @@ enum {
       "threads of each rank; 0: cores / ranks on this machine")                                    \
     X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
       "let ranks carry different numbers of virtual ranks")                                        \
-    X(STR, backend, "auto", BUILT("auto|shm"), TRAIN | EVAL | BENCH, HOST, RANKS,                 \
+    X(STR, backend, "auto", BUILT("auto|shm"), TRAIN | EVAL | BENCH, HOST, RANKS,                  \
       "how ranks exchange data; auto: the first that works")                                       \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "seconds after which a rank that stands still ends the run")                                 \
     X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
       "smallest part of the gradient that is reduced as one, in MiB")                              \
-    X(STR, device, "auto", BUILT("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                 \
+    X(STR, device, "auto", BUILT("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                  \
       "where to compute; auto: the best that is there")                                            \
-    X(STR, dtype, "float32", BUILT("float32"), TRAIN | SAMPLE | EVAL, FREE, RANKS,                \
+    X(STR, dtype, "float32", BUILT("float32"), TRAIN | SAMPLE | EVAL, FREE, RANKS,                 \
       "precision to compute in")
 
 enum {
@@ -189,11 +190,11 @@ typedef struct lks__args {
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
                                int max_positional, lks__args *args);
 
-/* One setting from text. `where` ("config/x.conf:12", "--n_layer=x") begins messages. A value from a
- * lower source than the one in place is checked and not taken; so is, from a file, a setting of
+/* One setting from text. `where` ("config/x.conf:12", "--n_layer=x") begins messages. A value from
+ * a lower source than the one in place is checked and not taken; so is, from a file, a setting of
  * train where `command` doesn't take it: a recipe serves eval and bench too. */
-lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key,
-                             const char *value, lks__setting_from from, const char *where);
+lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key, const char *value,
+                             lks__setting_from from, const char *where);
 
 /* Take note of something that was read and isn't used; any bytes. */
 void lks__args_note(lks__args *args, const char *where, const char *what);

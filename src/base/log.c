@@ -1,0 +1,156 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "base/utf8.h"
+
+enum { MAX_LINE = 4096 };
+
+static bool can_move(FILE *f)
+{
+    const char *term = getenv("TERM");
+    return isatty(fileno(f)) && term && strcmp(term, "dumb") != 0;
+}
+
+void lks__log_open(lks__log *log, const char *name, FILE *out, FILE *err)
+{
+    memset(log, 0, sizeof *log);
+    log->name = name;
+    log->out = out;
+    log->err = err;
+    log->fd = -1;
+    log->out_moves = can_move(out);
+    log->err_moves = can_move(err);
+}
+
+static void write_out(lks__log *log, const char *text)
+{
+    /* Flushed each time: lines of ranks and of the launcher keep their order in a pipe. */
+    if (fputs(text, log->out) < 0 || fflush(log->out) != 0)
+        if (!log->out_errno)
+            log->out_errno = errno ? errno : EIO;
+}
+
+static void write_file(lks__log *log, const char *text)
+{
+    if (log->fd >= 0 && lks__sys_write_all(log->fd, text, strlen(text)) != 0 && !log->file_errno)
+        log->file_errno = errno ? errno : EIO;
+}
+
+static void clear_live(lks__log *log)
+{
+    if (log->live)
+        write_out(log, "\r\033[K");
+    log->live = false;
+}
+
+void lks__log_close(lks__log *log)
+{
+    clear_live(log);
+    if (log->fd >= 0)
+        lks__sys_close(log->fd);
+    log->fd = -1;
+}
+
+lks_status lks__log_to_file(lks__log *log, const char *path)
+{
+    int fd = lks__sys_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+    if (fd < 0)
+        return lks__sys_fail("open", path);
+    if (log->fd >= 0)
+        lks__sys_close(log->fd);
+    log->fd = fd;
+    return LKS_OK;
+}
+
+/* fmt as "prefix text\n" into `out`; what doesn't fit is cut, the '\n' stays. */
+static void format_line(char out[MAX_LINE], const char *prefix, const char *fmt, va_list ap)
+{
+    size_t n = (size_t)snprintf(out, MAX_LINE - 1, "%s", prefix);
+    vsnprintf(out + n, MAX_LINE - 1 - n, fmt, ap);
+    n = strlen(out);
+    out[n] = '\n';
+    out[n + 1] = '\0';
+}
+
+void lks__log_line(lks__log *log, const char *fmt, ...)
+{
+    char text[MAX_LINE];
+    va_list ap;
+    va_start(ap, fmt);
+    format_line(text, "", fmt, ap);
+    va_end(ap);
+    clear_live(log);
+    write_out(log, text);
+    write_file(log, text);
+}
+
+void lks__log_message(lks__log *log, const char *fmt, ...)
+{
+    char text[MAX_LINE], prefix[128];
+    va_list ap;
+    snprintf(prefix, sizeof prefix, "%s: ", log->name);
+    va_start(ap, fmt);
+    format_line(text, prefix, fmt, ap);
+    va_end(ap);
+    if (log->err_moves)
+        clear_live(log);
+    fputs(text, log->err); /* there is nowhere left to report a failure of stderr */
+    fflush(log->err);
+    write_file(log, text);
+}
+
+/* Columns of the terminal, now: it may have been resized. */
+static size_t columns(FILE *f)
+{
+    struct winsize size;
+    if (ioctl(fileno(f), TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
+        return size.ws_col;
+    return 80;
+}
+
+void lks__log_progress(lks__log *log, const char *line, const char *live)
+{
+    char text[MAX_LINE];
+    if (line) {
+        size_t n = (size_t)snprintf(text, sizeof text - 1, "%s", line);
+        n = n < sizeof text - 2 ? n : sizeof text - 2;
+        memcpy(text + n, "\n", 2);
+        write_file(log, text);
+        if (!log->out_moves)
+            write_out(log, text);
+    }
+    if (!live || !log->out_moves)
+        return;
+    /* A character is taken for one column; a line that wraps could not be taken back. */
+    size_t room = columns(log->out) - 1, n = 0, bytes = strlen(live);
+    while (n < bytes && n < sizeof text - 16 && room > 0) {
+        uint32_t cp;
+        size_t len = lks__utf8_decode(live + n, bytes - n, &cp);
+        if (len == 0)
+            break;
+        n += len;
+        room--;
+    }
+    snprintf(text, sizeof text, "\r%.*s\033[K", (int)n, live);
+    write_out(log, text);
+    log->live = true;
+}
+
+lks_status lks__log_check(const lks__log *log)
+{
+    if (log->out_errno)
+        return lks__fail(LKS_ERR_IO, "writing to the standard output failed: %s",
+                         strerror(log->out_errno));
+    if (log->file_errno)
+        return lks__fail(LKS_ERR_IO, "writing to the log file failed: %s",
+                         strerror(log->file_errno));
+    return LKS_OK;
+}
