@@ -2,7 +2,9 @@
 #include "kernels/kernels.h"
 
 #include "kernels/gemm_dnnl.h"
+#if defined(__x86_64__)
 #include "kernels/x86/x86.h"
+#endif
 
 static const lks__kernels table_ref = {
 #define X(name, type) .name = lks__##name##_ref,
@@ -18,7 +20,9 @@ lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
     if (level > LKS__CPU_REF) {
         LKS__TRY(lks__gemm_dnnl_open(level));
         table.gemm = lks__gemm_dnnl;
+#if defined(__x86_64__)
         lks__kernels_x86(level, &table);
+#endif
         table.level = level;
     }
     *k = table;

@@ -1,0 +1,53 @@
+/* kernels/x86/dropout_avx2.c - dropout; the mask's definition is in kernels.h.
+ *
+ * Philox4x32-10 (Salmon et al. 2011) on four blocks at once: each state word sits in the low half
+ * of a 64-bit lane, where the 32 x 32 -> 64 bit multiplication wants it. High halves are never
+ * cleared, since nothing reads them. */
+#include "kernels/x86/math_avx2.h"
+#include "kernels/x86/x86.h"
+
+/* Words of blocks `block` .. `block + 3`: out[0] those of the first two, out[1] of the last two. */
+static inline void philox_4_blocks(__m256i out[2], const lks__dropout *d, uint32_t block)
+{
+    const __m256i m0 = _mm256_set1_epi64x(0xD2511F53), m1 = _mm256_set1_epi64x(0xCD9E8D57);
+    __m256i c0 = _mm256_set1_epi64x(d->step), c1 = _mm256_set1_epi64x(d->vm);
+    __m256i c2 = _mm256_set1_epi64x(d->site);
+    __m256i c3 = _mm256_add_epi64(_mm256_set1_epi64x(block), _mm256_setr_epi64x(0, 1, 2, 3));
+    uint32_t k0 = d->key.k[0], k1 = d->key.k[1];
+
+    for (int round = 0; round < 10; round++) {
+        __m256i p0 = _mm256_mul_epu32(c0, m0), p1 = _mm256_mul_epu32(c2, m1);
+        __m256i h0 = _mm256_srli_epi64(p0, 32), h1 = _mm256_srli_epi64(p1, 32);
+        c0 = _mm256_xor_si256(_mm256_xor_si256(h1, c1), _mm256_set1_epi64x(k0));
+        c2 = _mm256_xor_si256(_mm256_xor_si256(h0, c3), _mm256_set1_epi64x(k1));
+        c1 = p1;
+        c3 = p0;
+        k0 += 0x9E3779B9; /* golden ratio, sqrt(3) - 1: the paper's key schedule */
+        k1 += 0xBB67AE85;
+    }
+    __m256i w01 = _mm256_blend_epi32(c0, _mm256_slli_epi64(c1, 32), 0xAA);
+    __m256i w23 = _mm256_blend_epi32(c2, _mm256_slli_epi64(c3, 32), 0xAA);
+    __m256i even = _mm256_unpacklo_epi64(w01, w23), odd = _mm256_unpackhi_epi64(w01, w23);
+    out[0] = _mm256_permute2x128_si256(even, odd, 0x20);
+    out[1] = _mm256_permute2x128_si256(even, odd, 0x31);
+}
+
+void lks__dropout_avx2(float *y, const float *x, size_t n, uint64_t first, const lks__dropout *d)
+{
+    const __m256i threshold = _mm256_set1_epi32((int)d->threshold);
+    const __m256 scale = _mm256_set1_ps(d->scale);
+    size_t head = (4 - first % 4) % 4; /* up to the next whole block */
+    size_t i = head < n ? head : n;
+
+    lks__dropout_ref(y, x, i, first, d);
+    for (; i + 16 <= n; i += 16) {
+        __m256i words[2];
+        philox_4_blocks(words, d, (uint32_t)((first + i) / 4));
+        for (int h = 0; h < 2; h++) {
+            __m256i keep = _mm256_cmpeq_epi32(_mm256_max_epu32(words[h], threshold), words[h]);
+            __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + i + 8 * h), scale);
+            _mm256_storeu_ps(y + i + 8 * h, _mm256_and_ps(v, _mm256_castsi256_ps(keep)));
+        }
+    }
+    lks__dropout_ref(y + i, x + i, n - i, first + i, d);
+}
