@@ -1,0 +1,139 @@
+/* Error sentences, escaping, UTF-8 and checked sizes: all that stands between hostile bytes and a
+ * terminal. */
+#include "support.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/status.h"
+#include "base/utf8.h"
+
+static void test_sentences(void **state)
+{
+    assert_int_equal(lks__fail(LKS_ERR_IO, "file %d", 7), LKS_ERR_IO);
+    assert_string_equal(lks_last_error(), "file 7");
+    assert_int_equal(lks__fail_in(LKS_ERR_ARG, "rank %d", 2), LKS_ERR_ARG);
+    assert_string_equal(lks_last_error(), "rank 2: file 7");
+    lks__fail(LKS_ERR_IO, "again: %s", lks_last_error()); /* the sentence may quote the last one */
+    assert_string_equal(lks_last_error(), "again: rank 2: file 7");
+    assert_string_equal(lks_status_text(LKS_ERR_IO), "input or output failed");
+    assert_string_equal(lks_status_text((lks_status)-999), "unknown status");
+}
+
+/* However long the parts are, the result is cut and ends. */
+static void test_long_sentences(void **state)
+{
+    char text[5000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    lks__fail(LKS_ERR_IO, "%s", text);
+    size_t n = strlen(lks_last_error());
+    assert_true(n > 1000 && n < sizeof text - 1);
+    for (int i = 0; i < 10; i++)
+        lks__fail_in(LKS_ERR_IO, "%s", text);
+    assert_true(strlen(lks_last_error()) <= n);
+}
+
+static void test_escape(void **state)
+{
+    static const struct {
+        const char *in;
+        size_t bytes;
+        const char *out;
+    } cases[] = {
+        {"plain text", 10, "plain text"},
+        {"a\x1b[2Jb", 6, "a\\x1b[2Jb"},
+        {"nul\0.", 5, "nul\\x00."},
+        {"\"\\", 2, "\\\"\\\\"},
+        {"\xc3\xa9\xe2\x82\xac", 5, "\xc3\xa9\xe2\x82\xac"},
+        {"\xff\xc3", 2, "\\xff\\xc3"},
+        {"\n\t\x7f", 3, "\\x0a\\x09\\x7f"},
+        {"", 0, ""},
+    };
+    char out[64];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(lks__escape(out, sizeof out, cases[i].in, cases[i].bytes),
+                            cases[i].out);
+    /* C1 controls are two bytes in UTF-8, and terminals obey some of them. */
+    assert_string_equal(lks__escape(out, sizeof out, "\xc2\x9b", 2), "\\xc2\\x9b");
+}
+
+static void test_escape_is_cut(void **state)
+{
+    char out[32];
+    for (size_t room = 1; room < 20; room++) {
+        memset(out, '#', sizeof out);
+        lks__escape(out, room, "0123456789\x1b\x1b\x1b", 13);
+        assert_true(memchr(out, '\0', room) != NULL);
+        for (size_t i = room; i < sizeof out; i++)
+            assert_int_equal(out[i], '#');
+    }
+    assert_string_equal(lks__escape(out, 10, "0123456789", 10), "012345...");
+}
+
+static void test_utf8(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n, len;
+        uint32_t cp;
+    } cases[] = {
+        {"A", 1, 1, 0x41},
+        {"\0", 1, 1, 0},
+        {"\xc3\xa9", 2, 2, 0xe9},
+        {"\xe2\x82\xac!", 4, 3, 0x20ac},
+        {"\xf0\x9f\x98\x80", 4, 4, 0x1f600},
+        {"\xf4\x8f\xbf\xbf", 4, 4, 0x10ffff},
+        {"\xef\xbf\xbf", 3, 3, 0xffff},
+        /* invalid: nothing, lone continuation, overlong, surrogate, too large, cut, bad byte */
+        {"", 0, 0, 0},
+        {"\x80", 1, 0, 0},
+        {"\xc0\x80", 2, 0, 0},
+        {"\xc1\xbf", 2, 0, 0},
+        {"\xe0\x9f\xbf", 3, 0, 0},
+        {"\xf0\x8f\xbf\xbf", 4, 0, 0},
+        {"\xed\xa0\x80", 3, 0, 0},
+        {"\xed\xbf\xbf", 3, 0, 0},
+        {"\xf4\x90\x80\x80", 4, 0, 0},
+        {"\xf5\x80\x80\x80", 4, 0, 0},
+        {"\xe2\x82", 2, 0, 0},
+        {"\xc3(", 2, 0, 0},
+        {"\xff", 1, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint32_t cp = 0;
+        char back[4];
+        assert_int_equal(lks__utf8_decode(cases[i].bytes, cases[i].n, &cp), cases[i].len);
+        if (cases[i].len == 0)
+            continue;
+        assert_int_equal(cp, cases[i].cp);
+        assert_int_equal(lks__utf8_encode(cp, back), cases[i].len);
+        assert_memory_equal(back, cases[i].bytes, cases[i].len);
+    }
+}
+
+static void test_checked(void **state)
+{
+    uint64_t r = 5;
+    assert_true(lks__add(UINT64_MAX - 1, 1, &r));
+    assert_true(r == UINT64_MAX);
+    r = 5;
+    assert_false(lks__add(UINT64_MAX, 1, &r));
+    assert_false(lks__mul(UINT64_C(1) << 32, UINT64_C(1) << 32, &r));
+    assert_int_equal(r, 5);
+    assert_true(lks__mul(UINT64_C(1) << 32, 3, &r));
+    assert_true(r == UINT64_C(3) << 32);
+    assert_int_equal(lks__round_up(0, 64), 0);
+    assert_int_equal(lks__round_up(1, 64), 64);
+    assert_int_equal(lks__round_up(64, 64), 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sentences), cmocka_unit_test(test_long_sentences),
+        cmocka_unit_test(test_escape),    cmocka_unit_test(test_escape_is_cut),
+        cmocka_unit_test(test_utf8),      cmocka_unit_test(test_checked),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,317 @@
+/* Files through base/sys.h, and its faults. Faults are read once from the environment, so each case
+ * is a run of this program by itself: `test_sys write PATH TEXT...`. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+static lks_test_result run_self(const char *what, const char *path, const char *text,
+                                const char *fault, const char *more)
+{
+    const char *env[] = {lks_test_text("LOCKSTEP_FAULT=%s", fault), more, NULL};
+    return lks_test_run((const char *const[]){"/proc/self/exe", what, path, text, NULL}, env, 20);
+}
+
+/* In the child: 0, or 1 with the sentence on stdout. */
+static int report(lks_status st)
+{
+    if (st == LKS_OK)
+        return 0;
+    printf("%s\n", lks_last_error());
+    return 1;
+}
+
+static int child(int argc, char **argv)
+{
+    const char *what = argv[1], *path = argv[2], *text = argv[3];
+    if (strcmp(what, "write") == 0)
+        return report(lks__sys_write_file(path, text, strlen(text)));
+    if (strcmp(what, "write-twice") == 0) {
+        if (lks__sys_write_file(path, "first", 5) != LKS_OK)
+            return 2;
+        return report(lks__sys_write_file(path, text, strlen(text)));
+    }
+    if (strcmp(what, "write-forked") == 0) { /* the same call in parent and child */
+        if (lks__sys_write_file(path, "first", 5) != LKS_OK)
+            return 2;
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(lks__sys_write_file(path, text, strlen(text)) == LKS_OK ? 0 : 1);
+        int status;
+        waitpid(pid, &status, 0);
+        return WEXITSTATUS(status);
+    }
+    if (strcmp(what, "read") == 0) {
+        char *data;
+        size_t bytes;
+        lks_status st = lks__sys_read_file(path, 1000, &data, &bytes);
+        if (st == LKS_OK)
+            free(data);
+        return report(st);
+    }
+    if (strcmp(what, "arena") == 0) {
+        int fd = lks__sys_memfd("test");
+        if (fd < 0)
+            return errno == EMFILE ? 10 : 20;
+        if (lks__sys_fallocate(fd, 0, 4096) < 0)
+            return errno == ENOSPC ? 11 : 21;
+        return lks__sys_mmap(4096, PROT_READ, MAP_SHARED, fd, 0) ? 0 : errno == ENOMEM ? 12 : 22;
+    }
+    return 99;
+}
+
+static void assert_text_file(const char *path, const char *want)
+{
+    assert_string_equal(lks_test_read(path, NULL), want);
+}
+
+/* ---- without faults ---------------------------------------------------------------------- */
+
+static void test_round_trip(void **state)
+{
+    const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
+    char *data;
+    size_t bytes;
+    assert_ok(lks__sys_write_file(path, "one\0two", 7));
+    assert_ok(lks__sys_write_file(path, "three\0four", 10));
+    assert_ok(lks__sys_read_file(path, 10, &data, &bytes));
+    assert_int_equal(bytes, 10);
+    assert_memory_equal(data, "three\0four", 11);
+    free(data);
+    assert_ok(lks__sys_write_file(path, "", 0));
+    assert_ok(lks__sys_read_file(path, 0, &data, &bytes));
+    assert_int_equal(bytes, 0);
+    free(data);
+    assert_int_equal(lks_test_count_files(folder), 1);
+}
+
+/* A temporary file that a killed process of our number has left is no obstacle. */
+static void test_stale_temporary(void **state)
+{
+    const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
+    lks_test_write(lks_test_text("%s.tmp-%ld", path, (long)getpid()), "stale and longer", 16);
+    assert_ok(lks__sys_write_file(path, "new", 3));
+    assert_text_file(path, "new");
+    assert_int_equal(lks_test_count_files(folder), 1);
+}
+
+static void test_unreadable(void **state)
+{
+    const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
+    const char *fifo = lks_test_text("%s/fifo\x1b", folder);
+    char *data;
+    size_t bytes;
+    lks_test_write(path, "12345", 5);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_fails(LKS_ERR_FORMAT, lks__sys_read_file(path, 4, &data, &bytes), path, "5 bytes",
+                 "at most 4");
+    assert_fails(LKS_ERR_IO, lks__sys_read_file(folder, 99, &data, &bytes), folder,
+                 "not a regular file");
+    assert_fails(LKS_ERR_IO, lks__sys_read_file(fifo, 99, &data, &bytes), "fifo\\x1b",
+                 "not a regular file");
+    assert_fails(LKS_ERR_IO, lks__sys_read_file(lks_test_text("%s/none", folder), 9, &data, &bytes),
+                 "/none", "No such file");
+}
+
+static void test_unwritable(void **state)
+{
+    const char *folder = lks_test_folder();
+    assert_fails(LKS_ERR_IO, lks__sys_write_file(lks_test_text("%s/no/a", folder), "x", 1), "/no/a",
+                 "No such file");
+    assert_fails(LKS_ERR_IO, lks__sys_write_file(folder, "x", 1), folder); /* is a folder */
+    assert_int_equal(lks_test_count_files(folder), 0);
+    assert_false(lks_test_exists(lks_test_text("%s.tmp-%ld", folder, (long)getpid())));
+
+    char *too_long = malloc(6000);
+    memset(too_long, 'x', 5999);
+    too_long[5999] = '\0';
+    assert_fails(LKS_ERR_IO, lks__sys_write_file(too_long, "x", 1), "File name too long");
+    assert_fails(LKS_ERR_IO, lks__sys_make_dirs(too_long), "File name too long");
+    free(too_long);
+}
+
+static void test_read_at(void **state)
+{
+    const char *path = lks_test_text("%s/a", lks_test_folder());
+    char buf[8] = "";
+    lks_test_write(path, "0123456789", 10);
+    int fd = lks__sys_open(path, O_RDONLY, 0);
+    assert_true(fd >= 0);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(lks__sys_read_at(fd, buf, 4, 6), 0);
+    assert_memory_equal(buf, "6789", 4);
+    errno = EIO;
+    assert_int_equal(lks__sys_read_at(fd, buf, 5, 6), -1);
+    assert_int_equal(errno, 0); /* the file ended early */
+    assert_int_equal(lks__sys_read_at(fd, buf, 1, UINT64_MAX), -1);
+    assert_int_equal(errno, EOVERFLOW);
+    assert_int_equal(lks__sys_close(fd), 0);
+    assert_int_equal(lks__sys_read_at(fd, buf, 1, 0), -1);
+    assert_int_equal(errno, EBADF);
+}
+
+static void test_make_dirs(void **state)
+{
+    const char *folder = lks_test_folder();
+    const char *deep = lks_test_text("%s//x/y/../z/", folder);
+    assert_ok(lks__sys_make_dirs(deep));
+    assert_ok(lks__sys_make_dirs(deep));
+    assert_true(lks_test_exists(lks_test_text("%s/x/z", folder)));
+    assert_ok(lks__sys_sync_dir(deep));
+
+    lks_test_write(lks_test_text("%s/file", folder), "", 0);
+    assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file", folder)), "/file",
+                 "File exists");
+    assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file/a/b", folder)), "/file");
+    assert_fails(LKS_ERR_IO, lks__sys_make_dirs(""), "cannot make");
+    assert_fails(LKS_ERR_IO, lks__sys_sync_dir(lks_test_text("%s/file", folder)), "/file");
+}
+
+static void test_shared_memory(void **state)
+{
+    int fd = lks__sys_memfd("lockstep-test");
+    assert_true(fd >= 0);
+    assert_false(fcntl(fd, F_GETFD) & FD_CLOEXEC); /* ranks inherit it */
+    assert_int_equal(lks__sys_fallocate(fd, 0, 8192), 0);
+    char *p = lks__sys_mmap(8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_non_null(p);
+    p[8191] = 'x';
+    char c = 0;
+    assert_int_equal(lks__sys_read_at(fd, &c, 1, 8191), 0);
+    assert_int_equal(c, 'x');
+    lks__sys_munmap(p, 8192);
+    lks__sys_munmap(NULL, 0);
+    assert_int_equal(lks__sys_truncate(fd, 10), 0);
+    assert_int_equal(lks__sys_read_at(fd, &c, 1, 10), -1);
+    lks__sys_close(fd);
+    assert_null(lks__sys_mmap(8192, PROT_READ, MAP_SHARED, fd, 0));
+}
+
+static void test_clock(void **state)
+{
+    double a = lks__sys_now(), b = lks__sys_now();
+    assert_true(a > 0 && b >= a && b - a < 10);
+}
+
+/* ---- with faults ------------------------------------------------------------------------- */
+
+/* Whatever fails while a file is replaced: the error names it, the old one stays whole, and nothing
+ * else is left. */
+static void test_failed_replacement(void **state)
+{
+    static const struct {
+        const char *fault, *cause;
+    } cases[] = {
+        {"open:1:EMFILE", "Too many open files"}, {"write:1:ENOSPC", "No space left"},
+        {"write:1:short", "No space left"},       {"fsync:1:EIO", "Input/output error"},
+        {"rename:1:EACCES", "Permission denied"}, {"any:2:ENOMEM", "Cannot allocate memory"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
+        lks_test_write(path, "old", 3);
+        lks_test_result r = run_self("write", path, "new text", cases[i].fault, NULL);
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.out, path);
+        assert_contains(r.out, cases[i].cause);
+        assert_text_file(path, "old");
+        assert_int_equal(lks_test_count_files(folder), 1);
+    }
+}
+
+static void test_counting(void **state)
+{
+    const char *path = lks_test_text("%s/a", lks_test_folder());
+    assert_int_equal(run_self("write", path, "x", "write:2:EIO", NULL).exit_code, 0);
+    assert_int_equal(run_self("write-twice", path, "x", "write:2:EIO", NULL).exit_code, 1);
+    assert_text_file(path, "first");
+    assert_int_equal(run_self("write-twice", path, "x", "write:3:EIO", NULL).exit_code, 0);
+    assert_text_file(path, "x");
+    /* open, write, fsync, rename, open, WRITE */
+    lks_test_result r = run_self("write-twice", path, "x", "write:9:EIO,any:6:ENOSPC", NULL);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.out, "No space left");
+    /* A forked rank counts for itself. */
+    assert_int_equal(run_self("write-forked", path, "x", "write:2:EIO", NULL).exit_code, 0);
+}
+
+static void test_death(void **state)
+{
+    const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
+    lks_test_write(path, "old", 3);
+    lks_test_result r = run_self("write", path, "new", "rename:1:die", NULL);
+    assert_int_equal(r.signal, SIGKILL);
+    assert_text_file(path, "old");
+    r = run_self("write", path, "new", "rename:1:die-after", NULL);
+    assert_int_equal(r.signal, SIGKILL);
+    assert_text_file(path, "new");
+}
+
+static void test_one_rank_only(void **state)
+{
+    const char *path = lks_test_text("%s/a", lks_test_folder());
+    setenv("LOCKSTEP_FAULT_RANK", "1", 1);
+    assert_int_equal(run_self("write", path, "x", "write:1:EIO", NULL).exit_code, 0);
+    assert_int_equal(run_self("write", path, "x", "write:1:EIO", "RANK=0").exit_code, 0);
+    assert_int_equal(run_self("write", path, "x", "write:1:EIO", "RANK=1").exit_code, 1);
+    unsetenv("LOCKSTEP_FAULT_RANK");
+}
+
+static void test_other_calls(void **state)
+{
+    const char *path = lks_test_text("%s/a", lks_test_folder());
+    lks_test_write(path, "0123", 4);
+    lks_test_result r = run_self("read", path, "", "read:1:short", NULL);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.out, "the file ended early");
+    r = run_self("read", path, "", "read:1:EIO", NULL);
+    assert_contains(r.out, "Input/output error");
+    assert_int_equal(run_self("arena", "", "", "memfd:1:EMFILE", NULL).exit_code, 10);
+    assert_int_equal(run_self("arena", "", "", "fallocate:1:ENOSPC", NULL).exit_code, 11);
+    assert_int_equal(run_self("arena", "", "", "mmap:1:ENOMEM", NULL).exit_code, 12);
+    assert_int_equal(run_self("arena", "", "", "mmap:2:ENOMEM", NULL).exit_code, 0);
+}
+
+/* A rule that nobody understands must not look like a run that survived a fault. */
+static void test_bad_rules(void **state)
+{
+    static const char *const bad[] = {"write",          "write:1",     "write:0:EIO",
+                                      "write:x:EIO",    "spell:1:EIO", "write:1:EWHAT",
+                                      "write:1:EIO,so", "write:1x:EIO"};
+    const char *path = lks_test_text("%s/a", lks_test_folder());
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_contains(run_self("write", path, "x", bad[i], NULL).err, "LOCKSTEP_FAULT");
+    assert_string_equal(run_self("write", path, "x", "", NULL).err, "");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4)
+        return child(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_stale_temporary),
+        cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_read_at),
+        cmocka_unit_test(test_make_dirs),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_failed_replacement),
+        cmocka_unit_test(test_counting),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_one_rank_only),
+        cmocka_unit_test(test_other_calls),
+        cmocka_unit_test(test_bad_rules),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
