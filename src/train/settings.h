@@ -133,6 +133,8 @@ enum {
       "how ranks exchange data; auto: the first that works")                                       \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "seconds after which a rank that stands still ends the run")                                 \
+    X(STR, replicas, "shared", ONE_OF("shared|private"), TRAIN, HOST, RANKS,                       \
+      "shared: one copy of parameters and moments for all ranks of a host; private: one each")     \
     X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
       "smallest part of the gradient that is reduced as one, in MiB")                              \
     X(STR, device, "auto", BUILT("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                  \

@@ -1,0 +1,30 @@
+/* train/metrics.h - OUT/metrics.jsonl: what a run leaves for programs to read. (design section 8)
+ *
+ * Two equal runs give equal lines, but for `host` lines and the fields ms, tok_per_s, mfu and
+ * comm_exposed_ms. Rank 0 writes. */
+#ifndef LKS_TRAIN_METRICS_H
+#define LKS_TRAIN_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/jsonw.h"
+
+typedef struct lks__metrics lks__metrics; /* opaque; close with lks__metrics_close() */
+
+/* Open the file in `out_dir`, empty. ERR_IO names it. */
+lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p);
+
+/* Open it to go on from checkpoint `iter`: it is cut behind that checkpoint's own
+ * line, or, where the run died before writing it, behind the last line of what the checkpoint holds
+ * (*has_line_p = false). A line that isn't whole is cut off. *empty_p: there was nothing. */
+lks_status lks__metrics_resume(const char *out_dir, uint64_t iter, bool eval_done, bool *empty_p,
+                               bool *has_line_p, lks__metrics **metrics_p);
+lks_status lks__metrics_close(lks__metrics *metrics); /* NULL is fine */
+
+/* One object: lks__metrics_begin(m, "train"), members on the writer it returns, lks__metrics_end().
+ * Lines are written whole, at once. */
+lks__jsonw *lks__metrics_begin(lks__metrics *metrics, const char *kind);
+lks_status lks__metrics_end(lks__metrics *metrics);
+
+#endif

@@ -1,0 +1,305 @@
+#include "train/report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "train/outdir.h"
+
+enum { MFU_AFTER = 5 /* iterations until times have settled, as nanoGPT has it */ };
+
+/* --- facts about all ranks ------------------------------------------------------------------- */
+
+struct peak {
+    const lks__exec *ex;
+    double *flops; /* by task */
+};
+
+static void peak_task(void *ctx, size_t task, int thread)
+{
+    struct peak *p = ctx;
+    p->flops[task] = p->ex->k->peak(0.002);
+}
+
+/* Multiply-adds a second of all threads of all ranks, running at the same time. */
+static lks_status measure_peak(lks__trainer *t, double *flops_p)
+{
+    int n = t->ses.threads, W = t->ses.world.world_size;
+    double *flops = calloc((size_t)n, sizeof *flops), *all = calloc((size_t)W, sizeof *all);
+    double mine = 0.0;
+    lks_status st = LKS_OK;
+    if (flops == NULL || all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d threads", n);
+    if (st == LKS_OK)
+        st = lks_comm_barrier(t->ses.comm);
+    if (st == LKS_OK) {
+        struct peak p = {&t->ses.ex, flops};
+        lks__pool_run(t->ses.pool, (size_t)n, peak_task, &p);
+        for (int i = 0; i < n; i++)
+            mine += flops[i];
+        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
+    }
+    *flops_p = 0.0;
+    for (int r = 0; r < W && st == LKS_OK; r++)
+        *flops_p += all[r];
+    free(flops);
+    free(all);
+    return st;
+}
+
+/* This process's proportional share of memory, in bytes: shared pages count once over all ranks. */
+static uint64_t own_pss(void)
+{
+    unsigned long long kb = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/smaps_rollup", "re");
+    if (f == NULL)
+        return 0;
+    while (fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "Pss: %llu", &kb) == 1)
+            break;
+    fclose(f);
+    return (uint64_t)kb * 1024;
+}
+
+/* --- lines ----------------------------------------------------------------------------------- */
+
+static lks_status config_line(lks__report *r, const lks__trainer *t)
+{
+    char digest[17];
+    snprintf(digest, sizeof digest, "%016" PRIx64, t->data_digest);
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "config");
+    lks__jsonw_str(w, "version", LKS_VERSION);
+    lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
+    lks__jsonw_u64(w, "parameters", t->table.n_params);
+    lks__jsonw_str(w, "data_digest", digest);
+    return lks__metrics_end(r->metrics);
+}
+
+static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
+{
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "host");
+    lks__jsonw_int(w, "world_size", t->ses.world.world_size);
+    lks__jsonw_int(w, "threads", t->ses.threads);
+    lks__jsonw_str(w, "backend", lks_comm_backend(t->ses.comm));
+    lks__jsonw_str(w, "replicas", t->s.replicas);
+    lks__jsonw_str(w, "cpu", lks__cpu_model());
+    lks__jsonw_str(w, "kernels", lks__cpu_level_name(t->ses.kernels.level));
+    lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&t->ses.kernels));
+    lks__jsonw_str(w, "fingerprint", t->ses.fingerprint);
+    lks__jsonw_float(w, "peak_gflops", r->peak_flops * 1e-9);
+    lks__jsonw_object(w, "paths");
+    lks__jsonw_str(w, "dataset", t->data_dir);
+    lks__jsonw_str(w, "out_dir", t->s.out_dir);
+    lks__jsonw_end(w);
+    return w;
+}
+
+static lks_status host_line(lks__report *r, const lks__trainer *t)
+{
+    lks__jsonw *w = begin_host(r, t);
+    if (t->resumed) {
+        lks__jsonw_u64(w, "resumed_iter", t->iter);
+        lks__jsonw_object(w, "changed");
+        lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, &t->resumed_from, w);
+        lks__jsonw_end(w);
+    }
+    return lks__metrics_end(r->metrics);
+}
+
+/* How the run is laid out, as nanoGPT's script begins. */
+static void describe(lks__report *r, const lks__trainer *t)
+{
+    lks__log *log = &r->log;
+    lks__log_line(log, "tokens per iteration will be: %.0f", r->tokens_a_step);
+    if (t->meta.chars != NULL)
+        lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/meta.json)", t->meta.vocab_size,
+                      t->data_dir);
+    if (t->resumed)
+        lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->s.out_dir, t->iter);
+    else
+        lks__log_line(log, "Initializing a new model from scratch");
+    lks__log_line(log, "number of parameters: %.2fM",
+                  ((double)t->table.n_params -
+                   (double)t->model_config.block_size * t->model_config.n_embd) / 1e6);
+    lks__log_line(log,
+                  "%d rank%s x %d thread%s, %d virtual ranks, %d micro-batches a step, kernels %s, "
+                  "peak %.0f GFLOP/s",
+                  t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
+                  t->ses.threads == 1 ? "" : "s", t->V, t->N,
+                  lks__cpu_level_name(t->ses.kernels.level), r->peak_flops * 1e-9);
+}
+
+/* Other bits from here on, if the kernels are not those that made the checkpoint. */
+static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
+{
+    if (t->resumed_fingerprint[0] != '\0' &&
+        strcmp(t->resumed_fingerprint, t->ses.fingerprint) != 0)
+        lks__log_message(&r->log,
+                         "warning: the checkpoint was made with kernels of fingerprint %s, here it is "
+                         "%s: the run goes on, but not with the bits it would have had there",
+                         t->resumed_fingerprint, t->ses.fingerprint);
+}
+
+static lks_status open_files(lks__report *r, const lks__trainer *t)
+{
+    char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
+    bool empty = true, has_line = false;
+    if (t->resumed)
+        LKS__TRY(lks__metrics_resume(t->s.out_dir, t->iter, t->eval_done, &empty, &has_line,
+                                     &r->metrics));
+    else {
+        LKS__TRY(lks__outdir_start(t->s.out_dir, moved));
+        LKS__TRY(lks__metrics_create(t->s.out_dir, &r->metrics));
+    }
+    snprintf(log_path, sizeof log_path, "%s/train.log", t->s.out_dir);
+    LKS__TRY(lks__log_to_file(&r->log, log_path));
+    if (moved[0] != '\0')
+        lks__log_line(&r->log, "an earlier run was moved to %s", moved);
+    if (empty)
+        LKS__TRY(config_line(r, t));
+    if (t->resumed && !has_line) { /* it was saved, but the run died before saying so */
+        char name[32];
+        snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->iter);
+        LKS__TRY(lks__report_checkpoint(r, t, name, t->resumed_hash));
+    }
+    return host_line(r, t);
+}
+
+lks_status lks__report_open(lks__report *r, lks__trainer *t)
+{
+    memset(r, 0, sizeof *r);
+    LKS__TRY(measure_peak(t, &r->peak_flops));
+    r->on = t->ses.world.rank == 0;
+    r->started = r->last = lks__sys_now();
+    r->first_iter = t->iter;
+    r->mfu = -1.0;
+    r->tokens_a_step = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
+    r->flops_a_token = lks__gpt2_flops_per_token(&t->model_config, &t->table);
+    if (!r->on)
+        return LKS_OK;
+    lks__log_open(&r->log, "lockstep train", stdout, stderr);
+    lks_status st = open_files(r, t);
+    if (st == LKS_OK) {
+        describe(r, t);
+        warn_of_other_kernels(r, t);
+    }
+    return st;
+}
+
+/* Time left, as people say it. */
+static void say_time(char out[32], double s)
+{
+    if (s < 90.0)
+        snprintf(out, 32, "%.0f s", s);
+    else if (s < 5400.0)
+        snprintf(out, 32, "%.0f min", s / 60.0);
+    else
+        snprintf(out, 32, "%.1f h", s / 3600.0);
+}
+
+lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step)
+{
+    if (!r->on)
+        return LKS_OK;
+    uint64_t iter = t->iter - 1, done = t->iter - r->first_iter; /* the step has been counted */
+    double now = lks__sys_now(), dt = now - r->last;
+    r->last = now;
+    double rate = r->tokens_a_step / dt;
+    double mfu = r->peak_flops > 0.0 ? rate * r->flops_a_token / r->peak_flops : 0.0;
+    if (done > MFU_AFTER)
+        r->mfu = r->mfu < 0.0 ? mfu : 0.9 * r->mfu + 0.1 * mfu;
+
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "train");
+    lks__jsonw_u64(w, "iter", iter);
+    lks__jsonw_float(w, "loss", step->loss);
+    lks__jsonw_double(w, "lr", step->lr);
+    lks__jsonw_double(w, "grad_norm", step->grad_norm);
+    lks__jsonw_u64(w, "tokens", (uint64_t)r->tokens_a_step * t->iter);
+    lks__jsonw_float(w, "ms", dt * 1e3);
+    lks__jsonw_float(w, "tok_per_s", rate);
+    lks__jsonw_float(w, "mfu", mfu);
+    lks__jsonw_float(w, "comm_exposed_ms", step->exposed_s * 1e3);
+    LKS__TRY(lks__metrics_end(r->metrics));
+
+    char line[160], live[240], left[32];
+    snprintf(line, sizeof line, "iter %" PRIu64 ": loss %.4f, time %.2fms, mfu %.2f%%", iter, step->loss,
+             dt * 1e3, r->mfu < 0.0 ? -100.0 : r->mfu * 100.0);
+    uint64_t last = (uint64_t)t->s.max_iters, to_go = last >= t->iter ? last + 1 - t->iter : 0;
+    say_time(left, (now - r->started) / (double)done * (double)to_go);
+    snprintf(live, sizeof live, "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left",
+             iter, last, step->loss, rate, mfu * 100.0, left);
+    lks__log_progress(&r->log, iter % (uint64_t)t->s.log_interval == 0 ? line : NULL, live);
+    return LKS_OK;
+}
+
+lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
+{
+    if (!r->on)
+        return LKS_OK;
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "eval");
+    lks__jsonw_u64(w, "iter", t->iter);
+    lks__jsonw_float(w, "train_loss", eval->loss[0]);
+    lks__jsonw_float(w, "val_loss", eval->loss[1]);
+    LKS__TRY(lks__metrics_end(r->metrics));
+    lks__log_line(&r->log, "step %" PRIu64 ": train loss %.4f, val loss %.4f", t->iter, eval->loss[0],
+                  eval->loss[1]);
+    return LKS_OK;
+}
+
+lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
+                                  const char *params_hash)
+{
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "checkpoint");
+    lks__jsonw_u64(w, "iter", t->iter);
+    lks__jsonw_str(w, "path", name);
+    lks__jsonw_str(w, "params_hash", params_hash);
+    return lks__metrics_end(r->metrics);
+}
+
+struct tally {
+    uint64_t micro_batches, pss;
+};
+
+lks_status lks__report_close(lks__report *r, lks__trainer *t)
+{
+    size_t W = (size_t)t->ses.world.world_size;
+    struct tally mine = {t->micro_batches, own_pss()}, *all = calloc(W, sizeof *all);
+    lks_status st = LKS_OK;
+    if (all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu ranks", W);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
+    if (st == LKS_OK && r->on) {
+        uint64_t pss = 0;
+        lks__jsonw *w = begin_host(r, t);
+        lks__jsonw_array(w, "micro_batches");
+        for (size_t i = 0; i < W; i++)
+            lks__jsonw_u64(w, NULL, all[i].micro_batches);
+        lks__jsonw_end(w);
+        for (size_t i = 0; i < W; i++)
+            pss += all[i].pss;
+        lks__jsonw_u64(w, "memory_bytes", pss);
+        st = lks__metrics_end(r->metrics);
+    }
+    free(all);
+    if (st == LKS_OK && r->on) {
+        lks_status closed = lks__metrics_close(r->metrics);
+        r->metrics = NULL;
+        st = closed == LKS_OK ? lks__log_check(&r->log) : closed;
+    }
+    lks__report_abandon(r);
+    return st;
+}
+
+void lks__report_abandon(lks__report *r)
+{
+    if (!r->on)
+        return;
+    lks__metrics_close(r->metrics);
+    lks__log_close(&r->log);
+    r->metrics = NULL;
+    r->on = false;
+}

@@ -1,0 +1,34 @@
+/* train/report.h - what a run tells: metrics for programs, lines for people. Rank 0 reports; on the
+ * other ranks every call does nothing and succeeds. */
+#ifndef LKS_TRAIN_REPORT_H
+#define LKS_TRAIN_REPORT_H
+
+#include "base/log.h"
+#include "train/metrics.h"
+#include "train/trainer.h"
+
+typedef struct lks__report {
+    bool on; /* rank 0 */
+    lks__log log;
+    lks__metrics *metrics;
+    double peak_flops;   /* of all ranks together, measured at the start; 0 before */
+    double flops_a_token;
+    double tokens_a_step;
+    double started, last; /* lks__sys_now() */
+    uint64_t first_iter;  /* of this process */
+    double mfu;           /* running, as nanoGPT's */
+} lks__report;
+
+void lks__report_abandon(lks__report *r); /* after a failure: closes files, writes nothing more */
+
+/* Collective (the peak is measured on all ranks at once). Opens or resumes OUT's files, writes the
+ * config and host lines, and says how the run is laid out. */
+lks_status lks__report_open(lks__report *r, lks__trainer *t);
+lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step);
+lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval);
+lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
+                                  const char *params_hash);
+/* Collective: the last host line, with what each rank did and the memory of all. Closes too. */
+lks_status lks__report_close(lks__report *r, lks__trainer *t);
+
+#endif

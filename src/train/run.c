@@ -1,0 +1,85 @@
+/* train/run.c - the run: evaluations, steps, checkpoints, in nanoGPT's order. */
+#include <inttypes.h>
+
+#include "train/report.h"
+#include "train/state.h"
+
+struct run {
+    lks__trainer *t;
+    lks__report report;
+    uint64_t saved_iter; /* newest checkpoint's; UINT64_MAX: none of this process's yet */
+    bool improved;       /* evaluation t->iter was the best so far */
+};
+
+static uint64_t checkpoint_interval(const lks__settings *s)
+{
+    return (uint64_t)(s->checkpoint_interval != 0 ? s->checkpoint_interval : s->eval_interval);
+}
+
+/* Rank 0 writes; the others go on, and wait for it at their next reduction. */
+static lks_status save(struct run *r)
+{
+    lks__trainer *t = r->t;
+    r->saved_iter = t->iter;
+    if (t->ses.world.rank != 0)
+        return LKS_OK;
+    char name[32], hash[17];
+    lks_comm_note(t->ses.comm, t->iter, "checkpoint");
+    LKS__TRY(lks__state_save(t, name, hash));
+    lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->s.out_dir, name);
+    return lks__report_checkpoint(&r->report, t, name, hash);
+}
+
+static lks_status evaluate(struct run *r)
+{
+    lks__trainer *t = r->t;
+    lks__eval_result eval;
+    LKS__TRY(lks__evaluate(t, &eval));
+    t->eval_done = true;
+    r->improved = eval.loss[LKS__SPLIT_VAL] < t->best_val_loss;
+    if (r->improved)
+        t->best_val_loss = eval.loss[LKS__SPLIT_VAL];
+    return lks__report_eval(&r->report, t, &eval);
+}
+
+static bool checkpoint_due(const struct run *r)
+{
+    const lks__trainer *t = r->t;
+    return t->iter > 0 && t->iter != r->saved_iter && t->iter % checkpoint_interval(&t->s) == 0 &&
+           (t->s.always_save_checkpoint || r->improved);
+}
+
+static lks_status loop(struct run *r, int *stopped_p)
+{
+    lks__trainer *t = r->t;
+    lks__step_result step;
+    while (t->iter <= (uint64_t)t->s.max_iters && *stopped_p == 0) {
+        r->improved = false;
+        if (!t->eval_done && t->iter % (uint64_t)t->s.eval_interval == 0)
+            LKS__TRY(evaluate(r));
+        if (t->s.eval_only)
+            return LKS_OK;
+        if (checkpoint_due(r))
+            LKS__TRY(save(r));
+        LKS__TRY(lks__train_step(t, &step));
+        LKS__TRY(lks__report_train(&r->report, t, &step));
+        *stopped_p = step.stop_signal;
+    }
+    return t->iter != r->saved_iter ? save(r) : LKS_OK;
+}
+
+lks_status lks__train_run(lks__trainer *t, int *stopped_p)
+{
+    struct run r = {.t = t, .saved_iter = t->resumed ? t->iter : UINT64_MAX};
+    *stopped_p = 0;
+    lks_status st = lks__session_agree(&t->ses, lks__report_open(&r.report, t));
+    if (st == LKS_OK)
+        st = loop(&r, stopped_p);
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, lks__report_close(&r.report, t));
+    if (st != LKS_OK) {
+        lks__session_fail(&t->ses, st);
+        lks__report_abandon(&r.report);
+    }
+    return st;
+}

@@ -1,0 +1,116 @@
+#include "train/session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/backend.h"
+
+/* Mixed machines: the level is the lowest that any rank has, or nobody's bits would agree. */
+static lks_status agree_on_level(lks__session *s)
+{
+    lks__cpu_level mine;
+    LKS__TRY(lks__session_agree(s, lks__cpu_level_get(&mine)));
+    int32_t level = (int32_t)mine, *all = calloc((size_t)s->world.world_size, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", s->world.world_size);
+    lks_status st = lks_comm_all_gather(s->comm, &level, all, sizeof level);
+    for (int r = 0; r < s->world.world_size && st == LKS_OK; r++)
+        if (all[r] < level)
+            level = all[r];
+    free(all);
+    if (st == LKS_OK)
+        st = lks__session_agree(s, lks__kernels_open((lks__cpu_level)level, &s->kernels));
+    return st;
+}
+
+lks_status lks__session_open(const char *backend, double timeout_s, int threads, lks__session *s)
+{
+    memset(s, 0, sizeof *s);
+    LKS__TRY(lks_world_from_env(&s->world));
+    lks_comm_options options = {backend, timeout_s};
+    LKS__TRY(lks_comm_open(&s->world, &options, &s->comm));
+    lks_status st = agree_on_level(s);
+    if (st != LKS_OK)
+        goto fail;
+    s->threads = threads;
+    if (threads == 0) {
+        int share = lks__cpu_count() / s->world.local_world_size;
+        s->threads = share > 0 ? share : 1;
+    }
+    st = lks__session_agree(
+        s, lks__pool_open(s->threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &s->pool));
+    if (st != LKS_OK)
+        goto fail;
+    s->ex = (lks__exec){&s->kernels, s->pool};
+    lks__comm_use(s->comm, &s->ex);
+    uint64_t print = lks__kernels_fingerprint(&s->kernels);
+    snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
+    st = lks__session_same(s, "kernel fingerprint (equal machines give equal ones)", print);
+    if (st != LKS_OK)
+        goto fail;
+    return LKS_OK;
+fail:
+    lks__session_fail(s, st);
+    lks__session_close(s);
+    return st;
+}
+
+void lks__session_close(lks__session *s)
+{
+    lks_comm_close(s->comm); /* before the pool that it borrows */
+    lks__pool_close(s->pool);
+    s->comm = NULL;
+    s->pool = NULL;
+}
+
+lks_status lks__session_agree(lks__session *s, lks_status st)
+{
+    int W = s->world.world_size;
+    if (W == 1)
+        return st;
+    char kept[1024]; /* the exchange below must not replace the sentence */
+    snprintf(kept, sizeof kept, "%s", lks_last_error());
+    int32_t mine = (int32_t)st, *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    lks_status comm = lks_comm_all_gather(s->comm, &mine, all, sizeof mine);
+    int first = 0;
+    while (comm == LKS_OK && first < W && all[first] == LKS_OK)
+        first++;
+    free(all);
+    if (comm != LKS_OK)
+        return st != LKS_OK ? lks__fail(st, "%s", kept) : comm;
+    if (first == W)
+        return LKS_OK;
+    if (first == s->world.rank)
+        return lks__fail(st, "%s", kept);
+    return lks__fail(LKS_ERR_PEER, "rank %d failed and says why", first);
+}
+
+lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
+{
+    int W = s->world.world_size;
+    uint64_t *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    lks_status st = lks_comm_all_gather(s->comm, &value, all, sizeof value);
+    int other = 0;
+    while (st == LKS_OK && other < W && all[other] == all[0])
+        other++;
+    if (st == LKS_OK && other < W)
+        st = lks__fail(LKS_ERR_DIVERGED,
+                       "%s differs between ranks: rank 0 has %016" PRIx64
+                       ", rank %d has %016" PRIx64,
+                       what, all[0], other, all[other]);
+    free(all);
+    return lks__session_agree(s, st);
+}
+
+lks_status lks__session_fail(lks__session *s, lks_status st)
+{
+    if (st != LKS_OK && s->comm != NULL)
+        lks_comm_abort(s->comm, lks_last_error());
+    return st;
+}

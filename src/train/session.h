@@ -1,0 +1,34 @@
+/* train/session.h - what every computing command stands on: this rank's place among the ranks, the
+ * kernels they agreed on, and its threads. */
+#ifndef LKS_TRAIN_SESSION_H
+#define LKS_TRAIN_SESSION_H
+
+#include "kernels/exec.h"
+#include "lockstep/comm.h"
+
+typedef struct lks__session {
+    lks_world world;
+    lks_comm *comm;
+    lks__kernels kernels;
+    lks__pool *pool;
+    lks__exec ex;
+    int threads;
+    char fingerprint[17]; /* of the kernels, 16 hex digits */
+} lks__session;
+
+/* Join the ranks that the environment describes (else: one rank), agree on the lowest kernel level
+ * among them, start `threads` threads (0: cores / local ranks). Collective. */
+lks_status lks__session_open(const char *backend, double timeout_s, int threads, lks__session *s);
+void lks__session_close(lks__session *s);
+
+/* Collective: OK where every rank brings OK. Otherwise the lowest rank that failed gets its own
+ * status back, and every other rank ERR_PEER naming it: one failure, one message. */
+lks_status lks__session_agree(lks__session *s, lks_status st);
+
+/* Collective: ERR_DIVERGED naming `what` and two ranks where `value` isn't the same on all. */
+lks_status lks__session_same(lks__session *s, const char *what, uint64_t value);
+
+/* This rank's first failure becomes everybody's (a no-op for OK); returns `st`. */
+lks_status lks__session_fail(lks__session *s, lks_status st);
+
+#endif

@@ -1,0 +1,194 @@
+#include "train/state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const moment_suffix[2] = {".exp_avg", ".exp_avg_sq"};
+
+/* Names of the sampler's state among the optimizer's tensors. */
+static const char sampler_name[] = "sampler.state";
+
+/* --- saving ---------------------------------------------------------------------------------- */
+
+struct names {
+    char (*text)[64];
+    lks__st_tensor *tensors;
+    size_t n;
+};
+
+static void add_arena(struct names *list, const lks__table *table, const char *suffix,
+                      const float *arena)
+{
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i];
+        char *name = list->text[list->n];
+        snprintf(name, sizeof list->text[0], "%s%s", t->name, suffix);
+        lks__st_tensor *out = &list->tensors[list->n++];
+        *out = (lks__st_tensor){.name = name,
+                                .dtype = "F32",
+                                .n_dims = t->n_dims,
+                                .data = arena + t->offset,
+                                .bytes = t->count * sizeof(float)};
+        for (int d = 0; d < t->n_dims; d++)
+            out->shape[d] = t->shape[d];
+    }
+}
+
+static json_t *state_json(const lks__trainer *t)
+{
+    char digest[17];
+    snprintf(digest, sizeof digest, "%016" PRIx64, t->data_digest);
+    json_t *settings = lks__settings_to_json(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *meta = lks__meta_to_json(&t->meta);
+    /* pack takes the references, also where it fails */
+    return json_pack("{s:o, s:o, s:s, s:b, s:f}", "settings", settings, "tokenizer", meta,
+                     "data_digest", digest, "eval_done", t->eval_done, "best_val_loss",
+                     t->best_val_loss);
+}
+
+lks_status lks__state_save(lks__trainer *t, char name[32], char params_hash[17])
+{
+    size_t n = t->table.n_tensors, sampler_bytes = lks__sampler_state_bytes(t->sampler);
+    struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
+    struct names optim = {calloc(2 * n, 64), calloc(2 * n + 1, sizeof(lks__st_tensor)), 0};
+    void *sampler = malloc(sampler_bytes + 1);
+    json_t *state = state_json(t);
+    lks_status st = LKS_OK;
+    if (model.text == NULL || model.tensors == NULL || optim.text == NULL ||
+        optim.tensors == NULL || sampler == NULL || state == NULL) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to describe checkpoint %" PRIu64, t->iter);
+        goto out;
+    }
+    add_arena(&model, &t->table, "", t->params);
+    add_arena(&optim, &t->table, moment_suffix[0], t->exp_avg);
+    add_arena(&optim, &t->table, moment_suffix[1], t->exp_avg_sq);
+    if (sampler_bytes > 0) {
+        lks__sampler_state_save(t->sampler, sampler);
+        optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,
+                                                    .dtype = "U8",
+                                                    .n_dims = 1,
+                                                    .shape = {sampler_bytes},
+                                                    .data = sampler,
+                                                    .bytes = sampler_bytes};
+    }
+    lks__ckpt_content content = {
+        .iter = t->iter,
+        .model = model.tensors,
+        .n_model = model.n,
+        .optimizer = optim.tensors,
+        .n_optimizer = optim.n,
+        .fingerprint = t->ses.fingerprint,
+        .state = state,
+    };
+    st = lks__ckpt_save(t->s.out_dir, &content, (int)t->s.keep, name, params_hash);
+out:
+    json_decref(state);
+    free(model.text);
+    free(model.tensors);
+    free(optim.text);
+    free(optim.tensors);
+    free(sampler);
+    return st;
+}
+
+/* --- loading --------------------------------------------------------------------------------- */
+
+lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s)
+{
+    return lks__settings_from_json(json_object_get(ckpt->state, "settings"), LKS__CMD_TRAIN,
+                                   LKS__SETTING_CONFIG, ckpt->path, s);
+}
+
+lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta)
+{
+    char where[4200];
+    snprintf(where, sizeof where, "%s/state.json", ckpt->path);
+    return lks__meta_from_json(json_object_get(ckpt->state, "tokenizer"), where, meta);
+}
+
+lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size)
+{
+    return (lks__model_config){
+        .n_layer = (int)s->n_layer,
+        .n_head = (int)s->n_head,
+        .n_embd = (int)s->n_embd,
+        .block_size = (int)s->block_size,
+        .vocab_size = (int)vocab_size,
+        .bias = s->bias,
+        .dropout = (float)s->dropout,
+    };
+}
+
+lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks__table *table,
+                                 const char *suffix, float *arena)
+{
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i];
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", t->name, suffix);
+        const lks__st_tensor *found = lks__st_find(file, name);
+        bool fits = found != NULL && strcmp(found->dtype, "F32") == 0 && found->n_dims == t->n_dims;
+        for (int d = 0; fits && d < t->n_dims; d++)
+            fits = found->shape[d] == t->shape[d];
+        if (!fits)
+            return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s %s", path, name,
+                             found == NULL
+                                 ? "is missing"
+                                 : "has another type or shape than state.json's settings say");
+        LKS__TRY(lks__st_read(file, found, arena + t->offset));
+    }
+    return LKS_OK;
+}
+
+static lks_status load_arenas(lks__trainer *t, lks__ckpt *c)
+{
+    LKS__TRY(lks__state_read_arena(c->model, c->path, &t->table, "", t->params));
+    LKS__TRY(lks__state_read_arena(c->optimizer, c->path, &t->table, moment_suffix[0], t->exp_avg));
+    return lks__state_read_arena(c->optimizer, c->path, &t->table, moment_suffix[1], t->exp_avg_sq);
+}
+
+static lks_status load_sampler(lks__trainer *t, lks__ckpt *c)
+{
+    size_t bytes = lks__sampler_state_bytes(t->sampler);
+    if (bytes == 0)
+        return LKS_OK;
+    const lks__st_tensor *found = lks__st_find(c->optimizer, sampler_name);
+    if (found == NULL || found->bytes != bytes)
+        return lks__fail(LKS_ERR_FORMAT, "%s: the sampler's state is missing or has another size",
+                         c->path);
+    void *state = malloc(bytes);
+    if (state == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
+    lks_status st = lks__st_read(c->optimizer, found, state);
+    if (st == LKS_OK)
+        st = lks__sampler_state_load(t->sampler, state, bytes);
+    free(state);
+    return st;
+}
+
+lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
+{
+    json_t *eval_done = json_object_get(c->state, "eval_done");
+    json_t *best = json_object_get(c->state, "best_val_loss");
+    const char *digest = json_string_value(json_object_get(c->state, "data_digest"));
+    char have[17];
+    snprintf(have, sizeof have, "%016" PRIx64, t->data_digest);
+    if (!json_is_boolean(eval_done) || !json_is_number(best) || digest == NULL)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s/state.json lacks eval_done, best_val_loss or data_digest", c->path);
+    if (strcmp(digest, have) != 0)
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "the data in %s is not what checkpoint %s was trained on (digest %s, not %s): "
+            "give the same --dataset, or start anew",
+            t->data_dir, c->path, have, digest);
+    if (!t->shared || t->ses.world.rank == 0)
+        LKS__TRY(load_arenas(t, c));
+    LKS__TRY(load_sampler(t, c));
+    t->iter = c->iter;
+    t->eval_done = json_is_true(eval_done);
+    t->best_val_loss = json_number_value(best);
+    return LKS_OK;
+}

@@ -1,0 +1,31 @@
+/* train/state.h - a run's state to and from checkpoints. */
+#ifndef LKS_TRAIN_STATE_H
+#define LKS_TRAIN_STATE_H
+
+#include "ckpt/ckpt.h"
+#include "train/trainer.h"
+
+/* Rank 0: write checkpoint t->iter, reading the arenas in place. */
+lks_status lks__state_save(lks__trainer *t, char name[32], char params_hash[17]);
+
+/* The settings that a checkpoint was made with, into defaults (`s`). */
+lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s);
+
+/* vocab_size and tokenizer, as `sample` and `eval` need them. */
+lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta);
+
+/* Model shape from a checkpoint's settings. */
+lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size);
+
+/* Every tensor of the table from `file` into an arena; `suffix` is "" for parameters, ".exp_avg"
+ * and
+ * ".exp_avg_sq" for moments. ERR_FORMAT names file and tensor where one is missing, has another
+ * type or shape, or is not in the table. */
+lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks__table *table,
+                                 const char *suffix, float *arena);
+
+/* All the rest of a resume: parameters and moments into the arenas (this rank's own, or, shared, by
+ * rank 0), iteration, sampler. The checkpoint's settings have been taken over by `t->s` before. */
+lks_status lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
+
+#endif

@@ -1,0 +1,134 @@
+/* train/step.c - the training step. */
+#include <math.h>
+#include <string.h>
+
+#include "optim/adamw.h"
+#include "optim/schedule.h"
+#include "train/batch.h"
+#include "train/trainer.h"
+
+volatile sig_atomic_t lks__stop_requested;
+
+static void beat(void *comm)
+{
+    lks_comm_beat(comm);
+}
+
+/* Micro-batch m of virtual rank v: everything random in it is keyed by (seed, step, v, m). */
+static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *ddp)
+{
+    lks__trainer *t = ctx;
+    int index = v * t->A + m;
+    size_t B = (size_t)t->s.batch_size, T = (size_t)t->s.block_size;
+    LKS__TRY(lks__batch_read(t->data[LKS__SPLIT_TRAIN], t->offsets + (size_t)index * B, B, T,
+                             t->tokens, t->targets));
+    lks__micro_batch mb = {t->tokens, t->targets, (int)B, (int)T};
+    lks__backward bw = {
+        .grads = grads,
+        .seed = (uint64_t)t->s.seed,
+        .step = (uint32_t)t->iter,
+        .vm = (uint32_t)v << 16 | (uint32_t)m,
+        .done = lks__ddp_group_done,
+        .done_ctx = ddp,
+        .beat = beat,
+        .beat_ctx = t->ses.comm,
+    };
+    t->losses[index] = lks__gpt2_train(t->model, t->params, &mb, &bw);
+    t->micro_batches++;
+    return LKS_OK;
+}
+
+/* The N losses, and whether some rank was asked to stop, become known to all. */
+static lks_status gather_losses(lks__trainer *t, lks__step_result *r)
+{
+    int W = t->ses.world.world_size, most = (t->V + W - 1) / W * t->A;
+    size_t bytes = sizeof(int32_t) + (size_t)most * sizeof(float);
+    char *mine = t->mail, *all = t->mail + bytes;
+    int32_t stop = lks__stop_requested;
+    memset(mine, 0, bytes);
+    memcpy(mine, &stop, sizeof stop);
+    memcpy(mine + sizeof stop, t->losses + t->first_v * t->A,
+           (size_t)((t->end_v - t->first_v) * t->A) * sizeof(float));
+    LKS__TRY(lks_comm_all_gather(t->ses.comm, mine, all, bytes));
+    r->stop_signal = 0;
+    for (int rank = 0; rank < W; rank++) {
+        int v0 = lks__ddp_first_leaf(t->V, W, rank), v1 = lks__ddp_first_leaf(t->V, W, rank + 1);
+        const char *theirs = all + (size_t)rank * bytes;
+        memcpy(&stop, theirs, sizeof stop);
+        if (r->stop_signal == 0)
+            r->stop_signal = stop;
+        memcpy(t->losses + v0 * t->A, theirs + sizeof stop,
+               (size_t)((v1 - v0) * t->A) * sizeof(float));
+    }
+    double sum = 0.0;
+    for (int i = 0; i < t->N; i++)
+        sum += (double)t->losses[i];
+    r->loss = sum / t->N;
+    return LKS_OK;
+}
+
+/* All ranks see the same numbers, so all come to the same verdict. */
+static lks_status check_finite(const lks__trainer *t, const lks__step_result *r)
+{
+    for (int i = 0; i < t->N; i++)
+        if (!isfinite(t->losses[i]))
+            return lks__fail(
+                LKS_ERR_NAN,
+                "iteration %llu: the loss of micro-batch %d of virtual rank %d is %g; "
+                "the last checkpoint is untouched; a smaller learning_rate or a longer "
+                "warm-up may help",
+                (unsigned long long)t->iter, i % t->A, i / t->A, (double)t->losses[i]);
+    if (!isfinite(r->grad_norm))
+        return lks__fail(
+            LKS_ERR_NAN,
+            "iteration %llu: the gradient's norm is %g while every loss is finite; the "
+            "last checkpoint is untouched; a smaller learning_rate may help",
+            (unsigned long long)t->iter, r->grad_norm);
+    return LKS_OK;
+}
+
+static double learning_rate(const lks__trainer *t)
+{
+    const lks__settings *s = &t->s;
+    lks__cosine cosine = {s->learning_rate, s->min_lr, (uint64_t)s->warmup_iters,
+                          (uint64_t)s->lr_decay_iters};
+    return s->decay_lr ? lks__cosine_lr(&cosine, t->iter) : s->learning_rate;
+}
+
+/* With one shared replica each rank updates its share of it; a private one is updated whole. */
+static void update(lks__trainer *t, const float *grads, const lks__step_result *r)
+{
+    lks__adamw_step step = {
+        .lr = r->lr,
+        .beta1 = t->s.beta1,
+        .beta2 = t->s.beta2,
+        .eps = 1e-8,
+        .weight_decay = t->s.weight_decay,
+        .t = t->iter + 1,
+        .clip = lks__clip_factor(r->grad_norm, t->s.grad_clip),
+    };
+    size_t first = 0, end = t->table.n_blocks;
+    if (t->shared)
+        lks__ddp_share(t->ddp, &first, &end);
+    lks__adamw_update(&t->ses.ex, &t->table, first, end, &step, t->params, t->exp_avg,
+                      t->exp_avg_sq, grads);
+}
+
+lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
+{
+    const float *grads;
+    lks_comm_note(t->ses.comm, t->iter, "forward and backward");
+    lks_comm_take_wait_s(t->ses.comm);
+    t->offsets = lks__sampler_step(t->sampler, t->iter);
+    LKS__TRY(lks__ddp_step(t->ddp, micro_step, t, &grads, &r->grad_norm));
+    r->exposed_s = lks_comm_take_wait_s(t->ses.comm);
+    LKS__TRY(gather_losses(t, r));
+    LKS__TRY(check_finite(t, r));
+    lks_comm_note(t->ses.comm, t->iter, "update");
+    r->lr = learning_rate(t);
+    update(t, grads, r);
+    LKS__TRY(lks__ddp_release(t->ddp));
+    t->iter++;
+    t->eval_done = false;
+    return LKS_OK;
+}

@@ -1,0 +1,211 @@
+#include "train/trainer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "model/init.h"
+#include "ddp/verify.h"
+#include "train/state.h"
+
+static void on_stop(int signo)
+{
+    lks__stop_requested = signo;
+}
+
+void lks__stop_install(void)
+{
+    struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGHUP, &sa, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write that fails, with its message */
+}
+
+/* --- what a rank does by itself -------------------------------------------------------------- */
+
+static lks_status open_data(lks__trainer *t)
+{
+    bool found;
+    LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
+    LKS__TRY(lks__meta_load(t->data_dir, &found, &t->meta));
+    if (found && t->s.vocab_size != 0 && t->s.vocab_size != (int64_t)t->meta.vocab_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "vocab_size = %" PRId64 ", but %s/meta.json says %" PRIu32
+                         ": leave --vocab_size out",
+                         t->s.vocab_size, t->data_dir, t->meta.vocab_size);
+    if (!found)
+        t->meta.vocab_size = t->s.vocab_size != 0 ? (uint32_t)t->s.vocab_size : 50304;
+    t->s.vocab_size = t->meta.vocab_size;
+    static const char *const names[2] = {"train.bin", "val.bin"};
+    uint64_t digest[2];
+    for (int i = 0; i < 2; i++) {
+        char path[sizeof t->data_dir + 16];
+        snprintf(path, sizeof path, "%s/%s", t->data_dir, names[i]);
+        LKS__TRY(lks__tokens_open(path, t->meta.vocab_size, &t->data[i]));
+        LKS__TRY(lks__tokens_digest(t->data[i], &digest[i]));
+    }
+    t->data_digest = XXH3_64bits(digest, sizeof digest);
+    return LKS_OK;
+}
+
+static lks_status open_sampler(lks__trainer *t)
+{
+    lks__sampler_config config = {
+        .kind = strcmp(t->s.sampler, "nanogpt") == 0 ? LKS__SAMPLER_NANOGPT : LKS__SAMPLER_RANDOM,
+        .seed = (uint64_t)t->s.seed,
+        .V = t->V,
+        .A = t->A,
+        .B = (int)t->s.batch_size,
+        .T = (int)t->s.block_size,
+        .n_tokens = {lks__tokens_count(t->data[0]), lks__tokens_count(t->data[1])},
+        .init_draws = lks__init_gpt2(&t->model_config, &t->table, NULL, NULL),
+    };
+    return lks__sampler_open(&config, &t->sampler);
+}
+
+static lks_status open_buffers(lks__trainer *t)
+{
+    int W = t->ses.world.world_size;
+    size_t BT = (size_t)(t->s.batch_size * t->s.block_size);
+    size_t mail = sizeof(int32_t) + (size_t)((t->V + W - 1) / W * t->A) * sizeof(float);
+    t->tokens = calloc(BT + 1, sizeof *t->tokens);
+    t->targets = calloc(BT, sizeof *t->targets);
+    t->losses = calloc((size_t)t->N, sizeof *t->losses);
+    t->mail = calloc((size_t)W + 1, mail);
+    if (t->tokens == NULL || t->targets == NULL || t->losses == NULL || t->mail == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a micro-batch of %zu tokens", BT);
+    return LKS_OK;
+}
+
+/* Settings, data, table and model: what needs no other rank. `resume` is NULL from scratch. */
+static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
+{
+    int W = t->ses.world.world_size, rank = t->ses.world.rank;
+    if (resume != NULL) {
+        const char *hash = json_string_value(json_object_get(resume->state, "params_hash"));
+        snprintf(t->resumed_hash, sizeof t->resumed_hash, "%s", hash == NULL ? "" : hash);
+        const char *print = lks__st_metadata(resume->model, "kernels");
+        snprintf(t->resumed_fingerprint, sizeof t->resumed_fingerprint, "%s",
+                 print == NULL ? "" : print);
+        t->resumed = true;
+        lks__settings_defaults(&t->resumed_from);
+        LKS__TRY(lks__state_settings(resume, &t->resumed_from));
+        LKS__TRY(lks__settings_resume(&t->s, &t->resumed_from, resume->path));
+    }
+    LKS__TRY(lks__settings_check(&t->s, W));
+    t->V = (int)t->s.virtual_ranks;
+    t->N = (int)t->s.gradient_accumulation_steps;
+    t->A = t->N / t->V;
+    t->first_v = lks__ddp_first_leaf(t->V, W, rank);
+    t->end_v = lks__ddp_first_leaf(t->V, W, rank + 1);
+    t->shared = strcmp(t->s.replicas, "shared") == 0;
+    t->best_val_loss = 1e9; /* nanoGPT's */
+    LKS__TRY(open_data(t));
+    t->model_config = lks__state_model_config(&t->s, t->meta.vocab_size);
+    LKS__TRY(lks__table_gpt2(&t->model_config, &t->table));
+    LKS__TRY(lks__gpt2_open(&t->model_config, &t->table, (int)t->s.batch_size, &t->ses.ex, &t->model));
+    LKS__TRY(open_sampler(t));
+    return open_buffers(t);
+}
+
+/* Settings that define the run, data, program and kernels are one digest: equal, or the ranks would
+ * not compute one run. */
+static uint64_t run_digest(const lks__trainer *t)
+{
+    char text[32 << 10];
+    size_t len = 0;
+    lks__jsonw w;
+    lks__jsonw_open(&w, text, sizeof text);
+    lks__jsonw_object(&w, NULL);
+    lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, &w);
+    lks__jsonw_str(&w, "version", LKS_VERSION);
+    lks__jsonw_u64(&w, "data", t->data_digest);
+    lks__jsonw_u64(&w, "iter", t->iter);
+    lks__jsonw_end(&w);
+    if (lks__jsonw_close(&w, &len) != LKS_OK)
+        len = 0;
+    return XXH3_64bits(text, len);
+}
+
+/* --- together -------------------------------------------------------------------------------- */
+
+static lks_status open_arenas(lks__trainer *t)
+{
+    int kind = t->shared ? LKS_MEM_COMMON : LKS_MEM_OWN;
+    size_t bytes = t->table.count * sizeof(float);
+    float **arenas[3] = {&t->params, &t->exp_avg, &t->exp_avg_sq};
+    for (int i = 0; i < 3; i++)
+        LKS__TRY(lks_comm_alloc(t->ses.comm, kind, bytes, (void **)arenas[i]));
+    lks__ddp_config config = {t->V, t->A, (size_t)(t->s.bucket_mb * 1048576.0)};
+    return lks__ddp_open(&config, t->ses.comm, &t->table, &t->ses.ex, &t->ddp);
+}
+
+static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
+{
+    if (resume != NULL)
+        return lks__state_load(t, resume);
+    if (!t->shared || t->ses.world.rank == 0) {
+        lks__mt g;
+        lks__mt_seed(&g, (uint64_t)t->s.seed);
+        lks__init_gpt2(&t->model_config, &t->table, &g, t->params);
+    }
+    return LKS_OK;
+}
+
+static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
+{
+    LKS__TRY(open_arenas(t));
+    LKS__TRY(lks__session_agree(&t->ses, start_state(t, resume)));
+    LKS__TRY(lks__session_same(&t->ses, "the run (settings, data, version, iteration)", run_digest(t)));
+    if (t->shared)
+        return lks_comm_barrier(t->ses.comm); /* rank 0 has filled the one replica */
+    return lks__ddp_verify(t->ses.comm, &t->table, t->params);
+}
+
+lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
+{
+    memset(t, 0, sizeof *t);
+    t->s = *s;
+    LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, &t->ses));
+    lks_comm_note(t->ses.comm, 0, "set-up");
+    lks__ckpt ckpt, *resume = NULL;
+    memset(&ckpt, 0, sizeof ckpt);
+    lks_status st = LKS_OK;
+    if (strcmp(s->init_from, "resume") == 0) {
+        st = lks__ckpt_open(s->out_dir, 1, &ckpt);
+        resume = &ckpt;
+    }
+    if (st == LKS_OK)
+        st = open_alone(t, resume);
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK)
+        st = open_together(t, resume);
+    if (resume != NULL)
+        lks__ckpt_close(&ckpt);
+    if (st != LKS_OK) {
+        lks__session_fail(&t->ses, st);
+        lks__trainer_close(t);
+    }
+    return st;
+}
+
+void lks__trainer_close(lks__trainer *t)
+{
+    lks__ddp_close(t->ddp);
+    lks__gpt2_close(t->model);
+    lks__sampler_close(t->sampler);
+    lks__tokens_close(t->data[0]);
+    lks__tokens_close(t->data[1]);
+    lks__meta_free(&t->meta);
+    lks__table_free(&t->table);
+    free(t->tokens);
+    free(t->targets);
+    free(t->losses);
+    free(t->mail);
+    lks__session_close(&t->ses);
+    memset(t, 0, sizeof *t);
+}

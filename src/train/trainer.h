@@ -1,0 +1,88 @@
+/* train/trainer.h - one training run, as one rank sees it. */
+#ifndef LKS_TRAIN_TRAINER_H
+#define LKS_TRAIN_TRAINER_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "data/meta.h"
+#include "data/sampler.h"
+#include "data/tokens.h"
+#include "ddp/ddp.h"
+#include "model/gpt2.h"
+#include "train/session.h"
+#include "train/settings.h"
+
+typedef struct lks__trainer {
+    lks__settings s;
+    lks__session ses;
+    int V, A, N;        /* virtual ranks, micro-steps of each, micro-batches of a step */
+    int first_v, end_v; /* this rank's virtual ranks */
+    bool shared;        /* one replica for all ranks of the host */
+
+    char data_dir[LKS__SETTING_STR + 8];
+    lks__tokens *data[2]; /* train, val */
+    uint64_t data_digest;
+    lks__meta meta; /* vocab_size, and the tokenizer where there is one */
+    lks__sampler *sampler;
+
+    lks__model_config model_config;
+    lks__table table;
+    lks__gpt2 *model;
+    lks__ddp *ddp;
+    float *params, *exp_avg, *exp_avg_sq; /* arenas of the table */
+
+    int32_t *tokens, *targets; /* [B * T] of the micro-batch at hand */
+    const uint64_t *offsets;   /* of the step at hand: [V][A][B] */
+    float *losses;             /* [N], v-major, of the step at hand */
+    char *mail;                /* for exchanges between ranks */
+    uint64_t micro_batches;    /* done by this rank */
+
+    bool resumed;
+    lks__settings resumed_from; /* the checkpoint's settings, where resumed */
+    char resumed_hash[17];      /* … its params_hash, and its kernels' fingerprint */
+    char resumed_fingerprint[17];
+
+    uint64_t iter;  /* updates made */
+    bool eval_done; /* of evaluation `iter` */
+    double best_val_loss;
+} lks__trainer;
+
+/* Set up everything that a step needs, and start from the seed's initial weights or the newest
+ * checkpoint (`--init_from`). `s` has been checked; SHAPE and RUN settings are taken from the
+ * checkpoint on a resume. Collective. */
+lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t);
+void lks__trainer_close(lks__trainer *t);
+
+typedef struct lks__step_result {
+    double loss;          /* mean over the N micro-batches */
+    double lr, grad_norm; /* norm before clipping */
+    double exposed_s;     /* waited for other ranks' gradients */
+    int stop_signal;      /* a signal that some rank was sent: all stop here; 0: none */
+} lks__step_result;
+
+/* One optimizer step: iteration t->iter. */
+lks_status lks__train_step(lks__trainer *t, lks__step_result *result);
+
+typedef struct lks__eval_result {
+    double loss[2]; /* train, val */
+} lks__eval_result;
+
+/* nanoGPT's estimate_loss: the mean over eval_iters batches of each split, whole batches dealt over
+ * ranks; the same figure for any number of them. */
+lks_status lks__evaluate(lks__trainer *t, lks__eval_result *result);
+
+/* The whole run: evaluations, steps, checkpoints, log. *stopped_p: the signal that ended it, or 0.
+ */
+lks_status lks__train_run(lks__trainer *t, int *stopped_p);
+
+/* --dry_run: what the run would need, on standard output; starts no rank and no step. `s` has been
+ * checked for `world_size`. */
+lks_status lks__train_dry_run(const lks__settings *s, int world_size);
+
+/* SIGTERM and SIGINT ask for an orderly stop: lks__stop_requested is the signal's number. */
+extern volatile sig_atomic_t lks__stop_requested;
+void lks__stop_install(void);
+
+#endif
