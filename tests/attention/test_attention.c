@@ -1,0 +1,502 @@
+/* Blocked attention against the plain one in double, at the level that LOCKSTEP_CPU names. */
+#include "support.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/reference.h"
+#include "base/checked.h"
+#include "base/cpu.h"
+
+enum { GUARD = 64 }; /* floats before and after a buffer that nobody may touch */
+
+static lks__kernels kernels;
+
+/* [GUARD][n][GUARD] floats that start 4 bytes off any greater alignment, all of them NaN: what a
+ * call should have written and didn't is not a number either. */
+struct buffer {
+    float *all, *data;
+    size_t n;
+};
+
+static const uint32_t canary = 0x7fc0abcd;
+
+static struct buffer buffer_new(size_t n)
+{
+    struct buffer buf = {aligned_alloc(64, lks__round_up((n + 2 * GUARD) * 4 + 4, 64)), NULL, n};
+    assert_non_null(buf.all);
+    buf.data = buf.all + 1 + GUARD;
+    for (size_t i = 0; i < n + 2 * GUARD; i++)
+        memcpy(buf.all + 1 + i, &canary, 4);
+    return buf;
+}
+
+static void buffer_check(const struct buffer *buf)
+{
+    for (size_t i = 0; i < GUARD; i++) {
+        assert_memory_equal(buf->all + 1 + i, &canary, 4);
+        assert_memory_equal(buf->data + buf->n + i, &canary, 4);
+    }
+}
+
+static void buffer_free(struct buffer *buf)
+{
+    buffer_check(buf);
+    free(buf->all);
+}
+
+/* Sums of twelve uniform values: near enough to normal(0, 1). */
+static void fill(float *x, size_t n, uint32_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        double s = -6;
+        for (uint32_t r = 0; r < 3; r++) {
+            uint32_t counter[4] = {(uint32_t)i, (uint32_t)((uint64_t)i >> 32), r, 7}, words[4];
+            lks__philox4x32(lks__philox_key_of(seed), counter, words);
+            for (int l = 0; l < 4; l++)
+                s += words[l] * 0x1p-32;
+        }
+        x[i] = (float)s;
+    }
+}
+
+static double *widened(const float *x, size_t n)
+{
+    double *y = malloc(n * sizeof *y);
+    assert_non_null(y);
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i];
+    return y;
+}
+
+static double *doubles(size_t n)
+{
+    double *y = malloc(n * sizeof *y);
+    assert_non_null(y);
+    return y;
+}
+
+static lks__dropout dropout_of(double p)
+{
+    return (lks__dropout){.key = lks__philox_key_of(UINT64_C(0x123456789abcdef)),
+                          .step = 11,
+                          .vm = 3 << 16 | 2,
+                          .site = 25,
+                          .threshold = (uint32_t)(p * 4294967296.0),
+                          .scale = (float)(1 / (1 - p))};
+}
+
+/* One forward and backward with all its tensors. */
+struct run {
+    lks__attention_shape shape;
+    struct buffer qkv, dout, out, lse, dqkv;
+};
+
+static struct run run_new(size_t B, size_t T, size_t NH, size_t hs)
+{
+    struct run r = {.shape = {B, T, NH, hs}};
+    const size_t c = NH * hs;
+    r.qkv = buffer_new(B * T * 3 * c);
+    r.dqkv = buffer_new(B * T * 3 * c);
+    r.dout = buffer_new(B * T * c);
+    r.out = buffer_new(B * T * c);
+    r.lse = buffer_new(B * NH * T);
+    fill(r.qkv.data, r.qkv.n, 1);
+    fill(r.dout.data, r.dout.n, 2);
+    return r;
+}
+
+static void run_free(struct run *r)
+{
+    buffer_free(&r->qkv);
+    buffer_free(&r->dqkv);
+    buffer_free(&r->dout);
+    buffer_free(&r->out);
+    buffer_free(&r->lse);
+}
+
+static void run_go(struct run *r, int n_threads, const lks__dropout *drop)
+{
+    lks__exec ex = {.k = &kernels};
+    assert_ok(lks__attention_check(&r->shape));
+    assert_ok(
+        lks__pool_open(n_threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+    for (int t = 0; t < n_threads; t++) /* nothing may depend on what scratch held before */
+        memset(lks__pool_scratch(ex.pool, t), 0xff, LKS__EXEC_SCRATCH_BYTES);
+    lks__attention_fwd(&ex, &r->shape, r->out.data, r->lse.data, r->qkv.data, drop);
+    lks__attention_bwd(&ex, &r->shape, r->dqkv.data, r->dout.data, r->qkv.data, r->out.data,
+                       r->lse.data, drop);
+    lks__pool_close(ex.pool);
+}
+
+/* Greatest |got - want|; NaN where anything got is not a number. */
+static double distance(const float *got, const double *want, size_t n)
+{
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = fabs((double)got[i] - want[i]);
+        if (!(d <= worst))
+            worst = d;
+    }
+    return worst;
+}
+
+static double greatest(const double *x, size_t n)
+{
+    double m = 0;
+    for (size_t i = 0; i < n; i++)
+        m = fmax(m, fabs(x[i]));
+    return m;
+}
+
+static void expect_near(const char *what, const struct run *r, const struct buffer *got,
+                        const double *want, double tolerance)
+{
+    const double d = distance(got->data, want, got->n);
+    tolerance *= fmax(1, greatest(want, got->n));
+    if (!(d <= tolerance))
+        fail_msg("%s of B=%zu T=%zu NH=%zu hs=%zu is %g off, allowed %g", what, r->shape.B,
+                 r->shape.T, r->shape.NH, r->shape.hs, d, tolerance);
+}
+
+/* `tolerance` is relative to the greatest value of each tensor, or absolute where that is < 1. */
+static void compare(const struct run *r, const lks__dropout *drop, double tolerance)
+{
+    const size_t T = r->shape.T;
+    double *qkv = widened(r->qkv.data, r->qkv.n), *dout = widened(r->dout.data, r->dout.n);
+    double *out = doubles(r->out.n), *lse = doubles(r->lse.n), *dqkv = doubles(r->dqkv.n);
+    double *mask = NULL;
+    if (drop != NULL) {
+        mask = doubles(r->lse.n * T);
+        reference_mask(&r->shape, mask, drop);
+    }
+    reference_fwd(&r->shape, out, lse, qkv, mask);
+    reference_bwd(&r->shape, dqkv, dout, qkv, mask);
+    expect_near("out", r, &r->out, out, tolerance);
+    expect_near("lse", r, &r->lse, lse, tolerance);
+    expect_near("dqkv", r, &r->dqkv, dqkv, tolerance);
+    free(mask);
+    free(dqkv);
+    free(lse);
+    free(out);
+    free(dout);
+    free(qkv);
+}
+
+/* Each score is a sum of hs products and each output one of up to T: with values near 1, errors
+ * grow with the root of either, and the scores' own size (up to ~5) is what exp() multiplies. */
+static double tolerance_of(const lks__attention_shape *s)
+{
+    return FLT_EPSILON * (sqrt((double)s->hs) + sqrt((double)s->T) + 4);
+}
+
+static const lks__attention_shape shapes[] = {
+    {1, 1, 1, 1},    {2, 2, 3, 3},   {3, 31, 2, 17},  {2, 32, 3, 32},  {1, 33, 5, 3},
+    {2, 64, 2, 32},  {1, 65, 3, 17}, {1, 127, 1, 64}, {1, 128, 2, 1},  {1, 200, 2, 128},
+    {1, 256, 2, 64}, {1, 257, 1, 9}, {2, 300, 1, 17}, {1, 513, 2, 32},
+};
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static void matches_reference(const lks__dropout *drop)
+{
+    for (int i = 0; i < N_SHAPES; i++) {
+        struct run r = run_new(shapes[i].B, shapes[i].T, shapes[i].NH, shapes[i].hs);
+        struct buffer qkv = buffer_new(r.qkv.n), dout = buffer_new(r.dout.n);
+        memcpy(qkv.data, r.qkv.data, qkv.n * sizeof(float));
+        memcpy(dout.data, r.dout.data, dout.n * sizeof(float));
+        run_go(&r, 1, drop);
+        compare(&r, drop, tolerance_of(&r.shape));
+        assert_memory_equal(qkv.data, r.qkv.data, qkv.n * sizeof(float));
+        assert_memory_equal(dout.data, r.dout.data, dout.n * sizeof(float));
+        buffer_free(&qkv);
+        buffer_free(&dout);
+        run_free(&r);
+    }
+}
+
+static void test_matches_reference(void **state)
+{
+    (void)state;
+    matches_reference(NULL);
+}
+
+static void test_matches_reference_with_dropout(void **state)
+{
+    (void)state;
+    const lks__dropout light = dropout_of(0.2), heavy = dropout_of(0.75);
+    matches_reference(&light);
+    matches_reference(&heavy);
+}
+
+/* The plain backward is right: central differences of sum(out * dout) in double. */
+static void test_reference_gradient(void **state)
+{
+    (void)state;
+    const lks__attention_shape shape = {2, 5, 2, 3};
+    const size_t n_out = 2 * 5 * 6, n_qkv = 3 * n_out, n_mask = 2 * 2 * 5 * 5;
+    const lks__dropout drop = dropout_of(0.3);
+    float x[180], w[60];
+    assert_true(n_qkv == 180 && n_out == 60);
+    fill(x, n_qkv, 3);
+    fill(w, n_out, 4);
+    double *qkv = widened(x, n_qkv), *dout = widened(w, n_out), *dqkv = doubles(n_qkv);
+    double *out = doubles(n_out), *lse = doubles(n_mask), *mask = doubles(n_mask);
+    reference_mask(&shape, mask, &drop);
+    for (int dropped = 0; dropped < 2; dropped++) {
+        const double *m = dropped ? mask : NULL;
+        reference_bwd(&shape, dqkv, dout, qkv, m);
+        for (size_t e = 0; e < n_qkv; e++) {
+            const double step = 1e-5, at = qkv[e];
+            double loss[2] = {0, 0};
+            for (int side = 0; side < 2; side++) {
+                qkv[e] = side ? at + step : at - step;
+                reference_fwd(&shape, out, lse, qkv, m);
+                for (size_t i = 0; i < n_out; i++)
+                    loss[side] += out[i] * dout[i];
+            }
+            qkv[e] = at;
+            const double slope = (loss[1] - loss[0]) / (2 * step);
+            if (!(fabs(slope - dqkv[e]) <= 1e-6 * fmax(1, fabs(slope))))
+                fail_msg("gradient %zu is %.9g, its finite difference %.9g", e, dqkv[e], slope);
+        }
+    }
+    free(mask);
+    free(lse);
+    free(out);
+    free(dqkv);
+    free(dout);
+    free(qkv);
+}
+
+/* Dropout drops about p of the probabilities, and what it keeps is scaled: with every v equal to 1
+ * an output is the sum of a row's scaled probabilities, 1 on average. */
+static void test_dropout_keeps_the_mean(void **state)
+{
+    (void)state;
+    const lks__dropout drop = dropout_of(0.4);
+    struct run r = run_new(4, 200, 3, 1);
+    double mean = 0;
+    for (size_t t = 0; t < 4 * 200; t++)
+        for (size_t h = 0; h < 3; h++)
+            r.qkv.data[t * 9 + 6 + h] = 1;
+    run_go(&r, 1, &drop);
+    for (size_t i = 0; i < r.out.n; i++)
+        mean += r.out.data[i];
+    mean /= (double)r.out.n;
+    /* 2400 rows, most of them means over dozens of columns: 0.02 is five deviations or more. */
+    assert_true(fabs(mean - 1) < 0.02);
+    run_free(&r);
+}
+
+static void expect_same(const struct buffer *a, const struct buffer *b)
+{
+    assert_memory_equal(a->data, b->data, a->n * sizeof(float));
+}
+
+static void test_same_bits_for_any_threads(void **state)
+{
+    (void)state;
+    static const lks__attention_shape odd[] = {{3, 37, 3, 5}, {1, 257, 5, 24}, {2, 520, 1, 33}};
+    const lks__dropout drop = dropout_of(0.1);
+    for (int i = 0; i < 6; i++) {
+        const lks__attention_shape *s = &odd[i / 2];
+        const lks__dropout *d = i % 2 ? &drop : NULL;
+        struct run one = run_new(s->B, s->T, s->NH, s->hs);
+        run_go(&one, 1, d);
+        for (int n_threads = 2; n_threads <= 3; n_threads++) {
+            struct run more = run_new(s->B, s->T, s->NH, s->hs);
+            run_go(&more, n_threads, d);
+            expect_same(&one.out, &more.out);
+            expect_same(&one.lse, &more.lse);
+            expect_same(&one.dqkv, &more.dqkv);
+            run_free(&more);
+        }
+        run_free(&one);
+    }
+}
+
+/* A sequence's results don't depend on the sequences beside it. */
+static void test_same_bits_for_any_batch(void **state)
+{
+    (void)state;
+    struct run one = run_new(1, 300, 2, 20), more = run_new(3, 300, 2, 20);
+    run_go(&one, 1, NULL);
+    run_go(&more, 1, NULL);
+    assert_memory_equal(one.out.data, more.out.data, one.out.n * sizeof(float));
+    assert_memory_equal(one.lse.data, more.lse.data, one.lse.n * sizeof(float));
+    assert_memory_equal(one.dqkv.data, more.dqkv.data, one.dqkv.n * sizeof(float));
+    run_free(&one);
+    run_free(&more);
+}
+
+static void test_no_dropout_is_no_dropout(void **state)
+{
+    (void)state;
+    const lks__dropout none = dropout_of(0);
+    struct run a = run_new(2, 70, 2, 8), b = run_new(2, 70, 2, 8);
+    run_go(&a, 1, NULL);
+    run_go(&b, 1, &none);
+    expect_same(&a.out, &b.out);
+    expect_same(&a.dqkv, &b.dqkv);
+    run_free(&a);
+    run_free(&b);
+}
+
+static void test_lse_may_be_null(void **state)
+{
+    (void)state;
+    struct run a = run_new(2, 70, 2, 8), b = run_new(2, 70, 2, 8);
+    lks__exec ex = {.k = &kernels};
+    run_go(&a, 1, NULL);
+    assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+    lks__attention_fwd(&ex, &b.shape, b.out.data, NULL, b.qkv.data, NULL);
+    lks__pool_close(ex.pool);
+    expect_same(&a.out, &b.out);
+    run_free(&a);
+    run_free(&b);
+}
+
+/* Not a bit of a row changes with a later token, and a later token gets no gradient from it. */
+static void test_causal(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {50, 300};
+    for (int i = 0; i < 2; i++) {
+        const size_t T = lengths[i], NH = 2, hs = 12, c = NH * hs, cut = T * 2 / 3;
+        struct run a = run_new(1, T, NH, hs), b = run_new(1, T, NH, hs);
+        fill(b.qkv.data + cut * 3 * c, (T - cut) * 3 * c, 99);
+        memset(a.dout.data + cut * c, 0, (T - cut) * c * sizeof(float));
+        memset(b.dout.data + cut * c, 0, (T - cut) * c * sizeof(float));
+        run_go(&a, 1, NULL);
+        run_go(&b, 1, NULL);
+        assert_memory_equal(a.out.data, b.out.data, cut * c * sizeof(float));
+        assert_memory_not_equal(a.out.data + cut * c, b.out.data + cut * c, c * sizeof(float));
+        for (size_t e = cut * 3 * c; e < T * 3 * c; e++)
+            assert_true(a.dqkv.data[e] == 0);
+        assert_memory_equal(a.dqkv.data, b.dqkv.data, cut * 3 * c * sizeof(float));
+        run_free(&a);
+        run_free(&b);
+    }
+}
+
+/* Scores of some 10^5. With small whole numbers times 2^n and hs = 16 each score is exact in
+ * float, so that out stays as exact as ever; backward knows lse to float's precision only, and a
+ * probability is off by that much of itself. */
+static void test_large_scores(void **state)
+{
+    (void)state;
+    struct run r = run_new(1, 300, 2, 16);
+    double greatest_lse = 0;
+    for (size_t t = 0; t < 300; t++)
+        for (size_t e = 0; e < 64; e++) {
+            float *x = &r.qkv.data[t * 96 + e];
+            *x = 64 * rintf(*x * 2);
+        }
+    run_go(&r, 1, NULL);
+    for (size_t i = 0; i < r.lse.n; i++)
+        greatest_lse = fmax(greatest_lse, fabs((double)r.lse.data[i]));
+    assert_true(greatest_lse > 5e4);
+    compare(&r, NULL, tolerance_of(&r.shape) + greatest_lse * FLT_EPSILON);
+    /* Forward alone, tightly: */
+    double *qkv = widened(r.qkv.data, r.qkv.n), *out = doubles(r.out.n), *lse = doubles(r.lse.n);
+    reference_fwd(&r.shape, out, lse, qkv, NULL);
+    expect_near("out", &r, &r.out, out, tolerance_of(&r.shape));
+    free(lse);
+    free(out);
+    free(qkv);
+    run_free(&r);
+}
+
+/* Near the end of float's range nothing overflows: a row's greatest score takes all, and an output
+ * is one of the values. */
+static void test_huge_scores(void **state)
+{
+    (void)state;
+    struct run r = run_new(1, 300, 1, 4);
+    for (size_t t = 0; t < 300; t++)
+        for (size_t e = 0; e < 8; e++)
+            r.qkv.data[t * 12 + e] *= 1e17f;
+    run_go(&r, 1, NULL);
+    for (size_t i = 0; i < r.out.n; i++)
+        assert_true(fabsf(r.out.data[i]) <= 6.001f);
+    for (size_t i = 0; i < r.lse.n; i++)
+        assert_true(isfinite(r.lse.data[i]));
+    for (size_t i = 0; i < 4; i++) /* the first row sees itself alone */
+        assert_true(r.out.data[i] == r.qkv.data[8 + i]);
+    for (size_t i = 0; i < r.dqkv.n; i++)
+        assert_true(isfinite(r.dqkv.data[i]));
+    run_free(&r);
+}
+
+/* Dividing by the sum of a row's weights: equal scores give plain means. */
+static void test_equal_scores_give_means(void **state)
+{
+    (void)state;
+    struct run r = run_new(1, 300, 1, 2);
+    for (size_t t = 0; t < 300; t++) {
+        float *x = r.qkv.data + t * 6;
+        x[0] = x[1] = 0;
+        x[4] = (float)t;
+        x[5] = 1;
+    }
+    run_go(&r, 1, NULL);
+    for (size_t t = 0; t < 300; t++) {
+        assert_true(fabs((double)r.out.data[2 * t] - (double)t / 2) <= 1e-6 * (double)(t + 1));
+        assert_true(fabs((double)r.out.data[2 * t + 1] - 1) <= 1e-6);
+        assert_true(fabs((double)r.lse.data[t] - log((double)t + 1)) <= 1e-6);
+    }
+    run_free(&r);
+}
+
+static void test_check(void **state)
+{
+    (void)state;
+    static const lks__attention_shape good[] = {
+        {1, 1, 1, 1}, {12, 64, 4, 32}, {64, 1024, 12, 64}, {16, 32768, 1, 64}, {1, 131072, 1, 64}};
+    static const lks__attention_shape bad[] = {
+        {0, 64, 4, 32},
+        {12, 0, 4, 32},
+        {12, 64, 0, 32},
+        {12, 64, 4, 0},
+        {1, LKS__EXEC_SCRATCH_BYTES / 4, 1, 32},
+        {1, SIZE_MAX, 1, 32},
+        {17, 32768, 1, 64},
+        {SIZE_MAX, 2, SIZE_MAX, 2},
+        {1, 2, 2, SIZE_MAX / 16},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        assert_ok(lks__attention_check(&good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_fails(LKS_ERR_CONFIG, lks__attention_check(&bad[i]), "attention");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference_gradient),
+        cmocka_unit_test(test_matches_reference),
+        cmocka_unit_test(test_matches_reference_with_dropout),
+        cmocka_unit_test(test_dropout_keeps_the_mean),
+        cmocka_unit_test(test_same_bits_for_any_threads),
+        cmocka_unit_test(test_same_bits_for_any_batch),
+        cmocka_unit_test(test_no_dropout_is_no_dropout),
+        cmocka_unit_test(test_lse_may_be_null),
+        cmocka_unit_test(test_causal),
+        cmocka_unit_test(test_large_scores),
+        cmocka_unit_test(test_huge_scores),
+        cmocka_unit_test(test_equal_scores_give_means),
+        cmocka_unit_test(test_check),
+    };
+    lks__cpu_level level;
+    lks_status st = lks__cpu_level_get(&level);
+    if (st == LKS_OK)
+        st = lks__kernels_open(level, &kernels);
+    if (st != LKS_OK) {
+        fprintf(stderr, "%s\n", lks_last_error());
+        return st == LKS_ERR_SUPPORT ? 77 : 1;
+    }
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
