@@ -108,12 +108,14 @@ static bool read_product(const char *text, char out[40])
         snprintf(out, 40, "%" PRId64, product_i);
     else
         snprintf(out, 40, "%.17g", product_f);
+    if (!whole && !strpbrk(out, ".en"))
+        strcat(out, ".0"); /* 2 * 1.5 is no whole number, in Python neither */
     return n_factors > 1;
 }
 
 static bool is_word(const char *text)
 {
-    return *text && !strpbrk(text, " \t'\"");
+    return *text && !strpbrk(text, " \t");
 }
 
 /* What the file says, with the place in front. */

@@ -1,0 +1,233 @@
+/* Settings from recipes and from nanoGPT's own config files. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/config_file.h"
+
+static lks__settings s;
+static lks__args args;
+
+static lks_status read_bytes(const char *name, const void *data, size_t bytes)
+{
+    const char *path = lks_test_text("%s/%s", lks_test_folder(), name);
+    char *const argv[] = {(char *)path};
+    lks_test_write(path, data, bytes);
+    lks__settings_defaults(&s);
+    return lks__settings_parse(&s, LKS__CMD_TRAIN, 1, argv, 0, &args);
+}
+
+static lks_status read_as(const char *name, const char *text)
+{
+    return read_bytes(name, text, strlen(text));
+}
+
+static void test_recipe(void **state)
+{
+    assert_ok(read_as("a.conf", "\xef\xbb\xbf# a recipe\r\n"
+                                "\n"
+                                "  n-layer=4   # blocks\r\n"
+                                "learning_rate = 1e-3\n"
+                                "gradient_accumulation_steps = 5 * 8\n"
+                                "bias = true\n"
+                                "decay_lr = False\n"
+                                "dataset = data/some#1's   # a bare word\n"
+                                "out_dir = \"a \\\"b\\\" # c\"\n"
+                                "weight_decay = 0.5*0.5\n"
+                                "compile = False\n"
+                                "n_layer = 5\n"
+                                "init_from='resume'")); /* no line feed at the end */
+    assert_int_equal(s.n_layer, 5);
+    assert_true(s.learning_rate == 1e-3 && s.weight_decay == 0.25);
+    assert_int_equal(s.gradient_accumulation_steps, 40);
+    assert_true(s.bias && !s.decay_lr);
+    assert_string_equal(s.dataset, "data/some#1's");
+    assert_string_equal(s.out_dir, "a \"b\" # c");
+    assert_string_equal(s.init_from, "resume");
+    assert_int_equal(s.from[LKS__SETTING_n_layer], LKS__FROM_FILE);
+    assert_int_equal(args.n_notes, 1);
+    assert_contains(args.notes[0], "a.conf:11: compile = False");
+}
+
+/* Settings, wherever they stand, win over files, wherever those stand. */
+static void test_command_line_wins(void **state)
+{
+    const char *dir = lks_test_folder();
+    char *a = (char *)lks_test_text("%s/a.conf", dir), *b = (char *)lks_test_text("%s/b.py", dir);
+    lks_test_write(a, "n_layer=2\nn_head=2\nn_embd=2\n", 27);
+    lks_test_write(b, "n_head=3\nn_layer=3\n", 19);
+    char *const argv[] = {"--n_layer=7", a, b, "--n_embd=8", "--n_embd=9"};
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 5, argv, 0, &args));
+    assert_int_equal(s.n_layer, 7);
+    assert_int_equal(s.n_head, 3);
+    assert_int_equal(s.n_embd, 9);
+}
+
+static void test_nanogpt(void **state)
+{
+    assert_ok(read_as("finetune.py", "import time\n"
+                                     "from math import pi # why not\n"
+                                     "\n"
+                                     "out_dir = 'out-shakespeare'\n"
+                                     "wandb_log = False # later\n"
+                                     "wandb_run_name = 'ft-' + str(time.time())\n"
+                                     "dataset = 'shake' + str(time.time())\n"
+                                     "always_save_checkpoint = False\n"
+                                     "gradient_accumulation_steps = 5 * 8\n"
+                                     "learning_rate = 3e-5\n"
+                                     "decay_lr = False\n"
+                                     "device = 'cuda'\n"
+                                     "dtype = 'bfloat16'\n"
+                                     "backend='nccl'\n"
+                                     "compile = False # not here\n"));
+    assert_string_equal(s.out_dir, "out-shakespeare");
+    assert_string_equal(s.dataset, "openwebtext");
+    assert_int_equal(s.gradient_accumulation_steps, 40);
+    assert_true(s.learning_rate == 3e-5);
+    assert_false(s.decay_lr);
+    assert_false(s.always_save_checkpoint);
+    assert_string_equal(s.device, "auto");
+    assert_string_equal(s.dtype, "float32");
+    static const char *const notes[] = {"finetune.py:1: import time",
+                                        "finetune.py:2: from math import pi",
+                                        "finetune.py:5: wandb_log",
+                                        "finetune.py:6: wandb_run_name = 'ft-' + str(time",
+                                        "finetune.py:7: dataset = 'shake' + str(",
+                                        "finetune.py:12: device = 'cuda'",
+                                        "finetune.py:13: dtype",
+                                        "finetune.py:14: backend",
+                                        "finetune.py:15: compile = False"};
+    assert_int_equal(args.n_notes, 9);
+    for (int i = 0; i < 9; i++)
+        assert_contains(args.notes[i], notes[i]);
+}
+
+static void test_mistakes(void **state)
+{
+    static const struct {
+        const char *name, *text, *message;
+    } bad[] = {
+        {"a.conf", "\n\nn_layr = 3\n", "a.conf:3: there is no setting \"n_layr\"; did you mean"},
+        {"a.py", "n_layr = 3\n", "a.py:1: there is no setting"},
+        {"a.conf", "top_k = 3\n", "a.conf:1: top_k is a setting of `lockstep sample`"},
+        {"a.conf", "n_layer = 0\n", "a.conf:1: n_layer must be a whole number from 1 to 1024"},
+        {"a.conf", "n_layer = 5 * 0\n", "not \"0\""},
+        {"a.conf", "n_layer = 5 *\n", "not \"5 *\""},
+        {"a.conf", "n_layer = * 5\n", "not \"* 5\""},
+        {"a.conf", "n_layer = 2 ** 3\n", "not \"2 ** 3\""},
+        {"a.conf", "n_layer = 2 * x\n", "not \"2 * x\""},
+        {"a.conf", "n_layer = 2 * 1.5\n", "must be a whole number"}, /* 3, but not whole */
+        {"a.conf", "n_layer = 9999999999 * 9999999999\n", "must be a whole number"},
+        {"a.conf", "n_layer = 4# x\n", "not \"4# x\""}, /* a comment stands behind white space */
+        {"a.conf", "n_layer =\n", "not \"\""},
+        {"a.conf", "n_layer = '12'\n", "without quotes"},
+        {"a.py", "bias = 'True'\n", "without quotes"},
+        {"a.py", "n_layer = (12)\n", "must be a whole number"},
+        {"a.py", "out_dir = 5\n", "one string in quotes"},
+        {"a.py", "out_dir = other\n", "one string in quotes"},
+        {"a.conf", "out_dir = a b\n", "one string in quotes"},
+        {"a.conf", "out_dir = 'a\n", "one string in quotes"},
+        {"a.conf", "out_dir = 'a' + 'b'\n", "one string in quotes"},
+        {"a.conf", "out_dir = 'a\\q'\n", "one string in quotes"},
+        {"a.conf", "out_dir = 'a\\\n", "one string in quotes"},
+        {"a.conf", "out_dir = ''\n", "text of 1 to"},
+        {"a.conf", "device = cuda\n", "in this build"},
+        {"a.py", "init_from = 'gpt2-xl'\n", "scratch or resume"},
+        {"a.conf", "n_layer\n", "a.conf:1: expected KEY = VALUE"},
+        {"a.conf", "= 3\n", "expected KEY = VALUE"},
+        {"a.conf", "[section]\n", "expected KEY = VALUE"},
+        {"a.py", "if n_layer == 3:\n", "expected KEY = VALUE"},
+        {"a.py", "n_layer == 3\n", "expected KEY = VALUE"},
+        {"a.py", "print('x')\n", "expected KEY = VALUE"},
+        {"a.conf", "import os\n", "expected KEY = VALUE"},
+        {"a.conf", "n_layer: 3\n", "expected KEY = VALUE"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_fails(LKS_ERR_CONFIG, read_as(bad[i].name, bad[i].text), bad[i].message);
+}
+
+static void test_hostile(void **state)
+{
+    assert_fails(LKS_ERR_FORMAT, read_bytes("a.conf", "n_layer = 3\nn_head\0 = 2\n", 24),
+                 "a.conf:2: byte 0x00 at column 7");
+    assert_fails(LKS_ERR_FORMAT, read_as("a.conf", "# \xc3\xa9\n# \xff\n"),
+                 "a.conf:2: byte 0xff at column 3");
+    assert_fails(LKS_ERR_FORMAT, read_as("a.conf", "# \xe2\x82"), "byte 0xe2");
+    assert_fails(LKS_ERR_CONFIG, read_as("a.conf", "n\x1b[2J = 2\n"), "\\x1b[2J");
+    assert_null(strchr(lks_last_error(), '\x1b'));
+    assert_ok(read_as("a.py", "import \x1b[2J\n"));
+    assert_null(strchr(args.notes[0], '\x1b'));
+
+    size_t big = (1 << 20) + 1;
+    char *data = malloc(big);
+    assert_non_null(data);
+    memset(data, '#', big);
+    assert_fails(LKS_ERR_FORMAT, read_bytes("big.conf", data, big), "big.conf");
+    assert_fails(LKS_ERR_FORMAT, read_bytes("a.conf", data, 4097), "4097 bytes", "4096");
+    assert_ok(read_bytes("a.conf", data, 4096));
+    memset(data, '\n', big);
+    assert_ok(read_bytes("a.conf", data, big - 1));
+    /* A key, a value, a product as long as a line can be. */
+    memset(data, 'k', 4096);
+    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "expected KEY");
+    data[4000] = '=';
+    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "4000 bytes");
+    memcpy(data, "out_dir = ", 10);
+    data[4000] = 'k';
+    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "text of 1 to 1023 bytes");
+    data[10] = '"';
+    data[4095] = '"';
+    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "text of 1 to 1023 bytes");
+    memset(data, '*', 4096);
+    memcpy(data, "n_layer = ", 10);
+    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "a whole number");
+    memset(data + 10, '1', 4086);
+    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "a whole number");
+    free(data);
+
+    assert_ok(read_as("a.conf", ""));
+    char *const missing[] = {(char *)lks_test_text("%s/none.conf", lks_test_folder())};
+    assert_fails(LKS_ERR_IO, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, missing, 0, &args),
+                 "none.conf");
+    const char *folder = lks_test_text("%s/dir.conf", lks_test_folder());
+    lks_test_run((const char *const[]){"mkdir", folder, NULL}, NULL, 10);
+    char *const dir[] = {(char *)folder};
+    assert_fails(LKS_ERR_IO, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, dir, 0, &args), "dir.conf");
+}
+
+/* The recipes of this repository are read, by train and, for what they share, by the others. */
+static void test_our_recipes(void **state)
+{
+    static const char *const names[] = {"train_shakespeare_char", "train_shakespeare_char_cpu",
+                                        "train_gpt2"};
+    static const unsigned commands[] = {LKS__CMD_TRAIN, LKS__CMD_SAMPLE, LKS__CMD_EVAL,
+                                        LKS__CMD_BENCH};
+    for (size_t n = 0; n < 3; n++) {
+        char *const argv[] = {
+            (char *)lks_test_text("%s/config/%s.conf", LKS_TEST_SOURCE_DIR, names[n])};
+        for (size_t c = 0; c < 4; c++) {
+            lks__settings_defaults(&s);
+            assert_ok(lks__settings_parse(&s, commands[c], 1, argv, 0, &args));
+            assert_int_equal(args.n_notes, 0);
+            assert_int_equal(s.from[LKS__SETTING_max_iters],
+                             commands[c] == LKS__CMD_TRAIN ? LKS__FROM_FILE : LKS__FROM_DEFAULT);
+        }
+        assert_int_equal(s.n_layer, n == 0 ? 6 : n == 1 ? 4 : 12); /* bench's */
+        lks__settings_defaults(&s);
+        assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 1, argv, 0, &args));
+        assert_int_equal(s.gradient_accumulation_steps, n == 2 ? 40 : 1);
+        assert_int_equal(s.max_iters, n == 0 ? 5000 : n == 1 ? 2000 : 600000);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recipe),  cmocka_unit_test(test_command_line_wins),
+        cmocka_unit_test(test_nanogpt), cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_hostile), cmocka_unit_test(test_our_recipes),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

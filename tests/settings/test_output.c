@@ -1,0 +1,246 @@
+/* What is written: JSON lines, log lines, the progress line. */
+#include "support.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/jsonw.h"
+#include "base/log.h"
+
+static void write_sample(lks__jsonw *w)
+{
+    lks__jsonw_object(w, NULL);
+    lks__jsonw_str(w, "kind", "train");
+    lks__jsonw_int(w, "iter", INT64_MIN);
+    lks__jsonw_u64(w, "tokens", UINT64_MAX);
+    lks__jsonw_float(w, "loss", 1.0 / 3);
+    lks__jsonw_double(w, "lr", 0.1);
+    lks__jsonw_double(w, "nan", NAN);
+    lks__jsonw_float(w, "inf", -INFINITY);
+    lks__jsonw_bool(w, "on", true);
+    lks__jsonw_str(w, "none", NULL);
+    lks__jsonw_array(w, "list");
+    lks__jsonw_int(w, NULL, 1);
+    lks__jsonw_object(w, NULL);
+    lks__jsonw_end(w);
+    lks__jsonw_array(w, NULL);
+    lks__jsonw_end(w);
+    lks__jsonw_bool(w, NULL, false);
+    lks__jsonw_end(w);
+    lks__jsonw_int(w, "last", 0);
+    lks__jsonw_end(w);
+}
+
+static const char sample[] =
+    "{\"kind\":\"train\",\"iter\":-9223372036854775808,\"tokens\":18446744073709551615,"
+    "\"loss\":0.333333333,\"lr\":0.10000000000000001,\"nan\":null,\"inf\":null,\"on\":true,"
+    "\"none\":null,\"list\":[1,{},[],false],\"last\":0}\n";
+
+static void test_json(void **state)
+{
+    lks__jsonw w;
+    char buf[1024];
+    size_t n;
+    lks__jsonw_open(&w, buf, sizeof buf);
+    write_sample(&w);
+    assert_ok(lks__jsonw_close(&w, &n));
+    assert_string_equal(buf, sample);
+    assert_int_equal(n, strlen(sample));
+}
+
+/* Every buffer that is too small is found out, and nothing is written behind it. */
+static void test_json_overflow(void **state)
+{
+    lks__jsonw w;
+    size_t n = 7;
+    for (size_t size = 0; size <= sizeof sample; size++) {
+        char *buf = malloc(size ? size : 1); /* its end is watched by the sanitizer, and here: */
+        char guarded[sizeof sample + 8];
+        memset(guarded, '?', sizeof guarded);
+        lks__jsonw_open(&w, guarded, size);
+        write_sample(&w);
+        if (size == sizeof sample)
+            assert_ok(lks__jsonw_close(&w, &n));
+        else
+            assert_fails(LKS_ERR_NOMEM, lks__jsonw_close(&w, &n), "buffer");
+        for (size_t i = size; i < sizeof guarded; i++)
+            assert_int_equal(guarded[i], '?');
+        lks__jsonw_open(&w, buf, size);
+        write_sample(&w);
+        free(buf);
+    }
+    assert_int_equal(n, sizeof sample - 1);
+}
+
+static void test_json_strings(void **state)
+{
+    static const struct {
+        const char *value, *json;
+    } cases[] = {
+        {"a\"b\\c/", "\"a\\\"b\\\\c/\"\n"},
+        {"\n\t\x1b\x7f", "\"\\n\\u0009\\u001b\\u007f\"\n"},
+        {"\xc3\xa9\xf0\x9f\x98\x80", "\"\xc3\xa9\xf0\x9f\x98\x80\"\n"},
+        {"\xff|\xc3", "\"\\ufffd|\\ufffd\"\n"},
+        {"", "\"\"\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks__jsonw w;
+        char buf[64];
+        size_t n;
+        lks__jsonw_open(&w, buf, sizeof buf);
+        lks__jsonw_str(&w, NULL, cases[i].value);
+        assert_ok(lks__jsonw_close(&w, &n));
+        assert_string_equal(buf, cases[i].json);
+        json_t *json = json_loads(buf, JSON_DECODE_ANY, NULL); /* another reader agrees */
+        assert_non_null(json);
+        json_decref(json);
+    }
+}
+
+static void test_json_misuse(void **state)
+{
+    lks__jsonw w;
+    char buf[256];
+    size_t n;
+    lks__jsonw_open(&w, buf, sizeof buf);
+    lks__jsonw_object(&w, NULL);
+    assert_fails(LKS_ERR_ARG, lks__jsonw_close(&w, &n), "1 objects still open");
+    lks__jsonw_open(&w, buf, sizeof buf);
+    lks__jsonw_object(&w, NULL);
+    lks__jsonw_int(&w, NULL, 1); /* a member without a name */
+    lks__jsonw_end(&w);
+    assert_fails(LKS_ERR_NOMEM, lks__jsonw_close(&w, &n), "malformed");
+    lks__jsonw_open(&w, buf, sizeof buf);
+    lks__jsonw_int(&w, NULL, 1);
+    lks__jsonw_end(&w);
+    assert_fails(LKS_ERR_NOMEM, lks__jsonw_close(&w, &n), "malformed");
+    lks__jsonw_open(&w, buf, sizeof buf);
+    for (int i = 0; i < 40; i++)
+        lks__jsonw_array(&w, NULL);
+    for (int i = 0; i < 40; i++)
+        lks__jsonw_end(&w);
+    assert_fails(LKS_ERR_NOMEM, lks__jsonw_close(&w, &n), "malformed");
+}
+
+static void test_log_without_terminal(void **state)
+{
+    const char *dir = lks_test_folder(), *path = lks_test_text("%s/train.log", dir);
+    FILE *out = fopen(lks_test_text("%s/out", dir), "w");
+    FILE *err = fopen(lks_test_text("%s/err", dir), "w");
+    lks__log log;
+    lks__log_open(&log, "lockstep train", out, err);
+    assert_ok(lks__log_to_file(&log, path));
+    lks__log_line(&log, "iter %d", 1);
+    lks__log_progress(&log, "iter 2", "live 2");
+    lks__log_progress(&log, NULL, "live 3");
+    lks__log_message(&log, "careful: %s", "x");
+    assert_ok(lks__log_check(&log));
+    lks__log_close(&log);
+    fclose(out);
+    fclose(err);
+    assert_string_equal(lks_test_read(lks_test_text("%s/out", dir), NULL), "iter 1\niter 2\n");
+    assert_string_equal(lks_test_read(lks_test_text("%s/err", dir), NULL),
+                        "lockstep train: careful: x\n");
+    assert_string_equal(lks_test_read(path, NULL), "iter 1\niter 2\nlockstep train: careful: x\n");
+
+    /* Appended to, and lines of any length end. */
+    char *huge = malloc(10001);
+    memset(huge, 'x', 10000);
+    huge[10000] = '\0';
+    out = fopen("/dev/null", "w");
+    lks__log_open(&log, "t", out, out);
+    assert_ok(lks__log_to_file(&log, path));
+    lks__log_line(&log, "%s", huge);
+    lks__log_progress(&log, huge, huge);
+    lks__log_close(&log);
+    fclose(out);
+    free(huge);
+    const char *text = lks_test_read(path, NULL) + 41;
+    assert_int_equal(strchr(text, '\n') - text, 4094);
+    text += 4095;
+    assert_int_equal(strchr(text, '\n') - text, 4094);
+    assert_int_equal(strlen(text), 4095);
+}
+
+static void test_log_failures(void **state)
+{
+    FILE *full = fopen("/dev/full", "w");
+    lks__log log;
+    if (!full)
+        lks_test_skip("there is no /dev/full");
+    lks__log_open(&log, "t", full, full);
+    lks__log_message(&log, "stderr has nobody to tell");
+    assert_ok(lks__log_check(&log));
+    lks__log_line(&log, "x");
+    assert_fails(LKS_ERR_IO, lks__log_check(&log), "standard output", "No space left");
+    lks__log_close(&log);
+    fclose(full);
+
+    FILE *null = fopen("/dev/null", "w");
+    lks__log_open(&log, "t", null, null);
+    assert_fails(LKS_ERR_IO, lks__log_to_file(&log, "/nonexistent/train.log"), "nonexistent");
+    assert_ok(lks__log_to_file(&log, "/dev/full"));
+    lks__log_line(&log, "x");
+    assert_fails(LKS_ERR_IO, lks__log_check(&log), "log file", "No space left");
+    lks__log_close(&log);
+    fclose(null);
+}
+
+/* A terminal of 20 columns: what arrives at its other end. */
+static const char *on_terminal(const char *term)
+{
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
+        lks_test_skip("there are no pseudo terminals");
+    FILE *out = fopen(ptsname(master), "w");
+    assert_non_null(out);
+    struct winsize size = {.ws_row = 5, .ws_col = 20};
+    assert_int_equal(ioctl(master, TIOCSWINSZ, &size), 0);
+    setenv("TERM", term, 1);
+    lks__log log;
+    lks__log_open(&log, "t", out, out);
+    lks__log_progress(&log, "line 1", "a b\xc3\xa9 56789 123456789 12");
+    lks__log_progress(&log, "line 2", "two");
+    lks__log_line(&log, "step");
+    lks__log_progress(&log, NULL, "three");
+    lks__log_message(&log, "note");
+    lks__log_progress(&log, NULL, "four");
+    lks__log_close(&log);
+    char text[512];
+    ssize_t n = read(master, text, sizeof text - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    fclose(out);
+    close(master);
+    return lks_test_text("%s", text);
+}
+
+static void test_log_on_terminal(void **state)
+{
+    assert_string_equal(on_terminal("xterm"), "\ra b\xc3\xa9 56789 12345678\033[K"
+                                              "\rtwo\033[K"
+                                              "\r\033[Kstep\r\n"
+                                              "\rthree\033[K"
+                                              "\r\033[Kt: note\r\n"
+                                              "\rfour\033[K"
+                                              "\r\033[K");
+    assert_string_equal(on_terminal("dumb"), "line 1\r\nline 2\r\nstep\r\nt: note\r\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_json_overflow),
+        cmocka_unit_test(test_json_strings),
+        cmocka_unit_test(test_json_misuse),
+        cmocka_unit_test(test_log_without_terminal),
+        cmocka_unit_test(test_log_failures),
+        cmocka_unit_test(test_log_on_terminal),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

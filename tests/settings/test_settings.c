@@ -1,0 +1,303 @@
+/* Settings from the command line: defaults, values, ranges, names. */
+#include "support.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "train/settings.h"
+
+/* Parse one argument for `command` into fresh defaults. */
+static lks_status parse_one(unsigned command, const char *arg, lks__settings *s)
+{
+    char *const argv[] = {(char *)arg};
+    lks__args args;
+    lks__settings_defaults(s);
+    return lks__settings_parse(s, command, 1, argv, 0, &args);
+}
+
+static lks_status parse_train(const char *arg)
+{
+    lks__settings s;
+    return parse_one(LKS__CMD_TRAIN, arg, &s);
+}
+
+static void test_defaults(void **state)
+{
+    lks__settings s;
+    memset(&s, 0xa5, sizeof s);
+    lks__settings_defaults(&s);
+    /* nanoGPT's train.py and sample.py */
+    assert_string_equal(s.out_dir, "out");
+    assert_string_equal(s.dataset, "openwebtext");
+    assert_string_equal(s.init_from, "scratch");
+    assert_int_equal(s.eval_interval, 2000);
+    assert_int_equal(s.log_interval, 1);
+    assert_int_equal(s.eval_iters, 200);
+    assert_false(s.eval_only);
+    assert_true(s.always_save_checkpoint);
+    assert_int_equal(s.gradient_accumulation_steps, 40);
+    assert_int_equal(s.batch_size, 12);
+    assert_int_equal(s.block_size, 1024);
+    assert_int_equal(s.n_layer, 12);
+    assert_int_equal(s.n_head, 12);
+    assert_int_equal(s.n_embd, 768);
+    assert_false(s.bias);
+    assert_true(s.dropout == 0.0);
+    assert_true(s.learning_rate == 6e-4 && s.min_lr == 6e-5 && s.weight_decay == 1e-1);
+    assert_true(s.beta1 == 0.9 && s.beta2 == 0.95 && s.grad_clip == 1.0);
+    assert_int_equal(s.max_iters, 600000);
+    assert_int_equal(s.warmup_iters, 2000);
+    assert_int_equal(s.lr_decay_iters, 600000);
+    assert_true(s.decay_lr);
+    assert_string_equal(s.start, "\n");
+    assert_int_equal(s.num_samples, 10);
+    assert_int_equal(s.max_new_tokens, 500);
+    assert_int_equal(s.top_k, 200);
+    assert_true(s.temperature == 0.8);
+    assert_int_equal(s.seed, 1337);
+    /* ours */
+    assert_string_equal(s.sampler, "random");
+    assert_string_equal(s.backend, "auto");
+    assert_string_equal(s.device, "auto");
+    assert_string_equal(s.dtype, "float32");
+    assert_int_equal(s.nproc_per_node, 1);
+    assert_true(s.timeout == 60 && s.val_fraction == 0.1);
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        assert_int_equal(s.from[i], LKS__FROM_DEFAULT);
+}
+
+/* A preset outside its own range would be a setting that nobody could give. Empty texts stand for
+ * "not given". */
+static void test_presets_are_in_range(void **state)
+{
+    lks__settings s, t;
+    lks__settings_defaults(&s);
+    t = s;
+    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        char text[LKS__SETTING_STR];
+        lks__settings_text(&s, i, text);
+        if (!*text)
+            continue;
+        lks_status st = LKS_ERR_CONFIG;
+        for (unsigned command = 1; st != LKS_OK && command <= LKS__CMD_INFO; command *= 2)
+            st = lks__settings_set(&t, command, lks__setting_name(i), text, LKS__FROM_ARG, "x");
+        assert_ok(st);
+        assert_int_equal(t.from[i], LKS__FROM_ARG);
+    }
+    assert_int_equal(lks__settings_diff(&s, &t, ~0u, ~0u, NULL), 0);
+}
+
+static void test_values(void **state)
+{
+    lks__settings s;
+    lks__args args;
+    char *const argv[] = {"--n_layer=4",
+                          "--batch-size=7",
+                          "--learning-rate=1.5e-3",
+                          "--bias",
+                          "--decay_lr=False",
+                          "--dataset=a=b",
+                          "--eval_only=true",
+                          "--dropout=.25",
+                          "--seed=9223372036854775807",
+                          "--batch_size=0008",
+                          "--min_lr=-0",
+                          "--always_save_checkpoint=0"};
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 12, argv, 0, &args));
+    assert_int_equal(s.n_layer, 4);
+    assert_int_equal(s.batch_size, 8); /* of equals the later */
+    assert_true(s.learning_rate == 1.5e-3);
+    assert_true(s.bias && s.eval_only);
+    assert_false(s.decay_lr);
+    assert_false(s.always_save_checkpoint);
+    assert_string_equal(s.dataset, "a=b");
+    assert_true(s.dropout == 0.25);
+    assert_true(s.seed == INT64_MAX);
+    assert_int_equal(s.from[LKS__SETTING_n_layer], LKS__FROM_ARG);
+    assert_int_equal(s.from[LKS__SETTING_n_head], LKS__FROM_DEFAULT);
+    assert_int_equal(args.n_notes, 0);
+    assert_false(args.help);
+}
+
+static void test_ranges(void **state)
+{
+    static const struct {
+        const char *arg, *range;
+    } bad[] = {
+        {"--n_layer=0", "a whole number from 1 to 1024"},
+        {"--n_layer=1025", "from 1 to 1024"},
+        {"--n_layer=-1", "from 1"},
+        {"--n_layer=", "a whole number"},
+        {"--n_layer=4.0", "a whole number"},
+        {"--n_layer=1e1", "a whole number"},
+        {"--n_layer= 4", "a whole number"},
+        {"--n_layer=4 ", "a whole number"},
+        {"--n_layer=+4", "a whole number"},
+        {"--n_layer=0x4", "a whole number"},
+        {"--n_layer=2*2", "a whole number"},
+        {"--n_layer=four", "not \"four\""},
+        {"--seed=9223372036854775808", "at least 0"},
+        {"--seed=99999999999999999999999", "at least 0"},
+        {"--seed=-1", "at least 0"},
+        {"--batch_size=-1", "from 1 to 65536"},
+        {"--dropout=1", "of at least 0 and below 1"},
+        {"--dropout=-0.1", "of at least 0 and below 1"},
+        {"--dropout=nan", "a number"},
+        {"--dropout=-nan", "a number"},
+        {"--dropout=inf", "a number"},
+        {"--learning_rate=1e999", "a number"},
+        {"--learning_rate=0x1p-3", "a number"},
+        {"--learning_rate=1e-3x", "a number"},
+        {"--learning_rate= 1", "a number"},
+        {"--learning_rate=", "a number"},
+        {"--learning_rate=-", "a number"},
+        {"--learning_rate=1,5", "a number"},
+        {"--beta2=1", "below 1"},
+        {"--timeout=0", "over 0"},
+        {"--bias=yes", "true or false"},
+        {"--bias=", "true or false"},
+        {"--bias=2", "true or false"},
+        {"--init_from=resum", "scratch or resume"},
+        {"--init_from=", "scratch or resume"},
+        {"--init_from=scratch|resume", "scratch or resume"},
+        {"--init_from=scratc", "scratch or resume"},
+        {"--sampler=Random", "random or nanogpt"},
+        {"--device=cuda", "auto or cpu in this build, not \"cuda\""},
+        {"--dtype=bfloat16", "float32 in this build"},
+        {"--backend=nccl", "in this build"},
+        {"--out_dir=", "text of 1 to 1023 bytes"},
+        {"--n_layer=\x1b[31m", "\\x1b[31m"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_fails(LKS_ERR_CONFIG, parse_train(bad[i].arg), bad[i].range);
+    lks__settings s;
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, "--temperature=0", &s), "over 0");
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_PREP, "--val_fraction=1", &s), "below 1");
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_PREP, "--val_fraction=0", &s), "over 0");
+    assert_null(strchr(lks_last_error(), '\x1b'));
+}
+
+static void test_long_text(void **state)
+{
+    char arg[LKS__SETTING_STR + 32] = "--out_dir=";
+    size_t n = strlen(arg);
+    lks__settings s;
+    memset(arg + n, 'x', LKS__SETTING_STR - 1);
+    assert_ok(parse_one(LKS__CMD_TRAIN, arg, &s));
+    assert_int_equal(strlen(s.out_dir), LKS__SETTING_STR - 1);
+    memset(arg + n, 'x', LKS__SETTING_STR);
+    assert_fails(LKS_ERR_CONFIG, parse_train(arg), "out_dir must be text of 1 to 1023 bytes");
+}
+
+static void test_names(void **state)
+{
+    char name[300] = "--";
+    memset(name + 2, 'n', 250);
+    assert_fails(LKS_ERR_CONFIG, parse_train("--n_layr=3"),
+                 "--n_layr=3: ", "did you mean n_layer?");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--learnign-rate=1"), "did you mean learning_rate?");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--quux=3"), "\"quux\"", "lockstep train --help");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--top_k=3"), "of `lockstep sample`, not of");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--n_layer"), "write --n_layer=VALUE");
+    assert_fails(LKS_ERR_CONFIG, parse_train("-n_layer=3"), "--key=value");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--=3"), "--key=value");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--"), "--key=value");
+    assert_fails(LKS_ERR_CONFIG, parse_train("-"), "--key=value");
+    assert_fails(LKS_ERR_CONFIG, parse_train("word"), "\"word\" is neither a setting");
+    assert_fails(LKS_ERR_CONFIG, parse_train(""), "\"\" is neither a setting");
+    assert_fails(LKS_ERR_CONFIG, parse_train(".conf"), "\".conf\" is neither a setting");
+    assert_fails(LKS_ERR_CONFIG, parse_train(name), "250 bytes");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--\xff\x01=3"), "\\xff\\x01");
+}
+
+static void test_nothing_is_half_set(void **state)
+{
+    lks__settings s, d;
+    lks__settings_defaults(&d);
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_TRAIN, "--n_layer=0", &s), "n_layer");
+    assert_memory_equal(&s, &d, sizeof s);
+}
+
+static void test_words_notes_help(void **state)
+{
+    lks__settings s;
+    lks__args args;
+    char *const bench[] = {"step", "--compile=False", "--wandb_log=True", "--wandb-x"};
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_BENCH, 4, bench, 1, &args));
+    assert_int_equal(args.n_positional, 1);
+    assert_string_equal(args.positional[0], "step");
+    assert_int_equal(args.n_notes, 3);
+    assert_string_equal(args.notes[0], "command line: compile");
+
+    char *const help[] = {"--nonsense", "-h"};
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 2, help, 0, &args));
+    assert_true(args.help);
+
+    /* More notes than there is room for are counted. */
+    char *many[LKS__ARGS_NOTES + 5];
+    for (int i = 0; i < LKS__ARGS_NOTES + 5; i++)
+        many[i] = "--compile=True";
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, LKS__ARGS_NOTES + 5, many, 0, &args));
+    assert_int_equal(args.n_notes, LKS__ARGS_NOTES + 5);
+}
+
+static void test_help_lists_every_setting(void **state)
+{
+    char *text;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    lks__settings_help(f, LKS__CMD_TRAIN);
+    fclose(f);
+    assert_contains(text, "--n_layer=12 ");
+    assert_contains(text, "--learning_rate=0.0006");
+    assert_contains(text, "--decay_lr=true");
+    assert_contains(text, "data/NAME is");
+    assert_null(strstr(text, "--temperature"));
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        assert_true(strlen(line) <= 100);
+    free(text);
+
+    f = open_memstream(&text, &bytes);
+    lks__settings_help(f, ~0u);
+    fclose(f);
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        assert_contains(text, lks_test_text("  --%s=", lks__setting_name(i)));
+    free(text);
+}
+
+static void test_nearest(void **state)
+{
+    const char *const names[] = {"train", "sample", NULL, "eval", "info", "learning_rate"};
+    assert_string_equal(lks__nearest("trian", names, 6), "train");
+    assert_string_equal(lks__nearest("Train", names, 6), "train");
+    assert_string_equal(lks__nearest("smple", names, 6), "sample");
+    assert_string_equal(lks__nearest("learningrate", names, 6), "learning_rate");
+    assert_string_equal(lks__nearest("learning-rate", names, 6), "learning_rate");
+    assert_null(lks__nearest("xyz", names, 6));
+    assert_null(lks__nearest("", names, 6));
+    char longest[5000];
+    memset(longest, 't', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    assert_null(lks__nearest(longest, names, 6));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_presets_are_in_range),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_long_text),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_nothing_is_half_set),
+        cmocka_unit_test(test_words_notes_help),
+        cmocka_unit_test(test_help_lists_every_setting),
+        cmocka_unit_test(test_nearest),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

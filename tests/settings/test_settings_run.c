@@ -1,0 +1,263 @@
+/* Settings of a run: relations between them, the config line, checkpoints, resuming. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "train/settings.h"
+
+enum { TRAIN = LKS__CMD_TRAIN, CONFIG = LKS__SETTING_CONFIG };
+
+static void set(lks__settings *s, const char *key, const char *value)
+{
+    assert_ok(lks__settings_set(s, TRAIN, key, value, LKS__FROM_ARG, "test"));
+}
+
+static lks__settings checked(int64_t N, int64_t V, int W, bool uneven, lks_status *st)
+{
+    lks__settings s;
+    lks__settings_defaults(&s);
+    s.gradient_accumulation_steps = N;
+    s.virtual_ranks = V;
+    s.allow_uneven = uneven;
+    *st = lks__settings_check(&s, W);
+    return s;
+}
+
+static void test_virtual_ranks(void **state)
+{
+    static const struct {
+        int64_t N, V;
+    } chosen[] = {{40, 8}, {1, 1}, {2, 2}, {3, 1}, {12, 4}, {16, 8}, {8, 8}, {65535, 1}};
+    lks_status st;
+    for (size_t i = 0; i < sizeof chosen / sizeof chosen[0]; i++) {
+        assert_int_equal(checked(chosen[i].N, 0, 1, false, &st).virtual_ranks, chosen[i].V);
+        assert_ok(st);
+    }
+    for (int W = 1; W <= 8; W++) {
+        checked(8, 8, W, true, &st);
+        assert_ok(st);
+        checked(8, 8, W, false, &st);
+        assert_int_equal(st, 8 % W ? LKS_ERR_CONFIG : LKS_OK);
+    }
+    checked(8, 8, 3, false, &st);
+    assert_fails(LKS_ERR_CONFIG, st, "8 virtual ranks", "3 ranks", "--allow_uneven");
+    checked(8, 8, 9, true, &st);
+    assert_fails(LKS_ERR_CONFIG, st, "9 ranks are more than the run's 8 virtual ranks");
+    checked(8, 3, 1, false, &st);
+    assert_fails(LKS_ERR_CONFIG, st, "virtual_ranks=3", "gradient_accumulation_steps=8");
+    lks__settings s;
+    lks__settings_defaults(&s);
+    s.n_head = 5;
+    assert_fails(LKS_ERR_CONFIG, lks__settings_check(&s, 1), "n_embd=768", "n_head=5");
+}
+
+static void test_data_dir(void **state)
+{
+    lks__settings s;
+    char out[LKS__SETTING_STR + 8];
+    const char *dir = lks_test_folder();
+    char *before = getcwd(NULL, 0);
+    assert_int_equal(chdir(dir), 0);
+    assert_int_equal(mkdir("data", 0755) | mkdir("data/a", 0755) | mkdir("b", 0755), 0);
+    lks_test_write("file", "x", 1);
+    lks__settings_defaults(&s);
+    strcpy(s.dataset, "a");
+    assert_ok(lks__settings_data_dir(&s, out));
+    assert_string_equal(out, "data/a");
+    strcpy(s.dataset, "b");
+    assert_ok(lks__settings_data_dir(&s, out));
+    assert_string_equal(out, "b");
+    strcpy(s.dataset, dir);
+    assert_ok(lks__settings_data_dir(&s, out));
+    assert_string_equal(out, dir);
+    strcpy(s.dataset, "file");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_data_dir(&s, out), "\"file\"", "lockstep prep");
+    strcpy(s.dataset, "/a");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_data_dir(&s, out), "\"/a\"");
+    assert_int_equal(chdir(before), 0);
+    free(before);
+}
+
+static void test_config_line(void **state)
+{
+    lks__settings s, t;
+    lks__jsonw w;
+    char line[8192];
+    size_t bytes;
+    lks__settings_defaults(&s);
+    set(&s, "out_dir", "/secret/place");
+    set(&s, "learning_rate", "0.1");
+    lks__jsonw_open(&w, line, sizeof line);
+    lks__jsonw_object(&w, NULL);
+    lks__settings_write(&s, TRAIN, CONFIG, NULL, &w);
+    lks__jsonw_end(&w);
+    assert_ok(lks__jsonw_close(&w, &bytes));
+    assert_contains(line, "{\"n_layer\":12,");
+    assert_contains(line, "\"bias\":false,");
+    assert_contains(line, "\"learning_rate\":0.10000000000000001,");
+    assert_contains(line, "\"sampler\":\"random\"");
+    /* No rank count, path or time (design section 8). */
+    static const char *const absent[] = {"secret",  "dataset",   "nproc",   "threads",    "timeout",
+                                         "backend", "init_from", "dry_run", "temperature"};
+    for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
+        assert_null(strstr(line, absent[i]));
+
+    /* Only what differs. */
+    t = s;
+    set(&t, "max_iters", "7");
+    set(&t, "bias", "true");
+    lks__jsonw_open(&w, line, sizeof line);
+    lks__jsonw_object(&w, NULL);
+    lks__settings_write(&t, TRAIN, CONFIG, &s, &w);
+    lks__jsonw_end(&w);
+    assert_ok(lks__jsonw_close(&w, &bytes));
+    assert_string_equal(line, "{\"bias\":true,\"max_iters\":7}\n");
+    const char *names[LKS__N_SETTINGS];
+    assert_int_equal(lks__settings_diff(&s, &t, TRAIN, CONFIG, names), 2);
+    assert_string_equal(names[0], "bias");
+    assert_string_equal(names[1], "max_iters");
+}
+
+static void test_json_round_trip(void **state)
+{
+    lks__settings s, t;
+    lks__settings_defaults(&s);
+    set(&s, "learning_rate", "0.1");
+    set(&s, "beta1", "0.30000000000000004");
+    set(&s, "seed", "9223372036854775807");
+    set(&s, "bias", "true");
+    set(&s, "sampler", "nanogpt");
+    json_t *json = lks__settings_to_json(&s, TRAIN, CONFIG);
+    char *text = json_dumps(json, JSON_SORT_KEYS);
+    json_t *back = json_loads(text, 0, NULL);
+    assert_non_null(back);
+    assert_null(json_object_get(json, "out_dir"));
+    assert_ok(lks__settings_from_json(back, TRAIN, CONFIG, "state.json", &t));
+    assert_int_equal(lks__settings_diff(&s, &t, TRAIN, ~0u, NULL), 0);
+    assert_int_equal(t.from[LKS__SETTING_seed], LKS__FROM_CHECKPOINT);
+    json_decref(json);
+    json_decref(back);
+    free(text);
+
+    /* A path that isn't UTF-8 still makes valid JSON. */
+    set(&s, "out_dir", "a\xff");
+    json = lks__settings_to_json(&s, TRAIN, LKS__SETTING_HOST);
+    assert_string_equal(json_string_value(json_object_get(json, "out_dir")), "a\\xff");
+    json_decref(json);
+}
+
+/* The settings of a checkpoint with one member replaced by `value` (NULL: taken out). */
+static lks_status from_altered(const char *key, const char *value, lks__settings *out)
+{
+    lks__settings s;
+    lks__settings_defaults(&s);
+    json_t *json = lks__settings_to_json(&s, TRAIN, CONFIG);
+    if (value)
+        json_object_set_new(json, key, json_loads(value, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL));
+    else
+        json_object_del(json, key);
+    lks_status st = lks__settings_from_json(json, TRAIN, CONFIG, "state.json", out);
+    json_decref(json);
+    return st;
+}
+
+static void test_altered_json(void **state)
+{
+    static const struct {
+        const char *key, *value, *message;
+    } bad[] = {
+        {"n_layer", NULL, "state.json: the setting n_layer is missing"},
+        {"seed", NULL, "seed is missing"},
+        {"n_layer", "0", "n_layer is not a whole number from 1 to 1024"},
+        {"n_layer", "12.0", "n_layer is not"},
+        {"n_layer", "\"12\"", "n_layer is not"},
+        {"n_layer", "null", "n_layer is not"},
+        {"n_layer", "[12]", "n_layer is not"},
+        {"bias", "0", "bias is not true or false"},
+        {"learning_rate", "\"1\"", "learning_rate is not a number"},
+        {"learning_rate", "-1", "learning_rate is not a number"},
+        {"sampler", "\"random\\u0000x\"", "sampler is not random or nanogpt"},
+        {"sampler", "\"other\"", "sampler is not"},
+        {"sampler", "1", "sampler is not"},
+        {"n_lay\x1b", "1", "no setting \"n_lay\\x1b\" in this version"},
+        {"n-layer", "1", "no setting \"n-layer\""},
+    };
+    lks__settings out, before;
+    memset(&out, 0x5a, sizeof out);
+    before = out;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_fails(LKS_ERR_FORMAT, from_altered(bad[i].key, bad[i].value, &out), bad[i].message);
+    assert_memory_equal(&out, &before, sizeof out); /* outputs only on success */
+    json_t *array = json_array();
+    assert_fails(LKS_ERR_FORMAT, lks__settings_from_json(array, TRAIN, CONFIG, "x", &out),
+                 "no JSON object");
+    assert_fails(LKS_ERR_FORMAT, lks__settings_from_json(NULL, TRAIN, CONFIG, "x", &out),
+                 "no JSON object");
+    json_decref(array);
+
+    assert_ok(from_altered("learning_rate", "1", &out)); /* %.17g writes 1.0 so */
+    assert_true(out.learning_rate == 1.0);
+    assert_ok(from_altered("keep", "\"of another kind: not looked at\"", &out));
+    assert_ok(from_altered("min_lr", NULL, &out)); /* of a version without it */
+    assert_true(out.min_lr == 6e-5);
+}
+
+static void test_resume(void **state)
+{
+    lks__settings run, s, before;
+    lks__settings_defaults(&run);
+    set(&run, "n_layer", "4");
+    set(&run, "seed", "5");
+    set(&run, "learning_rate", "0.25");
+    set(&run, "max_iters", "100");
+    set(&run, "out_dir", "elsewhere");
+    run.virtual_ranks = 8;
+
+    /* Nothing given: all of the run's, and the host's own. */
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_resume(&s, &run, "OUT"));
+    assert_int_equal(s.n_layer, 4);
+    assert_int_equal(s.seed, 5);
+    assert_true(s.learning_rate == 0.25);
+    assert_int_equal(s.max_iters, 100);
+    assert_string_equal(s.out_dir, "out");
+    assert_int_equal(lks__settings_diff(&s, &run, TRAIN, CONFIG, NULL), 0);
+
+    /* What may change changes; equal values and "choose for me" agree; a recipe counts as given. */
+    lks__settings_defaults(&s);
+    set(&s, "max_iters", "200");
+    set(&s, "n_layer", "4");
+    set(&s, "virtual_ranks", "0");
+    assert_ok(lks__settings_set(&s, TRAIN, "beta2", "0.5", LKS__FROM_FILE, "x.conf:1"));
+    assert_ok(lks__settings_resume(&s, &run, "OUT"));
+    assert_int_equal(s.max_iters, 200);
+    assert_int_equal(s.virtual_ranks, 8);
+    assert_true(s.beta2 == 0.5 && s.learning_rate == 0.25);
+    assert_int_equal(lks__settings_diff(&s, &run, TRAIN, CONFIG, NULL), 2);
+
+    static const char *const kept[][2] = {{"n_layer", "5"},     {"bias", "true"},
+                                          {"seed", "6"},        {"virtual_ranks", "4"},
+                                          {"batch_size", "13"}, {"sampler", "nanogpt"}};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        lks__settings_defaults(&s);
+        set(&s, kept[i][0], kept[i][1]);
+        before = s;
+        assert_fails(
+            LKS_ERR_CONFIG, lks__settings_resume(&s, &run, "OUT"),
+            lks_test_text("%s=%s was given, but the run in OUT has", kept[i][0], kept[i][1]));
+        assert_memory_equal(&s, &before, sizeof s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_virtual_ranks), cmocka_unit_test(test_data_dir),
+        cmocka_unit_test(test_config_line),   cmocka_unit_test(test_json_round_trip),
+        cmocka_unit_test(test_altered_json),  cmocka_unit_test(test_resume),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,73 @@
+/* The program from outside: commands, exit codes, streams. */
+#include "support.h"
+
+#include <string.h>
+
+static void expect(lks_test_result r, int code, const char *out, const char *err)
+{
+    if (r.exit_code != code)
+        print_error("stdout: %s\nstderr: %s\n", r.out, r.err);
+    assert_int_equal(r.exit_code, code);
+    assert_contains(r.out, out);
+    assert_contains(r.err, err);
+}
+
+static void test_dispatch(void **state)
+{
+    expect(lks_test_tool("--help"), 0, "Exit codes", "");
+    expect(lks_test_tool("-h"), 0, "Commands", "");
+    expect(lks_test_tool("--version"), 0, "lockstep " LKS_VERSION "\n", "");
+    expect(lks_test_tool("prpe"), 2, "", "did you mean prep?");
+    expect(lks_test_tool("\x1b[2J"), 2, "", "\\x1b[2J");
+    expect(lks_test_tool(""), 2, "", "there is no command \"\"");
+    lks_test_result r = lks_test_run((const char *const[]){"lockstep", NULL}, NULL, 60);
+    expect(r, 2, "", "Usage: lockstep COMMAND");
+    assert_string_equal(r.out, "");
+}
+
+static void test_prep(void **state)
+{
+    const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
+    const char *input = lks_test_text("--input=%s", text);
+    const char *out = lks_test_text("--out=%s/tokens", dir);
+    lks_test_write(text, "abcabcabca", 10);
+    expect(lks_test_tool("prep", "char", input, out), 0,
+           "vocab size: 3\ntrain has 9 tokens\nval has 1 tokens\n", "");
+    assert_true(lks_test_exists(lks_test_text("%s/tokens/meta.json", dir)));
+    expect(lks_test_tool("prep", "--help"), 0, "--val_fraction=0.1", "");
+    expect(lks_test_tool("prep", input, out), 2, "", "lockstep prep char");
+    expect(lks_test_tool("prep", "words", input, out), 2, "", "\"words\"");
+    expect(lks_test_tool("prep", "char", input), 2, "", "--out=DIR is missing");
+    expect(lks_test_tool("prep", "char", out), 2, "", "--input=TEXT is missing");
+    expect(lks_test_tool("prep", "char", "more", input, out), 2, "", "\"more\" is neither");
+    expect(lks_test_tool("prep", "char", "--inptu=x", out), 2, "", "did you mean input?");
+    expect(lks_test_tool("prep", "char", "--input=/none", out), 1, "", "/none");
+}
+
+static void test_lost_output(void **state)
+{
+    const char *const full[] = {"sh", "-c", "\"$1\" --help >/dev/full", "sh", LKS_TEST_TOOL, NULL};
+    expect(lks_test_run(full, NULL, 60), 1, "", "standard output failed");
+    const char *const closed[] = {"sh", "-c", "\"$1\" --help >&-", "sh", LKS_TEST_TOOL, NULL};
+    expect(lks_test_run(closed, NULL, 60), 1, "", "standard output failed");
+    /* With both closed the files written are not taken for them. */
+    const char *dir = lks_test_folder();
+    lks_test_write(lks_test_text("%s/t", dir), "abcabcabca", 10);
+    const char *const none[] = {
+        "sh", "-c", "cd \"$2\" && \"$1\" prep char --input=t --out=o >&- 2>&-", "sh", LKS_TEST_TOOL,
+        dir,  NULL};
+    expect(lks_test_run(none, NULL, 60), 1, "", "");
+    size_t bytes;
+    lks_test_read(lks_test_text("%s/o/train.bin", dir), &bytes);
+    assert_int_equal(bytes, 18);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dispatch),
+        cmocka_unit_test(test_prep),
+        cmocka_unit_test(test_lost_output),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
