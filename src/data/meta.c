@@ -81,10 +81,11 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
         return lks__fail(LKS_ERR_FORMAT, "%s: \"kind\" must be a string, \"char\" or \"ids\"",
                          where);
     const char *name = json_string_value(kind);
-    bool is_char = strcmp(name, "char") == 0;
-    if (!is_char && strcmp(name, "ids") != 0) {
+    size_t length = json_string_length(kind); /* it may hold U+0000 */
+    bool is_char = length == 4 && memcmp(name, "char", 4) == 0;
+    if (!is_char && !(length == 3 && memcmp(name, "ids", 3) == 0)) {
         char safe[64];
-        lks__escape(safe, sizeof safe, name, strlen(name));
+        lks__escape(safe, sizeof safe, name, length);
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: tokens of kind \"%s\" are not known to this version; it knows "
                          "\"char\" and \"ids\"",
