@@ -75,11 +75,10 @@ static lks_status file_path(char out[LKS__CKPT_PATH], const char *dir, const cha
     return LKS_OK;
 }
 
-static lks_status open_state(const char *dir, json_t **state_p)
+static lks_status open_state(const char *path, json_t **state_p)
 {
-    char path[LKS__CKPT_PATH], *text;
+    char *text;
     size_t bytes;
-    LKS__TRY(file_path(path, dir, LKS__CKPT_STATE));
     LKS__TRY(lks__sys_read_file(path, LKS__CKPT_STATE_LIMIT, &text, &bytes));
     lks_status st = parse_state(path, text, bytes, state_p);
     free(text);
@@ -121,19 +120,20 @@ static lks_status open_tensors(const char *dir, const char *name, const json_t *
 static lks_status open_parts(const char *dir, int with_optimizer, lks__ckpt *ckpt)
 {
     uint64_t *hashes;
-    char digits[17];
-    LKS__TRY(open_state(dir, &ckpt->state));
+    char path[LKS__CKPT_PATH], digits[17];
+    LKS__TRY(file_path(path, dir, LKS__CKPT_STATE));
+    LKS__TRY(open_state(path, &ckpt->state));
     ckpt->iter = (uint64_t)json_integer_value(json_object_get(ckpt->state, "iter"));
     lks__entry e = lks__entry_parse(ckpt->name);
     if (e.kind != LKS__ENTRY_OTHER && e.iter != ckpt->iter)
-        return bad_state(dir, "its \"iter\" is not that of the folder's name");
+        return bad_state(path, "its \"iter\" is not that of the folder's name");
 
     LKS__TRY(open_tensors(dir, LKS__CKPT_MODEL, ckpt->state, &ckpt->model, &hashes));
     lks__hash_text(XXH3_64bits(hashes, lks__st_count(ckpt->model) * sizeof *hashes), digits);
     free(hashes);
     const char *stored = json_string_value(json_object_get(ckpt->state, "params_hash"));
     if (!stored || strcmp(stored, digits) != 0)
-        return bad_state(dir, "its \"params_hash\" is not that of the model's tensors");
+        return bad_state(path, "its \"params_hash\" is not that of the model's tensors");
     if (!with_optimizer)
         return LKS_OK;
     LKS__TRY(open_tensors(dir, LKS__CKPT_OPTIMIZER, ckpt->state, &ckpt->optimizer, &hashes));

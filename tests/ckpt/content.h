@@ -1,0 +1,18 @@
+/* Checkpoints of a small made-up model: everything in one is a function of (iter, variant). */
+#ifndef LKS_TESTS_CKPT_CONTENT_H
+#define LKS_TESTS_CKPT_CONTENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ckpt/ckpt.h"
+
+lks_status save_content(const char *out, uint64_t iter, int variant, int keep);
+
+/* Is what was opened, byte for byte, the checkpoint (iter, variant)? */
+bool has_content(lks__ckpt *ckpt, uint64_t iter, int variant);
+
+/* Open OUT with the optimizer, compare, close. False also where it does not open. */
+bool opens_as(const char *out, uint64_t iter, int variant);
+
+#endif

@@ -1,0 +1,145 @@
+#include "ckpt/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+char scratch[SCRATCH_PATH];
+
+int scratch_open(void **state)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(scratch, sizeof scratch, "%s/lockstep-ckpt-XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
+int scratch_close(void **state)
+{
+    remove_tree(scratch);
+    return 0;
+}
+
+const char *in_scratch(const char *name)
+{
+    static char paths[8][SCRATCH_PATH + 256];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", scratch, name);
+    return path;
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+void remove_tree(const char *path)
+{
+    char inner[1024];
+    struct dirent *d;
+    if (!is_dir(path)) {
+        unlink(path);
+        return;
+    }
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    while ((d = readdir(dir)) != NULL) {
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        snprintf(inner, sizeof inner, "%s/%s", path, d->d_name);
+        remove_tree(inner);
+    }
+    closedir(dir);
+    assert_int_equal(rmdir(path), 0);
+}
+
+void copy_tree(const char *from, const char *to)
+{
+    char a[1024], b[1024], target[256];
+    struct dirent *d;
+    assert_int_equal(mkdir(to, 0777), 0);
+    DIR *dir = opendir(from);
+    assert_non_null(dir);
+    while ((d = readdir(dir)) != NULL) {
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        snprintf(a, sizeof a, "%s/%s", from, d->d_name);
+        snprintf(b, sizeof b, "%s/%s", to, d->d_name);
+        ssize_t link = readlink(a, target, sizeof target - 1);
+        if (link >= 0) {
+            target[link] = '\0';
+            assert_int_equal(symlink(target, b), 0);
+        } else if (is_dir(a)) {
+            copy_tree(a, b);
+        } else {
+            size_t bytes;
+            char *data = read_bytes(a, &bytes);
+            write_bytes(b, data, bytes);
+            free(data);
+        }
+    }
+    closedir(dir);
+}
+
+bool exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+char *read_bytes(const char *path, size_t *bytes_p)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &info), 0);
+    char *data = malloc((size_t)info.st_size + 1);
+    assert_non_null(data);
+    assert_int_equal(read(fd, data, (size_t)info.st_size), info.st_size);
+    close(fd);
+    data[info.st_size] = '\0';
+    *bytes_p = (size_t)info.st_size;
+    return data;
+}
+
+void write_bytes(const char *path, const void *data, size_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, bytes), bytes);
+    close(fd);
+}
+
+bool any_name_ends(const char *folder, const char *tail)
+{
+    bool found = false;
+    struct dirent *d;
+    DIR *dir = opendir(folder);
+    while (dir && (d = readdir(dir)) != NULL) {
+        size_t n = strlen(d->d_name), t = strlen(tail);
+        found = found || (n >= t && strcmp(d->d_name + n - t, tail) == 0);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = *state;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    return x * 0x2545F4914F6CDD1Dull;
+}

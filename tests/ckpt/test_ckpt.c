@@ -1,0 +1,424 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/content.h"
+#include "ckpt/folder.h"
+#include "ckpt/scratch.h"
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+
+static const char *fresh(void)
+{
+    static char out[1024];
+    snprintf(out, sizeof out, "%s", in_scratch("out"));
+    remove_tree(out);
+    return out;
+}
+
+static const char *inside(const char *out, const char *name)
+{
+    static char paths[4][2048];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", out, name);
+    return path;
+}
+
+static void latest_is(const char *out, const char *expected)
+{
+    char target[256];
+    ssize_t n = readlink(inside(out, "latest"), target, sizeof target - 1);
+    assert_true(n > 0);
+    target[n] = '\0';
+    assert_string_equal(target, expected);
+}
+
+/* Refused with `st`, and the sentence holds each of the words (NULL: fewer). */
+static void refused(const char *out, lks_status st, const char *a, const char *b, const char *c)
+{
+    const char *words[3] = {a, b, c};
+    lks__ckpt ckpt;
+    lks_status got = lks__ckpt_open(out, 1, &ckpt);
+    if (got != st)
+        print_error("%s: %s\n", lks_status_text(got), lks_last_error());
+    assert_int_equal(got, st);
+    for (int i = 0; i < 3; i++)
+        if (words[i] && !strstr(lks_last_error(), words[i]))
+            fail_msg("\"%s\" is not in: %s", words[i], lks_last_error());
+}
+
+static void save_and_open(void **state)
+{
+    const char *out = fresh();
+    lks__ckpt ckpt;
+    assert_int_equal(save_content(inside(out, "made/too"), 0, 0, 0), LKS_OK);
+    assert_true(opens_as(inside(out, "made/too"), 0, 0));
+
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
+    assert_int_equal(save_content(out, 300, 1, 0), LKS_OK);
+    latest_is(out, "ckpt-00000300");
+    assert_int_equal(lks__ckpt_open(inside(out, "//"), 1, &ckpt), LKS_OK);
+    assert_string_equal(ckpt.name, "ckpt-00000300");
+    assert_string_equal(ckpt.path, inside(out, "ckpt-00000300"));
+    assert_true(has_content(&ckpt, 300, 1));
+    assert_false(has_content(&ckpt, 300, 2));
+    lks__ckpt_close(&ckpt);
+    lks__ckpt_close(&ckpt); /* closed is zeroed, and may be closed again */
+
+    /* A checkpoint's own folder, with and without what surrounds it. */
+    assert_true(opens_as(inside(out, "ckpt-00000010"), 10, 0));
+    assert_true(opens_as(inside(out, "ckpt-00000010/"), 10, 0));
+    assert_int_equal(rename(inside(out, "ckpt-00000010"), inside(out, "best")), 0);
+    assert_true(opens_as(inside(out, "best"), 10, 0));
+
+    /* Only the model: the optimizer's file is not touched, it need not even be there. */
+    assert_int_equal(unlink(inside(out, "ckpt-00000300/optimizer.safetensors")), 0);
+    assert_int_equal(lks__ckpt_open(out, 0, &ckpt), LKS_OK);
+    assert_null(ckpt.optimizer);
+    assert_int_equal(lks__st_count(ckpt.model), 3);
+    lks__ckpt_close(&ckpt);
+    refused(out, LKS_ERR_FORMAT, "torn: it has no optimizer.safetensors", "ckpt-00000300",
+            "no other good checkpoint");
+}
+
+/* Equal content, equal files: nothing of time, place or host is in them. */
+static void same_bytes(void **state)
+{
+    const char *out = fresh();
+    assert_int_equal(save_content(out, 10, 3, 0), LKS_OK);
+    assert_int_equal(save_content(inside(out, "b"), 10, 3, 0), LKS_OK);
+    for (size_t f = 0; f < COUNT(files); f++) {
+        char a[256], b[256];
+        size_t a_bytes, b_bytes;
+        snprintf(a, sizeof a, "ckpt-00000010/%s", files[f]);
+        snprintf(b, sizeof b, "b/ckpt-00000010/%s", files[f]);
+        char *x = read_bytes(inside(out, a), &a_bytes), *y = read_bytes(inside(out, b), &b_bytes);
+        assert_int_equal(a_bytes, b_bytes);
+        assert_memory_equal(x, y, a_bytes);
+        free(x);
+        free(y);
+    }
+}
+
+static void params_hash(void **state)
+{
+    char hash[17];
+    lks__ckpt_params_hash(NULL, 0, hash);
+    assert_string_equal(hash, "2d06800538d394c2"); /* XXH3-64 of nothing */
+}
+
+static void keeps(void **state)
+{
+    const char *out = fresh();
+    for (int i = 1; i <= 5; i++)
+        assert_int_equal(save_content(out, (uint64_t)i * 10, 0, 3), LKS_OK);
+    assert_false(exists(inside(out, "ckpt-00000010")));
+    assert_false(exists(inside(out, "ckpt-00000020")));
+    for (int i = 3; i <= 5; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "ckpt-%08d", i * 10);
+        assert_true(opens_as(inside(out, name), (uint64_t)i * 10, 0));
+    }
+    /* Back to an earlier state: newer ones are not ours to delete, and do not count. */
+    assert_int_equal(save_content(out, 35, 1, 2), LKS_OK);
+    latest_is(out, "ckpt-00000035");
+    assert_true(exists(inside(out, "ckpt-00000050")));
+    assert_true(exists(inside(out, "ckpt-00000040")));
+    assert_true(exists(inside(out, "ckpt-00000030")));
+    /* A folder that somebody has put something into stays; so does what is no checkpoint. */
+    write_bytes(inside(out, "ckpt-00000030/notes"), "x", 1);
+    assert_int_equal(mkdir(inside(out, "ckpt-1"), 0777), 0);
+    assert_int_equal(symlink("..", inside(out, "ckpt-00000001")), 0);
+    assert_int_equal(save_content(out, 60, 0, 1), LKS_OK);
+    assert_true(opens_as(inside(out, "ckpt-00000030"), 30, 0));
+    assert_true(exists(inside(out, "ckpt-1")));
+    assert_true(exists(inside(out, "ckpt-00000001")));
+    assert_false(exists(inside(out, "ckpt-00000050")));
+    assert_false(exists(inside(out, "ckpt-00000035")));
+    assert_true(opens_as(out, 60, 0));
+    assert_int_equal(save_content(out, 70, 0, -1), LKS_ERR_ARG);
+}
+
+static void stale_folders(void **state)
+{
+    const char *out = fresh();
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
+    assert_int_equal(mkdir(inside(out, "ckpt-00000007.tmp"), 0777), 0);
+    write_bytes(inside(out, "ckpt-00000007.tmp/model.safetensors"), "torn", 4);
+    assert_int_equal(mkdir(inside(out, "ckpt-00000020.tmp"), 0777), 0);
+    /* A link in the place of a temporary folder is removed, and what it names is left alone. */
+    write_bytes(inside(out, "precious"), "x", 1);
+    assert_int_equal(symlink("precious", inside(out, "ckpt-00000008.tmp")), 0);
+    assert_int_equal(symlink("precious", inside(out, "latest.tmp")), 0);
+    assert_true(opens_as(out, 10, 0));
+    assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
+    assert_false(any_name_ends(out, ".tmp"));
+    assert_true(exists(inside(out, "precious")));
+    assert_true(opens_as(out, 20, 0));
+    /* A temporary folder with files of somebody else is not ours to empty. */
+    assert_int_equal(mkdir(inside(out, "ckpt-00000030.tmp"), 0777), 0);
+    write_bytes(inside(out, "ckpt-00000030.tmp/thesis"), "x", 1);
+    assert_int_equal(save_content(out, 30, 0, 0), LKS_ERR_IO);
+    assert_non_null(strstr(lks_last_error(), "ckpt-00000030.tmp: File exists"));
+    assert_true(exists(inside(out, "ckpt-00000030.tmp/thesis")));
+    assert_true(opens_as(out, 20, 0));
+}
+
+static void same_iter(void **state)
+{
+    const char *out = fresh();
+    assert_int_equal(save_content(out, 10, 0, 2), LKS_OK);
+    assert_int_equal(save_content(out, 20, 0, 2), LKS_OK);
+    assert_int_equal(save_content(out, 20, 1, 2), LKS_OK);
+    assert_true(opens_as(out, 20, 1));
+    assert_true(opens_as(inside(out, "ckpt-00000010"), 10, 0));
+    assert_false(any_name_ends(out, ".old"));
+
+    /* Cut short between its two renames: the old one is found, and gets its name back. */
+    assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000020.old")), 0);
+    assert_true(opens_as(out, 20, 1));
+    assert_int_equal(save_content(out, 30, 0, 2), LKS_OK);
+    assert_true(opens_as(inside(out, "ckpt-00000020"), 20, 1));
+    /* Cut short behind them: the successor counts. */
+    copy_tree(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030.old"));
+    assert_true(opens_as(out, 30, 0));
+    assert_int_equal(save_content(out, 30, 2, 2), LKS_OK);
+    assert_true(opens_as(out, 30, 2));
+    assert_false(any_name_ends(out, ".old"));
+}
+
+static void latest_link(void **state)
+{
+    const char *out = fresh();
+    refused(out, LKS_ERR_IO, "there is no checkpoint", "No such file", NULL);
+    assert_int_equal(mkdir(out, 0777), 0);
+    refused(out, LKS_ERR_IO, "there is no checkpoint in", out, NULL);
+    assert_int_equal(symlink("ckpt-00000010", inside(out, "latest")), 0);
+    refused(out, LKS_ERR_IO, "there is no checkpoint in", NULL, NULL);
+
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
+    assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
+    assert_int_equal(unlink(inside(out, "latest")), 0);
+    assert_true(opens_as(out, 20, 0)); /* missing */
+    assert_int_equal(symlink("ckpt-00000030", inside(out, "latest")), 0);
+    assert_true(opens_as(out, 20, 0)); /* dangling */
+
+    /* Anything but the name of a checkpoint here is not followed, be it a good checkpoint. */
+    const char *const targets[] = {
+        "./ckpt-00000010",
+        "../out/ckpt-00000010",
+        "ckpt-00000010/",
+        "ckpt-10",
+        "ckpt-+0000010",
+        "ckpt- 0000010",
+        "ckpt-00000010.old",
+        "ckpt-00000010.tmp",
+        "ckpt-000000010",
+        "ckpt-99999999999999999999999",
+        "/",
+        "ckpt-00000010\x1b[2J",
+        "ckpt-00000010aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+    for (size_t i = 0; i < COUNT(targets); i++) {
+        assert_int_equal(unlink(inside(out, "latest")), 0);
+        assert_int_equal(symlink(targets[i], inside(out, "latest")), 0);
+        refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000020");
+        assert_null(strchr(lks_last_error(), '\x1b'));
+    }
+    /* Nor is a link in a checkpoint's place. */
+    assert_int_equal(unlink(inside(out, "latest")), 0);
+    assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "elsewhere")), 0);
+    assert_int_equal(symlink("elsewhere", inside(out, "ckpt-00000020")), 0);
+    assert_int_equal(symlink("ckpt-00000020", inside(out, "latest")), 0);
+    assert_true(opens_as(out, 10, 0));
+    /* A save puts the link right. */
+    assert_int_equal(save_content(out, 40, 0, 0), LKS_OK);
+    latest_is(out, "ckpt-00000040");
+
+    /* No link at all. */
+    assert_int_equal(unlink(inside(out, "latest")), 0);
+    write_bytes(inside(out, "latest"), "ckpt-00000040", 13);
+    refused(out, LKS_ERR_FORMAT, "is not a symbolic link", "use --out_dir=", "/ckpt-00000040");
+    assert_int_equal(unlink(inside(out, "latest")), 0);
+    assert_int_equal(mkdir(inside(out, "latest"), 0777), 0);
+    refused(out, LKS_ERR_FORMAT, "is not a symbolic link", NULL, NULL);
+    assert_int_equal(save_content(out, 50, 0, 0), LKS_ERR_IO);
+    assert_non_null(strstr(lks_last_error(), "checkpoint ckpt-00000050 is not saved"));
+    assert_non_null(strstr(lks_last_error(), "latest: "));
+    assert_false(exists(inside(out, "ckpt-00000050")));
+    assert_false(any_name_ends(out, ".tmp"));
+}
+
+/* One changed bit at any place of any file is refused by the file's name, and the newest good
+ * checkpoint is offered. */
+static void flipped_bits(void **state)
+{
+    const char *out = fresh();
+    uint64_t random = 42;
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
+    assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
+    for (size_t f = 0; f < COUNT(files); f++) {
+        char name[128];
+        size_t bytes;
+        snprintf(name, sizeof name, "ckpt-00000020/%s", files[f]);
+        const char *path = inside(out, name);
+        char *data = read_bytes(path, &bytes);
+        assert_true(bytes > 300);
+        for (size_t at = 0; at < bytes; at++) {
+            const char bit = (char)(1 << (next_random(&random) % 8));
+            data[at] ^= bit;
+            write_bytes(path, data, bytes);
+            refused(out, LKS_ERR_FORMAT, "ckpt-00000020", "use --out_dir=", "/ckpt-00000010");
+            if (!strstr(lks_last_error(), files[f]))
+                fail_msg("%s at %zu: %s", files[f], at, lks_last_error());
+            data[at] ^= bit;
+        }
+        write_bytes(path, data, bytes);
+        for (size_t n = 0; n < bytes; n += 7) { /* truncated */
+            assert_int_equal(truncate(path, (off_t)(bytes - 1 - n)), 0);
+            refused(out, LKS_ERR_FORMAT, files[f], "/ckpt-00000010", NULL);
+            write_bytes(path, data, bytes);
+        }
+        data[bytes] = '\n'; /* longer; the byte is there, read_bytes ends in a zero */
+        write_bytes(path, data, bytes + 1);
+        refused(out, LKS_ERR_FORMAT, files[f], "/ckpt-00000010", NULL);
+        assert_int_equal(unlink(path), 0);
+        refused(out, LKS_ERR_FORMAT, "torn", files[f], "/ckpt-00000010");
+        write_bytes(path, data, bytes);
+        assert_true(opens_as(out, 20, 0));
+        free(data);
+    }
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    size_t bytes;
+    char *data = read_bytes(from, &bytes);
+    write_bytes(to, data, bytes);
+    free(data);
+}
+
+/* Sound files, but not the ones that belong together. */
+static void swapped_files(void **state)
+{
+    const char *out = fresh();
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
+    assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
+    for (size_t f = 0; f < 2; f++) {
+        char a[128], b[128];
+        snprintf(a, sizeof a, "ckpt-00000010/%s", files[f]);
+        snprintf(b, sizeof b, "ckpt-00000020/%s", files[f]);
+        size_t bytes;
+        char *own = read_bytes(inside(out, b), &bytes);
+        copy_file(inside(out, a), inside(out, b));
+        refused(out, LKS_ERR_FORMAT, files[f], "its header is not the one that state.json names",
+                "/ckpt-00000010");
+        write_bytes(inside(out, b), own, bytes);
+        free(own);
+    }
+    assert_true(opens_as(out, 20, 0));
+    /* A whole checkpoint under another's name. */
+    assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030")), 0);
+    refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "folder's name", "/ckpt-00000010", NULL);
+}
+
+/* What is offered is the newest that is good, not merely the newest. */
+static void offers(void **state)
+{
+    const char *out = fresh();
+    for (int i = 1; i <= 4; i++)
+        assert_int_equal(save_content(out, (uint64_t)i * 10, 0, 0), LKS_OK);
+    assert_int_equal(truncate(inside(out, "ckpt-00000040/state.json"), 100), 0);
+    assert_int_equal(truncate(inside(out, "ckpt-00000030/model.safetensors"), 600), 0);
+    refused(out, LKS_ERR_FORMAT, "state.json", "checkpoint is ckpt-00000020", "/ckpt-00000020");
+    refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "model.safetensors", "/ckpt-00000020",
+            NULL);
+    /* Without `latest` the newest good one opens. */
+    assert_int_equal(unlink(inside(out, "latest")), 0);
+    assert_true(opens_as(out, 20, 0));
+    assert_int_equal(truncate(inside(out, "ckpt-00000020/state.json"), 0), 0);
+    assert_int_equal(unlink(inside(out, "ckpt-00000010/state.json")), 0);
+    refused(out, LKS_ERR_FORMAT, "ckpt-00000040/state.json", "no other checkpoint in", NULL);
+    refused(inside(out, "ckpt-00000010"), LKS_ERR_FORMAT, "torn", "no other good checkpoint", NULL);
+}
+
+/* A state.json that carries the right hash of itself, but is wrong. */
+static void forged_states(void **state)
+{
+    static const struct {
+        const char *from, *to, *why;
+    } cases[] = {
+        {"\"iter\": 10", "\"iter\": -1", "\"iter\" is not a count"},
+        {"\"iter\": 10", "\"iter\": 1.", "not a sound checkpoint state"},
+        {"\"iter\": 10", "\"iter\": 11", "folder's name"},
+        {"checkpoint-1", "checkpoint-2", "its format is not"},
+        {"\"best\"", "\"iter\"", "duplicate"},
+        {"\"files\"", "\"filez\"", "its header is not the one"},
+        {"\"params_hash\": \"", "\"params_hazh\": \"", "\"params_hash\" is not that"},
+        {"\n  \"state_hash\": \"", "\n  \"state_hush\": \"", "its own hash is missing"},
+        {"\n  \"state_hash\": \"", "\n  \"state_hash\":\"1", "its own hash is missing"},
+    };
+    const char *out = fresh();
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
+    const char *path = inside(out, "ckpt-00000010/state.json");
+    size_t bytes;
+    char *data = read_bytes(path, &bytes), *copy = malloc(bytes);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char digits[17];
+        uint64_t hash;
+        memcpy(copy, data, bytes);
+        char *at = memmem(copy, bytes, cases[i].from, strlen(cases[i].from));
+        assert_non_null(at);
+        assert_int_equal(strlen(cases[i].from), strlen(cases[i].to));
+        memcpy(at, cases[i].to, strlen(cases[i].to));
+        at = lks__state_hash(copy, bytes, &hash);
+        if (at) {
+            snprintf(digits, sizeof digits, "%016llx", (unsigned long long)hash);
+            memcpy(at, digits, 16);
+        }
+        write_bytes(path, copy, bytes);
+        refused(out, LKS_ERR_FORMAT, "state.json", cases[i].why, "no other good checkpoint");
+    }
+    write_bytes(path, data, bytes);
+    assert_true(opens_as(out, 10, 0));
+    free(data);
+    free(copy);
+}
+
+static void unwritable(void **state)
+{
+    const char *out = fresh();
+    write_bytes(out, "a file", 6);
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_ERR_IO);
+    assert_non_null(strstr(lks_last_error(), out));
+    assert_int_equal(save_content(inside(out, "below"), 10, 0, 0), LKS_ERR_IO);
+    assert_non_null(strstr(lks_last_error(), "out: File exists"));
+    refused(out, LKS_ERR_IO, "Not a directory", out, NULL);
+    char path[5000];
+    memset(path, 'a', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    assert_int_equal(save_content(path, 10, 0, 0), LKS_ERR_IO);
+    refused(path, LKS_ERR_IO, "too long", NULL, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(save_and_open), cmocka_unit_test(same_bytes),
+        cmocka_unit_test(params_hash),   cmocka_unit_test(keeps),
+        cmocka_unit_test(stale_folders), cmocka_unit_test(same_iter),
+        cmocka_unit_test(latest_link),   cmocka_unit_test(flipped_bits),
+        cmocka_unit_test(swapped_files), cmocka_unit_test(offers),
+        cmocka_unit_test(forged_states), cmocka_unit_test(unwritable),
+    };
+    return cmocka_run_group_tests(tests, scratch_open, scratch_close);
+}

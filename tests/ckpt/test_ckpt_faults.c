@@ -1,0 +1,267 @@
+/* A save that dies, or whose n-th system call fails, for every n: an old or the new checkpoint is
+ * there, whole, and the next save goes on as if nothing had been.
+ *
+ * Each save runs in a process of its own: this program again, as `test --save OUT ITER VARIANT
+ * KEEP`, with LOCKSTEP_FAULT in its environment. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ckpt/content.h"
+#include "ckpt/scratch.h"
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+enum { MAX_CALLS = 200 };
+
+typedef struct scenario {
+    const char *name;
+    void (*prepare)(const char *out);
+    int old_iter, old_variant; /* what `latest` has before; -1: nothing */
+    int iter, variant, keep;   /* the save that is hit */
+} scenario;
+
+static void save(const char *out, int iter, int variant)
+{
+    assert_int_equal(save_content(out, (uint64_t)iter, variant, 0), LKS_OK);
+}
+
+static void prepare_none(const char *out)
+{
+}
+
+static void prepare_two(const char *out)
+{
+    save(out, 10, 0);
+    save(out, 20, 0);
+}
+
+/* What a save of 20 leaves that died between its two renames, and one of 15 before that. */
+static void prepare_leftovers(const char *out)
+{
+    char a[1024], b[1024];
+    prepare_two(out);
+    snprintf(a, sizeof a, "%s/ckpt-00000020", out);
+    snprintf(b, sizeof b, "%s/ckpt-00000020.old", out);
+    assert_int_equal(rename(a, b), 0);
+    snprintf(b, sizeof b, "%s/ckpt-00000015.tmp", out);
+    assert_int_equal(mkdir(b, 0777), 0);
+    snprintf(b, sizeof b, "%s/ckpt-00000015.tmp/model.safetensors", out);
+    write_bytes(b, "torn", 4);
+}
+
+static const scenario scenarios[] = {
+    {"first", prepare_none, -1, 0, 10, 0, 0},
+    {"next", prepare_two, 20, 0, 30, 0, 1},
+    {"replacing", prepare_two, 20, 0, 20, 1, 0},
+    {"older", prepare_two, 20, 0, 10, 1, 1}, /* replaces one that `latest` does not name */
+    {"after a death", prepare_leftovers, 20, 0, 30, 0, 2},
+    {"replacing after a death", prepare_leftovers, 20, 0, 20, 1, 0},
+};
+
+/* Run the save with `fault`; returns the wait status, and what it printed. */
+static int run(const scenario *s, const char *out, const char *fault, char *text, size_t room)
+{
+    char iter[16], variant[16], keep[16];
+    int ends[2], status;
+    snprintf(iter, sizeof iter, "%d", s->iter);
+    snprintf(variant, sizeof variant, "%d", s->variant);
+    snprintf(keep, sizeof keep, "%d", s->keep);
+    assert_int_equal(pipe(ends), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        setenv("LOCKSTEP_FAULT", fault, 1);
+        execl("/proc/self/exe", "test", "--save", out, iter, variant, keep, (char *)NULL);
+        _exit(99);
+    }
+    close(ends[1]);
+    size_t n = 0;
+    ssize_t got;
+    while (n < room - 1 && (got = read(ends[0], text + n, room - 1 - n)) > 0)
+        n += (size_t)got;
+    text[n] = '\0';
+    close(ends[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static const char *prepared(const scenario *s)
+{
+    static char out[1024];
+    snprintf(out, sizeof out, "%s", in_scratch("out"));
+    remove_tree(out);
+    s->prepare(out);
+    return out;
+}
+
+static void is_old(const scenario *s, const char *out)
+{
+    lks__ckpt ckpt;
+    if (s->old_iter >= 0)
+        assert_true(opens_as(out, (uint64_t)s->old_iter, s->old_variant));
+    else
+        assert_int_equal(lks__ckpt_open(out, 1, &ckpt), LKS_ERR_IO);
+}
+
+static bool is_new(const scenario *s, const char *out)
+{
+    return opens_as(out, (uint64_t)s->iter, s->variant);
+}
+
+/* Something of the save itself is left. */
+static bool half_written(const scenario *s, const char *out)
+{
+    char name[32];
+    snprintf(name, sizeof name, "-%08d.tmp", s->iter);
+    return any_name_ends(out, name) || any_name_ends(out, "latest.tmp");
+}
+
+/* The next save finds nothing in its way, and leaves nothing but checkpoints. */
+static void goes_on(const scenario *s, const char *out)
+{
+    assert_int_equal(save_content(out, (uint64_t)s->iter, s->variant, s->keep), LKS_OK);
+    assert_true(is_new(s, out));
+    assert_false(any_name_ends(out, ".tmp"));
+    assert_false(any_name_ends(out, ".old"));
+    if (s->keep == 0 && s->old_iter >= 0 && s->old_iter != s->iter)
+        assert_true(exists(in_scratch("out/ckpt-00000020")));
+}
+
+/* Kill it at call k, for all k; returns how many calls a save makes. */
+static int kill_at_each(const scenario *s, const char *how)
+{
+    char fault[64], text[4096];
+    bool turned = false;
+    for (int k = 1; k < MAX_CALLS; k++) {
+        const char *out = prepared(s);
+        snprintf(fault, sizeof fault, "any:%d:%s", k, how);
+        int status = run(s, out, fault, text, sizeof text);
+        if (!WIFSIGNALED(status)) {
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+            assert_true(turned && is_new(s, out));
+            return k - 1;
+        }
+        assert_int_equal(WTERMSIG(status), SIGKILL);
+        /* First always the old one, then always the new one. */
+        if (is_new(s, out))
+            turned = true;
+        else if (turned)
+            fail_msg("%s, killed at call %d: the new one was lost", s->name, k);
+        else
+            is_old(s, out);
+        goes_on(s, out);
+    }
+    fail_msg("a save makes more than %d calls", MAX_CALLS);
+    return 0;
+}
+
+static void killed(void **state)
+{
+    for (size_t i = 0; i < COUNT(scenarios); i++) {
+        int calls = kill_at_each(&scenarios[i], "die");
+        assert_in_range(calls, 20, MAX_CALLS);
+        assert_int_equal(kill_at_each(&scenarios[i], "die-after"), calls);
+    }
+}
+
+/* How many calls the save makes: by halves, as it is killed at call k just where there is one. */
+static int count_calls(const scenario *s)
+{
+    char fault[64], text[4096];
+    int there = 1, beyond = MAX_CALLS;
+    while (beyond - there > 1) {
+        int k = (there + beyond) / 2;
+        snprintf(fault, sizeof fault, "any:%d:die", k);
+        if (WIFSIGNALED(run(s, prepared(s), fault, text, sizeof text)))
+            there = k;
+        else
+            beyond = k;
+    }
+    return there;
+}
+
+static void fail_each(const scenario *s, const char *what, const char *cause)
+{
+    char fault[64], text[4096];
+    int calls = count_calls(s), failures = 0;
+    for (int k = 1; k <= calls; k++) {
+        const char *out = prepared(s);
+        snprintf(fault, sizeof fault, "any:%d:%s", k, what);
+        int status = run(s, out, fault, text, sizeof text);
+        assert_true(WIFEXITED(status));
+        if (WEXITSTATUS(status) == 0) { /* a folder was there already, or a deletion was hit */
+            assert_true(is_new(s, out));
+        } else {
+            assert_int_equal(WEXITSTATUS(status), 1);
+            failures++;
+            if (!strstr(text, scratch) || !strstr(text, cause) || !strstr(text, "is not saved"))
+                fail_msg("%s, %s: %s", s->name, fault, text);
+            /* The last sync comes when all names are moved: then the new one is there. */
+            if (!strstr(text, "the folder") || !is_new(s, out))
+                is_old(s, out);
+            assert_false(half_written(s, out));
+        }
+        goes_on(s, out);
+    }
+    assert_in_range(failures, 25, calls);
+}
+
+static void failed(void **state)
+{
+    for (size_t i = 0; i < COUNT(scenarios); i++) {
+        fail_each(&scenarios[i], "ENOSPC", "No space left on device");
+        fail_each(&scenarios[i], "EIO", "Input/output error");
+    }
+    fail_each(&scenarios[1], "EACCES", "Permission denied");
+}
+
+/* Half a write, then a full disk. */
+static void torn(void **state)
+{
+    char fault[64], text[4096];
+    const scenario *s = &scenarios[2];
+    for (int k = 1;; k++) {
+        const char *out = prepared(s);
+        snprintf(fault, sizeof fault, "write:%d:short", k);
+        int status = run(s, out, fault, text, sizeof text);
+        assert_true(WIFEXITED(status));
+        if (WEXITSTATUS(status) == 0) {
+            assert_true(k > 10); /* 9 tensors, 2 headers, a state */
+            break;
+        }
+        assert_non_null(strstr(text, "No space left on device"));
+        is_old(s, out);
+        assert_false(half_written(s, out));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 6 && strcmp(argv[1], "--save") == 0) {
+        lks_status st =
+            save_content(argv[2], strtoull(argv[3], NULL, 10), atoi(argv[4]), atoi(argv[5]));
+        if (st != LKS_OK)
+            puts(lks_last_error());
+        return st == LKS_OK ? 0 : 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed),
+        cmocka_unit_test(failed),
+        cmocka_unit_test(torn),
+    };
+    return cmocka_run_group_tests(tests, scratch_open, scratch_close);
+}

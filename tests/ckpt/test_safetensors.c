@@ -1,0 +1,465 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/safetensors.h"
+#include "ckpt/scratch.h"
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+/* ---- good files ---------------------------------------------------------------------------- */
+
+static void round_trip(void **state)
+{
+    const float f32[6] = {1, -2, 3.5f, 0, -0.0f, 1e-40f};
+    const uint16_t u16[3] = {1, 65535, 7};
+    const uint16_t bf16[4] = {0x3f80, 0xbf80, 0x7f80, 1};
+    const int64_t i64 = -5;
+    const uint8_t u8[5] = {0, 1, 2, 254, 255};
+    const lks__st_tensor tensors[] = {
+        {"z.matrix", "F32", 2, {2, 3}, f32, 24},  {"empty", "F32", 2, {0, 768}, NULL, 0},
+        {"a.odd", "U16", 1, {3}, u16, 6},         {"scalar", "I64", 0, {0}, &i64, 8},
+        {"bf", "BF16", 4, {1, 2, 1, 2}, bf16, 8}, {"bytes \"\n\xc3\xa9", "U8", 1, {5}, u8, 5},
+        {"last empty", "I8", 1, {0}, NULL, 0},
+    };
+    const char *path = in_scratch("round.safetensors");
+    json_t *meta = json_pack("{s:s, s:s}", "kernels", "abc", "about", "x");
+    assert_int_equal(lks__st_write(path, tensors, COUNT(tensors), meta), LKS_OK);
+    json_decref(meta);
+
+    lks__st_file *file;
+    assert_int_equal(lks__st_open(path, &file), LKS_OK);
+    assert_int_equal(lks__st_count(file), COUNT(tensors));
+    assert_string_equal(lks__st_metadata(file, "kernels"), "abc");
+    assert_null(lks__st_metadata(file, "nothing"));
+    assert_null(lks__st_find(file, "nothing"));
+    assert_null(lks__st_get(file, COUNT(tensors)));
+    for (size_t i = 0; i < COUNT(tensors); i++) {
+        char data[64];
+        const lks__st_tensor *e = &tensors[i], *t = lks__st_find(file, e->name);
+        assert_ptr_equal(t, lks__st_get(file, i)); /* the order of the data is the given one */
+        assert_string_equal(t->dtype, e->dtype);
+        assert_int_equal(t->n_dims, e->n_dims);
+        assert_memory_equal(t->shape, e->shape, sizeof e->shape[0] * (size_t)e->n_dims);
+        assert_int_equal(t->bytes, e->bytes);
+        assert_null(t->data);
+        memset(data, 0x55, sizeof data);
+        assert_int_equal(lks__st_read(file, t, data), LKS_OK);
+        if (e->bytes > 0)
+            assert_memory_equal(data, e->data, e->bytes);
+        assert_int_equal(data[e->bytes], 0x55);
+    }
+    uint64_t hashes[COUNT(tensors)];
+    assert_int_equal(lks__st_verify(file, hashes), LKS_OK);
+    assert_true(hashes[1] == 0x2d06800538d394c2); /* XXH3-64 of nothing, from its specification */
+    /* A tensor of the caller's own is not one of the file's. */
+    char out[64];
+    assert_int_equal(lks__st_read(file, &tensors[0], out), LKS_ERR_ARG);
+    lks__st_close(file);
+
+    /* Equal arguments, equal bytes; and an existing file is not touched. */
+    size_t a_bytes, b_bytes;
+    const char *again = in_scratch("again.safetensors");
+    meta = json_pack("{s:s, s:s}", "about", "x", "kernels", "abc");
+    assert_int_equal(lks__st_write(again, tensors, COUNT(tensors), meta), LKS_OK);
+    assert_int_equal(lks__st_write(again, tensors, 1, meta), LKS_ERR_IO);
+    json_decref(meta);
+    char *a = read_bytes(path, &a_bytes), *b = read_bytes(again, &b_bytes);
+    assert_int_equal(a_bytes, b_bytes);
+    assert_memory_equal(a, b, a_bytes);
+    free(a);
+    free(b);
+}
+
+static void no_tensors(void **state)
+{
+    lks__st_file *file;
+    const char *path = in_scratch("none.safetensors");
+    assert_int_equal(lks__st_write(path, NULL, 0, NULL), LKS_OK);
+    assert_int_equal(lks__st_open(path, &file), LKS_OK);
+    assert_int_equal(lks__st_count(file), 0);
+    assert_int_equal(lks__st_verify(file, NULL), LKS_OK);
+    lks__st_close(file);
+}
+
+/* The exact bytes: keys sorted, header padded with spaces to 64, data in the order given. The
+ * hashes are those of libxxhash 0.8.1 for the four and the two bytes. */
+static void golden(void **state)
+{
+    static const char header[] = "{\"__metadata__\":{\"kernels\":\"k\",\"xxh3:a\":"
+                                 "\"f87b05471331b3ae\",\"xxh3:b\":\"2a2300bbd7ea6e9a\"},"
+                                 "\"a\":{\"data_offsets\":[2,6],\"dtype\":\"F32\",\"shape\":[1]},"
+                                 "\"b\":{\"data_offsets\":[0,2],\"dtype\":\"U8\",\"shape\":[2,1]}}";
+    char expected[512], text[400];
+    const float one = 1;
+    const lks__st_tensor tensors[] = {{"b", "U8", 2, {2, 1}, "hi", 2},
+                                      {"a", "F32", 1, {1}, &one, 4}};
+    const char *path = in_scratch("golden.safetensors");
+    json_t *meta = json_pack("{s:s}", "kernels", "k");
+    assert_int_equal(lks__st_write(path, tensors, 2, meta), LKS_OK);
+    json_decref(meta);
+
+    size_t text_bytes = strlen(header), bytes;
+    memcpy(text, header, text_bytes + 1);
+    uint64_t length = (8 + text_bytes + 63) / 64 * 64 - 8;
+    memset(expected, ' ', sizeof expected);
+    memcpy(expected, &length, 8);
+    memcpy(expected + 8, text, text_bytes);
+    memcpy(expected + 8 + length, "hi\0\0\x80\x3f", 6);
+    char *data = read_bytes(path, &bytes);
+    assert_int_equal(bytes, 8 + length + 6);
+    assert_memory_equal(data, expected, bytes);
+    free(data);
+}
+
+static void writer_refuses(void **state)
+{
+    const float f[4] = {0};
+    static const uint64_t big = UINT64_C(1) << 62;
+    const struct {
+        lks__st_tensor tensors[2];
+        size_t n;
+        const char *why;
+    } cases[] = {
+        {{{"a", "F33", 1, {1}, f, 4}}, 1, "dtype is unknown"},
+        {{{"a", "F32", 1, {2}, f, 4}}, 1, "its shape and its bytes differ"},
+        {{{"a", "F32", 1, {1}, NULL, 4}}, 1, "its shape and its bytes differ"},
+        {{{"a", "F32", 5, {1}, f, 4}}, 1, "too many dimensions"},
+        {{{"a", "F32", -1, {1}, f, 4}}, 1, "too many dimensions"},
+        {{{"a", "F32", 2, {big, 4}, f, 0}}, 1, "shape is too large"},
+        {{{"a", "F32", 1, {1}, f, 4}, {"a", "F32", 1, {1}, f, 4}}, 2, "twice"},
+        {{{"__metadata__", "F32", 1, {1}, f, 4}}, 1, "format's own"},
+        {{{"\xff", "F32", 1, {1}, f, 4}}, 1, "not UTF-8"},
+    };
+    const char *path = in_scratch("refused.safetensors");
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        assert_int_equal(lks__st_write(path, cases[i].tensors, cases[i].n, NULL), LKS_ERR_ARG);
+        assert_non_null(strstr(lks_last_error(), cases[i].why));
+        assert_false(exists(path));
+    }
+    json_t *meta = json_pack("{s:i}", "iter", 3);
+    assert_int_equal(lks__st_write(path, NULL, 0, meta), LKS_ERR_ARG);
+    json_decref(meta);
+}
+
+/* ---- hostile files ------------------------------------------------------------------------- */
+
+/* Write length, header and `data_bytes` zeros; length -1: the true one. */
+static const char *forge(const char *header, int64_t length, size_t data_bytes)
+{
+    const char *path = in_scratch("forged.safetensors");
+    size_t text = strlen(header);
+    uint64_t n = length == -1 ? text : (uint64_t)length;
+    char *block = calloc(1, 8 + text + data_bytes);
+    assert_non_null(block);
+    memcpy(block, &n, 8);
+    memcpy(block + 8, header, text);
+    write_bytes(path, block, 8 + text + data_bytes);
+    free(block);
+    return path;
+}
+
+static lks_status open_status(const char *path)
+{
+    lks__st_file *file;
+    lks_status st = lks__st_open(path, &file);
+    if (st == LKS_OK)
+        lks__st_close(file);
+    return st;
+}
+
+/* Refused as ERR_FORMAT with the file's name and `why`. */
+static void refused(const char *path, const char *why)
+{
+    lks_status st = open_status(path);
+    if (st != LKS_ERR_FORMAT || !strstr(lks_last_error(), why) || !strstr(lks_last_error(), path))
+        print_error("expected \"%s\": %s, \"%s\"\n", why, lks_status_text(st), lks_last_error());
+    assert_int_equal(st, LKS_ERR_FORMAT);
+    assert_non_null(strstr(lks_last_error(), path));
+    assert_non_null(strstr(lks_last_error(), why));
+}
+
+#define T(shape, range) "{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" range "}"
+
+static void hostile_headers(void **state)
+{
+    static const struct {
+        const char *header;
+        size_t data_bytes;
+        const char *why;
+    } cases[] = {
+        {"[]", 0, "does not start with '{'"},
+        {" {}", 0, "does not start with '{'"},
+        {"{\"a\":", 0, "its header at byte"},
+        {"{} x", 0, "its header at byte"},
+        {"{\"\xff\":1}", 0, "its header at byte"},
+        {"{\"\\u0000\":1}", 0, "its header at byte"},
+        {"{\"a\":1}", 0, "does not consist of"},
+        {"{\"a\":{}}", 0, "does not consist of"},
+        {"{\"a\":null}", 0, "does not consist of"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1}}", 4,
+         "does not consist of"},
+        {"{\"a\":{\"dtype\":4,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "does not consist of"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":\"1\",\"data_offsets\":[0,4]}}", 4,
+         "does not consist of"},
+        {"{\"a\":{\"dtype\":\"F31\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown dtype"},
+        {"{\"a\":" T("[1,1,1,1,1]", "[0,4]") "}", 4, "too many dimensions"},
+        {"{\"a\":" T("[-1]", "[0,4]") "}", 4, "not a whole number"},
+        {"{\"a\":" T("[1.0]", "[0,4]") "}", 4, "not a whole number"},
+        {"{\"a\":" T("[true]", "[0,4]") "}", 4, "not a whole number"},
+        {"{\"a\":" T("[\"1\"]", "[0,4]") "}", 4, "not a whole number"},
+        {"{\"a\":" T("[18446744073709551616]", "[0,4]") "}", 4, "its header at byte"},
+        {"{\"a\":" T("[1e999]", "[0,4]") "}", 4, "its header at byte"},
+        {"{\"a\":" T("[4294967296,4294967296]", "[0,0]") "}", 0, "overflows"},
+        {"{\"a\":" T("[4611686018427387904]", "[0,0]") "}", 0, "overflows"},
+        {"{\"a\":" T("[2]", "[0,4]") "}", 4, "does not fit its shape"},
+        {"{\"a\":" T("[0]", "[0,4]") "}", 4, "does not fit its shape"},
+        {"{\"a\":" T("[1]", "[4,0]") "}", 4, "no range"},
+        {"{\"a\":" T("[1]", "[0]") "}", 4, "no range"},
+        {"{\"a\":" T("[1]", "[0,4,8]") "}", 4, "no range"},
+        {"{\"a\":" T("[1]", "[-4,0]") "}", 4, "no range"},
+        {"{\"a\":" T("[1]", "[0,4.0]") "}", 4, "no range"},
+        {"{\"a\":" T("[1]", "[0,4]") "}", 3, "truncated"},
+        {"{\"a\":" T("[1]", "[0,4]") "}", 5, "bytes follow"},
+        {"{}", 1, "bytes follow"},
+        {"{\"a\":" T("[1]", "[4,8]") "}", 8, "gap"},
+        {"{\"a\":" T("[1]", "[0,4]") ",\"b\":" T("[1]", "[5,9]") "}", 9, "gap"},
+        {"{\"a\":" T("[1]", "[0,4]") ",\"b\":" T("[1]", "[0,4]") "}", 4, "overlaps"},
+        {"{\"a\":" T("[2]", "[0,8]") ",\"b\":" T("[1]", "[4,8]") "}", 8, "overlaps"},
+        {"{\"a\":" T("[1]", "[0,4]") ",\"a\":" T("[1]", "[4,8]") "}", 8, "duplicate"},
+        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+         "duplicate"},
+        {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
+        {"{\"__metadata__\":{\"x\":1}}", 0, "other than strings"},
+        {"{\"__metadata__\":{\"x\":{}}}", 0, "other than strings"},
+        {"{\"\\u001b[31m\":1}", 0, "tensor \"\\x1b[31m\""},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++)
+        refused(forge(cases[i].header, -1, cases[i].data_bytes), cases[i].why);
+    /* What the cases above are variations of does open. */
+    assert_int_equal(open_status(forge("{\"a\":" T("[1]", "[0,4]") "}", -1, 4)), LKS_OK);
+    assert_int_equal(open_status(forge("{}  ", -1, 0)), LKS_OK);
+}
+
+static void deep_header(void **state)
+{
+    const size_t depth = 1 << 20;
+    char *text = malloc(depth + 16);
+    assert_non_null(text);
+    memcpy(text, "{\"a\":", 5);
+    memset(text + 5, '[', depth);
+    text[5 + depth] = '\0';
+    refused(forge(text, -1, 0), "maximum parsing depth");
+    free(text);
+}
+
+static void lying_lengths(void **state)
+{
+    static const int64_t lengths[] = {0,
+                                      1,
+                                      -2, /* 2^64 - 2 */
+                                      INT64_C(0x7fffffff),
+                                      INT64_C(0x80000001),
+                                      INT64_C(0x100000000),
+                                      INT64_MAX,
+                                      INT64_MIN,
+                                      100000000,
+                                      100000001};
+    const char header[] = "{\"a\":" T("[1]", "[0,4]") "}";
+    const int64_t text = (int64_t)strlen(header);
+    for (size_t i = 0; i < COUNT(lengths); i++)
+        refused(forge(header, lengths[i], 4), "not a sound safetensors file");
+    for (int64_t off = -2; off <= 4; off++)
+        if (off != 0)
+            refused(forge(header, text + off, 4), "not a sound safetensors file");
+    refused(forge(header, text + 5, 4), "truncated");
+    /* Over the limit, though the file is as long: sparse. */
+    const char *path = forge(header, 100000001, 4);
+    assert_int_equal(truncate(path, 100000100), 0);
+    refused(path, "over the format's limit");
+}
+
+/* Each number of a sound header replaced by each of the usual lies: refused, or true by chance. */
+static void lying_numbers(void **state)
+{
+    static const char *const lies[] = {"0",
+                                       "1",
+                                       "-1",
+                                       "2147483647",
+                                       "2147483649",
+                                       "4294967296",
+                                       "9223372036854775807",
+                                       "9223372036854775808",
+                                       "18446744073709551615",
+                                       "2",
+                                       "4",
+                                       "7",
+                                       "9",
+                                       "12",
+                                       "-0",
+                                       "8.0",
+                                       "null"};
+    static const char *const truth[] = {"2", "1", "0", "8", "1", "8", "12"};
+    int opened = 0;
+    for (size_t f = 0; f < COUNT(truth); f++) {
+        for (size_t g = f; g < COUNT(truth); g++) {
+            for (size_t i = 0; i < COUNT(lies); i++) {
+                char header[512];
+                const char *v[COUNT(truth)];
+                memcpy(v, truth, sizeof truth);
+                v[f] = lies[i];
+                v[g] = lies[(i * 5 + g) % COUNT(lies)];
+                snprintf(header, sizeof header,
+                         "{\"a\":{\"dtype\":\"F32\",\"shape\":[%s,%s],\"data_offsets\":[%s,%s]},"
+                         "\"b\":{\"dtype\":\"U32\",\"shape\":[%s],\"data_offsets\":[%s,%s]}}",
+                         v[0], v[1], v[2], v[3], v[4], v[5], v[6]);
+                lks_status st = open_status(forge(header, -1, 12));
+                opened += st == LKS_OK;
+                if (st == LKS_OK) /* then the file says just what the true one says */
+                    for (size_t t = 0; t < COUNT(truth); t++)
+                        assert_int_equal(strtoll(v[t], NULL, 10), strtoll(truth[t], NULL, 10));
+                else
+                    assert_int_equal(st, LKS_ERR_FORMAT);
+            }
+        }
+    }
+    assert_in_range(opened, 1, 40);
+}
+
+static void every_truncation(void **state)
+{
+    const float f[4] = {1, 2, 3, 4};
+    const lks__st_tensor tensors[] = {{"a", "F32", 1, {3}, f, 12}, {"b", "F32", 1, {1}, f + 3, 4}};
+    const char *path = in_scratch("whole.safetensors"), *cut = in_scratch("cut.safetensors");
+    assert_int_equal(lks__st_write(path, tensors, 2, NULL), LKS_OK);
+    size_t bytes;
+    char *data = read_bytes(path, &bytes);
+    for (size_t n = 0; n < bytes; n++) {
+        write_bytes(cut, data, n);
+        refused(cut, "truncated");
+    }
+    free(data);
+}
+
+static void flipped_data(void **state)
+{
+    uint64_t random = 7;
+    uint16_t words[300000]; /* more than one piece is hashed at a time */
+    char *out = malloc(sizeof words);
+    for (size_t i = 0; i < COUNT(words); i++)
+        words[i] = (uint16_t)next_random(&random);
+    const lks__st_tensor tensors[] = {{"a", "U16", 1, {3}, words, 6},
+                                      {"b\x1b", "U16", 2, {1000, 300}, words, sizeof words},
+                                      {"c", "U16", 1, {5}, words, 10}};
+    const char *path = in_scratch("flip.safetensors");
+    assert_int_equal(lks__st_write(path, tensors, 3, NULL), LKS_OK);
+    lks__st_file *file;
+    size_t bytes;
+    char *data = read_bytes(path, &bytes);
+    assert_int_equal(lks__st_open(path, &file), LKS_OK);
+    assert_int_equal(lks__st_verify(file, NULL), LKS_OK);
+    const lks__st_tensor *b = lks__st_find(file, "b\x1b");
+    for (int i = 0; i < 50; i++) {
+        size_t at = bytes - 10 - 1 - next_random(&random) % sizeof words;
+        data[at] ^= (char)(1 << (next_random(&random) % 8));
+        write_bytes(path, data, bytes);
+        assert_int_equal(lks__st_verify(file, NULL), LKS_ERR_FORMAT);
+        assert_non_null(strstr(lks_last_error(), "tensor \"b\\x1b\""));
+        assert_int_equal(lks__st_read(file, b, out), LKS_ERR_FORMAT);
+        assert_non_null(strstr(lks_last_error(), path));
+        assert_int_equal(lks__st_read(file, lks__st_get(file, 0), out), LKS_OK);
+        assert_int_equal(lks__st_read(file, lks__st_get(file, 2), out), LKS_OK);
+        memcpy(data + bytes - 10 - sizeof words, words, sizeof words);
+    }
+    /* Cut while it is open. */
+    assert_int_equal(truncate(path, (off_t)bytes - 11), 0);
+    assert_int_equal(lks__st_read(file, b, out), LKS_ERR_FORMAT);
+    assert_non_null(strstr(lks_last_error(), "truncated"));
+    lks__st_close(file);
+    free(data);
+    free(out);
+}
+
+/* Files of others have no hashes: read as they are, but not verified. */
+static void without_hashes(void **state)
+{
+    lks__st_file *file;
+    float out = 1;
+    assert_int_equal(lks__st_open(forge("{\"a\":" T("[1]", "[0,4]") "}", -1, 4), &file), LKS_OK);
+    assert_int_equal(lks__st_read(file, lks__st_get(file, 0), &out), LKS_OK);
+    assert_true(out == 0);
+    assert_int_equal(lks__st_verify(file, NULL), LKS_ERR_FORMAT);
+    assert_non_null(strstr(lks_last_error(), "has no hash"));
+    lks__st_close(file);
+}
+
+static void not_a_file(void **state)
+{
+    assert_int_equal(open_status(in_scratch("absent\x1b")), LKS_ERR_IO);
+    assert_non_null(strstr(lks_last_error(), "absent\\x1b: No such file"));
+    assert_int_equal(open_status(scratch), LKS_ERR_IO);
+    assert_int_equal(mkfifo(in_scratch("pipe"), 0600), 0);
+    assert_int_equal(open_status(in_scratch("pipe")), LKS_ERR_IO);
+    assert_non_null(strstr(lks_last_error(), "not a regular file"));
+}
+
+/* Random changes to a sound file: each is refused or opens, and reading never goes astray. */
+static void mutations(void **state)
+{
+    const uint32_t words[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const lks__st_tensor tensors[] = {{"w", "U32", 2, {2, 3}, words, 24},
+                                      {"x", "U32", 1, {2}, words + 6, 8}};
+    static const char alphabet[] = "0123456789[]{}\",:-.eE\\ \x80truefalsn";
+    const char *path = in_scratch("sound.safetensors"), *bad = in_scratch("mutant.safetensors");
+    assert_int_equal(lks__st_write(path, tensors, 2, NULL), LKS_OK);
+    size_t bytes;
+    char *data = read_bytes(path, &bytes), *copy = malloc(bytes);
+    uint64_t random = 99;
+    int refusals = 0;
+    for (int i = 0; i < 20000; i++) {
+        memcpy(copy, data, bytes);
+        for (int k = 1 + (int)(next_random(&random) % 3); k > 0; k--)
+            copy[next_random(&random) % bytes] =
+                alphabet[next_random(&random) % (sizeof alphabet - 1)];
+        write_bytes(bad, copy, bytes - next_random(&random) % 3);
+        lks__st_file *file;
+        lks_status st = lks__st_open(bad, &file);
+        refusals += st != LKS_OK;
+        if (st != LKS_OK) {
+            assert_int_equal(st, LKS_ERR_FORMAT);
+            continue;
+        }
+        for (size_t t = 0; t < lks__st_count(file); t++) {
+            char out[64];
+            assert_true(lks__st_get(file, t)->bytes <= 32);
+            st = lks__st_read(file, lks__st_get(file, t), out);
+            assert_true(st == LKS_OK || st == LKS_ERR_FORMAT);
+        }
+        lks__st_close(file);
+    }
+    assert_in_range(refusals, 15000, 20000);
+    free(data);
+    free(copy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),       cmocka_unit_test(no_tensors),
+        cmocka_unit_test(golden),           cmocka_unit_test(writer_refuses),
+        cmocka_unit_test(hostile_headers),  cmocka_unit_test(deep_header),
+        cmocka_unit_test(lying_lengths),    cmocka_unit_test(lying_numbers),
+        cmocka_unit_test(every_truncation), cmocka_unit_test(flipped_data),
+        cmocka_unit_test(without_hashes),   cmocka_unit_test(not_a_file),
+        cmocka_unit_test(mutations),
+    };
+    return cmocka_run_group_tests(tests, scratch_open, scratch_close);
+}
