@@ -38,6 +38,8 @@ static inline __m256 tanh_fwd(__m256 x)
 
 static inline __m256 tanh_bwd(__m256 x)
 {
+    /* From |x| = 64 on the slope is 0 or 1, and x^3 could overflow; second operands: NaN stays. */
+    x = _mm256_max_ps(_mm256_set1_ps(-64.0f), _mm256_min_ps(_mm256_set1_ps(64.0f), x));
     const __m256 c1 = _mm256_set1_ps(2 * 0.797884560803f);
     const __m256 c3 = _mm256_set1_ps(2 * 0.797884560803f * 3 * 0.044715f);
     __m256 e, square = _mm256_mul_ps(x, x), s = sigmoid_2u(x, square, &e);

@@ -1,0 +1,223 @@
+/* tests/kernels/test_gemm.c - the table's GEMM of one level (TEST_LEVEL): values against a triple
+ * loop in double, and bits that don't depend on threads, repetition or where operands lie. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/guard.h"
+#include "kernels/kernels.h"
+
+static lks__kernels lvl;
+
+enum { MAX = 400 * 400 };
+static float a[MAX], b[MAX], c[MAX];
+
+typedef struct product {
+    char ta, tb;
+    size_t m, n, k;
+    float alpha, beta;
+    size_t pad; /* leading dimensions beyond the rows' lengths */
+} product;
+
+static size_t lda(const product *p)
+{
+    return (p->ta == 'T' ? p->m : p->k) + p->pad;
+}
+
+static size_t ldb(const product *p)
+{
+    return (p->tb == 'T' ? p->k : p->n) + p->pad;
+}
+
+static size_t rows_a(const product *p)
+{
+    return p->ta == 'T' ? p->k : p->m;
+}
+
+static size_t rows_b(const product *p)
+{
+    return p->tb == 'T' ? p->n : p->k;
+}
+
+/* Elements from the first of the first row to the last of the last. */
+static size_t extent(size_t rows, size_t ld, size_t pad)
+{
+    return rows * ld - pad;
+}
+
+static void check(const product *p, guard_place place)
+{
+    size_t ldc = p->n + p->pad, n_c = extent(p->m, ldc, p->pad);
+    const float *ga = guard_copy(a, extent(rows_a(p), lda(p), p->pad), place);
+    const float *gb = guard_copy(b, extent(rows_b(p), ldb(p), p->pad), place);
+    float *gc = guard_copy(c, n_c, place);
+    if (p->beta == 0)
+        for (size_t i = 0; i < p->m; i++)
+            for (size_t j = 0; j < p->n; j++)
+                gc[i * ldc + j] = NAN; /* must not be read */
+
+    lvl.gemm(p->ta, p->tb, p->m, p->n, p->k, p->alpha, ga, lda(p), gb, ldb(p), p->beta, gc, ldc);
+
+    for (size_t i = 0; i < p->m; i++) {
+        for (size_t j = 0; j < ldc && i * ldc + j < n_c; j++) {
+            if (j >= p->n) { /* between rows */
+                assert_true(gc[i * ldc + j] == c[i * ldc + j]);
+                continue;
+            }
+            double sum = 0, terms = 0;
+            for (size_t q = 0; q < p->k; q++) {
+                double x = p->ta == 'T' ? a[q * lda(p) + i] : a[i * lda(p) + q];
+                double y = p->tb == 'T' ? b[j * ldb(p) + q] : b[q * ldb(p) + j];
+                sum += x * y;
+                terms += fabs(x * y);
+            }
+            double old = p->beta == 0 ? 0 : p->beta * c[i * ldc + j];
+            double want = p->alpha * sum + old;
+            /* a few roundings, and a random walk of one rounding for each term */
+            double tol = 0x1p-24 * ((4 + sqrt((double)p->k)) * p->alpha * terms + 4 * fabs(old));
+            if (!(fabs(gc[i * ldc + j] - want) <= tol))
+                fail_msg("%c%c %zux%zux%zu pad %zu, element (%zu, %zu): %.9g, should be %.9g",
+                         p->ta, p->tb, p->m, p->n, p->k, p->pad, i, j, gc[i * ldc + j], want);
+        }
+    }
+    guard_release();
+}
+
+static void test_values(void **state)
+{
+    static const size_t shapes[][3] = {
+        {1, 1, 1},   {1, 2, 3},    {3, 1, 2},   {2, 3, 1},     {7, 9, 8},       {8, 8, 8},
+        {16, 17, 5}, {31, 33, 65}, {1, 65, 64}, {65, 1, 127},  {127, 3, 129},   {64, 64, 64},
+        {5, 130, 7}, {66, 67, 70}, {2, 2, 300}, {12, 300, 16}, {128, 384, 128}, {65, 128, 384},
+    };
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        for (int t = 0; t < 4; t++)
+            for (int v = 0; v < 3; v++) {
+                product p = {t & 1 ? 'T' : 'N', t & 2 ? 'T' : 'N',     shapes[s][0],
+                             shapes[s][1],      shapes[s][2],          v == 2 ? 0.125f : 1,
+                             v == 0 ? 0 : 1,    v == 1 ? (size_t)3 : 0};
+                check(&p, (guard_place)((s + t + v) % GUARD_PLACES));
+            }
+}
+
+static void test_empty(void **state)
+{
+    float x[4] = {1, 2, 3, 4};
+    lvl.gemm('N', 'N', 0, 2, 2, 1, a, 2, b, 2, 0, x, 2);
+    lvl.gemm('N', 'N', 2, 0, 2, 1, a, 2, b, 1, 0, x, 2);
+    assert_true(x[0] == 1 && x[3] == 4);
+    lvl.gemm('N', 'N', 2, 2, 0, 1, a, 1, b, 2, 1, x, 2); /* no terms: C = beta * C */
+    assert_true(x[0] == 1 && x[3] == 4);
+    lvl.gemm('N', 'N', 2, 2, 0, 1, a, 1, b, 2, 0, x, 2);
+    assert_true(x[0] == 0 && x[3] == 0);
+}
+
+static void test_nan(void **state)
+{
+    float x[2 * 3] = {1, 2, NAN, 4, 5, 6}, y[3 * 2] = {1, 0, 0, 1, 0, 0}, z[4];
+    lvl.gemm('N', 'N', 2, 2, 3, 1, x, 3, y, 2, 0, z, 2);
+    assert_true(isnan(z[0]) && isnan(z[1]) && z[2] == 4 && z[3] == 5);
+}
+
+/* The tiles of a step, in the orders of forward and both gradients. */
+static const product tiles[] = {
+    {'N', 'T', 128, 384, 128, 1, 0, 0}, {'N', 'N', 128, 384, 128, 1, 1, 0},
+    {'T', 'N', 128, 384, 128, 1, 1, 0}, {'N', 'T', 37, 65, 384, 1, 0, 1},
+    {'T', 'N', 65, 130, 129, 1, 1, 3},
+};
+enum { N_TILES = sizeof tiles / sizeof tiles[0], TILE_C = 128 * 387 };
+
+static void run_tile(const product *p, const float *xa, const float *xb, float *xc)
+{
+    memcpy(xc, c, TILE_C * sizeof *xc);
+    lvl.gemm(p->ta, p->tb, p->m, p->n, p->k, p->alpha, xa, lda(p), xb, ldb(p), p->beta, xc,
+             p->n + p->pad);
+}
+
+static void test_places(void **state)
+{
+    for (size_t t = 0; t < N_TILES; t++) {
+        const product *p = &tiles[t];
+        float *want = NULL;
+        for (int place = 0; place < 8; place++) { /* each operand aligned or not */
+            const float *ga = guard_copy(a, extent(rows_a(p), lda(p), p->pad), place & 1);
+            const float *gb = guard_copy(b, extent(rows_b(p), ldb(p), p->pad), place >> 1 & 1);
+            float *gc = guard_copy(c, TILE_C, place >> 2);
+            run_tile(p, ga, gb, gc);
+            if (place == 0)
+                want = gc;
+            assert_memory_equal(gc, want, TILE_C * sizeof *gc);
+        }
+        guard_release();
+    }
+}
+
+enum { THREADS = 4, REPEATS = 25 };
+static float expected[N_TILES][TILE_C];
+
+/* Returns NULL when all products had the expected bits. */
+static void *worker(void *arg)
+{
+    static const char wrong[] = "other bits";
+    float *xc = malloc(TILE_C * sizeof *xc);
+    void *verdict = xc == NULL ? (void *)(size_t)wrong : NULL;
+    lks__kernels_thread_init();
+    for (size_t r = 0; xc != NULL && r < REPEATS; r++) {
+        const size_t t = (r + *(size_t *)arg) % N_TILES;
+        run_tile(&tiles[t], a, b, xc);
+        if (memcmp(xc, expected[t], TILE_C * sizeof *xc) != 0)
+            verdict = (void *)(size_t)wrong;
+    }
+    free(xc);
+    return verdict;
+}
+
+static void test_threads(void **state)
+{
+    pthread_t threads[THREADS];
+    size_t first[THREADS];
+
+    for (size_t t = 0; t < N_TILES; t++)
+        run_tile(&tiles[t], a, b, expected[t]);
+    for (size_t i = 0; i < THREADS; i++) {
+        first[i] = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, worker, &first[i]), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        void *verdict;
+        assert_int_equal(pthread_join(threads[i], &verdict), 0);
+        assert_null(verdict);
+    }
+    assert_int_equal(lks__kernels_check(), LKS_OK);
+}
+
+int main(void)
+{
+    lks__cpu_level best = LKS__CPU_REF;
+    unsetenv("LOCKSTEP_CPU"); /* the machine's own level counts here */
+    if (lks__cpu_level_get(&best) != LKS_OK || best < TEST_LEVEL) {
+        printf("skipped: this processor lacks level %s\n", lks__cpu_level_name(TEST_LEVEL));
+        return 77;
+    }
+    lks_status st = lks__kernels_open(TEST_LEVEL, &lvl);
+    if (st != LKS_OK) {
+        printf("%s\n", lks_last_error());
+        return st == LKS_ERR_SUPPORT ? 77 : 1;
+    }
+    printf("matrix products: %s\n", lks__kernels_gemm_library(&lvl));
+    fill_random(a, MAX, 1, 1);
+    fill_random(b, MAX, 1, 2);
+    fill_random(c, MAX, 1, 3);
+
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values), cmocka_unit_test(test_empty),   cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_places), cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

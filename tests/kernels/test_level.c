@@ -1,0 +1,468 @@
+/* tests/kernels/test_level.c - every kernel of one level (TEST_LEVEL) against the scalar reference:
+ * odd sizes, unaligned starts, guarded buffers, values that aren't numbers.
+ *
+ * Tolerances: eps = 2^-24 is one rounding. A result that is one formula of its element may differ
+ * by a few roundings of its largest term; one that is a sum of n terms by a few roundings for each
+ * term, which a pairwise or blocked sum stays far below: (8 + sqrt n) * eps * sum of |terms|. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/guard.h"
+#include "kernels/kernels.h"
+
+static const double eps = 0x1p-24;
+static lks__kernels ref, lvl;
+
+static const size_t sizes[] = {1,  2,  3,  5,  7,  8,   9,   15,  16,  17,  24,  31,
+                               32, 33, 63, 64, 65, 127, 129, 257, 384, 387, 1000};
+enum { N_SIZES = sizeof sizes / sizeof sizes[0], MAX_N = 1000, MAX_ROWS = 19 };
+static float in[6][MAX_ROWS * MAX_N], want[4][MAX_ROWS * MAX_N];
+
+static double sum_tol(size_t n)
+{
+    return (8 + sqrt((double)n)) * eps;
+}
+
+/* got[n] within tol * (scale + |want|) of want[n]; NaN and infinities must be the same. */
+static void check_close(const char *what, const float *got, const float *want_x, size_t n,
+                        double tol, double scale)
+{
+    for (size_t i = 0; i < n; i++) {
+        double w = want_x[i], g = got[i];
+        if (isnan(w) && isnan(g))
+            continue;
+        if (isfinite(w) ? !(fabs(g - w) <= tol * (scale + fabs(w))) : g != w)
+            fail_msg("%s: element %zu of %zu is %.9g, should be %.9g (off by %.2g, allowed %.2g)",
+                     what, i, n, g, w, fabs(g - w), tol * (scale + fabs(w)));
+    }
+}
+
+/* For each size and place of the buffers. */
+#define FOR_EACH(n, place)                                                                         \
+    for (size_t s_ = 0, n; s_ < N_SIZES && (n = sizes[s_], 1); s_++)                               \
+        for (int place = 0; place < GUARD_PLACES; place++)
+
+static void copy(float *to, const float *from, size_t n)
+{
+    memcpy(to, from, n * sizeof *to);
+}
+
+static void test_layernorm_fwd(void **state)
+{
+    const size_t rows = 3;
+    FOR_EACH(n, place)
+    {
+        for (int bias = 0; bias < 2; bias++) {
+            for (size_t i = 0; i < rows * n; i++)
+                in[3][i] = in[0][i] * 3 + 0.7f; /* a mean far from 0 */
+            const float *x = guard_copy(in[3], rows * n, place);
+            const float *gain = guard_copy(in[1], n, place);
+            const float *b = bias ? guard_copy(in[2], n, place) : NULL;
+            float *y = guard_copy(in[4], rows * n, place);
+            float *mean = guard_copy(in[4], rows, place), *rstd = guard_copy(in[4], rows, place);
+
+            ref.layernorm_fwd(want[0], want[1], want[2], in[3], in[1], bias ? in[2] : NULL, rows,
+                              n);
+            lvl.layernorm_fwd(y, mean, rstd, x, gain, b, rows, n);
+            /* n == 1: all variance is rounding, and rstd enlarges it 300 times */
+            double tol = sum_tol(n) * (n < 4 ? 400 : 4);
+            check_close("layernorm_fwd y", y, want[0], rows * n, tol, 1);
+            check_close("layernorm_fwd mean", mean, want[1], rows, sum_tol(n), 4);
+            check_close("layernorm_fwd rstd", rstd, want[2], rows, tol, 0);
+            lvl.layernorm_fwd(y, NULL, NULL, x, gain, b, rows, n);
+            check_close("layernorm_fwd without statistics", y, want[0], rows * n, tol, 1);
+            guard_release();
+        }
+    }
+}
+
+static void test_layernorm_bwd(void **state)
+{
+    const size_t rows = 3;
+    FOR_EACH(n, place)
+    {
+        for (int bias = 0; bias < 2; bias++) {
+            /* statistics need not fit x: backward is a formula of them */
+            const float mean[] = {0.1f, -0.3f, 0}, rstd[] = {1.7f, 0.6f, 2.3f};
+            float *dx = guard_copy(in[3], rows * n, place);
+            float *dgain = guard_copy(in[4], n, place);
+            float *dbias = bias ? guard_copy(in[5], n, place) : NULL;
+            copy(want[0], in[3], rows * n);
+            copy(want[1], in[4], n);
+            copy(want[2], in[5], n);
+
+            ref.layernorm_bwd(want[0], want[1], bias ? want[2] : NULL, in[1], in[0], in[2], mean,
+                              rstd, rows, n);
+            lvl.layernorm_bwd(dx, dgain, dbias, guard_copy(in[1], rows * n, place),
+                              guard_copy(in[0], rows * n, place), guard_copy(in[2], n, place),
+                              guard_copy(mean, rows, place), guard_copy(rstd, rows, place), rows,
+                              n);
+            check_close("layernorm_bwd dx", dx, want[0], rows * n, sum_tol(n), 8);
+            check_close("layernorm_bwd dgain", dgain, want[1], n, sum_tol(rows), 8);
+            if (bias)
+                check_close("layernorm_bwd dbias", dbias, want[2], n, sum_tol(rows), 4);
+            guard_release();
+        }
+    }
+}
+
+/* From the flat middle into both tails, and values at which exp and its like go over or under. */
+static void gelu_inputs(float *x, size_t n)
+{
+    const float special[] = {0,      -0.0f,  1e-30f, -1e-8f, 5.6f,  -5.6f, 9,
+                             -13.4f, -14.1f, 20,     -20,    3e19f, -3e19f};
+    for (size_t i = 0; i < n; i++)
+        x[i] = i % 3 == 2 ? special[i % (sizeof special / sizeof special[0])] : in[0][i] * 6;
+}
+
+static void test_gelu(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t fwd, bwd; /* where in the table */
+    } forms[] = {
+        {"gelu_erf", offsetof(lks__kernels, gelu_erf_fwd), offsetof(lks__kernels, gelu_erf_bwd)},
+        {"gelu_tanh", offsetof(lks__kernels, gelu_tanh_fwd), offsetof(lks__kernels, gelu_tanh_bwd)},
+    };
+    FOR_EACH(n, place)
+    {
+        gelu_inputs(in[3], n);
+        for (int f = 0; f < 2; f++) {
+#define ENTRY(table, type, field) (*(type **)(void *)((char *)&(table) + forms[f].field))
+            float *x = guard_copy(in[3], n, place), *y = guard_copy(in[1], n, place);
+            float *dy = guard_copy(in[2], n, place);
+
+            ENTRY(ref, lks__gelu_fwd_fn, fwd)(want[0], in[3], n);
+            ENTRY(lvl, lks__gelu_fwd_fn, fwd)(y, x, n);
+            check_close(forms[f].name, y, want[0], n, 6 * eps, 1);
+            ENTRY(ref, lks__gelu_bwd_fn, bwd)(want[1], in[2], in[3], n);
+            ENTRY(lvl, lks__gelu_bwd_fn, bwd)(y, dy, x, n);
+            check_close(forms[f].name, y, want[1], n, 8 * eps, 1);
+            /* in place */
+            ENTRY(lvl, lks__gelu_bwd_fn, bwd)(dy, dy, x, n);
+            assert_memory_equal(dy, y, n * sizeof *y);
+            ENTRY(lvl, lks__gelu_fwd_fn, fwd)(x, x, n);
+            check_close(forms[f].name, x, want[0], n, 6 * eps, 1);
+            guard_release();
+
+            const float odd[] = {NAN, INFINITY, 1}, one[] = {1, 1, NAN};
+            ENTRY(lvl, lks__gelu_fwd_fn, fwd)(want[0], odd, 3);
+            assert_true(isnan(want[0][0]) && want[0][1] == INFINITY && want[0][2] > 0.8f);
+            ENTRY(lvl, lks__gelu_bwd_fn, bwd)(want[0], one, odd, 3);
+            assert_true(isnan(want[0][0]) && isnan(want[0][2]));
+#undef ENTRY
+        }
+    }
+}
+
+/* Blocks of 19 rows with a leading dimension beyond cols; `diag` from "sees nothing" to "all". */
+static void test_softmax(void **state)
+{
+    const size_t rows = MAX_ROWS;
+    FOR_EACH(n, place)
+    {
+        const ptrdiff_t diags[] = {-25, -7, 0, (ptrdiff_t)n / 2, (ptrdiff_t)n};
+        for (size_t d = 0; d < sizeof diags / sizeof diags[0] && n < MAX_N; d++) {
+            size_t ld = n + 3, all = (rows - 1) * ld + n;
+            float *s = guard_copy(in[0], all, place);
+            for (size_t i = 0; i < all; i++)
+                want[0][i] = s[i] = in[0][i] * 40; /* also far below the maximum */
+            for (size_t i = 0; i < rows; i++) {
+                want[1][i] = i % 4 == 0 ? -INFINITY : in[1][i] * 40;
+                want[2][i] = i % 4 == 0 ? 0 : 1 + in[2][i] / 2;
+            }
+            float *max = guard_copy(want[1], rows, place), *sum = guard_copy(want[2], rows, place);
+            float *factor = guard_copy(in[3], rows, place);
+
+            ref.softmax_block(want[0], ld, rows, n, diags[d], want[1], want[2], want[3]);
+            lvl.softmax_block(s, ld, rows, n, diags[d], max, sum, factor);
+            assert_memory_equal(max, want[1], rows * sizeof *max);
+            check_close("softmax_block S, and what lies between rows", s, want[0], all, 6 * eps,
+                        1e-30);
+            check_close("softmax_block sum", sum, want[2], rows, sum_tol(n), 0);
+            check_close("softmax_block factor", factor, want[3], rows, 6 * eps, 1e-30);
+
+            for (size_t i = 0; i < all; i++)
+                want[0][i] = s[i] = in[0][i] * 40 - 40;
+            ref.softmax_again(want[0], ld, rows, n, diags[d], in[1]);
+            lvl.softmax_again(s, ld, rows, n, diags[d], guard_copy(in[1], rows, place));
+            check_close("softmax_again", s, want[0], all, 6 * eps, 1e-30);
+            guard_release();
+        }
+    }
+}
+
+/* NaN among what a row sees makes its sum NaN; in what it doesn't see, it vanishes. */
+static void test_softmax_nan(void **state)
+{
+    for (size_t at = 0; at < 37; at++) {
+        float s[2 * 37], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0}, factor[2];
+        copy(s, in[0], 2 * 37);
+        s[at] = s[37 + at] = NAN;
+        lvl.softmax_block(s, 37, 2, 37, 17, max, sum, factor);
+        for (size_t i = 0; i < 2; i++)
+            assert_int_equal(isnan(sum[i]) != 0, at <= 17 + i);
+        assert_true(factor[0] == 0);
+        assert_true(s[36] == 0 && s[37 + 36] == 0);
+    }
+}
+
+static void test_xent(void **state)
+{
+    FOR_EACH(n, place)
+    {
+        for (int t = 0; t < 3; t++) {
+            size_t target = t == 0 ? 0 : t == 1 ? n - 1 : n / 2;
+            for (size_t i = 0; i < n; i++)
+                in[3][i] = in[0][i] * 30;
+            float *x = guard_copy(in[3], n, place), *dx = guard_copy(in[1], n, place);
+            float scale = 1.0f / 48;
+
+            double loss = ref.xent_row(want[0], in[3], n, target, scale);
+            double got = lvl.xent_row(dx, x, n, target, scale);
+            assert_true(fabs(got - loss) <= 12 * eps * (1 + fabs(loss)));
+            check_close("xent_row dx", dx, want[0], n, 8 * eps, scale);
+            assert_true(lvl.xent_row(NULL, x, n, target, scale) == got);
+            assert_memory_equal(x, in[3], n * sizeof *x);
+            assert_true(lvl.xent_row(x, x, n, target, scale) == got);
+            assert_memory_equal(x, dx, n * sizeof *x);
+            guard_release();
+        }
+    }
+    /* a vocabulary's length: the sum is as good as that of few */
+    enum { V = 50304 };
+    float *x = malloc(V * sizeof *x), *dx = malloc(V * sizeof *dx),
+          *want_dx = malloc(V * sizeof *x);
+    assert_true(x && dx && want_dx);
+    fill_random(x, V, 4, 3);
+    double loss = ref.xent_row(want_dx, x, V, 777, 1);
+    assert_true(fabs(lvl.xent_row(dx, x, V, 777, 1) - loss) <= 4 * eps * (1 + loss));
+    check_close("xent_row dx of a long row", dx, want_dx, V, 8 * eps, 1e-6);
+    free(x);
+    free(dx);
+    free(want_dx);
+}
+
+static void test_xent_nan(void **state)
+{
+    const float odd[] = {NAN, INFINITY};
+    for (size_t at = 0; at < 77; at++)
+        for (int o = 0; o < 2; o++) {
+            copy(want[0], in[0], 77);
+            want[0][at] = odd[o];
+            assert_true(isnan(lvl.xent_row(want[1], want[0], 77, 5, 1)));
+            assert_true(isnan(lvl.xent_row(NULL, want[0], 77, 5, 1)));
+        }
+    /* -inf is a probability of 0 */
+    copy(want[0], in[0], 77);
+    want[0][40] = -INFINITY;
+    assert_true(isfinite(lvl.xent_row(want[1], want[0], 77, 5, 1)));
+    assert_true(want[1][40] == 0);
+    assert_true(lvl.xent_row(want[1], want[0], 77, 40, 1) == INFINITY);
+}
+
+static void test_dropout(void **state)
+{
+    const uint32_t thresholds[] = {0, 1u << 30, 3u << 30, UINT32_MAX};
+    FOR_EACH(n, place)
+    {
+        for (int t = 0; t < 4; t++) {
+            /* the last one crosses the counter's 32 bits */
+            const uint64_t first[] = {0, 1, 6, 4099, 0x3fffffffeu};
+            const lks__dropout d = {{{12, 34}}, 5, 6u << 16 | 7, 8, thresholds[t], 1.25f};
+            for (size_t f = 0; f < sizeof first / sizeof first[0]; f++) {
+                float *x = guard_copy(in[0], n, place), *y = guard_copy(in[1], n, place);
+                ref.dropout(want[0], in[0], n, first[f], &d);
+                lvl.dropout(y, x, n, first[f], &d);
+                assert_memory_equal(y, want[0], n * sizeof *y); /* no rounding is left open */
+                lvl.dropout(x, x, n, first[f], &d);
+                assert_memory_equal(x, want[0], n * sizeof *x);
+                guard_release();
+            }
+        }
+    }
+}
+
+static void test_elementwise(void **state)
+{
+    FOR_EACH(n, place)
+    {
+        float *y = guard_copy(in[0], n, place);
+        const float *x = guard_copy(in[1], n, place);
+        copy(want[0], in[0], n);
+
+        ref.add(want[0], in[1], n);
+        lvl.add(y, x, n);
+        assert_memory_equal(y, want[0], n * sizeof *y);
+        ref.scale(want[0], 1.0f / 3, n);
+        lvl.scale(y, 1.0f / 3, n);
+        assert_memory_equal(y, want[0], n * sizeof *y);
+
+        double terms = 0;
+        for (size_t i = 0; i < n; i++)
+            terms += fabs((double)in[0][i] * in[1][i]);
+        const float *a = guard_copy(in[0], n, place);
+        float got = lvl.dot(a, x, n), dot = ref.dot(in[0], in[1], n);
+        check_close("dot", &got, &dot, 1, sum_tol(n), terms);
+
+        /* the same bits at every level */
+        assert_true(lvl.sumsq(a, n) == ref.sumsq(in[0], n));
+        guard_release();
+    }
+    float huge[3] = {3e38f, 3e38f, 1}; /* squares beyond float, not beyond double */
+    assert_true(lvl.sumsq(huge, 3) == ref.sumsq(huge, 3) && isfinite(lvl.sumsq(huge, 3)));
+    huge[1] = NAN;
+    assert_true(isnan(lvl.sumsq(huge, 3)) && isnan(lvl.dot(huge, huge, 3)));
+}
+
+static void test_rows(void **state)
+{
+    const size_t rows = MAX_ROWS;
+    FOR_EACH(n, place)
+    {
+        if (n + 3 > MAX_N)
+            continue;
+        size_t ld = n + 3, all = (rows - 1) * ld + n;
+        float *y = guard_copy(in[0], all, place);
+        copy(want[0], in[0], all);
+        ref.add_bias(want[0], ld, in[1], rows, n);
+        lvl.add_bias(y, ld, guard_copy(in[1], n, place), rows, n);
+        assert_memory_equal(y, want[0], all * sizeof *y);
+
+        float *out = guard_copy(in[2], n, place);
+        copy(want[1], in[2], n);
+        ref.colsum(want[1], want[0], ld, rows, n);
+        lvl.colsum(out, y, ld, rows, n);
+        assert_memory_equal(out, want[1], n * sizeof *out); /* rows are added in order */
+        guard_release();
+    }
+}
+
+static void test_adamw(void **state)
+{
+    const lks__adamw a = {.decay = 1 - 3e-4f,
+                          .one_m_b1 = 0.1f,
+                          .b2 = 0.95f,
+                          .one_m_b2 = 0.05f,
+                          .step_size = 3e-3f,
+                          .inv_sqrt_bc2 = 1.7f,
+                          .eps = 1e-8f,
+                          .clip = 0.3f};
+    FOR_EACH(n, place)
+    {
+        for (size_t i = 0; i < n; i++)
+            in[3][i] = in[2][i] * in[2][i]; /* v >= 0 */
+        in[3][0] = in[5][0] = 0;            /* with g = v = 0 only eps is left below the line */
+        float *p = guard_copy(in[0], n, place), *m = guard_copy(in[1], n, place);
+        float *v = guard_copy(in[3], n, place);
+        copy(want[0], in[0], n);
+        copy(want[1], in[1], n);
+        copy(want[2], in[3], n);
+
+        ref.adamw(want[0], want[1], want[2], in[5], n, &a);
+        lvl.adamw(p, m, v, guard_copy(in[5], n, place), n, &a);
+        check_close("adamw m", m, want[1], n, 4 * eps, 1);
+        check_close("adamw v", v, want[2], n, 4 * eps, 0);
+        for (size_t i = 0; i < n; i++) { /* the step m / sqrt(v) may be far greater than p */
+            double move = fabs(want[0][i] - in[0][i] * a.decay);
+            check_close("adamw p", p + i, want[0] + i, 1, 8 * eps, 1 + move);
+        }
+        guard_release();
+    }
+}
+
+/* A kernel's bits depend on values alone, not on where the buffers lie. */
+static void test_places(void **state)
+{
+    enum { N = 387 };
+    float first[N];
+    for (int place = 0; place < GUARD_PLACES; place++) {
+        float *x = guard_copy(in[0], N, place), *y = guard_copy(in[0], N, place);
+        float max = -INFINITY, sum = 0, factor;
+        lvl.layernorm_fwd(y, NULL, NULL, x, guard_copy(in[1], N, place), NULL, 1, N);
+        lvl.gelu_erf_fwd(y, y, N);
+        y[0] = lvl.dot(x, y, N);
+        lvl.softmax_block(y, N, 1, N, N, &max, &sum, &factor);
+        y[1] = sum;
+        y[2] = (float)lvl.xent_row(x, y, N, 3, 1);
+        y[3] = lvl.dot(x, y, N);
+        if (place == 0)
+            copy(first, y, N);
+        assert_memory_equal(y, first, sizeof first);
+        guard_release();
+    }
+}
+
+/* Rows on their own have the bits that they have among others, whatever the block. */
+static void test_rows_alone(void **state)
+{
+    enum { N = 129, ROWS = MAX_ROWS };
+    float max[ROWS], sum[ROWS], factor[ROWS], m, l, f;
+    lvl.layernorm_fwd(want[0], NULL, NULL, in[0], in[1], in[2], ROWS, N);
+    copy(want[1], in[0], ROWS * N);
+    for (size_t i = 0; i < ROWS; i++)
+        max[i] = -INFINITY, sum[i] = 0;
+    lvl.softmax_block(want[1], N, ROWS, N, 40, max, sum, factor);
+    for (size_t i = 0; i < ROWS; i++) {
+        lvl.layernorm_fwd(want[2], NULL, NULL, in[0] + i * N, in[1], in[2], 1, N);
+        assert_memory_equal(want[2], want[0] + i * N, N * sizeof(float));
+        copy(want[2], in[0] + i * N, N);
+        m = -INFINITY, l = 0;
+        lvl.softmax_block(want[2], N, 1, N, 40 + (ptrdiff_t)i, &m, &l, &f);
+        assert_memory_equal(want[2], want[1] + i * N, N * sizeof(float));
+        assert_true(m == max[i] && l == sum[i]);
+    }
+}
+
+static void test_fingerprint(void **state)
+{
+    uint64_t one = lks__kernels_fingerprint(&lvl);
+    assert_true(one == lks__kernels_fingerprint(&lvl));
+    /* any kernel that rounds otherwise is seen */
+    lks__kernels other = lvl;
+    other.gelu_erf_fwd = lvl.gelu_tanh_fwd;
+    assert_true(one != lks__kernels_fingerprint(&other));
+    other = lvl;
+    other.gemm = ref.gemm;
+    assert_true(one != lks__kernels_fingerprint(&other));
+    assert_true(lvl.peak(0.001) > 1e8);
+    assert_true(ref.peak(0.001) > 1e7);
+}
+
+int main(void)
+{
+    lks__cpu_level best = LKS__CPU_REF;
+    unsetenv("LOCKSTEP_CPU"); /* the machine's own level counts here */
+    if (lks__cpu_level_get(&best) != LKS_OK || best < TEST_LEVEL) {
+        printf("skipped: this processor lacks level %s\n", lks__cpu_level_name(TEST_LEVEL));
+        return 77;
+    }
+    lks_status st = lks__kernels_open(TEST_LEVEL, &lvl);
+    if (st == LKS_ERR_SUPPORT) {
+        printf("skipped: %s\n", lks_last_error());
+        return 77;
+    }
+    if (st != LKS_OK || lks__kernels_open(LKS__CPU_REF, &ref) != LKS_OK) {
+        printf("%s\n", lks_last_error());
+        return 1;
+    }
+    for (unsigned i = 0; i < sizeof in / sizeof in[0]; i++)
+        fill_random(in[i], MAX_ROWS * MAX_N, 1, i + 1);
+
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layernorm_fwd), cmocka_unit_test(test_layernorm_bwd),
+        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_softmax_nan),   cmocka_unit_test(test_xent),
+        cmocka_unit_test(test_xent_nan),      cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_elementwise),   cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_adamw),         cmocka_unit_test(test_places),
+        cmocka_unit_test(test_rows_alone),    cmocka_unit_test(test_fingerprint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
