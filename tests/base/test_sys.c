@@ -105,6 +105,18 @@ static void test_stale_temporary(void **state)
     assert_int_equal(lks_test_count_files(folder), 1);
 }
 
+/* Nor a way to have another file written. */
+static void test_planted_link(void **state)
+{
+    const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
+    const char *victim = lks_test_text("%s/victim", folder);
+    lks_test_write(victim, "safe", 4);
+    assert_int_equal(symlink(victim, lks_test_text("%s.tmp-%ld", path, (long)getpid())), 0);
+    assert_ok(lks__sys_write_file(path, "new", 3));
+    assert_text_file(victim, "safe");
+    assert_text_file(path, "new");
+}
+
 static void test_unreadable(void **state)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
@@ -298,19 +310,13 @@ int main(int argc, char **argv)
     if (argc == 4)
         return child(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_stale_temporary),
-        cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_read_at),
-        cmocka_unit_test(test_make_dirs),
-        cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_failed_replacement),
-        cmocka_unit_test(test_counting),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_one_rank_only),
-        cmocka_unit_test(test_other_calls),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_stale_temporary),
+        cmocka_unit_test(test_planted_link),  cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_unwritable),    cmocka_unit_test(test_read_at),
+        cmocka_unit_test(test_make_dirs),     cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_clock),         cmocka_unit_test(test_failed_replacement),
+        cmocka_unit_test(test_counting),      cmocka_unit_test(test_death),
+        cmocka_unit_test(test_one_rank_only), cmocka_unit_test(test_other_calls),
         cmocka_unit_test(test_bad_rules),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

@@ -1,0 +1,234 @@
+/* meta.json: round trips, encoding and decoding, and hostile files. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/meta.h"
+
+static const char *folder_with(const char *text, size_t bytes)
+{
+    const char *folder = lks_test_folder();
+    lks_test_write(lks_test_text("%s/meta.json", folder), text, bytes);
+    return folder;
+}
+
+static lks__meta load(const char *text)
+{
+    bool found = false;
+    lks__meta meta = {0};
+    assert_ok(lks__meta_load(folder_with(text, strlen(text)), &found, &meta));
+    assert_true(found);
+    return meta;
+}
+
+static void assert_round_trip(const lks__meta *meta, const char *text)
+{
+    json_t *json = lks__meta_to_json(meta);
+    assert_non_null(json);
+    char *got = json_dumps(json, JSON_COMPACT);
+    assert_string_equal(got, text);
+    free(got);
+    lks__meta again = {0};
+    assert_ok(lks__meta_from_json(json, "here", &again));
+    json_decref(json);
+    assert_int_equal(again.vocab_size, meta->vocab_size);
+    assert_int_equal(again.chars != NULL, meta->chars != NULL);
+    if (meta->chars)
+        assert_memory_equal(again.chars, meta->chars, meta->vocab_size * sizeof *meta->chars);
+    lks__meta_free(&again);
+}
+
+/* A meta with characters of 1, 2, 3 and 4 bytes, U+0000 among them. */
+static const char every_length[] = "{\"kind\":\"char\",\"vocab_size\":6,\"chars\":"
+                                   "\"\\u0000\\na\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"}";
+
+static void test_round_trip(void **state)
+{
+    static const uint32_t chars[] = {0, '\n', 'a', 0xe9, 0x20ac, 0x1f600};
+    lks__meta meta = load(every_length);
+    assert_int_equal(meta.vocab_size, 6);
+    assert_memory_equal(meta.chars, chars, sizeof chars);
+    assert_round_trip(&meta, every_length);
+    lks__meta_free(&meta);
+    assert_null(meta.chars);
+
+    lks__meta ids = load(" { \"vocab_size\" : 50304, \"other\": [1], \"kind\":\"ids\"} ");
+    assert_int_equal(ids.vocab_size, 50304);
+    assert_null(ids.chars);
+    assert_round_trip(&ids, "{\"kind\":\"ids\",\"vocab_size\":50304}");
+
+    /* Escaped in the file or not: the same character. */
+    meta = load("{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"\\u00e9\\ud83d\\ude00\"}");
+    assert_int_equal(meta.chars[0], 0xe9);
+    assert_int_equal(meta.chars[1], 0x1f600);
+    lks__meta_free(&meta);
+}
+
+static void test_missing(void **state)
+{
+    bool found = true;
+    lks__meta meta = {0};
+    assert_ok(lks__meta_load(lks_test_folder(), &found, &meta));
+    assert_false(found);
+    found = true;
+    assert_ok(lks__meta_load(lks_test_text("%s/none", lks_test_folder()), &found, &meta));
+    assert_false(found);
+}
+
+static void test_hostile(void **state)
+{
+#define CHARS(size, chars) "{\"kind\":\"char\",\"vocab_size\":" size ",\"chars\":" chars "}"
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"", "not valid JSON"},
+        {"{", "not valid JSON"},
+        {"{\"kind\":\"char\"} x", "not valid JSON"},
+        {"{\"kind\":\"char\",\"kind\":\"char\"}", "not valid JSON"},
+        {"[]", "object is expected"},
+        {"{}", "\"kind\" must be a string"},
+        {"{\"kind\":1}", "\"kind\" must be a string"},
+        {"{\"kind\":null,\"vocab_size\":2}", "\"kind\" must be a string"},
+        {"{\"kind\":\"a\\u001b[2Jb\"}", "kind \"a\\x1b[2Jb\" are not known"},
+        {"{\"kind\":\"char\\u0000\",\"vocab_size\":1,\"chars\":\"ab\"}",
+         "kind \"char\\x00\" are not"},
+        {"{\"kind\":\"ids\"}", "\"vocab_size\" must be"},
+        {"{\"kind\":\"ids\",\"vocab_size\":0}", "\"vocab_size\" must be"},
+        {"{\"kind\":\"ids\",\"vocab_size\":-1}", "\"vocab_size\" must be"},
+        {"{\"kind\":\"ids\",\"vocab_size\":16777217}", "\"vocab_size\" must be"},
+        {"{\"kind\":\"ids\",\"vocab_size\":2.0}", "\"vocab_size\" must be"},
+        {"{\"kind\":\"ids\",\"vocab_size\":99999999999999999999}", "not valid JSON"},
+        {CHARS("\"2\"", "\"ab\""), "\"vocab_size\" must be"},
+        {CHARS("65537", "\"ab\""), "\"vocab_size\" must be a whole number from 1 to 65536"},
+        {CHARS("4294967297", "\"a\""), "\"vocab_size\" must be"},
+        {CHARS("65536", "\"ab\""), "has 2 characters"},
+        {CHARS("2", "[\"a\",\"b\"]"), "\"chars\" must be a string"},
+        {CHARS("2", "null"), "\"chars\" must be a string"},
+        {"{\"kind\":\"char\",\"vocab_size\":2}", "\"chars\" must be a string"},
+        {CHARS("1", "\"\""), "has 0 characters"},
+        {CHARS("3", "\"ab\""), "has 2 characters, but \"vocab_size\" is 3"},
+        {CHARS("1", "\"ab\""), "more characters"},
+        {CHARS("2", "\"aa\""), "U+0061 \"a\" follows U+0061 \"a\""},
+        {CHARS("2", "\"ba\""), "must ascend"},
+        {CHARS("3", "\"a\\u001bc\""), "U+001B \"\\x1b\" follows"},
+        {CHARS("1", "\"\\ud800\""), "not valid JSON"},
+        {CHARS("1", "\"\\udc00\\ud800\""), "not valid JSON"},
+        {CHARS("1", "\"\xed\xa0\x80\""), "not valid JSON"},
+        {CHARS("1", "\"\xff\""), "not valid JSON"},
+    };
+#undef CHARS
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *folder = folder_with(cases[i].text, strlen(cases[i].text));
+        bool found = false;
+        lks__meta meta = {0};
+        assert_fails(LKS_ERR_FORMAT, lks__meta_load(folder, &found, &meta),
+                     lks_test_text("%s/meta.json", folder), cases[i].error);
+        assert_null(strchr(lks_last_error(), '\x1b'));
+        assert_false(found);
+        assert_null(meta.chars);
+        assert_int_equal(meta.vocab_size, 0);
+    }
+}
+
+static void test_hostile_files(void **state)
+{
+    bool found = false;
+    lks__meta meta = {0};
+    const char nul[] = "{\"kind\":\"ids\",\0\"vocab_size\":2}";
+    assert_fails(LKS_ERR_FORMAT, lks__meta_load(folder_with(nul, sizeof nul - 1), &found, &meta),
+                 "not valid JSON");
+
+    enum { DEEP = 100000, HUGE_META = 5 << 20 };
+    char *text = malloc(HUGE_META);
+    assert_non_null(text);
+    memset(text, '[', DEEP);
+    assert_fails(LKS_ERR_FORMAT, lks__meta_load(folder_with(text, DEEP), &found, &meta),
+                 "not valid JSON");
+    memset(text, ' ', HUGE_META);
+    assert_fails(LKS_ERR_FORMAT, lks__meta_load(folder_with(text, HUGE_META), &found, &meta),
+                 "meta.json", "at most");
+    free(text);
+
+    const char *folder = lks_test_folder();
+    assert_int_equal(symlink("meta.json", lks_test_text("%s/meta.json", folder)), 0);
+    assert_fails(LKS_ERR_IO, lks__meta_load(folder, &found, &meta), "meta.json");
+}
+
+static void assert_encodes(const lks__meta *meta, const char *text, size_t bytes,
+                           const int32_t *want, size_t n)
+{
+    int32_t *ids;
+    size_t got;
+    assert_ok(lks__meta_encode(meta, text, bytes, &ids, &got));
+    assert_int_equal(got, n);
+    assert_memory_equal(ids, want, n * sizeof *want);
+    free(ids);
+}
+
+static void test_encode(void **state)
+{
+    lks__meta meta = load(every_length);
+    int32_t *ids = NULL;
+    size_t n = 77;
+    assert_encodes(&meta, "a\xc3\xa9\xf0\x9f\x98\x80\xe2\x82\xac", 10,
+                   (const int32_t[]){2, 3, 5, 4}, 4);
+    assert_encodes(&meta, "a\0a", 3, (const int32_t[]){2, 0, 2}, 3);
+    assert_encodes(&meta, "\r\n\n\r\r\na\r", 8, (const int32_t[]){1, 1, 1, 1, 2, 1}, 6);
+    assert_encodes(&meta, "", 0, (const int32_t[]){0}, 0);
+    assert_fails(LKS_ERR_FORMAT, lks__meta_encode(&meta, "aab", 3, &ids, &n), "U+0062 \"b\"",
+                 "offset 2", "6 characters");
+    assert_fails(LKS_ERR_FORMAT, lks__meta_encode(&meta, "a\x1b", 2, &ids, &n), "U+001B \"\\x1b\"",
+                 "offset 1");
+    assert_fails(LKS_ERR_FORMAT, lks__meta_encode(&meta, "\xc3\xa9\xc3", 3, &ids, &n), "0xc3",
+                 "offset 2", "not valid UTF-8");
+    assert_null(ids);
+    assert_int_equal(n, 77);
+    lks__meta_free(&meta);
+}
+
+static void test_decode(void **state)
+{
+    lks__meta meta = load(every_length);
+    char text[64] = "";
+    size_t n = 0;
+    for (int32_t id = 0; id < 6; id++)
+        n += lks__meta_decode(&meta, id, text + n);
+    assert_int_equal(n, 12);
+    assert_memory_equal(text, "\0\na\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 12);
+    assert_int_equal(lks__meta_decode(&meta, 6, text), 3);
+    assert_memory_equal(text, "\xef\xbf\xbd", 3);
+    assert_int_equal(lks__meta_decode(&meta, -1, text), 3);
+    lks__meta_free(&meta);
+}
+
+static void test_ids_without_text(void **state)
+{
+    lks__meta meta = {.vocab_size = 300};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    char text[16];
+    assert_encodes(&meta, " 0 299\n\t12", 10, (const int32_t[]){0, 299, 12}, 3);
+    assert_encodes(&meta, "\n", 1, (const int32_t[]){0}, 0);
+    assert_fails(LKS_ERR_FORMAT, lks__meta_encode(&meta, "1 300", 5, &ids, &n), "offset 2",
+                 "0 to 299");
+    assert_fails(LKS_ERR_FORMAT, lks__meta_encode(&meta, "1x", 2, &ids, &n), "offset 0");
+    assert_fails(LKS_ERR_FORMAT, lks__meta_encode(&meta, "To be", 5, &ids, &n), "offset 0");
+    assert_fails(LKS_ERR_FORMAT, lks__meta_encode(&meta, "-1", 2, &ids, &n), "offset 0");
+    assert_fails(LKS_ERR_FORMAT, lks__meta_encode(&meta, "18446744073709551617", 20, &ids, &n),
+                 "offset 0");
+    assert_int_equal(lks__meta_decode(&meta, 299, text), 4);
+    assert_memory_equal(text, "299 ", 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_hostile),          cmocka_unit_test(test_hostile_files),
+        cmocka_unit_test(test_encode),           cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_ids_without_text),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

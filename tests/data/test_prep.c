@@ -1,0 +1,308 @@
+/* `prep char`: ids, splits, line ends, bad text, and a disk that fills up. Faults are read once
+ * from the environment, so those cases run this program by itself: `test_prep INPUT OUT`. */
+#include "support.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+#include "data/meta.h"
+#include "data/prep.h"
+#include "data/tokens.h"
+
+static const char *text_file(const char *text, size_t bytes)
+{
+    const char *path = lks_test_text("%s/input.txt", lks_test_folder());
+    lks_test_write(path, text, bytes);
+    return path;
+}
+
+static void assert_file(const char *folder, const char *name, const char *want, size_t bytes)
+{
+    size_t n;
+    const char *got = lks_test_read(lks_test_text("%s/%s", folder, name), &n);
+    assert_int_equal(n, bytes);
+    assert_memory_equal(got, want, bytes);
+}
+
+static void test_ids_and_split(void **state)
+{
+    const char *input = text_file("b\xc3\xa9"
+                                  "a\n\nb\xf0\x9f\x98\x80"
+                                  "bbbb",
+                                  15);
+    const char *out = lks_test_text("%s/new/folder", lks_test_folder());
+    const char meta[] = "{\"kind\":\"char\",\"vocab_size\":5,"
+                        "\"chars\":\"\\nab\xc3\xa9\xf0\x9f\x98\x80\"}";
+    lks__prep_result r;
+    assert_ok(lks__prep_char(input, out, 0.1, &r));
+    assert_int_equal(r.vocab_size, 5);
+    assert_int_equal(r.n_train, 9); /* int(11 * 0.9) = int(9.9) */
+    assert_int_equal(r.n_val, 2);
+    assert_file(out, "train.bin", "\2\0\3\0\1\0\0\0\0\0\2\0\4\0\2\0\2\0", 18);
+    assert_file(out, "val.bin", "\2\0\2\0", 4);
+    assert_file(out, "meta.json", meta, sizeof meta - 1);
+    assert_int_equal(lks_test_count_files(out), 3);
+
+    /* Again over it, with another split. */
+    assert_ok(lks__prep_char(input, out, 0.5, &r));
+    assert_int_equal(r.n_train, 5);
+    assert_file(out, "train.bin", "\2\0\3\0\1\0\0\0\0\0", 10);
+    assert_int_equal(lks_test_count_files(out), 3);
+}
+
+/* What prep writes, the readers take, and text comes back. */
+static void test_readers_agree(void **state)
+{
+    static const char text[] = "To be, or not to be\0that is the question\n";
+    const size_t n = sizeof text - 1;
+    const char *out = lks_test_folder();
+    lks__prep_result r;
+    bool found = false;
+    lks__meta meta = {0};
+    assert_ok(lks__prep_char(text_file(text, n), out, 0.1, &r));
+    assert_ok(lks__meta_load(out, &found, &meta));
+    assert_true(found);
+    assert_int_equal(meta.vocab_size, r.vocab_size);
+    char back[64];
+    size_t at = 0;
+    const char *const names[2] = {"train.bin", "val.bin"};
+    for (int s = 0; s < 2; s++) {
+        lks__tokens *t;
+        int32_t ids[64];
+        assert_ok(lks__tokens_open(lks_test_text("%s/%s", out, names[s]), meta.vocab_size, &t));
+        size_t count = lks__tokens_count(t);
+        assert_int_equal(count, s == 0 ? r.n_train : r.n_val);
+        assert_ok(lks__tokens_read(t, 0, count, ids));
+        for (size_t i = 0; i < count; i++)
+            at += lks__meta_decode(&meta, ids[i], back + at);
+        lks__tokens_close(t);
+    }
+    assert_int_equal(at, n);
+    assert_memory_equal(back, text, n);
+    lks__meta_free(&meta);
+}
+
+/* CRLF and CR are LF, also at the end; the length counts characters after that. */
+static void test_line_ends(void **state)
+{
+    lks__prep_result a, b;
+    const char *unix_out = lks_test_folder(), *other_out = lks_test_folder();
+    assert_ok(lks__prep_char(text_file("a\n\nb\n\nc\nd\n", 11), unix_out, 0.1, &a));
+    assert_ok(lks__prep_char(text_file("a\r\n\rb\n\rc\r\nd\r", 13), other_out, 0.1, &b));
+    assert_int_equal(b.n_train + b.n_val, a.n_train + a.n_val);
+    assert_same_file(lks_test_text("%s/train.bin", unix_out),
+                     lks_test_text("%s/train.bin", other_out));
+    assert_same_file(lks_test_text("%s/val.bin", unix_out), lks_test_text("%s/val.bin", other_out));
+    assert_same_file(lks_test_text("%s/meta.json", unix_out),
+                     lks_test_text("%s/meta.json", other_out));
+}
+
+/* int(n * 0.9) in double, as Python has it. */
+static void test_split_sizes(void **state)
+{
+    static const struct {
+        uint64_t n, train;
+        double val_fraction;
+    } cases[] = {
+        {2, 1, 0.1},   {10, 9, 0.1},     {11, 9, 0.1},         {19, 17, 0.1},  {20, 18, 0.1},
+        {99, 89, 0.1}, {1003, 902, 0.1}, {10, 8, 0.15},        {10, 9, 0.001}, {10, 0, 0.9},
+        {10, 0, 0.99}, {100, 70, 0.3},   {1000, 666, 1.0 / 3},
+    };
+    char text[1003];
+    memset(text, 'x', sizeof text);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks__prep_result r;
+        const char *input = text_file(text, cases[i].n), *out = lks_test_folder();
+        if (cases[i].train == 0) {
+            assert_fails(LKS_ERR_FORMAT, lks__prep_char(input, out, cases[i].val_fraction, &r),
+                         input, "train split empty");
+            continue;
+        }
+        assert_ok(lks__prep_char(input, out, cases[i].val_fraction, &r));
+        assert_int_equal(r.n_train, cases[i].train);
+        assert_int_equal(r.n_val, cases[i].n - cases[i].train);
+        assert_int_equal(r.vocab_size, 1);
+    }
+}
+
+static void test_bad_text(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+        const char *error;
+    } cases[] = {
+        {"", 0, "is empty"},
+        {"a", 1, "1 characters: with val_fraction 0.1 that leaves the train split empty"},
+        {"\r\n", 2, "1 characters"},
+        {"\xff", 1, "byte 0xff at offset 0"},
+        {"abc\xc3", 4, "byte 0xc3 at offset 3"},
+        {"abc\xc3(", 5, "byte 0xc3 at offset 3"},
+        {"\xc3\xa9\xed\xa0\x80", 5, "byte 0xed at offset 2"},
+        {"ab\xc0\x80", 4, "byte 0xc0 at offset 2"},
+        {"\xff\xfe"
+         "a\0b\0",
+         6, "byte 0xff at offset 0"}, /* UTF-16 */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *input = text_file(cases[i].text, cases[i].bytes);
+        const char *out = lks_test_text("%s/out", lks_test_folder());
+        lks__prep_result r;
+        assert_fails(LKS_ERR_FORMAT, lks__prep_char(input, out, 0.1, &r), input, cases[i].error);
+        assert_false(lks_test_exists(out)); /* nothing is made of a bad text */
+    }
+}
+
+static void test_bad_places(void **state)
+{
+    const char *folder = lks_test_folder(), *input = text_file("abcdefghijkl", 12);
+    const char *file = lks_test_text("%s/file", folder);
+    lks__prep_result r;
+    lks_test_write(file, "", 0);
+    assert_fails(LKS_ERR_IO, lks__prep_char(lks_test_text("%s/none", folder), folder, 0.1, &r),
+                 "/none", "No such file");
+    assert_fails(LKS_ERR_IO, lks__prep_char(folder, folder, 0.1, &r), folder, "not a regular file");
+    assert_fails(LKS_ERR_IO, lks__prep_char(input, file, 0.1, &r), file);
+    assert_fails(LKS_ERR_IO, lks__prep_char(input, lks_test_text("%s/x", file), 0.1, &r), file);
+    static const double bad[] = {0, 1, -0.1, 1.5, 0.0 / 1e-9, 1e300 * 1e300};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_fails(LKS_ERR_CONFIG, lks__prep_char(input, folder, bad[i], &r), "val_fraction");
+    assert_fails(LKS_ERR_CONFIG, lks__prep_char(input, folder, __builtin_nan(""), &r),
+                 "val_fraction");
+    assert_int_equal(lks_test_count_files(folder), 1);
+}
+
+/* All of `n` code points from the first that text files commonly hold, surrogates left out. */
+static const char *many_characters(uint32_t n)
+{
+    char *text = malloc(4 * (size_t)n);
+    size_t bytes = 0;
+    assert_non_null(text);
+    for (uint32_t cp = ' ', i = 0; i < n; cp++)
+        if (cp < 0xd800 || cp > 0xdfff) {
+            bytes += lks__utf8_encode(cp, text + bytes);
+            i++;
+        }
+    const char *path = text_file(text, bytes);
+    free(text);
+    return path;
+}
+
+static void test_vocabulary_limit(void **state)
+{
+    lks__prep_result r;
+    lks__meta meta = {0};
+    bool found = false;
+    const char *out = lks_test_folder();
+    assert_ok(lks__prep_char(many_characters(65536), out, 0.1, &r));
+    assert_int_equal(r.vocab_size, 65536);
+    size_t bytes;
+    const char *val = lks_test_read(lks_test_text("%s/val.bin", out), &bytes);
+    assert_memory_equal(val + bytes - 2, "\xff\xff", 2);
+    assert_ok(lks__meta_load(out, &found, &meta)); /* and the reader takes such a vocabulary */
+    assert_true(found);
+    assert_int_equal(meta.vocab_size, 65536);
+    lks__meta_free(&meta);
+    assert_fails(LKS_ERR_FORMAT, lks__prep_char(many_characters(65537), out, 0.1, &r),
+                 "65537 different characters", "at most 65536");
+}
+
+/* ---- faults ------------------------------------------------------------------------------ */
+
+static lks_test_result prep_with(const char *input, const char *out, const char *fault)
+{
+    const char *env[] = {lks_test_text("LOCKSTEP_FAULT=%s", fault), NULL};
+    return lks_test_run((const char *const[]){"/proc/self/exe", input, out, NULL}, env, 20);
+}
+
+/* Each write, sync and rename fails in turn, until a run has fewer of them. Every failure names the
+ * cause, leaves the old data set whole, and nothing else. */
+static void test_full_disk(void **state)
+{
+    static const struct {
+        const char *call, *what, *cause;
+        int n_calls;
+    } faults[] = {
+        {"open", "EMFILE", "Too many open files", 5}, /* input, three files, the folder */
+        {"read", "EIO", "Input/output error", 1},     {"write", "ENOSPC", "No space left", 3},
+        {"write", "short", "No space left", 3},       {"fsync", "EIO", "Input/output error", 4},
+        {"rename", "EACCES", "Permission denied", 6},
+    };
+    const char *old = text_file("the old text", 12), *input = text_file("another text, longer", 20);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        for (int n = 1;; n++) {
+            const char *out = lks_test_folder(), *reference = lks_test_folder();
+            lks__prep_result r;
+            assert_ok(lks__prep_char(old, out, 0.1, &r));
+            assert_ok(lks__prep_char(old, reference, 0.1, &r));
+            lks_test_result run =
+                prep_with(input, out, lks_test_text("%s:%d:%s", faults[i].call, n, faults[i].what));
+            assert_int_equal(lks_test_count_files(out), 3);
+            if (run.exit_code == 0) {
+                assert_int_equal(n, faults[i].n_calls + 1);
+                break;
+            }
+            assert_int_equal(run.exit_code, 1);
+            assert_contains(run.out, faults[i].cause);
+            /* The last two renames, and the sync after them, come when files have changed place
+             * already: each file is whole, though. */
+            bool before = strcmp(faults[i].call, "rename") == 0  ? n <= 4
+                          : strcmp(faults[i].call, "fsync") == 0 ? n <= 3
+                          : strcmp(faults[i].call, "open") == 0  ? n <= 4
+                                                                 : true;
+            if (!before)
+                continue;
+            static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
+            for (int f = 0; f < 3; f++)
+                assert_same_file(lks_test_text("%s/%s", out, names[f]),
+                                 lks_test_text("%s/%s", reference, names[f]));
+        }
+}
+
+/* Killed at any write or rename: what is there under the three names is whole files. */
+static void test_killed(void **state)
+{
+    const char *input = text_file("another text, longer", 20), *good = lks_test_folder();
+    static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
+    lks__prep_result r;
+    int deaths = 0;
+    assert_ok(lks__prep_char(input, good, 0.1, &r));
+    for (int n = 1; n < 40; n++) {
+        const char *out = lks_test_folder();
+        lks_test_result run = prep_with(input, out, lks_test_text("any:%d:die", n));
+        if (run.signal == 0)
+            break;
+        assert_int_equal(run.signal, SIGKILL);
+        deaths++;
+        for (int f = 0; f < 3; f++) {
+            const char *path = lks_test_text("%s/%s", out, names[f]);
+            if (lks_test_exists(path))
+                assert_same_file(path, lks_test_text("%s/%s", good, names[f]));
+        }
+    }
+    assert_in_range(deaths, 15, 38);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3) {
+        lks__prep_result r;
+        if (lks__prep_char(argv[1], argv[2], 0.1, &r) == LKS_OK)
+            return 0;
+        printf("%s\n", lks_last_error());
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ids_and_split),    cmocka_unit_test(test_readers_agree),
+        cmocka_unit_test(test_line_ends),        cmocka_unit_test(test_split_sizes),
+        cmocka_unit_test(test_bad_text),         cmocka_unit_test(test_bad_places),
+        cmocka_unit_test(test_vocabulary_limit), cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_killed),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,55 @@
+/* tinyshakespeare, where it lies beside the repository: the very files that nanoGPT's prepare.py
+ * makes. */
+#include "support.h"
+
+#include <string.h>
+
+#include "data/meta.h"
+#include "data/prep.h"
+
+static void check_bin(const char *folder, const char *name)
+{
+    const json_t *want = json_object_get(lks_test_figure("nanogpt_char_data.json"), name);
+    const char *path = lks_test_text("%s/%s", folder, name);
+    size_t bytes;
+    const uint8_t *data = (const uint8_t *)lks_test_read(path, &bytes);
+    assert_int_equal(bytes, (size_t)lks_test_number(want, "bytes"));
+    const json_t *first = lks_test_member(want, "first16"), *last = lks_test_member(want, "last8");
+    for (size_t i = 0; i < 16; i++)
+        assert_int_equal(data[2 * i] | data[2 * i + 1] << 8,
+                         json_integer_value(json_array_get(first, i)));
+    for (size_t i = 0; i < 8; i++)
+        assert_int_equal(data[bytes - 16 + 2 * i] | data[bytes - 15 + 2 * i] << 8,
+                         json_integer_value(json_array_get(last, i)));
+    assert_string_equal(lks_test_sha256(path), json_string_value(lks_test_member(want, "sha256")));
+}
+
+static void test_equal(void **state)
+{
+    const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
+    if (!text)
+        lks_test_skip("tinyshakespeare does not lie beside the repository");
+    const json_t *want = lks_test_figure("nanogpt_char_data.json");
+    const char *chars = json_string_value(lks_test_member(want, "chars"));
+    const char *out = lks_test_folder();
+    lks__prep_result r;
+    lks__meta meta = {0};
+    bool found = false;
+    assert_ok(lks__prep_char(text, out, 0.1, &r));
+    assert_int_equal(r.vocab_size, 65);
+    assert_int_equal(r.n_train, 1003854);
+    assert_int_equal(r.n_val, 111540);
+    check_bin(out, "train.bin");
+    check_bin(out, "val.bin");
+    assert_ok(lks__meta_load(out, &found, &meta));
+    assert_int_equal(strlen(chars), meta.vocab_size);
+    for (uint32_t i = 0; i < meta.vocab_size; i++)
+        assert_int_equal(meta.chars[i], (unsigned char)chars[i]);
+    lks__meta_free(&meta);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_equal)};
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,216 @@
+/* Token files: what is read, and every way in which one can be wrong. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "data/tokens.h"
+
+static const char *write_ids(const uint16_t *ids, size_t n)
+{
+    const char *path = lks_test_text("%s/train.bin", lks_test_folder());
+    uint8_t *bytes = malloc(2 * n + 1);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < n; i++) {
+        bytes[2 * i] = (uint8_t)ids[i];
+        bytes[2 * i + 1] = (uint8_t)(ids[i] >> 8);
+    }
+    lks_test_write(path, bytes, 2 * n);
+    free(bytes);
+    return path;
+}
+
+static void test_generated(void **state)
+{
+    const char *folder = lks_test_folder();
+    size_t n_train, n_val;
+    lks_test_generated_tokens(folder);
+    const char *train = lks_test_read(lks_test_text("%s/train.bin", folder), &n_train);
+    const char *val = lks_test_read(lks_test_text("%s/val.bin", folder), &n_val);
+    assert_int_equal(n_train, 400000);
+    assert_int_equal(n_val, 40000);
+    char *all = malloc(n_train + n_val);
+    assert_non_null(all);
+    memcpy(all, train, n_train);
+    memcpy(all + n_train, val, n_val);
+    const char *path = lks_test_text("%s/all.bin", folder);
+    lks_test_write(path, all, n_train + n_val);
+    free(all);
+    /* the figure's README gives the hash */
+    assert_string_equal(lks_test_sha256(path),
+                        "d5862b8904d0d712ba0e48183c292056200d519b48a07756d953a4373eb8e901");
+}
+
+static void test_read(void **state)
+{
+    static const uint16_t ids[] = {0, 1, 256, 65535, 4660, 7};
+    const char *path = write_ids(ids, 6);
+    lks__tokens *t;
+    assert_ok(lks__tokens_open(path, 65536, &t));
+    assert_int_equal(lks__tokens_count(t), 6);
+    assert_string_equal(lks__tokens_path(t), path);
+    for (size_t first = 0; first <= 6; first++)
+        for (size_t n = 0; n <= 6 - first; n++) {
+            int32_t out[9];
+            memset(out, 0x55, sizeof out);
+            assert_ok(lks__tokens_read(t, first, n, out + 1));
+            for (size_t i = 0; i < n; i++)
+                assert_int_equal(out[1 + i], ids[first + i]);
+            assert_int_equal(out[0], 0x55555555);
+            assert_int_equal(out[1 + n], 0x55555555);
+        }
+    int32_t out[9];
+    assert_fails(LKS_ERR_ARG, lks__tokens_read(t, 6, 1, out), path, "it has 6");
+    assert_fails(LKS_ERR_ARG, lks__tokens_read(t, UINT64_MAX, 2, out), path);
+    assert_fails(LKS_ERR_ARG, lks__tokens_read(t, 1, SIZE_MAX, out), path);
+    lks__tokens_close(t);
+    lks__tokens_close(NULL);
+}
+
+/* More than one block of the check, each token where it belongs. */
+static void test_read_long(void **state)
+{
+    enum { N = 200001 };
+    uint16_t *ids = malloc(N * sizeof *ids);
+    int32_t *out = malloc(N * sizeof *out);
+    assert_true(ids && out);
+    for (int i = 0; i < N; i++)
+        ids[i] = (uint16_t)(i * 7919u);
+    lks__tokens *t;
+    assert_ok(lks__tokens_open(write_ids(ids, N), 65536, &t));
+    assert_ok(lks__tokens_read(t, 0, N, out));
+    for (int i = 0; i < N; i++)
+        if (out[i] != ids[i])
+            fail_msg("token %d is %d, not %d", i, out[i], ids[i]);
+    lks__tokens_close(t);
+    free(ids);
+    free(out);
+}
+
+static void test_digest(void **state)
+{
+    static const uint16_t a[] = {1, 2, 3}, b[] = {1, 2, 4};
+    static const uint8_t a_bytes[] = {1, 0, 2, 0, 3, 0};
+    uint64_t digest[3];
+    const uint16_t *files[3] = {a, a, b};
+    for (int i = 0; i < 3; i++) {
+        lks__tokens *t;
+        assert_ok(lks__tokens_open(write_ids(files[i], 3), 10, &t));
+        assert_ok(lks__tokens_digest(t, &digest[i]));
+        lks__tokens_close(t);
+    }
+    assert_true(digest[0] == XXH3_64bits(a_bytes, sizeof a_bytes));
+    assert_true(digest[0] == digest[1]);
+    assert_true(digest[0] != digest[2]);
+}
+
+static void test_not_a_token_file(void **state)
+{
+    const char *folder = lks_test_folder();
+    const char *path = lks_test_text("%s/train.bin", folder);
+    const char *fifo = lks_test_text("%s/fifo", folder);
+    const char *ugly = lks_test_text("%s/\x1b[31m", folder);
+    lks__tokens *t = NULL;
+    assert_fails(LKS_ERR_IO, lks__tokens_open(path, 65, &t), path, "there is no token file",
+                 "prep");
+    lks_test_write(path, "", 0);
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_open(path, 65, &t), path, "is empty");
+    lks_test_write(path, "\1\0\2", 3);
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_open(path, 65, &t), path, "3 bytes", "odd");
+    assert_fails(LKS_ERR_IO, lks__tokens_open(folder, 65, &t), folder, "a folder");
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_fails(LKS_ERR_IO, lks__tokens_open(fifo, 65, &t), fifo, "not a regular file");
+    assert_fails(LKS_ERR_IO, lks__tokens_open("/dev/zero", 65, &t), "/dev/zero",
+                 "not a regular file");
+    assert_fails(LKS_ERR_IO, lks__tokens_open(ugly, 65, &t), "\\x1b[31m");
+    assert_null(t);
+}
+
+static void test_beyond_vocabulary(void **state)
+{
+    enum { N = 150000 };
+    static uint16_t ids[N];
+    static const size_t places[] = {0, 5, 65535, 65536, 149999}; /* ends of blocks among them */
+    lks__tokens *t = NULL;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        ids[places[i]] = 65;
+        const char *path = write_ids(ids, N);
+        assert_fails(LKS_ERR_FORMAT, lks__tokens_open(path, 65, &t), path, "token id 65",
+                     lks_test_text("offset %zu ", 2 * places[i]), "vocabulary of 65");
+        ids[places[i]] = 64;
+    }
+    assert_null(t);
+    assert_ok(lks__tokens_open(write_ids(ids, N), 65, &t));
+    lks__tokens_close(t);
+}
+
+/* The file changes after it was opened and found good. */
+static void test_changed_while_open(void **state)
+{
+    static const uint16_t ids[100] = {1, 2, 3};
+    const char *path = write_ids(ids, 100);
+    int32_t out[100];
+    lks__tokens *t;
+    assert_ok(lks__tokens_open(path, 65, &t));
+    assert_int_equal(truncate(path, 101), 0);
+    assert_ok(lks__tokens_read(t, 0, 50, out));
+    assert_fails(LKS_ERR_IO, lks__tokens_read(t, 40, 20, out), path, "has shrunk", "200 bytes");
+    assert_fails(LKS_ERR_IO, lks__tokens_read(t, 99, 1, out), path, "has shrunk");
+
+    lks_test_write(path, "\377\377\377\377", 4); /* the same file, other contents */
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_read(t, 1, 1, out), path, "token id 65535",
+                 "offset 2 ");
+    lks__tokens_close(t);
+}
+
+/* Above 256 MiB nothing is checked whole at the start; the ids are checked as they are read, and
+ * the digest sees the size, the first bytes and the last. The file is sparse. */
+static void test_large(void **state)
+{
+    const char *path = lks_test_text("%s/large.bin", lks_test_folder());
+    const off_t bytes = ((off_t)256 << 20) + 10;
+    uint64_t digest[3];
+    int32_t out[5];
+    lks__tokens *t;
+    lks_test_write(path, "\1\0", 2);
+    if (truncate(path, bytes) < 0)
+        lks_test_skip("no room for a sparse file of 256 MiB");
+    assert_ok(lks__tokens_open(path, 65, &t));
+    assert_int_equal(lks__tokens_count(t), bytes / 2);
+    assert_ok(lks__tokens_digest(t, &digest[0]));
+    assert_ok(lks__tokens_read(t, (uint64_t)bytes / 2 - 5, 5, out));
+    assert_int_equal(out[4], 0);
+
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseeko(f, bytes - 2, SEEK_SET), 0);
+    assert_int_equal(fputc(65, f), 65);
+    fclose(f);
+    assert_ok(lks__tokens_digest(t, &digest[1]));
+    assert_true(digest[0] != digest[1]);
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_read(t, (uint64_t)bytes / 2 - 5, 5, out), path,
+                 lks_test_text("offset %lld ", (long long)bytes - 2));
+    lks__tokens_close(t);
+
+    assert_int_equal(truncate(path, bytes + 2), 0);
+    assert_ok(lks__tokens_open(path, 65, &t));
+    assert_ok(lks__tokens_digest(t, &digest[2]));
+    assert_true(digest[2] != digest[1] && digest[2] != digest[0]);
+    assert_int_equal(truncate(path, 2), 0);
+    assert_fails(LKS_ERR_IO, lks__tokens_digest(t, &digest[2]), path, "has shrunk");
+    lks__tokens_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_generated),          cmocka_unit_test(test_read),
+        cmocka_unit_test(test_read_long),          cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_not_a_token_file),   cmocka_unit_test(test_beyond_vocabulary),
+        cmocka_unit_test(test_changed_while_open), cmocka_unit_test(test_large),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
