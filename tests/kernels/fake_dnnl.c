@@ -1,0 +1,46 @@
+/* tests/kernels/fake_dnnl.c - a libdnnl.so.2 whose answers the test sets. The loader finds it
+ * before the real one where LD_LIBRARY_PATH says so. */
+#include <stdint.h>
+
+#define API __attribute__((visibility("default")))
+
+API int fake_isa = 0;    /* what the library is able to be capped at */
+API int fake_status = 0; /* what a matrix product returns */
+API int fake_threads = 0;
+API int fake_fpmath = -1;
+
+static int capped;
+
+API const int *dnnl_version(void)
+{
+    static const int version[3] = {2, 99, 7};
+    return version;
+}
+
+API int dnnl_set_max_cpu_isa(int isa)
+{
+    capped = isa;
+    return 0;
+}
+
+API int dnnl_get_effective_cpu_isa(void)
+{
+    return capped & fake_isa;
+}
+
+API int dnnl_set_default_fpmath_mode(int mode)
+{
+    fake_fpmath = mode;
+    return 0;
+}
+
+API void omp_set_num_threads(int n)
+{
+    fake_threads = n;
+}
+
+API int dnnl_sgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                   int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
+    return fake_status;
+}

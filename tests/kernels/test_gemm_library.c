@@ -1,0 +1,71 @@
+/* tests/kernels/test_gemm_library.c - what happens when oneDNN isn't what it should be. Runs on
+ * fake_dnnl.c in its place. */
+#include <dlfcn.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/gemm_dnnl.h"
+
+static int *fake(const char *name)
+{
+    static void *lib; /* kept: the state in it must last */
+    if (lib == NULL)
+        lib = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(lib);
+    int *p = dlsym(lib, name);
+    assert_non_null(p);
+    return p;
+}
+
+static void test_cap(void **state)
+{
+    /* a library that can't be held to the level is refused, and says what to do */
+    *fake("fake_isa") = 0x1;
+    assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX2), LKS_ERR_SUPPORT);
+    assert_non_null(strstr(lks_last_error(), "libdnnl2"));
+    assert_non_null(strstr(lks_last_error(), "LOCKSTEP_CPU=ref"));
+
+    *fake("fake_isa") = 0x7 | 0x400; /* AVX2 and more */
+    assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX2), LKS_OK);
+    assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX2), LKS_OK);
+    assert_string_equal(lks__gemm_dnnl_version(), "oneDNN 2.99.7");
+    assert_int_equal(*fake("fake_threads"), 1);
+    assert_int_equal(*fake("fake_fpmath"), 0);
+    assert_int_equal(lks__gemm_dnnl_open((lks__cpu_level)(LKS__CPU_AVX2 + 1)), LKS_ERR_ARG);
+}
+
+static void test_failure(void **state)
+{
+    float x[4] = {1, 2, 3, 4}, c[6] = {1, 2, 3, 4, 5, 6};
+    assert_int_equal(lks__kernels_check(), LKS_OK);
+    *fake("fake_status") = 1;
+    lks__gemm_dnnl('N', 'N', 2, 2, 2, 1, x, 2, x, 2, 1, c, 3);
+    /* no number that could be taken for a result, and nothing beyond C touched */
+    assert_true(isnan(c[0]) && isnan(c[1]) && isnan(c[3]) && isnan(c[4]));
+    assert_true(c[2] == 3 && c[5] == 6);
+    assert_int_equal(lks__kernels_check(), LKS_ERR_NOMEM);
+
+    /* the first cause stays, also when later products succeed or fail otherwise */
+    *fake("fake_status") = 2;
+    lks__gemm_dnnl('N', 'N', 2, 2, 2, 1, x, 2, x, 2, 1, c, 3);
+    *fake("fake_status") = 0;
+    lks__gemm_dnnl('N', 'N', 2, 2, 2, 1, x, 2, x, 2, 1, c, 3);
+    assert_int_equal(lks__kernels_check(), LKS_ERR_NOMEM);
+}
+
+int main(void)
+{
+    void *lib = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (lib == NULL || dlsym(lib, "fake_isa") == NULL) {
+        printf("skipped: LD_LIBRARY_PATH doesn't lead to the fake library\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cap), cmocka_unit_test(test_failure)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
