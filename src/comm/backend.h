@@ -1,0 +1,70 @@
+/* comm/backend.h - what a communication backend provides, and what it gets. */
+#ifndef LKS_COMM_BACKEND_H
+#define LKS_COMM_BACKEND_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "kernels/exec.h"
+#include "lockstep/comm.h"
+
+/* comm.c checks arguments once and dispatches through this table; backends trust what they get.
+ * Slots left empty get a default that returns ERR_SUPPORT (or does nothing, where nothing is
+ * returned) when the group is opened, so call sites hold no NULL tests. */
+struct lks_comm_ops {
+    const char *name; /* "shm" */
+
+    /* Could this backend serve `world`? Where not, `why` says it in half a sentence. */
+    bool (*probe)(const lks_world *world, char *why, size_t why_bytes);
+    lks_status (*open)(lks_comm *comm); /* fills comm->state */
+    void (*close)(lks_comm *comm);
+
+    void (*abort)(lks_comm *comm, const char *why); /* any thread; waiters return */
+    void (*note)(lks_comm *comm, uint64_t step, const char *phase);
+    void (*beat)(lks_comm *comm);
+
+    lks_status (*alloc)(lks_comm *comm, int kind, size_t bytes, void **mem_p);
+    void *(*peer)(const lks_comm *comm, const void *mem, int peer);
+
+    lks_status (*barrier)(lks_comm *comm);
+    lks_status (*broadcast)(lks_comm *comm, void *buf, size_t bytes, int root);
+    lks_status (*all_gather)(lks_comm *comm, const void *mine, void *all, size_t bytes);
+    lks_status (*all_reduce)(lks_comm *comm, float *buf, size_t count);
+
+    lks_status (*reduce_start)(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
+    lks_status (*progress)(lks_comm *comm);
+    lks_status (*wait)(lks_comm *comm, lks_work *work); /* releases `work` always */
+};
+
+struct lks_comm {
+    struct lks_comm_ops ops;
+    lks_world world;
+    double timeout_s;
+    lks__exec exec; /* k NULL: the reference kernels; pool NULL: the caller's thread alone */
+    double wait_s;  /* inside lks_work_wait() since lks_comm_take_wait_s() */
+    void *state;    /* the backend's own */
+};
+
+/* The head of every backend's operation in flight. */
+struct lks_work {
+    lks_comm *comm;
+};
+
+extern const struct lks_comm_ops lks__comm_shm;
+
+/* The backends, in the order in which "auto" tries them; NULL behind the last. */
+const struct lks_comm_ops *lks__comm_backend(int index);
+
+/* A handle that is not open yet: ops.open(), or the backend's own way, comes next. */
+lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
+                         lks_comm **comm_p);
+
+/* Compute reductions with these kernels and threads; `exec` is copied, what it points to lives
+ * until the group is closed. Bits don't depend on it. */
+void lks__comm_use(lks_comm *comm, const lks__exec *exec);
+
+/* Open `n` ranks in this one process, on shm, to be driven by a thread each: comms[r] is rank r.
+ * Each is closed with lks_comm_close(). For tests. */
+lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms);
+
+#endif

@@ -1,0 +1,394 @@
+#include "lockstep/comm.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/backend.h"
+#include "comm/tree.h"
+
+/* "auto" takes the first whose probe agrees. */
+static const struct lks_comm_ops *const backends[] = {&lks__comm_shm};
+
+enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
+
+const struct lks_comm_ops *lks__comm_backend(int index)
+{
+    return index >= 0 && index < N_BACKENDS ? backends[index] : NULL;
+}
+
+/* --- what a backend leaves out ------------------------------------------------------------ */
+
+static lks_status unsupported(const lks_comm *comm, const char *what)
+{
+    return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no %s", comm->ops.name, what);
+}
+
+static lks_status no_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+{
+    return unsupported(comm, "memory of its own");
+}
+
+static void *no_peer(const lks_comm *comm, const void *mem, int peer)
+{
+    return NULL;
+}
+
+static lks_status no_barrier(lks_comm *comm)
+{
+    return unsupported(comm, "barrier");
+}
+
+static lks_status no_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)
+{
+    return unsupported(comm, "broadcast");
+}
+
+static lks_status no_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes)
+{
+    return unsupported(comm, "all_gather");
+}
+
+static lks_status no_all_reduce(lks_comm *comm, float *buf, size_t count)
+{
+    return unsupported(comm, "all_reduce");
+}
+
+static lks_status no_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
+{
+    return unsupported(comm, "reductions in flight");
+}
+
+static lks_status no_progress(lks_comm *comm)
+{
+    return LKS_OK;
+}
+
+static lks_status no_wait(lks_comm *comm, lks_work *work)
+{
+    return unsupported(comm, "operations in flight");
+}
+
+static void no_abort(lks_comm *comm, const char *why)
+{
+}
+
+static void no_note(lks_comm *comm, uint64_t step, const char *phase)
+{
+}
+
+static void no_beat(lks_comm *comm)
+{
+}
+
+static struct lks_comm_ops complete(const struct lks_comm_ops *given)
+{
+    struct lks_comm_ops ops = *given;
+#define FILL(slot)                                                                                 \
+    if (ops.slot == NULL)                                                                          \
+    ops.slot = no_##slot
+    FILL(abort);
+    FILL(note);
+    FILL(beat);
+    FILL(alloc);
+    FILL(peer);
+    FILL(barrier);
+    FILL(broadcast);
+    FILL(all_gather);
+    FILL(all_reduce);
+    FILL(reduce_start);
+    FILL(progress);
+    FILL(wait);
+#undef FILL
+    return ops;
+}
+
+/* --- the world ---------------------------------------------------------------------------- */
+
+static lks_status read_int(const char *name, int fallback, int *value_p)
+{
+    const char *text = getenv(name);
+    if (text == NULL || text[0] == '\0') {
+        *value_p = fallback;
+        return LKS_OK;
+    }
+    char *end;
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    char shown[64];
+    if (errno != 0 || *end != '\0' || end == text || v < 0 || v > INT_MAX)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the environment has %s=%s: a whole number is expected, as a launcher "
+                         "sets it",
+                         name, lks__escape(shown, sizeof shown, text, strlen(text)));
+    *value_p = (int)v;
+    return LKS_OK;
+}
+
+static lks_status check_world(lks_status st, const lks_world *w)
+{
+    if (w->world_size < 1 || w->rank < 0 || w->rank >= w->world_size)
+        return lks__fail(st, "RANK is %d and WORLD_SIZE %d: ranks count from 0 to WORLD_SIZE - 1",
+                         w->rank, w->world_size);
+    if (w->local_world_size < 1 || w->local_world_size > w->world_size || w->local_rank < 0 ||
+        w->local_rank >= w->local_world_size)
+        return lks__fail(st,
+                         "LOCAL_RANK is %d and LOCAL_WORLD_SIZE %d in a world of %d: local ranks "
+                         "count from 0 to LOCAL_WORLD_SIZE - 1, and no host has more ranks than "
+                         "the world",
+                         w->local_rank, w->local_world_size, w->world_size);
+    return LKS_OK;
+}
+
+lks_status lks_world_from_env(lks_world *world)
+{
+    if (world == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_world_from_env: world is NULL");
+    const char *rank = getenv("RANK");
+    bool alone = rank == NULL || rank[0] == '\0';
+    lks_world w;
+    LKS__TRY(read_int("RANK", 0, &w.rank));
+    LKS__TRY(read_int("WORLD_SIZE", 1, &w.world_size));
+    if (alone && w.world_size != 1)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "WORLD_SIZE is %d, but RANK is not set: a launcher sets both, and a "
+                         "single process needs neither",
+                         w.world_size);
+    if (alone) {
+        *world = (lks_world){0, 1, 0, 1};
+        return LKS_OK;
+    }
+    LKS__TRY(read_int("LOCAL_WORLD_SIZE", w.world_size, &w.local_world_size));
+    LKS__TRY(read_int("LOCAL_RANK", w.rank, &w.local_rank));
+    LKS__TRY(check_world(LKS_ERR_CONFIG, &w));
+    *world = w;
+    return LKS_OK;
+}
+
+/* --- opening and closing ------------------------------------------------------------------ */
+
+static lks_status choose(const char *name, const lks_world *world,
+                         const struct lks_comm_ops **ops_p)
+{
+    bool any = strcmp(name, "auto") == 0;
+    char why[512], reasons[1024] = "";
+    for (int i = 0; i < N_BACKENDS; i++) {
+        if (!any && strcmp(name, backends[i]->name) != 0)
+            continue;
+        if (backends[i]->probe(world, why, sizeof why)) {
+            *ops_p = backends[i];
+            return LKS_OK;
+        }
+        size_t used = strlen(reasons);
+        snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used > 0 ? "; " : "",
+                 backends[i]->name, why);
+    }
+    if (reasons[0] != '\0')
+        return lks__fail(LKS_ERR_SUPPORT, "no way to reach the other ranks: %s", reasons);
+    char shown[64];
+    return lks__fail(LKS_ERR_SUPPORT, "there is no backend \"%s\": use auto or shm",
+                     lks__escape(shown, sizeof shown, name, strlen(name)));
+}
+
+lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
+                         lks_comm **comm_p)
+{
+    lks_comm *comm = calloc(1, sizeof *comm);
+    if (comm == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the group's handle");
+    comm->ops = complete(ops);
+    comm->world = *world;
+    comm->timeout_s = timeout_s;
+    *comm_p = comm;
+    return LKS_OK;
+}
+
+lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options, lks_comm **comm_p)
+{
+    if (world == NULL || options == NULL || comm_p == NULL || options->backend == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_open: an argument is NULL");
+    if (!(options->timeout_s > 0))
+        return lks__fail(LKS_ERR_ARG, "the deadline of waits is %g s: it must be more than 0",
+                         options->timeout_s);
+    LKS__TRY(check_world(LKS_ERR_ARG, world));
+    const struct lks_comm_ops *ops;
+    LKS__TRY(choose(options->backend, world, &ops));
+    lks_comm *comm;
+    LKS__TRY(lks__comm_new(ops, world, options->timeout_s, &comm));
+    lks_status st = comm->ops.open(comm);
+    if (st != LKS_OK) {
+        lks_comm_close(comm);
+        return st;
+    }
+    *comm_p = comm;
+    return LKS_OK;
+}
+
+void lks_comm_close(lks_comm *comm)
+{
+    if (comm == NULL)
+        return;
+    comm->ops.close(comm);
+    free(comm);
+}
+
+int lks_comm_rank(const lks_comm *comm)
+{
+    return comm->world.rank;
+}
+
+int lks_comm_world_size(const lks_comm *comm)
+{
+    return comm->world.world_size;
+}
+
+const char *lks_comm_backend(const lks_comm *comm)
+{
+    return comm->ops.name;
+}
+
+void lks__comm_use(lks_comm *comm, const lks__exec *exec)
+{
+    comm->exec = *exec;
+}
+
+void lks_comm_abort(lks_comm *comm, const char *why)
+{
+    if (comm != NULL)
+        comm->ops.abort(comm, why != NULL ? why : "no reason was given");
+}
+
+void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)
+{
+    comm->ops.note(comm, step, phase != NULL ? phase : "");
+}
+
+void lks_comm_beat(lks_comm *comm)
+{
+    comm->ops.beat(comm);
+}
+
+double lks_comm_take_wait_s(lks_comm *comm)
+{
+    double s = comm->wait_s;
+    comm->wait_s = 0;
+    return s;
+}
+
+/* --- memory ------------------------------------------------------------------------------- */
+
+lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+{
+    if (comm == NULL || mem_p == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: an argument is NULL");
+    if (kind != LKS_MEM_OWN && kind != LKS_MEM_COMMON)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: there is no kind of memory %d", kind);
+    /* Far above any machine, and far below where offsets of all ranks could wrap. */
+    if (bytes > (size_t)1 << 46)
+        return lks__fail(LKS_ERR_NOMEM, "can't reserve %zu bytes of shared memory: no machine can",
+                         bytes);
+    return comm->ops.alloc(comm, kind, bytes, mem_p);
+}
+
+void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer)
+{
+    if (comm == NULL || mem == NULL || peer < 0 || peer >= comm->world.world_size)
+        return NULL;
+    return comm->ops.peer(comm, mem, peer);
+}
+
+/* --- collectives -------------------------------------------------------------------------- */
+
+lks_status lks_comm_barrier(lks_comm *comm)
+{
+    if (comm == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_barrier: comm is NULL");
+    return comm->ops.barrier(comm);
+}
+
+lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)
+{
+    if (comm == NULL || (buf == NULL && bytes > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: an argument is NULL");
+    if (root < 0 || root >= comm->world.world_size)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: root is %d in a world of %d", root,
+                         comm->world.world_size);
+    return comm->ops.broadcast(comm, buf, bytes, root);
+}
+
+lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes)
+{
+    if (comm == NULL || ((mine == NULL || all == NULL) && bytes > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
+    if (bytes > SIZE_MAX / (size_t)comm->world.world_size)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: %zu bytes of %d ranks fit nowhere",
+                         bytes, comm->world.world_size);
+    return comm->ops.all_gather(comm, mine, all, bytes);
+}
+
+lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count)
+{
+    if (comm == NULL || (buf == NULL && count > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_all_reduce: an argument is NULL");
+    if (count > SIZE_MAX / sizeof(float))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_all_reduce: %zu elements fit nowhere", count);
+    return comm->ops.all_reduce(comm, buf, count);
+}
+
+static lks_status check_blocks(const lks_reduction *r)
+{
+    const size_t *start = r->block_start;
+    size_t first = r->n_blocks > 0 ? start[0] : 0, end = r->n_blocks > 0 ? start[r->n_blocks] : 0;
+    if (first != 0 || end != r->count)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_reduce_start: %zu blocks cover [%zu, %zu) of %zu elements",
+                         r->n_blocks, first, end, r->count);
+    for (size_t b = 0; b < r->n_blocks; b++)
+        if (start[b] > start[b + 1])
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_comm_reduce_start: block %zu starts at %zu and ends at %zu", b,
+                             start[b], start[b + 1]);
+    return LKS_OK;
+}
+
+lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
+{
+    if (comm == NULL || r == NULL || work_p == NULL || (r->parts == NULL && r->n_parts > 0) ||
+        (r->n_blocks > 0 && (r->block_start == NULL || r->block_sumsq == NULL)) ||
+        (r->dst == NULL && r->count > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: an argument is NULL");
+    if (r->n_leaves < 1 || r->n_leaves > LKS__TREE_MAX_LEAVES)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: %d leaves: 1 to %d are possible",
+                         r->n_leaves, LKS__TREE_MAX_LEAVES);
+    if (r->n_parts < 0 || r->n_parts > LKS__TREE_MAX_COVER)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_reduce_start: %d parts: a rank has at most %d maximal nodes",
+                         r->n_parts, LKS__TREE_MAX_COVER);
+    if (r->count > SIZE_MAX / sizeof(float))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: %zu elements fit nowhere", r->count);
+    for (int i = 0; i < r->n_parts; i++)
+        if (!lks__tree_valid(r->n_leaves, r->parts[i].node) ||
+            (r->parts[i].buf == NULL && r->count > 0))
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_comm_reduce_start: part %d is no node of the tree over %d "
+                             "leaves, or has no buffer",
+                             i, r->n_leaves);
+    LKS__TRY(check_blocks(r));
+    return comm->ops.reduce_start(comm, r, work_p);
+}
+
+lks_status lks_comm_progress(lks_comm *comm)
+{
+    if (comm == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_progress: comm is NULL");
+    return comm->ops.progress(comm);
+}
+
+lks_status lks_work_wait(lks_work *work)
+{
+    if (work == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_work_wait: work is NULL");
+    return work->comm->ops.wait(work->comm, work);
+}

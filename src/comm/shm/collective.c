@@ -1,0 +1,144 @@
+/* The blocking collectives. What is small travels in the mailboxes; what is large goes through the
+ * bounce buffers in pieces, an operation each. Operation s uses half s % 2 of the buffers: whoever
+ * arrives at s has completed s - 1, so all have arrived there and are done with s - 2. */
+#include <string.h>
+
+#include "comm/shm/shm.h"
+
+static struct lks__shm *state_of(const lks_comm *comm)
+{
+    return comm->state;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static lks_status meet(struct lks__shm *g, const struct lks__shm_mail *mail, const void *payload,
+                       size_t n, uint64_t *seq_p)
+{
+    LKS__TRY(lks__shm_arrive(g, mail, payload, n, seq_p));
+    return lks__shm_wait_arrived(g, *seq_p);
+}
+
+static const void *payload_of(const struct lks__shm *g, int rank, uint64_t seq)
+{
+    return lks__segment_mail(g->segment, rank, (uint32_t)seq)->payload;
+}
+
+lks_status lks__shm_barrier(lks_comm *comm)
+{
+    struct lks__shm *g = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_BARRIER};
+    uint64_t seq;
+    LKS__TRY(lks__shm_drain(g));
+    return meet(g, &mail, NULL, 0, &seq);
+}
+
+lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)
+{
+    struct lks__shm *g = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_BROADCAST, .size = bytes};
+    mail.args[0] = (uint64_t)root;
+    uint64_t seq;
+    LKS__TRY(lks__shm_drain(g));
+    if (bytes <= LKS__SHM_PAYLOAD) {
+        LKS__TRY(meet(g, &mail, buf, g->rank == root ? bytes : 0, &seq));
+        if (g->rank != root && bytes > 0)
+            memcpy(buf, payload_of(g, root, seq), bytes);
+        return LKS_OK;
+    }
+    for (size_t at = 0; at < bytes; at += LKS__SHM_BOUNCE) {
+        size_t some = smaller(bytes - at, LKS__SHM_BOUNCE);
+        void *piece = lks__segment_bounce(g->segment, root, (int)(g->seq & 1));
+        mail.args[1] = at;
+        if (g->rank == root)
+            memcpy(piece, (char *)buf + at, some);
+        LKS__TRY(meet(g, &mail, NULL, 0, &seq));
+        if (g->rank != root)
+            memcpy((char *)buf + at, piece, some);
+    }
+    return LKS_OK;
+}
+
+lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes)
+{
+    struct lks__shm *g = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_GATHER, .size = bytes};
+    uint64_t seq;
+    LKS__TRY(lks__shm_drain(g));
+    if (bytes <= LKS__SHM_PAYLOAD) {
+        LKS__TRY(meet(g, &mail, mine, bytes, &seq));
+        for (int r = 0; r < g->world_size && bytes > 0; r++)
+            memcpy((char *)all + (size_t)r * bytes, payload_of(g, r, seq), bytes);
+        return LKS_OK;
+    }
+    for (size_t at = 0; at < bytes; at += LKS__SHM_BOUNCE) {
+        size_t some = smaller(bytes - at, LKS__SHM_BOUNCE);
+        int half = (int)(g->seq & 1);
+        mail.args[1] = at;
+        memcpy(lks__segment_bounce(g->segment, g->rank, half), (const char *)mine + at, some);
+        LKS__TRY(meet(g, &mail, NULL, 0, &seq));
+        for (int r = 0; r < g->world_size; r++)
+            memcpy((char *)all + (size_t)r * bytes + at, lks__segment_bounce(g->segment, r, half),
+                   some);
+    }
+    return LKS_OK;
+}
+
+/* Rank r sums elements [first, end) of a piece of n: shares of whole cache lines. */
+static void share_of(size_t n, int rank, int world_size, size_t *first, size_t *end)
+{
+    size_t lines = (n + 15) / 16;
+    *first = smaller(n, lines * (size_t)rank / (size_t)world_size * 16);
+    *end = smaller(n, lines * ((size_t)rank + 1) / (size_t)world_size * 16);
+}
+
+/* One piece of at most a bounce buffer, or of a mailbox: all know all parts, each sums its share
+ * into rank 0's buffer and, once all have, takes the whole. */
+static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, float *buf, size_t n)
+{
+    const float *parts[LKS__SEGMENT_MAX_RANKS];
+    struct lks__sum sum = {
+        .parts = parts, .merges = g->merges, .n_parts = g->world_size, .scale = 1};
+    uint64_t seq;
+    if (n * sizeof *buf <= LKS__SHM_PAYLOAD) {
+        LKS__TRY(meet(g, mail, buf, n * sizeof *buf, &seq));
+        for (int r = 0; r < g->world_size; r++)
+            parts[r] = payload_of(g, r, seq);
+        sum.dst = buf;
+        lks__sum_range(&sum, 0, n);
+        return LKS_OK;
+    }
+    int half = (int)(g->seq & 1);
+    memcpy(lks__segment_bounce(g->segment, g->rank, half), buf, n * sizeof *buf);
+    LKS__TRY(meet(g, mail, NULL, 0, &seq));
+    for (int r = 0; r < g->world_size; r++)
+        parts[r] = lks__segment_bounce(g->segment, r, half);
+    sum.dst = lks__segment_bounce(g->segment, 0, half);
+    size_t first, end;
+    share_of(n, g->rank, g->world_size, &first, &end);
+    lks__sum_range(&sum, first, end - first);
+    lks__shm_finish(g, seq);
+    LKS__TRY(lks__shm_wait_finished(g, seq));
+    memcpy(buf, sum.dst, n * sizeof *buf);
+    return LKS_OK;
+}
+
+lks_status lks__shm_all_reduce(lks_comm *comm, float *buf, size_t count)
+{
+    struct lks__shm *g = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
+    const size_t piece = LKS__SHM_BOUNCE / sizeof *buf;
+    LKS__TRY(lks__shm_drain(g));
+    if (count == 0) { /* meet all the same: calls that differ must be found */
+        uint64_t seq;
+        return meet(g, &mail, NULL, 0, &seq);
+    }
+    for (size_t at = 0; at < count; at += piece) {
+        mail.args[0] = at;
+        LKS__TRY(reduce_piece(g, &mail, buf + at, smaller(count - at, piece)));
+    }
+    return LKS_OK;
+}

@@ -1,0 +1,327 @@
+/* Reductions in flight: each rank sums its share of the blocks by reading all ranks' parts where
+ * they lie, and writes the scaled sums and their squares' sums, in one pass. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "comm/shm/shm.h"
+
+/* Blocks that a thread takes at a time. Borders of tasks change no bit. */
+enum { TASK_BLOCKS = 8 };
+
+_Static_assert(LKS__TREE_MAX_COVER * sizeof(struct lks__shm_part) <= LKS__SHM_PAYLOAD,
+               "a rank's parts fit into its mailbox");
+
+/* The parts of all ranks, leaves in order, and how to sum them. */
+struct lks__shm_plan {
+    struct node {
+        lks_node node;
+        int first_leaf;
+        const float *buf;
+    } * nodes;
+    lks_node *order;
+    const float **parts;
+    uint8_t *merges;
+};
+
+static struct lks__shm *state_of(const lks_comm *comm)
+{
+    return comm->state;
+}
+
+lks_status lks__shm_reduce_open(struct lks__shm *g)
+{
+    size_t n = (size_t)g->world_size * LKS__TREE_MAX_COVER;
+    struct lks__shm_plan *p = calloc(1, sizeof *p);
+    g->plan = p;
+    if (p != NULL) {
+        p->nodes = malloc(n * sizeof *p->nodes);
+        p->order = malloc(n * sizeof *p->order);
+        p->parts = malloc(n * sizeof *p->parts);
+        p->merges = malloc(n);
+    }
+    if (p == NULL || p->nodes == NULL || p->order == NULL || p->parts == NULL || p->merges == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d ranks", g->world_size);
+    return LKS_OK;
+}
+
+void lks__shm_reduce_close(struct lks__shm *g)
+{
+    while (g->all_works != NULL) {
+        struct lks__shm_work *k = g->all_works;
+        g->all_works = k->next_made;
+        free(k);
+    }
+    if (g->plan != NULL) {
+        free(g->plan->nodes);
+        free(g->plan->order);
+        free(g->plan->parts);
+        free(g->plan->merges);
+        free(g->plan);
+    }
+}
+
+/* --- starting ----------------------------------------------------------------------------- */
+
+/* Works are made when more are in use than ever before, and kept until the group is closed. */
+static struct lks__shm_work *take_work(struct lks__shm *g)
+{
+    struct lks__shm_work *k = g->free_works;
+    if (k != NULL) {
+        g->free_works = k->next_free;
+    } else {
+        k = calloc(1, sizeof *k);
+        if (k == NULL)
+            return NULL;
+        k->next_made = g->all_works;
+        g->all_works = k;
+    }
+    k->head.comm = g->comm;
+    k->shared = k->complete = false;
+    return k;
+}
+
+static void give_work(struct lks__shm *g, struct lks__shm_work *k)
+{
+    k->next_free = g->free_works;
+    g->free_works = k;
+}
+
+/* Where the outputs lie, as offsets in the segment; equal on all ranks. */
+static lks_status place_outputs(const struct lks__shm *g, const lks_reduction *r,
+                                struct lks__shm_mail *mail)
+{
+    mail->args[2] = mail->args[3] = 0;
+    if (r->count > 0 &&
+        !lks__shm_offset(g, r->dst, r->count * sizeof(float), LKS_MEM_COMMON, 0, &mail->args[2]) &&
+        !lks__shm_offset(g, r->dst, r->count * sizeof(float), LKS_MEM_OWN, 0, &mail->args[2]))
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_reduce_start: dst, %zu elements, is neither in "
+                         "common memory nor in rank 0's",
+                         r->count);
+    if (r->n_blocks > 0 && !lks__shm_offset(g, r->block_sumsq, r->n_blocks * sizeof(double),
+                                            LKS_MEM_COMMON, 0, &mail->args[3]))
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_reduce_start: block_sumsq, %zu blocks, is not in common memory",
+                         r->n_blocks);
+    return LKS_OK;
+}
+
+static lks_status complete_oldest(struct lks__shm *g);
+
+lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
+{
+    struct lks__shm *g = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_REDUCE, .size = r->count};
+    struct lks__shm_part parts[LKS__TREE_MAX_COVER];
+    uint32_t scale;
+    memcpy(&scale, &r->scale, sizeof scale);
+    mail.args[0] = (uint64_t)scale << 32 | (uint32_t)r->n_leaves;
+    mail.args[1] = r->n_blocks == 0
+                       ? 0
+                       : XXH3_64bits(r->block_start, (r->n_blocks + 1) * sizeof *r->block_start);
+    LKS__TRY(place_outputs(g, r, &mail));
+    mail.n_parts = (uint32_t)r->n_parts;
+    for (int i = 0; i < r->n_parts; i++) {
+        parts[i] = (struct lks__shm_part){.level = r->parts[i].node.level,
+                                          .index = r->parts[i].node.index};
+        if (r->count > 0 && !lks__shm_offset(g, r->parts[i].buf, r->count * sizeof(float),
+                                             LKS_MEM_OWN, g->rank, &parts[i].offset))
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_comm_reduce_start: part %d, %zu elements, is not in this rank's "
+                             "own memory from lks_comm_alloc()",
+                             i, r->count);
+    }
+    while (g->n_pending > 0 && g->seq - g->pending[g->first_pending]->seq >= LKS__SHM_IN_FLIGHT)
+        LKS__TRY(complete_oldest(g));
+    struct lks__shm_work *k = take_work(g);
+    if (k == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for one more reduction in flight");
+    lks_status st = lks__shm_arrive(g, &mail, parts, (size_t)r->n_parts * sizeof parts[0], &k->seq);
+    if (st != LKS_OK) {
+        give_work(g, k);
+        return st;
+    }
+    k->r = *r;
+    k->r.parts = NULL; /* they stand in the mailbox */
+    g->pending[(g->first_pending + g->n_pending++) % LKS__SHM_IN_FLIGHT] = k;
+    *work_p = &k->head;
+    return LKS_OK;
+}
+
+/* --- our share ---------------------------------------------------------------------------- */
+
+static int by_leaf(const void *a, const void *b)
+{
+    const struct node *x = a, *y = b;
+    return (x->first_leaf > y->first_leaf) - (x->first_leaf < y->first_leaf);
+}
+
+/* `rank` is -1 where no single one is to blame. */
+static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, int rank,
+                            const char *what)
+{
+    char who[32] = "the ranks", text[256];
+    if (rank >= 0)
+        snprintf(who, sizeof who, "rank %d", rank);
+    snprintf(text, sizeof text,
+             "reduction of %zu elements over %d leaves (operation %llu): %s gave parts that %s",
+             k->r.count, k->r.n_leaves, (unsigned long long)k->seq, who, what);
+    return lks__shm_abort(g, LKS_ERR_ARG, rank, text);
+}
+
+/* Read all mailboxes, checking what they say, and plan the sum. */
+static lks_status make_plan(struct lks__shm *g, const struct lks__shm_work *k, struct lks__sum *sum)
+{
+    struct lks__shm_plan *p = g->plan;
+    const int V = k->r.n_leaves;
+    int n = 0;
+    for (int r = 0; r < g->world_size; r++) {
+        const struct lks__shm_mail *mail = lks__segment_mail(g->segment, r, (uint32_t)k->seq);
+        uint32_t n_parts = mail->n_parts;
+        if (n_parts > LKS__TREE_MAX_COVER)
+            return bad_parts(g, k, r, "are more than any rank can have");
+        for (uint32_t i = 0; i < n_parts; i++) {
+            struct lks__shm_part part;
+            memcpy(&part, mail->payload + i * sizeof part, sizeof part);
+            struct node *node = &p->nodes[n++];
+            int end;
+            node->node = (lks_node){part.level, part.index};
+            node->buf =
+                lks__shm_address(g, part.offset, k->r.count * sizeof(float), LKS_MEM_OWN, r);
+            if (!lks__tree_valid(V, node->node) || part.offset % sizeof(float) != 0 ||
+                (node->buf == NULL && k->r.count > 0))
+                return bad_parts(g, k, r, "are no nodes or not in its memory");
+            lks__tree_leaves(V, node->node, &node->first_leaf, &end);
+        }
+    }
+    qsort(p->nodes, (size_t)n, sizeof *p->nodes, by_leaf);
+    sum->dst_is_late_part = false;
+    for (int i = 0; i < n; i++) {
+        p->order[i] = p->nodes[i].node;
+        p->parts[i] = p->nodes[i].buf;
+        sum->dst_is_late_part |= i > 0 && p->parts[i] == k->r.dst;
+    }
+    if (!lks__tree_plan(V, p->order, n, p->merges))
+        return bad_parts(g, k, -1, "together don't cover each leaf once");
+    sum->parts = p->parts;
+    sum->merges = p->merges;
+    sum->n_parts = n;
+    sum->dst = k->r.dst;
+    sum->scale = k->r.scale;
+    return LKS_OK;
+}
+
+/* What the tasks of a share have in common. */
+struct share {
+    const struct lks__sum *sum;
+    const lks_reduction *r;
+    lks__sumsq_fn *sumsq;
+    size_t first, end; /* blocks */
+};
+
+static void sum_blocks(void *ctx, size_t task, int thread)
+{
+    const struct share *s = ctx;
+    size_t b = s->first + task * TASK_BLOCKS;
+    size_t end = s->end - b < TASK_BLOCKS ? s->end : b + TASK_BLOCKS;
+    for (; b < end; b++) {
+        size_t from = s->r->block_start[b], n = s->r->block_start[b + 1] - from;
+        lks__sum_range(s->sum, from, n);
+        s->r->block_sumsq[b] = s->sumsq(s->r->dst + from, n); /* just written: in the cache */
+    }
+}
+
+static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
+{
+    struct lks__sum sum;
+    const lks__exec *exec = &g->comm->exec;
+    LKS__TRY(make_plan(g, k, &sum));
+    size_t n = k->r.n_blocks, W = (size_t)g->world_size, rank = (size_t)g->rank;
+    struct share share = {.sum = &sum,
+                          .r = &k->r,
+                          .sumsq = exec->k != NULL ? exec->k->sumsq : lks__sumsq_ref,
+                          .first = n * rank / W,
+                          .end = n * (rank + 1) / W};
+    size_t tasks = (share.end - share.first + TASK_BLOCKS - 1) / TASK_BLOCKS;
+    if (exec->pool != NULL)
+        lks__pool_run(exec->pool, tasks, sum_blocks, &share);
+    else
+        for (size_t t = 0; t < tasks; t++)
+            sum_blocks(&share, t, 0);
+    k->shared = true;
+    lks__shm_finish(g, k->seq);
+    return LKS_OK;
+}
+
+/* --- progress and completion -------------------------------------------------------------- */
+
+static lks_status progress(struct lks__shm *g)
+{
+    for (unsigned i = 0; i < g->n_pending; i++) {
+        struct lks__shm_work *k = g->pending[(g->first_pending + i) % LKS__SHM_IN_FLIGHT];
+        if (k->shared)
+            continue;
+        if (!lks__shm_all_arrived(g, k->seq))
+            break;
+        LKS__TRY(lks__shm_check_mail(g, k->seq));
+        LKS__TRY(do_share(g, k));
+    }
+    while (g->n_pending > 0) {
+        struct lks__shm_work *k = g->pending[g->first_pending];
+        if (!k->shared || !lks__shm_all_finished(g, k->seq))
+            break;
+        k->complete = true;
+        g->first_pending = (g->first_pending + 1) % LKS__SHM_IN_FLIGHT;
+        g->n_pending--;
+    }
+    return LKS_OK;
+}
+
+static lks_status complete_oldest(struct lks__shm *g)
+{
+    struct lks__shm_work *k = g->pending[g->first_pending];
+    while (!k->complete) {
+        LKS__TRY(progress(g));
+        if (k->complete)
+            break;
+        if (!k->shared)
+            LKS__TRY(lks__shm_wait_arrived(g, k->seq));
+        else
+            LKS__TRY(lks__shm_wait_finished(g, k->seq));
+    }
+    return LKS_OK;
+}
+
+lks_status lks__shm_drain(struct lks__shm *g)
+{
+    while (g->n_pending > 0)
+        LKS__TRY(complete_oldest(g));
+    return LKS_OK;
+}
+
+lks_status lks__shm_progress(lks_comm *comm)
+{
+    struct lks__shm *g = state_of(comm);
+    if (lks__segment_aborted(g->segment))
+        return lks__shm_failed(g);
+    return progress(g);
+}
+
+lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work)
+{
+    struct lks__shm *g = state_of(comm);
+    struct lks__shm_work *k = (struct lks__shm_work *)work;
+    lks_status st = LKS_OK;
+    g->timing = true;
+    while (!k->complete && st == LKS_OK)
+        st = g->n_pending > 0 ? complete_oldest(g) : lks__shm_failed(g);
+    g->timing = false;
+    /* After a failure nothing is in flight any more: the group is at its end. */
+    if (st != LKS_OK)
+        g->n_pending = 0;
+    give_work(g, k);
+    return st;
+}

@@ -1,0 +1,321 @@
+#include "comm/shm/shm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/sys.h"
+
+/* A wait looks this long before it sleeps, where each rank has a core: longer than ranks in step
+ * differ, shorter than anybody would notice. */
+static const double SPIN_S = 30e-6;
+
+static struct lks__shm *state_of(const lks_comm *comm)
+{
+    return comm->state;
+}
+
+/* --- signs of life ------------------------------------------------------------------------ */
+
+static void beat(struct lks__shm *g)
+{
+    atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
+                          memory_order_relaxed);
+}
+
+static void shm_beat(lks_comm *comm)
+{
+    beat(state_of(comm));
+}
+
+static void shm_note(lks_comm *comm, uint64_t step, const char *phase)
+{
+    struct lks__shm *g = state_of(comm);
+    char text[LKS__SHM_PHASE] = ""; /* at most SHM_PHASE - 1 bytes and a zero */
+    strncpy(text, phase, sizeof text - 1);
+    atomic_store_explicit(&g->line->step, step, memory_order_relaxed);
+    for (size_t i = 0; i < LKS__SHM_PHASE / 8; i++) {
+        unsigned long long word;
+        memcpy(&word, text + i * 8, 8);
+        atomic_store_explicit(&g->line->phase[i], word, memory_order_relaxed);
+    }
+    beat(g);
+}
+
+static void shm_abort(lks_comm *comm, const char *why)
+{
+    struct lks__shm *g = state_of(comm);
+    lks__rank_status s;
+    char text[1024];
+    lks__segment_status(g->segment, g->rank, &s);
+    if (s.phase[0] == '\0')
+        snprintf(text, sizeof text, "rank %d failed: %s", g->rank, why);
+    else
+        snprintf(text, sizeof text, "rank %d failed at step %llu, phase %s: %s", g->rank,
+                 (unsigned long long)s.step, s.phase, why);
+    lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text);
+}
+
+/* --- joining and leaving ------------------------------------------------------------------ */
+
+/* Everything up to saying that we are here; nothing that waits. */
+static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
+{
+    struct lks__shm *g = calloc(1, sizeof *g);
+    if (g == NULL) {
+        lks__segment_close(segment);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");
+    }
+    comm->state = g;
+    g->comm = comm;
+    g->segment = segment;
+    g->rank = comm->world.rank;
+    g->world_size = comm->world.world_size;
+    g->spin_s = g->world_size <= lks__cpu_count() ? SPIN_S : 0;
+    g->end = lks__round_up(lks__segment_header(segment)->base_bytes, LKS__SHM_UNIT);
+    size_t W = (size_t)g->world_size;
+    g->pidfds = malloc(W * sizeof *g->pidfds);
+    g->merges = malloc(W);
+    lks_node *leaves = calloc(W, sizeof *leaves);
+    if (g->pidfds == NULL || g->merges == NULL || leaves == NULL) {
+        free(leaves);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the state of %d ranks", g->world_size);
+    }
+    for (int r = 0; r < g->world_size; r++) {
+        g->pidfds[r] = -1;
+        leaves[r] = (lks_node){.level = 0, .index = r};
+    }
+    lks__tree_plan(g->world_size, leaves, g->world_size, g->merges);
+    free(leaves);
+    LKS__TRY(lks__shm_reduce_open(g));
+
+    struct lks__rank_line *line = lks__segment_line(segment, g->rank);
+    unsigned absent = LKS__RANK_ABSENT;
+    if (!atomic_compare_exchange_strong(&line->state, &absent, LKS__RANK_JOINED))
+        return lks__fail(LKS_ERR_ARG,
+                         "rank %d has joined this job already, as process %d: each rank joins "
+                         "once, and a program that a rank starts must not take RANK and " //
+                         LKS__SEGMENT_ENV " from its environment",
+                         g->rank, atomic_load(&line->pid));
+    g->line = line;
+    atomic_store(&line->pid, (int)getpid());
+    beat(g);
+    struct lks__shm_mail mail = {.kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size};
+    return lks__shm_arrive(g, &mail, NULL, 0, seq_p);
+}
+
+static void shm_close(lks_comm *comm)
+{
+    struct lks__shm *g = state_of(comm);
+    if (g == NULL)
+        return;
+    if (g->line != NULL)
+        atomic_store(&g->line->state, LKS__RANK_LEFT);
+    lks__shm_reduce_close(g);
+    for (int r = 0; g->pidfds != NULL && r < g->world_size; r++)
+        if (g->pidfds[r] >= 0)
+            lks__sys_close(g->pidfds[r]);
+    lks__segment_close(g->segment);
+    free(g->pidfds);
+    free(g->merges);
+    free(g->regions);
+    free(g);
+    comm->state = NULL;
+}
+
+static bool shm_probe(const lks_world *world, char *why, size_t why_bytes)
+{
+    if (world->local_world_size != world->world_size) {
+        snprintf(why, why_bytes,
+                 "it reaches the ranks of one host only, and %d of the %d ranks are elsewhere",
+                 world->world_size - world->local_world_size, world->world_size);
+        return false;
+    }
+    if (world->world_size > LKS__SEGMENT_MAX_RANKS) {
+        snprintf(why, why_bytes, "it has room for %d ranks, not %d", LKS__SEGMENT_MAX_RANKS,
+                 world->world_size);
+        return false;
+    }
+    return true;
+}
+
+static lks_status shm_open_group(lks_comm *comm)
+{
+    const lks_world *world = &comm->world;
+    lks__segment *segment;
+    /* A lone process needs no launcher. Where it has one, it uses that one's segment, so that the
+     * launcher can say what it did last. */
+    if (world->world_size > 1 || getenv("RANK") != NULL) {
+        lks_status st = lks__segment_inherit(world->world_size, &segment);
+        if (st != LKS_OK && world->world_size > 1)
+            return st;
+        if (st != LKS_OK)
+            LKS__TRY(lks__segment_create(1, &segment));
+    } else {
+        LKS__TRY(lks__segment_create(1, &segment));
+    }
+    uint64_t seq;
+    LKS__TRY(join(comm, segment, &seq));
+    return lks__shm_wait_arrived(state_of(comm), seq);
+}
+
+lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms)
+{
+    lks__segment *segment;
+    LKS__TRY(lks__segment_create(n, &segment));
+    lks_status st = LKS_OK;
+    int made = 0;
+    while (made < n && st == LKS_OK) {
+        lks_world world = {made, n, made, n};
+        uint64_t seq; /* of joining: nobody has to wait for it, as all arrive here */
+        st = lks__comm_new(&lks__comm_shm, &world, timeout_s, &comms[made]);
+        if (st == LKS_OK)
+            st = join(comms[made++], lks__segment_ref(segment), &seq);
+    }
+    lks__segment_close(segment);
+    while (st != LKS_OK && made > 0)
+        lks_comm_close(comms[--made]);
+    return st;
+}
+
+/* --- memory ------------------------------------------------------------------------------- */
+
+/* What each rank reports of its part of an allocation. */
+struct alloc_result {
+    int32_t status;
+    char text[LKS__SHM_PAYLOAD - 4];
+};
+
+/* Every rank learns of every rank's failure, so all agree whether the memory is there. */
+static lks_status share_result(struct lks__shm *g, const struct lks__shm_mail *call, lks_status st)
+{
+    struct alloc_result result = {.status = st};
+    if (st != LKS_OK)
+        snprintf(result.text, sizeof result.text, "%s", lks_last_error());
+    struct lks__shm_mail mail = *call;
+    mail.args[2] = 1;
+    uint64_t seq;
+    LKS__TRY(lks__shm_arrive(g, &mail, &result, sizeof result, &seq));
+    LKS__TRY(lks__shm_wait_arrived(g, seq));
+    for (int r = 0; r < g->world_size; r++) {
+        memcpy(&result, lks__segment_mail(g->segment, r, (uint32_t)seq)->payload, sizeof result);
+        if (result.status == LKS_OK)
+            continue;
+        char text[sizeof result.text + 64];
+        result.text[sizeof result.text - 1] = '\0';
+        return lks__fail(LKS_ERR_NOMEM, "rank %d: %s", r,
+                         lks__escape(text, sizeof text, result.text, strlen(result.text)));
+    }
+    return LKS_OK;
+}
+
+lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+{
+    struct lks__shm *g = state_of(comm);
+    LKS__TRY(lks__shm_drain(g));
+    struct lks__shm_region region = {.kind = kind, .offset = g->end};
+    region.stride = lks__round_up(bytes > 0 ? bytes : 1, LKS__SHM_UNIT);
+    region.bytes = kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->world_size : region.stride;
+
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALLOC, .size = bytes};
+    mail.args[0] = (uint64_t)kind;
+    mail.args[1] = region.offset;
+    uint64_t seq;
+    LKS__TRY(lks__shm_arrive(g, &mail, NULL, 0, &seq));
+    LKS__TRY(lks__shm_wait_arrived(g, seq));
+
+    /* Each rank reserves its own slice, so that its pages lie near it; rank 0 what is common. */
+    bool reserves = kind == LKS_MEM_OWN || g->rank == 0;
+    uint64_t slice = region.offset + (kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0);
+    void *mem = NULL;
+    lks_status st = LKS_OK;
+    struct lks__shm_region *regions = realloc(g->regions, (g->n_regions + 1) * sizeof *regions);
+    if (regions == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of shared regions");
+    else
+        g->regions = regions;
+    bool reserved = false;
+    if (st == LKS_OK && reserves) {
+        st = lks__segment_reserve(g->segment, slice, region.stride);
+        reserved = st == LKS_OK;
+    }
+    if (st == LKS_OK)
+        st = lks__segment_map(g->segment, region.offset, region.bytes, &mem);
+    st = share_result(g, &mail, st);
+    if (st != LKS_OK) {
+        if (reserved)
+            lks__segment_release(g->segment, slice, region.stride);
+        return st;
+    }
+    region.mem = mem;
+    g->regions[g->n_regions++] = region;
+    g->end = region.offset + region.bytes;
+    *mem_p = region.mem + (kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0);
+    return LKS_OK;
+}
+
+void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer)
+{
+    const struct lks__shm *g = state_of(comm);
+    uint64_t offset;
+    if (!lks__shm_offset(g, mem, 1, LKS_MEM_OWN, g->rank, &offset))
+        return NULL;
+    for (size_t i = 0; i < g->n_regions; i++) {
+        const struct lks__shm_region *r = &g->regions[i];
+        if (offset >= r->offset && offset - r->offset < r->bytes)
+            return r->mem + (offset - r->offset) % r->stride + r->stride * (uint64_t)peer;
+    }
+    return NULL;
+}
+
+/* [from, from + size) inside the slice of a region that belongs to `rank`? */
+static bool in_slice(const struct lks__shm_region *r, uint64_t from, uint64_t size, int rank)
+{
+    uint64_t first = r->kind == LKS_MEM_OWN ? r->stride * (uint64_t)rank : 0;
+    return from >= first && from - first <= r->stride && size <= r->stride - (from - first);
+}
+
+bool lks__shm_offset(const struct lks__shm *g, const void *p, uint64_t size, int kind, int rank,
+                     uint64_t *offset_p)
+{
+    for (size_t i = 0; i < g->n_regions; i++) {
+        const struct lks__shm_region *r = &g->regions[i];
+        uintptr_t at = (uintptr_t)p, mem = (uintptr_t)r->mem;
+        if (r->kind != kind || at < mem || !in_slice(r, at - mem, size, rank))
+            continue;
+        *offset_p = r->offset + (at - mem);
+        return true;
+    }
+    return false;
+}
+
+void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size, int kind, int rank)
+{
+    for (size_t i = 0; i < g->n_regions; i++) {
+        const struct lks__shm_region *r = &g->regions[i];
+        if (r->kind == kind && offset >= r->offset && in_slice(r, offset - r->offset, size, rank))
+            return r->mem + (offset - r->offset);
+    }
+    return NULL;
+}
+
+const struct lks_comm_ops lks__comm_shm = {
+    .name = "shm",
+    .probe = shm_probe,
+    .open = shm_open_group,
+    .close = shm_close,
+    .abort = shm_abort,
+    .note = shm_note,
+    .beat = shm_beat,
+    .alloc = lks__shm_alloc,
+    .peer = lks__shm_peer,
+    .barrier = lks__shm_barrier,
+    .broadcast = lks__shm_broadcast,
+    .all_gather = lks__shm_all_gather,
+    .all_reduce = lks__shm_all_reduce,
+    .reduce_start = lks__shm_reduce_start,
+    .progress = lks__shm_progress,
+    .wait = lks__shm_work_wait,
+};

@@ -1,0 +1,123 @@
+/* comm/shm/shm.h - the pieces of the shared-memory backend.
+ *
+ * Every collective is a numbered operation. A rank *arrives* at operation s: it writes what it
+ * calls into its mailbox and counts itself in the slot's counter. Once all have arrived, each
+ * compares the mailboxes, so calls that differ are found before any data moves. Where ranks must
+ * also know that all have done their share, they count themselves a second time: *finish*. The
+ * last one to count wakes those that sleep. */
+#ifndef LKS_COMM_SHM_SHM_H
+#define LKS_COMM_SHM_SHM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/backend.h"
+#include "comm/shm/segment.h"
+#include "comm/shm/sum.h"
+#include "comm/tree.h"
+
+/* Mailbox s may be written again for operation s + SLOTS: nobody arrives there before completing
+ * s + SLOTS/2, hence all have arrived at that one, and for that completed s. */
+enum { LKS__SHM_IN_FLIGHT = LKS__SHM_SLOTS / 2 };
+
+/* A part as it stands in a mailbox. */
+struct lks__shm_part {
+    uint64_t offset; /* in the segment */
+    int32_t level, index;
+};
+
+/* Memory from lks_comm_alloc(). */
+struct lks__shm_region {
+    int kind;
+    uint64_t offset; /* in the segment */
+    uint64_t stride; /* bytes of one rank's slice; of all for LKS_MEM_COMMON */
+    uint64_t bytes;  /* of all slices */
+    char *mem;
+};
+
+/* A reduction in flight. */
+struct lks__shm_work {
+    lks_work head;
+    struct lks__shm_work *next_free, *next_made;
+    uint64_t seq;
+    bool shared;   /* our share is done */
+    bool complete; /* everybody's is */
+    lks_reduction r;
+};
+
+struct lks__shm {
+    lks_comm *comm;
+    lks__segment *segment;
+    struct lks__rank_line *line; /* our own */
+    int rank, world_size;
+    uint64_t seq;                      /* of the next operation */
+    uint32_t finishes[LKS__SHM_SLOTS]; /* operations in each slot that we have finished */
+    double spin_s;                     /* how long a wait looks before it sleeps */
+    bool timing;                       /* inside lks_work_wait() */
+    uint64_t end;                      /* of the regions */
+    int *pidfds;                       /* [world_size] -1: not looked up yet */
+    uint8_t *merges;                   /* [world_size] the plan that sums one part of each rank */
+
+    struct lks__shm_region *regions;
+    size_t n_regions;
+
+    /* Reductions that not everybody has finished, oldest first, in a ring. */
+    struct lks__shm_work *pending[LKS__SHM_IN_FLIGHT];
+    unsigned first_pending, n_pending;
+    struct lks__shm_work *free_works;
+    struct lks__shm_work *all_works; /* for closing */
+    struct lks__shm_plan *plan;      /* scratch of the shares */
+};
+
+/* --- shm.c -------------------------------------------------------------------------------- */
+
+lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
+void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer);
+
+/* The segment's offset of `count` floats at `p` (or doubles: `size` bytes in all), where they lie
+ * in a region of `kind`; for LKS_MEM_OWN in the slice of `rank`. False where they don't. */
+bool lks__shm_offset(const struct lks__shm *g, const void *p, uint64_t size, int kind, int rank,
+                     uint64_t *offset_p);
+/* The other way; NULL where the offset is not one that lks__shm_offset() could have given. */
+void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size, int kind,
+                       int rank);
+
+/* --- wait.c ------------------------------------------------------------------------------- */
+
+/* Arrive at the next operation. `mail` has kind, size, args, n_parts; n bytes of `payload`. */
+lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_mail *mail,
+                           const void *payload, size_t n, uint64_t *seq_p);
+bool lks__shm_all_arrived(const struct lks__shm *g, uint64_t seq);
+/* Until all have arrived and all mailboxes say the same. */
+lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq);
+lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq);
+
+/* Our share is done; the two below only after it. */
+void lks__shm_finish(struct lks__shm *g, uint64_t seq);
+bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq);
+lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq);
+
+/* Make `text` the group's failure, unless there is one already, and return what there is. */
+lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text);
+/* The group's failure as this rank's. Only where it has failed. */
+lks_status lks__shm_failed(const struct lks__shm *g);
+
+/* --- collective.c ------------------------------------------------------------------------- */
+
+lks_status lks__shm_barrier(lks_comm *comm);
+lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
+lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
+lks_status lks__shm_all_reduce(lks_comm *comm, float *buf, size_t count);
+
+/* --- reduce.c ----------------------------------------------------------------------------- */
+
+lks_status lks__shm_reduce_open(struct lks__shm *g);
+void lks__shm_reduce_close(struct lks__shm *g);
+lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
+lks_status lks__shm_progress(lks_comm *comm);
+lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work);
+/* Complete what is in flight: the first thing every blocking collective does, so that operations
+ * finish in order and ranks that wait at different places can't wait for each other. */
+lks_status lks__shm_drain(struct lks__shm *g);
+
+#endif

@@ -1,0 +1,86 @@
+#include "comm/shm/sum.h"
+
+#include <string.h>
+
+#include "comm/tree.h"
+
+/* Elements that are summed at a time: small enough that what is on the stack of partial sums stays
+ * in the first-level cache. */
+enum { CHUNK = 1024 };
+
+/* Four lanes on every machine (and what the compiler makes of it on wider ones). Sums of this size
+ * are bound by memory, so wider registers gain nothing. */
+typedef float f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
+
+enum { LANES = 4 };
+
+/* Outputs may be one of the inputs: element i is read before it is written. */
+
+static void add(float *out, const float *a, const float *b, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        *(f32x4 *)(out + i) = *(const f32x4 *)(a + i) + *(const f32x4 *)(b + i);
+    for (; i < n; i++)
+        out[i] = a[i] + b[i];
+}
+
+static void add_scaled(float *out, const float *a, const float *b, float scale, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        *(f32x4 *)(out + i) = (*(const f32x4 *)(a + i) + *(const f32x4 *)(b + i)) * scale;
+    for (; i < n; i++)
+        out[i] = (a[i] + b[i]) * scale;
+}
+
+static void scaled(float *out, const float *a, float scale, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        *(f32x4 *)(out + i) = *(const f32x4 *)(a + i) * scale;
+    for (; i < n; i++)
+        out[i] = a[i] * scale;
+}
+
+/* The stack of partial sums: a value is a part, read in place, or the level's own buffer. */
+static void sum_chunk(const struct lks__sum *s, size_t first, size_t n)
+{
+    float temp[LKS__TREE_MAX_LEVELS][CHUNK];
+    const float *stack[LKS__TREE_MAX_LEVELS + 1];
+    float *dst = s->dst + first;
+    int depth = 0;
+    for (int i = 0; i < s->n_parts; i++) {
+        stack[depth++] = s->parts[i] + first;
+        for (int m = 0; m < s->merges[i]; m++) {
+            depth--;
+            const float *a = stack[depth - 1], *b = stack[depth];
+            if (i == s->n_parts - 1 && depth == 1) {
+                add_scaled(dst, a, b, s->scale, n);
+                return;
+            }
+            float *out = depth == 1 && !s->dst_is_late_part ? dst : temp[depth - 1];
+            add(out, a, b, n);
+            stack[depth - 1] = out;
+        }
+    }
+    scaled(dst, stack[0], s->scale, n);
+}
+
+void lks__sum_range(const struct lks__sum *s, size_t first, size_t n)
+{
+    if (s->n_parts == 1) {
+        scaled(s->dst + first, s->parts[0] + first, s->scale, n);
+        return;
+    }
+    if (s->n_parts == 2) { /* the only plan there is */
+        add_scaled(s->dst + first, s->parts[0] + first, s->parts[1] + first, s->scale, n);
+        return;
+    }
+    while (n > 0) {
+        size_t some = n < CHUNK ? n : CHUNK;
+        sum_chunk(s, first, some);
+        first += some;
+        n -= some;
+    }
+}

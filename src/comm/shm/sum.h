@@ -1,0 +1,22 @@
+/* comm/shm/sum.h - one pass over memory: sums of parts in the order of a plan, times a factor. */
+#ifndef LKS_COMM_SHM_SUM_H
+#define LKS_COMM_SHM_SUM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct lks__sum {
+    const float *const *parts; /* [n_parts] each [count] */
+    const uint8_t *merges;     /* [n_parts] of lks__tree_plan() */
+    int n_parts;               /* >= 1 */
+    float *dst;                /* [count] out; may be one of the parts */
+    bool dst_is_late_part;     /* it is parts[1] or later: not written before all are read */
+    float scale;
+};
+
+/* dst[first, first + n) = scale * (sum of the parts there). The bits of an element don't depend on
+ * how a range is cut. */
+void lks__sum_range(const struct lks__sum *s, size_t first, size_t n);
+
+#endif

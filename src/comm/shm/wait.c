@@ -1,0 +1,371 @@
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "comm/shm/shm.h"
+
+enum {
+    SLICE_MS = 50, /* of sleep; then look for failures */
+    LOOKS_PER_CLOCK = 64,
+    MAX_NAMED = 8, /* missing ranks named one by one */
+};
+
+/* A slice that took this much longer means that we were stopped ourselves, or the whole machine
+ * was: that time doesn't count against our peers. */
+static const double STOPPED_S = 1.0;
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* --- failures ----------------------------------------------------------------------------- */
+
+lks_status lks__shm_failed(const struct lks__shm *g)
+{
+    lks_status st;
+    int rank;
+    char text[1536];
+    lks__segment_failure(g->segment, &st, &rank, text, sizeof text);
+    return lks__fail(st, "%s", text);
+}
+
+lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text)
+{
+    lks__segment_abort(g->segment, status, rank, text);
+    return lks__shm_failed(g);
+}
+
+/* --- mailboxes ---------------------------------------------------------------------------- */
+
+static const char *const kind_names[LKS__OP_END] = {
+    [LKS__OP_JOIN] = "joining the group", [LKS__OP_ALLOC] = "lks_comm_alloc",
+    [LKS__OP_BARRIER] = "barrier",        [LKS__OP_BROADCAST] = "broadcast",
+    [LKS__OP_ALL_GATHER] = "all_gather",  [LKS__OP_ALL_REDUCE] = "all_reduce",
+    [LKS__OP_REDUCE] = "reduction",
+};
+
+static const char *kind_name(uint32_t kind)
+{
+    return kind < LKS__OP_END && kind_names[kind] != NULL ? kind_names[kind] : "something unknown";
+}
+
+/* What a mailbox says, for messages. */
+static void describe(const struct lks__shm_mail *m, char *text, size_t bytes)
+{
+    unsigned long long size = m->size;
+    const char *name = kind_name(m->kind);
+    switch (m->kind) {
+    case LKS__OP_BROADCAST:
+        snprintf(text, bytes, "%s of %llu bytes from rank %llu", name, size,
+                 (unsigned long long)m->args[0]);
+        break;
+    case LKS__OP_ALL_GATHER:
+        snprintf(text, bytes, "%s of %llu bytes", name, size);
+        break;
+    case LKS__OP_ALL_REDUCE:
+        snprintf(text, bytes, "%s of %llu elements", name, size);
+        break;
+    case LKS__OP_ALLOC:
+        snprintf(text, bytes, "%s of %llu bytes of %s memory", name, size,
+                 m->args[0] == LKS_MEM_OWN ? "own" : "common");
+        break;
+    case LKS__OP_REDUCE:
+        snprintf(text, bytes,
+                 "%s of %llu elements over %u leaves (scale %08x, borders %016llx, to %llx and "
+                 "%llx)",
+                 name, size, (unsigned)m->args[0], (unsigned)(m->args[0] >> 32),
+                 (unsigned long long)m->args[1], (unsigned long long)m->args[2],
+                 (unsigned long long)m->args[3]);
+        break;
+    default:
+        snprintf(text, bytes, "%s", name);
+    }
+}
+
+lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq)
+{
+    const struct lks__shm_mail *mine = lks__segment_mail(g->segment, g->rank, (uint32_t)seq);
+    for (int r = 0; r < g->world_size; r++) {
+        const struct lks__shm_mail *m = lks__segment_mail(g->segment, r, (uint32_t)seq);
+        if (m->seq == mine->seq && m->kind == mine->kind && m->size == mine->size &&
+            memcmp(m->args, mine->args, sizeof m->args) == 0)
+            continue;
+        char theirs[256], ours[256], text[768];
+        describe(m, theirs, sizeof theirs);
+        describe(mine, ours, sizeof ours);
+        bool low = r < g->rank; /* one text, whoever finds it */
+        snprintf(text, sizeof text,
+                 "ranks disagree on operation %llu: rank %d called %s, rank %d called %s; all "
+                 "ranks must start the same operations with the same sizes in the same order",
+                 (unsigned long long)seq, low ? r : g->rank, low ? theirs : ours, low ? g->rank : r,
+                 low ? ours : theirs);
+        return lks__shm_abort(g, LKS_ERR_ARG, -1, text);
+    }
+    return LKS_OK;
+}
+
+/* --- counters ----------------------------------------------------------------------------- */
+
+/* What a slot's counters reach when operation `seq` has been counted by all. Every operation is
+ * arrived at; those that finish, too, are the same on all ranks, and each counts them for itself.
+ */
+static uint32_t arrive_goal(const struct lks__shm *g, uint64_t seq)
+{
+    return (uint32_t)((seq / LKS__SHM_SLOTS + 1) * (uint64_t)g->world_size);
+}
+
+static uint32_t finish_goal(const struct lks__shm *g, uint64_t seq)
+{
+    return g->finishes[seq % LKS__SHM_SLOTS] * (uint32_t)g->world_size;
+}
+
+static bool reached(const atomic_uint *counter, uint32_t goal)
+{
+    return (int32_t)(atomic_load_explicit(counter, memory_order_acquire) - goal) >= 0;
+}
+
+static void count_in(atomic_uint *counter, atomic_uint *sleepers, uint32_t goal)
+{
+    /* Sequentially consistent on both sides: either we see a sleeper, or it sees our count. */
+    if (atomic_fetch_add(counter, 1) + 1 == goal && atomic_load(sleepers) != 0)
+        syscall(SYS_futex, counter, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_mail *mail,
+                           const void *payload, size_t n, uint64_t *seq_p)
+{
+    if (lks__segment_aborted(g->segment))
+        return lks__shm_failed(g);
+    uint64_t seq = g->seq++;
+    struct lks__shm_mail *m = lks__segment_mail(g->segment, g->rank, (uint32_t)seq);
+    struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
+    m->seq = (uint32_t)seq;
+    m->kind = mail->kind;
+    m->size = mail->size;
+    memcpy(m->args, mail->args, sizeof m->args);
+    m->n_parts = mail->n_parts;
+    if (n > 0)
+        memcpy(m->payload, payload, n);
+    atomic_store_explicit(&g->line->posted, (uint32_t)seq + 1, memory_order_release);
+    count_in(&slot->arrived, &slot->arrive_sleepers, arrive_goal(g, seq));
+    *seq_p = seq;
+    return LKS_OK;
+}
+
+bool lks__shm_all_arrived(const struct lks__shm *g, uint64_t seq)
+{
+    return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->arrived, arrive_goal(g, seq));
+}
+
+void lks__shm_finish(struct lks__shm *g, uint64_t seq)
+{
+    struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
+    atomic_store_explicit(&g->line->finished, (uint32_t)seq + 1, memory_order_release);
+    g->finishes[seq % LKS__SHM_SLOTS]++;
+    count_in(&slot->finished, &slot->finish_sleepers, finish_goal(g, seq));
+}
+
+bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq)
+{
+    return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->finished, finish_goal(g, seq));
+}
+
+/* --- waiting ------------------------------------------------------------------------------ */
+
+/* One wait, in the terms of both counters. */
+struct wait {
+    uint64_t seq;
+    uint32_t goal;
+    bool finish; /* wait for the second count */
+    atomic_uint *counter, *sleepers;
+};
+
+static bool missing(const struct lks__shm *g, const struct wait *w, int rank)
+{
+    struct lks__rank_line *line = lks__segment_line(g->segment, rank);
+    uint32_t done = atomic_load(w->finish ? &line->finished : &line->posted);
+    return (int32_t)(done - ((uint32_t)w->seq + 1)) < 0;
+}
+
+/* Has the process of a rank ended? Works for zombies and without our launcher. */
+static bool process_ended(struct lks__shm *g, int rank, pid_t pid)
+{
+    if (pid <= 0 || pid == getpid())
+        return false;
+    if (g->pidfds[rank] < 0) {
+        int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+        if (fd < 0)
+            return errno == ESRCH;
+        g->pidfds[rank] = fd;
+    }
+    struct pollfd p = {.fd = g->pidfds[rank], .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+/* "rank 1 (pid 12, step 3, phase backward, last sign of life 2.1 s ago)" */
+static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t bytes)
+{
+    lks__rank_status s;
+    lks__segment_status(g->segment, rank, &s);
+    int n;
+    if (s.state == LKS__RANK_ABSENT)
+        n = snprintf(text, bytes, "rank %d (never joined)", rank);
+    else if (s.phase[0] == '\0')
+        n = snprintf(text, bytes, "rank %d (pid %d, last sign of life %.1f s ago%s)", rank,
+                     (int)s.pid, s.beat_age_s, s.waiting ? ", waiting itself" : "");
+    else
+        n = snprintf(text, bytes,
+                     "rank %d (pid %d, at step %llu, phase %s, last sign of life %.1f s ago%s)",
+                     rank, (int)s.pid, (unsigned long long)s.step, s.phase, s.beat_age_s,
+                     s.waiting ? ", waiting itself" : "");
+    return n < 0 ? 0 : (size_t)n < bytes ? (size_t)n : bytes - 1;
+}
+
+static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culprit)
+{
+    char text[1024];
+    const struct lks__shm_mail *mine = lks__segment_mail(g->segment, g->rank, (uint32_t)w->seq);
+    size_t used =
+        (size_t)snprintf(text, sizeof text, "no answer for %g s in operation %llu (%s) from ",
+                         g->comm->timeout_s, (unsigned long long)w->seq, kind_name(mine->kind));
+    int named = 0;
+    for (int r = 0; r < g->world_size; r++) {
+        if (!missing(g, w, r))
+            continue;
+        if (named == MAX_NAMED) {
+            used += (size_t)snprintf(text + used, sizeof text - used, " and others");
+            break;
+        }
+        if (used > sizeof text - 192) /* the rest would be cut anyway */
+            break;
+        if (named++ > 0)
+            used += (size_t)snprintf(text + used, sizeof text - used, ", ");
+        used += name_rank(g, r, text + used, sizeof text - used);
+    }
+    return lks__shm_abort(g, LKS_ERR_TIMEOUT, culprit, text);
+}
+
+/* Look at those we wait for. A rank that gives signs of life is not late, however long its work
+ * takes; one that stands still for the deadline is. */
+static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, double start)
+{
+    double now = lks__sys_now();
+    int late = -1, late_waiting = -1;
+    for (int r = 0; r < g->world_size; r++) {
+        if (r == g->rank || !missing(g, w, r))
+            continue;
+        struct lks__rank_line *line = lks__segment_line(g->segment, r);
+        int state = (int)atomic_load(&line->state);
+        pid_t pid = (pid_t)atomic_load(&line->pid);
+        if (state == LKS__RANK_LEFT || (state == LKS__RANK_JOINED && process_ended(g, r, pid))) {
+            if (!missing(g, w, r)) /* it came, and ended only then */
+                continue;
+            char who[192], text[512];
+            name_rank(g, r, who, sizeof who);
+            snprintf(text, sizeof text, "%s %s before operation %llu was complete", who,
+                     state == LKS__RANK_LEFT ? "left the group" : "ended",
+                     (unsigned long long)w->seq);
+            return lks__shm_abort(g, LKS_ERR_PEER, r, text);
+        }
+        double beat = (double)atomic_load(&line->beat_us) * 1e-6;
+        if (now - (beat > start ? beat : start) < g->comm->timeout_s)
+            continue;
+        if (!atomic_load(&line->waiting) && late < 0)
+            late = r;
+        else if (late_waiting < 0)
+            late_waiting = r;
+    }
+    if (late >= 0)
+        return timed_out(g, w, late);
+    /* Whoever waits itself will name the one it waits for; give it the time to. */
+    if (late_waiting >= 0 && now - start > g->comm->timeout_s + 1)
+        return timed_out(g, w, late_waiting);
+    return LKS_OK;
+}
+
+/* Returns true where the goal was reached while looking without sleeping. */
+static bool spin(const struct lks__shm *g, const struct wait *w)
+{
+    if (g->spin_s <= 0) { /* ranks share cores: let another one run instead */
+        for (int i = 0; i < 2; i++) {
+            sched_yield();
+            if (reached(w->counter, w->goal))
+                return true;
+        }
+        return false;
+    }
+    double end = lks__sys_now() + g->spin_s;
+    do {
+        for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
+            if (reached(w->counter, w->goal))
+                return true;
+            relax();
+        }
+    } while (!lks__segment_aborted(g->segment) && lks__sys_now() < end);
+    return false;
+}
+
+static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double start)
+{
+    double last = start;
+    while (!reached(w->counter, w->goal)) {
+        if (lks__segment_aborted(g->segment))
+            return lks__shm_failed(g);
+        struct timespec slice = {0, SLICE_MS * 1000000L};
+        atomic_fetch_add(w->sleepers, 1);
+        uint32_t seen = atomic_load(w->counter);
+        if ((int32_t)(seen - w->goal) < 0)
+            syscall(SYS_futex, w->counter, FUTEX_WAIT, seen, &slice, NULL, 0);
+        atomic_fetch_sub(w->sleepers, 1);
+        if (reached(w->counter, w->goal))
+            break;
+        double now = lks__sys_now();
+        if (now - last > STOPPED_S)
+            start += now - last;
+        if (now - last >= 0.5e-3 * SLICE_MS) { /* others' arrivals end a slice early */
+            LKS__TRY(look_for_failures(g, w, start));
+            last = now;
+        }
+    }
+    return LKS_OK;
+}
+
+static lks_status wait_for(struct lks__shm *g, const struct wait *w)
+{
+    if (reached(w->counter, w->goal))
+        return LKS_OK;
+    double start = lks__sys_now();
+    lks_status st = LKS_OK;
+    if (!spin(g, w)) {
+        atomic_store_explicit(&g->line->waiting, 1, memory_order_relaxed);
+        st = sleep_until(g, w, start);
+        atomic_store_explicit(&g->line->waiting, 0, memory_order_relaxed);
+    }
+    if (g->timing)
+        g->comm->wait_s += lks__sys_now() - start;
+    return st;
+}
+
+lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq)
+{
+    struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
+    struct wait w = {seq, arrive_goal(g, seq), false, &slot->arrived, &slot->arrive_sleepers};
+    LKS__TRY(wait_for(g, &w));
+    return lks__shm_check_mail(g, seq);
+}
+
+lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq)
+{
+    struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
+    struct wait w = {seq, finish_goal(g, seq), true, &slot->finished, &slot->finish_sleepers};
+    return wait_for(g, &w);
+}

@@ -1,0 +1,242 @@
+#include "comm/suite.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/tree.h"
+#include "kernels/kernels.h"
+
+void suite_failed(lks_comm *comm, const char *file, int line, const char *what)
+{
+    fprintf(stderr, "%s:%d: rank %d of %d: not true: %s (last error: %s)\n", file, line,
+            lks_comm_rank(comm), lks_comm_world_size(comm), what, lks_last_error());
+    lks_comm_abort(comm, "a check failed"); /* the others need not wait for us */
+}
+
+float suite_tree_sum(float *v, int n)
+{
+    while (n > 1) {
+        for (int i = 0; i < n / 2; i++)
+            v[i] = v[2 * i] + v[2 * i + 1];
+        if (n % 2 == 1)
+            v[n / 2] = v[n - 1];
+        n = (n + 1) / 2;
+    }
+    return v[0];
+}
+
+/* A value that depends on everything, of either sign and many magnitudes: sums in another order
+ * give other bits. */
+static float value(unsigned salt, int who, size_t i)
+{
+    uint64_t x = (uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)who * 0xbf58476d1ce4e5b9u + salt;
+    x ^= x >> 31;
+    x *= 0x94d049bb133111ebu;
+    x ^= x >> 29;
+    float unit = (float)(int32_t)(uint32_t)x * 0x1p-31f;
+    return unit * (float)(1u << (x >> 32) % 12);
+}
+
+static bool same_bits(const void *a, const void *b, size_t bytes)
+{
+    return bytes == 0 || memcmp(a, b, bytes) == 0;
+}
+
+static bool one_size(lks_comm *comm, size_t n)
+{
+    const int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
+    const unsigned salt = (unsigned)n;
+    unsigned char *bytes = malloc(n + 1), *all = malloc(n * (size_t)W + 1);
+    CHECK(bytes != NULL && all != NULL);
+
+    for (int root = 0; root<W; root += W> 2 ? W - 1 : 1) {
+        for (size_t i = 0; i <= n; i++)
+            bytes[i] = rank == root ? (unsigned char)(i * 7 + (size_t)root) : 0xee;
+        CHECK(lks_comm_broadcast(comm, bytes, n, root) == LKS_OK);
+        for (size_t i = 0; i < n; i++)
+            CHECK(bytes[i] == (unsigned char)(i * 7 + (size_t)root));
+        CHECK(rank == root || bytes[n] == 0xee); /* not one byte more */
+    }
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = (unsigned char)(i * 3 + (size_t)rank * 101);
+    all[n * (size_t)W] = 0xee;
+    CHECK(lks_comm_all_gather(comm, bytes, all, n) == LKS_OK);
+    for (int r = 0; r < W; r++)
+        for (size_t i = 0; i < n; i++)
+            CHECK(all[(size_t)r * n + i] == (unsigned char)(i * 3 + (size_t)r * 101));
+    CHECK(all[n * (size_t)W] == 0xee);
+    free(bytes);
+    free(all);
+
+    float *sum = malloc((n + 1) * sizeof *sum), leaves[64];
+    CHECK(sum != NULL);
+    for (size_t i = 0; i < n; i++)
+        sum[i] = value(salt, rank, i);
+    sum[n] = 42;
+    CHECK(lks_comm_all_reduce(comm, sum, n) == LKS_OK);
+    for (size_t i = 0; i < n; i++) {
+        for (int r = 0; r < W; r++)
+            leaves[r] = value(salt, r, i);
+        float want = suite_tree_sum(leaves, W);
+        CHECK(same_bits(&sum[i], &want, sizeof want));
+    }
+    CHECK(sum[n] == 42);
+    free(sum);
+    return true;
+}
+
+bool suite_collectives(lks_comm *comm, bool thorough)
+{
+    static const size_t small[] = {0, 1, 3, 17, 239, 240, 241, 961, 4099};
+    static const size_t large[] = {65536, 65537, 262144, 262145, 1200007};
+    for (int round = 0; round < 300; round++) /* more than there are mailboxes */
+        CHECK(lks_comm_barrier(comm) == LKS_OK);
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++)
+        if (!one_size(comm, small[i]))
+            return false;
+    for (size_t i = 0; thorough && i < sizeof large / sizeof large[0]; i++)
+        if (!one_size(comm, large[i]))
+            return false;
+    return true;
+}
+
+/* --- reductions --------------------------------------------------------------------------- */
+
+enum { MAX_BLOCKS = 64, BUCKETS = 5, MAX_COUNT = 9001, MAX_PARTS = 8 };
+
+/* Blocks of 1 to `most` elements, some of them empty. */
+static size_t cut_blocks(size_t count, size_t most, size_t *start)
+{
+    size_t n = 0, at = 0;
+    start[0] = 0;
+    while (at < count) {
+        size_t some = n % 7 == 3 ? 0 : 1 + (n * 2654435761u) % most;
+        if (n == MAX_BLOCKS - 1 || some > count - at)
+            some = count - at;
+        at += some;
+        start[++n] = at;
+    }
+    return n;
+}
+
+struct bench {
+    float *own;     /* [BUCKETS][MAX_PARTS][MAX_COUNT] */
+    float *common;  /* [BUCKETS][MAX_COUNT] */
+    double *sumsqs; /* [BUCKETS][MAX_BLOCKS] */
+};
+
+/* The sum of a node's leaves: what a rank has in its buffer before the reduction. */
+static float node_sum(unsigned salt, int V, lks_node node, size_t i)
+{
+    float leaves[16];
+    int first, end;
+    lks__tree_leaves(V, node, &first, &end);
+    for (int v = first; v < end; v++)
+        leaves[v - first] = value(salt, v, i);
+    return suite_tree_sum(leaves, end - first);
+}
+
+static bool check_bucket(lks_comm *comm, const lks_reduction *r, unsigned salt)
+{
+    float leaves[16];
+    for (size_t i = 0; i < r->count; i++) {
+        for (int v = 0; v < r->n_leaves; v++)
+            leaves[v] = value(salt, v, i);
+        float want = suite_tree_sum(leaves, r->n_leaves) * r->scale;
+        CHECK(same_bits(&r->dst[i], &want, sizeof want));
+    }
+    for (size_t b = 0; b < r->n_blocks; b++) {
+        size_t from = r->block_start[b];
+        double want = lks__sumsq_ref(r->dst + from, r->block_start[b + 1] - from);
+        CHECK(same_bits(&r->block_sumsq[b], &want, sizeof want));
+    }
+    return true;
+}
+
+/* Several buckets in flight over V leaves, of which this rank has [first, end). */
+static bool one_tree(lks_comm *comm, struct bench *m, int V, int first, int end, bool into_common)
+{
+    static const size_t counts[BUCKETS] = {0, 1, 37, 4099, MAX_COUNT};
+    size_t start[BUCKETS][MAX_BLOCKS + 1];
+    lks_reduction r[BUCKETS];
+    lks_part parts[MAX_PARTS];
+    lks_node nodes[MAX_PARTS];
+    lks_work *work[BUCKETS];
+    int n = lks__tree_cover(V, first, end, nodes, MAX_PARTS);
+    CHECK(n >= 0);
+    for (int b = 0; b < BUCKETS; b++) {
+        unsigned salt = (unsigned)(V * 100 + b);
+        float *own = m->own + (size_t)b * MAX_PARTS * MAX_COUNT;
+        for (int p = 0; p < n; p++) {
+            parts[p] = (lks_part){nodes[p], own + (size_t)p * MAX_COUNT};
+            for (size_t i = 0; i < counts[b]; i++)
+                parts[p].buf[i] = node_sum(salt, V, nodes[p], i);
+        }
+        r[b] = (lks_reduction){.n_leaves = V,
+                               .parts = parts,
+                               .n_parts = n,
+                               .scale = 1.0f / (float)(V + b),
+                               .count = counts[b],
+                               .block_start = start[b],
+                               .block_sumsq = m->sumsqs + b * MAX_BLOCKS,
+                               .dst = m->common + b * MAX_COUNT};
+        r[b].n_blocks = cut_blocks(counts[b], 700, start[b]);
+        if (!into_common)
+            r[b].dst = lks_comm_peer(comm, own, 0);
+        CHECK(r[b].dst != NULL);
+        CHECK(lks_comm_reduce_start(comm, &r[b], &work[b]) == LKS_OK);
+        if (b % 2 == 0)
+            CHECK(lks_comm_progress(comm) == LKS_OK);
+    }
+    if (V % 2 == 0) /* a collective between: it lets the reductions finish first */
+        CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (V % 3 == 0 && lks_comm_rank(comm) % 2 == 1) /* waiting in another order is fine */
+        for (int b = BUCKETS - 1; b >= 0; b--)
+            CHECK(lks_work_wait(work[b]) == LKS_OK);
+    else
+        for (int b = 0; b < BUCKETS; b++)
+            CHECK(lks_work_wait(work[b]) == LKS_OK);
+    for (int b = 0; b < BUCKETS; b++)
+        if (!check_bucket(comm, &r[b], (unsigned)(V * 100 + b)))
+            return false;
+    CHECK(lks_comm_barrier(comm) == LKS_OK); /* before the buffers are written again */
+    return true;
+}
+
+bool suite_reductions(lks_comm *comm)
+{
+    const int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
+    struct bench m;
+    void *mem;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, sizeof(float) * BUCKETS * MAX_PARTS * MAX_COUNT,
+                         &mem) == LKS_OK);
+    m.own = mem;
+    CHECK(m.own[0] == 0 && m.own[BUCKETS * MAX_PARTS * MAX_COUNT - 1] == 0);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, sizeof(float) * BUCKETS * MAX_COUNT, &mem) ==
+          LKS_OK);
+    m.common = mem;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, sizeof(double) * BUCKETS * MAX_BLOCKS, &mem) ==
+          LKS_OK);
+    m.sumsqs = mem;
+
+    /* Each sees what the others write, where it says so and nowhere else. */
+    m.own[rank] = (float)(rank + 1);
+    m.common[rank] = (float)(rank + 100);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    for (int r = 0; r < W; r++) {
+        const float *theirs = lks_comm_peer(comm, m.own + r, r);
+        CHECK(theirs != NULL && *theirs == (float)(r + 1));
+        CHECK(r == rank || m.own[r] == 0);
+        CHECK(m.common[r] == (float)(r + 100));
+    }
+    CHECK(lks_comm_peer(comm, m.own, W) == NULL && lks_comm_peer(comm, &m, 0) == NULL);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+
+    for (int V = W; V <= 16; V++)
+        for (int common = 0; common < 2; common++)
+            if (!one_tree(comm, &m, V, rank * V / W, (rank + 1) * V / W, common))
+                return false;
+    return true;
+}

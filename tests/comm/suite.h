@@ -1,0 +1,32 @@
+/* comm/suite.h - what every backend has to do, as one program for each rank to run.
+ *
+ * Ranks are threads or child processes, where cmocka's assertions can't be used: a check that
+ * fails prints itself and makes the rank return false. */
+#ifndef LKS_TESTS_COMM_SUITE_H
+#define LKS_TESTS_COMM_SUITE_H
+
+#include <stdbool.h>
+
+#include "lockstep/comm.h"
+
+/* All collectives on sizes small and large; `thorough` adds the large ones. */
+bool suite_collectives(lks_comm *comm, bool thorough);
+
+/* Reductions in flight over 1 to 16 leaves, dealt evenly and not, against a plain sum. */
+bool suite_reductions(lks_comm *comm);
+
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            suite_failed(comm, __FILE__, __LINE__, #cond);                                         \
+            return false;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+void suite_failed(lks_comm *comm, const char *file, int line, const char *what);
+
+/* The sum of `n` values as the design defines it, written as plainly as it can be: neighbours are
+ * added, a last one without neighbour moves up. Destroys `v`. */
+float suite_tree_sum(float *v, int n);
+
+#endif

@@ -1,0 +1,334 @@
+/* The suite with ranks as threads of one process, where sanitizers see all of them at once. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/sys.h"
+#include "comm/backend.h"
+#include "comm/suite.h"
+
+enum { MAX_RANKS = 8 };
+
+struct thread {
+    pthread_t id;
+    lks_comm *comm;
+    bool (*body)(lks_comm *comm);
+    bool ok;
+};
+
+static void *thread_main(void *arg)
+{
+    struct thread *t = arg;
+    t->ok = t->body(t->comm);
+    return NULL;
+}
+
+static void run_ranks(int n, double timeout_s, bool (*body)(lks_comm *comm))
+{
+    struct thread threads[MAX_RANKS];
+    lks_comm *comms[MAX_RANKS];
+    assert_int_equal(lks__comm_open_threads(n, timeout_s, comms), LKS_OK);
+    for (int r = 0; r < n; r++) {
+        threads[r] = (struct thread){.comm = comms[r], .body = body};
+        assert_int_equal(lks_comm_rank(comms[r]), r);
+        assert_int_equal(lks_comm_world_size(comms[r]), n);
+        assert_int_equal(pthread_create(&threads[r].id, NULL, thread_main, &threads[r]), 0);
+    }
+    for (int r = 0; r < n; r++)
+        pthread_join(threads[r].id, NULL);
+    for (int r = 0; r < n; r++)
+        assert_true(threads[r].ok);
+    for (int r = 0; r < n; r++)
+        lks_comm_close(comms[r]);
+}
+
+static const int worlds[] = {1, 2, 3, 4, 5, 8};
+
+static bool collectives(lks_comm *comm)
+{
+    return suite_collectives(comm, lks_comm_world_size(comm) <= 4);
+}
+
+static void test_collectives(void **state)
+{
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
+        run_ranks(worlds[i], 60, collectives);
+}
+
+static void test_reductions(void **state)
+{
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
+        run_ranks(worlds[i], 60, suite_reductions);
+}
+
+/* The same sums with the table's kernels and threads: the same bits. */
+static bool with_pool(lks_comm *comm)
+{
+    lks__kernels k = {.sumsq = lks__sumsq_ref};
+    lks__exec exec = {.k = &k};
+    CHECK(lks__pool_open(3, 0, NULL, &exec.pool) == LKS_OK);
+    lks__comm_use(comm, &exec);
+    bool ok = suite_reductions(comm);
+    lks__pool_close(exec.pool);
+    return ok;
+}
+
+static void test_with_pool(void **state)
+{
+    run_ranks(2, 60, with_pool);
+}
+
+/* --- calls that don't fit ----------------------------------------------------------------- */
+
+/* All ranks get ERR_ARG with one text, and the group is at its end. */
+static bool expect_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b)
+{
+    CHECK(st == LKS_ERR_ARG);
+    CHECK(strstr(lks_last_error(), a) != NULL && strstr(lks_last_error(), b) != NULL);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_ARG);
+    return true;
+}
+
+static bool other_kind(lks_comm *comm)
+{
+    char byte = 0;
+    lks_status st =
+        lks_comm_rank(comm) == 1 ? lks_comm_broadcast(comm, &byte, 1, 0) : lks_comm_barrier(comm);
+    return expect_mismatch(comm, st, "barrier", "rank 1 called broadcast of 1 bytes from rank 0");
+}
+
+static bool other_size(lks_comm *comm)
+{
+    static float values[2][300000];
+    int rank = lks_comm_rank(comm);
+    lks_status st = lks_comm_all_reduce(comm, values[rank], rank == 1 ? 299999 : 300000);
+    return expect_mismatch(comm, st, "all_reduce of 300000 elements",
+                           "rank 1 called all_reduce of 299999 elements");
+}
+
+static bool other_root(lks_comm *comm)
+{
+    char bytes[2000];
+    lks_status st = lks_comm_broadcast(comm, bytes, sizeof bytes, lks_comm_rank(comm));
+    return expect_mismatch(comm, st, "from rank 0", "from rank 1");
+}
+
+static bool other_alloc(lks_comm *comm)
+{
+    void *mem = NULL;
+    lks_status st = lks_comm_alloc(comm, LKS_MEM_OWN, 1000 + (size_t)lks_comm_rank(comm), &mem);
+    CHECK(mem == NULL);
+    return expect_mismatch(comm, st, "1000 bytes of own", "1001 bytes of own");
+}
+
+static bool reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
+                        const char *b)
+{
+    void *own, *common;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
+    size_t start[] = {0, second_border, 100};
+    lks_part part = {{0, leaf}, own};
+    lks_reduction r = {.n_leaves = V,
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = 1,
+                       .count = 100,
+                       .block_start = start,
+                       .n_blocks = 2,
+                       .block_sumsq = (double *)common + 50,
+                       .dst = common};
+    lks_work *work;
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    return expect_mismatch(comm, lks_work_wait(work), a, b);
+}
+
+static bool other_borders(lks_comm *comm)
+{
+    int rank = lks_comm_rank(comm);
+    return reduce_leaf(comm, 2, rank, 50 + (size_t)rank, "borders", "100 elements");
+}
+
+static bool same_leaf(lks_comm *comm)
+{
+    return reduce_leaf(comm, 2, 0, 50, "the ranks", "don't cover each leaf once");
+}
+
+static bool leaf_missing(lks_comm *comm)
+{
+    return reduce_leaf(comm, 3, lks_comm_rank(comm), 50, "the ranks", "3 leaves");
+}
+
+static void test_mismatches(void **state)
+{
+    run_ranks(2, 20, other_kind);
+    run_ranks(2, 20, other_size);
+    run_ranks(2, 20, other_root);
+    run_ranks(2, 20, other_alloc);
+    run_ranks(2, 20, other_borders);
+    run_ranks(2, 20, same_leaf);
+    run_ranks(2, 20, leaf_missing);
+}
+
+/* Wrong arguments are found before anything is sent: the group lives on. */
+static bool wrong_arguments(lks_comm *comm)
+{
+    float x = 0;
+    double sq = 0;
+    void *mem;
+    lks_work *work = NULL;
+    size_t start[] = {0, 3, 2, 4};
+    lks_part part = {{0, lks_comm_rank(comm)}, &x};
+    lks_reduction r = {.n_leaves = 2,
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = 1,
+                       .count = 4,
+                       .block_start = start,
+                       .n_blocks = 3,
+                       .block_sumsq = &sq,
+                       .dst = &x};
+    CHECK(lks_comm_broadcast(comm, &x, 4, 2) == LKS_ERR_ARG);
+    CHECK(lks_comm_broadcast(comm, &x, 4, -1) == LKS_ERR_ARG);
+    CHECK(lks_comm_broadcast(comm, NULL, 4, 0) == LKS_ERR_ARG);
+    CHECK(lks_comm_all_gather(comm, &x, NULL, 4) == LKS_ERR_ARG);
+    CHECK(lks_comm_all_reduce(comm, NULL, 4) == LKS_ERR_ARG);
+    CHECK(lks_comm_alloc(comm, 7, 4, &mem) == LKS_ERR_ARG);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, SIZE_MAX, &mem) == LKS_ERR_NOMEM);
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_ERR_ARG); /* borders go back */
+    start[1] = 1;
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_ERR_ARG); /* not shared memory */
+    CHECK(strstr(lks_last_error(), "dst") != NULL);
+    r.n_leaves = 0;
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_ERR_ARG);
+    r.n_leaves = 2;
+    part.node.index = 2;
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_ERR_ARG);
+    CHECK(work == NULL);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    return true;
+}
+
+static void test_wrong_arguments(void **state)
+{
+    run_ranks(2, 20, wrong_arguments);
+}
+
+/* --- waits end ---------------------------------------------------------------------------- */
+
+static bool one_is_late(lks_comm *comm)
+{
+    lks_comm_note(comm, 12, "back\x1bward");
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 1) {
+        usleep(900 * 1000);
+        CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT); /* too late: the group has ended */
+        return true;
+    }
+    double start = lks__sys_now();
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+    CHECK(lks__sys_now() - start < 0.8);
+    const char *text = lks_last_error();
+    CHECK(strstr(text, "barrier") != NULL && strstr(text, "rank 1 (pid ") != NULL);
+    CHECK(strstr(text, "step 12") != NULL && strstr(text, "back?ward") != NULL);
+    CHECK(strstr(text, "rank 0") == NULL);
+    return true;
+}
+
+/* A rank that shows signs of life is not late, however long it takes. */
+static bool one_is_busy(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    for (int i = 0; i < 8 && lks_comm_rank(comm) == 1; i++) {
+        usleep(100 * 1000);
+        lks_comm_beat(comm);
+    }
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    return true;
+}
+
+static bool one_gives_up(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 1) {
+        lks_comm_note(comm, 3, "data");
+        lks_comm_abort(comm, "the shard is torn");
+    }
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    CHECK(strstr(lks_last_error(), "rank 1 failed at step 3, phase data: the shard is torn"));
+    return true;
+}
+
+static void test_waits_end(void **state)
+{
+    run_ranks(3, 0.4, one_is_late);
+    run_ranks(2, 0.4, one_is_busy);
+    run_ranks(4, 20, one_gives_up);
+}
+
+static void *close_rank(void *arg)
+{
+    usleep(100 * 1000);
+    lks_comm_close(arg);
+    return NULL;
+}
+
+static void test_one_leaves(void **state)
+{
+    lks_comm *comms[2];
+    pthread_t leaver;
+    assert_int_equal(lks__comm_open_threads(2, 20, comms), LKS_OK);
+    assert_int_equal(pthread_create(&leaver, NULL, close_rank, comms[1]), 0);
+    assert_int_equal(lks_comm_barrier(comms[0]), LKS_ERR_PEER);
+    assert_non_null(strstr(lks_last_error(), "rank 1"));
+    assert_non_null(strstr(lks_last_error(), "left the group"));
+    pthread_join(leaver, NULL);
+    lks_comm_close(comms[0]);
+}
+
+/* Time inside lks_work_wait() is counted; taking it starts anew. */
+static bool wait_time(lks_comm *comm)
+{
+    void *own, *common;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
+    size_t start[] = {0, 100};
+    int rank = lks_comm_rank(comm);
+    lks_part part = {{0, rank}, own};
+    lks_reduction r = {2, &part, 1, 1, 100, start, 1, (double *)common + 50, common};
+    lks_work *work;
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    CHECK(lks_comm_take_wait_s(comm) == 0);
+    if (rank == 1)
+        usleep(100 * 1000);
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    CHECK(lks_work_wait(work) == LKS_OK);
+    double s = lks_comm_take_wait_s(comm);
+    CHECK(rank == 1 ? s < 0.05 : s > 0.05);
+    CHECK(lks_comm_take_wait_s(comm) == 0);
+    return true;
+}
+
+static void test_wait_time(void **state)
+{
+    run_ranks(2, 20, wait_time);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_with_pool),       cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_wrong_arguments), cmocka_unit_test(test_waits_end),
+        cmocka_unit_test(test_one_leaves),      cmocka_unit_test(test_wait_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
