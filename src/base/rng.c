@@ -205,11 +205,21 @@ uint64_t lks__mt_randint(lks__mt *g, uint64_t range)
 
 void lks__mt_randperm(lks__mt *g, uint32_t *out, size_t n)
 {
-    const bool wide = n >= UINT32_MAX / 20; /* from there on PyTorch takes 64-bit draws */
+    if (n >= UINT32_MAX / 20) {
+        /* From there on PyTorch takes 64-bit draws, and shuffles the other way round: value i
+         * goes to a random place among the first i + 1, whose value moves to the end. */
+        for (size_t i = 0; i < n; i++) {
+            size_t j = (size_t)(lks__mt_u64(g) % (i + 1));
+            out[i] = (uint32_t)i; /* j may be i */
+            out[i] = out[j];
+            out[j] = (uint32_t)i;
+        }
+        return;
+    }
     for (size_t i = 0; i < n; i++)
         out[i] = (uint32_t)i;
     for (size_t i = 0; i + 1 < n; i++) {
-        size_t j = i + (size_t)((wide ? lks__mt_u64(g) : lks__mt_u32(g)) % (n - i));
+        size_t j = i + lks__mt_u32(g) % (uint32_t)(n - i);
         uint32_t t = out[i];
         out[i] = out[j];
         out[j] = t;
