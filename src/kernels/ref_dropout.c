@@ -1,8 +1,8 @@
-/* kernels/ref_dropout.c - y = x * scale where the mask keeps an element, 0 elsewhere.
+/* kernels/ref_dropout.c - y = x * scale where the mask keeps an element, x * 0 elsewhere, as in
+ * torch.nn.functional.dropout: a NaN stays one even where the mask drops it.
  *
  * The mask is a pure function of (seed, step, virtual rank, micro-step, place, element): kernels.h
- * says how, so backward makes it again and no mask is stored. A dropped NaN becomes 0, as a zeroed
- * mask in PyTorch would not: what a mask drops takes no part. */
+ * says how, so backward makes it again and no mask is stored. */
 #include "kernels/kernels.h"
 
 void lks__dropout_ref(lks__real *y, const lks__real *x, size_t n, uint64_t first,
@@ -16,6 +16,6 @@ void lks__dropout_ref(lks__real *y, const lks__real *x, size_t n, uint64_t first
             uint32_t counter[4] = {d->step, d->vm, d->site, (uint32_t)(element / 4)};
             lks__philox4x32(d->key, counter, words);
         }
-        y[i] = words[element % 4] >= d->threshold ? x[i] * d->scale : 0;
+        y[i] = x[i] * (words[element % 4] >= d->threshold ? d->scale : 0);
     }
 }

@@ -203,11 +203,16 @@ static void test_softmax_nan(void **state)
 {
     for (size_t at = 0; at < 37; at++) {
         float s[2 * 37], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0}, factor[2];
+        float s_ref[2 * 37], max_ref[2] = {-INFINITY, -INFINITY}, sum_ref[2] = {0}, factor_ref[2];
         copy(s, in[0], 2 * 37);
         s[at] = s[37 + at] = NAN;
+        copy(s_ref, s, 2 * 37);
+        ref.softmax_block(s_ref, 37, 2, 37, 17, max_ref, sum_ref, factor_ref);
         lvl.softmax_block(s, 37, 2, 37, 17, max, sum, factor);
-        for (size_t i = 0; i < 2; i++)
+        for (size_t i = 0; i < 2; i++) {
             assert_int_equal(isnan(sum[i]) != 0, at <= 17 + i);
+            assert_true(max[i] == max_ref[i]); /* of the other scores */
+        }
         assert_true(factor[0] == 0);
         assert_true(s[36] == 0 && s[37 + 36] == 0);
     }
@@ -283,6 +288,9 @@ static void test_dropout(void **state)
                 assert_memory_equal(y, want[0], n * sizeof *y); /* no rounding is left open */
                 lvl.dropout(x, x, n, first[f], &d);
                 assert_memory_equal(x, want[0], n * sizeof *x);
+                x[n / 2] = NAN; /* kept or dropped */
+                lvl.dropout(x, x, n, first[f], &d);
+                assert_true(isnan(x[n / 2]));
                 guard_release();
             }
         }

@@ -32,22 +32,35 @@ static inline void philox_4_blocks(__m256i out[2], const lks__dropout *d, uint32
     out[1] = _mm256_permute2x128_si256(even, odd, 0x31);
 }
 
+/* Eight words' factors: scale where the mask keeps, 0 elsewhere. */
+static inline __m256 factors(__m256i words, __m256i threshold, __m256 scale)
+{
+    __m256i keep = _mm256_cmpeq_epi32(_mm256_max_epu32(words, threshold), words);
+    return _mm256_and_ps(scale, _mm256_castsi256_ps(keep));
+}
+
 void lks__dropout_avx2(float *y, const float *x, size_t n, uint64_t first, const lks__dropout *d)
 {
     const __m256i threshold = _mm256_set1_epi32((int)d->threshold);
     const __m256 scale = _mm256_set1_ps(d->scale);
     size_t head = (4 - first % 4) % 4; /* up to the next whole block */
     size_t i = head < n ? head : n;
+    __m256i words[2];
 
     lks__dropout_ref(y, x, i, first, d);
     for (; i + 16 <= n; i += 16) {
-        __m256i words[2];
         philox_4_blocks(words, d, (uint32_t)((first + i) / 4));
-        for (int h = 0; h < 2; h++) {
-            __m256i keep = _mm256_cmpeq_epi32(_mm256_max_epu32(words[h], threshold), words[h]);
-            __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + i + 8 * h), scale);
-            _mm256_storeu_ps(y + i + 8 * h, _mm256_and_ps(v, _mm256_castsi256_ps(keep)));
-        }
+        __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + 8);
+        _mm256_storeu_ps(y + i, _mm256_mul_ps(a, factors(words[0], threshold, scale)));
+        _mm256_storeu_ps(y + i + 8, _mm256_mul_ps(b, factors(words[1], threshold, scale)));
     }
-    lks__dropout_ref(y + i, x + i, n - i, first + i, d);
+    if (i == n)
+        return;
+    philox_4_blocks(words, d, (uint32_t)((first + i) / 4));
+    for (int half = 0; half < 2 && i < n; half++, i += 8) {
+        __m256i mask = lks__mask_avx2(n - i < 8 ? n - i : 8);
+        __m256 v = _mm256_maskload_ps(x + i, mask);
+        v = _mm256_mul_ps(v, factors(words[half], threshold, scale));
+        _mm256_maskstore_ps(y + i, mask, v);
+    }
 }

@@ -1,5 +1,5 @@
 /* kernels/x86/x86.h - versions for x86-64 levels. A kernel <name> of a level is
- * lks__<name>_<level> in <layer>_<level>.c. */
+ * lks__<name>_<level> in <layer>_<level>.c; gemm is the library's at every level here. */
 #ifndef LKS_KERNELS_X86_X86_H
 #define LKS_KERNELS_X86_X86_H
 
