@@ -1,0 +1,94 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# What ./quickstart, ./check and scripts/ share; read with `.`, in the repository's root, by a shell
+# in which `set -eu` is on. The caller sets `logs`, the folder for the steps' logs.
+
+# die SENTENCE: the one way in which these scripts fail.
+die() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# step NAME COMMAND...: run it with its output in $logs/NAME.log; where it fails, say so, show the
+# end of the log, and end.
+step() {
+    step_name=$1
+    shift
+    if "$@" >"$logs/$step_name.log" 2>&1 </dev/null; then
+        return 0
+    fi
+    printf '\nThe end of %s:\n' "$logs/$step_name.log" >&2
+    tail -n 25 "$logs/$step_name.log" >&2
+    printf '\n' >&2
+    die "the step '$step_name' failed; all of its output is in $logs/$step_name.log"
+}
+
+# have PACKAGE: is what we want of it there, from Debian or from elsewhere?
+have() {
+    case $1 in
+    cmake) command -v cmake ;;
+    ninja-build) command -v ninja ;;
+    gcc) command -v cc ;;
+    libc6-dev) echo '#include <stdio.h>' | cc -E - ;;
+    pkg-config) command -v pkg-config ;;
+    libjansson-dev) pkg-config --exists jansson ;;
+    libxxhash-dev) pkg-config --exists libxxhash ;;
+    libcmocka-dev) pkg-config --exists cmocka ;;
+    *) dpkg-query -W -f '${Status}' "$1" | grep -q ' installed$' ;;
+    esac >/dev/null 2>&1
+}
+
+# Run apt-get as root. Where sudo may not ask (no terminal, or CI), it fails rather than waits.
+apt() {
+    if [ "$(id -u)" -eq 0 ]; then
+        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@"
+    elif [ -t 2 ] && [ -z "${CI-}" ]; then
+        sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@"
+    else
+        sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@"
+    fi
+}
+
+# The lists of packages are fetched only where they turn out to be missing or too old.
+install_packages() {
+    apt install -y --no-install-recommends "$@" && return 0
+    echo 'Not with the package lists at hand: fetching new ones.'
+    apt update && apt install -y --no-install-recommends "$@"
+}
+
+# need PACKAGE...: install those that are missing. Nothing is called where all are there.
+need() {
+    missing=
+    for package in "$@"; do
+        have "$package" || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    command -v apt-get >/dev/null ||
+        die "these Debian packages (or what they hold) are missing, and there is no apt-get:$missing"
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
+        die "packages are missing and there is no sudo; as root, once: apt-get install$missing"
+    echo "Installing Debian packages:$missing"
+    # shellcheck disable=SC2086 # a list of names
+    step packages install_packages $missing
+    for package in $missing; do
+        have "$package" || die "the package $package was installed, but what it brings isn't found"
+    done
+}
+
+# What the build needs; libdnnl2 (oneDNN's matrix products) is loaded at run time.
+build_packages='cmake ninja-build gcc libc6-dev pkg-config libjansson-dev libxxhash-dev libdnnl2'
+
+# cores: how many this process may use.
+cores() {
+    nproc 2>/dev/null || echo 1
+}
+
+# Files of the repository, sorted, one a line: those of git where this is a checkout, else all but
+# what is hidden or made here. The same list on every machine.
+source_files() {
+    if [ -e .git ] && git ls-files >/dev/null 2>&1; then
+        git ls-files
+    else
+        find . -path './.?*' -prune -o -path './build*' -prune -o -path './out*' -prune -o \
+            -path ./data -prune -o -type f -print | sed 's,^\./,,'
+    fi | LC_ALL=C sort
+}

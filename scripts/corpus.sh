@@ -1,0 +1,19 @@
+#!/bin/sh
+# Usage: scripts/corpus.sh FILE
+#
+# Writes the built-in corpus: this repository's own sources and documents, one behind the other in
+# the order of their names. Nothing is fetched, and the same commit gives the same bytes everywhere.
+set -eu
+[ $# -eq 1 ] || { echo 'Usage: scripts/corpus.sh FILE' >&2; exit 2; }
+case $1 in /*) to=$1 ;; *) to=$PWD/$1 ;; esac
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+source_files | grep -E '\.(c|h|md)$' | grep -v '^tests/figures/' >"$to.list" ||
+    die "there are no sources beside $0"
+while IFS= read -r file; do
+    cat -- "$file"
+    echo
+done <"$to.list" >"$to.part"
+rm -f "$to.list"
+mv -f "$to.part" "$to"

@@ -1,0 +1,86 @@
+#!/bin/sh
+# Shows the promise on this machine: see --help.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+usage() {
+    cat <<'END'
+Usage: scripts/prove.sh [--dataset=DIR] [--lockstep=build/tools/lockstep] [--out=out/prove]
+
+Trains a small GPT with dropout on 8 virtual ranks, carried out by 1, 2, 4 and 8 ranks; once more on
+4 ranks, which are killed half way, and resumed on 2. Then prints the SHA-256 of each run's
+checkpoints and of its metrics (without the lines and fields that tell of time and machine), and
+says whether all are the same. DIR holds token files; default: made of this repository's sources.
+END
+}
+
+dataset='' lockstep=build/tools/lockstep out=out/prove
+for arg; do
+    case $arg in
+    --dataset=?*) dataset=${arg#*=} ;;
+    --lockstep=?*) lockstep=${arg#*=} ;;
+    --out=?*) out=${arg#*=} ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; die "can't read the argument $arg" ;;
+    esac
+done
+[ -x "$lockstep" ] || die "$lockstep is not there: ./quickstart builds it"
+
+logs=$out/logs
+mkdir -p "$logs"
+if [ -z "$dataset" ]; then
+    dataset=$out/data
+    step corpus scripts/corpus.sh "$out/corpus.txt"
+    step prep "$lockstep" prep char --input="$out/corpus.txt" --out="$dataset"
+fi
+
+train() { # RUN RANKS SETTINGS...
+    to=$out/$1 ranks=$2
+    shift 2
+    "$lockstep" train --dataset="$dataset" --out_dir="$to" --nproc_per_node="$ranks" --n_layer=2 \
+        --n_head=4 --n_embd=64 --block_size=64 --batch_size=4 --gradient_accumulation_steps=8 \
+        --dropout=0.1 --learning_rate=1e-3 --warmup_iters=10 --lr_decay_iters=60 --max_iters=59 \
+        --eval_interval=20 --eval_iters=4 --keep=0 --log_interval=20 "$@"
+}
+
+# What must be the same: all bytes of all checkpoints, and every metric that isn't about time or place.
+hashes() { # RUN
+    (
+        cd "$out/$1"
+        find ckpt-* -type f | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-32
+        sed -E -e '/"kind":"host"/d' -e 's/,"(ms|tok_per_s|mfu|comm_exposed_ms)":[^,}]*//g' \
+            metrics.jsonl | sha256sum | cut -c 1-32
+    )
+}
+
+# Kill the launcher, which takes its ranks with it, once the checkpoint of iteration 20 is there.
+train_killed() {
+    train killed 4 &
+    while kill -0 $! 2>/dev/null && [ ! -e "$out/killed/ckpt-00000020" ]; do sleep 0.05; done
+    kill -9 $! 2>/dev/null
+    wait $! 2>/dev/null || [ $? -eq 137 ]
+}
+
+for run in 1 2 4 8 killed; do rm -rf "${out:?}/$run"; done
+for ranks in 1 2 4 8; do step "train-$ranks" train "$ranks" "$ranks"; done
+step train-killed train_killed
+step resume train killed 2 --init_from=resume
+
+printf '%-34s  %-32s  %s\n' 'run' 'checkpoints' 'metrics'
+first=
+same=yes
+for run in 1 2 4 8 killed; do
+    case $run in
+    1) name='1 rank' ;;
+    killed) name='4 ranks, killed, resumed on 2' ;;
+    *) name="$run ranks" ;;
+    esac
+    # shellcheck disable=SC2046 # two words
+    set -- $(hashes "$run")
+    printf '%-34s  %s  %s\n' "$name" "$1" "$2"
+    [ -n "$first" ] || first="$1 $2"
+    [ "$first" = "$1 $2" ] || same=no
+done
+[ "$same" = yes ] || die "the runs are not the same: this breaks the promise; please report it"
+echo 'All runs are the same, byte for byte.'
