@@ -1,0 +1,117 @@
+#include "parity.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/init.h"
+
+static int integer(const json_t *config, const char *key)
+{
+    return (int)lks_test_number(config, key);
+}
+
+parity_model parity_open(const char *figure_name)
+{
+    parity_model m = {.name = figure_name, .figure = lks_test_figure(figure_name)};
+    const json_t *c = lks_test_member(m.figure, "config");
+    m.config = (lks__model_config){
+        .n_layer = integer(c, "n_layer"),
+        .n_head = integer(c, "n_head"),
+        .n_embd = integer(c, "n_embd"),
+        .block_size = integer(c, "block_size"),
+        .vocab_size = integer(c, "vocab_size"),
+        .bias = json_is_true(lks_test_member(c, "bias")),
+        .dropout = (float)lks_test_number(c, "dropout"),
+    };
+    m.seed = (uint64_t)lks_test_number(c, "seed");
+    m.V = json_object_get(c, "world_size") != NULL ? integer(c, "world_size") : 1;
+    m.A = integer(c, "gradient_accumulation_steps") / m.V;
+    m.B = integer(c, "batch_size");
+    m.T = m.config.block_size;
+    assert_ok(lks__table_gpt2(&m.config, &m.table));
+    m.params = calloc(m.table.count, sizeof *m.params);
+    assert_non_null(m.params);
+    lks__mt g;
+    lks__mt_seed(&g, m.seed);
+    m.init_draws = lks__init_gpt2(&m.config, &m.table, &g, m.params);
+    return m;
+}
+
+const json_t *parity_tensor(const json_t *figure, const char *section, const char *name)
+{
+    static const char prefix[] = "transformer.";
+    assert_int_equal(strncmp(name, prefix, sizeof prefix - 1), 0);
+    /* not by lks_test_member(): these names have dots */
+    const json_t *t =
+        json_object_get(lks_test_member(figure, section), name + sizeof prefix - 1);
+    if (t == NULL)
+        fail_msg("the figure has no %s of %s", section, name);
+    return t;
+}
+
+/* +1 or -1, from element i's place. */
+static double sign(uint32_t h)
+{
+    h *= 2654435761u;
+    h ^= h >> 15;
+    h *= 2246822519u;
+    h ^= h >> 13;
+    return h & 1 ? -1.0 : 1.0;
+}
+
+parity_sums parity_sum(const float *x, size_t n)
+{
+    parity_sums s = {0};
+    for (size_t i = 0; i < n; i++) {
+        double v = (double)x[i];
+        s.sum += v;
+        s.sumsq += v * v;
+        s.dots[0] += v * sign((uint32_t)i);
+        s.dots[1] += v * sign((uint32_t)i + 0x9e3779b9u);
+    }
+    return s;
+}
+
+void parity_near(double got, double want, double tolerance, const char *figure, const char *section,
+                 const char *tensor, const char *what)
+{
+    if (isfinite(got) && fabs(got - want) <= tolerance)
+        return;
+    fail_msg("%s, %s of %s: %s is %.9g, not %.9g (off by %.3g, allowed %.3g)", figure, section,
+             tensor, what, got, want, fabs(got - want), tolerance);
+}
+
+void parity_values(const float *x, size_t n, double tolerance, const char *figure,
+                   const char *section, const char *tensor, const json_t *want)
+{
+    static const char *const lists[2] = {"first8", "last8"};
+    for (int end = 0; end < 2; end++) {
+        const json_t *list = json_object_get(want, lists[end]);
+        size_t count = json_array_size(list);
+        assert_true(count <= n);
+        for (size_t i = 0; i < count; i++) {
+            const char *what = lks_test_text("%s[%zu]", lists[end], i);
+            parity_near((double)x[end == 0 ? i : n - count + i],
+                        json_number_value(json_array_get(list, i)), tolerance, figure, section,
+                        tensor, what);
+        }
+    }
+}
+
+lks__sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val)
+{
+    lks__sampler *sampler;
+    lks__sampler_config config = {
+        .kind = LKS__SAMPLER_NANOGPT,
+        .seed = m->seed,
+        .V = m->V,
+        .A = m->A,
+        .B = m->B,
+        .T = m->T,
+        .n_tokens = {n_train, n_val},
+        .init_draws = m->init_draws,
+    };
+    assert_ok(lks__sampler_open(&config, &sampler));
+    return sampler;
+}

@@ -1,0 +1,46 @@
+/* parity.h - what the tests against nanoGPT's figures share. */
+#ifndef LKS_TESTS_PARITY_H
+#define LKS_TESTS_PARITY_H
+
+#include "support.h"
+
+#include "data/sampler.h"
+#include "model/gpt2.h"
+
+/* The model of a figure's `config`, with the initial weights of its seed. Lives as long as the
+ * program. */
+typedef struct parity_model {
+    const char *name; /* of the figure */
+    const json_t *figure;
+    lks__model_config config;
+    lks__table table;
+    float *params; /* arena */
+    uint64_t seed, init_draws;
+    int V, A, B, T; /* virtual ranks (the script's processes), micro-steps of each */
+} parity_model;
+
+parity_model parity_open(const char *figure_name);
+
+/* What a figure's section ("init", "grad0", "final") says of a tensor: names there lack the prefix
+ * "transformer.". */
+const json_t *parity_tensor(const json_t *figure, const char *section, const char *name);
+
+/* Sums over a tensor in double, as the figures' `how` defines them. */
+typedef struct parity_sums {
+    double sum, sumsq, dots[2];
+} parity_sums;
+
+parity_sums parity_sum(const float *x, size_t n);
+
+/* |got - want| <= tolerance, or the test fails naming figure, section, tensor and `what`. */
+void parity_near(double got, double want, double tolerance, const char *figure, const char *section,
+                 const char *tensor, const char *what);
+
+/* The first and last values that the figure has of a tensor, each within `tolerance`. */
+void parity_values(const float *x, size_t n, double tolerance, const char *figure,
+                   const char *section, const char *tensor, const json_t *want);
+
+/* The sampler that the figure's script is, over token files of these lengths. */
+lks__sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val);
+
+#endif

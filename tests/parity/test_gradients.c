@@ -1,0 +1,240 @@
+/* Gradients of step 0 are PyTorch's; and, with dropout on, those of the loss itself. */
+#include "parity.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/tokens.h"
+#include "train/batch.h"
+
+static lks__kernels kernels;
+static lks__exec ex = {.k = &kernels};
+
+static int open_exec(void **state)
+{
+    lks__cpu_level level;
+    assert_ok(lks__cpu_level_get(&level));
+    assert_ok(lks__kernels_open(level, &kernels));
+    assert_ok(lks__pool_open(2, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+    print_message("kernels: %s\n", lks__cpu_level_name(level));
+    return 0;
+}
+
+static int close_exec(void **state)
+{
+    lks__pool_close(ex.pool);
+    return 0;
+}
+
+static float *floats(size_t n)
+{
+    float *x = calloc(n, sizeof *x);
+    assert_non_null(x);
+    return x;
+}
+
+/* Backward tells of every group once, in order, and not before its gradient is complete. */
+struct groups {
+    const lks__table *table;
+    const float *grads;
+    float *seen; /* copies of groups' gradients when they were announced */
+    int next;
+};
+
+static void group_done(void *ctx, int group)
+{
+    struct groups *g = ctx;
+    assert_int_equal(group, g->next++);
+    size_t at = g->table->block_start[g->table->group_block[group]];
+    size_t end = g->table->block_start[g->table->group_block[group + 1]];
+    memcpy(g->seen + at, g->grads + at, (end - at) * sizeof(float));
+}
+
+static void check_gradients(const parity_model *m, const float *grads)
+{
+    for (size_t i = 0; i < m->table.n_tensors; i++) {
+        const lks__tensor *t = &m->table.tensors[i];
+        const float *x = grads + t->offset;
+        const json_t *want = parity_tensor(m->figure, "grad0", t->name);
+        parity_sums got = parity_sum(x, t->count);
+        double norm = sqrt(lks_test_number(want, "sumsq")), allowed = 1e-4 * norm;
+        assert_true(norm > 0.0);
+        parity_near(sqrt(got.sumsq), norm, allowed, m->name, "grad0", t->name, "norm");
+        parity_near(got.dots[0], lks_test_number(want, "dots.0"), allowed, m->name, "grad0",
+                    t->name, "dots[0]");
+        parity_near(got.dots[1], lks_test_number(want, "dots.1"), allowed, m->name, "grad0",
+                    t->name, "dots[1]");
+        parity_near(got.sum, lks_test_number(want, "sum"), allowed, m->name, "grad0", t->name,
+                    "sum");
+        parity_values(x, t->count, allowed, m->name, "grad0", t->name, want);
+    }
+}
+
+/* All micro-batches of step 0, with the script's draws, into one arena; then 1/N. The script
+ * evaluates first, which draws between its first and second micro-batch. */
+static void check_step0(const char *figure, const char *data_dir)
+{
+    parity_model m = parity_open(figure);
+    const size_t B = (size_t)m.B, T = (size_t)m.T;
+    lks__tokens *data[2];
+    for (int i = 0; i < 2; i++)
+        assert_ok(lks__tokens_open(
+            lks_test_text("%s/%s.bin", data_dir, i == 0 ? "train" : "val"), 65, &data[i]));
+    lks__sampler *sampler =
+        parity_sampler(&m, lks__tokens_count(data[0]), lks__tokens_count(data[1]));
+    int eval_iters = (int)lks_test_number(m.figure, "config.eval_iters");
+    assert_non_null(lks__sampler_eval(sampler, 0, eval_iters));
+    const uint64_t *offsets = lks__sampler_step(sampler, 0);
+
+    lks__gpt2 *model;
+    assert_ok(lks__gpt2_open(&m.config, &m.table, m.B, &ex, &model));
+    float *grads = floats(m.table.count), *seen = floats(m.table.count);
+    int32_t *tokens = calloc(B * T + 1, sizeof *tokens), *targets = calloc(B * T, sizeof *targets);
+    assert_non_null(tokens);
+    assert_non_null(targets);
+    double loss = 0.0;
+    for (int i = 0; i < m.V * m.A; i++) {
+        struct groups groups = {&m.table, grads, seen, 0};
+        lks__micro_batch mb = {tokens, targets, m.B, m.T};
+        lks__backward bw = {.grads = grads, .done = group_done, .done_ctx = &groups};
+        assert_ok(lks__batch_read(data[0], offsets + (size_t)i * B, B, T, tokens, targets));
+        loss += (double)lks__gpt2_train(model, m.params, &mb, &bw);
+        assert_int_equal(groups.next, m.table.n_groups);
+    }
+    assert_memory_equal(seen, grads, m.table.count * sizeof(float));
+    float scale = (float)(1.0 / (double)(m.V * m.A));
+    for (size_t i = 0; i < m.table.count; i++)
+        grads[i] *= scale;
+    check_gradients(&m, grads);
+    const char *mean = json_object_get(m.figure, "loss_mean") != NULL ? "loss_mean.0" : "loss.0";
+    parity_near(loss / (m.V * m.A), lks_test_number(m.figure, mean), 1e-6, figure, "step 0",
+                "the model", "loss");
+
+    free(grads);
+    free(seen);
+    free(tokens);
+    free(targets);
+    lks__gpt2_close(model);
+    lks__sampler_close(sampler);
+    lks__tokens_close(data[0]);
+    lks__tokens_close(data[1]);
+}
+
+static void test_generated(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks_test_generated_tokens(dir);
+    check_step0("generated/nanogpt.json", dir);
+    check_step0("generated/nanogpt_bias_accum.json", dir);
+    check_step0("generated/nanogpt_odd.json", dir);
+    check_step0("generated/nanogpt_ddp2.json", dir);
+}
+
+static void test_shakespeare(void **state)
+{
+    const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
+    if (text == NULL)
+        lks_test_skip("tinyshakespeare is not beside the repository");
+    const char *dir = lks_test_folder();
+    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                      lks_test_text("--out=%s", dir));
+    assert_int_equal(r.exit_code, 0);
+    check_step0("nanogpt_char.json", dir);
+    check_step0("nanogpt_char_ddp2.json", dir);
+}
+
+/* ---- finite differences ------------------------------------------------------------------ */
+
+/* Small and uneven: several row tasks, a last block of each kind, biases, dropout. */
+static const lks__model_config small = {.n_layer = 2,
+                                        .n_head = 3,
+                                        .n_embd = 24,
+                                        .block_size = 17,
+                                        .vocab_size = 29,
+                                        .bias = true,
+                                        .dropout = 0.2f};
+enum { SMALL_B = 3, SMALL_ROWS = SMALL_B * 17 };
+
+struct small_model {
+    lks__table table;
+    lks__gpt2 *model;
+    float *params, *grads;
+    int32_t tokens[SMALL_ROWS], targets[SMALL_ROWS];
+};
+
+static void ignore_group(void *ctx, int group)
+{
+    (void)ctx, (void)group;
+}
+
+static double small_loss(struct small_model *s, float *grads)
+{
+    lks__micro_batch mb = {s->tokens, s->targets, SMALL_B, small.block_size};
+    lks__backward bw = {.grads = grads, .seed = 7, .step = 3, .vm = 5, .done = ignore_group};
+    return (double)lks__gpt2_train(s->model, s->params, &mb, &bw);
+}
+
+/* Loss at a distance of `h` along the tensor's own gradient. */
+static double moved_loss(struct small_model *s, const lks__tensor *t, const float *grads,
+                         double norm, double h)
+{
+    float *x = s->params + t->offset, *kept = floats(t->count), *scratch = floats(s->table.count);
+    memcpy(kept, x, t->count * sizeof(float));
+    for (size_t i = 0; i < t->count; i++)
+        x[i] = (float)((double)kept[i] + h / norm * (double)grads[t->offset + i]);
+    double loss = small_loss(s, scratch);
+    memcpy(x, kept, t->count * sizeof(float));
+    free(kept);
+    free(scratch);
+    return loss;
+}
+
+/* The slope of the loss along a tensor's gradient is that gradient's norm. Masks are keyed, so the
+ * same ones fall at every point. The loss is a float, good to about 2e-7, which makes 2e-7 / h of the
+ * slope; what the five-point formula leaves out goes with h^4. */
+static void test_slopes(void **state)
+{
+    struct small_model s = {0};
+    lks__mt g;
+    lks__mt_seed(&g, 99);
+    assert_ok(lks__table_gpt2(&small, &s.table));
+    assert_ok(lks__gpt2_open(&small, &s.table, SMALL_B, &ex, &s.model));
+    s.params = floats(s.table.count);
+    s.grads = floats(s.table.count);
+    for (size_t i = 0; i < s.table.n_tensors; i++) { /* large enough for slopes everywhere */
+        const lks__tensor *t = &s.table.tensors[i];
+        lks__mt_normal(&g, s.params + t->offset, t->count, t->init == LKS__INIT_ONE ? 1.0f : 0.0f,
+                       0.2f);
+    }
+    for (int i = 0; i < SMALL_ROWS; i++) {
+        s.tokens[i] = (int32_t)lks__mt_randint(&g, (uint64_t)small.vocab_size);
+        s.targets[i] = (int32_t)lks__mt_randint(&g, (uint64_t)small.vocab_size);
+    }
+    small_loss(&s, s.grads);
+    const double h = 0.02;
+    for (size_t i = 0; i < s.table.n_tensors; i++) {
+        const lks__tensor *t = &s.table.tensors[i];
+        double norm = sqrt(parity_sum(s.grads + t->offset, t->count).sumsq);
+        double near = moved_loss(&s, t, s.grads, norm, h) - moved_loss(&s, t, s.grads, norm, -h);
+        double far =
+            moved_loss(&s, t, s.grads, norm, 2 * h) - moved_loss(&s, t, s.grads, norm, -2 * h);
+        double slope = (8.0 * near - far) / (12.0 * h);
+        parity_near(slope, norm, 2e-5 + 1e-4 * norm, "small model", "gradient", t->name,
+                    "slope of the loss along it");
+    }
+    free(s.params);
+    free(s.grads);
+    lks__gpt2_close(s.model);
+    lks__table_free(&s.table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_generated),
+        cmocka_unit_test(test_shakespeare),
+        cmocka_unit_test(test_slopes),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, open_exec, close_exec));
+}

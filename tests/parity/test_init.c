@@ -1,0 +1,124 @@
+/* Same start: initial weights and the first batches are those of nanoGPT's script. */
+#include "parity.h"
+
+#include <math.h>
+
+#include "model/init.h"
+
+static const char *const figures[] = {
+    "generated/nanogpt.json",      "generated/nanogpt_bias_accum.json",
+    "generated/nanogpt_odd.json",  "generated/nanogpt_ddp2.json",
+    "nanogpt_char.json",           "nanogpt_char_ddp2.json",
+};
+enum { N_FIGURES = sizeof figures / sizeof figures[0] };
+
+/* Values come from log, cos and sin, where libraries differ in the last bit: 1e-6. Over n elements
+ * such differences add up like noise in the sum, and in the sum of squares to at most
+ * |x - y| * |x + y|. */
+static void test_tensors(void **state)
+{
+    for (int f = 0; f < N_FIGURES; f++) {
+        parity_model m = parity_open(figures[f]);
+        assert_int_equal(json_object_size(lks_test_member(m.figure, "init")), m.table.n_tensors);
+        for (size_t i = 0; i < m.table.n_tensors; i++) {
+            const lks__tensor *t = &m.table.tensors[i];
+            const float *x = m.params + t->offset;
+            const json_t *want = parity_tensor(m.figure, "init", t->name);
+            const json_t *shape = lks_test_member(want, "shape");
+            assert_int_equal(json_array_size(shape), t->n_dims);
+            for (int d = 0; d < t->n_dims; d++)
+                assert_int_equal(json_integer_value(json_array_get(shape, (size_t)d)), t->shape[d]);
+            double off = 1e-6 * sqrt((double)t->count); /* |x - y|, were every element 1e-6 off */
+            double sumsq = lks_test_number(want, "sumsq");
+            parity_sums got = parity_sum(x, t->count);
+            parity_values(x, t->count, 1e-6, m.name, "init", t->name, want);
+            parity_near(got.sum, lks_test_number(want, "sum"), off, m.name, "init", t->name, "sum");
+            parity_near(got.sumsq, sumsq, off * 2.0 * sqrt(sumsq), m.name, "init", t->name,
+                        "sumsq");
+        }
+    }
+}
+
+static void test_padding_is_zero(void **state)
+{
+    parity_model m = parity_open("generated/nanogpt_odd.json");
+    size_t padding = 0;
+    for (size_t i = 0; i < m.table.n_tensors; i++) {
+        const lks__tensor *t = &m.table.tensors[i];
+        for (size_t at = t->offset + t->count; at % 16 != 0; at++, padding++)
+            assert_true(m.params[at] == 0.0f);
+    }
+    assert_true(padding > 0);
+}
+
+/* Counting alone, without a generator, comes to what drawing consumes. */
+static void test_draws(void **state)
+{
+    for (int f = 0; f < N_FIGURES; f++) {
+        parity_model m = parity_open(figures[f]);
+        lks__mt drawn, skipped;
+        lks__mt_seed(&drawn, m.seed);
+        lks__init_gpt2(&m.config, &m.table, &drawn, m.params);
+        lks__mt_seed(&skipped, m.seed);
+        lks__mt_skip(&skipped, lks__init_gpt2(&m.config, &m.table, NULL, NULL));
+        for (int i = 0; i < 1000; i++)
+            assert_int_equal(lks__mt_u32(&drawn), lks__mt_u32(&skipped));
+    }
+    parity_model m = parity_open("nanogpt_char.json");
+    assert_int_equal(m.init_draws,
+                     lks_test_number(m.figure, "mt19937_outputs_before_first_batch"));
+}
+
+static void check_offsets(const uint64_t *got, const json_t *want, int B, const char *what)
+{
+    assert_int_equal(json_array_size(want), B);
+    for (int b = 0; b < B; b++)
+        if (got[b] != (uint64_t)json_integer_value(json_array_get(want, (size_t)b)))
+            fail_msg("%s: offset %d is %llu, not %lld", what, b, (unsigned long long)got[b],
+                     (long long)json_integer_value(json_array_get(want, (size_t)b)));
+}
+
+/* The first five micro-batches of each virtual rank, and the evaluation that comes between the
+ * drawing of the first one and its use. */
+static void test_offsets(void **state)
+{
+    for (int f = 0; f < N_FIGURES; f++) {
+        parity_model m = parity_open(figures[f]);
+        bool text = f >= 4; /* tinyshakespeare: 1,115,394 characters */
+        lks__sampler *s =
+            text ? parity_sampler(&m, 1003854, 111540) : parity_sampler(&m, 200000, 20000);
+        int n = (int)lks_test_number(m.figure, "config.eval_iters");
+        const uint64_t *eval = lks__sampler_eval(s, 0, n);
+        assert_non_null(eval);
+        const json_t *eval0 = json_object_get(m.figure, "eval0_offsets");
+        if (eval0 != NULL) {
+            check_offsets(eval, lks_test_member(eval0, "train"), m.B, "evaluation 0, train");
+            check_offsets(eval + (size_t)n * (size_t)m.B, lks_test_member(eval0, "val"), m.B,
+                          "evaluation 0, val");
+        }
+        const json_t *first5 = lks_test_member(m.figure, "train_offsets_first5");
+        for (int i = 0; i * m.A < 5; i++) {
+            const uint64_t *step = lks__sampler_step(s, (uint64_t)i);
+            for (int v = 0; v < m.V; v++)
+                for (int a = 0; a < m.A && i * m.A + a < 5; a++) {
+                    const json_t *mine = m.V == 1 ? first5 : json_array_get(first5, (size_t)v);
+                    check_offsets(step + (v * m.A + a) * m.B,
+                                  json_array_get(mine, (size_t)(i * m.A + a)), m.B,
+                                  lks_test_text("%s, step %d, virtual rank %d, micro-step %d",
+                                                m.name, i, v, a));
+                }
+        }
+        lks__sampler_close(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_padding_is_zero),
+        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_offsets),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
