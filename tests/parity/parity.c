@@ -43,8 +43,7 @@ const json_t *parity_tensor(const json_t *figure, const char *section, const cha
     static const char prefix[] = "transformer.";
     assert_int_equal(strncmp(name, prefix, sizeof prefix - 1), 0);
     /* not by lks_test_member(): these names have dots */
-    const json_t *t =
-        json_object_get(lks_test_member(figure, section), name + sizeof prefix - 1);
+    const json_t *t = json_object_get(lks_test_member(figure, section), name + sizeof prefix - 1);
     if (t == NULL)
         fail_msg("the figure has no %s of %s", section, name);
     return t;

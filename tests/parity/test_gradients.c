@@ -79,8 +79,8 @@ static void check_step0(const char *figure, const char *data_dir)
     const size_t B = (size_t)m.B, T = (size_t)m.T;
     lks__tokens *data[2];
     for (int i = 0; i < 2; i++)
-        assert_ok(lks__tokens_open(
-            lks_test_text("%s/%s.bin", data_dir, i == 0 ? "train" : "val"), 65, &data[i]));
+        assert_ok(lks__tokens_open(lks_test_text("%s/%s.bin", data_dir, i == 0 ? "train" : "val"),
+                                   65, &data[i]));
     lks__sampler *sampler =
         parity_sampler(&m, lks__tokens_count(data[0]), lks__tokens_count(data[1]));
     int eval_iters = (int)lks_test_number(m.figure, "config.eval_iters");
@@ -191,8 +191,8 @@ static double moved_loss(struct small_model *s, const lks__tensor *t, const floa
 }
 
 /* The slope of the loss along a tensor's gradient is that gradient's norm. Masks are keyed, so the
- * same ones fall at every point. The loss is a float, good to about 2e-7, which makes 2e-7 / h of the
- * slope; what the five-point formula leaves out goes with h^4. */
+ * same ones fall at every point. The loss is a float, good to about 2e-7, which makes 2e-7 / h of
+ * the slope; what the five-point formula leaves out goes with h^4. */
 static void test_slopes(void **state)
 {
     struct small_model s = {0};

@@ -6,9 +6,9 @@
 #include "model/init.h"
 
 static const char *const figures[] = {
-    "generated/nanogpt.json",      "generated/nanogpt_bias_accum.json",
-    "generated/nanogpt_odd.json",  "generated/nanogpt_ddp2.json",
-    "nanogpt_char.json",           "nanogpt_char_ddp2.json",
+    "generated/nanogpt.json",     "generated/nanogpt_bias_accum.json",
+    "generated/nanogpt_odd.json", "generated/nanogpt_ddp2.json",
+    "nanogpt_char.json",          "nanogpt_char_ddp2.json",
 };
 enum { N_FIGURES = sizeof figures / sizeof figures[0] };
 
@@ -65,8 +65,7 @@ static void test_draws(void **state)
             assert_int_equal(lks__mt_u32(&drawn), lks__mt_u32(&skipped));
     }
     parity_model m = parity_open("nanogpt_char.json");
-    assert_int_equal(m.init_draws,
-                     lks_test_number(m.figure, "mt19937_outputs_before_first_batch"));
+    assert_int_equal(m.init_draws, lks_test_number(m.figure, "mt19937_outputs_before_first_batch"));
 }
 
 static void check_offsets(const uint64_t *got, const json_t *want, int B, const char *what)

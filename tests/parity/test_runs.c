@@ -1,0 +1,213 @@
+/* Same run: what `lockstep train` writes is what nanoGPT's script logged, step by step. */
+#include "parity.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/safetensors.h"
+
+/* Of a figure's config: what the script was run with, under the names that are ours too. */
+static const char *const keys[] = {
+    "eval_interval",  "eval_iters",    "gradient_accumulation_steps",
+    "batch_size",     "block_size",    "n_layer",
+    "n_head",         "n_embd",        "dropout",
+    "bias",           "learning_rate", "max_iters",
+    "weight_decay",   "beta1",         "beta2",
+    "grad_clip",      "decay_lr",      "warmup_iters",
+    "lr_decay_iters", "min_lr",        "vocab_size",
+    "seed",
+};
+enum { N_KEYS = sizeof keys / sizeof keys[0], MAX_ARGS = N_KEYS + 12 };
+
+static const char *argument(const json_t *config, const char *key)
+{
+    const json_t *value = lks_test_member(config, key);
+    if (json_is_boolean(value))
+        return lks_test_text("--%s=%s", key, json_is_true(value) ? "true" : "false");
+    if (json_is_integer(value))
+        return lks_test_text("--%s=%" JSON_INTEGER_FORMAT, key, json_integer_value(value));
+    return lks_test_text("--%s=%.17g", key, json_number_value(value));
+}
+
+/* Train with the figure's settings on `ranks` ranks; returns the output folder. */
+static const char *train(const json_t *figure, const char *data_dir, int ranks)
+{
+    const char *argv[MAX_ARGS], *out = lks_test_folder();
+    const json_t *config = lks_test_member(figure, "config");
+    const json_t *processes = json_object_get(config, "world_size");
+    int n = 0;
+    argv[n++] = "lockstep";
+    argv[n++] = "train";
+    for (int i = 0; i < N_KEYS; i++)
+        argv[n++] = argument(config, keys[i]);
+    argv[n++] = "--sampler=nanogpt";
+    argv[n++] = lks_test_text("--virtual_ranks=%d",
+                              processes != NULL ? (int)json_integer_value(processes) : 1);
+    argv[n++] = lks_test_text("--nproc_per_node=%d", ranks);
+    argv[n++] = lks_test_text("--dataset=%s", data_dir);
+    argv[n++] = lks_test_text("--out_dir=%s", out);
+    argv[n] = NULL;
+    lks_test_result r = lks_test_run(argv, NULL, 240);
+    if (r.exit_code != 0)
+        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
+    return out;
+}
+
+static double of_list(const json_t *list, size_t i)
+{
+    return json_number_value(json_array_get(list, i));
+}
+
+/* Ours is the mean over the step's micro-batches; a figure with one micro-batch has just `loss`. */
+static void check_steps(const char *name, const json_t *figure, const char *metrics)
+{
+    const json_t *lines = lks_test_metrics(metrics, "train");
+    const json_t *loss = json_object_get(figure, "loss_mean");
+    if (loss == NULL)
+        loss = lks_test_member(figure, "loss");
+    const json_t *lr = lks_test_member(figure, "lr"), *norm = lks_test_member(figure, "grad_norm");
+    assert_int_equal(json_array_size(lines), json_array_size(loss));
+    assert_int_equal(json_array_size(lines), lks_test_number(figure, "config.max_iters") + 1);
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        const char *step = lks_test_text("iteration %zu", i);
+        assert_int_equal(lks_test_number(line, "iter"), i);
+        parity_near(lks_test_number(line, "loss"), of_list(loss, i), 1e-5, name, step, "the run",
+                    "loss");
+        parity_near(lks_test_number(line, "lr"), of_list(lr, i), 1e-12 * of_list(lr, i), name, step,
+                    "the run", "lr");
+        parity_near(lks_test_number(line, "grad_norm"), of_list(norm, i), 1e-4 * of_list(norm, i),
+                    name, step, "the run", "grad_norm");
+    }
+}
+
+static void check_evals(const char *name, const json_t *figure, const char *metrics)
+{
+    const json_t *lines = lks_test_metrics(metrics, "eval");
+    const json_t *evals = lks_test_member(figure, "evals");
+    assert_int_equal(json_array_size(lines), json_array_size(evals));
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i), *want = json_array_get(evals, i);
+        const char *at = lks_test_text("evaluation %zu", i);
+        assert_int_equal(lks_test_number(line, "iter"), lks_test_number(want, "iter"));
+        parity_near(lks_test_number(line, "train_loss"), lks_test_number(want, "train"), 1e-5, name,
+                    at, "the run", "train_loss");
+        parity_near(lks_test_number(line, "val_loss"), lks_test_number(want, "val"), 1e-5, name, at,
+                    "the run", "val_loss");
+    }
+}
+
+/* A key's bias shifts all scores of a row alike, which softmax cancels: its true gradient is zero,
+ * so what Adam made of it is the rounding of either program. Ours tells how much that is. */
+static double noise(const char *name, const float *x, size_t n)
+{
+    if (strstr(name, ".attn.c_attn.bias") == NULL)
+        return 0.0;
+    double length = sqrt(parity_sum(x + n / 3, n / 3).sumsq);
+    assert_true(length < 1e-5);
+    return 2.0 * length;
+}
+
+/* Weights after the last step, within 1e-4 of each tensor's norm. */
+static void check_final(const char *name, const json_t *figure, const char *out)
+{
+    lks__st_file *file;
+    assert_ok(lks__st_open(lks_test_text("%s/latest/model.safetensors", out), &file));
+    assert_int_equal(lks__st_count(file), json_object_size(lks_test_member(figure, "final")));
+    for (size_t i = 0; i < lks__st_count(file); i++) {
+        const lks__st_tensor *t = lks__st_get(file, i);
+        const json_t *want = parity_tensor(figure, "final", t->name);
+        size_t n = t->bytes / sizeof(float);
+        float *x = malloc(t->bytes);
+        assert_non_null(x);
+        assert_ok(lks__st_read(file, t, x));
+        parity_sums got = parity_sum(x, n);
+        double norm = sqrt(lks_test_number(want, "sumsq")),
+               allowed = 1e-4 * norm + noise(t->name, x, n);
+        parity_near(sqrt(got.sumsq), norm, allowed, name, "final", t->name, "norm");
+        parity_near(got.sum, lks_test_number(want, "sum"), allowed, name, "final", t->name, "sum");
+        for (size_t d = 0; d < 2 && json_object_get(want, "dots") != NULL; d++)
+            parity_near(got.dots[d], of_list(lks_test_member(want, "dots"), d), allowed, name,
+                        "final", t->name, "dots");
+        parity_values(x, n, allowed, name, "final", t->name, want);
+        free(x);
+    }
+    lks__st_close(file);
+}
+
+static void check_run(const char *name, const char *data_dir, int ranks)
+{
+    const json_t *figure = lks_test_figure(name);
+    const char *out = train(figure, data_dir, ranks);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    check_steps(name, figure, metrics);
+    check_evals(name, figure, metrics);
+    check_final(name, figure, out);
+}
+
+static const char *generated_tokens(void)
+{
+    const char *dir = lks_test_folder();
+    lks_test_generated_tokens(dir);
+    return dir;
+}
+
+static void test_plain(void **state)
+{
+    check_run("generated/nanogpt.json", generated_tokens(), 1);
+}
+
+static void test_bias_accumulation(void **state)
+{
+    check_run("generated/nanogpt_bias_accum.json", generated_tokens(), 1);
+}
+
+static void test_odd_widths(void **state)
+{
+    check_run("generated/nanogpt_odd.json", generated_tokens(), 1);
+}
+
+/* The script's two processes are two virtual ranks here, on one rank and on two. */
+static void test_ddp(void **state)
+{
+    const char *dir = generated_tokens();
+    check_run("generated/nanogpt_ddp2.json", dir, 1);
+    check_run("generated/nanogpt_ddp2.json", dir, 2);
+}
+
+/* `lockstep prep char` on tinyshakespeare, as nanoGPT's prepare.py does it. */
+static const char *shakespeare(void)
+{
+    const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
+    if (text == NULL)
+        lks_test_skip("tinyshakespeare is not beside the repository");
+    const char *dir = lks_test_folder();
+    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                      lks_test_text("--out=%s", dir));
+    if (r.exit_code != 0)
+        fail_msg("lockstep prep: exit code %d: %s", r.exit_code, r.err);
+    return dir;
+}
+
+static void test_shakespeare(void **state)
+{
+    check_run("nanogpt_char.json", shakespeare(), 1);
+}
+
+static void test_shakespeare_ddp(void **state)
+{
+    const char *dir = shakespeare();
+    check_run("nanogpt_char_ddp2.json", dir, 1);
+    check_run("nanogpt_char_ddp2.json", dir, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),       cmocka_unit_test(test_bias_accumulation),
+        cmocka_unit_test(test_odd_widths),  cmocka_unit_test(test_ddp),
+        cmocka_unit_test(test_shakespeare), cmocka_unit_test(test_shakespeare_ddp),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
