@@ -1,0 +1,84 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/process.h"
+
+/* Learns the groups through the socket; its end is the launcher's. */
+static _Noreturn void be_guard(int fd, int max_groups, pid_t *groups)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL); /* a signal to the launcher's group is not for us */
+    setsid();
+    prctl(PR_SET_NAME, "lockstep-guard");
+    if (chdir("/") != 0)
+        _exit(1);
+    /* Whoever reads the launcher's output waits for its end, not for ours. */
+    dup2(fd, 0);
+    syscall(SYS_close_range, 1u, ~0u, 0u);
+    int n = 0;
+    pid_t group;
+    for (;;) {
+        ssize_t got = read(0, &group, sizeof group);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got != (ssize_t)sizeof group)
+            break;
+        if (n < max_groups)
+            groups[n++] = group;
+    }
+    for (int i = 0; i < n; i++)
+        kill(-groups[i], SIGKILL);
+    _exit(0);
+}
+
+void lks__guard_start(struct lks__launch *l)
+{
+    int fds[2];
+    l->guard_fd = -1;
+    l->guard = -1;
+    pid_t *groups = calloc((size_t)l->options->nproc, sizeof *groups);
+    if (groups == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
+        free(groups); /* a launch without a guard is better than none */
+        return;
+    }
+    l->guard = fork();
+    if (l->guard == 0) {
+        close(fds[1]);
+        be_guard(fds[0], l->options->nproc, groups);
+    }
+    free(groups);
+    close(fds[0]);
+    if (l->guard < 0)
+        close(fds[1]);
+    else
+        l->guard_fd = fds[1];
+}
+
+void lks__guard_add(struct lks__launch *l, pid_t group)
+{
+    /* Where somebody has killed the guard, that must not kill us. */
+    if (l->guard_fd >= 0 && send(l->guard_fd, &group, sizeof group, MSG_NOSIGNAL) < 0) {
+        close(l->guard_fd);
+        l->guard_fd = -1;
+    }
+}
+
+void lks__guard_stop(struct lks__launch *l)
+{
+    if (l->guard > 0) {
+        kill(l->guard, SIGKILL); /* before the socket closes, or it would do its work */
+        while (waitpid(l->guard, NULL, 0) < 0 && errno == EINTR)
+            ;
+        l->guard = -1;
+    }
+    if (l->guard_fd >= 0)
+        close(l->guard_fd);
+    l->guard_fd = -1;
+}

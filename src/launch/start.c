@@ -1,0 +1,186 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/process.h"
+
+extern char **environ;
+
+/* What torch.distributed uses where nobody says anything. */
+enum { DEFAULT_PORT = 29500 };
+
+int lks__free_port(void)
+{
+    int port = DEFAULT_PORT;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in addr = {.sin_family = AF_INET};
+    socklen_t len = sizeof addr;
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&addr, sizeof addr) == 0 &&
+        getsockname(fd, (struct sockaddr *)&addr, &len) == 0)
+        port = ntohs(addr.sin_port);
+    if (fd >= 0)
+        close(fd);
+    return port;
+}
+
+/* --- the environment ---------------------------------------------------------------------- */
+
+enum { MAX_VARS = 24, VAR_BYTES = 96 };
+
+struct vars {
+    int n;
+    char text[MAX_VARS][VAR_BYTES];
+};
+
+static void set(struct vars *v, const char *name, const char *value)
+{
+    snprintf(v->text[v->n++], VAR_BYTES, "%s=%s", name, value);
+}
+
+static void set_int(struct vars *v, const char *name, int value)
+{
+    snprintf(v->text[v->n++], VAR_BYTES, "%s=%d", name, value);
+}
+
+/* The variables that torchrun gives its workers (torch/distributed/elastic, local agent), for one
+ * host, and the shared segment. */
+static void rank_vars(const struct lks__launch *l, int rank, struct vars *v)
+{
+    const int nproc = l->options->nproc;
+    char segment[LKS__SEGMENT_ENV_BYTES], run_id[32];
+    lks__segment_env(l->segment, segment);
+    snprintf(run_id, sizeof run_id, "lockstep-%d", (int)getpid());
+    v->n = 0;
+    set_int(v, "RANK", rank);
+    set_int(v, "LOCAL_RANK", rank);
+    set_int(v, "WORLD_SIZE", nproc);
+    set_int(v, "LOCAL_WORLD_SIZE", nproc);
+    set_int(v, "GROUP_RANK", 0);
+    set_int(v, "GROUP_WORLD_SIZE", 1);
+    set_int(v, "ROLE_RANK", rank);
+    set_int(v, "ROLE_WORLD_SIZE", nproc);
+    set(v, "ROLE_NAME", "default");
+    set(v, "MASTER_ADDR", "127.0.0.1");
+    set_int(v, "MASTER_PORT", l->master_port);
+    set_int(v, "TORCHELASTIC_RESTART_COUNT", 0);
+    set_int(v, "TORCHELASTIC_MAX_RESTARTS", 0);
+    set(v, "TORCHELASTIC_RUN_ID", run_id);
+    set(v, LKS__SEGMENT_ENV, segment);
+    if (nproc > 1 && getenv("OMP_NUM_THREADS") == NULL)
+        set(v, "OMP_NUM_THREADS", "1");
+}
+
+/* An outer torchrun's, which would make a PyTorch rank look for a store that isn't ours. */
+static const char *const dropped[] = {"TORCHELASTIC_USE_AGENT_STORE=", "TORCHELASTIC_ERROR_FILE="};
+
+static bool replaced(const struct vars *v, const char *entry)
+{
+    for (size_t i = 0; i < sizeof dropped / sizeof dropped[0]; i++)
+        if (strncmp(entry, dropped[i], strlen(dropped[i])) == 0)
+            return true;
+    for (int i = 0; i < v->n; i++) {
+        size_t name = strcspn(v->text[i], "=") + 1;
+        if (strncmp(entry, v->text[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Our environment with `v` in place of what it replaces; to be freed, the strings are borrowed. */
+static char **make_environment(struct vars *v)
+{
+    size_t n = 0, kept = 0;
+    while (environ[n] != NULL)
+        n++;
+    char **env = malloc((n + (size_t)v->n + 1) * sizeof *env);
+    if (env == NULL)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        if (!replaced(v, environ[i]))
+            env[kept++] = environ[i];
+    for (int i = 0; i < v->n; i++)
+        env[kept++] = v->text[i];
+    env[kept] = NULL;
+    return env;
+}
+
+/* --- the process -------------------------------------------------------------------------- */
+
+/* In the child, between fork and exec: system calls only. Ends in the program, or with the reason
+ * why not in `report`. */
+static _Noreturn void become_rank(const struct lks__launch *l, char **env, pid_t launcher,
+                                  int report)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) /* it died before the line above */
+        _exit(1);
+    /* The rank's group is in the background of the terminal: writing to it must not stop the rank
+     * (stty tostop), and reading from it would for ever. */
+    signal(SIGTTOU, SIG_IGN);
+    if (isatty(STDIN_FILENO)) {
+        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (null >= 0)
+            dup2(null, STDIN_FILENO);
+    }
+    fcntl(lks__segment_fd(l->segment), F_SETFD, 0);
+    pthread_sigmask(SIG_SETMASK, &l->old_mask, NULL);
+    execvpe(l->options->argv[0], l->options->argv, env);
+    int err = errno;
+    ssize_t n = write(report, &err, sizeof err);
+    _exit(n == (ssize_t)sizeof err ? 127 : 1);
+}
+
+lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
+{
+    struct vars vars;
+    rank_vars(l, rank, &vars);
+    char **env = make_environment(&vars);
+    if (env == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the environment of rank %d", rank);
+    int report[2];
+    if (pipe2(report, O_CLOEXEC) != 0) {
+        free(env);
+        return lks__fail(LKS_ERR_IO, "can't make a pipe to start rank %d: %s", rank,
+                         strerror(errno));
+    }
+    pid_t launcher = getpid(), pid = fork();
+    if (pid == 0)
+        become_rank(l, env, launcher, report[1]);
+    int err = errno;
+    free(env);
+    close(report[1]);
+    if (pid < 0) {
+        close(report[0]);
+        return lks__fail(LKS_ERR_NOMEM,
+                         "can't start rank %d of %d: %s; the limit on processes (ulimit -u, or "
+                         "the container's) may be too low",
+                         rank, l->options->nproc, strerror(err));
+    }
+    setpgid(pid, pid); /* in both, as nobody knows who comes first */
+    /* The pipe ends without a word where exec has succeeded. */
+    ssize_t n;
+    do
+        n = read(report[0], &err, sizeof err);
+    while (n < 0 && errno == EINTR);
+    close(report[0]);
+    *exec_errno_p = n == (ssize_t)sizeof err ? err : 0;
+    if (*exec_errno_p != 0) {
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+        return LKS_OK;
+    }
+    l->ranks[rank] = (struct lks__rank_process){.pid = pid, .running = true};
+    l->n_started++;
+    l->n_running++;
+    lks__guard_add(l, pid);
+    return LKS_OK;
+}
