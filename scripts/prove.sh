@@ -9,7 +9,7 @@ usage() {
 Usage: scripts/prove.sh [--dataset=DIR] [--lockstep=build/tools/lockstep] [--out=out/prove]
 
 Trains a small GPT with dropout on 8 virtual ranks, carried out by 1, 2, 4 and 8 ranks; once more on
-4 ranks, which are killed half way, and resumed on 2. Then prints the SHA-256 of each run's
+4 ranks, which are killed half way, and resumed on 2. Then prints (half of) the SHA-256 of each run's
 checkpoints and of its metrics (without the lines and fields that tell of time and machine), and
 says whether all are the same. DIR holds token files; default: made of this repository's sources.
 END
@@ -35,13 +35,23 @@ if [ -z "$dataset" ]; then
     step prep "$lockstep" prep char --input="$out/corpus.txt" --out="$dataset"
 fi
 
-train() { # RUN RANKS SETTINGS...
-    to=$out/$1 ranks=$2
-    shift 2
-    "$lockstep" train --dataset="$dataset" --out_dir="$to" --nproc_per_node="$ranks" --n_layer=2 \
-        --n_head=4 --n_embd=64 --block_size=64 --batch_size=4 --gradient_accumulation_steps=8 \
-        --dropout=0.1 --learning_rate=1e-3 --warmup_iters=10 --lr_decay_iters=60 --max_iters=59 \
-        --eval_interval=20 --eval_iters=4 --keep=0 --log_interval=20 "$@"
+settings='--n_layer=2 --n_head=4 --n_embd=64 --block_size=64 --batch_size=4
+    --gradient_accumulation_steps=8 --dropout=0.1 --learning_rate=1e-3 --warmup_iters=10
+    --lr_decay_iters=120 --max_iters=119 --eval_interval=40 --eval_iters=4 --keep=0 --log_interval=20'
+
+train() { # RUN RANKS [SETTING]
+    # shellcheck disable=SC2086
+    "$lockstep" train --dataset="$dataset" --out_dir="$out/$1" --nproc_per_node="$2" $settings ${3-}
+}
+
+# SIGKILL for the launcher, which takes its ranks along, once the checkpoint of iteration 40 is there.
+train_killed() { # RUN RANKS
+    # shellcheck disable=SC2086
+    "$lockstep" train --dataset="$dataset" --out_dir="$out/$1" --nproc_per_node="$2" $settings &
+    while kill -0 $! 2>/dev/null && [ ! -e "$out/$1/ckpt-00000040" ]; do sleep 0.02; done
+    kill -9 $! || return 1
+    wait $! || killed=$?
+    [ "${killed-0}" -eq 137 ] && [ ! -e "$out/$1/ckpt-00000120" ]
 }
 
 # What must be the same: all bytes of all checkpoints, and every metric that isn't about time or place.
@@ -54,17 +64,9 @@ hashes() { # RUN
     )
 }
 
-# Kill the launcher, which takes its ranks with it, once the checkpoint of iteration 20 is there.
-train_killed() {
-    train killed 4 &
-    while kill -0 $! 2>/dev/null && [ ! -e "$out/killed/ckpt-00000020" ]; do sleep 0.05; done
-    kill -9 $! 2>/dev/null
-    wait $! 2>/dev/null || [ $? -eq 137 ]
-}
-
 for run in 1 2 4 8 killed; do rm -rf "${out:?}/$run"; done
 for ranks in 1 2 4 8; do step "train-$ranks" train "$ranks" "$ranks"; done
-step train-killed train_killed
+step train-killed train_killed killed 4
 step resume train killed 2 --init_from=resume
 
 printf '%-34s  %-32s  %s\n' 'run' 'checkpoints' 'metrics'
