@@ -1,0 +1,206 @@
+#include "laws.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+
+static const char *data_dir(void)
+{
+    static const char *dir;
+    if (dir == NULL) {
+        dir = lks_test_folder();
+        lks_test_generated_tokens(dir);
+    }
+    return dir;
+}
+
+void law_add(law_args *args, const char *fmt, ...)
+{
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    assert_true(n >= 0 && (size_t)n < sizeof text);
+    assert_true(args->n < LAW_MAX_ARGS);
+    args->argv[args->n++] = lks_test_text("%s", text);
+    args->argv[args->n] = NULL;
+}
+
+/* Large enough for several tiles of every matrix and several parts of the arena; the reference
+ * kernels, which would take seconds for it, get a smaller model. */
+static void add_shape(law_args *args)
+{
+    lks__cpu_level level;
+    assert_ok(lks__cpu_level_get(&level));
+    bool small = level == LKS__CPU_REF;
+    law_add(args, "--n_layer=%d", small ? 2 : 3);
+    law_add(args, "--n_head=%d", small ? 2 : 3);
+    law_add(args, "--n_embd=%d", small ? 16 : 48);
+    law_add(args, "--block_size=%d", small ? 16 : 24);
+    law_add(args, "--batch_size=%d", small ? 3 : 6);
+}
+
+static law_args settings(const char *sampler, const char *out)
+{
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", data_dir());
+    law_add(&args, "--out_dir=%s", out);
+    law_add(&args, "--sampler=%s", sampler);
+    law_add(&args, "--vocab_size=65");
+    law_add(&args, "--bias");
+    add_shape(&args);
+    law_add(&args, "--dropout=0.1");
+    law_add(&args, "--virtual_ranks=%d", LAW_V);
+    law_add(&args, "--gradient_accumulation_steps=%d", LAW_V * LAW_A);
+    law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
+    law_add(&args, "--eval_interval=4");
+    law_add(&args, "--eval_iters=3");
+    law_add(&args, "--checkpoint_interval=3");
+    law_add(&args, "--keep=0");
+    law_add(&args, "--learning_rate=1e-3");
+    law_add(&args, "--warmup_iters=3");
+    law_add(&args, "--lr_decay_iters=12");
+    law_add(&args, "--grad_clip=0.25"); /* below the norms that come up: it clips */
+    law_add(&args, "--bucket_mb=0.02");
+    law_add(&args, "--timeout=20");
+    return args;
+}
+
+law_args law_train(const char *sampler, const char **out_p)
+{
+    *out_p = lks_test_folder();
+    return settings(sampler, *out_p);
+}
+
+void law_run(const law_args *args)
+{
+    lks_test_result r = lks_test_run(args->argv, NULL, 60);
+    if (r.exit_code == 0)
+        return;
+    for (int i = 0; i < args->n; i++)
+        print_error("%s ", args->argv[i]);
+    fail_msg("exit code %d, signal %d after %.1f s: %s", r.exit_code, r.signal, r.seconds, r.err);
+}
+
+const char *law_trained(const char *sampler, const char *const more[])
+{
+    const char *out;
+    law_args args = law_train(sampler, &out);
+    for (; *more != NULL; more++)
+        law_add(&args, "%s", *more);
+    law_run(&args);
+    return out;
+}
+
+void law_resumed(const char *sampler, const char *out, const char *const more[])
+{
+    law_args args = settings(sampler, out);
+    law_add(&args, "--init_from=resume");
+    for (; *more != NULL; more++)
+        law_add(&args, "%s", *more);
+    law_run(&args);
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------- */
+
+void law_assert_same_checkpoint(const char *out, const char *reference, const char *name)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+    const char *a = lks_test_text("%s/%s", out, name);
+    const char *b = lks_test_text("%s/%s", reference, name);
+    assert_int_equal(lks_test_count_files(a), sizeof files / sizeof files[0]);
+    assert_int_equal(lks_test_count_files(b), sizeof files / sizeof files[0]);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        assert_same_file(lks_test_text("%s/%s", a, files[i]), lks_test_text("%s/%s", b, files[i]));
+}
+
+static bool is_checkpoint(const char *name)
+{
+    return strncmp(name, "ckpt-", 5) == 0 && strlen(name) == strlen("ckpt-00000000");
+}
+
+int law_count_checkpoints(const char *out)
+{
+    int n = 0;
+    DIR *dir = opendir(out);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;)
+        n += is_checkpoint(e->d_name);
+    closedir(dir);
+    return n;
+}
+
+void law_assert_same_checkpoints(const char *out, const char *reference)
+{
+    DIR *dir = opendir(reference);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;)
+        if (is_checkpoint(e->d_name))
+            law_assert_same_checkpoint(out, reference, lks_test_text("%s", e->d_name));
+    closedir(dir);
+}
+
+static const char *latest(const char *out)
+{
+    char target[64];
+    const char *path = lks_test_text("%s/latest", out);
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n < 0)
+        fail_msg("%s: %s", path, strerror(errno));
+    return lks_test_text("%.*s", (int)n, target);
+}
+
+/* ---- metrics ----------------------------------------------------------------------------- */
+
+/* Append the line without the fields that tell of time. */
+static void append_line(FILE *to, const char *line, size_t bytes)
+{
+    static const char *const timed[] = {
+        ",\"ms\":", ",\"tok_per_s\":", ",\"mfu\":", ",\"comm_exposed_ms\":"};
+    for (size_t i = 0; i < bytes;) {
+        size_t skip = 0;
+        for (size_t f = 0; f < sizeof timed / sizeof timed[0]; f++)
+            if (strncmp(line + i, timed[f], strlen(timed[f])) == 0)
+                skip = strlen(timed[f]) + strcspn(line + i + strlen(timed[f]), ",}");
+        if (skip == 0)
+            fputc(line[i++], to);
+        i += skip;
+    }
+}
+
+const char *law_lines(const char *out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    assert_non_null(to);
+    const char *p = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
+    while (*p != '\0') {
+        size_t n = strcspn(p, "\n");
+        assert_true(p[n] == '\n');
+        if (strncmp(p, "{\"kind\":\"host\"", 14) != 0)
+            append_line(to, p, n + 1);
+        p += n + 1;
+    }
+    fclose(to);
+    const char *kept = lks_test_text("%s", text);
+    free(text);
+    return kept;
+}
+
+void law_assert_same(const char *out, const char *reference)
+{
+    assert_string_equal(law_lines(out), law_lines(reference));
+    assert_string_equal(latest(out), latest(reference));
+    law_assert_same_checkpoints(out, reference);
+    /* and nothing beside them: no folder half written, no other checkpoint */
+    assert_int_equal(lks_test_count_files(out), lks_test_count_files(reference));
+}

@@ -1,0 +1,50 @@
+/* laws.h - runs of the tool that must come to the same bytes. */
+#ifndef LKS_TESTS_LAWS_H
+#define LKS_TESTS_LAWS_H
+
+#include "support.h"
+
+/* The run that all laws are about: 8 virtual ranks of two micro-batches each, dropout, several
+ * buckets, evaluations and checkpoints that fall together and apart; every checkpoint is kept.
+ * Iterations 0 .. LAW_LAST_ITER. */
+enum { LAW_V = 8, LAW_A = 2, LAW_LAST_ITER = 13, LAW_STEPS = LAW_LAST_ITER + 1 };
+
+enum { LAW_MAX_ARGS = 48 };
+
+typedef struct law_args {
+    const char *argv[LAW_MAX_ARGS + 1];
+    int n;
+} law_args;
+
+/* "lockstep train" with the run's settings and a fresh output folder, *out_p. */
+law_args law_train(const char *sampler, const char **out_p);
+void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Run to the end: exit code 0. */
+void law_run(const law_args *args);
+
+/* The run, from scratch to its end, with up to four more settings ("--key=value", NULL ends);
+ * returns the output folder. */
+const char *law_trained(const char *sampler, const char *const more[]);
+#define law_output(sampler, ...) law_trained((sampler), (const char *const[]){__VA_ARGS__, NULL})
+
+/* Go on in `out` to the run's end. */
+void law_resumed(const char *sampler, const char *out, const char *const more[]);
+#define law_resume(sampler, out, ...)                                                              \
+    law_resumed((sampler), (out), (const char *const[]){__VA_ARGS__, NULL})
+
+/* The same checkpoints, byte for byte, the same `latest`, and the same lines of metrics.jsonl, byte
+ * for byte, but for host lines and the fields that tell of time. */
+void law_assert_same(const char *out, const char *reference);
+
+/* As above for the checkpoints alone: `out` has all of the reference's; and for one of them. */
+void law_assert_same_checkpoints(const char *out, const char *reference);
+void law_assert_same_checkpoint(const char *out, const char *reference, const char *name);
+
+/* The lines that have to be the same, as one text. */
+const char *law_lines(const char *out);
+
+/* How many of `out`'s folders are checkpoints (ckpt-%08d). */
+int law_count_checkpoints(const char *out);
+
+#endif

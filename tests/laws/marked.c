@@ -1,0 +1,70 @@
+#include "marked.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+const char *marked_variable(void)
+{
+    static int n;
+    return lks_test_text("LOCKSTEP_TEST_MARK=%d-%d", (int)getpid(), ++n);
+}
+
+/* The environment that it was started with; a zombie has none. */
+static bool has_variable(const char *pid, const char *variable)
+{
+    static char text[1 << 18];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%.16s/environ", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    size_t n = 0;
+    for (ssize_t got; n < sizeof text - 1; n += (size_t)got)
+        if ((got = read(fd, text + n, sizeof text - 1 - n)) <= 0)
+            break;
+    close(fd);
+    text[n] = '\0';
+    for (size_t i = 0; i < n; i += strlen(text + i) + 1)
+        if (strcmp(text + i, variable) == 0)
+            return true;
+    return false;
+}
+
+int marked_processes(const char *variable, pid_t *pids, int max)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc");
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+        if (!isdigit((unsigned char)e->d_name[0]) || !has_variable(e->d_name, variable))
+            continue;
+        if (n < max)
+            pids[n] = (pid_t)atoi(e->d_name);
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
+
+void marked_assert_gone(const char *variable, double seconds)
+{
+    pid_t pids[64];
+    int n = 0;
+    for (double waited = 0.0; waited <= seconds; waited += 0.01) {
+        n = marked_processes(variable, pids, 64);
+        if (n == 0)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    for (int i = 0; i < n && i < 64; i++)
+        kill(pids[i], SIGKILL);
+    fail_msg("%d processes are still there after %.1f s", n, seconds);
+}

@@ -1,0 +1,140 @@
+/* The same run on any number of ranks and threads, with shared and with private replicas. */
+#include "laws.h"
+
+#include <string.h>
+
+#include "ddp/ddp.h"
+
+static const char *alone[2]; /* outputs of one rank with one thread: random, nanogpt */
+
+static int train_alone(void **state)
+{
+    alone[0] = law_output("random", "--threads=1");
+    alone[1] = law_output("nanogpt", "--threads=1");
+    return 0;
+}
+
+/* The last host line says how many micro-batches each rank did: its own, and no more. */
+static void assert_own_work(const char *out, int W)
+{
+    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    assert_int_equal(json_array_size(hosts), 2);
+    const json_t *last = json_array_get(hosts, 1);
+    assert_int_equal(lks_test_number(last, "world_size"), W);
+    const json_t *done = lks_test_member(last, "micro_batches");
+    assert_int_equal(json_array_size(done), W);
+    for (int r = 0; r < W; r++)
+        assert_int_equal(json_integer_value(json_array_get(done, (size_t)r)),
+                         ((r + 1) * LAW_V / W - r * LAW_V / W) * LAW_A * LAW_STEPS);
+}
+
+/* What the rest compares with really trains, evaluates and saves as asked. */
+static void test_alone(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        const char *metrics = lks_test_text("%s/metrics.jsonl", alone[i]);
+        const json_t *train = lks_test_metrics(metrics, "train");
+        assert_int_equal(json_array_size(train), LAW_STEPS);
+        assert_int_equal(json_array_size(lks_test_metrics(metrics, "eval")), 4);
+        assert_int_equal(json_array_size(lks_test_metrics(metrics, "config")), 1);
+        assert_int_equal(json_array_size(lks_test_metrics(metrics, "checkpoint")), 5);
+        assert_int_equal(law_count_checkpoints(alone[i]), 5);
+        assert_true(lks_test_number(json_array_get(train, LAW_LAST_ITER), "loss") <
+                    lks_test_number(json_array_get(train, 0), "loss") - 0.02);
+        for (size_t s = 0; s < LAW_STEPS; s++)
+            assert_true(lks_test_number(json_array_get(train, s), "grad_norm") > 0.25);
+        assert_own_work(alone[i], 1);
+    }
+    assert_string_not_equal(law_lines(alone[0]), law_lines(alone[1]));
+}
+
+static void check(int W, const char *const more[])
+{
+    const char *all[5] = {lks_test_text("--nproc_per_node=%d", W)};
+    for (int i = 1; *more != NULL; more++)
+        all[i++] = *more;
+    const char *out = law_trained("random", all);
+    law_assert_same(out, alone[0]);
+    assert_own_work(out, W);
+}
+#define check_ranks(W, ...) check((W), (const char *const[]){__VA_ARGS__, NULL})
+
+static void test_even_ranks(void **state)
+{
+    check_ranks(2, NULL);
+    check_ranks(4, NULL);
+    check_ranks(8, NULL);
+}
+
+static void test_uneven_ranks(void **state)
+{
+    check_ranks(3, "--allow_uneven");
+    check_ranks(5, "--allow_uneven");
+    check_ranks(6, "--allow_uneven");
+    check_ranks(7, "--allow_uneven");
+}
+
+static void test_private_replicas(void **state)
+{
+    check_ranks(1, "--replicas=private");
+    check_ranks(2, "--replicas=private");
+    check_ranks(8, "--replicas=private");
+    check_ranks(3, "--replicas=private", "--allow_uneven");
+}
+
+static void test_threads(void **state)
+{
+    check_ranks(1, "--threads=2");
+    check_ranks(1, "--threads=3");
+    check_ranks(2, "--threads=2");
+}
+
+/* How the gradient is cut for reduction changes nothing either. */
+static void test_buckets(void **state)
+{
+    check_ranks(2, "--bucket_mb=0");
+    check_ranks(4, "--bucket_mb=4");
+}
+
+/* Of two virtual ranks with more micro-steps each it is another run, on any number of ranks. */
+static void test_virtual_ranks(void **state)
+{
+    const char *one = law_output("random", "--virtual_ranks=2");
+    const char *two = law_output("random", "--virtual_ranks=2", "--nproc_per_node=2");
+    law_assert_same(two, one);
+    assert_string_not_equal(law_lines(one), law_lines(alone[0]));
+}
+
+static void test_nanogpt_sampler(void **state)
+{
+    law_assert_same(law_output("nanogpt", "--nproc_per_node=4"), alone[1]);
+    law_assert_same(law_output("nanogpt", "--nproc_per_node=3", "--allow_uneven"), alone[1]);
+}
+
+static void assert_other_weights(const char *out)
+{
+    size_t a_bytes, b_bytes;
+    const char *a = lks_test_read(lks_test_text("%s/latest/model.safetensors", out), &a_bytes);
+    const char *b = lks_test_read(lks_test_text("%s/latest/model.safetensors", alone[0]), &b_bytes);
+    assert_int_equal(a_bytes, b_bytes);
+    assert_memory_not_equal(a, b, a_bytes);
+}
+
+/* Equal bytes would mean little if all runs had them. */
+static void test_other_runs(void **state)
+{
+    assert_other_weights(law_output("random", "--seed=1338"));
+    assert_other_weights(law_output("random", "--dropout=0"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),         cmocka_unit_test(test_even_ranks),
+        cmocka_unit_test(test_uneven_ranks),  cmocka_unit_test(test_private_replicas),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_virtual_ranks), cmocka_unit_test(test_nanogpt_sampler),
+        cmocka_unit_test(test_other_runs),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+}

@@ -1,0 +1,155 @@
+/* A run that was killed, at any moment, and resumed on another number of ranks leaves the bytes of
+ * a run never interrupted. */
+#include "laws.h"
+#include "marked.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const char *whole[2]; /* outputs of runs never interrupted */
+static const char *const samplers[2] = {"random", "nanogpt"};
+
+static int train_whole(void **state)
+{
+    for (int i = 0; i < 2; i++)
+        whole[i] = law_output(samplers[i], "--threads=1");
+    return 0;
+}
+
+/* A run whose rank `rank` gets SIGKILL by `fault` (base/sys.h). */
+static const char *killed_run(const char *sampler, int W, int rank, const char *fault)
+{
+    const char *out, *mark = marked_variable();
+    law_args args = law_train(sampler, &out);
+    law_add(&args, "--nproc_per_node=%d", W);
+    law_add(&args, "--allow_uneven");
+    const char *env[] = {lks_test_text("LOCKSTEP_FAULT=%s", fault),
+                         lks_test_text("LOCKSTEP_FAULT_RANK=%d", rank), mark, NULL};
+    lks_test_result r = lks_test_run(args.argv, env, 60);
+    if (r.exit_code != 128 + SIGKILL)
+        fail_msg("%s on rank %d: exit code %d: %s", fault, rank, r.exit_code, r.err);
+    assert_contains(r.err, lks_test_text("rank %d", rank));
+    marked_assert_gone(mark, 2);
+    assert_true(law_count_checkpoints(out) > 0);
+    assert_false(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, LAW_STEPS)));
+    return out;
+}
+
+static void resume_and_compare(int which, const char *out, int W)
+{
+    law_resume(samplers[which], out, lks_test_text("--nproc_per_node=%d", W), "--allow_uneven");
+    law_assert_same(out, whole[which]);
+}
+
+/* Ranks die in the middle of a step: as they read one of its samples. */
+static void test_killed_rank(void **state)
+{
+    const char *out = killed_run("random", 4, 2, "read:200:die");
+    resume_and_compare(0, out, 1);
+    out = killed_run("random", 2, 1, "read:300:die");
+    resume_and_compare(0, out, 8);
+    out = killed_run("nanogpt", 3, 0, "read:250:die");
+    resume_and_compare(1, out, 2);
+    out = killed_run("nanogpt", 8, 7, "read:100:die");
+    resume_and_compare(1, out, 5);
+}
+
+static void test_killed_twice(void **state)
+{
+    const char *out = killed_run("random", 4, 3, "read:120:die");
+    law_args args;
+    const char *unused;
+    args = law_train("random", &unused);
+    law_add(&args, "--out_dir=%s", out);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--nproc_per_node=2");
+    const char *env[] = {"LOCKSTEP_FAULT=read:150:die", "LOCKSTEP_FAULT_RANK=1", NULL};
+    lks_test_result r = lks_test_run(args.argv, env, 60);
+    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    resume_and_compare(0, out, 4);
+}
+
+/* Rank 0 dies inside a save, or just behind it, at each kind of call that only saves make. The
+ * first one's folder is already in place, the others' are in all states. */
+static void test_killed_in_save(void **state)
+{
+    static const struct {
+        const char *fault;
+        int W; /* resumed on */
+    } deaths[] = {
+        {"fsync:6:die", 1},        {"fsync:7:die", 4},         {"fsync:9:die", 2},
+        {"fsync:10:die-after", 8}, {"fsync:11:die", 1},        {"rename:2:die", 4},
+        {"rename:3:die", 3},       {"rename:3:die-after", 1},  {"rename:4:die", 2},
+        {"rename:4:die-after", 8}, {"symlink:2:die-after", 4}, {"unlink:2:die", 1},
+    };
+    for (size_t i = 0; i < sizeof deaths / sizeof deaths[0]; i++) {
+        const char *out = killed_run(samplers[i % 2], 2, 0, deaths[i].fault);
+        resume_and_compare((int)(i % 2), out, deaths[i].W);
+    }
+}
+
+/* Wait until the run has told of a checkpoint; false: it ended before. */
+static bool wait_for_checkpoint(const lks_test_child *child, const char *out)
+{
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    char line[4096];
+    for (int i = 0; i < 20000; i++) {
+        FILE *f = fopen(metrics, "r");
+        while (f != NULL && fgets(line, sizeof line, f) != NULL)
+            if (strstr(line, "{\"kind\":\"checkpoint\"") == line) {
+                fclose(f);
+                return kill(child->pid, 0) == 0;
+            }
+        if (f != NULL)
+            fclose(f);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return false;
+}
+
+/* A run on `W` ranks whose launcher gets `signo` once there is a checkpoint. Where the machine was
+ * so busy that the run ended first, it is tried again. */
+static const char *signalled_run(const char *sampler, int W, int signo, int exit_code)
+{
+    for (int attempt = 0; attempt < 10; attempt++) {
+        const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
+        law_args args = law_train(sampler, &out);
+        law_add(&args, "--nproc_per_node=%d", W);
+        lks_test_child child = lks_test_start(args.argv, env);
+        if (wait_for_checkpoint(&child, out))
+            kill(child.pid, signo);
+        lks_test_result r = lks_test_wait(&child, 60);
+        marked_assert_gone(mark, 2);
+        if (r.exit_code == 0)
+            continue;
+        if (r.signal != 0 ? r.signal != signo || exit_code != -1 : r.exit_code != exit_code)
+            fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+        return out;
+    }
+    fail_msg("ten runs on %d ranks ended before signal %d reached them", W, signo);
+    return NULL;
+}
+
+/* Its ranks die with it. */
+static void test_killed_launcher(void **state)
+{
+    resume_and_compare(0, signalled_run("random", 4, SIGKILL, -1), 2);
+    resume_and_compare(1, signalled_run("nanogpt", 2, SIGKILL, -1), 1);
+}
+
+static void test_killed_alone(void **state)
+{
+    resume_and_compare(0, signalled_run("random", 1, SIGKILL, -1), 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_rank),    cmocka_unit_test(test_killed_twice),
+        cmocka_unit_test(test_killed_in_save), cmocka_unit_test(test_killed_launcher),
+        cmocka_unit_test(test_killed_alone),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+}
