@@ -14,7 +14,8 @@ extern "C" {
 typedef struct lks_comm lks_comm; /* opaque; close with lks_comm_close() */
 typedef struct lks_work lks_work; /* one operation in flight */
 
-/* Where this process stands among its ranks. Rank, local rank, world size: as torchrun uses them. */
+/* Where this process stands among its ranks. Rank, local rank, world size: as torchrun uses them.
+ */
 typedef struct lks_world {
     int rank, world_size;
     int local_rank, local_world_size;
@@ -26,7 +27,7 @@ lks_status lks_world_from_env(lks_world *world);
 
 typedef struct lks_comm_options {
     const char *backend; /* "auto", "shm" */
-    double timeout_s;    /* deadline of every wait; > 0 */
+    double timeout_s;    /* deadline of every wait, see below; > 0 */
 } lks_comm_options;
 
 /* Join the group; every rank calls it. ERR_SUPPORT says which backend can't be used and why. */
@@ -65,8 +66,11 @@ void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer);
 
 /* --- collectives ------------------------------------------------------------------------------
  * All ranks start the same operations in the same order with equal sizes; where they don't, every
- * rank gets ERR_ARG naming rank, operation and size. Waits that pass the deadline give ERR_TIMEOUT
- * and name the ranks that are missing, with their last step and phase. */
+ * rank gets ERR_ARG naming rank, operation and size. A wait passes its deadline when a rank that it
+ * misses has given no sign of life (lks_comm_beat, lks_comm_note, or arriving anywhere) for
+ * timeout_s: ERR_TIMEOUT names the ranks that are missing, with their last step and phase. A peer
+ * whose process has ended gives ERR_PEER within a second. After any of these the group is at its
+ * end: every later call on every rank fails alike. */
 
 lks_status lks_comm_barrier(lks_comm *comm);
 lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
@@ -92,16 +96,17 @@ typedef struct lks_reduction {
     int n_leaves;          /* V */
     const lks_part *parts; /* [n_parts] this rank's nodes, leaves in order; copied */
     int n_parts;
-    float scale;           /* the root's sum is multiplied by this, once */
-    size_t count;          /* elements; equal on all ranks; 0 is fine */
-    /* Blocks cut [0, count): block b is [block_start[b], block_start[b + 1]); shares of ranks end on
-     * block borders. Lives until lks_work_wait(). */
+    float scale;  /* the root's sum is multiplied by this, once */
+    size_t count; /* elements; equal on all ranks; 0 is fine */
+    /* Blocks cut [0, count): block b is [block_start[b], block_start[b + 1]); shares of ranks end
+     * on block borders. Lives until lks_work_wait(). */
     const size_t *block_start; /* [n_blocks + 1] */
     size_t n_blocks;
-    double *block_sumsq;   /* [n_blocks] in LKS_MEM_COMMON memory, out: sum of squares of the scaled
-                            * sums (the kernel `sumsq`), for all blocks, on all ranks */
-    float *dst;            /* [count] in LKS_MEM_COMMON memory or rank 0's parts[0].buf as this rank
-                            * sees it, out: the scaled sum, seen by all ranks */
+    double *block_sumsq; /* [n_blocks] in LKS_MEM_COMMON memory, out: sum of squares of the scaled
+                          * sums (the kernel `sumsq`), for all blocks, on all ranks */
+    float *dst;          /* [count] in LKS_MEM_COMMON memory or rank 0's parts[0].buf as this rank
+                          * sees it, out: the scaled sum, seen by all ranks; before one of
+                          * them writes there again, all must meet (any collective) */
 } lks_reduction;
 
 /* Start reducing one bucket over all ranks in the order of the tree. All ranks, and any number of
@@ -110,8 +115,8 @@ typedef struct lks_reduction {
 lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
 
 /* Do what can be done of this rank's share of operations in flight, without waiting. A backend
- * without a progress thread needs it called between layers. Computes on the caller's thread and,
- * where lks_comm_use_pool() gave one, on its pool. */
+ * without a progress thread needs it called between layers. Computes on the caller's thread, and on
+ * the pool that the library gave the group where it has one. */
 lks_status lks_comm_progress(lks_comm *comm);
 
 lks_status lks_work_wait(lks_work *work); /* with the group's deadline; releases `work` always */

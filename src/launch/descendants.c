@@ -41,11 +41,11 @@ static int signal_orphans(const struct lks__launch *l, int sig)
     return n;
 }
 
-int lks__signal_all(const struct lks__launch *l, int sig)
+int lks__signal_all(const struct lks__launch *l, int sig, int spared)
 {
     int n = 0;
     for (int r = 0; r < l->n_started; r++)
-        if (l->ranks[r].running && kill(-l->ranks[r].pid, sig) == 0)
+        if (l->ranks[r].running && r != spared && kill(-l->ranks[r].pid, sig) == 0)
             n++;
     return n + signal_orphans(l, sig);
 }

@@ -61,13 +61,11 @@ void lks__guard_start(struct lks__launch *l)
         l->guard_fd = fds[1];
 }
 
-void lks__guard_add(struct lks__launch *l, pid_t group)
+void lks__guard_add(const struct lks__launch *l, pid_t group)
 {
     /* Where somebody has killed the guard, that must not kill us. */
-    if (l->guard_fd >= 0 && send(l->guard_fd, &group, sizeof group, MSG_NOSIGNAL) < 0) {
-        close(l->guard_fd);
-        l->guard_fd = -1;
-    }
+    if (l->guard_fd >= 0)
+        (void)send(l->guard_fd, &group, sizeof group, MSG_NOSIGNAL);
 }
 
 void lks__guard_stop(struct lks__launch *l)

@@ -65,14 +65,18 @@ static bool failed(const struct lks__rank_process *p)
 static void stop_all(struct lks__launch *l, struct state *s, int rank)
 {
     char text[MAX_MESSAGE];
-    lks_status st;
+    int leaving = -1;
     describe_end(l, rank, text, sizeof text);
-    s->first_rank = -1;
     s->first_by_rank = !lks__segment_abort(l->segment, LKS_ERR_PEER, rank, text);
-    if (s->first_by_rank)
+    if (s->first_by_rank) {
+        lks_status st;
         lks__segment_failure(l->segment, &st, &s->first_rank, s->first_text, sizeof s->first_text);
+        /* One that gave up by itself is about to exit, with the code that tells why. */
+        if (st == LKS_ERR_PEER)
+            leaving = s->first_rank;
+    }
     s->failed = true;
-    lks__signal_all(l, SIGTERM);
+    lks__signal_all(l, SIGTERM, leaving);
     s->kill_at = lks__sys_now() + TERM_GRACE_S;
 }
 
@@ -122,7 +126,7 @@ static void reap(struct lks__launch *l, struct state *s)
 
 static void kill_all(struct lks__launch *l, struct state *s)
 {
-    lks__signal_all(l, SIGKILL);
+    lks__signal_all(l, SIGKILL, -1);
     s->killed = true;
     s->kill_at = 0;
 }
@@ -130,9 +134,9 @@ static void kill_all(struct lks__launch *l, struct state *s)
 static void suspend(struct lks__launch *l, struct state *s)
 {
     double before = lks__sys_now();
-    lks__signal_all(l, SIGTSTP);
+    lks__signal_all(l, SIGTSTP, -1);
     kill(getpid(), SIGSTOP); /* returns when we are continued */
-    lks__signal_all(l, SIGCONT);
+    lks__signal_all(l, SIGCONT, -1);
     if (s->kill_at > 0)
         s->kill_at += lks__sys_now() - before;
 }
@@ -152,7 +156,7 @@ static void on_signal(struct lks__launch *l, struct state *s, int sig)
         s->user_signal = sig;
         s->user_signal_at = now;
         s->kill_at = now + STOP_GRACE_S;
-        lks__signal_all(l, sig);
+        lks__signal_all(l, sig, -1);
     } else if (s->failed || now - s->user_signal_at > SAME_CAUSE_S) {
         kill_all(l, s);
     }
@@ -195,7 +199,7 @@ static void sweep(struct lks__launch *l, bool ask_first)
         double now = lks__sys_now();
         int sig = now >= kill_from ? SIGKILL : asked ? 0 : SIGTERM;
         asked = true;
-        if (lks__signal_all(l, sig) == 0 || now - start > SWEEP_S)
+        if (lks__signal_all(l, sig, -1) == 0 || now - start > SWEEP_S)
             return;
         usleep(5000);
     }

@@ -44,13 +44,14 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p);
 /* A process that does nothing until the launcher is gone, and then kills the ranks' process groups.
  * The ranks themselves die with the launcher (PR_SET_PDEATHSIG); what they have started doesn't. */
 void lks__guard_start(struct lks__launch *l);
-void lks__guard_add(struct lks__launch *l, pid_t group);
+void lks__guard_add(const struct lks__launch *l, pid_t group); /* called by the rank itself */
 void lks__guard_stop(struct lks__launch *l);
 
 /* --- descendants.c ------------------------------------------------------------------------ */
 
-/* Send `sig` to the groups of all running ranks and to what ended ranks have left behind (we are
- * their subreaper, so orphans are our children). Returns how many processes or groups there are. */
-int lks__signal_all(const struct lks__launch *l, int sig);
+/* Send `sig` to the groups of all running ranks but rank `spared` (-1: none) and to what ended
+ * ranks have left behind (we are their subreaper, so orphans are our children). Returns how many
+ * processes or groups there are. */
+int lks__signal_all(const struct lks__launch *l, int sig, int spared);
 
 #endif

@@ -123,6 +123,7 @@ static _Noreturn void become_rank(const struct lks__launch *l, char **env, pid_t
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) /* it died before the line above */
         _exit(1);
+    lks__guard_add(l, getpid()); /* before we have children that it would have to end */
     /* The rank's group is in the background of the terminal: writing to it must not stop the rank
      * (stty tostop), and reading from it would for ever. */
     signal(SIGTTOU, SIG_IGN);
@@ -181,6 +182,5 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
     l->ranks[rank] = (struct lks__rank_process){.pid = pid, .running = true};
     l->n_started++;
     l->n_running++;
-    lks__guard_add(l, pid);
     return LKS_OK;
 }

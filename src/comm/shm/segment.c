@@ -260,7 +260,8 @@ lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
     if (env == NULL || env[0] == '\0')
         return lks__fail(LKS_ERR_SUPPORT,
                          "the %d ranks have no shared memory (" LKS__SEGMENT_ENV
-                         " is not set): start them with `lockstep train --nproc_per_node=%d` or "
+                         " is not set, or was used already): start them with `lockstep train "
+                         "--nproc_per_node=%d` or "
                          "`lockstep run --nproc-per-node=%d PROGRAM`",
                          world_size, world_size, world_size);
     int fd;
@@ -303,7 +304,11 @@ lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
         return lks__fail(LKS_ERR_IO, "can't mark descriptor %d close-on-exec: %s", fd,
                          strerror(errno));
-    return adopt(fd, world_size, base_bytes, segment_p);
+    LKS__TRY(adopt(fd, world_size, base_bytes, segment_p));
+    /* The descriptor is ours now: who opens a second group, or is started by us, must not find it.
+     */
+    unsetenv(LKS__SEGMENT_ENV);
+    return LKS_OK;
 }
 
 lks__segment *lks__segment_ref(lks__segment *s)

@@ -103,9 +103,9 @@ lks_status lks__segment_create(int world_size, lks__segment **segment_p);
 enum { LKS__SEGMENT_ENV_BYTES = 64 };
 void lks__segment_env(const lks__segment *segment, char *text);
 
-/* Take over the descriptor that the environment names (close-on-exec from now on) after checking
- * that it is this job's segment for `world_size` ranks. ERR_SUPPORT where the variable is not set,
- * ERR_FORMAT where it names something else. */
+/* Take over the descriptor that the environment names (close-on-exec from now on, and gone from the
+ * environment) after checking that it is this job's segment for `world_size` ranks. ERR_SUPPORT
+ * where the variable is not set, ERR_FORMAT where it names something else. */
 lks_status lks__segment_inherit(int world_size, lks__segment **segment_p);
 
 lks__segment *lks__segment_ref(lks__segment *segment); /* one more owner */

@@ -19,7 +19,7 @@ static struct lks__shm *state_of(const lks_comm *comm)
 
 /* --- signs of life ------------------------------------------------------------------------ */
 
-static void beat(struct lks__shm *g)
+void lks__shm_beat(struct lks__shm *g)
 {
     atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
                           memory_order_relaxed);
@@ -27,7 +27,7 @@ static void beat(struct lks__shm *g)
 
 static void shm_beat(lks_comm *comm)
 {
-    beat(state_of(comm));
+    lks__shm_beat(state_of(comm));
 }
 
 static void shm_note(lks_comm *comm, uint64_t step, const char *phase)
@@ -41,7 +41,7 @@ static void shm_note(lks_comm *comm, uint64_t step, const char *phase)
         memcpy(&word, text + i * 8, 8);
         atomic_store_explicit(&g->line->phase[i], word, memory_order_relaxed);
     }
-    beat(g);
+    lks__shm_beat(g);
 }
 
 static void shm_abort(lks_comm *comm, const char *why)
@@ -95,13 +95,10 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     unsigned absent = LKS__RANK_ABSENT;
     if (!atomic_compare_exchange_strong(&line->state, &absent, LKS__RANK_JOINED))
         return lks__fail(LKS_ERR_ARG,
-                         "rank %d has joined this job already, as process %d: each rank joins "
-                         "once, and a program that a rank starts must not take RANK and " //
-                         LKS__SEGMENT_ENV " from its environment",
+                         "rank %d has joined this job already, as process %d: each rank joins once",
                          g->rank, atomic_load(&line->pid));
     g->line = line;
     atomic_store(&line->pid, (int)getpid());
-    beat(g);
     struct lks__shm_mail mail = {.kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size};
     return lks__shm_arrive(g, &mail, NULL, 0, seq_p);
 }

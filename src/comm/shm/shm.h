@@ -71,6 +71,7 @@ struct lks__shm {
 
 /* --- shm.c -------------------------------------------------------------------------------- */
 
+void lks__shm_beat(struct lks__shm *g); /* a sign of life */
 lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer);
 

@@ -155,6 +155,7 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_mail *mail,
     m->n_parts = mail->n_parts;
     if (n > 0)
         memcpy(m->payload, payload, n);
+    lks__shm_beat(g);
     atomic_store_explicit(&g->line->posted, (uint32_t)seq + 1, memory_order_release);
     count_in(&slot->arrived, &slot->arrive_sleepers, arrive_goal(g, seq));
     *seq_p = seq;

@@ -1,0 +1,108 @@
+#include "comm/ranks.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/sys.h"
+
+void ranks_main(int argc, char **argv, const struct rank_body *bodies)
+{
+    if (argc != 3 || strcmp(argv[1], "--rank") != 0)
+        return;
+    for (; bodies->name != NULL; bodies++)
+        if (strcmp(argv[2], bodies->name) == 0)
+            exit(bodies->run());
+    fprintf(stderr, "no rank body %s\n", argv[2]);
+    exit(99);
+}
+
+static void set_int(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+void ranks_start(struct ranks *r, int n, const char *body, const char *env)
+{
+    char segment[LKS__SEGMENT_ENV_BYTES];
+    r->n = n;
+    r->start_s = lks__sys_now();
+    assert_int_equal(lks__segment_create(n, &r->segment), LKS_OK);
+    lks__segment_env(r->segment, segment);
+    for (int i = 0; i < n; i++) {
+        r->status[i] = -1;
+        r->pids[i] = fork();
+        assert_true(r->pids[i] >= 0);
+        if (r->pids[i] > 0)
+            continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        fcntl(lks__segment_fd(r->segment), F_SETFD, 0);
+        set_int("RANK", i);
+        set_int("LOCAL_RANK", i);
+        set_int("WORLD_SIZE", n);
+        set_int("LOCAL_WORLD_SIZE", n);
+        setenv(LKS__SEGMENT_ENV, segment, 1);
+        if (env != NULL)
+            putenv((char *)env);
+        char *argv[] = {"rank", "--rank", (char *)body, NULL};
+        execv("/proc/self/exe", argv);
+        _exit(98);
+    }
+}
+
+void ranks_wait(struct ranks *r, double limit_s)
+{
+    int left = r->n;
+    bool late = false;
+    while (left > 0) {
+        for (int i = 0; i < r->n; i++) {
+            if (r->status[i] != -1 || waitpid(r->pids[i], &r->status[i], WNOHANG) != r->pids[i])
+                continue;
+            r->ended_s[i] = lks__sys_now() - r->start_s;
+            left--;
+        }
+        if (left > 0 && !late && lks__sys_now() - r->start_s > limit_s) {
+            late = true;
+            for (int i = 0; i < r->n; i++)
+                if (r->status[i] == -1)
+                    kill(r->pids[i], SIGKILL);
+        }
+        usleep(1000);
+    }
+    lks__segment_close(r->segment);
+    r->segment = NULL;
+    assert_false(late);
+}
+
+void ranks_run(int n, const char *body, const char *env, double limit_s)
+{
+    struct ranks r;
+    ranks_start(&r, n, body, env);
+    ranks_wait(&r, limit_s);
+    for (int i = 0; i < n; i++)
+        if (r.status[i] != 0)
+            fail_msg("rank %d of %d in %s: wait status %#x", i, n, body, r.status[i]);
+}
+
+lks_comm *ranks_open(double timeout_s)
+{
+    lks_world world;
+    lks_comm_options options = {"auto", timeout_s};
+    lks_comm *comm = NULL;
+    if (lks_world_from_env(&world) != LKS_OK || lks_comm_open(&world, &options, &comm) != LKS_OK)
+        fprintf(stderr, "can't open the group: %s\n", lks_last_error());
+    return comm;
+}

@@ -1,0 +1,44 @@
+/* comm/ranks.h - ranks as child processes of a test, started as a launcher starts them, with a time
+ * limit.
+ *
+ * A test program runs itself: `program --rank BODY` in the environment of a rank. Its main() calls
+ * ranks_main() first, which runs the body and ends the process where it finds those arguments. */
+#ifndef LKS_TESTS_COMM_RANKS_H
+#define LKS_TESTS_COMM_RANKS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "comm/shm/segment.h"
+#include "lockstep/comm.h"
+
+struct rank_body {
+    const char *name;
+    int (*run)(void); /* returns the exit code */
+};
+
+/* Bodies end with {NULL, NULL}. Returns only where this process is no rank. */
+void ranks_main(int argc, char **argv, const struct rank_body *bodies);
+
+enum { RANKS_MAX = 8 };
+
+struct ranks {
+    int n;
+    lks__segment *segment;
+    pid_t pids[RANKS_MAX];
+    int status[RANKS_MAX]; /* as of waitpid(); -1 while it runs */
+    double ended_s[RANKS_MAX];
+    double start_s;
+};
+
+/* `env`: NULL, or "NAME=VALUE" for all ranks. */
+void ranks_start(struct ranks *r, int n, const char *body, const char *env);
+/* Wait until all have ended; those that still run after `limit_s` are killed and fail the test. */
+void ranks_wait(struct ranks *r, double limit_s);
+/* All of it, and every rank has to return 0. */
+void ranks_run(int n, const char *body, const char *env, double limit_s);
+
+/* In a rank: the group as the environment describes it. NULL after saying why not. */
+lks_comm *ranks_open(double timeout_s);
+
+#endif

@@ -1,0 +1,436 @@
+/* The suite with ranks as processes, and what only processes can do: die, stop, inherit. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/sys.h"
+#include "comm/ranks.h"
+#include "comm/suite.h"
+
+/* Fails the rank (exit code 1) with the reason on stderr. */
+#define EXPECT(cond)                                                                               \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            fprintf(stderr, "%s:%d: rank %s: not true: %s (last error: %s)\n", __FILE__, __LINE__, \
+                    getenv("RANK"), #cond, lks_last_error());                                      \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static int count_fds(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (d != NULL && readdir(d) != NULL)
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* --- bodies ------------------------------------------------------------------------------- */
+
+static int body_suite(void)
+{
+    int fds = count_fds();
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    EXPECT(strcmp(lks_comm_backend(comm), "shm") == 0);
+    EXPECT(suite_collectives(comm, false) && suite_reductions(comm));
+    lks_comm_close(comm);
+    EXPECT(count_fds() == fds - 1); /* the inherited one is gone, too */
+    return 0;
+}
+
+static int body_killed_in_barrier(void)
+{
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    int rank = lks_comm_rank(comm);
+    lks_comm_note(comm, 5, "forward");
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    if (rank == 1)
+        kill(getpid(), SIGKILL);
+    double start = lks__sys_now();
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    EXPECT(lks__sys_now() - start < 1);
+    EXPECT(strstr(lks_last_error(), "rank 1 (pid ") != NULL);
+    EXPECT(strstr(lks_last_error(), "step 5, phase forward") != NULL);
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER); /* and from now on */
+    lks_comm_close(comm);
+    return 0;
+}
+
+/* All collectives round and round until one fails, as it must. */
+static int body_until_failure(void)
+{
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    int W = lks_comm_world_size(comm);
+    float *buf = calloc(200000, sizeof *buf), *all = calloc(1000 * (size_t)W, sizeof *all);
+    void *own, *common;
+    EXPECT(buf != NULL && all != NULL);
+    lks_status st = lks_comm_alloc(comm, LKS_MEM_OWN, 400000, &own);
+    if (st == LKS_OK)
+        st = lks_comm_alloc(comm, LKS_MEM_COMMON, 500000, &common);
+    size_t start[] = {0, 40000, 100000};
+    lks_part part = {{0, lks_comm_rank(comm)}, st == LKS_OK ? own : NULL};
+    for (uint64_t step = 0; st == LKS_OK; step++) {
+        lks_work *a, *b;
+        lks_reduction r = {W, &part, 1, 1, 100000, start, 2, (double *)common + 60000, common};
+        lks_comm_note(comm, step, "reduce");
+        st = lks_comm_reduce_start(comm, &r, &a);
+        if (st == LKS_OK) {
+            st = lks_comm_reduce_start(comm, &r, &b);
+            lks_status sa = lks_work_wait(a), sb = st == LKS_OK ? lks_work_wait(b) : st;
+            st = sa != LKS_OK ? sa : sb;
+        }
+        if (st == LKS_OK)
+            st = lks_comm_all_reduce(comm, buf, 200000);
+        if (st == LKS_OK)
+            st = lks_comm_all_gather(comm, buf, all, 4000);
+    }
+    EXPECT(st == LKS_ERR_PEER);
+    EXPECT(strstr(lks_last_error(), "rank 1") != NULL);
+    lks_comm_close(comm);
+    return 0;
+}
+
+static int body_stopped(void)
+{
+    lks_comm *comm = ranks_open(0.5);
+    EXPECT(comm != NULL);
+    lks_comm_note(comm, 9, "update");
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 2) {
+        kill(getpid(), SIGSTOP);
+        return 0;
+    }
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+    EXPECT(strstr(lks_last_error(), "rank 2 (pid ") != NULL);
+    EXPECT(strstr(lks_last_error(), "step 9, phase update") != NULL);
+    return 0;
+}
+
+static int body_never_joins(void)
+{
+    if (strcmp(getenv("RANK"), "1") == 0) {
+        usleep(1500 * 1000);
+        return 0;
+    }
+    lks_world world;
+    lks_comm_options options = {"shm", 0.3};
+    lks_comm *comm = NULL;
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_TIMEOUT);
+    EXPECT(comm == NULL && strstr(lks_last_error(), "rank 1 (never joined)") != NULL);
+    return 0;
+}
+
+static int body_joins_twice(void)
+{
+    char env[64];
+    const char *given = getenv("LOCKSTEP_SEGMENT");
+    snprintf(env, sizeof env, "%d%s", dup(atoi(given)), strchr(given, ':'));
+    lks_comm *comm = ranks_open(60), *again = NULL;
+    lks_world world;
+    lks_comm_options options = {"shm", 60};
+    EXPECT(comm != NULL && lks_world_from_env(&world) == LKS_OK);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    EXPECT(lks_comm_open(&world, &options, &again) == LKS_ERR_SUPPORT && again == NULL);
+    /* Through another descriptor, as a second process of the same rank would: */
+    setenv("LOCKSTEP_SEGMENT", env, 1);
+    EXPECT(lks_comm_open(&world, &options, &again) == LKS_ERR_ARG && again == NULL);
+    EXPECT(strstr(lks_last_error(), "has joined this job already") != NULL);
+    void *mem;
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 1000, &mem) == LKS_OK); /* the first one lives */
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    lks_comm_close(comm);
+    return 0;
+}
+
+/* With LOCKSTEP_FAULT set for one rank: all learn of it, and the group lives on. */
+static int body_alloc_fails(void)
+{
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    void *mem = NULL;
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 3000000, &mem) == LKS_ERR_NOMEM);
+    EXPECT(mem == NULL);
+    EXPECT(strstr(lks_last_error(), "rank 1: ") != NULL && strstr(lks_last_error(), "MB") != NULL);
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 1000, &mem) == LKS_OK);
+    memset(mem, 1, 1000);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    lks_comm_close(comm);
+    return 0;
+}
+
+static int body_too_much_memory(void)
+{
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    void *mem = NULL;
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, (size_t)1 << 45, &mem) == LKS_ERR_NOMEM);
+    EXPECT(mem == NULL && strstr(lks_last_error(), "available") != NULL);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    lks_comm_close(comm);
+    return 0;
+}
+
+static int open_here(lks_world world, lks_status *st)
+{
+    lks_comm_options options = {"shm", 1};
+    lks_comm *comm = NULL;
+    *st = lks_comm_open(&world, &options, &comm);
+    if (comm == NULL)
+        return 0;
+    *st = lks_comm_barrier(comm);
+    lks_comm_close(comm);
+    return 1;
+}
+
+/* No launcher of ours: RANK and all are set, the segment isn't, or is something else. */
+static int body_bad_segment(void)
+{
+    lks_world world;
+    lks_status st;
+    char env[64];
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    const char *good = getenv("LOCKSTEP_SEGMENT");
+    char token[32];
+    snprintf(token, sizeof token, "%s", strchr(good, ':') + 1);
+    int fd = atoi(good), fds = count_fds();
+
+    unsetenv("LOCKSTEP_SEGMENT");
+    EXPECT(!open_here(world, &st) && st == LKS_ERR_SUPPORT);
+    EXPECT(strstr(lks_last_error(), "lockstep train --nproc_per_node=2") != NULL);
+    static const char *const shapes[] = {"x",
+                                         "3",
+                                         "-1:0123456789abcdef",
+                                         "3:0123",
+                                         "3:0123456789abcdeg",
+                                         "99999999999999999999:0123456789abcdef"};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        setenv("LOCKSTEP_SEGMENT", shapes[i], 1);
+        EXPECT(!open_here(world, &st) && st == LKS_ERR_FORMAT);
+    }
+    snprintf(env, sizeof env, "%d:%s", 900, token); /* not open */
+    setenv("LOCKSTEP_SEGMENT", env, 1);
+    EXPECT(!open_here(world, &st) && st == LKS_ERR_FORMAT);
+    snprintf(env, sizeof env, "%d:%s", 2, token); /* not a memfd */
+    setenv("LOCKSTEP_SEGMENT", env, 1);
+    EXPECT(!open_here(world, &st) && st == LKS_ERR_FORMAT);
+    snprintf(env, sizeof env, "%d:%s", fd, "0123456789abcdef"); /* not this job's */
+    setenv("LOCKSTEP_SEGMENT", env, 1);
+    EXPECT(!open_here(world, &st) && st == LKS_ERR_FORMAT);
+    EXPECT(strstr(lks_last_error(), "another job") != NULL);
+    snprintf(env, sizeof env, "%d:%s", fd, token);
+    setenv("LOCKSTEP_SEGMENT", env, 1);
+    lks_world more = {world.rank, 3, world.rank, 3};
+    EXPECT(!open_here(more, &st) && st == LKS_ERR_CONFIG);
+    EXPECT(count_fds() == fds); /* a descriptor that isn't ours stays open */
+    lks_world far = {world.rank, 4, world.rank, 2};
+    EXPECT(!open_here(far, &st) && st == LKS_ERR_SUPPORT);
+    EXPECT(strstr(lks_last_error(), "one host only") != NULL);
+    /* A lone process needs none of it. */
+    lks_world alone = {0, 1, 0, 1};
+    EXPECT(open_here(alone, &st) && st == LKS_OK);
+    return 0;
+}
+
+static int body_no_memfd(void)
+{
+    lks_world alone = {0, 1, 0, 1};
+    lks_status st;
+    unsetenv("RANK");
+    EXPECT(!open_here(alone, &st) && st == LKS_ERR_NOMEM);
+    return 0;
+}
+
+static int body_file_limit(void)
+{
+    /* ulimit -f: fallocate raises SIGXFSZ beyond it, which must be an error and not the end. */
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    void *mem = NULL;
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 64 << 20, &mem) == LKS_ERR_NOMEM);
+    EXPECT(strstr(lks_last_error(), "ulimit -f") != NULL);
+    lks_comm_close(comm);
+    return 0;
+}
+
+/* --- tests -------------------------------------------------------------------------------- */
+
+static void test_suite(void **state)
+{
+    static const int worlds[] = {1, 2, 3, 4, 5, 8};
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
+        ranks_run(worlds[i], "suite", NULL, 60);
+}
+
+/* Rank 1 is killed: the others have to end by themselves, and with their checks passed. */
+static void expect_others_end(struct ranks *r, double killed_s)
+{
+    ranks_wait(r, 30);
+    for (int i = 0; i < r->n; i++) {
+        if (i == 1) {
+            assert_true(WIFSIGNALED(r->status[i]));
+            continue;
+        }
+        assert_int_equal(r->status[i], 0);
+        assert_true(r->ended_s[i] - killed_s < 2);
+    }
+}
+
+static void test_killed_in_barrier(void **state)
+{
+    struct ranks r;
+    ranks_start(&r, 3, "killed_in_barrier", NULL);
+    ranks_wait(&r, 30);
+    assert_true(WIFSIGNALED(r.status[1]));
+    assert_int_equal(r.status[0], 0);
+    assert_int_equal(r.status[2], 0);
+}
+
+static void test_killed_anywhere(void **state)
+{
+    for (int i = 0; i < 6; i++) {
+        struct ranks r;
+        ranks_start(&r, 4, "until_failure", NULL);
+        usleep(30000 + 17301 * (unsigned)i);
+        double killed = lks__sys_now() - r.start_s;
+        kill(r.pids[1], SIGKILL);
+        /* A rank that died before it joined is the launcher's to report: here, the test's. */
+        usleep(200000);
+        lks__segment_abort(r.segment, LKS_ERR_PEER, 1, "rank 1 was killed");
+        expect_others_end(&r, killed);
+    }
+}
+
+static void test_stopped(void **state)
+{
+    struct ranks r;
+    ranks_start(&r, 3, "stopped", NULL);
+    usleep(1200 * 1000);
+    kill(r.pids[2], SIGKILL);
+    ranks_wait(&r, 30);
+    assert_int_equal(r.status[0], 0);
+    assert_int_equal(r.status[1], 0);
+}
+
+static void test_joining(void **state)
+{
+    ranks_run(2, "never_joins", NULL, 30);
+    ranks_run(2, "joins_twice", NULL, 30);
+    ranks_run(2, "bad_segment", NULL, 30);
+}
+
+static void test_memory_faults(void **state)
+{
+    setenv("LOCKSTEP_FAULT_RANK", "1", 1);
+    ranks_run(3, "alloc_fails", "LOCKSTEP_FAULT=fallocate:1:ENOSPC", 30);
+    ranks_run(3, "alloc_fails", "LOCKSTEP_FAULT=mmap:2:ENOMEM", 30); /* the first is the base */
+    unsetenv("LOCKSTEP_FAULT_RANK");
+    ranks_run(1, "no_memfd", "LOCKSTEP_FAULT=memfd:1:EMFILE", 30);
+    ranks_run(1, "no_memfd", "LOCKSTEP_FAULT=fallocate:1:ENOSPC", 30);
+    ranks_run(1, "no_memfd", "LOCKSTEP_FAULT=mmap:1:ENOMEM", 30);
+    ranks_run(2, "too_much_memory", NULL, 30);
+}
+
+static void test_file_limit(void **state)
+{
+    struct rlimit old, small;
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 16 << 20;
+    setrlimit(RLIMIT_FSIZE, &small);
+    ranks_run(2, "file_limit", NULL, 30);
+    setrlimit(RLIMIT_FSIZE, &old);
+}
+
+static void test_world_from_env(void **state)
+{
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+    static const struct {
+        const char *values[4];
+        lks_status st;
+        lks_world world;
+    } cases[] = {
+        {{NULL, NULL, NULL, NULL}, LKS_OK, {0, 1, 0, 1}},
+        {{"", "", "", ""}, LKS_OK, {0, 1, 0, 1}},
+        {{NULL, "1", "5", "7"}, LKS_OK, {0, 1, 0, 1}},
+        {{"1", "2", NULL, NULL}, LKS_OK, {1, 2, 1, 2}},
+        {{"5", "8", "1", "4"}, LKS_OK, {5, 8, 1, 4}},
+        {{NULL, "2", NULL, NULL}, LKS_ERR_CONFIG, {0}},
+        {{"2", "2", NULL, NULL}, LKS_ERR_CONFIG, {0}},
+        {{"-1", "2", NULL, NULL}, LKS_ERR_CONFIG, {0}},
+        {{"0x1", "2", NULL, NULL}, LKS_ERR_CONFIG, {0}},
+        {{"0", "99999999999", NULL, NULL}, LKS_ERR_CONFIG, {0}},
+        {{"0", "0", NULL, NULL}, LKS_ERR_CONFIG, {0}},
+        {{"0", "2", "2", "2"}, LKS_ERR_CONFIG, {0}},
+        {{"0", "2", "0", "3"}, LKS_ERR_CONFIG, {0}},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        lks_world w = {-1, -1, -1, -1};
+        for (int i = 0; i < 4; i++)
+            if (cases[c].values[i] == NULL)
+                unsetenv(names[i]);
+            else
+                setenv(names[i], cases[c].values[i], 1);
+        assert_int_equal(lks_world_from_env(&w), cases[c].st);
+        if (cases[c].st == LKS_OK)
+            assert_memory_equal(&w, &cases[c].world, sizeof w);
+        else
+            assert_int_equal(w.rank, -1);
+    }
+    for (int i = 0; i < 4; i++)
+        unsetenv(names[i]);
+}
+
+static void test_unknown_backend(void **state)
+{
+    lks_world alone = {0, 1, 0, 1};
+    lks_comm_options options = {"smh\x1b", 1};
+    lks_comm *comm = NULL;
+    assert_int_equal(lks_comm_open(&alone, &options, &comm), LKS_ERR_SUPPORT);
+    assert_non_null(strstr(lks_last_error(), "smh\\x1b"));
+    assert_null(comm);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct rank_body bodies[] = {
+        {"suite", body_suite},
+        {"killed_in_barrier", body_killed_in_barrier},
+        {"until_failure", body_until_failure},
+        {"stopped", body_stopped},
+        {"never_joins", body_never_joins},
+        {"joins_twice", body_joins_twice},
+        {"bad_segment", body_bad_segment},
+        {"alloc_fails", body_alloc_fails},
+        {"too_much_memory", body_too_much_memory},
+        {"no_memfd", body_no_memfd},
+        {"file_limit", body_file_limit},
+        {NULL, NULL},
+    };
+    ranks_main(argc, argv, bodies);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_suite),           cmocka_unit_test(test_killed_in_barrier),
+        cmocka_unit_test(test_killed_anywhere), cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_joining),         cmocka_unit_test(test_memory_faults),
+        cmocka_unit_test(test_file_limit),      cmocka_unit_test(test_world_from_env),
+        cmocka_unit_test(test_unknown_backend),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,427 @@
+/* The launcher: what ranks get, and that no way to end leaves anything behind. Ranks are this
+ * program
+ * (`--rank BODY`) or a shell's one-liner; the launcher is a child process of the test. */
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/sys.h"
+#include "launch/launch.h"
+#include "lockstep/comm.h"
+
+enum { OUT_BYTES = 1 << 16 };
+
+/* One launch, its stdout and stderr in one text. Its processes carry a mark in their environment,
+ * by which whatever is left is found wherever it has been reparented to. */
+struct launch {
+    pid_t pid;
+    int fd;
+    char mark[64];
+    char out[OUT_BYTES];
+    size_t n_out;
+    double start_s, took_s;
+};
+
+static void start(struct launch *l, int nproc, char *const *argv)
+{
+    static int count;
+    int fds[2];
+    memset(l, 0, sizeof *l);
+    snprintf(l->mark, sizeof l->mark, "LAUNCH_TEST=%d-%d", (int)getpid(), ++count);
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    l->start_s = lks__sys_now();
+    l->pid = fork();
+    assert_true(l->pid >= 0);
+    if (l->pid == 0) {
+        int code = 99;
+        lks__launch_options options = {.nproc = nproc, .argv = argv, .self = "lockstep test"};
+        setsid(); /* no terminal, and its own group */
+        dup2(fds[1], 1);
+        dup2(fds[1], 2);
+        putenv(l->mark);
+        int before = dup(0);
+        close(before);
+        lks_status st = lks__launch(&options, &code);
+        if (st != LKS_OK)
+            dprintf(2, "launch failed: %s\n", lks_last_error());
+        int after = dup(0); /* the lowest free descriptor: the same, if none has leaked */
+        if (after != before)
+            dprintf(2, "a descriptor has leaked\n");
+        _exit(st != LKS_OK ? 98 : code);
+    }
+    close(fds[1]);
+    l->fd = fds[0];
+}
+
+/* Read until the output has `text` (NULL: its end, when nobody holds it open any more). */
+static void read_until(struct launch *l, const char *text)
+{
+    for (;;) {
+        if (text != NULL && strstr(l->out, text) != NULL)
+            return;
+        struct pollfd p = {.fd = l->fd, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, 20000), 1);
+        ssize_t n = read(l->fd, l->out + l->n_out, OUT_BYTES - 1 - l->n_out);
+        assert_true(n >= 0);
+        if (n == 0 && text != NULL)
+            fail_msg("no \"%s\" in: %s", text, l->out);
+        if (n == 0)
+            return;
+        l->n_out += (size_t)n;
+        l->out[l->n_out] = '\0';
+    }
+}
+
+/* Processes (no zombies) with the launch's mark in their environment. */
+static int count_marked(const struct launch *l)
+{
+    int n = 0;
+    DIR *d = opendir("/proc");
+    struct dirent *e;
+    assert_non_null(d);
+    while ((e = readdir(d)) != NULL) {
+        char path[300], *env = NULL;
+        if (!isdigit((unsigned char)e->d_name[0]))
+            continue;
+        snprintf(path, sizeof path, "/proc/%s/environ", e->d_name);
+        FILE *f = fopen(path, "re");
+        size_t cap = 0;
+        while (f != NULL && getdelim(&env, &cap, 0, f) > 0)
+            if (strcmp(env, l->mark) == 0)
+                n++;
+        free(env);
+        if (f != NULL)
+            fclose(f);
+    }
+    closedir(d);
+    return n;
+}
+
+/* The launcher's wait status; nothing of it may be left. */
+static int finish(struct launch *l)
+{
+    int status;
+    read_until(l, NULL);
+    close(l->fd);
+    assert_int_equal(waitpid(l->pid, &status, 0), l->pid);
+    l->took_s = lks__sys_now() - l->start_s;
+    for (int i = 0; i < 100 && count_marked(l) > 0; i++)
+        usleep(10000); /* the kernel may need a moment to end what was killed */
+    assert_int_equal(count_marked(l), 0);
+    assert_null(strstr(l->out, "leaked"));
+    return status;
+}
+
+static int launch(struct launch *l, int nproc, char *const *argv)
+{
+    start(l, nproc, argv);
+    int status = finish(l);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+#define SHELL(script)                                                                              \
+    (char *[])                                                                                     \
+    {                                                                                              \
+        "sh", "-c", script, NULL                                                                   \
+    }
+
+#define BODY(name)                                                                                 \
+    (char *[])                                                                                     \
+    {                                                                                              \
+        "/proc/self/exe", "--rank", name, NULL                                                     \
+    }
+
+static void expect_in(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("no \"%s\" in: %s", part, text);
+}
+
+/* --- bodies of ranks ---------------------------------------------------------------------- */
+
+static lks_comm *open_group(double timeout_s)
+{
+    lks_world world;
+    lks_comm_options options = {"auto", timeout_s};
+    lks_comm *comm = NULL;
+    if (lks_world_from_env(&world) != LKS_OK || lks_comm_open(&world, &options, &comm) != LKS_OK)
+        fprintf(stderr, "can't open the group: %s\n", lks_last_error());
+    return comm;
+}
+
+/* All meet at step 12; then rank 1 ends in some way and the others wait for it. */
+static int end_like(const char *how)
+{
+    lks_comm *comm = open_group(strcmp(how, "hang") == 0 ? 0.4 : 30);
+    if (comm == NULL)
+        return 20;
+    lks_comm_note(comm, 12, "backward");
+    lks_comm_barrier(comm);
+    if (lks_comm_rank(comm) == 1) {
+        if (strcmp(how, "kill") == 0)
+            kill(getpid(), SIGKILL);
+        if (strcmp(how, "exit") == 0)
+            return 7;
+        if (strcmp(how, "abort") == 0) {
+            lks_comm_abort(comm, "the loss is not finite");
+            usleep(300000); /* the others end first, and must not be blamed */
+            return 9;
+        }
+        if (strcmp(how, "hang") == 0)
+            for (;;)
+                pause();
+    }
+    lks_status st = lks_comm_barrier(comm);
+    if (strcmp(how, "fine") != 0 && st == LKS_OK)
+        return 21;
+    lks_comm_close(comm);
+    return st == LKS_OK ? 0 : 3;
+}
+
+/* --- what ranks get ----------------------------------------------------------------------- */
+
+static void test_environment(void **state)
+{
+    struct launch l;
+    unsetenv("OMP_NUM_THREADS");
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("RANK", "77", 1); /* of a launcher around us */
+    setenv("KEPT", "as it was", 1);
+    assert_int_equal(
+        launch(&l, 2,
+               SHELL("echo \"<$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK "
+                     "$GROUP_WORLD_SIZE $ROLE_RANK $ROLE_WORLD_SIZE $ROLE_NAME $MASTER_ADDR "
+                     "$TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $OMP_NUM_THREADS "
+                     "${TORCHELASTIC_USE_AGENT_STORE-unset} $KEPT>\"; "
+                     "[ $MASTER_PORT -gt 1023 ] && [ -n \"$TORCHELASTIC_RUN_ID\" ] && "
+                     "[ $(env | grep -c ^RANK=) = 1 ]")),
+        0);
+    expect_in(l.out, "<0 0 2 2 0 1 0 2 default 127.0.0.1 0 0 1 unset as it was>");
+    expect_in(l.out, "<1 1 2 2 0 1 1 2 default 127.0.0.1 0 0 1 unset as it was>");
+    setenv("OMP_NUM_THREADS", "5", 1);
+    assert_int_equal(launch(&l, 2, SHELL("[ $OMP_NUM_THREADS = 5 ]")), 0);
+    unsetenv("OMP_NUM_THREADS");
+    assert_int_equal(launch(&l, 1, SHELL("[ ${OMP_NUM_THREADS-unset} = unset ]")), 0);
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    unsetenv("RANK");
+    unsetenv("KEPT");
+}
+
+static void test_group_works(void **state)
+{
+    struct launch l;
+    assert_int_equal(launch(&l, 1, BODY("fine")), 0);
+    assert_int_equal(launch(&l, 4, BODY("fine")), 0);
+    assert_string_equal(l.out, ""); /* nothing to say */
+    /* Through a shell, as people start things: the descriptor has to survive it. */
+    char script[600];
+    char exe[512] = "";
+    assert_true(readlink("/proc/self/exe", exe, sizeof exe - 1) > 0);
+    snprintf(script, sizeof script, "'%s' --rank fine", exe);
+    assert_int_equal(launch(&l, 2, SHELL(script)), 0);
+}
+
+/* Descriptors 0, 1, 2 and the segment's, and no others. */
+static void test_descriptors(void **state)
+{
+    struct launch l;
+    assert_int_equal(launch(&l, 2, SHELL("ls -l /proc/$$/fd; echo $LOCKSTEP_SEGMENT")), 0);
+    int links = 0;
+    for (const char *p = l.out; (p = strstr(p, " -> ")) != NULL; p++)
+        links++;
+    assert_int_equal(links, 2 * 4);
+    expect_in(l.out, "/memfd:lockstep");
+}
+
+/* --- ends --------------------------------------------------------------------------------- */
+
+static void test_exit_codes(void **state)
+{
+    struct launch l;
+    assert_int_equal(launch(&l, 3, SHELL("exit 0")), 0);
+    assert_string_equal(l.out, "");
+    assert_int_equal(launch(&l, 3, SHELL("[ $RANK = 2 ] && exit 7; sleep 50")), 7);
+    expect_in(l.out, "lockstep test: rank 2 (pid ");
+    expect_in(l.out, ") exited with code 7\n");
+    assert_true(l.took_s < 2);
+    assert_int_equal(launch(&l, 3, SHELL("[ $RANK = 1 ] && kill -SEGV $$; sleep 50")), 128 + 11);
+    expect_in(l.out, "lockstep test: rank 1 (pid ");
+    expect_in(l.out, ") was killed by signal 11 (SIGSEGV)\n");
+    assert_true(l.took_s < 2);
+    /* Ranks that won't listen, with children that won't either. */
+    assert_int_equal(launch(&l, 2,
+                            SHELL("trap '' TERM; [ $RANK = 0 ] && sleep 0.1 && exit 5; "
+                                  "sh -c \"trap '' TERM; sleep 50; sleep 50\" & sleep 50; "
+                                  "sleep 50")),
+                     5);
+    assert_true(l.took_s < 2.2);
+}
+
+static void test_named_with_step(void **state)
+{
+    struct launch l;
+    assert_int_equal(launch(&l, 3, BODY("kill")), 128 + 9);
+    expect_in(l.out, "lockstep test: rank 1 (pid ");
+    expect_in(l.out, ") was killed by signal 9 (SIGKILL) at step 12, phase backward\n");
+    assert_true(l.took_s < 2);
+    assert_int_equal(launch(&l, 3, BODY("exit")), 7);
+    expect_in(l.out, ") exited with code 7 at step 12, phase backward\n");
+    assert_int_equal(launch(&l, 3, BODY("abort")), 9);
+    expect_in(l.out, "lockstep test: rank 1 (pid ");
+    expect_in(l.out, ") exited with code 9 at step 12, phase backward: rank 1 failed at step 12, "
+                     "phase backward: the loss is not finite\n");
+    assert_int_equal(launch(&l, 3, BODY("hang")), 3);
+    expect_in(l.out, "lockstep test: rank 1 (pid ");
+    expect_in(l.out, "was ended: no answer for 0.4 s in operation 2 (barrier) from rank 1");
+}
+
+static void test_not_executable(void **state)
+{
+    struct launch l;
+    assert_int_equal(launch(&l, 2, (char *[]){"no-such\x1bprogram", NULL}), 127);
+    assert_string_equal(l.out, "lockstep test: can't execute \"no-such\\x1bprogram\": No such "
+                               "file or directory\n");
+    assert_int_equal(launch(&l, 2, (char *[]){"/etc/passwd", NULL}), 126);
+    expect_in(l.out, "Permission denied");
+    assert_int_equal(launch(&l, 0, SHELL("exit 0")), 98);
+    assert_int_equal(launch(&l, 5000, SHELL("exit 0")), 98);
+    expect_in(l.out, "1 to 1024");
+}
+
+/* What ranks leave behind goes with them, however they end and whatever group it is in. */
+static void test_grandchildren(void **state)
+{
+    struct launch l;
+    assert_int_equal(launch(&l, 2, SHELL("sleep 50 & exit 0")), 0);
+    assert_true(l.took_s < 2);
+    assert_int_equal(launch(&l, 2, SHELL("setsid sleep 50 & sleep 0.2; exit 4")), 4);
+    assert_true(l.took_s < 2);
+    assert_int_equal(launch(&l, 1,
+                            SHELL("setsid sh -c 'trap \"\" TERM; sleep 50; sleep 50' & "
+                                  "sleep 0.2; kill -9 $$")),
+                     128 + 9);
+    assert_true(l.took_s < 3);
+}
+
+/* --- signals ------------------------------------------------------------------------------ */
+
+static void test_launcher_killed(void **state)
+{
+    struct launch l;
+    start(&l, 3, SHELL("sleep 50 & echo ready-$RANK; sleep 50"));
+    read_until(&l, "ready-0");
+    read_until(&l, "ready-1");
+    read_until(&l, "ready-2");
+    assert_true(count_marked(&l) >= 3);
+    kill(l.pid, SIGKILL);
+    int status = finish(&l); /* counts what is left */
+    assert_true(WIFSIGNALED(status));
+    assert_true(l.took_s < 2);
+}
+
+static void signal_when_ready(struct launch *l, int sig)
+{
+    read_until(l, "ready-0");
+    read_until(l, "ready-1");
+    kill(l->pid, sig);
+}
+
+static void test_forwarding(void **state)
+{
+    static const struct {
+        int sig;
+        const char *name;
+    } cases[] = {{SIGINT, "INT"}, {SIGTERM, "TERM"}, {SIGHUP, "HUP"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct launch l;
+        char script[300], count[32];
+        /* Ends in its own time, with its own code; one signal arrives, not two. */
+        snprintf(script, sizeof script,
+                 "n=0; trap 'n=$((n+1))' %s; echo ready-$RANK; while [ $n = 0 ]; do sleep 0.02; "
+                 "done; sleep 0.3; echo got-$n; exit 75",
+                 cases[i].name);
+        start(&l, 2, SHELL(script));
+        signal_when_ready(&l, cases[i].sig);
+        int status = finish(&l);
+        assert_int_equal(WEXITSTATUS(status), 75);
+        snprintf(count, sizeof count, "signal %d (SIG%s)", cases[i].sig, cases[i].name);
+        expect_in(l.out, count);
+        const char *first = strstr(l.out, "got-1");
+        assert_non_null(first);
+        assert_non_null(strstr(first + 1, "got-1"));
+    }
+    struct launch l; /* ranks without a handler */
+    start(&l, 2, SHELL("echo ready-$RANK; exec sleep 50"));
+    signal_when_ready(&l, SIGTERM);
+    assert_int_equal(WEXITSTATUS(finish(&l)), 128 + 15);
+    assert_true(l.took_s < 2);
+}
+
+static void test_second_signal_kills(void **state)
+{
+    struct launch l;
+    start(&l, 2, SHELL("trap '' INT TERM; echo ready-$RANK; while :; do sleep 0.1; done"));
+    signal_when_ready(&l, SIGINT);
+    kill(l.pid, SIGINT); /* at once: the same cause */
+    usleep(600 * 1000);
+    assert_true(count_marked(&l) > 0);
+    kill(l.pid, SIGINT);
+    assert_int_equal(WEXITSTATUS(finish(&l)), 128 + 9);
+    expect_in(l.out, "the ranks were killed");
+    assert_true(l.took_s < 3);
+}
+
+static void test_memory_faults(void **state)
+{
+    /* The rules are read once a process: in a launcher of its own, which this program is, too. */
+    static const char *const faults[] = {"memfd:1:EMFILE", "fallocate:1:ENOSPC", "mmap:1:ENOMEM"};
+    for (size_t i = 0; i < 3; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            setenv("LOCKSTEP_FAULT", faults[i], 1);
+            execl("/proc/self/exe", "test", "--rank", "launch_two", NULL);
+            _exit(1);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+}
+
+static int body_launch_two(void)
+{
+    int code = 0;
+    lks__launch_options options = {.nproc = 2, .argv = SHELL("exit 0"), .self = "lockstep test"};
+    return lks__launch(&options, &code) == LKS_ERR_NOMEM && strlen(lks_last_error()) > 20 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--rank") == 0)
+        return strcmp(argv[2], "launch_two") == 0 ? body_launch_two() : end_like(argv[2]);
+    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* what the test itself was given */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_environment),     cmocka_unit_test(test_group_works),
+        cmocka_unit_test(test_descriptors),     cmocka_unit_test(test_exit_codes),
+        cmocka_unit_test(test_named_with_step), cmocka_unit_test(test_not_executable),
+        cmocka_unit_test(test_grandchildren),   cmocka_unit_test(test_launcher_killed),
+        cmocka_unit_test(test_forwarding),      cmocka_unit_test(test_second_signal_kills),
+        cmocka_unit_test(test_memory_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
