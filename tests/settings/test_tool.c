@@ -44,6 +44,29 @@ static void test_prep(void **state)
     expect(lks_test_tool("prep", "char", "--input=/none", out), 1, "", "/none");
 }
 
+static void test_run(void **state)
+{
+    expect(lks_test_tool("run", "--standalone", "--nproc-per-node=2", "sh", "-c",
+                         "echo $WORLD_SIZE; exit $((RANK * 3))"),
+           3, "2\n", "rank 1");
+    expect(lks_test_tool("run", "--nproc_per_node", "2", "--", "sh", "-c", "echo $WORLD_SIZE"), 0,
+           "2\n2\n", "");
+    /* What stands behind PROGRAM is the program's. */
+    expect(lks_test_tool("run", "sh", "-c", "echo \"$1\"", "sh", "--help"), 0, "--help\n", "");
+    expect(lks_test_tool("run", "--help"), 0, "Usage: lockstep run", "");
+    expect(lks_test_tool("run", "--nproc-per-nod=2", "true"), 2, "",
+           "did you mean --nproc_per_node");
+    expect(lks_test_tool("run", "--nproc-per-node=0", "true"), 2, "", "from 1 to 1024");
+    expect(lks_test_tool("run", "--nproc-per-node=gpu", "true"), 2, "", "not \"gpu\"");
+    expect(lks_test_tool("run", "--nproc-per-node"), 2, "", "not \"\"");
+    expect(lks_test_tool("run", "--standalone=1", "true"), 2, "", "takes no value");
+    expect(lks_test_tool("run", "-x", "true"), 2, "", "no such option");
+    expect(lks_test_tool("run", "--standalone"), 2, "", "no PROGRAM");
+    expect(lks_test_tool("run", "--"), 2, "", "no PROGRAM");
+    /* Programs start with signals as the system has them: SIGPIPE still ends them. */
+    expect(lks_test_tool("run", "sh", "-c", "kill -PIPE $$"), 128 + 13, "", "");
+}
+
 static void test_lost_output(void **state)
 {
     const char *const full[] = {"sh", "-c", "\"$1\" --help >/dev/full", "sh", LKS_TEST_TOOL, NULL};
@@ -67,6 +90,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dispatch),
         cmocka_unit_test(test_prep),
+        cmocka_unit_test(test_run),
         cmocka_unit_test(test_lost_output),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
