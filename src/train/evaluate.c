@@ -53,11 +53,14 @@ lks_status lks__evaluate(lks__trainer *t, lks__eval_result *result)
     size_t n = (size_t)t->s.eval_iters;
     lks_comm_note(t->ses.comm, t->iter, "evaluation");
     double *losses = calloc(2 * n, sizeof *losses);
-    if (losses == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", 2 * n);
     struct estimate e = {t, lks__sampler_eval(t->sampler, t->iter, (int)n)};
+    lks_status st = LKS_OK;
+    if (losses == NULL || e.offsets == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", 2 * n);
+    st = lks__session_agree(&t->ses, st);
     lks__eval_job job = {&t->ses, 2 * n, estimate_batch, &e};
-    lks_status st = lks__eval_batches(&job, losses);
+    if (st == LKS_OK)
+        st = lks__eval_batches(&job, losses);
     for (int split = 0; split < 2 && st == LKS_OK; split++) {
         double sum = 0.0;
         for (size_t i = 0; i < n; i++)

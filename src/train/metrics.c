@@ -42,7 +42,7 @@ lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p)
 /* What a line is to checkpoint `iter`: part of what it holds, its own line, or later than it. */
 enum verdict { KEEP, OWN, LATER };
 
-static enum verdict judge(const char *line, size_t bytes, uint64_t iter, bool eval_done)
+static enum verdict judge(const char *line, size_t bytes, const lks__metrics_cut *cut)
 {
     json_error_t error;
     json_t *o = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &error);
@@ -54,17 +54,17 @@ static enum verdict judge(const char *line, size_t bytes, uint64_t iter, bool ev
     } else if (kind != NULL && json_is_integer(i) && json_integer_value(i) >= 0) {
         uint64_t at = (uint64_t)json_integer_value(i);
         if (strcmp(kind, "checkpoint") == 0)
-            v = at < iter ? KEEP : at == iter ? OWN : LATER;
+            v = at < cut->iter ? KEEP : at == cut->iter && cut->own_line ? OWN : LATER;
         else if (strcmp(kind, "eval") == 0)
-            v = at < iter || (at == iter && eval_done) ? KEEP : LATER;
+            v = at < cut->iter || (at == cut->iter && cut->eval_done) ? KEEP : LATER;
         else if (strcmp(kind, "train") == 0)
-            v = at < iter ? KEEP : LATER;
+            v = at < cut->iter ? KEEP : LATER;
     }
     json_decref(o);
     return v;
 }
 
-lks_status lks__metrics_resume(const char *out_dir, uint64_t iter, bool eval_done, bool *empty_p,
+lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut, bool *empty_p,
                                bool *has_line_p, lks__metrics **metrics_p)
 {
     lks__metrics *m;
@@ -83,7 +83,7 @@ lks_status lks__metrics_resume(const char *out_dir, uint64_t iter, bool eval_don
         if (newline == NULL)
             break;
         size_t next = (size_t)(newline - text) + 1;
-        enum verdict v = judge(text + end, next - end, iter, eval_done);
+        enum verdict v = judge(text + end, next - end, cut);
         if (v == LATER)
             break;
         *has_line_p = v == OWN;

@@ -15,10 +15,17 @@ typedef struct lks__metrics lks__metrics; /* opaque; close with lks__metrics_clo
 /* Open the file in `out_dir`, empty. ERR_IO names it. */
 lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p);
 
-/* Open it to go on from checkpoint `iter`: it is cut behind that checkpoint's own
- * line, or, where the run died before writing it, behind the last line of what the checkpoint holds
- * (*has_line_p = false). A line that isn't whole is cut off. *empty_p: there was nothing. */
-lks_status lks__metrics_resume(const char *out_dir, uint64_t iter, bool eval_done, bool *empty_p,
+/* What of the file belongs to the checkpoint that a run goes on from. */
+typedef struct lks__metrics_cut {
+    uint64_t iter;
+    bool eval_done; /* evaluation `iter` was made before the checkpoint */
+    bool own_line;  /* false: its own line goes too, as the run will write it again */
+} lks__metrics_cut;
+
+/* Open it to go on from a checkpoint: it is cut behind that checkpoint's own line, or, where the run
+ * died before writing it, behind the last line of what the checkpoint holds (*has_line_p = false).
+ * A line that isn't whole is cut off. *empty_p: there was nothing. */
+lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut, bool *empty_p,
                                bool *has_line_p, lks__metrics **metrics_p);
 lks_status lks__metrics_close(lks__metrics *metrics); /* NULL is fine */
 

@@ -147,10 +147,10 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
 {
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
     bool empty = true, has_line = false;
-    if (t->resumed)
-        LKS__TRY(lks__metrics_resume(t->s.out_dir, t->iter, t->eval_done, &empty, &has_line,
-                                     &r->metrics));
-    else {
+    const lks__metrics_cut cut = {t->iter, t->eval_done, !lks__train_saves_again(t)};
+    if (t->resumed) {
+        LKS__TRY(lks__metrics_resume(t->s.out_dir, &cut, &empty, &has_line, &r->metrics));
+    } else {
         LKS__TRY(lks__outdir_start(t->s.out_dir, moved));
         LKS__TRY(lks__metrics_create(t->s.out_dir, &r->metrics));
     }
@@ -160,7 +160,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         lks__log_line(&r->log, "an earlier run was moved to %s", moved);
     if (empty)
         LKS__TRY(config_line(r, t));
-    if (t->resumed && !has_line) { /* it was saved, but the run died before saying so */
+    if (t->resumed && cut.own_line && !has_line) { /* it was saved, but the run died before saying so */
         char name[32];
         snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->iter);
         LKS__TRY(lks__report_checkpoint(r, t, name, t->resumed_hash));

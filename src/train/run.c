@@ -42,11 +42,22 @@ static lks_status evaluate(struct run *r)
     return lks__report_eval(&r->report, t, &eval);
 }
 
+static bool evaluation_due(const lks__trainer *t)
+{
+    return !t->eval_done && t->iter % (uint64_t)t->s.eval_interval == 0;
+}
+
 static bool checkpoint_due(const struct run *r)
 {
     const lks__trainer *t = r->t;
     return t->iter > 0 && t->iter != r->saved_iter && t->iter % checkpoint_interval(&t->s) == 0 &&
            (t->s.always_save_checkpoint || r->improved);
+}
+
+bool lks__train_saves_again(const lks__trainer *t)
+{
+    return t->resumed && evaluation_due(t) && t->iter % checkpoint_interval(&t->s) == 0 &&
+           t->iter <= (uint64_t)t->s.max_iters && !t->s.eval_only;
 }
 
 static lks_status loop(struct run *r, int *stopped_p)
@@ -55,7 +66,7 @@ static lks_status loop(struct run *r, int *stopped_p)
     lks__step_result step;
     while (t->iter <= (uint64_t)t->s.max_iters && *stopped_p == 0) {
         r->improved = false;
-        if (!t->eval_done && t->iter % (uint64_t)t->s.eval_interval == 0)
+        if (evaluation_due(t))
             LKS__TRY(evaluate(r));
         if (t->s.eval_only)
             return LKS_OK;
@@ -70,7 +81,8 @@ static lks_status loop(struct run *r, int *stopped_p)
 
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)
 {
-    struct run r = {.t = t, .saved_iter = t->resumed ? t->iter : UINT64_MAX};
+    bool saved = t->resumed && !lks__train_saves_again(t);
+    struct run r = {.t = t, .saved_iter = saved ? t->iter : UINT64_MAX};
     *stopped_p = 0;
     lks_status st = lks__session_agree(&t->ses, lks__report_open(&r.report, t));
     if (st == LKS_OK)

@@ -77,6 +77,10 @@ lks_status lks__evaluate(lks__trainer *t, lks__eval_result *result);
  */
 lks_status lks__train_run(lks__trainer *t, int *stopped_p);
 
+/* A checkpoint at the end of a run is without the evaluation that falls on it, one on the way is
+ * with it: a run that goes on from the former therefore writes it again behind that evaluation. */
+bool lks__train_saves_again(const lks__trainer *t);
+
 /* --dry_run: what the run would need, on standard output; starts no rank and no step. `s` has been
  * checked for `world_size`. */
 lks_status lks__train_dry_run(const lks__settings *s, int world_size);

@@ -2,12 +2,15 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cpu.h"
+#include "marked.h"
 
 static const char *data_dir(void)
 {
@@ -203,4 +206,46 @@ void law_assert_same(const char *out, const char *reference)
     law_assert_same_checkpoints(out, reference);
     /* and nothing beside them: no folder half written, no other checkpoint */
     assert_int_equal(lks_test_count_files(out), lks_test_count_files(reference));
+}
+
+/* ---- signals ----------------------------------------------------------------------------- */
+
+/* Wait until the run has told of a checkpoint; false: it ended before. */
+static bool wait_for_checkpoint(const lks_test_child *child, const char *out)
+{
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    char line[4096];
+    for (int i = 0; i < 20000; i++) {
+        FILE *f = fopen(metrics, "r");
+        while (f != NULL && fgets(line, sizeof line, f) != NULL)
+            if (strstr(line, "{\"kind\":\"checkpoint\"") == line) {
+                fclose(f);
+                return kill(child->pid, 0) == 0;
+            }
+        if (f != NULL)
+            fclose(f);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return false;
+}
+
+const char *law_signalled(const char *sampler, int W, int signo, int exit_code)
+{
+    for (int attempt = 0; attempt < 10; attempt++) {
+        const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
+        law_args args = law_train(sampler, &out);
+        law_add(&args, "--nproc_per_node=%d", W);
+        lks_test_child child = lks_test_start(args.argv, env);
+        if (wait_for_checkpoint(&child, out))
+            kill(child.pid, signo);
+        lks_test_result r = lks_test_wait(&child, 60);
+        marked_assert_gone(mark, 2);
+        if (r.exit_code == 0)
+            continue;
+        if (r.signal != 0 ? r.signal != signo || exit_code != -1 : r.exit_code != exit_code)
+            fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+        return out;
+    }
+    fail_msg("ten runs on %d ranks ended before signal %d reached them", W, signo);
+    return NULL;
 }

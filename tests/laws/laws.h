@@ -44,6 +44,11 @@ void law_assert_same_checkpoint(const char *out, const char *reference, const ch
 /* The lines that have to be the same, as one text. */
 const char *law_lines(const char *out);
 
+/* Output of a run on `W` ranks whose launcher was sent `signo` once there was a checkpoint, and
+ * which ended with that exit code (-1: by that signal). Where the machine is so busy that the run
+ * ends first, it is tried again. */
+const char *law_signalled(const char *sampler, int W, int signo, int exit_code);
+
 /* How many of `out`'s folders are checkpoints (ckpt-%08d). */
 int law_count_checkpoints(const char *out);
 

@@ -4,9 +4,6 @@
 #include "marked.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
 
 static const char *whole[2]; /* outputs of runs never interrupted */
 static const char *const samplers[2] = {"random", "nanogpt"};
@@ -90,58 +87,16 @@ static void test_killed_in_save(void **state)
     }
 }
 
-/* Wait until the run has told of a checkpoint; false: it ended before. */
-static bool wait_for_checkpoint(const lks_test_child *child, const char *out)
-{
-    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
-    char line[4096];
-    for (int i = 0; i < 20000; i++) {
-        FILE *f = fopen(metrics, "r");
-        while (f != NULL && fgets(line, sizeof line, f) != NULL)
-            if (strstr(line, "{\"kind\":\"checkpoint\"") == line) {
-                fclose(f);
-                return kill(child->pid, 0) == 0;
-            }
-        if (f != NULL)
-            fclose(f);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    return false;
-}
-
-/* A run on `W` ranks whose launcher gets `signo` once there is a checkpoint. Where the machine was
- * so busy that the run ended first, it is tried again. */
-static const char *signalled_run(const char *sampler, int W, int signo, int exit_code)
-{
-    for (int attempt = 0; attempt < 10; attempt++) {
-        const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
-        law_args args = law_train(sampler, &out);
-        law_add(&args, "--nproc_per_node=%d", W);
-        lks_test_child child = lks_test_start(args.argv, env);
-        if (wait_for_checkpoint(&child, out))
-            kill(child.pid, signo);
-        lks_test_result r = lks_test_wait(&child, 60);
-        marked_assert_gone(mark, 2);
-        if (r.exit_code == 0)
-            continue;
-        if (r.signal != 0 ? r.signal != signo || exit_code != -1 : r.exit_code != exit_code)
-            fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
-        return out;
-    }
-    fail_msg("ten runs on %d ranks ended before signal %d reached them", W, signo);
-    return NULL;
-}
-
 /* Its ranks die with it. */
 static void test_killed_launcher(void **state)
 {
-    resume_and_compare(0, signalled_run("random", 4, SIGKILL, -1), 2);
-    resume_and_compare(1, signalled_run("nanogpt", 2, SIGKILL, -1), 1);
+    resume_and_compare(0, law_signalled("random", 4, SIGKILL, -1), 2);
+    resume_and_compare(1, law_signalled("nanogpt", 2, SIGKILL, -1), 1);
 }
 
 static void test_killed_alone(void **state)
 {
-    resume_and_compare(0, signalled_run("random", 1, SIGKILL, -1), 4);
+    resume_and_compare(0, law_signalled("random", 1, SIGKILL, -1), 4);
 }
 
 int main(void)

@@ -1,0 +1,106 @@
+/* Runs that were stopped in good order, and runs that are extended, go on as if they never had. */
+#include "laws.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *whole[2]; /* outputs of runs never interrupted */
+static const char *const samplers[2] = {"random", "nanogpt"};
+
+static int train_whole(void **state)
+{
+    for (int i = 0; i < 2; i++)
+        whole[i] = law_output(samplers[i], "--threads=1");
+    return 0;
+}
+
+/* law_lines() without the line of checkpoint `iter`, and without the config line. */
+static const char *lines_but(const char *out, int iter)
+{
+    const char *text = law_lines(out), *first = strchr(text, '\n') + 1;
+    const char *line =
+        strstr(first, lks_test_text("{\"kind\":\"checkpoint\",\"iter\":%d,\"path\":\"ckpt-%08d\"",
+                                    iter, iter));
+    if (line == NULL)
+        return first;
+    return lks_test_text("%.*s%s", (int)(line - first), first, strchr(line, '\n') + 1);
+}
+
+static int latest_iter(const char *out)
+{
+    const json_t *saved = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "checkpoint");
+    return (int)lks_test_number(json_array_get(saved, json_array_size(saved) - 1), "iter");
+}
+
+/* SIGTERM: all ranks stop behind the same step, with a checkpoint, which is one more than a run
+ * that isn't stopped leaves. */
+static void check_stopped(int which, int W, int signo, int resumed_W)
+{
+    const char *out = law_signalled(samplers[which], W, signo, 128 + signo);
+    int iter = latest_iter(out);
+    assert_in_range(iter, 3, LAW_LAST_ITER);
+    law_resume(samplers[which], out, lks_test_text("--nproc_per_node=%d", resumed_W));
+    law_assert_same_checkpoints(out, whole[which]);
+    bool due = iter % 3 == 0;
+    const char *want = lines_but(whole[which], due ? -1 : iter);
+    assert_string_equal(lines_but(out, due ? -1 : iter), want);
+}
+
+static void test_stopped(void **state)
+{
+    check_stopped(0, 4, SIGTERM, 1);
+    check_stopped(1, 2, SIGINT, 8);
+    check_stopped(1, 1, SIGTERM, 2);
+}
+
+/* A run to iteration `last`, then on to the whole run's end. max_iters changes on the way, which
+ * shows in the config line and in checkpoints from before, and nowhere else. */
+static void check_extended(int which, int last)
+{
+    const char *out = law_output(samplers[which], lks_test_text("--max_iters=%d", last));
+    assert_int_equal(latest_iter(out), last + 1);
+    law_resume(samplers[which], out, "--nproc_per_node=2");
+    bool due = (last + 1) % 3 == 0;
+    assert_string_equal(lines_but(out, due ? -1 : last + 1), lines_but(whole[which], -1));
+    bool again = (last + 1) % 4 == 0; /* written anew, once its evaluation was made up */
+    for (int i = again ? last + 1 : last + 2; i <= LAW_STEPS; i++) {
+        const char *name = lks_test_text("ckpt-%08d", i);
+        if (lks_test_exists(lks_test_text("%s/%s", whole[which], name)))
+            law_assert_same_checkpoint(out, whole[which], name);
+    }
+}
+
+/* Evaluations that the end of a run left undone are made up: iteration 8 has one, 9 a checkpoint,
+ * 12 both, 10 neither. */
+static void test_extended(void **state)
+{
+    for (int which = 0; which < 2; which++) {
+        check_extended(which, 7);
+        check_extended(which, 8);
+        check_extended(which, 11);
+        check_extended(which, 9);
+    }
+}
+
+/* Resuming a run that has come to its end changes nothing. */
+static void test_ended(void **state)
+{
+    const char *out = law_output("nanogpt", "--nproc_per_node=2");
+    law_resume("nanogpt", out, "--nproc_per_node=4");
+    law_assert_same(out, whole[1]);
+    out = law_output("nanogpt", "--max_iters=11");
+    const char *again = law_output("nanogpt", "--max_iters=11");
+    law_resume("nanogpt", again, "--max_iters=11");
+    law_assert_same(again, out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_extended),
+        cmocka_unit_test(test_ended),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+}
