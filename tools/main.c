@@ -16,6 +16,12 @@ static const struct {
     bool launches;
 } commands[] = {
     {"prep", "turn a text into token files", tool_prep, false},
+    {"train", "train a GPT, on one or more ranks", tool_train, false},
+    {"sample", "write text from a checkpoint", tool_sample, false},
+    {"eval", "loss of a checkpoint over a whole split", tool_eval, false},
+    {"run", "start the ranks of any program", tool_run, true},
+    {"bench", "speed of this machine, and of a training step on it", tool_bench, false},
+    {"info", "what this build and this machine offer", tool_info, false},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -1,11 +1,22 @@
 #include "tool.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launch/launch.h"
 
 int tool_fail(const char *name, lks_status st)
 {
+    const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE");
+    bool several = rank != NULL && world != NULL && strcmp(world, "1") != 0;
+    char shown[32];
     fflush(stdout); /* first what came first */
-    fprintf(stderr, "lockstep %s: %s\n", name, lks_last_error());
+    if (!several)
+        fprintf(stderr, "lockstep %s: %s\n", name, lks_last_error());
+    else if (st != LKS_ERR_PEER || getenv("LOCKSTEP_SEGMENT") == NULL)
+        fprintf(stderr, "lockstep %s: rank %s: %s\n", name,
+                lks__escape(shown, sizeof shown, rank, strlen(rank)), lks_last_error());
     return st == LKS_ERR_CONFIG ? TOOL_USAGE : TOOL_FAILED;
 }
 
@@ -34,4 +45,26 @@ void tool_print_notes(const char *name, const lks__args *args)
         fprintf(stderr, "lockstep %s: not used here: %s\n", name, args->notes[i]);
     if (n < args->n_notes)
         fprintf(stderr, "lockstep %s: not used here: %d more\n", name, args->n_notes - n);
+}
+
+bool tool_is_rank(void)
+{
+    return getenv("RANK") != NULL;
+}
+
+int tool_launch(const char *name, int nproc, int argc, char **argv)
+{
+    char self[64];
+    int code = TOOL_FAILED;
+    char **words = calloc((size_t)argc + 2, sizeof *words);
+    if (words == NULL)
+        return tool_fail(name, lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
+    words[0] = "/proc/self/exe";
+    for (int i = 0; i < argc; i++)
+        words[i + 1] = argv[i];
+    snprintf(self, sizeof self, "lockstep %s", name);
+    lks__launch_options launch = {.nproc = nproc, .argv = words, .self = self};
+    lks_status st = lks__launch(&launch, &code);
+    free(words);
+    return st == LKS_OK ? code : tool_fail(name, st);
 }

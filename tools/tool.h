@@ -17,15 +17,23 @@ enum {
 /* argv[0] is the command's name, NULL ends it; returns the exit code. */
 typedef int tool_main(int argc, char **argv);
 
-tool_main tool_prep, tool_run;
+tool_main tool_prep, tool_train, tool_sample, tool_eval, tool_run, tool_bench, tool_info;
 
-/* "lockstep NAME: " and the last error on stderr; returns the exit code for `st`. */
+/* "lockstep NAME: " (with this process's rank, where there are several) and the last error on
+ * stderr; returns the exit code for `st`. Silent where another rank failed and our launcher says
+ * which. */
 int tool_fail(const char *name, lks_status st);
 
 /* Defaults, then config files and arguments. true: go on; false: end with *exit_p (help was asked
  * for and printed, or an error was). `usage` is the text above the list of settings. */
 bool tool_settings(const char *name, unsigned command, const char *usage, int argc, char **argv,
                    int max_positional, lks__settings *s, lks__args *args, int *exit_p);
+
+/* Was this process started as a rank (RANK is set)? Then it starts none itself. */
+bool tool_is_rank(void);
+
+/* Start `nproc` ranks of this very command, wait for them; returns the exit code. */
+int tool_launch(const char *name, int nproc, int argc, char **argv);
 
 /* List on stderr what was read and is not used. */
 void tool_print_notes(const char *name, const lks__args *args);

@@ -1,0 +1,189 @@
+/* lockstep bench: how fast this machine is, and how much of it a training step uses. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "tool.h"
+#include "train/trainer.h"
+
+static const char usage[] =
+    "Usage: lockstep bench peak [--threads=N]\n"
+    "       lockstep bench step [--n_layer=… --n_embd=… --batch_size=… --iters=10 …]\n"
+    "\n"
+    "peak: multiply-adds a second, of one core and of all together.\n"
+    "step: whole training steps (forward, backward, reduction, clipping, AdamW) of one micro-batch a\n"
+    "      rank on random tokens: median time, tokens/s, share of the peak.\n";
+
+enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3 };
+
+struct peak {
+    const lks__exec *ex;
+    double *flops;
+};
+
+static void peak_task(void *ctx, size_t task, int thread)
+{
+    struct peak *p = ctx;
+    p->flops[task] = p->ex->k->peak(0.2);
+}
+
+static lks_status peak_of(const lks__session *s, int threads, double *sum_p)
+{
+    double *flops = calloc((size_t)threads, sizeof *flops);
+    if (flops == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d threads", threads);
+    struct peak p = {&s->ex, flops};
+    lks__pool_run(s->pool, (size_t)threads, peak_task, &p);
+    *sum_p = 0.0;
+    for (int i = 0; i < threads; i++)
+        *sum_p += flops[i];
+    free(flops);
+    return LKS_OK;
+}
+
+static lks_status bench_peak(const lks__settings *settings)
+{
+    lks__session s;
+    double one = 0.0, all = 0.0;
+    LKS__TRY(lks__session_open(settings->backend, settings->timeout, (int)settings->threads, &s));
+    lks_status st = peak_of(&s, 1, &one);
+    if (st == LKS_OK)
+        st = peak_of(&s, s.threads, &all);
+    if (st == LKS_OK)
+        printf("peak of fp32 multiply-adds (%s): %.1f GFLOP/s on one thread, %.1f on %d\n",
+               lks__cpu_level_name(s.kernels.level), one * 1e-9, all * 1e-9, s.threads);
+    lks__session_close(&s);
+    return st;
+}
+
+/* Random tokens as a dataset in a temporary folder, whose files are unlinked once they are open. */
+static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, LKS__SETTING_STR, "%s/lockstep-bench-XXXXXX", tmp == NULL ? "/tmp" : tmp);
+    if (mkdtemp(dir) == NULL)
+        return lks__sys_fail("can't make", dir);
+    size_t n = (size_t)s->block_size * 4 + BENCH_TOKENS;
+    uint16_t *tokens = malloc(n * sizeof *tokens);
+    if (tokens == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", n);
+    lks__mt g;
+    lks__mt_seed(&g, (uint64_t)s->seed);
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = (uint16_t)(lks__mt_u32(&g) % (uint64_t)(s->vocab_size < 65536 ? s->vocab_size : 65536));
+    lks_status st = LKS_OK;
+    for (int i = 0; i < 2 && st == LKS_OK; i++) {
+        char path[LKS__SETTING_STR + 16];
+        snprintf(path, sizeof path, "%s/%s.bin", dir, i == 0 ? "train" : "val");
+        st = lks__sys_write_file(path, tokens, n * sizeof *tokens);
+    }
+    free(tokens);
+    return st;
+}
+
+static void remove_data(const char *dir)
+{
+    char path[LKS__SETTING_STR + 16];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s.bin", dir, i == 0 ? "train" : "val");
+        lks__sys_unlink(path);
+    }
+    lks__sys_rmdir(dir);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static lks_status time_steps(lks__trainer *t, int iters, double *times)
+{
+    lks__step_result result;
+    for (int i = 0; i < WARM_UP + iters; i++) {
+        double t0 = lks__sys_now();
+        LKS__TRY(lks__train_step(t, &result));
+        if (i >= WARM_UP)
+            times[i - WARM_UP] = lks__sys_now() - t0;
+    }
+    return LKS_OK;
+}
+
+static lks_status report_steps(lks__trainer *t, int iters, double *times)
+{
+    double peak;
+    LKS__TRY(peak_of(&t->ses, t->ses.threads, &peak));
+    double *all = calloc((size_t)t->ses.world.world_size, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
+    lks_status st = lks_comm_all_gather(t->ses.comm, &peak, all, sizeof peak);
+    peak = 0.0;
+    for (int r = 0; r < t->ses.world.world_size; r++)
+        peak += all[r];
+    free(all);
+    if (st != LKS_OK || t->ses.world.rank != 0)
+        return st;
+    qsort(times, (size_t)iters, sizeof *times, ascending);
+    double median = times[iters / 2], tokens = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
+    double flops = tokens * lks__gpt2_flops_per_token(&t->model_config, &t->table);
+    printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "
+           "GFLOP/s, %d rank%s x %d thread%s\n",
+           median * 1e3, times[0] * 1e3, times[iters - 1] * 1e3, tokens / median, flops / median * 1e-9,
+           flops / median / peak * 100.0, peak * 1e-9, t->ses.world.world_size,
+           t->ses.world.world_size == 1 ? "" : "s", t->ses.threads, t->ses.threads == 1 ? "" : "s");
+    return LKS_OK;
+}
+
+/* Each rank is one virtual rank with one micro-batch. */
+static lks_status bench_step(lks__settings *s)
+{
+    lks_world world;
+    lks__trainer t;
+    char dir[LKS__SETTING_STR];
+    LKS__TRY(lks_world_from_env(&world));
+    s->gradient_accumulation_steps = s->virtual_ranks = world.world_size;
+    if (s->vocab_size == 0)
+        s->vocab_size = 50304;
+    lks_status st = write_data(s, dir);
+    snprintf(s->dataset, sizeof s->dataset, "%s", dir);
+    bool opened = false;
+    if (st == LKS_OK) {
+        st = lks__trainer_open(s, &t);
+        opened = st == LKS_OK;
+    }
+    remove_data(dir);
+    double *times = calloc((size_t)s->iters, sizeof *times);
+    if (st == LKS_OK && times == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %" PRId64 " times", s->iters);
+    if (st == LKS_OK)
+        st = time_steps(&t, (int)s->iters, times);
+    if (st == LKS_OK)
+        st = report_steps(&t, (int)s->iters, times);
+    if (opened) {
+        lks__session_fail(&t.ses, st);
+        lks__trainer_close(&t);
+    }
+    free(times);
+    return st;
+}
+
+int tool_bench(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    int code;
+    if (!tool_settings("bench", LKS__CMD_BENCH, usage, argc, argv, 1, &s, &args, &code))
+        return code;
+    const char *what = args.n_positional > 0 ? args.positional[0] : "";
+    bool peak = strcmp(what, "peak") == 0, step = strcmp(what, "step") == 0;
+    if (!peak && !step)
+        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG, "say what to measure: `lockstep bench peak` "
+                                                            "or `lockstep bench step`"));
+    if (step && s.nproc_per_node > 1 && !tool_is_rank())
+        return tool_launch("bench", (int)s.nproc_per_node, argc, argv);
+    lks_status st = peak ? bench_peak(&s) : bench_step(&s);
+    return st == LKS_OK ? TOOL_OK : tool_fail("bench", st);
+}

@@ -1,0 +1,45 @@
+/* lockstep info: what this build and this machine offer. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "comm/backend.h"
+#include "tool.h"
+#include "train/session.h"
+
+static const char usage[] = "Usage: lockstep info\n"
+                            "\n"
+                            "What this build and this machine offer.\n";
+
+int tool_info(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    lks__cpu_level level;
+    lks__kernels kernels;
+    int code;
+    if (!tool_settings("info", LKS__CMD_INFO, usage, argc, argv, 0, &s, &args, &code))
+        return code;
+    printf("lockstep     %s\n", LKS_VERSION);
+    printf("cpu          %s, %d core%s\n", lks__cpu_model(), lks__cpu_count(),
+           lks__cpu_count() == 1 ? "" : "s");
+    printf("memory       %.1f GB\n",
+           (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1e9);
+    lks_status st = lks__cpu_level_get(&level);
+    if (st == LKS_OK) {
+        printf("kernels      %s (LOCKSTEP_CPU forces a level)\n", lks__cpu_level_name(level));
+        st = lks__kernels_open(level, &kernels);
+    }
+    if (st == LKS_OK) {
+        lks__kernels_thread_init();
+        printf("gemm         %s\n", lks__kernels_gemm_library(&kernels));
+        printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels));
+    }
+    lks_world world = {0, 1, 0, 1};
+    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
+        char why[256] = "";
+        bool can = lks__comm_backend(i)->probe(&world, why, sizeof why);
+        printf("backend      %s: %s\n", lks__comm_backend(i)->name, can ? "ready" : why);
+    }
+    return st == LKS_OK ? TOOL_OK : tool_fail("info", st);
+}

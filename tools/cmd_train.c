@@ -1,0 +1,54 @@
+/* lockstep train: the run. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tool.h"
+#include "train/trainer.h"
+
+static const char usage[] =
+    "Usage: lockstep train [config/NAME.conf] [--key=value ...]\n"
+    "\n"
+    "Trains a GPT on the tokens in --dataset=DIR and leaves checkpoints, metrics.jsonl and train.log\n"
+    "in --out_dir=DIR. With --nproc_per_node=N it starts N ranks; under `lockstep run` it is one.\n"
+    "The result is the same, bit for bit, on any number of ranks and threads.\n"
+    "SIGINT and SIGTERM stop the run after the step at hand, with a checkpoint.\n";
+
+static int run_rank(const lks__settings *s)
+{
+    lks__trainer trainer;
+    int stopped = 0;
+    lks__stop_install();
+    lks_status st = lks__trainer_open(s, &trainer);
+    if (st != LKS_OK)
+        return tool_fail("train", st);
+    st = lks__train_run(&trainer, &stopped);
+    int code = st == LKS_OK ? TOOL_OK : tool_fail("train", st);
+    lks__trainer_close(&trainer);
+    return code == TOOL_OK && stopped != 0 ? TOOL_SIGNAL + stopped : code;
+}
+
+int tool_train(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    int code;
+    if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, 0, &s, &args, &code))
+        return code;
+    if (tool_is_rank())
+        return run_rank(&s);
+    tool_print_notes("train", &args);
+    lks_status st = LKS_OK;
+    if (strcmp(s.init_from, "scratch") == 0) { /* on a resume the checkpoint has a say: the ranks check */
+        lks__settings checked = s;
+        st = lks__settings_check(&checked, (int)s.nproc_per_node);
+        if (st == LKS_OK && s.dry_run)
+            st = lks__train_dry_run(&checked, (int)s.nproc_per_node);
+    } else if (s.dry_run) {
+        st = lks__fail(LKS_ERR_CONFIG, "--dry_run is for --init_from=scratch");
+    }
+    if (st != LKS_OK)
+        return tool_fail("train", st);
+    if (s.dry_run)
+        return TOOL_OK;
+    return s.nproc_per_node > 1 ? tool_launch("train", (int)s.nproc_per_node, argc, argv) : run_rank(&s);
+}
