@@ -234,9 +234,14 @@ bool suite_reductions(lks_comm *comm)
     CHECK(lks_comm_peer(comm, m.own, W) == NULL && lks_comm_peer(comm, &m, 0) == NULL);
     CHECK(lks_comm_barrier(comm) == LKS_OK);
 
-    for (int V = W; V <= 16; V++)
+    for (int V = W; V <= 16; V++) {
         for (int common = 0; common < 2; common++)
             if (!one_tree(comm, &m, V, rank * V / W, (rank + 1) * V / W, common))
                 return false;
+        /* Leaves dealt backwards: dst is a part that comes late in the sum. */
+        int back = W - 1 - rank;
+        if (!one_tree(comm, &m, V, back * V / W, (back + 1) * V / W, false))
+            return false;
+    }
     return true;
 }

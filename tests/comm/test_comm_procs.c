@@ -76,7 +76,10 @@ static int body_killed_in_barrier(void)
 static int body_until_failure(void)
 {
     lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
+    if (comm == NULL) { /* rank 1 was killed before it could join */
+        EXPECT(strstr(lks_last_error(), "rank 1") != NULL);
+        return 0;
+    }
     int W = lks_comm_world_size(comm);
     float *buf = calloc(200000, sizeof *buf), *all = calloc(1000 * (size_t)W, sizeof *all);
     void *own, *common;
@@ -104,6 +107,8 @@ static int body_until_failure(void)
     EXPECT(st == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 1") != NULL);
     lks_comm_close(comm);
+    free(buf);
+    free(all);
     return 0;
 }
 
@@ -120,6 +125,7 @@ static int body_stopped(void)
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
     EXPECT(strstr(lks_last_error(), "rank 2 (pid ") != NULL);
     EXPECT(strstr(lks_last_error(), "step 9, phase update") != NULL);
+    lks_comm_close(comm);
     return 0;
 }
 

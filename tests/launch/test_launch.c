@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <poll.h>
+#include <pty.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -176,11 +178,11 @@ static int end_like(const char *how)
         if (strcmp(how, "kill") == 0)
             kill(getpid(), SIGKILL);
         if (strcmp(how, "exit") == 0)
-            return 7;
+            _exit(7); /* as it is, without leaving the group */
         if (strcmp(how, "abort") == 0) {
             lks_comm_abort(comm, "the loss is not finite");
             usleep(300000); /* the others end first, and must not be blamed */
-            return 9;
+            _exit(9);
         }
         if (strcmp(how, "hang") == 0)
             for (;;)
@@ -386,6 +388,94 @@ static void test_second_signal_kills(void **state)
     assert_true(l.took_s < 3);
 }
 
+/* The state letter of a process, as ps shows it. */
+static char state_of(pid_t pid)
+{
+    char path[64], text[256] = "", *p;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return '?';
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    p = strrchr(text, ')');
+    return p != NULL ? p[2] : '?';
+}
+
+static void wait_for_state(pid_t pid, bool stopped)
+{
+    for (int i = 0; i < 500 && (state_of(pid) == 'T') != stopped; i++)
+        usleep(10000);
+    assert_int_equal(state_of(pid) == 'T', stopped);
+}
+
+static void test_suspend(void **state)
+{
+    struct launch l;
+    start(&l, 2,
+          SHELL("echo ready-$RANK pid-$$; n=0; while [ $n -lt 20 ]; do n=$((n+1)); "
+                "sleep 0.02; done"));
+    read_until(&l, "ready-0");
+    read_until(&l, "ready-1");
+    read_until(&l, "\n");
+    const char *at = strstr(l.out, "pid-");
+    assert_non_null(at);
+    pid_t rank = (pid_t)atoi(at + 4);
+    kill(l.pid, SIGTSTP);
+    wait_for_state(l.pid, true);
+    wait_for_state(rank, true);
+    kill(l.pid, SIGCONT);
+    wait_for_state(rank, false);
+    assert_int_equal(finish(&l), 0);
+}
+
+/* On a terminal that stops background output: ranks write all the same, don't wait for its input,
+ * and Ctrl-C reaches each once. */
+static void test_terminal(void **state)
+{
+    struct launch l;
+    int master;
+    memset(&l, 0, sizeof l);
+    snprintf(l.mark, sizeof l.mark, "LAUNCH_TEST=%d-tty", (int)getpid());
+    l.pid = forkpty(&master, NULL, NULL, NULL);
+    assert_true(l.pid >= 0);
+    if (l.pid == 0) {
+        struct termios t;
+        int code = 99;
+        char *const *argv =
+            SHELL("read x; n=0; trap 'n=$((n+1))' INT; echo ready-$RANK; while "
+                  "[ $n = 0 ]; do sleep 0.02; done; sleep 0.2; echo got-$n; exit 6");
+        lks__launch_options options = {.nproc = 2, .argv = argv, .self = "lockstep test"};
+        tcgetattr(0, &t);
+        t.c_lflag |= TOSTOP;
+        tcsetattr(0, TCSANOW, &t);
+        putenv(l.mark);
+        lks__launch(&options, &code);
+        _exit(code);
+    }
+    l.fd = master;
+    read_until(&l, "ready-0");
+    read_until(&l, "ready-1");
+    assert_int_equal(write(master, "\x03", 1), 1);
+    read_until(&l, "got-");
+    int status;
+    assert_int_equal(waitpid(l.pid, &status, 0), l.pid);
+    assert_int_equal(WEXITSTATUS(status), 6);
+    while (l.n_out < OUT_BYTES - 1) { /* a terminal without a process ends in EIO */
+        ssize_t n = read(master, l.out + l.n_out, OUT_BYTES - 1 - l.n_out);
+        if (n <= 0)
+            break;
+        l.n_out += (size_t)n;
+    }
+    l.out[l.n_out] = '\0';
+    close(master);
+    const char *first = strstr(l.out, "got-1");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "got-1"));
+    assert_int_equal(count_marked(&l), 0);
+}
+
 static void test_memory_faults(void **state)
 {
     /* The rules are read once a process: in a launcher of its own, which this program is, too. */
@@ -421,6 +511,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_named_with_step), cmocka_unit_test(test_not_executable),
         cmocka_unit_test(test_grandchildren),   cmocka_unit_test(test_launcher_killed),
         cmocka_unit_test(test_forwarding),      cmocka_unit_test(test_second_signal_kills),
+        cmocka_unit_test(test_suspend),         cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_memory_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
