@@ -14,7 +14,8 @@ static const char usage[] =
     "       lockstep bench step [--n_layer=… --n_embd=… --batch_size=… --iters=10 …]\n"
     "\n"
     "peak: multiply-adds a second, of one core and of all together.\n"
-    "step: whole training steps (forward, backward, reduction, clipping, AdamW) of one micro-batch a\n"
+    "step: whole training steps (forward, backward, reduction, clipping, AdamW) of one micro-batch "
+    "a\n"
     "      rank on random tokens: median time, tokens/s, share of the peak.\n";
 
 enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3 };
@@ -73,7 +74,8 @@ static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
     lks__mt g;
     lks__mt_seed(&g, (uint64_t)s->seed);
     for (size_t i = 0; i < n; i++)
-        tokens[i] = (uint16_t)(lks__mt_u32(&g) % (uint64_t)(s->vocab_size < 65536 ? s->vocab_size : 65536));
+        tokens[i] =
+            (uint16_t)(lks__mt_u32(&g) % (uint64_t)(s->vocab_size < 65536 ? s->vocab_size : 65536));
     lks_status st = LKS_OK;
     for (int i = 0; i < 2 && st == LKS_OK; i++) {
         char path[LKS__SETTING_STR + 16];
@@ -127,13 +129,15 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     if (st != LKS_OK || t->ses.world.rank != 0)
         return st;
     qsort(times, (size_t)iters, sizeof *times, ascending);
-    double median = times[iters / 2], tokens = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
-    double flops = tokens * lks__gpt2_flops_per_token(&t->model_config, &t->table);
+    double median = times[iters / 2],
+           tokens = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
+    double flops = tokens * lks__model_flops_per_token(&t->model_config, &t->table);
     printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "
            "GFLOP/s, %d rank%s x %d thread%s\n",
-           median * 1e3, times[0] * 1e3, times[iters - 1] * 1e3, tokens / median, flops / median * 1e-9,
-           flops / median / peak * 100.0, peak * 1e-9, t->ses.world.world_size,
-           t->ses.world.world_size == 1 ? "" : "s", t->ses.threads, t->ses.threads == 1 ? "" : "s");
+           median * 1e3, times[0] * 1e3, times[iters - 1] * 1e3, tokens / median,
+           flops / median * 1e-9, flops / median / peak * 100.0, peak * 1e-9,
+           t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
+           t->ses.threads == 1 ? "" : "s");
     return LKS_OK;
 }
 
@@ -180,8 +184,9 @@ int tool_bench(int argc, char **argv)
     const char *what = args.n_positional > 0 ? args.positional[0] : "";
     bool peak = strcmp(what, "peak") == 0, step = strcmp(what, "step") == 0;
     if (!peak && !step)
-        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG, "say what to measure: `lockstep bench peak` "
-                                                            "or `lockstep bench step`"));
+        return tool_fail("bench",
+                         lks__fail(LKS_ERR_CONFIG, "say what to measure: `lockstep bench peak` "
+                                                   "or `lockstep bench step`"));
     if (step && s.nproc_per_node > 1 && !tool_is_rank())
         return tool_launch("bench", (int)s.nproc_per_node, argc, argv);
     lks_status st = peak ? bench_peak(&s) : bench_step(&s);

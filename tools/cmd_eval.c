@@ -41,7 +41,8 @@ static int run_rank(const lks__settings *s)
         return tool_fail("eval", st);
     st = evaluate(s, &session, &replica, &data, &loss, &windows);
     if (st == LKS_OK && session.world.rank == 0)
-        printf("%s loss %.9g over %" PRIu64 " windows of %" PRId64 " tokens (perplexity %.4f), %s\n",
+        printf("%s loss %.9g over %" PRIu64 " windows of %" PRId64
+               " tokens (perplexity %.4f), %s\n",
                s->split, loss, windows, replica.run.block_size, exp(loss), replica.name);
     lks__session_fail(&session, st);
     int code = st == LKS_OK ? TOOL_OK : tool_fail("eval", st);
@@ -61,5 +62,6 @@ int tool_eval(int argc, char **argv)
     if (tool_is_rank())
         return run_rank(&s);
     tool_print_notes("eval", &args);
-    return s.nproc_per_node > 1 ? tool_launch("eval", (int)s.nproc_per_node, argc, argv) : run_rank(&s);
+    return s.nproc_per_node > 1 ? tool_launch("eval", (int)s.nproc_per_node, argc, argv)
+                                : run_rank(&s);
 }

@@ -35,7 +35,8 @@ static lks_status write_token(void *ctx, int32_t token)
 }
 
 /* The beginning as ids: --start's text, or the file behind FILE:. */
-static lks_status read_prompt(const lks__settings *s, const lks__meta *meta, int32_t **ids_p, size_t *n_p)
+static lks_status read_prompt(const lks__settings *s, const lks__meta *meta, int32_t **ids_p,
+                              size_t *n_p)
 {
     char *text = NULL;
     size_t bytes;
@@ -75,7 +76,8 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
         };
         for (size_t j = 0; j < n; j++)
             LKS__TRY(write_token(&sink, (*ids_p)[j]));
-        LKS__TRY(lks__generate(r->model, &r->config, r->params, &options, *ids_p, n, write_token, &sink));
+        LKS__TRY(lks__generate(r->model, &r->config, r->params, &options, *ids_p, n, write_token,
+                               &sink));
         LKS__TRY(write_text("\n---------------\n", 17));
     }
     return LKS_OK;

@@ -8,7 +8,8 @@
 static const char usage[] =
     "Usage: lockstep train [config/NAME.conf] [--key=value ...]\n"
     "\n"
-    "Trains a GPT on the tokens in --dataset=DIR and leaves checkpoints, metrics.jsonl and train.log\n"
+    "Trains a GPT on the tokens in --dataset=DIR and leaves checkpoints, metrics.jsonl and "
+    "train.log\n"
     "in --out_dir=DIR. With --nproc_per_node=N it starts N ranks; under `lockstep run` it is one.\n"
     "The result is the same, bit for bit, on any number of ranks and threads.\n"
     "SIGINT and SIGTERM stop the run after the step at hand, with a checkpoint.\n";
@@ -38,7 +39,8 @@ int tool_train(int argc, char **argv)
         return run_rank(&s);
     tool_print_notes("train", &args);
     lks_status st = LKS_OK;
-    if (strcmp(s.init_from, "scratch") == 0) { /* on a resume the checkpoint has a say: the ranks check */
+    if (strcmp(s.init_from, "scratch") ==
+        0) { /* on a resume the checkpoint has a say: the ranks check */
         lks__settings checked = s;
         st = lks__settings_check(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && s.dry_run)
@@ -50,5 +52,6 @@ int tool_train(int argc, char **argv)
         return tool_fail("train", st);
     if (s.dry_run)
         return TOOL_OK;
-    return s.nproc_per_node > 1 ? tool_launch("train", (int)s.nproc_per_node, argc, argv) : run_rank(&s);
+    return s.nproc_per_node > 1 ? tool_launch("train", (int)s.nproc_per_node, argc, argv)
+                                : run_rank(&s);
 }

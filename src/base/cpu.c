@@ -38,9 +38,8 @@ lks_status lks__cpu_level_get(lks__cpu_level *level_p)
         if (strcmp(want, level_names[i]) != 0)
             continue;
         if (i > (int)best)
-            return lks__fail(LKS_ERR_SUPPORT,
-                             "LOCKSTEP_CPU=%s: this processor only has level %s", want,
-                             level_names[best]);
+            return lks__fail(LKS_ERR_SUPPORT, "LOCKSTEP_CPU=%s: this processor only has level %s",
+                             want, level_names[best]);
         *level_p = (lks__cpu_level)i;
         return LKS_OK;
     }

@@ -35,9 +35,9 @@ struct lks__pool {
     lks__task_fn *fn;
     void *ctx;
     size_t n_tasks;
-    atomic_size_t next;     /* first task that nobody has taken */
-    atomic_int busy;        /* workers that may still run a task of this round */
-    atomic_uint round;      /* bumped for each lks__pool_run */
+    atomic_size_t next; /* first task that nobody has taken */
+    atomic_int busy;    /* workers that may still run a task of this round */
+    atomic_uint round;  /* bumped for each lks__pool_run */
     atomic_bool quit;
 };
 

@@ -12,8 +12,8 @@ static _Thread_local char last_error[2048];
 const char *lks_status_text(lks_status st)
 {
     switch (st) {
-#define X(name, code, text)                                                              \
-    case LKS_##name:                                                                     \
+#define X(name, code, text)                                                                        \
+    case LKS_##name:                                                                               \
         return text;
         LKS_STATUS_MAP(X)
 #undef X

@@ -19,11 +19,11 @@ lks_status lks__fail_in(lks_status st, const char *fmt, ...) __attribute__((form
  * Returns `out`. */
 char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_bytes);
 
-#define LKS__TRY(expr)                                                                   \
-    do {                                                                                 \
-        lks_status lks__try_st = (expr);                                                 \
-        if (lks__try_st != LKS_OK)                                                       \
-            return lks__try_st;                                                          \
+#define LKS__TRY(expr)                                                                             \
+    do {                                                                                           \
+        lks_status lks__try_st = (expr);                                                           \
+        if (lks__try_st != LKS_OK)                                                                 \
+            return lks__try_st;                                                                    \
     } while (0)
 
 #endif

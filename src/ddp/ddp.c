@@ -11,10 +11,10 @@
 enum { MAX_ARENAS = 24, ADD_FLOATS = 1 << 16 };
 
 struct bucket {
-    int last_group;             /* complete when this group is */
+    int last_group; /* complete when this group is */
     size_t first_block, n_blocks;
-    size_t start, count;        /* floats */
-    size_t *block_start;        /* [n_blocks + 1], from the bucket's start */
+    size_t start, count; /* floats */
+    size_t *block_start; /* [n_blocks + 1], from the bucket's start */
     lks_work *work;
 };
 
@@ -27,16 +27,16 @@ struct lks__ddp {
 
     float *arena[MAX_ARENAS];
     int n_arenas;
-    lks_node node[MAX_ARENAS];  /* nodes on the stack; node[i] stands in arena[i] */
-    int depth;                  /* complete nodes on the stack */
+    lks_node node[MAX_ARENAS];       /* nodes on the stack; node[i] stands in arena[i] */
+    int depth;                       /* complete nodes on the stack */
     lks_node final_node[MAX_ARENAS]; /* … after the last leaf has been merged */
     int final_depth;
 
     struct bucket *buckets;
     int n_buckets, next_bucket;
-    double *block_sumsq;        /* common to all ranks */
-    bool last;                  /* in the last micro-step of this rank */
-    lks_status failed;          /* first failure inside lks__ddp_group_done() */
+    double *block_sumsq; /* common to all ranks */
+    bool last;           /* in the last micro-step of this rank */
+    lks_status failed;   /* first failure inside lks__ddp_group_done() */
 };
 
 int lks__ddp_first_leaf(int V, int W, int rank)

@@ -11,7 +11,8 @@ struct verdict {
     float mine, rank0;
 };
 
-static void compare(struct verdict *v, const float *mine, const float *rank0, size_t start, size_t n)
+static void compare(struct verdict *v, const float *mine, const float *rank0, size_t start,
+                    size_t n)
 {
     if (v->differs || memcmp(mine, rank0, n * sizeof(float)) == 0)
         return;

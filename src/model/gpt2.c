@@ -1,4 +1,4 @@
-#include "model/gpt2.h"
+#include "model/model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
 #include "model/head.h"
+#include "model/init.h"
 #include "model/rows.h"
 
 /* Dropout places within a layer; the embedding's stands where layer L would be. */
@@ -23,16 +24,16 @@ struct layer_tensors {
 
 /* What forward keeps of a layer for backward; all [rows, …]. */
 struct layer_acts {
-    float *x;          /* C: input of the layer */
+    float *x; /* C: input of the layer */
     float *ln1, *mean1, *rstd1;
-    float *qkv;        /* 3C */
-    float *att, *lse;  /* C; [B, NH, T] */
-    float *x_mid;      /* C: after attention */
+    float *qkv;       /* 3C */
+    float *att, *lse; /* C; [B, NH, T] */
+    float *x_mid;     /* C: after attention */
     float *ln2, *mean2, *rstd2;
-    float *fc, *gelu;  /* 4C: before and after the activation */
+    float *fc, *gelu; /* 4C: before and after the activation */
 };
 
-struct lks__gpt2 {
+struct gpt2 {
     lks__model_config c;
     const lks__table *table;
     const lks__exec *ex;
@@ -40,13 +41,13 @@ struct lks__gpt2 {
     struct layer_tensors *lt;
     struct layer_acts *la;
     size_t wte, wpe, lnfw, lnfb;
-    float *x_out;               /* output of the last layer */
+    float *x_out; /* output of the last layer */
     float *lnf, *meanf, *rstdf;
     lks__head head;
-    float *dx;                  /* gradient of the residual stream */
-    float *d_drop;              /* dx with a dropout mask on it */
-    float *d_wide, *d_row;      /* [rows, 4C] and [rows, C] */
-    float *ln_partial;          /* LayerNorm's weight gradients, block by block */
+    float *dx;             /* gradient of the residual stream */
+    float *d_drop;         /* dx with a dropout mask on it */
+    float *d_wide, *d_row; /* [rows, 4C] and [rows, C] */
+    float *ln_partial;     /* LayerNorm's weight gradients, block by block */
     void *arena;
     size_t arena_bytes;
 };
@@ -66,7 +67,7 @@ static float *carve(struct carver *c, size_t floats)
     return p;
 }
 
-static void carve_all(lks__gpt2 *m, struct carver *v)
+static void carve_all(struct gpt2 *m, struct carver *v)
 {
     const size_t rows = m->max_rows, C = (size_t)m->c.n_embd, V = (size_t)m->c.vocab_size;
     for (int l = 0; l < m->c.n_layer; l++) {
@@ -101,7 +102,7 @@ static void carve_all(lks__gpt2 *m, struct carver *v)
     m->head.row_loss = (double *)(void *)carve(v, 2 * rows);
 }
 
-static lks_status measure(lks__gpt2 *m, const lks__model_config *c, int batch)
+static lks_status measure(struct gpt2 *m, const lks__model_config *c, int batch)
 {
     uint64_t rows, floats, bytes;
     /* far more than is needed per row, so that no sum in carve_all() can overflow */
@@ -125,9 +126,9 @@ static lks_status measure(lks__gpt2 *m, const lks__model_config *c, int batch)
     return LKS_OK;
 }
 
-lks_status lks__gpt2_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p)
+static lks_status gpt2_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p)
 {
-    lks__gpt2 m = {0};
+    struct gpt2 m = {0};
     lks_status st = measure(&m, config, batch);
     free(m.la);
     free(m.lt);
@@ -136,7 +137,7 @@ lks_status lks__gpt2_activation_bytes(const lks__model_config *config, int batch
     return st;
 }
 
-static size_t offset_of(const lks__gpt2 *m, int layer, const char *name)
+static size_t offset_of(const struct gpt2 *m, int layer, const char *name)
 {
     char full[64];
     if (layer >= 0)
@@ -147,7 +148,7 @@ static size_t offset_of(const lks__gpt2 *m, int layer, const char *name)
     return t == NULL ? SIZE_MAX : t->offset;
 }
 
-static void find_tensors(lks__gpt2 *m)
+static void find_tensors(struct gpt2 *m)
 {
     for (int l = 0; l < m->c.n_layer; l++) {
         m->lt[l] = (struct layer_tensors){
@@ -171,14 +172,15 @@ static void find_tensors(lks__gpt2 *m)
     m->lnfb = offset_of(m, -1, "ln_f.bias");
 }
 
-lks_status lks__gpt2_open(const lks__model_config *config, const lks__table *table, int batch,
-                          const lks__exec *ex, lks__gpt2 **model_p)
+static void gpt2_close(void *state);
+
+static lks_status gpt2_open(const lks__model_config *config, const lks__table *table, int batch,
+                            const lks__exec *ex, void **model_p)
 {
-    lks__attention_shape shape = {(size_t)batch, (size_t)config->block_size,
-                                  (size_t)config->n_head,
+    lks__attention_shape shape = {(size_t)batch, (size_t)config->block_size, (size_t)config->n_head,
                                   (size_t)(config->n_embd / config->n_head)};
     LKS__TRY(lks__attention_check(&shape));
-    lks__gpt2 *m = calloc(1, sizeof *m);
+    struct gpt2 *m = calloc(1, sizeof *m);
     if (m == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
     m->table = table;
@@ -186,8 +188,8 @@ lks_status lks__gpt2_open(const lks__model_config *config, const lks__table *tab
     lks_status st = measure(m, config, batch);
     if (st != LKS_OK)
         goto fail;
-    m->arena = lks__sys_mmap(m->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                             -1, 0);
+    m->arena =
+        lks__sys_mmap(m->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m->arena == NULL) {
         st = lks__fail(LKS_ERR_NOMEM,
                        "no memory for %.1f MB of activations (batch_size %d, block_size %d): use a "
@@ -201,14 +203,13 @@ lks_status lks__gpt2_open(const lks__model_config *config, const lks__table *tab
     *model_p = m;
     return LKS_OK;
 fail:
-    lks__gpt2_close(m);
+    gpt2_close(m);
     return st;
 }
 
-void lks__gpt2_close(lks__gpt2 *m)
+static void gpt2_close(void *state)
 {
-    if (m == NULL)
-        return;
+    struct gpt2 *m = state;
     if (m->arena != NULL)
         lks__sys_munmap(m->arena, m->arena_bytes);
     free(m->la);
@@ -229,16 +230,16 @@ static float *at_grad(float *grads, size_t offset)
 }
 
 struct tile_ctx {
-    float *y;             /* the product */
+    float *y; /* the product */
     size_t ld;
-    const float *bias;    /* or NULL */
-    float *out;           /* second output: gelu(y), or residual + y */
-    const float *in;      /* residual, or pre-activation */
+    const float *bias; /* or NULL */
+    float *out;        /* second output: gelu(y), or residual + y */
+    const float *in;   /* residual, or pre-activation */
     const lks__dropout *drop;
 };
 
-static void tile_bias(const lks__exec *ex, const struct tile_ctx *t, size_t r0, size_t r1, size_t c0,
-                      size_t c1)
+static void tile_bias(const lks__exec *ex, const struct tile_ctx *t, size_t r0, size_t r1,
+                      size_t c0, size_t c1)
 {
     if (t->bias != NULL)
         ex->k->add_bias(t->y + r0 * t->ld + c0, t->ld, t->bias + c0, r1 - r0, c1 - c0);
@@ -250,8 +251,8 @@ static void epilogue_bias(const lks__exec *ex, const void *ctx, size_t r0, size_
     tile_bias(ex, ctx, r0, r1, c0, c1);
 }
 
-static void epilogue_bias_gelu(const lks__exec *ex, const void *ctx, size_t r0, size_t r1, size_t c0,
-                               size_t c1)
+static void epilogue_bias_gelu(const lks__exec *ex, const void *ctx, size_t r0, size_t r1,
+                               size_t c0, size_t c1)
 {
     const struct tile_ctx *t = ctx;
     tile_bias(ex, t, r0, r1, c0, c1);
@@ -260,8 +261,8 @@ static void epilogue_bias_gelu(const lks__exec *ex, const void *ctx, size_t r0, 
 }
 
 /* out = residual + dropout(y + bias); y may be out. */
-static void epilogue_bias_dropout_residual(const lks__exec *ex, const void *ctx, size_t r0, size_t r1,
-                                           size_t c0, size_t c1)
+static void epilogue_bias_dropout_residual(const lks__exec *ex, const void *ctx, size_t r0,
+                                           size_t r1, size_t c0, size_t c1)
 {
     const struct tile_ctx *t = ctx;
     tile_bias(ex, t, r0, r1, c0, c1);
@@ -287,7 +288,7 @@ static void epilogue_gelu_bwd(const lks__exec *ex, const void *ctx, size_t r0, s
 
 /* One pass through the model: what forward and backward share. */
 struct pass {
-    lks__gpt2 *m;
+    struct gpt2 *m;
     const float *params;
     const lks__micro_batch *mb;
     const lks__backward *bw; /* NULL: evaluation */
@@ -334,23 +335,24 @@ static void layer_forward(const struct pass *p, int l, float *x_next)
     const lks__dropout drop_proj = dropout_of(p, l, DROP_PROJECTION);
     const lks__dropout drop_mlp = dropout_of(p, l, DROP_MLP);
 
-    lks__layernorm_rows_fwd(ex, a->ln1, a->mean1, a->rstd1, a->x, w + t->ln1w, at(w, t->ln1b), rows, C);
+    lks__layernorm_rows_fwd(ex, a->ln1, a->mean1, a->rstd1, a->x, w + t->ln1w, at(w, t->ln1b), rows,
+                            C);
     struct tile_ctx qkv = {.y = a->qkv, .ld = 3 * C, .bias = at(w, t->qkvb)};
     lks__linear_fwd(ex, a->qkv, 3 * C, a->ln1, w + t->qkvw, rows, 3 * C, C,
                     (lks__epilogue){epilogue_bias, &qkv});
     lks__attention_fwd(ex, &shape, a->att, a->lse, a->qkv, &drop_att);
-    struct tile_ctx proj = {.y = a->x_mid, .ld = C, .bias = at(w, t->projb), .in = a->x,
-                            .drop = &drop_proj};
+    struct tile_ctx proj = {
+        .y = a->x_mid, .ld = C, .bias = at(w, t->projb), .in = a->x, .drop = &drop_proj};
     lks__linear_fwd(ex, a->x_mid, C, a->att, w + t->projw, rows, C, C,
                     (lks__epilogue){epilogue_bias_dropout_residual, &proj});
 
-    lks__layernorm_rows_fwd(ex, a->ln2, a->mean2, a->rstd2, a->x_mid, w + t->ln2w, at(w, t->ln2b), rows,
-                            C);
+    lks__layernorm_rows_fwd(ex, a->ln2, a->mean2, a->rstd2, a->x_mid, w + t->ln2w, at(w, t->ln2b),
+                            rows, C);
     struct tile_ctx fc = {.y = a->fc, .ld = 4 * C, .bias = at(w, t->fcb), .out = a->gelu};
     lks__linear_fwd(ex, a->fc, 4 * C, a->ln2, w + t->fcw, rows, 4 * C, C,
                     (lks__epilogue){epilogue_bias_gelu, &fc});
-    struct tile_ctx fc2 = {.y = x_next, .ld = C, .bias = at(w, t->fc2b), .in = a->x_mid,
-                           .drop = &drop_mlp};
+    struct tile_ctx fc2 = {
+        .y = x_next, .ld = C, .bias = at(w, t->fc2b), .in = a->x_mid, .drop = &drop_mlp};
     lks__linear_fwd(ex, x_next, C, a->gelu, w + t->fc2w, rows, C, 4 * C,
                     (lks__epilogue){epilogue_bias_dropout_residual, &fc2});
 }
@@ -358,7 +360,7 @@ static void layer_forward(const struct pass *p, int l, float *x_next)
 /* Tokens to the final LayerNorm's output. */
 static void forward(const struct pass *p)
 {
-    lks__gpt2 *m = p->m;
+    struct gpt2 *m = p->m;
     const lks__dropout drop = dropout_of(p, m->c.n_layer, DROP_EMBEDDING);
     lks__embedding_fwd(m->ex, m->la[0].x, p->mb->tokens, p->params + m->wte, p->params + m->wpe,
                        p->rows, (size_t)p->mb->T, p->C, &drop);
@@ -384,7 +386,7 @@ static const float *dropped(const struct pass *p, const float *d, const lks__dro
 /* m->dx: gradient of the layer's output in, of its input out. */
 static void layer_backward(const struct pass *p, int l)
 {
-    lks__gpt2 *m = p->m;
+    struct gpt2 *m = p->m;
     const lks__exec *ex = m->ex;
     const struct layer_tensors *t = &m->lt[l];
     const struct layer_acts *a = &m->la[l];
@@ -411,10 +413,11 @@ static void layer_backward(const struct pass *p, int l)
     lks__linear_bwd_w(ex, g + t->projw, at_grad(g, t->projb), d, C, a->att, rows, C, C);
     lks__linear_bwd_x(ex, m->d_row, d, C, w + t->projw, rows, C, C, none);
     lks__attention_bwd(ex, &shape, m->d_wide, m->d_row, a->qkv, a->att, a->lse, &drop_att);
-    lks__linear_bwd_w(ex, g + t->qkvw, at_grad(g, t->qkvb), m->d_wide, 3 * C, a->ln1, rows, 3 * C, C);
+    lks__linear_bwd_w(ex, g + t->qkvw, at_grad(g, t->qkvb), m->d_wide, 3 * C, a->ln1, rows, 3 * C,
+                      C);
     lks__linear_bwd_x(ex, m->d_row, m->d_wide, 3 * C, w + t->qkvw, rows, 3 * C, C, none);
-    lks__layernorm_rows_bwd(ex, m->dx, g + t->ln1w, at_grad(g, t->ln1b), m->d_row, a->x, w + t->ln1w,
-                            a->mean1, a->rstd1, rows, C, m->ln_partial);
+    lks__layernorm_rows_bwd(ex, m->dx, g + t->ln1w, at_grad(g, t->ln1b), m->d_row, a->x,
+                            w + t->ln1w, a->mean1, a->rstd1, rows, C, m->ln_partial);
 }
 
 static void done(const struct pass *p, int group)
@@ -426,7 +429,7 @@ static void done(const struct pass *p, int group)
 /* From the head's gradient of the final LayerNorm's output (m->d_row) back to the embeddings. */
 static void backward(const struct pass *p)
 {
-    lks__gpt2 *m = p->m;
+    struct gpt2 *m = p->m;
     float *g = p->bw->grads;
     memset(m->dx, 0, p->rows * p->C * sizeof(float));
     lks__layernorm_rows_bwd(m->ex, m->dx, g + m->lnfw, at_grad(g, m->lnfb), m->d_row, m->x_out,
@@ -442,18 +445,20 @@ static void backward(const struct pass *p)
     done(p, m->c.n_layer + 1);
 }
 
-/* --- the public calls ------------------------------------------------------------------------ */
+/* --- what model.h asks for
+ * ------------------------------------------------------------------------ */
 
-static struct pass pass_of(lks__gpt2 *m, const float *params, const lks__micro_batch *mb,
+static struct pass pass_of(struct gpt2 *m, const float *params, const lks__micro_batch *mb,
                            const lks__backward *bw)
 {
     struct pass p = {m, params, mb, bw, (size_t)mb->B * (size_t)mb->T, (size_t)m->c.n_embd};
     return p;
 }
 
-float lks__gpt2_train(lks__gpt2 *m, const float *params, const lks__micro_batch *mb,
-                      const lks__backward *bw)
+static float gpt2_train(void *state, const float *params, const lks__micro_batch *mb,
+                        const lks__backward *bw)
 {
+    struct gpt2 *m = state;
     struct pass p = pass_of(m, params, mb, bw);
     forward(&p);
     float loss = lks__head_loss(m->ex, &m->head, m->d_row, bw->grads + m->wte, m->lnf,
@@ -462,16 +467,19 @@ float lks__gpt2_train(lks__gpt2 *m, const float *params, const lks__micro_batch 
     return loss;
 }
 
-float lks__gpt2_loss(lks__gpt2 *m, const float *params, const lks__micro_batch *mb)
+static float gpt2_loss(void *state, const float *params, const lks__micro_batch *mb)
 {
+    struct gpt2 *m = state;
     struct pass p = pass_of(m, params, mb, NULL);
     forward(&p);
     return lks__head_loss(m->ex, &m->head, NULL, NULL, m->lnf, params + m->wte, mb->targets, p.rows,
                           (size_t)m->c.vocab_size, p.C);
 }
 
-void lks__gpt2_logits(lks__gpt2 *m, const float *params, const int32_t *tokens, int T, float *logits)
+static void gpt2_logits(void *state, const float *params, const int32_t *tokens, int T,
+                        float *logits)
 {
+    struct gpt2 *m = state;
     lks__micro_batch mb = {tokens, NULL, 1, T};
     struct pass p = pass_of(m, params, &mb, NULL);
     forward(&p);
@@ -480,8 +488,22 @@ void lks__gpt2_logits(lks__gpt2 *m, const float *params, const int32_t *tokens, 
                     (lks__epilogue){NULL, NULL});
 }
 
-double lks__gpt2_flops_per_token(const lks__model_config *c, const lks__table *table)
+/* 6 N + 12 L C T, N without the position embedding, as in nanoGPT's estimate_mfu. */
+static double gpt2_flops_per_token(const lks__model_config *c, const lks__table *table)
 {
     double n = (double)table->n_params - (double)c->block_size * c->n_embd;
     return 6.0 * n + 12.0 * c->n_layer * (double)c->n_embd * c->block_size;
 }
+
+const struct lks__model_ops lks__model_gpt2 = {
+    .name = "gpt2",
+    .table = lks__table_gpt2,
+    .init = lks__init_gpt2,
+    .activation_bytes = gpt2_activation_bytes,
+    .open = gpt2_open,
+    .close = gpt2_close,
+    .train = gpt2_train,
+    .loss = gpt2_loss,
+    .logits = gpt2_logits,
+    .flops_per_token = gpt2_flops_per_token,
+};

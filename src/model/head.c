@@ -35,15 +35,23 @@ static void xent_rows(void *ctx, size_t task, int thread)
     }
 }
 
-float lks__head_loss(const lks__exec *ex, const lks__head *head, float *dx, float *dw, const float *x,
-                     const float *w, const int32_t *targets, size_t rows, size_t V, size_t C)
+float lks__head_loss(const lks__exec *ex, const lks__head *head, float *dx, float *dw,
+                     const float *x, const float *w, const int32_t *targets, size_t rows, size_t V,
+                     size_t C)
 {
     const lks__epilogue none = {NULL, NULL};
     for (size_t r0 = 0; r0 < rows; r0 += head->chunk_rows) {
         size_t n = rows - r0 < head->chunk_rows ? rows - r0 : head->chunk_rows;
         lks__linear_fwd(ex, head->logits, head->ld, x + r0 * C, w, n, V, C, none);
-        struct xent xent = {ex, head->logits, head->ld, n, V, targets + r0, head->row_loss + r0,
-                            (float)(1.0 / (double)rows), dx != NULL};
+        struct xent xent = {ex,
+                            head->logits,
+                            head->ld,
+                            n,
+                            V,
+                            targets + r0,
+                            head->row_loss + r0,
+                            (float)(1.0 / (double)rows),
+                            dx != NULL};
         lks__pool_run(ex->pool, (n + ROWS_A_TASK - 1) / ROWS_A_TASK, xent_rows, &xent);
         if (dx == NULL)
             continue;

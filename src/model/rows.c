@@ -41,8 +41,15 @@ static void embedding_fwd_task(void *ctx, size_t task, int thread)
 void lks__embedding_fwd(const lks__exec *ex, float *x, const int32_t *tokens, const float *wte,
                         const float *wpe, size_t rows, size_t T, size_t C, const lks__dropout *drop)
 {
-    struct rows_op o = {.ex = ex, .y = x, .tokens = tokens, .wte = wte, .wpe = wpe, .rows = rows,
-                        .T = T, .C = C, .drop = drop};
+    struct rows_op o = {.ex = ex,
+                        .y = x,
+                        .tokens = tokens,
+                        .wte = wte,
+                        .wpe = wpe,
+                        .rows = rows,
+                        .T = T,
+                        .C = C,
+                        .drop = drop};
     lks__pool_run(ex->pool, row_tasks(rows), embedding_fwd_task, &o);
 }
 
@@ -62,8 +69,14 @@ static void embedding_bwd_task(void *ctx, size_t task, int thread)
 void lks__embedding_bwd(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
                         const int32_t *tokens, size_t rows, size_t T, size_t C)
 {
-    struct rows_op o = {.ex = ex, .x = dx, .dwte = dwte, .dwpe = dwpe, .tokens = tokens, .rows = rows,
-                        .T = T, .C = C};
+    struct rows_op o = {.ex = ex,
+                        .x = dx,
+                        .dwte = dwte,
+                        .dwpe = dwpe,
+                        .tokens = tokens,
+                        .rows = rows,
+                        .T = T,
+                        .C = C};
     lks__pool_run(ex->pool, (C + COLS_A_TASK - 1) / COLS_A_TASK, embedding_bwd_task, &o);
 }
 
@@ -71,15 +84,23 @@ static void layernorm_fwd_task(void *ctx, size_t task, int thread)
 {
     const struct rows_op *o = ctx;
     size_t r = task * ROWS_A_TASK, n = min(ROWS_A_TASK, o->rows - r);
-    o->ex->k->layernorm_fwd(o->y + r * o->C, o->mean_out + r, o->rstd_out + r, o->x + r * o->C, o->gain,
-                            o->bias, n, o->C);
+    o->ex->k->layernorm_fwd(o->y + r * o->C, o->mean_out + r, o->rstd_out + r, o->x + r * o->C,
+                            o->gain, o->bias, n, o->C);
 }
 
-void lks__layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean, float *rstd, const float *x,
-                             const float *gain, const float *bias, size_t rows, size_t C)
+void lks__layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean, float *rstd,
+                             const float *x, const float *gain, const float *bias, size_t rows,
+                             size_t C)
 {
-    struct rows_op o = {.ex = ex, .y = y, .mean_out = mean, .rstd_out = rstd, .x = x, .gain = gain,
-                        .bias = bias, .rows = rows, .C = C};
+    struct rows_op o = {.ex = ex,
+                        .y = y,
+                        .mean_out = mean,
+                        .rstd_out = rstd,
+                        .x = x,
+                        .gain = gain,
+                        .bias = bias,
+                        .rows = rows,
+                        .C = C};
     lks__pool_run(ex->pool, row_tasks(rows), layernorm_fwd_task, &o);
 }
 
@@ -98,8 +119,17 @@ void lks__layernorm_rows_bwd(const lks__exec *ex, float *dx, float *dgain, float
                              const float *dy, const float *x, const float *gain, const float *mean,
                              const float *rstd, size_t rows, size_t C, float *partial)
 {
-    struct rows_op o = {.ex = ex, .y = dx, .partial = partial, .dy = dy, .x = x, .gain = gain,
-                        .mean = mean, .rstd = rstd, .rows = rows, .C = C, .has_bias = dbias != NULL};
+    struct rows_op o = {.ex = ex,
+                        .y = dx,
+                        .partial = partial,
+                        .dy = dy,
+                        .x = x,
+                        .gain = gain,
+                        .mean = mean,
+                        .rstd = rstd,
+                        .rows = rows,
+                        .C = C,
+                        .has_bias = dbias != NULL};
     size_t n = row_tasks(rows);
     lks__pool_run(ex->pool, n, layernorm_bwd_task, &o);
     ex->k->colsum(dgain, partial, 2 * C, n, C);

@@ -11,22 +11,22 @@ enum place { HEAD, LAYER, TAIL };
 
 /* name, place, shape, init, has it when bias is off. Decay: what has two dimensions.
  * (nanoGPT model.py; the head shares wte.) */
-#define GPT2_TENSORS(X)                                                                  \
-    X("wte.weight", HEAD, (Vp, C), NORMAL, true)                                         \
-    X("wpe.weight", HEAD, (T, C), NORMAL, true)                                          \
-    X("ln_1.weight", LAYER, (C, 0), ONE, true)                                           \
-    X("ln_1.bias", LAYER, (C, 0), ZERO, false)                                           \
-    X("attn.c_attn.weight", LAYER, (3 * C, C), NORMAL, true)                             \
-    X("attn.c_attn.bias", LAYER, (3 * C, 0), ZERO, false)                                \
-    X("attn.c_proj.weight", LAYER, (C, C), RESIDUAL, true)                               \
-    X("attn.c_proj.bias", LAYER, (C, 0), ZERO, false)                                    \
-    X("ln_2.weight", LAYER, (C, 0), ONE, true)                                           \
-    X("ln_2.bias", LAYER, (C, 0), ZERO, false)                                           \
-    X("mlp.c_fc.weight", LAYER, (4 * C, C), NORMAL, true)                                \
-    X("mlp.c_fc.bias", LAYER, (4 * C, 0), ZERO, false)                                   \
-    X("mlp.c_proj.weight", LAYER, (C, 4 * C), RESIDUAL, true)                            \
-    X("mlp.c_proj.bias", LAYER, (C, 0), ZERO, false)                                     \
-    X("ln_f.weight", TAIL, (C, 0), ONE, true)                                            \
+#define GPT2_TENSORS(X)                                                                            \
+    X("wte.weight", HEAD, (Vp, C), NORMAL, true)                                                   \
+    X("wpe.weight", HEAD, (T, C), NORMAL, true)                                                    \
+    X("ln_1.weight", LAYER, (C, 0), ONE, true)                                                     \
+    X("ln_1.bias", LAYER, (C, 0), ZERO, false)                                                     \
+    X("attn.c_attn.weight", LAYER, (3 * C, C), NORMAL, true)                                       \
+    X("attn.c_attn.bias", LAYER, (3 * C, 0), ZERO, false)                                          \
+    X("attn.c_proj.weight", LAYER, (C, C), RESIDUAL, true)                                         \
+    X("attn.c_proj.bias", LAYER, (C, 0), ZERO, false)                                              \
+    X("ln_2.weight", LAYER, (C, 0), ONE, true)                                                     \
+    X("ln_2.bias", LAYER, (C, 0), ZERO, false)                                                     \
+    X("mlp.c_fc.weight", LAYER, (4 * C, C), NORMAL, true)                                          \
+    X("mlp.c_fc.bias", LAYER, (4 * C, 0), ZERO, false)                                             \
+    X("mlp.c_proj.weight", LAYER, (C, 4 * C), RESIDUAL, true)                                      \
+    X("mlp.c_proj.bias", LAYER, (C, 0), ZERO, false)                                               \
+    X("ln_f.weight", TAIL, (C, 0), ONE, true)                                                      \
     X("ln_f.bias", TAIL, (C, 0), ZERO, false)
 
 struct shape {
@@ -51,7 +51,7 @@ static void add(lks__table *table, const char *name, int layer, int group, struc
     t->shape[1] = shape.d1;
     t->count = shape.d1 == 0 ? shape.d0 : shape.d0 * shape.d1;
     t->init = init;
-    t->decay = t->n_dims == 2;
+    t->kind = t->n_dims == 2 ? LKS__PARAM_DECAY : LKS__PARAM_PLAIN;
     t->group = group;
 }
 
@@ -59,15 +59,15 @@ static void add_place(lks__table *table, enum place where, int layer, int group,
                       const lks__model_config *c)
 {
     const size_t C = (size_t)c->n_embd, T = (size_t)c->block_size, Vp = (size_t)c->vocab_size;
-#define X(name, place, shape, init, always)                                              \
-    if (place == where && (always || c->bias))                                           \
+#define X(name, place, shape, init, always)                                                        \
+    if (place == where && (always || c->bias))                                                     \
         add(table, name, layer, group, shape_of shape, LKS__INIT_##init);
     GPT2_TENSORS(X)
 #undef X
 }
 
 /* Offsets, blocks: group by group in the order of backward. */
-static lks_status lay_out(lks__table *table)
+lks_status lks__table_lay_out(lks__table *table)
 {
     size_t at = 0, n_blocks = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
@@ -76,9 +76,9 @@ static lks_status lay_out(lks__table *table)
     }
     table->n_blocks = n_blocks;
     table->block_start = calloc(n_blocks + 1, sizeof *table->block_start);
-    table->block_decay = calloc(n_blocks, sizeof *table->block_decay);
+    table->block_kind = calloc(n_blocks, sizeof *table->block_kind);
     table->group_block = calloc((size_t)table->n_groups + 1, sizeof *table->group_block);
-    if (table->block_start == NULL || table->block_decay == NULL || table->group_block == NULL)
+    if (table->block_start == NULL || table->block_kind == NULL || table->group_block == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the table of %zu tensors", table->n_tensors);
     size_t block = 0;
     for (int group = 0; group < table->n_groups; group++) {
@@ -91,7 +91,7 @@ static lks_status lay_out(lks__table *table)
             t->first_block = block;
             t->n_blocks = (t->count + LKS__BLOCK - 1) / LKS__BLOCK;
             for (size_t b = 0; b < t->n_blocks; b++) {
-                table->block_decay[block] = t->decay;
+                table->block_kind[block] = (unsigned char)t->kind;
                 table->block_start[block++] = at + b * LKS__BLOCK;
             }
             at += lks__round_up(t->count, 16);
@@ -126,7 +126,7 @@ lks_status lks__table_gpt2(const lks__model_config *c, lks__table *table)
     for (int l = 0; l < c->n_layer; l++)
         add_place(table, LAYER, l, c->n_layer - l, c);
     add_place(table, TAIL, -1, 0, c);
-    lks_status st = lay_out(table);
+    lks_status st = lks__table_lay_out(table);
     if (st != LKS_OK)
         lks__table_free(table);
     return st;
@@ -136,7 +136,7 @@ void lks__table_free(lks__table *table)
 {
     free(table->tensors);
     free(table->block_start);
-    free(table->block_decay);
+    free(table->block_kind);
     free(table->group_block);
     memset(table, 0, sizeof *table);
 }
@@ -153,7 +153,8 @@ const lks__tensor *lks__table_at(const lks__table *table, size_t at)
 {
     const lks__tensor *best = NULL;
     for (size_t i = 0; i < table->n_tensors; i++)
-        if (table->tensors[i].offset <= at && (best == NULL || table->tensors[i].offset > best->offset))
+        if (table->tensors[i].offset <= at &&
+            (best == NULL || table->tensors[i].offset > best->offset))
             best = &table->tensors[i];
     return best;
 }

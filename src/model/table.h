@@ -1,5 +1,5 @@
-/* model/table.h - the tensor table of a model: what drives sizes, initial values, decay, checkpoint
- * names, hashes, bucket ranges and the tests' labels.
+/* model/table.h - the tensor table of a model: what drives sizes, initial values, updates,
+ * checkpoint names, hashes, bucket ranges and the tests' labels.
  *
  * Table order is forward order. Offsets follow the order in which backward finishes the tensors, in
  * groups (one for each layer), and are the same in every arena: parameters, gradients, moments. */
@@ -11,11 +11,31 @@
 
 #include "base/status.h"
 
+typedef enum lks__family { LKS__FAMILY_GPT2, LKS__FAMILY_GOLF } lks__family;
+
 typedef struct lks__model_config {
+    lks__family family;
     int n_layer, n_head, n_embd, block_size, vocab_size;
+    /* gpt2 */
     bool bias;     /* in Linears and LayerNorms */
     float dropout; /* probability, in [0, 1) */
+    /* golf */
+    int n_kv_head, mlp_mult;
+    bool tie_embeddings;
+    float tied_embed_init_std, logit_softcap, rope_base, qk_gain_init;
 } lks__model_config;
+
+/* Which optimizer updates a tensor, and with what: AdamW with decay or without (gpt2); Adam with
+ * the embedding's, the head's or the scalars' rate, or Muon (golf). */
+typedef enum lks__param_kind {
+    LKS__PARAM_DECAY,
+    LKS__PARAM_PLAIN,
+    LKS__PARAM_EMBED,
+    LKS__PARAM_HEAD,
+    LKS__PARAM_SCALAR,
+    LKS__PARAM_MATRIX,
+    LKS__N_PARAM_KINDS
+} lks__param_kind;
 
 typedef enum lks__init {
     LKS__INIT_ZERO,
@@ -25,15 +45,15 @@ typedef enum lks__init {
 } lks__init;
 
 typedef struct lks__tensor {
-    char name[48];     /* as in nanoGPT's state_dict */
+    char name[48]; /* as in nanoGPT's state_dict */
     int n_dims;
-    size_t shape[2];   /* a matrix is [out, in], as torch.nn.Linear has it */
+    size_t shape[2]; /* a matrix is [out, in], as torch.nn.Linear has it */
     size_t count;
-    size_t offset;     /* floats; a multiple of 16 */
+    size_t offset; /* floats; a multiple of 16 */
     size_t first_block, n_blocks;
     int group;
     lks__init init;
-    bool decay;        /* weight decay: matrices and embeddings only */
+    lks__param_kind kind;
 } lks__tensor;
 
 /* Blocks of LKS__BLOCK elements inside each tensor are the unit of the norm's sums and of every
@@ -44,16 +64,19 @@ enum { LKS__BLOCK = 4096 };
 typedef struct lks__table {
     lks__tensor *tensors;
     size_t n_tensors;
-    size_t count;        /* floats in an arena, padding included */
-    size_t n_params;     /* without padding */
-    size_t *block_start; /* [n_blocks + 1] */
-    bool *block_decay;   /* [n_blocks] */
+    size_t count;              /* floats in an arena, padding included */
+    size_t n_params;           /* without padding */
+    size_t *block_start;       /* [n_blocks + 1] */
+    unsigned char *block_kind; /* [n_blocks] lks__param_kind of the block's tensor */
     size_t n_blocks;
     int n_groups;
     size_t *group_block; /* [n_groups + 1]: group g is blocks [group_block[g], group_block[g+1]) */
 } lks__table;
 
-/* ERR_CONFIG where the shape doesn't fit together (n_embd % n_head) or is beyond size_t. */
+/* Lay out a table whose tensors have name, shape, init, kind and group (n_tensors, n_groups set):
+ * fills in offsets and blocks. ERR_NOMEM; the caller frees the table in any case. */
+lks_status lks__table_lay_out(lks__table *table);
+
 lks_status lks__table_gpt2(const lks__model_config *config, lks__table *table);
 void lks__table_free(lks__table *table);
 

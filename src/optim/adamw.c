@@ -21,7 +21,7 @@ static void update_task(void *ctx, size_t task, int thread)
     for (size_t i = 0; i < BLOCKS_A_TASK && b < u->end; i++, b++) {
         size_t at = start[b], n = start[b + 1] - at;
         u->ex->k->adamw(u->params + at, u->m + at, u->v + at, u->grads + at, n,
-                        u->table->block_decay[b] ? &u->decayed : &u->plain);
+                        u->table->block_kind[b] == LKS__PARAM_DECAY ? &u->decayed : &u->plain);
     }
 }
 

@@ -17,7 +17,8 @@ void lks__adamw_update(const lks__exec *ex, const lks__table *table, size_t firs
                        const lks__adamw_step *step, float *params, float *exp_avg,
                        float *exp_avg_sq, const float *grads);
 
-/* What torch.nn.utils.clip_grad_norm_ multiplies by: max / (norm + 1e-6), at most 1. max == 0: 1. */
+/* What torch.nn.utils.clip_grad_norm_ multiplies by: max / (norm + 1e-6), at most 1. max == 0: 1.
+ */
 double lks__clip_factor(double norm, double max);
 
 #endif

@@ -23,8 +23,8 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
     lks__model_config config = lks__state_model_config(s, vocab);
     lks__table table;
     size_t activations;
-    LKS__TRY(lks__table_gpt2(&config, &table));
-    lks_status st = lks__gpt2_activation_bytes(&config, (int)s->batch_size, &activations);
+    LKS__TRY(lks__model_table(&config, &table));
+    lks_status st = lks__model_activation_bytes(&config, (int)s->batch_size, &activations);
     if (st == LKS_OK) {
         double arena = (double)table.count * sizeof(float);
         int V = (int)s->virtual_ranks, n = lks__ddp_arenas(V, W);

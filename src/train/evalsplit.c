@@ -7,7 +7,7 @@
 struct split {
     const lks__split_eval *e;
     uint64_t n_windows;
-    uint64_t *offsets;          /* [B] */
+    uint64_t *offsets; /* [B] */
     int32_t *tokens, *targets;
 };
 
@@ -26,7 +26,7 @@ static lks_status split_batch(void *ctx, size_t batch, double *loss_p)
         s->offsets[b] = ((uint64_t)batch * s->e->B + b) * T;
     LKS__TRY(lks__batch_read(s->e->data, s->offsets, n, T, s->tokens, s->targets));
     lks__micro_batch mb = {s->tokens, s->targets, (int)n, (int)T};
-    *loss_p = (double)n * (double)lks__gpt2_loss(s->e->replica->model, s->e->replica->params, &mb);
+    *loss_p = (double)n * (double)lks__model_loss(s->e->replica->model, s->e->replica->params, &mb);
     return LKS_OK;
 }
 

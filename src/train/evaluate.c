@@ -44,7 +44,7 @@ static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
     LKS__TRY(lks__batch_read(t->data[i / (size_t)t->s.eval_iters], e->offsets + i * B, B, T,
                              t->tokens, t->targets));
     lks__micro_batch mb = {t->tokens, t->targets, (int)B, (int)T};
-    *loss_p = (double)lks__gpt2_loss(t->model, t->params, &mb);
+    *loss_p = (double)lks__model_loss(t->model, t->params, &mb);
     return LKS_OK;
 }
 

@@ -20,7 +20,7 @@ typedef struct lks__split_eval {
     lks__session *session;
     const lks__replica *replica; /* opened for batches of B */
     const lks__tokens *data;
-    size_t B;                    /* windows of a batch: the last batch may have fewer */
+    size_t B; /* windows of a batch: the last batch may have fewer */
 } lks__split_eval;
 
 /* Mean loss over all windows [iT, iT + T] of a split, T = block_size; tokens behind the last whole

@@ -51,7 +51,7 @@ static int32_t draw(const lks__generate_options *o, uint64_t token, const float 
     return last; /* rounding may leave u just above the last sum */
 }
 
-lks_status lks__generate(lks__gpt2 *model, const lks__model_config *config, const float *params,
+lks_status lks__generate(lks__model *model, const lks__model_config *config, const float *params,
                          const lks__generate_options *options, const int32_t *prompt, size_t n,
                          lks_status (*sink)(void *ctx, int32_t token), void *ctx)
 {
@@ -65,7 +65,7 @@ lks_status lks__generate(lks__gpt2 *model, const lks__model_config *config, cons
     if (st == LKS_OK)
         memcpy(context, prompt + (n - have), have * sizeof *context);
     for (uint64_t i = 0; i < options->max_new_tokens && st == LKS_OK; i++) {
-        lks__gpt2_logits(model, params, context, (int)have, logits);
+        lks__model_logits(model, params, context, (int)have, logits);
         int32_t token = draw(options, i, logits, V, scratch);
         if (have == T)
             memmove(context, context + 1, (--have) * sizeof *context);

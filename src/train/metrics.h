@@ -22,9 +22,9 @@ typedef struct lks__metrics_cut {
     bool own_line;  /* false: its own line goes too, as the run will write it again */
 } lks__metrics_cut;
 
-/* Open it to go on from a checkpoint: it is cut behind that checkpoint's own line, or, where the run
- * died before writing it, behind the last line of what the checkpoint holds (*has_line_p = false).
- * A line that isn't whole is cut off. *empty_p: there was nothing. */
+/* Open it to go on from a checkpoint: it is cut behind that checkpoint's own line, or, where the
+ * run died before writing it, behind the last line of what the checkpoint holds (*has_line_p =
+ * false). A line that isn't whole is cut off. *empty_p: there was nothing. */
 lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut, bool *empty_p,
                                bool *has_line_p, lks__metrics **metrics_p);
 lks_status lks__metrics_close(lks__metrics *metrics); /* NULL is fine */

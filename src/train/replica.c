@@ -14,8 +14,8 @@ static lks_status load(lks__ckpt *c, int batch, lks__session *session, lks__repl
     LKS__TRY(lks__state_settings(c, &r->run));
     LKS__TRY(lks__state_meta(c, &r->meta));
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
-    LKS__TRY(lks__table_gpt2(&r->config, &r->table));
-    LKS__TRY(lks__gpt2_open(&r->config, &r->table, batch, &session->ex, &r->model));
+    LKS__TRY(lks__model_table(&r->config, &r->table));
+    LKS__TRY(lks__model_open(&r->config, &r->table, batch, &session->ex, &r->model));
     LKS__TRY(lks_comm_alloc(session->comm, LKS_MEM_OWN, r->table.count * sizeof(float),
                             (void **)&r->params));
     return lks__state_read_arena(c->model, c->path, &r->table, "", r->params);
@@ -35,7 +35,7 @@ lks_status lks__replica_open(const char *out_dir, int batch, lks__session *sessi
 
 void lks__replica_close(lks__replica *r)
 {
-    lks__gpt2_close(r->model);
+    lks__model_close(r->model);
     lks__table_free(&r->table);
     lks__meta_free(&r->meta);
     memset(r, 0, sizeof *r);

@@ -3,23 +3,24 @@
 #define LKS_TRAIN_REPLICA_H
 
 #include "data/meta.h"
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "train/session.h"
 #include "train/settings.h"
 
 typedef struct lks__replica {
     char path[4096], name[32]; /* the checkpoint's */
     uint64_t iter;
-    lks__settings run;         /* that it was trained with */
+    lks__settings run; /* that it was trained with */
     lks__meta meta;
     lks__model_config config;
     lks__table table;
-    lks__gpt2 *model;
+    lks__model *model;
     float *params;
 } lks__replica;
 
 /* Verify and load the checkpoint in `out_dir` for batches of `batch` sequences. */
-lks_status lks__replica_open(const char *out_dir, int batch, lks__session *session, lks__replica *r);
+lks_status lks__replica_open(const char *out_dir, int batch, lks__session *session,
+                             lks__replica *r);
 void lks__replica_close(lks__replica *r);
 
 #endif

@@ -115,15 +115,17 @@ static void describe(lks__report *r, const lks__trainer *t)
     lks__log *log = &r->log;
     lks__log_line(log, "tokens per iteration will be: %.0f", r->tokens_a_step);
     if (t->meta.chars != NULL)
-        lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/meta.json)", t->meta.vocab_size,
-                      t->data_dir);
+        lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/meta.json)",
+                      t->meta.vocab_size, t->data_dir);
     if (t->resumed)
-        lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->s.out_dir, t->iter);
+        lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->s.out_dir,
+                      t->iter);
     else
         lks__log_line(log, "Initializing a new model from scratch");
-    lks__log_line(log, "number of parameters: %.2fM",
-                  ((double)t->table.n_params -
-                   (double)t->model_config.block_size * t->model_config.n_embd) / 1e6);
+    lks__log_line(
+        log, "number of parameters: %.2fM",
+        ((double)t->table.n_params - (double)t->model_config.block_size * t->model_config.n_embd) /
+            1e6);
     lks__log_line(log,
                   "%d rank%s x %d thread%s, %d virtual ranks, %d micro-batches a step, kernels %s, "
                   "peak %.0f GFLOP/s",
@@ -137,10 +139,11 @@ static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
 {
     if (t->resumed_fingerprint[0] != '\0' &&
         strcmp(t->resumed_fingerprint, t->ses.fingerprint) != 0)
-        lks__log_message(&r->log,
-                         "warning: the checkpoint was made with kernels of fingerprint %s, here it is "
-                         "%s: the run goes on, but not with the bits it would have had there",
-                         t->resumed_fingerprint, t->ses.fingerprint);
+        lks__log_message(
+            &r->log,
+            "warning: the checkpoint was made with kernels of fingerprint %s, here it is "
+            "%s: the run goes on, but not with the bits it would have had there",
+            t->resumed_fingerprint, t->ses.fingerprint);
 }
 
 static lks_status open_files(lks__report *r, const lks__trainer *t)
@@ -160,7 +163,8 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         lks__log_line(&r->log, "an earlier run was moved to %s", moved);
     if (empty)
         LKS__TRY(config_line(r, t));
-    if (t->resumed && cut.own_line && !has_line) { /* it was saved, but the run died before saying so */
+    if (t->resumed && cut.own_line &&
+        !has_line) { /* it was saved, but the run died before saying so */
         char name[32];
         snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->iter);
         LKS__TRY(lks__report_checkpoint(r, t, name, t->resumed_hash));
@@ -177,7 +181,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     r->first_iter = t->iter;
     r->mfu = -1.0;
     r->tokens_a_step = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
-    r->flops_a_token = lks__gpt2_flops_per_token(&t->model_config, &t->table);
+    r->flops_a_token = lks__model_flops_per_token(&t->model_config, &t->table);
     if (!r->on)
         return LKS_OK;
     lks__log_open(&r->log, "lockstep train", stdout, stderr);
@@ -225,12 +229,13 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     LKS__TRY(lks__metrics_end(r->metrics));
 
     char line[160], live[240], left[32];
-    snprintf(line, sizeof line, "iter %" PRIu64 ": loss %.4f, time %.2fms, mfu %.2f%%", iter, step->loss,
-             dt * 1e3, r->mfu < 0.0 ? -100.0 : r->mfu * 100.0);
+    snprintf(line, sizeof line, "iter %" PRIu64 ": loss %.4f, time %.2fms, mfu %.2f%%", iter,
+             step->loss, dt * 1e3, r->mfu < 0.0 ? -100.0 : r->mfu * 100.0);
     uint64_t last = (uint64_t)t->s.max_iters, to_go = last >= t->iter ? last + 1 - t->iter : 0;
     say_time(left, (now - r->started) / (double)done * (double)to_go);
-    snprintf(live, sizeof live, "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left",
-             iter, last, step->loss, rate, mfu * 100.0, left);
+    snprintf(live, sizeof live,
+             "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter, last,
+             step->loss, rate, mfu * 100.0, left);
     lks__log_progress(&r->log, iter % (uint64_t)t->s.log_interval == 0 ? line : NULL, live);
     return LKS_OK;
 }
@@ -244,8 +249,8 @@ lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__ev
     lks__jsonw_float(w, "train_loss", eval->loss[0]);
     lks__jsonw_float(w, "val_loss", eval->loss[1]);
     LKS__TRY(lks__metrics_end(r->metrics));
-    lks__log_line(&r->log, "step %" PRIu64 ": train loss %.4f, val loss %.4f", t->iter, eval->loss[0],
-                  eval->loss[1]);
+    lks__log_line(&r->log, "step %" PRIu64 ": train loss %.4f, val loss %.4f", t->iter,
+                  eval->loss[0], eval->loss[1]);
     return LKS_OK;
 }
 

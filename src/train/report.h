@@ -11,7 +11,7 @@ typedef struct lks__report {
     bool on; /* rank 0 */
     lks__log log;
     lks__metrics *metrics;
-    double peak_flops;   /* of all ranks together, measured at the start; 0 before */
+    double peak_flops; /* of all ranks together, measured at the start; 0 before */
     double flops_a_token;
     double tokens_a_step;
     double started, last; /* lks__sys_now() */

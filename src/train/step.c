@@ -33,7 +33,7 @@ static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *dd
         .beat = beat,
         .beat_ctx = t->ses.comm,
     };
-    t->losses[index] = lks__gpt2_train(t->model, t->params, &mb, &bw);
+    t->losses[index] = lks__model_train(t->model, t->params, &mb, &bw);
     t->micro_batches++;
     return LKS_OK;
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "model/init.h"
 #include "ddp/verify.h"
 #include "train/state.h"
 
@@ -62,7 +61,7 @@ static lks_status open_sampler(lks__trainer *t)
         .B = (int)t->s.batch_size,
         .T = (int)t->s.block_size,
         .n_tokens = {lks__tokens_count(t->data[0]), lks__tokens_count(t->data[1])},
-        .init_draws = lks__init_gpt2(&t->model_config, &t->table, NULL, NULL),
+        .init_draws = lks__model_init(&t->model_config, &t->table, NULL, NULL),
     };
     return lks__sampler_open(&config, &t->sampler);
 }
@@ -106,8 +105,9 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->best_val_loss = 1e9; /* nanoGPT's */
     LKS__TRY(open_data(t));
     t->model_config = lks__state_model_config(&t->s, t->meta.vocab_size);
-    LKS__TRY(lks__table_gpt2(&t->model_config, &t->table));
-    LKS__TRY(lks__gpt2_open(&t->model_config, &t->table, (int)t->s.batch_size, &t->ses.ex, &t->model));
+    LKS__TRY(lks__model_table(&t->model_config, &t->table));
+    LKS__TRY(
+        lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, &t->ses.ex, &t->model));
     LKS__TRY(open_sampler(t));
     return open_buffers(t);
 }
@@ -151,7 +151,7 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
     if (!t->shared || t->ses.world.rank == 0) {
         lks__mt g;
         lks__mt_seed(&g, (uint64_t)t->s.seed);
-        lks__init_gpt2(&t->model_config, &t->table, &g, t->params);
+        lks__model_init(&t->model_config, &t->table, &g, t->params);
     }
     return LKS_OK;
 }
@@ -160,7 +160,8 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
 {
     LKS__TRY(open_arenas(t));
     LKS__TRY(lks__session_agree(&t->ses, start_state(t, resume)));
-    LKS__TRY(lks__session_same(&t->ses, "the run (settings, data, version, iteration)", run_digest(t)));
+    LKS__TRY(
+        lks__session_same(&t->ses, "the run (settings, data, version, iteration)", run_digest(t)));
     if (t->shared)
         return lks_comm_barrier(t->ses.comm); /* rank 0 has filled the one replica */
     return lks__ddp_verify(t->ses.comm, &t->table, t->params);
@@ -196,7 +197,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
 void lks__trainer_close(lks__trainer *t)
 {
     lks__ddp_close(t->ddp);
-    lks__gpt2_close(t->model);
+    lks__model_close(t->model);
     lks__sampler_close(t->sampler);
     lks__tokens_close(t->data[0]);
     lks__tokens_close(t->data[1]);

@@ -10,7 +10,7 @@
 #include "data/sampler.h"
 #include "data/tokens.h"
 #include "ddp/ddp.h"
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "train/session.h"
 #include "train/settings.h"
 
@@ -29,7 +29,7 @@ typedef struct lks__trainer {
 
     lks__model_config model_config;
     lks__table table;
-    lks__gpt2 *model;
+    lks__model *model;
     lks__ddp *ddp;
     float *params, *exp_avg, *exp_avg_sq; /* arenas of the table */
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/init.h"
 
 static int integer(const json_t *config, const char *key)
 {
@@ -29,12 +28,12 @@ parity_model parity_open(const char *figure_name)
     m.A = integer(c, "gradient_accumulation_steps") / m.V;
     m.B = integer(c, "batch_size");
     m.T = m.config.block_size;
-    assert_ok(lks__table_gpt2(&m.config, &m.table));
+    assert_ok(lks__model_table(&m.config, &m.table));
     m.params = calloc(m.table.count, sizeof *m.params);
     assert_non_null(m.params);
     lks__mt g;
     lks__mt_seed(&g, m.seed);
-    m.init_draws = lks__init_gpt2(&m.config, &m.table, &g, m.params);
+    m.init_draws = lks__model_init(&m.config, &m.table, &g, m.params);
     return m;
 }
 

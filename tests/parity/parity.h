@@ -5,7 +5,7 @@
 #include "support.h"
 
 #include "data/sampler.h"
-#include "model/gpt2.h"
+#include "model/model.h"
 
 /* The model of a figure's `config`, with the initial weights of its seed. Lives as long as the
  * program. */

@@ -87,8 +87,8 @@ static void check_step0(const char *figure, const char *data_dir)
     assert_non_null(lks__sampler_eval(sampler, 0, eval_iters));
     const uint64_t *offsets = lks__sampler_step(sampler, 0);
 
-    lks__gpt2 *model;
-    assert_ok(lks__gpt2_open(&m.config, &m.table, m.B, &ex, &model));
+    lks__model *model;
+    assert_ok(lks__model_open(&m.config, &m.table, m.B, &ex, &model));
     float *grads = floats(m.table.count), *seen = floats(m.table.count);
     int32_t *tokens = calloc(B * T + 1, sizeof *tokens), *targets = calloc(B * T, sizeof *targets);
     assert_non_null(tokens);
@@ -99,7 +99,7 @@ static void check_step0(const char *figure, const char *data_dir)
         lks__micro_batch mb = {tokens, targets, m.B, m.T};
         lks__backward bw = {.grads = grads, .done = group_done, .done_ctx = &groups};
         assert_ok(lks__batch_read(data[0], offsets + (size_t)i * B, B, T, tokens, targets));
-        loss += (double)lks__gpt2_train(model, m.params, &mb, &bw);
+        loss += (double)lks__model_train(model, m.params, &mb, &bw);
         assert_int_equal(groups.next, m.table.n_groups);
     }
     assert_memory_equal(seen, grads, m.table.count * sizeof(float));
@@ -115,7 +115,7 @@ static void check_step0(const char *figure, const char *data_dir)
     free(seen);
     free(tokens);
     free(targets);
-    lks__gpt2_close(model);
+    lks__model_close(model);
     lks__sampler_close(sampler);
     lks__tokens_close(data[0]);
     lks__tokens_close(data[1]);
@@ -158,7 +158,7 @@ enum { SMALL_B = 3, SMALL_ROWS = SMALL_B * 17 };
 
 struct small_model {
     lks__table table;
-    lks__gpt2 *model;
+    lks__model *model;
     float *params, *grads;
     int32_t tokens[SMALL_ROWS], targets[SMALL_ROWS];
 };
@@ -172,7 +172,7 @@ static double small_loss(struct small_model *s, float *grads)
 {
     lks__micro_batch mb = {s->tokens, s->targets, SMALL_B, small.block_size};
     lks__backward bw = {.grads = grads, .seed = 7, .step = 3, .vm = 5, .done = ignore_group};
-    return (double)lks__gpt2_train(s->model, s->params, &mb, &bw);
+    return (double)lks__model_train(s->model, s->params, &mb, &bw);
 }
 
 /* Loss at a distance of `h` along the tensor's own gradient. */
@@ -198,8 +198,8 @@ static void test_slopes(void **state)
     struct small_model s = {0};
     lks__mt g;
     lks__mt_seed(&g, 99);
-    assert_ok(lks__table_gpt2(&small, &s.table));
-    assert_ok(lks__gpt2_open(&small, &s.table, SMALL_B, &ex, &s.model));
+    assert_ok(lks__model_table(&small, &s.table));
+    assert_ok(lks__model_open(&small, &s.table, SMALL_B, &ex, &s.model));
     s.params = floats(s.table.count);
     s.grads = floats(s.table.count);
     for (size_t i = 0; i < s.table.n_tensors; i++) { /* large enough for slopes everywhere */
@@ -225,7 +225,7 @@ static void test_slopes(void **state)
     }
     free(s.params);
     free(s.grads);
-    lks__gpt2_close(s.model);
+    lks__model_close(s.model);
     lks__table_free(&s.table);
 }
 

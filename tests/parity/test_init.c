@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-#include "model/init.h"
 
 static const char *const figures[] = {
     "generated/nanogpt.json",     "generated/nanogpt_bias_accum.json",
@@ -58,9 +57,9 @@ static void test_draws(void **state)
         parity_model m = parity_open(figures[f]);
         lks__mt drawn, skipped;
         lks__mt_seed(&drawn, m.seed);
-        lks__init_gpt2(&m.config, &m.table, &drawn, m.params);
+        lks__model_init(&m.config, &m.table, &drawn, m.params);
         lks__mt_seed(&skipped, m.seed);
-        lks__mt_skip(&skipped, lks__init_gpt2(&m.config, &m.table, NULL, NULL));
+        lks__mt_skip(&skipped, lks__model_init(&m.config, &m.table, NULL, NULL));
         for (int i = 0; i < 1000; i++)
             assert_int_equal(lks__mt_u32(&drawn), lks__mt_u32(&skipped));
     }

@@ -1,0 +1,77 @@
+#include "model/model.h"
+
+#include <stdlib.h>
+
+struct lks__model {
+    const struct lks__model_ops *ops;
+    void *state;
+};
+
+static const struct lks__model_ops *const families[] = {[LKS__FAMILY_GPT2] = &lks__model_gpt2};
+
+static const struct lks__model_ops *ops_of(const lks__model_config *config)
+{
+    return families[config->family];
+}
+
+lks_status lks__model_table(const lks__model_config *config, lks__table *table)
+{
+    return ops_of(config)->table(config, table);
+}
+
+uint64_t lks__model_init(const lks__model_config *config, const lks__table *table, lks__mt *g,
+                         float *params)
+{
+    return ops_of(config)->init(config, table, g, params);
+}
+
+lks_status lks__model_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p)
+{
+    return ops_of(config)->activation_bytes(config, batch, bytes_p);
+}
+
+lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
+                           const lks__exec *ex, lks__model **model_p)
+{
+    lks__model *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
+    m->ops = ops_of(config);
+    lks_status st = m->ops->open(config, table, batch, ex, &m->state);
+    if (st != LKS_OK) {
+        free(m);
+        return st;
+    }
+    *model_p = m;
+    return LKS_OK;
+}
+
+void lks__model_close(lks__model *m)
+{
+    if (m == NULL)
+        return;
+    m->ops->close(m->state);
+    free(m);
+}
+
+float lks__model_train(lks__model *m, const float *params, const lks__micro_batch *mb,
+                       const lks__backward *bw)
+{
+    return m->ops->train(m->state, params, mb, bw);
+}
+
+float lks__model_loss(lks__model *m, const float *params, const lks__micro_batch *mb)
+{
+    return m->ops->loss(m->state, params, mb);
+}
+
+void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens, int T,
+                       float *logits)
+{
+    m->ops->logits(m->state, params, tokens, T, logits);
+}
+
+double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table)
+{
+    return ops_of(config)->flops_per_token(config, table);
+}

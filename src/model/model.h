@@ -1,0 +1,84 @@
+/* model/model.h - a model of any family, as the rest of the program sees it. It knows nothing of
+ * ranks. B sequences of T tokens are `rows` = B*T rows everywhere. */
+#ifndef LKS_MODEL_MODEL_H
+#define LKS_MODEL_MODEL_H
+
+#include <stdint.h>
+
+#include "base/rng.h"
+#include "kernels/exec.h"
+#include "model/table.h"
+
+typedef struct lks__model lks__model; /* opaque; close with lks__model_close() */
+
+/* Told of each group of the table whose gradient is complete, in order (0, 1, …). */
+typedef void lks__group_done_fn(void *ctx, int group);
+
+typedef struct lks__micro_batch {
+    const int32_t *tokens, *targets; /* [B * T], ids below vocab_size */
+    int B, T;
+} lks__micro_batch;
+
+typedef struct lks__backward {
+    float *grads;      /* arena; gradients of the micro-batch's mean loss are added to it */
+    uint64_t seed;     /* dropout's key, and its counter's first two words */
+    uint32_t step, vm; /* vm = virtual rank << 16 | micro-step */
+    lks__group_done_fn *done;
+    void *done_ctx;
+    void (*beat)(void *ctx); /* after each layer, forward and backward: a sign of life */
+    void *beat_ctx;
+} lks__backward;
+
+/* The tensor table of the config's family. ERR_CONFIG where the shape doesn't fit together. */
+lks_status lks__model_table(const lks__model_config *config, lks__table *table);
+
+/* Initial parameters as the family's PyTorch script draws them: fill `params` (a zeroed arena) and
+ * advance `g`. With params == NULL only count the 32-bit draws, and leave `g` alone (may be NULL).
+ */
+uint64_t lks__model_init(const lks__model_config *config, const lks__table *table, lks__mt *g,
+                         float *params);
+
+/* Bytes of activations for `batch` sequences of block_size tokens. */
+lks_status lks__model_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p);
+
+/* Allocates everything a step needs. `config` is copied, `table` and `ex` are borrowed. */
+lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
+                           const lks__exec *ex, lks__model **model_p);
+void lks__model_close(lks__model *model); /* NULL is fine */
+
+/* Forward and backward of one micro-batch; returns the mean loss (rows summed in double, in
+ * order). */
+float lks__model_train(lks__model *model, const float *params, const lks__micro_batch *mb,
+                       const lks__backward *bw);
+
+/* Mean loss without dropout and gradients. */
+float lks__model_loss(lks__model *model, const float *params, const lks__micro_batch *mb);
+
+/* Logits [vocab_size] of the token after tokens[0, T); T <= block_size. */
+void lks__model_logits(lks__model *model, const float *params, const int32_t *tokens, int T,
+                       float *logits);
+
+/* Model FLOPs of one token of a sequence of block_size, forward and backward (PaLM, appendix B). */
+double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table);
+
+/* --- what a family provides ------------------------------------------------------------------- */
+
+struct lks__model_ops {
+    const char *name; /* "gpt2", "golf" */
+    lks_status (*table)(const lks__model_config *config, lks__table *table);
+    uint64_t (*init)(const lks__model_config *config, const lks__table *table, lks__mt *g,
+                     float *params);
+    lks_status (*activation_bytes)(const lks__model_config *config, int batch, size_t *bytes_p);
+    lks_status (*open)(const lks__model_config *config, const lks__table *table, int batch,
+                       const lks__exec *ex, void **state_p);
+    void (*close)(void *state);
+    float (*train)(void *state, const float *params, const lks__micro_batch *mb,
+                   const lks__backward *bw);
+    float (*loss)(void *state, const float *params, const lks__micro_batch *mb);
+    void (*logits)(void *state, const float *params, const int32_t *tokens, int T, float *logits);
+    double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
+};
+
+extern const struct lks__model_ops lks__model_gpt2;
+
+#endif
