@@ -46,7 +46,7 @@ static void add_shape(law_args *args)
     law_add(args, "--n_head=%d", small ? 2 : 3);
     law_add(args, "--n_embd=%d", small ? 16 : 48);
     law_add(args, "--block_size=%d", small ? 16 : 24);
-    law_add(args, "--batch_size=%d", small ? 3 : 6);
+    law_add(args, "--batch_size=6");
 }
 
 static law_args settings(const char *sampler, const char *out)
