@@ -6,6 +6,9 @@
 
 #include "launch/launch.h"
 
+/* Has this rank a launcher of ours, which says who failed? The group unsets the variable. */
+static bool launched;
+
 int tool_fail(const char *name, lks_status st)
 {
     const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE");
@@ -14,7 +17,7 @@ int tool_fail(const char *name, lks_status st)
     fflush(stdout); /* first what came first */
     if (!several)
         fprintf(stderr, "lockstep %s: %s\n", name, lks_last_error());
-    else if (st != LKS_ERR_PEER || getenv("LOCKSTEP_SEGMENT") == NULL)
+    else if (st != LKS_ERR_PEER || !launched)
         fprintf(stderr, "lockstep %s: rank %s: %s\n", name,
                 lks__escape(shown, sizeof shown, rank, strlen(rank)), lks_last_error());
     return st == LKS_ERR_CONFIG ? TOOL_USAGE : TOOL_FAILED;
@@ -23,6 +26,7 @@ int tool_fail(const char *name, lks_status st)
 bool tool_settings(const char *name, unsigned command, const char *usage, int argc, char **argv,
                    int max_positional, lks__settings *s, lks__args *args, int *exit_p)
 {
+    launched = getenv("LOCKSTEP_SEGMENT") != NULL;
     lks__settings_defaults(s);
     lks_status st = lks__settings_parse(s, command, argc - 1, argv + 1, max_positional, args);
     if (st != LKS_OK) {

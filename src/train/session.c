@@ -108,9 +108,10 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
     return lks__session_agree(s, st);
 }
 
+/* A failure that came from a peer is the peer's to tell: with our name on it, ours might win. */
 lks_status lks__session_fail(lks__session *s, lks_status st)
 {
-    if (st != LKS_OK && s->comm != NULL)
+    if (st != LKS_OK && st != LKS_ERR_PEER && s->comm != NULL)
         lks_comm_abort(s->comm, lks_last_error());
     return st;
 }
