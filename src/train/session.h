@@ -22,7 +22,8 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
 void lks__session_close(lks__session *s);
 
 /* Collective: OK where every rank brings OK. Otherwise the lowest rank that failed gets its own
- * status back, and every other rank ERR_PEER naming it: one failure, one message. */
+ * status back, and every other rank ERR_PEER naming it: one failure, one message. After a
+ * failure the group is aborted. */
 lks_status lks__session_agree(lks__session *s, lks_status st);
 
 /* Collective: ERR_DIVERGED naming `what` and two ranks where `value` isn't the same on all. */
