@@ -14,3 +14,27 @@ double lks__cosine_lr(const lks__cosine *c, uint64_t iter)
     double coeff = 0.5 * (1.0 + cos(M_PI * done));
     return c->min_lr + coeff * (c->learning_rate - c->min_lr);
 }
+
+double lks__golf_lr_scale(int64_t iterations, int64_t warmdown_iters, int64_t iter)
+{
+    if (warmdown_iters <= 0 || iter >= iterations || iter < iterations - warmdown_iters)
+        return 1.0;
+    return (double)(iterations - iter) / (double)warmdown_iters;
+}
+
+double lks__golf_lr_scale_clock(double max_wallclock_ms, int64_t warmdown_iters, int64_t iter,
+                                double elapsed_ms)
+{
+    if (warmdown_iters <= 0)
+        return 1.0;
+    double step_ms = elapsed_ms / (iter > 1 ? (double)iter : 1.0);
+    double warmdown_ms = (double)warmdown_iters * step_ms;
+    double left_ms = fmax(max_wallclock_ms - elapsed_ms, 0.0);
+    return left_ms <= warmdown_ms ? left_ms / fmax(warmdown_ms, 1e-9) : 1.0;
+}
+
+double lks__golf_momentum(double start, double end, int64_t warmup_steps, int64_t iter)
+{
+    double done = warmup_steps > 0 ? fmin((double)iter / (double)warmup_steps, 1.0) : 1.0;
+    return (1.0 - done) * start + done * end;
+}

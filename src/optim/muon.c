@@ -1,0 +1,217 @@
+#include "optim/muon.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "optim/newton_schulz.h"
+
+/* Elements of one task of the passes over a matrix. */
+enum { CHUNK = 4096 };
+
+struct lks__muon {
+    const lks__exec *ex;
+    const lks__table *table;
+    size_t *mine; /* [n_mine] indices of tensors, the costly ones first */
+    size_t n_mine;
+    char *work; /* the update under way, [rows, cols] floats, and Newton-Schulz's own */
+    size_t update_bytes;
+};
+
+static double cost(const lks__tensor *t)
+{
+    return lks__newton_schulz_flops(t->shape[0], t->shape[1], 1);
+}
+
+/* --- whose is what --------------------------------------------------------------------------- */
+
+struct entry {
+    double cost;
+    size_t index;
+};
+
+static int by_cost(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    if (x->cost != y->cost)
+        return x->cost > y->cost ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* The matrices of the table, dearest first: [*n_p], to be freed. */
+static lks_status list_matrices(const lks__table *table, struct entry **list_p, size_t *n_p)
+{
+    struct entry *list = calloc(table->n_tensors + 1, sizeof *list);
+    if (list == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to list %zu tensors", table->n_tensors);
+    size_t n = 0;
+    for (size_t i = 0; i < table->n_tensors; i++)
+        if (table->tensors[i].kind == LKS__PARAM_MATRIX)
+            list[n++] = (struct entry){cost(&table->tensors[i]), i};
+    qsort(list, n, sizeof *list, by_cost);
+    *list_p = list;
+    *n_p = n;
+    return LKS_OK;
+}
+
+static void deal(const struct entry *list, size_t n, int W, double *load, int *owner)
+{
+    for (size_t i = 0; i < n; i++) {
+        int least = 0;
+        for (int rank = 1; rank < W; rank++)
+            if (load[rank] < load[least])
+                least = rank;
+        load[least] += list[i].cost;
+        owner[list[i].index] = least;
+    }
+}
+
+lks_status lks__muon_assign(const lks__table *table, int W, int *owner)
+{
+    struct entry *list;
+    size_t n;
+    double *load = calloc((size_t)W, sizeof *load);
+    if (load == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to divide the matrices over %d ranks", W);
+    lks_status st = list_matrices(table, &list, &n);
+    if (st == LKS_OK) {
+        for (size_t i = 0; i < table->n_tensors; i++)
+            owner[i] = -1;
+        deal(list, n, W, load, owner);
+        free(list);
+    }
+    free(load);
+    return st;
+}
+
+/* --- set-up ---------------------------------------------------------------------------------- */
+
+static lks_status take_mine(lks__muon *m, int W, int rank, int *owner)
+{
+    struct entry *list;
+    size_t n;
+    LKS__TRY(lks__muon_assign(m->table, W, owner));
+    LKS__TRY(list_matrices(m->table, &list, &n));
+    for (size_t i = 0; i < n; i++)
+        if (owner[list[i].index] == rank)
+            m->mine[m->n_mine++] = list[i].index;
+    free(list);
+    return LKS_OK;
+}
+
+static lks_status open_work(lks__muon *m)
+{
+    size_t ns_bytes = 64;
+    m->update_bytes = 64;
+    for (size_t i = 0; i < m->n_mine; i++) {
+        const lks__tensor *t = &m->table->tensors[m->mine[i]];
+        size_t update = lks__round_up(t->count * sizeof(float), 64);
+        size_t ns = lks__newton_schulz_bytes(t->shape[0], t->shape[1]);
+        m->update_bytes = update > m->update_bytes ? update : m->update_bytes;
+        ns_bytes = ns > ns_bytes ? ns : ns_bytes;
+    }
+    m->work = aligned_alloc(64, m->update_bytes + ns_bytes);
+    if (m->work == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for Muon's work space of %zu bytes",
+                         m->update_bytes + ns_bytes);
+    return LKS_OK;
+}
+
+lks_status lks__muon_open(const lks__exec *ex, const lks__table *table, int W, int rank,
+                          lks__muon **muon_p)
+{
+    lks__muon *m = calloc(1, sizeof *m);
+    int *owner = calloc(table->n_tensors + 1, sizeof *owner);
+    lks_status st = LKS_OK;
+    if (m != NULL) {
+        m->ex = ex;
+        m->table = table;
+        m->mine = calloc(table->n_tensors + 1, sizeof *m->mine);
+    }
+    if (m == NULL || owner == NULL || m->mine == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to list %zu tensors", table->n_tensors);
+    if (st == LKS_OK)
+        st = take_mine(m, W, rank, owner);
+    if (st == LKS_OK)
+        st = open_work(m);
+    free(owner);
+    if (st != LKS_OK) {
+        lks__muon_close(m);
+        return st;
+    }
+    *muon_p = m;
+    return LKS_OK;
+}
+
+void lks__muon_close(lks__muon *m)
+{
+    if (m == NULL)
+        return;
+    free(m->work);
+    free(m->mine);
+    free(m);
+}
+
+/* --- the update ------------------------------------------------------------------------------ */
+
+struct pass {
+    size_t count;
+    float *params, *momentum; /* of this matrix */
+    const float *grads;
+    float *update;
+    float clip, factor; /* factor: momentum, then the shape's */
+    float lr;
+};
+
+static size_t chunk_end(const struct pass *p, size_t task)
+{
+    size_t end = (task + 1) * CHUNK;
+    return end < p->count ? end : p->count;
+}
+
+static void average_chunk(void *ctx, size_t task, int thread)
+{
+    const struct pass *p = ctx;
+    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i++) {
+        float g = p->grads[i] * p->clip;
+        float m = p->factor * p->momentum[i] + g;
+        p->momentum[i] = m;
+        p->update[i] = g + p->factor * m;
+    }
+}
+
+/* Two roundings, as in the script: first the update is scaled, then lr times it is taken off. */
+static void apply_chunk(void *ctx, size_t task, int thread)
+{
+    const struct pass *p = ctx;
+    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i++)
+        p->params[i] -= p->lr * (p->update[i] * p->factor);
+}
+
+static void update_matrix(const lks__muon *m, const lks__tensor *t, const lks__muon_step *s,
+                          float *params, float *momentum, const float *grads)
+{
+    size_t rows = t->shape[0], cols = t->shape[1], n_chunks = (t->count + CHUNK - 1) / CHUNK;
+    struct pass p = {
+        .count = t->count,
+        .params = params + t->offset,
+        .momentum = momentum + t->offset,
+        .grads = grads + t->offset,
+        .update = (float *)m->work,
+        .clip = (float)s->clip,
+        .factor = (float)s->momentum,
+        .lr = (float)s->lr,
+    };
+    lks__pool_run(m->ex->pool, n_chunks, average_chunk, &p);
+    p.update =
+        lks__newton_schulz(m->ex, p.update, rows, cols, s->ns_steps, m->work + m->update_bytes);
+    p.factor = rows > cols ? (float)sqrt((double)rows / (double)cols) : 1.0f;
+    lks__pool_run(m->ex->pool, n_chunks, apply_chunk, &p);
+}
+
+void lks__muon_update(lks__muon *m, const lks__muon_step *s, float *params, float *momentum,
+                      const float *grads)
+{
+    for (size_t i = 0; i < m->n_mine; i++)
+        update_matrix(m, &m->table->tensors[m->mine[i]], s, params, momentum, grads);
+}
