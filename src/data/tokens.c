@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,27 +10,42 @@
 #include "base/sys.h"
 
 enum {
-    ID_BYTES = 2,
     BLOCK_IDS = 1 << 16,
     DIGEST_PAGE = 4096,
     DIGEST_PAGES = 4096,
+    HEADER_WORDS = 256, /* of a shard, 32 bits each: magic, version, number of tokens, unused */
+    HEADER_BYTES = HEADER_WORDS * 4,
 };
 
-/* Up to this size a file is read whole at the start: a fraction of a second from the disk. */
-static const uint64_t WHOLE_BYTES = UINT64_C(256) << 20;
+static const struct format {
+    uint32_t magic, version;
+    int id_bytes;
+} formats[] = {
+    {20240520, 1, 2}, /* llm.c's GPT-2 shards, and parameter-golf's */
+    {20240801, 7, 4}, /* llm.c's Llama 3 shards */
+};
 
 struct lks__tokens {
     char *path;
     char name[256]; /* the path, escaped, for messages */
     int fd;
     uint32_t vocab_size;
-    uint64_t bytes;
-    uint64_t whole_digest; /* of a file that was checked whole */
+    uint64_t bytes;        /* of the file */
+    uint64_t start;        /* bytes in front of the ids */
+    uint64_t id_bytes;     /* 2 or 4 */
+    bool is_whole;         /* was it checked whole? */
+    uint64_t whole_digest; /* if so */
 };
 
-static inline uint32_t id_at(const uint8_t *ids, size_t i)
+static inline uint32_t u32_at(const uint8_t *p)
 {
-    return (uint32_t)ids[2 * i] | (uint32_t)ids[2 * i + 1] << 8;
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static inline uint32_t id_at(const lks__tokens *t, const uint8_t *ids, size_t i)
+{
+    return t->id_bytes == 2 ? (uint32_t)ids[2 * i] | (uint32_t)ids[2 * i + 1] << 8
+                            : u32_at(ids + 4 * i);
 }
 
 static lks_status beyond_vocabulary(const lks__tokens *t, uint64_t index, uint32_t id)
@@ -40,8 +54,8 @@ static lks_status beyond_vocabulary(const lks__tokens *t, uint64_t index, uint32
                      "%s: token id %u at byte offset %llu is beyond the vocabulary of %u tokens "
                      "(ids 0 to %u); the file and its meta.json or --vocab_size don't belong "
                      "together",
-                     t->name, id, (unsigned long long)(index * ID_BYTES), t->vocab_size,
-                     t->vocab_size - 1);
+                     t->name, id, (unsigned long long)(t->start + index * t->id_bytes),
+                     t->vocab_size, t->vocab_size - 1);
 }
 
 static lks_status read_bytes(const lks__tokens *t, uint64_t offset, size_t bytes, void *out)
@@ -56,13 +70,13 @@ static lks_status read_bytes(const lks__tokens *t, uint64_t offset, size_t bytes
                      t->name, (unsigned long long)t->bytes, (unsigned long long)(offset + bytes));
 }
 
-/* Little-endian ids to int32. `in` may be the upper half of `out`: ids are taken in ascending
+/* Little-endian ids to int32. `in` may be the upper end of `out`: ids are taken in ascending
  * order, and id i is read before anything behind it is overwritten. */
 static lks_status widen(const lks__tokens *t, uint64_t first, size_t n, const uint8_t *in,
                         int32_t *out)
 {
     for (size_t i = 0; i < n; i++) {
-        uint32_t id = id_at(in, i);
+        uint32_t id = id_at(t, in, i);
         if (id >= t->vocab_size)
             return beyond_vocabulary(t, first + i, id);
         out[i] = (int32_t)id;
@@ -74,24 +88,30 @@ static lks_status widen(const lks__tokens *t, uint64_t first, size_t n, const ui
 static lks_status check_whole(lks__tokens *t)
 {
     lks_status st = LKS_OK;
-    uint8_t *block = malloc(BLOCK_IDS * ID_BYTES);
+    uint8_t *block = malloc(BLOCK_IDS * t->id_bytes);
     XXH3_state_t *hash = XXH3_createState();
     if (!block || !hash || XXH3_64bits_reset(hash) != XXH_OK)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to check %s", t->name);
-    uint64_t n = t->bytes / ID_BYTES;
+    if (st == LKS_OK && t->start > 0) { /* the header belongs to what is hashed */
+        st = read_bytes(t, 0, (size_t)t->start, block);
+        XXH3_64bits_update(hash, block, (size_t)t->start);
+    }
+    uint64_t n = lks__tokens_count(t);
     for (uint64_t first = 0; first < n && st == LKS_OK; first += BLOCK_IDS) {
         size_t count = n - first < BLOCK_IDS ? (size_t)(n - first) : BLOCK_IDS;
-        st = read_bytes(t, first * ID_BYTES, count * ID_BYTES, block);
+        st = read_bytes(t, t->start + first * t->id_bytes, count * t->id_bytes, block);
         for (size_t i = 0; i < count && st == LKS_OK; i++) {
-            uint32_t id = id_at(block, i);
+            uint32_t id = id_at(t, block, i);
             if (id >= t->vocab_size)
                 st = beyond_vocabulary(t, first + i, id);
         }
         if (st == LKS_OK)
-            XXH3_64bits_update(hash, block, count * ID_BYTES);
+            XXH3_64bits_update(hash, block, count * t->id_bytes);
     }
-    if (st == LKS_OK)
+    if (st == LKS_OK) {
         t->whole_digest = XXH3_64bits_digest(hash);
+        t->is_whole = true;
+    }
     XXH3_freeState(hash);
     free(block);
     return st;
@@ -121,7 +141,9 @@ static lks_status hash_pages(const lks__tokens *t, uint64_t *digest_p)
     return st;
 }
 
-lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens **tokens_p)
+/* The file is there, is one, and can be read; `what` it should be, and how to make one. */
+static lks_status open_file(const char *path, uint32_t vocab_size, const char *what,
+                            const char *make, lks__tokens **tokens_p)
 {
     lks_status st;
     struct stat info;
@@ -142,9 +164,9 @@ lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens *
     if (t->fd < 0) {
         st = errno == ENOENT
                  ? lks__fail(LKS_ERR_IO,
-                             "there is no token file %s; make one with `lockstep prep char "
+                             "there is no token file %s; make one with `lockstep prep %s "
                              "--input=TEXT --out=DIR`",
-                             t->name)
+                             t->name, make)
                  : lks__sys_fail("cannot open", path);
         goto fail;
     }
@@ -153,27 +175,97 @@ lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens *
         goto fail;
     }
     if (!S_ISREG(info.st_mode)) {
-        st = lks__fail(LKS_ERR_IO, "%s is %s, where a file of uint16 token ids is expected",
-                       t->name, S_ISDIR(info.st_mode) ? "a folder" : "not a regular file");
+        st = lks__fail(LKS_ERR_IO, "%s is %s, where %s is expected", t->name,
+                       S_ISDIR(info.st_mode) ? "a folder" : "not a regular file", what);
         goto fail;
     }
     t->bytes = (uint64_t)info.st_size;
-    if (t->bytes == 0 || t->bytes % ID_BYTES != 0) {
-        st = t->bytes == 0
-                 ? lks__fail(LKS_ERR_FORMAT, "%s is empty: it holds no tokens", t->name)
-                 : lks__fail(LKS_ERR_FORMAT,
-                             "%s has %llu bytes, an odd number: uint16 token ids take two bytes "
-                             "each, so the file is cut off or not a token file",
-                             t->name, (unsigned long long)t->bytes);
-        goto fail;
-    }
-    if (t->bytes <= WHOLE_BYTES && (st = check_whole(t)) != LKS_OK)
-        goto fail;
     *tokens_p = t;
     return LKS_OK;
 fail:
     lks__tokens_close(t);
     return st;
+}
+
+lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens **tokens_p)
+{
+    lks__tokens *t;
+    lks_status st = LKS_OK;
+    LKS__TRY(open_file(path, vocab_size, "a file of uint16 token ids", "char", &t));
+    t->id_bytes = 2;
+    if (t->bytes == 0)
+        st = lks__fail(LKS_ERR_FORMAT, "%s is empty: it holds no tokens", t->name);
+    else if (t->bytes % t->id_bytes != 0)
+        st = lks__fail(LKS_ERR_FORMAT,
+                       "%s has %llu bytes, an odd number: uint16 token ids take two bytes "
+                       "each, so the file is cut off or not a token file",
+                       t->name, (unsigned long long)t->bytes);
+    else if (t->bytes <= LKS__TOKENS_WHOLE)
+        st = check_whole(t);
+    if (st != LKS_OK) {
+        lks__tokens_close(t);
+        return st;
+    }
+    *tokens_p = t;
+    return LKS_OK;
+}
+
+/* What the first 12 bytes say, and whether the file is as long as that. */
+static lks_status check_header(lks__tokens *t)
+{
+    uint8_t head[12];
+    if (t->bytes < HEADER_BYTES)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s has %llu bytes: a token shard begins with a header of %d bytes, so "
+                         "the file is cut off or no shard",
+                         t->name, (unsigned long long)t->bytes, HEADER_BYTES);
+    LKS__TRY(read_bytes(t, 0, sizeof head, head));
+    uint32_t magic = u32_at(head), version = u32_at(head + 4), count = u32_at(head + 8);
+    const struct format *f = NULL;
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (formats[i].magic == magic)
+            f = &formats[i];
+    if (!f)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s: the magic number at byte offset 0 is %u; a token shard has %u "
+                         "(uint16 ids) or %u (uint32 ids)",
+                         t->name, magic, formats[0].magic, formats[1].magic);
+    if (version != f->version)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s: the version at byte offset 4 is %u; a token shard with magic number "
+                         "%u has version %u",
+                         t->name, version, magic, f->version);
+    if (count > INT32_MAX)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s: the number of tokens at byte offset 8 is %lld; 0 to %d are expected",
+                         t->name, (long long)count - (INT64_C(1) << 32), INT32_MAX);
+    uint64_t want = HEADER_BYTES + (uint64_t)count * (uint64_t)f->id_bytes;
+    if (t->bytes != want)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s has %llu bytes, but its header says %u tokens at byte offset 8: %llu "
+                         "bytes are expected, so the file is %s",
+                         t->name, (unsigned long long)t->bytes, count, (unsigned long long)want,
+                         t->bytes < want ? "cut off" : "not what its header says");
+    t->start = HEADER_BYTES;
+    t->id_bytes = (uint64_t)f->id_bytes;
+    return LKS_OK;
+}
+
+lks_status lks__tokens_open_shard(const char *path, uint32_t vocab_size, bool whole,
+                                  lks__tokens **tokens_p)
+{
+    lks__tokens *t;
+    LKS__TRY(open_file(path, vocab_size, "a token shard", "sentencepiece", &t));
+    lks_status st = check_header(t);
+    /* A digest of pages needs a file that has as many. */
+    if (st == LKS_OK && (whole || t->bytes <= DIGEST_PAGE * DIGEST_PAGES))
+        st = check_whole(t);
+    if (st != LKS_OK) {
+        lks__tokens_close(t);
+        return st;
+    }
+    *tokens_p = t;
+    return LKS_OK;
 }
 
 void lks__tokens_close(lks__tokens *t)
@@ -188,7 +280,7 @@ void lks__tokens_close(lks__tokens *t)
 
 uint64_t lks__tokens_count(const lks__tokens *t)
 {
-    return t->bytes / ID_BYTES;
+    return (t->bytes - t->start) / t->id_bytes;
 }
 
 const char *lks__tokens_path(const lks__tokens *t)
@@ -198,7 +290,7 @@ const char *lks__tokens_path(const lks__tokens *t)
 
 lks_status lks__tokens_digest(const lks__tokens *t, uint64_t *digest_p)
 {
-    if (t->bytes > WHOLE_BYTES)
+    if (!t->is_whole)
         return hash_pages(t, digest_p);
     *digest_p = t->whole_digest;
     return LKS_OK;
@@ -211,8 +303,8 @@ lks_status lks__tokens_read(const lks__tokens *t, uint64_t first, size_t n, int3
         return lks__fail(LKS_ERR_ARG, "%s: tokens %llu to %llu asked for, but it has %llu", t->name,
                          (unsigned long long)first, (unsigned long long)(first + n),
                          (unsigned long long)count);
-    /* Into the upper half of the output, then widened in place: no buffer, one system call. */
-    uint8_t *raw = (uint8_t *)out + n * (sizeof *out - ID_BYTES);
-    LKS__TRY(read_bytes(t, first * ID_BYTES, n * ID_BYTES, raw));
+    /* Into the upper end of the output, then widened in place: no buffer, one system call. */
+    uint8_t *raw = (uint8_t *)out + n * (sizeof *out - t->id_bytes);
+    LKS__TRY(read_bytes(t, t->start + first * t->id_bytes, n * t->id_bytes, raw));
     return widen(t, first, n, raw, out);
 }
