@@ -1,6 +1,5 @@
 #include "marked.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,12 +16,11 @@ const char *marked_variable(void)
     return lks_test_text("LOCKSTEP_TEST_MARK=%d-%d", (int)getpid(), ++n);
 }
 
-/* The environment that it was started with; a zombie has none. */
-static bool has_variable(const char *pid, const char *variable)
+bool marked_has(pid_t pid, const char *variable)
 {
     static char text[1 << 18];
     char path[64];
-    snprintf(path, sizeof path, "/proc/%.16s/environ", pid);
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -44,10 +42,11 @@ int marked_processes(const char *variable, pid_t *pids, int max)
     DIR *dir = opendir("/proc");
     assert_non_null(dir);
     for (struct dirent *e; (e = readdir(dir)) != NULL;) {
-        if (!isdigit((unsigned char)e->d_name[0]) || !has_variable(e->d_name, variable))
+        pid_t pid = (pid_t)atoi(e->d_name); /* 0: not a process */
+        if (pid == 0 || !marked_has(pid, variable))
             continue;
         if (n < max)
-            pids[n] = (pid_t)atoi(e->d_name);
+            pids[n] = pid;
         n++;
     }
     closedir(dir);

@@ -7,6 +7,9 @@
 /* A variable for a child's environment ("NAME=VALUE") that no other process has. */
 const char *marked_variable(void);
 
+/* Is `variable` in the environment that the process was started with? A zombie has none. */
+bool marked_has(pid_t pid, const char *variable);
+
 /* Processes alive that have it, whoever is their parent by now; up to `max` of them in pids. */
 int marked_processes(const char *variable, pid_t *pids, int max);
 

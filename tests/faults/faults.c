@@ -1,0 +1,99 @@
+#include "faults.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "laws/marked.h"
+
+void fault_add(fault_run *run, const char *fmt, ...)
+{
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    assert_true(n >= 0 && (size_t)n < sizeof text);
+    assert_true((size_t)run->n + 1 < sizeof run->argv / sizeof run->argv[0]);
+    run->argv[run->n++] = lks_test_text("%s", text);
+    run->argv[run->n] = NULL;
+}
+
+static fault_run settings(const char *data, const char *out, int W)
+{
+    fault_run run = {.data = data, .out = out};
+    fault_add(&run, "lockstep");
+    fault_add(&run, "train");
+    fault_add(&run, "--dataset=%s", data);
+    fault_add(&run, "--out_dir=%s", out);
+    fault_add(&run, "--vocab_size=65");
+    fault_add(&run, "--n_layer=1");
+    fault_add(&run, "--n_head=2");
+    fault_add(&run, "--n_embd=16");
+    fault_add(&run, "--block_size=8");
+    fault_add(&run, "--batch_size=2");
+    fault_add(&run, "--virtual_ranks=4");
+    fault_add(&run, "--gradient_accumulation_steps=4");
+    fault_add(&run, "--max_iters=9");
+    fault_add(&run, "--eval_interval=2");
+    fault_add(&run, "--eval_iters=2");
+    fault_add(&run, "--threads=1");
+    fault_add(&run, "--nproc_per_node=%d", W);
+    return run;
+}
+
+fault_run fault_train(int W)
+{
+    const char *folder = lks_test_folder();
+    lks_test_generated_tokens(folder);
+    return settings(folder, lks_test_text("%s/out", lks_test_folder()), W);
+}
+
+fault_run fault_resume(const fault_run *run, int W)
+{
+    fault_run resumed = settings(run->data, run->out, W);
+    fault_add(&resumed, "--init_from=resume");
+    return resumed;
+}
+
+void fault_succeeds(const fault_run *run)
+{
+    lks_test_result r = lks_test_run(run->argv, NULL, 30);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+}
+
+const char *fault_fails(const fault_run *run, int exit_code, const char *const env[],
+                        const char *const texts[])
+{
+    const char *all[8] = {marked_variable()};
+    for (int i = 0; env != NULL && env[i] != NULL; i++) {
+        assert_true(i < 6);
+        all[i + 1] = env[i];
+    }
+    lks_test_result r = lks_test_run(run->argv, all, 30);
+    if (r.signal != 0 || r.exit_code == 0 || (exit_code > 0 && r.exit_code != exit_code))
+        fail_msg("exit code %d (expected %d), signal %d: %s%s", r.exit_code, exit_code, r.signal,
+                 r.out, r.err);
+    marked_assert_gone(all[0], 0.5);
+    if (r.seconds > 5)
+        fail_msg("it took %.1f s to fail: %s", r.seconds, r.err);
+    assert_contains(r.err, "lockstep ");
+    assert_int_equal(r.err[strlen(r.err) - 1], '\n');
+    for (; *texts != NULL; texts++)
+        assert_contains(r.err, *texts);
+    return r.err;
+}
+
+const char *fault_snapshot(const char *folder)
+{
+    const char *const argv[] = {"sh",
+                                "-c",
+                                "cd \"$1\" && find . -printf '%p %y %l\\n' | sort; find . -type f "
+                                "| sort | xargs -d '\\n' md5sum",
+                                "sh",
+                                folder,
+                                NULL};
+    lks_test_result r = lks_test_run(argv, NULL, 30);
+    assert_int_equal(r.exit_code, 0);
+    return r.out;
+}

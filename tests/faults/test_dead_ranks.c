@@ -1,0 +1,195 @@
+/* Ranks that die, hang or get no memory, at any moment: the run ends within seconds, says who and
+ * where, and leaves nothing behind but good checkpoints. */
+#include "faults.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "laws/marked.h"
+
+/* ---- no shared memory -------------------------------------------------------------------- */
+
+static void test_no_shared_memory(void **state)
+{
+    static const struct {
+        const char *fault, *says;
+    } cases[] = {
+        {"memfd:1:ENOMEM", "Cannot allocate memory"},
+        {"memfd:1:EMFILE", "Too many open files"},
+        {"fallocate:1:ENOSPC", "No space left on device"},
+        {"fallocate:2:ENOMEM", "Cannot allocate memory"},
+        {"mmap:1:ENOMEM", "memory"},
+        {"mmap:2:ENOMEM", "memory"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int W = 1; W <= 2; W++) {
+            fault_run run = fault_train(W);
+            const char *env = lks_test_text("LOCKSTEP_FAULT=%s", cases[i].fault);
+            fault_expect(&run, 1, FAULT_ENV(env), cases[i].says);
+            assert_false(lks_test_exists(run.out));
+        }
+}
+
+/* A real limit: no file may grow beyond some KiB, and shared memory is a file. */
+static void test_file_size_limit(void **state)
+{
+    for (int W = 1; W <= 2; W++) {
+        fault_run run = fault_train(W), limited = {.n = 0};
+        fault_add(&limited, "sh");
+        fault_add(&limited, "-c");
+        fault_add(&limited, "ulimit -f 8; exec \"$0\" \"$@\"");
+        fault_add(&limited, "%s", LKS_TEST_TOOL);
+        for (int i = 1; i < run.n; i++)
+            fault_add(&limited, "%s", run.argv[i]);
+        fault_expect(&limited, 1, NULL, "File too large", "ulimit -f");
+        assert_false(lks_test_exists(run.out));
+    }
+}
+
+/* Not all ranks get theirs. */
+static void test_no_memory_on_one_rank(void **state)
+{
+    for (int n = 1; n <= 8; n++) {
+        fault_run run = fault_train(2);
+        const char *env = lks_test_text("LOCKSTEP_FAULT=mmap:%d:ENOMEM", n);
+        fault_expect(&run, 1, FAULT_ENV(env, "LOCKSTEP_FAULT_RANK=1"), "rank 1", "memory");
+        assert_false(lks_test_exists(lks_test_text("%s/latest", run.out)));
+    }
+}
+
+/* ---- dead ranks -------------------------------------------------------------------------- */
+
+static void pause_ms(double ms)
+{
+    struct timespec t = {(time_t)(ms / 1e3), (long)((ms - 1e3 * (double)(time_t)(ms / 1e3)) * 1e6)};
+    nanosleep(&t, NULL);
+}
+
+/* The process of rank `rank`, once it is there; -1: it isn't, or no more. */
+static pid_t rank_process(const char *mark, int rank)
+{
+    pid_t pids[64];
+    const char *want = lks_test_text("RANK=%d", rank);
+    int n = marked_processes(mark, pids, 64);
+    for (int i = 0; i < n && i < 64; i++)
+        if (marked_has(pids[i], want))
+            return pids[i];
+    return -1;
+}
+
+static pid_t wait_for_rank(const char *mark, int rank)
+{
+    for (int i = 0; i < 2000; i++, pause_ms(1)) {
+        pid_t pid = rank_process(mark, rank);
+        if (pid > 0)
+            return pid;
+    }
+    fail_msg("rank %d does not appear", rank);
+    return -1;
+}
+
+/* A run that would last for minutes. */
+static fault_run endless(int W)
+{
+    fault_run run = fault_train(W);
+    fault_add(&run, "--max_iters=10000000");
+    fault_add(&run, "--eval_interval=50");
+    fault_add(&run, "--log_interval=1000");
+    return run;
+}
+
+/* SIGKILL for a rank, `ms` after it appeared. */
+static void check_killed(int W, int rank, double ms)
+{
+    fault_run run = endless(W);
+    const char *mark = marked_variable(), *env[] = {mark, NULL};
+    lks_test_child child = lks_test_start(run.argv, env);
+    pid_t pid = wait_for_rank(mark, rank);
+    pause_ms(ms);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    lks_test_result r = lks_test_wait(&child, 10);
+    if (r.exit_code != 128 + SIGKILL || r.seconds > 2)
+        fail_msg("rank %d killed after %g ms: exit code %d after %.1f s: %s", rank, ms, r.exit_code,
+                 r.seconds, r.err);
+    marked_assert_gone(mark, 0.5);
+    assert_contains(r.err,
+                    lks_test_text("rank %d (pid %d) was killed by signal 9", rank, (int)pid));
+    if (strstr(r.err, lks_test_text("rank %d:", rank == 0 ? 1 : 0)) != NULL)
+        fail_msg("another rank complains: %s", r.err);
+}
+
+static void test_killed_at_any_moment(void **state)
+{
+    static const double moments[] = {0, 2, 5, 10, 15, 20, 30, 40, 60, 100, 200};
+    for (size_t i = 0; i < sizeof moments / sizeof moments[0]; i++)
+        check_killed(i % 2 == 0 ? 2 : 4, (int)(i % 3 == 0 ? 0 : 1), moments[i]);
+}
+
+/* A rank that stands still is given up after --timeout, and named. */
+static void check_hung(int rank)
+{
+    fault_run run = endless(2);
+    fault_add(&run, "--timeout=1");
+    const char *mark = marked_variable(), *env[] = {mark, NULL};
+    lks_test_child child = lks_test_start(run.argv, env);
+    pid_t pid = wait_for_rank(mark, rank);
+    pause_ms(150);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    lks_test_result r = lks_test_wait(&child, 10);
+    if (r.exit_code <= 0 || r.seconds > 4)
+        fail_msg("rank %d stopped: exit code %d after %.1f s: %s", rank, r.exit_code, r.seconds,
+                 r.err);
+    marked_assert_gone(mark, 0.5);
+    assert_contains(r.err, lks_test_text("rank %d", rank));
+    assert_contains(r.err, "step");
+    assert_contains(r.err, "phase");
+}
+
+static void test_hung_rank(void **state)
+{
+    check_hung(1);
+    check_hung(0);
+}
+
+/* ---- data that goes away ----------------------------------------------------------------- */
+
+/* A token file that shrinks under a run ends it, with the file's name; where it is back again the
+ * run goes on from its last checkpoint. */
+static void test_shrinking_data(void **state)
+{
+    for (int W = 1; W <= 2; W++) {
+        fault_run run = endless(W);
+        const char *path = lks_test_text("%s/train.bin", run.data);
+        size_t bytes;
+        const char *tokens = lks_test_read(path, &bytes);
+        const char *mark = marked_variable(), *env[] = {mark, NULL};
+        lks_test_child child = lks_test_start(run.argv, env);
+        for (int i = 0; i < 5000 && !lks_test_exists(lks_test_text("%s/latest", run.out)); i++)
+            pause_ms(1);
+        lks_test_write(path, tokens, 1000);
+        lks_test_result r = lks_test_wait(&child, 10);
+        marked_assert_gone(mark, 0.5);
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, path);
+        lks_test_write(path, tokens, bytes);
+        fault_run again = fault_resume(&run, 2);
+        fault_add(&again, "--max_iters=1");
+        fault_succeeds(&again);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_shared_memory),
+        cmocka_unit_test(test_file_size_limit),
+        cmocka_unit_test(test_no_memory_on_one_rank),
+        cmocka_unit_test(test_killed_at_any_moment),
+        cmocka_unit_test(test_hung_rank),
+        cmocka_unit_test(test_shrinking_data),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,219 @@
+/* Data and settings that can't be right: a clear sentence, before anything is written. */
+#include "faults.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *train_bin(const fault_run *run)
+{
+    return lks_test_text("%s/train.bin", run->data);
+}
+
+/* On one rank and on two the same: the file is named, and no output folder appears. */
+static void expect_data_error(void (*spoil)(const fault_run *run), const char *const texts[])
+{
+    for (int W = 1; W <= 2; W++) {
+        fault_run run = fault_train(W);
+        spoil(&run);
+        fault_fails(&run, -1, NULL, texts);
+        assert_false(lks_test_exists(run.out));
+    }
+}
+#define expect_data(spoil, ...) expect_data_error((spoil), (const char *const[]){__VA_ARGS__, NULL})
+
+static void remove_train(const fault_run *run)
+{
+    unlink(train_bin(run));
+}
+
+static void remove_val(const fault_run *run)
+{
+    unlink(lks_test_text("%s/val.bin", run->data));
+}
+
+static void remove_all(const fault_run *run)
+{
+    remove_train(run);
+    remove_val(run);
+    rmdir(run->data);
+}
+
+static void empty_train(const fault_run *run)
+{
+    lks_test_write(train_bin(run), "", 0);
+}
+
+static void odd_train(const fault_run *run)
+{
+    lks_test_write(train_bin(run), "\1\0\2\0\3", 5);
+}
+
+static void short_train(const fault_run *run)
+{
+    lks_test_write(train_bin(run), "\1\0\2\0\3\0\4\0\5\0\6\0\7\0\10\0", 16);
+}
+
+static void short_val(const fault_run *run)
+{
+    lks_test_write(lks_test_text("%s/val.bin", run->data), "\1\0\2\0", 4);
+}
+
+static void foreign_token(const fault_run *run)
+{
+    FILE *f = fopen(train_bin(run), "r+b");
+    assert_non_null(f);
+    fseek(f, 2 * 70000, SEEK_SET);
+    fputc(65, f); /* ids go to 64 */
+    fclose(f);
+}
+
+static void folder_for_file(const fault_run *run)
+{
+    remove_train(run);
+    assert_int_equal(rmdir(run->data), -1); /* val.bin is in it */
+    const char *const argv[] = {"mkdir", train_bin(run), NULL};
+    assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
+}
+
+static void bad_meta(const fault_run *run)
+{
+    static const char text[] = "{\"kind\":\"char\",\"vocab_size\":3,\"chars\":\"ab\"}";
+    lks_test_write(lks_test_text("%s/meta.json", run->data), text, sizeof text - 1);
+}
+
+static void smaller_meta(const fault_run *run)
+{
+    static const char text[] = "{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"ab\"}";
+    lks_test_write(lks_test_text("%s/meta.json", run->data), text, sizeof text - 1);
+}
+
+static void test_data(void **state)
+{
+    expect_data(remove_train, "train.bin", "there is no token file");
+    expect_data(remove_val, "val.bin", "there is no token file");
+    expect_data(remove_all, "dataset");
+    expect_data(empty_train, "train.bin", "empty");
+    expect_data(odd_train, "train.bin", "5 bytes");
+    expect_data(short_train, "train", "8 tokens", "block_size + 1 = 9");
+    expect_data(short_val, "val", "2 tokens", "block_size + 1 = 9");
+    expect_data(foreign_token, "train.bin", "65", "140000");
+    expect_data(folder_for_file, "train.bin");
+    expect_data(bad_meta, "meta.json");
+    expect_data(smaller_meta, "vocab_size", "65", "meta.json");
+}
+
+/* `lockstep prep` on texts that aren't: nothing is written. */
+static void test_prep(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+        const char *says;
+    } bad[] = {{"", 0, "empty"}, {"abc\xff\xfe", 5, "offset 3"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
+        lks_test_write(text, bad[i].text, bad[i].bytes);
+        lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                          lks_test_text("--out=%s/tokens", folder));
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, bad[i].says);
+        assert_contains(r.err, text);
+        assert_false(lks_test_exists(lks_test_text("%s/tokens/train.bin", folder)));
+    }
+}
+
+/* Settings that don't fit together name both numbers and the way out. */
+static void test_settings(void **state)
+{
+    fault_run run = fault_train(1);
+    fault_add(&run, "--n_head=3");
+    fault_expect(&run, 2, NULL, "n_embd=16", "n_head=3");
+
+    run = fault_train(3); /* of 4 virtual ranks */
+    fault_expect(&run, 2, NULL, "4", "3", "allow_uneven", "gradient_accumulation_steps");
+
+    run = fault_train(8);
+    fault_expect(&run, 2, NULL, "8", "4", "virtual");
+
+    run = fault_train(8);
+    fault_add(&run, "--allow_uneven");
+    fault_expect(&run, 2, NULL, "8", "4", "virtual");
+
+    run = fault_train(1);
+    fault_add(&run, "--virtual_ranks=3");
+    fault_expect(&run, 2, NULL, "virtual_ranks=3", "gradient_accumulation_steps=4");
+
+    run = fault_train(1);
+    fault_add(&run, "--n_layers=2");
+    fault_expect(&run, 2, NULL, "n_layers", "n_layer");
+
+    run = fault_train(1);
+    fault_add(&run, "--max_iters=many");
+    fault_expect(&run, 2, NULL, "max_iters", "many");
+
+    run = fault_train(2);
+    fault_add(&run, "--learning_rate=nan");
+    fault_expect(&run, 2, NULL, "learning_rate", "nan");
+
+    run = fault_train(2);
+    fault_add(&run, "--batch_size=65536");
+    fault_add(&run, "--block_size=1048576");
+    fault_expect(&run, 2, NULL, "65536", "1048576", "smaller");
+    assert_false(lks_test_exists(run.out));
+}
+
+/* The same for a program that another launcher started, where each rank finds out by itself. */
+static void test_settings_of_ranks(void **state)
+{
+    fault_run run = fault_train(1);
+    fault_run launched = {.n = 0};
+    fault_add(&launched, "lockstep");
+    fault_add(&launched, "run");
+    fault_add(&launched, "--standalone");
+    fault_add(&launched, "--nproc-per-node=3");
+    fault_add(&launched, "--");
+    fault_add(&launched, "%s", LKS_TEST_TOOL);
+    for (int i = 1; run.argv[i] != NULL; i++)
+        fault_add(&launched, "%s", run.argv[i]);
+    fault_expect(&launched, 2, NULL, "4", "3", "allow_uneven");
+    assert_false(lks_test_exists(run.out));
+}
+
+/* Resuming checks what the checkpoint fixes. */
+static void test_resume(void **state)
+{
+    fault_run run = fault_train(1), again = fault_resume(&run, 2);
+    fault_expect(&again, -1, NULL, run.out, "checkpoint");
+    assert_false(lks_test_exists(run.out));
+    fault_succeeds(&run);
+    const char *before = fault_snapshot(run.out);
+
+    again = fault_resume(&run, 1);
+    fault_add(&again, "--n_embd=32");
+    fault_expect(&again, 2, NULL, "n_embd", "32", "16", run.out);
+    again = fault_resume(&run, 2);
+    fault_add(&again, "--seed=7");
+    fault_expect(&again, 2, NULL, "seed", "7", "1337");
+    again = fault_resume(&run, 3);
+    fault_expect(&again, 2, NULL, "4", "3", "allow_uneven");
+
+    fault_run other = fault_train(1); /* other data */
+    lks_test_write(lks_test_text("%s/val.bin", other.data), "\1\0\2\0\3\0\4\0\5\0\6\0\7\0\1\0\1\0",
+                   18);
+    other.out = run.out;
+    again = fault_resume(&other, 2);
+    fault_expect(&again, 2, NULL, other.data, "digest", "ckpt-00000010");
+    assert_string_equal(fault_snapshot(run.out), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_data),     cmocka_unit_test(test_prep),
+        cmocka_unit_test(test_settings), cmocka_unit_test(test_settings_of_ranks),
+        cmocka_unit_test(test_resume),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

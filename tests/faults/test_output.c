@@ -1,0 +1,187 @@
+/* Output that can't be written and checkpoints that can't be read: what was good stays good. */
+#include "faults.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Runs that fail have left at most whole checkpoints: resumed on another number of ranks, they end
+ * with the bytes of a run that never failed. */
+static const char *whole_model(void)
+{
+    static const char *hash;
+    if (hash == NULL) {
+        fault_run run = fault_train(1);
+        fault_succeeds(&run);
+        hash = lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out));
+    }
+    return hash;
+}
+
+static void assert_goes_on(const fault_run *run, int W)
+{
+    fault_run again = fault_resume(run, W);
+    fault_succeeds(&again);
+    assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run->out)),
+                        whole_model());
+    const char *found = fault_snapshot(run->out);
+    if (strstr(found, ".tmp") != NULL)
+        fail_msg("something half-written is left: %s", found);
+}
+
+/* An output folder that can't be made or written to. */
+static void test_unwritable(void **state)
+{
+    for (int W = 1; W <= 2; W++) {
+        fault_run run = fault_train(W);
+        const char *file = lks_test_text("%s/file", lks_test_folder());
+        lks_test_write(file, "", 0);
+        fault_add(&run, "--out_dir=%s/out", file);
+        fault_expect(&run, 1, NULL, file, "cannot make the folder");
+
+        run = fault_train(W);
+        int depth = 0; /* each part of the path is one call */
+        for (const char *p = run.out; *p != '\0'; p++)
+            depth += *p == '/';
+        const char *denied = lks_test_text("LOCKSTEP_FAULT=mkdir:%d:EACCES", depth);
+        fault_expect(&run, 1, FAULT_ENV(denied), run.out, "Permission denied");
+
+        run = fault_train(W); /* the folder is there, but no file can be made in it */
+        const char *const argv[] = {"mkdir", run.out, NULL};
+        assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
+        const char *metrics = lks_test_text("%s/metrics.jsonl", run.out);
+        const char *const dir[] = {"mkdir", metrics, NULL};
+        assert_int_equal(lks_test_run(dir, NULL, 10).exit_code, 0);
+        const char *const inner[] = {"mkdir", lks_test_text("%s/x", metrics), NULL};
+        assert_int_equal(lks_test_run(inner, NULL, 10).exit_code, 0);
+        fault_expect(&run, 1, FAULT_ENV("LOCKSTEP_FAULT=rename:1:EACCES"), run.out,
+                     "Permission denied");
+    }
+}
+
+/* The disk gets full, or fails, inside a save that isn't the first. */
+static void test_full(void **state)
+{
+    static const char *const faults[] = {
+        "fsync:7:ENOSPC", "fsync:8:EIO",  "fsync:9:ENOSPC",   "fsync:10:EIO",
+        "rename:3:EIO",   "rename:4:EIO", "symlink:2:ENOSPC",
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        fault_run run = fault_train(2);
+        const char *env = lks_test_text("LOCKSTEP_FAULT=%s", faults[i]);
+        const char *cause =
+            strstr(faults[i], "EIO") != NULL ? "Input/output error" : "No space left on device";
+        fault_expect(&run, 1, FAULT_ENV(env, "LOCKSTEP_FAULT_RANK=0"), run.out, cause, "rank 0");
+        assert_true(lks_test_exists(lks_test_text("%s/ckpt-00000002/state.json", run.out)));
+        assert_goes_on(&run, i % 2 == 0 ? 4 : 1);
+    }
+}
+
+/* A line of metrics or log can't be written. */
+static void test_full_metrics(void **state)
+{
+    for (int W = 1; W <= 2; W++)
+        for (int n = 1; n <= 31; n += 6) {
+            fault_run run = fault_train(W);
+            const char *env = lks_test_text("LOCKSTEP_FAULT=write:%d:ENOSPC", n);
+            fault_expect(&run, 1, FAULT_ENV(env), run.out, "No space left on device");
+        }
+}
+
+static void alter(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+    int byte = fgetc(f);
+    assert_true(byte != EOF);
+    fseek(f, -1, SEEK_CUR);
+    fputc(byte ^ 4, f);
+    fclose(f);
+}
+
+/* Altered, shortened, gone: refused by name, the newest good one is offered, nothing is written,
+ * and the offer works. */
+static void test_altered_checkpoint(void **state)
+{
+    static const struct {
+        const char *file;
+        int damage; /* 0: a byte at the end, 1: a byte in the middle, 2: cut, 3: gone */
+    } cases[] = {
+        {"model.safetensors", 0}, {"model.safetensors", 2},     {"optimizer.safetensors", 1},
+        {"state.json", 1},        {"optimizer.safetensors", 3}, {"state.json", 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fault_run run = fault_train(1);
+        fault_succeeds(&run);
+        const char *path = lks_test_text("%s/ckpt-00000010/%s", run.out, cases[i].file);
+        if (cases[i].damage == 2)
+            assert_int_equal(truncate(path, 500), 0);
+        else if (cases[i].damage == 3)
+            assert_int_equal(unlink(path), 0);
+        else
+            alter(path, cases[i].damage == 0 ? -3 : 400);
+        const char *before = fault_snapshot(run.out);
+        fault_run again = fault_resume(&run, i % 2 == 0 ? 1 : 2);
+        fault_expect(&again, 1, NULL, lks_test_text("%s/ckpt-00000010", run.out), cases[i].file,
+                     "newest good checkpoint is ckpt-00000008");
+        assert_string_equal(fault_snapshot(run.out), before);
+
+        lks_test_result r = lks_test_tool("eval", lks_test_text("--dataset=%s", run.data),
+                                          lks_test_text("--out_dir=%s/ckpt-00000008", run.out));
+        if (r.exit_code != 0)
+            fail_msg("lockstep eval: exit code %d: %s", r.exit_code, r.err);
+    }
+}
+
+/* `sample` and `eval` refuse as well, and where there is nothing at all they say so. */
+static void test_readers(void **state)
+{
+    fault_run run = fault_train(1);
+    const char *out = lks_test_text("--out_dir=%s", run.out);
+    const char *data = lks_test_text("--dataset=%s", run.data);
+    lks_test_result none[] = {lks_test_tool("sample", out), lks_test_tool("eval", data, out)};
+    fault_succeeds(&run);
+    alter(lks_test_text("%s/ckpt-00000010/model.safetensors", run.out), -3);
+    lks_test_result bad[] = {lks_test_tool("sample", out), lks_test_tool("eval", data, out)};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(none[i].exit_code, 1);
+        assert_contains(none[i].err, run.out);
+        assert_int_equal(bad[i].exit_code, 1);
+        assert_contains(bad[i].err, "ckpt-00000010/model.safetensors");
+        assert_string_equal(bad[i].out, "");
+    }
+}
+
+/* A new run in a folder that has one moves the old one aside, whole. */
+static void test_earlier_run(void **state)
+{
+    fault_run run = fault_train(1);
+    fault_succeeds(&run);
+    const char *hash = lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out));
+    fault_run second = run;
+    fault_add(&second, "--seed=7");
+    fault_succeeds(&second);
+    assert_string_equal(
+        lks_test_sha256(lks_test_text("%s/earlier-1/latest/model.safetensors", run.out)), hash);
+    assert_string_not_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
+                            hash);
+    /* One that fails before it begins moves nothing. */
+    const char *before = fault_snapshot(run.out);
+    fault_run third = run;
+    fault_add(&third, "--vocab_size=3");
+    fault_expect(&third, 1, NULL, "train.bin");
+    assert_string_equal(fault_snapshot(run.out), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unwritable),   cmocka_unit_test(test_full),
+        cmocka_unit_test(test_full_metrics), cmocka_unit_test(test_altered_checkpoint),
+        cmocka_unit_test(test_readers),      cmocka_unit_test(test_earlier_run),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
