@@ -6,9 +6,9 @@ cd "$(dirname "$0")/.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-source_files | grep -E '(\.(c|h|sh|py|conf|txt|cmake)|^quickstart|^check|^\.ci/run)$' |
+source_files | grep -E '(\.(c|h|cc|sh|py|conf|txt|cmake)|^quickstart|^check|^\.ci/run)$' |
     grep -vx 'scripts/lint.sh' >"$work/all"
-grep -E '\.(c|h)$' "$work/all" >"$work/c" || die "there are no sources to look at"
+grep -E '\.(c|h|cc)$' "$work/all" >"$work/c" || die "there are no sources to look at"
 
 # search WHAT PATTERN: lines of the files that match.
 search() {

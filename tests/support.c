@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "data/spm.h"
+
 /* ---- what lives until the end ------------------------------------------------------------ */
 
 struct kept {
@@ -263,28 +265,82 @@ const json_t *lks_test_metrics(const char *path, const char *kind)
     return lines;
 }
 
+/* The generator of the figures' README: advances x, gives the token behind t. */
+static uint32_t next_generated(uint32_t *x_p, uint32_t t, uint32_t i, uint32_t vocab)
+{
+    uint32_t x = *x_p;
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    *x_p = x;
+    return (x & 3 ? 5 * t + 17 + i % 7 : x >> 8) % vocab;
+}
+
+static uint16_t *generate(uint32_t vocab, uint32_t n)
+{
+    uint32_t x = 12345, t = 0;
+    uint16_t *ids = malloc(n * sizeof *ids);
+    assert_non_null(ids);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i > 0)
+            t = next_generated(&x, t, i, vocab);
+        ids[i] = (uint16_t)t;
+    }
+    return ids;
+}
+
+static uint8_t *put_u16(uint8_t *out, const uint16_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        *out++ = (uint8_t)ids[i];
+        *out++ = (uint8_t)(ids[i] >> 8);
+    }
+    return out;
+}
+
 enum { GENERATED_VOCAB = 65, GENERATED_TRAIN = 200000, GENERATED_VAL = 20000 };
 
 void lks_test_generated_tokens(const char *folder)
 {
-    const uint32_t n = GENERATED_TRAIN + GENERATED_VAL;
-    uint32_t x = 12345, t = 0;
-    uint8_t *bytes = malloc(2 * n);
+    uint16_t *ids = generate(GENERATED_VOCAB, GENERATED_TRAIN + GENERATED_VAL);
+    uint8_t *bytes = malloc(2 * (GENERATED_TRAIN + GENERATED_VAL));
     assert_non_null(bytes);
-    for (uint32_t i = 0; i < n; i++) {
-        if (i > 0) {
-            x ^= x << 13;
-            x ^= x >> 17;
-            x ^= x << 5;
-            t = (x & 3 ? 5 * t + 17 + i % 7 : x >> 8) % GENERATED_VOCAB;
-        }
-        bytes[2 * i] = (uint8_t)t;
-        bytes[2 * i + 1] = (uint8_t)(t >> 8);
-    }
+    put_u16(bytes, ids, GENERATED_TRAIN + GENERATED_VAL);
     lks_test_write(lks_test_text("%s/train.bin", folder), bytes, 2 * GENERATED_TRAIN);
     lks_test_write(lks_test_text("%s/val.bin", folder), bytes + 2 * GENERATED_TRAIN,
                    2 * GENERATED_VAL);
     free(bytes);
+    free(ids);
+}
+
+void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n)
+{
+    const size_t header_bytes = 1024;
+    const uint32_t head[3] = {20240520, 1, (uint32_t)n};
+    uint8_t *bytes = calloc(1, header_bytes + 2 * n);
+    assert_non_null(bytes);
+    for (int i = 0; i < 12; i++)
+        bytes[i] = (uint8_t)(head[i / 4] >> (8 * (i % 4)));
+    put_u16(bytes + header_bytes, ids, n);
+    lks_test_write(path, bytes, header_bytes + 2 * n);
+    free(bytes);
+}
+
+void lks_test_generated_golf(const char *folder)
+{
+    uint16_t *ids = generate(1024, 220000);
+    lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", folder), ids, 120000);
+    lks_test_write_shard(lks_test_text("%s/fineweb_train_000001.bin", folder), ids + 120000, 80000);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", folder), ids + 200000, 20000);
+    free(ids);
+}
+
+bool lks_test_sentencepiece(void)
+{
+    const char *tool = LKS_TEST_TOOL;
+    int folder = (int)(strrchr(tool, '/') - tool);
+    setenv("LOCKSTEP_MODULES", lks_test_text("%.*s", folder, tool), 1);
+    return lks__spm_available() == LKS_OK;
 }
 
 /* ---- child processes --------------------------------------------------------------------- */

@@ -86,6 +86,16 @@ const json_t *lks_test_metrics(const char *path, const char *kind);
  * 65) and FOLDER/val.bin (20,000), uint16, without meta.json. */
 void lks_test_generated_tokens(const char *folder);
 
+/* Those of parameter-golf's figures there: FOLDER/fineweb_train_000000.bin (120,000 ids below
+ * 1,024), fineweb_train_000001.bin (80,000) and fineweb_val_000000.bin (20,000), with headers. */
+void lks_test_generated_golf(const char *folder);
+/* One shard: ids as uint16 behind the header. */
+void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n);
+
+/* Was this build made with SentencePiece? Makes its module found by this program and its children.
+ */
+bool lks_test_sentencepiece(void);
+
 /* ---- child processes --------------------------------------------------------------------- */
 
 typedef struct lks_test_child {

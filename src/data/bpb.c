@@ -1,0 +1,87 @@
+#include "data/bpb.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, in pieces in place of a space */
+
+enum { MARK_BYTES = sizeof space_mark - 1 };
+
+lks_status lks__byte_table_of(const lks__spm *spm, const char *where, lks__byte_table *table)
+{
+    const unsigned no_text = LKS__SPM_CONTROL | LKS__SPM_UNKNOWN | LKS__SPM_UNUSED;
+    lks__byte_table t = {.size = lks__spm_size(spm)};
+    t.bytes = calloc(t.size, sizeof *t.bytes);
+    t.leading_space = calloc(t.size, sizeof *t.leading_space);
+    t.boundary = calloc(t.size, sizeof *t.boundary);
+    if (!t.bytes || !t.leading_space || !t.boundary) {
+        lks__byte_table_free(&t);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the bytes of %u tokens", t.size);
+    }
+    for (uint32_t id = 0; id < t.size; id++) {
+        const unsigned kind = lks__spm_kind(spm, id);
+        t.boundary[id] = (kind & no_text) != 0;
+        if (t.boundary[id])
+            continue;
+        if (kind & LKS__SPM_BYTE) {
+            t.bytes[id] = 1;
+            continue;
+        }
+        size_t n;
+        const char *piece = lks__spm_piece(spm, id, &n);
+        if (n >= MARK_BYTES && memcmp(piece, space_mark, MARK_BYTES) == 0) {
+            t.leading_space[id] = true;
+            n -= MARK_BYTES;
+        }
+        if (n >= INT16_MAX) { /* the script's tables are int16, the space included */
+            lks__byte_table_free(&t);
+            return lks__fail(LKS_ERR_FORMAT, "%s: token %u has %zu bytes; %d are the most", where,
+                             id, n, INT16_MAX - 1);
+        }
+        t.bytes[id] = (uint16_t)n;
+    }
+    *table = t;
+    return LKS_OK;
+}
+
+lks_status lks__byte_table_open(const char *path, uint32_t vocab_size, lks__byte_table *table)
+{
+    lks__spm *spm;
+    char where[256];
+    LKS__TRY(lks__spm_open(path, &spm));
+    lks__escape(where, sizeof where, path, strlen(path));
+    lks_status st = lks__spm_size(spm) != vocab_size
+                        ? lks__fail(LKS_ERR_CONFIG,
+                                    "the SentencePiece model %s has %u tokens, but the vocabulary "
+                                    "has %u: give the model that the data was made with",
+                                    where, lks__spm_size(spm), vocab_size)
+                        : lks__byte_table_of(spm, where, table);
+    lks__spm_close(spm);
+    return st;
+}
+
+void lks__byte_table_free(lks__byte_table *table)
+{
+    free(table->bytes);
+    free(table->leading_space);
+    free(table->boundary);
+    *table = (lks__byte_table){0};
+}
+
+uint64_t lks__byte_count(const lks__byte_table *t, const int32_t *prev, const int32_t *target,
+                         size_t n)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += (uint64_t)t->bytes[target[i]] +
+                 (uint64_t)(t->leading_space[target[i]] && !t->boundary[prev[i]]);
+    return bytes;
+}
+
+double lks__bpb(double loss, uint64_t n_tokens, uint64_t n_bytes)
+{
+    if (n_bytes == 0)
+        return INFINITY;
+    return loss / log(2.0) * ((double)n_tokens / (double)n_bytes);
+}

@@ -1,0 +1,248 @@
+#include "data/spm.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+enum {
+    MAX_MODEL_BYTES = 64 << 20, /* models of 256,000 pieces have 4 MB */
+    MAX_PIECES = 1 << 24,
+    MAX_TEXT_BYTES = 1 << 30, /* SentencePiece counts in int */
+    WHY_BYTES = 512,
+};
+
+struct lks__spm {
+    const lks__spm_module *module;
+    void *sp;
+    uint32_t size;
+};
+
+/* ---- the module -------------------------------------------------------------------------- */
+
+static struct {
+    pthread_mutex_t mutex; /* guards loading; after that the rest only is read */
+    const lks__spm_module *module;
+} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* The folder of this program, with the '/' behind it; "" where it can't be known. */
+static void program_folder(char out[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    out[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(out, '/');
+    if (slash)
+        slash[1] = '\0';
+}
+
+static lks_status missing(const char *why)
+{
+    char shown[400];
+    return lks__fail(LKS_ERR_SUPPORT,
+                     "cannot use SentencePiece: %s; install the Debian package "
+                     "libsentencepiece-dev, then configure and build lockstep again",
+                     lks__escape(shown, sizeof shown, why, strlen(why)));
+}
+
+static void *try_place(const char *folder, const char *below, char *why, size_t why_bytes)
+{
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s%s%s", folder, below, LKS__SPM_MODULE_FILE);
+    if (access(path, F_OK) < 0)
+        return NULL;
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!lib)
+        snprintf(why, why_bytes, "%s", dlerror()); /* it is there and doesn't work: say that */
+    return lib;
+}
+
+static lks_status load(void)
+{
+    char folder[PATH_MAX], why[WHY_BYTES] =
+                               "this build of lockstep has no module for it (" LKS__SPM_MODULE_FILE
+                               " lies neither beside the program "
+                               "nor in ../lib/lockstep)";
+    const char *given = getenv("LOCKSTEP_MODULES");
+    void *lib = NULL;
+    if (given && *given)
+        lib = try_place(given, "/", why, sizeof why);
+    program_folder(folder);
+    if (!lib && folder[0] != '\0')
+        lib = try_place(folder, "", why, sizeof why);
+    if (!lib && folder[0] != '\0')
+        lib = try_place(folder, "../lib/lockstep/", why, sizeof why);
+    if (!lib)
+        return missing(why);
+    lks__spm_module_fn *entry = (lks__spm_module_fn *)dlsym(lib, LKS__SPM_MODULE_ENTRY);
+    const lks__spm_module *module = entry ? entry() : NULL;
+    if (!module || module->version != LKS__SPM_MODULE_VERSION) {
+        dlclose(lib);
+        return missing(LKS__SPM_MODULE_FILE " belongs to another version of lockstep");
+    }
+    loaded.module = module;
+    return LKS_OK;
+}
+
+static lks_status module_open(const lks__spm_module **module_p)
+{
+    pthread_mutex_lock(&loaded.mutex);
+    lks_status st = loaded.module ? LKS_OK : load();
+    pthread_mutex_unlock(&loaded.mutex);
+    if (st == LKS_OK)
+        *module_p = loaded.module;
+    return st;
+}
+
+lks_status lks__spm_available(void)
+{
+    const lks__spm_module *module;
+    return module_open(&module);
+}
+
+/* ---- models ------------------------------------------------------------------------------ */
+
+lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *where, lks__spm **spm_p)
+{
+    const lks__spm_module *module;
+    char why[WHY_BYTES], shown[WHY_BYTES];
+    LKS__TRY(module_open(&module));
+    lks__spm *spm = calloc(1, sizeof *spm);
+    if (!spm)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", where);
+    spm->module = module;
+    spm->sp = module->open(model, bytes, why, sizeof why);
+    if (!spm->sp) {
+        free(spm);
+        return lks__fail(LKS_ERR_FORMAT, "%s is no SentencePiece model, or a damaged one: %s",
+                         where, lks__escape(shown, sizeof shown, why, strlen(why)));
+    }
+    int size = module->size(spm->sp);
+    if (size < 1 || size > MAX_PIECES) {
+        lks__spm_close(spm);
+        return lks__fail(LKS_ERR_FORMAT, "%s has a vocabulary of %d pieces; 1 to %d are expected",
+                         where, size, MAX_PIECES);
+    }
+    spm->size = (uint32_t)size;
+    *spm_p = spm;
+    return LKS_OK;
+}
+
+lks_status lks__spm_open(const char *path, lks__spm **spm_p)
+{
+    char *model, where[256];
+    size_t bytes;
+    const lks__spm_module *module;
+    LKS__TRY(module_open(&module)); /* before the file is read: that is what can be mended */
+    LKS__TRY(lks__sys_read_file(path, MAX_MODEL_BYTES, &model, &bytes));
+    lks__escape(where, sizeof where, path, strlen(path));
+    lks_status st = lks__spm_open_bytes(model, bytes, where, spm_p);
+    free(model);
+    return st;
+}
+
+void lks__spm_close(lks__spm *spm)
+{
+    if (!spm)
+        return;
+    spm->module->close(spm->sp);
+    free(spm);
+}
+
+uint32_t lks__spm_size(const lks__spm *spm)
+{
+    return spm->size;
+}
+
+int32_t lks__spm_bos(const lks__spm *spm)
+{
+    int id = spm->module->bos(spm->sp);
+    return id >= 0 && (uint32_t)id < spm->size ? id : -1;
+}
+
+const char *lks__spm_piece(const lks__spm *spm, uint32_t id, size_t *bytes_p)
+{
+    return spm->module->piece(spm->sp, (int)id, bytes_p);
+}
+
+unsigned lks__spm_kind(const lks__spm *spm, uint32_t id)
+{
+    return spm->module->kind(spm->sp, (int)id);
+}
+
+lks_status lks__spm_encode(const lks__spm *spm, const char *text, size_t bytes, int32_t **ids_p,
+                           size_t *n_p)
+{
+    char why[WHY_BYTES], shown[WHY_BYTES];
+    int32_t *ids;
+    size_t n;
+    if (bytes > MAX_TEXT_BYTES)
+        return lks__fail(LKS_ERR_ARG, "a text of %zu bytes is too long; %d are the most", bytes,
+                         MAX_TEXT_BYTES);
+    if (spm->module->encode(spm->sp, text, bytes, &ids, &n, why, sizeof why) != 0)
+        return lks__fail(LKS_ERR_FORMAT, "SentencePiece can't encode a text of %zu bytes: %s",
+                         bytes, lks__escape(shown, sizeof shown, why, strlen(why)));
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= spm->size) {
+            int32_t id = ids[i];
+            free(ids);
+            return lks__fail(LKS_ERR_FORMAT,
+                             "the SentencePiece model gives token id %d, beyond its own vocabulary "
+                             "of %u: it is damaged",
+                             id, spm->size);
+        }
+    *ids_p = ids;
+    *n_p = n;
+    return LKS_OK;
+}
+
+lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, char **model_p,
+                          size_t *bytes_p)
+{
+    const lks__spm_module *module;
+    char why[WHY_BYTES], shown[WHY_BYTES], size[16], longest[16];
+    LKS__TRY(module_open(&module));
+    snprintf(size, sizeof size, "%u", vocab_size);
+    snprintf(longest, sizeof longest, "%d", MAX_TEXT_BYTES);
+    const char *const options[] = {
+        "model_type",
+        "bpe", /* the exporter's */
+        "vocab_size",
+        size, //
+        "character_coverage",
+        "0.999", //
+        "byte_fallback",
+        "true", //
+        "split_digits",
+        "true", //
+        "normalization_rule_name",
+        "nmt_nfkc", //
+        "add_dummy_prefix",
+        "false", //
+        "pad_id",
+        "0", //
+        "bos_id",
+        "1", //
+        "eos_id",
+        "2", //
+        "unk_id",
+        "3", //
+        "hard_vocab_limit",
+        "false", //
+        "max_sentence_length",
+        longest, /* it would leave out what has over 4,192 bytes */
+        "minloglevel",
+        "1", /* warnings only */
+        NULL,
+    };
+    if (module->train(options, next, ctx, model_p, bytes_p, why, sizeof why) != 0)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "SentencePiece can't train a vocabulary of %u tokens on this text: %s",
+                         vocab_size, lks__escape(shown, sizeof shown, why, strlen(why)));
+    return LKS_OK;
+}
