@@ -1,0 +1,42 @@
+#include "optim/level.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+bool level_open(lks__kernels *k)
+{
+    lks__cpu_level level;
+    if (lks__cpu_level_get(&level) == LKS_OK && lks__kernels_open(level, k) == LKS_OK)
+        return true;
+    printf("skipped: %s\n", lks_last_error());
+    return false;
+}
+
+lks__exec level_exec(const lks__kernels *k, int n_threads)
+{
+    lks__pool *pool;
+    assert_ok(lks__pool_open(n_threads, 0, lks__kernels_thread_init, &pool));
+    return (lks__exec){k, pool};
+}
+
+void level_close(lks__exec *ex)
+{
+    lks__pool_close(ex->pool);
+}
+
+void *level_memory(size_t bytes, int byte)
+{
+    bytes = lks__round_up(bytes + 1, 64);
+    void *memory = aligned_alloc(64, bytes);
+    assert_non_null(memory);
+    return memset(memory, byte, bytes);
+}
+
+void level_fill(float *x, size_t n, uint64_t seed)
+{
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = (float)((double)((i * (2 * seed + 37) + 11 * seed) * 7919 % 1009) / 1009.0 - 0.5);
+}

@@ -1,0 +1,21 @@
+/* tests/optim/level.h - the kernels that LOCKSTEP_CPU names, pools, and fixed numbers. */
+#ifndef LKS_TESTS_OPTIM_LEVEL_H
+#define LKS_TESTS_OPTIM_LEVEL_H
+
+#include "support.h"
+
+#include "kernels/exec.h"
+
+/* False where this machine lacks the level or its library: the program then exits with 77. */
+bool level_open(lks__kernels *k);
+
+lks__exec level_exec(const lks__kernels *k, int n_threads);
+void level_close(lks__exec *ex);
+
+/* Memory at 64 bytes, filled with `byte`; the test fails where there is none. */
+void *level_memory(size_t bytes, int byte);
+
+/* n values in (-0.5, 0.5), with the pattern of tests/figures/golf_optim.json. */
+void level_fill(float *x, size_t n, uint64_t seed);
+
+#endif

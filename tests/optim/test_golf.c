@@ -1,0 +1,393 @@
+/* Golf's optimizers over a table: Muon and Adam against PyTorch, division over ranks, zeros. */
+#include "optim/level.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim/adamw.h"
+#include "optim/golf.h"
+#include "optim/newton_schulz.h"
+#include "optim/schedule.h"
+
+static lks__kernels kernels;
+
+/* A run's table and arenas. */
+struct run {
+    lks__table table;
+    float *params, *exp_avg, *exp_avg_sq, *grads;
+};
+
+static void run_open(struct run *r)
+{
+    assert_ok(lks__table_lay_out(&r->table));
+    size_t bytes = r->table.count * sizeof(float);
+    float **arenas[4] = {&r->params, &r->exp_avg, &r->exp_avg_sq, &r->grads};
+    for (int i = 0; i < 4; i++)
+        *arenas[i] = level_memory(bytes, 0);
+}
+
+static void run_close(struct run *r)
+{
+    lks__table_free(&r->table);
+    free(r->params);
+    free(r->exp_avg);
+    free(r->exp_avg_sq);
+    free(r->grads);
+}
+
+static void add_tensor(lks__table *table, const char *name, size_t d0, size_t d1,
+                       lks__param_kind kind)
+{
+    lks__tensor *t = &table->tensors[table->n_tensors++];
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->n_dims = d1 == 0 ? 1 : 2;
+    t->shape[0] = d0;
+    t->shape[1] = d1;
+    t->count = d1 == 0 ? d0 : d0 * d1;
+    t->kind = kind;
+}
+
+static void table_open(lks__table *table, size_t most)
+{
+    memset(table, 0, sizeof *table);
+    table->tensors = calloc(most, sizeof *table->tensors);
+    assert_non_null(table->tensors);
+    table->n_groups = 1;
+}
+
+/* The matrices of golf's default layers, and a few tensors which aren't Muon's. */
+static void table_layers(lks__table *table, int n_layers, size_t width)
+{
+    table_open(table, (size_t)n_layers * 8 + 2);
+    add_tensor(table, "embed", 2 * width, width, LKS__PARAM_EMBED);
+    for (int l = 0; l < n_layers; l++) {
+        add_tensor(table, "q", width, width, LKS__PARAM_MATRIX);
+        add_tensor(table, "k", width / 2, width, LKS__PARAM_MATRIX);
+        add_tensor(table, "v", width / 2, width, LKS__PARAM_MATRIX);
+        add_tensor(table, "proj", width, width, LKS__PARAM_MATRIX);
+        add_tensor(table, "fc", 2 * width, width, LKS__PARAM_MATRIX);
+        add_tensor(table, "mlp", width, 2 * width, LKS__PARAM_MATRIX);
+        add_tensor(table, "scale", width, 0, LKS__PARAM_SCALAR);
+        add_tensor(table, "mix", 2, width, LKS__PARAM_SCALAR);
+    }
+    add_tensor(table, "head", 2 * width, width, LKS__PARAM_HEAD);
+}
+
+static const lks__golf_step some_step = {
+    .embed_lr = 0.05,
+    .head_lr = 0.008,
+    .matrix_lr = 0.04,
+    .scalar_lr = 0.03,
+    .lr_scale = 0.5,
+    .beta1 = 0.9,
+    .beta2 = 0.95,
+    .eps = 1e-8,
+    .momentum = 0.9,
+    .ns_steps = 5,
+    .t = 3,
+    .clip = 0.25,
+};
+
+/* --- against PyTorch ------------------------------------------------------------------------- */
+
+static lks__param_kind kind_of(const char *name)
+{
+    if (strcmp(name, "EMBED") == 0)
+        return LKS__PARAM_EMBED;
+    if (strcmp(name, "HEAD") == 0)
+        return LKS__PARAM_HEAD;
+    return strcmp(name, "MATRIX") == 0 ? LKS__PARAM_MATRIX : LKS__PARAM_SCALAR;
+}
+
+static void open_figure(struct run *r, const json_t *figure)
+{
+    const json_t *tensors = lks_test_member(figure, "tensors"), *tensor;
+    size_t i;
+    table_open(&r->table, json_array_size(tensors));
+    json_array_foreach(tensors, i, tensor)
+    {
+        const json_t *shape = lks_test_member(tensor, "shape");
+        add_tensor(
+            &r->table, json_string_value(lks_test_member(tensor, "name")),
+            (size_t)json_integer_value(json_array_get(shape, 0)),
+            json_array_size(shape) == 2 ? (size_t)json_integer_value(json_array_get(shape, 1)) : 0,
+            kind_of(json_string_value(lks_test_member(tensor, "kind"))));
+    }
+    run_open(r);
+    for (i = 0; i < r->table.n_tensors; i++)
+        level_fill(r->params + r->table.tensors[i].offset, r->table.tensors[i].count, i);
+}
+
+/* The quadratic's gradient, and its norm. */
+static double gradients(struct run *r)
+{
+    double sum = 0;
+    for (size_t i = 0; i < r->table.n_tensors; i++) {
+        const lks__tensor *t = &r->table.tensors[i];
+        float target[128], curvature[128];
+        assert_true(t->count <= 128);
+        level_fill(target, t->count, i + 50);
+        level_fill(curvature, t->count, i + 90);
+        for (size_t e = 0; e < t->count; e++) {
+            float g = (r->params[t->offset + e] - target[e]) * (curvature[e] + 1.0f);
+            r->grads[t->offset + e] = g;
+            sum += (double)g * g;
+        }
+    }
+    return sqrt(sum);
+}
+
+static void compare(const struct run *r, const json_t *params, int iter)
+{
+    assert_int_equal(json_array_size(params), r->table.n_tensors);
+    for (size_t i = 0; i < r->table.n_tensors; i++) {
+        const lks__tensor *t = &r->table.tensors[i];
+        const json_t *want = json_array_get(params, i);
+        assert_int_equal(json_array_size(want), t->count);
+        for (size_t e = 0; e < t->count; e++) {
+            double w = json_number_value(json_array_get(want, e)), g = r->params[t->offset + e];
+            if (!(fabs(g - w) <= 1e-6)) /* PyTorch is within 1.4e-7 of its own float64 run */
+                fail_msg("after iteration %d, %s[%zu] is %.9g, should be %.9g", iter, t->name, e, g,
+                         w);
+        }
+    }
+}
+
+static void follow(const json_t *figure, const json_t *run)
+{
+    const json_t *cfg = lks_test_member(figure, "config"), *after = lks_test_member(run, "after");
+    lks__exec ex = level_exec(&kernels, 2);
+    lks__muon *muon;
+    struct run r;
+    open_figure(&r, figure);
+    assert_ok(lks__muon_open(&ex, &r.table, 1, 0, &muon));
+    int n = (int)lks_test_number(cfg, "steps");
+    size_t seen = 0;
+    for (int iter = 0; iter < n; iter++) {
+        double norm = gradients(&r);
+        assert_near(
+            norm,
+            json_number_value(json_array_get(lks_test_member(run, "grad_norm"), (size_t)iter)),
+            2e-6);
+        lks__golf_step step = {
+            .embed_lr = lks_test_number(cfg, "embed_lr"),
+            .head_lr = lks_test_number(cfg, "head_lr"),
+            .matrix_lr = lks_test_number(cfg, "matrix_lr"),
+            .scalar_lr = lks_test_number(cfg, "scalar_lr"),
+            .lr_scale =
+                lks__golf_lr_scale(n, (int64_t)lks_test_number(cfg, "warmdown_iters"), iter),
+            .beta1 = lks_test_number(cfg, "beta1"),
+            .beta2 = lks_test_number(cfg, "beta2"),
+            .eps = lks_test_number(cfg, "eps"),
+            .momentum = lks__golf_momentum(
+                lks_test_number(cfg, "momentum_start"), lks_test_number(cfg, "momentum"),
+                (int64_t)lks_test_number(cfg, "momentum_warmup_steps"), iter),
+            .ns_steps = (int)lks_test_number(cfg, "ns_steps"),
+            .t = (uint64_t)iter + 1,
+            .clip = lks__clip_factor(norm, lks_test_number(run, "grad_clip_norm")),
+        };
+        lks__golf_update(&ex, &r.table, muon, 0, r.table.n_blocks, &step, r.params, r.exp_avg,
+                         r.exp_avg_sq, r.grads);
+        const json_t *now = json_array_get(after, seen);
+        if ((int)lks_test_number(now, "step") == iter) {
+            compare(&r, lks_test_member(now, "params"), iter);
+            seen++;
+        }
+    }
+    assert_int_equal(seen, json_array_size(after));
+    lks__muon_close(muon);
+    run_close(&r);
+    level_close(&ex);
+}
+
+static void test_pytorch(void **state)
+{
+    const json_t *figure = lks_test_figure("golf_optim.json"), *run;
+    size_t index;
+    json_array_foreach(lks_test_member(figure, "runs"), index, run) follow(figure, run);
+    assert_int_equal(index, 2);
+}
+
+/* --- Adam by kinds --------------------------------------------------------------------------- */
+
+static void test_adam(void **state)
+{
+    lks__exec ex = level_exec(&kernels, 2);
+    struct run r;
+    table_layers(&r.table, 2, 40);
+    run_open(&r);
+    size_t n = r.table.count;
+    level_fill(r.params, n, 1);
+    level_fill(r.grads, n, 2);
+    level_fill(r.exp_avg, n, 3);
+    level_fill(r.exp_avg_sq, n, 4);
+    for (size_t i = 0; i < n; i++)
+        r.exp_avg_sq[i] += 0.5f;
+    float *before = level_memory(n * 4, 0), *m = level_memory(n * 4, 0),
+          *v = level_memory(n * 4, 0);
+    memcpy(before, r.params, n * 4);
+    memcpy(m, r.exp_avg, n * 4);
+    memcpy(v, r.exp_avg_sq, n * 4);
+    lks__adam_step step = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .t = 2, .clip = 0.5};
+    for (int k = 0; k < LKS__N_PARAM_KINDS; k++)
+        step.lr[k] = 0.01 * (k + 1);
+    lks__adam_update(&ex, &r.table, 0, r.table.n_blocks, &step, r.params, r.exp_avg, r.exp_avg_sq,
+                     r.grads);
+    for (size_t i = 0; i < r.table.n_tensors; i++) {
+        const lks__tensor *t = &r.table.tensors[i];
+        for (size_t e = t->offset; e < t->offset + t->count; e++) {
+            if (t->kind == LKS__PARAM_MATRIX) {
+                assert_true(r.params[e] == before[e] && r.exp_avg[e] == m[e] &&
+                            r.exp_avg_sq[e] == v[e]);
+                continue;
+            }
+            double g = 0.5 * r.grads[e], m1 = 0.9 * m[e] + 0.1 * g, v1 = 0.95 * v[e] + 0.05 * g * g;
+            double lr = 0.01 * (t->kind + 1);
+            double want =
+                before[e] - lr * (m1 / (1 - 0.81)) / (sqrt(v1 / (1 - 0.95 * 0.95)) + 1e-3);
+            assert_near(r.exp_avg[e], m1, 2e-7);
+            assert_near(r.exp_avg_sq[e], v1, 2e-7);
+            assert_near(r.params[e], want, 1e-6);
+        }
+    }
+    free(before);
+    free(m);
+    free(v);
+    run_close(&r);
+    level_close(&ex);
+}
+
+/* --- division -------------------------------------------------------------------------------- */
+
+static void test_assign(void **state)
+{
+    lks__table table;
+    table_layers(&table, 9, 512);
+    int *owner = level_memory(table.n_tensors * sizeof *owner, 0);
+    int *again = level_memory(table.n_tensors * sizeof *again, 0);
+    for (int W = 1; W <= 8; W++) {
+        double load[8] = {0}, all = 0, largest = 0;
+        assert_ok(lks__muon_assign(&table, W, owner));
+        assert_ok(lks__muon_assign(&table, W, again));
+        assert_memory_equal(owner, again, table.n_tensors * sizeof *owner);
+        for (size_t i = 0; i < table.n_tensors; i++) {
+            const lks__tensor *t = &table.tensors[i];
+            if (t->kind != LKS__PARAM_MATRIX) {
+                assert_int_equal(owner[i], -1);
+                continue;
+            }
+            assert_true(owner[i] >= 0 && owner[i] < W);
+            double flops = lks__newton_schulz_flops(t->shape[0], t->shape[1], 5);
+            load[owner[i]] += flops;
+            all += flops;
+            largest = fmax(largest, flops);
+        }
+        for (int rank = 0; rank < W; rank++) /* Graham, 1969: greedy ends within one job */
+            assert_true(load[rank] > 0 && load[rank] <= all / W + largest);
+    }
+    free(owner);
+    free(again);
+    lks__table_free(&table);
+}
+
+/* All ranks' parts of one update, each with its share of the blocks and its matrices. */
+static void update(struct run *r, int W, int n_threads)
+{
+    table_layers(&r->table, 3, 136);
+    run_open(r);
+    level_fill(r->params, r->table.count, 1);
+    level_fill(r->grads, r->table.count, 2);
+    level_fill(r->exp_avg, r->table.count, 3);
+    lks__exec ex = level_exec(&kernels, n_threads);
+    for (int rank = 0; rank < W; rank++) {
+        lks__muon *muon;
+        assert_ok(lks__muon_open(&ex, &r->table, W, rank, &muon));
+        size_t n = r->table.n_blocks;
+        lks__golf_update(&ex, &r->table, muon, n * (size_t)rank / (size_t)W,
+                         n * (size_t)(rank + 1) / (size_t)W, &some_step, r->params, r->exp_avg,
+                         r->exp_avg_sq, r->grads);
+        lks__muon_close(muon);
+    }
+    level_close(&ex);
+}
+
+static void test_ranks_and_threads(void **state)
+{
+    struct run want, got;
+    update(&want, 1, 1);
+    size_t bytes = want.table.count * sizeof(float);
+    for (int W = 1; W <= 8; W++) {
+        update(&got, W, 1 + W % 3);
+        assert_memory_equal(got.params, want.params, bytes);
+        assert_memory_equal(got.exp_avg, want.exp_avg, bytes);
+        assert_memory_equal(got.exp_avg_sq, want.exp_avg_sq, bytes);
+        run_close(&got);
+    }
+    for (size_t i = 0; i < want.table.n_tensors;
+         i++) { /* each tensor moved; Adam's alone has a v */
+        const lks__tensor *t = &want.table.tensors[i];
+        float *start = level_memory(bytes, 0);
+        level_fill(start, want.table.count, 1);
+        assert_true(memcmp(start + t->offset, want.params + t->offset, t->count * 4) != 0);
+        assert_true((t->kind == LKS__PARAM_MATRIX) == (want.exp_avg_sq[t->offset + 1] == 0.0f));
+        free(start);
+    }
+    run_close(&want);
+}
+
+static void test_zero_gradient(void **state)
+{
+    lks__exec ex = level_exec(&kernels, 2);
+    lks__muon *muon;
+    struct run r;
+    table_layers(&r.table, 1, 64);
+    run_open(&r);
+    size_t n = r.table.count;
+    float *before = level_memory(n * 4, 0);
+    level_fill(r.params, n, 1);
+    memcpy(before, r.params, n * 4);
+    assert_ok(lks__muon_open(&ex, &r.table, 1, 0, &muon));
+    lks__golf_update(&ex, &r.table, muon, 0, r.table.n_blocks, &some_step, r.params, r.exp_avg,
+                     r.exp_avg_sq, r.grads);
+    assert_memory_equal(r.params, before, n * 4);
+    for (size_t i = 0; i < n; i++)
+        assert_true(r.exp_avg[i] == 0.0f && r.exp_avg_sq[i] == 0.0f);
+    lks__muon_close(muon);
+    lks__muon_close(NULL);
+    free(before);
+    run_close(&r);
+    level_close(&ex);
+}
+
+/* A table without matrices (gpt2's) costs nothing and does nothing. */
+static void test_no_matrices(void **state)
+{
+    lks__exec ex = level_exec(&kernels, 1);
+    lks__muon *muon;
+    struct run r;
+    table_open(&r.table, 1);
+    add_tensor(&r.table, "head", 5, 4, LKS__PARAM_HEAD);
+    run_open(&r);
+    level_fill(r.grads, r.table.count, 2);
+    assert_ok(lks__muon_open(&ex, &r.table, 1, 0, &muon));
+    lks__golf_update(&ex, &r.table, muon, 0, r.table.n_blocks, &some_step, r.params, r.exp_avg,
+                     r.exp_avg_sq, r.grads);
+    assert_true(r.params[1] != 0.0f);
+    lks__muon_close(muon);
+    run_close(&r);
+    level_close(&ex);
+}
+
+int main(void)
+{
+    if (!level_open(&kernels))
+        return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pytorch),       cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_assign),        cmocka_unit_test(test_ranks_and_threads),
+        cmocka_unit_test(test_zero_gradient), cmocka_unit_test(test_no_matrices),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,53 @@
+/* Rates and momentum against values computed by the text of parameter-golf's script. */
+#include "support.h"
+
+#include "optim/schedule.h"
+
+static double column(const json_t *row, size_t i)
+{
+    const json_t *value = json_array_get(row, i);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static void test_lr_scale(void **state)
+{
+    const json_t *rows = lks_test_member(lks_test_figure("golf_optim.json"), "schedule.rows"), *row;
+    size_t index, by_clock = 0, below_one = 0;
+    json_array_foreach(rows, index, row)
+    {
+        int64_t iterations = (int64_t)column(row, 0), warmdown = (int64_t)column(row, 1);
+        double max_ms = 1000.0 * column(row, 2), want = column(row, 5);
+        int64_t iter = (int64_t)column(row, 3);
+        double got = max_ms > 0.0 ? lks__golf_lr_scale_clock(max_ms, warmdown, iter, column(row, 4))
+                                  : lks__golf_lr_scale(iterations, warmdown, iter);
+        if (got != want)
+            fail_msg("row %zu: %.17g, should be %.17g", index, got, want);
+        by_clock += max_ms > 0.0;
+        below_one += want < 1.0;
+    }
+    assert_true(index > 200 && by_clock > 100 && below_one > 20);
+}
+
+static void test_momentum(void **state)
+{
+    const json_t *rows = lks_test_member(lks_test_figure("golf_optim.json"), "momentum.rows"), *row;
+    size_t index;
+    json_array_foreach(rows, index, row)
+    {
+        double got = lks__golf_momentum(column(row, 0), column(row, 1), (int64_t)column(row, 2),
+                                        (int64_t)column(row, 3));
+        if (got != column(row, 4))
+            fail_msg("row %zu: %.17g, should be %.17g", index, got, column(row, 4));
+    }
+    assert_int_equal(index, 27);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lr_scale),
+        cmocka_unit_test(test_momentum),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
