@@ -1,0 +1,379 @@
+/* Token shards: headers, and every way in which one can be wrong; the stream over them, beside a
+ * plain retelling of the script's loader. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "data/shards.h"
+#include "data/stream.h"
+#include "data/tokens.h"
+
+enum { HEADER = 1024 };
+
+/* A shard of any header and contents, byte by byte. */
+static const char *write_raw(const uint32_t head[3], const void *ids, size_t id_bytes)
+{
+    const char *path = lks_test_text("%s/shard.bin", lks_test_folder());
+    uint8_t *bytes = malloc(HEADER + id_bytes + 1);
+    assert_non_null(bytes);
+    memset(bytes, 0xab, HEADER); /* what follows the first three is not looked at */
+    for (int i = 0; i < 12; i++)
+        bytes[i] = (uint8_t)(head[i / 4] >> (8 * (i % 4)));
+    if (id_bytes > 0)
+        memcpy(bytes + HEADER, ids, id_bytes);
+    lks_test_write(path, bytes, HEADER + id_bytes);
+    free(bytes);
+    return path;
+}
+
+static void test_generated(void **state)
+{
+    static const char *const names[3] = {"fineweb_train_000000.bin", "fineweb_train_000001.bin",
+                                         "fineweb_val_000000.bin"};
+    const char *folder = lks_test_folder(), *path = lks_test_text("%s/all", folder);
+    char *all = malloc(440000);
+    size_t at = 0;
+    assert_non_null(all);
+    lks_test_generated_golf(folder);
+    for (int i = 0; i < 3; i++) {
+        size_t bytes;
+        const char *data = lks_test_read(lks_test_text("%s/%s", folder, names[i]), &bytes);
+        memcpy(all + at, data + HEADER, bytes - HEADER);
+        at += bytes - HEADER;
+    }
+    assert_int_equal(at, 440000);
+    lks_test_write(path, all, at);
+    free(all);
+    assert_string_equal(lks_test_sha256(path),
+                        "7439503d2bd3c90f7f85fb83f95fc0f22c75e7ef2db3be910052a93bdf632faa");
+}
+
+static void test_both_widths(void **state)
+{
+    static const uint8_t narrow[] = {1, 0, 0, 1, 255, 255},
+                         wide[] = {1, 0, 0, 0, 0, 1, 0, 0, 3, 255, 2, 0};
+    static const int32_t want[2][3] = {{1, 256, 65535}, {1, 256, 196355}};
+    for (int i = 0; i < 2; i++) {
+        const uint32_t head[3] = {i == 0 ? 20240520 : 20240801, i == 0 ? 1 : 7, 3};
+        const char *path = i == 0 ? write_raw(head, narrow, 6) : write_raw(head, wide, 12);
+        for (int whole = 0; whole < 2; whole++) {
+            lks__tokens *t;
+            assert_ok(lks__tokens_open_shard(path, 1 << 20, whole, &t));
+            assert_int_equal(lks__tokens_count(t), 3);
+            for (size_t first = 0; first <= 3; first++)
+                for (size_t n = 0; n <= 3 - first; n++) {
+                    int32_t out[5];
+                    memset(out, 0x55, sizeof out);
+                    assert_ok(lks__tokens_read(t, first, n, out + 1));
+                    assert_memory_equal(out + 1, want[i] + first, n * sizeof *out);
+                    assert_int_equal(out[0], 0x55555555);
+                    assert_int_equal(out[1 + n], 0x55555555);
+                }
+            uint64_t digest;
+            size_t bytes;
+            const char *data = lks_test_read(path, &bytes);
+            assert_ok(lks__tokens_digest(t, &digest));
+            assert_true(digest == XXH3_64bits(data, bytes));
+            lks__tokens_close(t);
+        }
+    }
+}
+
+static void test_hostile(void **state)
+{
+    static const uint8_t ids[12] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0};
+    static const struct {
+        uint32_t head[3];
+        size_t id_bytes;
+        const char *says[3];
+    } cases[] = {
+        {{20240521, 1, 6}, 12, {"magic", "offset 0 is 20240521", "20240520"}},
+        {{0, 0, 0}, 12, {"magic", "offset 0 is 0", "20240801"}},
+        {{0x28d73401, 1, 6}, 12, {"magic", "offset 0"}}, /* the other byte order */
+        {{20240520, 2, 6}, 12, {"version", "offset 4 is 2", "has version 1"}},
+        {{20240520, 7, 6}, 12, {"version", "offset 4 is 7", "has version 1"}},
+        {{20240801, 1, 3}, 12, {"version", "offset 4 is 1", "has version 7"}},
+        {{20240520, 1, 7}, 12, {"1036 bytes", "7 tokens at byte offset 8", "1038 bytes"}},
+        {{20240520, 1, 5}, 12, {"1036 bytes", "5 tokens", "1034 bytes"}},
+        {{20240520, 1, 6}, 11, {"1035 bytes", "6 tokens", "cut off"}},
+        {{20240520, 1, 6}, 0, {"1024 bytes", "6 tokens", "cut off"}},
+        {{20240801, 7, 6}, 12, {"1036 bytes", "6 tokens", "1048 bytes"}},
+        {{20240520, 1, 0xffffffff}, 12, {"number of tokens at byte offset 8", "is -1;"}},
+        {{20240520, 1, 0x80000000}, 0, {"offset 8", "is -2147483648;"}},
+        {{20240520, 1, 0x7fffffff}, 12, {"2147483647 tokens", "4294968318 bytes"}},
+    };
+    lks__tokens *t = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *path = write_raw(cases[i].head, ids, cases[i].id_bytes);
+        assert_fails(LKS_ERR_FORMAT, lks__tokens_open_shard(path, 100, true, &t), path,
+                     cases[i].says[0], cases[i].says[1], cases[i].says[2]);
+    }
+
+    /* No whole header; nothing; no file; other things than files. */
+    const char *folder = lks_test_folder(), *path = lks_test_text("%s/x.bin", folder);
+    char zeros[HEADER - 1] = {0};
+    assert_fails(LKS_ERR_IO, lks__tokens_open_shard(path, 100, true, &t), path, "no token file",
+                 "prep sentencepiece");
+    lks_test_write(path, zeros, sizeof zeros);
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_open_shard(path, 100, true, &t), path, "1023 bytes",
+                 "header of 1024 bytes");
+    lks_test_write(path, "", 0);
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_open_shard(path, 100, true, &t), path, "0 bytes");
+    assert_fails(LKS_ERR_IO, lks__tokens_open_shard(folder, 100, true, &t), folder, "a folder");
+    assert_null(t);
+}
+
+static void test_beyond_vocabulary(void **state)
+{
+    static const uint8_t narrow[6] = {1, 0, 99, 0, 100, 0};
+    static const uint8_t wide[8] = {1, 0, 0, 0, 0, 0, 0, 0x80}; /* 2^31 */
+    const char *path = write_raw((const uint32_t[]){20240520, 1, 3}, narrow, 6);
+    lks__tokens *t = NULL;
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_open_shard(path, 100, true, &t), path, "token id 100",
+                 "offset 1028 ", "vocabulary of 100");
+    path = write_raw((const uint32_t[]){20240801, 7, 2}, wide, 8);
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_open_shard(path, 100, true, &t), path,
+                 "token id 2147483648", "offset 1028 ");
+    assert_null(t);
+}
+
+/* Over 16 MiB and not to be checked whole: what is wrong is found when it is read. */
+static void test_large(void **state)
+{
+    const char *path = lks_test_text("%s/large.bin", lks_test_folder());
+    const uint32_t n = 9 << 20;
+    int32_t out[2];
+    uint64_t digest[2];
+    lks__tokens *t;
+    lks_test_write_shard(path, (const uint16_t[]){1}, 1);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 8, SEEK_SET), 0);
+    for (int i = 0; i < 4; i++)
+        fputc((int)(n >> (8 * i) & 255), f);
+    fclose(f);
+    assert_int_equal(truncate(path, HEADER + 2 * (off_t)n), 0);
+    assert_ok(lks__tokens_open_shard(path, 65, false, &t));
+    assert_ok(lks__tokens_digest(t, &digest[0]));
+    assert_ok(lks__tokens_read(t, n - 2, 2, out));
+
+    f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseeko(f, HEADER + 2 * (off_t)n - 2, SEEK_SET), 0);
+    assert_int_equal(fputc(65, f), 65);
+    fclose(f);
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_read(t, n - 2, 2, out), path, "token id 65",
+                 lks_test_text("offset %u ", HEADER + 2 * n - 2));
+    assert_ok(lks__tokens_digest(t, &digest[1]));
+    assert_true(digest[0] != digest[1]);
+    lks__tokens_close(t);
+    assert_fails(LKS_ERR_FORMAT, lks__tokens_open_shard(path, 65, true, &t), path, "token id 65");
+}
+
+/* ---- lists of shards --------------------------------------------------------------------- */
+
+static void write_counting(const char *path, uint16_t first, size_t n)
+{
+    uint16_t ids[512];
+    assert_true(n <= 512);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (uint16_t)(first + i);
+    lks_test_write_shard(path, ids, n);
+}
+
+static lks__shards *open_shards(const char *pattern)
+{
+    lks__shards *s;
+    assert_ok(lks__shards_open(pattern, 65536, &s));
+    return s;
+}
+
+/* By their bytes, whatever the locale and the order in the folder; others are left alone. */
+static void test_order(void **state)
+{
+    static const char *const names[] = {"10", "9", "B", "a", "000001", "000000", "\xc3\xa9"};
+    static const char *const sorted[] = {"000000", "000001", "10", "9", "B", "a", "\xc3\xa9"};
+    const char *folder = lks_test_text("%s/[odd]*", lks_test_folder());
+    assert_int_equal(system(lks_test_text("mkdir '%s'", folder)), 0);
+    for (size_t i = 0; i < 7; i++)
+        write_counting(lks_test_text("%s/fineweb_train_%s.bin", folder, names[i]), 0, 1);
+    write_counting(lks_test_text("%s/fineweb_val_0.bin", folder), 0, 9);
+    write_counting(lks_test_text("%s/.fineweb_train_0.bin", folder), 0, 9);
+    write_counting(lks_test_text("%s/fineweb_train_0.bin.old", folder), 0, 9);
+    lks__shards *s = open_shards(lks_test_text("%s/%s", folder, LKS__SHARDS_TRAIN));
+    assert_int_equal(lks__shards_n_files(s), 7);
+    assert_int_equal(lks__shards_count(s), 7);
+    for (int i = 0; i < 7; i++)
+        assert_string_equal(lks__shards_path(s, i),
+                            lks_test_text("%s/fineweb_train_%s.bin", folder, sorted[i]));
+    lks__shards_close(s);
+    s = open_shards(lks_test_text("%s/*_[0-9].bin", folder)); /* a pattern of the user's own */
+    assert_int_equal(lks__shards_n_files(s), 2);
+    lks__shards_close(s);
+    lks__shards_close(NULL);
+}
+
+static void test_wrong_lists(void **state)
+{
+    const char *folder = lks_test_folder();
+    const char *pattern = lks_test_text("%s/" LKS__SHARDS_TRAIN, folder);
+    lks__shards *s = NULL;
+    assert_fails(LKS_ERR_IO, lks__shards_open(pattern, 100, &s), pattern, "no token shard",
+                 "prep sentencepiece");
+    assert_fails(LKS_ERR_IO, lks__shards_open(lks_test_text("%s/none/*", folder), 100, &s),
+                 "no token shard");
+    lks_test_write(lks_test_text("%s/file", folder), "", 0);
+    assert_fails(LKS_ERR_IO, lks__shards_open(lks_test_text("%s/file/*", folder), 100, &s),
+                 "cannot list");
+    write_counting(lks_test_text("%s/fineweb_train_0.bin", folder), 0, 0);
+    write_counting(lks_test_text("%s/fineweb_train_1.bin", folder), 0, 0);
+    assert_fails(LKS_ERR_FORMAT, lks__shards_open(pattern, 100, &s), pattern, "hold no tokens");
+    write_counting(lks_test_text("%s/fineweb_train_2.bin", folder), 98, 3);
+    assert_fails(LKS_ERR_FORMAT, lks__shards_open(pattern, 100, &s), "fineweb_train_2.bin",
+                 "token id 100", "offset 1028");
+    assert_int_equal(system(lks_test_text("mkdir '%s/fineweb_train_12.bin'", folder)), 0);
+    assert_fails(LKS_ERR_IO, lks__shards_open(pattern, 101, &s), "fineweb_train_12.bin", "folder");
+    assert_null(s);
+}
+
+/* Order of files and every token count. */
+static void test_list_digest(void **state)
+{
+    uint64_t digests[3];
+    for (int i = 0; i < 3; i++) {
+        const char *folder = lks_test_folder();
+        write_counting(lks_test_text("%s/%d.bin", folder, i == 1), 1, 4);
+        write_counting(lks_test_text("%s/%d.bin", folder, i != 1), 1, i == 2 ? 6 : 5);
+        lks__shards *s = open_shards(lks_test_text("%s/*.bin", folder));
+        assert_ok(lks__shards_digest(s, &digests[i]));
+        lks__shards_close(s);
+    }
+    assert_true(digests[0] != digests[1] && digests[0] != digests[2] && digests[1] != digests[2]);
+}
+
+/* ---- the stream -------------------------------------------------------------------------- */
+
+/* The script's TokenStream told again: a file, a place in it, and what comes next. */
+struct retold {
+    const size_t *counts; /* of the files; token i of file f is 1000 f + i */
+    int n_files, file;
+    size_t at;
+};
+
+static void retold_take(struct retold *r, size_t n, int32_t *out)
+{
+    while (n > 0) {
+        size_t left = r->counts[r->file] - r->at;
+        if (left == 0) {
+            r->file = (r->file + 1) % r->n_files;
+            r->at = 0;
+            continue;
+        }
+        *out++ = (int32_t)(1000 * r->file) + (int32_t)r->at++;
+        n--;
+    }
+}
+
+static void check_stream(const lks__shards *shards, const size_t *counts, int n_files, int V, int A,
+                         size_t local)
+{
+    enum { STEPS = 23 };
+    lks__stream stream = {shards, V, A, local};
+    struct retold r = {counts, n_files, 0, 0};
+    int32_t *chunk = malloc((size_t)V * (local + 1) * sizeof *chunk);
+    int32_t *got = malloc((local + 1) * sizeof *got);
+    assert_true(chunk && got);
+    for (uint64_t step = 0; step < STEPS; step++)
+        for (int m = 0; m < A; m++) { /* next_batch of a world of V */
+            retold_take(&r, (size_t)V * (local + 1), chunk);
+            for (int v = 0; v < V; v++) {
+                assert_ok(lks__stream_read(&stream, step, v, m, got));
+                assert_memory_equal(got, chunk + (size_t)v * (local + 1),
+                                    (local + 1) * sizeof *got);
+            }
+        }
+    free(chunk);
+    free(got);
+}
+
+static void test_stream(void **state)
+{
+    static const struct {
+        size_t counts[4];
+        int n_files;
+    } sets[] = {
+        {{500}, 1}, {{1}, 1}, {{64, 64}, 2}, {{17, 1, 300}, 3}, {{0, 33, 0, 7}, 4}, {{5, 0}, 2},
+    };
+    static const int shapes[][2] = {{1, 1}, {8, 1}, {4, 2}, {3, 5}}; /* V, A */
+    static const size_t locals[] = {1, 7, 63, 200, 1024}; /* 63: spans end where files end */
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        const char *folder = lks_test_folder();
+        for (int f = 0; f < sets[i].n_files; f++)
+            write_counting(lks_test_text("%s/fineweb_train_%06d.bin", folder, f),
+                           (uint16_t)(1000 * f), sets[i].counts[f]);
+        lks__shards *s = open_shards(lks_test_text("%s/" LKS__SHARDS_TRAIN, folder));
+        for (size_t j = 0; j < 4; j++)
+            for (size_t k = 0; k < 5; k++)
+                check_stream(s, sets[i].counts, sets[i].n_files, shapes[j][0], shapes[j][1],
+                             locals[k]);
+        lks__shards_close(s);
+    }
+}
+
+/* One worker that does 8 micro-steps, 2 that do 4, … take the same spans: span k of a step. */
+static void test_stream_worlds(void **state)
+{
+    const char *folder = lks_test_folder();
+    write_counting(lks_test_text("%s/0.bin", folder), 0, 499);
+    lks__shards *s = open_shards(lks_test_text("%s/*.bin", folder));
+    lks__stream eight = {s, 8, 1, 16};
+    for (int W = 1; W <= 8; W *= 2) {
+        lks__stream other = {s, W, 8 / W, 16};
+        for (uint64_t step = 0; step < 50; step++)
+            for (int k = 0; k < 8; k++)
+                assert_int_equal(lks__stream_start(&other, step, k % W, k / W),
+                                 lks__stream_start(&eight, step, k, 0));
+    }
+    /* Positions beyond 2^64: 2^32 steps of 65,535 spans of 2^30 + 1; by hand modulo 499. */
+    lks__stream large = {s, 65535, 1, (size_t)1 << 30};
+    const uint64_t step = UINT64_C(4294967295);
+    uint64_t span = (step % 499 * (65535 % 499) + 65534 % 499) % 499;
+    uint64_t length = ((UINT64_C(1) << 30) + 1) % 499;
+    assert_int_equal(lks__stream_start(&large, step, 65534, 0), span * length % 499);
+    lks__shards_close(s);
+}
+
+static void test_usable(void **state)
+{
+    static const struct {
+        uint64_t n, seq_len, usable;
+    } cases[] = {{20, 4, 17}, {21, 4, 21}, {22, 4, 21}, {5, 4, 5}, {300, 1, 300}, {300, 299, 300}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *folder = lks_test_folder();
+        uint64_t usable;
+        write_counting(lks_test_text("%s/a.bin", folder), 0, 3);
+        write_counting(lks_test_text("%s/b.bin", folder), 0, cases[i].n - 3);
+        lks__shards *s = open_shards(lks_test_text("%s/*", folder));
+        assert_ok(lks__shards_usable(s, cases[i].seq_len, &usable));
+        assert_int_equal(usable, cases[i].usable);
+        assert_fails(LKS_ERR_CONFIG, lks__shards_usable(s, cases[i].n, &usable), folder,
+                     lks_test_text("%d tokens are too few", (int)cases[i].n));
+        lks__shards_close(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_generated),   cmocka_unit_test(test_both_widths),
+        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_beyond_vocabulary),
+        cmocka_unit_test(test_large),       cmocka_unit_test(test_order),
+        cmocka_unit_test(test_wrong_lists), cmocka_unit_test(test_list_digest),
+        cmocka_unit_test(test_stream),      cmocka_unit_test(test_stream_worlds),
+        cmocka_unit_test(test_usable),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
