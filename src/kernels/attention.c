@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -42,25 +43,28 @@ struct job {
     lks__pool *pool;
     lks__attention_shape shape;
     size_t rows;              /* of a block */
-    size_t c, ld;             /* C, and 3C: floats from one token's q, k or v to the next's */
+    size_t group;             /* query heads of a key/value head */
+    size_t c;                 /* C: floats from one token's out to the next's */
     float scale;              /* 1 / sqrt(hs) */
     const lks__dropout *drop; /* NULL: none */
-    const float *qkv;
+    lks__attention_in in;
     float *out;         /* forward */
     float *lse;         /* forward; may be NULL */
     const float *f_out; /* backward: forward's out, lse */
     const float *f_lse;
     const float *dout;
-    float *dqkv;
+    lks__attention_grads grads;
 };
 
-static struct job job_make(const lks__exec *ex, const lks__attention_shape *shape, const float *qkv,
-                           const lks__dropout *drop)
+static struct job job_make(const lks__exec *ex, const lks__attention_shape *shape,
+                           const lks__attention_in *in, const lks__dropout *drop)
 {
-    struct job job = {.k = ex->k, .pool = ex->pool, .shape = *shape, .qkv = qkv};
+    struct job job = {.k = ex->k, .pool = ex->pool, .shape = *shape, .in = *in};
+    if (shape->NKV == 0)
+        job.shape.NKV = shape->NH;
     job.rows = block_rows(shape->T);
+    job.group = job.shape.NH / job.shape.NKV;
     job.c = shape->NH * shape->hs;
-    job.ld = 3 * job.c;
     job.scale = (float)(1.0 / sqrt((double)shape->hs));
     if (drop != NULL && drop->threshold != 0)
         job.drop = drop;
@@ -103,9 +107,10 @@ static void fwd_task(void *ctx, size_t task, int thread)
      * the others are done. */
     const size_t i0 = (n_blocks - 1 - task % n_blocks) * job->rows;
     const size_t rows = min_size(job->rows, T - i0);
-    const float *q = job->qkv + (b * T + i0) * job->ld + h * hs;
-    const float *key = job->qkv + b * T * job->ld + job->c + h * hs;
-    const float *val = key + job->c;
+    const size_t ldq = job->in.ldq, ldkv = job->in.ldkv;
+    const size_t kv = b * T * ldkv + h / job->group * hs;
+    const float *q = job->in.q + (b * T + i0) * ldq + h * hs;
+    const float *key = job->in.k + kv, *val = job->in.v + kv;
     float *out = job->out + (b * T + i0) * job->c + h * hs;
 
     for (size_t i = 0; i < rows; i++) {
@@ -114,8 +119,7 @@ static void fwd_task(void *ctx, size_t task, int thread)
     }
     for (size_t j0 = 0; j0 < i0 + rows; j0 += COLS) {
         const size_t cols = min_size(COLS, i0 + rows - j0);
-        k->gemm('N', 'T', rows, cols, hs, job->scale, q, job->ld, key + j0 * job->ld, job->ld, 0,
-                w->s, COLS);
+        k->gemm('N', 'T', rows, cols, hs, job->scale, q, ldq, key + j0 * ldkv, ldkv, 0, w->s, COLS);
         k->softmax_block(w->s, COLS, rows, cols, (ptrdiff_t)(i0 - j0), w->max, w->sum, w->factor);
         if (job->drop != NULL)
             for (size_t i = 0; i < rows; i++)
@@ -125,8 +129,7 @@ static void fwd_task(void *ctx, size_t task, int thread)
             for (size_t i = 0; i < rows; i++)
                 if (w->factor[i] != 1)
                     k->scale(out + i * job->c, w->factor[i], hs);
-        k->gemm('N', 'N', rows, hs, cols, 1, w->s, COLS, val + j0 * job->ld, job->ld, j0 > 0, out,
-                job->c);
+        k->gemm('N', 'N', rows, hs, cols, 1, w->s, COLS, val + j0 * ldkv, ldkv, j0 > 0, out, job->c);
     }
     for (size_t i = 0; i < rows; i++)
         k->scale(out + i * job->c, 1 / w->sum[i], hs);
@@ -136,9 +139,9 @@ static void fwd_task(void *ctx, size_t task, int thread)
 }
 
 void lks__attention_fwd(const lks__exec *ex, const lks__attention_shape *shape, float *out,
-                        float *lse, const float *qkv, const lks__dropout *drop)
+                        float *lse, const lks__attention_in *in, const lks__dropout *drop)
 {
-    struct job job = job_make(ex, shape, qkv, drop);
+    struct job job = job_make(ex, shape, in, drop);
     job.out = out;
     job.lse = lse;
     lks__pool_run(ex->pool, shape->B * shape->NH * row_blocks(&job), fwd_task, &job);
@@ -195,26 +198,26 @@ static const float *bwd_block_rows(const struct job *job, struct bwd_scratch *w,
     return job->drop != NULL ? w->mask : w->p;
 }
 
-/* Backward of one head. With P the probabilities, M dropout's factors, o = (P*M) v:
+/* Backward of one query head. With P the probabilities, M dropout's factors, o = (P*M) v:
  *   dv = (P*M)^T do      dP = M * (do v^T)      dS = P * (dP - delta),  delta_i = do_i . o_i
  *   dq = dS k / sqrt(hs)                        dk = dS^T q / sqrt(hs)
  * Key blocks run forwards and row blocks backwards: the first key block gives every dq, and the
- * last row block, which sees all columns of a key block, every dk and dv their first value. So
- * nothing has to be cleared. */
-static void bwd_task(void *ctx, size_t task, int thread)
+ * last row block, which sees all columns of a key block, every dk and dv their first value, unless
+ * another query head (`add`) has given it. So nothing has to be cleared. */
+static void bwd_head(const struct job *job, struct bwd_scratch *w, size_t b, size_t h, bool add)
 {
-    const struct job *job = ctx;
     const lks__kernels *k = job->k;
-    struct bwd_scratch *w = lks__pool_scratch(job->pool, thread);
-    const size_t T = job->shape.T, hs = job->shape.hs, ld = job->ld, c = job->c;
-    const size_t bh = task, b = bh / job->shape.NH, h = bh % job->shape.NH;
+    const size_t T = job->shape.T, hs = job->shape.hs, c = job->c, bh = b * job->shape.NH + h;
+    const size_t ldq = job->in.ldq, ldkv = job->in.ldkv;
+    const size_t ld_dq = job->grads.ldq, ld_dkv = job->grads.ldkv;
     const size_t last = (row_blocks(job) - 1) * job->rows; /* first row of the last row block */
-    const float *q = job->qkv + b * T * ld + h * hs, *key = q + c, *val = key + c;
-    float *dq = job->dqkv + b * T * ld + h * hs, *dk = dq + c, *dv = dk + c;
+    const size_t kv = h / job->group * hs;
+    const float *q = job->in.q + b * T * ldq + h * hs;
+    const float *key = job->in.k + b * T * ldkv + kv, *val = job->in.v + b * T * ldkv + kv;
+    float *dq = job->grads.dq + b * T * ld_dq + h * hs;
+    float *dk = job->grads.dk + b * T * ld_dkv + kv, *dv = job->grads.dv + b * T * ld_dkv + kv;
     const float *out = job->f_out + b * T * c + h * hs, *dout = job->dout + b * T * c + h * hs;
 
-    for (size_t j = 0; j < COLS; j++)
-        w->ones[j] = 1;
     for (size_t i = 0; i < T; i++)
         w->delta[i] = k->dot(dout + i * c, out + i * c, hs);
     for (size_t j0 = 0; j0 < T; j0 += COLS) {
@@ -222,32 +225,58 @@ static void bwd_task(void *ctx, size_t task, int thread)
             i0 -= job->rows;
             const size_t rows = min_size(job->rows, T - i0);
             const size_t cols = min_size(COLS, i0 + rows - j0);
-            const float add_q = j0 > 0, add_kv = i0 < last;
-            k->gemm('N', 'T', rows, cols, hs, job->scale, q + i0 * ld, ld, key + j0 * ld, ld, 0,
-                    w->p, COLS);
-            k->gemm('N', 'T', rows, cols, hs, 1, dout + i0 * c, c, val + j0 * ld, ld, 0, w->ds,
+            const float add_q = j0 > 0, add_kv = i0 < last || add;
+            k->gemm('N', 'T', rows, cols, hs, job->scale, q + i0 * ldq, ldq, key + j0 * ldkv, ldkv,
+                    0, w->p, COLS);
+            k->gemm('N', 'T', rows, cols, hs, 1, dout + i0 * c, c, val + j0 * ldkv, ldkv, 0, w->ds,
                     COLS);
             const float *p = bwd_block_rows(job, w, bh, i0, rows, j0, cols);
-            k->gemm('T', 'N', cols, hs, rows, 1, p, COLS, dout + i0 * c, c, add_kv, dv + j0 * ld,
-                    ld);
-            k->gemm('T', 'N', cols, hs, rows, job->scale, w->ds, COLS, q + i0 * ld, ld, add_kv,
-                    dk + j0 * ld, ld);
-            k->gemm('N', 'N', rows, hs, cols, job->scale, w->ds, COLS, key + j0 * ld, ld, add_q,
-                    dq + i0 * ld, ld);
+            k->gemm('T', 'N', cols, hs, rows, 1, p, COLS, dout + i0 * c, c, add_kv,
+                    dv + j0 * ld_dkv, ld_dkv);
+            k->gemm('T', 'N', cols, hs, rows, job->scale, w->ds, COLS, q + i0 * ldq, ldq, add_kv,
+                    dk + j0 * ld_dkv, ld_dkv);
+            k->gemm('N', 'N', rows, hs, cols, job->scale, w->ds, COLS, key + j0 * ldkv, ldkv, add_q,
+                    dq + i0 * ld_dq, ld_dq);
         }
     }
 }
 
-void lks__attention_bwd(const lks__exec *ex, const lks__attention_shape *shape, float *dqkv,
-                        const float *dout, const float *qkv, const float *out, const float *lse,
+/* A key/value head belongs to one task, which takes its query heads in order. */
+static void bwd_task(void *ctx, size_t task, int thread)
+{
+    const struct job *job = ctx;
+    struct bwd_scratch *w = lks__pool_scratch(job->pool, thread);
+    const size_t b = task / job->shape.NKV, first = task % job->shape.NKV * job->group;
+
+    for (size_t j = 0; j < COLS; j++)
+        w->ones[j] = 1;
+    for (size_t g = 0; g < job->group; g++)
+        bwd_head(job, w, b, first + g, g > 0);
+}
+
+void lks__attention_bwd(const lks__exec *ex, const lks__attention_shape *shape,
+                        const lks__attention_grads *grads, const float *dout,
+                        const lks__attention_in *in, const float *out, const float *lse,
                         const lks__dropout *drop)
 {
-    struct job job = job_make(ex, shape, qkv, drop);
+    struct job job = job_make(ex, shape, in, drop);
     job.f_out = out;
     job.f_lse = lse;
     job.dout = dout;
-    job.dqkv = dqkv;
-    lks__pool_run(ex->pool, shape->B * shape->NH, bwd_task, &job);
+    job.grads = *grads;
+    lks__pool_run(ex->pool, shape->B * job.shape.NKV, bwd_task, &job);
+}
+
+lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const float *qkv)
+{
+    const size_t c = shape->NH * shape->hs;
+    return (lks__attention_in){qkv, qkv + c, qkv + 2 * c, 3 * c, 3 * c};
+}
+
+lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, float *dqkv)
+{
+    const size_t c = shape->NH * shape->hs;
+    return (lks__attention_grads){dqkv, dqkv + c, dqkv + 2 * c, 3 * c, 3 * c};
 }
 
 /* A dropout mask's counter has 32 bits for four elements each. */
@@ -265,6 +294,11 @@ lks_status lks__attention_check(const lks__attention_shape *shape)
                          "attention needs a batch, a block, heads and a head size of at least 1, "
                          "not %zu, %zu, %zu and %zu",
                          shape->B, shape->T, shape->NH, shape->hs);
+    if (shape->NKV != 0 && shape->NH % shape->NKV != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "attention with %zu heads can't share %zu key/value heads equally: make "
+                         "their number a divisor of the heads'",
+                         shape->NH, shape->NKV);
     if (!lks__mul(shape->T, shape->T, &scores) || !lks__mul(scores, shape->B, &scores) ||
         !lks__mul(scores, shape->NH, &scores) || scores > MAX_SCORES)
         return lks__fail(LKS_ERR_CONFIG,

@@ -51,6 +51,30 @@ typedef void lks__layernorm_bwd_fn(lks__real *dx, lks__real *dgain, lks__real *d
 typedef void lks__gelu_fwd_fn(lks__real *y, const lks__real *x, size_t n);
 typedef void lks__gelu_bwd_fn(lks__real *dx, const lks__real *dy, const lks__real *x, size_t n);
 
+/* RMSNorm without weight over rows of n: y = x * rms, rms = 1 / sqrt(mean(x^2) + eps), eps float32's
+ * machine epsilon as in torch.nn.functional.rms_norm. rms: [rows] out, may be NULL. */
+typedef void lks__rmsnorm_fwd_fn(lks__real *y, lks__real *rms, const lks__real *x, size_t rows,
+                                 size_t n);
+/* dx[rows,n] += gradient; rms: forward's. dx and dy must not overlap. */
+typedef void lks__rmsnorm_bwd_fn(lks__real *dx, const lks__real *dy, const lks__real *x,
+                                 const lks__real *rms, size_t rows, size_t n);
+
+/* One token's query or key heads, each of hs elements (even), side by side: RMSNorm, rotary
+ * position, gain (formulas in ref_rmsnorm.c). cosine, sine: [hs / 2], the token's position's;
+ * gain: [heads] or NULL for 1; rms: [heads] out, for backward. y must not overlap x. */
+typedef void lks__rope_fwd_fn(lks__real *y, lks__real *rms, const lks__real *x,
+                              const lks__real *cosine, const lks__real *sine,
+                              const lks__real *gain, size_t heads, size_t hs);
+/* dx = gradient, dgain[heads] += (NULL: none). dx may be dy. */
+typedef void lks__rope_bwd_fn(lks__real *dx, lks__real *dgain, const lks__real *dy,
+                              const lks__real *x, const lks__real *rms, const lks__real *cosine,
+                              const lks__real *sine, const lks__real *gain, size_t heads,
+                              size_t hs);
+
+/* Squared ReLU: y = max(x, 0)^2; y may be x. bwd: dx = dy * 2 max(x, 0); dx may be dy. */
+typedef void lks__relu2_fwd_fn(lks__real *y, const lks__real *x, size_t n);
+typedef void lks__relu2_bwd_fn(lks__real *dx, const lks__real *dy, const lks__real *x, size_t n);
+
 /* One block of causal attention's online softmax, rows i of S[rows, cols] (leading dimension lds,
  * already scaled). Columns > row + diag are masked (diag = first row's position - first column's
  * position; pass cols for no mask). max[rows], sum[rows] are the running maximum and sum:
@@ -68,11 +92,21 @@ typedef void lks__softmax_again_fn(lks__real *s, size_t lds, size_t rows, size_t
 typedef double lks__xent_row_fn(lks__real *dx, const lks__real *x, size_t n, size_t target,
                                 lks__real scale);
 
+/* Capped logits: y = cap * tanh(x / cap); y may be x. */
+typedef void lks__softcap_fn(lks__real *y, const lks__real *x, size_t n, lks__real cap);
+/* xent_row of x's capped logits, with the gradient of x itself. */
+typedef double lks__xent_cap_row_fn(lks__real *dx, const lks__real *x, size_t n, size_t target,
+                                    lks__real scale, lks__real cap);
+
 /* y = x with elements [first, first + n) of the mask applied; y may be x. */
 typedef void lks__dropout_fn(lks__real *y, const lks__real *x, size_t n, uint64_t first,
                              const lks__dropout *d);
 
 typedef void lks__add_fn(lks__real *y, const lks__real *x, size_t n);             /* y += x */
+typedef void lks__mul_fn(lks__real *y, const lks__real *a, const lks__real *b,
+                         size_t n); /* y = a * b; y may be a or b */
+typedef void lks__mul_add_fn(lks__real *y, const lks__real *a, const lks__real *b,
+                             size_t n); /* y += a * b, the product rounded */
 typedef void lks__scale_fn(lks__real *y, lks__real a, size_t n);                  /* y *= a */
 /* y[rows, n] (ld) += bias[n] on each row */
 typedef void lks__add_bias_fn(lks__real *y, size_t ld, const lks__real *bias, size_t rows, size_t n);
@@ -110,11 +144,21 @@ typedef double lks__peak_fn(double seconds);
     X(gelu_erf_bwd, lks__gelu_bwd_fn)                                                    \
     X(gelu_tanh_fwd, lks__gelu_fwd_fn)                                                   \
     X(gelu_tanh_bwd, lks__gelu_bwd_fn)                                                   \
+    X(rmsnorm_fwd, lks__rmsnorm_fwd_fn)                                                  \
+    X(rmsnorm_bwd, lks__rmsnorm_bwd_fn)                                                  \
+    X(rope_fwd, lks__rope_fwd_fn)                                                        \
+    X(rope_bwd, lks__rope_bwd_fn)                                                        \
+    X(relu2_fwd, lks__relu2_fwd_fn)                                                      \
+    X(relu2_bwd, lks__relu2_bwd_fn)                                                      \
     X(softmax_block, lks__softmax_block_fn)                                              \
     X(softmax_again, lks__softmax_again_fn)                                              \
     X(xent_row, lks__xent_row_fn)                                                        \
+    X(softcap, lks__softcap_fn)                                                          \
+    X(xent_cap_row, lks__xent_cap_row_fn)                                                \
     X(dropout, lks__dropout_fn)                                                          \
     X(add, lks__add_fn)                                                                  \
+    X(mul, lks__mul_fn)                                                                  \
+    X(mul_add, lks__mul_add_fn)                                                          \
     X(scale, lks__scale_fn)                                                              \
     X(add_bias, lks__add_bias_fn)                                                        \
     X(colsum, lks__colsum_fn)                                                            \

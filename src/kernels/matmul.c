@@ -57,6 +57,13 @@ void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t l
     run(&(struct product){ex, 'N', 'N', rows, in, out, dy, w, dx, lddy, in, in, 0.0f, epilogue});
 }
 
+void lks__linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
+                           const float *w, size_t rows, size_t out, size_t in)
+{
+    run(&(struct product){
+        ex, 'N', 'N', rows, in, out, dy, w, dx, lddy, in, in, 1.0f, {NULL, NULL}});
+}
+
 struct colsum {
     const lks__exec *ex;
     float *out;

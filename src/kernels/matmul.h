@@ -25,6 +25,10 @@ void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, 
 void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, const float *w,
                        size_t rows, size_t out, size_t in, lks__epilogue epilogue);
 
+/* The same, added to what stands in dx. */
+void lks__linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
+                           const float *w, size_t rows, size_t out, size_t in);
+
 /* dw[out, in] += dy^T x: the rows' sum is added to what stands there, which is how micro-batches
  * accumulate. db[out] += column sums of dy (NULL: no bias). */
 void lks__linear_bwd_w(const lks__exec *ex, float *dw, float *db, const float *dy, size_t lddy,

@@ -7,6 +7,18 @@ void lks__add_ref(lks__real *y, const lks__real *x, size_t n)
         y[i] += x[i];
 }
 
+void lks__mul_ref(lks__real *y, const lks__real *a, const lks__real *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = a[i] * b[i];
+}
+
+void lks__mul_add_ref(lks__real *y, const lks__real *a, const lks__real *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += a[i] * b[i];
+}
+
 void lks__scale_ref(lks__real *y, lks__real a, size_t n)
 {
     for (size_t i = 0; i < n; i++)

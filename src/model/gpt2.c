@@ -10,6 +10,7 @@
 #include "base/sys.h"
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
+#include "model/carve.h"
 #include "model/head.h"
 #include "model/init.h"
 #include "model/rows.h"
@@ -54,52 +55,39 @@ struct gpt2 {
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* Hands out parts of an arena; with base == NULL it only measures. */
-struct carver {
-    char *base;
-    size_t used;
-};
-
-static float *carve(struct carver *c, size_t floats)
-{
-    float *p = c->base == NULL ? NULL : (float *)(void *)(c->base + c->used);
-    c->used += lks__round_up(floats * sizeof(float), 64);
-    return p;
-}
-
-static void carve_all(struct gpt2 *m, struct carver *v)
+static void carve_all(struct gpt2 *m, lks__carver *v)
 {
     const size_t rows = m->max_rows, C = (size_t)m->c.n_embd, V = (size_t)m->c.vocab_size;
     for (int l = 0; l < m->c.n_layer; l++) {
         struct layer_acts *a = &m->la[l];
-        a->x = carve(v, rows * C);
-        a->ln1 = carve(v, rows * C);
-        a->mean1 = carve(v, rows);
-        a->rstd1 = carve(v, rows);
-        a->qkv = carve(v, rows * 3 * C);
-        a->att = carve(v, rows * C);
-        a->lse = carve(v, rows * (size_t)m->c.n_head);
-        a->x_mid = carve(v, rows * C);
-        a->ln2 = carve(v, rows * C);
-        a->mean2 = carve(v, rows);
-        a->rstd2 = carve(v, rows);
-        a->fc = carve(v, rows * 4 * C);
-        a->gelu = carve(v, rows * 4 * C);
+        a->x = lks__carve(v, rows * C);
+        a->ln1 = lks__carve(v, rows * C);
+        a->mean1 = lks__carve(v, rows);
+        a->rstd1 = lks__carve(v, rows);
+        a->qkv = lks__carve(v, rows * 3 * C);
+        a->att = lks__carve(v, rows * C);
+        a->lse = lks__carve(v, rows * (size_t)m->c.n_head);
+        a->x_mid = lks__carve(v, rows * C);
+        a->ln2 = lks__carve(v, rows * C);
+        a->mean2 = lks__carve(v, rows);
+        a->rstd2 = lks__carve(v, rows);
+        a->fc = lks__carve(v, rows * 4 * C);
+        a->gelu = lks__carve(v, rows * 4 * C);
     }
-    m->x_out = carve(v, rows * C);
-    m->lnf = carve(v, rows * C);
-    m->meanf = carve(v, rows);
-    m->rstdf = carve(v, rows);
-    m->dx = carve(v, rows * C);
-    m->d_drop = carve(v, rows * C);
-    m->d_wide = carve(v, rows * 4 * C);
-    m->d_row = carve(v, rows * C);
-    m->ln_partial = carve(v, lks__layernorm_partial_floats(rows, C));
+    m->x_out = lks__carve(v, rows * C);
+    m->lnf = lks__carve(v, rows * C);
+    m->meanf = lks__carve(v, rows);
+    m->rstdf = lks__carve(v, rows);
+    m->dx = lks__carve(v, rows * C);
+    m->d_drop = lks__carve(v, rows * C);
+    m->d_wide = lks__carve(v, rows * 4 * C);
+    m->d_row = lks__carve(v, rows * C);
+    m->ln_partial = lks__carve(v, lks__layernorm_partial_floats(rows, C));
     size_t chunk = lks__head_chunk_rows(rows, V);
     m->head.chunk_rows = chunk;
     m->head.ld = lks__round_up(V, 16);
-    m->head.logits = carve(v, chunk * m->head.ld);
-    m->head.row_loss = (double *)(void *)carve(v, 2 * rows);
+    m->head.logits = lks__carve(v, chunk * m->head.ld);
+    m->head.row_loss = (double *)(void *)lks__carve(v, 2 * rows);
 }
 
 static lks_status measure(struct gpt2 *m, const lks__model_config *c, int batch)
@@ -120,7 +108,7 @@ static lks_status measure(struct gpt2 *m, const lks__model_config *c, int batch)
     m->lt = calloc((size_t)c->n_layer, sizeof *m->lt);
     if (m->la == NULL || m->lt == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d layers", c->n_layer);
-    struct carver v = {NULL, 0};
+    lks__carver v = {NULL, 0};
     carve_all(m, &v);
     m->arena_bytes = v.used;
     return LKS_OK;
@@ -178,7 +166,7 @@ static lks_status gpt2_open(const lks__model_config *config, const lks__table *t
                             const lks__exec *ex, void **model_p)
 {
     lks__attention_shape shape = {(size_t)batch, (size_t)config->block_size, (size_t)config->n_head,
-                                  (size_t)(config->n_embd / config->n_head)};
+                                  (size_t)(config->n_embd / config->n_head), 0};
     LKS__TRY(lks__attention_check(&shape));
     struct gpt2 *m = calloc(1, sizeof *m);
     if (m == NULL)
@@ -197,7 +185,7 @@ static lks_status gpt2_open(const lks__model_config *config, const lks__table *t
                        (double)m->arena_bytes / 1e6, batch, config->block_size);
         goto fail;
     }
-    struct carver v = {m->arena, 0};
+    lks__carver v = {m->arena, 0};
     carve_all(m, &v);
     find_tensors(m);
     *model_p = m;
@@ -313,7 +301,7 @@ static lks__dropout dropout_of(const struct pass *p, int layer, int place)
 static lks__attention_shape attention_shape(const struct pass *p)
 {
     lks__attention_shape s = {(size_t)p->mb->B, (size_t)p->mb->T, (size_t)p->m->c.n_head,
-                              (size_t)(p->m->c.n_embd / p->m->c.n_head)};
+                              (size_t)(p->m->c.n_embd / p->m->c.n_head), 0};
     return s;
 }
 
@@ -340,7 +328,8 @@ static void layer_forward(const struct pass *p, int l, float *x_next)
     struct tile_ctx qkv = {.y = a->qkv, .ld = 3 * C, .bias = at(w, t->qkvb)};
     lks__linear_fwd(ex, a->qkv, 3 * C, a->ln1, w + t->qkvw, rows, 3 * C, C,
                     (lks__epilogue){epilogue_bias, &qkv});
-    lks__attention_fwd(ex, &shape, a->att, a->lse, a->qkv, &drop_att);
+    const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
+    lks__attention_fwd(ex, &shape, a->att, a->lse, &in, &drop_att);
     struct tile_ctx proj = {
         .y = a->x_mid, .ld = C, .bias = at(w, t->projb), .in = a->x, .drop = &drop_proj};
     lks__linear_fwd(ex, a->x_mid, C, a->att, w + t->projw, rows, C, C,
@@ -412,7 +401,9 @@ static void layer_backward(const struct pass *p, int l)
     d = dropped(p, m->dx, &drop_proj);
     lks__linear_bwd_w(ex, g + t->projw, at_grad(g, t->projb), d, C, a->att, rows, C, C);
     lks__linear_bwd_x(ex, m->d_row, d, C, w + t->projw, rows, C, C, none);
-    lks__attention_bwd(ex, &shape, m->d_wide, m->d_row, a->qkv, a->att, a->lse, &drop_att);
+    const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
+    const lks__attention_grads grads = lks__attention_packed_grads(&shape, m->d_wide);
+    lks__attention_bwd(ex, &shape, &grads, m->d_row, &in, a->att, a->lse, &drop_att);
     lks__linear_bwd_w(ex, g + t->qkvw, at_grad(g, t->qkvb), m->d_wide, 3 * C, a->ln1, rows, 3 * C,
                       C);
     lks__linear_bwd_x(ex, m->d_row, m->d_wide, 3 * C, w + t->qkvw, rows, 3 * C, C, none);

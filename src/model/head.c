@@ -20,7 +20,7 @@ struct xent {
     size_t ld, rows, V;
     const int32_t *targets;
     double *row_loss;
-    float scale;
+    float scale, softcap;
     int want_grad;
 };
 
@@ -30,8 +30,12 @@ static void xent_rows(void *ctx, size_t task, int thread)
     size_t end = (task + 1) * ROWS_A_TASK;
     for (size_t r = task * ROWS_A_TASK; r < end && r < x->rows; r++) {
         float *row = x->logits + r * x->ld;
-        x->row_loss[r] = x->ex->k->xent_row(x->want_grad ? row : NULL, row, x->V,
-                                            (size_t)x->targets[r], x->scale);
+        float *grad = x->want_grad ? row : NULL;
+        size_t target = (size_t)x->targets[r];
+        x->row_loss[r] =
+            x->softcap == 0.0f
+                ? x->ex->k->xent_row(grad, row, x->V, target, x->scale)
+                : x->ex->k->xent_cap_row(grad, row, x->V, target, x->scale, x->softcap);
     }
 }
 
@@ -51,6 +55,7 @@ float lks__head_loss(const lks__exec *ex, const lks__head *head, float *dx, floa
                             targets + r0,
                             head->row_loss + r0,
                             (float)(1.0 / (double)rows),
+                            head->softcap,
                             dx != NULL};
         lks__pool_run(ex->pool, (n + ROWS_A_TASK - 1) / ROWS_A_TASK, xent_rows, &xent);
         if (dx == NULL)

@@ -1,4 +1,4 @@
-/* model/head.h - the tied classifier fused with cross-entropy.
+/* model/head.h - the classifier fused with cross-entropy.
  *
  * Logits exist for one chunk of rows at a time; where gradients are wanted they are turned into
  * their own gradient in place, so that forward and backward of the head are one pass. */
@@ -13,6 +13,7 @@ typedef struct lks__head {
     size_t chunk_rows, ld; /* logits: [chunk_rows, ld] */
     float *logits;
     double *row_loss; /* [rows] */
+    float softcap;    /* logits are cap * tanh(logit / cap); 0: as they are */
 } lks__head;
 
 /* Rows of a chunk for a vocabulary of V: about 8 MB of logits, 128 rows at least. */

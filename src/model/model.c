@@ -7,7 +7,10 @@ struct lks__model {
     void *state;
 };
 
-static const struct lks__model_ops *const families[] = {[LKS__FAMILY_GPT2] = &lks__model_gpt2};
+static const struct lks__model_ops *const families[] = {
+    [LKS__FAMILY_GPT2] = &lks__model_gpt2,
+    [LKS__FAMILY_GOLF] = &lks__model_golf,
+};
 
 static const struct lks__model_ops *ops_of(const lks__model_config *config)
 {

@@ -79,6 +79,6 @@ struct lks__model_ops {
     double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
 };
 
-extern const struct lks__model_ops lks__model_gpt2;
+extern const struct lks__model_ops lks__model_gpt2, lks__model_golf;
 
 #endif

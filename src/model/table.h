@@ -41,11 +41,16 @@ typedef enum lks__init {
     LKS__INIT_ZERO,
     LKS__INIT_ONE,
     LKS__INIT_NORMAL,  /* N(0, 0.02) */
-    LKS__INIT_RESIDUAL /* N(0, 0.02 / sqrt(2 L)): projections into the residual stream */
+    LKS__INIT_RESIDUAL, /* N(0, 0.02 / sqrt(2 L)): projections into the residual stream */
+    /* golf */
+    LKS__INIT_EMBED,  /* N(0, 1), or N(0, tied_embed_init_std) where it is the head too */
+    LKS__INIT_LINEAR, /* uniform within 1 / sqrt(in) */
+    LKS__INIT_MIX,    /* a row of ones and one of zeros */
+    LKS__INIT_GAIN    /* qk_gain_init */
 } lks__init;
 
 typedef struct lks__tensor {
-    char name[48]; /* as in nanoGPT's state_dict */
+    char name[48]; /* as in the PyTorch script's state_dict */
     int n_dims;
     size_t shape[2]; /* a matrix is [out, in], as torch.nn.Linear has it */
     size_t count;

@@ -97,7 +97,7 @@ struct run {
 
 static struct run run_new(size_t B, size_t T, size_t NH, size_t hs)
 {
-    struct run r = {.shape = {B, T, NH, hs}};
+    struct run r = {.shape = {B, T, NH, hs, 0}};
     const size_t c = NH * hs;
     r.qkv = buffer_new(B * T * 3 * c);
     r.dqkv = buffer_new(B * T * 3 * c);
@@ -126,9 +126,10 @@ static void run_go(struct run *r, int n_threads, const lks__dropout *drop)
         lks__pool_open(n_threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
     for (int t = 0; t < n_threads; t++) /* nothing may depend on what scratch held before */
         memset(lks__pool_scratch(ex.pool, t), 0xff, LKS__EXEC_SCRATCH_BYTES);
-    lks__attention_fwd(&ex, &r->shape, r->out.data, r->lse.data, r->qkv.data, drop);
-    lks__attention_bwd(&ex, &r->shape, r->dqkv.data, r->dout.data, r->qkv.data, r->out.data,
-                       r->lse.data, drop);
+    const lks__attention_in in = lks__attention_packed(&r->shape, r->qkv.data);
+    const lks__attention_grads grads = lks__attention_packed_grads(&r->shape, r->dqkv.data);
+    lks__attention_fwd(&ex, &r->shape, r->out.data, r->lse.data, &in, drop);
+    lks__attention_bwd(&ex, &r->shape, &grads, r->dout.data, &in, r->out.data, r->lse.data, drop);
     lks__pool_close(ex.pool);
 }
 
@@ -194,9 +195,10 @@ static double tolerance_of(const lks__attention_shape *s)
 }
 
 static const lks__attention_shape shapes[] = {
-    {1, 1, 1, 1},    {2, 2, 3, 3},   {3, 31, 2, 17},  {2, 32, 3, 32},  {1, 33, 5, 3},
-    {2, 64, 2, 32},  {1, 65, 3, 17}, {1, 127, 1, 64}, {1, 128, 2, 1},  {1, 200, 2, 128},
-    {1, 256, 2, 64}, {1, 257, 1, 9}, {2, 300, 1, 17}, {1, 513, 2, 32},
+    {1, 1, 1, 1, 0},    {2, 2, 3, 3, 0},     {3, 31, 2, 17, 0},  {2, 32, 3, 32, 0},
+    {1, 33, 5, 3, 0},   {2, 64, 2, 32, 0},   {1, 65, 3, 17, 0},  {1, 127, 1, 64, 0},
+    {1, 128, 2, 1, 0},  {1, 200, 2, 128, 0}, {1, 256, 2, 64, 0}, {1, 257, 1, 9, 0},
+    {2, 300, 1, 17, 0}, {1, 513, 2, 32, 0},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -235,7 +237,7 @@ static void test_matches_reference_with_dropout(void **state)
 static void test_reference_gradient(void **state)
 {
     (void)state;
-    const lks__attention_shape shape = {2, 5, 2, 3};
+    const lks__attention_shape shape = {2, 5, 2, 3, 0};
     const size_t n_out = 2 * 5 * 6, n_qkv = 3 * n_out, n_mask = 2 * 2 * 5 * 5;
     const lks__dropout drop = dropout_of(0.3);
     float x[180], w[60];
@@ -299,7 +301,8 @@ static void expect_same(const struct buffer *a, const struct buffer *b)
 static void test_same_bits_for_any_threads(void **state)
 {
     (void)state;
-    static const lks__attention_shape odd[] = {{3, 37, 3, 5}, {1, 257, 5, 24}, {2, 520, 1, 33}};
+    static const lks__attention_shape odd[] = {
+        {3, 37, 3, 5, 0}, {1, 257, 5, 24, 0}, {2, 520, 1, 33, 0}};
     const lks__dropout drop = dropout_of(0.1);
     for (int i = 0; i < 6; i++) {
         const lks__attention_shape *s = &odd[i / 2];
@@ -332,6 +335,94 @@ static void test_same_bits_for_any_batch(void **state)
     run_free(&more);
 }
 
+/* Grouped queries in buffers of their own, against plain attention on a packed copy in which each
+ * key/value head stands once for each of its query heads: the same values forward, and backward the
+ * sum over the copies' gradients. */
+static void test_grouped_queries(void **state)
+{
+    (void)state;
+    static const lks__attention_shape grouped[] = {
+        {2, 5, 4, 2, 2}, {1, 70, 6, 6, 3}, {2, 257, 4, 16, 1}, {1, 300, 8, 8, 4}, {2, 33, 3, 4, 3},
+    };
+    const lks__dropout drop = dropout_of(0.2);
+    for (int i = 0; i < 10; i++) {
+        const lks__attention_shape *s = &grouped[i / 2];
+        const lks__dropout *d = i % 2 ? &drop : NULL;
+        const size_t c = s->NH * s->hs, kv = s->NKV * s->hs, rows = s->B * s->T, pad = 3;
+        struct run plain = run_new(s->B, s->T, s->NH, s->hs);
+        struct buffer q = buffer_new(rows * (c + pad)), k = buffer_new(rows * (kv + pad)),
+                      v = buffer_new(rows * (kv + pad));
+        for (size_t t = 0; t < rows; t++) {
+            float *packed = plain.qkv.data + t * 3 * c;
+            memcpy(q.data + t * (c + pad), packed, c * sizeof(float));
+            for (size_t e = 0; e < c; e++) { /* each head takes what the first of its group has */
+                size_t of = e / s->hs / (s->NH / s->NKV) * s->hs + e % s->hs;
+                size_t from = of / s->hs * (s->NH / s->NKV) * s->hs + e % s->hs;
+                packed[c + e] = packed[c + from];
+                packed[2 * c + e] = packed[2 * c + from];
+                k.data[t * (kv + pad) + of] = packed[c + from];
+                v.data[t * (kv + pad) + of] = packed[2 * c + from];
+            }
+        }
+        run_go(&plain, 1, d);
+
+        struct buffer dkv[3][2]; /* by threads */
+        struct buffer dq[3], out[3], lse = buffer_new(plain.lse.n);
+        for (int n = 0; n < 3; n++) {
+            lks__exec ex = {.k = &kernels};
+            dq[n] = buffer_new(rows * c);
+            out[n] = buffer_new(rows * c);
+            dkv[n][0] = buffer_new(rows * kv);
+            dkv[n][1] = buffer_new(rows * kv);
+            const lks__attention_in in = {q.data, k.data, v.data, c + pad, kv + pad};
+            const lks__attention_grads grads = {dq[n].data, dkv[n][0].data, dkv[n][1].data, c, kv};
+            assert_ok(lks__attention_check(s));
+            assert_ok(
+                lks__pool_open(n + 1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+            lks__attention_fwd(&ex, s, out[n].data, lse.data, &in, d);
+            lks__attention_bwd(&ex, s, &grads, plain.dout.data, &in, out[n].data, lse.data, d);
+            lks__pool_close(ex.pool);
+            expect_same(&dq[0], &dq[n]);
+            expect_same(&out[0], &out[n]);
+            expect_same(&dkv[0][0], &dkv[n][0]);
+            expect_same(&dkv[0][1], &dkv[n][1]);
+        }
+
+        double *want_q = doubles(rows * c), *want[2] = {doubles(rows * kv), doubles(rows * kv)};
+        double *want_out = widened(plain.out.data, rows * c);
+        memset(want[0], 0, rows * kv * sizeof(double));
+        memset(want[1], 0, rows * kv * sizeof(double));
+        for (size_t t = 0; t < rows; t++)
+            for (size_t e = 0; e < c; e++) {
+                const float *packed = plain.dqkv.data + t * 3 * c;
+                size_t of = e / s->hs / (s->NH / s->NKV) * s->hs + e % s->hs;
+                want_q[t * c + e] = packed[e];
+                want[0][t * kv + of] += packed[c + e];
+                want[1][t * kv + of] += packed[2 * c + e];
+            }
+        const double tolerance = 2 * tolerance_of(s) * (double)(s->NH / s->NKV);
+        expect_near("grouped out", &plain, &out[0], want_out, tolerance);
+        expect_near("grouped dq", &plain, &dq[0], want_q, tolerance);
+        expect_near("grouped dk", &plain, &dkv[0][0], want[0], tolerance);
+        expect_near("grouped dv", &plain, &dkv[0][1], want[1], tolerance);
+        free(want_q);
+        free(want[0]);
+        free(want[1]);
+        free(want_out);
+        for (int n = 0; n < 3; n++) {
+            buffer_free(&dq[n]);
+            buffer_free(&out[n]);
+            buffer_free(&dkv[n][0]);
+            buffer_free(&dkv[n][1]);
+        }
+        buffer_free(&q);
+        buffer_free(&k);
+        buffer_free(&v);
+        buffer_free(&lse);
+        run_free(&plain);
+    }
+}
+
 static void test_no_dropout_is_no_dropout(void **state)
 {
     (void)state;
@@ -352,7 +443,8 @@ static void test_lse_may_be_null(void **state)
     lks__exec ex = {.k = &kernels};
     run_go(&a, 1, NULL);
     assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
-    lks__attention_fwd(&ex, &b.shape, b.out.data, NULL, b.qkv.data, NULL);
+    const lks__attention_in in = lks__attention_packed(&b.shape, b.qkv.data);
+    lks__attention_fwd(&ex, &b.shape, b.out.data, NULL, &in, NULL);
     lks__pool_close(ex.pool);
     expect_same(&a.out, &b.out);
     run_free(&a);
@@ -454,18 +546,22 @@ static void test_equal_scores_give_means(void **state)
 static void test_check(void **state)
 {
     (void)state;
-    static const lks__attention_shape good[] = {
-        {1, 1, 1, 1}, {12, 64, 4, 32}, {64, 1024, 12, 64}, {16, 32768, 1, 64}, {1, 131072, 1, 64}};
+    static const lks__attention_shape good[] = {{1, 1, 1, 1, 0},
+                                                {12, 64, 4, 32, 0},
+                                                {64, 1024, 12, 64, 0},
+                                                {16, 32768, 1, 64, 0},
+                                                {1, 131072, 1, 64, 0}};
     static const lks__attention_shape bad[] = {
-        {0, 64, 4, 32},
-        {12, 0, 4, 32},
-        {12, 64, 0, 32},
-        {12, 64, 4, 0},
-        {1, LKS__EXEC_SCRATCH_BYTES / 4, 1, 32},
-        {1, SIZE_MAX, 1, 32},
-        {17, 32768, 1, 64},
-        {SIZE_MAX, 2, SIZE_MAX, 2},
-        {1, 2, 2, SIZE_MAX / 16},
+        {0, 64, 4, 32, 0},
+        {12, 0, 4, 32, 0},
+        {12, 64, 0, 32, 0},
+        {12, 64, 4, 0, 0},
+        {1, LKS__EXEC_SCRATCH_BYTES / 4, 1, 32, 0},
+        {1, SIZE_MAX, 1, 32, 0},
+        {17, 32768, 1, 64, 0},
+        {SIZE_MAX, 2, SIZE_MAX, 2, 0},
+        {1, 2, 2, SIZE_MAX / 16, 0},
+        {1, 64, 4, 32, 3},
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         assert_ok(lks__attention_check(&good[i]));
@@ -482,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_dropout_keeps_the_mean),
         cmocka_unit_test(test_same_bits_for_any_threads),
         cmocka_unit_test(test_same_bits_for_any_batch),
+        cmocka_unit_test(test_grouped_queries),
         cmocka_unit_test(test_no_dropout_is_no_dropout),
         cmocka_unit_test(test_lse_may_be_null),
         cmocka_unit_test(test_causal),

@@ -14,6 +14,32 @@ void lks__add_avx2(float *y, const float *x, size_t n)
     }
 }
 
+void lks__mul_avx2(float *y, const float *a, const float *b, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(y + i, _mm256_mul_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
+    if (i < n) {
+        __m256i mask = lks__mask_avx2(n - i);
+        __m256 v = _mm256_mul_ps(_mm256_maskload_ps(a + i, mask), _mm256_maskload_ps(b + i, mask));
+        _mm256_maskstore_ps(y + i, mask, v);
+    }
+}
+
+void lks__mul_add_avx2(float *y, const float *a, const float *b, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_mul_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
+        _mm256_storeu_ps(y + i, _mm256_add_ps(_mm256_loadu_ps(y + i), v));
+    }
+    if (i < n) {
+        __m256i mask = lks__mask_avx2(n - i);
+        __m256 v = _mm256_mul_ps(_mm256_maskload_ps(a + i, mask), _mm256_maskload_ps(b + i, mask));
+        _mm256_maskstore_ps(y + i, mask, _mm256_add_ps(_mm256_maskload_ps(y + i, mask), v));
+    }
+}
+
 void lks__scale_avx2(float *y, float a, size_t n)
 {
     const __m256 va = _mm256_set1_ps(a);

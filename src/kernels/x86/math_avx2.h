@@ -32,9 +32,20 @@ static inline float lks__hmax_avx2(__m256 v)
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* exp(r) - 1 = r + r^2 q(r) for |r| <= ln 2 / 2, error 3e-9 of exp(r). */
+static inline __m256 lks__expm1_reduced_avx2(__m256 r)
+{
+    __m256 q = _mm256_set1_ps(1.381446461784397e-3f);
+    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(8.368780659979577e-3f));
+    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(4.1668394263654845e-2f));
+    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.16666520105137278f));
+    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.4999999341222987f));
+    return _mm256_fmadd_ps(q, _mm256_mul_ps(r, r), r);
+}
+
 /* exp(x) for x <= 88, error 3e-9 relative; below about -87.7 exactly 0; NaN stays NaN.
  *
- * x = n ln 2 + r, |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 q(r). Adding 1.5 * 2^23 + 127 rounds n to
+ * x = n ln 2 + r, |r| <= ln 2 / 2. Adding 1.5 * 2^23 + 127 rounds n to
  * an integer and leaves n + 127, the exponent's code, in the low bits. At the lower clamp n is
  * -127, whose code makes the factor 0. */
 static inline __m256 lks__exp_avx2(__m256 x)
@@ -46,14 +57,29 @@ static inline __m256 lks__exp_avx2(__m256 x)
     __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145751953125f), x);
     r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860682030941723e-6f), r);
 
-    __m256 q = _mm256_set1_ps(1.381446461784397e-3f);
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(8.368780659979577e-3f));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(4.1668394263654845e-2f));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.16666520105137278f));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.4999999341222987f));
-    __m256 e = _mm256_fmadd_ps(q, _mm256_mul_ps(r, r), r);
+    __m256 e = lks__expm1_reduced_avx2(r);
     __m256 factor = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(code), 23));
     return _mm256_mul_ps(_mm256_add_ps(e, _mm256_set1_ps(1.0f)), factor);
+}
+
+/* tanh(x), a few roundings relative, also near 0: -m / (2 + m) with m = exp(-2 |x|) - 1, which the
+ * reduction of lks__exp_avx2 gives without cancellation. NaN stays NaN. */
+static inline __m256 lks__tanh_avx2(__m256 x)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f), one = _mm256_set1_ps(1.0f);
+    const __m256 shift = _mm256_set1_ps(12582912.0f + 127.0f);
+    __m256 v = _mm256_mul_ps(_mm256_andnot_ps(sign, x), _mm256_set1_ps(-2.0f));
+    v = _mm256_max_ps(_mm256_set1_ps(-40.0f), v); /* exp(-40) is nothing beside 1 */
+    __m256 code = _mm256_fmadd_ps(v, _mm256_set1_ps(1.44269504089f), shift);
+    __m256 n = _mm256_sub_ps(code, shift);
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145751953125f), v);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860682030941723e-6f), r);
+
+    __m256 factor = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(code), 23));
+    __m256 e = lks__expm1_reduced_avx2(r);
+    __m256 m = _mm256_fmadd_ps(factor, e, _mm256_sub_ps(factor, one));
+    __m256 t = _mm256_div_ps(m, _mm256_add_ps(_mm256_set1_ps(2.0f), m)); /* <= 0 */
+    return _mm256_or_ps(_mm256_andnot_ps(sign, t), _mm256_and_ps(sign, x));
 }
 
 /* Phi(x) = (1 + erf(x / sqrt 2)) / 2, error 1.5e-8 of the smaller of Phi and 1 - Phi; and

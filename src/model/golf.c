@@ -1,0 +1,328 @@
+/* model/golf.c - parameter-golf's model (train_gpt.py) in fp32: embedding, U-net, head, memory. The
+ * blocks are in golf_block.c. */
+#include "model/golf.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/checked.h"
+#include "base/sys.h"
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
+#include "model/carve.h"
+#include "model/golf_rows.h"
+#include "model/golf_table.h"
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+static size_t max(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void carve_block(struct lks__golf *m, lks__carver *v, size_t l)
+{
+    const size_t rows = m->max_rows, C = m->C, KV = m->KV, H = m->H;
+    const size_t NH = (size_t)m->c.n_head, NKV = (size_t)m->c.n_kv_head;
+    struct lks__golf_acts *a = &m->la[l];
+    const bool has_skip = l >= m->n_enc && l < 2 * m->n_enc;
+    a->in = has_skip ? lks__carve(v, rows * C) : NULL;
+    a->x = lks__carve(v, rows * C);
+    a->norm = lks__carve(v, rows * C);
+    a->rms = lks__carve(v, rows);
+    a->q_raw = lks__carve(v, rows * C);
+    a->q = lks__carve(v, rows * C);
+    a->q_rms = lks__carve(v, rows * NH);
+    a->k_raw = lks__carve(v, rows * KV);
+    a->k = lks__carve(v, rows * KV);
+    a->k_rms = lks__carve(v, rows * NKV);
+    a->v = lks__carve(v, rows * KV);
+    a->att = lks__carve(v, rows * C);
+    a->lse = lks__carve(v, rows * NH);
+    a->proj = lks__carve(v, rows * C);
+    a->x_mid = lks__carve(v, rows * C);
+    a->norm2 = lks__carve(v, rows * C);
+    a->rms2 = lks__carve(v, rows);
+    a->fc = lks__carve(v, rows * H);
+    a->relu2 = lks__carve(v, rows * H);
+    a->proj2 = lks__carve(v, rows * C);
+    a->out = lks__carve(v, rows * C);
+}
+
+static void carve_all(struct lks__golf *m, lks__carver *v)
+{
+    const size_t rows = m->max_rows, C = m->C, V = (size_t)m->c.vocab_size;
+    for (size_t l = 0; l < (size_t)m->c.n_layer; l++)
+        carve_block(m, v, l);
+    for (size_t l = 0; l < m->n_enc; l++)
+        m->dskip[l] = lks__carve(v, rows * C);
+    m->cosine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
+    m->sine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
+    m->x0 = lks__carve(v, rows * C);
+    m->x0_rms = lks__carve(v, rows);
+    m->final = lks__carve(v, rows * C);
+    m->final_rms = lks__carve(v, rows);
+    m->dx = lks__carve(v, rows * C);
+    m->dx0 = lks__carve(v, rows * C);
+    m->d_wide = lks__carve(v, rows * max(m->H, C + 2 * m->KV));
+    m->d_row = lks__carve(v, rows * C);
+    m->d_row2 = lks__carve(v, rows * C);
+    m->partial = lks__carve(v, lks__golf_partial_floats(rows, C, (size_t)m->c.n_head));
+    size_t chunk = lks__head_chunk_rows(rows, V);
+    m->head.chunk_rows = chunk;
+    m->head.ld = lks__round_up(V, 16);
+    m->head.logits = lks__carve(v, chunk * m->head.ld);
+    m->head.row_loss = (double *)(void *)lks__carve(v, 2 * rows);
+    m->head.softcap = m->c.logit_softcap;
+}
+
+static lks_status measure(struct lks__golf *m, const lks__model_config *c, int batch)
+{
+    uint64_t rows, per_row, floats, bytes;
+    /* far more than is needed per row, so that no sum in carve_all() can overflow */
+    if (!lks__mul((uint64_t)batch, (uint64_t)c->block_size, &rows) ||
+        !lks__mul(32 * ((uint64_t)c->n_layer + 4), (uint64_t)c->mlp_mult + 1, &per_row) ||
+        !lks__mul(per_row, (uint64_t)c->n_embd, &per_row) ||
+        !lks__add(per_row, (uint64_t)c->vocab_size, &per_row) ||
+        !lks__mul(rows, per_row, &floats) || !lks__mul(floats, sizeof(float), &bytes) ||
+        bytes > SIZE_MAX / 2)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "a batch of %d sequences of %d tokens is beyond what memory can address",
+                         batch, c->block_size);
+    m->c = *c;
+    m->max_rows = (size_t)rows;
+    m->C = (size_t)c->n_embd;
+    m->hs = (size_t)(c->n_embd / c->n_head);
+    m->KV = m->hs * (size_t)c->n_kv_head;
+    m->H = m->C * (size_t)c->mlp_mult;
+    m->n_enc = lks__golf_encoders(c);
+    m->la = calloc((size_t)c->n_layer, sizeof *m->la);
+    m->lt = calloc((size_t)c->n_layer, sizeof *m->lt);
+    m->dskip = calloc(m->n_enc + 1, sizeof *m->dskip);
+    if (m->la == NULL || m->lt == NULL || m->dskip == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d layers", c->n_layer);
+    lks__carver v = {NULL, 0};
+    carve_all(m, &v);
+    m->arena_bytes = v.used;
+    return LKS_OK;
+}
+
+static void release(struct lks__golf *m)
+{
+    if (m->arena != NULL)
+        lks__sys_munmap(m->arena, m->arena_bytes);
+    free(m->la);
+    free(m->lt);
+    free(m->dskip);
+}
+
+static lks_status golf_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p)
+{
+    struct lks__golf m = {0};
+    lks_status st = measure(&m, config, batch);
+    if (st == LKS_OK)
+        *bytes_p = m.arena_bytes;
+    release(&m);
+    return st;
+}
+
+static size_t offset_of(const struct lks__golf *m, int layer, const char *name)
+{
+    char full[64];
+    if (layer >= 0)
+        snprintf(full, sizeof full, "blocks.%d.%s", layer, name);
+    else
+        snprintf(full, sizeof full, "%s", name);
+    const lks__tensor *t = lks__table_find(m->table, full);
+    return t == NULL ? SIZE_MAX : t->offset;
+}
+
+static void find_tensors(struct lks__golf *m)
+{
+    for (int l = 0; l < m->c.n_layer; l++)
+        m->lt[l] = (struct lks__golf_tensors){
+            .attn_scale = offset_of(m, l, "attn_scale"),
+            .mlp_scale = offset_of(m, l, "mlp_scale"),
+            .mix = offset_of(m, l, "resid_mix"),
+            .gain = offset_of(m, l, "attn.q_gain"),
+            .wq = offset_of(m, l, "attn.c_q.weight"),
+            .wk = offset_of(m, l, "attn.c_k.weight"),
+            .wv = offset_of(m, l, "attn.c_v.weight"),
+            .wo = offset_of(m, l, "attn.proj.weight"),
+            .fc = offset_of(m, l, "mlp.fc.weight"),
+            .fc2 = offset_of(m, l, "mlp.proj.weight"),
+        };
+    m->emb = offset_of(m, -1, "tok_emb.weight");
+    m->head_w = m->c.tie_embeddings ? m->emb : offset_of(m, -1, "lm_head.weight");
+    m->skip_weights = offset_of(m, -1, "skip_weights");
+}
+
+/* Angles as the script's Rotary rounds them: each frequency and each product to float. */
+static void make_rotary(struct lks__golf *m)
+{
+    const size_t half = m->hs / 2;
+    for (size_t j = 0; j < half; j++) {
+        float power = (float)pow((double)m->c.rope_base, (double)((float)(2 * j) / (float)m->hs));
+        float frequency = 1.0f / power;
+        for (size_t t = 0; t < (size_t)m->c.block_size; t++) {
+            float angle = (float)t * frequency;
+            m->cosine[t * half + j] = (float)cos((double)angle);
+            m->sine[t * half + j] = (float)sin((double)angle);
+        }
+    }
+}
+
+static void golf_close(void *state)
+{
+    release(state);
+    free(state);
+}
+
+static lks_status golf_open(const lks__model_config *config, const lks__table *table, int batch,
+                            const lks__exec *ex, void **state_p)
+{
+    lks__attention_shape shape = {(size_t)batch, (size_t)config->block_size, (size_t)config->n_head,
+                                  (size_t)(config->n_embd / config->n_head),
+                                  (size_t)config->n_kv_head};
+    LKS__TRY(lks__attention_check(&shape));
+    struct lks__golf *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
+    m->table = table;
+    m->ex = ex;
+    lks_status st = measure(m, config, batch);
+    if (st != LKS_OK)
+        goto fail;
+    m->arena =
+        lks__sys_mmap(m->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m->arena == NULL) {
+        st = lks__fail(LKS_ERR_NOMEM,
+                       "no memory for %.1f MB of activations (%d sequences of %d tokens): use "
+                       "fewer tokens in a micro-batch",
+                       (double)m->arena_bytes / 1e6, batch, config->block_size);
+        goto fail;
+    }
+    lks__carver v = {m->arena, 0};
+    carve_all(m, &v);
+    find_tensors(m);
+    make_rotary(m);
+    *state_p = m;
+    return LKS_OK;
+fail:
+    golf_close(m);
+    return st;
+}
+
+/* --- forward and backward -------------------------------------------------------------------- */
+
+static void beat(const struct lks__golf_pass *p)
+{
+    if (p->bw != NULL && p->bw->beat != NULL)
+        p->bw->beat(p->bw->beat_ctx);
+}
+
+static void done(const struct lks__golf_pass *p, int group)
+{
+    beat(p);
+    p->bw->done(p->bw->done_ctx, group);
+}
+
+/* Tokens to the final norm's output. */
+static void forward(const struct lks__golf_pass *p)
+{
+    struct lks__golf *m = p->m;
+    lks__golf_embed_fwd(m->ex, m->x0, m->x0_rms, p->mb->tokens, p->params + m->emb, p->rows, m->C);
+    for (int l = 0; l < m->c.n_layer; l++) {
+        lks__golf_block_forward(p, l);
+        beat(p);
+    }
+    lks__golf_norm_fwd(m->ex, m->final, m->final_rms, m->la[m->c.n_layer - 1].out, p->rows, m->C);
+}
+
+/* From the head's gradient of the final norm's output (m->d_row) back to the embedding. */
+static void backward(const struct lks__golf_pass *p)
+{
+    struct lks__golf *m = p->m;
+    const int n_layer = m->c.n_layer;
+    int group = 0;
+    if (!m->c.tie_embeddings)
+        done(p, group++);
+    lks__golf_norm_bwd(m->ex, m->dx, m->d_row, m->la[n_layer - 1].out, m->final_rms, p->rows, m->C);
+    memset(m->dx0, 0, p->rows * m->C * sizeof(float));
+    for (int l = n_layer - 1; l >= 0; l--) {
+        lks__golf_block_backward(p, l);
+        done(p, group++);
+    }
+    m->ex->k->add(m->dx, m->dx0, p->rows * m->C);
+    lks__golf_embed_bwd(m->ex, p->bw->grads + m->emb, m->d_row, m->dx, p->mb->tokens,
+                        p->params + m->emb, m->x0_rms, p->rows, m->C);
+    done(p, group);
+}
+
+/* --- what model.h asks for ------------------------------------------------------------------- */
+
+static struct lks__golf_pass pass_of(struct lks__golf *m, const float *params,
+                                     const lks__micro_batch *mb, const lks__backward *bw)
+{
+    return (struct lks__golf_pass){m, params, mb, bw, (size_t)mb->B * (size_t)mb->T};
+}
+
+static float golf_train(void *state, const float *params, const lks__micro_batch *mb,
+                        const lks__backward *bw)
+{
+    struct lks__golf *m = state;
+    struct lks__golf_pass p = pass_of(m, params, mb, bw);
+    forward(&p);
+    float loss =
+        lks__head_loss(m->ex, &m->head, m->d_row, bw->grads + m->head_w, m->final,
+                       params + m->head_w, mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
+    backward(&p);
+    return loss;
+}
+
+static float golf_loss(void *state, const float *params, const lks__micro_batch *mb)
+{
+    struct lks__golf *m = state;
+    struct lks__golf_pass p = pass_of(m, params, mb, NULL);
+    forward(&p);
+    return lks__head_loss(m->ex, &m->head, NULL, NULL, m->final, params + m->head_w, mb->targets,
+                          p.rows, (size_t)m->c.vocab_size, m->C);
+}
+
+static void golf_logits(void *state, const float *params, const int32_t *tokens, int T,
+                        float *logits)
+{
+    struct lks__golf *m = state;
+    lks__micro_batch mb = {tokens, NULL, 1, T};
+    struct lks__golf_pass p = pass_of(m, params, &mb, NULL);
+    forward(&p);
+    const size_t V = (size_t)m->c.vocab_size;
+    lks__linear_fwd(m->ex, logits, V, m->final + (p.rows - 1) * m->C, params + m->head_w, 1, V,
+                    m->C, (lks__epilogue){NULL, NULL});
+    m->ex->k->softcap(logits, logits, V, m->c.logit_softcap);
+}
+
+/* 6 N + 12 L C T, N without an embedding that is only looked up. */
+static double golf_flops_per_token(const lks__model_config *c, const lks__table *table)
+{
+    double n = (double)table->n_params;
+    if (!c->tie_embeddings)
+        n -= (double)c->vocab_size * c->n_embd;
+    return 6.0 * n + 12.0 * c->n_layer * (double)c->n_embd * c->block_size;
+}
+
+const struct lks__model_ops lks__model_golf = {
+    .name = "golf",
+    .table = lks__table_golf,
+    .init = lks__init_golf,
+    .activation_bytes = golf_activation_bytes,
+    .open = golf_open,
+    .close = golf_close,
+    .train = golf_train,
+    .loss = golf_loss,
+    .logits = golf_logits,
+    .flops_per_token = golf_flops_per_token,
+};

@@ -1,0 +1,235 @@
+/* model/golf_block.c - one transformer block of parameter-golf's train_gpt.py, both ways. */
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
+#include "model/golf.h"
+#include "model/golf_rows.h"
+
+static const lks__epilogue none = {NULL, NULL};
+
+static lks__attention_shape attention_shape(const struct lks__golf_pass *p)
+{
+    return (lks__attention_shape){(size_t)p->mb->B, (size_t)p->mb->T, (size_t)p->m->c.n_head,
+                                  p->m->hs, (size_t)p->m->c.n_kv_head};
+}
+
+static lks__attention_in attention_in(const struct lks__golf_pass *p, int l)
+{
+    const struct lks__golf_acts *a = &p->m->la[l];
+    return (lks__attention_in){a->q, a->k, a->v, p->m->C, p->m->KV};
+}
+
+static lks__golf_heads heads_of(const struct lks__golf_pass *p, int l)
+{
+    const struct lks__golf *m = p->m;
+    const struct lks__golf_acts *a = &m->la[l];
+    return (lks__golf_heads){.rows = p->rows,
+                             .T = (size_t)p->mb->T,
+                             .n_head = (size_t)m->c.n_head,
+                             .n_kv_head = (size_t)m->c.n_kv_head,
+                             .hs = m->hs,
+                             .cosine = m->cosine,
+                             .sine = m->sine,
+                             .gain = p->params + m->lt[l].gain,
+                             .q_raw = a->q_raw,
+                             .k_raw = a->k_raw,
+                             .q = a->q,
+                             .k = a->k,
+                             .q_rms = a->q_rms,
+                             .k_rms = a->k_rms};
+}
+
+/* Layer n_enc + i takes the output of layer n_enc - 1 - i beside its predecessor's. */
+static size_t skip_row(const struct lks__golf *m, int l)
+{
+    size_t i = (size_t)l - m->n_enc;
+    return (size_t)l >= m->n_enc && i < m->n_enc ? i : SIZE_MAX;
+}
+
+static lks__golf_entry entry_of(const struct lks__golf_pass *p, int l)
+{
+    const struct lks__golf *m = p->m;
+    const struct lks__golf_acts *a = &m->la[l];
+    size_t i = skip_row(m, l);
+    lks__golf_entry e = {.prev = l == 0 ? m->x0 : m->la[l - 1].out,
+                         .x0 = m->x0,
+                         .mix = p->params + m->lt[l].mix,
+                         .in = a->in,
+                         .x = a->x,
+                         .norm = a->norm,
+                         .rms = a->rms};
+    if (i != SIZE_MAX) {
+        e.skip = m->la[m->n_enc - 1 - i].out;
+        e.skip_weight = p->params + m->skip_weights + i * m->C;
+    }
+    return e;
+}
+
+/* --- fused tile epilogues -------------------------------------------------------------------- */
+
+struct tile_ctx {
+    float *y; /* the product */
+    size_t ld;
+    float *out;      /* second output */
+    const float *in; /* residual, or pre-activation */
+    const float *scale;
+};
+
+/* out = in + scale * y */
+static void epilogue_branch(const lks__exec *ex, const void *ctx, size_t r0, size_t r1, size_t c0,
+                            size_t c1)
+{
+    const struct tile_ctx *t = ctx;
+    for (size_t r = r0; r < r1; r++) {
+        const size_t at = r * t->ld + c0;
+        ex->k->mul(t->out + at, t->scale + c0, t->y + at, c1 - c0);
+        ex->k->add(t->out + at, t->in + at, c1 - c0);
+    }
+}
+
+static void epilogue_relu2(const lks__exec *ex, const void *ctx, size_t r0, size_t r1, size_t c0,
+                           size_t c1)
+{
+    const struct tile_ctx *t = ctx;
+    for (size_t r = r0; r < r1; r++)
+        ex->k->relu2_fwd(t->out + r * t->ld + c0, t->y + r * t->ld + c0, c1 - c0);
+}
+
+static void epilogue_relu2_bwd(const lks__exec *ex, const void *ctx, size_t r0, size_t r1,
+                               size_t c0, size_t c1)
+{
+    const struct tile_ctx *t = ctx;
+    for (size_t r = r0; r < r1; r++) {
+        float *y = t->y + r * t->ld + c0;
+        ex->k->relu2_bwd(y, y, t->in + r * t->ld + c0, c1 - c0);
+    }
+}
+
+/* --- forward --------------------------------------------------------------------------------- */
+
+static void attention_forward(const struct lks__golf_pass *p, int l)
+{
+    const struct lks__golf *m = p->m;
+    const struct lks__golf_tensors *t = &m->lt[l];
+    const struct lks__golf_acts *a = &m->la[l];
+    const float *w = p->params;
+    const size_t rows = p->rows, C = m->C, KV = m->KV;
+
+    const lks__golf_entry entry = entry_of(p, l);
+    lks__golf_entry_fwd(m->ex, &entry, rows, C);
+    lks__linear_fwd(m->ex, a->q_raw, C, a->norm, w + t->wq, rows, C, C, none);
+    lks__linear_fwd(m->ex, a->k_raw, KV, a->norm, w + t->wk, rows, KV, C, none);
+    lks__linear_fwd(m->ex, a->v, KV, a->norm, w + t->wv, rows, KV, C, none);
+    const lks__golf_heads heads = heads_of(p, l);
+    lks__golf_heads_fwd(m->ex, &heads);
+    const lks__attention_shape shape = attention_shape(p);
+    const lks__attention_in in = attention_in(p, l);
+    lks__attention_fwd(m->ex, &shape, a->att, a->lse, &in, NULL);
+    struct tile_ctx branch = {
+        .y = a->proj, .ld = C, .out = a->x_mid, .in = a->x, .scale = w + t->attn_scale};
+    lks__linear_fwd(m->ex, a->proj, C, a->att, w + t->wo, rows, C, C,
+                    (lks__epilogue){epilogue_branch, &branch});
+}
+
+static void mlp_forward(const struct lks__golf_pass *p, int l)
+{
+    const struct lks__golf *m = p->m;
+    const struct lks__golf_tensors *t = &m->lt[l];
+    const struct lks__golf_acts *a = &m->la[l];
+    const float *w = p->params;
+    const size_t rows = p->rows, C = m->C, H = m->H;
+
+    lks__golf_norm_fwd(m->ex, a->norm2, a->rms2, a->x_mid, rows, C);
+    struct tile_ctx fc = {.y = a->fc, .ld = H, .out = a->relu2};
+    lks__linear_fwd(m->ex, a->fc, H, a->norm2, w + t->fc, rows, H, C,
+                    (lks__epilogue){epilogue_relu2, &fc});
+    struct tile_ctx branch = {
+        .y = a->proj2, .ld = C, .out = a->out, .in = a->x_mid, .scale = w + t->mlp_scale};
+    lks__linear_fwd(m->ex, a->proj2, C, a->relu2, w + t->fc2, rows, C, H,
+                    (lks__epilogue){epilogue_branch, &branch});
+}
+
+void lks__golf_block_forward(const struct lks__golf_pass *p, int l)
+{
+    attention_forward(p, l);
+    mlp_forward(p, l);
+}
+
+/* --- backward -------------------------------------------------------------------------------- */
+
+/* m->dx stays the gradient of x_mid without its norm, whose own is left in m->d_row2. */
+static void mlp_backward(const struct lks__golf_pass *p, int l)
+{
+    const struct lks__golf *m = p->m;
+    const struct lks__golf_tensors *t = &m->lt[l];
+    const struct lks__golf_acts *a = &m->la[l];
+    const float *w = p->params;
+    float *g = p->bw->grads;
+    const size_t rows = p->rows, C = m->C, H = m->H;
+
+    const lks__golf_branch branch = {.dx = m->dx,
+                                     .dy = m->d_row,
+                                     .dscale = g + t->mlp_scale,
+                                     .y = a->proj2,
+                                     .scale = w + t->mlp_scale,
+                                     .add = (size_t)l < m->n_enc ? m->dskip[l] : NULL};
+    lks__golf_branch_bwd(m->ex, &branch, rows, C, m->partial);
+    lks__linear_bwd_w(m->ex, g + t->fc2, NULL, m->d_row, C, a->relu2, rows, C, H);
+    struct tile_ctx act = {.y = m->d_wide, .ld = H, .in = a->fc};
+    lks__linear_bwd_x(m->ex, m->d_wide, m->d_row, C, w + t->fc2, rows, C, H,
+                      (lks__epilogue){epilogue_relu2_bwd, &act});
+    lks__linear_bwd_w(m->ex, g + t->fc, NULL, m->d_wide, H, a->norm2, rows, H, C);
+    lks__linear_bwd_x(m->ex, m->d_row2, m->d_wide, H, w + t->fc, rows, H, C, none);
+}
+
+static void attention_backward(const struct lks__golf_pass *p, int l)
+{
+    const struct lks__golf *m = p->m;
+    const struct lks__golf_tensors *t = &m->lt[l];
+    const struct lks__golf_acts *a = &m->la[l];
+    const float *w = p->params;
+    float *g = p->bw->grads;
+    const size_t rows = p->rows, C = m->C, KV = m->KV;
+    float *dq = m->d_wide, *dk = dq + rows * C, *dv = dk + rows * KV;
+
+    const lks__golf_branch branch = {.dx = m->dx,
+                                     .dy = m->d_row,
+                                     .dscale = g + t->attn_scale,
+                                     .y = a->proj,
+                                     .scale = w + t->attn_scale,
+                                     .dnorm = m->d_row2,
+                                     .normed = a->x_mid,
+                                     .rms = a->rms2};
+    lks__golf_branch_bwd(m->ex, &branch, rows, C, m->partial);
+    lks__linear_bwd_w(m->ex, g + t->wo, NULL, m->d_row, C, a->att, rows, C, C);
+    lks__linear_bwd_x(m->ex, m->d_row2, m->d_row, C, w + t->wo, rows, C, C, none);
+
+    const lks__attention_shape shape = attention_shape(p);
+    const lks__attention_in in = attention_in(p, l);
+    const lks__attention_grads grads = {dq, dk, dv, C, KV};
+    lks__attention_bwd(m->ex, &shape, &grads, m->d_row2, &in, a->att, a->lse, NULL);
+    const lks__golf_heads heads = heads_of(p, l);
+    lks__golf_heads_bwd(m->ex, &heads, dq, dk, g + t->gain, m->partial);
+    lks__linear_bwd_w(m->ex, g + t->wq, NULL, dq, C, a->norm, rows, C, C);
+    lks__linear_bwd_w(m->ex, g + t->wk, NULL, dk, KV, a->norm, rows, KV, C);
+    lks__linear_bwd_w(m->ex, g + t->wv, NULL, dv, KV, a->norm, rows, KV, C);
+    lks__linear_bwd_x(m->ex, m->d_row, dq, C, w + t->wq, rows, C, C, none);
+    lks__linear_bwd_x_add(m->ex, m->d_row, dk, KV, w + t->wk, rows, KV, C);
+    lks__linear_bwd_x_add(m->ex, m->d_row, dv, KV, w + t->wv, rows, KV, C);
+}
+
+void lks__golf_block_backward(const struct lks__golf_pass *p, int l)
+{
+    const struct lks__golf *m = p->m;
+    float *g = p->bw->grads;
+    mlp_backward(p, l);
+    attention_backward(p, l);
+    const lks__golf_entry entry = entry_of(p, l);
+    size_t i = skip_row(m, l);
+    float *dskip = NULL, *dweight = NULL;
+    if (i != SIZE_MAX) {
+        dskip = m->dskip[m->n_enc - 1 - i];
+        dweight = g + m->skip_weights + i * m->C;
+    }
+    lks__golf_entry_bwd(m->ex, &entry, m->dx, m->dx0, g + m->lt[l].mix, dskip, dweight, m->d_row,
+                        p->rows, m->C, m->partial);
+}

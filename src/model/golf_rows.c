@@ -1,0 +1,274 @@
+#include "model/golf_rows.h"
+
+#include <string.h>
+
+/* A block of rows keeps its partial sums few and its rows in the second cache. */
+enum { ROWS_A_TASK = 32, COLS_A_TASK = 64, MAX_VECTORS = 3 };
+
+static size_t min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t row_tasks(size_t rows)
+{
+    return (rows + ROWS_A_TASK - 1) / ROWS_A_TASK;
+}
+
+size_t lks__golf_partial_floats(size_t rows, size_t C, size_t n_heads)
+{
+    return row_tasks(rows) * (MAX_VECTORS * C + n_heads);
+}
+
+/* --- embedding, plain norms ------------------------------------------------------------------ */
+
+struct norm_op {
+    const lks__exec *ex;
+    float *y, *rms_out;
+    const float *x, *dy, *rms, *emb;
+    const int32_t *tokens; /* rows of x are tok_emb's; NULL: x's own */
+    size_t rows, C;
+};
+
+static const float *norm_input(const struct norm_op *o, size_t r)
+{
+    return o->tokens != NULL ? o->emb + (size_t)o->tokens[r] * o->C : o->x + r * o->C;
+}
+
+static void norm_fwd_task(void *ctx, size_t task, int thread)
+{
+    const struct norm_op *o = ctx;
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++)
+        o->ex->k->rmsnorm_fwd(o->y + r * o->C, o->rms_out + r, norm_input(o, r), 1, o->C);
+}
+
+static void norm_bwd_task(void *ctx, size_t task, int thread)
+{
+    const struct norm_op *o = ctx;
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+        float *dx = o->y + r * o->C;
+        memset(dx, 0, o->C * sizeof *dx);
+        o->ex->k->rmsnorm_bwd(dx, o->dy + r * o->C, norm_input(o, r), o->rms + r, 1, o->C);
+    }
+}
+
+void lks__golf_norm_fwd(const lks__exec *ex, float *y, float *rms, const float *x, size_t rows,
+                        size_t C)
+{
+    struct norm_op o = {.ex = ex, .y = y, .rms_out = rms, .x = x, .rows = rows, .C = C};
+    lks__pool_run(ex->pool, row_tasks(rows), norm_fwd_task, &o);
+}
+
+void lks__golf_norm_bwd(const lks__exec *ex, float *dx, const float *dy, const float *x,
+                        const float *rms, size_t rows, size_t C)
+{
+    struct norm_op o = {.ex = ex, .y = dx, .dy = dy, .x = x, .rms = rms, .rows = rows, .C = C};
+    lks__pool_run(ex->pool, row_tasks(rows), norm_bwd_task, &o);
+}
+
+void lks__golf_embed_fwd(const lks__exec *ex, float *x, float *rms, const int32_t *tokens,
+                         const float *emb, size_t rows, size_t C)
+{
+    struct norm_op o = {
+        .ex = ex, .y = x, .rms_out = rms, .tokens = tokens, .emb = emb, .rows = rows, .C = C};
+    lks__pool_run(ex->pool, row_tasks(rows), norm_fwd_task, &o);
+}
+
+/* A task owns some columns of the table and walks all rows in order. */
+static void scatter_task(void *ctx, size_t task, int thread)
+{
+    const struct norm_op *o = ctx;
+    size_t c0 = task * COLS_A_TASK, n = min(COLS_A_TASK, o->C - c0);
+    for (size_t r = 0; r < o->rows; r++)
+        o->ex->k->add(o->y + (size_t)o->tokens[r] * o->C + c0, o->x + r * o->C + c0, n);
+}
+
+void lks__golf_embed_bwd(const lks__exec *ex, float *demb, float *d_row, const float *dx,
+                         const int32_t *tokens, const float *emb, const float *rms, size_t rows,
+                         size_t C)
+{
+    struct norm_op norm = {.ex = ex,
+                           .y = d_row,
+                           .dy = dx,
+                           .rms = rms,
+                           .tokens = tokens,
+                           .emb = emb,
+                           .rows = rows,
+                           .C = C};
+    lks__pool_run(ex->pool, row_tasks(rows), norm_bwd_task, &norm);
+    struct norm_op scatter = {
+        .ex = ex, .y = demb, .x = d_row, .tokens = tokens, .rows = rows, .C = C};
+    lks__pool_run(ex->pool, (C + COLS_A_TASK - 1) / COLS_A_TASK, scatter_task, &scatter);
+}
+
+/* --- a block's entry ------------------------------------------------------------------------- */
+
+struct entry_op {
+    const lks__exec *ex;
+    const lks__golf_entry *e;
+    float *dx, *dx0, *dskip, *partial;
+    const float *dnorm;
+    size_t rows, C;
+};
+
+static void entry_fwd_task(void *ctx, size_t task, int thread)
+{
+    const struct entry_op *o = ctx;
+    const lks__golf_entry *e = o->e;
+    const lks__kernels *k = o->ex->k;
+    const size_t C = o->C;
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+        const float *in = e->prev + r * C;
+        if (e->skip != NULL) {
+            memcpy(e->in + r * C, in, C * sizeof *in);
+            k->mul_add(e->in + r * C, e->skip_weight, e->skip + r * C, C);
+            in = e->in + r * C;
+        }
+        k->mul(e->x + r * C, e->mix, in, C);
+        k->mul_add(e->x + r * C, e->mix + C, e->x0 + r * C, C);
+        k->rmsnorm_fwd(e->norm + r * C, e->rms + r, e->x + r * C, 1, C);
+    }
+}
+
+void lks__golf_entry_fwd(const lks__exec *ex, const lks__golf_entry *e, size_t rows, size_t C)
+{
+    struct entry_op o = {.ex = ex, .e = e, .rows = rows, .C = C};
+    lks__pool_run(ex->pool, row_tasks(rows), entry_fwd_task, &o);
+}
+
+/* Block b's sums: those of mix[0], mix[1] and the skip weight from row MAX_VECTORS * b on. */
+static void entry_bwd_task(void *ctx, size_t task, int thread)
+{
+    const struct entry_op *o = ctx;
+    const lks__golf_entry *e = o->e;
+    const lks__kernels *k = o->ex->k;
+    const size_t C = o->C;
+    float *dmix = o->partial + task * MAX_VECTORS * C, *dweight = dmix + 2 * C;
+    memset(dmix, 0, MAX_VECTORS * C * sizeof *dmix);
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+        float *dx = o->dx + r * C;
+        const float *in = (e->skip != NULL ? e->in : e->prev) + r * C;
+        k->rmsnorm_bwd(dx, o->dnorm + r * C, e->x + r * C, e->rms + r, 1, C);
+        k->mul_add(dmix, dx, in, C);
+        k->mul_add(dmix + C, dx, e->x0 + r * C, C);
+        k->mul_add(o->dx0 + r * C, e->mix + C, dx, C);
+        k->mul(dx, e->mix, dx, C);
+        if (e->skip != NULL) {
+            k->mul_add(dweight, dx, e->skip + r * C, C);
+            k->mul(o->dskip + r * C, e->skip_weight, dx, C);
+        }
+    }
+}
+
+void lks__golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e, float *dx, float *dx0,
+                         float *dmix, float *dskip, float *dskip_weight, const float *dnorm,
+                         size_t rows, size_t C, float *partial)
+{
+    struct entry_op o = {.ex = ex,
+                         .e = e,
+                         .dx = dx,
+                         .dx0 = dx0,
+                         .dskip = dskip,
+                         .partial = partial,
+                         .dnorm = dnorm,
+                         .rows = rows,
+                         .C = C};
+    size_t n = row_tasks(rows);
+    lks__pool_run(ex->pool, n, entry_bwd_task, &o);
+    ex->k->colsum(dmix, partial, MAX_VECTORS * C, n, 2 * C);
+    if (e->skip != NULL)
+        ex->k->colsum(dskip_weight, partial + 2 * C, MAX_VECTORS * C, n, C);
+}
+
+/* --- a branch of a block --------------------------------------------------------------------- */
+
+struct branch_op {
+    const lks__exec *ex;
+    const lks__golf_branch *b;
+    float *partial;
+    size_t rows, C;
+};
+
+static void branch_bwd_task(void *ctx, size_t task, int thread)
+{
+    const struct branch_op *o = ctx;
+    const lks__golf_branch *b = o->b;
+    const lks__kernels *k = o->ex->k;
+    const size_t C = o->C;
+    float *dscale = o->partial + task * C;
+    memset(dscale, 0, C * sizeof *dscale);
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+        float *dx = b->dx + r * C;
+        if (b->dnorm != NULL)
+            k->rmsnorm_bwd(dx, b->dnorm + r * C, b->normed + r * C, b->rms + r, 1, C);
+        if (b->add != NULL)
+            k->add(dx, b->add + r * C, C);
+        k->mul_add(dscale, dx, b->y + r * C, C);
+        k->mul(b->dy + r * C, dx, b->scale, C);
+    }
+}
+
+void lks__golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b, size_t rows, size_t C,
+                          float *partial)
+{
+    struct branch_op o = {ex, b, partial, rows, C};
+    size_t n = row_tasks(rows);
+    lks__pool_run(ex->pool, n, branch_bwd_task, &o);
+    ex->k->colsum(b->dscale, partial, C, n, C);
+}
+
+/* --- queries and keys ------------------------------------------------------------------------ */
+
+struct heads_op {
+    const lks__exec *ex;
+    const lks__golf_heads *h;
+    float *dq, *dk, *partial;
+};
+
+static void heads_fwd_task(void *ctx, size_t task, int thread)
+{
+    const struct heads_op *o = ctx;
+    const lks__golf_heads *h = o->h;
+    const size_t C = h->n_head * h->hs, KV = h->n_kv_head * h->hs;
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, h->rows); r++) {
+        const float *cosine = h->cosine + r % h->T * (h->hs / 2);
+        const float *sine = h->sine + r % h->T * (h->hs / 2);
+        o->ex->k->rope_fwd(h->q + r * C, h->q_rms + r * h->n_head, h->q_raw + r * C, cosine, sine,
+                           h->gain, h->n_head, h->hs);
+        o->ex->k->rope_fwd(h->k + r * KV, h->k_rms + r * h->n_kv_head, h->k_raw + r * KV, cosine,
+                           sine, NULL, h->n_kv_head, h->hs);
+    }
+}
+
+void lks__golf_heads_fwd(const lks__exec *ex, const lks__golf_heads *h)
+{
+    struct heads_op o = {.ex = ex, .h = h};
+    lks__pool_run(ex->pool, row_tasks(h->rows), heads_fwd_task, &o);
+}
+
+static void heads_bwd_task(void *ctx, size_t task, int thread)
+{
+    const struct heads_op *o = ctx;
+    const lks__golf_heads *h = o->h;
+    const size_t C = h->n_head * h->hs, KV = h->n_kv_head * h->hs;
+    float *dgain = o->partial + task * h->n_head;
+    memset(dgain, 0, h->n_head * sizeof *dgain);
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, h->rows); r++) {
+        const float *cosine = h->cosine + r % h->T * (h->hs / 2);
+        const float *sine = h->sine + r % h->T * (h->hs / 2);
+        float *dq = o->dq + r * C, *dk = o->dk + r * KV;
+        o->ex->k->rope_bwd(dq, dgain, dq, h->q_raw + r * C, h->q_rms + r * h->n_head, cosine, sine,
+                           h->gain, h->n_head, h->hs);
+        o->ex->k->rope_bwd(dk, NULL, dk, h->k_raw + r * KV, h->k_rms + r * h->n_kv_head, cosine,
+                           sine, NULL, h->n_kv_head, h->hs);
+    }
+}
+
+void lks__golf_heads_bwd(const lks__exec *ex, const lks__golf_heads *h, float *dq, float *dk,
+                         float *dgain, float *partial)
+{
+    struct heads_op o = {.ex = ex, .h = h, .dq = dq, .dk = dk, .partial = partial};
+    size_t n = row_tasks(h->rows);
+    lks__pool_run(ex->pool, n, heads_bwd_task, &o);
+    ex->k->colsum(dgain, partial, h->n_head, n, h->n_head);
+}

@@ -1,0 +1,478 @@
+/* The golf family against parameter-golf's figures: initial tensors, and loss and gradients of step
+ * 0; finite differences of small models; the same bits for any number of threads. */
+#include "parity.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static lks__kernels kernels;
+static lks__exec ex = {.k = &kernels};
+
+static void open_pool(int n_threads)
+{
+    assert_ok(
+        lks__pool_open(n_threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+}
+
+static int open_exec(void **state)
+{
+    lks__cpu_level level;
+    assert_ok(lks__cpu_level_get(&level));
+    assert_ok(lks__kernels_open(level, &kernels));
+    open_pool(2);
+    print_message("kernels: %s\n", lks__cpu_level_name(level));
+    return 0;
+}
+
+static int close_exec(void **state)
+{
+    lks__pool_close(ex.pool);
+    return 0;
+}
+
+static float *floats(size_t n)
+{
+    float *x = calloc(n, sizeof *x);
+    assert_non_null(x);
+    return x;
+}
+
+/* ---- the script's model ------------------------------------------------------------------ */
+
+static const char *const figures[] = {"generated/golf.json", "generated/golf_quantized.json",
+                                      "golf_small.json"};
+enum { N_FIGURES = sizeof figures / sizeof figures[0], MICRO_STEPS = 8 };
+
+struct golf {
+    const char *name;
+    const json_t *figure;
+    lks__model_config config;
+    lks__table table;
+    float *params;
+    uint64_t seed;
+    size_t tokens; /* of a micro-batch */
+};
+
+static struct golf golf_open(const char *name)
+{
+    struct golf g = {.name = name, .figure = lks_test_figure(name)};
+    const json_t *c = lks_test_member(g.figure, "config");
+    g.config = (lks__model_config){
+        .family = LKS__FAMILY_GOLF,
+        .n_layer = (int)lks_test_number(c, "NUM_LAYERS"),
+        .n_head = (int)lks_test_number(c, "NUM_HEADS"),
+        .n_kv_head = (int)lks_test_number(c, "NUM_KV_HEADS"),
+        .n_embd = (int)lks_test_number(c, "MODEL_DIM"),
+        .mlp_mult = (int)lks_test_number(c, "MLP_MULT"),
+        .block_size = (int)lks_test_number(c, "TRAIN_SEQ_LEN"),
+        .vocab_size = (int)lks_test_number(c, "VOCAB_SIZE"),
+        .tie_embeddings = json_is_true(lks_test_member(c, "TIE_EMBEDDINGS")),
+        .tied_embed_init_std = (float)lks_test_number(c, "TIED_EMBED_INIT_STD"),
+        .logit_softcap = (float)lks_test_number(c, "LOGIT_SOFTCAP"),
+        .rope_base = (float)lks_test_number(c, "ROPE_BASE"),
+        .qk_gain_init = (float)lks_test_number(c, "QK_GAIN_INIT"),
+    };
+    g.seed = (uint64_t)lks_test_number(c, "SEED");
+    g.tokens = (size_t)lks_test_number(c, "TRAIN_BATCH_TOKENS") / MICRO_STEPS;
+    assert_ok(lks__model_table(&g.config, &g.table));
+    g.params = floats(g.table.count);
+    lks__mt mt;
+    lks__mt_seed(&mt, g.seed);
+    lks__model_init(&g.config, &g.table, &mt, g.params);
+    return g;
+}
+
+static void golf_close(struct golf *g)
+{
+    free(g->params);
+    lks__table_free(&g->table);
+}
+
+static const json_t *section_of(const struct golf *g, const char *section, const char *tensor)
+{
+    /* not by lks_test_member(): these names have dots */
+    const json_t *t = json_object_get(lks_test_member(g->figure, section), tensor);
+    if (t == NULL)
+        fail_msg("%s has no %s of %s", g->name, section, tensor);
+    return t;
+}
+
+/* Values come from log, cos and sin, where libraries differ in the last bit. */
+static void test_init(void **state)
+{
+    for (int f = 0; f < N_FIGURES; f++) {
+        struct golf g = golf_open(figures[f]);
+        assert_int_equal(json_object_size(lks_test_member(g.figure, "init")), g.table.n_tensors);
+        assert_int_equal(g.table.n_params, lks_test_number(g.figure, "config.model_params"));
+        for (size_t i = 0; i < g.table.n_tensors; i++) {
+            const lks__tensor *t = &g.table.tensors[i];
+            const float *x = g.params + t->offset;
+            const json_t *want = section_of(&g, "init", t->name);
+            const json_t *shape = lks_test_member(want, "shape");
+            assert_int_equal(json_array_size(shape), t->n_dims);
+            for (int d = 0; d < t->n_dims; d++)
+                assert_int_equal(json_integer_value(json_array_get(shape, (size_t)d)), t->shape[d]);
+            double off = 1e-6 * sqrt((double)t->count);
+            double sumsq = lks_test_number(want, "sumsq");
+            parity_sums got = parity_sum(x, t->count);
+            parity_values(x, t->count, 1e-6, g.name, "init", t->name, want);
+            parity_near(got.sum, lks_test_number(want, "sum"), off, g.name, "init", t->name, "sum");
+            parity_near(got.sumsq, sumsq, off * 2.0 * sqrt(sumsq), g.name, "init", t->name,
+                        "sumsq");
+        }
+        golf_close(&g);
+    }
+}
+
+/* Counting alone comes to what drawing consumes: tied and not, and embeddings of under 16 elements,
+ * where normal_ works in pairs. */
+static void test_draws(void **state)
+{
+    static const int vocab[] = {1024, 2, 3, 7};
+    for (int v = 0; v < 4; v++)
+        for (int tied = 0; tied < 2; tied++) {
+            lks__model_config c = {.family = LKS__FAMILY_GOLF,
+                                   .n_layer = 1,
+                                   .n_head = 1,
+                                   .n_kv_head = 1,
+                                   .n_embd = 2,
+                                   .mlp_mult = 3,
+                                   .block_size = 4,
+                                   .vocab_size = vocab[v],
+                                   .tie_embeddings = tied == 1,
+                                   .tied_embed_init_std = 0.005f,
+                                   .logit_softcap = 30.0f,
+                                   .rope_base = 10000.0f,
+                                   .qk_gain_init = 1.5f};
+            lks__table table;
+            lks__mt drawn, skipped;
+            assert_ok(lks__model_table(&c, &table));
+            float *params = floats(table.count);
+            lks__mt_seed(&drawn, 5);
+            uint64_t n = lks__model_init(&c, &table, &drawn, params);
+            lks__mt_seed(&skipped, 5);
+            lks__mt_skip(&skipped, lks__model_init(&c, &table, NULL, NULL));
+            assert_true(n == lks__model_init(&c, &table, NULL, NULL));
+            for (int i = 0; i < 100; i++)
+                assert_int_equal(lks__mt_u32(&drawn), lks__mt_u32(&skipped));
+            free(params);
+            lks__table_free(&table);
+        }
+}
+
+/* Backward tells of every group once, in order, and not before its gradient is complete. */
+struct groups {
+    const lks__table *table;
+    const float *grads;
+    float *seen; /* copies of groups' gradients when they were announced */
+    int next;
+};
+
+static void group_done(void *ctx, int group)
+{
+    struct groups *g = ctx;
+    assert_int_equal(group, g->next++);
+    size_t at = g->table->block_start[g->table->group_block[group]];
+    size_t end = g->table->block_start[g->table->group_block[group + 1]];
+    memcpy(g->seen + at, g->grads + at, (end - at) * sizeof(float));
+}
+
+static void check_gradient(const struct golf *g, const lks__tensor *t, const float *x)
+{
+    const json_t *want = section_of(g, "grad0", t->name);
+    parity_sums got = parity_sum(x, t->count);
+    double norm = sqrt(lks_test_number(want, "sumsq")), allowed = 1e-4 * norm;
+    if (norm == 0.0) /* behind a projection that starts as zero */
+        for (size_t i = 0; i < t->count; i++)
+            assert_true(x[i] == 0.0f);
+    parity_near(sqrt(got.sumsq), norm, allowed, g->name, "grad0", t->name, "norm");
+    parity_near(got.dots[0], lks_test_number(want, "dots.0"), allowed, g->name, "grad0", t->name,
+                "dots[0]");
+    parity_near(got.dots[1], lks_test_number(want, "dots.1"), allowed, g->name, "grad0", t->name,
+                "dots[1]");
+    parity_near(got.sum, lks_test_number(want, "sum"), allowed, g->name, "grad0", t->name, "sum");
+    parity_values(x, t->count, allowed, g->name, "grad0", t->name, want);
+}
+
+/* The micro-batches of step 0 into one arena, then the mean. Spans of tokens + 1 follow one another
+ * in the stream. */
+static void check_step0(const char *name, const uint16_t *stream)
+{
+    struct golf g = golf_open(name);
+    const int T = g.config.block_size, B = (int)g.tokens / T;
+    lks__model *model;
+    assert_ok(lks__model_open(&g.config, &g.table, B, &ex, &model));
+    float *grads = floats(g.table.count), *seen = floats(g.table.count);
+    int32_t *tokens = calloc(g.tokens + 1, sizeof *tokens);
+    assert_non_null(tokens);
+    double loss = 0.0;
+    for (size_t m = 0; m < MICRO_STEPS; m++) {
+        struct groups groups = {&g.table, grads, seen, 0};
+        for (size_t i = 0; i <= g.tokens; i++)
+            tokens[i] = stream[m * (g.tokens + 1) + i];
+        lks__micro_batch mb = {tokens, tokens + 1, B, T};
+        lks__backward bw = {.grads = grads, .done = group_done, .done_ctx = &groups};
+        double micro = (double)lks__model_train(model, g.params, &mb, &bw);
+        const char *which = lks_test_text("micro_losses.0.%zu", m);
+        parity_near(micro, lks_test_number(g.figure, which), 1e-5, name, "step 0", which, "loss");
+        /* the same arithmetic without its backward; a row's logits are summed otherwise */
+        assert_near((double)lks__model_loss(model, g.params, &mb), micro, 1e-6);
+        assert_int_equal(groups.next, g.table.n_groups);
+        loss += micro / MICRO_STEPS;
+    }
+    assert_memory_equal(seen, grads, g.table.count * sizeof(float));
+    parity_near(loss, lks_test_number(g.figure, "train_loss.0"), 1e-5, name, "step 0", "the model",
+                "loss");
+    for (size_t i = 0; i < g.table.count; i++)
+        grads[i] *= 1.0f / MICRO_STEPS;
+    for (size_t i = 0; i < g.table.n_tensors; i++)
+        check_gradient(&g, &g.table.tensors[i], grads + g.table.tensors[i].offset);
+    free(grads);
+    free(seen);
+    free(tokens);
+    lks__model_close(model);
+    golf_close(&g);
+}
+
+/* The first of the generated tokens of tests/figures/README.md, vocabulary 1,024. */
+static void test_generated(void **state)
+{
+    enum { N = 8192 };
+    uint16_t stream[N] = {0};
+    uint32_t x = 12345, t = 0;
+    for (uint32_t i = 1; i < N; i++) {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        t = (x & 3 ? 5 * t + 17 + i % 7 : x >> 8) % 1024;
+        stream[i] = (uint16_t)t;
+    }
+    check_step0("generated/golf.json", stream);
+    check_step0("generated/golf_quantized.json", stream);
+}
+
+static void test_shards(void **state)
+{
+    enum { HEADER = 1024, N = 16384 };
+    const char *path = lks_test_shared("reference/golf-data/fineweb_train_000000.bin");
+    if (path == NULL)
+        lks_test_skip("the reference's shards are not beside the repository");
+    size_t bytes;
+    const char *file = lks_test_read(path, &bytes);
+    assert_true(bytes >= HEADER + N * sizeof(uint16_t));
+    uint16_t *stream = calloc(N, sizeof *stream);
+    assert_non_null(stream);
+    memcpy(stream, file + HEADER, N * sizeof *stream);
+    check_step0("golf_small.json", stream);
+    free(stream);
+}
+
+/* ---- small models ------------------------------------------------------------------------ */
+
+/* Uneven: rows that fill no task, halves of heads that fill no vector; each kind of U-net: with
+ * skips for all decoders, with one left over, with no encoder at all. */
+static const lks__model_config smalls[] = {
+    {.n_layer = 4,
+     .n_head = 4,
+     .n_kv_head = 2,
+     .n_embd = 24,
+     .mlp_mult = 2,
+     .tie_embeddings = true},
+    {.n_layer = 5, .n_head = 3, .n_kv_head = 1, .n_embd = 30, .mlp_mult = 3},
+    {.n_layer = 1, .n_head = 2, .n_kv_head = 2, .n_embd = 36, .mlp_mult = 1},
+};
+enum { N_SMALLS = sizeof smalls / sizeof smalls[0], SMALL_B = 3, SMALL_T = 17, SMALL_V = 29 };
+enum { SMALL_ROWS = SMALL_B * SMALL_T };
+
+struct small_model {
+    lks__model_config config;
+    lks__table table;
+    lks__model *model;
+    float *params, *grads;
+    int32_t tokens[SMALL_ROWS], targets[SMALL_ROWS];
+};
+
+static struct small_model small_open(int which)
+{
+    struct small_model s = {.config = smalls[which]};
+    lks__mt g;
+    lks__mt_seed(&g, 99 + (uint64_t)which);
+    s.config.family = LKS__FAMILY_GOLF;
+    s.config.block_size = SMALL_T;
+    s.config.vocab_size = SMALL_V;
+    s.config.logit_softcap = 1.5f; /* low enough to bend every logit */
+    s.config.rope_base = 50.0f;
+    assert_ok(lks__model_table(&s.config, &s.table));
+    assert_ok(lks__model_open(&s.config, &s.table, SMALL_B, &ex, &s.model));
+    s.params = floats(s.table.count);
+    s.grads = floats(s.table.count);
+    for (size_t i = 0; i < s.table.n_tensors; i++) { /* large enough for slopes everywhere */
+        const lks__tensor *t = &s.table.tensors[i];
+        float mean = t->kind == LKS__PARAM_SCALAR ? 0.8f : 0.0f;
+        lks__mt_normal(&g, s.params + t->offset, t->count, mean, 0.3f);
+    }
+    for (int i = 0; i < SMALL_ROWS; i++) {
+        s.tokens[i] = (int32_t)lks__mt_randint(&g, SMALL_V);
+        s.targets[i] = (int32_t)lks__mt_randint(&g, SMALL_V);
+    }
+    return s;
+}
+
+static void small_close(struct small_model *s)
+{
+    free(s->params);
+    free(s->grads);
+    lks__model_close(s->model);
+    lks__table_free(&s->table);
+}
+
+static void ignore_group(void *ctx, int group)
+{
+    (void)ctx, (void)group;
+}
+
+static double small_loss(struct small_model *s, float *grads)
+{
+    lks__micro_batch mb = {s->tokens, s->targets, SMALL_B, SMALL_T};
+    lks__backward bw = {.grads = grads, .done = ignore_group};
+    if (grads == NULL)
+        return (double)lks__model_loss(s->model, s->params, &mb);
+    return (double)lks__model_train(s->model, s->params, &mb, &bw);
+}
+
+/* Loss at a distance of `h` along the tensor's own gradient. */
+static double moved_loss(struct small_model *s, const lks__tensor *t, double norm, double h)
+{
+    float *x = s->params + t->offset, *kept = floats(t->count);
+    memcpy(kept, x, t->count * sizeof(float));
+    for (size_t i = 0; i < t->count; i++)
+        x[i] = (float)((double)kept[i] + h / norm * (double)s->grads[t->offset + i]);
+    double loss = small_loss(s, NULL);
+    memcpy(x, kept, t->count * sizeof(float));
+    free(kept);
+    return loss;
+}
+
+/* The slope of the loss along a tensor's gradient is that gradient's norm. The loss is a float,
+ * good to about 2e-7, which makes 2e-7 / h of the slope; what the five-point formula leaves out
+ * goes with h^4, but for the kink of relu's second derivative. */
+static void test_slopes(void **state)
+{
+    const double h = 0.02;
+    for (int which = 0; which < N_SMALLS; which++) {
+        struct small_model s = small_open(which);
+        small_loss(&s, s.grads);
+        for (size_t i = 0; i < s.table.n_tensors; i++) {
+            const lks__tensor *t = &s.table.tensors[i];
+            double norm = sqrt(parity_sum(s.grads + t->offset, t->count).sumsq);
+            assert_true(norm > 1e-4);
+            double near = moved_loss(&s, t, norm, h) - moved_loss(&s, t, norm, -h);
+            double far = moved_loss(&s, t, norm, 2 * h) - moved_loss(&s, t, norm, -2 * h);
+            double slope = (8.0 * near - far) / (12.0 * h);
+            parity_near(slope, norm, 4e-5 + 3e-4 * norm, lks_test_text("small model %d", which),
+                        "gradient", t->name, "slope of the loss along it");
+        }
+        small_close(&s);
+    }
+}
+
+/* Gradients are added to what is there, and threads change no bit of them. */
+static void test_threads(void **state)
+{
+    for (int which = 0; which < N_SMALLS; which++) {
+        float *first = NULL;
+        double first_loss = 0.0;
+        for (int n_threads = 1; n_threads <= 3; n_threads++) {
+            lks__pool_close(ex.pool);
+            open_pool(n_threads);
+            struct small_model s = small_open(which);
+            double loss = small_loss(&s, s.grads);
+            assert_true(small_loss(&s, s.grads) == loss);
+            if (first == NULL) {
+                first = floats(s.table.count);
+                memcpy(first, s.grads, s.table.count * sizeof(float));
+                first_loss = loss;
+                float *once = floats(s.table.count);
+                small_loss(&s, once);
+                for (size_t i = 0; i < s.table.count; i++)
+                    assert_true(fabsf(first[i] - 2.0f * once[i]) <= 1e-5f);
+                free(once);
+            }
+            assert_true(loss == first_loss);
+            assert_memory_equal(s.grads, first, s.table.count * sizeof(float));
+            small_close(&s);
+        }
+        free(first);
+    }
+    lks__pool_close(ex.pool);
+    open_pool(2);
+}
+
+/* The logits of the last token are those that the loss is made of. */
+static void test_logits(void **state)
+{
+    for (int which = 0; which < N_SMALLS; which++) {
+        struct small_model s = small_open(which);
+        float logits[SMALL_V];
+        lks__model_logits(s.model, s.params, s.tokens, 9, logits);
+        double sum_before = 0.0, sum = 0.0, all = 0.0;
+        for (int v = 0; v < SMALL_V; v++) {
+            assert_true(fabsf(logits[v]) <= s.config.logit_softcap);
+            all += exp((double)logits[v]);
+        }
+        lks__micro_batch mb = {s.tokens, s.targets, 1, 8};
+        sum_before = 8.0 * (double)lks__model_loss(s.model, s.params, &mb);
+        mb.T = 9;
+        sum = 9.0 * (double)lks__model_loss(s.model, s.params, &mb);
+        assert_near(sum - sum_before, log(all) - (double)logits[s.targets[8]], 1e-5);
+        small_close(&s);
+    }
+}
+
+static void test_bad_shapes(void **state)
+{
+    const lks__model_config good = {.family = LKS__FAMILY_GOLF,
+                                    .n_layer = 2,
+                                    .n_head = 4,
+                                    .n_kv_head = 2,
+                                    .n_embd = 16,
+                                    .mlp_mult = 2,
+                                    .block_size = 8,
+                                    .vocab_size = 8,
+                                    .logit_softcap = 30.0f,
+                                    .rope_base = 10000.0f};
+    lks__table table;
+    lks__model_config c = good;
+    assert_ok(lks__model_table(&c, &table));
+    lks__table_free(&table);
+    c.n_embd = 18;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "18", "num_heads = 4");
+    c = good, c.n_kv_head = 3;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "num_kv_heads = 3");
+    c = good, c.n_embd = 12;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "even");
+    c = good, c.n_layer = 0;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "num_layers = 0");
+    c = good, c.mlp_mult = 0;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "mlp_mult = 0");
+    c = good, c.logit_softcap = 0.0f;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "logit_softcap");
+    c = good, c.logit_softcap = NAN;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "logit_softcap");
+    c = good, c.rope_base = -1.0f;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "rope_base");
+    c = good, c.n_embd = 1 << 30, c.mlp_mult = 1 << 30;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "memory");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_init),      cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_generated), cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_slopes),    cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_logits),    cmocka_unit_test(test_bad_shapes),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, open_exec, close_exec));
+}
