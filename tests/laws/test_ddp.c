@@ -1,0 +1,305 @@
+/* Gradients of virtual ranks, whatever their ranks: the canonical sum, bit for bit. Ranks are
+ * threads here, so that sanitizers see all of them at once, and gradients are made up. */
+#include "support.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/backend.h"
+#include "ddp/ddp.h"
+#include "ddp/verify.h"
+#include "model/model.h"
+
+enum { MAX_RANKS = 8, STEPS = 2 };
+
+static lks__table table;
+static lks__kernels kernels;
+
+static int open_table(void **state)
+{
+    const lks__model_config config = {
+        .n_layer = 2, .n_head = 3, .n_embd = 39, .block_size = 20, .vocab_size = 61, .bias = true};
+    assert_ok(lks__model_table(&config, &table));
+    assert_ok(lks__kernels_open(LKS__CPU_REF, &kernels));
+    return 0;
+}
+
+static int close_table(void **state)
+{
+    lks__table_free(&table);
+    return 0;
+}
+
+/* ---- made-up gradients ------------------------------------------------------------------- */
+
+/* Of micro-batch (v, m) in a step: of all magnitudes, so that each order of addition rounds
+ * otherwise. */
+static float made_up(int step, int v, int m, size_t i)
+{
+    const uint32_t counter[4] = {(uint32_t)step, (uint32_t)v, (uint32_t)m, (uint32_t)i};
+    uint32_t words[4];
+    lks__philox4x32(lks__philox_key_of(1), counter, words);
+    return ldexpf((float)(int32_t)words[0], -31 - (int)(words[1] % 12));
+}
+
+static void add_group(float *grads, int group, int step, int v, int m)
+{
+    for (size_t t = 0; t < table.n_tensors; t++) {
+        const lks__tensor *tensor = &table.tensors[t];
+        for (size_t i = 0; tensor->group == group && i < tensor->count; i++)
+            grads[tensor->offset + i] += made_up(step, v, m, tensor->offset + i);
+    }
+}
+
+/* What the design says, as plainly as it can be written: each virtual rank's micro-batches in
+ * order, then neighbours level by level, then one multiplication. Returns the norm. */
+static double plain_mean(int V, int A, int step, float *mean)
+{
+    float **leaf = calloc((size_t)V, sizeof *leaf);
+    for (int v = 0; v < V; v++) {
+        leaf[v] = calloc(table.count, sizeof **leaf);
+        for (int m = 0; m < A; m++)
+            for (int g = 0; g < table.n_groups; g++)
+                add_group(leaf[v], g, step, v, m);
+    }
+    for (size_t i = 0; i < table.count; i++) {
+        for (int n = V; n > 1; n = (n + 1) / 2) {
+            for (int v = 0; v < n / 2; v++)
+                leaf[v][i] = leaf[2 * v][i] + leaf[2 * v + 1][i];
+            if (n % 2 == 1)
+                leaf[n / 2][i] = leaf[n - 1][i];
+        }
+        mean[i] = leaf[0][i] * (float)(1.0 / (V * A));
+    }
+    for (int v = 0; v < V; v++)
+        free(leaf[v]);
+    free(leaf);
+    double sum = 0.0;
+    for (size_t t = 0; t < table.n_tensors; t++)
+        for (size_t b = 0; b < table.tensors[t].n_blocks; b++) {
+            size_t block = table.tensors[t].first_block + b, start = table.block_start[block];
+            sum += kernels.sumsq(mean + start, table.block_start[block + 1] - start);
+        }
+    return sqrt(sum);
+}
+
+/* ---- ranks ------------------------------------------------------------------------------- */
+
+struct rank {
+    pthread_t thread;
+    lks_comm *comm;
+    int V, A, failing_v;
+    size_t bucket_bytes;
+    const float *mean[STEPS]; /* what is expected */
+    double norm[STEPS];
+    int step, n_micro;
+    float *params; /* to verify */
+    lks_status status;
+    char said[1024];
+};
+
+static lks_status micro(void *ctx, int v, int m, float *grads, lks__ddp *ddp)
+{
+    struct rank *r = ctx;
+    r->n_micro++;
+    if (v == r->failing_v)
+        return lks__fail(LKS_ERR_IO, "virtual rank %d has no data", v);
+    for (int g = 0; g < table.n_groups; g++) {
+        add_group(grads, g, r->step, v, m);
+        lks__ddp_group_done(ddp, g);
+    }
+    return LKS_OK;
+}
+
+static lks_status steps(struct rank *r, lks__ddp *ddp)
+{
+    for (r->step = 0; r->step < STEPS; r->step++) {
+        const float *grads;
+        double norm;
+        LKS__TRY(lks__ddp_step(ddp, micro, r, &grads, &norm));
+        if (memcmp(grads, r->mean[r->step], table.count * sizeof *grads) != 0)
+            return lks__fail(LKS_ERR_DIVERGED, "the mean gradient of step %d is another", r->step);
+        if (memcmp(&norm, &r->norm[r->step], sizeof norm) != 0)
+            return lks__fail(LKS_ERR_DIVERGED, "the norm of step %d is %.17g, not %.17g", r->step,
+                             norm, r->norm[r->step]);
+        LKS__TRY(lks__ddp_release(ddp));
+    }
+    int V = r->V, W = lks_comm_world_size(r->comm), rank = lks_comm_rank(r->comm);
+    int own = (rank + 1) * V / W - rank * V / W;
+    if (r->n_micro != own * r->A * STEPS)
+        return lks__fail(LKS_ERR_DIVERGED, "%d micro-steps for %d virtual ranks", r->n_micro, own);
+    return LKS_OK;
+}
+
+static lks_status run_ddp(struct rank *r)
+{
+    lks__pool *pool;
+    LKS__TRY(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, NULL, &pool));
+    const lks__exec ex = {&kernels, pool};
+    const lks__ddp_config config = {r->V, r->A, r->bucket_bytes};
+    lks__ddp *ddp = NULL;
+    lks__comm_use(r->comm, &ex);
+    lks_status st = lks__ddp_open(&config, r->comm, &table, &ex, &ddp);
+    if (st == LKS_OK)
+        st = steps(r, ddp);
+    if (st != LKS_OK)
+        lks_comm_abort(r->comm, lks_last_error());
+    lks__ddp_close(ddp);
+    lks__comm_use(r->comm, &(lks__exec){NULL, NULL});
+    lks__pool_close(pool);
+    return st;
+}
+
+static void *rank_main(void *arg)
+{
+    struct rank *r = arg;
+    r->status = r->params != NULL ? lks__ddp_verify(r->comm, &table, r->params) : run_ddp(r);
+    if (r->status != LKS_OK)
+        snprintf(r->said, sizeof r->said, "%s", lks_last_error());
+    return NULL;
+}
+
+/* All ranks' statuses and sentences stand in `ranks` afterwards. */
+static void run_ranks(struct rank *ranks, int W)
+{
+    lks_comm *comms[MAX_RANKS];
+    assert_ok(lks__comm_open_threads(W, 30, comms));
+    for (int i = 0; i < W; i++) {
+        ranks[i].comm = comms[i];
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
+    }
+    for (int i = 0; i < W; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < W; i++)
+        lks_comm_close(comms[i]);
+}
+
+static void check_sum(int V, int W, int A, size_t bucket_bytes, float *const mean[STEPS],
+                      const double norm[STEPS])
+{
+    struct rank ranks[MAX_RANKS];
+    for (int i = 0; i < W; i++)
+        ranks[i] = (struct rank){.V = V,
+                                 .A = A,
+                                 .failing_v = -1,
+                                 .bucket_bytes = bucket_bytes,
+                                 .mean = {mean[0], mean[1]},
+                                 .norm = {norm[0], norm[1]}};
+    run_ranks(ranks, W);
+    for (int i = 0; i < W; i++)
+        if (ranks[i].status != LKS_OK)
+            fail_msg("V = %d, W = %d, A = %d, buckets of %zu bytes, rank %d: %s", V, W, A,
+                     bucket_bytes, i, ranks[i].said);
+}
+
+/* ---- tests ------------------------------------------------------------------------------- */
+
+static void test_canonical_sum(void **state)
+{
+    static const struct {
+        int V, A;
+    } shapes[] = {{1, 1}, {1, 3}, {2, 1}, {3, 2}, {4, 1},  {5, 1},
+                  {6, 1}, {7, 2}, {8, 1}, {8, 2}, {11, 1}, {13, 1}};
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        int V = shapes[s].V, A = shapes[s].A;
+        float *mean[STEPS];
+        double norm[STEPS];
+        for (int i = 0; i < STEPS; i++) {
+            mean[i] = calloc(table.count, sizeof *mean[i]);
+            assert_non_null(mean[i]);
+            norm[i] = plain_mean(V, A, i, mean[i]);
+            assert_true(norm[i] > 0.0);
+        }
+        for (int W = 1; W <= V && W <= MAX_RANKS; W++) {
+            check_sum(V, W, A, 0, mean, norm);       /* a bucket for each layer */
+            check_sum(V, W, A, 1 << 30, mean, norm); /* one */
+        }
+        for (int i = 0; i < STEPS; i++)
+            free(mean[i]);
+    }
+}
+
+/* Each rank has the virtual ranks that the design says; they need no more than a tree's depth. */
+static void test_shares(void **state)
+{
+    for (int V = 1; V <= 64; V++)
+        for (int W = 1; W <= V; W++) {
+            int next = 0, most = 0;
+            for (int r = 0; r < W; r++) {
+                assert_int_equal(lks__ddp_first_leaf(V, W, r), next);
+                next = (r + 1) * V / W;
+                if (next - r * V / W > most)
+                    most = next - r * V / W;
+            }
+            assert_int_equal(lks__ddp_first_leaf(V, W, W), V);
+            int arenas = lks__ddp_arenas(V, W), depth = (int)ceil(log2(most));
+            assert_in_range(arenas, 1, 2 * depth + 2);
+            if (V % W == 0 && (V & (V - 1)) == 0 && (W & (W - 1)) == 0)
+                assert_int_equal(arenas, depth + 1);
+        }
+    assert_int_equal(lks__ddp_arenas(8, 8), 1);
+}
+
+/* A rank whose micro-step fails gets its own error, the others one that names it. */
+static void test_failing_rank(void **state)
+{
+    for (int W = 2; W <= 4; W++) {
+        struct rank ranks[MAX_RANKS];
+        for (int i = 0; i < W; i++)
+            ranks[i] = (struct rank){.V = 8, .A = 1, .failing_v = 7};
+        float *zero = calloc(table.count, sizeof *zero);
+        assert_non_null(zero);
+        for (int i = 0; i < W; i++)
+            ranks[i].mean[0] = ranks[i].mean[1] = zero;
+        run_ranks(ranks, W);
+        free(zero);
+        for (int i = 0; i < W; i++) {
+            assert_int_equal(ranks[i].status, i == W - 1 ? LKS_ERR_IO : LKS_ERR_PEER);
+            assert_contains(ranks[i].said, "virtual rank 7 has no data");
+            if (i < W - 1)
+                assert_contains(ranks[i].said, lks_test_text("rank %d", W - 1));
+        }
+    }
+}
+
+/* Parameters that differ in one bit: every rank learns rank, tensor and index. */
+static void test_verify(void **state)
+{
+    enum { W = 4 };
+    struct rank ranks[W] = {{0}};
+    for (int i = 0; i < W; i++) {
+        ranks[i].params = calloc(table.count, sizeof(float));
+        assert_non_null(ranks[i].params);
+    }
+    run_ranks(ranks, W);
+    for (int i = 0; i < W; i++)
+        assert_int_equal(ranks[i].status, LKS_OK);
+    for (size_t t = 0; t < table.n_tensors; t++) {
+        const lks__tensor *tensor = &table.tensors[t];
+        size_t at = tensor->count - 1;
+        ranks[2].params[tensor->offset + at] = -0.0f;
+        run_ranks(ranks, W);
+        for (int i = 0; i < W; i++) {
+            assert_int_equal(ranks[i].status, LKS_ERR_DIVERGED);
+            assert_contains(ranks[i].said, lks_test_text("rank 2 has -0 in tensor %s at index %zu",
+                                                         tensor->name, at));
+        }
+        ranks[2].params[tensor->offset + at] = 0.0f;
+    }
+    for (int i = 0; i < W; i++)
+        free(ranks[i].params);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_canonical_sum),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_failing_rank),
+        cmocka_unit_test(test_verify),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, open_table, close_table));
+}
