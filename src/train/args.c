@@ -82,5 +82,5 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
                              shown);
         }
     }
-    return LKS_OK;
+    return strcmp(s->family, "golf") == 0 ? lks__golf_environment(s, command) : LKS_OK;
 }

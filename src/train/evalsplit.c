@@ -48,7 +48,7 @@ lks_status lks__eval_split(const lks__split_eval *e, double *loss_p, uint64_t *n
     if (s.offsets == NULL || s.tokens == NULL || s.targets == NULL || losses == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, B);
     st = lks__session_agree(e->session, st);
-    lks__eval_job job = {e->session, n_batches, split_batch, &s};
+    lks__eval_job job = {e->session, n_batches, 1, split_batch, &s};
     if (st == LKS_OK)
         st = lks__eval_batches(&job, losses);
     for (size_t i = 0; i < n_batches && st == LKS_OK; i++)

@@ -8,13 +8,14 @@
 
 typedef struct lks__eval_job {
     lks__session *session;
-    size_t n_batches;
-    lks_status (*loss)(void *ctx, size_t batch, double *loss_p); /* of one batch, on this rank */
+    size_t n_batches, n_values;
+    lks_status (*run)(void *ctx, size_t batch, double *values); /* one batch's, on this rank */
     void *ctx;
 } lks__eval_job;
 
-/* Every rank takes whole batches; losses[n_batches] out, the same on all ranks. Collective. */
-lks_status lks__eval_batches(const lks__eval_job *job, double *losses);
+/* Every rank takes whole batches; values[n_batches][n_values] out, the same on all ranks.
+ * Collective. */
+lks_status lks__eval_batches(const lks__eval_job *job, double *values);
 
 typedef struct lks__split_eval {
     lks__session *session;

@@ -18,7 +18,7 @@ static lks_status load(lks__ckpt *c, int batch, lks__session *session, lks__repl
     LKS__TRY(lks__model_open(&r->config, &r->table, batch, &session->ex, &r->model));
     LKS__TRY(lks_comm_alloc(session->comm, LKS_MEM_OWN, r->table.count * sizeof(float),
                             (void **)&r->params));
-    return lks__state_read_arena(c->model, c->path, &r->table, "", r->params);
+    return lks__state_read_arena(c->model, c->path, &r->table, LKS__ARENA_PARAMS, r->params);
 }
 
 lks_status lks__replica_open(const char *out_dir, int batch, lks__session *session, lks__replica *r)

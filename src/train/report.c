@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "train/outdir.h"
+#include "train/recipe.h"
 
 enum { MFU_AFTER = 5 /* iterations until times have settled, as nanoGPT has it */ };
 
@@ -177,7 +178,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     memset(r, 0, sizeof *r);
     LKS__TRY(measure_peak(t, &r->peak_flops));
     r->on = t->ses.world.rank == 0;
-    r->started = r->last = lks__sys_now();
+    r->started = lks__sys_now();
     r->first_iter = t->iter;
     r->mfu = -1.0;
     r->tokens_a_step = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
@@ -209,8 +210,7 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     if (!r->on)
         return LKS_OK;
     uint64_t iter = t->iter - 1, done = t->iter - r->first_iter; /* the step has been counted */
-    double now = lks__sys_now(), dt = now - r->last;
-    r->last = now;
+    double now = lks__sys_now(), dt = step->seconds;
     double rate = r->tokens_a_step / dt;
     double mfu = r->peak_flops > 0.0 ? rate * r->flops_a_token / r->peak_flops : 0.0;
     if (done > MFU_AFTER)
@@ -228,15 +228,14 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     lks__jsonw_float(w, "comm_exposed_ms", step->exposed_s * 1e3);
     LKS__TRY(lks__metrics_end(r->metrics));
 
-    char line[160], live[240], left[32];
-    snprintf(line, sizeof line, "iter %" PRIu64 ": loss %.4f, time %.2fms, mfu %.2f%%", iter,
-             step->loss, dt * 1e3, r->mfu < 0.0 ? -100.0 : r->mfu * 100.0);
-    uint64_t last = (uint64_t)t->s.max_iters, to_go = last >= t->iter ? last + 1 - t->iter : 0;
+    char line[200], live[240], left[32];
+    t->recipe->train_line(t, step, r->mfu, line);
+    uint64_t n_steps = t->recipe->n_steps(&t->s), to_go = n_steps > t->iter ? n_steps - t->iter : 0;
     say_time(left, (now - r->started) / (double)done * (double)to_go);
     snprintf(live, sizeof live,
-             "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter, last,
-             step->loss, rate, mfu * 100.0, left);
-    lks__log_progress(&r->log, iter % (uint64_t)t->s.log_interval == 0 ? line : NULL, live);
+             "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter,
+             n_steps - 1, step->loss, rate, mfu * 100.0, left);
+    lks__log_progress(&r->log, line[0] != '\0' ? line : NULL, live);
     return LKS_OK;
 }
 
@@ -246,11 +245,15 @@ lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__ev
         return LKS_OK;
     lks__jsonw *w = lks__metrics_begin(r->metrics, "eval");
     lks__jsonw_u64(w, "iter", t->iter);
-    lks__jsonw_float(w, "train_loss", eval->loss[0]);
-    lks__jsonw_float(w, "val_loss", eval->loss[1]);
+    if (eval->has_train)
+        lks__jsonw_float(w, "train_loss", eval->train_loss);
+    lks__jsonw_float(w, "val_loss", eval->val_loss);
+    if (eval->has_bpb)
+        lks__jsonw_float(w, "val_bpb", eval->val_bpb);
     LKS__TRY(lks__metrics_end(r->metrics));
-    lks__log_line(&r->log, "step %" PRIu64 ": train loss %.4f, val loss %.4f", t->iter,
-                  eval->loss[0], eval->loss[1]);
+    char line[200];
+    t->recipe->eval_line(t, eval, line);
+    lks__log_line(&r->log, "%s", line);
     return LKS_OK;
 }
 

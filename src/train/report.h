@@ -14,9 +14,9 @@ typedef struct lks__report {
     double peak_flops; /* of all ranks together, measured at the start; 0 before */
     double flops_a_token;
     double tokens_a_step;
-    double started, last; /* lks__sys_now() */
-    uint64_t first_iter;  /* of this process */
-    double mfu;           /* running, as nanoGPT's */
+    double started;      /* lks__sys_now() */
+    uint64_t first_iter; /* of this process */
+    double mfu;          /* running, as nanoGPT's */
 } lks__report;
 
 void lks__report_abandon(lks__report *r); /* after a failure: closes files, writes nothing more */

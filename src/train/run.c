@@ -1,6 +1,7 @@
 /* train/run.c - the run: evaluations, steps, checkpoints, in nanoGPT's order. */
 #include <inttypes.h>
 
+#include "train/recipe.h"
 #include "train/report.h"
 #include "train/state.h"
 
@@ -34,42 +35,46 @@ static lks_status evaluate(struct run *r)
 {
     lks__trainer *t = r->t;
     lks__eval_result eval;
-    LKS__TRY(lks__evaluate(t, &eval));
+    lks_comm_note(t->ses.comm, t->iter, "evaluation");
+    LKS__TRY(t->recipe->evaluate(t, &eval));
     t->eval_done = true;
-    r->improved = eval.loss[LKS__SPLIT_VAL] < t->best_val_loss;
+    r->improved = eval.val_loss < t->best_val_loss;
     if (r->improved)
-        t->best_val_loss = eval.loss[LKS__SPLIT_VAL];
+        t->best_val_loss = eval.val_loss;
     return lks__report_eval(&r->report, t, &eval);
 }
 
-static bool evaluation_due(const lks__trainer *t)
+static bool on_schedule(const lks__trainer *t)
 {
-    return !t->eval_done && t->iter % (uint64_t)t->s.eval_interval == 0;
+    uint64_t interval = checkpoint_interval(&t->s);
+    return interval > 0 && t->iter % interval == 0;
 }
 
 static bool checkpoint_due(const struct run *r)
 {
     const lks__trainer *t = r->t;
-    return t->iter > 0 && t->iter != r->saved_iter && t->iter % checkpoint_interval(&t->s) == 0 &&
+    return t->iter > 0 && t->iter != r->saved_iter && on_schedule(t) &&
            (t->s.always_save_checkpoint || r->improved);
 }
 
 bool lks__train_saves_again(const lks__trainer *t)
 {
-    return t->resumed && evaluation_due(t) && t->iter % checkpoint_interval(&t->s) == 0 &&
-           t->iter <= (uint64_t)t->s.max_iters && !t->s.eval_only;
+    return t->resumed && t->recipe->evaluation_due(t) && on_schedule(t) &&
+           t->iter < t->recipe->n_steps(&t->s) && !t->s.eval_only;
 }
 
 static lks_status loop(struct run *r, int *stopped_p)
 {
     lks__trainer *t = r->t;
     lks__step_result step;
-    while (t->iter <= (uint64_t)t->s.max_iters && *stopped_p == 0) {
+    while (*stopped_p == 0) {
         r->improved = false;
-        if (evaluation_due(t))
+        if (t->recipe->evaluation_due(t))
             LKS__TRY(evaluate(r));
         if (t->s.eval_only)
             return LKS_OK;
+        if (t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time)
+            break;
         if (checkpoint_due(r))
             LKS__TRY(save(r));
         LKS__TRY(lks__train_step(t, &step));

@@ -88,7 +88,8 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
         lks_comm_abort(s->comm, kept);
         return lks__fail(st, "%s", kept);
     }
-    lks_comm_barrier(s->comm); /* until it has said so: whoever exits before is taken for the cause */
+    lks_comm_barrier(
+        s->comm); /* until it has said so: whoever exits before is taken for the cause */
     return lks__fail(LKS_ERR_PEER, "rank %d failed and says why", first);
 }
 

@@ -23,9 +23,20 @@ enum {
     FREE = LKS__SETTING_FREE,
     HOST = LKS__SETTING_HOST,
     AUTO = LKS__SETTING_AUTO,
+    GOLF = LKS__SETTING_GOLF,
 };
 
-typedef enum group { FILES, MODEL, BATCH, OPTIM, REPORT, SAMPLING, RANKS, N_GROUPS } group;
+typedef enum group {
+    FILES,
+    MODEL,
+    BATCH,
+    OPTIM,
+    REPORT,
+    MODEL_GOLF,
+    SAMPLING,
+    RANKS,
+    N_GROUPS
+} group;
 
 static const char *const group_titles[N_GROUPS] = {
     [FILES] = "Files",
@@ -33,6 +44,7 @@ static const char *const group_titles[N_GROUPS] = {
     [BATCH] = "Batches and random numbers",
     [OPTIM] = "Optimizer",
     [REPORT] = "Evaluation, logs, checkpoints",
+    [MODEL_GOLF] = "The golf family (names and defaults of parameter-golf's script)",
     [SAMPLING] = "Sampling",
     [RANKS] = "Ranks and machine",
 };
@@ -177,6 +189,11 @@ bool lks__setting_is_str(int i)
     return table[i].type == STR;
 }
 
+bool lks__setting_is_golf(int i)
+{
+    return (table[i].flags & GOLF) != 0;
+}
+
 bool lks__setting_is_bool(int i)
 {
     return table[i].type == BOOL;
@@ -198,8 +215,9 @@ int lks__setting_find(const char *key)
     char name[LKS__SETTING_KEY];
     if (!fold_key(key, name))
         return -1;
+    const char *golf = lks__golf_setting(name);
     for (int i = 0; i < LKS__N_SETTINGS; i++)
-        if (strcmp(table[i].name, name) == 0)
+        if (strcmp(table[i].name, golf != NULL ? golf : name) == 0)
             return i;
     return -1;
 }
@@ -473,6 +491,8 @@ void lks__settings_help(FILE *out, unsigned command)
 
 lks_status lks__settings_check(lks__settings *s, int world_size)
 {
+    if (strcmp(s->family, "golf") == 0)
+        LKS__TRY(lks__golf_check(s));
     int64_t N = s->gradient_accumulation_steps, W = world_size;
     if (s->n_embd % s->n_head)
         return lks__fail(LKS_ERR_CONFIG,
@@ -541,11 +561,19 @@ static const setting *next(const setting *d, unsigned command, unsigned flags)
     return NULL;
 }
 
+/* golf's own settings say nothing about a run of another family. */
+static bool relevant(const lks__settings *s, const setting *d)
+{
+    return !(d->flags & GOLF) || strcmp(s->family, "golf") == 0;
+}
+
 json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags)
 {
     json_t *json = json_object();
     for (const setting *d = next(NULL, command, flags); json && d; d = next(d, command, flags)) {
         value v = load(s, d);
+        if (!relevant(s, d))
+            continue;
         json_t *member = d->type == INT     ? json_integer(v.i)
                          : d->type == FLOAT ? json_real(v.f)
                          : d->type == BOOL  ? json_boolean(v.b)
@@ -567,7 +595,7 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
 {
     for (const setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
         value v = load(s, d);
-        if (other && same(d, v, load(other, d)))
+        if (!relevant(s, d) || (other && same(d, v, load(other, d))))
             continue;
         switch (d->type) {
         case INT:
@@ -628,7 +656,8 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
         const json_t *member_d = json_object_get(json, d->name);
         char range[160];
         value v;
-        if (!member_d && !(d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN)))
+        if (!member_d &&
+            (!(d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN)) || !relevant(&s, d)))
             continue; /* of a version that didn't have it: the default did the same */
         if (!member_d)
             return lks__fail(LKS_ERR_FORMAT, "%s: the setting %s is missing", where, d->name);

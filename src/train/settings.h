@@ -39,6 +39,9 @@ enum {
     LKS__SETTING_CONFIG = LKS__SETTING_SHAPE | LKS__SETTING_RUN | LKS__SETTING_FREE,
     /* Beside one of those: 0 means "choose for me", so it agrees with every value. */
     LKS__SETTING_AUTO = 1 << 4,
+    /* Means something to the golf family alone: left out of other families' config lines and
+     * checkpoints. */
+    LKS__SETTING_GOLF = 1 << 5,
 };
 
 /* X(TYPE, name, default, range, commands, flags, group, help). The words in the last columns are
@@ -57,6 +60,8 @@ enum {
       "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
     X(STR, split, "val", ONE_OF("train|val"), EVAL, HOST, FILES, "which tokens to evaluate on")    \
                                                                                                    \
+    X(STR, family, "gpt2", ONE_OF("gpt2|golf"), TRAIN | BENCH, SHAPE, MODEL,                       \
+      "gpt2: nanoGPT's model; golf: parameter-golf's")                                             \
     X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL, "transformer blocks")          \
     X(INT, n_head, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL,                                 \
       "attention heads of a block; must divide n_embd")                                            \
@@ -76,8 +81,9 @@ enum {
     X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \
       "virtual ranks that the run is defined on; any number of ranks up to it gives the same "     \
       "run; 0: the largest power of two up to 8 that divides gradient_accumulation_steps")         \
-    X(STR, sampler, "random", ONE_OF("random|nanogpt"), TRAIN, RUN, BATCH,                         \
-      "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script")          \
+    X(STR, sampler, "random", ONE_OF("random|nanogpt|stream"), TRAIN, RUN, BATCH,                  \
+      "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script; stream: " \
+      "one token after the other (golf)")                                                          \
     X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN, BATCH,                     \
       "of everything random")                                                                      \
                                                                                                    \
@@ -97,12 +103,12 @@ enum {
       "iteration at which the learning rate reaches min_lr")                                       \
     X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
                                                                                                    \
-    X(INT, eval_interval, 2000, INTS(1, 4294967294), TRAIN, FREE, REPORT,                          \
-      "iterations between evaluations")                                                            \
+    X(INT, eval_interval, 2000, INTS(0, 4294967294), TRAIN, FREE, REPORT,                          \
+      "iterations between evaluations; 0: none")                                                   \
     X(INT, eval_iters, 200, INTS(1, 1000000), TRAIN, FREE, REPORT,                                 \
       "batches of each split in an evaluation")                                                    \
-    X(INT, log_interval, 1, INTS(1, 4294967294), TRAIN, FREE, REPORT,                              \
-      "iterations between log lines")                                                              \
+    X(INT, log_interval, 1, INTS(0, 4294967294), TRAIN, FREE, REPORT,                              \
+      "iterations between log lines; 0: none")                                                     \
     X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
       "false: checkpoint only where the validation loss has fallen, and at the end")               \
     X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
@@ -113,6 +119,54 @@ enum {
     X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT, "steps to time")                      \
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
       "print what the run would need and stop before the first step")                              \
+                                                                                                   \
+    X(INT, num_kv_heads, 4, INTS(1, 1024), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                \
+      "key and value heads; must divide n_head")                                                   \
+    X(INT, mlp_mult, 2, INTS(1, 64), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                      \
+      "width of the MLP, in n_embd")                                                               \
+    X(BOOL, tie_embeddings, true, ANY, TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                    \
+      "one matrix for embedding and head")                                                         \
+    X(FLOAT, rope_base, 10000, OVER_TO(0, 1e12), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
+      "base of the rotary frequencies")                                                            \
+    X(FLOAT, logit_softcap, 30, OVER_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
+      "logits are c tanh(x / c)")                                                                  \
+    X(FLOAT, qk_gain_init, 1.5, FROM_TO(-1e6, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,       \
+      "every head's first query gain")                                                             \
+    X(FLOAT, tied_embed_init_std, 0.005, FROM_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF, \
+      "standard deviation of the tied embedding at the start")                                     \
+    X(INT, train_batch_tokens, 524288, INTS(1, 1LL << 40), TRAIN, RUN | GOLF, MODEL_GOLF,          \
+      "tokens of a step; sets batch_size")                                                         \
+    X(INT, iterations, 20000, INTS(1, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
+      "steps of the run (max_iters of the other family is not used)")                              \
+    X(INT, warmdown_iters, 1200, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,              \
+      "steps over which the rates go down to 0 at the end; 0: none")                               \
+    X(INT, warmup_steps, 20, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                  \
+      "without effect by definition: the script primes its compiler with them and undoes them")    \
+    X(FLOAT, max_wallclock_seconds, 600, FROM_TO(0, 1e9), TRAIN, FREE | GOLF, MODEL_GOLF,          \
+      "training time after which the run stops, and by which the rates go down; 0: no limit")      \
+    X(INT, val_batch_size, 524288, INTS(1, 1LL << 40), TRAIN, FREE | GOLF, MODEL_GOLF,             \
+      "tokens that all virtual ranks together evaluate at once")                                   \
+    X(FLOAT, embed_lr, 0.6, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                       \
+      "rate of an embedding that is not tied")                                                     \
+    X(FLOAT, head_lr, 0.008, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                      \
+      "rate of a head that is not tied")                                                           \
+    X(FLOAT, tied_embed_lr, 0.05, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
+      "rate of the tied embedding")                                                                \
+    X(FLOAT, matrix_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                     \
+      "Muon's rate, for the blocks' matrices")                                                     \
+    X(FLOAT, scalar_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                     \
+      "rate of vectors, gains and scales")                                                         \
+    X(FLOAT, muon_momentum, 0.95, FROM_BELOW(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF,                \
+      "Muon's momentum after its warm-up")                                                         \
+    X(FLOAT, muon_momentum_warmup_start, 0.85, FROM_BELOW(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF,   \
+      "Muon's momentum at the start")                                                              \
+    X(INT, muon_momentum_warmup_steps, 500, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,   \
+      "steps of the momentum's warm-up")                                                           \
+    X(INT, muon_backend_steps, 5, INTS(1, 100), TRAIN, FREE | GOLF, MODEL_GOLF,                    \
+      "Newton-Schulz iterations")                                                                  \
+    X(FLOAT, adam_eps, 1e-8, OVER_TO(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF, "Adam's epsilon")      \
+    X(STR, tokenizer_path, "", ANY, TRAIN | EVAL, HOST | GOLF, MODEL_GOLF,                         \
+      "SentencePiece model, for val_bpb; empty: the one that the data folder's meta.json names")   \
                                                                                                    \
     X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")          \
     X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "samples to write")          \
@@ -154,7 +208,8 @@ typedef enum lks__setting_from {
     LKS__FROM_DEFAULT = 0,
     LKS__FROM_CHECKPOINT = 1,
     LKS__FROM_FILE = 2,
-    LKS__FROM_ARG = 3,
+    LKS__FROM_ENV = 3, /* golf's variables */
+    LKS__FROM_ARG = 4,
 } lks__setting_from;
 
 #define LKS__FIELD_INT(name)   int64_t name;
@@ -209,6 +264,17 @@ void lks__settings_help(FILE *out, unsigned command);
 
 /* --- relations between settings --------------------------------------------------------------- */
 
+/* golf's settings have the names of parameter-golf's script: the name of the setting behind one of
+ * them ("num_layers": "n_layer"), or NULL where it is no name of the script's. */
+const char *lks__golf_setting(const char *name);
+
+/* Take the script's environment variables (NUM_LAYERS, ITERATIONS, …): they win over files and lose
+ * against the command line. */
+lks_status lks__golf_environment(lks__settings *s, unsigned command);
+
+/* Fill in what golf's settings say of the batch (batch_size), and check them. */
+lks_status lks__golf_check(lks__settings *s);
+
 /* For a run of train on `world_size` ranks: fills in virtual_ranks = 0, then checks what one
  * setting alone can't say: n_head divides n_embd, V divides N, W divides V (or allow_uneven),
  * W <= V. ERR_CONFIG names both numbers and the way out. */
@@ -243,6 +309,7 @@ int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned 
 /* One value as text, doubles as %.17g; returns `out`. */
 const char *lks__settings_text(const lks__settings *s, int setting, char out[LKS__SETTING_STR]);
 const char *lks__setting_name(int setting);
+bool lks__setting_is_golf(int setting);
 int lks__setting_find(const char *key); /* '-' equals '_'; -1: there is none */
 bool lks__setting_is_str(int setting);
 bool lks__setting_is_bool(int setting);

@@ -5,7 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const moment_suffix[2] = {".exp_avg", ".exp_avg_sq"};
+/* What a tensor is called in an arena; NULL: Muon has no second moment. */
+static const char *suffix_of(const lks__tensor *t, lks__arena_role role)
+{
+    bool muon = t->kind == LKS__PARAM_MATRIX;
+    switch (role) {
+    case LKS__ARENA_PARAMS:
+        return "";
+    case LKS__ARENA_FIRST:
+        return muon ? ".momentum" : ".exp_avg";
+    case LKS__ARENA_SECOND:
+        return muon ? NULL : ".exp_avg_sq";
+    }
+    return NULL;
+}
 
 /* Names of the sampler's state among the optimizer's tensors. */
 static const char sampler_name[] = "sampler.state";
@@ -18,11 +31,14 @@ struct names {
     size_t n;
 };
 
-static void add_arena(struct names *list, const lks__table *table, const char *suffix,
+static void add_arena(struct names *list, const lks__table *table, lks__arena_role role,
                       const float *arena)
 {
     for (size_t i = 0; i < table->n_tensors; i++) {
         const lks__tensor *t = &table->tensors[i];
+        const char *suffix = suffix_of(t, role);
+        if (suffix == NULL)
+            continue;
         char *name = list->text[list->n];
         snprintf(name, sizeof list->text[0], "%s%s", t->name, suffix);
         lks__st_tensor *out = &list->tensors[list->n++];
@@ -34,6 +50,11 @@ static void add_arena(struct names *list, const lks__table *table, const char *s
         for (int d = 0; d < t->n_dims; d++)
             out->shape[d] = t->shape[d];
     }
+}
+
+static size_t sampler_state_bytes(const lks__trainer *t)
+{
+    return t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler); /* stream has none */
 }
 
 static json_t *state_json(const lks__trainer *t)
@@ -50,7 +71,7 @@ static json_t *state_json(const lks__trainer *t)
 
 lks_status lks__state_save(lks__trainer *t, char name[32], char params_hash[17])
 {
-    size_t n = t->table.n_tensors, sampler_bytes = lks__sampler_state_bytes(t->sampler);
+    size_t n = t->table.n_tensors, sampler_bytes = sampler_state_bytes(t);
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
     struct names optim = {calloc(2 * n, 64), calloc(2 * n + 1, sizeof(lks__st_tensor)), 0};
     void *sampler = malloc(sampler_bytes + 1);
@@ -61,9 +82,9 @@ lks_status lks__state_save(lks__trainer *t, char name[32], char params_hash[17])
         st = lks__fail(LKS_ERR_NOMEM, "no memory to describe checkpoint %" PRIu64, t->iter);
         goto out;
     }
-    add_arena(&model, &t->table, "", t->params);
-    add_arena(&optim, &t->table, moment_suffix[0], t->exp_avg);
-    add_arena(&optim, &t->table, moment_suffix[1], t->exp_avg_sq);
+    add_arena(&model, &t->table, LKS__ARENA_PARAMS, t->params);
+    add_arena(&optim, &t->table, LKS__ARENA_FIRST, t->exp_avg);
+    add_arena(&optim, &t->table, LKS__ARENA_SECOND, t->exp_avg_sq);
     if (sampler_bytes > 0) {
         lks__sampler_state_save(t->sampler, sampler);
         optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,
@@ -111,6 +132,7 @@ lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta)
 lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size)
 {
     return (lks__model_config){
+        .family = strcmp(s->family, "golf") == 0 ? LKS__FAMILY_GOLF : LKS__FAMILY_GPT2,
         .n_layer = (int)s->n_layer,
         .n_head = (int)s->n_head,
         .n_embd = (int)s->n_embd,
@@ -118,14 +140,24 @@ lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab
         .vocab_size = (int)vocab_size,
         .bias = s->bias,
         .dropout = (float)s->dropout,
+        .n_kv_head = (int)s->num_kv_heads,
+        .mlp_mult = (int)s->mlp_mult,
+        .tie_embeddings = s->tie_embeddings,
+        .tied_embed_init_std = (float)s->tied_embed_init_std,
+        .logit_softcap = (float)s->logit_softcap,
+        .rope_base = (float)s->rope_base,
+        .qk_gain_init = (float)s->qk_gain_init,
     };
 }
 
 lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks__table *table,
-                                 const char *suffix, float *arena)
+                                 lks__arena_role role, float *arena)
 {
     for (size_t i = 0; i < table->n_tensors; i++) {
         const lks__tensor *t = &table->tensors[i];
+        const char *suffix = suffix_of(t, role);
+        if (suffix == NULL)
+            continue;
         char name[64];
         snprintf(name, sizeof name, "%s%s", t->name, suffix);
         const lks__st_tensor *found = lks__st_find(file, name);
@@ -144,14 +176,15 @@ lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks
 
 static lks_status load_arenas(lks__trainer *t, lks__ckpt *c)
 {
-    LKS__TRY(lks__state_read_arena(c->model, c->path, &t->table, "", t->params));
-    LKS__TRY(lks__state_read_arena(c->optimizer, c->path, &t->table, moment_suffix[0], t->exp_avg));
-    return lks__state_read_arena(c->optimizer, c->path, &t->table, moment_suffix[1], t->exp_avg_sq);
+    LKS__TRY(lks__state_read_arena(c->model, c->path, &t->table, LKS__ARENA_PARAMS, t->params));
+    LKS__TRY(lks__state_read_arena(c->optimizer, c->path, &t->table, LKS__ARENA_FIRST, t->exp_avg));
+    return lks__state_read_arena(c->optimizer, c->path, &t->table, LKS__ARENA_SECOND,
+                                 t->exp_avg_sq);
 }
 
 static lks_status load_sampler(lks__trainer *t, lks__ckpt *c)
 {
-    size_t bytes = lks__sampler_state_bytes(t->sampler);
+    size_t bytes = sampler_state_bytes(t);
     if (bytes == 0)
         return LKS_OK;
     const lks__st_tensor *found = lks__st_find(c->optimizer, sampler_name);

@@ -17,12 +17,17 @@ lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta);
 /* Model shape from a checkpoint's settings. */
 lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size);
 
-/* Every tensor of the table from `file` into an arena; `suffix` is "" for parameters, ".exp_avg"
- * and
- * ".exp_avg_sq" for moments. ERR_FORMAT names file and tensor where one is missing, has another
- * type or shape, or is not in the table. */
+typedef enum lks__arena_role {
+    LKS__ARENA_PARAMS,
+    LKS__ARENA_FIRST,
+    LKS__ARENA_SECOND
+} lks__arena_role;
+
+/* Every tensor of the table from `file` into an arena: parameters, first or second moments (in the
+ * file NAME, NAME.exp_avg or, Muon's, NAME.momentum, and NAME.exp_avg_sq). ERR_FORMAT names file
+ * and tensor where one is missing, has another type or shape, or is not in the table. */
 lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks__table *table,
-                                 const char *suffix, float *arena);
+                                 lks__arena_role role, float *arena);
 
 /* All the rest of a resume: parameters and moments into the arenas (this rank's own, or, shared, by
  * rank 0), iteration, sampler. The checkpoint's settings have been taken over by `t->s` before. */

@@ -2,10 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "optim/adamw.h"
-#include "optim/schedule.h"
-#include "train/batch.h"
-#include "train/trainer.h"
+#include "base/sys.h"
+#include "train/recipe.h"
 
 volatile sig_atomic_t lks__stop_requested;
 
@@ -19,10 +17,8 @@ static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *dd
 {
     lks__trainer *t = ctx;
     int index = v * t->A + m;
-    size_t B = (size_t)t->s.batch_size, T = (size_t)t->s.block_size;
-    LKS__TRY(lks__batch_read(t->data[LKS__SPLIT_TRAIN], t->offsets + (size_t)index * B, B, T,
-                             t->tokens, t->targets));
-    lks__micro_batch mb = {t->tokens, t->targets, (int)B, (int)T};
+    LKS__TRY(t->recipe->read(t, v, m));
+    lks__micro_batch mb = {t->tokens, t->targets, (int)t->s.batch_size, (int)t->s.block_size};
     lks__backward bw = {
         .grads = grads,
         .seed = (uint64_t)t->s.seed,
@@ -87,48 +83,22 @@ static lks_status check_finite(const lks__trainer *t, const lks__step_result *r)
     return LKS_OK;
 }
 
-static double learning_rate(const lks__trainer *t)
-{
-    const lks__settings *s = &t->s;
-    lks__cosine cosine = {s->learning_rate, s->min_lr, (uint64_t)s->warmup_iters,
-                          (uint64_t)s->lr_decay_iters};
-    return s->decay_lr ? lks__cosine_lr(&cosine, t->iter) : s->learning_rate;
-}
-
-/* With one shared replica each rank updates its share of it; a private one is updated whole. */
-static void update(lks__trainer *t, const float *grads, const lks__step_result *r)
-{
-    lks__adamw_step step = {
-        .lr = r->lr,
-        .beta1 = t->s.beta1,
-        .beta2 = t->s.beta2,
-        .eps = 1e-8,
-        .weight_decay = t->s.weight_decay,
-        .t = t->iter + 1,
-        .clip = lks__clip_factor(r->grad_norm, t->s.grad_clip),
-    };
-    size_t first = 0, end = t->table.n_blocks;
-    if (t->shared)
-        lks__ddp_share(t->ddp, &first, &end);
-    lks__adamw_update(&t->ses.ex, &t->table, first, end, &step, t->params, t->exp_avg,
-                      t->exp_avg_sq, grads);
-}
-
 lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
 {
     const float *grads;
+    double started = lks__sys_now();
     lks_comm_note(t->ses.comm, t->iter, "forward and backward");
     lks_comm_take_wait_s(t->ses.comm);
-    t->offsets = lks__sampler_step(t->sampler, t->iter);
+    LKS__TRY(t->recipe->begin_step(t));
     LKS__TRY(lks__ddp_step(t->ddp, micro_step, t, &grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(t->ses.comm);
     LKS__TRY(gather_losses(t, r));
     LKS__TRY(check_finite(t, r));
     lks_comm_note(t->ses.comm, t->iter, "update");
-    r->lr = learning_rate(t);
-    update(t, grads, r);
+    t->recipe->update(t, grads, r);
     LKS__TRY(lks__ddp_release(t->ddp));
     t->iter++;
     t->eval_done = false;
-    return LKS_OK;
+    r->seconds = lks__sys_now() - started;
+    return t->recipe->end_step(t, r);
 }

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "ddp/verify.h"
+#include "train/recipe.h"
 #include "train/state.h"
 
 static void on_stop(int signo)
@@ -25,46 +26,6 @@ void lks__stop_install(void)
 }
 
 /* --- what a rank does by itself -------------------------------------------------------------- */
-
-static lks_status open_data(lks__trainer *t)
-{
-    bool found;
-    LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
-    LKS__TRY(lks__meta_load(t->data_dir, &found, &t->meta));
-    if (found && t->s.vocab_size != 0 && t->s.vocab_size != (int64_t)t->meta.vocab_size)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "vocab_size = %" PRId64 ", but %s/meta.json says %" PRIu32
-                         ": leave --vocab_size out",
-                         t->s.vocab_size, t->data_dir, t->meta.vocab_size);
-    if (!found)
-        t->meta.vocab_size = t->s.vocab_size != 0 ? (uint32_t)t->s.vocab_size : 50304;
-    t->s.vocab_size = t->meta.vocab_size;
-    static const char *const names[2] = {"train.bin", "val.bin"};
-    uint64_t digest[2];
-    for (int i = 0; i < 2; i++) {
-        char path[sizeof t->data_dir + 16];
-        snprintf(path, sizeof path, "%s/%s", t->data_dir, names[i]);
-        LKS__TRY(lks__tokens_open(path, t->meta.vocab_size, &t->data[i]));
-        LKS__TRY(lks__tokens_digest(t->data[i], &digest[i]));
-    }
-    t->data_digest = XXH3_64bits(digest, sizeof digest);
-    return LKS_OK;
-}
-
-static lks_status open_sampler(lks__trainer *t)
-{
-    lks__sampler_config config = {
-        .kind = strcmp(t->s.sampler, "nanogpt") == 0 ? LKS__SAMPLER_NANOGPT : LKS__SAMPLER_RANDOM,
-        .seed = (uint64_t)t->s.seed,
-        .V = t->V,
-        .A = t->A,
-        .B = (int)t->s.batch_size,
-        .T = (int)t->s.block_size,
-        .n_tokens = {lks__tokens_count(t->data[0]), lks__tokens_count(t->data[1])},
-        .init_draws = lks__model_init(&t->model_config, &t->table, NULL, NULL),
-    };
-    return lks__sampler_open(&config, &t->sampler);
-}
 
 static lks_status open_buffers(lks__trainer *t)
 {
@@ -103,12 +64,13 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->end_v = lks__ddp_first_leaf(t->V, W, rank + 1);
     t->shared = strcmp(t->s.replicas, "shared") == 0;
     t->best_val_loss = 1e9; /* nanoGPT's */
-    LKS__TRY(open_data(t));
+    t->recipe = lks__recipe_of(&t->s);
+    LKS__TRY(t->recipe->open_data(t));
     t->model_config = lks__state_model_config(&t->s, t->meta.vocab_size);
     LKS__TRY(lks__model_table(&t->model_config, &t->table));
     LKS__TRY(
         lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, &t->ses.ex, &t->model));
-    LKS__TRY(open_sampler(t));
+    LKS__TRY(t->recipe->open_rest(t));
     return open_buffers(t);
 }
 
@@ -198,9 +160,8 @@ void lks__trainer_close(lks__trainer *t)
 {
     lks__ddp_close(t->ddp);
     lks__model_close(t->model);
-    lks__sampler_close(t->sampler);
-    lks__tokens_close(t->data[0]);
-    lks__tokens_close(t->data[1]);
+    if (t->recipe != NULL)
+        t->recipe->close(t);
     lks__meta_free(&t->meta);
     lks__table_free(&t->table);
     free(t->tokens);

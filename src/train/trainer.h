@@ -22,7 +22,9 @@ typedef struct lks__trainer {
     bool shared;        /* one replica for all ranks of the host */
 
     char data_dir[LKS__SETTING_STR + 8];
-    lks__tokens *data[2]; /* train, val */
+    const struct lks__recipe *recipe;
+    struct lks__golf_run *golf; /* the golf recipe's own */
+    lks__tokens *data[2];       /* train, val */
     uint64_t data_digest;
     lks__meta meta; /* vocab_size, and the tokenizer where there is one */
     lks__sampler *sampler;
@@ -44,8 +46,10 @@ typedef struct lks__trainer {
     char resumed_hash[17];      /* … its params_hash, and its kernels' fingerprint */
     char resumed_fingerprint[17];
 
-    uint64_t iter;  /* updates made */
-    bool eval_done; /* of evaluation `iter` */
+    uint64_t iter;    /* updates made */
+    bool eval_done;   /* of evaluation `iter` */
+    double elapsed_s; /* training time so far, earlier processes included; rank 0\'s clock */
+    bool out_of_time; /* the recipe's time limit has been reached */
     double best_val_loss;
 } lks__trainer;
 
@@ -58,7 +62,8 @@ void lks__trainer_close(lks__trainer *t);
 typedef struct lks__step_result {
     double loss;          /* mean over the N micro-batches */
     double lr, grad_norm; /* norm before clipping */
-    double exposed_s;     /* waited for other ranks' gradients */
+    double seconds;       /* that the step took */
+    double exposed_s;     /* of them, waited for other ranks' gradients */
     int stop_signal;      /* a signal that some rank was sent: all stop here; 0: none */
 } lks__step_result;
 
@@ -66,12 +71,9 @@ typedef struct lks__step_result {
 lks_status lks__train_step(lks__trainer *t, lks__step_result *result);
 
 typedef struct lks__eval_result {
-    double loss[2]; /* train, val */
+    bool has_train, has_bpb; /* what the recipe's evaluation gives */
+    double train_loss, val_loss, val_bpb;
 } lks__eval_result;
-
-/* nanoGPT's estimate_loss: the mean over eval_iters batches of each split, whole batches dealt over
- * ranks; the same figure for any number of them. */
-lks_status lks__evaluate(lks__trainer *t, lks__eval_result *result);
 
 /* The whole run: evaluations, steps, checkpoints, log. *stopped_p: the signal that ended it, or 0.
  */

@@ -1,0 +1,40 @@
+/* train/recipe.h - what differs between the two scripts that runs are modelled on: where batches
+ * come from, how the loss is estimated, what updates the parameters, when a run ends, how its lines
+ * read. The step and the run are the same. */
+#ifndef LKS_TRAIN_RECIPE_H
+#define LKS_TRAIN_RECIPE_H
+
+#include "train/trainer.h"
+
+struct lks__recipe {
+    /* Settings are checked, V, N, A and this rank's place are known. Opens the data and fills in
+     * t->meta, t->s.vocab_size, t->data_digest. */
+    lks_status (*open_data)(lks__trainer *t);
+    /* Table and model are there: samplers and optimizers. */
+    lks_status (*open_rest)(lks__trainer *t);
+    void (*close)(lks__trainer *t);
+
+    lks_status (*begin_step)(lks__trainer *t); /* before iteration t->iter */
+    /* Micro-batch m of virtual rank v of this iteration into t->tokens, t->targets. */
+    lks_status (*read)(lks__trainer *t, int v, int m);
+    /* Update t->params with the mean gradient; fills in r->lr. */
+    void (*update)(lks__trainer *t, const float *grads, lks__step_result *r);
+    lks_status (*end_step)(lks__trainer *t, lks__step_result *r); /* collective */
+
+    uint64_t (*n_steps)(const lks__settings *s);   /* iterations of the whole run */
+    bool (*evaluation_due)(const lks__trainer *t); /* before iteration t->iter, or at the end */
+    lks_status (*evaluate)(lks__trainer *t, lks__eval_result *result); /* collective */
+
+    /* Lines for people, in the script's format; "" for no line. */
+    void (*train_line)(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200]);
+    void (*eval_line)(const lks__trainer *t, const lks__eval_result *eval, char out[200]);
+};
+
+extern const struct lks__recipe lks__recipe_nanogpt, lks__recipe_golf;
+
+const struct lks__recipe *lks__recipe_of(const lks__settings *s);
+
+/* Blocks that this rank updates: its share of the one replica, or all of a private one. */
+void lks__recipe_share(const lks__trainer *t, size_t *first, size_t *end);
+
+#endif

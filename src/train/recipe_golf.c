@@ -1,0 +1,249 @@
+/* train/recipe_golf.c - runs as parameter-golf's train_gpt.py has them. */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "data/bpb.h"
+#include "data/stream.h"
+#include "optim/adamw.h"
+#include "optim/golf.h"
+#include "optim/schedule.h"
+#include "train/evaluate.h"
+#include "train/recipe.h"
+
+struct lks__golf_run {
+    lks__shards *train, *val;
+    lks__stream stream;
+    uint64_t val_windows; /* whole sequences of the validation split */
+    size_t eval_batch;    /* of them in a batch: fixed by settings, whatever W is */
+    bool has_bpb;         /* there is a tokenizer */
+    lks__byte_table bytes;
+    lks__muon *muon;
+    int32_t *span; /* [B * T + 1] */
+};
+
+/* --- data ------------------------------------------------------------------------------------- */
+
+static lks_status open_shards(const lks__trainer *t, const char *names, lks__shards **shards)
+{
+    char pattern[sizeof t->data_dir + 64];
+    snprintf(pattern, sizeof pattern, "%s/%s", t->data_dir, names);
+    return lks__shards_open(pattern, (uint32_t)t->s.vocab_size, shards);
+}
+
+static lks_status open_data(lks__trainer *t)
+{
+    uint64_t digest[2], usable;
+    struct lks__golf_run *g = t->golf = calloc(1, sizeof *g);
+    if (g == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the run's data");
+    LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
+    if (t->s.vocab_size == 0)
+        return lks__fail(LKS_ERR_CONFIG, "the golf family needs vocab_size (VOCAB_SIZE)");
+    t->meta.vocab_size = (uint32_t)t->s.vocab_size;
+    LKS__TRY(open_shards(t, LKS__SHARDS_TRAIN, &g->train));
+    LKS__TRY(open_shards(t, LKS__SHARDS_VAL, &g->val));
+    LKS__TRY(lks__shards_digest(g->train, &digest[0]));
+    LKS__TRY(lks__shards_digest(g->val, &digest[1]));
+    t->data_digest = XXH3_64bits(digest, sizeof digest);
+    LKS__TRY(lks__shards_usable(g->val, (uint64_t)t->s.block_size, &usable));
+    g->val_windows = (usable - 1) / (uint64_t)t->s.block_size;
+    g->has_bpb = t->s.tokenizer_path[0] != '\0';
+    return g->has_bpb
+               ? lks__byte_table_open(t->s.tokenizer_path, (uint32_t)t->s.vocab_size, &g->bytes)
+               : LKS_OK;
+}
+
+static lks_status open_rest(lks__trainer *t)
+{
+    struct lks__golf_run *g = t->golf;
+    size_t B = (size_t)t->s.batch_size, T = (size_t)t->s.block_size;
+    size_t most = (size_t)(t->s.val_batch_size / t->V) / T;
+    g->stream = (lks__stream){g->train, t->V, t->A, B * T};
+    g->eval_batch = most < B ? most : B; /* the activations are made for B */
+    g->span = calloc(B * T + 1, sizeof *g->span);
+    if (g->span == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", B * T);
+    int W = t->shared ? t->ses.world.world_size : 1;
+    return lks__muon_open(&t->ses.ex, &t->table, W, t->shared ? t->ses.world.rank : 0, &g->muon);
+}
+
+static void close_all(lks__trainer *t)
+{
+    struct lks__golf_run *g = t->golf;
+    if (g == NULL)
+        return;
+    lks__muon_close(g->muon);
+    lks__byte_table_free(&g->bytes);
+    lks__shards_close(g->train);
+    lks__shards_close(g->val);
+    free(g->span);
+    free(g);
+}
+
+/* --- the step --------------------------------------------------------------------------------- */
+
+static lks_status begin_step(lks__trainer *t)
+{
+    return LKS_OK;
+}
+
+static void split_span(const int32_t *span, size_t n, int32_t *tokens, int32_t *targets)
+{
+    memcpy(tokens, span, n * sizeof *span);
+    memcpy(targets, span + 1, n * sizeof *span);
+}
+
+static lks_status read_batch(lks__trainer *t, int v, int m)
+{
+    struct lks__golf_run *g = t->golf;
+    LKS__TRY(lks__stream_read(&g->stream, t->iter, v, m, g->span));
+    split_span(g->span, g->stream.local_tokens, t->tokens, t->targets);
+    return LKS_OK;
+}
+
+/* By iterations, or, with a time limit, by the clock: then two runs differ, and the log says so. */
+static double lr_scale(const lks__trainer *t)
+{
+    const lks__settings *s = &t->s;
+    if (s->max_wallclock_seconds > 0.0)
+        return lks__golf_lr_scale_clock(s->max_wallclock_seconds * 1e3, s->warmdown_iters,
+                                        (int64_t)t->iter, t->elapsed_s * 1e3);
+    return lks__golf_lr_scale(s->iterations, s->warmdown_iters, (int64_t)t->iter);
+}
+
+static void update(lks__trainer *t, const float *grads, lks__step_result *r)
+{
+    const lks__settings *s = &t->s;
+    lks__golf_step step = {
+        .embed_lr = s->tie_embeddings ? s->tied_embed_lr : s->embed_lr,
+        .head_lr = s->head_lr,
+        .matrix_lr = s->matrix_lr,
+        .scalar_lr = s->scalar_lr,
+        .lr_scale = lr_scale(t),
+        .beta1 = s->beta1,
+        .beta2 = s->beta2,
+        .eps = s->adam_eps,
+        .momentum = lks__golf_momentum(s->muon_momentum_warmup_start, s->muon_momentum,
+                                       s->muon_momentum_warmup_steps, (int64_t)t->iter),
+        .ns_steps = (int)s->muon_backend_steps,
+        .t = t->iter + 1,
+        .clip = lks__clip_factor(r->grad_norm, s->grad_clip),
+    };
+    size_t first, end;
+    lks__recipe_share(t, &first, &end);
+    lks__golf_update(&t->ses.ex, &t->table, t->golf->muon, first, end, &step, t->params, t->exp_avg,
+                     t->exp_avg_sq, grads);
+    r->lr = s->matrix_lr * step.lr_scale;
+}
+
+/* Rank 0's clock counts, or the ranks would not agree on when to stop. */
+static lks_status end_step(lks__trainer *t, lks__step_result *r)
+{
+    t->elapsed_s += r->seconds;
+    if (t->s.max_wallclock_seconds <= 0.0)
+        return LKS_OK;
+    LKS__TRY(lks_comm_broadcast(t->ses.comm, &t->elapsed_s, sizeof t->elapsed_s, 0));
+    t->out_of_time = t->elapsed_s >= t->s.max_wallclock_seconds;
+    return LKS_OK;
+}
+
+/* --- evaluation ------------------------------------------------------------------------------- */
+
+static uint64_t n_steps(const lks__settings *s)
+{
+    return (uint64_t)s->iterations;
+}
+
+static bool evaluation_due(const lks__trainer *t)
+{
+    if (t->eval_done)
+        return false;
+    if (t->iter >= n_steps(&t->s) || t->out_of_time)
+        return true;
+    return t->s.eval_interval > 0 && t->iter % (uint64_t)t->s.eval_interval == 0;
+}
+
+/* Summed loss and bytes of the targets of one batch of windows. */
+static lks_status evaluate_batch(void *ctx, size_t i, double *values)
+{
+    lks__trainer *t = ctx;
+    const struct lks__golf_run *g = t->golf;
+    size_t T = (size_t)t->s.block_size;
+    uint64_t first = (uint64_t)i * g->eval_batch, left = g->val_windows - first;
+    size_t n = left < g->eval_batch ? (size_t)left : g->eval_batch;
+    LKS__TRY(lks__shards_read(g->val, first * T, n * T + 1, g->span));
+    split_span(g->span, n * T, t->tokens, t->targets);
+    lks__micro_batch mb = {t->tokens, t->targets, (int)n, (int)T};
+    values[0] = (double)lks__model_loss(t->model, t->params, &mb) * (double)(n * T);
+    if (g->has_bpb)
+        values[1] = (double)lks__byte_count(&g->bytes, t->tokens, t->targets, n * T);
+    return LKS_OK;
+}
+
+static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
+{
+    const struct lks__golf_run *g = t->golf;
+    size_t n = (size_t)((g->val_windows + g->eval_batch - 1) / g->eval_batch);
+    uint64_t tokens = g->val_windows * (uint64_t)t->s.block_size;
+    double loss = 0.0, bytes = 0.0;
+    double *values = calloc(2 * n, sizeof *values);
+    lks_status st = LKS_OK;
+    if (values == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", n);
+    st = lks__session_agree(&t->ses, st);
+    lks__eval_job job = {&t->ses, n, 2, evaluate_batch, t};
+    if (st == LKS_OK)
+        st = lks__eval_batches(&job, values);
+    for (size_t i = 0; i < n && st == LKS_OK; i++) {
+        loss += values[2 * i];
+        bytes += values[2 * i + 1];
+    }
+    free(values);
+    *result = (lks__eval_result){.val_loss = loss / (double)tokens, .has_bpb = g->has_bpb};
+    if (result->has_bpb)
+        result->val_bpb = lks__bpb(result->val_loss, tokens, (uint64_t)bytes);
+    return st;
+}
+
+/* --- lines ------------------------------------------------------------------------------------ */
+
+static void train_line(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200])
+{
+    int64_t every = t->s.log_interval;
+    out[0] = '\0';
+    if (every > 0 && (t->iter <= 10 || t->iter % (uint64_t)every == 0 || t->out_of_time))
+        snprintf(out, 200,
+                 "step:%" PRIu64 "/%" PRId64 " train_loss:%.4f train_time:%.0fms step_avg:%.2fms",
+                 t->iter, t->s.iterations, r->loss, t->elapsed_s * 1e3,
+                 t->elapsed_s * 1e3 / (double)t->iter);
+}
+
+static void eval_line(const lks__trainer *t, const lks__eval_result *eval, char out[200])
+{
+    char bpb[32] = "";
+    if (eval->has_bpb)
+        snprintf(bpb, sizeof bpb, " val_bpb:%.4f", eval->val_bpb);
+    snprintf(out, 200,
+             "step:%" PRIu64 "/%" PRId64 " val_loss:%.4f%s train_time:%.0fms step_avg:%.2fms",
+             t->iter, t->s.iterations, eval->val_loss, bpb, t->elapsed_s * 1e3,
+             t->elapsed_s * 1e3 / (double)(t->iter > 0 ? t->iter : 1));
+}
+
+const struct lks__recipe lks__recipe_golf = {
+    .open_data = open_data,
+    .open_rest = open_rest,
+    .close = close_all,
+    .begin_step = begin_step,
+    .read = read_batch,
+    .update = update,
+    .end_step = end_step,
+    .n_steps = n_steps,
+    .evaluation_due = evaluation_due,
+    .evaluate = evaluate,
+    .train_line = train_line,
+    .eval_line = eval_line,
+};

@@ -1,0 +1,197 @@
+/* train/recipe_nanogpt.c - runs as nanoGPT's train.py has them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "data/sampler.h"
+#include "optim/adamw.h"
+#include "optim/schedule.h"
+#include "train/batch.h"
+#include "train/evaluate.h"
+#include "train/recipe.h"
+
+/* --- data ------------------------------------------------------------------------------------- */
+
+static lks_status open_data(lks__trainer *t)
+{
+    bool found;
+    LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
+    LKS__TRY(lks__meta_load(t->data_dir, &found, &t->meta));
+    if (found && t->s.vocab_size != 0 && t->s.vocab_size != (int64_t)t->meta.vocab_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "vocab_size = %" PRId64 ", but %s/meta.json says %" PRIu32
+                         ": leave --vocab_size out",
+                         t->s.vocab_size, t->data_dir, t->meta.vocab_size);
+    if (!found)
+        t->meta.vocab_size = t->s.vocab_size != 0 ? (uint32_t)t->s.vocab_size : 50304;
+    t->s.vocab_size = t->meta.vocab_size;
+    static const char *const names[2] = {"train.bin", "val.bin"};
+    uint64_t digest[2];
+    for (int i = 0; i < 2; i++) {
+        char path[sizeof t->data_dir + 16];
+        snprintf(path, sizeof path, "%s/%s", t->data_dir, names[i]);
+        LKS__TRY(lks__tokens_open(path, t->meta.vocab_size, &t->data[i]));
+        LKS__TRY(lks__tokens_digest(t->data[i], &digest[i]));
+    }
+    t->data_digest = XXH3_64bits(digest, sizeof digest);
+    return LKS_OK;
+}
+
+static lks_status open_rest(lks__trainer *t)
+{
+    if (strcmp(t->s.sampler, "stream") == 0)
+        return lks__fail(LKS_ERR_CONFIG, "sampler=stream reads the golf family's shards; the gpt2 "
+                                         "family has random and nanogpt");
+    lks__sampler_config config = {
+        .kind = strcmp(t->s.sampler, "nanogpt") == 0 ? LKS__SAMPLER_NANOGPT : LKS__SAMPLER_RANDOM,
+        .seed = (uint64_t)t->s.seed,
+        .V = t->V,
+        .A = t->A,
+        .B = (int)t->s.batch_size,
+        .T = (int)t->s.block_size,
+        .n_tokens = {lks__tokens_count(t->data[0]), lks__tokens_count(t->data[1])},
+        .init_draws = lks__model_init(&t->model_config, &t->table, NULL, NULL),
+    };
+    return lks__sampler_open(&config, &t->sampler);
+}
+
+static void close_all(lks__trainer *t)
+{
+    lks__sampler_close(t->sampler);
+    lks__tokens_close(t->data[0]);
+    lks__tokens_close(t->data[1]);
+}
+
+/* --- the step --------------------------------------------------------------------------------- */
+
+static lks_status begin_step(lks__trainer *t)
+{
+    t->offsets = lks__sampler_step(t->sampler, t->iter);
+    return LKS_OK;
+}
+
+static lks_status read_batch(lks__trainer *t, int v, int m)
+{
+    size_t B = (size_t)t->s.batch_size, index = (size_t)(v * t->A + m);
+    return lks__batch_read(t->data[LKS__SPLIT_TRAIN], t->offsets + index * B, B,
+                           (size_t)t->s.block_size, t->tokens, t->targets);
+}
+
+static double learning_rate(const lks__trainer *t)
+{
+    const lks__settings *s = &t->s;
+    lks__cosine cosine = {s->learning_rate, s->min_lr, (uint64_t)s->warmup_iters,
+                          (uint64_t)s->lr_decay_iters};
+    return s->decay_lr ? lks__cosine_lr(&cosine, t->iter) : s->learning_rate;
+}
+
+static void update(lks__trainer *t, const float *grads, lks__step_result *r)
+{
+    r->lr = learning_rate(t);
+    lks__adamw_step step = {
+        .lr = r->lr,
+        .beta1 = t->s.beta1,
+        .beta2 = t->s.beta2,
+        .eps = 1e-8,
+        .weight_decay = t->s.weight_decay,
+        .t = t->iter + 1,
+        .clip = lks__clip_factor(r->grad_norm, t->s.grad_clip),
+    };
+    size_t first, end;
+    lks__recipe_share(t, &first, &end);
+    lks__adamw_update(&t->ses.ex, &t->table, first, end, &step, t->params, t->exp_avg,
+                      t->exp_avg_sq, grads);
+}
+
+static lks_status end_step(lks__trainer *t, lks__step_result *r)
+{
+    return LKS_OK;
+}
+
+/* --- evaluation ------------------------------------------------------------------------------- */
+
+/* max_iters=N makes iterations 0..N, as in the script. */
+static uint64_t n_steps(const lks__settings *s)
+{
+    return (uint64_t)s->max_iters + 1;
+}
+
+static bool evaluation_due(const lks__trainer *t)
+{
+    return !t->eval_done && t->iter < n_steps(&t->s) && t->s.eval_interval > 0 &&
+           t->iter % (uint64_t)t->s.eval_interval == 0;
+}
+
+struct estimate {
+    lks__trainer *t;
+    const uint64_t *offsets; /* [2][eval_iters][B] */
+};
+
+/* Batch i of both splits' batches, train first. */
+static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
+{
+    const struct estimate *e = ctx;
+    lks__trainer *t = e->t;
+    size_t B = (size_t)t->s.batch_size, T = (size_t)t->s.block_size;
+    LKS__TRY(lks__batch_read(t->data[i / (size_t)t->s.eval_iters], e->offsets + i * B, B, T,
+                             t->tokens, t->targets));
+    lks__micro_batch mb = {t->tokens, t->targets, (int)B, (int)T};
+    *loss_p = (double)lks__model_loss(t->model, t->params, &mb);
+    return LKS_OK;
+}
+
+/* The script's estimate_loss: the mean over eval_iters batches of each split. */
+static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
+{
+    size_t n = (size_t)t->s.eval_iters;
+    double *losses = calloc(2 * n, sizeof *losses), mean[2] = {0.0, 0.0};
+    struct estimate e = {t, lks__sampler_eval(t->sampler, t->iter, (int)n)};
+    lks_status st = LKS_OK;
+    if (losses == NULL || e.offsets == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", 2 * n);
+    st = lks__session_agree(&t->ses, st);
+    lks__eval_job job = {&t->ses, 2 * n, 1, estimate_batch, &e};
+    if (st == LKS_OK)
+        st = lks__eval_batches(&job, losses);
+    for (size_t i = 0; i < 2 * n && st == LKS_OK; i++)
+        mean[i / n] += losses[i];
+    free(losses);
+    *result = (lks__eval_result){.has_train = true,
+                                 .train_loss = mean[LKS__SPLIT_TRAIN] / (double)n,
+                                 .val_loss = mean[LKS__SPLIT_VAL] / (double)n};
+    return st;
+}
+
+/* --- lines ------------------------------------------------------------------------------------ */
+
+static void train_line(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200])
+{
+    uint64_t iter = t->iter - 1;
+    out[0] = '\0';
+    if (t->s.log_interval > 0 && iter % (uint64_t)t->s.log_interval == 0)
+        snprintf(out, 200, "iter %" PRIu64 ": loss %.4f, time %.2fms, mfu %.2f%%", iter, r->loss,
+                 r->seconds * 1e3, mfu < 0.0 ? -100.0 : mfu * 100.0);
+}
+
+static void eval_line(const lks__trainer *t, const lks__eval_result *eval, char out[200])
+{
+    snprintf(out, 200, "step %" PRIu64 ": train loss %.4f, val loss %.4f", t->iter,
+             eval->train_loss, eval->val_loss);
+}
+
+const struct lks__recipe lks__recipe_nanogpt = {
+    .open_data = open_data,
+    .open_rest = open_rest,
+    .close = close_all,
+    .begin_step = begin_step,
+    .read = read_batch,
+    .update = update,
+    .end_step = end_step,
+    .n_steps = n_steps,
+    .evaluation_due = evaluation_due,
+    .evaluate = evaluate,
+    .train_line = train_line,
+    .eval_line = eval_line,
+};
