@@ -164,7 +164,7 @@ static void test_ranges(void **state)
         {"--init_from=", "scratch or resume"},
         {"--init_from=scratch|resume", "scratch or resume"},
         {"--init_from=scratc", "scratch or resume"},
-        {"--sampler=Random", "random or nanogpt"},
+        {"--sampler=Random", "random, nanogpt or stream"},
         {"--device=cuda", "auto or cpu in this build, not \"cuda\""},
         {"--dtype=bfloat16", "float32 in this build"},
         {"--backend=nccl", "in this build"},

@@ -95,7 +95,7 @@ static void test_config_line(void **state)
     lks__settings_write(&s, TRAIN, CONFIG, NULL, &w);
     lks__jsonw_end(&w);
     assert_ok(lks__jsonw_close(&w, &bytes));
-    assert_contains(line, "{\"n_layer\":12,");
+    assert_contains(line, "{\"family\":\"gpt2\",\"n_layer\":12,");
     assert_contains(line, "\"bias\":false,");
     assert_contains(line, "\"learning_rate\":0.10000000000000001,");
     assert_contains(line, "\"sampler\":\"random\"");
@@ -104,6 +104,19 @@ static void test_config_line(void **state)
                                          "backend", "init_from", "dry_run", "temperature"};
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
         assert_null(strstr(line, absent[i]));
+
+    /* golf's own settings are no part of another family's line, and of golf's they are. */
+    assert_null(strstr(line, "muon_momentum"));
+    t = s;
+    set(&t, "family", "golf");
+    set(&t, "num_layers", "9"); /* the script's name for n_layer */
+    lks__jsonw_open(&w, line, sizeof line);
+    lks__jsonw_object(&w, NULL);
+    lks__settings_write(&t, TRAIN, CONFIG, NULL, &w);
+    lks__jsonw_end(&w);
+    assert_ok(lks__jsonw_close(&w, &bytes));
+    assert_contains(line, "\"muon_momentum\":0.94999999999999996,");
+    assert_contains(line, "\"n_layer\":9,");
 
     /* Only what differs. */
     t = s;
@@ -179,7 +192,7 @@ static void test_altered_json(void **state)
         {"bias", "0", "bias is not true or false"},
         {"learning_rate", "\"1\"", "learning_rate is not a number"},
         {"learning_rate", "-1", "learning_rate is not a number"},
-        {"sampler", "\"random\\u0000x\"", "sampler is not random or nanogpt"},
+        {"sampler", "\"random\\u0000x\"", "sampler is not random, nanogpt or stream"},
         {"sampler", "\"other\"", "sampler is not"},
         {"sampler", "1", "sampler is not"},
         {"n_lay\x1b", "1", "no setting \"n_lay\\x1b\" in this version"},
