@@ -161,6 +161,146 @@ static void test_gelu(void **state)
     }
 }
 
+static void test_rmsnorm(void **state)
+{
+    const size_t rows = 3;
+    const float rms[] = {0.7f, 1.9f, 0.01f}; /* need not fit x: backward is a formula of them */
+    FOR_EACH(n, place)
+    {
+        const float *x = guard_copy(in[0], rows * n, place);
+        float *y = guard_copy(in[4], rows * n, place), *r = guard_copy(in[4], rows, place);
+        ref.rmsnorm_fwd(want[0], want[1], in[0], rows, n);
+        lvl.rmsnorm_fwd(y, r, x, rows, n);
+        check_close("rmsnorm_fwd y", y, want[0], rows * n, sum_tol(n), 0);
+        check_close("rmsnorm_fwd rms", r, want[1], rows, sum_tol(n), 0);
+        lvl.rmsnorm_fwd(y, NULL, x, rows, n);
+        check_close("rmsnorm_fwd without rms", y, want[0], rows * n, sum_tol(n), 0);
+
+        float *dx = guard_copy(in[3], rows * n, place);
+        copy(want[0], in[3], rows * n);
+        ref.rmsnorm_bwd(want[0], in[1], in[0], rms, rows, n);
+        lvl.rmsnorm_bwd(dx, guard_copy(in[1], rows * n, place), x, guard_copy(rms, rows, place),
+                        rows, n);
+        check_close("rmsnorm_bwd dx", dx, want[0], rows * n, sum_tol(n), 8);
+        guard_release();
+    }
+}
+
+static void test_rope(void **state)
+{
+    const size_t heads = 3;
+    FOR_EACH(half, place)
+    {
+        const size_t hs = 2 * half, n = heads * hs;
+        if (half == MAX_N)
+            continue;
+        const float *x = guard_copy(in[0], n, place), *gain = guard_copy(in[3], heads, place);
+        const float *cosine = guard_copy(in[1], half, place),
+                    *sine = guard_copy(in[2], half, place);
+        for (int with_gain = 0; with_gain < 2; with_gain++) {
+            const float *g = with_gain ? gain : NULL;
+            float *y = guard_copy(in[4], n, place), *rms = guard_copy(in[4], heads, place);
+            ref.rope_fwd(want[0], want[1], in[0], in[1], in[2], with_gain ? in[3] : NULL, heads,
+                         hs);
+            lvl.rope_fwd(y, rms, x, cosine, sine, g, heads, hs);
+            check_close("rope_fwd y", y, want[0], n, sum_tol(hs), 2);
+            check_close("rope_fwd rms", rms, want[1], heads, sum_tol(hs), 0);
+
+            float *dy = guard_copy(in[5], n, place), *dx = guard_copy(in[4], n, place);
+            float *dgain = guard_copy(in[4], heads, place);
+            copy(want[2], in[4], heads);
+            ref.rope_bwd(want[0], with_gain ? want[2] : NULL, in[5], in[0], want[1], in[1], in[2],
+                         with_gain ? in[3] : NULL, heads, hs);
+            lvl.rope_bwd(dx, with_gain ? dgain : NULL, dy, x, rms, cosine, sine, g, heads, hs);
+            /* a head that is nearly nothing has a steep norm */
+            double steep = 0;
+            for (size_t h = 0; h < heads; h++)
+                steep = fmax(steep, want[1][h]);
+            check_close("rope_bwd dx", dx, want[0], n, 4 * sum_tol(hs), 2 * steep);
+            check_close("rope_bwd dgain", dgain, want[2], heads, 4 * sum_tol(hs), (double)hs);
+            lvl.rope_bwd(dy, NULL, dy, x, rms, cosine, sine, g, heads, hs);
+            assert_memory_equal(dy, dx, n * sizeof *dx);
+        }
+        guard_release();
+    }
+}
+
+static void test_relu2(void **state)
+{
+    FOR_EACH(n, place)
+    {
+        copy(in[3], in[0], n);
+        in[3][n / 2] = NAN;
+        in[3][n / 3] = -0.0f;
+        float *x = guard_copy(in[3], n, place), *y = guard_copy(in[1], n, place);
+        float *dy = guard_copy(in[2], n, place);
+        ref.relu2_fwd(want[0], in[3], n);
+        lvl.relu2_fwd(y, x, n);
+        check_close("relu2_fwd", y, want[0], n, 0, 0);
+        ref.relu2_bwd(want[1], in[2], in[3], n);
+        lvl.relu2_bwd(y, dy, x, n);
+        check_close("relu2_bwd", y, want[1], n, 0, 0);
+        lvl.relu2_bwd(dy, dy, x, n);
+        check_close("relu2_bwd in place", dy, want[1], n, 0, 0);
+        lvl.relu2_fwd(x, x, n);
+        check_close("relu2_fwd in place", x, want[0], n, 0, 0);
+        guard_release();
+    }
+}
+
+/* From values whose cap can't be seen to far beyond it, NaN and the infinities. */
+static void test_softcap(void **state)
+{
+    const float caps[] = {30, 0.5f};
+    FOR_EACH(n, place)
+    {
+        for (int c = 0; c < 2; c++) {
+            const float odd[] = {NAN, INFINITY, -INFINITY, 1e30f, -1e30f, 1e-30f, 0, -0.0f};
+            for (size_t i = 0; i < n; i++)
+                in[3][i] = i % 5 == 4 ? odd[i / 5 % 8] : ldexpf(in[0][i], (int)(i % 12) - 4);
+            float *x = guard_copy(in[3], n, place), *y = guard_copy(in[1], n, place);
+            ref.softcap(want[0], in[3], n, caps[c]);
+            lvl.softcap(y, x, n, caps[c]);
+            check_close("softcap", y, want[0], n, 6 * eps, 0);
+            lvl.softcap(x, x, n, caps[c]);
+            check_close("softcap in place", x, want[0], n, 6 * eps, 0);
+            guard_release();
+        }
+    }
+}
+
+static void test_capped_xent(void **state)
+{
+    const float scale = 1.0f / 48, cap = 9;
+    FOR_EACH(n, place)
+    {
+        for (int t = 0; t < 3; t++) {
+            size_t target = t == 0 ? 0 : t == 1 ? n - 1 : n / 2;
+            for (size_t i = 0; i < n; i++)
+                in[3][i] = in[0][i] * 20;
+            float *x = guard_copy(in[3], n, place), *dx = guard_copy(in[1], n, place);
+            double loss = ref.xent_cap_row(want[0], in[3], n, target, scale, cap);
+            double got = lvl.xent_cap_row(dx, x, n, target, scale, cap);
+            /* logits are off by roundings of the cap, and so are the exponents of softmax */
+            assert_true(fabs(got - loss) <= 12 * eps * (1 + cap + fabs(loss)));
+            check_close("xent_cap_row dx", dx, want[0], n, (16 + 6 * cap) * eps, scale);
+            got = lvl.xent_cap_row(NULL, x, n, target, scale, cap);
+            assert_true(fabs(got - loss) <= 12 * eps * (1 + cap + fabs(loss)));
+            assert_memory_equal(x, in[3], n * sizeof *x);
+            lvl.xent_cap_row(x, x, n, target, scale, cap);
+            assert_memory_equal(x, dx, n * sizeof *x);
+            guard_release();
+        }
+    }
+    for (size_t at = 0; at < 77; at++) {
+        copy(want[0], in[0], 77);
+        want[0][at] = NAN;
+        assert_true(isnan(lvl.xent_cap_row(want[1], want[0], 77, 5, 1, cap)));
+        assert_true(isnan(lvl.xent_cap_row(NULL, want[0], 77, 5, 1, cap)));
+        assert_true(isnan(ref.xent_cap_row(NULL, want[0], 77, 5, 1, cap)));
+    }
+}
+
 /* Blocks of 19 rows with a leading dimension beyond cols; `diag` from "sees nothing" to "all". */
 static void test_softmax(void **state)
 {
@@ -307,6 +447,12 @@ static void test_elementwise(void **state)
 
         ref.add(want[0], in[1], n);
         lvl.add(y, x, n);
+        assert_memory_equal(y, want[0], n * sizeof *y);
+        ref.mul_add(want[0], in[1], in[2], n);
+        lvl.mul_add(y, x, guard_copy(in[2], n, place), n);
+        assert_memory_equal(y, want[0], n * sizeof *y);
+        ref.mul(want[0], want[0], in[1], n);
+        lvl.mul(y, y, x, n);
         assert_memory_equal(y, want[0], n * sizeof *y);
         ref.scale(want[0], 1.0f / 3, n);
         lvl.scale(y, 1.0f / 3, n);
@@ -471,6 +617,9 @@ int main(void)
         cmocka_unit_test(test_elementwise),   cmocka_unit_test(test_rows),
         cmocka_unit_test(test_adamw),         cmocka_unit_test(test_places),
         cmocka_unit_test(test_rows_alone),    cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_rmsnorm),       cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_relu2),         cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_capped_xent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

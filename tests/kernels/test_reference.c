@@ -199,6 +199,155 @@ static void test_xent(void **state)
     }
 }
 
+typedef struct capped {
+    double x[N], cap;
+    size_t target;
+} capped;
+
+static double capped_loss(void *ctx)
+{
+    capped *t = ctx;
+    return lks__xent_cap_row_ref(NULL, t->x, N, t->target, 1, t->cap);
+}
+
+/* The loss is xent_row's of what softcap makes of the row. */
+static void test_capped_xent(void **state)
+{
+    for (size_t target = 0; target < N; target++) {
+        capped t = {.target = target, .cap = 3};
+        double dx[N], in_place[N], y[N];
+        fill(t.x, N, 30);
+        for (size_t j = 0; j < N; j++)
+            t.x[j] *= 5;
+        double loss = lks__xent_cap_row_ref(dx, t.x, N, target, 0.3, t.cap);
+
+        lks__softcap_ref(y, t.x, N, t.cap);
+        for (size_t j = 0; j < N; j++) {
+            double e = exp(2 * t.x[j] / t.cap);
+            check(y[j], t.cap * (e - 1) / (e + 1), 1e-13);
+            check_gradient(dx[j], 0.3 * slope(&t.x[j], capped_loss, &t));
+        }
+        check(loss, lks__xent_row_ref(NULL, y, N, target, 1), 1e-13);
+
+        memcpy(in_place, t.x, sizeof in_place);
+        assert_true(lks__xent_cap_row_ref(in_place, in_place, N, target, 0.3, t.cap) == loss);
+        assert_memory_equal(in_place, dx, sizeof dx);
+        lks__softcap_ref(t.x, t.x, N, t.cap);
+        assert_memory_equal(t.x, y, sizeof y);
+    }
+}
+
+/* --- RMSNorm, and queries and keys: loss = <dy, y> ------------------------------------------ */
+
+typedef struct rms_norm {
+    double x[ALL], dy[ALL], y[ALL], rms[ROWS];
+} rms_norm;
+
+static double rms_norm_loss(void *ctx)
+{
+    rms_norm *t = ctx;
+    lks__rmsnorm_fwd_ref(t->y, t->rms, t->x, ROWS, N);
+    return lks__dot_ref(t->y, t->dy, ALL);
+}
+
+static void test_rmsnorm(void **state)
+{
+    rms_norm t;
+    double dx[ALL], dx0[ALL];
+    fill(t.x, ALL, 31);
+    fill(t.dy, ALL, 32);
+    fill(dx, ALL, 33); /* gradients are added to what is there */
+    fill(dx0, ALL, 33);
+    rms_norm_loss(&t);
+    lks__rmsnorm_bwd_ref(dx, t.dy, t.x, t.rms, ROWS, N);
+    for (size_t i = 0; i < ALL; i++)
+        check_gradient(dx[i] - dx0[i], slope(&t.x[i], rms_norm_loss, &t));
+
+    for (size_t i = 0; i < ALL; i++) /* squares that eps can be seen beside */
+        t.x[i] *= 1e-3;
+    rms_norm_loss(&t);
+    for (size_t i = 0; i < ROWS; i++) {
+        double squares = 0;
+        for (size_t j = 0; j < N; j++)
+            squares += t.x[i * N + j] * t.x[i * N + j];
+        check(t.rms[i], pow(squares / N + 0x1p-23, -0.5), 1e-13);
+        check(t.y[i * N + 3], t.x[i * N + 3] * t.rms[i], 1e-13);
+    }
+}
+
+enum { HEADS = 3, HS = 6, HALF = HS / 2 };
+
+typedef struct rope {
+    double x[HEADS * HS], dy[HEADS * HS], y[HEADS * HS], rms[HEADS];
+    double cosine[HALF], sine[HALF], gain[HEADS];
+    const double *gain_or_null;
+} rope;
+
+static double rope_loss(void *ctx)
+{
+    rope *t = ctx;
+    lks__rope_fwd_ref(t->y, t->rms, t->x, t->cosine, t->sine, t->gain_or_null, HEADS, HS);
+    return lks__dot_ref(t->y, t->dy, HEADS * HS);
+}
+
+static void test_rope(void **state)
+{
+    for (int with_gain = 0; with_gain < 2; with_gain++) {
+        rope t;
+        double dx[HEADS * HS], dgain[HEADS], dgain0[HEADS], length = 0;
+        fill(t.x, HEADS * HS, 34);
+        fill(t.dy, HEADS * HS, 35);
+        fill(t.gain, HEADS, 36);
+        fill(dgain, HEADS, 37);
+        fill(dgain0, HEADS, 37);
+        t.gain_or_null = with_gain ? t.gain : NULL;
+        for (size_t j = 0; j < HALF; j++) {
+            t.cosine[j] = cos(0.7 * (double)(j + 1));
+            t.sine[j] = sin(0.7 * (double)(j + 1));
+        }
+        rope_loss(&t);
+        double g = with_gain ? t.gain[0] : 1;
+        /* element 1 of head 0, turned by -1.4 (element 1 + HALF is its other part) */
+        check(t.y[1], g * t.rms[0] * (t.x[1] * cos(1.4) + t.x[1 + HALF] * sin(1.4)), 1e-14);
+        check(t.y[1 + HALF], g * t.rms[0] * (t.x[1 + HALF] * cos(1.4) - t.x[1] * sin(1.4)), 1e-14);
+        for (size_t j = 0; j < HS; j++)
+            length += t.y[j] * t.y[j] / HS;
+        check(sqrt(length), fabs(g), 1e-5); /* but for eps */
+
+        lks__rope_bwd_ref(dx, with_gain ? dgain : NULL, t.dy, t.x, t.rms, t.cosine, t.sine,
+                          t.gain_or_null, HEADS, HS);
+        for (size_t i = 0; i < HEADS * HS; i++)
+            check_gradient(dx[i], slope(&t.x[i], rope_loss, &t));
+        for (size_t i = 0; i < HEADS && with_gain; i++)
+            check_gradient(dgain[i] - dgain0[i], slope(&t.gain[i], rope_loss, &t));
+        rope_loss(&t);
+        lks__rope_bwd_ref(t.dy, NULL, t.dy, t.x, t.rms, t.cosine, t.sine, t.gain_or_null, HEADS,
+                          HS);
+        assert_memory_equal(t.dy, dx, sizeof dx);
+    }
+}
+
+static double relu2_loss(void *ctx)
+{
+    double y;
+    lks__relu2_fwd_ref(&y, ctx, 1);
+    return y;
+}
+
+static void test_relu2(void **state)
+{
+    for (double x = -3; x <= 3; x += 0.0917) {
+        double at = x, y, dx, dy = -1.75;
+        lks__relu2_fwd_ref(&y, &x, 1);
+        check(y, x > 0 ? x * x : 0, 0);
+        lks__relu2_bwd_ref(&dx, &dy, &x, 1);
+        check_gradient(dx, dy * slope(&at, relu2_loss, &at));
+    }
+    double odd[] = {NAN, 0, -INFINITY}, y[3];
+    lks__relu2_fwd_ref(y, odd, 3);
+    assert_true(isnan(y[0]) && y[1] == 0 && y[2] == 0);
+}
+
 /* --- softmax in blocks ---------------------------------------------------------------------------
  */
 
@@ -422,6 +571,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layernorm),     cmocka_unit_test(test_layernorm_statistics),
         cmocka_unit_test(test_gelu),          cmocka_unit_test(test_xent),
+        cmocka_unit_test(test_capped_xent),   cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_rope),          cmocka_unit_test(test_relu2),
         cmocka_unit_test(test_softmax),       cmocka_unit_test(test_softmax_gradient),
         cmocka_unit_test(test_dropout),       cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_sumsq_order),
