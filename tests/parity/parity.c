@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 static int integer(const json_t *config, const char *key)
 {
     return (int)lks_test_number(config, key);
@@ -35,6 +34,12 @@ parity_model parity_open(const char *figure_name)
     lks__mt_seed(&g, m.seed);
     m.init_draws = lks__model_init(&m.config, &m.table, &g, m.params);
     return m;
+}
+
+void parity_close(parity_model *m)
+{
+    free(m->params);
+    lks__table_free(&m->table);
 }
 
 const json_t *parity_tensor(const json_t *figure, const char *section, const char *name)

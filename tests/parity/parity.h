@@ -7,8 +7,7 @@
 #include "data/sampler.h"
 #include "model/model.h"
 
-/* The model of a figure's `config`, with the initial weights of its seed. Lives as long as the
- * program. */
+/* The model of a figure's `config`, with the initial weights of its seed. */
 typedef struct parity_model {
     const char *name; /* of the figure */
     const json_t *figure;
@@ -20,6 +19,7 @@ typedef struct parity_model {
 } parity_model;
 
 parity_model parity_open(const char *figure_name);
+void parity_close(parity_model *m);
 
 /* What a figure's section ("init", "grad0", "final") says of a tensor: names there lack the prefix
  * "transformer.". */

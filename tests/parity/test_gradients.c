@@ -117,6 +117,7 @@ static void check_step0(const char *figure, const char *data_dir)
     free(targets);
     lks__model_close(model);
     lks__sampler_close(sampler);
+    parity_close(&m);
     lks__tokens_close(data[0]);
     lks__tokens_close(data[1]);
 }

@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-
 static const char *const figures[] = {
     "generated/nanogpt.json",     "generated/nanogpt_bias_accum.json",
     "generated/nanogpt_odd.json", "generated/nanogpt_ddp2.json",
@@ -35,6 +34,7 @@ static void test_tensors(void **state)
             parity_near(got.sumsq, sumsq, off * 2.0 * sqrt(sumsq), m.name, "init", t->name,
                         "sumsq");
         }
+        parity_close(&m);
     }
 }
 
@@ -48,6 +48,7 @@ static void test_padding_is_zero(void **state)
             assert_true(m.params[at] == 0.0f);
     }
     assert_true(padding > 0);
+    parity_close(&m);
 }
 
 /* Counting alone, without a generator, comes to what drawing consumes. */
@@ -62,9 +63,11 @@ static void test_draws(void **state)
         lks__mt_skip(&skipped, lks__model_init(&m.config, &m.table, NULL, NULL));
         for (int i = 0; i < 1000; i++)
             assert_int_equal(lks__mt_u32(&drawn), lks__mt_u32(&skipped));
+        parity_close(&m);
     }
     parity_model m = parity_open("nanogpt_char.json");
     assert_int_equal(m.init_draws, lks_test_number(m.figure, "mt19937_outputs_before_first_batch"));
+    parity_close(&m);
 }
 
 static void check_offsets(const uint64_t *got, const json_t *want, int B, const char *what)
@@ -107,6 +110,7 @@ static void test_offsets(void **state)
                 }
         }
         lks__sampler_close(s);
+        parity_close(&m);
     }
 }
 
