@@ -8,9 +8,47 @@
 
 static const char usage[] =
     "Usage: lockstep prep char --input=TEXT --out=DIR [--val_fraction=0.1]\n"
+    "       lockstep prep sentencepiece --input=TEXT|FILE.jsonl --out=DIR\n"
+    "                     [--tokenizer=MODEL | --vocab_size=N] [--val_fraction=0.1]\n"
     "\n"
-    "Turns a text into tokens: DIR/train.bin, DIR/val.bin and DIR/meta.json.\n"
-    "  char    every different character (Unicode code point) is a token\n";
+    "Turns a text into tokens.\n"
+    "  char           every different character (Unicode code point) is a token:\n"
+    "                 DIR/train.bin, DIR/val.bin and DIR/meta.json\n"
+    "  sentencepiece  tokens of a SentencePiece model, the one given or one that is trained, in\n"
+    "                 shards as parameter-golf has them: DIR/fineweb_train_000000.bin ...,\n"
+    "                 DIR/fineweb_val_000000.bin, DIR/sp.model and DIR/meta.json. Documents are "
+    "the\n"
+    "                 \"text\" of each JSON line, or the parts of a text between blank lines\n";
+
+static lks_status prep(const char *kind, const lks__settings *s, lks__prep_result *result)
+{
+    char shown[80];
+    bool is_char = strcmp(kind, "char") == 0;
+    if (!is_char && strcmp(kind, "sentencepiece") != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "there is no kind of tokens \"%s\": this build makes char and "
+                         "sentencepiece (lockstep prep char)",
+                         lks__escape(shown, sizeof shown, kind, strlen(kind)));
+    if (!s->input[0] || !s->out[0])
+        return lks__fail(LKS_ERR_CONFIG, "--%s=%s is missing", s->input[0] ? "out" : "input",
+                         s->input[0] ? "DIR" : "TEXT");
+    if (is_char && (s->tokenizer[0] || s->vocab_size != 0))
+        return lks__fail(LKS_ERR_CONFIG, "--%s has no meaning for char tokens",
+                         s->tokenizer[0] ? "tokenizer" : "vocab_size");
+    if (is_char)
+        return lks__prep_char(s->input, s->out, s->val_fraction, result);
+    lks__prep_spm_options options = {
+        .input = s->input,
+        .out_dir = s->out,
+        .tokenizer = s->tokenizer,
+        .vocab_size = (uint32_t)s->vocab_size,
+        .val_fraction = s->val_fraction,
+        .shard_tokens = LKS__PREP_SHARD_TOKENS,
+    };
+    if (!s->tokenizer[0] && s->vocab_size == 0)
+        options.vocab_size = LKS__PREP_VOCAB;
+    return lks__prep_sentencepiece(&options, result);
+}
 
 int tool_prep(int argc, char **argv)
 {
@@ -24,19 +62,7 @@ int tool_prep(int argc, char **argv)
     if (args.n_positional == 0)
         return tool_fail("prep", lks__fail(LKS_ERR_CONFIG, "say what tokens to make: lockstep prep "
                                                            "char --input=TEXT --out=DIR"));
-    if (strcmp(args.positional[0], "char") != 0) {
-        char shown[80];
-        lks__escape(shown, sizeof shown, args.positional[0], strlen(args.positional[0]));
-        return tool_fail("prep", lks__fail(LKS_ERR_CONFIG,
-                                           "there is no kind of tokens \"%s\": this build makes "
-                                           "char (lockstep prep char)",
-                                           shown));
-    }
-    if (!s.input[0] || !s.out[0])
-        return tool_fail("prep",
-                         lks__fail(LKS_ERR_CONFIG, "--%s=%s is missing",
-                                   s.input[0] ? "out" : "input", s.input[0] ? "DIR" : "TEXT"));
-    lks_status st = lks__prep_char(s.input, s.out, s.val_fraction, &result);
+    lks_status st = prep(args.positional[0], &s, &result);
     if (st != LKS_OK)
         return tool_fail("prep", st);
     printf("vocab size: %" PRIu32 "\n", result.vocab_size);

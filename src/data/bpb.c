@@ -1,8 +1,12 @@
 #include "data/bpb.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "data/meta.h"
 
 static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, in pieces in place of a space */
 
@@ -45,20 +49,55 @@ lks_status lks__byte_table_of(const lks__spm *spm, const char *where, lks__byte_
     return LKS_OK;
 }
 
-lks_status lks__byte_table_open(const char *path, uint32_t vocab_size, lks__byte_table *table)
+/* `hash`: what the model's must be, or NULL. */
+static lks_status open_table(const char *path, uint32_t vocab_size, const uint64_t *hash,
+                             lks__byte_table *table)
 {
     lks__spm *spm;
     char where[256];
     LKS__TRY(lks__spm_open(path, &spm));
     lks__escape(where, sizeof where, path, strlen(path));
-    lks_status st = lks__spm_size(spm) != vocab_size
-                        ? lks__fail(LKS_ERR_CONFIG,
-                                    "the SentencePiece model %s has %u tokens, but the vocabulary "
-                                    "has %u: give the model that the data was made with",
-                                    where, lks__spm_size(spm), vocab_size)
-                        : lks__byte_table_of(spm, where, table);
+    lks_status st;
+    if (lks__spm_size(spm) != vocab_size)
+        st = lks__fail(LKS_ERR_CONFIG,
+                       "the SentencePiece model %s has %u tokens, but the vocabulary has %u: give "
+                       "the model that the data was made with",
+                       where, lks__spm_size(spm), vocab_size);
+    else if (hash && lks__spm_hash(spm) != *hash)
+        st = lks__fail(LKS_ERR_FORMAT,
+                       "%s is not the model that meta.json beside it tells of: its hash is "
+                       "%016" PRIx64 ", not %016" PRIx64,
+                       where, lks__spm_hash(spm), *hash);
+    else
+        st = lks__byte_table_of(spm, where, table);
     lks__spm_close(spm);
     return st;
+}
+
+lks_status lks__byte_table_open(const char *path, uint32_t vocab_size, lks__byte_table *table)
+{
+    return open_table(path, vocab_size, NULL, table);
+}
+
+lks_status lks__byte_table_in(const char *dir, uint32_t vocab_size, bool *found_p,
+                              lks__byte_table *table)
+{
+    lks__meta meta = {0};
+    char *path;
+    bool found = false;
+    LKS__TRY(lks__meta_load(dir, &found, &meta));
+    uint64_t hash = meta.model_hash;
+    found = found && meta.is_sentencepiece;
+    lks__meta_free(&meta);
+    if (found) {
+        if (asprintf(&path, "%s/%s", dir, LKS__META_MODEL) < 0)
+            return lks__fail(LKS_ERR_NOMEM, "no memory to open a SentencePiece model");
+        lks_status st = open_table(path, vocab_size, &hash, table);
+        free(path);
+        LKS__TRY(st);
+    }
+    *found_p = found;
+    return LKS_OK;
 }
 
 void lks__byte_table_free(lks__byte_table *table)

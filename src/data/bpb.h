@@ -21,6 +21,10 @@ typedef struct lks__byte_table {
 /* From the model at `path`; ERR_CONFIG, naming file and both numbers, where it has another
  * vocabulary than `vocab_size`. */
 lks_status lks__byte_table_open(const char *path, uint32_t vocab_size, lks__byte_table *table);
+/* From the model in the token folder `dir`, which must be the one that its meta.json tells of;
+ * *found_p = false, and OK, where there is no meta.json or none that names a model. */
+lks_status lks__byte_table_in(const char *dir, uint32_t vocab_size, bool *found_p,
+                              lks__byte_table *table);
 lks_status lks__byte_table_of(const lks__spm *spm, const char *where, lks__byte_table *table);
 void lks__byte_table_free(lks__byte_table *table); /* zeroed is fine */
 

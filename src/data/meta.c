@@ -1,6 +1,7 @@
 #include "data/meta.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +66,28 @@ static lks_status read_chars(const json_t *chars, uint32_t vocab_size, const cha
                          "%s: \"chars\" has %u characters, but \"vocab_size\" is %u", where, n,
                          vocab_size);
     }
-    meta->vocab_size = vocab_size;
-    meta->chars = table;
+    *meta = (lks__meta){.vocab_size = vocab_size, .chars = table};
+    return LKS_OK;
+}
+
+/* Of a JSON string, which may hold U+0000. */
+static bool is_text(const json_t *json, const char *text)
+{
+    size_t n = strlen(text);
+    return json_is_string(json) && json_string_length(json) == n &&
+           memcmp(json_string_value(json), text, n) == 0;
+}
+
+static lks_status read_model(const json_t *json, const char *where, uint64_t *hash_p)
+{
+    const json_t *hash = json_object_get(json, "hash");
+    const char *text = json_string_value(hash);
+    if (!is_text(json_object_get(json, "file"), LKS__META_MODEL))
+        return lks__fail(LKS_ERR_FORMAT, "%s: \"file\" must be \"" LKS__META_MODEL "\", beside it",
+                         where);
+    if (!text || json_string_length(hash) != 16 || strspn(text, "0123456789abcdef") != 16)
+        return lks__fail(LKS_ERR_FORMAT, "%s: \"hash\" must be 16 hex digits", where);
+    *hash_p = strtoull(text, NULL, 16);
     return LKS_OK;
 }
 
@@ -78,17 +99,16 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
     const json_t *size = json_object_get(json, "vocab_size");
     const json_t *chars = json_object_get(json, "chars");
     if (!json_is_string(kind))
-        return lks__fail(LKS_ERR_FORMAT, "%s: \"kind\" must be a string, \"char\" or \"ids\"",
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s: \"kind\" must be a string: \"char\", \"sentencepiece\" or \"ids\"",
                          where);
-    const char *name = json_string_value(kind);
-    size_t length = json_string_length(kind); /* it may hold U+0000 */
-    bool is_char = length == 4 && memcmp(name, "char", 4) == 0;
-    if (!is_char && !(length == 3 && memcmp(name, "ids", 3) == 0)) {
+    bool is_char = is_text(kind, "char"), is_sentencepiece = is_text(kind, "sentencepiece");
+    if (!is_char && !is_sentencepiece && !is_text(kind, "ids")) {
         char safe[64];
-        lks__escape(safe, sizeof safe, name, length);
+        lks__escape(safe, sizeof safe, json_string_value(kind), json_string_length(kind));
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: tokens of kind \"%s\" are not known to this version; it knows "
-                         "\"char\" and \"ids\"",
+                         "\"char\", \"sentencepiece\" and \"ids\"",
                          where, safe);
     }
     json_int_t most = is_char ? MAX_CHARS : MAX_IDS;
@@ -96,8 +116,12 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
         return lks__fail(LKS_ERR_FORMAT, "%s: \"vocab_size\" must be a whole number from 1 to %lld",
                          where, (long long)most);
     if (!is_char) {
-        meta->vocab_size = (uint32_t)json_integer_value(size);
-        meta->chars = NULL;
+        uint64_t hash = 0;
+        if (is_sentencepiece)
+            LKS__TRY(read_model(json, where, &hash));
+        *meta = (lks__meta){.vocab_size = (uint32_t)json_integer_value(size),
+                            .is_sentencepiece = is_sentencepiece,
+                            .model_hash = hash};
         return LKS_OK;
     }
     if (!json_is_string(chars))
@@ -142,6 +166,11 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
 
 json_t *lks__meta_to_json(const lks__meta *meta)
 {
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, meta->model_hash);
+    if (meta->is_sentencepiece)
+        return json_pack("{s:s, s:I, s:s, s:s}", "kind", "sentencepiece", "vocab_size",
+                         (json_int_t)meta->vocab_size, "file", LKS__META_MODEL, "hash", hash);
     if (!meta->chars)
         return json_pack("{s:s, s:I}", "kind", "ids", "vocab_size", (json_int_t)meta->vocab_size);
     char *text = malloc((size_t)meta->vocab_size * 4 + 1);

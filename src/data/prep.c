@@ -1,19 +1,17 @@
 #include "data/prep.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/sys.h"
 #include "base/utf8.h"
 #include "data/meta.h"
+#include "data/staged.h"
 
 enum {
     N_CODE_POINTS = 0x110000,
     MAX_CHARS = 1 << 16, /* ids are uint16 */
-    N_FILES = 3,
 };
 
 struct text {
@@ -94,48 +92,6 @@ static void encode(const struct text *text, const uint16_t *ids, uint8_t *out)
     }
 }
 
-struct file {
-    const char *name;
-    const void *data;
-    size_t bytes;
-};
-
-static char *join(const char *dir, const char *name, const char *suffix)
-{
-    char *path;
-    return asprintf(&path, "%s/%s%s", dir, name, suffix) < 0 ? NULL : path;
-}
-
-/* All files are complete beside their places before the first takes its name: a full disk leaves
- * the folder as it was, instead of new tokens beside an old character table. */
-static lks_status write_files(const char *dir, const struct file files[N_FILES])
-{
-    char *staged[N_FILES] = {0}, *final[N_FILES] = {0};
-    char suffix[32];
-    lks_status st = LKS_OK;
-    snprintf(suffix, sizeof suffix, ".new-%ld", (long)getpid());
-    for (int i = 0; i < N_FILES && st == LKS_OK; i++) {
-        staged[i] = join(dir, files[i].name, suffix);
-        final[i] = join(dir, files[i].name, "");
-        if (!staged[i] || !final[i])
-            st = lks__fail(LKS_ERR_NOMEM, "no memory for the name of %s", files[i].name);
-        else
-            st = lks__sys_write_file(staged[i], files[i].data, files[i].bytes);
-    }
-    for (int i = 0; i < N_FILES && st == LKS_OK; i++)
-        if (lks__sys_rename(staged[i], final[i]) < 0)
-            st = lks__sys_fail("cannot write", final[i]);
-    if (st == LKS_OK)
-        st = lks__sys_sync_dir(dir);
-    for (int i = 0; i < N_FILES; i++) {
-        if (st != LKS_OK && staged[i])
-            unlink(staged[i]); /* not through the faults: what a test made fail is cleaned up */
-        free(staged[i]);
-        free(final[i]);
-    }
-    return st;
-}
-
 lks_status lks__prep_char(const char *input, const char *out_dir, double val_fraction,
                           lks__prep_result *result)
 {
@@ -147,6 +103,7 @@ lks_status lks__prep_char(const char *input, const char *out_dir, double val_fra
     json_t *json = NULL;
     uint64_t n = 0;
     char name[256];
+    lks__staged staged = {.dir = out_dir};
     struct text text = {.name = lks__escape(name, sizeof name, input, strlen(input))};
 
     if (!(val_fraction > 0 && val_fraction < 1))
@@ -186,16 +143,16 @@ lks_status lks__prep_char(const char *input, const char *out_dir, double val_fra
     }
     encode(&text, ids, tokens);
 
-    const struct file files[N_FILES] = {
-        {"train.bin", tokens, 2 * n_train},
-        {"val.bin", tokens + 2 * n_train, 2 * (n - n_train)},
-        {"meta.json", meta_text, strlen(meta_text)},
-    };
     if ((st = lks__sys_make_dirs(out_dir)) != LKS_OK ||
-        (st = write_files(out_dir, files)) != LKS_OK)
+        (st = lks__staged_add(&staged, "train.bin", tokens, 2 * n_train)) != LKS_OK ||
+        (st = lks__staged_add(&staged, "val.bin", tokens + 2 * n_train, 2 * (n - n_train))) !=
+            LKS_OK ||
+        (st = lks__staged_add(&staged, "meta.json", meta_text, strlen(meta_text))) != LKS_OK ||
+        (st = lks__staged_commit(&staged)) != LKS_OK)
         goto out;
     *result = (lks__prep_result){meta.vocab_size, n_train, n - n_train};
 out:
+    lks__staged_close(&staged);
     json_decref(json);
     free(meta_text);
     free(tokens);

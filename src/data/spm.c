@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/sys.h"
 
@@ -22,6 +23,7 @@ struct lks__spm {
     const lks__spm_module *module;
     void *sp;
     uint32_t size;
+    uint64_t hash;
 };
 
 /* ---- the module -------------------------------------------------------------------------- */
@@ -116,6 +118,7 @@ lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *wher
     if (!spm)
         return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", where);
     spm->module = module;
+    spm->hash = XXH3_64bits(model, bytes);
     spm->sp = module->open(model, bytes, why, sizeof why);
     if (!spm->sp) {
         free(spm);
@@ -152,6 +155,11 @@ void lks__spm_close(lks__spm *spm)
         return;
     spm->module->close(spm->sp);
     free(spm);
+}
+
+uint64_t lks__spm_hash(const lks__spm *spm)
+{
+    return spm->hash;
 }
 
 uint32_t lks__spm_size(const lks__spm *spm)

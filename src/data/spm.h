@@ -24,6 +24,7 @@ lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *wher
                                lks__spm **spm_p);
 void lks__spm_close(lks__spm *spm); /* NULL is fine */
 
+uint64_t lks__spm_hash(const lks__spm *spm); /* XXH3-64 of the model's bytes */
 uint32_t lks__spm_size(const lks__spm *spm); /* of the vocabulary, at least 1 */
 int32_t lks__spm_bos(const lks__spm *spm);   /* begins a document; -1: this model has none */
 /* The text of `id` (below size) as UTF-8, without a 0 behind; it lives as long as spm. */

@@ -51,7 +51,10 @@ enum {
     X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                        \
     X(STR, out, "", TEXT, PREP, HOST, FILES, "folder to write token files to")                     \
     X(FLOAT, val_fraction, 0.1, BETWEEN(0, 1), PREP, HOST, FILES,                                  \
-      "share of the text, at its end, that is kept for validation")                                \
+      "share of the text that is kept for validation: its end (char), or the first documents "     \
+      "(sentencepiece)")                                                                           \
+    X(STR, tokenizer, "", TEXT, PREP, HOST, FILES,                                                 \
+      "sentencepiece: the model to use; empty: one is trained")                                    \
     X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                \
       "folder with train.bin and val.bin; where NAME is no folder, data/NAME is tried")            \
     X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL, HOST, FILES,                               \
@@ -68,8 +71,9 @@ enum {
     X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE, MODEL, "width of the model")         \
     X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | BENCH, SHAPE, MODEL,                        \
       "context length in tokens")                                                                  \
-    X(INT, vocab_size, 0, INTS(0, 1 << 24), TRAIN | BENCH, SHAPE | AUTO, MODEL,                    \
-      "number of token ids; 0: from the data's meta.json, else 50304")                             \
+    X(INT, vocab_size, 0, INTS(0, 1 << 24), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,             \
+      "number of token ids; 0: from the data's meta.json, else 50304; prep sentencepiece trains "  \
+      "that many, 0: 1024")                                                                        \
     X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "biases in Linear and LayerNorm")       \
     X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
       "share of activations dropped in training")                                                  \
