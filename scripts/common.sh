@@ -33,6 +33,8 @@ have() {
     libjansson-dev) pkg-config --exists jansson ;;
     libxxhash-dev) pkg-config --exists libxxhash ;;
     libcmocka-dev) pkg-config --exists cmocka ;;
+    libsentencepiece-dev) pkg-config --exists sentencepiece ;;
+    g++) command -v c++ ;;
     *) dpkg-query -W -f '${Status}' "$1" | grep -q ' installed$' ;;
     esac >/dev/null 2>&1
 }

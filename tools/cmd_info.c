@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "comm/backend.h"
+#include "data/spm.h"
 #include "tool.h"
 #include "train/session.h"
 
@@ -25,6 +26,8 @@ int tool_info(int argc, char **argv)
            lks__cpu_count() == 1 ? "" : "s");
     printf("memory       %.1f GB\n",
            (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1e9);
+    bool has_sentencepiece = lks__spm_available() == LKS_OK;
+    printf("tokenizer    sentencepiece: %s\n", has_sentencepiece ? "ready" : lks_last_error());
     lks_status st = lks__cpu_level_get(&level);
     if (st == LKS_OK) {
         printf("kernels      %s (LOCKSTEP_CPU forces a level)\n", lks__cpu_level_name(level));

@@ -59,6 +59,15 @@ static void test_round_trip(void **state)
     assert_null(ids.chars);
     assert_round_trip(&ids, "{\"kind\":\"ids\",\"vocab_size\":50304}");
 
+    static const char model[] = "{\"kind\":\"sentencepiece\",\"vocab_size\":1024,"
+                                "\"file\":\"sp.model\",\"hash\":\"00fedcba98765432\"}";
+    lks__meta pieces = load(model);
+    assert_int_equal(pieces.vocab_size, 1024);
+    assert_null(pieces.chars);
+    assert_true(pieces.is_sentencepiece && !ids.is_sentencepiece && !meta.is_sentencepiece);
+    assert_true(pieces.model_hash == UINT64_C(0xfedcba98765432));
+    assert_round_trip(&pieces, model);
+
     /* Escaped in the file or not: the same character. */
     meta = load("{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"\\u00e9\\ud83d\\ude00\"}");
     assert_int_equal(meta.chars[0], 0xe9);
@@ -80,6 +89,8 @@ static void test_missing(void **state)
 static void test_hostile(void **state)
 {
 #define CHARS(size, chars) "{\"kind\":\"char\",\"vocab_size\":" size ",\"chars\":" chars "}"
+#define SPM(file, hash)                                                                            \
+    "{\"kind\":\"sentencepiece\",\"vocab_size\":9,\"file\":" file ",\"hash\":" hash "}"
     static const struct {
         const char *text, *error;
     } cases[] = {
@@ -100,6 +111,14 @@ static void test_hostile(void **state)
         {"{\"kind\":\"ids\",\"vocab_size\":16777217}", "\"vocab_size\" must be"},
         {"{\"kind\":\"ids\",\"vocab_size\":2.0}", "\"vocab_size\" must be"},
         {"{\"kind\":\"ids\",\"vocab_size\":99999999999999999999}", "not valid JSON"},
+        {SPM("\"sp.model\"", "\"0123456789abcde\""), "\"hash\" must be 16 hex digits"},
+        {SPM("\"sp.model\"", "\"0123456789abcdeF\""), "\"hash\" must be 16 hex digits"},
+        {SPM("\"sp.model\"", "\"0123456789abcde\\u0000\""), "\"hash\" must be 16 hex digits"},
+        {SPM("\"sp.model\"", "1"), "\"hash\" must be 16 hex digits"},
+        {SPM("\"../sp.model\"", "\"0123456789abcdef\""), "\"file\" must be \"sp.model\""},
+        {SPM("\"sp.model\\u0000\"", "\"0123456789abcdef\""), "\"file\" must be"},
+        {SPM("null", "\"0123456789abcdef\""), "\"file\" must be"},
+        {"{\"kind\":\"sentencepiece\",\"vocab_size\":0}", "\"vocab_size\" must be"},
         {CHARS("\"2\"", "\"ab\""), "\"vocab_size\" must be"},
         {CHARS("65537", "\"ab\""), "\"vocab_size\" must be a whole number from 1 to 65536"},
         {CHARS("4294967297", "\"a\""), "\"vocab_size\" must be"},
@@ -119,6 +138,7 @@ static void test_hostile(void **state)
         {CHARS("1", "\"\xff\""), "not valid JSON"},
     };
 #undef CHARS
+#undef SPM
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *folder = folder_with(cases[i].text, strlen(cases[i].text));
         bool found = false;

@@ -1,0 +1,497 @@
+/* `prep sentencepiece`: what becomes a document, the shards, bad input, a disk that fills up; and
+ * the exporter's own bytes, where its data lie beside the repository. Faults are read once from the
+ * environment, so those cases run this program by itself: `test_prep_spm INPUT OUT`. */
+#include "support.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/bpb.h"
+#include "data/docs.h"
+#include "data/meta.h"
+#include "data/prep.h"
+#include "data/shards.h"
+
+/* ---- documents --------------------------------------------------------------------------- */
+
+static const char *write_input(const char *name, const char *text, size_t bytes)
+{
+    const char *path = lks_test_text("%s/%s", lks_test_folder(), name);
+    lks_test_write(path, text, bytes);
+    return path;
+}
+
+/* All documents of a file, each followed by '|'. */
+static const char *all_docs(const char *path)
+{
+    lks__docs *d;
+    const char *text, *all = "", *again = "";
+    size_t n;
+    assert_ok(lks__docs_open(path, &d));
+    for (int pass = 0; pass < 2; pass++, lks__docs_rewind(d))
+        for (;;) {
+            assert_ok(lks__docs_next(d, &text, &n));
+            if (!text)
+                break;
+            const char **to = pass == 0 ? &all : &again;
+            *to = lks_test_text("%s%.*s|", *to, (int)n, text);
+        }
+    lks__docs_close(d);
+    assert_string_equal(all, again);
+    return all;
+}
+
+static void test_docs(void **state)
+{
+    static const struct {
+        const char *text, *docs;
+    } cases[] = {
+        {"", ""},
+        {"\n \n\t\n", ""},
+        {"a", "a|"},
+        {"a\n", "a|"},
+        {"a\nb\n\nc", "a\nb|c|"},
+        {"\n\n a\n  b \n\n\n \t\nc\n\n", "a\n  b|c|"},
+        {"a\r\nb\r\n\r\nc\r\n", "a\r\nb|c|"},
+        {"\xc3\xa9\n\n\xe2\x80\x83", "\xc3\xa9|\xe2\x80\x83|"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(all_docs(write_input("t.txt", cases[i].text, strlen(cases[i].text))),
+                            cases[i].docs);
+    static const char json[] = "{\"text\":\"a\\n\\n b \"}\n"
+                               " {\"id\":1e30,\"text\":\"\"}\r\n"
+                               "{\"text\":\"\xc3\xa9\\ud83d\\ude00\",\"big\":99999999999999999999}";
+    assert_string_equal(all_docs(write_input("t.jsonl", json, sizeof json - 1)),
+                        "a\n\n b ||\xc3\xa9\xf0\x9f\x98\x80|");
+}
+
+/* Lines and documents longer than what is read at once. */
+static void test_long_docs(void **state)
+{
+    enum { LINE = 700001, LINES = 5 };
+    char *text = malloc((size_t)(LINE + 1) * LINES);
+    assert_non_null(text);
+    for (int i = 0; i < LINES; i++) {
+        memset(text + (size_t)i * (LINE + 1), 'a' + i, LINE);
+        text[(size_t)(i + 1) * (LINE + 1) - 1] = '\n';
+    }
+    text[(size_t)3 * (LINE + 1)] = '\n'; /* "\n\n" behind the third line */
+    lks__docs *d;
+    const char *doc;
+    size_t n;
+    assert_ok(lks__docs_open(write_input("t.txt", text, (size_t)(LINE + 1) * LINES), &d));
+    assert_ok(lks__docs_next(d, &doc, &n));
+    assert_int_equal(n, 3 * (LINE + 1) - 1);
+    assert_memory_equal(doc, text, n);
+    assert_ok(lks__docs_next(d, &doc, &n));
+    assert_int_equal(n, 2 * (LINE + 1) - 2);
+    assert_memory_equal(doc, text + 3 * (LINE + 1) + 1, n);
+    assert_ok(lks__docs_next(d, &doc, &n));
+    assert_null(doc);
+    lks__docs_close(d);
+    free(text);
+}
+
+static void test_bad_docs(void **state)
+{
+    static const struct {
+        const char *name, *text, *says[2];
+    } cases[] = {
+        {"t.txt", "ab\n\nc\xff", {"byte 0xff at offset 5 (line 3)", "not valid UTF-8"}},
+        {"t.txt", "\xe2\x82", {"byte 0xe2 at offset 0 (line 1)", "not valid UTF-8"}},
+        {"t.jsonl", "{\"text\":\"a\"}\n\n", {"line 2 (byte offset 13)", "not a JSON object"}},
+        {"t.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"", {"line 2 (byte offset 13)", "JSON"}},
+        {"t.jsonl", "{\"text\":\"\xff\"}", {"line 1 (byte offset 0)", "JSON"}},
+        {"t.jsonl", "{\"text\":\"\\ud800\"}", {"line 1 (byte offset 0)", "JSON"}},
+        {"t.jsonl", "{\"text\":\"a\"} x", {"line 1", "JSON"}},
+        {"t.jsonl", "[\"text\"]", {"line 1", "a string \"text\" is expected"}},
+        {"t.jsonl", "{\"text\":7}", {"line 1", "a string \"text\" is expected"}},
+        {"t.jsonl", "{}\n", {"line 1", "a string \"text\" is expected"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *path = write_input(cases[i].name, cases[i].text, strlen(cases[i].text)), *text;
+        lks__docs *d;
+        size_t n;
+        lks_status st;
+        assert_ok(lks__docs_open(path, &d));
+        do
+            st = lks__docs_next(d, &text, &n);
+        while (st == LKS_OK && text);
+        assert_fails(LKS_ERR_FORMAT, st, path, cases[i].says[0], cases[i].says[1]);
+        lks__docs_close(d);
+    }
+    lks__docs *d = NULL;
+    const char *folder = lks_test_folder();
+    assert_fails(LKS_ERR_IO, lks__docs_open(folder, &d), folder, "a folder");
+    assert_fails(LKS_ERR_IO, lks__docs_open("/dev/zero", &d), "not a regular file");
+    assert_fails(LKS_ERR_IO, lks__docs_open(lks_test_text("%s/x", folder), &d), "cannot read");
+    assert_null(d);
+}
+
+/* ---- shards ------------------------------------------------------------------------------ */
+
+static void need_sentencepiece(void)
+{
+    if (!lks_test_sentencepiece())
+        lks_test_skip("this build has no SentencePiece");
+}
+
+/* 40 documents of generated words. */
+static const char *words_input(void)
+{
+    static char text[40 * 200];
+    uint32_t x = 1;
+    size_t at = 0;
+    for (int doc = 0; doc < 40; doc++) {
+        for (int word = 0; word < 30; word++) {
+            x = x * 1664525 + 1013904223;
+            at += (size_t)sprintf(text + at, "%c%c%c ", "bcdfghkl"[x >> 29], "aeiou"[(x >> 24) % 5],
+                                  "nrst"[(x >> 20) % 4]);
+        }
+        at += (size_t)sprintf(text + at, "\n\n");
+    }
+    assert_true(at < sizeof text);
+    return write_input("words.txt", text, at);
+}
+
+static lks__prep_spm_options options_for(const char *input, const char *out)
+{
+    return (lks__prep_spm_options){.input = input,
+                                   .out_dir = out,
+                                   .vocab_size = 320,
+                                   .val_fraction = 0.1,
+                                   .shard_tokens = 1000};
+}
+
+/* A model is trained; every document is BOS and its ids; shards are full but the last. */
+static void test_shards(void **state)
+{
+    need_sentencepiece();
+    const char *input = words_input(), *out = lks_test_text("%s/a/b", lks_test_folder());
+    lks__prep_spm_options o = options_for(input, out);
+    lks__prep_result r;
+    assert_ok(lks__prep_sentencepiece(&o, &r));
+
+    lks__meta meta = {0};
+    lks__spm *spm;
+    bool found = false;
+    assert_ok(lks__meta_load(out, &found, &meta));
+    assert_true(found && meta.is_sentencepiece);
+    assert_ok(lks__spm_open(lks_test_text("%s/%s", out, LKS__META_MODEL), &spm));
+    assert_true(lks__spm_hash(spm) == meta.model_hash);
+    assert_int_equal(lks__spm_size(spm), r.vocab_size);
+    assert_int_equal(meta.vocab_size, r.vocab_size);
+    assert_in_range(r.vocab_size, 260, 320);                   /* never more than asked for */
+    assert_int_equal(lks__spm_kind(spm, 0), LKS__SPM_CONTROL); /* padding */
+    assert_int_equal(lks__spm_bos(spm), 1);
+    assert_int_equal(lks__spm_kind(spm, 2), LKS__SPM_CONTROL);
+    assert_int_equal(lks__spm_kind(spm, 3), LKS__SPM_UNKNOWN);
+    assert_int_equal(lks__spm_kind(spm, 4), LKS__SPM_BYTE);
+
+    const char *splits[2] = {LKS__SHARDS_VAL, LKS__SHARDS_TRAIN};
+    const uint64_t counts[2] = {r.n_val, r.n_train};
+    lks__docs *d;
+    assert_ok(lks__docs_open(input, &d));
+    for (int i = 0; i < 2; i++) {
+        lks__shards *s;
+        assert_ok(lks__shards_open(lks_test_text("%s/%s", out, splits[i]), r.vocab_size, &s));
+        assert_int_equal(lks__shards_count(s), counts[i]);
+        assert_int_equal(lks__shards_n_files(s), (counts[i] + 999) / 1000);
+        for (int f = 0; f < lks__shards_n_files(s); f++) {
+            size_t bytes;
+            const char *name = i == 0 ? "val" : "train";
+            lks_test_read(lks_test_text("%s/fineweb_%s_%06d.bin", out, name, f), &bytes);
+            uint64_t rest = counts[i] - (uint64_t)f * 1000;
+            assert_int_equal(bytes, 1024 + 2 * (rest < 1000 ? rest : 1000));
+        }
+        uint64_t at = 0;
+        for (int doc = 0; doc < (i == 0 ? 4 : 36); doc++) {
+            const char *text;
+            size_t bytes, n;
+            int32_t *ids, got[4096];
+            assert_ok(lks__docs_next(d, &text, &bytes));
+            assert_ok(lks__spm_encode(spm, text, bytes, &ids, &n));
+            assert_true(n < 4096 && n > 0);
+            assert_ok(lks__shards_read(s, at, n + 1, got));
+            assert_int_equal(got[0], 1);
+            assert_memory_equal(got + 1, ids, n * sizeof *ids);
+            at += n + 1;
+            free(ids);
+        }
+        assert_int_equal(at, counts[i]);
+        lks__shards_close(s);
+    }
+    lks__docs_close(d);
+    lks__spm_close(spm);
+    assert_true(r.n_train > 2000); /* several shards were looked at */
+
+    /* Again with larger shards, and the model that is there now: those left over go, the tokens
+     * stay. */
+    const char *model = lks_test_text("%s/model", lks_test_folder());
+    size_t bytes;
+    const char *data = lks_test_read(lks_test_text("%s/%s", out, LKS__META_MODEL), &bytes);
+    lks_test_write(model, data, bytes);
+    lks__prep_result again;
+    o.tokenizer = model;
+    o.vocab_size = 0;
+    o.shard_tokens = 1000000;
+    assert_ok(lks__prep_sentencepiece(&o, &again));
+    assert_int_equal(again.vocab_size, r.vocab_size);
+    assert_int_equal(again.n_train, r.n_train);
+    assert_int_equal(again.n_val, r.n_val);
+    assert_int_equal(lks_test_count_files(out), 4);
+    assert_same_file(lks_test_text("%s/%s", out, LKS__META_MODEL), model);
+}
+
+/* The tables are those of the model that meta.json tells of, and of no other. */
+static void test_model_beside(void **state)
+{
+    need_sentencepiece();
+    const char *out = lks_test_folder(), *model = lks_test_text("%s/%s", out, LKS__META_MODEL);
+    lks__prep_spm_options o = options_for(words_input(), out);
+    lks__prep_result r;
+    lks__byte_table t;
+    bool found = true;
+    assert_ok(lks__byte_table_in(out, 320, &found, &t));
+    assert_false(found);
+    assert_ok(lks__prep_sentencepiece(&o, &r));
+    assert_ok(lks__byte_table_in(out, r.vocab_size, &found, &t));
+    assert_true(found);
+    assert_int_equal(t.size, r.vocab_size);
+    lks__byte_table_free(&t);
+    assert_fails(LKS_ERR_CONFIG, lks__byte_table_in(out, r.vocab_size + 1, &found, &t), model,
+                 lks_test_text("%u tokens", r.vocab_size));
+
+    size_t bytes;
+    const char *data = lks_test_read(model, &bytes);
+    char *changed = malloc(bytes);
+    assert_non_null(changed);
+    memcpy(changed, data, bytes);
+    char *at = memmem(changed, bytes, "<0x41>", 6);
+    assert_non_null(at);
+    at[4] = '7'; /* <0x47>, a second time */
+    lks_test_write(model, changed, bytes);
+    assert_int_not_equal(lks__byte_table_in(out, r.vocab_size, &found, &t), LKS_OK);
+    memcpy(changed, data, bytes);
+    at = memmem(changed, bytes, "nmt_nfkc", 8);
+    assert_non_null(at);
+    at[0] = 'N'; /* a name that nothing depends on */
+    lks_test_write(model, changed, bytes);
+    assert_fails(LKS_ERR_FORMAT, lks__byte_table_in(out, r.vocab_size, &found, &t), model, "hash");
+    free(changed);
+    assert_int_equal(unlink(model), 0);
+    assert_fails(LKS_ERR_IO, lks__byte_table_in(out, r.vocab_size, &found, &t), model);
+}
+
+static void test_bad_model(void **state)
+{
+    need_sentencepiece();
+    const char *input = words_input(), *out = lks_test_text("%s/out", lks_test_folder());
+    lks__prep_spm_options o = options_for(input, lks_test_folder());
+    lks__prep_result r;
+    assert_ok(lks__prep_sentencepiece(&o, &r));
+    size_t bytes;
+    const char *good = lks_test_read(lks_test_text("%s/%s", o.out_dir, LKS__META_MODEL), &bytes);
+
+    o.out_dir = out;
+    o.vocab_size = 0;
+    const struct {
+        const char *data;
+        size_t bytes;
+    } cases[] = {{"", 0}, {"not a model", 11}, {good, bytes / 2}, {good, bytes - 1}, {good, 9}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        o.tokenizer = write_input("x.model", cases[i].data, cases[i].bytes);
+        assert_fails(LKS_ERR_FORMAT, lks__prep_sentencepiece(&o, &r), o.tokenizer,
+                     "SentencePiece model");
+    }
+    o.tokenizer = lks_test_text("%s/none.model", lks_test_folder());
+    assert_fails(LKS_ERR_IO, lks__prep_sentencepiece(&o, &r), o.tokenizer);
+    o.tokenizer = write_input("y.model", good, bytes);
+    o.vocab_size = 319;
+    assert_fails(LKS_ERR_CONFIG, lks__prep_sentencepiece(&o, &r), "vocab_size = 319", o.tokenizer);
+    assert_false(lks_test_exists(out));
+}
+
+static void test_bad_input(void **state)
+{
+    need_sentencepiece();
+    const char *out = lks_test_text("%s/out", lks_test_folder());
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", "is empty"},
+        {"\n\n", "is empty"},
+        {"one\ndocument", "is one document"},
+        {"a\n\n\xff", "not valid UTF-8"},
+    };
+    lks__prep_result r;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *input = write_input("t.txt", cases[i].text, strlen(cases[i].text));
+        lks__prep_spm_options o = options_for(input, out);
+        assert_fails(LKS_ERR_FORMAT, lks__prep_sentencepiece(&o, &r), input, cases[i].says);
+    }
+    lks__prep_spm_options o = options_for(write_input("t.txt", "a\n\nb", 4), out);
+    o.vocab_size = 100; /* 256 bytes alone are more */
+    assert_fails(LKS_ERR_FORMAT, lks__prep_sentencepiece(&o, &r), "vocabulary of 100 tokens");
+    o.vocab_size = 65537;
+    assert_fails(LKS_ERR_CONFIG, lks__prep_sentencepiece(&o, &r), "65537", "65536");
+    o = options_for(o.input, out);
+    o.val_fraction = 1;
+    assert_fails(LKS_ERR_CONFIG, lks__prep_sentencepiece(&o, &r), "val_fraction is 1");
+    assert_false(lks_test_exists(out));
+}
+
+/* Every write, sync and open fails in turn: the folder stays as it was. */
+static void test_full_disk(void **state)
+{
+    need_sentencepiece();
+    static const char *const calls[] = {"write", "fsync", "open"};
+    const char *input = words_input();
+    int failures = 0;
+    for (int c = 0; c < 3; c++)
+        for (int n = 1;; n++) {
+            const char *out = lks_test_folder(), *old = lks_test_text("%s/meta.json", out);
+            lks_test_write(old, "{}", 2);
+            const char *const argv[] = {"/proc/self/exe", input, out, NULL};
+            const char *const env[] = {lks_test_text("LOCKSTEP_FAULT=%s:%d:ENOSPC", calls[c], n),
+                                       NULL};
+            lks_test_result run = lks_test_run(argv, env, 60);
+            if (run.exit_code == 0)
+                break;
+            assert_int_equal(run.exit_code, 1);
+            assert_contains(run.out, strerror(ENOSPC));
+            failures++;
+            if (strstr(run.out, "the folder")) /* the last sync: all have their names by then */
+                continue;
+            assert_int_equal(lks_test_count_files(out), 1);
+            assert_string_equal(lks_test_read(old, NULL), "{}");
+        }
+    /* val, three of train, the model and meta.json, each opened, written and synced; the input; the
+     * folder, opened and synced */
+    assert_int_equal(failures, 3 * 6 + 1 + 2);
+}
+
+/* ---- the tool ---------------------------------------------------------------------------- */
+
+static void test_tool(void **state)
+{
+    need_sentencepiece();
+    const char *input = lks_test_text("--input=%s", words_input()), *folder = lks_test_folder();
+    const char *out = lks_test_text("--out=%s", folder);
+    lks_test_result r = lks_test_tool("prep", "sentencepiece", input, out, "--vocab_size=320",
+                                      "--val_fraction=0.25");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "vocab size: ");
+    assert_true(lks_test_exists(lks_test_text("%s/fineweb_val_000000.bin", folder)));
+    const char *tokenizer = lks_test_text("--tokenizer=%s/sp.model", folder);
+    r = lks_test_tool("prep", "sentencepiece", input, out, tokenizer);
+    assert_int_equal(r.exit_code, 0);
+    r = lks_test_tool("prep", "char", input, out, tokenizer);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--tokenizer has no meaning for char");
+}
+
+/* A program without the module beside it does all but this, and says what to install. */
+static void test_no_module(void **state)
+{
+    const char *folder = lks_test_folder(), *tool = lks_test_text("%s/lockstep", folder);
+    const char *input = words_input();
+    lks_test_result r =
+        lks_test_run((const char *const[]){"cp", LKS_TEST_TOOL, tool, NULL}, NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    const char *const env[] = {"LOCKSTEP_MODULES=", NULL};
+    const char *in = lks_test_text("--input=%s", input), *out = lks_test_text("--out=%s/o", folder);
+    r = lks_test_run((const char *const[]){tool, "prep", "sentencepiece", in, out, NULL}, env, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "libsentencepiece-dev");
+    assert_false(lks_test_exists(lks_test_text("%s/o", folder)));
+    r = lks_test_run((const char *const[]){tool, "prep", "char", in, out, NULL}, env, 60);
+    assert_int_equal(r.exit_code, 0);
+
+    /* One that is no library, or not ours. */
+    lks_test_write(lks_test_text("%s/lockstep_sentencepiece.so", folder), "no library", 10);
+    r = lks_test_run((const char *const[]){tool, "prep", "sentencepiece", in, out, NULL}, env, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "lockstep_sentencepiece.so");
+    assert_contains(r.err, "libsentencepiece-dev");
+}
+
+/* ---- beside the exporter ----------------------------------------------------------------- */
+
+/* The documents of the figures: the text cut at empty lines, 40 parts each. */
+static const char *shakespeare_jsonl(const char *text)
+{
+    const char *path = lks_test_text("%s/docs.jsonl", lks_test_folder()), *p = text;
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    while (p) {
+        const char *end = p;
+        for (int part = 0; part < 40 && end; part++) {
+            end = strstr(end, "\n\n");
+            if (end)
+                end += 2;
+        }
+        json_t *doc = json_pack("{s:s%}", "text", p, end ? (size_t)(end - p - 2) : strlen(p));
+        assert_int_equal(json_dumpf(doc, f, JSON_COMPACT), 0);
+        fputc('\n', f);
+        json_decref(doc);
+        p = end;
+    }
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static void test_exporter(void **state)
+{
+    need_sentencepiece();
+    const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
+    const char *model = lks_test_shared("reference/golf-data/sp1024.model");
+    if (!text || !model)
+        lks_test_skip("parameter-golf's data does not lie beside the repository");
+    const json_t *figure = lks_test_figure("golf_data.json");
+    const char *out = lks_test_folder();
+    lks__prep_spm_options o = {
+        .input = shakespeare_jsonl(lks_test_read(text, NULL)),
+        .out_dir = out,
+        .tokenizer = model,
+        .val_fraction = 0.1,
+        .shard_tokens = (uint64_t)lks_test_number(figure, "config.shard_size_tokens"),
+    };
+    lks__prep_result r;
+    assert_ok(lks__prep_sentencepiece(&o, &r));
+    assert_int_equal(r.vocab_size, 1024);
+    assert_int_equal(r.n_train, (uint64_t)lks_test_number(figure, "stats.tokens_train"));
+    assert_int_equal(r.n_val, (uint64_t)lks_test_number(figure, "stats.tokens_val"));
+    static const char *const names[3] = {"fineweb_train_000000.bin", "fineweb_train_000001.bin",
+                                         "fineweb_val_000000.bin"};
+    for (int i = 0; i < 3; i++) {
+        const json_t *file = json_object_get(lks_test_member(figure, "files"), names[i]);
+        assert_string_equal(lks_test_sha256(lks_test_text("%s/%s", out, names[i])),
+                            json_string_value(lks_test_member(file, "sha256")));
+    }
+    assert_int_equal(lks_test_count_files(out), 5);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3) {
+        lks__prep_result r;
+        lks__prep_spm_options o = options_for(argv[1], argv[2]);
+        if (lks__prep_sentencepiece(&o, &r) == LKS_OK)
+            return 0;
+        printf("%s\n", lks_last_error());
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_docs),         cmocka_unit_test(test_long_docs),
+        cmocka_unit_test(test_bad_docs),     cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_model_beside), cmocka_unit_test(test_bad_model),
+        cmocka_unit_test(test_bad_input),    cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_tool),         cmocka_unit_test(test_no_module),
+        cmocka_unit_test(test_exporter),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
