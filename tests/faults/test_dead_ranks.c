@@ -101,6 +101,14 @@ static fault_run endless(int W)
     return run;
 }
 
+static void wait_for_checkpoint(const fault_run *run)
+{
+    const char *latest = lks_test_text("%s/latest", run->out);
+    for (int i = 0; i < 10000 && !lks_test_exists(latest); i++)
+        pause_ms(1);
+    assert_true(lks_test_exists(latest));
+}
+
 /* SIGKILL for a rank, `ms` after it appeared. */
 static void check_killed(int W, int rank, double ms)
 {
@@ -136,7 +144,7 @@ static void check_hung(int rank)
     const char *mark = marked_variable(), *env[] = {mark, NULL};
     lks_test_child child = lks_test_start(run.argv, env);
     pid_t pid = wait_for_rank(mark, rank);
-    pause_ms(150);
+    wait_for_checkpoint(&run);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     lks_test_result r = lks_test_wait(&child, 10);
     if (r.exit_code <= 0 || r.seconds > 4)
@@ -167,8 +175,7 @@ static void test_shrinking_data(void **state)
         const char *tokens = lks_test_read(path, &bytes);
         const char *mark = marked_variable(), *env[] = {mark, NULL};
         lks_test_child child = lks_test_start(run.argv, env);
-        for (int i = 0; i < 5000 && !lks_test_exists(lks_test_text("%s/latest", run.out)); i++)
-            pause_ms(1);
+        wait_for_checkpoint(&run);
         lks_test_write(path, tokens, 1000);
         lks_test_result r = lks_test_wait(&child, 10);
         marked_assert_gone(mark, 0.5);
