@@ -338,9 +338,12 @@ void lks_test_generated_golf(const char *folder)
 bool lks_test_sentencepiece(void)
 {
     const char *tool = LKS_TEST_TOOL;
-    int folder = (int)(strrchr(tool, '/') - tool);
-    setenv("LOCKSTEP_MODULES", lks_test_text("%.*s", folder, tool), 1);
-    return lks__spm_available() == LKS_OK;
+    const char *folder = lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool);
+    setenv("LOCKSTEP_MODULES", folder, 1);
+    if (!lks_test_exists(lks_test_text("%s/%s", folder, LKS__SPM_MODULE_FILE)))
+        return false;
+    assert_ok(lks__spm_available()); /* it was built, so it has to work */
+    return true;
 }
 
 /* ---- child processes --------------------------------------------------------------------- */

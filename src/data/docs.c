@@ -140,7 +140,7 @@ static lks_status next_line(lks__docs *d, const char **line_p, size_t *bytes_p)
     size_t seen = 0; /* of the line: no line feed there */
     d->line++;
     for (;;) {
-        const char *start = d->chunk.data + d->chunk_at;
+        const char *start = d->chunk.data ? d->chunk.data + d->chunk_at : NULL;
         size_t have = d->chunk.n - d->chunk_at;
         const char *end = have > seen ? memchr(start + seen, '\n', have - seen) : NULL;
         bool more = false;
@@ -155,7 +155,6 @@ static lks_status next_line(lks__docs *d, const char **line_p, size_t *bytes_p)
                 *line_p = NULL;
                 return LKS_OK;
             }
-            start = d->chunk.data + d->chunk_at;
         }
         *line_p = start;
         *bytes_p = end ? (size_t)(end - start) : have;

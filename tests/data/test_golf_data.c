@@ -82,9 +82,10 @@ static lks__byte_table table_of_figures(void)
 
 static void test_tables(void **state)
 {
+    const char *model = model_path();
     lks__byte_table got, want = table_of_figures();
     assert_int_equal(want.size, 1024);
-    assert_ok(lks__byte_table_open(model_path(), 1024, &got));
+    assert_ok(lks__byte_table_open(model, 1024, &got));
     assert_int_equal(got.size, 1024);
     assert_memory_equal(got.bytes, want.bytes, 1024 * sizeof *got.bytes);
     assert_memory_equal(got.leading_space, want.leading_space, 1024 * sizeof *got.leading_space);
