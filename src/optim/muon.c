@@ -6,9 +6,6 @@
 #include "base/checked.h"
 #include "optim/newton_schulz.h"
 
-/* Elements of one task of the passes over a matrix. */
-enum { CHUNK = 4096 };
-
 struct lks__muon {
     const lks__exec *ex;
     const lks__table *table;
@@ -155,13 +152,17 @@ void lks__muon_close(lks__muon *m)
 /* --- the update ------------------------------------------------------------------------------ */
 
 struct pass {
-    size_t count;
-    float *params, *momentum; /* of this matrix */
+    size_t count; /* with the padding behind the matrix, which is zero in every arena */
+    float *params, *momentum;
     const float *grads;
     float *update;
-    float clip, factor; /* factor: momentum, then the shape's */
-    float lr;
+    float clip, lr;
+    float m;     /* momentum's factor */
+    float scale; /* of the update, by the matrix's shape */
 };
+
+/* Elements of a task, in groups whose number the compiler knows: it then takes them as vectors. */
+enum { CHUNK = 4096, GROUP = 16 };
 
 static size_t chunk_end(const struct pass *p, size_t task)
 {
@@ -172,11 +173,15 @@ static size_t chunk_end(const struct pass *p, size_t task)
 static void average_chunk(void *ctx, size_t task, int thread)
 {
     const struct pass *p = ctx;
-    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i++) {
-        float g = p->grads[i] * p->clip;
-        float m = p->factor * p->momentum[i] + g;
-        p->momentum[i] = m;
-        p->update[i] = g + p->factor * m;
+    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i += GROUP) {
+        const float *restrict grads = p->grads + i;
+        float *restrict momentum = p->momentum + i, *restrict update = p->update + i;
+        for (size_t j = 0; j < GROUP; j++) {
+            float g = grads[j] * p->clip;
+            float m = p->m * momentum[j] + g;
+            momentum[j] = m;
+            update[j] = g + p->m * m;
+        }
     }
 }
 
@@ -184,28 +189,32 @@ static void average_chunk(void *ctx, size_t task, int thread)
 static void apply_chunk(void *ctx, size_t task, int thread)
 {
     const struct pass *p = ctx;
-    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i++)
-        p->params[i] -= p->lr * (p->update[i] * p->factor);
+    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i += GROUP) {
+        const float *restrict update = p->update + i;
+        float *restrict params = p->params + i;
+        for (size_t j = 0; j < GROUP; j++)
+            params[j] -= p->lr * (update[j] * p->scale);
+    }
 }
 
 static void update_matrix(const lks__muon *m, const lks__tensor *t, const lks__muon_step *s,
                           float *params, float *momentum, const float *grads)
 {
-    size_t rows = t->shape[0], cols = t->shape[1], n_chunks = (t->count + CHUNK - 1) / CHUNK;
+    size_t rows = t->shape[0], cols = t->shape[1];
     struct pass p = {
-        .count = t->count,
+        .count = lks__round_up(t->count, GROUP),
         .params = params + t->offset,
         .momentum = momentum + t->offset,
         .grads = grads + t->offset,
         .update = (float *)m->work,
         .clip = (float)s->clip,
-        .factor = (float)s->momentum,
         .lr = (float)s->lr,
+        .m = (float)s->momentum,
+        .scale = rows > cols ? (float)sqrt((double)rows / (double)cols) : 1.0f,
     };
+    size_t n_chunks = (p.count + CHUNK - 1) / CHUNK;
     lks__pool_run(m->ex->pool, n_chunks, average_chunk, &p);
-    p.update =
-        lks__newton_schulz(m->ex, p.update, rows, cols, s->ns_steps, m->work + m->update_bytes);
-    p.factor = rows > cols ? (float)sqrt((double)rows / (double)cols) : 1.0f;
+    lks__newton_schulz(m->ex, p.update, rows, cols, s->ns_steps, m->work + m->update_bytes);
     lks__pool_run(m->ex->pool, n_chunks, apply_chunk, &p);
 }
 

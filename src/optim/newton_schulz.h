@@ -16,11 +16,10 @@
 /* Bytes of work space for a matrix [rows, cols], both at least 1: a multiple of 64. */
 size_t lks__newton_schulz_bytes(size_t rows, size_t cols);
 
-/* Iterate on x [rows, cols], row-major. Returns where the result lies: x or a place in `work`; both
- * are overwritten. work: 64-byte aligned. ex->pool NULL: on the calling thread alone, which must be
- * one that calls kernels; the bits are the same. */
-float *lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
-                          void *work);
+/* Iterate on x [rows, cols], row-major, in place. work: 64-byte aligned. ex->pool NULL: on the
+ * calling thread alone, which must be one that calls kernels; the bits are the same. */
+void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
+                        void *work);
 
 /* Floating-point operations of `steps` iterations, mirrored halves not counted. */
 double lks__newton_schulz_flops(size_t rows, size_t cols, int steps);
