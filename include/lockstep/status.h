@@ -9,18 +9,18 @@ extern "C" {
 #define LKS_VERSION "0.1.0"
 
 /* One list makes enum, names and texts: they cannot drift. */
-#define LKS_STATUS_MAP(X)                                                                \
-    X(OK, 0, "success")                                                                  \
-    X(IN_PROGRESS, 1, "operation still in progress")                                     \
-    X(ERR_ARG, -1, "invalid argument")                                                   \
-    X(ERR_NOMEM, -2, "out of memory")                                                    \
-    X(ERR_PEER, -3, "a peer rank left or failed")                                        \
-    X(ERR_TIMEOUT, -4, "deadline passed")                                                \
-    X(ERR_SUPPORT, -5, "not supported here")                                             \
-    X(ERR_IO, -6, "input or output failed")                                              \
-    X(ERR_FORMAT, -7, "data is not what its format says")                                \
-    X(ERR_CONFIG, -8, "a setting is unknown, mistyped or does not fit the others")       \
-    X(ERR_DIVERGED, -9, "ranks that must be equal differ")                               \
+#define LKS_STATUS_MAP(X)                                                                          \
+    X(OK, 0, "success")                                                                            \
+    X(IN_PROGRESS, 1, "operation still in progress")                                               \
+    X(ERR_ARG, -1, "invalid argument")                                                             \
+    X(ERR_NOMEM, -2, "out of memory")                                                              \
+    X(ERR_PEER, -3, "a peer rank left or failed")                                                  \
+    X(ERR_TIMEOUT, -4, "deadline passed")                                                          \
+    X(ERR_SUPPORT, -5, "not supported here")                                                       \
+    X(ERR_IO, -6, "input or output failed")                                                        \
+    X(ERR_FORMAT, -7, "data is not what its format says")                                          \
+    X(ERR_CONFIG, -8, "a setting is unknown, mistyped or does not fit the others")                 \
+    X(ERR_DIVERGED, -9, "ranks that must be equal differ")                                         \
     X(ERR_NAN, -10, "loss or gradient is not finite")
 
 typedef enum lks_status {

@@ -15,14 +15,14 @@
 
 typedef struct lks__mt {
     uint32_t state[624];
-    uint32_t pos;          /* next word to hand out; 624: refill first */
-    bool has_normal;       /* normal_ under 16 elements keeps its second value */
+    uint32_t pos;    /* next word to hand out; 624: refill first */
+    bool has_normal; /* normal_ under 16 elements keeps its second value */
     double normal;
 } lks__mt;
 
 void lks__mt_seed(lks__mt *g, uint64_t seed); /* the low 32 bits count, as in torch.manual_seed */
 uint32_t lks__mt_u32(lks__mt *g);
-uint64_t lks__mt_u64(lks__mt *g);             /* two draws, torch's random64() order */
+uint64_t lks__mt_u64(lks__mt *g); /* two draws, torch's random64() order */
 void lks__mt_skip(lks__mt *g, uint64_t n_u32);
 
 /* tensor.uniform_(lo, hi) and torch.rand (0, 1), float32. */

@@ -19,9 +19,11 @@
 
 #include "base/status.h"
 
-#define LKS__SYS_CALLS(X)                                                                \
-    X(open) X(read) X(write) X(fsync) X(rename) X(mkdir) X(unlink) X(symlink)            \
+/* clang-format off */
+#define LKS__SYS_CALLS(X)                                                                          \
+    X(open) X(read) X(write) X(fsync) X(rename) X(mkdir) X(unlink) X(symlink)                      \
     X(truncate) X(memfd) X(fallocate) X(mmap)
+/* clang-format on */
 
 /* All return what the system call returns, -1 (or NULL for mmap) with errno set on failure. */
 int lks__sys_open(const char *path, int flags, mode_t mode); /* always O_CLOEXEC */
@@ -47,7 +49,8 @@ double lks__sys_now(void); /* seconds, monotonic */
  * ERR_IO or ERR_FORMAT (larger than `limit`), naming the path. */
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p);
 
-/* Write a small file whole: temporary name beside it, fsync, rename. ERR_IO names path and cause. */
+/* Write a small file whole: temporary name beside it, fsync, rename. ERR_IO names path and cause.
+ */
 lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes);
 
 /* mkdir -p. ERR_IO names the part that failed. */

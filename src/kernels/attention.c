@@ -129,7 +129,8 @@ static void fwd_task(void *ctx, size_t task, int thread)
             for (size_t i = 0; i < rows; i++)
                 if (w->factor[i] != 1)
                     k->scale(out + i * job->c, w->factor[i], hs);
-        k->gemm('N', 'N', rows, hs, cols, 1, w->s, COLS, val + j0 * ldkv, ldkv, j0 > 0, out, job->c);
+        k->gemm('N', 'N', rows, hs, cols, 1, w->s, COLS, val + j0 * ldkv, ldkv, j0 > 0, out,
+                job->c);
     }
     for (size_t i = 0; i < rows; i++)
         k->scale(out + i * job->c, 1 / w->sum[i], hs);

@@ -10,9 +10,9 @@
 
 typedef struct lks__attention_shape {
     size_t B, T;
-    size_t NH;      /* heads */
-    size_t hs;      /* head size; C = NH * hs */
-    size_t NKV;     /* key/value heads, a divisor of NH; 0: NH of them */
+    size_t NH;  /* heads */
+    size_t hs;  /* head size; C = NH * hs */
+    size_t NKV; /* key/value heads, a divisor of NH; 0: NH of them */
 } lks__attention_shape;
 
 /* Queries [B,T,NH,hs] with ldq floats from one token to the next; keys and values [B,T,NKV,hs] with

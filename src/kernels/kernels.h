@@ -38,21 +38,21 @@ typedef void lks__gemm_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__r
 /* LayerNorm over rows of n: y = (x - mean) * rstd * gain + bias, variance biased, eps 1e-5 as in
  * torch.nn.functional.layer_norm. bias may be NULL. mean, rstd: [rows] out, may be NULL. */
 typedef void lks__layernorm_fwd_fn(lks__real *y, lks__real *mean, lks__real *rstd,
-                                   const lks__real *x, const lks__real *gain,
-                                   const lks__real *bias, size_t rows, size_t n);
+                                   const lks__real *x, const lks__real *gain, const lks__real *bias,
+                                   size_t rows, size_t n);
 /* dx[rows,n] += gradient; dgain[n] += , dbias[n] += (NULL: none). dx and dy must not overlap. */
 typedef void lks__layernorm_bwd_fn(lks__real *dx, lks__real *dgain, lks__real *dbias,
-                                   const lks__real *dy, const lks__real *x,
-                                   const lks__real *gain, const lks__real *mean,
-                                   const lks__real *rstd, size_t rows, size_t n);
+                                   const lks__real *dy, const lks__real *x, const lks__real *gain,
+                                   const lks__real *mean, const lks__real *rstd, size_t rows,
+                                   size_t n);
 
 /* GELU: exact x*Phi(x) (erf form: nn.GELU()) and the tanh form of GPT-2. y may be x.
  * bwd: dx = dy * gelu'(x); dx may be dy. */
 typedef void lks__gelu_fwd_fn(lks__real *y, const lks__real *x, size_t n);
 typedef void lks__gelu_bwd_fn(lks__real *dx, const lks__real *dy, const lks__real *x, size_t n);
 
-/* RMSNorm without weight over rows of n: y = x * rms, rms = 1 / sqrt(mean(x^2) + eps), eps float32's
- * machine epsilon as in torch.nn.functional.rms_norm. rms: [rows] out, may be NULL. */
+/* RMSNorm without weight over rows of n: y = x * rms, rms = 1 / sqrt(mean(x^2) + eps), eps
+ * float32's machine epsilon as in torch.nn.functional.rms_norm. rms: [rows] out, may be NULL. */
 typedef void lks__rmsnorm_fwd_fn(lks__real *y, lks__real *rms, const lks__real *x, size_t rows,
                                  size_t n);
 /* dx[rows,n] += gradient; rms: forward's. dx and dy must not overlap. */
@@ -63,8 +63,8 @@ typedef void lks__rmsnorm_bwd_fn(lks__real *dx, const lks__real *dy, const lks__
  * position, gain (formulas in ref_rmsnorm.c). cosine, sine: [hs / 2], the token's position's;
  * gain: [heads] or NULL for 1; rms: [heads] out, for backward. y must not overlap x. */
 typedef void lks__rope_fwd_fn(lks__real *y, lks__real *rms, const lks__real *x,
-                              const lks__real *cosine, const lks__real *sine,
-                              const lks__real *gain, size_t heads, size_t hs);
+                              const lks__real *cosine, const lks__real *sine, const lks__real *gain,
+                              size_t heads, size_t hs);
 /* dx = gradient, dgain[heads] += (NULL: none). dx may be dy. */
 typedef void lks__rope_bwd_fn(lks__real *dx, lks__real *dgain, const lks__real *dy,
                               const lks__real *x, const lks__real *rms, const lks__real *cosine,
@@ -102,14 +102,15 @@ typedef double lks__xent_cap_row_fn(lks__real *dx, const lks__real *x, size_t n,
 typedef void lks__dropout_fn(lks__real *y, const lks__real *x, size_t n, uint64_t first,
                              const lks__dropout *d);
 
-typedef void lks__add_fn(lks__real *y, const lks__real *x, size_t n);             /* y += x */
+typedef void lks__add_fn(lks__real *y, const lks__real *x, size_t n); /* y += x */
 typedef void lks__mul_fn(lks__real *y, const lks__real *a, const lks__real *b,
                          size_t n); /* y = a * b; y may be a or b */
 typedef void lks__mul_add_fn(lks__real *y, const lks__real *a, const lks__real *b,
                              size_t n); /* y += a * b, the product rounded */
-typedef void lks__scale_fn(lks__real *y, lks__real a, size_t n);                  /* y *= a */
+typedef void lks__scale_fn(lks__real *y, lks__real a, size_t n); /* y *= a */
 /* y[rows, n] (ld) += bias[n] on each row */
-typedef void lks__add_bias_fn(lks__real *y, size_t ld, const lks__real *bias, size_t rows, size_t n);
+typedef void lks__add_bias_fn(lks__real *y, size_t ld, const lks__real *bias, size_t rows,
+                              size_t n);
 /* out[n] += sum over rows of x[rows, n] (ld), rows in order */
 typedef void lks__colsum_fn(lks__real *out, const lks__real *x, size_t ld, size_t rows, size_t n);
 typedef lks__real lks__dot_fn(const lks__real *a, const lks__real *b, size_t n);
@@ -123,9 +124,9 @@ typedef double lks__sumsq_fn(const lks__real *x, size_t n);
  *   p *= 1 - lr*wd; m += (g-m)*(1-b1); v = b2*v + (1-b2)*g*g;
  *   p -= (lr/(1-b1^t)) * m / (sqrt(v)/sqrt(1-b2^t) + eps) */
 typedef struct lks__adamw {
-    lks__real decay;     /* 1 - lr*wd */
+    lks__real decay; /* 1 - lr*wd */
     lks__real one_m_b1, b2, one_m_b2;
-    lks__real step_size; /* lr / (1 - b1^t) */
+    lks__real step_size;    /* lr / (1 - b1^t) */
     lks__real inv_sqrt_bc2; /* 1 / sqrt(1 - b2^t) */
     lks__real eps, clip;
 } lks__adamw;
@@ -136,35 +137,35 @@ typedef void lks__adamw_fn(lks__real *p, lks__real *m, lks__real *v, const lks__
 typedef double lks__peak_fn(double seconds);
 
 /* One list makes the table, its tests and its fingerprint: name, function type. */
-#define LKS__KERNEL_MAP(X)                                                               \
-    X(gemm, lks__gemm_fn)                                                                \
-    X(layernorm_fwd, lks__layernorm_fwd_fn)                                              \
-    X(layernorm_bwd, lks__layernorm_bwd_fn)                                              \
-    X(gelu_erf_fwd, lks__gelu_fwd_fn)                                                    \
-    X(gelu_erf_bwd, lks__gelu_bwd_fn)                                                    \
-    X(gelu_tanh_fwd, lks__gelu_fwd_fn)                                                   \
-    X(gelu_tanh_bwd, lks__gelu_bwd_fn)                                                   \
-    X(rmsnorm_fwd, lks__rmsnorm_fwd_fn)                                                  \
-    X(rmsnorm_bwd, lks__rmsnorm_bwd_fn)                                                  \
-    X(rope_fwd, lks__rope_fwd_fn)                                                        \
-    X(rope_bwd, lks__rope_bwd_fn)                                                        \
-    X(relu2_fwd, lks__relu2_fwd_fn)                                                      \
-    X(relu2_bwd, lks__relu2_bwd_fn)                                                      \
-    X(softmax_block, lks__softmax_block_fn)                                              \
-    X(softmax_again, lks__softmax_again_fn)                                              \
-    X(xent_row, lks__xent_row_fn)                                                        \
-    X(softcap, lks__softcap_fn)                                                          \
-    X(xent_cap_row, lks__xent_cap_row_fn)                                                \
-    X(dropout, lks__dropout_fn)                                                          \
-    X(add, lks__add_fn)                                                                  \
-    X(mul, lks__mul_fn)                                                                  \
-    X(mul_add, lks__mul_add_fn)                                                          \
-    X(scale, lks__scale_fn)                                                              \
-    X(add_bias, lks__add_bias_fn)                                                        \
-    X(colsum, lks__colsum_fn)                                                            \
-    X(dot, lks__dot_fn)                                                                  \
-    X(sumsq, lks__sumsq_fn)                                                              \
-    X(adamw, lks__adamw_fn)                                                              \
+#define LKS__KERNEL_MAP(X)                                                                         \
+    X(gemm, lks__gemm_fn)                                                                          \
+    X(layernorm_fwd, lks__layernorm_fwd_fn)                                                        \
+    X(layernorm_bwd, lks__layernorm_bwd_fn)                                                        \
+    X(gelu_erf_fwd, lks__gelu_fwd_fn)                                                              \
+    X(gelu_erf_bwd, lks__gelu_bwd_fn)                                                              \
+    X(gelu_tanh_fwd, lks__gelu_fwd_fn)                                                             \
+    X(gelu_tanh_bwd, lks__gelu_bwd_fn)                                                             \
+    X(rmsnorm_fwd, lks__rmsnorm_fwd_fn)                                                            \
+    X(rmsnorm_bwd, lks__rmsnorm_bwd_fn)                                                            \
+    X(rope_fwd, lks__rope_fwd_fn)                                                                  \
+    X(rope_bwd, lks__rope_bwd_fn)                                                                  \
+    X(relu2_fwd, lks__relu2_fwd_fn)                                                                \
+    X(relu2_bwd, lks__relu2_bwd_fn)                                                                \
+    X(softmax_block, lks__softmax_block_fn)                                                        \
+    X(softmax_again, lks__softmax_again_fn)                                                        \
+    X(xent_row, lks__xent_row_fn)                                                                  \
+    X(softcap, lks__softcap_fn)                                                                    \
+    X(xent_cap_row, lks__xent_cap_row_fn)                                                          \
+    X(dropout, lks__dropout_fn)                                                                    \
+    X(add, lks__add_fn)                                                                            \
+    X(mul, lks__mul_fn)                                                                            \
+    X(mul_add, lks__mul_add_fn)                                                                    \
+    X(scale, lks__scale_fn)                                                                        \
+    X(add_bias, lks__add_bias_fn)                                                                  \
+    X(colsum, lks__colsum_fn)                                                                      \
+    X(dot, lks__dot_fn)                                                                            \
+    X(sumsq, lks__sumsq_fn)                                                                        \
+    X(adamw, lks__adamw_fn)                                                                        \
     X(peak, lks__peak_fn)
 
 typedef struct lks__kernels {

@@ -8,8 +8,8 @@
 
 #include "kernels/exec.h"
 
-/* Called for each finished tile of the output, rows [r0, r1), columns [c0, c1), while it is still in
- * the cache. Tiles don't overlap. NULL: nothing to do. */
+/* Called for each finished tile of the output, rows [r0, r1), columns [c0, c1), while it is still
+ * in the cache. Tiles don't overlap. NULL: nothing to do. */
 typedef void lks__epilogue_fn(const lks__exec *ex, const void *ctx, size_t r0, size_t r1, size_t c0,
                               size_t c1);
 typedef struct lks__epilogue {

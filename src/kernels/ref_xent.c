@@ -5,8 +5,8 @@
  *
  * as in torch.nn.functional.cross_entropy. NaN or +inf among the logits gives a NaN loss.
  *
- * Capped logits l_j = cap tanh(x_j / cap) (Gemma 2's soft-cap) have dl_j / dx_j = 1 - (l_j / cap)^2;
- * an infinite x_j is capped like any other. */
+ * Capped logits l_j = cap tanh(x_j / cap) (Gemma 2's soft-cap) have dl_j / dx_j = 1 - (l_j /
+ * cap)^2; an infinite x_j is capped like any other. */
 #include <math.h>
 
 #include "kernels/kernels.h"

@@ -32,10 +32,9 @@ static void xent_rows(void *ctx, size_t task, int thread)
         float *row = x->logits + r * x->ld;
         float *grad = x->want_grad ? row : NULL;
         size_t target = (size_t)x->targets[r];
-        x->row_loss[r] =
-            x->softcap == 0.0f
-                ? x->ex->k->xent_row(grad, row, x->V, target, x->scale)
-                : x->ex->k->xent_cap_row(grad, row, x->V, target, x->scale, x->softcap);
+        x->row_loss[r] = x->softcap == 0.0f ? x->ex->k->xent_row(grad, row, x->V, target, x->scale)
+                                            : x->ex->k->xent_cap_row(grad, row, x->V, target,
+                                                                     x->scale, x->softcap);
     }
 }
 

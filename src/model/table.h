@@ -40,7 +40,7 @@ typedef enum lks__param_kind {
 typedef enum lks__init {
     LKS__INIT_ZERO,
     LKS__INIT_ONE,
-    LKS__INIT_NORMAL,  /* N(0, 0.02) */
+    LKS__INIT_NORMAL,   /* N(0, 0.02) */
     LKS__INIT_RESIDUAL, /* N(0, 0.02 / sqrt(2 L)): projections into the residual stream */
     /* golf */
     LKS__INIT_EMBED,  /* N(0, 1), or N(0, tied_embed_init_std) where it is the head too */

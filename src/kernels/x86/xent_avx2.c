@@ -3,7 +3,8 @@
  * Three passes: maximum; exponentials (kept in dx) and their sum; scaling. Sums of 64 elements are
  * made in float and added up in double, so a vocabulary's length costs no accuracy.
  *
- * Capped logits stay in dx instead, as the gradient needs them; their exponentials are made twice. */
+ * Capped logits stay in dx instead, as the gradient needs them; their exponentials are made twice.
+ */
 #include <math.h>
 
 #include "kernels/x86/math_avx2.h"
@@ -146,8 +147,8 @@ double lks__xent_cap_row_avx2(float *dx, const float *x, size_t n, size_t target
         _mm256_storeu_ps(dx + j, capped_gradient(_mm256_loadu_ps(dx + j), vm, factor, inverse));
     if (j < n) {
         __m256i mask = lks__mask_avx2(n - j);
-        _mm256_maskstore_ps(
-            dx + j, mask, capped_gradient(_mm256_maskload_ps(dx + j, mask), vm, factor, inverse));
+        _mm256_maskstore_ps(dx + j, mask,
+                            capped_gradient(_mm256_maskload_ps(dx + j, mask), vm, factor, inverse));
     }
     double p_target = exp((double)l_target - m) / sum;
     dx[target] = (float)((p_target - 1) * (double)scale * (1 - (double)t * t));
