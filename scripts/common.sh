@@ -32,6 +32,7 @@ have() {
     pkg-config) command -v pkg-config ;;
     libjansson-dev) pkg-config --exists jansson ;;
     libxxhash-dev) pkg-config --exists libxxhash ;;
+    zlib1g-dev) pkg-config --exists zlib ;;
     libcmocka-dev) pkg-config --exists cmocka ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
     g++) command -v c++ ;;
@@ -77,7 +78,8 @@ need() {
 }
 
 # What the build needs; libdnnl2 (oneDNN's matrix products) is loaded at run time.
-build_packages='cmake ninja-build gcc libc6-dev pkg-config libjansson-dev libxxhash-dev libdnnl2'
+build_packages='cmake ninja-build gcc libc6-dev pkg-config libjansson-dev libxxhash-dev
+    zlib1g-dev libdnnl2'
 
 # cores: how many this process may use.
 cores() {
@@ -88,7 +90,7 @@ cores() {
 # what is hidden or made here. The same list on every machine.
 source_files() {
     if [ -e .git ] && git ls-files >/dev/null 2>&1; then
-        git ls-files
+        git ls-files | while IFS= read -r file; do [ ! -f "$file" ] || printf '%s\n' "$file"; done
     else
         find . -path './.?*' -prune -o -path './build*' -prune -o -path './out*' -prune -o \
             -path ./data -prune -o -type f -print | sed 's,^\./,,'

@@ -12,8 +12,8 @@ grep -E '\.(c|h|cc)$' "$work/all" >"$work/c" || die "there are no sources to loo
 
 # search WHAT PATTERN: lines of the files that match.
 search() {
-    tr '\n' '\0' <"$work/all" | xargs -0 grep -nIE -e "$2" /dev/null >"$work/hits" || return 0
-    { echo "$1:"; cat "$work/hits"; } >>"$work/report"
+    tr '\n' '\0' <"$work/all" | xargs -0 grep -nIE -e "$2" /dev/null >"$work/hits" || true
+    [ ! -s "$work/hits" ] || { echo "$1:"; cat "$work/hits"; } >>"$work/report"
 }
 
 : >"$work/report"
@@ -25,7 +25,7 @@ search 'white space at the end of a line' '[[:space:]]+$'
 # Versions of the tool format differently; ours is Debian 12's.
 if command -v clang-format >/dev/null && clang-format --version | grep -q 'version 14\.'; then
     tr '\n' '\0' <"$work/c" | xargs -0 clang-format --dry-run -Werror >/dev/null 2>"$work/hits" ||
-        { echo 'not as the format target would have it:'; grep 'error:' "$work/hits"; } >>"$work/report"
+        { echo 'the format target would change:'; grep 'error:' "$work/hits"; } >>"$work/report"
 else
     echo 'clang-format 14 is not here: formatting was not looked at'
 fi
