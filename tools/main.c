@@ -19,6 +19,7 @@ static const struct {
     {"train", "train a GPT, on one or more ranks", tool_train, false},
     {"sample", "write text from a checkpoint", tool_sample, false},
     {"eval", "loss of a checkpoint over a whole split", tool_eval, false},
+    {"export", "write a trained model as one file", tool_export, false},
     {"run", "start the ranks of any program", tool_run, true},
     {"bench", "speed of this machine, and of a training step on it", tool_bench, false},
     {"info", "what this build and this machine offer", tool_info, false},

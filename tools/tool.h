@@ -17,7 +17,8 @@ enum {
 /* argv[0] is the command's name, NULL ends it; returns the exit code. */
 typedef int tool_main(int argc, char **argv);
 
-tool_main tool_prep, tool_train, tool_sample, tool_eval, tool_run, tool_bench, tool_info;
+tool_main tool_prep, tool_train, tool_sample, tool_eval, tool_export, tool_run, tool_bench,
+    tool_info;
 
 /* "lockstep NAME: " (with this process's rank, where there are several) and the last error on
  * stderr; returns the exit code for `st`. Silent where another rank failed and our launcher says

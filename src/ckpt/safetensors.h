@@ -4,6 +4,7 @@
 #define LKS_CKPT_SAFETENSORS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,12 +30,21 @@ typedef struct lks__st_tensor {
 lks_status lks__st_write(const char *path, const lks__st_tensor *tensors, size_t n,
                          const json_t *metadata);
 
+/* What lks__st_write() writes before the data, for a container that goes elsewhere: length, header
+ * and spaces up to a multiple of 64 bytes. Without `hashes` the tensors' data aren't looked at (may
+ * be NULL), and metadata is as given. `name` is for messages. The caller frees the block. */
+lks_status lks__st_head(const char *name, const lks__st_tensor *tensors, size_t n,
+                        const json_t *metadata, bool hashes, char **block_p, size_t *bytes_p);
+
 typedef struct lks__st_file lks__st_file; /* opaque; close with lks__st_close() */
 
 /* Read the header and check all of it before anything is allocated from its numbers: header
  * <= 100 MB and within the file, known dtypes, shapes whose product is the range's length, ranges
  * contiguous from 0 to the file's end, no name twice. ERR_IO, ERR_FORMAT name file and reason. */
 lks_status lks__st_open(const char *path, lks__st_file **file_p);
+/* The same checks of a header alone, header[bytes] behind the length, of a container whose data the
+ * caller has: nothing can be read through this file. ERR_FORMAT names `name`. */
+lks_status lks__st_parse(const char *name, const char *header, size_t bytes, lks__st_file **file_p);
 void lks__st_close(lks__st_file *file); /* NULL is fine */
 size_t lks__st_count(const lks__st_file *file);
 const lks__st_tensor *lks__st_get(const lks__st_file *file,

@@ -16,6 +16,8 @@
 
 enum { PIECE = 1 << 20 };
 
+#define DATA_ELSEWHERE UINT64_MAX
+
 typedef struct entry {
     lks__st_tensor tensor;
     uint64_t begin, end; /* in the data, which start at data_start of the file */
@@ -99,6 +101,7 @@ static int by_place(const void *a, const void *b)
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
+/* The data's length is DATA_ELSEWHERE for a header alone. */
 static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
 {
     const char *key;
@@ -137,7 +140,7 @@ static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
             return bad_entry(file, e->tensor.name,
                              "reaches beyond the end of the file, which is truncated");
     }
-    if (at != data_bytes)
+    if (at != data_bytes && data_bytes != DATA_ELSEWHERE)
         return bad(file, "bytes follow its last tensor");
     return LKS_OK;
 }
@@ -150,11 +153,28 @@ static lks_status read_failed(const lks__st_file *file)
     return lks__sys_fail("cannot read", file->path);
 }
 
+static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
+                             uint64_t data_bytes)
+{
+    json_error_t error;
+    if (bytes < 2 || text[0] != '{')
+        return bad(file, "its header does not start with '{'");
+    file->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!file->header) {
+        char why[JSON_ERROR_TEXT_LENGTH * 4], what[JSON_ERROR_TEXT_LENGTH * 4 + 64];
+        lks__escape(why, sizeof why, error.text, strlen(error.text));
+        snprintf(what, sizeof what, "its header at byte %d: %s", error.position, why);
+        return json_error_code(&error) == json_error_out_of_memory
+                   ? lks__fail(LKS_ERR_NOMEM, "no memory for the header of %s", file->shown)
+                   : bad(file, what);
+    }
+    return parse_header(file, data_bytes);
+}
+
 static lks_status read_header(lks__st_file *file)
 {
     struct stat info;
     uint64_t length, file_bytes;
-    json_error_t error;
     if (fstat(file->fd, &info) < 0)
         return lks__sys_fail("cannot read", file->path);
     if (!S_ISREG(info.st_mode))
@@ -178,31 +198,20 @@ static lks_status read_header(lks__st_file *file)
         goto out;
     }
     /* Bytes 0..7 once more: the file may have been replaced under us. */
-    if (memcmp(block, &length, 8) != 0 || length < 2 || block[8] != '{') {
-        st = bad(file, "its header does not start with '{'");
+    if (memcmp(block, &length, 8) != 0) {
+        st = bad(file, "it changed while it was read");
         goto out;
     }
     file->header_hash = XXH3_64bits(block, 8 + length);
-    file->header = json_loadb(block + 8, length, JSON_REJECT_DUPLICATES, &error);
-    if (!file->header) {
-        char why[JSON_ERROR_TEXT_LENGTH * 4], text[JSON_ERROR_TEXT_LENGTH * 4 + 64];
-        lks__escape(why, sizeof why, error.text, strlen(error.text));
-        snprintf(text, sizeof text, "its header at byte %d: %s", error.position, why);
-        st = json_error_code(&error) == json_error_out_of_memory
-                 ? lks__fail(LKS_ERR_NOMEM, "no memory for the header of %s", file->shown)
-                 : bad(file, text);
-        goto out;
-    }
     file->data_start = 8 + length;
-    st = parse_header(file, file_bytes - file->data_start);
+    st = parse_text(file, block + 8, length, file_bytes - file->data_start);
 out:
     free(block);
     return st;
 }
 
-lks_status lks__st_open(const char *path, lks__st_file **file_p)
+static lks_status new_file(const char *path, lks__st_file **file_p)
 {
-    lks_status st;
     lks__st_file *file = calloc(1, sizeof *file);
     char *copy = strdup(path);
     if (!file || !copy) {
@@ -210,11 +219,34 @@ lks_status lks__st_open(const char *path, lks__st_file **file_p)
         free(copy);
         return lks__fail(LKS_ERR_NOMEM, "no memory to open a safetensors file");
     }
+    file->fd = -1;
     file->path = copy;
     lks__escape(file->shown, sizeof file->shown, path, strlen(path));
+    *file_p = file;
+    return LKS_OK;
+}
+
+lks_status lks__st_open(const char *path, lks__st_file **file_p)
+{
+    lks_status st;
+    lks__st_file *file;
+    LKS__TRY(new_file(path, &file));
     /* O_NONBLOCK: opening a pipe that nobody writes to must not wait. */
     file->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     st = file->fd < 0 ? lks__sys_fail("cannot open", path) : read_header(file);
+    if (st != LKS_OK) {
+        lks__st_close(file);
+        return st;
+    }
+    *file_p = file;
+    return LKS_OK;
+}
+
+lks_status lks__st_parse(const char *name, const char *header, size_t bytes, lks__st_file **file_p)
+{
+    lks__st_file *file;
+    LKS__TRY(new_file(name, &file));
+    lks_status st = parse_text(file, header, bytes, DATA_ELSEWHERE);
     if (st != LKS_OK) {
         lks__st_close(file);
         return st;

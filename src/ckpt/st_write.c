@@ -24,7 +24,8 @@ static lks_status bad_tensor(const lks__st_tensor *t, const char *path, const ch
                      lks__escape(file, sizeof file, path, strlen(path)), why);
 }
 
-/* The header's entry of one tensor whose data lie at [begin, begin + bytes). */
+/* The header's entry of one tensor whose data lie at [begin, begin + bytes), and its hash in `meta`
+ * (NULL: no hashes, and the data may be absent). */
 static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
                              const lks__st_tensor *t, uint64_t begin)
 {
@@ -37,7 +38,7 @@ static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
     for (int d = 0; d < t->n_dims; d++)
         if (t->shape[d] > INT64_MAX || !lks__mul(bytes, t->shape[d], &bytes))
             return bad_tensor(t, path, "its shape is too large");
-    if (bytes != t->bytes || (bytes > 0 && !t->data))
+    if (bytes != t->bytes || (meta && bytes > 0 && !t->data))
         return bad_tensor(t, path, "its shape and its bytes differ");
     if (strcmp(t->name, LKS__ST_METADATA) == 0)
         return bad_tensor(t, path, "that name is the format's own");
@@ -55,6 +56,8 @@ static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
     }
     if (json_object_set_new(header, t->name, entry) < 0)
         return bad_tensor(t, path, "the name is not UTF-8");
+    if (!meta)
+        return LKS_OK;
 
     size_t key_bytes = sizeof LKS__ST_HASH_KEY + strlen(t->name);
     char *key = malloc(key_bytes), digits[17];
@@ -69,7 +72,7 @@ static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
 }
 
 static lks_status build_header(const char *path, const lks__st_tensor *tensors, size_t n,
-                               const json_t *metadata, json_t **header_p)
+                               const json_t *metadata, bool hashes, json_t **header_p)
 {
     lks_status st = LKS_OK;
     const char *key;
@@ -92,7 +95,7 @@ static lks_status build_header(const char *path, const lks__st_tensor *tensors, 
         }
     }
     for (size_t i = 0; i < n; i++) {
-        st = add_tensor(header, meta, path, &tensors[i], begin);
+        st = add_tensor(header, hashes ? meta : NULL, path, &tensors[i], begin);
         if (st != LKS_OK)
             goto fail;
         if (!lks__add(begin, tensors[i].bytes, &end) || end > INT64_MAX) {
@@ -134,17 +137,23 @@ static lks_status header_block(const json_t *header, char **block_p, size_t *byt
     return LKS_OK;
 }
 
+lks_status lks__st_head(const char *name, const lks__st_tensor *tensors, size_t n,
+                        const json_t *metadata, bool hashes, char **block_p, size_t *bytes_p)
+{
+    json_t *header = NULL;
+    LKS__TRY(build_header(name, tensors, n, metadata, hashes, &header));
+    lks_status st = header_block(header, block_p, bytes_p);
+    json_decref(header);
+    return st;
+}
+
 lks_status lks__st_write(const char *path, const lks__st_tensor *tensors, size_t n,
                          const json_t *metadata)
 {
-    json_t *header = NULL;
     char *block = NULL;
     size_t block_bytes = 0;
-    LKS__TRY(build_header(path, tensors, n, metadata, &header));
-    lks_status st = header_block(header, &block, &block_bytes);
-    json_decref(header);
-    if (st != LKS_OK)
-        return st;
+    lks_status st = LKS_OK;
+    LKS__TRY(lks__st_head(path, tensors, n, metadata, true, &block, &block_bytes));
 
     int fd = lks__sys_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
     if (fd < 0) {

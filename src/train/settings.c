@@ -17,6 +17,7 @@ enum {
     SAMPLE = LKS__CMD_SAMPLE,
     EVAL = LKS__CMD_EVAL,
     BENCH = LKS__CMD_BENCH,
+    EXPORT = LKS__CMD_EXPORT,
 
     SHAPE = LKS__SETTING_SHAPE,
     RUN = LKS__SETTING_RUN,
@@ -105,6 +106,7 @@ static const struct {
 } command_names[] = {
     {LKS__CMD_PREP, "prep"}, {LKS__CMD_TRAIN, "train"}, {LKS__CMD_SAMPLE, "sample"},
     {LKS__CMD_EVAL, "eval"}, {LKS__CMD_BENCH, "bench"}, {LKS__CMD_INFO, "info"},
+    {LKS__CMD_EXPORT, "export"},
 };
 
 static const char *command_name(unsigned commands)

@@ -28,6 +28,7 @@ enum {
     LKS__CMD_EVAL = 1 << 3,
     LKS__CMD_BENCH = 1 << 4,
     LKS__CMD_INFO = 1 << 5,
+    LKS__CMD_EXPORT = 1 << 6,
 };
 
 /* What a setting is to a run; each has exactly one of these. */
@@ -49,7 +50,12 @@ enum {
  * BOOL (bool), STR (char[]). Order is the order of help and of the config line. */
 #define LKS__SETTING_MAP(X)                                                                        \
     X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                        \
-    X(STR, out, "", TEXT, PREP, HOST, FILES, "folder to write token files to")                     \
+    X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
+      "prep: folder to write token files to; export: file to write")                               \
+    X(STR, format, "golf", ONE_OF("golf"), EXPORT, HOST, FILES,                                    \
+      "golf: parameter-golf's artifact, int8 under zlib")                                          \
+    X(STR, code, "", TEXT, EXPORT, HOST, FILES,                                                    \
+      "file whose size counts as the submission's code; may be given several times")               \
     X(FLOAT, val_fraction, 0.1, BETWEEN(0, 1), PREP, HOST, FILES,                                  \
       "share of the text that is kept for validation: its end (char), or the first documents "     \
       "(sentencepiece)")                                                                           \
@@ -57,7 +63,7 @@ enum {
       "sentencepiece: the model to use; empty: one is trained")                                    \
     X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                \
       "folder with train.bin and val.bin; where NAME is no folder, data/NAME is tried")            \
-    X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL, HOST, FILES,                               \
+    X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT, HOST, FILES,                      \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
       "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \

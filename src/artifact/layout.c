@@ -1,0 +1,74 @@
+#include "artifact/layout.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "artifact/artifact.h"
+
+void lks__part_of(const lks__tensor *t, lks__part *part)
+{
+    static const char *const dtypes[] = {[LKS__QUANT_FLOAT] = "F32",
+                                         [LKS__QUANT_HALF] = "F16",
+                                         [LKS__QUANT_ROWS] = "I8",
+                                         [LKS__QUANT_WHOLE] = "I8"};
+    memset(part, 0, sizeof *part);
+    lks__quant_scheme scheme = lks__quant_scheme_of(t->name, t->n_dims, t->count);
+    bool by_rows = scheme == LKS__QUANT_ROWS;
+    part->tensor = t;
+    part->scheme = scheme;
+    part->rows = by_rows ? t->shape[0] : 1;
+    part->cols = t->count / part->rows;
+    part->values = (lks__st_tensor){.name = t->name,
+                                    .dtype = dtypes[scheme],
+                                    .n_dims = t->n_dims,
+                                    .bytes = lks__quant_value_bytes(scheme, t->count)};
+    for (int d = 0; d < t->n_dims; d++)
+        part->values.shape[d] = t->shape[d];
+    part->has_scales = by_rows || scheme == LKS__QUANT_WHOLE;
+    if (!part->has_scales)
+        return;
+    snprintf(part->scales_name, sizeof part->scales_name, "%s.scale", t->name);
+    part->scales = (lks__st_tensor){.name = part->scales_name,
+                                    .dtype = by_rows ? "F16" : "F32",
+                                    .n_dims = by_rows ? 1 : 0,
+                                    .shape = {by_rows ? part->rows : 0},
+                                    .bytes = lks__quant_scale_bytes(scheme, part->rows)};
+}
+
+size_t lks__part_room(const lks__table *table)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        lks__part part;
+        lks__part_of(&table->tensors[i], &part);
+        size_t bytes = lks__part_scales_at(&part) + part.scales.bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+void lks__artifact_count(const lks__table *table, lks__artifact_stats *stats)
+{
+    memset(stats, 0, sizeof *stats);
+    stats->num_tensors = table->n_tensors;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        lks__part part;
+        lks__part_of(&table->tensors[i], &part);
+        stats->param_count += part.tensor->count;
+        stats->num_float_tensors += part.has_scales;
+        stats->baseline_tensor_bytes += part.tensor->count * sizeof(float);
+        stats->int8_payload_bytes += part.values.bytes + part.scales.bytes;
+    }
+}
+
+void lks__artifact_lines(const lks__artifact_stats *s, uint64_t code_bytes, char out[400])
+{
+    uint64_t payload = s->int8_payload_bytes ? s->int8_payload_bytes : 1;
+    snprintf(out, 400,
+             "Serialized model int8+zlib: %" PRIu64 " bytes (payload:%" PRIu64 " raw_torch:%" PRIu64
+             " payload_ratio:%.2fx)\n"
+             "Total submission size int8+zlib: %" PRIu64 " bytes\n",
+             s->file_bytes, s->int8_payload_bytes, s->container_bytes,
+             (double)s->baseline_tensor_bytes / (double)payload, s->file_bytes + code_bytes);
+}

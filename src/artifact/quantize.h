@@ -1,0 +1,40 @@
+/* artifact/quantize.h - int8 after training, by the rules of parameter-golf's train_gpt.py
+ * (quantize_state_dict_int8, "int8_clean_per_row_v1"), to the bit.
+ *
+ * A tensor of at most 65,536 elements is kept: in fp32 where its name is that of a control tensor,
+ * else in fp16. A larger matrix becomes int8 with one fp16 scale for each row, anything else larger
+ * int8 with one fp32 scale. Values are cut at a quantile of |x| just under the maximum. */
+#ifndef LKS_ARTIFACT_QUANTIZE_H
+#define LKS_ARTIFACT_QUANTIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define LKS__QUANT_FORMAT "int8_clean_per_row_v1"
+
+typedef enum lks__quant_scheme {
+    LKS__QUANT_FLOAT, /* fp32 */
+    LKS__QUANT_HALF,  /* fp16 */
+    LKS__QUANT_ROWS,  /* int8 [rows, cols] and fp16 scales [rows] */
+    LKS__QUANT_WHOLE  /* int8 and one fp32 scale */
+} lks__quant_scheme;
+
+lks__quant_scheme lks__quant_scheme_of(const char *name, int n_dims, uint64_t count);
+
+/* Bytes of `count` elements in that scheme, and of their scales (0: it has none). */
+uint64_t lks__quant_value_bytes(lks__quant_scheme scheme, uint64_t count);
+uint64_t lks__quant_scale_bytes(lks__quant_scheme scheme, uint64_t rows);
+
+/* x [rows][cols] into values and scales, of the sizes above; x is one row where the scheme has no
+ * rows. A value that isn't finite, or not as fp16 where that is asked for: ERR_NAN. A row that is
+ * longer than PyTorch's quantile takes (2^24): ERR_SUPPORT. Messages name no tensor. */
+lks_status lks__quantize(lks__quant_scheme scheme, const float *x, size_t rows, size_t cols,
+                         void *values, void *scales);
+
+/* And back. ERR_FORMAT where values or scales can't be lks__quantize()'s. */
+lks_status lks__dequantize(lks__quant_scheme scheme, const void *values, const void *scales,
+                           size_t rows, size_t cols, float *x);
+
+#endif
