@@ -10,8 +10,13 @@
 #include "train/recipe.h"
 #include "train/state.h"
 
+/* The first signal asks for an orderly stop after the step at hand; who asks again means now. */
 static void on_stop(int signo)
 {
+    if (lks__stop_requested != 0) {
+        signal(signo, SIG_DFL);
+        raise(signo); /* delivered when this handler returns */
+    }
     lks__stop_requested = signo;
 }
 
