@@ -12,12 +12,26 @@
 #include "base/cpu.h"
 #include "marked.h"
 
-static const char *data_dir(void)
+/* Characters for the generated ids, so that checkpoints have a tokenizer: U+0100 and on. */
+static void write_meta(const char *dir)
+{
+    char chars[2 * 65 + 1] = "";
+    for (int i = 0; i < 65; i++) {
+        chars[2 * i] = (char)(0xc4 + i / 64);
+        chars[2 * i + 1] = (char)(0x80 + i % 64);
+    }
+    const char *text =
+        lks_test_text("{\"kind\":\"char\",\"vocab_size\":65,\"chars\":\"%s\"}", chars);
+    lks_test_write(lks_test_text("%s/meta.json", dir), text, strlen(text));
+}
+
+const char *law_data(void)
 {
     static const char *dir;
     if (dir == NULL) {
         dir = lks_test_folder();
         lks_test_generated_tokens(dir);
+        write_meta(dir);
     }
     return dir;
 }
@@ -54,10 +68,9 @@ static law_args settings(const char *sampler, const char *out)
     law_args args = {.n = 0};
     law_add(&args, "lockstep");
     law_add(&args, "train");
-    law_add(&args, "--dataset=%s", data_dir());
+    law_add(&args, "--dataset=%s", law_data());
     law_add(&args, "--out_dir=%s", out);
     law_add(&args, "--sampler=%s", sampler);
-    law_add(&args, "--vocab_size=65");
     law_add(&args, "--bias");
     add_shape(&args);
     law_add(&args, "--dropout=0.1");

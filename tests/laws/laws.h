@@ -16,6 +16,9 @@ typedef struct law_args {
     int n;
 } law_args;
 
+/* The token folder that all runs read. */
+const char *law_data(void);
+
 /* "lockstep train" with the run's settings and a fresh output folder, *out_p. */
 law_args law_train(const char *sampler, const char **out_p);
 void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

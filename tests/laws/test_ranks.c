@@ -127,6 +127,41 @@ static void test_other_runs(void **state)
     assert_other_weights(law_output("random", "--dropout=0"));
 }
 
+static const char *output_of(lks_test_result r)
+{
+    if (r.exit_code != 0)
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_true(strlen(r.out) > 0);
+    return r.out;
+}
+
+/* The loss over a whole split, in all its digits. */
+static void test_eval(void **state)
+{
+    const char *data = lks_test_text("--dataset=%s", law_data());
+    const char *out = lks_test_text("--out_dir=%s", alone[0]);
+    const char *one = output_of(lks_test_tool("eval", data, out, "--threads=1"));
+    for (int W = 2; W <= 5; W += 3)
+        assert_string_equal(
+            output_of(lks_test_tool("eval", data, out, lks_test_text("--nproc_per_node=%d", W))),
+            one);
+}
+
+/* The same seed writes the same text on any number of threads, another seed another one. */
+static void test_sample(void **state)
+{
+    const char *out = lks_test_text("--out_dir=%s", alone[0]);
+    static const char start[] = "--start=\u0101\u0102", n[] = "--max_new_tokens=60";
+    const char *one = output_of(
+        lks_test_tool("sample", out, start, n, "--num_samples=2", "--seed=5", "--threads=1"));
+    assert_string_equal(output_of(lks_test_tool("sample", out, start, n, "--num_samples=2",
+                                                "--seed=5", "--threads=3")),
+                        one);
+    assert_string_not_equal(output_of(lks_test_tool("sample", out, start, n, "--num_samples=2",
+                                                    "--seed=6", "--threads=1")),
+                            one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -134,7 +169,8 @@ int main(void)
         cmocka_unit_test(test_uneven_ranks),  cmocka_unit_test(test_private_replicas),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_virtual_ranks), cmocka_unit_test(test_nanogpt_sampler),
-        cmocka_unit_test(test_other_runs),
+        cmocka_unit_test(test_other_runs),    cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_sample),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
 }
