@@ -1,53 +1,123 @@
-/* lockstep eval: the loss of a checkpoint over a whole split. */
+/* lockstep eval: the loss of a model over a whole split. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "data/shards.h"
+#include "data/tokens.h"
 #include "tool.h"
 #include "train/evaluate.h"
+#include "train/replica.h"
 
 static const char usage[] =
-    "Usage: lockstep eval --out_dir=DIR --dataset=DIR [--split=val] [--key=value ...]\n"
+    "Usage: lockstep eval --out_dir=DIR|--artifact=FILE --dataset=DIR [--split=val] [--key=value]\n"
     "\n"
-    "Mean loss of the newest checkpoint in --out_dir over all windows of block_size tokens of a\n"
-    "split; the same figure on any number of ranks.\n";
+    "Mean loss of the newest checkpoint in --out_dir, or of an exported artifact, over all "
+    "windows\n"
+    "of block_size tokens of a split; the same figure on any number of ranks. Models of the golf\n"
+    "family read shards, and with --tokenizer_path=MODEL their bits per byte are told, too.\n";
 
-static lks_status evaluate(const lks__settings *s, lks__session *session, lks__replica *replica,
-                           lks__tokens **data, double *loss_p, uint64_t *windows_p)
+/* What is evaluated, and on what. */
+struct job {
+    const lks__settings *s;
+    lks__session *session;
+    lks__replica replica;
+    lks__tokens *tokens;
+    lks__shards *shards;
+    lks__byte_table bytes;
+    lks__split_eval eval;
+};
+
+static lks_status read_tokens(const void *source, uint64_t first, size_t n, int32_t *out)
 {
-    char dir[LKS__SETTING_STR + 8], path[2 * LKS__SETTING_STR + 16];
-    lks_status st = lks__replica_open(s->out_dir, (int)s->batch_size, session, replica);
-    if (st == LKS_OK)
-        st = lks__settings_data_dir(s, dir);
-    if (st == LKS_OK) {
-        snprintf(path, sizeof path, "%s/%s.bin", dir, s->split);
-        st = lks__tokens_open(path, (uint32_t)replica->config.vocab_size, data);
-    }
-    LKS__TRY(lks__session_agree(session, st));
-    lks__split_eval e = {session, replica, *data, (size_t)s->batch_size};
-    return lks__eval_split(&e, loss_p, windows_p);
+    return lks__tokens_read(source, first, n, out);
+}
+
+static lks_status read_shards(const void *source, uint64_t first, size_t n, int32_t *out)
+{
+    return lks__shards_read(source, first, n, out);
+}
+
+static lks_status open_tokens(struct job *j, const char *dir)
+{
+    char path[2 * LKS__SETTING_STR + 16];
+    snprintf(path, sizeof path, "%s/%s.bin", dir, j->s->split);
+    LKS__TRY(lks__tokens_open(path, (uint32_t)j->replica.config.vocab_size, &j->tokens));
+    j->eval.path = lks__tokens_path(j->tokens);
+    j->eval.n_tokens = lks__tokens_count(j->tokens);
+    j->eval.read = read_tokens;
+    j->eval.source = j->tokens;
+    return LKS_OK;
+}
+
+static lks_status open_shards(struct job *j, const char *dir)
+{
+    char pattern[LKS__SETTING_STR + 64];
+    uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
+    bool val = strcmp(j->s->split, "val") == 0;
+    snprintf(pattern, sizeof pattern, "%s/%s", dir, val ? LKS__SHARDS_VAL : LKS__SHARDS_TRAIN);
+    LKS__TRY(lks__shards_open(pattern, vocab, &j->shards));
+    bool found = true;
+    if (j->s->tokenizer_path[0] == '\0')
+        LKS__TRY(lks__byte_table_in(dir, vocab, &found, &j->bytes));
+    else
+        LKS__TRY(lks__byte_table_open(j->s->tokenizer_path, vocab, &j->bytes));
+    j->eval.bytes = found ? &j->bytes : NULL;
+    j->eval.path = lks__shards_path(j->shards, 0);
+    j->eval.n_tokens = lks__shards_count(j->shards);
+    j->eval.read = read_shards;
+    j->eval.source = j->shards;
+    return LKS_OK;
+}
+
+static lks_status open_job(struct job *j)
+{
+    char dir[LKS__SETTING_STR + 8];
+    int batch = (int)j->s->batch_size;
+    if (j->s->artifact[0] != '\0')
+        LKS__TRY(lks__replica_open_artifact(j->s->artifact, batch, j->session, &j->replica));
+    else
+        LKS__TRY(lks__replica_open(j->s->out_dir, batch, j->session, &j->replica));
+    LKS__TRY(lks__settings_data_dir(j->s, dir));
+    LKS__TRY(j->replica.config.family == LKS__FAMILY_GOLF ? open_shards(j, dir)
+                                                          : open_tokens(j, dir));
+    j->eval.session = j->session;
+    j->eval.model = j->replica.model;
+    j->eval.params = j->replica.params;
+    j->eval.B = (size_t)j->s->batch_size;
+    j->eval.T = (size_t)j->replica.config.block_size;
+    return LKS_OK;
+}
+
+static void print_result(const struct job *j, const lks__split_result *r)
+{
+    char bpb[48] = "";
+    if (j->eval.bytes != NULL)
+        snprintf(bpb, sizeof bpb, ", %.9g bits per byte", r->bpb);
+    printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens (perplexity %.4f%s), %s\n",
+           j->s->split, r->loss, r->n_windows, j->eval.T, exp(r->loss), bpb, j->replica.name);
 }
 
 static int run_rank(const lks__settings *s)
 {
     lks__session session;
-    lks__replica replica = {0};
-    lks__tokens *data = NULL;
-    double loss = 0.0;
-    uint64_t windows = 0;
+    lks__split_result result;
     lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads, &session);
     if (st != LKS_OK)
         return tool_fail("eval", st);
-    st = evaluate(s, &session, &replica, &data, &loss, &windows);
+    struct job j = {.s = s, .session = &session};
+    st = lks__session_agree(&session, open_job(&j));
+    if (st == LKS_OK)
+        st = lks__eval_split(&j.eval, &result);
     if (st == LKS_OK && session.world.rank == 0)
-        printf("%s loss %.9g over %" PRIu64 " windows of %" PRId64
-               " tokens (perplexity %.4f), %s\n",
-               s->split, loss, windows, replica.run.block_size, exp(loss), replica.name);
+        print_result(&j, &result);
     lks__session_fail(&session, st);
     int code = st == LKS_OK ? TOOL_OK : tool_fail("eval", st);
-    lks__tokens_close(data);
-    lks__replica_close(&replica);
+    lks__byte_table_free(&j.bytes);
+    lks__shards_close(j.shards);
+    lks__tokens_close(j.tokens);
+    lks__replica_close(&j.replica);
     lks__session_close(&session);
     return code;
 }

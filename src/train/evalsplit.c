@@ -1,65 +1,74 @@
 /* train/evalsplit.c - the mean loss over a whole split. */
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "train/batch.h"
 #include "train/evaluate.h"
 
 struct split {
     const lks__split_eval *e;
     uint64_t n_windows;
-    uint64_t *offsets; /* [B] */
-    int32_t *tokens, *targets;
+    int32_t *span, *tokens, *targets; /* [B * T + 1], [B * T], [B * T] */
 };
 
-static size_t windows_in(const struct split *s, size_t batch)
+/* Summed loss (the last batch may be smaller) and bytes of one batch's targets. Windows follow each
+ * other, so that a batch is one span of tokens. */
+static lks_status split_batch(void *ctx, size_t batch, double *values)
 {
-    uint64_t first = (uint64_t)batch * s->e->B, left = s->n_windows - first;
-    return left < s->e->B ? (size_t)left : s->e->B;
-}
-
-/* Sum, not mean: the last batch may be smaller. */
-static lks_status split_batch(void *ctx, size_t batch, double *loss_p)
-{
-    struct split *s = ctx;
-    size_t n = windows_in(s, batch), T = (size_t)s->e->replica->config.block_size;
-    for (size_t b = 0; b < n; b++)
-        s->offsets[b] = ((uint64_t)batch * s->e->B + b) * T;
-    LKS__TRY(lks__batch_read(s->e->data, s->offsets, n, T, s->tokens, s->targets));
-    lks__micro_batch mb = {s->tokens, s->targets, (int)n, (int)T};
-    *loss_p = (double)n * (double)lks__model_loss(s->e->replica->model, s->e->replica->params, &mb);
+    const struct split *s = ctx;
+    const lks__split_eval *e = s->e;
+    uint64_t first = (uint64_t)batch * e->B, left = s->n_windows - first;
+    size_t rows = (left < e->B ? (size_t)left : e->B) * e->T;
+    LKS__TRY(e->read(e->source, first * e->T, rows + 1, s->span));
+    memcpy(s->tokens, s->span, rows * sizeof *s->span);
+    memcpy(s->targets, s->span + 1, rows * sizeof *s->span);
+    lks__micro_batch mb = {s->tokens, s->targets, (int)(rows / e->T), (int)e->T};
+    values[0] = (double)rows * (double)lks__model_loss(e->model, e->params, &mb);
+    if (e->bytes != NULL)
+        values[1] = (double)lks__byte_count(e->bytes, s->tokens, s->targets, rows);
     return LKS_OK;
 }
 
-lks_status lks__eval_split(const lks__split_eval *e, double *loss_p, uint64_t *n_windows_p)
+static lks_status run(const struct split *s, size_t n_batches, double *values,
+                      lks__split_result *result)
 {
-    size_t T = (size_t)e->replica->config.block_size, B = e->B;
-    uint64_t tokens = lks__tokens_count(e->data);
-    struct split s = {.e = e, .n_windows = tokens == 0 ? 0 : (tokens - 1) / T};
+    const lks__split_eval *e = s->e;
+    double loss = 0.0, bytes = 0.0;
+    lks__eval_job job = {e->session, n_batches, 2, split_batch, (void *)s};
+    LKS__TRY(lks__eval_batches(&job, values));
+    for (size_t i = 0; i < n_batches; i++) {
+        loss += values[2 * i];
+        bytes += values[2 * i + 1];
+    }
+    uint64_t tokens = s->n_windows * e->T;
+    *result = (lks__split_result){.n_windows = s->n_windows, .loss = loss / (double)tokens};
+    if (e->bytes != NULL)
+        result->bpb = lks__bpb(result->loss, tokens, (uint64_t)bytes);
+    return LKS_OK;
+}
+
+lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
+{
+    struct split s = {.e = e, .n_windows = e->n_tokens == 0 ? 0 : (e->n_tokens - 1) / e->T};
     if (s.n_windows == 0)
         return lks__fail(LKS_ERR_CONFIG,
-                         "%s has %llu tokens: too few for one window of block_size + 1 = %zu",
-                         lks__tokens_path(e->data), (unsigned long long)tokens, T + 1);
-    size_t n_batches = (size_t)((s.n_windows + B - 1) / B);
-    s.offsets = calloc(B, sizeof *s.offsets);
-    s.tokens = calloc(B * T + 1, sizeof *s.tokens);
-    s.targets = calloc(B * T, sizeof *s.targets);
-    double *losses = calloc(n_batches, sizeof *losses), sum = 0.0;
+                         "%s has %" PRIu64
+                         " tokens: too few for one window of block_size + 1 = %zu",
+                         e->path, e->n_tokens, e->T + 1);
+    size_t n_batches = (size_t)((s.n_windows + e->B - 1) / e->B);
+    s.span = calloc(e->B * e->T + 1, sizeof *s.span);
+    s.tokens = calloc(e->B * e->T, sizeof *s.tokens);
+    s.targets = calloc(e->B * e->T, sizeof *s.targets);
+    double *values = calloc(n_batches, 2 * sizeof *values);
     lks_status st = LKS_OK;
-    if (s.offsets == NULL || s.tokens == NULL || s.targets == NULL || losses == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, B);
+    if (s.span == NULL || s.tokens == NULL || s.targets == NULL || values == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, e->B);
     st = lks__session_agree(e->session, st);
-    lks__eval_job job = {e->session, n_batches, 1, split_batch, &s};
     if (st == LKS_OK)
-        st = lks__eval_batches(&job, losses);
-    for (size_t i = 0; i < n_batches && st == LKS_OK; i++)
-        sum += losses[i];
-    if (st == LKS_OK) {
-        *loss_p = sum / (double)s.n_windows;
-        *n_windows_p = s.n_windows;
-    }
-    free(s.offsets);
+        st = run(&s, n_batches, values, result);
+    free(s.span);
     free(s.tokens);
     free(s.targets);
-    free(losses);
+    free(values);
     return st;
 }

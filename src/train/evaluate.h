@@ -2,8 +2,8 @@
 #ifndef LKS_TRAIN_EVALUATE_H
 #define LKS_TRAIN_EVALUATE_H
 
-#include "data/tokens.h"
-#include "train/replica.h"
+#include "data/bpb.h"
+#include "model/model.h"
 #include "train/session.h"
 
 typedef struct lks__eval_job {
@@ -17,15 +17,27 @@ typedef struct lks__eval_job {
  * Collective. */
 lks_status lks__eval_batches(const lks__eval_job *job, double *values);
 
+/* The mean loss over a whole split, in batches of whole windows. */
 typedef struct lks__split_eval {
     lks__session *session;
-    const lks__replica *replica; /* opened for batches of B */
-    const lks__tokens *data;
-    size_t B; /* windows of a batch: the last batch may have fewer */
+    lks__model *model;
+    const float *params;
+    size_t B, T; /* windows of a batch (the last batch may have fewer), tokens of a window */
+
+    const char *path; /* of the split, for messages */
+    uint64_t n_tokens;
+    lks_status (*read)(const void *source, uint64_t first, size_t n, int32_t *out);
+    const void *source;
+    const lks__byte_table *bytes; /* for bits per byte; NULL: not wanted */
 } lks__split_eval;
 
-/* Mean loss over all windows [iT, iT + T] of a split, T = block_size; tokens behind the last whole
- * window are left out. The same figure for any number of ranks. Collective. */
-lks_status lks__eval_split(const lks__split_eval *e, double *loss_p, uint64_t *n_windows_p);
+typedef struct lks__split_result {
+    uint64_t n_windows;
+    double loss, bpb; /* bpb: where there is a byte table */
+} lks__split_result;
+
+/* Over all windows [iT, iT + T] of the split; tokens behind the last whole window are left out. The
+ * same figures for any number of ranks. Collective. */
+lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result);
 
 #endif

@@ -4,7 +4,16 @@
 #ifndef LKS_TRAIN_RECIPE_H
 #define LKS_TRAIN_RECIPE_H
 
+#include "artifact/artifact.h"
 #include "train/trainer.h"
+
+/* What a recipe leaves at the end of a run. */
+typedef struct lks__finish_result {
+    const char *name;          /* the file, in out_dir */
+    lks__artifact_stats stats; /* on rank 0 */
+    lks__eval_result eval;     /* of what the file holds */
+    double eval_seconds;
+} lks__finish_result;
 
 struct lks__recipe {
     /* Settings are checked, V, N, A and this rank's place are known. Opens the data and fills in
@@ -24,6 +33,9 @@ struct lks__recipe {
     uint64_t (*n_steps)(const lks__settings *s);   /* iterations of the whole run */
     bool (*evaluation_due)(const lks__trainer *t); /* before iteration t->iter, or at the end */
     lks_status (*evaluate)(lks__trainer *t, lks__eval_result *result); /* collective */
+
+    /* After the last iteration; NULL: nothing to do. Collective. */
+    lks_status (*finish)(lks__trainer *t, lks__finish_result *result);
 
     /* Lines for people, in the script's format; "" for no line. */
     void (*train_line)(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200]);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "artifact/artifact.h"
+#include "base/sys.h"
 #include "data/bpb.h"
 #include "data/stream.h"
 #include "optim/adamw.h"
@@ -17,9 +19,9 @@
 struct lks__golf_run {
     lks__shards *train, *val;
     lks__stream stream;
-    uint64_t val_windows; /* whole sequences of the validation split */
-    size_t eval_batch;    /* of them in a batch: fixed by settings, whatever W is */
-    bool has_bpb;         /* there is a tokenizer */
+    uint64_t val_tokens; /* whole sequences of the validation split, and one more */
+    size_t eval_batch;   /* of them in a batch: fixed by settings, whatever W is */
+    bool has_bpb;        /* there is a tokenizer */
     lks__byte_table bytes;
     lks__muon *muon;
     int32_t *span; /* [B * T + 1] */
@@ -36,7 +38,7 @@ static lks_status open_shards(const lks__trainer *t, const char *names, lks__sha
 
 static lks_status open_data(lks__trainer *t)
 {
-    uint64_t digest[2], usable;
+    uint64_t digest[2];
     struct lks__golf_run *g = t->golf = calloc(1, sizeof *g);
     if (g == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the run's data");
@@ -49,12 +51,11 @@ static lks_status open_data(lks__trainer *t)
     LKS__TRY(lks__shards_digest(g->train, &digest[0]));
     LKS__TRY(lks__shards_digest(g->val, &digest[1]));
     t->data_digest = XXH3_64bits(digest, sizeof digest);
-    LKS__TRY(lks__shards_usable(g->val, (uint64_t)t->s.block_size, &usable));
-    g->val_windows = (usable - 1) / (uint64_t)t->s.block_size;
-    g->has_bpb = t->s.tokenizer_path[0] != '\0';
-    return g->has_bpb
-               ? lks__byte_table_open(t->s.tokenizer_path, (uint32_t)t->s.vocab_size, &g->bytes)
-               : LKS_OK;
+    LKS__TRY(lks__shards_usable(g->val, (uint64_t)t->s.block_size, &g->val_tokens));
+    if (t->s.tokenizer_path[0] == '\0')
+        return lks__byte_table_in(t->data_dir, t->meta.vocab_size, &g->has_bpb, &g->bytes);
+    g->has_bpb = true;
+    return lks__byte_table_open(t->s.tokenizer_path, t->meta.vocab_size, &g->bytes);
 }
 
 static lks_status open_rest(lks__trainer *t)
@@ -91,17 +92,12 @@ static lks_status begin_step(lks__trainer *t)
     return LKS_OK;
 }
 
-static void split_span(const int32_t *span, size_t n, int32_t *tokens, int32_t *targets)
-{
-    memcpy(tokens, span, n * sizeof *span);
-    memcpy(targets, span + 1, n * sizeof *span);
-}
-
 static lks_status read_batch(lks__trainer *t, int v, int m)
 {
     struct lks__golf_run *g = t->golf;
     LKS__TRY(lks__stream_read(&g->stream, t->iter, v, m, g->span));
-    split_span(g->span, g->stream.local_tokens, t->tokens, t->targets);
+    memcpy(t->tokens, g->span, g->stream.local_tokens * sizeof *g->span);
+    memcpy(t->targets, g->span + 1, g->stream.local_tokens * sizeof *g->span);
     return LKS_OK;
 }
 
@@ -167,46 +163,89 @@ static bool evaluation_due(const lks__trainer *t)
     return t->s.eval_interval > 0 && t->iter % (uint64_t)t->s.eval_interval == 0;
 }
 
-/* Summed loss and bytes of the targets of one batch of windows. */
-static lks_status evaluate_batch(void *ctx, size_t i, double *values)
+static lks_status read_val(const void *val, uint64_t first, size_t n, int32_t *out)
 {
-    lks__trainer *t = ctx;
+    return lks__shards_read(val, first, n, out);
+}
+
+static lks_status evaluate_with(lks__trainer *t, const float *params, lks__eval_result *result)
+{
     const struct lks__golf_run *g = t->golf;
-    size_t T = (size_t)t->s.block_size;
-    uint64_t first = (uint64_t)i * g->eval_batch, left = g->val_windows - first;
-    size_t n = left < g->eval_batch ? (size_t)left : g->eval_batch;
-    LKS__TRY(lks__shards_read(g->val, first * T, n * T + 1, g->span));
-    split_span(g->span, n * T, t->tokens, t->targets);
-    lks__micro_batch mb = {t->tokens, t->targets, (int)n, (int)T};
-    values[0] = (double)lks__model_loss(t->model, t->params, &mb) * (double)(n * T);
-    if (g->has_bpb)
-        values[1] = (double)lks__byte_count(&g->bytes, t->tokens, t->targets, n * T);
+    lks__split_result split;
+    lks__split_eval e = {
+        .session = &t->ses,
+        .model = t->model,
+        .params = params,
+        .B = g->eval_batch,
+        .T = (size_t)t->s.block_size,
+        .path = lks__shards_path(g->val, 0),
+        .n_tokens = g->val_tokens,
+        .read = read_val,
+        .source = g->val,
+        .bytes = g->has_bpb ? &g->bytes : NULL,
+    };
+    LKS__TRY(lks__eval_split(&e, &split));
+    *result =
+        (lks__eval_result){.has_bpb = g->has_bpb, .val_loss = split.loss, .val_bpb = split.bpb};
     return LKS_OK;
 }
 
 static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 {
-    const struct lks__golf_run *g = t->golf;
-    size_t n = (size_t)((g->val_windows + g->eval_batch - 1) / g->eval_batch);
-    uint64_t tokens = g->val_windows * (uint64_t)t->s.block_size;
-    double loss = 0.0, bytes = 0.0;
-    double *values = calloc(2 * n, sizeof *values);
-    lks_status st = LKS_OK;
-    if (values == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", n);
-    st = lks__session_agree(&t->ses, st);
-    lks__eval_job job = {&t->ses, n, 2, evaluate_batch, t};
-    if (st == LKS_OK)
-        st = lks__eval_batches(&job, values);
-    for (size_t i = 0; i < n && st == LKS_OK; i++) {
-        loss += values[2 * i];
-        bytes += values[2 * i + 1];
-    }
-    free(values);
-    *result = (lks__eval_result){.val_loss = loss / (double)tokens, .has_bpb = g->has_bpb};
-    if (result->has_bpb)
-        result->val_bpb = lks__bpb(result->val_loss, tokens, (uint64_t)bytes);
+    return evaluate_with(t, t->params, result);
+}
+
+/* --- the artifact ----------------------------------------------------------------------------- */
+
+static const char artifact_name[] = "final_model.int8.ptz";
+
+static lks_status write_artifact(lks__trainer *t, const char *path, lks__artifact_stats *stats)
+{
+    lks__artifact_about about = {
+        .iter = t->iter,
+        .settings = lks__settings_to_json(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG),
+        .tokenizer = lks__meta_to_json(&t->meta),
+    };
+    lks_status st = lks__fail(LKS_ERR_NOMEM, "no memory to describe the artifact");
+    if (about.settings != NULL && about.tokenizer != NULL)
+        st = lks__artifact_write(path, &t->table, t->params, &about, stats);
+    json_decref((json_t *)about.settings);
+    json_decref((json_t *)about.tokenizer);
     return st;
+}
+
+static lks_status read_artifact(lks__trainer *t, const char *path, float *params)
+{
+    lks__artifact artifact;
+    LKS__TRY(lks__artifact_open(path, &artifact));
+    lks_status st = lks__artifact_check(&artifact, &t->table);
+    if (st == LKS_OK)
+        st = lks__artifact_read(&artifact, &t->table, params);
+    lks__artifact_close(&artifact);
+    return st;
+}
+
+/* As the script ends: the int8 artifact is written, read back, and what it holds is evaluated. */
+static lks_status finish(lks__trainer *t, lks__finish_result *r)
+{
+    char path[LKS__SETTING_STR + 64];
+    float *params;
+    lks_status st = LKS_OK;
+    snprintf(path, sizeof path, "%s/%s", t->s.out_dir, artifact_name);
+    lks_comm_note(t->ses.comm, t->iter, "artifact");
+    LKS__TRY(lks_comm_alloc(t->ses.comm, LKS_MEM_COMMON, t->table.count * sizeof(float),
+                            (void **)&params));
+    if (t->ses.world.rank == 0) {
+        st = write_artifact(t, path, &r->stats);
+        if (st == LKS_OK)
+            st = read_artifact(t, path, params);
+    }
+    LKS__TRY(lks__session_agree(&t->ses, st));
+    double started = lks__sys_now();
+    LKS__TRY(evaluate_with(t, params, &r->eval));
+    r->eval_seconds = lks__sys_now() - started;
+    r->name = artifact_name;
+    return LKS_OK;
 }
 
 /* --- lines ------------------------------------------------------------------------------------ */
@@ -244,6 +283,7 @@ const struct lks__recipe lks__recipe_golf = {
     .n_steps = n_steps,
     .evaluation_due = evaluation_due,
     .evaluate = evaluate,
+    .finish = finish,
     .train_line = train_line,
     .eval_line = eval_line,
 };

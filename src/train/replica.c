@@ -3,7 +3,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifact/artifact.h"
 #include "train/state.h"
+
+/* `settings` and `tokenizer` are in r->run, r->meta: make table, model and parameters' arena. */
+static lks_status open_model(int batch, lks__session *session, lks__replica *r)
+{
+    r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
+    LKS__TRY(lks__model_table(&r->config, &r->table));
+    LKS__TRY(lks__model_open(&r->config, &r->table, batch, &session->ex, &r->model));
+    return lks_comm_alloc(session->comm, LKS_MEM_OWN, r->table.count * sizeof(float),
+                          (void **)&r->params);
+}
 
 static lks_status load(lks__ckpt *c, int batch, lks__session *session, lks__replica *r)
 {
@@ -13,12 +24,41 @@ static lks_status load(lks__ckpt *c, int batch, lks__session *session, lks__repl
     lks__settings_defaults(&r->run);
     LKS__TRY(lks__state_settings(c, &r->run));
     LKS__TRY(lks__state_meta(c, &r->meta));
-    r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
-    LKS__TRY(lks__model_table(&r->config, &r->table));
-    LKS__TRY(lks__model_open(&r->config, &r->table, batch, &session->ex, &r->model));
-    LKS__TRY(lks_comm_alloc(session->comm, LKS_MEM_OWN, r->table.count * sizeof(float),
-                            (void **)&r->params));
+    LKS__TRY(open_model(batch, session, r));
     return lks__state_read_arena(c->model, c->path, &r->table, LKS__ARENA_PARAMS, r->params);
+}
+
+static lks_status load_artifact(lks__artifact *a, int batch, lks__session *session, lks__replica *r)
+{
+    lks__settings_defaults(&r->run);
+    LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, r->path,
+                                     &r->run));
+    if (a->tokenizer != NULL)
+        LKS__TRY(lks__meta_from_json(a->tokenizer, r->path, &r->meta));
+    r->iter = a->iter;
+    r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
+    lks__table table; /* what the file must be able to fill, before memory is taken for it */
+    LKS__TRY(lks__model_table(&r->config, &table));
+    lks_status st = lks__artifact_check(a, &table);
+    lks__table_free(&table);
+    if (st == LKS_OK)
+        st = open_model(batch, session, r);
+    return st == LKS_OK ? lks__artifact_read(a, &r->table, r->params) : st;
+}
+
+lks_status lks__replica_open_artifact(const char *path, int batch, lks__session *session,
+                                      lks__replica *r)
+{
+    lks__artifact artifact;
+    memset(r, 0, sizeof *r);
+    snprintf(r->path, sizeof r->path, "%s", path);
+    snprintf(r->name, sizeof r->name, "artifact");
+    LKS__TRY(lks__artifact_open(path, &artifact));
+    lks_status st = load_artifact(&artifact, batch, session, r);
+    lks__artifact_close(&artifact);
+    if (st != LKS_OK)
+        lks__replica_close(r);
+    return st;
 }
 
 lks_status lks__replica_open(const char *out_dir, int batch, lks__session *session, lks__replica *r)

@@ -21,6 +21,9 @@ typedef struct lks__replica {
 /* Verify and load the checkpoint in `out_dir` for batches of `batch` sequences. */
 lks_status lks__replica_open(const char *out_dir, int batch, lks__session *session,
                              lks__replica *r);
+/* The same from an artifact (artifact/artifact.h), a file that needs no other. */
+lks_status lks__replica_open_artifact(const char *path, int batch, lks__session *session,
+                                      lks__replica *r);
 void lks__replica_close(lks__replica *r);
 
 #endif

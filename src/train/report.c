@@ -267,6 +267,38 @@ lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const c
     return lks__metrics_end(r->metrics);
 }
 
+/* The script's last lines: sizes, then what the artifact is worth. */
+lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
+                              const lks__finish_result *result)
+{
+    if (!r->on)
+        return LKS_OK;
+    const lks__eval_result *e = &result->eval;
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "artifact");
+    lks__jsonw_u64(w, "iter", t->iter);
+    lks__jsonw_str(w, "path", result->name);
+    lks__jsonw_u64(w, "bytes", result->stats.file_bytes);
+    lks__jsonw_u64(w, "payload_bytes", result->stats.int8_payload_bytes);
+    lks__jsonw_float(w, "val_loss", e->val_loss);
+    if (e->has_bpb)
+        lks__jsonw_float(w, "val_bpb", e->val_bpb);
+    LKS__TRY(lks__metrics_end(r->metrics));
+
+    char lines[400], bpb[32] = "", exact[32] = "", *rest = lines;
+    lks__artifact_lines(&result->stats, 0, lines);
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;)
+        if (line[0] != '\0')
+            lks__log_line(&r->log, "%s", line);
+    if (e->has_bpb) {
+        snprintf(bpb, sizeof bpb, " val_bpb:%.4f", e->val_bpb);
+        snprintf(exact, sizeof exact, " val_bpb:%.8f", e->val_bpb);
+    }
+    lks__log_line(&r->log, "final_int8_zlib_roundtrip val_loss:%.4f%s eval_time:%.0fms",
+                  e->val_loss, bpb, result->eval_seconds * 1e3);
+    lks__log_line(&r->log, "final_int8_zlib_roundtrip_exact val_loss:%.8f%s", e->val_loss, exact);
+    return LKS_OK;
+}
+
 struct tally {
     uint64_t micro_batches, pss;
 };

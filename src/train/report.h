@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "train/metrics.h"
-#include "train/trainer.h"
+#include "train/recipe.h"
 
 typedef struct lks__report {
     bool on; /* rank 0 */
@@ -28,6 +28,8 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
 lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval);
 lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
                                   const char *params_hash);
+lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
+                              const lks__finish_result *result);
 /* Collective: the last host line, with what each rank did and the memory of all. Closes too. */
 lks_status lks__report_close(lks__report *r, lks__trainer *t);
 

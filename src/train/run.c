@@ -63,6 +63,13 @@ bool lks__train_saves_again(const lks__trainer *t)
            t->iter < t->recipe->n_steps(&t->s) && !t->s.eval_only;
 }
 
+static lks_status finish(struct run *r)
+{
+    lks__finish_result result = {0};
+    LKS__TRY(r->t->recipe->finish(r->t, &result));
+    return lks__report_finish(&r->report, r->t, &result);
+}
+
 static lks_status loop(struct run *r, int *stopped_p)
 {
     lks__trainer *t = r->t;
@@ -81,7 +88,9 @@ static lks_status loop(struct run *r, int *stopped_p)
         LKS__TRY(lks__report_train(&r->report, t, &step));
         *stopped_p = step.stop_signal;
     }
-    return t->iter != r->saved_iter ? save(r) : LKS_OK;
+    if (t->iter != r->saved_iter)
+        LKS__TRY(save(r));
+    return *stopped_p == 0 && t->recipe->finish != NULL ? finish(r) : LKS_OK;
 }
 
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)

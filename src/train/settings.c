@@ -104,8 +104,8 @@ static const struct {
     unsigned command;
     const char *name;
 } command_names[] = {
-    {LKS__CMD_PREP, "prep"}, {LKS__CMD_TRAIN, "train"}, {LKS__CMD_SAMPLE, "sample"},
-    {LKS__CMD_EVAL, "eval"}, {LKS__CMD_BENCH, "bench"}, {LKS__CMD_INFO, "info"},
+    {LKS__CMD_PREP, "prep"},     {LKS__CMD_TRAIN, "train"}, {LKS__CMD_SAMPLE, "sample"},
+    {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"}, {LKS__CMD_INFO, "info"},
     {LKS__CMD_EXPORT, "export"},
 };
 

@@ -67,6 +67,8 @@ enum {
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
       "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
+    X(STR, artifact, "", ANY, EVAL, HOST, FILES,                                                   \
+      "artifact to evaluate, instead of the checkpoint in out_dir")                                \
     X(STR, split, "val", ONE_OF("train|val"), EVAL, HOST, FILES, "which tokens to evaluate on")    \
                                                                                                    \
     X(STR, family, "gpt2", ONE_OF("gpt2|golf"), TRAIN | BENCH, SHAPE, MODEL,                       \

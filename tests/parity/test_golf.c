@@ -359,7 +359,7 @@ static double moved_loss(struct small_model *s, const lks__tensor *t, double nor
  * goes with h^4, but for the kink of relu's second derivative. */
 static void test_slopes(void **state)
 {
-    const double h = 0.02;
+    const double h = 0.01;
     for (int which = 0; which < N_SMALLS; which++) {
         struct small_model s = small_open(which);
         small_loss(&s, s.grads);

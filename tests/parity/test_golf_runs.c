@@ -1,0 +1,216 @@
+/* Same run as parameter-golf's script: losses, norms, validation and final weights, step by step;
+ * and the same bytes on any number of ranks. */
+#include "parity.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/safetensors.h"
+
+enum { MAX_ENV = 64, MAX_ARGS = 16 };
+
+/* The figure's config as the script's environment variables, which is how its users set it. */
+static void environment(const json_t *figure, const char *data_dir, const char *env[MAX_ENV])
+{
+    const char *key;
+    json_t *value;
+    int n = 0;
+    json_object_foreach((json_t *)lks_test_member(figure, "config"), key, value)
+    {
+        if (key[0] < 'A' || key[0] > 'Z')
+            continue;
+        assert_true(n < MAX_ENV - 3);
+        env[n++] = json_is_boolean(value)
+                       ? lks_test_text("%s=%d", key, json_is_true(value))
+                       : lks_test_text("%s=%.17g", key, json_number_value(value));
+    }
+    const char *model = lks_test_shared("reference/golf-data/sp1024.model");
+    bool bpb = model != NULL && lks_test_sentencepiece();
+    env[n++] = lks_test_text("DATA_PATH=%s", data_dir);
+    env[n++] = lks_test_text("TOKENIZER_PATH=%s", bpb ? model : "");
+    env[n] = NULL;
+}
+
+static const char *train(const json_t *figure, const char *data_dir, const char *const more[])
+{
+    const char *env[MAX_ENV], *argv[MAX_ARGS], *out = lks_test_folder();
+    int n = 0;
+    environment(figure, data_dir, env);
+    argv[n++] = "lockstep";
+    argv[n++] = "train";
+    argv[n++] = LKS_TEST_SOURCE_DIR "/config/golf_baseline.conf";
+    argv[n++] = lks_test_text("--out_dir=%s", out);
+    for (int i = 0; more != NULL && more[i] != NULL; i++)
+        argv[n++] = more[i];
+    argv[n] = NULL;
+    lks_test_result r = lks_test_run(argv, env, 280);
+    if (r.exit_code != 0)
+        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
+    return out;
+}
+
+static double of_list(const json_t *list, size_t i)
+{
+    return json_number_value(json_array_get(list, i));
+}
+
+/* How far two right fp32 programs may be apart in step i: the reference drifts from its own float64
+ * run (../reference's README), and the acceptance of the issue follows that. */
+static double allowed_at(size_t i, double tight)
+{
+    if (tight > 0.0)
+        return tight;
+    return i <= 50 ? 1e-4 : i <= 100 ? 5e-4 : 2e-2;
+}
+
+static void check_steps(const char *name, const json_t *figure, const char *metrics, double tight)
+{
+    const json_t *lines = lks_test_metrics(metrics, "train");
+    const json_t *loss = lks_test_member(figure, "train_loss");
+    const json_t *scale = lks_test_member(figure, "lr_scale");
+    const json_t *norm = lks_test_member(figure, "grad_norm");
+    double rate = lks_test_number(figure, "config.MATRIX_LR");
+    assert_int_equal(json_array_size(lines), json_array_size(loss));
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        const char *step = lks_test_text("step %zu", i);
+        parity_near(lks_test_number(line, "loss"), of_list(loss, i), allowed_at(i, tight), name,
+                    step, "the run", "loss");
+        parity_near(lks_test_number(line, "lr"), rate * of_list(scale, i), 1e-12, name, step,
+                    "the run", "lr");
+        if (allowed_at(i, tight) <= 1e-4)
+            parity_near(lks_test_number(line, "grad_norm"), of_list(norm, i),
+                        1e-3 * of_list(norm, i), name, step, "the run", "grad_norm");
+    }
+}
+
+static void check_evals(const char *name, const json_t *figure, const char *metrics, double first,
+                        double last)
+{
+    const json_t *lines = lks_test_metrics(metrics, "eval");
+    const json_t *vals = lks_test_member(figure, "vals");
+    size_t n = json_array_size(lines);
+    assert_int_equal(n, json_array_size(vals));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *line = json_array_get(lines, i), *want = json_array_get(vals, i);
+        double allowed = i + 1 < n ? first : last;
+        const char *at = lks_test_text("evaluation %zu", i);
+        assert_int_equal(lks_test_number(line, "iter"), lks_test_number(want, "step"));
+        parity_near(lks_test_number(line, "val_loss"), lks_test_number(want, "val_loss"), allowed,
+                    name, at, "the run", "val_loss");
+        if (json_object_get(line, "val_bpb") != NULL)
+            parity_near(lks_test_number(line, "val_bpb"), lks_test_number(want, "val_bpb"), allowed,
+                        name, at, "the run", "val_bpb");
+    }
+}
+
+/* Weights after the last step, within 1e-3 of each tensor's norm. */
+static void check_final(const char *name, const json_t *figure, const char *out)
+{
+    lks__st_file *file;
+    assert_ok(lks__st_open(lks_test_text("%s/latest/model.safetensors", out), &file));
+    assert_int_equal(lks__st_count(file), json_object_size(lks_test_member(figure, "final")));
+    for (size_t i = 0; i < lks__st_count(file); i++) {
+        const lks__st_tensor *t = lks__st_get(file, i);
+        const json_t *want = json_object_get(lks_test_member(figure, "final"), t->name);
+        assert_non_null(want);
+        float *x = malloc(t->bytes);
+        assert_non_null(x);
+        assert_ok(lks__st_read(file, t, x));
+        parity_sums got = parity_sum(x, t->bytes / sizeof(float));
+        double norm = sqrt(lks_test_number(want, "sumsq"));
+        parity_near(sqrt(got.sumsq), norm, 1e-3 * norm, name, "final", t->name, "norm");
+        parity_near(got.sum, lks_test_number(want, "sum"), 1e-3 * norm, name, "final", t->name,
+                    "sum");
+        free(x);
+    }
+    lks__st_close(file);
+}
+
+static const char *generated(void)
+{
+    const char *dir = lks_test_folder();
+    lks_test_generated_golf(dir);
+    return dir;
+}
+
+static void check_generated(const char *name)
+{
+    const json_t *figure = lks_test_figure(name);
+    const char *out = train(figure, generated(), NULL);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    check_steps(name, figure, metrics, 1e-4);
+    check_evals(name, figure, metrics, 1e-4, 1e-4);
+    check_final(name, figure, out);
+}
+
+static void test_small(void **state)
+{
+    check_generated("generated/golf.json");
+}
+
+static void test_quantized(void **state)
+{
+    check_generated("generated/golf_quantized.json");
+}
+
+/* On the shards made of tinyshakespeare. */
+static void test_shards(void **state)
+{
+    const char *model = lks_test_shared("reference/golf-data/sp1024.model");
+    if (model == NULL)
+        lks_test_skip("the shards are not beside the repository");
+    char dir[512];
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(model, '/') - model), model);
+    const char *name = "golf_small.json";
+    const json_t *figure = lks_test_figure(name);
+    const char *out = train(figure, dir, NULL);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    check_steps(name, figure, metrics, 0.0);
+    check_evals(name, figure, metrics, 5e-4, 5e-3);
+}
+
+/* Muon's matrices are dealt over ranks, and no bit tells how. */
+static void test_ranks(void **state)
+{
+    static const char *const ways[][6] = {
+        {"--nproc_per_node=1"},
+        {"--nproc_per_node=2"},
+        {"--nproc_per_node=8"},
+        {"--nproc_per_node=3", "--allow_uneven"},
+        {"--nproc_per_node=7", "--allow_uneven"},
+        {"--nproc_per_node=2", "--replicas=private"},
+        {"--threads=3"},
+    };
+    const json_t *figure = lks_test_figure("generated/golf.json");
+    const char *dir = generated(), *first = NULL;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        const char *more[MAX_ARGS - 5];
+        int n = 0;
+        for (; ways[i][n] != NULL; n++)
+            more[n] = ways[i][n];
+        more[n++] = "--iterations=6";
+        more[n++] = "--eval_interval=3";
+        more[n] = NULL;
+        const char *out = train(figure, dir, more);
+        static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
+                                            "state.json"};
+        for (size_t f = 0; first != NULL && f < 3; f++)
+            assert_same_file(lks_test_text("%s/latest/%s", first, files[f]),
+                             lks_test_text("%s/latest/%s", out, files[f]));
+        if (first == NULL)
+            first = out;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_small),
+        cmocka_unit_test(test_quantized),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_ranks),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
