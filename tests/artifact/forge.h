@@ -1,0 +1,48 @@
+/* Artifacts for tests: a small golf model, its files, and files that lie. */
+#ifndef LKS_TESTS_ARTIFACT_FORGE_H
+#define LKS_TESTS_ARTIFACT_FORGE_H
+
+#include "support.h"
+
+#include "artifact/artifact.h"
+#include "artifact/layout.h"
+#include "model/model.h"
+
+typedef struct forge_model {
+    lks__model_config config;
+    lks__table table;
+    float *params;
+    lks__artifact_about about;
+} forge_model;
+
+/* Its embedding, 1,100 x 64, is large enough to become int8; one row of it is zero, one small.
+ * `seed` draws the parameters. Lives as long as the program. */
+forge_model forge_open(uint32_t seed);
+
+/* The config with another shape, and its table; no parameters. */
+forge_model forge_shape(int n_embd, int vocab_size);
+
+/* All entries of its container with zeros for data; the list is the caller's to alter. */
+typedef struct forge_entries {
+    lks__st_tensor tensors[64];
+    size_t n;
+    lks__part parts[64];
+} forge_entries;
+void forge_list(const forge_model *m, forge_entries *list);
+
+/* Metadata as the writer makes them; new reference. */
+json_t *forge_metadata(const forge_model *m);
+
+/* zlib over header and data, to `path`. A NULL in the tensors' data is zeros; `extra` bytes of
+ * zeros follow them. */
+void forge_write(const char *path, const lks__st_tensor *tensors, size_t n, const json_t *metadata,
+                 size_t extra);
+/* zlib over any bytes. */
+void forge_compress(const char *path, const void *data, size_t bytes);
+/* What lies in an artifact; the caller frees. */
+char *forge_decompress(const char *path, size_t *bytes_p);
+
+/* Open, check, read and close. */
+lks_status forge_load(const char *path, const lks__table *table, float *params);
+
+#endif

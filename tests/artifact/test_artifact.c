@@ -1,0 +1,189 @@
+/* Artifacts written and read back; what the file is, byte for byte. */
+#include "forge.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+/* A tensor as it is after the way there and back. */
+static void check_tensor(const lks__tensor *t, const float *x, const float *got)
+{
+    lks__part part;
+    lks__part_of(t, &part);
+    float *want = malloc(t->count * sizeof *want);
+    void *values = malloc(part.values.bytes), *scales = malloc(part.scales.bytes + 1);
+    assert_true(want != NULL && values != NULL && scales != NULL);
+    assert_ok(lks__quantize(part.scheme, x, part.rows, part.cols, values, scales));
+    assert_ok(lks__dequantize(part.scheme, values, scales, part.rows, part.cols, want));
+    assert_memory_equal(got, want, t->count * sizeof *want);
+    free(scales);
+    free(values);
+    free(want);
+}
+
+static void test_round_trip(void **state)
+{
+    forge_model m = forge_open(1);
+    const char *path = lks_test_text("%s/m.lks", lks_test_folder());
+    lks__artifact_stats stats;
+    lks__artifact a;
+    struct stat info;
+    float *got = calloc(m.table.count, sizeof *got);
+    assert_non_null(got);
+    assert_ok(lks__artifact_write(path, &m.table, m.params, &m.about, &stats));
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(stats.file_bytes, info.st_size);
+    assert_int_equal(stats.param_count, m.table.n_params);
+    assert_int_equal(stats.num_float_tensors, 1);
+
+    assert_ok(lks__artifact_open(path, &a));
+    assert_int_equal(a.iter, 7);
+    assert_true(json_equal(a.settings, m.about.settings));
+    assert_true(json_equal(a.tokenizer, m.about.tokenizer));
+    assert_ok(lks__artifact_check(&a, &m.table));
+    assert_ok(lks__artifact_read(&a, &m.table, got));
+    lks__artifact_close(&a);
+    lks__artifact_close(&a); /* a closed one is a zeroed one */
+
+    size_t used = 0, zeros = 0, end = 0;
+    for (size_t i = 0; i < m.table.n_tensors; i++) {
+        const lks__tensor *t = &m.table.tensors[i];
+        check_tensor(t, m.params + t->offset, got + t->offset);
+        used += t->count;
+    }
+    for (size_t i = 0; i < m.table.count; i++)
+        zeros += got[i] != 0.0f;
+    assert_true(zeros <= used);
+    for (size_t i = 0; i < m.table.n_tensors; i++) {
+        const lks__tensor *t = &m.table.tensors[i];
+        end = t->offset + t->count;
+        while (end < m.table.count && lks__table_at(&m.table, end) == t)
+            assert_true(got[end++] == 0.0f); /* the padding */
+    }
+    free(got);
+}
+
+static void test_no_tokenizer(void **state)
+{
+    forge_model m = forge_open(2);
+    const char *path = lks_test_text("%s/m.lks", lks_test_folder());
+    lks__artifact a;
+    m.about.tokenizer = NULL;
+    m.about.iter = UINT64_C(9999999999999999999); /* the most digits that are read */
+    assert_ok(lks__artifact_write(path, &m.table, m.params, &m.about, NULL));
+    assert_ok(lks__artifact_open(path, &a));
+    assert_null(a.tokenizer);
+    assert_true(a.iter == m.about.iter);
+    lks__artifact_close(&a);
+}
+
+static void test_same_bytes(void **state)
+{
+    const char *folder = lks_test_folder();
+    const char *one = lks_test_text("%s/1", folder), *two = lks_test_text("%s/2", folder);
+    forge_model m = forge_open(3), n = forge_open(3);
+    assert_ok(lks__artifact_write(one, &m.table, m.params, &m.about, NULL));
+    lks_test_write(two, "what was there is replaced", 26);
+    assert_ok(lks__artifact_write(two, &n.table, n.params, &n.about, NULL));
+    assert_same_file(one, two);
+    assert_int_equal(lks_test_count_files(folder), 2); /* no temporary name stays */
+
+    /* One other bit of one weight makes another file. */
+    size_t a, b;
+    n.params[lks__table_find(&n.table, "skip_weights")->offset] += 0x1p-20f;
+    assert_ok(lks__artifact_write(two, &n.table, n.params, &n.about, NULL));
+    const char *x = lks_test_read(one, &a), *y = lks_test_read(two, &b);
+    assert_true(a != b || memcmp(x, y, a) != 0);
+}
+
+/* Decompressed it is a sound safetensors file, as any reader of that format takes it. */
+static void test_container(void **state)
+{
+    const char *folder = lks_test_folder(), *inner = lks_test_text("%s/inner", folder);
+    const char *path = lks_test_text("%s/m.lks", folder);
+    forge_model m = forge_open(4);
+    lks__artifact_stats stats;
+    lks__st_file *file;
+    size_t bytes;
+    assert_ok(lks__artifact_write(path, &m.table, m.params, &m.about, &stats));
+    char *data = forge_decompress(path, &bytes);
+    assert_int_equal(bytes, stats.container_bytes);
+    lks_test_write(inner, data, bytes);
+    free(data);
+    assert_ok(lks__st_open(inner, &file));
+    assert_int_equal(lks__st_count(file), m.table.n_tensors + 1);
+    assert_string_equal(lks__st_metadata(file, "quant_format"), "int8_clean_per_row_v1");
+    assert_string_equal(lks__st_metadata(file, "iter"), "7");
+
+    static const struct {
+        const char *name, *dtype;
+        uint64_t shape[2];
+    } some[] = {{"skip_weights", "F32", {1, 64}},
+                {"tok_emb.weight", "I8", {1100, 64}},
+                {"tok_emb.weight.scale", "F16", {1100, 0}},
+                {"blocks.1.attn.c_k.weight", "F16", {32, 64}},
+                {"blocks.1.attn.q_gain", "F32", {4, 0}}};
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
+        const lks__st_tensor *t = lks__st_find(file, some[i].name);
+        assert_non_null(t);
+        assert_string_equal(t->dtype, some[i].dtype);
+        assert_int_equal(t->n_dims, some[i].shape[1] ? 2 : 1);
+        for (int d = 0; d < t->n_dims; d++)
+            assert_int_equal(t->shape[d], some[i].shape[d]);
+    }
+    uint16_t scales[1100];
+    assert_ok(lks__st_read(file, lks__st_find(file, "tok_emb.weight.scale"), scales));
+    assert_int_equal(scales[5], 0x2008); /* of a row of zeros: 1/127 */
+    assert_int_equal(scales[9], 0x2008);
+    assert_true(scales[6] > 0x2a00);
+    lks__st_close(file);
+}
+
+static void test_cannot_write(void **state)
+{
+    const char *folder = lks_test_folder(), *path = lks_test_text("%s/m.lks", folder);
+    forge_model m = forge_open(5);
+    float *fc = m.params + lks__table_find(&m.table, "blocks.1.mlp.fc.weight")->offset;
+    float keep = fc[17];
+    fc[17] = 1e6f;
+    assert_fails(LKS_ERR_NAN, lks__artifact_write(path, &m.table, m.params, &m.about, NULL),
+                 "blocks.1.mlp.fc.weight", "half precision");
+    fc[17] = 0.0f / 0.0f * keep;
+    assert_fails(LKS_ERR_NAN, lks__artifact_write(path, &m.table, m.params, &m.about, NULL),
+                 "blocks.1.mlp.fc.weight", "not finite");
+    assert_int_equal(lks_test_count_files(folder), 0);
+    fc[17] = keep;
+    assert_fails(
+        LKS_ERR_IO,
+        lks__artifact_write(lks_test_text("%s/none/m", folder), &m.table, m.params, &m.about, NULL),
+        "none/m");
+}
+
+static void test_lines(void **state)
+{
+    lks__artifact_stats stats = {.baseline_tensor_bytes = 2368576,
+                                 .int8_payload_bytes = 1059904,
+                                 .container_bytes = 1073378,
+                                 .file_bytes = 984997};
+    char lines[400];
+    lks__artifact_lines(&stats, 48000, lines);
+    assert_string_equal(lines, "Serialized model int8+zlib: 984997 bytes (payload:1059904 "
+                               "raw_torch:1073378 payload_ratio:2.23x)\n"
+                               "Total submission size int8+zlib: 1032997 bytes\n");
+    memset(&stats, 0xff, sizeof stats);
+    lks__artifact_lines(&stats, 0, lines);
+    assert_contains(lines, "Total submission size int8+zlib: 18446744073709551615 bytes\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_same_bytes),   cmocka_unit_test(test_container),
+        cmocka_unit_test(test_cannot_write), cmocka_unit_test(test_lines),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

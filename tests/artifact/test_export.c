@@ -1,0 +1,181 @@
+/* lockstep export from outside: the file, the lines, the limit, the ways to go wrong. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "artifact/artifact.h"
+#include "train/state.h"
+
+static const char *folder, *run; /* run: of a small golf model, two steps */
+
+static const char *in_folder(const char *name)
+{
+    return lks_test_text("%s/%s", folder, name);
+}
+
+static void train(const char *out, const char *ranks)
+{
+    lks_test_result r = lks_test_run(
+        (const char *const[]){
+            "lockstep", "train", lks_test_text("%s/config/golf_baseline.conf", LKS_TEST_SOURCE_DIR),
+            lks_test_text("--out_dir=%s", out), lks_test_text("--dataset=%s", folder),
+            "--tokenizer_path=", "--num_layers=2", "--model_dim=72", "--num_heads=2",
+            "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
+            "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1", ranks,
+            NULL},
+        NULL, 120);
+    if (r.exit_code != 0)
+        fail_msg("train: %s", r.err);
+}
+
+static int set_up(void **state)
+{
+    folder = lks_test_folder();
+    lks_test_generated_golf(folder);
+    run = in_folder("run");
+    train(run, "--nproc_per_node=1");
+    return 0;
+}
+
+static lks_test_result export_to(const char *out, const char *more)
+{
+    return lks_test_tool("export", "--format=golf", lks_test_text("--out_dir=%s", run),
+                         lks_test_text("--out=%s", out), more ? more : "--format=golf");
+}
+
+static uint64_t size_of(const char *path)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    return (uint64_t)info.st_size;
+}
+
+static void test_lines(void **state)
+{
+    const char *out = in_folder("m.ptz"), *a = in_folder("a.py"), *b = in_folder("b.py");
+    lks_test_write(a, "print(1)\n", 9);
+    lks_test_write(b, "é\n", 3); /* bytes, not characters */
+    lks_test_result r = lks_test_tool("export", lks_test_text("--out_dir=%s", run),
+                                      lks_test_text("--out=%s", out), lks_test_text("--code=%s", a),
+                                      "--format=golf", lks_test_text("--code=%s", b));
+    assert_int_equal(r.exit_code, 0);
+    assert_string_equal(r.err, "");
+    uint64_t file = size_of(out),
+             model = size_of(lks_test_text("%s/latest/model.safetensors", run));
+    assert_contains(r.out, lks_test_text("Serialized model: %lu bytes\n"
+                                         "Code size: 12 bytes\n"
+                                         "Total submission size: %lu bytes\n"
+                                         "Serialized model int8+zlib: %lu bytes (payload:",
+                                         model, model + 12, file));
+    assert_contains(r.out,
+                    lks_test_text("x)\nTotal submission size int8+zlib: %lu bytes\n", file + 12));
+}
+
+/* All that the file needs to be used is in it. */
+static void test_content(void **state)
+{
+    const char *out = in_folder("content.ptz");
+    lks__artifact a;
+    lks__settings s;
+    lks__table table;
+    lks__ckpt ckpt;
+    assert_int_equal(export_to(out, NULL).exit_code, 0);
+    assert_ok(lks__artifact_open(out, &a));
+    assert_int_equal(a.iter, 2);
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_from_json(a.settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, out, &s));
+    assert_string_equal(s.family, "golf");
+    assert_int_equal(s.n_embd, 72);
+    assert_int_equal(s.val_batch_size, 32768);
+    lks__model_config config = lks__state_model_config(&s, (uint32_t)s.vocab_size);
+    assert_ok(lks__model_table(&config, &table));
+    assert_ok(lks__artifact_check(&a, &table));
+    float *got = calloc(table.count, sizeof *got), *was = calloc(table.count, sizeof *was);
+    assert_true(got != NULL && was != NULL);
+    assert_ok(lks__artifact_read(&a, &table, got));
+    assert_ok(lks__ckpt_open(run, 0, &ckpt));
+    assert_true(json_equal(a.tokenizer, json_object_get(ckpt.state, "tokenizer")));
+    assert_ok(lks__state_read_arena(ckpt.model, run, &table, LKS__ARENA_PARAMS, was));
+    /* Half a step of int8 at the least scale, or fp16's rounding, is the most that changes. */
+    size_t differ = 0;
+    for (size_t i = 0; i < table.count; i++) {
+        assert_near(got[i], was[i], 0.0041);
+        differ += got[i] != was[i];
+    }
+    assert_true(differ > table.n_params / 2);
+    lks__ckpt_close(&ckpt);
+    lks__artifact_close(&a);
+    lks__table_free(&table);
+    free(was);
+    free(got);
+}
+
+static void test_any_ranks(void **state)
+{
+    const char *one = in_folder("1.ptz"), *two = in_folder("2.ptz"), *other = in_folder("run2");
+    train(other, "--nproc_per_node=2");
+    assert_int_equal(export_to(one, NULL).exit_code, 0);
+    const char *keep = run;
+    run = other;
+    assert_int_equal(export_to(two, NULL).exit_code, 0);
+    run = keep;
+    assert_same_file(one, two);
+}
+
+static void test_limit(void **state)
+{
+    const char *out = in_folder("big.ptz"), *code = in_folder("code.bin");
+    assert_int_equal(export_to(out, NULL).exit_code, 0);
+    const long room = 16000000 - (long)size_of(out);
+    lks_test_write(code, "", 0);
+    assert_int_equal(truncate(code, room), 0);
+    lks_test_result r = export_to(out, lks_test_text("--code=%s", code));
+    assert_int_equal(r.exit_code, 0);
+    assert_string_equal(r.err, "");
+    assert_int_equal(truncate(code, room + 1), 0);
+    r = export_to(out, lks_test_text("--code=%s", code));
+    assert_int_equal(r.exit_code, 0); /* the file is there, and right */
+    assert_contains(r.err, "TOO LARGE");
+    assert_contains(r.err, "16000001 bytes together, 1 over the limit of 16000000");
+}
+
+static void test_wrong(void **state)
+{
+    const char *out = in_folder("wrong.ptz");
+    lks_test_result r = lks_test_tool("export", lks_test_text("--out_dir=%s", run));
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--out=FILE");
+    r = export_to(out, "--format=gguf");
+    assert_int_equal(r.exit_code, 2);
+    r = export_to(out, lks_test_text("--code=%s", in_folder("none.py")));
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "none.py");
+    r = export_to(out, lks_test_text("--code=%s", folder));
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "not a regular file");
+    r = export_to(out, lks_test_text("--out_dir=%s", in_folder("no_run")));
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "no_run");
+    r = export_to(in_folder("none/m.ptz"), NULL);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "none/m.ptz");
+    r = lks_test_run((const char *const[]){"lockstep", "export", lks_test_text("--out_dir=%s", run),
+                                           lks_test_text("--out=%s", out), NULL},
+                     (const char *const[]){"LOCKSTEP_FAULT=write:1:short", NULL}, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "No space left");
+    assert_false(lks_test_exists(out));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines),     cmocka_unit_test(test_content),
+        cmocka_unit_test(test_any_ranks), cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_wrong),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, set_up, NULL));
+}
