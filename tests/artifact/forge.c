@@ -54,6 +54,14 @@ forge_model forge_open(uint32_t seed)
     return m;
 }
 
+void forge_close(forge_model *m)
+{
+    free(m->params);
+    lks__table_free(&m->table);
+    json_decref((json_t *)(uintptr_t)m->about.settings);
+    json_decref((json_t *)(uintptr_t)m->about.tokenizer);
+}
+
 void forge_list(const forge_model *m, forge_entries *list)
 {
     memset(list, 0, sizeof *list);

@@ -16,11 +16,12 @@ typedef struct forge_model {
 } forge_model;
 
 /* Its embedding, 1,100 x 64, is large enough to become int8; one row of it is zero, one small.
- * `seed` draws the parameters. Lives as long as the program. */
+ * `seed` draws the parameters. Close with forge_close(). */
 forge_model forge_open(uint32_t seed);
 
 /* The config with another shape, and its table; no parameters. */
 forge_model forge_shape(int n_embd, int vocab_size);
+void forge_close(forge_model *m);
 
 /* All entries of its container with zeros for data; the list is the caller's to alter. */
 typedef struct forge_entries {

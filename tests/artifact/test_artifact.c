@@ -64,6 +64,7 @@ static void test_round_trip(void **state)
             assert_true(got[end++] == 0.0f); /* the padding */
     }
     free(got);
+    forge_close(&m);
 }
 
 static void test_no_tokenizer(void **state)
@@ -71,6 +72,7 @@ static void test_no_tokenizer(void **state)
     forge_model m = forge_open(2);
     const char *path = lks_test_text("%s/m.lks", lks_test_folder());
     lks__artifact a;
+    json_decref((json_t *)(uintptr_t)m.about.tokenizer);
     m.about.tokenizer = NULL;
     m.about.iter = UINT64_C(9999999999999999999); /* the most digits that are read */
     assert_ok(lks__artifact_write(path, &m.table, m.params, &m.about, NULL));
@@ -78,6 +80,7 @@ static void test_no_tokenizer(void **state)
     assert_null(a.tokenizer);
     assert_true(a.iter == m.about.iter);
     lks__artifact_close(&a);
+    forge_close(&m);
 }
 
 static void test_same_bytes(void **state)
@@ -97,6 +100,8 @@ static void test_same_bytes(void **state)
     assert_ok(lks__artifact_write(two, &n.table, n.params, &n.about, NULL));
     const char *x = lks_test_read(one, &a), *y = lks_test_read(two, &b);
     assert_true(a != b || memcmp(x, y, a) != 0);
+    forge_close(&m);
+    forge_close(&n);
 }
 
 /* Decompressed it is a sound safetensors file, as any reader of that format takes it. */
@@ -140,6 +145,7 @@ static void test_container(void **state)
     assert_int_equal(scales[9], 0x2008);
     assert_true(scales[6] > 0x2a00);
     lks__st_close(file);
+    forge_close(&m);
 }
 
 static void test_cannot_write(void **state)
@@ -160,6 +166,7 @@ static void test_cannot_write(void **state)
         LKS_ERR_IO,
         lks__artifact_write(lks_test_text("%s/none/m", folder), &m.table, m.params, &m.about, NULL),
         "none/m");
+    forge_close(&m);
 }
 
 static void test_lines(void **state)

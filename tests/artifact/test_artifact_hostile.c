@@ -22,6 +22,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     free(arena);
+    forge_close(&model);
     return 0;
 }
 
@@ -190,7 +191,7 @@ static void test_empty_giant(void **state)
     assert_fails(LKS_ERR_FORMAT, lks__artifact_check(&a, &giant.table), path, "too short");
     assert_fails(LKS_ERR_FORMAT, lks__artifact_read(&a, &giant.table, NULL), "too short");
     lks__artifact_close(&a);
-    lks__table_free(&giant.table);
+    forge_close(&giant);
 }
 
 enum { NO_MATRIX, RENAMED, MISSING, MORE, SWAPPED, TURNED, FLATTENED, WIDER, NARROWER, N_LIES };
