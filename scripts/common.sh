@@ -33,12 +33,9 @@ have() {
     libjansson-dev) pkg-config --exists jansson ;;
     libxxhash-dev) pkg-config --exists libxxhash ;;
     zlib1g-dev) pkg-config --exists zlib ;;
-    zlib1g-dev) pkg-config --exists zlib ;;
     libcmocka-dev) pkg-config --exists cmocka ;;
     g++) command -v c++ ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
-    libsentencepiece-dev) pkg-config --exists sentencepiece ;;
-    g++) command -v c++ ;;
     *) dpkg-query -W -f '${Status}' "$1" | grep -q ' installed$' ;;
     esac >/dev/null 2>&1
 }
