@@ -18,7 +18,7 @@ static const char usage[] =
     "a\n"
     "      rank on random tokens: median time, tokens/s, share of the peak.\n";
 
-enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3 };
+enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, SHARD_HEADER = 512 /* uint16 */ };
 
 struct peak {
     const lks__exec *ex;
@@ -60,6 +60,20 @@ static lks_status bench_peak(const lks__settings *settings)
     return st;
 }
 
+static bool is_golf(const lks__settings *s)
+{
+    return strcmp(s->family, "golf") == 0;
+}
+
+static const char *data_path(const lks__settings *s, const char *dir, int i,
+                             char path[LKS__SETTING_STR + 64])
+{
+    static const char *const names[2][2] = {{"train.bin", "val.bin"},
+                                            {"fineweb_train_000000.bin", "fineweb_val_000000.bin"}};
+    snprintf(path, LKS__SETTING_STR + 64, "%s/%s", dir, names[is_golf(s)][i]);
+    return path;
+}
+
 /* Random tokens as a dataset in a temporary folder, whose files are unlinked once they are open. */
 static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
 {
@@ -67,32 +81,31 @@ static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
     snprintf(dir, LKS__SETTING_STR, "%s/lockstep-bench-XXXXXX", tmp == NULL ? "/tmp" : tmp);
     if (mkdtemp(dir) == NULL)
         return lks__sys_fail("can't make", dir);
-    size_t n = (size_t)s->block_size * 4 + BENCH_TOKENS;
-    uint16_t *tokens = malloc(n * sizeof *tokens);
-    if (tokens == NULL)
+    size_t n = (size_t)s->block_size * 4 + BENCH_TOKENS, head = is_golf(s) ? SHARD_HEADER : 0;
+    uint16_t *words = calloc(head + n, sizeof *words);
+    if (words == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", n);
+    if (is_golf(s))
+        memcpy(words, (int32_t[3]){20240520, 1, (int32_t)n}, 3 * sizeof(int32_t));
     lks__mt g;
     lks__mt_seed(&g, (uint64_t)s->seed);
+    uint64_t range = (uint64_t)(s->vocab_size < 65536 ? s->vocab_size : 65536);
     for (size_t i = 0; i < n; i++)
-        tokens[i] =
-            (uint16_t)(lks__mt_u32(&g) % (uint64_t)(s->vocab_size < 65536 ? s->vocab_size : 65536));
+        words[head + i] = (uint16_t)(lks__mt_u32(&g) % range);
     lks_status st = LKS_OK;
     for (int i = 0; i < 2 && st == LKS_OK; i++) {
-        char path[LKS__SETTING_STR + 16];
-        snprintf(path, sizeof path, "%s/%s.bin", dir, i == 0 ? "train" : "val");
-        st = lks__sys_write_file(path, tokens, n * sizeof *tokens);
+        char path[LKS__SETTING_STR + 64];
+        st = lks__sys_write_file(data_path(s, dir, i, path), words, (head + n) * sizeof *words);
     }
-    free(tokens);
+    free(words);
     return st;
 }
 
-static void remove_data(const char *dir)
+static void remove_data(const lks__settings *s, const char *dir)
 {
-    char path[LKS__SETTING_STR + 16];
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s.bin", dir, i == 0 ? "train" : "val");
-        lks__sys_unlink(path);
-    }
+    char path[LKS__SETTING_STR + 64];
+    for (int i = 0; i < 2; i++)
+        lks__sys_unlink(data_path(s, dir, i, path));
     lks__sys_rmdir(dir);
 }
 
@@ -150,7 +163,12 @@ static lks_status bench_step(lks__settings *s)
     LKS__TRY(lks_world_from_env(&world));
     s->gradient_accumulation_steps = s->virtual_ranks = world.world_size;
     if (s->vocab_size == 0)
-        s->vocab_size = 50304;
+        s->vocab_size = is_golf(s) ? 1024 : 50304;
+    if (is_golf(s)) {
+        snprintf(s->sampler, sizeof s->sampler, "stream");
+        s->train_batch_tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
+        s->max_wallclock_seconds = 0.0; /* no clock in the schedule */
+    }
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
     bool opened = false;
@@ -158,7 +176,7 @@ static lks_status bench_step(lks__settings *s)
         st = lks__trainer_open(s, &t);
         opened = st == LKS_OK;
     }
-    remove_data(dir);
+    remove_data(s, dir);
     double *times = calloc((size_t)s->iters, sizeof *times);
     if (st == LKS_OK && times == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %" PRId64 " times", s->iters);

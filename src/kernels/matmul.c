@@ -1,8 +1,20 @@
 #include "kernels/matmul.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 /* 128 rows keep oneDNN at 95 % of a core's peak, and one tile's operands in the second-level cache.
  */
 enum { TILE_ROWS = 128, TILE_COLS = 512, COLSUM_COLS = 64 };
+
+/* Where an operand is read down its columns and its rows lie a multiple of 2 KB apart, they share
+ * few sets of the cache, and oneDNN falls to half its speed (seen with 2.6.3). Then a panel of it
+ * is copied to where its rows lie PANEL_LD floats apart, as much of the inner dimension at a time
+ * as fits into a thread's scratch. */
+enum { PANEL_COLS = 128, PANEL_LD = PANEL_COLS + 16, PANEL_ROWS = 1792, PACKED_TILE_ROWS = 512 };
+
+_Static_assert(PANEL_LD *PANEL_ROWS * sizeof(float) <= LKS__EXEC_SCRATCH_BYTES,
+               "a panel is one thread's scratch");
 
 static size_t min(size_t a, size_t b)
 {
@@ -14,6 +26,8 @@ static size_t tiles(size_t n, size_t tile)
     return (n + tile - 1) / tile;
 }
 
+typedef enum packing { PACK_NONE, PACK_A, PACK_B } packing;
+
 struct product {
     const lks__exec *ex;
     char ta, tb;
@@ -23,45 +37,139 @@ struct product {
     size_t lda, ldb, ldc;
     float beta;
     lks__epilogue epilogue;
+    packing pack;
+    size_t tile_rows, tile_cols;
 };
+
+/* One tile. */
+struct tile {
+    size_t r0, r1, c0, c1;
+    const float *a, *b;
+    float *c;
+};
+
+static void plain_tile(const struct product *p, const struct tile *t)
+{
+    p->ex->k->gemm(p->ta, p->tb, t->r1 - t->r0, t->c1 - t->c0, p->k, 1.0f, t->a, p->lda, t->b,
+                   p->ldb, p->beta, t->c, p->ldc);
+}
+
+static void copy_panel(float *panel, const float *x, size_t ld, size_t rows, size_t cols)
+{
+    for (size_t i = 0; i < rows; i++)
+        memcpy(panel + i * PANEL_LD, x + i * ld, cols * sizeof *panel);
+}
+
+/* A (transposed) or B is k rows of at most PANEL_COLS columns. */
+static void packed_tile(const struct product *p, const struct tile *t, float *panel)
+{
+    const size_t rows = t->r1 - t->r0, cols = t->c1 - t->c0;
+    for (size_t k0 = 0; k0 < p->k; k0 += PANEL_ROWS) {
+        size_t k = min(PANEL_ROWS, p->k - k0);
+        float beta = k0 == 0 ? p->beta : 1.0f;
+        if (p->pack == PACK_A) {
+            copy_panel(panel, t->a + k0 * p->lda, p->lda, k, rows);
+            p->ex->k->gemm('T', 'N', rows, cols, k, 1.0f, panel, PANEL_LD, t->b + k0 * p->ldb,
+                           p->ldb, beta, t->c, p->ldc);
+        } else {
+            copy_panel(panel, t->b + k0 * p->ldb, p->ldb, k, cols);
+            p->ex->k->gemm('N', 'N', rows, cols, k, 1.0f, t->a + k0, p->lda, panel, PANEL_LD, beta,
+                           t->c, p->ldc);
+        }
+    }
+}
 
 static void product_tile(void *ctx, size_t task, int thread)
 {
     const struct product *p = ctx;
-    size_t n_cols = tiles(p->n, TILE_COLS);
-    size_t r0 = task / n_cols * TILE_ROWS, c0 = task % n_cols * TILE_COLS;
-    size_t r1 = min(r0 + TILE_ROWS, p->m), c1 = min(c0 + TILE_COLS, p->n);
-    const float *a = p->ta == 'N' ? p->a + r0 * p->lda : p->a + r0;
-    const float *b = p->tb == 'N' ? p->b + c0 : p->b + c0 * p->ldb;
-    p->ex->k->gemm(p->ta, p->tb, r1 - r0, c1 - c0, p->k, 1.0f, a, p->lda, b, p->ldb, p->beta,
-                   p->c + r0 * p->ldc + c0, p->ldc);
+    size_t n_cols = tiles(p->n, p->tile_cols);
+    struct tile t = {.r0 = task / n_cols * p->tile_rows, .c0 = task % n_cols * p->tile_cols};
+    t.r1 = min(t.r0 + p->tile_rows, p->m);
+    t.c1 = min(t.c0 + p->tile_cols, p->n);
+    t.a = p->ta == 'N' ? p->a + t.r0 * p->lda : p->a + t.r0;
+    t.b = p->tb == 'N' ? p->b + t.c0 : p->b + t.c0 * p->ldb;
+    t.c = p->c + t.r0 * p->ldc + t.c0;
+    if (p->pack == PACK_NONE)
+        plain_tile(p, &t);
+    else
+        packed_tile(p, &t, lks__pool_scratch(p->ex->pool, thread));
     if (p->epilogue.fn != NULL)
-        p->epilogue.fn(p->ex, p->epilogue.ctx, r0, r1, c0, c1);
+        p->epilogue.fn(p->ex, p->epilogue.ctx, t.r0, t.r1, t.c0, t.c1);
 }
 
-static void run(const struct product *p)
+/* A copy pays where a panel is used for enough columns (A) or rows (B). */
+static packing packing_of(const struct product *p)
 {
-    lks__pool_run(p->ex->pool, tiles(p->m, TILE_ROWS) * tiles(p->n, TILE_COLS), product_tile,
-                  (void *)p);
+    bool room = lks__pool_scratch_bytes(p->ex->pool) >= PANEL_LD * PANEL_ROWS * sizeof(float);
+    if (room && p->ta == 'T' && p->lda % 128 == 0 && p->n >= 256)
+        return PACK_A;
+    if (room && p->ta == 'N' && p->tb == 'N' && p->ldb % 512 == 0 && p->m >= 256)
+        return PACK_B;
+    return PACK_NONE;
+}
+
+static void run(struct product p)
+{
+    p.pack = packing_of(&p);
+    p.tile_rows = p.pack == PACK_B ? PACKED_TILE_ROWS : TILE_ROWS;
+    p.tile_cols = p.pack == PACK_B ? PANEL_COLS : TILE_COLS;
+    lks__pool_run(p.ex->pool, tiles(p.m, p.tile_rows) * tiles(p.n, p.tile_cols), product_tile, &p);
 }
 
 void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, const float *w,
                      size_t rows, size_t out, size_t in, lks__epilogue epilogue)
 {
-    run(&(struct product){ex, 'N', 'T', rows, out, in, x, w, y, in, in, ldy, 0.0f, epilogue});
+    run((struct product){.ex = ex,
+                         .ta = 'N',
+                         .tb = 'T',
+                         .m = rows,
+                         .n = out,
+                         .k = in,
+                         .a = x,
+                         .b = w,
+                         .c = y,
+                         .lda = in,
+                         .ldb = in,
+                         .ldc = ldy,
+                         .beta = 0.0f,
+                         .epilogue = epilogue});
 }
 
 void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, const float *w,
                        size_t rows, size_t out, size_t in, lks__epilogue epilogue)
 {
-    run(&(struct product){ex, 'N', 'N', rows, in, out, dy, w, dx, lddy, in, in, 0.0f, epilogue});
+    run((struct product){.ex = ex,
+                         .ta = 'N',
+                         .tb = 'N',
+                         .m = rows,
+                         .n = in,
+                         .k = out,
+                         .a = dy,
+                         .b = w,
+                         .c = dx,
+                         .lda = lddy,
+                         .ldb = in,
+                         .ldc = in,
+                         .beta = 0.0f,
+                         .epilogue = epilogue});
 }
 
 void lks__linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
                            const float *w, size_t rows, size_t out, size_t in)
 {
-    run(&(struct product){
-        ex, 'N', 'N', rows, in, out, dy, w, dx, lddy, in, in, 1.0f, {NULL, NULL}});
+    run((struct product){.ex = ex,
+                         .ta = 'N',
+                         .tb = 'N',
+                         .m = rows,
+                         .n = in,
+                         .k = out,
+                         .a = dy,
+                         .b = w,
+                         .c = dx,
+                         .lda = lddy,
+                         .ldb = in,
+                         .ldc = in,
+                         .beta = 1.0f});
 }
 
 struct colsum {
@@ -81,8 +189,19 @@ static void colsum_tile(void *ctx, size_t task, int thread)
 void lks__linear_bwd_w(const lks__exec *ex, float *dw, float *db, const float *dy, size_t lddy,
                        const float *x, size_t rows, size_t out, size_t in)
 {
-    run(&(struct product){
-        ex, 'T', 'N', out, in, rows, dy, x, dw, lddy, in, in, 1.0f, {NULL, NULL}});
+    run((struct product){.ex = ex,
+                         .ta = 'T',
+                         .tb = 'N',
+                         .m = out,
+                         .n = in,
+                         .k = rows,
+                         .a = dy,
+                         .b = x,
+                         .c = dw,
+                         .lda = lddy,
+                         .ldb = in,
+                         .ldc = in,
+                         .beta = 1.0f});
     if (db != NULL)
         lks__pool_run(ex->pool, tiles(out, COLSUM_COLS), colsum_tile,
                       &(struct colsum){ex, db, dy, lddy, rows, out});

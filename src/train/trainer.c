@@ -20,9 +20,16 @@ static void on_stop(int signo)
     lks__stop_requested = signo;
 }
 
+/* The handler has a stack of its own: oneDNN's generated matrix products use the stack pointer as
+ * one more register, pointing into their work space, and a handler on the ordinary stack would
+ * write its frame over that (seen with 2.6.3, as a corrupted heap after a signal). Other threads
+ * have all signals blocked (base/pool.c). */
 void lks__stop_install(void)
 {
-    struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    static char stack[64 << 10];
+    stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART | SA_ONSTACK};
+    sigaltstack(&own, NULL);
     sigemptyset(&sa.sa_mask);
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGINT, &sa, NULL);
