@@ -13,7 +13,8 @@
 #include "base/cpu.h"
 
 /* Tasks follow each other within microseconds, so a worker looks for work this many times before
- * it sleeps. Small enough that ranks which share a core don't starve each other. */
+ * it sleeps. Where threads share a core, who spins keeps another from its task: then nobody does.
+ */
 enum { SPINS = 4000 };
 
 struct worker {
@@ -23,8 +24,8 @@ struct worker {
 };
 
 struct lks__pool {
-    int n_threads;
-    int n_started;
+    int n_threads, n_started;
+    int spins;
     struct worker *workers;
     char *scratch;
     size_t scratch_bytes;
@@ -69,7 +70,7 @@ static void *worker_main(void *arg)
     for (;;) {
         int spins = 0;
         while (atomic_load_explicit(&p->round, memory_order_acquire) == seen) {
-            if (++spins < SPINS) {
+            if (++spins < p->spins) {
                 relax();
                 continue;
             }
@@ -104,6 +105,7 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
     pthread_cond_init(&p->wake, NULL);
     p->n_threads = n_threads;
     p->thread_init = thread_init;
+    p->spins = n_threads <= lks__cpu_count() ? SPINS : 0;
     p->scratch_bytes = lks__round_up(scratch_bytes, 4096);
     p->workers = calloc((size_t)n_threads, sizeof *p->workers);
     if (p->scratch_bytes > 0)
@@ -168,7 +170,7 @@ void lks__pool_run(lks__pool *p, size_t n_tasks, lks__task_fn *fn, void *ctx)
     announce(p);
     run_tasks(p, 0);
     for (int spins = 0; atomic_load_explicit(&p->busy, memory_order_acquire) != 0; spins++) {
-        if (spins < SPINS)
+        if (spins < p->spins)
             relax();
         else
             sched_yield();

@@ -267,9 +267,7 @@ static int conclude(const struct lks__launch *l, const struct state *s)
     if (hung)
         fprintf(stderr, "%s: rank %d (pid %d) was ended: %s\n", l->options->self, culprit,
                 (int)p->pid, s->first_text);
-    else if (s->first_by_rank && !p->by_signal)
-        fprintf(stderr, "%s: %s: %s\n", l->options->self, text, s->first_text);
-    else
+    else /* a rank that ended by itself has said why */
         fprintf(stderr, "%s: %s\n", l->options->self, text);
     return exit_code_of(hung ? &l->ranks[first] : p);
 }

@@ -9,7 +9,10 @@
 #include "train/outdir.h"
 #include "train/recipe.h"
 
-enum { MFU_AFTER = 5 /* iterations until times have settled, as nanoGPT has it */ };
+enum {
+    MFU_AFTER = 5 /* iterations until times have settled, as nanoGPT has it */,
+    PEAK_BURSTS = 4
+};
 
 /* --- facts about all ranks ------------------------------------------------------------------- */
 
@@ -21,7 +24,10 @@ struct peak {
 static void peak_task(void *ctx, size_t task, int thread)
 {
     struct peak *p = ctx;
-    p->flops[task] = p->ex->k->peak(0.002);
+    for (int i = 0; i < PEAK_BURSTS; i++) { /* the best: somebody else may have had the core */
+        double flops = p->ex->k->peak(0.001);
+        p->flops[task] = flops > p->flops[task] ? flops : p->flops[task];
+    }
 }
 
 /* Multiply-adds a second of all threads of all ranks, running at the same time. */

@@ -53,6 +53,23 @@ static lks_status open_buffers(lks__trainer *t)
     return LKS_OK;
 }
 
+/* `--out_dir=RUN/ckpt-…` names the checkpoint to go on from (an earlier one, say, where the newest
+ * is damaged): the run itself is the folder around it. */
+static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
+{
+    size_t n = strlen(s->out_dir);
+    while (n > 1 && s->out_dir[n - 1] == '/')
+        s->out_dir[--n] = '\0';
+    char *name = strrchr(s->out_dir, '/');
+    name = name == NULL ? s->out_dir : name + 1;
+    if (strcmp(name, resume->name) != 0)
+        return;
+    if (name == s->out_dir)
+        snprintf(s->out_dir, sizeof s->out_dir, ".");
+    else
+        name[name == s->out_dir + 1 ? 0 : -1] = '\0';
+}
+
 /* Settings, data, table and model: what needs no other rank. `resume` is NULL from scratch. */
 static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
 {
@@ -64,6 +81,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
         snprintf(t->resumed_fingerprint, sizeof t->resumed_fingerprint, "%s",
                  print == NULL ? "" : print);
         t->resumed = true;
+        leave_checkpoint_folder(&t->s, resume);
         lks__settings_defaults(&t->resumed_from);
         LKS__TRY(lks__state_settings(resume, &t->resumed_from));
         LKS__TRY(lks__settings_resume(&t->s, &t->resumed_from, resume->path));

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/trainer.h"
+
 static const char *whole[2]; /* outputs of runs never interrupted */
 static const char *const samplers[2] = {"random", "nanogpt"};
 
@@ -94,12 +96,53 @@ static void test_ended(void **state)
     law_assert_same(again, out);
 }
 
+/* The newest checkpoint is damaged: it is refused, and from the one that is offered the run goes on
+ * in its own folder, to the bytes of one that was never damaged. */
+static void test_earlier_checkpoint(void **state)
+{
+    const char *out = law_output("nanogpt", "--nproc_per_node=2");
+    const char *path = lks_test_text("%s/ckpt-%08d/model.safetensors", out, LAW_STEPS);
+    size_t bytes;
+    char *model = (char *)lks_test_read(path, &bytes);
+    model[bytes - 1] ^= 1;
+    lks_test_write(path, model, bytes);
+    lks_test_result r =
+        lks_test_tool("train", lks_test_text("--out_dir=%s", out),
+                      lks_test_text("--dataset=%s", law_data()), "--init_from=resume");
+    assert_int_not_equal(r.exit_code, 0);
+    const char *offer = strstr(r.err, "--out_dir=");
+    assert_non_null(offer);
+    offer += strlen("--out_dir=");
+    law_resume("nanogpt", lks_test_text("%.*s", (int)strcspn(offer, " \n;,"), offer),
+               "--nproc_per_node=4");
+    law_assert_same(out, whole[1]);
+}
+
+/* oneDNN's products use the stack pointer as a register that points into their work space: a
+ * handler's frame there would overwrite the heap. */
+static void test_handlers_have_a_stack_of_their_own(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    stack_t stack;
+    lks__stop_install();
+    assert_int_equal(sigaltstack(NULL, &stack), 0);
+    assert_int_equal(stack.ss_flags & SS_DISABLE, 0);
+    assert_true(stack.ss_size >= (size_t)SIGSTKSZ);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        struct sigaction action;
+        assert_int_equal(sigaction(signals[i], NULL, &action), 0);
+        assert_int_equal(action.sa_flags & SA_ONSTACK, SA_ONSTACK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_extended),
         cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_earlier_checkpoint),
+        cmocka_unit_test(test_handlers_have_a_stack_of_their_own),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }
