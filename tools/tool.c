@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launch/launch.h"
+#include "train/session.h"
 
 /* Has this rank a launcher of ours, which says who failed? The group unsets the variable. */
 static bool launched;
@@ -17,7 +18,7 @@ int tool_fail(const char *name, lks_status st)
     fflush(stdout); /* first what came first */
     if (!several)
         fprintf(stderr, "lockstep %s: %s\n", name, lks_last_error());
-    else if (st != LKS_ERR_PEER || !launched)
+    else if (!launched || (st != LKS_ERR_PEER && !lks__session_on_record()))
         fprintf(stderr, "lockstep %s: rank %s: %s\n", name,
                 lks__escape(shown, sizeof shown, rank, strlen(rank)), lks_last_error());
     return st == LKS_ERR_CONFIG ? TOOL_USAGE : TOOL_FAILED;

@@ -54,6 +54,13 @@ static void describe_end(const struct lks__launch *l, int rank, char *text, size
     snprintf(text, bytes, "rank %d (pid %d) %s%s", rank, (int)p->pid, how, where);
 }
 
+/* "the loss is not finite" of "rank 1 failed at step 3, phase backward: the loss is not finite" */
+static const char *why_of(const char *failure)
+{
+    const char *colon = strstr(failure, ": ");
+    return colon == NULL ? failure : colon + 2;
+}
+
 static bool failed(const struct lks__rank_process *p)
 {
     return p->by_signal || p->code != 0;
@@ -267,7 +274,9 @@ static int conclude(const struct lks__launch *l, const struct state *s)
     if (hung)
         fprintf(stderr, "%s: rank %d (pid %d) was ended: %s\n", l->options->self, culprit,
                 (int)p->pid, s->first_text);
-    else /* a rank that ended by itself has said why */
+    else if (s->first_by_rank && !p->by_signal)
+        fprintf(stderr, "%s: %s: %s\n", l->options->self, text, why_of(s->first_text));
+    else
         fprintf(stderr, "%s: %s\n", l->options->self, text);
     return exit_code_of(hung ? &l->ranks[first] : p);
 }

@@ -7,6 +7,14 @@
 
 #include "comm/backend.h"
 
+static bool on_record; /* a process is one rank */
+
+static void put_on_record(lks__session *s, const char *why)
+{
+    lks_comm_abort(s->comm, why);
+    on_record = true;
+}
+
 /* Mixed machines: the level is the lowest that any rank has, or nobody's bits would agree. */
 static lks_status agree_on_level(lks__session *s)
 {
@@ -85,7 +93,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     if (first == W)
         return LKS_OK;
     if (first == s->world.rank) {
-        lks_comm_abort(s->comm, kept);
+        put_on_record(s, kept);
         return lks__fail(st, "%s", kept);
     }
     lks_comm_barrier(
@@ -116,6 +124,11 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
 lks_status lks__session_fail(lks__session *s, lks_status st)
 {
     if (st != LKS_OK && st != LKS_ERR_PEER && s->comm != NULL)
-        lks_comm_abort(s->comm, lks_last_error());
+        put_on_record(s, lks_last_error());
     return st;
+}
+
+bool lks__session_on_record(void)
+{
+    return on_record;
 }

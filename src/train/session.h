@@ -3,6 +3,8 @@
 #ifndef LKS_TRAIN_SESSION_H
 #define LKS_TRAIN_SESSION_H
 
+#include <stdbool.h>
+
 #include "kernels/exec.h"
 #include "lockstep/comm.h"
 
@@ -31,5 +33,8 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value);
 
 /* This rank's first failure becomes everybody's (a no-op for OK); returns `st`. */
 lks_status lks__session_fail(lks__session *s, lks_status st);
+
+/* Has this process's failure been made everybody's? Then a launcher of ours says it, too. */
+bool lks__session_on_record(void);
 
 #endif
