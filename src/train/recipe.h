@@ -5,6 +5,7 @@
 #define LKS_TRAIN_RECIPE_H
 
 #include "artifact/artifact.h"
+#include "base/log.h"
 #include "train/trainer.h"
 
 /* What a recipe leaves at the end of a run. */
@@ -37,6 +38,8 @@ struct lks__recipe {
     /* After the last iteration; NULL: nothing to do. Collective. */
     lks_status (*finish)(lks__trainer *t, lks__finish_result *result);
 
+    /* How the run is laid out, before it begins: the script's own lines. */
+    void (*head_lines)(const lks__trainer *t, lks__log *log);
     /* Lines for people, in the script's format; "" for no line. */
     void (*train_line)(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200]);
     void (*eval_line)(const lks__trainer *t, const lks__eval_result *eval, char out[200]);

@@ -250,6 +250,35 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
+static void head_lines(const lks__trainer *t, lks__log *log)
+{
+    const lks__settings *s = &t->s;
+    int W = t->ses.world.world_size;
+    if (t->golf->has_bpb)
+        lks__log_line(log, "val_bpb:enabled tokenizer_kind=sentencepiece");
+    lks__log_line(log, "train_loader:dataset:%s train_shards:%d", t->shown_data_dir,
+                  lks__shards_n_files(t->golf->train));
+    lks__log_line(log, "val_loader:shards tokens:%" PRIu64, t->golf->val_tokens - 1);
+    lks__log_line(log, "model_params:%zu", t->table.n_params);
+    lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, t->N / W);
+    lks__log_line(log, "attention_mode:gqa num_heads:%" PRId64 " num_kv_heads:%" PRId64, s->n_head,
+                  s->num_kv_heads);
+    lks__log_line(log, "tie_embeddings:%s embed_lr:%g head_lr:%g matrix_lr:%g scalar_lr:%g",
+                  s->tie_embeddings ? "True" : "False",
+                  s->tie_embeddings ? s->tied_embed_lr : s->embed_lr,
+                  s->tie_embeddings ? 0.0 : s->head_lr, s->matrix_lr, s->scalar_lr);
+    lks__log_line(log,
+                  "train_batch_tokens:%" PRId64 " train_seq_len:%" PRId64 " iterations:%" PRId64
+                  " warmup_steps:%" PRId64 " max_wallclock_seconds:%.3f",
+                  s->train_batch_tokens, s->block_size, s->iterations, s->warmup_steps,
+                  s->max_wallclock_seconds);
+    lks__log_line(log, "seed:%" PRId64, s->seed);
+    if (s->max_wallclock_seconds > 0.0)
+        lks__log_line(log,
+                      "rates and end follow rank 0's clock (max_wallclock_seconds): the ranks of "
+                      "this run are equal, but two runs are not");
+}
+
 static void train_line(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200])
 {
     int64_t every = t->s.log_interval;
@@ -284,6 +313,7 @@ const struct lks__recipe lks__recipe_golf = {
     .evaluation_due = evaluation_due,
     .evaluate = evaluate,
     .finish = finish,
+    .head_lines = head_lines,
     .train_line = train_line,
     .eval_line = eval_line,
 };

@@ -166,6 +166,18 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
+static void head_lines(const lks__trainer *t, lks__log *log)
+{
+    const lks__model_config *c = &t->model_config;
+    int64_t tokens = t->N * t->s.batch_size * t->s.block_size;
+    lks__log_line(log, "tokens per iteration will be: %" PRId64, tokens);
+    if (t->meta.chars != NULL)
+        lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/meta.json)",
+                      t->meta.vocab_size, t->shown_data_dir);
+    lks__log_line(log, "number of parameters: %.2fM", /* without positions, as there */
+                  ((double)t->table.n_params - (double)c->block_size * c->n_embd) / 1e6);
+}
+
 static void train_line(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200])
 {
     uint64_t iter = t->iter - 1;
@@ -192,6 +204,7 @@ const struct lks__recipe lks__recipe_nanogpt = {
     .n_steps = n_steps,
     .evaluation_due = evaluation_due,
     .evaluate = evaluate,
+    .head_lines = head_lines,
     .train_line = train_line,
     .eval_line = eval_line,
 };

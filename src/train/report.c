@@ -120,19 +120,12 @@ static lks_status host_line(lks__report *r, const lks__trainer *t)
 static void describe(lks__report *r, const lks__trainer *t)
 {
     lks__log *log = &r->log;
-    lks__log_line(log, "tokens per iteration will be: %.0f", r->tokens_a_step);
-    if (t->meta.chars != NULL)
-        lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/meta.json)",
-                      t->meta.vocab_size, t->data_dir);
+    t->recipe->head_lines(t, log);
     if (t->resumed)
-        lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->s.out_dir,
+        lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->shown_out_dir,
                       t->iter);
     else
         lks__log_line(log, "Initializing a new model from scratch");
-    lks__log_line(
-        log, "number of parameters: %.2fM",
-        ((double)t->table.n_params - (double)t->model_config.block_size * t->model_config.n_embd) /
-            1e6);
     lks__log_line(log,
                   "%d rank%s x %d thread%s, %d virtual ranks, %d micro-batches a step, kernels %s, "
                   "peak %.0f GFLOP/s",

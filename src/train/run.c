@@ -27,7 +27,7 @@ static lks_status save(struct run *r)
     char name[32], hash[17];
     lks_comm_note(t->ses.comm, t->iter, "checkpoint");
     LKS__TRY(lks__state_save(t, name, hash));
-    lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->s.out_dir, name);
+    lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
     return lks__report_checkpoint(&r->report, t, name, hash);
 }
 

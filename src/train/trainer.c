@@ -96,6 +96,8 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->best_val_loss = 1e9; /* nanoGPT's */
     t->recipe = lks__recipe_of(&t->s);
     LKS__TRY(t->recipe->open_data(t));
+    lks__escape(t->shown_out_dir, sizeof t->shown_out_dir, t->s.out_dir, strlen(t->s.out_dir));
+    lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));
     t->model_config = lks__state_model_config(&t->s, t->meta.vocab_size);
     LKS__TRY(lks__model_table(&t->model_config, &t->table));
     LKS__TRY(

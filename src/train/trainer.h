@@ -23,8 +23,9 @@ typedef struct lks__trainer {
 
     char data_dir[LKS__SETTING_STR + 8];
     const struct lks__recipe *recipe;
-    struct lks__golf_run *golf; /* the golf recipe's own */
-    lks__tokens *data[2];       /* train, val */
+    struct lks__golf_run *golf;                   /* the golf recipe's own */
+    char shown_out_dir[512], shown_data_dir[512]; /* escaped, for lines */
+    lks__tokens *data[2];                         /* train, val */
     uint64_t data_digest;
     lks__meta meta; /* vocab_size, and the tokenizer where there is one */
     lks__sampler *sampler;
