@@ -76,9 +76,9 @@ static lks_status open_job(struct job *j)
     char dir[LKS__SETTING_STR + 8];
     int batch = (int)j->s->batch_size;
     if (j->s->artifact[0] != '\0')
-        LKS__TRY(lks__replica_open_artifact(j->s->artifact, batch, j->session, &j->replica));
+        LKS__TRY(lks__replica_open_artifact(j->s->artifact, j->s, batch, j->session, &j->replica));
     else
-        LKS__TRY(lks__replica_open(j->s->out_dir, batch, j->session, &j->replica));
+        LKS__TRY(lks__replica_open(j->s->out_dir, j->s, batch, j->session, &j->replica));
     LKS__TRY(lks__settings_data_dir(j->s, dir));
     LKS__TRY(j->replica.config.family == LKS__FAMILY_GOLF ? open_shards(j, dir)
                                                           : open_tokens(j, dir));

@@ -63,7 +63,7 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
                                 int32_t **ids_p)
 {
     size_t n;
-    LKS__TRY(lks__replica_open(s->out_dir, 1, session, r));
+    LKS__TRY(lks__replica_open(s->out_dir, s, 1, session, r));
     LKS__TRY(read_prompt(s, &r->meta, ids_p, &n));
     struct sink sink = {&r->meta};
     for (int64_t i = 0; i < s->num_samples; i++) {

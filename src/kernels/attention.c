@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "kernels/matmul.h"
 
 /* Words used below. A *block* is `rows` query rows times COLS key columns of one head's scores, cut
  * short at T and, for columns, behind the block's last row: what lies behind is masked for all of
@@ -39,6 +40,7 @@ struct bwd_scratch {
 
 /* What the tasks of one call share. */
 struct job {
+    const lks__exec *ex;
     const lks__kernels *k;
     lks__pool *pool;
     lks__attention_shape shape;
@@ -59,7 +61,7 @@ struct job {
 static struct job job_make(const lks__exec *ex, const lks__attention_shape *shape,
                            const lks__attention_in *in, const lks__dropout *drop)
 {
-    struct job job = {.k = ex->k, .pool = ex->pool, .shape = *shape, .in = *in};
+    struct job job = {.ex = ex, .k = ex->k, .pool = ex->pool, .shape = *shape, .in = *in};
     if (shape->NKV == 0)
         job.shape.NKV = shape->NH;
     job.rows = block_rows(shape->T);
@@ -125,6 +127,7 @@ static void fwd_task(void *ctx, size_t task, int thread)
             for (size_t i = 0; i < rows; i++)
                 k->dropout(w->s + i * COLS, w->s + i * COLS, visible(i0 + i, j0, cols),
                            mask_row(job, bh, i0 + i) + j0, job->drop);
+        lks__operand_tile(job->ex, w->s, COLS, 0, rows, 0, cols);
         if (j0 > 0)
             for (size_t i = 0; i < rows; i++)
                 if (w->factor[i] != 1)
@@ -134,6 +137,7 @@ static void fwd_task(void *ctx, size_t task, int thread)
     }
     for (size_t i = 0; i < rows; i++)
         k->scale(out + i * job->c, 1 / w->sum[i], hs);
+    lks__operand_tile(job->ex, out, job->c, 0, rows, 0, hs);
     if (job->lse != NULL)
         for (size_t i = 0; i < rows; i++)
             job->lse[bh * T + i0 + i] = (float)((double)w->max[i] + log((double)w->sum[i]));
@@ -196,7 +200,10 @@ static const float *bwd_block_rows(const struct job *job, struct bwd_scratch *w,
         }
         memset(ds + n, 0, (cols - n) * sizeof *ds);
     }
-    return job->drop != NULL ? w->mask : w->p;
+    float *weights = job->drop != NULL ? w->mask : w->p;
+    lks__operand_tile(job->ex, weights, COLS, 0, rows, 0, cols);
+    lks__operand_tile(job->ex, w->ds, COLS, 0, rows, 0, cols);
+    return weights;
 }
 
 /* Backward of one query head. With P the probabilities, M dropout's factors, o = (P*M) v:
@@ -253,6 +260,13 @@ static void bwd_task(void *ctx, size_t task, int thread)
         w->ones[j] = 1;
     for (size_t g = 0; g < job->group; g++)
         bwd_head(job, w, b, first + g, g > 0);
+
+    const lks__attention_grads *d = &job->grads;
+    const size_t T = job->shape.T, hs = job->shape.hs, kv = task % job->shape.NKV * hs;
+    lks__operand_tile(job->ex, d->dq + b * T * d->ldq + first * hs, d->ldq, 0, T, 0,
+                      job->group * hs);
+    lks__operand_tile(job->ex, d->dk + b * T * d->ldkv + kv, d->ldkv, 0, T, 0, hs);
+    lks__operand_tile(job->ex, d->dv + b * T * d->ldkv + kv, d->ldkv, 0, T, 0, hs);
 }
 
 void lks__attention_bwd(const lks__exec *ex, const lks__attention_shape *shape,

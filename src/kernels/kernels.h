@@ -113,6 +113,9 @@ typedef void lks__add_bias_fn(lks__real *y, size_t ld, const lks__real *bias, si
                               size_t n);
 /* out[n] += sum over rows of x[rows, n] (ld), rows in order */
 typedef void lks__colsum_fn(lks__real *out, const lks__real *x, size_t ld, size_t rows, size_t n);
+/* y = x to the nearest value that bfloat16 has, ties to even; NaN stays NaN; y may be x. The same
+ * bits at every level. */
+typedef void lks__round_bf16_fn(lks__real *y, const lks__real *x, size_t n);
 typedef lks__real lks__dot_fn(const lks__real *a, const lks__real *b, size_t n);
 
 /* Sum of squares in double with 8 lanes: lane j adds elements i with i % 8 == j in order, each
@@ -163,6 +166,7 @@ typedef double lks__peak_fn(double seconds);
     X(scale, lks__scale_fn)                                                                        \
     X(add_bias, lks__add_bias_fn)                                                                  \
     X(colsum, lks__colsum_fn)                                                                      \
+    X(round_bf16, lks__round_bf16_fn)                                                              \
     X(dot, lks__dot_fn)                                                                            \
     X(sumsq, lks__sumsq_fn)                                                                        \
     X(adamw, lks__adamw_fn)                                                                        \

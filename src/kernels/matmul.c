@@ -36,6 +36,7 @@ struct product {
     float *c;
     size_t lda, ldb, ldc;
     float beta;
+    bool is_operand; /* of later products */
     lks__epilogue epilogue;
     packing pack;
     size_t tile_rows, tile_cols;
@@ -79,6 +80,14 @@ static void packed_tile(const struct product *p, const struct tile *t, float *pa
     }
 }
 
+void lks__operand_tile(const lks__exec *ex, float *y, size_t ld, size_t r0, size_t r1, size_t c0,
+                       size_t c1)
+{
+    if (ex->bf16)
+        for (size_t r = r0; r < r1; r++)
+            ex->k->round_bf16(y + r * ld + c0, y + r * ld + c0, c1 - c0);
+}
+
 static void product_tile(void *ctx, size_t task, int thread)
 {
     const struct product *p = ctx;
@@ -95,6 +104,8 @@ static void product_tile(void *ctx, size_t task, int thread)
         packed_tile(p, &t, lks__pool_scratch(p->ex->pool, thread));
     if (p->epilogue.fn != NULL)
         p->epilogue.fn(p->ex, p->epilogue.ctx, t.r0, t.r1, t.c0, t.c1);
+    else if (p->is_operand)
+        lks__operand_tile(p->ex, p->c, p->ldc, t.r0, t.r1, t.c0, t.c1);
 }
 
 /* A copy pays where a panel is used for enough columns (A) or rows (B). */
@@ -132,6 +143,7 @@ void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, 
                          .ldb = in,
                          .ldc = ldy,
                          .beta = 0.0f,
+                         .is_operand = true,
                          .epilogue = epilogue});
 }
 
@@ -151,6 +163,7 @@ void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t l
                          .ldb = in,
                          .ldc = in,
                          .beta = 0.0f,
+                         .is_operand = true,
                          .epilogue = epilogue});
 }
 
@@ -169,7 +182,8 @@ void lks__linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size
                          .lda = lddy,
                          .ldb = in,
                          .ldc = in,
-                         .beta = 1.0f});
+                         .beta = 1.0f,
+                         .is_operand = true});
 }
 
 struct colsum {

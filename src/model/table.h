@@ -16,6 +16,7 @@ typedef enum lks__family { LKS__FAMILY_GPT2, LKS__FAMILY_GOLF } lks__family;
 typedef struct lks__model_config {
     lks__family family;
     int n_layer, n_head, n_embd, block_size, vocab_size;
+    bool bf16; /* matrix products in bfloat16, summed in float32 */
     /* gpt2 */
     bool bias;     /* in Linears and LayerNorms */
     float dropout; /* probability, in [0, 1) */

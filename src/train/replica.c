@@ -7,8 +7,11 @@
 #include "train/state.h"
 
 /* `settings` and `tokenizer` are in r->run, r->meta: make table, model and parameters' arena. */
-static lks_status open_model(int batch, lks__session *session, lks__replica *r)
+static lks_status open_model(const lks__settings *s, int batch, lks__session *session,
+                             lks__replica *r)
 {
+    if (s->from[LKS__SETTING_dtype] >= LKS__FROM_FILE)
+        snprintf(r->run.dtype, sizeof r->run.dtype, "%s", s->dtype);
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     LKS__TRY(lks__model_table(&r->config, &r->table));
     LKS__TRY(lks__model_open(&r->config, &r->table, batch, &session->ex, &r->model));
@@ -16,7 +19,8 @@ static lks_status open_model(int batch, lks__session *session, lks__replica *r)
                           (void **)&r->params);
 }
 
-static lks_status load(lks__ckpt *c, int batch, lks__session *session, lks__replica *r)
+static lks_status load(lks__ckpt *c, const lks__settings *s, int batch, lks__session *session,
+                       lks__replica *r)
 {
     snprintf(r->path, sizeof r->path, "%s", c->path);
     snprintf(r->name, sizeof r->name, "%s", c->name);
@@ -24,11 +28,12 @@ static lks_status load(lks__ckpt *c, int batch, lks__session *session, lks__repl
     lks__settings_defaults(&r->run);
     LKS__TRY(lks__state_settings(c, &r->run));
     LKS__TRY(lks__state_meta(c, &r->meta));
-    LKS__TRY(open_model(batch, session, r));
+    LKS__TRY(open_model(s, batch, session, r));
     return lks__state_read_arena(c->model, c->path, &r->table, LKS__ARENA_PARAMS, r->params);
 }
 
-static lks_status load_artifact(lks__artifact *a, int batch, lks__session *session, lks__replica *r)
+static lks_status load_artifact(lks__artifact *a, const lks__settings *s, int batch,
+                                lks__session *session, lks__replica *r)
 {
     lks__settings_defaults(&r->run);
     LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, r->path,
@@ -42,31 +47,32 @@ static lks_status load_artifact(lks__artifact *a, int batch, lks__session *sessi
     lks_status st = lks__artifact_check(a, &table);
     lks__table_free(&table);
     if (st == LKS_OK)
-        st = open_model(batch, session, r);
+        st = open_model(s, batch, session, r);
     return st == LKS_OK ? lks__artifact_read(a, &r->table, r->params) : st;
 }
 
-lks_status lks__replica_open_artifact(const char *path, int batch, lks__session *session,
-                                      lks__replica *r)
+lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, int batch,
+                                      lks__session *session, lks__replica *r)
 {
     lks__artifact artifact;
     memset(r, 0, sizeof *r);
     snprintf(r->path, sizeof r->path, "%s", path);
     snprintf(r->name, sizeof r->name, "artifact");
     LKS__TRY(lks__artifact_open(path, &artifact));
-    lks_status st = load_artifact(&artifact, batch, session, r);
+    lks_status st = load_artifact(&artifact, s, batch, session, r);
     lks__artifact_close(&artifact);
     if (st != LKS_OK)
         lks__replica_close(r);
     return st;
 }
 
-lks_status lks__replica_open(const char *out_dir, int batch, lks__session *session, lks__replica *r)
+lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int batch,
+                             lks__session *session, lks__replica *r)
 {
     lks__ckpt ckpt;
     memset(r, 0, sizeof *r);
     LKS__TRY(lks__ckpt_open(out_dir, 0, &ckpt));
-    lks_status st = load(&ckpt, batch, session, r);
+    lks_status st = load(&ckpt, s, batch, session, r);
     lks__ckpt_close(&ckpt);
     if (st != LKS_OK)
         lks__replica_close(r);

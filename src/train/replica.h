@@ -18,12 +18,13 @@ typedef struct lks__replica {
     float *params;
 } lks__replica;
 
-/* Verify and load the checkpoint in `out_dir` for batches of `batch` sequences. */
-lks_status lks__replica_open(const char *out_dir, int batch, lks__session *session,
-                             lks__replica *r);
+/* Verify and load the checkpoint in `out_dir` for batches of `batch` sequences. It computes in the
+ * run's dtype, unless one was given in `s`. */
+lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int batch,
+                             lks__session *session, lks__replica *r);
 /* The same from an artifact (artifact/artifact.h), a file that needs no other. */
-lks_status lks__replica_open_artifact(const char *path, int batch, lks__session *session,
-                                      lks__replica *r);
+lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, int batch,
+                                      lks__session *session, lks__replica *r);
 void lks__replica_close(lks__replica *r);
 
 #endif

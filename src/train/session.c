@@ -51,7 +51,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
         s, lks__pool_open(s->threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &s->pool));
     if (st != LKS_OK)
         goto fail;
-    s->ex = (lks__exec){&s->kernels, s->pool};
+    s->ex = (lks__exec){.k = &s->kernels, .pool = s->pool};
     lks__comm_use(s->comm, &s->ex);
     uint64_t print = lks__kernels_fingerprint(&s->kernels);
     snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);

@@ -225,6 +225,33 @@ static void test_rope(void **state)
     }
 }
 
+/* Ties both ways, the largest numbers, the smallest, infinities, NaNs with few bits. */
+static void test_round_bf16(void **state)
+{
+    enum { N = 1000 };
+    static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+    uint32_t bits[N];
+    for (uint32_t high = 0; high < 0x10000;) {
+        for (size_t i = 0; i < N; i++)
+            bits[i] = (high + (uint32_t)(i / 6)) << 16 | low[i % 6];
+        memcpy(in[3], bits, sizeof bits);
+        ref.round_bf16(want[0], in[3], N);
+        lvl.round_bf16(want[1], in[3], N);
+        assert_memory_equal(want[1], want[0], N * sizeof want[0][0]);
+        high += N / 6;
+    }
+    FOR_EACH(n, place)
+    {
+        float *x = guard_copy(in[0], n, place), *y = guard_copy(in[1], n, place);
+        ref.round_bf16(want[0], in[0], n);
+        lvl.round_bf16(y, x, n);
+        assert_memory_equal(y, want[0], n * sizeof *y);
+        lvl.round_bf16(x, x, n);
+        assert_memory_equal(x, want[0], n * sizeof *x);
+        guard_release();
+    }
+}
+
 static void test_relu2(void **state)
 {
     FOR_EACH(n, place)
@@ -618,8 +645,8 @@ int main(void)
         cmocka_unit_test(test_adamw),         cmocka_unit_test(test_places),
         cmocka_unit_test(test_rows_alone),    cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_rmsnorm),       cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_relu2),         cmocka_unit_test(test_softcap),
-        cmocka_unit_test(test_capped_xent),
+        cmocka_unit_test(test_relu2),         cmocka_unit_test(test_round_bf16),
+        cmocka_unit_test(test_softcap),       cmocka_unit_test(test_capped_xent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -348,6 +348,37 @@ static void test_relu2(void **state)
     assert_true(isnan(y[0]) && y[1] == 0 && y[2] == 0);
 }
 
+/* 8 significant bits; what has no more stays, ties go to even. */
+static void test_round_bf16(void **state)
+{
+    static const struct {
+        double x, y;
+    } cases[] = {
+        {0, 0},
+        {1, 1},
+        {-1.9921875, -1.9921875},   /* all 8 bits */
+        {0x1.01p0, 1},              /* a tie, to even: down */
+        {0x1.03p0, 0x1.04p0},       /* up */
+        {0x1.010002p0, 0x1.02p0},   /* just over a tie */
+        {-0x1.02fffep0, -0x1.02p0}, /* just under one */
+        {0x1.ffp3, 0x1p4},          /* into the next power */
+        {0x1.fep127, 0x1.fep127},   /* the largest */
+        {0x1.fffffep127, INFINITY}, /* float's largest */
+        {0x1p-133, 0x1p-133},       /* the smallest */
+        {0x1.8p-133, 0x1p-132},     /* a tie there */
+        {INFINITY, INFINITY},
+        {-INFINITY, -INFINITY},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        double y = 7;
+        lks__round_bf16_ref(&y, &cases[i].x, 1);
+        assert_true(y == cases[i].y);
+    }
+    double x[] = {NAN, -0.0}, y[2];
+    lks__round_bf16_ref(y, x, 2);
+    assert_true(isnan(y[0]) && y[1] == 0 && signbit(y[1]));
+}
+
 /* --- softmax in blocks ---------------------------------------------------------------------------
  */
 
@@ -569,13 +600,21 @@ static void test_adamw(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layernorm),     cmocka_unit_test(test_layernorm_statistics),
-        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_xent),
-        cmocka_unit_test(test_capped_xent),   cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_rope),          cmocka_unit_test(test_relu2),
-        cmocka_unit_test(test_softmax),       cmocka_unit_test(test_softmax_gradient),
-        cmocka_unit_test(test_dropout),       cmocka_unit_test(test_gemm),
-        cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_sumsq_order),
+        cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_layernorm_statistics),
+        cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_xent),
+        cmocka_unit_test(test_capped_xent),
+        cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_relu2),
+        cmocka_unit_test(test_round_bf16),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_softmax_gradient),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_rows_and_sums),
+        cmocka_unit_test(test_sumsq_order),
         cmocka_unit_test(test_adamw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,7 +138,7 @@ static lks_status run_ddp(struct rank *r)
 {
     lks__pool *pool;
     LKS__TRY(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, NULL, &pool));
-    const lks__exec ex = {&kernels, pool};
+    const lks__exec ex = {.k = &kernels, .pool = pool};
     const lks__ddp_config config = {r->V, r->A, r->bucket_bytes};
     lks__ddp *ddp = NULL;
     lks__comm_use(r->comm, &ex);
@@ -148,7 +148,7 @@ static lks_status run_ddp(struct rank *r)
     if (st != LKS_OK)
         lks_comm_abort(r->comm, lks_last_error());
     lks__ddp_close(ddp);
-    lks__comm_use(r->comm, &(lks__exec){NULL, NULL});
+    lks__comm_use(r->comm, &(lks__exec){.k = NULL});
     lks__pool_close(pool);
     return st;
 }

@@ -19,7 +19,7 @@ lks__exec level_exec(const lks__kernels *k, int n_threads)
 {
     lks__pool *pool;
     assert_ok(lks__pool_open(n_threads, 0, lks__kernels_thread_init, &pool));
-    return (lks__exec){k, pool};
+    return (lks__exec){.k = k, .pool = pool};
 }
 
 void level_close(lks__exec *ex)

@@ -188,7 +188,7 @@ static void test_threads(void **state)
         float *x = level_memory(count * 4, 0), *want = NULL;
         fill(x, count, (uint32_t)(100 + i));
         for (int threads = 1; threads <= 4; threads++) {
-            lks__exec ex = level_exec(&kernels, threads), alone = {&kernels, NULL};
+            lks__exec ex = level_exec(&kernels, threads), alone = {.k = &kernels};
             float *got = iterated(threads == 4 ? &alone : &ex, x, shapes[i], 5);
             if (threads == 1)
                 want = got;

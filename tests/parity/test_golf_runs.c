@@ -171,8 +171,8 @@ static void test_shards(void **state)
     check_evals(name, figure, metrics, 5e-4, 5e-3);
 }
 
-/* Muon's matrices are dealt over ranks, and no bit tells how. */
-static void test_ranks(void **state)
+/* Muon's matrices are dealt over ranks, and no bit tells how. Returns one of the runs. */
+static const char *check_ranks(const json_t *figure, const char *dir, const char *dtype)
 {
     static const char *const ways[][6] = {
         {"--nproc_per_node=1"},
@@ -183,13 +183,13 @@ static void test_ranks(void **state)
         {"--nproc_per_node=2", "--replicas=private"},
         {"--threads=3"},
     };
-    const json_t *figure = lks_test_figure("generated/golf.json");
-    const char *dir = generated(), *first = NULL;
+    const char *first = NULL;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         const char *more[MAX_ARGS - 5];
         int n = 0;
         for (; ways[i][n] != NULL; n++)
             more[n] = ways[i][n];
+        more[n++] = dtype;
         more[n++] = "--iterations=6";
         more[n++] = "--eval_interval=3";
         more[n] = NULL;
@@ -202,15 +202,41 @@ static void test_ranks(void **state)
         if (first == NULL)
             first = out;
     }
+    return first;
+}
+
+static void test_ranks(void **state)
+{
+    check_ranks(lks_test_figure("generated/golf.json"), generated(), "--dtype=float32");
+}
+
+/* Close to float32's run, and not it. */
+static void test_bf16(void **state)
+{
+    const json_t *figure = lks_test_figure("generated/golf.json");
+    const char *dir = generated(), *out = check_ranks(figure, dir, "--dtype=bfloat16");
+    const char *more[] = {"--dtype=float32", "--iterations=6", "--eval_interval=3", NULL};
+    const char *full = train(figure, dir, more);
+    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", full), "train");
+    int n_other = 0;
+    assert_int_equal(json_array_size(a), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *line = json_array_get(a, i), *want = json_array_get(b, i);
+        assert_near(lks_test_number(line, "loss"), lks_test_number(want, "loss"), 3e-2);
+        double norm = lks_test_number(want, "grad_norm");
+        assert_near(lks_test_number(line, "grad_norm"), norm, 3e-2 * norm);
+        n_other += lks_test_number(line, "loss") != lks_test_number(want, "loss");
+    }
+    assert_true(n_other > 3);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small),
-        cmocka_unit_test(test_quantized),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_small),  cmocka_unit_test(test_quantized),
+        cmocka_unit_test(test_shards), cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_bf16),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -79,7 +79,7 @@ static void test_nanogpt(void **state)
                                      "learning_rate = 3e-5\n"
                                      "decay_lr = False\n"
                                      "device = 'cuda'\n"
-                                     "dtype = 'bfloat16'\n"
+                                     "dtype = 'float16'\n"
                                      "backend='nccl'\n"
                                      "compile = False # not here\n"));
     assert_string_equal(s.out_dir, "out-shakespeare");

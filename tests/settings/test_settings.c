@@ -166,7 +166,7 @@ static void test_ranges(void **state)
         {"--init_from=scratc", "scratch or resume"},
         {"--sampler=Random", "random, nanogpt or stream"},
         {"--device=cuda", "auto or cpu in this build, not \"cuda\""},
-        {"--dtype=bfloat16", "float32 in this build"},
+        {"--dtype=float16", "float32 or bfloat16 in this build"},
         {"--backend=nccl", "in this build"},
         {"--out_dir=", "text of 1 to 1023 bytes"},
         {"--n_layer=\x1b[31m", "\\x1b[31m"},

@@ -28,6 +28,7 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
         k->scale = lks__scale_avx2;
         k->add_bias = lks__add_bias_avx2;
         k->colsum = lks__colsum_avx2;
+        k->round_bf16 = lks__round_bf16_avx2;
         k->dot = lks__dot_avx2;
         k->sumsq = lks__sumsq_avx2;
         k->adamw = lks__adamw_avx2;

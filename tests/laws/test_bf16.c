@@ -1,0 +1,69 @@
+/* --dtype=bfloat16 of gpt2: the same bytes on any ranks and threads, close to float32 and not it.
+ */
+#include "laws.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *alone, *full; /* outputs of one rank with one thread: bfloat16, float32 */
+
+static int train_alone(void **state)
+{
+    alone = law_output("random", "--threads=1", "--dtype=bfloat16");
+    full = law_output("random", "--threads=1");
+    return 0;
+}
+
+static void test_near_float32(void **state)
+{
+    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", alone), "train");
+    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", full), "train");
+    int n_other = 0;
+    assert_int_equal(json_array_size(a), LAW_STEPS);
+    for (size_t i = 0; i < LAW_STEPS; i++) {
+        double loss = lks_test_number(json_array_get(a, i), "loss");
+        double want = lks_test_number(json_array_get(b, i), "loss");
+        assert_near(loss, want, 3e-2);
+        n_other += loss != want;
+        double norm = lks_test_number(json_array_get(b, i), "grad_norm");
+        assert_near(lks_test_number(json_array_get(a, i), "grad_norm"), norm, 3e-2 * norm);
+    }
+    assert_true(n_other > LAW_STEPS / 2);
+}
+
+static void test_ranks_and_threads(void **state)
+{
+    static const char bf16[] = "--dtype=bfloat16";
+    law_assert_same(law_output("random", bf16, "--nproc_per_node=2"), alone);
+    law_assert_same(law_output("random", bf16, "--nproc_per_node=8"), alone);
+    law_assert_same(law_output("random", bf16, "--nproc_per_node=3", "--allow_uneven"), alone);
+    law_assert_same(law_output("random", bf16, "--threads=3"), alone);
+}
+
+static const char *eval_of(const char *dtype)
+{
+    const char *data = lks_test_text("--dataset=%s", law_data());
+    const char *out = lks_test_text("--out_dir=%s", alone);
+    lks_test_result r = lks_test_tool("eval", data, out, "--threads=1", dtype);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    return r.out;
+}
+
+/* Its checkpoints hold float32 weights; they are used in the run's dtype unless told otherwise. */
+static void test_eval(void **state)
+{
+    const char *run = eval_of("--nproc_per_node=1");
+    assert_string_equal(run, eval_of("--dtype=bfloat16"));
+    assert_string_not_equal(run, eval_of("--dtype=float32"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_near_float32),
+        cmocka_unit_test(test_ranks_and_threads),
+        cmocka_unit_test(test_eval),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+}
