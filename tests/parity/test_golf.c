@@ -1,10 +1,12 @@
-/* The golf family against parameter-golf's figures: initial tensors, and loss and gradients of step
- * 0; finite differences of small models; the same bits for any number of threads. */
+/* The golf family against parameter-golf's figures: initial tensors, and losses and gradients of
+ * the first steps; finite differences of small models; the same bits for any number of threads. */
 #include "parity.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "optim/golf.h"
 
 static lks__kernels kernels;
 static lks__exec ex = {.k = &kernels};
@@ -42,7 +44,7 @@ static float *floats(size_t n)
 
 static const char *const figures[] = {"generated/golf.json", "generated/golf_quantized.json",
                                       "golf_small.json"};
-enum { N_FIGURES = sizeof figures / sizeof figures[0], MICRO_STEPS = 8 };
+enum { N_FIGURES = sizeof figures / sizeof figures[0], MICRO_STEPS = 8, STEPS = 4 };
 
 struct golf {
     const char *name;
@@ -178,59 +180,113 @@ static void group_done(void *ctx, int group)
     memcpy(g->seen + at, g->grads + at, (end - at) * sizeof(float));
 }
 
-static void check_gradient(const struct golf *g, const lks__tensor *t, const float *x)
+/* Of a tensor's norm. The first updates divide gradients by their own rounding where they are
+ * nearly nothing, so that after three of them the script's fp32 run of the smallest model is up
+ * to 5.5e-4 from its float64 run (PyTorch 2.15, both with fp32's epsilon in rms_norm, parameters
+ * drawn in fp32), and 1.3e-4 from itself on another machine. */
+static double gradient_tolerance(const struct golf *g, const char *section)
 {
-    const json_t *want = section_of(g, "grad0", t->name);
+    bool smallest = strcmp(g->name, "generated/golf.json") == 0;
+    return strcmp(section, "grad3") == 0 && smallest ? 5.5e-4 : 1e-4;
+}
+
+static void check_gradient(const struct golf *g, const char *section, const lks__tensor *t,
+                           const float *x)
+{
+    const json_t *want = section_of(g, section, t->name);
     parity_sums got = parity_sum(x, t->count);
-    double norm = sqrt(lks_test_number(want, "sumsq")), allowed = 1e-4 * norm;
+    double norm = sqrt(lks_test_number(want, "sumsq"));
+    double allowed = gradient_tolerance(g, section) * norm;
     if (norm == 0.0) /* behind a projection that starts as zero */
         for (size_t i = 0; i < t->count; i++)
             assert_true(x[i] == 0.0f);
-    parity_near(sqrt(got.sumsq), norm, allowed, g->name, "grad0", t->name, "norm");
-    parity_near(got.dots[0], lks_test_number(want, "dots.0"), allowed, g->name, "grad0", t->name,
+    parity_near(sqrt(got.sumsq), norm, allowed, g->name, section, t->name, "norm");
+    parity_near(got.dots[0], lks_test_number(want, "dots.0"), allowed, g->name, section, t->name,
                 "dots[0]");
-    parity_near(got.dots[1], lks_test_number(want, "dots.1"), allowed, g->name, "grad0", t->name,
+    parity_near(got.dots[1], lks_test_number(want, "dots.1"), allowed, g->name, section, t->name,
                 "dots[1]");
-    parity_near(got.sum, lks_test_number(want, "sum"), allowed, g->name, "grad0", t->name, "sum");
-    parity_values(x, t->count, allowed, g->name, "grad0", t->name, want);
+    parity_near(got.sum, lks_test_number(want, "sum"), allowed, g->name, section, t->name, "sum");
+    parity_values(x, t->count, allowed, g->name, section, t->name, want);
 }
 
-/* The micro-batches of step 0 into one arena, then the mean. Spans of tokens + 1 follow one another
- * in the stream. */
-static void check_step0(const char *name, const uint16_t *stream)
+/* One step of the script's optimizers, with the rates that the figure recorded. */
+static void update(struct golf *g, lks__muon *muon, int step, float *moments, const float *grads)
 {
-    struct golf g = golf_open(name);
-    const int T = g.config.block_size, B = (int)g.tokens / T;
-    lks__model *model;
-    assert_ok(lks__model_open(&g.config, &g.table, B, &ex, &model));
-    float *grads = floats(g.table.count), *seen = floats(g.table.count);
-    int32_t *tokens = calloc(g.tokens + 1, sizeof *tokens);
+    const json_t *c = lks_test_member(g->figure, "config");
+    lks__golf_step s = {
+        .embed_lr = lks_test_number(c, "TIED_EMBED_LR"),
+        .head_lr = lks_test_number(c, "HEAD_LR"),
+        .matrix_lr = lks_test_number(c, "MATRIX_LR"),
+        .scalar_lr = lks_test_number(c, "SCALAR_LR"),
+        .lr_scale = lks_test_number(g->figure, lks_test_text("lr_scale.%d", step)),
+        .beta1 = lks_test_number(c, "BETA1"),
+        .beta2 = lks_test_number(c, "BETA2"),
+        .eps = lks_test_number(c, "ADAM_EPS"),
+        .momentum = lks_test_number(g->figure, lks_test_text("muon_momentum.%d", step)),
+        .ns_steps = (int)lks_test_number(c, "MUON_BACKEND_STEPS"),
+        .t = (uint64_t)step + 1,
+        .clip = 1.0,
+    };
+    lks__golf_update(&ex, &g->table, muon, 0, g->table.n_blocks, &s, g->params, moments,
+                     moments + g->table.count, grads);
+}
+
+/* The micro-batches of one step into one arena, then the mean. Spans of tokens + 1 follow one
+ * another in the stream. */
+static void run_step(const struct golf *g, lks__model *model, int step, const uint16_t *stream,
+                     float *grads, float *seen)
+{
+    const int T = g->config.block_size, B = (int)g->tokens / T;
+    int32_t *tokens = calloc(g->tokens + 1, sizeof *tokens);
+    const char *at = lks_test_text("step %d", step);
+    double loss = 0.0, allowed = step == 0 ? 1e-5 : 1e-4;
     assert_non_null(tokens);
-    double loss = 0.0;
+    memset(grads, 0, g->table.count * sizeof *grads);
     for (size_t m = 0; m < MICRO_STEPS; m++) {
-        struct groups groups = {&g.table, grads, seen, 0};
-        for (size_t i = 0; i <= g.tokens; i++)
-            tokens[i] = stream[m * (g.tokens + 1) + i];
+        struct groups groups = {&g->table, grads, seen, 0};
+        size_t first = ((size_t)step * MICRO_STEPS + m) * (g->tokens + 1);
+        for (size_t i = 0; i <= g->tokens; i++)
+            tokens[i] = stream[first + i];
         lks__micro_batch mb = {tokens, tokens + 1, B, T};
         lks__backward bw = {.grads = grads, .done = group_done, .done_ctx = &groups};
-        double micro = (double)lks__model_train(model, g.params, &mb, &bw);
-        const char *which = lks_test_text("micro_losses.0.%zu", m);
-        parity_near(micro, lks_test_number(g.figure, which), 1e-5, name, "step 0", which, "loss");
+        double micro = (double)lks__model_train(model, g->params, &mb, &bw);
+        const char *which = lks_test_text("micro_losses.%d.%zu", step, m);
+        parity_near(micro, lks_test_number(g->figure, which), allowed, g->name, at, which, "loss");
         /* the same arithmetic without its backward; a row's logits are summed otherwise */
-        assert_near((double)lks__model_loss(model, g.params, &mb), micro, 1e-6);
-        assert_int_equal(groups.next, g.table.n_groups);
+        assert_near((double)lks__model_loss(model, g->params, &mb), micro, 1e-6);
+        assert_int_equal(groups.next, g->table.n_groups);
         loss += micro / MICRO_STEPS;
     }
-    assert_memory_equal(seen, grads, g.table.count * sizeof(float));
-    parity_near(loss, lks_test_number(g.figure, "train_loss.0"), 1e-5, name, "step 0", "the model",
-                "loss");
-    for (size_t i = 0; i < g.table.count; i++)
+    assert_memory_equal(seen, grads, g->table.count * sizeof(float));
+    parity_near(loss, lks_test_number(g->figure, lks_test_text("train_loss.%d", step)), allowed,
+                g->name, at, "the model", "loss");
+    for (size_t i = 0; i < g->table.count; i++)
         grads[i] *= 1.0f / MICRO_STEPS;
-    for (size_t i = 0; i < g.table.n_tensors; i++)
-        check_gradient(&g, &g.table.tensors[i], grads + g.table.tensors[i].offset);
+    free(tokens);
+}
+
+/* Steps 0 to 3: gradients of the first, and of the last, which three updates have led to. */
+static void check_steps(const char *name, const uint16_t *stream)
+{
+    struct golf g = golf_open(name);
+    lks__model *model;
+    lks__muon *muon;
+    assert_ok(
+        lks__model_open(&g.config, &g.table, (int)g.tokens / g.config.block_size, &ex, &model));
+    assert_ok(lks__muon_open(&ex, &g.table, 1, 0, &muon));
+    float *grads = floats(g.table.count), *seen = floats(g.table.count);
+    float *moments = floats(2 * g.table.count);
+    for (int step = 0; step < STEPS; step++) {
+        run_step(&g, model, step, stream, grads, seen);
+        const char *section = step == 0 ? "grad0" : step == STEPS - 1 ? "grad3" : NULL;
+        for (size_t i = 0; section != NULL && i < g.table.n_tensors; i++)
+            check_gradient(&g, section, &g.table.tensors[i], grads + g.table.tensors[i].offset);
+        update(&g, muon, step, moments, grads);
+    }
     free(grads);
     free(seen);
-    free(tokens);
+    free(moments);
+    lks__muon_close(muon);
     lks__model_close(model);
     golf_close(&g);
 }
@@ -238,7 +294,7 @@ static void check_step0(const char *name, const uint16_t *stream)
 /* The first of the generated tokens of tests/figures/README.md, vocabulary 1,024. */
 static void test_generated(void **state)
 {
-    enum { N = 8192 };
+    enum { N = 16640 };
     uint16_t stream[N] = {0};
     uint32_t x = 12345, t = 0;
     for (uint32_t i = 1; i < N; i++) {
@@ -248,13 +304,13 @@ static void test_generated(void **state)
         t = (x & 3 ? 5 * t + 17 + i % 7 : x >> 8) % 1024;
         stream[i] = (uint16_t)t;
     }
-    check_step0("generated/golf.json", stream);
-    check_step0("generated/golf_quantized.json", stream);
+    check_steps("generated/golf.json", stream);
+    check_steps("generated/golf_quantized.json", stream);
 }
 
 static void test_shards(void **state)
 {
-    enum { HEADER = 1024, N = 16384 };
+    enum { HEADER = 1024, N = 32896 };
     const char *path = lks_test_shared("reference/golf-data/fineweb_train_000000.bin");
     if (path == NULL)
         lks_test_skip("the reference's shards are not beside the repository");
@@ -264,7 +320,7 @@ static void test_shards(void **state)
     uint16_t *stream = calloc(N, sizeof *stream);
     assert_non_null(stream);
     memcpy(stream, file + HEADER, N * sizeof *stream);
-    check_step0("golf_small.json", stream);
+    check_steps("golf_small.json", stream);
     free(stream);
 }
 

@@ -196,6 +196,9 @@ static const char *check_ranks(const json_t *figure, const char *dir, const char
         const char *out = train(figure, dir, more);
         static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
                                             "state.json"};
+        if (first != NULL)
+            assert_same_file(lks_test_text("%s/final_model.int8.ptz", first),
+                             lks_test_text("%s/final_model.int8.ptz", out));
         for (size_t f = 0; first != NULL && f < 3; f++)
             assert_same_file(lks_test_text("%s/latest/%s", first, files[f]),
                              lks_test_text("%s/latest/%s", out, files[f]));
