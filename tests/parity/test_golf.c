@@ -181,13 +181,13 @@ static void group_done(void *ctx, int group)
 }
 
 /* Of a tensor's norm. The first updates divide gradients by their own rounding where they are
- * nearly nothing, so that after three of them the script's fp32 run of the smallest model is up
- * to 5.5e-4 from its float64 run (PyTorch 2.15, both with fp32's epsilon in rms_norm, parameters
- * drawn in fp32), and 1.3e-4 from itself on another machine. */
+ * nearly nothing. So after three of them the script's own fp32 run is as far as 5.5e-4 (golf.json)
+ * and 2.4e-4 (golf_quantized.json) from its float64 run, and 1.3e-4 from itself on another machine
+ * (PyTorch 2.15, fp32's epsilon in rms_norm both times, parameters drawn in fp32). */
 static double gradient_tolerance(const struct golf *g, const char *section)
 {
-    bool smallest = strcmp(g->name, "generated/golf.json") == 0;
-    return strcmp(section, "grad3") == 0 && smallest ? 5.5e-4 : 1e-4;
+    bool generated = strncmp(g->name, "generated/", 10) == 0;
+    return strcmp(section, "grad3") == 0 && generated ? 5.5e-4 : 1e-4;
 }
 
 static void check_gradient(const struct golf *g, const char *section, const lks__tensor *t,
