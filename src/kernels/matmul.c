@@ -147,8 +147,8 @@ void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, 
                          .epilogue = epilogue});
 }
 
-void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, const float *w,
-                       size_t rows, size_t out, size_t in, lks__epilogue epilogue)
+static void bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, const float *w,
+                  size_t rows, size_t out, size_t in, float beta, lks__epilogue epilogue)
 {
     run((struct product){.ex = ex,
                          .ta = 'N',
@@ -162,28 +162,21 @@ void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t l
                          .lda = lddy,
                          .ldb = in,
                          .ldc = in,
-                         .beta = 0.0f,
+                         .beta = beta,
                          .is_operand = true,
                          .epilogue = epilogue});
+}
+
+void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, const float *w,
+                       size_t rows, size_t out, size_t in, lks__epilogue epilogue)
+{
+    bwd_x(ex, dx, dy, lddy, w, rows, out, in, 0.0f, epilogue);
 }
 
 void lks__linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
                            const float *w, size_t rows, size_t out, size_t in)
 {
-    run((struct product){.ex = ex,
-                         .ta = 'N',
-                         .tb = 'N',
-                         .m = rows,
-                         .n = in,
-                         .k = out,
-                         .a = dy,
-                         .b = w,
-                         .c = dx,
-                         .lda = lddy,
-                         .ldb = in,
-                         .ldc = in,
-                         .beta = 1.0f,
-                         .is_operand = true});
+    bwd_x(ex, dx, dy, lddy, w, rows, out, in, 1.0f, (lks__epilogue){NULL, NULL});
 }
 
 struct colsum {
