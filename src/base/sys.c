@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -251,6 +252,12 @@ int lks__sys_truncate(int fd, uint64_t bytes)
 {
     int result;
     FAULTY(truncate, -1, ftruncate(fd, (off_t)bytes));
+}
+
+int lks__sys_lock(int fd)
+{
+    int result;
+    FAULTY(lock, -1, flock(fd, LOCK_EX | LOCK_NB));
 }
 
 int lks__sys_memfd(const char *name)

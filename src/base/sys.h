@@ -22,7 +22,7 @@
 /* clang-format off */
 #define LKS__SYS_CALLS(X)                                                                          \
     X(open) X(read) X(write) X(fsync) X(rename) X(mkdir) X(unlink) X(symlink)                      \
-    X(truncate) X(memfd) X(fallocate) X(mmap)
+    X(truncate) X(memfd) X(fallocate) X(mmap) X(lock)
 /* clang-format on */
 
 /* All return what the system call returns, -1 (or NULL for mmap) with errno set on failure. */
@@ -38,6 +38,7 @@ int lks__sys_unlink(const char *path);
 int lks__sys_rmdir(const char *path); /* counts as unlink */
 int lks__sys_symlink(const char *target, const char *path);
 int lks__sys_truncate(int fd, uint64_t bytes);
+int lks__sys_lock(int fd); /* the whole file, without waiting; EWOULDBLOCK: somebody has it */
 int lks__sys_memfd(const char *name); /* close-on-exec is off: ranks inherit it */
 int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes);
 void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset);

@@ -2,9 +2,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/sys.h"
 
@@ -52,4 +54,49 @@ lks_status lks__outdir_start(const char *out_dir, char moved[4200])
     }
     closedir(dir);
     return st;
+}
+
+/* --- one run at a time ------------------------------------------------------------------------ */
+
+/* "pid 12 on somewhere", as the holder has written it. */
+static lks_status in_use(const char *out_dir, int fd)
+{
+    char text[128] = "", shown[256], path[512];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    size_t len = n > 0 ? strcspn(text, "\n") : 0;
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "%s is the folder of a run that is still going on (%s): wait for its end, stop "
+        "it, or give another --out_dir",
+        lks__escape(path, sizeof path, out_dir, strlen(out_dir)),
+        len > 0 ? lks__escape(shown, sizeof shown, text, len) : "nobody knows whose");
+}
+
+lks_status lks__outdir_lock(const char *out_dir, int *fd_p)
+{
+    char path[4200], host[65] = "", text[128];
+    *fd_p = -1;
+    LKS__TRY(lks__sys_make_dirs(out_dir));
+    snprintf(path, sizeof path, "%s/.lock", out_dir);
+    int fd = lks__sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return lks__sys_fail("can't open", path);
+    if (lks__sys_lock(fd) != 0) {
+        lks_status st = LKS_OK;
+        if (errno == EWOULDBLOCK)
+            st = in_use(out_dir, fd);
+        else if (errno != ENOLCK && errno != EOPNOTSUPP && errno != ENOSYS)
+            st = lks__sys_fail("can't lock", path);
+        lks__sys_close(fd);
+        return st;
+    }
+    gethostname(host, sizeof host - 1);
+    int len = snprintf(text, sizeof text, "pid %d on %s\n", (int)getpid(), host);
+    if (lks__sys_truncate(fd, 0) != 0 || lks__sys_write_all(fd, text, (size_t)len) != 0) {
+        lks_status st = lks__sys_fail("can't write", path);
+        lks__sys_close(fd);
+        return st;
+    }
+    *fd_p = fd;
+    return LKS_OK;
 }

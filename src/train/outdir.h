@@ -9,4 +9,10 @@
  * its path stands in `moved`, which is empty where there was none. */
 lks_status lks__outdir_start(const char *out_dir, char moved[4200]);
 
+/* This process is the run of `out_dir` until it closes *fd_p or ends, however it ends; ERR_CONFIG
+ * where another one is, naming it. The folder is made where missing. The lock is on OUT/.lock, a
+ * file that stays: its name can't be taken away without a race. A file system that has no locks is
+ * no failure (*fd_p = -1). */
+lks_status lks__outdir_lock(const char *out_dir, int *fd_p);
+
 #endif

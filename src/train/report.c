@@ -151,6 +151,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->iter, t->eval_done, !lks__train_saves_again(t)};
+    LKS__TRY(lks__outdir_lock(t->s.out_dir, &r->out_lock));
     if (t->resumed) {
         LKS__TRY(lks__metrics_resume(t->s.out_dir, &cut, &empty, &has_line, &r->metrics));
     } else {
@@ -175,6 +176,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
 lks_status lks__report_open(lks__report *r, lks__trainer *t)
 {
     memset(r, 0, sizeof *r);
+    r->out_lock = -1;
     LKS__TRY(measure_peak(t, &r->peak_flops));
     r->on = t->ses.world.rank == 0;
     r->started = lks__sys_now();
@@ -339,6 +341,9 @@ void lks__report_abandon(lks__report *r)
         return;
     lks__metrics_close(r->metrics);
     lks__log_close(&r->log);
+    if (r->out_lock >= 0)
+        lks__sys_close(r->out_lock);
     r->metrics = NULL;
+    r->out_lock = -1;
     r->on = false;
 }

@@ -11,6 +11,7 @@ typedef struct lks__report {
     bool on; /* rank 0 */
     lks__log log;
     lks__metrics *metrics;
+    int out_lock;      /* this run's hold on out_dir; -1: none */
     double peak_flops; /* of all ranks together, measured at the start; 0 before */
     double flops_a_token;
     double tokens_a_step;

@@ -79,11 +79,11 @@ static void test_full(void **state)
     }
 }
 
-/* A line of metrics or log can't be written. */
+/* The lock's note, or a line of metrics, can't be written. */
 static void test_full_metrics(void **state)
 {
     for (int W = 1; W <= 2; W++)
-        for (int n = 1; n <= 31; n += 6) {
+        for (int n = 1; n <= 32; n += n == 1 ? 1 : 6) {
             fault_run run = fault_train(W);
             const char *env = lks_test_text("LOCKSTEP_FAULT=write:%d:ENOSPC", n);
             fault_expect(&run, 1, FAULT_ENV(env), run.out, "No space left on device");
@@ -176,12 +176,39 @@ static void test_earlier_run(void **state)
     assert_string_equal(fault_snapshot(run.out), before);
 }
 
+/* Only one run at a time writes into a folder; what held it may die as it likes. */
+static void test_folder_in_use(void **state)
+{
+    for (int W = 1; W <= 2; W++) {
+        fault_run first = fault_train(W), second;
+        fault_add(&first, "--max_iters=100000000");
+        lks_test_child child = lks_test_start(first.argv, NULL);
+        const char *latest = lks_test_text("%s/latest", first.out);
+        for (int i = 0; i < 5000 && !lks_test_exists(latest); i++)
+            usleep(2000);
+        assert_true(lks_test_exists(latest));
+        second = fault_train(1);
+        fault_add(&second, "--out_dir=%s", first.out);
+        fault_expect(&second, 2, NULL, first.out, "still going on (pid ");
+        second = fault_resume(&first, 2);
+        fault_expect(&second, 2, NULL, first.out, "still going on (pid ");
+        assert_false(lks_test_exists(lks_test_text("%s/earlier-1", first.out)));
+        assert_int_equal(kill(child.pid, SIGKILL), 0);
+        assert_int_equal(lks_test_wait(&child, 10).signal, SIGKILL);
+        usleep(300000); /* the ranks die with their launcher, not before it */
+        second = fault_resume(&first, 1);
+        fault_add(&second, "--max_iters=3"); /* it has them already: it ends at once */
+        fault_succeeds(&second);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unwritable),   cmocka_unit_test(test_full),
-        cmocka_unit_test(test_full_metrics), cmocka_unit_test(test_altered_checkpoint),
-        cmocka_unit_test(test_readers),      cmocka_unit_test(test_earlier_run),
+        cmocka_unit_test(test_unwritable),    cmocka_unit_test(test_full),
+        cmocka_unit_test(test_full_metrics),  cmocka_unit_test(test_altered_checkpoint),
+        cmocka_unit_test(test_readers),       cmocka_unit_test(test_earlier_run),
+        cmocka_unit_test(test_folder_in_use),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
