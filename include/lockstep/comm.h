@@ -10,6 +10,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default) /* all else in a shared liblockstep is hidden */
 
 typedef struct lks_comm lks_comm; /* opaque; close with lks_comm_close() */
 typedef struct lks_work lks_work; /* one operation in flight */
@@ -33,6 +34,8 @@ typedef struct lks_comm_options {
 /* Join the group; every rank calls it. ERR_SUPPORT says which backend can't be used and why. */
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options,
                          lks_comm **comm_p);
+/* What most programs want: the world of the environment, the first backend that works, 60 s. */
+lks_status lks_comm_init(lks_comm **comm_p);
 void lks_comm_close(lks_comm *comm); /* NULL is fine; after an error too */
 
 int lks_comm_rank(const lks_comm *comm);
@@ -124,6 +127,7 @@ lks_status lks_work_wait(lks_work *work); /* with the group's deadline; releases
 /* Seconds this rank has spent waiting inside lks_work_wait() since the last call. */
 double lks_comm_take_wait_s(lks_comm *comm);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default) /* all else in a shared liblockstep is hidden */
 
 #define LKS_VERSION "0.1.0"
 
@@ -35,6 +36,7 @@ const char *lks_status_text(lks_status st); /* static string, never NULL */
  * until the thread's next failure. */
 const char *lks_last_error(void);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -156,6 +156,11 @@ void lks__pool_close(lks__pool *p)
 
 void lks__pool_run(lks__pool *p, size_t n_tasks, lks__task_fn *fn, void *ctx)
 {
+    if (p == NULL) {
+        for (size_t task = 0; task < n_tasks; task++)
+            fn(ctx, task, 0);
+        return;
+    }
     if (n_tasks == 0)
         return;
     p->fn = fn;

@@ -21,8 +21,8 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
                           lks__pool **pool_p);
 void lks__pool_close(lks__pool *pool); /* NULL is fine */
 
-/* Run tasks 0..n_tasks-1 and return when all are done. Called by the owner's thread only; a task
- * doesn't call it again. */
+/* Run tasks 0..n_tasks-1 and return when all are done; pool NULL: on the caller's thread alone.
+ * Called by the owner's thread only; a task doesn't call it again. */
 void lks__pool_run(lks__pool *pool, size_t n_tasks, lks__task_fn *fn, void *ctx);
 
 int lks__pool_threads(const lks__pool *pool);

@@ -226,6 +226,13 @@ lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options
     return LKS_OK;
 }
 
+lks_status lks_comm_init(lks_comm **comm_p)
+{
+    lks_world world;
+    LKS__TRY(lks_world_from_env(&world));
+    return lks_comm_open(&world, &(lks_comm_options){"auto", 60}, comm_p);
+}
+
 void lks_comm_close(lks_comm *comm)
 {
     if (comm == NULL)

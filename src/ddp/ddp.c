@@ -202,7 +202,7 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
         .n_leaves = d->config.V,
         .parts = parts,
         .n_parts = d->final_depth,
-        .scale = (float)(1.0 / ((double)d->config.V * d->config.A)),
+        .scale = d->config.sums ? 1.0f : (float)(1.0 / ((double)d->config.V * d->config.A)),
         .count = b->count,
         .block_start = b->block_start,
         .n_blocks = b->n_blocks,
@@ -234,23 +234,48 @@ static double norm_of(const lks__ddp *d)
     return sqrt(sum);
 }
 
-/* Virtual rank v into arena[depth], then merged with what it completes. */
-static lks_status run_leaf(lks__ddp *d, int v, lks__micro_fn *micro, void *ctx)
+void lks__ddp_begin(lks__ddp *d)
 {
-    float *grads = d->arena[d->depth];
-    add_range(d, grads, NULL, 0, d->table->count);
-    for (int m = 0; m < d->config.A; m++) {
-        d->last = v + 1 == d->end_leaf && m + 1 == d->config.A;
-        LKS__TRY(micro(ctx, v, m, grads, d));
-        if (d->failed != LKS_OK)
-            return d->failed;
-    }
-    if (d->last) /* folded bucket by bucket */
-        return LKS_OK;
+    d->depth = 0;
+    d->next_bucket = 0;
+    d->last = false;
+    d->failed = LKS_OK;
+}
+
+float *lks__ddp_leaf(lks__ddp *d)
+{
+    return d->arena[d->depth];
+}
+
+void lks__ddp_last(lks__ddp *d)
+{
+    d->last = true;
+}
+
+/* The leaf in arena[depth] is merged with what it completes; the last one was folded in already,
+ * bucket by bucket. */
+lks_status lks__ddp_leaf_end(lks__ddp *d, int v)
+{
+    if (d->failed != LKS_OK || d->last)
+        return d->failed;
     d->node[d->depth++] = (lks_node){0, v};
     for (int n = settle(d->config.V, d->node, &d->depth), i = d->depth + n - 1; n > 0; n--, i--)
         add_range(d, d->arena[i - 1], d->arena[i], 0, d->table->count);
     return LKS_OK;
+}
+
+static lks_status run_leaf(lks__ddp *d, int v, lks__micro_fn *micro, void *ctx)
+{
+    float *grads = lks__ddp_leaf(d);
+    add_range(d, grads, NULL, 0, d->table->count);
+    for (int m = 0; m < d->config.A; m++) {
+        if (v + 1 == d->end_leaf && m + 1 == d->config.A)
+            lks__ddp_last(d);
+        LKS__TRY(micro(ctx, v, m, grads, d));
+        if (d->failed != LKS_OK)
+            return d->failed;
+    }
+    return lks__ddp_leaf_end(d, v);
 }
 
 /* Waits release their operation whatever comes; the first failure is the one that counts. */
@@ -266,18 +291,21 @@ static lks_status wait_all(lks__ddp *d)
     return first;
 }
 
-lks_status lks__ddp_step(lks__ddp *d, lks__micro_fn *micro, void *ctx, const float **grads_p,
-                         double *norm_p)
+lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
 {
-    d->depth = 0;
-    d->next_bucket = 0;
-    d->failed = LKS_OK;
-    for (int v = d->first_leaf; v < d->end_leaf; v++)
-        LKS__TRY(run_leaf(d, v, micro, ctx));
     LKS__TRY(wait_all(d));
     *grads_p = lks_comm_peer(d->comm, d->arena[0], 0);
     *norm_p = norm_of(d);
     return LKS_OK;
+}
+
+lks_status lks__ddp_step(lks__ddp *d, lks__micro_fn *micro, void *ctx, const float **grads_p,
+                         double *norm_p)
+{
+    lks__ddp_begin(d);
+    for (int v = d->first_leaf; v < d->end_leaf; v++)
+        LKS__TRY(run_leaf(d, v, micro, ctx));
+    return lks__ddp_finish(d, grads_p, norm_p);
 }
 
 lks_status lks__ddp_release(lks__ddp *d)

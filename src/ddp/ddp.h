@@ -22,6 +22,7 @@ typedef struct lks__ddp lks__ddp; /* opaque; close with lks__ddp_close() */
 typedef struct lks__ddp_config {
     int V, A;            /* virtual ranks; micro-steps of each (N = V * A) */
     size_t bucket_bytes; /* groups are put together until a bucket has this many */
+    bool sums;           /* leave the sum over micro-batches as it is: no division by N */
 } lks__ddp_config;
 
 /* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
@@ -48,6 +49,16 @@ void lks__ddp_group_done(void *ddp, int group);
  * finite where a gradient isn't. Errors of `micro` and of the group are passed on. */
 lks_status lks__ddp_step(lks__ddp *ddp, lks__micro_fn *micro, void *ctx, const float **grads_p,
                          double *norm_p);
+
+/* The same in pieces, for a loop that stands elsewhere (params.c). A step: lks__ddp_begin(), then
+ * for each of this rank's virtual ranks in order lks__ddp_leaf(), its micro-steps and
+ * lks__ddp_leaf_end(), then lks__ddp_finish(). The last micro-step of the last virtual rank stands
+ * between lks__ddp_last() and lks__ddp_leaf_end(): in it every group is announced, in order. */
+void lks__ddp_begin(lks__ddp *ddp);
+float *lks__ddp_leaf(lks__ddp *ddp); /* the arena to be filled next; what it holds is old */
+void lks__ddp_last(lks__ddp *ddp);
+lks_status lks__ddp_leaf_end(lks__ddp *ddp, int v);
+lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p);
 
 /* Every rank has read the gradient: its memory may be written again. Collective. */
 lks_status lks__ddp_release(lks__ddp *ddp);

@@ -6,9 +6,19 @@
 #include "lockstep/comm.h"
 #include "model/table.h"
 
-/* Rank 0 broadcasts its parameters and every rank compares its own: ERR_DIVERGED, on all ranks,
- * names the first rank, tensor and index that differ. Collective. (DDP compares shapes at
- * construction and broadcasts over the values; here a difference is a failure.) */
+typedef struct lks__span {
+    const char *name;
+    const float *at;
+    size_t count;
+} lks__span;
+
+/* Rank 0 broadcasts its values and every rank compares its own: ERR_DIVERGED, on all ranks, names
+ * the first rank, tensor and index that differ. All ranks give the same counts. Collective. (DDP
+ * compares shapes at construction and broadcasts over the values; here a difference is a
+ * failure.) */
+lks_status lks__spans_verify(lks_comm *comm, const lks__span *values, size_t n);
+
+/* The same for the tensors of a table, in its arena `params`. */
 lks_status lks__ddp_verify(lks_comm *comm, const lks__table *table, const float *params);
 
 #endif

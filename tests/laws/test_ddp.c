@@ -139,7 +139,7 @@ static lks_status run_ddp(struct rank *r)
     lks__pool *pool;
     LKS__TRY(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, NULL, &pool));
     const lks__exec ex = {.k = &kernels, .pool = pool};
-    const lks__ddp_config config = {r->V, r->A, r->bucket_bytes};
+    const lks__ddp_config config = {.V = r->V, .A = r->A, .bucket_bytes = r->bucket_bytes};
     lks__ddp *ddp = NULL;
     lks__comm_use(r->comm, &ex);
     lks_status st = lks__ddp_open(&config, r->comm, &table, &ex, &ddp);

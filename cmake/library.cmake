@@ -1,0 +1,41 @@
+# liblockstep: what include/lockstep/ declares, for other programs, and nothing else. The linker takes
+# from the archive what those functions need; one that a header names and nobody defines is an error.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+file(GLOB public_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/lockstep/*.h)
+set(public_functions)
+foreach(header ${public_headers})
+  file(READ ${header} text)
+  string(REGEX MATCHALL "lks_[a-z][a-z0-9_]*\\(" names "${text}")
+  string(REPLACE "(" "" names "${names}")
+  list(APPEND public_functions ${names})
+endforeach()
+list(REMOVE_DUPLICATES public_functions)
+list(TRANSFORM public_functions PREPEND "LINKER:--undefined=")
+
+file(WRITE ${CMAKE_BINARY_DIR}/library.c "/* All of the library comes from its archive. */\n")
+add_library(liblockstep SHARED ${CMAKE_BINARY_DIR}/library.c)
+set_target_properties(liblockstep PROPERTIES
+  OUTPUT_NAME lockstep EXPORT_NAME lockstep
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+target_include_directories(liblockstep INTERFACE
+  $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_options(liblockstep PRIVATE ${public_functions} LINKER:--as-needed)
+if(NOT LKS_SANITIZE) # whose own functions come with the program
+  target_link_options(liblockstep PRIVATE LINKER:--no-undefined)
+endif()
+target_link_libraries(liblockstep PRIVATE lockstep_core)
+add_library(lockstep::lockstep ALIAS liblockstep)
+
+install(TARGETS liblockstep EXPORT lockstep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstep-config.cmake DESTINATION ${package_dir})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/lockstep-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/lockstep-config-version.cmake DESTINATION ${package_dir})
+# The folder can be moved as a whole.
+file(RELATIVE_PATH PC_TO_INCLUDE /${CMAKE_INSTALL_LIBDIR}/pkgconfig /${CMAKE_INSTALL_INCLUDEDIR})
+configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${CMAKE_BINARY_DIR}/lockstep.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/lockstep.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

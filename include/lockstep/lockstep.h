@@ -1,0 +1,10 @@
+/* lockstep/lockstep.h - all of liblockstep: groups of ranks, data-parallel gradients, sampling. */
+#ifndef LOCKSTEP_LOCKSTEP_H
+#define LOCKSTEP_LOCKSTEP_H
+
+#include "lockstep/comm.h"
+#include "lockstep/ddp.h"
+#include "lockstep/sampler.h"
+#include "lockstep/status.h"
+
+#endif

@@ -1,0 +1,46 @@
+/* lockstep/sampler.h - which samples of a dataset each rank takes.
+ *
+ * Matches torch.utils.data.DistributedSampler index by index, its default generator included: an
+ * epoch is a permutation of [0, n) drawn by seed + epoch (torch.randperm), padded from its own
+ * front (or cut, drop_last) to a multiple of the replicas, and dealt one by one. */
+#ifndef LOCKSTEP_SAMPLER_H
+#define LOCKSTEP_SAMPLER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lockstep/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+typedef struct lks_sampler lks_sampler; /* opaque; close with lks_sampler_close() */
+
+typedef struct lks_sampler_options {
+    uint64_t dataset_size; /* n: 1 .. 2^32 - 1 */
+    int replicas;          /* at least 1; for bits that don't depend on ranks: virtual ranks */
+    bool in_order;         /* no permutation: shuffle=False there */
+    bool drop_last;        /* cut what doesn't divide, instead of padding */
+    uint64_t seed;         /* its default is 0 */
+} lks_sampler_options;
+
+/* Epoch 0. ERR_ARG where a field is out of range, or drop_last leaves nothing; ERR_NOMEM (a
+ * permutation takes 4 bytes for each sample). */
+lks_status lks_sampler_open(const lks_sampler_options *options, lks_sampler **sampler_p);
+void lks_sampler_close(lks_sampler *sampler); /* NULL is fine */
+
+/* Another epoch, another permutation. Without it every epoch is the first, as there. */
+void lks_sampler_set_epoch(lks_sampler *sampler, uint64_t epoch);
+
+uint64_t lks_sampler_count(const lks_sampler *sampler); /* samples of each replica in an epoch */
+/* The i-th sample of `replica`, both from 0 and in range. */
+uint64_t lks_sampler_index(const lks_sampler *sampler, int replica, uint64_t i);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,509 @@
+/* ddp/params.c - lockstep/ddp.h: the parts of a step in the caller's own loop. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "ddp/ddp.h"
+#include "ddp/verify.h"
+#include "lockstep/ddp.h"
+
+enum { MAX_VIRTUAL_RANKS = 1024, MAX_MICRO_STEPS = 1 << 20 };
+
+struct param {
+    lks_param p; /* its name is ours */
+    int tensor;  /* in the table of what is trained; -1: frozen */
+    bool ready;  /* in this micro-step */
+};
+
+/* What one virtual rank's micro-batches add up to. */
+struct tally {
+    double weight, loss;
+};
+
+struct lks_ddp {
+    lks_comm *comm;
+    int V, A, first, end; /* virtual ranks in all, micro-steps of each; this rank's */
+    struct param *params;
+    size_t n_params;
+    int *param_of; /* [n_tensors] */
+    lks__table table;
+    lks__kernels kernels;
+    lks__exec ex;
+    lks__ddp *inner;
+
+    int v, m;                  /* due next: micro-step m of virtual rank v */
+    bool begun;                /* v has begun */
+    float *leaf;               /* where v's gradient goes */
+    int next_group;            /* of the last micro-step: groups before it are announced */
+    size_t n_ready;            /* marked in this micro-step */
+    unsigned char *mail, *all; /* to and from lks_comm_all_gather(): see gather() */
+    unsigned char *used;       /* [n_params] in the step at hand; used[n_params]: any was marked */
+    unsigned char *was_used;   /* … in the last one, by any rank */
+};
+
+/* --- the same parameters everywhere ----------------------------------------------------------- */
+
+/* One parameter, or the absence of one, as ranks show it to each other. */
+struct shown {
+    uint64_t index, count, frozen, differs;
+    char name[64];
+};
+
+static struct shown show(const lks_ddp *d, uint64_t index)
+{
+    struct shown s = {.index = index};
+    if (index < d->n_params) {
+        const lks_param *p = &d->params[index].p;
+        s.count = p->count;
+        s.frozen = p->grad == NULL;
+        lks__escape(s.name, sizeof s.name, p->name, strlen(p->name));
+    }
+    return s;
+}
+
+static const char *text_of(const struct shown *s, char out[128])
+{
+    if (s->count == 0)
+        snprintf(out, 128, "none");
+    else
+        snprintf(out, 128, "%s with %llu elements%s", s->name, (unsigned long long)s->count,
+                 s->frozen ? ", frozen" : "");
+    return out;
+}
+
+static uint64_t hash_of(const lks_param *p)
+{
+    uint64_t parts[3] = {XXH3_64bits(p->name, strlen(p->name)), p->count, p->grad == NULL};
+    return XXH3_64bits(parts, sizeof parts);
+}
+
+/* The first place at which this rank's list differs from rank 0's; UINT64_MAX: none. */
+static lks_status first_difference(const lks_ddp *d, uint64_t *index_p)
+{
+    uint64_t n0 = d->n_params;
+    *index_p = UINT64_MAX;
+    LKS__TRY(lks_comm_broadcast(d->comm, &n0, sizeof n0, 0));
+    for (uint64_t i = 0; i < n0; i++) {
+        uint64_t mine = i < d->n_params ? hash_of(&d->params[i].p) : 0, rank0 = mine;
+        LKS__TRY(lks_comm_broadcast(d->comm, &rank0, sizeof rank0, 0));
+        if (mine != rank0 && *index_p == UINT64_MAX)
+            *index_p = i;
+    }
+    if (*index_p == UINT64_MAX && d->n_params > n0)
+        *index_p = n0;
+    return LKS_OK;
+}
+
+static lks_status same_params(const lks_ddp *d, struct shown *all)
+{
+    uint64_t index;
+    LKS__TRY(first_difference(d, &index));
+    struct shown mine = show(d, index);
+    mine.differs = index != UINT64_MAX;
+    LKS__TRY(lks_comm_all_gather(d->comm, &mine, all, sizeof mine));
+    for (int r = 0; r < lks_comm_world_size(d->comm); r++) {
+        if (!all[r].differs)
+            continue;
+        struct shown rank0 = show(d, all[r].index);
+        char a[128], b[128];
+        LKS__TRY(lks_comm_broadcast(d->comm, &rank0, sizeof rank0, 0));
+        return lks__fail(LKS_ERR_DIVERGED,
+                         "ranks were given other parameters: number %llu is %s on rank %d, and %s "
+                         "on rank 0",
+                         (unsigned long long)all[r].index, text_of(&all[r], a), r,
+                         text_of(&rank0, b));
+    }
+    return LKS_OK;
+}
+
+static lks_status same_options(const lks_ddp *d, size_t bucket_bytes)
+{
+    int W = lks_comm_world_size(d->comm);
+    uint64_t mine[3] = {(uint64_t)d->V, (uint64_t)d->A, bucket_bytes};
+    static const char *const names[3] = {"virtual_ranks", "micro_steps", "bytes of a bucket"};
+    uint64_t *all = calloc((size_t)W, sizeof mine);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the options of %d ranks", W);
+    lks_status st = lks_comm_all_gather(d->comm, mine, all, sizeof mine);
+    for (int i = 0; i < 3 * W && st == LKS_OK; i++)
+        if (all[i] != all[i % 3])
+            st =
+                lks__fail(LKS_ERR_DIVERGED, "%s: %llu on rank %d, and %llu on rank 0", names[i % 3],
+                          (unsigned long long)all[i], i / 3, (unsigned long long)all[i % 3]);
+    free(all);
+    return st;
+}
+
+/* --- opening and closing ---------------------------------------------------------------------- */
+
+static lks_status check_params(const lks_param *params, size_t n)
+{
+    size_t total = 0, trained = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (params[i].name == NULL || params[i].value == NULL || params[i].count == 0)
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_ddp_open: parameter %zu has no name, no values or no elements",
+                             i);
+        if (__builtin_add_overflow(total, params[i].count, &total) ||
+            total > SIZE_MAX / 8 / sizeof(float))
+            return lks__fail(LKS_ERR_ARG, "lks_ddp_open: parameters up to %zu fit nowhere", i);
+        trained += params[i].grad != NULL;
+    }
+    if (trained == 0)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: no parameter has a gradient");
+    return LKS_OK;
+}
+
+static lks_status copy_params(lks_ddp *d, const lks_param *params, size_t n)
+{
+    d->params = calloc(n, sizeof *d->params);
+    d->param_of = calloc(n, sizeof *d->param_of);
+    d->used = calloc(2 * (n + 1), 1);
+    d->table.tensors = calloc(n, sizeof *d->table.tensors);
+    if (d->params == NULL || d->param_of == NULL || d->used == NULL || d->table.tensors == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu parameters", n);
+    d->was_used = d->used + n + 1;
+    d->n_params = n;
+    for (size_t i = 0; i < n; i++) {
+        d->params[i].p = params[i];
+        d->params[i].p.name = strdup(params[i].name);
+        if (d->params[i].p.name == NULL)
+            return lks__fail(LKS_ERR_NOMEM, "no memory for the name of parameter %zu", i);
+    }
+    return LKS_OK;
+}
+
+/* Each trained parameter is a group of its own, the last one first. */
+static lks_status lay_out(lks_ddp *d)
+{
+    lks__table *t = &d->table;
+    for (size_t i = 0; i < d->n_params; i++) {
+        struct param *p = &d->params[i];
+        p->tensor = p->p.grad == NULL ? -1 : (int)t->n_tensors;
+        if (p->tensor < 0)
+            continue;
+        lks__tensor *tensor = &t->tensors[p->tensor];
+        snprintf(tensor->name, sizeof tensor->name, "%s", p->p.name);
+        tensor->n_dims = 1;
+        tensor->shape[0] = tensor->count = p->p.count;
+        d->param_of[t->n_tensors++] = (int)i;
+    }
+    t->n_groups = (int)t->n_tensors;
+    for (int i = 0; i < t->n_groups; i++)
+        t->tensors[i].group = t->n_groups - 1 - i;
+    return lks__table_lay_out(t);
+}
+
+static size_t mail_bytes(const lks_ddp *d)
+{
+    int W = lks_comm_world_size(d->comm);
+    size_t most = (size_t)((d->V + W - 1) / W);
+    return most * sizeof(struct tally) + d->n_params + 1;
+}
+
+static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
+{
+    int W = lks_comm_world_size(d->comm);
+    struct shown *all = calloc((size_t)W, sizeof *all);
+    d->mail = calloc((size_t)W + 1, mail_bytes(d));
+    if (all == NULL || d->mail == NULL) {
+        free(all);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for what %d ranks tell each other", W);
+    }
+    d->all = d->mail + mail_bytes(d);
+    lks_status st = same_params(d, all);
+    free(all);
+    LKS__TRY(st);
+    LKS__TRY(same_options(d, bucket_bytes));
+    LKS__TRY(lks__kernels_open(LKS__CPU_REF, &d->kernels));
+    d->ex.k = &d->kernels;
+    lks__ddp_config config = {.V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true};
+    return lks__ddp_open(&config, d->comm, &d->table, &d->ex, &d->inner);
+}
+
+lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
+                        const lks_ddp_options *options, lks_ddp **ddp_p)
+{
+    static const lks_ddp_options defaults;
+    if (comm == NULL || params == NULL || ddp_p == NULL || n_params == 0 || n_params > INT32_MAX)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: an argument is NULL, or there are no "
+                                      "parameters");
+    if (options == NULL)
+        options = &defaults;
+    int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
+    int V = options->virtual_ranks == 0 ? W : options->virtual_ranks;
+    int A = options->micro_steps == 0 ? 1 : options->micro_steps;
+    double mb = options->bucket_mb == 0 ? 25 : options->bucket_mb;
+    if (V < W || V > MAX_VIRTUAL_RANKS || A < 1 || A > MAX_MICRO_STEPS || !(mb > 0 && mb <= 1e6))
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_open: %d virtual ranks for %d ranks, %d micro-steps and buckets "
+                         "of %g MB: virtual ranks go from the number of ranks to %d, micro-steps "
+                         "from 1 to %d, and a bucket has more than 0 MB",
+                         V, W, A, mb, MAX_VIRTUAL_RANKS, MAX_MICRO_STEPS);
+    LKS__TRY(check_params(params, n_params));
+    lks_ddp *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
+    d->comm = comm;
+    d->V = V;
+    d->A = A;
+    d->first = d->v = lks__ddp_first_leaf(V, W, rank);
+    d->end = lks__ddp_first_leaf(V, W, rank + 1);
+    lks_status st = copy_params(d, params, n_params);
+    if (st == LKS_OK)
+        st = lay_out(d);
+    if (st == LKS_OK)
+        st = open_inner(d, (size_t)(mb * 1048576.0));
+    if (st != LKS_OK) {
+        lks_ddp_close(d);
+        return st;
+    }
+    *ddp_p = d;
+    return LKS_OK;
+}
+
+void lks_ddp_close(lks_ddp *d)
+{
+    if (d == NULL)
+        return;
+    lks__ddp_close(d->inner);
+    for (size_t i = 0; i < d->n_params; i++)
+        free((char *)d->params[i].p.name);
+    lks__table_free(&d->table);
+    free(d->params);
+    free(d->param_of);
+    free(d->used);
+    free(d->mail);
+    free(d);
+}
+
+int lks_ddp_first(const lks_ddp *d)
+{
+    return d->first;
+}
+
+int lks_ddp_end(const lks_ddp *d)
+{
+    return d->end;
+}
+
+/* --- values ----------------------------------------------------------------------------------- */
+
+lks_status lks_ddp_broadcast(lks_ddp *d)
+{
+    for (size_t i = 0; i < d->n_params; i++) {
+        const lks_param *p = &d->params[i].p;
+        LKS__TRY(lks_comm_broadcast(d->comm, p->value, p->count * sizeof(float), 0));
+    }
+    return LKS_OK;
+}
+
+lks_status lks_ddp_verify(lks_ddp *d)
+{
+    lks__span *values = malloc(d->n_params * sizeof *values);
+    if (values == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to compare parameters");
+    for (size_t i = 0; i < d->n_params; i++) {
+        const lks_param *p = &d->params[i].p;
+        values[i] = (lks__span){p->name, p->value, p->count};
+    }
+    lks_status st = lks__spans_verify(d->comm, values, d->n_params);
+    free(values);
+    return st;
+}
+
+/* --- the step --------------------------------------------------------------------------------- */
+
+static bool in_last(const lks_ddp *d)
+{
+    return d->v == d->end - 1 && d->m == d->A - 1;
+}
+
+/* What should have been called, for messages. */
+static lks_status out_of_turn(const lks_ddp *d, const char *call)
+{
+    if (d->begun)
+        return lks__fail(
+            LKS_ERR_ARG,
+            "%s: out of turn: micro-step %d of %d of virtual rank %d is under way, and "
+            "lks_ddp_accumulate() ends it",
+            call, d->m + 1, d->A, d->v);
+    if (d->v == d->end)
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: out of turn: all virtual ranks of this rank are done, and "
+                         "lks_ddp_step() is due",
+                         call);
+    return lks__fail(LKS_ERR_ARG, "%s: out of turn: lks_ddp_begin() of virtual rank %d is due",
+                     call, d->v);
+}
+
+static void begin_micro(lks_ddp *d)
+{
+    for (size_t i = 0; d->n_ready > 0 && i < d->n_params; i++)
+        d->params[i].ready = false;
+    d->n_ready = 0;
+    d->next_group = 0;
+    if (in_last(d))
+        lks__ddp_last(d->inner);
+}
+
+static struct tally *tally_of(const lks_ddp *d, int v)
+{
+    return (struct tally *)d->mail + (v - d->first);
+}
+
+lks_status lks_ddp_begin(lks_ddp *d, int v)
+{
+    if (d->begun || v != d->v || v == d->end)
+        return out_of_turn(d, "lks_ddp_begin");
+    if (v == d->first) {
+        lks__ddp_begin(d->inner);
+        memset(d->used, 0, d->n_params + 1);
+    }
+    for (size_t i = 0; i < d->n_params; i++)
+        if (d->params[i].tensor >= 0)
+            memset(d->params[i].p.grad, 0, d->params[i].p.count * sizeof(float));
+    *tally_of(d, v) = (struct tally){0, 0};
+    d->leaf = lks__ddp_leaf(d->inner);
+    d->begun = true;
+    d->m = 0;
+    begin_micro(d);
+    return LKS_OK;
+}
+
+static void take(lks_ddp *d, const struct param *p)
+{
+    memcpy(d->leaf + d->table.tensors[p->tensor].offset, p->p.grad, p->p.count * sizeof(float));
+}
+
+/* Groups are announced in their order, whatever the order of the marks: all ranks start the same
+ * reductions. */
+static void announce(lks_ddp *d, bool all)
+{
+    for (; d->next_group < d->table.n_groups; d->next_group++) {
+        const struct param *p = &d->params[d->param_of[d->table.n_groups - 1 - d->next_group]];
+        if (!p->ready && !all)
+            return;
+        if (!p->ready)
+            take(d, p);
+        lks__ddp_group_done(d->inner, d->next_group);
+    }
+}
+
+lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
+{
+    if (!d->begun)
+        return out_of_turn(d, "lks_ddp_mark_ready");
+    if (param >= d->n_params)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_mark_ready: parameter %zu of %zu", param,
+                         d->n_params);
+    struct param *p = &d->params[param];
+    if (p->ready)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_mark_ready: %s was marked twice in micro-step %d of virtual rank "
+                         "%d: mark a shared parameter when its last use is done",
+                         p->p.name, d->m, d->v);
+    p->ready = true;
+    d->n_ready++;
+    d->used[param] = d->used[d->n_params] = 1;
+    if (p->tensor >= 0 && in_last(d)) {
+        take(d, p);
+        announce(d, false);
+    }
+    return LKS_OK;
+}
+
+lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
+{
+    if (!d->begun)
+        return out_of_turn(d, "lks_ddp_add_loss");
+    tally_of(d, d->v)->loss += loss;
+    return LKS_OK;
+}
+
+lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
+{
+    if (!d->begun)
+        return out_of_turn(d, "lks_ddp_accumulate");
+    if (!(weight >= 0 && isfinite(weight)))
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_accumulate: the weight is %g: it is the number of samples, "
+                         "finite and at least 0",
+                         weight);
+    tally_of(d, d->v)->weight += weight;
+    lks_comm_beat(d->comm);
+    if (d->m + 1 < d->A) {
+        d->m++;
+        begin_micro(d);
+        return LKS_OK;
+    }
+    if (in_last(d))
+        announce(d, true);
+    else
+        for (int i = 0; i < d->table.n_groups; i++)
+            take(d, &d->params[d->param_of[i]]);
+    d->begun = false;
+    return lks__ddp_leaf_end(d->inner, d->v++);
+}
+
+/* Weights and losses of all virtual ranks, added in their order; who used what. */
+static lks_status gather(lks_ddp *d, struct tally *sum)
+{
+    int W = lks_comm_world_size(d->comm);
+    size_t bytes = mail_bytes(d), used_at = bytes - d->n_params - 1;
+    memcpy(d->mail + used_at, d->used, d->n_params + 1);
+    LKS__TRY(lks_comm_all_gather(d->comm, d->mail, d->all, bytes));
+    *sum = (struct tally){0, 0};
+    memset(d->was_used, 0, d->n_params + 1);
+    for (int r = 0; r < W; r++) {
+        const unsigned char *theirs = d->all + (size_t)r * bytes;
+        int n = lks__ddp_first_leaf(d->V, W, r + 1) - lks__ddp_first_leaf(d->V, W, r);
+        for (int i = 0; i < n; i++) {
+            struct tally one;
+            memcpy(&one, theirs + (size_t)i * sizeof one, sizeof one);
+            sum->weight += one.weight;
+            sum->loss += one.loss;
+        }
+        for (size_t i = 0; i <= d->n_params; i++)
+            d->was_used[i] |= theirs[used_at + i];
+    }
+    return LKS_OK;
+}
+
+static void give_back(lks_ddp *d, const float *sums, double weight)
+{
+    float scale = weight > 0 ? (float)(1.0 / weight) : 0.0f;
+    for (int t = 0; t < d->table.n_groups; t++) {
+        const lks_param *p = &d->params[d->param_of[t]].p;
+        const float *sum = sums + d->table.tensors[t].offset;
+        for (size_t i = 0; i < p->count; i++)
+            p->grad[i] = sum[i] * scale;
+    }
+}
+
+lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
+{
+    const float *sums;
+    double norm;
+    struct tally sum;
+    if (d->begun || d->v != d->end)
+        return out_of_turn(d, "lks_ddp_step");
+    LKS__TRY(lks__ddp_finish(d->inner, &sums, &norm));
+    LKS__TRY(gather(d, &sum));
+    give_back(d, sums, sum.weight);
+    LKS__TRY(lks__ddp_release(d->inner));
+    d->v = d->first;
+    if (result != NULL) {
+        double scale = sum.weight > 0 ? 1.0 / sum.weight : 0.0;
+        *result = (lks_ddp_result){sum.weight, sum.loss * scale, norm * scale};
+    }
+    return LKS_OK;
+}
+
+bool lks_ddp_used(const lks_ddp *d, size_t param)
+{
+    return param < d->n_params && (d->was_used[param] || !d->was_used[d->n_params]);
+}

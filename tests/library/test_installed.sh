@@ -1,0 +1,79 @@
+#!/bin/sh
+# The library as another project meets it: installed, found by CMake and by pkg-config, used from C
+# and C++, with nothing visible but lks_ names; and every example, on several ranks.
+set -eu
+build=$1 source=$2 cc=$3 cxx=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+if grep -q '^LKS_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+    echo "a sanitizer's runtime would have to come with the other project's programs"
+    exit 77
+fi
+
+fail() {
+    echo "$*" >&2
+    exit 1
+}
+
+cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
+prefix=$work/moved
+mv "$work/prefix" "$prefix" # what is installed can be moved
+
+hidden=$(nm -D --defined-only "$prefix"/lib*/liblockstep.so | awk '$3 !~ /^lks_[a-z]/ {print $3}')
+[ -z "$hidden" ] || fail "not a public name, and yet visible: $hidden"
+
+{
+    cmake -S "$source/examples" -B "$work/examples" -DCMAKE_PREFIX_PATH="$prefix" \
+        -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror -O2" &&
+        cmake --build "$work/examples"
+} >"$work/log" 2>&1 || fail "$(cat "$work/log")"
+
+run() { # RANKS PROGRAM [ARGS]
+    ranks=$1
+    shift
+    timeout 60 "$prefix/bin/lockstep" run --standalone --nproc-per-node="$ranks" "$@"
+}
+
+# Any number of ranks prints the same.
+"$work/examples/mlp" >"$work/1" || fail "mlp alone: exit code $?"
+grep -q '^epoch 4: loss 0\.002' "$work/1" || fail "mlp hasn't learned: $(cat "$work/1")"
+for ranks in 2 3 8; do
+    run $ranks "$work/examples/mlp" >"$work/n" || fail "mlp on $ranks ranks: exit code $?"
+    cmp "$work/1" "$work/n" || fail "mlp on $ranks ranks prints something else"
+done
+
+run 2 "$work/examples/from_scratch" >"$work/n" || fail "from_scratch: exit code $?"
+grep -q '^step 100: loss 0\.0001' "$work/n" || fail "from_scratch hasn't learned: $(cat "$work/n")"
+
+run 2 "$work/examples/multinode" "$work/a.bin" >"$work/n" 2>"$work/log" || fail "$(cat "$work/log")"
+[ "$(wc -l <"$work/n")" = 10 ] || fail "multinode: $(cat "$work/n")"
+run 4 "$work/examples/multinode" "$work/b.bin" >"$work/n" 2>&1 || fail "$(cat "$work/n")"
+cmp "$work/a.bin" "$work/b.bin" || fail "multinode's result depends on the number of ranks"
+run 3 "$work/examples/multinode" "$work/a.bin" 2>&1 | grep -q 'from epoch 10' ||
+    fail "multinode doesn't go on from its snapshot"
+
+# pkg-config, and C++.
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)")
+export PKG_CONFIG_PATH
+# shellcheck disable=SC2046 # lists of flags
+"$cc" -o "$work/by_pkg" "$source/examples/from_scratch.c" $(pkg-config --cflags --libs lockstep)
+LD_LIBRARY_PATH=$(pkg-config --variable=libdir lockstep) "$work/by_pkg" >/dev/null ||
+    fail "from_scratch, built by pkg-config's flags: exit code $?"
+if [ -n "$cxx" ]; then
+    cat >"$work/user.cc" <<'END'
+#include <lockstep/lockstep.h>
+int main()
+{
+    lks_comm *comm = nullptr;
+    if (lks_comm_init(&comm) != LKS_OK)
+        return 1;
+    lks_comm_close(comm);
+    return lks_comm_open(nullptr, nullptr, &comm) == LKS_ERR_ARG ? 0 : 1;
+}
+END
+    # shellcheck disable=SC2046
+    "$cxx" -Wall -Wextra -Werror -o "$work/user" "$work/user.cc" $(pkg-config --cflags --libs lockstep)
+    LD_LIBRARY_PATH=$(pkg-config --variable=libdir lockstep) "$work/user" || fail "C++: exit code $?"
+else
+    echo "no C++ compiler here: that part was skipped"
+fi

@@ -1,0 +1,392 @@
+/* lockstep/ddp.h in a program's own loop: the canonical sum of weighted micro-batches bit for bit,
+ * and calls that make no sense. Ranks are threads; gradients are made up. */
+#include "support.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "comm/backend.h"
+#include "lockstep/ddp.h"
+
+enum { MAX_RANKS = 8, STEPS = 2, N_PARAMS = 5, FROZEN = 2, RARE = 1, RARE_V = 2 };
+
+static const size_t counts[N_PARAMS] = {7, 5000, 60, 4096, 1};
+static const char *const names[N_PARAMS] = {"in.bias", "in.weight", "scale", "out.weight", "out"};
+
+/* How backward marks its parameters. */
+enum marks { NONE, BACKWARDS, FORWARDS, HALF, N_MARKS };
+
+struct model {
+    float value[N_PARAMS][5000], grad[N_PARAMS][5000];
+    lks_param params[N_PARAMS];
+};
+
+static struct model *new_model(void)
+{
+    struct model *m = calloc(1, sizeof *m);
+    assert_non_null(m);
+    for (int p = 0; p < N_PARAMS; p++)
+        m->params[p] =
+            (lks_param){names[p], m->value[p], p == FROZEN ? NULL : m->grad[p], counts[p]};
+    return m;
+}
+
+/* ---- what is expected -------------------------------------------------------------------- */
+
+static double weight_of(int v, int m)
+{
+    return (v * 3 + m) % 5; /* 0 for some */
+}
+
+static double loss_of(int step, int v, int m)
+{
+    return 1.0 / (1 + step + 3 * v + 7 * m);
+}
+
+/* Of all magnitudes, so that each order of addition rounds otherwise; nothing from a micro-batch
+ * without samples, or of a parameter that it doesn't use. */
+static float made_up(int step, int v, int m, int param, size_t i)
+{
+    const uint32_t counter[4] = {(uint32_t)step, (uint32_t)(v << 8 | m), (uint32_t)param,
+                                 (uint32_t)i};
+    uint32_t words[4];
+    if (weight_of(v, m) == 0 || (param == RARE && v != RARE_V))
+        return 0;
+    lks__philox4x32(lks__philox_key_of(1), counter, words);
+    return ldexpf((float)(int32_t)words[0], -31 - (int)(words[1] % 12));
+}
+
+/* The definition, as plainly as it can be written: neighbours level by level, one multiplication.
+ */
+static float mean_of(int V, int A, int step, int param, size_t i, double weight)
+{
+    float node[64];
+    for (int v = 0; v < V; v++) {
+        node[v] = 0;
+        for (int m = 0; m < A; m++)
+            node[v] += made_up(step, v, m, param, i);
+    }
+    for (int n = V; n > 1; n = (n + 1) / 2)
+        for (int k = 0; k < (n + 1) / 2; k++)
+            node[k] = 2 * k + 1 < n ? node[2 * k] + node[2 * k + 1] : node[2 * k];
+    return node[0] * (float)(1.0 / weight);
+}
+
+struct expected {
+    double weight, loss, norm[STEPS];
+    float mean[STEPS][N_PARAMS][5000];
+    double losses[STEPS];
+};
+
+static struct expected *expect(int V, int A)
+{
+    struct expected *e = calloc(1, sizeof *e);
+    assert_non_null(e);
+    for (int v = 0; v < V; v++)
+        for (int m = 0; m < A; m++)
+            e->weight += weight_of(v, m);
+    for (int s = 0; s < STEPS; s++) {
+        double squares = 0;
+        for (int v = 0; v < V; v++) {
+            double leaf = 0;
+            for (int m = 0; m < A; m++)
+                leaf += loss_of(s, v, m);
+            e->losses[s] += leaf;
+        }
+        e->losses[s] *= 1.0 / e->weight;
+        for (int p = 0; p < N_PARAMS; p++)
+            for (size_t i = 0; p != FROZEN && i < counts[p]; i++) {
+                e->mean[s][p][i] = mean_of(V, A, s, p, i, e->weight);
+                squares += (double)e->mean[s][p][i] * e->mean[s][p][i];
+            }
+        e->norm[s] = sqrt(squares);
+    }
+    return e;
+}
+
+/* ---- ranks ------------------------------------------------------------------------------- */
+
+struct rank {
+    pthread_t thread;
+    lks_comm *comm;
+    lks_status (*run)(struct rank *r);
+    lks_ddp_options options;
+    enum marks marks;
+    struct model *model;
+    const struct expected *expected;
+    int odd; /* this rank is given something else */
+    lks_status status;
+    char said[1024];
+};
+
+static lks_status mark(struct rank *r, lks_ddp *ddp, int v)
+{
+    for (int i = 0; i < N_PARAMS && r->marks != NONE; i++) {
+        int p = r->marks == FORWARDS ? i : N_PARAMS - 1 - i;
+        if ((r->marks == HALF && p % 2 == 0) || (p == RARE && v != RARE_V))
+            continue;
+        LKS__TRY(lks_ddp_mark_ready(ddp, (size_t)p));
+    }
+    return LKS_OK;
+}
+
+static lks_status one_step(struct rank *r, lks_ddp *ddp, int step, lks_ddp_result *result)
+{
+    int A = r->options.micro_steps;
+    for (int v = lks_ddp_first(ddp); v < lks_ddp_end(ddp); v++) {
+        LKS__TRY(lks_ddp_begin(ddp, v));
+        for (int m = 0; m < A; m++) {
+            for (int p = 0; p < N_PARAMS; p++)
+                for (size_t i = 0; p != FROZEN && i < counts[p]; i++)
+                    r->model->grad[p][i] += made_up(step, v, m, p, i);
+            LKS__TRY(lks_ddp_add_loss(ddp, loss_of(step, v, m)));
+            LKS__TRY(mark(r, ddp, v));
+            LKS__TRY(lks_ddp_accumulate(ddp, weight_of(v, m)));
+        }
+    }
+    return lks_ddp_step(ddp, result);
+}
+
+static lks_status check_step(const struct rank *r, const lks_ddp *ddp, int step,
+                             const lks_ddp_result *got)
+{
+    const struct expected *e = r->expected;
+    for (int p = 0; p < N_PARAMS; p++)
+        if (memcmp(r->model->grad[p], e->mean[step][p], counts[p] * sizeof(float)) != 0)
+            return lks__fail(LKS_ERR_DIVERGED, "step %d: the mean gradient of %s is another", step,
+                             names[p]);
+    if (got->weight != e->weight || got->loss != e->losses[step] ||
+        fabs(got->norm - e->norm[step]) > 1e-6 * e->norm[step])
+        return lks__fail(LKS_ERR_DIVERGED, "step %d: weight %g, loss %.17g, norm %.17g", step,
+                         got->weight, got->loss, got->norm);
+    bool rare = r->marks == NONE || r->options.virtual_ranks > RARE_V;
+    if (r->marks != HALF && lks_ddp_used(ddp, RARE) != rare)
+        return lks__fail(LKS_ERR_DIVERGED, "step %d: was %s used?", step, names[RARE]);
+    return LKS_OK;
+}
+
+static lks_status run_steps(struct rank *r)
+{
+    lks_ddp *ddp;
+    LKS__TRY(lks_ddp_open(r->comm, r->model->params, N_PARAMS, &r->options, &ddp));
+    lks_status st = LKS_OK;
+    for (int step = 0; step < STEPS && st == LKS_OK; step++) {
+        lks_ddp_result result;
+        st = one_step(r, ddp, step, &result);
+        if (st == LKS_OK)
+            st = check_step(r, ddp, step, &result);
+    }
+    lks_ddp_close(ddp);
+    return st;
+}
+
+static void *rank_main(void *arg)
+{
+    struct rank *r = arg;
+    r->status = r->run(r);
+    if (r->status != LKS_OK) {
+        snprintf(r->said, sizeof r->said, "%s", lks_last_error());
+        lks_comm_abort(r->comm, r->said);
+    }
+    return NULL;
+}
+
+static void run_ranks(struct rank *ranks, int W)
+{
+    lks_comm *comms[MAX_RANKS];
+    assert_ok(lks__comm_open_threads(W, 30, comms));
+    for (int i = 0; i < W; i++) {
+        ranks[i].comm = comms[i];
+        ranks[i].model = new_model();
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
+    }
+    for (int i = 0; i < W; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < W; i++) {
+        lks_comm_close(comms[i]);
+        free(ranks[i].model);
+    }
+}
+
+/* ---- tests ------------------------------------------------------------------------------- */
+
+static void test_mean(void **state)
+{
+    static const struct {
+        int V, A;
+    } shapes[] = {{2, 1}, {3, 2}, {4, 1}, {8, 3}, {5, 1}};
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        int V = shapes[s].V, A = shapes[s].A;
+        struct expected *e = expect(V, A);
+        for (int W = 1; W <= V; W++)
+            for (int marks = 0; marks < N_MARKS; marks++) {
+                struct rank ranks[MAX_RANKS];
+                for (int i = 0; i < W; i++)
+                    ranks[i] = (struct rank){.run = run_steps,
+                                             .options = {V, A, marks == HALF ? 25 : 0.001},
+                                             .marks = (enum marks)marks,
+                                             .expected = e};
+                run_ranks(ranks, W);
+                for (int i = 0; i < W; i++)
+                    if (ranks[i].status != LKS_OK)
+                        fail_msg("V = %d, A = %d, W = %d, marks %d, rank %d: %s", V, A, W, marks, i,
+                                 ranks[i].said);
+            }
+        free(e);
+    }
+}
+
+/* Values that differ before the broadcast, and not after it; one bit on one rank is found. */
+static lks_status run_values(struct rank *r)
+{
+    lks_ddp *ddp;
+    int rank = lks_comm_rank(r->comm);
+    LKS__TRY(lks_ddp_open(r->comm, r->model->params, N_PARAMS, NULL, &ddp));
+    for (int p = 0; p < N_PARAMS; p++)
+        for (size_t i = 0; i < counts[p]; i++)
+            r->model->value[p][i] = (float)(rank + p) + (float)i / 3;
+    lks_status st = lks_ddp_broadcast(ddp);
+    if (st == LKS_OK)
+        st = lks_ddp_verify(ddp);
+    if (st == LKS_OK && r->model->value[3][3] != 4.0f)
+        st = lks__fail(LKS_ERR_DIVERGED, "value %g", (double)r->model->value[3][3]);
+    if (rank == r->odd)
+        r->model->value[FROZEN][59] = -1;
+    if (st == LKS_OK)
+        st = lks_ddp_verify(ddp);
+    lks_ddp_close(ddp);
+    return st;
+}
+
+static void test_values(void **state)
+{
+    struct rank ranks[3];
+    for (int i = 0; i < 3; i++)
+        ranks[i] = (struct rank){.run = run_values, .odd = 2};
+    run_ranks(ranks, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ranks[i].status, LKS_ERR_DIVERGED);
+        assert_contains(ranks[i].said, "rank 2 has -1 in tensor scale at index 59");
+    }
+}
+
+static lks_status run_other_params(struct rank *r)
+{
+    lks_ddp *ddp;
+    lks_param params[N_PARAMS];
+    size_t n = N_PARAMS;
+    memcpy(params, r->model->params, sizeof params);
+    if (lks_comm_rank(r->comm) == 1 && r->odd == 0)
+        params[3].count = 4000;
+    if (lks_comm_rank(r->comm) == 1 && r->odd == 1)
+        params[0].grad = NULL;
+    if (lks_comm_rank(r->comm) == 1 && r->odd == 2)
+        n = 4;
+    if (lks_comm_rank(r->comm) == 1 && r->odd == 3)
+        params[4].name = "wrong\033name";
+    if (lks_comm_rank(r->comm) == 0 && r->odd == 4)
+        n = 4;
+    lks_ddp_options o = {.virtual_ranks = 4,
+                         .micro_steps = lks_comm_rank(r->comm) == 2 && r->odd == 5 ? 2 : 1};
+    LKS__TRY(lks_ddp_open(r->comm, params, n, &o, &ddp));
+    lks_ddp_close(ddp);
+    return LKS_OK;
+}
+
+static void test_other_params(void **state)
+{
+    static const char *const texts[] = {
+        "number 3 is out.weight with 4000 elements on rank 1, and out.weight with 4096 elements on "
+        "rank 0",
+        "number 0 is in.bias with 7 elements, frozen on rank 1, and in.bias with 7 elements on "
+        "rank 0",
+        "number 4 is none on rank 1, and out with 1 elements on rank 0",
+        "number 4 is wrong\\x1bname with 1 elements on rank 1",
+        "number 4 is out with 1 elements on rank 1, and none on rank 0",
+        "micro_steps: 2 on rank 2, and 1 on rank 0"};
+    for (int odd = 0; odd < 6; odd++) {
+        struct rank ranks[3];
+        for (int i = 0; i < 3; i++)
+            ranks[i] = (struct rank){.run = run_other_params, .odd = odd};
+        run_ranks(ranks, 3);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(ranks[i].status, LKS_ERR_DIVERGED);
+            assert_contains(ranks[i].said, texts[odd]);
+        }
+    }
+}
+
+/* One rank, V = 2, A = 2: each call where another is due. */
+static void test_out_of_turn(void **state)
+{
+    lks_comm *comm;
+    lks_ddp *d;
+    struct model *m = new_model();
+    assert_ok(lks_comm_init(&comm));
+    assert_ok(lks_ddp_open(comm, m->params, N_PARAMS, &(lks_ddp_options){2, 2, 0}, &d));
+    assert_fails(LKS_ERR_ARG, lks_ddp_accumulate(d, 1), "lks_ddp_begin() of virtual rank 0 is due");
+    assert_fails(LKS_ERR_ARG, lks_ddp_step(d, NULL), "lks_ddp_begin() of virtual rank 0 is due");
+    assert_fails(LKS_ERR_ARG, lks_ddp_mark_ready(d, 0), "out of turn");
+    assert_fails(LKS_ERR_ARG, lks_ddp_begin(d, 1), "lks_ddp_begin() of virtual rank 0 is due");
+    assert_ok(lks_ddp_begin(d, 0));
+    assert_fails(LKS_ERR_ARG, lks_ddp_begin(d, 1), "micro-step 1 of 2 of virtual rank 0");
+    assert_fails(LKS_ERR_ARG, lks_ddp_accumulate(d, -1), "the weight is -1");
+    assert_fails(LKS_ERR_ARG, lks_ddp_accumulate(d, NAN), "the weight is");
+    assert_fails(LKS_ERR_ARG, lks_ddp_mark_ready(d, N_PARAMS), "parameter 5 of 5");
+    assert_ok(lks_ddp_mark_ready(d, 0));
+    assert_fails(LKS_ERR_ARG, lks_ddp_mark_ready(d, 0), "in.bias was marked twice");
+    assert_ok(lks_ddp_accumulate(d, 1));
+    assert_fails(LKS_ERR_ARG, lks_ddp_step(d, NULL), "micro-step 2 of 2 of virtual rank 0");
+    assert_ok(lks_ddp_accumulate(d, 0));
+    assert_ok(lks_ddp_begin(d, 1));
+    assert_ok(lks_ddp_accumulate(d, 0));
+    assert_ok(lks_ddp_accumulate(d, 0));
+    assert_fails(LKS_ERR_ARG, lks_ddp_begin(d, 0), "lks_ddp_step() is due");
+    assert_ok(lks_ddp_step(d, NULL));
+    assert_ok(lks_ddp_begin(d, 0)); /* and so on */
+    lks_ddp_close(d);
+
+    lks_param bad[1] = {{"w", m->value[0], NULL, 7}};
+    assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "no parameter has a gradient");
+    bad[0] = (lks_param){"w", NULL, m->grad[0], 7};
+    assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "parameter 0 has no name");
+    assert_fails(LKS_ERR_ARG,
+                 lks_ddp_open(comm, m->params, 1, &(lks_ddp_options){.virtual_ranks = -1}, &d),
+                 "-1 virtual ranks for 1 ranks");
+    lks_comm_close(comm);
+    free(m);
+}
+
+/* Nobody had data: zero gradients, and no division by nothing. */
+static void test_no_data(void **state)
+{
+    lks_comm *comm;
+    lks_ddp *d;
+    lks_ddp_result r;
+    struct model *m = new_model();
+    assert_ok(lks_comm_init(&comm));
+    assert_ok(lks_ddp_open(comm, m->params, N_PARAMS, NULL, &d));
+    assert_ok(lks_ddp_begin(d, 0));
+    assert_ok(lks_ddp_accumulate(d, 0));
+    assert_ok(lks_ddp_step(d, &r));
+    assert_true(r.weight == 0 && r.loss == 0 && r.norm == 0);
+    for (size_t i = 0; i < counts[1]; i++)
+        assert_true(m->grad[1][i] == 0);
+    lks_ddp_close(d);
+    lks_comm_close(comm);
+    free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mean),         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_other_params), cmocka_unit_test(test_out_of_turn),
+        cmocka_unit_test(test_no_data),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,63 @@
+/* The sampler beside PyTorch's DistributedSampler, index by index. */
+#include "support.h"
+
+#include "lockstep/sampler.h"
+
+static void compare(const json_t *c)
+{
+    lks_sampler_options o = {
+        .dataset_size = (uint64_t)lks_test_number(c, "n"),
+        .replicas = (int)lks_test_number(c, "replicas"),
+        .in_order = !json_is_true(lks_test_member(c, "shuffle")),
+        .drop_last = json_is_true(lks_test_member(c, "drop_last")),
+        .seed = (uint64_t)lks_test_number(c, "seed"),
+    };
+    lks_sampler *s;
+    assert_ok(lks_sampler_open(&o, &s));
+    lks_sampler_set_epoch(s, (uint64_t)lks_test_number(c, "epoch"));
+    for (int r = 0; r < o.replicas; r++) {
+        const json_t *want = json_array_get(lks_test_member(c, "indices"), (size_t)r);
+        assert_int_equal(lks_sampler_count(s), json_array_size(want));
+        for (size_t i = 0; i < json_array_size(want); i++)
+            assert_int_equal(lks_sampler_index(s, r, i),
+                             json_integer_value(json_array_get(want, i)));
+    }
+    lks_sampler_close(s);
+}
+
+static void test_as_pytorch(void **state)
+{
+    const json_t *cases = lks_test_member(lks_test_figure("distributed_sampler.json"), "cases");
+    assert_true(json_array_size(cases) >= 10);
+    for (size_t i = 0; i < json_array_size(cases); i++)
+        compare(json_array_get(cases, i));
+}
+
+static void test_refused(void **state)
+{
+    lks_sampler *s = NULL;
+    assert_fails(LKS_ERR_ARG, lks_sampler_open(NULL, &s), "NULL");
+    assert_fails(LKS_ERR_ARG, lks_sampler_open(&(lks_sampler_options){.replicas = 2}, &s),
+                 "0 samples");
+    assert_fails(LKS_ERR_ARG,
+                 lks_sampler_open(
+                     &(lks_sampler_options){.dataset_size = UINT64_C(1) << 32, .replicas = 1}, &s),
+                 "4294967296 samples");
+    assert_fails(LKS_ERR_ARG, lks_sampler_open(&(lks_sampler_options){.dataset_size = 9}, &s),
+                 "0 replicas");
+    assert_fails(
+        LKS_ERR_ARG,
+        lks_sampler_open(
+            &(lks_sampler_options){.dataset_size = 3, .replicas = 4, .drop_last = true}, &s),
+        "leaves nothing of 3 samples for 4 replicas");
+    assert_null(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_as_pytorch),
+        cmocka_unit_test(test_refused),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
