@@ -16,6 +16,8 @@ int tool_fail(const char *name, lks_status st)
     bool several = rank != NULL && world != NULL && strcmp(world, "1") != 0;
     char shown[32];
     fflush(stdout); /* first what came first */
+    if (!launched)
+        fputs(lks__explanation(), stderr);
     if (!several)
         fprintf(stderr, "lockstep %s: %s\n", name, lks_last_error());
     else if (!launched || (st != LKS_ERR_PEER && !lks__session_on_record()))

@@ -1,5 +1,6 @@
 #include "base/status.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +9,26 @@
 #include "base/utf8.h"
 
 static _Thread_local char last_error[2048];
+
+static char explanation[16 << 10];
+static pthread_once_t explained = PTHREAD_ONCE_INIT;
+static _Thread_local const char *to_explain;
+
+static void explain_once(void)
+{
+    snprintf(explanation, sizeof explanation, "%s", to_explain);
+}
+
+void lks__explain(const char *lines)
+{
+    to_explain = lines;
+    pthread_once(&explained, explain_once);
+}
+
+const char *lks__explanation(void)
+{
+    return explanation;
+}
 
 const char *lks_status_text(lks_status st)
 {

@@ -14,6 +14,11 @@ lks_status lks__fail(lks_status st, const char *fmt, ...) __attribute__((format(
 /* Put "context: " in front of the recorded sentence; returns `st`. */
 lks_status lks__fail_in(lks_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Lines that show the failure at hand (the table of all ranks), for tools to print above the
+ * sentence: the process's first ones stay. */
+void lks__explain(const char *lines);
+const char *lks__explanation(void); /* "" where there are none */
+
 /* Copy `text` (any bytes) into `out` so that it is safe on a terminal: control bytes and invalid
  * UTF-8 become \xNN, quotes and backslashes are escaped; cut with "..." where it does not fit.
  * Returns `out`. */

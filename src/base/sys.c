@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -32,7 +33,7 @@ static const char *const call_names[N_CALLS] = {
         "any",
 };
 
-enum fault { FAULT_NONE, FAULT_ERRNO, FAULT_SHORT, FAULT_DIE, FAULT_DIE_AFTER };
+enum fault { FAULT_NONE, FAULT_ERRNO, FAULT_SHORT, FAULT_DIE, FAULT_DIE_AFTER, FAULT_LATE };
 
 struct rule {
     enum call call;
@@ -57,6 +58,7 @@ static const struct {
     {"ENOMEM", FAULT_ERRNO, ENOMEM}, {"EMFILE", FAULT_ERRNO, EMFILE},
     {"EACCES", FAULT_ERRNO, EACCES}, {"short", FAULT_SHORT, ENOSPC},
     {"die", FAULT_DIE, EIO},         {"die-after", FAULT_DIE_AFTER, EIO},
+    {"slow", FAULT_LATE, 400},       {"hang", FAULT_LATE, -1}, /* milliseconds */
 };
 
 static void restart_counts(void)
@@ -128,6 +130,10 @@ static enum fault fault_of(enum call call)
             continue;
         if (rule->fault == FAULT_DIE)
             kill(getpid(), SIGKILL);
+        if (rule->fault == FAULT_LATE) {
+            poll(NULL, 0, rule->err);
+            return FAULT_NONE;
+        }
         errno = rule->err;
         return rule->fault;
     }
@@ -147,6 +153,31 @@ static enum fault fault_of(enum call call)
             kill(getpid(), SIGKILL);                                                               \
         return result;                                                                             \
     } while (0)
+
+/* ---- progress ---------------------------------------------------------------------------- */
+
+static _Thread_local void (*progress_fn)(void *ctx);
+static _Thread_local void *progress_ctx;
+
+/* Bytes of one system call: what any disk moves in less than a deadline. */
+enum { TRANSFER = 16 << 20 };
+
+void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx)
+{
+    progress_fn = fn;
+    progress_ctx = ctx;
+}
+
+static size_t piece(size_t bytes)
+{
+    return bytes < TRANSFER ? bytes : TRANSFER;
+}
+
+static void progress(void)
+{
+    if (progress_fn != NULL)
+        progress_fn(progress_ctx);
+}
 
 /* ---- the calls --------------------------------------------------------------------------- */
 
@@ -172,7 +203,7 @@ int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)
         return -1;
     }
     while (done < want) {
-        ssize_t n = pread(fd, (char *)buf + done, want - done, (off_t)(offset + done));
+        ssize_t n = pread(fd, (char *)buf + done, piece(want - done), (off_t)(offset + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -180,6 +211,7 @@ int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)
         if (n == 0)
             break;
         done += (size_t)n;
+        progress();
     }
     if (fault == FAULT_DIE_AFTER)
         kill(getpid(), SIGKILL);
@@ -196,12 +228,13 @@ int lks__sys_write_all(int fd, const void *buf, size_t bytes)
         return -1;
     size_t want = fault == FAULT_SHORT ? bytes / 2 : bytes, done = 0;
     while (done < want) {
-        ssize_t n = write(fd, (const char *)buf + done, want - done);
+        ssize_t n = write(fd, (const char *)buf + done, piece(want - done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return -1;
         done += (size_t)n;
+        progress();
     }
     if (fault == FAULT_DIE_AFTER)
         kill(getpid(), SIGKILL);
@@ -288,6 +321,20 @@ void lks__sys_munmap(void *p, size_t bytes)
 {
     if (p)
         munmap(p, bytes);
+}
+
+char lks__sys_process_state(pid_t pid)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    /* "PID (NAME) STATE ...", and the name may have brackets of its own */
+    const char *end = strrchr(text, ')');
+    return end != NULL && end[1] == ' ' ? end[2] : 0;
 }
 
 double lks__sys_now(void)

@@ -7,8 +7,8 @@
  *
  * CALL is one of the names in LKS__SYS_CALLS or `any`; N counts from 1 over this process's calls of
  * that name; WHAT is an errno name (ENOSPC, EIO, ENOMEM, EMFILE, EACCES), `short` (transfer half,
- * then ENOSPC), `die` (SIGKILL before the call) or `die-after`. With LOCKSTEP_FAULT_RANK=r only
- * rank r (environment RANK) is hit. */
+ * then ENOSPC), `die` (SIGKILL before the call), `die-after`, `slow` (0.4 s late) or `hang`
+ * (never). With LOCKSTEP_FAULT_RANK=r only rank r (environment RANK) is hit. */
 #ifndef LKS_BASE_SYS_H
 #define LKS_BASE_SYS_H
 
@@ -45,6 +45,14 @@ void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset);
 void lks__sys_munmap(void *p, size_t bytes);
 
 double lks__sys_now(void); /* seconds, monotonic */
+
+/* What a process is doing: the letter of /proc/PID/stat ('R', 'S', 'D', 'T' stopped, 't' traced,
+ * 'Z' ended), 0 where there is none of that number. */
+char lks__sys_process_state(pid_t pid);
+
+/* Reads and writes of this thread call fn(ctx) for each piece that has been transferred, so that
+ * whoever waits for us sees that a long one moves. NULL: nobody waits. */
+void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx);
 
 /* Whole small file into malloc'd memory with a 0 byte behind it (not counted); the caller frees.
  * ERR_IO or ERR_FORMAT (larger than `limit`), naming the path. */

@@ -147,6 +147,27 @@ lks_status lks__st_head(const char *name, const lks__st_tensor *tensors, size_t 
     return st;
 }
 
+/* What the system may hold back: the sync at the end of a large file would else be one call that
+ * takes minutes, with no sign of life. */
+enum { SYNC_BYTES = 64 << 20 };
+
+static bool write_data(int fd, const char *data, uint64_t bytes, uint64_t *unsynced)
+{
+    for (uint64_t at = 0; at < bytes;) {
+        uint64_t room = SYNC_BYTES - *unsynced, n = bytes - at < room ? bytes - at : room;
+        if (lks__sys_write_all(fd, data + at, n) != 0)
+            return false;
+        at += n;
+        *unsynced += n;
+        if (*unsynced == SYNC_BYTES) {
+            if (lks__sys_fsync(fd) != 0)
+                return false;
+            *unsynced = 0;
+        }
+    }
+    return true;
+}
+
 lks_status lks__st_write(const char *path, const lks__st_tensor *tensors, size_t n,
                          const json_t *metadata)
 {
@@ -160,10 +181,10 @@ lks_status lks__st_write(const char *path, const lks__st_tensor *tensors, size_t
         free(block);
         return lks__sys_fail("cannot create", path);
     }
+    uint64_t unsynced = 0;
     bool ok = lks__sys_write_all(fd, block, block_bytes) == 0;
     for (size_t i = 0; ok && i < n; i++)
-        ok =
-            tensors[i].bytes == 0 || lks__sys_write_all(fd, tensors[i].data, tensors[i].bytes) == 0;
+        ok = write_data(fd, tensors[i].data, tensors[i].bytes, &unsynced);
     ok = ok && lks__sys_fsync(fd) == 0;
     if (!ok)
         st = lks__sys_fail("cannot write", path);

@@ -268,6 +268,9 @@ static int conclude(const struct lks__launch *l, const struct state *s)
     for (int r = 0; r < l->n_started; r++)
         if (failed(&l->ranks[r]) && (first < 0 || l->ranks[r].order < l->ranks[first].order))
             first = r;
+    char report[LKS__SHM_REPORT];
+    lks__segment_report(l->segment, report);
+    fputs(report, stderr);
     describe_end(l, culprit, text, sizeof text);
     /* A rank that still ran when the others gave it up was ended by us: what they said counts. */
     bool hung = s->first_by_rank && p->by_signal && p->order > l->ranks[first].order;

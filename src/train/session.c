@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sys.h"
 #include "comm/backend.h"
 
 static bool on_record; /* a process is one rank */
@@ -13,6 +14,11 @@ static void put_on_record(lks__session *s, const char *why)
 {
     lks_comm_abort(s->comm, why);
     on_record = true;
+}
+
+static void beat(void *comm)
+{
+    lks_comm_beat(comm);
 }
 
 /* Mixed machines: the level is the lowest that any rank has, or nobody's bits would agree. */
@@ -39,6 +45,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     LKS__TRY(lks_world_from_env(&s->world));
     lks_comm_options options = {backend, timeout_s};
     LKS__TRY(lks_comm_open(&s->world, &options, &s->comm));
+    lks__sys_on_progress(beat, s->comm); /* files that are read or written for long */
     lks_status st = agree_on_level(s);
     if (st != LKS_OK)
         goto fail;
@@ -67,6 +74,7 @@ fail:
 
 void lks__session_close(lks__session *s)
 {
+    lks__sys_on_progress(NULL, NULL);
     lks_comm_close(s->comm); /* before the pool that it borrows */
     lks__pool_close(s->pool);
     s->comm = NULL;

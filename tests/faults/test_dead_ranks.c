@@ -136,6 +136,28 @@ static void test_killed_at_any_moment(void **state)
         check_killed(i % 2 == 0 ? 2 : 4, (int)(i % 3 == 0 ? 0 : 1), moments[i]);
 }
 
+/* The table of two ranks: `rank` is in `state` and waits for nobody, the other waits for it. */
+static void assert_table(const char *err, int rank, const char *state)
+{
+    const char *at = strstr(err, " rank       pid  state");
+    if (at == NULL)
+        fail_msg("there is no table: %s", err);
+    at = strchr(at, '\n') + 1;
+    for (int r = 0; r < 2; r++) {
+        char word[32], line[256];
+        int number, pid, waits = -1;
+        size_t n = strcspn(at, "\n");
+        assert_true(n < sizeof line);
+        snprintf(line, sizeof line, "%.*s", (int)n, at);
+        assert_int_equal(sscanf(line, "%d %d %31s", &number, &pid, word), 3);
+        assert_int_equal(number, r);
+        assert_string_equal(word, r == rank ? state : "waiting");
+        sscanf(strrchr(line, ' '), "%d", &waits);
+        assert_int_equal(waits, r == rank ? -1 : rank);
+        at += n + 1;
+    }
+}
+
 /* A rank that stands still is given up after --timeout, and named. */
 static void check_hung(int rank)
 {
@@ -151,15 +173,52 @@ static void check_hung(int rank)
         fail_msg("rank %d stopped: exit code %d after %.1f s: %s", rank, r.exit_code, r.seconds,
                  r.err);
     marked_assert_gone(mark, 0.5);
-    assert_contains(r.err, lks_test_text("rank %d", rank));
-    assert_contains(r.err, "step");
-    assert_contains(r.err, "phase");
+    assert_contains(r.err, lks_test_text("rank %d (pid %d, stopped by a signal", rank, (int)pid));
+    assert_contains(r.err, "at step ");
+    assert_table(r.err, rank, "stopped");
 }
 
 static void test_hung_rank(void **state)
 {
     check_hung(1);
     check_hung(0);
+}
+
+/* One that runs, but gets nowhere: inside a checkpoint, and before it has joined. */
+static void test_stuck_rank(void **state)
+{
+    fault_run run = endless(2);
+    fault_add(&run, "--timeout=1");
+    const char *err =
+        fault_expect(&run, 1, FAULT_ENV("LOCKSTEP_FAULT=fsync:7:hang", "LOCKSTEP_FAULT_RANK=0"),
+                     "rank 0", "phase checkpoint", "no answer for 1 s");
+    assert_table(err, 0, "running");
+    run = endless(2);
+    fault_add(&run, "--timeout=1");
+    err = fault_expect(&run, 1, FAULT_ENV("LOCKSTEP_FAULT=mmap:1:hang", "LOCKSTEP_FAULT_RANK=1"),
+                       "rank 1 (never joined)");
+    assert_table(err, 1, "absent");
+}
+
+/* A save or a load that takes longer than the deadline, and moves all the time, is no hang. */
+static void test_slow_checkpoint(void **state)
+{
+    static const char *const calls[] = {"write", "read"};
+    for (int i = 0; i < 2; i++) {
+        char rules[256] = "LOCKSTEP_FAULT=";
+        for (int n = 0; n < 7; n++)
+            snprintf(rules + strlen(rules), sizeof rules - strlen(rules), "%s%s:%d:slow",
+                     n > 0 ? "," : "", calls[i], 20 + n);
+        const char *env[] = {rules, "LOCKSTEP_FAULT_RANK=0", NULL};
+        fault_run run = fault_train(2), again = fault_resume(&run, 2);
+        fault_add(&run, "--timeout=1");
+        fault_add(&again, "--timeout=1");
+        if (i == 1)
+            fault_succeeds(&run);
+        lks_test_result r = lks_test_run((i == 0 ? run : again).argv, env, 30);
+        if (r.exit_code != 0 || r.seconds < 2.5)
+            fail_msg("%s: exit code %d after %.1f s: %s", rules, r.exit_code, r.seconds, r.err);
+    }
 }
 
 /* ---- data that goes away ----------------------------------------------------------------- */
@@ -196,6 +255,8 @@ int main(void)
         cmocka_unit_test(test_no_memory_on_one_rank),
         cmocka_unit_test(test_killed_at_any_moment),
         cmocka_unit_test(test_hung_rank),
+        cmocka_unit_test(test_stuck_rank),
+        cmocka_unit_test(test_slow_checkpoint),
         cmocka_unit_test(test_shrinking_data),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

@@ -18,7 +18,7 @@
 #include "base/utf8.h"
 #include "comm/shm/memory.h"
 
-enum { MAGIC = 0x6c6b7353, VERSION = 1, PAGE = 4096 };
+enum { MAGIC = 0x6c6b7353, VERSION = 2, PAGE = 4096 };
 
 struct region {
     uint64_t offset, bytes;
@@ -334,13 +334,13 @@ void lks__segment_close(lks__segment *s)
 
 /* What peers wrote goes to terminals, often more than once on its way, so lks__escape() would
  * escape its own escapes: bytes that could do harm become question marks instead. */
-static void make_printable(char *text)
+static void make_printable(char *text, bool lines)
 {
     size_t n = strlen(text);
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         size_t len = lks__utf8_decode(text + i, n - i, &cp);
-        if (len == 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0)) {
+        if (len == 0 || (cp < 0x20 && !(lines && cp == '\n')) || (cp >= 0x7f && cp < 0xa0)) {
             len = len == 0 ? 1 : len;
             memset(text + i, '?', len);
         }
@@ -352,6 +352,12 @@ enum { ABORT_NONE = 0, ABORT_WRITING = 1, ABORT_READY = 2 };
 
 bool lks__segment_abort(lks__segment *s, lks_status status, int rank, const char *text)
 {
+    return lks__segment_abort_report(s, status, rank, text, "");
+}
+
+bool lks__segment_abort_report(lks__segment *s, lks_status status, int rank, const char *text,
+                               const char *report)
+{
     struct lks__segment_header *h = lks__segment_header(s);
     unsigned expected = ABORT_NONE;
     if (!atomic_compare_exchange_strong(&h->abort_state, &expected, ABORT_WRITING))
@@ -359,6 +365,7 @@ bool lks__segment_abort(lks__segment *s, lks_status status, int rank, const char
     h->abort_rank = rank;
     h->abort_status = status;
     snprintf(h->abort_text, sizeof h->abort_text, "%s", text);
+    snprintf(h->abort_report, sizeof h->abort_report, "%s", report);
     atomic_store(&h->abort_state, ABORT_READY);
     return true;
 }
@@ -389,8 +396,19 @@ void lks__segment_failure(const lks__segment *s, lks_status *status_p, int *rank
         memcpy(raw, h->abort_text, sizeof raw);
         raw[sizeof raw - 1] = '\0';
     }
-    make_printable(raw);
+    make_printable(raw, false);
     snprintf(text, text_bytes, "%s", raw);
+}
+
+void lks__segment_report(const lks__segment *s, char *text)
+{
+    const struct lks__segment_header *h = lks__segment_header(s);
+    text[0] = '\0';
+    if (atomic_load(&h->abort_state) != ABORT_READY)
+        return;
+    memcpy(text, h->abort_report, sizeof h->abort_report);
+    text[sizeof h->abort_report - 1] = '\0';
+    make_printable(text, true);
 }
 
 /* --- for messages ------------------------------------------------------------------------- */
@@ -401,6 +419,7 @@ void lks__segment_status(const lks__segment *s, int rank, lks__rank_status *stat
     status->state = (int)atomic_load(&line->state);
     status->pid = (pid_t)atomic_load(&line->pid);
     status->waiting = atomic_load(&line->waiting) != 0;
+    status->posted = atomic_load(&line->posted);
     status->step = atomic_load(&line->step);
     double age = lks__sys_now() - (double)atomic_load(&line->beat_us) * 1e-6;
     status->beat_age_s = age > 0 ? age : 0;
@@ -409,6 +428,6 @@ void lks__segment_status(const lks__segment *s, int rank, lks__rank_status *stat
         unsigned long long word = atomic_load(&line->phase[i]);
         memcpy(raw + i * 8, &word, 8);
     }
-    make_printable(raw);
+    make_printable(raw, false);
     memcpy(status->phase, raw, sizeof raw);
 }

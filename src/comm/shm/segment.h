@@ -29,11 +29,15 @@ enum {
     LKS__SHM_PAYLOAD = 960,      /* bytes that travel inside a mailbox */
     LKS__SHM_BOUNCE = 256 << 10, /* bytes of one bounce buffer; each rank has two */
     LKS__SHM_PHASE = 32,         /* bytes of a phase's text */
+    LKS__SHM_REPORT = 16 << 10,  /* bytes of the table of all ranks */
     LKS__SHM_UNIT = 64 << 10,    /* regions start and end on multiples of it, and so on pages */
 };
 
 /* Where a rank is in its life. */
 enum { LKS__RANK_ABSENT = 0, LKS__RANK_JOINED = 1, LKS__RANK_LEFT = 2 };
+
+/* What it waits for: until all have arrived at an operation, or until all have done their share. */
+enum { LKS__WAIT_NONE = 0, LKS__WAIT_ARRIVE = 1, LKS__WAIT_FINISH = 2 };
 
 /* One rank's line: written by its owner, read by others when they wait too long, and by the
  * launcher. Each field is atomic, the line as a whole is not: it is for messages. */
@@ -42,7 +46,8 @@ struct lks__rank_line {
     atomic_int pid;
     atomic_uint posted;   /* operations that this rank has arrived at */
     atomic_uint finished; /* operations of which its share is done */
-    atomic_uint waiting;  /* inside a wait: not the one to blame */
+    atomic_uint waiting;  /* inside a wait, LKS__WAIT_...: not the one to blame */
+    atomic_uint wait_seq; /* ... for this operation */
     atomic_ullong step;
     atomic_ullong beat_us; /* when it last gave a sign of life; lks__sys_now() in microseconds */
     atomic_ullong phase[LKS__SHM_PHASE / 8];
@@ -90,6 +95,7 @@ struct lks__segment_header {
     int abort_rank;   /* the one to blame, -1 where nobody is known */
     int abort_status; /* what the other ranks return */
     char abort_text[1024];
+    char abort_report[LKS__SHM_REPORT]; /* a line for each rank, or "" */
 };
 
 /* This process's hold on the segment. Ranks that are threads of one process share one. */
@@ -131,12 +137,18 @@ lks_status lks__segment_map(lks__segment *segment, uint64_t offset, uint64_t byt
 /* Record it unless one is there already; true where this call was the first. Wakes nobody: waits
  * look at it several times a second. */
 bool lks__segment_abort(lks__segment *segment, lks_status status, int rank, const char *text);
+/* The same, with more lines about it: at most LKS__SHM_REPORT bytes. */
+bool lks__segment_abort_report(lks__segment *segment, lks_status status, int rank, const char *text,
+                               const char *report);
 
 bool lks__segment_aborted(const lks__segment *segment);
 
 /* The failure's status, rank and text (fit for a terminal; may be NULL). Only where aborted. */
 void lks__segment_failure(const lks__segment *segment, lks_status *status_p, int *rank_p,
                           char *text, size_t text_bytes);
+
+/* Its lines (fit for a terminal); text[LKS__SHM_REPORT], "" where there are none. */
+void lks__segment_report(const lks__segment *segment, char *text);
 
 /* --- for messages -------------------------------------------------------------------------------
  */
@@ -145,6 +157,7 @@ typedef struct lks__rank_status {
     int state; /* LKS__RANK_... */
     pid_t pid;
     bool waiting;
+    unsigned posted; /* operations that it has arrived at */
     uint64_t step;
     double beat_age_s;
     char phase[LKS__SHM_PHASE + 1]; /* fit for a terminal; "" where it never said */

@@ -103,6 +103,15 @@ lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const
 /* The group's failure as this rank's. Only where it has failed. */
 lks_status lks__shm_failed(const struct lks__shm *g);
 
+const char *lks__shm_kind_name(uint32_t kind); /* of an operation, for messages */
+
+/* --- table.c ------------------------------------------------------------------------------ */
+
+bool lks__shm_is_stopped(pid_t pid); /* by SIGSTOP or a debugger: alive, but doing nothing */
+
+/* All ranks as lines of text: what each is doing, and who waits for whom. */
+void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes);
+
 /* --- collective.c ------------------------------------------------------------------------- */
 
 lks_status lks__shm_barrier(lks_comm *comm);

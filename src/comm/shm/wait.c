@@ -53,7 +53,7 @@ static const char *const kind_names[LKS__OP_END] = {
     [LKS__OP_REDUCE] = "reduction",
 };
 
-static const char *kind_name(uint32_t kind)
+const char *lks__shm_kind_name(uint32_t kind)
 {
     return kind < LKS__OP_END && kind_names[kind] != NULL ? kind_names[kind] : "something unknown";
 }
@@ -62,7 +62,7 @@ static const char *kind_name(uint32_t kind)
 static void describe(const struct lks__shm_mail *m, char *text, size_t bytes)
 {
     unsigned long long size = m->size;
-    const char *name = kind_name(m->kind);
+    const char *name = lks__shm_kind_name(m->kind);
     switch (m->kind) {
     case LKS__OP_BROADCAST:
         snprintf(text, bytes, "%s of %llu bytes from rank %llu", name, size,
@@ -212,22 +212,22 @@ static bool process_ended(struct lks__shm *g, int rank, pid_t pid)
     return poll(&p, 1, 0) == 1;
 }
 
-/* "rank 1 (pid 12, step 3, phase backward, last sign of life 2.1 s ago)" */
+/* "rank 1 (pid 12, stopped, at step 3, phase backward, last sign of life 2.1 s ago)" */
 static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t bytes)
 {
     lks__rank_status s;
     lks__segment_status(g->segment, rank, &s);
+    char where[80] = "";
     int n;
+    if (s.phase[0] != '\0')
+        snprintf(where, sizeof where, ", at step %llu, phase %s", (unsigned long long)s.step,
+                 s.phase);
     if (s.state == LKS__RANK_ABSENT)
         n = snprintf(text, bytes, "rank %d (never joined)", rank);
-    else if (s.phase[0] == '\0')
-        n = snprintf(text, bytes, "rank %d (pid %d, last sign of life %.1f s ago%s)", rank,
-                     (int)s.pid, s.beat_age_s, s.waiting ? ", waiting itself" : "");
     else
-        n = snprintf(text, bytes,
-                     "rank %d (pid %d, at step %llu, phase %s, last sign of life %.1f s ago%s)",
-                     rank, (int)s.pid, (unsigned long long)s.step, s.phase, s.beat_age_s,
-                     s.waiting ? ", waiting itself" : "");
+        n = snprintf(text, bytes, "rank %d (pid %d%s%s, last sign of life %.1f s ago%s)", rank,
+                     (int)s.pid, lks__shm_is_stopped(s.pid) ? ", stopped by a signal" : "", where,
+                     s.beat_age_s, s.waiting ? ", waiting itself" : "");
     return n < 0 ? 0 : (size_t)n < bytes ? (size_t)n : bytes - 1;
 }
 
@@ -235,9 +235,9 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
 {
     char text[1024];
     const struct lks__shm_mail *mine = lks__segment_mail(g->segment, g->rank, (uint32_t)w->seq);
-    size_t used =
-        (size_t)snprintf(text, sizeof text, "no answer for %g s in operation %llu (%s) from ",
-                         g->comm->timeout_s, (unsigned long long)w->seq, kind_name(mine->kind));
+    size_t used = (size_t)snprintf(
+        text, sizeof text, "no answer for %g s in operation %llu (%s) from ", g->comm->timeout_s,
+        (unsigned long long)w->seq, lks__shm_kind_name(mine->kind));
     int named = 0;
     for (int r = 0; r < g->world_size; r++) {
         if (!missing(g, w, r))
@@ -252,7 +252,11 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
             used += (size_t)snprintf(text + used, sizeof text - used, ", ");
         used += name_rank(g, r, text + used, sizeof text - used);
     }
-    return lks__shm_abort(g, LKS_ERR_TIMEOUT, culprit, text);
+    char report[LKS__SHM_REPORT];
+    lks__shm_table(g, report, sizeof report);
+    if (lks__segment_abort_report(g->segment, LKS_ERR_TIMEOUT, culprit, text, report))
+        lks__explain(report);
+    return lks__shm_failed(g);
 }
 
 /* Look at those we wait for. A rank that gives signs of life is not late, however long its work
@@ -347,9 +351,11 @@ static lks_status wait_for(struct lks__shm *g, const struct wait *w)
     double start = lks__sys_now();
     lks_status st = LKS_OK;
     if (!spin(g, w)) {
-        atomic_store_explicit(&g->line->waiting, 1, memory_order_relaxed);
+        unsigned what = w->finish ? LKS__WAIT_FINISH : LKS__WAIT_ARRIVE;
+        atomic_store_explicit(&g->line->wait_seq, (uint32_t)w->seq, memory_order_relaxed);
+        atomic_store_explicit(&g->line->waiting, what, memory_order_relaxed);
         st = sleep_until(g, w, start);
-        atomic_store_explicit(&g->line->waiting, 0, memory_order_relaxed);
+        atomic_store_explicit(&g->line->waiting, LKS__WAIT_NONE, memory_order_relaxed);
     }
     if (g->timing)
         g->comm->wait_s += lks__sys_now() - start;

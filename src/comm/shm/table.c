@@ -1,0 +1,120 @@
+/* The table of all ranks that is printed where one stands still. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "comm/shm/shm.h"
+
+enum { LINE = 192, MAX_NAMED = 6 };
+
+bool lks__shm_is_stopped(pid_t pid)
+{
+    char state = pid > 0 ? lks__sys_process_state(pid) : 0;
+    return state == 'T' || state == 't';
+}
+
+/* What becomes of a rank's process, in a word. */
+static const char *state_word(const lks__rank_status *s)
+{
+    if (s->state == LKS__RANK_ABSENT)
+        return "absent";
+    switch (lks__sys_process_state(s->pid)) {
+    case 0:
+    case 'Z':
+    case 'X':
+        return "dead";
+    case 'T':
+    case 't':
+        return "stopped";
+    case 'D':
+        return "disk wait";
+    default:
+        return s->state == LKS__RANK_LEFT ? "left" : s->waiting ? "waiting" : "running";
+    }
+}
+
+/* Has `rank` not yet come as far as somebody who waits with `what` for operation `seq`? */
+static bool behind(const struct lks__shm *g, int rank, unsigned what, uint32_t seq)
+{
+    struct lks__rank_line *line = lks__segment_line(g->segment, rank);
+    uint32_t done = atomic_load(what == LKS__WAIT_FINISH ? &line->finished : &line->posted);
+    return (int32_t)(done - (seq + 1)) < 0;
+}
+
+/* "1, 3" of a rank that waits; "-" of one that doesn't. */
+static void waits_for(const struct lks__shm *g, int rank, char *text, size_t bytes)
+{
+    struct lks__rank_line *line = lks__segment_line(g->segment, rank);
+    unsigned what = atomic_load(&line->waiting);
+    uint32_t seq = atomic_load(&line->wait_seq);
+    size_t used = 0;
+    int named = 0;
+    snprintf(text, bytes, "-");
+    for (int r = 0; r < g->world_size && what != LKS__WAIT_NONE; r++) {
+        if (r == rank || !behind(g, r, what, seq))
+            continue;
+        if (named == MAX_NAMED) {
+            snprintf(text + used, bytes - used, ", ...");
+            break;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s%d", named++ > 0 ? ", " : "", r);
+    }
+}
+
+/* "57 reduction": the operation that it waits in, or the last one that it came to. */
+static void operation(const struct lks__shm *g, int rank, const lks__rank_status *s, char *text,
+                      size_t bytes)
+{
+    struct lks__rank_line *line = lks__segment_line(g->segment, rank);
+    uint32_t seq = s->waiting ? atomic_load(&line->wait_seq) : s->posted - 1;
+    if (s->posted == 0)
+        snprintf(text, bytes, "-");
+    else
+        snprintf(text, bytes, "%s%u %s", s->waiting ? "" : "after ", seq,
+                 lks__shm_kind_name(lks__segment_mail(g->segment, rank, seq)->kind));
+}
+
+static size_t row(const struct lks__shm *g, int rank, char text[LINE])
+{
+    lks__rank_status s;
+    lks__segment_status(g->segment, rank, &s);
+    char step[24] = "-", op[48], age[24] = "-", waits[64];
+    bool there = s.state != LKS__RANK_ABSENT;
+    if (s.phase[0] != '\0')
+        snprintf(step, sizeof step, "%llu", (unsigned long long)s.step);
+    if (there)
+        snprintf(age, sizeof age, "%.1f s", s.beat_age_s);
+    operation(g, rank, &s, op, sizeof op);
+    waits_for(g, rank, waits, sizeof waits);
+    int n = snprintf(text, LINE, "%5d  %8d  %-9s  %8s  %-20s  %-24s  %9s  %s\n", rank,
+                     there ? (int)s.pid : 0, state_word(&s), step,
+                     s.phase[0] != '\0' ? s.phase : "-", op, age, waits);
+    return (size_t)(n < LINE ? n : LINE - 1);
+}
+
+/* Ranks that wait are alike and can be many: where there isn't room for all, they come last. */
+void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes)
+{
+    char line[LINE];
+    int left_out = 0;
+    bool all = (size_t)(g->world_size + 2) * LINE <= bytes;
+    size_t used =
+        (size_t)snprintf(text, bytes, "%5s  %8s  %-9s  %8s  %-20s  %-24s  %9s  %s\n", "rank", "pid",
+                         "state", "step", "phase", "collective", "last sign", "waits for rank");
+    for (int pass = 0; pass < (all ? 1 : 2); pass++)
+        for (int r = 0; r < g->world_size; r++) {
+            unsigned waiting = atomic_load(&lks__segment_line(g->segment, r)->waiting);
+            if (!all && (waiting != LKS__WAIT_NONE) != (pass == 1))
+                continue;
+            size_t n = row(g, r, line);
+            if (used + n + LINE > bytes) {
+                left_out++;
+                continue;
+            }
+            memcpy(text + used, line, n + 1);
+            used += n;
+        }
+    if (left_out > 0)
+        snprintf(text + used, bytes - used, "  ... and %d more\n", left_out);
+}
