@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "data/spm.h"
+#include "kernels/kernels.h"
 
 /* ---- what lives until the end ------------------------------------------------------------ */
 
@@ -111,6 +112,19 @@ void lks_test_skip(const char *why)
     print_message("skipped: %s\n", why);
     n_skipped++;
     skip();
+}
+
+void lks_test_need_level(void)
+{
+    lks__cpu_level level;
+    lks__kernels kernels;
+    lks_status st = lks__cpu_level_get(&level);
+    if (st == LKS_OK)
+        st = lks__kernels_open(level, &kernels);
+    if (st == LKS_OK)
+        return;
+    printf("%s%s\n", st == LKS_ERR_SUPPORT ? "skipped: " : "", lks_last_error());
+    exit(st == LKS_ERR_SUPPORT ? 77 : 1);
 }
 
 int lks_test_exit(int n_failed)

@@ -55,6 +55,9 @@ void lks_test_same_file(const char *a, const char *b, const char *file, int line
 
 /* Something that the test needs is absent: the test is skipped, and the program exits with 77. */
 void lks_test_skip(const char *why);
+/* For main() to begin with: ends the program as skipped where the processor, or the GEMM library,
+ * lacks the level that LOCKSTEP_CPU names. */
+void lks_test_need_level(void);
 /* The exit code for main(), from what cmocka_run_group_tests() returned. */
 int lks_test_exit(int n_failed);
 

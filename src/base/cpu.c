@@ -9,16 +9,27 @@
 #include <immintrin.h>
 #endif
 
-static const char *const level_names[] = {[LKS__CPU_REF] = "ref", [LKS__CPU_AVX2] = "avx2"};
+static const char *const level_names[] = {
+    [LKS__CPU_REF] = "ref",
+    [LKS__CPU_AVX2] = "avx2",
+    [LKS__CPU_AVX512] = "avx512",
+    [LKS__CPU_AVX512_BF16] = "avx512_bf16",
+};
 
+/* gcc's check is also whether the system saves the wide registers (XGETBV). */
 static lks__cpu_level best_level(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return LKS__CPU_REF;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return LKS__CPU_AVX2;
-#endif
+    return __builtin_cpu_supports("avx512bf16") ? LKS__CPU_AVX512_BF16 : LKS__CPU_AVX512;
+#else
     return LKS__CPU_REF;
+#endif
 }
 
 const char *lks__cpu_level_name(lks__cpu_level level)
@@ -44,7 +55,8 @@ lks_status lks__cpu_level_get(lks__cpu_level *level_p)
         return LKS_OK;
     }
     char shown[64];
-    return lks__fail(LKS_ERR_CONFIG, "LOCKSTEP_CPU=%s: the levels are ref and avx2",
+    return lks__fail(LKS_ERR_CONFIG,
+                     "LOCKSTEP_CPU=%s: the levels are ref, avx2, avx512 and avx512_bf16",
                      lks__escape(shown, sizeof shown, want, strlen(want)));
 }
 

@@ -6,11 +6,13 @@
 
 /* Levels are ordered: ranks on mixed machines agree on the lowest. */
 typedef enum lks__cpu_level {
-    LKS__CPU_REF = 0,  /* plain C, our own plain GEMM */
-    LKS__CPU_AVX2 = 1, /* AVX2 + FMA */
+    LKS__CPU_REF = 0,         /* plain C, our own plain GEMM */
+    LKS__CPU_AVX2 = 1,        /* AVX2 + FMA */
+    LKS__CPU_AVX512 = 2,      /* AVX-512 F, BW, DQ, VL */
+    LKS__CPU_AVX512_BF16 = 3, /* and its bfloat16 products; float32 as at AVX512 */
 } lks__cpu_level;
 
-/* The level to use: the best that the processor has, or what LOCKSTEP_CPU=ref|avx2 asks for.
+/* The level to use: the best that the processor has, or the one that LOCKSTEP_CPU names.
  * ERR_CONFIG for an unknown name, ERR_SUPPORT for a level that the processor lacks. */
 lks_status lks__cpu_level_get(lks__cpu_level *level_p);
 

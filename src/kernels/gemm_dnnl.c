@@ -16,6 +16,7 @@ enum {
     DNNL_SUCCESS = 0,
     DNNL_OUT_OF_MEMORY = 1,
     DNNL_CPU_ISA_AVX2 = 0x7,
+    DNNL_CPU_ISA_AVX512_CORE = 0x27,
     DNNL_FPMATH_STRICT = 0, /* no bfloat16 inside, whatever ONEDNN_DEFAULT_FPMATH_MODE says */
 };
 
@@ -55,9 +56,7 @@ static lks_status cap(void *lib, lks__cpu_level level)
     if (set_max_cpu_isa == NULL || get_effective_cpu_isa == NULL || set_fpmath_mode == NULL)
         return missing(LIBRARY " lacks the functions that cap its instructions");
 
-    int isa = DNNL_CPU_ISA_AVX2;
-    if (level != LKS__CPU_AVX2)
-        return lks__fail(LKS_ERR_ARG, "oneDNN has no cap for kernel level %d", (int)level);
+    int isa = level >= LKS__CPU_AVX512 ? DNNL_CPU_ISA_AVX512_CORE : DNNL_CPU_ISA_AVX2;
     if (set_max_cpu_isa(isa) != DNNL_SUCCESS || get_effective_cpu_isa() != isa)
         return missing(LIBRARY " cannot be capped at this kernel level's instructions");
     if (set_fpmath_mode(DNNL_FPMATH_STRICT) != DNNL_SUCCESS)

@@ -6,10 +6,9 @@
 
 API int fake_isa = 0;    /* what the library is able to be capped at */
 API int fake_status = 0; /* what a matrix product returns */
+API int fake_cap = -1;   /* what it was asked to be capped at */
 API int fake_threads = 0;
 API int fake_fpmath = -1;
-
-static int capped;
 
 API const int *dnnl_version(void)
 {
@@ -19,13 +18,13 @@ API const int *dnnl_version(void)
 
 API int dnnl_set_max_cpu_isa(int isa)
 {
-    capped = isa;
+    fake_cap = isa;
     return 0;
 }
 
 API int dnnl_get_effective_cpu_isa(void)
 {
-    return capped & fake_isa;
+    return fake_cap & fake_isa;
 }
 
 API int dnnl_set_default_fpmath_mode(int mode)

@@ -31,13 +31,19 @@ static void test_cap(void **state)
     assert_non_null(strstr(lks_last_error(), "libdnnl2"));
     assert_non_null(strstr(lks_last_error(), "LOCKSTEP_CPU=ref"));
 
+    *fake("fake_isa") = 0x7; /* AVX2, where more is asked for */
+    assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX512), LKS_ERR_SUPPORT);
+    assert_int_equal(*fake("fake_cap"), 0x27);
+    assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX512_BF16), LKS_ERR_SUPPORT);
+    assert_int_equal(*fake("fake_cap"), 0x27); /* its float32 is that of AVX-512 */
+
     *fake("fake_isa") = 0x7 | 0x400; /* AVX2 and more */
     assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX2), LKS_OK);
     assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX2), LKS_OK);
     assert_string_equal(lks__gemm_dnnl_version(), "oneDNN 2.99.7");
     assert_int_equal(*fake("fake_threads"), 1);
     assert_int_equal(*fake("fake_fpmath"), 0);
-    assert_int_equal(lks__gemm_dnnl_open((lks__cpu_level)(LKS__CPU_AVX2 + 1)), LKS_ERR_ARG);
+    assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX512), LKS_ERR_ARG);
 }
 
 static void test_failure(void **state)

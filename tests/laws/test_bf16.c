@@ -60,6 +60,7 @@ static void test_eval(void **state)
 
 int main(void)
 {
+    lks_test_need_level();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_near_float32),
         cmocka_unit_test(test_ranks_and_threads),

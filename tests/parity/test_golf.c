@@ -524,6 +524,7 @@ static void test_bad_shapes(void **state)
 
 int main(void)
 {
+    lks_test_need_level();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_init),      cmocka_unit_test(test_draws),
         cmocka_unit_test(test_generated), cmocka_unit_test(test_shards),

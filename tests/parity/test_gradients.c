@@ -232,6 +232,7 @@ static void test_slopes(void **state)
 
 int main(void)
 {
+    lks_test_need_level();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_generated),
         cmocka_unit_test(test_shakespeare),
