@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/rng.h"
+#include "lockstep/sampler.h"
 
 struct lks__sampler {
     lks__sampler_config config;
@@ -12,8 +13,10 @@ struct lks__sampler {
     uint64_t *offsets; /* [V][A][B] */
     uint64_t *eval;    /* [2][eval_batches][B] */
     int eval_batches;
-    lks__mt *generators; /* nanogpt: [V] */
-    uint64_t *drawn;     /* nanogpt: [V][B], the batch already drawn */
+    lks__mt *generators;       /* nanogpt: [V] */
+    uint64_t *drawn;           /* nanogpt: [V][B], the batch already drawn */
+    lks_sampler *dealer;       /* epoch: whose samples are whose, at epoch `dealt` */
+    uint64_t dealt, per_epoch; /* batches of a virtual rank in an epoch */
 };
 
 enum { STATE_WORDS = 625 };
@@ -34,6 +37,38 @@ static lks_status check(const lks__sampler_config *c)
                          "%d virtual ranks of %d micro-steps: 65536 is the most of either", c->V,
                          c->A);
     return LKS_OK;
+}
+
+static lks_status open_dealer(lks__sampler *s)
+{
+    const lks__sampler_config *c = &s->config;
+    uint64_t samples = (c->n_tokens[0] - 1) / (uint64_t)c->T;
+    const lks_sampler_options o = {
+        .dataset_size = samples, .replicas = c->V, .drop_last = c->drop_last, .seed = c->seed};
+    if (samples < (uint64_t)c->V * (uint64_t)c->B)
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "the train split has %llu samples of block_size + 1 = %d tokens, less than "
+            "a batch of %d for each of %d virtual ranks: use a longer text or a "
+            "smaller --batch_size, or --sampler=random",
+            (unsigned long long)samples, c->T + 1, c->B, c->V);
+    LKS__TRY(lks_sampler_open(&o, &s->dealer));
+    s->per_epoch = lks_sampler_count(s->dealer) / (uint64_t)c->B;
+    return LKS_OK;
+}
+
+/* The j-th batch of each virtual rank, counted from the start of the run. */
+static void deal(lks__sampler *s, uint64_t j, int a)
+{
+    const lks__sampler_config *c = &s->config;
+    const uint64_t epoch = j / s->per_epoch, at = j % s->per_epoch * (uint64_t)c->B;
+    if (epoch != s->dealt)
+        lks_sampler_set_epoch(s->dealer, epoch);
+    s->dealt = epoch;
+    for (int v = 0; v < c->V; v++)
+        for (int b = 0; b < c->B; b++)
+            s->offsets[((size_t)v * (size_t)c->A + (size_t)a) * (size_t)c->B + (size_t)b] =
+                lks_sampler_index(s->dealer, v, at + (uint64_t)b) * (uint64_t)c->T;
 }
 
 static void draw_nanogpt(lks__mt *g, uint64_t range, int B, uint64_t *out)
@@ -93,6 +128,13 @@ lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **s
             draw_nanogpt(g, s->range[0], c->B, s->drawn + (size_t)v * (size_t)c->B);
         }
     }
+    if (c->kind == LKS__SAMPLER_EPOCH) {
+        lks_status st = open_dealer(s);
+        if (st != LKS_OK) {
+            lks__sampler_close(s);
+            return st;
+        }
+    }
     *sampler_p = s;
     return LKS_OK;
 nomem:
@@ -109,6 +151,7 @@ void lks__sampler_close(lks__sampler *s)
     free(s->eval);
     free(s->generators);
     free(s->drawn);
+    lks_sampler_close(s->dealer);
     free(s);
 }
 
@@ -118,7 +161,9 @@ const uint64_t *lks__sampler_step(lks__sampler *s, uint64_t step)
     const size_t B = (size_t)c->B;
     const lks__philox_key key = lks__philox_key_of(c->seed);
     uint64_t *out = s->offsets;
-    for (int v = 0; v < c->V; v++)
+    for (int a = 0; c->kind == LKS__SAMPLER_EPOCH && a < c->A; a++)
+        deal(s, step * (uint64_t)c->A + (uint64_t)a, a);
+    for (int v = 0; c->kind != LKS__SAMPLER_EPOCH && v < c->V; v++)
         for (int a = 0; a < c->A; a++, out += B) {
             if (c->kind == LKS__SAMPLER_RANDOM) {
                 draw_random(key, (uint32_t)step, (uint32_t)v << 16 | (uint32_t)a,
@@ -150,11 +195,11 @@ const uint64_t *lks__sampler_eval(lks__sampler *s, uint64_t step, int n_batches)
     uint64_t *out = s->eval;
     for (int split = 0; split < 2; split++)
         for (int i = 0; i < n_batches; i++, out += B) {
-            if (c->kind == LKS__SAMPLER_RANDOM)
+            if (c->kind == LKS__SAMPLER_NANOGPT)
+                draw_nanogpt(&s->generators[0], s->range[split], c->B, out);
+            else
                 draw_random(key, (uint32_t)step, (uint32_t)i,
                             (uint32_t)(LKS__SITE_DATA_EVAL + split), s->range[split], c->B, out);
-            else
-                draw_nanogpt(&s->generators[0], s->range[split], c->B, out);
         }
     return s->eval;
 }
@@ -178,14 +223,14 @@ static uint64_t get_le(const uint8_t *p, int bytes)
 
 size_t lks__sampler_state_bytes(const lks__sampler *s)
 {
-    if (s->config.kind == LKS__SAMPLER_RANDOM)
+    if (s->config.kind != LKS__SAMPLER_NANOGPT)
         return 0;
     return (size_t)s->config.V * (STATE_WORDS * 4 + (size_t)s->config.B * 8);
 }
 
 void lks__sampler_state_save(const lks__sampler *s, void *out)
 {
-    if (s->config.kind == LKS__SAMPLER_RANDOM)
+    if (s->config.kind != LKS__SAMPLER_NANOGPT)
         return;
     uint8_t *p = out;
     for (int v = 0; v < s->config.V; v++) {
@@ -206,7 +251,7 @@ lks_status lks__sampler_state_load(lks__sampler *s, const void *data, size_t byt
     if (bytes != lks__sampler_state_bytes(s))
         return lks__fail(LKS_ERR_FORMAT, "the sampler's state has %zu bytes; %zu are expected",
                          bytes, lks__sampler_state_bytes(s));
-    if (c->kind == LKS__SAMPLER_RANDOM)
+    if (c->kind != LKS__SAMPLER_NANOGPT)
         return LKS_OK;
     for (int v = 0; v < c->V; v++) { /* all of it, before any is taken over */
         const uint8_t *q = p + (size_t)v * each + (STATE_WORDS - 1) * 4;

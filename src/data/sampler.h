@@ -5,6 +5,7 @@
 #ifndef LKS_DATA_SAMPLER_H
 #define LKS_DATA_SAMPLER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,7 +17,11 @@ typedef enum lks__sampler_kind {
      * Philox(seed; step, v << 16 | micro-step, LKS__SITE_DATA_TRAIN, b / 2). In an evaluation:
      * Philox(seed; step, batch, LKS__SITE_DATA_EVAL + split, b / 2). */
     LKS__SAMPLER_RANDOM,
-    LKS__SAMPLER_NANOGPT /* nanoGPT's own draws: one MT19937 for each virtual rank */
+    LKS__SAMPLER_NANOGPT, /* nanoGPT's own draws: one MT19937 for each virtual rank */
+    /* Whole passes: sample i is tokens [iT, iT + T], dealt to virtual ranks as lockstep/sampler.h
+     * has it, a permutation for each epoch. A virtual rank's micro-batches take its samples B by B;
+     * what is left of an epoch is less than a batch, and is left out. */
+    LKS__SAMPLER_EPOCH
 } lks__sampler_kind;
 
 typedef struct lks__sampler_config {
@@ -25,6 +30,7 @@ typedef struct lks__sampler_config {
     int V, A; /* virtual ranks, micro-steps of each */
     int B, T;
     uint64_t n_tokens[2]; /* train, val; each > T */
+    bool drop_last;       /* epoch: cut what doesn't divide by V, instead of padding */
     uint64_t init_draws;  /* nanogpt: 32-bit draws that the model's initialisation consumes */
 } lks__sampler_config;
 
@@ -32,8 +38,8 @@ enum { LKS__SPLIT_TRAIN = 0, LKS__SPLIT_VAL = 1 };
 
 typedef struct lks__sampler lks__sampler; /* opaque; close with lks__sampler_close() */
 
-/* ERR_CONFIG where a split has no T + 1 tokens (names split and both numbers), or V or A is beyond
- * 65,536 (they share a counter word). */
+/* ERR_CONFIG where a split has no T + 1 tokens (names split and both numbers), V or A is beyond
+ * 65,536 (they share a counter word), or an epoch has no batch for each virtual rank. */
 lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **sampler_p);
 void lks__sampler_close(lks__sampler *sampler); /* NULL is fine */
 
@@ -49,9 +55,10 @@ const uint64_t *lks__sampler_step(lks__sampler *sampler, uint64_t step);
  * advance, as in the script. */
 const uint64_t *lks__sampler_eval(lks__sampler *sampler, uint64_t step, int n_batches);
 
-/* State between steps, for checkpoints. random has none (0 bytes). Layout: for each virtual rank
- * 625 little-endian u32 (state, pos), then B little-endian u64 (the batch already drawn). Loading
- * checks length, positions and offsets, and changes nothing where they are wrong (ERR_FORMAT). */
+/* State between steps, for checkpoints. random and epoch have none (0 bytes). Layout: for each
+ * virtual rank 625 little-endian u32 (state, pos), then B little-endian u64 (the batch already
+ * drawn). Loading checks length, positions and offsets, and changes nothing where they are wrong
+ * (ERR_FORMAT). */
 size_t lks__sampler_state_bytes(const lks__sampler *sampler);
 void lks__sampler_state_save(const lks__sampler *sampler, void *out);
 lks_status lks__sampler_state_load(lks__sampler *sampler, const void *data, size_t bytes);

@@ -41,17 +41,24 @@ static lks_status open_data(lks__trainer *t)
 
 static lks_status open_rest(lks__trainer *t)
 {
-    if (strcmp(t->s.sampler, "stream") == 0)
+    static const char *const kinds[] = {[LKS__SAMPLER_RANDOM] = "random",
+                                        [LKS__SAMPLER_NANOGPT] = "nanogpt",
+                                        [LKS__SAMPLER_EPOCH] = "epoch"};
+    int kind = LKS__SAMPLER_EPOCH;
+    while (kind >= 0 && strcmp(t->s.sampler, kinds[kind]) != 0)
+        kind--;
+    if (kind < 0)
         return lks__fail(LKS_ERR_CONFIG, "sampler=stream reads the golf family's shards; the gpt2 "
-                                         "family has random and nanogpt");
+                                         "family has random, nanogpt and epoch");
     lks__sampler_config config = {
-        .kind = strcmp(t->s.sampler, "nanogpt") == 0 ? LKS__SAMPLER_NANOGPT : LKS__SAMPLER_RANDOM,
+        .kind = (lks__sampler_kind)kind,
         .seed = (uint64_t)t->s.seed,
         .V = t->V,
         .A = t->A,
         .B = (int)t->s.batch_size,
         .T = (int)t->s.block_size,
         .n_tokens = {lks__tokens_count(t->data[0]), lks__tokens_count(t->data[1])},
+        .drop_last = t->s.drop_last,
         .init_draws = lks__model_init(&t->model_config, &t->table, NULL, NULL),
     };
     return lks__sampler_open(&config, &t->sampler);

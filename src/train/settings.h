@@ -93,9 +93,12 @@ enum {
     X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \
       "virtual ranks that the run is defined on; any number of ranks up to it gives the same "     \
       "run; 0: the largest power of two up to 8 that divides gradient_accumulation_steps")         \
-    X(STR, sampler, "random", ONE_OF("random|nanogpt|stream"), TRAIN, RUN, BATCH,                  \
-      "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script; stream: " \
-      "one token after the other (golf)")                                                          \
+    X(STR, sampler, "random", ONE_OF("random|nanogpt|epoch|stream"), TRAIN, RUN, BATCH,            \
+      "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script; epoch: "  \
+      "whole passes in DistributedSampler's order; stream: one token after the other (golf)")      \
+    X(BOOL, drop_last, false, ANY, TRAIN, RUN, BATCH,                                              \
+      "epoch sampler: leave out samples that don't divide by virtual_ranks, instead of repeating " \
+      "some")                                                                                      \
     X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN, BATCH,                     \
       "of everything random")                                                                      \
                                                                                                    \

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "data/sampler.h"
+#include "lockstep/sampler.h"
 
 static lks__sampler *open_sampler(const lks__sampler_config *config)
 {
@@ -335,18 +336,54 @@ static void test_hostile_state(void **state)
     lks__sampler_close(r);
 }
 
+/* Whole passes: the indices of lockstep/sampler.h (beside PyTorch's in tests/library), windows of
+ * T, micro-batches one after the other over borders of steps and epochs. */
+static void test_epoch(void **state)
+{
+    const lks__sampler_config config = {.kind = LKS__SAMPLER_EPOCH,
+                                        .seed = 7,
+                                        .V = 3,
+                                        .A = 2,
+                                        .B = 4,
+                                        .T = 10,
+                                        .n_tokens = {471, 100}}; /* 47 samples */
+    const lks_sampler_options dealt = {.dataset_size = 47, .replicas = 3, .seed = 7};
+    enum { PER_EPOCH = 4 }; /* 16 samples of a virtual rank, 4 at a time */
+    lks__sampler *s = open_sampler(&config);
+    lks_sampler *d;
+    assert_ok(lks_sampler_open(&dealt, &d));
+    for (uint64_t step = 0; step < 7; step++) {
+        const uint64_t *got = lks__sampler_step(s, step);
+        for (int v = 0; v < config.V; v++)
+            for (int a = 0; a < config.A; a++) {
+                uint64_t j = step * 2 + (uint64_t)a;
+                lks_sampler_set_epoch(d, j / PER_EPOCH);
+                for (int b = 0; b < config.B; b++)
+                    assert_int_equal(*got++,
+                                     10 * lks_sampler_index(d, v, j % PER_EPOCH * 4 + (uint64_t)b));
+            }
+    }
+    const uint64_t later = lks__sampler_step(s, 6)[5]; /* no state: any step at any time */
+    lks__sampler_step(s, 0);
+    assert_int_equal(lks__sampler_step(s, 6)[5], later);
+    assert_int_equal(lks__sampler_state_bytes(s), 0);
+    lks_sampler_close(d);
+    lks__sampler_close(s);
+
+    lks__sampler_config small = config;
+    small.n_tokens[0] = 12 * 10; /* 11 samples: less than 3 batches of 4 */
+    assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&small, &s),
+                 "11 samples of block_size + 1 = 11 tokens", "4 for each of 3 virtual ranks");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nanogpt),
-        cmocka_unit_test(test_nanogpt_ddp),
-        cmocka_unit_test(test_random_definition),
-        cmocka_unit_test(test_random_is_keyed),
-        cmocka_unit_test(test_random_is_uniform),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_state),
-        cmocka_unit_test(test_state_layout),
-        cmocka_unit_test(test_hostile_state),
+        cmocka_unit_test(test_epoch),           cmocka_unit_test(test_nanogpt),
+        cmocka_unit_test(test_nanogpt_ddp),     cmocka_unit_test(test_random_definition),
+        cmocka_unit_test(test_random_is_keyed), cmocka_unit_test(test_random_is_uniform),
+        cmocka_unit_test(test_limits),          cmocka_unit_test(test_state),
+        cmocka_unit_test(test_state_layout),    cmocka_unit_test(test_hostile_state),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

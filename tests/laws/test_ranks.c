@@ -111,6 +111,14 @@ static void test_nanogpt_sampler(void **state)
     law_assert_same(law_output("nanogpt", "--nproc_per_node=3", "--allow_uneven"), alone[1]);
 }
 
+static void test_epoch_sampler(void **state)
+{
+    const char *one = law_output("epoch", "--threads=1");
+    law_assert_same(law_output("epoch", "--nproc_per_node=4"), one);
+    law_assert_same(law_output("epoch", "--nproc_per_node=3", "--allow_uneven"), one);
+    assert_string_not_equal(law_lines(one), law_lines(alone[0]));
+}
+
 static void assert_other_weights(const char *out)
 {
     size_t a_bytes, b_bytes;
@@ -170,8 +178,8 @@ int main(void)
         cmocka_unit_test(test_uneven_ranks),  cmocka_unit_test(test_private_replicas),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_virtual_ranks), cmocka_unit_test(test_nanogpt_sampler),
-        cmocka_unit_test(test_other_runs),    cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_epoch_sampler), cmocka_unit_test(test_other_runs),
+        cmocka_unit_test(test_eval),          cmocka_unit_test(test_sample),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
 }

@@ -164,7 +164,7 @@ static void test_ranges(void **state)
         {"--init_from=", "scratch or resume"},
         {"--init_from=scratch|resume", "scratch or resume"},
         {"--init_from=scratc", "scratch or resume"},
-        {"--sampler=Random", "random, nanogpt or stream"},
+        {"--sampler=Random", "random, nanogpt, epoch or stream"},
         {"--device=cuda", "auto or cpu in this build, not \"cuda\""},
         {"--dtype=float16", "float32 or bfloat16 in this build"},
         {"--backend=nccl", "in this build"},

@@ -192,7 +192,7 @@ static void test_altered_json(void **state)
         {"bias", "0", "bias is not true or false"},
         {"learning_rate", "\"1\"", "learning_rate is not a number"},
         {"learning_rate", "-1", "learning_rate is not a number"},
-        {"sampler", "\"random\\u0000x\"", "sampler is not random, nanogpt or stream"},
+        {"sampler", "\"random\\u0000x\"", "sampler is not random, nanogpt, epoch or stream"},
         {"sampler", "\"other\"", "sampler is not"},
         {"sampler", "1", "sampler is not"},
         {"n_lay\x1b", "1", "no setting \"n_lay\\x1b\" in this version"},
