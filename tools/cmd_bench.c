@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "base/trace.h"
 #include "tool.h"
 #include "train/trainer.h"
 
@@ -118,13 +119,39 @@ static int ascending(const void *a, const void *b)
 static lks_status time_steps(lks__trainer *t, int iters, double *times)
 {
     lks__step_result result;
+    double warm_up[LKS__N_PARTS];
     for (int i = 0; i < WARM_UP + iters; i++) {
+        if (i == WARM_UP)
+            lks__trace_take_parts(lks__trace_current, warm_up);
         double t0 = lks__sys_now();
         LKS__TRY(lks__train_step(t, &result));
         if (i >= WARM_UP)
             times[i - WARM_UP] = lks__sys_now() - t0;
     }
     return LKS_OK;
+}
+
+/* Where this rank's time went, a line: parts of the mean step, which they add up to. */
+static lks_status report_parts(lks__trainer *t, int iters)
+{
+    double mine[LKS__N_PARTS], *all = calloc((size_t)t->ses.world.world_size, sizeof mine);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
+    lks__trace_take_parts(lks__trace_current, mine);
+    lks_status st = lks_comm_all_gather(t->ses.comm, mine, all, sizeof mine);
+    for (int r = 0; r < t->ses.world.world_size && st == LKS_OK && t->ses.world.rank == 0; r++) {
+        const double *parts = all + (size_t)r * LKS__N_PARTS;
+        double sum = 0.0;
+        for (int p = 0; p < LKS__N_PARTS; p++)
+            sum += parts[p];
+        printf("rank %d: mean %.2f ms =", r, sum / iters * 1e3);
+        for (int p = 0; p < LKS__N_PARTS; p++)
+            printf("%s %s %.2f", p > 0 ? " +" : "", lks__part_name((lks__part)p),
+                   parts[p] / iters * 1e3);
+        printf("\n");
+    }
+    free(all);
+    return st;
 }
 
 static lks_status report_steps(lks__trainer *t, int iters, double *times)
@@ -180,10 +207,19 @@ static lks_status bench_step(lks__settings *s)
     double *times = calloc((size_t)s->iters, sizeof *times);
     if (st == LKS_OK && times == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %" PRId64 " times", s->iters);
+    lks__trace *parts = NULL; /* where no trace was asked for */
+    if (st == LKS_OK && lks__trace_current == NULL)
+        st = lks__trace_open(0, &parts);
     if (st == LKS_OK)
         st = time_steps(&t, (int)s->iters, times);
     if (st == LKS_OK)
+        st = report_parts(&t, (int)s->iters);
+    if (st == LKS_OK)
         st = report_steps(&t, (int)s->iters, times);
+    uint64_t dropped;
+    if (st == LKS_OK)
+        st = lks__trace_file_write(&t.trace, &t.ses, &dropped);
+    lks__trace_close(parts);
     if (opened) {
         lks__session_fail(&t.ses, st);
         lks__trainer_close(&t);

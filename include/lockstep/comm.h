@@ -110,6 +110,7 @@ typedef struct lks_reduction {
     float *dst;          /* [count] in LKS_MEM_COMMON memory or rank 0's parts[0].buf as this rank
                           * sees it, out: the scaled sum, seen by all ranks; before one of
                           * them writes there again, all must meet (any collective) */
+    int label;           /* the caller's number for it: shown in traces */
 } lks_reduction;
 
 /* Start reducing one bucket over all ranks in the order of the tree. All ranks, and any number of

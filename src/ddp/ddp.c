@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sys.h"
+#include "base/trace.h"
 #include "comm/tree.h"
 
 /* At most this many arenas are alive: one for each level of the tree on both flanks of an uneven
@@ -16,6 +18,7 @@ struct bucket {
     size_t start, count; /* floats */
     size_t *block_start; /* [n_blocks + 1], from the bucket's start */
     lks_work *work;
+    double started; /* lks__sys_now() */
 };
 
 struct lks__ddp {
@@ -185,7 +188,9 @@ static void range_task(void *ctx, size_t task, int thread)
 static void add_range(const lks__ddp *d, float *dst, const float *src, size_t start, size_t count)
 {
     struct range r = {d, dst, src, start, count};
+    lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
     lks__pool_run(d->ex->pool, (count + ADD_FLOATS - 1) / ADD_FLOATS, range_task, &r);
+    lks__trace_end();
 }
 
 /* Fold the last leaf into its neighbours, bucket by bucket as its layers come, and hand each
@@ -199,6 +204,7 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
     for (int i = 0; i < d->final_depth; i++)
         parts[i] = (lks_part){d->final_node[i], d->arena[i] + b->start};
     lks_reduction r = {
+        .label = (int)(b - d->buckets),
         .n_leaves = d->config.V,
         .parts = parts,
         .n_parts = d->final_depth,
@@ -209,18 +215,22 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
         .block_sumsq = d->block_sumsq + b->first_block,
         .dst = (float *)lks_comm_peer(d->comm, d->arena[0], 0) + b->start,
     };
-    LKS__TRY(lks_comm_reduce_start(d->comm, &r, &b->work));
-    return lks_comm_progress(d->comm);
+    b->started = lks__sys_now();
+    return lks_comm_reduce_start(d->comm, &r, &b->work);
 }
 
 void lks__ddp_group_done(void *ddp, int group)
 {
     lks__ddp *d = ddp;
-    if (!d->last || d->failed != LKS_OK || d->buckets[d->next_bucket].last_group != group)
+    if (!d->last || d->failed != LKS_OK)
         return;
-    d->failed = start_bucket(d, &d->buckets[d->next_bucket]);
-    if (d->failed == LKS_OK)
+    if (d->buckets[d->next_bucket].last_group == group) {
+        d->failed = start_bucket(d, &d->buckets[d->next_bucket]);
+        if (d->failed != LKS_OK)
+            return;
         d->next_bucket++;
+    }
+    d->failed = lks_comm_progress(d->comm); /* of buckets that other ranks have finished by now */
 }
 
 static double norm_of(const lks__ddp *d)
@@ -285,6 +295,7 @@ static lks_status wait_all(lks__ddp *d)
     for (int i = 0; i < d->next_bucket; i++) {
         lks_status st = lks_work_wait(d->buckets[i].work);
         d->buckets[i].work = NULL;
+        lks__trace_past(LKS__SPAN_BUCKET, i, d->buckets[i].started);
         if (first == LKS_OK)
             first = st;
     }

@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/sys.h"
+#include "base/trace.h"
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
 #include "model/carve.h"
@@ -234,12 +235,16 @@ static void done(const struct lks__golf_pass *p, int group)
 static void forward(const struct lks__golf_pass *p)
 {
     struct lks__golf *m = p->m;
+    lks__trace_begin(LKS__SPAN_FORWARD, -1);
     lks__golf_embed_fwd(m->ex, m->x0, m->x0_rms, p->mb->tokens, p->params + m->emb, p->rows, m->C);
     for (int l = 0; l < m->c.n_layer; l++) {
+        lks__trace_begin(LKS__SPAN_FORWARD_LAYER, l);
         lks__golf_block_forward(p, l);
+        lks__trace_end();
         beat(p);
     }
     lks__golf_norm_fwd(m->ex, m->final, m->final_rms, m->la[m->c.n_layer - 1].out, p->rows, m->C);
+    lks__trace_end();
 }
 
 /* From the head's gradient of the final norm's output (m->d_row) back to the embedding. */
@@ -248,18 +253,22 @@ static void backward(const struct lks__golf_pass *p)
     struct lks__golf *m = p->m;
     const int n_layer = m->c.n_layer;
     int group = 0;
+    lks__trace_begin(LKS__SPAN_BACKWARD, -1);
     if (!m->c.tie_embeddings)
         done(p, group++);
     lks__golf_norm_bwd(m->ex, m->dx, m->d_row, m->la[n_layer - 1].out, m->final_rms, p->rows, m->C);
     memset(m->dx0, 0, p->rows * m->C * sizeof(float));
     for (int l = n_layer - 1; l >= 0; l--) {
+        lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
         lks__golf_block_backward(p, l);
+        lks__trace_end();
         done(p, group++);
     }
     m->ex->k->add(m->dx, m->dx0, p->rows * m->C);
     lks__golf_embed_bwd(m->ex, p->bw->grads + m->emb, m->d_row, m->dx, p->mb->tokens,
                         p->params + m->emb, m->x0_rms, p->rows, m->C);
     done(p, group);
+    lks__trace_end();
 }
 
 /* --- what model.h asks for ------------------------------------------------------------------- */

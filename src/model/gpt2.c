@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/sys.h"
+#include "base/trace.h"
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
 #include "model/carve.h"
@@ -354,15 +355,19 @@ static void layer_forward(const struct pass *p, int l, float *x_next)
 static void forward(const struct pass *p)
 {
     struct gpt2 *m = p->m;
+    lks__trace_begin(LKS__SPAN_FORWARD, -1);
     const lks__dropout drop = dropout_of(p, m->c.n_layer, DROP_EMBEDDING);
     lks__embedding_fwd(m->ex, m->la[0].x, p->mb->tokens, p->params + m->wte, p->params + m->wpe,
                        p->rows, (size_t)p->mb->T, p->C, &drop);
     for (int l = 0; l < m->c.n_layer; l++) {
+        lks__trace_begin(LKS__SPAN_FORWARD_LAYER, l);
         layer_forward(p, l, l + 1 < m->c.n_layer ? m->la[l + 1].x : m->x_out);
+        lks__trace_end();
         beat(p);
     }
     lks__layernorm_rows_fwd(m->ex, m->lnf, m->meanf, m->rstdf, m->x_out, p->params + m->lnfw,
                             at(p->params, m->lnfb), p->rows, p->C);
+    lks__trace_end();
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
@@ -435,18 +440,22 @@ static void backward(const struct pass *p)
 {
     struct gpt2 *m = p->m;
     float *g = p->bw->grads;
+    lks__trace_begin(LKS__SPAN_BACKWARD, -1);
     memset(m->dx, 0, p->rows * p->C * sizeof(float));
     lks__layernorm_rows_bwd(m->ex, m->dx, g + m->lnfw, at_grad(g, m->lnfb), m->d_row, m->x_out,
                             p->params + m->lnfw, m->meanf, m->rstdf, p->rows, p->C, m->ln_partial);
     done(p, 0);
     for (int l = m->c.n_layer - 1; l >= 0; l--) {
+        lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
         layer_backward(p, l);
+        lks__trace_end();
         done(p, m->c.n_layer - l);
     }
     const lks__dropout drop = dropout_of(p, m->c.n_layer, DROP_EMBEDDING);
     lks__embedding_bwd(m->ex, g + m->wte, g + m->wpe, dropped(p, m->dx, &drop), p->mb->tokens,
                        p->rows, (size_t)p->mb->T, p->C);
     done(p, m->c.n_layer + 1);
+    lks__trace_end();
 }
 
 /* --- what model.h asks for

@@ -1,6 +1,7 @@
 #include "model/head.h"
 
 #include "base/checked.h"
+#include "base/trace.h"
 #include "kernels/matmul.h"
 
 enum { CHUNK_BYTES = 8 << 20, CHUNK_ROWS_UNIT = 128, ROWS_A_TASK = 16 };
@@ -45,6 +46,7 @@ float lks__head_loss(const lks__exec *ex, const lks__head *head, float *dx, floa
                      size_t C)
 {
     const lks__epilogue none = {NULL, NULL};
+    lks__trace_begin(LKS__SPAN_HEAD, -1);
     for (size_t r0 = 0; r0 < rows; r0 += head->chunk_rows) {
         size_t n = rows - r0 < head->chunk_rows ? rows - r0 : head->chunk_rows;
         lks__linear_fwd(ex, head->logits, head->ld, x + r0 * C, w, n, V, C, none);
@@ -67,5 +69,6 @@ float lks__head_loss(const lks__exec *ex, const lks__head *head, float *dx, floa
     double sum = 0.0;
     for (size_t r = 0; r < rows; r++)
         sum += head->row_loss[r];
+    lks__trace_end();
     return (float)(sum / (double)rows);
 }

@@ -1,6 +1,7 @@
 /* train/run.c - the run: evaluations, steps, checkpoints, in nanoGPT's order. */
 #include <inttypes.h>
 
+#include "base/trace.h"
 #include "train/recipe.h"
 #include "train/report.h"
 #include "train/state.h"
@@ -26,7 +27,9 @@ static lks_status save(struct run *r)
         return LKS_OK;
     char name[32], hash[17];
     lks_comm_note(t->ses.comm, t->iter, "checkpoint");
+    lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
     LKS__TRY(lks__state_save(t, name, hash));
+    lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
     return lks__report_checkpoint(&r->report, t, name, hash);
 }
@@ -36,7 +39,9 @@ static lks_status evaluate(struct run *r)
     lks__trainer *t = r->t;
     lks__eval_result eval;
     lks_comm_note(t->ses.comm, t->iter, "evaluation");
+    lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
     LKS__TRY(t->recipe->evaluate(t, &eval));
+    lks__trace_end();
     t->eval_done = true;
     r->improved = eval.val_loss < t->best_val_loss;
     if (r->improved)
@@ -93,6 +98,17 @@ static lks_status loop(struct run *r, int *stopped_p)
     return *stopped_p == 0 && t->recipe->finish != NULL ? finish(r) : LKS_OK;
 }
 
+static lks_status write_trace(struct run *r)
+{
+    uint64_t dropped;
+    LKS__TRY(lks__trace_file_write(&r->t->trace, &r->t->ses, &dropped));
+    if (dropped > 0 && r->report.on)
+        lks__log_message(&r->report.log,
+                         "the trace has the newest events: %" PRIu64 " older ones were dropped",
+                         dropped);
+    return LKS_OK;
+}
+
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)
 {
     bool saved = t->resumed && !lks__train_saves_again(t);
@@ -101,6 +117,8 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
     lks_status st = lks__session_agree(&t->ses, lks__report_open(&r.report, t));
     if (st == LKS_OK)
         st = loop(&r, stopped_p);
+    if (st == LKS_OK)
+        st = write_trace(&r);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, lks__report_close(&r.report, t));
     if (st != LKS_OK) {

@@ -132,6 +132,8 @@ enum {
       "checkpoints that stay, newest first; 0: all")                                               \
     X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT, "evaluate once, then stop")                \
     X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT, "steps to time")                      \
+    X(STR, trace, "", ANY, TRAIN | BENCH, HOST, REPORT,                                            \
+      "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
       "print what the run would need and stop before the first step")                              \
                                                                                                    \

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "base/trace.h"
 #include "train/recipe.h"
 
 volatile sig_atomic_t lks__stop_requested;
@@ -17,7 +18,9 @@ static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *dd
 {
     lks__trainer *t = ctx;
     int index = v * t->A + m;
+    lks__trace_begin(LKS__SPAN_DATA, -1);
     LKS__TRY(t->recipe->read(t, v, m));
+    lks__trace_end();
     lks__micro_batch mb = {t->tokens, t->targets, (int)t->s.batch_size, (int)t->s.block_size};
     lks__backward bw = {
         .grads = grads,
@@ -87,6 +90,7 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
 {
     const float *grads;
     double started = lks__sys_now();
+    lks__trace_begin(LKS__SPAN_STEP, (int64_t)t->iter);
     lks_comm_note(t->ses.comm, t->iter, "forward and backward");
     lks_comm_take_wait_s(t->ses.comm);
     LKS__TRY(t->recipe->begin_step(t));
@@ -95,10 +99,13 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     LKS__TRY(gather_losses(t, r));
     LKS__TRY(check_finite(t, r));
     lks_comm_note(t->ses.comm, t->iter, "update");
+    lks__trace_begin(LKS__SPAN_UPDATE, -1);
     t->recipe->update(t, grads, r);
+    lks__trace_end();
     LKS__TRY(lks__ddp_release(t->ddp));
     t->iter++;
     t->eval_done = false;
     r->seconds = lks__sys_now() - started;
+    lks__trace_end();
     return t->recipe->end_step(t, r);
 }

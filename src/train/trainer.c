@@ -166,11 +166,16 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
 {
     memset(t, 0, sizeof *t);
     t->s = *s;
-    LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, &t->ses));
+    LKS__TRY(lks__trace_file_start(&t->trace, t->s.trace));
+    lks__trace_begin(LKS__SPAN_SET_UP, -1);
+    lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads, &t->ses);
+    if (st != LKS_OK) {
+        lks__trace_file_close(&t->trace);
+        return st;
+    }
     lks_comm_note(t->ses.comm, 0, "set-up");
     lks__ckpt ckpt, *resume = NULL;
     memset(&ckpt, 0, sizeof ckpt);
-    lks_status st = LKS_OK;
     if (strcmp(s->init_from, "resume") == 0) {
         st = lks__ckpt_open(s->out_dir, 1, &ckpt);
         resume = &ckpt;
@@ -180,17 +185,22 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
         st = open_together(t, resume);
+    if (st == LKS_OK)
+        st = lks__trace_file_open(&t->trace, &t->ses);
     if (resume != NULL)
         lks__ckpt_close(&ckpt);
     if (st != LKS_OK) {
         lks__session_fail(&t->ses, st);
         lks__trainer_close(t);
+        return st;
     }
-    return st;
+    lks__trace_end();
+    return LKS_OK;
 }
 
 void lks__trainer_close(lks__trainer *t)
 {
+    lks__trace_file_close(&t->trace);
     lks__ddp_close(t->ddp);
     lks__model_close(t->model);
     if (t->recipe != NULL)

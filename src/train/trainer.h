@@ -13,10 +13,12 @@
 #include "model/model.h"
 #include "train/session.h"
 #include "train/settings.h"
+#include "train/trace_file.h"
 
 typedef struct lks__trainer {
     lks__settings s;
     lks__session ses;
+    lks__trace_file trace;
     int V, A, N;        /* virtual ranks, micro-steps of each, micro-batches of a step */
     int first_v, end_v; /* this rank's virtual ranks */
     bool shared;        /* one replica for all ranks of the host */

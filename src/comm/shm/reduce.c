@@ -6,6 +6,7 @@
 
 #include <xxhash.h>
 
+#include "base/trace.h"
 #include "comm/shm/shm.h"
 
 /* Blocks that a thread takes at a time. Borders of tasks change no bit. */
@@ -238,6 +239,7 @@ static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
 {
     struct lks__sum sum;
     const lks__exec *exec = &g->comm->exec;
+    lks__trace_begin(LKS__SPAN_REDUCE, k->r.label);
     LKS__TRY(make_plan(g, k, &sum));
     size_t n = k->r.n_blocks, W = (size_t)g->world_size, rank = (size_t)g->rank;
     struct share share = {.sum = &sum,
@@ -253,6 +255,7 @@ static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
             sum_blocks(&share, t, 0);
     k->shared = true;
     lks__shm_finish(g, k->seq);
+    lks__trace_end();
     return LKS_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "base/trace.h"
 #include "comm/shm/shm.h"
 
 enum {
@@ -350,6 +351,7 @@ static lks_status wait_for(struct lks__shm *g, const struct wait *w)
         return LKS_OK;
     double start = lks__sys_now();
     lks_status st = LKS_OK;
+    lks__trace_begin(LKS__SPAN_WAIT, -1);
     if (!spin(g, w)) {
         unsigned what = w->finish ? LKS__WAIT_FINISH : LKS__WAIT_ARRIVE;
         atomic_store_explicit(&g->line->wait_seq, (uint32_t)w->seq, memory_order_relaxed);
@@ -357,6 +359,7 @@ static lks_status wait_for(struct lks__shm *g, const struct wait *w)
         st = sleep_until(g, w, start);
         atomic_store_explicit(&g->line->waiting, LKS__WAIT_NONE, memory_order_relaxed);
     }
+    lks__trace_end();
     if (g->timing)
         g->comm->wait_s += lks__sys_now() - start;
     return st;

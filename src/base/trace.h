@@ -1,0 +1,111 @@
+/* base/trace.h - where a rank's time goes: nested spans on the thread that drives the rank.
+ *
+ * A recorder does two things with them. It keeps the newest in a ring (`--trace` writes them to a
+ * file), and it sums the time that each spends in itself, without the spans inside it, by part: so
+ * the parts of a step add up to the step. Without a recorder a mark is one branch. Recording reads
+ * the clock and writes to the ring, nothing else: it changes no bit of a run. */
+#ifndef LKS_BASE_TRACE_H
+#define LKS_BASE_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* X(NAME, "part"): what the time of a step is divided into. */
+#define LKS__PART_MAP(X)                                                                           \
+    X(DATA, "data")                                                                                \
+    X(FORWARD, "forward")                                                                          \
+    X(HEAD, "head") /* classifier, loss and their backward, which are one pass */                  \
+    X(BACKWARD, "backward")                                                                        \
+    X(REDUCE, "reduce")                                                                            \
+    X(WAIT, "wait")                                                                                \
+    X(UPDATE, "update")                                                                            \
+    X(OTHER, "other")
+
+/* X(NAME, "text", PART). An index >= 0 follows the text: "forward layer 3". */
+#define LKS__SPAN_MAP(X)                                                                           \
+    X(SET_UP, "set-up", OTHER)                                                                     \
+    X(STEP, "step", OTHER)                                                                         \
+    X(DATA, "data", DATA)                                                                          \
+    X(FORWARD, "forward", FORWARD)                                                                 \
+    X(FORWARD_LAYER, "forward layer", FORWARD)                                                     \
+    X(HEAD, "head", HEAD)                                                                          \
+    X(BACKWARD, "backward", BACKWARD)                                                              \
+    X(BACKWARD_LAYER, "backward layer", BACKWARD)                                                  \
+    X(ACCUMULATE, "accumulate", REDUCE) /* a rank's own virtual ranks: zeroing, adding */          \
+    X(REDUCE, "reduce bucket", REDUCE)  /* a rank's share of the sum over ranks */                 \
+    X(BUCKET, "bucket", REDUCE)         /* from its start until it is known to be complete */      \
+    X(WAIT, "wait", WAIT)                                                                          \
+    X(UPDATE, "update", UPDATE)                                                                    \
+    X(EVALUATION, "evaluation", OTHER)                                                             \
+    X(CHECKPOINT, "checkpoint", OTHER)
+
+typedef enum lks__part {
+#define X(name, text) LKS__PART_##name,
+    LKS__PART_MAP(X)
+#undef X
+        LKS__N_PARTS
+} lks__part;
+
+typedef enum lks__trace_span {
+#define X(name, text, part) LKS__SPAN_##name,
+    LKS__SPAN_MAP(X)
+#undef X
+        LKS__N_SPANS
+} lks__trace_span;
+
+const char *lks__part_name(lks__part part);
+const char *lks__span_name(lks__trace_span span);
+lks__part lks__span_part(lks__trace_span span);
+
+typedef struct lks__trace_event {
+    double start, seconds; /* lks__sys_now() */
+    int32_t span, index;   /* index -1: none */
+} lks__trace_event;
+
+typedef struct lks__trace lks__trace; /* opaque; close with lks__trace_close() */
+
+/* A recorder that keeps the `n_events` newest events (0: sums alone), for the calling thread from
+ * now on, until it is closed. ERR_NOMEM. */
+lks_status lks__trace_open(size_t n_events, lks__trace **trace_p);
+void lks__trace_close(lks__trace *trace); /* NULL is fine */
+
+/* Seconds by part since the last call. */
+void lks__trace_take_parts(lks__trace *trace, double seconds[LKS__N_PARTS]);
+
+double lks__trace_opened(const lks__trace *trace); /* lks__sys_now() */
+/* What the ring holds: events [0, *n_p) in the order of their ends, copied to `out` where that is
+ * not NULL. Returns how many older ones were dropped. */
+uint64_t lks__trace_events(const lks__trace *trace, lks__trace_event *out, size_t *n_p);
+
+/* --- marks ------------------------------------------------------------------------------------ */
+
+extern _Thread_local lks__trace *lks__trace_current;
+
+void lks__trace_enter(lks__trace *trace, lks__trace_span span, int32_t index);
+void lks__trace_leave(lks__trace *trace);
+void lks__trace_note(lks__trace *trace, lks__trace_span span, int32_t index, double start);
+
+/* Spans nest: end closes what was begun last. One that is left by an error's return is never
+ * closed; the run, and with it the recording, is over then. */
+static inline void lks__trace_begin(lks__trace_span span, int64_t index)
+{
+    if (lks__trace_current != NULL)
+        lks__trace_enter(lks__trace_current, span, (int32_t)index);
+}
+
+static inline void lks__trace_end(void)
+{
+    if (lks__trace_current != NULL)
+        lks__trace_leave(lks__trace_current);
+}
+
+/* A span that overlaps others as it likes, from `start` until now: kept, not summed. */
+static inline void lks__trace_past(lks__trace_span span, int64_t index, double start)
+{
+    if (lks__trace_current != NULL)
+        lks__trace_note(lks__trace_current, span, (int32_t)index, start);
+}
+
+#endif

@@ -1,0 +1,126 @@
+/* The recorder: sums by part that add up, a ring that keeps the newest events. */
+#include "support.h"
+
+#include <time.h>
+
+#include "base/sys.h"
+#include "base/trace.h"
+
+static void pass_time(void)
+{
+    for (double end = lks__sys_now() + 0.002; lks__sys_now() < end;)
+        ;
+}
+
+static void test_off(void **state)
+{
+    assert_null(lks__trace_current);
+    lks__trace_begin(LKS__SPAN_STEP, 1);
+    lks__trace_end();
+    lks__trace_past(LKS__SPAN_BUCKET, 1, 0.0);
+    assert_null(lks__trace_current);
+}
+
+/* Each span counts what it spends itself; together they are the outermost one's time. */
+static void test_parts(void **state)
+{
+    lks__trace *t;
+    double parts[LKS__N_PARTS];
+    assert_ok(lks__trace_open(8, &t));
+    assert_ptr_equal(lks__trace_current, t);
+    lks__trace_begin(LKS__SPAN_STEP, 7);
+    pass_time();
+    lks__trace_begin(LKS__SPAN_BACKWARD, -1);
+    lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, 2);
+    pass_time();
+    lks__trace_begin(LKS__SPAN_WAIT, -1);
+    pass_time();
+    pass_time();
+    lks__trace_end();
+    lks__trace_end();
+    lks__trace_end();
+    lks__trace_end();
+    lks__trace_take_parts(t, parts);
+    double sum = 0.0;
+    for (int p = 0; p < LKS__N_PARTS; p++)
+        sum += parts[p];
+    assert_true(parts[LKS__PART_OTHER] >= 0.002);
+    assert_true(parts[LKS__PART_BACKWARD] >= 0.002);
+    assert_true(parts[LKS__PART_WAIT] >= 0.004);
+    assert_true(parts[LKS__PART_FORWARD] == 0.0 && parts[LKS__PART_DATA] == 0.0);
+
+    lks__trace_event events[8];
+    size_t n;
+    assert_int_equal(lks__trace_events(t, events, &n), 0);
+    assert_int_equal(n, 4);
+    const int spans[] = {LKS__SPAN_WAIT, LKS__SPAN_BACKWARD_LAYER, LKS__SPAN_BACKWARD,
+                         LKS__SPAN_STEP};
+    const int indices[] = {-1, 2, -1, 7};
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(events[i].span, spans[i]);
+        assert_int_equal(events[i].index, indices[i]);
+        if (i > 0) { /* the one before lies inside */
+            assert_true(events[i - 1].start >= events[i].start);
+            assert_true(events[i - 1].start + events[i - 1].seconds <=
+                        events[i].start + events[i].seconds + 1e-9);
+        }
+    }
+    assert_near(sum, events[3].seconds, 1e-9);
+
+    lks__trace_take_parts(t, parts); /* they were taken */
+    assert_true(parts[LKS__PART_WAIT] == 0.0 && parts[LKS__PART_OTHER] == 0.0);
+    lks__trace_close(t);
+    assert_null(lks__trace_current);
+}
+
+static void test_ring(void **state)
+{
+    lks__trace *t;
+    lks__trace_event events[4];
+    size_t n;
+    assert_ok(lks__trace_open(4, &t));
+    for (int i = 0; i < 11; i++) {
+        lks__trace_begin(LKS__SPAN_DATA, i);
+        lks__trace_end();
+    }
+    lks__trace_past(LKS__SPAN_BUCKET, 11, lks__sys_now());
+    assert_int_equal(lks__trace_events(t, events, &n), 8);
+    assert_int_equal(n, 4);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(events[i].index, 8 + i);
+    assert_int_equal(events[3].span, LKS__SPAN_BUCKET);
+    lks__trace_close(t);
+}
+
+/* Sums alone; and spans deeper than any that there are change nothing but their own record. */
+static void test_depth(void **state)
+{
+    lks__trace *t;
+    double parts[LKS__N_PARTS];
+    assert_ok(lks__trace_open(0, &t));
+    for (int i = 0; i < 40; i++)
+        lks__trace_begin(LKS__SPAN_FORWARD_LAYER, i);
+    for (int i = 0; i < 40; i++)
+        lks__trace_end();
+    lks__trace_end(); /* one too many */
+    lks__trace_begin(LKS__SPAN_WAIT, -1);
+    pass_time();
+    lks__trace_end();
+    lks__trace_take_parts(t, parts);
+    assert_true(parts[LKS__PART_WAIT] >= 0.002);
+    size_t n;
+    assert_int_equal(lks__trace_events(t, NULL, &n), 0);
+    assert_int_equal(n, 0);
+    lks__trace_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_off),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_depth),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

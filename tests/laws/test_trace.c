@@ -1,0 +1,225 @@
+/* --trace=FILE changes no bit of a run, and shows what happened: every rank's steps with what is
+ * inside them, and reductions that begin while backward is under way. */
+#include "laws.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "base/cpu.h"
+
+enum { W = 2, MICRO_STEPS = LAW_V / W * LAW_A };
+
+static const char *trace_path;
+static const json_t *trace;
+
+static int train(void **state)
+{
+    const char *plain = law_output("random", "--threads=1");
+    trace_path = lks_test_text("%s/trace.json", lks_test_folder());
+    const char *traced = law_output("random", lks_test_text("--nproc_per_node=%d", W),
+                                    lks_test_text("--trace=%s", trace_path));
+    law_assert_same(traced, plain);
+    json_error_t error;
+    trace = json_load_file(trace_path, JSON_REJECT_DUPLICATES, &error);
+    if (trace == NULL)
+        fail_msg("%s:%d: %s", trace_path, error.line, error.text);
+    return 0;
+}
+
+static const char *text(const json_t *e, const char *key)
+{
+    const char *value = json_string_value(json_object_get(e, key));
+    return value == NULL ? "" : value;
+}
+
+static double number(const json_t *e, const char *key)
+{
+    const json_t *value = json_object_get(e, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static double end_of(const json_t *e)
+{
+    return number(e, "ts") + number(e, "dur");
+}
+
+/* Is this a closed span ("X") of that rank? */
+static bool is_span(const json_t *e, int rank)
+{
+    return strcmp(text(e, "ph"), "X") == 0 && number(e, "pid") == rank;
+}
+
+/* The n-th entry of a rank with that phase and name; NULL where there are fewer. */
+static const json_t *nth(int rank, const char *ph, const char *name, int n)
+{
+    size_t i;
+    const json_t *e;
+    json_array_foreach((json_t *)trace, i,
+                       e) if (strcmp(text(e, "ph"), ph) == 0 && number(e, "pid") == rank &&
+                              strcmp(text(e, "name"), name) == 0 && n-- == 0) return e;
+    return NULL;
+}
+
+static int count_inside(const json_t *outer, int rank, const char *name)
+{
+    int n = 0;
+    size_t i;
+    const json_t *e;
+    json_array_foreach((json_t *)trace, i,
+                       e) if (is_span(e, rank) && strcmp(text(e, "name"), name) == 0) n +=
+        number(e, "ts") >= number(outer, "ts") && end_of(e) <= end_of(outer) + 0.002;
+    return n;
+}
+
+static void test_entries(void **state)
+{
+    assert_true(json_is_array(trace));
+    for (int r = 0; r < W; r++) {
+        const json_t *named = nth(r, "M", "process_name", 0);
+        assert_non_null(named);
+        assert_string_equal(json_string_value(lks_test_member(named, "args.name")),
+                            lks_test_text("rank %d", r));
+        const json_t *labels = nth(r, "M", "process_labels", 0);
+        assert_non_null(labels);
+        assert_contains(json_string_value(lks_test_member(labels, "args.labels")),
+                        "0 older ones dropped");
+    }
+    assert_null(nth(W, "M", "process_name", 0));
+}
+
+/* On one rank any two spans are apart or one lies in the other (to the printed nanosecond). */
+static void test_nesting(void **state)
+{
+    static double ends[64];
+    static const double digit = 0.002;
+    for (int r = 0; r < W; r++) {
+        int n_spans = 0;
+        size_t i;
+        const json_t *e;
+        json_array_foreach((json_t *)trace, i, e) n_spans += is_span(e, r);
+        assert_true(n_spans > 14 * MICRO_STEPS * 8);
+
+        /* They stand in the order of their ends: walked backwards, a span must lie wholly in the
+         * innermost one that began before its end. */
+        int depth = 0, deepest = 0;
+        for (size_t k = json_array_size(trace); k-- > 0;) {
+            e = json_array_get(trace, k);
+            if (!is_span(e, r))
+                continue;
+            while (depth > 0 && end_of(e) <= ends[depth - 1] + digit)
+                depth--; /* it lies before that one */
+            if (depth > 0)
+                assert_true(number(e, "ts") >= ends[depth - 1] - digit);
+            assert_true(depth < 64);
+            ends[depth++] = number(e, "ts");
+            deepest = depth > deepest ? depth : deepest;
+        }
+        assert_true(deepest >= 3); /* step, backward, layer */
+    }
+}
+
+static void test_step(void **state)
+{
+    for (int r = 0; r < W; r++) {
+        for (int s = 0; s < LAW_STEPS; s++) {
+            const json_t *step = nth(r, "X", lks_test_text("step %d", s), 0);
+            assert_non_null(step);
+            assert_int_equal(count_inside(step, r, "forward"), MICRO_STEPS);
+            assert_int_equal(count_inside(step, r, "backward"), MICRO_STEPS);
+            assert_int_equal(count_inside(step, r, "forward layer 1"), MICRO_STEPS);
+            assert_int_equal(count_inside(step, r, "backward layer 0"), MICRO_STEPS);
+            assert_int_equal(count_inside(step, r, "head"), MICRO_STEPS);
+            assert_int_equal(count_inside(step, r, "data"), MICRO_STEPS);
+            assert_int_equal(count_inside(step, r, "reduce bucket 0"), 1);
+            assert_int_equal(count_inside(step, r, "update"), 1);
+            assert_int_equal(count_inside(step, r, "evaluation"), 0);
+        }
+        assert_non_null(nth(r, "X", "set-up", 0));
+        assert_non_null(nth(r, "X", "evaluation 4", 0));
+    }
+    assert_non_null(nth(0, "X", "checkpoint 3", 0));
+    assert_null(nth(1, "X", "checkpoint 3", 0)); /* rank 0 writes */
+}
+
+/* The end of the last layer's backward in a rank's last micro-step of step s. */
+static double backward_end(int rank, int s)
+{
+    const json_t *last = nth(rank, "X", "backward layer 0", (s + 1) * MICRO_STEPS - 1);
+    assert_non_null(last);
+    return end_of(last);
+}
+
+/* The first bucket is on its way before backward has come to its end, on every rank in every step;
+ * and the rank that comes to it last finds the others there, so it sums its share at once. With a
+ * core for each, every rank does so now and then. */
+static void test_overlap(void **state)
+{
+    cpu_set_t cores;
+    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+    int early[W] = {0};
+    for (int s = 0; s < LAW_STEPS; s++) {
+        int now = 0;
+        for (int r = 0; r < W; r++) {
+            const json_t *begun = nth(r, "b", "bucket 0", s), *done = nth(r, "e", "bucket 0", s);
+            const json_t *share = nth(r, "X", "reduce bucket 0", s);
+            assert_true(begun != NULL && done != NULL && share != NULL);
+            assert_true(number(begun, "ts") < backward_end(r, s));
+            assert_true(end_of(share) <= number(done, "ts") + 0.002);
+            early[r] += number(share, "ts") < backward_end(r, s);
+            now += number(share, "ts") < backward_end(r, s);
+        }
+        assert_true(now > 0);
+    }
+    for (int r = 0; r < W && CPU_COUNT(&cores) >= W; r++)
+        assert_true(early[r] > 0);
+}
+
+/* A file that can't be written is found before the run, and a run that fails leaves none. */
+static void test_failures(void **state)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--trace=%s/not/there.json", out);
+    law_add(&args, "--nproc_per_node=2");
+    lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "can't write the trace");
+    assert_contains(r.err, "not/there.json");
+    assert_false(lks_test_exists(lks_test_text("%s/latest", out)));
+
+    args = law_train("random", &out);
+    const char *path = lks_test_text("%s/trace.json", lks_test_folder());
+    law_add(&args, "--trace=%s", path);
+    law_add(&args, "--learning_rate=1e6"); /* to infinity */
+    law_add(&args, "--grad_clip=0");
+    law_add(&args, "--weight_decay=1000");
+    r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_false(lks_test_exists(path));
+}
+
+/* What stood in the file before is replaced, shorter or longer. */
+static void test_again(void **state)
+{
+    size_t bytes;
+    lks_test_read(trace_path, &bytes);
+    char *old = test_malloc(2 * bytes);
+    memset(old, 'x', 2 * bytes);
+    lks_test_write(trace_path, old, 2 * bytes);
+    test_free(old);
+    law_output("random", "--max_iters=1", lks_test_text("--trace=%s", trace_path));
+    json_t *again = json_load_file(trace_path, 0, NULL);
+    assert_true(json_is_array(again));
+    json_decref(again);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_entries),  cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_step),     cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_again),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
+}
