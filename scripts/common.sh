@@ -33,6 +33,7 @@ have() {
     libjansson-dev) pkg-config --exists jansson ;;
     libxxhash-dev) pkg-config --exists libxxhash ;;
     zlib1g-dev) pkg-config --exists zlib ;;
+    libmd-dev) pkg-config --exists libmd ;;
     libcmocka-dev) pkg-config --exists cmocka ;;
     g++) command -v c++ ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
@@ -79,7 +80,7 @@ need() {
 
 # What the build needs; libdnnl2 (oneDNN's matrix products) is loaded at run time.
 build_packages='cmake ninja-build gcc libc6-dev pkg-config libjansson-dev libxxhash-dev
-    zlib1g-dev libdnnl2'
+    zlib1g-dev libmd-dev libdnnl2'
 
 # cores: how many this process may use.
 cores() {

@@ -337,6 +337,48 @@ char lks__sys_process_state(pid_t pid)
     return end != NULL && end[1] == ' ' ? end[2] : 0;
 }
 
+int lks__sys_socket(int domain, int type)
+{
+    int result;
+    FAULTY(socket, -1, socket(domain, type | SOCK_CLOEXEC, 0));
+}
+
+int lks__sys_bind(int fd, const struct sockaddr *addr, socklen_t bytes)
+{
+    int result;
+    FAULTY(bind, -1, bind(fd, addr, bytes));
+}
+
+int lks__sys_listen(int fd, int backlog)
+{
+    int result;
+    FAULTY(listen, -1, listen(fd, backlog));
+}
+
+int lks__sys_accept(int fd)
+{
+    int result;
+    FAULTY(accept, -1, accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+int lks__sys_connect(int fd, const struct sockaddr *addr, socklen_t bytes)
+{
+    int result;
+    FAULTY(connect, -1, connect(fd, addr, bytes));
+}
+
+ssize_t lks__sys_send(int fd, const void *buf, size_t bytes)
+{
+    ssize_t result;
+    FAULTY(send, -1, send(fd, buf, bytes, MSG_NOSIGNAL));
+}
+
+ssize_t lks__sys_recv(int fd, void *buf, size_t bytes)
+{
+    ssize_t result;
+    FAULTY(recv, -1, recv(fd, buf, bytes, 0));
+}
+
 double lks__sys_now(void)
 {
     struct timespec t;

@@ -1,4 +1,4 @@
-/* base/sys.h - the one door to files, shared memory and the clock.
+/* base/sys.h - the one door to files, shared memory, sockets and the clock.
  *
  * Each call is the system's own, but retried on EINTR and, for reads and writes, until everything
  * is transferred. Tests make the n-th call fail, tear a write or kill the process through
@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "base/status.h"
@@ -22,7 +23,8 @@
 /* clang-format off */
 #define LKS__SYS_CALLS(X)                                                                          \
     X(open) X(read) X(write) X(fsync) X(rename) X(mkdir) X(unlink) X(symlink)                      \
-    X(truncate) X(memfd) X(fallocate) X(mmap) X(lock)
+    X(truncate) X(memfd) X(fallocate) X(mmap) X(lock)                                              \
+    X(socket) X(bind) X(listen) X(accept) X(connect) X(send) X(recv)
 /* clang-format on */
 
 /* All return what the system call returns, -1 (or NULL for mmap) with errno set on failure. */
@@ -43,6 +45,15 @@ int lks__sys_memfd(const char *name); /* close-on-exec is off: ranks inherit it 
 int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes);
 void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset);
 void lks__sys_munmap(void *p, size_t bytes);
+
+/* Sockets are close-on-exec; a peer that is gone is an error (EPIPE), never a signal. */
+int lks__sys_socket(int domain, int type);
+int lks__sys_bind(int fd, const struct sockaddr *addr, socklen_t bytes);
+int lks__sys_listen(int fd, int backlog);
+int lks__sys_accept(int fd); /* also non-blocking */
+int lks__sys_connect(int fd, const struct sockaddr *addr, socklen_t bytes);
+ssize_t lks__sys_send(int fd, const void *buf, size_t bytes);
+ssize_t lks__sys_recv(int fd, void *buf, size_t bytes);
 
 double lks__sys_now(void); /* seconds, monotonic */
 

@@ -1,0 +1,89 @@
+#include "net/address.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/store.h"
+
+lks_status lks__address_find(const char *host, int port, bool passive, struct addrinfo **list_p)
+{
+    char service[16], shown[256];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | (passive ? AI_PASSIVE : 0)};
+    snprintf(service, sizeof service, "%d", port);
+    /* A number first: the resolver for names loads libraries and may ask the network. */
+    int err = getaddrinfo(host, service, &hints, list_p);
+    hints.ai_flags &= ~AI_NUMERICHOST;
+    if (err == EAI_NONAME)
+        err = getaddrinfo(host, service, &hints, list_p);
+    if (err != 0)
+        return lks__fail(LKS_ERR_CONFIG, "the address of \"%s\" can't be found: %s",
+                         lks__escape(shown, sizeof shown, host, strlen(host)),
+                         err == EAI_SYSTEM ? strerror(errno) : gai_strerror(err));
+    return LKS_OK;
+}
+
+char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int port)
+{
+    char shown[LKS__ADDRESS_BYTES - 16];
+    lks__escape(shown, sizeof shown, host, strlen(host));
+    bool six = strchr(host, ':') != NULL;
+    snprintf(text, LKS__ADDRESS_BYTES, six ? "[%s]:%d" : "%s:%d", shown, port);
+    return text;
+}
+
+lks_status lks__address_parse(const char *what, const char *text, char *host, size_t host_bytes,
+                              int *port_p)
+{
+    char shown[256];
+    lks__escape(shown, sizeof shown, text, strlen(text));
+    const char *first = text, *port = NULL;
+    size_t n = strlen(text);
+    if (text[0] == '[') {
+        const char *end = strchr(text, ']');
+        first = text + 1;
+        n = end == NULL ? 0 : (size_t)(end - first);
+        if (end != NULL && end[1] == ':')
+            port = end + 2;
+        else if (end != NULL && end[1] != '\0')
+            n = 0;
+    } else if (strchr(text, ':') != NULL && strchr(text, ':') == strrchr(text, ':')) {
+        n = strcspn(text, ":");
+        port = text + n + 1;
+    } /* several colons without brackets: an IPv6 address without a port */
+    if (n == 0 || n >= host_bytes)
+        return lks__fail(LKS_ERR_CONFIG, "%s is \"%s\": HOST, HOST:PORT or [ADDRESS]:PORT is meant",
+                         what, shown);
+    if (port != NULL) {
+        char *end;
+        unsigned long value = strtoul(port, &end, 10);
+        if (*port < '0' || *port > '9' || *end != '\0' || value > 65535)
+            return lks__fail(LKS_ERR_CONFIG, "%s is \"%s\": the port must be from 0 to 65535", what,
+                             shown);
+        *port_p = (int)value;
+    }
+    memcpy(host, first, n);
+    host[n] = '\0';
+    return LKS_OK;
+}
+
+static void set_option(int fd, int level, int option, int value)
+{
+    (void)setsockopt(fd, level, option, &value, sizeof value); /* without it, merely slower */
+}
+
+void lks__address_tune(int fd)
+{
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, LKS__STORE_DEAD_S - 1);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, LKS__STORE_DEAD_S * 1000);
+}

@@ -1,0 +1,458 @@
+/* The job's store: what clients see of each other, and that whoever has no token, or a broken
+ * tongue, changes nothing for the others. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/sys.h"
+#include "net/address.h"
+#include "net/handshake.h"
+#include "net/store.h"
+#include "support.h"
+
+static const char token[] = "0123456789abcdef0123456789abcdef";
+
+static lks__store_server *serve(void)
+{
+    lks__store_server *s = NULL;
+    assert_int_equal(lks__store_serve("127.0.0.1", 0, token, &s), LKS_OK);
+    return s;
+}
+
+static lks__store *join(const lks__store_server *server)
+{
+    lks__store *s = NULL;
+    if (lks__store_open("127.0.0.1", lks__store_port(server), token, 10, &s) != LKS_OK)
+        fail_msg("%s", lks_last_error());
+    return s;
+}
+
+static void expect_stored(lks__store *s, const char *key, const char *expected)
+{
+    void *data = NULL;
+    size_t bytes = 99;
+    if (lks__store_get(s, key, 5, &data, &bytes) != LKS_OK)
+        fail_msg("%s", lks_last_error());
+    assert_int_equal(bytes, strlen(expected));
+    assert_string_equal(data, expected); /* a 0 stands behind */
+    free(data);
+}
+
+/* --- what it is for ----------------------------------------------------------------------- */
+
+static void test_values(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server), *b = join(server);
+    int64_t sum = 0;
+    void *data = NULL;
+    size_t bytes = 0;
+    assert_int_equal(lks__store_set(a, "name", "value", 5), LKS_OK);
+    expect_stored(b, "name", "value");
+    assert_int_equal(lks__store_set(b, "name", "", 0), LKS_OK);
+    expect_stored(a, "name", "");
+    assert_int_equal(lks__store_add(a, "count", 5, &sum), LKS_OK);
+    assert_int_equal(sum, 5);
+    assert_int_equal(lks__store_add(b, "count", -7, &sum), LKS_OK);
+    assert_int_equal(sum, -2);
+    assert_int_equal(lks__store_add(b, "name", 1, &sum), LKS_ERR_ARG); /* no number */
+    /* As large as it may be, and any bytes. */
+    size_t most = LKS__STORE_VALUE_BYTES;
+    unsigned char *large = malloc(most);
+    for (size_t i = 0; i < most; i++)
+        large[i] = (unsigned char)(i * 31 >> 3);
+    assert_int_equal(lks__store_set(a, "large", large, most), LKS_OK);
+    assert_int_equal(lks__store_get(b, "large", 5, &data, &bytes), LKS_OK);
+    assert_int_equal(bytes, most);
+    assert_memory_equal(data, large, most);
+    free(data);
+    assert_int_equal(lks__store_set(a, "large", large, most + 1), LKS_ERR_ARG);
+    assert_int_equal(lks__store_set(a, "", "x", 1), LKS_ERR_ARG);
+    /* Full is an answer, and what is there stays. */
+    lks_status st = LKS_OK;
+    for (int i = 0; i < 100 && st == LKS_OK; i++)
+        st = lks__store_set(a, lks_test_text("fill-%d", i), large, most);
+    assert_int_equal(st, LKS_ERR_NOMEM);
+    expect_stored(b, "name", "");
+    free(large);
+    lks__store_close(a);
+    lks__store_close(b);
+    lks__store_stop(server);
+}
+
+struct later {
+    const lks__store_server *server;
+    const char *key;
+};
+
+static void *set_later(void *arg)
+{
+    const struct later *l = arg;
+    lks__store *s = NULL;
+    if (lks__store_open("127.0.0.1", lks__store_port(l->server), token, 10, &s) == LKS_OK) {
+        usleep(100000);
+        lks__store_set(s, l->key, "late", 4);
+    }
+    lks__store_close(s);
+    return NULL;
+}
+
+static void test_waiting(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server);
+    void *data = NULL;
+    size_t bytes;
+    double before = lks__sys_now();
+    assert_int_equal(lks__store_get(a, "never\x1b", 0.2, &data, &bytes), LKS_ERR_TIMEOUT);
+    double took = lks__sys_now() - before;
+    assert_true(took >= 0.199 && took < 3);
+    assert_non_null(strstr(lks_last_error(), "\"never\\x1b\""));
+    pthread_t thread;
+    struct later l = {server, "late"};
+    assert_int_equal(pthread_create(&thread, NULL, set_later, &l), 0);
+    expect_stored(a, "late", "late"); /* the connection is still good */
+    pthread_join(thread, NULL);
+    lks__store_close(a);
+    lks__store_stop(server);
+}
+
+static void test_lists_and_wills(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server), *b = join(server), *c = join(server);
+    void *data = NULL;
+    size_t bytes = 0;
+    assert_int_equal(lks__store_post(a, "log", "one", 3), LKS_OK);
+    assert_int_equal(lks__store_will(b, "log", "not this", 8), LKS_OK);
+    assert_int_equal(lks__store_will(b, "log", "b is gone", 9), LKS_OK);
+    assert_int_equal(lks__store_will(c, "log", "c is gone", 9), LKS_OK);
+    assert_int_equal(lks__store_will(c, "log", NULL, 0), LKS_OK);
+    expect_stored(c, "log/1", "one");
+    assert_int_equal(lks__store_ask(a, "log/2"), LKS_OK);
+    assert_int_equal(lks__store_answer(a, &data, &bytes), LKS_IN_PROGRESS);
+    lks__store_close(c); /* takes its will back before */
+    usleep(50000);
+    assert_int_equal(lks__store_answer(a, &data, &bytes), LKS_IN_PROGRESS);
+    lks__store_close(b);
+    struct pollfd p = {.fd = lks__store_fd(a), .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 5000), 1);
+    assert_int_equal(lks__store_answer(a, &data, &bytes), LKS_OK);
+    assert_string_equal(data, "b is gone");
+    free(data);
+    lks__store_close(a);
+    lks__store_stop(server);
+}
+
+static void test_server_gone(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server), *b = NULL;
+    int port = lks__store_port(server);
+    lks__store_stop(server);
+    assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_ERR_PEER);
+    lks__store_close(a);
+    assert_int_equal(lks__store_open("127.0.0.1", port, token, 0.3, &b), LKS_ERR_TIMEOUT);
+    assert_non_null(strstr(lks_last_error(), "Connection refused"));
+    /* Its port is free again at once. */
+    assert_int_equal(lks__store_serve("127.0.0.1", port, token, &server), LKS_OK);
+    lks__store_server *second = NULL;
+    assert_int_equal(lks__store_serve("127.0.0.1", port, token, &second), LKS_ERR_SUPPORT);
+    assert_non_null(strstr(lks_last_error(), "in use"));
+    assert_int_equal(lks__store_serve("192.0.2.1", 0, token, &second), LKS_ERR_SUPPORT);
+    lks__store_stop(server);
+}
+
+static void test_one_address_only(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *s = NULL;
+    /* Another address of this very machine. */
+    assert_int_equal(lks__store_open("127.0.0.2", lks__store_port(server), token, 0, &s),
+                     LKS_ERR_TIMEOUT);
+    lks__store_stop(server);
+}
+
+static void test_environment(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *s = NULL;
+    unsetenv(LKS__STORE_ENV);
+    setenv(LKS__TOKEN_ENV, token, 1);
+    assert_int_equal(lks__store_open_env(5, &s), LKS_ERR_SUPPORT);
+    setenv(LKS__STORE_ENV, lks_test_text("127.0.0.1:%d", lks__store_port(server)), 1);
+    assert_int_equal(lks__store_open_env(5, &s), LKS_OK);
+    char local[64];
+    assert_int_equal(lks__store_local_address(s, local, sizeof local), LKS_OK);
+    assert_string_equal(local, "127.0.0.1");
+    lks__store_close(s);
+    lks__store_stop(server);
+}
+
+static void test_addresses(void **state)
+{
+    char host[64], text[LKS__ADDRESS_BYTES];
+    int port = 7;
+    assert_int_equal(lks__address_parse("it", "node-1", host, sizeof host, &port), LKS_OK);
+    assert_string_equal(host, "node-1");
+    assert_int_equal(port, 7);
+    assert_int_equal(lks__address_parse("it", "[fe80::1]:29", host, sizeof host, &port), LKS_OK);
+    assert_string_equal(host, "fe80::1");
+    assert_int_equal(port, 29);
+    assert_string_equal(lks__address_text(text, host, port), "[fe80::1]:29");
+    assert_int_equal(lks__address_parse("it", "::1", host, sizeof host, &port), LKS_OK);
+    assert_string_equal(host, "::1");
+    static const char *const bad[] = {"",     ":1",   "a:",   "a:b",   "a:65536",
+                                      "a:-1", "[::1", "[]:1", "[::1]x"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(lks__address_parse("it", bad[i], host, sizeof host, &port),
+                         LKS_ERR_CONFIG);
+}
+
+/* --- who doesn't belong ------------------------------------------------------------------- */
+
+static void test_wrong_token(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *s = NULL;
+    double before = lks__sys_now();
+    assert_int_equal(lks__store_open("127.0.0.1", lks__store_port(server), "another", 10, &s),
+                     LKS_ERR_CONFIG);
+    assert_true(lks__sys_now() - before < 2); /* at once */
+    assert_non_null(strstr(lks_last_error(), "token"));
+    assert_null(strstr(lks_last_error(), token));
+    lks__store_stop(server);
+}
+
+static int stranger(const lks__store_server *server)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET,
+                               .sin_port = htons((uint16_t)lks__store_port(server)),
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof addr), 0);
+    return fd;
+}
+
+/* A proof that is right, on a plain socket. */
+static int member(const lks__store_server *server)
+{
+    int fd = stranger(server);
+    struct lks__hello hello;
+    struct lks__proof proof = {.magic = {'L', 'K', 'S', 'T', 'O', 'R', 'E', '1'}};
+    struct lks__verdict verdict;
+    assert_int_equal(recv(fd, &hello, sizeof hello, MSG_WAITALL), sizeof hello);
+    lks__prove(token, "client", hello.nonce, proof.nonce, proof.mac);
+    assert_int_equal(send(fd, &proof, sizeof proof, 0), sizeof proof);
+    assert_int_equal(recv(fd, &verdict, sizeof verdict, MSG_WAITALL), sizeof verdict);
+    assert_int_equal(verdict.refused, 0);
+    return fd;
+}
+
+/* The server ends the connection within `limit_s`; everything before that is skipped. */
+static void expect_end(int fd, double limit_s)
+{
+    char skipped[4096];
+    double until = lks__sys_now() + limit_s;
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        double left = until - lks__sys_now();
+        assert_true(left > 0 && poll(&p, 1, (int)(left * 1e3) + 1) >= 0);
+        ssize_t n = recv(fd, skipped, sizeof skipped, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN))
+            break;
+    }
+    close(fd);
+}
+
+static void test_random_bytes(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server);
+    unsigned seed = 1;
+    for (int round = 0; round < 200; round++) {
+        unsigned char noise[512];
+        size_t n = (size_t)rand_r(&seed) % sizeof noise + 1;
+        for (size_t i = 0; i < n; i++)
+            noise[i] = (unsigned char)rand_r(&seed);
+        int fd = stranger(server);
+        (void)!send(fd, noise, n, MSG_NOSIGNAL);
+        if (n >= sizeof(struct lks__proof)) /* no later than when it has seen as much as a proof */
+            expect_end(fd, 5);
+        else
+            close(fd);
+        assert_int_equal(lks__store_set(a, "k", &round, sizeof round), LKS_OK);
+    }
+    /* A proof for another nonce, seen on another connection. */
+    int fd = stranger(server);
+    struct lks__hello hello;
+    struct lks__proof proof = {.magic = {'L', 'K', 'S', 'T', 'O', 'R', 'E', '1'}};
+    assert_int_equal(recv(fd, &hello, sizeof hello, MSG_WAITALL), sizeof hello);
+    lks__prove(token, "client", hello.nonce, proof.nonce, proof.mac);
+    int other = stranger(server);
+    assert_int_equal(send(other, &proof, sizeof proof, 0), sizeof proof);
+    expect_end(other, 5);
+    /* ... and what the server itself says. */
+    lks__prove(token, "server", hello.nonce, proof.nonce, proof.mac);
+    assert_int_equal(send(fd, &proof, sizeof proof, 0), sizeof proof);
+    expect_end(fd, 5);
+    lks__store_close(a);
+    lks__store_stop(server);
+}
+
+/* Members that break the protocol: in their own connection only. */
+static void test_broken_requests(void **state)
+{
+    static const struct lks__request bad[] = {
+        {LKS__OP_SET, 0, 0},
+        {LKS__OP_SET, LKS__STORE_KEY_BYTES, 0},
+        {LKS__OP_SET, UINT32_MAX, UINT32_MAX},
+        {LKS__OP_SET, 1, LKS__STORE_VALUE_BYTES + 1},
+        {LKS__OP_SET, 1, UINT32_MAX},
+        {77, 1, 1},
+        {LKS__OP_GET, 1, 3},
+        {LKS__OP_ADD, 1, 7},
+        {0, 1, 0},
+    };
+    lks__store_server *server = serve();
+    lks__store *a = join(server);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char rest[16] = "kvvvvvvvvvvvvvv";
+        int fd = member(server);
+        assert_int_equal(send(fd, &bad[i], sizeof bad[i], 0), sizeof bad[i]);
+        (void)!send(
+            fd, rest,
+            bad[i].key_bytes + bad[i].value_bytes < 16 ? bad[i].key_bytes + bad[i].value_bytes : 16,
+            MSG_NOSIGNAL);
+        expect_end(fd, 5);
+    }
+    int fd = member(server); /* a 0 within the key */
+    struct lks__request r = {LKS__OP_SET, 3, 0};
+    assert_int_equal(send(fd, &r, sizeof r, 0), sizeof r);
+    assert_int_equal(send(fd, "a\0b", 3, 0), 3);
+    expect_end(fd, 5);
+    fd = member(server); /* half a request, then nothing: it may take its time */
+    r = (struct lks__request){LKS__OP_SET, 4, 4};
+    assert_int_equal(send(fd, &r, sizeof r, 0), sizeof r);
+    assert_int_equal(send(fd, "half", 4, 0), 4);
+    assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_OK);
+    void *data;
+    size_t bytes;
+    assert_int_equal(lks__store_get(a, "half", 0, &data, &bytes), LKS_ERR_TIMEOUT);
+    assert_int_equal(send(fd, "bits", 4, 0), 4);
+    expect_stored(a, "half", "bits");
+    close(fd);
+    lks__store_close(a);
+    lks__store_stop(server);
+}
+
+/* Many who say nothing: members stay, and a newcomer with the token gets in all the same. */
+static void test_crowd(void **state)
+{
+    enum { CROWD = 300 };
+    lks__store_server *server = serve();
+    lks__store *a = join(server);
+    int fds[CROWD];
+    for (int i = 0; i < CROWD; i++)
+        fds[i] = stranger(server);
+    assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_OK);
+    lks__store *b = join(server);
+    expect_stored(b, "k", "v");
+    expect_end(fds[0], 5); /* the oldest had to make room */
+    /* The last one is given up after its time. */
+    expect_end(fds[CROWD - 1], 8);
+    for (int i = 1; i < CROWD - 1; i++)
+        close(fds[i]);
+    lks__store_close(a);
+    lks__store_close(b);
+    lks__store_stop(server);
+}
+
+/* No descriptors left: strangers are let go for members. */
+static void test_few_descriptors(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server);
+    struct rlimit before, few;
+    getrlimit(RLIMIT_NOFILE, &before);
+    int crowd[40];
+    int n = 0;
+    for (; n < 20; n++)
+        crowd[n] = stranger(server);
+    int next = dup(0);
+    close(next);
+    few = before;
+    few.rlim_cur = (rlim_t)next + 4; /* each stranger of ours costs two: the server is in here */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    lks__store *b = NULL;
+    lks_status st = lks__store_open("127.0.0.1", lks__store_port(server), token, 10, &b);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(st, LKS_OK);
+    assert_int_equal(lks__store_set(b, "k", "v", 1), LKS_OK);
+    expect_stored(a, "k", "v");
+    while (n-- > 0)
+        close(crowd[n]);
+    lks__store_close(a);
+    lks__store_close(b);
+    lks__store_stop(server);
+}
+
+/* A member that asks and never reads the answers. */
+static void test_deaf_member(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server);
+    static char large[LKS__STORE_VALUE_BYTES];
+    assert_int_equal(lks__store_set(a, "large", large, sizeof large), LKS_OK);
+    int fd = member(server);
+    struct {
+        struct lks__request r;
+        char key[5];
+        unsigned char wait[4];
+    } __attribute__((packed)) ask = {{LKS__OP_GET, 5, 4}, {'l', 'a', 'r', 'g', 'e'}, {0}};
+    bool ended = false;
+    for (int i = 0; i < 5000 && !ended; i++) {
+        ended = send(fd, &ask, sizeof ask, MSG_NOSIGNAL) < 0;
+        usleep(1000);
+    }
+    assert_true(ended); /* and not with all memory filled */
+    close(fd);
+    assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_OK);
+    lks__store_close(a);
+    lks__store_stop(server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_lists_and_wills),
+        cmocka_unit_test(test_server_gone),
+        cmocka_unit_test(test_one_address_only),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_wrong_token),
+        cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_broken_requests),
+        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_few_descriptors),
+        cmocka_unit_test(test_deaf_member),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
