@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -384,6 +385,7 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
         return child;
     }
     setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no run behind */
     int in = open("/dev/null", O_RDONLY), flags = O_WRONLY | O_CREAT | O_TRUNC;
     int out = open(child.out_path, flags, 0600), err = open(child.err_path, flags, 0600);
     if (in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
