@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "kernels/matmul.h"
 
 /* Words used below. A *block* is `rows` query rows times COLS key columns of one head's scores, cut
  * short at T and, for columns, behind the block's last row: what lies behind is masked for all of
@@ -100,6 +99,7 @@ static uint64_t mask_row(const struct job *job, size_t bh, size_t row)
 static void fwd_task(void *ctx, size_t task, int thread)
 {
     const struct job *job = ctx;
+    const lks__exec *ex = job->ex;
     const lks__kernels *k = job->k;
     struct fwd_scratch *w = lks__pool_scratch(job->pool, thread);
     const size_t T = job->shape.T, hs = job->shape.hs, NH = job->shape.NH;
@@ -121,23 +121,22 @@ static void fwd_task(void *ctx, size_t task, int thread)
     }
     for (size_t j0 = 0; j0 < i0 + rows; j0 += COLS) {
         const size_t cols = min_size(COLS, i0 + rows - j0);
-        k->gemm('N', 'T', rows, cols, hs, job->scale, q, ldq, key + j0 * ldkv, ldkv, 0, w->s, COLS);
+        lks__gemm(ex, thread, 'N', 'T', rows, cols, hs, job->scale, q, ldq, key + j0 * ldkv, ldkv,
+                  0, w->s, COLS);
         k->softmax_block(w->s, COLS, rows, cols, (ptrdiff_t)(i0 - j0), w->max, w->sum, w->factor);
         if (job->drop != NULL)
             for (size_t i = 0; i < rows; i++)
                 k->dropout(w->s + i * COLS, w->s + i * COLS, visible(i0 + i, j0, cols),
                            mask_row(job, bh, i0 + i) + j0, job->drop);
-        lks__operand_tile(job->ex, w->s, COLS, 0, rows, 0, cols);
         if (j0 > 0)
             for (size_t i = 0; i < rows; i++)
                 if (w->factor[i] != 1)
                     k->scale(out + i * job->c, w->factor[i], hs);
-        k->gemm('N', 'N', rows, hs, cols, 1, w->s, COLS, val + j0 * ldkv, ldkv, j0 > 0, out,
-                job->c);
+        lks__gemm(ex, thread, 'N', 'N', rows, hs, cols, 1, w->s, COLS, val + j0 * ldkv, ldkv,
+                  j0 > 0, out, job->c);
     }
     for (size_t i = 0; i < rows; i++)
         k->scale(out + i * job->c, 1 / w->sum[i], hs);
-    lks__operand_tile(job->ex, out, job->c, 0, rows, 0, hs);
     if (job->lse != NULL)
         for (size_t i = 0; i < rows; i++)
             job->lse[bh * T + i0 + i] = (float)((double)w->max[i] + log((double)w->sum[i]));
@@ -200,10 +199,7 @@ static const float *bwd_block_rows(const struct job *job, struct bwd_scratch *w,
         }
         memset(ds + n, 0, (cols - n) * sizeof *ds);
     }
-    float *weights = job->drop != NULL ? w->mask : w->p;
-    lks__operand_tile(job->ex, weights, COLS, 0, rows, 0, cols);
-    lks__operand_tile(job->ex, w->ds, COLS, 0, rows, 0, cols);
-    return weights;
+    return job->drop != NULL ? w->mask : w->p;
 }
 
 /* Backward of one query head. With P the probabilities, M dropout's factors, o = (P*M) v:
@@ -212,9 +208,11 @@ static const float *bwd_block_rows(const struct job *job, struct bwd_scratch *w,
  * Key blocks run forwards and row blocks backwards: the first key block gives every dq, and the
  * last row block, which sees all columns of a key block, every dk and dv their first value, unless
  * another query head (`add`) has given it. So nothing has to be cleared. */
-static void bwd_head(const struct job *job, struct bwd_scratch *w, size_t b, size_t h, bool add)
+static void bwd_head(const struct job *job, int thread, size_t b, size_t h, bool add)
 {
+    const lks__exec *ex = job->ex;
     const lks__kernels *k = job->k;
+    struct bwd_scratch *w = lks__pool_scratch(job->pool, thread);
     const size_t T = job->shape.T, hs = job->shape.hs, c = job->c, bh = b * job->shape.NH + h;
     const size_t ldq = job->in.ldq, ldkv = job->in.ldkv;
     const size_t ld_dq = job->grads.ldq, ld_dkv = job->grads.ldkv;
@@ -234,17 +232,17 @@ static void bwd_head(const struct job *job, struct bwd_scratch *w, size_t b, siz
             const size_t rows = min_size(job->rows, T - i0);
             const size_t cols = min_size(COLS, i0 + rows - j0);
             const float add_q = j0 > 0, add_kv = i0 < last || add;
-            k->gemm('N', 'T', rows, cols, hs, job->scale, q + i0 * ldq, ldq, key + j0 * ldkv, ldkv,
-                    0, w->p, COLS);
-            k->gemm('N', 'T', rows, cols, hs, 1, dout + i0 * c, c, val + j0 * ldkv, ldkv, 0, w->ds,
-                    COLS);
+            lks__gemm(ex, thread, 'N', 'T', rows, cols, hs, job->scale, q + i0 * ldq, ldq,
+                      key + j0 * ldkv, ldkv, 0, w->p, COLS);
+            lks__gemm(ex, thread, 'N', 'T', rows, cols, hs, 1, dout + i0 * c, c, val + j0 * ldkv,
+                      ldkv, 0, w->ds, COLS);
             const float *p = bwd_block_rows(job, w, bh, i0, rows, j0, cols);
-            k->gemm('T', 'N', cols, hs, rows, 1, p, COLS, dout + i0 * c, c, add_kv,
-                    dv + j0 * ld_dkv, ld_dkv);
-            k->gemm('T', 'N', cols, hs, rows, job->scale, w->ds, COLS, q + i0 * ldq, ldq, add_kv,
-                    dk + j0 * ld_dkv, ld_dkv);
-            k->gemm('N', 'N', rows, hs, cols, job->scale, w->ds, COLS, key + j0 * ldkv, ldkv, add_q,
-                    dq + i0 * ld_dq, ld_dq);
+            lks__gemm(ex, thread, 'T', 'N', cols, hs, rows, 1, p, COLS, dout + i0 * c, c, add_kv,
+                      dv + j0 * ld_dkv, ld_dkv);
+            lks__gemm(ex, thread, 'T', 'N', cols, hs, rows, job->scale, w->ds, COLS, q + i0 * ldq,
+                      ldq, add_kv, dk + j0 * ld_dkv, ld_dkv);
+            lks__gemm(ex, thread, 'N', 'N', rows, hs, cols, job->scale, w->ds, COLS,
+                      key + j0 * ldkv, ldkv, add_q, dq + i0 * ld_dq, ld_dq);
         }
     }
 }
@@ -259,14 +257,7 @@ static void bwd_task(void *ctx, size_t task, int thread)
     for (size_t j = 0; j < COLS; j++)
         w->ones[j] = 1;
     for (size_t g = 0; g < job->group; g++)
-        bwd_head(job, w, b, first + g, g > 0);
-
-    const lks__attention_grads *d = &job->grads;
-    const size_t T = job->shape.T, hs = job->shape.hs, kv = task % job->shape.NKV * hs;
-    lks__operand_tile(job->ex, d->dq + b * T * d->ldq + first * hs, d->ldq, 0, T, 0,
-                      job->group * hs);
-    lks__operand_tile(job->ex, d->dk + b * T * d->ldkv + kv, d->ldkv, 0, T, 0, hs);
-    lks__operand_tile(job->ex, d->dv + b * T * d->ldkv + kv, d->ldkv, 0, T, 0, hs);
+        bwd_head(job, thread, b, first + g, g > 0);
 }
 
 void lks__attention_bwd(const lks__exec *ex, const lks__attention_shape *shape,
@@ -297,8 +288,8 @@ lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *sha
 /* A dropout mask's counter has 32 bits for four elements each. */
 #define MAX_SCORES (UINT64_C(1) << 34)
 enum { MAX_T = 1 << 17 }; /* MAX_T * MAX_T is MAX_SCORES */
-_Static_assert(sizeof(struct fwd_scratch) <= LKS__EXEC_SCRATCH_BYTES, "forward's scratch fits");
-_Static_assert(sizeof(struct bwd_scratch) + MAX_T * sizeof(float) <= LKS__EXEC_SCRATCH_BYTES,
+_Static_assert(sizeof(struct fwd_scratch) <= LKS__LAYER_SCRATCH_BYTES, "forward's scratch fits");
+_Static_assert(sizeof(struct bwd_scratch) + MAX_T * sizeof(float) <= LKS__LAYER_SCRATCH_BYTES,
                "backward's scratch fits for every T that check() lets pass");
 
 lks_status lks__attention_check(const lks__attention_shape *shape)

@@ -29,9 +29,7 @@ typedef struct lks__attention_grads {
 } lks__attention_grads;
 
 /* Scores are q.k / sqrt(hs). Dropout acts on the probabilities (element ((b*NH + h)*T + i)*T + j of
- * `drop`'s mask), as scaled_dot_product_attention(dropout_p) does. Where the exec's products are
- * bfloat16's, q, k, v and dout have to be such values; probabilities, their gradients and all
- * results are rounded to them, softmax is not.
+ * `drop`'s mask), as scaled_dot_product_attention(dropout_p) does.
  *
  * out [B,T,C]; lse [B,NH,T] out: log-sum-exp of each row, for backward; may be NULL. */
 void lks__attention_fwd(const lks__exec *ex, const lks__attention_shape *shape, float *out,

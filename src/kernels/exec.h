@@ -10,17 +10,26 @@
 typedef struct lks__exec {
     const lks__kernels *k;
     lks__pool *pool;
-    bool bf16; /* matrix products: operands and results are bfloat16 values, held in floats */
+    bool bf16; /* matrix products round their operands to bfloat16; nothing else does */
 } lks__exec;
 
-/* To be called on what becomes an operand of a product, once it is final and in the cache. */
-static inline void lks__operand(const lks__exec *ex, float *x, size_t n)
+/* Scratch that each thread of the pool needs for the layers of this folder; what the GEMM needs
+ * beside that; both. */
+enum {
+    LKS__LAYER_SCRATCH_BYTES = 1 << 20,
+    LKS__EXEC_SCRATCH_BYTES = LKS__LAYER_SCRATCH_BYTES + LKS__GEMM_WORK_BYTES,
+};
+
+/* The exec's GEMM, in a task of its pool on `thread`. */
+static inline void lks__gemm(const lks__exec *ex, int thread, char ta, char tb, size_t m, size_t n,
+                             size_t k, float alpha, const float *a, size_t lda, const float *b,
+                             size_t ldb, float beta, float *c, size_t ldc)
 {
     if (ex->bf16)
-        ex->k->round_bf16(x, x, n);
+        ex->k->gemm_bf16(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc,
+                         (char *)lks__pool_scratch(ex->pool, thread) + LKS__LAYER_SCRATCH_BYTES);
+    else
+        ex->k->gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
-
-/* Scratch that each thread of the pool needs for the layers of this folder. */
-enum { LKS__EXEC_SCRATCH_BYTES = 1 << 20 };
 
 #endif

@@ -35,6 +35,13 @@ typedef void lks__gemm_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__r
                           const lks__real *a, size_t lda, const lks__real *b, size_t ldb,
                           lks__real beta, lks__real *c, size_t ldc);
 
+/* The same with A and B rounded to bfloat16 as round_bf16 has it; products and sums are float32.
+ * work: LKS__GEMM_WORK_BYTES for this call alone, 64-byte aligned. */
+typedef void lks__gemm_bf16_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,
+                               const lks__real *a, size_t lda, const lks__real *b, size_t ldb,
+                               lks__real beta, lks__real *c, size_t ldc, void *work);
+enum { LKS__GEMM_WORK_BYTES = 640 << 10 };
+
 /* LayerNorm over rows of n: y = (x - mean) * rstd * gain + bias, variance biased, eps 1e-5 as in
  * torch.nn.functional.layer_norm. bias may be NULL. mean, rstd: [rows] out, may be NULL. */
 typedef void lks__layernorm_fwd_fn(lks__real *y, lks__real *mean, lks__real *rstd,
@@ -142,6 +149,7 @@ typedef double lks__peak_fn(double seconds);
 /* One list makes the table, its tests and its fingerprint: name, function type. */
 #define LKS__KERNEL_MAP(X)                                                                         \
     X(gemm, lks__gemm_fn)                                                                          \
+    X(gemm_bf16, lks__gemm_bf16_fn)                                                                \
     X(layernorm_fwd, lks__layernorm_fwd_fn)                                                        \
     X(layernorm_bwd, lks__layernorm_bwd_fn)                                                        \
     X(gelu_erf_fwd, lks__gelu_fwd_fn)                                                              \

@@ -13,7 +13,11 @@ enum { TILE_ROWS = 128, TILE_COLS = 512, COLSUM_COLS = 64 };
  * as fits into a thread's scratch. */
 enum { PANEL_COLS = 128, PANEL_LD = PANEL_COLS + 16, PANEL_ROWS = 1792, PACKED_TILE_ROWS = 512 };
 
-_Static_assert(PANEL_LD *PANEL_ROWS * sizeof(float) <= LKS__EXEC_SCRATCH_BYTES,
+/* The bfloat16 GEMM copies both operands of a tile: the squarer the tile, the less it copies. Tall
+ * ones where there are enough of them for many threads. */
+enum { BF16_TILE_ROWS = 128, BF16_TALL_ROWS = 256, BF16_MANY_ROWS = 1024, BF16_TILE_COLS = 256 };
+
+_Static_assert(PANEL_LD *PANEL_ROWS * sizeof(float) <= LKS__LAYER_SCRATCH_BYTES,
                "a panel is one thread's scratch");
 
 static size_t min(size_t a, size_t b)
@@ -36,7 +40,6 @@ struct product {
     float *c;
     size_t lda, ldb, ldc;
     float beta;
-    bool is_operand; /* of later products */
     lks__epilogue epilogue;
     packing pack;
     size_t tile_rows, tile_cols;
@@ -49,10 +52,10 @@ struct tile {
     float *c;
 };
 
-static void plain_tile(const struct product *p, const struct tile *t)
+static void plain_tile(const struct product *p, const struct tile *t, int thread)
 {
-    p->ex->k->gemm(p->ta, p->tb, t->r1 - t->r0, t->c1 - t->c0, p->k, 1.0f, t->a, p->lda, t->b,
-                   p->ldb, p->beta, t->c, p->ldc);
+    lks__gemm(p->ex, thread, p->ta, p->tb, t->r1 - t->r0, t->c1 - t->c0, p->k, 1.0f, t->a, p->lda,
+              t->b, p->ldb, p->beta, t->c, p->ldc);
 }
 
 static void copy_panel(float *panel, const float *x, size_t ld, size_t rows, size_t cols)
@@ -80,14 +83,6 @@ static void packed_tile(const struct product *p, const struct tile *t, float *pa
     }
 }
 
-void lks__operand_tile(const lks__exec *ex, float *y, size_t ld, size_t r0, size_t r1, size_t c0,
-                       size_t c1)
-{
-    if (ex->bf16)
-        for (size_t r = r0; r < r1; r++)
-            ex->k->round_bf16(y + r * ld + c0, y + r * ld + c0, c1 - c0);
-}
-
 static void product_tile(void *ctx, size_t task, int thread)
 {
     const struct product *p = ctx;
@@ -99,18 +94,18 @@ static void product_tile(void *ctx, size_t task, int thread)
     t.b = p->tb == 'N' ? p->b + t.c0 : p->b + t.c0 * p->ldb;
     t.c = p->c + t.r0 * p->ldc + t.c0;
     if (p->pack == PACK_NONE)
-        plain_tile(p, &t);
+        plain_tile(p, &t, thread);
     else
         packed_tile(p, &t, lks__pool_scratch(p->ex->pool, thread));
     if (p->epilogue.fn != NULL)
         p->epilogue.fn(p->ex, p->epilogue.ctx, t.r0, t.r1, t.c0, t.c1);
-    else if (p->is_operand)
-        lks__operand_tile(p->ex, p->c, p->ldc, t.r0, t.r1, t.c0, t.c1);
 }
 
 /* A copy pays where a panel is used for enough columns (A) or rows (B). */
 static packing packing_of(const struct product *p)
 {
+    if (p->ex->bf16) /* whose GEMM makes copies anyway */
+        return PACK_NONE;
     bool room = lks__pool_scratch_bytes(p->ex->pool) >= PANEL_LD * PANEL_ROWS * sizeof(float);
     if (room && p->ta == 'T' && p->lda % 128 == 0 && p->n >= 256)
         return PACK_A;
@@ -124,6 +119,10 @@ static void run(struct product p)
     p.pack = packing_of(&p);
     p.tile_rows = p.pack == PACK_B ? PACKED_TILE_ROWS : TILE_ROWS;
     p.tile_cols = p.pack == PACK_B ? PANEL_COLS : TILE_COLS;
+    if (p.ex->bf16) {
+        p.tile_rows = p.m >= BF16_MANY_ROWS ? BF16_TALL_ROWS : BF16_TILE_ROWS;
+        p.tile_cols = BF16_TILE_COLS;
+    }
     lks__pool_run(p.ex->pool, tiles(p.m, p.tile_rows) * tiles(p.n, p.tile_cols), product_tile, &p);
 }
 
@@ -143,7 +142,6 @@ void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, 
                          .ldb = in,
                          .ldc = ldy,
                          .beta = 0.0f,
-                         .is_operand = true,
                          .epilogue = epilogue});
 }
 
@@ -163,7 +161,6 @@ static void bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, 
                          .ldb = in,
                          .ldc = in,
                          .beta = beta,
-                         .is_operand = true,
                          .epilogue = epilogue});
 }
 

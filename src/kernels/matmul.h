@@ -17,12 +17,6 @@ typedef struct lks__epilogue {
     const void *ctx;
 } lks__epilogue;
 
-/* Rounds the tile of y (leading dimension ld) where the products are bfloat16's. Without an
- * epilogue forward and backward-in-x do so themselves; an epilogue has to, as it may first add to
- * the sum. Gradients of weights stay as they are summed, in float32. */
-void lks__operand_tile(const lks__exec *ex, float *y, size_t ld, size_t r0, size_t r1, size_t c0,
-                       size_t c1);
-
 /* y[rows, out] (leading dimension ldy) = x[rows, in] w[out, in]^T. */
 void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, const float *w,
                      size_t rows, size_t out, size_t in, lks__epilogue epilogue);

@@ -273,42 +273,43 @@ static void backward(const struct lks__golf_pass *p)
 
 /* --- what model.h asks for ------------------------------------------------------------------- */
 
-static struct lks__golf_pass pass_of(struct lks__golf *m, lks__values v, const lks__micro_batch *mb,
-                                     const lks__backward *bw)
+static struct lks__golf_pass pass_of(struct lks__golf *m, const float *params,
+                                     const lks__micro_batch *mb, const lks__backward *bw)
 {
-    return (struct lks__golf_pass){m, v.params, v.weights, mb, bw, (size_t)mb->B * (size_t)mb->T};
+    return (struct lks__golf_pass){m, params, mb, bw, (size_t)mb->B * (size_t)mb->T};
 }
 
-static float golf_train(void *state, lks__values v, const lks__micro_batch *mb,
+static float golf_train(void *state, const float *params, const lks__micro_batch *mb,
                         const lks__backward *bw)
 {
     struct lks__golf *m = state;
-    struct lks__golf_pass p = pass_of(m, v, mb, bw);
+    struct lks__golf_pass p = pass_of(m, params, mb, bw);
     forward(&p);
     float loss =
         lks__head_loss(m->ex, &m->head, m->d_row, bw->grads + m->head_w, m->final,
-                       v.weights + m->head_w, mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
+                       params + m->head_w, mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
     backward(&p);
     return loss;
 }
 
-static float golf_loss(void *state, lks__values v, const lks__micro_batch *mb)
+static float golf_loss(void *state, const float *params, const lks__micro_batch *mb)
 {
     struct lks__golf *m = state;
-    struct lks__golf_pass p = pass_of(m, v, mb, NULL);
+    struct lks__golf_pass p = pass_of(m, params, mb, NULL);
     forward(&p);
-    return lks__head_loss(m->ex, &m->head, NULL, NULL, m->final, v.weights + m->head_w, mb->targets,
+    return lks__head_loss(m->ex, &m->head, NULL, NULL, m->final, params + m->head_w, mb->targets,
                           p.rows, (size_t)m->c.vocab_size, m->C);
 }
 
-static void golf_logits(void *state, lks__values v, const int32_t *tokens, int T, float *logits)
+static void golf_logits(void *state, const float *params, const int32_t *tokens, int T,
+                        float *logits)
 {
     struct lks__golf *m = state;
     lks__micro_batch mb = {tokens, NULL, 1, T};
-    struct lks__golf_pass p = pass_of(m, v, &mb, NULL);
+    struct lks__golf_pass p = pass_of(m, params, &mb, NULL);
     forward(&p);
     const size_t V = (size_t)m->c.vocab_size;
-    lks__linear_fwd(m->ex, logits, V, m->final + (p.rows - 1) * m->C, v.weights + m->head_w, 1, V,
+    lks__linear_fwd(m->ex, logits, V, m->final + (p.rows - 1) * m->C, params + m->head_w, 1, V,
                     m->C, (lks__epilogue){NULL, NULL});
     m->ex->k->softcap(logits, logits, V, m->c.logit_softcap);
 }

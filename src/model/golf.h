@@ -51,7 +51,7 @@ struct lks__golf {
 /* One pass through the model: what forward and backward share. */
 struct lks__golf_pass {
     struct lks__golf *m;
-    const float *params, *weights; /* weights: what products read */
+    const float *params;
     const lks__micro_batch *mb;
     const lks__backward *bw; /* NULL: evaluation */
     size_t rows;

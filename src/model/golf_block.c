@@ -79,7 +79,6 @@ static void epilogue_branch(const lks__exec *ex, const void *ctx, size_t r0, siz
                             size_t c1)
 {
     const struct tile_ctx *t = ctx;
-    lks__operand_tile(ex, t->y, t->ld, r0, r1, c0, c1);
     for (size_t r = r0; r < r1; r++) {
         const size_t at = r * t->ld + c0;
         ex->k->mul(t->out + at, t->scale + c0, t->y + at, c1 - c0);
@@ -91,22 +90,18 @@ static void epilogue_relu2(const lks__exec *ex, const void *ctx, size_t r0, size
                            size_t c1)
 {
     const struct tile_ctx *t = ctx;
-    lks__operand_tile(ex, t->y, t->ld, r0, r1, c0, c1);
     for (size_t r = r0; r < r1; r++)
         ex->k->relu2_fwd(t->out + r * t->ld + c0, t->y + r * t->ld + c0, c1 - c0);
-    lks__operand_tile(ex, t->out, t->ld, r0, r1, c0, c1);
 }
 
 static void epilogue_relu2_bwd(const lks__exec *ex, const void *ctx, size_t r0, size_t r1,
                                size_t c0, size_t c1)
 {
     const struct tile_ctx *t = ctx;
-    lks__operand_tile(ex, t->y, t->ld, r0, r1, c0, c1);
     for (size_t r = r0; r < r1; r++) {
         float *y = t->y + r * t->ld + c0;
         ex->k->relu2_bwd(y, y, t->in + r * t->ld + c0, c1 - c0);
     }
-    lks__operand_tile(ex, t->y, t->ld, r0, r1, c0, c1);
 }
 
 /* --- forward --------------------------------------------------------------------------------- */
@@ -116,7 +111,7 @@ static void attention_forward(const struct lks__golf_pass *p, int l)
     const struct lks__golf *m = p->m;
     const struct lks__golf_tensors *t = &m->lt[l];
     const struct lks__golf_acts *a = &m->la[l];
-    const float *w = p->weights;
+    const float *w = p->params;
     const size_t rows = p->rows, C = m->C, KV = m->KV;
 
     const lks__golf_entry entry = entry_of(p, l);
@@ -130,7 +125,7 @@ static void attention_forward(const struct lks__golf_pass *p, int l)
     const lks__attention_in in = attention_in(p, l);
     lks__attention_fwd(m->ex, &shape, a->att, a->lse, &in, NULL);
     struct tile_ctx branch = {
-        .y = a->proj, .ld = C, .out = a->x_mid, .in = a->x, .scale = p->params + t->attn_scale};
+        .y = a->proj, .ld = C, .out = a->x_mid, .in = a->x, .scale = w + t->attn_scale};
     lks__linear_fwd(m->ex, a->proj, C, a->att, w + t->wo, rows, C, C,
                     (lks__epilogue){epilogue_branch, &branch});
 }
@@ -140,7 +135,7 @@ static void mlp_forward(const struct lks__golf_pass *p, int l)
     const struct lks__golf *m = p->m;
     const struct lks__golf_tensors *t = &m->lt[l];
     const struct lks__golf_acts *a = &m->la[l];
-    const float *w = p->weights;
+    const float *w = p->params;
     const size_t rows = p->rows, C = m->C, H = m->H;
 
     lks__golf_norm_fwd(m->ex, a->norm2, a->rms2, a->x_mid, rows, C);
@@ -148,7 +143,7 @@ static void mlp_forward(const struct lks__golf_pass *p, int l)
     lks__linear_fwd(m->ex, a->fc, H, a->norm2, w + t->fc, rows, H, C,
                     (lks__epilogue){epilogue_relu2, &fc});
     struct tile_ctx branch = {
-        .y = a->proj2, .ld = C, .out = a->out, .in = a->x_mid, .scale = p->params + t->mlp_scale};
+        .y = a->proj2, .ld = C, .out = a->out, .in = a->x_mid, .scale = w + t->mlp_scale};
     lks__linear_fwd(m->ex, a->proj2, C, a->relu2, w + t->fc2, rows, C, H,
                     (lks__epilogue){epilogue_branch, &branch});
 }
@@ -167,7 +162,7 @@ static void mlp_backward(const struct lks__golf_pass *p, int l)
     const struct lks__golf *m = p->m;
     const struct lks__golf_tensors *t = &m->lt[l];
     const struct lks__golf_acts *a = &m->la[l];
-    const float *w = p->weights;
+    const float *w = p->params;
     float *g = p->bw->grads;
     const size_t rows = p->rows, C = m->C, H = m->H;
 
@@ -175,7 +170,7 @@ static void mlp_backward(const struct lks__golf_pass *p, int l)
                                      .dy = m->d_row,
                                      .dscale = g + t->mlp_scale,
                                      .y = a->proj2,
-                                     .scale = p->params + t->mlp_scale,
+                                     .scale = w + t->mlp_scale,
                                      .add = (size_t)l < m->n_enc ? m->dskip[l] : NULL};
     lks__golf_branch_bwd(m->ex, &branch, rows, C, m->partial);
     lks__linear_bwd_w(m->ex, g + t->fc2, NULL, m->d_row, C, a->relu2, rows, C, H);
@@ -191,7 +186,7 @@ static void attention_backward(const struct lks__golf_pass *p, int l)
     const struct lks__golf *m = p->m;
     const struct lks__golf_tensors *t = &m->lt[l];
     const struct lks__golf_acts *a = &m->la[l];
-    const float *w = p->weights;
+    const float *w = p->params;
     float *g = p->bw->grads;
     const size_t rows = p->rows, C = m->C, KV = m->KV;
     float *dq = m->d_wide, *dk = dq + rows * C, *dv = dk + rows * KV;
@@ -200,7 +195,7 @@ static void attention_backward(const struct lks__golf_pass *p, int l)
                                      .dy = m->d_row,
                                      .dscale = g + t->attn_scale,
                                      .y = a->proj,
-                                     .scale = p->params + t->attn_scale,
+                                     .scale = w + t->attn_scale,
                                      .dnorm = m->d_row2,
                                      .normed = a->x_mid,
                                      .rms = a->rms2};

@@ -38,11 +38,8 @@ static const float *norm_input(const struct norm_op *o, size_t r)
 static void norm_fwd_task(void *ctx, size_t task, int thread)
 {
     const struct norm_op *o = ctx;
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++)
         o->ex->k->rmsnorm_fwd(o->y + r * o->C, o->rms_out + r, norm_input(o, r), 1, o->C);
-        if (o->tokens == NULL) /* the normed embedding is the residual stream's start */
-            lks__operand(o->ex, o->y + r * o->C, o->C);
-    }
 }
 
 static void norm_bwd_task(void *ctx, size_t task, int thread)
@@ -130,7 +127,6 @@ static void entry_fwd_task(void *ctx, size_t task, int thread)
         k->mul(e->x + r * C, e->mix, in, C);
         k->mul_add(e->x + r * C, e->mix + C, e->x0 + r * C, C);
         k->rmsnorm_fwd(e->norm + r * C, e->rms + r, e->x + r * C, 1, C);
-        lks__operand(o->ex, e->norm + r * C, C);
     }
 }
 
@@ -209,7 +205,6 @@ static void branch_bwd_task(void *ctx, size_t task, int thread)
             k->add(dx, b->add + r * C, C);
         k->mul_add(dscale, dx, b->y + r * C, C);
         k->mul(b->dy + r * C, dx, b->scale, C);
-        lks__operand(o->ex, b->dy + r * C, C);
     }
 }
 
@@ -242,8 +237,6 @@ static void heads_fwd_task(void *ctx, size_t task, int thread)
                            h->gain, h->n_head, h->hs);
         o->ex->k->rope_fwd(h->k + r * KV, h->k_rms + r * h->n_kv_head, h->k_raw + r * KV, cosine,
                            sine, NULL, h->n_kv_head, h->hs);
-        lks__operand(o->ex, h->q + r * C, C);
-        lks__operand(o->ex, h->k + r * KV, KV);
     }
 }
 
@@ -268,8 +261,6 @@ static void heads_bwd_task(void *ctx, size_t task, int thread)
                            h->gain, h->n_head, h->hs);
         o->ex->k->rope_bwd(dk, NULL, dk, h->k_raw + r * KV, h->k_rms + r * h->n_kv_head, cosine,
                            sine, NULL, h->n_kv_head, h->hs);
-        lks__operand(o->ex, dq, C);
-        lks__operand(o->ex, dk, KV);
     }
 }
 

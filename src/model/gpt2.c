@@ -232,7 +232,6 @@ static void tile_bias(const lks__exec *ex, const struct tile_ctx *t, size_t r0, 
 {
     if (t->bias != NULL)
         ex->k->add_bias(t->y + r0 * t->ld + c0, t->ld, t->bias + c0, r1 - r0, c1 - c0);
-    lks__operand_tile(ex, t->y, t->ld, r0, r1, c0, c1);
 }
 
 static void epilogue_bias(const lks__exec *ex, const void *ctx, size_t r0, size_t r1, size_t c0,
@@ -248,7 +247,6 @@ static void epilogue_bias_gelu(const lks__exec *ex, const void *ctx, size_t r0, 
     tile_bias(ex, t, r0, r1, c0, c1);
     for (size_t r = r0; r < r1; r++)
         ex->k->gelu_erf_fwd(t->out + r * t->ld + c0, t->y + r * t->ld + c0, c1 - c0);
-    lks__operand_tile(ex, t->out, t->ld, r0, r1, c0, c1);
 }
 
 /* out = residual + dropout(y + bias); y may be out. */
@@ -269,12 +267,10 @@ static void epilogue_gelu_bwd(const lks__exec *ex, const void *ctx, size_t r0, s
                               size_t c1)
 {
     const struct tile_ctx *t = ctx;
-    lks__operand_tile(ex, t->y, t->ld, r0, r1, c0, c1);
     for (size_t r = r0; r < r1; r++) {
         float *y = t->y + r * t->ld + c0;
         ex->k->gelu_erf_bwd(y, y, t->in + r * t->ld + c0, c1 - c0);
     }
-    lks__operand_tile(ex, t->y, t->ld, r0, r1, c0, c1);
 }
 
 /* --- forward --------------------------------------------------------------------------------- */
@@ -282,7 +278,7 @@ static void epilogue_gelu_bwd(const lks__exec *ex, const void *ctx, size_t r0, s
 /* One pass through the model: what forward and backward share. */
 struct pass {
     struct gpt2 *m;
-    const float *params, *weights; /* weights: what products read */
+    const float *params;
     const lks__micro_batch *mb;
     const lks__backward *bw; /* NULL: evaluation */
     size_t rows, C;
@@ -321,15 +317,15 @@ static void layer_forward(const struct pass *p, int l, float *x_next)
     const lks__exec *ex = p->m->ex;
     const struct layer_tensors *t = &p->m->lt[l];
     const struct layer_acts *a = &p->m->la[l];
-    const float *w = p->weights, *params = p->params;
+    const float *w = p->params;
     const size_t rows = p->rows, C = p->C;
     const lks__attention_shape shape = attention_shape(p);
     const lks__dropout drop_att = dropout_of(p, l, DROP_ATTENTION);
     const lks__dropout drop_proj = dropout_of(p, l, DROP_PROJECTION);
     const lks__dropout drop_mlp = dropout_of(p, l, DROP_MLP);
 
-    lks__layernorm_rows_fwd(ex, a->ln1, a->mean1, a->rstd1, a->x, params + t->ln1w,
-                            at(params, t->ln1b), rows, C);
+    lks__layernorm_rows_fwd(ex, a->ln1, a->mean1, a->rstd1, a->x, w + t->ln1w, at(w, t->ln1b), rows,
+                            C);
     struct tile_ctx qkv = {.y = a->qkv, .ld = 3 * C, .bias = at(w, t->qkvb)};
     lks__linear_fwd(ex, a->qkv, 3 * C, a->ln1, w + t->qkvw, rows, 3 * C, C,
                     (lks__epilogue){epilogue_bias, &qkv});
@@ -340,8 +336,8 @@ static void layer_forward(const struct pass *p, int l, float *x_next)
     lks__linear_fwd(ex, a->x_mid, C, a->att, w + t->projw, rows, C, C,
                     (lks__epilogue){epilogue_bias_dropout_residual, &proj});
 
-    lks__layernorm_rows_fwd(ex, a->ln2, a->mean2, a->rstd2, a->x_mid, params + t->ln2w,
-                            at(params, t->ln2b), rows, C);
+    lks__layernorm_rows_fwd(ex, a->ln2, a->mean2, a->rstd2, a->x_mid, w + t->ln2w, at(w, t->ln2b),
+                            rows, C);
     struct tile_ctx fc = {.y = a->fc, .ld = 4 * C, .bias = at(w, t->fcb), .out = a->gelu};
     lks__linear_fwd(ex, a->fc, 4 * C, a->ln2, w + t->fcw, rows, 4 * C, C,
                     (lks__epilogue){epilogue_bias_gelu, &fc});
@@ -381,15 +377,6 @@ static const float *dropped(const struct pass *p, const float *d, const lks__dro
     return p->m->d_drop;
 }
 
-/* The same as an operand of products. */
-static const float *dropped_operand(const struct pass *p, const float *d, const lks__dropout *drop)
-{
-    if (drop->threshold == 0 && !p->m->ex->bf16)
-        return d;
-    lks__operand_rows(p->m->ex, p->m->d_drop, d, p->rows, p->C, drop);
-    return p->m->d_drop;
-}
-
 /* m->dx: gradient of the layer's output in, of its input out. */
 static void layer_backward(const struct pass *p, int l)
 {
@@ -397,7 +384,7 @@ static void layer_backward(const struct pass *p, int l)
     const lks__exec *ex = m->ex;
     const struct layer_tensors *t = &m->lt[l];
     const struct layer_acts *a = &m->la[l];
-    const float *w = p->weights, *params = p->params;
+    const float *w = p->params;
     float *g = p->bw->grads;
     const size_t rows = p->rows, C = p->C;
     const lks__attention_shape shape = attention_shape(p);
@@ -406,7 +393,7 @@ static void layer_backward(const struct pass *p, int l)
     const lks__dropout drop_mlp = dropout_of(p, l, DROP_MLP);
     const lks__epilogue none = {NULL, NULL};
 
-    const float *d = dropped_operand(p, m->dx, &drop_mlp);
+    const float *d = dropped(p, m->dx, &drop_mlp);
     lks__linear_bwd_w(ex, g + t->fc2w, at_grad(g, t->fc2b), d, C, a->gelu, rows, C, 4 * C);
     struct tile_ctx act = {.y = m->d_wide, .ld = 4 * C, .in = a->fc};
     lks__linear_bwd_x(ex, m->d_wide, d, C, w + t->fc2w, rows, C, 4 * C,
@@ -414,9 +401,9 @@ static void layer_backward(const struct pass *p, int l)
     lks__linear_bwd_w(ex, g + t->fcw, at_grad(g, t->fcb), m->d_wide, 4 * C, a->ln2, rows, 4 * C, C);
     lks__linear_bwd_x(ex, m->d_row, m->d_wide, 4 * C, w + t->fcw, rows, 4 * C, C, none);
     lks__layernorm_rows_bwd(ex, m->dx, g + t->ln2w, at_grad(g, t->ln2b), m->d_row, a->x_mid,
-                            params + t->ln2w, a->mean2, a->rstd2, rows, C, m->ln_partial);
+                            w + t->ln2w, a->mean2, a->rstd2, rows, C, m->ln_partial);
 
-    d = dropped_operand(p, m->dx, &drop_proj);
+    d = dropped(p, m->dx, &drop_proj);
     lks__linear_bwd_w(ex, g + t->projw, at_grad(g, t->projb), d, C, a->att, rows, C, C);
     lks__linear_bwd_x(ex, m->d_row, d, C, w + t->projw, rows, C, C, none);
     const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
@@ -426,7 +413,7 @@ static void layer_backward(const struct pass *p, int l)
                       C);
     lks__linear_bwd_x(ex, m->d_row, m->d_wide, 3 * C, w + t->qkvw, rows, 3 * C, C, none);
     lks__layernorm_rows_bwd(ex, m->dx, g + t->ln1w, at_grad(g, t->ln1b), m->d_row, a->x,
-                            params + t->ln1w, a->mean1, a->rstd1, rows, C, m->ln_partial);
+                            w + t->ln1w, a->mean1, a->rstd1, rows, C, m->ln_partial);
 }
 
 static void done(const struct pass *p, int group)
@@ -461,44 +448,43 @@ static void backward(const struct pass *p)
 /* --- what model.h asks for
  * ------------------------------------------------------------------------ */
 
-static struct pass pass_of(struct gpt2 *m, lks__values v, const lks__micro_batch *mb,
+static struct pass pass_of(struct gpt2 *m, const float *params, const lks__micro_batch *mb,
                            const lks__backward *bw)
 {
-    struct pass p = {
-        m, v.params, v.weights, mb, bw, (size_t)mb->B * (size_t)mb->T, (size_t)m->c.n_embd};
+    struct pass p = {m, params, mb, bw, (size_t)mb->B * (size_t)mb->T, (size_t)m->c.n_embd};
     return p;
 }
 
-static float gpt2_train(void *state, lks__values v, const lks__micro_batch *mb,
+static float gpt2_train(void *state, const float *params, const lks__micro_batch *mb,
                         const lks__backward *bw)
 {
     struct gpt2 *m = state;
-    struct pass p = pass_of(m, v, mb, bw);
+    struct pass p = pass_of(m, params, mb, bw);
     forward(&p);
-    float loss =
-        lks__head_loss(m->ex, &m->head, m->d_row, bw->grads + m->wte, m->lnf, v.weights + m->wte,
-                       mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
+    float loss = lks__head_loss(m->ex, &m->head, m->d_row, bw->grads + m->wte, m->lnf,
+                                params + m->wte, mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
     backward(&p);
     return loss;
 }
 
-static float gpt2_loss(void *state, lks__values v, const lks__micro_batch *mb)
+static float gpt2_loss(void *state, const float *params, const lks__micro_batch *mb)
 {
     struct gpt2 *m = state;
-    struct pass p = pass_of(m, v, mb, NULL);
+    struct pass p = pass_of(m, params, mb, NULL);
     forward(&p);
-    return lks__head_loss(m->ex, &m->head, NULL, NULL, m->lnf, v.weights + m->wte, mb->targets,
-                          p.rows, (size_t)m->c.vocab_size, p.C);
+    return lks__head_loss(m->ex, &m->head, NULL, NULL, m->lnf, params + m->wte, mb->targets, p.rows,
+                          (size_t)m->c.vocab_size, p.C);
 }
 
-static void gpt2_logits(void *state, lks__values v, const int32_t *tokens, int T, float *logits)
+static void gpt2_logits(void *state, const float *params, const int32_t *tokens, int T,
+                        float *logits)
 {
     struct gpt2 *m = state;
     lks__micro_batch mb = {tokens, NULL, 1, T};
-    struct pass p = pass_of(m, v, &mb, NULL);
+    struct pass p = pass_of(m, params, &mb, NULL);
     forward(&p);
     const size_t V = (size_t)m->c.vocab_size;
-    lks__linear_fwd(m->ex, logits, V, m->lnf + (p.rows - 1) * p.C, v.weights + m->wte, 1, V, p.C,
+    lks__linear_fwd(m->ex, logits, V, m->lnf + (p.rows - 1) * p.C, params + m->wte, 1, V, p.C,
                     (lks__epilogue){NULL, NULL});
 }
 

@@ -36,8 +36,6 @@ static void xent_rows(void *ctx, size_t task, int thread)
         x->row_loss[r] = x->softcap == 0.0f ? x->ex->k->xent_row(grad, row, x->V, target, x->scale)
                                             : x->ex->k->xent_cap_row(grad, row, x->V, target,
                                                                      x->scale, x->softcap);
-        if (grad != NULL)
-            lks__operand(x->ex, grad, x->V);
     }
 }
 

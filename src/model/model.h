@@ -38,8 +38,7 @@ lks_status lks__model_table(const lks__model_config *config, lks__table *table);
 uint64_t lks__model_init(const lks__model_config *config, const lks__table *table, lks__mt *g,
                          float *params);
 
-/* Bytes of activations, and of rounded weights with bf16, for `batch` sequences of block_size
- * tokens. */
+/* Bytes of activations for `batch` sequences of block_size tokens. */
 lks_status lks__model_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p);
 
 /* Allocates everything a step needs. `config` is copied, `table` and `ex` are borrowed. */
@@ -64,12 +63,6 @@ double lks__model_flops_per_token(const lks__model_config *config, const lks__ta
 
 /* --- what a family provides ------------------------------------------------------------------- */
 
-/* What a pass computes with. `weights` is what matrix products read: params itself, or where the
- * config says bf16 params rounded, in the same layout. */
-typedef struct lks__values {
-    const float *params, *weights;
-} lks__values;
-
 struct lks__model_ops {
     const char *name; /* "gpt2", "golf" */
     lks_status (*table)(const lks__model_config *config, lks__table *table);
@@ -79,9 +72,10 @@ struct lks__model_ops {
     lks_status (*open)(const lks__model_config *config, const lks__table *table, int batch,
                        const lks__exec *ex, void **state_p);
     void (*close)(void *state);
-    float (*train)(void *state, lks__values v, const lks__micro_batch *mb, const lks__backward *bw);
-    float (*loss)(void *state, lks__values v, const lks__micro_batch *mb);
-    void (*logits)(void *state, lks__values v, const int32_t *tokens, int T, float *logits);
+    float (*train)(void *state, const float *params, const lks__micro_batch *mb,
+                   const lks__backward *bw);
+    float (*loss)(void *state, const float *params, const lks__micro_batch *mb);
+    void (*logits)(void *state, const float *params, const int32_t *tokens, int T, float *logits);
     double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
 };
 

@@ -86,7 +86,6 @@ static void layernorm_fwd_task(void *ctx, size_t task, int thread)
     size_t r = task * ROWS_A_TASK, n = min(ROWS_A_TASK, o->rows - r);
     o->ex->k->layernorm_fwd(o->y + r * o->C, o->mean_out + r, o->rstd_out + r, o->x + r * o->C,
                             o->gain, o->bias, n, o->C);
-    lks__operand(o->ex, o->y + r * o->C, n * o->C);
 }
 
 void lks__layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean, float *rstd,
@@ -156,28 +155,4 @@ void lks__dropout_rows(const lks__exec *ex, float *y, const float *x, size_t row
 {
     struct rows_op o = {.ex = ex, .y = y, .x = x, .rows = rows, .C = C, .drop = drop};
     lks__pool_run(ex->pool, row_tasks(rows), dropout_task, &o);
-}
-
-static void operand_task(void *ctx, size_t task, int thread)
-{
-    const struct rows_op *o = ctx;
-    size_t first = task * ROWS_A_TASK * o->C;
-    size_t n = min(ROWS_A_TASK * o->C, o->rows * o->C - first);
-    float *y = o->y + first;
-    const float *x = o->x + first;
-    if (o->drop->threshold != 0) {
-        o->ex->k->dropout(y, x, n, first, o->drop);
-        x = y;
-    }
-    if (o->ex->bf16)
-        o->ex->k->round_bf16(y, x, n);
-    else if (x != y)
-        memcpy(y, x, n * sizeof *y);
-}
-
-void lks__operand_rows(const lks__exec *ex, float *y, const float *x, size_t rows, size_t C,
-                       const lks__dropout *drop)
-{
-    struct rows_op o = {.ex = ex, .y = y, .x = x, .rows = rows, .C = C, .drop = drop};
-    lks__pool_run(ex->pool, row_tasks(rows), operand_task, &o);
 }

@@ -14,7 +14,6 @@ void lks__embedding_fwd(const lks__exec *ex, float *x, const int32_t *tokens, co
 void lks__embedding_bwd(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
                         const int32_t *tokens, size_t rows, size_t T, size_t C);
 
-/* y becomes an operand of products. */
 void lks__layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean, float *rstd,
                              const float *x, const float *gain, const float *bias, size_t rows,
                              size_t C);
@@ -23,10 +22,6 @@ void lks__layernorm_rows_bwd(const lks__exec *ex, float *dx, float *dgain, float
                              const float *dy, const float *x, const float *gain, const float *mean,
                              const float *rstd, size_t rows, size_t C, float *partial);
 size_t lks__layernorm_partial_floats(size_t rows, size_t C);
-
-/* y = x with the mask on it, made an operand of products. */
-void lks__operand_rows(const lks__exec *ex, float *y, const float *x, size_t rows, size_t C,
-                       const lks__dropout *drop);
 
 void lks__dropout_rows(const lks__exec *ex, float *y, const float *x, size_t rows, size_t C,
                        const lks__dropout *drop);

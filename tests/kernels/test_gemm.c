@@ -1,9 +1,11 @@
-/* tests/kernels/test_gemm.c - the table's GEMM of one level (TEST_LEVEL): values against a triple
- * loop in double, and bits that don't depend on threads, repetition or where operands lie. */
+/* tests/kernels/test_gemm.c - the table's GEMMs of one level (TEST_LEVEL), of floats and of floats
+ * rounded to bfloat16: values against a triple loop in double, and bits that don't depend on
+ * threads, repetition or where operands lie. */
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@ enum { MAX = 400 * 400 };
 static float a[MAX], b[MAX], c[MAX];
 
 typedef struct product {
+    bool bf16;
     char ta, tb;
     size_t m, n, k;
     float alpha, beta;
@@ -45,6 +48,26 @@ static size_t rows_b(const product *p)
     return p->tb == 'T' ? p->n : p->k;
 }
 
+static void multiply(const product *p, const float *xa, const float *xb, float *xc)
+{
+    static _Thread_local _Alignas(64) char work[LKS__GEMM_WORK_BYTES];
+    const size_t ldc = p->n + p->pad;
+    if (p->bf16)
+        lvl.gemm_bf16(p->ta, p->tb, p->m, p->n, p->k, p->alpha, xa, lda(p), xb, ldb(p), p->beta, xc,
+                      ldc, work);
+    else
+        lvl.gemm(p->ta, p->tb, p->m, p->n, p->k, p->alpha, xa, lda(p), xb, ldb(p), p->beta, xc,
+                 ldc);
+}
+
+/* What a product sees of x. */
+static double seen(const product *p, float x)
+{
+    if (p->bf16)
+        lks__round_bf16_ref(&x, &x, 1);
+    return x;
+}
+
 /* Elements from the first of the first row to the last of the last. */
 static size_t extent(size_t rows, size_t ld, size_t pad)
 {
@@ -62,7 +85,7 @@ static void check(const product *p, guard_place place)
             for (size_t j = 0; j < p->n; j++)
                 gc[i * ldc + j] = NAN; /* must not be read */
 
-    lvl.gemm(p->ta, p->tb, p->m, p->n, p->k, p->alpha, ga, lda(p), gb, ldb(p), p->beta, gc, ldc);
+    multiply(p, ga, gb, gc);
 
     for (size_t i = 0; i < p->m; i++) {
         for (size_t j = 0; j < ldc && i * ldc + j < n_c; j++) {
@@ -72,8 +95,8 @@ static void check(const product *p, guard_place place)
             }
             double sum = 0, terms = 0;
             for (size_t q = 0; q < p->k; q++) {
-                double x = p->ta == 'T' ? a[q * lda(p) + i] : a[i * lda(p) + q];
-                double y = p->tb == 'T' ? b[j * ldb(p) + q] : b[q * ldb(p) + j];
+                double x = seen(p, p->ta == 'T' ? a[q * lda(p) + i] : a[i * lda(p) + q]);
+                double y = seen(p, p->tb == 'T' ? b[j * ldb(p) + q] : b[q * ldb(p) + j]);
                 sum += x * y;
                 terms += fabs(x * y);
             }
@@ -82,8 +105,9 @@ static void check(const product *p, guard_place place)
             /* a few roundings, and a random walk of one rounding for each term */
             double tol = 0x1p-24 * ((4 + sqrt((double)p->k)) * p->alpha * terms + 4 * fabs(old));
             if (!(fabs(gc[i * ldc + j] - want) <= tol))
-                fail_msg("%c%c %zux%zux%zu pad %zu, element (%zu, %zu): %.9g, should be %.9g",
-                         p->ta, p->tb, p->m, p->n, p->k, p->pad, i, j, gc[i * ldc + j], want);
+                fail_msg("%s%c%c %zux%zux%zu pad %zu, element (%zu, %zu): %.9g, should be %.9g",
+                         p->bf16 ? "bf16 " : "", p->ta, p->tb, p->m, p->n, p->k, p->pad, i, j,
+                         gc[i * ldc + j], want);
         }
     }
     guard_release();
@@ -92,16 +116,23 @@ static void check(const product *p, guard_place place)
 static void test_values(void **state)
 {
     static const size_t shapes[][3] = {
-        {1, 1, 1},   {1, 2, 3},    {3, 1, 2},   {2, 3, 1},     {7, 9, 8},       {8, 8, 8},
-        {16, 17, 5}, {31, 33, 65}, {1, 65, 64}, {65, 1, 127},  {127, 3, 129},   {64, 64, 64},
-        {5, 130, 7}, {66, 67, 70}, {2, 2, 300}, {12, 300, 16}, {128, 384, 128}, {65, 128, 384},
+        {1, 1, 1},   {1, 2, 3},    {3, 1, 2},    {2, 3, 1},     {7, 9, 8},       {8, 8, 8},
+        {16, 17, 5}, {31, 33, 65}, {1, 65, 64},  {65, 1, 127},  {127, 3, 129},   {64, 64, 64},
+        {5, 130, 7}, {66, 67, 70}, {2, 2, 300},  {12, 300, 16}, {128, 384, 128}, {65, 128, 384},
+        {300, 7, 9}, {9, 398, 33}, {3, 34, 391},
     };
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
-        for (int t = 0; t < 4; t++)
+        for (int t = 0; t < 8; t++)
             for (int v = 0; v < 3; v++) {
-                product p = {t & 1 ? 'T' : 'N', t & 2 ? 'T' : 'N',     shapes[s][0],
-                             shapes[s][1],      shapes[s][2],          v == 2 ? 0.125f : 1,
-                             v == 0 ? 0 : 1,    v == 1 ? (size_t)3 : 0};
+                product p = {t & 4,
+                             t & 1 ? 'T' : 'N',
+                             t & 2 ? 'T' : 'N',
+                             shapes[s][0],
+                             shapes[s][1],
+                             shapes[s][2],
+                             v == 2 ? 0.125f : 1,
+                             v == 0 ? 0 : 1,
+                             v == 1 ? (size_t)3 : 0};
                 check(&p, (guard_place)((s + t + v) % GUARD_PLACES));
             }
 }
@@ -109,35 +140,43 @@ static void test_values(void **state)
 static void test_empty(void **state)
 {
     float x[4] = {1, 2, 3, 4};
-    lvl.gemm('N', 'N', 0, 2, 2, 1, a, 2, b, 2, 0, x, 2);
-    lvl.gemm('N', 'N', 2, 0, 2, 1, a, 2, b, 1, 0, x, 2);
-    assert_true(x[0] == 1 && x[3] == 4);
-    lvl.gemm('N', 'N', 2, 2, 0, 1, a, 1, b, 2, 1, x, 2); /* no terms: C = beta * C */
-    assert_true(x[0] == 1 && x[3] == 4);
-    lvl.gemm('N', 'N', 2, 2, 0, 1, a, 1, b, 2, 0, x, 2);
-    assert_true(x[0] == 0 && x[3] == 0);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        multiply(&(product){bf16, 'N', 'N', 0, 2, 2, 1, 0, 0}, a, b, x);
+        multiply(&(product){bf16, 'N', 'N', 2, 0, 2, 1, 0, 0}, a, b, x);
+        assert_true(x[0] == 1 && x[3] == 4);
+        multiply(&(product){bf16, 'N', 'N', 2, 2, 0, 1, 1, 0}, a, b, x); /* C = beta * C */
+        assert_true(x[0] == 1 && x[3] == 4);
+    }
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        x[0] = x[3] = 1;
+        multiply(&(product){bf16, 'N', 'N', 2, 2, 0, 1, 0, 0}, a, b, x);
+        assert_true(x[0] == 0 && x[3] == 0);
+    }
 }
 
 static void test_nan(void **state)
 {
     float x[2 * 3] = {1, 2, NAN, 4, 5, 6}, y[3 * 2] = {1, 0, 0, 1, 0, 0}, z[4];
-    lvl.gemm('N', 'N', 2, 2, 3, 1, x, 3, y, 2, 0, z, 2);
-    assert_true(isnan(z[0]) && isnan(z[1]) && z[2] == 4 && z[3] == 5);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        multiply(&(product){bf16, 'N', 'N', 2, 2, 3, 1, 0, 0}, x, y, z);
+        assert_true(isnan(z[0]) && isnan(z[1]) && z[2] == 4 && z[3] == 5);
+    }
 }
 
 /* The tiles of a step, in the orders of forward and both gradients. */
 static const product tiles[] = {
-    {'N', 'T', 128, 384, 128, 1, 0, 0}, {'N', 'N', 128, 384, 128, 1, 1, 0},
-    {'T', 'N', 128, 384, 128, 1, 1, 0}, {'N', 'T', 37, 65, 384, 1, 0, 1},
-    {'T', 'N', 65, 130, 129, 1, 1, 3},
+    {false, 'N', 'T', 128, 384, 128, 1, 0, 0}, {false, 'N', 'N', 128, 384, 128, 1, 1, 0},
+    {false, 'T', 'N', 128, 384, 128, 1, 1, 0}, {false, 'N', 'T', 37, 65, 384, 1, 0, 1},
+    {false, 'T', 'N', 65, 130, 129, 1, 1, 3},  {true, 'N', 'T', 128, 384, 128, 1, 0, 0},
+    {true, 'N', 'N', 128, 384, 128, 1, 1, 0},  {true, 'T', 'N', 128, 384, 128, 1, 1, 0},
+    {true, 'N', 'T', 37, 65, 384, 1, 0, 1},    {true, 'T', 'N', 65, 130, 129, 1, 1, 3},
 };
 enum { N_TILES = sizeof tiles / sizeof tiles[0], TILE_C = 128 * 387 };
 
 static void run_tile(const product *p, const float *xa, const float *xb, float *xc)
 {
     memcpy(xc, c, TILE_C * sizeof *xc);
-    lvl.gemm(p->ta, p->tb, p->m, p->n, p->k, p->alpha, xa, lda(p), xb, ldb(p), p->beta, xc,
-             p->n + p->pad);
+    multiply(p, xa, xb, xc);
 }
 
 static void test_places(void **state)

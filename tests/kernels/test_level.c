@@ -612,6 +612,9 @@ static void test_fingerprint(void **state)
     other = lvl;
     other.gemm = ref.gemm;
     assert_true(one != lks__kernels_fingerprint(&other));
+    other = lvl;
+    other.gemm_bf16 = ref.gemm_bf16;
+    assert_true(one != lks__kernels_fingerprint(&other));
     assert_true(lvl.peak(0.001) > 1e8);
     assert_true(ref.peak(0.001) > 1e7);
 }

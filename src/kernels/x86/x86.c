@@ -4,6 +4,7 @@
 void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
 {
     if (level >= LKS__CPU_AVX2) {
+        k->gemm_bf16 = lks__gemm_bf16_avx2;
         k->layernorm_fwd = lks__layernorm_fwd_avx2;
         k->layernorm_bwd = lks__layernorm_bwd_avx2;
         k->gelu_erf_fwd = lks__gelu_erf_fwd_avx2;
@@ -34,4 +35,6 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
         k->adamw = lks__adamw_avx2;
         k->peak = lks__peak_avx2;
     }
+    if (level >= LKS__CPU_AVX512_BF16)
+        k->gemm_bf16 = lks__gemm_bf16_avx512_bf16;
 }

@@ -9,6 +9,8 @@
 LKS__KERNEL_MAP(X)
 #undef X
 
+lks__gemm_bf16_fn lks__gemm_bf16_avx512_bf16;
+
 /* Replace the entries of `k` that `level` has a version of. */
 void lks__kernels_x86(lks__cpu_level level, lks__kernels *k);
 

@@ -1,0 +1,55 @@
+/* kernels/x86/gemm_bf16_avx2.c - products of operands rounded to bfloat16, where the processor has
+ * no instruction for them: blocks are copied rounded, as floats, to where they stay in the
+ * second-level cache, and the float GEMM multiplies the copies. A copy also parts rows that lie a
+ * power of two apart. */
+#include "kernels/gemm_dnnl.h"
+#include "kernels/x86/x86.h"
+
+enum { MC = 128, NC = 256, KC = 352, GAP = 16 };
+
+typedef struct rounded_work {
+    float a[(MC + GAP) * (KC + GAP)], b[(NC + GAP) * (KC + GAP)]; /* whichever way they lie */
+} rounded_work;
+
+_Static_assert(sizeof(rounded_work) <= LKS__GEMM_WORK_BYTES, "the blocks fit");
+
+static size_t min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* y[rows, cols] (leading dimension cols + GAP) = x, rounded. */
+static void copy(float *y, const float *x, size_t ld, size_t rows, size_t cols)
+{
+    for (size_t r = 0; r < rows; r++)
+        lks__round_bf16_avx2(y + r * (cols + GAP), x + r * ld, cols);
+}
+
+void lks__gemm_bf16_avx2(char ta, char tb, size_t m, size_t n, size_t k, float alpha,
+                         const float *a, size_t lda, const float *b, size_t ldb, float beta,
+                         float *c, size_t ldc, void *work)
+{
+    rounded_work *w = work;
+    if (k == 0)
+        lks__gemm_dnnl(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    for (size_t j = 0; j < n; j += NC) {
+        const size_t nc = min(NC, n - j);
+        for (size_t p = 0; p < k; p += KC) {
+            const size_t kc = min(KC, k - p);
+            if (tb == 'T')
+                copy(w->b, b + j * ldb + p, ldb, nc, kc);
+            else
+                copy(w->b, b + p * ldb + j, ldb, kc, nc);
+            for (size_t i = 0; i < m; i += MC) {
+                const size_t mc = min(MC, m - i);
+                if (ta == 'T')
+                    copy(w->a, a + p * lda + i, lda, kc, mc);
+                else
+                    copy(w->a, a + i * lda + p, lda, mc, kc);
+                lks__gemm_dnnl(ta, tb, mc, nc, kc, alpha, w->a, (ta == 'T' ? mc : kc) + GAP, w->b,
+                               (tb == 'T' ? kc : nc) + GAP, p == 0 ? beta : 1, c + i * ldc + j,
+                               ldc);
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+/* kernels/x86/gemm_bf16_avx512_bf16.c - products of operands rounded to bfloat16, by VDPBF16PS.
+ *
+ * The instruction adds two products to each of 16 float sums, so operands are cut in *pairs*:
+ * neighbours in k, the earlier one in the lower half of 32 bits. A block of A becomes panels of MR
+ * rows of which the kernel spreads one pair over a register, a block of B panels of up to NV
+ * vectors of columns, 16 pairs each. Rounding is part of that copy. What a panel lacks is zero in
+ * both operands: 0 * 0 adds nothing.
+ *
+ * 8 x 3 sums leave registers for three vectors of B, and ask for 11 loads where 24 products are
+ * computed. A panel of B (KC x 48) stays in the first-level cache, a block of A in the second. */
+#include <immintrin.h>
+#include <stdbool.h>
+
+#include "kernels/x86/x86.h"
+
+enum {
+    MR = 8,
+    NV = 3,
+    LANES = 16,
+    MC = 256,
+    KC = 256,
+    NC = 10 * NV * LANES + 2 * LANES, /* 512 */
+    PAIRS = KC / 2,
+};
+
+typedef struct packed_work {
+    uint32_t a[MC * PAIRS], b[NC * PAIRS];
+} packed_work;
+
+_Static_assert(sizeof(packed_work) <= LKS__GEMM_WORK_BYTES, "the blocks fit");
+
+static size_t min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A source's element (i, p) lies at x[i * ld + p] where `along` says that k runs along its rows,
+ * and at x[p * ld + i] otherwise. */
+typedef struct operand {
+    const float *x;
+    size_t ld;
+    bool along;
+} operand;
+
+static const float *at(const operand *o, size_t i, size_t p)
+{
+    return o->along ? o->x + i * o->ld + p : o->x + p * o->ld + i;
+}
+
+static __mmask16 first(size_t n)
+{
+    return n >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+}
+
+/* 32 bfloat16 from two vectors of floats, `low` in the lower half. */
+static __m512i rounded(__m512 low, __m512 high)
+{
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+/* --- packing --------------------------------------------------------------------------------- */
+
+/* 32 values along k, at most n: 16 pairs. */
+static __m512i pairs_along(const float *x, size_t n)
+{
+    if (n >= 2 * LANES)
+        return rounded(_mm512_loadu_ps(x), _mm512_loadu_ps(x + LANES));
+    __m512 low = _mm512_maskz_loadu_ps(first(n), x);
+    __m512 high =
+        n <= LANES ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(first(n - LANES), x + LANES);
+    return rounded(low, high);
+}
+
+/* The pairs of two rows of 16 columns. */
+static __m512i pairs_across(__m512 even, __m512 odd)
+{
+    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), rounded(even, odd));
+}
+
+/* 16 x 16 of 32 bits. */
+static void transpose(__m512i r[LANES])
+{
+    __m512i t[LANES];
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < LANES; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { /* lanes of 4: rows 4q + … at lane l are column 4l + i */
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+/* One vector's columns of a panel of B: y[pair * stride + lane], `cols` of them there. */
+static void pack_b_vector(uint32_t *y, size_t stride, const operand *o, size_t j, size_t cols,
+                          size_t p0, size_t kc)
+{
+    if (!o->along) {
+        const __mmask16 mask = first(cols);
+        for (size_t p = 0; p < kc; p += 2) {
+            __m512 even = _mm512_maskz_loadu_ps(mask, at(o, j, p0 + p));
+            __m512 odd = p + 1 < kc ? _mm512_maskz_loadu_ps(mask, at(o, j, p0 + p + 1))
+                                    : _mm512_setzero_ps();
+            _mm512_store_si512(y + p / 2 * stride, pairs_across(even, odd));
+        }
+        return;
+    }
+    for (size_t p = 0; p < kc; p += 2 * LANES) {
+        __m512i r[LANES];
+#pragma GCC unroll 16
+        for (size_t l = 0; l < LANES; l++)
+            r[l] = l < cols ? pairs_along(at(o, j + l, p0 + p), kc - p) : _mm512_setzero_si512();
+        transpose(r);
+        size_t pairs = min(LANES, (kc - p + 1) / 2);
+        for (size_t l = 0; l < pairs; l++)
+            _mm512_store_si512(y + (p / 2 + l) * stride, r[l]);
+    }
+}
+
+/* A panel of A where k runs along the rows: y[row * PAIRS + pair]. */
+static void pack_a_along(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,
+                         size_t kc)
+{
+    for (size_t i = 0; i < MR; i++)
+        for (size_t p = 0; p < kc; p += 2 * LANES)
+            _mm512_store_si512(y + i * PAIRS + p / 2,
+                               i < rows ? pairs_along(at(o, i0 + i, p0 + p), kc - p)
+                                        : _mm512_setzero_si512());
+}
+
+/* Two panels of A where rows run along k: y[pair * MR + row], the second one behind the first. */
+static void pack_a_across(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,
+                          size_t kc)
+{
+    const __mmask16 mask = first(rows);
+    for (size_t p = 0; p < kc; p += 2) {
+        __m512 even = _mm512_maskz_loadu_ps(mask, at(o, i0, p0 + p));
+        __m512 odd =
+            p + 1 < kc ? _mm512_maskz_loadu_ps(mask, at(o, i0, p0 + p + 1)) : _mm512_setzero_ps();
+        __m512i pairs = pairs_across(even, odd);
+        _mm256_store_si256((__m256i *)(void *)(y + p / 2 * MR), _mm512_castsi512_si256(pairs));
+        _mm256_store_si256((__m256i *)(void *)(y + MR * PAIRS + p / 2 * MR),
+                           _mm512_extracti64x4_epi64(pairs, 1));
+    }
+}
+
+static void pack_a(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0, size_t kc)
+{
+    if (o->along)
+        for (size_t i = 0; i < rows; i += MR)
+            pack_a_along(y + i * PAIRS, o, i0 + i, min(MR, rows - i), p0, kc);
+    else
+        for (size_t i = 0; i < rows; i += 2 * MR)
+            pack_a_across(y + i * PAIRS, o, i0 + i, min(2 * MR, rows - i), p0, kc);
+}
+
+/* --- the kernel ------------------------------------------------------------------------------ */
+
+typedef struct sums {
+    float alpha, beta;
+    float *c;
+    size_t ldc, rows, cols;
+} sums;
+
+/* `nv` vectors of columns; rs and ps: how far apart a panel of A has rows and pairs. */
+static inline __attribute__((always_inline)) void kernel(int nv, size_t rs, size_t ps,
+                                                         const uint32_t *a, const uint32_t *b,
+                                                         size_t pairs, const sums *s)
+{
+    __m512 acc[MR][NV];
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int v = 0; v < nv; v++)
+            acc[i][v] = _mm512_setzero_ps();
+
+    for (size_t p = 0; p < pairs; p++) {
+        __m512bh col[NV];
+#pragma GCC unroll 3
+        for (int v = 0; v < nv; v++)
+            col[v] = (__m512bh)_mm512_load_si512(b + (p * (size_t)nv + (size_t)v) * LANES);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < MR; i++) {
+            __m512bh row = (__m512bh)_mm512_set1_epi32((int)a[i * rs + p * ps]);
+#pragma GCC unroll 3
+            for (int v = 0; v < nv; v++)
+                acc[i][v] = _mm512_dpbf16_ps(acc[i][v], row, col[v]);
+        }
+    }
+
+    const __m512 alpha = _mm512_set1_ps(s->alpha), beta = _mm512_set1_ps(s->beta);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < MR; i++) {
+        if (i >= s->rows)
+            break;
+#pragma GCC unroll 3
+        for (int v = 0; v < nv; v++) {
+            float *c = s->c + i * s->ldc + (size_t)v * LANES;
+            const __mmask16 mask = first(s->cols - (size_t)v * LANES);
+            __m512 y = _mm512_mul_ps(alpha, acc[i][v]);
+            if (s->beta != 0)
+                y = _mm512_fmadd_ps(beta, _mm512_maskz_loadu_ps(mask, c), y);
+            _mm512_mask_storeu_ps(c, mask, y);
+        }
+    }
+}
+
+#define KERNEL(name, nv, rs, ps)                                                                   \
+    static __attribute__((noinline)) void name(const uint32_t *a, const uint32_t *b, size_t pairs, \
+                                               const sums *s)                                      \
+    {                                                                                              \
+        kernel(nv, rs, ps, a, b, pairs, s);                                                        \
+    }
+KERNEL(along_1, 1, PAIRS, 1)
+KERNEL(along_2, 2, PAIRS, 1)
+KERNEL(along_3, 3, PAIRS, 1)
+KERNEL(across_1, 1, 1, MR)
+KERNEL(across_2, 2, 1, MR)
+KERNEL(across_3, 3, 1, MR)
+typedef void kernel_fn(const uint32_t *a, const uint32_t *b, size_t pairs, const sums *s);
+static kernel_fn *const kernels[2][NV] = {{across_1, across_2, across_3},
+                                          {along_1, along_2, along_3}};
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+/* Vectors of the panel at column j of n: three, but so that none is left alone with one. */
+static size_t panel_vectors(size_t n, size_t j)
+{
+    size_t left = (n - j + LANES - 1) / LANES;
+    return left == NV + 1 ? 2 : min(left, NV);
+}
+
+static void pack_b(uint32_t *y, const operand *o, size_t j0, size_t nc, size_t p0, size_t kc)
+{
+    for (size_t j = 0; j < nc;) {
+        const size_t nv = panel_vectors(nc, j), stride = nv * LANES;
+        for (size_t v = 0; v < nv; v++, j += LANES)
+            pack_b_vector(y + v * LANES, stride, o, j0 + j, nc - j, p0, kc);
+        y += stride * PAIRS;
+    }
+}
+
+static void multiply(const packed_work *w, bool along, size_t mc, size_t nc, size_t kc, sums s)
+{
+    const uint32_t *b = w->b;
+    const size_t n = s.cols, pairs = (kc + 1) / 2;
+    float *c = s.c;
+    for (size_t j = 0; j < nc;) {
+        const size_t nv = panel_vectors(nc, j);
+        for (size_t i = 0; i < mc; i += MR) {
+            s.c = c + i * s.ldc + j;
+            s.rows = mc - i;
+            s.cols = n - j;
+            kernels[along][nv - 1](w->a + i * PAIRS, b, pairs, &s);
+        }
+        b += nv * LANES * PAIRS;
+        j += nv * LANES;
+    }
+}
+
+void lks__gemm_bf16_avx512_bf16(char ta, char tb, size_t m, size_t n, size_t k, float alpha,
+                                const float *a, size_t lda, const float *b, size_t ldb, float beta,
+                                float *c, size_t ldc, void *work)
+{
+    packed_work *w = work;
+    const operand left = {a, lda, ta == 'N'}, right = {b, ldb, tb == 'T'};
+    if (k == 0) {
+        lks__gemm_bf16_ref(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, work);
+        return;
+    }
+    for (size_t j = 0; j < n; j += NC) {
+        const size_t nc = min(NC, n - j);
+        for (size_t p = 0; p < k; p += KC) {
+            const size_t kc = min(KC, k - p);
+            pack_b(w->b, &right, j, nc, p, kc);
+            for (size_t i = 0; i < m; i += MC) {
+                const size_t mc = min(MC, m - i);
+                pack_a(w->a, &left, i, mc, p, kc);
+                multiply(w, left.along, mc, nc, kc,
+                         (sums){alpha, p == 0 ? beta : 1, c + i * ldc + j, ldc, 0, nc});
+            }
+        }
+    }
+}
