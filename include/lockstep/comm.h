@@ -41,6 +41,10 @@ void lks_comm_close(lks_comm *comm); /* NULL is fine; after an error too */
 int lks_comm_rank(const lks_comm *comm);
 int lks_comm_world_size(const lks_comm *comm);
 const char *lks_comm_backend(const lks_comm *comm);
+/* Ranks count in the order of (host, local rank): where a launcher numbers them otherwise, the
+ * group does so all the same. */
+const lks_world *lks_comm_world(const lks_comm *comm);
+int lks_comm_leader(const lks_comm *comm); /* the first rank of this rank's host */
 
 /* Make this rank's failure the group's: every waiter on every rank returns ERR_PEER naming this
  * rank and `why`. Any thread; the first one wins. */
@@ -64,7 +68,7 @@ enum {
 lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 
 /* The address at which this rank sees rank `peer`'s counterpart of `mem` (from an LKS_MEM_OWN
- * allocation); NULL where the backend can't show it. */
+ * allocation); NULL where it can't, as on another host. */
 void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer);
 
 /* --- collectives ------------------------------------------------------------------------------
@@ -83,6 +87,10 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
  * one without neighbour moves up), in place, any memory. */
 lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count);
 
+/* What rank 0 has at `mem`, LKS_MEM_COMMON memory, goes to the counterparts on all hosts; all ranks
+ * have finished writing there before, and see it after. */
+lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes);
+
 /* A node of the canonical tree over V leaves: level l, index i covers leaves
  * [i * 2^l, min((i + 1) * 2^l, V)). */
 typedef struct lks_node {
@@ -92,7 +100,8 @@ typedef struct lks_node {
 typedef struct lks_part {
     lks_node node;
     float *buf; /* [count]; in LKS_MEM_OWN memory, at the same offset on every rank that has as many
-                 * parts; left alone by the caller until lks_work_wait() */
+                 * parts; left alone by the caller until lks_work_wait(), and then of no known
+                 * content */
 } lks_part;
 
 typedef struct lks_reduction {
@@ -107,9 +116,10 @@ typedef struct lks_reduction {
     size_t n_blocks;
     double *block_sumsq; /* [n_blocks] in LKS_MEM_COMMON memory, out: sum of squares of the scaled
                           * sums (the kernel `sumsq`), for all blocks, on all ranks */
-    float *dst;          /* [count] in LKS_MEM_COMMON memory or rank 0's parts[0].buf as this rank
-                          * sees it, out: the scaled sum, seen by all ranks; before one of
-                          * them writes there again, all must meet (any collective) */
+    float *dst;          /* [count] in LKS_MEM_COMMON memory or parts[0].buf of lks_comm_leader(),
+                          * as this rank sees it, out: the scaled sum, seen by all ranks of the
+                          * host; before one of them writes there again, all must meet (any
+                          * collective) */
     int label;           /* the caller's number for it: shown in traces */
 } lks_reduction;
 

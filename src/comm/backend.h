@@ -30,6 +30,7 @@ struct lks_comm_ops {
     lks_status (*broadcast)(lks_comm *comm, void *buf, size_t bytes, int root);
     lks_status (*all_gather)(lks_comm *comm, const void *mine, void *all, size_t bytes);
     lks_status (*all_reduce)(lks_comm *comm, float *buf, size_t count);
+    lks_status (*replicate)(lks_comm *comm, void *mem, size_t bytes);
 
     lks_status (*reduce_start)(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
     lks_status (*progress)(lks_comm *comm);
@@ -39,6 +40,7 @@ struct lks_comm_ops {
 struct lks_comm {
     struct lks_comm_ops ops;
     lks_world world;
+    int first_rank; /* what messages add to this group's ranks: it may be one host's of a world */
     double timeout_s;
     lks__exec exec; /* k NULL: the reference kernels; pool NULL: the caller's thread alone */
     double wait_s;  /* inside lks_work_wait() since lks_comm_take_wait_s() */

@@ -56,6 +56,11 @@ static lks_status no_all_reduce(lks_comm *comm, float *buf, size_t count)
     return unsupported(comm, "all_reduce");
 }
 
+static lks_status no_replicate(lks_comm *comm, void *mem, size_t bytes)
+{
+    return unsupported(comm, "replicate");
+}
+
 static lks_status no_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
 {
     return unsupported(comm, "reductions in flight");
@@ -98,6 +103,7 @@ static struct lks_comm_ops complete(const struct lks_comm_ops *given)
     FILL(broadcast);
     FILL(all_gather);
     FILL(all_reduce);
+    FILL(replicate);
     FILL(reduce_start);
     FILL(progress);
     FILL(wait);
@@ -251,6 +257,16 @@ int lks_comm_world_size(const lks_comm *comm)
     return comm->world.world_size;
 }
 
+const lks_world *lks_comm_world(const lks_comm *comm)
+{
+    return &comm->world;
+}
+
+int lks_comm_leader(const lks_comm *comm)
+{
+    return comm->world.rank - comm->world.local_rank;
+}
+
 const char *lks_comm_backend(const lks_comm *comm)
 {
     return comm->ops.name;
@@ -342,6 +358,13 @@ lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count)
     if (count > SIZE_MAX / sizeof(float))
         return lks__fail(LKS_ERR_ARG, "lks_comm_all_reduce: %zu elements fit nowhere", count);
     return comm->ops.all_reduce(comm, buf, count);
+}
+
+lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
+{
+    if (comm == NULL || (mem == NULL && bytes > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_replicate: an argument is NULL");
+    return comm->ops.replicate(comm, mem, bytes);
 }
 
 static lks_status check_blocks(const lks_reduction *r)

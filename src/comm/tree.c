@@ -68,33 +68,48 @@ int lks__tree_cover(int V, int first, int end, lks_node *out, int cap)
     return n;
 }
 
-bool lks__tree_plan(int V, const lks_node *nodes, int n, uint8_t *merges)
+/* The stack machine of both plans; `cap`: how much `left` and `first` hold. */
+static bool plan(int V, const lks_node *nodes, int n, uint8_t *merges, lks_node *left, int *first,
+                 int cap, int *n_left)
 {
-    lks_node stack[LKS__TREE_MAX_LEVELS];
     int depth = 0, next_leaf = 0;
     for (int i = 0; i < n; i++) {
-        int first, end;
+        int from, end, run = i;
         if (!lks__tree_valid(V, nodes[i]))
             return false;
-        lks__tree_leaves(V, nodes[i], &first, &end);
-        if (first != next_leaf || depth == LKS__TREE_MAX_LEVELS)
+        lks__tree_leaves(V, nodes[i], &from, &end);
+        if (from < next_leaf || depth == cap)
             return false;
         next_leaf = end;
         merges[i] = 0;
         lks_node top = nodes[i];
         while (!lks__tree_is_root(V, top)) {
             if (lks__tree_has_sibling(V, top)) {
-                if (top.index % 2 == 0)
-                    break; /* waits for its right neighbour */
-                if (depth == 0 || stack[depth - 1].level != top.level ||
-                    stack[depth - 1].index != top.index - 1)
-                    return false;
-                depth--;
+                if (depth == 0 || top.index % 2 == 0 || left[depth - 1].level != top.level ||
+                    left[depth - 1].index != top.index - 1)
+                    break; /* waits for its neighbour */
+                run = first[--depth];
                 merges[i]++;
             }
             top = lks__tree_parent(top);
         }
-        stack[depth++] = top;
+        left[depth] = top;
+        first[depth++] = run;
     }
-    return next_leaf == V && depth == 1 && lks__tree_is_root(V, stack[0]);
+    *n_left = depth;
+    return true;
+}
+
+bool lks__tree_plan_some(int V, const lks_node *nodes, int n, uint8_t *merges, lks_node *left,
+                         int *first, int *n_left)
+{
+    return plan(V, nodes, n, merges, left, first, n, n_left);
+}
+
+bool lks__tree_plan(int V, const lks_node *nodes, int n, uint8_t *merges)
+{
+    lks_node left[LKS__TREE_MAX_LEVELS];
+    int first[LKS__TREE_MAX_LEVELS], n_left;
+    return plan(V, nodes, n, merges, left, first, LKS__TREE_MAX_LEVELS, &n_left) && n_left == 1 &&
+           lks__tree_is_root(V, left[0]);
 }

@@ -45,4 +45,10 @@ int lks__tree_cover(int V, int first, int end, lks_node *out, int cap);
  * cover. */
 bool lks__tree_plan(int V, const lks_node *nodes, int n, uint8_t *merges);
 
+/* The same for nodes that cover some leaves, each at most once: what stays on the stack in the end
+ * are *n_left nodes, left[i] the sum of the given nodes from first[i] on (both [n]). `merges` says
+ * how to sum each of these runs by itself. Returns false where a leaf is covered twice. */
+bool lks__tree_plan_some(int V, const lks_node *nodes, int n, uint8_t *merges, lks_node *left,
+                         int *first, int *n_left);
+
 #endif

@@ -213,7 +213,7 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
         .block_start = b->block_start,
         .n_blocks = b->n_blocks,
         .block_sumsq = d->block_sumsq + b->first_block,
-        .dst = (float *)lks_comm_peer(d->comm, d->arena[0], 0) + b->start,
+        .dst = (float *)lks_comm_peer(d->comm, d->arena[0], lks_comm_leader(d->comm)) + b->start,
     };
     b->started = lks__sys_now();
     return lks_comm_reduce_start(d->comm, &r, &b->work);
@@ -305,7 +305,7 @@ static lks_status wait_all(lks__ddp *d)
 lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
 {
     LKS__TRY(wait_all(d));
-    *grads_p = lks_comm_peer(d->comm, d->arena[0], 0);
+    *grads_p = lks_comm_peer(d->comm, d->arena[0], lks_comm_leader(d->comm));
     *norm_p = norm_of(d);
     return LKS_OK;
 }
@@ -326,8 +326,8 @@ lks_status lks__ddp_release(lks__ddp *d)
 
 void lks__ddp_share(const lks__ddp *d, size_t *first, size_t *end)
 {
-    size_t n = d->table->n_blocks, W = (size_t)lks_comm_world_size(d->comm);
-    size_t rank = (size_t)lks_comm_rank(d->comm);
+    const lks_world *w = lks_comm_world(d->comm);
+    size_t n = d->table->n_blocks, W = (size_t)w->local_world_size, rank = (size_t)w->local_rank;
     *first = rank * n / W;
     *end = (rank + 1) * n / W;
 }

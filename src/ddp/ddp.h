@@ -63,7 +63,8 @@ lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p)
 /* Every rank has read the gradient: its memory may be written again. Collective. */
 lks_status lks__ddp_release(lks__ddp *ddp);
 
-/* This rank's part of the arena for work that is divided over ranks, in blocks [*first, *end). */
+/* This rank's part of the arena for work that is divided over the ranks of a host, which share one
+ * replica, in blocks [*first, *end). */
 void lks__ddp_share(const lks__ddp *ddp, size_t *first, size_t *end);
 
 #endif

@@ -68,8 +68,9 @@ static lks_status open_rest(lks__trainer *t)
     g->span = calloc(B * T + 1, sizeof *g->span);
     if (g->span == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", B * T);
-    int W = t->shared ? t->ses.world.world_size : 1;
-    return lks__muon_open(&t->ses.ex, &t->table, W, t->shared ? t->ses.world.rank : 0, &g->muon);
+    int W = t->shared ? t->ses.world.local_world_size : 1;
+    int rank = t->shared ? t->ses.world.local_rank : 0;
+    return lks__muon_open(&t->ses.ex, &t->table, W, rank, &g->muon);
 }
 
 static void close_all(lks__trainer *t)
@@ -241,6 +242,7 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
             st = read_artifact(t, path, params);
     }
     LKS__TRY(lks__session_agree(&t->ses, st));
+    LKS__TRY(lks_comm_replicate(t->ses.comm, params, t->table.count * sizeof *params));
     double started = lks__sys_now();
     LKS__TRY(evaluate_with(t, params, &r->eval));
     r->eval_seconds = lks__sys_now() - started;

@@ -45,6 +45,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     LKS__TRY(lks_world_from_env(&s->world));
     lks_comm_options options = {backend, timeout_s};
     LKS__TRY(lks_comm_open(&s->world, &options, &s->comm));
+    s->world = *lks_comm_world(s->comm);
     lks__sys_on_progress(beat, s->comm); /* files that are read or written for long */
     lks_status st = agree_on_level(s);
     if (st != LKS_OK)

@@ -218,7 +218,7 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
             "the data in %s is not what checkpoint %s was trained on (digest %s, not %s): "
             "give the same --dataset, or start anew",
             t->data_dir, c->path, have, digest);
-    if (!t->shared || t->ses.world.rank == 0)
+    if (!t->shared || t->ses.world.local_rank == 0)
         LKS__TRY(load_arenas(t, c));
     LKS__TRY(load_sampler(t, c));
     t->iter = c->iter;

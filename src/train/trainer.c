@@ -143,7 +143,7 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
         return lks__state_load(t, resume);
-    if (!t->shared || t->ses.world.rank == 0) {
+    if (!t->shared || t->ses.world.local_rank == 0) {
         lks__mt g;
         lks__mt_seed(&g, (uint64_t)t->s.seed);
         lks__model_init(&t->model_config, &t->table, &g, t->params);
@@ -158,7 +158,7 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     LKS__TRY(
         lks__session_same(&t->ses, "the run (settings, data, version, iteration)", run_digest(t)));
     if (t->shared)
-        return lks_comm_barrier(t->ses.comm); /* rank 0 has filled the one replica */
+        return lks_comm_barrier(t->ses.comm); /* each host's first rank has filled its replica */
     return lks__ddp_verify(t->ses.comm, &t->table, t->params);
 }
 

@@ -184,7 +184,7 @@ static bool one_tree(lks_comm *comm, struct bench *m, int V, int first, int end,
                                .dst = m->common + b * MAX_COUNT};
         r[b].n_blocks = cut_blocks(counts[b], 700, start[b]);
         if (!into_common)
-            r[b].dst = lks_comm_peer(comm, own, 0);
+            r[b].dst = lks_comm_peer(comm, own, lks_comm_leader(comm));
         CHECK(r[b].dst != NULL);
         CHECK(lks_comm_reduce_start(comm, &r[b], &work[b]) == LKS_OK);
         if (b % 2 == 0)
@@ -225,12 +225,23 @@ bool suite_reductions(lks_comm *comm)
     m.own[rank] = (float)(rank + 1);
     m.common[rank] = (float)(rank + 100);
     CHECK(lks_comm_barrier(comm) == LKS_OK);
+    int here = lks_comm_leader(comm), local = lks_comm_world(comm)->local_world_size;
     for (int r = 0; r < W; r++) {
         const float *theirs = lks_comm_peer(comm, m.own + r, r);
-        CHECK(theirs != NULL && *theirs == (float)(r + 1));
+        bool near = r >= here && r < here + local;
+        CHECK(near ? theirs != NULL && *theirs == (float)(r + 1) : theirs == NULL);
         CHECK(r == rank || m.own[r] == 0);
-        CHECK(m.common[r] == (float)(r + 100));
+        CHECK(m.common[r] == (near ? (float)(r + 100) : 0));
     }
+    m.common[99] = 7; /* one rank of each host at least */
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (rank == 0)
+        for (int i = 0; i < 90; i++)
+            m.common[i] = (float)(i * 3);
+    CHECK(lks_comm_replicate(comm, m.common, sizeof(float) * 90) == LKS_OK);
+    for (int i = 0; i < 90; i++)
+        CHECK(m.common[i] == (float)(i * 3));
+    CHECK(m.common[99] == 7 && m.common[90] == 0);
     CHECK(lks_comm_peer(comm, m.own, W) == NULL && lks_comm_peer(comm, &m, 0) == NULL);
     CHECK(lks_comm_barrier(comm) == LKS_OK);
 

@@ -27,13 +27,25 @@ static const void *payload_of(const struct lks__shm *g, int rank, uint64_t seq)
     return lks__segment_mail(g->segment, rank, (uint32_t)seq)->payload;
 }
 
-lks_status lks__shm_barrier(lks_comm *comm)
+lks_status lks__shm_call(lks_comm *comm, const struct lks__shm_mail *mail)
 {
     struct lks__shm *g = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_BARRIER};
     uint64_t seq;
     LKS__TRY(lks__shm_drain(g));
-    return meet(g, &mail, NULL, 0, &seq);
+    return meet(g, mail, NULL, 0, &seq);
+}
+
+lks_status lks__shm_barrier(lks_comm *comm)
+{
+    struct lks__shm_mail mail = {.kind = LKS__OP_BARRIER};
+    return lks__shm_call(comm, &mail);
+}
+
+/* One host, one copy. */
+lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes)
+{
+    struct lks__shm_mail mail = {.kind = LKS__OP_REPLICATE, .size = bytes};
+    return lks__shm_call(comm, &mail);
 }
 
 lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)

@@ -25,6 +25,8 @@ struct lks__shm_plan {
     lks_node *order;
     const float **parts;
     uint8_t *merges;
+    lks_node *left; /* among hosts: the sums, and where each one's parts begin */
+    int *first;
 };
 
 static struct lks__shm *state_of(const lks_comm *comm)
@@ -32,20 +34,43 @@ static struct lks__shm *state_of(const lks_comm *comm)
     return comm->state;
 }
 
-lks_status lks__shm_reduce_open(struct lks__shm *g)
+void lks__shm_plan_free(struct lks__shm_plan *p)
+{
+    if (p == NULL)
+        return;
+    free(p->nodes);
+    free(p->order);
+    free(p->parts);
+    free(p->merges);
+    free(p->left);
+    free(p->first);
+    free(p);
+}
+
+lks_status lks__shm_plan_new(const struct lks__shm *g, struct lks__shm_plan **plan_p)
 {
     size_t n = (size_t)g->world_size * LKS__TREE_MAX_COVER;
     struct lks__shm_plan *p = calloc(1, sizeof *p);
-    g->plan = p;
     if (p != NULL) {
         p->nodes = malloc(n * sizeof *p->nodes);
         p->order = malloc(n * sizeof *p->order);
         p->parts = malloc(n * sizeof *p->parts);
         p->merges = malloc(n);
+        p->left = malloc(n * sizeof *p->left);
+        p->first = malloc(n * sizeof *p->first);
     }
-    if (p == NULL || p->nodes == NULL || p->order == NULL || p->parts == NULL || p->merges == NULL)
+    if (p == NULL || p->nodes == NULL || p->order == NULL || p->parts == NULL ||
+        p->merges == NULL || p->left == NULL || p->first == NULL) {
+        lks__shm_plan_free(p);
         return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d ranks", g->world_size);
+    }
+    *plan_p = p;
     return LKS_OK;
+}
+
+lks_status lks__shm_reduce_open(struct lks__shm *g)
+{
+    return lks__shm_plan_new(g, &g->plan);
 }
 
 void lks__shm_reduce_close(struct lks__shm *g)
@@ -55,13 +80,7 @@ void lks__shm_reduce_close(struct lks__shm *g)
         g->all_works = k->next_made;
         free(k);
     }
-    if (g->plan != NULL) {
-        free(g->plan->nodes);
-        free(g->plan->order);
-        free(g->plan->parts);
-        free(g->plan->merges);
-        free(g->plan);
-    }
+    lks__shm_plan_free(g->plan);
 }
 
 /* --- starting ----------------------------------------------------------------------------- */
@@ -112,9 +131,9 @@ static lks_status place_outputs(const struct lks__shm *g, const lks_reduction *r
 
 static lks_status complete_oldest(struct lks__shm *g);
 
-lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
+static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between,
+                        struct lks__shm_work **work_p)
 {
-    struct lks__shm *g = state_of(comm);
     struct lks__shm_mail mail = {.kind = LKS__OP_REDUCE, .size = r->count};
     struct lks__shm_part parts[LKS__TREE_MAX_COVER];
     uint32_t scale;
@@ -147,8 +166,30 @@ lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
     }
     k->r = *r;
     k->r.parts = NULL; /* they stand in the mailbox */
+    k->between = between;
+    if (between)
+        k->between_goal = lks__shm_expect_between(g, k->seq);
     g->pending[(g->first_pending + g->n_pending++) % LKS__SHM_IN_FLIGHT] = k;
+    *work_p = k;
+    return LKS_OK;
+}
+
+lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
+{
+    struct lks__shm_work *k;
+    LKS__TRY(start(state_of(comm), r, false, &k));
     *work_p = &k->head;
+    return LKS_OK;
+}
+
+lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p,
+                                  struct lks__shm_between *job)
+{
+    struct lks__shm *g = state_of(comm);
+    struct lks__shm_work *k;
+    LKS__TRY(start(g, r, true, &k));
+    *work_p = &k->head;
+    *job = (struct lks__shm_between){k->seq, lks__shm_finish_goal_next(g, k->seq)};
     return LKS_OK;
 }
 
@@ -166,17 +207,18 @@ static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, i
 {
     char who[32] = "the ranks", text[256];
     if (rank >= 0)
-        snprintf(who, sizeof who, "rank %d", rank);
+        snprintf(who, sizeof who, "rank %d", g->comm->first_rank + rank);
     snprintf(text, sizeof text,
              "reduction of %zu elements over %d leaves (operation %llu): %s gave parts that %s",
              k->r.count, k->r.n_leaves, (unsigned long long)k->seq, who, what);
     return lks__shm_abort(g, LKS_ERR_ARG, rank, text);
 }
 
-/* Read all mailboxes, checking what they say, and plan the sum. */
-static lks_status make_plan(struct lks__shm *g, const struct lks__shm_work *k, struct lks__sum *sum)
+/* Read all mailboxes, checking what they say: the parts, leaves in order. Returns their number in
+ * *n_p. */
+static lks_status read_parts(struct lks__shm *g, struct lks__shm_plan *p,
+                             const struct lks__shm_work *k, int *n_p)
 {
-    struct lks__shm_plan *p = g->plan;
     const int V = k->r.n_leaves;
     int n = 0;
     for (int r = 0; r < g->world_size; r++) {
@@ -199,13 +241,23 @@ static lks_status make_plan(struct lks__shm *g, const struct lks__shm_work *k, s
         }
     }
     qsort(p->nodes, (size_t)n, sizeof *p->nodes, by_leaf);
-    sum->dst_is_late_part = false;
     for (int i = 0; i < n; i++) {
         p->order[i] = p->nodes[i].node;
         p->parts[i] = p->nodes[i].buf;
-        sum->dst_is_late_part |= i > 0 && p->parts[i] == k->r.dst;
     }
-    if (!lks__tree_plan(V, p->order, n, p->merges))
+    *n_p = n;
+    return LKS_OK;
+}
+
+static lks_status make_plan(struct lks__shm *g, const struct lks__shm_work *k, struct lks__sum *sum)
+{
+    struct lks__shm_plan *p = g->plan;
+    int n;
+    LKS__TRY(read_parts(g, p, k, &n));
+    sum->dst_is_late_part = false;
+    for (int i = 1; i < n; i++)
+        sum->dst_is_late_part |= p->parts[i] == k->r.dst;
+    if (!lks__tree_plan(k->r.n_leaves, p->order, n, p->merges))
         return bad_parts(g, k, -1, "together don't cover each leaf once");
     sum->parts = p->parts;
     sum->merges = p->merges;
@@ -231,8 +283,45 @@ static void sum_blocks(void *ctx, size_t task, int thread)
     for (; b < end; b++) {
         size_t from = s->r->block_start[b], n = s->r->block_start[b + 1] - from;
         lks__sum_range(s->sum, from, n);
-        s->r->block_sumsq[b] = s->sumsq(s->r->dst + from, n); /* just written: in the cache */
+        if (s->sumsq != NULL)
+            s->r->block_sumsq[b] = s->sumsq(s->r->dst + from, n); /* just written: in the cache */
     }
+}
+
+static void run_share(struct lks__shm *g, struct share *share)
+{
+    const lks__exec *exec = &g->comm->exec;
+    size_t n = share->r->n_blocks, W = (size_t)g->world_size, rank = (size_t)g->rank;
+    share->first = n * rank / W;
+    share->end = n * (rank + 1) / W;
+    size_t tasks = (share->end - share->first + TASK_BLOCKS - 1) / TASK_BLOCKS;
+    if (exec->pool != NULL)
+        lks__pool_run(exec->pool, tasks, sum_blocks, share);
+    else
+        for (size_t t = 0; t < tasks; t++)
+            sum_blocks(share, t, 0);
+}
+
+/* Each run of parts that the tree adds is summed where its first part stands. */
+static lks_status sum_runs(struct lks__shm *g, struct lks__shm_work *k)
+{
+    struct lks__shm_plan *p = g->plan;
+    int n, n_left;
+    LKS__TRY(read_parts(g, p, k, &n));
+    if (!lks__tree_plan_some(k->r.n_leaves, p->order, n, p->merges, p->left, p->first, &n_left))
+        return bad_parts(g, k, -1, "cover a leaf twice");
+    for (int i = 0; i < n_left; i++) {
+        int first = p->first[i], end = i + 1 < n_left ? p->first[i + 1] : n;
+        struct lks__sum sum = {.parts = p->parts + first,
+                               .merges = p->merges + first,
+                               .n_parts = end - first,
+                               .dst = (float *)p->parts[first],
+                               .scale = 1};
+        struct share share = {.sum = &sum, .r = &k->r};
+        if (sum.n_parts > 1)
+            run_share(g, &share);
+    }
+    return LKS_OK;
 }
 
 static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
@@ -240,26 +329,51 @@ static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
     struct lks__sum sum;
     const lks__exec *exec = &g->comm->exec;
     lks__trace_begin(LKS__SPAN_REDUCE, k->r.label);
-    LKS__TRY(make_plan(g, k, &sum));
-    size_t n = k->r.n_blocks, W = (size_t)g->world_size, rank = (size_t)g->rank;
-    struct share share = {.sum = &sum,
-                          .r = &k->r,
-                          .sumsq = exec->k != NULL ? exec->k->sumsq : lks__sumsq_ref,
-                          .first = n * rank / W,
-                          .end = n * (rank + 1) / W};
-    size_t tasks = (share.end - share.first + TASK_BLOCKS - 1) / TASK_BLOCKS;
-    if (exec->pool != NULL)
-        lks__pool_run(exec->pool, tasks, sum_blocks, &share);
-    else
-        for (size_t t = 0; t < tasks; t++)
-            sum_blocks(&share, t, 0);
+    if (k->between) {
+        LKS__TRY(sum_runs(g, k));
+    } else {
+        LKS__TRY(make_plan(g, k, &sum));
+        struct share share = {
+            .sum = &sum, .r = &k->r, .sumsq = exec->k != NULL ? exec->k->sumsq : lks__sumsq_ref};
+        run_share(g, &share);
+    }
     k->shared = true;
     lks__shm_finish(g, k->seq);
     lks__trace_end();
     return LKS_OK;
 }
 
+/* --- for the leader's thread --------------------------------------------------------------- */
+
+bool lks__shm_shares_done(const struct lks__shm *g, const struct lks__shm_between *job)
+{
+    return lks__shm_finished_by(g, job->seq, job->finish_goal);
+}
+
+int lks__shm_between_sums(struct lks__shm *g, struct lks__shm_plan *p,
+                          const struct lks__shm_between *job, const lks_reduction *r,
+                          lks_node *nodes, float **bufs)
+{
+    struct lks__shm_work k = {.seq = job->seq, .r = *r};
+    int n, n_left;
+    if (read_parts(g, p, &k, &n) != LKS_OK ||
+        !lks__tree_plan_some(r->n_leaves, p->order, n, p->merges, p->left, p->first, &n_left) ||
+        n_left > LKS__TREE_MAX_COVER)
+        return -1;
+    for (int i = 0; i < n_left; i++) {
+        nodes[i] = p->left[i];
+        bufs[i] = (float *)p->parts[p->first[i]];
+    }
+    return n_left;
+}
+
 /* --- progress and completion -------------------------------------------------------------- */
+
+static bool everybody_is_done(const struct lks__shm *g, const struct lks__shm_work *k)
+{
+    return lks__shm_all_finished(g, k->seq) &&
+           (!k->between || lks__shm_all_between(g, k->seq, k->between_goal));
+}
 
 static lks_status progress(struct lks__shm *g)
 {
@@ -274,7 +388,7 @@ static lks_status progress(struct lks__shm *g)
     }
     while (g->n_pending > 0) {
         struct lks__shm_work *k = g->pending[g->first_pending];
-        if (!k->shared || !lks__shm_all_finished(g, k->seq))
+        if (!k->shared || !everybody_is_done(g, k))
             break;
         k->complete = true;
         g->first_pending = (g->first_pending + 1) % LKS__SHM_IN_FLIGHT;
@@ -290,10 +404,13 @@ static lks_status complete_oldest(struct lks__shm *g)
         LKS__TRY(progress(g));
         if (k->complete)
             break;
-        if (!k->shared)
+        if (!k->shared) {
             LKS__TRY(lks__shm_wait_arrived(g, k->seq));
-        else
-            LKS__TRY(lks__shm_wait_finished(g, k->seq));
+            continue;
+        }
+        LKS__TRY(lks__shm_wait_finished(g, k->seq));
+        if (k->between)
+            LKS__TRY(lks__shm_wait_between(g, k->seq, k->between_goal));
     }
     return LKS_OK;
 }

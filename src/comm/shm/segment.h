@@ -37,7 +37,7 @@ enum {
 enum { LKS__RANK_ABSENT = 0, LKS__RANK_JOINED = 1, LKS__RANK_LEFT = 2 };
 
 /* What it waits for: until all have arrived at an operation, or until all have done their share. */
-enum { LKS__WAIT_NONE = 0, LKS__WAIT_ARRIVE = 1, LKS__WAIT_FINISH = 2 };
+enum { LKS__WAIT_NONE = 0, LKS__WAIT_ARRIVE = 1, LKS__WAIT_FINISH = 2, LKS__WAIT_BETWEEN = 3 };
 
 /* One rank's line: written by its owner, read by others when they wait too long, and by the
  * launcher. Each field is atomic, the line as a whole is not: it is for messages. */
@@ -46,6 +46,7 @@ struct lks__rank_line {
     atomic_int pid;
     atomic_uint posted;   /* operations that this rank has arrived at */
     atomic_uint finished; /* operations of which its share is done */
+    atomic_uint between;  /* operations that it has completed with other hosts */
     atomic_uint waiting;  /* inside a wait, LKS__WAIT_...: not the one to blame */
     atomic_uint wait_seq; /* ... for this operation */
     atomic_ullong step;
@@ -60,6 +61,8 @@ struct lks__shm_slot {
     atomic_uint arrive_sleepers;
     alignas(64) atomic_uint finished;
     atomic_uint finish_sleepers;
+    alignas(64) atomic_uint between; /* counted once by use: by the rank that speaks for the host */
+    atomic_uint between_sleepers;
 };
 
 enum lks__shm_kind {
@@ -70,6 +73,7 @@ enum lks__shm_kind {
     LKS__OP_ALL_GATHER,
     LKS__OP_ALL_REDUCE,
     LKS__OP_REDUCE,
+    LKS__OP_REPLICATE,
     LKS__OP_END
 };
 

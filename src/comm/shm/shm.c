@@ -51,10 +51,10 @@ static void shm_abort(lks_comm *comm, const char *why)
     char text[1024];
     lks__segment_status(g->segment, g->rank, &s);
     if (s.phase[0] == '\0')
-        snprintf(text, sizeof text, "rank %d failed: %s", g->rank, why);
+        snprintf(text, sizeof text, "rank %d failed: %s", comm->first_rank + g->rank, why);
     else
-        snprintf(text, sizeof text, "rank %d failed at step %llu, phase %s: %s", g->rank,
-                 (unsigned long long)s.step, s.phase, why);
+        snprintf(text, sizeof text, "rank %d failed at step %llu, phase %s: %s",
+                 comm->first_rank + g->rank, (unsigned long long)s.step, s.phase, why);
     lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text);
 }
 
@@ -96,7 +96,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     if (!atomic_compare_exchange_strong(&line->state, &absent, LKS__RANK_JOINED))
         return lks__fail(LKS_ERR_ARG,
                          "rank %d has joined this job already, as process %d: each rank joins once",
-                         g->rank, atomic_load(&line->pid));
+                         comm->first_rank + g->rank, atomic_load(&line->pid));
     g->line = line;
     atomic_store(&line->pid, (int)getpid());
     struct lks__shm_mail mail = {.kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size};
@@ -153,6 +153,11 @@ static lks_status shm_open_group(lks_comm *comm)
     } else {
         LKS__TRY(lks__segment_create(1, &segment));
     }
+    return lks__shm_open_on(comm, segment);
+}
+
+lks_status lks__shm_open_on(lks_comm *comm, lks__segment *segment)
+{
     uint64_t seq;
     LKS__TRY(join(comm, segment, &seq));
     return lks__shm_wait_arrived(state_of(comm), seq);
@@ -202,7 +207,7 @@ static lks_status share_result(struct lks__shm *g, const struct lks__shm_mail *c
             continue;
         char text[sizeof result.text + 64];
         result.text[sizeof result.text - 1] = '\0';
-        return lks__fail(LKS_ERR_NOMEM, "rank %d: %s", r,
+        return lks__fail(LKS_ERR_NOMEM, "rank %d: %s", g->comm->first_rank + r,
                          lks__escape(text, sizeof text, result.text, strlen(result.text)));
     }
     return LKS_OK;
@@ -312,6 +317,7 @@ const struct lks_comm_ops lks__comm_shm = {
     .broadcast = lks__shm_broadcast,
     .all_gather = lks__shm_all_gather,
     .all_reduce = lks__shm_all_reduce,
+    .replicate = lks__shm_replicate,
     .reduce_start = lks__shm_reduce_start,
     .progress = lks__shm_progress,
     .wait = lks__shm_work_wait,

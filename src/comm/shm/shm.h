@@ -40,6 +40,8 @@ struct lks__shm_work {
     lks_work head;
     struct lks__shm_work *next_free, *next_made;
     uint64_t seq;
+    bool between; /* among hosts: this group sums what it has, a leader does the rest */
+    uint32_t between_goal;
     bool shared;   /* our share is done */
     bool complete; /* everybody's is */
     lks_reduction r;
@@ -52,6 +54,7 @@ struct lks__shm {
     int rank, world_size;
     uint64_t seq;                      /* of the next operation */
     uint32_t finishes[LKS__SHM_SLOTS]; /* operations in each slot that we have finished */
+    uint32_t betweens[LKS__SHM_SLOTS]; /* … that go on among hosts */
     double spin_s;                     /* how long a wait looks before it sleeps */
     bool timing;                       /* inside lks_work_wait() */
     uint64_t end;                      /* of the regions */
@@ -71,6 +74,8 @@ struct lks__shm {
 
 /* --- shm.c -------------------------------------------------------------------------------- */
 
+/* The group of the ranks that have this segment; takes it over, on failure too. Collective. */
+lks_status lks__shm_open_on(lks_comm *comm, lks__segment *segment);
 void lks__shm_beat(struct lks__shm *g); /* a sign of life */
 lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer);
@@ -95,8 +100,24 @@ lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq);
 
 /* Our share is done; the two below only after it. */
 void lks__shm_finish(struct lks__shm *g, uint64_t seq);
+/* What the counter of a slot reaches when all have finished `seq`, asked before our own share; and
+ * whether it has: from any thread. */
+uint32_t lks__shm_finish_goal_next(const struct lks__shm *g, uint64_t seq);
+bool lks__shm_finished_by(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq);
 lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq);
+
+/* Operations that go on among hosts (comm/hier): what this rank does after its share, and what the
+ * leader's thread counts in when the rest is done, too. */
+uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq); /* the goal of the two below */
+void lks__shm_between_done(struct lks__shm *g, uint64_t seq);       /* any thread of the leader */
+bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal);
+lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal);
+
+/* What a call was, for messages: "broadcast of 8 bytes from rank 0". */
+void lks__shm_describe(const struct lks__shm_mail *mail, char *text, size_t bytes);
+/* Do two calls fit? */
+bool lks__shm_same_call(const struct lks__shm_mail *a, const struct lks__shm_mail *b);
 
 /* Make `text` the group's failure, unless there is one already, and return what there is. */
 lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text);
@@ -109,14 +130,19 @@ const char *lks__shm_kind_name(uint32_t kind); /* of an operation, for messages 
 
 bool lks__shm_is_stopped(pid_t pid); /* by SIGSTOP or a debugger: alive, but doing nothing */
 
+/* Has `rank` not yet come as far as somebody who waits with `what` for operation `seq`? */
+bool lks__shm_is_behind(const struct lks__shm *g, int rank, unsigned what, uint32_t seq);
 /* All ranks as lines of text: what each is doing, and who waits for whom. */
 void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes);
 
 /* --- collective.c ------------------------------------------------------------------------- */
 
+/* Come to the call that `mail` describes, with all reductions in flight complete. */
+lks_status lks__shm_call(lks_comm *comm, const struct lks__shm_mail *mail);
 lks_status lks__shm_barrier(lks_comm *comm);
 lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
 lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
+lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes);
 lks_status lks__shm_all_reduce(lks_comm *comm, float *buf, size_t count);
 
 /* --- reduce.c ----------------------------------------------------------------------------- */
@@ -126,6 +152,25 @@ void lks__shm_reduce_close(struct lks__shm *g);
 lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
 lks_status lks__shm_progress(lks_comm *comm);
 lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work);
+/* A reduction of which other hosts have parts, too. This group's parts are added as far as the tree
+ * allows, each sum standing in the buffer of its first part; the leader's thread, once
+ * lks__shm_shares_done(), asks for these sums, sees to dst and block_sumsq, and says
+ * lks__shm_between_done(). `job` is filled for it. */
+struct lks__shm_between {
+    uint64_t seq;
+    uint32_t finish_goal;
+};
+lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p,
+                                  struct lks__shm_between *job);
+bool lks__shm_shares_done(const struct lks__shm *g, const struct lks__shm_between *job);
+/* The sums: nodes, leaves in order, and where they stand. Returns their number; -1 where it exceeds
+ * LKS__TREE_MAX_COVER, the size of both arrays. `plan` is the caller's own scratch. */
+int lks__shm_between_sums(struct lks__shm *g, struct lks__shm_plan *plan,
+                          const struct lks__shm_between *job, const lks_reduction *r,
+                          lks_node *nodes, float **bufs);
+lks_status lks__shm_plan_new(const struct lks__shm *g, struct lks__shm_plan **plan_p);
+void lks__shm_plan_free(struct lks__shm_plan *plan); /* NULL is fine */
+
 /* Complete what is in flight: the first thing every blocking collective does, so that operations
  * finish in order and ranks that wait at different places can't wait for each other. */
 lks_status lks__shm_drain(struct lks__shm *g);

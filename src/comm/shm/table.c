@@ -34,11 +34,14 @@ static const char *state_word(const lks__rank_status *s)
     }
 }
 
-/* Has `rank` not yet come as far as somebody who waits with `what` for operation `seq`? */
-static bool behind(const struct lks__shm *g, int rank, unsigned what, uint32_t seq)
+bool lks__shm_is_behind(const struct lks__shm *g, int rank, unsigned what, uint32_t seq)
 {
     struct lks__rank_line *line = lks__segment_line(g->segment, rank);
-    uint32_t done = atomic_load(what == LKS__WAIT_FINISH ? &line->finished : &line->posted);
+    if (what == LKS__WAIT_BETWEEN && rank != 0)
+        return false; /* the leader speaks for all */
+    uint32_t done = atomic_load(what == LKS__WAIT_BETWEEN  ? &line->between
+                                : what == LKS__WAIT_FINISH ? &line->finished
+                                                           : &line->posted);
     return (int32_t)(done - (seq + 1)) < 0;
 }
 
@@ -52,13 +55,14 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
     int named = 0;
     snprintf(text, bytes, "-");
     for (int r = 0; r < g->world_size && what != LKS__WAIT_NONE; r++) {
-        if (r == rank || !behind(g, r, what, seq))
+        if (r == rank || !lks__shm_is_behind(g, r, what, seq))
             continue;
         if (named == MAX_NAMED) {
             snprintf(text + used, bytes - used, ", ...");
             break;
         }
-        used += (size_t)snprintf(text + used, bytes - used, "%s%d", named++ > 0 ? ", " : "", r);
+        used += (size_t)snprintf(text + used, bytes - used, "%s%d", named++ > 0 ? ", " : "",
+                                 g->comm->first_rank + r);
     }
 }
 
@@ -87,8 +91,8 @@ static size_t row(const struct lks__shm *g, int rank, char text[LINE])
         snprintf(age, sizeof age, "%.1f s", s.beat_age_s);
     operation(g, rank, &s, op, sizeof op);
     waits_for(g, rank, waits, sizeof waits);
-    int n = snprintf(text, LINE, "%5d  %8d  %-9s  %8s  %-20s  %-24s  %9s  %s\n", rank,
-                     there ? (int)s.pid : 0, state_word(&s), step,
+    int n = snprintf(text, LINE, "%5d  %8d  %-9s  %8s  %-20s  %-24s  %9s  %s\n",
+                     g->comm->first_rank + rank, there ? (int)s.pid : 0, state_word(&s), step,
                      s.phase[0] != '\0' ? s.phase : "-", op, age, waits);
     return (size_t)(n < LINE ? n : LINE - 1);
 }

@@ -51,7 +51,7 @@ static const char *const kind_names[LKS__OP_END] = {
     [LKS__OP_JOIN] = "joining the group", [LKS__OP_ALLOC] = "lks_comm_alloc",
     [LKS__OP_BARRIER] = "barrier",        [LKS__OP_BROADCAST] = "broadcast",
     [LKS__OP_ALL_GATHER] = "all_gather",  [LKS__OP_ALL_REDUCE] = "all_reduce",
-    [LKS__OP_REDUCE] = "reduction",
+    [LKS__OP_REDUCE] = "reduction",       [LKS__OP_REPLICATE] = "replicate",
 };
 
 const char *lks__shm_kind_name(uint32_t kind)
@@ -60,7 +60,7 @@ const char *lks__shm_kind_name(uint32_t kind)
 }
 
 /* What a mailbox says, for messages. */
-static void describe(const struct lks__shm_mail *m, char *text, size_t bytes)
+void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
 {
     unsigned long long size = m->size;
     const char *name = lks__shm_kind_name(m->kind);
@@ -70,6 +70,7 @@ static void describe(const struct lks__shm_mail *m, char *text, size_t bytes)
                  (unsigned long long)m->args[0]);
         break;
     case LKS__OP_ALL_GATHER:
+    case LKS__OP_REPLICATE:
         snprintf(text, bytes, "%s of %llu bytes", name, size);
         break;
     case LKS__OP_ALL_REDUCE:
@@ -92,22 +93,28 @@ static void describe(const struct lks__shm_mail *m, char *text, size_t bytes)
     }
 }
 
+bool lks__shm_same_call(const struct lks__shm_mail *a, const struct lks__shm_mail *b)
+{
+    return a->seq == b->seq && a->kind == b->kind && a->size == b->size &&
+           memcmp(a->args, b->args, sizeof a->args) == 0;
+}
+
 lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq)
 {
     const struct lks__shm_mail *mine = lks__segment_mail(g->segment, g->rank, (uint32_t)seq);
     for (int r = 0; r < g->world_size; r++) {
         const struct lks__shm_mail *m = lks__segment_mail(g->segment, r, (uint32_t)seq);
-        if (m->seq == mine->seq && m->kind == mine->kind && m->size == mine->size &&
-            memcmp(m->args, mine->args, sizeof m->args) == 0)
+        if (lks__shm_same_call(m, mine))
             continue;
         char theirs[256], ours[256], text[768];
-        describe(m, theirs, sizeof theirs);
-        describe(mine, ours, sizeof ours);
+        lks__shm_describe(m, theirs, sizeof theirs);
+        lks__shm_describe(mine, ours, sizeof ours);
         bool low = r < g->rank; /* one text, whoever finds it */
         snprintf(text, sizeof text,
                  "ranks disagree on operation %llu: rank %d called %s, rank %d called %s; all "
                  "ranks must start the same operations with the same sizes in the same order",
-                 (unsigned long long)seq, low ? r : g->rank, low ? theirs : ours, low ? g->rank : r,
+                 (unsigned long long)seq, g->comm->first_rank + (low ? r : g->rank),
+                 low ? theirs : ours, g->comm->first_rank + (low ? g->rank : r),
                  low ? ours : theirs);
         return lks__shm_abort(g, LKS_ERR_ARG, -1, text);
     }
@@ -176,26 +183,52 @@ void lks__shm_finish(struct lks__shm *g, uint64_t seq)
     count_in(&slot->finished, &slot->finish_sleepers, finish_goal(g, seq));
 }
 
+/* Slots of operations in flight differ, so that nobody else counts in this one meanwhile. */
+uint32_t lks__shm_finish_goal_next(const struct lks__shm *g, uint64_t seq)
+{
+    return (g->finishes[seq % LKS__SHM_SLOTS] + 1) * (uint32_t)g->world_size;
+}
+
+bool lks__shm_finished_by(const struct lks__shm *g, uint64_t seq, uint32_t goal)
+{
+    return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->finished, goal);
+}
+
 bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq)
 {
     return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->finished, finish_goal(g, seq));
 }
 
+uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq)
+{
+    return ++g->betweens[seq % LKS__SHM_SLOTS];
+}
+
+void lks__shm_between_done(struct lks__shm *g, uint64_t seq)
+{
+    struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
+    atomic_store_explicit(&g->line->between, (uint32_t)seq + 1, memory_order_release);
+    count_in(&slot->between, &slot->between_sleepers, atomic_load(&slot->between) + 1);
+}
+
+bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal)
+{
+    return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->between, goal);
+}
+
 /* --- waiting ------------------------------------------------------------------------------ */
 
-/* One wait, in the terms of both counters. */
+/* One wait, in the terms of all counters. */
 struct wait {
     uint64_t seq;
     uint32_t goal;
-    bool finish; /* wait for the second count */
+    unsigned what; /* is counted: LKS__WAIT_... */
     atomic_uint *counter, *sleepers;
 };
 
 static bool missing(const struct lks__shm *g, const struct wait *w, int rank)
 {
-    struct lks__rank_line *line = lks__segment_line(g->segment, rank);
-    uint32_t done = atomic_load(w->finish ? &line->finished : &line->posted);
-    return (int32_t)(done - ((uint32_t)w->seq + 1)) < 0;
+    return lks__shm_is_behind(g, rank, w->what, (uint32_t)w->seq);
 }
 
 /* Has the process of a rank ended? Works for zombies and without our launcher. */
@@ -219,14 +252,14 @@ static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t b
     lks__rank_status s;
     lks__segment_status(g->segment, rank, &s);
     char where[80] = "";
-    int n;
+    int n, shown = g->comm->first_rank + rank;
     if (s.phase[0] != '\0')
         snprintf(where, sizeof where, ", at step %llu, phase %s", (unsigned long long)s.step,
                  s.phase);
     if (s.state == LKS__RANK_ABSENT)
-        n = snprintf(text, bytes, "rank %d (never joined)", rank);
+        n = snprintf(text, bytes, "rank %d (never joined)", shown);
     else
-        n = snprintf(text, bytes, "rank %d (pid %d%s%s, last sign of life %.1f s ago%s)", rank,
+        n = snprintf(text, bytes, "rank %d (pid %d%s%s, last sign of life %.1f s ago%s)", shown,
                      (int)s.pid, lks__shm_is_stopped(s.pid) ? ", stopped by a signal" : "", where,
                      s.beat_age_s, s.waiting ? ", waiting itself" : "");
     return n < 0 ? 0 : (size_t)n < bytes ? (size_t)n : bytes - 1;
@@ -353,9 +386,8 @@ static lks_status wait_for(struct lks__shm *g, const struct wait *w)
     lks_status st = LKS_OK;
     lks__trace_begin(LKS__SPAN_WAIT, -1);
     if (!spin(g, w)) {
-        unsigned what = w->finish ? LKS__WAIT_FINISH : LKS__WAIT_ARRIVE;
         atomic_store_explicit(&g->line->wait_seq, (uint32_t)w->seq, memory_order_relaxed);
-        atomic_store_explicit(&g->line->waiting, what, memory_order_relaxed);
+        atomic_store_explicit(&g->line->waiting, w->what, memory_order_relaxed);
         st = sleep_until(g, w, start);
         atomic_store_explicit(&g->line->waiting, LKS__WAIT_NONE, memory_order_relaxed);
     }
@@ -368,7 +400,8 @@ static lks_status wait_for(struct lks__shm *g, const struct wait *w)
 lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq)
 {
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
-    struct wait w = {seq, arrive_goal(g, seq), false, &slot->arrived, &slot->arrive_sleepers};
+    struct wait w = {seq, arrive_goal(g, seq), LKS__WAIT_ARRIVE, &slot->arrived,
+                     &slot->arrive_sleepers};
     LKS__TRY(wait_for(g, &w));
     return lks__shm_check_mail(g, seq);
 }
@@ -376,6 +409,14 @@ lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq)
 lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq)
 {
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
-    struct wait w = {seq, finish_goal(g, seq), true, &slot->finished, &slot->finish_sleepers};
+    struct wait w = {seq, finish_goal(g, seq), LKS__WAIT_FINISH, &slot->finished,
+                     &slot->finish_sleepers};
+    return wait_for(g, &w);
+}
+
+lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal)
+{
+    struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
+    struct wait w = {seq, goal, LKS__WAIT_BETWEEN, &slot->between, &slot->between_sleepers};
     return wait_for(g, &w);
 }

@@ -1,0 +1,198 @@
+/* The collectives that wait: on the host, among the hosts, on the host. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/hier/hier.h"
+
+/* Elements that lks_comm_all_reduce() takes at a time, in blocks. */
+enum { PIECE = 1 << 20, BLOCK = 4096 };
+
+static struct lks__hier *state_of(const lks_comm *comm)
+{
+    return comm->state;
+}
+
+static int ranks_of(const struct lks__hier *h, int host)
+{
+    return h->first[host + 1] - h->first[host];
+}
+
+/* All ranks of the host come to this call, then the hosts do: calls that differ are found here. */
+static lks_status meet(struct lks__hier *h, const struct lks__shm_mail *mail,
+                       struct lks__hier_wait *wait)
+{
+    LKS__TRY(lks__shm_call(h->local, mail));
+    return h->leads ? lks__hier_call(h, mail, wait) : LKS_OK;
+}
+
+lks_status lks__hier_barrier(lks_comm *comm)
+{
+    struct lks__hier *h = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_BARRIER};
+    struct lks__hier_wait wait = {.move = -1};
+    LKS__TRY(meet(h, &mail, &wait));
+    return lks__shm_call(h->local, &mail);
+}
+
+static int host_of(const struct lks__hier *h, int rank)
+{
+    int host = 0;
+    while (h->first[host + 1] <= rank)
+        host++;
+    return host;
+}
+
+lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)
+{
+    struct lks__hier *h = state_of(comm);
+    int host = host_of(h, root);
+    struct lks__shm_mail mail = {.kind = LKS__OP_BROADCAST, .size = bytes};
+    struct lks__hier_wait wait = {
+        .move = bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .root = host, .buf = buf, .bytes = &bytes};
+    mail.args[0] = (uint64_t)root;
+    LKS__TRY(lks__shm_call(h->local, &mail));
+    if (host == h->host) /* the leader must have it first */
+        LKS__TRY(lks_comm_broadcast(h->local, buf, bytes, root - h->first[host]));
+    if (h->leads)
+        LKS__TRY(lks__hier_call(h, &mail, &wait));
+    return host == h->host ? LKS_OK : lks_comm_broadcast(h->local, buf, bytes, 0);
+}
+
+lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes)
+{
+    struct lks__hier *h = state_of(comm);
+    char *out = all;
+    size_t first = (size_t)h->first[h->host] * bytes, end = (size_t)h->first[h->host + 1] * bytes;
+    size_t total = (size_t)h->first[h->n_hosts] * bytes;
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_GATHER, .size = bytes};
+    LKS__TRY(lks_comm_all_gather(h->local, mine, out + first, bytes));
+    if (h->leads) {
+        size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
+        if (pieces == NULL) {
+            lks_comm_abort(comm, "no memory for a gathering");
+            return lks__fail(LKS_ERR_NOMEM, "no memory for a gathering");
+        }
+        for (int i = 0; i < h->n_hosts; i++)
+            pieces[i] = (size_t)ranks_of(h, i) * bytes;
+        struct lks__hier_wait wait = {
+            .move = bytes > 0 ? LKS__ENGINE_ALL_GATHER : -1, .buf = all, .bytes = pieces};
+        lks_status st = lks__hier_call(h, &mail, &wait);
+        free(pieces);
+        LKS__TRY(st);
+    }
+    LKS__TRY(lks_comm_broadcast(h->local, out, first, 0));
+    return lks_comm_broadcast(h->local, out + end, total - end, 0);
+}
+
+/* --- memory ------------------------------------------------------------------------------- */
+
+struct outcome {
+    int32_t status;
+    char text[900];
+};
+_Static_assert(sizeof(struct outcome) <= LKS__SHM_PAYLOAD, "an outcome fits into a mail");
+
+/* Where one host could not, none has it: every rank is told, and the group lives on. */
+static lks_status share_outcome(struct lks__hier *h, struct lks__shm_mail *mail,
+                                struct outcome *result)
+{
+    struct lks__shm_mail *mails = calloc((size_t)h->n_hosts, sizeof *mails);
+    struct lks__hier_wait wait = {.move = -1, .mails = mails};
+    if (mails == NULL) {
+        lks_comm_abort(h->comm, "no memory for the answers of all hosts");
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the answers of %d hosts", h->n_hosts);
+    }
+    memcpy(mail->payload, result, sizeof *result);
+    lks_status st = lks__hier_call(h, mail, &wait);
+    for (int i = 0; i < h->n_hosts && st == LKS_OK; i++) {
+        memcpy(result, mails[i].payload, sizeof *result);
+        if (result->status != LKS_OK)
+            break;
+    }
+    free(mails);
+    return st;
+}
+
+lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+{
+    struct lks__hier *h = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALLOC, .size = bytes};
+    struct outcome result = {0};
+    void *mem = NULL;
+    mail.args[0] = (uint64_t)kind;
+    result.status = lks_comm_alloc(h->local, kind, bytes, &mem);
+    if (result.status != LKS_OK && result.status != LKS_ERR_NOMEM)
+        return (lks_status)result.status; /* the group's end */
+    if (result.status != LKS_OK)
+        snprintf(result.text, sizeof result.text, "%s", lks_last_error());
+    if (h->leads)
+        LKS__TRY(share_outcome(h, &mail, &result));
+    LKS__TRY(lks_comm_broadcast(h->local, &result, sizeof result, 0));
+    result.text[sizeof result.text - 1] = '\0';
+    char text[sizeof result.text + 64];
+    if (result.status != LKS_OK)
+        return lks__fail(LKS_ERR_NOMEM, "%s",
+                         lks__escape(text, sizeof text, result.text, strlen(result.text)));
+    *mem_p = mem;
+    return LKS_OK;
+}
+
+lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
+{
+    struct lks__hier *h = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_REPLICATE, .size = bytes};
+    struct lks__hier_wait wait = {
+        .move = bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .buf = mem, .bytes = &bytes};
+    LKS__TRY(meet(h, &mail, &wait));
+    return lks__shm_call(h->local, &mail);
+}
+
+/* --- all-reduce --------------------------------------------------------------------------- */
+
+static lks_status open_scratch(struct lks__hier *h)
+{
+    void *own, *common, *sumsq;
+    if (h->sum_own != NULL)
+        return LKS_OK;
+    LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_OWN, PIECE * sizeof(float), &own));
+    LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_COMMON, PIECE * sizeof(float), &common));
+    LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_COMMON, PIECE / BLOCK * sizeof(double), &sumsq));
+    h->sum_own = own;
+    h->sum_common = common;
+    h->sum_sumsq = sumsq;
+    return LKS_OK;
+}
+
+/* A reduction with a leaf for each rank, piece by piece. Nobody writes a piece's sum before all of
+ * the host have come to that piece, and so have taken the one before. */
+lks_status lks__hier_all_reduce(lks_comm *comm, float *buf, size_t count)
+{
+    struct lks__hier *h = state_of(comm);
+    size_t start[PIECE / BLOCK + 1];
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
+    struct lks__hier_wait wait = {.move = -1};
+    LKS__TRY(meet(h, &mail, &wait));
+    LKS__TRY(open_scratch(h));
+    for (size_t at = 0; at < count; at += PIECE) {
+        size_t n = count - at < PIECE ? count - at : PIECE, n_blocks = (n + BLOCK - 1) / BLOCK;
+        for (size_t b = 0; b <= n_blocks; b++)
+            start[b] = b < n_blocks ? b * BLOCK : n;
+        lks_part part = {{0, comm->world.rank}, h->sum_own};
+        lks_reduction r = {.n_leaves = comm->world.world_size,
+                           .parts = &part,
+                           .n_parts = 1,
+                           .scale = 1,
+                           .count = n,
+                           .block_start = start,
+                           .n_blocks = n_blocks,
+                           .block_sumsq = h->sum_sumsq,
+                           .dst = h->sum_common};
+        lks_work *work;
+        memcpy(h->sum_own, buf + at, n * sizeof *buf);
+        LKS__TRY(lks__hier_reduce_start(comm, &r, &work));
+        LKS__TRY(lks_work_wait(work));
+        memcpy(buf + at, h->sum_common, n * sizeof *buf);
+    }
+    return LKS_OK;
+}

@@ -1,0 +1,241 @@
+#include "comm/hier/hier.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+static struct lks__hier *state_of(const lks_comm *comm)
+{
+    return comm->state;
+}
+
+/* --- the host's own group ----------------------------------------------------------------- */
+
+/* Where no launcher of ours has made the segment, the leader does, and the others open it through
+ * /proc: "PID:FD:TOKEN" in the hello. They are processes of one user; the token is checked. */
+static lks_status offer_segment(struct lks__hier *h, lks__segment **made_p)
+{
+    char env[LKS__SEGMENT_ENV_BYTES];
+    *made_p = NULL;
+    if (getenv(LKS__SEGMENT_ENV) != NULL || h->join.local_world_size == 1)
+        return LKS_OK;
+    LKS__TRY(lks__segment_create(h->join.local_world_size, made_p));
+    lks__segment_env(*made_p, env);
+    snprintf(h->join.hello, sizeof h->join.hello, "%d:%s", (int)getpid(), env);
+    return LKS_OK;
+}
+
+static lks_status take_segment(struct lks__hier *h)
+{
+    int pid, fd;
+    char token[20], path[64], env[LKS__SEGMENT_ENV_BYTES];
+    h->join.hello[sizeof h->join.hello - 1] = '\0';
+    if (h->join.hello[0] == '\0')
+        return LKS_OK;
+    if (sscanf(h->join.hello, "%d:%d:%17s", &pid, &fd, token) != 3)
+        return lks__fail(LKS_ERR_FORMAT, "the first rank of this host sent no segment's name");
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    int mine = lks__sys_open(path, O_RDWR, 0);
+    if (mine < 0)
+        return lks__sys_fail("can't open the shared memory of this host's first rank,", path);
+    snprintf(env, sizeof env, "%d:%s", mine, token);
+    setenv(LKS__SEGMENT_ENV, env, 1);
+    return LKS_OK;
+}
+
+static lks_status open_local(struct lks__hier *h, lks__segment *segment)
+{
+    const lks__engine_join *j = &h->join;
+    lks_world world = {j->local_rank, j->local_world_size, j->local_rank, j->local_world_size};
+    lks_status st = lks__comm_new(&lks__comm_shm, &world, h->comm->timeout_s, &h->local);
+    if (st != LKS_OK) {
+        lks__segment_close(segment);
+        return st;
+    }
+    h->local->first_rank = j->rank - j->local_rank;
+    return segment != NULL ? lks__shm_open_on(h->local, segment) : h->local->ops.open(h->local);
+}
+
+/* --- the hosts ---------------------------------------------------------------------------- */
+
+static lks_status open_hosts(struct lks__hier *h)
+{
+    size_t n = (size_t)h->n_hosts;
+    h->hosts = calloc(n, sizeof *h->hosts);
+    h->mails = calloc(n, sizeof *h->mails);
+    size_t **sizes[] = {&h->mail_bytes, &h->send_bytes, &h->recv_bytes, &h->share_bytes,
+                        &h->sumsq_bytes};
+    bool all = h->hosts != NULL && h->mails != NULL;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        *sizes[i] = calloc(n, sizeof **sizes[i]);
+        all = all && *sizes[i] != NULL;
+    }
+    if (!all)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
+    for (size_t i = 0; i < n; i++)
+        h->mail_bytes[i] = sizeof *h->mails;
+    LKS__TRY(lks__shm_plan_new(h->local->state, &h->shm_plan));
+    return lks__hier_plan_open(h);
+}
+
+/* The first exchange: who is where. */
+static lks_status meet_hosts(struct lks__hier *h)
+{
+    struct lks__shm_mail mail = {.kind = LKS__OP_JOIN, .size = (uint64_t)h->join.world_size};
+    mail.n_parts = (uint32_t)h->join.local_world_size;
+    struct lks__shm_mail *mails = calloc((size_t)h->n_hosts, sizeof *mails);
+    if (mails == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
+    struct lks__hier_wait wait = {.move = -1, .mails = mails};
+    lks_status st = lks__hier_call(h, &mail, &wait);
+    int64_t sum = 0;
+    for (int i = 0; i < h->n_hosts && st == LKS_OK; i++) {
+        h->first[i] = (int)sum;
+        sum += mails[i].n_parts;
+        if (sum > h->join.world_size)
+            break;
+    }
+    free(mails);
+    if (st == LKS_OK && sum != h->join.world_size)
+        st = lks__fail(LKS_ERR_CONFIG,
+                       "the %d hosts have %lld ranks together, WORLD_SIZE is %d: LOCAL_WORLD_SIZE "
+                       "must be right on each",
+                       h->n_hosts, (long long)sum, h->join.world_size);
+    if (st == LKS_OK)
+        h->first[h->n_hosts] = (int)sum;
+    return st;
+}
+
+/* The leader's part; what it learns goes to the host's other ranks, and so does its failure. */
+static lks_status open_between(struct lks__hier *h)
+{
+    if (!h->ops->every_rank)
+        LKS__TRY(lks__hier_thread_open(h));
+    if (h->n_hosts < 1 || h->n_hosts > LKS__HIER_MAX_HOSTS || h->host < 0 || h->host >= h->n_hosts)
+        return lks__fail(LKS_ERR_CONFIG, "%d hosts: 1 to %d are possible", h->n_hosts,
+                         LKS__HIER_MAX_HOSTS);
+    h->first = calloc((size_t)h->n_hosts + 1, sizeof *h->first);
+    if (h->first == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
+    LKS__TRY(open_hosts(h));
+    lks__hier_thread_ready(h);
+    return meet_hosts(h);
+}
+
+static lks_status learn_hosts(struct lks__hier *h, lks_status st)
+{
+    if (h->leads && st != LKS_OK) {
+        lks_comm_abort(h->local, lks_last_error());
+        return st;
+    }
+    int place[2] = {h->host, h->n_hosts};
+    LKS__TRY(lks_comm_broadcast(h->local, place, sizeof place, 0));
+    h->host = place[0];
+    h->n_hosts = place[1];
+    if (!h->leads)
+        h->first = calloc((size_t)h->n_hosts + 1, sizeof *h->first);
+    if (h->first == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
+    LKS__TRY(
+        lks_comm_broadcast(h->local, h->first, ((size_t)h->n_hosts + 1) * sizeof *h->first, 0));
+    /* Ranks count in the order of (host, local rank), whatever the launcher's numbering. */
+    h->comm->world.rank = h->first[h->host] + h->join.local_rank;
+    h->local->first_rank = h->first[h->host];
+    return LKS_OK;
+}
+
+static lks_status join_engine(struct lks__hier *h)
+{
+    char why[256] = "";
+    if (h->leads)
+        return lks__hier_thread_open(h);
+    h->engine = h->ops->join(&h->join, &h->host, &h->n_hosts, why, sizeof why);
+    if (h->engine == NULL)
+        return lks__fail(LKS_ERR_PEER, "can't join the other ranks by %s: %s", h->ops->name, why);
+    return take_segment(h);
+}
+
+lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment)
+{
+    struct lks__hier *h = calloc(1, sizeof *h);
+    if (h == NULL) {
+        lks__segment_close(segment);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");
+    }
+    comm->state = h;
+    h->comm = comm;
+    h->ops = engine;
+    h->leads = comm->world.local_rank == 0;
+    h->join = (lks__engine_join){.rank = comm->world.rank,
+                                 .world_size = comm->world.world_size,
+                                 .local_rank = comm->world.local_rank,
+                                 .local_world_size = comm->world.local_world_size,
+                                 .timeout_s = comm->timeout_s};
+    if (engine->every_rank) {
+        lks_status st = h->leads ? offer_segment(h, &segment) : LKS_OK;
+        if (st == LKS_OK)
+            st = join_engine(h);
+        if (st != LKS_OK) {
+            lks__segment_close(segment);
+            return st;
+        }
+    }
+    LKS__TRY(open_local(h, segment));
+    return learn_hosts(h, h->leads ? open_between(h) : LKS_OK);
+}
+
+void lks__hier_close(lks_comm *comm)
+{
+    struct lks__hier *h = state_of(comm);
+    if (h == NULL)
+        return;
+    if (h->stuck) /* the thread holds all of it: the process is about to end */
+        return;
+    bool failed = h->local == NULL || h->local->state == NULL ||
+                  lks__segment_aborted(((struct lks__shm *)h->local->state)->segment);
+    lks__hier_thread_close(h);
+    if (!h->leads && h->engine != NULL)
+        h->ops->leave(h->engine, !failed);
+    lks__hier_plan_close(h);
+    lks__shm_plan_free(h->shm_plan);
+    lks_comm_close(h->local);
+    free(h->hosts);
+    free(h->mails);
+    free(h->mail_bytes);
+    free(h->send_bytes);
+    free(h->recv_bytes);
+    free(h->share_bytes);
+    free(h->sumsq_bytes);
+    free(h->staging);
+    free(h->first);
+    free(h);
+    comm->state = NULL;
+}
+
+/* --- what is the host's own affair --------------------------------------------------------- */
+
+void lks__hier_abort(lks_comm *comm, const char *why)
+{
+    lks_comm_abort(state_of(comm)->local, why); /* the leader's thread tells the other hosts */
+}
+
+void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase)
+{
+    lks_comm_note(state_of(comm)->local, step, phase);
+}
+
+void lks__hier_beat(lks_comm *comm)
+{
+    lks_comm_beat(state_of(comm)->local);
+}
+
+void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
+{
+    const struct lks__hier *h = state_of(comm);
+    int first = h->first[h->host], end = h->first[h->host + 1];
+    return peer < first || peer >= end ? NULL : lks_comm_peer(h->local, mem, peer - first);
+}

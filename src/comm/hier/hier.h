@@ -1,0 +1,169 @@
+/* comm/hier/hier.h - groups over several hosts: shm within each, an engine between them.
+ *
+ * The ranks of a host are a group of their own, in shared memory, with one replica. Their leader,
+ * local rank 0, has a thread that speaks to the other hosts' leaders. Collectives meet on the host
+ * first, then among hosts, then on the host again. In a reduction each host adds its ranks' parts
+ * as far as the canonical tree allows; the hosts exchange shards of these sums (all-to-all), each
+ * adds its shard in the tree's order, and the shards are gathered. All engines therefore give the
+ * bits of shm.
+ *
+ * Every operation between hosts begins with an exchange of mails, as in shm: calls that differ are
+ * found before any data moves. */
+#ifndef LKS_COMM_HIER_HIER_H
+#define LKS_COMM_HIER_HIER_H
+
+#include <pthread.h>
+
+#include "comm/backend.h"
+#include "comm/hier/engine.h"
+#include "comm/shm/shm.h"
+
+enum {
+    LKS__HIER_MAX_HOSTS = 1024,
+    LKS__HIER_JOBS = LKS__SHM_IN_FLIGHT + 2, /* reductions in flight, and one call that waits */
+};
+
+/* One operation for the leader's thread. */
+struct lks__hier_job {
+    struct lks__shm_mail mail; /* our side of it */
+
+    /* Reductions; who waits for them is told through shared memory. */
+    struct lks__shm_between between;
+    lks_reduction r;
+
+    /* The others: what moves after the mails, where kind >= 0; the caller waits for `done`. */
+    struct lks__hier_wait *wait;
+};
+
+struct lks__hier_wait {
+    int move; /* enum lks__engine_kind, or -1: the mails are all */
+    int root;
+    void *buf;
+    const size_t *bytes;         /* [n_hosts] pieces, or [1] for a broadcast */
+    struct lks__shm_mail *mails; /* [n_hosts] out, NULL: not wanted */
+    bool done;
+    lks_status st;
+};
+
+/* What a leader tells the others several times a second. Plain data, equal builds on both sides. */
+struct lks__hier_news {
+    uint32_t magic;
+    int32_t status; /* of the host's failure, LKS_OK: none */
+    int32_t left;   /* it has closed the group in order */
+    int32_t rank;   /* the one that has been silent for longest and doesn't wait; -1: all wait */
+    uint64_t step;
+    double age_s;
+    char phase[LKS__SHM_PHASE + 1];
+    char text[900]; /* of the failure */
+};
+_Static_assert(sizeof(struct lks__hier_news) <= LKS__ENGINE_NOTE, "a note fits");
+
+struct lks__hier_host {
+    struct lks__hier_news news; /* the newest */
+    double heard_s;
+    bool gone;
+};
+
+struct lks__hier {
+    lks_comm *comm;  /* of the world */
+    lks_comm *local; /* of this host, on shm */
+    const lks__engine *ops;
+    lks__engine_join join;
+    bool leads;
+    int host, n_hosts;
+    int *first; /* [n_hosts + 1] the first rank of each host */
+
+    /* Scratch of lks_comm_all_reduce(). */
+    float *sum_own, *sum_common;
+    double *sum_sumsq;
+
+    /* --- the leader's alone --- */
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    struct lks__hier_job jobs[LKS__HIER_JOBS];
+    unsigned first_job, n_jobs;
+    int joined; /* 1; -1: it failed */
+    bool ready, stop;
+    bool stuck; /* the thread is inside the engine for good */
+    char open_why[512];
+
+    /* --- the thread's alone --- */
+    void *engine;
+    struct lks__hier_host *hosts;                                             /* [n_hosts] */
+    struct lks__shm_mail *mails;                                              /* [n_hosts] */
+    size_t *mail_bytes, *send_bytes, *recv_bytes, *share_bytes, *sumsq_bytes; /* [n_hosts] */
+    struct lks__hier_plan *plan;                                              /* reduce.c */
+    struct lks__shm_plan *shm_plan;
+    float *staging; /* shards of other hosts */
+    size_t staging_bytes;
+    uint64_t number; /* of the operation between hosts */
+    double told_s, looked_s;
+    bool told_failure;
+    unsigned idle; /* looks since something happened */
+};
+
+/* --- hier.c ------------------------------------------------------------------------------- */
+
+/* Open `comm` over `engine`. `segment`: this host's, taken over; NULL: the environment's, or one
+ * that the ranks of the host agree on through the engine. */
+lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment);
+void lks__hier_close(lks_comm *comm);
+
+/* The slots of a backend that is made of an engine; name, probe and open are its own. */
+#define LKS__HIER_OPS                                                                              \
+    .close = lks__hier_close, .abort = lks__hier_abort, .note = lks__hier_note,                    \
+    .beat = lks__hier_beat, .alloc = lks__hier_alloc, .peer = lks__hier_peer,                      \
+    .barrier = lks__hier_barrier, .broadcast = lks__hier_broadcast,                                \
+    .all_gather = lks__hier_all_gather, .all_reduce = lks__hier_all_reduce,                        \
+    .replicate = lks__hier_replicate, .reduce_start = lks__hier_reduce_start,                      \
+    .progress = lks__hier_progress, .wait = lks__hier_work_wait
+
+void lks__hier_abort(lks_comm *comm, const char *why);
+void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase);
+void lks__hier_beat(lks_comm *comm);
+void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer);
+
+/* --- collective.c ------------------------------------------------------------------------- */
+
+lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
+lks_status lks__hier_barrier(lks_comm *comm);
+lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
+lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
+lks_status lks__hier_all_reduce(lks_comm *comm, float *buf, size_t count);
+lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
+
+/* --- reduce.c ----------------------------------------------------------------------------- */
+
+lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
+lks_status lks__hier_progress(lks_comm *comm);
+lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work);
+lks_status lks__hier_plan_open(struct lks__hier *h); /* the thread's scratch */
+void lks__hier_plan_close(struct lks__hier *h);
+/* The thread's side of a reduction. */
+lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job);
+
+/* --- thread.c: the leader's thread ---------------------------------------------------------- */
+
+/* Start the thread and wait until it has joined the engine. */
+lks_status lks__hier_thread_open(struct lks__hier *h);
+void lks__hier_thread_ready(struct lks__hier *h); /* everything it needs is there */
+void lks__hier_thread_close(struct lks__hier *h); /* orderly where the group hasn't failed */
+/* Hand over an operation; `wait` NULL for reductions. */
+lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job);
+/* Hand it over and wait. */
+lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_mail *mail,
+                          struct lks__hier_wait *wait);
+
+/* In the thread: one operation of the engine, while notes come and go. Its failure becomes the
+ * group's. */
+lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op);
+/* Meet all hosts at this operation; their mails stand in h->mails. */
+lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_mail *mail);
+/* Nothing to do just now: look after notes, and rest a little. Fails where the group has. */
+lks_status lks__hier_pause(struct lks__hier *h);
+/* Make `text` the group's failure and return it. */
+lks_status lks__hier_fail(struct lks__hier *h, lks_status st, int rank, const char *text);
+
+#endif

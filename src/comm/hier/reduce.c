@@ -1,0 +1,239 @@
+/* Reductions among hosts. The ranks of each host add their parts as far as the tree goes
+ * (comm/shm); what follows is the leader's thread: shards of the hosts' sums change places, each
+ * host adds its shard in the tree's order, and the shards are gathered into every host's dst. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/hier/hier.h"
+#include "comm/shm/sum.h"
+
+_Static_assert(LKS__TREE_MAX_COVER * sizeof(lks_node) <= LKS__SHM_PAYLOAD,
+               "a host's nodes fit into its mail");
+
+/* The sums of all hosts for our shard. */
+struct lks__hier_plan {
+    struct node {
+        lks_node node;
+        int first_leaf;
+        const float *buf;
+    } * nodes;
+    lks_node *order;
+    const float **parts;
+    uint8_t *merges;
+};
+
+lks_status lks__hier_plan_open(struct lks__hier *h)
+{
+    size_t n = (size_t)h->n_hosts * LKS__TREE_MAX_COVER;
+    struct lks__hier_plan *p = h->plan = calloc(1, sizeof *p);
+    if (p != NULL) {
+        p->nodes = malloc(n * sizeof *p->nodes);
+        p->order = malloc(n * sizeof *p->order);
+        p->parts = malloc(n * sizeof *p->parts);
+        p->merges = malloc(n);
+    }
+    if (p == NULL || p->nodes == NULL || p->order == NULL || p->parts == NULL || p->merges == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d hosts", h->n_hosts);
+    return LKS_OK;
+}
+
+void lks__hier_plan_close(struct lks__hier *h)
+{
+    if (h->plan == NULL)
+        return;
+    free(h->plan->nodes);
+    free(h->plan->order);
+    free(h->plan->parts);
+    free(h->plan->merges);
+    free(h->plan);
+}
+
+/* --- the ranks' side ---------------------------------------------------------------------- */
+
+lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
+{
+    struct lks__hier *h = comm->state;
+    struct lks__hier_job job = {.r = *r};
+    lks_work *work;
+    h->local->exec = comm->exec;
+    LKS__TRY(lks__shm_between_start(h->local, r, &work, &job.between));
+    work->comm = comm;
+    if (h->leads) {
+        const struct lks__shm *g = h->local->state;
+        job.mail = *lks__segment_mail(g->segment, 0, (uint32_t)job.between.seq);
+        job.mail.args[2] = job.mail.args[3] = 0; /* each host has its own addresses */
+        LKS__TRY(lks__hier_post(h, &job));
+    }
+    *work_p = work;
+    return LKS_OK;
+}
+
+lks_status lks__hier_progress(lks_comm *comm)
+{
+    struct lks__hier *h = comm->state;
+    return lks_comm_progress(h->local);
+}
+
+lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work)
+{
+    struct lks__hier *h = comm->state;
+    lks_status st = h->local->ops.wait(h->local, work);
+    comm->wait_s += lks_comm_take_wait_s(h->local);
+    return st;
+}
+
+/* --- the thread's side -------------------------------------------------------------------- */
+
+static lks_status bad_parts(struct lks__hier *h, const lks_reduction *r, const char *who,
+                            const char *what)
+{
+    char text[256];
+    snprintf(text, sizeof text, "reduction of %zu elements over %d leaves among hosts: %s %s",
+             r->count, r->n_leaves, who, what);
+    return lks__hier_fail(h, LKS_ERR_ARG, -1, text);
+}
+
+/* Which nodes come from which host, and how they are added. */
+static lks_status plan_sum(struct lks__hier *h, const lks_reduction *r, int *n_p)
+{
+    struct lks__hier_plan *p = h->plan;
+    int n = 0;
+    for (int i = 0; i < h->n_hosts; i++) {
+        lks_node nodes[LKS__TREE_MAX_COVER];
+        uint32_t some = h->mails[i].n_parts;
+        if (some > LKS__TREE_MAX_COVER)
+            return bad_parts(h, r, "a host", "gave more nodes than a range of leaves has");
+        memcpy(nodes, h->mails[i].payload, some * sizeof *nodes);
+        for (uint32_t k = 0; k < some; k++) {
+            int end;
+            if (!lks__tree_valid(r->n_leaves, nodes[k]))
+                return bad_parts(h, r, "a host", "gave what is no node of the tree");
+            p->nodes[n].node = nodes[k];
+            p->nodes[n].buf = NULL;
+            lks__tree_leaves(r->n_leaves, nodes[k], &p->nodes[n++].first_leaf, &end);
+        }
+    }
+    *n_p = n;
+    return LKS_OK;
+}
+
+static int by_leaf(const void *a, const void *b)
+{
+    const struct node *x = a, *y = b;
+    return (x->first_leaf > y->first_leaf) - (x->first_leaf < y->first_leaf);
+}
+
+static size_t share_start(const lks_reduction *r, int host, int n_hosts)
+{
+    return r->n_blocks * (size_t)host / (size_t)n_hosts;
+}
+
+static lks_status need_staging(struct lks__hier *h, size_t bytes)
+{
+    if (bytes <= h->staging_bytes)
+        return LKS_OK;
+    free(h->staging);
+    h->staging = malloc(bytes);
+    h->staging_bytes = h->staging != NULL ? bytes : 0;
+    if (h->staging != NULL)
+        return LKS_OK;
+    char text[128];
+    snprintf(text, sizeof text, "rank %d: no memory for %zu bytes of other hosts' gradients",
+             h->first[h->host], bytes);
+    return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
+}
+
+/* Round k: node k of every host that has one. */
+static lks_status exchange(struct lks__hier *h, float *const *bufs, int n_mine, size_t mine)
+{
+    int rounds = 0, n = 0;
+    for (int i = 0; i < h->n_hosts; i++)
+        if ((int)h->mails[i].n_parts > rounds)
+            rounds = (int)h->mails[i].n_parts;
+    float *at = h->staging;
+    for (int k = 0; k < rounds; k++) {
+        lks__engine_op op = {.kind = LKS__ENGINE_ALL_TO_ALL,
+                             .send = k < n_mine ? bufs[k] : NULL,
+                             .send_bytes = h->send_bytes,
+                             .recv = at,
+                             .recv_bytes = h->recv_bytes};
+        n = 0;
+        for (int i = 0; i < h->n_hosts; i++) {
+            bool has = k < (int)h->mails[i].n_parts;
+            h->send_bytes[i] = k < n_mine ? h->share_bytes[i] : 0;
+            h->recv_bytes[i] = has ? mine * sizeof(float) : 0;
+            if (has) /* nodes stand by host, then by number */
+                h->plan->nodes[n + k].buf = at;
+            at += has ? mine : 0;
+            n += (int)h->mails[i].n_parts;
+        }
+        LKS__TRY(lks__hier_move(h, &op));
+    }
+    return LKS_OK;
+}
+
+static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, int n, size_t first,
+                            size_t end)
+{
+    struct lks__hier_plan *p = h->plan;
+    lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_ref;
+    qsort(p->nodes, (size_t)n, sizeof *p->nodes, by_leaf);
+    for (int i = 0; i < n; i++) {
+        p->order[i] = p->nodes[i].node;
+        p->parts[i] = p->nodes[i].buf;
+    }
+    if (!lks__tree_plan(r->n_leaves, p->order, n, p->merges))
+        return bad_parts(h, r, "the ranks", "together don't cover each leaf once");
+    size_t start = r->block_start[first];
+    struct lks__sum sum = {.parts = p->parts,
+                           .merges = p->merges,
+                           .n_parts = n,
+                           .dst = r->dst + start,
+                           .scale = r->scale};
+    for (size_t b = first; b < end; b++) {
+        size_t from = r->block_start[b], some = r->block_start[b + 1] - from;
+        lks__sum_range(&sum, from - start, some);
+        r->block_sumsq[b] = sumsq(r->dst + from, some);
+    }
+    return LKS_OK;
+}
+
+static lks_status gather(struct lks__hier *h, void *all, const size_t *bytes)
+{
+    lks__engine_op op = {.kind = LKS__ENGINE_ALL_GATHER, .recv = all, .recv_bytes = bytes};
+    return lks__hier_move(h, &op);
+}
+
+lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
+{
+    const lks_reduction *r = &job->r;
+    struct lks__shm *g = h->local->state;
+    lks_node nodes[LKS__TREE_MAX_COVER];
+    float *bufs[LKS__TREE_MAX_COVER];
+    int n = 0;
+    for (h->idle = 0; !lks__shm_shares_done(g, &job->between);)
+        LKS__TRY(lks__hier_pause(h));
+    int mine = lks__shm_between_sums(g, h->shm_plan, &job->between, r, nodes, bufs);
+    if (mine < 0)
+        return bad_parts(h, r, "this host", "has leaves too scattered to be sent");
+    job->mail.n_parts = (uint32_t)mine;
+    memcpy(job->mail.payload, nodes, (size_t)mine * sizeof *nodes);
+    LKS__TRY(lks__hier_meet(h, &job->mail));
+    LKS__TRY(plan_sum(h, r, &n));
+    if (r->count == 0)
+        return LKS_OK;
+    for (int i = 0; i < h->n_hosts; i++) {
+        size_t b = share_start(r, i, h->n_hosts), end = share_start(r, i + 1, h->n_hosts);
+        h->share_bytes[i] = (r->block_start[end] - r->block_start[b]) * sizeof(float);
+        h->sumsq_bytes[i] = (end - b) * sizeof(double);
+    }
+    size_t first = share_start(r, h->host, h->n_hosts);
+    size_t end = share_start(r, h->host + 1, h->n_hosts);
+    size_t count = r->block_start[end] - r->block_start[first];
+    LKS__TRY(need_staging(h, (size_t)n * count * sizeof(float)));
+    LKS__TRY(exchange(h, bufs, mine, count));
+    LKS__TRY(sum_shard(h, r, n, first, end));
+    LKS__TRY(gather(h, r->dst, h->share_bytes));
+    return gather(h, r->block_sumsq, h->sumsq_bytes);
+}

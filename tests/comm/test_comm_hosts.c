@@ -1,0 +1,291 @@
+/* Groups over several hosts: the layer above engines, on an engine of threads. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/sys.h"
+#include "comm/fake_engine.h"
+#include "comm/hier/hier.h"
+#include "comm/suite.h"
+
+enum { MAX_RANKS = 8 };
+
+static const struct lks_comm_ops fake_ops = {.name = "fake", LKS__HIER_OPS};
+
+struct thread {
+    pthread_t id;
+    lks_world world;
+    double timeout_s;
+    lks__segment *segment;
+    bool (*body)(lks_comm *comm);
+    bool ok;
+};
+
+static void *thread_main(void *arg)
+{
+    struct thread *t = arg;
+    lks_comm *comm;
+    if (lks__comm_new(&fake_ops, &t->world, t->timeout_s, &comm) != LKS_OK)
+        return NULL;
+    if (lks__hier_open(comm, &fake_engine, t->segment) == LKS_OK)
+        t->ok = lks_comm_rank(comm) == t->world.rank && t->body(comm);
+    else
+        fprintf(stderr, "rank %d can't open: %s\n", t->world.rank, lks_last_error());
+    lks_comm_close(comm);
+    return NULL;
+}
+
+/* "212": hosts with 2, 1 and 2 ranks. */
+static void run_hosts(const char *hosts, double timeout_s, bool (*body)(lks_comm *comm))
+{
+    struct thread threads[MAX_RANKS];
+    int n_hosts = (int)strlen(hosts), W = 0, rank = 0, local[FAKE_MAX_HOSTS] = {0};
+    lks__segment *segments[FAKE_MAX_HOSTS];
+    for (int h = 0; h < n_hosts; h++) {
+        local[h] = hosts[h] - '0';
+        W += local[h];
+    }
+    fake_engine_hosts(n_hosts, local);
+    for (int h = 0; h < n_hosts; h++) {
+        assert_int_equal(lks__segment_create(local[h], &segments[h]), LKS_OK);
+        for (int i = 0; i < local[h]; i++, rank++) {
+            threads[rank] = (struct thread){.world = {rank, W, i, local[h]},
+                                            .timeout_s = timeout_s,
+                                            .segment = lks__segment_ref(segments[h]),
+                                            .body = body};
+            assert_int_equal(pthread_create(&threads[rank].id, NULL, thread_main, &threads[rank]),
+                             0);
+        }
+        lks__segment_close(segments[h]);
+    }
+    for (int r = 0; r < W; r++)
+        pthread_join(threads[r].id, NULL);
+    for (int r = 0; r < W; r++)
+        if (!threads[r].ok)
+            fail_msg("rank %d of hosts %s", r, hosts);
+}
+
+static const char *const divisions[] = {"1",   "2",   "11",   "12", "21",   "22",   "111",
+                                        "311", "122", "1111", "44", "2222", "3212", "11111111"};
+
+static bool collectives(lks_comm *comm)
+{
+    return suite_collectives(comm, lks_comm_world_size(comm) <= 4);
+}
+
+static void test_collectives(void **state)
+{
+    for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++)
+        run_hosts(divisions[i], 60, collectives);
+}
+
+static void test_reductions(void **state)
+{
+    for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++)
+        run_hosts(divisions[i], 60, suite_reductions);
+}
+
+/* --- calls that don't fit ----------------------------------------------------------------- */
+
+static bool expect_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b)
+{
+    CHECK(st == LKS_ERR_ARG);
+    CHECK(strstr(lks_last_error(), a) != NULL && strstr(lks_last_error(), b) != NULL);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_ARG);
+    return true;
+}
+
+static bool other_kind(lks_comm *comm)
+{
+    char byte = 0;
+    lks_status st = lks_comm_world(comm)->rank >= 2 ? lks_comm_broadcast(comm, &byte, 1, 0)
+                                                    : lks_comm_barrier(comm);
+    return expect_mismatch(comm, st, "rank 0 called barrier",
+                           "rank 2 called broadcast of 1 bytes from rank 0");
+}
+
+static bool other_size(lks_comm *comm)
+{
+    int rank = lks_comm_rank(comm);
+    float *values = calloc(300000, sizeof *values);
+    lks_status st = lks_comm_all_reduce(comm, values, rank >= 2 ? 299999 : 300000);
+    free(values);
+    return expect_mismatch(comm, st, "rank 0 called all_reduce of 300000 elements",
+                           "rank 2 called all_reduce of 299999 elements");
+}
+
+static bool other_alloc(lks_comm *comm)
+{
+    void *mem = NULL;
+    size_t bytes = lks_comm_rank(comm) >= 2 ? 2000 : 1000;
+    lks_status st = lks_comm_alloc(comm, LKS_MEM_OWN, bytes, &mem);
+    CHECK(mem == NULL);
+    return expect_mismatch(comm, st, "1000 bytes of own", "2000 bytes of own");
+}
+
+static bool reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
+                        const char *b)
+{
+    void *own, *common;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
+    size_t start[] = {0, second_border, 100};
+    lks_part part = {{0, leaf}, own};
+    lks_reduction r = {.n_leaves = V,
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = 1,
+                       .count = 100,
+                       .block_start = start,
+                       .n_blocks = 2,
+                       .block_sumsq = (double *)common + 50,
+                       .dst = common};
+    lks_work *work;
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    return expect_mismatch(comm, lks_work_wait(work), a, b);
+}
+
+static bool other_borders(lks_comm *comm)
+{
+    int rank = lks_comm_rank(comm);
+    return reduce_leaf(comm, 4, rank, rank >= 2 ? 51 : 50, "borders", "100 elements");
+}
+
+/* Host 1 repeats the leaves of host 0. */
+static bool same_leaf(lks_comm *comm)
+{
+    return reduce_leaf(comm, 4, lks_comm_rank(comm) % 2, 50, "the ranks",
+                       "don't cover each leaf once");
+}
+
+static bool leaf_missing(lks_comm *comm)
+{
+    return reduce_leaf(comm, 5, lks_comm_rank(comm), 50, "the ranks", "5 leaves");
+}
+
+static void test_mismatches(void **state)
+{
+    run_hosts("22", 20, other_kind);
+    run_hosts("22", 20, other_size);
+    run_hosts("22", 20, other_alloc);
+    run_hosts("22", 20, other_borders);
+    run_hosts("22", 20, same_leaf);
+    run_hosts("22", 20, leaf_missing);
+}
+
+/* --- waits end ---------------------------------------------------------------------------- */
+
+/* On every host the failure of one rank is known, by its name. */
+static bool one_gives_up(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 3) {
+        lks_comm_note(comm, 3, "data");
+        lks_comm_abort(comm, "the shard is torn");
+    }
+    double start = lks__sys_now();
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    CHECK(strstr(lks_last_error(), "rank 3 failed at step 3, phase data: the shard is torn"));
+    CHECK(lks__sys_now() - start < 1);
+    return true;
+}
+
+/* Rank 2 is the leader of the second host: its thread lives while it stands still. */
+static bool one_is_late(lks_comm *comm)
+{
+    lks_comm_note(comm, 12, "backward");
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 2) {
+        usleep(2500 * 1000);
+        CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+        return true;
+    }
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+    CHECK(strstr(lks_last_error(), "rank 2 ") != NULL);
+    CHECK(strstr(lks_last_error(), "step 12, phase backward") != NULL);
+    return true;
+}
+
+/* Signs of life reach other hosts: nobody is late. */
+static bool one_is_busy(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    for (int i = 0; i < 10 && lks_comm_rank(comm) == 2; i++) {
+        usleep(100 * 1000);
+        lks_comm_beat(comm);
+    }
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    return true;
+}
+
+static bool one_is_cut_off(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    usleep(200 * 1000); /* all hosts are through */
+    if (lks_comm_rank(comm) == 0)
+        fake_engine_cut(1);
+    usleep(100 * 1000);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+    CHECK(strstr(lks_last_error(), "no sign of life from host") != NULL);
+    return true;
+}
+
+static bool one_host_dies(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    usleep(300 * 1000); /* a first note has come */
+    if (lks_comm_rank(comm) == 2)
+        fake_engine_break(1);
+    double start = lks__sys_now();
+    if (lks_comm_rank(comm) == 3) /* while the others compute, too, it is known */
+        usleep(300 * 1000);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    CHECK(lks__sys_now() - start < 2);
+    return true;
+}
+
+static void test_waits_end(void **state)
+{
+    run_hosts("22", 20, one_gives_up);
+    run_hosts("13", 20, one_gives_up);
+    run_hosts("22", 0.8, one_is_late);
+    run_hosts("211", 0.8, one_is_busy);
+    run_hosts("21", 1.5, one_is_cut_off);
+    run_hosts("22", 20, one_host_dies);
+}
+
+/* --- many --------------------------------------------------------------------------------- */
+
+static bool ten_thousand(lks_comm *comm)
+{
+    char all[4];
+    for (int i = 0; i < 10000; i++) {
+        char mine = (char)(i + lks_comm_rank(comm));
+        CHECK(lks_comm_all_gather(comm, &mine, all, 1) == LKS_OK);
+        CHECK(all[3] == (char)(i + 3));
+    }
+    return true;
+}
+
+static void test_ten_thousand(void **state)
+{
+    run_hosts("22", 60, ten_thousand);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_mismatches),   cmocka_unit_test(test_waits_end),
+        cmocka_unit_test(test_ten_thousand),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
