@@ -232,7 +232,8 @@ static json_t *load_json(const char *path)
 
 const json_t *lks_test_figure(const char *name)
 {
-    return load_json(lks_test_text("%s/tests/figures/%s", LKS_TEST_SOURCE_DIR, name));
+    return load_json(
+        name[0] == '/' ? name : lks_test_text("%s/tests/figures/%s", LKS_TEST_SOURCE_DIR, name));
 }
 
 const json_t *lks_test_member(const json_t *json, const char *dotted)

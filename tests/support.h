@@ -76,7 +76,8 @@ const char *lks_test_shared(const char *name);
 
 /* ---- figures and data -------------------------------------------------------------------- */
 
-/* tests/figures/NAME as JSON; see the README there. */
+/* tests/figures/NAME as JSON, or the file at NAME where that is an absolute path; see the README
+ * there. */
 const json_t *lks_test_figure(const char *name);
 /* The member at a dotted path ("config.seeds", "loss.0"); the test fails where there is none.
  * Where a name has dots of its own, use json_object_get(). */

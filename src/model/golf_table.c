@@ -72,14 +72,14 @@ static void add(lks__table *table, const lks__model_config *c, const char *name,
     t->group = group_of(c, layer, kind);
 }
 
-/* What has no row is left out: the skip weights of a single layer. */
+/* The skip weights of a single layer have no row; the script's state_dict has them all the same. */
 static void add_place(lks__table *table, enum place where, int layer, const lks__model_config *c)
 {
     const size_t C = (size_t)c->n_embd, V = (size_t)c->vocab_size, NH = (size_t)c->n_head;
     const size_t KV = C / NH * (size_t)c->n_kv_head, H = C * (size_t)c->mlp_mult;
     const size_t S = lks__golf_encoders(c);
 #define X(name, place, shape, init, kind)                                                          \
-    if (place == where && (shape_of shape).d0 > 0)                                                 \
+    if (place == where)                                                                            \
         add(table, c, name, layer, shape_of shape, LKS__INIT_##init, LKS__PARAM_##kind);
     GOLF_TENSORS(X)
 #undef X

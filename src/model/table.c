@@ -153,7 +153,7 @@ const lks__tensor *lks__table_at(const lks__table *table, size_t at)
 {
     const lks__tensor *best = NULL;
     for (size_t i = 0; i < table->n_tensors; i++)
-        if (table->tensors[i].offset <= at &&
+        if (table->tensors[i].offset <= at && table->tensors[i].count > 0 &&
             (best == NULL || table->tensors[i].offset > best->offset))
             best = &table->tensors[i];
     return best;

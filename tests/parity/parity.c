@@ -102,6 +102,23 @@ void parity_values(const float *x, size_t n, double tolerance, const char *figur
     }
 }
 
+const char *const *parity_golf_figures(void)
+{
+    static const char *list[64] = {
+        "generated/golf.json",     "generated/golf_quantized.json", "generated/golf_untied.json",
+        "generated/golf_odd.json", "generated/golf_one_layer.json",
+    };
+    const char *more = getenv("LKS_TEST_GOLF_FIGURES");
+    int n = 5;
+    for (size_t length; more != NULL && *more != '\0' && n < 63;
+         more += length + (more[length] == ':')) {
+        length = strcspn(more, ":");
+        list[n++] = lks_test_text("%.*s", (int)length, more);
+    }
+    list[n] = NULL;
+    return list;
+}
+
 lks__sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val)
 {
     lks__sampler *sampler;

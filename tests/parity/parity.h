@@ -40,6 +40,10 @@ void parity_near(double got, double want, double tolerance, const char *figure, 
 void parity_values(const float *x, size_t n, double tolerance, const char *figure,
                    const char *section, const char *tensor, const json_t *want);
 
+/* golf's figures on generated tokens, ended by NULL: those of the repository, and the paths in
+ * LKS_TEST_GOLF_FIGURES (with ':' between), which golf_figure.py has recorded. */
+const char *const *parity_golf_figures(void);
+
 /* The sampler that the figure's script is, over token files of these lengths. */
 lks__sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val);
 

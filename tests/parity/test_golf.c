@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optim/adamw.h"
 #include "optim/golf.h"
 
 static lks__kernels kernels;
@@ -42,9 +43,7 @@ static float *floats(size_t n)
 
 /* ---- the script's model ------------------------------------------------------------------ */
 
-static const char *const figures[] = {"generated/golf.json", "generated/golf_quantized.json",
-                                      "golf_small.json"};
-enum { N_FIGURES = sizeof figures / sizeof figures[0], MICRO_STEPS = 8, STEPS = 4 };
+enum { MICRO_STEPS = 8, STEPS = 4 };
 
 struct golf {
     const char *name;
@@ -101,30 +100,34 @@ static const json_t *section_of(const struct golf *g, const char *section, const
 }
 
 /* Values come from log, cos and sin, where libraries differ in the last bit. */
+static void check_init(const char *name)
+{
+    struct golf g = golf_open(name);
+    assert_int_equal(json_object_size(lks_test_member(g.figure, "init")), g.table.n_tensors);
+    assert_int_equal(g.table.n_params, lks_test_number(g.figure, "config.model_params"));
+    for (size_t i = 0; i < g.table.n_tensors; i++) {
+        const lks__tensor *t = &g.table.tensors[i];
+        const float *x = g.params + t->offset;
+        const json_t *want = section_of(&g, "init", t->name);
+        const json_t *shape = lks_test_member(want, "shape");
+        assert_int_equal(json_array_size(shape), t->n_dims);
+        for (int d = 0; d < t->n_dims; d++)
+            assert_int_equal(json_integer_value(json_array_get(shape, (size_t)d)), t->shape[d]);
+        double off = 1e-6 * sqrt((double)t->count);
+        double sumsq = lks_test_number(want, "sumsq");
+        parity_sums got = parity_sum(x, t->count);
+        parity_values(x, t->count, 1e-6, g.name, "init", t->name, want);
+        parity_near(got.sum, lks_test_number(want, "sum"), off, g.name, "init", t->name, "sum");
+        parity_near(got.sumsq, sumsq, off * 2.0 * sqrt(sumsq), g.name, "init", t->name, "sumsq");
+    }
+    golf_close(&g);
+}
+
 static void test_init(void **state)
 {
-    for (int f = 0; f < N_FIGURES; f++) {
-        struct golf g = golf_open(figures[f]);
-        assert_int_equal(json_object_size(lks_test_member(g.figure, "init")), g.table.n_tensors);
-        assert_int_equal(g.table.n_params, lks_test_number(g.figure, "config.model_params"));
-        for (size_t i = 0; i < g.table.n_tensors; i++) {
-            const lks__tensor *t = &g.table.tensors[i];
-            const float *x = g.params + t->offset;
-            const json_t *want = section_of(&g, "init", t->name);
-            const json_t *shape = lks_test_member(want, "shape");
-            assert_int_equal(json_array_size(shape), t->n_dims);
-            for (int d = 0; d < t->n_dims; d++)
-                assert_int_equal(json_integer_value(json_array_get(shape, (size_t)d)), t->shape[d]);
-            double off = 1e-6 * sqrt((double)t->count);
-            double sumsq = lks_test_number(want, "sumsq");
-            parity_sums got = parity_sum(x, t->count);
-            parity_values(x, t->count, 1e-6, g.name, "init", t->name, want);
-            parity_near(got.sum, lks_test_number(want, "sum"), off, g.name, "init", t->name, "sum");
-            parity_near(got.sumsq, sumsq, off * 2.0 * sqrt(sumsq), g.name, "init", t->name,
-                        "sumsq");
-        }
-        golf_close(&g);
-    }
+    for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
+        check_init(*name);
+    check_init("golf_small.json");
 }
 
 /* Counting alone comes to what drawing consumes: tied and not, and embeddings of under 16 elements,
@@ -186,6 +189,9 @@ static void group_done(void *ctx, int group)
  * (PyTorch 2.15, fp32's epsilon in rms_norm both times, parameters drawn in fp32). */
 static double gradient_tolerance(const struct golf *g, const char *section)
 {
+    const json_t *own = json_object_get(json_object_get(g->figure, "spread"), section);
+    if (own != NULL) /* the figure says how far its float64 run is; ours may be as far again */
+        return fmax(1e-4, 2.0 * json_number_value(own));
     bool generated = strncmp(g->name, "generated/", 10) == 0;
     return strcmp(section, "grad3") == 0 && generated ? 5.5e-4 : 1e-4;
 }
@@ -205,7 +211,9 @@ static void check_gradient(const struct golf *g, const char *section, const lks_
                 "dots[0]");
     parity_near(got.dots[1], lks_test_number(want, "dots.1"), allowed, g->name, section, t->name,
                 "dots[1]");
-    parity_near(got.sum, lks_test_number(want, "sum"), allowed, g->name, section, t->name, "sum");
+    /* where most values have one sign, so may their errors */
+    double sum = lks_test_number(want, "sum"), sum_allowed = allowed * fmax(1.0, fabs(sum) / norm);
+    parity_near(got.sum, sum, norm > 0.0 ? sum_allowed : 0.0, g->name, section, t->name, "sum");
     parity_values(x, t->count, allowed, g->name, section, t->name, want);
 }
 
@@ -213,8 +221,9 @@ static void check_gradient(const struct golf *g, const char *section, const lks_
 static void update(struct golf *g, lks__muon *muon, int step, float *moments, const float *grads)
 {
     const json_t *c = lks_test_member(g->figure, "config");
+    double norm = sqrt(parity_sum(grads, g->table.count).sumsq);
     lks__golf_step s = {
-        .embed_lr = lks_test_number(c, "TIED_EMBED_LR"),
+        .embed_lr = lks_test_number(c, g->config.tie_embeddings ? "TIED_EMBED_LR" : "EMBED_LR"),
         .head_lr = lks_test_number(c, "HEAD_LR"),
         .matrix_lr = lks_test_number(c, "MATRIX_LR"),
         .scalar_lr = lks_test_number(c, "SCALAR_LR"),
@@ -225,7 +234,7 @@ static void update(struct golf *g, lks__muon *muon, int step, float *moments, co
         .momentum = lks_test_number(g->figure, lks_test_text("muon_momentum.%d", step)),
         .ns_steps = (int)lks_test_number(c, "MUON_BACKEND_STEPS"),
         .t = (uint64_t)step + 1,
-        .clip = 1.0,
+        .clip = lks__clip_factor(norm, lks_test_number(c, "GRAD_CLIP_NORM")),
     };
     lks__golf_update(&ex, &g->table, muon, 0, g->table.n_blocks, &s, g->params, moments,
                      moments + g->table.count, grads);
@@ -291,37 +300,32 @@ static void check_steps(const char *name, const uint16_t *stream)
     golf_close(&g);
 }
 
-/* The first of the generated tokens of tests/figures/README.md, vocabulary 1,024. */
+/* A shard's ids, for as long as the program runs. */
+static const uint16_t *first_shard(const char *path)
+{
+    enum { HEADER = 1024 };
+    size_t bytes;
+    const char *file = lks_test_read(path, &bytes);
+    assert_true(bytes > HEADER);
+    return (const uint16_t *)(const void *)(file + HEADER);
+}
+
+/* The generated tokens of tests/figures/README.md, vocabulary 1,024. */
 static void test_generated(void **state)
 {
-    enum { N = 16640 };
-    uint16_t stream[N] = {0};
-    uint32_t x = 12345, t = 0;
-    for (uint32_t i = 1; i < N; i++) {
-        x ^= x << 13;
-        x ^= x >> 17;
-        x ^= x << 5;
-        t = (x & 3 ? 5 * t + 17 + i % 7 : x >> 8) % 1024;
-        stream[i] = (uint16_t)t;
-    }
-    check_steps("generated/golf.json", stream);
-    check_steps("generated/golf_quantized.json", stream);
+    const char *dir = lks_test_folder();
+    lks_test_generated_golf(dir);
+    const uint16_t *stream = first_shard(lks_test_text("%s/fineweb_train_000000.bin", dir));
+    for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
+        check_steps(*name, stream);
 }
 
 static void test_shards(void **state)
 {
-    enum { HEADER = 1024, N = 32896 };
     const char *path = lks_test_shared("reference/golf-data/fineweb_train_000000.bin");
     if (path == NULL)
         lks_test_skip("the reference's shards are not beside the repository");
-    size_t bytes;
-    const char *file = lks_test_read(path, &bytes);
-    assert_true(bytes >= HEADER + N * sizeof(uint16_t));
-    uint16_t *stream = calloc(N, sizeof *stream);
-    assert_non_null(stream);
-    memcpy(stream, file + HEADER, N * sizeof *stream);
-    check_steps("golf_small.json", stream);
-    free(stream);
+    check_steps("golf_small.json", first_shard(path));
 }
 
 /* ---- small models ------------------------------------------------------------------------ */
@@ -422,6 +426,8 @@ static void test_slopes(void **state)
         for (size_t i = 0; i < s.table.n_tensors; i++) {
             const lks__tensor *t = &s.table.tensors[i];
             double norm = sqrt(parity_sum(s.grads + t->offset, t->count).sumsq);
+            if (t->count == 0) /* the skip weights of one layer */
+                continue;
             assert_true(norm > 1e-4);
             double near = moved_loss(&s, t, norm, h) - moved_loss(&s, t, norm, -h);
             double far = moved_loss(&s, t, norm, 2 * h) - moved_loss(&s, t, norm, -2 * h);
