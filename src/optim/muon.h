@@ -1,5 +1,6 @@
 /* optim/muon.h - Muon (Jordan et al., 2024) over the matrices of a table: momentum, Nesterov, and
- * orthogonalized updates, as parameter-golf's train_gpt.py has it, in float32. */
+ * orthogonalized updates, as parameter-golf's train_gpt.py has it. Everything is float32, but for
+ * Newton-Schulz products where the exec is for bfloat16. */
 #ifndef LKS_OPTIM_MUON_H
 #define LKS_OPTIM_MUON_H
 

@@ -30,7 +30,7 @@ struct matrix {
 /* One matrix on its way. With rows <= cols the Gram matrix is XXᵀ and multiplies from the left;
  * otherwise it is XᵀX and multiplies from the right, which is the same as iterating on Xᵀ. */
 struct iteration {
-    const lks__kernels *k;
+    const lks__exec *ex;
     size_t rows, cols, n;     /* n: the shorter side */
     bool tall;                /* rows > cols */
     float *in_out;            /* [rows, cols], contiguous */
@@ -66,7 +66,7 @@ static void sum_block(void *ctx, size_t task, int thread)
 {
     const struct iteration *it = ctx;
     size_t at = task * NORM_BLOCK;
-    it->sums[task] = it->k->sumsq(it->in_out + at, min(NORM_BLOCK, it->rows * it->cols - at));
+    it->sums[task] = it->ex->k->sumsq(it->in_out + at, min(NORM_BLOCK, it->rows * it->cols - at));
 }
 
 static void normalize_rows(void *ctx, size_t task, int thread)
@@ -77,7 +77,7 @@ static void normalize_rows(void *ctx, size_t task, int thread)
         float *row = it->x.at + r * it->x.ld;
         if (row != it->in_out + r * it->cols)
             memcpy(row, it->in_out + r * it->cols, it->cols * sizeof *row);
-        it->k->scale(row, it->inverse_norm, it->cols);
+        it->ex->k->scale(row, it->inverse_norm, it->cols);
     }
 }
 
@@ -130,11 +130,11 @@ static void gram_panel(void *ctx, size_t task, int thread)
     size_t r1, r0 = panel_rows(it, task, &r1);
     struct matrix x = it->x, s = it->gram;
     if (it->tall)
-        it->k->gemm('T', 'N', r1 - r0, r1, it->rows, 1.0f, x.at + r0, x.ld, x.at, x.ld, 0.0f,
-                    s.at + r0 * s.ld, s.ld);
+        lks__gemm(it->ex, thread, 'T', 'N', r1 - r0, r1, it->rows, 1.0f, x.at + r0, x.ld, x.at,
+                  x.ld, 0.0f, s.at + r0 * s.ld, s.ld);
     else
-        it->k->gemm('N', 'T', r1 - r0, r1, it->cols, 1.0f, x.at + r0 * x.ld, x.ld, x.at, x.ld, 0.0f,
-                    s.at + r0 * s.ld, s.ld);
+        lks__gemm(it->ex, thread, 'N', 'T', r1 - r0, r1, it->cols, 1.0f, x.at + r0 * x.ld, x.ld,
+                  x.at, x.ld, 0.0f, s.at + r0 * s.ld, s.ld);
     mirror(s, r0, r1);
 }
 
@@ -146,8 +146,8 @@ static void poly_panel(void *ctx, size_t task, int thread)
     struct matrix s = it->gram, p = it->poly;
     for (size_t i = r0; i < r1; i++)
         memcpy(p.at + i * p.ld, s.at + i * s.ld, r1 * sizeof *p.at);
-    it->k->gemm('N', 'N', r1 - r0, r1, it->n, QUINTIC[2], s.at + r0 * s.ld, s.ld, s.at, s.ld,
-                QUINTIC[1], p.at + r0 * p.ld, p.ld);
+    lks__gemm(it->ex, thread, 'N', 'N', r1 - r0, r1, it->n, QUINTIC[2], s.at + r0 * s.ld, s.ld,
+              s.at, s.ld, QUINTIC[1], p.at + r0 * p.ld, p.ld);
     for (size_t i = r0; i < r1; i++)
         p.at[i * p.ld + i] += QUINTIC[0];
     mirror(p, r0, r1);
@@ -160,8 +160,8 @@ static void apply_tile(void *ctx, size_t task, int thread)
     size_t r0 = task / n_cols * TILE_ROWS, r1 = min(r0 + TILE_ROWS, it->rows);
     size_t c0 = task % n_cols * TILE_COLS, c1 = min(c0 + TILE_COLS, it->cols);
     struct matrix left = it->tall ? it->x : it->poly, right = it->tall ? it->poly : it->x;
-    it->k->gemm('N', 'N', r1 - r0, c1 - c0, it->n, 1.0f, left.at + r0 * left.ld, left.ld,
-                right.at + c0, right.ld, 0.0f, it->y.at + r0 * it->y.ld + c0, it->y.ld);
+    lks__gemm(it->ex, thread, 'N', 'N', r1 - r0, c1 - c0, it->n, 1.0f, left.at + r0 * left.ld,
+              left.ld, right.at + c0, right.ld, 0.0f, it->y.at + r0 * it->y.ld + c0, it->y.ld);
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -197,7 +197,7 @@ void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols,
     size_t n = min(rows, cols), bytes = matrix_bytes(rows, cols);
     const struct matrix out = {x, cols};
     char *at = work;
-    struct iteration it = {.k = ex->k, .rows = rows, .cols = cols, .n = n, .tall = rows > cols};
+    struct iteration it = {.ex = ex, .rows = rows, .cols = cols, .n = n, .tall = rows > cols};
     it.in_out = x;
     it.sums = (double *)at;
     at += sums_bytes(rows, cols);

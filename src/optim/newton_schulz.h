@@ -1,5 +1,6 @@
 /* optim/newton_schulz.h - the nearest matrix with orthonormal rows (or columns), roughly: the
- * quintic Newton-Schulz iteration of Muon (Jordan et al., 2024), in float32.
+ * quintic Newton-Schulz iteration of Muon (Jordan et al., 2024), in float32, or with products of
+ * bfloat16 operands where the exec has it so.
  *
  * X is divided by its Frobenius norm + 1e-7; then, `steps` times, with A the Gram matrix over the
  * shorter side:  X <- aX + (bA + cA²)X,  a, b, c = 3.4445, -4.7750, 2.0315. Singular values go to
@@ -16,8 +17,9 @@
 /* Bytes of work space for a matrix [rows, cols], both at least 1: a multiple of 64. */
 size_t lks__newton_schulz_bytes(size_t rows, size_t cols);
 
-/* Iterate on x [rows, cols], row-major, in place. work: 64-byte aligned. ex->pool NULL: on the
- * calling thread alone, which must be one that calls kernels; the bits are the same. */
+/* Iterate on x [rows, cols], row-major, in place. work: 64-byte aligned. ex->pool NULL, for
+ * float32: on the calling thread alone, which must be one that calls kernels; the bits are the
+ * same. */
 void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
                         void *work);
 

@@ -23,6 +23,7 @@ struct lks__golf_run {
     size_t eval_batch;   /* of them in a batch: fixed by settings, whatever W is */
     bool has_bpb;        /* there is a tokenizer */
     lks__byte_table bytes;
+    lks__exec ex; /* Muon's: its products are in the run's dtype */
     lks__muon *muon;
     int32_t *span; /* [B * T + 1] */
 };
@@ -70,7 +71,9 @@ static lks_status open_rest(lks__trainer *t)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", B * T);
     int W = t->shared ? t->ses.world.local_world_size : 1;
     int rank = t->shared ? t->ses.world.local_rank : 0;
-    return lks__muon_open(&t->ses.ex, &t->table, W, rank, &g->muon);
+    g->ex = t->ses.ex;
+    g->ex.bf16 = t->model_config.bf16;
+    return lks__muon_open(&g->ex, &t->table, W, rank, &g->muon);
 }
 
 static void close_all(lks__trainer *t)

@@ -210,8 +210,8 @@ enum {
       "smallest part of the gradient that is reduced as one, in MiB")                              \
     X(STR, device, "auto", BUILT("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                  \
       "where to compute; auto: the best that is there")                                            \
-    X(STR, dtype, "float32", BUILT("float32|bfloat16"), TRAIN | SAMPLE | EVAL, FREE, RANKS,        \
-      "precision to compute in")
+    X(STR, dtype, "float32", BUILT("float32|bfloat16"), TRAIN | SAMPLE | EVAL | BENCH, FREE,       \
+      RANKS, "precision to compute in")
 
 enum {
 #define X(type, name, ...) LKS__SETTING_##name,

@@ -18,7 +18,7 @@ bool level_open(lks__kernels *k)
 lks__exec level_exec(const lks__kernels *k, int n_threads)
 {
     lks__pool *pool;
-    assert_ok(lks__pool_open(n_threads, 0, lks__kernels_thread_init, &pool));
+    assert_ok(lks__pool_open(n_threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &pool));
     return (lks__exec){.k = k, .pool = pool};
 }
 

@@ -70,16 +70,25 @@ static void plain_step(double *x, size_t m, size_t n)
     free(square);
 }
 
-/* The same in float32, by whole products. */
-static void plain_step_f(float *x, size_t m, size_t n)
+static void product_f(bool bf16, char tb, size_t m, size_t n, size_t k, float alpha, const float *x,
+                      const float *y, size_t ldy, float beta, float *out)
+{
+    if (bf16)
+        lks__gemm_bf16_ref('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n, NULL);
+    else
+        lks__gemm_ref('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n);
+}
+
+/* The same in float32, by whole products of floats or of bfloat16 operands. */
+static void plain_step_f(float *x, size_t m, size_t n, bool bf16)
 {
     float *y = level_memory(m * n * 4, 0);
     float *gram = level_memory(m * m * 4, 0), *poly = level_memory(m * m * 4, 0);
-    lks__gemm_ref('N', 'T', m, m, n, 1, x, n, x, n, 0, gram, m);
+    product_f(bf16, 'T', m, m, n, 1, x, x, n, 0, gram);
     memcpy(poly, gram, m * m * 4);
-    lks__gemm_ref('N', 'N', m, m, m, (float)c, gram, m, gram, m, (float)b, poly, m);
+    product_f(bf16, 'N', m, m, m, (float)c, gram, gram, m, (float)b, poly);
     memcpy(y, x, m * n * 4);
-    lks__gemm_ref('N', 'N', m, n, m, 1, poly, m, x, n, (float)a, y, n);
+    product_f(bf16, 'N', m, n, m, 1, poly, x, n, (float)a, y);
     memcpy(x, y, m * n * 4);
     free(y);
     free(gram);
@@ -96,8 +105,9 @@ static double distance(const double *x, const float *y, size_t n)
 
 /* The plain iteration in double on x[rows, cols], which becomes its result. Returns the distance
  * that the plain one in float32 ends up at: roundings of one step grow up to a-fold in each of the
- * next, so that worst cases say nothing, but two good float32 ways are about equally far off. */
-static double plain(double *x, size_t rows, size_t cols, int steps)
+ * next, so that worst cases say nothing, but two good float32 ways are about equally far off; so
+ * are two with bfloat16 operands. */
+static double plain(double *x, size_t rows, size_t cols, int steps, bool bf16)
 {
     size_t m = rows < cols ? rows : cols, n = rows < cols ? cols : rows, count = m * n;
     double *wide = level_memory(count * 8, 0), norm = 0;
@@ -114,7 +124,7 @@ static double plain(double *x, size_t rows, size_t cols, int steps)
         wide_f[i] = (float)wide[i];
     for (int s = 0; s < steps; s++) {
         plain_step(wide, m, n);
-        plain_step_f(wide_f, m, n);
+        plain_step_f(wide_f, m, n, bf16);
     }
     double off = distance(wide, wide_f, count);
     if (rows > cols)
@@ -152,7 +162,7 @@ static void test_values(void **state)
             float *got = iterated(&ex, x, shapes[i], n_steps[s]);
             for (size_t e = 0; e < count; e++)
                 want[e] = x[e];
-            double most = 4 * plain(want, shapes[i].rows, shapes[i].cols, n_steps[s]);
+            double most = 4 * plain(want, shapes[i].rows, shapes[i].cols, n_steps[s], false);
             most += 32 * 0x1p-24; /* a few roundings of a norm of about 1 */
             if (!(distance(want, got, count) <= most))
                 fail_msg("%zux%zu, %d steps: at %g from the plain iteration, more than %g",
@@ -164,6 +174,37 @@ static void test_values(void **state)
         free(x);
     }
     level_close(&ex);
+}
+
+static void test_bf16(void **state)
+{
+    static const shape some[] = {{1, 9}, {31, 64}, {128, 128}, {200, 131}, {137, 520}, {530, 70}};
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
+        size_t count = some[i].rows * some[i].cols;
+        float *x = level_memory(count * 4, 0), *first = NULL;
+        double *want = level_memory(count * 8, 0);
+        fill(x, count, (uint32_t)(200 + i));
+        for (size_t e = 0; e < count; e++)
+            want[e] = x[e];
+        double most = 4 * plain(want, some[i].rows, some[i].cols, 5, true), off;
+        for (int threads = 1; threads <= 3; threads++) {
+            lks__exec ex = level_exec(&kernels, threads);
+            ex.bf16 = true;
+            float *got = iterated(&ex, x, some[i], 5);
+            first = threads == 1 ? got : first;
+            assert_memory_equal(got, first, count * sizeof *got);
+            if (threads != 1)
+                free(got);
+            level_close(&ex);
+        }
+        off = distance(want, first, count);
+        if (!(off <= most) || off < most * 1e-2) /* as good as its operands, and no better */
+            fail_msg("%zux%zu: at %g from the plain iteration, of at most %g", some[i].rows,
+                     some[i].cols, off, most);
+        free(first);
+        free(want);
+        free(x);
+    }
 }
 
 static void test_singular_values(void **state)
@@ -257,7 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),  cmocka_unit_test(test_singular_values),
         cmocka_unit_test(test_threads), cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_figures), cmocka_unit_test(test_bf16),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
