@@ -70,7 +70,7 @@ int tool_launch(const char *name, int nproc, int argc, char **argv)
     for (int i = 0; i < argc; i++)
         words[i + 1] = argv[i];
     snprintf(self, sizeof self, "lockstep %s", name);
-    lks__launch_options launch = {.nproc = nproc, .argv = words, .self = self};
+    lks__launch_options launch = {.nproc = nproc, .argv = words, .self = self, .one_writer = true};
     lks_status st = lks__launch(&launch, &code);
     free(words);
     return st == LKS_OK ? code : tool_fail(name, st);

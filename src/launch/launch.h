@@ -1,28 +1,48 @@
-/* launch/launch.h - ranks as processes on this host. */
+/* launch/launch.h - ranks as processes: torchrun's part, for any program. */
 #ifndef LKS_LAUNCH_LAUNCH_H
 #define LKS_LAUNCH_LAUNCH_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/status.h"
+#include "launch/output.h"
 
+/* Zeros are the defaults of all but the first three. */
 typedef struct lks__launch_options {
-    int nproc;         /* ranks to start */
+    int nproc;         /* ranks to start on this host */
     char *const *argv; /* program and arguments, NULL-terminated; argv[0] is searched in PATH */
     const char *self;  /* name for messages: "lockstep train" */
+
+    int max_restarts;          /* new starts after a failure, for the whole job */
+    double shutdown_timeout_s; /* from a signal to stop to SIGKILL; 0: 30 s */
+    uint64_t signals;          /* bit n: signal n is passed on; 0: TERM INT HUP QUIT USR1 USR2 */
+    const char *run_id;        /* NULL: one of our own */
+    const char *role;          /* NULL: default */
+
+    /* Output. Where nothing is asked for, several ranks are shown with prefixes, and one rank has
+     * our own streams; with log_dir both streams are also written to files. */
+    bool one_writer;          /* the program's rank 0 alone writes to stdout: it gets ours, and no
+                               * stream has prefixes */
+    const char *log_dir;      /* NULL: none, or a new one in TMPDIR where files were asked for */
+    const unsigned *tee;      /* [nproc] LKS__STD_... by local rank: to console and file; or NULL */
+    const unsigned *redirect; /* [nproc] to the file only; or NULL */
+    const bool *shown;        /* [nproc] on the console; NULL: all */
 } lks__launch_options;
 
 /* Start `nproc` ranks of argv with torchrun's environment (RANK LOCAL_RANK WORLD_SIZE
  * LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME MASTER_ADDR
  * MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID,
- * OMP_NUM_THREADS=1 if unset and nproc > 1) and a shared segment (comm/shm/segment.h), and wait for
- * them.
+ * TORCHELASTIC_ERROR_FILE with log_dir, OMP_NUM_THREADS=1 if unset and nproc > 1), LOCKSTEP_JOB (an
+ * identity that all starts of this job share, and no other job), a shared segment
+ * (comm/shm/segment.h) and the job's store (net/store.h), and wait for them.
  *
  * A rank that dies (signal or non-zero exit) ends the others: SIGTERM, 1 s later SIGKILL, whole
- * process groups; one message names the first that failed with its pid, signal or exit code, step
- * and phase. SIGINT, SIGTERM, SIGHUP of the launcher are passed on once (ranks stop orderly); a
- * second one, or 30 s, kills. When the launcher itself is killed, the ranks die with it
- * (PR_SET_PDEATHSIG).
+ * process groups. Where restarts are left, all start anew; else one message, the last, names the
+ * first that failed with its host, pid, signal or exit code, step, phase and last lines on stderr.
+ * Signals to stop are passed on once (ranks stop orderly); a second one, or the shutdown timeout,
+ * kills. SIGUSR1 and SIGUSR2 are passed on each time, and stop nothing. When the launcher itself is
+ * killed, the ranks die with it (PR_SET_PDEATHSIG), and what they have started, too (guard.c).
  *
  * *exit_code_p: 0, or the first failed rank's exit code (128 + signal where it was killed). */
 lks_status lks__launch(const lks__launch_options *options, int *exit_code_p);

@@ -2,6 +2,7 @@
 #ifndef LKS_LAUNCH_PROCESS_H
 #define LKS_LAUNCH_PROCESS_H
 
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/types.h>
@@ -9,6 +10,9 @@
 #include "base/status.h"
 #include "comm/shm/segment.h"
 #include "launch/launch.h"
+#include "net/store.h"
+
+enum { LKS__LAUNCH_MESSAGE = 2048 };
 
 /* One rank: the leader of a process group of its own. */
 struct lks__rank_process {
@@ -19,25 +23,93 @@ struct lks__rank_process {
     int order; /* 0 for the first that was seen to end, and so on */
 };
 
+/* A job's ranks on this host, in one of its attempts. */
 struct lks__launch {
     const lks__launch_options *options;
+    int signals;       /* signalfd */
+    sigset_t old_mask; /* what the ranks get */
+    struct sigaction old_pipe;
+    char host[64]; /* this machine's name, fit for a terminal */
+
+    /* The job's. */
+    char run_id[64];
+    char job[LKS__TOKEN_BYTES];   /* LOCKSTEP_JOB */
+    char token[LKS__TOKEN_BYTES]; /* the store's */
+    char log_dir[4096];           /* of this job; "" without files */
+    lks__store_server *store;
+
+    /* The attempt's. */
+    int attempt;      /* TORCHELASTIC_RESTART_COUNT */
+    int first_global; /* RANK of local rank 0 */
+    int world_size;
+    int master_port;
     lks__segment *segment;
+    lks__output *output;
+    char **folders;                  /* [nproc] of log files; NULL without */
     struct lks__rank_process *ranks; /* [nproc] */
     int n_started, n_running, n_ended;
-    int master_port;
-    sigset_t old_mask; /* what the ranks get */
     pid_t guard;
     int guard_fd; /* our end of the guard's socket; -1 without a guard */
+    struct pollfd *polls;
+
+    bool failed;     /* a rank has failed; the others are being ended */
+    bool killed;     /* SIGKILL has been sent */
+    int user_signal; /* 0, or the first that asks to stop */
+    double user_signal_at;
+    double kill_at;        /* when to send SIGKILL; 0: not */
+    bool first_by_rank;    /* the group's failure was known before we wrote one */
+    int first_rank;        /* ... and whom it blamed, -1 for nobody */
+    char first_text[1100]; /* ... and what it said */
 };
+
+/* --- launch.c ----------------------------------------------------------------------------- */
+
+/* "lockstep run: text\n" on stderr, behind what ranks have written before. */
+void lks__say(const struct lks__launch *l, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* --- start.c ------------------------------------------------------------------------------ */
 
 /* A TCP port that nobody listens on just now. */
 int lks__free_port(void);
 
-/* Start rank `rank`. *exec_errno_p is 0, or why the program can't be executed (then nothing runs);
- * a status other than OK where no process could be made. */
+/* Start local rank `rank`. *exec_errno_p is 0, or why the program can't be executed (then nothing
+ * runs); a status other than OK where no process could be made. */
 lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p);
+
+/* --- supervise.c -------------------------------------------------------------------------- */
+
+/* Watch over the ranks until all have ended, and end what they leave behind. */
+void lks__supervise(struct lks__launch *l);
+
+/* End what has been started, at once. */
+void lks__end_all(struct lks__launch *l);
+
+/* --- verdict.c ---------------------------------------------------------------------------- */
+
+bool lks__rank_failed(const struct lks__rank_process *p); /* of one that has ended */
+
+/* "rank 1 (pid 12, host a) was killed by signal 9 (SIGKILL) at step 3, phase backward" */
+void lks__describe_end(const struct lks__launch *l, int rank, char text[LKS__LAUNCH_MESSAGE]);
+
+/* After all have ended: which local rank failed first by itself, or -1; one sentence about it; and
+ * the exit code that the launch ends with. */
+struct lks__verdict {
+    int culprit;
+    int exit_code;
+    char text[LKS__LAUNCH_MESSAGE];
+};
+void lks__verdict(const struct lks__launch *l, struct lks__verdict *v);
+
+/* --- files.c ------------------------------------------------------------------------------ */
+
+/* The job's folder for log files, where some are asked for; says where where nobody chose it. */
+lks_status lks__files_open(struct lks__launch *l);
+/* attempt_N/LOCAL_RANK/ for each rank, and the streams. */
+lks_status lks__files_attempt(struct lks__launch *l);
+void lks__files_close(struct lks__launch *l); /* the attempt's */
+/* error.json for each rank that failed and hasn't written one itself. */
+void lks__files_errors(const struct lks__launch *l, const struct lks__verdict *v);
 
 /* --- guard.c ------------------------------------------------------------------------------ */
 

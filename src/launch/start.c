@@ -33,7 +33,7 @@ int lks__free_port(void)
 
 /* --- the environment ---------------------------------------------------------------------- */
 
-enum { MAX_VARS = 24, VAR_BYTES = 96 };
+enum { MAX_VARS = 28, VAR_BYTES = 4400 };
 
 struct vars {
     int n;
@@ -55,25 +55,32 @@ static void set_int(struct vars *v, const char *name, int value)
 static void rank_vars(const struct lks__launch *l, int rank, struct vars *v)
 {
     const int nproc = l->options->nproc;
-    char segment[LKS__SEGMENT_ENV_BYTES], run_id[32];
+    char segment[LKS__SEGMENT_ENV_BYTES], text[4200];
     lks__segment_env(l->segment, segment);
-    snprintf(run_id, sizeof run_id, "lockstep-%d", (int)getpid());
     v->n = 0;
-    set_int(v, "RANK", rank);
+    set_int(v, "RANK", l->first_global + rank);
     set_int(v, "LOCAL_RANK", rank);
-    set_int(v, "WORLD_SIZE", nproc);
+    set_int(v, "WORLD_SIZE", l->world_size);
     set_int(v, "LOCAL_WORLD_SIZE", nproc);
     set_int(v, "GROUP_RANK", 0);
     set_int(v, "GROUP_WORLD_SIZE", 1);
-    set_int(v, "ROLE_RANK", rank);
-    set_int(v, "ROLE_WORLD_SIZE", nproc);
-    set(v, "ROLE_NAME", "default");
+    set_int(v, "ROLE_RANK", l->first_global + rank);
+    set_int(v, "ROLE_WORLD_SIZE", l->world_size);
+    set(v, "ROLE_NAME", l->options->role != NULL ? l->options->role : "default");
     set(v, "MASTER_ADDR", "127.0.0.1");
     set_int(v, "MASTER_PORT", l->master_port);
-    set_int(v, "TORCHELASTIC_RESTART_COUNT", 0);
-    set_int(v, "TORCHELASTIC_MAX_RESTARTS", 0);
-    set(v, "TORCHELASTIC_RUN_ID", run_id);
+    set_int(v, "TORCHELASTIC_RESTART_COUNT", l->attempt);
+    set_int(v, "TORCHELASTIC_MAX_RESTARTS", l->options->max_restarts);
+    set(v, "TORCHELASTIC_RUN_ID", l->run_id);
     set(v, LKS__SEGMENT_ENV, segment);
+    set(v, "LOCKSTEP_JOB", l->job);
+    snprintf(text, sizeof text, "127.0.0.1:%d", lks__store_port(l->store));
+    set(v, LKS__STORE_ENV, text);
+    set(v, LKS__TOKEN_ENV, l->token);
+    if (l->folders != NULL) {
+        snprintf(text, sizeof text, "%s/error.json", l->folders[rank]);
+        set(v, "TORCHELASTIC_ERROR_FILE", text);
+    }
     if (nproc > 1 && getenv("OMP_NUM_THREADS") == NULL)
         set(v, "OMP_NUM_THREADS", "1");
 }
@@ -117,7 +124,7 @@ static char **make_environment(struct vars *v)
 /* In the child, between fork and exec: system calls only. Ends in the program, or with the reason
  * why not in `report`. */
 static _Noreturn void become_rank(const struct lks__launch *l, char **env, pid_t launcher,
-                                  int report)
+                                  const int ends[2], int report)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -132,6 +139,10 @@ static _Noreturn void become_rank(const struct lks__launch *l, char **env, pid_t
         if (null >= 0)
             dup2(null, STDIN_FILENO);
     }
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0)
+            dup2(ends[i], i + 1);
+    sigaction(SIGPIPE, &l->old_pipe, NULL);
     fcntl(lks__segment_fd(l->segment), F_SETFD, 0);
     pthread_sigmask(SIG_SETMASK, &l->old_mask, NULL);
     execvpe(l->options->argv[0], l->options->argv, env);
@@ -147,7 +158,8 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
     char **env = make_environment(&vars);
     if (env == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the environment of rank %d", rank);
-    int report[2];
+    int report[2], ends[2];
+    lks__output_ends(l->output, rank, ends);
     if (pipe2(report, O_CLOEXEC) != 0) {
         free(env);
         return lks__fail(LKS_ERR_IO, "can't make a pipe to start rank %d: %s", rank,
@@ -155,7 +167,7 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
     }
     pid_t launcher = getpid(), pid = fork();
     if (pid == 0)
-        become_rank(l, env, launcher, report[1]);
+        become_rank(l, env, launcher, ends, report[1]);
     int err = errno;
     free(env);
     close(report[1]);
@@ -179,6 +191,7 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
             ;
         return LKS_OK;
     }
+    lks__output_started(l->output, rank);
     l->ranks[rank] = (struct lks__rank_process){.pid = pid, .running = true};
     l->n_started++;
     l->n_running++;

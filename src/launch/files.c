@@ -1,0 +1,153 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/jsonw.h"
+#include "base/sys.h"
+#include "launch/process.h"
+
+static bool files_wanted(const lks__launch_options *o)
+{
+    bool wanted = o->log_dir != NULL;
+    for (int r = 0; r < o->nproc; r++)
+        wanted |=
+            (o->tee != NULL && o->tee[r] != 0) || (o->redirect != NULL && o->redirect[r] != 0);
+    return wanted;
+}
+
+lks_status lks__files_open(struct lks__launch *l)
+{
+    const lks__launch_options *o = l->options;
+    char id[sizeof l->run_id], shown[4200];
+    if (!files_wanted(o))
+        return LKS_OK;
+    const char *parent = o->log_dir;
+    if (parent == NULL)
+        parent = getenv("TMPDIR") != NULL && *getenv("TMPDIR") != '\0' ? getenv("TMPDIR") : "/tmp";
+    LKS__TRY(lks__sys_make_dirs(parent));
+    snprintf(id, sizeof id, "%s", l->run_id);
+    for (char *c = id; *c != '\0'; c++) /* it may be anything, and becomes a file's name */
+        if (strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_", *c) == NULL)
+            *c = '_';
+    int n = snprintf(l->log_dir, sizeof l->log_dir, "%s/%s_XXXXXX", parent, id);
+    if ((size_t)n >= sizeof l->log_dir || mkdtemp(l->log_dir) == NULL) {
+        l->log_dir[0] = '\0';
+        errno = errno != 0 ? errno : ENAMETOOLONG;
+        return lks__sys_fail("can't make a folder for log files in", parent);
+    }
+    if (o->log_dir == NULL)
+        lks__say(l, "log files are in %s",
+                 lks__escape(shown, sizeof shown, l->log_dir, strlen(l->log_dir)));
+    return LKS_OK;
+}
+
+static struct lks__output_plan plan_for(const struct lks__launch *l, int rank)
+{
+    const lks__launch_options *o = l->options;
+    struct lks__output_plan p = {.console = LKS__STD_BOTH};
+    unsigned redirect = o->redirect != NULL ? o->redirect[rank] : 0;
+    unsigned tee = o->tee != NULL ? o->tee[rank] : 0;
+    if (o->log_dir != NULL && o->tee == NULL && o->redirect == NULL)
+        tee = LKS__STD_BOTH;
+    p.file = redirect | tee;
+    p.console &= ~(redirect & ~tee);
+    if (o->shown != NULL && !o->shown[rank])
+        p.console = 0;
+    unsigned direct = l->world_size == 1 ? LKS__STD_BOTH : o->one_writer ? LKS__STD_OUT : 0;
+    p.inherit = direct & p.console & ~p.file;
+    return p;
+}
+
+static lks_status make_folders(struct lks__launch *l)
+{
+    int nproc = l->options->nproc;
+    l->folders = calloc((size_t)nproc, sizeof(char *));
+    if (l->folders == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
+    for (int r = 0; r < nproc; r++) {
+        if (asprintf(&l->folders[r], "%s/attempt_%d/%d", l->log_dir, l->attempt, r) < 0) {
+            l->folders[r] = NULL;
+            return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
+        }
+        LKS__TRY(lks__sys_make_dirs(l->folders[r]));
+    }
+    return LKS_OK;
+}
+
+lks_status lks__files_attempt(struct lks__launch *l)
+{
+    int nproc = l->options->nproc;
+    struct lks__output_plan *plans = calloc((size_t)nproc, sizeof *plans);
+    if (plans == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
+    lks_status st = l->log_dir[0] != '\0' ? make_folders(l) : LKS_OK;
+    for (int r = 0; r < nproc; r++)
+        plans[r] = plan_for(l, r);
+    const char *host = l->world_size > 1 && !l->options->one_writer ? l->host : NULL;
+    if (st == LKS_OK)
+        st = lks__output_open(plans, nproc, l->first_global, host, l->folders, &l->output);
+    free(plans);
+    return st;
+}
+
+void lks__files_close(struct lks__launch *l)
+{
+    lks__output_close(l->output);
+    l->output = NULL;
+    for (int r = 0; l->folders != NULL && r < l->options->nproc; r++)
+        free(l->folders[r]);
+    free(l->folders);
+    l->folders = NULL;
+}
+
+/* As torchrun's, so that what reads those reads these: "message" within "message". */
+static void write_error(const struct lks__launch *l, int rank, const char *message)
+{
+    char path[4300], text[16 << 10], tail[2 * LKS__TAIL_BYTES];
+    size_t len = 0;
+    lks__jsonw w;
+    const struct lks__rank_process *p = &l->ranks[rank];
+    lks__rank_status s;
+    snprintf(path, sizeof path, "%s/error.json", l->folders[rank]);
+    if (access(path, F_OK) == 0) /* the program has said more than we know */
+        return;
+    lks__segment_status(l->segment, rank, &s);
+    lks__output_tail(l->output, rank, tail);
+    lks__jsonw_open(&w, text, sizeof text);
+    lks__jsonw_object(&w, NULL);
+    lks__jsonw_object(&w, "message");
+    lks__jsonw_str(&w, "message", message);
+    lks__jsonw_int(&w, "errorCode", p->by_signal ? -p->code : p->code);
+    lks__jsonw_object(&w, "extraInfo");
+    lks__jsonw_str(&w, "host", l->host);
+    lks__jsonw_int(&w, "rank", l->first_global + rank);
+    lks__jsonw_int(&w, "local_rank", rank);
+    lks__jsonw_int(&w, "pid", p->pid);
+    lks__jsonw_int(&w, p->by_signal ? "signal" : "exit_code", p->code);
+    if (s.phase[0] != '\0') {
+        lks__jsonw_u64(&w, "step", s.step);
+        lks__jsonw_str(&w, "phase", s.phase);
+    }
+    lks__jsonw_str(&w, "stderr", tail);
+    lks__jsonw_int(&w, "timestamp", (int64_t)time(NULL));
+    lks__jsonw_end(&w);
+    lks__jsonw_end(&w);
+    lks__jsonw_end(&w);
+    if (lks__jsonw_close(&w, &len) != LKS_OK || lks__sys_write_file(path, text, len) != LKS_OK)
+        lks__say(l, "error.json of rank %d wasn't written: %s", l->first_global + rank,
+                 lks_last_error());
+}
+
+void lks__files_errors(const struct lks__launch *l, const struct lks__verdict *v)
+{
+    char text[LKS__LAUNCH_MESSAGE];
+    for (int r = 0; l->folders != NULL && r < l->n_started; r++) {
+        if (!lks__rank_failed(&l->ranks[r]))
+            continue;
+        lks__describe_end(l, r, text);
+        write_error(l, r, r == v->culprit ? v->text : text);
+    }
+}

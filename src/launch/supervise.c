@@ -1,0 +1,171 @@
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "launch/process.h"
+
+/* Seconds. */
+static const double TERM_GRACE_S = 1.0; /* from SIGTERM to SIGKILL after a failure */
+static const double SAME_CAUSE_S = 0.3; /* a terminal that closes may send one signal twice */
+static const double SWEEP_S = 2.0;      /* for what is left behind to die */
+
+/* --- ends --------------------------------------------------------------------------------- */
+
+/* A rank has failed: tell the ranks that wait for it, keep what they have told us, end them. */
+static void stop_all(struct lks__launch *l, int rank)
+{
+    char text[LKS__LAUNCH_MESSAGE];
+    int leaving = -1;
+    lks__describe_end(l, rank, text);
+    l->first_by_rank = !lks__segment_abort(l->segment, LKS_ERR_PEER, rank, text);
+    if (l->first_by_rank) {
+        lks_status st;
+        lks__segment_failure(l->segment, &st, &l->first_rank, l->first_text, sizeof l->first_text);
+        /* One that gave up by itself is about to exit, with the code that tells why. */
+        if (st == LKS_ERR_PEER)
+            leaving = l->first_rank;
+    }
+    l->failed = true;
+    lks__signal_all(l, SIGTERM, leaving);
+    l->kill_at = lks__sys_now() + TERM_GRACE_S;
+}
+
+static void record_end(struct lks__launch *l, const siginfo_t *info)
+{
+    for (int r = 0; r < l->n_started; r++) {
+        struct lks__rank_process *p = &l->ranks[r];
+        if (!p->running || p->pid != info->si_pid)
+            continue;
+        p->running = false;
+        p->by_signal = info->si_code != CLD_EXITED;
+        p->code = info->si_status;
+        p->order = l->n_ended;
+        l->n_running--;
+    }
+    if (info->si_pid == l->guard) {
+        l->guard = -1;
+        lks__guard_stop(l);
+    }
+}
+
+/* Collect whoever has ended. Of several failures seen at once, one by a signal is the cause and an
+ * exit code a consequence. */
+static void reap(struct lks__launch *l)
+{
+    siginfo_t info;
+    for (;;) {
+        info.si_pid = 0;
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
+            break;
+        record_end(l, &info);
+    }
+    int first = -1;
+    for (int r = 0; r < l->n_started; r++) {
+        const struct lks__rank_process *p = &l->ranks[r];
+        if (p->running || p->order != l->n_ended || !lks__rank_failed(p))
+            continue;
+        if (first < 0 || (p->by_signal && !l->ranks[first].by_signal))
+            first = r;
+    }
+    l->n_ended++;
+    if (first >= 0 && !l->failed && l->user_signal == 0)
+        stop_all(l, first);
+}
+
+/* --- signals ------------------------------------------------------------------------------ */
+
+static void kill_all(struct lks__launch *l)
+{
+    lks__signal_all(l, SIGKILL, -1);
+    l->killed = true;
+    l->kill_at = 0;
+}
+
+static void suspend(struct lks__launch *l)
+{
+    double before = lks__sys_now();
+    lks__signal_all(l, SIGTSTP, -1);
+    kill(getpid(), SIGSTOP); /* returns when we are continued */
+    lks__signal_all(l, SIGCONT, -1);
+    if (l->kill_at > 0)
+        l->kill_at += lks__sys_now() - before;
+}
+
+static void on_signal(struct lks__launch *l, int sig)
+{
+    double now = lks__sys_now();
+    if (sig == SIGCHLD) {
+        reap(l);
+    } else if (sig == SIGTSTP) {
+        suspend(l);
+    } else if (sig == SIGUSR1 || sig == SIGUSR2) {
+        lks__signal_all(l, sig, -1); /* a word to the program, not an end */
+    } else if (l->user_signal == 0 && !l->failed) {
+        lks__say(l,
+                 "passing signal %d (SIG%s) on to the ranks; they have %g s, a second signal kills",
+                 sig, sigabbrev_np(sig), l->options->shutdown_timeout_s);
+        l->user_signal = sig;
+        l->user_signal_at = now;
+        l->kill_at = now + l->options->shutdown_timeout_s;
+        lks__signal_all(l, sig, -1);
+    } else if (l->failed || now - l->user_signal_at > SAME_CAUSE_S) {
+        kill_all(l);
+    }
+}
+
+/* Wait for news, at most until `until` (0: for ever); output flows meanwhile. */
+static void wait_and_serve(struct lks__launch *l, double until)
+{
+    int wait_ms = -1;
+    if (until > 0) {
+        double left = until - lks__sys_now();
+        wait_ms = left > 0 ? (int)(left * 1e3) + 1 : 0;
+    }
+    l->polls[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
+    int n = lks__output_fill(l->output, l->polls + 1);
+    if (poll(l->polls, (nfds_t)n + 1, wait_ms) <= 0)
+        return;
+    lks__output_step(l->output, l->polls + 1, n);
+    struct signalfd_siginfo info;
+    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        on_signal(l, (int)info.ssi_signo);
+}
+
+/* --- the end ------------------------------------------------------------------------------ */
+
+/* What ranks have started and left goes, too: first asked, then killed. */
+static void sweep(struct lks__launch *l, bool ask_first)
+{
+    double start = lks__sys_now(), kill_from = start + (ask_first ? TERM_GRACE_S : 0);
+    bool asked = false;
+    for (;;) {
+        reap(l);
+        double now = lks__sys_now();
+        int sig = now >= kill_from ? SIGKILL : asked ? 0 : SIGTERM;
+        asked = true;
+        if (lks__signal_all(l, sig, -1) == 0 || now - start > SWEEP_S)
+            break;
+        wait_and_serve(l, now + 0.005);
+    }
+    lks__output_flush(l->output, true);
+}
+
+void lks__supervise(struct lks__launch *l)
+{
+    reap(l); /* some may have ended before the descriptor was there */
+    while (l->n_running > 0) {
+        wait_and_serve(l, l->kill_at);
+        if (l->kill_at > 0 && lks__sys_now() >= l->kill_at)
+            kill_all(l);
+    }
+    sweep(l, !l->killed);
+}
+
+void lks__end_all(struct lks__launch *l)
+{
+    l->failed = true;
+    sweep(l, false);
+}

@@ -1,0 +1,370 @@
+/* `lockstep run` as a user has it: options, streams, files, last words, restarts. */
+#include "laws/marked.h"
+#include "support.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static lks_test_result run_env(const char *const env[], const char *const argv[])
+{
+    lks_test_result r = lks_test_run(argv, env, 60);
+    assert_false(r.timed_out);
+    return r;
+}
+#define RUN(...) run_env(NULL, (const char *const[]){"lockstep", "run", __VA_ARGS__, NULL})
+#define RUN_ENV(variable, ...)                                                                     \
+    run_env((const char *const[]){variable, NULL},                                                 \
+            (const char *const[]){"lockstep", "run", __VA_ARGS__, NULL})
+
+static const char *host(void)
+{
+    static char name[64];
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+static const char *prefixed(int rank, const char *line)
+{
+    return lks_test_text("[%s:%d] %s\n", host(), rank, line);
+}
+
+static void assert_lacks(const char *text, const char *part)
+{
+    if (strstr(text, part) != NULL)
+        fail_msg("there is \"%s\" in: %s", part, text);
+}
+
+/* --- streams ------------------------------------------------------------------------------ */
+
+static void test_prefixes(void **state)
+{
+    lks_test_result r = RUN("--nproc-per-node=2", "sh", "-c", "echo out; echo err >&2");
+    assert_int_equal(r.exit_code, 0);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_contains(r.out, prefixed(rank, "out"));
+        assert_contains(r.err, prefixed(rank, "err"));
+    }
+    r = RUN("sh", "-c", "echo out; echo err >&2"); /* one rank: nobody to be told apart from */
+    assert_string_equal(r.out, "out\n");
+    assert_string_equal(r.err, "err\n");
+}
+
+/* Lines stay whole, whatever pieces they come in. */
+static void test_lines(void **state)
+{
+    lks_test_result r =
+        RUN("--nproc-per-node=2", "sh", "-c",
+            "for i in 1 2 3 4 5 6 7 8 9; do printf half; sleep 0.01; echo -$RANK; done; "
+            "printf 'a\\r\\nb\\rc\\rd'");
+    assert_int_equal(r.exit_code, 0);
+    for (int rank = 0; rank < 2; rank++) {
+        const char *line = prefixed(rank, lks_test_text("half-%d", rank));
+        int n = 0;
+        for (const char *p = r.out; (p = strstr(p, line)) != NULL; p++)
+            n++;
+        assert_int_equal(n, 9);
+        assert_contains(r.out, lks_test_text("[%s:%d] a\r\n", host(), rank));
+        assert_contains(r.out, lks_test_text("[%s:%d] b\r[%s:%d] c\r", host(), rank, host(), rank));
+        assert_contains(r.out, prefixed(rank, "d"));
+    }
+    /* A line of any length, and all of it. */
+    r = RUN("--nproc-per-node=2", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo");
+    size_t n = 0;
+    for (const char *p = r.out; *p; p++)
+        n += *p == 'x';
+    assert_int_equal(n, 2 * 200000 + (strchr(host(), 'x') ? 1000000 : 0));
+}
+
+static void test_last_words(void **state)
+{
+    lks_test_result r = RUN("--nproc-per-node=3", "sh", "-c",
+                            "[ $RANK = 1 ] || exec sleep 50; "
+                            "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i >&2; done; "
+                            "printf 'the\\033 reason' >&2; exit 7");
+    assert_int_equal(r.exit_code, 7);
+    assert_true(r.seconds < 20); /* the others were ended, not waited for */
+    const char *last = strstr(r.err, "lockstep run: rank 1 (pid ");
+    assert_non_null(last);
+    assert_contains(
+        last, lks_test_text(", host %s) exited with code 7; its last lines on stderr:\n", host()));
+    assert_contains(last, ":\n    line 4\n    line 5\n");
+    assert_lacks(last, "line 3\n");
+    size_t n = strlen(last);
+    assert_true(n > 16 && strcmp(last + n - 16, "    the? reason\n") == 0);
+}
+
+/* --- files -------------------------------------------------------------------------------- */
+
+/* The one entry of a folder, with its path. */
+static const char *only_entry(const char *folder)
+{
+    DIR *d = opendir(folder);
+    const char *found = NULL;
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.')
+            continue;
+        assert_null(found);
+        found = lks_test_text("%s/%s", folder, e->d_name);
+    }
+    closedir(d);
+    assert_non_null(found);
+    return found;
+}
+
+static void assert_file(const char *path, const char *text)
+{
+    size_t n;
+    const char *got = (const char *)lks_test_read(path, &n);
+    assert_string_equal(got, text);
+}
+
+static void test_log_dir(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks_test_result r =
+        RUN("--nproc-per-node=2", lks_test_text("--log-dir=%s", dir), "--rdzv_id=a/b", "sh", "-c",
+            "echo out $RANK; echo err $RANK >&2; touch $0-$RANK; [ $RANK = 0 ] && exec sleep 50; "
+            "while [ ! -e $0-0 ]; do sleep 0.01; done; exit 3",
+            lks_test_text("%s/ready", lks_test_folder()));
+    assert_int_equal(r.exit_code, 3);
+    const char *job = only_entry(dir);
+    assert_contains(job, "/a_b_");
+    assert_string_equal(only_entry(job), lks_test_text("%s/attempt_0", job));
+    for (int rank = 0; rank < 2; rank++) {
+        assert_file(lks_test_text("%s/attempt_0/%d/stdout.log", job, rank),
+                    lks_test_text("out %d\n", rank));
+        assert_file(lks_test_text("%s/attempt_0/%d/stderr.log", job, rank),
+                    lks_test_text("err %d\n", rank));
+        assert_contains(r.out, prefixed(rank, lks_test_text("out %d", rank)));
+    }
+    json_error_t at;
+    json_t *error = json_load_file(lks_test_text("%s/attempt_0/1/error.json", job), 0, &at);
+    assert_non_null(error);
+    json_t *message = json_object_get(error, "message");
+    assert_contains(json_string_value(json_object_get(message, "message")), "exited with code 3");
+    assert_int_equal(json_integer_value(json_object_get(message, "errorCode")), 3);
+    json_t *extra = json_object_get(message, "extraInfo");
+    assert_string_equal(json_string_value(json_object_get(extra, "host")), host());
+    assert_string_equal(json_string_value(json_object_get(extra, "stderr")), "    err 1\n");
+    assert_int_equal(json_integer_value(json_object_get(extra, "rank")), 1);
+    json_decref(error);
+    /* What the program says about itself stays. */
+    dir = lks_test_folder();
+    r = RUN(lks_test_text("--log-dir=%s", dir), "sh", "-c",
+            "echo '{}' > $TORCHELASTIC_ERROR_FILE; exit 4");
+    assert_int_equal(r.exit_code, 4);
+    assert_file(lks_test_text("%s/attempt_0/0/error.json", only_entry(dir)), "{}\n");
+}
+
+static void test_tee_and_redirects(void **state)
+{
+    const char *dir = lks_test_folder(), *script = "echo o$RANK; echo e$RANK >&2";
+    lks_test_result r = RUN("--nproc-per-node=3", "--log_dir", dir, "-r", "0:3,1:1", "-t", "2:2",
+                            "sh", "-c", script);
+    assert_int_equal(r.exit_code, 0);
+    const char *a = lks_test_text("%s/attempt_0", only_entry(dir));
+    assert_lacks(r.out, "o0");
+    assert_lacks(r.err, "e0");
+    assert_file(lks_test_text("%s/0/stdout.log", a), "o0\n");
+    assert_file(lks_test_text("%s/0/stderr.log", a), "e0\n");
+    assert_lacks(r.out, "o1");
+    assert_contains(r.err, "e1");
+    assert_file(lks_test_text("%s/1/stdout.log", a), "o1\n");
+    assert_false(lks_test_exists(lks_test_text("%s/1/stderr.log", a)));
+    assert_contains(r.out, "o2");
+    assert_contains(r.err, "e2");
+    assert_file(lks_test_text("%s/2/stderr.log", a), "e2\n");
+    assert_false(lks_test_exists(lks_test_text("%s/2/stdout.log", a)));
+    /* Only some are shown; the files have all. */
+    dir = lks_test_folder();
+    r = RUN("--nproc-per-node=3", "--log-dir", dir, "--tee=3", "--local-ranks-filter=0,2", "sh",
+            "-c", script);
+    a = lks_test_text("%s/attempt_0", only_entry(dir));
+    assert_contains(r.out, "o0");
+    assert_lacks(r.out, "o1");
+    assert_contains(r.out, "o2");
+    assert_file(lks_test_text("%s/1/stdout.log", a), "o1\n");
+    /* Without --log-dir: a folder of its own, and it is said which. */
+    dir = lks_test_folder();
+    r = RUN_ENV(lks_test_text("TMPDIR=%s", dir), "--redirects=1", "sh", "-c", script);
+    assert_contains(r.err, lks_test_text("log files are in %s", only_entry(dir)));
+    assert_file(lks_test_text("%s/attempt_0/0/stdout.log", only_entry(dir)), "o0\n");
+}
+
+/* --- readers ------------------------------------------------------------------------------ */
+
+static pid_t start_piped(const char *mark, const char *script, int *out_p)
+{
+    int fds[2];
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        setpgid(0, 0);
+        dup2(fds[1], 1);
+        putenv((char *)(uintptr_t)mark);
+        execl(LKS_TEST_TOOL, "lockstep", "run", "--nproc-per-node=2", "sh", "-c", script, NULL);
+        _exit(127);
+    }
+    close(fds[1]);
+    *out_p = fds[0];
+    return pid;
+}
+
+/* Nobody reads, and the pipe is full: a death is noticed and acted upon all the same. */
+static void test_reader_that_does_not_read(void **state)
+{
+    const char *mark = marked_variable();
+    int out, status;
+    pid_t pid =
+        start_piped(mark, "if [ $RANK = 0 ]; then yes; else sleep 0.5; kill -9 $$; fi", &out);
+    usleep(500000);
+    for (int i = 0; i < 300 && marked_processes(mark, (pid_t[16]){0}, 16) > 2; i++)
+        usleep(10000); /* the launcher still has something to write, and its guard waits for it */
+    assert_true(marked_processes(mark, (pid_t[16]){0}, 16) <= 2);
+    close(out);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), 128 + 9);
+    marked_assert_gone(mark, 1);
+}
+
+static void test_reader_that_leaves(void **state)
+{
+    const char *mark = marked_variable();
+    char some[100];
+    int out, status;
+    pid_t pid = start_piped(mark, "exec yes", &out);
+    assert_int_equal(read(out, some, sizeof some), sizeof some);
+    close(out);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), 128 + SIGPIPE); /* as `yes` alone ends */
+    marked_assert_gone(mark, 1);
+}
+
+/* --- other options ------------------------------------------------------------------------ */
+
+static void test_signals(void **state)
+{
+    static const char script[] = "trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; "
+                                 "trap '' INT; kill -USR1 $PPID; sleep 0.2; kill -INT $PPID; "
+                                 "sleep 0.5; kill -TERM $PPID; sleep 5 & wait; wait";
+    lks_test_result r = RUN("--signals-to-handle=SIGTERM,SIGUSR1,SIGINT", "sh", "-c", script);
+    assert_int_equal(r.exit_code, 128 + 9); /* the second one that asks to stop kills */
+    assert_contains(r.out, "usr1");
+    r = RUN("--shutdown-timeout=0.3", "sh", "-c",
+            "trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done");
+    assert_int_equal(r.exit_code, 128 + 9);
+    assert_contains(r.err, "they have 0.3 s");
+    assert_true(r.seconds < 20);
+}
+
+static void test_environment(void **state)
+{
+    lks_test_result r = RUN_ENV("PET_NPROC_PER_NODE=3", "sh", "-c", "echo $WORLD_SIZE-$RANK");
+    assert_contains(r.out, prefixed(2, "3-2"));
+    r = RUN_ENV("PET_NPROC_PER_NODE=3", "--nproc-per-node=1", "sh", "-c", "echo $WORLD_SIZE");
+    assert_string_equal(r.out, "1\n");
+    r = RUN("--rdzv-id=my job", "--role=worker", "--max-restarts=4", "sh", "-c",
+            "echo $TORCHELASTIC_RUN_ID $ROLE_NAME $TORCHELASTIC_MAX_RESTARTS");
+    assert_string_equal(r.out, "my job worker 4\n");
+    /* torchrun's commands go on working; what has no meaning here is named. */
+    r = RUN("--standalone", "--monitor_interval", "5", "--no-python", "true");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "not used here: --monitor_interval");
+    assert_contains(r.err, "not used here: --no_python");
+    /* A secret is no argument, and in no log. */
+    r = RUN(
+        "--nproc-per-node=2", "sh", "-c",
+        "all=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '); "
+        "case $all in *$LOCKSTEP_TOKEN*) exit 1;; *lockstep*) ;; *) exit 2;; esac; "
+        "[ ${#LOCKSTEP_TOKEN} = 32 ] && [ ${#LOCKSTEP_JOB} = 32 ] && echo ${LOCKSTEP_STORE%:*}");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, prefixed(1, "127.0.0.1"));
+}
+
+static void test_wrong_options(void **state)
+{
+    static const struct {
+        const char *option, *text;
+    } cases[] = {
+        {"--nproc-per-node=0", "--nproc-per-node must be"},
+        {"--nproc-per-node=1025", "1 to 1024"},
+        {"--max-restarts=-1", "--max-restarts must be"},
+        {"--shutdown-timeout=0", "--shutdown-timeout must be"},
+        {"--shutdown-timeout=1x", "not \"1x\""},
+        {"--tee=4", "--tee must be"},
+        {"--tee=1:1", "--tee must be"},
+        {"--redirects=0:1,", "--redirects must be"},
+        {"--redirects=", "--redirects must be"},
+        {"--local-ranks-filter=0,", "--local-ranks-filter must be"},
+        {"--local-ranks-filter=1", "--local-ranks-filter must be"},
+        {"--signals-to-handle=SIGKILL", "--signals-to-handle must be"},
+        {"--signals-to-handle=TERM", "--signals-to-handle must be"},
+        {"--signals-to-handle=", "--signals-to-handle must be"},
+        {"--max-restart=1", "did you mean --max_restarts"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks_test_result r = RUN(cases[i].option, "touch", "/nowhere/at-all");
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(r.err, cases[i].text);
+    }
+    lks_test_result r = RUN("--log-dir=/proc/none", "true");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "/proc/none");
+}
+
+/* --- restarts ----------------------------------------------------------------------------- */
+
+static void test_restarts(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks_test_result r = RUN(
+        "--nproc-per-node=2", "--max-restarts=2", lks_test_text("--log-dir=%s", dir), "sh", "-c",
+        "echo n$TORCHELASTIC_RESTART_COUNT-$RANK $LOCKSTEP_JOB; "
+        "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && kill -9 $$; sleep 50");
+    assert_int_equal(r.exit_code, 0);
+    assert_true(r.seconds < 20);
+    assert_contains(r.err, "lockstep run: restart 1 of 2");
+    assert_contains(r.err, "lockstep run: restart 2 of 2");
+    const char *job = strstr(r.out, "n0-1 ");
+    assert_non_null(job);
+    for (int n = 0; n <= 2; n++)
+        for (int rank = n < 2; rank < 2; rank++) /* one identity all along */
+            assert_contains(r.out, lks_test_text("n%d-%d %.32s\n", n, rank, job + 5));
+    assert_true(lks_test_exists(lks_test_text("%s/attempt_2/1/stdout.log", only_entry(dir))));
+    assert_true(lks_test_exists(lks_test_text("%s/attempt_1/1/error.json", only_entry(dir))));
+    /* No more than that many, and then the failure is the job's. */
+    r = RUN("--max-restarts=2", "sh", "-c", "echo n$TORCHELASTIC_RESTART_COUNT; exit 6");
+    assert_int_equal(r.exit_code, 6);
+    assert_string_equal(r.out, "n0\nn1\nn2\n");
+    /* Nothing to restart: success, the user's own end, and what can't even begin. */
+    r = RUN("--max-restarts=2", "sh", "-c", "echo n$TORCHELASTIC_RESTART_COUNT");
+    assert_string_equal(r.out, "n0\n");
+    r = RUN("--max-restarts=2", "sh", "-c",
+            "echo n$TORCHELASTIC_RESTART_COUNT; kill -TERM $PPID; sleep 5");
+    assert_int_equal(r.exit_code, 128 + 15);
+    assert_string_equal(r.out, "n0\n");
+    r = RUN("--max-restarts=2", "/no/such/program");
+    assert_int_equal(r.exit_code, 127);
+    assert_lacks(r.err, "restart");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prefixes),           cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_last_words),         cmocka_unit_test(test_log_dir),
+        cmocka_unit_test(test_tee_and_redirects),  cmocka_unit_test(test_reader_that_does_not_read),
+        cmocka_unit_test(test_reader_that_leaves), cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_environment),        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_restarts),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
