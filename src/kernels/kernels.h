@@ -147,9 +147,7 @@ typedef void lks__adamw_fn(lks__real *p, lks__real *m, lks__real *v, const lks__
 typedef double lks__peak_fn(double seconds);
 
 /* One list makes the table, its tests and its fingerprint: name, function type. */
-#define LKS__KERNEL_MAP(X)                                                                         \
-    X(gemm, lks__gemm_fn)                                                                          \
-    X(gemm_bf16, lks__gemm_bf16_fn)                                                                \
+#define LKS__ROW_KERNEL_MAP(X)                                                                     \
     X(layernorm_fwd, lks__layernorm_fwd_fn)                                                        \
     X(layernorm_bwd, lks__layernorm_bwd_fn)                                                        \
     X(gelu_erf_fwd, lks__gelu_fwd_fn)                                                              \
@@ -179,6 +177,11 @@ typedef double lks__peak_fn(double seconds);
     X(sumsq, lks__sumsq_fn)                                                                        \
     X(adamw, lks__adamw_fn)                                                                        \
     X(peak, lks__peak_fn)
+
+#define LKS__KERNEL_MAP(X)                                                                         \
+    X(gemm, lks__gemm_fn)                                                                          \
+    X(gemm_bf16, lks__gemm_bf16_fn)                                                                \
+    LKS__ROW_KERNEL_MAP(X)
 
 typedef struct lks__kernels {
 #define X(name, type) type *name;
