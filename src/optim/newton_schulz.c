@@ -6,13 +6,17 @@
 
 #include "base/checked.h"
 
-/* The cuts. A panel is that many rows of a symmetric product, whose lower triangle costs
- * (1 + PANEL/n)/2 of the whole; a tile is a piece of the other one; NORM_BLOCK elements make one
- * sum of squares. */
+/* The cuts. A panel is that many rows of a symmetric product, taken in steps of STEP of its lower
+ * triangle, which costs (1 + STEP/n)/2 of the whole; a tile is a piece of the other one. The
+ * bfloat16 GEMM copies both operands, and so likes longer panels and squarer tiles. NORM_BLOCK
+ * elements make one sum of squares. */
 enum {
+    STEP = 64,
     PANEL = 64,
+    BF16_PANEL = 128,
     TILE_ROWS = 128,
     TILE_COLS = 512,
+    BF16_TILE = 256,
     NORM_BLOCK = 4096,
     COPY_ROWS = 16,
     MIRROR = 8,
@@ -38,6 +42,7 @@ struct iteration {
     struct matrix gram, poly; /* [n, n]: A, and aI + bA + cA² */
     double *sums;             /* sums of squares of the blocks */
     float inverse_norm;
+    size_t panel, tile_rows, tile_cols;
 };
 
 static size_t min(size_t a, size_t b)
@@ -119,23 +124,34 @@ static void mirror(struct matrix s, size_t r0, size_t r1)
 /* Panels grow downwards: the long ones first, so that threads end together. */
 static size_t panel_rows(const struct iteration *it, size_t task, size_t *r1_p)
 {
-    size_t r0 = (cuts(it->n, PANEL) - 1 - task) * PANEL;
-    *r1_p = min(r0 + PANEL, it->n);
+    size_t r0 = (cuts(it->n, it->panel) - 1 - task) * it->panel;
+    *r1_p = min(r0 + it->panel, it->n);
     return r0;
+}
+
+/* Rows [r0, r1) of out = alpha op(X) op(X) + beta out, up to the diagonal and a little beyond. */
+static void lower_rows(const struct iteration *it, int thread, char ta, char tb, struct matrix x,
+                       size_t k, float alpha, float beta, struct matrix out, size_t r0, size_t r1)
+{
+    for (size_t r = r0, c0 = 0; r < r1; r += STEP) {
+        size_t c1 = min(r + STEP, r1);
+        lks__gemm(it->ex, thread, ta, tb, r1 - r, c1 - c0, k, alpha,
+                  ta == 'N' ? x.at + r * x.ld : x.at + r, x.ld,
+                  tb == 'N' ? x.at + c0 : x.at + c0 * x.ld, x.ld, beta, out.at + r * out.ld + c0,
+                  out.ld);
+        c0 = c1;
+    }
 }
 
 static void gram_panel(void *ctx, size_t task, int thread)
 {
     const struct iteration *it = ctx;
     size_t r1, r0 = panel_rows(it, task, &r1);
-    struct matrix x = it->x, s = it->gram;
     if (it->tall)
-        lks__gemm(it->ex, thread, 'T', 'N', r1 - r0, r1, it->rows, 1.0f, x.at + r0, x.ld, x.at,
-                  x.ld, 0.0f, s.at + r0 * s.ld, s.ld);
+        lower_rows(it, thread, 'T', 'N', it->x, it->rows, 1.0f, 0.0f, it->gram, r0, r1);
     else
-        lks__gemm(it->ex, thread, 'N', 'T', r1 - r0, r1, it->cols, 1.0f, x.at + r0 * x.ld, x.ld,
-                  x.at, x.ld, 0.0f, s.at + r0 * s.ld, s.ld);
-    mirror(s, r0, r1);
+        lower_rows(it, thread, 'N', 'T', it->x, it->cols, 1.0f, 0.0f, it->gram, r0, r1);
+    mirror(it->gram, r0, r1);
 }
 
 /* aX joins the product by a on the diagonal: no pass of its own over X. */
@@ -146,8 +162,7 @@ static void poly_panel(void *ctx, size_t task, int thread)
     struct matrix s = it->gram, p = it->poly;
     for (size_t i = r0; i < r1; i++)
         memcpy(p.at + i * p.ld, s.at + i * s.ld, r1 * sizeof *p.at);
-    lks__gemm(it->ex, thread, 'N', 'N', r1 - r0, r1, it->n, QUINTIC[2], s.at + r0 * s.ld, s.ld,
-              s.at, s.ld, QUINTIC[1], p.at + r0 * p.ld, p.ld);
+    lower_rows(it, thread, 'N', 'N', s, it->n, QUINTIC[2], QUINTIC[1], p, r0, r1);
     for (size_t i = r0; i < r1; i++)
         p.at[i * p.ld + i] += QUINTIC[0];
     mirror(p, r0, r1);
@@ -156,9 +171,9 @@ static void poly_panel(void *ctx, size_t task, int thread)
 static void apply_tile(void *ctx, size_t task, int thread)
 {
     const struct iteration *it = ctx;
-    size_t n_cols = cuts(it->cols, TILE_COLS);
-    size_t r0 = task / n_cols * TILE_ROWS, r1 = min(r0 + TILE_ROWS, it->rows);
-    size_t c0 = task % n_cols * TILE_COLS, c1 = min(c0 + TILE_COLS, it->cols);
+    size_t n_cols = cuts(it->cols, it->tile_cols);
+    size_t r0 = task / n_cols * it->tile_rows, r1 = min(r0 + it->tile_rows, it->rows);
+    size_t c0 = task % n_cols * it->tile_cols, c1 = min(c0 + it->tile_cols, it->cols);
     struct matrix left = it->tall ? it->x : it->poly, right = it->tall ? it->poly : it->x;
     lks__gemm(it->ex, thread, 'N', 'N', r1 - r0, c1 - c0, it->n, 1.0f, left.at + r0 * left.ld,
               left.ld, right.at + c0, right.ld, 0.0f, it->y.at + r0 * it->y.ld + c0, it->y.ld);
@@ -198,6 +213,9 @@ void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols,
     const struct matrix out = {x, cols};
     char *at = work;
     struct iteration it = {.ex = ex, .rows = rows, .cols = cols, .n = n, .tall = rows > cols};
+    it.panel = ex->bf16 ? BF16_PANEL : PANEL;
+    it.tile_rows = ex->bf16 ? BF16_TILE : TILE_ROWS;
+    it.tile_cols = ex->bf16 ? BF16_TILE : TILE_COLS;
     it.in_out = x;
     it.sums = (double *)at;
     at += sums_bytes(rows, cols);
@@ -211,11 +229,11 @@ void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols,
         it.x = out;
     normalize(ex, &it);
     for (int step = 0; step < steps; step++) {
-        each(ex, cuts(n, PANEL), gram_panel, &it);
-        each(ex, cuts(n, PANEL), poly_panel, &it);
+        each(ex, cuts(n, it.panel), gram_panel, &it);
+        each(ex, cuts(n, it.panel), poly_panel, &it);
         if (step == steps - 1)
             it.y = out;
-        each(ex, cuts(rows, TILE_ROWS) * cuts(cols, TILE_COLS), apply_tile, &it);
+        each(ex, cuts(rows, it.tile_rows) * cuts(cols, it.tile_cols), apply_tile, &it);
         struct matrix next = it.y;
         it.y = it.x;
         it.x = next;

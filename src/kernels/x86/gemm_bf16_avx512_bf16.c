@@ -21,10 +21,13 @@ enum {
     KC = 256,
     NC = 10 * NV * LANES + 2 * LANES, /* 512 */
     PAIRS = KC / 2,
+    GAP = LANES, /* behind each panel: else all of them begin at the same set of the cache */
+    A_PANEL = MR * PAIRS + GAP,
+    MAX_B_PANELS = NC / LANES / (NV - 1),
 };
 
 typedef struct packed_work {
-    uint32_t a[MC * PAIRS], b[NC * PAIRS];
+    uint32_t a[MC / MR * A_PANEL], b[NC * PAIRS + MAX_B_PANELS * GAP];
 } packed_work;
 
 _Static_assert(sizeof(packed_work) <= LKS__GEMM_WORK_BYTES, "the blocks fit");
@@ -71,12 +74,15 @@ static __m512i pairs_along(const float *x, size_t n)
     return rounded(low, high);
 }
 
-/* The pairs of two rows of 16 columns. */
-static __m512i pairs_across(__m512 even, __m512 odd)
+/* The pairs at p, and at p + 1 where k goes on, of 16 columns, at most n. */
+static __m512i pairs_across(const operand *o, size_t j, size_t n, size_t p, size_t k)
 {
     static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    const __mmask16 mask = first(n);
+    __m512 even = _mm512_maskz_loadu_ps(mask, at(o, j, p));
+    __m512 odd = k > 1 ? _mm512_maskz_loadu_ps(mask, at(o, j, p + 1)) : _mm512_setzero_ps();
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), rounded(even, odd));
 }
 
@@ -112,20 +118,52 @@ static void transpose(__m512i r[LANES])
     }
 }
 
-/* One vector's columns of a panel of B: y[pair * stride + lane], `cols` of them there. */
-static void pack_b_vector(uint32_t *y, size_t stride, const operand *o, size_t j, size_t cols,
-                          size_t p0, size_t kc)
+/* A panel of A where k runs along the rows: y[row * PAIRS + pair]. */
+static void pack_a_along(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,
+                         size_t kc)
 {
-    if (!o->along) {
-        const __mmask16 mask = first(cols);
-        for (size_t p = 0; p < kc; p += 2) {
-            __m512 even = _mm512_maskz_loadu_ps(mask, at(o, j, p0 + p));
-            __m512 odd = p + 1 < kc ? _mm512_maskz_loadu_ps(mask, at(o, j, p0 + p + 1))
-                                    : _mm512_setzero_ps();
-            _mm512_store_si512(y + p / 2 * stride, pairs_across(even, odd));
+    for (size_t i = 0; i < MR; i++)
+        for (size_t p = 0; p < kc; p += 2 * LANES)
+            _mm512_store_si512(y + i * PAIRS + p / 2,
+                               i < rows ? pairs_along(at(o, i0 + i, p0 + p), kc - p)
+                                        : _mm512_setzero_si512());
+}
+
+/* Panels of A where rows run along k: y[pair * MR + row], two of them from each vector. */
+static void pack_a_across(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,
+                          size_t kc)
+{
+    for (size_t p = 0; p < kc; p += 2) {
+        uint32_t *to = y + p / 2 * MR;
+        for (size_t i = 0; i < rows; i += LANES, to += 2 * A_PANEL) {
+            __m512i pairs = pairs_across(o, i0 + i, rows - i, p0 + p, kc - p);
+            _mm256_store_si256((__m256i *)(void *)to, _mm512_castsi512_si256(pairs));
+            _mm256_store_si256((__m256i *)(void *)(to + A_PANEL),
+                               _mm512_extracti64x4_epi64(pairs, 1));
         }
-        return;
     }
+}
+
+static void pack_a(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0, size_t kc)
+{
+    if (!o->along)
+        pack_a_across(y, o, i0, rows, p0, kc);
+    else
+        for (size_t i = 0; i < rows; i += MR)
+            pack_a_along(y + i / MR * A_PANEL, o, i0 + i, min(MR, rows - i), p0, kc);
+}
+
+/* Vectors of the panel at column j of n: three, but so that none is left alone with one. */
+static size_t panel_vectors(size_t n, size_t j)
+{
+    size_t left = (n - j + LANES - 1) / LANES;
+    return left == NV + 1 ? 2 : min(left, NV);
+}
+
+/* One vector's columns of a panel of B: y[pair * stride + lane]. */
+static void pack_b_along(uint32_t *y, size_t stride, const operand *o, size_t j, size_t cols,
+                         size_t p0, size_t kc)
+{
     for (size_t p = 0; p < kc; p += 2 * LANES) {
         __m512i r[LANES];
 #pragma GCC unroll 16
@@ -138,41 +176,27 @@ static void pack_b_vector(uint32_t *y, size_t stride, const operand *o, size_t j
     }
 }
 
-/* A panel of A where k runs along the rows: y[row * PAIRS + pair]. */
-static void pack_a_along(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,
-                         size_t kc)
+/* Panels lie one behind the other, PAIRS * vectors * LANES each. Rows are read from end to end:
+ * prefetchers and TLBs like it better than a panel at a time. */
+static void pack_b(uint32_t *y, const operand *o, size_t j0, size_t nc, size_t p0, size_t kc)
 {
-    for (size_t i = 0; i < MR; i++)
-        for (size_t p = 0; p < kc; p += 2 * LANES)
-            _mm512_store_si512(y + i * PAIRS + p / 2,
-                               i < rows ? pairs_along(at(o, i0 + i, p0 + p), kc - p)
-                                        : _mm512_setzero_si512());
-}
-
-/* Two panels of A where rows run along k: y[pair * MR + row], the second one behind the first. */
-static void pack_a_across(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,
-                          size_t kc)
-{
-    const __mmask16 mask = first(rows);
-    for (size_t p = 0; p < kc; p += 2) {
-        __m512 even = _mm512_maskz_loadu_ps(mask, at(o, i0, p0 + p));
-        __m512 odd =
-            p + 1 < kc ? _mm512_maskz_loadu_ps(mask, at(o, i0, p0 + p + 1)) : _mm512_setzero_ps();
-        __m512i pairs = pairs_across(even, odd);
-        _mm256_store_si256((__m256i *)(void *)(y + p / 2 * MR), _mm512_castsi512_si256(pairs));
-        _mm256_store_si256((__m256i *)(void *)(y + MR * PAIRS + p / 2 * MR),
-                           _mm512_extracti64x4_epi64(pairs, 1));
+    if (o->along) {
+        for (size_t j = 0, nv = 0; j < nc; y += nv * LANES * PAIRS + GAP) {
+            nv = panel_vectors(nc, j);
+            for (size_t v = 0; v < nv; v++, j += LANES)
+                pack_b_along(y + v * LANES, nv * LANES, o, j0 + j, nc - j, p0, kc);
+        }
+        return;
     }
-}
-
-static void pack_a(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0, size_t kc)
-{
-    if (o->along)
-        for (size_t i = 0; i < rows; i += MR)
-            pack_a_along(y + i * PAIRS, o, i0 + i, min(MR, rows - i), p0, kc);
-    else
-        for (size_t i = 0; i < rows; i += 2 * MR)
-            pack_a_across(y + i * PAIRS, o, i0 + i, min(2 * MR, rows - i), p0, kc);
+    for (size_t p = 0; p < kc; p += 2) {
+        uint32_t *panel = y;
+        for (size_t j = 0, nv = 0; j < nc; panel += nv * LANES * PAIRS + GAP) {
+            nv = panel_vectors(nc, j);
+            uint32_t *to = panel + p / 2 * nv * LANES;
+            for (size_t v = 0; v < nv; v++, j += LANES)
+                _mm512_store_si512(to + v * LANES, pairs_across(o, j0 + j, nc - j, p0 + p, kc - p));
+        }
+    }
 }
 
 /* --- the kernel ------------------------------------------------------------------------------ */
@@ -244,23 +268,6 @@ static kernel_fn *const kernels[2][NV] = {{across_1, across_2, across_3},
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-/* Vectors of the panel at column j of n: three, but so that none is left alone with one. */
-static size_t panel_vectors(size_t n, size_t j)
-{
-    size_t left = (n - j + LANES - 1) / LANES;
-    return left == NV + 1 ? 2 : min(left, NV);
-}
-
-static void pack_b(uint32_t *y, const operand *o, size_t j0, size_t nc, size_t p0, size_t kc)
-{
-    for (size_t j = 0; j < nc;) {
-        const size_t nv = panel_vectors(nc, j), stride = nv * LANES;
-        for (size_t v = 0; v < nv; v++, j += LANES)
-            pack_b_vector(y + v * LANES, stride, o, j0 + j, nc - j, p0, kc);
-        y += stride * PAIRS;
-    }
-}
-
 static void multiply(const packed_work *w, bool along, size_t mc, size_t nc, size_t kc, sums s)
 {
     const uint32_t *b = w->b;
@@ -272,9 +279,9 @@ static void multiply(const packed_work *w, bool along, size_t mc, size_t nc, siz
             s.c = c + i * s.ldc + j;
             s.rows = mc - i;
             s.cols = n - j;
-            kernels[along][nv - 1](w->a + i * PAIRS, b, pairs, &s);
+            kernels[along][nv - 1](w->a + i / MR * A_PANEL, b, pairs, &s);
         }
-        b += nv * LANES * PAIRS;
+        b += nv * LANES * PAIRS + GAP;
         j += nv * LANES;
     }
 }
