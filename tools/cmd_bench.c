@@ -241,8 +241,8 @@ int tool_bench(int argc, char **argv)
         return tool_fail("bench",
                          lks__fail(LKS_ERR_CONFIG, "say what to measure: `lockstep bench peak` "
                                                    "or `lockstep bench step`"));
-    if (step && s.nproc_per_node > 1 && !tool_is_rank())
-        return tool_launch("bench", (int)s.nproc_per_node, argc, argv);
+    if (step && tool_launches(&s))
+        return tool_launch("bench", &s, argc, argv);
     lks_status st = peak ? bench_peak(&s) : bench_step(&s);
     return st == LKS_OK ? TOOL_OK : tool_fail("bench", st);
 }

@@ -132,6 +132,5 @@ int tool_eval(int argc, char **argv)
     if (tool_is_rank())
         return run_rank(&s);
     tool_print_notes("eval", &args);
-    return s.nproc_per_node > 1 ? tool_launch("eval", (int)s.nproc_per_node, argc, argv)
-                                : run_rank(&s);
+    return tool_launches(&s) ? tool_launch("eval", &s, argc, argv) : run_rank(&s);
 }

@@ -52,6 +52,5 @@ int tool_train(int argc, char **argv)
         return tool_fail("train", st);
     if (s.dry_run)
         return TOOL_OK;
-    return s.nproc_per_node > 1 ? tool_launch("train", (int)s.nproc_per_node, argc, argv)
-                                : run_rank(&s);
+    return tool_launches(&s) ? tool_launch("train", &s, argc, argv) : run_rank(&s);
 }

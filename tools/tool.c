@@ -59,7 +59,12 @@ bool tool_is_rank(void)
     return getenv("RANK") != NULL;
 }
 
-int tool_launch(const char *name, int nproc, int argc, char **argv)
+bool tool_launches(const lks__settings *s)
+{
+    return !tool_is_rank() && (s->nproc_per_node > 1 || s->max_restarts > 0);
+}
+
+int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
 {
     char self[64];
     int code = TOOL_FAILED;
@@ -70,7 +75,11 @@ int tool_launch(const char *name, int nproc, int argc, char **argv)
     for (int i = 0; i < argc; i++)
         words[i + 1] = argv[i];
     snprintf(self, sizeof self, "lockstep %s", name);
-    lks__launch_options launch = {.nproc = nproc, .argv = words, .self = self, .one_writer = true};
+    lks__launch_options launch = {.nproc = (int)s->nproc_per_node,
+                                  .argv = words,
+                                  .self = self,
+                                  .max_restarts = (int)s->max_restarts,
+                                  .one_writer = true};
     lks_status st = lks__launch(&launch, &code);
     free(words);
     return st == LKS_OK ? code : tool_fail(name, st);

@@ -33,8 +33,10 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
 /* Was this process started as a rank (RANK is set)? Then it starts none itself. */
 bool tool_is_rank(void);
 
-/* Start `nproc` ranks of this very command, wait for them; returns the exit code. */
-int tool_launch(const char *name, int nproc, int argc, char **argv);
+/* Is this command to start ranks of itself? */
+bool tool_launches(const lks__settings *s);
+/* Start them as `s` says, wait for them; returns the exit code. */
+int tool_launch(const char *name, const lks__settings *s, int argc, char **argv);
 
 /* List on stderr what was read and is not used. */
 void tool_print_notes(const char *name, const lks__args *args);

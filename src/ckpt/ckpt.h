@@ -58,6 +58,8 @@ typedef struct lks__ckpt {
  * good one is opened. No checkpoint at all: ERR_IO. Reads only: any number of processes may do it
  * at once. */
 lks_status lks__ckpt_open(const char *out_dir, int with_optimizer, lks__ckpt *ckpt);
+/* The newest good one in OUT, whatever `latest` says. Errors as above. */
+lks_status lks__ckpt_open_newest(const char *out_dir, int with_optimizer, lks__ckpt *ckpt);
 void lks__ckpt_close(lks__ckpt *ckpt); /* a zeroed one is fine */
 
 #endif

@@ -198,6 +198,11 @@ static lks_status open_newest(const char *out, const char *except, int with_opti
     return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s", show(shown, out));
 }
 
+lks_status lks__ckpt_open_newest(const char *out_dir, int with_optimizer, lks__ckpt *ckpt)
+{
+    return open_newest(out_dir, NULL, with_optimizer, ckpt);
+}
+
 /* Add to the recorded failure the way out: the newest good checkpoint of OUT but `except`. */
 static lks_status offer(lks_status st, const char *out, const char *except, int with_optimizer)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "train/job.h"
 #include "train/outdir.h"
 #include "train/recipe.h"
 
@@ -151,13 +152,16 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->iter, t->eval_done, !lks__train_saves_again(t)};
+    bool goes_on = lks__job_goes_on(t->s.out_dir); /* the lock's file tells, until it is ours */
     LKS__TRY(lks__outdir_lock(t->s.out_dir, &r->out_lock));
     if (t->resumed) {
         LKS__TRY(lks__metrics_resume(t->s.out_dir, &cut, &empty, &has_line, &r->metrics));
     } else {
-        LKS__TRY(lks__outdir_start(t->s.out_dir, moved));
+        if (!goes_on) /* or these are files of this very run, which has no checkpoint yet */
+            LKS__TRY(lks__outdir_start(t->s.out_dir, moved));
         LKS__TRY(lks__metrics_create(t->s.out_dir, &r->metrics));
     }
+    LKS__TRY(lks__job_mark(t->s.out_dir));
     snprintf(log_path, sizeof log_path, "%s/train.log", t->s.out_dir);
     LKS__TRY(lks__log_to_file(&r->log, log_path));
     if (moved[0] != '\0')

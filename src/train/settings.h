@@ -196,6 +196,8 @@ enum {
                                                                                                    \
     X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "ranks (processes) to start on this machine")                                                \
+    X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, RANKS,                                  \
+      "new starts of all ranks, from the newest checkpoint, after one has failed")                 \
     X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, RANKS,           \
       "threads of each rank; 0: cores / ranks on this machine")                                    \
     X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "ddp/verify.h"
+#include "train/job.h"
 #include "train/recipe.h"
 #include "train/state.h"
 
@@ -162,6 +163,22 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     return lks__ddp_verify(t->ses.comm, &t->table, t->params);
 }
 
+/* Started anew after a failure, a run goes on from its newest good checkpoint, whatever state the
+ * failure has left the others in; where there is none yet, it begins again. */
+static lks_status open_checkpoint(const lks__settings *s, lks__ckpt *ckpt, lks__ckpt **resume_p)
+{
+    bool again = lks__job_goes_on(s->out_dir);
+    lks_status st = lks__ckpt_open(s->out_dir, 1, ckpt);
+    if (again && st == LKS_ERR_FORMAT)
+        st = lks__ckpt_open_newest(s->out_dir, 1, ckpt);
+    if (st == LKS_OK)
+        *resume_p = ckpt;
+    else if (again && strcmp(s->init_from, "scratch") == 0 &&
+             (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
+        st = LKS_OK;
+    return st;
+}
+
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
 {
     memset(t, 0, sizeof *t);
@@ -176,10 +193,8 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
     lks_comm_note(t->ses.comm, 0, "set-up");
     lks__ckpt ckpt, *resume = NULL;
     memset(&ckpt, 0, sizeof ckpt);
-    if (strcmp(s->init_from, "resume") == 0) {
-        st = lks__ckpt_open(s->out_dir, 1, &ckpt);
-        resume = &ckpt;
-    }
+    if (strcmp(s->init_from, "resume") == 0 || lks__job_goes_on(s->out_dir))
+        st = open_checkpoint(s, &ckpt, &resume);
     if (st == LKS_OK)
         st = open_alone(t, resume);
     st = lks__session_agree(&t->ses, st);

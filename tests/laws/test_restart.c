@@ -1,0 +1,155 @@
+/* Ranks die, the launcher starts all anew, and the run goes on from its newest good checkpoint: in
+ * the end, the bytes of a run never disturbed. */
+#include "laws.h"
+#include "marked.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *whole; /* output of a run never disturbed */
+
+static int train_whole(void **state)
+{
+    whole = law_output("random", "--threads=1");
+    return 0;
+}
+
+/* The run on `W` ranks under `lockstep run`. `deaths` is what a shell does in each rank before it:
+ * faults (base/sys.h) by the number of the start. `more`: one more setting. */
+static lks_test_result disturbed(int W, int restarts, const char *deaths, const char *more,
+                                 const char **out_p)
+{
+    law_args run = law_train("random", out_p), args = {.n = 0};
+    const char *mark = marked_variable();
+    law_add(&args, "%s", LKS_TEST_TOOL);
+    law_add(&args, "run");
+    law_add(&args, "--nproc-per-node=%d", W);
+    law_add(&args, "--max-restarts=%d", restarts);
+    law_add(&args, "sh");
+    law_add(&args, "-c");
+    law_add(&args, "%s; exec \"$0\" \"$@\"", deaths);
+    law_add(&args, "%s", LKS_TEST_TOOL);
+    for (int i = 1; i < run.n; i++)
+        law_add(&args, "%s", run.argv[i]);
+    law_add(&args, "%s", more);
+    lks_test_result r = lks_test_run(args.argv, (const char *const[]){mark, NULL}, 120);
+    assert_false(r.timed_out);
+    marked_assert_gone(mark, 2);
+    return r;
+}
+
+#define DIES(n, rank, fault)                                                                       \
+    "[ $TORCHELASTIC_RESTART_COUNT = " #n " ] && "                                                 \
+    "export LOCKSTEP_FAULT_RANK=" #rank " LOCKSTEP_FAULT=" fault "; "
+
+/* Before the first checkpoint, in a step, in a save: each time somebody else. */
+static void test_three_deaths(void **state)
+{
+    const char *out;
+    lks_test_result r = disturbed(
+        4, 3, DIES(0, 1, "read:20:die") DIES(1, 2, "read:150:die") DIES(2, 0, "rename:2:die") ":",
+        "--threads=1", &out);
+    if (r.exit_code != 0)
+        fail_msg("%d: %s", r.exit_code, r.err);
+    for (int i = 1; i <= 3; i++)
+        assert_contains(r.err, lks_test_text("restart %d of 3", i));
+    law_assert_same(out, whole);
+}
+
+/* Damage to the newest checkpoint, too: the one before it counts. */
+static void test_torn_checkpoint(void **state)
+{
+    const char *out;
+    lks_test_result r = disturbed(
+        2, 1,
+        DIES(0, 1, "read:200:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do case "
+                                   "$a in --out_dir=*) truncate -s 1000 "
+                                   "\"${a#--out_dir=}/latest/model.safetensors\";; esac; "
+                                   "done; :",
+        "--threads=1", &out);
+    if (r.exit_code != 0)
+        fail_msg("%d: %s", r.exit_code, r.err);
+    law_assert_same(out, whole);
+}
+
+/* Too many deaths: the last one's exit code, and a checkpoint from which any number goes on. */
+static void test_budget(void **state)
+{
+    const char *out;
+    lks_test_result r = disturbed(2, 1, DIES(0, 1, "read:250:die") DIES(1, 0, "read:100:die") ":",
+                                  "--threads=1", &out);
+    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_contains(r.err, "restart 1 of 1");
+    assert_contains(r.err, "rank 0 (pid ");
+    law_resume("random", out, "--nproc_per_node=4");
+    law_assert_same(out, whole);
+}
+
+/* What lies in the folder from an earlier run isn't this job's: its second start doesn't go on from
+ * it, but begins where the first did. */
+static void test_not_an_earlier_run(void **state)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--seed=7");
+    law_run(&args);
+    lks_test_result r =
+        disturbed(2, 1, DIES(0, 0, "read:1:die") ":", lks_test_text("--out_dir=%s", out), &out);
+    if (r.exit_code != 0)
+        fail_msg("%d: %s", r.exit_code, r.err);
+    assert_contains(r.err, "restart 1 of 1");
+    const char *last = strstr(r.out, "an earlier run was moved");
+    assert_non_null(last);
+}
+
+/* `train` starts its own ranks anew, too. One of them is killed at some moment. */
+static void test_train_itself(void **state)
+{
+    const char *out, *mark = marked_variable();
+    for (int tries = 0; tries < 20; tries++) {
+        law_args args = law_train("random", &out);
+        law_add(&args, "--nproc_per_node=2");
+        law_add(&args, "--max_restarts=1");
+        lks_test_child child = lks_test_start(args.argv, (const char *const[]){mark, NULL});
+        while (law_count_checkpoints(out) < 1 && kill(child.pid, 0) == 0)
+            usleep(1000);
+        pid_t pids[16];
+        int n = marked_processes(mark, pids, 16);
+        for (int i = 0; i < n; i++) {
+            char path[64], line[256] = "";
+            snprintf(path, sizeof path, "/proc/%d/environ", (int)pids[i]);
+            FILE *f = fopen(path, "re");
+            char *entry = NULL;
+            size_t cap = 0;
+            while (f != NULL && getdelim(&entry, &cap, 0, f) > 0)
+                if (strcmp(entry, "RANK=1") == 0)
+                    snprintf(line, sizeof line, "%s", entry);
+            free(entry);
+            if (f != NULL)
+                fclose(f);
+            if (line[0] != '\0')
+                kill(pids[i], SIGKILL);
+        }
+        lks_test_result r = lks_test_wait(&child, 120);
+        assert_int_equal(r.exit_code, 0);
+        if (strstr(r.err, "lockstep train: restart 1 of 1") == NULL)
+            continue; /* the run ended first */
+        assert_contains(r.err, "rank 1 (pid ");
+        law_assert_same(out, whole);
+        return;
+    }
+    fail_msg("no run could be killed before its end");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_three_deaths), cmocka_unit_test(test_torn_checkpoint),
+        cmocka_unit_test(test_budget),       cmocka_unit_test(test_not_an_earlier_run),
+        cmocka_unit_test(test_train_itself),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+}
