@@ -37,6 +37,9 @@ have() {
     libcmocka-dev) pkg-config --exists cmocka ;;
     g++) command -v c++ ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
+    libopenmpi-dev) command -v mpicc ;;
+    openmpi-bin) command -v mpirun ;;
+    libgloo-dev) echo '#include <gloo/config.h>' | c++ -x c++ -E - ;;
     *) dpkg-query -W -f '${Status}' "$1" | grep -q ' installed$' ;;
     esac >/dev/null 2>&1
 }

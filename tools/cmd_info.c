@@ -40,7 +40,7 @@ int tool_info(int argc, char **argv)
     }
     lks_world world = {0, 1, 0, 1};
     for (int i = 0; lks__comm_backend(i) != NULL; i++) {
-        char why[256] = "";
+        char why[512] = "";
         bool can = lks__comm_backend(i)->probe(&world, why, sizeof why);
         printf("backend      %s: %s\n", lks__comm_backend(i)->name, can ? "ready" : why);
     }

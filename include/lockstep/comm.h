@@ -27,7 +27,7 @@ typedef struct lks_world {
 lks_status lks_world_from_env(lks_world *world);
 
 typedef struct lks_comm_options {
-    const char *backend; /* "auto", "shm" */
+    const char *backend; /* "auto", "shm", "mpi", "gloo" */
     double timeout_s;    /* deadline of every wait, see below; > 0 */
 } lks_comm_options;
 

@@ -12,7 +12,7 @@
  * Slots left empty get a default that returns ERR_SUPPORT (or does nothing, where nothing is
  * returned) when the group is opened, so call sites hold no NULL tests. */
 struct lks_comm_ops {
-    const char *name; /* "shm" */
+    const char *name; /* "shm" "mpi" "gloo" */
 
     /* Could this backend serve `world`? Where not, `why` says it in half a sentence. */
     bool (*probe)(const lks_world *world, char *why, size_t why_bytes);
@@ -52,7 +52,7 @@ struct lks_work {
     lks_comm *comm;
 };
 
-extern const struct lks_comm_ops lks__comm_shm;
+extern const struct lks_comm_ops lks__comm_shm, lks__comm_mpi, lks__comm_gloo;
 
 /* The backends, in the order in which "auto" tries them; NULL behind the last. */
 const struct lks_comm_ops *lks__comm_backend(int index);

@@ -10,7 +10,8 @@
 #include "comm/tree.h"
 
 /* "auto" takes the first whose probe agrees. */
-static const struct lks_comm_ops *const backends[] = {&lks__comm_shm};
+static const struct lks_comm_ops *const backends[] = {&lks__comm_shm, &lks__comm_mpi,
+                                                      &lks__comm_gloo};
 
 enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
 
@@ -194,7 +195,7 @@ static lks_status choose(const char *name, const lks_world *world,
     if (reasons[0] != '\0')
         return lks__fail(LKS_ERR_SUPPORT, "no way to reach the other ranks: %s", reasons);
     char shown[64];
-    return lks__fail(LKS_ERR_SUPPORT, "there is no backend \"%s\": use auto or shm",
+    return lks__fail(LKS_ERR_SUPPORT, "there is no backend \"%s\": use auto, shm, mpi or gloo",
                      lks__escape(shown, sizeof shown, name, strlen(name)));
 }
 

@@ -1,15 +1,14 @@
 #include "data/spm.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
+#include "base/module.h"
 #include "base/sys.h"
 
 enum {
@@ -33,16 +32,6 @@ static struct {
     const lks__spm_module *module;
 } loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* The folder of this program, with the '/' behind it; "" where it can't be known. */
-static void program_folder(char out[PATH_MAX])
-{
-    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
-    out[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash)
-        slash[1] = '\0';
-}
-
 static lks_status missing(const char *why)
 {
     char shown[400];
@@ -52,41 +41,16 @@ static lks_status missing(const char *why)
                      lks__escape(shown, sizeof shown, why, strlen(why)));
 }
 
-static void *try_place(const char *folder, const char *below, char *why, size_t why_bytes)
-{
-    char path[PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s%s%s", folder, below, LKS__SPM_MODULE_FILE);
-    if (access(path, F_OK) < 0)
-        return NULL;
-    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        snprintf(why, why_bytes, "%s", dlerror()); /* it is there and doesn't work: say that */
-    return lib;
-}
-
 static lks_status load(void)
 {
-    char folder[PATH_MAX], why[WHY_BYTES] =
-                               "this build of lockstep has no module for it (" LKS__SPM_MODULE_FILE
-                               " lies neither beside the program "
-                               "nor in ../lib/lockstep)";
-    const char *given = getenv("LOCKSTEP_MODULES");
-    void *lib = NULL;
-    if (given && *given)
-        lib = try_place(given, "/", why, sizeof why);
-    program_folder(folder);
-    if (!lib && folder[0] != '\0')
-        lib = try_place(folder, "", why, sizeof why);
-    if (!lib && folder[0] != '\0')
-        lib = try_place(folder, "../lib/lockstep/", why, sizeof why);
-    if (!lib)
+    char why[WHY_BYTES];
+    lks__spm_module_fn *entry = (lks__spm_module_fn *)lks__module_entry(
+        LKS__SPM_MODULE_FILE, LKS__SPM_MODULE_ENTRY, why, sizeof why);
+    if (!entry)
         return missing(why);
-    lks__spm_module_fn *entry = (lks__spm_module_fn *)dlsym(lib, LKS__SPM_MODULE_ENTRY);
-    const lks__spm_module *module = entry ? entry() : NULL;
-    if (!module || module->version != LKS__SPM_MODULE_VERSION) {
-        dlclose(lib);
+    const lks__spm_module *module = entry();
+    if (module->version != LKS__SPM_MODULE_VERSION)
         return missing(LKS__SPM_MODULE_FILE " belongs to another version of lockstep");
-    }
     loaded.module = module;
     return LKS_OK;
 }

@@ -202,7 +202,7 @@ enum {
       "threads of each rank; 0: cores / ranks on this machine")                                    \
     X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
       "let ranks carry different numbers of virtual ranks")                                        \
-    X(STR, backend, "auto", BUILT("auto|shm"), TRAIN | EVAL | BENCH, HOST, RANKS,                  \
+    X(STR, backend, "auto", BUILT("auto|shm|mpi|gloo"), TRAIN | EVAL | BENCH, HOST, RANKS,         \
       "how ranks exchange data; auto: the first that works")                                       \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "seconds after which a rank that stands still ends the run")                                 \

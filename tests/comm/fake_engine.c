@@ -182,5 +182,6 @@ static int fake_hear(void *engine, int host, void *note, char *why, size_t why_b
     return st;
 }
 
-const lks__engine fake_engine = {LKS__ENGINE_VERSION, "fake",     0,         fake_probe, fake_join,
-                                 fake_leave,          fake_start, fake_test, fake_tell,  fake_hear};
+const lks__engine fake_engine = {LKS__ENGINE_VERSION, "fake",    0,          0,
+                                 fake_probe,          fake_join, fake_leave, fake_start,
+                                 fake_test,           fake_tell, fake_hear};

@@ -35,26 +35,31 @@ static void set_int(const char *name, int value)
     setenv(name, text, 1);
 }
 
+void ranks_inherit(const lks__segment *segment)
+{
+    char text[LKS__SEGMENT_ENV_BYTES];
+    lks__segment_env(segment, text);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    fcntl(lks__segment_fd(segment), F_SETFD, 0);
+    setenv(LKS__SEGMENT_ENV, text, 1);
+}
+
 void ranks_start(struct ranks *r, int n, const char *body, const char *env)
 {
-    char segment[LKS__SEGMENT_ENV_BYTES];
     r->n = n;
     r->start_s = lks__sys_now();
     assert_int_equal(lks__segment_create(n, &r->segment), LKS_OK);
-    lks__segment_env(r->segment, segment);
     for (int i = 0; i < n; i++) {
         r->status[i] = -1;
         r->pids[i] = fork();
         assert_true(r->pids[i] >= 0);
         if (r->pids[i] > 0)
             continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        fcntl(lks__segment_fd(r->segment), F_SETFD, 0);
+        ranks_inherit(r->segment);
         set_int("RANK", i);
         set_int("LOCAL_RANK", i);
         set_int("WORLD_SIZE", n);
         set_int("LOCAL_WORLD_SIZE", n);
-        setenv(LKS__SEGMENT_ENV, segment, 1);
         if (env != NULL)
             putenv((char *)env);
         char *argv[] = {"rank", "--rank", (char *)body, NULL};

@@ -31,6 +31,9 @@ struct ranks {
     double start_s;
 };
 
+/* In a child before exec: it dies with us, and the program will find `segment`. */
+void ranks_inherit(const lks__segment *segment);
+
 /* `env`: NULL, or "NAME=VALUE" for all ranks. */
 void ranks_start(struct ranks *r, int n, const char *body, const char *env);
 /* Wait until all have ended; those that still run after `limit_s` are killed and fail the test. */

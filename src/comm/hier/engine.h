@@ -20,6 +20,14 @@ enum { LKS__ENGINE_VERSION = 1, LKS__ENGINE_NOTE = 1024, LKS__ENGINE_HELLO = 128
 typedef struct lks__engine_join {
     int rank, world_size, local_rank, local_world_size;
     double timeout_s;
+    /* For engines that need a store: our place, our address as others see it, and the store. Keys
+     * and values are copied, what get gives is to be freed; 0, or -1 after a deadline. */
+    int host, n_hosts;
+    char address[64];
+    void *store;
+    int (*store_set)(void *store, const char *key, const void *data, size_t bytes);
+    int (*store_get)(void *store, const char *key, double timeout_s, void **data_p,
+                     size_t *bytes_p);
     char hello[LKS__ENGINE_HELLO]; /* in: the leader's; out: the same on the host's other ranks */
 } lks__engine_join;
 
@@ -43,7 +51,8 @@ typedef struct lks__engine_op {
 typedef struct lks__engine {
     int version;
     const char *name;
-    int every_rank; /* all ranks join, not the leaders alone: MPI has it so */
+    int every_rank;  /* all ranks join, not the leaders alone: MPI has it so */
+    int needs_store; /* to find the other hosts */
 
     /* Could it serve a process started as this one was? 1 or 0. */
     int (*probe)(char *why, size_t why_bytes);

@@ -113,8 +113,14 @@ static lks_status meet_hosts(struct lks__hier *h)
 /* The leader's part; what it learns goes to the host's other ranks, and so does its failure. */
 static lks_status open_between(struct lks__hier *h)
 {
-    if (!h->ops->every_rank)
-        LKS__TRY(lks__hier_thread_open(h));
+    if (!h->ops->every_rank) {
+        lks_status st = h->ops->needs_store ? lks__hier_rendezvous_open(h) : LKS_OK;
+        if (st == LKS_OK)
+            st = lks__hier_thread_open(h);
+        if (!h->stuck)
+            lks__hier_rendezvous_close(h);
+        LKS__TRY(st);
+    }
     if (h->n_hosts < 1 || h->n_hosts > LKS__HIER_MAX_HOSTS || h->host < 0 || h->host >= h->n_hosts)
         return lks__fail(LKS_ERR_CONFIG, "%d hosts: 1 to %d are possible", h->n_hosts,
                          LKS__HIER_MAX_HOSTS);

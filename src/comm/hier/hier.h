@@ -125,6 +125,12 @@ void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks__hier_beat(lks_comm *comm);
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer);
 
+/* --- rendezvous.c ------------------------------------------------------------------------- */
+
+/* Fill in what an engine needs that finds its hosts through the job's store. */
+lks_status lks__hier_rendezvous_open(struct lks__hier *h);
+void lks__hier_rendezvous_close(struct lks__hier *h); /* nothing open is fine */
+
 /* --- collective.c ------------------------------------------------------------------------- */
 
 lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);

@@ -1,0 +1,366 @@
+// lockstep_gloo.so: Gloo as an engine between hosts (comm/hier/engine.h). Its collectives block, so
+// a thread runs them; notes have a connection and threads of their own, asleep between messages.
+#include "comm/hier/engine.h"
+
+#include <gloo/allgatherv.h>
+#include <gloo/alltoallv.h>
+#include <gloo/broadcast.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace
+{
+
+// Deadlines are lockstep's: it knows who still gives signs of life.
+constexpr auto never = std::chrono::hours(24 * 365);
+constexpr uint64_t note_slot = 1;
+
+void say(char *why, size_t why_bytes, const char *text)
+{
+    std::snprintf(why, why_bytes, "%s", text);
+}
+
+// lockstep's store, as Gloo sees one.
+class Store : public gloo::rendezvous::Store
+{
+  public:
+    explicit Store(const lks__engine_join &join) : join_(join)
+    {
+    }
+    void set(const std::string &key, const std::vector<char> &data) override
+    {
+        if (join_.store_set(join_.store, key.c_str(), data.data(), data.size()) != 0)
+            throw std::runtime_error("the job's store takes no more");
+    }
+    std::vector<char> get(const std::string &key) override
+    {
+        void *data = nullptr;
+        size_t bytes = 0;
+        if (join_.store_get(join_.store, key.c_str(), join_.timeout_s, &data, &bytes) != 0)
+            throw std::runtime_error("a host did not come to the job's store in time");
+        std::vector<char> value(static_cast<char *>(data), static_cast<char *>(data) + bytes);
+        std::free(data);
+        return value;
+    }
+    void wait(const std::vector<std::string> &keys) override
+    {
+        for (const auto &key : keys)
+            get(key);
+    }
+    void wait(const std::vector<std::string> &keys, const std::chrono::milliseconds &) override
+    {
+        wait(keys);
+    }
+
+  private:
+    const lks__engine_join &join_;
+};
+
+struct Peer {
+    char in[LKS__ENGINE_NOTE];
+    std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+    std::thread thread;
+    std::deque<std::vector<char>> heard; // guarded by Member::lock, as what follows
+    bool gone = false;
+    std::string why;
+};
+
+struct Member {
+    int host, n_hosts;
+    std::shared_ptr<gloo::Context> data, notes;
+
+    std::mutex lock;
+    std::condition_variable changed;
+    bool stop = false;
+
+    std::thread worker;
+    const lks__engine_op *op = nullptr; // in progress
+    lks__engine_op given;
+    bool failed = false;
+    std::string why;
+
+    std::thread sender;
+    bool telling = false;
+    char out[LKS__ENGINE_NOTE];
+    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> outs;
+
+    std::vector<Peer> peers;
+};
+
+std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char *name)
+{
+    gloo::transport::tcp::attr attr;
+    const char *iface = std::getenv("GLOO_SOCKET_IFNAME");
+    if (iface != nullptr && iface[0] != '\0')
+        attr.iface = iface;
+    else
+        attr.hostname = join.address;
+    auto device = gloo::transport::tcp::CreateDevice(attr);
+    auto context = std::make_shared<gloo::rendezvous::Context>(join.host, join.n_hosts);
+    context->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(join.timeout_s * 1e3)));
+    Store store(join);
+    gloo::rendezvous::PrefixStore named(name, store);
+    context->connectFullMesh(named, device);
+    context->setTimeout(never);
+    return context;
+}
+
+// --- operations -----------------------------------------------------------------------------
+
+template <typename Count> std::vector<Count> counts(const size_t *bytes, int n)
+{
+    return std::vector<Count>(bytes, bytes + n);
+}
+
+void perform(Member &m, const lks__engine_op &op)
+{
+    static char nothing;
+    auto *send = const_cast<char *>(static_cast<const char *>(op.send ? op.send : &nothing));
+    auto *recv = op.recv ? static_cast<char *>(op.recv) : &nothing;
+    switch (op.kind) {
+    case LKS__ENGINE_ALL_TO_ALL: {
+        gloo::AlltoallvOptions options(m.data);
+        options.setInput(send, counts<int64_t>(op.send_bytes, m.n_hosts));
+        options.setOutput(recv, counts<int64_t>(op.recv_bytes, m.n_hosts));
+        gloo::alltoallv(options);
+        break;
+    }
+    case LKS__ENGINE_ALL_GATHER: {
+        gloo::AllgathervOptions options(m.data);
+        options.setOutput(recv, counts<size_t>(op.recv_bytes, m.n_hosts));
+        gloo::allgatherv(options);
+        break;
+    }
+    case LKS__ENGINE_BROADCAST: {
+        gloo::BroadcastOptions options(m.data);
+        options.setOutput(recv, op.recv_bytes[0]);
+        options.setRoot(op.root);
+        gloo::broadcast(options);
+        break;
+    }
+    }
+}
+
+void work(Member *m)
+{
+    std::unique_lock<std::mutex> held(m->lock);
+    while (true) {
+        m->changed.wait(held, [m] { return m->stop || m->op != nullptr; });
+        if (m->stop)
+            return;
+        held.unlock();
+        std::string why;
+        try {
+            if (m->n_hosts > 1)
+                perform(*m, m->given);
+            else if (m->given.kind == LKS__ENGINE_ALL_TO_ALL && m->given.recv_bytes[0] > 0)
+                std::memcpy(m->given.recv, m->given.send, m->given.recv_bytes[0]);
+        } catch (const std::exception &e) {
+            why = e.what();
+        } catch (...) {
+            why = "an exception of an unknown kind";
+        }
+        held.lock();
+        m->failed = !why.empty();
+        m->why = why;
+        m->op = nullptr;
+    }
+}
+
+int gloo_start(void *engine, const lks__engine_op *op, char *why, size_t why_bytes)
+{
+    auto *m = static_cast<Member *>(engine);
+    std::lock_guard<std::mutex> held(m->lock);
+    m->given = *op;
+    m->op = &m->given;
+    m->failed = false;
+    m->changed.notify_all();
+    return 0;
+}
+
+int gloo_test(void *engine, char *why, size_t why_bytes)
+{
+    auto *m = static_cast<Member *>(engine);
+    std::lock_guard<std::mutex> held(m->lock);
+    if (m->op != nullptr)
+        return 0;
+    if (m->failed)
+        say(why, why_bytes, m->why.c_str());
+    return m->failed ? -1 : 1;
+}
+
+// --- notes ----------------------------------------------------------------------------------
+
+void send_notes(Member *m)
+{
+    std::unique_lock<std::mutex> held(m->lock);
+    while (true) {
+        m->changed.wait(held, [m] { return m->stop || m->telling; });
+        if (m->stop)
+            return;
+        held.unlock();
+        for (int h = 0; h < m->n_hosts; h++) {
+            if (h == m->host)
+                continue;
+            try { // a connection that has failed is the receiver's to report
+                m->outs[h]->send(h, note_slot);
+                m->outs[h]->waitSend(never);
+            } catch (const std::exception &) {
+            }
+        }
+        held.lock();
+        m->telling = false;
+    }
+}
+
+void receive_notes(Member *m, int host)
+{
+    Peer &peer = m->peers[host];
+    std::string why = "the connection was closed";
+    try {
+        while (true) {
+            peer.buffer->recv(host, note_slot);
+            if (!peer.buffer->waitRecv(never))
+                return; // we leave
+            std::lock_guard<std::mutex> held(m->lock);
+            if (m->stop)
+                return;
+            peer.heard.emplace_back(peer.in, peer.in + sizeof peer.in);
+        }
+    } catch (const std::exception &e) {
+        why = e.what();
+    }
+    std::lock_guard<std::mutex> held(m->lock);
+    peer.gone = true;
+    peer.why = why;
+}
+
+int gloo_tell(void *engine, const void *note)
+{
+    auto *m = static_cast<Member *>(engine);
+    std::lock_guard<std::mutex> held(m->lock);
+    if (m->telling)
+        return 0;
+    std::memcpy(m->out, note, sizeof m->out);
+    m->telling = true;
+    m->changed.notify_all();
+    return 1;
+}
+
+int gloo_hear(void *engine, int host, void *note, char *why, size_t why_bytes)
+{
+    auto *m = static_cast<Member *>(engine);
+    std::lock_guard<std::mutex> held(m->lock);
+    Peer &peer = m->peers[host];
+    if (!peer.heard.empty()) {
+        std::memcpy(note, peer.heard.front().data(), LKS__ENGINE_NOTE);
+        peer.heard.pop_front();
+        return 1;
+    }
+    if (peer.gone)
+        say(why, why_bytes, peer.why.c_str());
+    return peer.gone ? -1 : 0;
+}
+
+// --- joining and leaving --------------------------------------------------------------------
+
+int gloo_probe(char *why, size_t why_bytes)
+{
+    return 1; // what it needs, a store, is lockstep's to find
+}
+
+void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, size_t why_bytes)
+{
+    try {
+        auto m = std::make_unique<Member>();
+        m->host = *host_p = join->host;
+        m->n_hosts = *n_hosts_p = join->n_hosts;
+        m->peers = std::vector<Peer>(static_cast<size_t>(m->n_hosts));
+        m->outs.resize(static_cast<size_t>(m->n_hosts));
+        if (m->n_hosts > 1) {
+            m->data = connect(*join, "data");
+            m->notes = connect(*join, "notes");
+            for (int h = 0; h < m->n_hosts; h++) {
+                if (h == m->host)
+                    continue;
+                m->outs[h] = m->notes->createUnboundBuffer(m->out, sizeof m->out);
+                m->peers[h].buffer =
+                    m->notes->createUnboundBuffer(m->peers[h].in, sizeof m->peers[h].in);
+            }
+        }
+        Member *raw = m.release();
+        raw->worker = std::thread(work, raw);
+        raw->sender = std::thread(send_notes, raw);
+        for (int h = 0; h < raw->n_hosts; h++)
+            if (h != raw->host)
+                raw->peers[h].thread = std::thread(receive_notes, raw, h);
+        return raw;
+    } catch (const std::exception &e) {
+        say(why, why_bytes, e.what());
+    } catch (...) {
+        say(why, why_bytes, "an exception of an unknown kind");
+    }
+    return nullptr;
+}
+
+void gloo_leave(void *engine, int orderly)
+{
+    auto *m = static_cast<Member *>(engine);
+    if (!orderly) {
+        // Closed connections move nothing more. Threads may wait inside Gloo for good: they and
+        // what they hold are left to the end of the process, which is near.
+        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // the last note's way out
+        for (auto *context : {m->data.get(), m->notes.get()})
+            if (context != nullptr)
+                context->closeConnections();
+        m->worker.detach();
+        m->sender.detach();
+        for (auto &peer : m->peers)
+            if (peer.thread.joinable())
+                peer.thread.detach();
+        return;
+    }
+    {
+        std::unique_lock<std::mutex> held(m->lock);
+        m->stop = true;
+        m->changed.notify_all();
+    }
+    for (auto &peer : m->peers)
+        if (peer.buffer)
+            peer.buffer->abortWaitRecv();
+    m->worker.join();
+    m->sender.join();
+    for (auto &peer : m->peers)
+        if (peer.thread.joinable())
+            peer.thread.join();
+    delete m;
+}
+
+} // namespace
+
+extern "C" __attribute__((visibility("default"))) lks__engine_fn lks__engine_get;
+
+const lks__engine *lks__engine_get(void)
+{
+    static const lks__engine engine = {
+        LKS__ENGINE_VERSION, "Gloo",     0,         1,         gloo_probe, gloo_join,
+        gloo_leave,          gloo_start, gloo_test, gloo_tell, gloo_hear,
+    };
+    return &engine;
+}

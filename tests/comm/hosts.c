@@ -1,0 +1,167 @@
+#include "comm/hosts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "comm/backend.h"
+#include "comm/ranks.h"
+#include "net/store.h"
+
+/* In a child: nobody reads what ranks say on stdout. */
+static void be_quiet(void)
+{
+    int null = open("/dev/null", O_WRONLY);
+    if (null >= 0)
+        dup2(null, STDOUT_FILENO);
+}
+
+static void set_int(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+/* The environment of rank `rank`. */
+static void become(const char *hosts, int rank)
+{
+    int host = 0, first = 0;
+    while (first + hosts[host] - '0' <= rank)
+        first += hosts[host++] - '0';
+    set_int("RANK", rank);
+    set_int("WORLD_SIZE", hosts_world(hosts));
+    set_int("LOCAL_RANK", rank - first);
+    set_int("LOCAL_WORLD_SIZE", hosts[host] - '0');
+    set_int("GROUP_RANK", host);
+    set_int("GROUP_WORLD_SIZE", (int)strlen(hosts));
+}
+
+void hosts_main(int argc, char **argv)
+{
+    if (argc < 4 || strcmp(argv[1], "--become") != 0)
+        return;
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (rank == NULL)
+        exit(97);
+    become(argv[2], atoi(rank));
+    execvp(argv[3], argv + 3);
+    exit(98);
+}
+
+int hosts_world(const char *hosts)
+{
+    int W = 0;
+    for (; *hosts != '\0'; hosts++)
+        W += *hosts - '0';
+    return W;
+}
+
+bool hosts_can_run(const char *engine)
+{
+    const struct lks_comm_ops *ops = NULL;
+    lks_world world = {0, 1, 0, 1};
+    char why[512] = "no such backend";
+    /* What probes look for, besides their modules. */
+    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    setenv(LKS__STORE_ENV, "127.0.0.1:1", 1);
+    for (int i = 0; lks__comm_backend(i) != NULL; i++)
+        if (strcmp(lks__comm_backend(i)->name, engine) == 0)
+            ops = lks__comm_backend(i);
+    bool can = ops != NULL && ops->probe(&world, why, sizeof why);
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv(LKS__STORE_ENV);
+    if (can && strcmp(engine, "mpi") == 0 && system("command -v mpirun >/dev/null") != 0) {
+        snprintf(why, sizeof why, "there is no mpirun");
+        can = false;
+    }
+    if (!can)
+        printf("skipped: %s\n", why);
+    return can;
+}
+
+/* 0, an exit code, or 128 + signal. */
+static int code_of(pid_t pid)
+{
+    int status;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static int run_mpi(const char *hosts, const char *const argv[])
+{
+    char self[2048], ranks[16];
+    const char *all[64] = {"timeout", "120", "mpirun", "--quiet",  "--oversubscribe",
+                           "-n",      ranks, self,     "--become", hosts};
+    int n = 0;
+    ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(bytes > 0);
+    self[bytes] = '\0';
+    snprintf(ranks, sizeof ranks, "%d", hosts_world(hosts));
+    while (all[n] != NULL)
+        n++;
+    for (; *argv != NULL && n < 63; argv++)
+        all[n++] = *argv;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return code_of(pid);
+    be_quiet();
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    execvp(all[0], (char **)all);
+    _exit(98);
+}
+
+static int run_gloo(const char *hosts, const char *const argv[])
+{
+    char token[LKS__TOKEN_BYTES], place[64];
+    lks__store_server *store;
+    lks__segment *segments[HOSTS_MAX_RANKS];
+    pid_t pids[HOSTS_MAX_RANKS];
+    int W = hosts_world(hosts), rank = 0, code = 0;
+    assert_true(W <= HOSTS_MAX_RANKS);
+    assert_int_equal(lks__token_new(token), LKS_OK);
+    assert_int_equal(lks__store_serve("127.0.0.1", 0, token, &store), LKS_OK);
+    snprintf(place, sizeof place, "127.0.0.1:%d", lks__store_port(store));
+    for (int h = 0; hosts[h] != '\0'; h++) {
+        assert_int_equal(lks__segment_create(hosts[h] - '0', &segments[h]), LKS_OK);
+        for (int i = 0; i < hosts[h] - '0'; i++, rank++) {
+            pids[rank] = fork();
+            assert_true(pids[rank] >= 0);
+            if (pids[rank] > 0)
+                continue;
+            be_quiet();
+            ranks_inherit(segments[h]);
+            become(hosts, rank);
+            setenv(LKS__STORE_ENV, place, 1);
+            setenv(LKS__TOKEN_ENV, token, 1);
+            execvp(argv[0], (char **)argv);
+            _exit(98);
+        }
+    }
+    for (int r = 0; r < W; r++) {
+        int one = code_of(pids[r]);
+        code = one != 0 ? one : code;
+    }
+    for (int h = 0; hosts[h] != '\0'; h++)
+        lks__segment_close(segments[h]);
+    lks__store_stop(store);
+    return code;
+}
+
+int hosts_run(const char *engine, const char *hosts, const char *const argv[])
+{
+    return strcmp(engine, "mpi") == 0 ? run_mpi(hosts, argv) : run_gloo(hosts, argv);
+}

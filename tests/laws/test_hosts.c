@@ -1,0 +1,83 @@
+/* The same run on several hosts, over each engine: the bytes of one rank alone. */
+#include "laws.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/hosts.h"
+
+static const char *engine; /* "mpi", "gloo" */
+static const char *alone;
+
+static int train_alone(void **state)
+{
+    alone = law_output("random", "--threads=1");
+    return 0;
+}
+
+/* The output of the run on `hosts`. */
+static const char *trained(const char *hosts, const char *const more[])
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--backend=%s", engine);
+    law_add(&args, "--threads=1");
+    for (; *more != NULL; more++)
+        law_add(&args, "%s", *more);
+    args.argv[0] = LKS_TEST_TOOL;
+    int code = hosts_run(engine, hosts, args.argv);
+    if (code != 0)
+        fail_msg("%s over %s: exit code %d", hosts, engine, code);
+    return out;
+}
+
+static void check(const char *hosts, const char *const more[])
+{
+    const char *out = trained(hosts, more);
+    law_assert_same(out, alone);
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *line = json_array_get(lines, 0);
+    assert_string_equal(json_string_value(lks_test_member(line, "backend")), engine);
+    assert_int_equal(lks_test_number(line, "world_size"), hosts_world(hosts));
+}
+#define check_hosts(hosts, ...) check((hosts), (const char *const[]){__VA_ARGS__, NULL})
+
+static void test_hosts(void **state)
+{
+    check_hosts("22", NULL);
+    check_hosts("31", NULL);
+}
+
+static void test_uneven(void **state)
+{
+    check_hosts("21", "--allow_uneven");
+}
+
+static void test_private_replicas(void **state)
+{
+    check_hosts("22", "--replicas=private");
+}
+
+/* A checkpoint of two hosts goes on on one. */
+static void test_resume(void **state)
+{
+    const char *out = trained("22", (const char *const[]){"--max_iters=6", NULL});
+    law_resume("random", out, "--threads=1");
+    law_assert_same_checkpoint(out, alone, "ckpt-00000014");
+}
+
+int main(int argc, char **argv)
+{
+    hosts_main(argc, argv);
+    engine = argc == 2 ? argv[1] : "";
+    if (!hosts_can_run(engine))
+        return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_private_replicas),
+        cmocka_unit_test(test_resume),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+}
