@@ -301,6 +301,39 @@ static float golf_loss(void *state, const float *params, const lks__micro_batch 
                           p.rows, (size_t)m->c.vocab_size, m->C);
 }
 
+static void golf_forward(void *state, const float *params, const lks__micro_batch *mb,
+                         const lks__backward *bw)
+{
+    struct lks__golf_pass p = pass_of(state, params, mb, bw);
+    forward(&p);
+}
+
+static bool golf_activation(const void *state, int i, lks__activation *a)
+{
+    const struct lks__golf *m = state;
+    enum { A_LAYER = 7 };
+    const int l = (i - 1) / A_LAYER, n_layer = m->c.n_layer;
+    if (i == 0 || l >= n_layer) {
+        *a = (lks__activation){.x = i == 0 ? m->x0 : m->final, .width = m->C};
+        snprintf(a->module, sizeof a->module, "%s", i == 0 ? "tok_emb" : "final_norm");
+        return i <= n_layer * A_LAYER + 1;
+    }
+    const struct lks__golf_acts *la = &m->la[l];
+    const struct {
+        const char *name;
+        const float *x;
+        size_t width;
+    } of_layer[A_LAYER] = {
+        {"resid_mix", la->x, m->C},  {"attn.c_q", la->q_raw, m->C},  {"attn.c_k", la->k_raw, m->KV},
+        {"attn.c_v", la->v, m->KV},  {"attn.proj", la->x_mid, m->C}, {"mlp.fc", la->fc, m->H},
+        {"mlp.proj", la->out, m->C},
+    };
+    const int k = (i - 1) % A_LAYER;
+    *a = (lks__activation){.x = of_layer[k].x, .width = of_layer[k].width};
+    snprintf(a->module, sizeof a->module, "blocks.%d.%s", l, of_layer[k].name);
+    return true;
+}
+
 static void golf_logits(void *state, const float *params, const int32_t *tokens, int T,
                         float *logits)
 {
@@ -332,6 +365,8 @@ const struct lks__model_ops lks__model_golf = {
     .close = golf_close,
     .train = golf_train,
     .loss = golf_loss,
+    .forward = golf_forward,
+    .activation = golf_activation,
     .logits = golf_logits,
     .flops_per_token = golf_flops_per_token,
 };

@@ -476,6 +476,45 @@ static float gpt2_loss(void *state, const float *params, const lks__micro_batch 
                           (size_t)m->c.vocab_size, p.C);
 }
 
+static void gpt2_forward(void *state, const float *params, const lks__micro_batch *mb,
+                         const lks__backward *bw)
+{
+    struct pass p = pass_of(state, params, mb, bw);
+    forward(&p);
+}
+
+static bool gpt2_activation(const void *state, int i, lks__activation *a)
+{
+    const struct gpt2 *m = state;
+    enum { A_LAYER = 8 };
+    const int l = (i - 1) / A_LAYER, n_layer = m->c.n_layer;
+    const size_t C = (size_t)m->c.n_embd;
+    if (i == 0 || l >= n_layer) {
+        *a = (lks__activation){.x = i == 0 ? m->la[0].x : m->lnf, .width = C};
+        snprintf(a->module, sizeof a->module, "transformer.%s", i == 0 ? "wte" : "ln_f");
+        return i <= n_layer * A_LAYER + 1;
+    }
+    const struct layer_acts *la = &m->la[l];
+    const struct {
+        const char *name;
+        const float *x;
+        size_t width;
+    } of_layer[A_LAYER] = {
+        {"ln_1", la->ln1, C},
+        {"attn.c_attn", la->qkv, 3 * C},
+        {"attn", la->att, C},
+        {"attn.c_proj", la->x_mid, C},
+        {"ln_2", la->ln2, C},
+        {"mlp.c_fc", la->fc, 4 * C},
+        {"mlp.gelu", la->gelu, 4 * C},
+        {"mlp.c_proj", l + 1 < n_layer ? m->la[l + 1].x : m->x_out, C},
+    };
+    const int k = (i - 1) % A_LAYER;
+    *a = (lks__activation){.x = of_layer[k].x, .width = of_layer[k].width};
+    snprintf(a->module, sizeof a->module, "transformer.h.%d.%s", l, of_layer[k].name);
+    return true;
+}
+
 static void gpt2_logits(void *state, const float *params, const int32_t *tokens, int T,
                         float *logits)
 {
@@ -504,6 +543,8 @@ const struct lks__model_ops lks__model_gpt2 = {
     .close = gpt2_close,
     .train = gpt2_train,
     .loss = gpt2_loss,
+    .forward = gpt2_forward,
+    .activation = gpt2_activation,
     .logits = gpt2_logits,
     .flops_per_token = gpt2_flops_per_token,
 };

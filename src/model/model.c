@@ -1,6 +1,9 @@
 #include "model/model.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct lks__model {
     const struct lks__model_ops *ops;
@@ -69,6 +72,28 @@ float lks__model_train(lks__model *m, const float *params, const lks__micro_batc
 float lks__model_loss(lks__model *m, const float *params, const lks__micro_batch *mb)
 {
     return m->ops->loss(m->state, params, mb);
+}
+
+static bool all_finite(const float *x, size_t n)
+{
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad += !isfinite(x[i]);
+    return bad == 0;
+}
+
+void lks__model_find_bad(lks__model *m, const float *params, const lks__micro_batch *mb,
+                         const lks__backward *bw, char place[LKS__PLACE])
+{
+    lks__activation a;
+    m->ops->forward(m->state, params, mb, bw);
+    snprintf(place, LKS__PLACE, "lm_head");
+    for (int i = 0; m->ops->activation(m->state, i, &a); i++) {
+        if (all_finite(a.x, (size_t)mb->B * (size_t)mb->T * a.width))
+            continue;
+        memcpy(place, a.module, sizeof a.module);
+        return;
+    }
 }
 
 void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens, int T,

@@ -54,6 +54,14 @@ float lks__model_train(lks__model *model, const float *params, const lks__micro_
 /* Mean loss without dropout and gradients. */
 float lks__model_loss(lks__model *model, const float *params, const lks__micro_batch *mb);
 
+enum { LKS__PLACE = 64 }; /* bytes of a place's name */
+
+/* Where a training pass over `mb` first makes a number that isn't finite: the module whose output
+ * it is ("transformer.h.2.mlp.c_fc"), the head where all before it are finite. For messages; costs
+ * a forward pass. Of `bw` only the keys are looked at, and the beat is called. */
+void lks__model_find_bad(lks__model *model, const float *params, const lks__micro_batch *mb,
+                         const lks__backward *bw, char place[LKS__PLACE]);
+
 /* Logits [vocab_size] of the token after tokens[0, T); T <= block_size. */
 void lks__model_logits(lks__model *model, const float *params, const int32_t *tokens, int T,
                        float *logits);
@@ -62,6 +70,13 @@ void lks__model_logits(lks__model *model, const float *params, const int32_t *to
 double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table);
 
 /* --- what a family provides ------------------------------------------------------------------- */
+
+/* What a forward pass keeps of a module: x[rows, width]. */
+typedef struct lks__activation {
+    char module[LKS__PLACE];
+    const float *x;
+    size_t width;
+} lks__activation;
 
 struct lks__model_ops {
     const char *name; /* "gpt2", "golf" */
@@ -75,6 +90,10 @@ struct lks__model_ops {
     float (*train)(void *state, const float *params, const lks__micro_batch *mb,
                    const lks__backward *bw);
     float (*loss)(void *state, const float *params, const lks__micro_batch *mb);
+    /* A training pass forward; then what it has made, in its order: false behind the last. */
+    void (*forward)(void *state, const float *params, const lks__micro_batch *mb,
+                    const lks__backward *bw);
+    bool (*activation)(const void *state, int i, lks__activation *a);
     void (*logits)(void *state, const float *params, const int32_t *tokens, int T, float *logits);
     double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
 };

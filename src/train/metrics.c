@@ -57,7 +57,8 @@ static enum verdict judge(const char *line, size_t bytes, const lks__metrics_cut
             v = at < cut->iter ? KEEP : at == cut->iter && cut->own_line ? OWN : LATER;
         else if (strcmp(kind, "eval") == 0)
             v = at < cut->iter || (at == cut->iter && cut->eval_done) ? KEEP : LATER;
-        else if (strcmp(kind, "train") == 0)
+        else if (strcmp(kind, "train") == 0 || strcmp(kind, "skip") == 0 ||
+                 strcmp(kind, "rollback") == 0)
             v = at < cut->iter ? KEEP : LATER;
     }
     json_decref(o);

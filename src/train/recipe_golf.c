@@ -99,7 +99,7 @@ static lks_status begin_step(lks__trainer *t)
 static lks_status read_batch(lks__trainer *t, int v, int m)
 {
     struct lks__golf_run *g = t->golf;
-    LKS__TRY(lks__stream_read(&g->stream, t->iter, v, m, g->span));
+    LKS__TRY(lks__stream_read(&g->stream, t->iter + t->data_shift, v, m, g->span));
     memcpy(t->tokens, g->span, g->stream.local_tokens * sizeof *g->span);
     memcpy(t->targets, g->span + 1, g->stream.local_tokens * sizeof *g->span);
     return LKS_OK;

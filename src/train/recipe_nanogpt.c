@@ -75,7 +75,7 @@ static void close_all(lks__trainer *t)
 
 static lks_status begin_step(lks__trainer *t)
 {
-    t->offsets = lks__sampler_step(t->sampler, t->iter);
+    t->offsets = lks__sampler_step(t->sampler, t->iter + t->data_shift);
     return LKS_OK;
 }
 

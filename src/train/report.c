@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "train/job.h"
+#include "train/nonfinite.h"
 #include "train/outdir.h"
 #include "train/recipe.h"
 
@@ -210,10 +211,45 @@ static void say_time(char out[32], double s)
         snprintf(out, 32, "%.1f h", s / 3600.0);
 }
 
+/* An iteration without an update: "skip", or "rollback" where the run went back from it. It is
+ * t->iter - 1 where it was skipped; on the way back `t` stands at the checkpoint already. */
+static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
+                                   const lks__step_result *step)
+{
+    const lks__nonfinite *bad = &step->bad;
+    const bool back = step->outcome == LKS__STEP_BACK;
+    char text[320];
+    lks__nonfinite_text(t, step, text);
+    lks__jsonw *w = lks__metrics_begin(r->metrics, back ? "rollback" : "skip");
+    lks__jsonw_u64(w, "iter", step->iter);
+    if (bad->index >= 0) {
+        lks__jsonw_int(w, "virtual_rank", bad->index / t->A);
+        lks__jsonw_int(w, "micro_batch", bad->index % t->A);
+    }
+    lks__jsonw_str(w, "what", bad->index < 0 ? "sum" : bad->in_loss ? "loss" : "gradient");
+    lks__jsonw_str(w, "place", bad->place);
+    if (back) {
+        lks__jsonw_u64(w, "to", t->iter);
+        lks__jsonw_u64(w, "data_shift", t->data_shift);
+    }
+    LKS__TRY(lks__metrics_end(r->metrics));
+    if (back)
+        lks__log_message(&r->log,
+                         "iteration %" PRIu64 ": %s; back to checkpoint %" PRIu64
+                         ", and on with the data behind it (%d of at most %" PRId64 " times)",
+                         step->iter, text, t->iter, t->nonfinite, t->s.on_nan_limit);
+    else
+        lks__log_message(&r->log, "iteration %" PRIu64 ": %s; there is no update", step->iter,
+                         text);
+    return LKS_OK;
+}
+
 lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step)
 {
     if (!r->on)
         return LKS_OK;
+    if (step->outcome != LKS__STEP_DONE)
+        return report_nonfinite(r, t, step);
     uint64_t iter = t->iter - 1, done = t->iter - r->first_iter; /* the step has been counted */
     double now = lks__sys_now(), dt = step->seconds;
     double rate = r->tokens_a_step / dt;

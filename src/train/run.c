@@ -1,5 +1,6 @@
 /* train/run.c - the run: evaluations, steps, checkpoints, in nanoGPT's order. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/trace.h"
 #include "train/recipe.h"
@@ -23,6 +24,8 @@ static lks_status save(struct run *r)
 {
     lks__trainer *t = r->t;
     r->saved_iter = t->iter;
+    if (strcmp(t->s.on_nan, "rollback") == 0)
+        t->nonfinite = 0; /* it has come further than before */
     if (t->ses.world.rank != 0)
         return LKS_OK;
     char name[32], hash[17];
@@ -75,6 +78,14 @@ static lks_status finish(struct run *r)
     return lks__report_finish(&r->report, r->t, &result);
 }
 
+/* The checkpoint that it goes back to is there, and its evaluation done. */
+static lks_status go_back(struct run *r)
+{
+    LKS__TRY(lks__trainer_go_back(r->t));
+    r->saved_iter = r->t->iter;
+    return LKS_OK;
+}
+
 static lks_status loop(struct run *r, int *stopped_p)
 {
     lks__trainer *t = r->t;
@@ -90,6 +101,8 @@ static lks_status loop(struct run *r, int *stopped_p)
         if (checkpoint_due(r))
             LKS__TRY(save(r));
         LKS__TRY(lks__train_step(t, &step));
+        if (step.outcome == LKS__STEP_BACK)
+            LKS__TRY(go_back(r));
         LKS__TRY(lks__report_train(&r->report, t, &step));
         *stopped_p = step.stop_signal;
     }

@@ -118,6 +118,13 @@ enum {
       "iteration at which the learning rate reaches min_lr")                                       \
     X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
                                                                                                    \
+    X(STR, on_nan, "stop", ONE_OF("stop|skip|rollback"), TRAIN, FREE, OPTIM,                       \
+      "what a loss or gradient that is not finite does: stop the run; skip the update; rollback: " \
+      "go back to the newest checkpoint and leave out the data from there to here")                \
+    X(INT, on_nan_limit, 10, INTS(1, 1000000), TRAIN, FREE, OPTIM,                                 \
+      "updates skipped in a row, or times the run went back without a new checkpoint, after "      \
+      "which it stops")                                                                            \
+                                                                                                   \
     X(INT, eval_interval, 2000, INTS(0, 4294967294), TRAIN, FREE, REPORT,                          \
       "iterations between evaluations; 0: none")                                                   \
     X(INT, eval_iters, 200, INTS(1, 1000000), TRAIN, FREE, REPORT,                                 \

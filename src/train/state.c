@@ -1,6 +1,7 @@
 #include "train/state.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,9 +65,10 @@ static json_t *state_json(const lks__trainer *t)
     json_t *settings = lks__settings_to_json(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     json_t *meta = lks__meta_to_json(&t->meta);
     /* pack takes the references, also where it fails */
-    return json_pack("{s:o, s:o, s:s, s:b, s:f}", "settings", settings, "tokenizer", meta,
+    return json_pack("{s:o, s:o, s:s, s:b, s:f, s:I, s:i}", "settings", settings, "tokenizer", meta,
                      "data_digest", digest, "eval_done", t->eval_done, "best_val_loss",
-                     t->best_val_loss);
+                     t->best_val_loss, "data_shift", (json_int_t)t->data_shift, "nonfinite",
+                     t->nonfinite);
 }
 
 lks_status lks__state_save(lks__trainer *t, char name[32], char params_hash[17])
@@ -218,10 +220,18 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
             "the data in %s is not what checkpoint %s was trained on (digest %s, not %s): "
             "give the same --dataset, or start anew",
             t->data_dir, c->path, have, digest);
+    /* Checkpoints of versions that stopped at the first one have neither: 0. */
+    json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
+    json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));
+    if (shift < 0 || nonfinite < 0 || nonfinite > INT_MAX)
+        return lks__fail(LKS_ERR_FORMAT, "%s/state.json: data_shift or nonfinite is no count",
+                         c->path);
     if (!t->shared || t->ses.world.local_rank == 0)
         LKS__TRY(load_arenas(t, c));
     LKS__TRY(load_sampler(t, c));
     t->iter = c->iter;
+    t->data_shift = (uint64_t)shift;
+    t->nonfinite = (int)nonfinite;
     t->eval_done = json_is_true(eval_done);
     t->best_val_loss = json_number_value(best);
     return LKS_OK;

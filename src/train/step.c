@@ -1,9 +1,9 @@
 /* train/step.c - the training step. */
-#include <math.h>
 #include <string.h>
 
 #include "base/sys.h"
 #include "base/trace.h"
+#include "train/nonfinite.h"
 #include "train/recipe.h"
 
 volatile sig_atomic_t lks__stop_requested;
@@ -66,30 +66,11 @@ static lks_status gather_losses(lks__trainer *t, lks__step_result *r)
     return LKS_OK;
 }
 
-/* All ranks see the same numbers, so all come to the same verdict. */
-static lks_status check_finite(const lks__trainer *t, const lks__step_result *r)
-{
-    for (int i = 0; i < t->N; i++)
-        if (!isfinite(t->losses[i]))
-            return lks__fail(
-                LKS_ERR_NAN,
-                "iteration %llu: the loss of micro-batch %d of virtual rank %d is %g; "
-                "the last checkpoint is untouched; a smaller learning_rate or a longer "
-                "warm-up may help",
-                (unsigned long long)t->iter, i % t->A, i / t->A, (double)t->losses[i]);
-    if (!isfinite(r->grad_norm))
-        return lks__fail(
-            LKS_ERR_NAN,
-            "iteration %llu: the gradient's norm is %g while every loss is finite; the "
-            "last checkpoint is untouched; a smaller learning_rate may help",
-            (unsigned long long)t->iter, r->grad_norm);
-    return LKS_OK;
-}
-
 lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
 {
     const float *grads;
     double started = lks__sys_now();
+    r->iter = t->iter;
     lks__trace_begin(LKS__SPAN_STEP, (int64_t)t->iter);
     lks_comm_note(t->ses.comm, t->iter, "forward and backward");
     lks_comm_take_wait_s(t->ses.comm);
@@ -97,10 +78,11 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     LKS__TRY(lks__ddp_step(t->ddp, micro_step, t, &grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(t->ses.comm);
     LKS__TRY(gather_losses(t, r));
-    LKS__TRY(check_finite(t, r));
+    LKS__TRY(lks__nonfinite_judge(t, grads, r));
     lks_comm_note(t->ses.comm, t->iter, "update");
     lks__trace_begin(LKS__SPAN_UPDATE, -1);
-    t->recipe->update(t, grads, r);
+    if (r->outcome == LKS__STEP_DONE)
+        t->recipe->update(t, grads, r);
     lks__trace_end();
     LKS__TRY(lks__ddp_release(t->ddp));
     t->iter++;

@@ -213,6 +213,41 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
     return LKS_OK;
 }
 
+/* The newest checkpoint, into the arenas that are there. */
+static lks_status load_newest(lks__trainer *t, uint64_t bad_iter)
+{
+    lks__ckpt ckpt;
+    memset(&ckpt, 0, sizeof ckpt);
+    lks_status st = lks__ckpt_open(t->s.out_dir, 1, &ckpt);
+    if (st == LKS_OK && ckpt.iter > bad_iter)
+        st = lks__fail(LKS_ERR_CONFIG,
+                       "%s is newer than iteration %" PRIu64 ", from which it is to "
+                       "go back: move it away",
+                       ckpt.path, bad_iter);
+    if (st != LKS_OK)
+        lks__fail_in(st, "on_nan=rollback at iteration %" PRIu64, bad_iter);
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, lks__state_load(t, &ckpt));
+    lks__ckpt_close(&ckpt);
+    return st;
+}
+
+lks_status lks__trainer_go_back(lks__trainer *t)
+{
+    const uint64_t bad_iter = t->iter - 1, shift = t->data_shift;
+    const int tries = t->nonfinite;
+    lks_comm_note(t->ses.comm, bad_iter, "going back");
+    LKS__TRY(load_newest(t, bad_iter));
+    uint64_t end = shift + bad_iter + 1 - t->iter;
+    for (; t->data_shift < end; t->data_shift++)
+        if (t->sampler != NULL) /* its generators have to come by those batches */
+            lks__sampler_step(t->sampler, t->iter + t->data_shift);
+    t->nonfinite = tries;
+    return t->shared ? lks_comm_barrier(t->ses.comm)
+                     : lks__ddp_verify(t->ses.comm, &t->table, t->params);
+}
+
 void lks__trainer_close(lks__trainer *t)
 {
     lks__trace_file_close(&t->trace);

@@ -49,10 +49,12 @@ typedef struct lks__trainer {
     char resumed_hash[17];      /* … its params_hash, and its kernels' fingerprint */
     char resumed_fingerprint[17];
 
-    uint64_t iter;    /* updates made */
-    bool eval_done;   /* of evaluation `iter` */
-    double elapsed_s; /* training time so far, earlier processes included; rank 0\'s clock */
-    bool out_of_time; /* the recipe's time limit has been reached */
+    uint64_t iter;       /* updates made, and skipped */
+    uint64_t data_shift; /* iteration i reads the data of iteration i + data_shift */
+    int nonfinite;       /* updates skipped in a row; times gone back since the last checkpoint */
+    bool eval_done;      /* of evaluation `iter` */
+    double elapsed_s;    /* training time so far, earlier processes included; rank 0\'s clock */
+    bool out_of_time;    /* the recipe's time limit has been reached */
     double best_val_loss;
 } lks__trainer;
 
@@ -62,7 +64,21 @@ typedef struct lks__trainer {
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t);
 void lks__trainer_close(lks__trainer *t);
 
+/* Where a number that isn't finite came up, as all ranks agree. */
+typedef struct lks__nonfinite {
+    int index;              /* micro-batch, v * A + m; -1: each is finite, their sum is not */
+    bool in_loss;           /* its loss; false: its gradient alone */
+    char place[LKS__PLACE]; /* the first module (loss) or tensor (gradient) that has it */
+} lks__nonfinite;
+
+/* What became of a step. */
+enum { LKS__STEP_DONE = 0, LKS__STEP_SKIPPED, LKS__STEP_BACK };
+
 typedef struct lks__step_result {
+    int outcome;        /* LKS__STEP_...; SKIPPED: counted, without an update; BACK: the run has to
+                         * go back to a checkpoint */
+    lks__nonfinite bad; /* ... why */
+    uint64_t iter;
     double loss;          /* mean over the N micro-batches */
     double lr, grad_norm; /* norm before clipping */
     double seconds;       /* that the step took */
@@ -72,6 +88,10 @@ typedef struct lks__step_result {
 
 /* One optimizer step: iteration t->iter. */
 lks_status lks__train_step(lks__trainer *t, lks__step_result *result);
+
+/* Go back to the newest checkpoint, and on from there with the data behind iteration t->iter - 1,
+ * whose loss or gradient wasn't finite (--on_nan=rollback). Collective. */
+lks_status lks__trainer_go_back(lks__trainer *t);
 
 typedef struct lks__eval_result {
     bool has_train, has_bpb; /* what the recipe's evaluation gives */

@@ -1,0 +1,189 @@
+#include "train/nonfinite.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/sys.h"
+#include "train/recipe.h"
+
+/* --- searching ------------------------------------------------------------------------------- */
+
+static void beat(void *comm)
+{
+    lks_comm_beat(comm);
+}
+
+static void nobody(void *ctx, int group)
+{
+}
+
+/* As the step computed it, but into `grads`, an arena of zeros. */
+static lks__backward pass_of(const lks__trainer *t, int index, float *grads)
+{
+    uint32_t v = (uint32_t)(index / t->A), m = (uint32_t)(index % t->A);
+    return (lks__backward){
+        .grads = grads,
+        .seed = (uint64_t)t->s.seed,
+        .step = (uint32_t)t->iter,
+        .vm = v << 16 | m,
+        .done = nobody,
+        .beat = beat,
+        .beat_ctx = t->ses.comm,
+    };
+}
+
+static lks__micro_batch batch_of(const lks__trainer *t)
+{
+    return (lks__micro_batch){t->tokens, t->targets, (int)t->s.batch_size, (int)t->s.block_size};
+}
+
+/* The first tensor that backward (the table from its end) leaves with a number that isn't finite.
+ */
+static bool find_tensor(const lks__trainer *t, const float *grads, char place[LKS__PLACE])
+{
+    for (size_t n = t->table.n_tensors; n-- > 0;) {
+        const lks__tensor *tensor = &t->table.tensors[n];
+        for (size_t i = 0; i < tensor->count; i++)
+            if (!isfinite(grads[tensor->offset + i])) {
+                snprintf(place, LKS__PLACE, "%s", tensor->name);
+                return true;
+            }
+    }
+    return false;
+}
+
+/* Micro-batch `index`, whose loss isn't finite. */
+static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *bad)
+{
+    LKS__TRY(t->recipe->read(t, index / t->A, index % t->A));
+    lks__backward bw = pass_of(t, index, NULL);
+    lks__micro_batch mb = batch_of(t);
+    *bad = (lks__nonfinite){.index = index, .in_loss = true};
+    lks__model_find_bad(t->model, t->params, &mb, &bw, bad->place);
+    return LKS_OK;
+}
+
+/* The first of this rank's micro-batches whose gradient isn't finite, though its loss is. */
+static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
+{
+    const size_t bytes = t->table.count * sizeof(float);
+    float *grads = lks__sys_mmap(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (grads == NULL) /* the step's sum has to do */
+        return LKS_OK;
+    lks_status st = LKS_OK;
+    for (int i = t->first_v * t->A; i < t->end_v * t->A && st == LKS_OK; i++) {
+        lks__backward bw = pass_of(t, i, grads);
+        lks__micro_batch mb = batch_of(t);
+        memset(grads, 0, bytes);
+        st = t->recipe->read(t, i / t->A, i % t->A);
+        if (st != LKS_OK)
+            break;
+        lks__model_train(t->model, t->params, &mb, &bw);
+        if (find_tensor(t, grads, bad->place)) {
+            bad->index = i;
+            break;
+        }
+    }
+    lks__sys_munmap(grads, bytes);
+    return st;
+}
+
+static int first_bad_loss(const lks__trainer *t)
+{
+    for (int i = 0; i < t->N; i++)
+        if (!isfinite(t->losses[i]))
+            return i;
+    return -1;
+}
+
+/* What this rank finds: index INT_MAX where it isn't in its micro-batches. */
+static lks_status search(lks__trainer *t, lks__nonfinite *bad)
+{
+    int loss = first_bad_loss(t);
+    *bad = (lks__nonfinite){.index = INT_MAX};
+    if (loss < 0)
+        return find_gradient(t, bad);
+    if (loss / t->A < t->first_v || loss / t->A >= t->end_v)
+        return LKS_OK;
+    return find_activation(t, loss, bad);
+}
+
+/* The first of what all ranks have found. */
+static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfinite *bad)
+{
+    int W = t->ses.world.world_size;
+    lks__nonfinite mine, *all = calloc((size_t)W, sizeof *all);
+    lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W) : LKS_OK;
+    lks_comm_note(t->ses.comm, t->iter, "search for NaN");
+    if (st == LKS_OK)
+        st = search(t, &mine);
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
+    *bad = (lks__nonfinite){.index = INT_MAX};
+    for (int r = 0; r < W && st == LKS_OK; r++)
+        if (all[r].index < bad->index)
+            *bad = all[r];
+    free(all);
+    if (bad->index == INT_MAX) {
+        bad->index = -1;
+        find_tensor(t, grads, bad->place);
+    }
+    return st;
+}
+
+/* --- the answer ------------------------------------------------------------------------------ */
+
+void lks__nonfinite_text(const lks__trainer *t, const lks__step_result *r, char text[320])
+{
+    const lks__nonfinite *bad = &r->bad;
+    int W = t->ses.world.world_size, rank = 0, v = bad->index / t->A, m = bad->index % t->A;
+    if (bad->index < 0) {
+        snprintf(text, 320, "the sum of all gradients overflows, first in %s", bad->place);
+        return;
+    }
+    while (rank + 1 < W && lks__ddp_first_leaf(t->V, W, rank + 1) <= v)
+        rank++;
+    if (bad->in_loss)
+        snprintf(text, 320,
+                 "the loss of micro-batch %d of virtual rank %d (rank %d) is %g; the first that "
+                 "isn't finite is the output of %s",
+                 m, v, rank, (double)t->losses[bad->index], bad->place);
+    else
+        snprintf(text, 320,
+                 "the gradient of micro-batch %d of virtual rank %d (rank %d) isn't finite, though "
+                 "its loss is; backward makes it first in %s",
+                 m, v, rank, bad->place);
+}
+
+static lks_status give_up(const lks__trainer *t, const lks__step_result *r, const char *why)
+{
+    char text[320];
+    lks__nonfinite_text(t, r, text);
+    return lks__fail(LKS_ERR_NAN,
+                     "iteration %" PRIu64 ": %s; %sthe last checkpoint is untouched; a smaller "
+                     "learning_rate or a longer warm-up may help",
+                     t->iter, text, why);
+}
+
+lks_status lks__nonfinite_judge(lks__trainer *t, const float *grads, lks__step_result *r)
+{
+    r->outcome = LKS__STEP_DONE;
+    if (isfinite(r->grad_norm) && first_bad_loss(t) < 0) {
+        if (strcmp(t->s.on_nan, "skip") == 0)
+            t->nonfinite = 0;
+        return LKS_OK;
+    }
+    LKS__TRY(find_together(t, grads, &r->bad));
+    if (strcmp(t->s.on_nan, "stop") == 0)
+        return give_up(t, r, "--on_nan=skip or rollback would have gone on; ");
+    if (++t->nonfinite > t->s.on_nan_limit)
+        return give_up(t, r, "that was once more than on_nan_limit allows; ");
+    r->outcome = strcmp(t->s.on_nan, "skip") == 0 ? LKS__STEP_SKIPPED : LKS__STEP_BACK;
+    return LKS_OK;
+}

@@ -1,0 +1,353 @@
+/* Losses that are not finite: found by all ranks alike, named, and answered as --on_nan says, with
+ * the same bytes on any number of ranks.
+ *
+ * The cause is a natural one: one token's embedding is NaN (in a checkpoint that the test has
+ * altered and sealed again), so that just the micro-batches that read that token have no finite
+ * loss. The model is golf's, whose head has weights of its own. */
+#include "laws.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/ckpt.h"
+#include "model/model.h"
+
+enum { V = 4, A = 2, T = 16, VOCAB = 64, POISON = 63, FIRST = 2, STEPS = 10, N_TOKENS = 6000 };
+
+/* The span of micro-batch m of virtual rank v in a step begins here (data/stream.h). */
+static int start_of(int step, int v, int m)
+{
+    return ((step * A + m) * V + v) * (T + 1);
+}
+
+static const char *data;
+
+static int make_data(void **state)
+{
+    static uint16_t ids[N_TOKENS];
+    for (int i = 0; i < N_TOKENS; i++)
+        ids[i] = (uint16_t)(i * i % 59 + i % 4);
+    data = lks_test_folder();
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", data), ids, 200);
+    ids[start_of(5, 2, 1) + 3] = POISON;
+    ids[start_of(6, 0, 0) + 8] = POISON;
+    ids[start_of(6, 3, 1) + 8] = POISON;
+    lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", data), ids, N_TOKENS);
+    return 0;
+}
+
+static law_args train(const char *out, int W)
+{
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--family=golf");
+    law_add(&args, "--dataset=%s", data);
+    law_add(&args, "--out_dir=%s", out);
+    law_add(&args, "--sampler=stream");
+    law_add(&args, "--vocab_size=%d", VOCAB);
+    law_add(&args, "--n_layer=2");
+    law_add(&args, "--n_head=2");
+    law_add(&args, "--num_kv_heads=1");
+    law_add(&args, "--n_embd=16");
+    law_add(&args, "--block_size=%d", T);
+    law_add(&args, "--tie_embeddings=false");
+    law_add(&args, "--train_batch_tokens=%d", V * A * T);
+    law_add(&args, "--gradient_accumulation_steps=%d", V * A);
+    law_add(&args, "--virtual_ranks=%d", V);
+    law_add(&args, "--val_batch_size=256");
+    law_add(&args, "--max_wallclock_seconds=0");
+    law_add(&args, "--eval_interval=0");
+    law_add(&args, "--checkpoint_interval=2");
+    law_add(&args, "--keep=0");
+    law_add(&args, "--threads=1");
+    law_add(&args, "--allow_uneven");
+    law_add(&args, "--nproc_per_node=%d", W);
+    return args;
+}
+
+/* Every tensor of a file, loaded. */
+static lks__st_tensor *load(lks__st_file *file, size_t *n_p)
+{
+    size_t n = lks__st_count(file);
+    lks__st_tensor *tensors = calloc(n, sizeof *tensors);
+    assert_non_null(tensors);
+    for (size_t i = 0; i < n; i++) {
+        const lks__st_tensor *t = lks__st_get(file, i);
+        void *bytes = malloc(t->bytes + 1);
+        assert_non_null(bytes);
+        assert_ok(lks__st_read(file, t, bytes));
+        tensors[i] = *t;
+        tensors[i].data = bytes;
+    }
+    *n_p = n;
+    return tensors;
+}
+
+static void release(lks__st_tensor *tensors, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free((void *)(uintptr_t)tensors[i].data);
+    free(tensors);
+}
+
+/* Alter the newest checkpoint of a run and seal it again. */
+static void alter(const char *out,
+                  void (*change)(const char *name, float *x, size_t n, size_t width))
+{
+    lks__ckpt ckpt;
+    assert_ok(lks__ckpt_open(out, 1, &ckpt));
+    lks__ckpt_content content = {.iter = ckpt.iter,
+                                 .fingerprint = lks__st_metadata(ckpt.model, "kernels"),
+                                 .state = ckpt.state};
+    lks__st_tensor *model = load(ckpt.model, &content.n_model);
+    lks__st_tensor *optimizer = load(ckpt.optimizer, &content.n_optimizer);
+    content.model = model;
+    content.optimizer = optimizer;
+    for (size_t i = 0; i < content.n_model; i++)
+        change(model[i].name, (float *)(uintptr_t)model[i].data, model[i].bytes / sizeof(float),
+               model[i].n_dims == 2 ? model[i].shape[1] : 1);
+    char name[32], hash[17];
+    assert_ok(lks__ckpt_save(out, &content, 0, name, hash));
+    release(model, content.n_model);
+    release(optimizer, content.n_optimizer);
+    lks__ckpt_close(&ckpt);
+}
+
+static void spoil_embedding(const char *name, float *x, size_t n, size_t width)
+{
+    if (strcmp(name, "tok_emb.weight") == 0)
+        x[POISON * width] = NAN;
+}
+
+/* A run of FIRST steps with the bad embedding, that goes on on W ranks. Its artifact at the end
+ * can't be written; all else is there. */
+static lks_test_result go_on(int W, const char *const more[], const char **out_p)
+{
+    *out_p = lks_test_folder();
+    law_args first = train(*out_p, 1), args = train(*out_p, W);
+    law_add(&first, "--iterations=%d", FIRST);
+    law_run(&first);
+    alter(*out_p, spoil_embedding);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--iterations=%d", STEPS);
+    for (; *more != NULL; more++)
+        law_add(&args, "%s", *more);
+    return lks_test_run(args.argv, NULL, 60);
+}
+#define GO_ON(W, out_p, ...) go_on((W), (const char *const[]){__VA_ARGS__, NULL}, (out_p))
+
+static void check_line(const char *out, const char *kind, size_t i, int iter, int v, int m)
+{
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    const json_t *line = json_array_get(lines, i);
+    assert_int_equal(lks_test_number(line, "iter"), iter);
+    assert_int_equal(lks_test_number(line, "virtual_rank"), v);
+    assert_int_equal(lks_test_number(line, "micro_batch"), m);
+    assert_string_equal(json_string_value(lks_test_member(line, "place")), "tok_emb");
+    assert_string_equal(json_string_value(lks_test_member(line, "what")), "loss");
+}
+
+static size_t count(const char *out, const char *kind)
+{
+    return json_array_size(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind));
+}
+
+static void assert_ran_to_end(const lks_test_result *r)
+{
+    if (r->exit_code != 1 || strstr(r->err, "tensor tok_emb.weight can't be exported") == NULL)
+        fail_msg("exit code %d: %s", r->exit_code, r->err);
+}
+
+static void test_stop(void **state)
+{
+    for (int W = 1; W <= 4; W += 3) {
+        const char *out;
+        lks_test_result r = GO_ON(W, &out, "--on_nan=stop");
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, lks_test_text("iteration 5: the loss of micro-batch 1 of virtual "
+                                             "rank 2 (rank %d) is",
+                                             W == 1 ? 0 : 2));
+        assert_contains(r.err, "is the output of tok_emb;");
+        assert_true(lks_test_exists(lks_test_text("%s/ckpt-00000004", out)));
+        assert_int_equal(law_count_checkpoints(out), 2);
+    }
+}
+
+static void test_skip(void **state)
+{
+    const char *reference = NULL, *out;
+    for (int W = 1; W <= 4; W++) {
+        lks_test_result r = GO_ON(W, &out, "--on_nan=skip");
+        assert_ran_to_end(&r);
+        assert_int_equal(count(out, "skip"), 2);
+        assert_int_equal(count(out, "train"), STEPS - 2);
+        check_line(out, "skip", 0, 5, 2, 1);
+        check_line(out, "skip", 1, 6, 0, 0);
+        reference = reference == NULL ? out : reference;
+        law_assert_same(out, reference);
+    }
+    /* Two in a row are more than one. */
+    lks_test_result r = GO_ON(2, &out, "--on_nan=skip", "--on_nan_limit=1");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "iteration 6: ");
+    assert_contains(r.err, "on_nan_limit");
+    static const char model[] = "ckpt-00000006/model.safetensors";
+    assert_same_file(lks_test_text("%s/%s", out, model), lks_test_text("%s/%s", reference, model));
+}
+
+/* From iteration 5 back to checkpoint 4, twice: behind the data of iteration 5 stand those of 6. */
+static void test_rollback(void **state)
+{
+    const char *reference = NULL, *out;
+    for (int W = 1; W <= 4; W++) {
+        lks_test_result r = GO_ON(W, &out, "--on_nan=rollback",
+                                  W % 2 == 0 ? "--replicas=private" : "--replicas=shared");
+        assert_ran_to_end(&r);
+        assert_int_equal(count(out, "rollback"), 2);
+        check_line(out, "rollback", 0, 5, 2, 1);
+        check_line(out, "rollback", 1, 4, 0, 0);
+        reference = reference == NULL ? out : reference;
+        law_assert_same(out, reference);
+    }
+    /* Killed after it had gone back, before the next checkpoint: it goes back again. */
+    const char *const cut[] = {
+        "sh", "-c",
+        "cd \"$0\" && rm -r ckpt-00000006 ckpt-00000008 ckpt-00000010 latest && "
+        "ln -s ckpt-00000004 latest",
+        out, NULL};
+    assert_int_equal(lks_test_run(cut, NULL, 10).exit_code, 0);
+    law_args again = train(out, 2);
+    law_add(&again, "--init_from=resume");
+    lks_test_result r = lks_test_run(again.argv, NULL, 60);
+    assert_ran_to_end(&r);
+    law_assert_same(out, reference);
+    /* Nowhere to go back to, and too often. */
+    r = GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "iteration 4: ");
+    assert_contains(r.err, "on_nan_limit");
+}
+
+/* Forward stays small (c_fc is zero), but backward passes through c_proj. */
+static void spoil_gradient(const char *name, float *x, size_t n, size_t width)
+{
+    bool fc = strcmp(name, "transformer.h.1.mlp.c_fc.weight") == 0;
+    bool fc2 = strcmp(name, "transformer.h.1.mlp.c_proj.weight") == 0;
+    for (size_t i = 0; i < n; i++) {
+        if (fc)
+            x[i] = 0.0f;
+        if (fc2 && i < width)
+            x[i] = 3e38f;
+        if (strcmp(name, "transformer.ln_f.weight") == 0)
+            x[i] *= 1e4f;
+    }
+}
+
+static void test_gradient(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks_test_generated_tokens(dir);
+    for (int W = 1; W <= 2; W++) {
+        const char *out = lks_test_folder();
+        for (int resumed = 0; resumed < 2; resumed++) {
+            lks_test_result r = lks_test_tool(
+                "train", lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s", out),
+                "--vocab_size=65", "--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=16",
+                "--batch_size=2", "--gradient_accumulation_steps=4", "--warmup_iters=0",
+                "--eval_interval=0", lks_test_text("--max_iters=%d", resumed * 4),
+                lks_test_text("--nproc_per_node=%d", W),
+                resumed ? "--init_from=resume" : "--init_from=scratch");
+            assert_int_equal(r.exit_code, resumed);
+            if (resumed)
+                assert_contains(
+                    r.err, "iteration 1: the gradient of micro-batch 0 of virtual rank 0 (rank "
+                           "0) isn't finite, though its loss is; backward makes it first in "
+                           "transformer.h.1.mlp.c_fc.weight;");
+            else
+                alter(out, spoil_gradient);
+        }
+    }
+}
+
+/* Which module a number that isn't finite comes from, for each of a model's tensors. */
+static void check_places(lks__family family, const char *const places[][2], size_t n_places)
+{
+    lks__model_config config = {.family = family,
+                                .n_layer = 2,
+                                .n_head = 2,
+                                .n_embd = 16,
+                                .block_size = T,
+                                .vocab_size = VOCAB,
+                                .n_kv_head = 1,
+                                .mlp_mult = 2,
+                                .tied_embed_init_std = 0.02f,
+                                .logit_softcap = 30,
+                                .rope_base = 10000,
+                                .qk_gain_init = 1};
+    static int32_t ids[T];
+    lks__micro_batch mb = {ids, ids, 1, T};
+    lks__backward bw = {.grads = NULL};
+    lks__table table;
+    lks__model *model;
+    lks__kernels kernels;
+    lks__mt g;
+    assert_ok(lks__kernels_open(LKS__CPU_REF, &kernels));
+    lks__exec ex = {.k = &kernels};
+    assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+    assert_ok(lks__model_table(&config, &table));
+    assert_ok(lks__model_open(&config, &table, 1, &ex, &model));
+    float *params = calloc(table.count, sizeof *params);
+    assert_non_null(params);
+    lks__mt_seed(&g, 1);
+    lks__model_init(&config, &table, &g, params);
+    for (size_t i = 0; i < n_places; i++) {
+        char place[LKS__PLACE];
+        const lks__tensor *t = lks__table_find(&table, places[i][0]);
+        assert_non_null(t);
+        float kept = params[t->offset];
+        params[t->offset] = NAN;
+        lks__model_find_bad(model, params, &mb, &bw, place);
+        assert_string_equal(place, places[i][1]);
+        params[t->offset] = kept;
+    }
+    free(params);
+    lks__model_close(model);
+    lks__pool_close(ex.pool);
+    lks__table_free(&table);
+}
+
+static void test_places(void **state)
+{
+    static const char *const gpt2[][2] = {
+        {"transformer.wpe.weight", "transformer.wte"},
+        {"transformer.h.0.ln_1.weight", "transformer.h.0.ln_1"},
+        {"transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn"},
+        {"transformer.h.1.attn.c_proj.weight", "transformer.h.1.attn.c_proj"},
+        {"transformer.h.1.mlp.c_fc.weight", "transformer.h.1.mlp.c_fc"},
+        {"transformer.h.1.mlp.c_proj.weight", "transformer.h.1.mlp.c_proj"},
+        {"transformer.ln_f.weight", "transformer.ln_f"},
+    };
+    static const char *const golf[][2] = {
+        {"tok_emb.weight", "tok_emb"},
+        {"blocks.0.resid_mix", "blocks.0.resid_mix"},
+        {"blocks.0.attn.c_k.weight", "blocks.0.attn.c_k"},
+        {"blocks.1.attn.proj.weight", "blocks.1.attn.proj"},
+        {"blocks.1.mlp.fc.weight", "blocks.1.mlp.fc"},
+        {"blocks.1.mlp_scale", "blocks.1.mlp.proj"},
+        {"lm_head.weight", "lm_head"},
+    };
+    check_places(LKS__FAMILY_GPT2, gpt2, sizeof gpt2 / sizeof gpt2[0]);
+    check_places(LKS__FAMILY_GOLF, golf, sizeof golf / sizeof golf[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_places),   cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_skip),     cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_gradient),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
+}
