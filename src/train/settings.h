@@ -213,6 +213,9 @@ enum {
       "how ranks exchange data; auto: the first that works")                                       \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "seconds after which a rank that stands still ends the run")                                 \
+    X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST, RANKS,                           \
+      "iterations between checks that no parameter has changed by itself, and that replicas are "  \
+      "equal; 0: none")                                                                            \
     X(STR, replicas, "shared", ONE_OF("shared|private"), TRAIN, HOST, RANKS,                       \
       "shared: one copy of parameters and moments for all ranks of a host; private: one each")     \
     X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \

@@ -1,4 +1,5 @@
 /* train/step.c - the training step. */
+#include <stddef.h>
 #include <string.h>
 
 #include "base/sys.h"
@@ -37,33 +38,34 @@ static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *dd
     return LKS_OK;
 }
 
-/* The N losses, and whether some rank was asked to stop, become known to all. */
-static lks_status gather_losses(lks__trainer *t, lks__step_result *r)
+/* The N losses, and what else ranks have to tell, become known to all. */
+static lks_status gather(lks__trainer *t, lks__step_result *r)
 {
     int W = t->ses.world.world_size, most = (t->V + W - 1) / W * t->A;
-    size_t bytes = sizeof(int32_t) + (size_t)most * sizeof(float);
+    size_t bytes = sizeof(lks__step_note) + (size_t)most * sizeof(float);
     char *mine = t->mail, *all = t->mail + bytes;
-    int32_t stop = lks__stop_requested;
+    lks__step_note note = {.stop_signal = lks__stop_requested};
+    lks__divergence_look(t, &note.divergence);
     memset(mine, 0, bytes);
-    memcpy(mine, &stop, sizeof stop);
-    memcpy(mine + sizeof stop, t->losses + t->first_v * t->A,
+    memcpy(mine, &note, sizeof note);
+    memcpy(mine + sizeof note, t->losses + t->first_v * t->A,
            (size_t)((t->end_v - t->first_v) * t->A) * sizeof(float));
     LKS__TRY(lks_comm_all_gather(t->ses.comm, mine, all, bytes));
     r->stop_signal = 0;
     for (int rank = 0; rank < W; rank++) {
         int v0 = lks__ddp_first_leaf(t->V, W, rank), v1 = lks__ddp_first_leaf(t->V, W, rank + 1);
         const char *theirs = all + (size_t)rank * bytes;
-        memcpy(&stop, theirs, sizeof stop);
+        memcpy(&note, theirs, sizeof note);
         if (r->stop_signal == 0)
-            r->stop_signal = stop;
-        memcpy(t->losses + v0 * t->A, theirs + sizeof stop,
+            r->stop_signal = note.stop_signal;
+        memcpy(t->losses + v0 * t->A, theirs + sizeof note,
                (size_t)((v1 - v0) * t->A) * sizeof(float));
     }
     double sum = 0.0;
     for (int i = 0; i < t->N; i++)
         sum += (double)t->losses[i];
     r->loss = sum / t->N;
-    return LKS_OK;
+    return lks__divergence_judge(t, all + offsetof(lks__step_note, divergence), bytes);
 }
 
 lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
@@ -77,7 +79,7 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     LKS__TRY(t->recipe->begin_step(t));
     LKS__TRY(lks__ddp_step(t->ddp, micro_step, t, &grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(t->ses.comm);
-    LKS__TRY(gather_losses(t, r));
+    LKS__TRY(gather(t, r));
     LKS__TRY(lks__nonfinite_judge(t, grads, r));
     lks_comm_note(t->ses.comm, t->iter, "update");
     lks__trace_begin(LKS__SPAN_UPDATE, -1);
@@ -86,6 +88,7 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     lks__trace_end();
     LKS__TRY(lks__ddp_release(t->ddp));
     t->iter++;
+    lks__divergence_seal(t);
     t->eval_done = false;
     r->seconds = lks__sys_now() - started;
     lks__trace_end();

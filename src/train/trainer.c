@@ -44,7 +44,7 @@ static lks_status open_buffers(lks__trainer *t)
 {
     int W = t->ses.world.world_size;
     size_t BT = (size_t)(t->s.batch_size * t->s.block_size);
-    size_t mail = sizeof(int32_t) + (size_t)((t->V + W - 1) / W * t->A) * sizeof(float);
+    size_t mail = sizeof(lks__step_note) + (size_t)((t->V + W - 1) / W * t->A) * sizeof(float);
     t->tokens = calloc(BT + 1, sizeof *t->tokens);
     t->targets = calloc(BT, sizeof *t->targets);
     t->losses = calloc((size_t)t->N, sizeof *t->losses);
@@ -104,6 +104,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     LKS__TRY(
         lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, &t->ses.ex, &t->model));
     LKS__TRY(t->recipe->open_rest(t));
+    LKS__TRY(lks__divergence_open(t));
     return open_buffers(t);
 }
 
@@ -237,6 +238,7 @@ lks_status lks__trainer_go_back(lks__trainer *t)
 {
     const uint64_t bad_iter = t->iter - 1, shift = t->data_shift;
     const int tries = t->nonfinite;
+    t->divergence.sealed = false;
     lks_comm_note(t->ses.comm, bad_iter, "going back");
     LKS__TRY(load_newest(t, bad_iter));
     uint64_t end = shift + bad_iter + 1 - t->iter;
@@ -261,6 +263,7 @@ void lks__trainer_close(lks__trainer *t)
     free(t->targets);
     free(t->losses);
     free(t->mail);
+    lks__divergence_close(t);
     lks__session_close(&t->ses);
     memset(t, 0, sizeof *t);
 }

@@ -11,6 +11,7 @@
 #include "data/tokens.h"
 #include "ddp/ddp.h"
 #include "model/model.h"
+#include "train/divergence.h"
 #include "train/session.h"
 #include "train/settings.h"
 #include "train/trace_file.h"
@@ -43,6 +44,7 @@ typedef struct lks__trainer {
     float *losses;             /* [N], v-major, of the step at hand */
     char *mail;                /* for exchanges between ranks */
     uint64_t micro_batches;    /* done by this rank */
+    lks__divergence divergence;
 
     bool resumed;
     lks__settings resumed_from; /* the checkpoint's settings, where resumed */
@@ -85,6 +87,12 @@ typedef struct lks__step_result {
     double exposed_s;     /* of them, waited for other ranks' gradients */
     int stop_signal;      /* a signal that some rank was sent: all stop here; 0: none */
 } lks__step_result;
+
+/* What ranks tell each other in every step; this rank's losses stand behind it. */
+typedef struct lks__step_note {
+    lks__divergence_note divergence;
+    int32_t stop_signal;
+} lks__step_note;
 
 /* One optimizer step: iteration t->iter. */
 lks_status lks__train_step(lks__trainer *t, lks__step_result *result);

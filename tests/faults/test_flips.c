@@ -1,0 +1,151 @@
+/* A bit of the parameters that flips in memory while a run goes on: the run ends, and says in which
+ * tensor, on which host and, where the replicas are several, on which rank. */
+#include "faults.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "laws/marked.h"
+
+static pid_t rank_process(const char *mark, int rank)
+{
+    pid_t pids[64];
+    const char *want = lks_test_text("RANK=%d", rank);
+    int n = marked_processes(mark, pids, 64);
+    for (int i = 0; i < n && i < 64; i++)
+        if (marked_has(pids[i], want))
+            return pids[i];
+    return -1;
+}
+
+/* Where `pid` sees the second part of the job's shared memory (the first is the ranks' own), which
+ * holds the parameters; 0: not yet. */
+static unsigned long long parameters_of(pid_t pid)
+{
+    char line[512], path[64];
+    unsigned long long best = 0, best_offset = ~0ULL;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        unsigned long long start, end, offset;
+        if (strstr(line, "memfd:lockstep") == NULL ||
+            sscanf(line, "%llx-%llx %*s %llx", &start, &end, &offset) != 3)
+            continue;
+        if (offset > 0 && offset < best_offset) {
+            best = start;
+            best_offset = offset;
+        }
+    }
+    if (f != NULL)
+        fclose(f);
+    return best;
+}
+
+/* Flip the lowest bit of the float at `at` in the memory of `pid`; false where it can't be done. */
+static bool flip(pid_t pid, unsigned long long at)
+{
+    unsigned char byte;
+    int fd = open(lks_test_text("/proc/%d/mem", (int)pid), O_RDWR | O_CLOEXEC);
+    bool ok = fd >= 0 && pread(fd, &byte, 1, (off_t)at) == 1;
+    byte ^= 1;
+    ok = ok && pwrite(fd, &byte, 1, (off_t)at) == 1;
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+static bool ended(pid_t pid)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+/* Runs on W ranks, and flips bits of the first tensor (in the arena) as rank `rank` sees it, until
+ * the run ends. One isn't enough: a flip in the middle of an update is part of it. */
+static const char *flipped(int W, int rank, const char *replicas, int interval)
+{
+    fault_run run = fault_train(W);
+    fault_add(&run, "--max_iters=10000000");
+    fault_add(&run, "--eval_interval=0");
+    fault_add(&run, "--log_interval=1000");
+    fault_add(&run, "--allow_uneven");
+    fault_add(&run, "--check_interval=%d", interval);
+    fault_add(&run, "--replicas=%s", replicas);
+    const char *mark = marked_variable(), *env[] = {mark, NULL};
+    const char *log = lks_test_text("%s/train.log", run.out);
+    lks_test_child child = lks_test_start(run.argv, env);
+    bool writable = true;
+    for (int i = 0; i < 500 && !ended(child.pid) && writable; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        pid_t pid = W == 1 ? child.pid : rank_process(mark, rank);
+        unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
+        if (at == 0)
+            continue;
+        if (strcmp(replicas, "private") == 0) /* slices of 64 KiB, more than this model has */
+            at += (unsigned long long)rank << 16;
+        writable = flip(pid, at + 4 * (unsigned)(i % 16)) || ended(child.pid) || i > 5;
+    }
+    if (!writable)
+        kill(child.pid, SIGKILL);
+    lks_test_result r = lks_test_wait(&child, 10);
+    if (!writable)
+        lks_test_skip("the memory of other processes can't be written here");
+    if (r.exit_code != 1)
+        fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+    marked_assert_gone(mark, 0.5);
+    assert_contains(r.err, "first in tensor transformer.ln_f.weight");
+    return r.err;
+}
+
+static const char *host(void)
+{
+    char name[65] = "";
+    gethostname(name, sizeof name - 1);
+    return lks_test_text("host %s", name);
+}
+
+static void test_shared(void **state)
+{
+    for (int W = 1; W <= 4; W *= 2) {
+        const char *err = flipped(W, W - 1, "shared", 1);
+        assert_contains(err, "the parameters have changed between update ");
+        assert_contains(err, host());
+    }
+}
+
+static void test_private(void **state)
+{
+    const char *err = flipped(3, 1, "private", 7);
+    assert_contains(err, lks_test_text("rank 1 (%s) has other values than rank 0 (%s), which has "
+                                       "those of most ranks",
+                                       host(), host()));
+    err = flipped(2, 0, "private", 7);
+    assert_contains(err, "the replicas have diverged");
+}
+
+/* Without checks nothing is found, and with them nothing is where nothing is wrong. */
+static void test_quiet(void **state)
+{
+    for (int interval = 0; interval <= 3; interval++) {
+        fault_run run = fault_train(interval == 2 ? 1 : 2);
+        fault_add(&run, "--check_interval=%d", interval);
+        fault_add(&run, "--replicas=%s", interval == 3 ? "private" : "shared");
+        fault_succeeds(&run);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_private),
+        cmocka_unit_test(test_quiet),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
