@@ -40,6 +40,47 @@ static void test_ranks_and_threads(void **state)
     law_assert_same(law_output("random", bf16, "--threads=3"), alone);
 }
 
+static void test_private_replicas(void **state)
+{
+    law_assert_same(
+        law_output("random", "--dtype=bfloat16", "--nproc_per_node=2", "--replicas=private"),
+        alone);
+}
+
+/* Goes on from a checkpoint in another dtype than the run had: recorded, and the same bytes on any
+ * ranks. */
+static void test_resume_in_another(void **state)
+{
+    enum { BEFORE = 6 };
+    static const char *outs[2];
+    for (int W = 1; W <= 2; W++) {
+        const char *out = law_output("random", "--threads=1", "--max_iters=5");
+        law_resume("random", out, "--dtype=bfloat16", lks_test_text("--nproc_per_node=%d", W));
+        outs[W - 1] = out;
+    }
+    law_assert_same(outs[1], outs[0]);
+
+    const char *metrics = lks_test_text("%s/metrics.jsonl", outs[0]);
+    const json_t *host = lks_test_metrics(metrics, "host");
+    const json_t *went_on = json_array_get(host, json_array_size(host) - 2); /* the last: its end */
+    const char *dtype =
+        json_string_value(json_object_get(lks_test_member(went_on, "changed"), "dtype"));
+    assert_non_null(dtype);
+    assert_string_equal(dtype, "bfloat16");
+
+    const json_t *a = lks_test_metrics(metrics, "train");
+    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", full), "train");
+    int n_other = 0;
+    assert_int_equal(json_array_size(a), LAW_STEPS);
+    for (size_t i = 0; i < LAW_STEPS; i++) {
+        double loss = lks_test_number(json_array_get(a, i), "loss");
+        double want = lks_test_number(json_array_get(b, i), "loss");
+        assert_near(loss, want, i < BEFORE ? 0 : 3e-2);
+        n_other += loss != want;
+    }
+    assert_true(n_other > (LAW_STEPS - BEFORE) / 2);
+}
+
 static const char *eval_of(const char *dtype)
 {
     const char *data = lks_test_text("--dataset=%s", law_data());
@@ -64,6 +105,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_near_float32),
         cmocka_unit_test(test_ranks_and_threads),
+        cmocka_unit_test(test_private_replicas),
+        cmocka_unit_test(test_resume_in_another),
         cmocka_unit_test(test_eval),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));

@@ -1,6 +1,7 @@
 /* kernels/x86/x86.h - versions for x86-64 levels. A kernel <name> of a level is
  * lks__<name>_<level>: the row kernels, written in LANES (vec.h) lie in <layer>.c, which is built
- * for each level; others in <name>_<level>.c. gemm is the library's at every level here. */
+ * for each level, as is gemm_bf16.c; others in <name>_<level>.c. gemm is the library's at every
+ * level here. */
 #ifndef LKS_KERNELS_X86_X86_H
 #define LKS_KERNELS_X86_X86_H
 
@@ -10,7 +11,7 @@
 LKS__ROW_KERNEL_MAP(X)
 #undef X
 
-lks__gemm_bf16_fn lks__gemm_bf16_avx2, lks__gemm_bf16_avx512_bf16;
+lks__gemm_bf16_fn lks__gemm_bf16_avx2, lks__gemm_bf16_avx512, lks__gemm_bf16_avx512_bf16;
 
 /* Replace the entries of `k` that `level` has a version of. */
 void lks__kernels_x86(lks__cpu_level level, lks__kernels *k);

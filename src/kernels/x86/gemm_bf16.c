@@ -1,8 +1,9 @@
-/* kernels/x86/gemm_bf16_avx2.c - products of operands rounded to bfloat16, where the processor has
+/* kernels/x86/gemm_bf16.c - products of operands rounded to bfloat16, where the processor has
  * no instruction for them: blocks are copied rounded, as floats, to where they stay in the
  * second-level cache, and the float GEMM multiplies the copies. A copy also parts rows that lie a
  * power of two apart. */
 #include "kernels/gemm_dnnl.h"
+#include "kernels/x86/vec.h"
 #include "kernels/x86/x86.h"
 
 enum { MC = 128, NC = 256, KC = 352, GAP = 16 };
@@ -22,12 +23,12 @@ static size_t min(size_t a, size_t b)
 static void copy(float *y, const float *x, size_t ld, size_t rows, size_t cols)
 {
     for (size_t r = 0; r < rows; r++)
-        lks__round_bf16_avx2(y + r * (cols + GAP), x + r * ld, cols);
+        VERSION(round_bf16)(y + r * (cols + GAP), x + r * ld, cols);
 }
 
-void lks__gemm_bf16_avx2(char ta, char tb, size_t m, size_t n, size_t k, float alpha,
-                         const float *a, size_t lda, const float *b, size_t ldb, float beta,
-                         float *c, size_t ldc, void *work)
+void VERSION(gemm_bf16)(char ta, char tb, size_t m, size_t n, size_t k, float alpha, const float *a,
+                        size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc,
+                        void *work)
 {
     rounded_work *w = work;
     if (k == 0)
