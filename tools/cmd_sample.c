@@ -1,10 +1,13 @@
 /* lockstep sample: text from a checkpoint, as it is drawn. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/sys.h"
+#include "base/utf8.h"
+#include "data/spm_text.h"
 #include "tool.h"
 #include "train/generate.h"
 #include "train/replica.h"
@@ -12,15 +15,20 @@
 static const char usage[] =
     "Usage: lockstep sample --out_dir=DIR [--start=TEXT|FILE:PATH] [--key=value ...]\n"
     "\n"
-    "Writes text that the newest checkpoint in --out_dir makes of a beginning.\n";
+    "Writes text that the newest checkpoint in --out_dir makes of a beginning. Where its tokens "
+    "are\n"
+    "those of a SentencePiece model, --tokenizer_path=MODEL names it.\n";
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
 
+/* What turns tokens into text and back: a SentencePiece model, or the checkpoint's own table. */
 struct sink {
     const lks__meta *meta;
+    lks__spm *spm; /* or NULL */
+    lks__spm_text text;
 };
 
-static lks_status write_text(const char *text, size_t bytes)
+static lks_status write_text(void *ctx, const char *text, size_t bytes)
 {
     if (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
         return lks__fail(LKS_ERR_IO, "can't write to standard output: %s", strerror(errno));
@@ -29,18 +37,59 @@ static lks_status write_text(const char *text, size_t bytes)
 
 static lks_status write_token(void *ctx, int32_t token)
 {
-    const struct sink *s = ctx;
+    struct sink *s = ctx;
     char text[16];
-    return write_text(text, lks__meta_decode(s->meta, token, text));
+    if (s->spm != NULL)
+        return lks__spm_text_add(&s->text, token);
+    return write_text(NULL, text, lks__meta_decode(s->meta, token, text));
+}
+
+/* The model of --tokenizer_path, which has to be the one that the checkpoint was trained with. */
+static lks_status open_tokenizer(const char *path, struct sink *sink)
+{
+    char shown[256];
+    const lks__meta *meta = sink->meta;
+    LKS__TRY(lks__spm_open(path, &sink->spm));
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    if (lks__spm_size(sink->spm) != meta->vocab_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the SentencePiece model %s has %u tokens, but the checkpoint's "
+                         "vocabulary has %u: give the model that it was trained with",
+                         shown, lks__spm_size(sink->spm), meta->vocab_size);
+    if (meta->is_sentencepiece && lks__spm_hash(sink->spm) != meta->model_hash)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the SentencePiece model %s is not the one that the checkpoint was "
+                         "trained with: its hash is %016" PRIx64 ", not %016" PRIx64,
+                         shown, lks__spm_hash(sink->spm), meta->model_hash);
+    sink->text = (lks__spm_text){.spm = sink->spm, .put = write_text};
+    return LKS_OK;
+}
+
+/* Text to ids; one that normalization leaves nothing of begins as documents do. */
+static lks_status encode_pieces(const lks__spm *spm, const char *text, size_t bytes,
+                                int32_t **ids_p, size_t *n_p)
+{
+    uint32_t cp;
+    for (size_t i = 0, n; i < bytes; i += n) {
+        n = lks__utf8_decode(text + i, bytes - i, &cp);
+        if (n == 0)
+            return lks__fail(LKS_ERR_FORMAT, "byte 0x%02x at offset %zu is not valid UTF-8",
+                             (unsigned char)text[i], i);
+    }
+    LKS__TRY(lks__spm_encode(spm, text, bytes, ids_p, n_p));
+    if (*n_p == 0 && lks__spm_bos(spm) >= 0) /* there is room for one */
+        (*ids_p)[(*n_p)++] = lks__spm_bos(spm);
+    return LKS_OK;
 }
 
 /* The beginning as ids: --start's text, or the file behind FILE:. */
-static lks_status read_prompt(const lks__settings *s, const lks__meta *meta, int32_t **ids_p,
+static lks_status read_prompt(const lks__settings *s, const struct sink *sink, int32_t **ids_p,
                               size_t *n_p)
 {
     char *text = NULL;
     size_t bytes;
     const char *start = s->start;
+    const lks__meta *meta = sink->meta;
     if (strncmp(start, "FILE:", 5) == 0) {
         LKS__TRY(lks__sys_read_file(start + 5, MAX_PROMPT_BYTES, &text, &bytes));
         start = text;
@@ -48,7 +97,13 @@ static lks_status read_prompt(const lks__settings *s, const lks__meta *meta, int
         bytes = strlen(start);
     }
     lks_status st;
-    if (meta->chars == NULL)
+    if (sink->spm != NULL)
+        st = encode_pieces(sink->spm, start, bytes, ids_p, n_p);
+    else if (meta->is_sentencepiece)
+        st = lks__fail(LKS_ERR_CONFIG,
+                       "this checkpoint's tokens are those of a SentencePiece model: "
+                       "give it as --tokenizer_path=MODEL");
+    else if (meta->chars == NULL)
         st = lks__fail(LKS_ERR_SUPPORT, "this checkpoint has no tokenizer (its data folder had no "
                                         "meta.json), so text can't become tokens");
     else
@@ -60,12 +115,14 @@ static lks_status read_prompt(const lks__settings *s, const lks__meta *meta, int
 }
 
 static lks_status write_samples(const lks__settings *s, lks__session *session, lks__replica *r,
-                                int32_t **ids_p)
+                                struct sink *sink, int32_t **ids_p)
 {
     size_t n;
     LKS__TRY(lks__replica_open(s->out_dir, s, 1, session, r));
-    LKS__TRY(read_prompt(s, &r->meta, ids_p, &n));
-    struct sink sink = {&r->meta};
+    sink->meta = &r->meta;
+    if (s->tokenizer_path[0] != '\0')
+        LKS__TRY(open_tokenizer(s->tokenizer_path, sink));
+    LKS__TRY(read_prompt(s, sink, ids_p, &n));
     for (int64_t i = 0; i < s->num_samples; i++) {
         lks__generate_options options = {
             .seed = (uint64_t)s->seed,
@@ -75,10 +132,12 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
             .top_k = (uint32_t)s->top_k,
         };
         for (size_t j = 0; j < n; j++)
-            LKS__TRY(write_token(&sink, (*ids_p)[j]));
-        LKS__TRY(lks__generate(r->model, &r->config, r->params, &options, *ids_p, n, write_token,
-                               &sink));
-        LKS__TRY(write_text("\n---------------\n", 17));
+            LKS__TRY(write_token(sink, (*ids_p)[j]));
+        LKS__TRY(
+            lks__generate(r->model, &r->config, r->params, &options, *ids_p, n, write_token, sink));
+        if (sink->spm != NULL)
+            LKS__TRY(lks__spm_text_end(&sink->text));
+        LKS__TRY(write_text(NULL, "\n---------------\n", 17));
     }
     return LKS_OK;
 }
@@ -90,6 +149,7 @@ int tool_sample(int argc, char **argv)
     lks__session session;
     lks__replica replica = {0};
     int32_t *ids = NULL;
+    struct sink sink = {0};
     int code;
     if (!tool_settings("sample", LKS__CMD_SAMPLE, usage, argc, argv, 0, &s, &args, &code))
         return code;
@@ -97,9 +157,10 @@ int tool_sample(int argc, char **argv)
     lks_status st = lks__session_open("auto", 60.0, (int)s.threads, &session);
     if (st != LKS_OK)
         return tool_fail("sample", st);
-    st = write_samples(&s, &session, &replica, &ids);
+    st = write_samples(&s, &session, &replica, &sink, &ids);
     code = st == LKS_OK ? TOOL_OK : tool_fail("sample", st);
     free(ids);
+    lks__spm_close(sink.spm);
     lks__replica_close(&replica);
     lks__session_close(&session);
     return code;

@@ -10,6 +10,7 @@
 #define LKS_ARTIFACT_ARTIFACT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,8 +43,19 @@ void lks__artifact_count(const lks__table *table, lks__artifact_stats *stats);
 lks_status lks__artifact_write(const char *path, const lks__table *table, const float *params,
                                const lks__artifact_about *about, lks__artifact_stats *stats);
 
-/* The script's lines about size, each ended by a newline: the artifact's, with its code's. */
-void lks__artifact_lines(const lks__artifact_stats *stats, uint64_t code_bytes, char out[400]);
+/* The script's lines about sizes, each ended by a newline: of the weights as a checkpoint has them,
+ * of the code, of the artifact. */
+enum { LKS__ARTIFACT_LINES = 600 };
+void lks__artifact_lines(const lks__artifact_stats *stats, uint64_t model_bytes,
+                         uint64_t code_bytes, char out[LKS__ARTIFACT_LINES]);
+
+/* Whether artifact and code are over the limit; then `out` says so, loudly, without a newline. */
+bool lks__artifact_too_large(const lks__artifact_stats *stats, uint64_t code_bytes, char out[200]);
+
+/* Bytes of the regular file at `path`, and of all files of `list`, one to a line ("": 0). ERR_IO
+ * names the one that can't be counted. */
+lks_status lks__artifact_file_bytes(const char *path, uint64_t *bytes_p);
+lks_status lks__artifact_code_bytes(const char *list, uint64_t *bytes_p);
 
 /* --- and back: open, make the table of `settings`, check, allocate, read, close ----------------
  */

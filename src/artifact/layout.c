@@ -1,6 +1,5 @@
 #include "artifact/layout.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,15 +59,4 @@ void lks__artifact_count(const lks__table *table, lks__artifact_stats *stats)
         stats->baseline_tensor_bytes += part.tensor->count * sizeof(float);
         stats->int8_payload_bytes += part.values.bytes + part.scales.bytes;
     }
-}
-
-void lks__artifact_lines(const lks__artifact_stats *s, uint64_t code_bytes, char out[400])
-{
-    uint64_t payload = s->int8_payload_bytes ? s->int8_payload_bytes : 1;
-    snprintf(out, 400,
-             "Serialized model int8+zlib: %" PRIu64 " bytes (payload:%" PRIu64 " raw_torch:%" PRIu64
-             " payload_ratio:%.2fx)\n"
-             "Total submission size int8+zlib: %" PRIu64 " bytes\n",
-             s->file_bytes, s->int8_payload_bytes, s->container_bytes,
-             (double)s->baseline_tensor_bytes / (double)payload, s->file_bytes + code_bytes);
 }

@@ -379,6 +379,21 @@ ssize_t lks__sys_recv(int fd, void *buf, size_t bytes)
     FAULTY(recv, -1, recv(fd, buf, bytes, 0));
 }
 
+uint64_t lks__sys_proc_bytes(const char *path, const char *key)
+{
+    unsigned long long kb = 0;
+    char line[256];
+    size_t n = strlen(key);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return 0;
+    while (fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, key, n) == 0 && sscanf(line + n, ": %llu", &kb) == 1)
+            break;
+    fclose(f);
+    return (uint64_t)kb * 1024;
+}
+
 double lks__sys_now(void)
 {
     struct timespec t;

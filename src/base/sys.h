@@ -56,6 +56,9 @@ ssize_t lks__sys_send(int fd, const void *buf, size_t bytes);
 ssize_t lks__sys_recv(int fd, void *buf, size_t bytes);
 
 double lks__sys_now(void); /* seconds, monotonic */
+/* The figure, in bytes, of `key` ("VmHWM", "Pss") in a file of /proc/self that has it in kB; 0
+ * where it has none. */
+uint64_t lks__sys_proc_bytes(const char *path, const char *key);
 
 /* What a process is doing: the letter of /proc/PID/stat ('R', 'S', 'D', 'T' stopped, 't' traced,
  * 'Z' ended), 0 where there is none of that number. */

@@ -45,6 +45,7 @@ lks_status lks__byte_table_of(const lks__spm *spm, const char *where, lks__byte_
         }
         t.bytes[id] = (uint16_t)n;
     }
+    t.model_hash = lks__spm_hash(spm);
     *table = t;
     return LKS_OK;
 }

@@ -16,6 +16,7 @@ typedef struct lks__byte_table {
     uint32_t size;   /* of the vocabulary */
     uint16_t *bytes; /* [size] */
     bool *leading_space, *boundary;
+    uint64_t model_hash; /* lks__spm_hash() */
 } lks__byte_table;
 
 /* From the model at `path`; ERR_CONFIG, naming file and both numbers, where it has another

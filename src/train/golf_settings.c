@@ -48,8 +48,27 @@ static lks_status take(lks__settings *s, unsigned command, const char *name)
                          : lks__settings_set(s, command, name, value, LKS__FROM_ENV, variable);
 }
 
+/* Which tensors are Adam's and which stay fp32 in the artifact is the script's default here. */
+static lks_status refuse_patterns(void)
+{
+    static const char preset[] =
+        "attn_scale,attn_scales,mlp_scale,mlp_scales,resid_mix,resid_mixes,"
+        "q_gain,skip_weight,skip_weights";
+    static const char *const variables[] = {"CONTROL_TENSOR_NAME_PATTERNS",
+                                            "INT8_KEEP_FLOAT_FP32_NAME_PATTERNS"};
+    for (int i = 0; i < 2; i++) {
+        const char *value = getenv(variables[i]);
+        if (value != NULL && strcmp(value, preset) != 0)
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%s is set, and lockstep knows the script's default alone: unset it",
+                             variables[i]);
+    }
+    return LKS_OK;
+}
+
 lks_status lks__golf_environment(lks__settings *s, unsigned command)
 {
+    LKS__TRY(refuse_patterns());
     for (int i = 0; i < N_NAMES; i++)
         LKS__TRY(take(s, command, names[i].golf));
     for (int i = 0; i < LKS__N_SETTINGS; i++)

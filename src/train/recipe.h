@@ -12,6 +12,7 @@
 typedef struct lks__finish_result {
     const char *name;          /* the file, in out_dir */
     lks__artifact_stats stats; /* on rank 0 */
+    uint64_t model_bytes;      /* of the checkpoint's weights, on rank 0 */
     lks__eval_result eval;     /* of what the file holds */
     double eval_seconds;
 } lks__finish_result;
@@ -43,6 +44,7 @@ struct lks__recipe {
     /* Lines for people, in the script's format; "" for no line. */
     void (*train_line)(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200]);
     void (*eval_line)(const lks__trainer *t, const lks__eval_result *eval, char out[200]);
+    void (*finish_lines)(const lks__trainer *t, const lks__finish_result *result, lks__log *log);
 };
 
 extern const struct lks__recipe lks__recipe_nanogpt, lks__recipe_golf;

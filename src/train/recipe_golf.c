@@ -1,32 +1,16 @@
 /* train/recipe_golf.c - runs as parameter-golf's train_gpt.py has them. */
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "artifact/artifact.h"
 #include "base/sys.h"
-#include "data/bpb.h"
-#include "data/stream.h"
 #include "optim/adamw.h"
 #include "optim/golf.h"
 #include "optim/schedule.h"
 #include "train/evaluate.h"
-#include "train/recipe.h"
-
-struct lks__golf_run {
-    lks__shards *train, *val;
-    lks__stream stream;
-    uint64_t val_tokens; /* whole sequences of the validation split, and one more */
-    size_t eval_batch;   /* of them in a batch: fixed by settings, whatever W is */
-    bool has_bpb;        /* there is a tokenizer */
-    lks__byte_table bytes;
-    lks__exec ex; /* Muon's: its products are in the run's dtype */
-    lks__muon *muon;
-    int32_t *span; /* [B * T + 1] */
-};
+#include "train/golf.h"
 
 /* --- data ------------------------------------------------------------------------------------- */
 
@@ -35,6 +19,20 @@ static lks_status open_shards(const lks__trainer *t, const char *names, lks__sha
     char pattern[sizeof t->data_dir + 64];
     snprintf(pattern, sizeof pattern, "%s/%s", t->data_dir, names);
     return lks__shards_open(pattern, (uint32_t)t->s.vocab_size, shards);
+}
+
+/* What counts bytes; a checkpoint remembers which model it was. */
+static lks_status open_tokenizer(lks__trainer *t)
+{
+    struct lks__golf_run *g = t->golf;
+    g->has_bpb = true;
+    if (t->s.tokenizer_path[0] == '\0')
+        LKS__TRY(lks__byte_table_in(t->data_dir, t->meta.vocab_size, &g->has_bpb, &g->bytes));
+    else
+        LKS__TRY(lks__byte_table_open(t->s.tokenizer_path, t->meta.vocab_size, &g->bytes));
+    t->meta.is_sentencepiece = g->has_bpb;
+    t->meta.model_hash = g->bytes.model_hash;
+    return LKS_OK;
 }
 
 static lks_status open_data(lks__trainer *t)
@@ -53,10 +51,8 @@ static lks_status open_data(lks__trainer *t)
     LKS__TRY(lks__shards_digest(g->val, &digest[1]));
     t->data_digest = XXH3_64bits(digest, sizeof digest);
     LKS__TRY(lks__shards_usable(g->val, (uint64_t)t->s.block_size, &g->val_tokens));
-    if (t->s.tokenizer_path[0] == '\0')
-        return lks__byte_table_in(t->data_dir, t->meta.vocab_size, &g->has_bpb, &g->bytes);
-    g->has_bpb = true;
-    return lks__byte_table_open(t->s.tokenizer_path, t->meta.vocab_size, &g->bytes);
+    LKS__TRY(lks__artifact_code_bytes(t->s.code, &g->code_bytes));
+    return open_tokenizer(t);
 }
 
 static lks_status open_rest(lks__trainer *t)
@@ -250,60 +246,8 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     LKS__TRY(evaluate_with(t, params, &r->eval));
     r->eval_seconds = lks__sys_now() - started;
     r->name = artifact_name;
-    return LKS_OK;
-}
-
-/* --- lines ------------------------------------------------------------------------------------ */
-
-static void head_lines(const lks__trainer *t, lks__log *log)
-{
-    const lks__settings *s = &t->s;
-    int W = t->ses.world.world_size;
-    if (t->golf->has_bpb)
-        lks__log_line(log, "val_bpb:enabled tokenizer_kind=sentencepiece");
-    lks__log_line(log, "train_loader:dataset:%s train_shards:%d", t->shown_data_dir,
-                  lks__shards_n_files(t->golf->train));
-    lks__log_line(log, "val_loader:shards tokens:%" PRIu64, t->golf->val_tokens - 1);
-    lks__log_line(log, "model_params:%zu", t->table.n_params);
-    lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, t->N / W);
-    lks__log_line(log, "attention_mode:gqa num_heads:%" PRId64 " num_kv_heads:%" PRId64, s->n_head,
-                  s->num_kv_heads);
-    lks__log_line(log, "tie_embeddings:%s embed_lr:%g head_lr:%g matrix_lr:%g scalar_lr:%g",
-                  s->tie_embeddings ? "True" : "False",
-                  s->tie_embeddings ? s->tied_embed_lr : s->embed_lr,
-                  s->tie_embeddings ? 0.0 : s->head_lr, s->matrix_lr, s->scalar_lr);
-    lks__log_line(log,
-                  "train_batch_tokens:%" PRId64 " train_seq_len:%" PRId64 " iterations:%" PRId64
-                  " warmup_steps:%" PRId64 " max_wallclock_seconds:%.3f",
-                  s->train_batch_tokens, s->block_size, s->iterations, s->warmup_steps,
-                  s->max_wallclock_seconds);
-    lks__log_line(log, "seed:%" PRId64, s->seed);
-    if (s->max_wallclock_seconds > 0.0)
-        lks__log_line(log,
-                      "rates and end follow rank 0's clock (max_wallclock_seconds): the ranks of "
-                      "this run are equal, but two runs are not");
-}
-
-static void train_line(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200])
-{
-    int64_t every = t->s.log_interval;
-    out[0] = '\0';
-    if (every > 0 && (t->iter <= 10 || t->iter % (uint64_t)every == 0 || t->out_of_time))
-        snprintf(out, 200,
-                 "step:%" PRIu64 "/%" PRId64 " train_loss:%.4f train_time:%.0fms step_avg:%.2fms",
-                 t->iter, t->s.iterations, r->loss, t->elapsed_s * 1e3,
-                 t->elapsed_s * 1e3 / (double)t->iter);
-}
-
-static void eval_line(const lks__trainer *t, const lks__eval_result *eval, char out[200])
-{
-    char bpb[32] = "";
-    if (eval->has_bpb)
-        snprintf(bpb, sizeof bpb, " val_bpb:%.4f", eval->val_bpb);
-    snprintf(out, 200,
-             "step:%" PRIu64 "/%" PRId64 " val_loss:%.4f%s train_time:%.0fms step_avg:%.2fms",
-             t->iter, t->s.iterations, eval->val_loss, bpb, t->elapsed_s * 1e3,
-             t->elapsed_s * 1e3 / (double)(t->iter > 0 ? t->iter : 1));
+    snprintf(path, sizeof path, "%s/latest/model.safetensors", t->s.out_dir);
+    return t->ses.world.rank == 0 ? lks__artifact_file_bytes(path, &r->model_bytes) : LKS_OK;
 }
 
 const struct lks__recipe lks__recipe_golf = {
@@ -318,7 +262,8 @@ const struct lks__recipe lks__recipe_golf = {
     .evaluation_due = evaluation_due,
     .evaluate = evaluate,
     .finish = finish,
-    .head_lines = head_lines,
-    .train_line = train_line,
-    .eval_line = eval_line,
+    .head_lines = lks__golf_head_lines,
+    .train_line = lks__golf_train_line,
+    .eval_line = lks__golf_eval_line,
+    .finish_lines = lks__golf_finish_lines,
 };

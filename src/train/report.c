@@ -58,21 +58,6 @@ static lks_status measure_peak(lks__trainer *t, double *flops_p)
     return st;
 }
 
-/* This process's proportional share of memory, in bytes: shared pages count once over all ranks. */
-static uint64_t own_pss(void)
-{
-    unsigned long long kb = 0;
-    char line[256];
-    FILE *f = fopen("/proc/self/smaps_rollup", "re");
-    if (f == NULL)
-        return 0;
-    while (fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "Pss: %llu", &kb) == 1)
-            break;
-    fclose(f);
-    return (uint64_t)kb * 1024;
-}
-
 /* --- lines ----------------------------------------------------------------------------------- */
 
 static lks_status config_line(lks__report *r, const lks__trainer *t)
@@ -308,7 +293,6 @@ lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const c
     return lks__metrics_end(r->metrics);
 }
 
-/* The script's last lines: sizes, then what the artifact is worth. */
 lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
                               const lks__finish_result *result)
 {
@@ -324,19 +308,7 @@ lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
     if (e->has_bpb)
         lks__jsonw_float(w, "val_bpb", e->val_bpb);
     LKS__TRY(lks__metrics_end(r->metrics));
-
-    char lines[400], bpb[32] = "", exact[32] = "", *rest = lines;
-    lks__artifact_lines(&result->stats, 0, lines);
-    for (char *line; (line = strsep(&rest, "\n")) != NULL;)
-        if (line[0] != '\0')
-            lks__log_line(&r->log, "%s", line);
-    if (e->has_bpb) {
-        snprintf(bpb, sizeof bpb, " val_bpb:%.4f", e->val_bpb);
-        snprintf(exact, sizeof exact, " val_bpb:%.8f", e->val_bpb);
-    }
-    lks__log_line(&r->log, "final_int8_zlib_roundtrip val_loss:%.4f%s eval_time:%.0fms",
-                  e->val_loss, bpb, result->eval_seconds * 1e3);
-    lks__log_line(&r->log, "final_int8_zlib_roundtrip_exact val_loss:%.8f%s", e->val_loss, exact);
+    t->recipe->finish_lines(t, result, &r->log);
     return LKS_OK;
 }
 
@@ -347,7 +319,8 @@ struct tally {
 lks_status lks__report_close(lks__report *r, lks__trainer *t)
 {
     size_t W = (size_t)t->ses.world.world_size;
-    struct tally mine = {t->micro_batches, own_pss()}, *all = calloc(W, sizeof *all);
+    struct tally mine = {t->micro_batches, lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss")},
+                 *all = calloc(W, sizeof *all);
     lks_status st = LKS_OK;
     if (all == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu ranks", W);

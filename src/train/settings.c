@@ -24,6 +24,7 @@ enum {
     FREE = LKS__SETTING_FREE,
     HOST = LKS__SETTING_HOST,
     AUTO = LKS__SETTING_AUTO,
+    LIST = LKS__SETTING_LIST,
     GOLF = LKS__SETTING_GOLF,
 };
 
@@ -398,8 +399,17 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
     value v;
     if (!parse_value(d, text, &v))
         return fail_value(d, text, where, LKS_ERR_CONFIG);
-    if (taken && s->from[i] <= (unsigned char)from)
-        store(s, d, v, from);
+    if (!taken || s->from[i] > (unsigned char)from)
+        return LKS_OK;
+    char list[2 * LKS__SETTING_STR];
+    if (d->flags & LIST && s->from[i] == (unsigned char)from) {
+        snprintf(list, sizeof list, "%s\n%s", load(s, d).s, text);
+        if (strlen(list) >= LKS__SETTING_STR)
+            return lks__fail(LKS_ERR_CONFIG, "%s: all %s together have over %d bytes", where,
+                             d->name, LKS__SETTING_STR - 1);
+        v.s = list;
+    }
+    store(s, d, v, from);
     return LKS_OK;
 }
 

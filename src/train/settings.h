@@ -43,6 +43,8 @@ enum {
     /* Means something to the golf family alone: left out of other families' config lines and
      * checkpoints. */
     LKS__SETTING_GOLF = 1 << 5,
+    /* STR: given several times, the values stand one to a line. */
+    LKS__SETTING_LIST = 1 << 6,
 };
 
 /* X(TYPE, name, default, range, commands, flags, group, help). The words in the last columns are
@@ -54,8 +56,8 @@ enum {
       "prep: folder to write token files to; export: file to write")                               \
     X(STR, format, "golf", ONE_OF("golf"), EXPORT, HOST, FILES,                                    \
       "golf: parameter-golf's artifact, int8 under zlib")                                          \
-    X(STR, code, "", TEXT, EXPORT, HOST, FILES,                                                    \
-      "file whose size counts as the submission's code; may be given several times")               \
+    X(STR, code, "", TEXT, TRAIN | EXPORT, HOST | LIST, FILES,                                     \
+      "file whose size counts as the submission's code (golf); may be given several times")        \
     X(FLOAT, val_fraction, 0.1, BETWEEN(0, 1), PREP, HOST, FILES,                                  \
       "share of the text that is kept for validation: its end (char), or the first documents "     \
       "(sentencepiece)")                                                                           \
@@ -160,7 +162,7 @@ enum {
       "standard deviation of the tied embedding at the start")                                     \
     X(INT, train_batch_tokens, 524288, INTS(1, 1LL << 40), TRAIN, RUN | GOLF, MODEL_GOLF,          \
       "tokens of a step; sets batch_size")                                                         \
-    X(INT, iterations, 20000, INTS(1, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
+    X(INT, iterations, 20000, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
       "steps of the run (max_iters of the other family is not used)")                              \
     X(INT, warmdown_iters, 1200, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,              \
       "steps over which the rates go down to 0 at the end; 0: none")                               \
@@ -186,11 +188,12 @@ enum {
       "Muon's momentum at the start")                                                              \
     X(INT, muon_momentum_warmup_steps, 500, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,   \
       "steps of the momentum's warm-up")                                                           \
-    X(INT, muon_backend_steps, 5, INTS(1, 100), TRAIN, FREE | GOLF, MODEL_GOLF,                    \
+    X(INT, muon_backend_steps, 5, INTS(0, 100), TRAIN, FREE | GOLF, MODEL_GOLF,                    \
       "Newton-Schulz iterations")                                                                  \
     X(FLOAT, adam_eps, 1e-8, OVER_TO(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF, "Adam's epsilon")      \
-    X(STR, tokenizer_path, "", ANY, TRAIN | EVAL, HOST | GOLF, MODEL_GOLF,                         \
-      "SentencePiece model, for val_bpb; empty: the one that the data folder's meta.json names")   \
+    X(STR, tokenizer_path, "", ANY, TRAIN | SAMPLE | EVAL, HOST | GOLF, MODEL_GOLF,                \
+      "SentencePiece model, for val_bpb and samples; empty: the one that the data folder's "       \
+      "meta.json names (train, eval)")                                                             \
                                                                                                    \
     X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")          \
     X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "samples to write")          \

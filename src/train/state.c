@@ -58,6 +58,11 @@ static size_t sampler_state_bytes(const lks__trainer *t)
     return t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler); /* stream has none */
 }
 
+static bool by_the_clock(const lks__trainer *t)
+{
+    return strcmp(t->s.family, "golf") == 0 && t->s.max_wallclock_seconds > 0.0;
+}
+
 static json_t *state_json(const lks__trainer *t)
 {
     char digest[17];
@@ -65,10 +70,16 @@ static json_t *state_json(const lks__trainer *t)
     json_t *settings = lks__settings_to_json(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     json_t *meta = lks__meta_to_json(&t->meta);
     /* pack takes the references, also where it fails */
-    return json_pack("{s:o, s:o, s:s, s:b, s:f, s:I, s:i}", "settings", settings, "tokenizer", meta,
-                     "data_digest", digest, "eval_done", t->eval_done, "best_val_loss",
-                     t->best_val_loss, "data_shift", (json_int_t)t->data_shift, "nonfinite",
-                     t->nonfinite);
+    json_t *state = json_pack("{s:o, s:o, s:s, s:b, s:f, s:I, s:i}", "settings", settings,
+                              "tokenizer", meta, "data_digest", digest, "eval_done", t->eval_done,
+                              "best_val_loss", t->best_val_loss, "data_shift",
+                              (json_int_t)t->data_shift, "nonfinite", t->nonfinite);
+    /* a run by the clock goes on with its own time; all others are the same whatever they took */
+    if (by_the_clock(t) && json_object_set_new(state, "elapsed_s", json_real(t->elapsed_s)) < 0) {
+        json_decref(state);
+        return NULL;
+    }
+    return state;
 }
 
 lks_status lks__state_save(lks__trainer *t, char name[32], char params_hash[17])
@@ -234,5 +245,12 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
     t->nonfinite = (int)nonfinite;
     t->eval_done = json_is_true(eval_done);
     t->best_val_loss = json_number_value(best);
+    double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
+    t->elapsed_from = t->iter;
+    if (by_the_clock(t) && elapsed > 0.0) {
+        t->elapsed_s = elapsed;
+        t->elapsed_from = 0;
+        t->out_of_time = elapsed >= t->s.max_wallclock_seconds;
+    }
     return LKS_OK;
 }

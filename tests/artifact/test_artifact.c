@@ -188,13 +188,19 @@ static void test_lines(void **state)
                                  .int8_payload_bytes = 1059904,
                                  .container_bytes = 1073378,
                                  .file_bytes = 984997};
-    char lines[400];
-    lks__artifact_lines(&stats, 48000, lines);
-    assert_string_equal(lines, "Serialized model int8+zlib: 984997 bytes (payload:1059904 "
+    char lines[LKS__ARTIFACT_LINES], warning[200];
+    lks__artifact_lines(&stats, 2400000, 48000, lines);
+    assert_string_equal(lines, "Serialized model: 2400000 bytes\n"
+                               "Code size: 48000 bytes\n"
+                               "Total submission size: 2448000 bytes\n"
+                               "Serialized model int8+zlib: 984997 bytes (payload:1059904 "
                                "raw_torch:1073378 payload_ratio:2.23x)\n"
                                "Total submission size int8+zlib: 1032997 bytes\n");
+    assert_false(lks__artifact_too_large(&stats, 16000000 - stats.file_bytes, warning));
+    assert_true(lks__artifact_too_large(&stats, 16000001 - stats.file_bytes, warning));
+    assert_contains(warning, "16000001 bytes together, 1 over the limit of 16000000");
     memset(&stats, 0xff, sizeof stats);
-    lks__artifact_lines(&stats, 0, lines);
+    lks__artifact_lines(&stats, 0, 0, lines);
     assert_contains(lines, "Total submission size int8+zlib: 18446744073709551615 bytes\n");
 }
 

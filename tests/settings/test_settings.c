@@ -285,9 +285,29 @@ static void test_nearest(void **state)
     assert_null(lks__nearest(longest, names, 6));
 }
 
+/* --code adds up; other texts are replaced. */
+static void test_list(void **state)
+{
+    lks__settings s;
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_set(&s, LKS__CMD_EXPORT, "code", "a.py", LKS__FROM_FILE, "a.conf:1"));
+    assert_ok(lks__settings_set(&s, LKS__CMD_EXPORT, "code", "b.py", LKS__FROM_ARG, "--code"));
+    assert_ok(lks__settings_set(&s, LKS__CMD_EXPORT, "code", "c.py", LKS__FROM_ARG, "--code"));
+    assert_string_equal(s.code, "b.py\nc.py");
+    char *longest = malloc(LKS__SETTING_STR);
+    assert_non_null(longest);
+    memset(longest, 'x', LKS__SETTING_STR - 1);
+    longest[LKS__SETTING_STR - 1] = '\0';
+    assert_fails(LKS_ERR_CONFIG,
+                 lks__settings_set(&s, LKS__CMD_EXPORT, "code", longest, LKS__FROM_ARG, "--code"),
+                 "all code together");
+    free(longest);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_list),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_presets_are_in_range),
         cmocka_unit_test(test_values),

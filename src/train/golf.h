@@ -1,0 +1,31 @@
+/* train/golf.h - a run of the golf family: what recipe_golf.c and golf_lines.c share. */
+#ifndef LKS_TRAIN_GOLF_H
+#define LKS_TRAIN_GOLF_H
+
+#include "data/bpb.h"
+#include "data/shards.h"
+#include "data/stream.h"
+#include "optim/golf.h"
+#include "train/recipe.h"
+
+struct lks__golf_run {
+    lks__shards *train, *val;
+    lks__stream stream;
+    uint64_t val_tokens; /* whole sequences of the validation split, and one more */
+    size_t eval_batch;   /* of them in a batch: fixed by settings, whatever W is */
+    bool has_bpb;        /* there is a tokenizer */
+    lks__byte_table bytes;
+    lks__exec ex;        /* Muon's: its products are in the run's dtype */
+    uint64_t code_bytes; /* of --code */
+    lks__muon *muon;
+    int32_t *span; /* [B * T + 1] */
+};
+
+/* The script's lines, in its words; train/recipe.h has their meaning. */
+void lks__golf_head_lines(const lks__trainer *t, lks__log *log);
+void lks__golf_train_line(const lks__trainer *t, const lks__step_result *r, double mfu,
+                          char out[200]);
+void lks__golf_eval_line(const lks__trainer *t, const lks__eval_result *eval, char out[200]);
+void lks__golf_finish_lines(const lks__trainer *t, const lks__finish_result *r, lks__log *log);
+
+#endif

@@ -1,0 +1,119 @@
+/* From ids back to text, one after the other: what was encoded comes back, and no bytes that are no
+ * text get through. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/spm_text.h"
+
+struct corpus {
+    int left;
+};
+
+static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
+{
+    static const char *const sentences[] = {"the quick brown fox jumps over the lazy dog",
+                                            "pack my box with five dozen liquor jugs",
+                                            "how vexingly quick daft zebras jump"};
+    struct corpus *c = ctx;
+    if (c->left == 0)
+        return 0;
+    *text_p = sentences[--c->left % 3];
+    *bytes_p = strlen(*text_p);
+    return 1;
+}
+
+static lks__spm *trained(void)
+{
+    struct corpus corpus = {300};
+    char *model;
+    size_t bytes;
+    lks__spm *spm;
+    if (!lks_test_sentencepiece())
+        lks_test_skip("this build has no SentencePiece");
+    assert_ok(lks__spm_train(320, next_sentence, &corpus, &model, &bytes));
+    assert_ok(lks__spm_open_bytes(model, bytes, "the model", &spm));
+    free(model);
+    return spm;
+}
+
+struct got {
+    char text[256];
+    size_t n;
+};
+
+static lks_status put(void *ctx, const char *text, size_t bytes)
+{
+    struct got *g = ctx;
+    assert_true(g->n + bytes < sizeof g->text);
+    memcpy(g->text + g->n, text, bytes);
+    g->n += bytes;
+    return LKS_OK;
+}
+
+static const char *text_of(const lks__spm *spm, const int32_t *ids, size_t n)
+{
+    struct got g = {.n = 0};
+    lks__spm_text t = {.spm = spm, .put = put, .ctx = &g};
+    for (size_t i = 0; i < n; i++)
+        assert_ok(lks__spm_text_add(&t, ids[i]));
+    assert_ok(lks__spm_text_end(&t));
+    return lks_test_text("%.*s", (int)g.n, g.text);
+}
+
+static void test_back(void **state)
+{
+    static const char *const texts[] = {"the fox jumps", "caf\xc3\xa9 \xe2\x82\xac 3",
+                                        "\xf0\x9f\xa6\x8a quick"};
+    lks__spm *spm = trained();
+    for (size_t i = 0; i < 3; i++) { /* what the vocabulary lacks goes through byte tokens */
+        int32_t *ids;
+        size_t n;
+        assert_ok(lks__spm_encode(spm, texts[i], strlen(texts[i]), &ids, &n));
+        assert_string_equal(text_of(spm, ids, n), texts[i]);
+        free(ids);
+    }
+    lks__spm_close(spm);
+}
+
+static int32_t byte_token(const lks__spm *spm, unsigned byte)
+{
+    const char *piece = lks_test_text("<0x%02X>", byte);
+    for (uint32_t id = 0; id < lks__spm_size(spm); id++) {
+        size_t n;
+        const char *p = lks__spm_piece(spm, id, &n);
+        if (n == 6 && memcmp(p, piece, 6) == 0)
+            return (int32_t)id;
+    }
+    fail_msg("no byte token %s", piece);
+    return -1;
+}
+
+static void test_no_text(void **state)
+{
+    lks__spm *spm = trained();
+    const int32_t half[] = {byte_token(spm, 0xc3)};
+    const int32_t cut[] = {byte_token(spm, 0xe2), byte_token(spm, 0x82), byte_token(spm, 'a')};
+    const int32_t stray[] = {byte_token(spm, 0xa9), byte_token(spm, 'b')};
+    const int32_t escape[] = {byte_token(spm, 0x1b), byte_token(spm, '['), byte_token(spm, '\n')};
+    const int32_t special[] = {lks__spm_bos(spm), 3, -1, 1 << 20};
+    assert_string_equal(text_of(spm, half, 1), "\xef\xbf\xbd");
+    assert_string_equal(text_of(spm, cut, 3), "\xef\xbf\xbd"
+                                              "a");
+    assert_string_equal(text_of(spm, stray, 2), "\xef\xbf\xbd"
+                                                "b");
+    assert_string_equal(text_of(spm, escape, 3), "\xef\xbf\xbd[\n");
+    /* beginning of a document, unknown, and ids of no token */
+    assert_string_equal(text_of(spm, special, 4), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+    lks__spm_close(spm);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_back),
+        cmocka_unit_test(test_no_text),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
