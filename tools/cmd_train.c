@@ -12,13 +12,15 @@ static const char usage[] =
     "train.log\n"
     "in --out_dir=DIR. With --nproc_per_node=N it starts N ranks; under `lockstep run` it is one.\n"
     "The result is the same, bit for bit, on any number of ranks and threads.\n"
-    "SIGINT and SIGTERM stop the run after the step at hand, with a checkpoint.\n";
+    "SIGINT, SIGTERM and SIGHUP stop the run after the step at hand, with a checkpoint and exit "
+    "code\n"
+    "128 + the signal's number; SIGUSR1 and SIGUSR2 write one, and the run goes on.\n";
 
 static int run_rank(const lks__settings *s)
 {
     lks__trainer trainer;
     int stopped = 0;
-    lks__stop_install();
+    lks__signals_install(s->stop_signal);
     lks_status st = lks__trainer_open(s, &trainer);
     if (st != LKS_OK)
         return tool_fail("train", st);

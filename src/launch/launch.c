@@ -84,7 +84,7 @@ static lks_status attempt(struct lks__launch *l, int *exit_code_p, bool *again_p
     l->n_started = l->n_running = l->n_ended = 0;
     l->failed = l->killed = l->first_by_rank = false;
     l->first_rank = -1;
-    l->user_signal = 0;
+    l->user_signal = l->word = 0;
     l->kill_at = 0;
     l->guard = l->guard_fd = -1;
     l->master_port = lks__free_port();

@@ -54,6 +54,7 @@ struct lks__launch {
 
     bool failed;     /* a rank has failed; the others are being ended */
     bool killed;     /* SIGKILL has been sent */
+    int word;        /* 0, or the SIGUSR1 or SIGUSR2 that was passed on last */
     int user_signal; /* 0, or the first that asks to stop */
     double user_signal_at;
     double kill_at;        /* when to send SIGKILL; 0: not */

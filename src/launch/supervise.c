@@ -71,6 +71,10 @@ static void reap(struct lks__launch *l)
             first = r;
     }
     l->n_ended++;
+    /* A word to the program may have meant an end to it: then it says so, as a shell would. */
+    if (first >= 0 && l->word != 0 && !l->ranks[first].by_signal &&
+        l->ranks[first].code == 128 + l->word)
+        l->user_signal = l->word;
     if (first >= 0 && !l->failed && l->user_signal == 0)
         stop_all(l, first);
 }
@@ -102,6 +106,7 @@ static void on_signal(struct lks__launch *l, int sig)
     } else if (sig == SIGTSTP) {
         suspend(l);
     } else if (sig == SIGUSR1 || sig == SIGUSR2) {
+        l->word = sig;
         lks__signal_all(l, sig, -1); /* a word to the program, not an end */
     } else if (l->user_signal == 0 && !l->failed) {
         lks__say(l,

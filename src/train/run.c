@@ -11,6 +11,7 @@ struct run {
     lks__trainer *t;
     lks__report report;
     uint64_t saved_iter; /* newest checkpoint's; UINT64_MAX: none of this process's yet */
+    bool wanted;         /* somebody has asked for a checkpoint */
     bool improved;       /* evaluation t->iter was the best so far */
 };
 
@@ -24,6 +25,7 @@ static lks_status save(struct run *r)
 {
     lks__trainer *t = r->t;
     r->saved_iter = t->iter;
+    r->wanted = false;
     if (strcmp(t->s.on_nan, "rollback") == 0)
         t->nonfinite = 0; /* it has come further than before */
     if (t->ses.world.rank != 0)
@@ -61,8 +63,8 @@ static bool on_schedule(const lks__trainer *t)
 static bool checkpoint_due(const struct run *r)
 {
     const lks__trainer *t = r->t;
-    return t->iter > 0 && t->iter != r->saved_iter && on_schedule(t) &&
-           (t->s.always_save_checkpoint || r->improved);
+    bool scheduled = on_schedule(t) && (t->s.always_save_checkpoint || r->improved);
+    return t->iter > 0 && t->iter != r->saved_iter && (scheduled || r->wanted);
 }
 
 bool lks__train_saves_again(const lks__trainer *t)
@@ -104,6 +106,7 @@ static lks_status loop(struct run *r, int *stopped_p)
         if (step.outcome == LKS__STEP_BACK)
             LKS__TRY(go_back(r));
         LKS__TRY(lks__report_train(&r->report, t, &step));
+        r->wanted |= step.save;
         *stopped_p = step.stop_signal;
     }
     if (t->iter != r->saved_iter)

@@ -139,6 +139,9 @@ enum {
       "iterations between checkpoints; 0: eval_interval")                                          \
     X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST, REPORT,                                         \
       "checkpoints that stay, newest first; 0: all")                                               \
+    X(STR, stop_signal, "none", ONE_OF("none|USR1|USR2"), TRAIN, HOST, REPORT,                     \
+      "stops the run as SIGTERM does, with a checkpoint, as a batch system may ask for; SIGUSR1 "  \
+      "and SIGUSR2 else write a checkpoint, and the run goes on")                                  \
     X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT, "evaluate once, then stop")                \
     X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT, "steps to time")                      \
     X(STR, trace, "", ANY, TRAIN | BENCH, HOST, REPORT,                                            \

@@ -7,7 +7,7 @@
 #include "train/nonfinite.h"
 #include "train/recipe.h"
 
-volatile sig_atomic_t lks__stop_requested;
+volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 
 static void beat(void *comm)
 {
@@ -44,7 +44,8 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
     int W = t->ses.world.world_size, most = (t->V + W - 1) / W * t->A;
     size_t bytes = sizeof(lks__step_note) + (size_t)most * sizeof(float);
     char *mine = t->mail, *all = t->mail + bytes;
-    lks__step_note note = {.stop_signal = lks__stop_requested};
+    lks__step_note note = {.stop_signal = lks__stop_requested, .save = lks__save_requested};
+    lks__save_requested = 0;
     lks__divergence_look(t, &note.divergence);
     memset(mine, 0, bytes);
     memcpy(mine, &note, sizeof note);
@@ -52,12 +53,14 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
            (size_t)((t->end_v - t->first_v) * t->A) * sizeof(float));
     LKS__TRY(lks_comm_all_gather(t->ses.comm, mine, all, bytes));
     r->stop_signal = 0;
+    r->save = false;
     for (int rank = 0; rank < W; rank++) {
         int v0 = lks__ddp_first_leaf(t->V, W, rank), v1 = lks__ddp_first_leaf(t->V, W, rank + 1);
         const char *theirs = all + (size_t)rank * bytes;
         memcpy(&note, theirs, sizeof note);
         if (r->stop_signal == 0)
             r->stop_signal = note.stop_signal;
+        r->save |= note.save != 0;
         memcpy(t->losses + v0 * t->A, theirs + sizeof note,
                (size_t)((v1 - v0) * t->A) * sizeof(float));
     }

@@ -86,13 +86,14 @@ typedef struct lks__step_result {
     double lr, grad_norm; /* norm before clipping */
     double seconds;       /* that the step took */
     double exposed_s;     /* of them, waited for other ranks' gradients */
+    bool save;            /* some rank was asked for a checkpoint */
     int stop_signal;      /* a signal that some rank was sent: all stop here; 0: none */
 } lks__step_result;
 
 /* What ranks tell each other in every step; this rank's losses stand behind it. */
 typedef struct lks__step_note {
     lks__divergence_note divergence;
-    int32_t stop_signal;
+    int32_t stop_signal, save;
 } lks__step_note;
 
 /* One optimizer step: iteration t->iter. */
@@ -119,8 +120,9 @@ bool lks__train_saves_again(const lks__trainer *t);
  * checked for `world_size`. */
 lks_status lks__train_dry_run(const lks__settings *s, int world_size);
 
-/* SIGTERM and SIGINT ask for an orderly stop: lks__stop_requested is the signal's number. */
-extern volatile sig_atomic_t lks__stop_requested;
-void lks__stop_install(void);
+/* SIGTERM, SIGINT and SIGHUP ask for an orderly stop, and so does `stop_signal` (the setting's
+ * words): lks__stop_requested is the signal's number. SIGUSR1 and SIGUSR2 ask for a checkpoint. */
+extern volatile sig_atomic_t lks__stop_requested, lks__save_requested;
+void lks__signals_install(const char *stop_signal);
 
 #endif

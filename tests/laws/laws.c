@@ -242,12 +242,14 @@ static bool wait_for_checkpoint(const lks_test_child *child, const char *out)
     return false;
 }
 
-const char *law_signalled(const char *sampler, int W, int signo, int exit_code)
+const char *law_signalled(const char *sampler, int W, int signo, int exit_code, const char *more)
 {
     for (int attempt = 0; attempt < 10; attempt++) {
         const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
         law_args args = law_train(sampler, &out);
         law_add(&args, "--nproc_per_node=%d", W);
+        if (more != NULL)
+            law_add(&args, "%s", more);
         lks_test_child child = lks_test_start(args.argv, env);
         if (wait_for_checkpoint(&child, out))
             kill(child.pid, signo);
@@ -260,5 +262,28 @@ const char *law_signalled(const char *sampler, int W, int signo, int exit_code)
         return out;
     }
     fail_msg("ten runs on %d ranks ended before signal %d reached them", W, signo);
+    return NULL;
+}
+
+const char *law_saved(const char *sampler, int W, int *iter_p)
+{
+    for (int attempt = 0; attempt < 10; attempt++) {
+        const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
+        law_args args = law_train(sampler, &out);
+        law_add(&args, "--nproc_per_node=%d", W);
+        lks_test_child child = lks_test_start(args.argv, env);
+        if (wait_for_checkpoint(&child, out))
+            kill(child.pid, SIGUSR1);
+        lks_test_result r = lks_test_wait(&child, 60);
+        marked_assert_gone(mark, 2);
+        if (r.exit_code != 0)
+            fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+        for (int i = 1; i < LAW_STEPS; i++) {
+            *iter_p = i;
+            if (i % 3 != 0 && lks_test_exists(lks_test_text("%s/ckpt-%08d", out, i)))
+                return out;
+        }
+    }
+    fail_msg("in ten runs on %d ranks SIGUSR1 fell on no iteration without a checkpoint", W);
     return NULL;
 }

@@ -49,8 +49,12 @@ const char *law_lines(const char *out);
 
 /* Output of a run on `W` ranks whose launcher was sent `signo` once there was a checkpoint, and
  * which ended with that exit code (-1: by that signal). Where the machine is so busy that the run
- * ends first, it is tried again. */
-const char *law_signalled(const char *sampler, int W, int signo, int exit_code);
+ * ends first, it is tried again. `more`: one more setting, or NULL. */
+const char *law_signalled(const char *sampler, int W, int signo, int exit_code, const char *more);
+
+/* The same run, sent SIGUSR1 after its first checkpoint: it goes on to its end, with one checkpoint
+ * more than its schedule has, whose iteration is *iter_p. */
+const char *law_saved(const char *sampler, int W, int *iter_p);
 
 /* How many of `out`'s folders are checkpoints (ckpt-%08d). */
 int law_count_checkpoints(const char *out);

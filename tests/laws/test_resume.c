@@ -90,13 +90,13 @@ static void test_killed_in_save(void **state)
 /* Its ranks die with it. */
 static void test_killed_launcher(void **state)
 {
-    resume_and_compare(0, law_signalled("random", 4, SIGKILL, -1), 2);
-    resume_and_compare(1, law_signalled("nanogpt", 2, SIGKILL, -1), 1);
+    resume_and_compare(0, law_signalled("random", 4, SIGKILL, -1, NULL), 2);
+    resume_and_compare(1, law_signalled("nanogpt", 2, SIGKILL, -1, NULL), 1);
 }
 
 static void test_killed_alone(void **state)
 {
-    resume_and_compare(0, law_signalled("random", 1, SIGKILL, -1), 4);
+    resume_and_compare(0, law_signalled("random", 1, SIGKILL, -1, NULL), 4);
 }
 
 int main(void)

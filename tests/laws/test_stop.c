@@ -37,9 +37,9 @@ static int latest_iter(const char *out)
 
 /* SIGTERM: all ranks stop behind the same step, with a checkpoint, which is one more than a run
  * that isn't stopped leaves. */
-static void check_stopped(int which, int W, int signo, int resumed_W)
+static void check_stopped(int which, int W, int signo, int resumed_W, const char *more)
 {
-    const char *out = law_signalled(samplers[which], W, signo, 128 + signo);
+    const char *out = law_signalled(samplers[which], W, signo, 128 + signo, more);
     int iter = latest_iter(out);
     assert_in_range(iter, 3, LAW_LAST_ITER);
     law_resume(samplers[which], out, lks_test_text("--nproc_per_node=%d", resumed_W));
@@ -51,9 +51,31 @@ static void check_stopped(int which, int W, int signo, int resumed_W)
 
 static void test_stopped(void **state)
 {
-    check_stopped(0, 4, SIGTERM, 1);
-    check_stopped(1, 2, SIGINT, 8);
-    check_stopped(1, 1, SIGTERM, 2);
+    check_stopped(0, 4, SIGTERM, 1, NULL);
+    check_stopped(1, 2, SIGINT, 8, NULL);
+    check_stopped(1, 1, SIGTERM, 2, NULL);
+    check_stopped(0, 2, SIGUSR1, 4, "--stop_signal=USR1");
+    check_stopped(1, 1, SIGUSR2, 2, "--stop_signal=USR2");
+}
+
+/* SIGUSR1: one checkpoint more, and everything else as it would have been; from that one, too, the
+ * run goes on to the same bytes. */
+static void check_saved(int which, int W, int resumed_W)
+{
+    int iter;
+    const char *out = law_saved(samplers[which], W, &iter);
+    law_assert_same_checkpoints(out, whole[which]);
+    assert_string_equal(lines_but(out, iter), lines_but(whole[which], -1));
+    const char *extra = lks_test_text("%s/ckpt-%08d", out, iter);
+    law_resume(samplers[which], extra, lks_test_text("--nproc_per_node=%d", resumed_W));
+    law_assert_same_checkpoints(out, whole[which]);
+    assert_string_equal(lines_but(out, iter), lines_but(whole[which], -1));
+}
+
+static void test_saved(void **state)
+{
+    check_saved(0, 4, 2);
+    check_saved(1, 1, 8);
 }
 
 /* A run to iteration `last`, then on to the whole run's end. max_iters changes on the way, which
@@ -122,9 +144,9 @@ static void test_earlier_checkpoint(void **state)
  * handler's frame there would overwrite the heap. */
 static void test_handlers_have_a_stack_of_their_own(void **state)
 {
-    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     stack_t stack;
-    lks__stop_install();
+    lks__signals_install("none");
     assert_int_equal(sigaltstack(NULL, &stack), 0);
     assert_int_equal(stack.ss_flags & SS_DISABLE, 0);
     assert_true(stack.ss_size >= (size_t)SIGSTKSZ);
@@ -139,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_saved),
         cmocka_unit_test(test_extended),
         cmocka_unit_test(test_ended),
         cmocka_unit_test(test_earlier_checkpoint),
