@@ -100,7 +100,7 @@ static void copy_from(int i, int me)
     size_t from = 0, to = 0, bytes = mine->recv_bytes[mine->kind == LKS__ENGINE_BROADCAST ? 0 : i];
     if (mine->kind == LKS__ENGINE_BROADCAST && (i != mine->root || i == me))
         return;
-    if (mine->kind == LKS__ENGINE_ALL_GATHER && i == me)
+    if (mine->kind != LKS__ENGINE_BROADCAST && i == me) /* all-to-all need not copy it either */
         return;
     const char *source = theirs->recv;
     if (mine->kind != LKS__ENGINE_BROADCAST)

@@ -32,7 +32,8 @@ typedef struct lks__engine_join {
 } lks__engine_join;
 
 enum lks__engine_kind {
-    LKS__ENGINE_ALL_TO_ALL, /* send piece h to host h, receive a piece from each */
+    LKS__ENGINE_ALL_TO_ALL, /* send piece h to host h, receive a piece from each other; our own may
+                             * be copied or not */
     LKS__ENGINE_ALL_GATHER, /* recv has all pieces, ours in its place when it starts */
     LKS__ENGINE_BROADCAST,  /* of recv_bytes[0] bytes at recv, from host `root` */
 };

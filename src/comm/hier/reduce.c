@@ -144,8 +144,10 @@ static lks_status need_staging(struct lks__hier *h, size_t bytes)
     return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
 }
 
-/* Round k: node k of every host that has one. */
-static lks_status exchange(struct lks__hier *h, float *const *bufs, int n_mine, size_t mine)
+/* Round k: node k of every host that has one. Our shard begins at `start` and has `mine` elements;
+ * our own sums stay where they are. */
+static lks_status exchange(struct lks__hier *h, float *const *bufs, int n_mine, size_t start,
+                           size_t mine)
 {
     int rounds = 0, n = 0;
     for (int i = 0; i < h->n_hosts; i++)
@@ -164,7 +166,7 @@ static lks_status exchange(struct lks__hier *h, float *const *bufs, int n_mine, 
             h->send_bytes[i] = k < n_mine ? h->share_bytes[i] : 0;
             h->recv_bytes[i] = has ? mine * sizeof(float) : 0;
             if (has) /* nodes stand by host, then by number */
-                h->plan->nodes[n + k].buf = at;
+                h->plan->nodes[n + k].buf = i == h->host ? bufs[k] + start : at;
             at += has ? mine : 0;
             n += (int)h->mails[i].n_parts;
         }
@@ -179,9 +181,11 @@ static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, int n, 
     struct lks__hier_plan *p = h->plan;
     lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_ref;
     qsort(p->nodes, (size_t)n, sizeof *p->nodes, by_leaf);
+    bool late = false;
     for (int i = 0; i < n; i++) {
         p->order[i] = p->nodes[i].node;
         p->parts[i] = p->nodes[i].buf;
+        late |= i > 0 && p->parts[i] == r->dst + r->block_start[first];
     }
     if (!lks__tree_plan(r->n_leaves, p->order, n, p->merges))
         return bad_parts(h, r, "the ranks", "together don't cover each leaf once");
@@ -190,6 +194,7 @@ static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, int n, 
                            .merges = p->merges,
                            .n_parts = n,
                            .dst = r->dst + start,
+                           .dst_is_late_part = late,
                            .scale = r->scale};
     for (size_t b = first; b < end; b++) {
         size_t from = r->block_start[b], some = r->block_start[b + 1] - from;
@@ -232,7 +237,7 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
     size_t end = share_start(r, h->host + 1, h->n_hosts);
     size_t count = r->block_start[end] - r->block_start[first];
     LKS__TRY(need_staging(h, (size_t)n * count * sizeof(float)));
-    LKS__TRY(exchange(h, bufs, mine, count));
+    LKS__TRY(exchange(h, bufs, mine, r->block_start[first], count));
     LKS__TRY(sum_shard(h, r, n, first, end));
     LKS__TRY(gather(h, r->dst, h->share_bytes));
     return gather(h, r->block_sumsq, h->sumsq_bytes);

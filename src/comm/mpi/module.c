@@ -234,6 +234,7 @@ static int mpi_start(void *engine, const lks__engine_op *op, char *why, size_t w
     switch (op->kind) {
     case LKS__ENGINE_ALL_TO_ALL:
         count_in(sent, n, unit, c[0], c[1]);
+        c[0][m->host] = c[2][m->host] = 0; /* nobody needs the copy */
         rc = MPI_Ialltoallv(op->send, c[0], c[1], type, op->recv, c[2], c[3], type, m->leaders,
                             &m->op);
         break;
