@@ -29,7 +29,7 @@ struct peak {
 static void peak_task(void *ctx, size_t task, int thread)
 {
     struct peak *p = ctx;
-    p->flops[task] = p->ex->k->peak(0.2);
+    p->flops[task] = lks__exec_peak(p->ex, 0.2);
 }
 
 static lks_status peak_of(const lks__session *s, int threads, double *sum_p)
@@ -51,12 +51,18 @@ static lks_status bench_peak(const lks__settings *settings)
     lks__session s;
     double one = 0.0, all = 0.0;
     LKS__TRY(lks__session_open(settings->backend, settings->timeout, (int)settings->threads, &s));
-    lks_status st = peak_of(&s, 1, &one);
-    if (st == LKS_OK)
-        st = peak_of(&s, s.threads, &all);
-    if (st == LKS_OK)
-        printf("peak of fp32 multiply-adds (%s): %.1f GFLOP/s on one thread, %.1f on %d\n",
-               lks__cpu_level_name(s.kernels.level), one * 1e-9, all * 1e-9, s.threads);
+    lks_status st = LKS_OK;
+    const int n_dtypes = s.kernels.level >= LKS__CPU_AVX512_BF16 ? 2 : 1;
+    for (int i = 0; i < n_dtypes && st == LKS_OK; i++) {
+        s.ex.bf16 = i == 1;
+        st = peak_of(&s, 1, &one);
+        if (st == LKS_OK)
+            st = peak_of(&s, s.threads, &all);
+        if (st == LKS_OK)
+            printf("peak of %s multiply-adds (%s): %.1f GFLOP/s on one thread, %.1f on %d\n",
+                   s.ex.bf16 ? "bf16" : "fp32", lks__cpu_level_name(s.kernels.level), one * 1e-9,
+                   all * 1e-9, s.threads);
+    }
     lks__session_close(&s);
     return st;
 }

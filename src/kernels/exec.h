@@ -32,4 +32,10 @@ static inline void lks__gemm(const lks__exec *ex, int thread, char ta, char tb, 
         ex->k->gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
+/* What this thread could reach in the exec's GEMM, in FLOP/s: measured for about `seconds`. */
+static inline double lks__exec_peak(const lks__exec *ex, double seconds)
+{
+    return ex->bf16 ? ex->k->peak_bf16(seconds) : ex->k->peak(seconds);
+}
+
 #endif

@@ -145,6 +145,7 @@ typedef void lks__adamw_fn(lks__real *p, lks__real *m, lks__real *v, const lks__
 
 /* Multiply-adds as fast as this core can for about `seconds`; returns FLOP/s of this thread. */
 typedef double lks__peak_fn(double seconds);
+/* peak_bf16: as many as gemm_bf16 may be held to. */
 
 /* One list makes the table, its tests and its fingerprint: name, function type. */
 #define LKS__ROW_KERNEL_MAP(X)                                                                     \
@@ -181,6 +182,7 @@ typedef double lks__peak_fn(double seconds);
 #define LKS__KERNEL_MAP(X)                                                                         \
     X(gemm, lks__gemm_fn)                                                                          \
     X(gemm_bf16, lks__gemm_bf16_fn)                                                                \
+    X(peak_bf16, lks__peak_fn)                                                                     \
     LKS__ROW_KERNEL_MAP(X)
 
 typedef struct lks__kernels {

@@ -26,3 +26,8 @@ double lks__peak_ref(double seconds)
         keep = x[c]; /* the results are used */
     return flops / elapsed;
 }
+
+double lks__peak_bf16_ref(double seconds)
+{
+    return lks__peak_ref(seconds); /* operands are rounded, then multiplied as floats */
+}

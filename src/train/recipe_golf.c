@@ -67,9 +67,7 @@ static lks_status open_rest(lks__trainer *t)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", B * T);
     int W = t->shared ? t->ses.world.local_world_size : 1;
     int rank = t->shared ? t->ses.world.local_rank : 0;
-    g->ex = t->ses.ex;
-    g->ex.bf16 = t->model_config.bf16;
-    return lks__muon_open(&g->ex, &t->table, W, rank, &g->muon);
+    return lks__muon_open(&t->ses.ex, &t->table, W, rank, &g->muon);
 }
 
 static void close_all(lks__trainer *t)

@@ -617,6 +617,8 @@ static void test_fingerprint(void **state)
     assert_true(one != lks__kernels_fingerprint(&other));
     assert_true(lvl.peak(0.001) > 1e8);
     assert_true(ref.peak(0.001) > 1e7);
+    assert_true(lvl.peak_bf16(0.001) > 1e8);
+    assert_true(ref.peak_bf16(0.001) > 1e7);
 }
 
 int main(void)

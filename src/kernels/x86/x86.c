@@ -8,13 +8,17 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
         LKS__ROW_KERNEL_MAP(X)
 #undef X
         k->gemm_bf16 = lks__gemm_bf16_avx2;
+        k->peak_bf16 = lks__peak_avx2;
     }
     if (level >= LKS__CPU_AVX512) {
 #define X(name, type) k->name = lks__##name##_avx512;
         LKS__ROW_KERNEL_MAP(X)
 #undef X
         k->gemm_bf16 = lks__gemm_bf16_avx512;
+        k->peak_bf16 = lks__peak_avx512;
     }
-    if (level >= LKS__CPU_AVX512_BF16)
+    if (level >= LKS__CPU_AVX512_BF16) {
         k->gemm_bf16 = lks__gemm_bf16_avx512_bf16;
+        k->peak_bf16 = lks__peak_bf16_avx512_bf16;
+    }
 }
