@@ -28,10 +28,12 @@ hidden=$(nm -D --defined-only "$prefix"/lib*/liblockstep.so | awk '$3 !~ /^lks_[
         cmake --build "$work/examples"
 } >"$work/log" 2>&1 || fail "$(cat "$work/log")"
 
-run() { # RANKS PROGRAM [ARGS]
+run() { # RANKS PROGRAM [ARGS]; the launcher's [host:rank] before each line is taken off
     ranks=$1
     shift
-    timeout 60 "$prefix/bin/lockstep" run --standalone --nproc-per-node="$ranks" "$@"
+    timeout 60 "$prefix/bin/lockstep" run --standalone --nproc-per-node="$ranks" "$@" >"$work/out" ||
+        return $?
+    sed 's/^\[[^]]*\] //' "$work/out"
 }
 
 # Any number of ranks prints the same.
