@@ -8,6 +8,8 @@
 #include "base/cpu.h"
 #include "base/nearest.h"
 #include "launch/launch.h"
+#include "net/address.h"
+#include "net/store.h"
 #include "tool.h"
 
 enum { MAX_RANKS = 1024 };
@@ -18,6 +20,15 @@ enum { MAX_RANKS = 1024 };
 #define OPTIONS(X)                                                                                 \
     X(standalone, "", "", "all ranks are on this machine (as they are without it)")                \
     X(nproc_per_node, "", "1", "ranks to start: a number; cpu, gpu or auto for one on each")       \
+    X(nnodes, "", "1", "nodes that run this same command: N, or MIN:MAX")                          \
+    X(node_rank, "", "N", "this node's number; without it, in the order in which they come")       \
+    X(master_addr, "", "127.0.0.1", "address of the first node")                                   \
+    X(master_port, "", "29500", "... and port, where nodes meet; with one node, the ranks'")       \
+    X(rdzv_endpoint, "", "HOST:PORT", "both of these in one")                                      \
+    X(rdzv_backend, "", "static", "static or c10d: nodes meet in the same way")                    \
+    X(local_addr, "", "ADDR", "this node's address, as others reach it")                           \
+    X(virtual_ranks, "", "V", "start the most ranks that divide V evenly (with --nnodes=MIN:MAX)") \
+    X(allow_uneven, "", "", "... or any number up to V")                                           \
     X(max_restarts, "", "0", "new starts of all ranks after one has failed")                       \
     X(rdzv_id, "", "ID", "the job's name, as ranks see it in TORCHELASTIC_RUN_ID")                 \
     X(role, "", "default", "ROLE_NAME of the ranks")                                               \
@@ -70,6 +81,7 @@ struct run {
     const char *given[N_OPTIONS]; /* values; NULL: not given */
     unsigned tee[MAX_RANKS], redirect[MAX_RANKS];
     bool shown[MAX_RANKS];
+    char endpoint[256];
 };
 
 static void print_usage(void)
@@ -296,17 +308,76 @@ static lks_status read_signals(const char *text, uint64_t *signals_p)
                      : wrong(OPT_signals_to_handle, text, "names of signals, as in SIGTERM,SIGINT");
 }
 
+static lks_status read_number(const struct run *r, enum option option, int least, int most,
+                              int *value_p)
+{
+    int64_t n;
+    char must_be[64];
+    const char *text = r->given[option];
+    if (text == NULL)
+        return LKS_OK;
+    snprintf(must_be, sizeof must_be, "a whole number from %d to %d", least, most);
+    if (!lks__parse_int(text, &n) || n < least || n > most)
+        return wrong(option, text, must_be);
+    *value_p = (int)n;
+    return LKS_OK;
+}
+
+static lks_status read_nnodes(const char *text, lks__launch_options *l)
+{
+    char *end;
+    long min = strtol(text, &end, 10), max = min;
+    if (end != text && *end == ':')
+        max = strtol(text = end + 1, &end, 10);
+    if (end == text || *end != '\0' || min < 1 || max < min || max > MAX_RANKS)
+        return wrong(OPT_nnodes, text, "a whole number, or MIN:MAX");
+    l->min_nodes = (int)min;
+    l->max_nodes = (int)max;
+    return LKS_OK;
+}
+
+static lks_status read_nodes(struct run *r)
+{
+    lks__launch_options *l = &r->launch;
+    const char *text = r->given[OPT_nnodes], *backend = r->given[OPT_rdzv_backend];
+    l->min_nodes = l->max_nodes = 1;
+    if (text != NULL)
+        LKS__TRY(read_nnodes(text, l));
+    bool several = l->max_nodes > 1;
+    if (several && r->given[OPT_standalone] != NULL)
+        return lks__fail(LKS_ERR_CONFIG, "--standalone is for one node, and --nnodes is %s", text);
+    if (backend != NULL && strcmp(backend, "static") != 0 && strcmp(backend, "c10d") != 0)
+        return wrong(OPT_rdzv_backend, backend, "static or c10d");
+    l->node_rank = -1;
+    LKS__TRY(read_number(r, OPT_node_rank, 0, l->max_nodes - 1, &l->node_rank));
+    LKS__TRY(read_number(r, OPT_virtual_ranks, 1, 1 << 20, &l->virtual_ranks));
+    l->allow_uneven = r->given[OPT_allow_uneven] != NULL;
+    l->local_addr = r->given[OPT_local_addr];
+    l->endpoint_host = r->given[OPT_master_addr];
+    l->endpoint_port = several ? 29500 : 0;
+    LKS__TRY(read_number(r, OPT_master_port, 0, 65535, &l->endpoint_port));
+    if ((text = r->given[OPT_rdzv_endpoint]) != NULL && several) {
+        l->endpoint_port = 29400;
+        LKS__TRY(lks__address_parse("--rdzv-endpoint", text, r->endpoint, sizeof r->endpoint,
+                                    &l->endpoint_port));
+        l->endpoint_host = r->endpoint;
+    }
+    l->token = getenv(LKS__TOKEN_ENV);
+    if (several && (l->token == NULL || strlen(l->token) < 16 || strlen(l->token) > 128))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "with several nodes, %s must hold the job's secret in the environment of "
+                         "each: 16 to 128 characters, the same on all (openssl rand -hex 16 makes "
+                         "one)",
+                         LKS__TOKEN_ENV);
+    return LKS_OK;
+}
+
 static lks_status read_values(struct run *r)
 {
     lks__launch_options *l = &r->launch;
-    int64_t n;
     const char *text = r->given[OPT_nproc_per_node];
     LKS__TRY(read_nproc(text != NULL ? text : "1", &l->nproc));
-    if ((text = r->given[OPT_max_restarts]) != NULL) {
-        if (!lks__parse_int(text, &n) || n < 0 || n > 1000000)
-            return wrong(OPT_max_restarts, text, "a whole number from 0 on");
-        l->max_restarts = (int)n;
-    }
+    LKS__TRY(read_number(r, OPT_max_restarts, 0, 1000000, &l->max_restarts));
     if ((text = r->given[OPT_shutdown_timeout]) != NULL) {
         char *end;
         l->shutdown_timeout_s = strtod(text, &end);
@@ -346,6 +417,8 @@ int tool_run(int argc, char **argv)
     }
     if (st == LKS_OK)
         st = read_values(&run);
+    if (st == LKS_OK)
+        st = read_nodes(&run);
     if (st == LKS_OK && (run.launch.argv == NULL || run.launch.argv[0] == NULL))
         st = lks__fail(LKS_ERR_CONFIG, "there is no PROGRAM to run; `lockstep run --help` shows "
                                        "how to write it");

@@ -63,7 +63,7 @@ static struct lks__output_plan plan_for(const struct lks__launch *l, int rank)
 
 static lks_status make_folders(struct lks__launch *l)
 {
-    int nproc = l->options->nproc;
+    int nproc = l->nproc;
     l->folders = calloc((size_t)nproc, sizeof(char *));
     if (l->folders == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
@@ -79,7 +79,7 @@ static lks_status make_folders(struct lks__launch *l)
 
 lks_status lks__files_attempt(struct lks__launch *l)
 {
-    int nproc = l->options->nproc;
+    int nproc = l->nproc;
     struct lks__output_plan *plans = calloc((size_t)nproc, sizeof *plans);
     if (plans == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
@@ -97,7 +97,7 @@ void lks__files_close(struct lks__launch *l)
 {
     lks__output_close(l->output);
     l->output = NULL;
-    for (int r = 0; l->folders != NULL && r < l->options->nproc; r++)
+    for (int r = 0; l->folders != NULL && r < l->nproc; r++)
         free(l->folders[r]);
     free(l->folders);
     l->folders = NULL;

@@ -43,7 +43,7 @@ void lks__guard_start(struct lks__launch *l)
     int fds[2];
     l->guard_fd = -1;
     l->guard = -1;
-    pid_t *groups = calloc((size_t)l->options->nproc, sizeof *groups);
+    pid_t *groups = calloc((size_t)l->nproc, sizeof *groups);
     if (groups == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
         free(groups); /* a launch without a guard is better than none */
         return;
@@ -51,7 +51,7 @@ void lks__guard_start(struct lks__launch *l)
     l->guard = fork();
     if (l->guard == 0) {
         close(fds[1]);
-        be_guard(fds[0], l->options->nproc, groups);
+        be_guard(fds[0], l->nproc, groups);
     }
     free(groups);
     close(fds[0]);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "launch/nodes.h"
 #include "launch/process.h"
 
 static const double SHUTDOWN_S = 30.0; /* torchrun's: a checkpoint is written */
@@ -39,12 +40,8 @@ static int say_not_executable(const struct lks__launch *l, int err)
 }
 
 /* The last thing that the user sees: who, and its last words. */
-static void tell(const struct lks__launch *l, const struct lks__verdict *v)
+static void tell(const struct lks__launch *l, const struct lks__verdict *v, const char *tail)
 {
-    char report[LKS__SHM_REPORT], tail[2 * LKS__TAIL_BYTES];
-    lks__segment_report(l->segment, report);
-    fputs(report, stderr);
-    lks__output_tail(l->output, v->culprit, tail);
     if (tail[0] != '\0')
         lks__say(l, "%s; its last lines on stderr:\n%.*s", v->text, (int)strlen(tail) - 1, tail);
     else
@@ -55,7 +52,7 @@ static void tell(const struct lks__launch *l, const struct lks__verdict *v)
 static lks_status start_and_watch(struct lks__launch *l, int *exit_code_p, bool *again_p)
 {
     lks__guard_start(l);
-    for (int r = 0; r < l->options->nproc; r++) {
+    for (int r = 0; r < l->nproc; r++) {
         int exec_errno = 0;
         lks_status st = lks__start_rank(l, r, &exec_errno);
         if (st == LKS_OK && exec_errno == 0)
@@ -66,13 +63,21 @@ static lks_status start_and_watch(struct lks__launch *l, int *exit_code_p, bool 
         return st;
     }
     struct lks__verdict v;
+    char report[LKS__SHM_REPORT], tail[2 * LKS__TAIL_BYTES] = "";
     lks__supervise(l);
     lks__verdict(l, &v);
     lks__files_errors(l, &v);
+    if (v.culprit >= 0) {
+        lks__segment_report(l->segment, report);
+        fputs(report, stderr);
+        lks__output_tail(l->output, v.culprit, tail);
+        *again_p = l->attempt < l->options->max_restarts;
+    }
+    if (l->nodes != NULL)
+        LKS__TRY(lks__nodes_settle(l, &v, tail, again_p));
     *exit_code_p = v.exit_code;
-    if (v.culprit >= 0)
-        tell(l, &v);
-    *again_p = v.culprit >= 0 && l->attempt < l->options->max_restarts;
+    if (v.text[0] != '\0')
+        tell(l, &v, tail);
     if (*again_p)
         lks__say(l, "restart %d of %d", l->attempt + 1, l->options->max_restarts);
     return LKS_OK;
@@ -80,17 +85,25 @@ static lks_status start_and_watch(struct lks__launch *l, int *exit_code_p, bool 
 
 static lks_status attempt(struct lks__launch *l, int *exit_code_p, bool *again_p)
 {
-    int nproc = l->options->nproc;
     l->n_started = l->n_running = l->n_ended = 0;
-    l->failed = l->killed = l->first_by_rank = false;
+    l->failed = l->killed = l->ended_by_others = l->first_by_rank = false;
     l->first_rank = -1;
     l->user_signal = l->word = 0;
     l->kill_at = 0;
     l->guard = l->guard_fd = -1;
-    l->master_port = lks__free_port();
+    if (l->nodes != NULL) {
+        bool over;
+        LKS__TRY(lks__nodes_gather(l, &over, exit_code_p));
+        if (over)
+            return LKS_OK;
+    } else {
+        l->master_port = l->options->endpoint_port != 0 ? l->options->endpoint_port
+                                                        : lks__free_port(l->master_addr);
+    }
+    int nproc = l->nproc;
     LKS__TRY(lks__segment_create(nproc, &l->segment));
     l->ranks = calloc((size_t)nproc, sizeof *l->ranks);
-    l->polls = calloc((size_t)lks__output_polls(nproc) + 1, sizeof *l->polls);
+    l->polls = calloc((size_t)lks__output_polls(nproc) + 2, sizeof *l->polls);
     lks_status st = LKS_OK;
     if (l->ranks == NULL || l->polls == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
@@ -116,11 +129,28 @@ static lks_status open_job(struct lks__launch *l)
     gethostname(name, sizeof name - 1);
     lks__escape(l->host, sizeof l->host, name, strlen(name));
     LKS__TRY(lks__token_new(l->job));
-    LKS__TRY(lks__token_new(l->token));
-    snprintf(l->run_id, sizeof l->run_id, "%s", o->run_id != NULL ? o->run_id : l->job);
-    l->world_size = o->nproc;
+    l->nproc = l->world_size = o->nproc;
+    l->n_groups = 1;
+    snprintf(l->master_addr, sizeof l->master_addr, "%s",
+             o->endpoint_host != NULL ? o->endpoint_host : "127.0.0.1");
+    l->given_id = o->run_id != NULL ? o->run_id : "none";
+    bool several = o->max_nodes > 1;
+    snprintf(l->run_id, sizeof l->run_id, "%s",
+             o->run_id != NULL || several ? l->given_id : l->job);
     LKS__TRY(lks__files_open(l));
-    return lks__store_serve("127.0.0.1", 0, l->token, &l->store);
+    if (several) {
+        snprintf(l->token, sizeof l->token, "%s", o->token);
+        snprintf(l->store_host, sizeof l->store_host, "%s", l->master_addr);
+        l->store_port = o->endpoint_port;
+        return lks__nodes_open(l);
+    }
+    LKS__TRY(lks__token_new(l->token));
+    snprintf(l->local_address, sizeof l->local_address, "%s",
+             o->local_addr != NULL ? o->local_addr : "127.0.0.1");
+    snprintf(l->store_host, sizeof l->store_host, "127.0.0.1");
+    LKS__TRY(lks__store_serve(l->store_host, 0, l->token, &l->store));
+    l->store_port = lks__store_port(l->store);
+    return LKS_OK;
 }
 
 static const int always_watched[] = {SIGCHLD, SIGTSTP};
@@ -162,10 +192,11 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
 
     lks_status st = open_job(&l);
     for (bool again = true; st == LKS_OK && again; l.attempt++) {
-        again = false;
+        again = false; /* with other nodes, they say which attempt it is */
         st = attempt(&l, exit_code_p, &again);
     }
 
+    lks__nodes_close(&l);
     lks__store_stop(l.store);
     prctl(PR_SET_CHILD_SUBREAPER, 0);
     sigprocmask(SIG_SETMASK, &l.old_mask, NULL);

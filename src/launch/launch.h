@@ -20,6 +20,16 @@ typedef struct lks__launch_options {
     const char *run_id;        /* NULL: one of our own */
     const char *role;          /* NULL: default */
 
+    /* Several nodes; each runs the same launch. */
+    int min_nodes, max_nodes;  /* max_nodes 0 or 1: this one alone */
+    int node_rank;             /* this node's; -1: any */
+    const char *endpoint_host; /* the coordinator's address; alone, the ranks' MASTER_ADDR */
+    int endpoint_port;         /* ... and port; alone, MASTER_PORT (0: a free one) */
+    const char *token;         /* the job's secret; with several nodes */
+    const char *local_addr;    /* this host's address, for the others; NULL: as they see it */
+    int virtual_ranks;         /* start at most as many ranks as divide it; 0: all */
+    bool allow_uneven;         /* ... or don't, but no more than it */
+
     /* Output. Where nothing is asked for, several ranks are shown with prefixes, and one rank has
      * our own streams; with log_dir both streams are also written to files. */
     bool one_writer;          /* the program's rank 0 alone writes to stdout: it gets ours, and no

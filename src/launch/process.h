@@ -33,15 +33,23 @@ struct lks__launch {
 
     /* The job's. */
     char run_id[64];
-    char job[LKS__TOKEN_BYTES];   /* LOCKSTEP_JOB */
-    char token[LKS__TOKEN_BYTES]; /* the store's */
-    char log_dir[4096];           /* of this job; "" without files */
-    lks__store_server *store;
+    char job[LKS__TOKEN_BYTES]; /* LOCKSTEP_JOB */
+    char token[256];            /* the store's */
+    char log_dir[4096];         /* of this job; "" without files */
+    lks__store_server *store;   /* where this node serves it */
+    char store_host[256];       /* ... and where it is */
+    int store_port;
+    char master_addr[256];
+    char local_address[64];   /* this host's, as the others see it */
+    const char *given_id;     /* --rdzv-id */
+    struct lks__nodes *nodes; /* NULL where the job has one */
 
     /* The attempt's. */
     int attempt;      /* TORCHELASTIC_RESTART_COUNT */
+    int nproc;        /* local ranks of it */
     int first_global; /* RANK of local rank 0 */
     int world_size;
+    int group_rank, n_groups; /* of nodes */
     int master_port;
     lks__segment *segment;
     lks__output *output;
@@ -52,10 +60,11 @@ struct lks__launch {
     int guard_fd; /* our end of the guard's socket; -1 without a guard */
     struct pollfd *polls;
 
-    bool failed;     /* a rank has failed; the others are being ended */
-    bool killed;     /* SIGKILL has been sent */
-    int word;        /* 0, or the SIGUSR1 or SIGUSR2 that was passed on last */
-    int user_signal; /* 0, or the first that asks to stop */
+    bool failed;          /* a rank has failed; the others are being ended */
+    bool killed;          /* SIGKILL has been sent */
+    bool ended_by_others; /* ... since another node's ranks have ended */
+    int word;             /* 0, or the SIGUSR1 or SIGUSR2 that was passed on last */
+    int user_signal;      /* 0, or the first that asks to stop */
     double user_signal_at;
     double kill_at;        /* when to send SIGKILL; 0: not */
     bool first_by_rank;    /* the group's failure was known before we wrote one */
@@ -71,8 +80,8 @@ void lks__say(const struct lks__launch *l, const char *fmt, ...)
 
 /* --- start.c ------------------------------------------------------------------------------ */
 
-/* A TCP port that nobody listens on just now. */
-int lks__free_port(void);
+/* A TCP port that nobody listens on just now, at that address of this host. */
+int lks__free_port(const char *host);
 
 /* Start local rank `rank`. *exec_errno_p is 0, or why the program can't be executed (then nothing
  * runs); a status other than OK where no process could be made. */
@@ -82,6 +91,12 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p);
 
 /* Watch over the ranks until all have ended, and end what they leave behind. */
 void lks__supervise(struct lks__launch *l);
+
+/* Another node's ranks have failed: end ours. Fine where there are none. */
+void lks__end_with_others(struct lks__launch *l);
+
+/* The user wants the ranks to stop: here, or on another node. */
+void lks__pass_on(struct lks__launch *l, int sig);
 
 /* End what has been started, at once. */
 void lks__end_all(struct lks__launch *l);

@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,25 +8,33 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "launch/process.h"
+#include "net/address.h"
 
 extern char **environ;
 
 /* What torch.distributed uses where nobody says anything. */
 enum { DEFAULT_PORT = 29500 };
 
-int lks__free_port(void)
+int lks__free_port(const char *host)
 {
     int port = DEFAULT_PORT;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in addr = {.sin_family = AF_INET};
+    struct addrinfo *list;
+    struct sockaddr_storage addr;
     socklen_t len = sizeof addr;
-    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&addr, sizeof addr) == 0 &&
-        getsockname(fd, (struct sockaddr *)&addr, &len) == 0)
-        port = ntohs(addr.sin_port);
+    char service[16];
+    if (lks__address_find(host, 0, true, &list) != LKS_OK)
+        return port;
+    int fd = lks__sys_socket(list->ai_family, SOCK_STREAM);
+    if (fd >= 0 && lks__sys_bind(fd, list->ai_addr, list->ai_addrlen) == 0 &&
+        getsockname(fd, (struct sockaddr *)&addr, &len) == 0 &&
+        getnameinfo((struct sockaddr *)&addr, len, NULL, 0, service, sizeof service,
+                    NI_NUMERICSERV) == 0)
+        port = atoi(service);
     if (fd >= 0)
-        close(fd);
+        lks__sys_close(fd);
+    freeaddrinfo(list);
     return port;
 }
 
@@ -54,7 +61,7 @@ static void set_int(struct vars *v, const char *name, int value)
  * host, and the shared segment. */
 static void rank_vars(const struct lks__launch *l, int rank, struct vars *v)
 {
-    const int nproc = l->options->nproc;
+    const int nproc = l->nproc;
     char segment[LKS__SEGMENT_ENV_BYTES], text[4200];
     lks__segment_env(l->segment, segment);
     v->n = 0;
@@ -62,20 +69,21 @@ static void rank_vars(const struct lks__launch *l, int rank, struct vars *v)
     set_int(v, "LOCAL_RANK", rank);
     set_int(v, "WORLD_SIZE", l->world_size);
     set_int(v, "LOCAL_WORLD_SIZE", nproc);
-    set_int(v, "GROUP_RANK", 0);
-    set_int(v, "GROUP_WORLD_SIZE", 1);
+    set_int(v, "GROUP_RANK", l->group_rank);
+    set_int(v, "GROUP_WORLD_SIZE", l->n_groups);
     set_int(v, "ROLE_RANK", l->first_global + rank);
     set_int(v, "ROLE_WORLD_SIZE", l->world_size);
     set(v, "ROLE_NAME", l->options->role != NULL ? l->options->role : "default");
-    set(v, "MASTER_ADDR", "127.0.0.1");
+    set(v, "MASTER_ADDR", l->master_addr);
     set_int(v, "MASTER_PORT", l->master_port);
     set_int(v, "TORCHELASTIC_RESTART_COUNT", l->attempt);
     set_int(v, "TORCHELASTIC_MAX_RESTARTS", l->options->max_restarts);
     set(v, "TORCHELASTIC_RUN_ID", l->run_id);
     set(v, LKS__SEGMENT_ENV, segment);
     set(v, "LOCKSTEP_JOB", l->job);
-    snprintf(text, sizeof text, "127.0.0.1:%d", lks__store_port(l->store));
+    lks__address_text(text, l->store_host, l->store_port);
     set(v, LKS__STORE_ENV, text);
+    set(v, "LOCKSTEP_LOCAL_ADDR", l->local_address);
     set(v, LKS__TOKEN_ENV, l->token);
     if (l->folders != NULL) {
         snprintf(text, sizeof text, "%s/error.json", l->folders[rank]);
@@ -176,7 +184,7 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
         return lks__fail(LKS_ERR_NOMEM,
                          "can't start rank %d of %d: %s; the limit on processes (ulimit -u, or "
                          "the container's) may be too low",
-                         rank, l->options->nproc, strerror(err));
+                         l->first_global + rank, l->world_size, strerror(err));
     }
     setpgid(pid, pid); /* in both, as nobody knows who comes first */
     /* The pipe ends without a word where exec has succeeded. */

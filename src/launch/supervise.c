@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "launch/nodes.h"
 #include "launch/process.h"
 
 /* Seconds. */
@@ -30,6 +31,17 @@ static void stop_all(struct lks__launch *l, int rank)
     }
     l->failed = true;
     lks__signal_all(l, SIGTERM, leaving);
+    l->kill_at = lks__sys_now() + TERM_GRACE_S;
+    lks__nodes_down(l);
+}
+
+void lks__end_with_others(struct lks__launch *l)
+{
+    if (l->segment == NULL || l->n_running == 0 || l->failed)
+        return;
+    lks__segment_abort(l->segment, LKS_ERR_PEER, -1, "ranks on another node have ended");
+    l->failed = l->ended_by_others = true;
+    lks__signal_all(l, SIGTERM, -1);
     l->kill_at = lks__sys_now() + TERM_GRACE_S;
 }
 
@@ -98,6 +110,19 @@ static void suspend(struct lks__launch *l)
         l->kill_at += lks__sys_now() - before;
 }
 
+void lks__pass_on(struct lks__launch *l, int sig)
+{
+    if (l->segment == NULL || l->n_running == 0 || l->user_signal != 0 || l->failed)
+        return;
+    const char *name = sigabbrev_np(sig);
+    lks__say(l, "passing signal %d (SIG%s) on to the ranks; they have %g s, a second signal kills",
+             sig, name != NULL ? name : "?", l->options->shutdown_timeout_s);
+    l->user_signal = sig;
+    l->user_signal_at = lks__sys_now();
+    l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
+    lks__signal_all(l, sig, -1);
+}
+
 static void on_signal(struct lks__launch *l, int sig)
 {
     double now = lks__sys_now();
@@ -109,13 +134,8 @@ static void on_signal(struct lks__launch *l, int sig)
         l->word = sig;
         lks__signal_all(l, sig, -1); /* a word to the program, not an end */
     } else if (l->user_signal == 0 && !l->failed) {
-        lks__say(l,
-                 "passing signal %d (SIG%s) on to the ranks; they have %g s, a second signal kills",
-                 sig, sigabbrev_np(sig), l->options->shutdown_timeout_s);
-        l->user_signal = sig;
-        l->user_signal_at = now;
-        l->kill_at = now + l->options->shutdown_timeout_s;
-        lks__signal_all(l, sig, -1);
+        lks__pass_on(l, sig);
+        lks__nodes_signal(l, sig);
     } else if (l->failed || now - l->user_signal_at > SAME_CAUSE_S) {
         kill_all(l);
     }
@@ -130,10 +150,12 @@ static void wait_and_serve(struct lks__launch *l, double until)
         wait_ms = left > 0 ? (int)(left * 1e3) + 1 : 0;
     }
     l->polls[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
-    int n = lks__output_fill(l->output, l->polls + 1);
-    if (poll(l->polls, (nfds_t)n + 1, wait_ms) <= 0)
+    l->polls[1] = (struct pollfd){.fd = lks__nodes_fd(l), .events = POLLIN};
+    int n = lks__output_fill(l->output, l->polls + 2);
+    if (poll(l->polls, (nfds_t)n + 2, wait_ms) <= 0)
         return;
-    lks__output_step(l->output, l->polls + 1, n);
+    lks__output_step(l->output, l->polls + 2, n);
+    lks__nodes_step(l);
     struct signalfd_siginfo info;
     while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info)
         on_signal(l, (int)info.ssi_signo);

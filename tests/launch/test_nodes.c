@@ -1,0 +1,311 @@
+/* A job on several nodes, which here are launchers of one machine: who joins, who is refused, how
+ * one node's end becomes all nodes', and what a launch does with what is left. */
+#include "laws/marked.h"
+#include "support.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "net/store.h"
+
+static const char secret[] = "0123456789abcdef-secret";
+
+/* A port for the job that nobody has: asked for, and let go. */
+static int free_port(void)
+{
+    lks__store_server *s = NULL;
+    assert_int_equal(lks__store_serve("127.0.0.1", 0, secret, &s), LKS_OK);
+    int port = lks__store_port(s);
+    lks__store_stop(s);
+    return port;
+}
+
+struct node {
+    lks_test_child child;
+    const char *mark;
+};
+
+/* `lockstep run` of a shell script on a node of the job at `port`. */
+static struct node start_node(int port, const char *token, const char *const options[],
+                              const char *script)
+{
+    const char *argv[32] = {"lockstep", "run", lks_test_text("--master-port=%d", port)};
+    int n = 3;
+    for (int i = 0; options[i] != NULL; i++)
+        argv[n++] = options[i];
+    argv[n++] = "sh";
+    argv[n++] = "-c";
+    argv[n++] = script;
+    argv[n] = NULL;
+    struct node node = {.mark = marked_variable()};
+    node.child = lks_test_start(
+        argv, (const char *const[]){lks_test_text("LOCKSTEP_TOKEN=%s", token), node.mark, NULL});
+    return node;
+}
+#define START(port, script, ...)                                                                   \
+    start_node((port), secret, (const char *const[]){__VA_ARGS__, NULL}, (script))
+
+static lks_test_result end_of(const struct node *node)
+{
+    lks_test_result r = lks_test_wait(&node->child, 60);
+    assert_false(r.timed_out);
+    marked_assert_gone(node->mark, 2);
+    return r;
+}
+
+/* --- together ----------------------------------------------------------------------------- */
+
+static void test_ranks(void **state)
+{
+    static const char script[] = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
+                                 "$GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR $MASTER_PORT "
+                                 "$LOCKSTEP_STORE $LOCKSTEP_LOCAL_ADDR $LOCKSTEP_JOB";
+    int port = free_port();
+    /* The last one comes first, and none says that it is the first. */
+    struct node c = START(port, script, "--nnodes=3", "--node-rank=2", "--nproc-per-node=1"),
+                a = START(port, script, "--nnodes=3", "--nproc-per-node=2"),
+                b = START(port, script, "--nnodes=3", "--nproc-per-node=3");
+    lks_test_result r[3] = {end_of(&a), end_of(&b), end_of(&c)};
+    const char *all = lks_test_text("%s%s%s", r[0].out, r[1].out, r[2].out);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(r[i].err, "");
+        assert_int_equal(r[i].exit_code, 0);
+    }
+    const char *job = strstr(all, lks_test_text("127.0.0.1:%d 127.0.0.1 ", port));
+    const char *tail = strstr(all, " 127.0.0.1 ");
+    assert_non_null(job);
+    assert_non_null(tail);
+    /* One of a and b is the first node; the port of the ranks is one for all, and not the job's. */
+    bool a_first = strstr(r[0].out, "] 0/6 0/2 0/3 ") != NULL;
+    static const char *const a_b[] = {"] 0/6 0/2 0/3 ", "] 1/6 1/2 0/3 ", "] 2/6 0/3 1/3 ",
+                                      "] 3/6 1/3 1/3 ", "] 4/6 2/3 1/3 ", "] 5/6 0/1 2/3 "},
+                             *const b_a[] = {"] 0/6 0/3 0/3 ", "] 1/6 1/3 0/3 ", "] 2/6 2/3 0/3 ",
+                                             "] 3/6 0/2 1/3 ", "] 4/6 1/2 1/3 ", "] 5/6 0/1 2/3 "};
+    for (int i = 0; i < 6; i++)
+        assert_contains(all, lks_test_text("%s%.*s", a_first ? a_b[i] : b_a[i],
+                                           (int)strcspn(tail + 1, "\n"), tail + 1));
+    assert_null(strstr(all, lks_test_text(" 127.0.0.1 %d ", port)));
+}
+
+/* The first to fail is named everywhere, with its last words; its code is everybody's. */
+static void test_failure(void **state)
+{
+    int port = free_port();
+    static const char script[] =
+        "[ $RANK = 2 ] || exec sleep 50; echo the reason >&2; kill -SEGV $$";
+    struct node a = START(port, script, "--nnodes=2", "--nproc-per-node=2", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--nproc-per-node=1", "--node-rank=1");
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r[i].exit_code, 128 + SIGSEGV);
+        assert_contains(r[i].err, "lockstep run: rank 2 (pid ");
+        assert_contains(r[i].err, "was killed by signal 11 (SIGSEGV); its last lines on stderr:\n"
+                                  "    the reason\n");
+        assert_true(r[i].seconds < 20);
+    }
+}
+
+static void test_restart(void **state)
+{
+    int port = free_port();
+    static const char script[] = "echo n$TORCHELASTIC_RESTART_COUNT-$RANK; "
+                                 "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; "
+                                 "[ $RANK = $((2 * TORCHELASTIC_RESTART_COUNT)) ] && exit 5; "
+                                 "exec sleep 50";
+    struct node a = START(port, script, "--nnodes=2", "--nproc-per-node=2", "--max-restarts=2"),
+                b = START(port, script, "--nnodes=2", "--nproc-per-node=2", "--max-restarts=2");
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int i = 0; i < 2; i++) { /* one count for the job, whoever has failed */
+        assert_int_equal(r[i].exit_code, 0);
+        assert_contains(r[i].err, "restart 1 of 2");
+        assert_contains(r[i].err, "restart 2 of 2");
+        assert_contains(r[i].out, "] n2-");
+    }
+}
+
+static void test_signal(void **state)
+{
+    int port = free_port();
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text(
+        "trap 'echo term; exit 9' TERM; touch %s/$RANK; while :; do sleep 0.05; done", folder);
+    struct node a = START(port, script, "--nnodes=2"), b = START(port, script, "--nnodes=2");
+    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 2; i++)
+        usleep(10000);
+    kill(b.child.pid, SIGTERM);
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r[i].exit_code, 9);
+        assert_contains(r[i].out, "term\n");
+        assert_contains(r[i].err, "passing signal 15 (SIGTERM)");
+    }
+}
+
+/* --- losses ------------------------------------------------------------------------------- */
+
+static void test_node_lost(void **state)
+{
+    int port = free_port();
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text("touch %s/$RANK; exec sleep 50", folder);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 2; i++)
+        usleep(10000);
+    kill(b.child.pid, SIGKILL);
+    lks_test_result r = end_of(&a);
+    end_of(&b); /* its ranks went with it */
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "lockstep run: node 1 (host ");
+    assert_contains(r.err, ", ranks 1 to 1) is gone");
+}
+
+static void test_coordinator_lost(void **state)
+{
+    int port = free_port();
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text("touch %s/$RANK; exec sleep 50", folder);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=3"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1", "--max-restarts=3");
+    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 2; i++)
+        usleep(10000);
+    kill(a.child.pid, SIGKILL);
+    lks_test_result r = end_of(&b);
+    end_of(&a);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "the coordinator's node is gone");
+}
+
+/* What is left goes on with the most ranks that divide the virtual ranks; a node that comes later
+ * is taken at the next start. */
+static void test_resize(void **state)
+{
+    int port = free_port();
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text("touch %s/$TORCHELASTIC_RESTART_COUNT-$RANK-$WORLD_SIZE; "
+                                       "[ -e %s/stop ] || exec sleep 50",
+                                       folder, folder);
+    const char *two = "--nproc-per-node=2", *V = "--virtual-ranks=8", *n = "--nnodes=1:3",
+               *restarts = "--max-restarts=2";
+    struct node a = START(port, script, n, two, V, restarts, "--node-rank=0"),
+                b = START(port, script, n, two, V, restarts, "--node-rank=1"),
+                c = START(port, script, n, "--nproc-per-node=4", V, restarts, "--node-rank=2");
+    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 8; i++)
+        usleep(10000);
+    assert_true(lks_test_exists(lks_test_text("%s/0-7-8", folder)));
+    kill(c.child.pid, SIGKILL);
+    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 8 + 4; i++)
+        usleep(10000);
+    assert_true(lks_test_exists(lks_test_text("%s/1-3-4", folder)));
+    /* A newcomer waits while the others run. */
+    struct node d = START(port, script, n, "--nproc-per-node=3", V, restarts);
+    usleep(300000);
+    lks_test_write(lks_test_text("%s/stop", folder), "", 0);
+    kill(b.child.pid, SIGKILL);
+    lks_test_result r[2] = {end_of(&a), end_of(&d)};
+    end_of(&b);
+    end_of(&c);
+    assert_int_equal(r[0].exit_code, 0);
+    assert_int_equal(r[1].exit_code, 0);
+    assert_true(lks_test_exists(lks_test_text("%s/2-3-4", folder))); /* 2 + 3 ranks: 4 divide 8 */
+    assert_contains(r[1].err, "1 of this node's ranks stay idle");
+}
+
+/* --- who doesn't fit ---------------------------------------------------------------------- */
+
+static void test_refusals(void **state)
+{
+    int port = free_port();
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text("while [ ! -e %s/stop ]; do sleep 0.02; done", folder);
+    const char *told = lks_test_text("%s/here", folder);
+    struct node a = START(port, script, "--nnodes=3", "--node-rank=0", "--rdzv-id=mine"),
+                b = START(port, script, "--nnodes=3", "--node-rank=1", "--rdzv-id=mine");
+    static const struct {
+        const char *token, *options[5], *texts[3];
+        int exit_code;
+    } cases[] = {
+        {"another-0123456789", {"--nnodes=3", "--node-rank=2"}, {"another token", NULL}, 2},
+        {secret,
+         {"--nnodes=2", "--node-rank=1", "--rdzv-id=mine"},
+         {"--nnodes is \"2:2\"", "\"3:3\""},
+         2},
+        {secret, {"--nnodes=3", "--node-rank=2"}, {"--rdzv-id is \"none\"", "\"mine\""}, 2},
+        {secret,
+         {"--nnodes=3", "--node-rank=2", "--rdzv-id=mine", "--max-restarts=7"},
+         {"--max-restarts is \"7\"", "\"0\""},
+         2},
+        {secret,
+         {"--nnodes=3", "--node-rank=1", "--rdzv-id=mine"},
+         {"--node-rank is 1 on host", "each node needs its own"},
+         2},
+        {secret, {"--nnodes=3", "--node-rank=0", "--rdzv-id=mine"}, {"can't listen on"}, 1},
+    };
+    usleep(200000); /* a and b first, or they would be the strangers */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct node x = start_node(port, cases[i].token, cases[i].options, "touch /nowhere");
+        lks_test_result r = end_of(&x);
+        assert_int_equal(r.exit_code, cases[i].exit_code);
+        for (int k = 0; cases[i].texts[k] != NULL; k++)
+            assert_contains(r.err, cases[i].texts[k]);
+        assert_null(strstr(r.err, secret));
+    }
+    /* None of them has disturbed the job. */
+    struct node c = START(port, lks_test_text("touch %s; %s", told, script), "--nnodes=3",
+                          "--node-rank=2", "--rdzv-id=mine");
+    for (int i = 0; i < 2000 && !lks_test_exists(told); i++)
+        usleep(10000);
+    lks_test_write(lks_test_text("%s/stop", folder), "", 0);
+    assert_int_equal(end_of(&a).exit_code, 0);
+    assert_int_equal(end_of(&b).exit_code, 0);
+    assert_int_equal(end_of(&c).exit_code, 0);
+}
+
+static void test_wrong_options(void **state)
+{
+    static const struct {
+        const char *options[4], *text;
+    } cases[] = {
+        {{"--nnodes=0"}, "--nnodes must be"},
+        {{"--nnodes=3:2"}, "--nnodes must be"},
+        {{"--nnodes=2:"}, "--nnodes must be"},
+        {{"--nnodes=2", "--standalone"}, "--standalone is for one node"},
+        {{"--nnodes=2", "--node-rank=2"}, "--node-rank must be"},
+        {{"--rdzv-backend=etcd"}, "static or c10d"},
+        {{"--nnodes=2", "--rdzv-endpoint=a:b"}, "--rdzv-endpoint"},
+        {{"--master-port=65536"}, "--master-port must be"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct node x = start_node(1, secret, cases[i].options, "touch /nowhere");
+        lks_test_result r = end_of(&x);
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(r.err, cases[i].text);
+    }
+    struct node x = start_node(1, "short", (const char *const[]){"--nnodes=2", NULL}, "true");
+    lks_test_result r = end_of(&x);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "LOCKSTEP_TOKEN must hold");
+    x = start_node(free_port(), secret,
+                   (const char *const[]){"--nnodes=2", "--master-addr=no.such.host.invalid", NULL},
+                   "true");
+    r = end_of(&x);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "no.such.host.invalid");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_restart),       cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_node_lost),     cmocka_unit_test(test_coordinator_lost),
+        cmocka_unit_test(test_resize),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_wrong_options),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
