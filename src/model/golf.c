@@ -29,27 +29,17 @@ static void carve_block(struct lks__golf *m, lks__carver *v, size_t l)
     const size_t rows = m->max_rows, C = m->C, KV = m->KV, H = m->H;
     const size_t NH = (size_t)m->c.n_head, NKV = (size_t)m->c.n_kv_head;
     struct lks__golf_acts *a = &m->la[l];
-    const bool has_skip = l >= m->n_enc && l < 2 * m->n_enc;
-    a->in = has_skip ? lks__carve(v, rows * C) : NULL;
-    a->x = lks__carve(v, rows * C);
-    a->norm = lks__carve(v, rows * C);
     a->rms = lks__carve(v, rows);
     a->q_raw = lks__carve(v, rows * C);
-    a->q = lks__carve(v, rows * C);
     a->q_rms = lks__carve(v, rows * NH);
     a->k_raw = lks__carve(v, rows * KV);
-    a->k = lks__carve(v, rows * KV);
     a->k_rms = lks__carve(v, rows * NKV);
     a->v = lks__carve(v, rows * KV);
     a->att = lks__carve(v, rows * C);
     a->lse = lks__carve(v, rows * NH);
-    a->proj = lks__carve(v, rows * C);
     a->x_mid = lks__carve(v, rows * C);
-    a->norm2 = lks__carve(v, rows * C);
     a->rms2 = lks__carve(v, rows);
     a->fc = lks__carve(v, rows * H);
-    a->relu2 = lks__carve(v, rows * H);
-    a->proj2 = lks__carve(v, rows * C);
     a->out = lks__carve(v, rows * C);
 }
 
@@ -58,19 +48,18 @@ static void carve_all(struct lks__golf *m, lks__carver *v)
     const size_t rows = m->max_rows, C = m->C, V = (size_t)m->c.vocab_size;
     for (size_t l = 0; l < (size_t)m->c.n_layer; l++)
         carve_block(m, v, l);
-    for (size_t l = 0; l < m->n_enc; l++)
-        m->dskip[l] = lks__carve(v, rows * C);
     m->cosine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
     m->sine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
     m->x0 = lks__carve(v, rows * C);
     m->x0_rms = lks__carve(v, rows);
-    m->final = lks__carve(v, rows * C);
     m->final_rms = lks__carve(v, rows);
     m->dx = lks__carve(v, rows * C);
     m->dx0 = lks__carve(v, rows * C);
-    m->d_wide = lks__carve(v, rows * max(m->H, C + 2 * m->KV));
+    m->norm = lks__carve(v, rows * C);
     m->d_row = lks__carve(v, rows * C);
     m->d_row2 = lks__carve(v, rows * C);
+    m->wide = lks__carve(v, rows * max(m->H, C + 2 * m->KV));
+    m->product = lks__carve(v, C * max(m->H, C));
     m->partial = lks__carve(v, lks__golf_partial_floats(rows, C, (size_t)m->c.n_head));
     size_t chunk = lks__head_chunk_rows(rows, V);
     m->head.chunk_rows = chunk;
@@ -88,8 +77,8 @@ static lks_status measure(struct lks__golf *m, const lks__model_config *c, int b
         !lks__mul(32 * ((uint64_t)c->n_layer + 4), (uint64_t)c->mlp_mult + 1, &per_row) ||
         !lks__mul(per_row, (uint64_t)c->n_embd, &per_row) ||
         !lks__add(per_row, (uint64_t)c->vocab_size, &per_row) ||
-        !lks__mul(rows, per_row, &floats) || !lks__mul(floats, sizeof(float), &bytes) ||
-        bytes > SIZE_MAX / 2)
+        !lks__mul(rows + (uint64_t)c->n_embd, per_row, &floats) ||
+        !lks__mul(floats, sizeof(float), &bytes) || bytes > SIZE_MAX / 2)
         return lks__fail(LKS_ERR_CONFIG,
                          "a batch of %d sequences of %d tokens is beyond what memory can address",
                          batch, c->block_size);
@@ -102,8 +91,7 @@ static lks_status measure(struct lks__golf *m, const lks__model_config *c, int b
     m->n_enc = lks__golf_encoders(c);
     m->la = calloc((size_t)c->n_layer, sizeof *m->la);
     m->lt = calloc((size_t)c->n_layer, sizeof *m->lt);
-    m->dskip = calloc(m->n_enc + 1, sizeof *m->dskip);
-    if (m->la == NULL || m->lt == NULL || m->dskip == NULL)
+    if (m->la == NULL || m->lt == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d layers", c->n_layer);
     lks__carver v = {NULL, 0};
     carve_all(m, &v);
@@ -117,7 +105,6 @@ static void release(struct lks__golf *m)
         lks__sys_munmap(m->arena, m->arena_bytes);
     free(m->la);
     free(m->lt);
-    free(m->dskip);
 }
 
 static lks_status golf_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p)
@@ -243,7 +230,7 @@ static void forward(const struct lks__golf_pass *p)
         lks__trace_end();
         beat(p);
     }
-    lks__golf_norm_fwd(m->ex, m->final, m->final_rms, m->la[m->c.n_layer - 1].out, p->rows, m->C);
+    lks__golf_norm_fwd(m->ex, m->dx0, m->final_rms, m->la[m->c.n_layer - 1].out, p->rows, m->C);
     lks__trace_end();
 }
 
@@ -286,8 +273,8 @@ static float golf_train(void *state, const float *params, const lks__micro_batch
     struct lks__golf_pass p = pass_of(m, params, mb, bw);
     forward(&p);
     float loss =
-        lks__head_loss(m->ex, &m->head, m->d_row, bw->grads + m->head_w, m->final,
-                       params + m->head_w, mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
+        lks__head_loss(m->ex, &m->head, m->d_row, bw->grads + m->head_w, m->dx0, params + m->head_w,
+                       mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
     backward(&p);
     return loss;
 }
@@ -297,7 +284,7 @@ static float golf_loss(void *state, const float *params, const lks__micro_batch 
     struct lks__golf *m = state;
     struct lks__golf_pass p = pass_of(m, params, mb, NULL);
     forward(&p);
-    return lks__head_loss(m->ex, &m->head, NULL, NULL, m->final, params + m->head_w, mb->targets,
+    return lks__head_loss(m->ex, &m->head, NULL, NULL, m->dx0, params + m->head_w, mb->targets,
                           p.rows, (size_t)m->c.vocab_size, m->C);
 }
 
@@ -311,10 +298,10 @@ static void golf_forward(void *state, const float *params, const lks__micro_batc
 static bool golf_activation(const void *state, int i, lks__activation *a)
 {
     const struct lks__golf *m = state;
-    enum { A_LAYER = 7 };
+    enum { A_LAYER = 6 };
     const int l = (i - 1) / A_LAYER, n_layer = m->c.n_layer;
     if (i == 0 || l >= n_layer) {
-        *a = (lks__activation){.x = i == 0 ? m->x0 : m->final, .width = m->C};
+        *a = (lks__activation){.x = i == 0 ? m->x0 : m->dx0, .width = m->C};
         snprintf(a->module, sizeof a->module, "%s", i == 0 ? "tok_emb" : "final_norm");
         return i <= n_layer * A_LAYER + 1;
     }
@@ -324,9 +311,8 @@ static bool golf_activation(const void *state, int i, lks__activation *a)
         const float *x;
         size_t width;
     } of_layer[A_LAYER] = {
-        {"resid_mix", la->x, m->C},  {"attn.c_q", la->q_raw, m->C},  {"attn.c_k", la->k_raw, m->KV},
-        {"attn.c_v", la->v, m->KV},  {"attn.proj", la->x_mid, m->C}, {"mlp.fc", la->fc, m->H},
-        {"mlp.proj", la->out, m->C},
+        {"attn.c_q", la->q_raw, m->C},  {"attn.c_k", la->k_raw, m->KV}, {"attn.c_v", la->v, m->KV},
+        {"attn.proj", la->x_mid, m->C}, {"mlp.fc", la->fc, m->H},       {"mlp.proj", la->out, m->C},
     };
     const int k = (i - 1) % A_LAYER;
     *a = (lks__activation){.x = of_layer[k].x, .width = of_layer[k].width};
@@ -342,8 +328,8 @@ static void golf_logits(void *state, const float *params, const int32_t *tokens,
     struct lks__golf_pass p = pass_of(m, params, &mb, NULL);
     forward(&p);
     const size_t V = (size_t)m->c.vocab_size;
-    lks__linear_fwd(m->ex, logits, V, m->final + (p.rows - 1) * m->C, params + m->head_w, 1, V,
-                    m->C, (lks__epilogue){NULL, NULL});
+    lks__linear_fwd(m->ex, logits, V, m->dx0 + (p.rows - 1) * m->C, params + m->head_w, 1, V, m->C,
+                    (lks__epilogue){NULL, NULL});
     m->ex->k->softcap(logits, logits, V, m->c.logit_softcap);
 }
 

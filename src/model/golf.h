@@ -11,19 +11,17 @@ struct lks__golf_tensors {
 };
 
 /* What forward keeps of a block for backward; all [rows, …]. KV: the width of the key heads, H: of
- * the MLP. */
+ * the MLP. What follows from these by element or by row (norms, mixed inputs, rotated heads, relu²)
+ * is computed again: that costs less than the memory, which later layers' values would have pushed
+ * out of the caches anyway. */
 struct lks__golf_acts {
-    float *in;             /* C: with the skip on it; the previous block's out where there's none */
-    float *x, *norm, *rms; /* C: mixed with x0, normed */
-    float *q_raw, *q, *q_rms;     /* C; rms [rows, NH] */
-    float *k_raw, *k, *k_rms, *v; /* KV */
-    float *att, *lse;             /* C; [B, NH, T] */
-    float *proj;                  /* C: of attention, before its scale */
-    float *x_mid;                 /* C: after attention */
-    float *norm2, *rms2;
-    float *fc, *relu2; /* H: before and after the activation */
-    float *proj2;      /* C: of the MLP, before its scale */
-    float *out;        /* C */
+    float *rms;               /* of the mixed input */
+    float *q_raw, *q_rms;     /* C; [rows, NH] */
+    float *k_raw, *k_rms, *v; /* KV */
+    float *att, *lse;         /* C; [B, NH, T] */
+    float *x_mid, *rms2;      /* C: after attention */
+    float *fc;                /* H: before the activation */
+    float *out;               /* C */
 };
 
 struct lks__golf {
@@ -37,13 +35,18 @@ struct lks__golf {
     size_t emb, head_w, skip_weights; /* head_w is emb where tied */
     float *cosine, *sine;             /* [block_size, hs / 2] */
     float *x0, *x0_rms;               /* normed embedding */
-    float *final, *final_rms;
+    float *final_rms;
     lks__head head;
-    float *dx, *dx0;       /* gradient of the residual stream, and of x0 */
-    float **dskip;         /* [n_enc] of the first half's outputs, by way of the skips */
-    float *d_wide;         /* [rows, max(H, C + 2 KV)] */
-    float *d_row, *d_row2; /* [rows, C] */
-    float *partial;        /* vectors' gradients, block of rows by block of rows */
+    /* Work space, in forward | in backward; each [rows, C] but for wide. */
+    float *dx;     /* mixed input of a layer | gradient of the residual stream */
+    float *dx0;    /* the final norm's output | gradient of x0 */
+    float *norm;   /* a norm's output, or a branch's before its scale | a norm's, or queries */
+    float *d_row;  /* queries | gradients, or keys */
+    float *d_row2; /* keys | gradients, or mixed input */
+    float *wide; /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP, of q, k and v */
+    float
+        *product; /* [C, max(H, C)] zero between uses: a projection's gradient without its scale */
+    float *partial; /* vectors' gradients, block of rows by block of rows */
     void *arena;
     size_t arena_bytes;
 };

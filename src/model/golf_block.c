@@ -12,13 +12,19 @@ static lks__attention_shape attention_shape(const struct lks__golf_pass *p)
                                   p->m->hs, (size_t)p->m->c.n_kv_head};
 }
 
-static lks__attention_in attention_in(const struct lks__golf_pass *p, int l)
+/* Where normed and rotated queries and keys lie while attention needs them. */
+struct rotated {
+    float *q, *k;
+};
+
+static lks__attention_in attention_in(const struct lks__golf_pass *p, int l,
+                                      const struct rotated *w)
 {
     const struct lks__golf_acts *a = &p->m->la[l];
-    return (lks__attention_in){a->q, a->k, a->v, p->m->C, p->m->KV};
+    return (lks__attention_in){w->q, w->k, a->v, p->m->C, p->m->KV};
 }
 
-static lks__golf_heads heads_of(const struct lks__golf_pass *p, int l)
+static lks__golf_heads heads_of(const struct lks__golf_pass *p, int l, const struct rotated *w)
 {
     const struct lks__golf *m = p->m;
     const struct lks__golf_acts *a = &m->la[l];
@@ -32,8 +38,8 @@ static lks__golf_heads heads_of(const struct lks__golf_pass *p, int l)
                              .gain = p->params + m->lt[l].gain,
                              .q_raw = a->q_raw,
                              .k_raw = a->k_raw,
-                             .q = a->q,
-                             .k = a->k,
+                             .q = w->q,
+                             .k = w->k,
                              .q_rms = a->q_rms,
                              .k_rms = a->k_rms};
 }
@@ -45,7 +51,8 @@ static size_t skip_row(const struct lks__golf *m, int l)
     return (size_t)l >= m->n_enc && i < m->n_enc ? i : SIZE_MAX;
 }
 
-static lks__golf_entry entry_of(const struct lks__golf_pass *p, int l)
+/* Its mixed input goes to x, that input's norm to m->norm. */
+static lks__golf_entry entry_of(const struct lks__golf_pass *p, int l, float *x)
 {
     const struct lks__golf *m = p->m;
     const struct lks__golf_acts *a = &m->la[l];
@@ -53,9 +60,8 @@ static lks__golf_entry entry_of(const struct lks__golf_pass *p, int l)
     lks__golf_entry e = {.prev = l == 0 ? m->x0 : m->la[l - 1].out,
                          .x0 = m->x0,
                          .mix = p->params + m->lt[l].mix,
-                         .in = a->in,
-                         .x = a->x,
-                         .norm = a->norm,
+                         .x = x,
+                         .norm = m->norm,
                          .rms = a->rms};
     if (i != SIZE_MAX) {
         e.skip = m->la[m->n_enc - 1 - i].out;
@@ -113,20 +119,21 @@ static void attention_forward(const struct lks__golf_pass *p, int l)
     const struct lks__golf_acts *a = &m->la[l];
     const float *w = p->params;
     const size_t rows = p->rows, C = m->C, KV = m->KV;
+    const struct rotated rotated = {m->d_row, m->d_row2};
 
-    const lks__golf_entry entry = entry_of(p, l);
+    const lks__golf_entry entry = entry_of(p, l, m->dx);
     lks__golf_entry_fwd(m->ex, &entry, rows, C);
-    lks__linear_fwd(m->ex, a->q_raw, C, a->norm, w + t->wq, rows, C, C, none);
-    lks__linear_fwd(m->ex, a->k_raw, KV, a->norm, w + t->wk, rows, KV, C, none);
-    lks__linear_fwd(m->ex, a->v, KV, a->norm, w + t->wv, rows, KV, C, none);
-    const lks__golf_heads heads = heads_of(p, l);
+    lks__linear_fwd(m->ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, none);
+    lks__linear_fwd(m->ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, none);
+    lks__linear_fwd(m->ex, a->v, KV, m->norm, w + t->wv, rows, KV, C, none);
+    const lks__golf_heads heads = heads_of(p, l, &rotated);
     lks__golf_heads_fwd(m->ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
-    const lks__attention_in in = attention_in(p, l);
+    const lks__attention_in in = attention_in(p, l, &rotated);
     lks__attention_fwd(m->ex, &shape, a->att, a->lse, &in, NULL);
     struct tile_ctx branch = {
-        .y = a->proj, .ld = C, .out = a->x_mid, .in = a->x, .scale = w + t->attn_scale};
-    lks__linear_fwd(m->ex, a->proj, C, a->att, w + t->wo, rows, C, C,
+        .y = m->norm, .ld = C, .out = a->x_mid, .in = m->dx, .scale = w + t->attn_scale};
+    lks__linear_fwd(m->ex, m->norm, C, a->att, w + t->wo, rows, C, C,
                     (lks__epilogue){epilogue_branch, &branch});
 }
 
@@ -138,13 +145,13 @@ static void mlp_forward(const struct lks__golf_pass *p, int l)
     const float *w = p->params;
     const size_t rows = p->rows, C = m->C, H = m->H;
 
-    lks__golf_norm_fwd(m->ex, a->norm2, a->rms2, a->x_mid, rows, C);
-    struct tile_ctx fc = {.y = a->fc, .ld = H, .out = a->relu2};
-    lks__linear_fwd(m->ex, a->fc, H, a->norm2, w + t->fc, rows, H, C,
+    lks__golf_norm_fwd(m->ex, m->norm, a->rms2, a->x_mid, rows, C);
+    struct tile_ctx fc = {.y = a->fc, .ld = H, .out = m->wide};
+    lks__linear_fwd(m->ex, a->fc, H, m->norm, w + t->fc, rows, H, C,
                     (lks__epilogue){epilogue_relu2, &fc});
     struct tile_ctx branch = {
-        .y = a->proj2, .ld = C, .out = a->out, .in = a->x_mid, .scale = w + t->mlp_scale};
-    lks__linear_fwd(m->ex, a->proj2, C, a->relu2, w + t->fc2, rows, C, H,
+        .y = m->norm, .ld = C, .out = a->out, .in = a->x_mid, .scale = w + t->mlp_scale};
+    lks__linear_fwd(m->ex, m->norm, C, m->wide, w + t->fc2, rows, C, H,
                     (lks__epilogue){epilogue_branch, &branch});
 }
 
@@ -155,6 +162,29 @@ void lks__golf_block_forward(const struct lks__golf_pass *p, int l)
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
+
+/* Gradients of a branch's projection w[C, in] and of its scale, from the gradient m->dx of
+ * x + scale * (input w^T): the product's is dx^T input, scaled row by row. */
+static void projection_backward(const struct lks__golf_pass *p, size_t w, size_t scale,
+                                const float *input, size_t in)
+{
+    const struct lks__golf *m = p->m;
+    float *g = p->bw->grads;
+    lks__linear_bwd_w(m->ex, m->product, NULL, m->dx, m->C, input, p->rows, m->C, in);
+    const lks__golf_scaled s = {.dw = g + w,
+                                .dscale = g + scale,
+                                .product = m->product,
+                                .w = p->params + w,
+                                .scale = p->params + scale};
+    lks__golf_scaled_bwd(m->ex, &s, m->C, in);
+}
+
+/* Where the skip's gradient of the output of layer `l`, of the first half, lies: in what the layer
+ * at the skip's other end had kept, which has been done with. */
+static float *dskip_of(const struct lks__golf *m, int l)
+{
+    return m->la[2 * m->n_enc - 1 - (size_t)l].att;
+}
 
 /* m->dx stays the gradient of x_mid without its norm, whose own is left in m->d_row2. */
 static void mlp_backward(const struct lks__golf_pass *p, int l)
@@ -168,19 +198,20 @@ static void mlp_backward(const struct lks__golf_pass *p, int l)
 
     const lks__golf_branch branch = {.dx = m->dx,
                                      .dy = m->d_row,
-                                     .dscale = g + t->mlp_scale,
-                                     .y = a->proj2,
                                      .scale = w + t->mlp_scale,
-                                     .add = (size_t)l < m->n_enc ? m->dskip[l] : NULL};
-    lks__golf_branch_bwd(m->ex, &branch, rows, C, m->partial);
-    lks__linear_bwd_w(m->ex, g + t->fc2, NULL, m->d_row, C, a->relu2, rows, C, H);
-    struct tile_ctx act = {.y = m->d_wide, .ld = H, .in = a->fc};
-    lks__linear_bwd_x(m->ex, m->d_wide, m->d_row, C, w + t->fc2, rows, C, H,
+                                     .add = (size_t)l < m->n_enc ? dskip_of(m, l) : NULL};
+    lks__golf_branch_bwd(m->ex, &branch, rows, C);
+    lks__golf_relu2_fwd(m->ex, m->wide, a->fc, rows, H);
+    projection_backward(p, t->fc2, t->mlp_scale, m->wide, H);
+    struct tile_ctx act = {.y = m->wide, .ld = H, .in = a->fc};
+    lks__linear_bwd_x(m->ex, m->wide, m->d_row, C, w + t->fc2, rows, C, H,
                       (lks__epilogue){epilogue_relu2_bwd, &act});
-    lks__linear_bwd_w(m->ex, g + t->fc, NULL, m->d_wide, H, a->norm2, rows, H, C);
-    lks__linear_bwd_x(m->ex, m->d_row2, m->d_wide, H, w + t->fc, rows, H, C, none);
+    lks__golf_norm_fwd(m->ex, m->norm, a->rms2, a->x_mid, rows, C);
+    lks__linear_bwd_w(m->ex, g + t->fc, NULL, m->wide, H, m->norm, rows, H, C);
+    lks__linear_bwd_x(m->ex, m->d_row2, m->wide, H, w + t->fc, rows, H, C, none);
 }
 
+/* Leaves the gradient of the mixed input's norm in m->d_row, that input itself in m->d_row2. */
 static void attention_backward(const struct lks__golf_pass *p, int l)
 {
     const struct lks__golf *m = p->m;
@@ -189,29 +220,31 @@ static void attention_backward(const struct lks__golf_pass *p, int l)
     const float *w = p->params;
     float *g = p->bw->grads;
     const size_t rows = p->rows, C = m->C, KV = m->KV;
-    float *dq = m->d_wide, *dk = dq + rows * C, *dv = dk + rows * KV;
+    float *dq = m->wide, *dk = dq + rows * C, *dv = dk + rows * KV;
 
     const lks__golf_branch branch = {.dx = m->dx,
                                      .dy = m->d_row,
-                                     .dscale = g + t->attn_scale,
-                                     .y = a->proj,
                                      .scale = w + t->attn_scale,
                                      .dnorm = m->d_row2,
                                      .normed = a->x_mid,
                                      .rms = a->rms2};
-    lks__golf_branch_bwd(m->ex, &branch, rows, C, m->partial);
-    lks__linear_bwd_w(m->ex, g + t->wo, NULL, m->d_row, C, a->att, rows, C, C);
+    lks__golf_branch_bwd(m->ex, &branch, rows, C);
+    projection_backward(p, t->wo, t->attn_scale, a->att, C);
     lks__linear_bwd_x(m->ex, m->d_row2, m->d_row, C, w + t->wo, rows, C, C, none);
 
+    const struct rotated rotated = {m->norm, m->d_row};
+    const lks__golf_heads heads = heads_of(p, l, &rotated);
+    lks__golf_heads_fwd(m->ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
-    const lks__attention_in in = attention_in(p, l);
+    const lks__attention_in in = attention_in(p, l, &rotated);
     const lks__attention_grads grads = {dq, dk, dv, C, KV};
     lks__attention_bwd(m->ex, &shape, &grads, m->d_row2, &in, a->att, a->lse, NULL);
-    const lks__golf_heads heads = heads_of(p, l);
     lks__golf_heads_bwd(m->ex, &heads, dq, dk, g + t->gain, m->partial);
-    lks__linear_bwd_w(m->ex, g + t->wq, NULL, dq, C, a->norm, rows, C, C);
-    lks__linear_bwd_w(m->ex, g + t->wk, NULL, dk, KV, a->norm, rows, KV, C);
-    lks__linear_bwd_w(m->ex, g + t->wv, NULL, dv, KV, a->norm, rows, KV, C);
+    const lks__golf_entry entry = entry_of(p, l, m->d_row2);
+    lks__golf_entry_fwd(m->ex, &entry, rows, C);
+    lks__linear_bwd_w(m->ex, g + t->wq, NULL, dq, C, m->norm, rows, C, C);
+    lks__linear_bwd_w(m->ex, g + t->wk, NULL, dk, KV, m->norm, rows, KV, C);
+    lks__linear_bwd_w(m->ex, g + t->wv, NULL, dv, KV, m->norm, rows, KV, C);
     lks__linear_bwd_x(m->ex, m->d_row, dq, C, w + t->wq, rows, C, C, none);
     lks__linear_bwd_x_add(m->ex, m->d_row, dk, KV, w + t->wk, rows, KV, C);
     lks__linear_bwd_x_add(m->ex, m->d_row, dv, KV, w + t->wv, rows, KV, C);
@@ -223,11 +256,11 @@ void lks__golf_block_backward(const struct lks__golf_pass *p, int l)
     float *g = p->bw->grads;
     mlp_backward(p, l);
     attention_backward(p, l);
-    const lks__golf_entry entry = entry_of(p, l);
+    const lks__golf_entry entry = entry_of(p, l, m->d_row2);
     size_t i = skip_row(m, l);
     float *dskip = NULL, *dweight = NULL;
     if (i != SIZE_MAX) {
-        dskip = m->dskip[m->n_enc - 1 - i];
+        dskip = dskip_of(m, (int)(m->n_enc - 1 - i));
         dweight = g + m->skip_weights + i * m->C;
     }
     lks__golf_entry_bwd(m->ex, &entry, m->dx, m->dx0, g + m->lt[l].mix, dskip, dweight, m->d_row,

@@ -111,6 +111,17 @@ struct entry_op {
     size_t rows, C;
 };
 
+/* prev + skip_weight * skip of row r, where there is a skip in x's row. */
+static const float *row_input(const lks__kernels *k, const lks__golf_entry *e, size_t r, size_t C)
+{
+    const float *prev = e->prev + r * C;
+    if (e->skip == NULL)
+        return prev;
+    memcpy(e->x + r * C, prev, C * sizeof *prev);
+    k->mul_add(e->x + r * C, e->skip_weight, e->skip + r * C, C);
+    return e->x + r * C;
+}
+
 static void entry_fwd_task(void *ctx, size_t task, int thread)
 {
     const struct entry_op *o = ctx;
@@ -118,13 +129,7 @@ static void entry_fwd_task(void *ctx, size_t task, int thread)
     const lks__kernels *k = o->ex->k;
     const size_t C = o->C;
     for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
-        const float *in = e->prev + r * C;
-        if (e->skip != NULL) {
-            memcpy(e->in + r * C, in, C * sizeof *in);
-            k->mul_add(e->in + r * C, e->skip_weight, e->skip + r * C, C);
-            in = e->in + r * C;
-        }
-        k->mul(e->x + r * C, e->mix, in, C);
+        k->mul(e->x + r * C, e->mix, row_input(k, e, r, C), C);
         k->mul_add(e->x + r * C, e->mix + C, e->x0 + r * C, C);
         k->rmsnorm_fwd(e->norm + r * C, e->rms + r, e->x + r * C, 1, C);
     }
@@ -147,9 +152,8 @@ static void entry_bwd_task(void *ctx, size_t task, int thread)
     memset(dmix, 0, MAX_VECTORS * C * sizeof *dmix);
     for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
         float *dx = o->dx + r * C;
-        const float *in = (e->skip != NULL ? e->in : e->prev) + r * C;
         k->rmsnorm_bwd(dx, o->dnorm + r * C, e->x + r * C, e->rms + r, 1, C);
-        k->mul_add(dmix, dx, in, C);
+        k->mul_add(dmix, dx, row_input(k, e, r, C), C);
         k->mul_add(dmix + C, dx, e->x0 + r * C, C);
         k->mul_add(o->dx0 + r * C, e->mix + C, dx, C);
         k->mul(dx, e->mix, dx, C);
@@ -185,7 +189,6 @@ void lks__golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e, float *d
 struct branch_op {
     const lks__exec *ex;
     const lks__golf_branch *b;
-    float *partial;
     size_t rows, C;
 };
 
@@ -195,26 +198,83 @@ static void branch_bwd_task(void *ctx, size_t task, int thread)
     const lks__golf_branch *b = o->b;
     const lks__kernels *k = o->ex->k;
     const size_t C = o->C;
-    float *dscale = o->partial + task * C;
-    memset(dscale, 0, C * sizeof *dscale);
     for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
         float *dx = b->dx + r * C;
         if (b->dnorm != NULL)
             k->rmsnorm_bwd(dx, b->dnorm + r * C, b->normed + r * C, b->rms + r, 1, C);
         if (b->add != NULL)
             k->add(dx, b->add + r * C, C);
-        k->mul_add(dscale, dx, b->y + r * C, C);
         k->mul(b->dy + r * C, dx, b->scale, C);
     }
 }
 
-void lks__golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b, size_t rows, size_t C,
-                          float *partial)
+void lks__golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b, size_t rows, size_t C)
 {
-    struct branch_op o = {ex, b, partial, rows, C};
-    size_t n = row_tasks(rows);
-    lks__pool_run(ex->pool, n, branch_bwd_task, &o);
-    ex->k->colsum(b->dscale, partial, C, n, C);
+    struct branch_op o = {ex, b, rows, C};
+    lks__pool_run(ex->pool, row_tasks(rows), branch_bwd_task, &o);
+}
+
+struct relu2_op {
+    const lks__exec *ex;
+    float *y;
+    const float *x;
+    size_t rows, H;
+};
+
+static void relu2_task(void *ctx, size_t task, int thread)
+{
+    const struct relu2_op *o = ctx;
+    size_t r0 = task * ROWS_A_TASK, r1 = min(r0 + ROWS_A_TASK, o->rows);
+    o->ex->k->relu2_fwd(o->y + r0 * o->H, o->x + r0 * o->H, (r1 - r0) * o->H);
+}
+
+void lks__golf_relu2_fwd(const lks__exec *ex, float *y, const float *x, size_t rows, size_t H)
+{
+    struct relu2_op o = {ex, y, x, rows, H};
+    lks__pool_run(ex->pool, row_tasks(rows), relu2_task, &o);
+}
+
+struct scaled_op {
+    const lks__golf_scaled *s;
+    size_t C, in;
+};
+
+/* Sums of a row in LANES lanes, which the compiler takes as vectors, and these in order. */
+static void scaled_bwd_row(const lks__golf_scaled *s, size_t row, size_t in)
+{
+    enum { LANES = 16 };
+    float *restrict product = s->product + row * in, *restrict dw = s->dw + row * in;
+    const float *restrict w = s->w + row * in;
+    const float scale = s->scale[row];
+    float lanes[LANES] = {0}, sum = 0.0f;
+    size_t i = 0;
+    for (; i + LANES <= in; i += LANES)
+        for (size_t j = 0; j < LANES; j++) {
+            lanes[j] += w[i + j] * product[i + j];
+            dw[i + j] += scale * product[i + j];
+            product[i + j] = 0.0f;
+        }
+    for (; i < in; i++) {
+        lanes[0] += w[i] * product[i];
+        dw[i] += scale * product[i];
+        product[i] = 0.0f;
+    }
+    for (size_t j = 0; j < LANES; j++)
+        sum += lanes[j];
+    s->dscale[row] += sum;
+}
+
+static void scaled_bwd_task(void *ctx, size_t task, int thread)
+{
+    const struct scaled_op *o = ctx;
+    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->C); r++)
+        scaled_bwd_row(o->s, r, o->in);
+}
+
+void lks__golf_scaled_bwd(const lks__exec *ex, const lks__golf_scaled *s, size_t C, size_t in)
+{
+    struct scaled_op o = {s, C, in};
+    lks__pool_run(ex->pool, row_tasks(C), scaled_bwd_task, &o);
 }
 
 /* --- queries and keys ------------------------------------------------------------------------ */

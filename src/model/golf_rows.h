@@ -25,29 +25,40 @@ void lks__golf_norm_fwd(const lks__exec *ex, float *y, float *rms, const float *
 void lks__golf_norm_bwd(const lks__exec *ex, float *dx, const float *dy, const float *x,
                         const float *rms, size_t rows, size_t C);
 
-/* What comes into a block: in = prev + skip_weight * skip (or prev itself where skip is NULL; then
- * `in` isn't written), x = mix[0] * in + mix[1] * x0, norm = rmsnorm(x). */
+/* What comes into a block: in = prev + skip_weight * skip (or prev itself where skip is NULL),
+ * x = mix[0] * in + mix[1] * x0, norm = rmsnorm(x). */
 typedef struct lks__golf_entry {
     const float *prev, *skip, *x0, *mix, *skip_weight; /* mix [2, C] */
-    float *in, *x, *norm, *rms;
+    float *x, *norm, *rms;
 } lks__golf_entry;
 void lks__golf_entry_fwd(const lks__exec *ex, const lks__golf_entry *e, size_t rows, size_t C);
 /* dx: gradient of x without its norm in, of prev out. dnorm: of norm. dx0, dmix, dskip_weight +=;
- * dskip is overwritten. */
+ * dskip is overwritten, and so is e->x where there is a skip. */
 void lks__golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e, float *dx, float *dx0,
                          float *dmix, float *dskip, float *dskip_weight, const float *dnorm,
                          size_t rows, size_t C, float *partial);
 
-/* Back through out = x + scale * y: dscale += sum of dx * y, dy = dx * scale. Before that, where
- * given, dx += the gradient dnorm of the RMSNorm of normed, or dx += add. */
+/* relu(x)², [rows, H]. */
+void lks__golf_relu2_fwd(const lks__exec *ex, float *y, const float *x, size_t rows, size_t H);
+
+/* Back through out = x + scale * y to y: dy = dx * scale. Before that, where given, dx += the
+ * gradient dnorm of the RMSNorm of normed, or dx += add. */
 typedef struct lks__golf_branch {
-    float *dx, *dy, *dscale;
-    const float *y, *scale;
+    float *dx, *dy;
+    const float *scale;
     const float *dnorm, *normed, *rms; /* or NULL */
     const float *add;                  /* or NULL */
 } lks__golf_branch;
-void lks__golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b, size_t rows, size_t C,
-                          float *partial);
+void lks__golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b, size_t rows, size_t C);
+
+/* Gradients of w[C, in] and scale[C] in y = scale * (input w^T), from product = dy^T input, which
+ * is set to zero: dw += scale * product and dscale += the sum of w * product, row by row. So the
+ * scale's gradient needs no copy of input w^T. */
+typedef struct lks__golf_scaled {
+    float *dw, *dscale, *product;
+    const float *w, *scale;
+} lks__golf_scaled;
+void lks__golf_scaled_bwd(const lks__exec *ex, const lks__golf_scaled *s, size_t C, size_t in);
 
 /* Queries and keys: norm, rotary position, and the queries' gain; raw [rows, heads * hs] in. */
 typedef struct lks__golf_heads {

@@ -331,7 +331,7 @@ static void test_places(void **state)
     };
     static const char *const golf[][2] = {
         {"tok_emb.weight", "tok_emb"},
-        {"blocks.0.resid_mix", "blocks.0.resid_mix"},
+        {"blocks.0.resid_mix", "blocks.0.attn.c_q"},
         {"blocks.0.attn.c_k.weight", "blocks.0.attn.c_k"},
         {"blocks.1.attn.proj.weight", "blocks.1.attn.proj"},
         {"blocks.1.mlp.fc.weight", "blocks.1.mlp.fc"},
