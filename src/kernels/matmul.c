@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/checked.h"
+
 /* 128 rows keep oneDNN at 95 % of a core's peak, and one tile's operands in the second-level cache.
  */
 enum { TILE_ROWS = 128, TILE_COLS = 512, COLSUM_COLS = 64 };
@@ -29,6 +31,11 @@ static size_t tiles(size_t n, size_t tile)
 {
     return (n + tile - 1) / tile;
 }
+
+/* A product of few tiles is cut smaller, into a number that 2 and 4 threads share evenly: else one
+ * of two threads does a whole small product alone. oneDNN keeps its speed down to such tiles where
+ * the inner dimension is long, which it is in the gradients of weights, the ones with few tiles. */
+enum { FEW_TILES = 16, ENOUGH_TILES = 8, EVEN = 4, CUT = 16, LEAST_ROWS = 32, LEAST_COLS = 64 };
 
 typedef enum packing { PACK_NONE, PACK_A, PACK_B } packing;
 
@@ -114,15 +121,37 @@ static packing packing_of(const struct product *p)
     return PACK_NONE;
 }
 
+/* The length of each of n pieces of `size`. */
+static size_t piece(size_t size, size_t n, size_t least)
+{
+    size_t length = lks__round_up(tiles(size, n), CUT);
+    return length > least ? length : least;
+}
+
+/* Tiles of at most rows x cols, alike as far as that goes. */
+static void cut(struct product *p, size_t rows, size_t cols)
+{
+    size_t n_rows = tiles(p->m, rows), n_cols = tiles(p->n, cols);
+    if (n_rows * n_cols < ENOUGH_TILES)
+        n_rows = tiles(ENOUGH_TILES, n_cols);
+    if (n_rows * n_cols < FEW_TILES)
+        n_rows = lks__round_up(n_rows, EVEN);
+    p->tile_rows = piece(p->m, n_rows, LEAST_ROWS);
+    n_rows = tiles(p->m, p->tile_rows);
+    if (n_rows * n_cols < ENOUGH_TILES)
+        n_cols = tiles(ENOUGH_TILES, n_rows);
+    p->tile_cols = piece(p->n, n_cols, LEAST_COLS);
+}
+
 static void run(struct product p)
 {
     p.pack = packing_of(&p);
-    p.tile_rows = p.pack == PACK_B ? PACKED_TILE_ROWS : TILE_ROWS;
-    p.tile_cols = p.pack == PACK_B ? PANEL_COLS : TILE_COLS;
-    if (p.ex->bf16) {
-        p.tile_rows = p.m >= BF16_MANY_ROWS ? BF16_TALL_ROWS : BF16_TILE_ROWS;
-        p.tile_cols = BF16_TILE_COLS;
-    }
+    if (p.ex->bf16)
+        cut(&p, p.m >= BF16_MANY_ROWS ? BF16_TALL_ROWS : BF16_TILE_ROWS, BF16_TILE_COLS);
+    else if (p.pack == PACK_B)
+        cut(&p, PACKED_TILE_ROWS, PANEL_COLS);
+    else
+        cut(&p, TILE_ROWS, TILE_COLS);
     lks__pool_run(p.ex->pool, tiles(p.m, p.tile_rows) * tiles(p.n, p.tile_cols), product_tile, &p);
 }
 

@@ -1,5 +1,5 @@
 /* kernels/x86/x86.h - versions for x86-64 levels. A kernel <name> of a level is
- * lks__<name>_<level>: the row kernels, written in LANES (vec.h) lie in <layer>.c, which is built
+ * lks__<name>_<level>: the row kernels, written in LANES (vec.h), lie in <layer>.c, which is built
  * for each level, as is gemm_bf16.c; others in <name>_<level>.c. gemm is the library's at every
  * level here. */
 #ifndef LKS_KERNELS_X86_X86_H
