@@ -1,0 +1,150 @@
+#!/bin/sh
+# Three hosts as network namespaces of this machine, a b c, on one switch; what `lockstep run` does
+# with them when cables are cut. netns.sh TOOL. Exit code 77: such hosts can't be made here.
+set -eu
+tool=$1
+work=$(mktemp -d)
+net=lks$$
+LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
+export LOCKSTEP_TOKEN
+
+# shellcheck disable=SC2317 # by trap
+remove() {
+    for host in a b c switch; do
+        pids=$(ip netns pids "$net-$host" 2>/dev/null) || continue
+        # shellcheck disable=SC2086 # a list
+        [ -z "$pids" ] || kill -9 $pids 2>/dev/null || true
+        ip netns del "$net-$host" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap remove EXIT
+trap 'exit 1' INT TERM HUP
+
+make_hosts() {
+    ip netns add "$net-switch" && ip -n "$net-switch" link add sw type bridge &&
+        ip -n "$net-switch" link set sw up || return
+    n=1
+    for host in a b c; do
+        ip netns add "$net-$host" && ip -n "$net-$host" link set lo up &&
+            ip link add "$net$host" netns "$net-switch" type veth peer name eth0 netns "$net-$host" &&
+            ip -n "$net-switch" link set "$net$host" master sw up &&
+            ip -n "$net-$host" addr add "10.77.0.$n/24" dev eth0 &&
+            ip -n "$net-$host" link set eth0 up || return
+        n=$((n + 1))
+    done
+}
+if ! make_hosts >"$work/hosts" 2>&1; then
+    echo "skipped: no network namespaces here: $(tail -n 1 "$work/hosts")"
+    exit 77
+fi
+
+fail() {
+    echo "FAILED: $*"
+    for log in "$work"/*.log; do
+        echo "--- $log"
+        tail -n 20 "$log"
+    done
+    exit 1
+}
+
+# start NAME HOST OPTIONS... -- PROGRAM...: in the background; its output in NAME.log, its end in
+# NAME.code.
+start() {
+    name=$1 host=$2
+    shift 2
+    rm -f "$work/$name.code"
+    (
+        code=0
+        ip netns exec "$net-$host" "$tool" run --master-addr=10.77.0.1 "$@" \
+            >"$work/$name.log" 2>&1 </dev/null || code=$?
+        echo "$code" >"$work/$name.code"
+    ) &
+}
+# ended NAME SECONDS CODE: it ends in time and with that code.
+ended() {
+    tenths=0
+    while [ ! -s "$work/$1.code" ]; do
+        [ "$tenths" -lt $(($2 * 10)) ] || fail "$1 didn't end within $2 s"
+        sleep 0.1
+        tenths=$((tenths + 1))
+    done
+    read -r code <"$work/$1.code"
+    [ "$code" = "$3" ] || fail "$1 ended with $code, not $3"
+    echo "$1 ended with $code after $((tenths / 10)).$((tenths % 10)) s"
+}
+until_log() { # NAME TEXT
+    tenths=0
+    until grep -q "$2" "$work/$1.log" 2>/dev/null; do
+        [ "$tenths" -lt 200 ] || fail "$1 never said \"$2\""
+        sleep 0.1
+        tenths=$((tenths + 1))
+    done
+}
+said() { # NAME TEXT
+    grep -q "$2" "$work/$1.log" || fail "$1 didn't say \"$2\""
+}
+cable() { # HOST up|down
+    ip -n "$net-switch" link set "$net$1" "$2"
+}
+
+echo '== cut for a second: the job goes on'
+for host in a b c; do
+    start "$host" "$host" --nnodes=3 -- sh -c 'echo ready; sleep 4; echo done'
+done
+until_log c ready
+# Whoever has no token, from another host.
+ip netns exec "$net-b" sh -c 'head -c 3000 /dev/urandom | timeout 1 nc -q 0 10.77.0.1 29500' \
+    >/dev/null 2>&1 || true
+cable c down
+sleep 1
+cable c up
+for host in a b c; do
+    ended "$host" 20 0
+done
+
+echo '== cut for good: each side ends, and says who is gone'
+for host in a b c; do
+    start "$host" "$host" --nnodes=3 --node-rank="$(echo $host | tr abc 012)" -- \
+        sh -c 'echo ready; exec sleep 50'
+done
+for host in a b c; do
+    until_log "$host" ready
+done
+cable c down
+ended c 15 1
+ended a 15 1
+ended b 15 1
+said c "the coordinator's node is gone"
+said a "node 2 (host .*, ranks 2 to 2) is gone"
+said b "node 2 (host .*, ranks 2 to 2) is gone"
+cable c up
+
+if [ ! -f "${tool%/*}/lockstep_gloo.so" ]; then
+    echo 'without the module for gloo there is no training between hosts'
+    exit 0
+fi
+
+echo '== training on two hosts, one of them lost half way, has the bytes of one host'
+"$tool" prep char --input="$0" --out="$work/data" >"$work/prep.log" 2>&1 || fail prep
+train() { # OUT
+    echo train --dataset="$work/data" --out_dir="$work/$1" --n_layer=2 --n_head=2 --n_embd=16 \
+        --block_size=16 --batch_size=2 --gradient_accumulation_steps=8 --max_iters=300 \
+        --eval_interval=50 --eval_iters=1 --keep=0 --threads=1 --timeout=30
+}
+# shellcheck disable=SC2046 # words
+"$tool" $(train alone) >"$work/alone.log" 2>&1 || fail 'training alone'
+for host in a b; do
+    # shellcheck disable=SC2046
+    start "$host" "$host" --nnodes=1:2 --max-restarts=1 --virtual-ranks=8 --nproc-per-node=2 -- \
+        sh -c 'exec "$@"' train "$tool" $(train both)
+done
+until_log a ckpt-00000050
+cable b down
+ended a 30 0
+ended b 30 1
+said a 'restart 1 of 1'
+for file in model.safetensors optimizer.safetensors; do
+    cmp "$work/alone/latest/$file" "$work/both/latest/$file" || fail "$file differs"
+done
+echo 'all as it should be'
