@@ -7,6 +7,7 @@
 
 #include "base/cpu.h"
 #include "base/nearest.h"
+#include "launch/hosts.h"
 #include "launch/launch.h"
 #include "net/address.h"
 #include "net/store.h"
@@ -22,6 +23,9 @@ enum { MAX_RANKS = 1024 };
     X(nproc_per_node, "", "1", "ranks to start: a number; cpu, gpu or auto for one on each")       \
     X(nnodes, "", "1", "nodes that run this same command: N, or MIN:MAX")                          \
     X(node_rank, "", "N", "this node's number; without it, in the order in which they come")       \
+    X(hosts, "", "HOST:N,...", "start this on these hosts, N ranks on each, through ssh")          \
+    X(hostfile, "", "FILE", "... named in a file, one a line")                                     \
+    X(rsh, "", "COMMAND", "... through this command, which takes a host and a command line")       \
     X(master_addr, "", "127.0.0.1", "address of the first node")                                   \
     X(master_port, "", "29500", "... and port, where nodes meet; with one node, the ranks'")       \
     X(rdzv_endpoint, "", "HOST:PORT", "both of these in one")                                      \
@@ -82,6 +86,9 @@ struct run {
     unsigned tee[MAX_RANKS], redirect[MAX_RANKS];
     bool shown[MAX_RANKS];
     char endpoint[256];
+    char token[LKS__TOKEN_BYTES];
+    struct lks__host hosts[LKS__MAX_HOSTS];
+    int n_hosts;
 };
 
 static void print_usage(void)
@@ -362,7 +369,9 @@ static lks_status read_nodes(struct run *r)
                                     &l->endpoint_port));
         l->endpoint_host = r->endpoint;
     }
-    l->token = getenv(LKS__TOKEN_ENV);
+    if (r->n_hosts > 0)
+        return LKS_OK;
+    l->token = r->token[0] != '\0' ? r->token : getenv(LKS__TOKEN_ENV);
     if (several && (l->token == NULL || strlen(l->token) < 16 || strlen(l->token) > 128))
         return lks__fail(LKS_ERR_CONFIG,
                          "with several nodes, %s must hold the job's secret in the environment of "
@@ -405,6 +414,66 @@ static lks_status read_values(struct run *r)
     return LKS_OK;
 }
 
+/* --- several hosts by one command --------------------------------------------------------- */
+
+static lks_status read_hosts(struct run *r)
+{
+    const char *list = r->given[OPT_hosts], *file = r->given[OPT_hostfile];
+    if (list != NULL && file != NULL)
+        return lks__fail(LKS_ERR_CONFIG, "either --hosts or --hostfile, not both");
+    if (list == NULL && file == NULL && r->given[OPT_rsh] != NULL)
+        return lks__fail(LKS_ERR_CONFIG, "--rsh is for --hosts and --hostfile");
+    if ((list != NULL || file != NULL) &&
+        (r->given[OPT_nnodes] != NULL || r->given[OPT_node_rank] != NULL))
+        return lks__fail(LKS_ERR_CONFIG, "--hosts and --hostfile say themselves how many nodes "
+                                         "there are; leave out --nnodes and --node-rank");
+    if (list != NULL)
+        return lks__hosts_parse(list, r->launch.nproc, r->hosts, &r->n_hosts);
+    return file != NULL ? lks__hosts_read(file, r->launch.nproc, r->hosts, &r->n_hosts) : LKS_OK;
+}
+
+/* What was given, as every node's launcher gets it. */
+static lks_status launch_hosts(const struct run *r, int *code_p)
+{
+    static const bool own[N_OPTIONS] = {
+        [OPT_hosts] = true,  [OPT_hostfile] = true,       [OPT_rsh] = true,
+        [OPT_nnodes] = true, [OPT_nproc_per_node] = true, [OPT_standalone] = true};
+    char *words[N_OPTIONS + 3] = {NULL};
+    int n = 0;
+    bool made = asprintf(&words[n++], "--nnodes=%d", r->n_hosts) >= 0;
+    if (r->given[OPT_master_addr] == NULL && r->given[OPT_rdzv_endpoint] == NULL)
+        made = made && asprintf(&words[n++], "--master-addr=%s", r->hosts[0].name) >= 0;
+    for (int i = 0; i < N_OPTIONS && made; i++) {
+        bool bare = *options[i].value == '\0';
+        if (r->given[i] != NULL && !own[i])
+            made = asprintf(&words[n++], bare ? "--%s" : "--%s=%s", names[i], r->given[i]) >= 0;
+    }
+    lks_status st = LKS_OK;
+    lks__hosts_options o = {r->launch.self,    r->hosts, r->n_hosts,
+                            r->given[OPT_rsh], words,    r->launch.argv};
+    if (!made) {
+        words[n - 1] = NULL;
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for a command");
+    } else {
+        st = lks__hosts_launch(&o, code_p);
+    }
+    for (int i = 0; i < n; i++)
+        free(words[i]);
+    return st;
+}
+
+/* Were we started by another host's launcher? */
+static lks_status read_lifeline(struct run *r)
+{
+    const char *role = getenv(LKS__LIFELINE_ENV);
+    if (role == NULL)
+        return LKS_OK;
+    r->launch.lifeline = true;
+    r->launch.quiet = strcmp(role, "first") != 0;
+    unsetenv(LKS__LIFELINE_ENV);
+    return lks__lifeline_token(r->token, sizeof r->token);
+}
+
 int tool_run(int argc, char **argv)
 {
     static struct run run;
@@ -418,11 +487,15 @@ int tool_run(int argc, char **argv)
     if (st == LKS_OK)
         st = read_values(&run);
     if (st == LKS_OK)
+        st = read_lifeline(&run);
+    if (st == LKS_OK)
+        st = read_hosts(&run);
+    if (st == LKS_OK)
         st = read_nodes(&run);
     if (st == LKS_OK && (run.launch.argv == NULL || run.launch.argv[0] == NULL))
         st = lks__fail(LKS_ERR_CONFIG, "there is no PROGRAM to run; `lockstep run --help` shows "
                                        "how to write it");
     if (st == LKS_OK)
-        st = lks__launch(&run.launch, &code);
+        st = run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code);
     return st == LKS_OK ? code : tool_fail("run", st);
 }

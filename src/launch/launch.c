@@ -20,6 +20,8 @@ void lks__say(const struct lks__launch *l, const char *fmt, ...)
     va_list ap;
     if (l->output != NULL)
         lks__output_flush(l->output, false);
+    if (l->options->quiet)
+        return;
     fprintf(stderr, "%s: ", l->options->self);
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
@@ -103,7 +105,7 @@ static lks_status attempt(struct lks__launch *l, int *exit_code_p, bool *again_p
     int nproc = l->nproc;
     LKS__TRY(lks__segment_create(nproc, &l->segment));
     l->ranks = calloc((size_t)nproc, sizeof *l->ranks);
-    l->polls = calloc((size_t)lks__output_polls(nproc) + 2, sizeof *l->polls);
+    l->polls = calloc((size_t)lks__output_polls(nproc) + 3, sizeof *l->polls);
     lks_status st = LKS_OK;
     if (l->ranks == NULL || l->polls == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);

@@ -30,6 +30,9 @@ typedef struct lks__launch_options {
     int virtual_ranks;         /* start at most as many ranks as divide it; 0: all */
     bool allow_uneven;         /* ... or don't, but no more than it */
 
+    bool lifeline; /* our stdin is one (launch/hosts.h) ... */
+    bool quiet;    /* ... of another node than the first, which says all for all */
+
     /* Output. Where nothing is asked for, several ranks are shown with prefixes, and one rank has
      * our own streams; with log_dir both streams are also written to files. */
     bool one_writer;          /* the program's rank 0 alone writes to stdout: it gets ours, and no

@@ -564,15 +564,16 @@ static int pending_signal(struct lks__launch *l)
         if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGTSTP && info.ssi_signo != SIGUSR1 &&
             info.ssi_signo != SIGUSR2)
             return (int)info.ssi_signo;
-    return 0;
+    return lks__lifeline_signal(l);
 }
 
 /* Wait for news of the list or a signal, at most so long. */
 static lks_status listen_for(struct lks__launch *l, int ms, int *signal_p)
 {
-    struct pollfd p[2] = {{.fd = l->signals, .events = POLLIN},
-                          {.fd = lks__store_fd(l->nodes->hear), .events = POLLIN}};
-    poll(p, 2, ms);
+    struct pollfd p[3] = {{.fd = l->signals, .events = POLLIN},
+                          {.fd = lks__store_fd(l->nodes->hear), .events = POLLIN},
+                          {.fd = lks__lifeline_fd(l), .events = POLLIN}};
+    poll(p, 3, ms);
     *signal_p = pending_signal(l);
     return hear_all(l);
 }

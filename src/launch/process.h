@@ -62,6 +62,7 @@ struct lks__launch {
 
     bool failed;          /* a rank has failed; the others are being ended */
     bool killed;          /* SIGKILL has been sent */
+    bool cut;             /* the lifeline has ended */
     bool ended_by_others; /* ... since another node's ranks have ended */
     int word;             /* 0, or the SIGUSR1 or SIGUSR2 that was passed on last */
     int user_signal;      /* 0, or the first that asks to stop */
@@ -97,6 +98,10 @@ void lks__end_with_others(struct lks__launch *l);
 
 /* The user wants the ranks to stop: here, or on another node. */
 void lks__pass_on(struct lks__launch *l, int sig);
+
+/* A signal of the lifeline's, where there is one, or 0; SIGHUP, once, for its end. */
+int lks__lifeline_fd(const struct lks__launch *l); /* to poll; -1: none */
+int lks__lifeline_signal(struct lks__launch *l);
 
 /* End what has been started, at once. */
 void lks__end_all(struct lks__launch *l);

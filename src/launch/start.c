@@ -142,7 +142,7 @@ static _Noreturn void become_rank(const struct lks__launch *l, char **env, pid_t
     /* The rank's group is in the background of the terminal: writing to it must not stop the rank
      * (stty tostop), and reading from it would for ever. */
     signal(SIGTTOU, SIG_IGN);
-    if (isatty(STDIN_FILENO)) {
+    if (isatty(STDIN_FILENO) || l->options->lifeline) {
         int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (null >= 0)
             dup2(null, STDIN_FILENO);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "launch/hosts.h"
 #include "launch/nodes.h"
 #include "launch/process.h"
 
@@ -141,6 +142,18 @@ static void on_signal(struct lks__launch *l, int sig)
     }
 }
 
+int lks__lifeline_fd(const struct lks__launch *l)
+{
+    return l->options->lifeline && !l->cut ? STDIN_FILENO : -1;
+}
+
+int lks__lifeline_signal(struct lks__launch *l)
+{
+    int sig = lks__lifeline_fd(l) >= 0 ? lks__lifeline_look() : 0;
+    l->cut |= sig < 0;
+    return sig < 0 ? SIGHUP : sig;
+}
+
 /* Wait for news, at most until `until` (0: for ever); output flows meanwhile. */
 static void wait_and_serve(struct lks__launch *l, double until)
 {
@@ -151,11 +164,19 @@ static void wait_and_serve(struct lks__launch *l, double until)
     }
     l->polls[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
     l->polls[1] = (struct pollfd){.fd = lks__nodes_fd(l), .events = POLLIN};
-    int n = lks__output_fill(l->output, l->polls + 2);
-    if (poll(l->polls, (nfds_t)n + 2, wait_ms) <= 0)
+    l->polls[2] = (struct pollfd){.fd = lks__lifeline_fd(l), .events = POLLIN};
+    int n = lks__output_fill(l->output, l->polls + 3);
+    if (poll(l->polls, (nfds_t)n + 3, wait_ms) <= 0)
         return;
-    lks__output_step(l->output, l->polls + 2, n);
+    lks__output_step(l->output, l->polls + 3, n);
     lks__nodes_step(l);
+    int sig = lks__lifeline_signal(l);
+    if (l->cut && sig != 0) { /* whoever could stop us orderly is gone */
+        l->user_signal = l->user_signal != 0 ? l->user_signal : sig;
+        kill_all(l);
+    } else if (sig != 0) {
+        on_signal(l, sig);
+    }
     struct signalfd_siginfo info;
     while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info)
         on_signal(l, (int)info.ssi_signo);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -298,6 +299,121 @@ static void test_wrong_options(void **state)
     assert_contains(r.err, "no.such.host.invalid");
 }
 
+/* --- one command for all ------------------------------------------------------------------ */
+
+/* A stand-in for ssh: takes a host and a command line, and notes both. */
+static const char *make_rsh(const char *folder)
+{
+    const char *path = lks_test_text("%s/rsh", folder);
+    const char *text = lks_test_text("#!/bin/sh\n"
+                                     "[ \"$1\" = option ] && shift\n"
+                                     "[ $# = 2 ] || exit 99\n"
+                                     "[ \"$1\" != nowhere ] || exit 255\n"
+                                     "echo \"$2\" >%s/line-$1\n"
+                                     "exec sh -c \"$2\"\n",
+                                     folder);
+    lks_test_write(path, text, strlen(text));
+    assert_int_equal(chmod(path, 0700), 0);
+    return lks_test_text("--rsh=%s option", path);
+}
+
+static lks_test_result run_hosts(const char *mark, const char *const options[], const char *script)
+{
+    const char *argv[32] = {"lockstep", "run", "--master-addr=127.0.0.1"};
+    int n = 3;
+    for (int i = 0; options[i] != NULL; i++)
+        argv[n++] = options[i];
+    argv[n++] = "sh";
+    argv[n++] = "-c";
+    argv[n++] = script;
+    argv[n] = NULL;
+    lks_test_result r = lks_test_run(argv, (const char *const[]){mark, NULL}, 60);
+    assert_false(r.timed_out);
+    marked_assert_gone(mark, 2);
+    return r;
+}
+#define HOSTS(script, ...)                                                                         \
+    run_hosts(marked_variable(), (const char *const[]){__VA_ARGS__, NULL}, (script))
+
+static void test_hosts(void **state)
+{
+    const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
+    const char *port = lks_test_text("--master-port=%d", free_port());
+    size_t bytes;
+    lks_test_result r = HOSTS(
+        "echo \"it's $RANK of $WORLD_SIZE, $LOCAL_RANK in $GROUP_RANK\"; "
+        "[ ${LOCKSTEP_LIFELINE-none} = none ] || exit 1; read x; [ -z \"$x\" ]",
+        "--hosts=one:2,localhost,three:3", "--nproc-per-node=1", "--rdzv_id=an 'id'", rsh, port);
+    assert_int_equal(r.exit_code, 0);
+    static const char *const lines[] = {"it's 0 of 6, 0 in 0\n", "it's 1 of 6, 1 in 0\n",
+                                        "it's 2 of 6, 0 in 1\n", "it's 3 of 6, 0 in 2\n",
+                                        "it's 4 of 6, 1 in 2\n", "it's 5 of 6, 2 in 2\n"};
+    for (int i = 0; i < 6; i++)
+        assert_contains(r.out, lines[i]);
+    assert_false(lks_test_exists(lks_test_text("%s/line-localhost", folder))); /* it is here */
+    assert_contains(lks_test_read(lks_test_text("%s/line-three", folder), &bytes),
+                    "'--rdzv_id=an '\\''id'\\''' ");
+    /* The first to fail, told once. */
+    const char *list = lks_test_text("%s/hosts", folder),
+               *text = "# of the test\n\none slots=1\n  two:2 # both\n";
+    lks_test_write(list, text, strlen(text));
+    r = HOSTS("[ $RANK = 2 ] && exit 6; sleep 50", lks_test_text("--hostfile=%s", list), rsh, port);
+    assert_int_equal(r.exit_code, 6);
+    const char *told = strstr(r.err, "lockstep run: rank 2 (pid ");
+    assert_non_null(told);
+    assert_null(strstr(told + 1, "lockstep run: rank 2"));
+}
+
+static void test_hosts_end(void **state)
+{
+    for (int which = 0; which < 2; which++) {
+        const char *folder = lks_test_folder(), *rsh = make_rsh(folder), *mark = marked_variable();
+        const char *port = lks_test_text("--master-port=%d", free_port());
+        const char *script = lks_test_text("trap 'exit 9' TERM; touch %s/rank-$RANK; while :; do "
+                                           "sleep 0.05; done",
+                                           folder);
+        lks_test_child child = lks_test_start(
+            (const char *const[]){"lockstep", "run", "--master-addr=127.0.0.1", port, rsh,
+                                  "--hosts=one:1,two:1", "sh", "-c", script, NULL},
+            (const char *const[]){mark, NULL});
+        for (int i = 0; i < 2000 && lks_test_count_files(folder) < 5; i++)
+            usleep(10000);
+        assert_int_equal(lks_test_count_files(folder), 5); /* the script, two lines, two ranks */
+        kill(child.pid, which == 0 ? SIGTERM : SIGKILL);
+        lks_test_result r = lks_test_wait(&child, 60);
+        assert_int_equal(which == 0 ? r.exit_code : r.signal, which == 0 ? 9 : SIGKILL);
+        marked_assert_gone(mark, 4); /* on the other hosts, too */
+    }
+}
+
+static void test_hosts_wrong(void **state)
+{
+    const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
+    static const struct {
+        const char *options[3], *text;
+    } cases[] = {
+        {{"--hosts="}, "is no host"},
+        {{"--hosts=a,,b"}, "is no host"},
+        {{"--hosts=-oProxyCommand=x"}, "is no host"},
+        {{"--hosts=a:0"}, "from 1 to 1024"},
+        {{"--hosts=a:1x"}, "from 1 to 1024"},
+        {{"--hosts=a", "--nnodes=2"}, "leave out --nnodes"},
+        {{"--hosts=a", "--hostfile=b"}, "not both"},
+        {{"--rsh=x"}, "--rsh is for"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks_test_result r = run_hosts(marked_variable(), cases[i].options, "touch /nowhere");
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(r.err, cases[i].text);
+    }
+    lks_test_result r = HOSTS("true", "--hostfile=/no/such/file");
+    assert_int_equal(r.exit_code, 1);
+    /* A host that can't be reached is named. */
+    r = HOSTS("true", "--hosts=nowhere:1", rsh);
+    assert_int_equal(r.exit_code, 255);
+    assert_contains(r.err, "the command for host nowhere ended with code 255");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,7 +421,8 @@ int main(void)
         cmocka_unit_test(test_restart),       cmocka_unit_test(test_signal),
         cmocka_unit_test(test_node_lost),     cmocka_unit_test(test_coordinator_lost),
         cmocka_unit_test(test_resize),        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_wrong_options), cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_hosts_end),     cmocka_unit_test(test_hosts_wrong),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

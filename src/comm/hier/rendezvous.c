@@ -66,7 +66,8 @@ lks_status lks__hier_rendezvous_open(struct lks__hier *h)
     j->store = store;
     j->store_set = store_set;
     j->store_get = store_get;
-    const char *given = getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr, or as below */
+    const char *given =
+        getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr, or as below */
     if (given == NULL)
         return lks__store_local_address(store, j->address, sizeof j->address);
     snprintf(j->address, sizeof j->address, "%s", given);

@@ -1,0 +1,353 @@
+#include "launch/hosts.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "net/store.h"
+
+/* For the other nodes' launchers to end by themselves after one has failed. */
+static const double GRACE_S = 15.0;
+
+enum { COMMAND_BYTES = 128 << 10, MAX_WORDS = 64 };
+
+/* One node's launcher, or the command that brings it there. */
+struct agent {
+    pid_t pid;
+    int lifeline; /* -1: closed */
+    bool running;
+    int code;
+};
+
+/* --- whose hosts -------------------------------------------------------------------------- */
+
+static lks_status add_host(const char *word, size_t n, int slots, struct lks__host *hosts, int *n_p)
+{
+    char shown[300];
+    struct lks__host *h = &hosts[*n_p];
+    size_t name = 0;
+    while (name < n && word[name] != ':')
+        name++;
+    lks__escape(shown, sizeof shown, word, n);
+    if (*n_p == LKS__MAX_HOSTS)
+        return lks__fail(LKS_ERR_CONFIG, "more than %d hosts", LKS__MAX_HOSTS);
+    /* A name that begins with - would be an option of ssh's. */
+    if (name == 0 || name >= sizeof h->name || word[0] == '-')
+        return lks__fail(LKS_ERR_CONFIG, "\"%s\" is no host: HOST or HOST:RANKS is meant", shown);
+    memcpy(h->name, word, name);
+    h->name[name] = '\0';
+    h->slots = slots;
+    if (name < n) {
+        char *end;
+        long value = strtol(word + name + 1, &end, 10);
+        if (end == word + name + 1 || end != word + n || value < 1 || value > 1024)
+            return lks__fail(LKS_ERR_CONFIG, "\"%s\": the ranks of a host are from 1 to 1024",
+                             shown);
+        h->slots = (int)value;
+    }
+    ++*n_p;
+    return LKS_OK;
+}
+
+lks_status lks__hosts_parse(const char *text, int slots, struct lks__host *hosts, int *n_p)
+{
+    *n_p = 0;
+    for (const char *at = text;; at++) {
+        size_t n = strcspn(at, ",");
+        LKS__TRY(add_host(at, n, slots, hosts, n_p));
+        at += n;
+        if (*at == '\0')
+            return LKS_OK;
+    }
+}
+
+static lks_status read_line(const char *path, char *line, int slots, struct lks__host *hosts,
+                            int *n_p)
+{
+    char word[300], more[32] = "";
+    line[strcspn(line, "#")] = '\0';
+    int n = sscanf(line, "%299s slots=%31s", word, more);
+    if (n < 1)
+        return LKS_OK;
+    size_t len = strlen(word);
+    if (n == 2)
+        len += (size_t)snprintf(word + len, sizeof word - len, ":%s", more);
+    lks_status st = len < sizeof word ? add_host(word, len, slots, hosts, n_p)
+                                      : lks__fail(LKS_ERR_CONFIG, "a line is too long");
+    return st == LKS_OK ? st : lks__fail_in(st, "%s", path);
+}
+
+lks_status lks__hosts_read(const char *path, int slots, struct lks__host *hosts, int *n_p)
+{
+    char *text, *save = NULL, shown[300];
+    size_t bytes;
+    *n_p = 0;
+    LKS__TRY(lks__sys_read_file(path, 1 << 20, &text, &bytes));
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    lks_status st = LKS_OK;
+    for (char *line = strtok_r(text, "\n", &save); line != NULL && st == LKS_OK;
+         line = strtok_r(NULL, "\n", &save))
+        st = read_line(shown, line, slots, hosts, n_p);
+    free(text);
+    if (st == LKS_OK && *n_p == 0)
+        st = lks__fail(LKS_ERR_CONFIG, "%s names no host", shown);
+    return st;
+}
+
+/* --- starting ----------------------------------------------------------------------------- */
+
+static bool is_here(const char *host)
+{
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return strcmp(host, "localhost") == 0 || strcmp(host, name) == 0;
+}
+
+/* Append a word so that a shell reads it as it is; false: no room. */
+static bool quote(char *line, size_t bytes, const char *word)
+{
+    size_t n = strlen(line);
+    if (n + 4 * strlen(word) + 4 >= bytes)
+        return false;
+    line[n++] = '\'';
+    for (; *word != '\0'; word++)
+        if (*word == '\'')
+            n += (size_t)sprintf(line + n, "'\\''");
+        else
+            line[n++] = *word;
+    memcpy(line + n, "' ", 3);
+    return true;
+}
+
+/* The launcher's words on host `i`; to be freed, the strings are borrowed. */
+static char **launcher_words(const lks__hosts_options *o, char *exe, char *rank, char *slots)
+{
+    static char run[] = "run", end_of_options[] = "--";
+    size_t n = 0, n_options = 0, n_argv = 0;
+    while (o->options[n_options] != NULL)
+        n_options++;
+    while (o->argv[n_argv] != NULL)
+        n_argv++;
+    char **words = calloc(n_options + n_argv + 6, sizeof *words);
+    if (words == NULL)
+        return NULL;
+    words[n++] = exe;
+    words[n++] = run;
+    words[n++] = rank;
+    words[n++] = slots;
+    memcpy(words + n, o->options, n_options * sizeof *words);
+    n += n_options;
+    words[n++] = end_of_options;
+    memcpy(words + n, o->argv, n_argv * sizeof *words);
+    return words;
+}
+
+static bool remote_line(char *line, size_t bytes, const char *cwd, const char *role, char **words)
+{
+    snprintf(line, bytes, "cd ");
+    bool fits = quote(line, bytes, cwd);
+    size_t n = strlen(line);
+    fits = fits && n + 128 < bytes;
+    if (fits)
+        snprintf(line + n, bytes - n, "&& exec env " LKS__LIFELINE_ENV "=%s ", role);
+    for (int i = 0; fits && words[i] != NULL; i++)
+        fits = quote(line, bytes, words[i]);
+    return fits;
+}
+
+static _Noreturn void become_agent(int lifeline, const sigset_t *mask, char **words)
+{
+    setsid(); /* signals come by the lifeline */
+    dup2(lifeline, STDIN_FILENO);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execvp(words[0], words);
+    dprintf(STDERR_FILENO, "lockstep run: can't execute \"%s\": %s\n", words[0], strerror(errno));
+    _exit(127);
+}
+
+static lks_status start_agent(const lks__hosts_options *o, int i, const char *token,
+                              const sigset_t *mask, struct agent *a)
+{
+    static char line[COMMAND_BYTES], rsh[4096];
+    const char *role = i == 0 ? "first" : "more";
+    char exe[4096] = "", cwd[4096], rank[64], slots[64], *remote[MAX_WORDS + 3], *save = NULL;
+    int fds[2], n = 0;
+    if (readlink("/proc/self/exe", exe, sizeof exe - 1) < 0 || getcwd(cwd, sizeof cwd) == NULL)
+        return lks__fail(LKS_ERR_IO, "can't tell where this program and folder are: %s",
+                         strerror(errno));
+    snprintf(rank, sizeof rank, "--node-rank=%d", i);
+    snprintf(slots, sizeof slots, "--nproc-per-node=%d", o->hosts[i].slots);
+    char **words = launcher_words(o, exe, rank, slots), **use = words;
+    if (words == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a command");
+    if (!is_here(o->hosts[i].name)) {
+        if (!remote_line(line, sizeof line, cwd, role, words))
+            return lks__fail(LKS_ERR_CONFIG, "the command for another host is too long");
+        snprintf(rsh, sizeof rsh, "%s",
+                 o->rsh != NULL ? o->rsh : "ssh -o BatchMode=yes -o ConnectTimeout=10");
+        for (char *w = strtok_r(rsh, " ", &save); w != NULL && n < MAX_WORDS;
+             w = strtok_r(NULL, " ", &save))
+            remote[n++] = w;
+        remote[n++] = (char *)(uintptr_t)o->hosts[i].name;
+        remote[n++] = line;
+        remote[n] = NULL;
+        use = remote;
+    }
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return lks__fail(LKS_ERR_IO, "can't make a pipe for host %s: %s", o->hosts[i].name,
+                         strerror(errno));
+    if (use == words)
+        setenv(LKS__LIFELINE_ENV, role, 1);
+    a->pid = fork();
+    if (a->pid == 0)
+        become_agent(fds[0], mask, use);
+    unsetenv(LKS__LIFELINE_ENV);
+    lks__sys_close(fds[0]);
+    free(words);
+    if (a->pid < 0) {
+        lks__sys_close(fds[1]);
+        return lks__fail(LKS_ERR_NOMEM, "can't start the command for host %s: %s", o->hosts[i].name,
+                         strerror(errno));
+    }
+    a->running = true;
+    a->lifeline = fds[1];
+    dprintf(a->lifeline, "%s\n", token);
+    return LKS_OK;
+}
+
+/* --- waiting ------------------------------------------------------------------------------ */
+
+static void cut(struct agent *a)
+{
+    if (a->lifeline >= 0)
+        lks__sys_close(a->lifeline);
+    a->lifeline = -1;
+}
+
+static void reap(const lks__hosts_options *o, struct agent *agents, int *n_running)
+{
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+        for (int i = 0; i < o->n; i++) {
+            struct agent *a = &agents[i];
+            if (!a->running || a->pid != pid)
+                continue;
+            a->running = false;
+            a->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+            cut(a);
+            --*n_running;
+            if (a->code == 255 || a->code == 127 || a->code == 126) /* ssh's, or a shell's */
+                fprintf(stderr, "%s: the command for host %s ended with code %d\n", o->self,
+                        o->hosts[i].name, a->code);
+        }
+}
+
+static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int signals)
+{
+    int n_running = 0, code = 0;
+    double cut_at = 0;
+    for (int i = 0; i < o->n; i++)
+        n_running += agents[i].running;
+    while (n_running > 0) {
+        struct signalfd_siginfo info;
+        struct pollfd p = {.fd = signals, .events = POLLIN};
+        poll(&p, 1, cut_at > 0 ? 100 : -1);
+        while (read(signals, &info, sizeof info) == (ssize_t)sizeof info)
+            for (int i = 0; i < o->n && info.ssi_signo != SIGCHLD; i++)
+                if (agents[i].lifeline >= 0)
+                    dprintf(agents[i].lifeline, "%d\n", (int)info.ssi_signo);
+        reap(o, agents, &n_running);
+        for (int i = 0; i < o->n && cut_at == 0; i++)
+            if (!agents[i].running && agents[i].code != 0)
+                cut_at = lks__sys_now() + GRACE_S;
+        if (cut_at > 0 && lks__sys_now() >= cut_at)
+            for (int i = 0; i < o->n; i++)
+                cut(&agents[i]);
+    }
+    for (int i = o->n - 1; i >= 0; i--)
+        if (agents[i].code != 0 && (code == 0 || agents[i].code < 126 || i == 0))
+            code = agents[i].code;
+    return code;
+}
+
+lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p)
+{
+    static const int passed_on[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    char token[LKS__TOKEN_BYTES];
+    sigset_t mask, before;
+    struct agent *agents = calloc((size_t)o->n, sizeof *agents);
+    if (agents == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", o->n);
+    sigemptyset(&mask);
+    for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++)
+        sigaddset(&mask, passed_on[i]);
+    signal(SIGCHLD, SIG_DFL);
+    sigprocmask(SIG_BLOCK, &mask, &before);
+    signal(SIGPIPE, SIG_IGN);
+    int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    lks_status st = lks__token_new(token);
+    for (int i = 0; i < o->n; i++)
+        agents[i].lifeline = -1;
+    for (int i = 0; i < o->n && st == LKS_OK; i++)
+        st = start_agent(o, i, token, &before, &agents[i]);
+    for (int i = 0; i < o->n && st != LKS_OK; i++)
+        cut(&agents[i]);
+    int code = wait_for_all(o, agents, signals);
+    if (st == LKS_OK)
+        *exit_code_p = code;
+    lks__sys_close(signals);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    free(agents);
+    return st;
+}
+
+/* --- the launcher's end ------------------------------------------------------------------- */
+
+lks_status lks__lifeline_token(char *token, int bytes)
+{
+    int n = 0;
+    for (char c = 0; n < bytes - 1; token[n++] = c) { /* no more than the line */
+        ssize_t got;
+        do
+            got = read(STDIN_FILENO, &c, 1);
+        while (got < 0 && errno == EINTR);
+        if (got != 1)
+            return lks__fail(LKS_ERR_PEER, "the launching host is gone");
+        if (c == '\n')
+            break;
+    }
+    token[n] = '\0';
+    fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
+    return LKS_OK;
+}
+
+int lks__lifeline_look(void)
+{
+    static char line[16];
+    static size_t n;
+    for (char c;;) {
+        ssize_t got = read(STDIN_FILENO, &c, 1);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return 0;
+        if (got != 1)
+            return -1;
+        if (c != '\n' && n < sizeof line - 1) {
+            line[n++] = c;
+            continue;
+        }
+        line[n] = '\0';
+        n = 0;
+        int sig = atoi(line);
+        if (sig > 0 && sig < 32)
+            return sig;
+    }
+}
