@@ -36,7 +36,7 @@ int tool_info(int argc, char **argv)
     if (st == LKS_OK) {
         lks__kernels_thread_init();
         printf("gemm         %s\n", lks__kernels_gemm_library(&kernels));
-        printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels));
+        printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels, false));
     }
     lks_world world = {0, 1, 0, 1};
     for (int i = 0; lks__comm_backend(i) != NULL; i++) {

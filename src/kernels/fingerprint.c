@@ -31,7 +31,11 @@ static uint64_t hash_gemms(const lks__kernels *k, work *w, uint64_t h)
     k->gemm('T', 'N', M, N, K, 0.5f, w->x, M, w->x, N, 1, w->c, N);
     h = XXH3_64bits_withSeed(w->c, sizeof w->c, h);
     k->gemm('N', 'T', 37, 65, 101, 1, w->x, 101, w->x, 101, 0, w->c, 65);
-    h = XXH3_64bits_withSeed(w->c, 37 * 65 * sizeof(float), h);
+    return XXH3_64bits_withSeed(w->c, 37 * 65 * sizeof(float), h);
+}
+
+static uint64_t hash_gemms_bf16(const lks__kernels *k, work *w, uint64_t h)
+{
     k->gemm_bf16('N', 'T', M, N, K, 1, w->x, K, w->x, K, 0, w->c, N, w->gemm);
     k->gemm_bf16('T', 'N', M, N, K, 0.5f, w->x, M, w->x, N, 1, w->c, N, w->gemm);
     k->gemm_bf16('N', 'N', M, N, K, 1, w->x, K, w->x, N, 1, w->c, N, w->gemm);
@@ -125,12 +129,12 @@ static uint64_t hash_elements(const lks__kernels *k, work *w, uint64_t h)
     return XXH3_64bits_withSeed(y, bytes, h);
 }
 
-uint64_t lks__kernels_fingerprint(const lks__kernels *k)
+uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16)
 {
     work w; /* 1 MiB: a few kernels of set-up, on a thread with a usual stack */
 
     fill(w.x, M * N, 1);
-    uint64_t h = hash_gemms(k, &w, 0);
+    uint64_t h = bf16 ? hash_gemms_bf16(k, &w, 0) : hash_gemms(k, &w, 0);
     h = hash_rows(k, &w, h);
     h = hash_golf(k, &w, h);
     return hash_elements(k, &w, h);

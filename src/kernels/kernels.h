@@ -7,6 +7,7 @@
 #ifndef LKS_KERNELS_KERNELS_H
 #define LKS_KERNELS_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -203,8 +204,9 @@ lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);
 /* To be run once in each thread that calls kernels: the GEMM library's own threads off. */
 void lks__kernels_thread_init(void);
 
-/* XXH3-64 over fixed GEMM and row-kernel results: equal on machines that give equal bits. */
-uint64_t lks__kernels_fingerprint(const lks__kernels *k);
+/* XXH3-64 over fixed GEMM and row-kernel results: equal on machines that give equal bits, with
+ * float32's products or with bfloat16's. */
+uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16);
 
 /* The GEMM library can run out of memory, and a kernel returns nothing: where that happens its
  * output becomes NaN, and this says why: ERR_NOMEM or ERR_SUPPORT, from then on, on any thread. */

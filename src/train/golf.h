@@ -15,7 +15,6 @@ struct lks__golf_run {
     size_t eval_batch;   /* of them in a batch: fixed by settings, whatever W is */
     bool has_bpb;        /* there is a tokenizer */
     lks__byte_table bytes;
-    lks__exec ex;        /* Muon's: its products are in the run's dtype */
     uint64_t code_bytes; /* of --code */
     lks__muon *muon;
     int32_t *span; /* [B * T + 1] */

@@ -124,7 +124,7 @@ static void describe(lks__report *r, const lks__trainer *t)
 /* Other bits from here on, if the kernels are not those that made the checkpoint. */
 static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
 {
-    if (t->resumed_fingerprint[0] != '\0' &&
+    if (t->resumed_fingerprint[0] != '\0' && strcmp(t->resumed_from.dtype, t->s.dtype) == 0 &&
         strcmp(t->resumed_fingerprint, t->ses.fingerprint) != 0)
         lks__log_message(
             &r->log,

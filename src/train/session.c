@@ -61,9 +61,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
         goto fail;
     s->ex = (lks__exec){.k = &s->kernels, .pool = s->pool};
     lks__comm_use(s->comm, &s->ex);
-    uint64_t print = lks__kernels_fingerprint(&s->kernels);
-    snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
-    st = lks__session_same(s, "kernel fingerprint (equal machines give equal ones)", print);
+    st = lks__session_products(s, false);
     if (st != LKS_OK)
         goto fail;
     return LKS_OK;
@@ -71,6 +69,14 @@ fail:
     lks__session_fail(s, st);
     lks__session_close(s);
     return st;
+}
+
+lks_status lks__session_products(lks__session *s, bool bf16)
+{
+    uint64_t print = lks__kernels_fingerprint(&s->kernels, bf16);
+    s->ex.bf16 = bf16;
+    snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
+    return lks__session_same(s, "kernel fingerprint (equal machines give equal ones)", print);
 }
 
 void lks__session_close(lks__session *s)

@@ -23,6 +23,10 @@ typedef struct lks__session {
 lks_status lks__session_open(const char *backend, double timeout_s, int threads, lks__session *s);
 void lks__session_close(lks__session *s);
 
+/* Products are float32's after lks__session_open(): from here on they are bfloat16's, or float32's
+ * again. Collective: ERR_DIVERGED where the ranks' kernels don't give the same bits. */
+lks_status lks__session_products(lks__session *s, bool bf16);
+
 /* Collective: OK where every rank brings OK. Otherwise the lowest rank that failed gets its own
  * status back, and every other rank ERR_PEER naming it: one failure, one message. After a
  * failure the group is aborted. */

@@ -109,7 +109,6 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     lks__escape(t->shown_out_dir, sizeof t->shown_out_dir, t->s.out_dir, strlen(t->s.out_dir));
     lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));
     t->model_config = lks__state_model_config(&t->s, t->meta.vocab_size);
-    t->ses.ex.bf16 = t->model_config.bf16;
     LKS__TRY(lks__model_table(&t->model_config, &t->table));
     LKS__TRY(
         lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, &t->ses.ex, &t->model));
@@ -165,6 +164,8 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 
 static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
 {
+    if (t->model_config.bf16)
+        LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(open_arenas(t));
     LKS__TRY(lks__session_agree(&t->ses, start_state(t, resume)));
     LKS__TRY(

@@ -603,18 +603,22 @@ static void test_rows_alone(void **state)
 
 static void test_fingerprint(void **state)
 {
-    uint64_t one = lks__kernels_fingerprint(&lvl);
-    assert_true(one == lks__kernels_fingerprint(&lvl));
+    uint64_t one = lks__kernels_fingerprint(&lvl, false);
+    assert_true(one == lks__kernels_fingerprint(&lvl, false));
     /* any kernel that rounds otherwise is seen */
     lks__kernels other = lvl;
     other.gelu_erf_fwd = lvl.gelu_tanh_fwd;
-    assert_true(one != lks__kernels_fingerprint(&other));
+    assert_true(one != lks__kernels_fingerprint(&other, false));
     other = lvl;
     other.gemm = ref.gemm;
-    assert_true(one != lks__kernels_fingerprint(&other));
+    assert_true(one != lks__kernels_fingerprint(&other, false));
     other = lvl;
     other.gemm_bf16 = ref.gemm_bf16;
-    assert_true(one != lks__kernels_fingerprint(&other));
+    assert_true(one == lks__kernels_fingerprint(&other, false)); /* float32 doesn't use it */
+    one = lks__kernels_fingerprint(&lvl, true);
+    assert_true(one == lks__kernels_fingerprint(&lvl, true));
+    assert_true(one != lks__kernels_fingerprint(&other, true));
+    assert_true(one != lks__kernels_fingerprint(&lvl, false));
     assert_true(lvl.peak(0.001) > 1e8);
     assert_true(ref.peak(0.001) > 1e7);
     assert_true(lvl.peak_bf16(0.001) > 1e8);
