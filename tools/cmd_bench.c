@@ -7,19 +7,27 @@
 
 #include "base/sys.h"
 #include "base/trace.h"
+#include "bench.h"
 #include "tool.h"
 #include "train/trainer.h"
 
 static const char usage[] =
     "Usage: lockstep bench peak [--threads=N]\n"
     "       lockstep bench step [--n_layer=… --n_embd=… --batch_size=… --iters=10 …]\n"
+    "       lockstep bench comm --nproc_per_node=2 [--backend=NAME]\n"
+    "       lockstep bench kernels\n"
     "\n"
     "peak: multiply-adds a second, of one core and of all together.\n"
     "step: whole training steps (forward, backward, reduction, clipping, AdamW) of one micro-batch "
     "a\n"
-    "      rank on random tokens: median time, tokens/s, share of the peak.\n";
+    "      rank on random tokens: median time, tokens/s, share of the peak, and the parts that "
+    "the\n"
+    "      mean step is made of.\n"
+    "comm: the collectives of each backend by size, and the reduction of gradients beside a bare "
+    "sum.\n"
+    "kernels: each kernel by shape, beside what multiply-adds or memory allow on this machine.\n";
 
-enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, SHARD_HEADER = 512 /* uint16 */ };
+enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, PEAK_BURSTS = 200, SHARD_HEADER = 512 /* uint16 */ };
 
 struct peak {
     const lks__exec *ex;
@@ -29,10 +37,13 @@ struct peak {
 static void peak_task(void *ctx, size_t task, int thread)
 {
     struct peak *p = ctx;
-    p->flops[task] = lks__exec_peak(p->ex, 0.2);
+    for (int i = 0; i < PEAK_BURSTS; i++) { /* the best: somebody else may have had the core */
+        double flops = lks__exec_peak(p->ex, 0.001);
+        p->flops[task] = flops > p->flops[task] ? flops : p->flops[task];
+    }
 }
 
-static lks_status peak_of(const lks__session *s, int threads, double *sum_p)
+lks_status bench_peak_of(const lks__session *s, int threads, double *sum_p)
 {
     double *flops = calloc((size_t)threads, sizeof *flops);
     if (flops == NULL)
@@ -55,9 +66,9 @@ static lks_status bench_peak(const lks__settings *settings)
     const int n_dtypes = s.kernels.level >= LKS__CPU_AVX512_BF16 ? 2 : 1;
     for (int i = 0; i < n_dtypes && st == LKS_OK; i++) {
         s.ex.bf16 = i == 1;
-        st = peak_of(&s, 1, &one);
+        st = bench_peak_of(&s, 1, &one);
         if (st == LKS_OK)
-            st = peak_of(&s, s.threads, &all);
+            st = bench_peak_of(&s, s.threads, &all);
         if (st == LKS_OK)
             printf("peak of %s multiply-adds (%s): %.1f GFLOP/s on one thread, %.1f on %d\n",
                    s.ex.bf16 ? "bf16" : "fp32", lks__cpu_level_name(s.kernels.level), one * 1e-9,
@@ -122,6 +133,12 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double bench_median(double *times, int n)
+{
+    qsort(times, (size_t)n, sizeof *times, ascending);
+    return times[n / 2];
+}
+
 static lks_status time_steps(lks__trainer *t, int iters, double *times)
 {
     lks__step_result result;
@@ -163,7 +180,7 @@ static lks_status report_parts(lks__trainer *t, int iters)
 static lks_status report_steps(lks__trainer *t, int iters, double *times)
 {
     double peak;
-    LKS__TRY(peak_of(&t->ses, t->ses.threads, &peak));
+    LKS__TRY(bench_peak_of(&t->ses, t->ses.threads, &peak));
     double *all = calloc((size_t)t->ses.world.world_size, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
@@ -174,8 +191,7 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     free(all);
     if (st != LKS_OK || t->ses.world.rank != 0)
         return st;
-    qsort(times, (size_t)iters, sizeof *times, ascending);
-    double median = times[iters / 2],
+    double median = bench_median(times, iters),
            tokens = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
     double flops = tokens * lks__model_flops_per_token(&t->model_config, &t->table);
     printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "
@@ -188,7 +204,7 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
 }
 
 /* Each rank is one virtual rank with one micro-batch. */
-static lks_status bench_step(lks__settings *s)
+lks_status bench_step(lks__settings *s)
 {
     lks_world world;
     lks__trainer t;
@@ -242,13 +258,20 @@ int tool_bench(int argc, char **argv)
     if (!tool_settings("bench", LKS__CMD_BENCH, usage, argc, argv, 1, &s, &args, &code))
         return code;
     const char *what = args.n_positional > 0 ? args.positional[0] : "";
-    bool peak = strcmp(what, "peak") == 0, step = strcmp(what, "step") == 0;
-    if (!peak && !step)
+    static const char *const names[] = {"peak", "step", "comm", "kernels"};
+    enum { PEAK, STEP, COMM, KERNELS, N };
+    int which = 0;
+    while (which < N && strcmp(what, names[which]) != 0)
+        which++;
+    if (which == N)
         return tool_fail("bench",
-                         lks__fail(LKS_ERR_CONFIG, "say what to measure: `lockstep bench peak` "
-                                                   "or `lockstep bench step`"));
-    if (step && tool_launches(&s))
+                         lks__fail(LKS_ERR_CONFIG, "say what to measure: `lockstep bench peak`, "
+                                                   "`step`, `comm` or `kernels`"));
+    if ((which == STEP || which == COMM) && tool_launches(&s))
         return tool_launch("bench", &s, argc, argv);
-    lks_status st = peak ? bench_peak(&s) : bench_step(&s);
+    lks_status st = which == PEAK   ? bench_peak(&s)
+                    : which == STEP ? bench_step(&s)
+                    : which == COMM ? bench_comm(&s)
+                                    : bench_kernels(&s);
     return st == LKS_OK ? TOOL_OK : tool_fail("bench", st);
 }

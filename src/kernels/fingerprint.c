@@ -123,6 +123,9 @@ static uint64_t hash_elements(const lks__kernels *k, work *w, uint64_t h)
     k->colsum(y, x, COLS, ROWS, COLS);
     double sums[2] = {k->dot(x, g, n), k->sumsq(x, n)};
     h = XXH3_64bits_withSeed(sums, sizeof sums, h);
+    double lanes[8] = {0};
+    k->sum_scaled(y, y, x, 0.7f, lanes, n);
+    h = XXH3_64bits_withSeed(lanes, sizeof lanes, h);
     for (size_t i = 0; i < COLS; i++)
         v[i] *= v[i]; /* squares have no sign */
     k->adamw(p, m, v, g, COLS, &adamw);

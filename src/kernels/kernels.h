@@ -130,6 +130,19 @@ typedef lks__real lks__dot_fn(const lks__real *a, const lks__real *b, size_t n);
  * square exact; lanes combine as ((0+4)+(2+6))+((1+5)+(3+7)). The same bits at every level. */
 typedef double lks__sumsq_fn(const lks__real *x, size_t n);
 
+/* The last step of a sum over ranks: y = (a + b) * scale, or a * scale where b is NULL; y may be a
+ * or b. With lanes != NULL, lane j also takes the squares of elements i of y with i % 8 == j, as
+ * sumsq's do: a range may be cut at multiples of 8. The same bits at every level. */
+typedef void lks__sum_scaled_fn(lks__real *y, const lks__real *a, const lks__real *b,
+                                lks__real scale, double lanes[8], size_t n);
+
+/* sumsq's result from its lanes. */
+static inline double lks__sumsq_of_lanes(const double lane[8])
+{
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
+           ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
 /* AdamW on n elements, torch.optim.AdamW's formula (single-tensor, not amsgrad), gradients first
  * multiplied by `clip`:
  *   p *= 1 - lr*wd; m += (g-m)*(1-b1); v = b2*v + (1-b2)*g*g;
@@ -177,6 +190,7 @@ typedef double lks__peak_fn(double seconds);
     X(round_bf16, lks__round_bf16_fn)                                                              \
     X(dot, lks__dot_fn)                                                                            \
     X(sumsq, lks__sumsq_fn)                                                                        \
+    X(sum_scaled, lks__sum_scaled_fn)                                                              \
     X(adamw, lks__adamw_fn)                                                                        \
     X(peak, lks__peak_fn)
 

@@ -55,6 +55,15 @@ double lks__sumsq_ref(const lks__real *x, size_t n)
     double lane[8] = {0};
     for (size_t i = 0; i < n; i++)
         lane[i % 8] += (double)x[i] * x[i];
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
-           ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    return lks__sumsq_of_lanes(lane);
+}
+
+void lks__sum_scaled_ref(lks__real *y, const lks__real *a, const lks__real *b, lks__real scale,
+                         double lanes[8], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = (b == NULL ? a[i] : a[i] + b[i]) * scale;
+        if (lanes != NULL)
+            lanes[i % 8] += (double)y[i] * y[i];
+    }
 }

@@ -494,6 +494,16 @@ static void test_elementwise(void **state)
 
         /* the same bits at every level */
         assert_true(lvl.sumsq(a, n) == ref.sumsq(in[0], n));
+        double lanes[2][8] = {{0.5, 2}, {0.5, 2}};
+        ref.sum_scaled(want[0], in[0], in[1], 1.0f / 3, lanes[0], n);
+        lvl.sum_scaled(y, a, x, 1.0f / 3, lanes[1], n);
+        assert_memory_equal(y, want[0], n * sizeof *y);
+        assert_memory_equal(lanes[1], lanes[0], sizeof lanes[0]);
+        ref.sum_scaled(want[0], want[0], NULL, 0.7f, lanes[0], n); /* in place */
+        lvl.sum_scaled(y, y, NULL, 0.7f, lanes[1], n);
+        lvl.sum_scaled(y, y, NULL, 1, NULL, n);
+        assert_memory_equal(y, want[0], n * sizeof *y);
+        assert_memory_equal(lanes[1], lanes[0], sizeof lanes[0]);
         guard_release();
     }
     float huge[3] = {3e38f, 3e38f, 1}; /* squares beyond float, not beyond double */

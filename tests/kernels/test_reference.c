@@ -563,6 +563,12 @@ static void test_sumsq_order(void **state)
     double x[16] = {root, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     double want = (((root * root + 1) + 2) + 4) + 8; /* ((0+4)+(2+6))+((1+5)+(3+7)) */
     assert_true(lks__sumsq_ref(x, 16) == want);
+    double y[16], lanes[8] = {0};
+    lks__sum_scaled_ref(y, x, x, 0.5, lanes, 8); /* cut at a multiple of 8 */
+    lks__sum_scaled_ref(y + 8, x + 8, x + 8, 0.5, lanes, 8);
+    assert_true(lks__sumsq_of_lanes(lanes) == want);
+    for (int i = 0; i < 16; i++)
+        assert_true(y[i] == x[i]);
 }
 
 /* torch.optim.AdamW's formula over several steps, written as its documentation does. */

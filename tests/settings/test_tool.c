@@ -1,6 +1,7 @@
 /* The program from outside: commands, exit codes, streams. */
 #include "support.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
@@ -85,13 +86,54 @@ static void test_lost_output(void **state)
     assert_int_equal(bytes, 18);
 }
 
+/* The number behind `word` in `text`. */
+static double number_behind(const char *text, const char *word)
+{
+    const char *at = strstr(text, word);
+    if (at == NULL)
+        fail_msg("no \"%s\" in: %s", word, text);
+    return strtod(at + strlen(word), NULL);
+}
+
+/* The parts of a step add up to it, on every rank. */
+static void test_bench_step(void **state)
+{
+    lks_test_result r = lks_test_tool("bench", "step", "--n_layer=2", "--n_head=2", "--n_embd=32",
+                                      "--block_size=32", "--batch_size=2", "--vocab_size=65",
+                                      "--nproc_per_node=2", "--iters=4");
+    expect(r, 0, "step: median", "");
+    static const char *const parts[] = {"data ",   "forward ", "head ",   "backward ",
+                                        "reduce ", "wait ",    "update ", "other "};
+    for (int rank = 0; rank < 2; rank++) {
+        const char *line = strstr(r.out, lks_test_text("rank %d: mean", rank));
+        assert_non_null(line);
+        double mean = number_behind(line, "mean "), sum = 0;
+        for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++)
+            sum += number_behind(line, parts[p]);
+        assert_true(mean > 0);
+        assert_near(sum, mean, 0.05); /* each is printed to 0.01 ms */
+        assert_true(number_behind(line, "backward ") > 0);
+    }
+    expect(lks_test_tool("bench", "steps"), 2, "", "say what to measure");
+}
+
+/* Every operation at every size, and the two sides of the last line. */
+static void test_bench_comm(void **state)
+{
+    lks_test_result r = lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=shm");
+    expect(r, 0, "shm, 2 ranks", "");
+    assert_contains(r.out, "all-reduce");
+    assert_contains(r.out, " 64 MiB ");
+    assert_true(number_behind(r.out, "with it: ") > 0);
+    assert_true(number_behind(r.out, "two cores: ") > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispatch),
-        cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_lost_output),
+        cmocka_unit_test(test_dispatch),   cmocka_unit_test(test_prep),
+        cmocka_unit_test(test_run),        cmocka_unit_test(test_lost_output),
+        cmocka_unit_test(test_bench_step), cmocka_unit_test(test_bench_comm),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -179,7 +179,6 @@ static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, int n, 
                             size_t end)
 {
     struct lks__hier_plan *p = h->plan;
-    lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_ref;
     qsort(p->nodes, (size_t)n, sizeof *p->nodes, by_leaf);
     bool late = false;
     for (int i = 0; i < n; i++) {
@@ -195,11 +194,13 @@ static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, int n, 
                            .n_parts = n,
                            .dst = r->dst + start,
                            .dst_is_late_part = late,
-                           .scale = r->scale};
+                           .scale = r->scale,
+                           .last = lks__sum_last(&h->comm->exec)};
     for (size_t b = first; b < end; b++) {
         size_t from = r->block_start[b], some = r->block_start[b + 1] - from;
-        lks__sum_range(&sum, from - start, some);
-        r->block_sumsq[b] = sumsq(r->dst + from, some);
+        double lanes[8] = {0};
+        lks__sum_range(&sum, from - start, some, lanes);
+        r->block_sumsq[b] = lks__sumsq_of_lanes(lanes);
     }
     return LKS_OK;
 }

@@ -107,20 +107,28 @@ static void share_of(size_t n, int rank, int world_size, size_t *first, size_t *
     *end = smaller(n, lines * ((size_t)rank + 1) / (size_t)world_size * 16);
 }
 
-/* One piece of at most a bounce buffer, or of a mailbox: all know all parts, each sums its share
- * into rank 0's buffer and, once all have, takes the whole. */
+/* Up to this many ranks each sums all of a piece: they meet once instead of twice, and reading the
+ * few parts of others costs less than the second meeting. */
+enum { ALL_SUM_RANKS = 4 };
+
+/* One piece of at most a bounce buffer, or of a mailbox: all know all parts. Few ranks sum them
+ * each for itself; of many each sums its share into rank 0's buffer and, once all have, takes the
+ * whole. */
 static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, float *buf, size_t n)
 {
     const float *parts[LKS__SEGMENT_MAX_RANKS];
-    struct lks__sum sum = {
-        .parts = parts, .merges = g->merges, .n_parts = g->world_size, .scale = 1};
+    struct lks__sum sum = {.parts = parts,
+                           .merges = g->merges,
+                           .n_parts = g->world_size,
+                           .scale = 1,
+                           .last = lks__sum_last(&g->comm->exec)};
     uint64_t seq;
     if (n * sizeof *buf <= LKS__SHM_PAYLOAD) {
         LKS__TRY(meet(g, mail, buf, n * sizeof *buf, &seq));
         for (int r = 0; r < g->world_size; r++)
             parts[r] = payload_of(g, r, seq);
         sum.dst = buf;
-        lks__sum_range(&sum, 0, n);
+        lks__sum_range(&sum, 0, n, NULL);
         return LKS_OK;
     }
     int half = (int)(g->seq & 1);
@@ -128,10 +136,15 @@ static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, f
     LKS__TRY(meet(g, mail, NULL, 0, &seq));
     for (int r = 0; r < g->world_size; r++)
         parts[r] = lks__segment_bounce(g->segment, r, half);
+    if (g->world_size <= ALL_SUM_RANKS) {
+        sum.dst = buf;
+        lks__sum_range(&sum, 0, n, NULL);
+        return LKS_OK;
+    }
     sum.dst = lks__segment_bounce(g->segment, 0, half);
     size_t first, end;
     share_of(n, g->rank, g->world_size, &first, &end);
-    lks__sum_range(&sum, first, end - first);
+    lks__sum_range(&sum, first, end - first, NULL);
     lks__shm_finish(g, seq);
     LKS__TRY(lks__shm_wait_finished(g, seq));
     memcpy(buf, sum.dst, n * sizeof *buf);

@@ -264,6 +264,7 @@ static lks_status make_plan(struct lks__shm *g, const struct lks__shm_work *k, s
     sum->n_parts = n;
     sum->dst = k->r.dst;
     sum->scale = k->r.scale;
+    sum->last = lks__sum_last(&g->comm->exec);
     return LKS_OK;
 }
 
@@ -271,7 +272,7 @@ static lks_status make_plan(struct lks__shm *g, const struct lks__shm_work *k, s
 struct share {
     const struct lks__sum *sum;
     const lks_reduction *r;
-    lks__sumsq_fn *sumsq;
+    bool squares;      /* of the sums, block by block */
     size_t first, end; /* blocks */
 };
 
@@ -282,9 +283,10 @@ static void sum_blocks(void *ctx, size_t task, int thread)
     size_t end = s->end - b < TASK_BLOCKS ? s->end : b + TASK_BLOCKS;
     for (; b < end; b++) {
         size_t from = s->r->block_start[b], n = s->r->block_start[b + 1] - from;
-        lks__sum_range(s->sum, from, n);
-        if (s->sumsq != NULL)
-            s->r->block_sumsq[b] = s->sumsq(s->r->dst + from, n); /* just written: in the cache */
+        double lanes[8] = {0};
+        lks__sum_range(s->sum, from, n, s->squares ? lanes : NULL);
+        if (s->squares)
+            s->r->block_sumsq[b] = lks__sumsq_of_lanes(lanes);
     }
 }
 
@@ -316,7 +318,8 @@ static lks_status sum_runs(struct lks__shm *g, struct lks__shm_work *k)
                                .merges = p->merges + first,
                                .n_parts = end - first,
                                .dst = (float *)p->parts[first],
-                               .scale = 1};
+                               .scale = 1,
+                               .last = lks__sum_last(&g->comm->exec)};
         struct share share = {.sum = &sum, .r = &k->r};
         if (sum.n_parts > 1)
             run_share(g, &share);
@@ -327,14 +330,12 @@ static lks_status sum_runs(struct lks__shm *g, struct lks__shm_work *k)
 static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
 {
     struct lks__sum sum;
-    const lks__exec *exec = &g->comm->exec;
     lks__trace_begin(LKS__SPAN_REDUCE, k->r.label);
     if (k->between) {
         LKS__TRY(sum_runs(g, k));
     } else {
         LKS__TRY(make_plan(g, k, &sum));
-        struct share share = {
-            .sum = &sum, .r = &k->r, .sumsq = exec->k != NULL ? exec->k->sumsq : lks__sumsq_ref};
+        struct share share = {.sum = &sum, .r = &k->r, .squares = true};
         run_share(g, &share);
     }
     k->shared = true;

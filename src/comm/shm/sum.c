@@ -5,7 +5,7 @@
 #include "comm/tree.h"
 
 /* Elements that are summed at a time: small enough that what is on the stack of partial sums stays
- * in the first-level cache. */
+ * in the first-level cache. A multiple of 8, so that squares keep their lanes. */
 enum { CHUNK = 1024 };
 
 /* Four lanes on every machine (and what the compiler makes of it on wider ones). Sums of this size
@@ -25,26 +25,8 @@ static void add(float *out, const float *a, const float *b, size_t n)
         out[i] = a[i] + b[i];
 }
 
-static void add_scaled(float *out, const float *a, const float *b, float scale, size_t n)
-{
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        *(f32x4 *)(out + i) = (*(const f32x4 *)(a + i) + *(const f32x4 *)(b + i)) * scale;
-    for (; i < n; i++)
-        out[i] = (a[i] + b[i]) * scale;
-}
-
-static void scaled(float *out, const float *a, float scale, size_t n)
-{
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        *(f32x4 *)(out + i) = *(const f32x4 *)(a + i) * scale;
-    for (; i < n; i++)
-        out[i] = a[i] * scale;
-}
-
 /* The stack of partial sums: a value is a part, read in place, or the level's own buffer. */
-static void sum_chunk(const struct lks__sum *s, size_t first, size_t n)
+static void sum_chunk(const struct lks__sum *s, size_t first, size_t n, double lanes[8])
 {
     float temp[LKS__TREE_MAX_LEVELS][CHUNK];
     const float *stack[LKS__TREE_MAX_LEVELS + 1];
@@ -56,7 +38,7 @@ static void sum_chunk(const struct lks__sum *s, size_t first, size_t n)
             depth--;
             const float *a = stack[depth - 1], *b = stack[depth];
             if (i == s->n_parts - 1 && depth == 1) {
-                add_scaled(dst, a, b, s->scale, n);
+                s->last(dst, a, b, s->scale, lanes, n);
                 return;
             }
             float *out = depth == 1 && !s->dst_is_late_part ? dst : temp[depth - 1];
@@ -64,22 +46,19 @@ static void sum_chunk(const struct lks__sum *s, size_t first, size_t n)
             stack[depth - 1] = out;
         }
     }
-    scaled(dst, stack[0], s->scale, n);
+    s->last(dst, stack[0], NULL, s->scale, lanes, n);
 }
 
-void lks__sum_range(const struct lks__sum *s, size_t first, size_t n)
+void lks__sum_range(const struct lks__sum *s, size_t first, size_t n, double lanes[8])
 {
-    if (s->n_parts == 1) {
-        scaled(s->dst + first, s->parts[0] + first, s->scale, n);
-        return;
-    }
-    if (s->n_parts == 2) { /* the only plan there is */
-        add_scaled(s->dst + first, s->parts[0] + first, s->parts[1] + first, s->scale, n);
+    if (s->n_parts <= 2) { /* the only plan there is */
+        s->last(s->dst + first, s->parts[0] + first, s->n_parts == 2 ? s->parts[1] + first : NULL,
+                s->scale, lanes, n);
         return;
     }
     while (n > 0) {
         size_t some = n < CHUNK ? n : CHUNK;
-        sum_chunk(s, first, some);
+        sum_chunk(s, first, some, lanes);
         first += some;
         n -= some;
     }

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/exec.h"
+
 struct lks__sum {
     const float *const *parts; /* [n_parts] each [count] */
     const uint8_t *merges;     /* [n_parts] of lks__tree_plan() */
@@ -13,10 +15,18 @@ struct lks__sum {
     float *dst;                /* [count] out; may be one of the parts */
     bool dst_is_late_part;     /* it is parts[1] or later: not written before all are read */
     float scale;
+    lks__sum_scaled_fn *last; /* the last addition, which scales: the kernel, at any level */
 };
 
+/* For `last`. */
+static inline lks__sum_scaled_fn *lks__sum_last(const lks__exec *exec)
+{
+    return exec->k != NULL ? exec->k->sum_scaled : lks__sum_scaled_ref;
+}
+
 /* dst[first, first + n) = scale * (sum of the parts there). The bits of an element don't depend on
- * how a range is cut. */
-void lks__sum_range(const struct lks__sum *s, size_t first, size_t n);
+ * how a range is cut. With lanes != NULL, they take the squares of dst[first + i], i % 8 by lane.
+ */
+void lks__sum_range(const struct lks__sum *s, size_t first, size_t n, double lanes[8]);
 
 #endif

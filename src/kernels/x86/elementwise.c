@@ -1,4 +1,6 @@
 /* kernels/x86/elementwise.c - sums, products, rows and columns; formulas in kernels.h. */
+#include <stdbool.h>
+
 #include "kernels/x86/vec.h"
 #include "kernels/x86/x86.h"
 
@@ -112,4 +114,34 @@ double VERSION(sumsq)(const float *x, size_t n)
         sum[second] = V(fmadd_pd)(b, b, sum[second]);
     }
     return vd_hsum(V(add_pd)(sum[0], sum[1]));
+}
+
+/* One accumulator for each lane is enough: the sum waits for memory. */
+void VERSION(sum_scaled)(float *y, const float *a, const float *b, float scale, double lanes[8],
+                         size_t n)
+{
+    const vf by = V(set1_ps)(scale);
+    const int second = LANES == 8;
+    double none[8] = {0};
+    if (lanes == NULL)
+        lanes = none;
+    vd sum[2] = {V(loadu_pd)(lanes), V(loadu_pd)(lanes + 4 * second)};
+
+    for (size_t i = 0; i < n; i += LANES) {
+        const bool whole = n - i >= LANES;
+        const vmask mask = v_mask(n - i);
+        vf v = whole ? v_load(a + i) : v_load_mask(a + i, mask);
+        if (b != NULL)
+            v = V(add_ps)(v, whole ? v_load(b + i) : v_load_mask(b + i, mask));
+        v = V(mul_ps)(v, by);
+        if (whole)
+            v_store(y + i, v);
+        else
+            v_store_mask(y + i, mask, v = v_select(mask, v, V(setzero_ps)()));
+        vd low = v_widen(v, 0), high = v_widen(v, 1);
+        sum[0] = V(fmadd_pd)(low, low, sum[0]);
+        sum[second] = V(fmadd_pd)(high, high, sum[second]);
+    }
+    V(storeu_pd)(lanes + 4 * second, sum[second]);
+    V(storeu_pd)(lanes, sum[0]);
 }
