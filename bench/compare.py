@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Whole training steps: lockstep beside PyTorch and the programs it is compared with, in one run.
+
+    python3 bench/compare.py [--quick] [--nanogpt=DIR] [--parameter_golf=DIR] [--llmc=DIR] [--write]
+
+A step is a batch, forward, backward and update. The sides take turns (A B A B ...), so that a
+machine that slows down or speeds up does so to all; a turn's time is the median of its steps, a
+ratio the median over the turns. PyTorch runs plain models of ours (torch_gpt.py, torch_golf.py),
+eager and compiled, and, given their checkouts, the programs of others with their own timing.
+`share` is the part of the machine's measured peak of multiply-adds (`lockstep bench peak`) that
+the model's arithmetic makes up, counted alike for all sides. Memory is the sum of Pss over a side's
+processes while it trains; `start` is from the command to the end of the first step, compilation
+included.
+
+PyTorch is that of the Python which runs this file. What can't run says so in its row. --write
+replaces the measured part of docs/performance.md; what stands there below its last heading
+("## Tried and left out") is kept.
+"""
+import argparse
+import datetime
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.dont_write_bytecode = True
+import sides  # noqa: E402
+from sides import Skipped  # noqa: E402
+
+PAGE = os.path.join(HERE, "..", "docs", "performance.md")
+KEPT = "## Tried and left out"
+
+
+class Work:
+    def __init__(self, name, family, batch, shape, bf16=False, llmc=False, slow=False):
+        self.name, self.family, self.batch, self.shape = name, family, batch, shape
+        self.bf16, self.llmc, self.slow = bf16, llmc, slow
+        self.tokens = batch * shape["block_size"]
+
+
+def gpt(layers, heads, width, block, vocab):
+    return {"n_layer": layers, "n_head": heads, "n_embd": width, "block_size": block,
+            "vocab_size": vocab}
+
+
+GOLF = dict(gpt(9, 8, 512, 1024, 1024), num_kv_heads=4, mlp_mult=2)
+WORK = [
+    Work("nanoGPT's CPU recipe: 4 layers, 128 wide, block 64, batch 12", "gpt2", 12,
+         gpt(4, 4, 128, 64, 65)),
+    Work("shakespeare_char: 10.6M, block 256, batch 4", "gpt2", 4, gpt(6, 6, 384, 256, 65)),
+    Work("parameter-golf's default: 17M, 2,048 tokens, float32", "golf", 2, GOLF, slow=True),
+    Work("llm.c's batch: 6 layers, 384 wide, 4 x 64 tokens, biases, vocabulary 1,024", "gpt2", 4,
+         dict(gpt(6, 6, 384, 64, 1024), bias="true"), llmc=True),
+    Work("parameter-golf's default in bfloat16, as its script has it", "golf", 2, GOLF, bf16=True, slow=True),
+]
+
+
+def read_arguments():
+    p = argparse.ArgumentParser(description="Whole training steps: lockstep beside others.")
+    p.add_argument("--quick", action="store_true", help="3 turns of fewer steps: some minutes")
+    p.add_argument("--only", help="rows whose name contains this")
+    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)),
+                   help="cores for each side (all)")
+    p.add_argument("--limit", type=float, default=90,
+                   help="seconds after which a side that gives no answer is left out (90)")
+    p.add_argument("--minutes", type=float, default=0,
+                   help="begin nothing more after that time (60; 7 with --quick)")
+    p.add_argument("--nanogpt", help="checkout of nanoGPT: its train.py")
+    p.add_argument("--parameter_golf", help="checkout of parameter-golf: its model and optimizer")
+    p.add_argument("--llmc", help="checkout of llm.c: its train_gpt2, built by its Makefile")
+    p.add_argument("--write", action="store_true", help="write docs/performance.md")
+    p.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "tools", "lockstep"),
+                   help="the program (build/tools/lockstep)")
+    a = p.parse_args()
+    a.turns = 3 if a.quick else 5
+    a.deadline = time.perf_counter() + 60 * (a.minutes or (7 if a.quick else 60))
+    for name in ("nanogpt", "parameter_golf", "llmc"):
+        folder = getattr(a, name)
+        if folder and not os.path.isdir(folder):
+            p.error(f"--{name}: {folder} is no folder")
+    if not os.access(a.lockstep, os.X_OK):
+        p.error(f"{a.lockstep} is not there: ./quickstart builds it")
+    a.lockstep = os.path.abspath(a.lockstep)
+    return a
+
+
+def output(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def peak(a):
+    """GFLOP/s of all cores: the best of three, as whatever disturbs only lowers it."""
+    found = [re.search(r"thread, ([\d.]+) on", output([a.lockstep, "bench", "peak",
+                                                        f"--threads={a.threads}"]))
+             for _ in range(3)]
+    return max(float(f.group(1)) for f in found)
+
+
+# --- one row --------------------------------------------------------------------------------------
+
+
+def wanted(a, work):
+    """What to start for a row, lockstep first."""
+    yield lambda: sides.Lockstep(a, work, 1)
+    if a.threads > 1:
+        yield lambda: sides.Lockstep(a, work, a.threads)
+    if work.llmc:
+        if a.llmc:
+            yield lambda: sides.LlmC(a, work)
+        return
+    yield lambda: sides.Torch(a, work, False)
+    yield lambda: sides.Torch(a, work, True)
+    if work.family == "gpt2" and a.nanogpt:
+        yield lambda: sides.NanoGPT(a, work, False)
+        if not a.quick:
+            yield lambda: sides.NanoGPT(a, work, True)
+    if work.family == "golf" and a.parameter_golf:
+        yield lambda: sides.Torch(a, work, False, a.parameter_golf, "parameter-golf")
+
+
+def measure(a, work):
+    """[(name, seconds by turn, optimizer seconds, memory, first)], the model's GFLOP a step, and
+    why sides are missing."""
+    print(f"\n{work.name}", flush=True)
+    running, rows, lacking = [], [], []
+    for make in wanted(a, work):
+        try:
+            if time.perf_counter() > a.deadline:
+                raise Skipped("the time is over (--minutes)")
+            side = make()
+            side.turn(1)  # warm, and it works
+            running.append(side)
+        except Skipped as e:
+            print(f"  left out: {e}", flush=True)
+            lacking.append(str(e))
+    times = {s: [] for s in running}
+    optimizer = {s: [] for s in running}
+    for turn in range(a.turns):
+        if turn > 0 and time.perf_counter() > a.deadline:
+            break
+        for s in running:
+            n = 2 if work.slow else 10
+            if min(times[s], default=0.0) > 2:
+                n = 1
+            try:
+                seconds, update = s.turn(n)
+            except Skipped as e:
+                print(f"  {s.name}: {e}", flush=True)
+                seconds, update = None, None
+            if seconds is not None:
+                times[s].append(seconds)
+            if update is not None:
+                optimizer[s].append(update)
+    for s in running:
+        try:
+            first = s.first()
+        except Skipped as e:
+            print(f"  {s.name}, start: {e}", flush=True)
+            first = None
+        if times[s]:
+            rows.append((s.name, times[s], optimizer[s], s.memory(), first))
+        s.close()
+    gflop = next((s.gflop for s in running if isinstance(s, sides.Lockstep)), None)
+    return rows, gflop, lacking
+
+
+def ratio(row, best):
+    pairs = [theirs / ours for theirs, ours in zip(row[1], best[1])]
+    return statistics.median(pairs)
+
+
+def table(work, rows, gflop, lacking, top):
+    ours = [r for r in rows if r[0].startswith("lockstep")]
+    if not ours:
+        return []
+    best = min(ours, key=lambda r: statistics.median(r[1]))
+    lines = [f"**{work.name}**", "",
+             "| | a step | of it the update | tokens/s | share of peak | memory | start | time beside lockstep |",
+             "|---|---|---|---|---|---|---|---|"]
+    for r in rows:
+        name, times, optimizer, memory, first = r
+        t = statistics.median(times)
+        update = f"{statistics.median(optimizer) * 1e3:.1f} ms" if optimizer else ""
+        lines.append(
+            f"| {name} | {t * 1e3:.1f} ms ({min(times) * 1e3:.1f} to {max(times) * 1e3:.1f}) | {update} | "
+            f"{work.tokens / t:,.0f} | {gflop / t / top:.0%} | "
+            f"{f'{memory / 1e6:,.0f} MB' if memory else ''} | {f'{first:.2f} s' if first else ''} | "
+            f"{'1' if r is best else f'{ratio(r, best):.2f}'} |")
+    return lines + [""] + [f"Left out: {why}.\n" for why in lacking]
+
+
+# --- two ranks beside two runs --------------------------------------------------------------------
+
+
+def train(a, threads, ranks, iters, data, out):
+    command = [a.lockstep, "train", f"--dataset={data}", f"--out_dir={out}", "--eval_interval=0",
+               "--vocab_size=65", "--n_layer=6", "--n_head=6", "--n_embd=384", "--block_size=256",
+               "--batch_size=4", "--gradient_accumulation_steps=8", f"--max_iters={iters - 1}",
+               f"--threads={threads}", f"--nproc_per_node={ranks}", "--log_interval=1"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def iteration_times(p):
+    times = [float(t) / 1e3 for t in re.findall(r"^iter \d+: .* time ([\d.]+)ms", p.stdout.read(), re.M)]
+    if p.wait() != 0 or len(times) < 2:
+        sys.exit("lockstep train failed")
+    return times[1:]
+
+
+def two_ranks(a):
+    """Tokens a second of two ranks with a thread each, beside two runs of one rank at once."""
+    import tempfile
+
+    data, out = sides.Data(65), tempfile.mkdtemp(prefix="lockstep-out-")
+    together, apart = [], []
+    n = 4 if a.quick else 6
+    for turn in range(a.turns):
+        times = iteration_times(train(a, 1, 2, n + 1, data.dir, f"{out}/{turn}"))
+        together.append(1 / statistics.median(times))
+        runs = [train(a, 1, 1, n // 2 + 1, data.dir, f"{out}/{turn}-{i}") for i in range(2)]
+        apart.append(sum(1 / statistics.median(iteration_times(p)) for p in runs))
+    data.close()
+    sides.shutil.rmtree(out, ignore_errors=True)
+    share = statistics.median(t / s for t, s in zip(together, apart))
+    tokens = 8 * 4 * 256
+    return (f"10.6M, 8 micro-batches a step: two ranks of one core each {statistics.median(together) * tokens:,.0f} "
+            f"tokens/s, two runs of one core each at the same time {statistics.median(apart) * tokens:,.0f} "
+            f"together: **{share:.1%}** (median of {a.turns} pairs).")
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def machine():
+    with open("/proc/cpuinfo") as f:
+        model = re.search(r"model name\s*:\s*(.*)", f.read())
+    with open("/proc/meminfo") as f:
+        memory = int(re.search(r"MemTotal:\s+(\d+)", f.read()).group(1)) / 1e6
+    return f"{model.group(1) if model else 'a CPU'}, {os.cpu_count()} cores, {memory:.0f} GB"
+
+
+def torch_version():
+    try:
+        import torch
+        return f"PyTorch {torch.__version__}"
+    except ImportError:
+        return "no PyTorch in this Python"
+
+
+def kept_part():
+    try:
+        with open(PAGE) as f:
+            text = f.read()
+    except OSError:
+        return f"{KEPT}\n"
+    at = text.find(KEPT)
+    return text[at:] if at >= 0 else f"{KEPT}\n"
+
+
+def main():
+    a = read_arguments()
+    started = time.perf_counter()
+    top = peak(a)
+    info = output([a.lockstep, "info"])
+    level = re.search(r"avx\w+|ref", info)
+    page = ["# Performance", "",
+            f"Measured by `python3 bench/compare.py` on {datetime.date.today()}: {machine()}; {torch_version()}; "
+            f"lockstep's kernels: {level.group(0) if level else '?'}; {top:.0f} GFLOP/s of float32 multiply-adds on "
+            f"{a.threads} cores. Sides take turns; a figure is the median of {a.turns} turns (smallest to largest), "
+            "the last column the median of the turns' ratios. Memory is the sum of Pss over a side's processes, "
+            "`start` the time from the command to the end of its first step. The page is written by",
+            "", "```sh", "python3 bench/compare.py --nanogpt=DIR --parameter_golf=DIR --llmc=DIR --write", "```", ""]
+    print("\n".join(page[2:3]))
+    if a.threads >= 2 and not a.only:
+        page += ["## Two ranks on two cores", "", two_ranks(a), ""]
+        print(page[-2], flush=True)
+    if not a.only:
+        for title, what in [("Communication", ["comm", "--nproc_per_node=2"]), ("Kernels", ["kernels"])]:
+            text = output([a.lockstep, "bench"] + what).rstrip()
+            page += [f"## {title}", "", f"`lockstep bench {' '.join(what)}`:", "", "```", text, "```", ""]
+            print(text, flush=True)
+    page += ["## Whole steps", ""]
+    for work in WORK:
+        if a.only and a.only not in work.name:
+            continue
+        if work.llmc and not a.llmc:
+            continue
+        rows, gflop, lacking = measure(a, work)
+        lines = table(work, rows, gflop, lacking, top)
+        print("\n".join(lines), flush=True)
+        page += lines
+    if a.write:
+        text = "\n".join(page) + "\n" + kept_part()
+        with open(PAGE, "w") as f:
+            f.write(text)
+    print(f"\n{time.perf_counter() - started:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()
