@@ -406,7 +406,7 @@ lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
     int status;
     pid_t done;
     while ((done = waitpid(child->pid, &status, WNOHANG)) == 0) {
-        if (now() - start > timeout_s && !r.timed_out) {
+        if (now() - start > LKS_TEST_PATIENCE * timeout_s && !r.timed_out) {
             r.timed_out = true;
             kill(-child->pid, SIGKILL);
         }

@@ -118,6 +118,8 @@ typedef struct lks_test_result {
 /* Start argv[0] (NULL-terminated; "lockstep" means the tool just built), with `env` ("NAME=VALUE",
  * NULL-terminated; may be NULL) added to the environment, and stdin empty. */
 lks_test_child lks_test_start(const char *const argv[], const char *const env[]);
+/* A child that runs longer than `timeout_s` is killed; with sanitizers it gets several times that.
+ */
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);
 lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s);
 

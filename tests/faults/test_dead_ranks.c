@@ -68,22 +68,10 @@ static void pause_ms(double ms)
     nanosleep(&t, NULL);
 }
 
-/* The process of rank `rank`, once it is there; -1: it isn't, or no more. */
-static pid_t rank_process(const char *mark, int rank)
-{
-    pid_t pids[64];
-    const char *want = lks_test_text("RANK=%d", rank);
-    int n = marked_processes(mark, pids, 64);
-    for (int i = 0; i < n && i < 64; i++)
-        if (marked_has(pids[i], want))
-            return pids[i];
-    return -1;
-}
-
 static pid_t wait_for_rank(const char *mark, int rank)
 {
     for (int i = 0; i < 2000; i++, pause_ms(1)) {
-        pid_t pid = rank_process(mark, rank);
+        pid_t pid = marked_rank(mark, rank);
         if (pid > 0)
             return pid;
     }

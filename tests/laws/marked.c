@@ -53,6 +53,18 @@ int marked_processes(const char *variable, pid_t *pids, int max)
     return n;
 }
 
+pid_t marked_rank(const char *variable, int rank)
+{
+    pid_t pids[64];
+    char want[32];
+    snprintf(want, sizeof want, "RANK=%d", rank);
+    int n = marked_processes(variable, pids, 64);
+    for (int i = 0; i < n && i < 64; i++)
+        if (marked_has(pids[i], want))
+            return pids[i];
+    return -1;
+}
+
 void marked_assert_gone(const char *variable, double seconds)
 {
     pid_t pids[64];

@@ -1,0 +1,35 @@
+#!/bin/sh
+# The long fault campaign: see --help.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+usage() {
+    cat <<'END'
+Usage: scripts/campaign.sh [--runs=400] [--seed=S] [--build=build-check] [--only=I]
+
+Small runs are killed (any rank or the launcher; a part of them in the middle of a save), stopped,
+hung or starved at random moments, and resumed on another number of ranks, some of them killed once
+more on the way. In the end each must have left the bytes of a run that nobody disturbed, and no
+process or file beside them. Of 400 runs 320 are killed, 120 of them in a save; 40 stop for a while,
+20 hang, 20 starve. The seed is printed; --only=I repeats run I of a seed. The folder of a run that
+failed is named, and stays. `./check` makes the build, and a campaign of ten runs.
+END
+}
+
+runs=400 seed=$(date +%s) build=build-check only=
+for arg; do
+    case $arg in
+    --runs=?*) runs=${arg#*=} ;;
+    --seed=?*) seed=${arg#*=} ;;
+    --build=?*) build=${arg#*=} ;;
+    --only=?*) only=$arg ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; die "can't read the argument $arg" ;;
+    esac
+done
+
+campaign=$build/tests/faults/faults_campaign
+[ -x "$campaign" ] || die "$campaign is not there: ./check -R campaign builds it"
+# shellcheck disable=SC2086 # nothing or one word
+exec "$campaign" --runs="$runs" --seed="$seed" $only

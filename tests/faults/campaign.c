@@ -1,0 +1,448 @@
+/* The fault campaign: small runs that are killed, stopped or starved at random moments, and resumed
+ * on another number of ranks until they end, leave the bytes of a run that nobody disturbed, and
+ * nothing else.
+ *
+ *     faults_campaign [--runs=N] [--seed=S] [--only=I]
+ *
+ * Run I of a seed draws the same ranks, disturbance and delays each time; where in the program a
+ * delay ends is up to the machine. The folder of a run that failed is named, and stays. */
+#include "faults.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt/scratch.h"
+#include "laws/laws.h"
+#include "laws/marked.h"
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+/* ---- what is run --------------------------------------------------------------------------- */
+
+static const char *const gpt2_random[] = {
+    "--vocab_size=65", "--sampler=random",   "--bias",   "--n_layer=2",    "--n_head=2",
+    "--n_embd=32",     "--block_size=16",    "--keep=0", "--batch_size=4", "--dropout=0.1",
+    "--max_iters=40",  "--eval_interval=10", NULL,
+};
+static const char *const gpt2_nanogpt[] = {
+    "--vocab_size=65",
+    "--sampler=nanogpt",
+    "--n_layer=1",
+    "--n_head=2",
+    "--n_embd=16",
+    "--block_size=8",
+    "--batch_size=2",
+    "--max_iters=60",
+    "--grad_clip=.1",
+    "--keep=2",
+    "--replicas=private",
+    "--eval_interval=16",
+    NULL,
+};
+static const char *const golf_stream[] = {
+    "--family=golf",
+    "--sampler=stream",
+    "--vocab_size=1024",
+    "--num_layers=2",
+    "--model_dim=32",
+    "--num_heads=2",
+    "--num_kv_heads=1",
+    "--train_seq_len=16",
+    "--train_batch_tokens=512",
+    "--val_batch_size=4096",
+    "--iterations=40",
+    "--warmdown_iters=10",
+    "--max_wallclock_seconds=0",
+    "--val_loss_every=20",
+    "--keep=1",
+    NULL,
+};
+
+static struct recipe {
+    const char *name, *const *settings;
+    void (*tokens)(const char *folder);
+    const char *data, *whole; /* folders: tokens; a run that nobody disturbed */
+} recipes[] = {
+    {"gpt2, random", gpt2_random, lks_test_generated_tokens, NULL, NULL},
+    {"gpt2, nanogpt", gpt2_nanogpt, lks_test_generated_tokens, NULL, NULL},
+    {"golf, stream", golf_stream, lks_test_generated_golf, NULL, NULL},
+};
+
+static law_args training(const struct recipe *r, const char *out, int W)
+{
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", r->data);
+    law_add(&args, "--out_dir=%s", out);
+    for (const char *const *s = r->settings; *s != NULL; s++)
+        law_add(&args, "%s", *s);
+    law_add(&args, "--gradient_accumulation_steps=8");
+    law_add(&args, "--virtual_ranks=8");
+    law_add(&args, "--eval_iters=2");
+    law_add(&args, "--checkpoint_interval=3");
+    law_add(&args, "--threads=1");
+    law_add(&args, "--nproc_per_node=%d", W);
+    law_add(&args, "--allow_uneven");
+    return args;
+}
+
+/* ---- chance and time ------------------------------------------------------------------------- */
+
+static uint64_t chance;
+
+static int draw(int n) /* 0 .. n - 1 */
+{
+    return (int)(next_random(&chance) >> 33) % n;
+}
+
+static void sleep_us(int us)
+{
+    struct timespec t = {us / 1000000, us % 1000000 * 1000L};
+    while (nanosleep(&t, &t) < 0 && errno == EINTR)
+        ;
+}
+
+/* ---- one disturbed run ----------------------------------------------------------------------- */
+
+enum disturbance { KILL, KILL_IN_SAVE, STOP, HANG, STARVE, N_DISTURBANCES };
+static const char *const disturbance_names[] = {"killed", "killed in a save", "stopped for a while",
+                                                "hung", "starved"};
+
+typedef struct run {
+    const struct recipe *recipe;
+    const char *out, *temp; /* `temp`: its TMPDIR, which stays empty */
+    const char *mark;
+    int W, victim; /* the rank that is hit; -1: the launcher, or the only process */
+    lks_test_child child;
+    pid_t pid; /* the victim */
+} run;
+
+static struct {
+    int seed, index;
+    const char *what, *recipe, *out;
+    int W[4], n_W; /* ranks at first, and of each resumption */
+} at;              /* for the report of a failure */
+
+static struct {
+    int hits[N_DISTURBANCES], launcher, again, missed;
+    int resumed_min, resumed_max;
+} tally = {.resumed_min = INT32_MAX};
+
+static void start(run *r, const char *const more[])
+{
+    law_args args = training(r->recipe, r->out, r->W);
+    for (; more != NULL && *more != NULL; more++)
+        law_add(&args, "%s", *more);
+    r->mark = marked_variable();
+    const char *env[] = {r->mark, lks_test_text("TMPDIR=%s", r->temp), NULL};
+    r->child = lks_test_start(args.argv, env);
+    at.W[at.n_W++] = r->W;
+}
+
+static bool alive(const run *r)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)r->child.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+}
+
+/* Once there is a checkpoint and the victim's number is known; false: the run was faster. */
+static bool under_way(run *r)
+{
+    const char *latest = lks_test_text("%s/latest", r->out);
+    while (!lks_test_exists(latest)) {
+        if (!alive(r))
+            return false;
+        sleep_us(200);
+    }
+    r->pid = r->victim < 0 ? r->child.pid : marked_rank(r->mark, r->victim);
+    return r->pid > 0 && alive(r);
+}
+
+/* The folder of a save, or of a deletion, appears in `out` for the n-th time from now. */
+static bool wait_for_save(const run *r, int watch, int n)
+{
+    _Alignas(struct inotify_event) char events[4096];
+    while (alive(r)) {
+        ssize_t bytes = read(watch, events, sizeof events);
+        for (ssize_t i = 0; i < bytes;) {
+            const struct inotify_event *e = (const void *)(events + i);
+            const char *dot = e->len > 0 ? strrchr(e->name, '.') : NULL;
+            if (dot != NULL && strcmp(dot, ".tmp") == 0 && n-- == 0)
+                return true;
+            i += (ssize_t)(sizeof *e + e->len);
+        }
+        if (bytes <= 0)
+            sleep_us(50);
+    }
+    return false;
+}
+
+/* A dead run's folder shows that it died in a save: something half-written or half-deleted. */
+static bool died_in_save(const run *r)
+{
+    return any_name_ends(r->out, ".tmp") || any_name_ends(r->out, ".old");
+}
+
+/* The checkpoint to go on from. */
+static int latest_iter(const run *r)
+{
+    char target[64];
+    ssize_t n = readlink(lks_test_text("%s/latest", r->out), target, sizeof target - 1);
+    assert_true(n > 5);
+    target[n] = '\0';
+    return atoi(target + 5); /* behind "ckpt-" */
+}
+
+/* It has ended, and nothing of it is left but its folder. */
+static lks_test_result ended(const run *r, double timeout_s)
+{
+    lks_test_result result = lks_test_wait(&r->child, timeout_s);
+    if (result.timed_out)
+        fail_msg("it did not end within %g s: %s", timeout_s, result.err);
+    marked_assert_gone(r->mark, 2);
+    assert_int_equal(lks_test_count_files(r->temp), 0);
+    return result;
+}
+
+static void expect_success(const run *r)
+{
+    lks_test_result result = ended(r, 120);
+    if (result.exit_code != 0)
+        fail_msg("exit code %d, signal %d: %s", result.exit_code, result.signal, result.err);
+}
+
+/* False: it had come to its end just before the signal. */
+static bool died_of_kill(const run *r)
+{
+    lks_test_result result = ended(r, 30);
+    if (result.exit_code == 0)
+        return false;
+    if (r->victim < 0 ? result.signal != SIGKILL : result.exit_code != 128 + SIGKILL)
+        fail_msg("exit code %d, signal %d: %s", result.exit_code, result.signal, result.err);
+    if (r->victim >= 0)
+        assert_contains(result.err, lks_test_text("rank %d", r->victim));
+    return true;
+}
+
+/* ---- disturbances: false where the run was over before, so that nothing has been shown ------- */
+
+static bool disturb_kill(run *r)
+{
+    if (under_way(r)) {
+        sleep_us(draw(80000));
+        kill(r->pid, SIGKILL);
+    }
+    return died_of_kill(r);
+}
+
+static bool disturb_save(run *r)
+{
+    int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    assert_true(watch >= 0);
+    if (under_way(r)) {
+        assert_true(inotify_add_watch(watch, r->out, IN_CREATE | IN_MOVED_TO) >= 0);
+        if (wait_for_save(r, watch, draw(6))) {
+            sleep_us(draw(1500));
+            kill(r->pid, SIGKILL);
+        }
+    }
+    close(watch);
+    return died_of_kill(r) && died_in_save(r);
+}
+
+/* It stands still for moments, and comes to its end all the same. */
+static bool disturb_stop(run *r)
+{
+    bool hit = under_way(r);
+    for (int i = 0; hit && i < 3; i++) {
+        sleep_us(draw(20000));
+        kill(r->pid, SIGSTOP);
+        sleep_us(draw(100000));
+        kill(r->pid, SIGCONT);
+    }
+    expect_success(r);
+    return hit;
+}
+
+/* It stands still for good: the others give it up and say who it was. */
+static bool disturb_hang(run *r)
+{
+    bool hit = under_way(r) && (sleep_us(draw(40000)), alive(r)) && kill(r->pid, SIGSTOP) == 0;
+    lks_test_result result = ended(r, 10);
+    if (result.exit_code == 0)
+        return false;
+    if (!hit || result.signal != 0)
+        fail_msg("exit code %d, signal %d: %s", result.exit_code, result.signal, result.err);
+    assert_contains(result.err, lks_test_text("rank %d", r->victim));
+    return true;
+}
+
+/* It gets a millisecond in twenty, on a CPU that all others share. */
+static bool disturb_starve(run *r)
+{
+    bool hit = under_way(r);
+    cpu_set_t one, all;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &one);
+    pid_t pids[64];
+    int n = hit ? marked_processes(r->mark, pids, 64) : 0;
+    for (int i = 0; i < n && i < 64; i++)
+        sched_setaffinity(pids[i], sizeof one, &one);
+    for (int i = 0; hit && i < 20; i++) {
+        kill(r->pid, SIGSTOP);
+        sleep_us(19000);
+        kill(r->pid, SIGCONT);
+        sleep_us(1000);
+    }
+    expect_success(r);
+    return hit;
+}
+
+/* ---- the campaign ---------------------------------------------------------------------------- */
+
+/* Go on, on other ranks, until the end; a third of the dead die once more on the way. */
+static void resume(run *r, bool again)
+{
+    static const char *const resumed[] = {"--init_from=resume", NULL};
+    int iter = latest_iter(r), before = r->W;
+    assert_true(iter > 0);
+    tally.resumed_min = iter < tally.resumed_min ? iter : tally.resumed_min;
+    tally.resumed_max = iter > tally.resumed_max ? iter : tally.resumed_max;
+    while (r->W == before)
+        r->W = 1 + draw(8);
+    start(r, resumed);
+    if (!again) {
+        expect_success(r);
+        return;
+    }
+    r->victim = r->W == 1 ? -1 : draw(r->W + 1) - 1;
+    sleep_us(draw(150000)); /* from before it has read anything */
+    r->pid = r->victim < 0 ? r->child.pid : marked_rank(r->mark, r->victim);
+    if (r->pid > 0 && alive(r))
+        kill(r->pid, SIGKILL);
+    if (died_of_kill(r)) {
+        tally.again++;
+        resume(r, false);
+    }
+}
+
+/* Of ten runs five are killed at any moment, three in a save, one stops, and one hangs or
+ * starves. */
+static enum disturbance disturbance_of(int index)
+{
+    int i = index % 10;
+    return i < 5 ? KILL : i < 8 ? KILL_IN_SAVE : i < 9 ? STOP : index / 10 % 2 ? STARVE : HANG;
+}
+
+static bool attempt(enum disturbance what, int recipe)
+{
+    static bool (*const disturb[N_DISTURBANCES])(run *) = {disturb_kill, disturb_save, disturb_stop,
+                                                           disturb_hang, disturb_starve};
+    static const char *const soon[] = {"--timeout=1", NULL};
+    char folder[] = "/tmp/lockstep-campaign-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    run r = {.recipe = &recipes[recipe], .W = 1 + draw(8)};
+    r.out = at.out = lks_test_text("%s/out", folder);
+    r.temp = lks_test_text("%s/temp", folder);
+    assert_int_equal(mkdir(r.temp, 0700), 0);
+    r.victim = draw(r.W + 1) - 1;
+    if (r.W == 1)
+        r.victim = -1; /* there is no launcher */
+    if (what == HANG) {
+        r.W = r.W < 2 ? 2 : r.W;
+        r.victim = draw(r.W);
+    }
+    at.what = disturbance_names[what];
+    at.recipe = r.recipe->name;
+    at.n_W = 0;
+    start(&r, what == HANG ? soon : NULL);
+    bool hit = disturb[what](&r), launcher = r.victim < 0;
+    if (hit && (what == KILL || what == KILL_IN_SAVE || what == HANG))
+        resume(&r, draw(3) == 0);
+    else if (what == KILL_IN_SAVE && lks_test_exists(lks_test_text("%s/latest", r.out)))
+        resume(&r, false); /* not in a save, or not killed at all: nothing to do, or to resume */
+    law_assert_same(r.out, r.recipe->whole);
+    remove_tree(folder);
+    if (hit) {
+        tally.hits[what]++;
+        tally.launcher += launcher && (what == KILL || what == KILL_IN_SAVE);
+    } else {
+        tally.missed++;
+    }
+    return hit;
+}
+
+static int n_runs = 10, seed = 1, only = -1;
+
+static int train_whole(void **state)
+{
+    for (size_t i = 0; i < COUNT(recipes); i++) {
+        struct recipe *r = &recipes[i];
+        r->data = lks_test_folder();
+        r->whole = lks_test_folder();
+        r->tokens(r->data);
+        law_args args = training(r, r->whole, 1);
+        law_run(&args);
+    }
+    return 0;
+}
+
+static void test_campaign(void **state)
+{
+    at.seed = seed;
+    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
+        chance = 0x9E3779B97F4A7C15u * ((uint64_t)seed << 32 | (uint64_t)(i + 1));
+        at.index = i;
+        int tries = 0;
+        while (!attempt(disturbance_of(i), i % (int)COUNT(recipes)))
+            if (++tries == 40)
+                fail_msg("forty runs came to their end before they could be %s", at.what);
+    }
+}
+
+static void report_failure(void)
+{
+    printf("seed %d, run %d: %s, %s, on", at.seed, at.index, at.recipe, at.what);
+    for (int i = 0; i < at.n_W; i++)
+        printf("%s %d", i > 0 ? ", then" : "", at.W[i]);
+    printf(" ranks, in %s\n", at.out);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (sscanf(argv[i], "--runs=%d", &n_runs) != 1 &&
+            sscanf(argv[i], "--seed=%d", &seed) != 1 && sscanf(argv[i], "--only=%d", &only) != 1) {
+            fprintf(stderr, "can't read the argument %s\n", argv[i]);
+            return 2;
+        }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_campaign)};
+    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
+    int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
+    if (n_failed != 0)
+        report_failure();
+    const int *hits = tally.hits;
+    printf("killed %d (%d of them in a save, %d the launcher) and %d once more while they resumed, "
+           "stopped %d, hung %d, starved %d; resumed at iterations %d to %d; %d runs were "
+           "not hit as meant, and tried again\n",
+           hits[KILL] + hits[KILL_IN_SAVE], hits[KILL_IN_SAVE], tally.launcher, tally.again,
+           hits[STOP], hits[HANG], hits[STARVE], tally.resumed_min, tally.resumed_max,
+           tally.missed);
+    return lks_test_exit(n_failed);
+}
