@@ -257,6 +257,12 @@ int lks__sys_rename(const char *from, const char *to)
     FAULTY(rename, -1, rename(from, to));
 }
 
+int lks__sys_link(const char *from, const char *to)
+{
+    int result;
+    FAULTY(link, -1, link(from, to));
+}
+
 int lks__sys_mkdir(const char *path, mode_t mode)
 {
     int result;

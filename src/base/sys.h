@@ -22,7 +22,7 @@
 
 /* clang-format off */
 #define LKS__SYS_CALLS(X)                                                                          \
-    X(open) X(read) X(write) X(fsync) X(rename) X(mkdir) X(unlink) X(symlink)                      \
+    X(open) X(read) X(write) X(fsync) X(rename) X(link) X(mkdir) X(unlink) X(symlink)                      \
     X(truncate) X(memfd) X(fallocate) X(mmap) X(lock)                                              \
     X(socket) X(bind) X(listen) X(accept) X(connect) X(send) X(recv)
 /* clang-format on */
@@ -35,6 +35,7 @@ int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset);
 int lks__sys_write_all(int fd, const void *buf, size_t bytes); /* at the file's position */
 int lks__sys_fsync(int fd);
 int lks__sys_rename(const char *from, const char *to);
+int lks__sys_link(const char *from, const char *to); /* one more name for the file */
 int lks__sys_mkdir(const char *path, mode_t mode);
 int lks__sys_unlink(const char *path);
 int lks__sys_rmdir(const char *path); /* counts as unlink */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/jsonerr.h"
 #include "base/sys.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/dtype.h"
@@ -40,7 +41,7 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
             return bad_state(path, "it is altered or damaged, as it does not have its own hash");
     }
     json_t *state = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!state && json_error_code(&error) == json_error_out_of_memory) {
+    if (!state && lks__json_no_memory(&error)) {
         shown_path shown;
         return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", show(shown, path));
     }

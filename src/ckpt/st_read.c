@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/checked.h"
+#include "base/jsonerr.h"
 #include "base/sys.h"
 #include "ckpt/dtype.h"
 #include "ckpt/safetensors.h"
@@ -164,7 +165,7 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
         char why[JSON_ERROR_TEXT_LENGTH * 4], what[JSON_ERROR_TEXT_LENGTH * 4 + 64];
         lks__escape(why, sizeof why, error.text, strlen(error.text));
         snprintf(what, sizeof what, "its header at byte %d: %s", error.position, why);
-        return json_error_code(&error) == json_error_out_of_memory
+        return lks__json_no_memory(&error)
                    ? lks__fail(LKS_ERR_NOMEM, "no memory for the header of %s", file->shown)
                    : bad(file, what);
     }

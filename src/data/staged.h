@@ -17,7 +17,8 @@ typedef struct lks__staged {
 
 /* Write one, aside. */
 lks_status lks__staged_add(lks__staged *staged, const char *name, const void *data, size_t bytes);
-/* Give all their names, in the order in which they were added, and sync the folder. */
+/* Give all their names, in the order in which they were added, and sync the folder. On failure all
+ * names have what they had before. */
 lks_status lks__staged_commit(lks__staged *staged);
 bool lks__staged_has(const lks__staged *staged, const char *name);
 /* Frees; what was not committed goes. */

@@ -111,8 +111,8 @@ static void check_killed(int W, int rank, double ms)
         fail_msg("rank %d killed after %g ms: exit code %d after %.1f s: %s", rank, ms, r.exit_code,
                  r.seconds, r.err);
     marked_assert_gone(mark, 0.5);
-    assert_contains(r.err,
-                    lks_test_text("rank %d (pid %d) was killed by signal 9", rank, (int)pid));
+    assert_contains(r.err, lks_test_text("rank %d (pid %d, host", rank, (int)pid));
+    assert_contains(r.err, ") was killed by signal 9");
     if (strstr(r.err, lks_test_text("rank %d:", rank == 0 ? 1 : 0)) != NULL)
         fail_msg("another rank complains: %s", r.err);
 }

@@ -102,6 +102,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             int rank;
             char text[2048];
             FUZZ_HOLDS(lks__segment_fd(segment) == fd);
+            /* One that says it is being written is waited for, 0.2 s. */
+            unsigned writing = 1;
+            atomic_compare_exchange_strong(&lks__segment_header(segment)->abort_state, &writing, 2);
             if (lks__segment_aborted(segment)) {
                 lks__segment_failure(segment, &st, &rank, text, sizeof text);
                 FUZZ_HOLDS(memchr(text, 0, sizeof text) != NULL && strchr(text, '\x1b') == NULL);

@@ -1,0 +1,349 @@
+/* The n-th call that touches files or shared memory fails, or the n-th allocation does, for every n
+ * (some of them in the short run): each command ends with one sentence and a code, or with
+ * success, and what it leaves is whole or not there.
+ *
+ *     faults_nth [--points=N] [COMMAND]    N: how many of each; 0: all */
+#include "faults.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/ckpt.h"
+#include "laws/marked.h"
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+static int points = 4;   /* of each command and fault that are looked at; 0: all */
+static const char *only; /* the command to look at; NULL: all of them */
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static struct {
+    const char *text, *tokens, *golf_tokens; /* inputs */
+    const char *gpt2, *golf;                 /* folders of finished runs */
+    const char *artifact_hash;
+} have;
+
+static fault_run tool(const char *command, const char *out)
+{
+    fault_run run = {.data = have.tokens, .out = out};
+    fault_add(&run, "lockstep");
+    fault_add(&run, "%s", command);
+    return run;
+}
+
+static fault_run gpt2(const char *out, int W)
+{
+    fault_run run = tool("train", out);
+    static const char *const settings[] = {
+        "--n_layer=1",       "--n_head=2",
+        "--n_embd=16",       "--block_size=8",
+        "--batch_size=2",    "--gradient_accumulation_steps=2",
+        "--max_iters=2",     "--eval_interval=2",
+        "--eval_iters=1",    "--threads=1",
+        "--sampler=nanogpt", "--keep=1",
+        "--virtual_ranks=2", "--checkpoint_interval=1",
+    };
+    fault_add(&run, "--dataset=%s", have.tokens);
+    fault_add(&run, "--out_dir=%s", out);
+    fault_add(&run, "--nproc_per_node=%d", W);
+    for (size_t i = 0; i < COUNT(settings); i++)
+        fault_add(&run, "%s", settings[i]);
+    return run;
+}
+
+static fault_run train(const char *out)
+{
+    return gpt2(out, 1);
+}
+
+static fault_run train_ranks(const char *out)
+{
+    return gpt2(out, 2);
+}
+
+static fault_run resume(const char *out)
+{
+    const char *const copy[] = {"cp", "-a", have.gpt2, out, NULL};
+    assert_int_equal(lks_test_run(copy, NULL, 30).exit_code, 0);
+    fault_run run = gpt2(out, 1);
+    fault_add(&run, "--init_from=resume");
+    fault_add(&run, "--max_iters=4");
+    return run;
+}
+
+static fault_run golf(const char *out)
+{
+    fault_run run = tool("train", out);
+    static const char *const settings[] = {
+        "--family=golf",        "--sampler=stream",   "--vocab_size=1024",
+        "--num_layers=1",       "--model_dim=8",      "--num_heads=2",
+        "--num_kv_heads=1",     "--train_seq_len=8",  "--train_batch_tokens=64",
+        "--val_batch_size=512", "--iterations=2",     "--max_wallclock_seconds=0",
+        "--threads=1",          "--val_loss_every=0", "--gradient_accumulation_steps=1",
+    };
+    fault_add(&run, "--dataset=%s", have.golf_tokens);
+    fault_add(&run, "--out_dir=%s", out);
+    for (size_t i = 0; i < COUNT(settings); i++)
+        fault_add(&run, "%s", settings[i]);
+    return run;
+}
+
+static fault_run prep(const char *out)
+{
+    fault_run run = tool("prep", out);
+    fault_add(&run, "char");
+    fault_add(&run, "--input=%s", have.text);
+    fault_add(&run, "--out=%s", out);
+    return run;
+}
+
+static fault_run eval(const char *out)
+{
+    fault_run run = tool("eval", out);
+    fault_add(&run, "--dataset=%s", have.tokens);
+    fault_add(&run, "--out_dir=%s", have.gpt2);
+    fault_add(&run, "--threads=1");
+    fault_add(&run, "--batch_size=4");
+    return run;
+}
+
+static fault_run sample(const char *out)
+{
+    fault_run run = tool("sample", out);
+    fault_add(&run, "--out_dir=%s", have.gpt2);
+    fault_add(&run, "--num_samples=1");
+    fault_add(&run, "--max_new_tokens=4");
+    fault_add(&run, "--threads=1");
+    return run;
+}
+
+static fault_run export(const char *out)
+{
+    fault_run run = tool("export", out);
+    fault_add(&run, "--format=golf");
+    fault_add(&run, "--out_dir=%s", have.golf);
+    fault_add(&run, "--out=%s", out);
+    return run;
+}
+
+/* ---- what they leave ------------------------------------------------------------------------- */
+
+static void leaves_nothing(const char *out, bool ok)
+{
+    assert_false(lks_test_exists(out));
+}
+
+/* All of the new tokens or none of them; nothing half-written. */
+static void leaves_tokens(const char *out, bool ok)
+{
+    int files = lks_test_exists(out) ? lks_test_count_files(out) : 0;
+    if (files != 3 && (ok || files != 0))
+        fail_msg("%s", fault_snapshot(out));
+}
+
+static void leaves_artifact(const char *out, bool ok)
+{
+    if (!ok && !lks_test_exists(out))
+        return;
+    assert_string_equal(lks_test_sha256(out), have.artifact_hash);
+}
+
+/* No checkpoint, or one that loads. (What a save could not delete is the next one's to delete.) */
+static void leaves_checkpoint(const char *out, bool ok)
+{
+    lks__ckpt ckpt;
+    if (!ok && !lks_test_exists(lks_test_text("%s/latest", out)))
+        return;
+    assert_ok(lks__ckpt_open(out, 1, &ckpt));
+    lks__ckpt_close(&ckpt);
+}
+
+static const struct command {
+    const char *name;
+    fault_run (*make)(const char *out);
+    void (*leaves)(const char *out, bool ok);
+    const char *rank; /* the one that is hit; NULL: there is one process */
+} commands[] = {
+    {"prep", prep, leaves_tokens, NULL},
+    {"train", train, leaves_checkpoint, NULL},
+    {"train, launcher", train_ranks, leaves_checkpoint, ""},
+    {"train, rank 0", train_ranks, leaves_checkpoint, "0"},
+    {"train, rank 1", train_ranks, leaves_checkpoint, "1"},
+    {"resume", resume, leaves_checkpoint, NULL},
+    {"golf", golf, leaves_checkpoint, NULL},
+    {"eval", eval, leaves_nothing, NULL},
+    {"sample", sample, leaves_nothing, NULL},
+    {"export", export, leaves_artifact, NULL},
+};
+
+static void run_to_end(const fault_run *run)
+{
+    lks_test_result r = lks_test_run(run->argv, NULL, 30);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+}
+
+static int make_inputs(void **state)
+{
+    char text[3000];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)(i % 11 == 10 ? '\n' : 'a' + i * i % 23);
+    const char *folder = lks_test_folder();
+    have.text = lks_test_text("%s/text", folder);
+    lks_test_write(have.text, text, sizeof text);
+    have.tokens = lks_test_text("%s/tokens", folder);
+    have.golf_tokens = lks_test_folder();
+    have.gpt2 = lks_test_text("%s/gpt2", folder);
+    have.golf = lks_test_text("%s/golf", folder);
+    lks_test_generated_golf(have.golf_tokens);
+    fault_run runs[] = {prep(have.tokens), train(have.gpt2), golf(have.golf)};
+    for (size_t i = 0; i < COUNT(runs); i++)
+        run_to_end(&runs[i]);
+    const char *artifact = lks_test_text("%s/artifact", folder);
+    fault_run run = export(artifact);
+    run_to_end(&run);
+    have.artifact_hash = lks_test_sha256(artifact);
+    return 0;
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* Run it with up to four variables more; it ends well, or with a sentence. */
+static bool survives(const struct command *c, const char *fault, const char *const more[4])
+{
+    const char *folder = lks_test_folder(), *out = lks_test_text("%s/out", folder);
+    const char *mark = marked_variable(), *env[6] = {mark};
+    for (int i = 0; i < 4 && more[i] != NULL; i++)
+        env[i + 1] = more[i];
+    fault_run run = c->make(out);
+    lks_test_result r = lks_test_run(run.argv, env, 30);
+    const char *where = lks_test_text("%s, %s", c->name, fault);
+    if (r.timed_out)
+        fail_msg("%s: it hangs: %s", where, r.err);
+    if (r.signal != 0 || r.exit_code > 2)
+        fail_msg("%s: exit code %d, signal %d: %s", where, r.exit_code, r.signal, r.err);
+    if (r.exit_code != 0 && strstr(r.err, "lockstep") == NULL)
+        fail_msg("%s: it failed without a sentence: %s", where, r.err);
+    marked_assert_gone(mark, 2);
+    c->leaves(out, r.exit_code == 0);
+    lks_test_run((const char *const[]){"rm", "-rf", folder, NULL}, NULL, 30);
+    return r.exit_code == 0;
+}
+
+static const char *rank_variable(const struct command *c, const char *name)
+{
+    return c->rank != NULL ? lks_test_text("%s=%s", name, c->rank) : NULL;
+}
+
+/* Does the command make an n-th call? It is killed there, where it does. */
+static bool has_call(const struct command *c, int n)
+{
+    const char *out = lks_test_text("%s/out", lks_test_folder());
+    fault_run run = c->make(out);
+    const char *env[] = {lks_test_text("LOCKSTEP_FAULT=any:%d:die", n),
+                         rank_variable(c, "LOCKSTEP_FAULT_RANK"), NULL};
+    return lks_test_run(run.argv, env, 30).exit_code != 0;
+}
+
+static int count_calls(const struct command *c)
+{
+    int there = 0, beyond = 1;
+    while (has_call(c, beyond)) {
+        there = beyond;
+        beyond *= 2;
+    }
+    while (beyond - there > 1) {
+        int n = (there + beyond) / 2;
+        if (has_call(c, n))
+            there = n;
+        else
+            beyond = n;
+    }
+    return there;
+}
+
+/* Look at the first, the last, and some between; different ones for each command. */
+static int step_of(int count)
+{
+    return points == 0 || count <= points ? 1 : count / points;
+}
+
+static void test_calls(void **state)
+{
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        const struct command *c = &commands[i];
+        if ((only != NULL && strcmp(only, c->name) != 0) || (c->rank && *c->rank == '\0'))
+            continue; /* the launcher's calls stand for nobody: it has no RANK to name it by */
+        int calls = count_calls(c), passed = 0, tried = 0;
+        assert_true(calls > 5);
+        for (int n = 1; n <= calls; n += step_of(calls), tried++) {
+            static const char *const causes[] = {"EIO", "ENOSPC", "ENOMEM", "EMFILE"};
+            const char *fault = lks_test_text("any:%d:%s", n, causes[n % 4]);
+            const char *env[4] = {lks_test_text("LOCKSTEP_FAULT=%s", fault),
+                                  rank_variable(c, "LOCKSTEP_FAULT_RANK"), NULL};
+            passed += survives(c, fault, env);
+        }
+        print_message("%s: %d of %d calls, %d of them without consequence\n", c->name, tried, calls,
+                      passed);
+        assert_true(passed < tried);
+    }
+}
+
+/* ---- memory ----------------------------------------------------------------------------------
+ * With our own matrix products: out of memory, the GEMM library (C++) may end the process. */
+
+#define OWN_KERNELS "LOCKSTEP_CPU=ref"
+
+static int count_allocations(const struct command *c)
+{
+    const char *folder = lks_test_folder(), *path = lks_test_text("%s/count", folder);
+    fault_run run = c->make(lks_test_text("%s/out", folder));
+    const char *env[] = {"LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,
+                         lks_test_text("LKS_ALLOC_COUNT=%s", path),
+                         rank_variable(c, "LKS_FAIL_RANK"), NULL};
+    lks_test_result r = lks_test_run(run.argv, env, 60);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    return atoi(lks_test_read(path, NULL));
+}
+
+static void test_allocations(void **state)
+{
+#ifdef __SANITIZE_ADDRESS__
+    lks_test_skip("the address sanitizer has an allocator of its own");
+#elif defined(__SANITIZE_THREAD__)
+    lks_test_skip("the thread sanitizer has an allocator of its own");
+#endif
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        const struct command *c = &commands[i];
+        if (only != NULL && strcmp(only, c->name) != 0)
+            continue;
+        int count = count_allocations(c), passed = 0, tried = 0;
+        assert_true(count > 20);
+        for (int n = 1; n <= count; n += step_of(count), tried++) {
+            const char *fault = lks_test_text("allocation %d%s", n, tried % 2 ? "+" : "");
+            const char *env[4] = {lks_test_text("LKS_FAIL_ALLOC=%s", fault + strlen("allocation ")),
+                                  "LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,
+                                  rank_variable(c, "LKS_FAIL_RANK")};
+            passed += survives(c, fault, env);
+        }
+        print_message("%s: %d of %d allocations, %d of them without consequence\n", c->name, tried,
+                      count, passed);
+        assert_true(passed < tried);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (sscanf(argv[i], "--points=%d", &points) != 1)
+            only = argv[i];
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_allocations),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, make_inputs, NULL));
+}
