@@ -3,10 +3,12 @@
 #include "laws/marked.h"
 #include "support.h"
 
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -267,6 +269,49 @@ static void test_refusals(void **state)
     assert_int_equal(end_of(&c).exit_code, 0);
 }
 
+/* Whoever connects to the job's port without its secret changes nothing. */
+static void test_strangers(void **state)
+{
+    int port = free_port(), fds[40];
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text(
+        "touch %s/$RANK; while [ ! -e %s/stop ]; do sleep 0.02; done", folder, folder);
+    struct sockaddr_in addr = {.sin_family = AF_INET,
+                               .sin_port = htons((uint16_t)port),
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"), b = {.mark = NULL};
+    unsigned seed = 3;
+    for (int i = 0; i < 40; i++) { /* half of them before the job is whole */
+        char noise[4000];
+        for (int tries = 0; tries < 2000; tries++) {
+            fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            if (connect(fds[i], (struct sockaddr *)&addr, sizeof addr) == 0)
+                break;
+            close(fds[i]);
+            usleep(10000);
+        }
+        for (size_t k = 0; k < sizeof noise; k++)
+            noise[k] = (char)rand_r(&seed);
+        if (i % 3 == 1) /* a beginning that is right, and no more */
+            memcpy(noise, "LKSTORE1", 8);
+        (void)!send(fds[i], noise, i % 3 == 0 ? sizeof noise : i % 3 == 1 ? 30 : 0, MSG_NOSIGNAL);
+        if (i != 20)
+            continue;
+        b = START(port, script, "--nnodes=2", "--node-rank=1");
+        for (int k = 0; k < 2000 && lks_test_count_files(folder) < 2; k++)
+            usleep(10000);
+        assert_int_equal(lks_test_count_files(folder), 2);
+    }
+    lks_test_write(lks_test_text("%s/stop", folder), "", 0);
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r[i].exit_code, 0);
+        assert_string_equal(r[i].err, "");
+    }
+    for (int i = 0; i < 40; i++)
+        close(fds[i]);
+}
+
 static void test_wrong_options(void **state)
 {
     static const struct {
@@ -417,12 +462,13 @@ static void test_hosts_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_restart),       cmocka_unit_test(test_signal),
-        cmocka_unit_test(test_node_lost),     cmocka_unit_test(test_coordinator_lost),
-        cmocka_unit_test(test_resize),        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_wrong_options), cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_hosts_end),     cmocka_unit_test(test_hosts_wrong),
+        cmocka_unit_test(test_ranks),       cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_restart),     cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_node_lost),   cmocka_unit_test(test_coordinator_lost),
+        cmocka_unit_test(test_resize),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_strangers),   cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_hosts),       cmocka_unit_test(test_hosts_end),
+        cmocka_unit_test(test_hosts_wrong),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
