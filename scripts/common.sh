@@ -36,6 +36,7 @@ have() {
     libmd-dev) pkg-config --exists libmd ;;
     libcmocka-dev) pkg-config --exists cmocka ;;
     g++) command -v c++ ;;
+    valgrind) command -v valgrind ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
     libopenmpi-dev) command -v mpicc ;;
     openmpi-bin) command -v mpirun ;;
