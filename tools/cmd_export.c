@@ -26,16 +26,17 @@ static lks_status write_model(const lks__settings *s, const lks__ckpt *ckpt,
     LKS__TRY(lks__state_settings(ckpt, &run));
     lks__model_config config = lks__state_model_config(&run, (uint32_t)run.vocab_size);
     LKS__TRY(lks__model_table(&config, &table));
-    float *params = calloc(table.count, sizeof *params);
+    lks_status st = lks__state_check_arena(ckpt->model, ckpt->path, &table, LKS__ARENA_PARAMS);
+    float *params = st == LKS_OK ? calloc(table.count, sizeof *params) : NULL;
     lks__artifact_about about = {
         .iter = ckpt->iter,
         .settings = json_object_get(ckpt->state, "settings"),
         .tokenizer = json_object_get(ckpt->state, "tokenizer"),
     };
-    lks_status st =
-        params
-            ? lks__state_read_arena(ckpt->model, ckpt->path, &table, LKS__ARENA_PARAMS, params)
-            : lks__fail(LKS_ERR_NOMEM, "no memory for a model of %zu parameters", table.n_params);
+    if (st == LKS_OK && !params)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for a model of %zu parameters", table.n_params);
+    if (st == LKS_OK)
+        st = lks__state_read_arena(ckpt->model, ckpt->path, &table, LKS__ARENA_PARAMS, params);
     if (st == LKS_OK)
         st = lks__artifact_write(s->out, &table, params, &about, stats);
     free(params);

@@ -72,6 +72,18 @@ static lks_status in_use(const char *out_dir, int fd)
         len > 0 ? lks__escape(shown, sizeof shown, text, len) : "nobody knows whose");
 }
 
+lks_status lks__outdir_free(const char *out_dir)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/.lock", out_dir);
+    int fd = lks__sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    if (fd < 0)
+        return LKS_OK; /* who takes the lock will say what is wrong */
+    lks_status st = lks__sys_lock(fd) != 0 && errno == EWOULDBLOCK ? in_use(out_dir, fd) : LKS_OK;
+    lks__sys_close(fd);
+    return st;
+}
+
 lks_status lks__outdir_lock(const char *out_dir, int *fd_p)
 {
     char path[4200], host[65] = "", text[128];

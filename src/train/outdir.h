@@ -15,4 +15,8 @@ lks_status lks__outdir_start(const char *out_dir, char moved[4200]);
  * no failure (*fd_p = -1). */
 lks_status lks__outdir_lock(const char *out_dir, int *fd_p);
 
+/* ERR_CONFIG as above where a run is going on in it; takes and writes nothing. For before a
+ * checkpoint is read there: each rank would find another one. */
+lks_status lks__outdir_free(const char *out_dir);
+
 #endif

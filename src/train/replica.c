@@ -28,6 +28,12 @@ static lks_status load(lks__ckpt *c, const lks__settings *s, int batch, lks__ses
     lks__settings_defaults(&r->run);
     LKS__TRY(lks__state_settings(c, &r->run));
     LKS__TRY(lks__state_meta(c, &r->meta));
+    lks__model_config config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
+    lks__table table; /* what the file must have, before memory is taken for it */
+    LKS__TRY(lks__model_table(&config, &table));
+    lks_status st = lks__state_check_arena(c->model, c->path, &table, LKS__ARENA_PARAMS);
+    lks__table_free(&table);
+    LKS__TRY(st);
     LKS__TRY(open_model(s, batch, session, r));
     return lks__state_read_arena(c->model, c->path, &r->table, LKS__ARENA_PARAMS, r->params);
 }

@@ -164,26 +164,46 @@ lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab
     };
 }
 
+/* What `file` has for a tensor of the table; NULL where this role has none of it. */
+static lks_status find_tensor(const lks__st_file *file, const char *path, const lks__tensor *t,
+                              lks__arena_role role, const lks__st_tensor **found_p)
+{
+    const char *suffix = suffix_of(t, role);
+    *found_p = NULL;
+    if (suffix == NULL)
+        return LKS_OK;
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", t->name, suffix);
+    const lks__st_tensor *found = lks__st_find(file, name);
+    bool fits = found != NULL && strcmp(found->dtype, "F32") == 0 && found->n_dims == t->n_dims;
+    for (int d = 0; fits && d < t->n_dims; d++)
+        fits = found->shape[d] == t->shape[d];
+    if (!fits)
+        return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s %s", path, name,
+                         found == NULL
+                             ? "is missing"
+                             : "has another type or shape than state.json's settings say");
+    *found_p = found;
+    return LKS_OK;
+}
+
+lks_status lks__state_check_arena(const lks__st_file *file, const char *path,
+                                  const lks__table *table, lks__arena_role role)
+{
+    const lks__st_tensor *found;
+    for (size_t i = 0; i < table->n_tensors; i++)
+        LKS__TRY(find_tensor(file, path, &table->tensors[i], role, &found));
+    return LKS_OK;
+}
+
 lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks__table *table,
                                  lks__arena_role role, float *arena)
 {
+    const lks__st_tensor *found;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
-        const char *suffix = suffix_of(t, role);
-        if (suffix == NULL)
-            continue;
-        char name[64];
-        snprintf(name, sizeof name, "%s%s", t->name, suffix);
-        const lks__st_tensor *found = lks__st_find(file, name);
-        bool fits = found != NULL && strcmp(found->dtype, "F32") == 0 && found->n_dims == t->n_dims;
-        for (int d = 0; fits && d < t->n_dims; d++)
-            fits = found->shape[d] == t->shape[d];
-        if (!fits)
-            return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s %s", path, name,
-                             found == NULL
-                                 ? "is missing"
-                                 : "has another type or shape than state.json's settings say");
-        LKS__TRY(lks__st_read(file, found, arena + t->offset));
+        LKS__TRY(find_tensor(file, path, &table->tensors[i], role, &found));
+        if (found != NULL)
+            LKS__TRY(lks__st_read(file, found, arena + table->tensors[i].offset));
     }
     return LKS_OK;
 }

@@ -29,6 +29,10 @@ typedef enum lks__arena_role {
 lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks__table *table,
                                  lks__arena_role role, float *arena);
 
+/* The same checks alone, before memory is taken on the word of state.json's settings. */
+lks_status lks__state_check_arena(const lks__st_file *file, const char *path,
+                                  const lks__table *table, lks__arena_role role);
+
 /* All the rest of a resume: parameters and moments into the arenas (this rank's own, or, shared, by
  * rank 0), iteration, sampler. The checkpoint's settings have been taken over by `t->s` before. */
 lks_status lks__state_load(lks__trainer *t, lks__ckpt *ckpt);

@@ -8,6 +8,7 @@
 
 #include "ddp/verify.h"
 #include "train/job.h"
+#include "train/outdir.h"
 #include "train/recipe.h"
 #include "train/state.h"
 
@@ -110,6 +111,8 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));
     t->model_config = lks__state_model_config(&t->s, t->meta.vocab_size);
     LKS__TRY(lks__model_table(&t->model_config, &t->table));
+    if (resume != NULL)
+        LKS__TRY(lks__state_check_arena(resume->model, resume->path, &t->table, LKS__ARENA_PARAMS));
     LKS__TRY(
         lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, &t->ses.ex, &t->model));
     LKS__TRY(t->recipe->open_rest(t));
@@ -177,9 +180,12 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
 
 /* Started anew after a failure, a run goes on from its newest good checkpoint, whatever state the
  * failure has left the others in; where there is none yet, it begins again. */
-static lks_status open_checkpoint(const lks__settings *s, lks__ckpt *ckpt, lks__ckpt **resume_p)
+static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *ckpt,
+                                  lks__ckpt **resume_p)
 {
     bool again = lks__job_goes_on(s->out_dir);
+    if (rank == 0)
+        LKS__TRY(lks__outdir_free(s->out_dir));
     lks_status st = lks__ckpt_open(s->out_dir, 1, ckpt);
     if (again && st == LKS_ERR_FORMAT)
         st = lks__ckpt_open_newest(s->out_dir, 1, ckpt);
@@ -206,7 +212,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
     lks__ckpt ckpt, *resume = NULL;
     memset(&ckpt, 0, sizeof ckpt);
     if (strcmp(s->init_from, "resume") == 0 || lks__job_goes_on(s->out_dir))
-        st = open_checkpoint(s, &ckpt, &resume);
+        st = open_checkpoint(s, t->ses.world.rank, &ckpt, &resume);
     if (st == LKS_OK)
         st = open_alone(t, resume);
     st = lks__session_agree(&t->ses, st);

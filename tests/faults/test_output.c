@@ -7,6 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ckpt/dtype.h"
+#include "ckpt/folder.h"
+
 /* Runs that fail have left at most whole checkpoints: resumed on another number of ranks, they end
  * with the bytes of a run that never failed. */
 static const char *whole_model(void)
@@ -155,6 +158,37 @@ static void test_readers(void **state)
     }
 }
 
+/* Settings in state.json, under a sound hash, that ask for terabytes which the tensors beside them
+ * don't have: refused for that, before memory is taken. */
+static void test_lying_checkpoint(void **state)
+{
+    fault_run run = fault_train(1);
+    fault_succeeds(&run);
+    const char *path = lks_test_text("%s/ckpt-00000010/state.json", run.out);
+    static const char was[] = "\"n_embd\": 16,", lie[] = "\"n_embd\": 65536,";
+    size_t bytes;
+    uint64_t hash;
+    char digits[17];
+    const char *text = lks_test_read(path, &bytes), *at = strstr(text, was);
+    assert_non_null(at);
+    char *forged = (char *)(uintptr_t)lks_test_text("%.*s%s%s", (int)(at - text), text, lie,
+                                                    at + sizeof was - 1);
+    char *stored = lks__state_hash(forged, strlen(forged), &hash);
+    assert_non_null(stored);
+    lks__hash_text(hash, digits);
+    memcpy(stored, digits, 16);
+    lks_test_write(path, forged, strlen(forged));
+    const char *out = lks_test_text("--out_dir=%s", run.out);
+    const char *data = lks_test_text("--dataset=%s", run.data);
+    lks_test_result all[] = {
+        lks_test_tool("sample", out), lks_test_tool("eval", data, out),
+        lks_test_tool("train", data, out, "--vocab_size=65", "--init_from=resume")};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        assert_int_equal(all[i].exit_code, 1);
+        assert_contains(all[i].err, "another type or shape than state.json's settings say");
+    }
+}
+
 /* A new run in a folder that has one moves the old one aside, whole. */
 static void test_earlier_run(void **state)
 {
@@ -205,10 +239,10 @@ static void test_folder_in_use(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unwritable),    cmocka_unit_test(test_full),
-        cmocka_unit_test(test_full_metrics),  cmocka_unit_test(test_altered_checkpoint),
-        cmocka_unit_test(test_readers),       cmocka_unit_test(test_earlier_run),
-        cmocka_unit_test(test_folder_in_use),
+        cmocka_unit_test(test_unwritable),       cmocka_unit_test(test_full),
+        cmocka_unit_test(test_full_metrics),     cmocka_unit_test(test_altered_checkpoint),
+        cmocka_unit_test(test_readers),          cmocka_unit_test(test_earlier_run),
+        cmocka_unit_test(test_lying_checkpoint), cmocka_unit_test(test_folder_in_use),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

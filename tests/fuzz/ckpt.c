@@ -80,8 +80,10 @@ static void use(const lks__ckpt *ckpt)
     lks__settings_defaults(&s);
     if (lks__state_settings(ckpt, &s) == LKS_OK && s.vocab_size > 0) {
         lks__model_config config = lks__state_model_config(&s, (uint32_t)s.vocab_size);
-        if (lks__model_table(&config, &table) == LKS_OK)
+        if (lks__model_table(&config, &table) == LKS_OK) {
+            lks__state_check_arena(ckpt->model, ckpt->path, &table, LKS__ARENA_PARAMS);
             lks__table_free(&table);
+        }
     }
     if (lks__state_meta(ckpt, &meta) == LKS_OK)
         lks__meta_free(&meta);
