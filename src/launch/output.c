@@ -71,7 +71,8 @@ static void console_write(struct console *c, bool all)
     }
     if (c->gone)
         done = c->n;
-    memmove(c->pending, c->pending + done, c->n - done);
+    if (done > 0)
+        memmove(c->pending, c->pending + done, c->n - done);
     c->n -= done;
 }
 

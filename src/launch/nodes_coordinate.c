@@ -1,0 +1,180 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "launch/nodes_state.h"
+
+/* Seconds. */
+static const double JOIN_S = 600.0;    /* for enough nodes at the start: torchrun's */
+static const double REJOIN_S = 60.0;   /* ... and after a failure */
+static const double LAST_CALL_S = 3.0; /* for more nodes, once there are enough */
+static const double SAME_TIME_S = 0.5; /* what happens within it may have any order */
+
+double lks__nodes_join_s(const struct lks__nodes *n)
+{
+    return n->round == 0 ? JOIN_S : REJOIN_S;
+}
+
+/* Settings that must be one for all: those of the coordinator's own hello count. */
+bool lks__nodes_fit(struct lks__launch *l, const json_t *hello, const struct lks__node *node,
+                    char why[600])
+{
+    struct lks__nodes *n = l->nodes;
+    char theirs[128], ours[128], range[32];
+    snprintf(range, sizeof range, "%d:%d", n->min, n->max);
+    snprintf(ours, sizeof ours, "%d", l->options->max_restarts);
+    const struct {
+        const char *key, *name, *value;
+    } settings[] = {{"version", "lockstep's version", LKS_VERSION},
+                    {"run_id", "--rdzv-id", l->given_id},
+                    {"nnodes", "--nnodes", range},
+                    {"max_restarts", "--max-restarts", ours}};
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        lks__nodes_copy(theirs, sizeof theirs, hello, settings[i].key);
+        if (strcmp(theirs, settings[i].value) == 0)
+            continue;
+        snprintf(why, 600,
+                 "%s is \"%s\" on host %s and \"%s\" on host %s: all nodes of a job must "
+                 "agree",
+                 settings[i].name, theirs, node->host, settings[i].value, l->host);
+        return false;
+    }
+    if (node->wanted_rank >= n->max) {
+        snprintf(why, 600,
+                 "--node-rank is %d on host %s, and --nnodes is %s: node ranks count from "
+                 "0",
+                 node->wanted_rank, node->host, range);
+        return false;
+    }
+    for (int i = 0; i < n->n_nodes; i++)
+        if (n->nodes[i].here && &n->nodes[i] != node && node->wanted_rank >= 0 &&
+            n->nodes[i].wanted_rank == node->wanted_rank) {
+            snprintf(why, 600,
+                     "--node-rank is %d on host %s and on host %s: each node needs its own",
+                     node->wanted_rank, n->nodes[i].host, node->host);
+            return false;
+        }
+    return true;
+}
+
+/* The node that gets group rank `g`: who asks for it, else the first without a wish. */
+static int pick(const struct lks__nodes *n, int g, const bool *taken)
+{
+    for (int i = 0; i < n->n_nodes; i++)
+        if (n->nodes[i].here && !taken[i] && n->nodes[i].wanted_rank == g)
+            return i;
+    for (int i = 0; i < n->n_nodes; i++)
+        if (n->nodes[i].here && !taken[i] && n->nodes[i].wanted_rank < 0)
+            return i;
+    return -1;
+}
+
+/* The most ranks that share the virtual ranks evenly; all where nobody has said how many. */
+static int world_size_of(const struct lks__launch *l, int most)
+{
+    int V = l->options->virtual_ranks;
+    if (V == 0 || most == 0)
+        return most;
+    int W = most < V ? most : V;
+    while (!l->options->allow_uneven && V % W != 0)
+        W--;
+    return W;
+}
+
+static void start_round(struct lks__launch *l)
+{
+    struct lks__nodes *n = l->nodes;
+    bool *taken = calloc((size_t)n->n_nodes, sizeof *taken);
+    json_t *members = json_array();
+    int total = 0, first = 0, n_groups = 0, size = n->max;
+    for (int i = 0; i < n->n_nodes; i++)
+        total += n->nodes[i].here ? n->nodes[i].nproc : 0;
+    int W = world_size_of(l, total);
+    for (int g = 0; taken != NULL && g < size; g++) {
+        int i = pick(n, g, taken);
+        if (i < 0)
+            continue; /* with fewer than the most nodes, some ranks are nobody's: close up */
+        taken[i] = true;
+        int ranks = n->nodes[i].nproc < W - first ? n->nodes[i].nproc : W - first;
+        json_array_append_new(members, json_pack("{s:i, s:i, s:i, s:i}", "node", i, "group",
+                                                 n_groups, "first", first, "ranks", ranks));
+        first += ranks;
+        n_groups += ranks > 0;
+    }
+    free(taken);
+    lks__nodes_post(n, json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:o}", "is", "round", "round",
+                                 n->round, "attempt", l->attempt, "world", W, "groups", n_groups,
+                                 "port", lks__free_port(l->store_host), "job", l->job, "members",
+                                 members));
+}
+
+bool lks__nodes_gather_more(struct lks__launch *l)
+{
+    struct lks__nodes *n = l->nodes;
+    double now = lks__sys_now();
+    int here = lks__nodes_here(n);
+    if (here >= n->max || (here >= n->min && now - n->joined_at >= LAST_CALL_S)) {
+        n->starting = true;
+        start_round(l);
+        return true;
+    }
+    return here >= n->min || now - n->gather_since < lks__nodes_join_s(n);
+}
+
+/* How much an end looks like a cause and not like what follows from one. */
+static int weight(const struct lks__node *m)
+{
+    return m->lost ? 3 : m->by_signal ? 2 : 1;
+}
+
+static void decide(struct lks__launch *l)
+{
+    struct lks__nodes *n = l->nodes;
+    struct lks__node *first = NULL;
+    int user_signal = 0, code = 0;
+    double earliest = INFINITY;
+    for (int i = 0; i < n->n_nodes; i++) {
+        struct lks__node *m = &n->nodes[i];
+        if (m->in_round && m->user_signal != 0 && user_signal == 0) {
+            user_signal = m->user_signal;
+            code = m->code;
+        }
+        if (m->in_round && !m->ok && m->down_at > 0 && m->text != NULL)
+            earliest = fmin(earliest, m->down_at);
+    }
+    for (int i = 0; i < n->n_nodes && user_signal == 0; i++) {
+        struct lks__node *m = &n->nodes[i];
+        if (!m->in_round || m->ok || m->text == NULL || m->down_at > earliest + SAME_TIME_S)
+            continue;
+        if (first == NULL || weight(m) > weight(first) ||
+            (weight(m) == weight(first) && m->down_at < first->down_at))
+            first = m;
+    }
+    bool again = first != NULL && user_signal == 0 && l->attempt < l->options->max_restarts;
+    n->ended = true;
+    lks__nodes_post(n, json_pack("{s:s, s:i, s:b, s:i, s:s, s:s}", "is", "end", "round", n->round,
+                                 "again", again, "code", first != NULL ? first->code : code, "text",
+                                 first != NULL ? first->text : "", "tail",
+                                 first != NULL && first->tail != NULL ? first->tail : ""));
+}
+
+void lks__nodes_try_to_decide(struct lks__launch *l)
+{
+    struct lks__nodes *n = l->nodes;
+    bool all = true, late = n->end_by > 0 && lks__sys_now() >= n->end_by;
+    if (!n->coordinator || !n->running || n->ended)
+        return;
+    for (int i = 0; i < n->n_nodes; i++) {
+        struct lks__node *m = &n->nodes[i];
+        if (m->in_round && !m->settled && late && m->text == NULL &&
+            asprintf(&m->text, "node %d (host %s) didn't end its ranks in time", m->group_rank,
+                     m->host) < 0)
+            m->text = NULL;
+        if (m->in_round && !m->settled && !late)
+            all = false;
+    }
+    if (all)
+        decide(l);
+}

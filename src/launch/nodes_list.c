@@ -1,0 +1,267 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "launch/nodes_state.h"
+
+/* --- messages ----------------------------------------------------------------------------- */
+
+void lks__nodes_post(const struct lks__nodes *n, json_t *message)
+{
+    char *text = json_dumps(message, JSON_COMPACT);
+    json_decref(message);
+    if (text != NULL)
+        (void)lks__store_post(n->say, LKS__NODES_LIST, text, strlen(text));
+    free(text);
+}
+
+static int int_of(const json_t *m, const char *key, int fallback)
+{
+    const json_t *v = json_object_get(m, key);
+    json_int_t i = json_is_integer(v) ? json_integer_value(v) : fallback;
+    return i >= INT32_MIN && i <= INT32_MAX ? (int)i : fallback;
+}
+
+static const char *text_of(const json_t *m, const char *key)
+{
+    const char *text = json_string_value(json_object_get(m, key));
+    return text != NULL ? text : "";
+}
+
+void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key)
+{
+    const char *text = text_of(m, key);
+    lks__escape(to, bytes, text, strlen(text));
+}
+
+static struct lks__node *node_of(struct lks__nodes *n, const json_t *m)
+{
+    int uid = int_of(m, "node", -1);
+    return uid >= 0 && uid < n->n_nodes ? &n->nodes[uid] : NULL;
+}
+
+static struct lks__node *node_by_key(struct lks__nodes *n, const char *key)
+{
+    for (int i = 0; i < n->n_nodes; i++)
+        if (strcmp(n->nodes[i].key, key) == 0)
+            return &n->nodes[i];
+    return NULL;
+}
+
+int lks__nodes_here(const struct lks__nodes *n)
+{
+    int here = 0;
+    for (int i = 0; i < n->n_nodes; i++)
+        here += n->nodes[i].here;
+    return here;
+}
+
+/* --- what they say ------------------------------------------------------------------------ */
+
+static void begin_end(struct lks__launch *l, struct lks__node *m)
+{
+    double now = lks__sys_now();
+    if (m->down_at == 0)
+        m->down_at = now;
+    if (l->nodes->end_by == 0)
+        l->nodes->end_by =
+            now + LKS__SETTLE_S + (l->user_signal != 0 ? l->options->shutdown_timeout_s : 0);
+}
+
+static lks_status on_hello(struct lks__launch *l, const json_t *m)
+{
+    struct lks__nodes *n = l->nodes;
+    char why[600];
+    struct lks__node *nodes = realloc(n->nodes, ((size_t)n->n_nodes + 1) * sizeof *nodes);
+    if (nodes == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d nodes", n->n_nodes + 1);
+    n->nodes = nodes;
+    struct lks__node *node = &nodes[n->n_nodes++];
+    *node = (struct lks__node){
+        .here = true, .nproc = int_of(m, "nproc", 1), .wanted_rank = int_of(m, "rank", -1)};
+    if (node->nproc < 1 || node->nproc > LKS__SEGMENT_MAX_RANKS)
+        node->nproc = 1;
+    lks__nodes_copy(node->key, sizeof node->key, m, "key");
+    if (strcmp(node->key, n->key) == 0)
+        n->self = n->n_nodes - 1;
+    lks__nodes_copy(node->host, sizeof node->host, m, "host");
+    lks__nodes_copy(node->address, sizeof node->address, m, "address");
+    n->joined_at = lks__sys_now();
+    if (n->coordinator && !lks__nodes_fit(l, m, node, why)) {
+        node->here = false;
+        lks__nodes_post(
+            n, json_pack("{s:s, s:i, s:s}", "is", "refuse", "node", n->n_nodes - 1, "why", why));
+    }
+    return LKS_OK;
+}
+
+void lks__node_forget(struct lks__node *m)
+{
+    free(m->text);
+    free(m->tail);
+    m->text = m->tail = NULL;
+}
+
+static void on_round(struct lks__launch *l, const json_t *message)
+{
+    struct lks__nodes *n = l->nodes;
+    size_t i;
+    json_t *member;
+    for (int k = 0; k < n->n_nodes; k++) {
+        struct lks__node *m = &n->nodes[k];
+        lks__node_forget(m);
+        m->n_ranks = 0;
+        m->in_round = m->settled = m->ok = m->by_signal = m->lost = false;
+        m->code = m->user_signal = 0;
+        m->down_at = 0;
+    }
+    json_array_foreach(json_object_get(message, "members"), i, member)
+    {
+        struct lks__node *m = node_of(n, member);
+        if (m == NULL)
+            continue;
+        m->group_rank = int_of(member, "group", 0);
+        m->first_rank = int_of(member, "first", 0);
+        m->n_ranks = int_of(member, "ranks", 0);
+        m->in_round = m->n_ranks > 0;
+        if (!m->here && m->in_round) { /* it left while this was on its way */
+            m->lost = m->settled = true;
+            begin_end(l, m);
+        }
+    }
+    n->running = true;
+    n->starting = n->ended = n->again = false;
+    n->end_by = 0;
+    struct lks__node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
+    if (me != NULL && me->here && me->n_ranks < l->options->nproc)
+        lks__say(l,
+                 "%d of this node's ranks stay idle: of the world sizes that divide "
+                 "--virtual-ranks=%d, %d is the largest for so many",
+                 l->options->nproc - me->n_ranks, l->options->virtual_ranks,
+                 int_of(message, "world", 1));
+    if (me == NULL || !me->in_round)
+        return;
+    l->attempt = int_of(message, "attempt", 0);
+    l->world_size = int_of(message, "world", 1);
+    l->n_groups = int_of(message, "groups", 1);
+    l->master_port = int_of(message, "port", 0);
+    l->group_rank = me->group_rank;
+    l->first_global = me->first_rank;
+    l->nproc = me->n_ranks <= l->options->nproc ? me->n_ranks : l->options->nproc;
+    snprintf(l->job, sizeof l->job, "%s", text_of(message, "job"));
+}
+
+static void on_verdict(struct lks__launch *l, struct lks__node *m, const json_t *message)
+{
+    if (m->settled || int_of(message, "round", -1) != l->nodes->round)
+        return;
+    m->settled = true;
+    m->ok = json_is_true(json_object_get(message, "ok"));
+    m->by_signal = json_is_true(json_object_get(message, "by_signal"));
+    m->code = int_of(message, "code", 1);
+    m->user_signal = int_of(message, "user_signal", 0);
+    lks__node_forget(m);
+    if (*text_of(message, "text") != '\0')
+        m->text = strdup(text_of(message, "text"));
+    m->tail = strdup(text_of(message, "tail"));
+    if (!m->ok)
+        begin_end(l, m);
+}
+
+static void on_lost(struct lks__launch *l, struct lks__node *m)
+{
+    m->here = false;
+    if (!m->in_round || m->settled)
+        return;
+    m->settled = m->lost = true;
+    m->code = 1;
+    begin_end(l, m);
+    lks__node_forget(m);
+    if (asprintf(&m->text,
+                 "node %d (host %s, ranks %d to %d) is gone: its launcher was killed, or "
+                 "the machine or the network between fails",
+                 m->group_rank, m->host, m->first_rank, m->first_rank + m->n_ranks - 1) < 0)
+        m->text = NULL;
+}
+
+static void on_end(struct lks__launch *l, const json_t *message)
+{
+    struct lks__nodes *n = l->nodes;
+    n->ended = true;
+    n->running = false;
+    n->again = json_is_true(json_object_get(message, "again"));
+    n->verdict = (struct lks__verdict){.culprit = -1, .exit_code = int_of(message, "code", 1)};
+    snprintf(n->verdict.text, sizeof n->verdict.text, "%s", text_of(message, "text"));
+    free(n->tail);
+    n->tail = strdup(text_of(message, "tail"));
+    n->round++;
+    n->gather_since = n->joined_at = lks__sys_now();
+}
+
+/* Has some other node's end become ours? */
+static void end_with_others(struct lks__launch *l)
+{
+    struct lks__nodes *n = l->nodes;
+    for (int i = 0; i < n->n_nodes; i++)
+        if (n->running && i != n->self && n->nodes[i].in_round && n->nodes[i].down_at > 0)
+            lks__end_with_others(l);
+}
+
+static lks_status on_message(struct lks__launch *l, const json_t *m)
+{
+    struct lks__nodes *n = l->nodes;
+    const char *is = text_of(m, "is");
+    if (strcmp(is, "hello") == 0)
+        return on_hello(l, m);
+    if (strcmp(is, "round") == 0)
+        on_round(l, m);
+    else if (strcmp(is, "end") == 0)
+        on_end(l, m);
+    struct lks__node *node =
+        strcmp(is, "lost") == 0 ? node_by_key(n, text_of(m, "key")) : node_of(n, m);
+    if (node == NULL)
+        return LKS_OK;
+    if (strcmp(is, "refuse") == 0) {
+        node->here = false;
+        if (n->self >= 0 && node == &n->nodes[n->self])
+            snprintf(n->refused, sizeof n->refused, "%s", text_of(m, "why"));
+    } else if (strcmp(is, "down") == 0 && int_of(m, "round", -1) == n->round) {
+        begin_end(l, node);
+    } else if (strcmp(is, "signal") == 0 && n->running) {
+        lks__pass_on(l, int_of(m, "signal", SIGTERM));
+    } else if (strcmp(is, "verdict") == 0) {
+        on_verdict(l, node, m);
+    } else if (strcmp(is, "lost") == 0) {
+        on_lost(l, node);
+    }
+    end_with_others(l);
+    return LKS_OK;
+}
+
+lks_status lks__nodes_ask_next(struct lks__nodes *n)
+{
+    char key[64];
+    snprintf(key, sizeof key, LKS__NODES_LIST "/%ld", n->n_heard + 1);
+    return lks__store_ask(n->hear, key);
+}
+
+lks_status lks__nodes_hear_all(struct lks__launch *l)
+{
+    struct lks__nodes *n = l->nodes;
+    for (;;) {
+        void *data = NULL;
+        size_t bytes = 0;
+        lks_status st = lks__store_answer(n->hear, &data, &bytes);
+        if (st == LKS_IN_PROGRESS)
+            return LKS_OK;
+        LKS__TRY(st);
+        n->n_heard++;
+        json_t *m = json_loadb(data, bytes, 0, NULL);
+        free(data);
+        st = json_is_object(m) ? on_message(l, m) : LKS_OK;
+        json_decref(m);
+        LKS__TRY(st);
+        LKS__TRY(lks__nodes_ask_next(n));
+    }
+}
