@@ -104,6 +104,12 @@ typedef struct lks_part {
                  * content */
 } lks_part;
 
+enum {
+    LKS_WIRE_FLOAT32 = 0,
+    LKS_WIRE_BFLOAT16 = 1, /* between hosts, half the bytes: sums then depend on which ranks share a
+                            * host. Within one host nothing is sent, and nothing changes */
+};
+
 typedef struct lks_reduction {
     int n_leaves;          /* V */
     const lks_part *parts; /* [n_parts] this rank's nodes, leaves in order; copied */
@@ -120,6 +126,7 @@ typedef struct lks_reduction {
                           * as this rank sees it, out: the scaled sum, seen by all ranks of the
                           * host; before one of them writes there again, all must meet (any
                           * collective) */
+    int wire;            /* LKS_WIRE_...; equal on all ranks */
     int label;           /* the caller's number for it: shown in traces */
 } lks_reduction;
 

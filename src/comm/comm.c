@@ -406,6 +406,8 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
                              "lks_comm_reduce_start: part %d is no node of the tree over %d "
                              "leaves, or has no buffer",
                              i, r->n_leaves);
+    if (r->wire != LKS_WIRE_FLOAT32 && r->wire != LKS_WIRE_BFLOAT16)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: there is no wire format %d", r->wire);
     LKS__TRY(check_blocks(r));
     return comm->ops.reduce_start(comm, r, work_p);
 }

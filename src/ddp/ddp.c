@@ -210,6 +210,7 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
         .n_parts = d->final_depth,
         .scale = d->config.sums ? 1.0f : (float)(1.0 / ((double)d->config.V * d->config.A)),
         .count = b->count,
+        .wire = d->config.wire,
         .block_start = b->block_start,
         .n_blocks = b->n_blocks,
         .block_sumsq = d->block_sumsq + b->first_block,

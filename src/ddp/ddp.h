@@ -21,6 +21,7 @@ typedef struct lks__ddp lks__ddp; /* opaque; close with lks__ddp_close() */
 
 typedef struct lks__ddp_config {
     int V, A;            /* virtual ranks; micro-steps of each (N = V * A) */
+    int wire;            /* LKS_WIRE_... */
     size_t bucket_bytes; /* groups are put together until a bucket has this many */
     bool sums;           /* leave the sum over micro-batches as it is: no division by N */
 } lks__ddp_config;

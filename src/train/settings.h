@@ -217,6 +217,9 @@ enum {
       "let ranks carry different numbers of virtual ranks")                                        \
     X(STR, backend, "auto", BUILT("auto|shm|mpi|gloo"), TRAIN | EVAL | BENCH, HOST, RANKS,         \
       "how ranks exchange data; auto: the first that works")                                       \
+    X(STR, wire, "float32", ONE_OF("float32|bfloat16"), TRAIN, FREE, RANKS,                        \
+      "how gradients travel between hosts; bfloat16: half the bytes, and a run that depends on "   \
+      "which ranks share a host")                                                                  \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "seconds after which a rank that stands still ends the run")                                 \
     X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST, RANKS,                           \

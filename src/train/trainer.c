@@ -148,8 +148,11 @@ static lks_status open_arenas(lks__trainer *t)
     float **arenas[3] = {&t->params, &t->exp_avg, &t->exp_avg_sq};
     for (int i = 0; i < 3; i++)
         LKS__TRY(lks_comm_alloc(t->ses.comm, kind, bytes, (void **)arenas[i]));
-    lks__ddp_config config = {
-        .V = t->V, .A = t->A, .bucket_bytes = (size_t)(t->s.bucket_mb * 1048576.0)};
+    lks__ddp_config config = {.V = t->V,
+                              .A = t->A,
+                              .wire = strcmp(t->s.wire, "bfloat16") == 0 ? LKS_WIRE_BFLOAT16
+                                                                         : LKS_WIRE_FLOAT32,
+                              .bucket_bytes = (size_t)(t->s.bucket_mb * 1048576.0)};
     return lks__ddp_open(&config, t->ses.comm, &t->table, &t->ses.ex, &t->ddp);
 }
 

@@ -262,6 +262,84 @@ static void test_waits_end(void **state)
     run_hosts("22", 20, one_host_dies);
 }
 
+/* --- bfloat16 on the wire ----------------------------------------------------------------- */
+
+static float to_bf16(float x)
+{
+    uint16_t narrow;
+    lks__wire_narrow(&narrow, &x, 1);
+    lks__wire_widen(&x, &narrow, 1);
+    return x;
+}
+
+/* The sum of what each host sends, one's own unrounded; then rounded once more. Equal everywhere.
+ */
+static bool half_the_bytes(lks_comm *comm)
+{
+    enum { N = 10000, BLOCK = 1000 };
+    void *own, *common;
+    int rank = lks_comm_rank(comm);
+    size_t start[N / BLOCK + 1];
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, N * sizeof(float), &own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, N * sizeof(float) + 80, &common) == LKS_OK);
+    for (int b = 0; b <= N / BLOCK; b++)
+        start[b] = (size_t)b * BLOCK;
+    for (int i = 0; i < N; i++)
+        ((float *)own)[i] = (float)(i + 1) * (rank == 0 ? 1.001f : 0.37f);
+    lks_part part = {{0, rank}, own};
+    lks_reduction r = {.n_leaves = 2,
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = 0.5f,
+                       .count = N,
+                       .block_start = start,
+                       .n_blocks = N / BLOCK,
+                       .block_sumsq = (double *)((char *)common + N * sizeof(float)),
+                       .dst = common,
+                       .wire = LKS_WIRE_BFLOAT16};
+    lks_work *work;
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    CHECK(lks_work_wait(work) == LKS_OK);
+    for (int i = 0; i < N; i++) {
+        bool first = i < N / 2; /* host 0's shard */
+        float a = (float)(i + 1) * 1.001f, b = (float)(i + 1) * 0.37f;
+        float want = to_bf16(((first ? a : to_bf16(a)) + (first ? to_bf16(b) : b)) * 0.5f);
+        CHECK(memcmp(&r.dst[i], &want, sizeof want) == 0);
+    }
+    for (size_t b = 0; b < r.n_blocks; b++)
+        CHECK(r.block_sumsq[b] == lks__sumsq_ref(r.dst + start[b], BLOCK));
+    return true;
+}
+
+static bool other_wire(lks_comm *comm)
+{
+    void *own, *common;
+    size_t start[] = {0, 100};
+    int rank = lks_comm_rank(comm);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
+    lks_part part = {{0, rank}, own};
+    lks_reduction r = {.n_leaves = 2,
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = 1,
+                       .count = 100,
+                       .block_start = start,
+                       .n_blocks = 1,
+                       .block_sumsq = (double *)common + 60,
+                       .dst = common,
+                       .wire = rank};
+    lks_work *work;
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    return expect_mismatch(comm, lks_work_wait(work), "100 elements", "rank 1 called reduction");
+}
+
+static void test_wire(void **state)
+{
+    run_hosts("11", 20, half_the_bytes);
+    run_hosts("11", 20, other_wire);
+}
+
 /* --- many --------------------------------------------------------------------------------- */
 
 static bool ten_thousand(lks_comm *comm)
@@ -283,9 +361,9 @@ static void test_ten_thousand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_mismatches),   cmocka_unit_test(test_waits_end),
-        cmocka_unit_test(test_ten_thousand),
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_mismatches),  cmocka_unit_test(test_waits_end),
+        cmocka_unit_test(test_wire),        cmocka_unit_test(test_ten_thousand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,6 +59,23 @@ static void test_private_replicas(void **state)
     check_hosts("22", "--replicas=private");
 }
 
+/* Outside the promise: other bits than alone, but one run, and one that is recorded. */
+static void test_wire(void **state)
+{
+    const char *const more[] = {"--wire=bfloat16", NULL};
+    const char *out = trained("22", more), *again = trained("22", more);
+    law_assert_same(again, out);
+    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", alone), "train");
+    double loss = lks_test_number(json_array_get(a, LAW_LAST_ITER), "loss");
+    double want = lks_test_number(json_array_get(b, LAW_LAST_ITER), "loss");
+    assert_true(loss != want);
+    lks_test_near(loss, want, 0.01 * want, "loss", __FILE__, __LINE__);
+    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
+    assert_string_equal(json_string_value(lks_test_member(json_array_get(config, 0), "wire")),
+                        "bfloat16");
+}
+
 /* A checkpoint of two hosts goes on on one. */
 static void test_resume(void **state)
 {
@@ -77,6 +94,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_private_replicas),
+        cmocka_unit_test(test_wire),
         cmocka_unit_test(test_resume),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));

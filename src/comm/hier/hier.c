@@ -217,6 +217,7 @@ void lks__hier_close(lks_comm *comm)
     free(h->share_bytes);
     free(h->sumsq_bytes);
     free(h->staging);
+    free(h->narrow);
     free(h->first);
     free(h);
     comm->state = NULL;

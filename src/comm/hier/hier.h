@@ -98,6 +98,8 @@ struct lks__hier {
     struct lks__shm_plan *shm_plan;
     float *staging; /* shards of other hosts */
     size_t staging_bytes;
+    uint16_t *narrow; /* LKS_WIRE_BFLOAT16: a whole bucket as it is sent, and shards as they come */
+    size_t narrow_bytes;
     uint64_t number; /* of the operation between hosts */
     double told_s, looked_s;
     bool told_failure;
@@ -149,6 +151,12 @@ lks_status lks__hier_plan_open(struct lks__hier *h); /* the thread's scratch */
 void lks__hier_plan_close(struct lks__hier *h);
 /* The thread's side of a reduction. */
 lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job);
+
+/* --- wire.c ------------------------------------------------------------------------------- */
+
+/* To bfloat16, to nearest, ties to even; and back. */
+void lks__wire_narrow(uint16_t *out, const float *x, size_t n);
+void lks__wire_widen(float *out, const uint16_t *x, size_t n);
 
 /* --- thread.c: the leader's thread ---------------------------------------------------------- */
 

@@ -62,7 +62,8 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     if (h->leads) {
         const struct lks__shm *g = h->local->state;
         job.mail = *lks__segment_mail(g->segment, 0, (uint32_t)job.between.seq);
-        job.mail.args[2] = job.mail.args[3] = 0; /* each host has its own addresses */
+        job.mail.args[2] = (uint64_t)r->wire; /* addresses are each host's own affair */
+        job.mail.args[3] = 0;
         LKS__TRY(lks__hier_post(h, &job));
     }
     *work_p = work;
@@ -129,14 +130,14 @@ static size_t share_start(const lks_reduction *r, int host, int n_hosts)
     return r->n_blocks * (size_t)host / (size_t)n_hosts;
 }
 
-static lks_status need_staging(struct lks__hier *h, size_t bytes)
+static lks_status need(struct lks__hier *h, void **mem_p, size_t *have_p, size_t bytes)
 {
-    if (bytes <= h->staging_bytes)
+    if (bytes <= *have_p)
         return LKS_OK;
-    free(h->staging);
-    h->staging = malloc(bytes);
-    h->staging_bytes = h->staging != NULL ? bytes : 0;
-    if (h->staging != NULL)
+    free(*mem_p);
+    *mem_p = malloc(bytes);
+    *have_p = *mem_p != NULL ? bytes : 0;
+    if (*mem_p != NULL)
         return LKS_OK;
     char text[128];
     snprintf(text, sizeof text, "rank %d: no memory for %zu bytes of other hosts' gradients",
@@ -144,10 +145,50 @@ static lks_status need_staging(struct lks__hier *h, size_t bytes)
     return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
 }
 
+/* Buffers for n nodes of our shard of `count` elements. */
+static lks_status need_staging(struct lks__hier *h, const lks_reduction *r, int n, size_t count)
+{
+    size_t floats = (size_t)n * count;
+    void *staging = h->staging, *narrow = h->narrow;
+    lks_status st = need(h, &staging, &h->staging_bytes, floats * sizeof(float));
+    h->staging = staging;
+    if (st == LKS_OK && r->wire == LKS_WIRE_BFLOAT16)
+        st = need(h, &narrow, &h->narrow_bytes, (r->count + floats) * sizeof(uint16_t));
+    h->narrow = narrow;
+    return st;
+}
+
+/* One all-to-all in the wire's format; the sizes of h->send_bytes and h->recv_bytes are floats'. */
+static lks_status send_shards(struct lks__hier *h, const lks_reduction *r, const float *send,
+                              float *recv)
+{
+    lks__engine_op op = {.kind = LKS__ENGINE_ALL_TO_ALL,
+                         .send = send,
+                         .send_bytes = h->send_bytes,
+                         .recv = recv,
+                         .recv_bytes = h->recv_bytes};
+    if (r->wire == LKS_WIRE_FLOAT32)
+        return lks__hier_move(h, &op);
+    uint16_t *in = h->narrow + r->count;
+    size_t n = 0;
+    if (send != NULL)
+        lks__wire_narrow(h->narrow, send, r->count);
+    for (int i = 0; i < h->n_hosts; i++) {
+        n += h->recv_bytes[i] / sizeof(float);
+        h->send_bytes[i] /= 2;
+        h->recv_bytes[i] /= 2;
+    }
+    op.send = h->narrow;
+    op.recv = in;
+    LKS__TRY(lks__hier_move(h, &op));
+    lks__wire_widen(recv, in, n); /* our own piece comes to nothing: it is read in its place */
+    return LKS_OK;
+}
+
 /* Round k: node k of every host that has one. Our shard begins at `start` and has `mine` elements;
  * our own sums stay where they are. */
-static lks_status exchange(struct lks__hier *h, float *const *bufs, int n_mine, size_t start,
-                           size_t mine)
+static lks_status exchange(struct lks__hier *h, const lks_reduction *r, float *const *bufs,
+                           int n_mine, size_t start, size_t mine)
 {
     int rounds = 0, n = 0;
     for (int i = 0; i < h->n_hosts; i++)
@@ -155,11 +196,7 @@ static lks_status exchange(struct lks__hier *h, float *const *bufs, int n_mine, 
             rounds = (int)h->mails[i].n_parts;
     float *at = h->staging;
     for (int k = 0; k < rounds; k++) {
-        lks__engine_op op = {.kind = LKS__ENGINE_ALL_TO_ALL,
-                             .send = k < n_mine ? bufs[k] : NULL,
-                             .send_bytes = h->send_bytes,
-                             .recv = at,
-                             .recv_bytes = h->recv_bytes};
+        float *recv = at;
         n = 0;
         for (int i = 0; i < h->n_hosts; i++) {
             bool has = k < (int)h->mails[i].n_parts;
@@ -170,7 +207,7 @@ static lks_status exchange(struct lks__hier *h, float *const *bufs, int n_mine, 
             at += has ? mine : 0;
             n += (int)h->mails[i].n_parts;
         }
-        LKS__TRY(lks__hier_move(h, &op));
+        LKS__TRY(send_shards(h, r, k < n_mine ? bufs[k] : NULL, recv));
     }
     return LKS_OK;
 }
@@ -179,6 +216,7 @@ static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, int n, 
                             size_t end)
 {
     struct lks__hier_plan *p = h->plan;
+    lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_ref;
     qsort(p->nodes, (size_t)n, sizeof *p->nodes, by_leaf);
     bool late = false;
     for (int i = 0; i < n; i++) {
@@ -201,6 +239,11 @@ static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, int n, 
         double lanes[8] = {0};
         lks__sum_range(&sum, from - start, some, lanes);
         r->block_sumsq[b] = lks__sumsq_of_lanes(lanes);
+        if (r->wire == LKS_WIRE_BFLOAT16) { /* what the other hosts will have */
+            lks__wire_narrow(h->narrow + from, r->dst + from, some);
+            lks__wire_widen(r->dst + from, h->narrow + from, some);
+            r->block_sumsq[b] = sumsq(r->dst + from, some);
+        }
     }
     return LKS_OK;
 }
@@ -209,6 +252,24 @@ static lks_status gather(struct lks__hier *h, void *all, const size_t *bytes)
 {
     lks__engine_op op = {.kind = LKS__ENGINE_ALL_GATHER, .recv = all, .recv_bytes = bytes};
     return lks__hier_move(h, &op);
+}
+
+/* The shards of dst; ours, in bfloat16, stands in h->narrow as well. */
+static lks_status gather_dst(struct lks__hier *h, const lks_reduction *r)
+{
+    if (r->wire == LKS_WIRE_FLOAT32)
+        return gather(h, r->dst, h->share_bytes);
+    size_t at = 0;
+    for (int i = 0; i < h->n_hosts; i++)
+        h->recv_bytes[i] = h->share_bytes[i] / 2;
+    LKS__TRY(gather(h, h->narrow, h->recv_bytes));
+    for (int i = 0; i < h->n_hosts; i++) {
+        size_t n = h->share_bytes[i] / sizeof(float);
+        if (i != h->host)
+            lks__wire_widen(r->dst + at, h->narrow + at, n);
+        at += n;
+    }
+    return LKS_OK;
 }
 
 lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
@@ -237,9 +298,9 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
     size_t first = share_start(r, h->host, h->n_hosts);
     size_t end = share_start(r, h->host + 1, h->n_hosts);
     size_t count = r->block_start[end] - r->block_start[first];
-    LKS__TRY(need_staging(h, (size_t)n * count * sizeof(float)));
-    LKS__TRY(exchange(h, bufs, mine, r->block_start[first], count));
+    LKS__TRY(need_staging(h, r, n, count));
+    LKS__TRY(exchange(h, r, bufs, mine, r->block_start[first], count));
     LKS__TRY(sum_shard(h, r, n, first, end));
-    LKS__TRY(gather(h, r->dst, h->share_bytes));
+    LKS__TRY(gather_dst(h, r));
     return gather(h, r->block_sumsq, h->sumsq_bytes);
 }
