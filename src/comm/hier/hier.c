@@ -82,31 +82,18 @@ static lks_status open_hosts(struct lks__hier *h)
     return lks__hier_plan_open(h);
 }
 
-/* The first exchange: who is where. */
+/* The first exchange: who is where. The thread fills h->first, for it reads that, too. */
 static lks_status meet_hosts(struct lks__hier *h)
 {
     struct lks__shm_mail mail = {.kind = LKS__OP_JOIN, .size = (uint64_t)h->join.world_size};
     mail.n_parts = (uint32_t)h->join.local_world_size;
-    struct lks__shm_mail *mails = calloc((size_t)h->n_hosts, sizeof *mails);
-    if (mails == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
-    struct lks__hier_wait wait = {.move = -1, .mails = mails};
+    struct lks__hier_wait wait = {.move = -1};
     lks_status st = lks__hier_call(h, &mail, &wait);
-    int64_t sum = 0;
-    for (int i = 0; i < h->n_hosts && st == LKS_OK; i++) {
-        h->first[i] = (int)sum;
-        sum += mails[i].n_parts;
-        if (sum > h->join.world_size)
-            break;
-    }
-    free(mails);
-    if (st == LKS_OK && sum != h->join.world_size)
+    if (st == LKS_OK && h->first[h->n_hosts] != h->join.world_size)
         st = lks__fail(LKS_ERR_CONFIG,
-                       "the %d hosts have %lld ranks together, WORLD_SIZE is %d: LOCAL_WORLD_SIZE "
+                       "the %d hosts have %d ranks together, WORLD_SIZE is %d: LOCAL_WORLD_SIZE "
                        "must be right on each",
-                       h->n_hosts, (long long)sum, h->join.world_size);
-    if (st == LKS_OK)
-        h->first[h->n_hosts] = (int)sum;
+                       h->n_hosts, h->first[h->n_hosts], h->join.world_size);
     return st;
 }
 
@@ -140,10 +127,11 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
     }
     int place[2] = {h->host, h->n_hosts};
     LKS__TRY(lks_comm_broadcast(h->local, place, sizeof place, 0));
-    h->host = place[0];
-    h->n_hosts = place[1];
-    if (!h->leads)
+    if (!h->leads) {
+        h->host = place[0];
+        h->n_hosts = place[1];
         h->first = calloc((size_t)h->n_hosts + 1, sizeof *h->first);
+    }
     if (h->first == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
     LKS__TRY(

@@ -65,7 +65,7 @@ static void find_silent(const struct lks__hier *h, struct lks__hier_news *news)
         lks__segment_status(g->segment, r, &s);
         if (s.state != LKS__RANK_JOINED || s.waiting || s.beat_age_s < news->age_s)
             continue;
-        news->rank = h->local->first_rank + r;
+        news->rank = h->first[h->host] + r;
         news->age_s = s.beat_age_s;
         news->step = s.step;
         memcpy(news->phase, s.phase, sizeof news->phase);
@@ -250,12 +250,25 @@ lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_mail *mail)
     return LKS_OK;
 }
 
+/* How many ranks each host has; no more than the world are believed. */
+static void learn_ranks(struct lks__hier *h)
+{
+    for (int i = 0; i < h->n_hosts; i++) {
+        uint32_t some = h->mails[i].n_parts, most = (uint32_t)h->join.world_size;
+        h->first[i + 1] = h->first[i] + (int)(some < most ? some : most);
+        if (h->first[i + 1] > h->join.world_size)
+            h->first[i + 1] = h->join.world_size + 1;
+    }
+}
+
 static lks_status run(struct lks__hier *h, struct lks__hier_job *job)
 {
     struct lks__hier_wait *w = job->wait;
     if (w == NULL)
         return lks__hier_reduce(h, job);
     LKS__TRY(lks__hier_meet(h, &job->mail));
+    if (job->mail.kind == LKS__OP_JOIN)
+        learn_ranks(h);
     if (w->mails != NULL)
         memcpy(w->mails, h->mails, (size_t)h->n_hosts * sizeof *h->mails);
     if (w->move < 0)
