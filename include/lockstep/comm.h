@@ -60,6 +60,8 @@ void lks_comm_beat(lks_comm *comm);
 enum {
     LKS_MEM_OWN = 0,    /* one for each rank */
     LKS_MEM_COMMON = 1, /* one that all ranks of the host see; rank's writes are visible to all */
+    LKS_MEM_LAZY = 2, /* the same, but for what one host uses a share of only: pages are taken when
+                       * they are first touched, and go by lks_comm_drop() */
 };
 
 /* Collective: zeroed, page-aligned memory that collectives can reach in place. All ranks ask for
@@ -70,6 +72,10 @@ lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 /* The address at which this rank sees rank `peer`'s counterpart of `mem` (from an LKS_MEM_OWN
  * allocation); NULL where it can't, as on another host. */
 void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer);
+
+/* Bytes [from, end) of `mem`, LKS_MEM_LAZY memory, are needed no more: whole pages in them are
+ * given back, and read as zeros. For one rank of a host to call. */
+void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 
 /* --- collectives ------------------------------------------------------------------------------
  * All ranks start the same operations in the same order with equal sizes; where they don't, every
@@ -90,6 +96,15 @@ lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count);
 /* What rank 0 has at `mem`, LKS_MEM_COMMON memory, goes to the counterparts on all hosts; all ranks
  * have finished writing there before, and see it after. */
 lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes);
+
+/* Work on blocks [0, n_blocks) that is divided over hosts: this host's part. */
+void lks_comm_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
+
+/* Each host's share of the blocks at `mem`, common or lazy memory, goes to the counterparts on all
+ * hosts, or, with `to_first`, to the host of rank 0 alone. block_start [n_blocks + 1] in bytes. All
+ * ranks have finished writing there before, and see it after. */
+lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
+                                  size_t n_blocks, int to_first);
 
 /* A node of the canonical tree over V leaves: level l, index i covers leaves
  * [i * 2^l, min((i + 1) * 2^l, V)). */
@@ -126,6 +141,8 @@ typedef struct lks_reduction {
                           * as this rank sees it, out: the scaled sum, seen by all ranks of the
                           * host; before one of them writes there again, all must meet (any
                           * collective) */
+    int scatter;         /* not 0: each host ends with the sums of lks_comm_host_share() alone; the
+                          * rest of dst is of no known content; equal on all ranks */
     int wire;            /* LKS_WIRE_...; equal on all ranks */
     int label;           /* the caller's number for it: shown in traces */
 } lks_reduction;

@@ -31,6 +31,10 @@ struct lks_comm_ops {
     lks_status (*all_gather)(lks_comm *comm, const void *mine, void *all, size_t bytes);
     lks_status (*all_reduce)(lks_comm *comm, float *buf, size_t count);
     lks_status (*replicate)(lks_comm *comm, void *mem, size_t bytes);
+    void (*host_share)(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
+    lks_status (*gather_shares)(lks_comm *comm, void *mem, const size_t *block_start,
+                                size_t n_blocks, int to_first);
+    void (*drop)(lks_comm *comm, void *mem, size_t from, size_t end);
 
     lks_status (*reduce_start)(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
     lks_status (*progress)(lks_comm *comm);

@@ -62,6 +62,23 @@ static lks_status no_replicate(lks_comm *comm, void *mem, size_t bytes)
     return unsupported(comm, "replicate");
 }
 
+/* One host. */
+static void no_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end)
+{
+    *first = 0;
+    *end = n_blocks;
+}
+
+static lks_status no_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
+                                   size_t n_blocks, int to_first)
+{
+    return comm->ops.barrier(comm);
+}
+
+static void no_drop(lks_comm *comm, void *mem, size_t from, size_t end)
+{
+}
+
 static lks_status no_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
 {
     return unsupported(comm, "reductions in flight");
@@ -105,6 +122,9 @@ static struct lks_comm_ops complete(const struct lks_comm_ops *given)
     FILL(all_gather);
     FILL(all_reduce);
     FILL(replicate);
+    FILL(host_share);
+    FILL(gather_shares);
+    FILL(drop);
     FILL(reduce_start);
     FILL(progress);
     FILL(wait);
@@ -307,7 +327,7 @@ lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 {
     if (comm == NULL || mem_p == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: an argument is NULL");
-    if (kind != LKS_MEM_OWN && kind != LKS_MEM_COMMON)
+    if (kind != LKS_MEM_OWN && kind != LKS_MEM_COMMON && kind != LKS_MEM_LAZY)
         return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: there is no kind of memory %d", kind);
     /* Far above any machine, and far below where offsets of all ranks could wrap. */
     if (bytes > (size_t)1 << 46)
@@ -366,6 +386,25 @@ lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
     if (comm == NULL || (mem == NULL && bytes > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_replicate: an argument is NULL");
     return comm->ops.replicate(comm, mem, bytes);
+}
+
+void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
+{
+    if (comm != NULL && mem != NULL && from < end)
+        comm->ops.drop(comm, mem, from, end);
+}
+
+void lks_comm_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end)
+{
+    comm->ops.host_share(comm, n_blocks, first, end);
+}
+
+lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
+                                  size_t n_blocks, int to_first)
+{
+    if (comm == NULL || block_start == NULL || (mem == NULL && n_blocks > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_gather_shares: an argument is NULL");
+    return comm->ops.gather_shares(comm, mem, block_start, n_blocks, to_first);
 }
 
 static lks_status check_blocks(const lks_reduction *r)

@@ -17,6 +17,7 @@ struct bucket {
     size_t first_block, n_blocks;
     size_t start, count; /* floats */
     size_t *block_start; /* [n_blocks + 1], from the bucket's start */
+    size_t *block_bytes; /* the same in bytes */
     lks_work *work;
     double started; /* lks__sys_now() */
 };
@@ -118,10 +119,13 @@ static lks_status cut_buckets(lks__ddp *d)
         b->start = t->block_start[first];
         b->count = floats;
         b->block_start = calloc(b->n_blocks + 1, sizeof *b->block_start);
-        if (b->block_start == NULL)
+        b->block_bytes = calloc(b->n_blocks + 1, sizeof *b->block_bytes);
+        if (b->block_start == NULL || b->block_bytes == NULL)
             return lks__fail(LKS_ERR_NOMEM, "no memory for a bucket of %zu blocks", b->n_blocks);
-        for (size_t i = 0; i <= b->n_blocks; i++)
+        for (size_t i = 0; i <= b->n_blocks; i++) {
             b->block_start[i] = t->block_start[first + i] - b->start;
+            b->block_bytes[i] = b->block_start[i] * sizeof(float);
+        }
         first = end;
     }
     return LKS_OK;
@@ -160,8 +164,10 @@ void lks__ddp_close(lks__ddp *d)
 {
     if (d == NULL)
         return;
-    for (int i = 0; i < d->n_buckets; i++)
+    for (int i = 0; i < d->n_buckets; i++) {
         free(d->buckets[i].block_start);
+        free(d->buckets[i].block_bytes);
+    }
     free(d->buckets);
     free(d);
 }
@@ -210,6 +216,7 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
         .n_parts = d->final_depth,
         .scale = d->config.sums ? 1.0f : (float)(1.0 / ((double)d->config.V * d->config.A)),
         .count = b->count,
+        .scatter = d->config.zero,
         .wire = d->config.wire,
         .block_start = b->block_start,
         .n_blocks = b->n_blocks,
@@ -331,4 +338,48 @@ void lks__ddp_share(const lks__ddp *d, size_t *first, size_t *end)
     size_t n = d->table->n_blocks, W = (size_t)w->local_world_size, rank = (size_t)w->local_rank;
     *first = rank * n / W;
     *end = (rank + 1) * n / W;
+}
+
+/* --- ZeRO-1: moments divided over hosts ------------------------------------------------------ */
+
+int lks__ddp_n_updates(const lks__ddp *d)
+{
+    return d->config.zero ? d->n_buckets : 1;
+}
+
+/* Blocks [*first, *end) of the host's share, of which local rank r takes the r-th part. */
+void lks__ddp_update_range(const lks__ddp *d, int i, size_t *first, size_t *end)
+{
+    const lks_world *w = lks_comm_world(d->comm);
+    size_t from, to, W = (size_t)w->local_world_size, rank = (size_t)w->local_rank;
+    if (!d->config.zero) {
+        lks__ddp_share(d, first, end);
+        return;
+    }
+    lks_comm_host_share(d->comm, d->buckets[i].n_blocks, &from, &to);
+    from += d->buckets[i].first_block;
+    to += d->buckets[i].first_block;
+    *first = from + (to - from) * rank / W;
+    *end = from + (to - from) * (rank + 1) / W;
+}
+
+lks_status lks__ddp_gather(lks__ddp *d, float *arena, bool to_first)
+{
+    for (int i = 0; d->config.zero && i < d->n_buckets; i++) {
+        const struct bucket *b = &d->buckets[i];
+        LKS__TRY(lks_comm_gather_shares(d->comm, arena + b->start, b->block_bytes, b->n_blocks,
+                                        to_first));
+    }
+    return LKS_OK;
+}
+
+void lks__ddp_drop(lks__ddp *d, float *arena)
+{
+    for (int i = 0; d->config.zero && i < d->n_buckets; i++) {
+        const struct bucket *b = &d->buckets[i];
+        size_t from, to, at = b->start * sizeof(float);
+        lks_comm_host_share(d->comm, b->n_blocks, &from, &to);
+        lks_comm_drop(d->comm, arena, at, at + b->block_bytes[from]);
+        lks_comm_drop(d->comm, arena, at + b->block_bytes[to], at + b->block_bytes[b->n_blocks]);
+    }
 }

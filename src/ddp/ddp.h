@@ -22,6 +22,7 @@ typedef struct lks__ddp lks__ddp; /* opaque; close with lks__ddp_close() */
 typedef struct lks__ddp_config {
     int V, A;            /* virtual ranks; micro-steps of each (N = V * A) */
     int wire;            /* LKS_WIRE_... */
+    bool zero;           /* each host updates its share of every bucket only, as ZeRO-1 has it */
     size_t bucket_bytes; /* groups are put together until a bucket has this many */
     bool sums;           /* leave the sum over micro-batches as it is: no division by N */
 } lks__ddp_config;
@@ -67,5 +68,16 @@ lks_status lks__ddp_release(lks__ddp *ddp);
 /* This rank's part of the arena for work that is divided over the ranks of a host, which share one
  * replica, in blocks [*first, *end). */
 void lks__ddp_share(const lks__ddp *ddp, size_t *first, size_t *end);
+
+/* What this rank updates: n ranges of blocks; without `zero` one, lks__ddp_share(). */
+int lks__ddp_n_updates(const lks__ddp *ddp);
+void lks__ddp_update_range(const lks__ddp *ddp, int i, size_t *first, size_t *end);
+
+/* With `zero`, what each host has of `arena` goes to all hosts, or, `to_first`, to rank 0's.
+ * Collective; nothing to do without `zero`. */
+lks_status lks__ddp_gather(lks__ddp *ddp, float *arena, bool to_first);
+/* With `zero`, give back what this host holds of other hosts' parts of `arena`, LKS_MEM_LAZY
+ * memory. For one rank of a host. */
+void lks__ddp_drop(lks__ddp *ddp, float *arena);
 
 #endif

@@ -51,7 +51,12 @@ extern const struct lks__recipe lks__recipe_nanogpt, lks__recipe_golf;
 
 const struct lks__recipe *lks__recipe_of(const lks__settings *s);
 
-/* Blocks that this rank updates: its share of the one replica, or all of a private one. */
+/* Blocks that this rank updates, in ranges: its share of the one replica, or all of a private one.
+ */
+int lks__recipe_n_updates(const lks__trainer *t);
+void lks__recipe_update_range(const lks__trainer *t, int i, size_t *first, size_t *end);
+
+/* Work on the parameters' blocks that is divided over the ranks that share them. */
 void lks__recipe_share(const lks__trainer *t, size_t *first, size_t *end);
 
 #endif

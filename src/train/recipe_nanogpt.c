@@ -106,10 +106,12 @@ static void update(lks__trainer *t, const float *grads, lks__step_result *r)
         .t = t->iter + 1,
         .clip = lks__clip_factor(r->grad_norm, t->s.grad_clip),
     };
-    size_t first, end;
-    lks__recipe_share(t, &first, &end);
-    lks__adamw_update(&t->ses.ex, &t->table, first, end, &step, t->params, t->exp_avg,
-                      t->exp_avg_sq, grads);
+    for (int i = 0; i < lks__recipe_n_updates(t); i++) {
+        size_t first, end;
+        lks__recipe_update_range(t, i, &first, &end);
+        lks__adamw_update(&t->ses.ex, &t->table, first, end, &step, t->params, t->exp_avg,
+                          t->exp_avg_sq, grads);
+    }
 }
 
 static lks_status end_step(lks__trainer *t, lks__step_result *r)

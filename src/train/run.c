@@ -28,12 +28,16 @@ static lks_status save(struct run *r)
     r->wanted = false;
     if (strcmp(t->s.on_nan, "rollback") == 0)
         t->nonfinite = 0; /* it has come further than before */
+    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg, true));
+    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg_sq, true));
     if (t->ses.world.rank != 0)
         return LKS_OK;
     char name[32], hash[17];
     lks_comm_note(t->ses.comm, t->iter, "checkpoint");
     lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
     LKS__TRY(lks__state_save(t, name, hash));
+    lks__ddp_drop(t->ddp, t->exp_avg);
+    lks__ddp_drop(t->ddp, t->exp_avg_sq);
     lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
     return lks__report_checkpoint(&r->report, t, name, hash);

@@ -217,6 +217,8 @@ enum {
       "let ranks carry different numbers of virtual ranks")                                        \
     X(STR, backend, "auto", BUILT("auto|shm|mpi|gloo"), TRAIN | EVAL | BENCH, HOST, RANKS,         \
       "how ranks exchange data; auto: the first that works")                                       \
+    X(INT, zero, 0, INTS(0, 1), TRAIN, HOST, RANKS,                                                \
+      "1: divide the optimizer's state over hosts (ZeRO-1); the same bytes")                       \
     X(STR, wire, "float32", ONE_OF("float32|bfloat16"), TRAIN, FREE, RANKS,                        \
       "how gradients travel between hosts; bfloat16: half the bytes, and a run that depends on "   \
       "which ranks share a host")                                                                  \

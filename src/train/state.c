@@ -257,8 +257,11 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
     if (shift < 0 || nonfinite < 0 || nonfinite > INT_MAX)
         return lks__fail(LKS_ERR_FORMAT, "%s/state.json: data_shift or nonfinite is no count",
                          c->path);
-    if (!t->shared || t->ses.world.local_rank == 0)
+    if (!t->shared || t->ses.world.local_rank == 0) {
         LKS__TRY(load_arenas(t, c));
+        lks__ddp_drop(t->ddp, t->exp_avg); /* other hosts' parts */
+        lks__ddp_drop(t->ddp, t->exp_avg_sq);
+    }
     LKS__TRY(load_sampler(t, c));
     t->iter = c->iter;
     t->data_shift = (uint64_t)shift;

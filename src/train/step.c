@@ -89,6 +89,7 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     if (r->outcome == LKS__STEP_DONE)
         t->recipe->update(t, grads, r);
     lks__trace_end();
+    LKS__TRY(lks__ddp_gather(t->ddp, t->params, false));
     LKS__TRY(lks__ddp_release(t->ddp));
     t->iter++;
     lks__divergence_seal(t);

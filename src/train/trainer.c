@@ -81,6 +81,26 @@ static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
         name[name == s->out_dir + 1 ? 0 : -1] = '\0';
 }
 
+/* What zero=1 can't divide is an error: a run must not silently need all of the memory. */
+static lks_status check_zero(const lks__trainer *t)
+{
+    const lks_world *w = &t->ses.world;
+    if (t->s.zero == 0)
+        return LKS_OK;
+    if (strcmp(t->s.family, "golf") == 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "zero=1 divides AdamW's moments block by block; Muon updates whole "
+                         "matrices, so the golf family's state can't be divided: leave --zero out");
+    if (!t->shared)
+        return lks__fail(LKS_ERR_CONFIG, "zero=1 divides over hosts, which have one replica each: "
+                                         "it needs --replicas=shared");
+    if (w->local_world_size == w->world_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "zero=1 divides over hosts, and all ranks are on one, where they share "
+                         "one copy of the state already: leave --zero out");
+    return LKS_OK;
+}
+
 /* Settings, data, table and model: what needs no other rank. `resume` is NULL from scratch. */
 static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
 {
@@ -98,12 +118,13 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
         LKS__TRY(lks__settings_resume(&t->s, &t->resumed_from, resume->path));
     }
     LKS__TRY(lks__settings_check(&t->s, W));
+    t->shared = strcmp(t->s.replicas, "shared") == 0;
+    LKS__TRY(check_zero(t));
     t->V = (int)t->s.virtual_ranks;
     t->N = (int)t->s.gradient_accumulation_steps;
     t->A = t->N / t->V;
     t->first_v = lks__ddp_first_leaf(t->V, W, rank);
     t->end_v = lks__ddp_first_leaf(t->V, W, rank + 1);
-    t->shared = strcmp(t->s.replicas, "shared") == 0;
     t->best_val_loss = 1e9; /* nanoGPT's */
     t->recipe = lks__recipe_of(&t->s);
     LKS__TRY(t->recipe->open_data(t));
@@ -144,12 +165,14 @@ static uint64_t run_digest(const lks__trainer *t)
 static lks_status open_arenas(lks__trainer *t)
 {
     int kind = t->shared ? LKS_MEM_COMMON : LKS_MEM_OWN;
+    int moments = t->s.zero ? LKS_MEM_LAZY : kind;
     size_t bytes = t->table.count * sizeof(float);
     float **arenas[3] = {&t->params, &t->exp_avg, &t->exp_avg_sq};
     for (int i = 0; i < 3; i++)
-        LKS__TRY(lks_comm_alloc(t->ses.comm, kind, bytes, (void **)arenas[i]));
+        LKS__TRY(lks_comm_alloc(t->ses.comm, i == 0 ? kind : moments, bytes, (void **)arenas[i]));
     lks__ddp_config config = {.V = t->V,
                               .A = t->A,
+                              .zero = t->s.zero != 0,
                               .wire = strcmp(t->s.wire, "bfloat16") == 0 ? LKS_WIRE_BFLOAT16
                                                                          : LKS_WIRE_FLOAT32,
                               .bucket_bytes = (size_t)(t->s.bucket_mb * 1048576.0)};

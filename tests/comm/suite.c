@@ -205,6 +205,49 @@ static bool one_tree(lks_comm *comm, struct bench *m, int V, int first, int end,
     return true;
 }
 
+enum { SHARE_BLOCKS = 7, SHARE_BYTES = 20000 };
+
+static void write_share(lks_comm *comm, unsigned char *mem, const size_t *start)
+{
+    size_t first, end;
+    lks_comm_host_share(comm, SHARE_BLOCKS, &first, &end);
+    if (lks_comm_rank(comm) == lks_comm_leader(comm))
+        for (size_t i = start[first]; i < start[end]; i++)
+            mem[i] = (unsigned char)(i % 251 + 1);
+}
+
+/* Work divided over hosts: shares cover all, are gathered everywhere or by the first host, and what
+ * is dropped is gone. */
+static bool shares(lks_comm *comm)
+{
+    size_t start[SHARE_BLOCKS + 1], first, end;
+    void *lazy;
+    bool leads = lks_comm_rank(comm) == lks_comm_leader(comm);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_LAZY, SHARE_BYTES, &lazy) == LKS_OK);
+    unsigned char *mem = lazy;
+    for (size_t b = 0; b <= SHARE_BLOCKS; b++)
+        start[b] = b * SHARE_BYTES / SHARE_BLOCKS;
+    lks_comm_host_share(comm, SHARE_BLOCKS, &first, &end);
+    CHECK(first <= end && end <= SHARE_BLOCKS);
+    write_share(comm, mem, start);
+    CHECK(lks_comm_gather_shares(comm, mem, start, SHARE_BLOCKS, 0) == LKS_OK);
+    for (size_t i = 0; i < SHARE_BYTES; i++)
+        CHECK(mem[i] == (unsigned char)(i % 251 + 1));
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (leads)
+        lks_comm_drop(comm, mem, 100, SHARE_BYTES);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    CHECK(mem[0] == 1 && mem[99] == 100 && mem[8192] == 0); /* whole pages only */
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    write_share(comm, mem, start);
+    CHECK(lks_comm_gather_shares(comm, mem, start, SHARE_BLOCKS, 1) == LKS_OK);
+    for (size_t i = 0; i < SHARE_BYTES && lks_comm_leader(comm) == 0; i++)
+        CHECK(mem[i] == (unsigned char)(i % 251 + 1));
+    for (size_t i = start[first]; i < start[end]; i++)
+        CHECK(mem[i] == (unsigned char)(i % 251 + 1));
+    return true;
+}
+
 bool suite_reductions(lks_comm *comm)
 {
     const int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
@@ -255,5 +298,5 @@ bool suite_reductions(lks_comm *comm)
         if (!one_tree(comm, &m, V, back * V / W, (back + 1) * V / W, false))
             return false;
     }
-    return true;
+    return shares(comm);
 }

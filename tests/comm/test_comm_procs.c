@@ -91,8 +91,15 @@ static int body_until_failure(void)
     lks_part part = {{0, lks_comm_rank(comm)}, st == LKS_OK ? own : NULL};
     for (uint64_t step = 0; st == LKS_OK; step++) {
         lks_work *a, *b;
-        lks_reduction r = {W,      &part, 1, 1, 100000, start, 2, (double *)common + 60000,
-                           common, 0,     0};
+        lks_reduction r = {.n_leaves = W,
+                           .parts = &part,
+                           .n_parts = 1,
+                           .scale = 1,
+                           .count = 100000,
+                           .block_start = start,
+                           .n_blocks = 2,
+                           .block_sumsq = (double *)common + 60000,
+                           .dst = common};
         lks_comm_note(comm, step, "reduce");
         st = lks_comm_reduce_start(comm, &r, &a);
         if (st == LKS_OK) {

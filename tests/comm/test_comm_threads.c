@@ -303,7 +303,15 @@ static bool wait_time(lks_comm *comm)
     size_t start[] = {0, 100};
     int rank = lks_comm_rank(comm);
     lks_part part = {{0, rank}, own};
-    lks_reduction r = {2, &part, 1, 1, 100, start, 1, (double *)common + 50, common, 0, 0};
+    lks_reduction r = {.n_leaves = 2,
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = 1,
+                       .count = 100,
+                       .block_start = start,
+                       .n_blocks = 1,
+                       .block_sumsq = (double *)common + 50,
+                       .dst = common};
     lks_work *work;
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     CHECK(lks_comm_take_wait_s(comm) == 0);

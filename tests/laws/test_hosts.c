@@ -16,20 +16,27 @@ static int train_alone(void **state)
     return 0;
 }
 
-/* The output of the run on `hosts`. */
-static const char *trained(const char *hosts, const char *const more[])
+/* The run, or what is left of it, on `hosts`, in folder `out`. */
+static const char *trained_in(const char *out, const char *hosts, const char *first,
+                              const char *const more[])
 {
-    const char *out;
-    law_args args = law_train("random", &out);
+    const char *fresh;
+    law_args args = law_train("random", &fresh);
+    law_add(&args, "--out_dir=%s", out != NULL ? out : fresh);
+    law_add(&args, "%s", first);
     law_add(&args, "--backend=%s", engine);
-    law_add(&args, "--threads=1");
     for (; *more != NULL; more++)
         law_add(&args, "%s", *more);
     args.argv[0] = LKS_TEST_TOOL;
     int code = hosts_run(engine, hosts, args.argv);
     if (code != 0)
         fail_msg("%s over %s: exit code %d", hosts, engine, code);
-    return out;
+    return out != NULL ? out : fresh;
+}
+
+static const char *trained(const char *hosts, const char *const more[])
+{
+    return trained_in(NULL, hosts, "--threads=1", more);
 }
 
 static void check(const char *hosts, const char *const more[])
@@ -57,6 +64,25 @@ static void test_uneven(void **state)
 static void test_private_replicas(void **state)
 {
     check_hosts("22", "--replicas=private");
+}
+
+/* The optimizer's state divided over hosts: the same run, and what can't be divided is an error. */
+static void test_zero(void **state)
+{
+    check_hosts("22", "--zero=1");
+    check_hosts("111", "--zero=1", "--allow_uneven");
+    const char *out = trained("11", (const char *const[]){"--zero=1", "--max_iters=6", NULL});
+    law_resume("random", out, "--threads=1"); /* from a checkpoint like any other … */
+    law_assert_same_checkpoint(out, alone, "ckpt-00000014");
+    out = law_output("random", "--threads=1", "--max_iters=6");
+    const char *const resume[] = {"--zero=1", "--init_from=resume", NULL};
+    law_assert_same_checkpoint(trained_in(out, "21", "--allow_uneven", resume), alone,
+                               "ckpt-00000014"); /* … and the other way round */
+    out = lks_test_folder();
+    lks_test_result r = lks_test_tool("train", lks_test_text("--dataset=%s", law_data()),
+                                      lks_test_text("--out_dir=%s", out), "--zero=1");
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, "zero=1 divides over hosts, and all ranks are on one");
 }
 
 /* Outside the promise: other bits than alone, but one run, and one that is recorded. */
@@ -94,6 +120,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_private_replicas),
+        cmocka_unit_test(test_zero),
         cmocka_unit_test(test_wire),
         cmocka_unit_test(test_resume),
     };

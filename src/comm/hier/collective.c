@@ -148,6 +148,70 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
     return lks__shm_call(h->local, &mail);
 }
 
+/* --- shares ------------------------------------------------------------------------------- */
+
+size_t lks__hier_share_start(const struct lks__hier *h, size_t n_blocks, int host)
+{
+    return n_blocks * (size_t)host / (size_t)h->n_hosts;
+}
+
+void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end)
+{
+    const struct lks__hier *h = state_of(comm);
+    *first = lks__hier_share_start(h, n_blocks, h->host);
+    *end = lks__hier_share_start(h, n_blocks, h->host + 1);
+}
+
+void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end)
+{
+    lks_comm_drop(state_of(comm)->local, mem, from, end);
+}
+
+/* The leader's part: sizes of all shares, and of what we send and get. */
+static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_mail *mail, char *mem,
+                                const size_t *start, size_t n_blocks, int to_first)
+{
+    size_t *share = calloc(3 * (size_t)h->n_hosts, sizeof *share);
+    size_t *sent = share + h->n_hosts, *got = sent + h->n_hosts;
+    if (share == NULL) {
+        lks_comm_abort(h->comm, "no memory for a gathering of shares");
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a gathering of shares");
+    }
+    for (int i = 0; i < h->n_hosts; i++) {
+        share[i] = start[lks__hier_share_start(h, n_blocks, i + 1)] -
+                   start[lks__hier_share_start(h, n_blocks, i)];
+        got[i] = h->host == 0 && i > 0 ? share[i] : 0;
+    }
+    struct lks__hier_wait wait = {.move = LKS__ENGINE_ALL_GATHER, .buf = mem, .bytes = share};
+    if (to_first) { /* what the first host has is in its place */
+        sent[0] = h->host > 0 ? share[h->host] : 0;
+        wait.move = LKS__ENGINE_ALL_TO_ALL;
+        wait.send = h->host > 0
+                        ? mem + start[lks__hier_share_start(h, n_blocks, h->host)] - start[0]
+                        : NULL;
+        wait.send_bytes = sent;
+        wait.buf = h->host > 0 ? NULL : mem + share[0];
+        wait.bytes = got;
+    }
+    lks_status st = lks__hier_call(h, mail, &wait);
+    free(share);
+    return st;
+}
+
+lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
+                                   size_t n_blocks, int to_first)
+{
+    struct lks__hier *h = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_GATHER_SHARES,
+                                 .size = block_start[n_blocks] - block_start[0]};
+    mail.args[0] = n_blocks;
+    mail.args[1] = to_first != 0;
+    LKS__TRY(lks__shm_call(h->local, &mail));
+    if (h->leads)
+        LKS__TRY(gather_shares(h, &mail, mem, block_start, n_blocks, to_first));
+    return lks__shm_call(h->local, &mail);
+}
+
 /* --- all-reduce --------------------------------------------------------------------------- */
 
 static lks_status open_scratch(struct lks__hier *h)

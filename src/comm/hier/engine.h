@@ -38,8 +38,8 @@ enum lks__engine_kind {
     LKS__ENGINE_BROADCAST,  /* of recv_bytes[0] bytes at recv, from host `root` */
 };
 
-/* Pieces lie one behind the other, in the order of hosts; the sizes are known to both sides. All of
- * it lives until the operation is done. */
+/* `send` and `recv` never overlap. Pieces lie one behind the other, in the order of hosts; the
+ * sizes are known to both sides. All of it lives until the operation is done. */
 typedef struct lks__engine_op {
     int kind, root;
     const void *send;

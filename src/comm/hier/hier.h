@@ -38,6 +38,8 @@ struct lks__hier_job {
 struct lks__hier_wait {
     int move; /* enum lks__engine_kind, or -1: the mails are all */
     int root;
+    const void *send; /* LKS__ENGINE_ALL_TO_ALL */
+    const size_t *send_bytes;
     void *buf;
     const size_t *bytes;         /* [n_hosts] pieces, or [1] for a broadcast */
     struct lks__shm_mail *mails; /* [n_hosts] out, NULL: not wanted */
@@ -119,8 +121,10 @@ void lks__hier_close(lks_comm *comm);
     .beat = lks__hier_beat, .alloc = lks__hier_alloc, .peer = lks__hier_peer,                      \
     .barrier = lks__hier_barrier, .broadcast = lks__hier_broadcast,                                \
     .all_gather = lks__hier_all_gather, .all_reduce = lks__hier_all_reduce,                        \
-    .replicate = lks__hier_replicate, .reduce_start = lks__hier_reduce_start,                      \
-    .progress = lks__hier_progress, .wait = lks__hier_work_wait
+    .replicate = lks__hier_replicate, .host_share = lks__hier_host_share,                          \
+    .gather_shares = lks__hier_gather_shares, .drop = lks__hier_drop,                              \
+    .reduce_start = lks__hier_reduce_start, .progress = lks__hier_progress,                        \
+    .wait = lks__hier_work_wait
 
 void lks__hier_abort(lks_comm *comm, const char *why);
 void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase);
@@ -140,6 +144,12 @@ lks_status lks__hier_barrier(lks_comm *comm);
 lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
 lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
 lks_status lks__hier_all_reduce(lks_comm *comm, float *buf, size_t count);
+void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
+lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
+                                   size_t n_blocks, int to_first);
+void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end);
+/* Where host `host`'s share of n_blocks begins; that of host n_hosts is the end. */
+size_t lks__hier_share_start(const struct lks__hier *h, size_t n_blocks, int host);
 lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
 
 /* --- reduce.c ----------------------------------------------------------------------------- */

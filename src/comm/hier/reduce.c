@@ -62,7 +62,8 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     if (h->leads) {
         const struct lks__shm *g = h->local->state;
         job.mail = *lks__segment_mail(g->segment, 0, (uint32_t)job.between.seq);
-        job.mail.args[2] = (uint64_t)r->wire; /* addresses are each host's own affair */
+        job.mail.args[2] =
+            (uint64_t)r->wire << 1 | (r->scatter != 0); /* addresses are each host's own affair */
         job.mail.args[3] = 0;
         LKS__TRY(lks__hier_post(h, &job));
     }
@@ -123,11 +124,6 @@ static int by_leaf(const void *a, const void *b)
 {
     const struct node *x = a, *y = b;
     return (x->first_leaf > y->first_leaf) - (x->first_leaf < y->first_leaf);
-}
-
-static size_t share_start(const lks_reduction *r, int host, int n_hosts)
-{
-    return r->n_blocks * (size_t)host / (size_t)n_hosts;
 }
 
 static lks_status need(struct lks__hier *h, void **mem_p, size_t *have_p, size_t bytes)
@@ -291,16 +287,18 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
     if (r->count == 0)
         return LKS_OK;
     for (int i = 0; i < h->n_hosts; i++) {
-        size_t b = share_start(r, i, h->n_hosts), end = share_start(r, i + 1, h->n_hosts);
+        size_t b = lks__hier_share_start(h, r->n_blocks, i);
+        size_t end = lks__hier_share_start(h, r->n_blocks, i + 1);
         h->share_bytes[i] = (r->block_start[end] - r->block_start[b]) * sizeof(float);
         h->sumsq_bytes[i] = (end - b) * sizeof(double);
     }
-    size_t first = share_start(r, h->host, h->n_hosts);
-    size_t end = share_start(r, h->host + 1, h->n_hosts);
+    size_t first = lks__hier_share_start(h, r->n_blocks, h->host);
+    size_t end = lks__hier_share_start(h, r->n_blocks, h->host + 1);
     size_t count = r->block_start[end] - r->block_start[first];
     LKS__TRY(need_staging(h, r, n, count));
     LKS__TRY(exchange(h, r, bufs, mine, r->block_start[first], count));
     LKS__TRY(sum_shard(h, r, n, first, end));
-    LKS__TRY(gather_dst(h, r));
+    if (!r->scatter)
+        LKS__TRY(gather_dst(h, r));
     return gather(h, r->block_sumsq, h->sumsq_bytes);
 }

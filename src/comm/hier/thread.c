@@ -21,6 +21,7 @@ static const double TELL_S = 0.2;    /* between notes */
 static const double NEWS_S = 1.0;    /* what is told is still true */
 static const double STOPPED_S = 1.0; /* a pause this long: we were stopped ourselves */
 static const double LAST_WORD_S = 0.5;
+static const double LEAVE_S = 5.0; /* for the others to be as far */
 
 static struct lks__shm *group_of(const struct lks__hier *h)
 {
@@ -149,9 +150,13 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
         if (i == h->host)
             continue;
         name_host(h, i, who, sizeof who);
-        if (other->news.left)
+        /* Its last words may overtake its last bytes. */
+        bool left = other->news.left && silent > NEWS_S;
+        if (left)
             snprintf(text, sizeof text, "%s left the group before operation %llu was complete", who,
                      (unsigned long long)h->number);
+        else if (other->news.left)
+            continue;
         else if (silent > limit)
             snprintf(text, sizeof text,
                      "no sign of life from %s for %.1f s, in operation %llu: its processes are "
@@ -165,7 +170,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
                      (unsigned long long)other->news.step, other->news.phase);
         else
             continue;
-        lks_status st = other->news.left ? LKS_ERR_PEER : LKS_ERR_TIMEOUT;
+        lks_status st = left ? LKS_ERR_PEER : LKS_ERR_TIMEOUT;
         return lks__hier_fail(h, st, -1, text);
     }
     return LKS_OK;
@@ -273,7 +278,12 @@ static lks_status run(struct lks__hier *h, struct lks__hier_job *job)
         memcpy(w->mails, h->mails, (size_t)h->n_hosts * sizeof *h->mails);
     if (w->move < 0)
         return LKS_OK;
-    lks__engine_op op = {.kind = w->move, .root = w->root, .recv = w->buf, .recv_bytes = w->bytes};
+    lks__engine_op op = {.kind = w->move,
+                         .root = w->root,
+                         .send = w->send,
+                         .send_bytes = w->send_bytes,
+                         .recv = w->buf,
+                         .recv_bytes = w->bytes};
     return lks__hier_move(h, &op);
 }
 
@@ -319,12 +329,34 @@ static bool stopping(struct lks__hier *h)
     return stop;
 }
 
-/* The last word: why we failed, or that we leave in order. */
+/* Have all others said that they leave, or gone? */
+static bool all_have_left(struct lks__hier *h)
+{
+    unsigned char bytes[LKS__ENGINE_NOTE];
+    char why[256];
+    bool all = true;
+    for (int i = 0; i < h->n_hosts; i++) {
+        struct lks__hier_host *other = &h->hosts[i];
+        for (int heard = 1; i != h->host && !other->gone && !other->news.left && heard != 0;) {
+            heard = h->ops->hear(h->engine, i, bytes, why, sizeof why);
+            other->gone = heard < 0;
+            if (heard > 0)
+                memcpy(&other->news, bytes, sizeof other->news);
+        }
+        all = all && (i == h->host || other->gone || other->news.left);
+    }
+    return all;
+}
+
+/* The last word: why we failed, or that we leave in order. In order nobody closes before all have
+ * what was sent to them: a closed connection can take unread bytes with it. */
 static void end_engine(struct lks__hier *h, bool orderly)
 {
     double end = lks__sys_now() + LAST_WORD_S;
     while ((orderly || !h->told_failure) && !tell(h, orderly) && lks__sys_now() < end)
         usleep(1000);
+    for (end = lks__sys_now() + LEAVE_S; orderly && !all_have_left(h) && lks__sys_now() < end;)
+        usleep(200);
     h->ops->leave(h->engine, orderly);
     h->engine = NULL;
 }

@@ -131,6 +131,17 @@ lks_status lks__segment_reserve(lks__segment *s, uint64_t offset, uint64_t bytes
                                     "memory limit");
 }
 
+lks_status lks__segment_extend(lks__segment *s, uint64_t end)
+{
+    struct stat info;
+    if (fstat(s->fd, &info) == 0 && (uint64_t)info.st_size >= end)
+        return LKS_OK;
+    if (lks__sys_truncate(s->fd, end) == 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_NOMEM, "can't make the ranks' shared segment %.1f MB long: %s",
+                     (double)end / 1e6, strerror(errno));
+}
+
 void lks__segment_release(lks__segment *s, uint64_t offset, uint64_t bytes)
 {
     if (bytes > 0)

@@ -30,7 +30,8 @@ enum {
     LKS__SHM_BOUNCE = 256 << 10, /* bytes of one bounce buffer; each rank has two */
     LKS__SHM_PHASE = 32,         /* bytes of a phase's text */
     LKS__SHM_REPORT = 16 << 10,  /* bytes of the table of all ranks */
-    LKS__SHM_UNIT = 64 << 10,    /* regions start and end on multiples of it, and so on pages */
+    LKS__SHM_PAGE = 4096,
+    LKS__SHM_UNIT = 64 << 10, /* regions start and end on multiples of it, and so on pages */
 };
 
 /* Where a rank is in its life. */
@@ -74,6 +75,7 @@ enum lks__shm_kind {
     LKS__OP_ALL_REDUCE,
     LKS__OP_REDUCE,
     LKS__OP_REPLICATE,
+    LKS__OP_GATHER_SHARES,
     LKS__OP_END
 };
 
@@ -132,6 +134,8 @@ void *lks__segment_bounce(const lks__segment *segment, int rank, int half);
  * Reserve makes [offset, offset + bytes) touchable for good; map shows it to this process (ranks
  * that are threads get one address). Both page-aligned. ERR_NOMEM with sizes and advice. */
 lks_status lks__segment_reserve(lks__segment *segment, uint64_t offset, uint64_t bytes);
+/* Make the file reach to `end` without taking memory: for regions whose pages come when touched. */
+lks_status lks__segment_extend(lks__segment *segment, uint64_t end);
 void lks__segment_release(lks__segment *segment, uint64_t offset, uint64_t bytes);
 lks_status lks__segment_map(lks__segment *segment, uint64_t offset, uint64_t bytes, void **mem_p);
 

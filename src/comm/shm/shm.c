@@ -240,7 +240,8 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
         g->regions = regions;
     bool reserved = false;
     if (st == LKS_OK && reserves) {
-        st = lks__segment_reserve(g->segment, slice, region.stride);
+        st = kind == LKS_MEM_LAZY ? lks__segment_extend(g->segment, slice + region.stride)
+                                  : lks__segment_reserve(g->segment, slice, region.stride);
         reserved = st == LKS_OK;
     }
     if (st == LKS_OK)
@@ -256,6 +257,18 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     g->end = region.offset + region.bytes;
     *mem_p = region.mem + (kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0);
     return LKS_OK;
+}
+
+void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
+{
+    struct lks__shm *g = state_of(comm);
+    uint64_t offset;
+    if (!lks__shm_offset(g, mem, end, LKS_MEM_LAZY, g->rank, &offset))
+        return;
+    uint64_t first = lks__round_up(offset + from, LKS__SHM_PAGE);
+    uint64_t last = (offset + end) / LKS__SHM_PAGE * LKS__SHM_PAGE;
+    if (first < last)
+        lks__segment_release(g->segment, first, last - first);
 }
 
 void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer)
@@ -318,6 +331,7 @@ const struct lks_comm_ops lks__comm_shm = {
     .all_gather = lks__shm_all_gather,
     .all_reduce = lks__shm_all_reduce,
     .replicate = lks__shm_replicate,
+    .drop = lks__shm_drop,
     .reduce_start = lks__shm_reduce_start,
     .progress = lks__shm_progress,
     .wait = lks__shm_work_wait,

@@ -139,6 +139,7 @@ void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes);
 
 /* Come to the call that `mail` describes, with all reductions in flight complete. */
 lks_status lks__shm_call(lks_comm *comm, const struct lks__shm_mail *mail);
+void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 lks_status lks__shm_barrier(lks_comm *comm);
 lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
 lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);

@@ -48,10 +48,15 @@ lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const
 /* --- mailboxes ---------------------------------------------------------------------------- */
 
 static const char *const kind_names[LKS__OP_END] = {
-    [LKS__OP_JOIN] = "joining the group", [LKS__OP_ALLOC] = "lks_comm_alloc",
-    [LKS__OP_BARRIER] = "barrier",        [LKS__OP_BROADCAST] = "broadcast",
-    [LKS__OP_ALL_GATHER] = "all_gather",  [LKS__OP_ALL_REDUCE] = "all_reduce",
-    [LKS__OP_REDUCE] = "reduction",       [LKS__OP_REPLICATE] = "replicate",
+    [LKS__OP_JOIN] = "joining the group",
+    [LKS__OP_ALLOC] = "lks_comm_alloc",
+    [LKS__OP_BARRIER] = "barrier",
+    [LKS__OP_BROADCAST] = "broadcast",
+    [LKS__OP_ALL_GATHER] = "all_gather",
+    [LKS__OP_ALL_REDUCE] = "all_reduce",
+    [LKS__OP_REDUCE] = "reduction",
+    [LKS__OP_REPLICATE] = "replicate",
+    [LKS__OP_GATHER_SHARES] = "gather_shares",
 };
 
 const char *lks__shm_kind_name(uint32_t kind)
@@ -71,6 +76,7 @@ void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
         break;
     case LKS__OP_ALL_GATHER:
     case LKS__OP_REPLICATE:
+    case LKS__OP_GATHER_SHARES:
         snprintf(text, bytes, "%s of %llu bytes", name, size);
         break;
     case LKS__OP_ALL_REDUCE:
@@ -78,7 +84,9 @@ void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
         break;
     case LKS__OP_ALLOC:
         snprintf(text, bytes, "%s of %llu bytes of %s memory", name, size,
-                 m->args[0] == LKS_MEM_OWN ? "own" : "common");
+                 m->args[0] == LKS_MEM_OWN      ? "own"
+                 : m->args[0] == LKS_MEM_COMMON ? "common"
+                                                : "lazy");
         break;
     case LKS__OP_REDUCE:
         snprintf(text, bytes,
