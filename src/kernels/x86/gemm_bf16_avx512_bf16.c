@@ -6,6 +6,10 @@
  * vectors of columns, 16 pairs each. Rounding is part of that copy. What a panel lacks is zero in
  * both operands: 0 * 0 adds nothing.
  *
+ * Operands and C come from beyond the second-level cache in a training step, in pieces of rows too
+ * short for the processor to see what is next: so they are asked for ahead of their use. (An
+ * address behind an operand's end is no fault there.)
+ *
  * 8 x 3 sums leave registers for three vectors of B, and ask for 11 loads where 24 products are
  * computed. A panel of B (KC x 48) stays in the first-level cache, a block of A in the second. */
 #include <immintrin.h>
@@ -21,6 +25,7 @@ enum {
     KC = 256,
     NC = 10 * NV * LANES + 2 * LANES, /* 512 */
     PAIRS = KC / 2,
+    AHEAD = 16,  /* rows from those being packed to those asked for */
     GAP = LANES, /* behind each panel: else all of them begin at the same set of the cache */
     A_PANEL = MR * PAIRS + GAP,
     MAX_B_PANELS = NC / LANES / (NV - 1),
@@ -48,6 +53,11 @@ typedef struct operand {
 static const float *at(const operand *o, size_t i, size_t p)
 {
     return o->along ? o->x + i * o->ld + p : o->x + p * o->ld + i;
+}
+
+static void ask_for(const operand *o, size_t i, size_t p)
+{
+    _mm_prefetch((const char *)at(o, i, p), _MM_HINT_T0);
 }
 
 static __mmask16 first(size_t n)
@@ -81,6 +91,8 @@ static __m512i pairs_across(const operand *o, size_t j, size_t n, size_t p, size
                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     const __mmask16 mask = first(n);
+    ask_for(o, j, p + AHEAD);
+    ask_for(o, j, p + AHEAD + 1);
     __m512 even = _mm512_maskz_loadu_ps(mask, at(o, j, p));
     __m512 odd = k > 1 ? _mm512_maskz_loadu_ps(mask, at(o, j, p + 1)) : _mm512_setzero_ps();
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), rounded(even, odd));
@@ -166,6 +178,10 @@ static void pack_b_along(uint32_t *y, size_t stride, const operand *o, size_t j,
 {
     for (size_t p = 0; p < kc; p += 2 * LANES) {
         __m512i r[LANES];
+        for (size_t l = 0; l < LANES; l++) {
+            ask_for(o, j + l + AHEAD, p0 + p);
+            ask_for(o, j + l + AHEAD, p0 + p + LANES);
+        }
 #pragma GCC unroll 16
         for (size_t l = 0; l < LANES; l++)
             r[l] = l < cols ? pairs_along(at(o, j + l, p0 + p), kc - p) : _mm512_setzero_si512();
@@ -218,6 +234,10 @@ static inline __attribute__((always_inline)) void kernel(int nv, size_t rs, size
 #pragma GCC unroll 3
         for (int v = 0; v < nv; v++)
             acc[i][v] = _mm512_setzero_ps();
+
+    for (size_t i = 0; i < MR && i < s->rows; i++)
+        for (int v = 0; v < nv; v++)
+            _mm_prefetch((const char *)(s->c + i * s->ldc + (size_t)v * LANES), _MM_HINT_T0);
 
     for (size_t p = 0; p < pairs; p++) {
         __m512bh col[NV];
