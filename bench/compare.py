@@ -68,7 +68,7 @@ def read_arguments():
     p.add_argument("--limit", type=float, default=90,
                    help="seconds after which a side that gives no answer is left out (90)")
     p.add_argument("--minutes", type=float, default=0,
-                   help="begin nothing more after that time (60; 7 with --quick)")
+                   help="begin nothing more after that time (60; 6 with --quick)")
     p.add_argument("--nanogpt", help="checkout of nanoGPT: its train.py")
     p.add_argument("--parameter_golf", help="checkout of parameter-golf: its model and optimizer")
     p.add_argument("--llmc", help="checkout of llm.c: its train_gpt2, built by its Makefile")
@@ -77,7 +77,7 @@ def read_arguments():
                    help="the program (build/tools/lockstep)")
     a = p.parse_args()
     a.turns = 3 if a.quick else 5
-    a.deadline = time.perf_counter() + 60 * (a.minutes or (7 if a.quick else 60))
+    a.deadline = time.perf_counter() + 60 * (a.minutes or (6 if a.quick else 60))
     for name in ("nanogpt", "parameter_golf", "llmc"):
         folder = getattr(a, name)
         if folder and not os.path.isdir(folder):
@@ -116,7 +116,8 @@ def wanted(a, work):
             yield lambda: sides.LlmC(a, work)
         return
     yield lambda: sides.Torch(a, work, False)
-    yield lambda: sides.Torch(a, work, True)
+    if not (a.quick and work.bf16):
+        yield lambda: sides.Torch(a, work, True)
     if work.family == "gpt2" and a.nanogpt:
         yield lambda: sides.NanoGPT(a, work, False)
         if not a.quick:
@@ -129,7 +130,7 @@ def measure(a, work):
     """[(name, seconds by turn, optimizer seconds, memory, first)], the model's GFLOP a step, and
     why sides are missing."""
     print(f"\n{work.name}", flush=True)
-    running, rows, lacking = [], [], []
+    running, rows, lacking, gone = [], [], [], set()
     for make in wanted(a, work):
         try:
             if time.perf_counter() > a.deadline:
@@ -145,7 +146,7 @@ def measure(a, work):
     for turn in range(a.turns):
         if turn > 0 and time.perf_counter() > a.deadline:
             break
-        for s in running:
+        for s in [s for s in running if s not in gone]:
             n = 2 if work.slow else 10
             if min(times[s], default=0.0) > 2:
                 n = 1
@@ -153,14 +154,14 @@ def measure(a, work):
                 seconds, update = s.turn(n)
             except Skipped as e:
                 print(f"  {s.name}: {e}", flush=True)
-                seconds, update = None, None
-            if seconds is not None:
-                times[s].append(seconds)
+                gone.add(s)
+                continue
+            times[s].append(seconds)
             if update is not None:
                 optimizer[s].append(update)
     for s in running:
         try:
-            first = s.first()
+            first = s.first() if times[s] else None
         except Skipped as e:
             print(f"  {s.name}, start: {e}", flush=True)
             first = None

@@ -25,6 +25,11 @@ class Skipped(Exception):
     pass
 
 
+def patience(a):
+    """Seconds to wait for an answer: the limit, and not much beyond the end of the whole run."""
+    return max(10.0, min(a.limit, a.deadline + 45 - time.perf_counter()))
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 
@@ -173,7 +178,7 @@ class Torch:
 
     def __init__(self, a, work, compiled, checkout=None, name="PyTorch"):
         self.name = f"{name} {'compiled' if compiled else 'eager'}"
-        self.limit = a.limit
+        self.a = a
         spec = {"family": work.family, "shape": work.shape, "batch": work.batch,
                 "threads": a.threads, "compiled": compiled, "checkout": checkout, "bf16": work.bf16}
         self.errors = tempfile.TemporaryFile("w+")
@@ -187,13 +192,14 @@ class Torch:
         self.version = answer["torch"]
 
     def answer(self):
-        ready, _, _ = select.select([self.p.stdout], [], [], self.limit)
+        limit = patience(self.a)
+        ready, _, _ = select.select([self.p.stdout], [], [], limit)
         line = self.p.stdout.readline() if ready else ""
         if not line:
             end(self.p)
             self.errors.seek(0)
             lines = self.errors.read().strip().splitlines()
-            raise Skipped(f"over {self.limit} s for a step" if not ready
+            raise Skipped(f"{self.name}: no step within {limit:.0f} s" if not ready
                           else lines[-1][:160] if lines else "it ended")
         return json.loads(line)
 
@@ -224,7 +230,7 @@ class Script:
         started = time.perf_counter()
         p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                              cwd=cwd, env=env, start_new_session=True)
-        timer = threading.Timer(self.limit + 2 * n, end, [p])
+        timer = threading.Timer(patience(self.a), end, [p])
         timer.start()
         times, first, last, most = [], None, "", 0
         for line in p.stdout:
@@ -241,7 +247,7 @@ class Script:
         timer.cancel()
         end(p)
         if len(times) < skip + n:
-            raise Skipped(f"it ended after {len(times)} steps: {last[:160]}")
+            raise Skipped(f"{self.name}: it ended after {len(times)} steps: {last[:160]}")
         self.first_s, self.pss = first, most
         return statistics.median(times[skip:]), None
 
@@ -257,7 +263,7 @@ class NanoGPT(Script):
 
     def __init__(self, a, work, compiled):
         self.name = f"nanoGPT train.py {'compiled' if compiled else 'eager'}"
-        self.limit, self.threads = a.limit, a.threads
+        self.a, self.threads = a, a.threads
         self.dir = tempfile.mkdtemp(prefix="lockstep-nanogpt-")
         for name in ("train.py", "model.py", "configurator.py"):
             shutil.copy(os.path.join(a.nanogpt, name), self.dir)
@@ -292,7 +298,7 @@ class LlmC(Script):
         if work.shape["block_size"] != 64 or work.batch != 4:
             raise Skipped("train_gpt2 is made for a batch of 4 of 64 tokens")
         self.name = "llm.c train_gpt2"
-        self.limit, self.threads = a.limit, a.threads
+        self.a, self.threads = a, a.threads
         self.dir = tempfile.mkdtemp(prefix="lockstep-llmc-")
         for name in ("train_gpt2.c", "Makefile", "llmc"):
             source = os.path.join(a.llmc, name)
