@@ -13,8 +13,9 @@
 enum {
     BLOCK = 4096,   /* floats: blocks of training's gradients */
     REDUCE_MB = 68, /* 17M parameters */
-    MAX_TIMES = 2000,
-    WARM_UP = 3,
+    MAX_TIMES = 1000,
+    MAX_WARM_UP = 3,
+    SMALL = 50, /* a small operation is repeated so many times as often as the largest */
 };
 
 static const size_t sizes[] = {4, 64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20};
@@ -25,6 +26,7 @@ struct bench {
     lks_comm *comm;
     int rank, W;
     float *buf, *all; /* private: [BIGGEST], [W * BIGGEST / W] bytes */
+    int iters, warm_up;
     double times[MAX_TIMES];
     double *gathered; /* [W] */
 };
@@ -66,9 +68,10 @@ static lks_status slowest(struct bench *b, double *times, int n, double *seconds
 /* The slowest rank's median time of one operation that all begin together. */
 static lks_status time_operation(struct bench *b, operation *op, size_t bytes, double *seconds_p)
 {
-    size_t fit = (size_t)(256 << 20) / (bytes + 1);
-    int n = fit > MAX_TIMES ? MAX_TIMES : fit < 5 ? 5 : (int)fit;
-    for (int i = -WARM_UP; i < n; i++) {
+    size_t fit = (size_t)BIGGEST / (bytes + 1);
+    int n = b->iters * (fit > SMALL ? SMALL : fit < 1 ? 1 : (int)fit);
+    n = n < MAX_TIMES ? n : MAX_TIMES;
+    for (int i = -b->warm_up; i < n; i++) {
         LKS__TRY(lks_comm_barrier(b->comm));
         double started = lks__sys_now();
         LKS__TRY(op(b, bytes));
@@ -181,11 +184,11 @@ static lks_status sum_bare(struct bench *b, const struct reduce *r)
 /* The two take turns, so that a busy moment hits both. */
 static lks_status reduction(struct bench *b)
 {
-    enum { TURNS = 41 };
     struct reduce r = {0};
-    double ours[TURNS], bare[TURNS], ours_s, bare_s;
+    double ours[MAX_TIMES], bare[MAX_TIMES], ours_s, bare_s;
+    const int turns = 2 * b->iters < MAX_TIMES ? 2 * b->iters : MAX_TIMES;
     lks_status st = open_reduce(b, &r);
-    for (int i = -WARM_UP; i < TURNS && st == LKS_OK; i++) {
+    for (int i = -b->warm_up; i < turns && st == LKS_OK; i++) {
         double t0, t1 = 0.0, t2;
         st = lks_comm_barrier(b->comm);
         t0 = lks__sys_now();
@@ -203,9 +206,9 @@ static lks_status reduction(struct bench *b)
         }
     }
     if (st == LKS_OK)
-        st = slowest(b, ours, TURNS, &ours_s);
+        st = slowest(b, ours, turns, &ours_s);
     if (st == LKS_OK)
-        st = slowest(b, bare, TURNS, &bare_s);
+        st = slowest(b, bare, turns, &bare_s);
     free(r.block_start);
     if (st != LKS_OK || b->rank != 0)
         return st;
@@ -220,9 +223,13 @@ static lks_status reduction(struct bench *b)
 
 /* --- backends --------------------------------------------------------------------------------- */
 
-static lks_status measure(lks__session *s)
+static lks_status measure(lks__session *s, int iters)
 {
-    struct bench b = {.comm = s->comm, .rank = s->world.rank, .W = s->world.world_size};
+    struct bench b = {.comm = s->comm,
+                      .rank = s->world.rank,
+                      .W = s->world.world_size,
+                      .iters = iters,
+                      .warm_up = iters < MAX_WARM_UP ? iters : MAX_WARM_UP};
     b.buf = calloc(1, BIGGEST);
     b.all = calloc(1, BIGGEST);
     b.gathered = calloc((size_t)b.W, sizeof *b.gathered);
@@ -262,7 +269,7 @@ lks_status bench_comm(const lks__settings *settings)
         }
         lks__session s;
         LKS__TRY(lks__session_open(ops->name, settings->timeout, 1, &s));
-        lks_status st = lks__session_fail(&s, measure(&s));
+        lks_status st = lks__session_fail(&s, measure(&s, (int)settings->iters));
         lks__session_close(&s);
         LKS__TRY(st);
         measured = true;

@@ -143,7 +143,8 @@ enum {
       "stops the run as SIGTERM does, with a checkpoint, as a batch system may ask for; SIGUSR1 "  \
       "and SIGUSR2 else write a checkpoint, and the run goes on")                                  \
     X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT, "evaluate once, then stop")                \
-    X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT, "steps to time")                      \
+    X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT,                                       \
+      "steps to time; comm: of the largest size")                                                  \
     X(STR, trace, "", ANY, TRAIN | BENCH, HOST, REPORT,                                            \
       "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \

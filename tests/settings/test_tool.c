@@ -120,7 +120,8 @@ static void test_bench_step(void **state)
 /* Every operation at every size, and the two sides of the last line. */
 static void test_bench_comm(void **state)
 {
-    lks_test_result r = lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=shm");
+    lks_test_result r =
+        lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=shm", "--iters=1");
     expect(r, 0, "shm, 2 ranks", "");
     assert_contains(r.out, "all-reduce");
     assert_contains(r.out, " 64 MiB ");
