@@ -1,0 +1,73 @@
+/* tools/run.h - `lockstep run`: its options, from the command line to the launch. */
+#ifndef LKS_TOOLS_RUN_H
+#define LKS_TOOLS_RUN_H
+
+#include "launch/hosts.h"
+#include "launch/launch.h"
+#include "net/store.h"
+
+enum { RUN_MAX_RANKS = 1024 };
+
+#define INDENT "                              "
+
+/* name, short name, default or meaning of the value ("" takes none), help */
+#define OPTIONS(X)                                                                                 \
+    X(standalone, "", "", "all ranks are on this machine (as they are without it)")                \
+    X(nproc_per_node, "", "1", "ranks to start: a number; cpu, gpu or auto for one on each")       \
+    X(nnodes, "", "1", "nodes that run this same command: N, or MIN:MAX")                          \
+    X(node_rank, "", "N", "this node's number; without it, in the order in which they come")       \
+    X(hosts, "", "HOST:N,...", "start this on these hosts, N ranks on each, through ssh")          \
+    X(hostfile, "", "FILE", "... named in a file, one a line")                                     \
+    X(rsh, "", "COMMAND", "... through this command, which takes a host and a command line")       \
+    X(master_addr, "", "127.0.0.1", "address of the first node")                                   \
+    X(master_port, "", "29500", "... and port, where nodes meet; with one node, the ranks'")       \
+    X(rdzv_endpoint, "", "HOST:PORT", "both of these in one")                                      \
+    X(rdzv_backend, "", "static", "static or c10d: nodes meet in the same way")                    \
+    X(local_addr, "", "ADDR", "this node's address, as others reach it")                           \
+    X(virtual_ranks, "", "V", "start the most ranks that divide V evenly (with --nnodes=MIN:MAX)") \
+    X(allow_uneven, "", "", "... or any number up to V")                                           \
+    X(max_restarts, "", "0", "new starts of all ranks after one has failed")                       \
+    X(rdzv_id, "", "ID", "the job's name, as ranks see it in TORCHELASTIC_RUN_ID")                 \
+    X(role, "", "default", "ROLE_NAME of the ranks")                                               \
+    X(log_dir, "", "DIR", "write both streams of each rank to files in a new folder of DIR")       \
+    X(redirects, "r", "WHICH",                                                                     \
+      "streams that go to files only: 0 none, 1 stdout, 2 stderr,\n" INDENT                        \
+      "3 both, or RANK:N,... by local rank")                                                       \
+    X(tee, "t", "WHICH", "streams that go to the console and to files; WHICH as above")            \
+    X(local_ranks_filter, "", "RANKS", "show these local ranks' streams only: 0,1,...")            \
+    X(signals_to_handle, "", "LIST",                                                               \
+      "signals that are passed on to the ranks:\n" INDENT                                          \
+      "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2")                                             \
+    X(shutdown_timeout, "", "30", "seconds from such a signal until SIGKILL")                      \
+    X(help, "h", "", "this text")
+
+enum option {
+#define X(name, letter, value, help) OPT_##name,
+    OPTIONS(X)
+#undef X
+        N_OPTIONS
+};
+
+/* What the options say, with room for the tables that the launch borrows. */
+struct run {
+    lks__launch_options launch;
+    const char *given[N_OPTIONS]; /* values; NULL: not given */
+    unsigned tee[RUN_MAX_RANKS], redirect[RUN_MAX_RANKS];
+    bool shown[RUN_MAX_RANKS];
+    char endpoint[256];
+    char token[LKS__TOKEN_BYTES];
+    struct lks__host hosts[LKS__MAX_HOSTS];
+    int n_hosts;
+};
+
+extern const char *const run_names[N_OPTIONS]; /* with _ */
+bool run_takes_value(enum option option);
+void run_print_usage(void);
+
+/* Command line and PET_ environment, into `given` and launch.argv. */
+lks_status run_read_options(struct run *r, int argc, char **argv);
+/* `given`, into the launch. */
+lks_status run_read_values(struct run *r);
+lks_status run_read_nodes(struct run *r); /* after the hosts, if any */
+
+#endif

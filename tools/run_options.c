@@ -1,0 +1,162 @@
+/* The options of `lockstep run`, and how they are written. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "run.h"
+#include "tool.h"
+
+const char *const run_names[N_OPTIONS] = {
+#define X(name, letter, value, help) #name,
+    OPTIONS(X)
+#undef X
+};
+
+static const struct {
+    const char *letter, *value, *help;
+} options[N_OPTIONS] = {
+#define X(name, letter, value, help) {letter, value, help},
+    OPTIONS(X)
+#undef X
+};
+
+/* torchrun's without a meaning here; docs/launch.md says why. `bare`: takes no value there. */
+static const struct {
+    const char *name;
+    bool bare;
+} foreign[] = {
+    {"monitor_interval", false}, {"start_method", false},      {"event_log_handler", false},
+    {"logs_specs", false},       {"numa_binding", false},      {"rdzv_conf", false},
+    {"no_python", true},         {"virtual_local_rank", true},
+};
+
+bool run_takes_value(enum option option)
+{
+    return *options[option].value != '\0';
+}
+
+void run_print_usage(void)
+{
+    fputs("Usage: lockstep run [OPTIONS] [--] PROGRAM [ARGS]\n"
+          "\n"
+          "Starts ranks of PROGRAM with torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE,\n"
+          "MASTER_ADDR, ...). When a rank dies, the others are ended, and its exit code is this\n"
+          "command's. PROGRAM is looked for in PATH.\n"
+          "\n",
+          stdout);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        char name[64];
+        const char *value = options[i].value;
+        size_t n =
+            (size_t)snprintf(name, sizeof name, "%s%s%s--%s", *options[i].letter ? "-" : "",
+                             options[i].letter, *options[i].letter ? ", " : "", run_names[i]);
+        for (char *c = strchr(name, '_'); c != NULL; c = strchr(c, '_'))
+            *c = '-';
+        if (*value != '\0' && n < sizeof name)
+            snprintf(name + n, sizeof name - n, "=%s", value);
+        printf("  %-28s%s%s\n", name, strlen(name) > 27 ? "\n                              " : "",
+               options[i].help);
+    }
+    fputs(
+        "\n"
+        "Options may be written with - or _, and their values behind = or as the next word. What\n"
+        "isn't given here is taken from the environment, if it has PET_OPTION, as torchrun's.\n",
+        stdout);
+}
+
+/* --- the command line --------------------------------------------------------------------- */
+
+static bool is_foreign(const char *name, bool *bare_p)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        if (strcmp(name, foreign[i].name) == 0) {
+            *bare_p = foreign[i].bare;
+            return true;
+        }
+    return false;
+}
+
+/* Which option `name` (written with _) is, or -1. */
+static int find_option(const char *name)
+{
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (strcmp(name, run_names[i]) == 0)
+            return i;
+    return -1;
+}
+
+static lks_status unknown(const char *arg, const char *name)
+{
+    char shown[80];
+    lks__escape(shown, sizeof shown, arg, strlen(arg));
+    const char *near = lks__nearest(name, run_names, N_OPTIONS);
+    return lks__fail(LKS_ERR_CONFIG,
+                     near ? "%s: there is no such option; did you mean --%s? What belongs to "
+                            "PROGRAM stands behind it"
+                          : "%s: there is no such option; `lockstep run --help` lists all%s",
+                     shown, near ? near : "");
+}
+
+static int letter_option(const char *arg)
+{
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (arg[0] == '-' && arg[1] != '-' && options[i].letter[0] != '\0' &&
+            arg[1] == options[i].letter[0] && (arg[2] == '\0' || arg[2] == '='))
+            return i;
+    return -1;
+}
+
+/* argv[*i_p] and, where its value is the next word, that. */
+static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
+{
+    const char *arg = argv[*i_p], *value = strchr(arg, '=');
+    char name[64];
+    bool bare = false, nothing = false;
+    size_t n = strcspn(arg, "=");
+    snprintf(name, sizeof name, "%.*s", n > 2 && n - 2 < sizeof name ? (int)n - 2 : 0, arg + 2);
+    for (char *c = name; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    int option = letter_option(arg);
+    if (option < 0 && strncmp(arg, "--", 2) == 0)
+        option = find_option(name);
+    if (option >= 0)
+        bare = *options[option].value == '\0';
+    else if (strncmp(arg, "--", 2) != 0 || !(nothing = is_foreign(name, &bare)))
+        return unknown(arg, arg[0] == '-' && arg[1] == '-' ? name : arg + 1);
+    if (bare && value != NULL)
+        return lks__fail(LKS_ERR_CONFIG, "--%s takes no value", name);
+    value = value != NULL ? value + 1 : NULL;
+    if (!bare && value == NULL) {
+        if (*i_p + 1 >= argc)
+            return lks__fail(LKS_ERR_CONFIG, "--%s needs a value", name);
+        value = argv[++*i_p];
+    }
+    if (nothing)
+        fprintf(stderr, "lockstep run: not used here: --%s\n", name);
+    else
+        r->given[option] = bare ? "" : value;
+    return LKS_OK;
+}
+
+lks_status run_read_options(struct run *r, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] != '-' || strcmp(argv[i], "--") == 0) {
+            r->launch.argv = argv + i + (argv[i][0] == '-');
+            break;
+        }
+        LKS__TRY(read_option(r, argv, argc, &i));
+        if (r->given[OPT_help] != NULL)
+            return LKS_OK;
+    }
+    /* torchrun's way: what isn't given may be in the environment. */
+    for (int i = 0; i < N_OPTIONS; i++) {
+        char name[64] = "PET_";
+        for (size_t c = 0; run_names[i][c] != '\0'; c++)
+            name[c + 4] = (char)(run_names[i][c] == '_' ? '_' : run_names[i][c] - 'a' + 'A');
+        if (r->given[i] == NULL && *options[i].value != '\0')
+            r->given[i] = getenv(name);
+    }
+    return LKS_OK;
+}
