@@ -9,7 +9,7 @@
 #include "artifact/artifact.h"
 #include "artifact/layout.h"
 #include "base/checked.h"
-#include "base/jsonerr.h"
+#include "base/jsontext.h"
 #include "base/sys.h"
 
 enum {
@@ -146,7 +146,8 @@ static lks_status object_at(const stream *s, const char *key, bool needed, json_
     if (!text && !needed)
         return LKS_OK;
     json_error_t error = {.text = "it has none"};
-    json_t *object = text ? json_loads(text, JSON_REJECT_DUPLICATES, &error) : NULL;
+    json_t *object =
+        text ? lks__json_load(text, strlen(text), JSON_REJECT_DUPLICATES, &error) : NULL;
     if (!object && lks__json_no_memory(&error))
         return lks__fail(LKS_ERR_NOMEM, "no memory for the %s of %s", key, s->shown);
     if (json_is_object(object)) {

@@ -6,6 +6,7 @@
 
 #include "artifact/artifact.h"
 #include "artifact/layout.h"
+#include "base/jsontext.h"
 #include "base/sys.h"
 
 static lks_status no_memory(void)
@@ -18,7 +19,7 @@ static lks_status no_memory(void)
 
 static json_t *as_text(const json_t *json)
 {
-    char *text = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS);
+    char *text = lks__json_dump(json, JSON_COMPACT | JSON_SORT_KEYS);
     json_t *string = text ? json_string(text) : NULL;
     free(text);
     return string;

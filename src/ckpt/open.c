@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/jsonerr.h"
+#include "base/jsontext.h"
 #include "base/sys.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/dtype.h"
@@ -40,7 +40,7 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
         if (memcmp(stored, digits, 16) != 0)
             return bad_state(path, "it is altered or damaged, as it does not have its own hash");
     }
-    json_t *state = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *state = lks__json_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!state && lks__json_no_memory(&error)) {
         shown_path shown;
         return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", show(shown, path));

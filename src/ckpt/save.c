@@ -10,6 +10,7 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
+#include "base/jsontext.h"
 #include "base/sys.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/dtype.h"
@@ -158,7 +159,7 @@ static lks_status write_state(const places *p, const lks__ckpt_content *content,
         json_object_set_new(state, "state_hash", json_string(digits)) < 0)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for a checkpoint's state");
     if (st == LKS_OK) {
-        text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+        text = lks__json_dump(state, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
         if (!text)
             st = lks__fail(LKS_ERR_NOMEM, "no memory for a checkpoint's state");
     }

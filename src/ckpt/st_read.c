@@ -10,7 +10,7 @@
 #include <xxhash.h>
 
 #include "base/checked.h"
-#include "base/jsonerr.h"
+#include "base/jsontext.h"
 #include "base/sys.h"
 #include "ckpt/dtype.h"
 #include "ckpt/safetensors.h"
@@ -160,7 +160,7 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
     json_error_t error;
     if (bytes < 2 || text[0] != '{')
         return bad(file, "its header does not start with '{'");
-    file->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    file->header = lks__json_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!file->header) {
         char why[JSON_ERROR_TEXT_LENGTH * 4], what[JSON_ERROR_TEXT_LENGTH * 4 + 64];
         lks__escape(why, sizeof why, error.text, strlen(error.text));

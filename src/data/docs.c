@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/jsonerr.h"
+#include "base/jsontext.h"
 #include "base/sys.h"
 #include "base/utf8.h"
 
@@ -234,7 +234,7 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
     LKS__TRY(next_line(d, &line, &bytes));
     if (!line)
         return LKS_OK;
-    d->json = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
+    d->json = lks__json_load(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     if (!d->json && lks__json_no_memory(&error))
         return lks__fail(LKS_ERR_NOMEM, "no memory for line %llu of %s",
                          (unsigned long long)d->line, d->name);

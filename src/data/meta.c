@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/jsonerr.h"
+#include "base/jsontext.h"
 #include "base/sys.h"
 #include "base/utf8.h"
 
@@ -150,7 +150,7 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
         return st;
 
     json_error_t error;
-    json_t *json = json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
+    json_t *json = lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (!json && lks__json_no_memory(&error))
         return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", name);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jsontext.h"
 #include "base/sys.h"
 #include "base/utf8.h"
 #include "data/meta.h"
@@ -136,7 +137,7 @@ lks_status lks__prep_char(const char *input, const char *out_dir, double val_fra
     }
     tokens = malloc(2 * n);
     json = lks__meta_to_json(&meta);
-    meta_text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    meta_text = json ? lks__json_dump(json, JSON_COMPACT) : NULL;
     if (!tokens || !meta_text) {
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %llu tokens", (unsigned long long)n);
         goto out;

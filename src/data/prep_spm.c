@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jsontext.h"
 #include "base/sys.h"
 #include "data/docs.h"
 #include "data/meta.h"
@@ -250,7 +251,7 @@ static lks_status write_rest(struct prep *p)
                             .is_sentencepiece = true,
                             .model_hash = lks__spm_hash(p->spm)};
     json_t *json = lks__meta_to_json(&meta);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char *text = json ? lks__json_dump(json, JSON_COMPACT) : NULL;
     json_decref(json);
     if (!text)
         return lks__fail(LKS_ERR_NOMEM, "no memory for meta.json");

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/jsontext.h"
 #include "base/sys.h"
 
 enum { LINE_BYTES = 64 << 10, MAX_FILE = 1 << 30 };
@@ -45,7 +46,7 @@ enum verdict { KEEP, OWN, LATER };
 static enum verdict judge(const char *line, size_t bytes, const lks__metrics_cut *cut)
 {
     json_error_t error;
-    json_t *o = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
     const char *kind = json_string_value(json_object_get(o, "kind"));
     json_t *i = json_object_get(o, "iter");
     enum verdict v = LATER; /* what we can't read, we didn't write */

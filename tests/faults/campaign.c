@@ -357,7 +357,7 @@ static bool attempt(enum disturbance what, int recipe)
 {
     static bool (*const disturb[N_DISTURBANCES])(run *) = {disturb_kill, disturb_save, disturb_stop,
                                                            disturb_hang, disturb_starve};
-    static const char *const soon[] = {"--timeout=1", NULL};
+    static const char *const soon[] = {"--timeout=5", NULL};
     char folder[] = "/tmp/lockstep-campaign-XXXXXX";
     assert_non_null(mkdtemp(folder));
     run r = {.recipe = &recipes[recipe], .W = 1 + draw(8)};
