@@ -10,18 +10,19 @@
  * short at T and, for columns, behind the block's last row: what lies behind is masked for all of
  * them. A row's *visible* columns in a block are those not after the row itself.
  *
- * Block sizes depend on T alone, and every sum over blocks runs in one task in one order, so
- * neither threads nor batch size change a bit of a head's result. COLS is a multiple of `rows`:
- * then each row of a block has at least one visible column.
+ * Block sizes depend on T and the kernel level, and every sum over blocks runs in one task in one
+ * order, so neither threads nor batch size change a bit of a head's result. COLS is a multiple of
+ * `rows`: then each row of a block has at least one visible column.
  *
- * The sizes were measured with oneDNN 2.6 and AVX2: short blocks waste less on masked scores, which
- * counts while most blocks lie on the diagonal; tall ones cost fewer calls. Three blocks of scores
- * fit a second-level cache beside the head's q, k, v. */
+ * The sizes were measured with oneDNN 2.6: short blocks waste less on masked scores, which counts
+ * while most blocks lie on the diagonal; tall ones cost fewer calls, which counts for more where
+ * AVX-512 makes the work of one shorter. Three blocks of scores fit a second-level cache beside the
+ * head's q, k, v. */
 enum { COLS = 256, MAX_ROWS = 64 };
 
-static size_t block_rows(size_t T)
+static size_t block_rows(lks__cpu_level level, size_t T)
 {
-    return T <= 256 ? 32 : MAX_ROWS;
+    return level < LKS__CPU_AVX512 && T <= 256 ? 32 : MAX_ROWS;
 }
 
 struct fwd_scratch {
@@ -63,7 +64,7 @@ static struct job job_make(const lks__exec *ex, const lks__attention_shape *shap
     struct job job = {.ex = ex, .k = ex->k, .pool = ex->pool, .shape = *shape, .in = *in};
     if (shape->NKV == 0)
         job.shape.NKV = shape->NH;
-    job.rows = block_rows(shape->T);
+    job.rows = block_rows(ex->k->level, shape->T);
     job.group = job.shape.NH / job.shape.NKV;
     job.c = shape->NH * shape->hs;
     job.scale = (float)(1.0 / sqrt((double)shape->hs));
