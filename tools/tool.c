@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/world.h"
 #include "launch/launch.h"
 #include "train/session.h"
 
@@ -31,7 +32,10 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
 {
     launched = getenv("LOCKSTEP_SEGMENT") != NULL;
     lks__settings_defaults(s);
-    lks_status st = lks__settings_parse(s, command, argc - 1, argv + 1, max_positional, args);
+    const unsigned ranks = LKS__CMD_TRAIN | LKS__CMD_EVAL | LKS__CMD_BENCH;
+    lks_status st = command & ranks ? lks__world_adopt() : LKS_OK;
+    if (st == LKS_OK)
+        st = lks__settings_parse(s, command, argc - 1, argv + 1, max_positional, args);
     if (st != LKS_OK) {
         *exit_p = tool_fail(name, st);
         return false;

@@ -22,8 +22,9 @@ typedef struct lks_world {
     int local_rank, local_world_size;
 } lks_world;
 
-/* Read RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE. Without RANK: the world of one.
- * ERR_CONFIG where they are no numbers or contradict each other. */
+/* Read RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE; without RANK, what Open MPI's mpirun,
+ * MPICH's or a step of srun says; without any of these, the world of one. ERR_CONFIG where they are
+ * no numbers or contradict each other. */
 lks_status lks_world_from_env(lks_world *world);
 
 typedef struct lks_comm_options {

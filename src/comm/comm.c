@@ -1,13 +1,12 @@
 #include "lockstep/comm.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/backend.h"
 #include "comm/tree.h"
+#include "comm/world.h"
 
 /* "auto" takes the first whose probe agrees. */
 static const struct lks_comm_ops *const backends[] = {&lks__comm_shm, &lks__comm_mpi,
@@ -132,68 +131,6 @@ static struct lks_comm_ops complete(const struct lks_comm_ops *given)
     return ops;
 }
 
-/* --- the world ---------------------------------------------------------------------------- */
-
-static lks_status read_int(const char *name, int fallback, int *value_p)
-{
-    const char *text = getenv(name);
-    if (text == NULL || text[0] == '\0') {
-        *value_p = fallback;
-        return LKS_OK;
-    }
-    char *end;
-    errno = 0;
-    long v = strtol(text, &end, 10);
-    char shown[64];
-    if (errno != 0 || *end != '\0' || end == text || v < 0 || v > INT_MAX)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "the environment has %s=%s: a whole number is expected, as a launcher "
-                         "sets it",
-                         name, lks__escape(shown, sizeof shown, text, strlen(text)));
-    *value_p = (int)v;
-    return LKS_OK;
-}
-
-static lks_status check_world(lks_status st, const lks_world *w)
-{
-    if (w->world_size < 1 || w->rank < 0 || w->rank >= w->world_size)
-        return lks__fail(st, "RANK is %d and WORLD_SIZE %d: ranks count from 0 to WORLD_SIZE - 1",
-                         w->rank, w->world_size);
-    if (w->local_world_size < 1 || w->local_world_size > w->world_size || w->local_rank < 0 ||
-        w->local_rank >= w->local_world_size)
-        return lks__fail(st,
-                         "LOCAL_RANK is %d and LOCAL_WORLD_SIZE %d in a world of %d: local ranks "
-                         "count from 0 to LOCAL_WORLD_SIZE - 1, and no host has more ranks than "
-                         "the world",
-                         w->local_rank, w->local_world_size, w->world_size);
-    return LKS_OK;
-}
-
-lks_status lks_world_from_env(lks_world *world)
-{
-    if (world == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_world_from_env: world is NULL");
-    const char *rank = getenv("RANK");
-    bool alone = rank == NULL || rank[0] == '\0';
-    lks_world w;
-    LKS__TRY(read_int("RANK", 0, &w.rank));
-    LKS__TRY(read_int("WORLD_SIZE", 1, &w.world_size));
-    if (alone && w.world_size != 1)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "WORLD_SIZE is %d, but RANK is not set: a launcher sets both, and a "
-                         "single process needs neither",
-                         w.world_size);
-    if (alone) {
-        *world = (lks_world){0, 1, 0, 1};
-        return LKS_OK;
-    }
-    LKS__TRY(read_int("LOCAL_WORLD_SIZE", w.world_size, &w.local_world_size));
-    LKS__TRY(read_int("LOCAL_RANK", w.rank, &w.local_rank));
-    LKS__TRY(check_world(LKS_ERR_CONFIG, &w));
-    *world = w;
-    return LKS_OK;
-}
-
 /* --- opening and closing ------------------------------------------------------------------ */
 
 static lks_status choose(const char *name, const lks_world *world,
@@ -239,7 +176,7 @@ lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options
     if (!(options->timeout_s > 0))
         return lks__fail(LKS_ERR_ARG, "the deadline of waits is %g s: it must be more than 0",
                          options->timeout_s);
-    LKS__TRY(check_world(LKS_ERR_ARG, world));
+    LKS__TRY(lks__world_check(LKS_ERR_ARG, world));
     const struct lks_comm_ops *ops;
     LKS__TRY(choose(options->backend, world, &ops));
     lks_comm *comm;

@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 #include "base/status.h"
+#include "lockstep/comm.h"
 
 #define LKS__SEGMENT_ENV "LOCKSTEP_SEGMENT"
 
@@ -119,6 +120,10 @@ void lks__segment_env(const lks__segment *segment, char *text);
  * environment) after checking that it is this job's segment for `world_size` ranks. ERR_SUPPORT
  * where the variable is not set, ERR_FORMAT where it names something else. */
 lks_status lks__segment_inherit(int world_size, lks__segment **segment_p);
+
+/* The segment of this host's ranks where their launcher isn't ours (share.c): all call it, local
+ * rank 0 makes it. ERR_TIMEOUT names who hasn't come. */
+lks_status lks__segment_share(const lks_world *world, double timeout_s, lks__segment **segment_p);
 
 lks__segment *lks__segment_ref(lks__segment *segment); /* one more owner */
 void lks__segment_close(lks__segment *segment);        /* NULL is fine */

@@ -145,7 +145,10 @@ static lks_status shm_open_group(lks_comm *comm)
     /* A lone process needs no launcher. Where it has one, it uses that one's segment, so that the
      * launcher can say what it did last. */
     if (world->world_size > 1 || getenv("RANK") != NULL) {
-        lks_status st = lks__segment_inherit(world->world_size, &segment);
+        bool given = getenv(LKS__SEGMENT_ENV) != NULL;
+        lks_status st = given || world->world_size == 1
+                            ? lks__segment_inherit(world->world_size, &segment)
+                            : lks__segment_share(world, comm->timeout_s, &segment);
         if (st != LKS_OK && world->world_size > 1)
             return st;
         if (st != LKS_OK)

@@ -1,0 +1,170 @@
+/* Which place among the ranks a launcher has given this process: torchrun, ours, Open MPI's mpirun,
+ * MPICH's, srun. */
+#include "comm/world.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The variables of a launcher, in the order in which they are looked for. */
+struct launcher {
+    const char *rank, *world_size, *local_rank;
+    const char *local_world_size; /* NULL: srun has a list of all nodes' instead */
+};
+
+static const struct launcher torchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+static const struct launcher others[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, /* MPICH's, Intel's */
+    /* SLURM_NTASKS stands in a batch script, too, which is no rank; this one only in a step. */
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
+};
+
+static bool is_set(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL && text[0] != '\0';
+}
+
+static lks_status not_a_number(const char *name)
+{
+    char shown[64];
+    const char *text = getenv(name);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the environment has %s=%s: a whole number is expected, as a launcher "
+                     "sets it",
+                     name, lks__escape(shown, sizeof shown, text, strlen(text)));
+}
+
+static lks_status read_int(const char *name, int fallback, int *value_p)
+{
+    char *end;
+    if (!is_set(name)) {
+        *value_p = fallback;
+        return LKS_OK;
+    }
+    errno = 0;
+    const char *text = getenv(name);
+    long v = strtol(text, &end, 10);
+    if (errno != 0 || *end != '\0' || end == text || v < 0 || v > INT_MAX)
+        return not_a_number(name);
+    *value_p = (int)v;
+    return LKS_OK;
+}
+
+/* "2(x3),1" in SLURM_STEP_TASKS_PER_NODE: two tasks on each of three nodes, one on the fourth. */
+static lks_status read_slurm_tasks(int *tasks_p)
+{
+    static const char name[] = "SLURM_STEP_TASKS_PER_NODE";
+    int node;
+    LKS__TRY(read_int("SLURM_NODEID", 0, &node));
+    const char *at = is_set(name) ? getenv(name) : "";
+    for (long first = 0; *at != '\0';) {
+        char *end;
+        long tasks = strtol(at, &end, 10), nodes = 1;
+        bool ok = end != at && tasks >= 0 && tasks <= INT_MAX;
+        if (ok && end[0] == '(' && end[1] == 'x') {
+            at = end + 2;
+            nodes = strtol(at, &end, 10);
+            ok = end != at && *end == ')' && nodes > 0 && nodes <= INT_MAX;
+            end += ok;
+        }
+        if (!ok || (*end != '\0' && *end != ','))
+            break;
+        if (node < first + nodes) {
+            *tasks_p = (int)tasks;
+            return LKS_OK;
+        }
+        first += nodes;
+        at = end + (*end == ',');
+    }
+    return lks__fail(LKS_ERR_CONFIG,
+                     "SLURM_STEP_TASKS_PER_NODE doesn't say how many tasks node %d has: it is set "
+                     "by srun, as in 2(x3),1",
+                     node);
+}
+
+/* Somebody's who set all of it, else NULL. */
+static const struct launcher *find_launcher(void)
+{
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const struct launcher *l = &others[i];
+        if (is_set(l->rank) && is_set(l->world_size) && is_set(l->local_rank) &&
+            (l->local_world_size == NULL || is_set(l->local_world_size)))
+            return l;
+    }
+    return NULL;
+}
+
+lks_status lks__world_check(lks_status st, const lks_world *w)
+{
+    if (w->world_size < 1 || w->rank < 0 || w->rank >= w->world_size)
+        return lks__fail(st, "RANK is %d and WORLD_SIZE %d: ranks count from 0 to WORLD_SIZE - 1",
+                         w->rank, w->world_size);
+    if (w->local_world_size < 1 || w->local_world_size > w->world_size || w->local_rank < 0 ||
+        w->local_rank >= w->local_world_size)
+        return lks__fail(st,
+                         "LOCAL_RANK is %d and LOCAL_WORLD_SIZE %d in a world of %d: local ranks "
+                         "count from 0 to LOCAL_WORLD_SIZE - 1, and no host has more ranks than "
+                         "the world",
+                         w->local_rank, w->local_world_size, w->world_size);
+    return LKS_OK;
+}
+
+static lks_status read_world(const struct launcher *l, lks_world *w)
+{
+    LKS__TRY(read_int(l->rank, 0, &w->rank));
+    LKS__TRY(read_int(l->world_size, 1, &w->world_size));
+    LKS__TRY(read_int(l->local_rank, w->rank, &w->local_rank));
+    if (l->local_world_size != NULL)
+        LKS__TRY(read_int(l->local_world_size, w->world_size, &w->local_world_size));
+    else
+        LKS__TRY(read_slurm_tasks(&w->local_world_size));
+    return lks__world_check(LKS_ERR_CONFIG, w);
+}
+
+lks_status lks_world_from_env(lks_world *world)
+{
+    if (world == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_world_from_env: world is NULL");
+    const struct launcher *l = is_set(torchrun.rank) ? &torchrun : find_launcher();
+    lks_world w = {0, 1, 0, 1};
+    if (l != NULL) {
+        LKS__TRY(read_world(l, &w));
+    } else {
+        LKS__TRY(read_int(torchrun.world_size, 1, &w.world_size));
+        if (w.world_size != 1)
+            return lks__fail(LKS_ERR_CONFIG,
+                             "WORLD_SIZE is %d, but RANK is not set: a launcher sets both, and a "
+                             "single process needs neither",
+                             w.world_size);
+    }
+    *world = w;
+    return LKS_OK;
+}
+
+static void set_int(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+lks_status lks__world_adopt(void)
+{
+    const struct launcher *l = find_launcher();
+    lks_world w;
+    if (is_set(torchrun.rank) || l == NULL)
+        return LKS_OK;
+    LKS__TRY(read_world(l, &w));
+    if (w.world_size == 1) /* a lone process may start ranks of its own */
+        return LKS_OK;
+    set_int(torchrun.rank, w.rank);
+    set_int(torchrun.world_size, w.world_size);
+    set_int(torchrun.local_rank, w.local_rank);
+    set_int(torchrun.local_world_size, w.local_world_size);
+    return LKS_OK;
+}

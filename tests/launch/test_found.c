@@ -1,0 +1,247 @@
+/* Ranks that somebody else has started: torchrun, mpirun, srun. The bytes are those of one rank
+ * alone, whoever it was. */
+#include "support.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "laws/laws.h"
+#include "lockstep/comm.h"
+
+static const char *alone;
+
+static int train_alone(void **state)
+{
+    /* The launcher of this test run, if any, is none of the test's. */
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        unsetenv(names[i]);
+    alone = law_output("random", "--threads=1");
+    return 0;
+}
+
+/* --- their variables ---------------------------------------------------------------------- */
+
+enum { MAX_VARS = 8 };
+
+struct environment {
+    const char *vars[MAX_VARS]; /* %d stands for the rank */
+};
+
+static const struct environment environments[] = {
+    {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"}},
+    {{"OMPI_COMM_WORLD_RANK=%d", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=%d",
+      "OMPI_COMM_WORLD_LOCAL_SIZE=2"}},
+    {{"PMI_RANK=%d", "PMI_SIZE=2", "MPI_LOCALRANKID=%d", "MPI_LOCALNRANKS=2"}},
+    {{"SLURM_PROCID=%d", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=%d", "SLURM_NODEID=0",
+      "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_JOB_ID=17"}},
+};
+enum { N_ENVIRONMENTS = sizeof environments / sizeof environments[0] };
+
+static lks_test_child start(const law_args *args, const struct environment *e, int rank)
+{
+    const char *env[MAX_VARS + 1];
+    int n = 0;
+    for (; n < MAX_VARS && e->vars[n] != NULL; n++) {
+        const char *at = strstr(e->vars[n], "%d");
+        env[n] = at == NULL ? e->vars[n]
+                            : lks_test_text("%.*s%d", (int)(at - e->vars[n]), e->vars[n], rank);
+    }
+    env[n] = NULL;
+    return lks_test_start(args->argv, env);
+}
+
+static void test_variables(void **state)
+{
+    for (int i = 0; i < N_ENVIRONMENTS; i++) {
+        const char *out;
+        law_args args = law_train("random", &out);
+        law_add(&args, "--threads=1");
+        lks_test_child ranks[2];
+        for (int r = 1; r >= 0; r--) /* the one that serves comes last */
+            ranks[r] = start(&args, &environments[i], r);
+        for (int r = 0; r < 2; r++) {
+            lks_test_result result = lks_test_wait(&ranks[r], 60);
+            if (result.exit_code != 0)
+                fail_msg("%s, rank %d: exit code %d: %s", environments[i].vars[0], r,
+                         result.exit_code, result.err);
+        }
+        law_assert_same(out, alone);
+    }
+}
+
+/* A rank that dies is named by the others, who end by themselves. */
+static void test_death(void **state)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--max_iters=1000000");
+    law_add(&args, "--keep=2");
+    lks_test_child ranks[2];
+    for (int r = 0; r < 2; r++)
+        ranks[r] = start(&args, &environments[1], r);
+    const char *latest = lks_test_text("%s/latest", out);
+    for (int i = 0; i < 5000 && !lks_test_exists(latest); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    assert_int_equal(kill(ranks[1].pid, SIGKILL), 0);
+    lks_test_wait(&ranks[1], 5);
+    lks_test_result r = lks_test_wait(&ranks[0], 10);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "lockstep train: rank 0: ");
+    assert_contains(r.err, lks_test_text("rank 1 (pid %d", (int)ranks[1].pid));
+    if (r.seconds > 2)
+        fail_msg("it took %.1f s", r.seconds);
+}
+
+/* Who waits for a rank that never comes says so. */
+static void test_absent(void **state)
+{
+    for (int r = 0; r < 2; r++) {
+        const char *out;
+        law_args args = law_train("random", &out);
+        law_add(&args, "--timeout=1");
+        lks_test_child rank = start(&args, &environments[2], r);
+        lks_test_result result = lks_test_wait(&rank, 10);
+        assert_int_equal(result.exit_code, 1);
+        assert_contains(result.err, r == 0 ? "local rank 1 of 2 on this host has not come"
+                                           : "local rank 0 of this host has offered no");
+    }
+}
+
+/* --- reading them ------------------------------------------------------------------------- */
+
+struct reading {
+    const char *vars[MAX_VARS];
+    lks_world world; /* world_size 0: refused */
+    const char *says;
+};
+
+static void test_reading(void **state)
+{
+    static const struct reading cases[] = {
+        {{NULL}, {0, 1, 0, 1}, NULL},
+        {{"OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=6", "OMPI_COMM_WORLD_LOCAL_RANK=2",
+          "OMPI_COMM_WORLD_LOCAL_SIZE=3"},
+         {5, 6, 2, 3},
+         NULL},
+        {{"RANK=1", "WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=6",
+          "OMPI_COMM_WORLD_LOCAL_RANK=2", "OMPI_COMM_WORLD_LOCAL_SIZE=3"},
+         {1, 2, 1, 2},
+         NULL},
+        {{"SLURM_PROCID=6", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=0", "SLURM_NODEID=3",
+          "SLURM_STEP_TASKS_PER_NODE=2(x3),1(x2)"},
+         {6, 8, 0, 1},
+         NULL},
+        {{"SLURM_PROCID=6", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=0", "SLURM_NODEID=9",
+          "SLURM_STEP_TASKS_PER_NODE=2(x3),1(x2)"},
+         {0, 0, 0, 0},
+         "node 9"},
+        {{"SLURM_PROCID=6", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=0", "SLURM_NODEID=0",
+          "SLURM_STEP_TASKS_PER_NODE=2(x99999999999999999999"},
+         {0, 0, 0, 0},
+         "SLURM_STEP_TASKS_PER_NODE"},
+        /* a batch script is no step */
+        {{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"}, {0, 1, 0, 1}, NULL},
+        {{"PMI_RANK=1", "PMI_SIZE=2"}, {0, 1, 0, 1}, NULL}, /* no word on hosts */
+        {{"PMI_RANK=x", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"},
+         {0, 0, 0, 0},
+         "PMI_RANK=x"},
+        {{"PMI_RANK=2", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"},
+         {0, 0, 0, 0},
+         "count from 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks_world w = {-1, -1, -1, -1};
+        for (int v = 0; v < MAX_VARS && cases[i].vars[v] != NULL; v++)
+            putenv((char *)(uintptr_t)cases[i].vars[v]);
+        lks_status st = lks_world_from_env(&w);
+        for (int v = 0; v < MAX_VARS && cases[i].vars[v] != NULL; v++) {
+            const char *var = cases[i].vars[v];
+            unsetenv(lks_test_text("%.*s", (int)strcspn(var, "="), var));
+        }
+        if (cases[i].says != NULL) {
+            assert_int_equal(st, LKS_ERR_CONFIG);
+            assert_contains(lks_last_error(), cases[i].says);
+            continue;
+        }
+        assert_int_equal(st, LKS_OK);
+        assert_memory_equal(&w, &cases[i].world, sizeof w);
+    }
+}
+
+/* --- the launchers themselves ------------------------------------------------------------- */
+
+/* `launcher` (of a shell), which has to be there, starts three ranks. */
+static void check_launcher(const char *needs, const char *launcher)
+{
+    if (system(lks_test_text("command -v %s >/dev/null 2>&1", needs)) != 0)
+        lks_test_skip(lks_test_text("there is no %s", needs));
+    const char *out;
+    law_args args = law_train("random", &out), all = {.n = 0};
+    law_add(&args, "--allow_uneven");
+    law_add(&args, "--threads=1");
+    law_add(&all, "sh");
+    law_add(&all, "-c");
+    law_add(&all, "exec %s \"$0\" \"$@\"", launcher);
+    law_add(&all, "%s", LKS_TEST_TOOL);
+    for (int i = 1; i < args.n; i++)
+        law_add(&all, "%s", args.argv[i]);
+    static const char *const env[] = {"OMPI_ALLOW_RUN_AS_ROOT=1",
+                                      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", NULL};
+    lks_test_result r = lks_test_run(all.argv, env, 100);
+    if (r.exit_code != 0)
+        fail_msg("%s: exit code %d: %s", launcher, r.exit_code, r.err);
+    law_assert_same(out, alone);
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    assert_int_equal(lks_test_number(json_array_get(lines, 0), "world_size"), 3);
+    assert_string_equal(json_string_value(lks_test_member(json_array_get(lines, 0), "backend")),
+                        "shm");
+}
+
+static void test_mpirun(void **state)
+{
+    check_launcher("mpirun", "mpirun -n 3 --oversubscribe");
+}
+
+static void test_mpich(void **state)
+{
+    check_launcher("mpiexec.hydra", "mpiexec.hydra -n 3");
+}
+
+static void test_torchrun(void **state)
+{
+    check_launcher("torchrun", "torchrun --standalone --no-python --nproc-per-node=3");
+}
+
+static void test_srun(void **state)
+{
+    check_launcher("srun", "srun -n 3 --overcommit");
+}
+
+int main(int argc, char **argv)
+{
+    /* Those that this machine may lack are programs of their own for CTest: `skipped` is theirs. */
+    const struct CMUnitTest ours[] = {
+        cmocka_unit_test(test_reading),
+        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_absent),
+    };
+    static const struct {
+        const char *name;
+        CMUnitTestFunction test;
+    } theirs[] = {{"mpirun", test_mpirun},
+                  {"mpich", test_mpich},
+                  {"torchrun", test_torchrun},
+                  {"srun", test_srun}};
+    for (size_t i = 0; argc == 2 && i < sizeof theirs / sizeof theirs[0]; i++) {
+        const struct CMUnitTest one[] = {{theirs[i].name, theirs[i].test, NULL, NULL, NULL}};
+        if (strcmp(argv[1], theirs[i].name) == 0)
+            return lks_test_exit(cmocka_run_group_tests(one, train_alone, NULL));
+    }
+    return lks_test_exit(cmocka_run_group_tests(ours, train_alone, NULL));
+}
