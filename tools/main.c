@@ -22,6 +22,7 @@ static const struct {
     {"export", "write a trained model as one file", tool_export, false},
     {"run", "start the ranks of any program", tool_run, true},
     {"bench", "speed of this machine, and of a training step on it", tool_bench, false},
+    {"doctor", "find what can go wrong on this host, and between hosts", tool_doctor, false},
     {"info", "what this build and this machine offer", tool_info, false},
 };
 

@@ -18,7 +18,7 @@ enum {
 typedef int tool_main(int argc, char **argv);
 
 tool_main tool_prep, tool_train, tool_sample, tool_eval, tool_export, tool_run, tool_bench,
-    tool_info;
+    tool_info, tool_doctor;
 
 /* "lockstep NAME: " (with this process's rank, where there are several) and the last error on
  * stderr; returns the exit code for `st`. Silent where another rank failed and our launcher says

@@ -18,6 +18,7 @@ enum {
     EVAL = LKS__CMD_EVAL,
     BENCH = LKS__CMD_BENCH,
     EXPORT = LKS__CMD_EXPORT,
+    DOCTOR = LKS__CMD_DOCTOR,
 
     SHAPE = LKS__SETTING_SHAPE,
     RUN = LKS__SETTING_RUN,
@@ -105,9 +106,9 @@ static const struct {
     unsigned command;
     const char *name;
 } command_names[] = {
-    {LKS__CMD_PREP, "prep"},     {LKS__CMD_TRAIN, "train"}, {LKS__CMD_SAMPLE, "sample"},
-    {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"}, {LKS__CMD_INFO, "info"},
-    {LKS__CMD_EXPORT, "export"},
+    {LKS__CMD_PREP, "prep"},     {LKS__CMD_TRAIN, "train"},   {LKS__CMD_SAMPLE, "sample"},
+    {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"},   {LKS__CMD_INFO, "info"},
+    {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"},
 };
 
 static const char *command_name(unsigned commands)

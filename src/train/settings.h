@@ -29,6 +29,7 @@ enum {
     LKS__CMD_BENCH = 1 << 4,
     LKS__CMD_INFO = 1 << 5,
     LKS__CMD_EXPORT = 1 << 6,
+    LKS__CMD_DOCTOR = 1 << 7,
 };
 
 /* What a setting is to a run; each has exactly one of these. */
@@ -65,10 +66,12 @@ enum {
       "sentencepiece: the model to use; empty: one is trained")                                    \
     X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                \
       "folder with train.bin and val.bin; where NAME is no folder, data/NAME is tried")            \
-    X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT, HOST, FILES,                      \
+    X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,             \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
       "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
+    X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
+      "address of this host at which to wait for other hosts' doctors")                            \
     X(STR, artifact, "", ANY, EVAL, HOST, FILES,                                                   \
       "artifact to evaluate, instead of the checkpoint in out_dir")                                \
     X(STR, split, "val", ONE_OF("train|val"), EVAL, HOST, FILES, "which tokens to evaluate on")    \

@@ -1,0 +1,296 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "comm/backend.h"
+#include "comm/shm/memory.h"
+#include "comm/shm/segment.h"
+#include "data/spm.h"
+#include "doctor/doctor.h"
+
+void lks__doctor_say(lks__doctor *d, lks__finding finding, const char *topic, const char *advice,
+                     const char *fmt, ...)
+{
+    static const char *const words[] = {
+        [LKS__FINE] = "ok", [LKS__NOTE] = "note", [LKS__PROBLEM] = "PROBLEM"};
+    va_list ap;
+    fprintf(d->out, "%-8s %-13s ", words[finding], topic);
+    va_start(ap, fmt);
+    vfprintf(d->out, fmt, ap);
+    va_end(ap);
+    fputc('\n', d->out);
+    if (advice != NULL && finding != LKS__FINE)
+        fprintf(d->out, "         %-13s -> %s\n", "", advice);
+    d->n_notes += finding == LKS__NOTE;
+    d->n_problems += finding == LKS__PROBLEM;
+}
+
+/* The first line of a small file of /proc or /sys; false where there is none. */
+static bool first_line(const char *path, char text[128])
+{
+    FILE *f = fopen(path, "re");
+    bool found = f != NULL && fgets(text, 128, f) != NULL;
+    if (f != NULL)
+        fclose(f);
+    if (found)
+        text[strcspn(text, "\n")] = '\0';
+    return found;
+}
+
+/* --- processor ---------------------------------------------------------------------------- */
+
+static void look_at_kernels(lks__doctor *d)
+{
+    lks_status st = lks__cpu_level_get(&d->level);
+    if (st == LKS_OK)
+        st = lks__kernels_open(d->level, &d->kernels);
+    if (st != LKS_OK) {
+        lks__doctor_say(d, LKS__PROBLEM, "kernels", "unset LOCKSTEP_CPU, or name a level it has",
+                        "%s", lks_last_error());
+        return;
+    }
+    d->has_kernels = true;
+    lks__kernels_thread_init();
+    bool forced = getenv("LOCKSTEP_CPU") != NULL;
+    lks__doctor_say(d, d->level == LKS__CPU_REF || forced ? LKS__NOTE : LKS__FINE, "processor",
+                    forced ? "unset LOCKSTEP_CPU for the best level that the processor has"
+                           : "it has no AVX2: all is computed by plain C, which is slow",
+                    "%s, level %s", lks__cpu_model(), lks__cpu_level_name(d->level));
+    const char *gemm = lks__kernels_gemm_library(&d->kernels);
+    bool own = strcmp(gemm, "own") == 0;
+    lks__doctor_say(d, own && d->level != LKS__CPU_REF ? LKS__NOTE : LKS__FINE, "gemm",
+                    "install oneDNN (Debian: libdnnl2): products are several times faster with it",
+                    "matrix products by %s", own ? "plain code of lockstep's own" : gemm);
+}
+
+/* What the container gives of the cores that this process sees. */
+static void look_at_cores(lks__doctor *d)
+{
+    char text[128];
+    double quota = 0, period = 0;
+    int cores = lks__cpu_count();
+    if (first_line("/sys/fs/cgroup/cpu.max", text))
+        sscanf(text, "%lf %lf", &quota, &period);
+    double given = quota > 0 && period > 0 ? quota / period : cores;
+    lks__doctor_say(d, given < cores ? LKS__NOTE : LKS__FINE, "cores",
+                    "start ranks and threads for the cores that are given: more stop each other",
+                    "%d for this process, of which the container gives %.3g", cores, given);
+}
+
+/* --- memory ------------------------------------------------------------------------------- */
+
+static void look_at_memory(lks__doctor *d)
+{
+    uint64_t room = lks__memory_available();
+    double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (room == UINT64_MAX)
+        lks__doctor_say(d, LKS__NOTE, "memory", "sizes can't be checked before a run starts",
+                        "neither /proc/meminfo nor the cgroup can be read");
+    else
+        lks__doctor_say(d, (double)room < 512e6 ? LKS__NOTE : LKS__FINE, "memory",
+                        "end what else runs, or raise the container's limit; `lockstep train "
+                        "--dry_run` says what a run needs",
+                        "%.1f GB, of which %.1f GB can be had (machine and container)", all / 1e9,
+                        (double)room / 1e9);
+}
+
+/* Just as a launch makes it. */
+static void look_at_shared_memory(lks__doctor *d)
+{
+    lks__segment *segment;
+    if (lks__segment_create(2, &segment) != LKS_OK) {
+        lks__doctor_say(d, LKS__PROBLEM, "shared memory",
+                        "several ranks on this host need it; one rank does, too", "%s",
+                        lks_last_error());
+        return;
+    }
+    lks__segment_close(segment);
+    struct statvfs fs;
+    double dev = statvfs("/dev/shm", &fs) == 0 ? (double)fs.f_blocks * (double)fs.f_frsize : 0;
+    lks__doctor_say(d, LKS__FINE, "shared memory", NULL,
+                    "memfd works (/dev/shm, here of %.0f MB, is not used by lockstep; Open MPI "
+                    "uses it)",
+                    dev / 1e6);
+}
+
+static void look_at_pages(lks__doctor *d)
+{
+    char text[128];
+    bool known = first_line("/sys/kernel/mm/transparent_hugepage/enabled", text);
+    bool never = known && strstr(text, "[never]") != NULL;
+    lks__doctor_say(d, never ? LKS__NOTE : LKS__FINE, "huge pages",
+                    "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root) can save "
+                    "some percent of time on large models",
+                    "transparent huge pages: %s", known ? text : "not in this kernel");
+}
+
+/* --- limits ------------------------------------------------------------------------------- */
+
+struct limit {
+    int which;
+    const char *topic, *unit, *advice;
+    double least, scale; /* below least: a problem */
+};
+
+static void look_at_limits(lks__doctor *d)
+{
+    static const struct limit limits[] = {
+        {RLIMIT_NOFILE, "open files", "", "ulimit -n 1024, or LimitNOFILE= of the service", 256, 1},
+        {RLIMIT_FSIZE, "file size", " MB",
+         "ulimit -f unlimited: checkpoints and shared memory are files", 1e12, 1e6},
+        {RLIMIT_AS, "address space", " MB", "ulimit -v unlimited", 1e12, 1e6},
+        {RLIMIT_NPROC, "processes", "", "ulimit -u: each thread of each rank counts", 64, 1},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        const struct limit *l = &limits[i];
+        struct rlimit r;
+        if (getrlimit((__rlimit_resource_t)l->which, &r) != 0)
+            continue;
+        if (r.rlim_cur == RLIM_INFINITY)
+            lks__doctor_say(d, LKS__FINE, l->topic, NULL, "no limit");
+        else
+            lks__doctor_say(d, (double)r.rlim_cur < l->least ? LKS__PROBLEM : LKS__FINE, l->topic,
+                            l->advice, "at most %.0f%s", (double)r.rlim_cur / l->scale, l->unit);
+    }
+    struct rlimit r;
+    if (getrlimit(RLIMIT_MEMLOCK, &r) == 0)
+        lks__doctor_say(d, LKS__FINE, "locked memory", NULL,
+                        r.rlim_cur == RLIM_INFINITY ? "no limit"
+                                                    : "at most %.0f MB (matters to MPI over "
+                                                      "InfiniBand only)",
+                        (double)r.rlim_cur / 1e6);
+    char text[128];
+    double pids = first_line("/sys/fs/cgroup/pids.max", text) ? strtod(text, NULL) : 0;
+    if (pids > 0)
+        lks__doctor_say(d, pids < 64 ? LKS__PROBLEM : LKS__FINE, "pids",
+                        "raise the container's pids limit: each thread of each rank counts",
+                        "the container allows %.0f processes and threads", pids);
+}
+
+/* --- kernel and clock --------------------------------------------------------------------- */
+
+static void look_at_system(lks__doctor *d)
+{
+    struct utsname name;
+    uname(&name);
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    lks__doctor_say(d, fd >= 0 ? LKS__FINE : LKS__NOTE, "system",
+                    "a kernel from 5.3 on, or a container that allows pidfd_open: without it, a "
+                    "rank that dies is noticed after --timeout only",
+                    "lockstep %s on %s %s", LKS_VERSION, name.sysname, name.release);
+    if (fd >= 0)
+        lks__sys_close(fd);
+}
+
+static void look_at_clock(lks__doctor *d)
+{
+    struct timex t = {.modes = 0};
+    time_t now = time(NULL);
+    char text[64];
+    struct tm parts;
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", gmtime_r(&now, &parts));
+    bool old = parts.tm_year < 124;
+    bool loose = adjtimex(&t) == TIME_ERROR || (t.status & STA_UNSYNC) != 0;
+    lks__doctor_say(d, old || loose ? LKS__NOTE : LKS__FINE, "clock",
+                    "set it (NTP: chrony, systemd-timesyncd): runs don't depend on it, but the "
+                    "logs of several hosts can't be compared",
+                    "%s%s", text, loose ? ", not kept by a time server" : "");
+}
+
+/* --- modules ------------------------------------------------------------------------------ */
+
+static void look_at_modules(lks__doctor *d)
+{
+    lks_world several = {0, 2, 0, 1};
+    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
+        const struct lks_comm_ops *ops = lks__comm_backend(i);
+        char why[512] = "";
+        bool can = strcmp(ops->name, "shm") == 0 || ops->probe(&several, why, sizeof why);
+        lks__doctor_say(d, LKS__FINE, "backend", NULL, "%s: %s", ops->name, can ? "ready" : why);
+    }
+    bool spm = lks__spm_available() == LKS_OK;
+    lks__doctor_say(d, LKS__FINE, "tokenizer", NULL, "sentencepiece: %s",
+                    spm ? "ready" : lks_last_error());
+}
+
+void lks__doctor_host(lks__doctor *d)
+{
+    look_at_system(d);
+    look_at_kernels(d);
+    look_at_cores(d);
+    look_at_memory(d);
+    look_at_shared_memory(d);
+    look_at_pages(d);
+    look_at_limits(d);
+    look_at_clock(d);
+    look_at_modules(d);
+}
+
+/* --- a folder ----------------------------------------------------------------------------- */
+
+static bool write_and_lock(const char *path, double *ms_p)
+{
+    char byte = 0;
+    double started = lks__sys_now();
+    int fd = lks__sys_open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    bool ok = fd >= 0 && lks__sys_write_all(fd, &byte, 1) == 0 && lks__sys_fsync(fd) == 0;
+    *ms_p = (lks__sys_now() - started) * 1e3;
+    ok = ok && (lks__sys_lock(fd) == 0 || errno == ENOLCK || errno == EOPNOTSUPP);
+    int err = errno;
+    if (fd >= 0) {
+        lks__sys_close(fd);
+        lks__sys_unlink(path);
+    }
+    errno = err;
+    return ok;
+}
+
+/* Where it will be made: the first of its parents that is there. */
+static void existing_part(const char *path, char part[4096])
+{
+    struct stat info;
+    snprintf(part, 4096, "%s", path);
+    while (stat(part, &info) != 0) {
+        char *slash = strrchr(part, '/');
+        if (slash == NULL)
+            snprintf(part, 4096, ".");
+        else
+            slash[slash == part ? 1 : 0] = '\0';
+        if (slash == NULL || slash == part)
+            return;
+    }
+}
+
+void lks__doctor_folder(lks__doctor *d, const char *path)
+{
+    char part[4096], shown[512], file[4200];
+    struct statvfs fs;
+    double ms = 0;
+    existing_part(path, part);
+    lks__escape(shown, sizeof shown, part, strlen(part));
+    snprintf(file, sizeof file, "%s/.doctor-%d", part, (int)getpid());
+    if (!write_and_lock(file, &ms)) {
+        lks__doctor_say(d, LKS__PROBLEM, "out_dir",
+                        "choose another --out_dir, or change its owner or mode",
+                        "%s can't be written to: %s", shown, strerror(errno));
+    } else if (statvfs(part, &fs) == 0) {
+        double left = (double)fs.f_bavail * (double)fs.f_frsize;
+        lks__doctor_say(d, left < 1e9 || ms > 1000 ? LKS__NOTE : LKS__FINE, "out_dir",
+                        "checkpoints are 12 bytes for each parameter, and --keep=3 of them stay",
+                        "%s: %.1f GB free, a synced write takes %.1f ms", shown, left / 1e9, ms);
+    }
+}

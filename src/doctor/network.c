@@ -1,0 +1,74 @@
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "doctor/doctor.h"
+
+static bool as_text(const struct sockaddr *a, char text[INET6_ADDRSTRLEN])
+{
+    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)a;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)a;
+    if (a->sa_family == AF_INET)
+        return inet_ntop(AF_INET, &four->sin_addr, text, INET6_ADDRSTRLEN) != NULL;
+    return a->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr) &&
+           inet_ntop(AF_INET6, &six->sin6_addr, text, INET6_ADDRSTRLEN) != NULL;
+}
+
+static void look_at_interfaces(lks__doctor *d)
+{
+    struct ifaddrs *list;
+    int n_outside = 0;
+    if (getifaddrs(&list) != 0) {
+        lks__doctor_say(d, LKS__NOTE, "interfaces", "other hosts can't be reached", "none to see");
+        return;
+    }
+    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
+        char text[INET6_ADDRSTRLEN], name[4 * IF_NAMESIZE];
+        if (i->ifa_addr == NULL || (i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_UP) ||
+            !as_text(i->ifa_addr, text))
+            continue;
+        lks__escape(name, sizeof name, i->ifa_name, strlen(i->ifa_name));
+        bool running = (i->ifa_flags & IFF_RUNNING) != 0;
+        lks__doctor_say(d, running ? LKS__FINE : LKS__NOTE, "interface",
+                        "the cable, or the other end of it, is missing", "%s has %s%s", name, text,
+                        running ? "" : ", and no carrier");
+        n_outside++;
+    }
+    freeifaddrs(list);
+    if (n_outside == 0)
+        lks__doctor_say(d, LKS__NOTE, "interface", "runs on this host need none",
+                        "only the loopback is up");
+}
+
+/* What others would be told as the master's address must not mean themselves. */
+static void look_at_name(lks__doctor *d)
+{
+    char name[256] = "", shown[300], text[INET6_ADDRSTRLEN] = "";
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    gethostname(name, sizeof name - 1);
+    lks__escape(shown, sizeof shown, name, strlen(name));
+    int rc = getaddrinfo(name, NULL, &hints, &list);
+    bool known = rc == 0 && list != NULL && as_text(list->ai_addr, text);
+    bool loopback = known && (strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0);
+    if (!known)
+        lks__doctor_say(d, LKS__NOTE, "host name",
+                        "put it into /etc/hosts, or give addresses as numbers", "%s: %s", shown,
+                        rc != 0 ? gai_strerror(rc) : "it has no address");
+    else
+        lks__doctor_say(
+            d, loopback ? LKS__NOTE : LKS__FINE, "host name",
+            "other hosts can't use it as --master-addr: give one of the addresses above",
+            "%s is %s", shown, text);
+    if (list != NULL)
+        freeaddrinfo(list);
+}
+
+void lks__doctor_network(lks__doctor *d)
+{
+    look_at_interfaces(d);
+    look_at_name(d);
+}

@@ -1,0 +1,261 @@
+/* Two doctors on two hosts. One serves the store that a job would (net/store.h) and keeps facts
+ * about its host in it; the other reads them, and measures the way. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/shm/memory.h"
+#include "doctor/doctor.h"
+#include "net/address.h"
+#include "net/store.h"
+
+#include "base/sys.h"
+
+enum { DEFAULT_PORT = 29500, CLOCK_MS = 100, N_ROUNDS = 20, N_PIECES = 32 };
+
+static const double CONNECT_S = 5, MEASURE_S = 3;
+static const double CLOCK_OFF_S = 1.0; /* far above what the way there and back adds */
+
+static double wall_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* --- facts -------------------------------------------------------------------------------- */
+
+static char *facts_of(const lks__doctor *d)
+{
+    char print[17] = "";
+    if (d->has_kernels)
+        snprintf(print, sizeof print, "%016" PRIx64, lks__kernels_fingerprint(&d->kernels, false));
+    uint64_t room = lks__memory_available();
+    json_t *facts = json_pack(
+        "{s:s, s:s, s:s, s:s, s:f}", "version", LKS_VERSION, "level", lks__cpu_level_name(d->level),
+        "gemm", d->has_kernels ? lks__kernels_gemm_library(&d->kernels) : "", "fingerprint", print,
+        "memory", room == UINT64_MAX ? 0.0 : (double)room);
+    char *text = facts != NULL ? json_dumps(facts, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(facts);
+    return text;
+}
+
+/* --- serving ------------------------------------------------------------------------------ */
+
+static volatile sig_atomic_t stopped;
+
+static void on_stop(int signo)
+{
+    stopped = signo;
+}
+
+/* Facts once, the clock again and again, until somebody stops us. */
+static lks_status keep_facts(const lks__doctor *d, lks__store *store)
+{
+    char *facts = facts_of(d);
+    if (facts == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for this host's facts");
+    lks_status st = lks__store_set(store, "facts", facts, strlen(facts));
+    free(facts);
+    while (st == LKS_OK && stopped == 0) {
+        double now = wall_clock();
+        st = lks__store_set(store, "clock", &now, sizeof now);
+        poll(NULL, 0, CLOCK_MS);
+    }
+    return stopped != 0 ? LKS_OK : st;
+}
+
+lks_status lks__doctor_serve(lks__doctor *d, const char *address)
+{
+    char host[256], token[LKS__TOKEN_BYTES], where[LKS__ADDRESS_BYTES];
+    int port = DEFAULT_PORT;
+    LKS__TRY(lks__address_parse("--serve", address, host, sizeof host, &port));
+    LKS__TRY(lks__token_new(token));
+    lks__store_server *server;
+    lks__store *store;
+    struct sigaction stop = {.sa_handler = on_stop};
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    LKS__TRY(lks__store_serve(host, port, token, &server));
+    lks__address_text(where, host, lks__store_port(server));
+    fprintf(d->out,
+            "waiting at %s until Ctrl-C. On the other hosts:\n"
+            "    LOCKSTEP_TOKEN=%s lockstep doctor %s\n",
+            where, token, where);
+    fflush(d->out);
+    lks_status st = lks__store_open(host, lks__store_port(server), token, CONNECT_S, &store);
+    if (st == LKS_OK) {
+        st = keep_facts(d, store);
+        lks__store_close(store);
+    }
+    lks__store_stop(server);
+    return st;
+}
+
+/* --- visiting ----------------------------------------------------------------------------- */
+
+static void compare_clock(lks__doctor *d, lks__store *store, const char *where)
+{
+    void *data;
+    size_t bytes;
+    double theirs = 0;
+    if (lks__store_get(store, "clock", CONNECT_S, &data, &bytes) != LKS_OK)
+        return;
+    if (bytes == sizeof theirs)
+        memcpy(&theirs, data, sizeof theirs);
+    free(data);
+    double off = fabs(wall_clock() - theirs);
+    bool apart = !(off < CLOCK_OFF_S);
+    lks__doctor_say(d, apart ? LKS__NOTE : LKS__FINE, "clocks",
+                    "keep both by a time server: runs don't depend on it, but their logs can't be "
+                    "laid side by side",
+                    apart ? "%s is %.1f s from this host" : "%s agrees with this host", where, off);
+}
+
+static const char *fact(const json_t *facts, const char *key)
+{
+    const char *text = json_string_value(json_object_get(facts, key));
+    return text != NULL ? text : "?";
+}
+
+static void compare_text(lks__doctor *d, const json_t *mine, const json_t *theirs, const char *key,
+                         lks__finding otherwise, const char *advice, const char *where)
+{
+    char shown[120];
+    const char *a = fact(mine, key), *b = fact(theirs, key);
+    bool same = strcmp(a, b) == 0;
+    lks__escape(shown, sizeof shown, b, strlen(b));
+    if (same)
+        lks__doctor_say(d, LKS__FINE, key, NULL, "%s here and on %s", a, where);
+    else
+        lks__doctor_say(d, otherwise, key, advice, "%s here, %s on %s", a, shown, where);
+}
+
+static void compare_facts(lks__doctor *d, const json_t *mine, const json_t *theirs,
+                          const char *where)
+{
+    compare_text(d, mine, theirs, "version", LKS__PROBLEM,
+                 "install one version on all hosts: ranks of different ones don't run together",
+                 where);
+    compare_text(d, mine, theirs, "level", LKS__NOTE,
+                 "all ranks compute at the lower level; a host alone, at its own, gives other bits",
+                 where);
+    compare_text(d, mine, theirs, "gemm", LKS__NOTE,
+                 "install one version of the library on all hosts", where);
+    bool levels = strcmp(fact(mine, "level"), fact(theirs, "level")) == 0;
+    if (levels) /* else they can't be equal, and the ranks agree on the lower */
+        compare_text(d, mine, theirs, "fingerprint", LKS__PROBLEM,
+                     "kernels of one level give different bits: ranks refuse to run together; use "
+                     "one version of lockstep and of the GEMM library, or LOCKSTEP_CPU=ref",
+                     where);
+    double a = json_number_value(json_object_get(mine, "memory"));
+    double b = json_number_value(json_object_get(theirs, "memory"));
+    bool unequal = fmin(a, b) < 0.5 * fmax(a, b);
+    lks__doctor_say(d, unequal ? LKS__NOTE : LKS__FINE, "memory",
+                    "a run needs the same on each host for the same number of ranks: the smaller "
+                    "one is the limit",
+                    "%.1f GB can be had here, %.1f GB on %s", a / 1e9, b / 1e9, where);
+}
+
+static void read_facts(lks__doctor *d, lks__store *store, const char *where)
+{
+    void *data = NULL;
+    size_t bytes = 0;
+    json_error_t error;
+    char *text = facts_of(d);
+    json_t *mine = text != NULL ? json_loads(text, 0, &error) : NULL, *theirs = NULL;
+    if (lks__store_get(store, "facts", CONNECT_S, &data, &bytes) == LKS_OK)
+        theirs = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (mine != NULL && json_is_object(theirs))
+        compare_facts(d, mine, theirs, where);
+    else
+        lks__doctor_say(d, LKS__PROBLEM, "facts", "start `lockstep doctor --serve` there",
+                        "what answers at %s says nothing about its host", where);
+    json_decref(mine);
+    json_decref(theirs);
+    free(text);
+    free(data);
+}
+
+/* Round trips of 8 bytes, then pieces of 1 MiB, each acknowledged: at least that much goes through.
+ */
+static void measure(lks__doctor *d, lks__store *store, const char *where)
+{
+    char key[64];
+    int64_t sum;
+    double least = INFINITY, started;
+    snprintf(key, sizeof key, "measure/%d", (int)getpid());
+    for (int i = 0; i < N_ROUNDS; i++) {
+        started = lks__sys_now();
+        if (lks__store_add(store, "rounds", 1, &sum) != LKS_OK)
+            goto lost;
+        least = fmin(least, lks__sys_now() - started);
+    }
+    void *piece = calloc(1, LKS__STORE_VALUE_BYTES);
+    int n = 0;
+    started = lks__sys_now();
+    lks_status st = piece != NULL ? LKS_OK : LKS_ERR_NOMEM;
+    while (st == LKS_OK && n < N_PIECES && lks__sys_now() - started < MEASURE_S) {
+        st = lks__store_set(store, key, piece, LKS__STORE_VALUE_BYTES);
+        n++;
+    }
+    double seconds = lks__sys_now() - started;
+    free(piece);
+    if (st != LKS_OK)
+        goto lost;
+    (void)lks__store_set(store, key, "", 0);
+    double rate = (double)n * LKS__STORE_VALUE_BYTES / seconds;
+    lks__doctor_say(d, rate < 50e6 ? LKS__NOTE : LKS__FINE, "way",
+                    "a step sends 4 bytes for each parameter and host: use a faster network or "
+                    "interface, or larger steps (gradient_accumulation_steps)",
+                    "to %s: round trip %.2f ms, %.0f MB/s on one connection", where, least * 1e3,
+                    rate / 1e6);
+    return;
+lost:
+    lks__doctor_say(d, LKS__PROBLEM, "way", "the connection breaks: cable, or a firewall's limits",
+                    "to %s: %s", where, lks_last_error());
+}
+
+void lks__doctor_peer(lks__doctor *d, const char *address)
+{
+    char host[256], where[LKS__ADDRESS_BYTES];
+    int port = DEFAULT_PORT;
+    const char *token = getenv(LKS__TOKEN_ENV);
+    lks__store *store;
+    if (lks__address_parse("doctor", address, host, sizeof host, &port) != LKS_OK) {
+        lks__doctor_say(d, LKS__PROBLEM, "host", "give HOST:PORT", "%s", lks_last_error());
+        return;
+    }
+    lks__address_text(where, host, port);
+    if (token == NULL) {
+        lks__doctor_say(d, LKS__PROBLEM, "host",
+                        "start `lockstep doctor --serve=ADDRESS:PORT` there: it prints the command "
+                        "for here",
+                        "%s: there is no LOCKSTEP_TOKEN to prove that we belong together", where);
+        return;
+    }
+    lks_status st = lks__store_open(host, port, token, CONNECT_S, &store);
+    if (st != LKS_OK) {
+        lks__doctor_say(
+            d, LKS__PROBLEM, "host",
+            st == LKS_ERR_CONFIG
+                ? "give the name and the LOCKSTEP_TOKEN that the other doctor printed"
+                : "is `lockstep doctor --serve` running there, at that address? Refused "
+                  "means that nobody listens; silence means that a firewall drops it "
+                  "(open the port for TCP), or that the address is another network's",
+            "%s can't be reached: %s", where, lks_last_error());
+        return;
+    }
+    compare_clock(d, store, where);
+    read_facts(d, store, where);
+    measure(d, store, where);
+    lks__store_close(store);
+}

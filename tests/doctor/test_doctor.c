@@ -1,0 +1,151 @@
+/* lockstep doctor: finds what is wrong, says so, and its exit code does. */
+#include "support.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static lks_test_result doctor(const char *const env[], const char *const args[])
+{
+    const char *argv[8] = {"lockstep", "doctor"};
+    for (int i = 0; args != NULL && args[i] != NULL; i++)
+        argv[i + 2] = args[i];
+    return lks_test_run(argv, env, 30);
+}
+#define ARGS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static int count_lines(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *p = text; *p != '\0'; p += strcspn(p, "\n") + 1) {
+        n += strncmp(p, word, strlen(word)) == 0;
+        if (strchr(p, '\n') == NULL)
+            break;
+    }
+    return n;
+}
+
+/* Each finding is a line, the last line counts them, and the exit code is the problems'. */
+static void check_counts(const lks_test_result *r)
+{
+    int problems = count_lines(r->out, "PROBLEM "), notes = count_lines(r->out, "note ");
+    assert_contains(r->out, lks_test_text("\n%d problem%s, %d note%s\n", problems,
+                                          problems == 1 ? "" : "s", notes, notes == 1 ? "" : "s"));
+    assert_int_equal(r->exit_code, problems > 0);
+}
+
+static void test_this_host(void **state)
+{
+    static const char *const topics[] = {"system",        "processor",  "cores",     "memory",
+                                         "shared memory", "open files", "file size", "clock",
+                                         "backend",       "host name"};
+    const char *folder = lks_test_folder();
+    lks_test_result r = doctor(NULL, ARGS(lks_test_text("--out_dir=%s/not/yet", folder)));
+    check_counts(&r);
+    for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++)
+        assert_contains(r.out, lks_test_text(" %s ", topics[i]));
+    assert_contains(r.out, "memfd works");
+    assert_contains(r.out, "a synced write takes");
+    assert_int_equal(lks_test_count_files(folder), 0);
+}
+
+static void check_problem(const lks_test_result *r, const char *topic)
+{
+    assert_int_equal(r->exit_code, 1);
+    assert_contains(r->out, lks_test_text("PROBLEM  %s", topic));
+    assert_contains(r->out, "                       -> ");
+    check_counts(r);
+}
+
+static void test_problems(void **state)
+{
+    lks_test_result r = doctor(ARGS("LOCKSTEP_FAULT=memfd:1:ENOMEM"), NULL);
+    check_problem(&r, "shared memory");
+    r = doctor(ARGS("LOCKSTEP_CPU=z80"), NULL);
+    check_problem(&r, "kernels");
+    r = doctor(NULL, ARGS("--out_dir=/proc/self/nowhere"));
+    check_problem(&r, "out_dir");
+    static const struct {
+        const char *limit, *topic;
+    } limits[] = {{"-n 100", "open files"}, {"-v 4000000", "address space"}};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        const char *const argv[] = {
+            "sh", "-c", lks_test_text("ulimit %s; exec %s doctor", limits[i].limit, LKS_TEST_TOOL),
+            NULL};
+        r = lks_test_run(argv, NULL, 30);
+        check_problem(&r, limits[i].topic);
+    }
+}
+
+/* What stands behind `label` in what a child has written so far. */
+static const char *wait_for(const lks_test_child *child, const char *label)
+{
+    for (int i = 0; i < 2000; i++) {
+        const char *text =
+            lks_test_exists(child->out_path) ? lks_test_read(child->out_path, NULL) : "";
+        const char *at = strstr(text, label);
+        if (at != NULL && strchr(at, '\n') != NULL)
+            return at + strlen(label);
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    fail_msg("the serving doctor doesn't say \"%s\"", label);
+    return NULL;
+}
+
+static void test_two_hosts(void **state)
+{
+    const char *const argv[] = {"lockstep", "doctor", "--serve=127.0.0.1:0", NULL};
+    lks_test_child serving = lks_test_start(argv, NULL);
+    const char *told = wait_for(&serving, "    LOCKSTEP_TOKEN=");
+    const char *token = lks_test_text("LOCKSTEP_TOKEN=%.*s", (int)strcspn(told, " "), told);
+    told = strstr(told, " doctor ") + strlen(" doctor ");
+    const char *where = lks_test_text("%.*s", (int)strcspn(told, "\n"), told);
+
+    lks_test_result r = doctor(ARGS(token), ARGS(where));
+    assert_contains(r.out, "agrees with this host");
+    assert_contains(r.out, lks_test_text("to %s: round trip", where));
+    assert_contains(r.out, lks_test_text("here and on %s", where));
+    check_counts(&r);
+    assert_int_equal(r.exit_code, 0);
+
+    r = doctor(ARGS(token, "LOCKSTEP_CPU=ref"), ARGS(where)); /* another level, if there is one */
+    assert_contains(r.out, " level ");
+    assert_int_equal(r.exit_code, 0);
+
+    r = doctor(ARGS("LOCKSTEP_TOKEN=0123456789abcdef0123456789abcdef"), ARGS(where));
+    check_problem(&r, "host");
+    r = doctor(NULL, ARGS(where));
+    check_problem(&r, "host");
+    assert_contains(r.out, "no LOCKSTEP_TOKEN");
+
+    kill(serving.pid, SIGTERM);
+    r = lks_test_wait(&serving, 10);
+    assert_int_equal(r.exit_code, 0);
+    r = doctor(ARGS(token), ARGS(where)); /* nobody there any more */
+    check_problem(&r, "host");
+    assert_contains(r.out, "can't be reached");
+    assert_contains(r.out, "firewall");
+}
+
+static void test_arguments(void **state)
+{
+    lks_test_result r = doctor(NULL, ARGS("--serve=192.0.2.77:1"));
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "192.0.2.77");
+    r = doctor(NULL, ARGS("--n_layer=3"));
+    assert_int_equal(r.exit_code, 2);
+}
+
+int main(void)
+{
+    unsetenv("LOCKSTEP_TOKEN");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_this_host),
+        cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_two_hosts),
+        cmocka_unit_test(test_arguments),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

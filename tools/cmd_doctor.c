@@ -1,0 +1,39 @@
+/* lockstep doctor: what can go wrong here, before it does. */
+#include <stdio.h>
+
+#include "doctor/doctor.h"
+#include "tool.h"
+
+static const char usage[] =
+    "Usage: lockstep doctor [--out_dir=DIR] [HOST[:PORT] ...]\n"
+    "       lockstep doctor --serve=ADDRESS[:PORT]\n"
+    "\n"
+    "Looks at this host for what keeps runs from working or slows them down, and says what to do.\n"
+    "Between hosts: on one, --serve waits and prints the command for the others (and the token\n"
+    "that it needs); there, the way to it is measured and the hosts are compared. PORT: 29500.\n"
+    "The exit code is 1 where there is a problem, 0 where there are only notes.\n";
+
+int tool_doctor(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    int code;
+    if (!tool_settings("doctor", LKS__CMD_DOCTOR, usage, argc, argv, LKS__ARGS_POSITIONAL, &s,
+                       &args, &code))
+        return code;
+    lks__doctor d = {.out = stdout};
+    lks__doctor_host(&d);
+    lks__doctor_network(&d);
+    if (s.from[LKS__SETTING_out_dir] >= LKS__FROM_FILE)
+        lks__doctor_folder(&d, s.out_dir);
+    for (int i = 0; i < args.n_positional; i++)
+        lks__doctor_peer(&d, args.positional[i]);
+    if (s.serve[0] != '\0') {
+        lks_status st = lks__doctor_serve(&d, s.serve);
+        if (st != LKS_OK)
+            return tool_fail("doctor", st);
+    }
+    printf("%d problem%s, %d note%s\n", d.n_problems, d.n_problems == 1 ? "" : "s", d.n_notes,
+           d.n_notes == 1 ? "" : "s");
+    return d.n_problems > 0 ? TOOL_FAILED : TOOL_OK;
+}
