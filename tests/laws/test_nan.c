@@ -12,6 +12,7 @@
 
 #include "ckpt/ckpt.h"
 #include "model/model.h"
+#include "train/state.h"
 
 enum { V = 4, A = 2, T = 16, VOCAB = 64, POISON = 63, FIRST = 2, STEPS = 10, N_TOKENS = 6000 };
 
@@ -271,6 +272,71 @@ static void test_gradient(void **state)
     }
 }
 
+enum { N_STEPS = 8, N_OFFSETS = 4 * 2 };
+
+static void open_trainer(lks__trainer *t, const char *sampler)
+{
+    lks__settings s;
+    lks__args args;
+    const char *const argv[] = {"--vocab_size=65",
+                                "--n_layer=1",
+                                "--n_head=1",
+                                "--n_embd=16",
+                                "--block_size=8",
+                                "--batch_size=2",
+                                "--gradient_accumulation_steps=4",
+                                "--virtual_ranks=4",
+                                "--on_nan=rollback",
+                                lks_test_text("--sampler=%s", sampler),
+                                lks_test_text("--dataset=%s", law_data()),
+                                lks_test_text("--out_dir=%s", lks_test_folder())};
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof argv / sizeof argv[0],
+                                  (char *const *)(uintptr_t)argv, 0, &args));
+    assert_ok(lks__trainer_open(&s, t));
+}
+
+/* One step; the offsets of its samples. */
+static void step(lks__trainer *t, uint64_t offsets[N_OFFSETS])
+{
+    lks__step_result r;
+    assert_ok(lks__train_step(t, &r));
+    memcpy(offsets, t->offsets, N_OFFSETS * sizeof *offsets);
+}
+
+/* Back from iteration 4 to checkpoint 2: iteration 2 has the data of 5, and so on, also where the
+ * sampler's generators have to be taken past what is left out. */
+static void check_data_behind(const char *sampler)
+{
+    lks__trainer t;
+    uint64_t plain[N_STEPS][N_OFFSETS], seen[N_OFFSETS];
+    char name[32], hash[17];
+    open_trainer(&t, sampler);
+    for (int i = 0; i < N_STEPS; i++)
+        step(&t, plain[i]);
+    lks__trainer_close(&t);
+    open_trainer(&t, sampler);
+    for (int i = 0; i < 5; i++) {
+        if (i == 2)
+            assert_ok(lks__state_save(&t, name, hash));
+        step(&t, seen);
+    }
+    assert_ok(lks__trainer_go_back(&t));
+    assert_int_equal(t.iter, 2);
+    assert_int_equal(t.data_shift, 3);
+    for (int i = 5; i < N_STEPS; i++) {
+        step(&t, seen);
+        assert_memory_equal(seen, plain[i], sizeof seen);
+    }
+    lks__trainer_close(&t);
+}
+
+static void test_data_behind(void **state)
+{
+    check_data_behind("random");
+    check_data_behind("nanogpt");
+}
+
 /* Which module a number that isn't finite comes from, for each of a model's tensors. */
 static void check_places(lks__family family, const char *const places[][2], size_t n_places)
 {
@@ -347,7 +413,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places),   cmocka_unit_test(test_stop),
         cmocka_unit_test(test_skip),     cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_gradient), cmocka_unit_test(test_data_behind),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
 }
