@@ -89,6 +89,8 @@ static lks_status attempt(struct lks__launch *l, int *exit_code_p, bool *again_p
 {
     l->n_started = l->n_running = l->n_ended = 0;
     l->failed = l->killed = l->ended_by_others = l->first_by_rank = false;
+    l->stood_still = false;
+    l->look_from = l->looked_at = lks__sys_now();
     l->first_rank = -1;
     l->user_signal = l->word = 0;
     l->kill_at = 0;

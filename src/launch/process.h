@@ -60,12 +60,14 @@ struct lks__launch {
     int guard_fd; /* our end of the guard's socket; -1 without a guard */
     struct pollfd *polls;
 
-    bool failed;          /* a rank has failed; the others are being ended */
-    bool killed;          /* SIGKILL has been sent */
-    bool cut;             /* the lifeline has ended */
-    bool ended_by_others; /* ... since another node's ranks have ended */
-    int word;             /* 0, or the SIGUSR1 or SIGUSR2 that was passed on last */
-    int user_signal;      /* 0, or the first that asks to stop */
+    bool failed;                 /* a rank has failed; the others are being ended */
+    bool killed;                 /* SIGKILL has been sent */
+    bool cut;                    /* the lifeline has ended */
+    bool ended_by_others;        /* ... since another node's ranks have ended */
+    int word;                    /* 0, or the SIGUSR1 or SIGUSR2 that was passed on last */
+    bool stood_still;            /* all ranks did, and were ended for it (still.c) */
+    double look_from, looked_at; /* still.c's */
+    int user_signal;             /* 0, or the first that asks to stop */
     double user_signal_at;
     double kill_at;        /* when to send SIGKILL; 0: not */
     bool first_by_rank;    /* the group's failure was known before we wrote one */
@@ -146,5 +148,12 @@ void lks__guard_stop(struct lks__launch *l);
  * ranks have left behind (we are their subreaper, so orphans are our children). Returns how many
  * processes or groups there are. */
 int lks__signal_all(const struct lks__launch *l, int sig, int spared);
+
+/* --- still.c ------------------------------------------------------------------------------ */
+
+/* When to look whether all ranks stand still; 0: never. */
+double lks__still_next(const struct lks__launch *l);
+/* True, once, where they do: what they are doing is on record, and they are to be ended. */
+bool lks__still_look(struct lks__launch *l);
 
 #endif

@@ -16,6 +16,14 @@ static const double SWEEP_S = 2.0;      /* for what is left behind to die */
 
 /* --- ends --------------------------------------------------------------------------------- */
 
+static void end_ranks(struct lks__launch *l, int spared)
+{
+    l->failed = true;
+    lks__signal_all(l, SIGTERM, spared);
+    l->kill_at = lks__sys_now() + TERM_GRACE_S;
+    lks__nodes_down(l);
+}
+
 /* A rank has failed: tell the ranks that wait for it, keep what they have told us, end them. */
 static void stop_all(struct lks__launch *l, int rank)
 {
@@ -30,10 +38,7 @@ static void stop_all(struct lks__launch *l, int rank)
         if (st == LKS_ERR_PEER)
             leaving = l->first_rank;
     }
-    l->failed = true;
-    lks__signal_all(l, SIGTERM, leaving);
-    l->kill_at = lks__sys_now() + TERM_GRACE_S;
-    lks__nodes_down(l);
+    end_ranks(l, leaving);
 }
 
 void lks__end_with_others(struct lks__launch *l)
@@ -205,7 +210,9 @@ void lks__supervise(struct lks__launch *l)
 {
     reap(l); /* some may have ended before the descriptor was there */
     while (l->n_running > 0) {
-        wait_and_serve(l, l->kill_at);
+        wait_and_serve(l, l->kill_at > 0 ? l->kill_at : lks__still_next(l));
+        if (lks__still_look(l))
+            end_ranks(l, -1);
         if (l->kill_at > 0 && lks__sys_now() >= l->kill_at)
             kill_all(l);
     }

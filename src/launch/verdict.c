@@ -96,7 +96,8 @@ void lks__verdict(const struct lks__launch *l, struct lks__verdict *v)
             first = r;
     lks__describe_end(l, v->culprit, text);
     /* A rank that still ran when the others gave it up was ended by us: what they said counts. */
-    bool hung = l->first_by_rank && p->by_signal && p->order > l->ranks[first].order;
+    bool hung =
+        l->first_by_rank && p->by_signal && (l->stood_still || p->order > l->ranks[first].order);
     if (hung)
         snprintf(v->text, sizeof v->text, "rank %d (pid %d, host %s) was ended: %s",
                  l->first_global + v->culprit, (int)p->pid, l->host, l->first_text);
@@ -104,5 +105,5 @@ void lks__verdict(const struct lks__launch *l, struct lks__verdict *v)
         snprintf(v->text, sizeof v->text, "%.900s: %s", text, why_of(l->first_text));
     else
         snprintf(v->text, sizeof v->text, "%s", text);
-    v->exit_code = exit_code_of(hung ? &l->ranks[first] : p);
+    v->exit_code = l->stood_still ? 1 : exit_code_of(hung ? &l->ranks[first] : p);
 }

@@ -172,6 +172,28 @@ static void test_hung_rank(void **state)
     check_hung(0);
 }
 
+/* All of them: then it is the launcher that notices. */
+static void test_all_hung(void **state)
+{
+    fault_run run = endless(2);
+    fault_add(&run, "--timeout=1");
+    const char *mark = marked_variable(), *env[] = {mark, NULL};
+    lks_test_child child = lks_test_start(run.argv, env);
+    pid_t pids[2] = {wait_for_rank(mark, 0), wait_for_rank(mark, 1)};
+    wait_for_checkpoint(&run);
+    kill(pids[0], SIGSTOP);
+    kill(pids[1], SIGSTOP);
+    lks_test_result r = lks_test_wait(&child, 20);
+    if (r.exit_code != 1)
+        fail_msg("exit code %d after %.1f s: %s", r.exit_code, r.seconds, r.err);
+    marked_assert_gone(mark, 0.5);
+    assert_contains(r.err, "none of the 2 ranks that run has given a sign of life");
+    const char *table = strstr(r.err, " rank       pid  state");
+    assert_non_null(table);
+    for (int i = 0; i < 2; i++)
+        assert_contains(table, lks_test_text("%5d  %8d  stopped ", i, (int)pids[i]));
+}
+
 /* One that runs, but gets nowhere: inside a checkpoint, and before it has joined. */
 static void test_stuck_rank(void **state)
 {
@@ -243,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_no_memory_on_one_rank),
         cmocka_unit_test(test_killed_at_any_moment),
         cmocka_unit_test(test_hung_rank),
+        cmocka_unit_test(test_all_hung),
         cmocka_unit_test(test_stuck_rank),
         cmocka_unit_test(test_slow_checkpoint),
         cmocka_unit_test(test_shrinking_data),

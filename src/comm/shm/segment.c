@@ -18,7 +18,7 @@
 #include "base/utf8.h"
 #include "comm/shm/memory.h"
 
-enum { MAGIC = 0x6c6b7353, VERSION = 2, PAGE = 4096 };
+enum { MAGIC = 0x6c6b7353, VERSION = 3, PAGE = 4096 };
 
 struct region {
     uint64_t offset, bytes;

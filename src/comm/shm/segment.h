@@ -96,6 +96,8 @@ struct lks__segment_header {
     uint32_t world_size, reserved;
     uint64_t token;
     uint64_t base_bytes; /* everything but the regions */
+    atomic_ullong
+        timeout_us; /* the deadline of the ranks' waits, for the launcher; 0: none joined */
 
     /* The group's failure: 0 none, 1 being written, 2 there. The first one wins. */
     alignas(64) atomic_uint abort_state;
@@ -159,6 +161,11 @@ bool lks__segment_aborted(const lks__segment *segment);
 /* The failure's status, rank and text (fit for a terminal; may be NULL). Only where aborted. */
 void lks__segment_failure(const lks__segment *segment, lks_status *status_p, int *rank_p,
                           char *text, size_t text_bytes);
+
+/* All ranks as lines of text: what each is doing, and who waits for whom. `first_rank` is added to
+ * the numbers of ranks. */
+void lks__segment_table(const lks__segment *segment, int world_size, int first_rank, char *text,
+                        size_t bytes);
 
 /* Its lines (fit for a terminal); text[LKS__SHM_REPORT], "" where there are none. */
 void lks__segment_report(const lks__segment *segment, char *text);

@@ -98,6 +98,8 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
                          "rank %d has joined this job already, as process %d: each rank joins once",
                          comm->first_rank + g->rank, atomic_load(&line->pid));
     g->line = line;
+    atomic_store(&lks__segment_header(segment)->timeout_us,
+                 (unsigned long long)(comm->timeout_s * 1e6));
     atomic_store(&line->pid, (int)getpid());
     struct lks__shm_mail mail = {.kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size};
     return lks__shm_arrive(g, &mail, NULL, 0, seq_p);

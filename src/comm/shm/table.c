@@ -122,3 +122,12 @@ void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes)
     if (left_out > 0)
         snprintf(text + used, bytes - used, "  ... and %d more\n", left_out);
 }
+
+void lks__segment_table(const lks__segment *segment, int world_size, int first_rank, char *text,
+                        size_t bytes)
+{
+    lks_comm comm = {.first_rank = first_rank};
+    const struct lks__shm g = {
+        .comm = &comm, .segment = (lks__segment *)(uintptr_t)segment, .world_size = world_size};
+    lks__shm_table(&g, text, bytes);
+}

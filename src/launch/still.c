@@ -1,0 +1,54 @@
+/* Ranks of which none moves: among themselves nobody is left to notice. */
+#include <stdio.h>
+
+#include "base/sys.h"
+#include "launch/process.h"
+
+static const double MARGIN_S = 3.0; /* ranks that wait for another one give it up before */
+static const double LOOK_S = 1.0;
+
+/* The deadline that the program's ranks have; 0: they have none, or it is no program of ours. */
+static double deadline(const struct lks__launch *l)
+{
+    return (double)atomic_load(&lks__segment_header(l->segment)->timeout_us) * 1e-6;
+}
+
+double lks__still_next(const struct lks__launch *l)
+{
+    return deadline(l) > 0 && !l->failed && l->user_signal == 0 ? lks__sys_now() + LOOK_S : 0;
+}
+
+/* Has none of the ranks that run given a sign of life for the deadline? */
+static bool all_still(struct lks__launch *l)
+{
+    double now = lks__sys_now();
+    if (now - l->looked_at > 2 * LOOK_S) /* we stood still ourselves */
+        l->look_from = now;
+    l->looked_at = now;
+    for (int r = 0; r < l->n_started; r++) {
+        lks__rank_status s;
+        if (!l->ranks[r].running)
+            continue;
+        lks__segment_status(l->segment, r, &s);
+        if (s.state != LKS__RANK_JOINED || s.beat_age_s < deadline(l) + MARGIN_S)
+            return false;
+    }
+    return l->n_running > 0 && now - l->look_from > deadline(l) + MARGIN_S;
+}
+
+bool lks__still_look(struct lks__launch *l)
+{
+    char report[LKS__SHM_REPORT];
+    if (deadline(l) <= 0 || l->failed || l->user_signal != 0 || !all_still(l))
+        return false;
+    while (!l->ranks[l->first_rank = l->first_rank < 0 ? 0 : l->first_rank].running)
+        l->first_rank++;
+    snprintf(l->first_text, sizeof l->first_text,
+             "none of the %d ranks that run has given a sign of life for %.0f s (--timeout and a "
+             "little)",
+             l->n_running, deadline(l) + MARGIN_S);
+    lks__segment_table(l->segment, l->nproc, l->first_global, report, sizeof report);
+    lks__segment_abort_report(l->segment, LKS_ERR_TIMEOUT, l->first_rank, l->first_text, report);
+    l->first_by_rank = l->stood_still = true;
+    return true;
+}
