@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/sys.h"
 #include "base/trace.h"
 #include "comm/tree.h"
@@ -31,8 +32,14 @@ struct lks__ddp {
 
     float *arena[MAX_ARENAS];
     int n_arenas;
+    float *window; /* of the largest bucket, and the last; zero between leaves; or NULL */
+    size_t window_floats;
+    size_t *shift; /* [n_groups] from a bucket's place in an arena to that in the window */
+    int merges;    /* of the leaf under way, into arena[depth - 1] and on */
+    bool windowed; /* the leaf under way stands in the window */
     lks_node node[MAX_ARENAS];       /* nodes on the stack; node[i] stands in arena[i] */
     int depth;                       /* complete nodes on the stack */
+    int n_done;                      /* leaves begun in this step */
     lks_node final_node[MAX_ARENAS]; /* … after the last leaf has been merged */
     int final_depth;
 
@@ -72,26 +79,28 @@ static int settle(int V, lks_node *node, int *depth)
 
 /* Walk through leaves [first, end) without their gradients: what remains stands in `node`, its
  * number in *depth. Returns how many arenas are needed at once. */
-static int rehearse(int V, int first, int end, lks_node node[MAX_ARENAS], int *depth)
+static int rehearse(int V, int first, int end, bool windows, lks_node node[MAX_ARENAS], int *depth)
 {
     int most = 0;
     *depth = 0;
     for (int v = first; v < end; v++) {
         node[(*depth)++] = (lks_node){0, v};
-        if (*depth > most)
-            most = *depth;
-        settle(V, node, depth);
+        int needed = *depth;
+        if (settle(V, node, depth) > 0 && windows)
+            needed--;
+        if (needed > most)
+            most = needed;
     }
     return most;
 }
 
-int lks__ddp_arenas(int V, int W)
+int lks__ddp_arenas(int V, int W, bool windows)
 {
     int most = 0;
     for (int r = 0; r < W; r++) {
         lks_node node[MAX_ARENAS];
         int depth, n = rehearse(V, lks__ddp_first_leaf(V, W, r), lks__ddp_first_leaf(V, W, r + 1),
-                                node, &depth);
+                                windows, node, &depth);
         if (n > most)
             most = n;
     }
@@ -131,6 +140,29 @@ static lks_status cut_buckets(lks__ddp *d)
     return LKS_OK;
 }
 
+/* The last bucket (an embedding that is the head as well) is written from the first layer on: it
+ * has a place of its own behind that of the others. */
+static lks_status open_window(lks__ddp *d)
+{
+    const struct bucket *last = &d->buckets[d->n_buckets - 1];
+    size_t most = 0;
+    for (const struct bucket *b = d->buckets; b < last; b++)
+        most = b->count > most ? b->count : most;
+    d->window_floats = most + last->count;
+    d->window = aligned_alloc(64, lks__round_up(d->window_floats * sizeof(float), 64));
+    d->shift = calloc((size_t)d->table->n_groups, sizeof *d->shift);
+    if (d->window == NULL || d->shift == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a window of %zu gradients",
+                         d->window_floats);
+    memset(d->window, 0, d->window_floats * sizeof(float));
+    const struct bucket *b = d->buckets;
+    for (int g = 0; g < d->table->n_groups; g++) {
+        d->shift[g] = b->start - (b == last ? most : 0);
+        b += g == b->last_group;
+    }
+    return LKS_OK;
+}
+
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
                          const lks__exec *ex, lks__ddp **ddp_p)
 {
@@ -144,9 +176,12 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     d->ex = ex;
     d->first_leaf = lks__ddp_first_leaf(config->V, W, rank);
     d->end_leaf = lks__ddp_first_leaf(config->V, W, rank + 1);
-    rehearse(config->V, d->first_leaf, d->end_leaf, d->final_node, &d->final_depth);
-    d->n_arenas = lks__ddp_arenas(config->V, W);
+    const bool windows = config->windows && config->A == 1;
+    rehearse(config->V, d->first_leaf, d->end_leaf, windows, d->final_node, &d->final_depth);
+    d->n_arenas = lks__ddp_arenas(config->V, W, windows);
     lks_status st = cut_buckets(d);
+    if (st == LKS_OK && windows)
+        st = open_window(d);
     for (int i = 0; i < d->n_arenas && st == LKS_OK; i++)
         st = lks_comm_alloc(comm, LKS_MEM_OWN, table->count * sizeof(float), (void **)&d->arena[i]);
     if (st == LKS_OK)
@@ -169,6 +204,8 @@ void lks__ddp_close(lks__ddp *d)
         free(d->buckets[i].block_bytes);
     }
     free(d->buckets);
+    free(d->window);
+    free(d->shift);
     free(d);
 }
 
@@ -178,7 +215,7 @@ struct range {
     const lks__ddp *d;
     float *dst;
     const float *src; /* NULL: dst is set to zero */
-    size_t start, count;
+    size_t count;
 };
 
 static void range_task(void *ctx, size_t task, int thread)
@@ -186,26 +223,41 @@ static void range_task(void *ctx, size_t task, int thread)
     const struct range *r = ctx;
     size_t at = task * ADD_FLOATS, n = r->count - at < ADD_FLOATS ? r->count - at : ADD_FLOATS;
     if (r->src == NULL)
-        memset(r->dst + r->start + at, 0, n * sizeof(float));
+        memset(r->dst + at, 0, n * sizeof(float));
     else
-        r->d->ex->k->add(r->dst + r->start + at, r->src + r->start + at, n);
+        r->d->ex->k->add(r->dst + at, r->src + at, n);
 }
 
+/* dst[start, start + count) += src[start, …), or zero. */
 static void add_range(const lks__ddp *d, float *dst, const float *src, size_t start, size_t count)
 {
-    struct range r = {d, dst, src, start, count};
+    struct range r = {d, dst + start, src == NULL ? NULL : src + start, count};
     lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
     lks__pool_run(d->ex->pool, (count + ADD_FLOATS - 1) / ADD_FLOATS, range_task, &r);
     lks__trace_end();
 }
 
-/* Fold the last leaf into its neighbours, bucket by bucket as its layers come, and hand each
- * bucket to the group. */
+/* A bucket of the leaf under way, in arena[depth] or in the window, into its neighbours' nodes. */
+static void fold_bucket(const lks__ddp *d, const struct bucket *b)
+{
+    int i = d->depth, end = d->depth - d->merges;
+    if (d->windowed) {
+        float *in_window = d->window + (b->start - d->shift[b->last_group]);
+        struct range r = {d, d->arena[--i] + b->start, in_window, b->count};
+        struct range zero = {d, in_window, NULL, b->count};
+        const size_t n_tasks = (b->count + ADD_FLOATS - 1) / ADD_FLOATS;
+        lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
+        lks__pool_run(d->ex->pool, n_tasks, range_task, &r);
+        lks__pool_run(d->ex->pool, n_tasks, range_task, &zero);
+        lks__trace_end();
+    }
+    for (; i > end; i--)
+        add_range(d, d->arena[i - 1], d->arena[i], b->start, b->count);
+}
+
+/* Hand a bucket of this rank's nodes, now whole, to the group. */
 static lks_status start_bucket(lks__ddp *d, struct bucket *b)
 {
-    for (int i = d->depth; i >= d->final_depth; i--) /* the last leaf stands in arena[depth] */
-        add_range(d, d->arena[i - 1], d->arena[i], b->start, b->count);
-
     lks_part parts[MAX_ARENAS];
     for (int i = 0; i < d->final_depth; i++)
         parts[i] = (lks_part){d->final_node[i], d->arena[i] + b->start};
@@ -230,15 +282,20 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
 void lks__ddp_group_done(void *ddp, int group)
 {
     lks__ddp *d = ddp;
-    if (!d->last || d->failed != LKS_OK)
+    if (!(d->last || d->windowed) || d->failed != LKS_OK)
         return;
-    if (d->buckets[d->next_bucket].last_group == group) {
-        d->failed = start_bucket(d, &d->buckets[d->next_bucket]);
+    struct bucket *b = &d->buckets[d->next_bucket];
+    if (b->last_group == group) {
+        fold_bucket(d, b);
+        if (d->last)
+            d->failed = start_bucket(d, b);
         if (d->failed != LKS_OK)
             return;
         d->next_bucket++;
     }
-    d->failed = lks_comm_progress(d->comm); /* of buckets that other ranks have finished by now */
+    if (d->last)
+        d->failed =
+            lks_comm_progress(d->comm); /* of buckets that other ranks have finished by now */
 }
 
 static double norm_of(const lks__ddp *d)
@@ -254,7 +311,7 @@ static double norm_of(const lks__ddp *d)
 
 void lks__ddp_begin(lks__ddp *d)
 {
-    d->depth = 0;
+    d->depth = d->n_done = 0;
     d->next_bucket = 0;
     d->last = false;
     d->failed = LKS_OK;
@@ -262,7 +319,19 @@ void lks__ddp_begin(lks__ddp *d)
 
 float *lks__ddp_leaf(lks__ddp *d)
 {
-    return d->arena[d->depth];
+    lks_node node[MAX_ARENAS];
+    int depth = d->depth;
+    memcpy(node, d->node, sizeof node);
+    node[depth++] = (lks_node){0, d->first_leaf + d->n_done++};
+    d->merges = settle(d->config.V, node, &depth);
+    d->windowed = d->window != NULL && d->merges > 0;
+    d->next_bucket = 0;
+    return d->windowed ? d->window : d->arena[d->depth];
+}
+
+const size_t *lks__ddp_shift(const lks__ddp *d)
+{
+    return d->windowed ? d->shift : NULL;
 }
 
 void lks__ddp_last(lks__ddp *d)
@@ -270,14 +339,17 @@ void lks__ddp_last(lks__ddp *d)
     d->last = true;
 }
 
-/* The leaf in arena[depth] is merged with what it completes; the last one was folded in already,
- * bucket by bucket. */
+/* The leaf in arena[depth] is merged with what it completes; the last one, and one in the window,
+ * were folded in already, bucket by bucket. */
 lks_status lks__ddp_leaf_end(lks__ddp *d, int v)
 {
     if (d->failed != LKS_OK || d->last)
         return d->failed;
     d->node[d->depth++] = (lks_node){0, v};
-    for (int n = settle(d->config.V, d->node, &d->depth), i = d->depth + n - 1; n > 0; n--, i--)
+    int n = settle(d->config.V, d->node, &d->depth);
+    if (d->windowed)
+        return LKS_OK;
+    for (int i = d->depth + n - 1; n > 0; n--, i--)
         add_range(d, d->arena[i - 1], d->arena[i], 0, d->table->count);
     return LKS_OK;
 }
@@ -285,7 +357,8 @@ lks_status lks__ddp_leaf_end(lks__ddp *d, int v)
 static lks_status run_leaf(lks__ddp *d, int v, lks__micro_fn *micro, void *ctx)
 {
     float *grads = lks__ddp_leaf(d);
-    add_range(d, grads, NULL, 0, d->table->count);
+    if (!d->windowed)
+        add_range(d, grads, NULL, 0, d->table->count);
     for (int m = 0; m < d->config.A; m++) {
         if (v + 1 == d->end_leaf && m + 1 == d->config.A)
             lks__ddp_last(d);

@@ -25,13 +25,15 @@ typedef struct lks__ddp_config {
     bool zero;           /* each host updates its share of every bucket only, as ZeRO-1 has it */
     size_t bucket_bytes; /* groups are put together until a bucket has this many */
     bool sums;           /* leave the sum over micro-batches as it is: no division by N */
+    bool windows;        /* where A is 1, leaves that are merged at once go through a window */
 } lks__ddp_config;
 
 /* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
 int lks__ddp_first_leaf(int V, int W, int rank);
 
-/* Gradient arenas that a rank needs for its leaves: what the tree holds at once. */
-int lks__ddp_arenas(int V, int W);
+/* Gradient arenas that a rank needs for its leaves: what the tree holds at once. A leaf in a window
+ * (see lks__ddp_shift) takes none; `windows`: such are there. */
+int lks__ddp_arenas(int V, int W, bool windows);
 
 /* Collective. Borrows comm, table and ex. Arenas come from lks_comm_alloc(). */
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
@@ -41,6 +43,11 @@ void lks__ddp_close(lks__ddp *ddp); /* NULL is fine; before the comm is closed *
 /* One micro-step: forward and backward of micro-batch `m` of virtual rank `v`, adding to `grads`
  * and calling lks__ddp_group_done(ddp, g) as each group of the table completes. */
 typedef lks_status lks__micro_fn(void *ctx, int v, int m, float *grads, lks__ddp *ddp);
+
+/* For lks__backward.shift: NULL, or `grads` of the micro-step under way is a window of some
+ * buckets, each of which is added to its neighbours' nodes, and zero again, when its last group is
+ * done. So the rank needs one arena less, and what is added is still in the caches. */
+const size_t *lks__ddp_shift(const lks__ddp *ddp);
 
 /* For the model's backward: `ddp` as void so that it fits lks__group_done_fn. */
 void lks__ddp_group_done(void *ddp, int group);

@@ -252,8 +252,8 @@ static void backward(const struct lks__golf_pass *p)
         done(p, group++);
     }
     m->ex->k->add(m->dx, m->dx0, p->rows * m->C);
-    lks__golf_embed_bwd(m->ex, p->bw->grads + m->emb, m->d_row, m->dx, p->mb->tokens,
-                        p->params + m->emb, m->x0_rms, p->rows, m->C);
+    lks__golf_embed_bwd(m->ex, lks__backward_grads(p->bw, group) + m->emb, m->d_row, m->dx,
+                        p->mb->tokens, p->params + m->emb, m->x0_rms, p->rows, m->C);
     done(p, group);
     lks__trace_end();
 }
@@ -271,9 +271,10 @@ static float golf_train(void *state, const float *params, const lks__micro_batch
 {
     struct lks__golf *m = state;
     struct lks__golf_pass p = pass_of(m, params, mb, bw);
+    float *g = lks__backward_grads(bw, m->c.tie_embeddings ? m->table->n_groups - 1 : 0);
     forward(&p);
     float loss =
-        lks__head_loss(m->ex, &m->head, m->d_row, bw->grads + m->head_w, m->dx0, params + m->head_w,
+        lks__head_loss(m->ex, &m->head, m->d_row, g + m->head_w, m->dx0, params + m->head_w,
                        mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
     backward(&p);
     return loss;

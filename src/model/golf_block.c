@@ -163,13 +163,17 @@ void lks__golf_block_forward(const struct lks__golf_pass *p, int l)
 
 /* --- backward -------------------------------------------------------------------------------- */
 
+static float *layer_grads(const struct lks__golf_pass *p, int l)
+{
+    return lks__backward_grads(p->bw, p->m->table->n_groups - 2 - l); /* backward's order */
+}
+
 /* Gradients of a branch's projection w[C, in] and of its scale, from the gradient m->dx of
  * x + scale * (input w^T): the product's is dx^T input, scaled row by row. */
-static void projection_backward(const struct lks__golf_pass *p, size_t w, size_t scale,
+static void projection_backward(const struct lks__golf_pass *p, float *g, size_t w, size_t scale,
                                 const float *input, size_t in)
 {
     const struct lks__golf *m = p->m;
-    float *g = p->bw->grads;
     lks__linear_bwd_w(m->ex, m->product, NULL, m->dx, m->C, input, p->rows, m->C, in);
     const lks__golf_scaled s = {.dw = g + w,
                                 .dscale = g + scale,
@@ -193,7 +197,7 @@ static void mlp_backward(const struct lks__golf_pass *p, int l)
     const struct lks__golf_tensors *t = &m->lt[l];
     const struct lks__golf_acts *a = &m->la[l];
     const float *w = p->params;
-    float *g = p->bw->grads;
+    float *g = layer_grads(p, l);
     const size_t rows = p->rows, C = m->C, H = m->H;
 
     const lks__golf_branch branch = {.dx = m->dx,
@@ -202,7 +206,7 @@ static void mlp_backward(const struct lks__golf_pass *p, int l)
                                      .add = (size_t)l < m->n_enc ? dskip_of(m, l) : NULL};
     lks__golf_branch_bwd(m->ex, &branch, rows, C);
     lks__golf_relu2_fwd(m->ex, m->wide, a->fc, rows, H);
-    projection_backward(p, t->fc2, t->mlp_scale, m->wide, H);
+    projection_backward(p, g, t->fc2, t->mlp_scale, m->wide, H);
     struct tile_ctx act = {.y = m->wide, .ld = H, .in = a->fc};
     lks__linear_bwd_x(m->ex, m->wide, m->d_row, C, w + t->fc2, rows, C, H,
                       (lks__epilogue){epilogue_relu2_bwd, &act});
@@ -218,7 +222,7 @@ static void attention_backward(const struct lks__golf_pass *p, int l)
     const struct lks__golf_tensors *t = &m->lt[l];
     const struct lks__golf_acts *a = &m->la[l];
     const float *w = p->params;
-    float *g = p->bw->grads;
+    float *g = layer_grads(p, l);
     const size_t rows = p->rows, C = m->C, KV = m->KV;
     float *dq = m->wide, *dk = dq + rows * C, *dv = dk + rows * KV;
 
@@ -229,7 +233,7 @@ static void attention_backward(const struct lks__golf_pass *p, int l)
                                      .normed = a->x_mid,
                                      .rms = a->rms2};
     lks__golf_branch_bwd(m->ex, &branch, rows, C);
-    projection_backward(p, t->wo, t->attn_scale, a->att, C);
+    projection_backward(p, g, t->wo, t->attn_scale, a->att, C);
     lks__linear_bwd_x(m->ex, m->d_row2, m->d_row, C, w + t->wo, rows, C, C, none);
 
     const struct rotated rotated = {m->norm, m->d_row};
@@ -253,7 +257,7 @@ static void attention_backward(const struct lks__golf_pass *p, int l)
 void lks__golf_block_backward(const struct lks__golf_pass *p, int l)
 {
     const struct lks__golf *m = p->m;
-    float *g = p->bw->grads;
+    float *g = layer_grads(p, l);
     mlp_backward(p, l);
     attention_backward(p, l);
     const lks__golf_entry entry = entry_of(p, l, m->d_row2);
@@ -261,7 +265,7 @@ void lks__golf_block_backward(const struct lks__golf_pass *p, int l)
     float *dskip = NULL, *dweight = NULL;
     if (i != SIZE_MAX) {
         dskip = dskip_of(m, (int)(m->n_enc - 1 - i));
-        dweight = g + m->skip_weights + i * m->C;
+        dweight = lks__backward_grads(p->bw, m->table->n_groups - 1) + m->skip_weights + i * m->C;
     }
     lks__golf_entry_bwd(m->ex, &entry, m->dx, m->dx0, g + m->lt[l].mix, dskip, dweight, m->d_row,
                         p->rows, m->C, m->partial);

@@ -42,16 +42,15 @@ size_t lks__golf_encoders(const lks__model_config *c)
 }
 
 /* Backward finishes the head, the layers from last to first, and the embedding, which is the tied
- * head as well. The skip weights get their last gradient in front of the first decoder layer. */
+ * head as well. All layers of the second half write into the skip weights: they are with what
+ * comes last. */
 static int group_of(const lks__model_config *c, int layer, lks__param_kind kind)
 {
     int head = c->tie_embeddings ? 0 : 1;
     if (kind == LKS__PARAM_HEAD)
         return 0;
-    if (kind == LKS__PARAM_EMBED)
-        return head + c->n_layer;
     if (layer < 0)
-        layer = (int)lks__golf_encoders(c);
+        return head + c->n_layer;
     return head + c->n_layer - 1 - layer;
 }
 

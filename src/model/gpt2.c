@@ -385,7 +385,7 @@ static void layer_backward(const struct pass *p, int l)
     const struct layer_tensors *t = &m->lt[l];
     const struct layer_acts *a = &m->la[l];
     const float *w = p->params;
-    float *g = p->bw->grads;
+    float *g = lks__backward_grads(p->bw, m->c.n_layer - l);
     const size_t rows = p->rows, C = p->C;
     const lks__attention_shape shape = attention_shape(p);
     const lks__dropout drop_att = dropout_of(p, l, DROP_ATTENTION);
@@ -426,7 +426,7 @@ static void done(const struct pass *p, int group)
 static void backward(const struct pass *p)
 {
     struct gpt2 *m = p->m;
-    float *g = p->bw->grads;
+    float *g = lks__backward_grads(p->bw, 0);
     lks__trace_begin(LKS__SPAN_BACKWARD, -1);
     memset(m->dx, 0, p->rows * p->C * sizeof(float));
     lks__layernorm_rows_bwd(m->ex, m->dx, g + m->lnfw, at_grad(g, m->lnfb), m->d_row, m->x_out,
@@ -439,6 +439,7 @@ static void backward(const struct pass *p)
         done(p, m->c.n_layer - l);
     }
     const lks__dropout drop = dropout_of(p, m->c.n_layer, DROP_EMBEDDING);
+    g = lks__backward_grads(p->bw, m->c.n_layer + 1);
     lks__embedding_bwd(m->ex, g + m->wte, g + m->wpe, dropped(p, m->dx, &drop), p->mb->tokens,
                        p->rows, (size_t)p->mb->T, p->C);
     done(p, m->c.n_layer + 1);
@@ -461,8 +462,9 @@ static float gpt2_train(void *state, const float *params, const lks__micro_batch
     struct gpt2 *m = state;
     struct pass p = pass_of(m, params, mb, bw);
     forward(&p);
-    float loss = lks__head_loss(m->ex, &m->head, m->d_row, bw->grads + m->wte, m->lnf,
-                                params + m->wte, mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
+    float *g = lks__backward_grads(bw, m->c.n_layer + 1);
+    float loss = lks__head_loss(m->ex, &m->head, m->d_row, g + m->wte, m->lnf, params + m->wte,
+                                mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
     backward(&p);
     return loss;
 }

@@ -20,7 +20,11 @@ typedef struct lks__micro_batch {
 } lks__micro_batch;
 
 typedef struct lks__backward {
-    float *grads;      /* arena; gradients of the micro-batch's mean loss are added to it */
+    float *grads; /* arena; gradients of the micro-batch's mean loss are added to it */
+    /* [n_groups], or NULL: `grads` is a window, where group g lies this many floats before its
+     * place in an arena. All groups but the last may share one place: each is written between the
+     * calls of `done` for the one before it and for itself. */
+    const size_t *shift;
     uint64_t seed;     /* dropout's key, and its counter's first two words */
     uint32_t step, vm; /* vm = virtual rank << 16 | micro-step */
     lks__group_done_fn *done;
@@ -28,6 +32,13 @@ typedef struct lks__backward {
     void (*beat)(void *ctx); /* after each layer, forward and backward: a sign of life */
     void *beat_ctx;
 } lks__backward;
+
+/* Where the arena of `group`'s gradients would begin: offsets of its tensors count from here. */
+static inline float *lks__backward_grads(const lks__backward *bw, int group)
+{
+    size_t shift = bw->shift == NULL ? 0 : bw->shift[group];
+    return (float *)((uintptr_t)bw->grads - shift * sizeof(float));
+}
 
 /* The tensor table of the config's family. ERR_CONFIG where the shape doesn't fit together. */
 lks_status lks__model_table(const lks__model_config *config, lks__table *table);

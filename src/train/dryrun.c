@@ -27,7 +27,8 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
     lks_status st = lks__model_activation_bytes(&config, (int)s->batch_size, &activations);
     if (st == LKS_OK) {
         double arena = (double)table.count * sizeof(float);
-        int V = (int)s->virtual_ranks, n = lks__ddp_arenas(V, W);
+        int V = (int)s->virtual_ranks;
+        int n = lks__ddp_arenas(V, W, s->gradient_accumulation_steps == V);
         int replicas = strcmp(s->replicas, "shared") == 0 ? 1 : W;
         double total = arena * 3 * replicas + (arena * n + (double)activations) * W;
         printf("parameters:        %zu in %zu tensors, vocabulary %" PRIu32 "\n", table.n_params,

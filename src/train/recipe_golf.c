@@ -166,14 +166,14 @@ static lks_status read_val(const void *val, uint64_t first, size_t n, int32_t *o
     return lks__shards_read(val, first, n, out);
 }
 
-static lks_status evaluate_with(lks__trainer *t, const float *params, lks__eval_result *result)
+static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 {
     const struct lks__golf_run *g = t->golf;
     lks__split_result split;
     lks__split_eval e = {
         .session = &t->ses,
         .model = t->model,
-        .params = params,
+        .params = t->params,
         .B = g->eval_batch,
         .T = (size_t)t->s.block_size,
         .path = lks__shards_path(g->val, 0),
@@ -186,11 +186,6 @@ static lks_status evaluate_with(lks__trainer *t, const float *params, lks__eval_
     *result =
         (lks__eval_result){.has_bpb = g->has_bpb, .val_loss = split.loss, .val_bpb = split.bpb};
     return LKS_OK;
-}
-
-static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
-{
-    return evaluate_with(t, t->params, result);
 }
 
 /* --- the artifact ----------------------------------------------------------------------------- */
@@ -212,36 +207,36 @@ static lks_status write_artifact(lks__trainer *t, const char *path, lks__artifac
     return st;
 }
 
-static lks_status read_artifact(lks__trainer *t, const char *path, float *params)
+static lks_status read_artifact(lks__trainer *t, const char *path)
 {
     lks__artifact artifact;
     LKS__TRY(lks__artifact_open(path, &artifact));
     lks_status st = lks__artifact_check(&artifact, &t->table);
     if (st == LKS_OK)
-        st = lks__artifact_read(&artifact, &t->table, params);
+        st = lks__artifact_read(&artifact, &t->table, t->params);
     lks__artifact_close(&artifact);
     return st;
 }
 
-/* As the script ends: the int8 artifact is written, read back, and what it holds is evaluated. */
+/* As the script ends: the int8 artifact is written, read back in the place of the parameters, which
+ * the last checkpoint has, and what it holds is evaluated. */
 static lks_status finish(lks__trainer *t, lks__finish_result *r)
 {
     char path[LKS__SETTING_STR + 64];
-    float *params;
+    size_t bytes = t->table.count * sizeof(float);
     lks_status st = LKS_OK;
     snprintf(path, sizeof path, "%s/%s", t->s.out_dir, artifact_name);
     lks_comm_note(t->ses.comm, t->iter, "artifact");
-    LKS__TRY(lks_comm_alloc(t->ses.comm, LKS_MEM_COMMON, t->table.count * sizeof(float),
-                            (void **)&params));
     if (t->ses.world.rank == 0) {
         st = write_artifact(t, path, &r->stats);
         if (st == LKS_OK)
-            st = read_artifact(t, path, params);
+            st = read_artifact(t, path);
     }
     LKS__TRY(lks__session_agree(&t->ses, st));
-    LKS__TRY(lks_comm_replicate(t->ses.comm, params, t->table.count * sizeof *params));
+    LKS__TRY(t->shared ? lks_comm_replicate(t->ses.comm, t->params, bytes)
+                       : lks_comm_broadcast(t->ses.comm, t->params, bytes, 0));
     double started = lks__sys_now();
-    LKS__TRY(evaluate_with(t, params, &r->eval));
+    LKS__TRY(evaluate(t, &r->eval));
     r->eval_seconds = lks__sys_now() - started;
     r->name = artifact_name;
     snprintf(path, sizeof path, "%s/latest/model.safetensors", t->s.out_dir);

@@ -25,6 +25,7 @@ static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *dd
     lks__micro_batch mb = {t->tokens, t->targets, (int)t->s.batch_size, (int)t->s.block_size};
     lks__backward bw = {
         .grads = grads,
+        .shift = lks__ddp_shift(ddp),
         .seed = (uint64_t)t->s.seed,
         .step = (uint32_t)t->iter,
         .vm = (uint32_t)v << 16 | (uint32_t)m,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <xxhash.h>
 
 #include "ddp/verify.h"
@@ -162,6 +163,21 @@ static uint64_t run_digest(const lks__trainer *t)
 
 /* --- together -------------------------------------------------------------------------------- */
 
+/* Muon has no second moment: what lies where its matrices' would is never touched, and the memory
+ * that was reserved for it goes back. What can't be given back stays. */
+static void give_back_unused(const lks__trainer *t)
+{
+    const uintptr_t page = 4096;
+    for (size_t i = 0; i < t->table.n_tensors; i++) {
+        const lks__tensor *tensor = &t->table.tensors[i];
+        uintptr_t first = (uintptr_t)(t->exp_avg_sq + tensor->offset);
+        uintptr_t end = (first + tensor->count * sizeof(float)) / page * page;
+        first = (first + page - 1) / page * page;
+        if (tensor->kind == LKS__PARAM_MATRIX && first < end)
+            madvise((void *)first, end - first, MADV_REMOVE);
+    }
+}
+
 static lks_status open_arenas(lks__trainer *t)
 {
     int kind = t->shared ? LKS_MEM_COMMON : LKS_MEM_OWN;
@@ -170,12 +186,15 @@ static lks_status open_arenas(lks__trainer *t)
     float **arenas[3] = {&t->params, &t->exp_avg, &t->exp_avg_sq};
     for (int i = 0; i < 3; i++)
         LKS__TRY(lks_comm_alloc(t->ses.comm, i == 0 ? kind : moments, bytes, (void **)arenas[i]));
+    if (lks_comm_leader(t->ses.comm) == t->ses.world.rank || !t->shared)
+        give_back_unused(t);
     lks__ddp_config config = {.V = t->V,
                               .A = t->A,
                               .zero = t->s.zero != 0,
                               .wire = strcmp(t->s.wire, "bfloat16") == 0 ? LKS_WIRE_BFLOAT16
                                                                          : LKS_WIRE_FLOAT32,
-                              .bucket_bytes = (size_t)(t->s.bucket_mb * 1048576.0)};
+                              .bucket_bytes = (size_t)(t->s.bucket_mb * 1048576.0),
+                              .windows = true};
     return lks__ddp_open(&config, t->ses.comm, &t->table, &t->ses.ex, &t->ddp);
 }
 

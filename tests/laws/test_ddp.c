@@ -45,12 +45,13 @@ static float made_up(int step, int v, int m, size_t i)
     return ldexpf((float)(int32_t)words[0], -31 - (int)(words[1] % 12));
 }
 
-static void add_group(float *grads, int group, int step, int v, int m)
+/* `grads` begins `shift` floats into the arena. */
+static void add_group(float *grads, size_t shift, int group, int step, int v, int m)
 {
     for (size_t t = 0; t < table.n_tensors; t++) {
         const lks__tensor *tensor = &table.tensors[t];
         for (size_t i = 0; tensor->group == group && i < tensor->count; i++)
-            grads[tensor->offset + i] += made_up(step, v, m, tensor->offset + i);
+            grads[tensor->offset - shift + i] += made_up(step, v, m, tensor->offset + i);
     }
 }
 
@@ -63,7 +64,7 @@ static double plain_mean(int V, int A, int step, float *mean)
         leaf[v] = calloc(table.count, sizeof **leaf);
         for (int m = 0; m < A; m++)
             for (int g = 0; g < table.n_groups; g++)
-                add_group(leaf[v], g, step, v, m);
+                add_group(leaf[v], 0, g, step, v, m);
     }
     for (size_t i = 0; i < table.count; i++) {
         for (int n = V; n > 1; n = (n + 1) / 2) {
@@ -104,11 +105,12 @@ struct rank {
 static lks_status micro(void *ctx, int v, int m, float *grads, lks__ddp *ddp)
 {
     struct rank *r = ctx;
+    const size_t *shift = lks__ddp_shift(ddp);
     r->n_micro++;
     if (v == r->failing_v)
         return lks__fail(LKS_ERR_IO, "virtual rank %d has no data", v);
     for (int g = 0; g < table.n_groups; g++) {
-        add_group(grads, g, r->step, v, m);
+        add_group(grads, shift == NULL ? 0 : shift[g], g, r->step, v, m);
         lks__ddp_group_done(ddp, g);
     }
     return LKS_OK;
@@ -139,7 +141,8 @@ static lks_status run_ddp(struct rank *r)
     lks__pool *pool;
     LKS__TRY(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, NULL, &pool));
     const lks__exec ex = {.k = &kernels, .pool = pool};
-    const lks__ddp_config config = {.V = r->V, .A = r->A, .bucket_bytes = r->bucket_bytes};
+    const lks__ddp_config config = {
+        .V = r->V, .A = r->A, .bucket_bytes = r->bucket_bytes, .windows = true};
     lks__ddp *ddp = NULL;
     lks__comm_use(r->comm, &ex);
     lks_status st = lks__ddp_open(&config, r->comm, &table, &ex, &ddp);
@@ -235,12 +238,16 @@ static void test_shares(void **state)
                     most = next - r * V / W;
             }
             assert_int_equal(lks__ddp_first_leaf(V, W, W), V);
-            int arenas = lks__ddp_arenas(V, W), depth = (int)ceil(log2(most));
+            int arenas = lks__ddp_arenas(V, W, false), depth = (int)ceil(log2(most));
             assert_in_range(arenas, 1, 2 * depth + 2);
             if (V % W == 0 && (V & (V - 1)) == 0 && (W & (W - 1)) == 0)
                 assert_int_equal(arenas, depth + 1);
+            int fewer = lks__ddp_arenas(V, W, true); /* a leaf that stays has an arena */
+            assert_int_equal(fewer,
+                             V % W == 0 && most > 1 && (V & (V - 1)) == 0 ? arenas - 1 : fewer);
+            assert_in_range(fewer, arenas - (most > 1), arenas);
         }
-    assert_int_equal(lks__ddp_arenas(8, 8), 1);
+    assert_int_equal(lks__ddp_arenas(8, 8, true), 1);
 }
 
 /* A rank whose micro-step fails gets its own error, the others one that names it. */
