@@ -43,13 +43,13 @@ static void carve_block(struct lks__golf *m, lks__carver *v, size_t l)
     a->out = lks__carve(v, rows * C);
 }
 
+/* What forward keeps comes first, then work space: see lks__model_scratch(). */
 static void carve_all(struct lks__golf *m, lks__carver *v)
 {
     const size_t rows = m->max_rows, C = m->C, V = (size_t)m->c.vocab_size;
+    const size_t chunk = lks__head_chunk_rows(rows, V), ld = lks__round_up(V, 16);
     for (size_t l = 0; l < (size_t)m->c.n_layer; l++)
         carve_block(m, v, l);
-    m->cosine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
-    m->sine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
     m->x0 = lks__carve(v, rows * C);
     m->x0_rms = lks__carve(v, rows);
     m->final_rms = lks__carve(v, rows);
@@ -57,16 +57,17 @@ static void carve_all(struct lks__golf *m, lks__carver *v)
     m->dx0 = lks__carve(v, rows * C);
     m->norm = lks__carve(v, rows * C);
     m->d_row = lks__carve(v, rows * C);
-    m->d_row2 = lks__carve(v, rows * C);
-    m->wide = lks__carve(v, rows * max(m->H, C + 2 * m->KV));
-    m->product = lks__carve(v, C * max(m->H, C));
+    m->d_row2 = lks__carve(v, C * max(rows, max(m->H, C)));
+    m->wide = lks__carve(v, max(chunk * ld, rows * max(m->H, C + 2 * m->KV)));
     m->partial = lks__carve(v, lks__golf_partial_floats(rows, C, (size_t)m->c.n_head));
-    size_t chunk = lks__head_chunk_rows(rows, V);
     m->head.chunk_rows = chunk;
-    m->head.ld = lks__round_up(V, 16);
-    m->head.logits = lks__carve(v, chunk * m->head.ld);
+    m->head.ld = ld;
+    m->head.logits = m->wide;
     m->head.row_loss = (double *)(void *)lks__carve(v, 2 * rows);
     m->head.softcap = m->c.logit_softcap;
+    m->scratch_bytes = v->used;
+    m->cosine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
+    m->sine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
 }
 
 static lks_status measure(struct lks__golf *m, const lks__model_config *c, int batch)
@@ -321,6 +322,13 @@ static bool golf_activation(const void *state, int i, lks__activation *a)
     return true;
 }
 
+static void *golf_scratch(void *state, size_t *bytes_p)
+{
+    struct lks__golf *m = state;
+    *bytes_p = m->scratch_bytes;
+    return m->arena;
+}
+
 static void golf_logits(void *state, const float *params, const int32_t *tokens, int T,
                         float *logits)
 {
@@ -355,5 +363,6 @@ const struct lks__model_ops lks__model_golf = {
     .forward = golf_forward,
     .activation = golf_activation,
     .logits = golf_logits,
+    .scratch = golf_scratch,
     .flops_per_token = golf_flops_per_token,
 };

@@ -42,13 +42,12 @@ struct lks__golf {
     float *dx0;    /* the final norm's output | gradient of x0 */
     float *norm;   /* a norm's output, or a branch's before its scale | a norm's, or queries */
     float *d_row;  /* queries | gradients, or keys */
-    float *d_row2; /* keys | gradients, or mixed input */
-    float *wide; /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP, of q, k and v */
-    float
-        *product; /* [C, max(H, C)] zero between uses: a projection's gradient without its scale */
+    float *d_row2; /* keys | gradients, mixed input, or a projection's gradient without its scale */
+    float *wide;   /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP, of q, k and v;
+                    * between the two the head's logits */
     float *partial; /* vectors' gradients, block of rows by block of rows */
     void *arena;
-    size_t arena_bytes;
+    size_t arena_bytes, scratch_bytes; /* the arena's first scratch_bytes are for one pass */
 };
 
 /* One pass through the model: what forward and backward share. */

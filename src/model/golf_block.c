@@ -1,4 +1,6 @@
 /* model/golf_block.c - one transformer block of parameter-golf's train_gpt.py, both ways. */
+#include <string.h>
+
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
 #include "model/golf.h"
@@ -174,10 +176,11 @@ static void projection_backward(const struct lks__golf_pass *p, float *g, size_t
                                 const float *input, size_t in)
 {
     const struct lks__golf *m = p->m;
-    lks__linear_bwd_w(m->ex, m->product, NULL, m->dx, m->C, input, p->rows, m->C, in);
+    memset(m->d_row2, 0, m->C * in * sizeof(float));
+    lks__linear_bwd_w(m->ex, m->d_row2, NULL, m->dx, m->C, input, p->rows, m->C, in);
     const lks__golf_scaled s = {.dw = g + w,
                                 .dscale = g + scale,
-                                .product = m->product,
+                                .product = m->d_row2,
                                 .w = p->params + w,
                                 .scale = p->params + scale};
     lks__golf_scaled_bwd(m->ex, &s, m->C, in);

@@ -243,8 +243,8 @@ struct scaled_op {
 static void scaled_bwd_row(const lks__golf_scaled *s, size_t row, size_t in)
 {
     enum { LANES = 16 };
-    float *restrict product = s->product + row * in, *restrict dw = s->dw + row * in;
-    const float *restrict w = s->w + row * in;
+    float *restrict dw = s->dw + row * in;
+    const float *restrict product = s->product + row * in, *restrict w = s->w + row * in;
     const float scale = s->scale[row];
     float lanes[LANES] = {0}, sum = 0.0f;
     size_t i = 0;
@@ -252,12 +252,10 @@ static void scaled_bwd_row(const lks__golf_scaled *s, size_t row, size_t in)
         for (size_t j = 0; j < LANES; j++) {
             lanes[j] += w[i + j] * product[i + j];
             dw[i + j] += scale * product[i + j];
-            product[i + j] = 0.0f;
         }
     for (; i < in; i++) {
         lanes[0] += w[i] * product[i];
         dw[i] += scale * product[i];
-        product[i] = 0.0f;
     }
     for (size_t j = 0; j < LANES; j++)
         sum += lanes[j];

@@ -51,12 +51,12 @@ typedef struct lks__golf_branch {
 } lks__golf_branch;
 void lks__golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b, size_t rows, size_t C);
 
-/* Gradients of w[C, in] and scale[C] in y = scale * (input w^T), from product = dy^T input, which
- * is set to zero: dw += scale * product and dscale += the sum of w * product, row by row. So the
- * scale's gradient needs no copy of input w^T. */
+/* Gradients of w[C, in] and scale[C] in y = scale * (input w^T), from product = dy^T input: dw +=
+ * scale * product and dscale += the sum of w * product, row by row. So the scale's gradient needs
+ * no copy of input w^T. */
 typedef struct lks__golf_scaled {
-    float *dw, *dscale, *product;
-    const float *w, *scale;
+    float *dw, *dscale;
+    const float *product, *w, *scale;
 } lks__golf_scaled;
 void lks__golf_scaled_bwd(const lks__exec *ex, const lks__golf_scaled *s, size_t C, size_t in);
 

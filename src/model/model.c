@@ -96,6 +96,12 @@ void lks__model_find_bad(lks__model *m, const float *params, const lks__micro_ba
     }
 }
 
+void *lks__model_scratch(lks__model *m, size_t *bytes_p)
+{
+    *bytes_p = 0;
+    return m->ops->scratch == NULL ? NULL : m->ops->scratch(m->state, bytes_p);
+}
+
 void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens, int T,
                        float *logits)
 {

@@ -73,6 +73,10 @@ enum { LKS__PLACE = 64 }; /* bytes of a place's name */
 void lks__model_find_bad(lks__model *model, const float *params, const lks__micro_batch *mb,
                          const lks__backward *bw, char place[LKS__PLACE]);
 
+/* Memory that holds nothing between the calls above, for others' use meanwhile: what the model's
+ * next pass writes first. NULL, *bytes_p = 0 where the family has none to lend. */
+void *lks__model_scratch(lks__model *model, size_t *bytes_p);
+
 /* Logits [vocab_size] of the token after tokens[0, T); T <= block_size. */
 void lks__model_logits(lks__model *model, const float *params, const int32_t *tokens, int T,
                        float *logits);
@@ -106,6 +110,7 @@ struct lks__model_ops {
                     const lks__backward *bw);
     bool (*activation)(const void *state, int i, lks__activation *a);
     void (*logits)(void *state, const float *params, const int32_t *tokens, int T, float *logits);
+    void *(*scratch)(void *state, size_t *bytes_p); /* or NULL */
     double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
 };
 

@@ -1,6 +1,7 @@
 #include "optim/muon.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/checked.h"
@@ -12,7 +13,8 @@ struct lks__muon {
     size_t *mine; /* [n_mine] indices of tensors, the costly ones first */
     size_t n_mine;
     char *work; /* the update under way, [rows, cols] floats, and Newton-Schulz's own */
-    size_t update_bytes;
+    size_t update_bytes, work_bytes;
+    bool borrowed; /* work */
 };
 
 static double cost(const lks__tensor *t)
@@ -107,10 +109,11 @@ static lks_status open_work(lks__muon *m)
         m->update_bytes = update > m->update_bytes ? update : m->update_bytes;
         ns_bytes = ns > ns_bytes ? ns : ns_bytes;
     }
-    m->work = aligned_alloc(64, m->update_bytes + ns_bytes);
+    m->work_bytes = m->update_bytes + ns_bytes;
+    m->work = aligned_alloc(64, lks__round_up(m->work_bytes, 64));
     if (m->work == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for Muon's work space of %zu bytes",
-                         m->update_bytes + ns_bytes);
+                         m->work_bytes);
     return LKS_OK;
 }
 
@@ -140,11 +143,21 @@ lks_status lks__muon_open(const lks__exec *ex, const lks__table *table, int W, i
     return LKS_OK;
 }
 
+void lks__muon_borrow(lks__muon *m, void *memory, size_t bytes)
+{
+    if (bytes < m->work_bytes || m->borrowed)
+        return;
+    free(m->work);
+    m->work = memory;
+    m->borrowed = true;
+}
+
 void lks__muon_close(lks__muon *m)
 {
     if (m == NULL)
         return;
-    free(m->work);
+    if (!m->borrowed)
+        free(m->work);
     free(m->mine);
     free(m);
 }

@@ -19,6 +19,10 @@ lks_status lks__muon_open(const lks__exec *ex, const lks__table *table, int W, i
                           lks__muon **muon_p);
 void lks__muon_close(lks__muon *muon); /* NULL is fine */
 
+/* Work in `memory`, aligned to 64 bytes and free for that during updates, where it is large enough,
+ * instead of memory of its own. */
+void lks__muon_borrow(lks__muon *muon, void *memory, size_t bytes);
+
 typedef struct lks__muon_step {
     double lr, momentum;
     double clip;  /* the gradient is multiplied by this first */

@@ -45,14 +45,14 @@ static lks_status open_data(lks__trainer *t)
     if (t->s.vocab_size == 0)
         return lks__fail(LKS_ERR_CONFIG, "the golf family needs vocab_size (VOCAB_SIZE)");
     t->meta.vocab_size = (uint32_t)t->s.vocab_size;
+    LKS__TRY(open_tokenizer(t)); /* first, as in the script: that is what can be mended */
     LKS__TRY(open_shards(t, LKS__SHARDS_TRAIN, &g->train));
     LKS__TRY(open_shards(t, LKS__SHARDS_VAL, &g->val));
     LKS__TRY(lks__shards_digest(g->train, &digest[0]));
     LKS__TRY(lks__shards_digest(g->val, &digest[1]));
     t->data_digest = XXH3_64bits(digest, sizeof digest);
     LKS__TRY(lks__shards_usable(g->val, (uint64_t)t->s.block_size, &g->val_tokens));
-    LKS__TRY(lks__artifact_code_bytes(t->s.code, &g->code_bytes));
-    return open_tokenizer(t);
+    return lks__artifact_code_bytes(t->s.code, &g->code_bytes);
 }
 
 static lks_status open_rest(lks__trainer *t)
@@ -67,7 +67,11 @@ static lks_status open_rest(lks__trainer *t)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", B * T);
     int W = t->shared ? t->ses.world.local_world_size : 1;
     int rank = t->shared ? t->ses.world.local_rank : 0;
-    return lks__muon_open(&t->ses.ex, &t->table, W, rank, &g->muon);
+    LKS__TRY(lks__muon_open(&t->ses.ex, &t->table, W, rank, &g->muon));
+    size_t bytes;
+    void *scratch = lks__model_scratch(t->model, &bytes);
+    lks__muon_borrow(g->muon, scratch, bytes);
+    return LKS_OK;
 }
 
 static void close_all(lks__trainer *t)
