@@ -52,7 +52,7 @@ static void test_file_size_limit(void **state)
 /* Not all ranks get theirs. */
 static void test_no_memory_on_one_rank(void **state)
 {
-    for (int n = 1; n <= 8; n++) {
+    for (int n = 1; n <= 7; n++) {
         fault_run run = fault_train(2);
         const char *env = lks_test_text("LOCKSTEP_FAULT=mmap:%d:ENOMEM", n);
         fault_expect(&run, 1, FAULT_ENV(env, "LOCKSTEP_FAULT_RANK=1"), "rank 1", "memory");

@@ -105,7 +105,8 @@ static void check_evals(const char *name, const json_t *figure, const char *metr
     }
 }
 
-/* Weights after the last step, within 1e-3 of each tensor's norm. */
+/* Weights after the last step: norms within 2e-4, sums within 2e-3 of each tensor's norm. The script
+ * itself, run on processors with AVX2 and with AVX-512, ends 1.8e-5 and 3.2e-4 apart (golf.json). */
 static void check_final(const char *name, const json_t *figure, const char *out)
 {
     lks__st_file *file;
@@ -120,8 +121,8 @@ static void check_final(const char *name, const json_t *figure, const char *out)
         assert_ok(lks__st_read(file, t, x));
         parity_sums got = parity_sum(x, t->bytes / sizeof(float));
         double norm = sqrt(lks_test_number(want, "sumsq"));
-        parity_near(sqrt(got.sumsq), norm, 1e-3 * norm, name, "final", t->name, "norm");
-        parity_near(got.sum, lks_test_number(want, "sum"), 1e-3 * norm, name, "final", t->name,
+        parity_near(sqrt(got.sumsq), norm, 2e-4 * norm, name, "final", t->name, "norm");
+        parity_near(got.sum, lks_test_number(want, "sum"), 2e-3 * norm, name, "final", t->name,
                     "sum");
         free(x);
     }
