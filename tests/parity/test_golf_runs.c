@@ -105,8 +105,9 @@ static void check_evals(const char *name, const json_t *figure, const char *metr
     }
 }
 
-/* Weights after the last step: norms within 2e-4, sums within 2e-3 of each tensor's norm. The script
- * itself, run on processors with AVX2 and with AVX-512, ends 1.8e-5 and 3.2e-4 apart (golf.json). */
+/* Weights after the last step: norms within 2e-4, sums within 2e-3 of each tensor's norm. The
+ * script itself, run on processors with AVX2 and with AVX-512, ends 1.8e-5 and 3.2e-4 apart
+ * (golf.json). */
 static void check_final(const char *name, const json_t *figure, const char *out)
 {
     lks__st_file *file;
