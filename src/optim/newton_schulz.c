@@ -55,16 +55,6 @@ static size_t cuts(size_t n, size_t size)
     return (n + size - 1) / size;
 }
 
-static void each(const lks__exec *ex, size_t n_tasks, lks__task_fn *fn, struct iteration *it)
-{
-    if (ex->pool != NULL) {
-        lks__pool_run(ex->pool, n_tasks, fn, it);
-        return;
-    }
-    for (size_t task = 0; task < n_tasks; task++)
-        fn(it, task, 0);
-}
-
 /* --- the norm -------------------------------------------------------------------------------- */
 
 static void sum_block(void *ctx, size_t task, int thread)
@@ -90,12 +80,12 @@ static void normalize_rows(void *ctx, size_t task, int thread)
 static void normalize(const lks__exec *ex, struct iteration *it)
 {
     size_t n_blocks = cuts(it->rows * it->cols, NORM_BLOCK);
-    each(ex, n_blocks, sum_block, it);
+    lks__pool_run(ex->pool, n_blocks, sum_block, it);
     double sum = 0.0;
     for (size_t b = 0; b < n_blocks; b++)
         sum += it->sums[b];
     it->inverse_norm = (float)(1.0 / (sqrt(sum) + EPS));
-    each(ex, cuts(it->rows, COPY_ROWS), normalize_rows, it);
+    lks__pool_run(ex->pool, cuts(it->rows, COPY_ROWS), normalize_rows, it);
 }
 
 /* --- symmetric products ---------------------------------------------------------------------- */
@@ -229,11 +219,12 @@ void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols,
         it.x = out;
     normalize(ex, &it);
     for (int step = 0; step < steps; step++) {
-        each(ex, cuts(n, it.panel), gram_panel, &it);
-        each(ex, cuts(n, it.panel), poly_panel, &it);
+        lks__pool_run(ex->pool, cuts(n, it.panel), gram_panel, &it);
+        lks__pool_run(ex->pool, cuts(n, it.panel), poly_panel, &it);
         if (step == steps - 1)
             it.y = out;
-        each(ex, cuts(rows, it.tile_rows) * cuts(cols, it.tile_cols), apply_tile, &it);
+        lks__pool_run(ex->pool, cuts(rows, it.tile_rows) * cuts(cols, it.tile_cols), apply_tile,
+                      &it);
         struct matrix next = it.y;
         it.y = it.x;
         it.x = next;

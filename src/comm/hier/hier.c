@@ -79,7 +79,9 @@ static lks_status open_hosts(struct lks__hier *h)
     for (size_t i = 0; i < n; i++)
         h->mail_bytes[i] = sizeof *h->mails;
     LKS__TRY(lks__shm_plan_new(h->local->state, &h->shm_plan));
-    return lks__hier_plan_open(h);
+    if (!lks__plan_open(&h->plan, h->n_hosts))
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d hosts", h->n_hosts);
+    return LKS_OK;
 }
 
 /* The first exchange: who is where. The thread fills h->first, for it reads that, too. */
@@ -194,7 +196,7 @@ void lks__hier_close(lks_comm *comm)
     lks__hier_thread_close(h);
     if (!h->leads && h->engine != NULL)
         h->ops->leave(h->engine, !failed);
-    lks__hier_plan_close(h);
+    lks__plan_close(&h->plan);
     lks__shm_plan_free(h->shm_plan);
     lks_comm_close(h->local);
     free(h->hosts);

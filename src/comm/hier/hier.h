@@ -16,6 +16,7 @@
 
 #include "comm/backend.h"
 #include "comm/hier/engine.h"
+#include "comm/plan.h"
 #include "comm/shm/shm.h"
 
 enum {
@@ -96,7 +97,7 @@ struct lks__hier {
     struct lks__hier_host *hosts;                                             /* [n_hosts] */
     struct lks__shm_mail *mails;                                              /* [n_hosts] */
     size_t *mail_bytes, *send_bytes, *recv_bytes, *share_bytes, *sumsq_bytes; /* [n_hosts] */
-    struct lks__hier_plan *plan;                                              /* reduce.c */
+    struct lks__plan plan;                                                    /* reduce.c */
     struct lks__shm_plan *shm_plan;
     float *staging; /* shards of other hosts */
     size_t staging_bytes;
@@ -157,8 +158,6 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
 lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
 lks_status lks__hier_progress(lks_comm *comm);
 lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work);
-lks_status lks__hier_plan_open(struct lks__hier *h); /* the thread's scratch */
-void lks__hier_plan_close(struct lks__hier *h);
 /* The thread's side of a reduction. */
 lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job);
 

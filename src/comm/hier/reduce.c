@@ -11,44 +11,6 @@
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(lks_node) <= LKS__SHM_PAYLOAD,
                "a host's nodes fit into its mail");
 
-/* The sums of all hosts for our shard. */
-struct lks__hier_plan {
-    struct node {
-        lks_node node;
-        int first_leaf;
-        const float *buf;
-    } * nodes;
-    lks_node *order;
-    const float **parts;
-    uint8_t *merges;
-};
-
-lks_status lks__hier_plan_open(struct lks__hier *h)
-{
-    size_t n = (size_t)h->n_hosts * LKS__TREE_MAX_COVER;
-    struct lks__hier_plan *p = h->plan = calloc(1, sizeof *p);
-    if (p != NULL) {
-        p->nodes = malloc(n * sizeof *p->nodes);
-        p->order = malloc(n * sizeof *p->order);
-        p->parts = malloc(n * sizeof *p->parts);
-        p->merges = malloc(n);
-    }
-    if (p == NULL || p->nodes == NULL || p->order == NULL || p->parts == NULL || p->merges == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d hosts", h->n_hosts);
-    return LKS_OK;
-}
-
-void lks__hier_plan_close(struct lks__hier *h)
-{
-    if (h->plan == NULL)
-        return;
-    free(h->plan->nodes);
-    free(h->plan->order);
-    free(h->plan->parts);
-    free(h->plan->merges);
-    free(h->plan);
-}
-
 /* --- the ranks' side ---------------------------------------------------------------------- */
 
 lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
@@ -96,34 +58,21 @@ static lks_status bad_parts(struct lks__hier *h, const lks_reduction *r, const c
     return lks__hier_fail(h, LKS_ERR_ARG, -1, text);
 }
 
-/* Which nodes come from which host, and how they are added. */
-static lks_status plan_sum(struct lks__hier *h, const lks_reduction *r, int *n_p)
+/* Which nodes come from which host; where they are to lie is known later. */
+static lks_status read_nodes(struct lks__hier *h, const lks_reduction *r)
 {
-    struct lks__hier_plan *p = h->plan;
-    int n = 0;
+    h->plan.n = 0;
     for (int i = 0; i < h->n_hosts; i++) {
         lks_node nodes[LKS__TREE_MAX_COVER];
         uint32_t some = h->mails[i].n_parts;
         if (some > LKS__TREE_MAX_COVER)
             return bad_parts(h, r, "a host", "gave more nodes than a range of leaves has");
         memcpy(nodes, h->mails[i].payload, some * sizeof *nodes);
-        for (uint32_t k = 0; k < some; k++) {
-            int end;
-            if (!lks__tree_valid(r->n_leaves, nodes[k]))
+        for (uint32_t k = 0; k < some; k++)
+            if (!lks__plan_add(&h->plan, r->n_leaves, nodes[k], NULL))
                 return bad_parts(h, r, "a host", "gave what is no node of the tree");
-            p->nodes[n].node = nodes[k];
-            p->nodes[n].buf = NULL;
-            lks__tree_leaves(r->n_leaves, nodes[k], &p->nodes[n++].first_leaf, &end);
-        }
     }
-    *n_p = n;
     return LKS_OK;
-}
-
-static int by_leaf(const void *a, const void *b)
-{
-    const struct node *x = a, *y = b;
-    return (x->first_leaf > y->first_leaf) - (x->first_leaf < y->first_leaf);
 }
 
 static lks_status need(struct lks__hier *h, void **mem_p, size_t *have_p, size_t bytes)
@@ -199,7 +148,7 @@ static lks_status exchange(struct lks__hier *h, const lks_reduction *r, float *c
             h->send_bytes[i] = k < n_mine ? h->share_bytes[i] : 0;
             h->recv_bytes[i] = has ? mine * sizeof(float) : 0;
             if (has) /* nodes stand by host, then by number */
-                h->plan->nodes[n + k].buf = i == h->host ? bufs[k] + start : at;
+                h->plan.nodes[n + k].buf = i == h->host ? bufs[k] + start : at;
             at += has ? mine : 0;
             n += (int)h->mails[i].n_parts;
         }
@@ -208,28 +157,14 @@ static lks_status exchange(struct lks__hier *h, const lks_reduction *r, float *c
     return LKS_OK;
 }
 
-static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, int n, size_t first,
-                            size_t end)
+static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, size_t first, size_t end)
 {
-    struct lks__hier_plan *p = h->plan;
     lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_ref;
-    qsort(p->nodes, (size_t)n, sizeof *p->nodes, by_leaf);
-    bool late = false;
-    for (int i = 0; i < n; i++) {
-        p->order[i] = p->nodes[i].node;
-        p->parts[i] = p->nodes[i].buf;
-        late |= i > 0 && p->parts[i] == r->dst + r->block_start[first];
-    }
-    if (!lks__tree_plan(r->n_leaves, p->order, n, p->merges))
-        return bad_parts(h, r, "the ranks", "together don't cover each leaf once");
     size_t start = r->block_start[first];
-    struct lks__sum sum = {.parts = p->parts,
-                           .merges = p->merges,
-                           .n_parts = n,
-                           .dst = r->dst + start,
-                           .dst_is_late_part = late,
-                           .scale = r->scale,
-                           .last = lks__sum_last(&h->comm->exec)};
+    struct lks__sum sum;
+    lks__plan_sort(&h->plan);
+    if (!lks__plan_sum(&h->plan, r->n_leaves, r->dst + start, r->scale, &h->comm->exec, &sum))
+        return bad_parts(h, r, "the ranks", "together don't cover each leaf once");
     for (size_t b = first; b < end; b++) {
         size_t from = r->block_start[b], some = r->block_start[b + 1] - from;
         double lanes[8] = {0};
@@ -274,7 +209,6 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
     struct lks__shm *g = h->local->state;
     lks_node nodes[LKS__TREE_MAX_COVER];
     float *bufs[LKS__TREE_MAX_COVER];
-    int n = 0;
     for (h->idle = 0; !lks__shm_shares_done(g, &job->between);)
         LKS__TRY(lks__hier_pause(h));
     int mine = lks__shm_between_sums(g, h->shm_plan, &job->between, r, nodes, bufs);
@@ -283,7 +217,7 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
     job->mail.n_parts = (uint32_t)mine;
     memcpy(job->mail.payload, nodes, (size_t)mine * sizeof *nodes);
     LKS__TRY(lks__hier_meet(h, &job->mail));
-    LKS__TRY(plan_sum(h, r, &n));
+    LKS__TRY(read_nodes(h, r));
     if (r->count == 0)
         return LKS_OK;
     for (int i = 0; i < h->n_hosts; i++) {
@@ -295,9 +229,9 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
     size_t first = lks__hier_share_start(h, r->n_blocks, h->host);
     size_t end = lks__hier_share_start(h, r->n_blocks, h->host + 1);
     size_t count = r->block_start[end] - r->block_start[first];
-    LKS__TRY(need_staging(h, r, n, count));
+    LKS__TRY(need_staging(h, r, h->plan.n, count));
     LKS__TRY(exchange(h, r, bufs, mine, r->block_start[first], count));
-    LKS__TRY(sum_shard(h, r, n, first, end));
+    LKS__TRY(sum_shard(h, r, first, end));
     if (!r->scatter)
         LKS__TRY(gather_dst(h, r));
     return gather(h, r->block_sumsq, h->sumsq_bytes);

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "base/trace.h"
+#include "comm/plan.h"
 #include "comm/shm/shm.h"
 
 /* Blocks that a thread takes at a time. Borders of tasks change no bit. */
@@ -15,18 +16,11 @@ enum { TASK_BLOCKS = 8 };
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(struct lks__shm_part) <= LKS__SHM_PAYLOAD,
                "a rank's parts fit into its mailbox");
 
-/* The parts of all ranks, leaves in order, and how to sum them. */
+/* The parts of all ranks; among hosts, also the sums that the tree allows of them. */
 struct lks__shm_plan {
-    struct node {
-        lks_node node;
-        int first_leaf;
-        const float *buf;
-    } * nodes;
-    lks_node *order;
-    const float **parts;
-    uint8_t *merges;
-    lks_node *left; /* among hosts: the sums, and where each one's parts begin */
-    int *first;
+    struct lks__plan all;
+    lks_node *left;
+    int *first; /* where each sum's parts begin */
 };
 
 static struct lks__shm *state_of(const lks_comm *comm)
@@ -38,10 +32,7 @@ void lks__shm_plan_free(struct lks__shm_plan *p)
 {
     if (p == NULL)
         return;
-    free(p->nodes);
-    free(p->order);
-    free(p->parts);
-    free(p->merges);
+    lks__plan_close(&p->all);
     free(p->left);
     free(p->first);
     free(p);
@@ -51,16 +42,13 @@ lks_status lks__shm_plan_new(const struct lks__shm *g, struct lks__shm_plan **pl
 {
     size_t n = (size_t)g->world_size * LKS__TREE_MAX_COVER;
     struct lks__shm_plan *p = calloc(1, sizeof *p);
+    bool room = false;
     if (p != NULL) {
-        p->nodes = malloc(n * sizeof *p->nodes);
-        p->order = malloc(n * sizeof *p->order);
-        p->parts = malloc(n * sizeof *p->parts);
-        p->merges = malloc(n);
         p->left = malloc(n * sizeof *p->left);
         p->first = malloc(n * sizeof *p->first);
+        room = lks__plan_open(&p->all, g->world_size) && p->left != NULL && p->first != NULL;
     }
-    if (p == NULL || p->nodes == NULL || p->order == NULL || p->parts == NULL ||
-        p->merges == NULL || p->left == NULL || p->first == NULL) {
+    if (!room) {
         lks__shm_plan_free(p);
         return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d ranks", g->world_size);
     }
@@ -195,12 +183,6 @@ lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_wo
 
 /* --- our share ---------------------------------------------------------------------------- */
 
-static int by_leaf(const void *a, const void *b)
-{
-    const struct node *x = a, *y = b;
-    return (x->first_leaf > y->first_leaf) - (x->first_leaf < y->first_leaf);
-}
-
 /* `rank` is -1 where no single one is to blame. */
 static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, int rank,
                             const char *what)
@@ -214,13 +196,10 @@ static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, i
     return lks__shm_abort(g, LKS_ERR_ARG, rank, text);
 }
 
-/* Read all mailboxes, checking what they say: the parts, leaves in order. Returns their number in
- * *n_p. */
-static lks_status read_parts(struct lks__shm *g, struct lks__shm_plan *p,
-                             const struct lks__shm_work *k, int *n_p)
+/* Read all mailboxes, checking what they say: the parts, leaves in order. */
+static lks_status read_parts(struct lks__shm *g, struct lks__plan *p, const struct lks__shm_work *k)
 {
-    const int V = k->r.n_leaves;
-    int n = 0;
+    p->n = 0;
     for (int r = 0; r < g->world_size; r++) {
         const struct lks__shm_mail *mail = lks__segment_mail(g->segment, r, (uint32_t)k->seq);
         uint32_t n_parts = mail->n_parts;
@@ -229,42 +208,14 @@ static lks_status read_parts(struct lks__shm *g, struct lks__shm_plan *p,
         for (uint32_t i = 0; i < n_parts; i++) {
             struct lks__shm_part part;
             memcpy(&part, mail->payload + i * sizeof part, sizeof part);
-            struct node *node = &p->nodes[n++];
-            int end;
-            node->node = (lks_node){part.level, part.index};
-            node->buf =
+            const float *buf =
                 lks__shm_address(g, part.offset, k->r.count * sizeof(float), LKS_MEM_OWN, r);
-            if (!lks__tree_valid(V, node->node) || part.offset % sizeof(float) != 0 ||
-                (node->buf == NULL && k->r.count > 0))
+            if (part.offset % sizeof(float) != 0 || (buf == NULL && k->r.count > 0) ||
+                !lks__plan_add(p, k->r.n_leaves, (lks_node){part.level, part.index}, buf))
                 return bad_parts(g, k, r, "are no nodes or not in its memory");
-            lks__tree_leaves(V, node->node, &node->first_leaf, &end);
         }
     }
-    qsort(p->nodes, (size_t)n, sizeof *p->nodes, by_leaf);
-    for (int i = 0; i < n; i++) {
-        p->order[i] = p->nodes[i].node;
-        p->parts[i] = p->nodes[i].buf;
-    }
-    *n_p = n;
-    return LKS_OK;
-}
-
-static lks_status make_plan(struct lks__shm *g, const struct lks__shm_work *k, struct lks__sum *sum)
-{
-    struct lks__shm_plan *p = g->plan;
-    int n;
-    LKS__TRY(read_parts(g, p, k, &n));
-    sum->dst_is_late_part = false;
-    for (int i = 1; i < n; i++)
-        sum->dst_is_late_part |= p->parts[i] == k->r.dst;
-    if (!lks__tree_plan(k->r.n_leaves, p->order, n, p->merges))
-        return bad_parts(g, k, -1, "together don't cover each leaf once");
-    sum->parts = p->parts;
-    sum->merges = p->merges;
-    sum->n_parts = n;
-    sum->dst = k->r.dst;
-    sum->scale = k->r.scale;
-    sum->last = lks__sum_last(&g->comm->exec);
+    lks__plan_sort(p);
     return LKS_OK;
 }
 
@@ -292,28 +243,30 @@ static void sum_blocks(void *ctx, size_t task, int thread)
 
 static void run_share(struct lks__shm *g, struct share *share)
 {
-    const lks__exec *exec = &g->comm->exec;
     size_t n = share->r->n_blocks, W = (size_t)g->world_size, rank = (size_t)g->rank;
     share->first = n * rank / W;
     share->end = n * (rank + 1) / W;
     size_t tasks = (share->end - share->first + TASK_BLOCKS - 1) / TASK_BLOCKS;
-    if (exec->pool != NULL)
-        lks__pool_run(exec->pool, tasks, sum_blocks, share);
-    else
-        for (size_t t = 0; t < tasks; t++)
-            sum_blocks(share, t, 0);
+    lks__pool_run(g->comm->exec.pool, tasks, sum_blocks, share);
+}
+
+static bool runs_of(struct lks__shm_plan *plan, int V, int *n_left_p)
+{
+    struct lks__plan *p = &plan->all;
+    return lks__tree_plan_some(V, p->order, p->n, p->merges, plan->left, plan->first, n_left_p);
 }
 
 /* Each run of parts that the tree adds is summed where its first part stands. */
 static lks_status sum_runs(struct lks__shm *g, struct lks__shm_work *k)
 {
-    struct lks__shm_plan *p = g->plan;
-    int n, n_left;
-    LKS__TRY(read_parts(g, p, k, &n));
-    if (!lks__tree_plan_some(k->r.n_leaves, p->order, n, p->merges, p->left, p->first, &n_left))
+    struct lks__shm_plan *plan = g->plan;
+    const struct lks__plan *p = &plan->all;
+    int n_left;
+    LKS__TRY(read_parts(g, &plan->all, k));
+    if (!runs_of(plan, k->r.n_leaves, &n_left))
         return bad_parts(g, k, -1, "cover a leaf twice");
     for (int i = 0; i < n_left; i++) {
-        int first = p->first[i], end = i + 1 < n_left ? p->first[i + 1] : n;
+        int first = plan->first[i], end = i + 1 < n_left ? plan->first[i + 1] : p->n;
         struct lks__sum sum = {.parts = p->parts + first,
                                .merges = p->merges + first,
                                .n_parts = end - first,
@@ -334,7 +287,10 @@ static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
     if (k->between) {
         LKS__TRY(sum_runs(g, k));
     } else {
-        LKS__TRY(make_plan(g, k, &sum));
+        LKS__TRY(read_parts(g, &g->plan->all, k));
+        if (!lks__plan_sum(&g->plan->all, k->r.n_leaves, k->r.dst, k->r.scale, &g->comm->exec,
+                           &sum))
+            return bad_parts(g, k, -1, "together don't cover each leaf once");
         struct share share = {.sum = &sum, .r = &k->r, .squares = true};
         run_share(g, &share);
     }
@@ -356,14 +312,13 @@ int lks__shm_between_sums(struct lks__shm *g, struct lks__shm_plan *p,
                           lks_node *nodes, float **bufs)
 {
     struct lks__shm_work k = {.seq = job->seq, .r = *r};
-    int n, n_left;
-    if (read_parts(g, p, &k, &n) != LKS_OK ||
-        !lks__tree_plan_some(r->n_leaves, p->order, n, p->merges, p->left, p->first, &n_left) ||
+    int n_left;
+    if (read_parts(g, &p->all, &k) != LKS_OK || !runs_of(p, r->n_leaves, &n_left) ||
         n_left > LKS__TREE_MAX_COVER)
         return -1;
     for (int i = 0; i < n_left; i++) {
         nodes[i] = p->left[i];
-        bufs[i] = (float *)p->parts[p->first[i]];
+        bufs[i] = (float *)p->all.parts[p->first[i]];
     }
     return n_left;
 }
