@@ -1,5 +1,6 @@
 #include "comm/ranks.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -100,6 +101,16 @@ void ranks_run(int n, const char *body, const char *env, double limit_s)
     for (int i = 0; i < n; i++)
         if (r.status[i] != 0)
             fail_msg("rank %d of %d in %s: wait status %#x", i, n, body, r.status[i]);
+}
+
+int ranks_count_fds(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (d != NULL && readdir(d) != NULL)
+        n++;
+    closedir(d);
+    return n;
 }
 
 lks_comm *ranks_open(double timeout_s)

@@ -41,6 +41,19 @@ void ranks_wait(struct ranks *r, double limit_s);
 /* All of it, and every rank has to return 0. */
 void ranks_run(int n, const char *body, const char *env, double limit_s);
 
+/* In a rank: how many descriptors are open. */
+int ranks_count_fds(void);
+
+/* Fails the rank (exit code 1) with the reason on stderr. */
+#define EXPECT(cond)                                                                               \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            fprintf(stderr, "%s:%d: rank %s: not true: %s (last error: %s)\n", __FILE__, __LINE__, \
+                    getenv("RANK"), #cond, lks_last_error());                                      \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
 /* In a rank: the group as the environment describes it. NULL after saying why not. */
 lks_comm *ranks_open(double timeout_s);
 

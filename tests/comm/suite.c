@@ -300,3 +300,33 @@ bool suite_reductions(lks_comm *comm)
     }
     return shares(comm);
 }
+
+bool suite_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b)
+{
+    CHECK(st == LKS_ERR_ARG);
+    CHECK(strstr(lks_last_error(), a) != NULL && strstr(lks_last_error(), b) != NULL);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_ARG);
+    return true;
+}
+
+bool suite_reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
+                       const char *b)
+{
+    void *own, *common;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
+    size_t start[] = {0, second_border, 100};
+    lks_part part = {{0, leaf}, own};
+    lks_reduction r = {.n_leaves = V,
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = 1,
+                       .count = 100,
+                       .block_start = start,
+                       .n_blocks = 2,
+                       .block_sumsq = (double *)common + 50,
+                       .dst = common};
+    lks_work *work;
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    return suite_mismatch(comm, lks_work_wait(work), a, b);
+}

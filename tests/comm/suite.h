@@ -15,6 +15,15 @@ bool suite_collectives(lks_comm *comm, bool thorough);
 /* Reductions in flight over 1 to 16 leaves, dealt evenly and not, against a plain sum. */
 bool suite_reductions(lks_comm *comm);
 
+/* A call that doesn't fit the others': all ranks get ERR_ARG with one text, which has `a` and `b`,
+ * and the group is at its end. */
+bool suite_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b);
+
+/* The same of a reduction of 100 elements over V leaves, in two blocks, of which this rank gives
+ * `leaf`. */
+bool suite_reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
+                       const char *b);
+
 #define CHECK(cond)                                                                                \
     do {                                                                                           \
         if (!(cond)) {                                                                             \

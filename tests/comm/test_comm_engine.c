@@ -1,6 +1,5 @@
 /* The suite over an engine between hosts, `test_comm_engine mpi|gloo`: this machine plays several
  * hosts, each a group of processes that says so (LOCAL_WORLD_SIZE). */
-#include <dirent.h>
 #include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -20,29 +19,10 @@
 #include "comm/ranks.h"
 #include "comm/suite.h"
 
-#define EXPECT(cond)                                                                               \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: rank %s: not true: %s (last error: %s)\n", __FILE__, __LINE__, \
-                    getenv("RANK"), #cond, lks_last_error());                                      \
-            return 1;                                                                              \
-        }                                                                                          \
-    } while (0)
-
 static const char *engine; /* "mpi", "gloo" */
 
 /* Descriptors that engines keep for themselves to the end of the process. */
 enum { KEPT = 8 };
-
-static int count_fds(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (d != NULL && readdir(d) != NULL)
-        n++;
-    closedir(d);
-    return n;
-}
 
 /* --- bodies ------------------------------------------------------------------------------- */
 
@@ -79,14 +59,14 @@ static lks_comm *open_group(double timeout_s)
 
 static int body_suite(void)
 {
-    int fds = count_fds();
+    int fds = ranks_count_fds();
     lks_comm *comm = open_group(60);
     EXPECT(comm != NULL);
     EXPECT(strcmp(lks_comm_backend(comm), getenv("ENGINE")) == 0);
     EXPECT(suite_collectives(comm, lks_comm_world_size(comm) <= 3) && suite_reductions(comm));
     int code = seen_by_all(comm);
     lks_comm_close(comm);
-    EXPECT(count_fds() <= fds + KEPT);
+    EXPECT(ranks_count_fds() <= fds + KEPT);
     return code;
 }
 
@@ -168,13 +148,13 @@ static int body_many(void)
     for (uint64_t i = 0; i < 10000; i++) {
         uint64_t mine = i * 8 + (uint64_t)rank;
         if (i == 2000) {
-            fds = count_fds();
+            fds = ranks_count_fds();
             used = mallinfo2().uordblks;
         }
         EXPECT(lks_comm_all_gather(comm, &mine, all, sizeof mine) == LKS_OK);
         EXPECT(all[W - 1] == i * 8 + (uint64_t)(W - 1));
     }
-    EXPECT(count_fds() <= fds + W); /* a look at a peer's process, once for each */
+    EXPECT(ranks_count_fds() <= fds + W); /* a look at a peer's process, once for each */
     EXPECT(mallinfo2().uordblks < used + (256 << 10));
     int code = seen_by_all(comm);
     lks_comm_close(comm);

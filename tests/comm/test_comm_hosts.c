@@ -95,21 +95,13 @@ static void test_reductions(void **state)
 
 /* --- calls that don't fit ----------------------------------------------------------------- */
 
-static bool expect_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b)
-{
-    CHECK(st == LKS_ERR_ARG);
-    CHECK(strstr(lks_last_error(), a) != NULL && strstr(lks_last_error(), b) != NULL);
-    CHECK(lks_comm_barrier(comm) == LKS_ERR_ARG);
-    return true;
-}
-
 static bool other_kind(lks_comm *comm)
 {
     char byte = 0;
     lks_status st = lks_comm_world(comm)->rank >= 2 ? lks_comm_broadcast(comm, &byte, 1, 0)
                                                     : lks_comm_barrier(comm);
-    return expect_mismatch(comm, st, "rank 0 called barrier",
-                           "rank 2 called broadcast of 1 bytes from rank 0");
+    return suite_mismatch(comm, st, "rank 0 called barrier",
+                          "rank 2 called broadcast of 1 bytes from rank 0");
 }
 
 static bool other_size(lks_comm *comm)
@@ -118,8 +110,8 @@ static bool other_size(lks_comm *comm)
     float *values = calloc(300000, sizeof *values);
     lks_status st = lks_comm_all_reduce(comm, values, rank >= 2 ? 299999 : 300000);
     free(values);
-    return expect_mismatch(comm, st, "rank 0 called all_reduce of 300000 elements",
-                           "rank 2 called all_reduce of 299999 elements");
+    return suite_mismatch(comm, st, "rank 0 called all_reduce of 300000 elements",
+                          "rank 2 called all_reduce of 299999 elements");
 }
 
 static bool other_alloc(lks_comm *comm)
@@ -128,47 +120,25 @@ static bool other_alloc(lks_comm *comm)
     size_t bytes = lks_comm_rank(comm) >= 2 ? 2000 : 1000;
     lks_status st = lks_comm_alloc(comm, LKS_MEM_OWN, bytes, &mem);
     CHECK(mem == NULL);
-    return expect_mismatch(comm, st, "1000 bytes of own", "2000 bytes of own");
-}
-
-static bool reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
-                        const char *b)
-{
-    void *own, *common;
-    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
-    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
-    size_t start[] = {0, second_border, 100};
-    lks_part part = {{0, leaf}, own};
-    lks_reduction r = {.n_leaves = V,
-                       .parts = &part,
-                       .n_parts = 1,
-                       .scale = 1,
-                       .count = 100,
-                       .block_start = start,
-                       .n_blocks = 2,
-                       .block_sumsq = (double *)common + 50,
-                       .dst = common};
-    lks_work *work;
-    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
-    return expect_mismatch(comm, lks_work_wait(work), a, b);
+    return suite_mismatch(comm, st, "1000 bytes of own", "2000 bytes of own");
 }
 
 static bool other_borders(lks_comm *comm)
 {
     int rank = lks_comm_rank(comm);
-    return reduce_leaf(comm, 4, rank, rank >= 2 ? 51 : 50, "borders", "100 elements");
+    return suite_reduce_leaf(comm, 4, rank, rank >= 2 ? 51 : 50, "borders", "100 elements");
 }
 
 /* Host 1 repeats the leaves of host 0. */
 static bool same_leaf(lks_comm *comm)
 {
-    return reduce_leaf(comm, 4, lks_comm_rank(comm) % 2, 50, "the ranks",
-                       "don't cover each leaf once");
+    return suite_reduce_leaf(comm, 4, lks_comm_rank(comm) % 2, 50, "the ranks",
+                             "don't cover each leaf once");
 }
 
 static bool leaf_missing(lks_comm *comm)
 {
-    return reduce_leaf(comm, 5, lks_comm_rank(comm), 50, "the ranks", "5 leaves");
+    return suite_reduce_leaf(comm, 5, lks_comm_rank(comm), 50, "the ranks", "5 leaves");
 }
 
 static void test_mismatches(void **state)
@@ -331,7 +301,7 @@ static bool other_wire(lks_comm *comm)
                        .wire = rank};
     lks_work *work;
     CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
-    return expect_mismatch(comm, lks_work_wait(work), "100 elements", "rank 1 called reduction");
+    return suite_mismatch(comm, lks_work_wait(work), "100 elements", "rank 1 called reduction");
 }
 
 static void test_wire(void **state)

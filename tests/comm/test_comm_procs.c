@@ -1,5 +1,4 @@
 /* The suite with ranks as processes, and what only processes can do: die, stop, inherit. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -19,37 +18,17 @@
 #include "comm/ranks.h"
 #include "comm/suite.h"
 
-/* Fails the rank (exit code 1) with the reason on stderr. */
-#define EXPECT(cond)                                                                               \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: rank %s: not true: %s (last error: %s)\n", __FILE__, __LINE__, \
-                    getenv("RANK"), #cond, lks_last_error());                                      \
-            return 1;                                                                              \
-        }                                                                                          \
-    } while (0)
-
-static int count_fds(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (d != NULL && readdir(d) != NULL)
-        n++;
-    closedir(d);
-    return n;
-}
-
 /* --- bodies ------------------------------------------------------------------------------- */
 
 static int body_suite(void)
 {
-    int fds = count_fds();
+    int fds = ranks_count_fds();
     lks_comm *comm = ranks_open(60);
     EXPECT(comm != NULL);
     EXPECT(strcmp(lks_comm_backend(comm), "shm") == 0);
     EXPECT(suite_collectives(comm, false) && suite_reductions(comm));
     lks_comm_close(comm);
-    EXPECT(count_fds() == fds - 1); /* the inherited one is gone, too */
+    EXPECT(ranks_count_fds() == fds - 1); /* the inherited one is gone, too */
     return 0;
 }
 
@@ -229,7 +208,7 @@ static int body_bad_segment(void)
     const char *good = getenv("LOCKSTEP_SEGMENT");
     char token[32];
     snprintf(token, sizeof token, "%s", strchr(good, ':') + 1);
-    int fd = atoi(good), fds = count_fds();
+    int fd = atoi(good), fds = ranks_count_fds();
 
     unsetenv("LOCKSTEP_SEGMENT");
     EXPECT(open_here(world, &st) && st == LKS_OK);
@@ -258,7 +237,7 @@ static int body_bad_segment(void)
     setenv("LOCKSTEP_SEGMENT", env, 1);
     lks_world more = {world.rank, 3, world.rank, 3};
     EXPECT(!open_here(more, &st) && st == LKS_ERR_CONFIG);
-    EXPECT(count_fds() == fds); /* a descriptor that isn't ours stays open */
+    EXPECT(ranks_count_fds() == fds); /* a descriptor that isn't ours stays open */
     lks_world far = {world.rank, 4, world.rank, 2};
     EXPECT(!open_here(far, &st) && st == LKS_ERR_SUPPORT);
     EXPECT(strstr(lks_last_error(), "one host only") != NULL);

@@ -88,21 +88,12 @@ static void test_with_pool(void **state)
 
 /* --- calls that don't fit ----------------------------------------------------------------- */
 
-/* All ranks get ERR_ARG with one text, and the group is at its end. */
-static bool expect_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b)
-{
-    CHECK(st == LKS_ERR_ARG);
-    CHECK(strstr(lks_last_error(), a) != NULL && strstr(lks_last_error(), b) != NULL);
-    CHECK(lks_comm_barrier(comm) == LKS_ERR_ARG);
-    return true;
-}
-
 static bool other_kind(lks_comm *comm)
 {
     char byte = 0;
     lks_status st =
         lks_comm_rank(comm) == 1 ? lks_comm_broadcast(comm, &byte, 1, 0) : lks_comm_barrier(comm);
-    return expect_mismatch(comm, st, "barrier", "rank 1 called broadcast of 1 bytes from rank 0");
+    return suite_mismatch(comm, st, "barrier", "rank 1 called broadcast of 1 bytes from rank 0");
 }
 
 static bool other_size(lks_comm *comm)
@@ -110,15 +101,15 @@ static bool other_size(lks_comm *comm)
     static float values[2][300000];
     int rank = lks_comm_rank(comm);
     lks_status st = lks_comm_all_reduce(comm, values[rank], rank == 1 ? 299999 : 300000);
-    return expect_mismatch(comm, st, "all_reduce of 300000 elements",
-                           "rank 1 called all_reduce of 299999 elements");
+    return suite_mismatch(comm, st, "all_reduce of 300000 elements",
+                          "rank 1 called all_reduce of 299999 elements");
 }
 
 static bool other_root(lks_comm *comm)
 {
     char bytes[2000];
     lks_status st = lks_comm_broadcast(comm, bytes, sizeof bytes, lks_comm_rank(comm));
-    return expect_mismatch(comm, st, "from rank 0", "from rank 1");
+    return suite_mismatch(comm, st, "from rank 0", "from rank 1");
 }
 
 static bool other_alloc(lks_comm *comm)
@@ -126,45 +117,23 @@ static bool other_alloc(lks_comm *comm)
     void *mem = NULL;
     lks_status st = lks_comm_alloc(comm, LKS_MEM_OWN, 1000 + (size_t)lks_comm_rank(comm), &mem);
     CHECK(mem == NULL);
-    return expect_mismatch(comm, st, "1000 bytes of own", "1001 bytes of own");
-}
-
-static bool reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
-                        const char *b)
-{
-    void *own, *common;
-    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
-    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
-    size_t start[] = {0, second_border, 100};
-    lks_part part = {{0, leaf}, own};
-    lks_reduction r = {.n_leaves = V,
-                       .parts = &part,
-                       .n_parts = 1,
-                       .scale = 1,
-                       .count = 100,
-                       .block_start = start,
-                       .n_blocks = 2,
-                       .block_sumsq = (double *)common + 50,
-                       .dst = common};
-    lks_work *work;
-    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
-    return expect_mismatch(comm, lks_work_wait(work), a, b);
+    return suite_mismatch(comm, st, "1000 bytes of own", "1001 bytes of own");
 }
 
 static bool other_borders(lks_comm *comm)
 {
     int rank = lks_comm_rank(comm);
-    return reduce_leaf(comm, 2, rank, 50 + (size_t)rank, "borders", "100 elements");
+    return suite_reduce_leaf(comm, 2, rank, 50 + (size_t)rank, "borders", "100 elements");
 }
 
 static bool same_leaf(lks_comm *comm)
 {
-    return reduce_leaf(comm, 2, 0, 50, "the ranks", "don't cover each leaf once");
+    return suite_reduce_leaf(comm, 2, 0, 50, "the ranks", "don't cover each leaf once");
 }
 
 static bool leaf_missing(lks_comm *comm)
 {
-    return reduce_leaf(comm, 3, lks_comm_rank(comm), 50, "the ranks", "3 leaves");
+    return suite_reduce_leaf(comm, 3, lks_comm_rank(comm), 50, "the ranks", "3 leaves");
 }
 
 static void test_mismatches(void **state)
