@@ -13,11 +13,6 @@
 
 /* --- searching ------------------------------------------------------------------------------- */
 
-static void beat(void *comm)
-{
-    lks_comm_beat(comm);
-}
-
 static void nobody(void *ctx, int group)
 {
 }
@@ -25,21 +20,9 @@ static void nobody(void *ctx, int group)
 /* As the step computed it, but into `grads`, an arena of zeros. */
 static lks__backward pass_of(const lks__trainer *t, int index, float *grads)
 {
-    uint32_t v = (uint32_t)(index / t->A), m = (uint32_t)(index % t->A);
-    return (lks__backward){
-        .grads = grads,
-        .seed = (uint64_t)t->s.seed,
-        .step = (uint32_t)t->iter,
-        .vm = v << 16 | m,
-        .done = nobody,
-        .beat = beat,
-        .beat_ctx = t->ses.comm,
-    };
-}
-
-static lks__micro_batch batch_of(const lks__trainer *t)
-{
-    return (lks__micro_batch){t->tokens, t->targets, (int)t->s.batch_size, (int)t->s.block_size};
+    lks__backward bw = lks__train_pass(t, index / t->A, index % t->A, grads);
+    bw.done = nobody;
+    return bw;
 }
 
 /* The first tensor that backward (the table from its end) leaves with a number that isn't finite.
@@ -62,7 +45,7 @@ static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *ba
 {
     LKS__TRY(t->recipe->read(t, index / t->A, index % t->A));
     lks__backward bw = pass_of(t, index, NULL);
-    lks__micro_batch mb = batch_of(t);
+    lks__micro_batch mb = lks__train_batch(t);
     *bad = (lks__nonfinite){.index = index, .in_loss = true};
     lks__model_find_bad(t->model, t->params, &mb, &bw, bad->place);
     return LKS_OK;
@@ -78,7 +61,7 @@ static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
     lks_status st = LKS_OK;
     for (int i = t->first_v * t->A; i < t->end_v * t->A && st == LKS_OK; i++) {
         lks__backward bw = pass_of(t, i, grads);
-        lks__micro_batch mb = batch_of(t);
+        lks__micro_batch mb = lks__train_batch(t);
         memset(grads, 0, bytes);
         st = t->recipe->read(t, i / t->A, i % t->A);
         if (st != LKS_OK)

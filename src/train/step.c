@@ -14,27 +14,35 @@ static void beat(void *comm)
     lks_comm_beat(comm);
 }
 
-/* Micro-batch m of virtual rank v: everything random in it is keyed by (seed, step, v, m). */
-static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *ddp)
+lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads)
 {
-    lks__trainer *t = ctx;
-    int index = v * t->A + m;
-    lks__trace_begin(LKS__SPAN_DATA, -1);
-    LKS__TRY(t->recipe->read(t, v, m));
-    lks__trace_end();
-    lks__micro_batch mb = {t->tokens, t->targets, (int)t->s.batch_size, (int)t->s.block_size};
-    lks__backward bw = {
+    return (lks__backward){
         .grads = grads,
-        .shift = lks__ddp_shift(ddp),
         .seed = (uint64_t)t->s.seed,
         .step = (uint32_t)t->iter,
         .vm = (uint32_t)v << 16 | (uint32_t)m,
-        .done = lks__ddp_group_done,
-        .done_ctx = ddp,
         .beat = beat,
         .beat_ctx = t->ses.comm,
     };
-    t->losses[index] = lks__model_train(t->model, t->params, &mb, &bw);
+}
+
+lks__micro_batch lks__train_batch(const lks__trainer *t)
+{
+    return (lks__micro_batch){t->tokens, t->targets, (int)t->s.batch_size, (int)t->s.block_size};
+}
+
+static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *ddp)
+{
+    lks__trainer *t = ctx;
+    lks__trace_begin(LKS__SPAN_DATA, -1);
+    LKS__TRY(t->recipe->read(t, v, m));
+    lks__trace_end();
+    lks__micro_batch mb = lks__train_batch(t);
+    lks__backward bw = lks__train_pass(t, v, m, grads);
+    bw.shift = lks__ddp_shift(ddp);
+    bw.done = lks__ddp_group_done;
+    bw.done_ctx = ddp;
+    t->losses[v * t->A + m] = lks__model_train(t->model, t->params, &mb, &bw);
     t->micro_batches++;
     return LKS_OK;
 }

@@ -99,6 +99,12 @@ typedef struct lks__step_note {
 /* One optimizer step: iteration t->iter. */
 lks_status lks__train_step(lks__trainer *t, lks__step_result *result);
 
+/* Micro-batch m of virtual rank v of this iteration, without `done` and `shift`: everything random
+ * in it is keyed by (seed, step, v, m). */
+lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads);
+/* What the recipe has read last. */
+lks__micro_batch lks__train_batch(const lks__trainer *t);
+
 /* Go back to the newest checkpoint, and on from there with the data behind iteration t->iter - 1,
  * whose loss or gradient wasn't finite (--on_nan=rollback). Collective. */
 lks_status lks__trainer_go_back(lks__trainer *t);
