@@ -23,19 +23,39 @@ static void set_allocator(void)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_t *error)
+/* Make the call; false where an allocation failed in it. */
+static bool in_memory(void (*call)(void *), void *arg)
 {
     jmp_buf here;
     pthread_once(&once, set_allocator);
-    if (setjmp(here) != 0) {
-        leave = NULL;
-        *error = (json_error_t){.line = -1};
-        return NULL;
-    }
     leave = &here;
-    json_t *json = json_loadb(text, bytes, flags, error);
+    bool whole = setjmp(here) == 0;
+    if (whole)
+        call(arg);
     leave = NULL;
-    return json;
+    return whole;
+}
+
+struct load {
+    const char *text;
+    size_t bytes, flags;
+    json_error_t *error;
+    json_t *json;
+};
+
+static void load(void *arg)
+{
+    struct load *l = arg;
+    l->json = json_loadb(l->text, l->bytes, l->flags, l->error);
+}
+
+json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_t *error)
+{
+    struct load l = {text, bytes, flags, error, NULL};
+    if (in_memory(load, &l))
+        return l.json;
+    *error = (json_error_t){.line = -1};
+    return NULL;
 }
 
 bool lks__json_no_memory(const json_error_t *error)
@@ -43,16 +63,20 @@ bool lks__json_no_memory(const json_error_t *error)
     return json_error_code(error) == json_error_out_of_memory || error->text[0] == '\0';
 }
 
+struct dump {
+    const json_t *json;
+    size_t flags;
+    char *text;
+};
+
+static void dump(void *arg)
+{
+    struct dump *d = arg;
+    d->text = json_dumps(d->json, d->flags);
+}
+
 char *lks__json_dump(const json_t *json, size_t flags)
 {
-    jmp_buf here;
-    pthread_once(&once, set_allocator);
-    if (setjmp(here) != 0) {
-        leave = NULL;
-        return NULL;
-    }
-    leave = &here;
-    char *text = json_dumps(json, flags);
-    leave = NULL;
-    return text;
+    struct dump d = {json, flags, NULL};
+    return in_memory(dump, &d) ? d.text : NULL;
 }

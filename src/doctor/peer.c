@@ -2,7 +2,6 @@
  * about its host in it; the other reads them, and measures the way. */
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -17,6 +16,7 @@
 #include "net/address.h"
 #include "net/store.h"
 
+#include "base/jsontext.h"
 #include "base/sys.h"
 
 enum { DEFAULT_PORT = 29500, CLOCK_MS = 100, N_ROUNDS = 20, N_PIECES = 32 };
@@ -43,7 +43,7 @@ static char *facts_of(const lks__doctor *d)
         "{s:s, s:s, s:s, s:s, s:f}", "version", LKS_VERSION, "level", lks__cpu_level_name(d->level),
         "gemm", d->has_kernels ? lks__kernels_gemm_library(&d->kernels) : "", "fingerprint", print,
         "memory", room == UINT64_MAX ? 0.0 : (double)room);
-    char *text = facts != NULL ? json_dumps(facts, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    char *text = facts != NULL ? lks__json_dump(facts, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(facts);
     return text;
 }
@@ -171,11 +171,16 @@ static void read_facts(lks__doctor *d, lks__store *store, const char *where)
     size_t bytes = 0;
     json_error_t error;
     char *text = facts_of(d);
-    json_t *mine = text != NULL ? json_loads(text, 0, &error) : NULL, *theirs = NULL;
-    if (lks__store_get(store, "facts", CONNECT_S, &data, &bytes) == LKS_OK)
-        theirs = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (mine != NULL && json_is_object(theirs))
+    json_t *mine = NULL, *theirs = NULL;
+    if (text != NULL)
+        mine = lks__json_load(text, strlen(text), 0, &error);
+    if (mine != NULL && lks__store_get(store, "facts", CONNECT_S, &data, &bytes) == LKS_OK)
+        theirs = lks__json_load(data, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (json_is_object(theirs))
         compare_facts(d, mine, theirs, where);
+    else if (mine == NULL || (data != NULL && lks__json_no_memory(&error)))
+        lks__doctor_say(d, LKS__PROBLEM, "facts", "free memory on this host",
+                        "no memory to compare this host with %s", where);
     else
         lks__doctor_say(d, LKS__PROBLEM, "facts", "start `lockstep doctor --serve` there",
                         "what answers at %s says nothing about its host", where);

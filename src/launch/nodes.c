@@ -149,10 +149,10 @@ int lks__nodes_fd(const struct lks__launch *l)
     return l->nodes != NULL && l->nodes->lost_text[0] == '\0' ? lks__store_fd(l->nodes->hear) : -1;
 }
 
-static void coordinator_lost(struct lks__launch *l)
+static void give_job_up(struct lks__launch *l, lks_status why)
 {
-    snprintf(l->nodes->lost_text, sizeof l->nodes->lost_text, "the coordinator's node is gone: %s",
-             lks_last_error());
+    snprintf(l->nodes->lost_text, sizeof l->nodes->lost_text, "%s%s",
+             why != LKS_ERR_NOMEM ? "the coordinator's node is gone: " : "", lks_last_error());
     lks__end_with_others(l);
 }
 
@@ -160,8 +160,9 @@ void lks__nodes_step(struct lks__launch *l)
 {
     if (l->nodes == NULL || l->nodes->lost_text[0] != '\0')
         return;
-    if (lks__nodes_hear_all(l) != LKS_OK)
-        coordinator_lost(l);
+    lks_status st = lks__nodes_hear_all(l);
+    if (st != LKS_OK)
+        give_job_up(l, st);
 }
 
 void lks__nodes_down(struct lks__launch *l)
@@ -205,8 +206,9 @@ lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v,
     while (n->lost_text[0] == '\0' && n->running) {
         int sig;
         lks__nodes_try_to_decide(l);
-        if (listen_for(l, 100, &sig) != LKS_OK)
-            coordinator_lost(l);
+        lks_status st = listen_for(l, 100, &sig);
+        if (st != LKS_OK)
+            give_job_up(l, st);
         else if (sig != 0 && told)
             return lks__fail(LKS_ERR_PEER, "stopped by a signal while other nodes still ran");
         else if (sig != 0)

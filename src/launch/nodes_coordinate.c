@@ -86,24 +86,30 @@ static int world_size_of(const struct lks__launch *l, int most)
 static void start_round(struct lks__launch *l)
 {
     struct lks__nodes *n = l->nodes;
-    bool *taken = calloc((size_t)n->n_nodes, sizeof *taken);
+    bool *taken = calloc((size_t)n->n_nodes, sizeof *taken), whole = taken != NULL;
     json_t *members = json_array();
     int total = 0, first = 0, n_groups = 0, size = n->max;
     for (int i = 0; i < n->n_nodes; i++)
         total += n->nodes[i].here ? n->nodes[i].nproc : 0;
     int W = world_size_of(l, total);
-    for (int g = 0; taken != NULL && g < size; g++) {
+    for (int g = 0; whole && g < size; g++) {
         int i = pick(n, g, taken);
         if (i < 0)
             continue; /* with fewer than the most nodes, some ranks are nobody's: close up */
         taken[i] = true;
         int ranks = n->nodes[i].nproc < W - first ? n->nodes[i].nproc : W - first;
-        json_array_append_new(members, json_pack("{s:i, s:i, s:i, s:i}", "node", i, "group",
-                                                 n_groups, "first", first, "ranks", ranks));
+        whole = json_array_append_new(members,
+                                      json_pack("{s:i, s:i, s:i, s:i}", "node", i, "group",
+                                                n_groups, "first", first, "ranks", ranks)) == 0;
         first += ranks;
         n_groups += ranks > 0;
     }
     free(taken);
+    if (!whole) {
+        json_decref(members);
+        lks__nodes_post(n, NULL);
+        return;
+    }
     lks__nodes_post(n, json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:o}", "is", "round", "round",
                                  n->round, "attempt", l->attempt, "world", W, "groups", n_groups,
                                  "port", lks__free_port(l->store_host), "job", l->job, "members",

@@ -2,17 +2,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jsontext.h"
 #include "base/sys.h"
 #include "launch/nodes_state.h"
 
 /* --- messages ----------------------------------------------------------------------------- */
 
-void lks__nodes_post(const struct lks__nodes *n, json_t *message)
+void lks__nodes_post(struct lks__nodes *n, json_t *message)
 {
-    char *text = json_dumps(message, JSON_COMPACT);
+    char *text = message != NULL ? lks__json_dump(message, JSON_COMPACT) : NULL;
     json_decref(message);
     if (text != NULL)
         (void)lks__store_post(n->say, LKS__NODES_LIST, text, strlen(text));
+    else
+        n->no_memory = true;
     free(text);
 }
 
@@ -252,12 +255,18 @@ lks_status lks__nodes_hear_all(struct lks__launch *l)
     for (;;) {
         void *data = NULL;
         size_t bytes = 0;
+        if (n->no_memory)
+            return lks__fail(
+                LKS_ERR_NOMEM,
+                "no message to the job's other launchers: no memory, or a setting isn't UTF-8");
         lks_status st = lks__store_answer(n->hear, &data, &bytes);
         if (st == LKS_IN_PROGRESS)
             return LKS_OK;
         LKS__TRY(st);
         n->n_heard++;
-        json_t *m = json_loadb(data, bytes, 0, NULL);
+        json_error_t error;
+        json_t *m = lks__json_load(data, bytes, 0, &error);
+        n->no_memory |= m == NULL && lks__json_no_memory(&error);
         free(data);
         st = json_is_object(m) ? on_message(l, m) : LKS_OK;
         json_decref(m);

@@ -41,7 +41,8 @@ struct lks__nodes {
     bool running, ended, again;
     double gather_since, joined_at, end_by;
     bool said_what;
-    char lost_text[600]; /* the coordinator is gone: why */
+    bool no_memory;      /* for a message: the others wait for it in vain */
+    char lost_text[600]; /* the job can't be heard of any more: why */
     char refused[800];   /* this node is: why */
     struct lks__verdict verdict;
     char *tail;
@@ -49,8 +50,9 @@ struct lks__nodes {
 
 /* --- nodes_list.c ------------------------------------------------------------------------- */
 
-/* Takes the reference. A coordinator that is gone is noticed by whoever listens. */
-void lks__nodes_post(const struct lks__nodes *n, json_t *message);
+/* Takes the reference. A coordinator that is gone is noticed by whoever listens, and so is that
+ * there was no memory for a message (NULL). */
+void lks__nodes_post(struct lks__nodes *n, json_t *message);
 /* A text member, fit for a terminal; "" where there is none. */
 void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key);
 void lks__node_forget(struct lks__node *m); /* its texts */
