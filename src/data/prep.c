@@ -54,14 +54,16 @@ static lks_status collect(const struct text *text, uint16_t ids[N_CODE_POINTS], 
                           uint64_t *n_p)
 {
     uint64_t n = 0;
-    uint32_t vocab_size = 0;
+    uint32_t vocab_size = 0, last = 0;
     bool *seen = calloc(N_CODE_POINTS, sizeof *seen);
     if (!seen)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the character table");
     for (size_t i = 0; i < text->n_bytes; n++) {
-        bool *s = &seen[next_char(text, &i)];
-        vocab_size += !*s;
-        *s = true;
+        uint32_t cp = next_char(text, &i);
+        vocab_size += !seen[cp];
+        seen[cp] = true;
+        if (cp > last)
+            last = cp;
     }
     if (vocab_size > MAX_CHARS) {
         free(seen);
@@ -74,7 +76,7 @@ static lks_status collect(const struct text *text, uint16_t ids[N_CODE_POINTS], 
         free(seen);
         return lks__fail(LKS_ERR_NOMEM, "no memory for %u characters", vocab_size);
     }
-    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
+    for (uint32_t cp = 0; cp <= last; cp++)
         if (seen[cp]) {
             ids[cp] = (uint16_t)meta->vocab_size;
             meta->chars[meta->vocab_size++] = cp;
