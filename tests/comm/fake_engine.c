@@ -10,14 +10,13 @@ enum { NOTES = 4 };
 
 struct member {
     int host;
-    uint64_t seq;
-    bool copied;
+    uint64_t started, tested; /* operations; they end in order */
 };
 
 static struct {
     pthread_mutex_t lock;
     int n, local[FAKE_MAX_HOSTS];
-    lks__engine_op op[FAKE_MAX_HOSTS];
+    lks__engine_op op[FAKE_MAX_HOSTS][LKS__ENGINE_SLOTS];
     uint64_t started[FAKE_MAX_HOSTS], copied[FAKE_MAX_HOSTS];
     bool cut[FAKE_MAX_HOSTS], broken[FAKE_MAX_HOSTS];
     struct {
@@ -82,41 +81,34 @@ static void fake_leave(void *engine, int orderly)
     free(engine);
 }
 
-static int fake_start(void *engine, const lks__engine_op *op, char *why, size_t why_bytes)
+static int fake_start(void *engine, int slot, const lks__engine_op *op, char *why, size_t why_bytes)
 {
     struct member *m = engine;
     pthread_mutex_lock(&bus.lock);
-    bus.op[m->host] = *op;
-    bus.started[m->host] = ++m->seq;
+    if (slot != (int)(m->started % LKS__ENGINE_SLOTS) ||
+        m->started - m->tested == LKS__ENGINE_SLOTS)
+        abort();
+    bus.op[m->host][slot] = *op;
+    bus.started[m->host] = ++m->started;
     pthread_mutex_unlock(&bus.lock);
-    m->copied = false;
     return 0;
 }
 
 /* Everything that comes to `me` from host i. */
-static void copy_from(int i, int me)
+static void copy_from(int i, int me, int slot)
 {
-    const lks__engine_op *mine = &bus.op[me], *theirs = &bus.op[i];
-    size_t from = 0, to = 0, bytes = mine->recv_bytes[mine->kind == LKS__ENGINE_BROADCAST ? 0 : i];
-    if (mine->kind == LKS__ENGINE_BROADCAST && (i != mine->root || i == me))
+    const lks__engine_op *mine = &bus.op[me][slot], *theirs = &bus.op[i][slot];
+    bool all_to_all = mine->kind == LKS__ENGINE_ALL_TO_ALL;
+    if (i == me || (mine->kind == LKS__ENGINE_BROADCAST && i != mine->root))
         return;
-    if (mine->kind != LKS__ENGINE_BROADCAST && i == me) /* all-to-all need not copy it either */
-        return;
-    const char *source = theirs->recv;
-    if (mine->kind != LKS__ENGINE_BROADCAST)
-        for (int k = 0; k < i; k++)
-            to += mine->recv_bytes[k];
-    if (mine->kind == LKS__ENGINE_ALL_GATHER)
-        from = to;
-    if (mine->kind == LKS__ENGINE_ALL_TO_ALL) {
-        source = theirs->send;
-        for (int k = 0; k < me; k++)
-            from += theirs->send_bytes[k];
-        if (theirs->send_bytes[me] != bytes)
-            abort();
-    }
-    if (bytes > 0)
-        memcpy((char *)mine->recv + to, source + from, bytes);
+    int piece = mine->kind == LKS__ENGINE_BROADCAST ? 0 : i, there = all_to_all ? me : piece;
+    const char *from = all_to_all ? theirs->send : theirs->recv;
+    const size_t *at = all_to_all ? theirs->send_at : theirs->recv_at;
+    const size_t *bytes = all_to_all ? theirs->send_bytes : theirs->recv_bytes;
+    if (mine->kind != theirs->kind || bytes[there] != mine->recv_bytes[piece])
+        abort();
+    if (bytes[there] > 0)
+        memcpy((char *)mine->recv + mine->recv_at[piece], from + at[there], bytes[there]);
 }
 
 static bool all_reach(const uint64_t *counts, uint64_t seq)
@@ -127,19 +119,21 @@ static bool all_reach(const uint64_t *counts, uint64_t seq)
     return true;
 }
 
-static int fake_test(void *engine, char *why, size_t why_bytes)
+static int fake_test(void *engine, int slot, char *why, size_t why_bytes)
 {
     struct member *m = engine;
     int st = 0;
     pthread_mutex_lock(&bus.lock);
-    if (all_reach(bus.started, m->seq)) {
-        if (!m->copied)
+    if (slot != (int)(m->tested % LKS__ENGINE_SLOTS))
+        abort();
+    if (all_reach(bus.started, m->tested + 1)) {
+        if (bus.copied[m->host] == m->tested)
             for (int i = 0; i < bus.n; i++)
-                copy_from(i, m->host);
-        m->copied = true;
-        bus.copied[m->host] = m->seq;
-        st = all_reach(bus.copied, m->seq);
+                copy_from(i, m->host, slot);
+        bus.copied[m->host] = m->tested + 1;
+        st = all_reach(bus.copied, m->tested + 1);
     }
+    m->tested += st > 0;
     for (int i = 0; i < bus.n && st == 0; i++)
         if (bus.broken[i] && !bus.cut[i] && !bus.cut[m->host]) {
             snprintf(why, why_bytes, "the connection is broken");
@@ -182,6 +176,12 @@ static int fake_hear(void *engine, int host, void *note, char *why, size_t why_b
     return st;
 }
 
-const lks__engine fake_engine = {LKS__ENGINE_VERSION, "fake",    0,          0,
-                                 fake_probe,          fake_join, fake_leave, fake_start,
-                                 fake_test,           fake_tell, fake_hear};
+const lks__engine fake_engine = {.version = LKS__ENGINE_VERSION,
+                                 .name = "fake",
+                                 .probe = fake_probe,
+                                 .join = fake_join,
+                                 .leave = fake_leave,
+                                 .start = fake_start,
+                                 .test = fake_test,
+                                 .tell = fake_tell,
+                                 .hear = fake_hear};

@@ -1,15 +1,17 @@
-// lockstep_gloo.so: Gloo as an engine between hosts (comm/hier/engine.h). Its collectives block, so
-// a thread runs them; notes have a connection and threads of their own, asleep between messages.
+// lockstep_gloo.so: Gloo as an engine between hosts (comm/hier/engine.h). An operation is Gloo's
+// sends and receives, posted when it starts, so that several can be under way; a thread waits for
+// them, one operation after the other. Notes have a connection and threads of their own, asleep
+// between messages.
 #include "comm/hier/engine.h"
 
-#include <gloo/allgatherv.h>
-#include <gloo/alltoallv.h>
-#include <gloo/broadcast.h>
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -81,17 +83,25 @@ struct Peer {
     std::string why;
 };
 
+// One operation: what was posted, to be waited for.
+struct Posted {
+    std::unique_ptr<gloo::transport::UnboundBuffer> out, in;
+    int sends = 0, recvs = 0;
+};
+
 struct Member {
     int host, n_hosts;
     std::shared_ptr<gloo::Context> data, notes;
+    uint64_t number = 0; // of the last operation: its tag
 
     std::mutex lock;
-    std::condition_variable changed;
+    std::condition_variable changed, queued, ended;
     bool stop = false;
 
     std::thread worker;
-    const lks__engine_op *op = nullptr; // in progress
-    lks__engine_op given;
+    Posted posted[LKS__ENGINE_SLOTS];
+    std::deque<int> queue;             // slots in progress, the oldest first; guarded by lock
+    bool busy[LKS__ENGINE_SLOTS] = {}; // guarded by lock
     bool failed = false;
     std::string why;
 
@@ -123,86 +133,160 @@ std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char 
 
 // --- operations -----------------------------------------------------------------------------
 
-template <typename Count> std::vector<Count> counts(const size_t *bytes, int n)
+// The pieces that go out, or come in: n of them, from `base` on.
+struct Pieces {
+    char *base;
+    const size_t *at, *bytes;
+    int n;
+
+    size_t extent() const
+    {
+        size_t end = 0;
+        for (int i = 0; i < n; i++)
+            if (bytes[i] > 0)
+                end = std::max(end, at[i] + bytes[i]);
+        return end;
+    }
+};
+
+void send(Member &m, Posted &p, int to, const Pieces &from, int piece)
 {
-    return std::vector<Count>(bytes, bytes + n);
+    if (to == m.host || from.bytes[piece] == 0)
+        return;
+    p.out->send(to, m.number, from.at[piece], from.bytes[piece]);
+    p.sends++;
 }
 
-void perform(Member &m, const lks__engine_op &op)
+void receive(Member &m, Posted &p, int from, const Pieces &to, int piece)
 {
-    static char nothing;
-    auto *send = const_cast<char *>(static_cast<const char *>(op.send ? op.send : &nothing));
-    auto *recv = op.recv ? static_cast<char *>(op.recv) : &nothing;
-    switch (op.kind) {
-    case LKS__ENGINE_ALL_TO_ALL: {
-        gloo::AlltoallvOptions options(m.data);
-        options.setInput(send, counts<int64_t>(op.send_bytes, m.n_hosts));
-        options.setOutput(recv, counts<int64_t>(op.recv_bytes, m.n_hosts));
-        gloo::alltoallv(options);
-        break;
+    if (from == m.host || to.bytes[piece] == 0)
+        return;
+    p.in->recv(from, m.number, to.at[piece], to.bytes[piece]);
+    p.recvs++;
+}
+
+// Receives first: what comes finds its place.
+void post(Member &m, Posted &p, const lks__engine_op &op)
+{
+    const bool all_to_all = op.kind == LKS__ENGINE_ALL_TO_ALL;
+    const int n = op.kind == LKS__ENGINE_BROADCAST ? 1 : m.n_hosts;
+    const Pieces in = {static_cast<char *>(op.recv), op.recv_at, op.recv_bytes, n};
+    Pieces out = in;
+    if (all_to_all)
+        out = {static_cast<char *>(const_cast<void *>(op.send)), op.send_at, op.send_bytes, n};
+    p.in = m.data->createUnboundBuffer(in.base, in.extent());
+    p.out = m.data->createUnboundBuffer(out.base, out.extent());
+    p.sends = p.recvs = 0;
+    if (op.kind == LKS__ENGINE_BROADCAST) {
+        if (m.host != op.root)
+            receive(m, p, op.root, in, 0);
+        for (int h = 0; h < m.n_hosts && m.host == op.root; h++)
+            send(m, p, h, out, 0);
+        return;
     }
-    case LKS__ENGINE_ALL_GATHER: {
-        gloo::AllgathervOptions options(m.data);
-        options.setOutput(recv, counts<size_t>(op.recv_bytes, m.n_hosts));
-        gloo::allgatherv(options);
-        break;
+    for (int k = 1; k < m.n_hosts; k++) {
+        const int h = (m.host + m.n_hosts - k) % m.n_hosts;
+        receive(m, p, h, in, h);
     }
-    case LKS__ENGINE_BROADCAST: {
-        gloo::BroadcastOptions options(m.data);
-        options.setOutput(recv, op.recv_bytes[0]);
-        options.setRoot(op.root);
-        gloo::broadcast(options);
-        break;
+    for (int k = 1; k < m.n_hosts; k++) {
+        const int h = (m.host + k) % m.n_hosts;
+        send(m, p, h, out, all_to_all ? h : m.host);
     }
+}
+
+void finish(Posted &p)
+{
+    for (; p.recvs > 0; p.recvs--)
+        p.in->waitRecv(never);
+    for (; p.sends > 0; p.sends--)
+        p.out->waitSend(never);
+}
+
+// What `fn` throws, as text; empty where it doesn't.
+template <typename Fn> std::string caught(Fn fn)
+{
+    try {
+        fn();
+    } catch (const std::exception &e) {
+        return e.what();
+    } catch (...) {
+        return "an exception of an unknown kind";
     }
+    return "";
 }
 
 void work(Member *m)
 {
     std::unique_lock<std::mutex> held(m->lock);
     while (true) {
-        m->changed.wait(held, [m] { return m->stop || m->op != nullptr; });
+        m->queued.wait(held, [m] { return m->stop || !m->queue.empty(); });
         if (m->stop)
             return;
+        const int slot = m->queue.front();
         held.unlock();
-        std::string why;
-        try {
-            if (m->n_hosts > 1)
-                perform(*m, m->given);
-            else if (m->given.kind == LKS__ENGINE_ALL_TO_ALL && m->given.recv_bytes[0] > 0)
-                std::memcpy(m->given.recv, m->given.send, m->given.recv_bytes[0]);
-        } catch (const std::exception &e) {
-            why = e.what();
-        } catch (...) {
-            why = "an exception of an unknown kind";
-        }
+        std::string why = caught([&] { finish(m->posted[slot]); });
         held.lock();
-        m->failed = !why.empty();
-        m->why = why;
-        m->op = nullptr;
+        m->queue.pop_front();
+        m->busy[slot] = false;
+        if (!why.empty() && !m->failed) {
+            m->failed = true;
+            m->why = why;
+        }
+        m->ended.notify_all();
     }
 }
 
-int gloo_start(void *engine, const lks__engine_op *op, char *why, size_t why_bytes)
+int gloo_start(void *engine, int slot, const lks__engine_op *op, char *why, size_t why_bytes)
 {
     auto *m = static_cast<Member *>(engine);
+    m->number++;
+    if (m->n_hosts == 1)
+        return 0;
+    std::string text = caught([&] { post(*m, m->posted[slot], *op); });
+    if (!text.empty()) {
+        say(why, why_bytes, text.c_str());
+        return -1;
+    }
     std::lock_guard<std::mutex> held(m->lock);
-    m->given = *op;
-    m->op = &m->given;
-    m->failed = false;
-    m->changed.notify_all();
+    m->busy[slot] = true;
+    m->queue.push_back(slot);
+    m->queued.notify_all();
     return 0;
 }
 
-int gloo_test(void *engine, char *why, size_t why_bytes)
+int gloo_test(void *engine, int slot, char *why, size_t why_bytes)
 {
     auto *m = static_cast<Member *>(engine);
     std::lock_guard<std::mutex> held(m->lock);
-    if (m->op != nullptr)
-        return 0;
     if (m->failed)
         say(why, why_bytes, m->why.c_str());
-    return m->failed ? -1 : 1;
+    return m->failed ? -1 : !m->busy[slot];
+}
+
+void gloo_rest(void *engine, int slot, double seconds)
+{
+    auto *m = static_cast<Member *>(engine);
+    std::unique_lock<std::mutex> held(m->lock);
+    m->ended.wait_for(held, std::chrono::duration<double>(seconds),
+                      [&] { return m->failed || !m->busy[slot]; });
+}
+
+int gloo_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_bytes)
+{
+    auto *m = static_cast<Member *>(engine);
+    if (m->n_hosts == 1)
+        return 0;
+    std::string text = caught([&] {
+        gloo::AllreduceOptions options(m->data);
+        options.setOutput(buf, count);
+        options.setReduceFunction(
+            static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
+        options.setTag(static_cast<uint32_t>(++m->number));
+        gloo::allreduce(options);
+    });
+    if (!text.empty())
+        say(why, why_bytes, text.c_str());
+    return text.empty() ? 0 : -1;
 }
 
 // --- notes ----------------------------------------------------------------------------------
@@ -340,6 +424,7 @@ void gloo_leave(void *engine, int orderly)
         std::unique_lock<std::mutex> held(m->lock);
         m->stop = true;
         m->changed.notify_all();
+        m->queued.notify_all();
     }
     for (auto &peer : m->peers)
         if (peer.buffer)
@@ -359,8 +444,9 @@ extern "C" __attribute__((visibility("default"))) lks__engine_fn lks__engine_get
 const lks__engine *lks__engine_get(void)
 {
     static const lks__engine engine = {
-        LKS__ENGINE_VERSION, "Gloo",     0,         1,         gloo_probe, gloo_join,
-        gloo_leave,          gloo_start, gloo_test, gloo_tell, gloo_hear,
+        LKS__ENGINE_VERSION, "Gloo",     0,          1,         gloo_probe,
+        gloo_join,           gloo_leave, gloo_start, gloo_test, gloo_rest,
+        gloo_own_sum,        gloo_tell,  gloo_hear,
     };
     return &engine;
 }

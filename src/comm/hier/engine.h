@@ -1,9 +1,10 @@
 /* comm/hier/engine.h - what an engine between hosts provides: the collectives of MPI or Gloo,
  * behind one small table. Modules are compiled against it; it uses nothing else of lockstep.
  *
- * A host is one member: its leader, the first of its ranks, calls the engine, from one thread, one
- * operation at a time. Notes are small messages beside the operations: signs of life, and failures.
- * They come through while an operation stands still. */
+ * A host is one member: its leader, the first of its ranks, calls the engine, from one thread. All
+ * members start the same operations in the same order; a few may be in progress together. Notes are
+ * small messages beside the operations: signs of life, and failures. They come through while an
+ * operation stands still. */
 #ifndef LKS_COMM_HIER_ENGINE_H
 #define LKS_COMM_HIER_ENGINE_H
 
@@ -14,7 +15,12 @@
 extern "C" {
 #endif
 
-enum { LKS__ENGINE_VERSION = 1, LKS__ENGINE_NOTE = 1024, LKS__ENGINE_HELLO = 128 };
+enum {
+    LKS__ENGINE_VERSION = 2,
+    LKS__ENGINE_NOTE = 1024,
+    LKS__ENGINE_HELLO = 128,
+    LKS__ENGINE_SLOTS = 8, /* operations that may be in progress together */
+};
 
 /* Where this process stands, and what all of one host must know before they can meet. */
 typedef struct lks__engine_join {
@@ -32,20 +38,20 @@ typedef struct lks__engine_join {
 } lks__engine_join;
 
 enum lks__engine_kind {
-    LKS__ENGINE_ALL_TO_ALL, /* send piece h to host h, receive a piece from each other; our own may
-                             * be copied or not */
+    LKS__ENGINE_ALL_TO_ALL, /* send piece h to host h, receive a piece from each other; our own
+                             * stays where it is */
     LKS__ENGINE_ALL_GATHER, /* recv has all pieces, ours in its place when it starts */
-    LKS__ENGINE_BROADCAST,  /* of recv_bytes[0] bytes at recv, from host `root` */
+    LKS__ENGINE_BROADCAST,  /* of recv_bytes[0] bytes at recv + recv_at[0], from host `root` */
 };
 
-/* `send` and `recv` never overlap. Pieces lie one behind the other, in the order of hosts; the
- * sizes are known to both sides. All of it lives until the operation is done. */
+/* Piece h is `bytes[h]` bytes from `at[h]` on; its size is known to both sides. Pieces of one
+ * operation never overlap. All of it lives until the operation is done. */
 typedef struct lks__engine_op {
     int kind, root;
     const void *send;
-    const size_t *send_bytes; /* [n_hosts] */
+    const size_t *send_at, *send_bytes; /* [n_hosts] */
     void *recv;
-    const size_t *recv_bytes; /* [n_hosts] */
+    const size_t *recv_at, *recv_bytes; /* [n_hosts] */
 } lks__engine_op;
 
 /* `why` gets half a sentence where something fails. */
@@ -62,8 +68,16 @@ typedef struct lks__engine {
     /* Orderly: all leave. Otherwise at once; in any case no memory is touched from then on. */
     void (*leave)(void *engine, int orderly);
 
-    int (*start)(void *engine, const lks__engine_op *op, char *why, size_t why_bytes); /* 0, -1 */
-    int (*test)(void *engine, char *why, size_t why_bytes); /* 1 done, 0 in progress, -1 failed */
+    /* In a slot that is free; 0, or -1. Slots are taken in turn, and tested in the same order. */
+    int (*start)(void *engine, int slot, const lks__engine_op *op, char *why, size_t why_bytes);
+    /* 1 done, 0 in progress, -1 failed. */
+    int (*test)(void *engine, int slot, char *why, size_t why_bytes);
+    /* Sleep until the operation in `slot` has ended, at most so long. NULL: operations move on only
+     * while they are tested. */
+    void (*rest)(void *engine, int slot, double seconds);
+    /* The engine's own sum of `count` floats over all members, in place and in an order of its own;
+     * it blocks. What `lockstep bench comm` measures reductions by. 0, or -1. */
+    int (*own_sum)(void *engine, float *buf, size_t count, char *why, size_t why_bytes);
     /* Send a note of LKS__ENGINE_NOTE bytes to all other hosts; copied. 0 where the one before is
      * still on its way. */
     int (*tell)(void *engine, const void *note);

@@ -67,9 +67,10 @@ static lks_status open_hosts(struct lks__hier *h)
     size_t n = (size_t)h->n_hosts;
     h->hosts = calloc(n, sizeof *h->hosts);
     h->mails = calloc(n, sizeof *h->mails);
-    size_t **sizes[] = {&h->mail_bytes, &h->send_bytes, &h->recv_bytes, &h->share_bytes,
-                        &h->sumsq_bytes};
-    bool all = h->hosts != NULL && h->mails != NULL;
+    size_t **sizes[] = {&h->mail_bytes,  &h->send_bytes, &h->recv_bytes,
+                        &h->sumsq_bytes, &h->send_at,    &h->recv_at};
+    h->slots = calloc(n * 4 * LKS__ENGINE_SLOTS, sizeof *h->slots);
+    bool all = h->hosts != NULL && h->mails != NULL && h->slots != NULL;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         *sizes[i] = calloc(n, sizeof **sizes[i]);
         all = all && *sizes[i] != NULL;
@@ -204,8 +205,10 @@ void lks__hier_close(lks_comm *comm)
     free(h->mail_bytes);
     free(h->send_bytes);
     free(h->recv_bytes);
-    free(h->share_bytes);
     free(h->sumsq_bytes);
+    free(h->send_at);
+    free(h->recv_at);
+    free(h->slots);
     free(h->staging);
     free(h->narrow);
     free(h->first);
@@ -235,4 +238,19 @@ void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
     const struct lks__hier *h = state_of(comm);
     int first = h->first[h->host], end = h->first[h->host + 1];
     return peer < first || peer >= end ? NULL : lks_comm_peer(h->local, mem, peer - first);
+}
+
+lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p)
+{
+    if (comm->ops.close != lks__hier_close)
+        return lks__fail(LKS_ERR_SUPPORT, "the backend %s is no engine's", comm->ops.name);
+    struct lks__hier *h = state_of(comm);
+    size_t bytes = count * sizeof *buf;
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
+    struct lks__hier_wait wait = {.move = LKS__HIER_OWN_SUM, .buf = buf, .bytes = &bytes};
+    LKS__TRY(lks__shm_call(h->local, &mail));
+    if (h->leads)
+        LKS__TRY(lks__hier_call(h, &mail, &wait));
+    *seconds_p = wait.seconds;
+    return lks_comm_broadcast(h->local, seconds_p, sizeof *seconds_p, 0);
 }

@@ -36,14 +36,17 @@ struct lks__hier_job {
     struct lks__hier_wait *wait;
 };
 
+enum { LKS__HIER_OWN_SUM = 100 }; /* behind the engine's kinds */
+
 struct lks__hier_wait {
-    int move; /* enum lks__engine_kind, or -1: the mails are all */
+    int move; /* enum lks__engine_kind, LKS__HIER_OWN_SUM, or -1: the mails are all */
     int root;
-    const void *send; /* LKS__ENGINE_ALL_TO_ALL */
+    const void *send; /* LKS__ENGINE_ALL_TO_ALL; pieces lie one behind the other, here and there */
     const size_t *send_bytes;
     void *buf;
     const size_t *bytes;         /* [n_hosts] pieces, or [1] for a broadcast */
     struct lks__shm_mail *mails; /* [n_hosts] out, NULL: not wanted */
+    double seconds;              /* out: LKS__HIER_OWN_SUM */
     bool done;
     lks_status st;
 };
@@ -94,14 +97,17 @@ struct lks__hier {
 
     /* --- the thread's alone --- */
     void *engine;
-    struct lks__hier_host *hosts;                                             /* [n_hosts] */
-    struct lks__shm_mail *mails;                                              /* [n_hosts] */
-    size_t *mail_bytes, *send_bytes, *recv_bytes, *share_bytes, *sumsq_bytes; /* [n_hosts] */
-    struct lks__plan plan;                                                    /* reduce.c */
+    struct lks__hier_host *hosts;                               /* [n_hosts] */
+    struct lks__shm_mail *mails;                                /* [n_hosts] */
+    size_t *mail_bytes, *send_bytes, *recv_bytes, *sumsq_bytes; /* [n_hosts] */
+    size_t *send_at, *recv_at;                                  /* [n_hosts] */
+    size_t *slots; /* [LKS__ENGINE_SLOTS][4][n_hosts]: places and sizes of what is in progress */
+    uint64_t n_started, n_ended; /* of the engine's operations; they end in order */
+    struct lks__plan plan;       /* reduce.c */
     struct lks__shm_plan *shm_plan;
-    float *staging; /* shards of other hosts */
+    float *staging; /* pieces of other hosts */
     size_t staging_bytes;
-    uint16_t *narrow; /* LKS_WIRE_BFLOAT16: a whole bucket as it is sent, and shards as they come */
+    uint16_t *narrow; /* LKS_WIRE_BFLOAT16: a whole bucket as it is sent, and pieces as they come */
     size_t narrow_bytes;
     uint64_t number; /* of the operation between hosts */
     double told_s, looked_s;
@@ -131,6 +137,10 @@ void lks__hier_abort(lks_comm *comm, const char *why);
 void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks__hier_beat(lks_comm *comm);
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer);
+
+/* Seconds that the engine's own sum of `count` floats at `buf` takes among the hosts, in an order
+ * of its own; every rank calls it. ERR_SUPPORT where `comm` is on no engine. */
+lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p);
 
 /* --- rendezvous.c ------------------------------------------------------------------------- */
 
@@ -179,9 +189,12 @@ lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job);
 lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_mail *mail,
                           struct lks__hier_wait *wait);
 
-/* In the thread: one operation of the engine, while notes come and go. Its failure becomes the
- * group's. */
-lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op);
+/* In the thread: start one operation of the engine; a failure becomes the group's. Places and sizes
+ * are copied (places NULL: pieces one behind the other), memory is not. *ticket_p counts them. */
+lks_status lks__hier_start(struct lks__hier *h, const lks__engine_op *op, uint64_t *ticket_p);
+/* Until all operations up to `ticket` have ended, while notes come and go. */
+lks_status lks__hier_finish(struct lks__hier *h, uint64_t ticket);
+lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op); /* both */
 /* Meet all hosts at this operation; their mails stand in h->mails. */
 lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_mail *mail);
 /* Nothing to do just now: look after notes, and rest a little. Fails where the group has. */

@@ -1,12 +1,17 @@
 /* Reductions among hosts. The ranks of each host add their parts as far as the tree goes
  * (comm/shm); what follows is the leader's thread: shards of the hosts' sums change places, each
- * host adds its shard in the tree's order, and the shards are gathered into every host's dst. */
+ * host adds its shard in the tree's order, and the shards are gathered into every host's dst. All
+ * of it in pieces: while one is added, the next ones are on their way, and the last ones back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/hier/hier.h"
 #include "comm/shm/sum.h"
+#include "comm/tree.h"
+
+/* Bytes of a piece of each host's shard, and pieces that are fetched ahead. */
+enum { PIECE_BYTES = 1 << 20, AHEAD = 3 };
 
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(lks_node) <= LKS__SHM_PAYLOAD,
                "a host's nodes fit into its mail");
@@ -58,19 +63,67 @@ static lks_status bad_parts(struct lks__hier *h, const lks_reduction *r, const c
     return lks__hier_fail(h, LKS_ERR_ARG, -1, text);
 }
 
-/* Which nodes come from which host; where they are to lie is known later. */
-static lks_status read_nodes(struct lks__hier *h, const lks_reduction *r)
+/* A reduction under way: piece p of each host's shard, p in [0, n). */
+struct pieces {
+    const lks_reduction *r;
+    float *bufs[LKS__TREE_MAX_COVER]; /* [n_mine] our host's sums */
+    int n_mine, n_nodes;              /* nodes of our host, of all hosts */
+    int rounds;                       /* the most of any host: an exchange for each */
+    bool narrow;                      /* bfloat16 on the wire */
+    size_t n;
+    size_t room;             /* elements of our largest piece */
+    uint64_t fetched[AHEAD]; /* tickets */
+    uint64_t last;
+};
+
+static size_t first_block(const struct lks__hier *h, const struct pieces *c, int host, size_t piece)
 {
-    h->plan.n = 0;
+    size_t start = lks__hier_share_start(h, c->r->n_blocks, host);
+    size_t some = lks__hier_share_start(h, c->r->n_blocks, host + 1) - start;
+    return start + some * piece / c->n;
+}
+
+/* Where a piece begins, in elements; piece n is the end of the shard. */
+static size_t start_of(const struct lks__hier *h, const struct pieces *c, int host, size_t piece)
+{
+    return c->r->block_start[first_block(h, c, host, piece)];
+}
+
+static size_t size_of(const struct lks__hier *h, const struct pieces *c, int host, size_t piece)
+{
+    return start_of(h, c, host, piece + 1) - start_of(h, c, host, piece);
+}
+
+/* Where node `node` of all hosts' nodes arrives, in elements from the start of the staging. */
+static size_t place_of(const struct pieces *c, size_t piece, int node)
+{
+    return (piece % AHEAD * (size_t)c->n_nodes + (size_t)node) * c->room;
+}
+
+static uint16_t *narrow_staging(const struct lks__hier *h, const struct pieces *c)
+{
+    return h->narrow + c->r->count;
+}
+
+static lks_node node_of(const struct lks__hier *h, int host, int k)
+{
+    lks_node node;
+    memcpy(&node, h->mails[host].payload + (size_t)k * sizeof node, sizeof node);
+    return node;
+}
+
+/* Which nodes the hosts have. */
+static lks_status read_nodes(struct lks__hier *h, struct pieces *c)
+{
     for (int i = 0; i < h->n_hosts; i++) {
-        lks_node nodes[LKS__TREE_MAX_COVER];
-        uint32_t some = h->mails[i].n_parts;
-        if (some > LKS__TREE_MAX_COVER)
-            return bad_parts(h, r, "a host", "gave more nodes than a range of leaves has");
-        memcpy(nodes, h->mails[i].payload, some * sizeof *nodes);
-        for (uint32_t k = 0; k < some; k++)
-            if (!lks__plan_add(&h->plan, r->n_leaves, nodes[k], NULL))
-                return bad_parts(h, r, "a host", "gave what is no node of the tree");
+        if (h->mails[i].n_parts > LKS__TREE_MAX_COVER)
+            return bad_parts(h, c->r, "a host", "gave more nodes than a range of leaves has");
+        int some = (int)h->mails[i].n_parts;
+        for (int k = 0; k < some; k++)
+            if (!lks__tree_valid(c->r->n_leaves, node_of(h, i, k)))
+                return bad_parts(h, c->r, "a host", "gave what is no node of the tree");
+        c->n_nodes += some;
+        c->rounds = some > c->rounds ? some : c->rounds;
     }
     return LKS_OK;
 }
@@ -90,87 +143,94 @@ static lks_status need(struct lks__hier *h, void **mem_p, size_t *have_p, size_t
     return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
 }
 
-/* Buffers for n nodes of our shard of `count` elements. */
-static lks_status need_staging(struct lks__hier *h, const lks_reduction *r, int n, size_t count)
+/* The same pieces on all hosts, and room for those of ours that are on their way. */
+static lks_status cut(struct lks__hier *h, struct pieces *c)
 {
-    size_t floats = (size_t)n * count;
+    size_t most = 1;
+    c->n = 1;
+    for (int i = 0; i < h->n_hosts; i++)
+        most = size_of(h, c, i, 0) > most ? size_of(h, c, i, 0) : most;
+    c->n = (most * sizeof(float) + PIECE_BYTES - 1) / PIECE_BYTES;
+    for (size_t p = 0; p < c->n; p++)
+        c->room = size_of(h, c, h->host, p) > c->room ? size_of(h, c, h->host, p) : c->room;
+    size_t floats = AHEAD * (size_t)c->n_nodes * c->room;
     void *staging = h->staging, *narrow = h->narrow;
     lks_status st = need(h, &staging, &h->staging_bytes, floats * sizeof(float));
     h->staging = staging;
-    if (st == LKS_OK && r->wire == LKS_WIRE_BFLOAT16)
-        st = need(h, &narrow, &h->narrow_bytes, (r->count + floats) * sizeof(uint16_t));
+    if (st == LKS_OK && c->narrow)
+        st = need(h, &narrow, &h->narrow_bytes, (c->r->count + floats) * sizeof(uint16_t));
     h->narrow = narrow;
     return st;
 }
 
-/* One all-to-all in the wire's format; the sizes of h->send_bytes and h->recv_bytes are floats'. */
-static lks_status send_shards(struct lks__hier *h, const lks_reduction *r, const float *send,
-                              float *recv)
+/* Start the exchange of one piece, node k of every host that has one. Our own stays where it is. */
+static lks_status fetch_round(struct lks__hier *h, struct pieces *c, size_t piece, int k)
 {
+    const size_t width = c->narrow ? sizeof(uint16_t) : sizeof(float);
+    const float *send = k < c->n_mine ? c->bufs[k] : NULL;
+    if (c->narrow && k > 0) /* what is sent lies where the node before is still sent from */
+        LKS__TRY(lks__hier_finish(h, c->last));
+    for (int i = 0, n = 0; i < h->n_hosts; n += (int)h->mails[i++].n_parts) {
+        bool comes = i != h->host && k < (int)h->mails[i].n_parts;
+        size_t start = start_of(h, c, i, piece);
+        size_t some = i != h->host && send != NULL ? size_of(h, c, i, piece) : 0;
+        if (c->narrow && some > 0)
+            lks__wire_narrow(h->narrow + start, send + start, some);
+        h->send_at[i] = start * width;
+        h->send_bytes[i] = some * width;
+        h->recv_at[i] = comes ? place_of(c, piece, n + k) * width : 0;
+        h->recv_bytes[i] = comes ? size_of(h, c, h->host, piece) * width : 0;
+    }
     lks__engine_op op = {.kind = LKS__ENGINE_ALL_TO_ALL,
-                         .send = send,
+                         .send = c->narrow ? (const void *)h->narrow : send,
+                         .send_at = h->send_at,
                          .send_bytes = h->send_bytes,
-                         .recv = recv,
+                         .recv = c->narrow ? (void *)narrow_staging(h, c) : h->staging,
+                         .recv_at = h->recv_at,
                          .recv_bytes = h->recv_bytes};
-    if (r->wire == LKS_WIRE_FLOAT32)
-        return lks__hier_move(h, &op);
-    uint16_t *in = h->narrow + r->count;
-    size_t n = 0;
-    if (send != NULL)
-        lks__wire_narrow(h->narrow, send, r->count);
+    return lks__hier_start(h, &op, &c->last);
+}
+
+static lks_status fetch(struct lks__hier *h, struct pieces *c, size_t piece)
+{
+    for (int k = 0; k < c->rounds; k++)
+        LKS__TRY(fetch_round(h, c, piece, k));
+    c->fetched[piece % AHEAD] = c->last;
+    return LKS_OK;
+}
+
+/* The parts of our piece: our host's where they stand, the others' as they have come. */
+static void place_nodes(struct lks__hier *h, const struct pieces *c, size_t piece)
+{
+    const size_t start = start_of(h, c, h->host, piece), some = size_of(h, c, h->host, piece);
+    h->plan.n = 0;
     for (int i = 0; i < h->n_hosts; i++) {
-        n += h->recv_bytes[i] / sizeof(float);
-        h->send_bytes[i] /= 2;
-        h->recv_bytes[i] /= 2;
-    }
-    op.send = h->narrow;
-    op.recv = in;
-    LKS__TRY(lks__hier_move(h, &op));
-    lks__wire_widen(recv, in, n); /* our own piece comes to nothing: it is read in its place */
-    return LKS_OK;
-}
-
-/* Round k: node k of every host that has one. Our shard begins at `start` and has `mine` elements;
- * our own sums stay where they are. */
-static lks_status exchange(struct lks__hier *h, const lks_reduction *r, float *const *bufs,
-                           int n_mine, size_t start, size_t mine)
-{
-    int rounds = 0, n = 0;
-    for (int i = 0; i < h->n_hosts; i++)
-        if ((int)h->mails[i].n_parts > rounds)
-            rounds = (int)h->mails[i].n_parts;
-    float *at = h->staging;
-    for (int k = 0; k < rounds; k++) {
-        float *recv = at;
-        n = 0;
-        for (int i = 0; i < h->n_hosts; i++) {
-            bool has = k < (int)h->mails[i].n_parts;
-            h->send_bytes[i] = k < n_mine ? h->share_bytes[i] : 0;
-            h->recv_bytes[i] = has ? mine * sizeof(float) : 0;
-            if (has) /* nodes stand by host, then by number */
-                h->plan.nodes[n + k].buf = i == h->host ? bufs[k] + start : at;
-            at += has ? mine : 0;
-            n += (int)h->mails[i].n_parts;
+        for (int k = 0; k < (int)h->mails[i].n_parts; k++) {
+            size_t at = place_of(c, piece, h->plan.n);
+            if (c->narrow && i != h->host)
+                lks__wire_widen(h->staging + at, narrow_staging(h, c) + at, some);
+            const float *buf = i == h->host ? c->bufs[k] + start : h->staging + at;
+            lks__plan_add(&h->plan, c->r->n_leaves, node_of(h, i, k), buf);
         }
-        LKS__TRY(send_shards(h, r, k < n_mine ? bufs[k] : NULL, recv));
     }
-    return LKS_OK;
+    lks__plan_sort(&h->plan);
 }
 
-static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, size_t first, size_t end)
+static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t piece)
 {
+    const lks_reduction *r = c->r;
     lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_ref;
-    size_t start = r->block_start[first];
+    size_t start = start_of(h, c, h->host, piece), end = first_block(h, c, h->host, piece + 1);
     struct lks__sum sum;
-    lks__plan_sort(&h->plan);
+    place_nodes(h, c, piece);
     if (!lks__plan_sum(&h->plan, r->n_leaves, r->dst + start, r->scale, &h->comm->exec, &sum))
         return bad_parts(h, r, "the ranks", "together don't cover each leaf once");
-    for (size_t b = first; b < end; b++) {
+    for (size_t b = first_block(h, c, h->host, piece); b < end; b++) {
         size_t from = r->block_start[b], some = r->block_start[b + 1] - from;
         double lanes[8] = {0};
         lks__sum_range(&sum, from - start, some, lanes);
         r->block_sumsq[b] = lks__sumsq_of_lanes(lanes);
-        if (r->wire == LKS_WIRE_BFLOAT16) { /* what the other hosts will have */
+        if (c->narrow) { /* what the other hosts will have */
             lks__wire_narrow(h->narrow + from, r->dst + from, some);
             lks__wire_widen(r->dst + from, h->narrow + from, some);
             r->block_sumsq[b] = sumsq(r->dst + from, some);
@@ -179,26 +239,50 @@ static lks_status sum_shard(struct lks__hier *h, const lks_reduction *r, size_t 
     return LKS_OK;
 }
 
-static lks_status gather(struct lks__hier *h, void *all, const size_t *bytes)
+/* Start sending the sums of our piece, and receiving the others'. */
+static lks_status gather(struct lks__hier *h, struct pieces *c, size_t piece)
 {
-    lks__engine_op op = {.kind = LKS__ENGINE_ALL_GATHER, .recv = all, .recv_bytes = bytes};
-    return lks__hier_move(h, &op);
+    const size_t width = c->narrow ? sizeof(uint16_t) : sizeof(float);
+    for (int i = 0; i < h->n_hosts; i++) {
+        h->recv_at[i] = start_of(h, c, i, piece) * width;
+        h->recv_bytes[i] = size_of(h, c, i, piece) * width;
+    }
+    lks__engine_op op = {.kind = LKS__ENGINE_ALL_GATHER,
+                         .recv = c->narrow ? (void *)h->narrow : c->r->dst,
+                         .recv_at = h->recv_at,
+                         .recv_bytes = h->recv_bytes};
+    return lks__hier_start(h, &op, &c->last);
 }
 
-/* The shards of dst; ours, in bfloat16, stands in h->narrow as well. */
-static lks_status gather_dst(struct lks__hier *h, const lks_reduction *r)
+static lks_status gather_sumsqs(struct lks__hier *h, struct pieces *c)
 {
-    if (r->wire == LKS_WIRE_FLOAT32)
-        return gather(h, r->dst, h->share_bytes);
-    size_t at = 0;
     for (int i = 0; i < h->n_hosts; i++)
-        h->recv_bytes[i] = h->share_bytes[i] / 2;
-    LKS__TRY(gather(h, h->narrow, h->recv_bytes));
-    for (int i = 0; i < h->n_hosts; i++) {
-        size_t n = h->share_bytes[i] / sizeof(float);
+        h->sumsq_bytes[i] = (first_block(h, c, i, c->n) - first_block(h, c, i, 0)) * sizeof(double);
+    lks__engine_op op = {
+        .kind = LKS__ENGINE_ALL_GATHER, .recv = c->r->block_sumsq, .recv_bytes = h->sumsq_bytes};
+    return lks__hier_start(h, &op, &c->last);
+}
+
+/* The hosts have met: what is left is numbers. */
+static lks_status add_pieces(struct lks__hier *h, struct pieces *c)
+{
+    LKS__TRY(cut(h, c));
+    for (size_t p = 0; p < AHEAD && p < c->n; p++)
+        LKS__TRY(fetch(h, c, p));
+    for (size_t p = 0; p < c->n; p++) {
+        LKS__TRY(lks__hier_finish(h, c->fetched[p % AHEAD]));
+        LKS__TRY(sum_piece(h, c, p));
+        if (!c->r->scatter)
+            LKS__TRY(gather(h, c, p));
+        if (p + AHEAD < c->n)
+            LKS__TRY(fetch(h, c, p + AHEAD));
+    }
+    LKS__TRY(gather_sumsqs(h, c));
+    LKS__TRY(lks__hier_finish(h, c->last));
+    for (int i = 0; i < h->n_hosts && c->narrow && !c->r->scatter; i++) {
+        size_t start = start_of(h, c, i, 0), end = start_of(h, c, i, c->n);
         if (i != h->host)
-            lks__wire_widen(r->dst + at, h->narrow + at, n);
-        at += n;
+            lks__wire_widen(c->r->dst + start, h->narrow + start, end - start);
     }
     return LKS_OK;
 }
@@ -206,33 +290,17 @@ static lks_status gather_dst(struct lks__hier *h, const lks_reduction *r)
 lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
 {
     const lks_reduction *r = &job->r;
+    struct pieces c = {.r = r, .narrow = r->wire == LKS_WIRE_BFLOAT16};
     struct lks__shm *g = h->local->state;
     lks_node nodes[LKS__TREE_MAX_COVER];
-    float *bufs[LKS__TREE_MAX_COVER];
     for (h->idle = 0; !lks__shm_shares_done(g, &job->between);)
         LKS__TRY(lks__hier_pause(h));
-    int mine = lks__shm_between_sums(g, h->shm_plan, &job->between, r, nodes, bufs);
-    if (mine < 0)
+    c.n_mine = lks__shm_between_sums(g, h->shm_plan, &job->between, r, nodes, c.bufs);
+    if (c.n_mine < 0)
         return bad_parts(h, r, "this host", "has leaves too scattered to be sent");
-    job->mail.n_parts = (uint32_t)mine;
-    memcpy(job->mail.payload, nodes, (size_t)mine * sizeof *nodes);
+    job->mail.n_parts = (uint32_t)c.n_mine;
+    memcpy(job->mail.payload, nodes, (size_t)c.n_mine * sizeof *nodes);
     LKS__TRY(lks__hier_meet(h, &job->mail));
-    LKS__TRY(read_nodes(h, r));
-    if (r->count == 0)
-        return LKS_OK;
-    for (int i = 0; i < h->n_hosts; i++) {
-        size_t b = lks__hier_share_start(h, r->n_blocks, i);
-        size_t end = lks__hier_share_start(h, r->n_blocks, i + 1);
-        h->share_bytes[i] = (r->block_start[end] - r->block_start[b]) * sizeof(float);
-        h->sumsq_bytes[i] = (end - b) * sizeof(double);
-    }
-    size_t first = lks__hier_share_start(h, r->n_blocks, h->host);
-    size_t end = lks__hier_share_start(h, r->n_blocks, h->host + 1);
-    size_t count = r->block_start[end] - r->block_start[first];
-    LKS__TRY(need_staging(h, r, h->plan.n, count));
-    LKS__TRY(exchange(h, r, bufs, mine, r->block_start[first], count));
-    LKS__TRY(sum_shard(h, r, first, end));
-    if (!r->scatter)
-        LKS__TRY(gather_dst(h, r));
-    return gather(h, r->block_sumsq, h->sumsq_bytes);
+    LKS__TRY(read_nodes(h, &c));
+    return r->count > 0 ? add_pieces(h, &c) : LKS_OK;
 }

@@ -20,6 +20,7 @@ enum { MAGIC = 0x6c6b7348, YIELDS = 200, NAPS = 2000 };
 static const double TELL_S = 0.2;    /* between notes */
 static const double NEWS_S = 1.0;    /* what is told is still true */
 static const double STOPPED_S = 1.0; /* a pause this long: we were stopped ourselves */
+static const double REST_S = 0.02;   /* in an engine that sleeps; then a look at notes */
 static const double LAST_WORD_S = 0.5;
 static const double LEAVE_S = 5.0; /* for the others to be as far */
 
@@ -211,23 +212,80 @@ lks_status lks__hier_pause(struct lks__hier *h)
 
 /* --- operations --------------------------------------------------------------------------- */
 
-lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op)
+static void copy_sizes(size_t *to_at, size_t *to_bytes, const size_t *at, const size_t *bytes,
+                       int n)
+{
+    size_t behind = 0;
+    for (int i = 0; i < n; i++) {
+        to_at[i] = at != NULL ? at[i] : behind;
+        to_bytes[i] = bytes[i];
+        behind += bytes[i];
+    }
+}
+
+lks_status lks__hier_start(struct lks__hier *h, const lks__engine_op *op, uint64_t *ticket_p)
 {
     char why[256] = "";
-    if (h->ops->start(h->engine, op, why, sizeof why) != 0)
+    int slot = (int)(h->n_started % LKS__ENGINE_SLOTS), n = h->n_hosts;
+    if (h->n_started - h->n_ended == LKS__ENGINE_SLOTS)
+        LKS__TRY(lks__hier_finish(h, h->n_ended + 1));
+    size_t *send_at = h->slots + (size_t)(slot * 4 * n), *send_bytes = send_at + n;
+    size_t *recv_at = send_bytes + n, *recv_bytes = recv_at + n;
+    if (op->kind == LKS__ENGINE_ALL_TO_ALL)
+        copy_sizes(send_at, send_bytes, op->send_at, op->send_bytes, n);
+    copy_sizes(recv_at, recv_bytes, op->recv_at, op->recv_bytes,
+               op->kind == LKS__ENGINE_BROADCAST ? 1 : n);
+    lks__engine_op own = {.kind = op->kind,
+                          .root = op->root,
+                          .send = op->send,
+                          .send_at = send_at,
+                          .send_bytes = send_bytes,
+                          .recv = op->recv,
+                          .recv_at = recv_at,
+                          .recv_bytes = recv_bytes};
+    if (h->ops->start(h->engine, slot, &own, why, sizeof why) != 0)
         return engine_failed(h, why);
+    *ticket_p = ++h->n_started;
+    return LKS_OK;
+}
+
+static lks_status finish_oldest(struct lks__hier *h)
+{
+    char why[256] = "";
+    int slot = (int)(h->n_ended % LKS__ENGINE_SLOTS);
     for (h->idle = 0;;) {
-        int st = h->ops->test(h->engine, why, sizeof why);
-        if (st > 0)
+        int st = h->ops->test(h->engine, slot, why, sizeof why);
+        if (st > 0) {
+            h->n_ended++;
             return LKS_OK;
+        }
         if (st < 0) {
             /* Where another host says why, its word counts; give it the time to arrive. */
             for (double end = lks__sys_now() + LAST_WORD_S; lks__sys_now() < end; usleep(5000))
                 LKS__TRY(look_after_notes(h, false));
             return engine_failed(h, why);
         }
-        LKS__TRY(lks__hier_pause(h));
+        if (h->ops->rest == NULL) {
+            LKS__TRY(lks__hier_pause(h));
+        } else {
+            LKS__TRY(look_after_notes(h, true));
+            h->ops->rest(h->engine, slot, REST_S);
+        }
     }
+}
+
+lks_status lks__hier_finish(struct lks__hier *h, uint64_t ticket)
+{
+    while (h->n_ended < ticket)
+        LKS__TRY(finish_oldest(h));
+    return LKS_OK;
+}
+
+lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op)
+{
+    uint64_t ticket;
+    LKS__TRY(lks__hier_start(h, op, &ticket));
+    return lks__hier_finish(h, ticket);
 }
 
 lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_mail *mail)
@@ -266,6 +324,16 @@ static void learn_ranks(struct lks__hier *h)
     }
 }
 
+static lks_status own_sum(struct lks__hier *h, struct lks__hier_wait *w)
+{
+    char why[256] = "";
+    double started = lks__sys_now();
+    if (h->ops->own_sum(h->engine, w->buf, w->bytes[0] / sizeof(float), why, sizeof why) != 0)
+        return engine_failed(h, why);
+    w->seconds = lks__sys_now() - started;
+    return LKS_OK;
+}
+
 static lks_status run(struct lks__hier *h, struct lks__hier_job *job)
 {
     struct lks__hier_wait *w = job->wait;
@@ -278,6 +346,8 @@ static lks_status run(struct lks__hier *h, struct lks__hier_job *job)
         memcpy(w->mails, h->mails, (size_t)h->n_hosts * sizeof *h->mails);
     if (w->move < 0)
         return LKS_OK;
+    if (w->move == LKS__HIER_OWN_SUM)
+        return own_sum(h, w);
     lks__engine_op op = {.kind = w->move,
                          .root = w->root,
                          .send = w->send,

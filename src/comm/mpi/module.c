@@ -20,8 +20,8 @@ struct member {
     bool initialized; /* MPI is ours to finalize */
     MPI_Comm leaders, for_notes;
     int host, n_hosts;
-    MPI_Request op;
-    int *counts;         /* [4][n_hosts] of the operation: sent, where from, received, where to */
+    MPI_Request ops[LKS__ENGINE_SLOTS];
+    int *counts;         /* [LKS__ENGINE_SLOTS][4][n_hosts]: sent, where from, received, where to */
     struct notes *notes; /* [n_hosts] */
     char out[LKS__ENGINE_NOTE];
 };
@@ -113,7 +113,7 @@ static int meet_leaders(struct member *m, const lks__engine_join *join, char *wh
     MPI_Comm_set_errhandler(m->for_notes, MPI_ERRORS_RETURN);
     MPI_Comm_size(m->leaders, &m->n_hosts);
     MPI_Comm_rank(m->leaders, &m->host);
-    m->counts = calloc((size_t)m->n_hosts * 4, sizeof *m->counts);
+    m->counts = calloc((size_t)m->n_hosts * 4 * LKS__ENGINE_SLOTS, sizeof *m->counts);
     m->notes = calloc((size_t)m->n_hosts, sizeof *m->notes);
     if (m->counts == NULL || m->notes == NULL) {
         snprintf(why, why_bytes, "no memory for %d hosts", m->n_hosts);
@@ -187,74 +187,89 @@ static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char 
 
 /* --- operations --------------------------------------------------------------------------- */
 
-static size_t total(const size_t *bytes, int n)
+/* Where the pieces end. */
+static size_t extent(const size_t *at, const size_t *bytes, int n)
 {
-    size_t sum = 0;
-    for (int i = 0; bytes != NULL && i < n; i++)
-        sum += bytes[i];
-    return sum;
+    size_t end = 0;
+    for (int i = 0; i < n; i++)
+        if (bytes[i] > 0 && at[i] + bytes[i] > end)
+            end = at[i] + bytes[i];
+    return end;
 }
 
-static bool whole_floats(const size_t *bytes, int n)
+static bool whole_floats(const size_t *at, const size_t *bytes, int n)
 {
-    for (int i = 0; bytes != NULL && i < n; i++)
-        if (bytes[i] % sizeof(float) != 0)
+    for (int i = 0; i < n; i++)
+        if (at[i] % sizeof(float) != 0 || bytes[i] % sizeof(float) != 0)
             return false;
     return true;
 }
 
-static void count_in(const size_t *bytes, int n, size_t unit, int *counts, int *places)
+static void count_in(const size_t *at, const size_t *bytes, int n, size_t unit, int *counts,
+                     int *places)
 {
-    int at = 0;
     for (int i = 0; i < n; i++) {
         counts[i] = (int)(bytes[i] / unit);
-        places[i] = at;
-        at += counts[i];
+        places[i] = bytes[i] > 0 ? (int)(at[i] / unit) : 0;
     }
 }
 
-static int mpi_start(void *engine, const lks__engine_op *op, char *why, size_t why_bytes)
+static int mpi_start(void *engine, int slot, const lks__engine_op *op, char *why, size_t why_bytes)
 {
     struct member *m = engine;
+    MPI_Request *request = &m->ops[slot];
     int n = op->kind == LKS__ENGINE_BROADCAST ? 1 : m->n_hosts;
-    const size_t *sent = op->kind == LKS__ENGINE_ALL_TO_ALL ? op->send_bytes : NULL;
-    int *c[4] = {m->counts, m->counts + m->n_hosts, m->counts + 2 * m->n_hosts,
-                 m->counts + 3 * m->n_hosts};
+    int n_sent = op->kind == LKS__ENGINE_ALL_TO_ALL ? n : 0;
+    int *c[4];
+    for (int i = 0; i < 4; i++)
+        c[i] = m->counts + (slot * 4 + i) * m->n_hosts;
     /* MPI counts in int: in floats it reaches further than in bytes. */
-    bool floats = whole_floats(sent, n) && whole_floats(op->recv_bytes, n);
+    bool floats = whole_floats(op->send_at, op->send_bytes, n_sent) &&
+                  whole_floats(op->recv_at, op->recv_bytes, n);
     MPI_Datatype type = floats ? MPI_FLOAT : MPI_BYTE;
     size_t unit = floats ? sizeof(float) : 1;
-    if (total(sent, n) / unit > INT_MAX || total(op->recv_bytes, n) / unit > INT_MAX) {
-        snprintf(why, why_bytes, "%zu bytes at once are more than MPI can count",
-                 total(op->recv_bytes, n));
+    size_t end = extent(op->recv_at, op->recv_bytes, n);
+    if (end / unit > INT_MAX || extent(op->send_at, op->send_bytes, n_sent) / unit > INT_MAX) {
+        snprintf(why, why_bytes, "%zu bytes at once are more than MPI can count", end);
         return -1;
     }
-    count_in(op->recv_bytes, n, unit, c[2], c[3]);
+    count_in(op->recv_at, op->recv_bytes, n, unit, c[2], c[3]);
     int rc = MPI_SUCCESS;
     switch (op->kind) {
     case LKS__ENGINE_ALL_TO_ALL:
-        count_in(sent, n, unit, c[0], c[1]);
-        c[0][m->host] = c[2][m->host] = 0; /* nobody needs the copy */
+        count_in(op->send_at, op->send_bytes, n, unit, c[0], c[1]);
+        c[0][m->host] = c[2][m->host] = 0;
         rc = MPI_Ialltoallv(op->send, c[0], c[1], type, op->recv, c[2], c[3], type, m->leaders,
-                            &m->op);
+                            request);
         break;
     case LKS__ENGINE_ALL_GATHER:
-        rc = MPI_Iallgatherv(MPI_IN_PLACE, 0, type, op->recv, c[2], c[3], type, m->leaders, &m->op);
+        rc =
+            MPI_Iallgatherv(MPI_IN_PLACE, 0, type, op->recv, c[2], c[3], type, m->leaders, request);
         break;
     case LKS__ENGINE_BROADCAST:
-        rc = MPI_Ibcast(op->recv, c[2][0], type, op->root, m->leaders, &m->op);
+        rc = MPI_Ibcast((char *)op->recv + op->recv_at[0], c[2][0], type, op->root, m->leaders,
+                        request);
         break;
     }
     return failed(rc, why, why_bytes) ? -1 : 0;
 }
 
-static int mpi_test(void *engine, char *why, size_t why_bytes)
+static int mpi_test(void *engine, int slot, char *why, size_t why_bytes)
 {
     struct member *m = engine;
     int done = 0;
-    if (failed(MPI_Test(&m->op, &done, MPI_STATUS_IGNORE), why, why_bytes))
+    if (failed(MPI_Test(&m->ops[slot], &done, MPI_STATUS_IGNORE), why, why_bytes))
         return -1;
     return done != 0;
+}
+
+static int mpi_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_bytes)
+{
+    struct member *m = engine;
+    int rc = count > INT_MAX
+                 ? MPI_ERR_COUNT
+                 : MPI_Allreduce(MPI_IN_PLACE, buf, (int)count, MPI_FLOAT, MPI_SUM, m->leaders);
+    return failed(rc, why, why_bytes) ? -1 : 0;
 }
 
 /* --- notes -------------------------------------------------------------------------------- */
@@ -303,6 +318,7 @@ const lks__engine *lks__engine_get(void)
         .leave = mpi_leave,
         .start = mpi_start,
         .test = mpi_test,
+        .own_sum = mpi_own_sum,
         .tell = mpi_tell,
         .hear = mpi_hear,
     };
