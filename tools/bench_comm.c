@@ -1,18 +1,20 @@
-/* lockstep bench comm: the collectives of every backend that is there, by size, and the reduction
- * that training uses beside what memory allows. */
+/* lockstep bench comm: every backend that is there, in a launch of its own: its collectives by
+ * size, beside the engine's own all-reduce and what the link gives; then bench_reduce.c. */
+#include <errno.h>
 #include <inttypes.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/sys.h"
 #include "bench.h"
 #include "comm/backend.h"
-#include "kernels/kernels.h"
+#include "comm/hier/hier.h"
+#include "tool.h"
 
 enum {
-    BLOCK = 4096,   /* floats: blocks of training's gradients */
-    REDUCE_MB = 68, /* 17M parameters */
     MAX_TIMES = 1000,
     MAX_WARM_UP = 3,
     SMALL = 50, /* a small operation is repeated so many times as often as the largest */
@@ -22,40 +24,35 @@ static const size_t sizes[] = {4, 64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 
 
 enum { N_SIZES = sizeof sizes / sizeof sizes[0], BIGGEST = 64 << 20 };
 
-struct bench {
-    lks_comm *comm;
-    int rank, W;
+struct buffers {
     float *buf, *all; /* private: [BIGGEST], [W * BIGGEST / W] bytes */
-    int iters, warm_up;
     double times[MAX_TIMES];
-    double *gathered; /* [W] */
 };
 
-typedef lks_status operation(struct bench *b, size_t bytes);
+typedef lks_status operation(struct bench_group *b, struct buffers *m, size_t bytes);
 
-static lks_status op_barrier(struct bench *b, size_t bytes)
+static lks_status op_barrier(struct bench_group *b, struct buffers *m, size_t bytes)
 {
     return lks_comm_barrier(b->comm);
 }
 
-static lks_status op_broadcast(struct bench *b, size_t bytes)
+static lks_status op_broadcast(struct bench_group *b, struct buffers *m, size_t bytes)
 {
-    return lks_comm_broadcast(b->comm, b->buf, bytes, 0);
+    return lks_comm_broadcast(b->comm, m->buf, bytes, 0);
 }
 
 /* `bytes` is the result's size: every rank brings its part. */
-static lks_status op_all_gather(struct bench *b, size_t bytes)
+static lks_status op_all_gather(struct bench_group *b, struct buffers *m, size_t bytes)
 {
-    return lks_comm_all_gather(b->comm, b->buf, b->all, bytes / (size_t)b->W);
+    return lks_comm_all_gather(b->comm, m->buf, m->all, bytes / (size_t)b->W);
 }
 
-static lks_status op_all_reduce(struct bench *b, size_t bytes)
+static lks_status op_all_reduce(struct bench_group *b, struct buffers *m, size_t bytes)
 {
-    return lks_comm_all_reduce(b->comm, b->buf, bytes / sizeof(float));
+    return lks_comm_all_reduce(b->comm, m->buf, bytes / sizeof(float));
 }
 
-/* The largest of the ranks' medians. */
-static lks_status slowest(struct bench *b, double *times, int n, double *seconds_p)
+lks_status bench_slowest(struct bench_group *b, double *times, int n, double *seconds_p)
 {
     double mine = bench_median(times, n);
     LKS__TRY(lks_comm_all_gather(b->comm, &mine, b->gathered, sizeof mine));
@@ -65,20 +62,40 @@ static lks_status slowest(struct bench *b, double *times, int n, double *seconds
     return LKS_OK;
 }
 
-/* The slowest rank's median time of one operation that all begin together. */
-static lks_status time_operation(struct bench *b, operation *op, size_t bytes, double *seconds_p)
+static int times_for(const struct bench_group *b, size_t bytes)
 {
     size_t fit = (size_t)BIGGEST / (bytes + 1);
     int n = b->iters * (fit > SMALL ? SMALL : fit < 1 ? 1 : (int)fit);
-    n = n < MAX_TIMES ? n : MAX_TIMES;
+    return n < MAX_TIMES ? n : MAX_TIMES;
+}
+
+/* The slowest rank's median time of one operation that all begin together. */
+static lks_status time_operation(struct bench_group *b, struct buffers *m, operation *op,
+                                 size_t bytes, double *seconds_p)
+{
+    int n = times_for(b, bytes);
     for (int i = -b->warm_up; i < n; i++) {
         LKS__TRY(lks_comm_barrier(b->comm));
         double started = lks__sys_now();
-        LKS__TRY(op(b, bytes));
+        LKS__TRY(op(b, m, bytes));
         if (i >= 0)
-            b->times[i] = lks__sys_now() - started;
+            m->times[i] = lks__sys_now() - started;
     }
-    return slowest(b, b->times, n, seconds_p);
+    return bench_slowest(b, m->times, n, seconds_p);
+}
+
+static lks_status time_own(struct bench_group *b, struct buffers *m, size_t bytes,
+                           double *seconds_p)
+{
+    int n = times_for(b, bytes);
+    double seconds;
+    memset(m->all, 0, bytes);
+    for (int i = -b->warm_up; i < n; i++) {
+        LKS__TRY(lks__hier_own_sum(b->comm, m->all, bytes / sizeof(float), &seconds));
+        if (i >= 0)
+            m->times[i] = seconds;
+    }
+    return bench_slowest(b, m->times, n, seconds_p);
 }
 
 static const char *size_text(size_t bytes, char text[32])
@@ -92,7 +109,13 @@ static const char *size_text(size_t bytes, char text[32])
     return text;
 }
 
-static lks_status collectives(struct bench *b)
+static void print_time(const struct bench_group *b, size_t bytes, double seconds)
+{
+    if (b->rank == 0)
+        printf("  %10.2f us %6.2f GB/s", seconds * 1e6, (double)bytes / seconds * 1e-9);
+}
+
+static lks_status collectives(struct bench_group *b, struct buffers *m)
 {
     static const struct {
         const char *name;
@@ -101,11 +124,13 @@ static lks_status collectives(struct bench *b)
         {"broadcast", op_broadcast}, {"all-gather", op_all_gather}, {"all-reduce", op_all_reduce}};
     enum { N_OPS = sizeof ops / sizeof ops[0] };
     double seconds;
-    LKS__TRY(time_operation(b, op_barrier, 0, &seconds));
+    LKS__TRY(time_operation(b, m, op_barrier, 0, &seconds));
     if (b->rank == 0) {
         printf("  barrier %.2f us\n  %10s", seconds * 1e6, "");
         for (int o = 0; o < N_OPS; o++)
             printf("  %24s", ops[o].name);
+        if (b->engine != NULL)
+            printf("  %18s's own", b->engine);
         printf("\n");
     }
     for (int i = 0; i < N_SIZES; i++) {
@@ -113,9 +138,12 @@ static lks_status collectives(struct bench *b)
         if (b->rank == 0)
             printf("  %10s", size_text(sizes[i], text));
         for (int o = 0; o < N_OPS; o++) {
-            LKS__TRY(time_operation(b, ops[o].op, sizes[i], &seconds));
-            if (b->rank == 0)
-                printf("  %10.2f us %6.2f GB/s", seconds * 1e6, (double)sizes[i] / seconds * 1e-9);
+            LKS__TRY(time_operation(b, m, ops[o].op, sizes[i], &seconds));
+            print_time(b, sizes[i], seconds);
+        }
+        if (b->engine != NULL) {
+            LKS__TRY(time_own(b, m, sizes[i], &seconds));
+            print_time(b, sizes[i], seconds);
         }
         if (b->rank == 0)
             printf("\n");
@@ -123,156 +151,212 @@ static lks_status collectives(struct bench *b)
     return LKS_OK;
 }
 
-/* --- the reduction of gradients --------------------------------------------------------------- */
+/* --- a group ---------------------------------------------------------------------------------- */
 
-struct reduce {
-    size_t count, n_blocks, *block_start;
-    float *mine, *first, *other; /* this rank's part; rank 0's and rank 1's, where they are seen */
-    double *sumsq;
-};
-
-static lks_status open_reduce(struct bench *b, struct reduce *r)
+static lks_status find_hosts(struct bench_group *b)
 {
-    r->count = (size_t)REDUCE_MB * 1000000 / sizeof(float) / BLOCK * BLOCK;
-    r->n_blocks = r->count / BLOCK;
-    LKS__TRY(lks_comm_alloc(b->comm, LKS_MEM_OWN, r->count * sizeof(float), (void **)&r->mine));
-    LKS__TRY(
-        lks_comm_alloc(b->comm, LKS_MEM_COMMON, r->n_blocks * sizeof(double), (void **)&r->sumsq));
-    r->block_start = calloc(r->n_blocks + 1, sizeof *r->block_start);
-    if (r->block_start == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu blocks", r->n_blocks);
-    for (size_t i = 0; i <= r->n_blocks; i++)
-        r->block_start[i] = i * BLOCK;
-    for (size_t i = 0; i < r->count; i++)
-        r->mine[i] = 1e-30f * (float)i;
-    r->first = lks_comm_peer(b->comm, r->mine, 0);
-    r->other = b->W == 2 ? lks_comm_peer(b->comm, r->mine, 1) : NULL;
-    return LKS_OK;
-}
-
-static lks_status reduce_once(struct bench *b, const struct reduce *r)
-{
-    lks_part part = {{0, b->rank}, r->mine};
-    lks_reduction reduction = {
-        .n_leaves = b->W,
-        .parts = &part,
-        .n_parts = 1,
-        .scale = 0.5f,
-        .count = r->count,
-        .block_start = r->block_start,
-        .n_blocks = r->n_blocks,
-        .block_sumsq = r->sumsq,
-        .dst = r->first,
-    };
-    lks_work *work;
-    LKS__TRY(lks_comm_reduce_start(b->comm, &reduction, &work));
-    return lks_work_wait(work);
-}
-
-typedef float f32x8 __attribute__((vector_size(32), may_alias));
-
-/* Nothing but the arithmetic: each rank adds its half where both see it. */
-static lks_status sum_bare(struct bench *b, const struct reduce *r)
-{
-    size_t half = r->count / 2, first = b->rank == 0 ? 0 : half;
-    f32x8 *a = (f32x8 *)(r->first + first), *c = (f32x8 *)(r->other + first);
-    for (size_t i = 0; i < half / 8; i++)
-        a[i] = (a[i] + c[i]) * 0.5f;
-    return lks_comm_barrier(b->comm);
-}
-
-/* The two take turns, so that a busy moment hits both. */
-static lks_status reduction(struct bench *b)
-{
-    struct reduce r = {0};
-    double ours[MAX_TIMES], bare[MAX_TIMES], ours_s, bare_s;
-    const int turns = 2 * b->iters < MAX_TIMES ? 2 * b->iters : MAX_TIMES;
-    lks_status st = open_reduce(b, &r);
-    for (int i = -b->warm_up; i < turns && st == LKS_OK; i++) {
-        double t0, t1 = 0.0, t2;
-        st = lks_comm_barrier(b->comm);
-        t0 = lks__sys_now();
-        if (st == LKS_OK)
-            st = reduce_once(b, &r);
-        t1 = lks__sys_now();
-        if (st == LKS_OK && r.other != NULL)
-            st = lks_comm_barrier(b->comm);
-        t2 = lks__sys_now();
-        if (st == LKS_OK && r.other != NULL)
-            st = sum_bare(b, &r);
-        if (i >= 0) {
-            ours[i] = t1 - t0;
-            bare[i] = lks__sys_now() - t2;
-        }
+    int *leaders = calloc((size_t)b->W, sizeof *leaders), mine = lks_comm_leader(b->comm);
+    if (leaders == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", b->W);
+    lks_status st = lks_comm_all_gather(b->comm, &mine, leaders, sizeof mine);
+    for (int r = 0; r < b->W && st == LKS_OK; r++) {
+        b->n_hosts += leaders[r] == r;
+        b->per_host += leaders[r] == 0;
+        if (leaders[r] == r && b->other == 0)
+            b->other = r;
     }
-    if (st == LKS_OK)
-        st = slowest(b, ours, turns, &ours_s);
-    if (st == LKS_OK)
-        st = slowest(b, bare, turns, &bare_s);
-    free(r.block_start);
-    if (st != LKS_OK || b->rank != 0)
-        return st;
-    printf("  reduction of %d MB of gradients, sums of squares with it: %.2f ms, %.1f GB/s",
-           REDUCE_MB, ours_s * 1e3, (double)r.count * sizeof(float) / ours_s * 1e-9);
-    if (r.other != NULL)
-        printf("; a bare sum by two cores: %.2f ms (%.0f%% of its speed)", bare_s * 1e3,
-               bare_s / ours_s * 100.0);
-    printf("\n");
-    return LKS_OK;
-}
-
-/* --- backends --------------------------------------------------------------------------------- */
-
-static lks_status measure(lks__session *s, int iters)
-{
-    struct bench b = {.comm = s->comm,
-                      .rank = s->world.rank,
-                      .W = s->world.world_size,
-                      .iters = iters,
-                      .warm_up = iters < MAX_WARM_UP ? iters : MAX_WARM_UP};
-    b.buf = calloc(1, BIGGEST);
-    b.all = calloc(1, BIGGEST);
-    b.gathered = calloc((size_t)b.W, sizeof *b.gathered);
-    lks_status st = LKS_OK;
-    if (b.buf == NULL || b.all == NULL || b.gathered == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for buffers of %d MB", 2 * (BIGGEST >> 20));
-    st = lks__session_agree(s, st);
-    if (st == LKS_OK && b.rank == 0)
-        printf("%s, %d ranks\n", lks_comm_backend(s->comm), b.W);
-    if (st == LKS_OK)
-        st = collectives(&b);
-    if (st == LKS_OK)
-        st = reduction(&b);
-    free(b.buf);
-    free(b.all);
-    free(b.gathered);
+    free(leaders);
     return st;
 }
 
-lks_status bench_comm(const lks__settings *settings)
+static lks_status report_link(struct bench_group *b, struct bench_link *link)
 {
-    bool all = strcmp(settings->backend, "auto") == 0, measured = false;
+    if (b->n_hosts == 1)
+        return LKS_OK;
+    LKS__TRY(bench_link(b->comm, b->other, b->pretended, link));
+    if (b->rank != 0)
+        return LKS_OK;
+    if (link->rate > 0)
+        printf("  the link: %.2f GB/s each way, both ways at once, by a plain TCP connection; "
+               "%.0f us there and back\n",
+               link->rate * 1e-9, link->round_s * 1e6);
+    else
+        printf("  the link: not measured, as the second host can't reach a free port of the "
+               "first\n");
+    return LKS_OK;
+}
+
+static lks_status measure(struct bench_group *b, lks__session *s, lks__trainer *t)
+{
+    struct bench_link link = {0};
+    struct buffers m = {.buf = calloc(1, BIGGEST), .all = calloc(1, BIGGEST)};
+    b->gathered = calloc((size_t)b->W, sizeof *b->gathered);
+    lks_status st = LKS_OK;
+    if (m.buf == NULL || m.all == NULL || b->gathered == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for buffers of %d MB", 2 * (BIGGEST >> 20));
+    st = lks__session_agree(s, st);
+    if (st == LKS_OK)
+        st = find_hosts(b);
+    if (st == LKS_OK && b->rank == 0)
+        printf("%s, %d ranks%s\n", lks_comm_backend(b->comm), b->W,
+               b->n_hosts == 1 ? ""
+               : b->pretended  ? ", each as if on a host of its own"
+                               : " on several hosts");
+    if (st == LKS_OK)
+        st = report_link(b, &link);
+    if (st == LKS_OK)
+        st = collectives(b, &m);
+    free(m.buf);
+    free(m.all);
+    if (st == LKS_OK)
+        st = bench_reduction(b, &link);
+    if (st == LKS_OK && t != NULL)
+        st = bench_verdict(b, t);
+    free(b->gathered);
+    fflush(stdout);
+    return st;
+}
+
+static bool has_model(const lks__settings *s)
+{
+    static const int shapes[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_embd};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        if (s->from[shapes[i]] > LKS__FROM_CHECKPOINT)
+            return true;
+    return false;
+}
+
+static void set_int(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+/* Engines are for several hosts: where there is one, each rank plays one. */
+static void play_hosts(const lks_world *world)
+{
+    set_int("LOCAL_RANK", 0);
+    set_int("LOCAL_WORLD_SIZE", 1);
+    set_int("GROUP_RANK", world->rank);
+    set_int("GROUP_WORLD_SIZE", world->world_size);
+    unsetenv(LKS__SEGMENT_ENV);
+}
+
+static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops,
+                                const lks_world *world)
+{
+    struct bench_group b = {.iters = (int)s->iters,
+                            .warm_up = s->iters < MAX_WARM_UP ? (int)s->iters : MAX_WARM_UP};
+    lks__trainer t;
+    lks__session alone, *ses = &alone;
+    bool model = has_model(s);
+    snprintf(s->backend, sizeof s->backend, "%s", ops->name);
+    if (ops != &lks__comm_shm) {
+        b.engine = ops == &lks__comm_gloo ? "Gloo" : "MPI";
+        b.pretended = world->world_size == world->local_world_size;
+    }
+    if (b.pretended)
+        play_hosts(world);
+    if (model) {
+        LKS__TRY(bench_open_trainer(s, &t));
+        ses = &t.ses;
+    } else {
+        LKS__TRY(lks__session_open(ops->name, s->timeout, 1, ses));
+    }
+    b.comm = ses->comm;
+    b.rank = ses->world.rank;
+    b.W = ses->world.world_size;
+    lks_status st = lks__session_fail(ses, measure(&b, ses, model ? &t : NULL));
+    if (model)
+        lks__trainer_close(&t);
+    else
+        lks__session_close(ses);
+    return st;
+}
+
+lks_status bench_comm(lks__settings *s)
+{
+    bool all = strcmp(s->backend, "auto") == 0;
     lks_world world;
     LKS__TRY(lks_world_from_env(&world));
     for (int i = 0; lks__comm_backend(i) != NULL; i++) {
         const struct lks_comm_ops *ops = lks__comm_backend(i);
-        char why[256] = "";
-        if (!all && strcmp(settings->backend, ops->name) != 0)
+        char why[512] = "";
+        if (!all && strcmp(s->backend, ops->name) != 0)
             continue;
-        bool there = ops->probe(&world, why, sizeof why);
-        if (all && (!there || measured)) { /* ranks can join one group in their life */
-            if (world.rank == 0)
-                printf("%s: %s%s\n", ops->name,
-                       there ? "it is there; it is measured with --backend=" : why,
-                       there ? ops->name : "");
-            continue;
-        }
-        lks__session s;
-        LKS__TRY(lks__session_open(ops->name, settings->timeout, 1, &s));
-        lks_status st = lks__session_fail(&s, measure(&s, (int)settings->iters));
-        lks__session_close(&s);
-        LKS__TRY(st);
-        measured = true;
+        if (ops->probe(&world, why, sizeof why))
+            return bench_backend(s, ops, &world);
+        if (!all)
+            return lks__fail(LKS_ERR_SUPPORT, "%s: %s", ops->name, why);
+        if (world.rank == 0)
+            printf("%s: %s\n", ops->name, why);
     }
-    return LKS_OK;
+    return lks__fail(LKS_ERR_SUPPORT, "no backend can be used");
+}
+
+/* --- a launch for each backend ---------------------------------------------------------------- */
+
+extern char **environ;
+
+/* argv with more before and behind; the caller frees it. */
+static char **words_of(int argc, char **argv, char *const *before, char *behind)
+{
+    int n = 0;
+    char **words = calloc((size_t)argc + 10, sizeof *words);
+    for (; words != NULL && before != NULL && *before != NULL; before++)
+        words[n++] = *before;
+    for (int i = 0; words != NULL && i < argc; i++)
+        words[n++] = argv[i];
+    if (words != NULL)
+        words[n] = behind;
+    return words;
+}
+
+/* MPI has launchers of its own. */
+static int launch_mpi(const lks__settings *s, int argc, char **argv)
+{
+    char ranks[16], self[4096];
+    pid_t pid;
+    int status;
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    snprintf(ranks, sizeof ranks, "%d", (int)s->nproc_per_node);
+    char *const before[] = {"mpirun", "-n", ranks, self, NULL};
+    char **words = words_of(argc, argv, before, "--backend=mpi");
+    if (words == NULL)
+        return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0); /* more ranks than cores are fine */
+    int rc = posix_spawnp(&pid, "mpirun", NULL, NULL, words, environ);
+    free(words);
+    if (rc != 0) {
+        printf("mpi: mpirun can't be started: %s\n", strerror(rc));
+        return TOOL_OK;
+    }
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return TOOL_FAILED;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : TOOL_SIGNAL + WTERMSIG(status);
+}
+
+int bench_comm_launch(const lks__settings *s, int argc, char **argv)
+{
+    static char *const backends[] = {"--backend=shm", "--backend=gloo", "--backend=mpi"};
+    bool all = strcmp(s->backend, "auto") == 0;
+    int code = TOOL_OK;
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        const char *name = strchr(backends[i], '=') + 1;
+        if (!all && strcmp(s->backend, name) != 0)
+            continue;
+        int one;
+        if (strcmp(name, "mpi") == 0) {
+            one = launch_mpi(s, argc, argv);
+        } else {
+            char **words = words_of(argc, argv, NULL, backends[i]);
+            one = words == NULL ? TOOL_FAILED : tool_launch("bench", s, argc + 1, words);
+            free(words);
+        }
+        code = one != TOOL_OK ? one : code;
+    }
+    return code;
 }

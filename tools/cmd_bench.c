@@ -9,12 +9,11 @@
 #include "base/trace.h"
 #include "bench.h"
 #include "tool.h"
-#include "train/trainer.h"
 
 static const char usage[] =
     "Usage: lockstep bench peak [--threads=N]\n"
     "       lockstep bench step [--n_layer=… --n_embd=… --batch_size=… --iters=10 …]\n"
-    "       lockstep bench comm --nproc_per_node=2 [--backend=NAME]\n"
+    "       lockstep bench comm --nproc_per_node=2 [--backend=NAME] [--n_layer=… …]\n"
     "       lockstep bench kernels\n"
     "\n"
     "peak: multiply-adds a second, of one core and of all together.\n"
@@ -23,8 +22,11 @@ static const char usage[] =
     "      rank on random tokens: median time, tokens/s, share of the peak, and the parts that "
     "the\n"
     "      mean step is made of.\n"
-    "comm: the collectives of each backend by size, and the reduction of gradients beside a bare "
-    "sum.\n"
+    "comm: the collectives of each backend by size, and the reduction of gradients, beside a bare "
+    "sum,\n"
+    "      the engine's own all-reduce and the link between hosts; with a model also what it shows "
+    "of\n"
+    "      that in a step.\n"
     "kernels: each kernel by shape, beside what multiply-adds or memory allow on this machine.\n";
 
 enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, PEAK_BURSTS = 200, SHARD_HEADER = 512 /* uint16 */ };
@@ -204,10 +206,9 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
 }
 
 /* Each rank is one virtual rank with one micro-batch. */
-lks_status bench_step(lks__settings *s)
+lks_status bench_open_trainer(lks__settings *s, lks__trainer *t)
 {
     lks_world world;
-    lks__trainer t;
     char dir[LKS__SETTING_STR];
     LKS__TRY(lks_world_from_env(&world));
     s->gradient_accumulation_steps = s->virtual_ranks = world.world_size;
@@ -220,14 +221,19 @@ lks_status bench_step(lks__settings *s)
     }
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
-    bool opened = false;
-    if (st == LKS_OK) {
-        st = lks__trainer_open(s, &t);
-        opened = st == LKS_OK;
-    }
+    if (st == LKS_OK)
+        st = lks__trainer_open(s, t);
     remove_data(s, dir);
+    return st;
+}
+
+static lks_status bench_step(lks__settings *s)
+{
+    lks__trainer t;
+    LKS__TRY(bench_open_trainer(s, &t));
     double *times = calloc((size_t)s->iters, sizeof *times);
-    if (st == LKS_OK && times == NULL)
+    lks_status st = LKS_OK;
+    if (times == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %" PRId64 " times", s->iters);
     lks__trace *parts = NULL; /* where no trace was asked for */
     if (st == LKS_OK && lks__trace_current == NULL)
@@ -242,10 +248,8 @@ lks_status bench_step(lks__settings *s)
     if (st == LKS_OK)
         st = lks__trace_file_write(&t.trace, &t.ses, &dropped);
     lks__trace_close(parts);
-    if (opened) {
-        lks__session_fail(&t.ses, st);
-        lks__trainer_close(&t);
-    }
+    lks__session_fail(&t.ses, st);
+    lks__trainer_close(&t);
     free(times);
     return st;
 }
@@ -267,7 +271,9 @@ int tool_bench(int argc, char **argv)
         return tool_fail("bench",
                          lks__fail(LKS_ERR_CONFIG, "say what to measure: `lockstep bench peak`, "
                                                    "`step`, `comm` or `kernels`"));
-    if ((which == STEP || which == COMM) && tool_launches(&s))
+    if (which == COMM && tool_launches(&s))
+        return bench_comm_launch(&s, argc, argv);
+    if (which == STEP && tool_launches(&s))
         return tool_launch("bench", &s, argc, argv);
     lks_status st = which == PEAK   ? bench_peak(&s)
                     : which == STEP ? bench_step(&s)

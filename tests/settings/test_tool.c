@@ -129,12 +129,32 @@ static void test_bench_comm(void **state)
     assert_true(number_behind(r.out, "two cores: ") > 0);
 }
 
+/* Beside the engine's own sum and the link; with a model, what a step shows of it. */
+static void test_bench_engine(void **state)
+{
+    lks_test_result r = lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=gloo",
+                                      "--iters=1", "--n_layer=2", "--n_head=2", "--n_embd=32",
+                                      "--block_size=32", "--batch_size=2", "--vocab_size=65");
+    if (strstr(r.err, "libgloo-dev") != NULL) {
+        print_message("skipped: %s", r.err);
+        skip();
+    }
+    expect(r, 0, "gloo, 2 ranks, each as if on a host of its own", "");
+    assert_true(number_behind(r.out, "the link: ") > 0);
+    assert_true(number_behind(r.out, "Gloo's own all-reduce: ") > 0);
+    assert_true(number_behind(r.out, "would need ") > 0);
+    double alone = number_behind(r.out, "by itself "), exposed = number_behind(r.out, " ms: ");
+    assert_true(alone > 0 && exposed >= 0);
+    assert_true(number_behind(r.out, "a step of ") > exposed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispatch),   cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_run),        cmocka_unit_test(test_lost_output),
-        cmocka_unit_test(test_bench_step), cmocka_unit_test(test_bench_comm),
+        cmocka_unit_test(test_dispatch),     cmocka_unit_test(test_prep),
+        cmocka_unit_test(test_run),          cmocka_unit_test(test_lost_output),
+        cmocka_unit_test(test_bench_step),   cmocka_unit_test(test_bench_comm),
+        cmocka_unit_test(test_bench_engine),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,0 +1,245 @@
+/* What the network between two hosts gives a plain TCP connection, both ways at once: the limit of
+ * any engine over it, where people otherwise start iperf3. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "bench.h"
+#include "net/address.h"
+#include "net/handshake.h"
+
+enum {
+    ADDRESSES = 8,
+    PATIENCE_S = 10, /* for the other side */
+    PINGS = 200,
+    WARM_UP_BYTES = 8 << 20,
+    LINK_BYTES = 64 << 20,
+    CHUNK = 256 << 10,
+};
+
+/* Where the first rank listens, and what whoever connects has to say. */
+struct offer {
+    uint64_t word;
+    int port, n;
+    char addresses[ADDRESSES][INET6_ADDRSTRLEN];
+};
+
+static void list_addresses(struct offer *o, bool same_machine)
+{
+    struct ifaddrs *all, *i;
+    if (same_machine)
+        snprintf(o->addresses[o->n++], INET6_ADDRSTRLEN, "127.0.0.1");
+    if (same_machine || getifaddrs(&all) != 0)
+        return;
+    for (i = all; i != NULL && o->n < ADDRESSES; i = i->ifa_next) {
+        const struct sockaddr *a = i->ifa_addr;
+        if (a == NULL || (i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_UP))
+            continue;
+        const void *bytes = a->sa_family == AF_INET
+                                ? (const void *)&((const struct sockaddr_in *)a)->sin_addr
+                                : (const void *)&((const struct sockaddr_in6 *)a)->sin6_addr;
+        bool usable = a->sa_family == AF_INET || (a->sa_family == AF_INET6 &&
+                                                  !IN6_IS_ADDR_LINKLOCAL((struct in6_addr *)bytes));
+        if (usable && inet_ntop(a->sa_family, bytes, o->addresses[o->n], INET6_ADDRSTRLEN) != NULL)
+            o->n++;
+    }
+    freeifaddrs(all);
+}
+
+static int listen_here(struct offer *o, bool same_machine)
+{
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
+    struct sockaddr_in any4 = {.sin_family = AF_INET};
+    struct sockaddr_storage bound;
+    socklen_t n = sizeof bound;
+    int both = 0, fd = lks__sys_socket(AF_INET6, SOCK_STREAM);
+    if (same_machine)
+        any4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd >= 0 && !same_machine)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &both, sizeof both);
+    if (same_machine || fd < 0 || lks__sys_bind(fd, (struct sockaddr *)&any, sizeof any) != 0) {
+        if (fd >= 0)
+            lks__sys_close(fd);
+        fd = lks__sys_socket(AF_INET, SOCK_STREAM);
+        if (fd < 0 || lks__sys_bind(fd, (struct sockaddr *)&any4, sizeof any4) != 0)
+            goto fail;
+    }
+    if (lks__sys_listen(fd, 4) != 0 || getsockname(fd, (struct sockaddr *)&bound, &n) != 0)
+        goto fail;
+    o->port = ntohs(((struct sockaddr_in *)&bound)->sin_port); /* at one place in both families */
+    list_addresses(o, same_machine);
+    return fd;
+fail:
+    if (fd >= 0)
+        lks__sys_close(fd);
+    return -1;
+}
+
+static void set_limits(int fd)
+{
+    struct timeval limit = {.tv_sec = PATIENCE_S};
+    int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+static bool send_all(int fd, const void *buf, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        ssize_t some = lks__sys_send(fd, (const char *)buf + at, bytes - at);
+        if (some <= 0)
+            return false;
+        at += (size_t)some;
+    }
+    return true;
+}
+
+static bool recv_all(int fd, void *buf, size_t bytes, bool keep)
+{
+    for (size_t at = 0; at < bytes;) {
+        size_t room = bytes - at < CHUNK || keep ? bytes - at : CHUNK;
+        ssize_t some = lks__sys_recv(fd, (char *)buf + (keep ? at : 0), room);
+        if (some <= 0)
+            return false;
+        at += (size_t)some;
+    }
+    return true;
+}
+
+static int accept_other(int fd, uint64_t word)
+{
+    for (double end = lks__sys_now() + PATIENCE_S; lks__sys_now() < end;) {
+        struct pollfd look = {.fd = fd, .events = POLLIN};
+        if (poll(&look, 1, 100) != 1)
+            continue;
+        int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        uint64_t said = 0;
+        if (peer < 0)
+            continue;
+        set_limits(peer);
+        if (recv_all(peer, &said, sizeof said, true) && said == word)
+            return peer;
+        lks__sys_close(peer);
+    }
+    return -1;
+}
+
+/* To the first of the addresses that answers. */
+static int connect_other(const struct offer *o)
+{
+    for (int i = 0; i < o->n && i < ADDRESSES; i++) {
+        struct addrinfo *to;
+        char host[INET6_ADDRSTRLEN];
+        snprintf(host, sizeof host, "%s", o->addresses[i]);
+        if (lks__address_find(host, o->port, false, &to) != LKS_OK)
+            continue;
+        int fd = lks__sys_socket(to->ai_family, SOCK_STREAM), error = ETIMEDOUT;
+        socklen_t n = sizeof error;
+        if (fd >= 0) {
+            fcntl(fd, F_SETFL, O_NONBLOCK);
+            struct pollfd look = {.fd = fd, .events = POLLOUT};
+            int rc = lks__sys_connect(fd, to->ai_addr, to->ai_addrlen);
+            if (rc == 0 || (errno == EINPROGRESS && poll(&look, 1, 1000) == 1))
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n);
+            fcntl(fd, F_SETFL, 0);
+            set_limits(fd);
+        }
+        freeaddrinfo(to);
+        if (fd >= 0 && error == 0 && send_all(fd, &o->word, sizeof o->word))
+            return fd;
+        if (fd >= 0)
+            lks__sys_close(fd);
+    }
+    return -1;
+}
+
+struct sender {
+    int fd;
+    size_t bytes;
+    char *buf; /* [CHUNK] */
+    bool ok;
+};
+
+static void *send_main(void *arg)
+{
+    struct sender *s = arg;
+    s->ok = true;
+    for (size_t at = 0; at < s->bytes && s->ok; at += CHUNK)
+        s->ok = send_all(s->fd, s->buf, CHUNK);
+    return NULL;
+}
+
+/* `bytes` each way, together; both sides call it. */
+static bool exchange(int fd, char *bufs, size_t bytes, double *seconds_p)
+{
+    struct sender s = {.fd = fd, .bytes = bytes, .buf = bufs};
+    pthread_t thread;
+    double started = lks__sys_now();
+    if (pthread_create(&thread, NULL, send_main, &s) != 0)
+        return false;
+    bool ok = recv_all(fd, bufs + CHUNK, bytes, false);
+    pthread_join(thread, NULL);
+    *seconds_p = lks__sys_now() - started;
+    return ok && s.ok;
+}
+
+static bool ping(int fd, bool first, double *seconds_p)
+{
+    double times[PINGS];
+    char byte = 0;
+    for (int i = 0; i < PINGS; i++) {
+        double started = lks__sys_now();
+        if (first ? !send_all(fd, &byte, 1) || !recv_all(fd, &byte, 1, true)
+                  : !recv_all(fd, &byte, 1, true) || !send_all(fd, &byte, 1))
+            return false;
+        times[i] = lks__sys_now() - started;
+    }
+    *seconds_p = bench_median(times, PINGS);
+    return true;
+}
+
+static bool measure(int fd, bool first, struct bench_link *link)
+{
+    double seconds;
+    char *bufs = calloc(2, CHUNK);
+    bool ok = bufs != NULL && ping(fd, first, &link->round_s) &&
+              exchange(fd, bufs, WARM_UP_BYTES, &seconds) &&
+              exchange(fd, bufs, LINK_BYTES, &seconds);
+    free(bufs);
+    link->rate = ok ? (double)LINK_BYTES / seconds : 0.0;
+    return ok;
+}
+
+lks_status bench_link(lks_comm *comm, int other, bool same_machine, struct bench_link *link)
+{
+    int rank = lks_comm_rank(comm), listening = -1, fd = -1;
+    struct offer o = {0};
+    if (rank == 0 && lks__random(&o.word, sizeof o.word) == LKS_OK)
+        listening = listen_here(&o, same_machine);
+    LKS__TRY(lks_comm_broadcast(comm, &o, sizeof o, 0));
+    *link = (struct bench_link){0};
+    if (rank == 0 && listening >= 0)
+        fd = accept_other(listening, o.word);
+    else if (rank == other)
+        fd = connect_other(&o);
+    if (fd >= 0)
+        measure(fd, rank == 0, link);
+    if (listening >= 0)
+        lks__sys_close(listening);
+    if (fd >= 0)
+        lks__sys_close(fd);
+    return lks_comm_broadcast(comm, link, sizeof *link, 0);
+}
