@@ -35,13 +35,14 @@ static lks_status add_host(const char *word, size_t n, int slots, struct lks__ho
     char shown[300];
     struct lks__host *h = &hosts[*n_p];
     size_t name = 0;
-    while (name < n && word[name] != ':')
-        name++;
+    bool plain = true;
+    for (; name < n && word[name] != ':'; name++)
+        plain = plain && isgraph((unsigned char)word[name]) && word[name] != ',';
     lks__escape(shown, sizeof shown, word, n);
     if (*n_p == LKS__MAX_HOSTS)
         return lks__fail(LKS_ERR_CONFIG, "more than %d hosts", LKS__MAX_HOSTS);
     /* A name that begins with - would be an option of ssh's. */
-    if (name == 0 || name >= sizeof h->name || word[0] == '-')
+    if (name == 0 || name >= sizeof h->name || word[0] == '-' || !plain)
         return lks__fail(LKS_ERR_CONFIG, "\"%s\" is no host: HOST or HOST:RANKS is meant", shown);
     memcpy(h->name, word, name);
     h->name[name] = '\0';
@@ -93,7 +94,9 @@ lks_status lks__hosts_read(const char *path, int slots, struct lks__host *hosts,
     *n_p = 0;
     LKS__TRY(lks__sys_read_file(path, 1 << 20, &text, &bytes));
     lks__escape(shown, sizeof shown, path, strlen(path));
-    lks_status st = LKS_OK;
+    lks_status st = strlen(text) == bytes
+                        ? LKS_OK
+                        : lks__fail(LKS_ERR_CONFIG, "%s is no text: it has 0 bytes", shown);
     for (char *line = strtok_r(text, "\n", &save); line != NULL && st == LKS_OK;
          line = strtok_r(NULL, "\n", &save))
         st = read_line(shown, line, slots, hosts, n_p);

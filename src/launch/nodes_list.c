@@ -6,24 +6,30 @@
 #include "base/sys.h"
 #include "launch/nodes_state.h"
 
+enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
+
 /* --- messages ----------------------------------------------------------------------------- */
 
 void lks__nodes_post(struct lks__nodes *n, json_t *message)
 {
     char *text = message != NULL ? lks__json_dump(message, JSON_COMPACT) : NULL;
     json_decref(message);
-    if (text != NULL)
-        (void)lks__store_post(n->say, LKS__NODES_LIST, text, strlen(text));
-    else
-        n->no_memory = true;
+    lks_status st = text != NULL ? lks__store_post(n->say, LKS__NODES_LIST, text, strlen(text))
+                                 : lks__fail(LKS_ERR_NOMEM, "no memory for a message to the job's "
+                                                            "other launchers");
     free(text);
+    if (st == LKS_OK || n->unsaid != LKS_OK)
+        return;
+    n->unsaid = st;
+    snprintf(n->unsaid_text, sizeof n->unsaid_text, "%s", lks_last_error());
 }
 
-static int int_of(const json_t *m, const char *key, int fallback)
+/* 0 to `most`, else the fallback. */
+static int int_of(const json_t *m, const char *key, int most, int fallback)
 {
     const json_t *v = json_object_get(m, key);
-    json_int_t i = json_is_integer(v) ? json_integer_value(v) : fallback;
-    return i >= INT32_MIN && i <= INT32_MAX ? (int)i : fallback;
+    json_int_t i = json_is_integer(v) ? json_integer_value(v) : -1;
+    return i >= 0 && i <= most ? (int)i : fallback;
 }
 
 static const char *text_of(const json_t *m, const char *key)
@@ -38,9 +44,18 @@ void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key)
     lks__escape(to, bytes, text, strlen(text));
 }
 
+/* A sentence of another launcher's: its quotes stay, but nothing in it moves the cursor. */
+static void copy_sentence(char *to, size_t bytes, const json_t *m, const char *key)
+{
+    snprintf(to, bytes, "%s", text_of(m, key));
+    for (unsigned char *c = (unsigned char *)to; *c != '\0'; c++)
+        if (*c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0))
+            *c = '?';
+}
+
 static struct lks__node *node_of(struct lks__nodes *n, const json_t *m)
 {
-    int uid = int_of(m, "node", -1);
+    int uid = int_of(m, "node", MAX_COUNT, -1);
     return uid >= 0 && uid < n->n_nodes ? &n->nodes[uid] : NULL;
 }
 
@@ -81,9 +96,10 @@ static lks_status on_hello(struct lks__launch *l, const json_t *m)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d nodes", n->n_nodes + 1);
     n->nodes = nodes;
     struct lks__node *node = &nodes[n->n_nodes++];
-    *node = (struct lks__node){
-        .here = true, .nproc = int_of(m, "nproc", 1), .wanted_rank = int_of(m, "rank", -1)};
-    if (node->nproc < 1 || node->nproc > LKS__SEGMENT_MAX_RANKS)
+    *node = (struct lks__node){.here = true,
+                               .nproc = int_of(m, "nproc", LKS__SEGMENT_MAX_RANKS, 1),
+                               .wanted_rank = int_of(m, "rank", MAX_COUNT, -1)};
+    if (node->nproc < 1)
         node->nproc = 1;
     lks__nodes_copy(node->key, sizeof node->key, m, "key");
     if (strcmp(node->key, n->key) == 0)
@@ -124,9 +140,9 @@ static void on_round(struct lks__launch *l, const json_t *message)
         struct lks__node *m = node_of(n, member);
         if (m == NULL)
             continue;
-        m->group_rank = int_of(member, "group", 0);
-        m->first_rank = int_of(member, "first", 0);
-        m->n_ranks = int_of(member, "ranks", 0);
+        m->group_rank = int_of(member, "group", MAX_COUNT, 0);
+        m->first_rank = int_of(member, "first", MAX_COUNT, 0);
+        m->n_ranks = int_of(member, "ranks", LKS__SEGMENT_MAX_RANKS, 0);
         m->in_round = m->n_ranks > 0;
         if (!m->here && m->in_round) { /* it left while this was on its way */
             m->lost = m->settled = true;
@@ -142,13 +158,13 @@ static void on_round(struct lks__launch *l, const json_t *message)
                  "%d of this node's ranks stay idle: of the world sizes that divide "
                  "--virtual-ranks=%d, %d is the largest for so many",
                  l->options->nproc - me->n_ranks, l->options->virtual_ranks,
-                 int_of(message, "world", 1));
+                 int_of(message, "world", MAX_COUNT, 1));
     if (me == NULL || !me->in_round)
         return;
-    l->attempt = int_of(message, "attempt", 0);
-    l->world_size = int_of(message, "world", 1);
-    l->n_groups = int_of(message, "groups", 1);
-    l->master_port = int_of(message, "port", 0);
+    l->attempt = int_of(message, "attempt", MAX_COUNT, 0);
+    l->world_size = int_of(message, "world", MAX_COUNT, 1);
+    l->n_groups = int_of(message, "groups", MAX_COUNT, 1);
+    l->master_port = int_of(message, "port", UINT16_MAX, 0);
     l->group_rank = me->group_rank;
     l->first_global = me->first_rank;
     l->nproc = me->n_ranks <= l->options->nproc ? me->n_ranks : l->options->nproc;
@@ -157,13 +173,13 @@ static void on_round(struct lks__launch *l, const json_t *message)
 
 static void on_verdict(struct lks__launch *l, struct lks__node *m, const json_t *message)
 {
-    if (m->settled || int_of(message, "round", -1) != l->nodes->round)
+    if (m->settled || int_of(message, "round", MAX_COUNT, -1) != l->nodes->round)
         return;
     m->settled = true;
     m->ok = json_is_true(json_object_get(message, "ok"));
     m->by_signal = json_is_true(json_object_get(message, "by_signal"));
-    m->code = int_of(message, "code", 1);
-    m->user_signal = int_of(message, "user_signal", 0);
+    m->code = int_of(message, "code", UINT8_MAX, 1);
+    m->user_signal = int_of(message, "user_signal", SIGRTMAX, 0);
     lks__node_forget(m);
     if (*text_of(message, "text") != '\0')
         m->text = strdup(text_of(message, "text"));
@@ -194,8 +210,9 @@ static void on_end(struct lks__launch *l, const json_t *message)
     n->ended = true;
     n->running = false;
     n->again = json_is_true(json_object_get(message, "again"));
-    n->verdict = (struct lks__verdict){.culprit = -1, .exit_code = int_of(message, "code", 1)};
-    snprintf(n->verdict.text, sizeof n->verdict.text, "%s", text_of(message, "text"));
+    n->verdict =
+        (struct lks__verdict){.culprit = -1, .exit_code = int_of(message, "code", UINT8_MAX, 1)};
+    copy_sentence(n->verdict.text, sizeof n->verdict.text, message, "text");
     free(n->tail);
     n->tail = strdup(text_of(message, "tail"));
     n->round++;
@@ -228,11 +245,11 @@ static lks_status on_message(struct lks__launch *l, const json_t *m)
     if (strcmp(is, "refuse") == 0) {
         node->here = false;
         if (n->self >= 0 && node == &n->nodes[n->self])
-            snprintf(n->refused, sizeof n->refused, "%s", text_of(m, "why"));
-    } else if (strcmp(is, "down") == 0 && int_of(m, "round", -1) == n->round) {
+            copy_sentence(n->refused, sizeof n->refused, m, "why");
+    } else if (strcmp(is, "down") == 0 && int_of(m, "round", MAX_COUNT, -1) == n->round) {
         begin_end(l, node);
     } else if (strcmp(is, "signal") == 0 && n->running) {
-        lks__pass_on(l, int_of(m, "signal", SIGTERM));
+        lks__pass_on(l, int_of(m, "signal", SIGRTMAX, SIGTERM));
     } else if (strcmp(is, "verdict") == 0) {
         on_verdict(l, node, m);
     } else if (strcmp(is, "lost") == 0) {
@@ -249,27 +266,30 @@ lks_status lks__nodes_ask_next(struct lks__nodes *n)
     return lks__store_ask(n->hear, key);
 }
 
+lks_status lks__nodes_hear(struct lks__launch *l, const char *text, size_t bytes)
+{
+    json_error_t error;
+    json_t *m = lks__json_load(text, bytes, 0, &error);
+    if (m == NULL && lks__json_no_memory(&error))
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a message from the job's other launchers");
+    lks_status st = json_is_object(m) ? on_message(l, m) : LKS_OK;
+    json_decref(m);
+    return st;
+}
+
 lks_status lks__nodes_hear_all(struct lks__launch *l)
 {
     struct lks__nodes *n = l->nodes;
     for (;;) {
         void *data = NULL;
         size_t bytes = 0;
-        if (n->no_memory)
-            return lks__fail(
-                LKS_ERR_NOMEM,
-                "no message to the job's other launchers: no memory, or a setting isn't UTF-8");
         lks_status st = lks__store_answer(n->hear, &data, &bytes);
-        if (st == LKS_IN_PROGRESS)
-            return LKS_OK;
+        if (st == LKS_IN_PROGRESS) /* what has become of the job is known, or isn't yet */
+            return n->unsaid == LKS_OK ? LKS_OK : lks__fail(n->unsaid, "%s", n->unsaid_text);
         LKS__TRY(st);
         n->n_heard++;
-        json_error_t error;
-        json_t *m = lks__json_load(data, bytes, 0, &error);
-        n->no_memory |= m == NULL && lks__json_no_memory(&error);
+        st = lks__nodes_hear(l, data, bytes);
         free(data);
-        st = json_is_object(m) ? on_message(l, m) : LKS_OK;
-        json_decref(m);
         LKS__TRY(st);
         LKS__TRY(lks__nodes_ask_next(n));
     }

@@ -41,7 +41,8 @@ struct lks__nodes {
     bool running, ended, again;
     double gather_since, joined_at, end_by;
     bool said_what;
-    bool no_memory;      /* for a message: the others wait for it in vain */
+    lks_status unsaid; /* not OK: a message couldn't be posted, and others wait for it in vain */
+    char unsaid_text[600];
     char lost_text[600]; /* the job can't be heard of any more: why */
     char refused[800];   /* this node is: why */
     struct lks__verdict verdict;
@@ -50,12 +51,14 @@ struct lks__nodes {
 
 /* --- nodes_list.c ------------------------------------------------------------------------- */
 
-/* Takes the reference. A coordinator that is gone is noticed by whoever listens, and so is that
- * there was no memory for a message (NULL). */
+/* Takes the reference; NULL: there was no memory for it. A message that can't be posted is noticed
+ * by whoever listens next. */
 void lks__nodes_post(struct lks__nodes *n, json_t *message);
 /* A text member, fit for a terminal; "" where there is none. */
 void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key);
 void lks__node_forget(struct lks__node *m); /* its texts */
+/* Take in one message, whatever it is. */
+lks_status lks__nodes_hear(struct lks__launch *l, const char *text, size_t bytes);
 /* Take in what the list has by now, and ask for what comes next. */
 lks_status lks__nodes_hear_all(struct lks__launch *l);
 lks_status lks__nodes_ask_next(struct lks__nodes *n);
