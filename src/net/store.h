@@ -55,6 +55,10 @@ typedef struct lks__store lks__store;
  * way; ERR_CONFIG where the tokens differ; ERR_FORMAT where something else listens. */
 lks_status lks__store_open(const char *host, int port, const char *token, double timeout_s,
                            lks__store **store_p);
+/* A client on the connection `fd`, which it closes in the end, and where it fails; `where` is the
+ * store's name in messages. */
+lks_status lks__store_on(int fd, const char *where, const char *token, double timeout_s,
+                         lks__store **store_p);
 /* The store that LOCKSTEP_STORE and LOCKSTEP_TOKEN name; ERR_SUPPORT where they aren't set. */
 lks_status lks__store_open_env(double timeout_s, lks__store **store_p);
 void lks__store_close(lks__store *store); /* NULL is fine */

@@ -146,33 +146,41 @@ static void pause_before_next(int tries)
     nanosleep(&t, NULL);
 }
 
+lks_status lks__store_on(int fd, const char *where, const char *token, double timeout_s,
+                         lks__store **store_p)
+{
+    lks__store *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        lks__sys_close(fd);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a connection");
+    }
+    s->fd = fd;
+    snprintf(s->where, sizeof s->where, "%s", where);
+    lks_status st = prove_each_other(s, token, lks__sys_now() + timeout_s);
+    if (st == LKS_OK)
+        *store_p = s;
+    else
+        lks__store_close(s);
+    return st;
+}
+
 lks_status lks__store_open(const char *host, int port, const char *token, double timeout_s,
                            lks__store **store_p)
 {
-    lks__store *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a connection");
-    lks__address_text(s->where, host, port);
+    struct lks__store way = {.fd = -1}; /* to it */
+    lks__address_text(way.where, host, port);
     double until = lks__sys_now() + timeout_s;
     lks_status st;
     for (int tries = 0;; tries++) {
         double try_until = fmin(until, lks__sys_now() + HELLO_S);
-        st = connect_once(s, host, port, try_until);
+        st = connect_once(&way, host, port, try_until);
         if (st == LKS_OK)
-            st = prove_each_other(s, token, try_until);
+            st = lks__store_on(way.fd, way.where, token, try_until - lks__sys_now(), store_p);
         /* Not there yet, or crowded out: both may pass. */
         if ((st != LKS_ERR_PEER && st != LKS_ERR_TIMEOUT) || lks__sys_now() >= until)
             break;
-        if (s->fd >= 0)
-            lks__sys_close(s->fd);
-        s->fd = -1;
         pause_before_next(tries);
     }
-    if (st == LKS_OK) {
-        *store_p = s;
-        return LKS_OK;
-    }
-    lks__store_close(s);
     if (st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT) {
         st = LKS_ERR_TIMEOUT;
         lks__fail_in(st, "no store after %g s", timeout_s);
