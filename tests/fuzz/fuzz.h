@@ -38,6 +38,12 @@ const char *fuzz_path(const char *name);
 /* Write a file there; returns its path. */
 const char *fuzz_file(const char *name, const void *data, size_t bytes);
 
+/* All that the job's store says to a client that proves FUZZ_TOKEN, before its first answer: with
+ * nonces that are known beforehand. Returns how many bytes; FUZZ_GREETING_BYTES are enough. */
+#define FUZZ_TOKEN "0123456789abcdef"
+enum { FUZZ_GREETING_BYTES = 128 };
+size_t fuzz_greeting(uint8_t *out);
+
 /* What a reader has let through has to hold; otherwise the input counts as one that crashed. */
 #define FUZZ_HOLDS(condition) ((condition) ? (void)0 : fuzz_broken(#condition, __FILE__, __LINE__))
 _Noreturn void fuzz_broken(const char *condition, const char *file, int line);
