@@ -49,8 +49,9 @@ enum {
 };
 
 /* X(TYPE, name, default, range, commands, flags, group, help). The words in the last columns are
- * those of settings.c, where the table becomes descriptions. TYPE: INT (int64_t), FLOAT (double),
- * BOOL (bool), STR (char[]). Order is the order of help and of the config line. */
+ * those of settings_table.c, where the table becomes descriptors. TYPE: INT (int64_t), FLOAT
+ * (double), BOOL (bool), STR (char[]). Order is the order of help and of the config line; the
+ * settings of a group stand together. */
 #define LKS__SETTING_MAP(X)                                                                        \
     X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                        \
     X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
