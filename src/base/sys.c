@@ -435,7 +435,8 @@ lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, siz
         goto out;
     }
     if (!S_ISREG(info.st_mode)) {
-        st = lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file", name);
+        st = lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file%s", name,
+                       S_ISFIFO(info.st_mode) ? ", but a pipe: write that to a file first" : "");
         goto out;
     }
     if ((uint64_t)info.st_size > limit) {
@@ -514,10 +515,10 @@ lks_status lks__sys_make_dirs(const char *path)
         if (lks__sys_mkdir(part, 0777) < 0) {
             int err = errno;
             /* Whatever the reason, a folder that is there already is all that is wanted. */
-            if (stat(part, &info) < 0 || !S_ISDIR(info.st_mode)) {
-                errno = err;
+            bool there = stat(part, &info) == 0;
+            errno = there && !S_ISDIR(info.st_mode) ? ENOTDIR : err;
+            if (!there || !S_ISDIR(info.st_mode))
                 return lks__sys_fail("cannot make the folder", part);
-            }
         }
         if (i < n)
             part[i] = '/';

@@ -131,10 +131,11 @@ lks_status lks__prep_char(const char *input, const char *out_dir, double val_fra
     /* In double and cut, as nanoGPT's prepare.py computes int(n*0.9); 1 - 0.1 is 0.9 exactly. */
     uint64_t n_train = (uint64_t)((double)n * (1.0 - val_fraction));
     if (n_train == 0 || n_train >= n) {
-        st =
-            lks__fail(LKS_ERR_FORMAT,
-                      "%s has %llu characters: with val_fraction %g that leaves the %s split empty",
-                      name, (unsigned long long)n, val_fraction, n_train == 0 ? "train" : "val");
+        st = lks__fail(LKS_ERR_FORMAT,
+                       "%s has %llu character%s: with val_fraction %g that leaves the %s split "
+                       "empty",
+                       name, (unsigned long long)n, n == 1 ? "" : "s", val_fraction,
+                       n_train == 0 ? "train" : "val");
         goto out;
     }
     tokens = malloc(2 * n);

@@ -79,7 +79,8 @@ lks_status lks__table_lay_out(lks__table *table)
     table->block_kind = calloc(n_blocks, sizeof *table->block_kind);
     table->group_block = calloc((size_t)table->n_groups + 1, sizeof *table->group_block);
     if (table->block_start == NULL || table->block_kind == NULL || table->group_block == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the table of %zu tensors", table->n_tensors);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the table of %zu tensors with %zu values",
+                         table->n_tensors, table->n_params);
     size_t block = 0;
     for (int group = 0; group < table->n_groups; group++) {
         table->group_block[group] = block;

@@ -121,6 +121,15 @@ static void describe(lks__report *r, const lks__trainer *t)
                   lks__cpu_level_name(t->ses.kernels.level), r->peak_flops * 1e-9);
 }
 
+/* A resume without a word would look like one that failed. */
+static void say_complete(lks__report *r, const lks__trainer *t)
+{
+    const char *more = strcmp(t->s.family, "golf") == 0 ? "iterations" : "max_iters";
+    if (t->resumed && !t->s.eval_only && (t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time))
+        lks__log_message(&r->log, "the run is complete; with a larger %s it goes on from here",
+                         t->out_of_time ? "max_wallclock_seconds" : more);
+}
+
 /* Other bits from here on, if the kernels are not those that made the checkpoint. */
 static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
 {
@@ -181,6 +190,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     if (st == LKS_OK) {
         describe(r, t);
         warn_of_other_kernels(r, t);
+        say_complete(r, t);
     }
     return st;
 }

@@ -198,7 +198,10 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
     char shown[LKS__SETTING_STR];
     lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset));
     return lks__fail(LKS_ERR_CONFIG,
-                     "dataset \"%s\": there is no such folder, nor data/ with that name in it; "
+                     "dataset \"%s\"%s: there is no such folder, nor data/ with that name in it; "
                      "`lockstep prep char --input=TEXT --out=DIR` makes one",
-                     shown);
+                     shown,
+                     s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
+                         ? " (as no --dataset=DIR was given)"
+                         : "");
 }

@@ -183,7 +183,7 @@ static void test_make_dirs(void **state)
 
     lks_test_write(lks_test_text("%s/file", folder), "", 0);
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file", folder)), "/file",
-                 "File exists");
+                 "Not a directory");
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file/a/b", folder)), "/file");
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(""), "cannot make");
     assert_fails(LKS_ERR_IO, lks__sys_sync_dir(lks_test_text("%s/file", folder)), "/file");

@@ -138,8 +138,8 @@ static void test_bad_text(void **state)
         const char *error;
     } cases[] = {
         {"", 0, "is empty"},
-        {"a", 1, "1 characters: with val_fraction 0.1 that leaves the train split empty"},
-        {"\r\n", 2, "1 characters"},
+        {"a", 1, "1 character: with val_fraction 0.1 that leaves the train split empty"},
+        {"\r\n", 2, "1 character:"},
         {"\xff", 1, "byte 0xff at offset 0"},
         {"abc\xc3", 4, "byte 0xc3 at offset 3"},
         {"abc\xc3(", 5, "byte 0xc3 at offset 3"},

@@ -206,6 +206,11 @@ static void test_resume(void **state)
     again = fault_resume(&other, 2);
     fault_expect(&again, 2, NULL, other.data, "digest", "ckpt-00000010");
     assert_string_equal(fault_snapshot(run.out), before);
+
+    again = fault_resume(&run, 2); /* nothing is left to do, and it says so */
+    lks_test_result r = lks_test_run(again.argv, NULL, 30);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "the run is complete; with a larger max_iters");
 }
 
 int main(void)
