@@ -29,6 +29,7 @@ struct kept {
 
 static struct kept *kept_list;
 static int n_skipped;
+static bool only_shared, asked_shared;
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
 {
@@ -128,10 +129,23 @@ void lks_test_need_level(void)
     exit(st == LKS_ERR_SUPPORT ? 77 : 1);
 }
 
+void lks_test_choose(int argc, char **argv, const char *pattern)
+{
+    only_shared = argc == 2 && strcmp(argv[1], "shared") == 0;
+    if (only_shared)
+        cmocka_set_test_filter(pattern);
+    else
+        cmocka_set_skip_filter(pattern);
+}
+
 int lks_test_exit(int n_failed)
 {
     if (n_failed != 0)
         return 1;
+    if (only_shared && !asked_shared) {
+        printf("no test asked for what may lie beside the repository\n");
+        return 1;
+    }
     return n_skipped > 0 ? 77 : 0;
 }
 
@@ -215,6 +229,7 @@ const char *lks_test_sha256(const char *path)
 const char *lks_test_shared(const char *name)
 {
     const char *path = lks_test_text("%s/../shared/%s", LKS_TEST_SOURCE_DIR, name);
+    asked_shared = true;
     return lks_test_exists(path) ? path : NULL;
 }
 

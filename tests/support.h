@@ -58,6 +58,10 @@ void lks_test_skip(const char *why);
 /* For main() to begin with: ends the program as skipped where the processor, or the GEMM library,
  * lacks the level that LOCKSTEP_CPU names. */
 void lks_test_need_level(void);
+/* For main() to begin with, where some tests need data that may lie beside the repository: with the
+ * argument `shared` only the tests whose names match run, and without it only the others, so that
+ * what is absent skips no test but those (lks_add_shared_test() in CMake). */
+void lks_test_choose(int argc, char **argv, const char *pattern);
 /* The exit code for main(), from what cmocka_run_group_tests() returned. */
 int lks_test_exit(int n_failed);
 

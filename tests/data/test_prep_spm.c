@@ -485,6 +485,7 @@ int main(int argc, char **argv)
         printf("%s\n", lks_last_error());
         return 1;
     }
+    lks_test_choose(argc, argv, "test_exporter");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_docs),         cmocka_unit_test(test_long_docs),
         cmocka_unit_test(test_bad_docs),     cmocka_unit_test(test_shards),

@@ -23,7 +23,7 @@ hidden=$(nm -D --defined-only "$prefix"/lib*/liblockstep.so | awk '$3 !~ /^lks_[
 [ -z "$hidden" ] || fail "not a public name, and yet visible: $hidden"
 
 {
-    cmake -S "$source/examples" -B "$work/examples" -DCMAKE_PREFIX_PATH="$prefix" \
+    cmake -S "$source/examples" -B "$work/examples" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
         -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror -O2" &&
         cmake --build "$work/examples"
 } >"$work/log" 2>&1 || fail "$(cat "$work/log")"

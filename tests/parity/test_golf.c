@@ -528,8 +528,9 @@ static void test_bad_shapes(void **state)
     assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "memory");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    lks_test_choose(argc, argv, "test_shards");
     lks_test_need_level();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_init),      cmocka_unit_test(test_draws),

@@ -44,7 +44,7 @@ static const char *train(const json_t *figure, const char *data_dir, const char 
     for (int i = 0; more != NULL && more[i] != NULL; i++)
         argv[n++] = more[i];
     argv[n] = NULL;
-    lks_test_result r = lks_test_run(argv, env, 280);
+    lks_test_result r = lks_test_run(argv, env, 540);
     if (r.exit_code != 0)
         fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
     return out;
@@ -244,8 +244,9 @@ static void test_bf16(void **state)
     assert_true(n_other > 3);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    lks_test_choose(argc, argv, "test_shards");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_generated),
         cmocka_unit_test(test_shards),

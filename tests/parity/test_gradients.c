@@ -230,8 +230,9 @@ static void test_slopes(void **state)
     lks__table_free(&s.table);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    lks_test_choose(argc, argv, "test_shakespeare*");
     lks_test_need_level();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_generated),

@@ -202,8 +202,9 @@ static void test_shakespeare_ddp(void **state)
     check_run("nanogpt_char_ddp2.json", dir, 2);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    lks_test_choose(argc, argv, "test_shakespeare*");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),       cmocka_unit_test(test_bias_accumulation),
         cmocka_unit_test(test_odd_widths),  cmocka_unit_test(test_ddp),
