@@ -65,18 +65,19 @@ static lks_status start_and_watch(struct lks__launch *l, int *exit_code_p, bool 
         return st;
     }
     struct lks__verdict v;
-    char report[LKS__SHM_REPORT], tail[2 * LKS__TAIL_BYTES] = "";
+    char table[LKS__SHM_REPORT], tail[2 * LKS__TAIL_BYTES] = "";
     lks__supervise(l);
     lks__verdict(l, &v);
     lks__files_errors(l, &v);
+    lks__segment_report(l->segment, table);
     if (v.culprit >= 0) {
-        lks__segment_report(l->segment, report);
-        fputs(report, stderr);
         lks__output_tail(l->output, v.culprit, tail);
         *again_p = l->attempt < l->options->max_restarts;
     }
-    if (l->nodes != NULL)
-        LKS__TRY(lks__nodes_settle(l, &v, tail, again_p));
+    if (l->nodes == NULL)
+        fputs(table, stderr);
+    else
+        LKS__TRY(lks__nodes_settle(l, &v, table, tail, again_p));
     *exit_code_p = v.exit_code;
     if (v.text[0] != '\0')
         tell(l, &v, tail);
@@ -95,6 +96,7 @@ static lks_status attempt(struct lks__launch *l, int *exit_code_p, bool *again_p
     l->user_signal = l->word = 0;
     l->kill_at = 0;
     l->guard = l->guard_fd = -1;
+    l->oom_kills = lks__oom_kills();
     if (l->nodes != NULL) {
         bool over;
         LKS__TRY(lks__nodes_gather(l, &over, exit_code_p));

@@ -85,6 +85,7 @@ void lks__nodes_close(struct lks__launch *l)
         lks__node_forget(&n->nodes[i]);
     free(n->nodes);
     free(n->tail);
+    free(n->table);
     free(n);
     l->nodes = NULL;
 }
@@ -181,7 +182,30 @@ void lks__nodes_signal(struct lks__launch *l, int sig)
             n, json_pack("{s:s, s:i, s:i}", "is", "signal", "node", n->self, "signal", sig));
 }
 
-lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v,
+static void show_table(const struct lks__launch *l, const char *table)
+{
+    if (table != NULL && !l->options->quiet)
+        fputs(table, stderr);
+}
+
+/* Have our ranks ended because of another host's? Then they blame nobody here. */
+static bool follows_others(const struct lks__launch *l)
+{
+    lks_status st = LKS_OK;
+    int rank = -1;
+    if (lks__segment_aborted(l->segment))
+        lks__segment_failure(l->segment, &st, &rank, NULL, 0);
+    return rank < 0 && (st == LKS_ERR_TIMEOUT || st == LKS_ERR_PEER);
+}
+
+/* Any bytes as a text of JSON. */
+static json_t *text_json(const char *text, const char *instead)
+{
+    json_t *json = json_string(text);
+    return json != NULL ? json : json_string(instead);
+}
+
+lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v, const char *table,
                              char tail[2 * LKS__TAIL_BYTES], bool *again_p)
 {
     struct lks__nodes *n = l->nodes;
@@ -190,18 +214,14 @@ lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v,
     *again_p = false;
     /* A rank that we ended because of another node has nothing to tell. */
     bool own = v->culprit >= 0 && !l->ended_by_others;
-    json_t *tail_json = json_string(tail); /* any bytes */
-    if (tail_json == NULL)
-        tail_json = json_string("    (not text)\n");
     if (n->lost_text[0] == '\0')
-        lks__nodes_post(n,
-                        json_pack("{s:s, s:i, s:i, s:b, s:b, s:i, s:i, s:s, s:o}", "is", "verdict",
-                                  "node", n->self, "round", n->round, "ok",
-                                  v->culprit < 0 && l->user_signal == 0, "by_signal",
-                                  p != NULL && p->by_signal, "code", v->exit_code, "user_signal",
-                                  l->user_signal, "text", own ? v->text : "", "tail", tail_json));
-    else
-        json_decref(tail_json);
+        lks__nodes_post(
+            n, json_pack(
+                   "{s:s, s:i, s:i, s:b, s:b, s:b, s:i, s:i, s:s, s:o, s:o}", "is", "verdict",
+                   "node", n->self, "round", n->round, "ok", v->culprit < 0 && l->user_signal == 0,
+                   "by_signal", p != NULL && p->by_signal, "follows", follows_others(l), "code",
+                   v->exit_code, "user_signal", l->user_signal, "text", own ? v->text : "", "tail",
+                   text_json(tail, "    (not text)\n"), "table", text_json(table, "")));
     double until = lks__sys_now() + LKS__SETTLE_S + l->options->shutdown_timeout_s;
     while (n->lost_text[0] == '\0' && n->running) {
         int sig;
@@ -221,6 +241,7 @@ lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v,
         if (!failing)
             until = lks__sys_now() + LKS__SETTLE_S + l->options->shutdown_timeout_s;
     }
+    show_table(l, n->lost_text[0] != '\0' ? table : n->table);
     if (n->lost_text[0] != '\0') {
         if (own) /* what we know is better than what we don't hear */
             return LKS_OK;

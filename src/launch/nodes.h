@@ -28,9 +28,10 @@ void lks__nodes_step(struct lks__launch *l);
 void lks__nodes_down(struct lks__launch *l);            /* our ranks are being ended */
 void lks__nodes_signal(struct lks__launch *l, int sig); /* ... by the user's signal */
 
-/* After this node's ranks have ended: tell how, with the culprit's last lines, and wait for what
- * becomes of the job: into *v and `tail`, and whether there is a next attempt. */
-lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v,
+/* After this node's ranks have ended: tell how, with the culprit's last lines and the table of this
+ * node's ranks ("" where none stood still), and wait for what becomes of the job: into *v and
+ * `tail`, and whether there is a next attempt. The table of all nodes' ranks is printed. */
+lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v, const char *table,
                              char tail[2 * LKS__TAIL_BYTES], bool *again_p);
 
 #endif

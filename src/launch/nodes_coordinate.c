@@ -6,6 +6,8 @@
 #include "base/sys.h"
 #include "launch/nodes_state.h"
 
+enum { MOST_TABLES = 256 << 10 }; /* bytes, well within one value of the store */
+
 /* Seconds. */
 static const double JOIN_S = 600.0;    /* for enough nodes at the start: torchrun's */
 static const double REJOIN_S = 60.0;   /* ... and after a failure */
@@ -135,35 +137,72 @@ static int weight(const struct lks__node *m)
     return m->lost ? 3 : m->by_signal ? 2 : 1;
 }
 
+/* Has it failed, and says how? Those that follow others count where there is nobody else. */
+static bool may_be_first(const struct lks__node *m, bool followers)
+{
+    return m->in_round && !m->ok && m->text != NULL && (followers || !m->follows);
+}
+
+/* One table of all nodes' ranks, under one head; "" where none stood still. To be freed. */
+static char *all_tables(const struct lks__nodes *n)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    bool any = false;
+    FILE *f = open_memstream(&text, &bytes);
+    for (int g = 0; f != NULL && g < n->n_nodes; g++)
+        for (int i = 0; i < n->n_nodes; i++) {
+            const struct lks__node *m = &n->nodes[i];
+            const char *rows = m->table != NULL ? strchr(m->table, '\n') : NULL;
+            if (!m->in_round || m->group_rank != g || rows == NULL ||
+                (size_t)ftell(f) + strlen(m->table) > MOST_TABLES)
+                continue;
+            if (!any)
+                fprintf(f, "%.*s\n", (int)(rows - m->table), m->table);
+            fprintf(f, " host %s%s", m->host, rows);
+            any = true;
+        }
+    if (f != NULL)
+        fclose(f);
+    return text;
+}
+
 static void decide(struct lks__launch *l)
 {
     struct lks__nodes *n = l->nodes;
     struct lks__node *first = NULL;
     int user_signal = 0, code = 0;
     double earliest = INFINITY;
+    bool cause = false;
+    for (int i = 0; i < n->n_nodes; i++)
+        cause |= may_be_first(&n->nodes[i], false);
     for (int i = 0; i < n->n_nodes; i++) {
         struct lks__node *m = &n->nodes[i];
         if (m->in_round && m->user_signal != 0 && user_signal == 0) {
             user_signal = m->user_signal;
             code = m->code;
         }
-        if (m->in_round && !m->ok && m->down_at > 0 && m->text != NULL)
+        if (may_be_first(m, !cause) && m->down_at > 0)
             earliest = fmin(earliest, m->down_at);
     }
     for (int i = 0; i < n->n_nodes && user_signal == 0; i++) {
         struct lks__node *m = &n->nodes[i];
-        if (!m->in_round || m->ok || m->text == NULL || m->down_at > earliest + SAME_TIME_S)
+        if (!may_be_first(m, !cause) || m->down_at > earliest + SAME_TIME_S)
             continue;
         if (first == NULL || weight(m) > weight(first) ||
             (weight(m) == weight(first) && m->down_at < first->down_at))
             first = m;
     }
     bool again = first != NULL && user_signal == 0 && l->attempt < l->options->max_restarts;
+    char *table = all_tables(n);
     n->ended = true;
-    lks__nodes_post(n, json_pack("{s:s, s:i, s:b, s:i, s:s, s:s}", "is", "end", "round", n->round,
-                                 "again", again, "code", first != NULL ? first->code : code, "text",
-                                 first != NULL ? first->text : "", "tail",
-                                 first != NULL && first->tail != NULL ? first->tail : ""));
+    lks__nodes_post(n,
+                    json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round", n->round,
+                              "again", again, "code", first != NULL ? first->code : code, "text",
+                              first != NULL ? first->text : "", "tail",
+                              first != NULL && first->tail != NULL ? first->tail : "", "table",
+                              table != NULL ? table : ""));
+    free(table);
 }
 
 void lks__nodes_try_to_decide(struct lks__launch *l)

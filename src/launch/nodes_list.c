@@ -44,13 +44,28 @@ void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key)
     lks__escape(to, bytes, text, strlen(text));
 }
 
+static void make_printable(char *text, bool lines)
+{
+    for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++)
+        if ((*c < 0x20 && !(lines && *c == '\n')) || *c == 0x7f ||
+            (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0))
+            *c = '?';
+}
+
 /* A sentence of another launcher's: its quotes stay, but nothing in it moves the cursor. */
 static void copy_sentence(char *to, size_t bytes, const json_t *m, const char *key)
 {
     snprintf(to, bytes, "%s", text_of(m, key));
-    for (unsigned char *c = (unsigned char *)to; *c != '\0'; c++)
-        if (*c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0))
-            *c = '?';
+    make_printable(to, false);
+}
+
+/* The same with several lines; to be freed, NULL without memory. */
+static char *copy_lines(const json_t *m, const char *key)
+{
+    char *lines = strdup(text_of(m, key));
+    if (lines != NULL)
+        make_printable(lines, true);
+    return lines;
 }
 
 static struct lks__node *node_of(struct lks__nodes *n, const json_t *m)
@@ -119,7 +134,8 @@ void lks__node_forget(struct lks__node *m)
 {
     free(m->text);
     free(m->tail);
-    m->text = m->tail = NULL;
+    free(m->table);
+    m->text = m->tail = m->table = NULL;
 }
 
 static void on_round(struct lks__launch *l, const json_t *message)
@@ -131,7 +147,7 @@ static void on_round(struct lks__launch *l, const json_t *message)
         struct lks__node *m = &n->nodes[k];
         lks__node_forget(m);
         m->n_ranks = 0;
-        m->in_round = m->settled = m->ok = m->by_signal = m->lost = false;
+        m->in_round = m->settled = m->ok = m->by_signal = m->lost = m->follows = false;
         m->code = m->user_signal = 0;
         m->down_at = 0;
     }
@@ -178,12 +194,15 @@ static void on_verdict(struct lks__launch *l, struct lks__node *m, const json_t 
     m->settled = true;
     m->ok = json_is_true(json_object_get(message, "ok"));
     m->by_signal = json_is_true(json_object_get(message, "by_signal"));
+    m->follows = json_is_true(json_object_get(message, "follows"));
     m->code = int_of(message, "code", UINT8_MAX, 1);
     m->user_signal = int_of(message, "user_signal", SIGRTMAX, 0);
     lks__node_forget(m);
     if (*text_of(message, "text") != '\0')
         m->text = strdup(text_of(message, "text"));
     m->tail = strdup(text_of(message, "tail"));
+    if (*text_of(message, "table") != '\0')
+        m->table = strdup(text_of(message, "table"));
     if (!m->ok)
         begin_end(l, m);
 }
@@ -214,7 +233,9 @@ static void on_end(struct lks__launch *l, const json_t *message)
         (struct lks__verdict){.culprit = -1, .exit_code = int_of(message, "code", UINT8_MAX, 1)};
     copy_sentence(n->verdict.text, sizeof n->verdict.text, message, "text");
     free(n->tail);
+    free(n->table);
     n->tail = strdup(text_of(message, "tail"));
+    n->table = copy_lines(message, "table");
     n->round++;
     n->gather_since = n->joined_at = lks__sys_now();
 }

@@ -23,8 +23,9 @@ struct lks__node {
     int group_rank, first_rank, n_ranks;
     double down_at; /* coordinator: when its end began; 0: not */
     bool ok, by_signal, lost;
+    bool follows; /* its ranks ended because of another host's */
     int code, user_signal;
-    char *text, *tail;
+    char *text, *tail, *table; /* table: of its ranks, where one stood still */
 };
 
 struct lks__nodes {
@@ -46,7 +47,7 @@ struct lks__nodes {
     char lost_text[600]; /* the job can't be heard of any more: why */
     char refused[800];   /* this node is: why */
     struct lks__verdict verdict;
-    char *tail;
+    char *tail, *table;
 };
 
 /* --- nodes_list.c ------------------------------------------------------------------------- */

@@ -45,8 +45,13 @@ void lks__end_with_others(struct lks__launch *l)
 {
     if (l->segment == NULL || l->n_running == 0 || l->failed)
         return;
-    lks__segment_abort(l->segment, LKS_ERR_PEER, -1, "ranks on another node have ended");
     l->failed = l->ended_by_others = true;
+    if (!lks__segment_abort(l->segment, LKS_ERR_PEER, -1, "ranks on another node have ended")) {
+        lks_status st;
+        lks__segment_failure(l->segment, &st, &l->first_rank, l->first_text, sizeof l->first_text);
+        l->first_by_rank = true;
+        l->ended_by_others = l->first_rank < 0; /* else they have ended because of ours */
+    }
     lks__signal_all(l, SIGTERM, -1);
     l->kill_at = lks__sys_now() + TERM_GRACE_S;
 }

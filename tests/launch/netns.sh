@@ -8,33 +8,16 @@ net=lks$$
 LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
 export LOCKSTEP_TOKEN
 
+hosts=${0%/*}/hosts.sh
+
 # shellcheck disable=SC2317 # by trap
 remove() {
-    for host in a b c switch; do
-        pids=$(ip netns pids "$net-$host" 2>/dev/null) || continue
-        # shellcheck disable=SC2086 # a list
-        [ -z "$pids" ] || kill -9 $pids 2>/dev/null || true
-        ip netns del "$net-$host" 2>/dev/null || true
-    done
+    "$hosts" remove "$net" a b c
     rm -rf "$work"
 }
 trap remove EXIT
 trap 'exit 1' INT TERM HUP
-
-make_hosts() {
-    ip netns add "$net-switch" && ip -n "$net-switch" link add sw type bridge &&
-        ip -n "$net-switch" link set sw up || return
-    n=1
-    for host in a b c; do
-        ip netns add "$net-$host" && ip -n "$net-$host" link set lo up &&
-            ip link add "$net$host" netns "$net-switch" type veth peer name eth0 netns "$net-$host" &&
-            ip -n "$net-switch" link set "$net$host" master sw up &&
-            ip -n "$net-$host" addr add "10.77.0.$n/24" dev eth0 &&
-            ip -n "$net-$host" link set eth0 up || return
-        n=$((n + 1))
-    done
-}
-if ! make_hosts >"$work/hosts" 2>&1; then
+if ! "$hosts" make "$net" a b c >"$work/hosts" 2>&1; then
     echo "skipped: no network namespaces here: $(tail -n 1 "$work/hosts")"
     exit 77
 fi
@@ -85,7 +68,7 @@ said() { # NAME TEXT
     grep -q "$2" "$work/$1.log" || fail "$1 didn't say \"$2\""
 }
 cable() { # HOST up|down
-    ip -n "$net-switch" link set "$net$1" "$2"
+    "$hosts" cable "$net" "$1" "$2"
 }
 
 echo '== cut for a second: the job goes on'
@@ -137,7 +120,7 @@ train() { # OUT
 for host in a b; do
     # shellcheck disable=SC2046
     start "$host" "$host" --nnodes=1:2 --max-restarts=1 --virtual-ranks=8 --nproc-per-node=2 -- \
-        sh -c 'exec "$@"' train "$tool" $(train both)
+        "$tool" $(train both)
 done
 until_log a ckpt-00000050
 cable b down
@@ -146,5 +129,30 @@ ended b 30 1
 said a 'restart 1 of 1'
 for file in model.safetensors optimizer.safetensors; do
     cmp "$work/alone/latest/$file" "$work/both/latest/$file" || fail "$file differs"
+done
+cable b up
+
+echo '== a rank that stands still: both hosts show the table of all ranks'
+for host in a b; do
+    # shellcheck disable=SC2046
+    start "$host" "$host" --nnodes=2 --node-rank="$(echo $host | tr ab 01)" --nproc-per-node=2 -- \
+        "$tool" $(train still) --max_iters=100000000 --keep=2 --timeout=3
+done
+until_log a ckpt-00000050
+for pid in $(ip netns pids "$net-b"); do
+    ! tr '\0' '\n' <"/proc/$pid/environ" | grep -qx RANK=3 || victim=$pid
+done
+kill -STOP "$victim"
+ended a 30 1
+ended b 30 1
+for host in a b; do
+    [ "$(grep -c "^ host $(hostname)" "$work/$host.log")" = 2 ] || fail "$host shows no two hosts"
+    for rank in 0 1 2; do # 1 perhaps for its host's first rank
+        grep -Eq "^ +$rank +[0-9]+  waiting .* [03]$" "$work/$host.log" ||
+            fail "$host doesn't say whom rank $rank waits for"
+    done
+    grep -Eq "^ +0 +[0-9]+  waiting .* 3$" "$work/$host.log" || fail "rank 0 waits for 3"
+    grep -Eq "^ +3 +$victim  stopped .* -$" "$work/$host.log" || fail "$host doesn't show rank 3"
+    said "$host" "rank 3 (pid $victim, host .* was ended: no answer for 3 s"
 done
 echo 'all as it should be'

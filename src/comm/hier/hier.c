@@ -167,6 +167,7 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
     h->comm = comm;
     h->ops = engine;
     h->leads = comm->world.local_rank == 0;
+    h->late = -1;
     h->join = (lks__engine_join){.rank = comm->world.rank,
                                  .world_size = comm->world.world_size,
                                  .local_rank = comm->world.local_rank,

@@ -56,7 +56,8 @@ struct lks__hier_news {
     uint32_t magic;
     int32_t status; /* of the host's failure, LKS_OK: none */
     int32_t left;   /* it has closed the group in order */
-    int32_t rank;   /* the one that has been silent for longest and doesn't wait; -1: all wait */
+    int32_t rank;   /* the one that has been silent for longest and doesn't wait, or that the
+                     * failure is about; -1: all wait, or none is known */
     uint64_t step;
     double age_s;
     char phase[LKS__SHM_PHASE + 1];
@@ -112,6 +113,7 @@ struct lks__hier {
     uint64_t number; /* of the operation between hosts */
     double told_s, looked_s;
     bool told_failure;
+    int late;      /* the rank of another host that a failure is about; -1: none is known */
     unsigned idle; /* looks since something happened */
 };
 

@@ -33,7 +33,16 @@ static struct lks__shm *group_of(const struct lks__hier *h)
 
 lks_status lks__hier_fail(struct lks__hier *h, lks_status st, int rank, const char *text)
 {
-    return lks__shm_abort(group_of(h), st, rank, text);
+    struct lks__shm *g = group_of(h);
+    if (st != LKS_ERR_TIMEOUT)
+        return lks__shm_abort(g, st, rank, text);
+    /* Each host keeps its part of the table of all ranks. */
+    char report[LKS__SHM_REPORT];
+    g->late_elsewhere = h->late;
+    lks__shm_table(g, report, sizeof report);
+    if (lks__segment_abort_report(g->segment, st, rank, text, report))
+        lks__explain(report);
+    return lks__shm_failed(g);
 }
 
 static void name_host(const struct lks__hier *h, int host, char *text, size_t bytes)
@@ -85,6 +94,7 @@ static bool tell(struct lks__hier *h, bool leaves)
         int rank;
         lks__segment_failure(g->segment, &st, &rank, news.text, sizeof news.text);
         news.status = st;
+        news.rank = rank >= 0 ? h->first[h->host] + rank : h->late;
     } else {
         find_silent(h, &news);
     }
@@ -111,8 +121,12 @@ static lks_status take_news(struct lks__hier *h, int host, const unsigned char *
                  who);
         return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
     }
-    if (other->news.status != LKS_OK) /* who fails says the text; what shows it makes it fit */
-        return lks__hier_fail(h, (lks_status)other->news.status, -1, other->news.text);
+    h->late = other->news.status != LKS_OK ? other->news.rank : h->late;
+    if (other->news.status != LKS_OK) { /* who fails says the text; what shows it makes it fit */
+        bool ours = h->late >= h->first[h->host] && h->late < h->first[h->host + 1];
+        return lks__hier_fail(h, (lks_status)other->news.status,
+                              ours ? h->late - h->first[h->host] : -1, other->news.text);
+    }
     return LKS_OK;
 }
 
@@ -172,6 +186,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
         else
             continue;
         lks_status st = left ? LKS_ERR_PEER : LKS_ERR_TIMEOUT;
+        h->late = silent > limit ? -1 : other->news.rank;
         return lks__hier_fail(h, st, -1, text);
     }
     return LKS_OK;
@@ -569,11 +584,13 @@ lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_mail *mail,
     struct lks__hier_job job = {.mail = *mail, .wait = wait};
     wait->done = false;
     LKS__TRY(lks__hier_post(h, &job));
-    atomic_store_explicit(&g->line->waiting, 1, memory_order_relaxed);
+    atomic_store_explicit(&g->line->wait_seq, atomic_load(&g->line->posted) - 1,
+                          memory_order_relaxed);
+    atomic_store_explicit(&g->line->waiting, LKS__WAIT_BETWEEN, memory_order_relaxed);
     pthread_mutex_lock(&h->lock);
     while (!wait->done)
         pthread_cond_wait(&h->changed, &h->lock);
     pthread_mutex_unlock(&h->lock);
-    atomic_store_explicit(&g->line->waiting, 0, memory_order_relaxed);
+    atomic_store_explicit(&g->line->waiting, LKS__WAIT_NONE, memory_order_relaxed);
     return wait->st == LKS_OK ? LKS_OK : lks__shm_failed(g);
 }

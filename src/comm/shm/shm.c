@@ -64,6 +64,8 @@ static void shm_abort(lks_comm *comm, const char *why)
 static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
 {
     struct lks__shm *g = calloc(1, sizeof *g);
+    if (g != NULL)
+        g->late_elsewhere = -1;
     if (g == NULL) {
         lks__segment_close(segment);
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");

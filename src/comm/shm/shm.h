@@ -57,9 +57,10 @@ struct lks__shm {
     uint32_t betweens[LKS__SHM_SLOTS]; /* … that go on among hosts */
     double spin_s;                     /* how long a wait looks before it sleeps */
     bool timing;                       /* inside lks_work_wait() */
-    uint64_t end;                      /* of the regions */
-    int *pidfds;                       /* [world_size] -1: not looked up yet */
-    uint8_t *merges;                   /* [world_size] the plan that sums one part of each rank */
+    int late_elsewhere; /* the rank of another host that the table blames; -1: none is known */
+    uint64_t end;       /* of the regions */
+    int *pidfds;        /* [world_size] -1: not looked up yet */
+    uint8_t *merges;    /* [world_size] the plan that sums one part of each rank */
 
     struct lks__shm_region *regions;
     size_t n_regions;

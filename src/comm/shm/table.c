@@ -45,7 +45,7 @@ bool lks__shm_is_behind(const struct lks__shm *g, int rank, unsigned what, uint3
     return (int32_t)(done - (seq + 1)) < 0;
 }
 
-/* "1, 3" of a rank that waits; "-" of one that doesn't. */
+/* "1, 3" of a rank that waits. One that was stopped or died in a wait is waited for itself. */
 static void waits_for(const struct lks__shm *g, int rank, char *text, size_t bytes)
 {
     struct lks__rank_line *line = lks__segment_line(g->segment, rank);
@@ -53,7 +53,14 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
     uint32_t seq = atomic_load(&line->wait_seq);
     size_t used = 0;
     int named = 0;
-    snprintf(text, bytes, "-");
+    if (what == LKS__WAIT_BETWEEN) { /* for other hosts: their tables say for whom there */
+        if (g->late_elsewhere >= 0)
+            snprintf(text, bytes, "%d", g->late_elsewhere);
+        else
+            snprintf(text, bytes, "other hosts");
+        return;
+    }
+    snprintf(text, bytes, "-"); /* it has come meanwhile */
     for (int r = 0; r < g->world_size && what != LKS__WAIT_NONE; r++) {
         if (r == rank || !lks__shm_is_behind(g, r, what, seq))
             continue;
@@ -83,14 +90,15 @@ static size_t row(const struct lks__shm *g, int rank, char text[LINE])
 {
     lks__rank_status s;
     lks__segment_status(g->segment, rank, &s);
-    char step[24] = "-", op[48], age[24] = "-", waits[64];
+    char step[24] = "-", op[48], age[24] = "-", waits[64] = "-";
     bool there = s.state != LKS__RANK_ABSENT;
     if (s.phase[0] != '\0')
         snprintf(step, sizeof step, "%llu", (unsigned long long)s.step);
     if (there)
         snprintf(age, sizeof age, "%.1f s", s.beat_age_s);
     operation(g, rank, &s, op, sizeof op);
-    waits_for(g, rank, waits, sizeof waits);
+    if (strcmp(state_word(&s), "waiting") == 0)
+        waits_for(g, rank, waits, sizeof waits);
     int n = snprintf(text, LINE, "%5d  %8d  %-9s  %8s  %-20s  %-24s  %9s  %s\n",
                      g->comm->first_rank + rank, there ? (int)s.pid : 0, state_word(&s), step,
                      s.phase[0] != '\0' ? s.phase : "-", op, age, waits);
@@ -127,7 +135,9 @@ void lks__segment_table(const lks__segment *segment, int world_size, int first_r
                         size_t bytes)
 {
     lks_comm comm = {.first_rank = first_rank};
-    const struct lks__shm g = {
-        .comm = &comm, .segment = (lks__segment *)(uintptr_t)segment, .world_size = world_size};
+    const struct lks__shm g = {.comm = &comm,
+                               .segment = (lks__segment *)(uintptr_t)segment,
+                               .world_size = world_size,
+                               .late_elsewhere = -1};
     lks__shm_table(&g, text, bytes);
 }
