@@ -47,14 +47,30 @@ static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *dd
     return LKS_OK;
 }
 
+/* A launcher sends one word to all ranks, and each of them sees it when it does: what reaches us
+ * just after another rank's was agreed on is that same word. */
+static const double SAME_WORD_S = 1.0;
+
+static bool asks_to_save(lks__trainer *t)
+{
+    bool asks = lks__save_requested != 0;
+    lks__save_requested = 0;
+    bool just_now = t->agreed_at > 0 &&
+                    (t->iter <= t->agreed_iter + 1 || lks__sys_now() - t->agreed_at < SAME_WORD_S);
+    if (!asks || t->asked || !just_now)
+        return asks;
+    t->asked = true; /* a second one is a new one */
+    return false;
+}
+
 /* The N losses, and what else ranks have to tell, become known to all. */
 static lks_status gather(lks__trainer *t, lks__step_result *r)
 {
     int W = t->ses.world.world_size, most = (t->V + W - 1) / W * t->A;
     size_t bytes = sizeof(lks__step_note) + (size_t)most * sizeof(float);
     char *mine = t->mail, *all = t->mail + bytes;
-    lks__step_note note = {.stop_signal = lks__stop_requested, .save = lks__save_requested};
-    lks__save_requested = 0;
+    bool asks = asks_to_save(t);
+    lks__step_note note = {.stop_signal = lks__stop_requested, .save = asks};
     lks__divergence_look(t, &note.divergence);
     memset(mine, 0, bytes);
     memcpy(mine, &note, sizeof note);
@@ -72,6 +88,11 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
         r->save |= note.save != 0;
         memcpy(t->losses + v0 * t->A, theirs + sizeof note,
                (size_t)((v1 - v0) * t->A) * sizeof(float));
+    }
+    if (r->save) {
+        t->asked = asks;
+        t->agreed_at = lks__sys_now();
+        t->agreed_iter = t->iter;
     }
     double sum = 0.0;
     for (int i = 0; i < t->N; i++)

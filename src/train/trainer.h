@@ -55,7 +55,10 @@ typedef struct lks__trainer {
     uint64_t data_shift; /* iteration i reads the data of iteration i + data_shift */
     int nonfinite;       /* updates skipped in a row; times gone back since the last checkpoint */
     bool eval_done;      /* of evaluation `iter` */
-    double elapsed_s;    /* training time since iteration elapsed_from; rank 0's clock */
+    bool asked;          /* the word to save that was agreed on last was ours, too ... */
+    double agreed_at;    /* ... and when that was; 0: never */
+    uint64_t agreed_iter;
+    double elapsed_s; /* training time since iteration elapsed_from; rank 0's clock */
     uint64_t elapsed_from;
     bool out_of_time; /* the recipe's time limit has been reached */
     double best_val_loss;

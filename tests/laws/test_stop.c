@@ -1,9 +1,11 @@
 /* Runs that were stopped in good order, and runs that are extended, go on as if they never had. */
 #include "laws.h"
+#include "marked.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "train/trainer.h"
 
@@ -76,6 +78,44 @@ static void test_saved(void **state)
 {
     check_saved(0, 4, 2);
     check_saved(1, 1, 8);
+}
+
+static void wait_for_checkpoints(const lks_test_child *run, const char *out, int n)
+{
+    for (int i = 0; i < 10000 && law_count_checkpoints(out) < n; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    if (law_count_checkpoints(out) != n)
+        fail_msg("%d checkpoints instead of %d: %s", law_count_checkpoints(out), n,
+                 lks_test_read(run->err_path, NULL));
+}
+
+/* A launcher's one word reaches ranks one after the other: one checkpoint. A second word is
+ * another. */
+static void test_saved_once(void **state)
+{
+    const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
+    law_args args = law_train("random", &out);
+    law_add(&args, "--nproc_per_node=2");
+    law_add(&args, "--max_iters=1000000");
+    law_add(&args, "--checkpoint_interval=1000000");
+    lks_test_child run = lks_test_start(args.argv, env);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    for (int i = 0; i < 10000; i++) {
+        if (lks_test_exists(metrics) && strstr(lks_test_read(metrics, NULL), "\"train\"") != NULL)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    pid_t ranks[2] = {marked_rank(mark, 0), marked_rank(mark, 1)};
+    assert_int_equal(kill(ranks[0], SIGUSR1), 0);
+    wait_for_checkpoints(&run, out, 1);
+    assert_int_equal(kill(ranks[1], SIGUSR1), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    wait_for_checkpoints(&run, out, 1);
+    assert_int_equal(kill(ranks[0], SIGUSR1), 0);
+    wait_for_checkpoints(&run, out, 2);
+    assert_int_equal(kill(run.pid, SIGTERM), 0);
+    assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
+    marked_assert_gone(mark, 2);
 }
 
 /* A run to iteration `last`, then on to the whole run's end. max_iters changes on the way, which
@@ -162,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_saved_once),
         cmocka_unit_test(test_extended),
         cmocka_unit_test(test_ended),
         cmocka_unit_test(test_earlier_checkpoint),
