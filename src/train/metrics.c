@@ -43,10 +43,13 @@ lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p)
 /* What a line is to checkpoint `iter`: part of what it holds, its own line, or later than it. */
 enum verdict { KEEP, OWN, LATER };
 
-static enum verdict judge(const char *line, size_t bytes, const lks__metrics_cut *cut)
+static lks_status judge(const char *line, size_t bytes, const lks__metrics_cut *cut,
+                        enum verdict *verdict_p)
 {
     json_error_t error;
     json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (o == NULL && lks__json_no_memory(&error))
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read a line of the metrics");
     const char *kind = json_string_value(json_object_get(o, "kind"));
     json_t *i = json_object_get(o, "iter");
     enum verdict v = LATER; /* what we can't read, we didn't write */
@@ -63,7 +66,8 @@ static enum verdict judge(const char *line, size_t bytes, const lks__metrics_cut
             v = at < cut->iter ? KEEP : LATER;
     }
     json_decref(o);
-    return v;
+    *verdict_p = v;
+    return LKS_OK;
 }
 
 lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut, bool *empty_p,
@@ -80,12 +84,13 @@ lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut,
     }
     size_t end = 0;
     *has_line_p = false;
-    while (end < bytes && !*has_line_p) {
+    while (end < bytes && !*has_line_p && st == LKS_OK) {
         const char *newline = memchr(text + end, '\n', bytes - end);
         if (newline == NULL)
             break;
         size_t next = (size_t)(newline - text) + 1;
-        enum verdict v = judge(text + end, next - end, cut);
+        enum verdict v = LATER;
+        st = judge(text + end, next - end, cut, &v);
         if (v == LATER)
             break;
         *has_line_p = v == OWN;
@@ -93,8 +98,9 @@ lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut,
     }
     free(text);
     *empty_p = end == 0;
-    if (lks__sys_truncate(m->fd, end) != 0 || lseek(m->fd, 0, SEEK_END) < 0) {
+    if (st == LKS_OK && (lks__sys_truncate(m->fd, end) != 0 || lseek(m->fd, 0, SEEK_END) < 0))
         st = lks__sys_fail("can't cut", m->path);
+    if (st != LKS_OK) {
         lks__metrics_close(m);
         return st;
     }
