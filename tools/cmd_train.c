@@ -1,7 +1,9 @@
 /* lockstep train: the run. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "run.h"
 #include "tool.h"
 #include "train/trainer.h"
 
@@ -30,11 +32,27 @@ static int run_rank(const lks__settings *s)
     return code == TOOL_OK && stopped != 0 ? TOOL_SIGNAL + stopped : code;
 }
 
+/* Settings are one program's; who starts it on which nodes is the launcher's to know. */
+static bool is_launchers(const char *arg)
+{
+    char key[LKS__SETTING_KEY];
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(arg, "="), arg);
+    return run_has_option(arg) && strcmp(key, "--help") != 0 && lks__setting_find(key + 2) < 0;
+}
+
 int tool_train(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
     int code;
+    for (int i = 1; i < argc; i++)
+        if (is_launchers(argv[i]))
+            return tool_fail(
+                "train", lks__fail(LKS_ERR_CONFIG,
+                                   "%.*s is the launcher's: `lockstep run %.*s=... lockstep train "
+                                   "...`, as docs/launch.md has it",
+                                   (int)strcspn(argv[i], "="), argv[i], (int)strcspn(argv[i], "="),
+                                   argv[i]));
     if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, 0, &s, &args, &code))
         return code;
     if (tool_is_rank())

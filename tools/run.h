@@ -63,6 +63,8 @@ struct run {
 extern const char *const run_names[N_OPTIONS]; /* with _ */
 bool run_takes_value(enum option option);
 void run_print_usage(void);
+/* Is "--nnodes=2" or the like an option of `lockstep run`? */
+bool run_has_option(const char *arg);
 
 /* Command line and PET_ environment, into `given` and launch.argv. */
 lks_status run_read_options(struct run *r, int argc, char **argv);

@@ -86,6 +86,24 @@ static int find_option(const char *name)
     return -1;
 }
 
+/* "--node-rank=1" as node_rank */
+static void read_name(const char *arg, char name[64])
+{
+    size_t n = strcspn(arg, "=");
+    snprintf(name, 64, "%.*s", n > 2 && n - 2 < 64 ? (int)n - 2 : 0, arg + 2);
+    for (char *c = name; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+}
+
+bool run_has_option(const char *arg)
+{
+    char name[64];
+    if (strncmp(arg, "--", 2) != 0)
+        return false;
+    read_name(arg, name);
+    return find_option(name) >= 0;
+}
+
 static lks_status unknown(const char *arg, const char *name)
 {
     char shown[80];
@@ -111,13 +129,11 @@ static int letter_option(const char *arg)
 static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
 {
     const char *arg = argv[*i_p], *value = strchr(arg, '=');
-    char name[64];
+    char name[64] = "";
     bool bare = false, nothing = false;
-    size_t n = strcspn(arg, "=");
-    snprintf(name, sizeof name, "%.*s", n > 2 && n - 2 < sizeof name ? (int)n - 2 : 0, arg + 2);
-    for (char *c = name; *c; c++)
-        *c = *c == '-' ? '_' : *c;
     int option = letter_option(arg);
+    if (arg[1] == '-')
+        read_name(arg, name);
     if (option < 0 && strncmp(arg, "--", 2) == 0)
         option = find_option(name);
     if (option >= 0)

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,11 +142,19 @@ static void write_error(const struct lks__launch *l, int rank, const char *messa
                  lks_last_error());
 }
 
+/* By us, since another one had failed: that isn't a failure of its own. */
+static bool was_ended(const struct lks__launch *l, int rank, const struct lks__verdict *v)
+{
+    const struct lks__rank_process *p = &l->ranks[rank];
+    return v->culprit >= 0 && p->by_signal && (p->code == SIGTERM || p->code == SIGKILL) &&
+           p->order > l->ranks[v->culprit].order;
+}
+
 void lks__files_errors(const struct lks__launch *l, const struct lks__verdict *v)
 {
     char text[LKS__LAUNCH_MESSAGE];
     for (int r = 0; l->folders != NULL && r < l->n_started; r++) {
-        if (!lks__rank_failed(&l->ranks[r]))
+        if (!lks__rank_failed(&l->ranks[r]) || (r != v->culprit && was_ended(l, r, v)))
             continue;
         lks__describe_end(l, r, text);
         write_error(l, r, r == v->culprit ? v->text : text);

@@ -57,6 +57,27 @@ static void test_prefixes(void **state)
 }
 
 /* Lines stay whole, whatever pieces they come in. */
+/* On a terminal, which `script` makes, each rank has its colour; elsewhere none has. */
+static void test_colours(void **state)
+{
+    const char *command = lks_test_text("%s run --nproc-per-node=2 echo hi", LKS_TEST_TOOL);
+    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
+    if (system("command -v script >/dev/null 2>&1") != 0)
+        lks_test_skip("there is no script");
+    for (int plain = 0; plain < 2; plain++) {
+        const char *env[] = {"TERM=xterm", lks_test_text("NO_COLOR=%s", plain ? "1" : ""), NULL};
+        lks_test_result r = lks_test_run(argv, env, 20);
+        assert_int_equal(r.exit_code, 0);
+        for (int rank = 0; rank < 2; rank++)
+            assert_contains(
+                r.out, plain ? lks_test_text("[%s:%d] hi", host(), rank)
+                             : lks_test_text("\033[%dm[%s:%d]\033[0m hi", 31 + rank, host(), rank));
+        assert_true((strchr(r.out, '\033') == NULL) == plain);
+    }
+    lks_test_result r = RUN("--nproc-per-node=2", "echo", "hi");
+    assert_null(strchr(r.out, '\033'));
+}
+
 static void test_lines(void **state)
 {
     lks_test_result r =
@@ -156,6 +177,8 @@ static void test_log_dir(void **state)
     assert_string_equal(json_string_value(json_object_get(extra, "stderr")), "    err 1\n");
     assert_int_equal(json_integer_value(json_object_get(extra, "rank")), 1);
     json_decref(error);
+    /* Rank 0 was ended because of it: no failure of its own. */
+    assert_false(lks_test_exists(lks_test_text("%s/attempt_0/0/error.json", job)));
     /* What the program says about itself stays. */
     dir = lks_test_folder();
     r = RUN(lks_test_text("--log-dir=%s", dir), "sh", "-c",
@@ -315,7 +338,10 @@ static void test_wrong_options(void **state)
         assert_int_equal(r.exit_code, 2);
         assert_contains(r.err, cases[i].text);
     }
-    lks_test_result r = RUN("--log-dir=/proc/none", "true");
+    lks_test_result r = lks_test_tool("train", "--node-rank=1", "--dataset=x");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--node-rank is the launcher's: `lockstep run --node-rank=... lockstep");
+    r = RUN("--log-dir=/proc/none", "true");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "/proc/none");
 }
@@ -364,7 +390,7 @@ int main(void)
         cmocka_unit_test(test_tee_and_redirects),  cmocka_unit_test(test_reader_that_does_not_read),
         cmocka_unit_test(test_reader_that_leaves), cmocka_unit_test(test_signals),
         cmocka_unit_test(test_environment),        cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_restarts),           cmocka_unit_test(test_colours),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
