@@ -3,7 +3,11 @@
  *
  * Ranks with one shared replica hash it after an update, each its share, and again before the next.
  * Replicas of ranks, or of hosts, are hashed before an update, and compared. What a rank has seen
- * travels in the exchange that every step has (train/step.c): nobody waits for this. */
+ * travels in the exchange that every step has (train/step.c): nobody waits for this.
+ *
+ * The optimizer's moments aren't hashed: of shared replicas each moment is one rank's alone, so
+ * that there is no second one to compare it with, and what a bit flipped there does to a parameter
+ * it does to all replicas alike. */
 #ifndef LKS_TRAIN_DIVERGENCE_H
 #define LKS_TRAIN_DIVERGENCE_H
 

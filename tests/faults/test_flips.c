@@ -103,6 +103,81 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
     return r.err;
 }
 
+/* --- between hosts ------------------------------------------------------------------------ */
+
+/* One host's launcher, with a host's name of its own where that can be. */
+static lks_test_child start_host(const fault_run *train, int node, int port, const char *mark)
+{
+    const char *argv[80] = {"unshare", "--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\""};
+    const char *env[] = {mark, "LOCKSTEP_TOKEN=0123456789abcdef0123456789abcdef", NULL};
+    int n = 5;
+    argv[n++] = node == 0 ? "host-a" : "host-b";
+    argv[n++] = LKS_TEST_TOOL;
+    argv[n++] = "run";
+    argv[n++] = "--nnodes=2";
+    argv[n++] = lks_test_text("--node-rank=%d", node);
+    argv[n++] = lks_test_text("--master-port=%d", port);
+    argv[n++] = "--nproc-per-node=1";
+    argv[n++] = LKS_TEST_TOOL;
+    for (int i = 1; i < train->n; i++)
+        argv[n++] = train->argv[i];
+    return lks_test_start(argv, env);
+}
+
+/* A few bits flip in the second host's replica, and no more: what both say in the end. A flip that
+ * the check of one replica by itself finds, at an update, is its affair. */
+static bool flip_on_second_host(const char *says[2])
+{
+    fault_run run = fault_train(1);
+    fault_add(&run, "--max_iters=10000000");
+    fault_add(&run, "--eval_interval=0");
+    fault_add(&run, "--log_interval=1000");
+    fault_add(&run, "--check_interval=100");
+    const char *mark = marked_variable(), *log = lks_test_text("%s/train.log", run.out);
+    int port = 20000 + (int)getpid() % 10000;
+    lks_test_child hosts[2];
+    for (int node = 0; node < 2; node++)
+        hosts[node] = start_host(&run, node, port, mark);
+    bool flipped = false;
+    for (int i = 0; i < 1000 && !ended(hosts[1].pid) && !flipped; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        pid_t pid = rank_process(mark, 1);
+        unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
+        for (unsigned k = 0; k < 8 && at != 0; k++)
+            flipped |= flip(pid, at + 4 * k);
+    }
+    if (!flipped)
+        kill(hosts[1].pid, SIGKILL);
+    for (int node = 0; node < 2; node++) {
+        lks_test_result r = lks_test_wait(&hosts[node], 30);
+        assert_int_equal(r.exit_code, flipped || node == 0 ? 1 : -1);
+        says[node] = r.err;
+    }
+    if (!flipped)
+        lks_test_skip("the memory of other processes can't be written here");
+    marked_assert_gone(mark, 1);
+    return strstr(says[0], "the replicas have diverged") != NULL;
+}
+
+static void test_hosts(void **state)
+{
+    const char *says[2] = {"", ""}, *folder = strrchr(LKS_TEST_TOOL, '/');
+    if (!lks_test_exists(
+            lks_test_text("%.*s/lockstep_gloo.so", (int)(folder - LKS_TEST_TOOL), LKS_TEST_TOOL)))
+        lks_test_skip("there is no engine between hosts");
+    if (system("unshare --uts true >/dev/null 2>&1") != 0)
+        lks_test_skip("no host's name of one's own can be had here");
+    for (int tries = 0; tries < 5 && !flip_on_second_host(says); tries++)
+        continue;
+    for (int node = 0; node < 2; node++)
+        assert_contains(says[node],
+                        "the replicas have diverged, first in tensor "
+                        "transformer.ln_f.weight: rank 1 (host host-b) has other values "
+                        "than rank 0 (host host-a)");
+}
+
+/* --- on one host -------------------------------------------------------------------------- */
+
 static const char *host(void)
 {
     char name[65] = "";
@@ -145,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_private),
+        cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_quiet),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
