@@ -234,7 +234,7 @@ static void on_end(struct lks__launch *l, const json_t *message)
     copy_sentence(n->verdict.text, sizeof n->verdict.text, message, "text");
     free(n->tail);
     free(n->table);
-    n->tail = strdup(text_of(message, "tail"));
+    n->tail = copy_lines(message, "tail");
     n->table = copy_lines(message, "table");
     n->round++;
     n->gather_since = n->joined_at = lks__sys_now();

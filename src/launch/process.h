@@ -56,6 +56,7 @@ struct lks__launch {
     char **folders;                  /* [nproc] of log files; NULL without */
     struct lks__rank_process *ranks; /* [nproc] */
     int n_started, n_running, n_ended;
+    long oom_kills; /* the kernel's count when it began */
     pid_t guard;
     int guard_fd; /* our end of the guard's socket; -1 without a guard */
     struct pollfd *polls;
@@ -111,6 +112,9 @@ void lks__end_all(struct lks__launch *l);
 /* --- verdict.c ---------------------------------------------------------------------------- */
 
 bool lks__rank_failed(const struct lks__rank_process *p); /* of one that has ended */
+
+/* How many processes the kernel has killed for lack of memory; 0 where it doesn't tell. */
+long lks__oom_kills(void);
 
 /* "rank 1 (pid 12, host a) was killed by signal 9 (SIGKILL) at step 3, phase backward" */
 void lks__describe_end(const struct lks__launch *l, int rank, char text[LKS__LAUNCH_MESSAGE]);

@@ -1,7 +1,20 @@
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "launch/process.h"
+
+long lks__oom_kills(void)
+{
+    long n = 0;
+    char key[64];
+    FILE *f = fopen("/proc/vmstat", "re");
+    while (f != NULL && fscanf(f, "%63s %ld", key, &n) == 2 && strcmp(key, "oom_kill") != 0)
+        n = 0;
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
 
 void lks__describe_end(const struct lks__launch *l, int rank, char text[LKS__LAUNCH_MESSAGE])
 {
@@ -101,6 +114,9 @@ void lks__verdict(const struct lks__launch *l, struct lks__verdict *v)
     if (hung)
         snprintf(v->text, sizeof v->text, "rank %d (pid %d, host %s) was ended: %s",
                  l->first_global + v->culprit, (int)p->pid, l->host, l->first_text);
+    else if (p->by_signal && p->code == SIGKILL && lks__oom_kills() > l->oom_kills)
+        snprintf(v->text, sizeof v->text,
+                 "%.1200s; the kernel has killed for lack of memory meanwhile", text);
     else if (l->first_by_rank && !p->by_signal)
         snprintf(v->text, sizeof v->text, "%.900s: %s", text, why_of(l->first_text));
     else

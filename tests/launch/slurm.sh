@@ -1,0 +1,102 @@
+#!/bin/sh
+# Ranks under srun, of a SLURM of one node that lives in a folder of its own. slurm.sh FOUND TOOL:
+# the program that compares their bytes, and the tool. Exit code 77: there is no SLURM here.
+set -eu
+found=$1 tool=$2
+for need in munged slurmctld slurmd srun scancel squeue; do
+    PATH=$PATH:/usr/sbin command -v $need >/dev/null || { echo "skipped: there is no $need"; exit 77; }
+done
+PATH=$PATH:/usr/sbin
+work=$(mktemp -d)
+chmod 755 "$work"
+mkdir "$work/munge" "$work/state" "$work/spool"
+
+# shellcheck disable=SC2317 # by trap
+remove() {
+    for pid in "$work"/*.pid; do
+        [ ! -s "$pid" ] || kill "$(cat "$pid")" 2>/dev/null || true
+    done
+    sleep 0.3
+    rm -rf "$work"
+}
+trap remove EXIT
+trap 'exit 1' INT TERM HUP
+fail() {
+    echo "FAILED: $*"
+    tail -n 20 "$work"/*.log
+    exit 1
+}
+
+port=$((20000 + $$ % 10000)) host=$(hostname)
+cat >"$work/slurm.conf" <<END_OF_CONF
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$port
+SlurmdPort=$((port + 10000))
+AuthType=auth/munge
+AuthInfo=socket=$work/munge/socket
+SlurmUser=$(id -un)
+SlurmdUser=$(id -un)
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmdPidFile=$work/slurmd.pid
+SlurmctldLogFile=$work/slurmctld.log
+SlurmdLogFile=$work/slurmd.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+MpiDefault=none
+KillWait=10
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES State=UP
+END_OF_CONF
+export SLURM_CONF="$work/slurm.conf"
+head -c 128 /dev/urandom >"$work/key"
+chmod 600 "$work/key"
+munged --force --socket="$work/munge/socket" --key-file="$work/key" --pid-file="$work/munged.pid" \
+    --log-file="$work/munged.log" --seed-file="$work/seed" >"$work/start.log" 2>&1 ||
+    { echo "skipped: $(cat "$work/start.log")"; exit 77; }
+if ! slurmctld >>"$work/start.log" 2>&1 || ! slurmd >>"$work/start.log" 2>&1; then
+    echo "skipped: $(cat "$work/start.log" "$work"/slurm*.log)"
+    exit 77
+fi
+tries=0
+until srun -n 1 --immediate=1 true >>"$work/start.log" 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 20 ] || fail 'the node never came up'
+    sleep 0.5
+done
+
+echo '== three tasks have the bytes of one rank'
+"$found" srun || fail "exit code $?"
+
+echo '== a task that is killed is named; scancel means a checkpoint and an orderly end'
+"$tool" prep char --input="$0" --out="$work/data" >"$work/prep.log" 2>&1 || fail prep
+train() { # OUT: in the background, until it has a checkpoint
+    srun -n 2 --overcommit "$tool" train --dataset="$work/data" --out_dir="$work/$1" --n_layer=2 \
+        --n_head=2 --n_embd=32 --block_size=16 --batch_size=2 --gradient_accumulation_steps=4 \
+        --max_iters=100000000 --eval_interval=50 --eval_iters=1 --threads=1 --keep=2 \
+        >"$work/$1.log" 2>&1 &
+    srun=$!
+    tries=0
+    until [ -e "$work/$1/latest" ]; do
+        tries=$((tries + 1))
+        [ $tries -lt 300 ] || fail "$1 has no checkpoint"
+        sleep 0.1
+    done
+}
+train killed
+for pid in $(pgrep -f "train --dataset=$work/data --out_dir=$work/killed"); do
+    ! tr '\0' '\n' <"/proc/$pid/environ" | grep -qx SLURM_PROCID=1 || victim=$pid
+done
+kill -9 "$victim"
+wait $srun && fail 'srun says that nothing happened'
+grep -q "rank 0: rank 1 (pid $victim, .*) ended" "$work/killed.log" || fail 'rank 1 was not named'
+
+train stopped
+scancel "$(squeue --noheader --format=%i | tail -n 1)"
+code=0
+wait $srun || code=$?
+[ $code -eq 143 ] || fail "exit code $code after scancel, 143 is right"
+tail -n 20 "$work/stopped.log" | grep -q 'saving checkpoint' || fail 'no checkpoint after scancel'
+echo 'all as it should be'

@@ -1,0 +1,85 @@
+#!/bin/sh
+# `lockstep run --hosts` through a real sshd on this machine. ssh.sh TOOL. Exit code 77: there is none.
+# shellcheck disable=SC2016 # for the shells there
+set -eu
+tool=$1
+PATH=$PATH:/usr/sbin
+for need in sshd ssh ssh-keygen; do
+    command -v $need >/dev/null || { echo "skipped: there is no $need"; exit 77; }
+done
+work=$(mktemp -d) made=
+# shellcheck disable=SC2317 # by trap
+remove() {
+    [ ! -s "$work/pid" ] || kill "$(cat "$work/pid")" 2>/dev/null || true
+    [ -z "$made" ] || rmdir /run/sshd 2>/dev/null || true
+    rm -rf "$work"
+}
+trap remove EXIT
+trap 'exit 1' INT TERM HUP
+fail() {
+    echo "FAILED: $*"
+    tail -n 20 "$work"/*.log
+    exit 1
+}
+
+for key in host user; do
+    ssh-keygen -q -t ed25519 -N '' -f "$work/$key"
+done
+port=$((20000 + $$ % 10000))
+cat >"$work/config" <<END_OF_CONFIG
+Port $port
+ListenAddress 127.0.0.1
+HostKey $work/host
+AuthorizedKeysFile $work/user.pub
+PidFile $work/pid
+UsePAM no
+StrictModes no
+PasswordAuthentication no
+PermitRootLogin yes
+END_OF_CONFIG
+[ "$(id -u)" -ne 0 ] || [ -d /run/sshd ] || ! mkdir /run/sshd || made=yes # where Debian's has its place
+"$(command -v sshd)" -f "$work/config" -E "$work/sshd.log" 2>"$work/start.log" ||
+    { echo "skipped: sshd doesn't start: $(cat "$work/start.log")"; exit 77; }
+ssh="ssh -F none -q -p $port -i $work/user -o BatchMode=yes -o StrictHostKeyChecking=no"
+ssh="$ssh -o UserKnownHostsFile=$work/known -o ConnectTimeout=10"
+$ssh 127.0.0.1 true || { echo "skipped: no login here: $(cat "$work/sshd.log")"; exit 77; }
+
+run() { # LOG COMMAND...
+    log=$work/$1.log
+    shift
+    code=0
+    "$tool" run --hosts=localhost:1,127.0.0.1:2 --rsh="$ssh" "$@" >"$log" 2>&1 || code=$?
+}
+echo '== all ranks, and a command with letters that a shell reads'
+run all sh -c 'echo "rank $RANK of $WORLD_SIZE, node $GROUP_RANK: it'\''s \"$1\""' sh 'a  $b'
+[ $code -eq 0 ] || fail "exit code $code"
+for line in 'rank 0 of 3, node 0' 'rank 1 of 3, node 1' 'rank 2 of 3, node 1'; do
+    grep -qF "$line: it's \"a  \$b\"" "$work/all.log" || fail "no line of $line"
+done
+
+echo '== the exit code of a rank there'
+run code sh -c '[ $RANK != 2 ] || exit 5; sleep 30'
+[ $code -eq 5 ] || fail "exit code $code"
+grep -q 'rank 2 (pid [0-9]*, host .*) exited with code 5$' "$work/code.log" || fail 'rank 2 was not named'
+
+echo '== stopped in order, and killed: nothing stays there'
+mark=54$$
+for signal in TERM KILL; do
+    "$tool" run --hosts=localhost:1,127.0.0.1:1 --rsh="$ssh" sh -c "echo ready; exec sleep $mark" \
+        >"$work/$signal.log" 2>&1 &
+    tries=0
+    until [ "$(grep -c ready "$work/$signal.log")" = 2 ]; do
+        tries=$((tries + 1))
+        [ $tries -lt 200 ] || fail 'no ranks'
+        sleep 0.1
+    done
+    kill -$signal $!
+    wait $! || true
+    tries=0
+    while pgrep -f "sleep $mark" >/dev/null; do
+        tries=$((tries + 1))
+        [ $tries -lt 50 ] || fail "ranks are left after SIG$signal"
+        sleep 0.1
+    done
+done
+echo 'all as it should be'
