@@ -31,32 +31,9 @@ static const char usage[] =
 
 enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, PEAK_BURSTS = 200, SHARD_HEADER = 512 /* uint16 */ };
 
-struct peak {
-    const lks__exec *ex;
-    double *flops;
-};
-
-static void peak_task(void *ctx, size_t task, int thread)
+lks_status bench_peak_of(const lks__session *s, int threads, double *flops_p)
 {
-    struct peak *p = ctx;
-    for (int i = 0; i < PEAK_BURSTS; i++) { /* the best: somebody else may have had the core */
-        double flops = lks__exec_peak(p->ex, 0.001);
-        p->flops[task] = flops > p->flops[task] ? flops : p->flops[task];
-    }
-}
-
-lks_status bench_peak_of(const lks__session *s, int threads, double *sum_p)
-{
-    double *flops = calloc((size_t)threads, sizeof *flops);
-    if (flops == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d threads", threads);
-    struct peak p = {&s->ex, flops};
-    lks__pool_run(s->pool, (size_t)threads, peak_task, &p);
-    *sum_p = 0.0;
-    for (int i = 0; i < threads; i++)
-        *sum_p += flops[i];
-    free(flops);
-    return LKS_OK;
+    return lks__session_peak(s, threads, PEAK_BURSTS, flops_p);
 }
 
 static lks_status bench_peak(const lks__settings *settings)
@@ -267,10 +244,13 @@ int tool_bench(int argc, char **argv)
     int which = 0;
     while (which < N && strcmp(what, names[which]) != 0)
         which++;
+    char shown[80];
+    lks__escape(shown, sizeof shown, what, strlen(what));
     if (which == N)
-        return tool_fail("bench",
-                         lks__fail(LKS_ERR_CONFIG, "say what to measure: `lockstep bench peak`, "
-                                                   "`step`, `comm` or `kernels`"));
+        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
+                                            "say what to measure: `lockstep bench peak`, `step`, "
+                                            "`comm` or `kernels`%s%s",
+                                            *what ? ", not " : "", shown));
     if (which == COMM && tool_launches(&s))
         return bench_comm_launch(&s, argc, argv);
     if (which == STEP && tool_launches(&s))

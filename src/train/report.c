@@ -18,42 +18,23 @@ enum {
 
 /* --- facts about all ranks ------------------------------------------------------------------- */
 
-struct peak {
-    const lks__exec *ex;
-    double *flops; /* by task */
-};
-
-static void peak_task(void *ctx, size_t task, int thread)
-{
-    struct peak *p = ctx;
-    for (int i = 0; i < PEAK_BURSTS; i++) { /* the best: somebody else may have had the core */
-        double flops = lks__exec_peak(p->ex, 0.001);
-        p->flops[task] = flops > p->flops[task] ? flops : p->flops[task];
-    }
-}
-
 /* Multiply-adds a second of all threads of all ranks, running at the same time. */
 static lks_status measure_peak(lks__trainer *t, double *flops_p)
 {
-    int n = t->ses.threads, W = t->ses.world.world_size;
-    double *flops = calloc((size_t)n, sizeof *flops), *all = calloc((size_t)W, sizeof *all);
-    double mine = 0.0;
+    int W = t->ses.world.world_size;
+    double mine = 0.0, *all = calloc((size_t)W, sizeof *all);
     lks_status st = LKS_OK;
-    if (flops == NULL || all == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d threads", n);
+    if (all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
     if (st == LKS_OK)
         st = lks_comm_barrier(t->ses.comm);
-    if (st == LKS_OK) {
-        struct peak p = {&t->ses.ex, flops};
-        lks__pool_run(t->ses.pool, (size_t)n, peak_task, &p);
-        for (int i = 0; i < n; i++)
-            mine += flops[i];
+    if (st == LKS_OK)
+        st = lks__session_peak(&t->ses, t->ses.threads, PEAK_BURSTS, &mine);
+    if (st == LKS_OK)
         st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
-    }
     *flops_p = 0.0;
     for (int r = 0; r < W && st == LKS_OK; r++)
         *flops_p += all[r];
-    free(flops);
     free(all);
     return st;
 }

@@ -88,6 +88,35 @@ void lks__session_close(lks__session *s)
     s->pool = NULL;
 }
 
+struct peak {
+    const lks__exec *ex;
+    int bursts;
+    double *flops; /* by task */
+};
+
+static void peak_task(void *ctx, size_t task, int thread)
+{
+    struct peak *p = ctx;
+    for (int i = 0; i < p->bursts; i++) {
+        double flops = lks__exec_peak(p->ex, 0.001);
+        p->flops[task] = flops > p->flops[task] ? flops : p->flops[task];
+    }
+}
+
+lks_status lks__session_peak(const lks__session *s, int threads, int bursts, double *flops_p)
+{
+    double *flops = calloc((size_t)threads, sizeof *flops);
+    if (flops == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d threads", threads);
+    struct peak p = {&s->ex, bursts, flops};
+    lks__pool_run(s->pool, (size_t)threads, peak_task, &p);
+    *flops_p = 0.0;
+    for (int i = 0; i < threads; i++)
+        *flops_p += flops[i];
+    free(flops);
+    return LKS_OK;
+}
+
 lks_status lks__session_agree(lks__session *s, lks_status st)
 {
     int W = s->world.world_size;

@@ -27,6 +27,11 @@ void lks__session_close(lks__session *s);
  * again. Collective: ERR_DIVERGED where the ranks' kernels don't give the same bits. */
 lks_status lks__session_products(lks__session *s, bool bf16);
 
+/* What `threads` of this rank's threads can do in multiply-adds of the session's products at the
+ * same time, in FLOP/s: the best of `bursts` of a millisecond for each, as somebody else may have
+ * its core for one. Not collective; ERR_NOMEM. */
+lks_status lks__session_peak(const lks__session *s, int threads, int bursts, double *flops_p);
+
 /* Collective: OK where every rank brings OK. Otherwise the lowest rank that failed gets its own
  * status back, and every other rank ERR_PEER naming it: one failure, one message. After a
  * failure the group is aborted. */
