@@ -4,9 +4,11 @@
  *     lockstep run --nnodes=2 --nproc-per-node=2 --rdzv-endpoint=HOST:29400 --max-restarts=3 \
  *         ./multinode snapshot.bin
  *
- * On one host: lockstep run --standalone --nproc-per-node=2 --max-restarts=3 ./multinode
- * snapshot.bin Killed at any moment, it goes on from the last whole epoch. The file lies where rank
- * 0 runs. */
+ * On one host:
+ *
+ *     lockstep run --standalone --nproc-per-node=2 --max-restarts=3 ./multinode snapshot.bin
+ *
+ * Killed at any moment, it goes on from the last whole epoch. The file lies where rank 0 runs. */
 #include <lockstep/lockstep.h>
 #include <stdio.h>
 #include <stdlib.h>
