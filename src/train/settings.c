@@ -199,9 +199,10 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
     lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset));
     return lks__fail(LKS_ERR_CONFIG,
                      "dataset \"%s\"%s: there is no such folder, nor data/ with that name in it; "
-                     "`lockstep prep char --input=TEXT --out=DIR` makes one",
+                     "`lockstep prep %s --input=TEXT --out=DIR` makes one",
                      shown,
                      s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
                          ? " (as no --dataset=DIR was given)"
-                         : "");
+                         : "",
+                     strcmp(s->family, "golf") == 0 ? "sentencepiece" : "char");
 }
