@@ -9,6 +9,39 @@ static int integer(const json_t *config, const char *key)
     return (int)lks_test_number(config, key);
 }
 
+static lks__kernels kernels;
+lks__exec parity_ex = {.k = &kernels};
+
+void parity_threads(int n)
+{
+    lks__pool_close(parity_ex.pool);
+    assert_ok(
+        lks__pool_open(n, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &parity_ex.pool));
+}
+
+int parity_open_exec(void **state)
+{
+    lks__cpu_level level;
+    assert_ok(lks__cpu_level_get(&level));
+    assert_ok(lks__kernels_open(level, &kernels));
+    parity_threads(2);
+    print_message("kernels: %s\n", lks__cpu_level_name(level));
+    return 0;
+}
+
+int parity_close_exec(void **state)
+{
+    lks__pool_close(parity_ex.pool);
+    return 0;
+}
+
+float *parity_floats(size_t n)
+{
+    float *x = calloc(n, sizeof *x);
+    assert_non_null(x);
+    return x;
+}
+
 parity_model parity_open(const char *figure_name)
 {
     parity_model m = {.name = figure_name, .figure = lks_test_figure(figure_name)};

@@ -5,7 +5,17 @@
 #include "support.h"
 
 #include "data/sampler.h"
+#include "kernels/exec.h"
 #include "model/model.h"
+
+/* The machine's best kernels (or LOCKSTEP_CPU's), for cmocka_run_group_tests(): two threads, or as
+ * many as parity_threads() says from there on, which closes the pool before. */
+extern lks__exec parity_ex;
+int parity_open_exec(void **state);
+int parity_close_exec(void **state);
+void parity_threads(int n);
+
+float *parity_floats(size_t n); /* zeros; free() them */
 
 /* The model of a figure's `config`, with the initial weights of its seed. */
 typedef struct parity_model {

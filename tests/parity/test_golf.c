@@ -9,38 +9,6 @@
 #include "optim/adamw.h"
 #include "optim/golf.h"
 
-static lks__kernels kernels;
-static lks__exec ex = {.k = &kernels};
-
-static void open_pool(int n_threads)
-{
-    assert_ok(
-        lks__pool_open(n_threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
-}
-
-static int open_exec(void **state)
-{
-    lks__cpu_level level;
-    assert_ok(lks__cpu_level_get(&level));
-    assert_ok(lks__kernels_open(level, &kernels));
-    open_pool(2);
-    print_message("kernels: %s\n", lks__cpu_level_name(level));
-    return 0;
-}
-
-static int close_exec(void **state)
-{
-    lks__pool_close(ex.pool);
-    return 0;
-}
-
-static float *floats(size_t n)
-{
-    float *x = calloc(n, sizeof *x);
-    assert_non_null(x);
-    return x;
-}
-
 /* ---- the script's model ------------------------------------------------------------------ */
 
 enum { MICRO_STEPS = 8, STEPS = 4 };
@@ -77,7 +45,7 @@ static struct golf golf_open(const char *name)
     g.seed = (uint64_t)lks_test_number(c, "SEED");
     g.tokens = (size_t)lks_test_number(c, "TRAIN_BATCH_TOKENS") / MICRO_STEPS;
     assert_ok(lks__model_table(&g.config, &g.table));
-    g.params = floats(g.table.count);
+    g.params = parity_floats(g.table.count);
     lks__mt mt;
     lks__mt_seed(&mt, g.seed);
     lks__model_init(&g.config, &g.table, &mt, g.params);
@@ -153,7 +121,7 @@ static void test_draws(void **state)
             lks__table table;
             lks__mt drawn, skipped;
             assert_ok(lks__model_table(&c, &table));
-            float *params = floats(table.count);
+            float *params = parity_floats(table.count);
             lks__mt_seed(&drawn, 5);
             uint64_t n = lks__model_init(&c, &table, &drawn, params);
             lks__mt_seed(&skipped, 5);
@@ -236,7 +204,7 @@ static void update(struct golf *g, lks__muon *muon, int step, float *moments, co
         .t = (uint64_t)step + 1,
         .clip = lks__clip_factor(norm, lks_test_number(c, "GRAD_CLIP_NORM")),
     };
-    lks__golf_update(&ex, &g->table, muon, 0, g->table.n_blocks, &s, g->params, moments,
+    lks__golf_update(&parity_ex, &g->table, muon, 0, g->table.n_blocks, &s, g->params, moments,
                      moments + g->table.count, grads);
 }
 
@@ -280,11 +248,11 @@ static void check_steps(const char *name, const uint16_t *stream)
     struct golf g = golf_open(name);
     lks__model *model;
     lks__muon *muon;
-    assert_ok(
-        lks__model_open(&g.config, &g.table, (int)g.tokens / g.config.block_size, &ex, &model));
-    assert_ok(lks__muon_open(&ex, &g.table, 1, 0, &muon));
-    float *grads = floats(g.table.count), *seen = floats(g.table.count);
-    float *moments = floats(2 * g.table.count);
+    assert_ok(lks__model_open(&g.config, &g.table, (int)g.tokens / g.config.block_size, &parity_ex,
+                              &model));
+    assert_ok(lks__muon_open(&parity_ex, &g.table, 1, 0, &muon));
+    float *grads = parity_floats(g.table.count), *seen = parity_floats(g.table.count);
+    float *moments = parity_floats(2 * g.table.count);
     for (int step = 0; step < STEPS; step++) {
         run_step(&g, model, step, stream, grads, seen);
         const char *section = step == 0 ? "grad0" : step == STEPS - 1 ? "grad3" : NULL;
@@ -364,9 +332,9 @@ static struct small_model small_open(int which)
     s.config.logit_softcap = 1.5f; /* low enough to bend every logit */
     s.config.rope_base = 50.0f;
     assert_ok(lks__model_table(&s.config, &s.table));
-    assert_ok(lks__model_open(&s.config, &s.table, SMALL_B, &ex, &s.model));
-    s.params = floats(s.table.count);
-    s.grads = floats(s.table.count);
+    assert_ok(lks__model_open(&s.config, &s.table, SMALL_B, &parity_ex, &s.model));
+    s.params = parity_floats(s.table.count);
+    s.grads = parity_floats(s.table.count);
     for (size_t i = 0; i < s.table.n_tensors; i++) { /* large enough for slopes everywhere */
         const lks__tensor *t = &s.table.tensors[i];
         float mean = t->kind == LKS__PARAM_SCALAR ? 0.8f : 0.0f;
@@ -404,7 +372,7 @@ static double small_loss(struct small_model *s, float *grads)
 /* Loss at a distance of `h` along the tensor's own gradient. */
 static double moved_loss(struct small_model *s, const lks__tensor *t, double norm, double h)
 {
-    float *x = s->params + t->offset, *kept = floats(t->count);
+    float *x = s->params + t->offset, *kept = parity_floats(t->count);
     memcpy(kept, x, t->count * sizeof(float));
     for (size_t i = 0; i < t->count; i++)
         x[i] = (float)((double)kept[i] + h / norm * (double)s->grads[t->offset + i]);
@@ -446,16 +414,15 @@ static void test_threads(void **state)
         float *first = NULL;
         double first_loss = 0.0;
         for (int n_threads = 1; n_threads <= 3; n_threads++) {
-            lks__pool_close(ex.pool);
-            open_pool(n_threads);
+            parity_threads(n_threads);
             struct small_model s = small_open(which);
             double loss = small_loss(&s, s.grads);
             assert_true(small_loss(&s, s.grads) == loss);
             if (first == NULL) {
-                first = floats(s.table.count);
+                first = parity_floats(s.table.count);
                 memcpy(first, s.grads, s.table.count * sizeof(float));
                 first_loss = loss;
-                float *once = floats(s.table.count);
+                float *once = parity_floats(s.table.count);
                 small_loss(&s, once);
                 for (size_t i = 0; i < s.table.count; i++)
                     assert_true(fabsf(first[i] - 2.0f * once[i]) <= 1e-5f);
@@ -467,8 +434,7 @@ static void test_threads(void **state)
         }
         free(first);
     }
-    lks__pool_close(ex.pool);
-    open_pool(2);
+    parity_threads(2);
 }
 
 /* The logits of the last token are those that the loss is made of. */
@@ -538,5 +504,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_slopes),    cmocka_unit_test(test_threads),
         cmocka_unit_test(test_logits),    cmocka_unit_test(test_bad_shapes),
     };
-    return lks_test_exit(cmocka_run_group_tests(tests, open_exec, close_exec));
+    return lks_test_exit(cmocka_run_group_tests(tests, parity_open_exec, parity_close_exec));
 }

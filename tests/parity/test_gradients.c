@@ -8,32 +8,6 @@
 #include "data/tokens.h"
 #include "train/batch.h"
 
-static lks__kernels kernels;
-static lks__exec ex = {.k = &kernels};
-
-static int open_exec(void **state)
-{
-    lks__cpu_level level;
-    assert_ok(lks__cpu_level_get(&level));
-    assert_ok(lks__kernels_open(level, &kernels));
-    assert_ok(lks__pool_open(2, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
-    print_message("kernels: %s\n", lks__cpu_level_name(level));
-    return 0;
-}
-
-static int close_exec(void **state)
-{
-    lks__pool_close(ex.pool);
-    return 0;
-}
-
-static float *floats(size_t n)
-{
-    float *x = calloc(n, sizeof *x);
-    assert_non_null(x);
-    return x;
-}
-
 /* Backward tells of every group once, in order, and not before its gradient is complete. */
 struct groups {
     const lks__table *table;
@@ -88,8 +62,8 @@ static void check_step0(const char *figure, const char *data_dir)
     const uint64_t *offsets = lks__sampler_step(sampler, 0);
 
     lks__model *model;
-    assert_ok(lks__model_open(&m.config, &m.table, m.B, &ex, &model));
-    float *grads = floats(m.table.count), *seen = floats(m.table.count);
+    assert_ok(lks__model_open(&m.config, &m.table, m.B, &parity_ex, &model));
+    float *grads = parity_floats(m.table.count), *seen = parity_floats(m.table.count);
     int32_t *tokens = calloc(B * T + 1, sizeof *tokens), *targets = calloc(B * T, sizeof *targets);
     assert_non_null(tokens);
     assert_non_null(targets);
@@ -180,7 +154,8 @@ static double small_loss(struct small_model *s, float *grads)
 static double moved_loss(struct small_model *s, const lks__tensor *t, const float *grads,
                          double norm, double h)
 {
-    float *x = s->params + t->offset, *kept = floats(t->count), *scratch = floats(s->table.count);
+    float *x = s->params + t->offset, *kept = parity_floats(t->count),
+          *scratch = parity_floats(s->table.count);
     memcpy(kept, x, t->count * sizeof(float));
     for (size_t i = 0; i < t->count; i++)
         x[i] = (float)((double)kept[i] + h / norm * (double)grads[t->offset + i]);
@@ -200,9 +175,9 @@ static void test_slopes(void **state)
     lks__mt g;
     lks__mt_seed(&g, 99);
     assert_ok(lks__model_table(&small, &s.table));
-    assert_ok(lks__model_open(&small, &s.table, SMALL_B, &ex, &s.model));
-    s.params = floats(s.table.count);
-    s.grads = floats(s.table.count);
+    assert_ok(lks__model_open(&small, &s.table, SMALL_B, &parity_ex, &s.model));
+    s.params = parity_floats(s.table.count);
+    s.grads = parity_floats(s.table.count);
     for (size_t i = 0; i < s.table.n_tensors; i++) { /* large enough for slopes everywhere */
         const lks__tensor *t = &s.table.tensors[i];
         lks__mt_normal(&g, s.params + t->offset, t->count, t->init == LKS__INIT_ONE ? 1.0f : 0.0f,
@@ -239,5 +214,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_shakespeare),
         cmocka_unit_test(test_slopes),
     };
-    return lks_test_exit(cmocka_run_group_tests(tests, open_exec, close_exec));
+    return lks_test_exit(cmocka_run_group_tests(tests, parity_open_exec, parity_close_exec));
 }
