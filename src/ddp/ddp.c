@@ -78,36 +78,85 @@ static int settle(int V, lks_node *node, int *depth)
 }
 
 /* Walk through leaves [first, end) without their gradients: what remains stands in `node`, its
- * number in *depth. Returns how many arenas are needed at once. */
-static int rehearse(int V, int first, int end, bool windows, lks_node node[MAX_ARENAS], int *depth)
+ * number in *depth. Returns how many arenas are needed at once. *merges_p: some are merged. */
+static int rehearse(int V, int first, int end, bool windows, lks_node node[MAX_ARENAS], int *depth,
+                    bool *merges_p)
 {
     int most = 0;
     *depth = 0;
     for (int v = first; v < end; v++) {
         node[(*depth)++] = (lks_node){0, v};
         int needed = *depth;
-        if (settle(V, node, depth) > 0 && windows)
+        bool merged = settle(V, node, depth) > 0;
+        if (merged && windows)
             needed--;
         if (needed > most)
             most = needed;
+        *merges_p |= merged;
     }
     return most;
 }
 
-int lks__ddp_arenas(int V, int W, bool windows)
+/* The same of each of W ranks: the most that one needs. */
+static int rehearse_all(int V, int W, bool windows, bool *merges_p)
 {
     int most = 0;
+    *merges_p = false;
     for (int r = 0; r < W; r++) {
         lks_node node[MAX_ARENAS];
         int depth, n = rehearse(V, lks__ddp_first_leaf(V, W, r), lks__ddp_first_leaf(V, W, r + 1),
-                                windows, node, &depth);
+                                windows, node, &depth, merges_p);
         if (n > most)
             most = n;
     }
     return most;
 }
 
+int lks__ddp_arenas(int V, int W, bool windows)
+{
+    bool merges;
+    return rehearse_all(V, W, windows, &merges);
+}
+
 /* --- set-up ---------------------------------------------------------------------------------- */
+
+static size_t floats_of(const lks__table *t, int first_group, int end_group)
+{
+    return t->block_start[t->group_block[end_group]] - t->block_start[t->group_block[first_group]];
+}
+
+/* Where the bucket that begins with group `first` ends. */
+static int bucket_end(const lks__table *t, size_t bucket_bytes, int first)
+{
+    int end = first + 1;
+    while (end < t->n_groups && floats_of(t, first, end) * sizeof(float) < bucket_bytes)
+        end++;
+    return end;
+}
+
+/* The last bucket (an embedding that is the head as well) is written from the first layer on: it
+ * has a place of its own behind *before_p floats for the largest of the others. */
+static size_t measure_window(const lks__table *t, size_t bucket_bytes, size_t *before_p)
+{
+    size_t most = 0, floats = 0;
+    for (int g = 0, end; g < t->n_groups; g = end) {
+        most = floats > most ? floats : most;
+        end = bucket_end(t, bucket_bytes, g);
+        floats = floats_of(t, g, end);
+    }
+    *before_p = most;
+    return most + floats;
+}
+
+size_t lks__ddp_window_floats(const lks__ddp_config *config, const lks__table *table, int W)
+{
+    bool merges;
+    size_t before;
+    rehearse_all(config->V, W, true, &merges);
+    return config->windows && config->A == 1 && merges
+               ? measure_window(table, config->bucket_bytes, &before)
+               : 0;
+}
 
 static lks_status cut_buckets(lks__ddp *d)
 {
@@ -115,18 +164,15 @@ static lks_status cut_buckets(lks__ddp *d)
     d->buckets = calloc((size_t)t->n_groups, sizeof *d->buckets);
     if (d->buckets == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d buckets", t->n_groups);
-    size_t first = 0;
-    for (int g = 0; g < t->n_groups; g++) {
-        size_t end = t->group_block[g + 1];
-        size_t floats = t->block_start[end] - t->block_start[first];
-        if (floats * sizeof(float) < d->config.bucket_bytes && g + 1 < t->n_groups)
-            continue;
+    for (int g = 0, end; g < t->n_groups; g = end) {
+        end = bucket_end(t, d->config.bucket_bytes, g);
         struct bucket *b = &d->buckets[d->n_buckets++];
-        b->last_group = g;
+        const size_t first = t->group_block[g];
+        b->last_group = end - 1;
         b->first_block = first;
-        b->n_blocks = end - first;
+        b->n_blocks = t->group_block[end] - first;
         b->start = t->block_start[first];
-        b->count = floats;
+        b->count = floats_of(t, g, end);
         b->block_start = calloc(b->n_blocks + 1, sizeof *b->block_start);
         b->block_bytes = calloc(b->n_blocks + 1, sizeof *b->block_bytes);
         if (b->block_start == NULL || b->block_bytes == NULL)
@@ -135,20 +181,15 @@ static lks_status cut_buckets(lks__ddp *d)
             b->block_start[i] = t->block_start[first + i] - b->start;
             b->block_bytes[i] = b->block_start[i] * sizeof(float);
         }
-        first = end;
     }
     return LKS_OK;
 }
 
-/* The last bucket (an embedding that is the head as well) is written from the first layer on: it
- * has a place of its own behind that of the others. */
 static lks_status open_window(lks__ddp *d)
 {
     const struct bucket *last = &d->buckets[d->n_buckets - 1];
-    size_t most = 0;
-    for (const struct bucket *b = d->buckets; b < last; b++)
-        most = b->count > most ? b->count : most;
-    d->window_floats = most + last->count;
+    size_t before;
+    d->window_floats = measure_window(d->table, d->config.bucket_bytes, &before);
     d->window = aligned_alloc(64, lks__round_up(d->window_floats * sizeof(float), 64));
     d->shift = calloc((size_t)d->table->n_groups, sizeof *d->shift);
     if (d->window == NULL || d->shift == NULL)
@@ -157,7 +198,7 @@ static lks_status open_window(lks__ddp *d)
     memset(d->window, 0, d->window_floats * sizeof(float));
     const struct bucket *b = d->buckets;
     for (int g = 0; g < d->table->n_groups; g++) {
-        d->shift[g] = b->start - (b == last ? most : 0);
+        d->shift[g] = b->start - (b == last ? before : 0);
         b += g == b->last_group;
     }
     return LKS_OK;
@@ -177,10 +218,12 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     d->first_leaf = lks__ddp_first_leaf(config->V, W, rank);
     d->end_leaf = lks__ddp_first_leaf(config->V, W, rank + 1);
     const bool windows = config->windows && config->A == 1;
-    rehearse(config->V, d->first_leaf, d->end_leaf, windows, d->final_node, &d->final_depth);
+    bool merges = false;
+    rehearse(config->V, d->first_leaf, d->end_leaf, windows, d->final_node, &d->final_depth,
+             &merges);
     d->n_arenas = lks__ddp_arenas(config->V, W, windows);
     lks_status st = cut_buckets(d);
-    if (st == LKS_OK && windows)
+    if (st == LKS_OK && windows && merges)
         st = open_window(d);
     for (int i = 0; i < d->n_arenas && st == LKS_OK; i++)
         st = lks_comm_alloc(comm, LKS_MEM_OWN, table->count * sizeof(float), (void **)&d->arena[i]);

@@ -35,6 +35,9 @@ int lks__ddp_first_leaf(int V, int W, int rank);
  * (see lks__ddp_shift) takes none; `windows`: such are there. */
 int lks__ddp_arenas(int V, int W, bool windows);
 
+/* Floats in that window, of the rank out of W that needs most; 0: no rank has one. */
+size_t lks__ddp_window_floats(const lks__ddp_config *config, const lks__table *table, int W);
+
 /* Collective. Borrows comm, table and ex. Arenas come from lks_comm_alloc(). */
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
                          const lks__exec *ex, lks__ddp **ddp_p);

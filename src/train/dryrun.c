@@ -11,6 +11,21 @@ static double mb(double bytes)
     return bytes / 1e6;
 }
 
+static double bytes_of(size_t floats)
+{
+    return (double)floats * sizeof(float);
+}
+
+/* First and second moments; Muon has no second one. */
+static double moment_bytes(const lks__table *table)
+{
+    double bytes = 2 * bytes_of(table->count);
+    for (size_t i = 0; i < table->n_tensors; i++)
+        if (table->tensors[i].kind == LKS__PARAM_MATRIX)
+            bytes -= bytes_of(table->tensors[i].count);
+    return bytes;
+}
+
 lks_status lks__train_dry_run(const lks__settings *s, int W)
 {
     char dir[LKS__SETTING_STR + 8];
@@ -26,19 +41,24 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
     LKS__TRY(lks__model_table(&config, &table));
     lks_status st = lks__model_activation_bytes(&config, (int)s->batch_size, &activations);
     if (st == LKS_OK) {
-        double arena = (double)table.count * sizeof(float);
-        int V = (int)s->virtual_ranks;
-        int n = lks__ddp_arenas(V, W, s->gradient_accumulation_steps == V);
+        const lks__ddp_config ddp = lks__train_ddp_config(s);
+        double arena = bytes_of(table.count), moments = moment_bytes(&table);
+        int n = lks__ddp_arenas(ddp.V, W, ddp.A == 1);
+        double window = bytes_of(lks__ddp_window_floats(&ddp, &table, W));
         int replicas = strcmp(s->replicas, "shared") == 0 ? 1 : W;
-        double total = arena * 3 * replicas + (arena * n + (double)activations) * W;
+        double total = (arena + moments) * replicas;
+        total += (arena * n + window + (double)activations) * W;
         printf("parameters:        %zu in %zu tensors, vocabulary %" PRIu32 "\n", table.n_params,
                table.n_tensors, vocab);
         printf("step:              %" PRId64 " micro-batches of %" PRId64 " x %" PRId64
                " tokens on %d virtual ranks\n",
-               s->gradient_accumulation_steps, s->batch_size, s->block_size, V);
-        printf("parameters:        %.1f MB, and %.1f MB of moments; %s\n", mb(arena), mb(2 * arena),
+               s->gradient_accumulation_steps, s->batch_size, s->block_size, ddp.V);
+        printf("parameters:        %.1f MB, and %.1f MB of moments; %s\n", mb(arena), mb(moments),
                replicas == 1 ? "once for all ranks" : "for each rank");
-        printf("gradients:         %.1f MB in %d arenas, for each rank\n", mb(arena * n), n);
+        printf("gradients:         %.1f MB in %d arena%s, for each rank\n", mb(arena * n), n,
+               n == 1 ? "" : "s");
+        if (window > 0.0)
+            printf("gradients' window: %.1f MB, for each rank\n", mb(window));
         printf("activations:       %.1f MB, for each rank\n", mb((double)activations));
         printf("total on %d rank%s: %.1f MB\n", W, W == 1 ? "" : "s", mb(total));
     }

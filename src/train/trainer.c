@@ -178,6 +178,19 @@ static void give_back_unused(const lks__trainer *t)
     }
 }
 
+lks__ddp_config lks__train_ddp_config(const lks__settings *s)
+{
+    const bool bf16 = strcmp(s->wire, "bfloat16") == 0;
+    return (lks__ddp_config){
+        .V = (int)s->virtual_ranks,
+        .A = (int)(s->gradient_accumulation_steps / s->virtual_ranks),
+        .zero = s->zero != 0,
+        .wire = bf16 ? LKS_WIRE_BFLOAT16 : LKS_WIRE_FLOAT32,
+        .bucket_bytes = (size_t)(s->bucket_mb * 1048576.0),
+        .windows = true,
+    };
+}
+
 static lks_status open_arenas(lks__trainer *t)
 {
     int kind = t->shared ? LKS_MEM_COMMON : LKS_MEM_OWN;
@@ -188,13 +201,7 @@ static lks_status open_arenas(lks__trainer *t)
         LKS__TRY(lks_comm_alloc(t->ses.comm, i == 0 ? kind : moments, bytes, (void **)arenas[i]));
     if (lks_comm_leader(t->ses.comm) == t->ses.world.rank || !t->shared)
         give_back_unused(t);
-    lks__ddp_config config = {.V = t->V,
-                              .A = t->A,
-                              .zero = t->s.zero != 0,
-                              .wire = strcmp(t->s.wire, "bfloat16") == 0 ? LKS_WIRE_BFLOAT16
-                                                                         : LKS_WIRE_FLOAT32,
-                              .bucket_bytes = (size_t)(t->s.bucket_mb * 1048576.0),
-                              .windows = true};
+    const lks__ddp_config config = lks__train_ddp_config(&t->s);
     return lks__ddp_open(&config, t->ses.comm, &t->table, &t->ses.ex, &t->ddp);
 }
 

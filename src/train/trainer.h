@@ -125,6 +125,9 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p);
  * with it: a run that goes on from the former therefore writes it again behind that evaluation. */
 bool lks__train_saves_again(const lks__trainer *t);
 
+/* How a run with these settings, checked, adds up its gradients. */
+lks__ddp_config lks__train_ddp_config(const lks__settings *s);
+
 /* --dry_run: what the run would need, on standard output; starts no rank and no step. `s` has been
  * checked for `world_size`. */
 lks_status lks__train_dry_run(const lks__settings *s, int world_size);

@@ -250,6 +250,25 @@ static void test_shares(void **state)
     assert_int_equal(lks__ddp_arenas(8, 8, true), 1);
 }
 
+/* A window is there where a rank merges leaves; it has room for the largest bucket and the last. */
+static void test_window(void **state)
+{
+    lks__ddp_config config = {.V = 8, .A = 1, .bucket_bytes = 1 << 30, .windows = true};
+    assert_int_equal(lks__ddp_window_floats(&config, &table, 8), 0);
+    for (int W = 1; W < 8; W++)
+        assert_int_equal(lks__ddp_window_floats(&config, &table, W), table.count);
+    size_t most = 0, floats = 0;
+    for (int g = 0; g < table.n_groups; g++) {
+        most = floats > most ? floats : most;
+        floats =
+            table.block_start[table.group_block[g + 1]] - table.block_start[table.group_block[g]];
+    }
+    config.bucket_bytes = 0;
+    assert_int_equal(lks__ddp_window_floats(&config, &table, 4), most + floats);
+    config.A = 2;
+    assert_int_equal(lks__ddp_window_floats(&config, &table, 4), 0);
+}
+
 /* A rank whose micro-step fails gets its own error, the others one that names it. */
 static void test_failing_rank(void **state)
 {
@@ -303,9 +322,8 @@ static void test_verify(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_canonical_sum),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_failing_rank),
+        cmocka_unit_test(test_canonical_sum), cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_window),        cmocka_unit_test(test_failing_rank),
         cmocka_unit_test(test_verify),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_table, close_table));

@@ -117,6 +117,26 @@ static void test_bench_step(void **state)
     expect(lks_test_tool("bench", "steps"), 2, "", "say what to measure");
 }
 
+/* What a run would take adds up, and Muon's matrices have one moment only. */
+static void test_dry_run(void **state)
+{
+    lks_test_result r = lks_test_tool(
+        "train", "--dry_run", lks_test_text("--dataset=%s", lks_test_folder()), "--family=golf",
+        "--sampler=stream", "--vocab_size=64", "--n_layer=2", "--n_head=4", "--num_kv_heads=2",
+        "--n_embd=512", "--block_size=64", "--train_batch_tokens=256",
+        "--gradient_accumulation_steps=4", "--nproc_per_node=2");
+    expect(r, 0, "in 1 arena, for each rank", "");
+    double params = number_behind(strstr(r.out, "on 4 virtual ranks"), "parameters: ");
+    double moments = number_behind(r.out, "MB, and ");
+    double gradients =
+        number_behind(r.out, "gradients: ") + number_behind(r.out, "gradients' window: ");
+    double activations = number_behind(r.out, "activations: ");
+    /* two layers of 512 x (512 + 256 + 256 + 512 + 1024 + 1024): first moments alone */
+    assert_near(moments, 2 * params - 2 * 512 * 3584 * 4e-6, 0.2);
+    assert_near(number_behind(r.out, "on 2 ranks: "),
+                params + moments + 2 * (gradients + activations), 0.5);
+}
+
 /* Every operation at every size, and the two sides of the last line. */
 static void test_bench_comm(void **state)
 {
@@ -154,7 +174,7 @@ int main(void)
         cmocka_unit_test(test_dispatch),     cmocka_unit_test(test_prep),
         cmocka_unit_test(test_run),          cmocka_unit_test(test_lost_output),
         cmocka_unit_test(test_bench_step),   cmocka_unit_test(test_bench_comm),
-        cmocka_unit_test(test_bench_engine),
+        cmocka_unit_test(test_bench_engine), cmocka_unit_test(test_dry_run),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
