@@ -1,0 +1,75 @@
+/* A pool's rounds: every task once, none after its round, whoever comes late. */
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/pool.h"
+#include "support.h"
+
+enum { MOST = 40 };
+
+struct round {
+    int number;
+    atomic_int *current;
+    atomic_int strays; /* tasks that ran in another round than theirs */
+    int runs[MOST];
+    int plain; /* written by one task, read behind the round */
+    int n_threads;
+};
+
+static void one_task(void *ctx, size_t task, int thread)
+{
+    struct round *r = ctx;
+    if (atomic_load(r->current) != r->number || task >= MOST || thread < 0 ||
+        thread >= r->n_threads) {
+        atomic_fetch_add(&r->strays, 1);
+        return;
+    }
+    r->runs[task]++;
+    if (task == 0)
+        r->plain = r->number;
+    if (r->number % 512 == 0)
+        usleep(200); /* long enough for the others to sleep */
+}
+
+static void run_rounds(int n_threads, int n_rounds)
+{
+    lks__pool *pool;
+    atomic_int current = 0;
+    assert_int_equal(lks__pool_open(n_threads, 0, NULL, &pool), LKS_OK);
+    for (int i = 1; i <= n_rounds; i++) {
+        struct round r = {.number = i, .current = &current, .n_threads = n_threads};
+        size_t n = (size_t)(i * 7 % (MOST + 1));
+        atomic_store(&current, i);
+        lks__pool_run(pool, n, one_task, &r);
+        assert_int_equal(atomic_load(&r.strays), 0);
+        for (size_t t = 0; t < MOST; t++)
+            assert_int_equal(r.runs[t], t < n);
+        assert_int_equal(r.plain, n > 0 ? i : 0);
+        memset(&r, 0, sizeof r); /* a task that came now would show */
+    }
+    lks__pool_close(pool);
+}
+
+static void test_rounds(void **state)
+{
+    static const int threads[] = {1, 2, 3, 8};
+    for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++)
+        run_rounds(threads[i], 4000);
+}
+
+/* Pools that end before their threads have begun to wait. */
+static void test_short_lives(void **state)
+{
+    for (int i = 0; i < 50; i++)
+        run_rounds(4, i % 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_short_lives),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
