@@ -7,10 +7,11 @@ A step is a batch, forward, backward and update. The sides take turns (A B A B .
 machine that slows down or speeds up does so to all; a turn's time is the median of its steps, a
 ratio the median over the turns. PyTorch runs plain models of ours (torch_gpt.py, torch_golf.py),
 eager and compiled, and, given their checkouts, the programs of others with their own timing.
-`share` is the part of the machine's measured peak of multiply-adds (`lockstep bench peak`) that
-the model's arithmetic makes up, counted alike for all sides. Memory is the sum of Pss over a side's
-processes while it trains; `start` is from the command to the end of the first step, compilation
-included.
+`share` is the part of the machine's measured peak of multiply-adds (`lockstep bench peak`; of
+bfloat16's in a row in bfloat16, as lockstep measures them there) that the model's arithmetic makes
+up, counted alike for all sides. Memory is the sum of Pss over a side's processes while it trains;
+`first step` is from the command to where that step begins, for lockstep, and to its end,
+compilation included.
 
 PyTorch is that of the Python which runs this file. What can't run says so in its row. --write
 replaces the measured part of docs/performance.md; what stands there below its last heading
@@ -127,8 +128,8 @@ def wanted(a, work):
 
 
 def measure(a, work):
-    """[(name, seconds by turn, optimizer seconds, memory, first)], the model's GFLOP a step, and
-    why sides are missing."""
+    """[(name, seconds by turn, optimizer seconds, memory, first)], the model's GFLOP a step, the
+    peak of a bfloat16 row (else 0), and why sides are missing."""
     print(f"\n{work.name}", flush=True)
     running, rows, lacking, gone = [], [], [], set()
     for make in wanted(a, work):
@@ -163,18 +164,28 @@ def measure(a, work):
         try:
             first = s.first() if times[s] else None
         except Skipped as e:
-            print(f"  {s.name}, start: {e}", flush=True)
+            print(f"  {s.name}, first step: {e}", flush=True)
             first = None
         if times[s]:
             rows.append((s.name, times[s], optimizer[s], s.memory(), first))
         s.close()
-    gflop = next((s.gflop for s in running if isinstance(s, sides.Lockstep)), None)
-    return rows, gflop, lacking
+    ours = [s for s in running if isinstance(s, sides.Lockstep)]
+    gflop = next((s.gflop for s in ours), None)
+    top = max((s.peak for s in ours), default=0.0) if work.bf16 else 0.0
+    return rows, gflop, top, lacking
 
 
 def ratio(row, best):
     pairs = [theirs / ours for theirs, ours in zip(row[1], best[1])]
     return statistics.median(pairs)
+
+
+def seconds_of(first):
+    """When the first step begins and ends, as far as that is known."""
+    if first is None:
+        return ""
+    begins, ends = first
+    return f"{ends:.2f} s" if begins is None else f"{begins:.2f} to {ends:.2f} s"
 
 
 def table(work, rows, gflop, lacking, top):
@@ -183,7 +194,7 @@ def table(work, rows, gflop, lacking, top):
         return []
     best = min(ours, key=lambda r: statistics.median(r[1]))
     lines = [f"**{work.name}**", "",
-             "| | a step | of it the update | tokens/s | share of peak | memory | start | time beside lockstep |",
+             "| | a step | of it the update | tokens/s | share of peak | memory | first step | time beside lockstep |",
              "|---|---|---|---|---|---|---|---|"]
     for r in rows:
         name, times, optimizer, memory, first = r
@@ -192,7 +203,7 @@ def table(work, rows, gflop, lacking, top):
         lines.append(
             f"| {name} | {t * 1e3:.1f} ms ({min(times) * 1e3:.1f} to {max(times) * 1e3:.1f}) | {update} | "
             f"{work.tokens / t:,.0f} | {gflop / t / top:.0%} | "
-            f"{f'{memory / 1e6:,.0f} MB' if memory else ''} | {f'{first:.2f} s' if first else ''} | "
+            f"{f'{memory / 1e6:,.0f} MB' if memory else ''} | {seconds_of(first)} | "
             f"{'1' if r is best else f'{ratio(r, best):.2f}'} |")
     return lines + [""] + [f"Left out: {why}.\n" for why in lacking]
 
@@ -276,7 +287,8 @@ def main():
             f"lockstep's kernels: {level.group(0) if level else '?'}; {top:.0f} GFLOP/s of float32 multiply-adds on "
             f"{a.threads} cores. Sides take turns; a figure is the median of {a.turns} turns (smallest to largest), "
             "the last column the median of the turns' ratios. Memory is the sum of Pss over a side's processes, "
-            "`start` the time from the command to the end of its first step. The page is written by",
+            "`first step` the time from the command to where it begins (lockstep) and ends; `share of peak` "
+            "of a bfloat16 row is that of bfloat16's multiply-adds. The page is written by",
             "", "```sh", "python3 bench/compare.py --nanogpt=DIR --parameter_golf=DIR --llmc=DIR --write", "```", ""]
     print("\n".join(page[2:3]))
     if a.threads >= 2 and not a.only:
@@ -293,8 +305,8 @@ def main():
             continue
         if work.llmc and not a.llmc:
             continue
-        rows, gflop, lacking = measure(a, work)
-        lines = table(work, rows, gflop, lacking, top)
+        rows, gflop, top_bf16, lacking = measure(a, work)
+        lines = table(work, rows, gflop, lacking, top_bf16 or top)
         print("\n".join(lines), flush=True)
         page += lines
     if a.write:

@@ -1,6 +1,7 @@
 """The programs that compare.py times. A side has a name, turn(n) -> (seconds a step, seconds of it
 in the optimizer or None), memory() in bytes (sum of Pss while it trains; None: not known), first()
-in seconds (from the command to the end of the first step; None: not known), and close().
+in seconds (from the command to where the first step begins, None: not known, and to its end; or
+None), and close().
 
 `Skipped` is raised by what can't run here, with the reason.
 """
@@ -117,7 +118,7 @@ class Lockstep:
         self.a, self.work, self.ranks = a, work, ranks
         self.threads = max(1, a.threads // ranks)
         self.name = f"lockstep, {ranks} x {self.threads}"
-        self.gflop = None
+        self.gflop, self.peak = None, 0.0
         settings = dict(work.shape, family=work.family, batch_size=work.batch // ranks,
                         nproc_per_node=ranks, threads=self.threads)
         if work.bf16:
@@ -126,11 +127,13 @@ class Lockstep:
 
     def turn(self, n):
         done = subprocess.run(self.command + [f"--iters={n}"], capture_output=True, text=True)
-        found = re.search(r"median ([\d.]+) ms.*, ([\d.]+) GFLOP/s, mfu", done.stdout)
+        found = re.search(r"median ([\d.]+) ms.*, ([\d.]+) GFLOP/s, mfu [\d.]+% of ([\d.]+)",
+                          done.stdout)
         if done.returncode != 0 or not found:
             raise Skipped(f"{' '.join(self.command)}: {done.stderr.strip()}")
         seconds = float(found.group(1)) / 1e3
         self.gflop = float(found.group(2)) * seconds
+        self.peak = max(self.peak, float(found.group(3)))
         update = [float(x) / 1e3 for x in re.findall(r" update ([\d.]+)", done.stdout)]
         return seconds, max(update)
 
@@ -138,7 +141,8 @@ class Lockstep:
         return peak_pss(self.command + ["--iters=3"])
 
     def first(self):
-        """`lockstep train` until its first line; the dataset is there, the run is new."""
+        """`lockstep train` until its first step's line; the dataset is there, the run is new. The
+        line that says how many ranks there are comes just before the first step."""
         data, out = Data(self.work.shape["vocab_size"]), tempfile.mkdtemp(prefix="lockstep-out-")
         shape = [f"--{k}={v}" for k, v in self.work.shape.items()]
         command = [self.a.lockstep, "train", f"--dataset={data.dir}", f"--out_dir={out}/run",
@@ -153,18 +157,20 @@ class Lockstep:
         started = time.perf_counter()
         p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                              start_new_session=True)
-        seconds = None
+        begins = ends = None
         for line in p.stdout:
+            if re.match(r"\d+ ranks? x \d+ thread", line):
+                begins = time.perf_counter() - started
             if re.match(r"iter 0:|step:1/", line):
-                seconds = time.perf_counter() - started
+                ends = time.perf_counter() - started
                 break
         end(p)
         reason = p.stderr.read().strip()
         data.close()
         shutil.rmtree(out, ignore_errors=True)
-        if seconds is None:
+        if begins is None or ends is None:
             raise Skipped(f"{' '.join(command)}: {reason}")
-        return seconds
+        return begins, ends
 
     def close(self):
         pass
@@ -214,7 +220,7 @@ class Torch:
         return pss(self.p.pid)
 
     def first(self):
-        return self.first_s
+        return None, self.first_s
 
     def close(self):
         end(self.p)
@@ -255,7 +261,7 @@ class Script:
         return self.pss
 
     def first(self):
-        return self.first_s
+        return None, self.first_s
 
 
 class NanoGPT(Script):
