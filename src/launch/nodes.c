@@ -1,5 +1,6 @@
 #include "launch/nodes.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,53 @@
 static const double CONNECT_S = 300.0; /* for the coordinator to be there */
 static const double PATIENCE_S = 5.0;  /* until we say what we wait for */
 
+static const double TRY_S = 2.0; /* for one try, between looks for signals */
+
 /* --- joining ------------------------------------------------------------------------------ */
+
+/* A signal to stop that has come, or 0; others are nobody's just now. */
+static int pending_signal(struct lks__launch *l)
+{
+    struct signalfd_siginfo info;
+    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGTSTP && info.ssi_signo != SIGUSR1 &&
+            info.ssi_signo != SIGUSR2)
+            return (int)info.ssi_signo;
+    return lks__lifeline_signal(l);
+}
+
+/* Nothing has been started yet: end as a program does that leaves signals alone. */
+static _Noreturn void end_by(struct lks__launch *l, int sig)
+{
+    sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
+    raise(sig);
+    _exit(128 + sig);
+}
+
+static lks_status connect_to_first(struct lks__launch *l, lks__store **store_p)
+{
+    double start = lks__sys_now();
+    for (bool said = false;;) {
+        lks_status st = lks__store_open(l->store_host, l->store_port, l->token, TRY_S, store_p);
+        double waited = lks__sys_now() - start;
+        if (st != LKS_ERR_TIMEOUT)
+            return st;
+        if (waited >= CONNECT_S)
+            return lks__fail_in(st, "the first node was waited for, %.0f s", waited);
+        int sig = pending_signal(l);
+        if (sig != 0)
+            end_by(l, sig);
+        if (!said && waited > PATIENCE_S)
+            lks__say(l, "waiting for the first node: %s", lks_last_error());
+        said |= waited > PATIENCE_S;
+    }
+}
 
 static lks_status connect_both(struct lks__launch *l, struct lks__nodes *n)
 {
     char will[96], range[32], restarts[16], address[64];
-    LKS__TRY(lks__store_open(l->store_host, l->store_port, l->token, CONNECT_S, &n->say));
-    LKS__TRY(lks__store_open(l->store_host, l->store_port, l->token, CONNECT_S, &n->hear));
+    LKS__TRY(connect_to_first(l, &n->say));
+    LKS__TRY(connect_to_first(l, &n->hear));
     LKS__TRY(lks__store_local_address(n->say, address, sizeof address));
     snprintf(l->local_address, sizeof l->local_address, "%s",
              l->options->local_addr != NULL ? l->options->local_addr : address);
@@ -88,17 +129,6 @@ void lks__nodes_close(struct lks__launch *l)
     free(n->table);
     free(n);
     l->nodes = NULL;
-}
-
-/* A signal to stop that has come, or 0; others are nobody's just now. */
-static int pending_signal(struct lks__launch *l)
-{
-    struct signalfd_siginfo info;
-    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGTSTP && info.ssi_signo != SIGUSR1 &&
-            info.ssi_signo != SIGUSR2)
-            return (int)info.ssi_signo;
-    return lks__lifeline_signal(l);
 }
 
 /* Wait for news of the list or a signal, at most so long. */

@@ -189,8 +189,8 @@ static bool try_cell(strike_run *r, const struct phase *p, unsigned *dice_state,
         law_add(&args, "--max_restarts=1");
     strike_before(r);
     start(r, &args, 29500);
-    for (int node = 0; strike_find_ranks(r) < r->W && !strike_is_gone(r->nodes[node].pid);)
-        usleep(500);
+    while (strike_find_ranks(r) < r->W && !strike_is_gone(r->nodes[r->n_nodes - 1].pid))
+        usleep(2000);
     bool struck = wait_and_strike(r, p, victim, from, &at);
     if (struck && f->exit_code != 0)
         wait_until_gone(r);

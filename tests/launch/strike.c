@@ -111,12 +111,12 @@ void strike_before(const strike_run *r)
 {
     if (r->fault->kind == STRIKE_DISK)
         assert_int_equal(mount("none", r->out, "tmpfs", 0, "size=16m"), 0);
-    if (r->fault->kind == STRIKE_CABLE)
-        assert_true(hosts(lks_test_text("cable %s b up", net)));
 }
 
 void strike_heal(const strike_run *r)
 {
+    if (r->fault->kind == STRIKE_CABLE)
+        assert_true(hosts(lks_test_text("cable %s b up", net)));
     if (r->fault->kind == STRIKE_DISK)
         unlink(lks_test_text("%s/filler", r->out));
 }

@@ -149,6 +149,17 @@ static void test_signal(void **state)
     }
 }
 
+/* A node that still waits for the first one can be stopped, too. */
+static void test_signal_alone(void **state)
+{
+    struct node b = START(free_port(), "true", "--nnodes=2", "--node-rank=1");
+    usleep(500000);
+    kill(b.child.pid, SIGTERM);
+    lks_test_result r = end_of(&b);
+    assert_int_equal(r.signal, SIGTERM);
+    assert_true(r.seconds < 10);
+}
+
 /* --- losses ------------------------------------------------------------------------------- */
 
 static void test_node_lost(void **state)
@@ -462,12 +473,19 @@ static void test_hosts_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),       cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_restart),     cmocka_unit_test(test_signal),
-        cmocka_unit_test(test_node_lost),   cmocka_unit_test(test_coordinator_lost),
-        cmocka_unit_test(test_resize),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_strangers),   cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_hosts),       cmocka_unit_test(test_hosts_end),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_signal_alone),
+        cmocka_unit_test(test_node_lost),
+        cmocka_unit_test(test_coordinator_lost),
+        cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_hosts_end),
         cmocka_unit_test(test_hosts_wrong),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
