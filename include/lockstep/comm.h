@@ -90,8 +90,8 @@ lks_status lks_comm_barrier(lks_comm *comm);
 lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
 /* all[world_size * bytes] out: rank r's `mine` at r * bytes. */
 lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
-/* Sum over ranks in the order of the canonical tree (design: level by level, neighbours; a last
- * one without neighbour moves up), in place, any memory. */
+/* Sum over ranks in the order of the canonical tree (level by level, neighbours; a last one
+ * without neighbour moves up), in place, any memory. */
 lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count);
 
 /* What rank 0 has at `mem`, LKS_MEM_COMMON memory, goes to the counterparts on all hosts; all ranks

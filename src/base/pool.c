@@ -182,11 +182,6 @@ void lks__pool_run(lks__pool *p, size_t n_tasks, lks__task_fn *fn, void *ctx)
     }
 }
 
-int lks__pool_threads(const lks__pool *p)
-{
-    return p->n_threads;
-}
-
 void *lks__pool_scratch(const lks__pool *p, int thread)
 {
     return p->scratch + (size_t)thread * p->scratch_bytes;

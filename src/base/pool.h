@@ -25,7 +25,6 @@ void lks__pool_close(lks__pool *pool); /* NULL is fine */
  * Called by the owner's thread only; a task doesn't call it again. */
 void lks__pool_run(lks__pool *pool, size_t n_tasks, lks__task_fn *fn, void *ctx);
 
-int lks__pool_threads(const lks__pool *pool);
 void *lks__pool_scratch(const lks__pool *pool, int thread);
 size_t lks__pool_scratch_bytes(const lks__pool *pool);
 

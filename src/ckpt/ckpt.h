@@ -1,5 +1,5 @@
 /* ckpt/ckpt.h - checkpoints: OUT/ckpt-%08d/ with model.safetensors, optimizer.safetensors and
- * state.json; OUT/latest -> newest good one. (design section 9)
+ * state.json; OUT/latest -> newest good one (docs/formats.md).
  *
  * A checkpoint exists whole or not at all: written into a temporary folder of OUT, every file and
  * the folder synced, renamed, OUT synced; `latest` moves last (symlink beside, renamed).

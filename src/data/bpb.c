@@ -12,7 +12,7 @@ static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, in pieces in place o
 
 enum { MARK_BYTES = sizeof space_mark - 1 };
 
-lks_status lks__byte_table_of(const lks__spm *spm, const char *where, lks__byte_table *table)
+static lks_status table_of(const lks__spm *spm, const char *where, lks__byte_table *table)
 {
     const unsigned no_text = LKS__SPM_CONTROL | LKS__SPM_UNKNOWN | LKS__SPM_UNUSED;
     lks__byte_table t = {.size = lks__spm_size(spm)};
@@ -70,7 +70,7 @@ static lks_status open_table(const char *path, uint32_t vocab_size, const uint64
                        "%016" PRIx64 ", not %016" PRIx64,
                        where, lks__spm_hash(spm), *hash);
     else
-        st = lks__byte_table_of(spm, where, table);
+        st = table_of(spm, where, table);
     lks__spm_close(spm);
     return st;
 }

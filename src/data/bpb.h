@@ -26,7 +26,6 @@ lks_status lks__byte_table_open(const char *path, uint32_t vocab_size, lks__byte
  * *found_p = false, and OK, where there is no meta.json or none that names a model. */
 lks_status lks__byte_table_in(const char *dir, uint32_t vocab_size, bool *found_p,
                               lks__byte_table *table);
-lks_status lks__byte_table_of(const lks__spm *spm, const char *where, lks__byte_table *table);
 void lks__byte_table_free(lks__byte_table *table); /* zeroed is fine */
 
 /* Bytes of the n targets, each with the token before it. All ids are below table->size. */

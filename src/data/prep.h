@@ -11,7 +11,7 @@ typedef struct lks__prep_result {
     uint64_t n_train, n_val;
 } lks__prep_result;
 
-/* Character tokens (design section 7): valid UTF-8 (ERR_FORMAT with the offset), CRLF and CR read
+/* Character tokens: valid UTF-8 (ERR_FORMAT with the offset), CRLF and CR read
  * as LF, ids in code-point order, train = the first int(n * (1 - val_fraction)), computed as
  * int(n * 0.9) for val_fraction 0.1, as nanoGPT's prepare.py has it. Writes train.bin, val.bin
  * (uint16) and meta.json into `out_dir` (made where missing): all three are complete on the disk

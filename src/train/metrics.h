@@ -1,4 +1,5 @@
-/* train/metrics.h - OUT/metrics.jsonl: what a run leaves for programs to read. (design section 8)
+/* train/metrics.h - OUT/metrics.jsonl: what a run leaves for programs to read; its
+ * fields: docs/formats.md.
  *
  * Two equal runs give equal lines, but for `host` lines and the fields ms, tok_per_s, mfu and
  * comm_exposed_ms. Rank 0 writes. */

@@ -99,7 +99,7 @@ static void test_config_line(void **state)
     assert_contains(line, "\"bias\":false,");
     assert_contains(line, "\"learning_rate\":0.10000000000000001,");
     assert_contains(line, "\"sampler\":\"random\"");
-    /* No rank count, path or time (design section 8). */
+    /* No rank count, path or time: equal runs have equal lines. */
     static const char *const absent[] = {"secret",  "dataset",   "nproc",   "threads",    "timeout",
                                          "backend", "init_from", "dry_run", "temperature"};
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
