@@ -95,73 +95,84 @@ static void encode(const struct text *text, const uint16_t *ids, uint8_t *out)
     }
 }
 
+/* How many characters train. In double and cut, as nanoGPT's prepare.py computes int(n*0.9); 1 -
+ * 0.1 is 0.9 exactly. */
+static lks_status split(const char *name, uint64_t n, double val_fraction, uint64_t *n_train_p)
+{
+    uint64_t n_train = (uint64_t)((double)n * (1.0 - val_fraction));
+    *n_train_p = n_train;
+    if (n_train > 0 && n_train < n)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_FORMAT,
+                     "%s has %llu character%s: with val_fraction %g that leaves the %s split empty",
+                     name, (unsigned long long)n, n == 1 ? "" : "s", val_fraction,
+                     n_train == 0 ? "train" : "val");
+}
+
+/* All files are complete on the disk before the first takes its name. */
+static lks_status write_files(const char *out_dir, const lks__meta *meta, const uint8_t *tokens,
+                              uint64_t n_train, uint64_t n_val)
+{
+    json_t *json = lks__meta_to_json(meta);
+    char *text = json ? lks__json_dump(json, JSON_COMPACT) : NULL;
+    lks__staged staged = {.dir = out_dir};
+    lks_status st =
+        text ? lks__sys_make_dirs(out_dir) : lks__fail(LKS_ERR_NOMEM, "no memory for meta.json");
+    if (st == LKS_OK)
+        st = lks__staged_add(&staged, "train.bin", tokens, 2 * n_train);
+    if (st == LKS_OK)
+        st = lks__staged_add(&staged, "val.bin", tokens + 2 * n_train, 2 * n_val);
+    if (st == LKS_OK)
+        st = lks__staged_add(&staged, "meta.json", text, strlen(text));
+    if (st == LKS_OK)
+        st = lks__staged_commit(&staged);
+    lks__staged_close(&staged);
+    free(text);
+    json_decref(json);
+    return st;
+}
+
+/* The text, whose bytes are there, as token files. */
+static lks_status prepare(const struct text *text, const char *out_dir, double val_fraction,
+                          lks__meta *meta, lks__prep_result *result)
+{
+    uint64_t n = 0, n_train = 0;
+    if (text->n_bytes == 0)
+        return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is nothing to make tokens of",
+                         text->name);
+    LKS__TRY(check_utf8(text));
+    uint16_t *ids = malloc(N_CODE_POINTS * sizeof *ids);
+    if (!ids)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the character table");
+    uint8_t *tokens = NULL;
+    lks_status st = collect(text, ids, meta, &n);
+    if (st == LKS_OK)
+        st = split(text->name, n, val_fraction, &n_train);
+    if (st == LKS_OK && !(tokens = malloc(2 * n)))
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %llu tokens", (unsigned long long)n);
+    if (st == LKS_OK) {
+        encode(text, ids, tokens);
+        st = write_files(out_dir, meta, tokens, n_train, n - n_train);
+        *result = (lks__prep_result){meta->vocab_size, n_train, n - n_train};
+    }
+    free(tokens);
+    free(ids);
+    return st;
+}
+
 lks_status lks__prep_char(const char *input, const char *out_dir, double val_fraction,
                           lks__prep_result *result)
 {
-    lks_status st;
+    char *data = NULL, name[256];
     lks__meta meta = {0};
-    char *data = NULL, *meta_text = NULL;
-    uint16_t *ids = NULL;
-    uint8_t *tokens = NULL;
-    json_t *json = NULL;
-    uint64_t n = 0;
-    char name[256];
-    lks__staged staged = {.dir = out_dir};
     struct text text = {.name = lks__escape(name, sizeof name, input, strlen(input))};
-
     if (!(val_fraction > 0 && val_fraction < 1))
         return lks__fail(LKS_ERR_CONFIG, "val_fraction is %g; it must lie between 0 and 1",
                          val_fraction);
     LKS__TRY(lks__sys_read_file(input, SIZE_MAX / 8, &data, &text.n_bytes));
     text.bytes = data;
-    if (text.n_bytes == 0) {
-        st = lks__fail(LKS_ERR_FORMAT, "%s is empty: there is nothing to make tokens of", name);
-        goto out;
-    }
-    if ((st = check_utf8(&text)) != LKS_OK)
-        goto out;
-    ids = malloc(N_CODE_POINTS * sizeof *ids);
-    if (!ids) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the character table");
-        goto out;
-    }
-    if ((st = collect(&text, ids, &meta, &n)) != LKS_OK)
-        goto out;
-
-    /* In double and cut, as nanoGPT's prepare.py computes int(n*0.9); 1 - 0.1 is 0.9 exactly. */
-    uint64_t n_train = (uint64_t)((double)n * (1.0 - val_fraction));
-    if (n_train == 0 || n_train >= n) {
-        st = lks__fail(LKS_ERR_FORMAT,
-                       "%s has %llu character%s: with val_fraction %g that leaves the %s split "
-                       "empty",
-                       name, (unsigned long long)n, n == 1 ? "" : "s", val_fraction,
-                       n_train == 0 ? "train" : "val");
-        goto out;
-    }
-    tokens = malloc(2 * n);
-    json = lks__meta_to_json(&meta);
-    meta_text = json ? lks__json_dump(json, JSON_COMPACT) : NULL;
-    if (!tokens || !meta_text) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %llu tokens", (unsigned long long)n);
-        goto out;
-    }
-    encode(&text, ids, tokens);
-
-    if ((st = lks__sys_make_dirs(out_dir)) != LKS_OK ||
-        (st = lks__staged_add(&staged, "train.bin", tokens, 2 * n_train)) != LKS_OK ||
-        (st = lks__staged_add(&staged, "val.bin", tokens + 2 * n_train, 2 * (n - n_train))) !=
-            LKS_OK ||
-        (st = lks__staged_add(&staged, "meta.json", meta_text, strlen(meta_text))) != LKS_OK ||
-        (st = lks__staged_commit(&staged)) != LKS_OK)
-        goto out;
-    *result = (lks__prep_result){meta.vocab_size, n_train, n - n_train};
-out:
-    lks__staged_close(&staged);
-    json_decref(json);
-    free(meta_text);
-    free(tokens);
-    free(ids);
-    free(data);
+    lks_status st = prepare(&text, out_dir, val_fraction, &meta, result);
     lks__meta_free(&meta);
+    free(data);
     return st;
 }
