@@ -124,17 +124,13 @@ static int run_mpi(const char *hosts, const char *const argv[])
     _exit(98);
 }
 
-static int run_gloo(const char *hosts, const char *const argv[])
+/* The ranks of all hosts, as launchers on each would start them. */
+static int run_ranks(const char *hosts, const char *const argv[])
 {
-    char token[LKS__TOKEN_BYTES], place[64];
-    lks__store_server *store;
     lks__segment *segments[HOSTS_MAX_RANKS];
     pid_t pids[HOSTS_MAX_RANKS];
     int W = hosts_world(hosts), rank = 0, code = 0;
     assert_true(W <= HOSTS_MAX_RANKS);
-    assert_int_equal(lks__token_new(token), LKS_OK);
-    assert_int_equal(lks__store_serve("127.0.0.1", 0, token, &store), LKS_OK);
-    snprintf(place, sizeof place, "127.0.0.1:%d", lks__store_port(store));
     for (int h = 0; hosts[h] != '\0'; h++) {
         assert_int_equal(lks__segment_create(hosts[h] - '0', &segments[h]), LKS_OK);
         for (int i = 0; i < hosts[h] - '0'; i++, rank++) {
@@ -145,8 +141,6 @@ static int run_gloo(const char *hosts, const char *const argv[])
             be_quiet();
             ranks_inherit(segments[h]);
             become(hosts, rank);
-            setenv(LKS__STORE_ENV, place, 1);
-            setenv(LKS__TOKEN_ENV, token, 1);
             execvp(argv[0], (char **)argv);
             _exit(98);
         }
@@ -157,7 +151,35 @@ static int run_gloo(const char *hosts, const char *const argv[])
     }
     for (int h = 0; hosts[h] != '\0'; h++)
         lks__segment_close(segments[h]);
+    return code;
+}
+
+static int run_gloo(const char *hosts, const char *const argv[])
+{
+    char token[LKS__TOKEN_BYTES], place[64];
+    lks__store_server *store;
+    assert_int_equal(lks__token_new(token), LKS_OK);
+    assert_int_equal(lks__store_serve("127.0.0.1", 0, token, &store), LKS_OK);
+    snprintf(place, sizeof place, "127.0.0.1:%d", lks__store_port(store));
+    setenv(LKS__STORE_ENV, place, 1);
+    setenv(LKS__TOKEN_ENV, token, 1);
+    int code = run_ranks(hosts, argv);
+    unsetenv(LKS__STORE_ENV);
+    unsetenv(LKS__TOKEN_ENV);
     lks__store_stop(store);
+    return code;
+}
+
+int hosts_run_at_master(const char *hosts, const char *const argv[])
+{
+    lks__store_server *free_port;
+    assert_int_equal(lks__store_serve("127.0.0.1", 0, "none", &free_port), LKS_OK);
+    set_int("MASTER_PORT", lks__store_port(free_port));
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    lks__store_stop(free_port);
+    int code = run_ranks(hosts, argv);
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
     return code;
 }
 

@@ -20,5 +20,7 @@ bool hosts_can_run(const char *engine);
  * ("gloo"); LOCKSTEP_MODULES is set. The exit code: 0, a failed rank's, or 128 + its signal. What
  * mpirun itself says is dropped. */
 int hosts_run(const char *engine, const char *hosts, const char *const argv[]);
+/* The same over Gloo where no launcher of ours is: MASTER_ADDR and MASTER_PORT, and no store. */
+int hosts_run_at_master(const char *hosts, const char *const argv[]);
 
 #endif

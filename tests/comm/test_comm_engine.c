@@ -84,6 +84,54 @@ static int body_mismatch(void)
     return code;
 }
 
+/* The second host is one operation behind; what it moves in that order has another type, too. */
+static int body_order(void)
+{
+    lks_comm *comm = open_group(60);
+    float values[100] = {0}, all[400];
+    EXPECT(comm != NULL);
+    lks_status st = lks_comm_rank(comm) >= 2
+                        ? lks_comm_all_reduce(comm, values, 100)
+                        : lks_comm_all_gather(comm, values, all, sizeof values);
+    EXPECT(st == LKS_ERR_ARG);
+    EXPECT(strstr(lks_last_error(), "rank 0 called all_gather of 400 bytes") != NULL);
+    EXPECT(strstr(lks_last_error(), "rank 2 called all_reduce of 100 elements") != NULL);
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_ARG); /* the group is at its end */
+    int code = seen_by_all(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
+/* Reductions that are in flight when it comes out. */
+static int body_scale(void)
+{
+    lks_comm *comm = open_group(60);
+    void *own, *common;
+    lks_work *work;
+    size_t start[] = {0, 100};
+    EXPECT(comm != NULL);
+    int rank = lks_comm_rank(comm);
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
+    lks_part part = {{0, rank}, own};
+    lks_reduction r = {.n_leaves = lks_comm_world_size(comm),
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = rank < 2 ? 1 : 2,
+                       .count = 100,
+                       .block_start = start,
+                       .n_blocks = 1,
+                       .block_sumsq = (double *)common + 60,
+                       .dst = common};
+    EXPECT(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    EXPECT(lks_work_wait(work) == LKS_ERR_ARG);
+    EXPECT(strstr(lks_last_error(), "rank 0 called reduction of 100 elements") != NULL);
+    EXPECT(strstr(lks_last_error(), "rank 2 called reduction of 100 elements") != NULL);
+    int code = seen_by_all(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
 static int body_gives_up(void)
 {
     lks_comm *comm = open_group(60);
@@ -137,25 +185,70 @@ static int body_killed(void)
     return 0;
 }
 
-/* Nothing is left behind by many operations. */
+/* One of each kind; small, now and then larger. */
+static bool mixed(lks_comm *comm, int i)
+{
+    float values[300];
+    int rank = lks_comm_rank(comm), W = lks_comm_world_size(comm);
+    size_t n = i % 97 == 0 ? 300 : 1 + (size_t)(i % 5);
+    uint64_t mine = (uint64_t)i * 8 + (uint64_t)rank, all[8];
+    for (size_t k = 0; k < n; k++)
+        values[k] = (float)(rank + 1);
+    switch (i % 16) {
+    case 1:
+        CHECK(lks_comm_all_reduce(comm, values, n) == LKS_OK);
+        CHECK(values[n - 1] == (float)(W * (W + 1) / 2));
+        break;
+    case 2:
+        CHECK(lks_comm_broadcast(comm, values, n * sizeof *values, i % W) == LKS_OK);
+        CHECK(values[0] == (float)(i % W + 1));
+        break;
+    case 3:
+        CHECK(lks_comm_barrier(comm) == LKS_OK);
+        break;
+    default:
+        CHECK(lks_comm_all_gather(comm, &mine, all, sizeof mine) == LKS_OK);
+        CHECK(all[W - 1] == (uint64_t)i * 8 + (uint64_t)(W - 1));
+    }
+    return true;
+}
+
+static int body_mixed(void)
+{
+    lks_comm *comm = open_group(60);
+    EXPECT(comm != NULL);
+    for (int i = 0; i < 200; i++)
+        EXPECT(mixed(comm, i));
+    int code = seen_by_all(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
+/* Nothing is left behind by many operations: descriptors, memory, shared segments. */
 static int body_many(void)
 {
     lks_comm *comm = open_group(60);
     EXPECT(comm != NULL);
-    int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm), fds = 0;
+    int W = lks_comm_world_size(comm), fds = 0;
     size_t used = 0;
-    uint64_t all[8];
-    for (uint64_t i = 0; i < 10000; i++) {
-        uint64_t mine = i * 8 + (uint64_t)rank;
+    uint64_t resident = 0, shared = 0;
+    for (int i = 0; i < 10000; i++) {
         if (i == 2000) {
             fds = ranks_count_fds();
             used = mallinfo2().uordblks;
+            resident = lks__sys_proc_bytes("/proc/self/status", "RssAnon");
+            shared = lks__sys_proc_bytes("/proc/self/status", "RssShmem");
+            EXPECT(resident > 0);
         }
-        EXPECT(lks_comm_all_gather(comm, &mine, all, sizeof mine) == LKS_OK);
-        EXPECT(all[W - 1] == i * 8 + (uint64_t)(W - 1));
+        EXPECT(mixed(comm, i));
     }
     EXPECT(ranks_count_fds() <= fds + W); /* a look at a peer's process, once for each */
     EXPECT(mallinfo2().uordblks < used + (256 << 10));
+#if !defined(__SANITIZE_ADDRESS__) &&                                                              \
+    !defined(__SANITIZE_THREAD__) /* which keep books, and blocks */
+    EXPECT(lks__sys_proc_bytes("/proc/self/status", "RssAnon") < resident + (1 << 20));
+#endif
+    EXPECT(lks__sys_proc_bytes("/proc/self/status", "RssShmem") < shared + (1 << 20));
     int code = seen_by_all(comm);
     lks_comm_close(comm);
     return code;
@@ -185,10 +278,13 @@ static int count_marks(void)
     return n;
 }
 
+static bool at_master; /* hosts meet where torchrun says */
+
 static int run_body(const char *hosts, const char *body)
 {
+    const char *const argv[] = {"/proc/self/exe", "--rank", body, NULL};
     clear_marks();
-    return hosts_run(engine, hosts, (const char *const[]){"/proc/self/exe", "--rank", body, NULL});
+    return at_master ? hosts_run_at_master(hosts, argv) : hosts_run(engine, hosts, argv);
 }
 
 /* The exit code: where a group has failed, mpirun's is not 0. */
@@ -212,8 +308,23 @@ static void test_suite(void **state)
 static void test_failures(void **state)
 {
     expect_all("22", "mismatch");
+    expect_all("22", "order");
+    expect_all("22", "scale");
     expect_all("22", "gives_up");
     expect_all("22", "stands_still");
+}
+
+/* Without a launcher of ours, rank 0 serves the store. */
+static void test_at_master(void **state)
+{
+    if (strcmp(engine, "gloo") != 0)
+        skip();
+    at_master = true;
+    assert_int_equal(expect_all("212", "mixed"), 0);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1); /* an agent sits on MASTER_PORT */
+    assert_int_equal(expect_all("11", "mixed"), 0);
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    at_master = false;
 }
 
 static void test_killed(void **state)
@@ -247,6 +358,9 @@ int main(int argc, char **argv)
     static const struct rank_body bodies[] = {
         {"suite", body_suite},
         {"mismatch", body_mismatch},
+        {"order", body_order},
+        {"scale", body_scale},
+        {"mixed", body_mixed},
         {"gives_up", body_gives_up},
         {"stands_still", body_stands_still},
         {"killed", body_killed},
@@ -260,9 +374,8 @@ int main(int argc, char **argv)
         return 77;
     setenv("ENGINE", engine, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_suite),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_suite),     cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_at_master), cmocka_unit_test(test_killed),
         cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, make_marks, remove_marks);

@@ -5,8 +5,9 @@
 
 #include "comm/hier/hier.h"
 
-/* Elements that lks_comm_all_reduce() takes at a time, in blocks. */
-enum { PIECE = 1 << 20, BLOCK = 4096 };
+/* Elements that lks_comm_all_reduce() takes at a time, in blocks: small sums need little memory,
+ * and of a large one two pieces are under way. */
+enum { SMALL_PIECE = 1 << 16, PIECE = LKS__HIER_SUM_BLOCKS * 4096, BLOCK = 4096 };
 
 static struct lks__hier *state_of(const lks_comm *comm)
 {
@@ -214,49 +215,69 @@ lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *bloc
 
 /* --- all-reduce --------------------------------------------------------------------------- */
 
-static lks_status open_scratch(struct lks__hier *h)
+/* Memory lasts as long as the group, so there are two sizes of it. */
+static lks_status open_scratch(struct lks__hier *h, size_t count)
 {
-    void *own, *common, *sumsq;
-    if (h->sum_own != NULL)
+    size_t n = count > SMALL_PIECE ? PIECE : SMALL_PIECE;
+    if (h->sum_room >= n)
         return LKS_OK;
-    LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_OWN, PIECE * sizeof(float), &own));
-    LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_COMMON, PIECE * sizeof(float), &common));
-    LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_COMMON, PIECE / BLOCK * sizeof(double), &sumsq));
-    h->sum_own = own;
-    h->sum_common = common;
-    h->sum_sumsq = sumsq;
+    for (int i = 0; i < LKS__HIER_SUMS; i++) {
+        struct lks__hier_sum *s = &h->sums[i];
+        void *own, *common, *sumsq;
+        LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_OWN, n * sizeof(float), &own));
+        LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_COMMON, n * sizeof(float), &common));
+        LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_COMMON, n / BLOCK * sizeof(double), &sumsq));
+        s->own = own;
+        s->common = common;
+        s->sumsq = sumsq;
+    }
+    h->sum_room = n;
     return LKS_OK;
 }
 
-/* A reduction with a leaf for each rank, piece by piece. Nobody writes a piece's sum before all of
- * the host have come to that piece, and so have taken the one before. */
+/* A reduction with a leaf for each rank. */
+static lks_status start_sum(struct lks__hier *h, struct lks__hier_sum *s, const float *buf,
+                            size_t count)
+{
+    lks_part part = {{0, h->comm->world.rank}, s->own};
+    lks_reduction r = {.n_leaves = h->comm->world.world_size,
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = 1,
+                       .count = count,
+                       .block_start = s->start,
+                       .n_blocks = (count + BLOCK - 1) / BLOCK,
+                       .block_sumsq = s->sumsq,
+                       .dst = s->common};
+    for (size_t b = 0; b <= r.n_blocks; b++)
+        s->start[b] = b < r.n_blocks ? b * BLOCK : count;
+    memcpy(s->own, buf, count * sizeof *buf);
+    return lks__hier_reduce_start(h->comm, &r, &s->work);
+}
+
+/* Piece by piece. Nobody starts a piece before it has taken the one that lies in its place, and no
+ * sum is written before all of the host have started it. */
 lks_status lks__hier_all_reduce(lks_comm *comm, float *buf, size_t count)
 {
     struct lks__hier *h = state_of(comm);
-    size_t start[PIECE / BLOCK + 1];
     struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
     struct lks__hier_wait wait = {.move = -1};
     LKS__TRY(meet(h, &mail, &wait));
-    LKS__TRY(open_scratch(h));
-    for (size_t at = 0; at < count; at += PIECE) {
-        size_t n = count - at < PIECE ? count - at : PIECE, n_blocks = (n + BLOCK - 1) / BLOCK;
-        for (size_t b = 0; b <= n_blocks; b++)
-            start[b] = b < n_blocks ? b * BLOCK : n;
-        lks_part part = {{0, comm->world.rank}, h->sum_own};
-        lks_reduction r = {.n_leaves = comm->world.world_size,
-                           .parts = &part,
-                           .n_parts = 1,
-                           .scale = 1,
-                           .count = n,
-                           .block_start = start,
-                           .n_blocks = n_blocks,
-                           .block_sumsq = h->sum_sumsq,
-                           .dst = h->sum_common};
-        lks_work *work;
-        memcpy(h->sum_own, buf + at, n * sizeof *buf);
-        LKS__TRY(lks__hier_reduce_start(comm, &r, &work));
-        LKS__TRY(lks_work_wait(work));
-        memcpy(buf + at, h->sum_common, n * sizeof *buf);
+    LKS__TRY(open_scratch(h, count));
+    size_t pieces = (count + h->sum_room - 1) / h->sum_room;
+    for (size_t p = 0; p < pieces + LKS__HIER_SUMS; p++) {
+        struct lks__hier_sum *s = &h->sums[p % LKS__HIER_SUMS];
+        if (p >= LKS__HIER_SUMS && p - LKS__HIER_SUMS < pieces) {
+            size_t at = (p - LKS__HIER_SUMS) * h->sum_room;
+            size_t n = count - at < h->sum_room ? count - at : h->sum_room;
+            LKS__TRY(lks_work_wait(s->work));
+            memcpy(buf + at, s->common, n * sizeof *buf);
+        }
+        if (p < pieces) {
+            size_t at = p * h->sum_room;
+            size_t n = count - at < h->sum_room ? count - at : h->sum_room;
+            LKS__TRY(start_sum(h, s, buf + at, n));
+        }
     }
     return LKS_OK;
 }

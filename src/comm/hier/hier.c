@@ -119,7 +119,9 @@ static lks_status open_between(struct lks__hier *h)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
     LKS__TRY(open_hosts(h));
     lks__hier_thread_ready(h);
-    return meet_hosts(h);
+    lks_status st = meet_hosts(h);
+    lks__hier_rendezvous_end(h);
+    return st;
 }
 
 static lks_status learn_hosts(struct lks__hier *h, lks_status st)
@@ -196,6 +198,7 @@ void lks__hier_close(lks_comm *comm)
     bool failed = h->local == NULL || h->local->state == NULL ||
                   lks__segment_aborted(((struct lks__shm *)h->local->state)->segment);
     lks__hier_thread_close(h);
+    lks__hier_rendezvous_end(h);
     if (!h->leads && h->engine != NULL)
         h->ops->leave(h->engine, !failed);
     lks__plan_close(&h->plan);

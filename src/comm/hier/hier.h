@@ -18,10 +18,13 @@
 #include "comm/hier/engine.h"
 #include "comm/plan.h"
 #include "comm/shm/shm.h"
+#include "net/store.h"
 
 enum {
     LKS__HIER_MAX_HOSTS = 1024,
     LKS__HIER_JOBS = LKS__SHM_IN_FLIGHT + 2, /* reductions in flight, and one call that waits */
+    LKS__HIER_SUMS = 2,                      /* pieces of an all-reduce under way */
+    LKS__HIER_SUM_BLOCKS = 512,              /* the most that a piece has */
 };
 
 /* One operation for the leader's thread. */
@@ -76,13 +79,19 @@ struct lks__hier {
     lks_comm *local; /* of this host, on shm */
     const lks__engine *ops;
     lks__engine_join join;
+    lks__store_server *server; /* rank 0's, where no launcher serves a store */
     bool leads;
     int host, n_hosts;
     int *first; /* [n_hosts + 1] the first rank of each host */
 
-    /* Scratch of lks_comm_all_reduce(). */
-    float *sum_own, *sum_common;
-    double *sum_sumsq;
+    /* Pieces of lks_comm_all_reduce() under way. */
+    struct lks__hier_sum {
+        float *own, *common; /* [sum_room] */
+        double *sumsq;
+        size_t start[LKS__HIER_SUM_BLOCKS + 1]; /* borders of blocks */
+        lks_work *work;
+    } sums[LKS__HIER_SUMS];
+    size_t sum_room; /* elements */
 
     /* --- the leader's alone --- */
     pthread_t thread;
@@ -146,9 +155,13 @@ lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *s
 
 /* --- rendezvous.c ------------------------------------------------------------------------- */
 
+/* Does the environment name a store, or where rank 0 is to serve one? */
+bool lks__hier_can_meet(void);
 /* Fill in what an engine needs that finds its hosts through the job's store. */
 lks_status lks__hier_rendezvous_open(struct lks__hier *h);
 void lks__hier_rendezvous_close(struct lks__hier *h); /* nothing open is fine */
+/* When all hosts have met: rank 0's store is needed no more. */
+void lks__hier_rendezvous_end(struct lks__hier *h);
 
 /* --- collective.c ------------------------------------------------------------------------- */
 

@@ -5,7 +5,6 @@
 
 #include "base/module.h"
 #include "comm/hier/hier.h"
-#include "net/store.h"
 
 /* What lies in the module's place is loaded when first asked for; probes come from one thread. */
 static bool load(const char *file, const char *package, const lks__engine **engine_p, char *why,
@@ -56,11 +55,10 @@ static bool gloo_probe(const lks_world *world, char *why, size_t why_bytes)
 {
     if (!load("lockstep_gloo.so", "libgloo-dev", &gloo, why, why_bytes))
         return false;
-    const char *store = getenv(LKS__STORE_ENV);
-    if (store == NULL || store[0] == '\0') {
+    if (!lks__hier_can_meet()) {
         snprintf(why, why_bytes,
-                 "it is built in, but there is no store to find the other hosts by (" LKS__STORE_ENV
-                 "): start the ranks with `lockstep run`");
+                 "it is built in, but nothing says where the hosts can meet: start the ranks with "
+                 "`lockstep run` or torchrun, or set MASTER_ADDR and MASTER_PORT");
         return false;
     }
     return gloo->probe(why, why_bytes) != 0;

@@ -1,4 +1,6 @@
-/* How leaders find each other where the engine has no launcher of its own: by the job's store. */
+/* How leaders find each other where the engine has no launcher of its own: by the job's store.
+ * `lockstep run` serves one. Under torchrun, and whoever else says where rank 0 can be reached
+ * (MASTER_ADDR, MASTER_PORT), rank 0 does, until all have met. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,23 +31,29 @@ static int store_get(void *store, const char *key, double timeout_s, void **data
            lks__store_get(store, full, timeout_s, data_p, bytes_p) != LKS_OK;
 }
 
-static bool read_int(const char *name, int *value_p)
+static bool is_set(const char *name)
 {
     const char *text = getenv(name);
+    return text != NULL && text[0] != '\0';
+}
+
+static bool read_int(const char *name, int most, int *value_p)
+{
     char *end;
-    if (text == NULL || text[0] == '\0')
+    if (!is_set(name))
         return false;
     errno = 0;
-    long value = strtol(text, &end, 10);
+    long value = strtol(getenv(name), &end, 10);
     *value_p = (int)value;
-    return errno == 0 && *end == '\0' && value >= 0 && value <= LKS__HIER_MAX_HOSTS;
+    return errno == 0 && *end == '\0' && value >= 0 && value <= most;
 }
 
 /* GROUP_RANK and GROUP_WORLD_SIZE, or, without them, hosts of equal size in the order of ranks. */
 static lks_status find_place(lks__engine_join *j)
 {
     bool even = j->world_size % j->local_world_size == 0;
-    if (!read_int("GROUP_RANK", &j->host) || !read_int("GROUP_WORLD_SIZE", &j->n_hosts)) {
+    if (!read_int("GROUP_RANK", LKS__HIER_MAX_HOSTS, &j->host) ||
+        !read_int("GROUP_WORLD_SIZE", LKS__HIER_MAX_HOSTS, &j->n_hosts)) {
         j->n_hosts = even ? j->world_size / j->local_world_size : 0;
         j->host = j->rank / j->local_world_size;
     }
@@ -57,12 +65,62 @@ static lks_status find_place(lks__engine_join *j)
     return LKS_OK;
 }
 
+/* --- a store of rank 0's ------------------------------------------------------------------ */
+
+bool lks__hier_can_meet(void)
+{
+    return is_set(LKS__STORE_ENV) || (is_set("MASTER_ADDR") && is_set("MASTER_PORT"));
+}
+
+/* Where the job's secret isn't given there is none, as in torchrun's own store: what all ranks have
+ * from their launcher then keeps jobs apart. */
+static void find_token(char *token, size_t bytes)
+{
+    const char *given = getenv(LKS__TOKEN_ENV), *run = getenv("TORCHELASTIC_RUN_ID");
+    if (given != NULL)
+        snprintf(token, bytes, "%s", given);
+    else
+        snprintf(token, bytes, "%s:%s %s", getenv("MASTER_ADDR"), getenv("MASTER_PORT"),
+                 run != NULL ? run : "");
+}
+
+/* torchrun's agent may sit on MASTER_PORT itself; then the next one is taken. */
+static lks_status find_port(int *port_p)
+{
+    const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    char shown[64];
+    if (read_int("MASTER_PORT", 65534, port_p) && *port_p > 0) {
+        *port_p += agent != NULL && strcmp(agent, "True") == 0;
+        return LKS_OK;
+    }
+    const char *text = getenv("MASTER_PORT");
+    return lks__fail(LKS_ERR_CONFIG, "MASTER_PORT is \"%s\": a number from 1 to 65534 is meant",
+                     lks__escape(shown, sizeof shown, text, strlen(text)));
+}
+
+static lks_status meet_at_master(struct lks__hier *h, lks__store **store_p)
+{
+    const char *host = getenv("MASTER_ADDR");
+    char token[512];
+    int port;
+    LKS__TRY(find_port(&port));
+    find_token(token, sizeof token);
+    if (h->join.rank == 0)
+        LKS__TRY(lks__store_serve(host, port, token, &h->server));
+    return lks__store_open(host, port, token, h->comm->timeout_s, store_p);
+}
+
+/* --- joining ------------------------------------------------------------------------------ */
+
 lks_status lks__hier_rendezvous_open(struct lks__hier *h)
 {
     lks__engine_join *j = &h->join;
     lks__store *store;
     LKS__TRY(find_place(j));
-    LKS__TRY(lks__store_open_env(h->comm->timeout_s, &store));
+    if (is_set(LKS__STORE_ENV))
+        LKS__TRY(lks__store_open_env(h->comm->timeout_s, &store));
+    else
+        LKS__TRY(meet_at_master(h, &store));
     j->store = store;
     j->store_set = store_set;
     j->store_get = store_get;
@@ -78,4 +136,10 @@ void lks__hier_rendezvous_close(struct lks__hier *h)
 {
     lks__store_close(h->join.store);
     h->join.store = NULL;
+}
+
+void lks__hier_rendezvous_end(struct lks__hier *h)
+{
+    lks__store_stop(h->server);
+    h->server = NULL;
 }

@@ -1,0 +1,134 @@
+#!/bin/sh
+# Two hosts as network namespaces of this machine, a b, with one cable: training with two ranks on
+# each, over Gloo and MPI, has the bytes of one process alone; and a program of the library's there.
+# netns.sh TOOL [LIBRARY_PROGRAM]. Exit code 77: such hosts can't be made here.
+set -eu
+tool=$1
+work=$(mktemp -d)
+net=lkc$$
+LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
+export LOCKSTEP_TOKEN
+
+# shellcheck disable=SC2317 # by trap
+remove() {
+    for host in a b; do
+        pids=$(ip netns pids "$net-$host" 2>/dev/null) || continue
+        # shellcheck disable=SC2086 # a list
+        [ -z "$pids" ] || kill -9 $pids 2>/dev/null || true
+        ip netns del "$net-$host" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap remove EXIT
+trap 'exit 1' INT TERM HUP
+
+make_hosts() {
+    ip netns add "$net-a" && ip netns add "$net-b" &&
+        ip link add eth0 netns "$net-a" type veth peer name eth0 netns "$net-b" || return
+    n=1
+    for host in a b; do
+        ip -n "$net-$host" link set lo up &&
+            ip -n "$net-$host" addr add "10.78.0.$n/24" dev eth0 &&
+            ip -n "$net-$host" link set eth0 up || return
+        n=$((n + 1))
+    done
+}
+if ! make_hosts >"$work/hosts" 2>&1; then
+    echo "skipped: no network namespaces here: $(tail -n 1 "$work/hosts")"
+    exit 77
+fi
+
+fail() {
+    echo "FAILED: $*"
+    for log in "$work"/*.log; do
+        echo "--- $log"
+        tail -n 20 "$log"
+    done
+    exit 1
+}
+on() { # HOST COMMAND...
+    host=$1
+    shift
+    ip netns exec "$net-$host" timeout 100 "$@" </dev/null
+}
+
+"$tool" prep char --input="$0" --out="$work/data" >"$work/prep.log" 2>&1 || fail prep
+# shellcheck disable=SC2086 # words
+train() { # OUT [MORE]
+    out=$1
+    shift
+    echo train --dataset="$work/data" --out_dir="$work/$out" --n_layer=2 --n_head=2 --n_embd=16 \
+        --block_size=16 --batch_size=2 --gradient_accumulation_steps=8 --max_iters=20 \
+        --eval_interval=10 --eval_iters=1 --threads=1 --timeout=30 "$@"
+}
+# shellcheck disable=SC2046 # words
+"$tool" $(train alone) >"$work/alone.log" 2>&1 || fail 'training alone'
+same() { # OUT BACKEND
+    for file in model.safetensors optimizer.safetensors; do
+        cmp "$work/alone/latest/$file" "$work/$1/latest/$file" || fail "$1: $file differs"
+    done
+    grep -q "\"backend\":\"$2\"" "$work/$1/metrics.jsonl" || fail "$1 wasn't on $2"
+    echo "$1: the bytes of one process"
+}
+# Both hosts run the same; the first's exit code.
+both() { # NAME COMMAND...
+    name=$1
+    shift
+    GROUP_RANK=1 on b "$@" >"$work/$name-b.log" 2>&1 &
+    second=$!
+    GROUP_RANK=0 on a "$@" >"$work/$name.log" 2>&1 || fail "$name: first host"
+    wait $second || fail "$name: second host"
+}
+
+if [ -f "${tool%/*}/lockstep_gloo.so" ]; then
+    # shellcheck disable=SC2046
+    both gloo "$tool" run --master-addr=10.78.0.1 --nnodes=2 --nproc-per-node=2 -- \
+        "$tool" $(train gloo)
+    same gloo gloo
+    # What any launcher of that contract sets, torchrun among them.
+    cat >"$work/launch" <<'END'
+#!/bin/sh
+for local in 0 1; do
+    RANK=$((GROUP_RANK * 2 + local)) LOCAL_RANK=$local "$@" &
+    pids="${pids-} $!"
+done
+for pid in $pids; do
+    wait "$pid" || exit
+done
+END
+    chmod +x "$work/launch"
+    # shellcheck disable=SC2046
+    both env env -u LOCKSTEP_TOKEN MASTER_ADDR=10.78.0.1 MASTER_PORT=29400 WORLD_SIZE=4 \
+        LOCAL_WORLD_SIZE=2 "$work/launch" "$tool" $(train env)
+    same env gloo
+    if [ -n "${2-}" ]; then
+        both library "$tool" run --master-addr=10.78.0.1 --nnodes=2 --nproc-per-node=2 -- "$2"
+        "$2" >"$work/library-alone.log" 2>&1 || fail 'the program alone'
+        sed 's/^\[[^]]*\] //' "$work/library.log" | cmp - "$work/library-alone.log" ||
+            fail 'the program prints something else on two hosts'
+        echo 'library: the lines of one process'
+    fi
+else
+    echo 'gloo: there is no module for it'
+fi
+
+if [ -f "${tool%/*}/lockstep_mpi.so" ] && mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+    # Open MPI names shared memory by host: the second one has a name and a /dev/shm of its own.
+    cat >"$work/agent" <<END
+#!/bin/sh
+host=\$1
+shift
+[ "\$host" = 10.78.0.2 ] || exit 1
+exec ip netns exec $net-b unshare --mount --uts sh -c \
+    "hostname lks-b && mount -t tmpfs none /dev/shm && \$*"
+END
+    chmod +x "$work/agent"
+    # shellcheck disable=SC2046
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 on a mpirun --quiet --oversubscribe \
+        -n 4 -H 10.78.0.1:2,10.78.0.2:2 --mca plm_rsh_agent "$work/agent" \
+        --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
+        "$tool" $(train mpi) >"$work/mpi.log" 2>&1 || fail 'over MPI'
+    same mpi mpi
+else
+    echo 'mpi: there is no module for it, or no mpirun of Open MPI'
+fi
