@@ -249,6 +249,37 @@ static void torn(void **state)
     }
 }
 
+/* A power cut keeps what was synced before it: files have to last before their folder gets its
+ * name, that name before `latest` moves to it, and that before older ones go. So each sync of a
+ * save stands between what it makes last and what needs that. */
+static void synced(void **state)
+{
+    static const struct {
+        const char *there, *not_yet;
+    } at[] = {
+        {"ckpt-00000030.tmp/model.safetensors", "ckpt-00000030.tmp/optimizer.safetensors"},
+        {"ckpt-00000030.tmp/optimizer.safetensors", "ckpt-00000030.tmp/state.json"},
+        {"ckpt-00000030.tmp/state.json", "ckpt-00000030"},
+        {"ckpt-00000030.tmp/state.json", "ckpt-00000030"}, /* their names */
+        {"ckpt-00000030", "latest.tmp"},
+        {"ckpt-00000020", "latest.tmp"},
+    };
+    char fault[64], text[4096], path[64];
+    const scenario *s = &scenarios[1];
+    for (size_t k = 0; k < COUNT(at); k++) {
+        const char *out = prepared(s);
+        snprintf(fault, sizeof fault, "fsync:%zu:die", k + 1);
+        assert_true(WIFSIGNALED(run(s, out, fault, text, sizeof text)));
+        snprintf(path, sizeof path, "out/%s", at[k].there);
+        assert_true(exists(in_scratch(path)));
+        snprintf(path, sizeof path, "out/%s", at[k].not_yet);
+        assert_false(exists(in_scratch(path)));
+        assert_true(is_new(s, out) == (k == COUNT(at) - 1));
+    }
+    snprintf(fault, sizeof fault, "fsync:%zu:die", COUNT(at) + 1);
+    assert_false(WIFSIGNALED(run(s, prepared(s), fault, text, sizeof text)));
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 6 && strcmp(argv[1], "--save") == 0) {
@@ -262,6 +293,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed),
         cmocka_unit_test(failed),
         cmocka_unit_test(torn),
+        cmocka_unit_test(synced),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }
