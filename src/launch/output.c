@@ -86,7 +86,7 @@ static void console_add(struct console *c, const char *text, size_t n)
         c->pending = more;
         c->cap = cap;
     }
-    if (!c->gone) {
+    if (!c->gone && n > 0) {
         memcpy(c->pending + c->n, text, n);
         c->n += n;
     }

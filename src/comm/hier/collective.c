@@ -98,7 +98,7 @@ _Static_assert(sizeof(struct outcome) <= LKS__SHM_PAYLOAD, "an outcome fits into
 static lks_status share_outcome(struct lks__hier *h, struct lks__shm_mail *mail,
                                 struct outcome *result)
 {
-    struct lks__shm_mail *mails = calloc((size_t)h->n_hosts, sizeof *mails);
+    struct lks__shm_mail *mails = lks__hier_mails(h->n_hosts);
     struct lks__hier_wait wait = {.move = -1, .mails = mails};
     if (mails == NULL) {
         lks_comm_abort(h->comm, "no memory for the answers of all hosts");

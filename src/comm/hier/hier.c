@@ -62,11 +62,18 @@ static lks_status open_local(struct lks__hier *h, lks__segment *segment)
 
 /* --- the hosts ---------------------------------------------------------------------------- */
 
+struct lks__shm_mail *lks__hier_mails(int n)
+{
+    size_t bytes = (size_t)n * sizeof(struct lks__shm_mail);
+    struct lks__shm_mail *mails = aligned_alloc(_Alignof(struct lks__shm_mail), bytes);
+    return mails != NULL ? memset(mails, 0, bytes) : NULL;
+}
+
 static lks_status open_hosts(struct lks__hier *h)
 {
     size_t n = (size_t)h->n_hosts;
     h->hosts = calloc(n, sizeof *h->hosts);
-    h->mails = calloc(n, sizeof *h->mails);
+    h->mails = lks__hier_mails(h->n_hosts);
     size_t **sizes[] = {&h->mail_bytes,  &h->send_bytes, &h->recv_bytes,
                         &h->sumsq_bytes, &h->send_at,    &h->recv_at};
     h->slots = calloc(n * 4 * LKS__ENGINE_SLOTS, sizeof *h->slots);
@@ -160,13 +167,14 @@ static lks_status join_engine(struct lks__hier *h)
 
 lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment)
 {
-    struct lks__hier *h = calloc(1, sizeof *h);
+    struct lks__hier *h =
+        aligned_alloc(_Alignof(struct lks__hier), sizeof *h); /* mails are lines */
     if (h == NULL) {
         lks__segment_close(segment);
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");
     }
+    *h = (struct lks__hier){.comm = comm};
     comm->state = h;
-    h->comm = comm;
     h->ops = engine;
     h->leads = comm->world.local_rank == 0;
     h->late = -1;

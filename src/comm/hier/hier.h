@@ -128,6 +128,9 @@ struct lks__hier {
 
 /* --- hier.c ------------------------------------------------------------------------------- */
 
+/* For free(); all 0. calloc() would not put mails on the cache lines that their type has. */
+struct lks__shm_mail *lks__hier_mails(int n);
+
 /* Open `comm` over `engine`. `segment`: this host's, taken over; NULL: the environment's, or one
  * that the ranks of the host agree on through the engine. */
 lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment);
