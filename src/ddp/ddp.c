@@ -23,6 +23,12 @@ struct bucket {
     double started; /* lks__sys_now() */
 };
 
+/* Complete nodes of the tree; node[i] stands in arena[i]. */
+struct nodes {
+    lks_node node[MAX_ARENAS];
+    int n;
+};
+
 struct lks__ddp {
     lks__ddp_config config;
     lks_comm *comm;
@@ -34,14 +40,13 @@ struct lks__ddp {
     int n_arenas;
     float *window; /* of the largest bucket, and the last; zero between leaves; or NULL */
     size_t window_floats;
-    size_t *shift; /* [n_groups] from a bucket's place in an arena to that in the window */
-    int merges;    /* of the leaf under way, into arena[depth - 1] and on */
-    bool windowed; /* the leaf under way stands in the window */
-    lks_node node[MAX_ARENAS];       /* nodes on the stack; node[i] stands in arena[i] */
-    int depth;                       /* complete nodes on the stack */
-    int n_done;                      /* leaves begun in this step */
-    lks_node final_node[MAX_ARENAS]; /* … after the last leaf has been merged */
-    int final_depth;
+    size_t *shift;      /* [n_groups] from a bucket's place in an arena to that in the window */
+    int merges;         /* of the leaf under way, into arena[nodes.n - 1] and on */
+    bool windowed;      /* the leaf under way stands in the window */
+    struct nodes nodes; /* before the leaf under way, which stands in arena[nodes.n] */
+    struct nodes nodes_after; /* once it has been merged */
+    struct nodes nodes_final; /* once the last one has */
+    int n_done;               /* leaves begun in this step */
 
     struct bucket *buckets;
     int n_buckets, next_bucket;
@@ -57,37 +62,37 @@ int lks__ddp_first_leaf(int V, int W, int rank)
 
 /* --- the stack of nodes ---------------------------------------------------------------------- */
 
-/* Nodes that only lack a neighbour move up unchanged; two siblings on top become their parent.
- * Returns how many additions that takes, each of arena[i + 1] into arena[i], deepest last. */
-static int settle(int V, lks_node *node, int *depth)
+/* Put leaf v on top. Nodes that only lack a neighbour move up unchanged; two siblings on top become
+ * their parent. Returns how many additions that takes, each of arena[i + 1] into arena[i], deepest
+ * last. */
+static int push_leaf(int V, int v, struct nodes *s)
 {
     int additions = 0;
+    s->node[s->n++] = (lks_node){0, v};
     for (;;) {
-        lks_node *top = &node[*depth - 1];
+        lks_node *top = &s->node[s->n - 1];
         while (!lks__tree_is_root(V, *top) && !lks__tree_has_sibling(V, *top))
             *top = lks__tree_parent(*top);
-        if (*depth < 2 || lks__tree_is_root(V, *top))
+        if (s->n < 2 || lks__tree_is_root(V, *top))
             return additions;
-        lks_node *below = &node[*depth - 2];
+        lks_node *below = &s->node[s->n - 2];
         if (below->level != top->level || below->index + 1 != top->index || below->index % 2 != 0)
             return additions;
         *below = lks__tree_parent(*below);
-        (*depth)--;
+        s->n--;
         additions++;
     }
 }
 
-/* Walk through leaves [first, end) without their gradients: what remains stands in `node`, its
- * number in *depth. Returns how many arenas are needed at once. *merges_p: some are merged. */
-static int rehearse(int V, int first, int end, bool windows, lks_node node[MAX_ARENAS], int *depth,
-                    bool *merges_p)
+/* Walk through leaves [first, end) without their gradients: what remains stands in *s. Returns how
+ * many arenas are needed at once. *merges_p: some are merged. */
+static int rehearse(int V, int first, int end, bool windows, struct nodes *s, bool *merges_p)
 {
     int most = 0;
-    *depth = 0;
+    s->n = 0;
     for (int v = first; v < end; v++) {
-        node[(*depth)++] = (lks_node){0, v};
-        int needed = *depth;
-        bool merged = settle(V, node, depth) > 0;
+        int needed = s->n + 1;
+        bool merged = push_leaf(V, v, s) > 0;
         if (merged && windows)
             needed--;
         if (needed > most)
@@ -103,9 +108,9 @@ static int rehearse_all(int V, int W, bool windows, bool *merges_p)
     int most = 0;
     *merges_p = false;
     for (int r = 0; r < W; r++) {
-        lks_node node[MAX_ARENAS];
-        int depth, n = rehearse(V, lks__ddp_first_leaf(V, W, r), lks__ddp_first_leaf(V, W, r + 1),
-                                windows, node, &depth, merges_p);
+        struct nodes left;
+        int n = rehearse(V, lks__ddp_first_leaf(V, W, r), lks__ddp_first_leaf(V, W, r + 1), windows,
+                         &left, merges_p);
         if (n > most)
             most = n;
     }
@@ -219,8 +224,7 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     d->end_leaf = lks__ddp_first_leaf(config->V, W, rank + 1);
     const bool windows = config->windows && config->A == 1;
     bool merges = false;
-    rehearse(config->V, d->first_leaf, d->end_leaf, windows, d->final_node, &d->final_depth,
-             &merges);
+    rehearse(config->V, d->first_leaf, d->end_leaf, windows, &d->nodes_final, &merges);
     d->n_arenas = lks__ddp_arenas(config->V, W, windows);
     lks_status st = cut_buckets(d);
     if (st == LKS_OK && windows && merges)
@@ -280,10 +284,11 @@ static void add_range(const lks__ddp *d, float *dst, const float *src, size_t st
     lks__trace_end();
 }
 
-/* A bucket of the leaf under way, in arena[depth] or in the window, into its neighbours' nodes. */
+/* A bucket of the leaf under way, in arena[nodes.n] or in the window, into its neighbours' nodes.
+ */
 static void fold_bucket(const lks__ddp *d, const struct bucket *b)
 {
-    int i = d->depth, end = d->depth - d->merges;
+    int i = d->nodes.n, end = d->nodes.n - d->merges;
     if (d->windowed) {
         float *in_window = d->window + (b->start - d->shift[b->last_group]);
         struct range r = {d, d->arena[--i] + b->start, in_window, b->count};
@@ -302,13 +307,13 @@ static void fold_bucket(const lks__ddp *d, const struct bucket *b)
 static lks_status start_bucket(lks__ddp *d, struct bucket *b)
 {
     lks_part parts[MAX_ARENAS];
-    for (int i = 0; i < d->final_depth; i++)
-        parts[i] = (lks_part){d->final_node[i], d->arena[i] + b->start};
+    for (int i = 0; i < d->nodes_final.n; i++)
+        parts[i] = (lks_part){d->nodes_final.node[i], d->arena[i] + b->start};
     lks_reduction r = {
         .label = (int)(b - d->buckets),
         .n_leaves = d->config.V,
         .parts = parts,
-        .n_parts = d->final_depth,
+        .n_parts = d->nodes_final.n,
         .scale = d->config.sums ? 1.0f : (float)(1.0 / ((double)d->config.V * d->config.A)),
         .count = b->count,
         .scatter = d->config.zero,
@@ -354,7 +359,7 @@ static double norm_of(const lks__ddp *d)
 
 void lks__ddp_begin(lks__ddp *d)
 {
-    d->depth = d->n_done = 0;
+    d->nodes.n = d->n_done = 0;
     d->next_bucket = 0;
     d->last = false;
     d->failed = LKS_OK;
@@ -362,14 +367,11 @@ void lks__ddp_begin(lks__ddp *d)
 
 float *lks__ddp_leaf(lks__ddp *d)
 {
-    lks_node node[MAX_ARENAS];
-    int depth = d->depth;
-    memcpy(node, d->node, sizeof node);
-    node[depth++] = (lks_node){0, d->first_leaf + d->n_done++};
-    d->merges = settle(d->config.V, node, &depth);
+    d->nodes_after = d->nodes;
+    d->merges = push_leaf(d->config.V, d->first_leaf + d->n_done++, &d->nodes_after);
     d->windowed = d->window != NULL && d->merges > 0;
     d->next_bucket = 0;
-    return d->windowed ? d->window : d->arena[d->depth];
+    return d->windowed ? d->window : d->arena[d->nodes.n];
 }
 
 const size_t *lks__ddp_shift(const lks__ddp *d)
@@ -382,17 +384,15 @@ void lks__ddp_last(lks__ddp *d)
     d->last = true;
 }
 
-/* The leaf in arena[depth] is merged with what it completes; the last one, and one in the window,
- * were folded in already, bucket by bucket. */
-lks_status lks__ddp_leaf_end(lks__ddp *d, int v)
+/* The leaf is merged with what it completes; the last one, and one in the window, were folded in
+ * already, bucket by bucket. */
+lks_status lks__ddp_leaf_end(lks__ddp *d)
 {
     if (d->failed != LKS_OK || d->last)
         return d->failed;
-    d->node[d->depth++] = (lks_node){0, v};
-    int n = settle(d->config.V, d->node, &d->depth);
-    if (d->windowed)
-        return LKS_OK;
-    for (int i = d->depth + n - 1; n > 0; n--, i--)
+    const int leaf = d->nodes.n;
+    d->nodes = d->nodes_after;
+    for (int i = leaf; !d->windowed && i > leaf - d->merges; i--)
         add_range(d, d->arena[i - 1], d->arena[i], 0, d->table->count);
     return LKS_OK;
 }
@@ -409,7 +409,7 @@ static lks_status run_leaf(lks__ddp *d, int v, lks__micro_fn *micro, void *ctx)
         if (d->failed != LKS_OK)
             return d->failed;
     }
-    return lks__ddp_leaf_end(d, v);
+    return lks__ddp_leaf_end(d);
 }
 
 /* Waits release their operation whatever comes; the first failure is the one that counts. */

@@ -69,7 +69,7 @@ lks_status lks__ddp_step(lks__ddp *ddp, lks__micro_fn *micro, void *ctx, const f
 void lks__ddp_begin(lks__ddp *ddp);
 float *lks__ddp_leaf(lks__ddp *ddp); /* the arena to be filled next; what it holds is old */
 void lks__ddp_last(lks__ddp *ddp);
-lks_status lks__ddp_leaf_end(lks__ddp *ddp, int v);
+lks_status lks__ddp_leaf_end(lks__ddp *ddp);
 lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p);
 
 /* Every rank has read the gradient: its memory may be written again. Collective. */

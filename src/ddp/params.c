@@ -446,7 +446,8 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
         for (int i = 0; i < d->table.n_groups; i++)
             take(d, &d->params[d->param_of[i]]);
     d->begun = false;
-    return lks__ddp_leaf_end(d->inner, d->v++);
+    d->v++;
+    return lks__ddp_leaf_end(d->inner);
 }
 
 /* Weights and losses of all virtual ranks, added in their order; who used what. */
