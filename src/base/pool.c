@@ -17,12 +17,6 @@
  */
 enum { SPINS = 4000 };
 
-struct worker {
-    lks__pool *pool;
-    pthread_t thread;
-    int index;
-};
-
 struct lks__pool {
     int n_threads, n_started;
     int spins;
@@ -40,6 +34,13 @@ struct lks__pool {
     atomic_int busy;    /* workers that may still run a task of this round */
     atomic_uint round;  /* bumped for each lks__pool_run */
     atomic_bool quit;
+};
+
+struct worker {
+    lks__pool *pool;
+    pthread_t thread;
+    int index;
+    lks__pool alone; /* of this thread */
 };
 
 static inline void relax(void)
@@ -115,6 +116,10 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d threads of %zu bytes of scratch",
                          n_threads, p->scratch_bytes);
     }
+    for (int i = 0; i < n_threads; i++)
+        p->workers[i].alone = (lks__pool){.n_threads = 1,
+                                          .scratch = p->scratch + (size_t)i * p->scratch_bytes,
+                                          .scratch_bytes = p->scratch_bytes};
     lks__cpu_flush_denormals();
     if (thread_init != NULL)
         thread_init();
@@ -180,6 +185,16 @@ void lks__pool_run(lks__pool *p, size_t n_tasks, lks__task_fn *fn, void *ctx)
         else
             sched_yield();
     }
+}
+
+lks__pool *lks__pool_alone(const lks__pool *p, int thread)
+{
+    return &p->workers[thread].alone;
+}
+
+int lks__pool_threads(const lks__pool *p)
+{
+    return p->n_threads;
 }
 
 void *lks__pool_scratch(const lks__pool *p, int thread)

@@ -25,6 +25,11 @@ void lks__pool_close(lks__pool *pool); /* NULL is fine */
  * Called by the owner's thread only; a task doesn't call it again. */
 void lks__pool_run(lks__pool *pool, size_t n_tasks, lks__task_fn *fn, void *ctx);
 
+/* In a task on `thread`: a pool of that thread alone, with its scratch, for code that takes a pool.
+ * Lives as long as the pool. */
+lks__pool *lks__pool_alone(const lks__pool *pool, int thread);
+
+int lks__pool_threads(const lks__pool *pool);
 void *lks__pool_scratch(const lks__pool *pool, int thread);
 size_t lks__pool_scratch_bytes(const lks__pool *pool);
 

@@ -12,8 +12,8 @@ struct lks__muon {
     const lks__table *table;
     size_t *mine; /* [n_mine] indices of tensors, the costly ones first */
     size_t n_mine;
-    char *work; /* the update under way, [rows, cols] floats, and Newton-Schulz's own */
-    size_t update_bytes, work_bytes;
+    char *work; /* places of work_bytes: an update, [rows, cols] floats, and Newton-Schulz's own */
+    size_t update_bytes, work_bytes, n_places;
     bool borrowed; /* work */
 };
 
@@ -109,8 +109,9 @@ static lks_status open_work(lks__muon *m)
         m->update_bytes = update > m->update_bytes ? update : m->update_bytes;
         ns_bytes = ns > ns_bytes ? ns : ns_bytes;
     }
-    m->work_bytes = m->update_bytes + ns_bytes;
-    m->work = aligned_alloc(64, lks__round_up(m->work_bytes, 64));
+    m->work_bytes = lks__round_up(m->update_bytes + ns_bytes, 64);
+    m->n_places = 1;
+    m->work = aligned_alloc(64, m->work_bytes);
     if (m->work == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for Muon's work space of %zu bytes",
                          m->work_bytes);
@@ -149,6 +150,7 @@ void lks__muon_borrow(lks__muon *m, void *memory, size_t bytes)
         return;
     free(m->work);
     m->work = memory;
+    m->n_places = bytes / m->work_bytes;
     m->borrowed = true;
 }
 
@@ -210,30 +212,58 @@ static void apply_chunk(void *ctx, size_t task, int thread)
     }
 }
 
-static void update_matrix(const lks__muon *m, const lks__tensor *t, const lks__muon_step *s,
-                          float *params, float *momentum, const float *grads)
+struct update {
+    const lks__muon *m;
+    const lks__muon_step *step;
+    float *params, *momentum;
+    const float *grads;
+};
+
+/* The i-th matrix, on the threads of `ex`, in one place of the work space. */
+static void update_matrix(const struct update *u, const lks__exec *ex, size_t i, size_t place)
 {
+    const lks__muon *m = u->m;
+    const lks__muon_step *s = u->step;
+    const lks__tensor *t = &m->table->tensors[m->mine[i]];
+    char *work = m->work + place * m->work_bytes;
     size_t rows = t->shape[0], cols = t->shape[1];
     struct pass p = {
         .count = lks__round_up(t->count, GROUP),
-        .params = params + t->offset,
-        .momentum = momentum + t->offset,
-        .grads = grads + t->offset,
-        .update = (float *)m->work,
+        .params = u->params + t->offset,
+        .momentum = u->momentum + t->offset,
+        .grads = u->grads + t->offset,
+        .update = (float *)work,
         .clip = (float)s->clip,
         .lr = (float)s->lr,
         .m = (float)s->momentum,
         .scale = rows > cols ? (float)sqrt((double)rows / (double)cols) : 1.0f,
     };
     size_t n_chunks = (p.count + CHUNK - 1) / CHUNK;
-    lks__pool_run(m->ex->pool, n_chunks, average_chunk, &p);
-    lks__newton_schulz(m->ex, p.update, rows, cols, s->ns_steps, m->work + m->update_bytes);
-    lks__pool_run(m->ex->pool, n_chunks, apply_chunk, &p);
+    lks__pool_run(ex->pool, n_chunks, average_chunk, &p);
+    lks__newton_schulz(ex, p.update, rows, cols, s->ns_steps, work + m->update_bytes);
+    lks__pool_run(ex->pool, n_chunks, apply_chunk, &p);
 }
 
+static void update_alone(void *ctx, size_t task, int thread)
+{
+    const struct update *u = ctx;
+    lks__exec alone = *u->m->ex;
+    alone.pool = lks__pool_alone(alone.pool, thread);
+    update_matrix(u, &alone, task, (size_t)thread);
+}
+
+/* As many matrices as threads can share evenly are dealt to them whole: then a matrix stays in one
+ * core's cache, and no thread waits for another after each product. The rest, which cost least,
+ * are worked on by all. */
 void lks__muon_update(lks__muon *m, const lks__muon_step *s, float *params, float *momentum,
                       const float *grads)
 {
-    for (size_t i = 0; i < m->n_mine; i++)
-        update_matrix(m, &m->table->tensors[m->mine[i]], s, params, momentum, grads);
+    struct update u = {m, s, params, momentum, grads};
+    lks__pool *pool = m->ex->pool;
+    size_t n_threads = pool == NULL ? 1 : (size_t)lks__pool_threads(pool), dealt = 0;
+    if (n_threads > 1 && n_threads <= m->n_places)
+        dealt = m->n_mine - m->n_mine % n_threads;
+    lks__pool_run(pool, dealt, update_alone, &u);
+    for (size_t i = dealt; i < m->n_mine; i++)
+        update_matrix(&u, m->ex, i, 0);
 }

@@ -20,7 +20,7 @@ lks_status lks__muon_open(const lks__exec *ex, const lks__table *table, int W, i
 void lks__muon_close(lks__muon *muon); /* NULL is fine */
 
 /* Work in `memory`, aligned to 64 bytes and free for that during updates, where it is large enough,
- * instead of memory of its own. */
+ * instead of memory of its own; where it has room for each thread, on a matrix for each. */
 void lks__muon_borrow(lks__muon *muon, void *memory, size_t bytes);
 
 typedef struct lks__muon_step {

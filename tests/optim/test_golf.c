@@ -292,9 +292,11 @@ static void test_assign(void **state)
     lks__table_free(&table);
 }
 
-/* All ranks' parts of one update, each with its share of the blocks and its matrices. */
-static void update(struct run *r, int W, int n_threads)
+/* All ranks' parts of one update, each with its share of the blocks and its matrices; with `lent`
+ * bytes to work in, where that isn't 0. */
+static void update(struct run *r, int W, int n_threads, size_t lent)
 {
+    float *memory = level_memory(lent, 0);
     table_layers(&r->table, 3, 136);
     run_open(r);
     level_fill(r->params, r->table.count, 1);
@@ -304,6 +306,7 @@ static void update(struct run *r, int W, int n_threads)
     for (int rank = 0; rank < W; rank++) {
         lks__muon *muon;
         assert_ok(lks__muon_open(&ex, &r->table, W, rank, &muon));
+        lks__muon_borrow(muon, memory, lent);
         size_t n = r->table.n_blocks;
         lks__golf_update(&ex, &r->table, muon, n * (size_t)rank / (size_t)W,
                          n * (size_t)(rank + 1) / (size_t)W, &some_step, r->params, r->exp_avg,
@@ -311,15 +314,17 @@ static void update(struct run *r, int W, int n_threads)
         lks__muon_close(muon);
     }
     level_close(&ex);
+    free(memory);
 }
 
 static void test_ranks_and_threads(void **state)
 {
     struct run want, got;
-    update(&want, 1, 1);
+    update(&want, 1, 1, 0);
     size_t bytes = want.table.count * sizeof(float);
-    for (int W = 1; W <= 8; W++) {
-        update(&got, W, 1 + W % 3);
+    for (int i = 0; i < 16; i++) {
+        int W = 1 + i % 8;
+        update(&got, W, 1 + W % 3, i < 8 ? 0 : 16 << 20); /* of which a thread needs 1 or less */
         assert_memory_equal(got.params, want.params, bytes);
         assert_memory_equal(got.exp_avg, want.exp_avg, bytes);
         assert_memory_equal(got.exp_avg_sq, want.exp_avg_sq, bytes);
