@@ -116,7 +116,8 @@ def wanted(a, work):
         if a.llmc:
             yield lambda: sides.LlmC(a, work)
         return
-    yield lambda: sides.Torch(a, work, False)
+    if not (work.bf16 and a.parameter_golf):  # a step of either takes a minute or more
+        yield lambda: sides.Torch(a, work, False)
     if not (a.quick and work.bf16):
         yield lambda: sides.Torch(a, work, True)
     if work.family == "gpt2" and a.nanogpt:
