@@ -116,7 +116,7 @@ def wanted(a, work):
         if a.llmc:
             yield lambda: sides.LlmC(a, work)
         return
-    if not (work.bf16 and a.parameter_golf):  # a step of either takes a minute or more
+    if not (work.bf16 and a.parameter_golf):  # the script itself is enough: it may take minutes
         yield lambda: sides.Torch(a, work, False)
     if not (a.quick and work.bf16):
         yield lambda: sides.Torch(a, work, True)
