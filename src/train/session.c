@@ -39,6 +39,21 @@ static lks_status agree_on_level(lks__session *s)
     return st;
 }
 
+/* More threads than cores work, and tests want them; thousands would only wait for one another. */
+enum { THREADS_A_CORE = 32 };
+
+static lks_status choose_threads(lks__session *s, int threads)
+{
+    int cores = lks__cpu_count(), ranks = s->world.local_world_size;
+    s->threads = threads > 0 ? threads : cores > ranks ? cores / ranks : 1;
+    if (s->threads > cores && (long)s->threads * ranks > (long)cores * THREADS_A_CORE)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "threads=%d for each of %d ranks here is more than %d for each of %d "
+                         "cores: take fewer, or 0 for cores / ranks",
+                         s->threads, ranks, THREADS_A_CORE, cores);
+    return LKS_OK;
+}
+
 lks_status lks__session_open(const char *backend, double timeout_s, int threads, lks__session *s)
 {
     memset(s, 0, sizeof *s);
@@ -50,11 +65,9 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     lks_status st = agree_on_level(s);
     if (st != LKS_OK)
         goto fail;
-    s->threads = threads;
-    if (threads == 0) {
-        int share = lks__cpu_count() / s->world.local_world_size;
-        s->threads = share > 0 ? share : 1;
-    }
+    st = lks__session_agree(s, choose_threads(s, threads));
+    if (st != LKS_OK)
+        goto fail;
     st = lks__session_agree(
         s, lks__pool_open(s->threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &s->pool));
     if (st != LKS_OK)

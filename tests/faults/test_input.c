@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
+
 static const char *train_bin(const fault_run *run)
 {
     return lks_test_text("%s/train.bin", run->data);
@@ -162,6 +164,13 @@ static void test_settings(void **state)
     fault_add(&run, "--block_size=1048576");
     fault_expect(&run, 2, NULL, "65536", "1048576", "smaller");
     assert_false(lks_test_exists(run.out));
+
+    int cores = lks__cpu_count();
+    if (cores < 64) {
+        run = fault_train(4);
+        fault_add(&run, "--threads=%d", 8 * cores + 1);
+        fault_expect(&run, 2, NULL, "threads=", "4 ranks", "cores");
+    }
 }
 
 /* The same for a program that another launcher started, where each rank finds out by itself. */
