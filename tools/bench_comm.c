@@ -326,7 +326,10 @@ static int launch_mpi(const lks__settings *s, int argc, char **argv)
     char **words = words_of(argc, argv, before, "--backend=mpi");
     if (words == NULL)
         return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0); /* more ranks than cores are fine */
+    /* More ranks than cores are fine; and a rank has two threads, which one core would not do for.
+     */
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
     int rc = posix_spawnp(&pid, "mpirun", NULL, NULL, words, environ);
     free(words);
     if (rc != 0) {

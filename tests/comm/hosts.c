@@ -53,6 +53,8 @@ void hosts_main(int argc, char **argv)
         return;
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     if (rank == NULL)
+        rank = getenv("PMI_RANK"); /* MPICH's */
+    if (rank == NULL)
         exit(97);
     become(argv[2], atoi(rank));
     execvp(argv[3], argv + 3);
@@ -67,22 +69,34 @@ int hosts_world(const char *hosts)
     return W;
 }
 
+const char *hosts_backend(const char *engine)
+{
+    return strcmp(engine, "mpich") == 0 ? "mpi" : engine;
+}
+
 bool hosts_can_run(const char *engine)
 {
     const struct lks_comm_ops *ops = NULL;
     lks_world world = {0, 1, 0, 1};
     char why[512] = "no such backend";
+    bool mpich = strcmp(engine, "mpich") == 0;
     /* What probes look for, besides their modules. */
-    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    setenv(mpich ? "PMI_RANK" : "OMPI_COMM_WORLD_SIZE", mpich ? "0" : "1", 1);
     setenv(LKS__STORE_ENV, "127.0.0.1:1", 1);
     for (int i = 0; lks__comm_backend(i) != NULL; i++)
-        if (strcmp(lks__comm_backend(i)->name, engine) == 0)
+        if (strcmp(lks__comm_backend(i)->name, hosts_backend(engine)) == 0)
             ops = lks__comm_backend(i);
     bool can = ops != NULL && ops->probe(&world, why, sizeof why);
     unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("PMI_RANK");
     unsetenv(LKS__STORE_ENV);
     if (can && strcmp(engine, "mpi") == 0 && system("command -v mpirun >/dev/null") != 0) {
         snprintf(why, sizeof why, "there is no mpirun");
+        can = false;
+    }
+    if (can && mpich &&
+        system("command -v mpirun.mpich && test -e \"$LOCKSTEP_MODULES/lockstep_mpich.so\"") != 0) {
+        snprintf(why, sizeof why, "there is no module for MPICH, or no mpirun.mpich");
         can = false;
     }
     if (!can)
@@ -99,11 +113,14 @@ static int code_of(pid_t pid)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static int run_mpi(const char *hosts, const char *const argv[])
+static int run_mpi(const char *engine, const char *hosts, const char *const argv[])
 {
     char self[2048], ranks[16];
-    const char *all[64] = {"timeout", "120", "mpirun", "--quiet",  "--oversubscribe",
-                           "-n",      ranks, self,     "--become", hosts};
+    const char *open_mpi[64] = {"timeout", "120", "mpirun", "--quiet",  "--oversubscribe",
+                                "-n",      ranks, self,     "--become", hosts};
+    const char *mpich[64] = {"timeout", "120", "mpirun.mpich", "-n",
+                             ranks,     self,  "--become",     hosts};
+    const char **all = strcmp(engine, "mpich") == 0 ? mpich : open_mpi;
     int n = 0;
     ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(bytes > 0);
@@ -185,5 +202,6 @@ int hosts_run_at_master(const char *hosts, const char *const argv[])
 
 int hosts_run(const char *engine, const char *hosts, const char *const argv[])
 {
-    return strcmp(engine, "mpi") == 0 ? run_mpi(hosts, argv) : run_gloo(hosts, argv);
+    bool gloo = strcmp(engine, "gloo") == 0;
+    return gloo ? run_gloo(hosts, argv) : run_mpi(engine, hosts, argv);
 }

@@ -13,10 +13,12 @@ void hosts_main(int argc, char **argv);
 
 int hosts_world(const char *hosts); /* ranks in all */
 
-/* Can the engine be used here? Where not, says so. */
+/* Can the engine ("mpi", "mpich", "gloo") be used here? Where not, says so. */
 bool hosts_can_run(const char *engine);
+const char *hosts_backend(const char *engine); /* by which groups are opened */
 
-/* Run argv (NULL-terminated) in every rank, by mpirun ("mpi") or as launchers on each host would
+/* Run argv (NULL-terminated) in every rank, by mpirun ("mpi", "mpich": its own) or as launchers on
+ * each host would
  * ("gloo"); LOCKSTEP_MODULES is set. The exit code: 0, a failed rank's, or 128 + its signal. What
  * mpirun itself says is dropped. */
 int hosts_run(const char *engine, const char *hosts, const char *const argv[]);

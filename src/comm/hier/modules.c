@@ -31,17 +31,25 @@ static bool load(const char *file, const char *package, const lks__engine **engi
 
 /* --- mpi ---------------------------------------------------------------------------------- */
 
-static const lks__engine *mpi;
+/* One source, compiled against the MPI that CMake finds, and against MPICH where that is another
+ * one: a process can only join by the MPI whose launcher has started it. */
+static const lks__engine *mpi, *mpich;
+
+static bool by_mpich(void)
+{
+    return getenv("PMI_RANK") != NULL && getenv("OMPI_COMM_WORLD_RANK") == NULL;
+}
 
 static bool mpi_probe(const lks_world *world, char *why, size_t why_bytes)
 {
-    return load("lockstep_mpi.so", "libopenmpi-dev", &mpi, why, why_bytes) &&
-           mpi->probe(why, why_bytes) != 0;
+    return (by_mpich() && load("lockstep_mpich.so", "libmpich-dev", &mpich, why, why_bytes)) ||
+           (load("lockstep_mpi.so", "libopenmpi-dev", &mpi, why, why_bytes) &&
+            mpi->probe(why, why_bytes) != 0);
 }
 
 static lks_status mpi_open(lks_comm *comm)
 {
-    return lks__hier_open(comm, mpi, NULL);
+    return lks__hier_open(comm, mpich != NULL ? mpich : mpi, NULL);
 }
 
 const struct lks_comm_ops lks__comm_mpi = {

@@ -9,6 +9,14 @@
 
 #include "comm/hier/engine.h"
 
+#if defined(OPEN_MPI)
+#define FLAVOUR "Open MPI"
+#elif defined(MPICH_VERSION)
+#define FLAVOUR "MPICH"
+#else
+#define FLAVOUR "MPI"
+#endif
+
 enum { NOTE_TAG = 1 };
 
 struct notes {
@@ -311,7 +319,7 @@ const lks__engine *lks__engine_get(void)
 {
     static const lks__engine engine = {
         .version = LKS__ENGINE_VERSION,
-        .name = "MPI",
+        .name = FLAVOUR,
         .every_rank = 1,
         .probe = mpi_probe,
         .join = mpi_join,
