@@ -156,7 +156,7 @@ lks_status lks__nodes_gather(struct lks__launch *l, bool *over_p, int *exit_code
         if (!n->said_what && lks__sys_now() - n->gather_since > PATIENCE_S) {
             char where[LKS__ADDRESS_BYTES];
             n->said_what = true;
-            lks__say(l, "waiting at %s: %d nodes are here, %d to %d are to be",
+            lks__say(l, "waiting for nodes at %s: %d here, %d to %d needed",
                      lks__address_text(where, l->store_host, l->store_port), lks__nodes_here(n),
                      n->min, n->max);
         }

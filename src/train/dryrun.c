@@ -50,9 +50,10 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
         total += (arena * n + window + (double)activations) * W;
         printf("parameters:        %zu in %zu tensors, vocabulary %" PRIu32 "\n", table.n_params,
                table.n_tensors, vocab);
-        printf("step:              %" PRId64 " micro-batches of %" PRId64 " x %" PRId64
-               " tokens on %d virtual ranks\n",
-               s->gradient_accumulation_steps, s->batch_size, s->block_size, ddp.V);
+        printf("step:              %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64
+               " tokens on %d virtual rank%s\n",
+               s->gradient_accumulation_steps, s->gradient_accumulation_steps == 1 ? "" : "es",
+               s->batch_size, s->block_size, ddp.V, ddp.V == 1 ? "" : "s");
         printf("parameters:        %.1f MB, and %.1f MB of moments; %s\n", mb(arena), mb(moments),
                replicas == 1 ? "once for all ranks" : "for each rank");
         printf("gradients:         %.1f MB in %d arena%s, for each rank\n", mb(arena * n), n,

@@ -94,12 +94,13 @@ static void describe(lks__report *r, const lks__trainer *t)
                       t->iter);
     else
         lks__log_line(log, "Initializing a new model from scratch");
-    lks__log_line(log,
-                  "%d rank%s x %d thread%s, %d virtual ranks, %d micro-batches a step, kernels %s, "
-                  "peak %.0f GFLOP/s",
-                  t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
-                  t->ses.threads == 1 ? "" : "s", t->V, t->N,
-                  lks__cpu_level_name(t->ses.kernels.level), r->peak_flops * 1e-9);
+    lks__log_line(
+        log,
+        "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s a step, kernels %s, "
+        "peak %.0f GFLOP/s",
+        t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
+        t->ses.threads == 1 ? "" : "s", t->V, t->V == 1 ? "" : "s", t->N, t->N == 1 ? "" : "es",
+        lks__cpu_level_name(t->ses.kernels.level), r->peak_flops * 1e-9);
 }
 
 /* A resume without a word would look like one that failed. */
