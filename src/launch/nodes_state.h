@@ -60,7 +60,7 @@ void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key);
 void lks__node_forget(struct lks__node *m); /* its texts */
 /* Take in one message, whatever it is. */
 lks_status lks__nodes_hear(struct lks__launch *l, const char *text, size_t bytes);
-/* Take in what the list has by now, and ask for what comes next. */
+/* Take in what the list has by now, at most to the end of a round, and ask for what comes next. */
 lks_status lks__nodes_hear_all(struct lks__launch *l);
 lks_status lks__nodes_ask_next(struct lks__nodes *n);
 int lks__nodes_here(const struct lks__nodes *n); /* how many there are just now */
