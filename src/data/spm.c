@@ -10,11 +10,11 @@
 
 #include "base/module.h"
 #include "base/sys.h"
+#include "data/spm_check.h"
 
 enum {
     MAX_MODEL_BYTES = 64 << 20, /* models of 256,000 pieces have 4 MB */
-    MAX_PIECES = 1 << 24,
-    MAX_TEXT_BYTES = 1 << 30, /* SentencePiece counts in int */
+    MAX_TEXT_BYTES = 1 << 30,   /* SentencePiece counts in int */
     WHY_BYTES = 512,
 };
 
@@ -76,24 +76,29 @@ lks_status lks__spm_available(void)
 lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *where, lks__spm **spm_p)
 {
     const lks__spm_module *module;
-    char why[WHY_BYTES], shown[WHY_BYTES];
+    char why[WHY_BYTES], shown[WHY_BYTES], *plain;
+    size_t plain_bytes;
     LKS__TRY(module_open(&module));
+    LKS__TRY(lks__spm_check(model, bytes, where, &plain, &plain_bytes));
     lks__spm *spm = calloc(1, sizeof *spm);
-    if (!spm)
+    if (!spm) {
+        free(plain);
         return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", where);
+    }
     spm->module = module;
     spm->hash = XXH3_64bits(model, bytes);
-    spm->sp = module->open(model, bytes, why, sizeof why);
+    spm->sp = plain ? module->open(plain, plain_bytes, why, sizeof why)
+                    : module->open(model, bytes, why, sizeof why);
+    free(plain);
     if (!spm->sp) {
         free(spm);
         return lks__fail(LKS_ERR_FORMAT, "%s is no SentencePiece model, or a damaged one: %s",
                          where, lks__escape(shown, sizeof shown, why, strlen(why)));
     }
     int size = module->size(spm->sp);
-    if (size < 1 || size > MAX_PIECES) {
+    if (size < 1) {
         lks__spm_close(spm);
-        return lks__fail(LKS_ERR_FORMAT, "%s has a vocabulary of %d pieces; 1 to %d are expected",
-                         where, size, MAX_PIECES);
+        return lks__fail(LKS_ERR_FORMAT, "%s has no pieces", where);
     }
     spm->size = (uint32_t)size;
     *spm_p = spm;

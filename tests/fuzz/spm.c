@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../spm_model.h"
 #include "fuzz.h"
 
 const char *const fuzz_words[] = {"<unk>", "\xe2\x96\x81", "<0x41>", "<0x-1>", "<0xZZ>", NULL};
@@ -62,11 +63,21 @@ void fuzz_seeds(void)
     fuzz_seed(model, bytes);
     fuzz_seed(model, without_normalizer((uint8_t *)model, bytes));
     free(model);
+    for (unsigned type = SPM_UNIGRAM; type <= SPM_CHAR; type++) {
+        spm_bytes small = {.n = 0};
+        spm_put_small_model(&small, type);
+        fuzz_seed(small.data, small.n);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const char text[] = "to be \xc3\xa9 12 \xf0\x9f\x98\x80 or not\n";
+    /* Letters, and what the table of characters rewrites: accents apart, ligatures, wide letters,
+     * circled digits, Hangul by its parts, spaces of all kinds; a 0 as well. */
+    static const char text[] =
+        "to be \xc3\xa9 12 \xf0\x9f\x98\x80 or not\n aab--xyz-- a\0b e\xcc\x81 \xef\xac\x81n "
+        "\xef\xbc\xa1\xe2\x91\xa0 \xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8 \xe3\x8c\x80\xe3\x82\xab"
+        "\xe3\x82\x99\xc2\xa0\xe2\x80\x8b\xef\xb7\xba";
     lks__spm *spm = NULL;
     if (lks__spm_open_bytes((const char *)data, bytes, "x", &spm) != LKS_OK)
         return 0;

@@ -1,0 +1,48 @@
+/* tests/spm_model.h - SentencePiece models and their tables of characters, written by hand: small,
+ * and as wrong as is wanted. The formats: src/data/spm_check.c, src/data/spm_map.h. */
+#ifndef LKS_TESTS_SPM_MODEL_H
+#define LKS_TESTS_SPM_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spm_bytes {
+    unsigned char data[32 << 10];
+    size_t n;
+} spm_bytes;
+
+void spm_put(spm_bytes *b, const void *data, size_t n);
+/* Fields of a message: a number, and bytes (a text, or a message of its own). */
+void spm_put_number(spm_bytes *b, unsigned field, uint64_t x);
+void spm_put_bytes(spm_bytes *b, unsigned field, const void *data, size_t n);
+
+/* Fields of a model. */
+enum { SPM_PIECE = 1, SPM_TRAINER = 2, SPM_NORMALIZER = 3, SPM_SAMPLES = 4, SPM_DENORMALIZER = 5 };
+enum { SPM_NORMAL = 1, SPM_UNKNOWN = 2, SPM_CONTROL = 3, SPM_USER_DEFINED = 4, SPM_UNUSED = 5 };
+enum { SPM_UNIGRAM = 1, SPM_BPE = 2, SPM_WORD = 3, SPM_CHAR = 4 };
+
+void spm_put_piece(spm_bytes *b, const char *text, size_t n, unsigned kind);
+void spm_put_type(spm_bytes *b, unsigned type);
+/* `field` tells which of the two; spaces stay as they are. */
+void spm_put_normalizer(spm_bytes *b, unsigned field, const spm_bytes *map);
+/* A text that the model is tried on, and the pieces expected, with a space between them. */
+void spm_put_sample(spm_bytes *b, const char *text, const char *expected);
+
+/* A trie: steps lead from base to base, and end a rule there if it has a value. */
+typedef struct spm_trie {
+    uint32_t units[512];
+    size_t n_units;
+} spm_trie;
+
+void spm_trie_begin(spm_trie *t, size_t n_units, uint32_t base);
+void spm_trie_step(spm_trie *t, uint32_t from, unsigned char c, uint32_t to, bool ends_rule);
+void spm_trie_value(spm_trie *t, uint32_t base, uint32_t text_at);
+void spm_put_map(spm_bytes *b, const spm_trie *t, const char *texts, size_t n);
+
+/* "a" becomes "x", and "ab" becomes "yz". */
+void spm_put_small_map(spm_bytes *b);
+/* Pieces <unk>, x, y, z, yz, xy (unused), "--" (user-defined), the small map, a sample. */
+void spm_put_small_model(spm_bytes *b, unsigned type);
+
+#endif
