@@ -1,35 +1,77 @@
 #include "base/cpu.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 static const char *const level_names[] = {
-    [LKS__CPU_REF] = "ref",
-    [LKS__CPU_AVX2] = "avx2",
-    [LKS__CPU_AVX512] = "avx512",
-    [LKS__CPU_AVX512_BF16] = "avx512_bf16",
+    [LKS__CPU_REF] = "ref",       [LKS__CPU_AVX2] = "avx2",
+    [LKS__CPU_AVX512] = "avx512", [LKS__CPU_AVX512_BF16] = "avx512_bf16",
+    [LKS__CPU_AMX] = "amx",
 };
+enum { N_LEVELS = sizeof level_names / sizeof level_names[0] };
+
+#if defined(__x86_64__) && defined(LKS__BUILT_AMX)
+/* Tiles are 8 KB of state in each thread, so Linux wants to be asked before the first use, and
+ * refuses where a thread's signal stack is too small for them. Holds for all threads, and for what
+ * is forked; not for what is exec'd. */
+static bool tiles_granted(void)
+{
+    enum { REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 }; /* asm/prctl.h has it since Linux 5.16 */
+    return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+static bool has_tiles(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bit_AMX_TILE) && (d & bit_AMX_BF16) &&
+           tiles_granted();
+}
+#else
+static bool has_tiles(void)
+{
+    return false;
+}
+#endif
 
 /* gcc's check is also whether the system saves the wide registers (XGETBV). */
-static lks__cpu_level best_level(void)
+static bool has(lks__cpu_level level)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return LKS__CPU_REF;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-        return LKS__CPU_AVX2;
-    return __builtin_cpu_supports("avx512bf16") ? LKS__CPU_AVX512_BF16 : LKS__CPU_AVX512;
-#else
-    return LKS__CPU_REF;
+    switch (level) {
+    case LKS__CPU_REF:
+        return true;
+    case LKS__CPU_AVX2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case LKS__CPU_AVX512:
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    case LKS__CPU_AVX512_BF16:
+        return __builtin_cpu_supports("avx512bf16");
+    case LKS__CPU_AMX:
+        return has_tiles();
+    }
 #endif
+    return level == LKS__CPU_REF;
+}
+
+/* The highest up to `most` that the processor has, with all below it. */
+static lks__cpu_level best_level(lks__cpu_level most)
+{
+    lks__cpu_level best = LKS__CPU_REF;
+    while (best < most && has(best + 1))
+        best++;
+    return best;
 }
 
 const char *lks__cpu_level_name(lks__cpu_level level)
@@ -40,23 +82,23 @@ const char *lks__cpu_level_name(lks__cpu_level level)
 lks_status lks__cpu_level_get(lks__cpu_level *level_p)
 {
     const char *want = getenv("LOCKSTEP_CPU");
-    lks__cpu_level best = best_level();
     if (want == NULL || want[0] == '\0') {
-        *level_p = best;
+        *level_p = best_level((lks__cpu_level)(N_LEVELS - 1));
         return LKS_OK;
     }
-    for (int i = 0; i < (int)(sizeof level_names / sizeof level_names[0]); i++) {
+    for (int i = 0; i < N_LEVELS; i++) {
         if (strcmp(want, level_names[i]) != 0)
             continue;
-        if (i > (int)best)
+        lks__cpu_level level = (lks__cpu_level)i, best = best_level(level);
+        if (best < level)
             return lks__fail(LKS_ERR_SUPPORT, "LOCKSTEP_CPU=%s: this processor only has level %s",
                              want, level_names[best]);
-        *level_p = (lks__cpu_level)i;
+        *level_p = level;
         return LKS_OK;
     }
     char shown[64];
     return lks__fail(LKS_ERR_CONFIG,
-                     "LOCKSTEP_CPU=%s: the levels are ref, avx2, avx512 and avx512_bf16",
+                     "LOCKSTEP_CPU=%s: the levels are ref, avx2, avx512, avx512_bf16 and amx",
                      lks__escape(shown, sizeof shown, want, strlen(want)));
 }
 

@@ -10,10 +10,13 @@ typedef enum lks__cpu_level {
     LKS__CPU_AVX2 = 1,        /* AVX2 + FMA */
     LKS__CPU_AVX512 = 2,      /* AVX-512 F, BW, DQ, VL */
     LKS__CPU_AVX512_BF16 = 3, /* and its bfloat16 products; float32 as at AVX512 */
+    LKS__CPU_AMX = 4,         /* and bfloat16 products by tiles; the rest as at AVX512_BF16 */
 } lks__cpu_level;
 
 /* The level to use: the best that the processor has, or the one that LOCKSTEP_CPU names.
- * ERR_CONFIG for an unknown name, ERR_SUPPORT for a level that the processor lacks. */
+ * ERR_CONFIG for an unknown name, ERR_SUPPORT for a level that the processor lacks. AMX is only
+ * there when the system lets this process have it, which this asks for: a signal's frame can then
+ * take some 12 KB. */
 lks_status lks__cpu_level_get(lks__cpu_level *level_p);
 
 const char *lks__cpu_level_name(lks__cpu_level level);

@@ -1,31 +1,22 @@
 /* kernels/x86/gemm_bf16_avx512_bf16.c - products of operands rounded to bfloat16, by VDPBF16PS.
  *
- * The instruction adds two products to each of 16 float sums, so operands are cut in *pairs*:
- * neighbours in k, the earlier one in the lower half of 32 bits. A block of A becomes panels of MR
- * rows of which the kernel spreads one pair over a register, a block of B panels of up to NV
- * vectors of columns, 16 pairs each. Rounding is part of that copy. What a panel lacks is zero in
- * both operands: 0 * 0 adds nothing.
- *
- * Operands and C come from beyond the second-level cache in a training step, in pieces of rows too
- * short for the processor to see what is next: so they are asked for ahead of their use. (An
- * address behind an operand's end is no fault there.)
+ * The instruction adds a pair's two products to each of 16 float sums (pairs_bf16.h). A block of A
+ * becomes panels of MR rows of which the kernel spreads one pair over a register, a block of B
+ * panels of up to NV vectors of columns, 16 pairs each. Rounding is part of that copy. What a panel
+ * lacks is zero in both operands.
  *
  * 8 x 3 sums leave registers for three vectors of B, and ask for 11 loads where 24 products are
  * computed. A panel of B (KC x 48) stays in the first-level cache, a block of A in the second. */
-#include <immintrin.h>
-#include <stdbool.h>
-
+#include "kernels/x86/pairs_bf16.h"
 #include "kernels/x86/x86.h"
 
 enum {
     MR = 8,
     NV = 3,
-    LANES = 16,
     MC = 256,
     KC = 256,
     NC = 10 * NV * LANES + 2 * LANES, /* 512 */
     PAIRS = KC / 2,
-    AHEAD = 16,  /* rows from those being packed to those asked for */
     GAP = LANES, /* behind each panel: else all of them begin at the same set of the cache */
     A_PANEL = MR * PAIRS + GAP,
     MAX_B_PANELS = NC / LANES / (NV - 1),
@@ -37,98 +28,7 @@ typedef struct packed_work {
 
 _Static_assert(sizeof(packed_work) <= LKS__GEMM_WORK_BYTES, "the blocks fit");
 
-static size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* A source's element (i, p) lies at x[i * ld + p] where `along` says that k runs along its rows,
- * and at x[p * ld + i] otherwise. */
-typedef struct operand {
-    const float *x;
-    size_t ld;
-    bool along;
-} operand;
-
-static const float *at(const operand *o, size_t i, size_t p)
-{
-    return o->along ? o->x + i * o->ld + p : o->x + p * o->ld + i;
-}
-
-static void ask_for(const operand *o, size_t i, size_t p)
-{
-    _mm_prefetch((const char *)at(o, i, p), _MM_HINT_T0);
-}
-
-static __mmask16 first(size_t n)
-{
-    return n >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
-}
-
-/* 32 bfloat16 from two vectors of floats, `low` in the lower half. */
-static __m512i rounded(__m512 low, __m512 high)
-{
-    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-}
-
 /* --- packing --------------------------------------------------------------------------------- */
-
-/* 32 values along k, at most n: 16 pairs. */
-static __m512i pairs_along(const float *x, size_t n)
-{
-    if (n >= 2 * LANES)
-        return rounded(_mm512_loadu_ps(x), _mm512_loadu_ps(x + LANES));
-    __m512 low = _mm512_maskz_loadu_ps(first(n), x);
-    __m512 high =
-        n <= LANES ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(first(n - LANES), x + LANES);
-    return rounded(low, high);
-}
-
-/* The pairs at p, and at p + 1 where k goes on, of 16 columns, at most n. */
-static __m512i pairs_across(const operand *o, size_t j, size_t n, size_t p, size_t k)
-{
-    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    const __mmask16 mask = first(n);
-    ask_for(o, j, p + AHEAD);
-    ask_for(o, j, p + AHEAD + 1);
-    __m512 even = _mm512_maskz_loadu_ps(mask, at(o, j, p));
-    __m512 odd = k > 1 ? _mm512_maskz_loadu_ps(mask, at(o, j, p + 1)) : _mm512_setzero_ps();
-    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), rounded(even, odd));
-}
-
-/* 16 x 16 of 32 bits. */
-static void transpose(__m512i r[LANES])
-{
-    __m512i t[LANES];
-#pragma GCC unroll 8
-    for (int i = 0; i < LANES; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < LANES; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { /* lanes of 4: rows 4q + … at lane l are column 4l + i */
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-    }
-}
 
 /* A panel of A where k runs along the rows: y[row * PAIRS + pair]. */
 static void pack_a_along(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,

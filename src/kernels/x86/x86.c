@@ -21,4 +21,10 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
         k->gemm_bf16 = lks__gemm_bf16_avx512_bf16;
         k->peak_bf16 = lks__peak_bf16_avx512_bf16;
     }
+#ifdef LKS__BUILT_AMX
+    if (level >= LKS__CPU_AMX) {
+        k->gemm_bf16 = lks__gemm_bf16_amx;
+        k->peak_bf16 = lks__peak_bf16_amx;
+    }
+#endif
 }

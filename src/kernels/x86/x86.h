@@ -11,8 +11,9 @@
 LKS__ROW_KERNEL_MAP(X)
 #undef X
 
-lks__gemm_bf16_fn lks__gemm_bf16_avx2, lks__gemm_bf16_avx512, lks__gemm_bf16_avx512_bf16;
-lks__peak_fn lks__peak_bf16_avx512_bf16;
+lks__gemm_bf16_fn lks__gemm_bf16_avx2, lks__gemm_bf16_avx512, lks__gemm_bf16_avx512_bf16,
+    lks__gemm_bf16_amx;
+lks__peak_fn lks__peak_bf16_avx512_bf16, lks__peak_bf16_amx;
 
 /* Replace the entries of `k` that `level` has a version of. */
 void lks__kernels_x86(lks__cpu_level level, lks__kernels *k);

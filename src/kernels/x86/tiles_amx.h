@@ -1,0 +1,35 @@
+/* kernels/x86/tiles_amx.h - the tile registers of AMX, from set-up to release. For files built with
+ * AMX only. */
+#ifndef LKS_KERNELS_X86_TILES_AMX_H
+#define LKS_KERNELS_X86_TILES_AMX_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+/* What LDTILECFG reads. */
+typedef struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+_Static_assert(sizeof(tile_config) == 64, "as the processor has it");
+
+/* Eight tiles of 16 rows of 64 bytes. */
+static inline void tiles_open(void)
+{
+    static const tile_config config = {
+        .palette = 1,
+        .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+        .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+    };
+    _tile_loadconfig(&config);
+}
+
+/* A thread that holds tiles has them saved with each of its context switches. */
+static inline void tiles_close(void)
+{
+    _tile_release();
+}
+
+#endif

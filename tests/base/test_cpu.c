@@ -1,0 +1,88 @@
+/* Kernel levels: what LOCKSTEP_CPU names, and tiles that the system refuses. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "support.h"
+
+static lks__cpu_level best(void)
+{
+    lks__cpu_level level;
+    unsetenv("LOCKSTEP_CPU");
+    assert_ok(lks__cpu_level_get(&level));
+    return level;
+}
+
+static void test_names(void **state)
+{
+    const lks__cpu_level top = best();
+    for (lks__cpu_level level = LKS__CPU_REF; level <= LKS__CPU_AMX; level++) {
+        lks__cpu_level got = LKS__CPU_REF;
+        setenv("LOCKSTEP_CPU", lks__cpu_level_name(level), 1);
+        if (level <= top) {
+            assert_ok(lks__cpu_level_get(&got));
+            assert_int_equal(got, level);
+        } else {
+            assert_int_equal(lks__cpu_level_get(&got), LKS_ERR_SUPPORT);
+            assert_non_null(strstr(lks_last_error(), lks__cpu_level_name(level)));
+            assert_non_null(strstr(lks_last_error(), lks__cpu_level_name(top)));
+        }
+    }
+    setenv("LOCKSTEP_CPU", "avx", 1);
+    assert_int_equal(lks__cpu_level_get(&(lks__cpu_level){LKS__CPU_REF}), LKS_ERR_CONFIG);
+    assert_non_null(strstr(lks_last_error(), lks__cpu_level_name(LKS__CPU_AMX)));
+}
+
+/* Linux grants no tiles to a process with a signal stack that their frames don't fit into. */
+static int without_tiles(void)
+{
+    static char small[2048];
+    stack_t stack = {.ss_sp = small, .ss_size = sizeof small};
+    lks__cpu_level level;
+    if (sigaltstack(&stack, NULL) != 0)
+        return 1;
+    unsetenv("LOCKSTEP_CPU");
+    if (lks__cpu_level_get(&level) != LKS_OK || level != LKS__CPU_AVX512_BF16)
+        return 2;
+    setenv("LOCKSTEP_CPU", "amx", 1);
+    if (lks__cpu_level_get(&level) != LKS_ERR_SUPPORT ||
+        strstr(lks_last_error(), "avx512_bf16") == NULL)
+        return 3;
+    return 0;
+}
+
+/* In a process that has never asked: what is granted stays granted. */
+static int tiles;
+static int ask_first(void **state)
+{
+    pid_t child = fork();
+    if (child == 0)
+        _exit(best() == LKS__CPU_AMX);
+    assert_int_equal(waitpid(child, &tiles, 0), child);
+    return 0;
+}
+
+static void test_tiles_refused(void **state)
+{
+    if (!WIFEXITED(tiles) || WEXITSTATUS(tiles) != 1)
+        skip();
+    pid_t child = fork();
+    if (child == 0)
+        _exit(without_tiles());
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_tiles_refused, ask_first),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
