@@ -21,6 +21,7 @@ struct lks__rank_process {
     bool by_signal;
     int code;  /* exit code, or the signal's number */
     int order; /* 0 for the first that was seen to end, and so on */
+    bool late; /* it ended when all were being ended */
 };
 
 /* A job's ranks on this host, in one of its attempts. */

@@ -41,21 +41,6 @@ static void stop_all(struct lks__launch *l, int rank)
     end_ranks(l, leaving);
 }
 
-void lks__end_with_others(struct lks__launch *l)
-{
-    if (l->segment == NULL || l->n_running == 0 || l->failed)
-        return;
-    l->failed = l->ended_by_others = true;
-    if (!lks__segment_abort(l->segment, LKS_ERR_PEER, -1, "ranks on another node have ended")) {
-        lks_status st;
-        lks__segment_failure(l->segment, &st, &l->first_rank, l->first_text, sizeof l->first_text);
-        l->first_by_rank = true;
-        l->ended_by_others = l->first_rank < 0; /* else they have ended because of ours */
-    }
-    lks__signal_all(l, SIGTERM, -1);
-    l->kill_at = lks__sys_now() + TERM_GRACE_S;
-}
-
 static void record_end(struct lks__launch *l, const siginfo_t *info)
 {
     for (int r = 0; r < l->n_started; r++) {
@@ -66,6 +51,7 @@ static void record_end(struct lks__launch *l, const siginfo_t *info)
         p->by_signal = info->si_code != CLD_EXITED;
         p->code = info->si_status;
         p->order = l->n_ended;
+        p->late = l->failed;
         l->n_running--;
     }
     if (info->si_pid == l->guard) {
@@ -100,6 +86,22 @@ static void reap(struct lks__launch *l)
         l->user_signal = l->word;
     if (first >= 0 && !l->failed && l->user_signal == 0)
         stop_all(l, first);
+}
+
+void lks__end_with_others(struct lks__launch *l)
+{
+    reap(l); /* who has ended by now did so by itself */
+    if (l->segment == NULL || l->n_running == 0 || l->failed)
+        return;
+    l->failed = l->ended_by_others = true;
+    if (!lks__segment_abort(l->segment, LKS_ERR_PEER, -1, "ranks on another node have ended")) {
+        lks_status st;
+        lks__segment_failure(l->segment, &st, &l->first_rank, l->first_text, sizeof l->first_text);
+        l->first_by_rank = true;
+        l->ended_by_others = l->first_rank < 0; /* else they have ended because of ours */
+    }
+    lks__signal_all(l, SIGTERM, -1);
+    l->kill_at = lks__sys_now() + TERM_GRACE_S;
 }
 
 /* --- signals ------------------------------------------------------------------------------ */

@@ -109,8 +109,7 @@ void lks__verdict(const struct lks__launch *l, struct lks__verdict *v)
             first = r;
     lks__describe_end(l, v->culprit, text);
     /* A rank that still ran when the others gave it up was ended by us: what they said counts. */
-    bool hung =
-        l->first_by_rank && p->by_signal && (l->stood_still || p->order > l->ranks[first].order);
+    bool hung = l->first_by_rank && p->by_signal && p->late;
     if (hung)
         snprintf(v->text, sizeof v->text, "rank %d (pid %d, host %s) was ended: %s",
                  l->first_global + v->culprit, (int)p->pid, l->host, l->first_text);
@@ -121,5 +120,7 @@ void lks__verdict(const struct lks__launch *l, struct lks__verdict *v)
         snprintf(v->text, sizeof v->text, "%.900s: %s", text, why_of(l->first_text));
     else
         snprintf(v->text, sizeof v->text, "%s", text);
-    v->exit_code = l->stood_still ? 1 : exit_code_of(hung ? &l->ranks[first] : p);
+    /* Where signals of ours were all that ended anybody, no rank has a code that tells. */
+    bool no_code = l->stood_still || (hung && l->ranks[first].by_signal);
+    v->exit_code = no_code ? 1 : exit_code_of(hung ? &l->ranks[first] : p);
 }

@@ -23,6 +23,7 @@
 
 #include "base/sys.h"
 #include "launch/launch.h"
+#include "launch/process.h"
 #include "lockstep/comm.h"
 #include "support.h"
 
@@ -292,6 +293,29 @@ static void test_named_with_step(void **state)
     expect_in(l.out, "was ended: no answer for 0.4 s in operation 2 (barrier) from rank 1");
 }
 
+/* Rank 0 has given rank 1 up, but takes longer to exit than the launcher, which another node's end
+ * has reached meanwhile, leaves it: both are killed at once. That is no SIGKILL from elsewhere. */
+static void test_killed_while_exiting(void **state)
+{
+    struct lks__rank_process ranks[2] = {
+        {.pid = 10, .by_signal = true, .code = SIGKILL, .late = true},
+        {.pid = 11, .by_signal = true, .code = SIGKILL, .late = true}};
+    struct lks__launch l = {.nproc = 2,
+                            .n_started = 2,
+                            .ranks = ranks,
+                            .failed = true,
+                            .first_by_rank = true,
+                            .first_rank = 1,
+                            .first_text = "no answer for 3 s from rank 1"};
+    struct lks__verdict v;
+    assert_ok(lks__segment_create(2, &l.segment));
+    lks__verdict(&l, &v);
+    lks__segment_close(l.segment);
+    assert_int_equal(v.culprit, 1);
+    assert_int_equal(v.exit_code, 1);
+    assert_contains(v.text, "rank 1 (pid 11, host ) was ended: no answer for 3 s from rank 1");
+}
+
 static void test_not_executable(void **state)
 {
     struct launch l;
@@ -507,12 +531,19 @@ int main(int argc, char **argv)
         return strcmp(argv[2], "launch_two") == 0 ? body_launch_two() : end_like(argv[2]);
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* what the test itself was given */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_environment),     cmocka_unit_test(test_group_works),
-        cmocka_unit_test(test_descriptors),     cmocka_unit_test(test_exit_codes),
-        cmocka_unit_test(test_named_with_step), cmocka_unit_test(test_not_executable),
-        cmocka_unit_test(test_grandchildren),   cmocka_unit_test(test_launcher_killed),
-        cmocka_unit_test(test_forwarding),      cmocka_unit_test(test_second_signal_kills),
-        cmocka_unit_test(test_suspend),         cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_group_works),
+        cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_exit_codes),
+        cmocka_unit_test(test_named_with_step),
+        cmocka_unit_test(test_killed_while_exiting),
+        cmocka_unit_test(test_not_executable),
+        cmocka_unit_test(test_grandchildren),
+        cmocka_unit_test(test_launcher_killed),
+        cmocka_unit_test(test_forwarding),
+        cmocka_unit_test(test_second_signal_kills),
+        cmocka_unit_test(test_suspend),
+        cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_memory_faults),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
