@@ -205,6 +205,7 @@ static void run_to_end(const fault_run *run)
 static int make_inputs(void **state)
 {
     char text[3000];
+    uint16_t validation[1100]; /* two batches: golf makes each call and allocation as with more */
     setenv("LOCKSTEP_TOKEN", "0123456789abcdef", 1);
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)(i % 11 == 10 ? '\n' : 'a' + i * i % 23);
@@ -216,6 +217,10 @@ static int make_inputs(void **state)
     have.gpt2 = lks_test_text("%s/gpt2", folder);
     have.golf = lks_test_text("%s/golf", folder);
     lks_test_generated_golf(have.golf_tokens);
+    for (size_t i = 0; i < COUNT(validation); i++)
+        validation[i] = (uint16_t)(i * i % 1024);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", have.golf_tokens), validation,
+                         COUNT(validation));
     fault_run runs[] = {prep(have.tokens), train(have.gpt2), golf(have.golf)};
     for (size_t i = 0; i < COUNT(runs); i++)
         run_to_end(&runs[i]);
