@@ -435,6 +435,9 @@ lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
         r.signal = WTERMSIG(status);
     r.out = lks_test_exists(child->out_path) ? lks_test_read(child->out_path, NULL) : "";
     r.err = lks_test_exists(child->err_path) ? lks_test_read(child->err_path, NULL) : "";
+    /* Whatever end the caller expects, a sanitizer's report isn't part of it. */
+    if (strstr(r.err, "Sanitizer: ") != NULL || strstr(r.err, ": runtime error: ") != NULL)
+        fail_msg("%s", r.err);
     return r;
 }
 
