@@ -282,10 +282,10 @@ def main():
     started = time.perf_counter()
     top = peak(a)
     info = output([a.lockstep, "info"])
-    level = re.search(r"avx\w+|ref", info)
+    level = re.search(r"^kernels +(\w+)", info, re.M)
     page = ["# Performance", "",
             f"Measured by `python3 bench/compare.py` on {datetime.date.today()}: {machine()}; {torch_version()}; "
-            f"lockstep's kernels: {level.group(0) if level else '?'}; {top:.0f} GFLOP/s of float32 multiply-adds on "
+            f"lockstep's kernels: {level.group(1) if level else '?'}; {top:.0f} GFLOP/s of float32 multiply-adds on "
             f"{a.threads} cores. Sides take turns; a figure is the median of {a.turns} turns (smallest to largest), "
             "the last column the median of the turns' ratios. Memory is the sum of Pss over a side's processes, "
             "`first step` the time from the command to where it begins (lockstep) and ends; `share of peak` "

@@ -37,6 +37,10 @@ static size_t tiles(size_t n, size_t tile)
  * the inner dimension is long, which it is in the gradients of weights, the ones with few tiles. */
 enum { FEW_TILES = 16, ENOUGH_TILES = 8, EVEN = 4, CUT = 16, LEAST_ROWS = 32, LEAST_COLS = 64 };
 
+/* With AMX a copy takes as long as its use for some 200 sums: tiles as large as the GEMM's blocks,
+ * and where they are few, halved along their longer side until 4 threads share them. */
+enum { AMX_TILE = 512, AMX_TILES = 4, AMX_LEAST = 64 };
+
 typedef enum packing { PACK_NONE, PACK_A, PACK_B } packing;
 
 struct product {
@@ -143,10 +147,24 @@ static void cut(struct product *p, size_t rows, size_t cols)
     p->tile_cols = piece(p->n, n_cols, LEAST_COLS);
 }
 
+static void cut_square(struct product *p)
+{
+    size_t rows = min(AMX_TILE, p->m), cols = min(AMX_TILE, p->n);
+    while (tiles(p->m, rows) * tiles(p->n, cols) < AMX_TILES &&
+           (rows > AMX_LEAST || cols > AMX_LEAST)) {
+        size_t *side = rows >= cols ? &rows : &cols;
+        *side = lks__round_up(tiles(*side, 2), CUT);
+    }
+    p->tile_rows = rows;
+    p->tile_cols = cols;
+}
+
 static void run(struct product p)
 {
     p.pack = packing_of(&p);
-    if (p.ex->bf16)
+    if (p.ex->bf16 && p.ex->k->level >= LKS__CPU_AMX)
+        cut_square(&p);
+    else if (p.ex->bf16)
         cut(&p, p.m >= BF16_MANY_ROWS ? BF16_TALL_ROWS : BF16_TILE_ROWS, BF16_TILE_COLS);
     else if (p.pack == PACK_B)
         cut(&p, PACKED_TILE_ROWS, PANEL_COLS);

@@ -8,8 +8,8 @@
 
 /* The cuts. A panel is that many rows of a symmetric product, taken in steps of STEP of its lower
  * triangle, which costs (1 + STEP/n)/2 of the whole; a tile is a piece of the other one. The
- * bfloat16 GEMM copies both operands, and so likes longer panels and squarer tiles. NORM_BLOCK
- * elements make one sum of squares. */
+ * bfloat16 GEMM copies both operands, and so likes longer panels and squarer tiles, the more so
+ * with AMX. NORM_BLOCK elements make one sum of squares. */
 enum {
     STEP = 64,
     PANEL = 64,
@@ -17,6 +17,8 @@ enum {
     TILE_ROWS = 128,
     TILE_COLS = 512,
     BF16_TILE = 256,
+    AMX_PANEL = 256,
+    AMX_TILE = 512,
     NORM_BLOCK = 4096,
     COPY_ROWS = 16,
     MIRROR = 8,
@@ -196,6 +198,19 @@ size_t lks__newton_schulz_bytes(size_t rows, size_t cols)
     return sums_bytes(rows, cols) + 2 * matrix_bytes(rows, cols) + 2 * matrix_bytes(n, n);
 }
 
+static void cut(const lks__exec *ex, struct iteration *it)
+{
+    if (!ex->bf16) {
+        it->panel = PANEL;
+        it->tile_rows = TILE_ROWS;
+        it->tile_cols = TILE_COLS;
+    } else {
+        bool amx = ex->k->level >= LKS__CPU_AMX;
+        it->panel = amx ? AMX_PANEL : BF16_PANEL;
+        it->tile_rows = it->tile_cols = amx ? AMX_TILE : BF16_TILE;
+    }
+}
+
 void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
                         void *work)
 {
@@ -203,9 +218,7 @@ void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols,
     const struct matrix out = {x, cols};
     char *at = work;
     struct iteration it = {.ex = ex, .rows = rows, .cols = cols, .n = n, .tall = rows > cols};
-    it.panel = ex->bf16 ? BF16_PANEL : PANEL;
-    it.tile_rows = ex->bf16 ? BF16_TILE : TILE_ROWS;
-    it.tile_cols = ex->bf16 ? BF16_TILE : TILE_COLS;
+    cut(ex, &it);
     it.in_out = x;
     it.sums = (double *)at;
     at += sums_bytes(rows, cols);

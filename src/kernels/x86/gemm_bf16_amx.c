@@ -6,9 +6,11 @@
  * k runs the other way is turned in registers as it is rounded and copied. What a tile lacks is
  * zero in both operands.
  *
- * Blocks are cut in panels of SIDE rows of A or columns of B. Of the eight tile registers four hold
- * sums and two each a panel's tiles: four loads for four products. A panel of B stays in the
- * first-level cache while all panels of A pass by, a block of A in the second.
+ * Operands are cut in panels of SIDE rows of A or columns of B. Of the eight tile registers four
+ * hold sums and two each a panel's tiles: four loads for four products. Rounding and copying take
+ * longer than multiplying does unless a copy is used often: a block of B, in the second-level
+ * cache, is as wide as its place allows, and each panel of A passes along all of it from the
+ * first-level cache, where it was copied to just before.
  *
  * Sums leave through memory, where alpha and beta are applied. Tile registers are set up and given
  * back by each call: a thread's state stays small between them, and nobody else finds them used. */
@@ -20,14 +22,13 @@ enum {
     SIDE = 2 * LANES,
     DEPTH = 2 * LANES,    /* of a tile, in k */
     TILE = LANES * LANES, /* pairs, or sums */
-    MC = 256,
-    NC = 256,
+    NC = 512,
     KC = 512,
     PANEL = 2 * TILE * (KC / DEPTH), /* tile t of half h at (2 * t + h) * TILE */
 };
 
 typedef struct packed_work {
-    uint32_t a[MC / SIDE * PANEL], b[NC / SIDE * PANEL];
+    uint32_t a[PANEL], b[NC / SIDE * PANEL];
     float sums[SIDE * SIDE];
 } packed_work;
 
@@ -35,25 +36,33 @@ _Static_assert(sizeof(packed_work) <= LKS__GEMM_WORK_BYTES, "the blocks fit");
 
 /* --- packing --------------------------------------------------------------------------------- */
 
+static inline void ask_for(const operand *o, size_t i, size_t p)
+{
+    _mm_prefetch((const char *)at(o, i, p), _MM_HINT_T1);
+}
+
 /* The tile whose first row (of A; column of B) is i, first of `rows` left, and whose k begins at p,
- * `k` left. turned: rows below each other become columns side by side. */
-static inline void pack_tile(uint32_t *y, const operand *o, size_t i, size_t rows, size_t p,
-                             size_t k, bool turned)
+ * `k` left; full: neither ends in it. turned: rows below each other become columns side by side.
+ * Meanwhile the tile one panel further comes to the second-level cache. */
+static inline __attribute__((always_inline)) void pack_tile(uint32_t *y, const operand *o, size_t i,
+                                                            size_t rows, size_t p, size_t k,
+                                                            bool full, bool turned)
 {
     __m512i r[LANES];
-    if (o->along) {
-        for (size_t l = 0; l < LANES; l++) {
-            ask_for(o, i + l + AHEAD, p);
-            ask_for(o, i + l + AHEAD, p + LANES);
+#pragma GCC unroll 16
+    for (size_t l = 0; l < LANES; l++) {
+        if (o->along) {
+            ask_for(o, i + SIDE + l, p);
+            ask_for(o, i + SIDE + l, p + LANES);
+            r[l] = full || l < rows ? pairs_along(at(o, i + l, p), full ? DEPTH : k)
+                                    : _mm512_setzero_si512();
+        } else {
+            ask_for(o, i + SIDE, p + 2 * l);
+            ask_for(o, i + SIDE, p + 2 * l + 1);
+            r[l] = full || 2 * l < k
+                       ? pairs_across(o, i, full ? LANES : rows, p + 2 * l, full ? 2 : k - 2 * l)
+                       : _mm512_setzero_si512();
         }
-#pragma GCC unroll 16
-        for (size_t l = 0; l < LANES; l++)
-            r[l] = l < rows ? pairs_along(at(o, i + l, p), k) : _mm512_setzero_si512();
-    } else {
-#pragma GCC unroll 16
-        for (size_t l = 0; l < LANES; l++)
-            r[l] =
-                2 * l < k ? pairs_across(o, i, rows, p + 2 * l, k - 2 * l) : _mm512_setzero_si512();
     }
     if (turned)
         transpose(r);
@@ -65,32 +74,38 @@ static inline void pack_tile(uint32_t *y, const operand *o, size_t i, size_t row
 /* Rows of A, or columns of B, from i0 on as panels. Where they run along k, the tiles of a panel
  * follow each other; elsewhere the panels of a tile's depth: either way reading goes along the
  * source's rows. */
-static inline __attribute__((always_inline)) void
-pack(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0, size_t kc, bool turned)
+static inline __attribute__((always_inline)) void pack(uint32_t *y, const operand *o, size_t i0,
+                                                       size_t rows, size_t p0, size_t kc,
+                                                       bool along, bool turned)
 {
+    const operand from = {o->x, o->ld, along};
     const size_t n_rows = (rows + LANES - 1) / LANES, n_k = (kc + DEPTH - 1) / DEPTH;
     for (size_t tile = 0; tile < n_rows * n_k; tile++) {
-        const size_t r = o->along ? tile / n_k : tile % n_rows;
-        const size_t t = o->along ? tile % n_k : tile / n_rows;
-        pack_tile(y + r / 2 * PANEL + (2 * t + r % 2) * TILE, o, i0 + r * LANES, rows - r * LANES,
-                  p0 + t * DEPTH, kc - t * DEPTH, turned);
+        const size_t r = along ? tile / n_k : tile % n_rows;
+        const size_t t = along ? tile % n_k : tile / n_rows;
+        const size_t i = r * LANES, p = t * DEPTH;
+        uint32_t *to = y + r / 2 * PANEL + (2 * t + r % 2) * TILE;
+        if (rows - i >= LANES && kc - p >= DEPTH)
+            pack_tile(to, &from, i0 + i, rows - i, p0 + p, kc - p, true, turned);
+        else
+            pack_tile(to, &from, i0 + i, rows - i, p0 + p, kc - p, false, turned);
     }
 }
 
 static void pack_a(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0, size_t kc)
 {
     if (o->along)
-        pack(y, o, i0, rows, p0, kc, false);
+        pack(y, o, i0, rows, p0, kc, true, false);
     else
-        pack(y, o, i0, rows, p0, kc, true);
+        pack(y, o, i0, rows, p0, kc, false, true);
 }
 
 static void pack_b(uint32_t *y, const operand *o, size_t j0, size_t cols, size_t p0, size_t kc)
 {
     if (o->along)
-        pack(y, o, j0, cols, p0, kc, true);
+        pack(y, o, j0, cols, p0, kc, true, true);
     else
-        pack(y, o, j0, cols, p0, kc, false);
+        pack(y, o, j0, cols, p0, kc, false, false);
 }
 
 /* --- the kernel ------------------------------------------------------------------------------ */
@@ -107,16 +122,35 @@ static inline void packed_by_now(void)
     __asm__ volatile("" ::: "memory");
 }
 
+/* C = alpha * sums + beta * C; `last` columns of a row's last vector. */
+static inline __attribute__((always_inline)) void
+write_sums(const float *y, const sums *s, size_t rows, size_t cols, __mmask16 last)
+{
+    const __m512 alpha = _mm512_set1_ps(s->alpha), beta = _mm512_set1_ps(s->beta);
+    const bool add = s->beta != 0;
+    for (size_t i = 0; i < rows; i++) {
+        float *c = s->c + i * s->ldc;
+#pragma GCC unroll 2
+        for (size_t j = 0; j < cols; j += LANES) {
+            const __mmask16 mask = j + LANES < cols ? (__mmask16)0xffff : last;
+            __m512 sum = _mm512_mul_ps(alpha, _mm512_load_ps(y + i * SIDE + j));
+            if (add)
+                sum = _mm512_fmadd_ps(beta, _mm512_maskz_loadu_ps(mask, c + j), sum);
+            _mm512_mask_storeu_ps(c + j, mask, sum);
+        }
+    }
+}
+
 /* mt x nt tiles of sums; `depth` tiles deep. */
 static inline __attribute__((always_inline)) void
 kernel(int mt, int nt, const uint32_t *a, const uint32_t *b, size_t depth, float *y, const sums *s)
 {
     enum { ROW = LANES * sizeof(uint32_t), SUMS_ROW = SIDE * sizeof(float) };
-    const size_t rows = min(s->rows, SIDE), cols = min(s->cols, SIDE);
+    const size_t rows = s->rows, cols = min(s->cols, SIDE);
 
     for (size_t i = 0; i < rows; i++) {
-        _mm_prefetch((const char *)(s->c + i * s->ldc), _MM_HINT_T0);
-        _mm_prefetch((const char *)(s->c + i * s->ldc + cols - 1), _MM_HINT_T0);
+        _mm_prefetch((const char *)(s->c + i * s->ldc), _MM_HINT_T1);
+        _mm_prefetch((const char *)(s->c + i * s->ldc + cols - 1), _MM_HINT_T1);
     }
     packed_by_now();
     _tile_zero(0);
@@ -125,10 +159,10 @@ kernel(int mt, int nt, const uint32_t *a, const uint32_t *b, size_t depth, float
     _tile_zero(3);
     for (size_t t = 0; t < depth; t++, a += 2 * TILE, b += 2 * TILE) {
         _tile_loadd(4, a, ROW);
-        _tile_loadd(6, b, ROW);
+        _tile_stream_loadd(6, b, ROW);
         _tile_dpbf16ps(0, 4, 6);
         if (nt > 1) {
-            _tile_loadd(7, b + TILE, ROW);
+            _tile_stream_loadd(7, b + TILE, ROW);
             _tile_dpbf16ps(1, 4, 7);
         }
         if (mt > 1) {
@@ -143,16 +177,10 @@ kernel(int mt, int nt, const uint32_t *a, const uint32_t *b, size_t depth, float
     _tile_stored(2, y + LANES * SIDE, SUMS_ROW);
     _tile_stored(3, y + LANES * SIDE + LANES, SUMS_ROW);
 
-    const __m512 alpha = _mm512_set1_ps(s->alpha), beta = _mm512_set1_ps(s->beta);
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < cols; j += LANES) {
-            float *c = s->c + i * s->ldc + j;
-            const __mmask16 mask = first(cols - j);
-            __m512 sum = _mm512_mul_ps(alpha, _mm512_load_ps(y + i * SIDE + j));
-            if (s->beta != 0)
-                sum = _mm512_fmadd_ps(beta, _mm512_maskz_loadu_ps(mask, c), sum);
-            _mm512_mask_storeu_ps(c, mask, sum);
-        }
+    if (cols == SIDE)
+        write_sums(y, s, rows, SIDE, (__mmask16)0xffff);
+    else
+        write_sums(y, s, rows, cols, first(cols % LANES == 0 ? LANES : cols % LANES));
 }
 
 #define KERNEL(name, mt, nt)                                                                       \
@@ -170,18 +198,16 @@ static kernel_fn *const kernels[2][2] = {{one_by_one, one_by_two}, {two_by_one, 
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-static void multiply(packed_work *w, size_t mc, size_t nc, size_t kc, sums s)
+/* A panel of A by all of B's. */
+static void multiply(packed_work *w, size_t nc, size_t kc, sums s)
 {
     float *c = s.c;
-    for (size_t j = 0; j < nc; j += SIDE)
-        for (size_t i = 0; i < mc; i += SIDE) {
-            s.c = c + i * s.ldc + j;
-            s.rows = mc - i;
-            s.cols = nc - j;
-            kernels[s.rows > LANES][s.cols > LANES](w->a + i / SIDE * PANEL,
-                                                    w->b + j / SIDE * PANEL,
-                                                    (kc + DEPTH - 1) / DEPTH, w->sums, &s);
-        }
+    for (size_t j = 0; j < nc; j += SIDE) {
+        s.c = c + j;
+        s.cols = nc - j;
+        kernels[s.rows > LANES][s.cols > LANES](w->a, w->b + j / SIDE * PANEL,
+                                                (kc + DEPTH - 1) / DEPTH, w->sums, &s);
+    }
 }
 
 void lks__gemm_bf16_amx(char ta, char tb, size_t m, size_t n, size_t k, float alpha, const float *a,
@@ -200,11 +226,11 @@ void lks__gemm_bf16_amx(char ta, char tb, size_t m, size_t n, size_t k, float al
         for (size_t p = 0; p < k; p += KC) {
             const size_t kc = min(KC, k - p);
             pack_b(w->b, &right, j, nc, p, kc);
-            for (size_t i = 0; i < m; i += MC) {
-                const size_t mc = min(MC, m - i);
-                pack_a(w->a, &left, i, mc, p, kc);
-                multiply(w, mc, nc, kc,
-                         (sums){alpha, p == 0 ? beta : 1, c + i * ldc + j, ldc, 0, 0});
+            for (size_t i = 0; i < m; i += SIDE) {
+                const size_t rows = min(SIDE, m - i);
+                pack_a(w->a, &left, i, rows, p, kc);
+                multiply(w, nc, kc,
+                         (sums){alpha, p == 0 ? beta : 1, c + i * ldc + j, ldc, rows, 0});
             }
         }
     }

@@ -19,6 +19,7 @@ enum {
     PAIRS = KC / 2,
     GAP = LANES, /* behind each panel: else all of them begin at the same set of the cache */
     A_PANEL = MR * PAIRS + GAP,
+    AHEAD = 16, /* rows from those being packed to those asked for */
     MAX_B_PANELS = NC / LANES / (NV - 1),
 };
 
@@ -29,6 +30,18 @@ typedef struct packed_work {
 _Static_assert(sizeof(packed_work) <= LKS__GEMM_WORK_BYTES, "the blocks fit");
 
 /* --- packing --------------------------------------------------------------------------------- */
+
+static void ask_for(const operand *o, size_t i, size_t p)
+{
+    _mm_prefetch((const char *)at(o, i, p), _MM_HINT_T0);
+}
+
+static __m512i pairs_across_asking(const operand *o, size_t j, size_t n, size_t p, size_t k)
+{
+    ask_for(o, j, p + AHEAD);
+    ask_for(o, j, p + AHEAD + 1);
+    return pairs_across(o, j, n, p, k);
+}
 
 /* A panel of A where k runs along the rows: y[row * PAIRS + pair]. */
 static void pack_a_along(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,
@@ -48,7 +61,7 @@ static void pack_a_across(uint32_t *y, const operand *o, size_t i0, size_t rows,
     for (size_t p = 0; p < kc; p += 2) {
         uint32_t *to = y + p / 2 * MR;
         for (size_t i = 0; i < rows; i += LANES, to += 2 * A_PANEL) {
-            __m512i pairs = pairs_across(o, i0 + i, rows - i, p0 + p, kc - p);
+            __m512i pairs = pairs_across_asking(o, i0 + i, rows - i, p0 + p, kc - p);
             _mm256_store_si256((__m256i *)(void *)to, _mm512_castsi512_si256(pairs));
             _mm256_store_si256((__m256i *)(void *)(to + A_PANEL),
                                _mm512_extracti64x4_epi64(pairs, 1));
@@ -110,7 +123,8 @@ static void pack_b(uint32_t *y, const operand *o, size_t j0, size_t nc, size_t p
             nv = panel_vectors(nc, j);
             uint32_t *to = panel + p / 2 * nv * LANES;
             for (size_t v = 0; v < nv; v++, j += LANES)
-                _mm512_store_si512(to + v * LANES, pairs_across(o, j0 + j, nc - j, p0 + p, kc - p));
+                _mm512_store_si512(to + v * LANES,
+                                   pairs_across_asking(o, j0 + j, nc - j, p0 + p, kc - p));
         }
     }
 }

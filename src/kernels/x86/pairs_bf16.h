@@ -5,8 +5,8 @@
  * second neighbour, or row, is behind the operand's end has zero there: 0 * 0 adds nothing.
  *
  * Operands come from beyond the second-level cache in a training step, in pieces of rows too short
- * for the processor to see what is next: so they are asked for ahead of their use. (An address
- * behind an operand's end is no fault there.)
+ * for the processor to see what is next: so they should be asked for ahead of their use. (An
+ * address behind an operand's end is no fault there.)
  *
  * For files built with AVX-512-BF16 only. */
 #ifndef LKS_KERNELS_X86_PAIRS_BF16_H
@@ -17,10 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    LANES = 16,
-    AHEAD = 16, /* rows from those being packed to those asked for */
-};
+enum { LANES = 16 };
 
 static inline size_t min(size_t a, size_t b)
 {
@@ -38,11 +35,6 @@ typedef struct operand {
 static inline const float *at(const operand *o, size_t i, size_t p)
 {
     return o->along ? o->x + i * o->ld + p : o->x + p * o->ld + i;
-}
-
-static inline void ask_for(const operand *o, size_t i, size_t p)
-{
-    _mm_prefetch((const char *)at(o, i, p), _MM_HINT_T0);
 }
 
 static inline __mmask16 first(size_t n)
@@ -74,8 +66,6 @@ static inline __m512i pairs_across(const operand *o, size_t j, size_t n, size_t 
                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     const __mmask16 mask = first(n);
-    ask_for(o, j, p + AHEAD);
-    ask_for(o, j, p + AHEAD + 1);
     __m512 even = _mm512_maskz_loadu_ps(mask, at(o, j, p));
     __m512 odd = k > 1 ? _mm512_maskz_loadu_ps(mask, at(o, j, p + 1)) : _mm512_setzero_ps();
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), rounded(even, odd));
