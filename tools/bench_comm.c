@@ -12,6 +12,7 @@
 #include "bench.h"
 #include "comm/backend.h"
 #include "comm/hier/hier.h"
+#include "comm/world.h"
 #include "tool.h"
 
 enum {
@@ -226,20 +227,13 @@ static bool has_model(const lks__settings *s)
     return false;
 }
 
-static void set_int(const char *name, int value)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
 /* Engines are for several hosts: where there is one, each rank plays one. */
 static void play_hosts(const lks_world *world)
 {
-    set_int("LOCAL_RANK", 0);
-    set_int("LOCAL_WORLD_SIZE", 1);
-    set_int("GROUP_RANK", world->rank);
-    set_int("GROUP_WORLD_SIZE", world->world_size);
+    lks__env_put("LOCAL_RANK", 0);
+    lks__env_put("LOCAL_WORLD_SIZE", 1);
+    lks__env_put("GROUP_RANK", world->rank);
+    lks__env_put("GROUP_WORLD_SIZE", world->world_size);
     unsetenv(LKS__SEGMENT_ENV);
 }
 

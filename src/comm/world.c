@@ -23,10 +23,31 @@ static const struct launcher others[] = {
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
 };
 
-static bool is_set(const char *name)
+bool lks__env_set(const char *name)
 {
     const char *text = getenv(name);
     return text != NULL && text[0] != '\0';
+}
+
+bool lks__env_int(const char *name, int most, int *value_p)
+{
+    char *end;
+    if (!lks__env_set(name))
+        return false;
+    errno = 0;
+    const char *text = getenv(name);
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || *end != '\0' || end == text || value < 0 || value > most)
+        return false;
+    *value_p = (int)value;
+    return true;
+}
+
+void lks__env_put(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
 }
 
 static lks_status not_a_number(const char *name)
@@ -41,18 +62,10 @@ static lks_status not_a_number(const char *name)
 
 static lks_status read_int(const char *name, int fallback, int *value_p)
 {
-    char *end;
-    if (!is_set(name)) {
-        *value_p = fallback;
+    *value_p = fallback;
+    if (!lks__env_set(name) || lks__env_int(name, INT_MAX, value_p))
         return LKS_OK;
-    }
-    errno = 0;
-    const char *text = getenv(name);
-    long v = strtol(text, &end, 10);
-    if (errno != 0 || *end != '\0' || end == text || v < 0 || v > INT_MAX)
-        return not_a_number(name);
-    *value_p = (int)v;
-    return LKS_OK;
+    return not_a_number(name);
 }
 
 /* "2(x3),1" in SLURM_STEP_TASKS_PER_NODE: two tasks on each of three nodes, one on the fourth. */
@@ -61,7 +74,7 @@ static lks_status read_slurm_tasks(int *tasks_p)
     static const char name[] = "SLURM_STEP_TASKS_PER_NODE";
     int node;
     LKS__TRY(read_int("SLURM_NODEID", 0, &node));
-    const char *at = is_set(name) ? getenv(name) : "";
+    const char *at = lks__env_set(name) ? getenv(name) : "";
     for (long first = 0; *at != '\0';) {
         char *end;
         long tasks = strtol(at, &end, 10), nodes = 1;
@@ -92,8 +105,8 @@ static const struct launcher *find_launcher(void)
 {
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         const struct launcher *l = &others[i];
-        if (is_set(l->rank) && is_set(l->world_size) && is_set(l->local_rank) &&
-            (l->local_world_size == NULL || is_set(l->local_world_size)))
+        if (lks__env_set(l->rank) && lks__env_set(l->world_size) && lks__env_set(l->local_rank) &&
+            (l->local_world_size == NULL || lks__env_set(l->local_world_size)))
             return l;
     }
     return NULL;
@@ -130,7 +143,7 @@ lks_status lks_world_from_env(lks_world *world)
 {
     if (world == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_world_from_env: world is NULL");
-    const struct launcher *l = is_set(torchrun.rank) ? &torchrun : find_launcher();
+    const struct launcher *l = lks__env_set(torchrun.rank) ? &torchrun : find_launcher();
     lks_world w = {0, 1, 0, 1};
     if (l != NULL) {
         LKS__TRY(read_world(l, &w));
@@ -146,25 +159,18 @@ lks_status lks_world_from_env(lks_world *world)
     return LKS_OK;
 }
 
-static void set_int(const char *name, int value)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
 lks_status lks__world_adopt(void)
 {
     const struct launcher *l = find_launcher();
     lks_world w;
-    if (is_set(torchrun.rank) || l == NULL)
+    if (lks__env_set(torchrun.rank) || l == NULL)
         return LKS_OK;
     LKS__TRY(read_world(l, &w));
     if (w.world_size == 1) /* a lone process may start ranks of its own */
         return LKS_OK;
-    set_int(torchrun.rank, w.rank);
-    set_int(torchrun.world_size, w.world_size);
-    set_int(torchrun.local_rank, w.local_rank);
-    set_int(torchrun.local_world_size, w.local_world_size);
+    lks__env_put(torchrun.rank, w.rank);
+    lks__env_put(torchrun.world_size, w.world_size);
+    lks__env_put(torchrun.local_rank, w.local_rank);
+    lks__env_put(torchrun.local_world_size, w.local_world_size);
     return LKS_OK;
 }

@@ -14,4 +14,13 @@ lks_status lks__world_adopt(void);
 /* `st` where its numbers contradict each other. */
 lks_status lks__world_check(lks_status st, const lks_world *w);
 
+/* Is a variable there, and not empty? */
+bool lks__env_set(const char *name);
+
+/* Its value, a whole number from 0 to `most`; false, and *value_p as it was, where it is none. */
+bool lks__env_int(const char *name, int most, int *value_p);
+
+/* Before threads. */
+void lks__env_put(const char *name, int value);
+
 #endif

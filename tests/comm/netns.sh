@@ -1,39 +1,24 @@
 #!/bin/sh
-# Two hosts as network namespaces of this machine, a b, with one cable: training with two ranks on
+# Two hosts as network namespaces of this machine, a b: training with two ranks on
 # each, over Gloo and MPI, has the bytes of one process alone; and a program of the library's there.
 # netns.sh TOOL [LIBRARY_PROGRAM]. Exit code 77: such hosts can't be made here.
 set -eu
 tool=$1
 work=$(mktemp -d)
 net=lkc$$
+hosts=$(dirname "$0")/../launch/hosts.sh
 LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
 export LOCKSTEP_TOKEN
 
 # shellcheck disable=SC2317 # by trap
 remove() {
-    for host in a b; do
-        pids=$(ip netns pids "$net-$host" 2>/dev/null) || continue
-        # shellcheck disable=SC2086 # a list
-        [ -z "$pids" ] || kill -9 $pids 2>/dev/null || true
-        ip netns del "$net-$host" 2>/dev/null || true
-    done
+    "$hosts" remove "$net" a b
     rm -rf "$work"
 }
 trap remove EXIT
 trap 'exit 1' INT TERM HUP
 
-make_hosts() {
-    ip netns add "$net-a" && ip netns add "$net-b" &&
-        ip link add eth0 netns "$net-a" type veth peer name eth0 netns "$net-b" || return
-    n=1
-    for host in a b; do
-        ip -n "$net-$host" link set lo up &&
-            ip -n "$net-$host" addr add "10.78.0.$n/24" dev eth0 &&
-            ip -n "$net-$host" link set eth0 up || return
-        n=$((n + 1))
-    done
-}
-if ! make_hosts >"$work/hosts" 2>&1; then
+if ! "$hosts" make "$net" a b >"$work/hosts" 2>&1; then
     echo "skipped: no network namespaces here: $(tail -n 1 "$work/hosts")"
     exit 77
 fi
@@ -82,7 +67,7 @@ both() { # NAME COMMAND...
 
 if [ -f "${tool%/*}/lockstep_gloo.so" ]; then
     # shellcheck disable=SC2046
-    both gloo "$tool" run --master-addr=10.78.0.1 --nnodes=2 --nproc-per-node=2 -- \
+    both gloo "$tool" run --master-addr=10.77.0.1 --nnodes=2 --nproc-per-node=2 -- \
         "$tool" $(train gloo)
     same gloo gloo
     # What any launcher of that contract sets, torchrun among them.
@@ -98,11 +83,11 @@ done
 END
     chmod +x "$work/launch"
     # shellcheck disable=SC2046
-    both env env -u LOCKSTEP_TOKEN MASTER_ADDR=10.78.0.1 MASTER_PORT=29400 WORLD_SIZE=4 \
+    both env env -u LOCKSTEP_TOKEN MASTER_ADDR=10.77.0.1 MASTER_PORT=29400 WORLD_SIZE=4 \
         LOCAL_WORLD_SIZE=2 "$work/launch" "$tool" $(train env)
     same env gloo
     if [ -n "${2-}" ]; then
-        both library "$tool" run --master-addr=10.78.0.1 --nnodes=2 --nproc-per-node=2 -- "$2"
+        both library "$tool" run --master-addr=10.77.0.1 --nnodes=2 --nproc-per-node=2 -- "$2"
         "$2" >"$work/library-alone.log" 2>&1 || fail 'the program alone'
         sed 's/^\[[^]]*\] //' "$work/library.log" | cmp - "$work/library-alone.log" ||
             fail 'the program prints something else on two hosts'
@@ -118,7 +103,7 @@ if [ -f "${tool%/*}/lockstep_mpi.so" ] && mpirun --version 2>/dev/null | grep -q
 #!/bin/sh
 host=\$1
 shift
-[ "\$host" = 10.78.0.2 ] || exit 1
+[ "\$host" = 10.77.0.2 ] || exit 1
 exec ip netns exec $net-b unshare --mount --uts sh -c \
     "hostname lks-b && mount -t tmpfs none /dev/shm && \$*"
 END
@@ -127,7 +112,7 @@ END
     export LSAN_OPTIONS=detect_leaks=0
     # shellcheck disable=SC2046
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 on a mpirun --quiet --oversubscribe \
-        -n 4 -H 10.78.0.1:2,10.78.0.2:2 --mca plm_rsh_agent "$work/agent" \
+        -n 4 -H 10.77.0.1:2,10.77.0.2:2 --mca plm_rsh_agent "$work/agent" \
         --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
         "$tool" $(train mpi) >"$work/mpi.log" 2>&1 || fail 'over MPI'
     same mpi mpi

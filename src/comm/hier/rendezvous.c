@@ -1,12 +1,12 @@
 /* How leaders find each other where the engine has no launcher of its own: by the job's store.
  * `lockstep run` serves one. Under torchrun, and whoever else says where rank 0 can be reached
  * (MASTER_ADDR, MASTER_PORT), rank 0 does, until all have met. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/hier/hier.h"
+#include "comm/world.h"
 #include "net/store.h"
 
 /* Keys of one attempt: a restarted job must not meet the one before. */
@@ -31,29 +31,12 @@ static int store_get(void *store, const char *key, double timeout_s, void **data
            lks__store_get(store, full, timeout_s, data_p, bytes_p) != LKS_OK;
 }
 
-static bool is_set(const char *name)
-{
-    const char *text = getenv(name);
-    return text != NULL && text[0] != '\0';
-}
-
-static bool read_int(const char *name, int most, int *value_p)
-{
-    char *end;
-    if (!is_set(name))
-        return false;
-    errno = 0;
-    long value = strtol(getenv(name), &end, 10);
-    *value_p = (int)value;
-    return errno == 0 && *end == '\0' && value >= 0 && value <= most;
-}
-
 /* GROUP_RANK and GROUP_WORLD_SIZE, or, without them, hosts of equal size in the order of ranks. */
 static lks_status find_place(lks__engine_join *j)
 {
     bool even = j->world_size % j->local_world_size == 0;
-    if (!read_int("GROUP_RANK", LKS__HIER_MAX_HOSTS, &j->host) ||
-        !read_int("GROUP_WORLD_SIZE", LKS__HIER_MAX_HOSTS, &j->n_hosts)) {
+    if (!lks__env_int("GROUP_RANK", LKS__HIER_MAX_HOSTS, &j->host) ||
+        !lks__env_int("GROUP_WORLD_SIZE", LKS__HIER_MAX_HOSTS, &j->n_hosts)) {
         j->n_hosts = even ? j->world_size / j->local_world_size : 0;
         j->host = j->rank / j->local_world_size;
     }
@@ -69,7 +52,8 @@ static lks_status find_place(lks__engine_join *j)
 
 bool lks__hier_can_meet(void)
 {
-    return is_set(LKS__STORE_ENV) || (is_set("MASTER_ADDR") && is_set("MASTER_PORT"));
+    return lks__env_set(LKS__STORE_ENV) ||
+           (lks__env_set("MASTER_ADDR") && lks__env_set("MASTER_PORT"));
 }
 
 /* Where the job's secret isn't given there is none, as in torchrun's own store: what all ranks have
@@ -89,7 +73,7 @@ static lks_status find_port(int *port_p)
 {
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     char shown[64];
-    if (read_int("MASTER_PORT", 65534, port_p) && *port_p > 0) {
+    if (lks__env_int("MASTER_PORT", 65534, port_p) && *port_p > 0) {
         *port_p += agent != NULL && strcmp(agent, "True") == 0;
         return LKS_OK;
     }
@@ -117,7 +101,7 @@ lks_status lks__hier_rendezvous_open(struct lks__hier *h)
     lks__engine_join *j = &h->join;
     lks__store *store;
     LKS__TRY(find_place(j));
-    if (is_set(LKS__STORE_ENV))
+    if (lks__env_set(LKS__STORE_ENV))
         LKS__TRY(lks__store_open_env(h->comm->timeout_s, &store));
     else
         LKS__TRY(meet_at_master(h, &store));
