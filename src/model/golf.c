@@ -55,9 +55,7 @@ static void carve_all(struct lks__golf *m, lks__carver *v)
     m->final_rms = lks__carve(v, rows);
     m->dx = lks__carve(v, rows * C);
     m->dx0 = lks__carve(v, rows * C);
-    m->norm = lks__carve(v, rows * C);
-    m->d_row = lks__carve(v, rows * C);
-    m->d_row2 = lks__carve(v, C * max(rows, max(m->H, C)));
+    m->norm = lks__carve(v, C * max(rows, max(m->H, C)));
     m->wide = lks__carve(v, max(chunk * ld, rows * max(m->H, C + 2 * m->KV)));
     m->partial = lks__carve(v, lks__golf_partial_floats(rows, C, (size_t)m->c.n_head));
     m->head.chunk_rows = chunk;
@@ -235,7 +233,7 @@ static void forward(const struct lks__golf_pass *p)
     lks__trace_end();
 }
 
-/* From the head's gradient of the final norm's output (m->d_row) back to the embedding. */
+/* From the head's gradient of the final norm's output (m->norm) back to the embedding. */
 static void backward(const struct lks__golf_pass *p)
 {
     struct lks__golf *m = p->m;
@@ -244,7 +242,7 @@ static void backward(const struct lks__golf_pass *p)
     lks__trace_begin(LKS__SPAN_BACKWARD, -1);
     if (!m->c.tie_embeddings)
         done(p, group++);
-    lks__golf_norm_bwd(m->ex, m->dx, m->d_row, m->la[n_layer - 1].out, m->final_rms, p->rows, m->C);
+    lks__golf_norm_bwd(m->ex, m->dx, m->norm, m->la[n_layer - 1].out, m->final_rms, p->rows, m->C);
     memset(m->dx0, 0, p->rows * m->C * sizeof(float));
     for (int l = n_layer - 1; l >= 0; l--) {
         lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
@@ -253,7 +251,7 @@ static void backward(const struct lks__golf_pass *p)
         done(p, group++);
     }
     m->ex->k->add(m->dx, m->dx0, p->rows * m->C);
-    lks__golf_embed_bwd(m->ex, lks__backward_grads(p->bw, group) + m->emb, m->d_row, m->dx,
+    lks__golf_embed_bwd(m->ex, lks__backward_grads(p->bw, group) + m->emb, m->norm, m->dx,
                         p->mb->tokens, p->params + m->emb, m->x0_rms, p->rows, m->C);
     done(p, group);
     lks__trace_end();
@@ -275,7 +273,7 @@ static float golf_train(void *state, const float *params, const lks__micro_batch
     float *g = lks__backward_grads(bw, m->c.tie_embeddings ? m->table->n_groups - 1 : 0);
     forward(&p);
     float loss =
-        lks__head_loss(m->ex, &m->head, m->d_row, g + m->head_w, m->dx0, params + m->head_w,
+        lks__head_loss(m->ex, &m->head, m->norm, g + m->head_w, m->dx0, params + m->head_w,
                        mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
     backward(&p);
     return loss;

@@ -121,7 +121,7 @@ static void attention_forward(const struct lks__golf_pass *p, int l)
     const struct lks__golf_acts *a = &m->la[l];
     const float *w = p->params;
     const size_t rows = p->rows, C = m->C, KV = m->KV;
-    const struct rotated rotated = {m->d_row, m->d_row2};
+    const struct rotated rotated = {a->out, a->x_mid}; /* not there yet */
 
     const lks__golf_entry entry = entry_of(p, l, m->dx);
     lks__golf_entry_fwd(m->ex, &entry, rows, C);
@@ -176,11 +176,11 @@ static void projection_backward(const struct lks__golf_pass *p, float *g, size_t
                                 const float *input, size_t in)
 {
     const struct lks__golf *m = p->m;
-    memset(m->d_row2, 0, m->C * in * sizeof(float));
-    lks__linear_bwd_w(m->ex, m->d_row2, NULL, m->dx, m->C, input, p->rows, m->C, in);
+    memset(m->norm, 0, m->C * in * sizeof(float));
+    lks__linear_bwd_w(m->ex, m->norm, NULL, m->dx, m->C, input, p->rows, m->C, in);
     const lks__golf_scaled s = {.dw = g + w,
                                 .dscale = g + scale,
-                                .product = m->d_row2,
+                                .product = m->norm,
                                 .w = p->params + w,
                                 .scale = p->params + scale};
     lks__golf_scaled_bwd(m->ex, &s, m->C, in);
@@ -193,7 +193,7 @@ static float *dskip_of(const struct lks__golf *m, int l)
     return m->la[2 * m->n_enc - 1 - (size_t)l].att;
 }
 
-/* m->dx stays the gradient of x_mid without its norm, whose own is left in m->d_row2. */
+/* m->dx stays the gradient of x_mid without its norm, whose own is left in m->norm. */
 static void mlp_backward(const struct lks__golf_pass *p, int l)
 {
     const struct lks__golf *m = p->m;
@@ -204,21 +204,22 @@ static void mlp_backward(const struct lks__golf_pass *p, int l)
     const size_t rows = p->rows, C = m->C, H = m->H;
 
     const lks__golf_branch branch = {.dx = m->dx,
-                                     .dy = m->d_row,
+                                     .dy = a->out,
                                      .scale = w + t->mlp_scale,
                                      .add = (size_t)l < m->n_enc ? dskip_of(m, l) : NULL};
     lks__golf_branch_bwd(m->ex, &branch, rows, C);
     lks__golf_relu2_fwd(m->ex, m->wide, a->fc, rows, H);
     projection_backward(p, g, t->fc2, t->mlp_scale, m->wide, H);
     struct tile_ctx act = {.y = m->wide, .ld = H, .in = a->fc};
-    lks__linear_bwd_x(m->ex, m->wide, m->d_row, C, w + t->fc2, rows, C, H,
+    lks__linear_bwd_x(m->ex, m->wide, a->out, C, w + t->fc2, rows, C, H,
                       (lks__epilogue){epilogue_relu2_bwd, &act});
     lks__golf_norm_fwd(m->ex, m->norm, a->rms2, a->x_mid, rows, C);
     lks__linear_bwd_w(m->ex, g + t->fc, NULL, m->wide, H, m->norm, rows, H, C);
-    lks__linear_bwd_x(m->ex, m->d_row2, m->wide, H, w + t->fc, rows, H, C, none);
+    lks__linear_bwd_x(m->ex, m->norm, m->wide, H, w + t->fc, rows, H, C, none);
 }
 
-/* Leaves the gradient of the mixed input's norm in m->d_row, that input itself in m->d_row2. */
+/* Leaves the gradient of the mixed input's norm in the layer's out, that input itself in its x_mid:
+ * both have been done with. */
 static void attention_backward(const struct lks__golf_pass *p, int l)
 {
     const struct lks__golf *m = p->m;
@@ -230,46 +231,47 @@ static void attention_backward(const struct lks__golf_pass *p, int l)
     float *dq = m->wide, *dk = dq + rows * C, *dv = dk + rows * KV;
 
     const lks__golf_branch branch = {.dx = m->dx,
-                                     .dy = m->d_row,
+                                     .dy = a->out,
                                      .scale = w + t->attn_scale,
-                                     .dnorm = m->d_row2,
+                                     .dnorm = m->norm,
                                      .normed = a->x_mid,
                                      .rms = a->rms2};
     lks__golf_branch_bwd(m->ex, &branch, rows, C);
     projection_backward(p, g, t->wo, t->attn_scale, a->att, C);
-    lks__linear_bwd_x(m->ex, m->d_row2, m->d_row, C, w + t->wo, rows, C, C, none);
+    lks__linear_bwd_x(m->ex, a->x_mid, a->out, C, w + t->wo, rows, C, C, none);
 
-    const struct rotated rotated = {m->norm, m->d_row};
+    const struct rotated rotated = {m->norm, a->out};
     const lks__golf_heads heads = heads_of(p, l, &rotated);
     lks__golf_heads_fwd(m->ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
     const lks__attention_in in = attention_in(p, l, &rotated);
     const lks__attention_grads grads = {dq, dk, dv, C, KV};
-    lks__attention_bwd(m->ex, &shape, &grads, m->d_row2, &in, a->att, a->lse, NULL);
+    lks__attention_bwd(m->ex, &shape, &grads, a->x_mid, &in, a->att, a->lse, NULL);
     lks__golf_heads_bwd(m->ex, &heads, dq, dk, g + t->gain, m->partial);
-    const lks__golf_entry entry = entry_of(p, l, m->d_row2);
+    const lks__golf_entry entry = entry_of(p, l, a->x_mid);
     lks__golf_entry_fwd(m->ex, &entry, rows, C);
     lks__linear_bwd_w(m->ex, g + t->wq, NULL, dq, C, m->norm, rows, C, C);
     lks__linear_bwd_w(m->ex, g + t->wk, NULL, dk, KV, m->norm, rows, KV, C);
     lks__linear_bwd_w(m->ex, g + t->wv, NULL, dv, KV, m->norm, rows, KV, C);
-    lks__linear_bwd_x(m->ex, m->d_row, dq, C, w + t->wq, rows, C, C, none);
-    lks__linear_bwd_x_add(m->ex, m->d_row, dk, KV, w + t->wk, rows, KV, C);
-    lks__linear_bwd_x_add(m->ex, m->d_row, dv, KV, w + t->wv, rows, KV, C);
+    lks__linear_bwd_x(m->ex, a->out, dq, C, w + t->wq, rows, C, C, none);
+    lks__linear_bwd_x_add(m->ex, a->out, dk, KV, w + t->wk, rows, KV, C);
+    lks__linear_bwd_x_add(m->ex, a->out, dv, KV, w + t->wv, rows, KV, C);
 }
 
 void lks__golf_block_backward(const struct lks__golf_pass *p, int l)
 {
     const struct lks__golf *m = p->m;
+    const struct lks__golf_acts *a = &m->la[l];
     float *g = layer_grads(p, l);
     mlp_backward(p, l);
     attention_backward(p, l);
-    const lks__golf_entry entry = entry_of(p, l, m->d_row2);
+    const lks__golf_entry entry = entry_of(p, l, a->x_mid);
     size_t i = skip_row(m, l);
     float *dskip = NULL, *dweight = NULL;
     if (i != SIZE_MAX) {
         dskip = dskip_of(m, (int)(m->n_enc - 1 - i));
         dweight = lks__backward_grads(p->bw, m->table->n_groups - 1) + m->skip_weights + i * m->C;
     }
-    lks__golf_entry_bwd(m->ex, &entry, m->dx, m->dx0, g + m->lt[l].mix, dskip, dweight, m->d_row,
+    lks__golf_entry_bwd(m->ex, &entry, m->dx, m->dx0, g + m->lt[l].mix, dskip, dweight, a->out,
                         p->rows, m->C, m->partial);
 }
