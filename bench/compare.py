@@ -21,6 +21,7 @@ import argparse
 import datetime
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -279,6 +280,7 @@ def kept_part():
 
 def main():
     a = read_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it started ends with it
     started = time.perf_counter()
     top = peak(a)
     info = output([a.lockstep, "info"])
