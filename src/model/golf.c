@@ -272,9 +272,8 @@ static float golf_train(void *state, const float *params, const lks__micro_batch
     struct lks__golf_pass p = pass_of(m, params, mb, bw);
     float *g = lks__backward_grads(bw, m->c.tie_embeddings ? m->table->n_groups - 1 : 0);
     forward(&p);
-    float loss =
-        lks__head_loss(m->ex, &m->head, m->norm, g + m->head_w, m->dx0, params + m->head_w,
-                       mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
+    float loss = lks__head_loss(m->ex, &m->head, m->norm, g + m->head_w, m->dx0, params + m->head_w,
+                                mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
     backward(&p);
     return loss;
 }

@@ -40,12 +40,12 @@ struct lks__golf {
     /* Work space, in forward | in backward; each [rows, C] but for wide, and norm, which has place
      * for a projection. Before a layer has x_mid and out, and once it has been done with them,
      * rotated heads and gradients lie there. */
-    float *dx;     /* mixed input of a layer | gradient of the residual stream */
-    float *dx0;    /* the final norm's output | gradient of x0 */
-    float *norm;   /* a norm's output, or a branch's before its scale | a norm's, its gradient, queries,
-                    * or a projection's gradient without its scale */
-    float *wide;   /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP, of q, k and v;
-                    * between the two the head's logits */
+    float *dx;   /* mixed input of a layer | gradient of the residual stream */
+    float *dx0;  /* the final norm's output | gradient of x0 */
+    float *norm; /* a norm's output, or a branch's before its scale | a norm's, its gradient,
+                  * queries, or a projection's gradient without its scale */
+    float *wide; /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP, of q, k and v;
+                  * between the two the head's logits */
     float *partial; /* vectors' gradients, block of rows by block of rows */
     void *arena;
     size_t arena_bytes, scratch_bytes; /* the arena's first scratch_bytes are for one pass */
