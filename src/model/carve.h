@@ -2,7 +2,11 @@
 #ifndef LKS_MODEL_CARVE_H
 #define LKS_MODEL_CARVE_H
 
+#include <sys/mman.h>
+
 #include "base/checked.h"
+#include "base/status.h"
+#include "base/sys.h"
 
 typedef struct lks__carver {
     char *base;
@@ -14,6 +18,19 @@ static inline float *lks__carve(lks__carver *c, size_t floats)
     float *p = c->base == NULL ? NULL : (float *)(void *)(c->base + c->used);
     c->used += lks__round_up(floats * sizeof(float), 64);
     return p;
+}
+
+/* Zeros; lks__sys_munmap() it. */
+static inline lks_status lks__activations_open(size_t bytes, int batch, int block_size,
+                                               void **arena_p)
+{
+    *arena_p = lks__sys_mmap(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (*arena_p != NULL)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_NOMEM,
+                     "no memory for %.1f MB of activations (%d sequences of %d tokens): use fewer "
+                     "sequences in a micro-batch and more gradient_accumulation_steps",
+                     (double)bytes / 1e6, batch, block_size);
 }
 
 #endif

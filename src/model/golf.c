@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/checked.h"
 #include "base/sys.h"
@@ -116,35 +115,25 @@ static lks_status golf_activation_bytes(const lks__model_config *config, int bat
     return st;
 }
 
-static size_t offset_of(const struct lks__golf *m, int layer, const char *name)
-{
-    char full[64];
-    if (layer >= 0)
-        snprintf(full, sizeof full, "blocks.%d.%s", layer, name);
-    else
-        snprintf(full, sizeof full, "%s", name);
-    const lks__tensor *t = lks__table_find(m->table, full);
-    return t == NULL ? SIZE_MAX : t->offset;
-}
-
 static void find_tensors(struct lks__golf *m)
 {
+    const lks__table *table = m->table;
     for (int l = 0; l < m->c.n_layer; l++)
         m->lt[l] = (struct lks__golf_tensors){
-            .attn_scale = offset_of(m, l, "attn_scale"),
-            .mlp_scale = offset_of(m, l, "mlp_scale"),
-            .mix = offset_of(m, l, "resid_mix"),
-            .gain = offset_of(m, l, "attn.q_gain"),
-            .wq = offset_of(m, l, "attn.c_q.weight"),
-            .wk = offset_of(m, l, "attn.c_k.weight"),
-            .wv = offset_of(m, l, "attn.c_v.weight"),
-            .wo = offset_of(m, l, "attn.proj.weight"),
-            .fc = offset_of(m, l, "mlp.fc.weight"),
-            .fc2 = offset_of(m, l, "mlp.proj.weight"),
+            .attn_scale = lks__table_offset(table, "blocks.%d.attn_scale", l),
+            .mlp_scale = lks__table_offset(table, "blocks.%d.mlp_scale", l),
+            .mix = lks__table_offset(table, "blocks.%d.resid_mix", l),
+            .gain = lks__table_offset(table, "blocks.%d.attn.q_gain", l),
+            .wq = lks__table_offset(table, "blocks.%d.attn.c_q.weight", l),
+            .wk = lks__table_offset(table, "blocks.%d.attn.c_k.weight", l),
+            .wv = lks__table_offset(table, "blocks.%d.attn.c_v.weight", l),
+            .wo = lks__table_offset(table, "blocks.%d.attn.proj.weight", l),
+            .fc = lks__table_offset(table, "blocks.%d.mlp.fc.weight", l),
+            .fc2 = lks__table_offset(table, "blocks.%d.mlp.proj.weight", l),
         };
-    m->emb = offset_of(m, -1, "tok_emb.weight");
-    m->head_w = m->c.tie_embeddings ? m->emb : offset_of(m, -1, "lm_head.weight");
-    m->skip_weights = offset_of(m, -1, "skip_weights");
+    m->emb = lks__table_offset(table, "tok_emb.weight");
+    m->head_w = m->c.tie_embeddings ? m->emb : lks__table_offset(table, "lm_head.weight");
+    m->skip_weights = lks__table_offset(table, "skip_weights");
 }
 
 /* Angles as the script's Rotary rounds them: each frequency and each product to float. */
@@ -183,15 +172,9 @@ static lks_status golf_open(const lks__model_config *config, const lks__table *t
     lks_status st = measure(m, config, batch);
     if (st != LKS_OK)
         goto fail;
-    m->arena =
-        lks__sys_mmap(m->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (m->arena == NULL) {
-        st = lks__fail(LKS_ERR_NOMEM,
-                       "no memory for %.1f MB of activations (%d sequences of %d tokens): use "
-                       "fewer tokens in a micro-batch",
-                       (double)m->arena_bytes / 1e6, batch, config->block_size);
+    st = lks__activations_open(m->arena_bytes, batch, config->block_size, &m->arena);
+    if (st != LKS_OK)
         goto fail;
-    }
     lks__carver v = {m->arena, 0};
     carve_all(m, &v);
     find_tensors(m);

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/checked.h"
 #include "base/sys.h"
@@ -86,39 +85,29 @@ static lks_status gpt2_activation_bytes(const lks__model_config *config, int bat
     return st;
 }
 
-static size_t offset_of(const struct lks__gpt2 *m, int layer, const char *name)
-{
-    char full[64];
-    if (layer >= 0)
-        snprintf(full, sizeof full, "transformer.h.%d.%s", layer, name);
-    else
-        snprintf(full, sizeof full, "transformer.%s", name);
-    const lks__tensor *t = lks__table_find(m->table, full);
-    return t == NULL ? SIZE_MAX : t->offset;
-}
-
 static void find_tensors(struct lks__gpt2 *m)
 {
+    const lks__table *table = m->table;
     for (int l = 0; l < m->c.n_layer; l++) {
         m->lt[l] = (struct lks__gpt2_tensors){
-            .ln1w = offset_of(m, l, "ln_1.weight"),
-            .ln1b = offset_of(m, l, "ln_1.bias"),
-            .qkvw = offset_of(m, l, "attn.c_attn.weight"),
-            .qkvb = offset_of(m, l, "attn.c_attn.bias"),
-            .projw = offset_of(m, l, "attn.c_proj.weight"),
-            .projb = offset_of(m, l, "attn.c_proj.bias"),
-            .ln2w = offset_of(m, l, "ln_2.weight"),
-            .ln2b = offset_of(m, l, "ln_2.bias"),
-            .fcw = offset_of(m, l, "mlp.c_fc.weight"),
-            .fcb = offset_of(m, l, "mlp.c_fc.bias"),
-            .fc2w = offset_of(m, l, "mlp.c_proj.weight"),
-            .fc2b = offset_of(m, l, "mlp.c_proj.bias"),
+            .ln1w = lks__table_offset(table, "transformer.h.%d.ln_1.weight", l),
+            .ln1b = lks__table_offset(table, "transformer.h.%d.ln_1.bias", l),
+            .qkvw = lks__table_offset(table, "transformer.h.%d.attn.c_attn.weight", l),
+            .qkvb = lks__table_offset(table, "transformer.h.%d.attn.c_attn.bias", l),
+            .projw = lks__table_offset(table, "transformer.h.%d.attn.c_proj.weight", l),
+            .projb = lks__table_offset(table, "transformer.h.%d.attn.c_proj.bias", l),
+            .ln2w = lks__table_offset(table, "transformer.h.%d.ln_2.weight", l),
+            .ln2b = lks__table_offset(table, "transformer.h.%d.ln_2.bias", l),
+            .fcw = lks__table_offset(table, "transformer.h.%d.mlp.c_fc.weight", l),
+            .fcb = lks__table_offset(table, "transformer.h.%d.mlp.c_fc.bias", l),
+            .fc2w = lks__table_offset(table, "transformer.h.%d.mlp.c_proj.weight", l),
+            .fc2b = lks__table_offset(table, "transformer.h.%d.mlp.c_proj.bias", l),
         };
     }
-    m->wte = offset_of(m, -1, "wte.weight");
-    m->wpe = offset_of(m, -1, "wpe.weight");
-    m->lnfw = offset_of(m, -1, "ln_f.weight");
-    m->lnfb = offset_of(m, -1, "ln_f.bias");
+    m->wte = lks__table_offset(table, "transformer.wte.weight");
+    m->wpe = lks__table_offset(table, "transformer.wpe.weight");
+    m->lnfw = lks__table_offset(table, "transformer.ln_f.weight");
+    m->lnfb = lks__table_offset(table, "transformer.ln_f.bias");
 }
 
 static void gpt2_close(void *state);
@@ -137,15 +126,9 @@ static lks_status gpt2_open(const lks__model_config *config, const lks__table *t
     lks_status st = measure(m, config, batch);
     if (st != LKS_OK)
         goto fail;
-    m->arena =
-        lks__sys_mmap(m->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (m->arena == NULL) {
-        st = lks__fail(LKS_ERR_NOMEM,
-                       "no memory for %.1f MB of activations (batch_size %d, block_size %d): use a "
-                       "smaller batch_size and more gradient_accumulation_steps",
-                       (double)m->arena_bytes / 1e6, batch, config->block_size);
+    st = lks__activations_open(m->arena_bytes, batch, config->block_size, &m->arena);
+    if (st != LKS_OK)
         goto fail;
-    }
     lks__carver v = {m->arena, 0};
     carve_all(m, &v);
     find_tensors(m);

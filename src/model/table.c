@@ -1,5 +1,7 @@
 #include "model/table.h"
 
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +150,17 @@ const lks__tensor *lks__table_find(const lks__table *table, const char *name)
         if (strcmp(table->tensors[i].name, name) == 0)
             return &table->tensors[i];
     return NULL;
+}
+
+size_t lks__table_offset(const lks__table *table, const char *format, ...)
+{
+    char name[sizeof table->tensors->name];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    const lks__tensor *t = lks__table_find(table, name);
+    return t == NULL ? SIZE_MAX : t->offset;
 }
 
 const lks__tensor *lks__table_at(const lks__table *table, size_t at)

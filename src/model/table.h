@@ -88,6 +88,10 @@ void lks__table_free(lks__table *table);
 
 const lks__tensor *lks__table_find(const lks__table *table, const char *name); /* or NULL */
 
+/* Where the tensor of that name begins in an arena; SIZE_MAX: there is none, as a bias may be. */
+size_t lks__table_offset(const lks__table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* The tensor that holds arena offset `at` (floats). */
 const lks__tensor *lks__table_at(const lks__table *table, size_t at);
 

@@ -46,6 +46,17 @@ parity_sums parity_sum(const float *x, size_t n);
 void parity_near(double got, double want, double tolerance, const char *figure, const char *section,
                  const char *tensor, const char *what);
 
+/* Backward tells of every group once, in order, and not before its gradient is complete: to
+ * parity_group_done(), with a parity_groups. `seen` takes the gradients as they were then. */
+typedef struct parity_groups {
+    const lks__table *table;
+    const float *grads;
+    float *seen;
+    int next;
+} parity_groups;
+
+void parity_group_done(void *groups, int group);
+
 /* The first and last values that the figure has of a tensor, each within `tolerance`. */
 void parity_values(const float *x, size_t n, double tolerance, const char *figure,
                    const char *section, const char *tensor, const json_t *want);

@@ -134,23 +134,6 @@ static void test_draws(void **state)
         }
 }
 
-/* Backward tells of every group once, in order, and not before its gradient is complete. */
-struct groups {
-    const lks__table *table;
-    const float *grads;
-    float *seen; /* copies of groups' gradients when they were announced */
-    int next;
-};
-
-static void group_done(void *ctx, int group)
-{
-    struct groups *g = ctx;
-    assert_int_equal(group, g->next++);
-    size_t at = g->table->block_start[g->table->group_block[group]];
-    size_t end = g->table->block_start[g->table->group_block[group + 1]];
-    memcpy(g->seen + at, g->grads + at, (end - at) * sizeof(float));
-}
-
 /* Of a tensor's norm. The first updates divide gradients by their own rounding where they are
  * nearly nothing. So after three of them the script's own fp32 run is as far as 5.5e-4 (golf.json)
  * and 2.4e-4 (golf_quantized.json) from its float64 run, and 1.3e-4 from itself on another machine
@@ -220,12 +203,12 @@ static void run_step(const struct golf *g, lks__model *model, int step, const ui
     assert_non_null(tokens);
     memset(grads, 0, g->table.count * sizeof *grads);
     for (size_t m = 0; m < MICRO_STEPS; m++) {
-        struct groups groups = {&g->table, grads, seen, 0};
+        parity_groups groups = {&g->table, grads, seen, 0};
         size_t first = ((size_t)step * MICRO_STEPS + m) * (g->tokens + 1);
         for (size_t i = 0; i <= g->tokens; i++)
             tokens[i] = stream[first + i];
         lks__micro_batch mb = {tokens, tokens + 1, B, T};
-        lks__backward bw = {.grads = grads, .done = group_done, .done_ctx = &groups};
+        lks__backward bw = {.grads = grads, .done = parity_group_done, .done_ctx = &groups};
         double micro = (double)lks__model_train(model, g->params, &mb, &bw);
         const char *which = lks_test_text("micro_losses.%d.%zu", step, m);
         parity_near(micro, lks_test_number(g->figure, which), allowed, g->name, at, which, "loss");

@@ -8,23 +8,6 @@
 #include "data/tokens.h"
 #include "train/batch.h"
 
-/* Backward tells of every group once, in order, and not before its gradient is complete. */
-struct groups {
-    const lks__table *table;
-    const float *grads;
-    float *seen; /* copies of groups' gradients when they were announced */
-    int next;
-};
-
-static void group_done(void *ctx, int group)
-{
-    struct groups *g = ctx;
-    assert_int_equal(group, g->next++);
-    size_t at = g->table->block_start[g->table->group_block[group]];
-    size_t end = g->table->block_start[g->table->group_block[group + 1]];
-    memcpy(g->seen + at, g->grads + at, (end - at) * sizeof(float));
-}
-
 static void check_gradients(const parity_model *m, const float *grads)
 {
     for (size_t i = 0; i < m->table.n_tensors; i++) {
@@ -69,9 +52,9 @@ static void check_step0(const char *figure, const char *data_dir)
     assert_non_null(targets);
     double loss = 0.0;
     for (int i = 0; i < m.V * m.A; i++) {
-        struct groups groups = {&m.table, grads, seen, 0};
+        parity_groups groups = {&m.table, grads, seen, 0};
         lks__micro_batch mb = {tokens, targets, m.B, m.T};
-        lks__backward bw = {.grads = grads, .done = group_done, .done_ctx = &groups};
+        lks__backward bw = {.grads = grads, .done = parity_group_done, .done_ctx = &groups};
         assert_ok(lks__batch_read(data[0], offsets + (size_t)i * B, B, T, tokens, targets));
         loss += (double)lks__model_train(model, m.params, &mb, &bw);
         assert_int_equal(groups.next, m.table.n_groups);
