@@ -16,13 +16,16 @@
  *
  * The sizes were measured with oneDNN 2.6: short blocks waste less on masked scores, which counts
  * while most blocks lie on the diagonal; tall ones cost fewer calls, which counts for more where
- * AVX-512 makes the work of one shorter. Three blocks of scores fit a second-level cache beside the
- * head's q, k, v. */
-enum { COLS = 256, MAX_ROWS = 64 };
+ * AVX-512 makes the work of one shorter, and for more still where products of tiles (AMX) copy k
+ * and v for each block. Three blocks of scores fit a second-level cache beside the head's q, k, v.
+ */
+enum { COLS = 256, MAX_ROWS = 128 };
 
-static size_t block_rows(lks__cpu_level level, size_t T)
+static size_t block_rows(const lks__exec *ex, size_t T)
 {
-    return level < LKS__CPU_AVX512 && T <= 256 ? 32 : MAX_ROWS;
+    if (T > 256)
+        return ex->bf16 && ex->k->level >= LKS__CPU_AMX ? MAX_ROWS : 64;
+    return ex->k->level < LKS__CPU_AVX512 ? 32 : 64;
 }
 
 struct fwd_scratch {
@@ -64,7 +67,7 @@ static struct job job_make(const lks__exec *ex, const lks__attention_shape *shap
     struct job job = {.ex = ex, .k = ex->k, .pool = ex->pool, .shape = *shape, .in = *in};
     if (shape->NKV == 0)
         job.shape.NKV = shape->NH;
-    job.rows = block_rows(ex->k->level, shape->T);
+    job.rows = block_rows(ex, shape->T);
     job.group = job.shape.NH / job.shape.NKV;
     job.c = shape->NH * shape->hs;
     job.scale = (float)(1.0 / sqrt((double)shape->hs));
