@@ -118,9 +118,25 @@ static void run_free(struct run *r)
     buffer_free(&r->lse);
 }
 
+static bool bf16; /* products of operands rounded to bfloat16 */
+
+static int use_bf16(void **state)
+{
+    (void)state;
+    bf16 = true;
+    return 0;
+}
+
+static int use_float32(void **state)
+{
+    (void)state;
+    bf16 = false;
+    return 0;
+}
+
 static void run_go(struct run *r, int n_threads, const lks__dropout *drop)
 {
-    lks__exec ex = {.k = &kernels};
+    lks__exec ex = {.k = &kernels, .bf16 = bf16};
     assert_ok(lks__attention_check(&r->shape));
     assert_ok(
         lks__pool_open(n_threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
@@ -188,10 +204,11 @@ static void compare(const struct run *r, const lks__dropout *drop, double tolera
 }
 
 /* Each score is a sum of hs products and each output one of up to T: with values near 1, errors
- * grow with the root of either, and the scores' own size (up to ~5) is what exp() multiplies. */
+ * grow with the root of either, and the scores' own size (up to ~5) is what exp() multiplies.
+ * Rounding to bfloat16 is done once an operand, and doesn't add up along a sum. */
 static double tolerance_of(const lks__attention_shape *s)
 {
-    return FLT_EPSILON * (sqrt((double)s->hs) + sqrt((double)s->T) + 4);
+    return bf16 ? 4 * 0x1p-8 : FLT_EPSILON * (sqrt((double)s->hs) + sqrt((double)s->T) + 4);
 }
 
 static const lks__attention_shape shapes[] = {
@@ -586,6 +603,9 @@ int main(void)
         cmocka_unit_test(test_huge_scores),
         cmocka_unit_test(test_equal_scores_give_means),
         cmocka_unit_test(test_check),
+        {"test_bf16_matches_reference", test_matches_reference, use_bf16, use_float32, NULL},
+        {"test_bf16_same_bits_for_any_threads", test_same_bits_for_any_threads, use_bf16,
+         use_float32, NULL},
     };
     lks__cpu_level level;
     lks_status st = lks__cpu_level_get(&level);
