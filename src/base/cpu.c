@@ -20,7 +20,7 @@ static const char *const level_names[] = {
 };
 enum { N_LEVELS = sizeof level_names / sizeof level_names[0] };
 
-#if defined(__x86_64__) && defined(LKS__BUILT_AMX)
+#if defined(__x86_64__)
 /* Tiles are 8 KB of state in each thread, so Linux wants to be asked before the first use, and
  * refuses where a thread's signal stack is too small for them. Holds for all threads, and for what
  * is forked; not for what is exec'd. */
@@ -32,14 +32,15 @@ static bool tiles_granted(void)
 
 static bool has_tiles(void)
 {
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bit_AMX_TILE) && (d & bit_AMX_BF16) &&
-           tiles_granted();
-}
+#if defined(LKS__BUILT_AMX)
+    const bool built = true;
 #else
-static bool has_tiles(void)
-{
-    return false;
+    const bool built = false;
+#endif
+    const unsigned needed = 1u << 24 | 1u << 22; /* AMX-TILE, AMX-BF16 */
+    unsigned a, b, c, d;
+    return built && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & needed) == needed &&
+           tiles_granted();
 }
 #endif
 
