@@ -10,19 +10,26 @@
 enum { W = 2, MICRO_STEPS = LAW_V / W * LAW_A };
 
 static const char *trace_path;
-static const json_t *trace;
+static json_t *trace;
+
+/* A run with a trace, which replaces the last one. */
+static const char *trace_run(void)
+{
+    json_error_t error;
+    const char *out = law_output("random", lks_test_text("--nproc_per_node=%d", W),
+                                 lks_test_text("--trace=%s", trace_path));
+    json_decref(trace);
+    trace = json_load_file(trace_path, JSON_REJECT_DUPLICATES, &error);
+    if (trace == NULL)
+        fail_msg("%s:%d: %s", trace_path, error.line, error.text);
+    return out;
+}
 
 static int train(void **state)
 {
     const char *plain = law_output("random", "--threads=1");
     trace_path = lks_test_text("%s/trace.json", lks_test_folder());
-    const char *traced = law_output("random", lks_test_text("--nproc_per_node=%d", W),
-                                    lks_test_text("--trace=%s", trace_path));
-    law_assert_same(traced, plain);
-    json_error_t error;
-    trace = json_load_file(trace_path, JSON_REJECT_DUPLICATES, &error);
-    if (trace == NULL)
-        fail_msg("%s:%d: %s", trace_path, error.line, error.text);
+    law_assert_same(trace_run(), plain);
     return 0;
 }
 
@@ -55,9 +62,9 @@ static const json_t *nth(int rank, const char *ph, const char *name, int n)
 {
     size_t i;
     const json_t *e;
-    json_array_foreach((json_t *)trace, i,
-                       e) if (strcmp(text(e, "ph"), ph) == 0 && number(e, "pid") == rank &&
-                              strcmp(text(e, "name"), name) == 0 && n-- == 0) return e;
+    json_array_foreach(trace, i, e) if (strcmp(text(e, "ph"), ph) == 0 &&
+                                        number(e, "pid") == rank &&
+                                        strcmp(text(e, "name"), name) == 0 && n-- == 0) return e;
     return NULL;
 }
 
@@ -66,8 +73,7 @@ static int count_inside(const json_t *outer, int rank, const char *name)
     int n = 0;
     size_t i;
     const json_t *e;
-    json_array_foreach((json_t *)trace, i,
-                       e) if (is_span(e, rank) && strcmp(text(e, "name"), name) == 0) n +=
+    json_array_foreach(trace, i, e) if (is_span(e, rank) && strcmp(text(e, "name"), name) == 0) n +=
         number(e, "ts") >= number(outer, "ts") && end_of(e) <= end_of(outer) + 0.002;
     return n;
 }
@@ -97,7 +103,7 @@ static void test_nesting(void **state)
         int n_spans = 0;
         size_t i;
         const json_t *e;
-        json_array_foreach((json_t *)trace, i, e) n_spans += is_span(e, r);
+        json_array_foreach(trace, i, e) n_spans += is_span(e, r);
         assert_true(n_spans > 14 * MICRO_STEPS * 8);
 
         /* They stand in the order of their ends: walked backwards, a span must lie wholly in the
@@ -151,13 +157,10 @@ static double backward_end(int rank, int s)
 }
 
 /* The first bucket is on its way before backward has come to its end, on every rank in every step;
- * and the rank that comes to it last finds the others there, so it sums its share at once. With a
- * core for each, every rank does so now and then. */
-static void test_overlap(void **state)
+ * and the rank that comes to it last finds the others there, so it sums its share at once. Counts
+ * for each rank in how many steps it did. */
+static void count_early(int early[W])
 {
-    cpu_set_t cores;
-    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
-    int early[W] = {0};
     for (int s = 0; s < LAW_STEPS; s++) {
         int now = 0;
         for (int r = 0; r < W; r++) {
@@ -171,8 +174,32 @@ static void test_overlap(void **state)
         }
         assert_true(now > 0);
     }
-    for (int r = 0; r < W && CPU_COUNT(&cores) >= W; r++)
-        assert_true(early[r] > 0);
+}
+
+static bool all_early(const int early[W])
+{
+    for (int r = 0; r < W; r++)
+        if (early[r] == 0)
+            return false;
+    return true;
+}
+
+/* With a core for each, every rank sums early now and then. On a busy machine one of them may come
+ * first all through a run: then one of some more has to show it. */
+static void test_overlap(void **state)
+{
+    enum { RUNS = 10 };
+    cpu_set_t cores;
+    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+    int early[W] = {0};
+    count_early(early);
+    if (CPU_COUNT(&cores) < W)
+        return;
+    for (int run = 1; run < RUNS && !all_early(early); run++) {
+        trace_run();
+        count_early(early);
+    }
+    assert_true(all_early(early));
 }
 
 /* A file that can't be written is found before the run, and a run that fails leaves none. */
