@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <xxhash.h>
 
 #include "base/sys.h"
@@ -196,6 +197,16 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 
 static const char artifact_name[] = "final_model.int8.ptz";
 
+/* It is compressed into memory of its own size; until the next pass activations need none. */
+static void make_room(const lks__trainer *t)
+{
+    const size_t page = 4096;
+    size_t bytes;
+    void *scratch = lks__model_scratch(t->model, &bytes);
+    if (scratch != NULL)
+        madvise(scratch, bytes / page * page, MADV_DONTNEED);
+}
+
 static lks_status write_artifact(lks__trainer *t, const char *path, lks__artifact_stats *stats)
 {
     lks__artifact_about about = {
@@ -231,6 +242,7 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     lks_status st = LKS_OK;
     snprintf(path, sizeof path, "%s/%s", t->s.out_dir, artifact_name);
     lks_comm_note(t->ses.comm, t->iter, "artifact");
+    make_room(t);
     if (t->ses.world.rank == 0) {
         st = write_artifact(t, path, &r->stats);
         if (st == LKS_OK)
