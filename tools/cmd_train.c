@@ -5,6 +5,7 @@
 
 #include "run.h"
 #include "tool.h"
+#include "train/signals.h"
 #include "train/trainer.h"
 
 static const char usage[] =

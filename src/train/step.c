@@ -6,8 +6,7 @@
 #include "base/trace.h"
 #include "train/nonfinite.h"
 #include "train/recipe.h"
-
-volatile sig_atomic_t lks__stop_requested, lks__save_requested;
+#include "train/signals.h"
 
 static void beat(void *comm)
 {

@@ -2,7 +2,6 @@
 #ifndef LKS_TRAIN_TRAINER_H
 #define LKS_TRAIN_TRAINER_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -131,10 +130,5 @@ lks__ddp_config lks__train_ddp_config(const lks__settings *s);
 /* --dry_run: what the run would need, on standard output; starts no rank and no step. `s` has been
  * checked for `world_size`. */
 lks_status lks__train_dry_run(const lks__settings *s, int world_size);
-
-/* SIGTERM, SIGINT and SIGHUP ask for an orderly stop, and so does `stop_signal` (the setting's
- * words): lks__stop_requested is the signal's number. SIGUSR1 and SIGUSR2 ask for a checkpoint. */
-extern volatile sig_atomic_t lks__stop_requested, lks__save_requested;
-void lks__signals_install(const char *stop_signal);
 
 #endif
