@@ -37,6 +37,7 @@ have() {
     libcmocka-dev) pkg-config --exists cmocka ;;
     g++) command -v c++ ;;
     valgrind) command -v valgrind ;;
+    python3) command -v python3 ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
     libopenmpi-dev) command -v mpicc ;;
     openmpi-bin) command -v mpirun ;;
