@@ -50,7 +50,7 @@ static unsigned long long parameters_of(pid_t pid)
 /* Flip the lowest bit of the float at `at` in the memory of `pid`; false where it can't be done. */
 static bool flip(pid_t pid, unsigned long long at)
 {
-    unsigned char byte;
+    unsigned char byte = 0;
     int fd = open(lks_test_text("/proc/%d/mem", (int)pid), O_RDWR | O_CLOEXEC);
     bool ok = fd >= 0 && pread(fd, &byte, 1, (off_t)at) == 1;
     byte ^= 1;
