@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/sys.h"
 #include "comm/backend.h"
 #include "comm/shm/memory.h"
@@ -77,15 +79,31 @@ static void look_at_kernels(lks__doctor *d)
                     "matrix products by %s", own ? "plain code of lockstep's own" : gemm);
 }
 
+/* Cores that one control group gives: version 2's "QUOTA PERIOD", version 1's two files. */
+static bool look_at_quota(void *ctx, const char *dir, int version, bool own)
+{
+    char text[128], path[PATH_MAX];
+    double *given = ctx, quota = 0, period = 0;
+    uint64_t us[2];
+    snprintf(path, sizeof path, "%s/cpu.max", dir);
+    if (version == 2 && first_line(path, text)) {
+        sscanf(text, "%lf %lf", &quota, &period);
+    } else if (version == 1 && lks__cgroup_number(dir, "cpu.cfs_quota_us", &us[0]) &&
+               lks__cgroup_number(dir, "cpu.cfs_period_us", &us[1])) {
+        quota = (double)us[0];
+        period = (double)us[1];
+    }
+    if (quota > 0 && period > 0 && quota / period < *given)
+        *given = quota / period;
+    return true;
+}
+
 /* What the container gives of the cores that this process sees. */
 static void look_at_cores(lks__doctor *d)
 {
-    char text[128];
-    double quota = 0, period = 0;
     int cores = lks__cpu_count();
-    if (first_line("/sys/fs/cgroup/cpu.max", text))
-        sscanf(text, "%lf %lf", &quota, &period);
-    double given = quota > 0 && period > 0 ? quota / period : cores;
+    double given = cores;
+    lks__cgroup_walk("", "cpu", look_at_quota, &given);
     lks__doctor_say(d, given < cores ? LKS__NOTE : LKS__FINE, "cores",
                     "start ranks and threads for the cores that are given: more stop each other",
                     "%d for this process, of which the container gives %.3g", cores, given);

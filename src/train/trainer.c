@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <xxhash.h>
 
+#include "comm/shm/memory.h"
 #include "ddp/verify.h"
 #include "train/job.h"
 #include "train/outdir.h"
@@ -169,6 +170,27 @@ static lks_status open_arenas(lks__trainer *t)
     return lks__ddp_open(&config, t->ses.comm, &t->table, &t->ses.ex, &t->ddp);
 }
 
+/* Activations are taken page by page during the first step, when the kernel could only kill. They
+ * are checked here, after all shared memory has been reserved, once for all ranks of a host. */
+static lks_status check_activations(const lks__trainer *t)
+{
+    size_t bytes;
+    if (t->ses.world.local_rank != 0)
+        return LKS_OK;
+    LKS__TRY(lks__model_activation_bytes(&t->model_config, (int)t->s.batch_size, &bytes));
+    const uint64_t room = lks__memory_available();
+    const double need = (double)bytes * t->ses.world.local_world_size;
+    if (need <= (double)room)
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_NOMEM,
+        "the activations of %d rank%s here take %.1f MB: only %.1f MB are available to "
+        "this machine or container; use a smaller model or batch, fewer ranks, or a "
+        "higher memory limit",
+        t->ses.world.local_world_size, t->ses.world.local_world_size == 1 ? "" : "s", need / 1e6,
+        (double)room / 1e6);
+}
+
 static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
@@ -186,7 +208,8 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     if (t->model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(open_arenas(t));
-    LKS__TRY(lks__session_agree(&t->ses, start_state(t, resume)));
+    lks_status st = check_activations(t);
+    LKS__TRY(lks__session_agree(&t->ses, st == LKS_OK ? start_state(t, resume) : st));
     LKS__TRY(
         lks__session_same(&t->ses, "the run (settings, data, version, iteration)", run_digest(t)));
     if (t->shared)

@@ -1,8 +1,10 @@
 /* The program from outside: commands, exit codes, streams. */
 #include "support.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
@@ -137,6 +139,32 @@ static void test_dry_run(void **state)
                 params + moments + 2 * (gradients + activations), 0.5);
 }
 
+/* Activations of both ranks that together are more than the machine has are refused before the
+ * first step, which would be killed. Each alone would fit. */
+static void test_activations_refused(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks_test_generated_tokens(dir);
+    const char *data = lks_test_text("--dataset=%s", dir);
+#define SMALL                                                                                      \
+    data, lks_test_text("--out_dir=%s/out", dir), "--vocab_size=65", "--n_layer=2", "--n_head=2",  \
+        "--n_embd=64", "--block_size=64", "--gradient_accumulation_steps=2", "--nproc_per_node=2"
+    lks_test_result r = lks_test_tool("train", SMALL, "--dry_run", "--batch_size=100");
+    expect(r, 0, "activations:", "");
+    double each = number_behind(r.out, "activations: ") * 1e6 / 100;
+    double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    const char *batch = lks_test_text("--batch_size=%.0f", 0.75 * all / each);
+    FILE *f = fopen("/proc/sys/vm/overcommit_memory", "r");
+    bool never = f != NULL && fgetc(f) == '2';
+    if (f != NULL)
+        fclose(f);
+    if (never)
+        lks_test_skip("this machine gives no more memory than it has");
+    expect(lks_test_tool("train", SMALL, "--max_iters=1", batch), 1, "",
+           "the activations of 2 ranks here take");
+#undef SMALL
+}
+
 /* Every operation at every size, and the two sides of the last line. */
 static void test_bench_comm(void **state)
 {
@@ -171,10 +199,15 @@ static void test_bench_engine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispatch),     cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_run),          cmocka_unit_test(test_lost_output),
-        cmocka_unit_test(test_bench_step),   cmocka_unit_test(test_bench_comm),
-        cmocka_unit_test(test_bench_engine), cmocka_unit_test(test_dry_run),
+        cmocka_unit_test(test_dispatch),
+        cmocka_unit_test(test_prep),
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_lost_output),
+        cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_bench_comm),
+        cmocka_unit_test(test_bench_engine),
+        cmocka_unit_test(test_dry_run),
+        cmocka_unit_test(test_activations_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,10 +1,13 @@
 #include "comm/shm/memory.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/cgroup.h"
 
 /* The number behind `key` in a file of "key number" or "key: number kB" lines. */
 static bool read_field(const char *path, const char *key, uint64_t *value_p)
@@ -29,43 +32,55 @@ static bool read_field(const char *path, const char *key, uint64_t *value_p)
     return found;
 }
 
-static bool read_number(const char *path, uint64_t *value_p)
+/* What one control group leaves: its limit less what it holds, of which file cache can be dropped.
+ */
+static uint64_t group_room(const char *dir, int version, uint64_t limit)
 {
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return false;
-    unsigned long long v;
-    bool found = fscanf(f, "%llu", &v) == 1; /* "max" means no limit */
-    fclose(f);
-    if (found)
-        *value_p = v;
-    return found;
-}
-
-/* What a cgroup leaves: its limit less what it holds, of which file cache can be dropped. */
-static uint64_t cgroup_room(const char *limit_path, const char *used_path, const char *stat_path,
-                            const char *cache_key)
-{
-    uint64_t limit, used, cache = 0;
-    if (!read_number(limit_path, &limit) || !read_number(used_path, &used))
-        return UINT64_MAX;
-    (void)read_field(stat_path, cache_key, &cache);
+    char stat[PATH_MAX];
+    uint64_t used = 0, cache = 0;
+    lks__cgroup_number(dir, version == 2 ? "memory.current" : "memory.usage_in_bytes", &used);
+    int n = snprintf(stat, sizeof stat, "%s/memory.stat", dir);
+    if (n > 0 && (size_t)n < sizeof stat)
+        read_field(stat, version == 2 ? "inactive_file" : "total_inactive_file", &cache);
     used = used > cache ? used - cache : 0;
     return limit > used ? limit - used : 0;
 }
 
+/* The limit at which the kernel kills, and version 2's memory.high: it slows down whoever is above
+ * until a run stands still, as shared memory can't be dropped. */
+static bool look_at_group(void *ctx, const char *dir, int version, bool own)
+{
+    uint64_t *least = ctx, limit = UINT64_MAX, high = UINT64_MAX, hierarchy = 1;
+    if (version == 2) {
+        lks__cgroup_number(dir, "memory.max", &limit);
+        lks__cgroup_number(dir, "memory.high", &high);
+        limit = high < limit ? high : limit;
+    } else {
+        /* Older kernels count a group in those above it only if they say so. */
+        if (!own && lks__cgroup_number(dir, "memory.use_hierarchy", &hierarchy) && hierarchy == 0)
+            return false;
+        lks__cgroup_number(dir, "memory.limit_in_bytes", &limit);
+    }
+    if (limit < UINT64_MAX) {
+        uint64_t room = group_room(dir, version, limit);
+        *least = room < *least ? room : *least;
+    }
+    return true;
+}
+
+uint64_t lks__memory_available_in(const char *root)
+{
+    char path[PATH_MAX];
+    uint64_t machine = UINT64_MAX, swap, groups = UINT64_MAX;
+    int n = snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    if (n > 0 && (size_t)n < sizeof path && read_field(path, "MemAvailable", &machine) &&
+        read_field(path, "SwapFree", &swap))
+        machine += swap;
+    lks__cgroup_walk(root, "memory", look_at_group, &groups);
+    return groups < machine ? groups : machine;
+}
+
 uint64_t lks__memory_available(void)
 {
-    uint64_t machine = UINT64_MAX, swap;
-    if (read_field("/proc/meminfo", "MemAvailable", &machine) &&
-        read_field("/proc/meminfo", "SwapFree", &swap))
-        machine += swap;
-    /* A container sees its own limits at the root of the hierarchy: version 2, then version 1. */
-    uint64_t v2 = cgroup_room("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
-                              "/sys/fs/cgroup/memory.stat", "inactive_file");
-    uint64_t v1 = cgroup_room("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                              "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                              "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file");
-    uint64_t cgroup = v1 < v2 ? v1 : v2;
-    return cgroup < machine ? cgroup : machine;
+    return lks__memory_available_in("");
 }

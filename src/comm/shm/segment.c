@@ -107,18 +107,23 @@ static int reserve_quietly(int fd, uint64_t offset, uint64_t bytes)
     return rc;
 }
 
+lks_status lks__segment_fits(uint64_t bytes)
+{
+    uint64_t room = lks__memory_available();
+    if (bytes <= room)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_NOMEM,
+                     "can't reserve %.1f MB of shared memory: only %.1f MB are available to "
+                     "this machine or container; use a smaller model or batch, fewer ranks, "
+                     "or a higher memory limit",
+                     (double)bytes / 1e6, (double)room / 1e6);
+}
+
 lks_status lks__segment_reserve(lks__segment *s, uint64_t offset, uint64_t bytes)
 {
     if (bytes == 0)
         return LKS_OK;
-    /* Ask first: a memfd takes pages until the kernel kills somebody. */
-    uint64_t room = lks__memory_available();
-    if (bytes > room)
-        return lks__fail(LKS_ERR_NOMEM,
-                         "can't reserve %.1f MB of shared memory: only %.1f MB are available to "
-                         "this machine or container; use a smaller model or batch, fewer ranks, "
-                         "or a higher memory limit",
-                         (double)bytes / 1e6, (double)room / 1e6);
+    LKS__TRY(lks__segment_fits(bytes));
     if (reserve_quietly(s->fd, offset, bytes) == 0)
         return LKS_OK;
     int err = errno;

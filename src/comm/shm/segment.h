@@ -137,6 +137,9 @@ struct lks__shm_slot *lks__segment_slot(const lks__segment *segment, uint32_t se
 struct lks__shm_mail *lks__segment_mail(const lks__segment *segment, int rank, uint32_t seq);
 void *lks__segment_bounce(const lks__segment *segment, int rank, int half);
 
+/* Would `bytes` more fit into what the machine and its control groups leave? A memfd takes pages
+ * until the kernel kills somebody. ERR_NOMEM says how much there is. */
+lks_status lks__segment_fits(uint64_t bytes);
 /* --- regions: memory behind the base, at offsets that all ranks compute alike --------------------
  * Reserve makes [offset, offset + bytes) touchable for good; map shows it to this process (ranks
  * that are threads get one address). Both page-aligned. ERR_NOMEM with sizes and advice. */

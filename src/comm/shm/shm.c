@@ -231,6 +231,9 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     struct lks__shm_mail mail = {.kind = LKS__OP_ALLOC, .size = bytes};
     mail.args[0] = (uint64_t)kind;
     mail.args[1] = region.offset;
+    /* All ranks reserve at the same time, and what they see of each other's share is chance. So
+     * each checks the whole region before any of them begins. */
+    lks_status st = kind == LKS_MEM_LAZY ? LKS_OK : lks__segment_fits(region.bytes);
     uint64_t seq;
     LKS__TRY(lks__shm_arrive(g, &mail, NULL, 0, &seq));
     LKS__TRY(lks__shm_wait_arrived(g, seq));
@@ -239,7 +242,6 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     bool reserves = kind == LKS_MEM_OWN || g->rank == 0;
     uint64_t slice = region.offset + (kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0);
     void *mem = NULL;
-    lks_status st = LKS_OK;
     struct lks__shm_region *regions = realloc(g->regions, (g->n_regions + 1) * sizeof *regions);
     if (regions == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of shared regions");
