@@ -25,7 +25,9 @@ typedef struct lks__metrics_cut {
 
 /* Open it to go on from a checkpoint: it is cut behind that checkpoint's own line, or, where the
  * run died before writing it, behind the last line of what the checkpoint holds (*has_line_p =
- * false). A line that isn't whole is cut off. *empty_p: there was nothing. */
+ * false). The file is read from its end, in pieces, so its size doesn't matter. A line that isn't
+ * whole is cut off. *empty_p: nothing is left. ERR_FORMAT names the file and the offset of a line
+ * behind the cut that no run has written. */
 lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut, bool *empty_p,
                                bool *has_line_p, lks__metrics **metrics_p);
 lks_status lks__metrics_close(lks__metrics *metrics); /* NULL is fine */

@@ -1,0 +1,218 @@
+/* Where a resume cuts metrics.jsonl: from its end, whatever its size and content. */
+#include "support.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "train/metrics.h"
+
+/* Lines as a run writes them, one letter each, with the iteration behind it. */
+static void put_line(FILE *f, char kind, unsigned iter)
+{
+    static const struct {
+        char letter;
+        const char *kind;
+    } kinds[] = {{'t', "train"},      {'s', "skip"},     {'r', "rollback"}, {'e', "eval"},
+                 {'c', "checkpoint"}, {'a', "artifact"}, {'f', "final"},    {'x', "of tomorrow"}};
+    if (kind == 'h' || kind == 'g')
+        fprintf(f, "{\"kind\":\"%s\",\"iters\":%u}\n", kind == 'h' ? "host" : "config", iter);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (kinds[i].letter == kind)
+            fprintf(f, "{\"kind\":\"%s\",\"iter\":%u,\"loss\":1}\n", kinds[i].kind, iter);
+}
+
+/* "g t0 t1 c2": the file that has these lines, and its bytes. */
+static size_t put_lines(FILE *f, const char *lines)
+{
+    long before = ftell(f);
+    for (const char *at = lines; *at != '\0'; at += *at == ' ') {
+        char kind = *at++;
+        put_line(f, kind, (unsigned)strtoul(at, (char **)&at, 10));
+    }
+    return (size_t)(ftell(f) - before);
+}
+
+static const char *file_of(const char *dir)
+{
+    return lks_test_text("%s/metrics.jsonl", dir);
+}
+
+/* The size that it is cut to. */
+static size_t resume(const char *dir, const lks__metrics_cut *cut, bool *has_line_p)
+{
+    lks__metrics *m;
+    struct stat info;
+    bool empty;
+    assert_ok(lks__metrics_resume(dir, cut, &empty, has_line_p, &m));
+    assert_int_equal(stat(file_of(dir), &info), 0);
+    assert_int_equal(empty, info.st_size == 0);
+    assert_ok(lks__metrics_close(m));
+    return (size_t)info.st_size;
+}
+
+static const struct {
+    const char *name, *kept, *cut; /* lines, before and behind the place of the cut */
+    lks__metrics_cut at;
+    bool has_line;
+} cases[] = {
+    {"behind its own line", "g h t0 e1 t1 e2 c2", "t2 e3 t3 h", {2, true, true}, true},
+    {"nothing behind it", "g h t0 t1 c2", "", {2, false, true}, true},
+    {"of two lines of its own, the newer",
+     "g t0 t1 c2 t2 t3 r3 c2",
+     "t2 c4",
+     {2, false, true},
+     true},
+    {"a host line behind its own goes", "g h t0 t1 c2", "h t2", {2, true, true}, true},
+    {"the end of a run", "g t0 t1 c2", "a2 f2 h", {2, false, true}, true},
+    {"kinds not known yet", "g t0 t1 c2", "x2 x1 x0", {2, false, true}, true},
+    {"died before its line", "g h t0 e1 t1 e2", "", {2, true, true}, false},
+    {"an evaluation that the checkpoint has", "g t0 t1 e2", "c2 t2", {2, true, false}, false},
+    {"an evaluation that it doesn't have", "g t0 t1", "e2 t2", {2, false, true}, false},
+    {"the same, with a line that is written anew", "g t0 t1", "c2 h e2", {2, false, false}, false},
+    {"later ones alone", "g h", "t0 e1 t1", {0, false, false}, false},
+    {"later ones between host lines", "g h", "t0 h t0 h", {0, false, false}, false},
+    {"a host line before what goes stays", "g t0 t1 h", "t2 h t2", {2, false, true}, false},
+    {"skips", "g t0 s1", "s2 t3", {2, false, true}, false},
+    {"rollbacks before it", "g t0 t1 c2 t2 t3 r4 t2 t3 c4", "t4 r5 t4", {4, false, true}, true},
+    {"rollbacks to it", "g t0 t1 c2", "t2 r3 t2 r3 t2 c4 h", {2, false, true}, true},
+    {"a rollback behind a checkpoint that was damaged",
+     "g t0 t1 c2 t2 t3 c4 t4 r5 t2 t3 c4",
+     "t4",
+     {4, false, true},
+     true},
+    {"the same, died before its line", "g t0 t1 c2 t2 t3 r4 t2 t3", "t4", {4, false, true}, false},
+    {"nothing", "", "", {0, false, false}, false},
+    {"nothing that stays", "", "t1 t2", {0, false, false}, false},
+};
+
+static void test_cases(void **state)
+{
+    static const char *const torn[] = {"", "{\"kind\":\"train\",\"it",
+                                       "{\"kind\":\"train\",\"iter\":0}"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t k = 0; k < sizeof torn / sizeof torn[0]; k++) {
+            const char *dir = lks_test_folder();
+            FILE *f = fopen(file_of(dir), "w");
+            size_t kept = put_lines(f, cases[i].kept);
+            put_lines(f, cases[i].cut);
+            fputs(torn[k], f);
+            fclose(f);
+            bool has_line;
+            size_t got = resume(dir, &cases[i].at, &has_line);
+            if (got != kept || has_line != cases[i].has_line)
+                fail_msg("%s: %zu bytes instead of %zu, has_line %d", cases[i].name, got, kept,
+                         has_line);
+        }
+}
+
+/* Lines lie across every border of the pieces that are read; the cut may be megabytes away. */
+static void test_pieces(void **state)
+{
+    const lks__metrics_cut at = {100, true, true};
+    for (int shift = 0; shift < 40; shift++) {
+        const char *dir = lks_test_folder();
+        FILE *f = fopen(file_of(dir), "w");
+        size_t kept = put_lines(f, "g h t99 e100 c100");
+        for (unsigned i = 0; i < 8000; i++)
+            put_line(f, 't', 100 + i);
+        fprintf(f, "%*s", shift * 7919, "{"); /* cut short: no line feed */
+        fclose(f);
+        bool has_line;
+        assert_int_equal(resume(dir, &at, &has_line), kept);
+        assert_true(has_line);
+    }
+}
+
+/* 5 GiB, of which all but the end is a hole: reading that would take seconds and gigabytes. */
+static void test_huge(void **state)
+{
+    const lks__metrics_cut at = {7, false, true};
+    const char *dir = lks_test_folder();
+    FILE *f = fopen(file_of(dir), "w");
+    const off_t hole = (off_t)5 << 30;
+    bool has_line;
+    if (ftruncate(fileno(f), hole) != 0)
+        lks_test_skip("no file of 5 GiB can be made here");
+    fseeko(f, hole, SEEK_SET);
+    fputc('\n', f);
+    size_t kept = put_lines(f, "t6 c7");
+    put_lines(f, "t7 t8");
+    fclose(f);
+    double t0 = lks__sys_now();
+    assert_int_equal(resume(dir, &at, &has_line), (size_t)hole + 1 + kept);
+    assert_true(has_line);
+    assert_true(lks__sys_now() - t0 < 1.0);
+    unlink(file_of(dir));
+}
+
+/* `tail` behind good lines; it ends at an offset that the message names. */
+static void refused(const char *tail, size_t bytes, const char *why)
+{
+    const lks__metrics_cut at = {2, false, true};
+    const char *dir = lks_test_folder();
+    lks__metrics *m;
+    bool empty, has_line;
+    FILE *f = fopen(file_of(dir), "w");
+    size_t n = put_lines(f, "g t0 c2") + bytes;
+    assert_int_equal(fwrite(tail, 1, bytes, f), bytes);
+    put_lines(f, "t2 t3");
+    size_t all = (size_t)ftell(f);
+    fclose(f);
+    assert_fails(LKS_ERR_FORMAT, lks__metrics_resume(dir, &at, &empty, &has_line, &m),
+                 "metrics.jsonl", lks_test_text("ends at offset %zu ", n), why);
+    struct stat info;
+    assert_int_equal(stat(file_of(dir), &info), 0);
+    assert_int_equal(info.st_size, all); /* nothing was lost */
+}
+
+static void test_hostile(void **state)
+{
+    static const char *const lines[] = {"not ours\n",
+                                        "\n",
+                                        "{}\n",
+                                        "[1]\n",
+                                        "{\"kind\":7,\"iter\":1}\n",
+                                        "{\"kind\":\"train\",\"kind\":\"train\",\"iter\":1}\n",
+                                        "{\"kind\":\"train\",\"iter\":99999999999999999999}\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        refused(lines[i], strlen(lines[i]), "is no JSON object with a \"kind\"");
+    static const size_t sizes[] = {(64 << 10) + 1, 256 << 10, (256 << 10) + 1, 3000000};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char *line = malloc(sizes[i]);
+        memset(line, ' ', sizes[i]);
+        memcpy(line, "{\"kind\":\"host\"}", 15);
+        line[sizes[i] - 1] = '\n';
+        refused(line, sizes[i], "is too long");
+        free(line);
+    }
+}
+
+/* A line without an iteration that counts is behind the checkpoint; zeros are a crash's. */
+static void test_odd(void **state)
+{
+    static const char odd[] = "{\"kind\":\"train\"}\n{\"kind\":\"train\",\"iter\":-1}\n"
+                              "{\"kind\":\"train\",\"iter\":1.0}\n\0\0\0\0 {}\n\0\0\n\0\0\0";
+    const lks__metrics_cut at = {2, false, true};
+    const char *dir = lks_test_folder();
+    FILE *f = fopen(file_of(dir), "w");
+    size_t kept = put_lines(f, "g t0 c2");
+    fwrite(odd, 1, sizeof odd - 1, f);
+    fclose(f);
+    bool has_line;
+    assert_int_equal(resume(dir, &at, &has_line), kept);
+    assert_true(has_line);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),   cmocka_unit_test(test_pieces), cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_hostile), cmocka_unit_test(test_odd),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
