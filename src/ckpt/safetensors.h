@@ -42,6 +42,9 @@ typedef struct lks__st_file lks__st_file; /* opaque; close with lks__st_close() 
  * <= 100 MB and within the file, known dtypes, shapes whose product is the range's length, ranges
  * contiguous from 0 to the file's end, no name twice. ERR_IO, ERR_FORMAT name file and reason. */
 lks_status lks__st_open(const char *path, lks__st_file **file_p);
+/* The same of a file whose lks__st_header_hash() is known, as 16 hex digits: a header with another
+ * hash is ERR_FORMAT before any of it is parsed. NULL: not known. */
+lks_status lks__st_open_known(const char *path, const char *header_hash, lks__st_file **file_p);
 /* The same checks of a header alone, header[bytes] behind the length, of a container whose data the
  * caller has: nothing can be read through this file. ERR_FORMAT names `name`. */
 lks_status lks__st_parse(const char *name, const char *header, size_t bytes, lks__st_file **file_p);

@@ -172,7 +172,9 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
     return parse_header(file, data_bytes);
 }
 
-static lks_status read_header(lks__st_file *file)
+/* expected: the header's hash, in 16 hex digits, or NULL if the caller knows none. It is compared
+ * before anything of the header is parsed: what isn't ours costs its own bytes, and no more. */
+static lks_status read_header(lks__st_file *file, const char *expected)
 {
     struct stat info;
     uint64_t length, file_bytes;
@@ -204,6 +206,16 @@ static lks_status read_header(lks__st_file *file)
         goto out;
     }
     file->header_hash = XXH3_64bits(block, 8 + length);
+    if (expected) {
+        char digits[17];
+        lks__hash_text(file->header_hash, digits);
+        if (strcmp(digits, expected) != 0) {
+            st = lks__fail(LKS_ERR_FORMAT,
+                           "%s is altered or damaged: its header is not the one that was written",
+                           file->shown);
+            goto out;
+        }
+    }
     file->data_start = 8 + length;
     st = parse_text(file, block + 8, length, file_bytes - file->data_start);
 out:
@@ -229,12 +241,17 @@ static lks_status new_file(const char *path, lks__st_file **file_p)
 
 lks_status lks__st_open(const char *path, lks__st_file **file_p)
 {
+    return lks__st_open_known(path, NULL, file_p);
+}
+
+lks_status lks__st_open_known(const char *path, const char *header_hash, lks__st_file **file_p)
+{
     lks_status st;
     lks__st_file *file;
     LKS__TRY(new_file(path, &file));
     /* O_NONBLOCK: opening a pipe that nobody writes to must not wait. */
     file->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-    st = file->fd < 0 ? lks__sys_fail("cannot open", path) : read_header(file);
+    st = file->fd < 0 ? lks__sys_fail("cannot open", path) : read_header(file, header_hash);
     if (st != LKS_OK) {
         lks__st_close(file);
         return st;

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ckpt/content.h"
@@ -320,7 +322,7 @@ static void swapped_files(void **state)
         size_t bytes;
         char *own = read_bytes(inside(out, b), &bytes);
         copy_file(inside(out, a), inside(out, b));
-        refused(out, LKS_ERR_FORMAT, files[f], "its header is not the one that state.json names",
+        refused(out, LKS_ERR_FORMAT, files[f], "its header is not the one that was written",
                 "/ckpt-00000010");
         write_bytes(inside(out, b), own, bytes);
         free(own);
@@ -329,6 +331,47 @@ static void swapped_files(void **state)
     /* A whole checkpoint under another's name. */
     assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030")), 0);
     refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "folder's name", "/ckpt-00000010", NULL);
+}
+
+/* As much as a header may have, of what takes most memory once it is parsed, in the place of one of
+ * ours. It is refused before that: a child opens it, and its memory is looked at. */
+static void huge_header(void **state)
+{
+    enum { LENGTH = 88000000, LIMIT_KB = 200000 };
+    const char *out = fresh();
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
+    for (size_t f = 0; f < 2; f++) {
+        char name[64];
+        snprintf(name, sizeof name, "ckpt-00000010/%s", files[f]);
+        const char *path = inside(out, name);
+        const uint64_t length = LENGTH;
+        size_t bytes;
+        char *own = read_bytes(path, &bytes), *huge = malloc(8 + LENGTH);
+        memcpy(huge, &length, 8);
+        memcpy(huge + 8, "{\"x\":[", 6);
+        for (size_t i = 14; i < 8 + LENGTH; i += 2)
+            memcpy(huge + i, "0,", 2);
+        memcpy(huge + LENGTH + 4, "0]} ", 4);
+        write_bytes(path, huge, 8 + LENGTH);
+        free(huge);
+        pid_t pid = fork();
+        if (pid == 0) {
+            lks__ckpt ckpt;
+            bool ok = lks__ckpt_open(out, 1, &ckpt) == LKS_ERR_FORMAT &&
+                      strstr(lks_last_error(), "its header is not the one that was written");
+            _exit(ok ? 0 : 1);
+        }
+        int status;
+        struct rusage use;
+        assert_int_equal(wait4(pid, &status, 0, &use), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        if (use.ru_maxrss > LIMIT_KB)
+            fail_msg("%ld kB for a header of 88 MB", use.ru_maxrss);
+        write_bytes(path, own, bytes);
+        free(own);
+    }
+    assert_true(opens_as(out, 10, 0));
 }
 
 /* What is offered is the newest that is good, not merely the newest. */
@@ -362,7 +405,7 @@ static void forged_states(void **state)
         {"\"iter\": 10", "\"iter\": 11", "folder's name"},
         {"checkpoint-1", "checkpoint-2", "its format is not"},
         {"\"best\"", "\"iter\"", "duplicate"},
-        {"\"files\"", "\"filez\"", "its header is not the one"},
+        {"\"files\"", "\"filez\"", "state.json has no hash of its header"},
         {"\"params_hash\": \"", "\"params_hazh\": \"", "\"params_hash\" is not that"},
         {"\n  \"state_hash\": \"", "\n  \"state_hush\": \"", "its own hash is missing"},
         {"\n  \"state_hash\": \"", "\n  \"state_hash\":\"1", "its own hash is missing"},
@@ -417,8 +460,9 @@ int main(void)
         cmocka_unit_test(params_hash),   cmocka_unit_test(keeps),
         cmocka_unit_test(stale_folders), cmocka_unit_test(same_iter),
         cmocka_unit_test(latest_link),   cmocka_unit_test(flipped_bits),
-        cmocka_unit_test(swapped_files), cmocka_unit_test(offers),
-        cmocka_unit_test(forged_states), cmocka_unit_test(unwritable),
+        cmocka_unit_test(swapped_files), cmocka_unit_test(huge_header),
+        cmocka_unit_test(offers),        cmocka_unit_test(forged_states),
+        cmocka_unit_test(unwritable),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }
