@@ -173,6 +173,8 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     double median = bench_median(times, iters),
            tokens = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
     double flops = tokens * lks__model_flops_per_token(&t->model_config, &t->table);
+    if (flops / times[0] > peak) /* something else had the cores when the peak was measured */
+        peak = flops / times[0];
     printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "
            "GFLOP/s, %d rank%s x %d thread%s\n",
            median * 1e3, times[0] * 1e3, times[iters - 1] * 1e3, tokens / median,

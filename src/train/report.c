@@ -18,23 +18,29 @@ enum {
 
 /* --- facts about all ranks ------------------------------------------------------------------- */
 
+static lks_status measure_own(void *ctx, double *own_p)
+{
+    const lks__session *ses = ctx;
+    return lks__session_peak(ses, ses->threads, PEAK_BURSTS, own_p);
+}
+
 /* Multiply-adds a second of all threads of all ranks, running at the same time. */
-static lks_status measure_peak(lks__trainer *t, double *flops_p)
+static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
 {
     int W = t->ses.world.world_size;
-    double mine = 0.0, *all = calloc((size_t)W, sizeof *all);
+    *peak = (lks__peak){.measure = measure_own, .ctx = &t->ses};
+    double *all = calloc((size_t)W, sizeof *all);
     lks_status st = LKS_OK;
     if (all == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
     if (st == LKS_OK)
         st = lks_comm_barrier(t->ses.comm);
     if (st == LKS_OK)
-        st = lks__session_peak(&t->ses, t->ses.threads, PEAK_BURSTS, &mine);
+        st = measure_own(&t->ses, &peak->own);
     if (st == LKS_OK)
-        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
-    *flops_p = 0.0;
+        st = lks_comm_all_gather(t->ses.comm, &peak->own, all, sizeof peak->own);
     for (int r = 0; r < W && st == LKS_OK; r++)
-        *flops_p += all[r];
+        peak->flops += all[r];
     free(all);
     return st;
 }
@@ -64,7 +70,7 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
     lks__jsonw_str(w, "kernels", lks__cpu_level_name(t->ses.kernels.level));
     lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&t->ses.kernels));
     lks__jsonw_str(w, "fingerprint", t->ses.fingerprint);
-    lks__jsonw_float(w, "peak_gflops", r->peak_flops * 1e-9);
+    lks__jsonw_float(w, "peak_gflops", r->peak.flops * 1e-9);
     lks__jsonw_object(w, "paths");
     lks__jsonw_str(w, "dataset", t->data_dir);
     lks__jsonw_str(w, "out_dir", t->s.out_dir);
@@ -100,7 +106,7 @@ static void describe(lks__report *r, const lks__trainer *t)
         "peak %.0f GFLOP/s",
         t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
         t->ses.threads == 1 ? "" : "s", t->V, t->V == 1 ? "" : "s", t->N, t->N == 1 ? "" : "es",
-        lks__cpu_level_name(t->ses.kernels.level), r->peak_flops * 1e-9);
+        lks__cpu_level_name(t->ses.kernels.level), r->peak.flops * 1e-9);
 }
 
 /* A resume without a word would look like one that failed. */
@@ -158,7 +164,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
 {
     memset(r, 0, sizeof *r);
     r->out_lock = -1;
-    LKS__TRY(measure_peak(t, &r->peak_flops));
+    LKS__TRY(measure_peak(t, &r->peak));
     r->on = t->ses.world.rank == 0;
     r->started = lks__sys_now();
     r->first_iter = t->iter;
@@ -230,7 +236,7 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     uint64_t iter = t->iter - 1, done = t->iter - r->first_iter; /* the step has been counted */
     double now = lks__sys_now(), dt = step->seconds;
     double rate = r->tokens_a_step / dt;
-    double mfu = r->peak_flops > 0.0 ? rate * r->flops_a_token / r->peak_flops : 0.0;
+    double mfu = lks__peak_share(&r->peak, rate * r->flops_a_token);
     if (done > MFU_AFTER)
         r->mfu = r->mfu < 0.0 ? mfu : 0.9 * r->mfu + 0.1 * mfu;
 

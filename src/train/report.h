@@ -5,14 +5,15 @@
 
 #include "base/log.h"
 #include "train/metrics.h"
+#include "train/peak.h"
 #include "train/recipe.h"
 
 typedef struct lks__report {
     bool on; /* rank 0 */
     lks__log log;
     lks__metrics *metrics;
-    int out_lock;      /* this run's hold on out_dir; -1: none */
-    double peak_flops; /* of all ranks together, measured at the start; 0 before */
+    int out_lock;   /* this run's hold on out_dir; -1: none */
+    lks__peak peak; /* of all ranks together, measured at the start */
     double flops_a_token;
     double tokens_a_step;
     double started;      /* lks__sys_now() */

@@ -1,0 +1,107 @@
+/* No run uses more than the machine has: a peak that a step beats was measured wrongly. */
+#include "support.h"
+
+#include <math.h>
+
+#include "train/report.h"
+
+/* What the measurement gives, and how often it was asked. */
+struct meter {
+    double own;
+    lks_status st;
+    int n;
+};
+
+static lks_status measure(void *ctx, double *own_p)
+{
+    struct meter *m = ctx;
+    m->n++;
+    *own_p = m->own;
+    return m->st;
+}
+
+static void test_share(void **state)
+{
+    static const struct {
+        double all, own, flops;  /* the peak before, and a step's rate */
+        struct meter meter;      /* n: how often it must be asked */
+        double share, all_after; /* expected */
+    } cases[] = {
+        {100, 100, 50, {999, LKS_OK, 0}, 0.5, 100},       /* as it was */
+        {100, 100, 100, {999, LKS_OK, 0}, 1, 100},        /* just reached */
+        {100, 100, 142, {200, LKS_OK, 1}, 0.71, 200},     /* measured again */
+        {100, 25, 142, {50, LKS_OK, 1}, 0.71, 200},       /* four ranks, all slowed */
+        {100, 100, 142, {120, LKS_OK, 1}, 1, 142},        /* slowed again */
+        {100, 100, 142, {90, LKS_OK, 1}, 1, 142},         /* slower than before */
+        {100, 100, 142, {900, LKS_ERR_NOMEM, 1}, 1, 142}, /* it can't be measured */
+        {100, 100, 142, {NAN, LKS_OK, 1}, 1, 142},        /* nor so */
+        {0, 0, 142, {284, LKS_OK, 1}, 0.5, 284},          /* nothing was measured before */
+        {0, 0, 142, {0, LKS_OK, 1}, 1, 142},              /* and isn't now */
+        {0, 0, 0, {7, LKS_OK, 0}, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct meter m = {cases[i].meter.own, cases[i].meter.st, 0};
+        lks__peak p = {cases[i].all, cases[i].own, measure, &m};
+        double share = lks__peak_share(&p, cases[i].flops);
+        assert_near(share, cases[i].share, 1e-12);
+        assert_near(p.flops, cases[i].all_after, 1e-9);
+        assert_int_equal(m.n, cases[i].meter.n);
+        assert_near(lks__peak_share(&p, cases[i].flops), cases[i].share, 1e-12);
+        assert_int_equal(m.n, cases[i].meter.n); /* a step that is no faster asks no more */
+    }
+}
+
+/* A run whose peak was measured far too low reports at most 100 %, and the right peak at the end.
+ */
+static void test_run(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks_test_generated_tokens(dir);
+    const char *const words[] = {lks_test_text("--dataset=%s", dir),
+                                 lks_test_text("--out_dir=%s/out", dir),
+                                 "--vocab_size=65",
+                                 "--n_layer=1",
+                                 "--n_head=1",
+                                 "--n_embd=16",
+                                 "--block_size=16",
+                                 "--batch_size=2",
+                                 "--gradient_accumulation_steps=1",
+                                 "--threads=1"};
+    lks__settings s;
+    lks__args args;
+    lks__trainer t;
+    lks__report r;
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof words / sizeof words[0],
+                                  (char *const *)(uintptr_t)words, 0, &args));
+    assert_ok(lks__trainer_open(&s, &t));
+    assert_ok(lks__report_open(&r, &t));
+    const double before = r.peak.flops;
+    assert_true(before > 0);
+    r.peak.flops = r.peak.own = 1000;
+    for (int i = 0; i < 3; i++) {
+        lks__step_result step;
+        assert_ok(lks__train_step(&t, &step));
+        assert_ok(lks__report_train(&r, &t, &step));
+    }
+    assert_true(r.peak.flops > before / 20); /* the machine's, however busy it is */
+    assert_ok(lks__report_close(&r, &t));
+    lks__trainer_close(&t);
+    const char *metrics = lks_test_text("%s/out/metrics.jsonl", dir);
+    const json_t *lines = lks_test_metrics(metrics, "train");
+    assert_int_equal(json_array_size(lines), 3);
+    for (int i = 0; i < 3; i++) {
+        double mfu = lks_test_number(lines, lks_test_text("%d.mfu", i));
+        assert_true(mfu > 0 && mfu <= 1);
+    }
+    assert_true(lks_test_number(lks_test_metrics(metrics, "host"), "1.peak_gflops") > 1e-5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_run),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
