@@ -9,6 +9,7 @@
 #include "tool.h"
 #include "train/evaluate.h"
 #include "train/replica.h"
+#include "train/signals.h"
 
 static const char usage[] =
     "Usage: lockstep eval --out_dir=DIR|--artifact=FILE --dataset=DIR [--split=val] [--key=value]\n"
@@ -103,6 +104,9 @@ static int run_rank(const lks__settings *s)
 {
     lks__session session;
     lks__split_result result;
+    int stop = 0;
+    /* Set-up is not stopped: its collective calls need all ranks. Then no batch is begun. */
+    lks__signals_install("");
     lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads, &session);
     if (st != LKS_OK)
         return tool_fail("eval", st);
@@ -110,10 +114,14 @@ static int run_rank(const lks__settings *s)
     st = lks__session_agree(&session, open_job(&j));
     if (st == LKS_OK)
         st = lks__eval_split(&j.eval, &result);
-    if (st == LKS_OK && session.world.rank == 0)
+    if (st == LKS_OK)
+        stop = result.stop_signal;
+    if (st == LKS_OK && stop == 0 && session.world.rank == 0)
         print_result(&j, &result);
     lks__session_fail(&session, st);
-    int code = st == LKS_OK ? TOOL_OK : tool_fail("eval", st);
+    int code = st != LKS_OK ? tool_fail("eval", st) : stop != 0 ? TOOL_SIGNAL + stop : TOOL_OK;
+    if (st == LKS_OK && stop != 0 && session.world.rank == 0)
+        tool_stopped("eval", stop, "there is no loss, and nothing was written");
     lks__byte_table_free(&j.bytes);
     lks__shards_close(j.shards);
     lks__tokens_close(j.tokens);

@@ -1,10 +1,17 @@
 /* lockstep prep: text to token files. */
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "data/prep.h"
 #include "tool.h"
+#include "train/signals.h"
+
+#define NOTHING_LEFT "nothing was written, and what --out had is as it was"
 
 static const char usage[] =
     "Usage: lockstep prep char --input=TEXT --out=DIR [--val_fraction=0.1]\n"
@@ -19,6 +26,34 @@ static const char usage[] =
     "                 DIR/fineweb_val_000000.bin, DIR/sp.model and DIR/meta.json. Documents are "
     "the\n"
     "                 \"text\" of each JSON line, or the parts of a text between blank lines\n";
+
+/* SentencePiece can't be stopped while it trains a model, for minutes on a large text. Nothing has
+ * been written then, so a thread ends the process. */
+static atomic_bool trained;
+
+static void *end_training(void *arg)
+{
+    while (!trained) {
+        if (lks__stop_requested != 0)
+            _exit(tool_stopped("prep", lks__stop_requested, NOTHING_LEFT));
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    return NULL;
+}
+
+static void training(bool on)
+{
+    static pthread_t thread;
+    static bool started;
+    if (on) {
+        trained = false;
+        started = pthread_create(&thread, NULL, end_training, NULL) == 0;
+    } else if (started) {
+        trained = true;
+        pthread_join(thread, NULL);
+        started = false;
+    }
+}
 
 static lks_status prep(const char *kind, const lks__settings *s, lks__prep_result *result)
 {
@@ -44,6 +79,7 @@ static lks_status prep(const char *kind, const lks__settings *s, lks__prep_resul
         .vocab_size = (uint32_t)s->vocab_size,
         .val_fraction = s->val_fraction,
         .shard_tokens = LKS__PREP_SHARD_TOKENS,
+        .training = training,
     };
     if (!s->tokenizer[0] && s->vocab_size == 0)
         options.vocab_size = LKS__PREP_VOCAB;
@@ -62,7 +98,14 @@ int tool_prep(int argc, char **argv)
     if (args.n_positional == 0)
         return tool_fail("prep", lks__fail(LKS_ERR_CONFIG, "say what tokens to make: lockstep prep "
                                                            "char --input=TEXT --out=DIR"));
+    tool_stoppable();
+    bool was_there = access(s.out, F_OK) == 0;
     lks_status st = prep(args.positional[0], &s, &result);
+    if (st != LKS_OK && lks__stop_requested != 0) {
+        if (!was_there)
+            rmdir(s.out);
+        return tool_stopped("prep", lks__stop_requested, NOTHING_LEFT);
+    }
     if (st != LKS_OK)
         return tool_fail("prep", st);
     printf("vocab size: %" PRIu32 "\n", result.vocab_size);

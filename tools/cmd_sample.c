@@ -11,6 +11,7 @@
 #include "tool.h"
 #include "train/generate.h"
 #include "train/replica.h"
+#include "train/signals.h"
 
 static const char usage[] =
     "Usage: lockstep sample --out_dir=DIR [--start=TEXT|FILE:PATH] [--key=value ...]\n"
@@ -115,7 +116,7 @@ static lks_status read_prompt(const lks__settings *s, const struct sink *sink, i
 }
 
 static lks_status write_samples(const lks__settings *s, lks__session *session, lks__replica *r,
-                                struct sink *sink, int32_t **ids_p)
+                                struct sink *sink, int32_t **ids_p, int64_t *n_whole_p)
 {
     size_t n;
     LKS__TRY(lks__replica_open(s->out_dir, s, 1, session, r));
@@ -138,8 +139,20 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
         if (sink->spm != NULL)
             LKS__TRY(lks__spm_text_end(&sink->text));
         LKS__TRY(write_text(NULL, "\n---------------\n", 17));
+        ++*n_whole_p;
     }
     return LKS_OK;
+}
+
+/* The text written so far stays; it ends with its line, so that the message has its own. */
+static int stopped(const lks__settings *s, int64_t n_whole)
+{
+    char left[128];
+    fputs("\n", stdout);
+    snprintf(left, sizeof left,
+             "of %" PRId64 " sample%s %" PRId64 " %s whole, and any text behind is cut short",
+             s->num_samples, s->num_samples == 1 ? "" : "s", n_whole, n_whole == 1 ? "is" : "are");
+    return tool_stopped("sample", lks__stop_requested, left);
 }
 
 int tool_sample(int argc, char **argv)
@@ -149,16 +162,20 @@ int tool_sample(int argc, char **argv)
     lks__session session;
     lks__replica replica = {0};
     int32_t *ids = NULL;
+    int64_t n_whole = 0;
     struct sink sink = {0};
     int code;
     if (!tool_settings("sample", LKS__CMD_SAMPLE, usage, argc, argv, 0, &s, &args, &code))
         return code;
     tool_print_notes("sample", &args);
+    tool_stoppable();
     lks_status st = lks__session_open("auto", 60.0, (int)s.threads, &session);
     if (st != LKS_OK)
         return tool_fail("sample", st);
-    st = write_samples(&s, &session, &replica, &sink, &ids);
-    code = st == LKS_OK ? TOOL_OK : tool_fail("sample", st);
+    st = write_samples(&s, &session, &replica, &sink, &ids, &n_whole);
+    code = st == LKS_OK               ? TOOL_OK
+           : lks__stop_requested != 0 ? stopped(&s, n_whole)
+                                      : tool_fail("sample", st);
     free(ids);
     lks__spm_close(sink.spm);
     lks__replica_close(&replica);

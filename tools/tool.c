@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sys.h"
 #include "comm/world.h"
 #include "launch/launch.h"
 #include "train/session.h"
+#include "train/signals.h"
 
 /* Has this rank a launcher of ours, which says who failed? The group unsets the variable. */
 static bool launched;
@@ -56,6 +58,24 @@ void tool_print_notes(const char *name, const lks__args *args)
         fprintf(stderr, "lockstep %s: not used here: %s\n", name, args->notes[i]);
     if (n < args->n_notes)
         fprintf(stderr, "lockstep %s: not used here: %d more\n", name, args->n_notes - n);
+}
+
+static bool asked(void)
+{
+    return lks__stop_requested != 0;
+}
+
+void tool_stoppable(void)
+{
+    lks__signals_install("");
+    lks__sys_stop_when(asked);
+}
+
+int tool_stopped(const char *name, int signo, const char *left)
+{
+    fflush(stdout);
+    fprintf(stderr, "lockstep %s: stopped by SIG%s: %s\n", name, sigabbrev_np(signo), left);
+    return TOOL_SIGNAL + signo;
 }
 
 bool tool_is_rank(void)

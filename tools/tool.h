@@ -38,6 +38,12 @@ bool tool_launches(const lks__settings *s);
 /* Start them as `s` says, wait for them; returns the exit code. */
 int tool_launch(const char *name, const lks__settings *s, int argc, char **argv);
 
+/* For commands that leave nothing half done: from here on SIGINT, SIGTERM and SIGHUP end this
+ * thread's work at its next piece (base/sys.h). */
+void tool_stoppable(void);
+/* "stopped by SIGTERM: " and what is left, on stderr; returns the exit code. */
+int tool_stopped(const char *name, int signo, const char *left);
+
 /* List on stderr what was read and is not used. */
 void tool_print_notes(const char *name, const lks__args *args);
 

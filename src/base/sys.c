@@ -173,6 +173,26 @@ static size_t piece(size_t bytes)
     return bytes < TRANSFER ? bytes : TRANSFER;
 }
 
+static _Thread_local bool (*stop_asked)(void);
+
+void lks__sys_stop_when(bool (*asked)(void))
+{
+    stop_asked = asked;
+}
+
+static bool stopped(void)
+{
+    if (stop_asked == NULL || !stop_asked())
+        return false;
+    errno = ECANCELED;
+    return true;
+}
+
+lks_status lks__sys_stop_check(void)
+{
+    return stopped() ? lks__fail(LKS_ERR_IO, "the work was stopped") : LKS_OK;
+}
+
 static void progress(void)
 {
     if (progress_fn != NULL)
@@ -203,6 +223,8 @@ int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)
         return -1;
     }
     while (done < want) {
+        if (stopped())
+            return -1;
         ssize_t n = pread(fd, (char *)buf + done, piece(want - done), (off_t)(offset + done));
         if (n < 0 && errno == EINTR)
             continue;
@@ -228,6 +250,8 @@ int lks__sys_write_all(int fd, const void *buf, size_t bytes)
         return -1;
     size_t want = fault == FAULT_SHORT ? bytes / 2 : bytes, done = 0;
     while (done < want) {
+        if (stopped())
+            return -1;
         ssize_t n = write(fd, (const char *)buf + done, piece(want - done));
         if (n < 0 && errno == EINTR)
             continue;

@@ -258,5 +258,6 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
 
 lks_status lks__docs_next(lks__docs *d, const char **text_p, size_t *bytes_p)
 {
+    LKS__TRY(lks__sys_stop_check());
     return d->is_jsonl ? next_jsonl(d, text_p, bytes_p) : next_text(d, text_p, bytes_p);
 }

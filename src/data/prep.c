@@ -21,6 +21,16 @@ struct text {
     size_t n_bytes;
 };
 
+/* Every megabyte of a pass over the text: was it stopped? */
+static lks_status check_stop(size_t i, size_t *next_p)
+{
+    enum { BLOCK = 1 << 20 };
+    if (i < *next_p)
+        return LKS_OK;
+    *next_p = i + BLOCK;
+    return lks__sys_stop_check();
+}
+
 /* The next code point at *i_p, CRLF and CR as LF. The text is known to be valid. */
 static uint32_t next_char(const struct text *text, size_t *i_p)
 {
@@ -36,8 +46,9 @@ static uint32_t next_char(const struct text *text, size_t *i_p)
 static lks_status check_utf8(const struct text *text)
 {
     uint32_t cp;
-    size_t len;
+    size_t len, next = 0;
     for (size_t i = 0; i < text->n_bytes; i += len) {
+        LKS__TRY(check_stop(i, &next));
         len = lks__utf8_decode(text->bytes + i, text->n_bytes - i, &cp);
         if (len == 0)
             return lks__fail(LKS_ERR_FORMAT,
@@ -58,12 +69,18 @@ static lks_status collect(const struct text *text, uint16_t ids[N_CODE_POINTS], 
     bool *seen = calloc(N_CODE_POINTS, sizeof *seen);
     if (!seen)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the character table");
-    for (size_t i = 0; i < text->n_bytes; n++) {
+    lks_status st = LKS_OK;
+    for (size_t i = 0, next = 0; i < text->n_bytes && st == LKS_OK; n++) {
+        st = check_stop(i, &next);
         uint32_t cp = next_char(text, &i);
         vocab_size += !seen[cp];
         seen[cp] = true;
         if (cp > last)
             last = cp;
+    }
+    if (st != LKS_OK) {
+        free(seen);
+        return st;
     }
     if (vocab_size > MAX_CHARS) {
         free(seen);
@@ -86,13 +103,15 @@ static lks_status collect(const struct text *text, uint16_t ids[N_CODE_POINTS], 
     return LKS_OK;
 }
 
-static void encode(const struct text *text, const uint16_t *ids, uint8_t *out)
+static lks_status encode(const struct text *text, const uint16_t *ids, uint8_t *out)
 {
-    for (size_t i = 0; i < text->n_bytes;) {
+    for (size_t i = 0, next = 0; i < text->n_bytes;) {
+        LKS__TRY(check_stop(i, &next));
         uint16_t id = ids[next_char(text, &i)];
         *out++ = (uint8_t)id;
         *out++ = (uint8_t)(id >> 8);
     }
+    return LKS_OK;
 }
 
 /* How many characters train. In double and cut, as nanoGPT's prepare.py computes int(n*0.9); 1 -
@@ -150,8 +169,9 @@ static lks_status prepare(const struct text *text, const char *out_dir, double v
         st = split(text->name, n, val_fraction, &n_train);
     if (st == LKS_OK && !(tokens = malloc(2 * n)))
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %llu tokens", (unsigned long long)n);
+    if (st == LKS_OK)
+        st = encode(text, ids, tokens);
     if (st == LKS_OK) {
-        encode(text, ids, tokens);
         st = write_files(out_dir, meta, tokens, n_train, n - n_train);
         *result = (lks__prep_result){meta->vocab_size, n_train, n - n_train};
     }

@@ -2,6 +2,7 @@
 #ifndef LKS_DATA_PREP_H
 #define LKS_DATA_PREP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -17,7 +18,7 @@ typedef struct lks__prep_result {
  * (uint16) and meta.json into `out_dir` (made where missing): all three are complete on the disk
  * before the first takes its name, and after a failure the folder is as it was.
  * More than 65,536 different characters, an empty text, a split left empty: ERR_FORMAT.
- * `val_fraction` outside (0, 1): ERR_CONFIG. */
+ * `val_fraction` outside (0, 1): ERR_CONFIG. lks__sys_stop_when() stops it, as a failure. */
 lks_status lks__prep_char(const char *input, const char *out_dir, double val_fraction,
                           lks__prep_result *result);
 
@@ -29,6 +30,8 @@ typedef struct lks__prep_spm_options {
     double val_fraction;         /* the first int(n * val_fraction) documents validate, as in
                                   * parameter-golf's exporter; at least one */
     uint64_t shard_tokens;       /* a shard is filled up to that before the next begins */
+    void (*training)(bool on);   /* NULL, or called around the training of a model, which takes long
+                                  * and can't be stopped; nothing has been written then */
 } lks__prep_spm_options;
 
 enum {

@@ -125,7 +125,11 @@ static lks_status train_model(struct prep *p)
 {
     struct sentences s = {.p = p, .st = LKS_OK};
     lks__docs_rewind(p->docs);
+    if (p->o->training)
+        p->o->training(true);
     lks_status st = lks__spm_train(p->o->vocab_size, next_sentence, &s, &p->model, &p->model_bytes);
+    if (p->o->training)
+        p->o->training(false);
     free(s.text);
     if (s.st != LKS_OK)
         return lks__fail(s.st, "%s", s.why);

@@ -34,10 +34,12 @@ typedef struct lks__split_eval {
 typedef struct lks__split_result {
     uint64_t n_windows;
     double loss, bpb; /* bpb: where there is a byte table */
+    int stop_signal;  /* 0, or a rank was asked to stop: then there is no result */
 } lks__split_result;
 
 /* Over all windows [iT, iT + T] of the split; tokens behind the last whole window are left out. The
- * same figures for any number of ranks. Collective. */
+ * same figures for any number of ranks. A rank that is asked to stop (train/signals.h) leaves out
+ * the batches that it has not begun, and all ranks learn of it. Collective. */
 lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result);
 
 #endif

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sys.h"
+
 static int descending(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
@@ -65,6 +67,9 @@ lks_status lks__generate(lks__model *model, const lks__model_config *config, con
     if (st == LKS_OK)
         memcpy(context, prompt + (n - have), have * sizeof *context);
     for (uint64_t i = 0; i < options->max_new_tokens && st == LKS_OK; i++) {
+        st = lks__sys_stop_check();
+        if (st != LKS_OK)
+            break;
         lks__model_logits(model, params, context, (int)have, logits);
         int32_t token = draw(options, i, logits, V, scratch);
         if (have == T)

@@ -17,7 +17,8 @@ typedef struct lks__generate_options {
 /* Append tokens to prompt[n], each drawn from softmax(logits / temperature) with the uniform
  * Philox(seed; token, sample, SITE_SAMPLE): the same seed gives the same text on every machine of
  * one kernel level. The context is cut to the last block_size tokens. `sink` gets each token as it
- * is drawn; a failure of its ends the text. `model` was opened with a batch of 1. */
+ * is drawn; a failure of its ends the text, and so does lks__sys_stop_when() between tokens.
+ * `model` was opened with a batch of 1. */
 lks_status lks__generate(lks__model *model, const lks__model_config *config, const float *params,
                          const lks__generate_options *options, const int32_t *prompt, size_t n,
                          lks_status (*sink)(void *ctx, int32_t token), void *ctx);

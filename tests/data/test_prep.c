@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "base/utf8.h"
 #include "data/meta.h"
 #include "data/prep.h"
@@ -264,6 +265,42 @@ static void test_full_disk(void **state)
         }
 }
 
+static int pieces_left;
+
+static bool stop_asked(void)
+{
+    return pieces_left-- <= 0;
+}
+
+/* Stopped at any of its pieces, it leaves the folder as it was; never stopped, it ends well. */
+static void test_stopped(void **state)
+{
+    enum { BYTES = 3 << 20 };
+    static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
+    char *text = malloc(BYTES);
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = "a text, long"[i % 12];
+    const char *input = text_file(text, BYTES), *out = lks_test_folder(), *good = lks_test_folder();
+    free(text);
+    lks__prep_result r;
+    assert_ok(lks__prep_char(text_file("the old text", 12), out, 0.1, &r));
+    assert_ok(lks__prep_char(text_file("the old text", 12), good, 0.1, &r));
+    int n = 0;
+    for (bool stopped = true; stopped; n++) {
+        pieces_left = n;
+        lks__sys_stop_when(stop_asked);
+        lks_status st = lks__prep_char(input, out, 0.1, &r);
+        lks__sys_stop_when(NULL);
+        stopped = st != LKS_OK;
+        assert_int_equal(lks_test_count_files(out), 3);
+        for (int f = 0; f < 3 && stopped; f++)
+            assert_same_file(lks_test_text("%s/%s", out, names[f]),
+                             lks_test_text("%s/%s", good, names[f]));
+    }
+    assert_in_range(n, 1 + 1 + 3 * 3 + 3, 30); /* reading, three passes, three files */
+    assert_int_equal(r.n_train + r.n_val, BYTES);
+}
+
 /* Killed at any write or rename: what is there under the three names is whole files. */
 static void test_killed(void **state)
 {
@@ -302,7 +339,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_line_ends),        cmocka_unit_test(test_split_sizes),
         cmocka_unit_test(test_bad_text),         cmocka_unit_test(test_bad_places),
         cmocka_unit_test(test_vocabulary_limit), cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_killed),           cmocka_unit_test(test_stopped),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "data/bpb.h"
 #include "data/docs.h"
 #include "data/meta.h"
@@ -244,6 +245,44 @@ static void test_shards(void **state)
     assert_int_equal(again.n_val, r.n_val);
     assert_int_equal(lks_test_count_files(out), 4);
     assert_same_file(lks_test_text("%s/%s", out, LKS__META_MODEL), model);
+}
+
+static int pieces_left;
+
+static bool stop_asked(void)
+{
+    return pieces_left-- <= 0;
+}
+
+/* Stopped at one of its documents or writes: what was there stays, and nothing else. */
+static void test_stopped(void **state)
+{
+    need_sentencepiece();
+    const char *out = lks_test_folder(), *good = lks_test_folder();
+    lks__prep_spm_options o = options_for(words_input(), out);
+    lks__prep_result r;
+    assert_ok(lks__prep_sentencepiece(&o, &r));
+    o.out_dir = good;
+    assert_ok(lks__prep_sentencepiece(&o, &r));
+    o.tokenizer = lks_test_text("%s/%s", good, LKS__META_MODEL);
+    o.vocab_size = 0;
+    o.out_dir = out;
+    const int n_files = lks_test_count_files(out);
+    int n = 0;
+    o.shard_tokens = 1000000; /* fewer files, if it isn't stopped */
+    for (bool stopped = true; stopped; n += 1 + n / 10) {
+        pieces_left = n;
+        lks__sys_stop_when(stop_asked);
+        stopped = lks__prep_sentencepiece(&o, &r) != LKS_OK;
+        lks__sys_stop_when(NULL);
+        if (!stopped)
+            break;
+        assert_int_equal(lks_test_count_files(out), n_files);
+        assert_same_file(lks_test_text("%s/fineweb_train_000000.bin", out),
+                         lks_test_text("%s/fineweb_train_000000.bin", good));
+    }
+    assert_true(n > 20);
+    assert_int_equal(lks_test_count_files(out), 4);
 }
 
 /* The tables are those of the model that meta.json tells of, and of no other. */
@@ -489,10 +528,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_docs),         cmocka_unit_test(test_long_docs),
         cmocka_unit_test(test_bad_docs),     cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_model_beside), cmocka_unit_test(test_bad_model),
-        cmocka_unit_test(test_bad_input),    cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_tool),         cmocka_unit_test(test_no_module),
-        cmocka_unit_test(test_exporter),
+        cmocka_unit_test(test_model_beside), cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_bad_model),    cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_tool),
+        cmocka_unit_test(test_no_module),    cmocka_unit_test(test_exporter),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

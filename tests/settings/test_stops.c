@@ -1,0 +1,213 @@
+/* prep, sample and eval end cleanly when a signal asks them to: soon, with one line about what they
+ * leave, and 128 + the signal's number. */
+#include "support.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "laws/marked.h"
+
+static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+static const char *const names[] = {"SIGINT", "SIGTERM", "SIGHUP"};
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+/* Wait until the process has a handler for SIGTERM: what comes before ends it at once. */
+static void wait_for_handler(pid_t pid)
+{
+    char line[256];
+    for (int i = 0; i < 20000; i++, nap()) {
+        FILE *f = fopen(lks_test_text("/proc/%d/status", (int)pid), "r");
+        unsigned long long caught = 0;
+        while (f != NULL && fgets(line, sizeof line, f) != NULL)
+            sscanf(line, "SigCgt: %llx", &caught);
+        if (f != NULL)
+            fclose(f);
+        if (caught >> (SIGTERM - 1) & 1)
+            return;
+    }
+    fail_msg("process %d takes no signals", (int)pid);
+}
+
+static void expect_stop(const lks_test_child *child, int which, const char *err)
+{
+    lks_test_result r = lks_test_wait(child, 30);
+    if (r.exit_code != 128 + signals[which])
+        print_error("%s", r.err);
+    assert_int_equal(r.exit_code, 128 + signals[which]);
+    assert_contains(r.err, lks_test_text("stopped by %s: %s", names[which], err));
+}
+
+/* Stopped while the first new file is on its way to the disk: what was there stays. */
+static void test_prep(void **state)
+{
+    const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
+    const char *env[] = {"LOCKSTEP_FAULT=fsync:1:slow", NULL};
+    lks_test_write(text, "another text", 12);
+    for (int i = 0; i < 3; i++) {
+        const char *out = lks_test_text("%s/out-%d", dir, i);
+        const char *train = lks_test_text("%s/train.bin", out);
+        if (i > 0) {
+            lks_test_write(text, "the old text", 12);
+            assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                           lks_test_text("--out=%s", out))
+                                 .exit_code,
+                             0);
+            lks_test_write(lks_test_text("%s/old", dir), lks_test_read(train, NULL), 20);
+            lks_test_write(text, "another text", 12);
+        }
+        const char *argv[] = {"lockstep",
+                              "prep",
+                              "char",
+                              lks_test_text("--input=%s", text),
+                              lks_test_text("--out=%s", out),
+                              NULL};
+        lks_test_child child = lks_test_start(argv, env);
+        const int n_before = i > 0 ? 3 : 0;
+        for (int k = 0; k < 20000; k++, nap())
+            if (lks_test_exists(out) && lks_test_count_files(out) > n_before)
+                break;
+        assert_int_equal(kill(child.pid, signals[i]), 0);
+        expect_stop(&child, i, "nothing was written, and what --out had is as it was");
+        if (i > 0) {
+            assert_int_equal(lks_test_count_files(out), 3);
+            assert_same_file(train, lks_test_text("%s/old", dir));
+        } else {
+            assert_false(lks_test_exists(out));
+        }
+    }
+}
+
+/* SentencePiece itself can't be stopped while it trains. */
+static void test_prep_training(void **state)
+{
+    if (!lks_test_sentencepiece())
+        lks_test_skip("this build has no SentencePiece");
+    const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
+    FILE *f = fopen(text, "w");
+    unsigned x = 1;
+    for (int i = 0; i < 3000000; i++) {
+        x = x * 1664525 + 1013904223;
+        fputc(i % 60 == 59 ? '\n' : i % 6 == 5 ? ' ' : (int)('a' + (x >> 24) % 26), f);
+        if (i % 600 == 599)
+            fputc('\n', f);
+    }
+    fclose(f);
+    const char *argv[] = {"lockstep",
+                          "prep",
+                          "sentencepiece",
+                          lks_test_text("--input=%s", text),
+                          lks_test_text("--out=%s/out", dir),
+                          "--vocab_size=30000",
+                          NULL};
+    lks_test_child child = lks_test_start(argv, NULL);
+    wait_for_handler(child.pid);
+    for (int i = 0; i < 100; i++)
+        nap(); /* it counts documents, or trains */
+    assert_int_equal(kill(child.pid, SIGTERM), 0);
+    expect_stop(&child, 1, "nothing was written");
+    assert_false(lks_test_exists(lks_test_text("%s/out", dir)));
+}
+
+/* A small run whose split to evaluate has `n_val` tokens. */
+static const char *run_with(size_t n_val)
+{
+    const char *dir = lks_test_folder();
+    lks_test_generated_tokens(dir);
+    uint16_t *val = calloc(n_val, sizeof *val);
+    lks_test_write(lks_test_text("%s/val.bin", dir), val, n_val * sizeof *val);
+    free(val);
+    lks_test_result r = lks_test_tool(
+        "train", lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s/out", dir),
+        "--vocab_size=65", "--n_layer=1", "--n_head=1", "--n_embd=16", "--block_size=16",
+        "--batch_size=1", "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1");
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    return dir;
+}
+
+/* One rank; two ranks; two of which only the second learns of it. */
+static void test_eval(void **state)
+{
+    const char *dir = run_with(8000000);
+    for (int i = 0; i < 3; i++) {
+        const char *mark = marked_variable(), *env[] = {mark, NULL};
+        const char *argv[] = {"lockstep",
+                              "eval",
+                              lks_test_text("--dataset=%s", i < 2 ? dir : run_with(2000000)),
+                              lks_test_text("--out_dir=%s/out", dir),
+                              "--batch_size=1",
+                              "--threads=1",
+                              lks_test_text("--nproc_per_node=%d", i == 0 ? 1 : 2),
+                              NULL};
+        lks_test_child child = lks_test_start(argv, env);
+        pid_t ranks[2] = {child.pid, child.pid};
+        for (int r = 0; r < 2 && i > 0; r++)
+            while ((ranks[r] = marked_rank(mark, r)) < 0)
+                nap();
+        for (int r = 0; r < 2; r++)
+            wait_for_handler(ranks[r]);
+        for (int k = 0; k < 25; k++)
+            nap(); /* set-up, or its batches: either is stopped */
+        assert_int_equal(kill(i < 2 ? child.pid : ranks[1], signals[i]), 0);
+        expect_stop(&child, i, "there is no loss, and nothing was written");
+        assert_string_equal(lks_test_read(child.out_path, NULL), "");
+        marked_assert_gone(mark, 2);
+    }
+}
+
+/* In the middle of a text without an end. */
+static void test_sample(void **state)
+{
+    const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
+    lks_test_write(text, "abc abc bca cab abc abc bca cab abc abc bca cab abc abc bca cab", 63);
+    const char *data = lks_test_text("--dataset=%s/data", dir);
+    const char *out = lks_test_text("--out_dir=%s/out", dir);
+    assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                   lks_test_text("--out=%s/data", dir))
+                         .exit_code,
+                     0);
+    assert_int_equal(lks_test_tool("train", data, out, "--n_layer=1", "--n_head=1", "--n_embd=16",
+                                   "--block_size=4", "--batch_size=1",
+                                   "--gradient_accumulation_steps=1", "--max_iters=0",
+                                   "--eval_iters=1")
+                         .exit_code,
+                     0);
+    for (int i = 0; i < 3; i++) {
+        const char *argv[] = {"lockstep",
+                              "sample",
+                              out,
+                              "--start=a",
+                              "--num_samples=3",
+                              "--top_k=2",
+                              "--max_new_tokens=1000000000",
+                              NULL};
+        lks_test_child child = lks_test_start(argv, NULL);
+        size_t bytes = 0;
+        for (int k = 0; k < 20000 && bytes < 100; k++, nap())
+            if (lks_test_exists(child.out_path))
+                lks_test_read(child.out_path, &bytes);
+        assert_int_equal(kill(child.pid, signals[i]), 0);
+        expect_stop(&child, i, "of 3 samples 0 are whole, and any text behind is cut short");
+        const char *got = lks_test_read(child.out_path, &bytes);
+        assert_true(bytes > 100 && got[bytes - 1] == '\n');
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prep),
+        cmocka_unit_test(test_prep_training),
+        cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_sample),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
