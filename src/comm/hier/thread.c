@@ -553,6 +553,16 @@ void lks__hier_thread_ready(struct lks__hier *h)
     pthread_mutex_unlock(&h->lock);
 }
 
+bool lks__hier_is_busy(struct lks__hier *h)
+{
+    if (!h->has_thread)
+        return false;
+    pthread_mutex_lock(&h->lock);
+    bool busy = h->n_jobs > 0;
+    pthread_mutex_unlock(&h->lock);
+    return busy;
+}
+
 void lks__hier_thread_close(struct lks__hier *h)
 {
     if (!h->has_thread)
