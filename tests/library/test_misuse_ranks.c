@@ -1,8 +1,8 @@
 /* A table of calls that don't fit those of other ranks, or that come too late for them: each ends
  * within seconds, on every rank with the status and the sentence that the table gives, and nobody
  * reads what is freed. Ranks are threads, of one host and of several (an engine of threads), where
- * sanitizers see all of them. With an argument, over that engine: `library_misuse_ranks_engine
- * gloo`.
+ * sanitizers see all of them. With the argument `gloo`, ranks are processes, and hosts speak
+ * through Gloo.
  *
  * Rank 0 plays one part, all others the other one. */
 #include "support.h"
@@ -586,8 +586,54 @@ static void test_hosts(void **state)
             run_row(&rows[i], divisions[d]);
 }
 
+/* --- ranks as processes, over an engine
+ * ----------------------------------------------------------- */
+
+static const char *engine;
+
+/* `--rank NAME`: the exit code is 0 if this rank was told what the table has. */
+static int be_rank(const char *name)
+{
+    static struct rank r;
+    lks_comm_options o = {engine, TIMEOUT_S};
+    for (int i = 0; i < N_ROWS; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            r.row = &rows[i];
+    if (r.row == NULL || lks_world_from_env(&r.place.world) != LKS_OK ||
+        lks_comm_open(&r.place.world, &o, &r.comm) != LKS_OK) {
+        fprintf(stderr, "%s: can't open the group: %s\n", name, lks_last_error());
+        return 1;
+    }
+    bool first = r.place.world.rank == 0;
+    play(&r, first);
+    if (r.status != LKS_OK) /* others may be on their way to the same */
+        soon();
+    lks_comm_close(r.comm);
+    return as_expected(&r, first) ? 0 : 1;
+}
+
+static void test_engine(void **state)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        const char *const args[] = {"/proc/self/exe", engine, "--rank", rows[i].name, NULL};
+        double start = lks__sys_now();
+        int code = hosts_run(engine, "21", args);
+        double seconds = lks__sys_now() - start;
+        if (code != 0 || seconds > MOST_S * LKS_TEST_PATIENCE)
+            fail_msg("%s over %s: exit code %d, %.1f s", rows[i].name, engine, code, seconds);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    const struct CMUnitTest over_engine[] = {cmocka_unit_test(test_engine)};
+    engine = argc > 1 ? argv[1] : NULL;
+    if (argc == 4 && strcmp(argv[2], "--rank") == 0)
+        return be_rank(argv[3]);
+    if (engine != NULL)
+        return hosts_can_run(engine)
+                   ? lks_test_exit(cmocka_run_group_tests(over_engine, NULL, NULL))
+                   : 77;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_host),
                                        cmocka_unit_test(test_hosts)};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
