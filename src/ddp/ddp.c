@@ -448,8 +448,6 @@ static lks_status wait_all(lks__ddp *d)
 
 lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
 {
-    if (d->failed != LKS_OK) /* some buckets were never started */
-        return d->failed;
     LKS__TRY(wait_all(d));
     *grads_p = lks_comm_peer(d->comm, d->arena[0], lks_comm_leader(d->comm));
     *norm_p = norm_of(d);

@@ -18,6 +18,7 @@
 #include "comm/backend.h"
 #include "comm/fake_engine.h"
 #include "comm/hosts.h"
+#include "comm/shm/shm.h"
 #include "lockstep/lockstep.h"
 
 enum { N = 5000, N_PARAMS = 3 };
@@ -181,7 +182,19 @@ static lks_status all_give_up(struct rank *r, bool first)
     return whole_step(r, r->ddp);
 }
 
-/* … many times, by which works and their memory go round. */
+/* How many works the group has ever made, if it is on shared memory alone. */
+static int count_works(const lks_comm *comm)
+{
+    int n = 0;
+    if (strcmp(lks_comm_backend(comm), "shm") != 0)
+        return 0;
+    const struct lks__shm *g = comm->state;
+    for (const struct lks__shm_work *k = g->all_works; k != NULL; k = k->next_made)
+        n++;
+    return n;
+}
+
+/* … many times: works that nobody waits for are used again. */
 static lks_status all_give_up_often(struct rank *r, bool first)
 {
     for (int i = 0; i < 100; i++) {
@@ -189,6 +202,8 @@ static lks_status all_give_up_often(struct rank *r, bool first)
         LKS__TRY(i % 3 == 0 ? backward(r, r->ddp) : half_backward(r, r->ddp));
         close_ddp(r);
     }
+    if (count_works(r->comm) > LKS__SHM_IN_FLIGHT)
+        return lks__fail(LKS_ERR_NOMEM, "%d works were made", count_works(r->comm));
     LKS__TRY(open_ddp(r));
     return whole_step(r, r->ddp);
 }
@@ -267,6 +282,19 @@ static lks_status after_failure(struct rank *r, bool first)
     if (again != st)
         return LKS_ERR_DIVERGED;
     return lks_comm_barrier(r->comm);
+}
+
+/* The failure comes while buckets are started: the step must not end as if they had been. */
+static lks_status fails_in_backward(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(half_backward(r, r->ddp));
+    if (first)
+        lks_comm_abort(r->comm, "the data is torn");
+    else
+        soon();
+    lks_status st = lks_ddp_accumulate(r->ddp, 1);
+    return st == LKS_ERR_PEER ? lks_ddp_step(r->ddp, NULL) : LKS_ERR_DIVERGED;
 }
 
 static lks_status two_of_them(struct rank *r, bool first)
@@ -482,6 +510,8 @@ static const struct row rows[] = {
     {"after failure", after_failure, LKS_ERR_PEER, LKS_ERR_PEER,
      "rank 0 failed at step 7, phase backward: the data is torn",
      "rank 0 failed at step 7, phase backward: the data is torn"},
+    {"fails in backward", fails_in_backward, LKS_ERR_PEER, LKS_ERR_PEER,
+     "lks_ddp_step: a step of this lks_ddp failed before", "and lks_ddp_close() is due: rank 0"},
     {"two of them", two_of_them, LKS_OK, LKS_OK, "", ""},
     {"two crossed", two_crossed, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
     {"one step more", one_step_more, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
