@@ -132,8 +132,8 @@ static int body_scale(void)
     return code;
 }
 
-/* Rank 1's host has no memory for it: no host keeps it, and what comes after lies at the same places
- * on all of them. */
+/* Rank 1's host has no memory for it: no host keeps it, and what comes after lies at the same
+ * places on all of them. */
 static int body_alloc_fails(void)
 {
     lks_comm *comm = open_group(60);

@@ -390,7 +390,7 @@ static lks_status no_status(struct here *h)
     X(ddp_null_params, lks_ddp_open(h->comm, NULL, 2, NULL, &h->other_ddp), ERR_ARG, "is NULL")    \
     X(ddp_null_out, lks_ddp_open(h->comm, h->params, 2, NULL, NULL), ERR_ARG, "is NULL")           \
     X(ddp_no_params, lks_ddp_open(h->comm, h->params, 0, NULL, &h->other_ddp), ERR_ARG,            \
-      "0 parameters: 1 to ")                                                                   \
+      "0 parameters: 1 to ")                                                                       \
     X(ddp_many_params, lks_ddp_open(h->comm, h->params, SIZE_MAX, NULL, &h->other_ddp), ERR_ARG,   \
       "18446744073709551615 parameters")                                                           \
     X(ddp_no_name, open_param(h, (lks_param){NULL, h->value[1], h->grad[1], N}), ERR_ARG,          \
