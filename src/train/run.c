@@ -1,8 +1,10 @@
 /* train/run.c - the run: evaluations, steps, checkpoints, in nanoGPT's order. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/trace.h"
+#include "data/sampler.h"
 #include "train/recipe.h"
 #include "train/report.h"
 #include "train/state.h"
@@ -10,14 +12,24 @@
 struct run {
     lks__trainer *t;
     lks__report report;
-    uint64_t saved_iter; /* newest checkpoint's; UINT64_MAX: none of this process's yet */
-    bool wanted;         /* somebody has asked for a checkpoint */
-    bool improved;       /* evaluation t->iter was the best so far */
+    uint64_t saved_iter;   /* newest checkpoint's; UINT64_MAX: none of this process's yet */
+    bool wanted;           /* somebody has asked for a checkpoint */
+    bool improved;         /* evaluation t->iter was the best so far */
+    lks__eval_result eval; /* the last evaluation of this process ... */
+    uint64_t eval_iter;    /* ... and its iteration; UINT64_MAX: none yet */
+    double loss;           /* of the last step, if there was one */
+    bool stepped;
 };
 
 static uint64_t checkpoint_interval(const lks__settings *s)
 {
     return (uint64_t)(s->checkpoint_interval != 0 ? s->checkpoint_interval : s->eval_interval);
+}
+
+/* Is the result of evaluation t->iter, of the state as it is now, at hand? */
+static bool evaluated(const struct run *r)
+{
+    return r->t->eval_done && r->eval_iter == r->t->iter;
 }
 
 /* Rank 0 writes; the others go on, and wait for it at their next reduction. */
@@ -35,7 +47,10 @@ static lks_status save(struct run *r)
     char name[32], hash[17];
     lks_comm_note(t->ses.comm, t->iter, "checkpoint");
     lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
-    LKS__TRY(lks__state_save(t, name, hash));
+    bool best = evaluated(r) && lks__best_beaten(&r->report.best, r->eval.val_loss);
+    LKS__TRY(lks__state_save(t, best, name, hash));
+    if (best)
+        lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
     lks__ddp_drop(t->ddp, t->exp_avg);
     lks__ddp_drop(t->ddp, t->exp_avg_sq);
     lks__trace_end();
@@ -43,19 +58,60 @@ static lks_status save(struct run *r)
     return lks__report_checkpoint(&r->report, t, name, hash);
 }
 
+static lks_status compute(struct run *r, lks__eval_result *eval)
+{
+    lks__trainer *t = r->t;
+    lks_comm_note(t->ses.comm, t->iter, "evaluation");
+    lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
+    LKS__TRY(t->recipe->evaluate(t, eval));
+    lks__trace_end();
+    return LKS_OK;
+}
+
 static lks_status evaluate(struct run *r)
 {
     lks__trainer *t = r->t;
-    lks__eval_result eval;
-    lks_comm_note(t->ses.comm, t->iter, "evaluation");
-    lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
-    LKS__TRY(t->recipe->evaluate(t, &eval));
-    lks__trace_end();
+    LKS__TRY(compute(r, &r->eval));
     t->eval_done = true;
-    r->improved = eval.val_loss < t->best_val_loss;
+    r->eval_iter = t->iter;
+    r->improved = r->eval.val_loss < t->best_val_loss;
     if (r->improved)
-        t->best_val_loss = eval.val_loss;
-    return lks__report_eval(&r->report, t, &eval);
+        t->best_val_loss = r->eval.val_loss;
+    return lks__report_eval(&r->report, t, &r->eval);
+}
+
+static lks_status evaluate_only(struct run *r)
+{
+    LKS__TRY(compute(r, &r->eval));
+    return lks__report_eval_only(&r->report, r->t, &r->eval);
+}
+
+/* With a copy of the generators: a run that goes on from the final checkpoint draws the same. */
+static lks_status compute_aside(struct run *r, lks__eval_result *eval)
+{
+    lks__sampler *sampler = r->t->sampler; /* stream has none */
+    size_t bytes = sampler == NULL ? 0 : lks__sampler_state_bytes(sampler);
+    void *state = malloc(bytes + 1);
+    lks_status st =
+        state == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for the generators") : LKS_OK;
+    if (st == LKS_OK && bytes > 0)
+        lks__sampler_state_save(sampler, state);
+    st = lks__session_agree(&r->t->ses, st);
+    if (st == LKS_OK)
+        st = compute(r, eval);
+    if (st == LKS_OK && bytes > 0)
+        st = lks__sampler_state_load(sampler, state, bytes);
+    free(state);
+    return st;
+}
+
+/* How good the model is that the run ends with. Evaluations are at multiples of eval_interval, and
+ * nanoGPT's runs end behind one; golf's last one is of this very state. */
+static lks_status evaluate_final(struct run *r)
+{
+    if (!evaluated(r))
+        LKS__TRY(compute_aside(r, &r->eval));
+    return lks__report_final(&r->report, r->t, &r->eval);
 }
 
 static bool on_schedule(const lks__trainer *t)
@@ -67,14 +123,14 @@ static bool on_schedule(const lks__trainer *t)
 static bool checkpoint_due(const struct run *r)
 {
     const lks__trainer *t = r->t;
-    bool scheduled = on_schedule(t) && (t->s.always_save_checkpoint || r->improved);
-    return t->iter > 0 && t->iter != r->saved_iter && (scheduled || r->wanted);
+    bool scheduled = on_schedule(t) && t->s.always_save_checkpoint;
+    return t->iter > 0 && t->iter != r->saved_iter && (scheduled || r->improved || r->wanted);
 }
 
 bool lks__train_saves_again(const lks__trainer *t)
 {
-    return t->resumed && t->recipe->evaluation_due(t) && on_schedule(t) &&
-           t->iter < t->recipe->n_steps(&t->s) && !t->s.eval_only;
+    return t->resumed && t->recipe->evaluation_due(t) && t->iter < t->recipe->n_steps(&t->s) &&
+           !t->s.eval_only;
 }
 
 static lks_status finish(struct run *r)
@@ -98,10 +154,10 @@ static lks_status loop(struct run *r, int *stopped_p)
     lks__step_result step;
     while (*stopped_p == 0) {
         r->improved = false;
+        if (t->s.eval_only)
+            return evaluate_only(r);
         if (t->recipe->evaluation_due(t))
             LKS__TRY(evaluate(r));
-        if (t->s.eval_only)
-            return LKS_OK;
         if (t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time)
             break;
         if (checkpoint_due(r))
@@ -110,12 +166,21 @@ static lks_status loop(struct run *r, int *stopped_p)
         if (step.outcome == LKS__STEP_BACK)
             LKS__TRY(go_back(r));
         LKS__TRY(lks__report_train(&r->report, t, &step));
+        r->stepped = true;
+        r->loss = step.loss;
         r->wanted |= step.save;
         *stopped_p = step.stop_signal;
     }
     if (t->iter != r->saved_iter)
         LKS__TRY(save(r));
-    return *stopped_p == 0 && t->recipe->finish != NULL ? finish(r) : LKS_OK;
+    const bool final = *stopped_p == 0 && t->s.eval_interval > 0;
+    if (final)
+        LKS__TRY(evaluate_final(r));
+    if (*stopped_p == 0 && t->recipe->finish != NULL)
+        LKS__TRY(finish(r));
+    lks__report_end(&r->report, t, *stopped_p, r->stepped ? &r->loss : NULL,
+                    final ? &r->eval : NULL);
+    return LKS_OK;
 }
 
 static lks_status write_trace(struct run *r)
@@ -131,8 +196,13 @@ static lks_status write_trace(struct run *r)
 
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)
 {
-    bool saved = t->resumed && !lks__train_saves_again(t);
-    struct run r = {.t = t, .saved_iter = saved ? t->iter : UINT64_MAX};
+    bool again = lks__train_saves_again(t);
+    struct run r = {
+        .t = t,
+        .saved_iter = t->resumed && !again ? t->iter : UINT64_MAX,
+        .wanted = again,
+        .eval_iter = UINT64_MAX,
+    };
     *stopped_p = 0;
     lks_status st = lks__session_agree(&t->ses, lks__report_open(&r.report, t));
     if (st == LKS_OK)
