@@ -166,8 +166,10 @@ static lks_status loop(struct run *r, int *stopped_p)
         if (step.outcome == LKS__STEP_BACK)
             LKS__TRY(go_back(r));
         LKS__TRY(lks__report_train(&r->report, t, &step));
-        r->stepped = true;
-        r->loss = step.loss;
+        if (step.outcome == LKS__STEP_DONE) {
+            r->stepped = true;
+            r->loss = step.loss;
+        }
         r->wanted |= step.save;
         *stopped_p = step.stop_signal;
     }

@@ -8,6 +8,9 @@
 
 #include "laws.h"
 
+#include "ckpt/safetensors.h"
+#include "train/trainer.h"
+
 enum { EVERY = 5, ROUND = 12 }; /* iterations between evaluations; that each resume goes on */
 
 /* Every second token follows from the one before, which is soon learned; the others are noise, and
@@ -295,6 +298,38 @@ static void test_final(void **state)
     assert_null(strstr(law_lines(none), "\"val_loss\""));
 }
 
+/* What the evaluation of the final checkpoint draws, it draws from a copy: behind it the generators
+ * are where the checkpoint has them. */
+static void test_generators(void **state)
+{
+    static lks__settings s;
+    lks__args args;
+    lks__trainer t;
+    lks__st_file *file;
+    int stopped;
+    const char *out = lks_test_folder();
+    law_args command = train(out, 3);
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, command.n - 2,
+                                  (char *const *)(uintptr_t)(command.argv + 2), 0, &args));
+    assert_ok(lks__trainer_open(&s, &t));
+    assert_ok(lks__train_run(&t, &stopped));
+    assert_int_equal(json_array_size(lines(out, "final")), 1);
+    size_t bytes = lks__sampler_state_bytes(t.sampler);
+    char *now = malloc(bytes), *saved = malloc(bytes);
+    lks__sampler_state_save(t.sampler, now);
+    assert_ok(lks__st_open(lks_test_text("%s/latest/optimizer.safetensors", out), &file));
+    const lks__st_tensor *tensor = lks__st_find(file, "sampler.state");
+    assert_non_null(tensor);
+    assert_int_equal(tensor->bytes, bytes);
+    assert_ok(lks__st_read(file, tensor, saved));
+    assert_memory_equal(now, saved, bytes);
+    free(now);
+    free(saved);
+    lks__st_close(file);
+    lks__trainer_close(&t);
+}
+
 static int count_in(const char *text, const char *part)
 {
     int n = 0;
@@ -456,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_decided_anew), cmocka_unit_test(test_final),
         cmocka_unit_test(test_last_lines),   cmocka_unit_test(test_without_links),
         cmocka_unit_test(test_not_recorded), cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_generators),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
