@@ -121,7 +121,7 @@ static lks_status read_lines(int fd, uint64_t bytes, const char *path, char *chu
     return LKS_OK;
 }
 
-static lks_status read_record(const char *out_dir, struct record *r, bool *empty_p)
+static lks_status read_record(const char *out_dir, struct record *r)
 {
     char path[LKS__CKPT_PATH];
     LKS__TRY(lks__ckpt_join(path, out_dir, "metrics.jsonl"));
@@ -137,7 +137,6 @@ static lks_status read_record(const char *out_dir, struct record *r, bool *empty
         st = lks__fail(LKS_ERR_NOMEM, "no memory to read the metrics");
     else
         st = read_lines(fd, (uint64_t)bytes, path, chunk, r);
-    *empty_p = bytes == 0;
     free(chunk);
     lks__sys_close(fd);
     return st;
@@ -186,14 +185,25 @@ static lks_status name_it(const char *out_dir, const lks__best *best)
 lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best)
 {
     struct record r = {.n = 0};
-    bool empty = false;
     *best = (lks__best){.found = false};
-    lks_status st = read_record(out_dir, &r, &empty);
+    lks_status st = read_record(out_dir, &r);
     if (st == LKS_OK && r.n > 0)
         qsort(r.all, r.n, sizeof *r.all, lowest_first);
     for (size_t i = 0; i < r.n && st == LKS_OK && !best->found; i++)
         if (r.all[i].iter <= iter && is_there(out_dir, &r.all[i]))
             *best = (lks__best){true, r.all[i].iter, r.all[i].loss};
     free(r.all);
-    return st == LKS_OK && !empty ? name_it(out_dir, best) : st;
+    return st == LKS_OK ? name_it(out_dir, best) : st;
+}
+
+lks_status lks__best_keep(const char *out_dir, uint64_t iter, double val_loss, lks__best *best)
+{
+    lks__ckpt ckpt = {.iter = 0};
+    lks_status st = lks__ckpt_open_best(out_dir, LKS__CKPT_ONLY_STATE, &ckpt);
+    if (st == LKS_OK && ckpt.iter <= iter)
+        lks__best_take(best, ckpt.iter, val_loss);
+    else
+        *best = (lks__best){.found = false};
+    lks__ckpt_close(&ckpt);
+    return st == LKS_ERR_NOMEM ? st : name_it(out_dir, best);
 }

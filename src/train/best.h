@@ -24,7 +24,11 @@ lks_status lks__best_clear(const char *out_dir, lks__best *best);
 
 /* A run goes on from checkpoint `iter`, and metrics.jsonl has been cut behind it: of the
  * evaluations that are left, the lowest one whose checkpoint is still there becomes the best, and
- * OUT/best names it. Without any metrics, a name that is there stays. */
+ * OUT/best names it. */
 lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best);
+
+/* The same if metrics.jsonl is gone: a name that is there stays, unless it is of a later
+ * checkpoint; `val_loss` is the lowest one that checkpoint `iter` knows of. */
+lks_status lks__best_keep(const char *out_dir, uint64_t iter, double val_loss, lks__best *best);
 
 #endif

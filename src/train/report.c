@@ -177,8 +177,12 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->iter);
         LKS__TRY(lks__report_checkpoint(r, t, name, t->resumed_hash));
     }
-    LKS__TRY(t->resumed ? lks__best_decide(t->s.out_dir, t->iter, &r->best)
-                        : lks__best_clear(t->s.out_dir, &r->best));
+    if (!t->resumed)
+        LKS__TRY(lks__best_clear(t->s.out_dir, &r->best));
+    else if (empty)
+        LKS__TRY(lks__best_keep(t->s.out_dir, t->iter, t->best_val_loss, &r->best));
+    else
+        LKS__TRY(lks__best_decide(t->s.out_dir, t->iter, &r->best));
     return host_line(r, t);
 }
 

@@ -204,6 +204,16 @@ static void test_decided_anew(void **state)
     assert_int_equal(named(out, "best"), lowest_up_to(out, from));
     assert_true(named(out, "best") < best);
 
+    /* Without the record the name stays, until an evaluation is lower. */
+    const int kept = named(out, "best");
+    assert_int_equal(unlink(lks_test_text("%s/metrics.jsonl", out)), 0);
+    go_on(out, 41, "--keep=1");
+    assert_int_equal(named(out, "best"), best); /* lower than `kept`, and made again */
+    assert_true(kept < best && lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
+    assert_int_equal(unlink(lks_test_text("%s/metrics.jsonl", out)), 0);
+    go_on(out, 46, "--keep=1");
+    assert_int_equal(named(out, "best"), best);
+
     /* Gone: the next one. */
     out = lks_test_folder();
     go_on(out, 40, "--keep=0");
