@@ -80,7 +80,8 @@ static int run_in(const char *hosts, const char *folders, const law_args *args)
     law_add(&all, "sh");
     law_add(&all, "-c");
     law_add(&all,
-            "code=0; \"$0\" \"$@\" --out_dir='%s'/$GROUP_RANK 2>'%s'/err.$RANK || code=$?; "
+            "code=0; \"$0\" \"$@\" --out_dir='%s'/$GROUP_RANK "
+            "2>'%s'/err.$RANK || code=$?; "
             "echo $code >'%s'/code.$RANK; exit $code",
             folders, folders, folders);
     law_add(&all, "%s", LKS_TEST_TOOL);
@@ -103,7 +104,7 @@ static int resume_in(const char *hosts, const char *all, int steps, const char *
 /* What all ranks said; no rank went on: none ended well. */
 static const char *refusal(const char *hosts, const char *all)
 {
-    const char *said = "";
+    const char *said = hosts_failure();
     for (int r = 0; r < hosts_world(hosts); r++) {
         const char *code = lks_test_text("%s/code.%d", all, r);
         if (strcmp(engine, "gloo") == 0 || lks_test_exists(code)) /* mpirun may have killed it */
@@ -278,7 +279,8 @@ static void test_settings(void **state)
         law_add(&args, "--iterations=%d", STEPS);
         const char *argv[LAW_MAX_ARGS + 8] = {
             "sh", "-c",
-            lks_test_text("exec 2>'%s'/err.$RANK; %s%s; \"$0\" \"$@\" --out_dir='%s'/fresh; "
+            lks_test_text("exec 2>'%s'/err.$RANK; %s%s; \"$0\" \"$@\" "
+                          "--out_dir='%s'/fresh; "
                           "code=$?; echo $code >'%s'/code.$RANK; exit $code",
                           all, odd[i], i == 0 ? other : "", all, all),
             LKS_TEST_TOOL};
