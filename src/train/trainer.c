@@ -110,7 +110,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
 
 /* Settings that define the run, data, program and kernels are one digest: equal, or the ranks would
  * not compute one run. */
-static uint64_t run_digest(const lks__trainer *t)
+static lks_status run_digest(const lks__trainer *t, uint64_t *digest_p)
 {
     char text[32 << 10];
     size_t len = 0;
@@ -121,11 +121,11 @@ static uint64_t run_digest(const lks__trainer *t)
     lks__jsonw_str(&w, "version", LKS_VERSION);
     lks__jsonw_u64(&w, "data", t->data_digest);
     lks__jsonw_u64(&w, "iter", t->iter);
-    lks__jsonw_int(&w, "check_interval", t->s.check_interval);
+    lks__jsonw_int(&w, "check_interval", t->s.check_interval); /* all compare at the same time */
     lks__jsonw_end(&w);
-    if (lks__jsonw_close(&w, &len) != LKS_OK)
-        len = 0;
-    return XXH3_64bits(text, len);
+    LKS__TRY(lks__jsonw_close(&w, &len));
+    *digest_p = XXH3_64bits(text, len);
+    return LKS_OK;
 }
 
 /* --- together -------------------------------------------------------------------------------- */
@@ -224,10 +224,14 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     if (t->model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(open_arenas(t));
+    uint64_t digest = 0;
     lks_status st = check_activations(t);
-    LKS__TRY(lks__session_agree(&t->ses, st == LKS_OK ? start_state(t, resume) : st));
-    LKS__TRY(
-        lks__session_same(&t->ses, "the run (settings, data, version, iteration)", run_digest(t)));
+    if (st == LKS_OK)
+        st = start_state(t, resume);
+    if (st == LKS_OK)
+        st = run_digest(t, &digest);
+    LKS__TRY(lks__session_agree(&t->ses, st));
+    LKS__TRY(lks__session_same(&t->ses, "the run (settings, data, version, iteration)", digest));
     return agree(t, resume != NULL);
 }
 

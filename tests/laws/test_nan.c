@@ -119,6 +119,16 @@ static void test_rollback(void **state)
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "iteration 4: ");
     assert_contains(r.err, "on_nan_limit");
+    /* What `latest` names is of a later time than the bad iteration. */
+    again = poison_train(lks_test_text("%s/ckpt-00000002", reference), 2);
+    law_add(&again, "--init_from=resume");
+    law_add(&again, "--on_nan=rollback");
+    law_add(&again, "--checkpoint_interval=0");
+    law_add(&again, "--iterations=%d", STEPS);
+    r = lks_test_run(again.argv, NULL, 60);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, "on_nan=rollback at iteration 5: ");
+    assert_contains(r.err, "/ckpt-00000010 is newer than iteration 5, from which it is to go back");
 }
 
 /* Forward stays small (c_fc is zero), but backward passes through c_proj. */
