@@ -73,7 +73,7 @@ static const char *folders(const char *hosts, const char *out)
     return all;
 }
 
-/* The command in every rank, with its host's folder; each leaves what it says on stderr in
+/* The command in every rank, in its host's folder and on it; each leaves what it says on stderr in
  * BASE/err.RANK and its exit code in BASE/code.RANK. */
 static int run_in(const char *hosts, const char *folders, const law_args *args)
 {
@@ -81,10 +81,10 @@ static int run_in(const char *hosts, const char *folders, const law_args *args)
     law_add(&all, "sh");
     law_add(&all, "-c");
     law_add(&all,
-            "code=0; \"$0\" \"$@\" --out_dir='%s'/$GROUP_RANK "
+            "cd '%s'/$GROUP_RANK; code=0; \"$0\" \"$@\" --out_dir='%s'/$GROUP_RANK "
             "2>'%s'/err.$RANK || code=$?; "
             "echo $code >'%s'/code.$RANK; exit $code",
-            folders, folders, folders);
+            folders, folders, folders, folders);
     law_add(&all, "%s", LKS_TEST_TOOL);
     for (int i = 1; i < args->n; i++)
         law_add(&all, "%s", args->argv[i]);
@@ -265,6 +265,16 @@ static void test_eval(void **state)
     poison_weight(lks_test_text("%s/1", all));
     assert_int_not_equal(run_in("11", all, &args), 0);
     assert_names(refusal("11", all), all, 1, 1, FIRST);
+
+    static const char artifact[] = "final_model.int8.ptz";
+    law_add(&args, "--artifact=%s", artifact);
+    assert_int_equal(run_in("11", all, &args), 0);
+    shell(lks_test_text("cp '%s/%s' '%s/1'", whole, artifact, all));
+    assert_int_not_equal(run_in("11", all, &args), 0);
+    assert_contains(
+        refusal("11", all),
+        lks_test_text("the hash of the weights in %s differs between ranks: rank 0 has ",
+                      artifact));
 }
 
 /* One rank alone has other data, one host checks at other times: neither begins. */
@@ -455,6 +465,8 @@ static void test_state(void **state)
         const char *const argv[] = {self, "--rank", "compare", NULL};
         setenv("LKS_TEST_FIELD", fields[i], 1);
         field = fields[i];
+        if (strcmp(engine, "mpi") == 0 && !is("none") && !is("params") && !is("load"))
+            continue; /* what is compared doesn't depend on the engine, and mpirun takes a second */
         bool golf = is("clock") || is("load") || is("back");
         setenv("LKS_TEST_DATA", golf ? poison_data() : law_data(), 1);
         hosts_run(engine, "21", argv);
