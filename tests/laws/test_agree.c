@@ -427,7 +427,12 @@ static int run_compare(void)
         st = compare(&t);
     }
     if (is("none")) {
+        lks__divergence_note note; /* of the check that is due: one rank of each host has a hash */
+        const bool leads = rank != 1;
         EXPECT(st == LKS_OK);
+        t.iter = (uint64_t)t.s.check_interval;
+        lks__divergence_look(&t, &note);
+        EXPECT(note.iter == t.iter && note.compares == leads && (note.hash != 0) == leads);
     } else if (rank != 0) {
         EXPECT(st == LKS_ERR_PEER);
     } else {
