@@ -1,16 +1,13 @@
 /* tests/kernels/test_gemm.c - the table's GEMMs of one level (TEST_LEVEL), of floats and of floats
  * rounded to bfloat16: values against a triple loop in double, and bits that don't depend on
  * threads, repetition or where operands lie. */
+#include "support.h"
+
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "kernels/guard.h"
 #include "kernels/kernels.h"
@@ -238,17 +235,7 @@ static void test_threads(void **state)
 
 int main(void)
 {
-    lks__cpu_level best = LKS__CPU_REF;
-    unsetenv("LOCKSTEP_CPU"); /* the machine's own level counts here */
-    if (lks__cpu_level_get(&best) != LKS_OK || best < TEST_LEVEL) {
-        printf("skipped: this processor lacks level %s\n", lks__cpu_level_name(TEST_LEVEL));
-        return 77;
-    }
-    lks_status st = lks__kernels_open(TEST_LEVEL, &lvl);
-    if (st != LKS_OK) {
-        printf("%s\n", lks_last_error());
-        return st == LKS_ERR_SUPPORT ? 77 : 1;
-    }
+    lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level counts here */
     printf("matrix products: %s\n", lks__kernels_gemm_library(&lvl));
     fill_random(a, MAX, 1, 1);
     fill_random(b, MAX, 1, 2);
@@ -258,5 +245,5 @@ int main(void)
         cmocka_unit_test(test_values), cmocka_unit_test(test_empty),   cmocka_unit_test(test_nan),
         cmocka_unit_test(test_places), cmocka_unit_test(test_threads),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -4,14 +4,12 @@
  * Tolerances: eps = 2^-24 is one rounding. A result that is one formula of its element may differ
  * by a few roundings of its largest term; one that is a sum of n terms by a few roundings for each
  * term, which a pairwise or blocked sum stays far below: (8 + sqrt n) * eps * sum of |terms|. */
+#include "support.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "kernels/guard.h"
 #include "kernels/kernels.h"
@@ -637,18 +635,8 @@ static void test_fingerprint(void **state)
 
 int main(void)
 {
-    lks__cpu_level best = LKS__CPU_REF;
-    unsetenv("LOCKSTEP_CPU"); /* the machine's own level counts here */
-    if (lks__cpu_level_get(&best) != LKS_OK || best < TEST_LEVEL) {
-        printf("skipped: this processor lacks level %s\n", lks__cpu_level_name(TEST_LEVEL));
-        return 77;
-    }
-    lks_status st = lks__kernels_open(TEST_LEVEL, &lvl);
-    if (st == LKS_ERR_SUPPORT) {
-        printf("skipped: %s\n", lks_last_error());
-        return 77;
-    }
-    if (st != LKS_OK || lks__kernels_open(LKS__CPU_REF, &ref) != LKS_OK) {
+    lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level counts here */
+    if (lks__kernels_open(LKS__CPU_REF, &ref) != LKS_OK) {
         printf("%s\n", lks_last_error());
         return 1;
     }
@@ -667,5 +655,5 @@ int main(void)
         cmocka_unit_test(test_relu2),         cmocka_unit_test(test_round_bf16),
         cmocka_unit_test(test_softcap),       cmocka_unit_test(test_capped_xent),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -176,10 +176,10 @@ static void test_reading(void **state)
 /* --- the launchers themselves ------------------------------------------------------------- */
 
 /* `launcher` (of a shell), which has to be there, starts three ranks. */
-static void check_launcher(const char *needs, const char *launcher)
+static void check_launcher(const char *lacks, const char *needs, const char *launcher)
 {
     if (system(lks_test_text("command -v %s >/dev/null 2>&1", needs)) != 0)
-        lks_test_skip(lks_test_text("there is no %s", needs));
+        lks_test_lacks(lacks, lks_test_text("there is no %s", needs));
     const char *out;
     law_args args = law_train("random", &out), all = {.n = 0};
     law_add(&args, "--allow_uneven");
@@ -204,22 +204,22 @@ static void check_launcher(const char *needs, const char *launcher)
 
 static void test_mpirun(void **state)
 {
-    check_launcher("mpirun", "mpirun -n 3 --oversubscribe");
+    check_launcher("mpi", "mpirun", "mpirun -n 3 --oversubscribe");
 }
 
 static void test_mpich(void **state)
 {
-    check_launcher("mpiexec.hydra", "mpiexec.hydra -n 3");
+    check_launcher("mpich", "mpiexec.hydra", "mpiexec.hydra -n 3");
 }
 
 static void test_torchrun(void **state)
 {
-    check_launcher("torchrun", "torchrun --standalone --no-python --nproc-per-node=3");
+    check_launcher("pytorch", "torchrun", "torchrun --standalone --no-python --nproc-per-node=3");
 }
 
 static void test_srun(void **state)
 {
-    check_launcher("srun", "srun -n 3 --overcommit");
+    check_launcher("slurm", "srun", "srun -n 3 --overcommit");
 }
 
 int main(int argc, char **argv)

@@ -63,7 +63,7 @@ static void test_colours(void **state)
     const char *command = lks_test_text("%s run --nproc-per-node=2 echo hi", LKS_TEST_TOOL);
     const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
     if (system("command -v script >/dev/null 2>&1") != 0)
-        lks_test_skip("there is no script");
+        lks_test_lacks("script", "the program that makes a terminal");
     for (int plain = 0; plain < 2; plain++) {
         const char *env[] = {"TERM=xterm", lks_test_text("NO_COLOR=%s", plain ? "1" : ""), NULL};
         lks_test_result r = lks_test_run(argv, env, 20);
