@@ -35,8 +35,19 @@ python_has() {
     return 1
 }
 
-makes_folder() {
-    mkdir "$1/lksprobe$$" && rmdir "$1/lksprobe$$"
+# Version 2, or 1 with memory of its own.
+makes_group() {
+    for group in "/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)" \
+        "/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)"; do
+        mkdir "$group/lksprobe$$" || continue
+        code=1
+        for limit in memory.max memory.limit_in_bytes; do
+            [ ! -e "$group/lksprobe$$/$limit" ] || ! (echo 268435456 >"$group/lksprobe$$/$limit") || code=0
+        done
+        rmdir "$group/lksprobe$$"
+        [ $code -ne 0 ] || return 0
+    done
+    return 1
 }
 
 # Can memory of another process of ours be written? Not where ptrace is forbidden.
@@ -71,8 +82,14 @@ has() {
         command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ] ;;
     namespaces) # hosts, mounts and names of a test's own: needs root, or the system's leave
         unshare --net --uts --mount true && command -v ip && ip netns add "lksprobe$$" && ip netns del "lksprobe$$" ;;
-    cgroups) # control groups that a test may make
-        makes_folder /sys/fs/cgroup || makes_folder /sys/fs/cgroup/memory ;;
+    cgroups) # control groups for memory that a process may make inside its own, and use
+        makes_group ;;
+    overcommit) # may a process ask for more memory than there is? /proc/sys/vm/overcommit_memory
+        ! grep -qx 2 /proc/sys/vm/overcommit_memory ;;
+    large-files) # files of 5 GiB that are holes
+        truncate -s 5G "$work/hole" && rm "$work/hole" ;;
+    recorded-kernels) # hashes of runs, recorded for kernels and libraries of few machines
+        grep -q "^$2 " tests/figures/recorded_runs.txt ;;
     process-memory) # may a process write another one's? Not where ptrace is forbidden
         writes_memory ;;
     terminals) # pseudo terminals

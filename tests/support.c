@@ -427,6 +427,11 @@ double lks_test_patience(void)
     return times;
 }
 
+int lks_test_tries(int n)
+{
+    return (int)(n * lks_test_patience());
+}
+
 int lks_test_free_port(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

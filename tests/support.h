@@ -119,6 +119,7 @@ void lks_test_need_sentencepiece(void);
  * else 1, and more in builds with sanitizers. Every limit that a slow machine could break is
  * multiplied by it. */
 double lks_test_patience(void);
+int lks_test_tries(int n); /* the same for tries with a pause between them */
 
 /* A port of 127.0.0.1 that nobody uses: the kernel's choice. */
 int lks_test_free_port(void);

@@ -103,7 +103,7 @@ END
 
 mpi_has_the_bytes() {
     # Open MPI names shared memory by host: the second one has a name and a /dev/shm of its own.
-    cat >"$work/agent" <<END
+    cat >"$work/lks-agent" <<END
 #!/bin/sh
 host=\$1
 shift
@@ -111,12 +111,13 @@ shift
 exec ip netns exec $net-b unshare --mount --uts sh -c \
     "hostname lks-b && mount -t tmpfs none /dev/shm && \$*"
 END
-    chmod +x "$work/agent"
+    chmod +x "$work/lks-agent"
+    export PATH="$work:$PATH" # the agent's path would be split at blanks
     # In a sanitizer's build: what Open MPI leaves to the end of a process isn't ours.
     export LSAN_OPTIONS=detect_leaks=0
     # shellcheck disable=SC2046
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 on a mpirun --quiet --oversubscribe \
-        -n 4 -H 10.77.0.1:2,10.77.0.2:2 --mca plm_rsh_agent "$work/agent" \
+        -n 4 -H 10.77.0.1:2,10.77.0.2:2 --mca plm_rsh_agent lks-agent \
         --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
         "$tool" $(train mpi) >"$work/mpi.log" 2>&1 || fail 'over MPI'
     same mpi mpi

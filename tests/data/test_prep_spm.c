@@ -251,7 +251,7 @@ static bool stop_asked(void)
 /* Stopped at one of its documents or writes: what was there stays, and nothing else. */
 static void test_stopped(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     const char *out = lks_test_folder(), *good = lks_test_folder();
     lks__prep_spm_options o = options_for(words_input(), out);
     lks__prep_result r;

@@ -81,7 +81,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
     const char *log = lks_test_text("%s/train.log", run.out);
     lks_test_child child = lks_test_start(run.argv, env);
     bool writable = true;
-    for (int i = 0; i < 500 && !ended(child.pid) && writable; i++) {
+    for (int i = 0; i < lks_test_tries(500) && !ended(child.pid) && writable; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         pid_t pid = W == 1 ? child.pid : rank_process(mark, rank);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
@@ -139,7 +139,7 @@ static bool flip_on_second_host(const char *says[2])
     for (int node = 0; node < 2; node++)
         hosts[node] = start_host(&run, node, port, mark);
     bool flipped = false;
-    for (int i = 0; i < 1000 && !ended(hosts[1].pid) && !flipped; i++) {
+    for (int i = 0; i < lks_test_tries(1000) && !ended(hosts[1].pid) && !flipped; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         pid_t pid = rank_process(mark, 1);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;

@@ -661,6 +661,9 @@ static void check_peak(lks__peak_fn *peak, bool bf16, double low)
 
 static void test_peak(void **state)
 {
+#ifdef LKS_TEST_INSTRUMENTED
+    lks_test_lacks("plain-build", "instrumented code measures itself");
+#endif
     check_peak(lvl.peak, false, 0.6);
     check_peak(lvl.peak_bf16, true, TEST_LEVEL < LKS__CPU_AVX512_BF16 ? 0.6 : 0.1);
     /* Plain C, of four lanes: slower than a level's vectors, and not by orders. */

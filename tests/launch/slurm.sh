@@ -28,12 +28,12 @@ fail() {
     exit 1
 }
 
-port=$((20000 + $$ % 10000)) host=$(hostname)
+port=$("${tool%/*}/../tests/free_port") host=$(hostname)
 cat >"$work/slurm.conf" <<END_OF_CONF
 ClusterName=test
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$port
-SlurmdPort=$((port + 10000))
+SlurmdPort=$("${tool%/*}/../tests/free_port")
 AuthType=auth/munge
 AuthInfo=socket=$work/munge/socket
 SlurmUser=$(id -un)

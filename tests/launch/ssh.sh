@@ -23,16 +23,17 @@ fail() {
     exit 1
 }
 
+cd "$work" # ssh's command is split at blanks, so its paths are relative
 for key in host user; do
     ssh-keygen -q -t ed25519 -N '' -f "$work/$key"
 done
-port=$((20000 + $$ % 10000))
+port=$("${tool%/*}/../tests/free_port")
 cat >"$work/config" <<END_OF_CONFIG
 Port $port
 ListenAddress 127.0.0.1
-HostKey $work/host
-AuthorizedKeysFile $work/user.pub
-PidFile $work/pid
+HostKey "$work/host"
+AuthorizedKeysFile "$work/user.pub"
+PidFile "$work/pid"
 UsePAM no
 StrictModes no
 PasswordAuthentication no
@@ -41,8 +42,8 @@ END_OF_CONFIG
 [ "$(id -u)" -ne 0 ] || [ -d /run/sshd ] || ! mkdir /run/sshd || made=yes # where Debian's has its place
 "$(command -v sshd)" -f "$work/config" -E "$work/sshd.log" 2>"$work/start.log" ||
     fail "sshd doesn't start: $(cat "$work/start.log")"
-ssh="ssh -F none -q -p $port -i $work/user -o BatchMode=yes -o StrictHostKeyChecking=no"
-ssh="$ssh -o UserKnownHostsFile=$work/known -o ConnectTimeout=10"
+ssh="ssh -F none -q -p $port -i user -o BatchMode=yes -o StrictHostKeyChecking=no"
+ssh="$ssh -o UserKnownHostsFile=known -o ConnectTimeout=10"
 $ssh 127.0.0.1 true || fail 'no login here'
 
 run() { # LOG COMMAND...

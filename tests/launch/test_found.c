@@ -85,7 +85,7 @@ static void test_death(void **state)
     for (int r = 0; r < 2; r++)
         ranks[r] = start(&args, &environments[1], r);
     const char *latest = lks_test_text("%s/latest", out);
-    for (int i = 0; i < 5000 && !lks_test_exists(latest); i++)
+    for (int i = 0; i < lks_test_tries(5000) && !lks_test_exists(latest); i++)
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     assert_int_equal(kill(ranks[1].pid, SIGKILL), 0);
     lks_test_wait(&ranks[1], 5);
@@ -93,7 +93,7 @@ static void test_death(void **state)
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "lockstep train: rank 0: ");
     assert_contains(r.err, lks_test_text("rank 1 (pid %d", (int)ranks[1].pid));
-    if (r.seconds > 2)
+    if (r.seconds > 2 * lks_test_patience())
         fail_msg("it took %.1f s", r.seconds);
 }
 

@@ -37,7 +37,7 @@ done
 
 LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
 export LOCKSTEP_TOKEN
-port=$((20000 + $$ % 10000))
+port=$("${tool%/*}/../tests/free_port")
 "$tool" run --nnodes=2 --node-rank=1 --master-port=$port "$python" "$work/script.py" \
     >"$work/b.log" 2>&1 &
 "$tool" run --nnodes=2 --node-rank=0 --master-port=$port "$python" "$work/script.py" \

@@ -57,8 +57,8 @@ run 3 "$work/examples/multinode" "$work/a.bin" 2>&1 | grep -q 'from epoch 10' ||
 # pkg-config, and C++.
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)")
 export PKG_CONFIG_PATH
-# shellcheck disable=SC2046 # lists of flags
-"$cc" -o "$work/by_pkg" "$source/examples/from_scratch.c" $(pkg-config --cflags --libs lockstep)
+eval "set -- $(pkg-config --cflags --libs lockstep)" # blanks are escaped
+"$cc" -o "$work/by_pkg" "$source/examples/from_scratch.c" "$@"
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir lockstep) "$work/by_pkg" >/dev/null ||
     fail "from_scratch, built by pkg-config's flags: exit code $?"
 [ -n "$cxx" ] || lacks g++ 'no C++ compiler was found when this was built'
@@ -73,6 +73,5 @@ int main()
     return lks_comm_open(nullptr, nullptr, &comm) == LKS_ERR_ARG ? 0 : 1;
 }
 END
-# shellcheck disable=SC2046
-"$cxx" -Wall -Wextra -Werror -o "$work/user" "$work/user.cc" $(pkg-config --cflags --libs lockstep)
+"$cxx" -Wall -Wextra -Werror -o "$work/user" "$work/user.cc" "$@"
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir lockstep) "$work/user" || fail "C++: exit code $?"

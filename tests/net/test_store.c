@@ -442,7 +442,7 @@ static void test_deaf_member(void **state)
         unsigned char wait[4];
     } __attribute__((packed)) ask = {{LKS__OP_GET, 5, 4}, {'l', 'a', 'r', 'g', 'e'}, {0}};
     bool ended = false;
-    for (int i = 0; i < 5000 && !ended; i++) {
+    for (int i = 0; i < lks_test_tries(5000) && !ended; i++) {
         ended = send(fd, &ask, sizeof ask, MSG_NOSIGNAL) < 0;
         usleep(1000);
     }
