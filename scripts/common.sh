@@ -38,6 +38,11 @@ have() {
     g++) command -v c++ ;;
     valgrind) command -v valgrind ;;
     python3) command -v python3 ;;
+    clang-format) clang-format --version | grep -q 'version 14\.' ;;
+    gcovr) command -v gcovr ;;
+    iproute2) command -v ip ;;
+    procps) command -v pgrep ;;
+    bsdutils) command -v script ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
     libopenmpi-dev) command -v mpicc ;;
     openmpi-bin) command -v mpirun ;;

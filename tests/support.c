@@ -5,18 +5,19 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "data/spm.h"
-#include "kernels/kernels.h"
 
 /* ---- what lives until the end ------------------------------------------------------------ */
 
@@ -109,24 +110,62 @@ void lks_test_same_file(const char *a, const char *b, const char *file, int line
     _fail(file, line);
 }
 
-void lks_test_skip(const char *why)
+static void print_lacks(const char *what, const char *why)
 {
-    print_message("skipped: %s\n", why);
+    fflush(stderr);
+    printf("SKIP: lacks %s: %.*s\n", what, (int)strcspn(why, "\n"), why);
+    fflush(stdout);
+}
+
+void lks_test_lacks(const char *what, const char *why)
+{
+    print_lacks(what, why);
     n_skipped++;
     skip();
 }
 
-void lks_test_need_level(void)
+void lks_test_exit_lacks(const char *what, const char *why)
 {
-    lks__cpu_level level;
-    lks__kernels kernels;
-    lks_status st = lks__cpu_level_get(&level);
+    print_lacks(what, why);
+    exit(77);
+}
+
+/* `st` came from the level's own check (then it is what the processor lacks) or from the kernels'
+ * (then the GEMM library is absent, which no machine may lack). */
+static void open_level(lks_status st, const char *name, lks__cpu_level level, lks__kernels *k)
+{
+    lks__kernels unused;
+    if (st == LKS_ERR_SUPPORT)
+        lks_test_exit_lacks(name, lks_last_error());
     if (st == LKS_OK)
-        st = lks__kernels_open(level, &kernels);
+        st = lks__kernels_open(level, k ? k : &unused);
     if (st == LKS_OK)
         return;
-    printf("%s%s\n", st == LKS_ERR_SUPPORT ? "skipped: " : "", lks_last_error());
-    exit(st == LKS_ERR_SUPPORT ? 77 : 1);
+    printf("%s\n", lks_last_error());
+    exit(1);
+}
+
+void lks_test_need_level(lks__kernels *k)
+{
+    const char *name = getenv("LOCKSTEP_CPU");
+    lks__cpu_level level = LKS__CPU_REF;
+    lks_status st = lks__cpu_level_get(&level);
+    open_level(st, name && *name ? name : lks__cpu_level_name(level), level, k);
+}
+
+void lks_test_need_level_of(lks__cpu_level level, lks__kernels *k)
+{
+    setenv("LOCKSTEP_CPU", lks__cpu_level_name(level), 1);
+    lks_test_need_level(k);
+    unsetenv("LOCKSTEP_CPU");
+}
+
+void lks_test_need_gloo(void)
+{
+    const char *tool = LKS_TEST_TOOL;
+    if (!lks_test_exists(
+            lks_test_text("%.*s/lockstep_gloo.so", (int)(strrchr(tool, '/') - tool), tool)))
+        lks_test_lacks("gloo", "its module was not built");
 }
 
 void lks_test_choose(int argc, char **argv, const char *pattern)
@@ -230,7 +269,9 @@ const char *lks_test_shared(const char *name)
 {
     const char *path = lks_test_text("%s/../shared/%s", LKS_TEST_SOURCE_DIR, name);
     asked_shared = true;
-    return lks_test_exists(path) ? path : NULL;
+    if (!lks_test_exists(path))
+        lks_test_lacks("shared", name);
+    return path;
 }
 
 /* ---- figures and data -------------------------------------------------------------------- */
@@ -366,15 +407,41 @@ void lks_test_generated_golf(const char *folder)
     free(ids);
 }
 
-bool lks_test_sentencepiece(void)
+void lks_test_need_sentencepiece(void)
 {
     const char *tool = LKS_TEST_TOOL;
     const char *folder = lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool);
     setenv("LOCKSTEP_MODULES", folder, 1);
     if (!lks_test_exists(lks_test_text("%s/%s", folder, LKS__SPM_MODULE_FILE)))
-        return false;
+        lks_test_lacks("sentencepiece", "its module was not built");
     assert_ok(lks__spm_available()); /* it was built, so it has to work */
-    return true;
+}
+
+/* ---- time -------------------------------------------------------------------------------- */
+
+double lks_test_patience(void)
+{
+    const char *text = getenv("LKS_TEST_PATIENCE");
+    double times = text && *text ? strtod(text, NULL) : LKS_TEST_PATIENCE;
+    assert_true(times >= 0.01 && times <= 1000);
+    return times;
+}
+
+int lks_test_tries(int n)
+{
+    return (int)(n * lks_test_patience());
+}
+
+int lks_test_free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    close(fd);
+    return ntohs(at.sin_port);
 }
 
 /* ---- child processes --------------------------------------------------------------------- */
@@ -421,7 +488,7 @@ lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
     int status;
     pid_t done;
     while ((done = waitpid(child->pid, &status, WNOHANG)) == 0) {
-        if (now() - start > LKS_TEST_PATIENCE * timeout_s && !r.timed_out) {
+        if (now() - start > lks_test_patience() * timeout_s && !r.timed_out) {
             r.timed_out = true;
             kill(-child->pid, SIGKILL);
         }

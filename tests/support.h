@@ -22,6 +22,7 @@
 #include <jansson.h>
 #include <sys/types.h>
 
+#include "kernels/kernels.h"
 #include "lockstep/status.h"
 
 /* ---- expectations ------------------------------------------------------------------------ */
@@ -53,11 +54,18 @@ void lks_test_contains(const char *text, const char *part, const char *file, int
 #define assert_same_file(a, b) lks_test_same_file((a), (b), __FILE__, __LINE__)
 void lks_test_same_file(const char *a, const char *b, const char *file, int line);
 
-/* Something that the test needs is absent: the test is skipped, and the program exits with 77. */
-void lks_test_skip(const char *why);
-/* For main() to begin with: ends the program as skipped where the processor, or the GEMM library,
- * lacks the level that LOCKSTEP_CPU names. */
-void lks_test_need_level(void);
+/* The machine lacks something that the test needs: it prints `SKIP: lacks WHAT: WHY`, the test is
+ * skipped, and the program exits with 77. ./check accepts only what scripts/skips.sh lists, and
+ * looks whether the machine really lacks it. cmocka's own skip() counts as passed: don't use it. */
+void lks_test_lacks(const char *what, const char *why);
+/* The same outside a test: ends the program. */
+void lks_test_exit_lacks(const char *what, const char *why) __attribute__((noreturn));
+/* For main() to begin with: the kernels of the level that LOCKSTEP_CPU names, or of `level`. Ends
+ * the program as skipped if the processor lacks that level. `k` may be NULL. */
+void lks_test_need_level(lks__kernels *k);
+void lks_test_need_level_of(lks__cpu_level level, lks__kernels *k);
+/* The same for Gloo's module, which is built if libgloo-dev and g++ are installed. */
+void lks_test_need_gloo(void);
 /* For main() to begin with, where some tests need data that may lie beside the repository: with the
  * argument `shared` only the tests whose names match run, and without it only the others, so that
  * what is absent skips no test but those (lks_add_shared_test() in CMake). */
@@ -75,7 +83,8 @@ bool lks_test_exists(const char *path);
 int lks_test_count_files(const char *folder);  /* entries but for . and .. */
 const char *lks_test_sha256(const char *path); /* hex, by sha256sum */
 
-/* Data that may lie beside the repository (../shared/NAME): its path, or NULL where it doesn't. */
+/* Data that may lie beside the repository (../shared/NAME): its path; the test is skipped if it
+ * doesn't lie there. */
 const char *lks_test_shared(const char *name);
 
 /* ---- figures and data -------------------------------------------------------------------- */
@@ -100,9 +109,20 @@ void lks_test_generated_golf(const char *folder);
 /* One shard: ids as uint16 behind the header. */
 void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n);
 
-/* Was this build made with SentencePiece? Makes its module found by this program and its children.
- */
-bool lks_test_sentencepiece(void);
+/* Makes SentencePiece's module found by this program and its children; the test is skipped if this
+ * build has none. */
+void lks_test_need_sentencepiece(void);
+
+/* ---- time -------------------------------------------------------------------------------- */
+
+/* How many times as long as a test asks for things may take: the environment's LKS_TEST_PATIENCE,
+ * else 1, and more in builds with sanitizers. Every limit that a slow machine could break is
+ * multiplied by it. */
+double lks_test_patience(void);
+int lks_test_tries(int n); /* the same for tries with a pause between them */
+
+/* A port of 127.0.0.1 that nobody uses: the kernel's choice. */
+int lks_test_free_port(void);
 
 /* ---- child processes --------------------------------------------------------------------- */
 
@@ -122,8 +142,7 @@ typedef struct lks_test_result {
 /* Start argv[0] (NULL-terminated; "lockstep" means the tool just built), with `env` ("NAME=VALUE",
  * NULL-terminated; may be NULL) added to the environment, and stdin empty. */
 lks_test_child lks_test_start(const char *const argv[], const char *const env[]);
-/* A child that runs longer than `timeout_s` is killed; with sanitizers it gets several times that.
- */
+/* A child that runs longer than lks_test_patience() times `timeout_s` is killed. */
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);
 lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s);
 

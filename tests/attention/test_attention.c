@@ -607,13 +607,6 @@ int main(void)
         {"test_bf16_same_bits_for_any_threads", test_same_bits_for_any_threads, use_bf16,
          use_float32, NULL},
     };
-    lks__cpu_level level;
-    lks_status st = lks__cpu_level_get(&level);
-    if (st == LKS_OK)
-        st = lks__kernels_open(level, &kernels);
-    if (st != LKS_OK) {
-        fprintf(stderr, "%s\n", lks_last_error());
-        return st == LKS_ERR_SUPPORT ? 77 : 1;
-    }
+    lks_test_need_level(&kernels);
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

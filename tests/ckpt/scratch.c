@@ -15,11 +15,21 @@
 
 char scratch[SCRATCH_PATH];
 
+static int open_in(const char *folder)
+{
+    snprintf(scratch, sizeof scratch, "%s/lockstep-ckpt-XXXXXX", folder);
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
 int scratch_open(void **state)
 {
     const char *tmp = getenv("TMPDIR");
-    snprintf(scratch, sizeof scratch, "%s/lockstep-ckpt-XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(scratch) ? 0 : -1;
+    return open_in(tmp && *tmp ? tmp : "/tmp");
+}
+
+int scratch_open_in_memory(void **state)
+{
+    return open_in("/dev/shm") == 0 ? 0 : scratch_open(state);
 }
 
 int scratch_close(void **state)

@@ -11,6 +11,8 @@ enum { SCRATCH_PATH = 512 };
 extern char scratch[SCRATCH_PATH]; /* made by scratch_open() */
 
 int scratch_open(void **state); /* cmocka group set-up and tear-down */
+int scratch_open_in_memory(
+    void **state); /* where a sync takes no time; on disk if it can't be had */
 int scratch_close(void **state);
 
 const char *in_scratch(const char *name); /* path; one of a few static buffers */

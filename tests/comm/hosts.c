@@ -1,18 +1,14 @@
 #include "comm/hosts.h"
 
+#include "support.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "comm/backend.h"
 #include "comm/ranks.h"
@@ -74,7 +70,7 @@ const char *hosts_backend(const char *engine)
     return strcmp(engine, "mpich") == 0 ? "mpi" : engine;
 }
 
-bool hosts_can_run(const char *engine)
+void hosts_need(const char *engine)
 {
     const struct lks_comm_ops *ops = NULL;
     lks_world world = {0, 1, 0, 1};
@@ -100,8 +96,7 @@ bool hosts_can_run(const char *engine)
         can = false;
     }
     if (!can)
-        printf("skipped: %s\n", why);
-    return can;
+        lks_test_exit_lacks(engine, why);
 }
 
 /* 0, an exit code, or 128 + signal. */

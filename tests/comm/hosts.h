@@ -13,8 +13,8 @@ void hosts_main(int argc, char **argv);
 
 int hosts_world(const char *hosts); /* ranks in all */
 
-/* Can the engine ("mpi", "mpich", "gloo") be used here? Where not, says so. */
-bool hosts_can_run(const char *engine);
+/* Ends the program as skipped if the engine ("mpi", "mpich", "gloo") can't be used here. */
+void hosts_need(const char *engine);
 const char *hosts_backend(const char *engine); /* by which groups are opened */
 
 /* Run argv (NULL-terminated) in every rank, by mpirun ("mpi", "mpich": its own) or as launchers on

@@ -3,6 +3,7 @@
 # each, over Gloo and MPI, has the bytes of one process alone; and a program of the library's there.
 # netns.sh TOOL [LIBRARY_PROGRAM]. Exit code 77: such hosts can't be made here.
 set -eu
+. "${0%/*}/../support.sh"
 tool=$1
 work=$(mktemp -d)
 net=lkc$$
@@ -19,8 +20,7 @@ trap remove EXIT
 trap 'exit 1' INT TERM HUP
 
 if ! "$hosts" make "$net" a b >"$work/hosts" 2>&1; then
-    echo "skipped: no network namespaces here: $(tail -n 1 "$work/hosts")"
-    exit 77
+    lacks namespaces "$(tail -n 1 "$work/hosts")"
 fi
 
 fail() {
@@ -34,15 +34,16 @@ fail() {
 on() { # HOST COMMAND...
     host=$1
     shift
-    ip netns exec "$net-$host" timeout 100 "$@" </dev/null
+    ip netns exec "$net-$host" timeout "$(patient 100)" "$@" </dev/null
 }
 
+cd "$work" # paths in commands that are split at blanks are relative
 "$tool" prep char --input="$0" --out="$work/data" >"$work/prep.log" 2>&1 || fail prep
 # shellcheck disable=SC2086 # words
 train() { # OUT [MORE]
     out=$1
     shift
-    echo train --dataset="$work/data" --out_dir="$work/$out" --n_layer=2 --n_head=2 --n_embd=16 \
+    echo train --dataset=data --out_dir="$out" --n_layer=2 --n_head=2 --n_embd=16 \
         --block_size=16 --batch_size=2 --gradient_accumulation_steps=8 --max_iters=20 \
         --eval_interval=10 --eval_iters=1 --threads=1 --timeout=30 "$@"
 }
@@ -65,7 +66,12 @@ both() { # NAME COMMAND...
     wait $second || fail "$name: second host"
 }
 
-if [ -f "${tool%/*}/lockstep_gloo.so" ]; then
+[ -f "${tool%/*}/lockstep_gloo.so" ] || lacks gloo 'its module was not built'
+if [ ! -f "${tool%/*}/lockstep_mpi.so" ] || ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+    lacks mpi 'its module was not built, or there is no mpirun of Open MPI'
+fi
+
+gloo_has_the_bytes() {
     # shellcheck disable=SC2046
     both gloo "$tool" run --master-addr=10.77.0.1 --nnodes=2 --nproc-per-node=2 -- \
         "$tool" $(train gloo)
@@ -86,20 +92,18 @@ END
     both env env -u LOCKSTEP_TOKEN MASTER_ADDR=10.77.0.1 MASTER_PORT=29400 WORLD_SIZE=4 \
         LOCAL_WORLD_SIZE=2 "$work/launch" "$tool" $(train env)
     same env gloo
-    if [ -n "${2-}" ]; then
-        both library "$tool" run --master-addr=10.77.0.1 --nnodes=2 --nproc-per-node=2 -- "$2"
-        "$2" >"$work/library-alone.log" 2>&1 || fail 'the program alone'
+    if [ -n "$1" ]; then
+        both library "$tool" run --master-addr=10.77.0.1 --nnodes=2 --nproc-per-node=2 -- "$1"
+        "$1" >"$work/library-alone.log" 2>&1 || fail 'the program alone'
         sed 's/^\[[^]]*\] //' "$work/library.log" | cmp - "$work/library-alone.log" ||
             fail 'the program prints something else on two hosts'
         echo 'library: the lines of one process'
     fi
-else
-    echo 'gloo: there is no module for it'
-fi
+}
 
-if [ -f "${tool%/*}/lockstep_mpi.so" ] && mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+mpi_has_the_bytes() {
     # Open MPI names shared memory by host: the second one has a name and a /dev/shm of its own.
-    cat >"$work/agent" <<END
+    cat >"$work/lks-agent" <<END
 #!/bin/sh
 host=\$1
 shift
@@ -107,15 +111,17 @@ shift
 exec ip netns exec $net-b unshare --mount --uts sh -c \
     "hostname lks-b && mount -t tmpfs none /dev/shm && \$*"
 END
-    chmod +x "$work/agent"
+    chmod +x "$work/lks-agent"
+    export PATH="$work:$PATH" # the agent's path would be split at blanks
     # In a sanitizer's build: what Open MPI leaves to the end of a process isn't ours.
     export LSAN_OPTIONS=detect_leaks=0
     # shellcheck disable=SC2046
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 on a mpirun --quiet --oversubscribe \
-        -n 4 -H 10.77.0.1:2,10.77.0.2:2 --mca plm_rsh_agent "$work/agent" \
+        -n 4 -H 10.77.0.1:2,10.77.0.2:2 --mca plm_rsh_agent lks-agent \
         --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
         "$tool" $(train mpi) >"$work/mpi.log" 2>&1 || fail 'over MPI'
     same mpi mpi
-else
-    echo 'mpi: there is no module for it, or no mpirun of Open MPI'
-fi
+}
+
+gloo_has_the_bytes "${2-}"
+mpi_has_the_bytes

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "base/sys.h"
+#include "support.h"
 
 void ranks_main(int argc, char **argv, const struct rank_body *bodies)
 {
@@ -80,7 +81,7 @@ void ranks_wait(struct ranks *r, double limit_s)
             r->ended_s[i] = lks__sys_now() - r->start_s;
             left--;
         }
-        if (left > 0 && !late && lks__sys_now() - r->start_s > limit_s) {
+        if (left > 0 && !late && lks__sys_now() - r->start_s > limit_s * lks_test_patience()) {
             late = true;
             for (int i = 0; i < r->n; i++)
                 if (r->status[i] == -1)

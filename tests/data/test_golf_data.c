@@ -12,15 +12,12 @@
 static const char *golf_data(const char *name)
 {
     const char *path = lks_test_shared(lks_test_text("reference/golf-data/%s", name));
-    if (!path)
-        lks_test_skip("parameter-golf's data does not lie beside the repository");
     return path;
 }
 
 static const char *model_path(void)
 {
-    if (!lks_test_sentencepiece())
-        lks_test_skip("this build has no SentencePiece");
+    lks_test_need_sentencepiece();
     return golf_data("sp1024.model");
 }
 

@@ -27,8 +27,6 @@ static void check_bin(const char *folder, const char *name)
 static void test_equal(void **state)
 {
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
-    if (!text)
-        lks_test_skip("tinyshakespeare does not lie beside the repository");
     const json_t *want = lks_test_figure("nanogpt_char_data.json");
     const char *chars = json_string_value(lks_test_member(want, "chars"));
     const char *out = lks_test_folder();

@@ -134,12 +134,6 @@ static void test_bad_docs(void **state)
 
 /* ---- shards ------------------------------------------------------------------------------ */
 
-static void need_sentencepiece(void)
-{
-    if (!lks_test_sentencepiece())
-        lks_test_skip("this build has no SentencePiece");
-}
-
 /* 40 documents of generated words. */
 static const char *words_input(void)
 {
@@ -170,7 +164,7 @@ static lks__prep_spm_options options_for(const char *input, const char *out)
 /* A model is trained; every document is BOS and its ids; shards are full but the last. */
 static void test_shards(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     const char *input = words_input(), *out = lks_test_text("%s/a/b", lks_test_folder());
     lks__prep_spm_options o = options_for(input, out);
     lks__prep_result r;
@@ -257,7 +251,7 @@ static bool stop_asked(void)
 /* Stopped at one of its documents or writes: what was there stays, and nothing else. */
 static void test_stopped(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     const char *out = lks_test_folder(), *good = lks_test_folder();
     lks__prep_spm_options o = options_for(words_input(), out);
     lks__prep_result r;
@@ -288,7 +282,7 @@ static void test_stopped(void **state)
 /* The tables are those of the model that meta.json tells of, and of no other. */
 static void test_model_beside(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     const char *out = lks_test_folder(), *model = lks_test_text("%s/%s", out, LKS__META_MODEL);
     lks__prep_spm_options o = options_for(words_input(), out);
     lks__prep_result r;
@@ -327,7 +321,7 @@ static void test_model_beside(void **state)
 
 static void test_bad_model(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     const char *input = words_input(), *out = lks_test_text("%s/out", lks_test_folder());
     lks__prep_spm_options o = options_for(input, lks_test_folder());
     lks__prep_result r;
@@ -356,7 +350,7 @@ static void test_bad_model(void **state)
 
 static void test_bad_input(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     const char *out = lks_test_text("%s/out", lks_test_folder());
     static const struct {
         const char *text, *says;
@@ -386,7 +380,7 @@ static void test_bad_input(void **state)
 /* Every write, sync and open fails in turn: the folder stays as it was. */
 static void test_full_disk(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     static const char *const calls[] = {"write", "fsync", "open"};
     const char *input = words_input();
     int failures = 0;
@@ -417,7 +411,7 @@ static void test_full_disk(void **state)
 
 static void test_tool(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     const char *input = lks_test_text("--input=%s", words_input()), *folder = lks_test_folder();
     const char *out = lks_test_text("--out=%s", folder);
     lks_test_result r = lks_test_tool("prep", "sentencepiece", input, out, "--vocab_size=320",
@@ -485,11 +479,9 @@ static const char *shakespeare_jsonl(const char *text)
 
 static void test_exporter(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
     const char *model = lks_test_shared("reference/golf-data/sp1024.model");
-    if (!text || !model)
-        lks_test_skip("parameter-golf's data does not lie beside the repository");
     const json_t *figure = lks_test_figure("golf_data.json");
     const char *out = lks_test_folder();
     lks__prep_spm_options o = {

@@ -288,12 +288,6 @@ static void test_model_entries(void **state)
 
 /* ---- with SentencePiece ------------------------------------------------------------------ */
 
-static void need_sentencepiece(void)
-{
-    if (!lks_test_sentencepiece())
-        lks_test_skip("this build has no SentencePiece");
-}
-
 static const char *pieces_of(const lks__spm *spm, const char *text)
 {
     const char *pieces = "";
@@ -311,7 +305,7 @@ static const char *pieces_of(const lks__spm *spm, const char *text)
 /* SentencePiece reads the table as we do. */
 static void test_small(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     spm_bytes b = {.n = 0};
     lks__spm *spm;
     spm_put_small_model(&b, SPM_BPE);
@@ -324,7 +318,7 @@ static void test_small(void **state)
 /* Samples aren't tried: this one is wrong. */
 static void test_samples(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     spm_bytes b = {.n = 0};
     lks__spm *spm, *with;
     char *plain;
@@ -395,7 +389,7 @@ static void assert_opens(const char *type, const char *name, const char *value)
 
 static void test_all_it_writes(void **state)
 {
-    need_sentencepiece();
+    lks_test_need_sentencepiece();
     static const char *const types[] = {"unigram", "bpe", "char", "word"};
     static const char *const rules[] = {"nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"};
     /* a becomes bc, ab becomes nothing, q becomes a text of its own */

@@ -30,8 +30,7 @@ static lks__spm *trained(void)
     char *model;
     size_t bytes;
     lks__spm *spm;
-    if (!lks_test_sentencepiece())
-        lks_test_skip("this build has no SentencePiece");
+    lks_test_need_sentencepiece();
     assert_ok(lks__spm_train(320, next_sentence, &corpus, &model, &bytes));
     assert_ok(lks__spm_open_bytes(model, bytes, "the model", &spm));
     free(model);

@@ -176,8 +176,7 @@ static void test_large(void **state)
     int32_t out[5];
     lks__tokens *t;
     lks_test_write(path, "\1\0", 2);
-    if (truncate(path, bytes) < 0)
-        lks_test_skip("no room for a sparse file of 256 MiB");
+    assert_int_equal(truncate(path, bytes), 0);
     assert_ok(lks__tokens_open(path, 65, &t));
     assert_int_equal(lks__tokens_count(t), bytes / 2);
     assert_ok(lks__tokens_digest(t, &digest[0]));

@@ -87,7 +87,7 @@ static void test_problems(void **state)
 /* What stands behind `label` in what a child has written so far. */
 static const char *wait_for(const lks_test_child *child, const char *label)
 {
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < lks_test_tries(2000); i++) {
         const char *text =
             lks_test_exists(child->out_path) ? lks_test_read(child->out_path, NULL) : "";
         const char *at = strstr(text, label);

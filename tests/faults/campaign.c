@@ -358,7 +358,9 @@ static bool attempt(enum disturbance what, int recipe)
     static bool (*const disturb[N_DISTURBANCES])(run *) = {disturb_kill, disturb_save, disturb_stop,
                                                            disturb_hang, disturb_starve};
     static const char *const soon[] = {"--timeout=5", NULL};
-    char folder[] = "/tmp/lockstep-campaign-XXXXXX";
+    const char *base = getenv("TMPDIR");
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s/lockstep-campaign-XXXXXX", base && *base ? base : "/tmp");
     assert_non_null(mkdtemp(folder));
     run r = {.recipe = &recipes[recipe], .W = 1 + draw(8)};
     r.out = at.out = lks_test_text("%s/out", folder);

@@ -75,7 +75,7 @@ const char *fault_fails(const fault_run *run, int exit_code, const char *const e
         fail_msg("exit code %d (expected %d), signal %d: %s%s", r.exit_code, exit_code, r.signal,
                  r.out, r.err);
     marked_assert_gone(all[0], 0.5);
-    if (r.seconds > 5)
+    if (r.seconds > 5 * lks_test_patience())
         fail_msg("it took %.1f s to fail: %s", r.seconds, r.err);
     assert_contains(r.err, "lockstep ");
     assert_int_equal(r.err[strlen(r.err) - 1], '\n');

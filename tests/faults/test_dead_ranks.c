@@ -107,7 +107,7 @@ static void check_killed(int W, int rank, double ms)
     pause_ms(ms);
     assert_int_equal(kill(pid, SIGKILL), 0);
     lks_test_result r = lks_test_wait(&child, 10);
-    if (r.exit_code != 128 + SIGKILL || r.seconds > 2)
+    if (r.exit_code != 128 + SIGKILL || r.seconds > 2 * lks_test_patience())
         fail_msg("rank %d killed after %g ms: exit code %d after %.1f s: %s", rank, ms, r.exit_code,
                  r.seconds, r.err);
     marked_assert_gone(mark, 0.5);
@@ -157,7 +157,7 @@ static void check_hung(int rank)
     wait_for_checkpoint(&run);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     lks_test_result r = lks_test_wait(&child, 10);
-    if (r.exit_code <= 0 || r.seconds > 4)
+    if (r.exit_code <= 0 || r.seconds > 4 * lks_test_patience())
         fail_msg("rank %d stopped: exit code %d after %.1f s: %s", rank, r.exit_code, r.seconds,
                  r.err);
     marked_assert_gone(mark, 0.5);

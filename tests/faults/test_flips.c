@@ -81,7 +81,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
     const char *log = lks_test_text("%s/train.log", run.out);
     lks_test_child child = lks_test_start(run.argv, env);
     bool writable = true;
-    for (int i = 0; i < 500 && !ended(child.pid) && writable; i++) {
+    for (int i = 0; i < lks_test_tries(500) && !ended(child.pid) && writable; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         pid_t pid = W == 1 ? child.pid : rank_process(mark, rank);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
@@ -95,7 +95,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
         kill(child.pid, SIGKILL);
     lks_test_result r = lks_test_wait(&child, 10);
     if (!writable)
-        lks_test_skip("the memory of other processes can't be written here");
+        lks_test_lacks("process-memory", "what other processes hold can't be written");
     if (r.exit_code != 1)
         fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
     marked_assert_gone(mark, 0.5);
@@ -134,12 +134,12 @@ static bool flip_on_second_host(const char *says[2])
     fault_add(&run, "--log_interval=1000");
     fault_add(&run, "--check_interval=100");
     const char *mark = marked_variable(), *log = lks_test_text("%s/train.log", run.out);
-    int port = 20000 + (int)getpid() % 10000;
+    int port = lks_test_free_port();
     lks_test_child hosts[2];
     for (int node = 0; node < 2; node++)
         hosts[node] = start_host(&run, node, port, mark);
     bool flipped = false;
-    for (int i = 0; i < 1000 && !ended(hosts[1].pid) && !flipped; i++) {
+    for (int i = 0; i < lks_test_tries(1000) && !ended(hosts[1].pid) && !flipped; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         pid_t pid = rank_process(mark, 1);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
@@ -154,19 +154,17 @@ static bool flip_on_second_host(const char *says[2])
         says[node] = r.err;
     }
     if (!flipped)
-        lks_test_skip("the memory of other processes can't be written here");
+        lks_test_lacks("process-memory", "what other processes hold can't be written");
     marked_assert_gone(mark, 1);
     return strstr(says[0], "the replicas have diverged") != NULL;
 }
 
 static void test_hosts(void **state)
 {
-    const char *says[2] = {"", ""}, *folder = strrchr(LKS_TEST_TOOL, '/');
-    if (!lks_test_exists(
-            lks_test_text("%.*s/lockstep_gloo.so", (int)(folder - LKS_TEST_TOOL), LKS_TEST_TOOL)))
-        lks_test_skip("there is no engine between hosts");
+    const char *says[2] = {"", ""};
+    lks_test_need_gloo();
     if (system("unshare --uts true >/dev/null 2>&1") != 0)
-        lks_test_skip("no host's name of one's own can be had here");
+        lks_test_lacks("namespaces", "no namespace with a host's name of its own");
     for (int tries = 0; tries < 5 && !flip_on_second_host(says); tries++)
         continue;
     for (int node = 0; node < 2; node++)

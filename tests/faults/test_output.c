@@ -218,7 +218,7 @@ static void test_folder_in_use(void **state)
         fault_add(&first, "--max_iters=100000000");
         lks_test_child child = lks_test_start(first.argv, NULL);
         const char *latest = lks_test_text("%s/latest", first.out);
-        for (int i = 0; i < 5000 && !lks_test_exists(latest); i++)
+        for (int i = 0; i < lks_test_tries(5000) && !lks_test_exists(latest); i++)
             usleep(2000);
         assert_true(lks_test_exists(latest));
         second = fault_train(1);

@@ -1,6 +1,7 @@
 /* SentencePiece models. */
 #include "data/spm.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,8 +58,11 @@ void fuzz_seeds(void)
     char *model;
     size_t bytes;
     setenv("LOCKSTEP_MODULES", FUZZ_MODULES, 1);
-    if (lks__spm_available() != LKS_OK)
+    if (lks__spm_available() != LKS_OK) {
+        printf("SKIP: lacks sentencepiece: %s\n", lks_last_error());
+        fflush(stdout);
         exit(FUZZ_SKIPPED);
+    }
     FUZZ_HOLDS(lks__spm_train(300, next_sentence, &i, &model, &bytes) == LKS_OK);
     fuzz_seed(model, bytes);
     fuzz_seed(model, without_normalizer((uint8_t *)model, bytes));

@@ -1,6 +1,7 @@
 /* Runs each row kernel once, for a count of its instructions (instructions.sh): count_kernels
  * LEVEL. Each call stands in a function of its own, by whose name the count is found. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
@@ -79,9 +80,10 @@ int main(int argc, char **argv)
 #endif
         return 0;
     }
-    if (lks__kernels_open(level, &k) != LKS_OK) {
+    setenv("LOCKSTEP_CPU", lks__cpu_level_name(level), 1);
+    if (lks__cpu_level_get(&level) != LKS_OK || lks__kernels_open(level, &k) != LKS_OK) {
         fprintf(stderr, "%s\n", lks_last_error());
-        return 77;
+        return 1;
     }
 #define X(name, call)                                                                              \
     fill(x, 1.0f), fill(y, 2.0f), fill(z, 1.5f), fill(w, 0.5f), memset(small, 0, sizeof small);    \

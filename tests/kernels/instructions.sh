@@ -4,26 +4,22 @@
 #
 #     instructions.sh PROGRAM [--record]     PROGRAM: build/tests/kernels/count_kernels
 set -eu
+. "${0%/*}/../support.sh"
 program=$1 record=${2-}
 figures=$(dirname "$0")/instructions.txt
 
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
-command -v valgrind >/dev/null || skip 'valgrind is not installed'
+command -v valgrind >/dev/null || lacks valgrind 'it is not installed'
 compiler=$("$program" --compiler)
 [ -n "$record" ] || grep -qx "# $compiler" "$figures" ||
-    skip "the figures are another compiler's than $compiler"
+    lacks gcc-12 "the figures are another compiler's than $compiler"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+"$program" avx2 2>"$work/log" || lacks avx2 "$(cat "$work/log")"
 for level in ref avx2; do
     out=$work/$level.out
     valgrind --tool=callgrind --callgrind-out-file="$out" --compress-strings=no --compress-pos=no \
         "$program" "$level" >"$work/log" 2>&1 || {
-        code=$?
-        [ "$code" -ne 77 ] || skip "$(grep -v '^==' "$work/log")"
         cat "$work/log"
         exit 1
     }

@@ -1,16 +1,13 @@
 /* tests/kernels/test_gemm.c - the table's GEMMs of one level (TEST_LEVEL), of floats and of floats
  * rounded to bfloat16: values against a triple loop in double, and bits that don't depend on
  * threads, repetition or where operands lie. */
+#include "support.h"
+
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "kernels/guard.h"
 #include "kernels/kernels.h"
@@ -163,6 +160,28 @@ static void test_nan(void **state)
     }
 }
 
+/* Integers whose sums a float holds exactly, in any order: no bit may be wrong. */
+static void test_exact(void **state)
+{
+    static float xa[64 * 300], xb[300 * 70], xc[64 * 70];
+    for (size_t i = 0; i < sizeof xa / sizeof xa[0]; i++)
+        xa[i] = (float)(i * 7 % 31) - 15;
+    for (size_t i = 0; i < sizeof xb / sizeof xb[0]; i++)
+        xb[i] = (float)(i * 11 % 37) - 18;
+    for (int t = 0; t < 8; t++) {
+        const product p = {t & 4, t & 1 ? 'T' : 'N', t & 2 ? 'T' : 'N', 64, 70, 300, 1, 0, 0};
+        multiply(&p, xa, xb, xc);
+        for (size_t i = 0; i < p.m; i++)
+            for (size_t j = 0; j < p.n; j++) {
+                double want = 0;
+                for (size_t q = 0; q < p.k; q++)
+                    want += (double)(p.ta == 'T' ? xa[q * p.m + i] : xa[i * p.k + q]) *
+                            (double)(p.tb == 'T' ? xb[j * p.k + q] : xb[q * p.n + j]);
+                assert_true(xc[i * p.n + j] == want);
+            }
+    }
+}
+
 /* The tiles of a step, in the orders of forward and both gradients. */
 static const product tiles[] = {
     {false, 'N', 'T', 128, 384, 128, 1, 0, 0}, {false, 'N', 'N', 128, 384, 128, 1, 1, 0},
@@ -197,7 +216,11 @@ static void test_places(void **state)
     }
 }
 
+#ifdef TEST_EMULATED
+enum { THREADS = 4, REPEATS = N_TILES };
+#else
 enum { THREADS = 4, REPEATS = 25 };
+#endif
 static float expected[N_TILES][TILE_C];
 
 /* Returns NULL when all products had the expected bits. */
@@ -236,19 +259,46 @@ static void test_threads(void **state)
     assert_int_equal(lks__kernels_check(), LKS_OK);
 }
 
+#ifdef TEST_TWIN
+/* The instructions in C (emulated/immintrin.h) against the processor's: up to a few roundings, also
+ * with operands that are denormal, infinite or NaN. */
+lks__gemm_bf16_fn TEST_TWIN;
+static void test_twin(void **state)
+{
+    static _Alignas(64) char work[LKS__GEMM_WORK_BYTES];
+    static float xa[TILE_C * 2], got[TILE_C], want[TILE_C];
+    static const float odd[] = {1e-39f, -3e-20f, 2e-19f, 1e30f, INFINITY, -0.0f, NAN};
+    lks__kernels_thread_init();
+    for (size_t t = 0; t < N_TILES; t++)
+        for (int special = 0; special < 2; special++) {
+            const product *p = &tiles[t];
+            if (!p->bf16)
+                continue;
+            memcpy(xa, a, sizeof xa);
+            for (size_t i = 0; special && i < sizeof xa / sizeof xa[0]; i += 1009)
+                xa[i] = odd[i / 1009 % (sizeof odd / sizeof odd[0])];
+            run_tile(p, xa, b, got);
+            memcpy(want, c, sizeof want);
+            TEST_TWIN(p->ta, p->tb, p->m, p->n, p->k, p->alpha, xa, lda(p), b, ldb(p), p->beta,
+                      want, p->n + p->pad, work);
+            for (size_t i = 0; i < TILE_C; i++)
+                if (isfinite(want[i]))
+                    assert_near(got[i], want[i], 0x1p-20 * ((double)p->k + fabs(want[i])));
+                else
+                    assert_true(isnan(want[i]) ? isnan(got[i]) : got[i] == want[i]);
+        }
+}
+#endif
+
 int main(void)
 {
-    lks__cpu_level best = LKS__CPU_REF;
-    unsetenv("LOCKSTEP_CPU"); /* the machine's own level counts here */
-    if (lks__cpu_level_get(&best) != LKS_OK || best < TEST_LEVEL) {
-        printf("skipped: this processor lacks level %s\n", lks__cpu_level_name(TEST_LEVEL));
-        return 77;
-    }
-    lks_status st = lks__kernels_open(TEST_LEVEL, &lvl);
-    if (st != LKS_OK) {
-        printf("%s\n", lks_last_error());
-        return st == LKS_ERR_SUPPORT ? 77 : 1;
-    }
+#ifdef TEST_EMULATED
+    lks__gemm_bf16_fn TEST_EMULATED;
+    assert_ok(lks__kernels_open(LKS__CPU_REF, &lvl));
+    lvl.gemm_bf16 = TEST_EMULATED;
+#else
+    lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level counts here */
+#endif
     printf("matrix products: %s\n", lks__kernels_gemm_library(&lvl));
     fill_random(a, MAX, 1, 1);
     fill_random(b, MAX, 1, 2);
@@ -256,7 +306,10 @@ int main(void)
 
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_empty),   cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_places), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_places), cmocka_unit_test(test_threads), cmocka_unit_test(test_exact),
+#ifdef TEST_TWIN
+        cmocka_unit_test(test_twin),
+#endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -3,8 +3,9 @@
 # own: whatever differs there, a run on them either has the bytes of one process or ends on all
 # hosts with a sentence that names host and checkpoint.
 #     agree.sh TOOL FIXTURE [RUNS [SEED]]
-# Exit code 77: such hosts can't be made here, or the tool has no engine between hosts.
+# Exit code 77: such hosts can't be made here.
 set -eu
+. "${0%/*}/../support.sh"
 tool=$1 fixture=$2 runs=${3:-8} seed=${4:-1}
 work=$(mktemp -d)
 net=lka$$
@@ -21,12 +22,11 @@ remove() {
 trap remove EXIT
 trap 'exit 1' INT TERM HUP
 if [ ! -f "${tool%/*}/lockstep_gloo.so" ]; then
-    echo 'skipped: there is no module for gloo'
-    exit 77
+    echo 'FAILED: there is no module for gloo: ./check installs what it is built with'
+    exit 1
 fi
 if ! "$hosts" make "$net" a b c >"$work/hosts" 2>&1; then
-    echo "skipped: no network namespaces here: $(tail -n 1 "$work/hosts")"
-    exit 77
+    lacks namespaces "$(tail -n 1 "$work/hosts")"
 fi
 
 what=start
@@ -81,7 +81,7 @@ on() {
             code=0
             # shellcheck disable=SC2086 # words
             ip netns exec "$net-$h" unshare --uts sh -c 'hostname "$0"; exec "$@"' "host-$h" \
-                timeout 60 "$tool" run --master-addr=10.77.0.1 --nnodes="$n" \
+                timeout "$(patient 60)" "$tool" run --master-addr=10.77.0.1 --nnodes="$n" \
                 --node-rank="$(echo "$h" | tr abc 012)" \
                 --nproc-per-node="$([ "$h" = a ] && echo 2 || echo 1)" $launch -- \
                 sh -c "[ \$TORCHELASTIC_RESTART_COUNT != 0 ] || $first; exec \"\$@\"" sh \

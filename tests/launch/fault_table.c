@@ -93,7 +93,8 @@ static bool wait_and_strike(const strike_run *r, const struct phase *p, int vict
     const struct strike_rank *rank = &r->ranks[victim];
     lks__segment *s = strike_look_inside(rank, r->W / r->n_nodes);
     bool struck = false, ended = s == NULL;
-    for (double until = lks__sys_now() + 30; !struck && !ended && lks__sys_now() < until;) {
+    for (double until = lks__sys_now() + 30 * lks_test_patience();
+         !struck && !ended && lks__sys_now() < until;) {
         lks__rank_status now;
         lks__segment_status(s, rank->local, &now);
         if (now.state == LKS__RANK_LEFT || strike_is_gone(rank->pid)) {
@@ -113,7 +114,8 @@ static void wait_until_gone(const strike_run *r)
 {
     double start = lks__sys_now();
     for (int i = 0; i < r->W; i++)
-        while (!strike_is_gone(r->ranks[i].pid) && lks__sys_now() - start < 60)
+        while (!strike_is_gone(r->ranks[i].pid) &&
+               lks__sys_now() - start < 60 * lks_test_patience())
             usleep(2000);
 }
 

@@ -2,6 +2,7 @@
 # Three hosts as network namespaces of this machine, a b c, on one switch; what `lockstep run` does
 # with them when cables are cut. netns.sh TOOL. Exit code 77: such hosts can't be made here.
 set -eu
+. "${0%/*}/../support.sh"
 tool=$1
 work=$(mktemp -d)
 net=lks$$
@@ -18,8 +19,7 @@ remove() {
 trap remove EXIT
 trap 'exit 1' INT TERM HUP
 if ! "$hosts" make "$net" a b c >"$work/hosts" 2>&1; then
-    echo "skipped: no network namespaces here: $(tail -n 1 "$work/hosts")"
-    exit 77
+    lacks namespaces "$(tail -n 1 "$work/hosts")"
 fi
 
 fail() {
@@ -48,7 +48,7 @@ start() {
 ended() {
     tenths=0
     while [ ! -s "$work/$1.code" ]; do
-        [ "$tenths" -lt $(($2 * 10)) ] || fail "$1 didn't end within $2 s"
+        [ "$tenths" -lt $(($(patient "$2") * 10)) ] || fail "$1 didn't end within $2 s"
         sleep 0.1
         tenths=$((tenths + 1))
     done
@@ -59,7 +59,7 @@ ended() {
 until_log() { # NAME TEXT
     tenths=0
     until grep -q "$2" "$work/$1.log" 2>/dev/null; do
-        [ "$tenths" -lt 200 ] || fail "$1 never said \"$2\""
+        [ "$tenths" -lt "$(patient 200)" ] || fail "$1 never said \"$2\""
         sleep 0.1
         tenths=$((tenths + 1))
     done
@@ -77,8 +77,8 @@ for host in a b c; do
 done
 until_log c ready
 # Whoever has no token, from another host.
-ip netns exec "$net-b" sh -c 'head -c 3000 /dev/urandom | timeout 1 nc -q 0 10.77.0.1 29500' \
-    >/dev/null 2>&1 || true
+ip netns exec "$net-b" bash -c 'exec 3<>/dev/tcp/10.77.0.1/29500 && head -c 3000 /dev/urandom >&3' \
+    >"$work/stranger" 2>&1 || fail "the stranger can't connect: $(cat "$work/stranger")"
 cable c down
 sleep 1
 cable c up
@@ -103,15 +103,13 @@ said a "node 2 (host .*, ranks 2 to 2) is gone"
 said b "node 2 (host .*, ranks 2 to 2) is gone"
 cable c up
 
-if [ ! -f "${tool%/*}/lockstep_gloo.so" ]; then
-    echo 'without the module for gloo there is no training between hosts'
-    exit 0
-fi
+[ -f "${tool%/*}/lockstep_gloo.so" ] || lacks gloo 'there is no training between hosts without its module'
 
 echo '== training on two hosts, one of them lost half way, has the bytes of one host'
+cd "$work" # paths in commands that are split at blanks are relative
 "$tool" prep char --input="$0" --out="$work/data" >"$work/prep.log" 2>&1 || fail prep
 train() { # OUT
-    echo train --dataset="$work/data" --out_dir="$work/$1" --n_layer=2 --n_head=2 --n_embd=16 \
+    echo train --dataset=data --out_dir="$1" --n_layer=2 --n_head=2 --n_embd=16 \
         --block_size=16 --batch_size=2 --gradient_accumulation_steps=8 --max_iters=300 \
         --eval_interval=50 --eval_iters=1 --keep=0 --threads=1 --timeout=30
 }

@@ -2,9 +2,10 @@
 # Ranks under srun, of a SLURM of one node that lives in a folder of its own. slurm.sh FOUND TOOL:
 # the program that compares their bytes, and the tool. Exit code 77: there is no SLURM here.
 set -eu
+. "${0%/*}/../support.sh"
 found=$1 tool=$2
 for need in munged slurmctld slurmd srun scancel squeue; do
-    PATH=$PATH:/usr/sbin command -v $need >/dev/null || { echo "skipped: there is no $need"; exit 77; }
+    PATH=$PATH:/usr/sbin command -v $need >/dev/null || lacks slurm "there is no $need"
 done
 PATH=$PATH:/usr/sbin
 work=$(mktemp -d)
@@ -27,12 +28,12 @@ fail() {
     exit 1
 }
 
-port=$((20000 + $$ % 10000)) host=$(hostname)
+port=$("${tool%/*}/../tests/free_port") host=$(hostname)
 cat >"$work/slurm.conf" <<END_OF_CONF
 ClusterName=test
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$port
-SlurmdPort=$((port + 10000))
+SlurmdPort=$("${tool%/*}/../tests/free_port")
 AuthType=auth/munge
 AuthInfo=socket=$work/munge/socket
 SlurmUser=$(id -un)
@@ -55,15 +56,14 @@ head -c 128 /dev/urandom >"$work/key"
 chmod 600 "$work/key"
 munged --force --socket="$work/munge/socket" --key-file="$work/key" --pid-file="$work/munged.pid" \
     --log-file="$work/munged.log" --seed-file="$work/seed" >"$work/start.log" 2>&1 ||
-    { echo "skipped: $(cat "$work/start.log")"; exit 77; }
+    fail 'munged does not start'
 if ! slurmctld >>"$work/start.log" 2>&1 || ! slurmd >>"$work/start.log" 2>&1; then
-    echo "skipped: $(cat "$work/start.log" "$work"/slurm*.log)"
-    exit 77
+    fail 'SLURM does not start'
 fi
 tries=0
 until srun -n 1 --immediate=1 true >>"$work/start.log" 2>&1; do
     tries=$((tries + 1))
-    [ $tries -lt 20 ] || fail 'the node never came up'
+    [ $tries -lt "$(patient 20)" ] || fail 'the node never came up'
     sleep 0.5
 done
 
@@ -81,7 +81,7 @@ train() { # OUT: in the background, until it has a checkpoint
     tries=0
     until [ -e "$work/$1/latest" ]; do
         tries=$((tries + 1))
-        [ $tries -lt 300 ] || fail "$1 has no checkpoint"
+        [ $tries -lt "$(patient 300)" ] || fail "$1 has no checkpoint"
         sleep 0.1
     done
 }

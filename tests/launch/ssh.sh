@@ -2,10 +2,11 @@
 # `lockstep run --hosts` through a real sshd on this machine. ssh.sh TOOL. Exit code 77: there is none.
 # shellcheck disable=SC2016 # for the shells there
 set -eu
+. "${0%/*}/../support.sh"
 tool=$1
 PATH=$PATH:/usr/sbin
 for need in sshd ssh ssh-keygen; do
-    command -v $need >/dev/null || { echo "skipped: there is no $need"; exit 77; }
+    command -v $need >/dev/null || lacks sshd "there is no $need"
 done
 work=$(mktemp -d) made=
 # shellcheck disable=SC2317 # by trap
@@ -22,16 +23,17 @@ fail() {
     exit 1
 }
 
+cd "$work" # ssh's command is split at blanks, so its paths are relative
 for key in host user; do
     ssh-keygen -q -t ed25519 -N '' -f "$work/$key"
 done
-port=$((20000 + $$ % 10000))
+port=$("${tool%/*}/../tests/free_port")
 cat >"$work/config" <<END_OF_CONFIG
 Port $port
 ListenAddress 127.0.0.1
-HostKey $work/host
-AuthorizedKeysFile $work/user.pub
-PidFile $work/pid
+HostKey "$work/host"
+AuthorizedKeysFile "$work/user.pub"
+PidFile "$work/pid"
 UsePAM no
 StrictModes no
 PasswordAuthentication no
@@ -39,10 +41,10 @@ PermitRootLogin yes
 END_OF_CONFIG
 [ "$(id -u)" -ne 0 ] || [ -d /run/sshd ] || ! mkdir /run/sshd || made=yes # where Debian's has its place
 "$(command -v sshd)" -f "$work/config" -E "$work/sshd.log" 2>"$work/start.log" ||
-    { echo "skipped: sshd doesn't start: $(cat "$work/start.log")"; exit 77; }
-ssh="ssh -F none -q -p $port -i $work/user -o BatchMode=yes -o StrictHostKeyChecking=no"
-ssh="$ssh -o UserKnownHostsFile=$work/known -o ConnectTimeout=10"
-$ssh 127.0.0.1 true || { echo "skipped: no login here: $(cat "$work/sshd.log")"; exit 77; }
+    fail "sshd doesn't start: $(cat "$work/start.log")"
+ssh="ssh -F none -q -p $port -i user -o BatchMode=yes -o StrictHostKeyChecking=no"
+ssh="$ssh -o UserKnownHostsFile=known -o ConnectTimeout=10"
+$ssh 127.0.0.1 true || fail 'no login here'
 
 run() { # LOG COMMAND...
     log=$work/$1.log
@@ -70,7 +72,7 @@ for signal in TERM KILL; do
     tries=0
     until [ "$(grep -c ready "$work/$signal.log")" = 2 ]; do
         tries=$((tries + 1))
-        [ $tries -lt 200 ] || fail 'no ranks'
+        [ $tries -lt "$(patient 200)" ] || fail 'no ranks'
         sleep 0.1
     done
     kill -$signal $!
@@ -78,7 +80,7 @@ for signal in TERM KILL; do
     tries=0
     while pgrep -f "sleep $mark" >/dev/null; do
         tries=$((tries + 1))
-        [ $tries -lt 50 ] || fail "ranks are left after SIG$signal"
+        [ $tries -lt "$(patient 50)" ] || fail "ranks are left after SIG$signal"
         sleep 0.1
     done
 done

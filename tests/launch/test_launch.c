@@ -123,7 +123,7 @@ static int finish(struct launch *l)
     close(l->fd);
     assert_int_equal(waitpid(l->pid, &status, 0), l->pid);
     l->took_s = lks__sys_now() - l->start_s;
-    for (int i = 0; i < 100 && count_marked(l) > 0; i++)
+    for (int i = 0; i < lks_test_tries(100) && count_marked(l) > 0; i++)
         usleep(10000); /* the kernel may need a moment to end what was killed */
     assert_int_equal(count_marked(l), 0);
     assert_null(strstr(l->out, "leaked"));
@@ -429,7 +429,7 @@ static char state_of(pid_t pid)
 
 static void wait_for_state(pid_t pid, bool stopped)
 {
-    for (int i = 0; i < 500 && (state_of(pid) == 'T') != stopped; i++)
+    for (int i = 0; i < lks_test_tries(500) && (state_of(pid) == 'T') != stopped; i++)
         usleep(10000);
     assert_int_equal(state_of(pid) == 'T', stopped);
 }
@@ -463,7 +463,7 @@ static void test_terminal(void **state)
     snprintf(l.mark, sizeof l.mark, "LAUNCH_TEST=%d-tty", (int)getpid());
     l.pid = forkpty(&master, NULL, NULL, NULL);
     if (l.pid < 0 && errno == ENOENT)
-        lks_test_skip("there are no pseudo terminals");
+        lks_test_lacks("terminals", "no pseudo terminal can be opened");
     assert_true(l.pid >= 0);
     if (l.pid == 0) {
         struct termios t;

@@ -18,16 +18,6 @@
 
 static const char secret[] = "0123456789abcdef-secret";
 
-/* A port for the job that nobody has: asked for, and let go. */
-static int free_port(void)
-{
-    lks__store_server *s = NULL;
-    assert_int_equal(lks__store_serve("127.0.0.1", 0, secret, &s), LKS_OK);
-    int port = lks__store_port(s);
-    lks__store_stop(s);
-    return port;
-}
-
 struct node {
     lks_test_child child;
     const char *mark;
@@ -68,7 +58,7 @@ static void test_ranks(void **state)
     static const char script[] = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
                                  "$GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR $MASTER_PORT "
                                  "$LOCKSTEP_STORE $LOCKSTEP_LOCAL_ADDR $LOCKSTEP_JOB";
-    int port = free_port();
+    int port = lks_test_free_port();
     /* The last one comes first, and none says that it is the first. */
     struct node c = START(port, script, "--nnodes=3", "--node-rank=2", "--nproc-per-node=1"),
                 a = START(port, script, "--nnodes=3", "--nproc-per-node=2"),
@@ -98,7 +88,7 @@ static void test_ranks(void **state)
 /* The first to fail is named everywhere, with its last words; its code is everybody's. */
 static void test_failure(void **state)
 {
-    int port = free_port();
+    int port = lks_test_free_port();
     static const char script[] =
         "[ $RANK = 2 ] || exec sleep 50; echo the reason >&2; kill -SEGV $$";
     struct node a = START(port, script, "--nnodes=2", "--nproc-per-node=2", "--node-rank=0"),
@@ -109,13 +99,13 @@ static void test_failure(void **state)
         assert_contains(r[i].err, "lockstep run: rank 2 (pid ");
         assert_contains(r[i].err, "was killed by signal 11 (SIGSEGV); its last lines on stderr:\n"
                                   "    the reason\n");
-        assert_true(r[i].seconds < 20);
+        assert_true(r[i].seconds < 20 * lks_test_patience());
     }
 }
 
 static void test_restart(void **state)
 {
-    int port = free_port();
+    int port = lks_test_free_port();
     static const char script[] = "echo n$TORCHELASTIC_RESTART_COUNT-$RANK; "
                                  "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; "
                                  "[ $RANK = $((2 * TORCHELASTIC_RESTART_COUNT)) ] && exit 5; "
@@ -133,12 +123,12 @@ static void test_restart(void **state)
 
 static void test_signal(void **state)
 {
-    int port = free_port();
+    int port = lks_test_free_port();
     const char *folder = lks_test_folder();
     const char *script = lks_test_text(
-        "trap 'echo term; exit 9' TERM; touch %s/$RANK; while :; do sleep 0.05; done", folder);
+        "trap 'echo term; exit 9' TERM; touch \"%s\"/$RANK; while :; do sleep 0.05; done", folder);
     struct node a = START(port, script, "--nnodes=2"), b = START(port, script, "--nnodes=2");
-    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 2; i++)
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 2; i++)
         usleep(10000);
     kill(b.child.pid, SIGTERM);
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
@@ -152,24 +142,24 @@ static void test_signal(void **state)
 /* A node that still waits for the first one can be stopped, too. */
 static void test_signal_alone(void **state)
 {
-    struct node b = START(free_port(), "true", "--nnodes=2", "--node-rank=1");
+    struct node b = START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=1");
     usleep(500000);
     kill(b.child.pid, SIGTERM);
     lks_test_result r = end_of(&b);
     assert_int_equal(r.signal, SIGTERM);
-    assert_true(r.seconds < 10);
+    assert_true(r.seconds < 10 * lks_test_patience());
 }
 
 /* --- losses ------------------------------------------------------------------------------- */
 
 static void test_node_lost(void **state)
 {
-    int port = free_port();
+    int port = lks_test_free_port();
     const char *folder = lks_test_folder();
-    const char *script = lks_test_text("touch %s/$RANK; exec sleep 50", folder);
+    const char *script = lks_test_text("touch \"%s\"/$RANK; exec sleep 50", folder);
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
                 b = START(port, script, "--nnodes=2", "--node-rank=1");
-    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 2; i++)
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 2; i++)
         usleep(10000);
     kill(b.child.pid, SIGKILL);
     lks_test_result r = end_of(&a);
@@ -181,12 +171,12 @@ static void test_node_lost(void **state)
 
 static void test_coordinator_lost(void **state)
 {
-    int port = free_port();
+    int port = lks_test_free_port();
     const char *folder = lks_test_folder();
-    const char *script = lks_test_text("touch %s/$RANK; exec sleep 50", folder);
+    const char *script = lks_test_text("touch \"%s\"/$RANK; exec sleep 50", folder);
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=3"),
                 b = START(port, script, "--nnodes=2", "--node-rank=1", "--max-restarts=3");
-    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 2; i++)
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 2; i++)
         usleep(10000);
     kill(a.child.pid, SIGKILL);
     lks_test_result r = end_of(&b);
@@ -199,21 +189,22 @@ static void test_coordinator_lost(void **state)
  * is taken at the next start. */
 static void test_resize(void **state)
 {
-    int port = free_port();
+    int port = lks_test_free_port();
     const char *folder = lks_test_folder();
-    const char *script = lks_test_text("touch %s/$TORCHELASTIC_RESTART_COUNT-$RANK-$WORLD_SIZE; "
-                                       "[ -e %s/stop ] || exec sleep 50",
-                                       folder, folder);
+    const char *script =
+        lks_test_text("touch \"%s\"/$TORCHELASTIC_RESTART_COUNT-$RANK-$WORLD_SIZE; "
+                      "[ -e \"%s/stop\" ] || exec sleep 50",
+                      folder, folder);
     const char *two = "--nproc-per-node=2", *V = "--virtual-ranks=8", *n = "--nnodes=1:3",
                *restarts = "--max-restarts=2";
     struct node a = START(port, script, n, two, V, restarts, "--node-rank=0"),
                 b = START(port, script, n, two, V, restarts, "--node-rank=1"),
                 c = START(port, script, n, "--nproc-per-node=4", V, restarts, "--node-rank=2");
-    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 8; i++)
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 8; i++)
         usleep(10000);
     assert_true(lks_test_exists(lks_test_text("%s/0-7-8", folder)));
     kill(c.child.pid, SIGKILL);
-    for (int i = 0; i < 2000 && lks_test_count_files(folder) < 8 + 4; i++)
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 8 + 4; i++)
         usleep(10000);
     assert_true(lks_test_exists(lks_test_text("%s/1-3-4", folder)));
     /* A newcomer waits while the others run. */
@@ -234,9 +225,9 @@ static void test_resize(void **state)
 
 static void test_refusals(void **state)
 {
-    int port = free_port();
+    int port = lks_test_free_port();
     const char *folder = lks_test_folder();
-    const char *script = lks_test_text("while [ ! -e %s/stop ]; do sleep 0.02; done", folder);
+    const char *script = lks_test_text("while [ ! -e \"%s/stop\" ]; do sleep 0.02; done", folder);
     const char *told = lks_test_text("%s/here", folder);
     struct node a = START(port, script, "--nnodes=3", "--node-rank=0", "--rdzv-id=mine"),
                 b = START(port, script, "--nnodes=3", "--node-rank=1", "--rdzv-id=mine");
@@ -272,7 +263,7 @@ static void test_refusals(void **state)
     /* None of them has disturbed the job. */
     struct node c = START(port, lks_test_text("touch %s; %s", told, script), "--nnodes=3",
                           "--node-rank=2", "--rdzv-id=mine");
-    for (int i = 0; i < 2000 && !lks_test_exists(told); i++)
+    for (int i = 0; i < lks_test_tries(2000) && !lks_test_exists(told); i++)
         usleep(10000);
     lks_test_write(lks_test_text("%s/stop", folder), "", 0);
     assert_int_equal(end_of(&a).exit_code, 0);
@@ -283,10 +274,10 @@ static void test_refusals(void **state)
 /* Whoever connects to the job's port without its secret changes nothing. */
 static void test_strangers(void **state)
 {
-    int port = free_port(), fds[40];
+    int port = lks_test_free_port(), fds[40];
     const char *folder = lks_test_folder();
     const char *script = lks_test_text(
-        "touch %s/$RANK; while [ ! -e %s/stop ]; do sleep 0.02; done", folder, folder);
+        "touch \"%s\"/$RANK; while [ ! -e \"%s/stop\" ]; do sleep 0.02; done", folder, folder);
     struct sockaddr_in addr = {.sin_family = AF_INET,
                                .sin_port = htons((uint16_t)port),
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -294,7 +285,7 @@ static void test_strangers(void **state)
     unsigned seed = 3;
     for (int i = 0; i < 40; i++) { /* half of them before the job is whole */
         char noise[4000];
-        for (int tries = 0; tries < 2000; tries++) {
+        for (int tries = 0; tries < lks_test_tries(2000); tries++) {
             fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
             if (connect(fds[i], (struct sockaddr *)&addr, sizeof addr) == 0)
                 break;
@@ -309,7 +300,7 @@ static void test_strangers(void **state)
         if (i != 20)
             continue;
         b = START(port, script, "--nnodes=2", "--node-rank=1");
-        for (int k = 0; k < 2000 && lks_test_count_files(folder) < 2; k++)
+        for (int k = 0; k < lks_test_tries(2000) && lks_test_count_files(folder) < 2; k++)
             usleep(10000);
         assert_int_equal(lks_test_count_files(folder), 2);
     }
@@ -347,7 +338,7 @@ static void test_wrong_options(void **state)
     lks_test_result r = end_of(&x);
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "LOCKSTEP_TOKEN must hold");
-    x = start_node(free_port(), secret,
+    x = start_node(lks_test_free_port(), secret,
                    (const char *const[]){"--nnodes=2", "--master-addr=no.such.host.invalid", NULL},
                    "true");
     r = end_of(&x);
@@ -360,17 +351,19 @@ static void test_wrong_options(void **state)
 /* A stand-in for ssh: takes a host and a command line, and notes both. */
 static const char *make_rsh(const char *folder)
 {
-    const char *path = lks_test_text("%s/rsh", folder);
+    const char *path = lks_test_text("%s/lks-rsh", folder);
     const char *text = lks_test_text("#!/bin/sh\n"
                                      "[ \"$1\" = option ] && shift\n"
                                      "[ $# = 2 ] || exit 99\n"
                                      "[ \"$1\" != nowhere ] || exit 255\n"
-                                     "echo \"$2\" >%s/line-$1\n"
+                                     "echo \"$2\" >\"%s\"/line-$1\n"
                                      "exec sh -c \"$2\"\n",
                                      folder);
     lks_test_write(path, text, strlen(text));
     assert_int_equal(chmod(path, 0700), 0);
-    return lks_test_text("--rsh=%s option", path);
+    /* By name: a path with blanks would be more than one word. */
+    setenv("PATH", lks_test_text("%s:%s", folder, getenv("PATH")), 1);
+    return "--rsh=lks-rsh option";
 }
 
 static lks_test_result run_hosts(const char *mark, const char *const options[], const char *script)
@@ -394,7 +387,7 @@ static lks_test_result run_hosts(const char *mark, const char *const options[], 
 static void test_hosts(void **state)
 {
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
-    const char *port = lks_test_text("--master-port=%d", free_port());
+    const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
     size_t bytes;
     lks_test_result r = HOSTS(
         "echo \"it's $RANK of $WORLD_SIZE, $LOCAL_RANK in $GROUP_RANK\"; "
@@ -424,15 +417,16 @@ static void test_hosts_end(void **state)
 {
     for (int which = 0; which < 2; which++) {
         const char *folder = lks_test_folder(), *rsh = make_rsh(folder), *mark = marked_variable();
-        const char *port = lks_test_text("--master-port=%d", free_port());
-        const char *script = lks_test_text("trap 'exit 9' TERM; touch %s/rank-$RANK; while :; do "
-                                           "sleep 0.05; done",
-                                           folder);
+        const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
+        const char *script =
+            lks_test_text("trap 'exit 9' TERM; touch \"%s\"/rank-$RANK; while :; do "
+                          "sleep 0.05; done",
+                          folder);
         lks_test_child child = lks_test_start(
             (const char *const[]){"lockstep", "run", "--master-addr=127.0.0.1", port, rsh,
                                   "--hosts=one:1,two:1", "sh", "-c", script, NULL},
             (const char *const[]){mark, NULL});
-        for (int i = 0; i < 2000 && lks_test_count_files(folder) < 5; i++)
+        for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 5; i++)
             usleep(10000);
         assert_int_equal(lks_test_count_files(folder), 5); /* the script, two lines, two ranks */
         kill(child.pid, which == 0 ? SIGTERM : SIGKILL);

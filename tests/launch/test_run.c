@@ -63,7 +63,7 @@ static void test_colours(void **state)
     const char *command = lks_test_text("%s run --nproc-per-node=2 echo hi", LKS_TEST_TOOL);
     const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
     if (system("command -v script >/dev/null 2>&1") != 0)
-        lks_test_skip("there is no script");
+        lks_test_lacks("script", "the program that makes a terminal");
     for (int plain = 0; plain < 2; plain++) {
         const char *env[] = {"TERM=xterm", lks_test_text("NO_COLOR=%s", plain ? "1" : ""), NULL};
         lks_test_result r = lks_test_run(argv, env, 20);
@@ -110,7 +110,7 @@ static void test_last_words(void **state)
                             "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i >&2; done; "
                             "printf 'the\\033 reason' >&2; exit 7");
     assert_int_equal(r.exit_code, 7);
-    assert_true(r.seconds < 20); /* the others were ended, not waited for */
+    assert_true(r.seconds < 20 * lks_test_patience()); /* the others were ended, not waited for */
     const char *last = strstr(r.err, "lockstep run: rank 1 (pid ");
     assert_non_null(last);
     assert_contains(
@@ -150,11 +150,11 @@ static void assert_file(const char *path, const char *text)
 static void test_log_dir(void **state)
 {
     const char *dir = lks_test_folder();
-    lks_test_result r =
-        RUN("--nproc-per-node=2", lks_test_text("--log-dir=%s", dir), "--rdzv_id=a/b", "sh", "-c",
-            "echo out $RANK; echo err $RANK >&2; touch $0-$RANK; [ $RANK = 0 ] && exec sleep 50; "
-            "while [ ! -e $0-0 ]; do sleep 0.01; done; exit 3",
-            lks_test_text("%s/ready", lks_test_folder()));
+    lks_test_result r = RUN(
+        "--nproc-per-node=2", lks_test_text("--log-dir=%s", dir), "--rdzv_id=a/b", "sh", "-c",
+        "echo out $RANK; echo err $RANK >&2; touch \"$0-$RANK\"; [ $RANK = 0 ] && exec sleep 50; "
+        "while [ ! -e \"$0-0\" ]; do sleep 0.01; done; exit 3",
+        lks_test_text("%s/ready", lks_test_folder()));
     assert_int_equal(r.exit_code, 3);
     const char *job = only_entry(dir);
     assert_contains(job, "/a_b_");
@@ -249,7 +249,7 @@ static void test_reader_that_does_not_read(void **state)
     pid_t pid =
         start_piped(mark, "if [ $RANK = 0 ]; then yes; else sleep 0.5; kill -9 $$; fi", &out);
     usleep(500000);
-    for (int i = 0; i < 300 && marked_processes(mark, (pid_t[16]){0}, 16) > 2; i++)
+    for (int i = 0; i < lks_test_tries(300) && marked_processes(mark, (pid_t[16]){0}, 16) > 2; i++)
         usleep(10000); /* the launcher still has something to write, and its guard waits for it */
     assert_true(marked_processes(mark, (pid_t[16]){0}, 16) <= 2);
     close(out);
@@ -285,7 +285,7 @@ static void test_signals(void **state)
             "trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done");
     assert_int_equal(r.exit_code, 128 + 9);
     assert_contains(r.err, "they have 0.3 s");
-    assert_true(r.seconds < 20);
+    assert_true(r.seconds < 20 * lks_test_patience());
 }
 
 static void test_environment(void **state)
@@ -356,7 +356,7 @@ static void test_restarts(void **state)
         "echo n$TORCHELASTIC_RESTART_COUNT-$RANK $LOCKSTEP_JOB; "
         "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && kill -9 $$; sleep 50");
     assert_int_equal(r.exit_code, 0);
-    assert_true(r.seconds < 20);
+    assert_true(r.seconds < 20 * lks_test_patience());
     assert_contains(r.err, "lockstep run: restart 1 of 2");
     assert_contains(r.err, "lockstep run: restart 2 of 2");
     const char *job = strstr(r.out, "n0-1 ");

@@ -2,6 +2,7 @@
 # A PyTorch script under `lockstep run`, unchanged. torch.sh TOOL [PYTHON]. Exit code 77: there is
 # no PyTorch.
 set -eu
+. "${0%/*}/../support.sh"
 tool=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -9,7 +10,7 @@ for python in "${2-}" "${LOCKSTEP_TEST_PYTHON-}" python3; do
     [ -z "$python" ] || ! "$python" -c 'import torch.distributed' 2>/dev/null || break
     python=
 done
-[ -n "$python" ] || { echo 'skipped: no Python with PyTorch (LOCKSTEP_TEST_PYTHON names one)'; exit 77; }
+[ -n "$python" ] || lacks pytorch 'no Python has it (LOCKSTEP_TEST_PYTHON names one)'
 
 cat >"$work/script.py" <<'END'
 import os, torch, torch.distributed as dist
@@ -36,7 +37,7 @@ done
 
 LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
 export LOCKSTEP_TOKEN
-port=$((20000 + $$ % 10000))
+port=$("${tool%/*}/../tests/free_port")
 "$tool" run --nnodes=2 --node-rank=1 --master-port=$port "$python" "$work/script.py" \
     >"$work/b.log" 2>&1 &
 "$tool" run --nnodes=2 --node-rank=0 --master-port=$port "$python" "$work/script.py" \

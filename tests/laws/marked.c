@@ -69,7 +69,7 @@ void marked_assert_gone(const char *variable, double seconds)
 {
     pid_t pids[64];
     int n = 0;
-    for (double waited = 0.0; waited <= seconds; waited += 0.01) {
+    for (double waited = 0.0; waited <= seconds * lks_test_patience(); waited += 0.01) {
         n = marked_processes(variable, pids, 64);
         if (n == 0)
             return;

@@ -101,7 +101,7 @@ static void test_eval(void **state)
 
 int main(void)
 {
-    lks_test_need_level();
+    lks_test_need_level(NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_near_float32),
         cmocka_unit_test(test_ranks_and_threads),

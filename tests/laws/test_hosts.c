@@ -114,8 +114,7 @@ int main(int argc, char **argv)
 {
     hosts_main(argc, argv);
     engine = argc == 2 ? argv[1] : "";
-    if (!hosts_can_run(engine))
-        return 77;
+    hosts_need(engine);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_uneven),

@@ -172,7 +172,7 @@ static void test_sample(void **state)
 
 int main(void)
 {
-    lks_test_need_level();
+    lks_test_need_level(NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),         cmocka_unit_test(test_even_ranks),
         cmocka_unit_test(test_uneven_ranks),  cmocka_unit_test(test_private_replicas),

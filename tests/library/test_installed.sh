@@ -2,12 +2,12 @@
 # The library as another project meets it: installed, found by CMake and by pkg-config, used from C
 # and C++, with nothing visible but lks_ names; and every example, on several ranks.
 set -eu
+. "${0%/*}/../support.sh"
 build=$1 source=$2 cc=$3 cxx=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 if grep -q '^LKS_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
-    echo "a sanitizer's runtime would have to come with the other project's programs"
-    exit 77
+    lacks plain-build "a sanitizer's runtime would have to come with the other project's programs"
 fi
 
 fail() {
@@ -31,7 +31,7 @@ hidden=$(nm -D --defined-only "$prefix"/lib*/liblockstep.so | awk '$3 !~ /^lks_[
 run() { # RANKS PROGRAM [ARGS]; the launcher's [host:rank] before each line is taken off
     ranks=$1
     shift
-    timeout 60 "$prefix/bin/lockstep" run --standalone --nproc-per-node="$ranks" "$@" >"$work/out" ||
+    timeout "$(patient 60)" "$prefix/bin/lockstep" run --standalone --nproc-per-node="$ranks" "$@" >"$work/out" ||
         return $?
     sed 's/^\[[^]]*\] //' "$work/out"
 }
@@ -57,12 +57,12 @@ run 3 "$work/examples/multinode" "$work/a.bin" 2>&1 | grep -q 'from epoch 10' ||
 # pkg-config, and C++.
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)")
 export PKG_CONFIG_PATH
-# shellcheck disable=SC2046 # lists of flags
-"$cc" -o "$work/by_pkg" "$source/examples/from_scratch.c" $(pkg-config --cflags --libs lockstep)
+eval "set -- $(pkg-config --cflags --libs lockstep)" # blanks are escaped
+"$cc" -o "$work/by_pkg" "$source/examples/from_scratch.c" "$@"
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir lockstep) "$work/by_pkg" >/dev/null ||
     fail "from_scratch, built by pkg-config's flags: exit code $?"
-if [ -n "$cxx" ]; then
-    cat >"$work/user.cc" <<'END'
+[ -n "$cxx" ] || lacks g++ 'no C++ compiler was found when this was built'
+cat >"$work/user.cc" <<'END'
 #include <lockstep/lockstep.h>
 int main()
 {
@@ -73,9 +73,5 @@ int main()
     return lks_comm_open(nullptr, nullptr, &comm) == LKS_ERR_ARG ? 0 : 1;
 }
 END
-    # shellcheck disable=SC2046
-    "$cxx" -Wall -Wextra -Werror -o "$work/user" "$work/user.cc" $(pkg-config --cflags --libs lockstep)
-    LD_LIBRARY_PATH=$(pkg-config --variable=libdir lockstep) "$work/user" || fail "C++: exit code $?"
-else
-    echo "no C++ compiler here: that part was skipped"
-fi
+"$cxx" -Wall -Wextra -Werror -o "$work/user" "$work/user.cc" "$@"
+LD_LIBRARY_PATH=$(pkg-config --variable=libdir lockstep) "$work/user" || fail "C++: exit code $?"

@@ -6,15 +6,6 @@
 
 #include "base/checked.h"
 
-bool level_open(lks__kernels *k)
-{
-    lks__cpu_level level;
-    if (lks__cpu_level_get(&level) == LKS_OK && lks__kernels_open(level, k) == LKS_OK)
-        return true;
-    printf("skipped: %s\n", lks_last_error());
-    return false;
-}
-
 lks__exec level_exec(const lks__kernels *k, int n_threads)
 {
     lks__pool *pool;

@@ -1,13 +1,10 @@
-/* tests/optim/level.h - the kernels that LOCKSTEP_CPU names, pools, and fixed numbers. */
+/* tests/optim/level.h - pools, and fixed numbers. */
 #ifndef LKS_TESTS_OPTIM_LEVEL_H
 #define LKS_TESTS_OPTIM_LEVEL_H
 
 #include "support.h"
 
 #include "kernels/exec.h"
-
-/* False where this machine lacks the level or its library: the program then exits with 77. */
-bool level_open(lks__kernels *k);
 
 lks__exec level_exec(const lks__kernels *k, int n_threads);
 void level_close(lks__exec *ex);

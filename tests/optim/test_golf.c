@@ -387,8 +387,7 @@ static void test_no_matrices(void **state)
 
 int main(void)
 {
-    if (!level_open(&kernels))
-        return 77;
+    lks_test_need_level(&kernels);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pytorch),       cmocka_unit_test(test_adam),
         cmocka_unit_test(test_assign),        cmocka_unit_test(test_ranks_and_threads),

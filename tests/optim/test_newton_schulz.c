@@ -293,8 +293,7 @@ static void test_figures(void **state)
 
 int main(void)
 {
-    if (!level_open(&kernels))
-        return 77;
+    lks_test_need_level(&kernels);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),  cmocka_unit_test(test_singular_values),
         cmocka_unit_test(test_threads), cmocka_unit_test(test_zeros),

@@ -274,8 +274,6 @@ static void test_generated(void **state)
 static void test_shards(void **state)
 {
     const char *path = lks_test_shared("reference/golf-data/fineweb_train_000000.bin");
-    if (path == NULL)
-        lks_test_skip("the reference's shards are not beside the repository");
     check_steps("golf_small.json", first_shard(path));
 }
 
@@ -480,7 +478,7 @@ static void test_bad_shapes(void **state)
 int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_shards");
-    lks_test_need_level();
+    lks_test_need_level(NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_init),      cmocka_unit_test(test_draws),
         cmocka_unit_test(test_generated), cmocka_unit_test(test_shards),

@@ -92,8 +92,6 @@ static void test_generated(void **state)
 static void test_shakespeare(void **state)
 {
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
-    if (text == NULL)
-        lks_test_skip("tinyshakespeare is not beside the repository");
     const char *dir = lks_test_folder();
     lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
                                       lks_test_text("--out=%s", dir));
@@ -191,7 +189,7 @@ static void test_slopes(void **state)
 int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_shakespeare*");
-    lks_test_need_level();
+    lks_test_need_level(NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_generated),
         cmocka_unit_test(test_shakespeare),

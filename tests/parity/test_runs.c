@@ -180,8 +180,6 @@ static void test_ddp(void **state)
 static const char *shakespeare(void)
 {
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
-    if (text == NULL)
-        lks_test_skip("tinyshakespeare is not beside the repository");
     const char *dir = lks_test_folder();
     lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
                                       lks_test_text("--out=%s", dir));

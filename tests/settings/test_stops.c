@@ -88,8 +88,7 @@ static void test_prep(void **state)
 /* SentencePiece itself can't be stopped while it trains. */
 static void test_prep_training(void **state)
 {
-    if (!lks_test_sentencepiece())
-        lks_test_skip("this build has no SentencePiece");
+    lks_test_need_sentencepiece();
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
     FILE *f = fopen(text, "w");
     unsigned x = 1;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
+
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
     if (r.exit_code != code)
@@ -159,10 +161,73 @@ static void test_activations_refused(void **state)
     if (f != NULL)
         fclose(f);
     if (never)
-        lks_test_skip("this machine gives no more memory than it has");
+        lks_test_lacks("overcommit", "this machine gives no more memory than it has");
     expect(lks_test_tool("train", SMALL, "--max_iters=1", batch), 1, "",
            "the activations of 2 ranks here take");
 #undef SMALL
+}
+
+/* What this program and machine are: what it says, each found out in another way. */
+static void test_info(void **state)
+{
+    lks__cpu_level level;
+    assert_ok(lks__cpu_level_get(&level));
+    lks_test_result r = lks_test_tool("info");
+    expect(r, 0, "lockstep     ", "");
+    assert_contains(r.out, lks_test_text("kernels      %s ", lks__cpu_level_name(level)));
+    assert_contains(r.out, lks_test_text(", %d cores\n", lks__cpu_count()));
+    assert_contains(r.out, "backend      shm: ready\n");
+    const char *ref[] = {"LOCKSTEP_CPU=ref", NULL};
+    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, ref, 60);
+    expect(r, 0, "kernels      ref ", "");
+}
+
+/* Plain C is slower than this machine's own level, and two threads aren't slower than one by much;
+ * every kernel has its line. */
+static void test_bench_peak(void **state)
+{
+    lks_test_result r = lks_test_tool("bench", "peak", "--threads=2");
+    expect(r, 0, "peak of fp32 multiply-adds", "");
+    double one = number_behind(r.out, "): "), two = number_behind(r.out, "on one thread, ");
+    assert_true(one > 0 && two > 0.3 * one && two < 2.5 * one);
+    const char *ref[] = {"LOCKSTEP_CPU=ref", NULL};
+    r = lks_test_run((const char *const[]){"lockstep", "bench", "peak", "--threads=1", NULL}, ref,
+                     60);
+    expect(r, 0, "(ref)", "");
+    double plain = number_behind(r.out, "): ");
+    assert_true(plain > 0 && plain < 1.2 * one);
+}
+
+static void test_bench_kernels(void **state)
+{
+    static const char *const names[] = {"gemm NT",
+                                        "gemm NN",
+                                        "gemm TN",
+                                        "attention forward",
+                                        "attention backward",
+                                        "layernorm forward",
+                                        "layernorm backward",
+                                        "rmsnorm forward",
+                                        "rmsnorm backward",
+                                        "gelu forward",
+                                        "gelu backward",
+                                        "relu2 forward",
+                                        "relu2 backward",
+                                        "dropout",
+                                        "cross-entropy",
+                                        "cross-entropy, capped",
+                                        "sum over two ranks",
+                                        "sum of squares",
+                                        "round to bfloat16",
+                                        "adamw"};
+    lks_test_result r = lks_test_tool("bench", "kernels");
+    expect(r, 0, "one thread, ", "");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *line = strstr(r.out, lks_test_text("\n%s  ", names[i]));
+        if (line == NULL)
+            fail_msg("no line of %s in: %s", names[i], r.out);
+        assert_true(number_behind(line, " us ") > 0); /* the rate, behind the time */
+    }
 }
 
 /* Every operation at every size, and the two sides of the last line. */
@@ -183,10 +248,8 @@ static void test_bench_engine(void **state)
     lks_test_result r = lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=gloo",
                                       "--iters=1", "--n_layer=2", "--n_head=2", "--n_embd=32",
                                       "--block_size=32", "--batch_size=2", "--vocab_size=65");
-    if (strstr(r.err, "libgloo-dev") != NULL) {
-        print_message("skipped: %s", r.err);
-        skip();
-    }
+    if (strstr(r.err, "libgloo-dev") != NULL)
+        lks_test_lacks("gloo", r.err);
     expect(r, 0, "gloo, 2 ranks, each as if on a host of its own", "");
     assert_true(number_behind(r.out, "the link: ") > 0);
     assert_true(number_behind(r.out, "Gloo's own all-reduce: ") > 0);
@@ -199,15 +262,12 @@ static void test_bench_engine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispatch),
-        cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_lost_output),
-        cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_bench_comm),
-        cmocka_unit_test(test_bench_engine),
-        cmocka_unit_test(test_dry_run),
-        cmocka_unit_test(test_activations_refused),
+        cmocka_unit_test(test_dispatch),     cmocka_unit_test(test_prep),
+        cmocka_unit_test(test_run),          cmocka_unit_test(test_lost_output),
+        cmocka_unit_test(test_bench_step),   cmocka_unit_test(test_bench_comm),
+        cmocka_unit_test(test_bench_engine), cmocka_unit_test(test_info),
+        cmocka_unit_test(test_bench_peak),   cmocka_unit_test(test_bench_kernels),
+        cmocka_unit_test(test_dry_run),      cmocka_unit_test(test_activations_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

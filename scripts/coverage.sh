@@ -1,0 +1,50 @@
+#!/bin/sh
+# Which lines and branches of src/ the last run of the tests reached: see --help.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+usage() {
+    cat <<'END'
+Usage: scripts/coverage.sh BUILD
+
+Prints a table of the files of src/, from what the tests of BUILD (made by ./check --coverage) left:
+lines and branches reached. Files under 80 % of either are listed at the end, and have their reason in
+docs/robustness.md. Ranks that are killed by SIGKILL leave no counts: what only they ran isn't seen.
+END
+}
+case ${1-} in
+--help | -h) usage; exit 0 ;;
+'') usage >&2; exit 2 ;;
+esac
+build=$1
+command -v gcovr >/dev/null || die 'gcovr is not here: ./check --coverage installs it'
+
+# Branches that only a thrown exception or an unreachable case takes aren't the tests' affair.
+gcovr --root . --filter 'src/' --exclude-unreachable-branches --exclude-throw-branches \
+    --json-summary-pretty --json-summary "$build/coverage.json" --object-directory "$build" "$build" \
+    >"$build/coverage.log" 2>&1 || {
+    tail -n 20 "$build/coverage.log" >&2
+    die "gcovr failed; its log is $build/coverage.log"
+}
+awk '
+    /"branch_percent"/ { branch = value($0) }
+    /"filename"/ { file = $0; sub(/.*: *"/, "", file); sub(/".*/, "", file) }
+    /"line_percent"/ {
+        line = value($0)
+        if (file != "") {
+            printf "%-44s %6s %6s\n", file, line, branch
+            if (line + 0 < 80 || (branch != "null" && branch + 0 < 80))
+                low = low "\n  " file
+            file = ""
+        } else {
+            all = line; all_branches = branch
+        }
+    }
+    function value(text) { sub(/.*: */, "", text); sub(/,.*/, "", text); return text }
+    BEGIN { printf "%-44s %6s %6s\n", "file", "lines", "branches" }
+    END {
+        printf "%-44s %6s %6s\n", "all of src/", all, all_branches
+        if (low != "") print "under 80 % of lines or branches:" low
+        if (file_count == 0 && all == "") exit 1
+    }' "$build/coverage.json"

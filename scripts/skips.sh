@@ -1,0 +1,180 @@
+#!/bin/sh
+# Were tests right to be skipped? See --help.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+usage() {
+    cat <<'END'
+Usage: scripts/skips.sh BUILD [RESULTS.xml]
+
+Looks through the last run of CTest in BUILD. A test that is skipped prints a line `SKIP: lacks WHAT:
+WHY`. This prints what this machine lacks, with the tests that need it, and fails if
+
+  - a test was skipped without such a line, or printed one and counts as passed;
+  - WHAT isn't in the list below, which holds what a machine may lack;
+  - the machine has it after all.
+
+RESULTS.xml is what `ctest --output-junit` wrote.
+
+END
+    sed -n 's/^    \([a-z0-9_-]*\)) # \(.*\)/  \1\t\2/p' "$0" | expand -t 19
+}
+
+# A flag of the processor, as Linux names it.
+has_flags() {
+    for flag; do
+        grep -qw "$flag" /proc/cpuinfo || return 1
+    done
+}
+
+python_has() {
+    for python in "${LOCKSTEP_TEST_PYTHON-}" python3; do
+        [ -z "$python" ] || ! "$python" -c "import $1" || return 0
+    done
+    return 1
+}
+
+# Version 2, or 1 with memory of its own.
+makes_group() {
+    for group in "/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)" \
+        "/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)"; do
+        mkdir "$group/lksprobe$$" || continue
+        code=1
+        for limit in memory.max memory.limit_in_bytes; do
+            [ ! -e "$group/lksprobe$$/$limit" ] || ! (echo 268435456 >"$group/lksprobe$$/$limit") || code=0
+        done
+        rmdir "$group/lksprobe$$"
+        [ $code -ne 0 ] || return 0
+    done
+    return 1
+}
+
+# Can memory of another process of ours be written? Not where ptrace is forbidden.
+writes_memory() {
+    sleep 10 &
+    : 2>/dev/null <>"/proc/$!/mem" && code=0 || code=1
+    kill $! 2>/dev/null || :
+    return $code
+}
+
+# has WHAT WHY: does the machine have it? If no machine may lack it, `listed` becomes no.
+has() {
+    listed=yes
+    case $1 in
+    avx2) # a kernel level: the processor's instructions
+        has_flags avx2 fma ;;
+    avx512) # the same
+        has_flags avx512f avx512bw avx512dq avx512vl ;;
+    avx512_bf16) # the same
+        has_flags avx512_bf16 ;;
+    amx) # the same
+        has_flags amx_tile amx_bf16 ;;
+    pytorch) # with torchrun; downloads of gigabytes that tests do without
+        python_has torch.distributed && command -v torchrun ;;
+    transformers) # the same
+        python_has transformers ;;
+    gpu) # an NVIDIA GPU and its driver
+        [ -e /dev/nvidiactl ] ;;
+    nvidia-headers) # CUDA's headers
+        echo '#include <cuda.h>' | cc -I/usr/local/cuda/include -E - ;;
+    cuda-toolkit) # CUDA's compiler
+        command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ] ;;
+    namespaces) # hosts, mounts and names of a test's own: needs root, or the system's leave
+        unshare --net --uts --mount true && command -v ip && ip netns add "lksprobe$$" && ip netns del "lksprobe$$" ;;
+    cgroups) # control groups for memory that a process may make inside its own, and use
+        makes_group ;;
+    overcommit) # may a process ask for more memory than there is? /proc/sys/vm/overcommit_memory
+        ! grep -qx 2 /proc/sys/vm/overcommit_memory ;;
+    large-files) # files of 5 GiB that are holes
+        truncate -s 5G "$work/hole" && rm "$work/hole" ;;
+    recorded-kernels) # hashes of runs, recorded for kernels and libraries of few machines
+        grep -q "^$2 " tests/figures/recorded_runs.txt ;;
+    process-memory) # may a process write another one's? Not where ptrace is forbidden
+        writes_memory ;;
+    terminals) # pseudo terminals
+        script -qec true /dev/null ;;
+    sshd) # its package starts a server that listens: yours to decide; openssh-server
+        PATH=$PATH:/usr/sbin command -v sshd && command -v ssh ;;
+    slurm) # the same; slurmctld, slurmd, slurm-client and munge
+        PATH=$PATH:/usr/sbin command -v slurmctld && PATH=$PATH:/usr/sbin command -v slurmd &&
+            PATH=$PATH:/usr/sbin command -v munged && command -v srun ;;
+    mpich) # a second MPI beside Open MPI, 70 MB: mpich and libmpich-dev
+        command -v mpirun.mpich && [ -e "$build/tools/lockstep_mpich.so" ] ;;
+    gcc-12) # counts of instructions are those of Debian 12's compiler
+        cc --version | grep -q '^cc (Debian 12\.' ;;
+    plain-build) # not in builds with sanitizers, or for coverage
+        ! grep -Eq '^LKS_(SANITIZE:STRING=.|COVERAGE:BOOL=ON)' "$build/CMakeCache.txt" ;;
+    shared) # data of others in ../shared, beside the repository
+        [ -e "../shared/${2%%:*}" ] ;;
+    *) listed=no && return 1 ;;
+    esac >/dev/null 2>&1
+}
+
+case ${1-} in
+--help | -h) usage; exit 0 ;;
+'') usage >&2; exit 2 ;;
+esac
+build=$1
+log=$build/Testing/Temporary/LastTest.log results=${2-}
+[ -f "$log" ] || die "there is no $log"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# TEST <tab> WHAT <tab> WHY; and tests in which cmocka skipped more than gave a reason.
+awk -F '\t' -v loose="$work/loose" '
+    function finish() {
+        if (n_skipped > n_said) print test >>loose
+        n_skipped = n_said = 0
+        split("", seen)
+    }
+    /^[0-9]+\/[0-9]+ Test: / { finish(); test = $0; sub(/^.* Test: /, "", test) }
+    sub(/^.*SKIP: lacks /, "") {
+        n_said++
+        what = $0; sub(/:.*/, "", what)
+        why = $0; sub(/^[^:]*: */, "", why)
+        print test "\t" what "\t" why
+    }
+    /^\[  SKIPPED \] [a-z_0-9A-Z]+$/ && !($0 in seen) { seen[$0]; n_skipped++ }
+    END { finish() }' "$log" >"$work/said"
+touch "$work/loose"
+cut -f 1 "$work/said" | LC_ALL=C sort -u >"$work/saying"
+
+# What CTest counts as skipped.
+if [ -n "$results" ]; then
+    awk '/<testcase / { name = $0; sub(/^.*<testcase name="/, "", name); sub(/".*/, "", name) }
+        /<skipped / { print name }' "$results" | LC_ALL=C sort -u >"$work/skipped"
+    LC_ALL=C comm -13 "$work/saying" "$work/skipped" >>"$work/loose"
+    LC_ALL=C comm -23 "$work/saying" "$work/skipped" >"$work/passed"
+fi
+
+bad=
+while read -r test; do
+    echo "$test: skipped something without a reason (a line SKIP: lacks WHAT: WHY)"
+    bad=yes
+done <"$work/loose"
+[ ! -s "$work/passed" ] || while read -r test; do
+    echo "$test: says that it was skipped, and counts as run"
+    bad=yes
+done <"$work/passed"
+
+LC_ALL=C sort -t "$(printf '\t')" -k 2,2 -k 1,1 "$work/said" >"$work/sorted"
+: >"$work/lacks"
+while IFS="$(printf '\t')" read -r test what why; do
+    if has "$what" "$why"; then
+        echo "$test: skipped because this machine lacks $what ($why), and yet it is there"
+        bad=yes
+    elif [ $listed = no ]; then
+        echo "$test: skipped because of $what ($why), which no machine may lack"
+        bad=yes
+    else
+        printf '%s\t%s\n' "$what" "$test" >>"$work/lacks"
+    fi
+done <"$work/sorted"
+
+if [ -s "$work/lacks" ]; then
+    echo 'This machine lacks, and so these tests were skipped (scripts/skips.sh --help):'
+    awk -F '\t' '$1 != what { printf "%s  %-14s", what == "" ? "" : "\n", $1; what = $1 }
+        !(($1, $2) in seen) { seen[$1, $2]; printf " %s", $2 } END { print "" }' "$work/lacks"
+fi
+[ -z "$bad" ]

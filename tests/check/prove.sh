@@ -1,0 +1,33 @@
+#!/bin/sh
+# scripts/prove.sh says what is so: that all runs are the same, and that one is not, if it isn't.
+# prove.sh SOURCE TOOL
+set -eu
+source=$1 tool=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prove="$source/scripts/prove.sh"
+
+fail() {
+    echo "FAILED: $*"
+    cat "$work/log"
+    exit 1
+}
+
+"$prove" --lockstep="$tool" --out="$work/out" >"$work/log" 2>&1 || fail "exit code $?"
+[ "$(tail -n 1 "$work/log")" = 'All runs are the same, byte for byte.' ] || fail 'it does not say so'
+[ "$(sed -n '2,6s/.*  \([0-9a-f]\{32\}  [0-9a-f]\{32\}\)$/\1/p' "$work/log" | sort | uniq -c | awk '{ print $1 }')" = 5 ] ||
+    fail 'not five equal rows'
+
+# The same with a program that learns something else on 4 ranks; and quicker.
+cat >"$work/other" <<END
+#!/bin/sh
+case "\$*" in
+*--nproc_per_node=4*) exec '$tool' "\$@" --n_embd=16 --n_layer=1 --block_size=8 --seed=7 ;;
+*) exec '$tool' "\$@" --n_embd=16 --n_layer=1 --block_size=8 ;;
+esac
+END
+chmod +x "$work/other"
+code=0
+"$prove" --lockstep="$work/other" --dataset="$work/out/data" --out="$work/out" >"$work/log" 2>&1 || code=$?
+[ $code -eq 1 ] || fail "exit code $code for runs that differ"
+grep -q 'not the same' "$work/log" || fail 'it does not say that runs differ'

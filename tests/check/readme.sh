@@ -1,0 +1,112 @@
+#!/bin/sh
+# README's commands, block by block, in a copy of the repository as ./quickstart leaves it. What takes
+# long runs shortened, what this test is itself a part of doesn't run: the table in run_line() names
+# each with its reason. A line that isn't in the table is a failure: add it where it belongs.
+#
+#     readme.sh SOURCE BUILD     LKS_README_FULL=yes: nothing is shortened
+set -eu
+. "${0%/*}/../support.sh"
+source=$1 build=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM HUP
+grep -q '^LKS_SANITIZE:STRING=.' "$build/CMakeCache.txt" &&
+    lacks plain-build 'what is installed would need the sanitizer everywhere'
+
+fail() {
+    echo "FAILED: $*"
+    [ ! -f "$work/log" ] || tail -n 30 "$work/log"
+    exit 1
+}
+
+# The copy; `build` is this build, so the cmake that ./quickstart calls for it has nothing to do.
+copy=$work/lockstep
+(cd "$source" && . scripts/common.sh && source_files >"$work/files" &&
+    mkdir "$copy" && tar -cf - -T "$work/files" | tar -xf - -C "$copy")
+ln -s "$build" "$copy/build"
+mkdir "$work/bin"
+cmake=$(command -v cmake)
+cat >"$work/bin/cmake" <<END
+#!/bin/sh
+case "\$*" in
+'-S . -B build '* | '--build build') exit 0 ;;
+esac
+exec '$cmake' "\$@"
+END
+chmod +x "$work/bin/cmake"
+cd "$copy"
+export CI=true PATH="$work/bin:$PATH"
+# Open MPI's mpirun, which `bench comm` calls, refuses root otherwise.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# The reader's own texts.
+cat README.md docs/*.md >my.txt
+cp my.txt input.txt
+
+# set_option LINE NAME VALUE: with --NAME=VALUE, in place of its own or at the end.
+set_option() {
+    case $1 in
+    *"--$2="*) printf '%s\n' "$1" | sed "s/--$2=[^ ]*/--$2=$3/" ;;
+    *) printf '%s --%s=%s\n' "$1" "$2" "$3" ;;
+    esac
+}
+
+# The line as it runs, `-` if it doesn't; fails if nobody has thought of it.
+run_line() {
+    case $1 in
+    # --- not run ------------------------------------------------------------------------------
+    ./check | './check '*) # this test is a part of it
+        echo - ;;
+    scripts/campaign.sh* | scripts/fuzz.sh*) # minutes; faults_campaign and fuzz_* are short ones
+        echo - ;;
+    scripts/prove.sh) # check_prove runs it
+        echo - ;;
+    'python3 bench/compare.py'*) # half an hour, and it measures
+        echo - ;;
+    # --- shortened ----------------------------------------------------------------------------
+    ./quickstart | './quickstart '*) # a minute
+        set_option "$1" iters 20 ;;
+    'lockstep train '*init_from=resume*) # minutes; after the 8 of the next line
+        set_option "$1" max_iters 12 ;;
+    'lockstep train '*) # minutes
+        set_option "$(set_option "$1" max_iters 8)" eval_iters 2 ;;
+    *' ITERATIONS='*' lockstep train '*) # a minute
+        printf '%s\n' "$1" | sed 's/ ITERATIONS=[0-9]*/ ITERATIONS=3/' ;;
+    'lockstep bench comm'* | 'lockstep bench step'*) # each size many times
+        set_option "$1" iters 1 ;;
+    # --- as written ---------------------------------------------------------------------------
+    'export PATH='* | 'lockstep prep '* | 'lockstep sample '* | 'lockstep eval '* | \
+        'lockstep export '* | 'lockstep run '* | 'lockstep info'* | 'lockstep doctor'* | \
+        'lockstep bench peak'* | 'lockstep bench kernels'* | 'cmake --install build '* | \
+        'cmake -S examples '*)
+        printf '%s\n' "$1" ;;
+    *) return 1 ;;
+    esac
+}
+
+# Number of its block, and the line; continued lines are joined.
+awk '/^```sh$/ { on = 1; n++; next } /^```/ { on = 0 }
+    on && sub(/\\$/, "") { line = line $0; next }
+    on && !/^ *(#|$)/ { print n, line $0; line = "" }' README.md >"$work/lines"
+# shellcheck disable=SC2016 # no command within
+other=$(grep -E '^ *(```|~~~)(bash|shell|console|text)|^ +```sh' README.md || true)
+[ -z "$other" ] || fail "commands stand in blocks that begin with \`\`\`sh, not $other"
+[ -s "$work/lines" ] || fail 'README has no commands'
+
+ran=0
+while read -r block line <&3; do
+    now=$(run_line "$line") ||
+        fail "block $block of README has a line that tests/check/readme.sh doesn't know: $line"
+    if [ "$now" = - ]; then
+        echo "block $block: not run: $line"
+        continue
+    fi
+    [ -z "${LKS_README_FULL-}" ] || now=$line
+    case $now in
+    export*) eval "$now" ;;
+    *) timeout "$(patient 120)" sh -c "$now" >"$work/log" 2>&1 </dev/null ||
+        fail "block $block of README: exit code $?: $now" ;;
+    esac
+    echo "block $block: $now"
+    ran=$((ran + 1))
+done 3<"$work/lines"
+[ $ran -gt 0 ] || fail 'none of README'\''s commands ran'

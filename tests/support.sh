@@ -1,0 +1,15 @@
+# shellcheck shell=sh
+# What shell tests share; read with `.` by a shell in which `set -eu` is on.
+
+# lacks WHAT WHY: the machine lacks what the test needs, which ends as skipped. ./check accepts only
+# what scripts/skips.sh lists, and looks whether the machine really lacks it.
+lacks() {
+    printf 'SKIP: lacks %s: %s\n' "$1" "$2"
+    exit 77
+}
+
+# patient N: a limit of N seconds or tries, for this machine. LKS_TEST_PATIENCE is a number, 1 unless
+# it is set; builds with sanitizers set more.
+patient() {
+    awk -v n="$1" -v patience="${LKS_TEST_PATIENCE:-1}" 'BEGIN { printf "%d", n * patience + 0.5 }'
+}
