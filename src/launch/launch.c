@@ -162,6 +162,8 @@ static lks_status open_job(struct lks__launch *l)
 static const int always_watched[] = {SIGCHLD, SIGTSTP};
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
+/* Of these, the ones that were not ignored when we were started: what was, stays ignored (nohup; a
+ * background job of a shell without job control). */
 static void signal_mask(const lks__launch_options *o, sigset_t *mask)
 {
     sigemptyset(mask);
@@ -172,6 +174,30 @@ static void signal_mask(const lks__launch_options *o, sigset_t *mask)
     for (int sig = 1; sig < 64; sig++)
         if (o->signals >> sig & 1)
             sigaddset(mask, sig);
+    for (int sig = 1; sig < 64; sig++) {
+        struct sigaction now;
+        if (sig != SIGCHLD && sigaction(sig, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+            sigdelset(mask, sig);
+    }
+}
+
+/* In the launcher's own process. */
+static lks_status launch(struct lks__launch *l, sigset_t *mask, int *exit_code_p)
+{
+    sigaddset(mask, LKS__FRONT_GONE);
+    l->signals = signalfd(-1, mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (l->signals < 0)
+        return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", strerror(errno));
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    lks_status st = open_job(l);
+    for (bool again = true; st == LKS_OK && again; l->attempt++) {
+        again = false; /* with other nodes, they say which attempt it is */
+        st = attempt(l, exit_code_p, &again);
+    }
+    lks__nodes_close(l);
+    lks__store_stop(l->store);
+    lks__sys_close(l->signals);
+    return st;
 }
 
 lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
@@ -186,28 +212,16 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
     if (options.shutdown_timeout_s == 0)
         options.shutdown_timeout_s = SHUTDOWN_S;
     sigset_t mask;
+    struct sigaction child = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     signal_mask(&options, &mask);
-    l.signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (l.signals < 0)
-        return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", strerror(errno));
-    struct sigaction old_child, child = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
-    sigaction(SIGCHLD, &child, &old_child); /* where it was ignored, nobody could be waited for */
+    sigaction(SIGCHLD, &child, &l.old_child);  /* if it is ignored, nobody can be waited for */
     sigaction(SIGPIPE, &ignored, &l.old_pipe); /* our reader may go, our ranks are told */
     sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-
-    lks_status st = open_job(&l);
-    for (bool again = true; st == LKS_OK && again; l.attempt++) {
-        again = false; /* with other nodes, they say which attempt it is */
-        st = attempt(&l, exit_code_p, &again);
-    }
-
-    lks__nodes_close(&l);
-    lks__store_stop(l.store);
-    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    lks_status st = lks__front_fork(options.self, &mask, &l.old_mask);
+    if (st == LKS_OK)
+        st = launch(&l, &mask, exit_code_p);
     sigprocmask(SIG_SETMASK, &l.old_mask, NULL);
     sigaction(SIGPIPE, &l.old_pipe, NULL);
-    sigaction(SIGCHLD, &old_child, NULL);
-    lks__sys_close(l.signals);
+    sigaction(SIGCHLD, &l.old_child, NULL);
     return st;
 }

@@ -28,8 +28,9 @@ struct lks__rank_process {
 struct lks__launch {
     const lks__launch_options *options;
     int signals;       /* signalfd */
+    unsigned early;    /* bit n: signal n (SIGUSR1, SIGUSR2) came when no rank ran */
     sigset_t old_mask; /* what the ranks get */
-    struct sigaction old_pipe;
+    struct sigaction old_pipe, old_child;
     char host[64]; /* this machine's name, fit for a terminal */
 
     /* The job's. */
@@ -83,6 +84,15 @@ struct lks__launch {
 void lks__say(const struct lks__launch *l, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* --- front.c ------------------------------------------------------------------------------ */
+
+/* The launcher gets it when the process in front of it is gone: kill all, at once. */
+#define LKS__FRONT_GONE SIGRTMIN
+
+/* Fork: the launcher goes on in the child. The process that called stays in front of it, passes the
+ * signals of `mask` on, which are blocked, and ends as the launcher does; it doesn't return. */
+lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_t *old_mask);
+
 /* --- start.c ------------------------------------------------------------------------------ */
 
 /* A TCP port that nobody listens on just now, at that address of this host. */
@@ -109,6 +119,9 @@ int lks__lifeline_signal(struct lks__launch *l);
 
 /* End what has been started, at once. */
 void lks__end_all(struct lks__launch *l);
+
+/* The same, and ourselves, without another word: we have been killed (LKS__FRONT_GONE). */
+_Noreturn void lks__front_is_gone(struct lks__launch *l);
 
 /* --- verdict.c ---------------------------------------------------------------------------- */
 

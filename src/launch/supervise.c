@@ -141,6 +141,8 @@ static void on_signal(struct lks__launch *l, int sig)
     double now = lks__sys_now();
     if (sig == SIGCHLD) {
         reap(l);
+    } else if (sig == LKS__FRONT_GONE) {
+        lks__front_is_gone(l);
     } else if (sig == SIGTSTP) {
         suspend(l);
     } else if (sig == SIGUSR1 || sig == SIGUSR2) {
@@ -230,4 +232,11 @@ void lks__end_all(struct lks__launch *l)
 {
     l->failed = true;
     sweep(l, false);
+}
+
+_Noreturn void lks__front_is_gone(struct lks__launch *l)
+{
+    if (l->n_started > 0)
+        lks__end_all(l);
+    _exit(128 + SIGKILL);
 }
