@@ -71,7 +71,7 @@ static void reap(struct front *f)
             f->end = info;
         } else if (f->suspending) {
             f->suspending = false;
-            kill(getpid(), SIGSTOP); /* returns when we are continued */
+            raise(SIGSTOP); /* returns when we are continued */
             kill(f->launcher, SIGCONT);
         }
     }

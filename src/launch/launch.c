@@ -9,6 +9,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/early.h"
 #include "base/sys.h"
 #include "launch/nodes.h"
 #include "launch/process.h"
@@ -174,11 +175,9 @@ static void signal_mask(const lks__launch_options *o, sigset_t *mask)
     for (int sig = 1; sig < 64; sig++)
         if (o->signals >> sig & 1)
             sigaddset(mask, sig);
-    for (int sig = 1; sig < 64; sig++) {
-        struct sigaction now;
-        if (sig != SIGCHLD && sigaction(sig, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+    for (int sig = 1; sig < 64; sig++)
+        if (sig != SIGCHLD && lks__signal_is_ignored(sig))
             sigdelset(mask, sig);
-    }
 }
 
 /* In the launcher's own process. */
@@ -211,12 +210,15 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
                          LKS__SEGMENT_MAX_RANKS);
     if (options.shutdown_timeout_s == 0)
         options.shutdown_timeout_s = SHUTDOWN_S;
-    sigset_t mask;
+    sigset_t mask, now;
     struct sigaction child = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     signal_mask(&options, &mask);
     sigaction(SIGCHLD, &child, &l.old_child);  /* if it is ignored, nobody can be waited for */
     sigaction(SIGPIPE, &ignored, &l.old_pipe); /* our reader may go, our ranks are told */
     sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
+    lks__early_subtract(&l.old_mask);
+    sigorset(&now, &mask, &l.old_mask);
+    sigprocmask(SIG_SETMASK, &now, NULL); /* what came early and isn't watched for acts now */
     lks_status st = lks__front_fork(options.self, &mask, &l.old_mask);
     if (st == LKS_OK)
         st = launch(&l, &mask, exit_code_p);

@@ -28,7 +28,7 @@ static int pending_signal(struct lks__launch *l)
         if (sig == LKS__FRONT_GONE)
             lks__front_is_gone(l);
         if (sig == SIGTSTP)
-            kill(getpid(), SIGSTOP);
+            raise(SIGSTOP);
         else if (sig == SIGUSR1 || sig == SIGUSR2)
             l->early |= 1u << sig; /* for ranks that are yet to come */
         else if (sig != SIGCHLD)

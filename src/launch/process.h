@@ -22,6 +22,10 @@ struct lks__rank_process {
     int code;  /* exit code, or the signal's number */
     int order; /* 0 for the first that was seen to end, and so on */
     bool late; /* it ended when all were being ended */
+    double started_at;
+    uint64_t waiting; /* deliver.c: bit n: signal n is to be sent when the rank is ready for it */
+    double waiting_since, blocked_since;
+    bool said_waiting;
 };
 
 /* A job's ranks on this host, in one of its attempts. */
@@ -122,6 +126,13 @@ void lks__end_all(struct lks__launch *l);
 
 /* The same, and ourselves, without another word: we have been killed (LKS__FRONT_GONE). */
 _Noreturn void lks__front_is_gone(struct lks__launch *l);
+
+/* --- deliver.c ---------------------------------------------------------------------------- */
+
+/* Send a signal of the user's to the groups of all ranks, to each when it is ready for it. */
+void lks__deliver(struct lks__launch *l, int sig);
+void lks__deliver_due(struct lks__launch *l);          /* what had to wait, if it is time */
+double lks__deliver_next(const struct lks__launch *l); /* when to look; 0: nothing waits */
 
 /* --- verdict.c ---------------------------------------------------------------------------- */
 

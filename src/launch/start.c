@@ -201,7 +201,8 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
         return LKS_OK;
     }
     lks__output_started(l->output, rank);
-    l->ranks[rank] = (struct lks__rank_process){.pid = pid, .running = true};
+    l->ranks[rank] =
+        (struct lks__rank_process){.pid = pid, .running = true, .started_at = lks__sys_now()};
     l->n_started++;
     l->n_running++;
     return LKS_OK;

@@ -117,7 +117,7 @@ static void suspend(struct lks__launch *l)
 {
     double before = lks__sys_now();
     lks__signal_all(l, SIGTSTP, -1);
-    kill(getpid(), SIGSTOP); /* returns when we are continued */
+    raise(SIGSTOP); /* to this thread: it returns when we are continued */
     lks__signal_all(l, SIGCONT, -1);
     if (l->kill_at > 0)
         l->kill_at += lks__sys_now() - before;
@@ -133,7 +133,7 @@ void lks__pass_on(struct lks__launch *l, int sig)
     l->user_signal = sig;
     l->user_signal_at = lks__sys_now();
     l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
-    lks__signal_all(l, sig, -1);
+    lks__deliver(l, sig);
 }
 
 static void on_signal(struct lks__launch *l, int sig)
@@ -147,7 +147,7 @@ static void on_signal(struct lks__launch *l, int sig)
         suspend(l);
     } else if (sig == SIGUSR1 || sig == SIGUSR2) {
         l->word = sig;
-        lks__signal_all(l, sig, -1); /* a word to the program, not an end */
+        lks__deliver(l, sig); /* a word to the program, not an end */
     } else if (l->user_signal == 0 && !l->failed) {
         lks__pass_on(l, sig);
         lks__nodes_signal(l, sig);
@@ -215,11 +215,22 @@ static void sweep(struct lks__launch *l, bool ask_first)
     lks__output_flush(l->output, true);
 }
 
+static double sooner(double a, double b) /* 0: never */
+{
+    return b > 0 && (a <= 0 || b < a) ? b : a;
+}
+
 void lks__supervise(struct lks__launch *l)
 {
     reap(l); /* some may have ended before the descriptor was there */
+    for (int sig = 1; l->early >> sig != 0; sig++)
+        if (l->early >> sig & 1)
+            on_signal(l, sig);
+    l->early = 0;
     while (l->n_running > 0) {
-        wait_and_serve(l, l->kill_at > 0 ? l->kill_at : lks__still_next(l));
+        wait_and_serve(
+            l, sooner(l->kill_at > 0 ? l->kill_at : lks__still_next(l), lks__deliver_next(l)));
+        lks__deliver_due(l);
         if (lks__still_look(l))
             end_ranks(l, -1);
         if (l->kill_at > 0 && lks__sys_now() >= l->kill_at)

@@ -53,6 +53,7 @@ static void start(struct launch *l, int nproc, char *const *argv)
     if (l->pid == 0) {
         int code = 99;
         lks__launch_options options = {.nproc = nproc, .argv = argv, .self = "lockstep test"};
+        lks_test_default_signals();
         setsid(); /* no terminal, and its own group */
         dup2(fds[1], 1);
         dup2(fds[1], 2);
@@ -544,6 +545,7 @@ static void test_terminal(void **state)
     if (l.pid == 0) {
         struct termios t;
         int code = 99;
+        lks_test_default_signals();
         char *const *argv =
             SHELL("read x; n=0; trap 'n=$((n+1))' INT; echo ready-$RANK; while "
                   "[ $n = 0 ]; do sleep 0.02; done; sleep 0.2; echo got-$n; exit 6");

@@ -231,6 +231,7 @@ static pid_t start_piped(const char *mark, const char *script, int *out_p)
     pid_t pid = fork();
     if (pid == 0) {
         setpgid(0, 0);
+        lks_test_default_signals();
         dup2(fds[1], 1);
         putenv((char *)(uintptr_t)mark);
         execl(LKS_TEST_TOOL, "lockstep", "run", "--nproc-per-node=2", "sh", "-c", script, NULL);
