@@ -14,20 +14,44 @@
 #include "launch/nodes.h"
 #include "launch/process.h"
 
+/* Seconds. */
 static const double SHUTDOWN_S = 30.0; /* torchrun's: a checkpoint is written */
+static const double READER_S = 5.0;    /* for who doesn't read, when ranks are to end */
+static const double INSIST_S = 0.2;    /* ... when the user insists */
+
+enum { MESSAGE_BYTES = 16 << 10 };
+
+void lks__show(const struct lks__launch *l, const char *text)
+{
+    if (l->output != NULL)
+        lks__output_drain(l->output, false);
+    if (l->consoles != NULL && *text != '\0')
+        lks__consoles_say(l->consoles, text);
+}
 
 void lks__say(const struct lks__launch *l, const char *fmt, ...)
 {
+    char text[MESSAGE_BYTES];
     va_list ap;
-    if (l->output != NULL)
-        lks__output_flush(l->output, false);
     if (l->options->quiet)
         return;
-    fprintf(stderr, "%s: ", l->options->self);
+    int n = snprintf(text, sizeof text, "%s: ", l->options->self);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(text + n, sizeof text - (size_t)n - 1, fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+    strcat(text, "\n");
+    lks__show(l, text);
+}
+
+void lks__hurry(const struct lks__launch *l)
+{
+    double third = l->options->shutdown_timeout_s / 3;
+    lks__consoles_hurry(l->consoles, third < READER_S ? third : READER_S);
+}
+
+void lks__hurry_most(const struct lks__launch *l)
+{
+    lks__consoles_hurry(l->consoles, INSIST_S);
 }
 
 /* --- one attempt -------------------------------------------------------------------------- */
@@ -76,7 +100,7 @@ static lks_status start_and_watch(struct lks__launch *l, int *exit_code_p, bool 
         *again_p = l->attempt < l->options->max_restarts;
     }
     if (l->nodes == NULL)
-        fputs(table, stderr);
+        lks__show(l, table);
     else
         LKS__TRY(lks__nodes_settle(l, &v, table, tail, again_p));
     *exit_code_p = v.exit_code;
@@ -180,6 +204,22 @@ static void signal_mask(const lks__launch_options *o, sigset_t *mask)
             sigdelset(mask, sig);
 }
 
+/* Nothing of the job is left but what it printed. After a success that waits for who reads, as any
+ * program does, until a signal comes; else not for long. */
+static void close_consoles(struct lks__launch *l, int exit_code)
+{
+    static const int others[] = {SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2};
+    sigset_t stops;
+    sigprocmask(SIG_SETMASK, NULL, &stops);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        sigdelset(&stops, others[i]);
+    signalfd(l->signals, &stops, 0);
+    if (l->consoles != NULL && exit_code != 0)
+        lks__hurry(l);
+    lks__consoles_close(l->consoles, l->signals);
+    l->consoles = NULL;
+}
+
 /* In the launcher's own process. */
 static lks_status launch(struct lks__launch *l, sigset_t *mask, int *exit_code_p)
 {
@@ -188,13 +228,16 @@ static lks_status launch(struct lks__launch *l, sigset_t *mask, int *exit_code_p
     if (l->signals < 0)
         return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", strerror(errno));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    lks_status st = open_job(l);
+    lks_status st = lks__consoles_open(&l->consoles);
+    if (st == LKS_OK)
+        st = open_job(l);
     for (bool again = true; st == LKS_OK && again; l->attempt++) {
         again = false; /* with other nodes, they say which attempt it is */
         st = attempt(l, exit_code_p, &again);
     }
     lks__nodes_close(l);
     lks__store_stop(l->store);
+    close_consoles(l, st == LKS_OK ? *exit_code_p : 1);
     lks__sys_close(l->signals);
     return st;
 }

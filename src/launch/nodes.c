@@ -222,7 +222,7 @@ void lks__nodes_signal(struct lks__launch *l, int sig)
 static void show_table(const struct lks__launch *l, const char *table)
 {
     if (table != NULL && !l->options->quiet)
-        fputs(table, stderr);
+        lks__show(l, table);
 }
 
 /* Have our ranks ended because of another host's? Then they blame nobody here. */

@@ -59,6 +59,7 @@ struct lks__launch {
     int master_port;
     lks__segment *segment;
     lks__output *output;
+    lks__consoles *consoles;         /* the launch's */
     char **folders;                  /* [nproc] of log files; NULL without */
     struct lks__rank_process *ranks; /* [nproc] */
     int n_started, n_running, n_ended;
@@ -84,9 +85,15 @@ struct lks__launch {
 
 /* --- launch.c ----------------------------------------------------------------------------- */
 
-/* "lockstep run: text\n" on stderr, behind what ranks have written before. */
+/* "lockstep run: text\n" on stderr, behind what ranks have written before; never waits. */
 void lks__say(const struct lks__launch *l, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+void lks__show(const struct lks__launch *l, const char *text); /* as it is */
+
+/* Ranks are to end, or have ended: how long a reader who doesn't read is waited for. */
+void lks__hurry(const struct lks__launch *l);
+void lks__hurry_most(const struct lks__launch *l); /* the user insists */
 
 /* --- front.c ------------------------------------------------------------------------------ */
 

@@ -13,6 +13,7 @@
 static const double TERM_GRACE_S = 1.0; /* from SIGTERM to SIGKILL after a failure */
 static const double SAME_CAUSE_S = 0.3; /* a terminal that closes may send one signal twice */
 static const double SWEEP_S = 2.0;      /* for what is left behind to die */
+static const double DRAIN_S = 0.05;
 
 /* --- ends --------------------------------------------------------------------------------- */
 
@@ -125,6 +126,8 @@ static void suspend(struct lks__launch *l)
 
 void lks__pass_on(struct lks__launch *l, int sig)
 {
+    if (l->segment != NULL && l->n_running == 0) /* only what was printed is still here */
+        lks__hurry_most(l);
     if (l->segment == NULL || l->n_running == 0 || l->user_signal != 0 || l->failed)
         return;
     const char *name = sigabbrev_np(sig);
@@ -152,6 +155,7 @@ static void on_signal(struct lks__launch *l, int sig)
         lks__pass_on(l, sig);
         lks__nodes_signal(l, sig);
     } else if (l->failed || now - l->user_signal_at > SAME_CAUSE_S) {
+        lks__hurry_most(l);
         kill_all(l);
     }
 }
@@ -168,10 +172,18 @@ int lks__lifeline_signal(struct lks__launch *l)
     return sig < 0 ? SIGHUP : sig;
 }
 
+static double sooner(double a, double b) /* 0: never */
+{
+    return b > 0 && (a <= 0 || b < a) ? b : a;
+}
+
 /* Wait for news, at most until `until` (0: for ever); output flows meanwhile. */
 static void wait_and_serve(struct lks__launch *l, double until)
 {
     int wait_ms = -1;
+    if (l->failed || l->user_signal != 0)
+        lks__hurry(l);
+    until = sooner(until, lks__output_next(l->output));
     if (until > 0) {
         double left = until - lks__sys_now();
         wait_ms = left > 0 ? (int)(left * 1e3) + 1 : 0;
@@ -212,12 +224,8 @@ static void sweep(struct lks__launch *l, bool ask_first)
             break;
         wait_and_serve(l, now + 0.005);
     }
-    lks__output_flush(l->output, true);
-}
-
-static double sooner(double a, double b) /* 0: never */
-{
-    return b > 0 && (a <= 0 || b < a) ? b : a;
+    while (!lks__output_drain(l->output, true))
+        wait_and_serve(l, lks__sys_now() + DRAIN_S);
 }
 
 void lks__supervise(struct lks__launch *l)
@@ -247,6 +255,7 @@ void lks__end_all(struct lks__launch *l)
 
 _Noreturn void lks__front_is_gone(struct lks__launch *l)
 {
+    lks__hurry_most(l);
     if (l->n_started > 0)
         lks__end_all(l);
     _exit(128 + SIGKILL);
