@@ -154,9 +154,9 @@ static void say_dropped(lks__consoles *c, struct console *k, size_t bytes, size_
     char text[256];
     if (bytes == 0)
         return;
-    snprintf(text, sizeof text,
-             "lockstep: nobody read the %s: %zu bytes (%zu lines) were dropped\n", k->name, bytes,
-             lines);
+    int err = lks__writer_error(k->writer, k->sink);
+    snprintf(text, sizeof text, "lockstep: %zu bytes (%zu lines) for the %s were dropped: %s\n",
+             bytes, lines, k->name, err != 0 ? strerror(err) : "nobody read them in time");
     lks__consoles_say(c, text);
 }
 
@@ -221,13 +221,13 @@ void lks__consoles_close(lks__consoles *c, int signals)
         return;
     if (c->at[0].writer != NULL && c->at[1].writer != NULL) {
         wait_for_readers(c, signals);
-        for (int i = 0; i < 2; i++) {
-            struct console *k = &c->at[i];
-            size_t bytes = 0, lines = 0;
-            if (lks__writer_error(k->writer, k->sink) != EPIPE)
-                lks__writer_left(k->writer, k->sink, &bytes, &lines);
-            say_dropped(c, k, bytes + k->dropped, lines + k->dropped_lines);
-        }
+        size_t bytes[2] = {0, 0}, lines[2] = {0, 0};
+        for (int i = 0; i < 2; i++)
+            if (lks__writer_error(c->at[i].writer, c->at[i].sink) != EPIPE)
+                lks__writer_left(c->at[i].writer, c->at[i].sink, &bytes[i], &lines[i]);
+        for (int i = 0; i < 2; i++) /* what we say now isn't counted */
+            say_dropped(c, &c->at[i], bytes[i] + c->at[i].dropped,
+                        lines[i] + c->at[i].dropped_lines);
         lks__consoles_hurry(c, LAST_TRY_S);
         wait_for_readers(c, -1);
     }

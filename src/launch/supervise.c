@@ -192,7 +192,7 @@ static void wait_and_serve(struct lks__launch *l, double until)
     l->polls[1] = (struct pollfd){.fd = lks__nodes_fd(l), .events = POLLIN};
     l->polls[2] = (struct pollfd){.fd = lks__lifeline_fd(l), .events = POLLIN};
     int n = lks__output_fill(l->output, l->polls + 3);
-    if (poll(l->polls, (nfds_t)n + 3, wait_ms) <= 0)
+    if (poll(l->polls, (nfds_t)n + 3, wait_ms) < 0)
         return;
     lks__output_step(l->output, l->polls + 3, n);
     lks__nodes_step(l);
