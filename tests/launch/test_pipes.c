@@ -1,5 +1,6 @@
 /* Output of ranks, and readers that don't read, come back, or are missing: the launcher watches,
  * stops and ends as always, with little memory, and loses nothing that somebody reads. */
+#include "laws/laws.h"
 #include "laws/marked.h"
 #include "support.h"
 
@@ -27,18 +28,12 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
-/* `lockstep run OPTIONS sh -c SCRIPT`; stderr goes to a file or, too, into the pipe. */
-static struct run start(const char *options[], const char *script, bool err_too)
+/* argv[0] is "lockstep"; stderr goes to a file or, too, into the pipe. */
+static struct run start_any(const char *const argv[], bool err_too)
 {
     struct run r = {.mark = marked_variable(),
                     .err_path = lks_test_text("%s/err", lks_test_folder())};
-    const char *argv[32] = {"lockstep", "run"};
-    int fds[2], n = 2;
-    for (; *options != NULL; options++)
-        argv[n++] = *options;
-    argv[n++] = "sh";
-    argv[n++] = "-c";
-    argv[n++] = script;
+    int fds[2];
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     r.start_s = lks__sys_now();
     r.pid = fork();
@@ -56,6 +51,19 @@ static struct run start(const char *options[], const char *script, bool err_too)
     close(fds[1]);
     r.out = fds[0];
     return r;
+}
+
+/* `lockstep run OPTIONS sh -c SCRIPT` */
+static struct run start(const char *options[], const char *script, bool err_too)
+{
+    const char *argv[32] = {"lockstep", "run"};
+    int n = 2;
+    for (; *options != NULL; options++)
+        argv[n++] = *options;
+    argv[n++] = "sh";
+    argv[n++] = "-c";
+    argv[n] = script;
+    return start_any(argv, err_too);
 }
 #define START(script, ...) start((const char *[]){__VA_ARGS__, NULL}, script, false)
 
@@ -153,9 +161,13 @@ static void test_insist(void **state)
     struct run r = START("trap '' TERM; while :; do echo hello; done", "--nproc-per-node=2");
     wait_until_full(&r);
     kill(r.pid, SIGTERM);
-    pause_ms(500);
+    for (int i = 0; i < 2000 && strstr(lks_test_read(r.err_path, NULL), "second") == NULL; i++)
+        pause_ms(5);
+    pause_ms(600);
+    double second_s = lks__sys_now();
     kill(r.pid, SIGTERM);
-    assert_int_equal(finish(&r, 4.5), 128 + SIGKILL);
+    assert_int_equal(finish(&r, 20), 128 + SIGKILL);
+    assert_true(lks__sys_now() - second_s < 4 * LKS_TEST_PATIENCE);
 }
 
 /* --- nothing is lost ---------------------------------------------------------------------- */
@@ -199,18 +211,52 @@ static void test_late_reader(void **state)
 static void test_reader_returns(void **state)
 {
     static char text[1 << 20];
-    struct run r = START("trap 'n=1' TERM; n=0; while [ $n = 0 ]; do echo hello; done; "
-                         "sleep 1.5; echo after; exit 7",
-                         "--nproc-per-node=2", "--shutdown-timeout=6");
+    const char *free = lks_test_text("%s/free-", lks_test_folder());
+    struct run r = START(lks_test_text("trap 'n=1' TERM; n=0; while [ $n = 0 ]; do echo hello; "
+                                       "done; seq 1 20000; touch %s$RANK; sleep 1; echo after; "
+                                       "exit 7",
+                                       free),
+                         "--nproc-per-node=2", "--shutdown-timeout=9");
     wait_until_full(&r);
     kill(r.pid, SIGTERM);
-    pause_ms(2800); /* a third of the time it has */
+    for (int rank = 0; rank < 2; rank++)
+        wait_for_file(lks_test_text("%s%d", free, rank));
     size_t n = 0;
     for (ssize_t got; (got = read(r.out, text + n, sizeof text - 1 - n)) > 0;)
         n += (size_t)got;
     assert_int_equal(finish(&r, 20), 7);
     assert_contains(text, "] after\n");
     assert_contains(lks_test_read(r.err_path, NULL), "for the standard output were dropped");
+}
+
+/* --- a run of ours ------------------------------------------------------------------------ */
+
+/* Rank 0 has the pipe itself. While it waits for the reader the others don't give it up; a stop
+ * comes to its checkpoint. */
+static void check_train(int W)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--nproc_per_node=%d", W);
+    law_add(&args, "--max_iters=1000000");
+    law_add(&args, "--checkpoint_interval=1000000");
+    law_add(&args, "--log_interval=1");
+    law_add(&args, "--timeout=2");
+    struct run r = start_any(args.argv, false);
+    assert_true(fcntl(r.out, F_SETPIPE_SZ, 4096) >= 4096);
+    wait_until_full(&r);
+    pause_ms(W > 1 ? 6000 : 500);
+    assert_int_equal(waitpid(r.pid, NULL, WNOHANG), 0);
+    kill(r.pid, SIGTERM);
+    assert_int_equal(finish(&r, 25), 128 + SIGTERM);
+    assert_int_equal(law_count_checkpoints(out), 1);
+    assert_contains(lks_test_read(r.err_path, NULL), "were dropped, since nobody read them");
+}
+
+static void test_train(void **state)
+{
+    check_train(2);
+    check_train(1);
 }
 
 /* --- memory ------------------------------------------------------------------------------- */
@@ -271,7 +317,8 @@ int main(void)
         cmocka_unit_test(test_stop),        cmocka_unit_test(test_death),
         cmocka_unit_test(test_end),         cmocka_unit_test(test_insist),
         cmocka_unit_test(test_late_reader), cmocka_unit_test(test_reader_returns),
-        cmocka_unit_test(test_memory),      cmocka_unit_test(test_no_output),
+        cmocka_unit_test(test_train),       cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_no_output),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
