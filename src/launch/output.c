@@ -32,7 +32,7 @@ static const double DISK_S = 5.0;     /* for log files on a disk that doesn't an
 /* Our own stdout or stderr. */
 struct console {
     lks__writer *writer;
-    int sink;
+    int fd, sink; /* a descriptor of its own: stdout may be closed while a thread is stuck */
     const char *name;
     bool colours;
     bool said_failed;
@@ -75,6 +75,12 @@ struct lks__output {
 
 /* --- consoles ----------------------------------------------------------------------------- */
 
+static void close_if(int fd)
+{
+    if (fd >= 0)
+        lks__sys_close(fd);
+}
+
 static bool shows_colours(int fd)
 {
     const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
@@ -94,6 +100,7 @@ lks_status lks__consoles_open(lks__consoles **consoles_p)
     lks__consoles *c = calloc(1, sizeof *c);
     if (c == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
+    c->at[0].fd = c->at[1].fd = -1;
     c->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     lks_status st =
         c->event < 0 ? lks__fail(LKS_ERR_IO, "can't make an eventfd: %s", strerror(errno)) : LKS_OK;
@@ -105,7 +112,8 @@ lks_status lks__consoles_open(lks__consoles **consoles_p)
         if (st != LKS_OK)
             break;
         k->writer = c->writers[same ? 0 : i];
-        k->sink = lks__writer_sink(k->writer, i + 1);
+        k->fd = fcntl(i + 1, F_DUPFD_CLOEXEC, 3);
+        k->sink = lks__writer_sink(k->writer, k->fd);
         k->name = i == 0 ? "standard output" : "standard error";
         k->colours = shows_colours(i + 1);
         if (k->sink < 0)
@@ -233,8 +241,10 @@ void lks__consoles_close(lks__consoles *c, int signals)
     }
     for (int i = 0; i < 2; i++)
         ended = lks__writer_close(c->writers[i]) && ended;
-    if (ended && c->event >= 0) /* else a thread may yet write to it */
-        lks__sys_close(c->event);
+    for (int i = 0; i < 2 && ended; i++) /* else a thread may yet write to it */
+        close_if(c->at[i].fd);
+    if (ended)
+        close_if(c->event);
     free(c);
 }
 
@@ -452,12 +462,6 @@ lks_status lks__output_open(const struct lks__output_plan *plans, int n, int fir
     }
     *output_p = o;
     return LKS_OK;
-}
-
-static void close_if(int fd)
-{
-    if (fd >= 0)
-        lks__sys_close(fd);
 }
 
 /* Log files are written to their end, but not waited for if the disk doesn't answer. */
