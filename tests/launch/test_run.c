@@ -265,7 +265,7 @@ static void test_reader_that_leaves(void **state)
     char some[100];
     int out, status;
     pid_t pid = start_piped(mark, "exec yes", &out);
-    assert_int_equal(read(out, some, sizeof some), sizeof some);
+    assert_true(read(out, some, sizeof some) > 0);
     close(out);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(WEXITSTATUS(status), 128 + SIGPIPE); /* as `yes` alone ends */
