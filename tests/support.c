@@ -453,6 +453,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+void lks_test_default_signals(void)
+{
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        signal(signals[i], SIG_DFL);
+}
+
 lks_test_child lks_test_start(const char *const argv[], const char *const env[])
 {
     /* Files, not pipes: however much the child writes, nobody has to read it meanwhile. */
@@ -468,6 +475,7 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
         return child;
     }
     setpgid(0, 0);
+    lks_test_default_signals();
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no run behind */
     int in = open("/dev/null", O_RDONLY), flags = O_WRONLY | O_CREAT | O_TRUNC;
     int out = open(child.out_path, flags, 0600), err = open(child.err_path, flags, 0600);

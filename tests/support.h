@@ -139,6 +139,10 @@ typedef struct lks_test_result {
     const char *out, *err; /* all that it wrote to stdout and stderr */
 } lks_test_result;
 
+/* For a child process: signals that we were started with ignored (by nohup, or in the background)
+ * have their default action again, since what is ignored stays ignored in all that it starts. */
+void lks_test_default_signals(void);
+
 /* Start argv[0] (NULL-terminated; "lockstep" means the tool just built), with `env` ("NAME=VALUE",
  * NULL-terminated; may be NULL) added to the environment, and stdin empty. */
 lks_test_child lks_test_start(const char *const argv[], const char *const env[]);

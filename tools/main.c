@@ -6,24 +6,26 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/early.h"
 #include "base/nearest.h"
 #include "tool.h"
 
-/* `launches`: programs of others inherit our signals, so these stay as they were. */
+/* `launches`: programs of others inherit our signals, so these stay as they were. `handles`: it has
+ * handlers for signals, and those that come before these wait. */
 static const struct {
     const char *name, *help;
     tool_main *main;
-    bool launches;
+    bool launches, handles;
 } commands[] = {
-    {"prep", "turn a text into token files", tool_prep, false},
-    {"train", "train a GPT, on one or more ranks", tool_train, false},
-    {"sample", "write text from a checkpoint", tool_sample, false},
-    {"eval", "loss of a checkpoint over a whole split", tool_eval, false},
-    {"export", "write a trained model as one file", tool_export, false},
-    {"run", "start the ranks of any program", tool_run, true},
-    {"bench", "speed of this machine, and of a training step on it", tool_bench, false},
-    {"doctor", "find what can go wrong on this host, and between hosts", tool_doctor, false},
-    {"info", "what this build and this machine offer", tool_info, false},
+    {"prep", "turn a text into token files", tool_prep, false, false},
+    {"train", "train a GPT, on one or more ranks", tool_train, false, true},
+    {"sample", "write text from a checkpoint", tool_sample, false, false},
+    {"eval", "loss of a checkpoint over a whole split", tool_eval, false, false},
+    {"export", "write a trained model as one file", tool_export, false, false},
+    {"run", "start the ranks of any program", tool_run, true, true},
+    {"bench", "speed of this machine, and of a training step on it", tool_bench, false, false},
+    {"doctor", "find what can go wrong on this host, and between hosts", tool_doctor, false, false},
+    {"info", "what this build and this machine offer", tool_info, false, false},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -74,6 +76,8 @@ static int dispatch(int argc, char **argv)
         if (strcmp(word, names[i]) != 0)
             continue;
         /* A reader that goes away must not kill a run in mid-step: the write fails instead. */
+        if (commands[i].handles)
+            lks__early_hold();
         if (!commands[i].launches)
             signal(SIGPIPE, SIG_IGN);
         return commands[i].main(argc - 1, argv + 1);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,9 @@
 #include "base/sys.h"
 #include "base/utf8.h"
 
-enum { MAX_LINE = 4096 };
+enum { MAX_LINE = 4096, WAIT_MS = 100 };
+
+static const double STOP_S = 5.0; /* for a reader, when all are to stop */
 
 static bool can_move(FILE *f)
 {
@@ -30,8 +33,34 @@ void lks__log_open(lks__log *log, const char *name, FILE *out, FILE *err)
     log->err_moves = can_move(err);
 }
 
+/* Does it take a line without blocking? If nobody reads, that is waited for, within limits. What
+ * can't be polled is written anyhow. */
+static bool can_write(lks__log *log, FILE *f)
+{
+    struct pollfd p = {.fd = fileno(f), .events = POLLOUT};
+    double limit = 0;
+    while (log->on_wait != NULL && p.fd >= 0) {
+        int n = poll(&p, 1, log->gave_up ? 0 : WAIT_MS);
+        if (n > 0 || (n < 0 && errno != EINTR)) {
+            log->gave_up = false;
+            return true;
+        }
+        bool go_on = log->on_wait(log->on_wait_ctx);
+        if (!go_on && limit == 0)
+            limit = lks__sys_now() + STOP_S;
+        log->gave_up |= !go_on && lks__sys_now() >= limit;
+        if (log->gave_up) {
+            log->dropped++;
+            return false;
+        }
+    }
+    return true;
+}
+
 static void write_out(lks__log *log, const char *text)
 {
+    if (!can_write(log, log->out))
+        return;
     /* Flushed each time: lines of ranks and of the launcher keep their order in a pipe. */
     if (fputs(text, log->out) < 0 || fflush(log->out) != 0)
         if (!log->out_errno)
@@ -51,9 +80,18 @@ static void clear_live(lks__log *log)
     log->live = false;
 }
 
+void lks__log_on_wait(lks__log *log, bool (*fn)(void *ctx), void *ctx)
+{
+    log->on_wait = fn;
+    log->on_wait_ctx = ctx;
+}
+
 void lks__log_close(lks__log *log)
 {
     clear_live(log);
+    if (log->dropped > 0)
+        lks__log_message(log, "%llu lines were dropped, since nobody read them in time",
+                         (unsigned long long)log->dropped);
     if (log->fd >= 0)
         lks__sys_close(log->fd);
     log->fd = -1;
@@ -102,8 +140,10 @@ void lks__log_message(lks__log *log, const char *fmt, ...)
     va_end(ap);
     if (log->err_moves)
         clear_live(log);
-    fputs(text, log->err); /* there is nowhere left to report a failure of stderr */
-    fflush(log->err);
+    if (can_write(log, log->err)) {
+        fputs(text, log->err); /* there is nowhere left to report a failure of stderr */
+        fflush(log->err);
+    }
     write_file(log, text);
 }
 

@@ -7,6 +7,7 @@
 #define LKS_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/status.h"
@@ -20,11 +21,20 @@ typedef struct lks__log {
     bool live;     /* a progress line stands at the cursor */
     int out_errno; /* of the first write that failed; 0: none */
     int file_errno;
+    bool (*on_wait)(void *ctx); /* see lks__log_on_wait() */
+    void *on_wait_ctx;
+    bool gave_up;     /* whoever should read was waited for, and is no more */
+    uint64_t dropped; /* lines and messages that nobody read */
 } lks__log;
 
 /* To `out` and `err` (normally stdout and stderr); no file yet. `name` is kept, not copied. */
 void lks__log_open(lks__log *log, const char *name, FILE *out, FILE *err);
 void lks__log_close(lks__log *log); /* takes the progress line away */
+
+/* Call fn(ctx) several times a second while somebody is waited for who should read stdout or stderr
+ * and doesn't. Once it returns false, 5 s are left; then what isn't read is dropped and counted,
+ * and lks__log_close() says how much. Without it the wait has no limit. */
+void lks__log_on_wait(lks__log *log, bool (*fn)(void *ctx), void *ctx);
 
 /* From now on append lines and messages to `path` too (made where missing). ERR_IO. */
 lks_status lks__log_to_file(lks__log *log, const char *path);

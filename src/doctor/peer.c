@@ -16,6 +16,7 @@
 #include "net/address.h"
 #include "net/store.h"
 
+#include "base/early.h"
 #include "base/jsontext.h"
 #include "base/sys.h"
 
@@ -82,8 +83,10 @@ lks_status lks__doctor_serve(lks__doctor *d, const char *address)
     lks__store_server *server;
     lks__store *store;
     struct sigaction stop = {.sa_handler = on_stop};
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
+    static const int stops[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
+        if (!lks__signal_is_ignored(stops[i]))
+            sigaction(stops[i], &stop, NULL);
     LKS__TRY(lks__store_serve(host, port, token, &server));
     lks__address_text(where, host, lks__store_port(server));
     fprintf(d->out,

@@ -89,7 +89,8 @@ lks_status lks__files_attempt(struct lks__launch *l)
         plans[r] = plan_for(l, r);
     const char *host = l->world_size > 1 && !l->options->one_writer ? l->host : NULL;
     if (st == LKS_OK)
-        st = lks__output_open(plans, nproc, l->first_global, host, l->folders, &l->output);
+        st = lks__output_open(plans, nproc, l->first_global, host, l->folders, l->consoles,
+                              &l->output);
     free(plans);
     return st;
 }

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/early.h"
 #include "base/sys.h"
 #include "net/store.h"
 
@@ -167,10 +168,13 @@ static bool remote_line(char *line, size_t bytes, const char *cwd, const char *r
     return fits;
 }
 
-static _Noreturn void become_agent(int lifeline, const sigset_t *mask, char **words)
+static _Noreturn void become_agent(int lifeline, const sigset_t *mask, bool ignores_pipe,
+                                   char **words)
 {
     setsid(); /* signals come by the lifeline */
     dup2(lifeline, STDIN_FILENO);
+    if (!ignores_pipe)
+        signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(words[0], words);
     dprintf(STDERR_FILENO, "lockstep run: can't execute \"%s\": %s\n", words[0], strerror(errno));
@@ -178,7 +182,7 @@ static _Noreturn void become_agent(int lifeline, const sigset_t *mask, char **wo
 }
 
 static lks_status start_agent(const lks__hosts_options *o, int i, const char *token,
-                              const sigset_t *mask, struct agent *a)
+                              const sigset_t *mask, bool ignores_pipe, struct agent *a)
 {
     static char line[COMMAND_BYTES], rsh[4096];
     const char *role = i == 0 ? "first" : "more";
@@ -212,7 +216,7 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
         setenv(LKS__LIFELINE_ENV, role, 1);
     a->pid = fork();
     if (a->pid == 0)
-        become_agent(fds[0], mask, use);
+        become_agent(fds[0], mask, ignores_pipe, use);
     unsetenv(LKS__LIFELINE_ENV);
     lks__sys_close(fds[0]);
     free(words);
@@ -236,6 +240,13 @@ static void cut(struct agent *a)
     a->lifeline = -1;
 }
 
+/* Does anybody read stderr? If not, that must not keep us from what we are here for. */
+static bool can_say(void)
+{
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&p, 1, 1000) != 0;
+}
+
 static void reap(const lks__hosts_options *o, struct agent *agents, int *n_running)
 {
     int status;
@@ -248,7 +259,7 @@ static void reap(const lks__hosts_options *o, struct agent *agents, int *n_runni
             a->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             cut(a);
             --*n_running;
-            if (a->code == 255 || a->code == 127 || a->code == 126) /* ssh's, or a shell's */
+            if ((a->code == 255 || a->code == 127 || a->code == 126) && can_say()) /* ssh's */
                 fprintf(stderr, "%s: the command for host %s ended with code %d\n", o->self,
                         o->hosts[i].name, a->code);
         }
@@ -292,16 +303,19 @@ lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", o->n);
     sigemptyset(&mask);
     for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++)
-        sigaddset(&mask, passed_on[i]);
+        if (passed_on[i] == SIGCHLD || !lks__signal_is_ignored(passed_on[i]))
+            sigaddset(&mask, passed_on[i]);
     signal(SIGCHLD, SIG_DFL);
     sigprocmask(SIG_BLOCK, &mask, &before);
+    lks__early_subtract(&before);
+    bool ignores_pipe = lks__signal_is_ignored(SIGPIPE);
     signal(SIGPIPE, SIG_IGN);
     int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     lks_status st = lks__token_new(token);
     for (int i = 0; i < o->n; i++)
         agents[i].lifeline = -1;
     for (int i = 0; i < o->n && st == LKS_OK; i++)
-        st = start_agent(o, i, token, &before, &agents[i]);
+        st = start_agent(o, i, token, &before, ignores_pipe, &agents[i]);
     for (int i = 0; i < o->n && st != LKS_OK; i++)
         cut(&agents[i]);
     int code = wait_for_all(o, agents, signals);

@@ -9,24 +9,49 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/early.h"
 #include "base/sys.h"
 #include "launch/nodes.h"
 #include "launch/process.h"
 
+/* Seconds. */
 static const double SHUTDOWN_S = 30.0; /* torchrun's: a checkpoint is written */
+static const double READER_S = 5.0;    /* for who doesn't read, when ranks are to end */
+static const double INSIST_S = 0.2;    /* ... when the user insists */
+
+enum { MESSAGE_BYTES = 16 << 10 };
+
+void lks__show(const struct lks__launch *l, const char *text)
+{
+    if (l->output != NULL)
+        lks__output_drain(l->output, false);
+    if (l->consoles != NULL && *text != '\0')
+        lks__consoles_say(l->consoles, text);
+}
 
 void lks__say(const struct lks__launch *l, const char *fmt, ...)
 {
+    char text[MESSAGE_BYTES];
     va_list ap;
-    if (l->output != NULL)
-        lks__output_flush(l->output, false);
     if (l->options->quiet)
         return;
-    fprintf(stderr, "%s: ", l->options->self);
+    int n = snprintf(text, sizeof text, "%s: ", l->options->self);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(text + n, sizeof text - (size_t)n - 1, fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+    strcat(text, "\n");
+    lks__show(l, text);
+}
+
+void lks__hurry(const struct lks__launch *l)
+{
+    double third = l->options->shutdown_timeout_s / 3;
+    lks__consoles_hurry(l->consoles, third < READER_S ? third : READER_S);
+}
+
+void lks__hurry_most(const struct lks__launch *l)
+{
+    lks__consoles_hurry(l->consoles, INSIST_S);
 }
 
 /* --- one attempt -------------------------------------------------------------------------- */
@@ -75,7 +100,7 @@ static lks_status start_and_watch(struct lks__launch *l, int *exit_code_p, bool 
         *again_p = l->attempt < l->options->max_restarts;
     }
     if (l->nodes == NULL)
-        fputs(table, stderr);
+        lks__show(l, table);
     else
         LKS__TRY(lks__nodes_settle(l, &v, table, tail, again_p));
     *exit_code_p = v.exit_code;
@@ -162,6 +187,8 @@ static lks_status open_job(struct lks__launch *l)
 static const int always_watched[] = {SIGCHLD, SIGTSTP};
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
+/* Of these, the ones that were not ignored when we were started: what was, stays ignored (nohup; a
+ * background job of a shell without job control). */
 static void signal_mask(const lks__launch_options *o, sigset_t *mask)
 {
     sigemptyset(mask);
@@ -172,6 +199,47 @@ static void signal_mask(const lks__launch_options *o, sigset_t *mask)
     for (int sig = 1; sig < 64; sig++)
         if (o->signals >> sig & 1)
             sigaddset(mask, sig);
+    for (int sig = 1; sig < 64; sig++)
+        if (sig != SIGCHLD && lks__signal_is_ignored(sig))
+            sigdelset(mask, sig);
+}
+
+/* Nothing of the job is left but what it printed. After a success that waits for who reads, as any
+ * program does, until a signal comes; else not for long. */
+static void close_consoles(struct lks__launch *l, int exit_code)
+{
+    static const int others[] = {SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2};
+    sigset_t stops;
+    sigprocmask(SIG_SETMASK, NULL, &stops);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        sigdelset(&stops, others[i]);
+    signalfd(l->signals, &stops, 0);
+    if (l->consoles != NULL && exit_code != 0)
+        lks__hurry(l);
+    lks__consoles_close(l->consoles, l->signals);
+    l->consoles = NULL;
+}
+
+/* In the launcher's own process. */
+static lks_status launch(struct lks__launch *l, sigset_t *mask, int *exit_code_p)
+{
+    sigaddset(mask, LKS__FRONT_GONE);
+    l->signals = signalfd(-1, mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (l->signals < 0)
+        return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", strerror(errno));
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    lks_status st = lks__consoles_open(&l->consoles);
+    if (st == LKS_OK)
+        st = open_job(l);
+    for (bool again = true; st == LKS_OK && again; l->attempt++) {
+        again = false; /* with other nodes, they say which attempt it is */
+        st = attempt(l, exit_code_p, &again);
+    }
+    lks__nodes_close(l);
+    lks__store_stop(l->store);
+    close_consoles(l, st == LKS_OK ? *exit_code_p : 1);
+    lks__sys_close(l->signals);
+    return st;
 }
 
 lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
@@ -185,29 +253,20 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
                          LKS__SEGMENT_MAX_RANKS);
     if (options.shutdown_timeout_s == 0)
         options.shutdown_timeout_s = SHUTDOWN_S;
-    sigset_t mask;
+    sigset_t mask, now;
+    struct sigaction child = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     signal_mask(&options, &mask);
-    l.signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (l.signals < 0)
-        return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", strerror(errno));
-    struct sigaction old_child, child = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
-    sigaction(SIGCHLD, &child, &old_child); /* where it was ignored, nobody could be waited for */
+    sigaction(SIGCHLD, &child, &l.old_child);  /* if it is ignored, nobody can be waited for */
     sigaction(SIGPIPE, &ignored, &l.old_pipe); /* our reader may go, our ranks are told */
     sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-
-    lks_status st = open_job(&l);
-    for (bool again = true; st == LKS_OK && again; l.attempt++) {
-        again = false; /* with other nodes, they say which attempt it is */
-        st = attempt(&l, exit_code_p, &again);
-    }
-
-    lks__nodes_close(&l);
-    lks__store_stop(l.store);
-    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    lks__early_subtract(&l.old_mask);
+    sigorset(&now, &mask, &l.old_mask);
+    sigprocmask(SIG_SETMASK, &now, NULL); /* what came early and isn't watched for acts now */
+    lks_status st = lks__front_fork(options.self, &mask, &l.old_mask);
+    if (st == LKS_OK)
+        st = launch(&l, &mask, exit_code_p);
     sigprocmask(SIG_SETMASK, &l.old_mask, NULL);
     sigaction(SIGPIPE, &l.old_pipe, NULL);
-    sigaction(SIGCHLD, &old_child, NULL);
-    lks__sys_close(l.signals);
+    sigaction(SIGCHLD, &l.old_child, NULL);
     return st;
 }

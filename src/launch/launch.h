@@ -54,9 +54,14 @@ typedef struct lks__launch_options {
  * process groups. Where restarts are left, all start anew; else one message, the last, names the
  * first that failed with its host, pid, signal or exit code, step, phase and last lines on stderr.
  * Signals to stop are passed on once (ranks stop orderly); a second one, or the shutdown timeout,
- * kills. SIGUSR1 and SIGUSR2 are passed on each time, and stop nothing, unless a rank then
- * exits with 128 + that signal's number: that is an orderly stop. When the launcher itself is
- * killed, the ranks die with it (PR_SET_PDEATHSIG), and what they have started, too (guard.c).
+ * kills. A signal that comes before a rank has its handler waits (deliver.c), and one that was
+ * ignored when we were started stays ignored. SIGUSR1 and SIGUSR2 are passed on each time, and stop
+ * nothing, unless a rank then exits with 128 + that signal's number: that is an orderly stop. When
+ * the launcher itself is killed, the ranks die with it (PR_SET_PDEATHSIG), and what they have
+ * started, too (front.c, guard.c).
+ *
+ * The calling process stays in front and ends as the launcher ends: the call returns in a child of
+ * it (front.c). No other thread may run.
  *
  * *exit_code_p: 0, or the first failed rank's exit code (128 + signal where it was killed). */
 lks_status lks__launch(const lks__launch_options *options, int *exit_code_p);

@@ -19,14 +19,21 @@ static const double TRY_S = 2.0; /* for one try, between looks for signals */
 
 /* --- joining ------------------------------------------------------------------------------ */
 
-/* A signal to stop that has come, or 0; others are nobody's just now. */
+/* A signal to stop that has come, or 0. */
 static int pending_signal(struct lks__launch *l)
 {
     struct signalfd_siginfo info;
-    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGTSTP && info.ssi_signo != SIGUSR1 &&
-            info.ssi_signo != SIGUSR2)
-            return (int)info.ssi_signo;
+    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        int sig = (int)info.ssi_signo;
+        if (sig == LKS__FRONT_GONE)
+            lks__front_is_gone(l);
+        if (sig == SIGTSTP)
+            raise(SIGSTOP);
+        else if (sig == SIGUSR1 || sig == SIGUSR2)
+            l->early |= 1u << sig; /* for ranks that are yet to come */
+        else if (sig != SIGCHLD)
+            return sig;
+    }
     return lks__lifeline_signal(l);
 }
 
@@ -215,7 +222,7 @@ void lks__nodes_signal(struct lks__launch *l, int sig)
 static void show_table(const struct lks__launch *l, const char *table)
 {
     if (table != NULL && !l->options->quiet)
-        fputs(table, stderr);
+        lks__show(l, table);
 }
 
 /* Have our ranks ended because of another host's? Then they blame nobody here. */

@@ -2,42 +2,71 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "launch/writer.h"
 
 enum {
-    LINE_BYTES = 8192,       /* a longer line is shown in parts */
-    PENDING_BYTES = 1 << 16, /* of one console; beyond it ranks wait */
-    CHUNK_BYTES = 4096,      /* what a pipe that is ready takes without blocking */
+    LINE_BYTES = 8192,           /* a longer line is shown in parts */
+    READ_BYTES = 2 * LINE_BYTES, /* of one stream, until it is queued */
+    QUEUE_BYTES = 192 << 10,     /* of the consoles ... */
+    SPARE_BYTES = 64 << 10,      /* ... of which ranks leave so much for messages of ours */
+    FILES_BYTES = 256 << 10,     /* of all files */
+    CHUNK_BYTES = 4096,          /* which a pipe takes whole */
     PREFIX_BYTES = 96,
+    ROUNDS = 16, /* of reading, if ranks write as fast as we read */
 };
+
+/* Seconds. */
+static const double LOOK_S = 0.05;
+static const double LAST_TRY_S = 0.2; /* after a signal, for what the reader takes at once */
+static const double DISK_S = 5.0;     /* for log files on a disk that doesn't answer */
 
 /* Our own stdout or stderr. */
 struct console {
-    int fd;
-    bool gone; /* nobody reads it any more */
+    lks__writer *writer;
+    int fd, sink; /* a descriptor of its own: stdout may be closed while a thread is stuck */
+    const char *name;
     bool colours;
-    char *pending;
-    size_t n, cap;
+    bool said_failed;
+    bool dropping; /* nobody has read for too long */
+    size_t dropped, dropped_lines;
+};
+
+struct lks__consoles {
+    struct console at[2];
+    lks__writer *writers[2]; /* one, if both are the same file: what is written keeps its order */
+    int event;
+    bool hurried;
+    double hurried_at, patience_s;
 };
 
 struct stream {
     int fd, child_fd; /* -1: inherited or at its end */
     int file;         /* -1: none */
-    bool file_failed;
+    int file_sink;
+    bool blocked;            /* there is no room for what was read */
     struct console *console; /* NULL: not shown */
     char prefix[PREFIX_BYTES];
-    char line[LINE_BYTES];
     size_t n;
+    char text[READ_BYTES]; /* what was read and isn't queued */
 };
 
 struct lks__output {
     int n;
-    struct console consoles[2];
+    lks__consoles *consoles;
+    lks__writer *files;
+    bool said_files;
+    bool ended; /* the ranks have */
+    size_t files_dropped;
+    int turn;               /* the stream that is queued first */
     struct stream *streams; /* [2 n]: rank by rank, stdout and stderr */
     char (*tails)[LKS__TAIL_BYTES];
     size_t *tail_bytes;
@@ -46,56 +75,177 @@ struct lks__output {
 
 /* --- consoles ----------------------------------------------------------------------------- */
 
-/* Write what is pending: one chunk, which won't block where poll has said so, or all. */
-static void console_write(struct console *c, bool all)
+static void close_if(int fd)
 {
-    size_t done = 0;
-    while (done < c->n && !c->gone) {
-        size_t want = c->n - done;
-        ssize_t n = write(c->fd, c->pending + done, want < CHUNK_BYTES ? want : CHUNK_BYTES);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN && all) { /* somebody has made it non-blocking */
-            struct pollfd p = {.fd = c->fd, .events = POLLOUT};
-            poll(&p, 1, 1000);
-            continue;
-        }
-        if (n < 0 && errno == EAGAIN)
-            break;
-        if (n < 0)
-            c->gone = true;
-        else
-            done += (size_t)n;
-        if (!all)
-            break;
-    }
-    if (c->gone)
-        done = c->n;
-    if (done > 0)
-        memmove(c->pending, c->pending + done, c->n - done);
-    c->n -= done;
-}
-
-static void console_add(struct console *c, const char *text, size_t n)
-{
-    if (c->n + n > c->cap) { /* beyond PENDING_BYTES by what one read became with its prefixes */
-        size_t cap = 2 * (c->n + n) + PENDING_BYTES;
-        char *more = realloc(c->pending, cap);
-        if (more == NULL)
-            return; /* rather a line less than the ranks' end */
-        c->pending = more;
-        c->cap = cap;
-    }
-    if (!c->gone && n > 0) {
-        memcpy(c->pending + c->n, text, n);
-        c->n += n;
-    }
+    if (fd >= 0)
+        lks__sys_close(fd);
 }
 
 static bool shows_colours(int fd)
 {
     const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
     return isatty(fd) && term != NULL && strcmp(term, "dumb") != 0 && (no == NULL || *no == '\0');
+}
+
+/* Are both the same open file, for all that can be seen? */
+static bool same_file(int a, int b)
+{
+    struct stat one, two;
+    return fstat(a, &one) == 0 && fstat(b, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino && one.st_rdev == two.st_rdev;
+}
+
+lks_status lks__consoles_open(lks__consoles **consoles_p)
+{
+    lks__consoles *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
+    c->at[0].fd = c->at[1].fd = -1;
+    c->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lks_status st =
+        c->event < 0 ? lks__fail(LKS_ERR_IO, "can't make an eventfd: %s", strerror(errno)) : LKS_OK;
+    bool same = same_file(1, 2);
+    for (int i = 0; i < 2 && st == LKS_OK; i++) {
+        struct console *k = &c->at[i];
+        if (i == 0 || !same)
+            st = lks__writer_open(QUEUE_BYTES, CHUNK_BYTES, c->event, &c->writers[i]);
+        if (st != LKS_OK)
+            break;
+        k->writer = c->writers[same ? 0 : i];
+        k->fd = fcntl(i + 1, F_DUPFD_CLOEXEC, 3);
+        k->sink = lks__writer_sink(k->writer, k->fd);
+        k->name = i == 0 ? "standard output" : "standard error";
+        k->colours = shows_colours(i + 1);
+        if (k->sink < 0)
+            st = lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
+    }
+    if (st != LKS_OK) {
+        lks__consoles_close(c, -1);
+        return st;
+    }
+    *consoles_p = c;
+    return LKS_OK;
+}
+
+void lks__consoles_hurry(lks__consoles *c, double patience_s)
+{
+    if (!c->hurried)
+        c->hurried_at = lks__sys_now();
+    if (!c->hurried || patience_s < c->patience_s)
+        c->patience_s = patience_s;
+    c->hurried = true;
+}
+
+/* For how long has the reader read nothing of what it could? */
+static bool is_stuck(const lks__consoles *c, const struct console *k)
+{
+    if (!c->hurried || lks__writer_idle(k->writer))
+        return false;
+    double since = lks__writer_progress(k->writer);
+    if (since < c->hurried_at)
+        since = c->hurried_at;
+    return lks__sys_now() - since >= c->patience_s;
+}
+
+void lks__consoles_say(lks__consoles *c, const char *text)
+{
+    struct console *k = &c->at[1];
+    size_t n = strlen(text);
+    if (lks__writer_add(k->writer, k->sink, "", 0, text, n, 0))
+        return;
+    k->dropped += n;
+    k->dropped_lines++;
+}
+
+static void say_dropped(lks__consoles *c, struct console *k, size_t bytes, size_t lines)
+{
+    char text[256];
+    if (bytes == 0)
+        return;
+    int err = lks__writer_error(k->writer, k->sink);
+    snprintf(text, sizeof text, "lockstep: %zu bytes (%zu lines) for the %s were dropped: %s\n",
+             bytes, lines, k->name, err != 0 ? strerror(err) : "nobody read them in time");
+    lks__consoles_say(c, text);
+}
+
+/* The reader is back, or has been missed for too long? What can't be written, since nobody reads or
+ * for another reason, is dropped from now on. */
+static void look_at_console(lks__consoles *c, struct console *k)
+{
+    int err = lks__writer_error(k->writer, k->sink);
+    if (err != 0 && err != EPIPE && !k->said_failed) {
+        char text[256];
+        k->said_failed = true;
+        snprintf(text, sizeof text, "lockstep: the %s can't be written: %s\n", k->name,
+                 strerror(err));
+        lks__consoles_say(c, text);
+    }
+    if (k->dropping && err == 0 && lks__writer_idle(k->writer)) {
+        size_t bytes = k->dropped, lines = k->dropped_lines;
+        k->dropping = false;
+        k->dropped = k->dropped_lines = 0;
+        say_dropped(c, k, bytes, lines);
+    }
+    k->dropping |= (err != 0 && err != EPIPE) || is_stuck(c, k);
+}
+
+static void look_at_consoles(lks__consoles *c)
+{
+    uint64_t count;
+    (void)!read(c->event, &count, sizeof count);
+    for (int i = 0; i < 2; i++)
+        look_at_console(c, &c->at[i]);
+}
+
+static bool all_written(lks__consoles *c)
+{
+    return lks__writer_idle(c->at[0].writer) && lks__writer_idle(c->at[1].writer);
+}
+
+/* All is written, or nobody is going to read it. */
+static void wait_for_readers(lks__consoles *c, int signals)
+{
+    for (;;) {
+        struct pollfd p[2] = {{.fd = c->event, .events = POLLIN},
+                              {.fd = signals, .events = POLLIN}};
+        look_at_consoles(c);
+        bool stuck[2];
+        for (int i = 0; i < 2; i++)
+            stuck[i] = lks__writer_idle(c->at[i].writer) || is_stuck(c, &c->at[i]);
+        if (all_written(c) || (stuck[0] && stuck[1]))
+            return;
+        poll(p, 2, c->hurried ? (int)(LOOK_S * 1e3) : -1);
+        if (p[1].revents != 0) {
+            lks__consoles_hurry(c, LAST_TRY_S);
+            signals = -1;
+        }
+    }
+}
+
+void lks__consoles_close(lks__consoles *c, int signals)
+{
+    bool ended = true;
+    if (c == NULL)
+        return;
+    if (c->at[0].writer != NULL && c->at[1].writer != NULL) {
+        wait_for_readers(c, signals);
+        size_t bytes[2] = {0, 0}, lines[2] = {0, 0};
+        for (int i = 0; i < 2; i++)
+            if (lks__writer_error(c->at[i].writer, c->at[i].sink) != EPIPE)
+                lks__writer_left(c->at[i].writer, c->at[i].sink, &bytes[i], &lines[i]);
+        for (int i = 0; i < 2; i++) /* what we say now isn't counted */
+            say_dropped(c, &c->at[i], bytes[i] + c->at[i].dropped,
+                        lines[i] + c->at[i].dropped_lines);
+        lks__consoles_hurry(c, LAST_TRY_S);
+        wait_for_readers(c, -1);
+    }
+    for (int i = 0; i < 2; i++)
+        ended = lks__writer_close(c->writers[i]) && ended;
+    for (int i = 0; i < 2 && ended; i++) /* else a thread may yet write to it */
+        close_if(c->at[i].fd);
+    if (ended)
+        close_if(c->event);
+    free(c);
 }
 
 /* --- streams ------------------------------------------------------------------------------ */
@@ -114,45 +264,57 @@ static void keep_tail(lks__output *o, int local, const char *text, size_t n)
     o->tail_bytes[local] = keep + n;
 }
 
-static void show_line(struct stream *s, const char *text, size_t n)
+/* Queue one line, or a part of a long one; false without room. What nobody reads counts as done. */
+static bool show_line(struct stream *s, const char *text, size_t n, const char *end)
 {
-    console_add(s->console, s->prefix, strlen(s->prefix));
-    console_add(s->console, text, n);
-}
-
-/* Lines end in \n, \r\n, or, redrawn in place, \r. */
-static void show(struct stream *s, const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        bool redrawn = s->n > 0 && s->line[s->n - 1] == '\r' && text[i] != '\n';
-        if (redrawn || s->n == LINE_BYTES - 1) {
-            show_line(s, s->line, s->n);
-            s->n = 0;
-        }
-        s->line[s->n++] = text[i];
-        if (text[i] == '\n') {
-            show_line(s, s->line, s->n);
-            s->n = 0;
-        }
+    struct console *k = s->console;
+    char line[LINE_BYTES + 1];
+    if (k->dropping) {
+        k->dropped += strlen(s->prefix) + n + strlen(end);
+        k->dropped_lines += *end != '\0' || text[n - 1] == '\n';
+        return true;
     }
+    if (*end != '\0') {
+        memcpy(line, text, n);
+        line[n++] = *end;
+        text = line;
+    }
+    return lks__writer_add(k->writer, k->sink, s->prefix, strlen(s->prefix), text, n, SPARE_BYTES);
 }
 
-static void end_line(struct stream *s)
+/* Bytes of the first line in text[n], or of the part of it that is shown by itself; 0: it isn't
+ * complete. Lines end in \n, \r\n, or, redrawn in place, \r. */
+static size_t line_length(const char *text, size_t n)
 {
-    if (s->n == 0 || s->console == NULL)
-        return;
-    if (s->line[s->n - 1] != '\r')
-        s->line[s->n++] = '\n';
-    show_line(s, s->line, s->n);
-    s->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '\n')
+            return i + 1;
+        if ((i > 0 && text[i - 1] == '\r') || i == LINE_BYTES - 1)
+            return i;
+    }
+    return 0;
 }
 
-static void to_file(struct stream *s, const char *text, size_t n)
+/* Queue what was read, as far as there is room. `last`: an unfinished line, too. */
+static void show(struct stream *s, bool last)
 {
-    if (s->file < 0 || s->file_failed || lks__sys_write_all(s->file, text, n) == 0)
-        return;
-    s->file_failed = true;
-    fprintf(stderr, "a log file can't be written any more: %s\n", strerror(errno));
+    size_t done = 0, n;
+    s->blocked = false;
+    while (!s->blocked && s->n > done) {
+        const char *text = s->text + done, *end = "";
+        n = line_length(text, s->n - done);
+        if (n == 0 && !last)
+            break;
+        if (n == 0) {
+            n = s->n - done;
+            end = text[n - 1] != '\r' ? "\n" : "";
+        }
+        s->blocked = !show_line(s, text, n, end);
+        if (!s->blocked)
+            done += n;
+    }
+    memmove(s->text, s->text + done, s->n - done);
+    s->n -= done;
 }
 
 static void end_stream(struct stream *s)
@@ -161,13 +323,54 @@ static void end_stream(struct stream *s)
     s->fd = -1;
 }
 
+static bool reader_left(const struct stream *s)
+{
+    return s->console != NULL && lks__writer_error(s->console->writer, s->console->sink) == EPIPE;
+}
+
+/* Once in the streams' turn: whoever prints most gets no more room than the others. */
+static void show_all(lks__output *o, bool last)
+{
+    for (int i = 0; i < 2 * o->n; i++) {
+        struct stream *s = &o->streams[(o->turn + i) % (2 * o->n)];
+        if (s->console == NULL || s->n == 0)
+            continue;
+        if (reader_left(s))
+            s->n = 0;
+        else
+            show(s, last && s->fd < 0);
+    }
+    o->turn = (o->turn + 1) % (2 * o->n);
+}
+
+/* Does the disk not answer, when ranks are to end? */
+static bool files_stuck(const lks__output *o)
+{
+    return (o->ended || o->consoles->hurried) && !lks__writer_idle(o->files) &&
+           lks__sys_now() - lks__writer_progress(o->files) > DISK_S;
+}
+
+static bool file_has_room(const lks__output *o, const struct stream *s)
+{
+    return s->file < 0 || lks__writer_has_room(o->files, READ_BYTES) || files_stuck(o);
+}
+
+/* May more be read? */
+static bool has_room(const struct stream *s)
+{
+    return !s->blocked && s->n < LINE_BYTES;
+}
+
 /* Take what is there, at most one buffer; false where there was nothing. */
 static bool take(lks__output *o, struct stream *s)
 {
-    char text[16 << 10];
+    char *text = s->text + s->n;
+    size_t want = s->console == NULL ? READ_BYTES : READ_BYTES - s->n;
+    if (!file_has_room(o, s))
+        return false; /* the disk is slow */
     ssize_t n;
     do
-        n = read(s->fd, text, sizeof text);
+        n = read(s->fd, text, want);
     while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN)
         return false;
@@ -178,23 +381,29 @@ static bool take(lks__output *o, struct stream *s)
     size_t index = (size_t)(s - o->streams);
     if (index % 2 == 1)
         keep_tail(o, (int)(index / 2), text, (size_t)n);
-    to_file(s, text, (size_t)n);
+    if (s->file >= 0 && !lks__writer_add(o->files, s->file_sink, "", 0, text, (size_t)n, 0))
+        o->files_dropped += (size_t)n;
     if (s->console != NULL)
-        show(s, text, (size_t)n);
+        s->n += (size_t)n;
     /* Whoever writes for nobody learns it, as without us in between. */
-    if (s->console != NULL && s->console->gone && s->file < 0)
+    if (reader_left(s) && s->file < 0)
         end_stream(s);
     return true;
 }
 
 /* --- opening ------------------------------------------------------------------------------ */
 
-static lks_status open_file(struct stream *s, const char *folder, const char *name)
+static lks_status open_file(lks__output *o, struct stream *s, const char *folder, const char *name)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     s->file = lks__sys_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    return s->file < 0 ? lks__sys_fail("can't write", path) : LKS_OK;
+    if (s->file < 0)
+        return lks__sys_fail("can't write", path);
+    if (o->files == NULL)
+        LKS__TRY(lks__writer_open(FILES_BYTES, READ_BYTES, o->consoles->event, &o->files));
+    s->file_sink = lks__writer_sink(o->files, s->file);
+    return s->file_sink < 0 ? lks__fail(LKS_ERR_NOMEM, "no memory for \"%s\"", path) : LKS_OK;
 }
 
 static lks_status open_stream(lks__output *o, int local, int which,
@@ -213,33 +422,31 @@ static lks_status open_stream(lks__output *o, int local, int which,
     s->child_fd = fds[1];
     fcntl(s->fd, F_SETFL, O_NONBLOCK);
     if (plan->console & bit)
-        s->console = &o->consoles[which];
+        s->console = &o->consoles->at[which];
     if (host != NULL && s->console != NULL && s->console->colours)
         snprintf(s->prefix, sizeof s->prefix, "\033[%dm[%.48s:%d]\033[0m ", 31 + rank % 6, host,
                  rank);
     else if (host != NULL)
         snprintf(s->prefix, sizeof s->prefix, "[%.48s:%d] ", host, rank);
-    else if (s->console != NULL && which == 1 && o->consoles[0].colours)
+    else if (s->console != NULL && which == 1 && o->consoles->at[0].colours)
         snprintf(s->prefix, sizeof s->prefix, "\r\033[K"); /* over a progress line on stdout */
-    return plan->file & bit ? open_file(s, folder, which == 0 ? "stdout.log" : "stderr.log")
+    return plan->file & bit ? open_file(o, s, folder, which == 0 ? "stdout.log" : "stderr.log")
                             : LKS_OK;
 }
 
 lks_status lks__output_open(const struct lks__output_plan *plans, int n, int first_rank,
-                            const char *host, char *const *folders, lks__output **output_p)
+                            const char *host, char *const *folders, lks__consoles *consoles,
+                            lks__output **output_p)
 {
     lks__output *o = calloc(1, sizeof *o + 2 * (size_t)n * sizeof o->polled[0]);
     if (o == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the output of %d ranks", n);
     o->n = n;
+    o->consoles = consoles;
     o->streams = calloc(2 * (size_t)n, sizeof *o->streams);
     o->tails = calloc((size_t)n, sizeof *o->tails);
     o->tail_bytes = calloc((size_t)n, sizeof *o->tail_bytes);
     lks_status st = LKS_OK;
-    for (int i = 0; i < 2; i++) {
-        o->consoles[i].fd = i + 1;
-        o->consoles[i].colours = shows_colours(i + 1);
-    }
     if (o->streams == NULL || o->tails == NULL || o->tail_bytes == NULL) {
         o->n = o->streams == NULL ? 0 : n;
         st = lks__fail(LKS_ERR_NOMEM, "no memory for the output of %d ranks", n);
@@ -257,23 +464,45 @@ lks_status lks__output_open(const struct lks__output_plan *plans, int n, int fir
     return LKS_OK;
 }
 
-static void close_if(int fd)
+/* Log files are written to their end, but not waited for if the disk doesn't answer. */
+static bool close_files(lks__output *o)
 {
-    if (fd >= 0)
-        lks__sys_close(fd);
+    size_t bytes = o->files_dropped;
+    if (o->files == NULL)
+        return true;
+    while (!lks__writer_idle(o->files) &&
+           lks__sys_now() - lks__writer_progress(o->files) < DISK_S) {
+        struct pollfd p = {.fd = o->consoles->event, .events = POLLIN};
+        poll(&p, 1, 20);
+        look_at_consoles(o->consoles);
+    }
+    for (int i = 0; i < 2 * o->n; i++) {
+        size_t more_bytes, more_lines;
+        if (o->streams[i].file < 0)
+            continue;
+        lks__writer_left(o->files, o->streams[i].file_sink, &more_bytes, &more_lines);
+        bytes += more_bytes;
+    }
+    if (bytes > 0) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "lockstep: log files couldn't be written: %zu bytes are missing\n", bytes);
+        lks__consoles_say(o->consoles, text);
+    }
+    return lks__writer_close(o->files);
 }
 
 void lks__output_close(lks__output *o)
 {
     if (o == NULL)
         return;
+    bool written = close_files(o);
     for (int i = 0; i < 2 * o->n; i++) {
         close_if(o->streams[i].fd);
         close_if(o->streams[i].child_fd);
-        close_if(o->streams[i].file);
+        if (written)
+            close_if(o->streams[i].file);
     }
-    free(o->consoles[0].pending);
-    free(o->consoles[1].pending);
     free(o->streams);
     free(o->tails);
     free(o->tail_bytes);
@@ -298,50 +527,78 @@ void lks__output_started(lks__output *o, int local)
 
 int lks__output_polls(int n)
 {
-    return 2 * n + 2;
+    return 2 * n + 1;
 }
 
 int lks__output_fill(lks__output *o, struct pollfd *p)
 {
-    int n = 0;
-    for (int i = 0; i < 2; i++) {
-        const struct console *c = &o->consoles[i];
-        /* A negative descriptor is skipped by poll. */
-        p[n++] = (struct pollfd){.fd = c->n > 0 ? c->fd : -1, .events = POLLOUT};
-    }
+    int n = 1;
+    p[0] = (struct pollfd){.fd = o->consoles->event, .events = POLLIN};
     for (int i = 0; i < 2 * o->n; i++) {
         struct stream *s = &o->streams[i];
-        if (s->fd < 0 || (s->console != NULL && s->console->n > PENDING_BYTES))
-            continue;
-        o->polled[n - 2] = s;
+        if (s->fd < 0 || !has_room(s) || !file_has_room(o, s))
+            continue; /* the writer says when there is room */
+        o->polled[n - 1] = s;
         p[n++] = (struct pollfd){.fd = s->fd, .events = POLLIN};
     }
     return n;
 }
 
-void lks__output_step(lks__output *o, const struct pollfd *p, int n_polls)
+double lks__output_next(const lks__output *o)
 {
-    for (int i = 2; i < n_polls; i++)
-        if (p[i].revents != 0)
-            take(o, o->polled[i - 2]);
-    for (int i = 0; i < 2; i++) {
-        struct pollfd now = {.fd = o->consoles[i].fd, .events = POLLOUT};
-        if (o->consoles[i].n > 0 && poll(&now, 1, 0) > 0)
-            console_write(&o->consoles[i], false);
+    return o->consoles->hurried && !all_written(o->consoles) ? lks__sys_now() + LOOK_S : 0;
+}
+
+static void say_failed_files(lks__output *o)
+{
+    for (int i = 0; i < 2 * o->n && o->files != NULL && !o->said_files; i++) {
+        const struct stream *s = &o->streams[i];
+        int err = s->file >= 0 ? lks__writer_error(o->files, s->file_sink) : 0;
+        char text[256];
+        if (err == 0)
+            continue;
+        o->said_files = true;
+        snprintf(text, sizeof text, "lockstep: a log file can't be written any more: %s\n",
+                 strerror(err));
+        lks__consoles_say(o->consoles, text);
     }
 }
 
-void lks__output_flush(lks__output *o, bool last)
+void lks__output_step(lks__output *o, const struct pollfd *p, int n_polls)
 {
+    for (int i = 1; i < n_polls; i++)
+        if (p[i].revents != 0)
+            take(o, o->polled[i - 1]);
+    look_at_consoles(o->consoles);
+    if (p[0].revents != 0) {
+        say_failed_files(o);
+        for (int i = 0; i < 2 * o->n; i++) /* those that print nothing more are told, too */
+            if (o->streams[i].fd >= 0 && reader_left(&o->streams[i]) && o->streams[i].file < 0)
+                end_stream(&o->streams[i]);
+    }
+    show_all(o, false);
+}
+
+bool lks__output_drain(lks__output *o, bool last)
+{
+    bool done = true, more = true;
+    o->ended |= last;
+    look_at_consoles(o->consoles);
+    for (int round = 0; more && round < ROUNDS; round++) {
+        more = false;
+        for (int i = 0; i < 2 * o->n; i++)
+            if (o->streams[i].fd >= 0 && has_room(&o->streams[i]))
+                more |= take(o, &o->streams[i]);
+        show_all(o, last);
+    }
     for (int i = 0; i < 2 * o->n; i++) {
         struct stream *s = &o->streams[i];
-        while (s->fd >= 0 && take(o, s))
-            ;
-        if (last)
-            end_line(s);
+        struct pollfd p = {.fd = s->fd, .events = POLLIN};
+        if (last && s->fd >= 0 && poll(&p, 1, 0) == 0) /* somebody has kept it, and is silent */
+            end_stream(s);
+        done = done && s->n == 0 && s->fd < 0;
     }
-    for (int i = 0; i < 2; i++)
-        console_write(&o->consoles[i], true);
+    return done;
 }
 
 void lks__output_tail(const lks__output *o, int local, char text[2 * LKS__TAIL_BYTES])

@@ -22,14 +22,19 @@ struct lks__rank_process {
     int code;  /* exit code, or the signal's number */
     int order; /* 0 for the first that was seen to end, and so on */
     bool late; /* it ended when all were being ended */
+    double started_at;
+    uint64_t waiting; /* deliver.c: bit n: signal n is to be sent when the rank is ready for it */
+    double waiting_since, blocked_since;
+    bool said_waiting;
 };
 
 /* A job's ranks on this host, in one of its attempts. */
 struct lks__launch {
     const lks__launch_options *options;
     int signals;       /* signalfd */
+    unsigned early;    /* bit n: signal n (SIGUSR1, SIGUSR2) came when no rank ran */
     sigset_t old_mask; /* what the ranks get */
-    struct sigaction old_pipe;
+    struct sigaction old_pipe, old_child;
     char host[64]; /* this machine's name, fit for a terminal */
 
     /* The job's. */
@@ -54,6 +59,7 @@ struct lks__launch {
     int master_port;
     lks__segment *segment;
     lks__output *output;
+    lks__consoles *consoles;         /* the launch's */
     char **folders;                  /* [nproc] of log files; NULL without */
     struct lks__rank_process *ranks; /* [nproc] */
     int n_started, n_running, n_ended;
@@ -79,9 +85,24 @@ struct lks__launch {
 
 /* --- launch.c ----------------------------------------------------------------------------- */
 
-/* "lockstep run: text\n" on stderr, behind what ranks have written before. */
+/* "lockstep run: text\n" on stderr, behind what ranks have written before; never waits. */
 void lks__say(const struct lks__launch *l, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+void lks__show(const struct lks__launch *l, const char *text); /* as it is */
+
+/* Ranks are to end, or have ended: how long a reader who doesn't read is waited for. */
+void lks__hurry(const struct lks__launch *l);
+void lks__hurry_most(const struct lks__launch *l); /* the user insists */
+
+/* --- front.c ------------------------------------------------------------------------------ */
+
+/* The launcher gets it when the process in front of it is gone: kill all, at once. */
+#define LKS__FRONT_GONE SIGRTMIN
+
+/* Fork: the launcher goes on in the child. The process that called stays in front of it, passes the
+ * signals of `mask` on, which are blocked, and ends as the launcher does; it doesn't return. */
+lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_t *old_mask);
 
 /* --- start.c ------------------------------------------------------------------------------ */
 
@@ -109,6 +130,16 @@ int lks__lifeline_signal(struct lks__launch *l);
 
 /* End what has been started, at once. */
 void lks__end_all(struct lks__launch *l);
+
+/* The same, and ourselves, without another word: we have been killed (LKS__FRONT_GONE). */
+_Noreturn void lks__front_is_gone(struct lks__launch *l);
+
+/* --- deliver.c ---------------------------------------------------------------------------- */
+
+/* Send a signal of the user's to the groups of all ranks, to each when it is ready for it. */
+void lks__deliver(struct lks__launch *l, int sig);
+void lks__deliver_due(struct lks__launch *l);          /* what had to wait, if it is time */
+double lks__deliver_next(const struct lks__launch *l); /* when to look; 0: nothing waits */
 
 /* --- verdict.c ---------------------------------------------------------------------------- */
 

@@ -151,6 +151,7 @@ static _Noreturn void become_rank(const struct lks__launch *l, char **env, pid_t
         if (ends[i] >= 0)
             dup2(ends[i], i + 1);
     sigaction(SIGPIPE, &l->old_pipe, NULL);
+    sigaction(SIGCHLD, &l->old_child, NULL);
     fcntl(lks__segment_fd(l->segment), F_SETFD, 0);
     pthread_sigmask(SIG_SETMASK, &l->old_mask, NULL);
     execvpe(l->options->argv[0], l->options->argv, env);
@@ -200,7 +201,8 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
         return LKS_OK;
     }
     lks__output_started(l->output, rank);
-    l->ranks[rank] = (struct lks__rank_process){.pid = pid, .running = true};
+    l->ranks[rank] =
+        (struct lks__rank_process){.pid = pid, .running = true, .started_at = lks__sys_now()};
     l->n_started++;
     l->n_running++;
     return LKS_OK;

@@ -13,6 +13,7 @@
 static const double TERM_GRACE_S = 1.0; /* from SIGTERM to SIGKILL after a failure */
 static const double SAME_CAUSE_S = 0.3; /* a terminal that closes may send one signal twice */
 static const double SWEEP_S = 2.0;      /* for what is left behind to die */
+static const double DRAIN_S = 0.05;
 
 /* --- ends --------------------------------------------------------------------------------- */
 
@@ -117,7 +118,7 @@ static void suspend(struct lks__launch *l)
 {
     double before = lks__sys_now();
     lks__signal_all(l, SIGTSTP, -1);
-    kill(getpid(), SIGSTOP); /* returns when we are continued */
+    raise(SIGSTOP); /* to this thread: it returns when we are continued */
     lks__signal_all(l, SIGCONT, -1);
     if (l->kill_at > 0)
         l->kill_at += lks__sys_now() - before;
@@ -125,6 +126,8 @@ static void suspend(struct lks__launch *l)
 
 void lks__pass_on(struct lks__launch *l, int sig)
 {
+    if (l->segment != NULL && l->n_running == 0) /* only what was printed is still here */
+        lks__hurry_most(l);
     if (l->segment == NULL || l->n_running == 0 || l->user_signal != 0 || l->failed)
         return;
     const char *name = sigabbrev_np(sig);
@@ -133,7 +136,7 @@ void lks__pass_on(struct lks__launch *l, int sig)
     l->user_signal = sig;
     l->user_signal_at = lks__sys_now();
     l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
-    lks__signal_all(l, sig, -1);
+    lks__deliver(l, sig);
 }
 
 static void on_signal(struct lks__launch *l, int sig)
@@ -141,15 +144,18 @@ static void on_signal(struct lks__launch *l, int sig)
     double now = lks__sys_now();
     if (sig == SIGCHLD) {
         reap(l);
+    } else if (sig == LKS__FRONT_GONE) {
+        lks__front_is_gone(l);
     } else if (sig == SIGTSTP) {
         suspend(l);
     } else if (sig == SIGUSR1 || sig == SIGUSR2) {
         l->word = sig;
-        lks__signal_all(l, sig, -1); /* a word to the program, not an end */
+        lks__deliver(l, sig); /* a word to the program, not an end */
     } else if (l->user_signal == 0 && !l->failed) {
         lks__pass_on(l, sig);
         lks__nodes_signal(l, sig);
     } else if (l->failed || now - l->user_signal_at > SAME_CAUSE_S) {
+        lks__hurry_most(l);
         kill_all(l);
     }
 }
@@ -166,10 +172,18 @@ int lks__lifeline_signal(struct lks__launch *l)
     return sig < 0 ? SIGHUP : sig;
 }
 
+static double sooner(double a, double b) /* 0: never */
+{
+    return b > 0 && (a <= 0 || b < a) ? b : a;
+}
+
 /* Wait for news, at most until `until` (0: for ever); output flows meanwhile. */
 static void wait_and_serve(struct lks__launch *l, double until)
 {
     int wait_ms = -1;
+    if (l->failed || l->user_signal != 0)
+        lks__hurry(l);
+    until = sooner(until, lks__output_next(l->output));
     if (until > 0) {
         double left = until - lks__sys_now();
         wait_ms = left > 0 ? (int)(left * 1e3) + 1 : 0;
@@ -178,7 +192,7 @@ static void wait_and_serve(struct lks__launch *l, double until)
     l->polls[1] = (struct pollfd){.fd = lks__nodes_fd(l), .events = POLLIN};
     l->polls[2] = (struct pollfd){.fd = lks__lifeline_fd(l), .events = POLLIN};
     int n = lks__output_fill(l->output, l->polls + 3);
-    if (poll(l->polls, (nfds_t)n + 3, wait_ms) <= 0)
+    if (poll(l->polls, (nfds_t)n + 3, wait_ms) < 0)
         return;
     lks__output_step(l->output, l->polls + 3, n);
     lks__nodes_step(l);
@@ -210,14 +224,21 @@ static void sweep(struct lks__launch *l, bool ask_first)
             break;
         wait_and_serve(l, now + 0.005);
     }
-    lks__output_flush(l->output, true);
+    while (!lks__output_drain(l->output, true))
+        wait_and_serve(l, lks__sys_now() + DRAIN_S);
 }
 
 void lks__supervise(struct lks__launch *l)
 {
     reap(l); /* some may have ended before the descriptor was there */
+    for (int sig = 1; l->early >> sig != 0; sig++)
+        if (l->early >> sig & 1)
+            on_signal(l, sig);
+    l->early = 0;
     while (l->n_running > 0) {
-        wait_and_serve(l, l->kill_at > 0 ? l->kill_at : lks__still_next(l));
+        wait_and_serve(
+            l, sooner(l->kill_at > 0 ? l->kill_at : lks__still_next(l), lks__deliver_next(l)));
+        lks__deliver_due(l);
         if (lks__still_look(l))
             end_ranks(l, -1);
         if (l->kill_at > 0 && lks__sys_now() >= l->kill_at)
@@ -230,4 +251,12 @@ void lks__end_all(struct lks__launch *l)
 {
     l->failed = true;
     sweep(l, false);
+}
+
+_Noreturn void lks__front_is_gone(struct lks__launch *l)
+{
+    lks__hurry_most(l);
+    if (l->n_started > 0)
+        lks__end_all(l);
+    _exit(128 + SIGKILL);
 }

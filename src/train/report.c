@@ -12,6 +12,7 @@
 #include "train/nonfinite.h"
 #include "train/outdir.h"
 #include "train/recipe.h"
+#include "train/signals.h"
 
 enum {
     MFU_AFTER = 5 /* iterations until times have settled, as nanoGPT has it */,
@@ -186,6 +187,14 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     return host_line(r, t);
 }
 
+/* Nobody reads the terminal or pipe: no reason to be given up by other ranks, nor to lose what was
+ * trained when all are to stop. */
+static bool on_wait(void *comm)
+{
+    lks_comm_beat(comm);
+    return lks__stop_requested == 0;
+}
+
 lks_status lks__report_open(lks__report *r, lks__trainer *t)
 {
     memset(r, 0, sizeof *r);
@@ -200,6 +209,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     if (!r->on)
         return LKS_OK;
     lks__log_open(&r->log, "lockstep train", stdout, stderr);
+    lks__log_on_wait(&r->log, on_wait, t->ses.comm);
     const bool reads_only = t->resumed && t->s.eval_only;
     lks_status st = reads_only ? LKS_OK : open_files(r, t);
     if (st == LKS_OK) {

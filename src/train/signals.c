@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/early.h"
+
 volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 
 /* The first signal asks for an orderly stop after the step at hand; who asks again means now. */
@@ -19,6 +21,12 @@ static void on_save(int signo)
     lks__save_requested = 1;
 }
 
+static void handle(int signo, const struct sigaction *action)
+{
+    if (!lks__signal_is_ignored(signo))
+        sigaction(signo, action, NULL);
+}
+
 /* The handler has a stack of its own: oneDNN's generated matrix products use the stack pointer as
  * one more register, pointing into their work space, and a handler on the ordinary stack would
  * write its frame over that (seen with 2.6.3, as a corrupted heap after a signal). Other threads
@@ -32,10 +40,11 @@ void lks__signals_install(const char *stop_signal)
     sigaltstack(&own, NULL);
     sigemptyset(&sa.sa_mask);
     sigemptyset(&save.sa_mask);
-    sigaction(SIGTERM, &sa, NULL);
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGHUP, &sa, NULL);
-    sigaction(SIGUSR1, strcmp(stop_signal, "USR1") == 0 ? &sa : &save, NULL);
-    sigaction(SIGUSR2, strcmp(stop_signal, "USR2") == 0 ? &sa : &save, NULL);
+    handle(SIGTERM, &sa);
+    handle(SIGINT, &sa);
+    handle(SIGHUP, &sa);
+    handle(SIGUSR1, strcmp(stop_signal, "USR1") == 0 ? &sa : &save);
+    handle(SIGUSR2, strcmp(stop_signal, "USR2") == 0 ? &sa : &save);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write that fails, with its message */
+    lks__early_release();
 }

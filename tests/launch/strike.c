@@ -155,9 +155,10 @@ static bool out_of_memory(pid_t pid)
 
 static void jump(const strike_run *r)
 {
-    for (int i = 0; i < r->W; i++)
-        kill(r->ranks[i].pid, LKS_STRIKE_CLOCK);
-    kill(r->nodes[0].pid, LKS_STRIKE_CLOCK);
+    pid_t pids[64]; /* ranks and launchers */
+    int n = marked_processes(r->mark, pids, 64);
+    for (int i = 0; i < n && i < 64; i++)
+        kill(pids[i], LKS_STRIKE_CLOCK);
 }
 
 static bool cut_cable(const strike_fault *f)

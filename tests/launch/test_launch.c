@@ -53,6 +53,7 @@ static void start(struct launch *l, int nproc, char *const *argv)
     if (l->pid == 0) {
         int code = 99;
         lks__launch_options options = {.nproc = nproc, .argv = argv, .self = "lockstep test"};
+        lks_test_default_signals();
         setsid(); /* no terminal, and its own group */
         dup2(fds[1], 1);
         dup2(fds[1], 2);
@@ -360,6 +361,82 @@ static void test_launcher_killed(void **state)
     assert_true(l.took_s < 2);
 }
 
+/* The process id that stands behind `name` in the output. */
+static pid_t pid_behind(struct launch *l, const char *name)
+{
+    const char *at = strstr(l->out, name);
+    assert_non_null(at);
+    return (pid_t)atoi(at + strlen(name));
+}
+
+/* The one child of a process; -1: there is none. */
+static pid_t child_of(pid_t pid)
+{
+    int child = -1;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        lks_test_skip("the kernel doesn't list children");
+    if (fscanf(f, "%d", &child) != 1)
+        child = -1;
+    fclose(f);
+    return child;
+}
+
+static bool is_gone(pid_t pid)
+{
+    char state = lks__sys_process_state(pid);
+    return state == 0 || state == 'Z';
+}
+
+static void assert_gone(pid_t pid)
+{
+    for (int i = 0; i < 200 && !is_gone(pid); i++)
+        usleep(10000);
+    if (!is_gone(pid)) {
+        kill(pid, SIGKILL);
+        fail_msg("process %d is still there", (int)pid);
+    }
+}
+
+/* SIGKILL to the launcher, or to the process in front of it, which has its process id: what ranks
+ * have started goes with them, in sessions of its own, without our environment, without parents. */
+static void check_killed(bool front)
+{
+    static char script[] =
+        "setsid sh -c 'echo one-$$; exec sleep 77' & "
+        "(setsid env -i sh -c 'sh -c \"echo two-\\$\\$; exec sleep 77 >/dev/null 2>&1\" & "
+        "sleep 0.05') & "
+        "setsid sh -c 'trap \"\" TERM; echo three-$$; setsid sleep 77; sleep 77' & "
+        "sleep 0.2; echo ready; sleep 50";
+    static const char *const names[] = {"one-", "two-", "three-"};
+    struct launch l;
+    start(&l, 1, SHELL(script));
+    read_until(&l, "ready");
+    for (int i = 0; i < 3; i++)
+        expect_in(l.out, names[i]);
+    pid_t launcher = child_of(l.pid);
+    kill(front ? l.pid : launcher, SIGKILL);
+    int status = finish(&l);
+    for (int i = 0; i < 3; i++)
+        assert_gone(pid_behind(&l, names[i]));
+    assert_gone(launcher);
+    if (front) {
+        assert_true(WIFSIGNALED(status));
+    } else {
+        assert_int_equal(WEXITSTATUS(status), 128 + SIGKILL);
+        expect_in(l.out, "was killed by signal 9 (SIGKILL); its ranks were ended");
+    }
+    assert_true(l.took_s < 5);
+}
+
+static void test_killed_with_detached(void **state)
+{
+    check_killed(true);
+    check_killed(false);
+}
+
 static void signal_when_ready(struct launch *l, int sig)
 {
     read_until(l, "ready-0");
@@ -468,6 +545,7 @@ static void test_terminal(void **state)
     if (l.pid == 0) {
         struct termios t;
         int code = 99;
+        lks_test_default_signals();
         char *const *argv =
             SHELL("read x; n=0; trap 'n=$((n+1))' INT; echo ready-$RANK; while "
                   "[ $n = 0 ]; do sleep 0.02; done; sleep 0.2; echo got-$n; exit 6");
@@ -531,19 +609,13 @@ int main(int argc, char **argv)
         return strcmp(argv[2], "launch_two") == 0 ? body_launch_two() : end_like(argv[2]);
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* what the test itself was given */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_group_works),
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_exit_codes),
-        cmocka_unit_test(test_named_with_step),
-        cmocka_unit_test(test_killed_while_exiting),
-        cmocka_unit_test(test_not_executable),
-        cmocka_unit_test(test_grandchildren),
-        cmocka_unit_test(test_launcher_killed),
-        cmocka_unit_test(test_forwarding),
-        cmocka_unit_test(test_second_signal_kills),
-        cmocka_unit_test(test_suspend),
-        cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_environment),     cmocka_unit_test(test_group_works),
+        cmocka_unit_test(test_descriptors),     cmocka_unit_test(test_exit_codes),
+        cmocka_unit_test(test_named_with_step), cmocka_unit_test(test_killed_while_exiting),
+        cmocka_unit_test(test_not_executable),  cmocka_unit_test(test_grandchildren),
+        cmocka_unit_test(test_launcher_killed), cmocka_unit_test(test_killed_with_detached),
+        cmocka_unit_test(test_forwarding),      cmocka_unit_test(test_second_signal_kills),
+        cmocka_unit_test(test_suspend),         cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_memory_faults),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

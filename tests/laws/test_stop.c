@@ -210,6 +210,7 @@ static void test_handlers_have_a_stack_of_their_own(void **state)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     stack_t stack;
+    lks_test_default_signals();
     lks__signals_install("none");
     assert_int_equal(sigaltstack(NULL, &stack), 0);
     assert_int_equal(stack.ss_flags & SS_DISABLE, 0);

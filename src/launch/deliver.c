@@ -1,0 +1,98 @@
+/* The user's signals on their way to the ranks. A rank that has just been started has no handler
+ * yet, and a signal would end it: it is sent when the rank catches or ignores it. A signal
+ * to stop doesn't wait longer than START_S after the rank's start, since most programs have no
+ * handler for it and are meant to end; SIGUSR1 and SIGUSR2 are meant to end nothing. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "launch/process.h"
+
+/* Seconds. */
+static const double START_S = 1.0;
+static const double LOOK_S = 0.003;
+static const double BLOCKED_S = 0.2;
+static const double PATIENCE_S = 5.0; /* until we say that a signal waits; then we look seldom */
+static const double SELDOM_S = 0.1;
+
+static bool is_word(int sig)
+{
+    return sig == SIGUSR1 || sig == SIGUSR2;
+}
+
+/* The signals (bit n - 1: signal n) for which the rank has something else than the default action.
+ * A blocked one counts when it has been blocked for a while: then the program waits for it, as the
+ * launcher does, while a shell that starts a command blocks all signals for a moment. */
+static uint64_t ready_for(struct lks__rank_process *p, double now)
+{
+    char path[64], line[256];
+    uint64_t blocked = 0, ignored = 0, caught = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)p->pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return UINT64_MAX; /* it can't be known */
+    while (fgets(line, sizeof line, f) != NULL) {
+        sscanf(line, "SigBlk: %" SCNx64, &blocked);
+        sscanf(line, "SigIgn: %" SCNx64, &ignored);
+        sscanf(line, "SigCgt: %" SCNx64, &caught);
+    }
+    fclose(f);
+    if ((blocked & p->waiting >> 1) == 0)
+        p->blocked_since = 0;
+    else if (p->blocked_since == 0)
+        p->blocked_since = now;
+    bool waits_for_it = p->blocked_since > 0 && now - p->blocked_since > BLOCKED_S;
+    return ignored | caught | (waits_for_it ? blocked : 0);
+}
+
+/* Nobody knows why nothing happens. */
+static void say_that_it_waits(struct lks__launch *l, int rank, int sig)
+{
+    const char *name = sigabbrev_np(sig);
+    l->ranks[rank].said_waiting = true;
+    lks__say(l, "signal %d (SIG%s) waits: rank %d (pid %d) doesn't handle it, and it would end",
+             sig, name != NULL ? name : "?", l->first_global + rank, (int)l->ranks[rank].pid);
+}
+
+void lks__deliver(struct lks__launch *l, int sig)
+{
+    double now = lks__sys_now();
+    for (int r = 0; r < l->n_started; r++) {
+        if (l->ranks[r].waiting == 0)
+            l->ranks[r].waiting_since = now;
+        l->ranks[r].waiting |= UINT64_C(1) << sig;
+    }
+    lks__deliver_due(l);
+}
+
+void lks__deliver_due(struct lks__launch *l)
+{
+    double now = lks__sys_now();
+    for (int r = 0; r < l->n_started; r++) {
+        struct lks__rank_process *p = &l->ranks[r];
+        if (!p->running || p->waiting == 0)
+            continue;
+        uint64_t ready = ready_for(p, now);
+        for (int sig = 1; p->waiting >> sig != 0; sig++) {
+            if (!(p->waiting >> sig & 1))
+                continue;
+            bool in_time = is_word(sig) || now - p->started_at < START_S;
+            if (!in_time || ready >> (sig - 1) & 1) {
+                p->waiting &= ~(UINT64_C(1) << sig);
+                kill(-p->pid, sig);
+            } else if (!p->said_waiting && now - p->waiting_since > PATIENCE_S) {
+                say_that_it_waits(l, r, sig);
+            }
+        }
+    }
+}
+
+double lks__deliver_next(const struct lks__launch *l)
+{
+    double wait_s = 0;
+    for (int r = 0; r < l->n_started; r++)
+        if (l->ranks[r].running && l->ranks[r].waiting != 0 && wait_s != LOOK_S)
+            wait_s = l->ranks[r].said_waiting ? SELDOM_S : LOOK_S;
+    return wait_s > 0 ? lks__sys_now() + wait_s : 0;
+}

@@ -1,0 +1,160 @@
+/* The launch is two processes, so that nothing is left whichever of them is killed. The one that
+ * was started stays in front: it has the process id that others know and the terminal's signals,
+ * passes these on, and ends as the launcher ends. The launcher is its child and does all the rest.
+ *
+ * Both are subreapers: a process whose parent has ended becomes a child of the launcher, and when
+ * that is gone, of the front. If the front is killed, the launcher gets LKS__FRONT_GONE and ends
+ * all that the ranks have started, in whatever session; if the launcher is killed, the front does.
+ * The launcher has a process group of its own: a signal to the front's group doesn't reach it. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "launch/process.h"
+
+/* Seconds. */
+static const double SWEEP_S = 5.0; /* for what a killed launcher has left to die */
+
+enum { MAX_EARLIER = 64 };
+
+struct front {
+    const char *self;
+    const sigset_t *mask, *old_mask;
+    pid_t launcher;
+    bool suspending; /* the launcher was asked to stop, as by Ctrl-Z: we stop with it */
+    bool ended;
+    siginfo_t end;
+    int n_earlier; /* children from before the launch: whoever called exec may have left some */
+    pid_t earlier[MAX_EARLIER];
+};
+
+/* Our children, up to `max` of them; 0 where the kernel doesn't list them. */
+static int children(pid_t *pids, int max)
+{
+    int n = 0, pid;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
+    FILE *f = fopen(path, "re");
+    while (f != NULL && n < max && fscanf(f, "%d", &pid) == 1)
+        pids[n++] = pid;
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
+
+static bool is_earlier(const struct front *f, pid_t pid)
+{
+    for (int i = 0; i < f->n_earlier; i++)
+        if (f->earlier[i] == pid)
+            return true;
+    return false;
+}
+
+static void reap(struct front *f)
+{
+    siginfo_t info;
+    for (;;) {
+        info.si_pid = 0;
+        if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG) != 0 || info.si_pid == 0)
+            return;
+        if (info.si_pid != f->launcher)
+            continue;
+        if (info.si_code != CLD_STOPPED) {
+            f->ended = true;
+            f->end = info;
+        } else if (f->suspending) {
+            f->suspending = false;
+            raise(SIGSTOP); /* returns when we are continued */
+            kill(f->launcher, SIGCONT);
+        }
+    }
+}
+
+/* Kill whatever has become our child until there is nothing more. */
+static void sweep(struct front *f)
+{
+    for (double until = lks__sys_now() + SWEEP_S; lks__sys_now() < until;) {
+        pid_t pids[256];
+        int n = children(pids, 256), n_ours = 0;
+        for (int i = 0; i < n; i++)
+            if (!is_earlier(f, pids[i]) && ++n_ours > 0)
+                kill(pids[i], SIGKILL);
+        if (n_ours == 0)
+            return;
+        usleep(2000);
+        reap(f);
+    }
+}
+
+/* End as the launcher has ended. */
+static _Noreturn void end_alike(struct front *f)
+{
+    int code = f->end.si_status;
+    if (f->end.si_code != CLD_EXITED) {
+        sweep(f);
+        if (sigismember(f->mask, code)) { /* a signal of the user's, before there were ranks */
+            signal(code, SIG_DFL);
+            sigprocmask(SIG_SETMASK, f->old_mask, NULL);
+            raise(code);
+        }
+        const char *name = sigabbrev_np(code);
+        sigprocmask(SIG_SETMASK, f->old_mask, NULL); /* nobody may read what we say */
+        fprintf(stderr,
+                "%s: the launching process %d was killed by signal %d (SIG%s); its ranks were "
+                "ended\n",
+                f->self, (int)f->launcher, code, name != NULL ? name : "?");
+        code += 128;
+    }
+    _exit(code);
+}
+
+static _Noreturn void stay_in_front(struct front *f)
+{
+    int signals = signalfd(-1, f->mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    while (!f->ended) {
+        struct signalfd_siginfo info;
+        struct pollfd p = {.fd = signals, .events = POLLIN};
+        poll(&p, 1, signals >= 0 ? -1 : 100);
+        while (signals >= 0 && read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
+            int sig = (int)info.ssi_signo;
+            if (sig == SIGCHLD)
+                continue;
+            f->suspending |= sig == SIGTSTP;
+            kill(f->launcher, sig);
+        }
+        reap(f);
+    }
+    end_alike(f);
+}
+
+lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_t *old_mask)
+{
+    struct front f = {.self = self, .mask = mask, .old_mask = old_mask};
+    pid_t front = getpid();
+    sigset_t gone;
+    f.n_earlier = children(f.earlier, MAX_EARLIER);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    fflush(NULL); /* what is buffered is written once */
+    f.launcher = fork();
+    if (f.launcher < 0)
+        return lks__fail(LKS_ERR_NOMEM, "can't start the launching process: %s", strerror(errno));
+    setpgid(f.launcher, f.launcher); /* in both, as nobody knows who comes first */
+    if (f.launcher > 0)
+        stay_in_front(&f);
+    setpgid(0, 0);
+    sigemptyset(&gone);
+    sigaddset(&gone, LKS__FRONT_GONE);
+    sigprocmask(SIG_BLOCK, &gone, NULL);
+    prctl(PR_SET_PDEATHSIG, LKS__FRONT_GONE);
+    if (getppid() != front) /* it died before the line above */
+        _exit(1);
+    signal(SIGTTOU, SIG_IGN); /* we write from the background of its terminal */
+    return LKS_OK;
+}

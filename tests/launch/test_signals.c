@@ -1,0 +1,250 @@
+/* Signals that come early wait, and those that were ignored at the start stay ignored: for ranks of
+ * ours, programs of others, and a run without a launcher. */
+#include "laws/laws.h"
+#include "laws/marked.h"
+#include "support.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void pause_ms(double ms)
+{
+    nanosleep(
+        &(struct timespec){.tv_sec = (time_t)(ms / 1e3), .tv_nsec = (long)(ms * 1e6) % 1000000000},
+        NULL);
+}
+
+/* Does one of the process's masks ("SigBlk", "SigIgn", "SigCgt") have the signal? */
+static bool has_signal(pid_t pid, const char *mask, int sig)
+{
+    char line[256];
+    unsigned long long bits = 0;
+    FILE *f = fopen(lks_test_text("/proc/%d/status", (int)pid), "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, mask, strlen(mask)) == 0)
+            sscanf(line + strlen(mask), ": %llx", &bits);
+    if (f != NULL)
+        fclose(f);
+    return bits >> (sig - 1) & 1;
+}
+
+/* main() has begun: the signal is blocked, or has its handler already. */
+static void wait_for_main(pid_t pid, int sig)
+{
+    for (int i = 0; i < 100000; i++) {
+        if (has_signal(pid, "SigBlk", sig) || has_signal(pid, "SigCgt", sig))
+            return;
+        pause_ms(0.1);
+    }
+    fail_msg("signal %d is neither blocked nor caught", sig);
+}
+
+static void wait_for_text(const char *path, const char *text)
+{
+    for (int i = 0; i < 10000; i++) {
+        if (lks_test_exists(path) && strstr(lks_test_read(path, NULL), text) != NULL)
+            return;
+        pause_ms(2);
+    }
+    fail_msg("no \"%s\" in %s", text, lks_test_read(path, NULL));
+}
+
+/* --- early ones --------------------------------------------------------------------------- */
+
+enum { MOMENTS = 6 };
+
+/* A run that ends by nothing but the signal, which is sent so long after main() has begun. */
+static void check_early(int W, int sig, double ms, const char *setting)
+{
+    const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
+    law_args args = law_train("random", &out);
+    law_add(&args, "--nproc_per_node=%d", W);
+    law_add(&args, "--max_iters=1000000");
+    law_add(&args, "--checkpoint_interval=1000000");
+    if (setting != NULL)
+        law_add(&args, "%s", setting);
+    lks_test_child run = lks_test_start(args.argv, env);
+    wait_for_main(run.pid, sig);
+    pause_ms(ms);
+    assert_int_equal(kill(run.pid, sig), 0);
+    lks_test_result r = lks_test_wait(&run, 60);
+    if (r.exit_code != 128 + sig)
+        fail_msg("after %g ms: exit code %d: %s", ms, r.exit_code, r.err);
+    if (law_count_checkpoints(out) == 0) /* a stop in good order saves, or says what is left */
+        assert_contains(r.err, "nothing was trained");
+    marked_assert_gone(mark, 2);
+}
+
+static void test_early_stops(void **state)
+{
+    for (int i = 0; i < MOMENTS; i++) {
+        check_early(2, SIGUSR1, 2.7 * i, "--stop_signal=USR1");
+        check_early(1, SIGUSR2, 0.4 * i, "--stop_signal=USR2");
+        check_early(2, SIGTERM, 3.1 * i, NULL);
+        check_early(1, SIGINT, 0.6 * i, NULL);
+    }
+}
+
+/* SIGUSR1 asks for a checkpoint: it comes, and the run goes on. */
+static void check_early_save(int W, double ms)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--nproc_per_node=%d", W);
+    law_add(&args, "--max_iters=4");
+    law_add(&args, "--checkpoint_interval=1000000");
+    law_add(&args, "--eval_interval=0");
+    lks_test_child run = lks_test_start(args.argv, NULL);
+    wait_for_main(run.pid, SIGUSR1);
+    pause_ms(ms);
+    assert_int_equal(kill(run.pid, SIGUSR1), 0);
+    lks_test_result r = lks_test_wait(&run, 60);
+    if (r.exit_code != 0)
+        fail_msg("after %g ms: exit code %d: %s", ms, r.exit_code, r.err);
+    assert_int_equal(law_count_checkpoints(out), 2);
+}
+
+static void test_early_saves(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        check_early_save(2, 2.0 * i);
+        check_early_save(1, 0.5 * i);
+    }
+}
+
+/* A program of others that takes its time until it handles the signal; the one that never does
+ * isn't ended by SIGUSR2, and is by SIGTERM. */
+static void test_programs_of_others(void **state)
+{
+    static const char slow[] = "sleep 0.3; trap 'echo got; exit 5' USR1; echo armed; "
+                               "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.5; done";
+    const char *const argv[] = {"lockstep", "run", "--nproc-per-node=2", "sh", "-c", slow, NULL};
+    lks_test_child run = lks_test_start(argv, NULL);
+    wait_for_main(run.pid, SIGUSR1);
+    assert_int_equal(kill(run.pid, SIGUSR1), 0);
+    lks_test_result r = lks_test_wait(&run, 60);
+    assert_int_equal(r.exit_code, 5);
+    assert_contains(r.out, "got\n");
+
+    const char *const plain[] = {"lockstep", "run", "sh", "-c", "echo begun; exec sleep 50", NULL};
+    run = lks_test_start(plain, NULL);
+    wait_for_text(run.out_path, "begun");
+    assert_int_equal(kill(run.pid, SIGUSR2), 0);
+    pause_ms(100);
+    assert_int_equal(kill(run.pid, SIGTERM), 0);
+    r = lks_test_wait(&run, 60);
+    assert_int_equal(r.exit_code, 128 + SIGTERM);
+    assert_true(r.seconds < 4 * LKS_TEST_PATIENCE);
+}
+
+/* What programs of others inherit is what the launcher was started with. */
+static void test_inherited(void **state)
+{
+    static const char script[] = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    lks_test_result plain = lks_test_run((const char *const[]){"sh", "-c", script, NULL}, NULL, 20);
+    lks_test_result r = lks_test_tool("run", "sh", "-c", script);
+    assert_int_equal(r.exit_code, 0);
+    unsigned long long mask[4];
+    assert_int_equal(sscanf(plain.out, "SigBlk: %llx SigIgn: %llx", &mask[0], &mask[1]), 2);
+    assert_int_equal(sscanf(r.out, "SigBlk: %llx SigIgn: %llx", &mask[2], &mask[3]), 2);
+    assert_true(mask[2] == mask[0]);
+    /* SIGTTOU is ignored: ranks write from the terminal's background. */
+    assert_true(mask[3] == (mask[1] | 1ull << (SIGTTOU - 1)));
+}
+
+/* --- ignored ones ------------------------------------------------------------------------- */
+
+/* Start argv as nohup does, or a shell without job control. */
+static lks_test_child start_ignoring(int sig, const char *const argv[], const char *mark)
+{
+    const char *env[] = {mark, NULL}, *words[64] = {"sh", "-c", NULL, "sh"};
+    int n = 4;
+    words[2] = lks_test_text("trap '' %s; exec \"$@\"", sigabbrev_np(sig));
+    words[n++] = LKS_TEST_TOOL;
+    for (int i = 1; argv[i] != NULL && n < 63; i++)
+        words[n++] = argv[i];
+    words[n] = NULL;
+    return lks_test_start(words, env);
+}
+
+static void check_ignored(int sig, int W)
+{
+    const char *out, *mark = marked_variable();
+    law_args args = law_train("random", &out);
+    law_add(&args, "--nproc_per_node=%d", W);
+    law_add(&args, "--max_iters=1000000");
+    law_add(&args, "--checkpoint_interval=1000000");
+    lks_test_child run = start_ignoring(sig, args.argv, mark);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    wait_for_text(metrics, "\"train\"");
+    kill(run.pid, sig);
+    for (int r = 0; r < W && W > 1; r++)
+        kill(marked_rank(mark, r), sig);
+    pause_ms(100);
+    size_t before, after;
+    lks_test_read(metrics, &before);
+    pause_ms(100);
+    for (int i = 0; i < 1000; i++, pause_ms(5)) {
+        lks_test_read(metrics, &after);
+        if (after > before)
+            break;
+    }
+    assert_true(after > before); /* it goes on */
+    kill(run.pid, SIGTERM);
+    lks_test_result r = lks_test_wait(&run, 60);
+    assert_int_equal(r.exit_code, 128 + SIGTERM);
+    assert_null(strstr(r.err, lks_test_text("SIG%s", sigabbrev_np(sig))));
+    marked_assert_gone(mark, 2);
+}
+
+static void test_ignored(void **state)
+{
+    check_ignored(SIGHUP, 2);
+    check_ignored(SIGHUP, 1);
+    check_ignored(SIGINT, 2);
+    check_ignored(SIGINT, 1);
+    check_ignored(SIGUSR1, 2);
+}
+
+/* The launcher of others' programs, also if told to handle the signal. */
+static void test_ignored_by_launcher(void **state)
+{
+    static const int sigs[] = {SIGHUP, SIGINT, SIGQUIT};
+    for (int i = 0; i < 6; i++) {
+        int sig = sigs[i % 3];
+        const char *argv[] = {"lockstep",
+                              "run",
+                              "--nproc-per-node=2",
+                              i < 3 ? "--max-restarts=0"
+                                    : "--signals-to-handle=SIGHUP,SIGINT,SIGQUIT,SIGTERM",
+                              "sh",
+                              "-c",
+                              "echo begun; sleep 0.4; exit 3",
+                              NULL};
+        lks_test_child run = start_ignoring(sig, argv, marked_variable());
+        wait_for_text(run.out_path, "begun");
+        assert_int_equal(kill(run.pid, sig), 0);
+        lks_test_result r = lks_test_wait(&run, 60);
+        assert_int_equal(r.exit_code, 3);
+        assert_null(strstr(r.err, "passing signal"));
+        assert_contains(r.err, "exited with code 3"); /* by itself, not by the user's wish */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_early_stops),
+        cmocka_unit_test(test_early_saves),
+        cmocka_unit_test(test_programs_of_others),
+        cmocka_unit_test(test_inherited),
+        cmocka_unit_test(test_ignored),
+        cmocka_unit_test(test_ignored_by_launcher),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
