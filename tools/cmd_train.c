@@ -19,12 +19,26 @@ static const char usage[] =
     "code\n"
     "128 + the signal's number; SIGUSR1 and SIGUSR2 write one, and the run goes on.\n";
 
+/* Asked to stop before the run began. */
+static int stop_early(int signo)
+{
+    const char *rank = getenv("RANK"), *name = sigabbrev_np(signo);
+    if (rank == NULL || strcmp(rank, "0") == 0)
+        fprintf(stderr,
+                "lockstep train: stopped by signal %d (SIG%s) while it was set up: nothing was "
+                "trained, and nothing was written\n",
+                signo, name != NULL ? name : "?");
+    return TOOL_SIGNAL + signo;
+}
+
 static int run_rank(const lks__settings *s)
 {
     lks__trainer trainer;
-    int stopped = 0;
+    int stopped;
     lks__signals_install(s->stop_signal);
-    lks_status st = lks__trainer_open(s, &trainer);
+    lks_status st = lks__trainer_open(s, &trainer, &stopped);
+    if (st == LKS_ERR_STOPPED)
+        return stop_early(stopped);
     if (st != LKS_OK)
         return tool_fail("train", st);
     st = lks__train_run(&trainer, &stopped);

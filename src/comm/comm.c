@@ -105,6 +105,19 @@ static void no_beat(lks_comm *comm)
 {
 }
 
+static void no_ask_stop(lks_comm *comm, int signo)
+{
+}
+
+static int no_asked_stop(const lks_comm *comm)
+{
+    return 0;
+}
+
+static void no_saving(lks_comm *comm, bool saving)
+{
+}
+
 static struct lks_comm_ops complete(const struct lks_comm_ops *given)
 {
     struct lks_comm_ops ops = *given;
@@ -114,6 +127,9 @@ static struct lks_comm_ops complete(const struct lks_comm_ops *given)
     FILL(abort);
     FILL(note);
     FILL(beat);
+    FILL(ask_stop);
+    FILL(asked_stop);
+    FILL(saving);
     FILL(alloc);
     FILL(peer);
     FILL(barrier);
@@ -179,7 +195,7 @@ lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options
     LKS__TRY(lks__world_check(LKS_ERR_ARG, world));
     const struct lks_comm_ops *ops;
     LKS__TRY(choose(options->backend, world, &ops));
-    lks_comm *comm;
+    lks_comm *comm = NULL;
     LKS__TRY(lks__comm_new(ops, world, options->timeout_s, &comm));
     lks_status st = comm->ops.open(comm);
     if (st != LKS_OK) {
@@ -249,6 +265,21 @@ void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)
 void lks_comm_beat(lks_comm *comm)
 {
     comm->ops.beat(comm);
+}
+
+void lks__comm_ask_stop(lks_comm *comm, int signo)
+{
+    comm->ops.ask_stop(comm, signo);
+}
+
+int lks__comm_asked_stop(const lks_comm *comm)
+{
+    return comm->ops.asked_stop(comm);
+}
+
+void lks__comm_saving(lks_comm *comm, bool saving)
+{
+    comm->ops.saving(comm, saving);
 }
 
 double lks_comm_take_wait_s(lks_comm *comm)

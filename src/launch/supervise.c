@@ -80,10 +80,14 @@ static void reap(struct lks__launch *l)
             first = r;
     }
     l->n_ended++;
-    /* A word to the program may have meant an end to it: then it says so, as a shell would. */
-    if (first >= 0 && l->word != 0 && !l->ranks[first].by_signal &&
-        l->ranks[first].code == 128 + l->word)
+    /* A rank that exits with 128 + SIGUSRn treated the signal as a request to stop, and one with
+     * the number of the signal that the ranks agreed on has stopped in good order: so do we. */
+    int code = first >= 0 && !l->ranks[first].by_signal ? l->ranks[first].code : 0;
+    int asked = lks__segment_asked_stop(l->segment);
+    if (l->user_signal == 0 && l->word != 0 && code == 128 + l->word)
         l->user_signal = l->word;
+    else if (l->user_signal == 0 && asked != 0 && code == 128 + asked)
+        l->user_signal = asked;
     if (first >= 0 && !l->failed && l->user_signal == 0)
         stop_all(l, first);
 }
@@ -128,12 +132,45 @@ void lks__pass_on(struct lks__launch *l, int sig)
     if (l->segment == NULL || l->n_running == 0 || l->user_signal != 0 || l->failed)
         return;
     const char *name = sigabbrev_np(sig);
-    lks__say(l, "passing signal %d (SIG%s) on to the ranks; they have %g s, a second signal kills",
+    lks__say(l,
+             "passing signal %d (SIG%s) on to the ranks; they have %g s from their last sign of "
+             "life, a second signal kills",
              sig, name != NULL ? name : "?", l->options->shutdown_timeout_s);
     l->user_signal = sig;
     l->user_signal_at = lks__sys_now();
     l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
     lks__signal_all(l, sig, -1);
+}
+
+/* Somebody wants an end at once. A checkpoint that is being written is worth a third signal. */
+static void insist(struct lks__launch *l)
+{
+    if (!l->failed && !l->held_back && lks__segment_saving(l->segment, true)) {
+        l->held_back = true;
+        l->user_signal_at = lks__sys_now();
+        lks__say(l, "a checkpoint is being saved, the ranks end after it; a third signal kills");
+    } else {
+        kill_all(l);
+    }
+}
+
+/* Has no rank that runs given a sign of life since the signal, or since the last one, for as long
+ * as they have? Waiting for another rank is none. */
+static bool out_of_time(struct lks__launch *l)
+{
+    double now = lks__sys_now(), last = 0;
+    for (int r = 0; r < l->n_started; r++) {
+        lks__rank_status s;
+        if (!l->ranks[r].running)
+            continue;
+        lks__segment_status(l->segment, r, &s);
+        if (s.state != LKS__RANK_ABSENT && now - s.beat_age_s > last)
+            last = now - s.beat_age_s;
+    }
+    double until = last + l->options->shutdown_timeout_s;
+    if (l->user_signal != 0 && !l->failed && until > l->kill_at)
+        l->kill_at = until;
+    return now >= l->kill_at;
 }
 
 static void on_signal(struct lks__launch *l, int sig)
@@ -150,7 +187,7 @@ static void on_signal(struct lks__launch *l, int sig)
         lks__pass_on(l, sig);
         lks__nodes_signal(l, sig);
     } else if (l->failed || now - l->user_signal_at > SAME_CAUSE_S) {
-        kill_all(l);
+        insist(l);
     }
 }
 
@@ -220,7 +257,7 @@ void lks__supervise(struct lks__launch *l)
         wait_and_serve(l, l->kill_at > 0 ? l->kill_at : lks__still_next(l));
         if (lks__still_look(l))
             end_ranks(l, -1);
-        if (l->kill_at > 0 && lks__sys_now() >= l->kill_at)
+        if (l->kill_at > 0 && lks__sys_now() >= l->kill_at && out_of_time(l))
             kill_all(l);
     }
     sweep(l, !l->killed);

@@ -236,8 +236,9 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
     return st;
 }
 
-lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
+lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p)
 {
+    *stopped_p = 0;
     memset(t, 0, sizeof *t);
     t->s = *s;
     LKS__TRY(lks__trace_file_start(&t->trace, t->s.trace));
@@ -248,6 +249,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
         return st;
     }
     lks_comm_note(t->ses.comm, 0, "set-up");
+    lks__session_stoppable(&t->ses, true);
     lks__ckpt ckpt, *resume = NULL;
     memset(&ckpt, 0, sizeof ckpt);
     if (strcmp(s->init_from, "resume") == 0 || lks__job_goes_on(s->out_dir))
@@ -257,11 +259,15 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
         st = open_together(t, resume);
-    if (st == LKS_OK)
-        st = lks__trace_file_open(&t->trace, &t->ses);
     if (resume != NULL)
         lks__ckpt_close(&ckpt);
+    lks__session_stoppable(&t->ses, false);
+    if (st == LKS_OK) /* from here on a stop leaves a checkpoint */
+        st = lks__session_agree(&t->ses, lks__session_check_stop(&t->ses));
+    if (st == LKS_OK)
+        st = lks__trace_file_open(&t->trace, &t->ses);
     if (st != LKS_OK) {
+        *stopped_p = lks__session_asked_stop(&t->ses);
         lks__session_fail(&t->ses, st);
         lks__trainer_close(t);
         return st;
