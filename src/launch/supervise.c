@@ -60,6 +60,28 @@ static void record_end(struct lks__launch *l, const siginfo_t *info)
     }
 }
 
+/* The signal on which a rank ended in good order, or 0. One that exits with 128 + SIGUSRn treated a
+ * SIGUSRn that we passed on as a request to stop; and ranks may have agreed to stop on a signal
+ * that one of them got from elsewhere. */
+static int orderly(const struct lks__launch *l, const struct lks__rank_process *p)
+{
+    const int signals[] = {l->word, lks__segment_asked_stop(l->segment)};
+    for (int i = 0; i < 2; i++)
+        if (signals[i] != 0 && !p->by_signal && p->code == 128 + signals[i])
+            return signals[i];
+    return 0;
+}
+
+/* From now on the ranks have their time to end; 0: nothing has asked them to. */
+static void ask_orderly(struct lks__launch *l, int sig)
+{
+    if (sig == 0)
+        return;
+    l->user_signal = sig;
+    l->user_signal_at = lks__sys_now();
+    l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
+}
+
 /* Collect whoever has ended. Of several failures seen at once, one by a signal is the cause and an
  * exit code a consequence. */
 static void reap(struct lks__launch *l)
@@ -80,14 +102,8 @@ static void reap(struct lks__launch *l)
             first = r;
     }
     l->n_ended++;
-    /* A rank that exits with 128 + SIGUSRn treated the signal as a request to stop, and one with
-     * the number of the signal that the ranks agreed on has stopped in good order: so do we. */
-    int code = first >= 0 && !l->ranks[first].by_signal ? l->ranks[first].code : 0;
-    int asked = lks__segment_asked_stop(l->segment);
-    if (l->user_signal == 0 && l->word != 0 && code == 128 + l->word)
-        l->user_signal = l->word;
-    else if (l->user_signal == 0 && asked != 0 && code == 128 + asked)
-        l->user_signal = asked;
+    if (first >= 0 && !l->failed && l->user_signal == 0)
+        ask_orderly(l, orderly(l, &l->ranks[first]));
     if (first >= 0 && !l->failed && l->user_signal == 0)
         stop_all(l, first);
 }
@@ -136,9 +152,7 @@ void lks__pass_on(struct lks__launch *l, int sig)
              "passing signal %d (SIG%s) on to the ranks; they have %g s from their last sign of "
              "life, a second signal kills",
              sig, name != NULL ? name : "?", l->options->shutdown_timeout_s);
-    l->user_signal = sig;
-    l->user_signal_at = lks__sys_now();
-    l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
+    ask_orderly(l, sig);
     lks__signal_all(l, sig, -1);
 }
 

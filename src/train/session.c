@@ -198,7 +198,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
         first++;
     free(all);
     if (comm != LKS_OK)
-        return st != LKS_OK ? lks__fail(st, "%s", kept) : comm;
+        return st != LKS_OK && st != LKS_ERR_STOPPED ? lks__fail(st, "%s", kept) : comm;
     if (first == W && signo != 0) {
         lks__comm_ask_stop(s->comm, signo);
         return stopped(signo);
