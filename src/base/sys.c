@@ -280,10 +280,18 @@ int lks__sys_write_all(int fd, const void *buf, size_t bytes)
     return 0;
 }
 
-int lks__sys_fsync(int fd)
+static int sync_file(int fd)
 {
     int result;
     FAULTY(fsync, -1, fsync(fd));
+}
+
+int lks__sys_fsync(int fd)
+{
+    int result = sync_file(fd), err = errno;
+    progress();
+    errno = err;
+    return result;
 }
 
 int lks__sys_rename(const char *from, const char *to)
