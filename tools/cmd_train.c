@@ -15,9 +15,13 @@ static const char usage[] =
     "train.log\n"
     "in --out_dir=DIR. With --nproc_per_node=N it starts N ranks; under `lockstep run` it is one.\n"
     "The result is the same, bit for bit, on any number of ranks and threads.\n"
-    "SIGINT, SIGTERM and SIGHUP stop the run after the step at hand, with a checkpoint and exit "
-    "code\n"
-    "128 + the signal's number; SIGUSR1 and SIGUSR2 write one, and the run goes on.\n";
+    "SIGINT, SIGTERM and SIGHUP stop the run: a step or evaluation under way is discarded, the "
+    "state\n"
+    "before it is saved, and the exit code is 128 + the signal's number. A second signal ends it "
+    "at\n"
+    "once, but not while it saves: then a third does. SIGUSR1 and SIGUSR2 write a checkpoint, and "
+    "the\n"
+    "run goes on.\n";
 
 /* Asked to stop before the run began. */
 static int stop_early(int signo)

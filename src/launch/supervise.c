@@ -60,13 +60,21 @@ static void record_end(struct lks__launch *l, const siginfo_t *info)
     }
 }
 
+/* A rank has died while all were to stop: the others must not wait for it. */
+static void give_up(struct lks__launch *l, int rank)
+{
+    char text[LKS__LAUNCH_MESSAGE];
+    lks__describe_end(l, rank, text);
+    lks__segment_abort(l->segment, LKS_ERR_PEER, rank, text);
+}
+
 /* The signal on which a rank ended in good order, or 0. One that exits with 128 + SIGUSRn treated a
  * SIGUSRn that we passed on as a request to stop; and ranks may have agreed to stop on a signal
  * that one of them got from elsewhere. */
 static int orderly(const struct lks__launch *l, const struct lks__rank_process *p)
 {
-    const int signals[] = {l->word, lks__segment_asked_stop(l->segment)};
-    for (int i = 0; i < 2; i++)
+    const int signals[] = {l->word, lks__segment_asked_stop(l->segment), l->user_signal};
+    for (int i = 0; i < 3; i++)
         if (signals[i] != 0 && !p->by_signal && p->code == 128 + signals[i])
             return signals[i];
     return 0;
@@ -106,6 +114,8 @@ static void reap(struct lks__launch *l)
         ask_orderly(l, orderly(l, &l->ranks[first]));
     if (first >= 0 && !l->failed && l->user_signal == 0)
         stop_all(l, first);
+    else if (first >= 0 && !l->failed && orderly(l, &l->ranks[first]) == 0)
+        give_up(l, first);
 }
 
 void lks__end_with_others(struct lks__launch *l)

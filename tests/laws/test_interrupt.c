@@ -142,15 +142,63 @@ static void assert_whole(const char *out, const char *whole)
     assert_string_equal(common_lines(out, whole), common_lines(whole, whole));
 }
 
-/* Stops at every so many reads of a run of a few hundred, and goes on each time. */
-static void check_anywhere(int which, const char *whole)
+/* A run of the golf family, with evaluations on the way and at its end, and an artifact. */
+static law_args golf_train(const char **out_p)
 {
+    static const char *data;
+    law_args args = {.n = 0};
+    if (data == NULL) {
+        data = lks_test_folder();
+        lks_test_generated_golf(data);
+    }
+    *out_p = lks_test_folder();
+    static const char *const settings[] = {
+        "lockstep",
+        "train",
+        "--family=golf",
+        "--sampler=stream",
+        "--vocab_size=1024",
+        "--num_layers=2",
+        "--model_dim=32",
+        "--num_heads=2",
+        "--num_kv_heads=1",
+        "--iterations=6",
+        "--train_seq_len=16",
+        "--val_loss_every=4",
+        "--warmdown_iters=3",
+        "--keep=0",
+        "--checkpoint_interval=3",
+        "--virtual_ranks=8",
+        "--threads=1",
+        "--eval_iters=2",
+        "--max_wallclock_seconds=0",
+        "--train_batch_tokens=8192",
+        "--val_batch_size=4096",
+        "--gradient_accumulation_steps=16",
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        law_add(&args, "%s", settings[i]);
+    law_add(&args, "--dataset=%s", data);
+    law_add(&args, "--out_dir=%s", *out_p);
+    return args;
+}
+
+static law_args run_of(int which, const char **out_p)
+{
+    law_args args = which < 2 ? law_train(samplers[which], out_p) : golf_train(out_p);
+    law_add(&args, "--threads=1");
+    return args;
+}
+
+/* Stops at every so many reads of a run of some hundreds, and goes on each time. */
+static void check_anywhere(int which, int stride, const char *whole)
+{
+    static const char artifact[] = "final_model.int8.ptz";
     bool ended = false;
     int n_stops = 0;
-    for (int n = 30; !ended; n += 171) {
+    for (int n = 30; !ended; n += stride) {
         const char *out;
-        law_args args = law_train(samplers[which], &out);
-        law_add(&args, "--threads=1");
+        law_args args = run_of(which, &out);
         lks_test_result r = train(args, 1, lks_test_text("read:%d:term", n), 0);
         ended = r.exit_code == 0;
         if (!ended) {
@@ -160,15 +208,21 @@ static void check_anywhere(int which, const char *whole)
             n_stops++;
         }
         assert_whole(out, whole);
+        if (which == 2)
+            assert_same_file(lks_test_text("%s/%s", out, artifact),
+                             lks_test_text("%s/%s", whole, artifact));
     }
-    assert_in_range(n_stops, 5, 20);
+    assert_in_range(n_stops, 5, 25);
 }
 
 static void test_anywhere(void **state)
 {
-    for (int which = 0; which < 2; which++) {
-        const char *whole = law_output(samplers[which], "--threads=1");
-        check_anywhere(which, whole);
+    static const int strides[] = {171, 171, 29};
+    for (int which = 0; which < 3; which++) {
+        const char *whole;
+        law_args args = run_of(which, &whole);
+        law_run(&args);
+        check_anywhere(which, strides[which], whole);
     }
 }
 
@@ -243,6 +297,21 @@ static void test_launcher(void **state)
     assert_int_equal(r.exit_code, 128 + SIGKILL);
 }
 
+/* Two signals at once are one; later on the second ends the process, if it doesn't save. */
+static void test_second(void **state)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--threads=1");
+    lks_test_result r = train(args, 1, "read:200:term,read:201:term", 0);
+    expect_stop(&r, "step under way is discarded");
+    check_saved(out);
+    args = law_train("random", &out);
+    law_add(&args, "--threads=1");
+    r = train(args, 1, "read:200:term,read:201:slow,read:202:term", 0);
+    assert_int_equal(r.signal, SIGTERM);
+}
+
 /* ---- before the first step ------------------------------------------------------------------ */
 
 static const char *state_of(const char *out)
@@ -311,9 +380,10 @@ static void test_sampler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long),        cmocka_unit_test(test_anywhere),
-        cmocka_unit_test(test_save),        cmocka_unit_test(test_launcher),
-        cmocka_unit_test(test_nothing_new), cmocka_unit_test(test_sampler),
+        cmocka_unit_test(test_long),    cmocka_unit_test(test_anywhere),
+        cmocka_unit_test(test_save),    cmocka_unit_test(test_launcher),
+        cmocka_unit_test(test_second),  cmocka_unit_test(test_nothing_new),
+        cmocka_unit_test(test_sampler),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
