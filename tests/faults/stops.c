@@ -70,7 +70,7 @@ static const char *const golf[] = {
     "--train_batch_tokens=8192",
     "--gradient_accumulation_steps=64",
     "--val_batch_size=1024",
-    "--iterations=9",
+    "--iterations=10",
     "--warmdown_iters=3",
     "--max_wallclock_seconds=0",
     "--val_loss_every=4",
@@ -316,14 +316,15 @@ static int count_lines(const char *out)
 
 /* One of ten moments lies in the set-up, two in a save, the others anywhere behind the n-th line of
  * the metrics. False: it ended before. */
-static bool wait_for_moment(const run *r, bool *in_save_p)
+static bool wait_for_moment(const run *r, int n_lines, bool *in_save_p)
 {
-    int kind = draw(10), n = 1 + draw(r->recipe->n_lines - 1), after = draw(80000);
+    int left = r->recipe->n_lines - n_lines, after = draw(80000);
+    int kind = draw(10), n = n_lines + 1 + draw(left > 1 ? left - 1 : 1);
     *in_save_p = kind == 1 || kind == 2;
+    /* Two launchers have to have met, or one of them would wait for the other. */
+    while (r->n_children == 2 && marked_rank(r->mark, r->W - 1) < 0 && alive(r))
+        sleep_us(1000);
     if (kind == 0) {
-        /* Two launchers have to have met, or one of them would wait for the other. */
-        while (r->n_children == 2 && marked_rank(r->mark, r->W - 1) < 0 && alive(r))
-            sleep_us(1000);
         sleep_us(draw(400000));
         return alive(r);
     }
@@ -367,7 +368,7 @@ static bool stop(run *r, bool resumes)
     place(r);
     start(r, resumes);
     double sent = 0;
-    if (wait_for_moment(r, &in_save)) {
+    if (wait_for_moment(r, n_before, &in_save)) {
         sent = lks__sys_now();
         send_signal(r, signo);
     }

@@ -86,10 +86,12 @@ static law_args long_run(const char *sampler, const char *out, bool evaluates)
     return args;
 }
 
-/* The last rank gets the signal. It ends the batch under way and begins no other; the other ranks
- * end long before the step or the evaluation would have. */
-static void check_long(int which, int W, bool evaluates, const char *whole)
+/* The last rank gets the signal. It ends the batch under way and begins no other. The other ranks
+ * hear of it: unless the machine has kept the last rank waiting until they were done, none makes
+ * all of its micro-batches. Were they all as far? */
+static bool check_long(int which, int W, bool evaluates, const char *whole)
 {
+    bool early = true;
     const char *out = lks_test_folder();
     law_args args = long_run(samplers[which], out, evaluates);
     const int n = 150; /* the set-up reads less, the rank's part of a step more */
@@ -101,11 +103,13 @@ static void check_long(int which, int W, bool evaluates, const char *whole)
     const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
     for (int rank = 0; rank < W; rank++) {
         const char *done = lks_test_text("micro_batches.%d", rank);
-        int most = evaluates ? 0 : rank == W - 1 ? n / BATCH : STEP / W - 1;
-        assert_in_range(lks_test_number(json_array_get(hosts, 1), done), 0, most);
+        int n_done = (int)lks_test_number(json_array_get(hosts, 1), done);
+        assert_in_range(n_done, 0, evaluates ? 0 : rank == W - 1 ? n / BATCH : STEP / W);
+        early = early && n_done < STEP / W;
     }
     go_on(args, W == 8 ? 1 : W * 2);
     law_assert_same_checkpoints(out, whole);
+    return early;
 }
 
 static void test_long(void **state)
@@ -116,7 +120,8 @@ static void test_long(void **state)
             law_args args = long_run(samplers[which], whole, evaluates);
             law_run(&args);
             for (int W = which + 1; W <= 8; W *= evaluates ? 4 : 2)
-                check_long(which, W, evaluates, whole);
+                for (int tries = 0; !check_long(which, W, evaluates, whole);)
+                    assert_in_range(++tries, 1, 9);
         }
 }
 
@@ -162,7 +167,7 @@ static law_args golf_train(const char **out_p)
         "--model_dim=32",
         "--num_heads=2",
         "--num_kv_heads=1",
-        "--iterations=6",
+        "--iterations=7",
         "--train_seq_len=16",
         "--val_loss_every=4",
         "--warmdown_iters=3",
