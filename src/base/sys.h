@@ -66,7 +66,15 @@ uint64_t lks__sys_proc_bytes(const char *path, const char *key);
  * 'Z' ended), 0 where there is none of that number. */
 char lks__sys_process_state(pid_t pid);
 
-/* Reads, writes and fsyncs of this thread call fn(ctx) for each piece that is done, so that
+/* Reads, writes and fsyncs of this thread call fn(ctx) for each piece that is done, so that other
+ * ranks see that a long one moves. NULL: nobody waits. */
+void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx);
+
+/* Work that can be stopped: once asked() is true, reads and writes of this thread fail with
+ * ECANCELED between their pieces. What takes long without them asks lks__sys_stop_check() between
+ * pieces of its own: ERR_STOPPED, once it is true. NULL (as at the start): nothing stops. */
+void lks__sys_stop_when(bool (*asked)(void));
+lks_status lks__sys_stop_check(void);
 
 /* Whole small file into malloc'd memory with a 0 byte behind it (not counted); the caller frees.
  * ERR_IO or ERR_FORMAT (larger than `limit`), naming the path. */
