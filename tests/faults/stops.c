@@ -357,6 +357,14 @@ static enum phase phase_of(const lks_test_result *r, bool wrote)
     return KILLED_EARLY;
 }
 
+/* The signal reached a launcher, or the process, when the run had come to its end. */
+static bool is_complete(const run *r, const lks_test_result *result)
+{
+    return strstr(result->err, "stopped by signal") == NULL && count_lines(r->out) > 0 &&
+           strcmp(common_lines(r->out, r->recipe->whole),
+                  common_lines(r->recipe->whole, r->recipe->whole)) == 0;
+}
+
 /* Started anew or resumed, and stopped. False: it came to its end before. */
 static bool stop(run *r, bool resumes)
 {
@@ -374,7 +382,7 @@ static bool stop(run *r, bool resumes)
     }
     lks_test_result result = ended(r);
     double seconds = lks__sys_now() - sent;
-    if (result.exit_code == 0)
+    if (result.exit_code == 0 || is_complete(r, &result))
         return false;
     if (result.signal != signo && result.exit_code != 128 + signo)
         fail_msg("exit code %d, signal %d, instead of signal %d: %s", result.exit_code,
