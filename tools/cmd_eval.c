@@ -7,6 +7,7 @@
 #include "data/shards.h"
 #include "data/tokens.h"
 #include "tool.h"
+#include "train/evals.h"
 #include "train/evaluate.h"
 #include "train/replica.h"
 #include "train/signals.h"
@@ -14,10 +15,11 @@
 static const char usage[] =
     "Usage: lockstep eval --out_dir=DIR|--artifact=FILE --dataset=DIR [--split=val] [--key=value]\n"
     "\n"
-    "Mean loss of the newest checkpoint in --out_dir, or of an exported artifact, over all "
+    "Mean loss of a checkpoint in --out_dir (--which), or of an exported artifact, over all "
     "windows\n"
     "of block_size tokens of a split; the same figure on any number of ranks. Models of the golf\n"
-    "family read shards, and with --tokenizer_path=MODEL their bits per byte are told, too.\n";
+    "family read shards, and with --tokenizer_path=MODEL their bits per byte are told, too.\n"
+    "A checkpoint's result is also appended to evals.jsonl in --out_dir.\n";
 
 /* What is evaluated, and on what. */
 struct job {
@@ -97,7 +99,31 @@ static void print_result(const struct job *j, const lks__split_result *r)
     if (j->eval.bytes != NULL)
         snprintf(bpb, sizeof bpb, ", %.9g bits per byte", r->bpb);
     printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens (perplexity %.4f%s), %s\n",
-           j->s->split, r->loss, r->n_windows, j->eval.T, exp(r->loss), bpb, j->replica.name);
+           j->s->split, r->loss, r->n_windows, j->eval.T, exp(r->loss), bpb, j->replica.took);
+    fflush(stdout);
+}
+
+/* In the run's evals.jsonl; an artifact belongs to no run. */
+static lks_status record(const struct job *j, const lks__split_result *r)
+{
+    lks__evals evals;
+    char dir[LKS__SETTING_STR + 8], why[200];
+    const lks__replica *model = &j->replica;
+    if (model->run_dir[0] == '\0')
+        return LKS_OK;
+    LKS__TRY(lks__settings_data_dir(j->s, dir));
+    lks__jsonw *w = lks__evals_begin(&evals, "eval", model->iter, model->params_hash);
+    lks__jsonw_str(w, "dataset", dir);
+    lks__jsonw_str(w, "split", j->s->split);
+    lks__jsonw_u64(w, "windows", r->n_windows);
+    lks__jsonw_u64(w, "block_size", j->eval.T);
+    lks__jsonw_float(w, "loss", r->loss);
+    if (j->eval.bytes != NULL)
+        lks__jsonw_float(w, "bpb", r->bpb);
+    LKS__TRY(lks__evals_append(&evals, model->run_dir, why));
+    if (why[0] != '\0')
+        fprintf(stderr, "lockstep eval: %s\n", why);
+    return LKS_OK;
 }
 
 static int run_rank(const lks__settings *s)
@@ -118,8 +144,13 @@ static int run_rank(const lks__settings *s)
         stop = lks__session_asked_stop(&session);
         st = LKS_OK;
     }
-    if (st == LKS_OK && stop == 0 && session.world.rank == 0)
-        print_result(&j, &result);
+    if (st == LKS_OK && stop == 0) {
+        if (session.world.rank == 0) {
+            print_result(&j, &result);
+            st = record(&j, &result);
+        }
+        st = lks__session_agree(&session, st);
+    }
     lks__session_fail(&session, st);
     int code = st != LKS_OK ? tool_fail("eval", st) : stop != 0 ? TOOL_SIGNAL + stop : TOOL_OK;
     if (st == LKS_OK && stop != 0 && session.world.rank == 0)

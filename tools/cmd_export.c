@@ -6,11 +6,12 @@
 #include "model/model.h"
 #include "tool.h"
 #include "train/state.h"
+#include "train/which.h"
 
 static const char usage[] =
     "Usage: lockstep export --format=golf --out_dir=DIR --out=FILE [--code=FILE ...]\n"
     "\n"
-    "Writes the model of the newest checkpoint in --out_dir as parameter-golf's artifact: int8 "
+    "Writes the model of a checkpoint in --out_dir (--which) as parameter-golf's artifact: int8 "
     "with\n"
     "a scale for each row, in a safetensors container under zlib. Its size is printed together "
     "with\n"
@@ -58,12 +59,13 @@ static lks_status export_golf(const lks__settings *s)
 {
     lks__ckpt ckpt;
     lks__artifact_stats stats;
-    char path[sizeof ckpt.path + 32];
+    char path[sizeof ckpt.path + 32], took[64];
     uint64_t code_bytes, model_bytes;
     if (s->out[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "say where to write the artifact: --out=FILE");
     LKS__TRY(lks__artifact_code_bytes(s->code, &code_bytes));
-    LKS__TRY(lks__ckpt_open(s->out_dir, 0, &ckpt));
+    LKS__TRY(lks__which_open(s->out_dir, s->which, &ckpt, took));
+    fprintf(stderr, "lockstep export: %s\n", took);
     snprintf(path, sizeof path, "%s/model.safetensors", ckpt.path);
     lks_status st = lks__artifact_file_bytes(path, &model_bytes);
     if (st == LKS_OK)

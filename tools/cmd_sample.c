@@ -16,8 +16,7 @@
 static const char usage[] =
     "Usage: lockstep sample --out_dir=DIR [--start=TEXT|FILE:PATH] [--key=value ...]\n"
     "\n"
-    "Writes text that the newest checkpoint in --out_dir makes of a beginning. Where its tokens "
-    "are\n"
+    "Writes text that a checkpoint in --out_dir (--which) makes of a beginning. If its tokens are\n"
     "those of a SentencePiece model, --tokenizer_path=MODEL names it.\n";
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
@@ -121,6 +120,7 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
     size_t n;
     LKS__TRY(lks__replica_open(s->out_dir, s, 1, session, r));
     sink->meta = &r->meta;
+    fprintf(stderr, "lockstep sample: %s\n", r->took);
     if (s->tokenizer_path[0] != '\0')
         LKS__TRY(open_tokenizer(s->tokenizer_path, sink));
     LKS__TRY(read_prompt(s, sink, ids_p, &n));

@@ -29,7 +29,7 @@ lks_status lks_world_from_env(lks_world *world);
 
 typedef struct lks_comm_options {
     const char *backend; /* "auto", "shm", "mpi", "gloo" */
-    double timeout_s;    /* deadline of every wait, see below; > 0 */
+    double timeout_s;    /* deadline of every wait, see below; > 0, at most 10^6 */
 } lks_comm_options;
 
 /* Join the group; every rank calls it. ERR_SUPPORT says which backend can't be used and why. */
@@ -37,8 +37,12 @@ lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options
                          lks_comm **comm_p);
 /* What most programs want: the world of the environment, the first backend that works, 60 s. */
 lks_status lks_comm_init(lks_comm **comm_p);
-void lks_comm_close(lks_comm *comm); /* NULL is fine; after an error too */
+/* NULL is fine; after an error too. Others that need this rank for an operation get ERR_PEER, which
+ * names it. The group's memory and its works are gone, waited for or not. Close each lks_ddp first:
+ * after this, its calls are ERR_ARG. */
+void lks_comm_close(lks_comm *comm);
 
+/* For NULL: -1, 0, "none", NULL, -1. */
 int lks_comm_rank(const lks_comm *comm);
 int lks_comm_world_size(const lks_comm *comm);
 const char *lks_comm_backend(const lks_comm *comm);
@@ -48,7 +52,7 @@ const lks_world *lks_comm_world(const lks_comm *comm);
 int lks_comm_leader(const lks_comm *comm); /* the first rank of this rank's host */
 
 /* Make this rank's failure the group's: every waiter on every rank returns ERR_PEER naming this
- * rank and `why`. Any thread; the first one wins. */
+ * rank and `why`. Any thread; the first one wins. This and the next two ignore a comm of NULL. */
 void lks_comm_abort(lks_comm *comm, const char *why);
 
 /* For messages of peers that wait for us: what this rank is doing. `phase` is a static string.
@@ -79,8 +83,12 @@ void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer);
 void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 
 /* --- collectives ------------------------------------------------------------------------------
- * All ranks start the same operations in the same order with equal sizes; where they don't, every
- * rank gets ERR_ARG naming rank, operation and size. A wait passes its deadline when a rank that it
+ * An argument that is wrong by itself is ERR_ARG on this rank alone, before anything is sent: the
+ * group lives on, and the other ranks wait for this one.
+ *
+ * All ranks start the same operations in the same order with equal sizes; if they don't, every rank
+ * gets ERR_ARG naming rank, operation and size: from this call, or from its next one if this rank
+ * had all it needed. A wait passes its deadline when a rank that it
  * misses has given no sign of life (lks_comm_beat, lks_comm_note, or arriving anywhere) for
  * timeout_s: ERR_TIMEOUT names the ranks that are missing, with their last step and phase. A peer
  * whose process has ended gives ERR_PEER within a second. After any of these the group is at its
@@ -95,7 +103,7 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
 lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count);
 
 /* What rank 0 has at `mem`, LKS_MEM_COMMON memory, goes to the counterparts on all hosts; all ranks
- * have finished writing there before, and see it after. */
+ * have finished writing there before, and see it after. ERR_ARG if `mem` isn't such memory. */
 lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes);
 
 /* Work on blocks [0, n_blocks) that is divided over hosts: this host's part. */
@@ -103,7 +111,8 @@ void lks_comm_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, s
 
 /* Each host's share of the blocks at `mem`, common or lazy memory, goes to the counterparts on all
  * hosts, or, with `to_first`, to the host of rank 0 alone. block_start [n_blocks + 1] in bytes. All
- * ranks have finished writing there before, and see it after. */
+ * ranks have finished writing there before, and see it after. ERR_ARG if `mem` isn't such memory.
+ */
 lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first);
 
@@ -117,7 +126,7 @@ typedef struct lks_part {
     lks_node node;
     float *buf; /* [count]; in LKS_MEM_OWN memory, at the same offset on every rank that has as many
                  * parts; left alone by the caller until lks_work_wait(), and then of no known
-                 * content */
+                 * content. Parts don't overlap */
 } lks_part;
 
 enum {
@@ -133,15 +142,15 @@ typedef struct lks_reduction {
     float scale;  /* the root's sum is multiplied by this, once */
     size_t count; /* elements; equal on all ranks; 0 is fine */
     /* Blocks cut [0, count): block b is [block_start[b], block_start[b + 1]); shares of ranks end
-     * on block borders. Lives until lks_work_wait(). */
-    const size_t *block_start; /* [n_blocks + 1] */
+     * on block borders. */
+    const size_t *block_start; /* [n_blocks + 1]; copied */
     size_t n_blocks;
     double *block_sumsq; /* [n_blocks] in LKS_MEM_COMMON memory, out: sum of squares of the scaled
                           * sums (the kernel `sumsq`), for all blocks, on all ranks */
     float *dst;          /* [count] in LKS_MEM_COMMON memory or parts[0].buf of lks_comm_leader(),
                           * as this rank sees it, out: the scaled sum, seen by all ranks of the
                           * host; before one of them writes there again, all must meet (any
-                          * collective) */
+                          * collective). It may be a part, but not overlap one otherwise */
     int scatter;         /* not 0: each host ends with the sums of lks_comm_host_share() alone; the
                           * rest of dst is of no known content; equal on all ranks */
     int wire;            /* LKS_WIRE_...; equal on all ranks */
@@ -158,7 +167,9 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
  * the pool that the library gave the group where it has one. */
 lks_status lks_comm_progress(lks_comm *comm);
 
-lks_status lks_work_wait(lks_work *work); /* with the group's deadline; releases `work` always */
+/* With the group's deadline; releases `work` always. A second wait is ERR_ARG until another
+ * operation has got the same handle. */
+lks_status lks_work_wait(lks_work *work);
 
 /* Seconds this rank has spent waiting inside lks_work_wait() since the last call. */
 double lks_comm_take_wait_s(lks_comm *comm);

@@ -30,13 +30,14 @@ typedef struct lks_sampler_options {
 /* Epoch 0. ERR_ARG where a field is out of range, or drop_last leaves nothing; ERR_NOMEM (a
  * permutation takes 4 bytes for each sample). */
 lks_status lks_sampler_open(const lks_sampler_options *options, lks_sampler **sampler_p);
-void lks_sampler_close(lks_sampler *sampler); /* NULL is fine */
+void lks_sampler_close(lks_sampler *sampler); /* NULL is fine, here and below: no samples */
 
 /* Another epoch, another permutation. Without it every epoch is the first, as there. */
 void lks_sampler_set_epoch(lks_sampler *sampler, uint64_t epoch);
 
 uint64_t lks_sampler_count(const lks_sampler *sampler); /* samples of each replica in an epoch */
-/* The i-th sample of `replica`, both from 0 and in range. */
+/* The i-th sample of `replica`, both from 0. Out of range: UINT64_MAX, and lks_last_error() says
+ * why. */
 uint64_t lks_sampler_index(const lks_sampler *sampler, int replica, uint64_t i);
 
 #pragma GCC visibility pop

@@ -51,6 +51,7 @@ struct rule {
 };
 
 enum { MAX_RULES = 16 };
+#define EVERY ULONG_MAX /* a rule's n */
 
 static struct rule rules[MAX_RULES];
 static int n_rules;
@@ -62,12 +63,20 @@ static const struct {
     enum fault fault;
     int err;
 } fault_names[] = {
-    {"ENOSPC", FAULT_ERRNO, ENOSPC}, {"EIO", FAULT_ERRNO, EIO},
-    {"ENOMEM", FAULT_ERRNO, ENOMEM}, {"EMFILE", FAULT_ERRNO, EMFILE},
-    {"EACCES", FAULT_ERRNO, EACCES}, {"short", FAULT_SHORT, ENOSPC},
-    {"die", FAULT_DIE, EIO},         {"die-after", FAULT_DIE_AFTER, EIO},
-    {"term", FAULT_SIGNAL, 0},       {"slow", FAULT_LATE, 400}, /* milliseconds */
-    {"hang", FAULT_LATE, -1},
+    {"ENOSPC", FAULT_ERRNO, ENOSPC},
+    {"EIO", FAULT_ERRNO, EIO},
+    {"ENOMEM", FAULT_ERRNO, ENOMEM},
+    {"EMFILE", FAULT_ERRNO, EMFILE},
+    {"EACCES", FAULT_ERRNO, EACCES},
+    {"EPERM", FAULT_ERRNO, EPERM},
+    {"EOPNOTSUPP", FAULT_ERRNO, EOPNOTSUPP},
+    {"EROFS", FAULT_ERRNO, EROFS},
+    {"short", FAULT_SHORT, ENOSPC},
+    {"die", FAULT_DIE, EIO},
+    {"die-after", FAULT_DIE_AFTER, EIO},
+    {"term", FAULT_SIGNAL, 0},
+    {"slow", FAULT_LATE, 400},
+    {"hang", FAULT_LATE, -1}, /* milliseconds */
 };
 
 static void restart_counts(void)
@@ -88,12 +97,13 @@ static bool parse_rule(char *text, struct rule *rule)
     int call = 0;
     while (call < N_CALLS && strcmp(call_names[call], text) != 0)
         call++;
-    char *end;
-    unsigned long n = strtoul(n_text, &end, 10);
+    char *end = n_text;
+    const bool every = strcmp(n_text, "*") == 0;
+    unsigned long n = every ? EVERY : strtoul(n_text, &end, 10);
     size_t f = 0, n_faults = sizeof fault_names / sizeof fault_names[0];
     while (f < n_faults && strcmp(fault_names[f].name, what) != 0)
         f++;
-    if (call == N_CALLS || n == 0 || *end || f == n_faults)
+    if (call == N_CALLS || n == 0 || (!every && *end) || f == n_faults)
         return false;
     *rule = (struct rule){(enum call)call, n, fault_names[f].fault, fault_names[f].err};
     return true;
@@ -132,7 +142,9 @@ static enum fault fault_of(enum call call)
     unsigned long n_any = atomic_fetch_add(&counts[CALL_any], 1) + 1;
     for (int i = 0; i < n_rules; i++) {
         const struct rule *rule = &rules[i];
-        if (rule->call == CALL_any ? rule->n != n_any : rule->call != call || rule->n != n)
+        if (rule->call != CALL_any && rule->call != call)
+            continue;
+        if (rule->n != EVERY && rule->n != (rule->call == CALL_any ? n_any : n))
             continue;
         const char *only = getenv("LOCKSTEP_FAULT_RANK"), *rank = getenv("RANK");
         if (only && (!rank || strcmp(only, rank) != 0))

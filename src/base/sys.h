@@ -6,7 +6,8 @@
  *     LOCKSTEP_FAULT=CALL:N:WHAT[,CALL:N:WHAT…]
  *
  * CALL is one of the names in LKS__SYS_CALLS or `any`; N counts from 1 over this process's calls of
- * that name; WHAT is an errno name (ENOSPC, EIO, ENOMEM, EMFILE, EACCES), `short` (transfer half,
+ * that name (`*`: every one); WHAT is an errno name (ENOSPC, EIO, ENOMEM, EMFILE, EACCES, EPERM,
+ * EOPNOTSUPP, EROFS), `short` (transfer half,
  * then ENOSPC), `die` (SIGKILL before the call), `die-after`, `term` (SIGTERM before the call,
  * which goes on), `slow` (0.4 s late) or `hang` (never). With LOCKSTEP_FAULT_RANK=r only rank r
  * (environment RANK) is hit. */

@@ -1,8 +1,9 @@
 /* ckpt/ckpt.h - checkpoints: OUT/ckpt-%08d/ with model.safetensors, optimizer.safetensors and
- * state.json; OUT/latest -> newest good one (docs/formats.md).
+ * state.json; OUT/latest names the newest good one, OUT/best the one with the lowest validation
+ * loss (docs/formats.md).
  *
  * A checkpoint exists whole or not at all: written into a temporary folder of OUT, every file and
- * the folder synced, renamed, OUT synced; `latest` moves last (symlink beside, renamed).
+ * the folder synced, renamed, OUT synced; `latest` moves last, and after it, if it moves, `best`.
  *
  * Every byte stands under a hash: state.json under its own "state_hash" (XXH3-64 of the file with
  * that value's digits as zeros), the files' headers under state.json's "files", the tensors under
@@ -11,6 +12,7 @@
 #define LKS_CKPT_CKPT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,15 +29,17 @@ typedef struct lks__ckpt_content {
     json_t *state; /* an object, borrowed and not changed; in the file stand also "format",
                     * "iter", "params_hash", "files" and "state_hash", whatever it has
                     * under these names */
+    bool best;     /* it has the lowest validation loss so far: `best` is to name it */
 } lks__ckpt_content;
 
 /* 16 hex digits: XXH3-64 over the per-tensor XXH3-64 values (little-endian u64, table order). */
 void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
 
 /* Write checkpoint `iter`, move `latest`, then delete older ones beyond the `keep` newest (0: keep
- * all; never the one `latest` names, none newer than `iter`, none that holds files of others) and
- * stale temporary folders; what cannot be deleted now is tried again by the next save, and is no
- * failure. On failure what was there before is untouched, and the half-written folder is removed.
+ * all; never those that `latest` and `best` name, none newer than `iter`, none that holds files of
+ * others) and stale temporary folders; what cannot be deleted now is tried again by the next save,
+ * and is no failure. On failure what was there before is untouched, and the half-written folder is
+ * removed; if only `best` couldn't move, the checkpoint is saved, and nothing is deleted.
  * An existing ckpt-%08d of the same iter is first renamed to ckpt-%08d.old, which lks__ckpt_open()
  * knows, so that at every moment a good checkpoint is there. One process saves into OUT at a time.
  * name_p[32]: the folder's name. */
@@ -45,10 +49,14 @@ lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content,
 typedef struct lks__ckpt {
     char path[4096]; /* the folder */
     char name[32];   /* its last part */
+    bool itself;     /* the folder that was given is this checkpoint, not a run */
     uint64_t iter;
     json_t *state;                   /* owned */
-    lks__st_file *model, *optimizer; /* optimizer NULL where only the model was asked for */
+    lks__st_file *model, *optimizer; /* NULL if not asked for */
 } lks__ckpt;
+
+/* What to open of a checkpoint; the values of `parts` below. */
+enum { LKS__CKPT_ONLY_STATE = -1, LKS__CKPT_ONLY_MODEL = 0, LKS__CKPT_ALL = 1 };
 
 /* Open OUT/latest, or OUT itself where it is a checkpoint folder. Everything is verified:
  * state.json's own fields, both files' headers and the hash of every tensor (all bytes are read). A
@@ -57,9 +65,13 @@ typedef struct lks__ckpt {
  * Where `latest` is missing (or names a folder that is gone) but ckpt-* folders exist, the newest
  * good one is opened. No checkpoint at all: ERR_IO. Reads only: any number of processes may do it
  * at once. */
-lks_status lks__ckpt_open(const char *out_dir, int with_optimizer, lks__ckpt *ckpt);
+lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt);
 /* The newest good one in OUT, whatever `latest` says. Errors as above. */
-lks_status lks__ckpt_open_newest(const char *out_dir, int with_optimizer, lks__ckpt *ckpt);
+lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt);
+/* The one that OUT/best names. ERR_CONFIG: there is none, or its folder is gone. */
+lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt);
+/* OUT's checkpoint `iter`. ERR_CONFIG: there is none. */
+lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt);
 void lks__ckpt_close(lks__ckpt *ckpt); /* a zeroed one is fine */
 
 #endif

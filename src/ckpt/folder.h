@@ -3,7 +3,7 @@
  *     ckpt-%08d      a checkpoint, whole
  *     ckpt-%08d.old  the one that a save of the same iter was replacing when it died
  *     ckpt-%08d.tmp  being written, or being deleted: never read
- *     latest         symbolic link "ckpt-%08d"; latest.tmp before it is renamed */
+ *     latest, best   names of a "ckpt-%08d" (ckpt/name.h); latest.tmp before it is renamed */
 #ifndef LKS_CKPT_FOLDER_H
 #define LKS_CKPT_FOLDER_H
 

@@ -12,6 +12,7 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/dtype.h"
 #include "ckpt/folder.h"
+#include "ckpt/name.h"
 
 typedef char shown_path[512];
 
@@ -113,7 +114,7 @@ static lks_status open_tensors(const char *dir, const char *name, const json_t *
     return LKS_OK;
 }
 
-static lks_status open_parts(const char *dir, int with_optimizer, lks__ckpt *ckpt)
+static lks_status open_parts(const char *dir, int parts, lks__ckpt *ckpt)
 {
     uint64_t *hashes;
     char path[LKS__CKPT_PATH], digits[17];
@@ -124,26 +125,28 @@ static lks_status open_parts(const char *dir, int with_optimizer, lks__ckpt *ckp
     if (e.kind != LKS__ENTRY_OTHER && e.iter != ckpt->iter)
         return bad_state(path, "its \"iter\" is not that of the folder's name");
 
+    if (parts == LKS__CKPT_ONLY_STATE)
+        return LKS_OK;
     LKS__TRY(open_tensors(dir, LKS__CKPT_MODEL, ckpt->state, &ckpt->model, &hashes));
     lks__hash_text(XXH3_64bits(hashes, lks__st_count(ckpt->model) * sizeof *hashes), digits);
     free(hashes);
     const char *stored = json_string_value(json_object_get(ckpt->state, "params_hash"));
     if (!stored || strcmp(stored, digits) != 0)
         return bad_state(path, "its \"params_hash\" is not that of the model's tensors");
-    if (!with_optimizer)
+    if (parts == LKS__CKPT_ONLY_MODEL)
         return LKS_OK;
     LKS__TRY(open_tensors(dir, LKS__CKPT_OPTIMIZER, ckpt->state, &ckpt->optimizer, &hashes));
     free(hashes);
     return LKS_OK;
 }
 
-static lks_status open_folder(const char *dir, int with_optimizer, lks__ckpt *ckpt)
+static lks_status open_folder(const char *dir, int parts, lks__ckpt *ckpt)
 {
     lks__ckpt c = {.iter = 0};
     const char *slash = strrchr(dir, '/');
     snprintf(c.path, sizeof c.path, "%s", dir);
     snprintf(c.name, sizeof c.name, "%s", slash ? slash + 1 : dir);
-    lks_status st = open_parts(dir, with_optimizer, &c);
+    lks_status st = open_parts(dir, parts, &c);
     if (st == LKS_OK)
         *ckpt = c;
     else
@@ -163,8 +166,7 @@ void lks__ckpt_close(lks__ckpt *ckpt)
 
 /* Open the newest good checkpoint of OUT, `except` left out (NULL: none). ERR_IO where OUT has no
  * checkpoint; where it has, but no good one, the status and sentence of the newest. */
-static lks_status open_newest(const char *out, const char *except, int with_optimizer,
-                              lks__ckpt *ckpt)
+static lks_status open_newest(const char *out, const char *except, int parts, lks__ckpt *ckpt)
 {
     lks__entry *entries;
     size_t n;
@@ -177,7 +179,7 @@ static lks_status open_newest(const char *out, const char *except, int with_opti
             continue;
         lks_status st = lks__ckpt_join(path, out, entries[i].name);
         if (st == LKS_OK)
-            st = open_folder(path, with_optimizer, ckpt);
+            st = open_folder(path, parts, ckpt);
         if (st == LKS_OK || st == LKS_ERR_NOMEM || st == LKS_ERR_STOPPED) {
             free(entries);
             return st;
@@ -194,13 +196,13 @@ static lks_status open_newest(const char *out, const char *except, int with_opti
     return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s", show(shown, out));
 }
 
-lks_status lks__ckpt_open_newest(const char *out_dir, int with_optimizer, lks__ckpt *ckpt)
+lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt)
 {
-    return open_newest(out_dir, NULL, with_optimizer, ckpt);
+    return open_newest(out_dir, NULL, parts, ckpt);
 }
 
 /* Add to the recorded failure the way out: the newest good checkpoint of OUT but `except`. */
-static lks_status offer(lks_status st, const char *out, const char *except, int with_optimizer)
+static lks_status offer(lks_status st, const char *out, const char *except, int parts)
 {
     lks__ckpt good;
     char cause[1024];
@@ -208,7 +210,7 @@ static lks_status offer(lks_status st, const char *out, const char *except, int 
     if (st != LKS_ERR_FORMAT && st != LKS_ERR_IO)
         return st;
     snprintf(cause, sizeof cause, "%s", lks_last_error());
-    if (open_newest(out, except, with_optimizer, &good) != LKS_OK)
+    if (open_newest(out, except, parts, &good) != LKS_OK)
         return lks__fail(st, "%s; there is no other good checkpoint in %s", cause,
                          show(shown, out));
     lks__fail(st, "%s; the newest good checkpoint is %s: use --out_dir=%s", cause, good.name,
@@ -223,30 +225,23 @@ static bool is_folder(const char *path)
     return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* `latest` is a link whose target is `target`. It is a name in OUT or nothing: whoever can place a
- * link there must not make us read elsewhere. */
-static lks_status open_latest(const char *out, const char *target, int with_optimizer,
-                              lks__ckpt *ckpt)
+/* The folder of the checkpoint that a name stands for, or of the one that a save of the same iter
+ * was replacing when it died between two renames. false: both are gone. */
+static bool find_folder(const char *out, lks__entry *e, char path[LKS__CKPT_PATH])
 {
-    char path[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
-    shown_path shown, shown_target;
-    lks__entry e = lks__entry_parse(target);
-    if (e.kind != LKS__ENTRY_CKPT)
-        return offer(lks__fail(LKS_ERR_FORMAT,
-                               "%s/latest names \"%s\", which is not a checkpoint of that folder",
-                               show(shown, out), show(shown_target, target)),
-                     out, NULL, with_optimizer);
-    LKS__TRY(lks__ckpt_join(path, out, e.name));
-    if (!is_folder(path)) {
-        /* Its replacement was cut short between two renames; else somebody has deleted it. */
-        lks__entry_name(name, LKS__ENTRY_OLD, e.iter);
-        LKS__TRY(lks__ckpt_join(path, out, name));
-        if (!is_folder(path))
-            return open_newest(out, NULL, with_optimizer, ckpt);
-        memcpy(e.name, name, sizeof name);
+    for (int kind = LKS__ENTRY_CKPT; kind <= LKS__ENTRY_OLD; kind++) {
+        lks__entry_name(e->name, (lks__entry_kind)kind, e->iter);
+        if (lks__ckpt_join(path, out, e->name) == LKS_OK && is_folder(path))
+            return true;
     }
-    lks_status st = open_folder(path, with_optimizer, ckpt);
-    return st == LKS_OK ? st : offer(st, out, e.name, with_optimizer);
+    return false;
+}
+
+static lks_status open_found(const char *out, const lks__entry *e, const char *path, int parts,
+                             lks__ckpt *ckpt)
+{
+    lks_status st = open_folder(path, parts, ckpt);
+    return st == LKS_OK ? st : offer(st, out, e->name, parts);
 }
 
 /* OUT itself looks like a checkpoint, by its name or by its files. */
@@ -263,48 +258,79 @@ static bool is_checkpoint(const char *dir)
 }
 
 /* OUT is one checkpoint; where it is not good, its folder may hold others. */
-static lks_status open_itself(const char *dir, int with_optimizer, lks__ckpt *ckpt)
+static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
 {
     char parent[LKS__CKPT_PATH];
     const char *slash = strrchr(dir, '/');
     const char *name = slash ? slash + 1 : dir;
-    lks_status st = open_folder(dir, with_optimizer, ckpt);
+    lks_status st = open_folder(dir, parts, ckpt);
+    if (st == LKS_OK)
+        ckpt->itself = true;
     if (st == LKS_OK || lks__entry_parse(name).kind == LKS__ENTRY_OTHER)
         return st;
     if (!slash)
         snprintf(parent, sizeof parent, ".");
     else
         snprintf(parent, sizeof parent, "%.*s", slash == dir ? 1 : (int)(slash - dir), dir);
-    return offer(st, parent, name, with_optimizer);
+    return offer(st, parent, name, parts);
 }
 
-lks_status lks__ckpt_open(const char *out_dir, int with_optimizer, lks__ckpt *ckpt)
+/* OUT without slashes at its end; it has to be there. */
+static lks_status clean_path(const char *out_dir, char out[LKS__CKPT_PATH])
 {
-    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH], target[LKS__CKPT_NAME];
     shown_path shown;
     struct stat info;
     size_t len = strlen(out_dir);
     while (len > 1 && out_dir[len - 1] == '/')
         len--;
-    if (len >= sizeof out)
+    if (len >= LKS__CKPT_PATH)
         return lks__fail(LKS_ERR_IO, "the folder's path is too long: %s", show(shown, out_dir));
     memcpy(out, out_dir, len);
     out[len] = '\0';
     if (stat(out, &info) < 0)
         return lks__sys_fail("there is no checkpoint: cannot read the folder", out);
+    return LKS_OK;
+}
 
-    LKS__TRY(lks__ckpt_join(path, out, "latest"));
-    ssize_t n = readlink(path, target, sizeof target - 1);
-    if (n >= 0) { /* a longer target is cut, and is none of ours in any case */
-        target[n] = '\0';
-        return open_latest(out, target, with_optimizer, ckpt);
-    }
-    if (errno == EINVAL)
-        return offer(lks__fail(LKS_ERR_FORMAT, "%s is not a symbolic link", show(shown, path)), out,
-                     NULL, with_optimizer);
-    if (errno != ENOENT)
-        return lks__sys_fail("cannot read the link", path);
-    if (is_checkpoint(out))
-        return open_itself(out, with_optimizer, ckpt);
-    return open_newest(out, NULL, with_optimizer, ckpt);
+lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt)
+{
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
+    lks__entry e;
+    LKS__TRY(clean_path(out_dir, out));
+    lks_status st = lks__name_read(out, LKS__NAME_LATEST, &e);
+    if (st == LKS_ERR_FORMAT)
+        return offer(st, out, NULL, parts);
+    LKS__TRY(st);
+    if (e.kind == LKS__ENTRY_OTHER && is_checkpoint(out))
+        return open_itself(out, parts, ckpt);
+    if (e.kind == LKS__ENTRY_CKPT && find_folder(out, &e, path))
+        return open_found(out, &e, path, parts, ckpt);
+    return open_newest(out, NULL, parts, ckpt);
+}
+
+lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt)
+{
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
+    shown_path shown;
+    lks__entry e;
+    LKS__TRY(clean_path(out_dir, out));
+    LKS__TRY(lks__name_read(out, LKS__NAME_BEST, &e));
+    if (e.kind == LKS__ENTRY_OTHER || !find_folder(out, &e, path))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s has no best checkpoint: none has been evaluated, or it was deleted; "
+                         "a resume finds it again",
+                         show(shown, out));
+    return open_found(out, &e, path, parts, ckpt);
+}
+
+lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt)
+{
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
+    shown_path shown;
+    lks__entry e = {.iter = iter};
+    LKS__TRY(clean_path(out_dir, out));
+    lks__entry_name(name, LKS__ENTRY_CKPT, iter);
+    if (!find_folder(out, &e, path))
+        return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint %s in %s", name, show(shown, out));
+    return open_found(out, &e, path, parts, ckpt);
 }

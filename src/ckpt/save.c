@@ -15,6 +15,7 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/dtype.h"
 #include "ckpt/folder.h"
+#include "ckpt/name.h"
 
 void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17])
 {
@@ -32,7 +33,6 @@ typedef struct places {
     const char *out;
     char name[LKS__CKPT_NAME];
     char temp[LKS__CKPT_PATH], final[LKS__CKPT_PATH], old[LKS__CKPT_PATH];
-    char latest[LKS__CKPT_PATH], latest_temp[LKS__CKPT_PATH];
 } places;
 
 static lks_status find_places(const char *out, uint64_t iter, places *p)
@@ -44,9 +44,7 @@ static lks_status find_places(const char *out, uint64_t iter, places *p)
     lks__entry_name(name, LKS__ENTRY_TMP, iter);
     LKS__TRY(lks__ckpt_join(p->temp, out, name));
     lks__entry_name(name, LKS__ENTRY_OLD, iter);
-    LKS__TRY(lks__ckpt_join(p->old, out, name));
-    LKS__TRY(lks__ckpt_join(p->latest, out, "latest"));
-    return lks__ckpt_join(p->latest_temp, out, "latest.tmp");
+    return lks__ckpt_join(p->old, out, name);
 }
 
 /* ---- before and after ---------------------------------------------------------------------- */
@@ -86,19 +84,24 @@ static lks_status clear_leftovers(const char *out)
     return st;
 }
 
-/* Delete what is older than the `keep` newest up to `iter`, and the one that was replaced. A
+/* Delete what is older than the `keep` newest up to `iter`, but for the best one, and the one that
+ * was replaced. A
  * folder gets a temporary name first: half-deleted ones do not look like checkpoints. */
 static void prune(const places *p, uint64_t iter, int keep)
 {
     lks__entry *entries;
     size_t n;
     int kept = 0;
+    lks__entry best;
     char path[LKS__CKPT_PATH], temp[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
     lks__ckpt_remove(p->old);
     if (keep == 0 || lks__ckpt_scan(p->out, &entries, &n) != LKS_OK)
         return;
+    if (lks__name_read(p->out, LKS__NAME_BEST, &best) == LKS_ERR_IO)
+        n = 0; /* which one to spare isn't known */
     for (size_t i = 0; i < n; i++) {
-        if (entries[i].kind != LKS__ENTRY_CKPT || entries[i].iter > iter || kept++ < keep)
+        if (entries[i].kind != LKS__ENTRY_CKPT || entries[i].iter > iter || kept++ < keep ||
+            strcmp(entries[i].name, best.name) == 0)
             continue;
         lks__entry_name(name, LKS__ENTRY_TMP, entries[i].iter);
         if (lks__ckpt_join(path, p->out, entries[i].name) == LKS_OK &&
@@ -217,16 +220,11 @@ static lks_status publish(const places *p)
         goto restore;
     }
     st = lks__sys_sync_dir(p->out);
-    if (st == LKS_OK && lks__sys_unlink(p->latest_temp) < 0 && errno != ENOENT)
-        st = lks__sys_fail("cannot remove", p->latest_temp);
-    if (st == LKS_OK && lks__sys_symlink(p->name, p->latest_temp) < 0)
-        st = lks__sys_fail("cannot make the link", p->latest_temp);
-    if (st == LKS_OK && lks__sys_rename(p->latest_temp, p->latest) < 0)
-        st = lks__sys_fail("cannot move the link", p->latest);
+    if (st == LKS_OK)
+        st = lks__name_set(p->out, LKS__NAME_LATEST, p->name);
     if (st == LKS_OK)
         return lks__sys_sync_dir(p->out);
 
-    unlink(p->latest_temp);
     rename(p->final, p->temp);
 restore:
     if (replaces)
@@ -262,6 +260,13 @@ lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content,
     if (st != LKS_OK)
         return lks__fail_in(st, "checkpoint %s is not saved", p.name);
 
+    if (content->best) {
+        st = lks__name_set(out_dir, LKS__NAME_BEST, p.name);
+        if (st == LKS_OK)
+            st = lks__sys_sync_dir(out_dir);
+        if (st != LKS_OK)
+            return lks__fail_in(st, "checkpoint %s is saved, but `best` can't name it", p.name);
+    }
     prune(&p, content->iter, keep);
     memcpy(name, p.name, sizeof p.name);
     memcpy(params_hash, digits, sizeof digits);

@@ -42,6 +42,7 @@ struct lks_comm_ops {
     lks_status (*reduce_start)(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
     lks_status (*progress)(lks_comm *comm);
     lks_status (*wait)(lks_comm *comm, lks_work *work); /* releases `work` always */
+    void (*forget)(lks_comm *comm, lks_work *work);     /* nobody will wait for it */
 };
 
 struct lks_comm {
@@ -51,12 +52,16 @@ struct lks_comm {
     double timeout_s;
     lks__exec exec; /* k NULL: the reference kernels; pool NULL: the caller's thread alone */
     double wait_s;  /* inside lks_work_wait() since lks_comm_take_wait_s() */
+    int n_holders;  /* lks__comm_hold() */
+    bool closed;    /* only the handle is left */
     void *state;    /* the backend's own */
 };
 
-/* The head of every backend's operation in flight. */
+/* The head of every backend's operation in flight. Backends keep the memory of works until the
+ * group is closed, so that a second wait can be refused. */
 struct lks_work {
     lks_comm *comm;
+    bool live; /* set by the backend at the start; neither waited for nor forgotten yet */
 };
 
 extern const struct lks_comm_ops lks__comm_shm, lks__comm_mpi, lks__comm_gloo;
@@ -81,6 +86,17 @@ int lks__comm_asked_stop(const lks_comm *comm);
 /* This rank writes a checkpoint, or waits for the one that ends the run: the launcher doesn't let a
  * second signal interrupt that. */
 void lks__comm_saving(lks_comm *comm, bool saving);
+
+/* Keep the handle (not the group) beyond lks_comm_close(), so that an object that uses the group
+ * can ask lks__comm_is_closed() instead of reading freed memory. One release for each hold. */
+void lks__comm_hold(lks_comm *comm);
+void lks__comm_release(lks_comm *comm);
+bool lks__comm_is_closed(const lks_comm *comm);
+
+/* Give up a wait: returns at once, and the group completes the operation with its next ones. All
+ * that the operation reads stays: memory from lks_comm_alloc(), and the backend's copy of the
+ * borders. NULL is fine. */
+void lks__work_forget(lks_work *work);
 
 /* Open `n` ranks in this one process, on shm, to be driven by a thread each: comms[r] is rank r.
  * Each is closed with lks_comm_close(). For tests. */

@@ -1,5 +1,6 @@
 #include "lockstep/comm.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,9 @@
 static const struct lks_comm_ops *const backends[] = {&lks__comm_shm, &lks__comm_mpi,
                                                       &lks__comm_gloo};
 
+/* Far more than any job lasts, and far less than where times in microseconds end. */
+static const double MOST_TIMEOUT_S = 1e6;
+
 enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
 
 const struct lks_comm_ops *lks__comm_backend(int index)
@@ -23,6 +27,8 @@ const struct lks_comm_ops *lks__comm_backend(int index)
 
 static lks_status unsupported(const lks_comm *comm, const char *what)
 {
+    if (comm->closed)
+        return lks__fail(LKS_ERR_ARG, "%s: this group was closed before by lks_comm_close()", what);
     return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no %s", comm->ops.name, what);
 }
 
@@ -93,6 +99,10 @@ static lks_status no_wait(lks_comm *comm, lks_work *work)
     return unsupported(comm, "operations in flight");
 }
 
+static void no_forget(lks_comm *comm, lks_work *work)
+{
+}
+
 static void no_abort(lks_comm *comm, const char *why)
 {
 }
@@ -143,6 +153,7 @@ static struct lks_comm_ops complete(const struct lks_comm_ops *given)
     FILL(reduce_start);
     FILL(progress);
     FILL(wait);
+    FILL(forget);
 #undef FILL
     return ops;
 }
@@ -196,7 +207,7 @@ lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options
     const struct lks_comm_ops *ops;
     LKS__TRY(choose(options->backend, world, &ops));
     lks_comm *comm = NULL;
-    LKS__TRY(lks__comm_new(ops, world, options->timeout_s, &comm));
+    LKS__TRY(lks__comm_new(ops, world, fmin(options->timeout_s, MOST_TIMEOUT_S), &comm));
     lks_status st = comm->ops.open(comm);
     if (st != LKS_OK) {
         lks_comm_close(comm);
@@ -215,35 +226,55 @@ lks_status lks_comm_init(lks_comm **comm_p)
 
 void lks_comm_close(lks_comm *comm)
 {
-    if (comm == NULL)
+    static const struct lks_comm_ops nothing = {.name = "closed"};
+    if (comm == NULL || comm->closed)
         return;
     comm->ops.close(comm);
-    free(comm);
+    comm->ops = complete(&nothing);
+    comm->closed = true;
+    if (comm->n_holders == 0)
+        free(comm);
+}
+
+void lks__comm_hold(lks_comm *comm)
+{
+    comm->n_holders++;
+}
+
+void lks__comm_release(lks_comm *comm)
+{
+    if (--comm->n_holders == 0 && comm->closed)
+        free(comm);
+}
+
+bool lks__comm_is_closed(const lks_comm *comm)
+{
+    return comm->closed;
 }
 
 int lks_comm_rank(const lks_comm *comm)
 {
-    return comm->world.rank;
+    return comm != NULL ? comm->world.rank : -1;
 }
 
 int lks_comm_world_size(const lks_comm *comm)
 {
-    return comm->world.world_size;
+    return comm != NULL ? comm->world.world_size : 0;
 }
 
 const lks_world *lks_comm_world(const lks_comm *comm)
 {
-    return &comm->world;
+    return comm != NULL ? &comm->world : NULL;
 }
 
 int lks_comm_leader(const lks_comm *comm)
 {
-    return comm->world.rank - comm->world.local_rank;
+    return comm != NULL ? comm->world.rank - comm->world.local_rank : -1;
 }
 
 const char *lks_comm_backend(const lks_comm *comm)
 {
-    return comm->ops.name;
+    return comm != NULL ? comm->ops.name : "none";
 }
 
 void lks__comm_use(lks_comm *comm, const lks__exec *exec)
@@ -259,12 +290,14 @@ void lks_comm_abort(lks_comm *comm, const char *why)
 
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)
 {
-    comm->ops.note(comm, step, phase != NULL ? phase : "");
+    if (comm != NULL)
+        comm->ops.note(comm, step, phase != NULL ? phase : "");
 }
 
 void lks_comm_beat(lks_comm *comm)
 {
-    comm->ops.beat(comm);
+    if (comm != NULL)
+        comm->ops.beat(comm);
 }
 
 void lks__comm_ask_stop(lks_comm *comm, int signo)
@@ -284,6 +317,8 @@ void lks__comm_saving(lks_comm *comm, bool saving)
 
 double lks_comm_take_wait_s(lks_comm *comm)
 {
+    if (comm == NULL)
+        return 0;
     double s = comm->wait_s;
     comm->wait_s = 0;
     return s;
@@ -364,7 +399,20 @@ void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
 
 void lks_comm_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end)
 {
-    comm->ops.host_share(comm, n_blocks, first, end);
+    if (first == NULL || end == NULL)
+        return;
+    *first = *end = 0;
+    if (comm != NULL)
+        comm->ops.host_share(comm, n_blocks, first, end);
+}
+
+static lks_status check_order(const char *call, const size_t *start, size_t n_blocks)
+{
+    for (size_t b = 0; b < n_blocks; b++)
+        if (start[b] > start[b + 1])
+            return lks__fail(LKS_ERR_ARG, "%s: block %zu starts at %zu and ends at %zu", call, b,
+                             start[b], start[b + 1]);
+    return LKS_OK;
 }
 
 lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
@@ -372,6 +420,7 @@ lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block
 {
     if (comm == NULL || block_start == NULL || (mem == NULL && n_blocks > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_gather_shares: an argument is NULL");
+    LKS__TRY(check_order("lks_comm_gather_shares", block_start, n_blocks));
     return comm->ops.gather_shares(comm, mem, block_start, n_blocks, to_first);
 }
 
@@ -383,12 +432,7 @@ static lks_status check_blocks(const lks_reduction *r)
         return lks__fail(LKS_ERR_ARG,
                          "lks_comm_reduce_start: %zu blocks cover [%zu, %zu) of %zu elements",
                          r->n_blocks, first, end, r->count);
-    for (size_t b = 0; b < r->n_blocks; b++)
-        if (start[b] > start[b + 1])
-            return lks__fail(LKS_ERR_ARG,
-                             "lks_comm_reduce_start: block %zu starts at %zu and ends at %zu", b,
-                             start[b], start[b + 1]);
-    return LKS_OK;
+    return check_order("lks_comm_reduce_start", start, r->n_blocks);
 }
 
 lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
@@ -430,5 +474,17 @@ lks_status lks_work_wait(lks_work *work)
 {
     if (work == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_work_wait: work is NULL");
+    if (!work->live)
+        return lks__fail(LKS_ERR_ARG, "lks_work_wait: this work was waited for already: once "
+                                      "releases it");
+    work->live = false;
     return work->comm->ops.wait(work->comm, work);
+}
+
+void lks__work_forget(lks_work *work)
+{
+    if (work == NULL || !work->live)
+        return;
+    work->live = false;
+    work->comm->ops.forget(work->comm, work);
 }

@@ -61,17 +61,25 @@ void lks_sampler_close(lks_sampler *s)
 
 void lks_sampler_set_epoch(lks_sampler *s, uint64_t epoch)
 {
-    if (s->permutation != NULL)
+    if (s != NULL && s->permutation != NULL)
         shuffle(s, epoch);
 }
 
 uint64_t lks_sampler_count(const lks_sampler *s)
 {
-    return s->count;
+    return s != NULL ? s->count : 0;
 }
 
 uint64_t lks_sampler_index(const lks_sampler *s, int replica, uint64_t i)
 {
+    if (s == NULL || replica < 0 || replica >= s->o.replicas || i >= s->count) {
+        lks__fail(LKS_ERR_ARG,
+                  "lks_sampler_index: sample %llu of replica %d: there are %llu samples for each "
+                  "of %d replicas",
+                  (unsigned long long)i, replica, (unsigned long long)lks_sampler_count(s),
+                  s != NULL ? s->o.replicas : 0);
+        return UINT64_MAX;
+    }
     /* What is padded comes from the front again, as often as it takes. */
     uint64_t at = ((uint64_t)replica + i * (uint64_t)s->o.replicas) % s->o.dataset_size;
     return s->permutation == NULL ? at : s->permutation[at];

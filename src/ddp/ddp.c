@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/sys.h"
 #include "base/trace.h"
+#include "comm/backend.h"
 #include "comm/tree.h"
 
 /* At most this many arenas are alive: one for each level of the tree on both flanks of an uneven
@@ -219,6 +220,7 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
         return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
     d->config = *config;
     d->comm = comm;
+    lks__comm_hold(comm);
     d->table = table;
     d->ex = ex;
     d->first_leaf = lks__ddp_first_leaf(config->V, W, rank);
@@ -243,10 +245,22 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     return LKS_OK;
 }
 
+/* The group goes on with what is in flight, without us. After lks_comm_close() works are gone. */
+static void forget_works(lks__ddp *d)
+{
+    for (int i = 0; i < d->n_buckets; i++) {
+        if (!lks__comm_is_closed(d->comm))
+            lks__work_forget(d->buckets[i].work);
+        d->buckets[i].work = NULL;
+    }
+}
+
 void lks__ddp_close(lks__ddp *d)
 {
     if (d == NULL)
         return;
+    forget_works(d);
+    lks__comm_release(d->comm);
     for (int i = 0; i < d->n_buckets; i++) {
         free(d->buckets[i].block_start);
         free(d->buckets[i].block_bytes);
@@ -325,7 +339,10 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
         .dst = (float *)lks_comm_peer(d->comm, d->arena[0], lks_comm_leader(d->comm)) + b->start,
     };
     b->started = lks__sys_now();
-    return lks_comm_reduce_start(d->comm, &r, &b->work);
+    lks_work *work;
+    LKS__TRY(lks_comm_reduce_start(d->comm, &r, &work));
+    b->work = work;
+    return LKS_OK;
 }
 
 void lks__ddp_group_done(void *ddp, int group)
@@ -360,6 +377,7 @@ static double norm_of(const lks__ddp *d)
 
 void lks__ddp_begin(lks__ddp *d)
 {
+    forget_works(d); /* of a step that failed */
     d->nodes.n = d->n_done = 0;
     d->next_bucket = 0;
     d->last = false;
@@ -438,7 +456,9 @@ void lks__ddp_skip(lks__ddp *d)
 static lks_status wait_all(lks__ddp *d)
 {
     lks_status first = LKS_OK;
-    for (int i = 0; i < d->next_bucket; i++) {
+    for (int i = 0; i < d->n_buckets; i++) {
+        if (d->buckets[i].work == NULL)
+            continue;
         lks_status st = lks_work_wait(d->buckets[i].work);
         d->buckets[i].work = NULL;
         lks__trace_past(LKS__SPAN_BUCKET, i, d->buckets[i].started);
@@ -455,6 +475,11 @@ lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
     *grads_p = lks_comm_peer(d->comm, d->arena[0], lks_comm_leader(d->comm));
     *norm_p = norm_of(d);
     return LKS_OK;
+}
+
+bool lks__ddp_is_closed(const lks__ddp *d)
+{
+    return lks__comm_is_closed(d->comm);
 }
 
 lks_status lks__ddp_release(lks__ddp *d)

@@ -41,7 +41,10 @@ size_t lks__ddp_window_floats(const lks__ddp_config *config, const lks__table *t
 /* Collective. Borrows comm, table and ex. Arenas come from lks_comm_alloc(). */
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
                          const lks__exec *ex, lks__ddp **ddp_p);
-void lks__ddp_close(lks__ddp *ddp); /* NULL is fine; before the comm is closed */
+/* NULL is fine. At any time, in mid-step too: reductions in flight are left to the group, which
+ * completes them with its next operations, for only memory of the group's own is needed. After the
+ * comm was closed it is safe as well. */
+void lks__ddp_close(lks__ddp *ddp);
 
 /* For lks__backward.shift: NULL, or `grads` of the micro-step under way is a window of some
  * buckets, each of which is added to its neighbours' nodes, and zero again, when its last group is
@@ -80,6 +83,8 @@ lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p)
 float *lks__ddp_leaf(lks__ddp *ddp); /* the arena to be filled next; what it holds is old */
 void lks__ddp_last(lks__ddp *ddp);
 lks_status lks__ddp_leaf_end(lks__ddp *ddp);
+/* The group was closed by lks_comm_close(): nothing but lks__ddp_close() is left. */
+bool lks__ddp_is_closed(const lks__ddp *ddp);
 
 /* Every rank has read the gradient: its memory may be written again. Collective. */
 lks_status lks__ddp_release(lks__ddp *ddp);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "ddp/ddp.h"
@@ -34,8 +35,10 @@ struct lks_ddp {
     lks__exec ex;
     lks__ddp *inner;
 
-    int v, m;                  /* due next: micro-step m of virtual rank v */
-    bool begun;                /* v has begun */
+    int v, m;          /* due next: micro-step m of virtual rank v */
+    bool begun;        /* v has begun */
+    lks_status failed; /* a step couldn't be carried out: why[] */
+    char why[512];
     float *leaf;               /* where v's gradient goes */
     int next_group;            /* of the last micro-step: groups before it are announced */
     size_t n_ready;            /* marked in this micro-step */
@@ -139,22 +142,75 @@ static lks_status same_options(const lks_ddp *d, size_t bucket_bytes)
 
 /* --- opening and closing ---------------------------------------------------------------------- */
 
+/* More bytes of gradients than this machine's memory can't be meant. */
+static size_t most_floats(void)
+{
+    return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / sizeof(float);
+}
+
 static lks_status check_params(const lks_param *params, size_t n)
 {
-    size_t total = 0, trained = 0;
+    size_t total = 0, trained = 0, most = most_floats();
     for (size_t i = 0; i < n; i++) {
-        if (params[i].name == NULL || params[i].value == NULL || params[i].count == 0)
+        const lks_param *p = &params[i];
+        if (p->name == NULL || p->value == NULL || p->count == 0)
             return lks__fail(LKS_ERR_ARG,
                              "lks_ddp_open: parameter %zu has no name, no values or no elements",
                              i);
-        if (__builtin_add_overflow(total, params[i].count, &total) ||
-            total > SIZE_MAX / 8 / sizeof(float))
-            return lks__fail(LKS_ERR_ARG, "lks_ddp_open: parameters up to %zu fit nowhere", i);
-        trained += params[i].grad != NULL;
+        if (((uintptr_t)p->value | (uintptr_t)p->grad) % sizeof(float) != 0)
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_ddp_open: values or gradient of parameter %zu are not aligned as "
+                             "floats are",
+                             i);
+        if (__builtin_add_overflow(total, p->count, &total) || total > most)
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_ddp_open: the parameters up to number %zu, with %zu elements, "
+                             "are more than the %zu floats that fit into this machine's memory: "
+                             "are the counts right?",
+                             i, p->count, most);
+        trained += p->grad != NULL;
     }
     if (trained == 0)
         return lks__fail(LKS_ERR_ARG, "lks_ddp_open: no parameter has a gradient");
     return LKS_OK;
+}
+
+/* Values or a gradient of one parameter. */
+struct range {
+    const float *from, *end;
+    size_t param;
+};
+
+static int by_address(const void *a, const void *b)
+{
+    uintptr_t x = (uintptr_t)((const struct range *)a)->from;
+    uintptr_t y = (uintptr_t)((const struct range *)b)->from;
+    return (x > y) - (x < y);
+}
+
+/* A tied parameter that is given twice would be summed, and updated, twice. */
+static lks_status check_apart(const lks_param *params, size_t n)
+{
+    struct range *ranges = calloc(2 * n, sizeof *ranges);
+    size_t n_ranges = 0;
+    lks_status st = LKS_OK;
+    if (ranges == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to compare %zu parameters", n);
+    for (size_t i = 0; i < n; i++) {
+        const lks_param *p = &params[i];
+        ranges[n_ranges++] = (struct range){p->value, p->value + p->count, i};
+        if (p->grad != NULL)
+            ranges[n_ranges++] = (struct range){p->grad, p->grad + p->count, i};
+    }
+    qsort(ranges, n_ranges, sizeof *ranges, by_address);
+    for (size_t i = 1; i < n_ranges && st == LKS_OK; i++)
+        if ((uintptr_t)ranges[i].from < (uintptr_t)ranges[i - 1].end)
+            st = lks__fail(LKS_ERR_ARG,
+                           "lks_ddp_open: memory of parameter %zu overlaps memory of parameter "
+                           "%zu: give a tied parameter once, and apart from its gradient",
+                           ranges[i].param, ranges[i - 1].param);
+    free(ranges);
+    return st;
 }
 
 static lks_status copy_params(lks_ddp *d, const lks_param *params, size_t n)
@@ -228,9 +284,11 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
                         const lks_ddp_options *options, lks_ddp **ddp_p)
 {
     static const lks_ddp_options defaults;
-    if (comm == NULL || params == NULL || ddp_p == NULL || n_params == 0 || n_params > INT32_MAX)
-        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: an argument is NULL, or there are no "
-                                      "parameters");
+    if (comm == NULL || params == NULL || ddp_p == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: an argument is NULL");
+    if (n_params == 0 || n_params > INT32_MAX)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %zu parameters: 1 to %d are possible",
+                         n_params, INT32_MAX);
     if (options == NULL)
         options = &defaults;
     int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
@@ -244,6 +302,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
                          "from 1 to %d, and a bucket has more than 0 MB",
                          V, W, A, mb, MAX_VIRTUAL_RANKS, MAX_MICRO_STEPS);
     LKS__TRY(check_params(params, n_params));
+    LKS__TRY(check_apart(params, n_params));
     lks_ddp *d = calloc(1, sizeof *d);
     if (d == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
@@ -282,18 +341,51 @@ void lks_ddp_close(lks_ddp *d)
 
 int lks_ddp_first(const lks_ddp *d)
 {
-    return d->first;
+    return d != NULL ? d->first : 0;
 }
 
 int lks_ddp_end(const lks_ddp *d)
 {
-    return d->end;
+    return d != NULL ? d->end : 0;
+}
+
+/* Can `call` do anything at all? */
+static lks_status check_open(const lks_ddp *d, const char *call)
+{
+    if (d == NULL)
+        return lks__fail(LKS_ERR_ARG, "%s: ddp is NULL: lks_ddp_open() gives one", call);
+    if (lks__ddp_is_closed(d->inner))
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: its group was closed already: call lks_ddp_close() first, and "
+                         "lks_comm_close() last",
+                         call);
+    return LKS_OK;
+}
+
+/* … and was no step given up by a failure? */
+static lks_status check_whole(const lks_ddp *d, const char *call)
+{
+    LKS__TRY(check_open(d, call));
+    if (d->failed != LKS_OK)
+        return lks__fail(d->failed,
+                         "%s: a step of this lks_ddp failed before, and lks_ddp_close() is due: %s",
+                         call, d->why);
+    return LKS_OK;
+}
+
+/* The step can't go on: buckets are missing, or the group is at its end. */
+static lks_status give_up(lks_ddp *d, lks_status st)
+{
+    d->failed = st;
+    snprintf(d->why, sizeof d->why, "%s", lks_last_error());
+    return st;
 }
 
 /* --- values ----------------------------------------------------------------------------------- */
 
 lks_status lks_ddp_broadcast(lks_ddp *d)
 {
+    LKS__TRY(check_open(d, "lks_ddp_broadcast"));
     for (size_t i = 0; i < d->n_params; i++) {
         const lks_param *p = &d->params[i].p;
         LKS__TRY(lks_comm_broadcast(d->comm, p->value, p->count * sizeof(float), 0));
@@ -303,6 +395,7 @@ lks_status lks_ddp_broadcast(lks_ddp *d)
 
 lks_status lks_ddp_verify(lks_ddp *d)
 {
+    LKS__TRY(check_open(d, "lks_ddp_verify"));
     lks__span *values = malloc(d->n_params * sizeof *values);
     if (values == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare parameters");
@@ -357,6 +450,7 @@ static struct tally *tally_of(const lks_ddp *d, int v)
 
 lks_status lks_ddp_begin(lks_ddp *d, int v)
 {
+    LKS__TRY(check_whole(d, "lks_ddp_begin"));
     if (d->begun || v != d->v || v == d->end)
         return out_of_turn(d, "lks_ddp_begin");
     if (v == d->first) {
@@ -395,6 +489,7 @@ static void announce(lks_ddp *d, bool all)
 
 lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
 {
+    LKS__TRY(check_whole(d, "lks_ddp_mark_ready"));
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_mark_ready");
     if (param >= d->n_params)
@@ -405,7 +500,7 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
         return lks__fail(LKS_ERR_ARG,
                          "lks_ddp_mark_ready: %s was marked twice in micro-step %d of virtual rank "
                          "%d: mark a shared parameter when its last use is done",
-                         p->p.name, d->m, d->v);
+                         p->p.name, d->m + 1, d->v);
     p->ready = true;
     d->n_ready++;
     d->used[param] = d->used[d->n_params] = 1;
@@ -418,6 +513,7 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
 
 lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
 {
+    LKS__TRY(check_whole(d, "lks_ddp_add_loss"));
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_add_loss");
     tally_of(d, d->v)->loss += loss;
@@ -426,9 +522,10 @@ lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
 
 lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
 {
+    LKS__TRY(check_whole(d, "lks_ddp_accumulate"));
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_accumulate");
-    if (!(weight >= 0 && isfinite(weight)))
+    if (!(weight >= 0 && isfinite(tally_of(d, d->v)->weight + weight)))
         return lks__fail(LKS_ERR_ARG,
                          "lks_ddp_accumulate: the weight is %g: it is the number of samples, "
                          "finite and at least 0",
@@ -447,7 +544,8 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
             take(d, &d->params[d->param_of[i]]);
     d->begun = false;
     d->v++;
-    return lks__ddp_leaf_end(d->inner);
+    lks_status st = lks__ddp_leaf_end(d->inner);
+    return st == LKS_OK ? LKS_OK : give_up(d, st);
 }
 
 /* Weights and losses of all virtual ranks, added in their order; who used what. */
@@ -474,6 +572,18 @@ static lks_status gather(lks_ddp *d, struct tally *sum)
     return LKS_OK;
 }
 
+/* Each rank has the same sum, so all of them fail here, or none. */
+static lks_status check_weight(double weight)
+{
+    float scale = (float)(1.0 / weight);
+    if (weight == 0 || (scale > 0 && isfinite(scale)))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_ARG,
+                     "lks_ddp_step: the weights given to lks_ddp_accumulate() add up to %g, by "
+                     "which no float can be divided: they are numbers of samples",
+                     weight);
+}
+
 static void give_back(lks_ddp *d, const float *sums, double weight)
 {
     float scale = weight > 0 ? (float)(1.0 / weight) : 0.0f;
@@ -485,18 +595,27 @@ static void give_back(lks_ddp *d, const float *sums, double weight)
     }
 }
 
-lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
+static lks_status finish(lks_ddp *d, struct tally *sum, double *norm_p)
 {
     const float *sums;
+    LKS__TRY(lks__ddp_finish(d->inner, &sums, norm_p));
+    LKS__TRY(gather(d, sum));
+    give_back(d, sums, sum->weight);
+    return lks__ddp_release(d->inner);
+}
+
+lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
+{
     double norm;
     struct tally sum;
+    LKS__TRY(check_whole(d, "lks_ddp_step"));
     if (d->begun || d->v != d->end)
         return out_of_turn(d, "lks_ddp_step");
-    LKS__TRY(lks__ddp_finish(d->inner, &sums, &norm));
-    LKS__TRY(gather(d, &sum));
-    give_back(d, sums, sum.weight);
-    LKS__TRY(lks__ddp_release(d->inner));
+    lks_status st = finish(d, &sum, &norm);
+    if (st != LKS_OK)
+        return give_up(d, st);
     d->v = d->first;
+    LKS__TRY(check_weight(sum.weight));
     if (result != NULL) {
         double scale = sum.weight > 0 ? 1.0 / sum.weight : 0.0;
         *result = (lks_ddp_result){sum.weight, sum.loss * scale, norm * scale};
@@ -506,5 +625,5 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
 
 bool lks_ddp_used(const lks_ddp *d, size_t param)
 {
-    return param < d->n_params && (d->was_used[param] || !d->was_used[d->n_params]);
+    return d != NULL && param < d->n_params && (d->was_used[param] || !d->was_used[d->n_params]);
 }

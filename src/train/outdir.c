@@ -12,8 +12,12 @@
 
 static bool of_a_run(const char *name)
 {
-    return strncmp(name, "ckpt-", 5) == 0 || strcmp(name, "latest") == 0 ||
-           strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "train.log") == 0;
+    static const char *const names[] = {"latest", "best", "metrics.jsonl", "evals.jsonl",
+                                        "train.log"};
+    bool found = strncmp(name, "ckpt-", 5) == 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        found = found || strcmp(name, names[i]) == 0;
+    return found;
 }
 
 /* The first earlier-N that isn't there yet. */

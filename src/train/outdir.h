@@ -4,9 +4,9 @@
 
 #include "base/status.h"
 
-/* Make `out_dir` where missing. An earlier run in it (checkpoints, latest, metrics.jsonl,
- * train.log) is moved into out_dir/earlier-N, so that a new run neither loses it nor mixes with it;
- * its path stands in `moved`, which is empty where there was none. */
+/* Make `out_dir` where missing. An earlier run in it (checkpoints and their names, metrics.jsonl,
+ * evals.jsonl, train.log) is moved into out_dir/earlier-N, so that a new run neither loses it nor
+ * mixes with it; its path stands in `moved`, which is empty where there was none. */
 lks_status lks__outdir_start(const char *out_dir, char moved[4200]);
 
 /* This process is the run of `out_dir` until it closes *fd_p or ends, however it ends; ERR_CONFIG

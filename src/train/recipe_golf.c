@@ -1,4 +1,5 @@
 /* train/recipe_golf.c - runs as parameter-golf's train_gpt.py has them. */
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,7 +258,7 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     LKS__TRY(evaluate(t, &r->eval));
     r->eval_seconds = lks__sys_now() - started;
     r->name = artifact_name;
-    snprintf(path, sizeof path, "%s/latest/model.safetensors", t->s.out_dir);
+    snprintf(path, sizeof path, "%s/ckpt-%08" PRIu64 "/model.safetensors", t->s.out_dir, t->iter);
     return t->ses.world.rank == 0 ? lks__artifact_file_bytes(path, &r->model_bytes) : LKS_OK;
 }
 

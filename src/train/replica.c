@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "artifact/artifact.h"
+#include "ckpt/folder.h"
 #include "train/state.h"
+#include "train/which.h"
 
 /* `settings` and `tokenizer` are in r->run, r->meta: make table, model and parameters' arena. */
 static lks_status open_model(const lks__settings *s, int batch, lks__session *session,
@@ -19,11 +21,26 @@ static lks_status open_model(const lks__settings *s, int batch, lks__session *se
                           (void **)&r->params);
 }
 
+/* OUT of OUT/ckpt-…; "" for a checkpoint folder with a name of its own. */
+static void find_run(const lks__ckpt *c, char run_dir[4096])
+{
+    lks__entry e = lks__entry_parse(c->name);
+    const char *slash = strrchr(c->path, '/');
+    if (e.kind != LKS__ENTRY_CKPT && e.kind != LKS__ENTRY_OLD)
+        run_dir[0] = '\0';
+    else if (slash == NULL)
+        strcpy(run_dir, ".");
+    else
+        snprintf(run_dir, 4096, "%.*s", slash == c->path ? 1 : (int)(slash - c->path), c->path);
+}
+
 static lks_status load(lks__ckpt *c, const lks__settings *s, int batch, lks__session *session,
                        lks__replica *r)
 {
     snprintf(r->path, sizeof r->path, "%s", c->path);
-    snprintf(r->name, sizeof r->name, "%s", c->name);
+    const char *hash = json_string_value(json_object_get(c->state, "params_hash"));
+    snprintf(r->params_hash, sizeof r->params_hash, "%s", hash == NULL ? "" : hash);
+    find_run(c, r->run_dir);
     r->iter = c->iter;
     lks__settings_defaults(&r->run);
     LKS__TRY(lks__state_settings(c, &r->run));
@@ -63,7 +80,7 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, 
     lks__artifact artifact;
     memset(r, 0, sizeof *r);
     snprintf(r->path, sizeof r->path, "%s", path);
-    snprintf(r->name, sizeof r->name, "artifact");
+    snprintf(r->took, sizeof r->took, "artifact");
     LKS__TRY(lks__artifact_open(path, &artifact));
     lks_status st = load_artifact(&artifact, s, batch, session, r);
     lks__artifact_close(&artifact);
@@ -77,7 +94,7 @@ lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int ba
 {
     lks__ckpt ckpt;
     memset(r, 0, sizeof *r);
-    LKS__TRY(lks__ckpt_open(out_dir, 0, &ckpt));
+    LKS__TRY(lks__which_open(out_dir, s->which, &ckpt, r->took));
     lks_status st = load(&ckpt, s, batch, session, r);
     lks__ckpt_close(&ckpt);
     if (st != LKS_OK)

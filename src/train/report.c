@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "ckpt/name.h"
+#include "train/evals.h"
 #include "train/job.h"
 #include "train/nonfinite.h"
 #include "train/outdir.h"
@@ -95,7 +97,9 @@ static void describe(lks__report *r, const lks__trainer *t)
 {
     lks__log *log = &r->log;
     t->recipe->head_lines(t, log);
-    if (t->resumed)
+    if (t->resumed && t->s.eval_only)
+        lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", t->iter, t->shown_out_dir);
+    else if (t->resumed)
         lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->shown_out_dir,
                       t->iter);
     else
@@ -130,6 +134,21 @@ static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
             t->resumed_fingerprint, t->ses.fingerprint);
 }
 
+/* What a save needs is looked for now, not at the first one, which may be hours away. */
+static lks_status probe_names(lks__report *r, const lks__trainer *t)
+{
+    bool links;
+    int err;
+    LKS__TRY(lks__name_probe(t->s.out_dir, &links, &err));
+    if (!links)
+        lks__log_message(
+            &r->log,
+            "no symbolic links can be made in %s (%s): latest and best are small files "
+            "with the checkpoint's name",
+            t->shown_out_dir, strerror(err));
+    return LKS_OK;
+}
+
 static lks_status open_files(lks__report *r, const lks__trainer *t)
 {
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
@@ -147,6 +166,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     LKS__TRY(lks__job_mark(t->s.out_dir));
     snprintf(log_path, sizeof log_path, "%s/train.log", t->s.out_dir);
     LKS__TRY(lks__log_to_file(&r->log, log_path));
+    LKS__TRY(probe_names(r, t));
     if (moved[0] != '\0')
         lks__log_line(&r->log, "an earlier run was moved to %s", moved);
     if (empty)
@@ -157,6 +177,12 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->iter);
         LKS__TRY(lks__report_checkpoint(r, t, name, t->resumed_hash));
     }
+    if (!t->resumed)
+        LKS__TRY(lks__best_clear(t->s.out_dir, &r->best));
+    else if (empty)
+        LKS__TRY(lks__best_keep(t->s.out_dir, t->iter, t->best_val_loss, &r->best));
+    else
+        LKS__TRY(lks__best_decide(t->s.out_dir, t->iter, &r->best));
     return host_line(r, t);
 }
 
@@ -174,7 +200,8 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     if (!r->on)
         return LKS_OK;
     lks__log_open(&r->log, "lockstep train", stdout, stderr);
-    lks_status st = open_files(r, t);
+    const bool reads_only = t->resumed && t->s.eval_only;
+    lks_status st = reads_only ? LKS_OK : open_files(r, t);
     if (st == LKS_OK) {
         describe(r, t);
         warn_of_other_kernels(r, t);
@@ -263,22 +290,57 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     return LKS_OK;
 }
 
-lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
+static void write_losses(lks__jsonw *w, const lks__eval_result *eval)
 {
-    if (!r->on)
-        return LKS_OK;
-    lks__jsonw *w = lks__metrics_begin(r->metrics, "eval");
-    lks__jsonw_u64(w, "iter", t->iter);
     if (eval->has_train)
         lks__jsonw_float(w, "train_loss", eval->train_loss);
     lks__jsonw_float(w, "val_loss", eval->val_loss);
     if (eval->has_bpb)
         lks__jsonw_float(w, "val_bpb", eval->val_bpb);
-    LKS__TRY(lks__metrics_end(r->metrics));
+}
+
+static lks_status evaluation_line(lks__report *r, const lks__trainer *t, const char *kind,
+                                  const lks__eval_result *eval)
+{
+    if (r->metrics == NULL)
+        return LKS_OK;
+    lks__jsonw *w = lks__metrics_begin(r->metrics, kind);
+    lks__jsonw_u64(w, "iter", t->iter);
+    write_losses(w, eval);
+    return lks__metrics_end(r->metrics);
+}
+
+lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
+{
+    if (!r->on)
+        return LKS_OK;
+    LKS__TRY(evaluation_line(r, t, "eval", eval));
     char line[200];
     t->recipe->eval_line(t, eval, line);
     lks__log_line(&r->log, "%s", line);
     return LKS_OK;
+}
+
+lks_status lks__report_eval_only(lks__report *r, const lks__trainer *t,
+                                 const lks__eval_result *eval)
+{
+    lks__evals evals;
+    char why[200];
+    LKS__TRY(lks__report_eval(r, t, eval));
+    if (!r->on || !t->resumed) /* without a checkpoint there is nothing to record it for */
+        return LKS_OK;
+    lks__jsonw *w = lks__evals_begin(&evals, "eval_only", t->iter, t->resumed_hash);
+    lks__jsonw_str(w, "dataset", t->data_dir);
+    write_losses(w, eval);
+    LKS__TRY(lks__evals_append(&evals, t->s.out_dir, why));
+    if (why[0] != '\0')
+        lks__log_message(&r->log, "%s", why);
+    return LKS_OK;
+}
+
+lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
+{
+    return r->on ? evaluation_line(r, t, "final", eval) : LKS_OK;
 }
 
 lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
@@ -324,7 +386,7 @@ lks_status lks__report_close(lks__report *r, lks__trainer *t)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu ranks", W);
     if (st == LKS_OK)
         st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
-    if (st == LKS_OK && r->on) {
+    if (st == LKS_OK && r->metrics != NULL) {
         uint64_t pss = 0;
         lks__jsonw *w = begin_host(r, t);
         lks__jsonw_array(w, "micro_batches");

@@ -1,9 +1,11 @@
 /* train/run.c - the run: evaluations, steps, checkpoints, in nanoGPT's order. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/trace.h"
+#include "data/sampler.h"
 #include "train/recipe.h"
 #include "train/report.h"
 #include "train/state.h"
@@ -11,15 +13,25 @@
 struct run {
     lks__trainer *t;
     lks__report report;
-    uint64_t saved_iter; /* newest checkpoint's; UINT64_MAX: none of this process's yet */
-    bool wanted;         /* somebody has asked for a checkpoint */
-    bool improved;       /* evaluation t->iter was the best so far */
-    int stopped;         /* the signal that ends the run, as all ranks agree; 0: none */
+    uint64_t saved_iter;   /* newest checkpoint's; UINT64_MAX: none of this process's yet */
+    bool wanted;           /* somebody has asked for a checkpoint */
+    bool improved;         /* evaluation t->iter was the best so far */
+    lks__eval_result eval; /* the last evaluation of this process ... */
+    uint64_t eval_iter;    /* ... and its iteration; UINT64_MAX: none yet */
+    double loss;           /* of the last step, if there was one */
+    bool stepped;
+    int stopped; /* the signal that ends the run, as all ranks agree; 0: none */
 };
 
 static uint64_t checkpoint_interval(const lks__settings *s)
 {
     return (uint64_t)(s->checkpoint_interval != 0 ? s->checkpoint_interval : s->eval_interval);
+}
+
+/* Is the result of evaluation t->iter, of the state as it is now, at hand? */
+static bool evaluated(const struct run *r)
+{
+    return r->t->eval_done && r->eval_iter == r->t->iter;
 }
 
 /* Rank 0 writes; the others go on, and wait for it at their next reduction. */
@@ -35,7 +47,10 @@ static lks_status write_checkpoint(struct run *r)
     char name[32], hash[17];
     lks_comm_note(t->ses.comm, t->iter, "checkpoint");
     lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
-    LKS__TRY(lks__state_save(t, name, hash));
+    bool best = evaluated(r) && lks__best_beaten(&r->report.best, r->eval.val_loss);
+    LKS__TRY(lks__state_save(t, best, name, hash));
+    if (best)
+        lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
     lks__ddp_drop(t->ddp, t->exp_avg);
     lks__ddp_drop(t->ddp, t->exp_avg_sq);
     lks__trace_end();
@@ -65,27 +80,79 @@ static void stop(struct run *r, int signo, const char *what)
                          name != NULL ? name : "?", what);
 }
 
+/* `st`, but ERR_STOPPED becomes the end of the run. */
+static lks_status stop_if(struct run *r, lks_status st, const char *what)
+{
+    if (st != LKS_ERR_STOPPED)
+        return st;
+    stop(r, lks__session_asked_stop(&r->t->ses), what);
+    return LKS_OK;
+}
+
+static const char behind_the_end[] =
+    "the final checkpoint is saved; a resume makes up what was to follow it";
+
+static lks_status compute(struct run *r, lks__eval_result *eval)
+{
+    lks__trainer *t = r->t;
+    lks_comm_note(t->ses.comm, t->iter, "evaluation");
+    lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
+    lks_status st = t->recipe->evaluate(t, eval);
+    lks__trace_end();
+    return st;
+}
+
 static lks_status evaluate(struct run *r)
 {
     lks__trainer *t = r->t;
-    lks__eval_result eval;
-    lks_comm_note(t->ses.comm, t->iter, "evaluation");
-    lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
     lks__sampler_mark(t->sampler);
-    lks_status st = t->recipe->evaluate(t, &eval);
-    lks__trace_end();
-    if (st == LKS_ERR_STOPPED) {
+    LKS__TRY(stop_if(r, compute(r, &r->eval),
+                     "the evaluation under way is discarded, a resume repeats it"));
+    if (r->stopped != 0) {
         lks__sampler_back(t->sampler);
-        stop(r, lks__session_asked_stop(&t->ses),
-             "the evaluation under way is discarded, a resume repeats it");
         return LKS_OK;
     }
-    LKS__TRY(st);
     t->eval_done = true;
-    r->improved = eval.val_loss < t->best_val_loss;
+    r->eval_iter = t->iter;
+    r->improved = r->eval.val_loss < t->best_val_loss;
     if (r->improved)
-        t->best_val_loss = eval.val_loss;
-    return lks__report_eval(&r->report, t, &eval);
+        t->best_val_loss = r->eval.val_loss;
+    return lks__report_eval(&r->report, t, &r->eval);
+}
+
+static lks_status evaluate_only(struct run *r)
+{
+    LKS__TRY(stop_if(r, compute(r, &r->eval),
+                     "the evaluation under way is discarded, and nothing was written"));
+    return r->stopped != 0 ? LKS_OK : lks__report_eval_only(&r->report, r->t, &r->eval);
+}
+
+/* With a copy of the generators: a run that goes on from the final checkpoint draws the same. */
+static lks_status compute_aside(struct run *r, lks__eval_result *eval)
+{
+    lks__sampler *sampler = r->t->sampler; /* stream has none */
+    size_t bytes = sampler == NULL ? 0 : lks__sampler_state_bytes(sampler);
+    void *state = malloc(bytes + 1);
+    lks_status st =
+        state == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for the generators") : LKS_OK;
+    if (st == LKS_OK && bytes > 0)
+        lks__sampler_state_save(sampler, state);
+    st = lks__session_agree(&r->t->ses, st);
+    if (st == LKS_OK)
+        st = compute(r, eval);
+    if (st == LKS_OK && bytes > 0)
+        st = lks__sampler_state_load(sampler, state, bytes);
+    free(state);
+    return st;
+}
+
+/* How good the model is that the run ends with. Evaluations are at multiples of eval_interval, and
+ * nanoGPT's runs end behind one; golf's last one is of this very state. */
+static lks_status evaluate_final(struct run *r)
+{
+    if (!evaluated(r))
+        LKS__TRY(stop_if(r, compute_aside(r, &r->eval), behind_the_end));
+    return r->stopped != 0 ? LKS_OK : lks__report_final(&r->report, r->t, &r->eval);
 }
 
 static bool on_schedule(const lks__trainer *t)
@@ -97,27 +164,21 @@ static bool on_schedule(const lks__trainer *t)
 static bool checkpoint_due(const struct run *r)
 {
     const lks__trainer *t = r->t;
-    bool scheduled = on_schedule(t) && (t->s.always_save_checkpoint || r->improved);
-    return t->iter > 0 && t->iter != r->saved_iter && (scheduled || r->wanted);
+    bool scheduled = on_schedule(t) && t->s.always_save_checkpoint;
+    return t->iter > 0 && t->iter != r->saved_iter && (scheduled || r->improved || r->wanted);
 }
 
 bool lks__train_saves_again(const lks__trainer *t)
 {
-    bool at_end = t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time;
-    return t->resumed && t->iter > 0 && t->recipe->evaluation_due(t) &&
-           (on_schedule(t) || at_end) && !t->s.eval_only;
+    return t->resumed && t->iter > 0 && t->recipe->evaluation_due(t) && !t->s.eval_only;
 }
 
 static lks_status finish(struct run *r)
 {
     lks__finish_result result = {0};
-    lks_status st = r->t->recipe->finish(r->t, &result);
-    if (st == LKS_ERR_STOPPED) {
-        stop(r, lks__session_asked_stop(&r->t->ses),
-             "the final checkpoint is saved; a resume makes up what was to follow it");
+    LKS__TRY(stop_if(r, r->t->recipe->finish(r->t, &result), behind_the_end));
+    if (r->stopped != 0)
         return LKS_OK;
-    }
-    LKS__TRY(st);
     return lks__report_finish(&r->report, r->t, &result);
 }
 
@@ -147,10 +208,10 @@ static lks_status loop(struct run *r)
     lks__step_result step;
     while (r->stopped == 0) {
         r->improved = false;
+        if (t->s.eval_only)
+            return evaluate_only(r);
         if (t->recipe->evaluation_due(t))
             LKS__TRY(evaluate(r));
-        if (t->s.eval_only)
-            return LKS_OK;
         if (r->stopped != 0)
             break;
         if (t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time)
@@ -162,6 +223,10 @@ static lks_status loop(struct run *r)
             LKS__TRY(go_back(r));
         if (step.outcome != LKS__STEP_DISCARDED)
             LKS__TRY(lks__report_train(&r->report, t, &step));
+        if (step.outcome == LKS__STEP_DONE) {
+            r->stepped = true;
+            r->loss = step.loss;
+        }
         r->wanted |= step.save;
         if (step.stop_signal != 0)
             stop(r, step.stop_signal,
@@ -172,7 +237,14 @@ static lks_status loop(struct run *r)
         LKS__TRY(keep_loaded(r));
     else if (t->iter != r->saved_iter)
         LKS__TRY(save(r));
-    return r->stopped == 0 && t->recipe->finish != NULL ? finish(r) : LKS_OK;
+    const bool final = r->stopped == 0 && t->s.eval_interval > 0;
+    if (final)
+        LKS__TRY(evaluate_final(r));
+    if (r->stopped == 0 && t->recipe->finish != NULL)
+        LKS__TRY(finish(r));
+    lks__report_end(&r->report, t, r->stopped, r->stepped ? &r->loss : NULL,
+                    final && r->stopped == 0 ? &r->eval : NULL);
+    return LKS_OK;
 }
 
 static lks_status write_trace(struct run *r)
@@ -188,8 +260,13 @@ static lks_status write_trace(struct run *r)
 
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)
 {
-    bool saved = t->resumed && !lks__train_saves_again(t);
-    struct run r = {.t = t, .saved_iter = saved ? t->iter : UINT64_MAX};
+    bool again = lks__train_saves_again(t);
+    struct run r = {
+        .t = t,
+        .saved_iter = t->resumed && !again ? t->iter : UINT64_MAX,
+        .wanted = again,
+        .eval_iter = UINT64_MAX,
+    };
     lks_status st = lks__session_agree(&t->ses, lks__report_open(&r.report, t));
     if (st == LKS_OK)
         st = loop(&r);

@@ -69,6 +69,9 @@ enum {
       "folder with train.bin and val.bin; where NAME is no folder, data/NAME is tried")            \
     X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,             \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
+    X(STR, which, "", ANY, SAMPLE | EVAL | EXPORT, HOST, FILES,                                    \
+      "checkpoint in out_dir to take: best, latest, or an iteration; empty: best if the run has "  \
+      "always_save_checkpoint=false, else latest")                                                 \
     X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
       "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
@@ -138,15 +141,19 @@ enum {
     X(INT, log_interval, 1, INTS(0, 4294967294), TRAIN, FREE, REPORT,                              \
       "iterations between log lines; 0: none")                                                     \
     X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
-      "false: checkpoint only where the validation loss has fallen, and at the end")               \
+      "false: checkpoint only when the validation loss has fallen, and at the end; true: at "      \
+      "every "                                                                                     \
+      "checkpoint_interval, too")                                                                  \
     X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
       "iterations between checkpoints; 0: eval_interval")                                          \
     X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST, REPORT,                                         \
-      "checkpoints that stay, newest first; 0: all")                                               \
+      "checkpoints that stay, newest first, beside the best one; 0: all")                          \
     X(STR, stop_signal, "none", ONE_OF("none|USR1|USR2"), TRAIN, HOST, REPORT,                     \
       "stops the run as SIGTERM does, with a checkpoint, as a batch system may ask for; SIGUSR1 "  \
       "and SIGUSR2 else write a checkpoint, and the run goes on")                                  \
-    X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT, "evaluate once, then stop")                \
+    X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT,                                            \
+      "evaluate once, then stop; with init_from=resume the newest checkpoint, and nothing but "    \
+      "evals.jsonl is written")                                                                    \
     X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT,                                       \
       "steps to time; comm: of the largest size")                                                  \
     X(STR, trace, "", ANY, TRAIN | BENCH, HOST, REPORT,                                            \

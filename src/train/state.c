@@ -82,7 +82,7 @@ static json_t *state_json(const lks__trainer *t)
     return state;
 }
 
-lks_status lks__state_save(lks__trainer *t, char name[32], char params_hash[17])
+lks_status lks__state_save(lks__trainer *t, bool best, char name[32], char params_hash[17])
 {
     size_t n = t->table.n_tensors, sampler_bytes = sampler_state_bytes(t);
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
@@ -115,6 +115,7 @@ lks_status lks__state_save(lks__trainer *t, char name[32], char params_hash[17])
         .n_optimizer = optim.n,
         .fingerprint = t->ses.fingerprint,
         .state = state,
+        .best = best,
     };
     st = lks__ckpt_save(t->s.out_dir, &content, (int)t->s.keep, name, params_hash);
 out:

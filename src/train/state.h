@@ -5,8 +5,9 @@
 #include "ckpt/ckpt.h"
 #include "train/trainer.h"
 
-/* Rank 0: write checkpoint t->iter, reading the arenas in place. */
-lks_status lks__state_save(lks__trainer *t, char name[32], char params_hash[17]);
+/* Rank 0: write checkpoint t->iter, reading the arenas in place; `best` is to name it if it is the
+ * `best`. */
+lks_status lks__state_save(lks__trainer *t, bool best, char name[32], char params_hash[17]);
 
 /* The settings that a checkpoint was made with, into defaults (`s`). */
 lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s);

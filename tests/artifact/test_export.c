@@ -62,7 +62,7 @@ static void test_lines(void **state)
                                       lks_test_text("--out=%s", out), lks_test_text("--code=%s", a),
                                       "--format=golf", lks_test_text("--code=%s", b));
     assert_int_equal(r.exit_code, 0);
-    assert_string_equal(r.err, "");
+    assert_string_equal(r.err, "lockstep export: ckpt-00000002 (latest)\n");
     uint64_t file = size_of(out),
              model = size_of(lks_test_text("%s/latest/model.safetensors", run));
     assert_contains(r.out, lks_test_text("Serialized model: %lu bytes\n"
@@ -134,7 +134,7 @@ static void test_limit(void **state)
     assert_int_equal(truncate(code, room), 0);
     lks_test_result r = export_to(out, lks_test_text("--code=%s", code));
     assert_int_equal(r.exit_code, 0);
-    assert_string_equal(r.err, "");
+    assert_string_equal(r.err, "lockstep export: ckpt-00000002 (latest)\n");
     assert_int_equal(truncate(code, room + 1), 0);
     r = export_to(out, lks_test_text("--code=%s", code));
     assert_int_equal(r.exit_code, 0); /* the file is there, and right */

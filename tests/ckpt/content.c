@@ -52,7 +52,7 @@ static void make(made *m, uint64_t iter, int variant)
     }
 }
 
-lks_status save_content(const char *out, uint64_t iter, int variant, int keep)
+static lks_status save(const char *out, uint64_t iter, int variant, int keep, bool best)
 {
     made m;
     char name[32], hash[17], expected[17], folder[32];
@@ -61,7 +61,7 @@ lks_status save_content(const char *out, uint64_t iter, int variant, int keep)
                               "\n \"\xc3\xa9", "nested", "state_hash", 1);
     assert_non_null(state);
     lks__ckpt_content content = {
-        iter, m.model, N_MODEL, m.optimizer, N_OPTIMIZER, "00112233445566ff", state};
+        iter, m.model, N_MODEL, m.optimizer, N_OPTIMIZER, "00112233445566ff", state, best};
     lks_status st = lks__ckpt_save(out, &content, keep, name, hash);
     assert_int_equal(json_object_size(state), 4); /* borrowed: as it was */
     json_decref(state);
@@ -72,6 +72,16 @@ lks_status save_content(const char *out, uint64_t iter, int variant, int keep)
         assert_string_equal(hash, expected);
     }
     return st;
+}
+
+lks_status save_content(const char *out, uint64_t iter, int variant, int keep)
+{
+    return save(out, iter, variant, keep, false);
+}
+
+lks_status save_best(const char *out, uint64_t iter, int variant, int keep)
+{
+    return save(out, iter, variant, keep, true);
 }
 
 static bool same_tensors(lks__st_file *file, const lks__st_tensor *expected, size_t n)

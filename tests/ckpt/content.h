@@ -8,6 +8,8 @@
 #include "ckpt/ckpt.h"
 
 lks_status save_content(const char *out, uint64_t iter, int variant, int keep);
+lks_status save_best(const char *out, uint64_t iter, int variant,
+                     int keep); /* and it is the best */
 
 /* Is what was opened, byte for byte, the checkpoint (iter, variant)? */
 bool has_content(lks__ckpt *ckpt, uint64_t iter, int variant);

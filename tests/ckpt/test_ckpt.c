@@ -151,6 +151,55 @@ static void keeps(void **state)
     assert_int_equal(save_content(out, 70, 0, -1), LKS_ERR_ARG);
 }
 
+static void opens_best(const char *out, uint64_t iter)
+{
+    lks__ckpt ckpt;
+    lks_status st = lks__ckpt_open_best(out, LKS__CKPT_ALL, &ckpt);
+    if (st != LKS_OK)
+        fail_msg("%s", lks_last_error());
+    assert_int_equal(ckpt.iter, iter);
+    assert_true(has_content(&ckpt, iter, 0));
+    lks__ckpt_close(&ckpt);
+}
+
+/* `best` stays where it is while others come and go, and so does what it names. */
+static void best_stays(void **state)
+{
+    const char *out = fresh();
+    lks__ckpt ckpt;
+    assert_int_equal(save_content(out, 10, 0, 2), LKS_OK);
+    assert_int_equal(lks__ckpt_open_best(out, LKS__CKPT_ALL, &ckpt), LKS_ERR_CONFIG);
+    assert_non_null(strstr(lks_last_error(), "has no best checkpoint"));
+    assert_int_equal(save_best(out, 20, 0, 2), LKS_OK);
+    for (int i = 3; i <= 6; i++) {
+        assert_int_equal(save_content(out, (uint64_t)i * 10, 0, 2), LKS_OK);
+        opens_best(out, 20);
+        assert_true(opens_as(out, (uint64_t)i * 10, 0));
+    }
+    assert_false(exists(inside(out, "ckpt-00000010")));
+    assert_false(exists(inside(out, "ckpt-00000030")));
+    assert_false(exists(inside(out, "ckpt-00000040")));
+    assert_int_equal(lks__ckpt_open_iter(out, 20, LKS__CKPT_ALL, &ckpt), LKS_OK);
+    assert_true(has_content(&ckpt, 20, 0));
+    lks__ckpt_close(&ckpt);
+    assert_int_equal(lks__ckpt_open_iter(out, 30, LKS__CKPT_ALL, &ckpt), LKS_ERR_CONFIG);
+    assert_non_null(strstr(lks_last_error(), "no checkpoint ckpt-00000030"));
+    /* The next best one: the last one isn't spared any more. */
+    assert_int_equal(save_best(out, 70, 0, 1), LKS_OK);
+    opens_best(out, 70);
+    assert_false(exists(inside(out, "ckpt-00000020")));
+    /* What `best` names is replaced, and the save dies between its two renames. */
+    assert_int_equal(rename(inside(out, "ckpt-00000070"), inside(out, "ckpt-00000070.old")), 0);
+    opens_best(out, 70);
+    assert_int_equal(rename(inside(out, "ckpt-00000070.old"), inside(out, "elsewhere")), 0);
+    assert_int_equal(lks__ckpt_open_best(out, LKS__CKPT_ALL, &ckpt), LKS_ERR_CONFIG);
+    /* It is read as `latest` is. */
+    assert_int_equal(unlink(inside(out, "best")), 0);
+    assert_int_equal(symlink("../out/elsewhere", inside(out, "best")), 0);
+    assert_int_equal(lks__ckpt_open_best(out, LKS__CKPT_ALL, &ckpt), LKS_ERR_FORMAT);
+    assert_non_null(strstr(lks_last_error(), "best names"));
+}
+
 static void stale_folders(void **state)
 {
     const char *out = fresh();
@@ -246,13 +295,45 @@ static void latest_link(void **state)
     assert_int_equal(save_content(out, 40, 0, 0), LKS_OK);
     latest_is(out, "ckpt-00000040");
 
-    /* No link at all. */
+    /* A small file instead, as file systems without links have it. */
+    static const struct {
+        const char *text;
+        size_t bytes;
+        bool good;
+    } names[] = {
+        {"ckpt-00000010\n", 14, true},
+        {"ckpt-00000010", 13, true},
+        {"", 0, false},
+        {"\n", 1, false},
+        {"ckpt-00000010\n\n", 15, false},
+        {"ckpt-00000010\0", 14, false},
+        {"ckpt-00000010\r\n", 15, false},
+        {"../ckpt-00000010\n", 17, false},
+        {" ckpt-00000010\n", 15, false},
+        {"ckpt-00000010\nckpt-00000040\n", 28, false},
+    };
+    for (size_t i = 0; i < COUNT(names); i++) {
+        assert_int_equal(unlink(inside(out, "latest")), 0);
+        write_bytes(inside(out, "latest"), names[i].text, names[i].bytes);
+        if (names[i].good)
+            assert_true(opens_as(out, 10, 0));
+        else
+            refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000040");
+    }
+    for (size_t i = 0; i < COUNT(targets); i++) {
+        write_bytes(inside(out, "latest"), targets[i], strlen(targets[i]));
+        refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000040");
+    }
+    assert_int_equal(truncate(inside(out, "latest"), 1 << 30), 0);
+    refused(out, LKS_ERR_FORMAT, "latest names", NULL, NULL);
+    /* Neither a link nor a file. */
     assert_int_equal(unlink(inside(out, "latest")), 0);
-    write_bytes(inside(out, "latest"), "ckpt-00000040", 13);
-    refused(out, LKS_ERR_FORMAT, "is not a symbolic link", "use --out_dir=", "/ckpt-00000040");
+    assert_int_equal(mkfifo(inside(out, "latest"), 0666), 0);
+    refused(out, LKS_ERR_FORMAT, "neither a symbolic link nor a small file", NULL, NULL);
     assert_int_equal(unlink(inside(out, "latest")), 0);
     assert_int_equal(mkdir(inside(out, "latest"), 0777), 0);
-    refused(out, LKS_ERR_FORMAT, "is not a symbolic link", NULL, NULL);
+    refused(out, LKS_ERR_FORMAT, "neither a symbolic link nor a small file",
+            "use --out_dir=", "/ckpt-00000040");
     assert_int_equal(save_content(out, 50, 0, 0), LKS_ERR_IO);
     assert_non_null(strstr(lks_last_error(), "checkpoint ckpt-00000050 is not saved"));
     assert_non_null(strstr(lks_last_error(), "latest: "));
@@ -465,10 +546,10 @@ int main(void)
         cmocka_unit_test(save_and_open), cmocka_unit_test(same_bytes),
         cmocka_unit_test(params_hash),   cmocka_unit_test(keeps),
         cmocka_unit_test(stale_folders), cmocka_unit_test(same_iter),
-        cmocka_unit_test(latest_link),   cmocka_unit_test(flipped_bits),
-        cmocka_unit_test(swapped_files), cmocka_unit_test(huge_header),
-        cmocka_unit_test(offers),        cmocka_unit_test(forged_states),
-        cmocka_unit_test(unwritable),
+        cmocka_unit_test(best_stays),    cmocka_unit_test(latest_link),
+        cmocka_unit_test(flipped_bits),  cmocka_unit_test(swapped_files),
+        cmocka_unit_test(huge_header),   cmocka_unit_test(offers),
+        cmocka_unit_test(forged_states), cmocka_unit_test(unwritable),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

@@ -141,14 +141,14 @@ static void goes_on(const scenario *s, const char *out)
         assert_true(exists(in_scratch("out/ckpt-00000020")));
 }
 
-/* Kill it at call k, for all k; returns how many calls a save makes. */
-static int kill_at_each(const scenario *s, const char *how)
+/* Kill it at call k, for all k; returns how many calls a save makes. `also`: faults beside. */
+static int kill_at_each(const scenario *s, const char *how, const char *also)
 {
     char fault[64], text[4096];
     bool turned = false;
     for (int k = 1; k < MAX_CALLS; k++) {
         const char *out = prepared(s);
-        snprintf(fault, sizeof fault, "any:%d:%s", k, how);
+        snprintf(fault, sizeof fault, "any:%d:%s%s", k, how, also);
         int status = run(s, out, fault, text, sizeof text);
         if (!WIFSIGNALED(status)) {
             assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -172,10 +172,36 @@ static int kill_at_each(const scenario *s, const char *how)
 static void killed(void **state)
 {
     for (size_t i = 0; i < COUNT(scenarios); i++) {
-        int calls = kill_at_each(&scenarios[i], "die");
+        int calls = kill_at_each(&scenarios[i], "die", "");
         assert_in_range(calls, 20, MAX_CALLS);
-        assert_int_equal(kill_at_each(&scenarios[i], "die-after"), calls);
+        assert_int_equal(kill_at_each(&scenarios[i], "die-after", ""), calls);
     }
+}
+
+/* On file systems without symbolic links `latest` is a small file, which moves as a link does. */
+static void without_links(void **state)
+{
+    static const char *const errors[] = {"EPERM", "EACCES", "EOPNOTSUPP"};
+    char fault[64], text[4096];
+    struct stat info;
+    for (size_t i = 0; i < COUNT(errors); i++) {
+        const scenario *s = &scenarios[i];
+        const char *out = prepared(s);
+        snprintf(fault, sizeof fault, "symlink:*:%s", errors[i]);
+        int status = run(s, out, fault, text, sizeof text);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            fail_msg("%s: %s", fault, text);
+        assert_int_equal(lstat(in_scratch("out/latest"), &info), 0);
+        assert_true(S_ISREG(info.st_mode));
+        assert_true(is_new(s, out));
+        goes_on(s, out);
+    }
+    kill_at_each(&scenarios[1], "die", ",symlink:*:EPERM");
+    kill_at_each(&scenarios[2], "die-after", ",symlink:*:EPERM");
+    /* It is not taken for that when the disk is full. */
+    const char *out = prepared(&scenarios[1]);
+    assert_int_not_equal(run(&scenarios[1], out, "symlink:1:ENOSPC", text, sizeof text), 0);
+    is_old(&scenarios[1], out);
 }
 
 /* How many calls the save makes: by halves, as it is killed at call k just where there is one. */
@@ -290,10 +316,8 @@ int main(int argc, char **argv)
         return st == LKS_OK ? 0 : 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed),
-        cmocka_unit_test(failed),
-        cmocka_unit_test(torn),
-        cmocka_unit_test(synced),
+        cmocka_unit_test(killed), cmocka_unit_test(without_links), cmocka_unit_test(failed),
+        cmocka_unit_test(torn),   cmocka_unit_test(synced),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/hier/hier.h"
+
 enum { NOTES = 4 };
 
 struct member {
@@ -185,3 +187,41 @@ const lks__engine fake_engine = {.version = LKS__ENGINE_VERSION,
                                  .test = fake_test,
                                  .tell = fake_tell,
                                  .hear = fake_hear};
+
+/* --- groups ------------------------------------------------------------------------------- */
+
+static const struct lks_comm_ops fake_ops = {.name = "fake", LKS__HIER_OPS};
+
+int fake_ranks(const char *hosts, struct fake_rank ranks[FAKE_MAX_RANKS])
+{
+    int n_hosts = (int)strlen(hosts), W = 0, rank = 0, local[FAKE_MAX_HOSTS] = {0};
+    for (int h = 0; h < n_hosts; h++) {
+        local[h] = hosts[h] - '0';
+        W += local[h];
+    }
+    if (W > FAKE_MAX_RANKS)
+        abort();
+    fake_engine_hosts(n_hosts, local);
+    for (int h = 0; h < n_hosts; h++) {
+        lks__segment *segment;
+        if (lks__segment_create(local[h], &segment) != LKS_OK)
+            abort();
+        for (int i = 0; i < local[h]; i++, rank++)
+            ranks[rank] = (struct fake_rank){{rank, W, i, local[h]}, lks__segment_ref(segment)};
+        lks__segment_close(segment);
+    }
+    return W;
+}
+
+lks_status fake_open(const struct fake_rank *rank, double timeout_s, lks_comm **comm_p)
+{
+    lks_comm *comm;
+    LKS__TRY(lks__comm_new(&fake_ops, &rank->world, timeout_s, &comm));
+    lks_status st = lks__hier_open(comm, &fake_engine, rank->segment);
+    if (st != LKS_OK) {
+        lks_comm_close(comm);
+        return st;
+    }
+    *comm_p = comm;
+    return LKS_OK;
+}

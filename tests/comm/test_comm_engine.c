@@ -132,6 +132,24 @@ static int body_scale(void)
     return code;
 }
 
+/* Rank 1's host has no memory for it: no host keeps it, and what comes after lies at the same
+ * places on all of them. */
+static int body_alloc_fails(void)
+{
+    lks_comm *comm = open_group(60);
+    void *mem = NULL;
+    EXPECT(comm != NULL);
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 3000000, &mem) == LKS_ERR_NOMEM);
+    EXPECT(mem == NULL && strstr(lks_last_error(), "can't map") != NULL);
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &mem) == LKS_OK);
+    memset(mem, lks_comm_rank(comm), 1000);
+    EXPECT(lks_comm_replicate(comm, mem, 1000) == LKS_OK);
+    EXPECT(((char *)mem)[999] == 0);
+    int code = seen_by_all(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
 static int body_gives_up(void)
 {
     lks_comm *comm = open_group(60);
@@ -312,6 +330,12 @@ static void test_failures(void **state)
     expect_all("22", "order");
     expect_all("22", "scale");
     expect_all("22", "gives_up");
+    setenv("LOCKSTEP_FAULT", "mmap:2:ENOMEM", 1); /* the first is the group's own */
+    setenv("LOCKSTEP_FAULT_RANK", "1", 1);
+    expect_all("11", "alloc_fails");
+    expect_all("21", "alloc_fails");
+    unsetenv("LOCKSTEP_FAULT");
+    unsetenv("LOCKSTEP_FAULT_RANK");
     expect_all("22", "stands_still");
 }
 
@@ -362,6 +386,7 @@ int main(int argc, char **argv)
         {"mismatch", body_mismatch},
         {"order", body_order},
         {"scale", body_scale},
+        {"alloc_fails", body_alloc_fails},
         {"mixed", body_mixed},
         {"gives_up", body_gives_up},
         {"stands_still", body_stands_still},

@@ -16,15 +16,10 @@
 #include "comm/hier/hier.h"
 #include "comm/suite.h"
 
-enum { MAX_RANKS = 8 };
-
-static const struct lks_comm_ops fake_ops = {.name = "fake", LKS__HIER_OPS};
-
 struct thread {
     pthread_t id;
-    lks_world world;
+    struct fake_rank rank;
     double timeout_s;
-    lks__segment *segment;
     bool (*body)(lks_comm *comm);
     bool ok;
 };
@@ -32,39 +27,23 @@ struct thread {
 static void *thread_main(void *arg)
 {
     struct thread *t = arg;
-    lks_comm *comm;
-    if (lks__comm_new(&fake_ops, &t->world, t->timeout_s, &comm) != LKS_OK)
-        return NULL;
-    if (lks__hier_open(comm, &fake_engine, t->segment) == LKS_OK)
-        t->ok = lks_comm_rank(comm) == t->world.rank && t->body(comm);
+    lks_comm *comm = NULL;
+    if (fake_open(&t->rank, t->timeout_s, &comm) == LKS_OK)
+        t->ok = lks_comm_rank(comm) == t->rank.world.rank && t->body(comm);
     else
-        fprintf(stderr, "rank %d can't open: %s\n", t->world.rank, lks_last_error());
+        fprintf(stderr, "rank %d can't open: %s\n", t->rank.world.rank, lks_last_error());
     lks_comm_close(comm);
     return NULL;
 }
 
-/* "212": hosts with 2, 1 and 2 ranks. */
 static void run_hosts(const char *hosts, double timeout_s, bool (*body)(lks_comm *comm))
 {
-    struct thread threads[MAX_RANKS];
-    int n_hosts = (int)strlen(hosts), W = 0, rank = 0, local[FAKE_MAX_HOSTS] = {0};
-    lks__segment *segments[FAKE_MAX_HOSTS];
-    for (int h = 0; h < n_hosts; h++) {
-        local[h] = hosts[h] - '0';
-        W += local[h];
-    }
-    fake_engine_hosts(n_hosts, local);
-    for (int h = 0; h < n_hosts; h++) {
-        assert_int_equal(lks__segment_create(local[h], &segments[h]), LKS_OK);
-        for (int i = 0; i < local[h]; i++, rank++) {
-            threads[rank] = (struct thread){.world = {rank, W, i, local[h]},
-                                            .timeout_s = timeout_s,
-                                            .segment = lks__segment_ref(segments[h]),
-                                            .body = body};
-            assert_int_equal(pthread_create(&threads[rank].id, NULL, thread_main, &threads[rank]),
-                             0);
-        }
-        lks__segment_close(segments[h]);
+    struct thread threads[FAKE_MAX_RANKS];
+    struct fake_rank ranks[FAKE_MAX_RANKS];
+    int W = fake_ranks(hosts, ranks);
+    for (int r = 0; r < W; r++) {
+        threads[r] = (struct thread){.rank = ranks[r], .timeout_s = timeout_s, .body = body};
+        assert_int_equal(pthread_create(&threads[r].id, NULL, thread_main, &threads[r]), 0);
     }
     for (int r = 0; r < W; r++)
         pthread_join(threads[r].id, NULL);

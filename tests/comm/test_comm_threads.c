@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 
 #include "base/sys.h"
 #include "comm/backend.h"
+#include "comm/shm/shm.h"
 #include "comm/suite.h"
 
 enum { MAX_RANKS = 8 };
@@ -145,6 +147,74 @@ static void test_mismatches(void **state)
     run_ranks(2, 20, other_borders);
     run_ranks(2, 20, same_leaf);
     run_ranks(2, 20, leaf_missing);
+}
+
+/* Rank 1's mailbox says what no rank of this program can have: it is checked before any of it is
+ * used as an address. */
+static struct lie {
+    uint64_t shift; /* of the part's offset in the segment, in bytes */
+    int32_t level, index;
+    uint32_t n_parts;
+    const char *found;
+} lie;
+static atomic_bool lied;
+
+static bool lying_mailbox(lks_comm *comm)
+{
+    void *own, *common;
+    size_t start[] = {0, 100};
+    int rank = lks_comm_rank(comm);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
+    lks_part part = {{0, rank}, own};
+    lks_reduction r = {.n_leaves = 2,
+                       .parts = &part,
+                       .n_parts = 1,
+                       .scale = 1,
+                       .count = 100,
+                       .block_start = start,
+                       .n_blocks = 1,
+                       .block_sumsq = (double *)common + 60,
+                       .dst = common};
+    lks_work *work;
+    while (rank == 0 && !atomic_load(&lied))
+        usleep(100);
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    if (rank == 1) {
+        const struct lks__shm *g = comm->state;
+        struct lks__shm_mail *mail = lks__segment_mail(g->segment, 1, (uint32_t)(g->seq - 1));
+        struct lks__shm_part *told = (struct lks__shm_part *)mail->payload;
+        told->offset += lie.shift;
+        told->level = lie.level;
+        told->index = lie.index;
+        mail->n_parts = lie.n_parts;
+        atomic_store(&lied, true);
+    }
+    return suite_mismatch(comm, lks_work_wait(work), "rank 1 gave parts that", lie.found);
+}
+
+static void test_lying_mailbox(void **state)
+{
+    static const char no[] = "are no nodes or not in its memory";
+    static const struct lie lies[] = {
+        {2, 0, 1, 1, no},                        /* not aligned as floats are */
+        {1, 0, 1, 1, no},                        /* the same */
+        {LKS__SHM_UNIT - 396, 0, 1, 1, no},      /* its end is beyond the slice */
+        {-(uint64_t)LKS__SHM_UNIT, 0, 1, 1, no}, /* rank 0's slice */
+        {LKS__SHM_UNIT, 0, 1, 1, no},            /* common memory */
+        {UINT64_MAX / 2 + 1, 0, 1, 1, no},       /* beyond everything */
+        {0, 1, 1, 1, no},                        /* level and index of no node */
+        {0, -1, 1, 1, no},
+        {0, 0, 2, 1, no},
+        {0, 0, INT32_MIN, 1, no},
+        {0, 0, 1, 35, "are more than any rank can have"},
+        {0, 0, 1, UINT32_MAX, "are more than any rank can have"},
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        lie = lies[i];
+        atomic_store(&lied, false);
+        run_ranks(2, 20, lying_mailbox);
+    }
 }
 
 /* Wrong arguments are found before anything is sent: the group lives on. */
@@ -302,10 +372,11 @@ static void test_wait_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_with_pool),       cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_wrong_arguments), cmocka_unit_test(test_waits_end),
-        cmocka_unit_test(test_one_leaves),      cmocka_unit_test(test_wait_time),
+        cmocka_unit_test(test_collectives),   cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_with_pool),     cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_lying_mailbox), cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_waits_end),     cmocka_unit_test(test_one_leaves),
+        cmocka_unit_test(test_wait_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static void test_full(void **state)
 {
     static const char *const faults[] = {
         "fsync:7:ENOSPC", "fsync:8:EIO",  "fsync:9:ENOSPC",   "fsync:10:EIO",
-        "rename:3:EIO",   "rename:4:EIO", "symlink:2:ENOSPC",
+        "rename:3:EIO",   "rename:4:EIO", "symlink:3:ENOSPC",
     };
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         fault_run run = fault_train(2);

@@ -36,8 +36,8 @@ void law_resumed(const char *sampler, const char *out, const char *const more[])
 #define law_resume(sampler, out, ...)                                                              \
     law_resumed((sampler), (out), (const char *const[]){__VA_ARGS__, NULL})
 
-/* The same checkpoints, byte for byte, the same `latest`, and the same lines of metrics.jsonl, byte
- * for byte, but for host lines and the fields that tell of time. */
+/* The same checkpoints, byte for byte, the same `latest` and `best`, and the same lines of
+ * metrics.jsonl, byte for byte, but for host lines and the fields that tell of time. */
 void law_assert_same(const char *out, const char *reference);
 
 /* As above for the checkpoints alone: `out` has all of the reference's; and for one of them. */
@@ -58,5 +58,9 @@ const char *law_saved(const char *sampler, int W, int *iter_p);
 
 /* How many of `out`'s folders are checkpoints (ckpt-%08d). */
 int law_count_checkpoints(const char *out);
+
+/* Has the run's schedule a checkpoint there? Every third iteration has one, and 4, 8 and 12, at
+ * which the validation loss falls; the end is not on it. */
+bool law_on_schedule(int iter);
 
 #endif

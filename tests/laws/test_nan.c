@@ -318,7 +318,7 @@ static void check_data_behind(const char *sampler)
     open_trainer(&t, sampler);
     for (int i = 0; i < 5; i++) {
         if (i == 2)
-            assert_ok(lks__state_save(&t, name, hash));
+            assert_ok(lks__state_save(&t, false, name, hash));
         step(&t, seen);
     }
     assert_ok(lks__trainer_go_back(&t));

@@ -37,8 +37,8 @@ static void test_alone(void **state)
         assert_int_equal(json_array_size(train), LAW_STEPS);
         assert_int_equal(json_array_size(lks_test_metrics(metrics, "eval")), 4);
         assert_int_equal(json_array_size(lks_test_metrics(metrics, "config")), 1);
-        assert_int_equal(json_array_size(lks_test_metrics(metrics, "checkpoint")), 5);
-        assert_int_equal(law_count_checkpoints(alone[i]), 5);
+        assert_int_equal(json_array_size(lks_test_metrics(metrics, "checkpoint")), 7);
+        assert_int_equal(law_count_checkpoints(alone[i]), 7);
         assert_true(lks_test_number(json_array_get(train, LAW_LAST_ITER), "loss") <
                     lks_test_number(json_array_get(train, 0), "loss") - 0.02);
         for (size_t s = 0; s < LAW_STEPS; s++)

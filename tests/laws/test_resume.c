@@ -69,7 +69,8 @@ static void test_killed_twice(void **state)
 }
 
 /* Rank 0 dies inside a save, or just behind it, at each kind of call that only saves make. The
- * first one's folder is already in place, the others' are in all states. */
+ * first one's folder is already in place, the second one's is in all states; the second one is the
+ * best, so that some die between saving it and naming it. */
 static void test_killed_in_save(void **state)
 {
     static const struct {
@@ -79,7 +80,9 @@ static void test_killed_in_save(void **state)
         {"fsync:6:die", 1},        {"fsync:7:die", 4},         {"fsync:9:die", 2},
         {"fsync:10:die-after", 8}, {"fsync:11:die", 1},        {"rename:2:die", 4},
         {"rename:3:die", 3},       {"rename:3:die-after", 1},  {"rename:4:die", 2},
-        {"rename:4:die-after", 8}, {"symlink:2:die-after", 4}, {"unlink:2:die", 1},
+        {"rename:4:die-after", 8}, {"symlink:2:die-after", 4}, {"unlink:4:die", 1},
+        {"unlink:5:die", 2},       {"symlink:4:die", 1},       {"symlink:4:die-after", 8},
+        {"rename:5:die", 4},       {"rename:5:die-after", 1},
     };
     for (size_t i = 0; i < sizeof deaths / sizeof deaths[0]; i++) {
         const char *out = killed_run(samplers[i % 2], 2, 0, deaths[i].fault);

@@ -45,9 +45,12 @@ static void check_stopped(int which, int W, int signo, int resumed_W, const char
     const char *out = law_signalled(samplers[which], W, signo, 128 + signo, more);
     int iter = latest_iter(out);
     assert_in_range(iter, 3, LAW_LAST_ITER);
+    assert_null(strstr(law_lines(out), "\"kind\":\"final\"")); /* it hasn't come to its end */
+    assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL),
+                    lks_test_text("--out_dir=%s --init_from=resume", out));
     law_resume(samplers[which], out, lks_test_text("--nproc_per_node=%d", resumed_W));
     law_assert_same_checkpoints(out, whole[which]);
-    bool due = iter % 3 == 0;
+    bool due = law_on_schedule(iter);
     const char *want = lines_but(whole[which], due ? -1 : iter);
     assert_string_equal(lines_but(out, due ? -1 : iter), want);
 }
@@ -99,6 +102,7 @@ static void test_saved_once(void **state)
     law_add(&args, "--nproc_per_node=2");
     law_add(&args, "--max_iters=1000000");
     law_add(&args, "--checkpoint_interval=1000000");
+    law_add(&args, "--eval_interval=0"); /* or improvements would be saved, too */
     lks_test_child run = lks_test_start(args.argv, env);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     for (int i = 0; i < 10000; i++) {
@@ -126,7 +130,7 @@ static void check_extended(int which, int last)
     const char *out = law_output(samplers[which], lks_test_text("--max_iters=%d", last));
     assert_int_equal(latest_iter(out), last + 1);
     law_resume(samplers[which], out, "--nproc_per_node=2");
-    bool due = (last + 1) % 3 == 0;
+    bool due = law_on_schedule(last + 1);
     assert_string_equal(lines_but(out, due ? -1 : last + 1), lines_but(whole[which], -1));
     bool again = (last + 1) % 4 == 0; /* written anew, once its evaluation was made up */
     for (int i = again ? last + 1 : last + 2; i <= LAW_STEPS; i++) {
@@ -145,6 +149,22 @@ static void test_extended(void **state)
     check_extended(1, 8);
     check_extended(1, 9);
     check_extended(1, 11);
+}
+
+/* It dies with the evaluation made up and recorded, but not in a checkpoint yet: once more, that
+ * evaluation is made and stands in the metrics. */
+static void test_extended_and_killed(void **state)
+{
+    const char *out = law_output("nanogpt", "--max_iters=7");
+    law_args args;
+    const char *unused, *env[] = {"LOCKSTEP_FAULT=fsync:1:die", NULL};
+    args = law_train("nanogpt", &unused);
+    law_add(&args, "--out_dir=%s", out);
+    law_add(&args, "--init_from=resume");
+    assert_int_equal(lks_test_run(args.argv, env, 60).signal, SIGKILL);
+    assert_contains(law_lines(out), "{\"kind\":\"eval\",\"iter\":8,");
+    law_resume("nanogpt", out, "--nproc_per_node=2");
+    assert_string_equal(lines_but(out, -1), lines_but(whole[1], -1));
 }
 
 /* Resuming a run that has come to its end changes nothing. */
@@ -205,6 +225,7 @@ int main(void)
         cmocka_unit_test(test_saved),
         cmocka_unit_test(test_saved_once),
         cmocka_unit_test(test_extended),
+        cmocka_unit_test(test_extended_and_killed),
         cmocka_unit_test(test_ended),
         cmocka_unit_test(test_earlier_checkpoint),
         cmocka_unit_test(test_handlers_have_a_stack_of_their_own),

@@ -196,6 +196,16 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
     return learn_hosts(h, h->leads ? open_between(h) : LKS_OK);
 }
 
+/* Reductions in flight can't end without this rank's share, or without the leader's thread: the
+ * others learn why, and the thread stops instead of waiting for them. */
+static void give_up_works(lks_comm *comm, struct lks__hier *h)
+{
+    if (h->local != NULL && h->local->state != NULL &&
+        (lks__hier_is_busy(h) || lks__shm_owes_shares(h->local->state)))
+        lks__hier_abort(comm, "it closed the group while reductions were in flight: wait for them "
+                              "with lks_work_wait() or lks_ddp_step() before lks_comm_close()");
+}
+
 void lks__hier_close(lks_comm *comm)
 {
     struct lks__hier *h = state_of(comm);
@@ -203,6 +213,7 @@ void lks__hier_close(lks_comm *comm)
         return;
     if (h->stuck) /* the thread holds all of it: the process is about to end */
         return;
+    give_up_works(comm, h);
     bool failed = h->local == NULL || h->local->state == NULL ||
                   lks__segment_aborted(((struct lks__shm *)h->local->state)->segment);
     lks__hier_thread_close(h);

@@ -33,7 +33,6 @@ struct lks__hier_job {
 
     /* Reductions; who waits for them is told through shared memory. */
     struct lks__shm_between between;
-    lks_reduction r;
 
     /* The others: what moves after the mails, where kind >= 0; the caller waits for `done`. */
     struct lks__hier_wait *wait;
@@ -148,7 +147,7 @@ void lks__hier_close(lks_comm *comm);
     .replicate = lks__hier_replicate, .host_share = lks__hier_host_share,                          \
     .gather_shares = lks__hier_gather_shares, .drop = lks__hier_drop,                              \
     .reduce_start = lks__hier_reduce_start, .progress = lks__hier_progress,                        \
-    .wait = lks__hier_work_wait
+    .wait = lks__hier_work_wait, .forget = lks__hier_work_forget
 
 void lks__hier_abort(lks_comm *comm, const char *why);
 void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase);
@@ -192,6 +191,7 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
 lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
 lks_status lks__hier_progress(lks_comm *comm);
 lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work);
+void lks__hier_work_forget(lks_comm *comm, lks_work *work);
 /* The thread's side of a reduction. */
 lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job);
 
@@ -207,6 +207,7 @@ void lks__wire_widen(float *out, const uint16_t *x, size_t n);
 lks_status lks__hier_thread_open(struct lks__hier *h);
 void lks__hier_thread_ready(struct lks__hier *h); /* everything it needs is there */
 void lks__hier_thread_close(struct lks__hier *h); /* orderly where the group hasn't failed */
+bool lks__hier_is_busy(struct lks__hier *h);      /* operations are queued or run */
 /* Hand over an operation; `wait` NULL for reductions. */
 lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job);
 /* Hand it over and wait. */

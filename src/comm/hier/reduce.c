@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "comm/hier/hier.h"
 #include "comm/shm/sum.h"
@@ -21,7 +22,7 @@ _Static_assert(LKS__TREE_MAX_COVER * sizeof(lks_node) <= LKS__SHM_PAYLOAD,
 lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
 {
     struct lks__hier *h = comm->state;
-    struct lks__hier_job job = {.r = *r};
+    struct lks__hier_job job = {0};
     lks_work *work;
     h->local->exec = comm->exec;
     LKS__TRY(lks__shm_between_start(h->local, r, &work, &job.between));
@@ -29,9 +30,12 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     if (h->leads) {
         const struct lks__shm *g = h->local->state;
         job.mail = *lks__segment_mail(g->segment, 0, (uint32_t)job.between.seq);
-        job.mail.args[2] =
-            (uint64_t)r->wire << 1 | (r->scatter != 0); /* addresses are each host's own affair */
-        job.mail.args[3] = 0;
+        /* Offsets are each host's own, so compare where they lie: two reductions of one shape, as
+         * two lks_ddp have them, must not be taken for each other. */
+        uint64_t places[2] = {lks__shm_place(g, job.mail.args[2]),
+                              lks__shm_place(g, job.mail.args[3])};
+        job.mail.args[2] = (uint64_t)r->wire << 1 | (r->scatter != 0);
+        job.mail.args[3] = XXH3_64bits(places, sizeof places);
         LKS__TRY(lks__hier_post(h, &job));
     }
     *work_p = work;
@@ -50,6 +54,12 @@ lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work)
     lks_status st = h->local->ops.wait(h->local, work);
     comm->wait_s += lks_comm_take_wait_s(h->local);
     return st;
+}
+
+void lks__hier_work_forget(lks_comm *comm, lks_work *work)
+{
+    struct lks__hier *h = comm->state;
+    lks__shm_work_forget(h->local, work);
 }
 
 /* --- the thread's side -------------------------------------------------------------------- */
@@ -289,7 +299,7 @@ static lks_status add_pieces(struct lks__hier *h, struct pieces *c)
 
 lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
 {
-    const lks_reduction *r = &job->r;
+    const lks_reduction *r = &job->between.r;
     struct pieces c = {.r = r, .narrow = r->wire == LKS_WIRE_BFLOAT16};
     struct lks__shm *g = h->local->state;
     lks_node nodes[LKS__TREE_MAX_COVER];

@@ -432,8 +432,9 @@ static bool stopping(struct lks__hier *h)
     return stop;
 }
 
-/* Have all others said that they leave, or gone? */
-static bool all_have_left(struct lks__hier *h)
+/* Have all others said that they leave, or gone? One that has failed won't leave in order, and then
+ * we don't either. */
+static bool all_have_left(struct lks__hier *h, bool *orderly_p)
 {
     unsigned char bytes[LKS__ENGINE_NOTE];
     char why[256];
@@ -447,6 +448,7 @@ static bool all_have_left(struct lks__hier *h)
                 memcpy(&other->news, bytes, sizeof other->news);
         }
         all = all && (i == h->host || other->gone || other->news.left);
+        *orderly_p = *orderly_p && other->news.status == LKS_OK;
     }
     return all;
 }
@@ -458,7 +460,8 @@ static void end_engine(struct lks__hier *h, bool orderly)
     double end = lks__sys_now() + LAST_WORD_S;
     while ((orderly || !h->told_failure) && !tell(h, orderly) && lks__sys_now() < end)
         usleep(1000);
-    for (end = lks__sys_now() + LEAVE_S; orderly && !all_have_left(h) && lks__sys_now() < end;)
+    for (end = lks__sys_now() + LEAVE_S;
+         orderly && !all_have_left(h, &orderly) && lks__sys_now() < end;)
         usleep(200);
     h->ops->leave(h->engine, orderly);
     h->engine = NULL;
@@ -569,6 +572,16 @@ void lks__hier_thread_ready(struct lks__hier *h)
     h->ready = true;
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
+}
+
+bool lks__hier_is_busy(struct lks__hier *h)
+{
+    if (!h->has_thread)
+        return false;
+    pthread_mutex_lock(&h->lock);
+    bool busy = h->n_jobs > 0;
+    pthread_mutex_unlock(&h->lock);
+    return busy;
 }
 
 void lks__hier_thread_close(struct lks__hier *h)

@@ -41,10 +41,37 @@ lks_status lks__shm_barrier(lks_comm *comm)
     return lks__shm_call(comm, &mail);
 }
 
+lks_status lks__shm_check_common(const struct lks__shm *g, const char *call, const void *mem,
+                                 size_t bytes, bool lazy, uint64_t *offset_p)
+{
+    *offset_p = 0;
+    if (bytes == 0 || lks__shm_offset(g, mem, bytes, LKS_MEM_COMMON, g->rank, offset_p) ||
+        (lazy && lks__shm_offset(g, mem, bytes, LKS_MEM_LAZY, g->rank, offset_p)))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_ARG,
+                     "%s: mem, %zu bytes, is not in common%s memory from "
+                     "lks_comm_alloc()",
+                     call, bytes, lazy ? " or lazy" : "");
+}
+
 /* One host, one copy. */
 lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes)
 {
     struct lks__shm_mail mail = {.kind = LKS__OP_REPLICATE, .size = bytes};
+    LKS__TRY(lks__shm_check_common(state_of(comm), "lks_comm_replicate", mem, bytes, false,
+                                   &mail.args[0]));
+    return lks__shm_call(comm, &mail);
+}
+
+lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
+                                  size_t n_blocks, int to_first)
+{
+    struct lks__shm_mail mail = {.kind = LKS__OP_GATHER_SHARES,
+                                 .size = block_start[n_blocks] - block_start[0]};
+    LKS__TRY(lks__shm_check_common(state_of(comm), "lks_comm_gather_shares", mem, mail.size, true,
+                                   &mail.args[2]));
+    mail.args[0] = n_blocks;
+    mail.args[1] = to_first != 0;
     return lks__shm_call(comm, &mail);
 }
 

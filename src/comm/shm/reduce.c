@@ -66,6 +66,7 @@ void lks__shm_reduce_close(struct lks__shm *g)
     while (g->all_works != NULL) {
         struct lks__shm_work *k = g->all_works;
         g->all_works = k->next_made;
+        free(k->borders);
         free(k);
     }
     lks__shm_plan_free(g->plan);
@@ -73,8 +74,27 @@ void lks__shm_reduce_close(struct lks__shm *g)
 
 /* --- starting ----------------------------------------------------------------------------- */
 
-/* Works are made when more are in use than ever before, and kept until the group is closed. */
-static struct lks__shm_work *take_work(struct lks__shm *g)
+static bool make_room(struct lks__shm_work *k, size_t n)
+{
+    if (n <= k->borders_room)
+        return true;
+    size_t *grown = realloc(k->borders, n * sizeof *grown);
+    if (grown == NULL)
+        return false;
+    k->borders = grown;
+    k->borders_room = n;
+    return true;
+}
+
+static void give_work(struct lks__shm *g, struct lks__shm_work *k)
+{
+    k->next_free = g->free_works;
+    g->free_works = k;
+}
+
+/* Works are made when more are in use than ever before, and kept until the group is closed; so is
+ * their room for borders, which is as large as any so far: steps after the first find it. */
+static struct lks__shm_work *take_work(struct lks__shm *g, size_t n_borders)
 {
     struct lks__shm_work *k = g->free_works;
     if (k != NULL) {
@@ -87,14 +107,13 @@ static struct lks__shm_work *take_work(struct lks__shm *g)
         g->all_works = k;
     }
     k->head.comm = g->comm;
-    k->shared = k->complete = false;
-    return k;
-}
-
-static void give_work(struct lks__shm *g, struct lks__shm_work *k)
-{
-    k->next_free = g->free_works;
-    g->free_works = k;
+    k->head.live = true;
+    k->shared = k->complete = k->forgotten = false;
+    g->most_borders = n_borders > g->most_borders ? n_borders : g->most_borders;
+    if (make_room(k, g->most_borders))
+        return k;
+    give_work(g, k);
+    return NULL;
 }
 
 /* Where the outputs lie, as offsets in the segment; equal on all ranks. */
@@ -102,6 +121,12 @@ static lks_status place_outputs(const struct lks__shm *g, const lks_reduction *r
                                 struct lks__shm_mail *mail)
 {
     mail->args[2] = mail->args[3] = 0;
+    if ((uintptr_t)r->dst % sizeof *r->dst != 0 ||
+        (uintptr_t)r->block_sumsq % sizeof *r->block_sumsq != 0)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_reduce_start: dst %p or block_sumsq %p is not "
+                         "aligned as its type needs",
+                         (void *)r->dst, (void *)r->block_sumsq);
     if (r->count > 0 &&
         !lks__shm_offset(g, r->dst, r->count * sizeof(float), LKS_MEM_COMMON, 0, &mail->args[2]) &&
         !lks__shm_offset(g, r->dst, r->count * sizeof(float), LKS_MEM_OWN, 0, &mail->args[2]))
@@ -114,6 +139,40 @@ static lks_status place_outputs(const struct lks__shm *g, const lks_reduction *r
         return lks__fail(LKS_ERR_ARG,
                          "lks_comm_reduce_start: block_sumsq, %zu blocks, is not in common memory",
                          r->n_blocks);
+    return LKS_OK;
+}
+
+static bool overlap(const float *a, const float *b, size_t count)
+{
+    return (uintptr_t)a < (uintptr_t)(b + count) && (uintptr_t)b < (uintptr_t)(a + count);
+}
+
+/* This rank's parts, as the mailbox shows them. */
+static lks_status place_parts(const struct lks__shm *g, const lks_reduction *r,
+                              struct lks__shm_part *parts)
+{
+    for (int i = 0; i < r->n_parts; i++) {
+        const float *buf = r->parts[i].buf;
+        parts[i] = (struct lks__shm_part){.level = r->parts[i].node.level,
+                                          .index = r->parts[i].node.index};
+        if (r->count > 0 && ((uintptr_t)buf % sizeof *buf != 0 ||
+                             !lks__shm_offset(g, buf, r->count * sizeof *buf, LKS_MEM_OWN, g->rank,
+                                              &parts[i].offset)))
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_comm_reduce_start: part %d, %zu elements, is not in this rank's "
+                             "own memory from lks_comm_alloc(), or not aligned as floats are",
+                             i, r->count);
+        if (buf != r->dst && overlap(buf, r->dst, r->count))
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_comm_reduce_start: dst, %zu elements, overlaps part %d: it may "
+                             "be a part, or share nothing with any",
+                             r->count, i);
+        for (int k = 0; k < i; k++)
+            if (overlap(buf, r->parts[k].buf, r->count))
+                return lks__fail(LKS_ERR_ARG,
+                                 "lks_comm_reduce_start: parts %d and %d, %zu elements, overlap", k,
+                                 i, r->count);
+    }
     return LKS_OK;
 }
 
@@ -132,19 +191,10 @@ static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between
                        : XXH3_64bits(r->block_start, (r->n_blocks + 1) * sizeof *r->block_start);
     LKS__TRY(place_outputs(g, r, &mail));
     mail.n_parts = (uint32_t)r->n_parts;
-    for (int i = 0; i < r->n_parts; i++) {
-        parts[i] = (struct lks__shm_part){.level = r->parts[i].node.level,
-                                          .index = r->parts[i].node.index};
-        if (r->count > 0 && !lks__shm_offset(g, r->parts[i].buf, r->count * sizeof(float),
-                                             LKS_MEM_OWN, g->rank, &parts[i].offset))
-            return lks__fail(LKS_ERR_ARG,
-                             "lks_comm_reduce_start: part %d, %zu elements, is not in this rank's "
-                             "own memory from lks_comm_alloc()",
-                             i, r->count);
-    }
+    LKS__TRY(place_parts(g, r, parts));
     while (g->n_pending > 0 && g->seq - g->pending[g->first_pending]->seq >= LKS__SHM_IN_FLIGHT)
         LKS__TRY(complete_oldest(g));
-    struct lks__shm_work *k = take_work(g);
+    struct lks__shm_work *k = take_work(g, r->n_blocks + 1);
     if (k == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for one more reduction in flight");
     lks_status st = lks__shm_arrive(g, &mail, parts, (size_t)r->n_parts * sizeof parts[0], &k->seq);
@@ -154,6 +204,9 @@ static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between
     }
     k->r = *r;
     k->r.parts = NULL; /* they stand in the mailbox */
+    k->r.block_start = k->borders;
+    if (r->n_blocks > 0)
+        memcpy(k->borders, r->block_start, (r->n_blocks + 1) * sizeof *k->borders);
     k->between = between;
     if (between)
         k->between_goal = lks__shm_expect_between(g, k->seq);
@@ -177,7 +230,7 @@ lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_wo
     struct lks__shm_work *k;
     LKS__TRY(start(g, r, true, &k));
     *work_p = &k->head;
-    *job = (struct lks__shm_between){k->seq, lks__shm_finish_goal_next(g, k->seq)};
+    *job = (struct lks__shm_between){k->seq, lks__shm_finish_goal_next(g, k->seq), k->r};
     return LKS_OK;
 }
 
@@ -349,6 +402,8 @@ static lks_status progress(struct lks__shm *g)
         k->complete = true;
         g->first_pending = (g->first_pending + 1) % LKS__SHM_IN_FLIGHT;
         g->n_pending--;
+        if (k->forgotten)
+            give_work(g, k);
     }
     return LKS_OK;
 }
@@ -400,4 +455,21 @@ lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work)
         g->n_pending = 0;
     give_work(g, k);
     return st;
+}
+
+void lks__shm_work_forget(lks_comm *comm, lks_work *work)
+{
+    struct lks__shm_work *k = (struct lks__shm_work *)work;
+    if (k->complete)
+        give_work(state_of(comm), k);
+    else
+        k->forgotten = true;
+}
+
+bool lks__shm_owes_shares(const struct lks__shm *g)
+{
+    for (unsigned i = 0; i < g->n_pending; i++)
+        if (!g->pending[(g->first_pending + i) % LKS__SHM_IN_FLIGHT]->shared)
+            return true;
+    return false;
 }

@@ -283,6 +283,16 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     return LKS_OK;
 }
 
+void lks__shm_undo_alloc(struct lks__shm *g)
+{
+    const struct lks__shm_region *r = &g->regions[--g->n_regions];
+    bool own = r->kind == LKS_MEM_OWN;
+    if (own || g->rank == 0)
+        lks__segment_release(g->segment, r->offset + (own ? r->stride * (uint64_t)g->rank : 0),
+                             r->stride);
+    g->end = r->offset;
+}
+
 void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
 {
     struct lks__shm *g = state_of(comm);
@@ -340,6 +350,16 @@ void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size,
     return NULL;
 }
 
+uint64_t lks__shm_place(const struct lks__shm *g, uint64_t offset)
+{
+    for (size_t i = 0; i < g->n_regions; i++) {
+        const struct lks__shm_region *r = &g->regions[i];
+        if (offset >= r->offset && offset - r->offset < r->bytes)
+            return (uint64_t)(i + 1) << 46 ^ (offset - r->offset) % r->stride;
+    }
+    return 0;
+}
+
 const struct lks_comm_ops lks__comm_shm = {
     .name = "shm",
     .probe = shm_probe,
@@ -358,8 +378,10 @@ const struct lks_comm_ops lks__comm_shm = {
     .all_gather = lks__shm_all_gather,
     .all_reduce = lks__shm_all_reduce,
     .replicate = lks__shm_replicate,
+    .gather_shares = lks__shm_gather_shares,
     .drop = lks__shm_drop,
     .reduce_start = lks__shm_reduce_start,
     .progress = lks__shm_progress,
     .wait = lks__shm_work_wait,
+    .forget = lks__shm_work_forget,
 };

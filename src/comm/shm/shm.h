@@ -42,9 +42,13 @@ struct lks__shm_work {
     uint64_t seq;
     bool between; /* among hosts: this group sums what it has, a leader does the rest */
     uint32_t between_goal;
-    bool shared;   /* our share is done */
-    bool complete; /* everybody's is */
+    bool shared;    /* our share is done */
+    bool complete;  /* everybody's is */
+    bool forgotten; /* nobody waits for it: its memory is free for the next one once complete */
     lks_reduction r;
+    size_t
+        *borders; /* r.block_start: a copy, so that the caller's may go before our share is done */
+    size_t borders_room;
 };
 
 struct lks__shm {
@@ -70,6 +74,7 @@ struct lks__shm {
     unsigned first_pending, n_pending;
     struct lks__shm_work *free_works;
     struct lks__shm_work *all_works; /* for closing */
+    size_t most_borders;             /* of any reduction so far */
     struct lks__shm_plan *plan;      /* scratch of the shares */
 };
 
@@ -88,6 +93,11 @@ bool lks__shm_offset(const struct lks__shm *g, const void *p, uint64_t size, int
 /* The other way; NULL where the offset is not one that lks__shm_offset() could have given. */
 void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size, int kind,
                        int rank);
+/* A number for where `offset` lies, from the region's place in the order of allocations: the same
+ * on all hosts, whose segments have other offsets. */
+uint64_t lks__shm_place(const struct lks__shm *g, uint64_t offset);
+/* Give back the newest region; all ranks of the host do. */
+void lks__shm_undo_alloc(struct lks__shm *g);
 
 /* --- wait.c ------------------------------------------------------------------------------- */
 
@@ -145,6 +155,12 @@ lks_status lks__shm_barrier(lks_comm *comm);
 lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
 lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
 lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes);
+lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
+                                  size_t n_blocks, int to_first);
+/* Is `mem`, for that many bytes, LKS_MEM_COMMON memory (`lazy`: or LKS_MEM_LAZY)? Else ERR_ARG
+ * names `call`. *offset_p: in the segment. */
+lks_status lks__shm_check_common(const struct lks__shm *g, const char *call, const void *mem,
+                                 size_t bytes, bool lazy, uint64_t *offset_p);
 lks_status lks__shm_all_reduce(lks_comm *comm, float *buf, size_t count);
 
 /* --- reduce.c ----------------------------------------------------------------------------- */
@@ -154,13 +170,17 @@ void lks__shm_reduce_close(struct lks__shm *g);
 lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
 lks_status lks__shm_progress(lks_comm *comm);
 lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work);
+void lks__shm_work_forget(lks_comm *comm, lks_work *work);
+/* Are there reductions in flight that miss this rank's share? */
+bool lks__shm_owes_shares(const struct lks__shm *g);
 /* A reduction of which other hosts have parts, too. This group's parts are added as far as the tree
  * allows, each sum standing in the buffer of its first part; the leader's thread, once
  * lks__shm_shares_done(), asks for these sums, sees to dst and block_sumsq, and says
- * lks__shm_between_done(). `job` is filled for it. */
+ * lks__shm_between_done(). `job` is filled for it; its borders live as long as the group. */
 struct lks__shm_between {
     uint64_t seq;
     uint32_t finish_goal;
+    lks_reduction r;
 };
 lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p,
                                   struct lks__shm_between *job);

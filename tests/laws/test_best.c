@@ -1,0 +1,507 @@
+/* A model that overfits: whatever is saved, pruned, killed and resumed, `best` names the checkpoint
+ * with the lowest validation loss that metrics.jsonl has, and it gives the loss that it had. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "laws.h"
+
+#include "ckpt/safetensors.h"
+#include "train/trainer.h"
+
+enum { EVERY = 5, ROUND = 12 }; /* iterations between evaluations; that each resume goes on */
+
+/* Every second token follows from the one before, which is soon learned; the others are noise, and
+ * what is learned of them is of no use for the validation split. */
+static const char *noise(void)
+{
+    static const char *dir;
+    uint16_t ids[600];
+    uint32_t x = 1;
+    if (dir != NULL)
+        return dir;
+    dir = lks_test_folder();
+    for (size_t i = 0; i < 600; i++) {
+        x = x * 1664525u + 1013904223u;
+        ids[i] = (uint16_t)(i % 2 == 0 ? (x >> 16) % 16 : (ids[i - 1] * 5u + 3) % 16);
+    }
+    lks_test_write(lks_test_text("%s/train.bin", dir), ids, 300 * sizeof *ids);
+    lks_test_write(lks_test_text("%s/val.bin", dir), ids + 300, 300 * sizeof *ids);
+    return dir;
+}
+
+static law_args train(const char *out, int last_iter)
+{
+    static const char *const settings[] = {
+        "--vocab_size=16",   "--n_layer=1",
+        "--n_head=2",        "--n_embd=32",
+        "--block_size=8",    "--batch_size=8",
+        "--eval_iters=8",    "--gradient_accumulation_steps=4",
+        "--keep=3",          "--checkpoint_interval=2",
+        "--threads=1",       "--learning_rate=8e-3",
+        "--warmup_iters=2",  "--lr_decay_iters=1000",
+        "--sampler=nanogpt", "--virtual_ranks=4",
+    };
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", noise());
+    law_add(&args, "--out_dir=%s", out);
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        law_add(&args, "%s", settings[i]);
+    law_add(&args, "--eval_interval=%d", EVERY);
+    law_add(&args, "--max_iters=%d", last_iter);
+    return args;
+}
+
+/* To iteration `last_iter`, from where the run is. */
+static void go_on(const char *out, int last_iter, const char *more)
+{
+    law_args args = train(out, last_iter);
+    if (lks_test_exists(lks_test_text("%s/latest", out)))
+        law_add(&args, "--init_from=resume");
+    if (more != NULL)
+        law_add(&args, "%s", more);
+    law_run(&args);
+}
+
+static const json_t *lines(const char *out, const char *kind)
+{
+    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+}
+
+/* The iteration with the lowest loss of all evaluations but the first, or of those up to `last`. */
+static int lowest_up_to(const char *out, int last)
+{
+    const json_t *evals = lines(out, "eval");
+    double lowest = 1e9;
+    int at = -1;
+    for (size_t i = 0; i < json_array_size(evals); i++) {
+        const json_t *e = json_array_get(evals, i);
+        int iter = (int)lks_test_number(e, "iter");
+        if (iter == 0 || iter > last || lks_test_number(e, "val_loss") >= lowest)
+            continue;
+        lowest = lks_test_number(e, "val_loss");
+        at = iter;
+    }
+    return at;
+}
+
+static int lowest(const char *out)
+{
+    return lowest_up_to(out, 1 << 30);
+}
+
+static int named(const char *out, const char *name)
+{
+    char target[64];
+    ssize_t n = readlink(lks_test_text("%s/%s", out, name), target, sizeof target - 1);
+    if (n < 0)
+        return -1;
+    target[n] = '\0';
+    return atoi(target + strlen("ckpt-"));
+}
+
+/* What `lockstep eval` prints of the checkpoint that it takes, which is to be this one. */
+static const char *loss_of(const char *out, const char *which, const char *took)
+{
+    lks_test_result r =
+        lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
+                      lks_test_text("--out_dir=%s", out), lks_test_text("--which=%s", which));
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    assert_contains(r.out, lks_test_text(", %s\n", took));
+    return lks_test_text("%.*s", (int)(strrchr(r.out, ',') - r.out), r.out);
+}
+
+/* Several resumes, on other numbers of ranks, far beyond the lowest loss. */
+static void check_overfitting(bool always)
+{
+    const char *out = lks_test_folder(), *then[200] = {NULL};
+    for (int round = 1; round <= 6; round++) {
+        const int first = named(out, "latest");
+        law_args args = train(out, round * ROUND - 1);
+        if (first >= 0)
+            law_add(&args, "--init_from=resume");
+        law_add(&args, "--always_save_checkpoint=%s", always ? "true" : "false");
+        law_add(&args, "--nproc_per_node=%d", 1 << round % 3);
+        law_run(&args);
+        const int best = lowest(out), last = round * ROUND;
+        assert_int_equal(named(out, "latest"), last);
+        assert_int_equal(named(out, "best"), best);
+        if (then[best] == NULL) /* found in this round */
+            then[best] = loss_of(out, lks_test_text("%d", best), lks_test_text("ckpt-%08d", best));
+        const char *name = lks_test_text("ckpt-%08d (best)", best);
+        assert_string_equal(loss_of(out, "best", name), then[best]);
+        if (!always)
+            assert_string_equal(loss_of(out, "", name), then[best]);
+        else
+            loss_of(out, "", lks_test_text("ckpt-%08d (latest)", last));
+    }
+    const int best = lowest(out);
+    assert_in_range(best, EVERY, 3 * ROUND); /* or it hasn't overfitted */
+    /* 3 are kept, and the best one, which is none of them. */
+    assert_int_equal(law_count_checkpoints(out), 4);
+    assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
+    const json_t *evals = lks_test_metrics(lks_test_text("%s/evals.jsonl", out), "eval");
+    assert_in_range(json_array_size(evals), 12, 18);
+    assert_int_equal(lks_test_number(json_array_get(evals, 0), "iter"), lowest_up_to(out, ROUND));
+}
+
+static void test_overfitting(void **state)
+{
+    check_overfitting(false);
+    check_overfitting(true);
+}
+
+/* With always_save_checkpoint=false: where the loss has fallen, and at the end. No worse state in
+ * between, however short the checkpoint_interval is; and each improvement off it, too. */
+static void test_only_improvements(void **state)
+{
+    const char *out = lks_test_folder();
+    go_on(out, 40, "--always_save_checkpoint=false");
+    const json_t *evals = lines(out, "eval"), *saved = lines(out, "checkpoint");
+    double lowest_loss = 1e9;
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(evals); i++) {
+        const json_t *e = json_array_get(evals, i);
+        if (lks_test_number(e, "val_loss") >= lowest_loss)
+            continue;
+        lowest_loss = lks_test_number(e, "val_loss");
+        if (lks_test_number(e, "iter") > 0)
+            assert_int_equal(lks_test_number(json_array_get(saved, n++), "iter"),
+                             lks_test_number(e, "iter"));
+    }
+    assert_in_range(n, 1, 7);
+    assert_int_equal(lks_test_number(json_array_get(saved, n), "iter"), 41);
+    assert_int_equal(json_array_size(saved), n + 1);
+    /* With it, every second iteration and each improvement. */
+    const char *all = lks_test_folder();
+    go_on(all, 40, "--keep=0");
+    for (int i = 2; i <= 40; i += 2)
+        assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", all, i)));
+    for (size_t i = 0; i < n; i++)
+        assert_true(lks_test_exists(lks_test_text(
+            "%s/ckpt-%08d", all, (int)lks_test_number(json_array_get(saved, i), "iter"))));
+}
+
+/* Going back to an earlier checkpoint, evaluations behind it are cut; of the ones that are left,
+ * the lowest counts whose checkpoint is there. */
+static void test_decided_anew(void **state)
+{
+    const char *out = lks_test_folder();
+    go_on(out, 40, "--keep=0");
+    const int best = lowest(out), from = best - best % 2 - 2;
+    assert_true(best > EVERY);
+    assert_int_equal(named(out, "best"), best);
+    law_args args = train(lks_test_text("%s/ckpt-%08d", out, from), from);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--keep=0");
+    law_run(&args); /* one iteration */
+    assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
+    assert_int_equal(named(out, "best"), lowest_up_to(out, from));
+    assert_true(named(out, "best") < best);
+
+    /* Without the record the name stays, until an evaluation is lower. */
+    const int kept = named(out, "best");
+    assert_int_equal(unlink(lks_test_text("%s/metrics.jsonl", out)), 0);
+    go_on(out, 41, "--keep=1");
+    assert_int_equal(named(out, "best"), best); /* lower than `kept`, and made again */
+    assert_true(kept < best && lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
+    assert_int_equal(unlink(lks_test_text("%s/metrics.jsonl", out)), 0);
+    go_on(out, 46, "--keep=1");
+    assert_int_equal(named(out, "best"), best);
+
+    /* Gone: the next one. */
+    out = lks_test_folder();
+    go_on(out, 40, "--keep=0");
+    const int first = lowest(out);
+    const char *folder = lks_test_text("%s/ckpt-%08d", out, first);
+    assert_int_equal(rename(folder, lks_test_text("%s/elsewhere", out)), 0);
+    lks_test_result r = lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
+                                      lks_test_text("--out_dir=%s", out), "--which=best");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "has no best checkpoint");
+    go_on(out, 42, "--keep=0");
+    const int second = named(out, "best");
+    const json_t *evals = lines(out, "eval");
+    assert_int_not_equal(second, first);
+    for (size_t i = 0; i < json_array_size(evals); i++) { /* those evaluations that have one */
+        const json_t *e = json_array_get(evals, i);
+        int iter = (int)lks_test_number(e, "iter");
+        if (iter == second)
+            for (size_t j = 0; j < json_array_size(evals); j++) {
+                const json_t *other = json_array_get(evals, j);
+                int at = (int)lks_test_number(other, "iter");
+                if (at == 0 || !lks_test_exists(lks_test_text("%s/ckpt-%08d", out, at)))
+                    continue;
+                assert_true(lks_test_number(e, "val_loss") <= lks_test_number(other, "val_loss"));
+            }
+    }
+    /* Another run's checkpoint in its place is not the one that was evaluated. */
+    const char *impostor = lks_test_text("%s/ckpt-%08d", out, first);
+    const char *const copy[] = {"cp", "-a", lks_test_text("%s/elsewhere", out), impostor, NULL};
+    assert_int_equal(lks_test_run(copy, NULL, 30).exit_code, 0);
+    go_on(out, 44, "--keep=0");
+    assert_int_equal(named(out, "best"), first); /* the very same: found again */
+    const char *strange = lks_test_folder();
+    go_on(strange, first - 1, "--seed=7");
+    const char *const swap[] = {"sh",
+                                "-c",
+                                "rm -r \"$1\" && cp -a \"$0\" \"$1\"",
+                                lks_test_text("%s/ckpt-%08d", strange, first),
+                                impostor,
+                                NULL};
+    assert_int_equal(lks_test_run(swap, NULL, 30).exit_code, 0);
+    go_on(out, 46, "--keep=0");
+    assert_int_equal(named(out, "best"), second);
+}
+
+/* The end of a run: its final checkpoint is evaluated, with a copy of the generators. */
+static void test_final(void **state)
+{
+    const char *out = lks_test_folder(), *whole = lks_test_folder();
+    go_on(out, 3, NULL); /* before the second evaluation: lower than the first */
+    const json_t *final = lines(out, "final");
+    assert_int_equal(json_array_size(final), 1);
+    final = json_array_get(final, 0);
+    assert_int_equal(lks_test_number(final, "iter"), 4);
+    assert_true(lks_test_number(final, "val_loss") <
+                lks_test_number(json_array_get(lines(out, "eval"), 0), "val_loss"));
+    assert_int_equal(named(out, "best"), -1); /* it never moves it */
+    const json_t *own = lks_test_figure(lks_test_text("%s/ckpt-00000004/state.json", out));
+    assert_true(json_is_false(json_object_get(own, "eval_done")));
+    const char *text = law_lines(out);
+    assert_true(strstr(text, "\"checkpoint\",\"iter\":4") < strstr(text, "\"kind\":\"final\""));
+
+    /* From the checkpoint's generators the same evaluation again. metrics.jsonl stays as it is. */
+    law_args args = train(out, 3);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--eval_only");
+    law_add(&args, "--nproc_per_node=2");
+    law_run(&args);
+    assert_string_equal(law_lines(out), text);
+    const json_t *only = lks_test_metrics(lks_test_text("%s/evals.jsonl", out), "eval_only");
+    assert_int_equal(json_array_size(only), 1);
+    only = json_array_get(only, 0);
+    assert_int_equal(lks_test_number(only, "iter"), 4);
+    assert_true(lks_test_number(only, "val_loss") == lks_test_number(final, "val_loss"));
+    assert_true(lks_test_number(only, "train_loss") == lks_test_number(final, "train_loss"));
+
+    /* Going on cuts the line, and the run is as one that never ended there. */
+    go_on(out, 12, "--nproc_per_node=4");
+    go_on(whole, 12, NULL);
+    assert_int_equal(json_array_size(lines(out, "final")), 1);
+    law_assert_same_checkpoint(out, whole, "ckpt-00000013");
+    assert_string_equal(strstr(law_lines(out), "\"kind\":\"final\""),
+                        strstr(law_lines(whole), "\"kind\":\"final\""));
+    assert_int_equal(named(out, "best"), named(whole, "best"));
+    /* At the end already: the line is cut, and written again. */
+    text = law_lines(out);
+    go_on(out, 12, "--nproc_per_node=2");
+    assert_string_equal(law_lines(out), text);
+    /* Without evaluations there is none of this one. */
+    const char *none = lks_test_folder();
+    go_on(none, 3, "--eval_interval=0");
+    assert_null(strstr(law_lines(none), "\"val_loss\""));
+}
+
+/* What the evaluation of the final checkpoint draws, it draws from a copy: behind it the generators
+ * are where the checkpoint has them. */
+static void test_generators(void **state)
+{
+    static lks__settings s;
+    lks__args args;
+    lks__trainer t;
+    lks__st_file *file;
+    int stopped;
+    const char *out = lks_test_folder();
+    law_args command = train(out, 3);
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, command.n - 2,
+                                  (char *const *)(uintptr_t)(command.argv + 2), 0, &args));
+    assert_ok(lks__trainer_open(&s, &t));
+    assert_ok(lks__train_run(&t, &stopped));
+    assert_int_equal(json_array_size(lines(out, "final")), 1);
+    size_t bytes = lks__sampler_state_bytes(t.sampler);
+    char *now = malloc(bytes), *saved = malloc(bytes);
+    lks__sampler_state_save(t.sampler, now);
+    assert_ok(lks__st_open(lks_test_text("%s/latest/optimizer.safetensors", out), &file));
+    const lks__st_tensor *tensor = lks__st_find(file, "sampler.state");
+    assert_non_null(tensor);
+    assert_int_equal(tensor->bytes, bytes);
+    assert_ok(lks__st_read(file, tensor, saved));
+    assert_memory_equal(now, saved, bytes);
+    free(now);
+    free(saved);
+    lks__st_close(file);
+    lks__trainer_close(&t);
+}
+
+static int count_in(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)) != NULL; text++)
+        n++;
+    return n;
+}
+
+/* The last lines say what there is and what to do. */
+static void test_last_lines(void **state)
+{
+    const char *out = lks_test_folder();
+    go_on(out, 60, "--always_save_checkpoint=false");
+    const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
+    const json_t *final = json_array_get(lines(out, "final"), 0);
+    const int best = lowest(out);
+    assert_contains(log, "\ndone: 61 steps in ");
+    assert_contains(log, lks_test_text("last validation loss %.4f, best validation loss ",
+                                       lks_test_number(final, "val_loss")));
+    assert_contains(log, lks_test_text("latest is ckpt-00000061, best is ckpt-%08d\n", best));
+    assert_int_equal(count_in(log, lks_test_text("has risen since iteration %d, from ", best)), 1);
+    assert_contains(
+        log, lks_test_text("\nnext: lockstep eval --dataset=%s --out_dir=%s\n", noise(), out));
+}
+
+/* A file system without symbolic links: said at the start, and all works with small files. */
+static void test_without_links(void **state)
+{
+    const char *out = lks_test_folder();
+    const char *const env[] = {"LOCKSTEP_FAULT=symlink:*:EPERM", NULL};
+    law_args args = train(out, 11);
+    law_add(&args, "--always_save_checkpoint=false");
+    lks_test_result r = lks_test_run(args.argv, env, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "no symbolic links can be made in");
+    assert_int_equal(named(out, "latest"), -1);
+    assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000012\n");
+    const int best = lowest(out);
+    assert_string_equal(lks_test_read(lks_test_text("%s/best", out), NULL),
+                        lks_test_text("ckpt-%08d\n", best));
+    loss_of(out, "", lks_test_text("ckpt-%08d (best)", best));
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--max_iters=17");
+    assert_int_equal(lks_test_run(args.argv, env, 60).exit_code, 0);
+    assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000018\n");
+    /* Neither links nor files: before the first step. */
+    out = lks_test_folder();
+    args = train(out, 11);
+    const char *const full[] = {"LOCKSTEP_FAULT=symlink:1:ENOSPC", NULL};
+    r = lks_test_run(args.argv, full, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "the folder can't hold names of checkpoints");
+    assert_null(strstr(r.out, "iter 0"));
+}
+
+/* A folder that must not be written to: the result is printed, and it is said that it isn't
+ * recorded. */
+static void test_not_recorded(void **state)
+{
+    const char *out = lks_test_folder();
+    go_on(out, 6, NULL);
+    const char *const argv[] = {"lockstep", "eval", lks_test_text("--dataset=%s", noise()),
+                                lks_test_text("--out_dir=%s", out), NULL};
+    lks_test_result r = lks_test_run(argv, NULL, 60);
+    const char *line = r.out, *path = lks_test_text("%s/evals.jsonl", out);
+    size_t bytes;
+    bool found = false;
+    for (int n = 1; n < 40 && !found; n++) {
+        const char *env[] = {lks_test_text("LOCKSTEP_FAULT=open:%d:EROFS", n), NULL};
+        lks_test_read(path, &bytes);
+        r = lks_test_run(argv, env, 60);
+        found = strstr(r.err, "is not recorded in evals.jsonl: Read-only file system") != NULL;
+    }
+    assert_int_equal(r.exit_code, 0);
+    assert_true(found);
+    assert_string_equal(r.out, line);
+    size_t after;
+    const char *text = lks_test_read(path, &after);
+    assert_int_equal(after, bytes);
+    const size_t line_bytes = strcspn(text, "\n") + 1;
+    /* A line that isn't whole stays alone. */
+    lks_test_write(path, text, bytes - 5);
+    assert_int_equal(lks_test_run(argv, NULL, 60).exit_code, 0);
+    const char *now = lks_test_read(path, NULL);
+    assert_int_equal(count_in(now, "\n"), count_in(text, "\n") + 1);
+    now = lks_test_text("%.*s", (int)strlen(now) - 1, now);
+    assert_string_equal(strrchr(now, '\n') + 1, lks_test_text("%.*s", (int)line_bytes - 1, text));
+    /* It doesn't lead elsewhere. */
+    const char *victim = lks_test_text("%s/victim", out);
+    lks_test_write(victim, "x", 1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(victim, path), 0);
+    assert_int_equal(lks_test_run(argv, NULL, 60).exit_code, 1);
+    assert_string_equal(lks_test_read(victim, NULL), "x");
+}
+
+static law_args golf(const char *out, int iterations)
+{
+    static const char *data;
+    static const char *const settings[] = {
+        "--family=golf",        "--sampler=stream",  "--vocab_size=1024",
+        "--num_layers=1",       "--model_dim=8",     "--num_heads=2",
+        "--num_kv_heads=1",     "--train_seq_len=8", "--train_batch_tokens=64",
+        "--val_batch_size=512", "--threads=1",       "--max_wallclock_seconds=0",
+        "--val_loss_every=2",   "--keep=1",          "--gradient_accumulation_steps=1",
+    };
+    if (data == NULL) {
+        uint16_t ids[1100];
+        data = lks_test_folder();
+        lks_test_generated_golf(data);
+        for (size_t i = 0; i < 1100; i++)
+            ids[i] = (uint16_t)(i * i % 1024);
+        lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", data), ids, 1100);
+    }
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", data);
+    law_add(&args, "--out_dir=%s", out);
+    law_add(&args, "--iterations=%d", iterations);
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        law_add(&args, "%s", settings[i]);
+    return args;
+}
+
+/* Golf: its last evaluation is of the final checkpoint, and is the `final` line, too. */
+static void test_golf(void **state)
+{
+    const char *out = lks_test_folder();
+    law_args args = golf(out, 7);
+    law_run(&args);
+    const json_t *evals = lines(out, "eval"), *final = lines(out, "final");
+    assert_int_equal(json_array_size(final), 1);
+    final = json_array_get(final, 0);
+    const json_t *last = json_array_get(evals, json_array_size(evals) - 1);
+    assert_int_equal(lks_test_number(final, "iter"), 7);
+    assert_int_equal(lks_test_number(last, "iter"), 7);
+    assert_true(lks_test_number(final, "val_loss") == lks_test_number(last, "val_loss"));
+    assert_null(json_object_get(final, "train_loss"));
+    assert_int_equal(named(out, "best"), lowest(out));
+    assert_int_equal(named(out, "latest"), 7);
+    const char *text = law_lines(out);
+    args = golf(out, 7);
+    law_add(&args, "--init_from=resume");
+    law_run(&args); /* at its end: evaluated again, to the same figure */
+    assert_string_equal(law_lines(out), text);
+    law_add(&args, "--eval_only");
+    law_run(&args);
+    assert_string_equal(law_lines(out), text);
+    const json_t *only = lks_test_metrics(lks_test_text("%s/evals.jsonl", out), "eval_only");
+    assert_true(lks_test_number(json_array_get(only, 0), "val_loss") ==
+                lks_test_number(final, "val_loss"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overfitting),  cmocka_unit_test(test_only_improvements),
+        cmocka_unit_test(test_decided_anew), cmocka_unit_test(test_final),
+        cmocka_unit_test(test_last_lines),   cmocka_unit_test(test_without_links),
+        cmocka_unit_test(test_not_recorded), cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_generators),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

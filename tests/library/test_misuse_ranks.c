@@ -1,0 +1,670 @@
+/* A table of calls that don't fit those of other ranks, or that come too late for them: each ends
+ * within seconds, on every rank with the status and the sentence that the table gives, and nobody
+ * reads what is freed. Ranks are threads, of one host and of several (an engine of threads), where
+ * sanitizers see all of them. With the argument `gloo`, ranks are processes, and hosts speak
+ * through Gloo.
+ *
+ * Rank 0 plays one part, all others the other one. */
+#include "support.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "base/sys.h"
+#include "comm/backend.h"
+#include "comm/fake_engine.h"
+#include "comm/hosts.h"
+#include "comm/shm/shm.h"
+#include "lockstep/lockstep.h"
+
+enum { N = 5000, N_PARAMS = 3 };
+
+/* A group's deadline, and what any row may take: none may end by the deadline. */
+static const double TIMEOUT_S = 60, MOST_S = 20;
+
+struct row;
+
+struct rank {
+    pthread_t thread;
+    pthread_barrier_t *played;
+    struct fake_rank place;
+    const struct row *row;
+    lks_comm *comm;
+    lks_ddp *ddp;
+    lks_param params[N_PARAMS];
+    lks_ddp_options options;
+    float value[N_PARAMS][N], grad[N_PARAMS][N];
+    lks_status status;
+    char said[1024];
+};
+
+struct row {
+    const char *name;
+    lks_status (*run)(struct rank *r, bool first); /* first: this is rank 0 */
+    lks_status first, others;                      /* what that returns */
+    const char *first_says, *others_say;
+};
+
+/* --- parts of a program -------------------------------------------------------------------------
+ */
+
+/* Small buckets: the parameters have one each. */
+static lks_status open_ddp(struct rank *r)
+{
+    static const char *const names[N_PARAMS] = {"in", "weight", "out"};
+    static const size_t counts[N_PARAMS] = {7, N, 60};
+    for (int i = 0; i < N_PARAMS; i++)
+        r->params[i] = (lks_param){names[i], r->value[i], r->grad[i], counts[i]};
+    r->options.bucket_mb = 1e-4;
+    return lks_ddp_open(r->comm, r->params, N_PARAMS, &r->options, &r->ddp);
+}
+
+static void fill(struct rank *r)
+{
+    for (int p = 0; p < N_PARAMS; p++)
+        for (size_t i = 0; i < N; i++)
+            r->grad[p][i] = (float)(lks_comm_rank(r->comm) + 1);
+}
+
+/* Up to lks_ddp_accumulate(), after which all buckets are in flight. */
+static lks_status backward(struct rank *r, lks_ddp *d)
+{
+    LKS__TRY(lks_ddp_begin(d, lks_ddp_first(d)));
+    fill(r);
+    return lks_ddp_accumulate(d, 1);
+}
+
+/* A bucket is in flight, the others are not. */
+static lks_status half_backward(struct rank *r, lks_ddp *d)
+{
+    LKS__TRY(lks_ddp_begin(d, lks_ddp_first(d)));
+    fill(r);
+    return lks_ddp_mark_ready(d, N_PARAMS - 1);
+}
+
+static lks_status check_mean(const struct rank *r)
+{
+    float want = (float)(lks_comm_world_size(r->comm) + 1) / 2;
+    for (int p = 0; p < N_PARAMS; p++)
+        for (size_t i = 0; i < r->params[p].count; i++)
+            if (r->grad[p][i] != want)
+                return lks__fail(LKS_ERR_DIVERGED, "the mean is %g instead of %g",
+                                 (double)r->grad[p][i], (double)want);
+    return LKS_OK;
+}
+
+static lks_status whole_step(struct rank *r, lks_ddp *d)
+{
+    LKS__TRY(backward(r, d));
+    LKS__TRY(lks_ddp_step(d, NULL));
+    return check_mean(r);
+}
+
+static void close_ddp(struct rank *r)
+{
+    lks_ddp_close(r->ddp);
+    r->ddp = NULL;
+    /* What was freed has other contents now. */
+    for (size_t bytes = 16; bytes < 100000; bytes *= 2) {
+        void *junk = malloc(bytes);
+        memset(junk, 0x7f, bytes);
+        free(junk);
+    }
+}
+
+static void close_comm(struct rank *r)
+{
+    lks_comm_close(r->comm);
+    r->comm = NULL;
+}
+
+static void soon(void)
+{
+    usleep(100 * 1000);
+}
+
+/* --- lks_ddp ------------------------------------------------------------------------------------
+ */
+
+static lks_status other_order(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    close_ddp(r);
+    lks_param swapped[N_PARAMS] = {r->params[1], r->params[0], r->params[2]};
+    return lks_ddp_open(r->comm, first ? r->params : swapped, N_PARAMS, NULL, &r->ddp);
+}
+
+static lks_status other_options(struct rank *r, bool first)
+{
+    r->options.virtual_ranks = first ? 8 : 16;
+    return open_ddp(r);
+}
+
+static lks_status other_buckets(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    close_ddp(r);
+    return lks_ddp_open(r->comm, r->params, N_PARAMS, first ? NULL : &r->options, &r->ddp);
+}
+
+static lks_status opened_by_one(struct rank *r, bool first)
+{
+    return first ? open_ddp(r) : lks_comm_barrier(r->comm);
+}
+
+static lks_status bad_list_of_one(struct rank *r, bool first)
+{
+    if (first)
+        return open_ddp(r);
+    lks_param p = {"in", NULL, r->grad[0], 7};
+    lks_status st = lks_ddp_open(r->comm, &p, 1, NULL, &r->ddp);
+    close_comm(r);
+    return st;
+}
+
+/* All agree that this step is given up: after the same bucket, or after all of them. */
+static lks_status all_give_up(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(half_backward(r, r->ddp));
+    if (!first)
+        soon();
+    close_ddp(r);
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(whole_step(r, r->ddp));
+    LKS__TRY(backward(r, r->ddp));
+    close_ddp(r);
+    LKS__TRY(open_ddp(r));
+    return whole_step(r, r->ddp);
+}
+
+/* How many works the group has ever made, if it is on shared memory alone. */
+static int count_works(const lks_comm *comm)
+{
+    int n = 0;
+    if (strcmp(lks_comm_backend(comm), "shm") != 0)
+        return 0;
+    const struct lks__shm *g = comm->state;
+    for (const struct lks__shm_work *k = g->all_works; k != NULL; k = k->next_made)
+        n++;
+    return n;
+}
+
+/* … many times: works that nobody waits for are used again. */
+static lks_status all_give_up_often(struct rank *r, bool first)
+{
+    for (int i = 0; i < 100; i++) {
+        LKS__TRY(open_ddp(r));
+        LKS__TRY(i % 3 == 0 ? backward(r, r->ddp) : half_backward(r, r->ddp));
+        close_ddp(r);
+    }
+    if (count_works(r->comm) > LKS__SHM_IN_FLIGHT)
+        return lks__fail(LKS_ERR_NOMEM, "%d works were made", count_works(r->comm));
+    LKS__TRY(open_ddp(r));
+    return whole_step(r, r->ddp);
+}
+
+static lks_status one_gives_up(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(half_backward(r, r->ddp));
+    if (!first) {
+        LKS__TRY(lks_ddp_accumulate(r->ddp, 1));
+        return lks_ddp_step(r->ddp, NULL);
+    }
+    close_ddp(r);
+    return open_ddp(r);
+}
+
+static lks_status one_gives_up_late(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(backward(r, r->ddp));
+    if (!first)
+        return lks_ddp_step(r->ddp, NULL);
+    soon();
+    close_ddp(r);
+    return open_ddp(r);
+}
+
+static lks_status one_leaves(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(half_backward(r, r->ddp));
+    if (!first) {
+        LKS__TRY(lks_ddp_accumulate(r->ddp, 1));
+        return lks_ddp_step(r->ddp, NULL);
+    }
+    soon();
+    close_ddp(r);
+    close_comm(r);
+    return LKS_OK;
+}
+
+static lks_status others_leave(struct rank *r, bool first)
+{
+    return one_leaves(r, !first);
+}
+
+/* The group goes before its lks_ddp, with reductions in flight. */
+static lks_status group_goes_first(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(first ? half_backward(r, r->ddp) : backward(r, r->ddp));
+    if (!first)
+        return lks_ddp_step(r->ddp, NULL);
+    soon();
+    close_comm(r);
+    lks_status st = lks_ddp_accumulate(r->ddp, 1);
+    close_ddp(r);
+    return st;
+}
+
+/* A step that has failed stays so, with its reason. */
+static lks_status after_failure(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(backward(r, r->ddp));
+    if (first) {
+        lks_comm_note(r->comm, 7, "backward");
+        lks_comm_abort(r->comm, "the data is torn");
+    }
+    lks_status st = lks_ddp_step(r->ddp, NULL);
+    if (st != lks_ddp_step(r->ddp, NULL) || st != lks_ddp_begin(r->ddp, 0) ||
+        st != lks_ddp_accumulate(r->ddp, 1) || st != lks_ddp_broadcast(r->ddp))
+        return LKS_ERR_DIVERGED;
+    close_ddp(r);
+    lks_status again = open_ddp(r);
+    if (again != st)
+        return LKS_ERR_DIVERGED;
+    return lks_comm_barrier(r->comm);
+}
+
+/* The failure comes while buckets are started: the step must not end as if they had been. */
+static lks_status fails_in_backward(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(half_backward(r, r->ddp));
+    if (first)
+        lks_comm_abort(r->comm, "the data is torn");
+    else
+        soon();
+    lks_status st = lks_ddp_accumulate(r->ddp, 1);
+    return st == LKS_ERR_PEER ? lks_ddp_step(r->ddp, NULL) : LKS_ERR_DIVERGED;
+}
+
+static lks_status two_of_them(struct rank *r, bool first)
+{
+    lks_ddp *one;
+    LKS__TRY(open_ddp(r));
+    one = r->ddp;
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(backward(r, one));
+    LKS__TRY(backward(r, r->ddp)); /* both are in flight */
+    lks_status st = lks_ddp_step(r->ddp, NULL);
+    if (st == LKS_OK)
+        st = lks_ddp_step(one, NULL);
+    if (st == LKS_OK)
+        st = check_mean(r);
+    lks_ddp_close(one);
+    return st;
+}
+
+/* Buckets of one shape that belong to different sums. */
+static lks_status two_crossed(struct rank *r, bool first)
+{
+    lks_ddp *one;
+    LKS__TRY(open_ddp(r));
+    one = r->ddp;
+    LKS__TRY(open_ddp(r));
+    lks_status st = whole_step(r, first ? one : r->ddp);
+    if (st == LKS_OK)
+        st = whole_step(r, first ? r->ddp : one);
+    lks_ddp_close(one);
+    return st;
+}
+
+static lks_status one_step_more(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(whole_step(r, r->ddp));
+    if (first)
+        return whole_step(r, r->ddp);
+    return lks_ddp_verify(r->ddp);
+}
+
+/* Each weight is fine, their sum is not; the next step is. */
+static lks_status too_much_weight(struct rank *r, bool first)
+{
+    lks_ddp *d;
+    LKS__TRY(open_ddp(r));
+    d = r->ddp;
+    LKS__TRY(lks_ddp_begin(d, lks_ddp_first(d)));
+    LKS__TRY(lks_ddp_accumulate(d, 1e308));
+    lks_status st = lks_ddp_step(d, NULL);
+    char said[512];
+    snprintf(said, sizeof said, "%s", lks_last_error());
+    LKS__TRY(whole_step(r, d));
+    return lks__fail(st, "%s", said);
+}
+
+/* --- groups -------------------------------------------------------------------------------------
+ */
+
+static lks_status gone_at_barrier(struct rank *r, bool first)
+{
+    if (!first)
+        return lks_comm_barrier(r->comm);
+    soon();
+    close_comm(r);
+    return LKS_OK;
+}
+
+static lks_status others_gone_at_sum(struct rank *r, bool first)
+{
+    if (first)
+        return lks_comm_all_reduce(r->comm, r->value[0], N_PARAMS * N);
+    soon();
+    close_comm(r);
+    return LKS_OK;
+}
+
+/* A reduction of 100 elements whose borders go at once. */
+static lks_status start_reduction(struct rank *r, float scale, bool zero, lks_work **work_p)
+{
+    void *own, *common;
+    LKS__TRY(lks_comm_alloc(r->comm, LKS_MEM_OWN, 400, &own));
+    LKS__TRY(lks_comm_alloc(r->comm, LKS_MEM_COMMON, 1000, &common));
+    size_t *start = calloc(2, sizeof *start);
+    start[1] = 100;
+    lks_part part = {{0, lks_comm_rank(r->comm)}, own};
+    lks_reduction reduction = {.n_leaves = lks_comm_world_size(r->comm),
+                               .parts = &part,
+                               .n_parts = 1,
+                               .scale = scale,
+                               .scatter = zero,
+                               .count = 100,
+                               .block_start = start,
+                               .n_blocks = 1,
+                               .block_sumsq = (double *)common + 60,
+                               .dst = common};
+    lks_status st = lks_comm_reduce_start(r->comm, &reduction, work_p);
+    memset(start, 0xff, 2 * sizeof *start);
+    free(start);
+    return st;
+}
+
+static lks_status gone_in_flight(struct rank *r, bool first)
+{
+    lks_work *work;
+    LKS__TRY(start_reduction(r, 1, false, &work));
+    if (!first)
+        return lks_work_wait(work);
+    soon();
+    close_comm(r);
+    return LKS_OK;
+}
+
+static lks_status others_gone_in_flight(struct rank *r, bool first)
+{
+    return gone_in_flight(r, !first);
+}
+
+static lks_status all_gone_in_flight(struct rank *r, bool first)
+{
+    lks_work *work;
+    LKS__TRY(start_reduction(r, 1, false, &work));
+    soon(); /* all have started it */
+    close_comm(r);
+    return LKS_OK;
+}
+
+static lks_status other_scale(struct rank *r, bool first)
+{
+    lks_work *work;
+    LKS__TRY(start_reduction(r, first ? 1 : 2, false, &work));
+    lks_status st = lks_work_wait(work);
+    return lks_work_wait(work) == LKS_ERR_ARG && st == LKS_ERR_ARG ? lks_comm_barrier(r->comm)
+                                                                   : LKS_ERR_DIVERGED;
+}
+
+static lks_status other_root(struct rank *r, bool first)
+{
+    LKS__TRY(lks_comm_broadcast(r->comm, r->value, 4000, first ? 0 : 1));
+    return lks_comm_barrier(r->comm); /* on the root's own host a rank may have all it needs */
+}
+
+static lks_status other_size(struct rank *r, bool first)
+{
+    char all[4000];
+    return lks_comm_all_gather(r->comm, r->value, all, first ? 8 : 9);
+}
+
+static lks_status other_kind(struct rank *r, bool first)
+{
+    void *mem;
+    return lks_comm_alloc(r->comm, first ? LKS_MEM_OWN : LKS_MEM_COMMON, 100, &mem);
+}
+
+/* Two pieces of common memory of one size: which one is meant? */
+static lks_status other_memory(struct rank *r, bool first)
+{
+    void *a, *b;
+    LKS__TRY(lks_comm_alloc(r->comm, LKS_MEM_COMMON, 100, &a));
+    LKS__TRY(lks_comm_alloc(r->comm, LKS_MEM_COMMON, 100, &b));
+    return lks_comm_replicate(r->comm, first ? a : b, 100);
+}
+
+static lks_status other_shares(struct rank *r, bool first)
+{
+    void *mem;
+    const size_t start[] = {0, 50, 100};
+    LKS__TRY(lks_comm_alloc(r->comm, LKS_MEM_LAZY, 100, &mem));
+    return lks_comm_gather_shares(r->comm, mem, start, 2, !first);
+}
+
+static lks_status other_call(struct rank *r, bool first)
+{
+    return first ? lks_comm_barrier(r->comm) : lks_comm_all_reduce(r->comm, r->value[0], 1);
+}
+
+static lks_status aborted(struct rank *r, bool first)
+{
+    if (first) {
+        soon();
+        lks_comm_abort(r->comm, NULL);
+        lks_comm_abort(r->comm, "the second reason");
+    }
+    return lks_comm_barrier(r->comm);
+}
+
+/* --- the table ----------------------------------------------------------------------------------
+ */
+
+#define DISAGREE "all ranks must start the same operations with the same sizes in the same order"
+
+static const struct row rows[] = {
+    {"other order", other_order, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
+     "number 0 is weight with 5000 elements on rank 1, and in with 7 elements on rank 0",
+     "number 0 is weight with 5000 elements on rank 1, and in with 7 elements on rank 0"},
+    {"other options", other_options, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
+     "virtual_ranks: 16 on rank 1, and 8 on rank 0",
+     "virtual_ranks: 16 on rank 1, and 8 on rank 0"},
+    {"other buckets", other_buckets, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED, "bytes of a bucket",
+     "bytes of a bucket: 104 on rank 1, and 26214400 on rank 0"},
+    {"opened by one", opened_by_one, LKS_ERR_ARG, LKS_ERR_ARG, "rank 1 called barrier", DISAGREE},
+    {"bad list of one", bad_list_of_one, LKS_ERR_PEER, LKS_ERR_ARG, "left the group",
+     "lks_ddp_open: parameter 0 has no name, no values or no elements"},
+    {"all give up", all_give_up, LKS_OK, LKS_OK, "", ""},
+    {"all give up often", all_give_up_often, LKS_OK, LKS_OK, "", ""},
+    {"one gives up", one_gives_up, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
+    {"one gives up late", one_gives_up_late, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
+    {"one leaves", one_leaves, LKS_OK, LKS_ERR_PEER, "", "the group"},
+    {"others leave", others_leave, LKS_ERR_PEER, LKS_OK, "the group", ""},
+    {"group goes first", group_goes_first, LKS_ERR_ARG, LKS_ERR_PEER,
+     "lks_ddp_accumulate: its group was closed already", "the group"},
+    {"after failure", after_failure, LKS_ERR_PEER, LKS_ERR_PEER,
+     "rank 0 failed at step 7, phase backward: the data is torn",
+     "rank 0 failed at step 7, phase backward: the data is torn"},
+    {"fails in backward", fails_in_backward, LKS_ERR_PEER, LKS_ERR_PEER,
+     "lks_ddp_step: a step of this lks_ddp failed before", "and lks_ddp_close() is due: rank 0"},
+    {"two of them", two_of_them, LKS_OK, LKS_OK, "", ""},
+    {"two crossed", two_crossed, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
+    {"one step more", one_step_more, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
+    {"too much weight", too_much_weight, LKS_ERR_ARG, LKS_ERR_ARG, "add up to inf",
+     "add up to inf"},
+    {"gone at barrier", gone_at_barrier, LKS_OK, LKS_ERR_PEER, "", "left the group"},
+    {"others gone at sum", others_gone_at_sum, LKS_ERR_PEER, LKS_OK, "left the group", ""},
+    {"gone in flight", gone_in_flight, LKS_OK, LKS_ERR_PEER, "", "the group"},
+    {"others gone in flight", others_gone_in_flight, LKS_ERR_PEER, LKS_OK, "the group", ""},
+    {"all gone in flight", all_gone_in_flight, LKS_OK, LKS_OK, "", ""},
+    {"other scale", other_scale, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
+    {"other root", other_root, LKS_ERR_ARG, LKS_ERR_ARG, "4000 bytes from rank 1", DISAGREE},
+    {"other size", other_size, LKS_ERR_ARG, LKS_ERR_ARG, "all_gather of", DISAGREE},
+    {"other kind", other_kind, LKS_ERR_ARG, LKS_ERR_ARG, "100 bytes of common memory", DISAGREE},
+    {"other memory", other_memory, LKS_ERR_ARG, LKS_ERR_ARG, "replicate of 100 bytes", DISAGREE},
+    {"other shares", other_shares, LKS_ERR_ARG, LKS_ERR_ARG, "gather_shares of 100", DISAGREE},
+    {"other call", other_call, LKS_ERR_ARG, LKS_ERR_ARG, "rank 1 called all_reduce of 1 el",
+     DISAGREE},
+    {"aborted", aborted, LKS_ERR_PEER, LKS_ERR_PEER, "rank 0 failed: no reason was given",
+     "rank 0 failed: no reason was given"},
+};
+
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+/* What a rank of `row` was told: printed if it isn't what the table has. */
+static bool as_expected(const struct rank *r, bool first)
+{
+    lks_status want = first ? r->row->first : r->row->others;
+    const char *text = first ? r->row->first_says : r->row->others_say;
+    if (r->status == want && (want == LKS_OK || strstr(r->said, text) != NULL))
+        return true;
+    fprintf(stderr, "%s, rank %s: status %d (%s), wanted %d with: %s\n", r->row->name,
+            first ? "0" : "of the others", r->status, r->said, want, text);
+    return false;
+}
+
+static void play(struct rank *r, bool first)
+{
+    r->status = r->row->run(r, first);
+    snprintf(r->said, sizeof r->said, "%s", r->status != LKS_OK ? lks_last_error() : "");
+    lks_ddp_close(r->ddp);
+    r->ddp = NULL;
+}
+
+/* --- ranks as threads ---------------------------------------------------------------------------
+ */
+
+static void *thread_main(void *arg)
+{
+    struct rank *r = arg;
+    if (r->comm == NULL)
+        r->status = fake_open(&r->place, TIMEOUT_S, &r->comm);
+    if (r->comm != NULL)
+        play(r, r->place.world.rank == 0);
+    pthread_barrier_wait(r->played); /* nobody learns of another one's end instead of its misuse */
+    lks_comm_close(r->comm);
+    return NULL;
+}
+
+/* "12": hosts with one and two ranks; NULL: two ranks without an engine. */
+static void run_row(const struct row *row, const char *hosts)
+{
+    static struct rank ranks[FAKE_MAX_RANKS];
+    struct fake_rank places[FAKE_MAX_RANKS] = {{{0, 2, 0, 2}, NULL}, {{1, 2, 1, 2}, NULL}};
+    lks_comm *comms[2] = {NULL, NULL};
+    pthread_barrier_t played;
+    int W = hosts != NULL ? fake_ranks(hosts, places) : 2;
+    double start = lks__sys_now();
+    memset(ranks, 0, sizeof ranks);
+    pthread_barrier_init(&played, NULL, (unsigned)W);
+    if (hosts == NULL)
+        assert_ok(lks__comm_open_threads(W, TIMEOUT_S, comms));
+    for (int i = 0; i < W; i++) {
+        ranks[i].row = row;
+        ranks[i].played = &played;
+        ranks[i].place = places[i];
+        ranks[i].comm = hosts == NULL ? comms[i] : NULL;
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i]), 0);
+    }
+    bool ok = true;
+    for (int i = 0; i < W; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < W; i++)
+        ok = as_expected(&ranks[i], i == 0) && ok;
+    pthread_barrier_destroy(&played);
+    double seconds = lks__sys_now() - start;
+    if (!ok || seconds > MOST_S * LKS_TEST_PATIENCE)
+        fail_msg("%s over hosts %s, %.1f s", row->name, hosts != NULL ? hosts : "2", seconds);
+}
+
+static void test_one_host(void **state)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        run_row(&rows[i], NULL);
+}
+
+static void test_hosts(void **state)
+{
+    static const char *const divisions[] = {"2", "12", "21"};
+    for (int i = 0; i < N_ROWS; i++)
+        for (size_t d = 0; d < sizeof divisions / sizeof divisions[0]; d++)
+            run_row(&rows[i], divisions[d]);
+}
+
+/* --- ranks as processes, over an engine
+ * ----------------------------------------------------------- */
+
+static const char *engine;
+
+/* `--rank NAME`: the exit code is 0 if this rank was told what the table has. */
+static int be_rank(const char *name)
+{
+    static struct rank r;
+    lks_comm_options o = {engine, TIMEOUT_S};
+    for (int i = 0; i < N_ROWS; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            r.row = &rows[i];
+    if (r.row == NULL || lks_world_from_env(&r.place.world) != LKS_OK ||
+        lks_comm_open(&r.place.world, &o, &r.comm) != LKS_OK) {
+        fprintf(stderr, "%s: can't open the group: %s\n", name, lks_last_error());
+        return 1;
+    }
+    bool first = r.place.world.rank == 0;
+    play(&r, first);
+    if (r.status != LKS_OK) /* others may be on their way to the same */
+        soon();
+    lks_comm_close(r.comm);
+    return as_expected(&r, first) ? 0 : 1;
+}
+
+static void test_engine(void **state)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        const char *const args[] = {"/proc/self/exe", engine, "--rank", rows[i].name, NULL};
+        double start = lks__sys_now();
+        int code = hosts_run(engine, "21", args);
+        double seconds = lks__sys_now() - start;
+        if (code != 0 || seconds > MOST_S * LKS_TEST_PATIENCE)
+            fail_msg("%s over %s: exit code %d, %.1f s", rows[i].name, engine, code, seconds);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest over_engine[] = {cmocka_unit_test(test_engine)};
+    engine = argc > 1 ? argv[1] : NULL;
+    if (argc == 4 && strcmp(argv[2], "--rank") == 0)
+        return be_rank(argv[3]);
+    if (engine != NULL)
+        return hosts_can_run(engine)
+                   ? lks_test_exit(cmocka_run_group_tests(over_engine, NULL, NULL))
+                   : 77;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_host),
+                                       cmocka_unit_test(test_hosts)};
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
