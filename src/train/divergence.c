@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "train/agree.h"
 #include "train/recipe.h"
 
 lks_status lks__divergence_open(lks__trainer *t)
@@ -26,14 +27,6 @@ void lks__divergence_close(lks__trainer *t)
 static bool due(const lks__trainer *t)
 {
     return t->s.check_interval > 0 && t->iter > 0 && t->iter % (uint64_t)t->s.check_interval == 0;
-}
-
-/* Several replicas are compared: by every rank that has one of its own, or by one rank of a host.
- */
-static bool compares(const lks__trainer *t)
-{
-    const lks_world *w = &t->ses.world;
-    return !t->shared || (w->local_world_size < w->world_size && w->local_rank == 0);
 }
 
 /* What of tensor `i` lies in [start, end) of the arena; that may be nothing. */
@@ -79,12 +72,13 @@ void lks__divergence_seal(lks__trainer *t)
 
 void lks__divergence_look(lks__trainer *t, lks__divergence_note *mine)
 {
-    *mine = (lks__divergence_note){.changed = -1};
+    *mine =
+        (lks__divergence_note){.iter = t->iter, .changed = -1, .compares = lks__agree_compares(t)};
     gethostname(mine->host, sizeof mine->host - 1);
     if (t->shared && t->divergence.sealed)
         mine->changed = hash_share(t);
     t->divergence.sealed = false;
-    if (!compares(t) || !due(t))
+    if (!mine->compares || !due(t))
         return;
     hash_blocks(t, 0, t->table.n_blocks);
     mine->hash =
@@ -162,16 +156,61 @@ static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
                      host_of(&b, shown_b), told ? ", which has those of most ranks" : "");
 }
 
+/* Ranks that aren't at the same iteration would not have their checks at the same time. */
+static lks_status apart(const lks__divergence_note *note, int rank,
+                        const lks__divergence_note *first)
+{
+    char shown[4 * LKS__HOST_NAME], shown_first[4 * LKS__HOST_NAME];
+    return lks__fail(
+        LKS_ERR_DIVERGED,
+        "rank %d (host %s) has made %" PRIu64 " iterations, but rank 0 (host %s) %" PRIu64
+        ": a program error; go on from the last checkpoint with --init_from=resume",
+        rank, host_of(note, shown), note->iter, host_of(first, shown_first), first->iter);
+}
+
+/* `one` of these ranks has hashed its replica, and `other` has not, or is no other rank at all. */
+static lks_status alone(const void *notes, size_t stride, int one, int other)
+{
+    lks__divergence_note note = note_of(notes, stride, one),
+                         missing = note_of(notes, stride, other);
+    char shown[4 * LKS__HOST_NAME], shown_missing[4 * LKS__HOST_NAME];
+    if (one == other)
+        return lks__fail(LKS_ERR_DIVERGED,
+                         "after update %" PRIu64
+                         " rank %d (host %s) has hashed its replica, and no other rank has: a "
+                         "program error; go on from the last checkpoint with --init_from=resume",
+                         note.iter, one, host_of(&note, shown));
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "after update %" PRIu64
+                     " rank %d (host %s) has hashed its replica, but rank %d (host %s) has not: "
+                     "give all ranks the same --check_interval",
+                     note.iter, one, host_of(&note, shown), other,
+                     host_of(&missing, shown_missing));
+}
+
 lks_status lks__divergence_judge(lks__trainer *t, const void *notes, size_t stride)
 {
-    uint64_t hash = 0;
+    const int W = t->ses.world.world_size;
+    const lks__divergence_note first = note_of(notes, stride, 0);
+    int hashed = -1, missing = -1, n_hashed = 0;
     bool same = true;
-    for (int r = 0; r < t->ses.world.world_size; r++) {
+    for (int r = 0; r < W; r++) {
         lks__divergence_note note = note_of(notes, stride, r);
+        if (note.iter != first.iter)
+            return apart(&note, r, &first);
         if (note.changed >= 0 && (size_t)note.changed < t->table.n_tensors)
             return changed(t, &note, r);
-        same = same && (note.hash == 0 || hash == 0 || note.hash == hash);
-        hash = note.hash != 0 ? note.hash : hash;
+        if (note.hash == 0) {
+            missing = note.compares && missing < 0 ? r : missing;
+            continue;
+        }
+        hashed = hashed < 0 ? r : hashed;
+        same = same && note.hash == note_of(notes, stride, hashed).hash;
+        n_hashed++;
     }
+    if (n_hashed > 0 && missing >= 0)
+        return alone(notes, stride, hashed, missing);
+    if (n_hashed == 1)
+        return alone(notes, stride, hashed, hashed);
     return same ? LKS_OK : differ(t, notes, stride);
 }

@@ -23,8 +23,10 @@ typedef struct lks__divergence {
 
 /* What one rank tells all others. */
 typedef struct lks__divergence_note {
-    uint64_t hash;   /* of a replica; 0 where it compares none, or nothing is due */
-    int32_t changed; /* the first tensor of the shared one that has changed, -1: none */
+    uint64_t iter;    /* iterations made */
+    uint64_t hash;    /* of a replica; 0 if it compares none, or nothing is due */
+    int32_t changed;  /* the first tensor of the shared one that has changed, -1: none */
+    int32_t compares; /* it holds a replica that others have, too: has a hash whenever one is due */
     char host[LKS__HOST_NAME];
 } lks__divergence_note;
 
@@ -39,8 +41,9 @@ void lks__divergence_seal(struct lks__trainer *t);
 /* Before the next one. */
 void lks__divergence_look(struct lks__trainer *t, lks__divergence_note *mine);
 
-/* All ranks' notes, stride bytes apart: ERR_DIVERGED names tensor, ranks and hosts. Collective
- * where something is wrong. */
+/* All ranks' notes, stride bytes apart: ERR_DIVERGED names tensor, ranks and hosts. A rank at
+ * another iteration, or without the hash that is due, is an error as well. Collective if replicas
+ * differ. */
 lks_status lks__divergence_judge(struct lks__trainer *t, const void *notes, size_t stride);
 
 #endif

@@ -2,9 +2,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "artifact/artifact.h"
 #include "ckpt/folder.h"
+#include "train/agree.h"
 #include "train/state.h"
 #include "train/which.h"
 
@@ -74,6 +76,17 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, int ba
     return st == LKS_OK ? lks__artifact_read(a, &r->table, r->params) : st;
 }
 
+/* Hosts may have different files under one path. */
+static lks_status same_weights(lks__session *session, const lks__replica *r)
+{
+    if (session->world.world_size == 1)
+        return LKS_OK;
+    char shown[512], what[600];
+    snprintf(what, sizeof what, "the hash of the weights in %s",
+             lks__escape(shown, sizeof shown, r->path, strlen(r->path)));
+    return lks__session_same(session, what, XXH3_64bits(r->params, r->table.count * sizeof(float)));
+}
+
 lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, int batch,
                                       lks__session *session, lks__replica *r)
 {
@@ -81,9 +94,11 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, 
     memset(r, 0, sizeof *r);
     snprintf(r->path, sizeof r->path, "%s", path);
     snprintf(r->took, sizeof r->took, "artifact");
-    LKS__TRY(lks__artifact_open(path, &artifact));
+    LKS__TRY(lks__session_agree(session, lks__artifact_open(path, &artifact)));
     lks_status st = load_artifact(&artifact, s, batch, session, r);
     lks__artifact_close(&artifact);
+    if (st == LKS_OK)
+        st = same_weights(session, r);
     if (st != LKS_OK)
         lks__replica_close(r);
     return st;
@@ -94,8 +109,11 @@ lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int ba
 {
     lks__ckpt ckpt;
     memset(r, 0, sizeof *r);
-    LKS__TRY(lks__which_open(out_dir, s->which, &ckpt, r->took));
-    lks_status st = load(&ckpt, s, batch, session, r);
+    memset(&ckpt, 0, sizeof ckpt);
+    lks_status st = lks__which_open(out_dir, s->which, &ckpt, r->took);
+    st = lks__agree_checkpoint(session, st, st == LKS_OK ? &ckpt : NULL, out_dir);
+    if (st == LKS_OK)
+        st = load(&ckpt, s, batch, session, r);
     lks__ckpt_close(&ckpt);
     if (st != LKS_OK)
         lks__replica_close(r);

@@ -21,6 +21,11 @@ static const char *suffix_of(const lks__tensor *t, lks__arena_role role)
     return NULL;
 }
 
+bool lks__state_has(const lks__tensor *tensor, lks__arena_role role)
+{
+    return suffix_of(tensor, role) != NULL;
+}
+
 /* Names of the sampler's state among the optimizer's tensors. */
 static const char sampler_name[] = "sampler.state";
 
@@ -58,7 +63,7 @@ static size_t sampler_state_bytes(const lks__trainer *t)
     return t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler); /* stream has none */
 }
 
-static bool by_the_clock(const lks__trainer *t)
+bool lks__state_by_the_clock(const lks__trainer *t)
 {
     return strcmp(t->s.family, "golf") == 0 && t->s.max_wallclock_seconds > 0.0;
 }
@@ -75,7 +80,8 @@ static json_t *state_json(const lks__trainer *t)
                               "best_val_loss", t->best_val_loss, "data_shift",
                               (json_int_t)t->data_shift, "nonfinite", t->nonfinite);
     /* a run by the clock goes on with its own time; all others are the same whatever they took */
-    if (by_the_clock(t) && json_object_set_new(state, "elapsed_s", json_real(t->elapsed_s)) < 0) {
+    if (lks__state_by_the_clock(t) &&
+        json_object_set_new(state, "elapsed_s", json_real(t->elapsed_s)) < 0) {
         json_decref(state);
         return NULL;
     }
@@ -258,11 +264,8 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
     if (shift < 0 || nonfinite < 0 || nonfinite > INT_MAX)
         return lks__fail(LKS_ERR_FORMAT, "%s/state.json: data_shift or nonfinite is no count",
                          c->path);
-    if (!t->shared || t->ses.world.local_rank == 0) {
+    if (!t->shared || t->ses.world.local_rank == 0)
         LKS__TRY(load_arenas(t, c));
-        lks__ddp_drop(t->ddp, t->exp_avg); /* other hosts' parts */
-        lks__ddp_drop(t->ddp, t->exp_avg_sq);
-    }
     LKS__TRY(load_sampler(t, c));
     t->iter = c->iter;
     t->data_shift = (uint64_t)shift;
@@ -271,7 +274,7 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
     t->best_val_loss = json_number_value(best);
     double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
     t->elapsed_from = t->iter;
-    if (by_the_clock(t) && elapsed > 0.0) {
+    if (lks__state_by_the_clock(t) && elapsed > 0.0) {
         t->elapsed_s = elapsed;
         t->elapsed_from = 0;
         t->out_of_time = elapsed >= t->s.max_wallclock_seconds;

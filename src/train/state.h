@@ -24,6 +24,12 @@ typedef enum lks__arena_role {
     LKS__ARENA_SECOND
 } lks__arena_role;
 
+/* Does an arena of that role hold anything of this tensor? (Muon has no second moment.) */
+bool lks__state_has(const lks__tensor *tensor, lks__arena_role role);
+
+/* Does training time end the run, so that checkpoints hold it? */
+bool lks__state_by_the_clock(const lks__trainer *t);
+
 /* Every tensor of the table from `file` into an arena: parameters, first or second moments (in the
  * file NAME, NAME.exp_avg or, Muon's, NAME.momentum, and NAME.exp_avg_sq). ERR_FORMAT names file
  * and tensor where one is missing, has another type or shape, or is not in the table. */
@@ -35,7 +41,8 @@ lks_status lks__state_check_arena(const lks__st_file *file, const char *path,
                                   const lks__table *table, lks__arena_role role);
 
 /* All the rest of a resume: parameters and moments into the arenas (this rank's own, or, shared, by
- * rank 0), iteration, sampler. The checkpoint's settings have been taken over by `t->s` before. */
+ * the first rank of a host), iteration, sampler. The checkpoint's settings have been taken over by
+ * `t->s` before. With zero=1 each host then holds all moments, until it drops the others' parts. */
 lks_status lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
 
 #endif

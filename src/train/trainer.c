@@ -9,6 +9,7 @@
 
 #include "comm/shm/memory.h"
 #include "ddp/verify.h"
+#include "train/agree.h"
 #include "train/job.h"
 #include "train/outdir.h"
 #include "train/recipe.h"
@@ -109,7 +110,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
 
 /* Settings that define the run, data, program and kernels are one digest: equal, or the ranks would
  * not compute one run. */
-static uint64_t run_digest(const lks__trainer *t)
+static lks_status run_digest(const lks__trainer *t, uint64_t *digest_p)
 {
     char text[32 << 10];
     size_t len = 0;
@@ -120,10 +121,11 @@ static uint64_t run_digest(const lks__trainer *t)
     lks__jsonw_str(&w, "version", LKS_VERSION);
     lks__jsonw_u64(&w, "data", t->data_digest);
     lks__jsonw_u64(&w, "iter", t->iter);
+    lks__jsonw_int(&w, "check_interval", t->s.check_interval); /* all compare at the same time */
     lks__jsonw_end(&w);
-    if (lks__jsonw_close(&w, &len) != LKS_OK)
-        len = 0;
-    return XXH3_64bits(text, len);
+    LKS__TRY(lks__jsonw_close(&w, &len));
+    *digest_p = XXH3_64bits(text, len);
+    return LKS_OK;
 }
 
 /* --- together -------------------------------------------------------------------------------- */
@@ -203,18 +205,34 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
     return LKS_OK;
 }
 
+/* The state is there: nobody begins before all have compared theirs. `loaded`: from a checkpoint,
+ * moments and all; else the moments are zeros, which nobody has touched. */
+static lks_status agree(lks__trainer *t, bool loaded)
+{
+    LKS__TRY(lks__agree_state(t, loaded));
+    if (loaded && (!t->shared || t->ses.world.local_rank == 0)) {
+        lks__ddp_drop(t->ddp, t->exp_avg); /* other hosts' parts */
+        lks__ddp_drop(t->ddp, t->exp_avg_sq);
+    }
+    if (t->shared)
+        return lks_comm_barrier(t->ses.comm); /* each host's first rank has filled its replica */
+    return lks__ddp_verify(t->ses.comm, &t->table, t->params);
+}
+
 static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
 {
     if (t->model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(open_arenas(t));
+    uint64_t digest = 0;
     lks_status st = check_activations(t);
-    LKS__TRY(lks__session_agree(&t->ses, st == LKS_OK ? start_state(t, resume) : st));
-    LKS__TRY(
-        lks__session_same(&t->ses, "the run (settings, data, version, iteration)", run_digest(t)));
-    if (t->shared)
-        return lks_comm_barrier(t->ses.comm); /* each host's first rank has filled its replica */
-    return lks__ddp_verify(t->ses.comm, &t->table, t->params);
+    if (st == LKS_OK)
+        st = start_state(t, resume);
+    if (st == LKS_OK)
+        st = run_digest(t, &digest);
+    LKS__TRY(lks__session_agree(&t->ses, st));
+    LKS__TRY(lks__session_same(&t->ses, "the run (settings, data, version, iteration)", digest));
+    return agree(t, resume != NULL);
 }
 
 /* Started anew after a failure, a run goes on from its newest good checkpoint, whatever state the
@@ -225,9 +243,9 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
     bool again = lks__job_goes_on(s->out_dir);
     if (rank == 0)
         LKS__TRY(lks__outdir_free(s->out_dir));
-    lks_status st = lks__ckpt_open(s->out_dir, 1, ckpt);
+    lks_status st = lks__ckpt_open(s->out_dir, LKS__CKPT_ALL, ckpt);
     if (again && st == LKS_ERR_FORMAT)
-        st = lks__ckpt_open_newest(s->out_dir, 1, ckpt);
+        st = lks__ckpt_open_newest(s->out_dir, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK)
         *resume_p = ckpt;
     else if (again && strcmp(s->init_from, "scratch") == 0 &&
@@ -254,9 +272,9 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     memset(&ckpt, 0, sizeof ckpt);
     if (strcmp(s->init_from, "resume") == 0 || lks__job_goes_on(s->out_dir))
         st = open_checkpoint(s, t->ses.world.rank, &ckpt, &resume);
+    st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
     if (st == LKS_OK)
-        st = open_alone(t, resume);
-    st = lks__session_agree(&t->ses, st);
+        st = lks__session_agree(&t->ses, open_alone(t, resume));
     if (st == LKS_OK)
         st = open_together(t, resume);
     if (resume != NULL)
@@ -276,20 +294,12 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     return LKS_OK;
 }
 
-/* The newest checkpoint, into the arenas that are there. */
+/* Rank 0's newest checkpoint, on every host the same one, into the arenas that are there. */
 static lks_status load_newest(lks__trainer *t, uint64_t bad_iter)
 {
     lks__ckpt ckpt;
     memset(&ckpt, 0, sizeof ckpt);
-    lks_status st = lks__ckpt_open(t->s.out_dir, 1, &ckpt);
-    if (st == LKS_OK && ckpt.iter > bad_iter)
-        st = lks__fail(LKS_ERR_CONFIG,
-                       "%s is newer than iteration %" PRIu64 ", from which it is to "
-                       "go back: move it away",
-                       ckpt.path, bad_iter);
-    if (st != LKS_OK)
-        lks__fail_in(st, "on_nan=rollback at iteration %" PRIu64, bad_iter);
-    st = lks__session_agree(&t->ses, st);
+    lks_status st = lks__agree_go_back(&t->ses, t->s.out_dir, bad_iter, &ckpt);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, lks__state_load(t, &ckpt));
     lks__ckpt_close(&ckpt);
@@ -308,8 +318,7 @@ lks_status lks__trainer_go_back(lks__trainer *t)
         if (t->sampler != NULL) /* its generators have to come by those batches */
             lks__sampler_step(t->sampler, t->iter + t->data_shift);
     t->nonfinite = tries;
-    return t->shared ? lks_comm_barrier(t->ses.comm)
-                     : lks__ddp_verify(t->ses.comm, &t->table, t->params);
+    return agree(t, true);
 }
 
 void lks__trainer_close(lks__trainer *t)

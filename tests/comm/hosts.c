@@ -141,6 +141,13 @@ static int run_mpi(const char *engine, const char *hosts, const char *const argv
     _exit(98);
 }
 
+static char failure[1024];
+
+const char *hosts_failure(void)
+{
+    return failure;
+}
+
 /* The ranks of all hosts, as launchers on each would start them. */
 static int run_ranks(const char *hosts, const char *const argv[])
 {
@@ -148,6 +155,7 @@ static int run_ranks(const char *hosts, const char *const argv[])
     pid_t pids[HOSTS_MAX_RANKS];
     int W = hosts_world(hosts), rank = 0, code = 0;
     assert_true(W <= HOSTS_MAX_RANKS);
+    failure[0] = '\0';
     for (int h = 0; hosts[h] != '\0'; h++) {
         assert_int_equal(lks__segment_create(hosts[h] - '0', &segments[h]), LKS_OK);
         for (int i = 0; i < hosts[h] - '0'; i++, rank++) {
@@ -166,8 +174,13 @@ static int run_ranks(const char *hosts, const char *const argv[])
         int one = code_of(pids[r]);
         code = one != 0 ? one : code;
     }
-    for (int h = 0; hosts[h] != '\0'; h++)
+    for (int h = 0; hosts[h] != '\0'; h++) {
+        lks_status st;
+        int blamed;
+        if (h == 0)
+            lks__segment_failure(segments[h], &st, &blamed, failure, sizeof failure);
         lks__segment_close(segments[h]);
+    }
     return code;
 }
 

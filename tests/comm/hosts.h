@@ -22,7 +22,10 @@ const char *hosts_backend(const char *engine); /* by which groups are opened */
  * ("gloo"); LOCKSTEP_MODULES is set. The exit code: 0, a failed rank's, or 128 + its signal. What
  * mpirun itself says is dropped. */
 int hosts_run(const char *engine, const char *hosts, const char *const argv[]);
-/* The same over Gloo where no launcher of ours is: MASTER_ADDR and MASTER_PORT, and no store. */
+/* Why the last run failed, as a launcher on the first host would print it; "" if it didn't, or was
+ * mpirun's, under which ranks print it themselves. */
+const char *hosts_failure(void);
+/* hosts_run() over Gloo where no launcher of ours is: MASTER_ADDR and MASTER_PORT, and no store. */
 int hosts_run_at_master(const char *hosts, const char *const argv[]);
 
 #endif

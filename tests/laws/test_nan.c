@@ -1,136 +1,26 @@
 /* Losses that are not finite: found by all ranks alike, named, and answered as --on_nan says, with
  * the same bytes on any number of ranks.
- *
- * The cause is a natural one: one token's embedding is NaN (in a checkpoint that the test has
- * altered and sealed again), so that just the micro-batches that read that token have no finite
- * loss. The model is golf's, whose head has weights of its own. */
-#include "laws.h"
+ * The cause is a natural one: see poison.h. */
+#include "poison.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/ckpt.h"
 #include "model/model.h"
 #include "train/state.h"
 
-enum { V = 4, A = 2, T = 16, VOCAB = 64, POISON = 63, FIRST = 2, STEPS = 10, N_TOKENS = 6000 };
-
-/* The span of micro-batch m of virtual rank v in a step begins here (data/stream.h). */
-static int start_of(int step, int v, int m)
-{
-    return ((step * A + m) * V + v) * (T + 1);
-}
-
-static const char *data;
-
-static int make_data(void **state)
-{
-    static uint16_t ids[N_TOKENS];
-    for (int i = 0; i < N_TOKENS; i++)
-        ids[i] = (uint16_t)(i * i % 59 + i % 4);
-    data = lks_test_folder();
-    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", data), ids, 200);
-    ids[start_of(5, 2, 1) + 3] = POISON;
-    ids[start_of(6, 0, 0) + 8] = POISON;
-    ids[start_of(6, 3, 1) + 8] = POISON;
-    lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", data), ids, N_TOKENS);
-    return 0;
-}
-
-static law_args train(const char *out, int W)
-{
-    law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
-    law_add(&args, "--family=golf");
-    law_add(&args, "--dataset=%s", data);
-    law_add(&args, "--out_dir=%s", out);
-    law_add(&args, "--sampler=stream");
-    law_add(&args, "--vocab_size=%d", VOCAB);
-    law_add(&args, "--n_layer=2");
-    law_add(&args, "--n_head=2");
-    law_add(&args, "--num_kv_heads=1");
-    law_add(&args, "--n_embd=16");
-    law_add(&args, "--block_size=%d", T);
-    law_add(&args, "--tie_embeddings=false");
-    law_add(&args, "--train_batch_tokens=%d", V * A * T);
-    law_add(&args, "--gradient_accumulation_steps=%d", V * A);
-    law_add(&args, "--virtual_ranks=%d", V);
-    law_add(&args, "--val_batch_size=256");
-    law_add(&args, "--max_wallclock_seconds=0");
-    law_add(&args, "--eval_interval=0");
-    law_add(&args, "--checkpoint_interval=2");
-    law_add(&args, "--keep=0");
-    law_add(&args, "--threads=1");
-    law_add(&args, "--allow_uneven");
-    law_add(&args, "--nproc_per_node=%d", W);
-    return args;
-}
-
-/* Every tensor of a file, loaded. */
-static lks__st_tensor *load(lks__st_file *file, size_t *n_p)
-{
-    size_t n = lks__st_count(file);
-    lks__st_tensor *tensors = calloc(n, sizeof *tensors);
-    assert_non_null(tensors);
-    for (size_t i = 0; i < n; i++) {
-        const lks__st_tensor *t = lks__st_get(file, i);
-        void *bytes = malloc(t->bytes + 1);
-        assert_non_null(bytes);
-        assert_ok(lks__st_read(file, t, bytes));
-        tensors[i] = *t;
-        tensors[i].data = bytes;
-    }
-    *n_p = n;
-    return tensors;
-}
-
-static void release(lks__st_tensor *tensors, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        free((void *)(uintptr_t)tensors[i].data);
-    free(tensors);
-}
-
-/* Alter the newest checkpoint of a run and seal it again. */
-static void alter(const char *out,
-                  void (*change)(const char *name, float *x, size_t n, size_t width))
-{
-    lks__ckpt ckpt;
-    assert_ok(lks__ckpt_open(out, 1, &ckpt));
-    lks__ckpt_content content = {.iter = ckpt.iter,
-                                 .fingerprint = lks__st_metadata(ckpt.model, "kernels"),
-                                 .state = ckpt.state};
-    lks__st_tensor *model = load(ckpt.model, &content.n_model);
-    lks__st_tensor *optimizer = load(ckpt.optimizer, &content.n_optimizer);
-    content.model = model;
-    content.optimizer = optimizer;
-    for (size_t i = 0; i < content.n_model; i++)
-        change(model[i].name, (float *)(uintptr_t)model[i].data, model[i].bytes / sizeof(float),
-               model[i].n_dims == 2 ? model[i].shape[1] : 1);
-    char name[32], hash[17];
-    assert_ok(lks__ckpt_save(out, &content, 0, name, hash));
-    release(model, content.n_model);
-    release(optimizer, content.n_optimizer);
-    lks__ckpt_close(&ckpt);
-}
-
-static void spoil_embedding(const char *name, float *x, size_t n, size_t width)
-{
-    if (strcmp(name, "tok_emb.weight") == 0)
-        x[POISON * width] = NAN;
-}
+enum { FIRST = 2, STEPS = 10 };
 
 /* A run of FIRST steps with the bad embedding, that goes on on W ranks. Its artifact at the end
  * can't be written; all else is there. */
 static lks_test_result go_on(int W, const char *const more[], const char **out_p)
 {
     *out_p = lks_test_folder();
-    law_args first = train(*out_p, 1), args = train(*out_p, W);
+    law_args first = poison_train(*out_p, 1), args = poison_train(*out_p, W);
     law_add(&first, "--iterations=%d", FIRST);
     law_run(&first);
-    alter(*out_p, spoil_embedding);
+    poison_embedding(*out_p);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", STEPS);
     for (; *more != NULL; more++)
@@ -219,7 +109,7 @@ static void test_rollback(void **state)
         "ln -s ckpt-00000004 latest",
         out, NULL};
     assert_int_equal(lks_test_run(cut, NULL, 10).exit_code, 0);
-    law_args again = train(out, 2);
+    law_args again = poison_train(out, 2);
     law_add(&again, "--init_from=resume");
     lks_test_result r = lks_test_run(again.argv, NULL, 60);
     assert_ran_to_end(&r);
@@ -229,6 +119,16 @@ static void test_rollback(void **state)
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "iteration 4: ");
     assert_contains(r.err, "on_nan_limit");
+    /* What `latest` names is of a later time than the bad iteration. */
+    again = poison_train(lks_test_text("%s/ckpt-00000002", reference), 2);
+    law_add(&again, "--init_from=resume");
+    law_add(&again, "--on_nan=rollback");
+    law_add(&again, "--checkpoint_interval=0");
+    law_add(&again, "--iterations=%d", STEPS);
+    r = lks_test_run(again.argv, NULL, 60);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, "on_nan=rollback at iteration 5: ");
+    assert_contains(r.err, "/ckpt-00000010 is newer than iteration 5, from which it is to go back");
 }
 
 /* Forward stays small (c_fc is zero), but backward passes through c_proj. */
@@ -267,7 +167,7 @@ static void test_gradient(void **state)
                            "0) isn't finite, though its loss is; backward makes it first in "
                            "transformer.h.1.mlp.c_fc.weight;");
             else
-                alter(out, spoil_gradient);
+                poison_alter(out, POISON_MODEL, spoil_gradient);
         }
     }
 }
@@ -344,16 +244,16 @@ static void check_places(lks__family family, const char *const places[][2], size
                                 .n_layer = 2,
                                 .n_head = 2,
                                 .n_embd = 16,
-                                .block_size = T,
-                                .vocab_size = VOCAB,
+                                .block_size = POISON_T,
+                                .vocab_size = POISON_VOCAB,
                                 .n_kv_head = 1,
                                 .mlp_mult = 2,
                                 .tied_embed_init_std = 0.02f,
                                 .logit_softcap = 30,
                                 .rope_base = 10000,
                                 .qk_gain_init = 1};
-    static int32_t ids[T];
-    lks__micro_batch mb = {ids, ids, 1, T};
+    static int32_t ids[POISON_T];
+    lks__micro_batch mb = {ids, ids, 1, POISON_T};
     lks__backward bw = {.grads = NULL};
     lks__table table;
     lks__model *model;
@@ -415,5 +315,5 @@ int main(void)
         cmocka_unit_test(test_skip),     cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_gradient), cmocka_unit_test(test_data_behind),
     };
-    return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,0 +1,282 @@
+#include "train/agree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "ckpt/folder.h"
+#include "train/state.h"
+
+static const char way_out[] = "all ranks must use one checkpoint: copy rank 0's to every host, or "
+                              "give an --out_dir that all hosts share";
+
+static void name_host(char host[LKS__HOST_NAME])
+{
+    memset(host, 0, LKS__HOST_NAME);
+    gethostname(host, LKS__HOST_NAME - 1);
+}
+
+/* "rank 2 (host b)" */
+struct place {
+    char text[4 * LKS__HOST_NAME + 32];
+};
+
+static struct place place_of(int rank, const char host[LKS__HOST_NAME])
+{
+    char shown[4 * LKS__HOST_NAME];
+    struct place p;
+    snprintf(p.text, sizeof p.text, "rank %d (host %s)", rank,
+             lks__escape(shown, sizeof shown, host, strnlen(host, LKS__HOST_NAME)));
+    return p;
+}
+
+/* --- checkpoints ----------------------------------------------------------------------------- */
+
+enum { FAILED = -1, NONE = 0, FOUND = 1 };
+
+/* What one rank has opened. */
+struct file_note {
+    int32_t found;
+    uint64_t iter, hash;
+    char host[LKS__HOST_NAME],
+        path[256]; /* of the checkpoint, or the folder without one; escaped */
+};
+
+static void describe_file(lks_status st, const lks__ckpt *ckpt, const char *out_dir,
+                          struct file_note *note)
+{
+    memset(note, 0, sizeof *note); /* no byte of the stack goes to others */
+    note->found = st != LKS_OK ? FAILED : ckpt == NULL ? NONE : FOUND;
+    const char *path = note->found == FOUND ? ckpt->path : out_dir;
+    lks__escape(note->path, sizeof note->path, path, strlen(path));
+    name_host(note->host);
+    if (note->found != FOUND)
+        return;
+    const char *digits = json_string_value(json_object_get(ckpt->state, "state_hash"));
+    note->iter = ckpt->iter;
+    note->hash = digits == NULL ? 0 : strtoull(digits, NULL, 16); /* verified when it was opened */
+}
+
+static void describe_choice(const struct file_note *note, char text[512])
+{
+    if (note->found == FOUND)
+        snprintf(text, 512, "has %s (iteration %" PRIu64 ", state_hash %016" PRIx64 ")", note->path,
+                 note->iter, note->hash);
+    else
+        snprintf(text, 512, "has no checkpoint to go on from in %s", note->path);
+}
+
+/* This rank couldn't open any: its own sentence, and what another rank has. */
+static lks_status report_failed(lks_status st, const struct file_note *all, int W, int rank)
+{
+    char cause[1024], choice[512];
+    int other = 0;
+    while (other < W && all[other].found != FOUND)
+        other++;
+    if (other == W || (st != LKS_ERR_IO && st != LKS_ERR_FORMAT))
+        return st;
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    describe_choice(&all[other], choice);
+    return lks__fail(st, "%s: %s; but %s %s: %s", place_of(rank, all[rank].host).text, cause,
+                     place_of(other, all[other].host).text, choice, way_out);
+}
+
+/* The same sentence on all ranks. A rank that failed reports that itself. */
+static lks_status judge_files(const struct file_note *all, int W)
+{
+    for (int r = 1; r < W; r++) {
+        char theirs[512], rank0s[512];
+        if (all[r].found == FAILED || all[0].found == FAILED)
+            continue;
+        if (all[r].found == all[0].found && all[r].iter == all[0].iter &&
+            all[r].hash == all[0].hash)
+            continue;
+        describe_choice(&all[r], theirs);
+        describe_choice(&all[0], rank0s);
+        return lks__fail(LKS_ERR_DIVERGED, "%s %s, but %s %s: %s", place_of(r, all[r].host).text,
+                         theirs, place_of(0, all[0].host).text, rank0s, way_out);
+    }
+    return LKS_OK;
+}
+
+/* `context` begins the sentence: "" or "on_nan=rollback at iteration 5: ". */
+static lks_status compare_files(lks__session *ses, lks_status st, const lks__ckpt *ckpt,
+                                const char *out_dir, const char *context)
+{
+    const int W = ses->world.world_size;
+    char cause[1024]; /* the exchange below may replace the sentence */
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    struct file_note mine, *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    describe_file(st, ckpt, out_dir, &mine);
+    lks_status comm = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine);
+    if (st != LKS_OK) {
+        lks__fail(st, "%s", cause);
+        if (comm == LKS_OK)
+            report_failed(st, all, W, ses->world.rank);
+    } else {
+        st = comm != LKS_OK ? comm : judge_files(all, W);
+    }
+    free(all);
+    if (comm != LKS_OK)
+        return st;
+    if (st != LKS_OK)
+        lks__fail(st, "%s%s", context, lks_last_error());
+    return lks__session_agree(ses, st);
+}
+
+lks_status lks__agree_checkpoint(lks__session *ses, lks_status st, const lks__ckpt *ckpt,
+                                 const char *out_dir)
+{
+    return ses->world.world_size == 1 ? st : compare_files(ses, st, ckpt, out_dir, "");
+}
+
+/* Rank 0's newest, which must not be newer than what it is to replace. */
+static lks_status choose(const char *out_dir, uint64_t bad_iter, lks__ckpt *ckpt)
+{
+    LKS__TRY(lks__ckpt_open(out_dir, LKS__CKPT_ALL, ckpt));
+    if (ckpt->iter <= bad_iter)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s is newer than iteration %" PRIu64
+                     ", from which it is to go back: move it away",
+                     ckpt->path, bad_iter);
+}
+
+lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t bad_iter,
+                              lks__ckpt *ckpt)
+{
+    char name[sizeof ckpt->name] = "", path[LKS__CKPT_PATH], context[64];
+    lks_status st = LKS_OK;
+    snprintf(context, sizeof context, "on_nan=rollback at iteration %" PRIu64, bad_iter);
+    if (ses->world.rank == 0) {
+        st = choose(out_dir, bad_iter, ckpt);
+        if (st != LKS_OK)
+            lks__fail_in(st, "%s", context);
+        memcpy(name, ckpt->name, sizeof name);
+    }
+    LKS__TRY(lks__session_agree(ses, st));
+    if (ses->world.world_size == 1)
+        return LKS_OK;
+    LKS__TRY(lks_comm_broadcast(ses->comm, name, sizeof name, 0));
+    if (ses->world.rank != 0) {
+        st = lks__ckpt_join(path, out_dir, name);
+        if (st == LKS_OK)
+            st = lks__ckpt_open(path, LKS__CKPT_ALL, ckpt);
+    }
+    strcat(context, ": ");
+    return compare_files(ses, st, st == LKS_OK ? ckpt : NULL, out_dir, context);
+}
+
+/* --- the state in memory --------------------------------------------------------------------- */
+
+bool lks__agree_compares(const lks__trainer *t)
+{
+    const lks_world *w = &t->ses.world;
+    return t->shared ? w->local_world_size < w->world_size && w->local_rank == 0
+                     : w->world_size > 1;
+}
+
+/* What one rank has in memory. */
+struct state_note {
+    int32_t compares;        /* it holds a replica that others have, too */
+    uint64_t arenas, values; /* hashes of the replica, and of all else */
+    uint64_t iter;
+    char host[LKS__HOST_NAME];
+};
+
+/* `hash` goes on over the arena's tensors; memory that holds none of them is never touched. */
+static uint64_t hash_arena(const lks__trainer *t, const float *arena, lks__arena_role role,
+                           uint64_t hash)
+{
+    for (size_t i = 0; i < t->table.n_tensors; i++) {
+        const lks__tensor *tensor = &t->table.tensors[i];
+        if (!lks__state_has(tensor, role))
+            continue;
+        hash = XXH3_64bits_withSeed(arena + tensor->offset, tensor->count * sizeof(float), hash);
+        lks_comm_beat(t->ses.comm);
+    }
+    return hash;
+}
+
+static uint64_t hash_replica(const lks__trainer *t, bool moments)
+{
+    uint64_t hash = hash_arena(t, t->params, LKS__ARENA_PARAMS, 0);
+    if (!moments)
+        return hash;
+    hash = hash_arena(t, t->exp_avg, LKS__ARENA_FIRST, hash);
+    return hash_arena(t, t->exp_avg_sq, LKS__ARENA_SECOND, hash);
+}
+
+static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)
+{
+    const double clock = lks__state_by_the_clock(t) ? t->elapsed_s : 0.0;
+    const uint64_t counts[] = {t->iter, t->data_shift, (uint64_t)t->nonfinite, t->eval_done,
+                               t->out_of_time};
+    const double reals[] = {t->best_val_loss, clock};
+    *hash_p = XXH3_64bits(counts, sizeof counts);
+    *hash_p = XXH3_64bits_withSeed(reals, sizeof reals, *hash_p);
+    size_t bytes = t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
+    if (bytes == 0)
+        return LKS_OK;
+    void *sampler = malloc(bytes);
+    if (sampler == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
+    lks__sampler_state_save(t->sampler, sampler);
+    *hash_p = XXH3_64bits_withSeed(sampler, bytes, *hash_p);
+    free(sampler);
+    return LKS_OK;
+}
+
+static lks_status differs(const struct state_note *all, int r, const char *what, uint64_t theirs,
+                          uint64_t rank0s)
+{
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "%s would begin from another state than %s: iteration %" PRIu64 " and %" PRIu64
+                     ", %s of state_hash %016" PRIx64 " and %016" PRIx64
+                     ": memory that loses bits, or a program error; start again from the last "
+                     "checkpoint",
+                     place_of(r, all[r].host).text, place_of(0, all[0].host).text, all[r].iter,
+                     all[0].iter, what, theirs, rank0s);
+}
+
+/* Rank 0 leads its host, so it holds a replica if any rank compares one. */
+static lks_status judge_states(const struct state_note *all, int W)
+{
+    for (int r = 1; r < W; r++) {
+        if (all[r].values != all[0].values)
+            return differs(all, r, "sampler, clock and counts", all[r].values, all[0].values);
+        if (all[r].compares && all[r].arenas != all[0].arenas)
+            return differs(all, r, "parameters and moments", all[r].arenas, all[0].arenas);
+    }
+    return LKS_OK;
+}
+
+lks_status lks__agree_state(lks__trainer *t, bool moments)
+{
+    const int W = t->ses.world.world_size;
+    if (W == 1)
+        return LKS_OK;
+    struct state_note mine, *all = calloc((size_t)W, sizeof *all);
+    memset(&mine, 0, sizeof mine);
+    lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W)
+                                : hash_values(t, &mine.values);
+    st = lks__session_agree(&t->ses, st);
+    if (st != LKS_OK) {
+        free(all);
+        return st;
+    }
+    mine.iter = t->iter;
+    mine.compares = lks__agree_compares(t);
+    mine.arenas = mine.compares ? hash_replica(t, moments) : 0;
+    name_host(mine.host);
+    st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, judge_states(all, W));
+    free(all);
+    return st;
+}

@@ -1,0 +1,159 @@
+#include "poison.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/ckpt.h"
+
+enum { POISON = 63, N_TOKENS = 6000 };
+
+/* The span of micro-batch m of virtual rank v in a step begins here (data/stream.h). */
+static int start_of(int step, int v, int m)
+{
+    return ((step * POISON_A + m) * POISON_V + v) * (POISON_T + 1);
+}
+
+void poison_write_data(const char *dir)
+{
+    static uint16_t ids[N_TOKENS];
+    for (int i = 0; i < N_TOKENS; i++)
+        ids[i] = (uint16_t)(i * i % 59 + i % 4);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", dir), ids, 200);
+    ids[start_of(5, 2, 1) + 3] = POISON;
+    ids[start_of(6, 0, 0) + 8] = POISON;
+    ids[start_of(6, 3, 1) + 8] = POISON;
+    lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", dir), ids, N_TOKENS);
+}
+
+const char *poison_data(void)
+{
+    static const char *dir;
+    if (dir == NULL) {
+        dir = lks_test_folder();
+        poison_write_data(dir);
+    }
+    return dir;
+}
+
+law_args poison_train(const char *out, int W)
+{
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--family=golf");
+    law_add(&args, "--dataset=%s", poison_data());
+    law_add(&args, "--out_dir=%s", out);
+    law_add(&args, "--sampler=stream");
+    law_add(&args, "--vocab_size=%d", POISON_VOCAB);
+    law_add(&args, "--n_layer=2");
+    law_add(&args, "--n_head=2");
+    law_add(&args, "--num_kv_heads=1");
+    law_add(&args, "--n_embd=16");
+    law_add(&args, "--block_size=%d", POISON_T);
+    law_add(&args, "--tie_embeddings=false");
+    law_add(&args, "--train_batch_tokens=%d", POISON_V * POISON_A * POISON_T);
+    law_add(&args, "--gradient_accumulation_steps=%d", POISON_V * POISON_A);
+    law_add(&args, "--virtual_ranks=%d", POISON_V);
+    law_add(&args, "--val_batch_size=256");
+    law_add(&args, "--max_wallclock_seconds=0");
+    law_add(&args, "--eval_interval=0");
+    law_add(&args, "--checkpoint_interval=2");
+    law_add(&args, "--keep=0");
+    law_add(&args, "--threads=1");
+    law_add(&args, "--allow_uneven");
+    if (W > 0)
+        law_add(&args, "--nproc_per_node=%d", W);
+    return args;
+}
+
+/* --- altered checkpoints -----------------------------------------------------------------------
+ */
+
+/* Every tensor of a file, loaded. */
+static lks__st_tensor *load(lks__st_file *file, size_t *n_p)
+{
+    size_t n = lks__st_count(file);
+    lks__st_tensor *tensors = calloc(n, sizeof *tensors);
+    assert_non_null(tensors);
+    for (size_t i = 0; i < n; i++) {
+        const lks__st_tensor *t = lks__st_get(file, i);
+        void *bytes = malloc(t->bytes + 1);
+        assert_non_null(bytes);
+        assert_ok(lks__st_read(file, t, bytes));
+        tensors[i] = *t;
+        tensors[i].data = bytes;
+    }
+    *n_p = n;
+    return tensors;
+}
+
+static void release(lks__st_tensor *tensors, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free((void *)(uintptr_t)tensors[i].data);
+    free(tensors);
+}
+
+/* Open the newest checkpoint, let `change` at it, if any, and best_val_loss, and seal it again. */
+static void alter(const char *out, enum poison_part part, poison_change *change, bool value)
+{
+    lks__ckpt ckpt;
+    assert_ok(lks__ckpt_open(out, 1, &ckpt));
+    lks__ckpt_content content = {.iter = ckpt.iter,
+                                 .fingerprint = lks__st_metadata(ckpt.model, "kernels"),
+                                 .state = ckpt.state};
+    lks__st_tensor *model = load(ckpt.model, &content.n_model);
+    lks__st_tensor *optimizer = load(ckpt.optimizer, &content.n_optimizer);
+    content.model = model;
+    content.optimizer = optimizer;
+    lks__st_tensor *of = part == POISON_MODEL ? model : optimizer;
+    size_t n = part == POISON_MODEL ? content.n_model : content.n_optimizer;
+    for (size_t i = 0; i < n && change != NULL; i++)
+        change(of[i].name, (float *)(uintptr_t)of[i].data, of[i].bytes / sizeof(float),
+               of[i].n_dims == 2 ? of[i].shape[1] : 1);
+    if (value)
+        assert_int_equal(json_object_set_new(ckpt.state, "best_val_loss", json_real(0.125)), 0);
+    char name[32], hash[17];
+    assert_ok(lks__ckpt_save(out, &content, 0, name, hash));
+    release(model, content.n_model);
+    release(optimizer, content.n_optimizer);
+    lks__ckpt_close(&ckpt);
+}
+
+void poison_alter(const char *out, enum poison_part part, poison_change *change)
+{
+    alter(out, part, change, false);
+}
+
+static void spoil_embedding(const char *name, float *x, size_t n, size_t width)
+{
+    if (strcmp(name, "tok_emb.weight") == 0)
+        x[POISON * width] = NAN;
+}
+
+void poison_embedding(const char *out)
+{
+    poison_alter(out, POISON_MODEL, spoil_embedding);
+}
+
+static void change_last(const char *name, float *x, size_t n, size_t width)
+{
+    if (strncmp(name, "blocks.1.mlp.proj.weight", 24) == 0)
+        x[n - 1] += 0.5f;
+}
+
+void poison_weight(const char *out)
+{
+    poison_alter(out, POISON_MODEL, change_last);
+}
+
+void poison_moment(const char *out)
+{
+    poison_alter(out, POISON_OPTIMIZER, change_last);
+}
+
+void poison_value(const char *out)
+{
+    alter(out, POISON_MODEL, NULL, true);
+}

@@ -1,0 +1,537 @@
+/* Hosts that don't have the same state: what they load is compared before the first step and after
+ * going back, and a difference ends all ranks, with host, file and hashes. One machine plays the
+ * hosts; each has a folder of its own, BASE/0 and on. */
+#include "poison.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/hosts.h"
+#include "comm/ranks.h"
+#include "train/agree.h"
+#include "train/divergence.h"
+#include "train/state.h"
+
+enum { FIRST = 4, STEPS = 8, GOES_BACK = 10 };
+
+static const char *engine;             /* "mpi", "gloo" */
+static const char *base;               /* a run of FIRST iterations: checkpoints 2 and 4 */
+static const char *whole;              /* the same, gone on to STEPS on one rank */
+static const char *poisoned, *rounded; /* poisoned after 2; gone on to GOES_BACK on one rank */
+
+static void shell(const char *command)
+{
+    lks_test_result r = lks_test_run((const char *const[]){"sh", "-ec", command, NULL}, NULL, 60);
+    if (r.exit_code != 0)
+        fail_msg("%s: %s", command, r.err);
+}
+
+static const char *copy_of(const char *out)
+{
+    const char *to = lks_test_folder();
+    shell(lks_test_text("cp -a '%s/.' '%s'", out, to));
+    return to;
+}
+
+static int train_alone(void **state)
+{
+    base = lks_test_folder();
+    law_args args = poison_train(base, 1);
+    law_add(&args, "--iterations=%d", FIRST);
+    law_run(&args);
+    whole = copy_of(base);
+    args = poison_train(whole, 1);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--iterations=%d", STEPS);
+    law_run(&args);
+
+    poisoned = copy_of(base);
+    shell(
+        lks_test_text("cd '%s' && rm -r ckpt-00000004 && ln -sfn ckpt-00000002 latest", poisoned));
+    poison_embedding(poisoned);
+    rounded = copy_of(poisoned);
+    args = poison_train(rounded, 1);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--iterations=%d", GOES_BACK);
+    law_add(&args, "--on_nan=rollback");
+    lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_contains(r.err, "tensor tok_emb.weight can't be exported"); /* at its end */
+    return 0;
+}
+
+/* --- runs on hosts with folders of their own ------------------------------------------------- */
+
+/* BASE/0 and on: copies of `out` for each host. */
+static const char *folders(const char *hosts, const char *out)
+{
+    const char *all = lks_test_folder();
+    for (size_t h = 0; h < strlen(hosts); h++)
+        shell(lks_test_text("cp -a '%s' '%s/%zu'", out, all, h));
+    return all;
+}
+
+/* The command in every rank, in its host's folder and on it; each leaves what it says on stderr in
+ * BASE/err.RANK and its exit code in BASE/code.RANK. */
+static int run_in(const char *hosts, const char *folders, const law_args *args)
+{
+    law_args all = {.n = 0};
+    law_add(&all, "sh");
+    law_add(&all, "-c");
+    law_add(&all,
+            "cd '%s'/$GROUP_RANK; code=0; \"$0\" \"$@\" --out_dir='%s'/$GROUP_RANK "
+            "2>'%s'/err.$RANK || code=$?; "
+            "echo $code >'%s'/code.$RANK; exit $code",
+            folders, folders, folders, folders);
+    law_add(&all, "%s", LKS_TEST_TOOL);
+    for (int i = 1; i < args->n; i++)
+        law_add(&all, "%s", args->argv[i]);
+    law_add(&all, "--backend=%s", engine);
+    law_add(&all, "--timeout=20");
+    return hosts_run(engine, hosts, all.argv);
+}
+
+static int resume_in(const char *hosts, const char *all, int steps, const char *more)
+{
+    law_args args = poison_train(all, 0);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--iterations=%d", steps);
+    law_add(&args, "%s", more);
+    return run_in(hosts, all, &args);
+}
+
+/* What all ranks said; no rank went on: none ended well. */
+static const char *refusal(const char *hosts, const char *all)
+{
+    const char *said = hosts_failure();
+    for (int r = 0; r < hosts_world(hosts); r++) {
+        const char *code = lks_test_text("%s/code.%d", all, r);
+        bool ended = lks_test_exists(code) && lks_test_read(code, NULL)[0] != '\0';
+        if (strcmp(engine, "mpi") != 0 || ended) /* mpirun may have killed it before */
+            assert_string_not_equal(lks_test_read(code, NULL), "0\n");
+        said = lks_test_text("%s%s", said, lks_test_read(lks_test_text("%s/err.%d", all, r), NULL));
+    }
+    return said;
+}
+
+/* The digits of a checkpoint's state_hash. */
+static const char *state_hash(const char *ckpt)
+{
+    json_t *state = json_load_file(lks_test_text("%s/state.json", ckpt), 0, NULL);
+    assert_non_null(state);
+    const char *digits =
+        lks_test_text("%s", json_string_value(lks_test_member(state, "state_hash")));
+    json_decref(state);
+    return digits;
+}
+
+/* Both sides of a difference are named: host, file, iteration and hash. */
+static void assert_names(const char *said, const char *all, int rank, int host, int iter)
+{
+    char name[65] = "";
+    gethostname(name, sizeof name - 1);
+    for (int side = 0; side < 2; side++) {
+        int r = side == 0 ? 0 : rank, h = side == 0 ? 0 : host, i = side == 0 ? FIRST : iter;
+        const char *path = lks_test_text("%s/%d/ckpt-%08d", all, h, i);
+        assert_contains(said,
+                        lks_test_text("rank %d (host %s) has %s (iteration %d, state_hash %s)", r,
+                                      name, path, i, state_hash(path)));
+    }
+}
+
+static void assert_untouched(const char *all)
+{
+    assert_false(lks_test_exists(lks_test_text("%s/0/ckpt-00000006", all)));
+    law_assert_same_checkpoints(lks_test_text("%s/0", all), base);
+}
+
+/* --- resume ---------------------------------------------------------------------------------- */
+
+static void test_same(void **state)
+{
+    const char *all = folders("22", base);
+    assert_int_equal(resume_in("22", all, STEPS, "--check_interval=1"), 0);
+    law_assert_same(lks_test_text("%s/0", all), whole);
+}
+
+static void test_altered(void **state)
+{
+    static void (*const alter[])(const char *out) = {poison_weight, poison_moment, poison_value};
+    for (int i = 0; i < 3; i++) {
+        const char *all = folders("111", base);
+        int host = i % 2 == 0 ? 2 : 1;
+        alter[i](lks_test_text("%s/%d", all, host));
+        assert_int_not_equal(resume_in("111", all, STEPS, "--check_interval=0"), 0);
+        assert_names(refusal("111", all), all, host, host, FIRST);
+        assert_untouched(all);
+    }
+}
+
+/* Without the newest checkpoint, and with a `latest` that names the one before. */
+static void test_older(void **state)
+{
+    static const char *const how[] = {"rm -r ckpt-00000004; ", ""};
+    for (int i = 0; i < 2; i++) {
+        const char *all = folders("22", base);
+        shell(lks_test_text("cd '%s/1'; %sln -sfn ckpt-00000002 latest", all, how[i]));
+        assert_int_not_equal(resume_in("22", all, STEPS, "--check_interval=0"), 0);
+        assert_names(refusal("22", all), all, 2, 1, 2);
+        assert_untouched(all);
+    }
+}
+
+static void test_missing(void **state)
+{
+    for (int host = 0; host < 2; host++) {
+        const char *all = folders("21", base);
+        shell(lks_test_text("rm -r '%s/%d'/*", all, host));
+        assert_int_not_equal(resume_in("21", all, STEPS, "--check_interval=0"), 0);
+        const char *said = refusal("21", all), *path = lks_test_text("%s/%d", all, 1 - host);
+        assert_contains(said, lks_test_text("there is no checkpoint in %s/%d", all, host));
+        assert_contains(said, lks_test_text("rank %d (host ", host == 0 ? 0 : 2));
+        assert_contains(said, lks_test_text("has %s/ckpt-00000004 (iteration 4, state_hash %s)",
+                                            path, state_hash(lks_test_text("%s/latest", path))));
+    }
+}
+
+/* Started anew after a failure: the first host goes on from the job's checkpoint, the other has
+ * nothing of this job. */
+static void test_restart(void **state)
+{
+    const char *all = folders("21", base), *lock = "pid 1 on somewhere\nthe job\n";
+    lks_test_write(lks_test_text("%s/0/.lock", all), lock, strlen(lock));
+    shell(lks_test_text("rm -r '%s/1'/*", all));
+    setenv("LOCKSTEP_JOB", "the job", 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
+    law_args args = poison_train(all, 0);
+    law_add(&args, "--iterations=%d", STEPS);
+    int code = run_in("21", all, &args);
+    unsetenv("LOCKSTEP_JOB");
+    unsetenv("TORCHELASTIC_RESTART_COUNT");
+    assert_int_not_equal(code, 0);
+    assert_contains(
+        refusal("21", all),
+        lks_test_text("has no checkpoint to go on from in %s/1, but rank 0 (host ", all));
+    assert_untouched(all);
+}
+
+/* --- going back ------------------------------------------------------------------------------ */
+
+/* The second host has the checkpoint that rank 0 goes back to, though its `latest` names another.
+ */
+static void test_back_to_one(void **state)
+{
+    const char *all = folders("22", poisoned);
+    shell(lks_test_text("cp -a '%s/ckpt-00000004' '%s/1'", rounded, all));
+    resume_in("22", all, GOES_BACK, "--on_nan=rollback");
+    assert_contains(refusal("22", all), "tensor tok_emb.weight can't be exported");
+    law_assert_same_checkpoints(lks_test_text("%s/0", all), rounded);
+}
+
+static void test_back_to_others(void **state)
+{
+    for (int altered = 0; altered < 2; altered++) {
+        const char *all = folders("22", poisoned);
+        if (altered) {
+            shell(lks_test_text("cp -a '%s/ckpt-00000004' '%s/1'", rounded, all));
+            shell(lks_test_text("cd '%s/1'; ln -sfn ckpt-00000004 latest", all));
+            poison_moment(lks_test_text("%s/1", all));
+            shell(lks_test_text("cd '%s/1'; ln -sfn ckpt-00000002 latest", all));
+        }
+        assert_int_not_equal(resume_in("22", all, GOES_BACK, "--on_nan=rollback"), 0);
+        const char *said = refusal("22", all);
+        assert_contains(said, "on_nan=rollback at iteration 5: rank 2 (host ");
+        if (altered)
+            assert_names(said, all, 2, 1, 4);
+        else
+            assert_contains(said, lks_test_text("%s/1/ckpt-00000004: No such file", all));
+        assert_false(lks_test_exists(lks_test_text("%s/0/ckpt-00000006", all)));
+    }
+}
+
+/* --- other commands, other differences ------------------------------------------------------- */
+
+static void test_eval(void **state)
+{
+    const char *all = folders("11", base);
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "eval");
+    law_add(&args, "--dataset=%s", poison_data());
+    law_add(&args, "--batch_size=2");
+    assert_int_equal(run_in("11", all, &args), 0);
+    poison_weight(lks_test_text("%s/1", all));
+    assert_int_not_equal(run_in("11", all, &args), 0);
+    assert_names(refusal("11", all), all, 1, 1, FIRST);
+
+    static const char artifact[] = "final_model.int8.ptz";
+    law_add(&args, "--artifact=%s", artifact);
+    assert_int_equal(run_in("11", all, &args), 0);
+    shell(lks_test_text("cp '%s/%s' '%s/1'", whole, artifact, all));
+    assert_int_not_equal(run_in("11", all, &args), 0);
+    assert_contains(
+        refusal("11", all),
+        lks_test_text("the hash of the weights in %s differs between ranks: rank 0 has ",
+                      artifact));
+}
+
+/* One rank alone has other data, one host checks at other times: neither begins. */
+static void test_settings(void **state)
+{
+    const char *other = lks_test_folder(), *all = folders("22", base);
+    poison_write_data(other);
+    uint16_t more[300] = {1};
+    lks_test_write_shard(lks_test_text("%s/fineweb_train_000001.bin", other), more, 300);
+    static const char *const odd[] = {"[ $RANK = 3 ] && set -- \"$@\" --dataset=",
+                                      "[ $RANK = 3 ] && set -- \"$@\" --check_interval=7"};
+    for (int i = 0; i < 2; i++) {
+        law_args args = poison_train(all, 0);
+        law_add(&args, "--iterations=%d", STEPS);
+        const char *argv[LAW_MAX_ARGS + 8] = {
+            "sh", "-c",
+            lks_test_text("exec 2>'%s'/err.$RANK; %s%s; \"$0\" \"$@\" "
+                          "--out_dir='%s'/fresh; "
+                          "code=$?; echo $code >'%s'/code.$RANK; exit $code",
+                          all, odd[i], i == 0 ? other : "", all, all),
+            LKS_TEST_TOOL};
+        int n = 4;
+        for (int a = 1; a < args.n; a++)
+            argv[n++] = args.argv[a];
+        argv[n++] = lks_test_text("--backend=%s", engine);
+        assert_int_not_equal(hosts_run(engine, "22", argv), 0);
+        const char *said = refusal("22", all);
+        assert_contains(said, "the run (settings, data, version, iteration) differs between ranks: "
+                              "rank 0 has ");
+        assert_contains(said, ", rank 3 has ");
+        assert_false(lks_test_exists(lks_test_text("%s/fresh", all)));
+    }
+}
+
+/* --- the state in memory -----------------------------------------------------------------------
+ */
+
+/* The last rank's state becomes another: by hand, or at one of the places where a state is made. */
+static const char *const fields[] = {"none",       "params",    "exp_avg",   "exp_avg_sq", "iter",
+                                     "data_shift", "nonfinite", "eval_done", "best",       "clock",
+                                     "sampler",    "same",      "init",      "load",       "back"};
+static const char *field; /* of this rank's run */
+static bool spoils;       /* from here on what is initialised or loaded is spoiled */
+
+static bool is(const char *name)
+{
+    return strcmp(field, name) == 0;
+}
+
+static bool odd_rank(void)
+{
+    return atoi(getenv("RANK")) == atoi(getenv("WORLD_SIZE")) - 1;
+}
+
+/* Calls of these two functions come here (the linker's --wrap). */
+uint64_t __real_lks__model_init(const lks__model_config *config, const lks__table *table,
+                                lks__mt *g, float *params);
+uint64_t __wrap_lks__model_init(const lks__model_config *config, const lks__table *table,
+                                lks__mt *g, float *params);
+uint64_t __wrap_lks__model_init(const lks__model_config *config, const lks__table *table,
+                                lks__mt *g, float *params)
+{
+    uint64_t draws = __real_lks__model_init(config, table, g, params);
+    if (spoils && params != NULL)
+        params[table->tensors[1].offset] += 1.0f;
+    return draws;
+}
+
+lks_status __real_lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
+lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
+lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt)
+{
+    lks_status st = __real_lks__state_load(t, ckpt);
+    if (spoils)
+        t->exp_avg[t->table.tensors[1].offset] += 1.0f;
+    return st;
+}
+
+/* golf's: from scratch and by the clock, or from `base`; or nanoGPT's with its generators. */
+static lks_status open_trainer(lks__trainer *t)
+{
+    law_args args = {.n = 0};
+    lks__settings s;
+    lks__args ignored;
+    if (is("clock") || is("load") || is("back")) {
+        args = poison_train(getenv("LKS_TEST_BASE"), 0);
+        law_add(&args, is("clock") ? "--max_wallclock_seconds=100" : "--init_from=resume");
+    } else {
+        law_add(&args, "lockstep");
+        law_add(&args, "train");
+        law_add(&args, "--vocab_size=65");
+        law_add(&args, "--n_layer=1");
+        law_add(&args, "--n_head=1");
+        law_add(&args, "--n_embd=16");
+        law_add(&args, "--block_size=8");
+        law_add(&args, "--batch_size=2");
+        law_add(&args, "--gradient_accumulation_steps=4");
+        law_add(&args, "--virtual_ranks=4");
+        law_add(&args, "--allow_uneven");
+        law_add(&args, "--sampler=nanogpt");
+    }
+    law_add(&args, "--backend=%s", getenv("LKS_TEST_ENGINE"));
+    law_add(&args, "--dataset=%s", getenv("LKS_TEST_DATA"));
+    law_add(&args, "--timeout=20");
+    lks__settings_defaults(&s);
+    LKS__TRY(lks__settings_parse(&s, LKS__CMD_TRAIN, args.n - 2,
+                                 (char *const *)(uintptr_t)(args.argv + 2), 0, &ignored));
+    return lks__trainer_open(&s, t);
+}
+
+static lks_status compare(lks__trainer *t)
+{
+    const bool odd = odd_rank();
+    size_t last = t->table.tensors[t->table.n_tensors - 1].offset;
+    if (is("same"))
+        return lks__session_same(&t->ses, "the thing", odd ? 0xabc : 0x123);
+    if (is("back")) {
+        lks__step_result step;
+        LKS__TRY(lks__train_step(t, &step));
+        spoils = odd;
+        return lks__trainer_go_back(t);
+    }
+    if (odd && is("params"))
+        t->params[last] += 1.0f;
+    if (odd && is("exp_avg"))
+        t->exp_avg[last] += 1.0f;
+    if (odd && is("exp_avg_sq"))
+        t->exp_avg_sq[last] += 1.0f;
+    t->iter += odd && is("iter");
+    t->data_shift += odd && is("data_shift");
+    t->nonfinite += odd && is("nonfinite");
+    t->eval_done ^= odd && is("eval_done");
+    t->best_val_loss += odd && is("best");
+    t->elapsed_s += odd && is("clock");
+    if (odd && is("sampler"))
+        lks__sampler_step(t->sampler, 0);
+    return lks__agree_state(t, true);
+}
+
+/* A rank: the last one's state is another in one field, which every rank must get to know. */
+static int run_compare(void)
+{
+    static lks__trainer t;
+    int rank = atoi(getenv("RANK"));
+    field = getenv("LKS_TEST_FIELD");
+    spoils = odd_rank() && (is("init") || is("load"));
+    lks_status st = open_trainer(&t);
+    if (!is("init") && !is("load")) {
+        EXPECT(st == LKS_OK);
+        st = compare(&t);
+    }
+    if (is("none")) {
+        lks__divergence_note note; /* of the check that is due: one rank of each host has a hash */
+        const bool leads = rank != 1;
+        EXPECT(st == LKS_OK);
+        t.iter = (uint64_t)t.s.check_interval;
+        lks__divergence_look(&t, &note);
+        EXPECT(note.iter == t.iter && note.compares == leads && (note.hash != 0) == leads);
+    } else if (rank != 0) {
+        EXPECT(st == LKS_ERR_PEER);
+    } else {
+        EXPECT(st == LKS_ERR_DIVERGED);
+        const char *said = lks_last_error();
+        if (is("same")) {
+            EXPECT(strstr(said, "the thing differs between ranks: rank 0 has 0000000000000123, "
+                                "rank 2 has 0000000000000abc"));
+        } else {
+            EXPECT(strstr(said, "rank 2 (host ") && strstr(said, "state_hash"));
+        }
+    }
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s.%d", getenv("LKS_TEST_DONE"), field, rank);
+    FILE *done = fopen(path, "we"); /* mpirun has a code of its own for a group that failed */
+    EXPECT(done != NULL && fclose(done) == 0);
+    if (!is("init") && !is("load"))
+        lks__trainer_close(&t);
+    return 0;
+}
+
+static const struct rank_body bodies[] = {{"compare", run_compare}, {NULL, NULL}};
+
+static void test_state(void **state)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = '\0';
+    const char *done = lks_test_folder();
+    setenv("LKS_TEST_DONE", done, 1);
+    setenv("LKS_TEST_ENGINE", engine, 1);
+    setenv("LKS_TEST_BASE", base, 1);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const char *const argv[] = {self, "--rank", "compare", NULL};
+        setenv("LKS_TEST_FIELD", fields[i], 1);
+        field = fields[i];
+        if (strcmp(engine, "mpi") == 0 && !is("none") && !is("params") && !is("load"))
+            continue; /* what is compared doesn't depend on the engine, and mpirun takes a second */
+        bool golf = is("clock") || is("load") || is("back");
+        setenv("LKS_TEST_DATA", golf ? poison_data() : law_data(), 1);
+        hosts_run(engine, "21", argv);
+        for (int r = 0; r < (strcmp(engine, "mpi") == 0 ? 1 : 3); r++) /* it kills the others */
+            if (!lks_test_exists(lks_test_text("%s/%s.%d", done, fields[i], r)))
+                fail_msg("rank %d doesn't notice a difference in %s", r, fields[i]);
+    }
+}
+
+/* --- divergence checks -------------------------------------------------------------------------
+ */
+
+/* What ranks tell each other in a step: hashes of those that compare, and what is missing there. */
+static void test_judge(void **state)
+{
+    lks__trainer t = {.ses.world = {0, 3, 0, 1}};
+    lks__divergence_note good[3], notes[3];
+    for (int r = 0; r < 3; r++) {
+        good[r] = (lks__divergence_note){.iter = 8, .hash = r == 1 ? 0 : 5, .changed = -1};
+        good[r].compares = r != 1; /* the second rank of the first host */
+        snprintf(good[r].host, sizeof good[r].host, "h%d", r / 2);
+    }
+    assert_ok(lks__divergence_judge(&t, good, sizeof good[0]));
+    memcpy(notes, good, sizeof good); /* nothing is due */
+    notes[0].hash = notes[2].hash = 0;
+    assert_ok(lks__divergence_judge(&t, notes, sizeof notes[0]));
+    for (int r = 0; r < 3; r += 2) { /* due for one of them only */
+        memcpy(notes, good, sizeof good);
+        notes[r].hash = 0;
+        assert_fails(LKS_ERR_DIVERGED, lks__divergence_judge(&t, notes, sizeof notes[0]),
+                     lks_test_text("but rank %d (host h%d) has not", r, r / 2), "after update 8");
+        notes[r].compares = 0; /* and it says that it has none */
+        assert_fails(LKS_ERR_DIVERGED, lks__divergence_judge(&t, notes, sizeof notes[0]),
+                     lks_test_text("rank %d (host h%d) has hashed its replica, and no other", 2 - r,
+                                   1 - r / 2));
+    }
+    for (int r = 1; r < 3; r++) {
+        memcpy(notes, good, sizeof good);
+        notes[r].iter = 6;
+        assert_fails(
+            LKS_ERR_DIVERGED, lks__divergence_judge(&t, notes, sizeof notes[0]),
+            lks_test_text("rank %d (host h%d) has made 6 iterations, but rank 0", r, r / 2),
+            "(host h0) 8");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    hosts_main(argc, argv);
+    ranks_main(argc, argv, bodies);
+    engine = argc == 2 ? argv[1] : "";
+    if (!hosts_can_run(engine))
+        return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same),           cmocka_unit_test(test_altered),
+        cmocka_unit_test(test_older),          cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_restart),        cmocka_unit_test(test_back_to_one),
+        cmocka_unit_test(test_back_to_others), cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_settings),       cmocka_unit_test(test_state),
+        cmocka_unit_test(test_judge),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+}
