@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'END'
-Usage: scripts/campaign.sh [--runs=400] [--seed=S] [--build=build-check] [--only=I]
+Usage: scripts/campaign.sh [--stops] [--runs=400] [--seed=S] [--build=build-check] [--only=I]
 
 Small runs are killed (any rank or the launcher; a part of them in the middle of a save), stopped,
 hung or starved at random moments, and resumed on another number of ranks, some of them killed once
@@ -14,12 +14,17 @@ more on the way. In the end each must have left the bytes of a run that nobody d
 process or file beside them. Of 400 runs 320 are killed, 120 of them in a save; 40 stop for a while,
 20 hang, 20 starve. The seed is printed; --only=I repeats run I of a seed. The folder of a run that
 failed is named, and stays. `./check` makes the build, and a campaign of five runs.
+
+With --stops they are asked to stop instead, by a signal to a launcher or to one rank, on one host or
+on two launchers of this machine. Each must leave the last complete state, and in the end the bytes
+of a run that never stopped.
 END
 }
 
-runs=400 seed=$(date +%s) build=build-check only=
+runs=400 seed=$(date +%s) build=build-check only= program=faults_campaign
 for arg; do
     case $arg in
+    --stops) program=faults_stops ;;
     --runs=?*) runs=${arg#*=} ;;
     --seed=?*) seed=${arg#*=} ;;
     --build=?*) build=${arg#*=} ;;
@@ -29,7 +34,7 @@ for arg; do
     esac
 done
 
-campaign=$build/tests/faults/faults_campaign
-[ -x "$campaign" ] || die "$campaign is not there: ./check -R campaign builds it"
+campaign=$build/tests/faults/$program
+[ -x "$campaign" ] || die "$campaign is not there: ./check -R faults builds it"
 # shellcheck disable=SC2086 # nothing or one word
 exec "$campaign" --runs="$runs" --seed="$seed" $only

@@ -92,6 +92,8 @@ has() {
         grep -q "^$2 " tests/figures/recorded_runs.txt ;;
     process-memory) # may a process write another one's? Not where ptrace is forbidden
         writes_memory ;;
+    children) # the kernel's lists of children in /proc
+        [ -e "/proc/$$/task/$$/children" ] ;;
     terminals) # pseudo terminals
         script -qec true /dev/null ;;
     sshd) # its package starts a server that listens: yours to decide; openssh-server

@@ -201,7 +201,7 @@ lks_status bench_open_trainer(lks__settings *s, lks__trainer *t)
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
     if (st == LKS_OK)
-        st = lks__trainer_open(s, t);
+        st = lks__trainer_open(s, t, &(int){0});
     remove_data(s, dir);
     return st;
 }

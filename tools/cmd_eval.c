@@ -140,8 +140,10 @@ static int run_rank(const lks__settings *s)
     st = lks__session_agree(&session, open_job(&j));
     if (st == LKS_OK)
         st = lks__eval_split(&j.eval, &result);
-    if (st == LKS_OK)
-        stop = result.stop_signal;
+    if (st == LKS_ERR_STOPPED) { /* all ranks agree */
+        stop = lks__session_asked_stop(&session);
+        st = LKS_OK;
+    }
     if (st == LKS_OK && stop == 0) {
         if (session.world.rank == 0) {
             print_result(&j, &result);

@@ -15,16 +15,34 @@ static const char usage[] =
     "train.log\n"
     "in --out_dir=DIR. With --nproc_per_node=N it starts N ranks; under `lockstep run` it is one.\n"
     "The result is the same, bit for bit, on any number of ranks and threads.\n"
-    "SIGINT, SIGTERM and SIGHUP stop the run after the step at hand, with a checkpoint and exit "
-    "code\n"
-    "128 + the signal's number; SIGUSR1 and SIGUSR2 write one, and the run goes on.\n";
+    "SIGINT, SIGTERM and SIGHUP stop the run: a step or evaluation under way is discarded, the "
+    "state\n"
+    "before it is saved, and the exit code is 128 + the signal's number. A second signal ends it "
+    "at\n"
+    "once, but not while it saves: then a third does. SIGUSR1 and SIGUSR2 write a checkpoint, and "
+    "the\n"
+    "run goes on.\n";
+
+/* Asked to stop before the run began. */
+static int stop_early(int signo)
+{
+    const char *rank = getenv("RANK"), *name = sigabbrev_np(signo);
+    if (rank == NULL || strcmp(rank, "0") == 0)
+        fprintf(stderr,
+                "lockstep train: stopped by signal %d (SIG%s) while it was set up: nothing was "
+                "trained, and nothing was written\n",
+                signo, name != NULL ? name : "?");
+    return TOOL_SIGNAL + signo;
+}
 
 static int run_rank(const lks__settings *s)
 {
     lks__trainer trainer;
-    int stopped = 0;
+    int stopped;
     lks__signals_install(s->stop_signal);
-    lks_status st = lks__trainer_open(s, &trainer);
+    lks_status st = lks__trainer_open(s, &trainer, &stopped);
+    if (st == LKS_ERR_STOPPED)
+        return stop_early(stopped);
     if (st != LKS_OK)
         return tool_fail("train", st);
     st = lks__train_run(&trainer, &stopped);

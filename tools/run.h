@@ -38,7 +38,8 @@ enum { RUN_MAX_RANKS = 1024 };
     X(signals_to_handle, "", "LIST",                                                               \
       "signals that are passed on to the ranks:\n" INDENT                                          \
       "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2")                                             \
-    X(shutdown_timeout, "", "30", "seconds from such a signal until SIGKILL")                      \
+    X(shutdown_timeout, "", "30",                                                                  \
+      "seconds from such a signal, or the last heartbeat after it, until SIGKILL")                 \
     X(help, "h", "", "this text")
 
 enum option {

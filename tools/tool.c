@@ -103,6 +103,7 @@ int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
                                   .argv = words,
                                   .self = self,
                                   .max_restarts = (int)s->max_restarts,
+                                  .shutdown_timeout_s = s->shutdown_timeout,
                                   .one_writer = true};
     lks_status st = lks__launch(&launch, &code);
     free(words);

@@ -22,7 +22,8 @@ extern "C" {
     X(ERR_FORMAT, -7, "data is not what its format says")                                          \
     X(ERR_CONFIG, -8, "a setting is unknown, mistyped or does not fit the others")                 \
     X(ERR_DIVERGED, -9, "ranks that must be equal differ")                                         \
-    X(ERR_NAN, -10, "loss or gradient is not finite")
+    X(ERR_NAN, -10, "loss or gradient is not finite")                                              \
+    X(ERR_STOPPED, -11, "a signal asked to stop")
 
 typedef enum lks_status {
 #define X(name, code, text) LKS_##name = code,

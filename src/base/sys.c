@@ -33,7 +33,15 @@ static const char *const call_names[N_CALLS] = {
         "any",
 };
 
-enum fault { FAULT_NONE, FAULT_ERRNO, FAULT_SHORT, FAULT_DIE, FAULT_DIE_AFTER, FAULT_LATE };
+enum fault {
+    FAULT_NONE,
+    FAULT_ERRNO,
+    FAULT_SHORT,
+    FAULT_DIE,
+    FAULT_DIE_AFTER,
+    FAULT_SIGNAL,
+    FAULT_LATE
+};
 
 struct rule {
     enum call call;
@@ -66,6 +74,7 @@ static const struct {
     {"short", FAULT_SHORT, ENOSPC},
     {"die", FAULT_DIE, EIO},
     {"die-after", FAULT_DIE_AFTER, EIO},
+    {"term", FAULT_SIGNAL, 0},
     {"slow", FAULT_LATE, 400},
     {"hang", FAULT_LATE, -1}, /* milliseconds */
 };
@@ -142,10 +151,12 @@ static enum fault fault_of(enum call call)
             continue;
         if (rule->fault == FAULT_DIE)
             kill(getpid(), SIGKILL);
-        if (rule->fault == FAULT_LATE) {
+        if (rule->fault == FAULT_SIGNAL)
+            kill(getpid(), SIGTERM);
+        if (rule->fault == FAULT_LATE)
             poll(NULL, 0, rule->err);
+        if (rule->fault == FAULT_SIGNAL || rule->fault == FAULT_LATE)
             return FAULT_NONE;
-        }
         errno = rule->err;
         return rule->fault;
     }
@@ -202,7 +213,7 @@ static bool stopped(void)
 
 lks_status lks__sys_stop_check(void)
 {
-    return stopped() ? lks__fail(LKS_ERR_IO, "the work was stopped") : LKS_OK;
+    return stopped() ? lks__fail(LKS_ERR_STOPPED, "the work was stopped") : LKS_OK;
 }
 
 static void progress(void)
@@ -281,10 +292,18 @@ int lks__sys_write_all(int fd, const void *buf, size_t bytes)
     return 0;
 }
 
-int lks__sys_fsync(int fd)
+static int sync_file(int fd)
 {
     int result;
     FAULTY(fsync, -1, fsync(fd));
+}
+
+int lks__sys_fsync(int fd)
+{
+    int result = sync_file(fd), err = errno;
+    progress();
+    errno = err;
+    return result;
 }
 
 int lks__sys_rename(const char *from, const char *to)
@@ -450,7 +469,7 @@ lks_status lks__sys_fail(const char *what, const char *path)
     int err = errno;
     char name[512];
     lks__escape(name, sizeof name, path, strlen(path));
-    return lks__fail(LKS_ERR_IO, "%s %s: %s", what, name,
+    return lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what, name,
                      err ? strerror(err) : "the file ended early");
 }
 

@@ -8,8 +8,9 @@
  * CALL is one of the names in LKS__SYS_CALLS or `any`; N counts from 1 over this process's calls of
  * that name (`*`: every one); WHAT is an errno name (ENOSPC, EIO, ENOMEM, EMFILE, EACCES, EPERM,
  * EOPNOTSUPP, EROFS), `short` (transfer half,
- * then ENOSPC), `die` (SIGKILL before the call), `die-after`, `slow` (0.4 s late) or `hang`
- * (never). With LOCKSTEP_FAULT_RANK=r only rank r (environment RANK) is hit. */
+ * then ENOSPC), `die` (SIGKILL before the call), `die-after`, `term` (SIGTERM before the call,
+ * which goes on), `slow` (0.4 s late) or `hang` (never). With LOCKSTEP_FAULT_RANK=r only rank r
+ * (environment RANK) is hit. */
 #ifndef LKS_BASE_SYS_H
 #define LKS_BASE_SYS_H
 
@@ -66,13 +67,13 @@ uint64_t lks__sys_proc_bytes(const char *path, const char *key);
  * 'Z' ended), 0 where there is none of that number. */
 char lks__sys_process_state(pid_t pid);
 
-/* Reads and writes of this thread call fn(ctx) for each piece that has been transferred, so that
- * whoever waits for us sees that a long one moves. NULL: nobody waits. */
+/* Reads, writes and fsyncs of this thread call fn(ctx) for each piece that is done, so that other
+ * ranks see that a long one moves. NULL: nobody waits. */
 void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx);
 
 /* Work that can be stopped: once asked() is true, reads and writes of this thread fail with
  * ECANCELED between their pieces. What takes long without them asks lks__sys_stop_check() between
- * pieces of its own: ERR_IO, once it is true. NULL (as at the start): nothing stops. */
+ * pieces of its own: ERR_STOPPED, once it is true. NULL (as at the start): nothing stops. */
 void lks__sys_stop_when(bool (*asked)(void));
 lks_status lks__sys_stop_check(void);
 
@@ -90,7 +91,7 @@ lks_status lks__sys_make_dirs(const char *path);
 /* fsync a folder, so that renames in it last. */
 lks_status lks__sys_sync_dir(const char *path);
 
-/* "WHAT PATH: cause" as ERR_IO (path escaped), from errno. */
+/* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */
 lks_status lks__sys_fail(const char *what, const char *path);
 
 #endif

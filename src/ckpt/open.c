@@ -180,7 +180,7 @@ static lks_status open_newest(const char *out, const char *except, int parts, lk
         lks_status st = lks__ckpt_join(path, out, entries[i].name);
         if (st == LKS_OK)
             st = open_folder(path, parts, ckpt);
-        if (st == LKS_OK || st == LKS_ERR_NOMEM) {
+        if (st == LKS_OK || st == LKS_ERR_NOMEM || st == LKS_ERR_STOPPED) {
             free(entries);
             return st;
         }

@@ -22,6 +22,9 @@ struct lks_comm_ops {
     void (*abort)(lks_comm *comm, const char *why); /* any thread; waiters return */
     void (*note)(lks_comm *comm, uint64_t step, const char *phase);
     void (*beat)(lks_comm *comm);
+    void (*ask_stop)(lks_comm *comm, int signo); /* in a signal handler, too */
+    int (*asked_stop)(const lks_comm *comm);
+    void (*saving)(lks_comm *comm, bool saving);
 
     lks_status (*alloc)(lks_comm *comm, int kind, size_t bytes, void **mem_p);
     void *(*peer)(const lks_comm *comm, const void *mem, int peer);
@@ -73,6 +76,16 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
 /* Compute reductions with these kernels and threads; `exec` is copied, what it points to lives
  * until the group is closed. Bits don't depend on it. */
 void lks__comm_use(lks_comm *comm, const lks__exec *exec);
+
+/* A request to stop, beside collectives: all ranks of the host see it at once, those of other hosts
+ * with their next heartbeat. The first signal stays; 0: nobody has asked. lks__comm_ask_stop() may
+ * be called in a signal handler. What follows from the request the ranks have to agree on. */
+void lks__comm_ask_stop(lks_comm *comm, int signo);
+int lks__comm_asked_stop(const lks_comm *comm);
+
+/* This rank writes a checkpoint, or waits for the one that ends the run: the launcher doesn't let a
+ * second signal interrupt that. */
+void lks__comm_saving(lks_comm *comm, bool saving);
 
 /* Keep the handle (not the group) beyond lks_comm_close(), so that an object that uses the group
  * can ask lks__comm_is_closed() instead of reading freed memory. One release for each hold. */

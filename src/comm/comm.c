@@ -115,6 +115,19 @@ static void no_beat(lks_comm *comm)
 {
 }
 
+static void no_ask_stop(lks_comm *comm, int signo)
+{
+}
+
+static int no_asked_stop(const lks_comm *comm)
+{
+    return 0;
+}
+
+static void no_saving(lks_comm *comm, bool saving)
+{
+}
+
 static struct lks_comm_ops complete(const struct lks_comm_ops *given)
 {
     struct lks_comm_ops ops = *given;
@@ -124,6 +137,9 @@ static struct lks_comm_ops complete(const struct lks_comm_ops *given)
     FILL(abort);
     FILL(note);
     FILL(beat);
+    FILL(ask_stop);
+    FILL(asked_stop);
+    FILL(saving);
     FILL(alloc);
     FILL(peer);
     FILL(barrier);
@@ -282,6 +298,21 @@ void lks_comm_beat(lks_comm *comm)
 {
     if (comm != NULL)
         comm->ops.beat(comm);
+}
+
+void lks__comm_ask_stop(lks_comm *comm, int signo)
+{
+    comm->ops.ask_stop(comm, signo);
+}
+
+int lks__comm_asked_stop(const lks_comm *comm)
+{
+    return comm->ops.asked_stop(comm);
+}
+
+void lks__comm_saving(lks_comm *comm, bool saving)
+{
+    comm->ops.saving(comm, saving);
 }
 
 double lks_comm_take_wait_s(lks_comm *comm)

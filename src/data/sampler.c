@@ -13,8 +13,10 @@ struct lks__sampler {
     uint64_t *offsets; /* [V][A][B] */
     uint64_t *eval;    /* [2][eval_batches][B] */
     int eval_batches;
-    lks__mt *generators;       /* nanogpt: [V] */
-    uint64_t *drawn;           /* nanogpt: [V][B], the batch already drawn */
+    lks__mt *generators;        /* nanogpt: [V] */
+    uint64_t *drawn;            /* nanogpt: [V][B], the batch already drawn */
+    lks__mt *marked_generators; /* ... and both as lks__sampler_mark() found them */
+    uint64_t *marked_drawn;
     lks_sampler *dealer;       /* epoch: whose samples are whose, at epoch `dealt` */
     uint64_t dealt, per_epoch; /* batches of a virtual rank in an epoch */
 };
@@ -119,7 +121,9 @@ lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **s
     if (c->kind == LKS__SAMPLER_NANOGPT) {
         s->generators = malloc((size_t)c->V * sizeof *s->generators);
         s->drawn = malloc((size_t)c->V * (size_t)c->B * sizeof *s->drawn);
-        if (!s->generators || !s->drawn)
+        s->marked_generators = malloc((size_t)c->V * sizeof *s->marked_generators);
+        s->marked_drawn = malloc((size_t)c->V * (size_t)c->B * sizeof *s->marked_drawn);
+        if (!s->generators || !s->drawn || !s->marked_generators || !s->marked_drawn)
             goto nomem;
         for (int v = 0; v < c->V; v++) {
             lks__mt *g = &s->generators[v];
@@ -151,6 +155,8 @@ void lks__sampler_close(lks__sampler *s)
     free(s->eval);
     free(s->generators);
     free(s->drawn);
+    free(s->marked_generators);
+    free(s->marked_drawn);
     lks_sampler_close(s->dealer);
     free(s);
 }
@@ -205,6 +211,26 @@ const uint64_t *lks__sampler_eval(lks__sampler *s, uint64_t step, int n_batches)
 }
 
 /* ---- state ------------------------------------------------------------------------------- */
+
+static void copy_state(const lks__sampler *s, lks__mt *generators, const lks__mt *from,
+                       uint64_t *drawn, const uint64_t *drawn_from)
+{
+    const size_t V = (size_t)s->config.V, B = (size_t)s->config.B;
+    memcpy(generators, from, V * sizeof *generators);
+    memcpy(drawn, drawn_from, V * B * sizeof *drawn);
+}
+
+void lks__sampler_mark(lks__sampler *s)
+{
+    if (s != NULL && s->config.kind == LKS__SAMPLER_NANOGPT)
+        copy_state(s, s->marked_generators, s->generators, s->marked_drawn, s->drawn);
+}
+
+void lks__sampler_back(lks__sampler *s)
+{
+    if (s != NULL && s->config.kind == LKS__SAMPLER_NANOGPT)
+        copy_state(s, s->generators, s->marked_generators, s->drawn, s->marked_drawn);
+}
 
 static uint8_t *put_le(uint8_t *p, uint64_t x, int bytes)
 {

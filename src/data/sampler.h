@@ -55,6 +55,11 @@ const uint64_t *lks__sampler_step(lks__sampler *sampler, uint64_t step);
  * advance, as in the script. */
 const uint64_t *lks__sampler_eval(lks__sampler *sampler, uint64_t step, int n_batches);
 
+/* Remember the state, and go back to what was remembered last, for steps and evaluations that are
+ * discarded. NULL is fine. */
+void lks__sampler_mark(lks__sampler *sampler);
+void lks__sampler_back(lks__sampler *sampler);
+
 /* State between steps, for checkpoints. random and epoch have none (0 bytes). Layout: for each
  * virtual rank 625 little-endian u32 (state, pos), then B little-endian u64 (the batch already
  * drawn). Loading checks length, positions and offsets, and changes nothing where they are wrong

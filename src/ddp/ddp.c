@@ -48,6 +48,7 @@ struct lks__ddp {
     struct nodes nodes_after; /* once it has been merged */
     struct nodes nodes_final; /* once the last one has */
     int n_done;               /* leaves begun in this step */
+    lks__ddp_micro micro;     /* the micro-step under way; m is -1 before the step's first */
 
     struct bucket *buckets;
     int n_buckets, next_bucket;
@@ -381,6 +382,7 @@ void lks__ddp_begin(lks__ddp *d)
     d->next_bucket = 0;
     d->last = false;
     d->failed = LKS_OK;
+    d->micro = (lks__ddp_micro){d->first_leaf, -1, NULL};
 }
 
 float *lks__ddp_leaf(lks__ddp *d)
@@ -415,19 +417,39 @@ lks_status lks__ddp_leaf_end(lks__ddp *d)
     return LKS_OK;
 }
 
-static lks_status run_leaf(lks__ddp *d, int v, lks__micro_fn *micro, void *ctx)
+bool lks__ddp_next(lks__ddp *d, lks__ddp_micro *micro)
 {
-    float *grads = lks__ddp_leaf(d);
-    if (!d->windowed)
-        add_range(d, grads, NULL, 0, d->table->count);
-    for (int m = 0; m < d->config.A; m++) {
-        if (v + 1 == d->end_leaf && m + 1 == d->config.A)
-            lks__ddp_last(d);
-        LKS__TRY(micro(ctx, v, m, grads, d));
-        if (d->failed != LKS_OK)
-            return d->failed;
+    lks__ddp_micro *at = &d->micro;
+    if (d->failed != LKS_OK)
+        return false;
+    if (++at->m == d->config.A) {
+        d->failed = lks__ddp_leaf_end(d);
+        at->v++;
+        at->m = 0;
     }
-    return lks__ddp_leaf_end(d);
+    if (d->failed != LKS_OK || at->v == d->end_leaf)
+        return false;
+    if (at->m == 0) {
+        at->grads = lks__ddp_leaf(d);
+        if (!d->windowed)
+            add_range(d, at->grads, NULL, 0, d->table->count);
+    }
+    if (at->v + 1 == d->end_leaf && at->m + 1 == d->config.A)
+        lks__ddp_last(d);
+    *micro = *at;
+    return true;
+}
+
+/* Between micro-steps no bucket is announced yet, and the window is zero. */
+void lks__ddp_skip(lks__ddp *d)
+{
+    d->last = true;
+    d->next_bucket = 0;
+    while (d->failed == LKS_OK && d->next_bucket < d->n_buckets) {
+        d->failed = start_bucket(d, &d->buckets[d->next_bucket]);
+        if (d->failed == LKS_OK)
+            d->next_bucket++;
+    }
 }
 
 /* Waits release their operation whatever comes; the first failure is the one that counts. */
@@ -448,6 +470,7 @@ static lks_status wait_all(lks__ddp *d)
 
 lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
 {
+    LKS__TRY(d->failed);
     LKS__TRY(wait_all(d));
     *grads_p = lks_comm_peer(d->comm, d->arena[0], lks_comm_leader(d->comm));
     *norm_p = norm_of(d);
@@ -457,15 +480,6 @@ lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
 bool lks__ddp_is_closed(const lks__ddp *d)
 {
     return lks__comm_is_closed(d->comm);
-}
-
-lks_status lks__ddp_step(lks__ddp *d, lks__micro_fn *micro, void *ctx, const float **grads_p,
-                         double *norm_p)
-{
-    lks__ddp_begin(d);
-    for (int v = d->first_leaf; v < d->end_leaf; v++)
-        LKS__TRY(run_leaf(d, v, micro, ctx));
-    return lks__ddp_finish(d, grads_p, norm_p);
 }
 
 lks_status lks__ddp_release(lks__ddp *d)

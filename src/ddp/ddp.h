@@ -5,7 +5,7 @@
  * in order. A rank owns a contiguous range of leaves. A bucket is a contiguous range of the
  * gradient arena that is reduced as one.
  *
- * ddp itself runs the loop over virtual ranks and micro-steps, so that it alone knows which
+ * ddp itself deals out virtual ranks and micro-steps (lks__ddp_next), so that it alone knows which
  * micro-step is the last: there is no flag that a caller could set wrongly. */
 #ifndef LKS_DDP_DDP_H
 #define LKS_DDP_DDP_H
@@ -46,10 +46,6 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
  * comm was closed it is safe as well. */
 void lks__ddp_close(lks__ddp *ddp);
 
-/* One micro-step: forward and backward of micro-batch `m` of virtual rank `v`, adding to `grads`
- * and calling lks__ddp_group_done(ddp, g) as each group of the table completes. */
-typedef lks_status lks__micro_fn(void *ctx, int v, int m, float *grads, lks__ddp *ddp);
-
 /* For lks__backward.shift: NULL, or `grads` of the micro-step under way is a window of some
  * buckets, each of which is added to its neighbours' nodes, and zero again, when its last group is
  * done. So the rank needs one arena less, and what is added is still in the caches. */
@@ -58,22 +54,35 @@ const size_t *lks__ddp_shift(const lks__ddp *ddp);
 /* For the model's backward: `ddp` as void so that it fits lks__group_done_fn. */
 void lks__ddp_group_done(void *ddp, int group);
 
-/* All micro-steps of this rank, then the mean gradient over all N micro-batches: on return
- * *grads_p is the arena, the same bits on every rank and for any number of ranks, and stays
- * readable until lks__ddp_release(). *norm_p: its 2-norm (blocks in double, table order); not
- * finite where a gradient isn't. Errors of `micro` and of the group are passed on. */
-lks_status lks__ddp_step(lks__ddp *ddp, lks__micro_fn *micro, void *ctx, const float **grads_p,
-                         double *norm_p);
+/* Micro-batch `m` of virtual rank `v`: its gradient is added to `grads`. */
+typedef struct lks__ddp_micro {
+    int v, m;
+    float *grads;
+} lks__ddp_micro;
 
-/* The same in pieces, for a loop that stands elsewhere (params.c). A step: lks__ddp_begin(), then
- * for each of this rank's virtual ranks in order lks__ddp_leaf(), its micro-steps and
- * lks__ddp_leaf_end(), then lks__ddp_finish(). The last micro-step of the last virtual rank stands
- * between lks__ddp_last() and lks__ddp_leaf_end(): in it every group is announced, in order. */
+/* A step: lks__ddp_begin(); while lks__ddp_next(), forward and backward of that micro-batch, which
+ * adds to its `grads` and calls lks__ddp_group_done() as each group of the table completes; then
+ * lks__ddp_finish(), which passes on errors of the group. */
 void lks__ddp_begin(lks__ddp *ddp);
+bool lks__ddp_next(lks__ddp *ddp, lks__ddp_micro *micro);
+
+/* Instead of what is left of this rank's micro-steps, the one from lks__ddp_next() included: the
+ * group's operations take place, with any numbers in them, and lks__ddp_finish() comes next. The
+ * step's gradient is good for nothing; ranks have to tell each other that. */
+void lks__ddp_skip(lks__ddp *ddp);
+
+/* The mean gradient over all N micro-batches: *grads_p is the arena, the same bits on every rank
+ * and for any number of ranks, and stays readable until lks__ddp_release(). *norm_p: its 2-norm
+ * (blocks in double, table order); not finite where a gradient isn't. */
+lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p);
+
+/* lks__ddp_next() in pieces, for a loop that stands elsewhere (params.c): for each of this rank's
+ * virtual ranks in order lks__ddp_leaf(), its micro-steps and lks__ddp_leaf_end(). The last
+ * micro-step of the last virtual rank stands between lks__ddp_last() and lks__ddp_leaf_end(): in it
+ * every group is announced, in order. */
 float *lks__ddp_leaf(lks__ddp *ddp); /* the arena to be filled next; what it holds is old */
 void lks__ddp_last(lks__ddp *ddp);
 lks_status lks__ddp_leaf_end(lks__ddp *ddp);
-lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p);
 /* The group was closed by lks_comm_close(): nothing but lks__ddp_close() is left. */
 bool lks__ddp_is_closed(const lks__ddp *ddp);
 

@@ -119,6 +119,7 @@ static lks_status attempt(struct lks__launch *l, int *exit_code_p, bool *again_p
     l->look_from = l->looked_at = lks__sys_now();
     l->first_rank = -1;
     l->user_signal = l->word = 0;
+    l->held_back = false;
     l->kill_at = 0;
     l->guard = l->guard_fd = -1;
     l->oom_kills = lks__oom_kills();

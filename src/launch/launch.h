@@ -15,7 +15,8 @@ typedef struct lks__launch_options {
     const char *self;  /* name for messages: "lockstep train" */
 
     int max_restarts;          /* new starts after a failure, for the whole job */
-    double shutdown_timeout_s; /* from a signal to stop to SIGKILL; 0: 30 s */
+    double shutdown_timeout_s; /* to SIGKILL, from a signal to stop or the ranks' last heartbeat
+                                * after it; 0: 30 s */
     uint64_t signals;          /* bit n: signal n is passed on; 0: TERM INT HUP QUIT USR1 USR2 */
     const char *run_id;        /* NULL: one of our own */
     const char *role;          /* NULL: default */
@@ -54,11 +55,11 @@ typedef struct lks__launch_options {
  * process groups. Where restarts are left, all start anew; else one message, the last, names the
  * first that failed with its host, pid, signal or exit code, step, phase and last lines on stderr.
  * Signals to stop are passed on once (ranks stop orderly); a second one, or the shutdown timeout,
- * kills. A signal that comes before a rank has its handler waits (deliver.c), and one that was
- * ignored when we were started stays ignored. SIGUSR1 and SIGUSR2 are passed on each time, and stop
- * nothing, unless a rank then exits with 128 + that signal's number: that is an orderly stop. When
- * the launcher itself is killed, the ranks die with it (PR_SET_PDEATHSIG), and what they have
- * started, too (front.c, guard.c).
+ * kills. While a rank saves a checkpoint only the third one does. A signal that comes before a rank
+ * has its handler waits (deliver.c), and one that was ignored when we were started stays ignored.
+ * SIGUSR1 and SIGUSR2 are passed on each time, and stop nothing, unless a rank then exits with 128
+ * + that signal's number: that is an orderly stop. When the launcher itself is killed, the ranks
+ * die with it (PR_SET_PDEATHSIG), and what they have started, too (front.c, guard.c).
  *
  * The calling process stays in front and ends as the launcher ends: the call returns in a child of
  * it (front.c). No other thread may run.

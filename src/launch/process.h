@@ -76,11 +76,12 @@ struct lks__launch {
     bool stood_still;            /* all ranks did, and were ended for it (still.c) */
     double look_from, looked_at; /* still.c's */
     int user_signal;             /* 0, or the first that asks to stop */
-    double user_signal_at;
-    double kill_at;        /* when to send SIGKILL; 0: not */
-    bool first_by_rank;    /* the group's failure was known before we wrote one */
-    int first_rank;        /* ... and whom it blamed, -1 for nobody */
-    char first_text[1100]; /* ... and what it said */
+    double user_signal_at;       /* ... and when the newest one came */
+    bool held_back;              /* a second one has not ended the ranks, since they save */
+    double kill_at;              /* when to send SIGKILL; 0: not */
+    bool first_by_rank;          /* the group's failure was known before we wrote one */
+    int first_rank;              /* ... and whom it blamed, -1 for nobody */
+    char first_text[1100];       /* ... and what it said */
 };
 
 /* --- launch.c ----------------------------------------------------------------------------- */

@@ -61,6 +61,36 @@ static void record_end(struct lks__launch *l, const siginfo_t *info)
     }
 }
 
+/* A rank has died while all were to stop: the others must not wait for it. */
+static void give_up(struct lks__launch *l, int rank)
+{
+    char text[LKS__LAUNCH_MESSAGE];
+    lks__describe_end(l, rank, text);
+    lks__segment_abort(l->segment, LKS_ERR_PEER, rank, text);
+}
+
+/* The signal on which a rank ended in good order, or 0. One that exits with 128 + SIGUSRn treated a
+ * SIGUSRn that we passed on as a request to stop; and ranks may have agreed to stop on a signal
+ * that one of them got from elsewhere. */
+static int orderly(const struct lks__launch *l, const struct lks__rank_process *p)
+{
+    const int signals[] = {l->word, lks__segment_asked_stop(l->segment), l->user_signal};
+    for (int i = 0; i < 3; i++)
+        if (signals[i] != 0 && !p->by_signal && p->code == 128 + signals[i])
+            return signals[i];
+    return 0;
+}
+
+/* From now on the ranks have their time to end; 0: nothing has asked them to. */
+static void ask_orderly(struct lks__launch *l, int sig)
+{
+    if (sig == 0)
+        return;
+    l->user_signal = sig;
+    l->user_signal_at = lks__sys_now();
+    l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
+}
+
 /* Collect whoever has ended. Of several failures seen at once, one by a signal is the cause and an
  * exit code a consequence. */
 static void reap(struct lks__launch *l)
@@ -81,12 +111,12 @@ static void reap(struct lks__launch *l)
             first = r;
     }
     l->n_ended++;
-    /* A word to the program may have meant an end to it: then it says so, as a shell would. */
-    if (first >= 0 && l->word != 0 && !l->ranks[first].by_signal &&
-        l->ranks[first].code == 128 + l->word)
-        l->user_signal = l->word;
+    if (first >= 0 && !l->failed && l->user_signal == 0)
+        ask_orderly(l, orderly(l, &l->ranks[first]));
     if (first >= 0 && !l->failed && l->user_signal == 0)
         stop_all(l, first);
+    else if (first >= 0 && !l->failed && orderly(l, &l->ranks[first]) == 0)
+        give_up(l, first);
 }
 
 void lks__end_with_others(struct lks__launch *l)
@@ -131,12 +161,44 @@ void lks__pass_on(struct lks__launch *l, int sig)
     if (l->segment == NULL || l->n_running == 0 || l->user_signal != 0 || l->failed)
         return;
     const char *name = sigabbrev_np(sig);
-    lks__say(l, "passing signal %d (SIG%s) on to the ranks; they have %g s, a second signal kills",
+    lks__say(l,
+             "passing signal %d (SIG%s) on to the ranks; they have %g s from their last sign of "
+             "life, a second signal kills",
              sig, name != NULL ? name : "?", l->options->shutdown_timeout_s);
-    l->user_signal = sig;
-    l->user_signal_at = lks__sys_now();
-    l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
+    ask_orderly(l, sig);
     lks__deliver(l, sig);
+}
+
+/* Somebody wants an end at once. A checkpoint that is being written is worth a third signal. */
+static void insist(struct lks__launch *l)
+{
+    if (!l->failed && !l->held_back && lks__segment_saving(l->segment, true)) {
+        l->held_back = true;
+        l->user_signal_at = lks__sys_now();
+        lks__say(l, "a checkpoint is being saved, the ranks end after it; a third signal kills");
+    } else {
+        lks__hurry_most(l);
+        kill_all(l);
+    }
+}
+
+/* Has no rank that runs given a sign of life since the signal, or since the last one, for as long
+ * as they have? Waiting for another rank is none. */
+static bool out_of_time(struct lks__launch *l)
+{
+    double now = lks__sys_now(), last = 0;
+    for (int r = 0; r < l->n_started; r++) {
+        lks__rank_status s;
+        if (!l->ranks[r].running)
+            continue;
+        lks__segment_status(l->segment, r, &s);
+        if (s.state != LKS__RANK_ABSENT && now - s.beat_age_s > last)
+            last = now - s.beat_age_s;
+    }
+    double until = last + l->options->shutdown_timeout_s;
+    if (l->user_signal != 0 && !l->failed && until > l->kill_at)
+        l->kill_at = until;
+    return now >= l->kill_at;
 }
 
 static void on_signal(struct lks__launch *l, int sig)
@@ -155,8 +217,7 @@ static void on_signal(struct lks__launch *l, int sig)
         lks__pass_on(l, sig);
         lks__nodes_signal(l, sig);
     } else if (l->failed || now - l->user_signal_at > SAME_CAUSE_S) {
-        lks__hurry_most(l);
-        kill_all(l);
+        insist(l);
     }
 }
 
@@ -241,7 +302,7 @@ void lks__supervise(struct lks__launch *l)
         lks__deliver_due(l);
         if (lks__still_look(l))
             end_ranks(l, -1);
-        if (l->kill_at > 0 && lks__sys_now() >= l->kill_at)
+        if (l->kill_at > 0 && lks__sys_now() >= l->kill_at && out_of_time(l))
             kill_all(l);
     }
     sweep(l, !l->killed);

@@ -78,7 +78,8 @@ static int after_user_signal(const struct lks__launch *l)
     int code = 0;
     for (int r = 0; r < l->n_started; r++) {
         const struct lks__rank_process *p = &l->ranks[r];
-        if (code == 0)
+        /* Who died of the signal itself, before it could handle it, made others fail. */
+        if (code == 0 || (p->by_signal && p->code == l->user_signal))
             code = exit_code_of(p);
         if (!p->by_signal || p->code == l->user_signal || l->killed)
             continue;

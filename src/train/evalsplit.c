@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "train/evaluate.h"
-#include "train/signals.h"
 
 struct split {
     const lks__split_eval *e;
@@ -12,27 +11,21 @@ struct split {
     int32_t *span, *tokens, *targets; /* [B * T + 1], [B * T], [B * T] */
 };
 
-enum { LOSS, BYTES, STOP, N_VALUES };
-
-/* Summed loss (the last batch may be smaller) and bytes of one batch's targets; or the signal that
- * came before it was begun. Windows follow each
+/* Summed loss (the last batch may be smaller) and bytes of one batch's targets. Windows follow each
  * other, so that a batch is one span of tokens. */
 static lks_status split_batch(void *ctx, size_t batch, double *values)
 {
     const struct split *s = ctx;
     const lks__split_eval *e = s->e;
-    values[STOP] = lks__stop_requested;
-    if (values[STOP] != 0)
-        return LKS_OK;
     uint64_t first = (uint64_t)batch * e->B, left = s->n_windows - first;
     size_t rows = (left < e->B ? (size_t)left : e->B) * e->T;
     LKS__TRY(e->read(e->source, first * e->T, rows + 1, s->span));
     memcpy(s->tokens, s->span, rows * sizeof *s->span);
     memcpy(s->targets, s->span + 1, rows * sizeof *s->span);
     lks__micro_batch mb = {s->tokens, s->targets, (int)(rows / e->T), (int)e->T};
-    values[LOSS] = (double)rows * (double)lks__model_loss(e->model, e->params, &mb);
+    values[0] = (double)rows * (double)lks__model_loss(e->model, e->params, &mb);
     if (e->bytes != NULL)
-        values[BYTES] = (double)lks__byte_count(e->bytes, s->tokens, s->targets, rows);
+        values[1] = (double)lks__byte_count(e->bytes, s->tokens, s->targets, rows);
     return LKS_OK;
 }
 
@@ -41,19 +34,14 @@ static lks_status run(const struct split *s, size_t n_batches, double *values,
 {
     const lks__split_eval *e = s->e;
     double loss = 0.0, bytes = 0.0;
-    int stop = 0;
-    lks__eval_job job = {e->session, n_batches, N_VALUES, split_batch, (void *)s};
+    lks__eval_job job = {e->session, n_batches, 2, split_batch, (void *)s};
     LKS__TRY(lks__eval_batches(&job, values));
     for (size_t i = 0; i < n_batches; i++) {
-        const double *v = values + i * N_VALUES;
-        loss += v[LOSS];
-        bytes += v[BYTES];
-        if (v[STOP] != 0)
-            stop = (int)v[STOP];
+        loss += values[2 * i];
+        bytes += values[2 * i + 1];
     }
     uint64_t tokens = s->n_windows * e->T;
-    *result = (lks__split_result){
-        .n_windows = s->n_windows, .loss = loss / (double)tokens, .stop_signal = stop};
+    *result = (lks__split_result){.n_windows = s->n_windows, .loss = loss / (double)tokens};
     if (e->bytes != NULL)
         result->bpb = lks__bpb(result->loss, tokens, (uint64_t)bytes);
     return LKS_OK;
@@ -71,7 +59,7 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
     s.span = calloc(e->B * e->T + 1, sizeof *s.span);
     s.tokens = calloc(e->B * e->T, sizeof *s.tokens);
     s.targets = calloc(e->B * e->T, sizeof *s.targets);
-    double *values = calloc(n_batches, N_VALUES * sizeof *values);
+    double *values = calloc(n_batches, 2 * sizeof *values);
     lks_status st = LKS_OK;
     if (s.span == NULL || s.tokens == NULL || s.targets == NULL || values == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, e->B);

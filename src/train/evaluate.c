@@ -14,7 +14,9 @@ lks_status lks__eval_batches(const lks__eval_job *job, double *values)
     if (mine == NULL || all == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", job->n_batches);
     for (size_t i = rank, n = 0; i < job->n_batches && st == LKS_OK; i += W, n++) {
-        st = job->run(job->ctx, i, &mine[n * n_values]);
+        st = lks__session_check_stop(ses);
+        if (st == LKS_OK)
+            st = job->run(job->ctx, i, &mine[n * n_values]);
         lks_comm_beat(ses->comm);
     }
     st = lks__session_agree(ses, st);

@@ -14,7 +14,7 @@ typedef struct lks__eval_job {
 } lks__eval_job;
 
 /* Every rank takes whole batches; values[n_batches][n_values] out, the same on all ranks.
- * Collective. */
+ * Collective. ERR_STOPPED, on all ranks, where one was asked to stop and has left out batches. */
 lks_status lks__eval_batches(const lks__eval_job *job, double *values);
 
 /* The mean loss over a whole split, in batches of whole windows. */
@@ -34,12 +34,10 @@ typedef struct lks__split_eval {
 typedef struct lks__split_result {
     uint64_t n_windows;
     double loss, bpb; /* bpb: where there is a byte table */
-    int stop_signal;  /* 0, or a rank was asked to stop: then there is no result */
 } lks__split_result;
 
 /* Over all windows [iT, iT + T] of the split; tokens behind the last whole window are left out. The
- * same figures for any number of ranks. A rank that is asked to stop (train/signals.h) leaves out
- * the batches that it has not begun, and all ranks learn of it. Collective. */
+ * same figures for any number of ranks. Collective; ERR_STOPPED as above. */
 lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result);
 
 #endif

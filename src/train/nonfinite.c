@@ -63,7 +63,9 @@ static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
         lks__backward bw = pass_of(t, i, grads);
         lks__micro_batch mb = lks__train_batch(t);
         memset(grads, 0, bytes);
-        st = t->recipe->read(t, i / t->A, i % t->A);
+        st = lks__session_check_stop(&t->ses);
+        if (st == LKS_OK)
+            st = t->recipe->read(t, i / t->A, i % t->A);
         if (st != LKS_OK)
             break;
         lks__model_train(t->model, t->params, &mb, &bw);
@@ -113,7 +115,7 @@ static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfin
         if (all[r].index < bad->index)
             *bad = all[r];
     free(all);
-    if (bad->index == INT_MAX) {
+    if (st == LKS_OK && bad->index == INT_MAX) {
         bad->index = -1;
         find_tensor(t, grads, bad->place);
     }

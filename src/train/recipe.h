@@ -34,9 +34,10 @@ struct lks__recipe {
 
     uint64_t (*n_steps)(const lks__settings *s);   /* iterations of the whole run */
     bool (*evaluation_due)(const lks__trainer *t); /* before iteration t->iter, or at the end */
-    lks_status (*evaluate)(lks__trainer *t, lks__eval_result *result); /* collective */
+    /* Collective; ERR_STOPPED, on all ranks: discarded, since one was asked to stop. */
+    lks_status (*evaluate)(lks__trainer *t, lks__eval_result *result);
 
-    /* After the last iteration; NULL: nothing to do. Collective. */
+    /* After the last iteration; NULL: nothing to do. Collective; ERR_STOPPED as above. */
     lks_status (*finish)(lks__trainer *t, lks__finish_result *result);
 
     /* How the run is laid out, before it begins: the script's own lines. */

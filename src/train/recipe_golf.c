@@ -245,7 +245,9 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     lks_comm_note(t->ses.comm, t->iter, "artifact");
     make_room(t);
     if (t->ses.world.rank == 0) {
-        st = write_artifact(t, path, &r->stats);
+        st = lks__session_check_stop(&t->ses);
+        if (st == LKS_OK)
+            st = write_artifact(t, path, &r->stats);
         if (st == LKS_OK)
             st = read_artifact(t, path);
     }

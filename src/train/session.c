@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "comm/backend.h"
+#include "train/signals.h"
 
 static bool on_record; /* a process is one rank */
 
@@ -19,6 +20,11 @@ static void put_on_record(lks__session *s, const char *why)
 static void beat(void *comm)
 {
     lks_comm_beat(comm);
+}
+
+static void ask_stop(void *comm, int signo)
+{
+    lks__comm_ask_stop(comm, signo);
 }
 
 /* Mixed machines: the level is the lowest that any rank has, or nobody's bits would agree. */
@@ -62,6 +68,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     LKS__TRY(lks_comm_open(&s->world, &options, &s->comm));
     s->world = *lks_comm_world(s->comm);
     lks__sys_on_progress(beat, s->comm); /* files that are read or written for long */
+    lks__signals_on_stop(ask_stop, s->comm);
     lks_status st = agree_on_level(s);
     if (st != LKS_OK)
         goto fail;
@@ -95,6 +102,7 @@ lks_status lks__session_products(lks__session *s, bool bf16)
 void lks__session_close(lks__session *s)
 {
     lks__sys_on_progress(NULL, NULL);
+    lks__signals_on_stop(NULL, NULL);
     lks_comm_close(s->comm); /* before the pool that it borrows */
     lks__pool_close(s->pool);
     s->comm = NULL;
@@ -130,6 +138,46 @@ lks_status lks__session_peak(const lks__session *s, int threads, int bursts, dou
     return LKS_OK;
 }
 
+int lks__session_asked_stop(const lks__session *s)
+{
+    return lks__comm_asked_stop(s->comm);
+}
+
+static lks_status stopped(int signo)
+{
+    return lks__fail(LKS_ERR_STOPPED, "signal %d asked to stop", signo);
+}
+
+lks_status lks__session_check_stop(const lks__session *s)
+{
+    int signo = lks__session_asked_stop(s);
+    return signo == 0 ? LKS_OK : stopped(signo);
+}
+
+static const lks__session *stoppable; /* a process is one rank */
+
+static bool asked(void)
+{
+    return lks__session_asked_stop(stoppable) != 0;
+}
+
+void lks__session_stoppable(const lks__session *s, bool on)
+{
+    stoppable = s;
+    lks__sys_stop_when(on ? asked : NULL);
+}
+
+void lks__session_saving(lks__session *s, bool saving)
+{
+    lks__signals_hold(saving);
+    lks__comm_saving(s->comm, saving);
+}
+
+/* What a rank brings to an agreement; the signal with ERR_STOPPED. */
+struct verdict {
+    int32_t status, signo;
+};
+
 lks_status lks__session_agree(lks__session *s, lks_status st)
 {
     int W = s->world.world_size;
@@ -137,16 +185,24 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
         return st;
     char kept[1024]; /* the exchange below must not replace the sentence */
     snprintf(kept, sizeof kept, "%s", lks_last_error());
-    int32_t mine = (int32_t)st, *all = calloc((size_t)W, sizeof *all);
+    struct verdict mine = {(int32_t)st, st == LKS_ERR_STOPPED ? lks__session_asked_stop(s) : 0};
+    struct verdict *all = calloc((size_t)W, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
     lks_status comm = lks_comm_all_gather(s->comm, &mine, all, sizeof mine);
-    int first = 0;
-    while (comm == LKS_OK && first < W && all[first] == LKS_OK)
+    int first = 0, signo = 0;
+    for (int r = 0; r < W && signo == 0; r++)
+        signo = all[r].signo;
+    while (comm == LKS_OK && first < W &&
+           (all[first].status == LKS_OK || all[first].status == LKS_ERR_STOPPED))
         first++;
     free(all);
     if (comm != LKS_OK)
-        return st != LKS_OK ? lks__fail(st, "%s", kept) : comm;
+        return st != LKS_OK && st != LKS_ERR_STOPPED ? lks__fail(st, "%s", kept) : comm;
+    if (first == W && signo != 0) {
+        lks__comm_ask_stop(s->comm, signo);
+        return stopped(signo);
+    }
     if (first == W)
         return LKS_OK;
     if (first == s->world.rank) {
@@ -180,7 +236,7 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
 /* A failure that came from a peer is the peer's to tell: with our name on it, ours might win. */
 lks_status lks__session_fail(lks__session *s, lks_status st)
 {
-    if (st != LKS_OK && st != LKS_ERR_PEER && s->comm != NULL)
+    if (st != LKS_OK && st != LKS_ERR_PEER && st != LKS_ERR_STOPPED && s->comm != NULL)
         put_on_record(s, lks_last_error());
     return st;
 }

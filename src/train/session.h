@@ -34,11 +34,25 @@ lks_status lks__session_peak(const lks__session *s, int threads, int bursts, dou
 
 /* Collective: OK where every rank brings OK. Otherwise the lowest rank that failed gets its own
  * status back, and every other rank ERR_PEER naming it: one failure, one message. After a
- * failure the group is aborted. */
+ * failure the group is aborted. ERR_STOPPED is no failure: if a rank brings it and none fails, all
+ * get it, and lks__session_asked_stop() is the signal on all. */
 lks_status lks__session_agree(lks__session *s, lks_status st);
 
 /* Collective: ERR_DIVERGED naming `what` and two ranks where `value` isn't the same on all. */
 lks_status lks__session_same(lks__session *s, const char *what, uint64_t value);
+
+/* Has a signal asked this rank, or another one, to stop? Its number; 0: no. Cheap: for each
+ * micro-batch. Ranks see it at different times: what follows from it they have to agree on. */
+int lks__session_asked_stop(const lks__session *s);
+
+/* ERR_STOPPED where lks__session_asked_stop() is not 0. */
+lks_status lks__session_check_stop(const lks__session *s);
+
+/* May a request to stop end this rank's reading of files (ERR_STOPPED)? At first it may not. */
+void lks__session_stoppable(const lks__session *s, bool stoppable);
+
+/* Until `saving` is false again a second signal to stop doesn't end this rank, a third does. */
+void lks__session_saving(lks__session *s, bool saving);
 
 /* This rank's first failure becomes everybody's (a no-op for OK); returns `st`. */
 lks_status lks__session_fail(lks__session *s, lks_status st);

@@ -223,6 +223,8 @@ enum {
       "ranks (processes) to start on this machine")                                                \
     X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, RANKS,                                  \
       "new starts of all ranks, from the newest checkpoint, after one has failed")                 \
+    X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, RANKS,             \
+      "seconds that ranks have to end after a signal to stop, from their last heartbeat on")       \
     X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, RANKS,           \
       "threads of each rank; 0: cores / ranks on this machine")                                    \
     X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \

@@ -1,19 +1,52 @@
 #include "train/signals.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/early.h"
+#include "base/sys.h"
+
+static const double SAME_CAUSE_S = 0.3; /* as the launcher has it */
 
 volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 
-/* The first signal asks for an orderly stop after the step at hand; who asks again means now. */
+static volatile sig_atomic_t held;
+static void (*on_first)(void *ctx, int signo);
+static void *on_first_ctx;
+
+void lks__signals_hold(bool hold)
+{
+    held = hold;
+}
+
+void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx)
+{
+    on_first = NULL; /* never one's function with the other's context */
+    on_first_ctx = ctx;
+    on_first = fn;
+    if (fn != NULL && lks__stop_requested != 0)
+        fn(ctx, lks__stop_requested);
+}
+
+/* The first signal asks for an orderly stop; who asks again means now, but a checkpoint that is
+ * being written is worth a third. */
 static void on_stop(int signo)
 {
-    if (lks__stop_requested != 0) {
+    static int n_requests;
+    static double last;
+    double now = lks__sys_now();
+    if (n_requests > 0 && now - last < SAME_CAUSE_S)
+        return;
+    last = now;
+    n_requests++;
+    if (n_requests == 1) {
+        lks__stop_requested = signo;
+        if (on_first != NULL)
+            on_first(on_first_ctx, signo);
+    } else if (n_requests > 2 || !held) {
         signal(signo, SIG_DFL);
         raise(signo); /* delivered when this handler returns */
     }
-    lks__stop_requested = signo;
 }
 
 static void on_save(int signo)
@@ -38,7 +71,7 @@ void lks__signals_install(const char *stop_signal)
     struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART | SA_ONSTACK};
     struct sigaction save = {.sa_handler = on_save, .sa_flags = SA_RESTART | SA_ONSTACK};
     sigaltstack(&own, NULL);
-    sigemptyset(&sa.sa_mask);
+    sigfillset(&sa.sa_mask); /* one after the other */
     sigemptyset(&save.sa_mask);
     handle(SIGTERM, &sa);
     handle(SIGINT, &sa);

@@ -30,20 +30,36 @@ lks__micro_batch lks__train_batch(const lks__trainer *t)
     return (lks__micro_batch){t->tokens, t->targets, (int)t->s.batch_size, (int)t->s.block_size};
 }
 
-static lks_status micro_step(void *ctx, int v, int m, float *grads, lks__ddp *ddp)
+static lks_status micro_step(lks__trainer *t, const lks__ddp_micro *at)
 {
-    lks__trainer *t = ctx;
     lks__trace_begin(LKS__SPAN_DATA, -1);
-    LKS__TRY(t->recipe->read(t, v, m));
+    LKS__TRY(t->recipe->read(t, at->v, at->m));
     lks__trace_end();
     lks__micro_batch mb = lks__train_batch(t);
-    lks__backward bw = lks__train_pass(t, v, m, grads);
-    bw.shift = lks__ddp_shift(ddp);
+    lks__backward bw = lks__train_pass(t, at->v, at->m, at->grads);
+    bw.shift = lks__ddp_shift(t->ddp);
     bw.done = lks__ddp_group_done;
-    bw.done_ctx = ddp;
-    t->losses[v * t->A + m] = lks__model_train(t->model, t->params, &mb, &bw);
+    bw.done_ctx = t->ddp;
+    t->losses[at->v * t->A + at->m] = lks__model_train(t->model, t->params, &mb, &bw);
     t->micro_batches++;
     return LKS_OK;
+}
+
+/* All micro-batches of this rank, and the mean gradient of all ranks'. Whoever sees that a stop is
+ * asked for leaves out the rest, but joins the reductions: the others would wait for it. */
+static lks_status accumulate(lks__trainer *t, const float **grads_p, double *norm_p)
+{
+    lks__ddp_micro at;
+    t->skipped = false;
+    lks__ddp_begin(t->ddp);
+    while (!t->skipped && lks__ddp_next(t->ddp, &at)) {
+        t->skipped = lks__session_asked_stop(&t->ses) != 0;
+        if (!t->skipped)
+            LKS__TRY(micro_step(t, &at));
+    }
+    if (t->skipped)
+        lks__ddp_skip(t->ddp);
+    return lks__ddp_finish(t->ddp, grads_p, norm_p);
 }
 
 /* A launcher sends one word to all ranks, and each of them sees it when it does: what reaches us
@@ -62,14 +78,17 @@ static bool asks_to_save(lks__trainer *t)
     return false;
 }
 
-/* The N losses, and what else ranks have to tell, become known to all. */
+/* The N losses, and what else ranks have to tell, become known to all. ERR_STOPPED: somebody has
+ * left out micro-batches. */
 static lks_status gather(lks__trainer *t, lks__step_result *r)
 {
     int W = t->ses.world.world_size, most = (t->V + W - 1) / W * t->A;
     size_t bytes = sizeof(lks__step_note) + (size_t)most * sizeof(float);
     char *mine = t->mail, *all = t->mail + bytes;
     bool asks = asks_to_save(t);
-    lks__step_note note = {.stop_signal = lks__stop_requested, .save = asks};
+    lks__step_note note = {
+        .stop_signal = lks__session_asked_stop(&t->ses), .save = asks, .skipped = t->skipped};
+    bool skipped = false;
     lks__divergence_look(t, &note.divergence);
     memset(mine, 0, bytes);
     memcpy(mine, &note, sizeof note);
@@ -85,6 +104,7 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
         if (r->stop_signal == 0)
             r->stop_signal = note.stop_signal;
         r->save |= note.save != 0;
+        skipped |= note.skipped != 0;
         memcpy(t->losses + v0 * t->A, theirs + sizeof note,
                (size_t)((v1 - v0) * t->A) * sizeof(float));
     }
@@ -97,7 +117,19 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
     for (int i = 0; i < t->N; i++)
         sum += (double)t->losses[i];
     r->loss = sum / t->N;
-    return lks__divergence_judge(t, all + offsetof(lks__step_note, divergence), bytes);
+    LKS__TRY(lks__divergence_judge(t, all + offsetof(lks__step_note, divergence), bytes));
+    return skipped ? LKS_ERR_STOPPED : LKS_OK;
+}
+
+/* All ranks are here: nothing has been updated, and nothing is. */
+static lks_status discard(lks__trainer *t, lks__step_result *r)
+{
+    if (r->stop_signal == 0) /* it came in the search for NaN */
+        r->stop_signal = lks__session_asked_stop(&t->ses);
+    r->outcome = LKS__STEP_DISCARDED;
+    lks__sampler_back(t->sampler);
+    lks__trace_end();
+    return LKS_OK;
 }
 
 lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
@@ -108,11 +140,15 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     lks__trace_begin(LKS__SPAN_STEP, (int64_t)t->iter);
     lks_comm_note(t->ses.comm, t->iter, "forward and backward");
     lks_comm_take_wait_s(t->ses.comm);
+    lks__sampler_mark(t->sampler);
     LKS__TRY(t->recipe->begin_step(t));
-    LKS__TRY(lks__ddp_step(t->ddp, micro_step, t, &grads, &r->grad_norm));
+    LKS__TRY(accumulate(t, &grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(t->ses.comm);
-    LKS__TRY(gather(t, r));
-    LKS__TRY(lks__nonfinite_judge(t, grads, r));
+    lks_status st = gather(t, r);
+    if (st == LKS_OK)
+        st = lks__nonfinite_judge(t, grads, r);
+    if (st != LKS_OK)
+        return st == LKS_ERR_STOPPED ? discard(t, r) : st;
     lks_comm_note(t->ses.comm, t->iter, "update");
     lks__trace_begin(LKS__SPAN_UPDATE, -1);
     if (r->outcome == LKS__STEP_DONE)

@@ -92,7 +92,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->A = t->N / t->V;
     t->first_v = lks__ddp_first_leaf(t->V, W, rank);
     t->end_v = lks__ddp_first_leaf(t->V, W, rank + 1);
-    t->best_val_loss = 1e9; /* nanoGPT's */
+    t->best_val_loss = LKS__NO_VAL_LOSS;
     t->recipe = lks__recipe_of(&t->s);
     LKS__TRY(t->recipe->open_data(t));
     lks__escape(t->shown_out_dir, sizeof t->shown_out_dir, t->s.out_dir, strlen(t->s.out_dir));
@@ -254,8 +254,9 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
     return st;
 }
 
-lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
+lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p)
 {
+    *stopped_p = 0;
     memset(t, 0, sizeof *t);
     t->s = *s;
     LKS__TRY(lks__trace_file_start(&t->trace, t->s.trace));
@@ -266,6 +267,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
         return st;
     }
     lks_comm_note(t->ses.comm, 0, "set-up");
+    lks__session_stoppable(&t->ses, true);
     lks__ckpt ckpt, *resume = NULL;
     memset(&ckpt, 0, sizeof ckpt);
     if (strcmp(s->init_from, "resume") == 0 || lks__job_goes_on(s->out_dir))
@@ -275,11 +277,15 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t)
         st = lks__session_agree(&t->ses, open_alone(t, resume));
     if (st == LKS_OK)
         st = open_together(t, resume);
-    if (st == LKS_OK)
-        st = lks__trace_file_open(&t->trace, &t->ses);
     if (resume != NULL)
         lks__ckpt_close(&ckpt);
+    lks__session_stoppable(&t->ses, false);
+    if (st == LKS_OK) /* from here on a stop leaves a checkpoint */
+        st = lks__session_agree(&t->ses, lks__session_check_stop(&t->ses));
+    if (st == LKS_OK)
+        st = lks__trace_file_open(&t->trace, &t->ses);
     if (st != LKS_OK) {
+        *stopped_p = lks__session_asked_stop(&t->ses);
         lks__session_fail(&t->ses, st);
         lks__trainer_close(t);
         return st;

@@ -15,6 +15,9 @@
 #include "train/settings.h"
 #include "train/trace_file.h"
 
+/* best_val_loss before the first evaluation, as in nanoGPT's train.py. */
+#define LKS__NO_VAL_LOSS 1e9
+
 typedef struct lks__trainer {
     lks__settings s;
     lks__session ses;
@@ -43,6 +46,7 @@ typedef struct lks__trainer {
     float *losses;             /* [N], v-major, of the step at hand */
     char *mail;                /* for exchanges between ranks */
     uint64_t micro_batches;    /* done by this rank */
+    bool skipped;              /* this rank has left out micro-batches of the step at hand */
     lks__divergence divergence;
 
     bool resumed;
@@ -65,8 +69,9 @@ typedef struct lks__trainer {
 
 /* Set up everything that a step needs, and start from the seed's initial weights or the newest
  * checkpoint (`--init_from`). `s` has been checked; SHAPE and RUN settings are taken from the
- * checkpoint on a resume. Collective. */
-lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t);
+ * checkpoint on a resume. Collective. ERR_STOPPED, with the signal in *stopped_p: one came before
+ * the run began, and nothing was written. */
+lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p);
 void lks__trainer_close(lks__trainer *t);
 
 /* Where a number that isn't finite came up, as all ranks agree. */
@@ -77,11 +82,12 @@ typedef struct lks__nonfinite {
 } lks__nonfinite;
 
 /* What became of a step. */
-enum { LKS__STEP_DONE = 0, LKS__STEP_SKIPPED, LKS__STEP_BACK };
+enum { LKS__STEP_DONE = 0, LKS__STEP_SKIPPED, LKS__STEP_BACK, LKS__STEP_DISCARDED };
 
 typedef struct lks__step_result {
     int outcome;        /* LKS__STEP_...; SKIPPED: counted, without an update; BACK: the run has to
-                         * go back to a checkpoint */
+                         * go back to a checkpoint; DISCARDED: somebody was asked to stop and didn't
+                         * compute all of it: everything is as it was before */
     lks__nonfinite bad; /* ... why */
     uint64_t iter;
     double loss;          /* mean over the N micro-batches */
@@ -96,6 +102,7 @@ typedef struct lks__step_result {
 typedef struct lks__step_note {
     lks__divergence_note divergence;
     int32_t stop_signal, save;
+    int32_t skipped; /* some of this rank's micro-batches, since it was asked to stop */
 } lks__step_note;
 
 /* One optimizer step: iteration t->iter. */
@@ -120,8 +127,9 @@ typedef struct lks__eval_result {
  */
 lks_status lks__train_run(lks__trainer *t, int *stopped_p);
 
-/* A checkpoint at the end of a run is without the evaluation that falls on it, one on the way is
- * with it: a run that goes on from the former therefore writes it again behind that evaluation. */
+/* The final checkpoint of a run, or of one that was stopped, is written without the evaluation that
+ * falls on it; a periodic one, or golf's final one, after it. So a run that goes on from the former
+ * evaluates and writes it again. */
 bool lks__train_saves_again(const lks__trainer *t);
 
 /* How a run with these settings, checked, adds up its gradients. */

@@ -377,7 +377,7 @@ static pid_t child_of(pid_t pid)
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
     FILE *f = fopen(path, "re");
     if (f == NULL)
-        lks_test_skip("the kernel doesn't list children");
+        lks_test_lacks("children", "the kernel doesn't list them in /proc");
     if (fscanf(f, "%d", &child) != 1)
         child = -1;
     fclose(f);

@@ -382,7 +382,7 @@ static lks_status open_trainer(lks__trainer *t)
     lks__settings_defaults(&s);
     LKS__TRY(lks__settings_parse(&s, LKS__CMD_TRAIN, args.n - 2,
                                  (char *const *)(uintptr_t)(args.argv + 2), 0, &ignored));
-    return lks__trainer_open(&s, t);
+    return lks__trainer_open(&s, t, &(int){0});
 }
 
 static lks_status compare(lks__trainer *t)

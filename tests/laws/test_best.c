@@ -322,7 +322,7 @@ static void test_generators(void **state)
     lks__settings_defaults(&s);
     assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, command.n - 2,
                                   (char *const *)(uintptr_t)(command.argv + 2), 0, &args));
-    assert_ok(lks__trainer_open(&s, &t));
+    assert_ok(lks__trainer_open(&s, &t, &(int){0}));
     assert_ok(lks__train_run(&t, &stopped));
     assert_int_equal(json_array_size(lines(out, "final")), 1);
     size_t bytes = lks__sampler_state_bytes(t.sampler);

@@ -102,15 +102,14 @@ struct rank {
     char said[1024];
 };
 
-static lks_status micro(void *ctx, int v, int m, float *grads, lks__ddp *ddp)
+static lks_status micro(struct rank *r, const lks__ddp_micro *at, lks__ddp *ddp)
 {
-    struct rank *r = ctx;
     const size_t *shift = lks__ddp_shift(ddp);
     r->n_micro++;
-    if (v == r->failing_v)
-        return lks__fail(LKS_ERR_IO, "virtual rank %d has no data", v);
+    if (at->v == r->failing_v)
+        return lks__fail(LKS_ERR_IO, "virtual rank %d has no data", at->v);
     for (int g = 0; g < table.n_groups; g++) {
-        add_group(grads, shift == NULL ? 0 : shift[g], g, r->step, v, m);
+        add_group(at->grads, shift == NULL ? 0 : shift[g], g, r->step, at->v, at->m);
         lks__ddp_group_done(ddp, g);
     }
     return LKS_OK;
@@ -121,7 +120,11 @@ static lks_status steps(struct rank *r, lks__ddp *ddp)
     for (r->step = 0; r->step < STEPS; r->step++) {
         const float *grads;
         double norm;
-        LKS__TRY(lks__ddp_step(ddp, micro, r, &grads, &norm));
+        lks__ddp_micro at;
+        lks__ddp_begin(ddp);
+        while (lks__ddp_next(ddp, &at))
+            LKS__TRY(micro(r, &at, ddp));
+        LKS__TRY(lks__ddp_finish(ddp, &grads, &norm));
         if (memcmp(grads, r->mean[r->step], table.count * sizeof *grads) != 0)
             return lks__fail(LKS_ERR_DIVERGED, "the mean gradient of step %d is another", r->step);
         if (memcmp(&norm, &r->norm[r->step], sizeof norm) != 0)

@@ -74,7 +74,7 @@ static void test_run(void **state)
     lks__settings_defaults(&s);
     assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof words / sizeof words[0],
                                   (char *const *)(uintptr_t)words, 0, &args));
-    assert_ok(lks__trainer_open(&s, &t));
+    assert_ok(lks__trainer_open(&s, &t, &(int){0}));
     assert_ok(lks__report_open(&r, &t));
     const double before = r.peak.flops;
     assert_true(before > 0);

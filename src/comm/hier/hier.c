@@ -256,6 +256,21 @@ void lks__hier_beat(lks_comm *comm)
     lks_comm_beat(state_of(comm)->local);
 }
 
+void lks__hier_ask_stop(lks_comm *comm, int signo)
+{
+    lks__comm_ask_stop(state_of(comm)->local, signo); /* the leader's heartbeat carries it on */
+}
+
+int lks__hier_asked_stop(const lks_comm *comm)
+{
+    return lks__comm_asked_stop(state_of(comm)->local);
+}
+
+void lks__hier_saving(lks_comm *comm, bool saving)
+{
+    lks__comm_saving(state_of(comm)->local, saving);
+}
+
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
 {
     const struct lks__hier *h = state_of(comm);

@@ -56,10 +56,11 @@ struct lks__hier_wait {
 /* What a leader tells the others several times a second. Plain data, equal builds on both sides. */
 struct lks__hier_news {
     uint32_t magic;
-    int32_t status; /* of the host's failure, LKS_OK: none */
-    int32_t left;   /* it has closed the group in order */
-    int32_t rank;   /* the one that has been silent for longest and doesn't wait, or that the
-                     * failure is about; -1: all wait, or none is known */
+    int32_t status;              /* of the host's failure, LKS_OK: none */
+    int32_t left;                /* it has closed the group in order */
+    int32_t stop_signal, saving; /* asks all ranks to stop; one of the host's saves */
+    int32_t rank; /* the one that has been silent for longest and doesn't wait, or that the
+                   * failure is about; -1: all wait, or none is known */
     uint64_t step;
     double age_s;
     char phase[LKS__SHM_PHASE + 1];
@@ -121,6 +122,7 @@ struct lks__hier {
     uint64_t number; /* of the operation between hosts */
     double told_s, looked_s;
     bool told_failure;
+    int32_t told_stop, told_saving;
     int late;      /* the rank of another host that a failure is about; -1: none is known */
     unsigned idle; /* looks since something happened */
 };
@@ -138,7 +140,8 @@ void lks__hier_close(lks_comm *comm);
 /* The slots of a backend that is made of an engine; name, probe and open are its own. */
 #define LKS__HIER_OPS                                                                              \
     .close = lks__hier_close, .abort = lks__hier_abort, .note = lks__hier_note,                    \
-    .beat = lks__hier_beat, .alloc = lks__hier_alloc, .peer = lks__hier_peer,                      \
+    .beat = lks__hier_beat, .ask_stop = lks__hier_ask_stop, .asked_stop = lks__hier_asked_stop,    \
+    .saving = lks__hier_saving, .alloc = lks__hier_alloc, .peer = lks__hier_peer,                  \
     .barrier = lks__hier_barrier, .broadcast = lks__hier_broadcast,                                \
     .all_gather = lks__hier_all_gather, .all_reduce = lks__hier_all_reduce,                        \
     .replicate = lks__hier_replicate, .host_share = lks__hier_host_share,                          \
@@ -149,6 +152,9 @@ void lks__hier_close(lks_comm *comm);
 void lks__hier_abort(lks_comm *comm, const char *why);
 void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks__hier_beat(lks_comm *comm);
+void lks__hier_ask_stop(lks_comm *comm, int signo);
+int lks__hier_asked_stop(const lks_comm *comm);
+void lks__hier_saving(lks_comm *comm, bool saving);
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer);
 
 /* Seconds that the engine's own sum of `count` floats at `buf` takes among the hosts, in an order

@@ -86,8 +86,11 @@ static void find_silent(const struct lks__hier *h, struct lks__hier_news *news)
 static bool tell(struct lks__hier *h, bool leaves)
 {
     unsigned char bytes[LKS__ENGINE_NOTE] = {0};
-    struct lks__hier_news news = {.magic = MAGIC, .left = leaves};
     const struct lks__shm *g = group_of(h);
+    struct lks__hier_news news = {.magic = MAGIC,
+                                  .left = leaves,
+                                  .stop_signal = lks__segment_asked_stop(g->segment),
+                                  .saving = lks__segment_saving(g->segment, false)};
     bool failed = lks__segment_aborted(g->segment);
     if (failed) {
         lks_status st;
@@ -103,6 +106,8 @@ static bool tell(struct lks__hier *h, bool leaves)
         return false;
     h->told_s = lks__sys_now();
     h->told_failure |= failed;
+    h->told_stop = news.stop_signal;
+    h->told_saving = news.saving;
     return true;
 }
 
@@ -121,6 +126,8 @@ static lks_status take_news(struct lks__hier *h, int host, const unsigned char *
                  who);
         return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
     }
+    if (other->news.stop_signal != 0)
+        lks__segment_ask_stop(group_of(h)->segment, other->news.stop_signal);
     h->late = other->news.status != LKS_OK ? other->news.rank : h->late;
     if (other->news.status != LKS_OK) { /* who fails says the text; what shows it makes it fit */
         bool ours = h->late >= h->first[h->host] && h->late < h->first[h->host + 1];
@@ -134,6 +141,7 @@ static lks_status hear_all(struct lks__hier *h, double now)
 {
     unsigned char bytes[LKS__ENGINE_NOTE];
     char why[256] = "";
+    bool saving = false;
     for (int i = 0; i < h->n_hosts; i++) {
         struct lks__hier_host *other = &h->hosts[i];
         while (i != h->host && !other->gone) {
@@ -144,6 +152,7 @@ static lks_status hear_all(struct lks__hier *h, double now)
             if (heard > 0)
                 LKS__TRY(take_news(h, i, bytes, now));
         }
+        saving |= i != h->host && other->news.saving != 0;
         if (!other->gone || other->news.left)
             continue;
         char who[96], text[512];
@@ -151,6 +160,7 @@ static lks_status hear_all(struct lks__hier *h, double now)
         snprintf(text, sizeof text, "%s is gone: %s", who, why);
         return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
     }
+    atomic_store(&lks__segment_header(group_of(h)->segment)->saving_elsewhere, saving);
     return LKS_OK;
 }
 
@@ -192,6 +202,14 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
     return LKS_OK;
 }
 
+/* Is there something that the other hosts shall know at once? */
+static bool has_news(const struct lks__hier *h)
+{
+    const lks__segment *s = group_of(h)->segment;
+    return lks__segment_asked_stop(s) != h->told_stop ||
+           lks__segment_saving(s, false) != (h->told_saving != 0);
+}
+
 /* Notes go out and come in; what has failed anywhere fails here. */
 static lks_status look_after_notes(struct lks__hier *h, bool busy)
 {
@@ -202,7 +220,7 @@ static lks_status look_after_notes(struct lks__hier *h, bool busy)
             h->hosts[i].heard_s += away;
     h->looked_s = now;
     bool failed = lks__segment_aborted(g->segment);
-    if (failed ? !h->told_failure : now - h->told_s >= TELL_S)
+    if (failed ? !h->told_failure : now - h->told_s >= TELL_S || has_news(h))
         tell(h, false);
     if (failed)
         return lks__shm_failed(g);

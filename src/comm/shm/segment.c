@@ -18,7 +18,7 @@
 #include "base/utf8.h"
 #include "comm/shm/memory.h"
 
-enum { MAGIC = 0x6c6b7353, VERSION = 3, PAGE = 4096 };
+enum { MAGIC = 0x6c6b7353, VERSION = 4, PAGE = 4096 };
 
 struct region {
     uint64_t offset, bytes;
@@ -390,6 +390,26 @@ bool lks__segment_aborted(const lks__segment *s)
 {
     return atomic_load_explicit(&lks__segment_header(s)->abort_state, memory_order_acquire) !=
            ABORT_NONE;
+}
+
+void lks__segment_ask_stop(lks__segment *s, int signo)
+{
+    int none = 0;
+    atomic_compare_exchange_strong(&lks__segment_header(s)->stop_signal, &none, signo);
+}
+
+int lks__segment_asked_stop(const lks__segment *s)
+{
+    int signo = atomic_load_explicit(&lks__segment_header(s)->stop_signal, memory_order_relaxed);
+    return signo > 0 && signo < NSIG ? signo : 0;
+}
+
+bool lks__segment_saving(const lks__segment *s, bool elsewhere)
+{
+    for (int r = 0; r < s->world_size; r++)
+        if (atomic_load(&lks__segment_line(s, r)->saving) != 0)
+            return true;
+    return elsewhere && atomic_load(&lks__segment_header(s)->saving_elsewhere) != 0;
 }
 
 void lks__segment_failure(const lks__segment *s, lks_status *status_p, int *rank_p, char *text,

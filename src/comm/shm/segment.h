@@ -51,6 +51,7 @@ struct lks__rank_line {
     atomic_uint between;  /* operations that it has completed with other hosts */
     atomic_uint waiting;  /* inside a wait, LKS__WAIT_...: not the one to blame */
     atomic_uint wait_seq; /* ... for this operation */
+    atomic_uint saving;   /* it writes a checkpoint, or waits for the last one */
     atomic_ullong step;
     atomic_ullong beat_us; /* when it last gave a sign of life; lks__sys_now() in microseconds */
     atomic_ullong phase[LKS__SHM_PHASE / 8];
@@ -98,6 +99,10 @@ struct lks__segment_header {
     uint64_t base_bytes; /* everything but the regions */
     atomic_ullong
         timeout_us; /* the deadline of the ranks' waits, for the launcher; 0: none joined */
+
+    /* The signal that asks all ranks to stop, 0: none; and whether a rank of another host saves. */
+    atomic_int stop_signal;
+    atomic_uint saving_elsewhere;
 
     /* The group's failure: 0 none, 1 being written, 2 there. The first one wins. */
     alignas(64) atomic_uint abort_state;
@@ -160,6 +165,13 @@ bool lks__segment_abort_report(lks__segment *segment, lks_status status, int ran
                                const char *report);
 
 bool lks__segment_aborted(const lks__segment *segment);
+
+/* A request to stop: the first signal stays. In a signal handler, too. */
+void lks__segment_ask_stop(lks__segment *segment, int signo);
+int lks__segment_asked_stop(const lks__segment *segment); /* 0: none */
+
+/* Does a rank of `world_size` here, or `elsewhere`, write a checkpoint? */
+bool lks__segment_saving(const lks__segment *segment, bool elsewhere);
 
 /* The failure's status, rank and text (fit for a terminal; may be NULL). Only where aborted. */
 void lks__segment_failure(const lks__segment *segment, lks_status *status_p, int *rank_p,

@@ -44,6 +44,21 @@ static void shm_note(lks_comm *comm, uint64_t step, const char *phase)
     lks__shm_beat(g);
 }
 
+static void shm_ask_stop(lks_comm *comm, int signo)
+{
+    lks__segment_ask_stop(state_of(comm)->segment, signo);
+}
+
+static int shm_asked_stop(const lks_comm *comm)
+{
+    return lks__segment_asked_stop(state_of(comm)->segment);
+}
+
+static void shm_saving(lks_comm *comm, bool saving)
+{
+    atomic_store(&state_of(comm)->line->saving, saving);
+}
+
 static void shm_abort(lks_comm *comm, const char *why)
 {
     struct lks__shm *g = state_of(comm);
@@ -353,6 +368,9 @@ const struct lks_comm_ops lks__comm_shm = {
     .abort = shm_abort,
     .note = shm_note,
     .beat = shm_beat,
+    .ask_stop = shm_ask_stop,
+    .asked_stop = shm_asked_stop,
+    .saving = shm_saving,
     .alloc = lks__shm_alloc,
     .peer = lks__shm_peer,
     .barrier = lks__shm_barrier,

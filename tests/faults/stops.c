@@ -1,0 +1,503 @@
+/* The campaign of stops: runs on 1 to 8 ranks of one host or two are asked to stop at random
+ * moments, and go on with other ranks. Each stop leaves the last complete state, and the run in the
+ * end the bytes of one that never stopped.
+ *
+ *     faults_stops [--runs=N] [--seed=S] [--only=I]
+ *
+ * A stop I of a seed draws the same ranks, signal and moment each time; where in the program the
+ * moment falls is up to the machine. The folder of a run that failed is named, and stays. */
+#include "laws/laws.h"
+#include "laws/marked.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "ckpt/scratch.h"
+#include "comm/hosts.h"
+#include "net/store.h"
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+/* ---- what is run --------------------------------------------------------------------------- */
+
+/* Long steps with few updates; long evaluations; golf's, with its artifact at the end. */
+static const char *const long_steps[] = {
+    "--sampler=random",
+    "--n_layer=2",
+    "--n_head=2",
+    "--n_embd=32",
+    "--block_size=16",
+    "--dropout=0.1",
+    "--batch_size=4",
+    "--gradient_accumulation_steps=512",
+    "--max_iters=7",
+    "--eval_iters=40",
+    "--eval_interval=3",
+    "--checkpoint_interval=2",
+    NULL,
+};
+static const char *const long_evaluations[] = {
+    "--sampler=nanogpt",
+    "--n_layer=1",
+    "--n_head=2",
+    "--n_embd=16",
+    "--block_size=16",
+    "--batch_size=4",
+    "--gradient_accumulation_steps=16",
+    "--max_iters=13",
+    "--eval_iters=600",
+    "--eval_interval=4",
+    "--checkpoint_interval=3",
+    "--replicas=private",
+    NULL,
+};
+static const char *const golf[] = {
+    "--family=golf",
+    "--sampler=stream",
+    "--vocab_size=1024",
+    "--num_layers=2",
+    "--model_dim=32",
+    "--num_heads=2",
+    "--num_kv_heads=1",
+    "--train_seq_len=16",
+    "--train_batch_tokens=8192",
+    "--gradient_accumulation_steps=64",
+    "--val_batch_size=1024",
+    "--iterations=10",
+    "--warmdown_iters=3",
+    "--max_wallclock_seconds=0",
+    "--val_loss_every=4",
+    "--checkpoint_interval=3",
+    NULL,
+};
+
+static struct recipe {
+    const char *name, *const *settings;
+    void (*tokens)(const char *folder);
+    const char *data, *whole; /* folders: tokens; a run that nobody stopped */
+    int n_lines;              /* of the latter's metrics */
+} recipes[] = {
+    {"long steps", long_steps, lks_test_generated_tokens, NULL, NULL, 0},
+    {"long evaluations", long_evaluations, lks_test_generated_tokens, NULL, NULL, 0},
+    {"golf", golf, lks_test_generated_golf, NULL, NULL, 0},
+};
+
+static void add_training(law_args *args, const struct recipe *r, const char *out)
+{
+    law_add(args, "lockstep");
+    law_add(args, "train");
+    law_add(args, "--dataset=%s", r->data);
+    law_add(args, "--out_dir=%s", out);
+    law_add(args, "--vocab_size=65");
+    for (const char *const *s = r->settings; *s != NULL; s++)
+        law_add(args, "%s", *s);
+    law_add(args, "--virtual_ranks=8");
+    law_add(args, "--keep=0");
+    law_add(args, "--threads=1");
+    law_add(args, "--allow_uneven");
+}
+
+/* ---- chance and time ------------------------------------------------------------------------- */
+
+static uint64_t chance;
+
+static int draw(int n) /* 0 .. n - 1 */
+{
+    return (int)(next_random(&chance) >> 33) % n;
+}
+
+static void sleep_us(int us)
+{
+    struct timespec t = {us / 1000000, us % 1000000 * 1000L};
+    while (nanosleep(&t, &t) < 0 && errno == EINTR)
+        ;
+}
+
+/* ---- one process or more --------------------------------------------------------------------- */
+
+typedef struct run {
+    const struct recipe *recipe;
+    const char *out, *mark;
+    int W, first_host; /* ranks; how many of them are on the first of two hosts, or W */
+    lks_test_child child[2];
+    int n_children;
+} run;
+
+static struct {
+    int seed, index;
+    const char *recipe, *out;
+    char ranks[200];
+} at; /* for the report of a failure */
+
+enum phase { SET_UP, STEP, COMPLETED, EVALUATION, FINISH, KILLED_EARLY, N_PHASES };
+static const struct {
+    const char *name, *said;
+} phases[N_PHASES] = {
+    {"in the set-up", "while it was set up: nothing was trained"},
+    {"in a step, discarded", "the step under way is discarded"},
+    {"in a step, completed", "the step under way was completed"},
+    {"in an evaluation", "the evaluation under way is discarded"},
+    {"behind the final checkpoint", "the final checkpoint is saved"},
+    {"before the program was ready for signals", ""},
+};
+
+static struct {
+    int phases[N_PHASES], in_save, two_hosts, resumed, ranks, direct, missed, n;
+    double seconds[4096]; /* from the signal to the end of all processes */
+} tally;
+
+static int free_port(void)
+{
+    lks__store_server *s = NULL;
+    assert_ok(lks__store_serve("127.0.0.1", 0, "0123456789abcdef", &s));
+    int port = lks__store_port(s);
+    lks__store_stop(s);
+    return port;
+}
+
+static void place(run *r)
+{
+    size_t n = strlen(at.ranks);
+    r->W = 1 + draw(8);
+    r->first_host = r->W;
+    if (r->W > 1 && draw(3) == 0)
+        r->first_host = 1 + draw(r->W - 1);
+    snprintf(at.ranks + n, sizeof at.ranks - n, "%s%d+%d", n > 0 ? ", then " : "", r->first_host,
+             r->W - r->first_host);
+}
+
+static void start(run *r, bool resumes)
+{
+    int port = r->first_host < r->W ? free_port() : 0;
+    r->mark = marked_variable();
+    r->n_children = r->first_host < r->W ? 2 : 1;
+    for (int host = 0; host < r->n_children; host++) {
+        law_args args = {.n = 0};
+        int n = host == 0 ? r->first_host : r->W - r->first_host;
+        if (port != 0) {
+            law_add(&args, "lockstep");
+            law_add(&args, "run");
+            law_add(&args, "--nnodes=2");
+            law_add(&args, "--node-rank=%d", host);
+            law_add(&args, "--master-addr=127.0.0.1");
+            law_add(&args, "--master-port=%d", port);
+            law_add(&args, "--nproc-per-node=%d", n);
+        }
+        add_training(&args, r->recipe, r->out);
+        if (port != 0) {
+            args.argv[7] = LKS_TEST_TOOL;
+            law_add(&args, "--backend=gloo");
+        } else {
+            law_add(&args, "--nproc_per_node=%d", n);
+        }
+        if (resumes)
+            law_add(&args, "--init_from=resume");
+        const char *env[] = {r->mark, "LOCKSTEP_TOKEN=0123456789abcdef", NULL};
+        r->child[host] = lks_test_start(args.argv, env);
+    }
+}
+
+static bool alive(const run *r)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)r->child[0].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+}
+
+/* All of its processes; the first one's. */
+static lks_test_result ended(const run *r)
+{
+    lks_test_result first = lks_test_wait(&r->child[0], 300);
+    for (int i = 1; i < r->n_children; i++) {
+        lks_test_result other = lks_test_wait(&r->child[i], 300);
+        if (other.exit_code != first.exit_code || other.timed_out)
+            fail_msg("host 1: exit code %d, signal %d, not %d: %s\nhost 0: %s", other.exit_code,
+                     other.signal, first.exit_code, other.err, first.err);
+    }
+    if (first.timed_out)
+        fail_msg("it did not end within 300 s: %s", first.err);
+    marked_assert_gone(r->mark, 2);
+    return first;
+}
+
+/* ---- what a stop leaves ---------------------------------------------------------------------- */
+
+static const json_t *lines_of(const char *out, const char *kind)
+{
+    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+}
+
+static bool has_line(const char *out, const char *kind, int iter)
+{
+    const json_t *lines = lines_of(out, kind);
+    for (size_t i = 0; i < json_array_size(lines); i++)
+        if ((int)lks_test_number(json_array_get(lines, i), "iter") == iter)
+            return true;
+    return false;
+}
+
+/* Hashes of the files of `latest`, and which it is; "" where there is none. */
+static const char *latest_state(const char *out)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+    const char *text = "";
+    for (size_t i = 0; i < COUNT(files); i++) {
+        const char *path = lks_test_text("%s/latest/%s", out, files[i]);
+        if (lks_test_exists(path))
+            text = lks_test_text("%s %s", text, lks_test_sha256(path));
+    }
+    return text;
+}
+
+/* `before`: latest_state() before this process began. */
+static void check_left(const char *out, const char *before, enum phase phase)
+{
+    if (phase == SET_UP || phase == KILLED_EARLY) {
+        assert_string_equal(latest_state(out), before);
+        return;
+    }
+    size_t n_steps = json_array_size(lines_of(out, "train"));
+    json_t *state =
+        json_loads(lks_test_read(lks_test_text("%s/latest/state.json", out), NULL), 0, NULL);
+    assert_non_null(state);
+    int iter = (int)lks_test_number(state, "iter");
+    bool eval_done = json_is_true(lks_test_member(state, "eval_done"));
+    json_decref(state);
+    assert_int_equal(iter, n_steps); /* the last complete state */
+    assert_true(has_line(out, "checkpoint", iter));
+    if (strcmp(latest_state(out), before) != 0) /* ... and not the one that was loaded */
+        assert_true(eval_done == has_line(out, "eval", iter));
+}
+
+/* law_lines() without the lines of checkpoints that `whole` hasn't. */
+static const char *common_lines(const char *out, const char *whole)
+{
+    const char *text = "";
+    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
+        int iter;
+        end = strchr(p, '\n') + 1;
+        if (sscanf(p, "{\"kind\":\"checkpoint\",\"iter\":%d", &iter) != 1 ||
+            has_line(whole, "checkpoint", iter))
+            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
+    }
+    return text;
+}
+
+static void check_whole(const run *r)
+{
+    const char *whole = r->recipe->whole, *artifact = "final_model.int8.ptz";
+    law_assert_same_checkpoints(r->out, whole);
+    assert_string_equal(common_lines(r->out, whole), common_lines(whole, whole));
+    if (lks_test_exists(lks_test_text("%s/%s", whole, artifact)))
+        assert_same_file(lks_test_text("%s/%s", r->out, artifact),
+                         lks_test_text("%s/%s", whole, artifact));
+}
+
+/* ---- one stop -------------------------------------------------------------------------------- */
+
+static int count_lines(const char *out)
+{
+    const char *path = lks_test_text("%s/metrics.jsonl", out);
+    int n = 0;
+    if (lks_test_exists(path))
+        for (const char *p = lks_test_read(path, NULL); (p = strchr(p, '\n')) != NULL; p++)
+            n++;
+    return n;
+}
+
+/* One of ten moments lies in the set-up, two in a save, the others anywhere behind the n-th line of
+ * the metrics. False: it ended before. */
+static bool wait_for_moment(const run *r, int n_lines, bool *in_save_p)
+{
+    int left = r->recipe->n_lines - n_lines, after = draw(80000);
+    int kind = draw(10), n = n_lines + 1 + draw(left > 1 ? left - 1 : 1);
+    *in_save_p = kind == 1 || kind == 2;
+    /* Two launchers have to have met, or one of them would wait for the other. */
+    while (r->n_children == 2 && marked_rank(r->mark, r->W - 1) < 0 && alive(r))
+        sleep_us(1000);
+    if (kind == 0) {
+        sleep_us(draw(400000));
+        return alive(r);
+    }
+    while (*in_save_p ? !any_name_ends(r->out, ".tmp") : count_lines(r->out) < n) {
+        if (!alive(r))
+            return false;
+        sleep_us(*in_save_p ? 100 : 1000);
+    }
+    sleep_us(*in_save_p ? draw(2000) : after);
+    return alive(r);
+}
+
+/* To a launcher, or to a rank alone. */
+static void send_signal(const run *r, int signo)
+{
+    pid_t rank = -1;
+    if (draw(4) == 0 && r->W > 1)
+        rank = marked_rank(r->mark, draw(r->W));
+    tally.direct += rank > 0;
+    kill(rank > 0 ? rank : r->child[draw(r->n_children)].pid, signo);
+}
+
+static enum phase phase_of(const lks_test_result *r, bool wrote)
+{
+    for (int p = 0; p < KILLED_EARLY; p++)
+        if (strstr(r->err, phases[p].said) != NULL)
+            return (enum phase)p;
+    if (strstr(r->err, "stopped by signal") != NULL || wrote)
+        fail_msg("it doesn't say what it leaves: %s", r->err);
+    return KILLED_EARLY;
+}
+
+/* The signal reached a launcher, or the process, when the run had come to its end. */
+static bool is_complete(const run *r, const lks_test_result *result)
+{
+    return strstr(result->err, "stopped by signal") == NULL && count_lines(r->out) > 0 &&
+           strcmp(common_lines(r->out, r->recipe->whole),
+                  common_lines(r->recipe->whole, r->recipe->whole)) == 0;
+}
+
+/* Started anew or resumed, and stopped. False: it came to its end before. */
+static bool stop(run *r, bool resumes)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    int signo = signals[draw((int)COUNT(signals))];
+    const char *before = latest_state(r->out);
+    int n_before = count_lines(r->out);
+    bool in_save;
+    place(r);
+    start(r, resumes);
+    double sent = 0;
+    if (wait_for_moment(r, n_before, &in_save)) {
+        sent = lks__sys_now();
+        send_signal(r, signo);
+    }
+    lks_test_result result = ended(r);
+    double seconds = lks__sys_now() - sent;
+    if (result.exit_code == 0 || is_complete(r, &result))
+        return false;
+    if (result.signal != signo && result.exit_code != 128 + signo)
+        fail_msg("exit code %d, signal %d, instead of signal %d: %s", result.exit_code,
+                 result.signal, signo, result.err);
+    enum phase phase = phase_of(&result, count_lines(r->out) != n_before);
+    check_left(r->out, before, phase);
+    tally.phases[phase]++;
+    tally.in_save += in_save;
+    tally.resumed += resumes;
+    tally.two_hosts += r->n_children == 2;
+    tally.ranks += r->W;
+    if (tally.n < (int)COUNT(tally.seconds))
+        tally.seconds[tally.n++] = seconds;
+    return true;
+}
+
+/* Stopped, one in three stopped once more after a resume, and on to the end. False: it ended before
+ * it could be stopped, which shows nothing. */
+static bool attempt(int index)
+{
+    char folder[] = "/tmp/lockstep-stops-XXXXXX";
+    const char *base = getenv("TMPDIR");
+    const char *path = lks_test_text("%s%s", base != NULL ? base : "/tmp", folder + 4);
+    char *made = mkdtemp((char *)path);
+    assert_non_null(made);
+    run r = {.recipe = &recipes[index % (int)COUNT(recipes)]};
+    r.out = at.out = lks_test_text("%s/out", made);
+    at.recipe = r.recipe->name;
+    at.ranks[0] = '\0';
+    bool hit = stop(&r, false);
+    bool begun = lks_test_exists(lks_test_text("%s/latest", r.out));
+    if (hit && begun && draw(3) == 0)
+        hit = stop(&r, true) || hit;
+    if (hit) {
+        place(&r);
+        start(&r, begun);
+        lks_test_result result = ended(&r);
+        if (result.exit_code != 0)
+            fail_msg("exit code %d, signal %d: %s", result.exit_code, result.signal, result.err);
+    } else {
+        tally.missed++;
+    }
+    check_whole(&r);
+    remove_tree(made);
+    return hit;
+}
+
+/* ---- the campaign ---------------------------------------------------------------------------- */
+
+static int n_runs = 3, seed = 1, only = -1;
+
+static int train_whole(void **state)
+{
+    const char *tool = LKS_TEST_TOOL; /* modules lie beside it */
+    setenv("LOCKSTEP_MODULES", lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool), 0);
+    for (size_t i = 0; i < COUNT(recipes); i++) {
+        struct recipe *r = &recipes[i];
+        law_args args = {.n = 0};
+        r->data = lks_test_folder();
+        r->whole = lks_test_folder();
+        r->tokens(r->data);
+        add_training(&args, r, r->whole);
+        law_run(&args);
+        r->n_lines = count_lines(r->whole);
+    }
+    return 0;
+}
+
+static void test_stops(void **state)
+{
+    at.seed = seed;
+    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
+        chance = 0x9E3779B97F4A7C15u * ((uint64_t)seed << 32 | (uint64_t)(i + 1));
+        at.index = i;
+        for (int tries = 0; !attempt(i);)
+            if (++tries == 40)
+                fail_msg("forty runs came to their end before they could be stopped");
+    }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void report(void)
+{
+    printf("%d stops:", tally.n);
+    for (int p = 0; p < N_PHASES; p++)
+        printf("%s %d %s", p > 0 ? "," : "", tally.phases[p], phases[p].name);
+    printf(
+        "; %d aimed at a save, %d on two hosts, %d after a resume, %d sent to one rank alone, %.1f "
+        "ranks on average; %d runs were not stopped in time, and tried again\n",
+        tally.in_save, tally.two_hosts, tally.resumed, tally.direct,
+        tally.n > 0 ? (double)tally.ranks / tally.n : 0.0, tally.missed);
+    qsort(tally.seconds, (size_t)tally.n, sizeof *tally.seconds, by_size);
+    if (tally.n > 0)
+        printf("from the signal to the end of all processes: median %.2f s, longest %.2f s\n",
+               tally.seconds[tally.n / 2], tally.seconds[tally.n - 1]);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (sscanf(argv[i], "--runs=%d", &n_runs) != 1 &&
+            sscanf(argv[i], "--seed=%d", &seed) != 1 && sscanf(argv[i], "--only=%d", &only) != 1) {
+            fprintf(stderr, "can't read the argument %s\n", argv[i]);
+            return 2;
+        }
+    hosts_need("gloo");
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stops)};
+    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
+    int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
+    if (n_failed != 0)
+        printf("seed %d, run %d: %s, on %s ranks, in %s\n", at.seed, at.index, at.recipe, at.ranks,
+               at.out);
+    report();
+    return lks_test_exit(n_failed);
+}

@@ -1,0 +1,401 @@
+/* A stop in the middle of a step, an evaluation, a save or the set-up: what is under way is
+ * discarded, the state before it is saved, and the run that goes on from there has the bytes of one
+ * that never stopped.
+ *
+ * LOCKSTEP_FAULT sends SIGTERM at the n-th call of a kind. A micro-batch, and a batch of an
+ * evaluation, reads BATCH samples, each by one call: so "BATCH reads after the signal the rank
+ * dies" shows that it begins no other batch. */
+#include "laws.h"
+#include "marked.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "data/sampler.h"
+
+enum { BATCH = 6, STEP = 1024 }; /* samples of a micro-batch; micro-batches of a long step */
+
+static const char *const samplers[2] = {"random", "nanogpt"};
+
+/* "lockstep train" on W ranks, whose rank `rank` meets `fault`. */
+static lks_test_result train(law_args args, int W, const char *fault, int rank)
+{
+    law_add(&args, "--nproc_per_node=%d", W);
+    const char *env[] = {lks_test_text("LOCKSTEP_FAULT=%s", fault),
+                         W > 1 ? lks_test_text("LOCKSTEP_FAULT_RANK=%d", rank) : NULL, NULL};
+    return lks_test_run(args.argv, env, 120);
+}
+
+static void expect_stop(const lks_test_result *r, const char *said)
+{
+    if (r->exit_code != 128 + SIGTERM)
+        fail_msg("exit code %d, signal %d: %s", r->exit_code, r->signal, r->err);
+    assert_contains(r->err, said);
+}
+
+static bool has_line(const char *out, const char *kind, int iter)
+{
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    for (size_t i = 0; i < json_array_size(lines); i++)
+        if ((int)lks_test_number(json_array_get(lines, i), "iter") == iter)
+            return true;
+    return false;
+}
+
+/* `latest` is the state after the last update that the metrics have, with what has been evaluated.
+ * Returns its iteration. */
+static int check_saved(const char *out)
+{
+    const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    int iter = (int)json_array_size(steps); /* of a run from scratch */
+    const char *name = lks_test_text("%s/latest/state.json", out);
+    json_t *state = json_loads(lks_test_read(name, NULL), 0, NULL);
+    assert_int_equal(lks_test_number(state, "iter"), iter);
+    bool evaluated = iter > 0 && has_line(out, "eval", iter); /* checkpoint 0 is the very start */
+    assert_true(json_is_true(lks_test_member(state, "eval_done")) == evaluated);
+    assert_true(has_line(out, "checkpoint", iter));
+    json_decref(state);
+    return iter;
+}
+
+static void go_on(law_args args, int W)
+{
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--nproc_per_node=%d", W);
+    law_run(&args);
+}
+
+/* ---- long steps and evaluations ------------------------------------------------------------ */
+
+/* Steps of STEP micro-batches, or evaluations of that many batches; no evaluation but the first. */
+static law_args long_run(const char *sampler, const char *out, bool evaluates)
+{
+    const char *fresh;
+    law_args args = law_train(sampler, &fresh);
+    law_add(&args, "--out_dir=%s", out != NULL ? out : fresh);
+    law_add(&args, "--n_layer=1");
+    law_add(&args, "--n_head=1");
+    law_add(&args, "--n_embd=8");
+    law_add(&args, "--block_size=8");
+    law_add(&args, "--max_iters=1");
+    law_add(&args, "--threads=1");
+    law_add(&args, "--eval_interval=%d", evaluates ? 1000 : 0);
+    law_add(&args, "--eval_iters=%d", STEP / 2);
+    law_add(&args, "--gradient_accumulation_steps=%d", evaluates ? LAW_V : STEP);
+    return args;
+}
+
+/* The last rank gets the signal. It ends the batch under way and begins no other. The other ranks
+ * hear of it: unless the machine has kept the last rank waiting until they were done, none makes
+ * all of its micro-batches. Were they all as far? */
+static bool check_long(int which, int W, bool evaluates, const char *whole)
+{
+    bool early = true;
+    const char *out = lks_test_folder();
+    law_args args = long_run(samplers[which], out, evaluates);
+    const int n = 150; /* the set-up reads less, the rank's part of a step more */
+    const char *fault = lks_test_text("read:%d:term,read:%d:die", n, n + BATCH);
+    lks_test_result r = train(args, W, fault, W - 1);
+    expect_stop(&r,
+                evaluates ? "evaluation under way is discarded" : "step under way is discarded");
+    assert_int_equal(check_saved(out), 0);
+    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    for (int rank = 0; rank < W; rank++) {
+        const char *done = lks_test_text("micro_batches.%d", rank);
+        int n_done = (int)lks_test_number(json_array_get(hosts, 1), done);
+        assert_in_range(n_done, 0, evaluates ? 0 : rank == W - 1 ? n / BATCH : STEP / W);
+        early = early && n_done < STEP / W;
+    }
+    go_on(args, W == 8 ? 1 : W * 2);
+    law_assert_same_checkpoints(out, whole);
+    return early;
+}
+
+static void test_long(void **state)
+{
+    for (int which = 0; which < 2; which++)
+        for (int evaluates = 0; evaluates < 2; evaluates++) {
+            const char *whole = lks_test_folder();
+            law_args args = long_run(samplers[which], whole, evaluates);
+            law_run(&args);
+            for (int W = which + 1; W <= 8; W *= evaluates ? 4 : 2)
+                for (int tries = 0; !check_long(which, W, evaluates, whole);)
+                    assert_in_range(++tries, 1, 9);
+        }
+}
+
+/* ---- anywhere ------------------------------------------------------------------------------ */
+
+/* law_lines() without the lines of checkpoints that `whole` hasn't. */
+static const char *common_lines(const char *out, const char *whole)
+{
+    const char *text = "";
+    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
+        int iter;
+        end = strchr(p, '\n') + 1;
+        if (sscanf(p, "{\"kind\":\"checkpoint\",\"iter\":%d", &iter) != 1 ||
+            has_line(whole, "checkpoint", iter))
+            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
+    }
+    return text;
+}
+
+static void assert_whole(const char *out, const char *whole)
+{
+    law_assert_same_checkpoints(out, whole);
+    assert_string_equal(common_lines(out, whole), common_lines(whole, whole));
+}
+
+/* A run of the golf family, with evaluations on the way and at its end, and an artifact. */
+static law_args golf_train(const char **out_p)
+{
+    static const char *data;
+    law_args args = {.n = 0};
+    if (data == NULL) {
+        data = lks_test_folder();
+        lks_test_generated_golf(data);
+    }
+    *out_p = lks_test_folder();
+    static const char *const settings[] = {
+        "lockstep",
+        "train",
+        "--family=golf",
+        "--sampler=stream",
+        "--vocab_size=1024",
+        "--num_layers=2",
+        "--model_dim=32",
+        "--num_heads=2",
+        "--num_kv_heads=1",
+        "--iterations=7",
+        "--train_seq_len=16",
+        "--val_loss_every=4",
+        "--warmdown_iters=3",
+        "--keep=0",
+        "--checkpoint_interval=3",
+        "--virtual_ranks=8",
+        "--threads=1",
+        "--eval_iters=2",
+        "--max_wallclock_seconds=0",
+        "--train_batch_tokens=8192",
+        "--val_batch_size=4096",
+        "--gradient_accumulation_steps=16",
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        law_add(&args, "%s", settings[i]);
+    law_add(&args, "--dataset=%s", data);
+    law_add(&args, "--out_dir=%s", *out_p);
+    return args;
+}
+
+static law_args run_of(int which, const char **out_p)
+{
+    law_args args = which < 2 ? law_train(samplers[which], out_p) : golf_train(out_p);
+    law_add(&args, "--threads=1");
+    return args;
+}
+
+/* Stops at every so many reads of a run of some hundreds, and goes on each time. */
+static void check_anywhere(int which, int stride, const char *whole)
+{
+    static const char artifact[] = "final_model.int8.ptz";
+    bool ended = false;
+    int n_stops = 0;
+    for (int n = 30; !ended; n += stride) {
+        const char *out;
+        law_args args = run_of(which, &out);
+        lks_test_result r = train(args, 1, lks_test_text("read:%d:term", n), 0);
+        ended = r.exit_code == 0;
+        if (!ended) {
+            expect_stop(&r, "stopped by signal 15 (SIGTERM)");
+            check_saved(out);
+            go_on(args, 2);
+            n_stops++;
+        }
+        assert_whole(out, whole);
+        if (which == 2)
+            assert_same_file(lks_test_text("%s/%s", out, artifact),
+                             lks_test_text("%s/%s", whole, artifact));
+    }
+    assert_in_range(n_stops, 5, 25);
+}
+
+static void test_anywhere(void **state)
+{
+    static const int strides[] = {171, 171, 29};
+    for (int which = 0; which < 3; which++) {
+        const char *whole;
+        law_args args = run_of(which, &whole);
+        law_run(&args);
+        check_anywhere(which, strides[which], whole);
+    }
+}
+
+/* ---- saves --------------------------------------------------------------------------------- */
+
+/* One signal, or two, don't keep a save from its end; the third does. Later calls are late, as
+ * signals that come within 0.3 s are one. */
+static void test_save(void **state)
+{
+    const char *out;
+    law_args args = law_train("nanogpt", &out);
+    law_add(&args, "--threads=1");
+    lks_test_result r = train(args, 1, "fsync:1:term,fsync:2:slow,fsync:3:term", 0);
+    expect_stop(&r, "step under way is discarded");
+    assert_int_equal(check_saved(out), 3);
+    go_on(args, 4);
+    assert_whole(out, law_output("nanogpt", "--threads=1"));
+
+    args = law_train("nanogpt", &out);
+    law_add(&args, "--threads=1");
+    r = train(args, 1,
+              "fsync:1:term,fsync:2:slow,write:8:slow,fsync:3:term,fsync:4:slow,rename:1:term", 0);
+    assert_int_equal(r.signal, SIGTERM);
+}
+
+/* The same through the launcher, whose signals come while rank 0's save takes seconds. */
+static lks_test_result signalled(int n, const char *out, law_args args, const char *fault)
+{
+    const char *mark = marked_variable();
+    const char *env[] = {lks_test_text("LOCKSTEP_FAULT=%s", fault), "LOCKSTEP_FAULT_RANK=0", mark,
+                         NULL};
+    law_add(&args, "--nproc_per_node=2");
+    lks_test_child run = lks_test_start(args.argv, env);
+    for (int i = 0; i < 30000; i++) {
+        if (lks_test_exists(lks_test_text("%s/ckpt-00000003.tmp", out)))
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    for (int i = 0; i < n; i++) {
+        kill(run.pid, SIGTERM);
+        nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
+    }
+    lks_test_result r = lks_test_wait(&run, 60);
+    marked_assert_gone(mark, 2);
+    return r;
+}
+
+static void test_launcher(void **state)
+{
+    static const char slow[] = "fsync:1:slow,fsync:2:slow,fsync:3:slow,fsync:4:slow,fsync:5:slow";
+    const char *out;
+    law_args args = law_train("random", &out);
+    lks_test_result r = signalled(2, out, args, slow);
+    expect_stop(&r, "a checkpoint is being saved");
+    assert_int_equal(check_saved(out), 3);
+
+    args = law_train("random", &out);
+    r = signalled(3, out, args, slow);
+    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_contains(r.err, "the ranks were killed");
+
+    /* Its time limit counts from the last heartbeat: each of these waits is shorter. */
+    args = law_train("random", &out);
+    law_add(&args, "--shutdown_timeout=0.9");
+    r = signalled(1, out, args, slow);
+    expect_stop(&r, "stopped by signal 15");
+    assert_int_equal(check_saved(out), 3);
+
+    args = law_train("random", &out);
+    law_add(&args, "--shutdown_timeout=0.9");
+    r = signalled(1, out, args, "fsync:2:hang");
+    assert_int_equal(r.exit_code, 128 + SIGKILL);
+}
+
+/* Two signals at once are one; later on the second ends the process, if it doesn't save. */
+static void test_second(void **state)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--threads=1");
+    lks_test_result r = train(args, 1, "read:200:term,read:201:term", 0);
+    expect_stop(&r, "step under way is discarded");
+    check_saved(out);
+    args = law_train("random", &out);
+    law_add(&args, "--threads=1");
+    r = train(args, 1, "read:200:term,read:201:slow,read:202:term", 0);
+    assert_int_equal(r.signal, SIGTERM);
+}
+
+/* ---- before the first step ------------------------------------------------------------------ */
+
+/* Lines of the metrics, but for the final evaluation, which a resume makes anew; and `latest`. */
+static const char *state_of(const char *out)
+{
+    const char *text = "";
+    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
+        end = strchr(p, '\n') + 1;
+        if (strncmp(p, "{\"kind\":\"final\"", 15) != 0)
+            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
+    }
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+    for (int i = 0; i < 3; i++)
+        text = lks_test_text("%s%s\n", text,
+                             lks_test_sha256(lks_test_text("%s/latest/%s", out, files[i])));
+    return text;
+}
+
+/* In the set-up nothing is written, from scratch or on a resume; in the first step of a resumed run
+ * the checkpoint that was loaded stays as it is. Iteration 3 has a checkpoint alone; 4 would have
+ * an evaluation; at 12, where both fall together, a resume writes the checkpoint again. */
+static void test_nothing_new(void **state)
+{
+    const char *out;
+    law_args args = law_train("nanogpt", &out);
+    for (int W = 1; W <= 4; W *= 2) {
+        lks_test_result r = train(args, W, "read:2:term", W - 1);
+        expect_stop(&r, "while it was set up: nothing was trained");
+        assert_int_equal(lks_test_count_files(out), 0);
+    }
+    static const int lasts[] = {2, 3, 11};
+    for (int i = 0; i < 3; i++) {
+        args = law_train("nanogpt", &out);
+        law_add(&args, "--max_iters=%d", lasts[i]);
+        law_run(&args);
+        const char *before = state_of(out);
+        law_add(&args, "--init_from=resume");
+        law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
+        lks_test_result r = train(args, 2, "read:9:term", 1);
+        expect_stop(&r, "while it was set up");
+        assert_string_equal(state_of(out), before);
+        r = train(args, 2, "lock:2:term", 0); /* on the folder, when the run begins */
+        expect_stop(&r, "under way is discarded");
+        assert_string_equal(state_of(out), before);
+    }
+}
+
+/* A sampler's state comes back, and the same batches with it. */
+static void test_sampler(void **state)
+{
+    lks__sampler *s;
+    const lks__sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
+                                        .seed = 7,
+                                        .V = 2,
+                                        .A = 3,
+                                        .B = 4,
+                                        .T = 8,
+                                        .n_tokens = {1000, 500}};
+    uint64_t first[2 * 3 * 4];
+    assert_ok(lks__sampler_open(&config, &s));
+    lks__sampler_step(s, 0);
+    lks__sampler_mark(s);
+    memcpy(first, lks__sampler_step(s, 1), sizeof first);
+    lks__sampler_eval(s, 2, 5);
+    lks__sampler_back(s);
+    assert_memory_equal(first, lks__sampler_step(s, 1), sizeof first);
+    lks__sampler_close(s);
+    lks__sampler_mark(NULL);
+    lks__sampler_back(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_long),    cmocka_unit_test(test_anywhere),
+        cmocka_unit_test(test_save),    cmocka_unit_test(test_launcher),
+        cmocka_unit_test(test_second),  cmocka_unit_test(test_nothing_new),
+        cmocka_unit_test(test_sampler),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
