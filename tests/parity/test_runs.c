@@ -176,6 +176,50 @@ static void test_ddp(void **state)
     check_run("generated/nanogpt_ddp2.json", dir, 2);
 }
 
+/* With dropout, on two virtual ranks of three micro-steps: the masks are those of a Philox in
+ * NumPy, put into the script's model. */
+static void test_dropout(void **state)
+{
+    const char *dir = generated_tokens();
+    check_run("generated/nanogpt_dropout.json", dir, 1);
+    check_run("generated/nanogpt_dropout.json", dir, 2);
+}
+
+/* The losses of a run with nothing but this: `accumulation` micro-batches in each of `iterations`
+ * steps, at a learning rate of zero, so that all see the same weights. */
+static const json_t *losses_at_rest(const char *dir, int accumulation, int iterations)
+{
+    const char *out = lks_test_folder();
+    lks_test_result r =
+        lks_test_tool("train", lks_test_text("--dataset=%s", dir), "--vocab_size=65",
+                      lks_test_text("--out_dir=%s", out), "--sampler=nanogpt", "--virtual_ranks=1",
+                      lks_test_text("--gradient_accumulation_steps=%d", accumulation),
+                      lks_test_text("--max_iters=%d", iterations - 1), "--n_layer=1", "--n_head=2",
+                      "--n_embd=16", "--block_size=24", "--batch_size=2", "--decay_lr=false",
+                      "--learning_rate=0", "--eval_interval=1000", "--eval_iters=1");
+    if (r.exit_code != 0)
+        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
+    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+}
+
+/* The loss of a step is its micro-batches' mean in double, to the last of the nine digits printed:
+ * what forty steps of one micro-batch print, which is exact for a float, tells it. */
+static void test_mean_of_losses(void **state)
+{
+    enum { N = 40 };
+    const char *dir = generated_tokens();
+    const json_t *single = losses_at_rest(dir, 1, N), *together = losses_at_rest(dir, N, 1);
+    assert_int_equal(json_array_size(single), N);
+    assert_int_equal(json_array_size(together), 1);
+    double sum = 0.0;
+    for (size_t i = 0; i < N; i++)
+        sum += lks_test_number(json_array_get(single, i), "loss");
+    char want[32], got[32];
+    snprintf(want, sizeof want, "%.9g", sum / N);
+    snprintf(got, sizeof got, "%.9g", lks_test_number(json_array_get(together, 0), "loss"));
+    assert_string_equal(got, want);
+}
+
 /* `lockstep prep char` on tinyshakespeare, as nanoGPT's prepare.py does it. */
 static const char *shakespeare(void)
 {
@@ -208,6 +252,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),       cmocka_unit_test(test_bias_accumulation),
         cmocka_unit_test(test_odd_widths),  cmocka_unit_test(test_ddp),
+        cmocka_unit_test(test_dropout),     cmocka_unit_test(test_mean_of_losses),
         cmocka_unit_test(test_shakespeare), cmocka_unit_test(test_shakespeare_ddp),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
