@@ -10,6 +10,10 @@ sentencepiece package. With GOLF_FIGURE_FLOAT64=1 everything is computed in floa
     LKS_TEST_GOLF_FIGURES=FIGURE.json[:…] ctest --test-dir build -R parity_golf
 
 then holds lockstep to it, beside the figures that are there.
+
+    python3 tests/parity/golf_figure.py --spread SCRIPT TOKENIZER FIGURE.json
+
+runs a recorded figure's settings again, in fp32 and in float64, and writes into it how far the three are apart.
 """
 import contextlib, io, json, os, sys, tempfile
 

@@ -158,6 +158,25 @@ void parity_hold(const parity_place *at, const char *what, double got, double wa
                  at->section, at->of, what, got, want, off, allowed);
 }
 
+void parity_check_table(void)
+{
+    static const char *const narrow[] = {"val_loss", "val_loss_200", "roundtrip", "grad_norm",
+                                         "final_norm"};
+    for (size_t i = 0; i < N_TOLERANCES; i++) {
+        const tolerance *t = &tolerances[i];
+        if (!(t->limit > 0.0 && t->seen <= t->limit && strlen(t->why) > 0))
+            fail_msg("tests/figures/tolerances.h: the limit of \"%s\" of %s is no limit or has no "
+                     "reason",
+                     t->quantity, t->figure);
+        for (size_t q = 0; q < sizeof narrow / sizeof narrow[0]; q++)
+            if (strstr(t->figure, "golf") != NULL && strcmp(t->quantity, narrow[q]) == 0 &&
+                t->limit > 1.001 * fmax(3.0 * t->seen, t->spread))
+                fail_msg("tests/figures/tolerances.h: \"%s\" of %s may be %.2g, which is more than "
+                         "three times the worst seen and than the figure's own spread",
+                         t->quantity, t->figure, t->limit);
+    }
+}
+
 int parity_print_worst(void **state)
 {
     (void)state;

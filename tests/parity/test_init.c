@@ -38,6 +38,11 @@ static void test_tensors(void **state)
     }
 }
 
+static void test_tolerances(void **state)
+{
+    parity_check_table();
+}
+
 static void test_padding_is_zero(void **state)
 {
     parity_model m = parity_open("generated/nanogpt_odd.json");
@@ -117,9 +122,8 @@ static void test_offsets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_padding_is_zero),
-        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_tensors),         cmocka_unit_test(test_tolerances),
+        cmocka_unit_test(test_padding_is_zero), cmocka_unit_test(test_draws),
         cmocka_unit_test(test_offsets),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, parity_print_worst));
