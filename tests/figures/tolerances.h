@@ -77,6 +77,7 @@
     {"nanogpt_char.json", "lr", 1e-12, 0, 0, "the same formula in double"},
     {"nanogpt_char.json", "grad_norm", 0.0001, 1.4e-6, 0, "sums in another order"},
     {"nanogpt_char.json", "eval", 1e-5, 6e-7, 0, "as loss"},
+    {"nanogpt_char.json", "first_losses", 1e-5, 0, 6e-7, "sums in another order"},
     {"nanogpt_char.json", "grad0", 2e-5, 7.6e-7, 0, "sums in another order"},
     {"nanogpt_char.json", "final", 0.0001, 7.7e-7, 0, "Adam divides small gradients by their own rounding"},
     {"nanogpt_char_ddp2.json", "init", 1e-6, 1.1e-8, 0, "log, cos, sin: last bits differ between libraries"},
