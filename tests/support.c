@@ -374,7 +374,12 @@ enum { GENERATED_VOCAB = 65, GENERATED_TRAIN = 200000, GENERATED_VAL = 20000 };
 
 void lks_test_generated_tokens(const char *folder)
 {
-    uint16_t *ids = generate(GENERATED_VOCAB, GENERATED_TRAIN + GENERATED_VAL);
+    lks_test_generated_vocabulary(folder, GENERATED_VOCAB);
+}
+
+void lks_test_generated_vocabulary(const char *folder, uint32_t vocab)
+{
+    uint16_t *ids = generate(vocab, GENERATED_TRAIN + GENERATED_VAL);
     uint8_t *bytes = malloc(2 * (GENERATED_TRAIN + GENERATED_VAL));
     assert_non_null(bytes);
     put_u16(bytes, ids, GENERATED_TRAIN + GENERATED_VAL);

@@ -102,6 +102,8 @@ const json_t *lks_test_metrics(const char *path, const char *kind);
 /* The tokens that tests/figures/generated/ were recorded on: FOLDER/train.bin (200,000 ids below
  * 65) and FOLDER/val.bin (20,000), uint16, without meta.json. */
 void lks_test_generated_tokens(const char *folder);
+/* The same with ids below `vocab`, 65,536 at most. */
+void lks_test_generated_vocabulary(const char *folder, uint32_t vocab);
 
 /* Those of parameter-golf's figures there: FOLDER/fineweb_train_000000.bin (120,000 ids below
  * 1,024), fineweb_train_000001.bin (80,000) and fineweb_val_000000.bin (20,000), with headers. */

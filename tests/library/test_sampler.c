@@ -33,6 +33,31 @@ static void test_as_pytorch(void **state)
         compare(json_array_get(cases, i));
 }
 
+/* DistributedSampler's shares from its definition: ceil(n / R) samples each, or floor with
+ * drop_last, dealt out one by one, the first ones again where they don't suffice. */
+static void test_shares(void **state)
+{
+    for (uint64_t n = 1; n <= 24; n++)
+        for (int R = 1; R <= 8; R++)
+            for (int drop = 0; drop < 2; drop++) {
+                lks_sampler_options o = {
+                    .dataset_size = n, .replicas = R, .in_order = true, .drop_last = drop == 1};
+                lks_sampler *s;
+                if (drop && n < (uint64_t)R)
+                    continue;
+                assert_ok(lks_sampler_open(&o, &s));
+                uint64_t count = 0;
+                while (drop ? (count + 1) * (uint64_t)R <= n : count * (uint64_t)R < n)
+                    count++;
+                assert_int_equal(lks_sampler_count(s), count);
+                for (int r = 0; r < R; r++)
+                    for (uint64_t i = 0; i < count; i++)
+                        assert_int_equal(lks_sampler_index(s, r, i),
+                                         (i * (uint64_t)R + (uint64_t)r) % n);
+                lks_sampler_close(s);
+            }
+}
+
 static void test_refused(void **state)
 {
     lks_sampler *s = NULL;
@@ -57,6 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_pytorch),
+        cmocka_unit_test(test_shares),
         cmocka_unit_test(test_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

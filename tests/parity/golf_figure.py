@@ -10,6 +10,10 @@ sentencepiece package. With GOLF_FIGURE_FLOAT64=1 everything is computed in floa
     LKS_TEST_GOLF_FIGURES=FIGURE.json[:…] ctest --test-dir build -R parity_golf
 
 then holds lockstep to it, beside the figures that are there.
+
+    python3 tests/parity/golf_figure.py --spread SCRIPT TOKENIZER FIGURE.json
+
+runs a recorded figure's settings again, in fp32 and in float64, and writes into it how far the three are apart.
 """
 import contextlib, io, json, os, sys, tempfile
 
@@ -184,23 +188,67 @@ def run_script(script, real):
     return record
 
 
+def furthest(pairs, relative=False):
+    return max((abs(a - b) / (abs(b) if relative else 1.0) for a, b in pairs), default=0.0)
+
+
+def by_tensor(figure, exact, what):
+    """The largest difference of the tensors' norms ("norm") or sums ("sum") after the run, relative to the norm."""
+    far = 0.0
+    for name, want in exact["final"].items():
+        got, norm = figure["final"][name], want["sumsq"] ** 0.5
+        if norm > 0:
+            far = max(far, abs(got["sumsq"] ** 0.5 - norm if what == "norm" else got["sum"] - want["sum"]) / norm)
+    return far
+
+
+def spread_of_run(figure, exact):
+    """How far one run is from another in all that tests look at after the first steps."""
+    return {
+        "grad_norm": furthest(zip(figure["grad_norm"], exact["grad_norm"]), relative=True),
+        "val_loss": furthest((a["val_loss"], b["val_loss"]) for a, b in zip(figure["vals"], exact["vals"])),
+        "roundtrip": furthest([(figure["roundtrip"]["val_loss"], exact["roundtrip"]["val_loss"])]),
+        "final_norm": by_tensor(figure, exact, "norm"),
+        "final_sum": by_tensor(figure, exact, "sum"),
+    }
+
+
 def spread(record, exact):
-    """How far fp32 is from float64: in the first losses, and in each section's gradients, relative to their norms."""
-    pairs = zip(record.figure["train_loss"], exact.figure["train_loss"])
-    off = [abs(a - b) for a, b in pairs]
-    result = {f"first_{k}": max(off[:k]) for k in (1, 2, 5, 10, 20) if k <= len(off)}
+    """How far fp32 is from float64: in the first losses, in each section's gradients, relative to their norms, and at the end."""
+    off = [abs(a - b) for a, b in zip(record.figure["train_loss"], exact.figure["train_loss"])]
+    result = {f"first_{k}": max(off[:k]) for k in (1, 2, 5, 10, 20, 50, 100, 200) if k <= len(off)}
+    result["train_loss"] = max(off)
     for name, t in exact.tensors.items():
         section, norm = name.split("/")[0], np.linalg.norm(t)
         if section in ("grad0", "grad3") and norm > 0:
             far = np.linalg.norm(record.tensors[name] - t) / norm
             result[section] = max(result.get(section, 0.0), far)
-    return result
+    return result | spread_of_run(record.figure, exact.figure)
+
+
+def add_spread(path, script):
+    """Runs a recorded figure's settings again, in fp32 and float64, and writes how far those two and the figure are apart into it."""
+    with open(path, encoding="utf-8") as f:
+        figure = json.load(f)
+    for key, value in figure["config"].items():
+        if key.isupper():
+            os.environ[key] = str(int(value)) if isinstance(value, bool) else str(value)
+    record, exact = run_script(script, "torch.float32"), run_script(script, "torch.float64")
+    with_exact, again = spread(record, exact), spread_of_run(figure, record.figure)
+    again["train_loss"] = furthest(zip(figure["train_loss"], record.figure["train_loss"]))
+    figure["spread"] = figure.get("spread", {}) | with_exact | {k: max(v, with_exact[k]) for k, v in again.items()}
+    figure["spread"]["again"] = again
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(figure, f)
+        f.write("\n")
 
 
 def main():
-    if len(sys.argv) != 4:
+    add = sys.argv[1:2] == ["--spread"]
+    arguments = sys.argv[2:] if add else sys.argv[1:]
+    if len(arguments) != 3:
         sys.exit(__doc__)
-    script, tokenizer, out = map(os.path.abspath, sys.argv[1:])
+    script, tokenizer, out = map(os.path.abspath, arguments)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -209,6 +257,10 @@ def main():
             os.environ["DATA_PATH"] = folder
         os.environ["TOKENIZER_PATH"] = tokenizer
         os.environ["RUN_ID"] = "figure"
+        if add:
+            with contextlib.redirect_stdout(io.StringIO()):
+                add_spread(out, script)
+            return
         record = run_script(script, "torch.float32")
         figure = record.figure
         if os.environ.get("GOLF_FIGURE_FLOAT64") == "1":

@@ -42,9 +42,26 @@ typedef struct parity_sums {
 
 parity_sums parity_sum(const float *x, size_t n);
 
-/* |got - want| <= tolerance, or the test fails naming figure, section, tensor and `what`. */
-void parity_near(double got, double want, double tolerance, const char *figure, const char *section,
-                 const char *tensor, const char *what);
+/* What is compared: a quantity of a figure, as tests/figures/tolerances.h lists them; `section` and
+ * `of` (a tensor, say) are for messages. */
+typedef struct parity_place {
+    const char *figure, *quantity, *section, *of;
+} parity_place;
+
+/* |got - want| <= limit * scale, with the limit of tests/figures/tolerances.h, or the test fails
+ * naming place and `what`. The worst that was seen of every quantity is printed at the end. */
+void parity_hold(const parity_place *at, const char *what, double got, double want, double scale);
+
+/* The first and last values that the figure has of a tensor, held in the same way. */
+void parity_hold_values(const parity_place *at, const float *x, size_t n, double scale,
+                        const json_t *want);
+
+/* The table itself: every limit has a reason and lies above what was seen; golf's evaluations,
+ * round trip and norms are held within three times the worst seen or the figure's own spread. */
+void parity_check_table(void);
+
+/* For cmocka_run_group_tests(): prints the worst errors seen. */
+int parity_print_worst(void **state);
 
 /* Backward tells of every group once, in order, and not before its gradient is complete: to
  * parity_group_done(), with a parity_groups. `seen` takes the gradients as they were then. */
@@ -56,10 +73,6 @@ typedef struct parity_groups {
 } parity_groups;
 
 void parity_group_done(void *groups, int group);
-
-/* The first and last values that the figure has of a tensor, each within `tolerance`. */
-void parity_values(const float *x, size_t n, double tolerance, const char *figure,
-                   const char *section, const char *tensor, const json_t *want);
 
 /* golf's figures on generated tokens, ended by NULL: those of the repository, and the paths in
  * LKS_TEST_GOLF_FIGURES (with ':' between), which golf_figure.py has recorded. */

@@ -1,0 +1,388 @@
+/* The products of a linear layer (kernels/matmul.h) at the shapes that models have, against sums in
+ * double: every row at some columns, every column at some rows, so that no tile or panel escapes.
+ * In float32 and in bfloat16. */
+#include "support.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/guard.h"
+#include "kernels/matmul.h"
+
+static lks__kernels kernels;
+
+typedef struct shape {
+    size_t rows, out, in;
+    size_t pad; /* of y and dy: their rows lie this much further apart than `out` */
+} shape;
+
+/* An inner dimension above 1,792 is added in panels, if the strides are those that make the GEMM
+ * library slow: of dy a multiple of 128 (weights' gradients), of w a multiple of 512 (bwd_x). */
+static const shape large[] = {
+    {1800, 384, 384, 0}, /* nanoGPT's width: dw over 1,800 rows in two panels */
+    {1800, 256, 768, 0}, /* GPT-2's */
+    {260, 3700, 512, 0}, /* dx over 3,700 outputs in three panels */
+    {1792, 256, 257, 0}, /* one panel exactly */
+    {1793, 256, 257, 0}, /* and one row more */
+    {257, 1793, 512, 0},
+};
+static const shape small[] = {
+    {1793, 385, 129, 0},  {129, 1793, 385, 0}, {385, 129, 1793, 0},
+    {513, 1000, 256, 24}, /* as the head's logits lie: 1,024 apart */
+    {1, 2304, 384, 0},    {1, 1, 1, 0},        {2, 3, 5, 1},
+    {17, 129, 31, 3},     {300, 64, 16, 0},
+};
+enum { N_LARGE = sizeof large / sizeof large[0], N_SMALL = sizeof small / sizeof small[0] };
+
+/* Everything that the products of one shape read, and their expected results start from. */
+struct operands {
+    shape s;
+    size_t ld; /* of y and dy */
+    float *x, *w, *dy;
+};
+
+static float *filled(size_t n, unsigned seed)
+{
+    float *x = malloc(n * sizeof *x);
+    assert_non_null(x);
+    fill_random(x, n, 1.0f, seed);
+    return x;
+}
+
+static struct operands operands_of(const shape *s)
+{
+    struct operands o = {.s = *s, .ld = s->out + s->pad};
+    o.x = filled(s->rows * s->in, 1);
+    o.w = filled(s->out * s->in, 2);
+    o.dy = filled(s->rows * o.ld, 3);
+    return o;
+}
+
+static void operands_free(struct operands *o)
+{
+    free(o->x);
+    free(o->w);
+    free(o->dy);
+}
+
+/* ---- the reference ----------------------------------------------------------------------- */
+
+/* A matrix, or its transpose, as the definition of a product reads it: element (i, p). */
+typedef struct view {
+    const float *x;
+    size_t row, inner; /* strides */
+} view;
+
+/* c = start + a b: element (i, j) is the sum over p < k of a(i, p) b(j, p). */
+typedef struct expected {
+    const char *what;
+    size_t m, n, k;
+    view a, b;
+    const float *start; /* [m, n], or NULL for 0 */
+    const float *c;     /* the result, rows ldc apart */
+    size_t ldc;
+} expected;
+
+static float seen(bool bf16, float x)
+{
+    if (bf16)
+        lks__round_bf16_ref(&x, &x, 1);
+    return x;
+}
+
+/* Rounding of an fp32 sum of k terms of random sign, whatever its order: some sqrt(k) half ulps of
+ * the partial sums, which themselves grow with the terms' root mean square. Worst seen, over all
+ * shapes and levels: 1.4 of epsilon * sqrt(k) * norm. With k = 1,793 a term too many, too few or
+ * wrong is 1,500 times what is allowed. */
+static double tolerance(double sumsq, size_t k)
+{
+    return 3.0 * 0x1p-23 * sqrt((double)k) * sqrt(sumsq);
+}
+
+static double worst; /* of all errors, as a part of what is allowed */
+
+static void check_element(const expected *e, const shape *s, bool bf16, size_t i, size_t j)
+{
+    double sum = 0.0, sumsq = 0.0;
+    if (e->start != NULL) {
+        sum = (double)e->start[i * e->n + j];
+        sumsq = sum * sum;
+    }
+    for (size_t p = 0; p < e->k; p++) {
+        double a = (double)seen(bf16, e->a.x[i * e->a.row + p * e->a.inner]);
+        double product = a * (double)seen(bf16, e->b.x[j * e->b.row + p * e->b.inner]);
+        sum += product;
+        sumsq += product * product;
+    }
+    double got = (double)e->c[i * e->ldc + j], allowed = tolerance(sumsq, e->k + 1);
+    worst = fmax(worst, fabs(got - sum) / allowed);
+    if (!(fabs(got - sum) <= allowed))
+        fail_msg("%s of %zu rows, out %zu, in %zu%s: element (%zu, %zu) is %.9g, not %.9g (off by "
+                 "%.3g, allowed %.3g)",
+                 e->what, s->rows, s->out, s->in, bf16 ? ", bf16" : "", i, j, got, sum,
+                 fabs(got - sum), allowed);
+}
+
+/* Each row at three columns, each column at three rows: the ends, and what follows from the
+ * number. Multipliers are odd primes, so that neighbours look at far places. */
+static void check(const expected *e, const shape *s, bool bf16)
+{
+    for (size_t i = 0; i < e->m; i++)
+        for (size_t t = 0; t < 3; t++)
+            check_element(e, s, bf16, i, (i * 7919 + t * 104729) % e->n);
+    for (size_t j = 0; j < e->n; j++)
+        for (size_t t = 0; t < 3; t++)
+            check_element(e, s, bf16, (j * 6271 + t * 15485863) % e->m, j);
+    for (int corner = 0; corner < 4; corner++)
+        check_element(e, s, bf16, corner & 1 ? e->m - 1 : 0, corner & 2 ? e->n - 1 : 0);
+}
+
+/* ---- the products ------------------------------------------------------------------------ */
+
+/* What an epilogue was called for: each element once, and complete by then. The epilogue replaces
+ * the element by its negative, which nothing must undo. */
+struct epilogue_ctx {
+    float *c;
+    size_t ldc, m, n;
+    unsigned char *calls; /* [m, n] */
+};
+
+static void negate(const lks__exec *ex, const void *ctx, size_t r0, size_t r1, size_t c0, size_t c1)
+{
+    const struct epilogue_ctx *e = ctx;
+    assert_true(r0 < r1 && r1 <= e->m && c0 < c1 && c1 <= e->n);
+    for (size_t r = r0; r < r1; r++)
+        for (size_t c = c0; c < c1; c++) {
+            e->c[r * e->ldc + c] *= -1.0f;
+            e->calls[r * e->n + c]++;
+        }
+}
+
+static struct epilogue_ctx epilogue_on(float *c, size_t ldc, size_t m, size_t n)
+{
+    struct epilogue_ctx e = {c, ldc, m, n, calloc(m * n, 1)};
+    assert_non_null(e.calls);
+    return e;
+}
+
+static void epilogue_done(struct epilogue_ctx *e)
+{
+    for (size_t i = 0; i < e->m * e->n; i++)
+        assert_int_equal(e->calls[i], 1);
+    for (size_t r = 0; r < e->m; r++)
+        for (size_t c = 0; c < e->n; c++)
+            e->c[r * e->ldc + c] *= -1.0f;
+    free(e->calls);
+}
+
+/* Memory of which every element must be written: NaN before. Padding must stay: checked by a mark
+ * that no product gives. */
+static const float mark = -12345.0f;
+
+static float *blank(size_t rows, size_t ld, size_t n)
+{
+    float *x = malloc(rows * ld * sizeof *x);
+    assert_non_null(x);
+    for (size_t i = 0; i < rows * ld; i++)
+        x[i] = i % ld < n ? NAN : mark;
+    return x;
+}
+
+static void check_padding(const float *x, size_t rows, size_t ld, size_t n)
+{
+    for (size_t i = 0; i < rows * ld; i++)
+        assert_true(i % ld < n || x[i] == mark);
+}
+
+static const lks__epilogue none = {NULL, NULL};
+
+static void check_fwd(const lks__exec *ex, const struct operands *o, bool with_epilogue)
+{
+    const shape *s = &o->s;
+    float *y = blank(s->rows, o->ld, s->out);
+    struct epilogue_ctx e = epilogue_on(y, o->ld, s->rows, s->out);
+    lks__linear_fwd(ex, y, o->ld, o->x, o->w, s->rows, s->out, s->in,
+                    with_epilogue ? (lks__epilogue){negate, &e} : none);
+    if (with_epilogue)
+        epilogue_done(&e);
+    else
+        free(e.calls);
+    check(&(expected){.what = "fwd",
+                      .m = s->rows,
+                      .n = s->out,
+                      .k = s->in,
+                      .a = {o->x, s->in, 1},
+                      .b = {o->w, s->in, 1},
+                      .c = y,
+                      .ldc = o->ld},
+          s, ex->bf16);
+    check_padding(y, s->rows, o->ld, s->out);
+    free(y);
+}
+
+static void check_bwd_x(const lks__exec *ex, const struct operands *o, bool with_epilogue, bool add)
+{
+    const shape *s = &o->s;
+    float *dx = blank(s->rows, s->in, s->in), *start = filled(s->rows * s->in, 4);
+    struct epilogue_ctx e = epilogue_on(dx, s->in, s->rows, s->in);
+    if (add) {
+        memcpy(dx, start, s->rows * s->in * sizeof *dx);
+        lks__linear_bwd_x_add(ex, dx, o->dy, o->ld, o->w, s->rows, s->out, s->in);
+    } else {
+        lks__linear_bwd_x(ex, dx, o->dy, o->ld, o->w, s->rows, s->out, s->in,
+                          with_epilogue ? (lks__epilogue){negate, &e} : none);
+    }
+    if (with_epilogue)
+        epilogue_done(&e);
+    else
+        free(e.calls);
+    check(&(expected){.what = add ? "bwd_x_add" : "bwd_x",
+                      .m = s->rows,
+                      .n = s->in,
+                      .k = s->out,
+                      .a = {o->dy, o->ld, 1},
+                      .b = {o->w, 1, s->in},
+                      .start = add ? start : NULL,
+                      .c = dx,
+                      .ldc = s->in},
+          s, ex->bf16);
+    free(dx);
+    free(start);
+}
+
+static void check_bwd_w(const lks__exec *ex, const struct operands *o, bool with_bias)
+{
+    const shape *s = &o->s;
+    float *start = filled(s->out * s->in, 5), *dw = malloc(s->out * s->in * sizeof *dw);
+    float *bias = filled(s->out, 6), *db = malloc(s->out * sizeof *db);
+    assert_non_null(dw);
+    assert_non_null(db);
+    memcpy(dw, start, s->out * s->in * sizeof *dw);
+    memcpy(db, bias, s->out * sizeof *db);
+    lks__linear_bwd_w(ex, dw, with_bias ? db : NULL, o->dy, o->ld, o->x, s->rows, s->out, s->in);
+    check(&(expected){.what = "bwd_w",
+                      .m = s->out,
+                      .n = s->in,
+                      .k = s->rows,
+                      .a = {o->dy, 1, o->ld},
+                      .b = {o->x, 1, s->in},
+                      .start = start,
+                      .c = dw,
+                      .ldc = s->in},
+          s, ex->bf16);
+    if (!with_bias)
+        assert_memory_equal(db, bias, s->out * sizeof *db);
+    static const float one = 1.0f;
+    if (with_bias) /* a product with ones; its sums are float32's in bf16 too */
+        check(&(expected){.what = "db",
+                          .m = s->out,
+                          .n = 1,
+                          .k = s->rows,
+                          .a = {o->dy, 1, o->ld},
+                          .b = {&one, 0, 0},
+                          .start = bias,
+                          .c = db,
+                          .ldc = 1},
+              s, false);
+    free(start);
+    free(dw);
+    free(bias);
+    free(db);
+}
+
+/* ---- the tests --------------------------------------------------------------------------- */
+
+static lks__exec open_exec(bool bf16, int n_threads, size_t scratch_bytes)
+{
+    lks__exec ex = {.k = &kernels, .bf16 = bf16};
+    assert_ok(lks__pool_open(n_threads, scratch_bytes, lks__kernels_thread_init, &ex.pool));
+    return ex;
+}
+
+static void check_shape(const lks__exec *ex, const shape *s)
+{
+    struct operands o = operands_of(s);
+    bool plain = s->pad > 0; /* by turns with what is optional and without */
+    check_fwd(ex, &o, !plain);
+    check_bwd_x(ex, &o, !plain, false);
+    check_bwd_x(ex, &o, false, true);
+    check_bwd_w(ex, &o, !plain);
+    operands_free(&o);
+}
+
+static void check_all(bool bf16)
+{
+    worst = 0.0;
+    lks__exec ex = open_exec(bf16, 2, LKS__EXEC_SCRATCH_BYTES);
+    for (size_t i = 0; i < (bf16 ? 2 : N_LARGE); i++) /* panels are float32's alone */
+        check_shape(&ex, &large[i]);
+    for (size_t i = 0; i < N_SMALL; i++)
+        check_shape(&ex, &small[i]);
+    lks__pool_close(ex.pool);
+    print_message("worst error: %.2f of what is allowed\n", worst);
+}
+
+static void test_float32(void **state)
+{
+    check_all(false);
+}
+
+static void test_bf16(void **state)
+{
+    check_all(true);
+}
+
+/* Threads with no room for a panel: the same products, without copies. */
+static void test_no_room_for_panels(void **state)
+{
+    static const shape packed[] = {{1793, 256, 257, 0}, {257, 1793, 512, 0}};
+    lks__exec ex = open_exec(false, 2, 4096);
+    for (int i = 0; i < 2; i++)
+        check_shape(&ex, &packed[i]);
+    lks__pool_close(ex.pool);
+}
+
+/* No bit depends on the number of threads, and no row of the forward product on later tiles. */
+static void test_same_bits_for_any_threads(void **state)
+{
+    static const shape shapes[] = {{1793, 384, 257, 0}, {257, 1793, 512, 0}, {129, 385, 93, 5}};
+    for (int which = 0; which < 6; which++) {
+        struct operands o = operands_of(&shapes[which / 2]);
+        const shape *s = &o.s;
+        const size_t ny = s->rows * o.ld, nx = s->rows * s->in, nw = s->out * s->in;
+        float *first = NULL;
+        for (int n_threads = 1; n_threads <= 3; n_threads++) {
+            lks__exec ex = open_exec(which % 2 == 1, n_threads, LKS__EXEC_SCRATCH_BYTES);
+            float *all = calloc(ny + nx + nw, sizeof *all);
+            assert_non_null(all);
+            lks__linear_fwd(&ex, all, o.ld, o.x, o.w, s->rows, s->out, s->in, none);
+            lks__linear_bwd_x(&ex, all + ny, o.dy, o.ld, o.w, s->rows, s->out, s->in, none);
+            lks__linear_bwd_w(&ex, all + ny + nx, NULL, o.dy, o.ld, o.x, s->rows, s->out, s->in);
+            lks__pool_close(ex.pool);
+            if (first == NULL) {
+                first = all;
+                continue;
+            }
+            assert_memory_equal(all, first, (ny + nx + nw) * sizeof *all);
+            free(all);
+        }
+        free(first);
+        operands_free(&o);
+    }
+}
+
+int main(void)
+{
+    lks_test_need_level(NULL);
+    lks__cpu_level level;
+    if (lks__cpu_level_get(&level) != LKS_OK || lks__kernels_open(level, &kernels) != LKS_OK)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_float32),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_no_room_for_panels),
+        cmocka_unit_test(test_same_bits_for_any_threads),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

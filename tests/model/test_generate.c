@@ -1,0 +1,290 @@
+/* What is sampled (train/generate.h) against exact probabilities, by goodness of fit on a hundred
+ * thousand draws: temperature, top-k, prompts longer than the context, a context that slides. Seeds
+ * are fixed, so a test that passes once always does. */
+#include "support.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/exec.h"
+#include "train/generate.h"
+
+enum { V = 13, T = 6, DRAWS = 100000 };
+
+static lks__kernels kernels;
+static lks__exec ex = {.k = &kernels};
+
+/* A model whose next token depends on every token of its context: weights large enough that most
+ * probabilities are far from alike. */
+static struct {
+    lks__model_config config;
+    lks__table table;
+    lks__model *model;
+    float *params;
+} m;
+
+static int open_model(void **state)
+{
+    lks__cpu_level level;
+    lks__mt g;
+    assert_ok(lks__cpu_level_get(&level));
+    assert_ok(lks__kernels_open(level, &kernels));
+    assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+    m.config = (lks__model_config){
+        .n_layer = 1, .n_head = 2, .n_embd = 8, .block_size = T, .vocab_size = V};
+    assert_ok(lks__model_table(&m.config, &m.table));
+    assert_ok(lks__model_open(&m.config, &m.table, 1, &ex, &m.model));
+    m.params = calloc(m.table.count, sizeof *m.params);
+    assert_non_null(m.params);
+    lks__mt_seed(&g, 5);
+    for (size_t i = 0; i < m.table.n_tensors; i++) {
+        const lks__tensor *t = &m.table.tensors[i];
+        lks__mt_normal(&g, m.params + t->offset, t->count, t->init == LKS__INIT_ONE ? 1.0f : 0.0f,
+                       0.5f);
+    }
+    return 0;
+}
+
+static int close_model(void **state)
+{
+    free(m.params);
+    lks__model_close(m.model);
+    lks__table_free(&m.table);
+    lks__pool_close(ex.pool);
+    return 0;
+}
+
+/* ---- exact probabilities ----------------------------------------------------------------- */
+
+/* p[V] of the token after tokens[0, n): softmax(logits / temperature) over the top_k largest, and
+ * whatever equals the last of them; of the last T tokens alone. */
+static void probabilities(double *p, const int32_t *tokens, size_t n, double temperature, int top_k)
+{
+    float logits[V];
+    double sum = 0.0, max = -INFINITY;
+    size_t from = n > T ? n - T : 0;
+    lks__model_logits(m.model, m.params, tokens + from, (int)(n - from), logits);
+    for (int i = 0; i < V; i++) {
+        int larger = 0;
+        for (int j = 0; j < V; j++)
+            larger += logits[j] > logits[i];
+        p[i] = top_k == 0 || larger < top_k ? (double)logits[i] / temperature : -INFINITY;
+        max = fmax(max, p[i]);
+    }
+    for (int i = 0; i < V; i++)
+        sum += p[i] = exp(p[i] - max);
+    for (int i = 0; i < V; i++)
+        p[i] /= sum;
+}
+
+/* The logits themselves: those of all prefixes give the model's loss, which other tests hold to
+ * PyTorch's. */
+static void test_logits(void **state)
+{
+    const int32_t tokens[T + 1] = {3, 1, 12, 0, 7, 7, 5};
+    lks__micro_batch mb = {tokens, tokens + 1, 1, T};
+    double loss = 0.0, p[V];
+    for (size_t n = 1; n <= T; n++) {
+        probabilities(p, tokens, n, 1.0, 0);
+        loss -= log(p[tokens[n]]) / T;
+    }
+    assert_near((double)lks__model_loss(m.model, m.params, &mb), loss, 1e-6);
+}
+
+/* ---- goodness of fit --------------------------------------------------------------------- */
+
+/* What chi-square with `freedom` degrees exceeds once in a million (Wilson and Hilferty). */
+static double chi_square_limit(int freedom)
+{
+    double a = 2.0 / (9.0 * freedom), root = 1.0 - a + 4.753 * sqrt(a);
+    return freedom * root * root * root;
+}
+
+static void check_fit(const char *what, const double *expected, const double *observed, int n)
+{
+    double chi_square = 0.0;
+    int freedom = -1;
+    for (int i = 0; i < n; i++) {
+        if (expected[i] == 0.0 && observed[i] != 0.0)
+            fail_msg("%s: %d was drawn, which can't be", what, i);
+        if (expected[i] == 0.0)
+            continue;
+        assert_true(expected[i] >= 5.0); /* else it isn't chi-square's distribution */
+        double off = observed[i] - expected[i];
+        chi_square += off * off / expected[i];
+        freedom++;
+    }
+    double limit = freedom > 0 ? chi_square_limit(freedom) : 0.0;
+    print_message("%s: chi-square %.1f with %d degrees of freedom, at most %.1f\n", what,
+                  chi_square, freedom, limit);
+    if (!(chi_square <= limit))
+        fail_msg("%s: chi-square is %.1f, at most %.1f", what, chi_square, limit);
+}
+
+struct drawn {
+    int32_t *tokens;
+    size_t n;
+};
+
+static lks_status take(void *ctx, int32_t token)
+{
+    struct drawn *d = ctx;
+    d->tokens[d->n++] = token;
+    return LKS_OK;
+}
+
+static int32_t first_token(const lks__generate_options *o, const int32_t *prompt, size_t n)
+{
+    int32_t token = -1;
+    struct drawn d = {&token, 0};
+    assert_ok(lks__generate(m.model, &m.config, m.params, o, prompt, n, take, &d));
+    assert_int_equal(d.n, 1);
+    assert_in_range(token, 0, V - 1);
+    return token;
+}
+
+/* The first token of many samples of one prompt. */
+static void check_first(const char *what, const int32_t *prompt, size_t n, double temperature,
+                        int top_k)
+{
+    double p[V], expected[V], observed[V] = {0};
+    lks__generate_options o = {
+        .seed = 99, .max_new_tokens = 1, .temperature = temperature, .top_k = (uint32_t)top_k};
+    probabilities(p, prompt, n, temperature, top_k);
+    for (o.sample = 0; o.sample < DRAWS; o.sample++)
+        observed[first_token(&o, prompt, n)]++;
+    for (int i = 0; i < V; i++)
+        expected[i] = p[i] * DRAWS;
+    check_fit(what, expected, observed, V);
+}
+
+static const int32_t prompt[] = {3, 1, 12, 0, 7, 7, 5, 2, 9};
+enum { PROMPT = sizeof prompt / sizeof prompt[0] };
+
+static void test_temperature(void **state)
+{
+    check_first("temperature 1", prompt, 3, 1.0, 0);
+    check_first("temperature 2.5", prompt, 1, 2.5, 0);
+}
+
+static void test_top_k(void **state)
+{
+    check_first("top_k 5", prompt, 4, 1.0, 5);
+    check_first("top_k 3, temperature 1.7", prompt, 2, 1.7, 3);
+    check_first("top_k 1", prompt, 4, 1.0, 1);
+    check_first("top_k beyond V", prompt, 4, 1.3, V + 5);
+}
+
+/* Equal logits: all that reach the k-th largest may be drawn. The table is tied, so two tokens of
+ * equal rows have equal logits. */
+static void test_top_k_ties(void **state)
+{
+    enum { C = 8, FIRST = 4, SECOND = 10 };
+    float *wte = NULL, kept[C];
+    for (size_t i = 0; i < m.table.n_tensors; i++)
+        if (strcmp(m.table.tensors[i].name, "transformer.wte.weight") == 0)
+            wte = m.params + m.table.tensors[i].offset;
+    assert_non_null(wte);
+    memcpy(kept, wte + SECOND * C, sizeof kept);
+    memcpy(wte + SECOND * C, wte + FIRST * C, sizeof kept);
+    float logits[V];
+    int larger = 0;
+    lks__model_logits(m.model, m.params, prompt, 3, logits);
+    assert_true(logits[FIRST] == logits[SECOND]);
+    for (int i = 0; i < V; i++)
+        larger += logits[i] > logits[FIRST];
+    double p[V];
+    probabilities(p, prompt, 3, 1.0, larger + 1);
+    assert_true(p[FIRST] > 0.0 && p[FIRST] == p[SECOND]);
+    check_first("a tie at the k-th", prompt, 3, 1.0, larger + 1);
+    memcpy(wte + SECOND * C, kept, sizeof kept);
+}
+
+static void test_long_prompt(void **state)
+{
+    check_first("a prompt of one more", prompt, T + 1, 1.3, 0);
+    check_first("a longer prompt", prompt, PROMPT, 1.3, 0);
+}
+
+/* One text of many tokens. Each is one of V intervals of [0, 1), as long as it was probable; a
+ * point drawn evenly in that interval is even in [0, 1), whatever the contexts were, and so is what
+ * two of them in a row make. */
+static void check_text(const char *what, const int32_t *start, size_t n, double temperature,
+                       int top_k)
+{
+    enum { CELLS = 32 };
+    static double expected[CELLS * CELLS], observed[CELLS * CELLS], even[CELLS], alone[CELLS];
+    int32_t *text = malloc((n + DRAWS) * sizeof *text);
+    lks__mt g;
+    assert_non_null(text);
+    memcpy(text, start, n * sizeof *text);
+    struct drawn d = {text, n};
+    lks__generate_options o = {.seed = 7,
+                               .sample = 3,
+                               .max_new_tokens = DRAWS,
+                               .temperature = temperature,
+                               .top_k = (uint32_t)top_k};
+    assert_ok(lks__generate(m.model, &m.config, m.params, &o, start, n, take, &d));
+    assert_int_equal(d.n, n + DRAWS);
+    memset(observed, 0, sizeof observed);
+    memset(alone, 0, sizeof alone);
+    lks__mt_seed(&g, 1);
+    int last = 0;
+    for (size_t i = n; i < n + DRAWS; i++) {
+        double p[V], below = 0.0;
+        float within;
+        probabilities(p, text, i, temperature, top_k);
+        for (int32_t t = 0; t < text[i]; t++)
+            below += p[t];
+        assert_true(p[text[i]] > 0.0);
+        lks__mt_uniform(&g, &within, 1, 0.0f, 1.0f);
+        int cell = (int)((below + p[text[i]] * (double)within) * CELLS);
+        cell = cell < CELLS ? cell : CELLS - 1;
+        alone[cell]++;
+        observed[last * CELLS + cell]++;
+        last = cell;
+    }
+    for (int i = 0; i < CELLS; i++)
+        even[i] = DRAWS / (double)CELLS;
+    for (int i = 0; i < CELLS * CELLS; i++)
+        expected[i] = DRAWS / (double)(CELLS * CELLS);
+    check_fit(what, even, alone, CELLS);
+    check_fit(lks_test_text("%s, in pairs", what), expected, observed, CELLS * CELLS);
+    free(text);
+}
+
+static void test_sliding(void **state)
+{
+    check_text("a text", prompt, 1, 1.0, 0);
+    check_text("a text with temperature and top_k", prompt, PROMPT, 1.5, 6);
+}
+
+/* Other seeds and other samples draw other texts; the same ones the same. */
+static void test_keys(void **state)
+{
+    enum { N = 50 };
+    int32_t text[4][N];
+    for (int i = 0; i < 4; i++) {
+        struct drawn d = {text[i], 0};
+        lks__generate_options o = {
+            .seed = i == 1 ? 2 : 1, .sample = i == 2, .max_new_tokens = N, .temperature = 2.0};
+        assert_ok(lks__generate(m.model, &m.config, m.params, &o, prompt, 2, take, &d));
+    }
+    assert_memory_not_equal(text[0], text[1], sizeof text[0]);
+    assert_memory_not_equal(text[0], text[2], sizeof text[0]);
+    assert_memory_not_equal(text[1], text[2], sizeof text[0]);
+    assert_memory_equal(text[0], text[3], sizeof text[0]);
+}
+
+int main(void)
+{
+    lks_test_need_level(NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_logits),      cmocka_unit_test(test_temperature),
+        cmocka_unit_test(test_top_k),       cmocka_unit_test(test_top_k_ties),
+        cmocka_unit_test(test_long_prompt), cmocka_unit_test(test_sliding),
+        cmocka_unit_test(test_keys),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, open_model, close_model));
+}
