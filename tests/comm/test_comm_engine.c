@@ -138,7 +138,8 @@ static int body_alloc_fails(void)
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 3000000, &mem) == LKS_ERR_NOMEM);
     EXPECT(mem == NULL && strstr(lks_last_error(), "can't map") != NULL);
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &mem) == LKS_OK);
-    memset(mem, lks_comm_rank(comm), 1000);
+    /* of the last host, which has one rank, other bytes than of the first */
+    memset(mem, lks_comm_rank(comm) == lks_comm_world_size(comm) - 1, 1000);
     EXPECT(lks_comm_replicate(comm, mem, 1000) == LKS_OK);
     EXPECT(((char *)mem)[999] == 0);
     int code = seen_by_all(comm);
@@ -326,13 +327,25 @@ static void test_failures(void **state)
     expect_all("22", "order");
     expect_all("22", "scale");
     expect_all("22", "gives_up");
+    expect_all("22", "stands_still");
+}
+
+static int fail_mmap(void **state)
+{
     setenv("LOCKSTEP_FAULT", "mmap:2:ENOMEM", 1); /* the first is the group's own */
-    setenv("LOCKSTEP_FAULT_RANK", "1", 1);
+    return setenv("LOCKSTEP_FAULT_RANK", "1", 1);
+}
+
+static int fail_nothing(void **state)
+{
+    unsetenv("LOCKSTEP_FAULT");
+    return unsetenv("LOCKSTEP_FAULT_RANK");
+}
+
+static void test_alloc_fails(void **state)
+{
     expect_all("11", "alloc_fails");
     expect_all("21", "alloc_fails");
-    unsetenv("LOCKSTEP_FAULT");
-    unsetenv("LOCKSTEP_FAULT_RANK");
-    expect_all("22", "stands_still");
 }
 
 /* Without a launcher of ours, rank 0 serves the store. */
@@ -390,6 +403,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_suite),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test_setup_teardown(test_alloc_fails, fail_mmap, fail_nothing),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_many),
     };
