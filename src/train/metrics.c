@@ -116,7 +116,8 @@ static enum verdict judge_object(const json_t *o, const lks__metrics_cut *cut)
     if (!json_is_integer(i) || json_integer_value(i) < 0)
         return LATER;
     uint64_t at = (uint64_t)json_integer_value(i);
-    if (strcmp(kind, "checkpoint") == 0)
+    bool from_start = cut->iter == 0 && !cut->eval_done; /* evaluation 0 is made again */
+    if (strcmp(kind, "checkpoint") == 0 && !from_start)
         return at < cut->iter ? KEEP : at == cut->iter && cut->own_line ? OWN : LATER;
     if (strcmp(kind, "eval") == 0)
         return at < cut->iter || (at == cut->iter && cut->eval_done) ? KEEP : LATER;

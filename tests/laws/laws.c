@@ -217,9 +217,21 @@ const char *law_lines(const char *out)
     return kept;
 }
 
+void law_assert_same_lines(const char *got, const char *want)
+{
+    for (int line = 1; *got != '\0' || *want != '\0'; line++) {
+        size_t g = strcspn(got, "\n"), w = strcspn(want, "\n");
+        if (g != w || memcmp(got, want, g) != 0)
+            fail_msg("line %d of metrics.jsonl is\n  %.*s\nand should be\n  %.*s", line, (int)g,
+                     got, (int)w, want);
+        got += g + (got[g] == '\n');
+        want += w + (want[w] == '\n');
+    }
+}
+
 void law_assert_same(const char *out, const char *reference)
 {
-    assert_string_equal(law_lines(out), law_lines(reference));
+    law_assert_same_lines(law_lines(out), law_lines(reference));
     assert_string_equal(target_of(out, "latest"), target_of(reference, "latest"));
     assert_string_equal(target_of(out, "best"), target_of(reference, "best"));
     law_assert_same_checkpoints(out, reference);

@@ -44,8 +44,9 @@ void law_assert_same(const char *out, const char *reference);
 void law_assert_same_checkpoints(const char *out, const char *reference);
 void law_assert_same_checkpoint(const char *out, const char *reference, const char *name);
 
-/* The lines that have to be the same, as one text. */
+/* The lines that have to be the same, as one text; fails with the first line that differs. */
 const char *law_lines(const char *out);
+void law_assert_same_lines(const char *got, const char *want);
 
 /* Output of a run on `W` ranks whose launcher was sent `signo` once there was a checkpoint, and
  * which ended with that exit code (-1: by that signal). Where the machine is so busy that the run

@@ -145,7 +145,7 @@ static const char *common_lines(const char *out, const char *whole)
 static void assert_whole(const char *out, const char *whole)
 {
     law_assert_same_checkpoints(out, whole);
-    assert_string_equal(common_lines(out, whole), common_lines(whole, whole));
+    law_assert_same_lines(common_lines(out, whole), common_lines(whole, whole));
 }
 
 /* A run of the golf family, with evaluations on the way and at its end, and an artifact. */

@@ -77,6 +77,7 @@ static const struct {
     {"later ones alone", "g h", "t0 e1 t1", {0, false, false}, false},
     {"later ones between host lines", "g h", "t0 h t0 h", {0, false, false}, false},
     {"a host line before what goes stays", "g t0 t1 h", "t2 h t2", {2, false, true}, false},
+    {"stopped before the first update", "g h", "e0 c0 h", {0, false, true}, false},
     {"skips", "g t0 s1", "s2 t3", {2, false, true}, false},
     {"rollbacks before it", "g t0 t1 c2 t2 t3 r4 t2 t3 c4", "t4 r5 t4", {4, false, true}, true},
     {"rollbacks to it", "g t0 t1 c2", "t2 r3 t2 r3 t2 c4 h", {2, false, true}, true},
