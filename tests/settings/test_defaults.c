@@ -94,6 +94,7 @@ static const struct figure golf[] = {
 static const struct figure ours[] = {
     {"input", ""},
     {"out", ""},
+    {"which", ""},
     {"format", "golf"},
     {"code", ""},
     {"val_fraction", "0.1"},

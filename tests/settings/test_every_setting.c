@@ -96,7 +96,7 @@ static const char *const train_gpt2 =
     "train --dataset=@data --n_layer=2 --n_head=2 --n_embd=16 --block_size=8 --batch_size=2 "
     "--gradient_accumulation_steps=4 --virtual_ranks=2 --max_iters=8 --learning_rate=0.01 "
     "--min_lr=0.001 --warmup_iters=2 --lr_decay_iters=7 --grad_clip=0.5 --eval_interval=3 "
-    "--eval_iters=2 --checkpoint_interval=2 --keep=0 --threads=1 --timeout=20";
+    "--eval_iters=2 --checkpoint_interval=3 --keep=0 --threads=1 --timeout=20";
 static const char *const train_golf =
     "train --family=golf --sampler=stream --dataset=@golf --vocab_size=64 --n_layer=2 --n_head=2 "
     "--num_kv_heads=1 --n_embd=16 --block_size=16 --train_batch_tokens=128 "
@@ -322,6 +322,8 @@ static const char *words_of(const char *text, const char *out)
     while (*text != '\0') {
         if (strncmp(text, out, strlen(out)) == 0)
             text += strlen(out);
+        else if (strncmp(text, "the validation loss has risen", 29) == 0)
+            text += strcspn(text, "\n") + 1; /* that follows from the values */
         else if (strchr("0123456789.-", *text) == NULL)
             words[n++] = *text++;
         else
@@ -338,6 +340,14 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Where a link leads; "" if it is none. */
+static const char *target_of(const char *path)
+{
+    char target[64] = "";
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    return n > 0 ? lks_test_text("%s", target) : "";
+}
+
 /* Names in a folder, and where links lead; with hashes, if asked for. */
 static const char *list(const char *folder, bool hashes)
 {
@@ -352,11 +362,12 @@ static const char *list(const char *folder, bool hashes)
     closedir(dir);
     qsort(names, n, sizeof names[0], by_name);
     for (size_t i = 0; i < n; i++) {
-        char target[64] = "";
         const char *path = lks_test_text("%s/%s", folder, names[i]);
         all = joined(all, names[i]);
-        if (readlink(path, target, sizeof target - 1) > 0)
-            all = lks_test_text("%s=%s", all, target);
+        if (strcmp(names[i], "best") == 0)
+            continue; /* that follows from the values */
+        if (target_of(path)[0] != '\0')
+            all = lks_test_text("%s=%s", all, target_of(path));
         else if (hashes)
             all = lks_test_text("%s=%s", all, lks_test_sha256(path));
     }
@@ -378,6 +389,7 @@ static struct seen look(unsigned command, const char *out, const lks_test_result
     for (size_t i = 0; i < json_array_size(lines); i++)
         look_at_line(&s, json_array_get(lines, i));
     s.at[A_FILES] = list(out, false);
+    add(&s, A_VALUES, target_of(lks_test_text("%s/best", out)));
     s.at[A_LOG] = words_of(lks_test_read(lks_test_text("%s/train.log", out), NULL), out);
     return s;
 }
@@ -476,9 +488,12 @@ static void check(const struct row *row, const char *base)
     }
     for (int i = 0; i < N_ASPECTS; i++) {
         bool same = strcmp(a.at[i], b.at[i]) == 0, wanted = row->changes >> i & 1;
+        size_t n = 0; /* bytes that are equal */
+        while (!same && a.at[i][n] == b.at[i][n])
+            n++;
         if (same == wanted && !(row->may >> i & 1))
-            wrong(row, "%s %s: \"%s\" and \"%s\"", aspect_names[i],
-                  wanted ? "didn't change" : "changed", a.at[i], b.at[i]);
+            wrong(row, "%s %s: \"...%.160s\" and \"...%.160s\"", aspect_names[i],
+                  wanted ? "didn't change" : "changed", a.at[i] + n, b.at[i] + n);
     }
     if (row->is != NULL && strcmp(b.at[row->where], row->is) != 0)
         wrong(row, "%s: \"%s\" instead of \"%s\"", aspect_names[row->where], b.at[row->where],
@@ -501,8 +516,8 @@ static void check(const struct row *row, const char *base)
 static const struct row gpt2_rows[] = {
     ROW(TRAIN, "dataset", "@other", OTHER | LOG, .also = "data_digest"),
     ROW(TRAIN, "out_dir", "@elsewhere", 0),
-    ROW(TRAIN, "init_from", "resume", LOG | HOST | WORK, .first = "--max_iters=3",
-        .also = "max_iters", .says = "at iteration 4"),
+    ROW(TRAIN, "init_from", "resume", LOG | HOST | WORK, .first = "--max_iters=2",
+        .also = "max_iters", .says = "at iteration 3"),
     ROW(TRAIN, "family", "golf", REFUSED, .says = "golf"),
     ROW(TRAIN, "n_layer", "3", OTHER),
     ROW(TRAIN, "n_head", "4", OTHER),
@@ -545,15 +560,17 @@ static const struct row gpt2_rows[] = {
         .may = PARAMS, .with = DIVERGES " --on_nan=skip",
         .says = "once more than on_nan_limit allows"),
 
-    ROW(TRAIN, "eval_interval", "4", EVALS | VALUES | LOG, .where = A_EVALS, .is = "0 4 8"),
-    ROW(TRAIN, "eval_interval", "0", EVALS | VALUES | LOG, .where = A_EVALS, .is = ""),
+    ROW(TRAIN, "eval_interval", "4", EVALS | VALUES | LOG, .where = A_EVALS, .is = "0 4 8 final",
+        .may = SAVES | FILES),
+    ROW(TRAIN, "eval_interval", "0", EVALS | VALUES | LOG | FILES, .where = A_EVALS, .is = ""),
     ROW(TRAIN, "eval_iters", "3", VALUES),
     ROW(TRAIN, "log_interval", "2", LOG),
     ROW(TRAIN, "always_save_checkpoint", "false", SAVES | FILES | LOG, .where = A_SAVES,
         .is = "3 9",
         .with = "--checkpoint_interval=3 --batch_size=1 --learning_rate=0.3 --warmup_iters=30 "
                 "--lr_decay_iters=60 --eval_iters=20"),
-    ROW(TRAIN, "checkpoint_interval", "3", SAVES | FILES | LOG, .where = A_SAVES, .is = "3 6 9"),
+    ROW(TRAIN, "checkpoint_interval", "2", SAVES | FILES | LOG, .where = A_SAVES, .is = "2 4 6 8 9",
+        .with = "--eval_interval=0"),
     ROW(TRAIN, "checkpoint_interval", "0", SAVES | FILES | LOG, .where = A_SAVES, .is = "4 8 9",
         .with = "--eval_interval=4"),
     ROW(TRAIN, "keep", "2", FILES),
@@ -571,7 +588,6 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "threads", "2", HOST | LOG),
     ROW(TRAIN, "allow_uneven", "true", ALL & ~(SKIPS | TEXT),
         .with = "--nproc_per_node=3 --virtual_ranks=4"),
-    ROW(TRAIN, "backend", "gloo", HOST, .with = "--nproc_per_node=2"),
     ROW(TRAIN, "zero", "1", REFUSED, .says = "zero=1 divides over hosts"),
     ROW(TRAIN, "wire", "bfloat16", 0), /* between hosts: laws_hosts */
     ROW(TRAIN, "timeout", "0.2", RESULT, .may = ALL & ~(START | TEXT), .with = IS_SLOW),
@@ -619,7 +635,7 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "weight_decay", "0.5", 0), /* the other family's */
     ROW(TRAIN, "learning_rate", "0.5", 0),
     ROW(TRAIN, "eval_interval", "2", EVALS | VALUES | LOG, .where = A_EVALS,
-        .is = "0 2 4 6 8 artifact"),
+        .is = "0 2 4 6 8 final artifact", .may = SAVES | FILES),
     ROW(TRAIN, "log_interval", "2", LOG, .with = "--iterations=14"), /* the first ten are told */
     ROW(TRAIN, "dtype", "bfloat16", OTHER | HOST),
     ROW(EVAL, "artifact", "@golfrun/final_model.int8.ptz", TEXT,
@@ -628,6 +644,7 @@ static const struct row golf_rows[] = {
 
 static const struct row other_rows[] = {
     ROW(SAMPLE, "out_dir", "@run2", TEXT),
+    ROW(SAMPLE, "which", "3", TEXT),
     ROW(SAMPLE, "seed", "5", TEXT),
     ROW(SAMPLE, "start", "ba", TEXT),
     ROW(SAMPLE, "num_samples", "3", TEXT),
@@ -639,11 +656,11 @@ static const struct row other_rows[] = {
     ROW(SAMPLE, "dtype", "bfloat16", TEXT),
     ROW(EVAL, "dataset", "@other", TEXT),
     ROW(EVAL, "out_dir", "@run2", TEXT),
+    ROW(EVAL, "which", "3", TEXT, .says = "ckpt-00000003"),
     ROW(EVAL, "split", "train", TEXT, .says = "train loss"),
     ROW(EVAL, "batch_size", "5", 0, .may = TEXT), /* sums in another order */
     ROW(EVAL, "nproc_per_node", "2", 0),
     ROW(EVAL, "threads", "2", 0),
-    ROW(EVAL, "backend", "gloo", 0, .with = "--nproc_per_node=2"),
     ROW(EVAL, "timeout", "0.2", RESULT | TEXT,
         .with = "--nproc_per_node=2 LOCKSTEP_FAULT=read:8:slow LOCKSTEP_FAULT_RANK=1"),
     ROW(EVAL, "device", "cpu", 0),
@@ -651,6 +668,12 @@ static const struct row other_rows[] = {
     ROW(PREP, "input", "@text2", TEXT),
     ROW(PREP, "out", "@prepared", 0),
     ROW(PREP, "val_fraction", "0.2", TEXT),
+};
+
+/* With Gloo. */
+static const struct row gloo_rows[] = {
+    ROW(TRAIN, "backend", "gloo", HOST, .with = "--nproc_per_node=2"),
+    ROW(EVAL, "backend", "gloo", 0, .with = "--nproc_per_node=2"),
 };
 
 /* With SentencePiece. */
@@ -697,6 +720,7 @@ static void test_none_missing(void **state)
             if (!(d->commands & commands[c]) || has_row(ROWS(gpt2_rows), commands[c], d->name) ||
                 has_row(ROWS(golf_rows), commands[c], d->name) ||
                 has_row(ROWS(other_rows), commands[c], d->name) ||
+                has_row(ROWS(gloo_rows), commands[c], d->name) ||
                 has_row(ROWS(sp_rows), commands[c], d->name))
                 continue;
             print_error("no row for %s of `lockstep %s`\n", d->name,
@@ -716,10 +740,15 @@ static void test_golf(void **state)
     check_rows(ROWS(golf_rows), train_golf, NULL);
 }
 
+static void test_gloo(void **state)
+{
+    lks_test_need_gloo();
+    check_rows(ROWS(gloo_rows), train_gpt2, NULL);
+}
+
 static void test_sentencepiece(void **state)
 {
-    if (!lks_test_sentencepiece())
-        lks_test_skip("this build has no SentencePiece");
+    lks_test_need_sentencepiece();
     check_rows(ROWS(sp_rows), train_golf, prep_sp);
 }
 
@@ -745,9 +774,10 @@ static void test_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none_missing), cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_golf),         cmocka_unit_test(test_others),
-        cmocka_unit_test(test_buckets),      cmocka_unit_test(test_sentencepiece),
+        cmocka_unit_test(test_none_missing),  cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_golf),          cmocka_unit_test(test_others),
+        cmocka_unit_test(test_buckets),       cmocka_unit_test(test_gloo),
+        cmocka_unit_test(test_sentencepiece),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
