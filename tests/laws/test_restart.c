@@ -85,18 +85,21 @@ static void test_three_deaths(void **state)
 /* Damage to the newest checkpoint, too: the one before it counts. */
 static void test_torn_checkpoint(void **state)
 {
-    const char *out;
+    const char *out, *folder = lks_test_folder();
     lks_test_result r = disturbed(
         2, 1,
-        DIES(0, 1, "read:400:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do case $a in "
-                                   "--out_dir=*) d=${a#--out_dir=}; readlink \"$d/latest\" "
-                                   ">\"$d.torn.$RANK\"; truncate -s 1000 "
-                                   "\"$d/latest/model.safetensors\";; esac; done; :",
+        lks_test_text(DIES(0, 1, "read:400:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do "
+                                                 "case $a in --out_dir=*) d=${a#--out_dir=}; "
+                                                 "readlink \"$d/latest\" >'%s'/$RANK; "
+                                                 "truncate -s 1000 "
+                                                 "\"$d/latest/model.safetensors\";; esac; "
+                                                 "done; :",
+                      folder),
         "--threads=1", &out);
     if (r.exit_code != 0)
         fail_msg("%d: %s", r.exit_code, r.err);
     int torn = 0;
-    assert_int_equal(sscanf(lks_test_read(lks_test_text("%s.torn.1", out), NULL), "ckpt-%d", &torn),
+    assert_int_equal(sscanf(lks_test_read(lks_test_text("%s/1", folder), NULL), "ckpt-%d", &torn),
                      1);
     assert_true(checkpoint_before(out, torn) > 0);
     assert_int_equal(resumed_at(out), checkpoint_before(out, torn));
