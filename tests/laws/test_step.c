@@ -38,7 +38,7 @@ static void open_trainer(lks__trainer *t, const char *more)
     lks__settings_defaults(&s);
     assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof argv / sizeof argv[0],
                                   (char *const *)(uintptr_t)argv, 0, &args));
-    assert_ok(lks__trainer_open(&s, t));
+    assert_ok(lks__trainer_open(&s, t, &(int){0}));
 }
 
 static void steps(lks__trainer *t, uint64_t until)

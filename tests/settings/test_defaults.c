@@ -118,6 +118,7 @@ static const struct figure ours[] = {
     {"tokenizer_path", ""}, /* the data folder's */
     {"nproc_per_node", "1"},
     {"max_restarts", "0"},
+    {"shutdown_timeout", "30"},
     {"threads", "0"},
     {"allow_uneven", "false"},
     {"backend", "auto"},

@@ -585,6 +585,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "nproc_per_node", "2", HOST | LOG | WORK),
     ROW(TRAIN, "max_restarts", "1", RESULT, .may = ALL & ~(START | TEXT), .with = DIES,
         .says = "restart 1 of 1"),
+    ROW(TRAIN, "shutdown_timeout", "7", 0), /* what it limits: laws_interrupt */
     ROW(TRAIN, "threads", "2", HOST | LOG),
     ROW(TRAIN, "allow_uneven", "true", ALL & ~(SKIPS | TEXT),
         .with = "--nproc_per_node=3 --virtual_ranks=4"),
@@ -660,6 +661,7 @@ static const struct row other_rows[] = {
     ROW(EVAL, "split", "train", TEXT, .says = "train loss"),
     ROW(EVAL, "batch_size", "5", 0, .may = TEXT), /* sums in another order */
     ROW(EVAL, "nproc_per_node", "2", 0),
+    ROW(EVAL, "shutdown_timeout", "7", 0),
     ROW(EVAL, "threads", "2", 0),
     ROW(EVAL, "timeout", "0.2", RESULT | TEXT,
         .with = "--nproc_per_node=2 LOCKSTEP_FAULT=read:8:slow LOCKSTEP_FAULT_RANK=1"),
