@@ -221,6 +221,34 @@ static void test_resize(void **state)
     assert_contains(r[1].err, "1 of this node's ranks stay idle");
 }
 
+/* All ranks of all nodes where the virtual ranks needn't be shared evenly, but no more than those.
+ */
+static void test_uneven(void **state)
+{
+    static const struct {
+        const char *V, *uneven;
+        int W;
+    } cases[] = {{"--virtual-ranks=8", "--allow-uneven", 5},
+                 {"--virtual-ranks=8", NULL, 4},
+                 {"--virtual-ranks=3", "--allow-uneven", 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int port = lks_test_free_port();
+        static const char script[] = "echo rank $RANK of $WORLD_SIZE";
+        struct node a = START(port, script, "--nnodes=2", "--nproc-per-node=2", "--node-rank=0",
+                              cases[i].V, cases[i].uneven),
+                    b = START(port, script, "--nnodes=2", "--nproc-per-node=3", "--node-rank=1",
+                              cases[i].V, cases[i].uneven);
+        lks_test_result r[2] = {end_of(&a), end_of(&b)};
+        const char *all = lks_test_text("%s%s", r[0].out, r[1].out);
+        for (int node = 0; node < 2; node++)
+            assert_int_equal(r[node].exit_code, 0);
+        for (int rank = 0; rank < 5; rank++)
+            assert_int_equal(strstr(all, lks_test_text("rank %d of %d\n", rank, cases[i].W)) !=
+                                 NULL,
+                             rank < cases[i].W);
+    }
+}
+
 /* --- who doesn't fit ---------------------------------------------------------------------- */
 
 static void test_refusals(void **state)
@@ -475,6 +503,7 @@ int main(void)
         cmocka_unit_test(test_node_lost),
         cmocka_unit_test(test_coordinator_lost),
         cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_wrong_options),

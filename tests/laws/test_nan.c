@@ -4,6 +4,7 @@
 #include "poison.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +15,14 @@ enum { FIRST = 2, STEPS = 10 };
 
 /* A run of FIRST steps with the bad embedding, that goes on on W ranks. Its artifact at the end
  * can't be written; all else is there. */
-static lks_test_result go_on(int W, const char *const more[], const char **out_p)
+static lks_test_result go_on(int W, const char *dataset, const char *const more[],
+                             const char **out_p)
 {
     *out_p = lks_test_folder();
     law_args first = poison_train(*out_p, 1), args = poison_train(*out_p, W);
     law_add(&first, "--iterations=%d", FIRST);
+    law_add(&first, "--dataset=%s", dataset);
+    law_add(&args, "--dataset=%s", dataset);
     law_run(&first);
     poison_embedding(*out_p);
     law_add(&args, "--init_from=resume");
@@ -27,7 +31,8 @@ static lks_test_result go_on(int W, const char *const more[], const char **out_p
         law_add(&args, "%s", *more);
     return lks_test_run(args.argv, NULL, 60);
 }
-#define GO_ON(W, out_p, ...) go_on((W), (const char *const[]){__VA_ARGS__, NULL}, (out_p))
+#define GO_ON(W, out_p, ...)                                                                       \
+    go_on((W), poison_data(), (const char *const[]){__VA_ARGS__, NULL}, (out_p))
 
 static void check_line(const char *out, const char *kind, size_t i, int iter, int v, int m)
 {
@@ -86,6 +91,43 @@ static void test_skip(void **state)
     assert_contains(r.err, "on_nan_limit");
     static const char model[] = "ckpt-00000006/model.safetensors";
     assert_same_file(lks_test_text("%s/%s", out, model), lks_test_text("%s/%s", reference, model));
+}
+
+/* The checkpoint knows how many were skipped in a row before it: skip 5, a new start, skip 6. */
+static void test_skip_over_a_restart(void **state)
+{
+    const char *out;
+    lks_test_result r = GO_ON(2, &out, "--on_nan=skip", "--iterations=6");
+    assert_ran_to_end(&r);
+    assert_int_equal(count(out, "skip"), 1);
+    law_args args = poison_train(out, 2);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--iterations=%d", STEPS);
+    law_add(&args, "--on_nan_limit=1");
+    r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "iteration 6: ");
+    assert_contains(r.err, "once more than on_nan_limit allows");
+}
+
+/* A step in between ends the row: 5, 6 and 8 are no three in a row. */
+static void test_skip_not_in_a_row(void **state)
+{
+    enum { HEADER = 1024, THIRD = ((8 * POISON_A + 1) * POISON_V + 3) * (POISON_T + 1) + 2 };
+    const char *dir = lks_test_folder(), *out;
+    const uint16_t poison = POISON_VOCAB - 1;
+    poison_write_data(dir);
+    FILE *f = fopen(lks_test_text("%s/fineweb_train_000000.bin", dir), "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, HEADER + THIRD * (long)sizeof poison, SEEK_SET), 0);
+    assert_int_equal(fwrite(&poison, sizeof poison, 1, f), 1);
+    fclose(f);
+    const char *const more[] = {"--on_nan=skip", "--on_nan_limit=2", NULL};
+    lks_test_result r = go_on(2, dir, more, &out);
+    assert_ran_to_end(&r);
+    assert_int_equal(count(out, "skip"), 3);
+    check_line(out, "skip", 1, 6, 0, 0);
+    check_line(out, "skip", 2, 8, 3, 1);
 }
 
 /* From iteration 5 back to checkpoint 4, twice: behind the data of iteration 5 stand those of 6. */
@@ -311,9 +353,14 @@ static void test_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),   cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_skip),     cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_gradient), cmocka_unit_test(test_data_behind),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_skip),
+        cmocka_unit_test(test_skip_over_a_restart),
+        cmocka_unit_test(test_skip_not_in_a_row),
+        cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_data_behind),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/job.h"
+
 static const char *whole; /* output of a run never disturbed */
 
 static int train_whole(void **state)
@@ -41,6 +43,26 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
     return r;
 }
 
+/* The iteration that the last start resumed at, by its host line; 0: none did. */
+static int resumed_at(const char *out)
+{
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    int iter = 0;
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *at = json_object_get(json_array_get(lines, i), "resumed_iter");
+        iter = at != NULL ? (int)json_integer_value(at) : iter;
+    }
+    return iter;
+}
+
+/* The newest checkpoint before iteration `iter`; 0: there is none. */
+static int checkpoint_before(const char *out, int iter)
+{
+    while (--iter > 0 && !lks_test_exists(lks_test_text("%s/ckpt-%08d", out, iter)))
+        continue;
+    return iter > 0 ? iter : 0;
+}
+
 #define DIES(n, rank, fault)                                                                       \
     "[ $TORCHELASTIC_RESTART_COUNT = " #n " ] && "                                                 \
     "export LOCKSTEP_FAULT_RANK=" #rank " LOCKSTEP_FAULT=" fault "; "
@@ -56,22 +78,31 @@ static void test_three_deaths(void **state)
         fail_msg("%d: %s", r.exit_code, r.err);
     for (int i = 1; i <= 3; i++)
         assert_contains(r.err, lks_test_text("restart %d of 3", i));
+    assert_true(resumed_at(out) > 0); /* not from scratch */
     law_assert_same(out, whole);
 }
 
 /* Damage to the newest checkpoint, too: the one before it counts. */
 static void test_torn_checkpoint(void **state)
 {
-    const char *out;
+    const char *out, *folder = lks_test_folder();
     lks_test_result r = disturbed(
         2, 1,
-        DIES(0, 1, "read:200:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do case "
-                                   "$a in --out_dir=*) truncate -s 1000 "
-                                   "\"${a#--out_dir=}/latest/model.safetensors\";; esac; "
-                                   "done; :",
+        lks_test_text(DIES(0, 1, "read:400:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do "
+                                                 "case $a in --out_dir=*) d=${a#--out_dir=}; "
+                                                 "readlink \"$d/latest\" >'%s'/$RANK; "
+                                                 "truncate -s 1000 "
+                                                 "\"$d/latest/model.safetensors\";; esac; "
+                                                 "done; :",
+                      folder),
         "--threads=1", &out);
     if (r.exit_code != 0)
         fail_msg("%d: %s", r.exit_code, r.err);
+    int torn = 0;
+    assert_int_equal(sscanf(lks_test_read(lks_test_text("%s/1", folder), NULL), "ckpt-%d", &torn),
+                     1);
+    assert_true(checkpoint_before(out, torn) > 0);
+    assert_int_equal(resumed_at(out), checkpoint_before(out, torn));
     law_assert_same(out, whole);
 }
 
@@ -103,6 +134,36 @@ static void test_not_an_earlier_run(void **state)
     assert_contains(r.err, "restart 1 of 1");
     const char *last = strstr(r.out, "an earlier run was moved");
     assert_non_null(last);
+}
+
+/* Whose files lie in a folder, by the last line of its lock: this job's own, and no other's whose
+ * name is as long, longer or a part of it. */
+static void test_other_job(void **state)
+{
+    static const char *const names[] = {"job-a", "job-b", "ob-a", "job-aa", "b-a", "a"};
+    const char *out = lks_test_folder(), *lock = lks_test_text("%s/.lock", out);
+    setenv("TORCHELASTIC_MAX_RESTARTS", "1", 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
+    setenv("LOCKSTEP_JOB", names[0], 1);
+    lks_test_write(lock, "pid 1 on x\n", 11);
+    assert_false(lks__job_goes_on(out));
+    assert_ok(lks__job_mark(out));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        setenv("LOCKSTEP_JOB", names[i], 1);
+        assert_int_equal(lks__job_goes_on(out), i == 0);
+    }
+    setenv("LOCKSTEP_JOB", names[0], 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", "0", 1); /* a first start goes on from nothing */
+    assert_false(lks__job_goes_on(out));
+    setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
+    setenv("LOCKSTEP_JOB", names[1], 1);
+    assert_ok(lks__job_mark(out)); /* the newer mark counts */
+    assert_true(lks__job_goes_on(out));
+    setenv("LOCKSTEP_JOB", names[0], 1);
+    assert_false(lks__job_goes_on(out));
+    unsetenv("TORCHELASTIC_MAX_RESTARTS");
+    unsetenv("TORCHELASTIC_RESTART_COUNT");
+    unsetenv("LOCKSTEP_JOB");
 }
 
 /* `train` starts its own ranks anew, too. One of them is killed at some moment. */
@@ -149,7 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_three_deaths), cmocka_unit_test(test_torn_checkpoint),
         cmocka_unit_test(test_budget),       cmocka_unit_test(test_not_an_earlier_run),
-        cmocka_unit_test(test_train_itself),
+        cmocka_unit_test(test_other_job),    cmocka_unit_test(test_train_itself),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }

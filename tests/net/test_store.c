@@ -238,6 +238,63 @@ static void test_wrong_token(void **state)
     lks__store_stop(server);
 }
 
+/* What listens where the job's store should, and doesn't know the secret. It may answer anything:
+ * no proof, one made with another secret, or the client's own sent back. */
+struct impostor {
+    int fd, way;
+};
+
+static void *pretend(void *arg)
+{
+    const struct impostor *p = arg;
+    struct lks__hello hello = {.magic = {'L', 'K', 'S', 'T', 'O', 'R', 'E', '1'}, .nonce = {7}};
+    struct lks__proof proof;
+    struct lks__verdict verdict = {.refused = 0};
+    int fd = accept(p->fd, NULL, NULL);
+    if (fd >= 0 && send(fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello &&
+        recv(fd, &proof, sizeof proof, MSG_WAITALL) == sizeof proof) {
+        if (p->way == 1)
+            lks__prove("another secret, as long as theirs", "server", hello.nonce, proof.nonce,
+                       verdict.mac);
+        if (p->way == 2)
+            memcpy(verdict.mac, proof.mac, sizeof verdict.mac);
+        if (p->way == 3) /* the true server: it shows that the others fail for their proof alone */
+            lks__prove(token, "server", hello.nonce, proof.nonce, verdict.mac);
+        (void)!send(fd, &verdict, sizeof verdict, MSG_NOSIGNAL);
+        char rest;
+        (void)!recv(fd, &rest, 1, 0); /* until the client goes */
+    }
+    close(fd);
+    return NULL;
+}
+
+static void test_impostor(void **state)
+{
+    for (int way = 0; way <= 3; way++) {
+        struct sockaddr_in addr = {.sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t len = sizeof addr;
+        struct impostor p = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), way};
+        assert_int_equal(bind(p.fd, (struct sockaddr *)&addr, sizeof addr), 0);
+        assert_int_equal(listen(p.fd, 1), 0);
+        assert_int_equal(getsockname(p.fd, (struct sockaddr *)&addr, &len), 0);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, pretend, &p), 0);
+        lks__store *s = NULL;
+        lks_status st = lks__store_open("127.0.0.1", ntohs(addr.sin_port), token, 10, &s);
+        if (way == 3) {
+            assert_int_equal(st, LKS_OK);
+        } else {
+            assert_int_equal(st, LKS_ERR_CONFIG);
+            assert_non_null(strstr(lks_last_error(), "has another token than this process"));
+            assert_null(s);
+        }
+        lks__store_close(s);
+        pthread_join(thread, NULL);
+        close(p.fd);
+    }
+}
+
 static int stranger(const lks__store_server *server)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET,
@@ -456,19 +513,13 @@ static void test_deaf_member(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_lists_and_wills),
-        cmocka_unit_test(test_server_gone),
-        cmocka_unit_test(test_one_address_only),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_wrong_token),
-        cmocka_unit_test(test_random_bytes),
-        cmocka_unit_test(test_broken_requests),
-        cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_few_descriptors),
-        cmocka_unit_test(test_deaf_member),
+        cmocka_unit_test(test_values),           cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_lists_and_wills),  cmocka_unit_test(test_server_gone),
+        cmocka_unit_test(test_one_address_only), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_addresses),        cmocka_unit_test(test_wrong_token),
+        cmocka_unit_test(test_impostor),         cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_broken_requests),  cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_few_descriptors),  cmocka_unit_test(test_deaf_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,112 @@
+/* Ranks that were started with different settings, data or kernels don't compute one run: they say
+ * so, and make no step. */
+#include "laws.h"
+#include "marked.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+
+/* The run on two ranks, each of which a shell starts: `each` is what it does first, `more` what it
+ * adds to the settings. */
+static lks_test_result started(const char *each, const char *more, const char **out_p)
+{
+    law_args run = law_train("random", out_p), args = {.n = 0};
+    const char *mark = marked_variable();
+    law_add(&args, "%s", LKS_TEST_TOOL);
+    law_add(&args, "run");
+    law_add(&args, "--nproc-per-node=2");
+    law_add(&args, "sh");
+    law_add(&args, "-c");
+    law_add(&args, "%s; exec \"$0\" \"$@\" %s", each, more);
+    law_add(&args, "%s", LKS_TEST_TOOL);
+    for (int i = 1; i < run.n; i++)
+        law_add(&args, "%s", run.argv[i]);
+    lks_test_result r = lks_test_run(args.argv, (const char *const[]){mark, NULL}, 60);
+    assert_false(r.timed_out);
+    marked_assert_gone(mark, 2);
+    return r;
+}
+
+static void expect_refused(const char *more)
+{
+    const char *out;
+    lks_test_result r = started(":", more, &out);
+    if (r.exit_code != 1)
+        fail_msg("%s: exit code %d: %s%s", more, r.exit_code, r.out, r.err);
+    assert_contains(r.err, "the run (settings, data, version, iteration) differs between ranks: "
+                           "rank 0 has ");
+    assert_contains(r.err, ", rank 1 has ");
+    assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
+}
+
+static void test_settings(void **state)
+{
+    static const char *const different[] = {
+        "--seed=$((7 + RANK))",
+        "--learning_rate=0.00$((1 + RANK))",
+        "--eval_interval=$((4 + RANK))",
+        "--check_interval=$((4 + RANK))",
+    };
+    for (size_t i = 0; i < sizeof different / sizeof different[0]; i++)
+        expect_refused(different[i]);
+}
+
+/* One token is another, in the middle of the training data or of the validation data. */
+static void test_data(void **state)
+{
+    static const char *const files[] = {"train.bin", "val.bin"};
+    for (int i = 0; i < 2; i++) {
+        const char *two = lks_test_folder();
+        for (int rank = 0; rank < 2; rank++) {
+            const char *const copy[] = {"cp", "-r", law_data(), lks_test_text("%s/%d", two, rank),
+                                        NULL};
+            assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+        }
+        FILE *f = fopen(lks_test_text("%s/1/%s", two, files[i]), "r+");
+        assert_non_null(f);
+        assert_int_equal(fseek(f, 2 * 10001, SEEK_SET), 0);
+        int was = fgetc(f);
+        assert_int_equal(fseek(f, 2 * 10001, SEEK_SET), 0);
+        fputc(was == 5 ? 6 : 5, f);
+        fclose(f);
+        expect_refused(lks_test_text("--dataset=%s/$RANK", two));
+    }
+    /* Equal data in two folders are one run. */
+    const char *out;
+    lks_test_result r =
+        started(lks_test_text("cp -r %s %s.$RANK", law_data(), law_data()),
+                lks_test_text("--dataset=%s.$RANK --max_iters=2", law_data()), &out);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+}
+
+/* The lowest level of any rank is everybody's, and the run has the bits that it has there. */
+static void test_kernels(void **state)
+{
+    lks__cpu_level level;
+    assert_ok(lks__cpu_level_get(&level));
+    for (int other = 0; other < 2; other++) {
+        const char *out;
+        lks_test_result r =
+            started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=ref", other),
+                    "--max_iters=2", &out);
+        if (r.exit_code != 0)
+            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+        const json_t *line = json_array_get(lines, 0);
+        assert_string_equal(json_string_value(lks_test_member(line, "kernels")), "ref");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_data),
+        cmocka_unit_test(test_kernels),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

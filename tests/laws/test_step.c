@@ -1,0 +1,166 @@
+/* One step from inside: what its loss is the mean of, what its random numbers are keyed by, whether
+ * a parameter that has changed by itself is found wherever it lies, and what an infinite loss does.
+ */
+#include "support.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "train/nonfinite.h"
+#include "train/trainer.h"
+
+enum { N = 48, V = 4 };
+
+/* A run of one rank, not yet begun, with one setting more. */
+static void open_trainer(lks__trainer *t, const char *more)
+{
+    static const char *data;
+    if (data == NULL) {
+        data = lks_test_folder();
+        lks_test_generated_tokens(data);
+    }
+    lks__settings s;
+    lks__args args;
+    const char *const argv[] = {"--vocab_size=65",
+                                "--n_layer=2",
+                                "--n_head=2",
+                                "--n_embd=16",
+                                "--block_size=8",
+                                "--batch_size=1",
+                                "--bias",
+                                "--threads=1",
+                                "--warmup_iters=0",
+                                lks_test_text("--gradient_accumulation_steps=%d", N),
+                                lks_test_text("--virtual_ranks=%d", V),
+                                lks_test_text("--dataset=%s", data),
+                                lks_test_text("--out_dir=%s", lks_test_folder()),
+                                more};
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof argv / sizeof argv[0],
+                                  (char *const *)(uintptr_t)argv, 0, &args));
+    assert_ok(lks__trainer_open(&s, t, &(int){0}));
+}
+
+static void steps(lks__trainer *t, uint64_t until)
+{
+    lks__step_result r;
+    while (t->iter < until)
+        assert_ok(lks__train_step(t, &r));
+}
+
+/* The mean is a double's, to the last bit. */
+static void test_loss(void **state)
+{
+    lks__trainer t;
+    lks__step_result r;
+    open_trainer(&t, "--dropout=0.1");
+    for (int k = 0; k < 3; k++) {
+        double sum = 0.0;
+        assert_ok(lks__train_step(&t, &r));
+        for (int i = 0; i < N; i++) {
+            assert_true(t.losses[i] > 0.0f);
+            sum += (double)t.losses[i];
+        }
+        assert_true(r.loss == sum / N);
+    }
+    lks__trainer_close(&t);
+}
+
+/* The same micro-batch has other random numbers in another step, and each of a step its own. */
+static void test_keys(void **state)
+{
+    lks__trainer t;
+    open_trainer(&t, "--seed=77");
+    for (uint64_t iter = 0; iter < 3; iter++) {
+        steps(&t, iter);
+        for (int v = 0; v < V; v++)
+            for (int m = 0; m < N / V; m++) {
+                lks__backward bw = lks__train_pass(&t, v, m, NULL);
+                assert_int_equal(bw.seed, 77);
+                assert_int_equal(bw.step, iter);
+                assert_int_equal(bw.vm, v << 16 | m);
+            }
+    }
+    lks__trainer_close(&t);
+}
+
+/* Flip the lowest bit of a parameter. */
+static void flip(lks__trainer *t, size_t at)
+{
+    uint32_t bits;
+    memcpy(&bits, &t->params[at], sizeof bits);
+    bits ^= 1;
+    memcpy(&t->params[at], &bits, sizeof bits);
+}
+
+static void test_flips(void **state)
+{
+    size_t n_tensors = 1;
+    for (size_t i = 0; i < n_tensors; i++)
+        for (int last = 0; last < 2; last++) {
+            lks__trainer t;
+            lks__step_result r;
+            open_trainer(&t, "--check_interval=1");
+            n_tensors = t.table.n_tensors;
+            steps(&t, 1);
+            const lks__tensor *tensor = &t.table.tensors[i];
+            flip(&t, tensor->offset + (last ? tensor->count - 1 : 0));
+            assert_fails(LKS_ERR_DIVERGED, lks__train_step(&t, &r),
+                         lks_test_text("first in tensor %s,", tensor->name));
+            lks__trainer_close(&t);
+        }
+    assert_true(n_tensors > 20);
+}
+
+/* Between update 3 and the next, and no other, with an interval of 3; never with 0. */
+static void test_check_interval(void **state)
+{
+    static const struct {
+        const char *interval;
+        uint64_t at;
+        bool found;
+    } cases[] = {{"3", 2, false}, {"3", 3, true}, {"3", 4, false}, {"1", 2, true}, {"0", 3, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks__trainer t;
+        lks__step_result r;
+        open_trainer(&t, lks_test_text("--check_interval=%s", cases[i].interval));
+        steps(&t, cases[i].at);
+        flip(&t, t.table.tensors[0].offset);
+        assert_int_equal(lks__train_step(&t, &r), cases[i].found ? LKS_ERR_DIVERGED : LKS_OK);
+        lks__trainer_close(&t);
+    }
+}
+
+/* A loss that isn't finite is one, however finite the gradient's norm is. */
+static void test_infinite_loss(void **state)
+{
+    static const float values[] = {INFINITY, -INFINITY, NAN};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        lks__trainer t;
+        lks__step_result r;
+        open_trainer(&t, "--on_nan=skip");
+        assert_ok(lks__train_step(&t, &r));
+        assert_true(isfinite(r.grad_norm));
+        t.losses[N - 1] = values[i];
+        assert_ok(lks__nonfinite_judge(&t, NULL, &r));
+        assert_int_equal(r.outcome, LKS__STEP_SKIPPED);
+        assert_int_equal(r.bad.index, N - 1);
+        assert_true(r.bad.in_loss);
+        assert_int_equal(t.nonfinite, 1);
+        t.losses[N - 1] = 1.0f; /* a sound one ends the row */
+        assert_ok(lks__nonfinite_judge(&t, NULL, &r));
+        assert_int_equal(r.outcome, LKS__STEP_DONE);
+        assert_int_equal(t.nonfinite, 0);
+        lks__trainer_close(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loss),          cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_flips),         cmocka_unit_test(test_check_interval),
+        cmocka_unit_test(test_infinite_loss),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,218 @@
+/* Defaults, as literal figures: those of the scripts that lockstep takes its settings from, and its
+ * own. They stand here a second time so that a slip in the table is noticed. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/settings.h"
+#include "train/settings_table.h"
+
+struct figure {
+    const char *name, *value;
+};
+
+/* train.py of nanoGPT (karpathy/nanoGPT at 3adf61e), and sample.py for what is sampled. Its
+ * device, dtype and backend are those of GPUs. */
+static const struct figure nanogpt[] = {
+    {"out_dir", "out"},
+    {"eval_interval", "2000"},
+    {"log_interval", "1"},
+    {"eval_iters", "200"},
+    {"eval_only", "false"},
+    {"always_save_checkpoint", "true"},
+    {"init_from", "scratch"},
+    {"dataset", "openwebtext"},
+    {"gradient_accumulation_steps", "40"},
+    {"batch_size", "12"},
+    {"block_size", "1024"},
+    {"n_layer", "12"},
+    {"n_head", "12"},
+    {"n_embd", "768"},
+    {"dropout", "0.0"},
+    {"bias", "false"},
+    {"learning_rate", "6e-4"},
+    {"max_iters", "600000"},
+    {"weight_decay", "1e-1"},
+    {"beta1", "0.9"},
+    {"beta2", "0.95"},
+    {"grad_clip", "1.0"},
+    {"decay_lr", "true"},
+    {"warmup_iters", "2000"},
+    {"lr_decay_iters", "600000"},
+    {"min_lr", "6e-5"},
+    {"seed", "1337"},
+    {"start", "\n"},
+    {"num_samples", "10"},
+    {"max_new_tokens", "500"},
+    {"temperature", "0.8"},
+    {"top_k", "200"},
+};
+
+/* train_gpt.py of parameter-golf (openai/parameter-golf at 4908dc4), class Hyperparameters: its
+ * names. What only golf has is the default without a recipe, too. */
+static const struct figure golf[] = {
+    {"data_path", "./data/datasets/fineweb10B_sp1024"},
+    {"tokenizer_path", "./data/tokenizers/fineweb_1024_bpe.model"},
+    {"seed", "1337"},
+    {"val_batch_size", "524288"},
+    {"val_loss_every", "1000"},
+    {"train_log_every", "200"},
+    {"iterations", "20000"},
+    {"warmdown_iters", "1200"},
+    {"warmup_steps", "20"},
+    {"train_batch_tokens", "524288"},
+    {"train_seq_len", "1024"},
+    {"max_wallclock_seconds", "600.0"},
+    {"qk_gain_init", "1.5"},
+    {"vocab_size", "1024"},
+    {"num_layers", "9"},
+    {"num_kv_heads", "4"},
+    {"model_dim", "512"},
+    {"num_heads", "8"},
+    {"mlp_mult", "2"},
+    {"tie_embeddings", "true"},
+    {"rope_base", "10000.0"},
+    {"logit_softcap", "30.0"},
+    {"embed_lr", "0.6"},
+    {"head_lr", "0.008"},
+    {"tied_embed_lr", "0.05"},
+    {"tied_embed_init_std", "0.005"},
+    {"matrix_lr", "0.04"},
+    {"scalar_lr", "0.04"},
+    {"muon_momentum", "0.95"},
+    {"muon_backend_steps", "5"},
+    {"muon_momentum_warmup_start", "0.85"},
+    {"muon_momentum_warmup_steps", "500"},
+    {"beta1", "0.9"},
+    {"beta2", "0.95"},
+    {"adam_eps", "1e-8"},
+    {"grad_clip_norm", "0.0"},
+};
+
+/* lockstep's own. */
+static const struct figure ours[] = {
+    {"input", ""},
+    {"out", ""},
+    {"which", ""},
+    {"format", "golf"},
+    {"code", ""},
+    {"val_fraction", "0.1"},
+    {"tokenizer", ""},
+    {"serve", ""},
+    {"artifact", ""},
+    {"split", "val"},
+    {"family", "gpt2"},
+    {"vocab_size", "0"},
+    {"virtual_ranks", "0"},
+    {"sampler", "random"},
+    {"drop_last", "false"},
+    {"on_nan", "stop"},
+    {"on_nan_limit", "10"},
+    {"checkpoint_interval", "0"},
+    {"keep", "3"},
+    {"stop_signal", "none"},
+    {"iters", "10"},
+    {"trace", ""},
+    {"dry_run", "false"},
+    {"tokenizer_path", ""}, /* the data folder's */
+    {"nproc_per_node", "1"},
+    {"max_restarts", "0"},
+    {"shutdown_timeout", "30"},
+    {"threads", "0"},
+    {"allow_uneven", "false"},
+    {"backend", "auto"},
+    {"zero", "0"},
+    {"wire", "float32"},
+    {"timeout", "60"},
+    {"check_interval", "100"},
+    {"replicas", "shared"},
+    {"bucket_mb", "4"},
+    {"device", "auto"},
+    {"dtype", "float32"},
+};
+
+#define FIGURES(table) (table), sizeof(table) / sizeof(table)[0]
+
+static const struct figure *find(const struct figure *figures, size_t n, int setting)
+{
+    for (size_t i = 0; i < n; i++)
+        if (lks__setting_find(figures[i].name) == setting)
+            return &figures[i];
+    return NULL;
+}
+
+/* Setting `i` of `s` has the figure's value; numbers are compared as numbers. */
+static void check(const lks__settings *s, int i, const struct figure *figure)
+{
+    char text[LKS__SETTING_STR], *end;
+    lks__settings_text(s, i, text);
+    double want = strtod(figure->value, &end);
+    bool number = end != figure->value && *end == '\0';
+    if (number ? strtod(text, NULL) != want : strcmp(text, figure->value) != 0)
+        fail_msg("%s is %s, not %s", figure->name, text, figure->value);
+}
+
+static void test_every_default(void **state)
+{
+    lks__settings s;
+    lks__settings_defaults(&s);
+    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        const struct figure *figure = find(FIGURES(ours), i);
+        if (figure == NULL && lks__setting_is_golf(i))
+            figure = find(FIGURES(golf), i);
+        if (figure == NULL && !lks__setting_is_golf(i))
+            figure = find(FIGURES(nanogpt), i);
+        if (figure == NULL)
+            fail_msg("no figure for the default of %s", lks__setting_name(i));
+        check(&s, i, figure);
+        assert_int_equal(s.from[i], LKS__FROM_DEFAULT);
+    }
+    for (size_t i = 0; i < sizeof nanogpt / sizeof nanogpt[0]; i++)
+        assert_true(lks__setting_find(nanogpt[i].name) >= 0);
+}
+
+static void parse(lks__settings *s, const char *arg)
+{
+    lks__args args;
+    lks__settings_defaults(s);
+    assert_ok(lks__settings_parse(s, LKS__CMD_TRAIN, 1, (char *const[]){(char *)(uintptr_t)arg}, 0,
+                                  &args));
+    assert_int_equal(args.n_notes, 0);
+}
+
+static void test_recipes(void **state)
+{
+    lks__settings s;
+    parse(&s, LKS_TEST_SOURCE_DIR "/config/golf_baseline.conf");
+    assert_string_equal(s.family, "golf");
+    assert_string_equal(s.sampler, "stream");
+    assert_int_equal(s.gradient_accumulation_steps, 8); /* 8 // world_size on one rank */
+    for (size_t i = 0; i < sizeof golf / sizeof golf[0]; i++) {
+        int setting = lks__setting_find(golf[i].name);
+        assert_true(setting >= 0);
+        check(&s, setting, &golf[i]);
+        assert_int_equal(s.from[setting], LKS__FROM_FILE);
+    }
+    assert_ok(lks__settings_check(&s, 1));
+    assert_int_equal(s.batch_size, 524288 / 8 / 1024);
+    assert_int_equal(s.virtual_ranks, 8);
+
+    /* The recipe of nanoGPT's name: train.py's own, but for how often it reports. */
+    parse(&s, LKS_TEST_SOURCE_DIR "/config/train_gpt2.conf");
+    for (size_t i = 0; i < sizeof nanogpt / sizeof nanogpt[0]; i++)
+        if (strcmp(nanogpt[i].name, "eval_interval") != 0 &&
+            strcmp(nanogpt[i].name, "log_interval") != 0)
+            check(&s, lks__setting_find(nanogpt[i].name), &nanogpt[i]);
+    assert_int_equal(s.eval_interval, 1000);
+    assert_int_equal(s.log_interval, 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_default),
+        cmocka_unit_test(test_recipes),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
