@@ -150,6 +150,7 @@ class Source:
 
 def place(faults, sources):
     """Find each fault's expression; the number of one inside a function is its place in the list."""
+    lost = []
     for number, fault in enumerate(faults, 1):
         pattern, found = pattern_of(fault.now), []
         for source in sources:
@@ -157,13 +158,17 @@ def place(faults, sources):
                 found += [(source, *m) for m in source.matches(fault, pattern)]
         if len(found) != 1:
             places = ", ".join(str(s.path.relative_to(TREE)) for s, _, _ in found)
-            fail(f"{fault.where}: found {len(found)} times{': ' + places if places else ''}: {fault}")
+            lost.append(f"{fault.where}: found {len(found)} times{': ' + places if places else ''}: {fault}")
+            continue
         source, match, body = found[0]
         fault.number, fault.source, fault.match = number, source, match
-        fault.folder = source.path.relative_to(TREE).parts[:2][-1]
+        parts = source.path.relative_to(TREE).parts
+        fault.folder = parts[1] if parts[0] == "src" else parts[0]
         if body is not None:
             text = source.text[body[0] : match.start()] + fault.new + source.text[match.end() : body[1]]
             source.bodies.setdefault(body, []).append((number, text))
+    if lost:
+        fail("\n".join(lost))
 
 
 def copy_tree():
