@@ -35,6 +35,7 @@ FIELDS = ("in", "at", "now", "new", "by", "but")
 HEADER = """
 #ifndef LKS_PLANTED_H
 #define LKS_PLANTED_H
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 static unsigned char lks__planted[4096];
@@ -217,8 +218,8 @@ def configure():
 
 def build(targets):
     log = WORK / "logs/build.log"
-    if run(["ninja", "-C", BUILD, *targets], log) != 0:
-        sys.stderr.write("".join(open(log).readlines()[-30:]))
+    if run(["ninja", "-C", BUILD, "-k", "0", *targets], log) != 0:
+        sys.stderr.write("".join(line for line in open(log) if ": error: " in line))
         fail(f"the build failed: see {log}")
 
 
