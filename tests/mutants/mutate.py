@@ -102,11 +102,11 @@ def pattern_of(expression):
     """The expression with any white space between its parts."""
     parts = re.findall(r'"(?:\\.|[^"\\])*"|\w+|[^\w\s]', expression)
     words = [re.escape(p) for p in parts]
-    out = words[0]
+    out = (r"\b" if re.match(r"\w", words[0]) else "") + words[0]
     for before, word in zip(words, words[1:]):
         both = re.match(r"\w", before[-1]) and re.match(r"\w", word[0])
         out += (r"\s+" if both else r"\s*") + word
-    return re.compile(out)
+    return re.compile(out + (r"\b" if re.match(r"\w", words[-1][-1]) else ""))
 
 
 def functions_of(text):
