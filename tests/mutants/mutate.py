@@ -76,7 +76,7 @@ class Fault:
 
 def read_faults():
     faults = []
-    for path in sorted((ROOT / "tests/mutants").glob("*.txt")):
+    for path in sorted((ROOT / "tests/mutants").glob("[a-z]*.txt")):
         fields, start = {}, 0
         for n, line in enumerate(path.read_text().splitlines() + [""], 1):
             if line.startswith("#"):
@@ -166,7 +166,8 @@ def place(faults, sources):
         parts = source.path.relative_to(TREE).parts
         fault.folder = parts[1] if parts[0] == "src" else parts[0]
         if body is not None:
-            text = source.text[body[0] : match.start()] + fault.new + source.text[match.end() : body[1]]
+            new = fault.new or ";" * fault.now.endswith(";")  # a statement may have to be there
+            text = source.text[body[0] : match.start()] + new + source.text[match.end() : body[1]]
             source.bodies.setdefault(body, []).append((number, text))
     if lost:
         fail("\n".join(lost))
@@ -180,17 +181,16 @@ def copy_tree():
     for name in names:
         here, there = ROOT / name, TREE / name
         there.parent.mkdir(parents=True, exist_ok=True)
-        if name.startswith(("src/", "tools/")) or not there.exists() or \
-                here.read_bytes() != there.read_bytes():
-            if not (name.startswith(("src/", "tools/")) and there.exists()):
-                shutil.copy2(here, there)
+        planted = re.match(r"(src|tools)/.*\.(c|h|cc)$", name)
+        if not there.exists() or not planted and here.read_bytes() != there.read_bytes():
+            shutil.copy2(here, there)
+            there.touch()
     for there in [p for p in TREE.rglob("*") if p.is_file()]:
         if str(there.relative_to(TREE)) not in names:
             there.unlink()
     shared = TREE.parent / "shared"
     if (ROOT.parent / "shared").exists() and not shared.exists():
         shared.symlink_to(ROOT.parent / "shared")
-    return sorted(n for n in names if re.match(r"(src|tools)/.*\.(c|h|cc)$", n))
 
 
 def write(path, text):
@@ -245,6 +245,8 @@ def tests_fail(by, numbers, log):
     text = open(log, errors="replace").read()
     if "No tests were found" in text or " Passed " not in text and code == 0:
         return None
+    if "***Timeout" in text:
+        print(f"a test ran out of time, which may be the machine's fault: see {log}", flush=True)
     return code != 0
 
 
@@ -297,14 +299,11 @@ def main():
     options.add_argument("--list", action="store_true", help="show the faults and end")
     args = options.parse_args()
     faults = read_faults()
-    (WORK / "logs").mkdir(parents=True, exist_ok=True)
-    names = copy_tree()
     # Sources are taken from the repository itself: the copies hold faults.
-    sources = []
-    for name in names:
-        source = Source(ROOT / name)
-        source.path = TREE / name
-        sources.append(source)
+    sources = [Source(p) for folder in ("src", "tools") for p in sorted((ROOT / folder).rglob("*"))
+               if p.suffix in (".c", ".h", ".cc")]
+    for source in sources:
+        source.path = TREE / source.path.relative_to(ROOT)
     place(faults, sources)
     faults_now = chosen(faults, args)
     if not faults_now:
@@ -313,6 +312,8 @@ def main():
         for f in faults_now:
             print(f"{f.folder:9} {f}  [{f.by or f.but}]")
         return
+    (WORK / "logs").mkdir(parents=True, exist_ok=True)
+    copy_tree()
     for source in sources:
         source.path.parent.mkdir(parents=True, exist_ok=True)
         write(source.path, source.with_bodies())
