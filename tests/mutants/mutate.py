@@ -237,11 +237,11 @@ def targets_of(tests, faults):
     return sorted(inside | {"tools/all"}) if inside else ["all"]
 
 
-def tests_fail(by, numbers, log):
+def tests_fail(by, numbers, log, jobs=1):
     """True if a test fails; None if no test has such a name, or all were skipped."""
     env = dict(os.environ, LKS_PLANTED=",".join(map(str, numbers)))
-    code = run(["ctest", "--test-dir", BUILD, "-R", by, "--stop-on-failure", "--output-on-failure",
-                "--no-tests=error", "--timeout", "120"], log, env=env)
+    code = run(["ctest", "--test-dir", BUILD, "-j", str(jobs), "-R", by, "--stop-on-failure",
+                "--output-on-failure", "--no-tests=error", "--timeout", "120"], log, env=env)
     text = open(log, errors="replace").read()
     if "No tests were found" in text or " Passed " not in text and code == 0:
         return None
@@ -328,7 +328,7 @@ def main():
     print(f"{len(faults_now)} faults, built in {time.time() - started:.0f} s", flush=True)
 
     wanted = "|".join(sorted({f.by for f in faults_now if f.by}))
-    if wanted and tests_fail(wanted, [], WORK / "logs/sound.log") is not False:
+    if wanted and tests_fail(wanted, [], WORK / "logs/sound.log", args.jobs) is not False:
         fail(f"the tests fail, or are skipped, without a fault: see {WORK}/logs/sound.log")
     inside = [f for f in faults_now if f.function != "-"]
     noticed = {}
