@@ -70,6 +70,8 @@ static void test_values(void **state)
     assert_int_equal(lks__store_add(b, "count", -7, &sum), LKS_OK);
     assert_int_equal(sum, -2);
     assert_int_equal(lks__store_add(b, "name", 1, &sum), LKS_ERR_ARG); /* no number */
+    assert_int_equal(lks__store_add(b, "large", INT64_MAX, &sum), LKS_OK);
+    assert_int_equal(lks__store_add(b, "large", 1, &sum), LKS_ERR_ARG); /* none so large */
     /* As large as it may be, and any bytes. */
     size_t most = LKS__STORE_VALUE_BYTES;
     unsigned char *large = malloc(most);
@@ -221,6 +223,8 @@ static void test_addresses(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(lks__address_parse("it", bad[i], host, sizeof host, &port),
                          LKS_ERR_CONFIG);
+    assert_int_equal(lks__address_parse("it", "node-1", host, 6, &port), LKS_ERR_CONFIG);
+    assert_int_equal(lks__address_parse("it", "node-1", host, 7, &port), LKS_OK);
 }
 
 /* --- who doesn't belong ------------------------------------------------------------------- */
@@ -236,6 +240,21 @@ static void test_wrong_token(void **state)
     assert_non_null(strstr(lks_last_error(), "token"));
     assert_null(strstr(lks_last_error(), token));
     lks__store_stop(server);
+}
+
+/* A server that doesn't know the token, but says that all is well. */
+static void test_impostor(void **state)
+{
+    const struct lks__hello hello = {.magic = {'L', 'K', 'S', 'T', 'O', 'R', 'E', '1'}};
+    const struct lks__verdict verdict = {.refused = 0};
+    lks__store *s = NULL;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(send(fds[1], &hello, sizeof hello, 0), sizeof hello);
+    assert_int_equal(send(fds[1], &verdict, sizeof verdict, 0), sizeof verdict);
+    assert_int_equal(lks__store_on(fds[0], "here", token, 10, &s), LKS_ERR_CONFIG);
+    assert_null(s);
+    close(fds[1]);
 }
 
 static int stranger(const lks__store_server *server)
@@ -442,11 +461,13 @@ static void test_deaf_member(void **state)
         unsigned char wait[4];
     } __attribute__((packed)) ask = {{LKS__OP_GET, 5, 4}, {'l', 'a', 'r', 'g', 'e'}, {0}};
     bool ended = false;
+    uint64_t before = lks__sys_proc_bytes("/proc/self/status", "VmRSS");
     for (int i = 0; i < lks_test_tries(5000) && !ended; i++) {
         ended = send(fd, &ask, sizeof ask, MSG_NOSIGNAL) < 0;
         usleep(1000);
     }
     assert_true(ended); /* and not with all memory filled */
+    assert_true(lks__sys_proc_bytes("/proc/self/status", "VmHWM") < before + (512 << 20));
     close(fd);
     assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_OK);
     lks__store_close(a);
@@ -456,19 +477,13 @@ static void test_deaf_member(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_lists_and_wills),
-        cmocka_unit_test(test_server_gone),
-        cmocka_unit_test(test_one_address_only),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_wrong_token),
-        cmocka_unit_test(test_random_bytes),
-        cmocka_unit_test(test_broken_requests),
-        cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_few_descriptors),
-        cmocka_unit_test(test_deaf_member),
+        cmocka_unit_test(test_values),           cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_lists_and_wills),  cmocka_unit_test(test_server_gone),
+        cmocka_unit_test(test_one_address_only), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_addresses),        cmocka_unit_test(test_wrong_token),
+        cmocka_unit_test(test_impostor),         cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_broken_requests),  cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_few_descriptors),  cmocka_unit_test(test_deaf_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
