@@ -226,6 +226,27 @@ static void test_outliers(void **state)
     assert_int_equal(sum, 2081539361956207);
 }
 
+/* In a row that long the quantile leaves out an outlier, which is cut on either side of 0, also
+ * where the least scale would have room for it. */
+static void test_clipped(void **state)
+{
+    const size_t n = 1 << 21;
+    float *x = malloc(n * sizeof *x);
+    int8_t *q = malloc(n);
+    uint16_t scale;
+    assert_true(x != NULL && q != NULL);
+    for (size_t i = 0; i < n; i++)
+        x[i] = i % 2 == 0 ? 0.25f : -0.25f;
+    x[70] = 0.875f;
+    x[71] = -0.875f;
+    assert_ok(lks__quantize(LKS__QUANT_ROWS, x, 1, n, q, &scale));
+    assert_int_equal(q[0], 32);
+    assert_int_equal(q[70], 32);
+    assert_int_equal(q[71], -32);
+    free(q);
+    free(x);
+}
+
 /* Row r is r/16 of those values: small rows get the least scale. Scales are sums of their bits. */
 static void test_many_rows(void **state)
 {
@@ -384,11 +405,11 @@ static void test_refused_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_half),   cmocka_unit_test(test_floats_to_half),
-        cmocka_unit_test(test_figures),      cmocka_unit_test(test_long_vectors),
-        cmocka_unit_test(test_outliers),     cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_rules),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_back),
+        cmocka_unit_test(test_every_half), cmocka_unit_test(test_floats_to_half),
+        cmocka_unit_test(test_figures),    cmocka_unit_test(test_long_vectors),
+        cmocka_unit_test(test_outliers),   cmocka_unit_test(test_clipped),
+        cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_refused_back),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

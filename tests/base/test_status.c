@@ -110,6 +110,8 @@ static void test_utf8(void **state)
         assert_int_equal(lks__utf8_encode(cp, back), cases[i].len);
         assert_memory_equal(back, cases[i].bytes, cases[i].len);
     }
+    uint32_t cut;
+    assert_int_equal(lks__utf8_decode("\xe2\x82\xac", 2, &cut), 0); /* the third byte isn't its */
 }
 
 static void test_checked(void **state)

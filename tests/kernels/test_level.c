@@ -619,6 +619,9 @@ static void test_fingerprint(void **state)
     other.gelu_erf_fwd = lvl.gelu_tanh_fwd;
     assert_true(one != lks__kernels_fingerprint(&other, false));
     other = lvl;
+    other.adamw = ref.adamw;
+    assert_true(one != lks__kernels_fingerprint(&other, false));
+    other = lvl;
     other.gemm = ref.gemm;
     assert_true(one != lks__kernels_fingerprint(&other, false));
     other = lvl;

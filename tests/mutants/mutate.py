@@ -35,6 +35,7 @@ FIELDS = ("in", "at", "now", "new", "by", "but")
 HEADER = """
 #ifndef LKS_PLANTED_H
 #define LKS_PLANTED_H
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 static unsigned char lks__planted[4096];
@@ -75,7 +76,7 @@ class Fault:
 
 def read_faults():
     faults = []
-    for path in sorted((ROOT / "tests/mutants").glob("*.txt")):
+    for path in sorted((ROOT / "tests/mutants").glob("[a-z]*.txt")):
         fields, start = {}, 0
         for n, line in enumerate(path.read_text().splitlines() + [""], 1):
             if line.startswith("#"):
@@ -101,11 +102,11 @@ def pattern_of(expression):
     """The expression with any white space between its parts."""
     parts = re.findall(r'"(?:\\.|[^"\\])*"|\w+|[^\w\s]', expression)
     words = [re.escape(p) for p in parts]
-    out = words[0]
+    out = (r"\b" if re.match(r"\w", words[0]) else "") + words[0]
     for before, word in zip(words, words[1:]):
         both = re.match(r"\w", before[-1]) and re.match(r"\w", word[0])
         out += (r"\s+" if both else r"\s*") + word
-    return re.compile(out)
+    return re.compile(out + (r"\b" if re.match(r"\w", words[-1][-1]) else ""))
 
 
 def functions_of(text):
@@ -150,6 +151,7 @@ class Source:
 
 def place(faults, sources):
     """Find each fault's expression; the number of one inside a function is its place in the list."""
+    lost = []
     for number, fault in enumerate(faults, 1):
         pattern, found = pattern_of(fault.now), []
         for source in sources:
@@ -157,13 +159,18 @@ def place(faults, sources):
                 found += [(source, *m) for m in source.matches(fault, pattern)]
         if len(found) != 1:
             places = ", ".join(str(s.path.relative_to(TREE)) for s, _, _ in found)
-            fail(f"{fault.where}: found {len(found)} times{': ' + places if places else ''}: {fault}")
+            lost.append(f"{fault.where}: found {len(found)} times{': ' + places if places else ''}: {fault}")
+            continue
         source, match, body = found[0]
         fault.number, fault.source, fault.match = number, source, match
-        fault.folder = source.path.relative_to(TREE).parts[:2][-1]
+        parts = source.path.relative_to(TREE).parts
+        fault.folder = parts[1] if parts[0] == "src" else parts[0]
         if body is not None:
-            text = source.text[body[0] : match.start()] + fault.new + source.text[match.end() : body[1]]
+            new = fault.new or ";" * fault.now.endswith(";")  # a statement may have to be there
+            text = source.text[body[0] : match.start()] + new + source.text[match.end() : body[1]]
             source.bodies.setdefault(body, []).append((number, text))
+    if lost:
+        fail("\n".join(lost))
 
 
 def copy_tree():
@@ -183,7 +190,6 @@ def copy_tree():
     shared = TREE.parent / "shared"
     if (ROOT.parent / "shared").exists() and not shared.exists():
         shared.symlink_to(ROOT.parent / "shared")
-    return sorted(n for n in names if re.match(r"(src|tools)/.*\.(c|h|cc)$", n))
 
 
 def write(path, text):
@@ -211,8 +217,8 @@ def configure():
 
 def build(targets):
     log = WORK / "logs/build.log"
-    if run(["ninja", "-C", BUILD, *targets], log) != 0:
-        sys.stderr.write("".join(open(log).readlines()[-30:]))
+    if run(["ninja", "-C", BUILD, "-k", "0", *targets], log) != 0:
+        sys.stderr.write("".join(line for line in open(log) if ": error: " in line))
         fail(f"the build failed: see {log}")
 
 
@@ -230,14 +236,16 @@ def targets_of(tests, faults):
     return sorted(inside | {"tools/all"}) if inside else ["all"]
 
 
-def tests_fail(by, numbers, log):
+def tests_fail(by, numbers, log, jobs=1):
     """True if a test fails; None if no test has such a name, or all were skipped."""
     env = dict(os.environ, LKS_PLANTED=",".join(map(str, numbers)))
-    code = run(["ctest", "--test-dir", BUILD, "-R", by, "--stop-on-failure", "--output-on-failure",
-                "--no-tests=error", "--timeout", "120"], log, env=env)
+    code = run(["ctest", "--test-dir", BUILD, "-j", str(jobs), "-R", by, "--stop-on-failure",
+                "--output-on-failure", "--no-tests=error", "--timeout", "120"], log, env=env)
     text = open(log, errors="replace").read()
     if "No tests were found" in text or " Passed " not in text and code == 0:
         return None
+    if "***Timeout" in text:
+        print(f"a test ran out of time, which may be the machine's fault: see {log}", flush=True)
     return code != 0
 
 
@@ -290,14 +298,11 @@ def main():
     options.add_argument("--list", action="store_true", help="show the faults and end")
     args = options.parse_args()
     faults = read_faults()
-    (WORK / "logs").mkdir(parents=True, exist_ok=True)
-    names = copy_tree()
     # Sources are taken from the repository itself: the copies hold faults.
-    sources = []
-    for name in names:
-        source = Source(ROOT / name)
-        source.path = TREE / name
-        sources.append(source)
+    sources = [Source(p) for folder in ("src", "tools") for p in sorted((ROOT / folder).rglob("*"))
+               if p.suffix in (".c", ".h", ".cc")]
+    for source in sources:
+        source.path = TREE / source.path.relative_to(ROOT)
     place(faults, sources)
     faults_now = chosen(faults, args)
     if not faults_now:
@@ -306,6 +311,8 @@ def main():
         for f in faults_now:
             print(f"{f.folder:9} {f}  [{f.by or f.but}]")
         return
+    (WORK / "logs").mkdir(parents=True, exist_ok=True)
+    copy_tree()
     for source in sources:
         source.path.parent.mkdir(parents=True, exist_ok=True)
         write(source.path, source.with_bodies())
@@ -320,7 +327,7 @@ def main():
     print(f"{len(faults_now)} faults, built in {time.time() - started:.0f} s", flush=True)
 
     wanted = "|".join(sorted({f.by for f in faults_now if f.by}))
-    if wanted and tests_fail(wanted, [], WORK / "logs/sound.log") is not False:
+    if wanted and tests_fail(wanted, [], WORK / "logs/sound.log", args.jobs) is not False:
         fail(f"the tests fail, or are skipped, without a fault: see {WORK}/logs/sound.log")
     inside = [f for f in faults_now if f.function != "-"]
     noticed = {}
@@ -346,7 +353,7 @@ def main():
     if args.together and numbers:
         build(["all"])
         log = WORK / "logs/together.log"
-        code = run(["ctest", "--test-dir", BUILD], log,
+        code = run(["ctest", "--test-dir", BUILD, "-E", "mutants_anchored"], log,
                    env=dict(os.environ, LKS_PLANTED=",".join(map(str, numbers))))
         print(f"all {len(numbers)} survivors at once: tests {'fail' if code else 'pass'}, see {log}")
     unexplained = [f for f in left if not f.but]

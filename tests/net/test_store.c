@@ -70,6 +70,8 @@ static void test_values(void **state)
     assert_int_equal(lks__store_add(b, "count", -7, &sum), LKS_OK);
     assert_int_equal(sum, -2);
     assert_int_equal(lks__store_add(b, "name", 1, &sum), LKS_ERR_ARG); /* no number */
+    assert_int_equal(lks__store_add(b, "most", INT64_MAX, &sum), LKS_OK);
+    assert_int_equal(lks__store_add(b, "most", 1, &sum), LKS_ERR_ARG); /* none so large */
     /* As large as it may be, and any bytes. */
     size_t most = LKS__STORE_VALUE_BYTES;
     unsigned char *large = malloc(most);
@@ -221,6 +223,8 @@ static void test_addresses(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(lks__address_parse("it", bad[i], host, sizeof host, &port),
                          LKS_ERR_CONFIG);
+    assert_int_equal(lks__address_parse("it", "node-1", host, 6, &port), LKS_ERR_CONFIG);
+    assert_int_equal(lks__address_parse("it", "node-1", host, 7, &port), LKS_OK);
 }
 
 /* --- who doesn't belong ------------------------------------------------------------------- */
@@ -499,11 +503,13 @@ static void test_deaf_member(void **state)
         unsigned char wait[4];
     } __attribute__((packed)) ask = {{LKS__OP_GET, 5, 4}, {'l', 'a', 'r', 'g', 'e'}, {0}};
     bool ended = false;
+    uint64_t before = lks__sys_proc_bytes("/proc/self/status", "VmRSS");
     for (int i = 0; i < lks_test_tries(5000) && !ended; i++) {
         ended = send(fd, &ask, sizeof ask, MSG_NOSIGNAL) < 0;
         usleep(1000);
     }
     assert_true(ended); /* and not with all memory filled */
+    assert_true(lks__sys_proc_bytes("/proc/self/status", "VmHWM") < before + (512 << 20));
     close(fd);
     assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_OK);
     lks__store_close(a);
