@@ -24,7 +24,7 @@ lks_status lks__artifact_file_bytes(const char *path, uint64_t *bytes_p)
 lks_status lks__artifact_code_bytes(const char *list, uint64_t *bytes_p)
 {
     char path[4096];
-    uint64_t bytes, sum = 0;
+    uint64_t bytes = 0, sum = 0;
     for (size_t n; *list != '\0'; list += n + (list[n] == '\n')) {
         n = strcspn(list, "\n");
         snprintf(path, sizeof path, "%.*s", (int)n, list);

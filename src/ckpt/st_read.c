@@ -247,7 +247,7 @@ lks_status lks__st_open(const char *path, lks__st_file **file_p)
 lks_status lks__st_open_known(const char *path, const char *header_hash, lks__st_file **file_p)
 {
     lks_status st;
-    lks__st_file *file;
+    lks__st_file *file = NULL;
     LKS__TRY(new_file(path, &file));
     /* O_NONBLOCK: opening a pipe that nobody writes to must not wait. */
     file->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
@@ -262,7 +262,7 @@ lks_status lks__st_open_known(const char *path, const char *header_hash, lks__st
 
 lks_status lks__st_parse(const char *name, const char *header, size_t bytes, lks__st_file **file_p)
 {
-    lks__st_file *file;
+    lks__st_file *file = NULL;
     LKS__TRY(new_file(name, &file));
     lks_status st = parse_text(file, header, bytes, DATA_ELSEWHERE);
     if (st != LKS_OK) {
@@ -349,7 +349,7 @@ static const entry *entry_of(const lks__st_file *file, const lks__st_tensor *ten
 
 lks_status lks__st_read(lks__st_file *file, const lks__st_tensor *tensor, void *out)
 {
-    const char *stored;
+    const char *stored = NULL;
     const entry *e = entry_of(file, tensor);
     if (!e)
         return lks__fail(LKS_ERR_ARG, "the tensor to read is not one of %s", file->shown);
@@ -383,7 +383,7 @@ lks_status lks__st_verify(lks__st_file *file, uint64_t *hashes)
     if (!piece)
         return lks__fail(LKS_ERR_NOMEM, "no memory to verify %s", file->shown);
     for (size_t i = 0; i < file->n && st == LKS_OK; i++) {
-        const char *name = file->entries[i].tensor.name, *stored;
+        const char *name = file->entries[i].tensor.name, *stored = NULL;
         uint64_t hash;
         st = stored_hash(file, name, &stored);
         if (st == LKS_OK && !stored)

@@ -118,7 +118,7 @@ static lks_status get_value(const struct check *c, struct range *r, struct field
 /* The next field of a message that has more. */
 static lks_status get_field(const struct check *c, struct range *r, struct field *f)
 {
-    uint64_t tag;
+    uint64_t tag = 0;
     *f = (struct field){.at = r->at};
     LKS__TRY(get_varint(c, r, &tag));
     if (tag > UINT32_MAX || tag >> 3 == 0)

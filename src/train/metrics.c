@@ -193,7 +193,7 @@ static lks_status cut_file(lks__metrics *m, const lks__metrics_cut *cut, bool *e
 lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut, bool *empty_p,
                                bool *has_line_p, lks__metrics **metrics_p)
 {
-    lks__metrics *m;
+    lks__metrics *m = NULL;
     LKS__TRY(open_file(out_dir, 0, &m));
     lks_status st = cut_file(m, cut, empty_p, has_line_p);
     if (st != LKS_OK) {
