@@ -7,7 +7,7 @@
 
 #include "base/sys.h"
 #include "bench.h"
-#include "kernels/attention.h"
+#include "kernels/layers.h"
 
 enum {
     ROWS = 1024,     /* of activations: 4 sequences of 256 tokens */

@@ -1,4 +1,4 @@
-#include "kernels/attention.h"
+#include "kernels/layers.h"
 
 #include <math.h>
 #include <stdbool.h>

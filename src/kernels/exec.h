@@ -7,11 +7,13 @@
 #include "base/pool.h"
 #include "kernels/kernels.h"
 
-typedef struct lks__exec {
+typedef struct lks__exec lks__exec;
+
+struct lks__exec {
     const lks__kernels *k;
     lks__pool *pool;
     bool bf16; /* matrix products round their operands to bfloat16; nothing else does */
-} lks__exec;
+};
 
 /* Scratch that each thread of the pool needs for the layers of this folder; what the GEMM needs
  * beside that; both. */

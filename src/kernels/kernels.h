@@ -12,24 +12,14 @@
 #include <stdint.h>
 
 #include "base/cpu.h"
-#include "base/rng.h"
 #include "base/status.h"
+#include "layers/dropout.h"
 
 /* The reference is compiled twice: in float for use, in double for the finite-difference tests. */
 #ifndef LKS_REAL
 #define LKS_REAL float
 #endif
 typedef LKS_REAL lks__real;
-
-/* One dropout mask: element i of the tensor is kept where word (i % 4) of
- * Philox(key, {step, vm, site, i / 4}) is at least threshold = (uint32_t)(p * 2^32), and then
- * scaled by scale = 1/(1-p). threshold == 0 means no dropout. */
-typedef struct lks__dropout {
-    lks__philox_key key;
-    uint32_t step, vm, site;
-    uint32_t threshold;
-    float scale;
-} lks__dropout;
 
 /* C[m,n] = alpha * op(A) op(B) + beta * C, row-major, op = transpose where ta/tb is 'T'. */
 typedef void lks__gemm_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,

@@ -1,9 +1,10 @@
-#include "kernels/matmul.h"
+#include "kernels/layers.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/checked.h"
+#include "kernels/epilogue.h"
 
 /* 128 rows keep oneDNN at 95 % of a core's peak, and one tile's operands in the second-level cache.
  */
@@ -51,7 +52,7 @@ struct product {
     float *c;
     size_t lda, ldb, ldc;
     float beta;
-    lks__epilogue epilogue;
+    const lks__epilogue *epilogue; /* or NULL */
     packing pack;
     size_t tile_rows, tile_cols;
 };
@@ -108,8 +109,8 @@ static void product_tile(void *ctx, size_t task, int thread)
         plain_tile(p, &t, thread);
     else
         packed_tile(p, &t, lks__pool_scratch(p->ex->pool, thread));
-    if (p->epilogue.fn != NULL)
-        p->epilogue.fn(p->ex, p->epilogue.ctx, t.r0, t.r1, t.c0, t.c1);
+    if (p->epilogue != NULL)
+        lks__epilogue_tile(p->ex->k, p->epilogue, p->c, p->ldc, t.r0, t.r1, t.c0, t.c1);
 }
 
 /* A copy pays where a panel is used for enough columns (A) or rows (B). */
@@ -174,7 +175,7 @@ static void run(struct product p)
 }
 
 void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, const float *w,
-                     size_t rows, size_t out, size_t in, lks__epilogue epilogue)
+                     size_t rows, size_t out, size_t in, const lks__epilogue *epilogue)
 {
     run((struct product){.ex = ex,
                          .ta = 'N',
@@ -193,7 +194,7 @@ void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, 
 }
 
 static void bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, const float *w,
-                  size_t rows, size_t out, size_t in, float beta, lks__epilogue epilogue)
+                  size_t rows, size_t out, size_t in, float beta, const lks__epilogue *epilogue)
 {
     run((struct product){.ex = ex,
                          .ta = 'N',
@@ -212,7 +213,7 @@ static void bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, 
 }
 
 void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, const float *w,
-                       size_t rows, size_t out, size_t in, lks__epilogue epilogue)
+                       size_t rows, size_t out, size_t in, const lks__epilogue *epilogue)
 {
     bwd_x(ex, dx, dy, lddy, w, rows, out, in, 0.0f, epilogue);
 }
@@ -220,7 +221,7 @@ void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t l
 void lks__linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
                            const float *w, size_t rows, size_t out, size_t in)
 {
-    bwd_x(ex, dx, dy, lddy, w, rows, out, in, 1.0f, (lks__epilogue){NULL, NULL});
+    bwd_x(ex, dx, dy, lddy, w, rows, out, in, 1.0f, NULL);
 }
 
 struct colsum {

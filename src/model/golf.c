@@ -10,10 +10,7 @@
 #include "base/checked.h"
 #include "base/sys.h"
 #include "base/trace.h"
-#include "kernels/attention.h"
-#include "kernels/matmul.h"
 #include "model/carve.h"
-#include "model/golf_rows.h"
 #include "model/golf_table.h"
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -158,7 +155,7 @@ static void golf_close(void *state)
 }
 
 static lks_status golf_open(const lks__model_config *config, const lks__table *table, int batch,
-                            const lks__exec *ex, void **state_p)
+                            const lks__layers *layers, const lks__exec *ex, void **state_p)
 {
     lks__attention_shape shape = {(size_t)batch, (size_t)config->block_size, (size_t)config->n_head,
                                   (size_t)(config->n_embd / config->n_head),
@@ -168,6 +165,7 @@ static lks_status golf_open(const lks__model_config *config, const lks__table *t
     if (m == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
     m->table = table;
+    m->layers = layers;
     m->ex = ex;
     lks_status st = measure(m, config, batch);
     if (st != LKS_OK)
@@ -205,14 +203,16 @@ static void forward(const struct lks__golf_pass *p)
 {
     struct lks__golf *m = p->m;
     lks__trace_begin(LKS__SPAN_FORWARD, -1);
-    lks__golf_embed_fwd(m->ex, m->x0, m->x0_rms, p->mb->tokens, p->params + m->emb, p->rows, m->C);
+    m->layers->golf_embed_fwd(m->ex, m->x0, m->x0_rms, p->mb->tokens, p->params + m->emb, p->rows,
+                              m->C);
     for (int l = 0; l < m->c.n_layer; l++) {
         lks__trace_begin(LKS__SPAN_FORWARD_LAYER, l);
         lks__golf_block_forward(p, l);
         lks__trace_end();
         beat(p);
     }
-    lks__golf_norm_fwd(m->ex, m->dx0, m->final_rms, m->la[m->c.n_layer - 1].out, p->rows, m->C);
+    m->layers->golf_norm_fwd(m->ex, m->dx0, m->final_rms, m->la[m->c.n_layer - 1].out, p->rows,
+                             m->C);
     lks__trace_end();
 }
 
@@ -225,17 +225,18 @@ static void backward(const struct lks__golf_pass *p)
     lks__trace_begin(LKS__SPAN_BACKWARD, -1);
     if (!m->c.tie_embeddings)
         done(p, group++);
-    lks__golf_norm_bwd(m->ex, m->dx, m->norm, m->la[n_layer - 1].out, m->final_rms, p->rows, m->C);
-    memset(m->dx0, 0, p->rows * m->C * sizeof(float));
+    m->layers->golf_norm_bwd(m->ex, m->dx, m->norm, m->la[n_layer - 1].out, m->final_rms, p->rows,
+                             m->C);
+    m->layers->clear(m->ex, m->dx0, p->rows * m->C);
     for (int l = n_layer - 1; l >= 0; l--) {
         lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
         lks__golf_block_backward(p, l);
         lks__trace_end();
         done(p, group++);
     }
-    m->ex->k->add(m->dx, m->dx0, p->rows * m->C);
-    lks__golf_embed_bwd(m->ex, lks__backward_grads(p->bw, group) + m->emb, m->norm, m->dx,
-                        p->mb->tokens, p->params + m->emb, m->x0_rms, p->rows, m->C);
+    m->layers->accumulate(m->ex, m->dx, m->dx0, p->rows * m->C);
+    m->layers->golf_embed_bwd(m->ex, lks__backward_grads(p->bw, group) + m->emb, m->norm, m->dx,
+                              p->mb->tokens, p->params + m->emb, m->x0_rms, p->rows, m->C);
     done(p, group);
     lks__trace_end();
 }
@@ -255,8 +256,9 @@ static float golf_train(void *state, const float *params, const lks__micro_batch
     struct lks__golf_pass p = pass_of(m, params, mb, bw);
     float *g = lks__backward_grads(bw, m->c.tie_embeddings ? m->table->n_groups - 1 : 0);
     forward(&p);
-    float loss = lks__head_loss(m->ex, &m->head, m->norm, g + m->head_w, m->dx0, params + m->head_w,
-                                mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
+    float loss =
+        lks__head_loss(m->layers, m->ex, &m->head, m->norm, g + m->head_w, m->dx0,
+                       params + m->head_w, mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
     backward(&p);
     return loss;
 }
@@ -266,8 +268,8 @@ static float golf_loss(void *state, const float *params, const lks__micro_batch 
     struct lks__golf *m = state;
     struct lks__golf_pass p = pass_of(m, params, mb, NULL);
     forward(&p);
-    return lks__head_loss(m->ex, &m->head, NULL, NULL, m->dx0, params + m->head_w, mb->targets,
-                          p.rows, (size_t)m->c.vocab_size, m->C);
+    return lks__head_loss(m->layers, m->ex, &m->head, NULL, NULL, m->dx0, params + m->head_w,
+                          mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
 }
 
 static void golf_forward(void *state, const float *params, const lks__micro_batch *mb,
@@ -317,9 +319,9 @@ static void golf_logits(void *state, const float *params, const int32_t *tokens,
     struct lks__golf_pass p = pass_of(m, params, &mb, NULL);
     forward(&p);
     const size_t V = (size_t)m->c.vocab_size;
-    lks__linear_fwd(m->ex, logits, V, m->dx0 + (p.rows - 1) * m->C, params + m->head_w, 1, V, m->C,
-                    (lks__epilogue){NULL, NULL});
-    m->ex->k->softcap(logits, logits, V, m->c.logit_softcap);
+    m->layers->linear_fwd(m->ex, logits, V, m->dx0 + (p.rows - 1) * m->C, params + m->head_w, 1, V,
+                          m->C, NULL);
+    m->layers->cap_logits(m->ex, logits, V, m->c.logit_softcap);
 }
 
 /* 6 N + 12 L C T, N without an embedding that is only looked up. */

@@ -27,6 +27,7 @@ struct lks__golf_acts {
 struct lks__golf {
     lks__model_config c;
     const lks__table *table;
+    const lks__layers *layers;
     const lks__exec *ex;
     size_t max_rows, C, KV, H, hs;
     size_t n_enc; /* layers of the U-net's first half */

@@ -1,12 +1,7 @@
 /* model/golf_block.c - one transformer block of parameter-golf's train_gpt.py, both ways. */
 #include <string.h>
 
-#include "kernels/attention.h"
-#include "kernels/matmul.h"
 #include "model/golf.h"
-#include "model/golf_rows.h"
-
-static const lks__epilogue none = {NULL, NULL};
 
 static lks__attention_shape attention_shape(const struct lks__golf_pass *p)
 {
@@ -72,46 +67,6 @@ static lks__golf_entry entry_of(const struct lks__golf_pass *p, int l, float *x)
     return e;
 }
 
-/* --- fused tile epilogues -------------------------------------------------------------------- */
-
-struct tile_ctx {
-    float *y; /* the product */
-    size_t ld;
-    float *out;      /* second output */
-    const float *in; /* residual, or pre-activation */
-    const float *scale;
-};
-
-/* out = in + scale * y */
-static void epilogue_branch(const lks__exec *ex, const void *ctx, size_t r0, size_t r1, size_t c0,
-                            size_t c1)
-{
-    const struct tile_ctx *t = ctx;
-    for (size_t r = r0; r < r1; r++) {
-        const size_t at = r * t->ld + c0;
-        ex->k->mul(t->out + at, t->scale + c0, t->y + at, c1 - c0);
-        ex->k->add(t->out + at, t->in + at, c1 - c0);
-    }
-}
-
-static void epilogue_relu2(const lks__exec *ex, const void *ctx, size_t r0, size_t r1, size_t c0,
-                           size_t c1)
-{
-    const struct tile_ctx *t = ctx;
-    for (size_t r = r0; r < r1; r++)
-        ex->k->relu2_fwd(t->out + r * t->ld + c0, t->y + r * t->ld + c0, c1 - c0);
-}
-
-static void epilogue_relu2_bwd(const lks__exec *ex, const void *ctx, size_t r0, size_t r1,
-                               size_t c0, size_t c1)
-{
-    const struct tile_ctx *t = ctx;
-    for (size_t r = r0; r < r1; r++) {
-        float *y = t->y + r * t->ld + c0;
-        ex->k->relu2_bwd(y, y, t->in + r * t->ld + c0, c1 - c0);
-    }
-}
-
 /* --- forward --------------------------------------------------------------------------------- */
 
 static void attention_forward(const struct lks__golf_pass *p, int l)
@@ -124,19 +79,18 @@ static void attention_forward(const struct lks__golf_pass *p, int l)
     const struct rotated rotated = {a->out, a->x_mid}; /* not there yet */
 
     const lks__golf_entry entry = entry_of(p, l, m->dx);
-    lks__golf_entry_fwd(m->ex, &entry, rows, C);
-    lks__linear_fwd(m->ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, none);
-    lks__linear_fwd(m->ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, none);
-    lks__linear_fwd(m->ex, a->v, KV, m->norm, w + t->wv, rows, KV, C, none);
+    m->layers->golf_entry_fwd(m->ex, &entry, rows, C);
+    m->layers->linear_fwd(m->ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, NULL);
+    m->layers->linear_fwd(m->ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, NULL);
+    m->layers->linear_fwd(m->ex, a->v, KV, m->norm, w + t->wv, rows, KV, C, NULL);
     const lks__golf_heads heads = heads_of(p, l, &rotated);
-    lks__golf_heads_fwd(m->ex, &heads);
+    m->layers->golf_heads_fwd(m->ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
     const lks__attention_in in = attention_in(p, l, &rotated);
-    lks__attention_fwd(m->ex, &shape, a->att, a->lse, &in, NULL);
-    struct tile_ctx branch = {
-        .y = m->norm, .ld = C, .out = a->x_mid, .in = m->dx, .scale = w + t->attn_scale};
-    lks__linear_fwd(m->ex, m->norm, C, a->att, w + t->wo, rows, C, C,
-                    (lks__epilogue){epilogue_branch, &branch});
+    m->layers->attention_fwd(m->ex, &shape, a->att, a->lse, &in, NULL);
+    const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->x_mid, .in = m->dx,
+                                  .scale = w + t->attn_scale};
+    m->layers->linear_fwd(m->ex, m->norm, C, a->att, w + t->wo, rows, C, C, &branch);
 }
 
 static void mlp_forward(const struct lks__golf_pass *p, int l)
@@ -147,14 +101,12 @@ static void mlp_forward(const struct lks__golf_pass *p, int l)
     const float *w = p->params;
     const size_t rows = p->rows, C = m->C, H = m->H;
 
-    lks__golf_norm_fwd(m->ex, m->norm, a->rms2, a->x_mid, rows, C);
-    struct tile_ctx fc = {.y = a->fc, .ld = H, .out = m->wide};
-    lks__linear_fwd(m->ex, a->fc, H, m->norm, w + t->fc, rows, H, C,
-                    (lks__epilogue){epilogue_relu2, &fc});
-    struct tile_ctx branch = {
-        .y = m->norm, .ld = C, .out = a->out, .in = a->x_mid, .scale = w + t->mlp_scale};
-    lks__linear_fwd(m->ex, m->norm, C, m->wide, w + t->fc2, rows, C, H,
-                    (lks__epilogue){epilogue_branch, &branch});
+    m->layers->golf_norm_fwd(m->ex, m->norm, a->rms2, a->x_mid, rows, C);
+    const lks__epilogue relu2 = {LKS__EPILOGUE_RELU2, .out = m->wide};
+    m->layers->linear_fwd(m->ex, a->fc, H, m->norm, w + t->fc, rows, H, C, &relu2);
+    const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->out, .in = a->x_mid,
+                                  .scale = w + t->mlp_scale};
+    m->layers->linear_fwd(m->ex, m->norm, C, m->wide, w + t->fc2, rows, C, H, &branch);
 }
 
 void lks__golf_block_forward(const struct lks__golf_pass *p, int l)
@@ -176,14 +128,14 @@ static void projection_backward(const struct lks__golf_pass *p, float *g, size_t
                                 const float *input, size_t in)
 {
     const struct lks__golf *m = p->m;
-    memset(m->norm, 0, m->C * in * sizeof(float));
-    lks__linear_bwd_w(m->ex, m->norm, NULL, m->dx, m->C, input, p->rows, m->C, in);
+    m->layers->clear(m->ex, m->norm, m->C * in);
+    m->layers->linear_bwd_w(m->ex, m->norm, NULL, m->dx, m->C, input, p->rows, m->C, in);
     const lks__golf_scaled s = {.dw = g + w,
                                 .dscale = g + scale,
                                 .product = m->norm,
                                 .w = p->params + w,
                                 .scale = p->params + scale};
-    lks__golf_scaled_bwd(m->ex, &s, m->C, in);
+    m->layers->golf_scaled_bwd(m->ex, &s, m->C, in);
 }
 
 /* Where the skip's gradient of the output of layer `l`, of the first half, lies: in what the layer
@@ -207,15 +159,14 @@ static void mlp_backward(const struct lks__golf_pass *p, int l)
                                      .dy = a->out,
                                      .scale = w + t->mlp_scale,
                                      .add = (size_t)l < m->n_enc ? dskip_of(m, l) : NULL};
-    lks__golf_branch_bwd(m->ex, &branch, rows, C);
-    lks__golf_relu2_fwd(m->ex, m->wide, a->fc, rows, H);
+    m->layers->golf_branch_bwd(m->ex, &branch, rows, C);
+    m->layers->golf_relu2_fwd(m->ex, m->wide, a->fc, rows, H);
     projection_backward(p, g, t->fc2, t->mlp_scale, m->wide, H);
-    struct tile_ctx act = {.y = m->wide, .ld = H, .in = a->fc};
-    lks__linear_bwd_x(m->ex, m->wide, a->out, C, w + t->fc2, rows, C, H,
-                      (lks__epilogue){epilogue_relu2_bwd, &act});
-    lks__golf_norm_fwd(m->ex, m->norm, a->rms2, a->x_mid, rows, C);
-    lks__linear_bwd_w(m->ex, g + t->fc, NULL, m->wide, H, m->norm, rows, H, C);
-    lks__linear_bwd_x(m->ex, m->norm, m->wide, H, w + t->fc, rows, H, C, none);
+    const lks__epilogue relu2_bwd = {LKS__EPILOGUE_RELU2_BWD, .in = a->fc};
+    m->layers->linear_bwd_x(m->ex, m->wide, a->out, C, w + t->fc2, rows, C, H, &relu2_bwd);
+    m->layers->golf_norm_fwd(m->ex, m->norm, a->rms2, a->x_mid, rows, C);
+    m->layers->linear_bwd_w(m->ex, g + t->fc, NULL, m->wide, H, m->norm, rows, H, C);
+    m->layers->linear_bwd_x(m->ex, m->norm, m->wide, H, w + t->fc, rows, H, C, NULL);
 }
 
 /* Leaves the gradient of the mixed input's norm in the layer's out, that input itself in its x_mid:
@@ -236,26 +187,26 @@ static void attention_backward(const struct lks__golf_pass *p, int l)
                                      .dnorm = m->norm,
                                      .normed = a->x_mid,
                                      .rms = a->rms2};
-    lks__golf_branch_bwd(m->ex, &branch, rows, C);
+    m->layers->golf_branch_bwd(m->ex, &branch, rows, C);
     projection_backward(p, g, t->wo, t->attn_scale, a->att, C);
-    lks__linear_bwd_x(m->ex, a->x_mid, a->out, C, w + t->wo, rows, C, C, none);
+    m->layers->linear_bwd_x(m->ex, a->x_mid, a->out, C, w + t->wo, rows, C, C, NULL);
 
     const struct rotated rotated = {m->norm, a->out};
     const lks__golf_heads heads = heads_of(p, l, &rotated);
-    lks__golf_heads_fwd(m->ex, &heads);
+    m->layers->golf_heads_fwd(m->ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
     const lks__attention_in in = attention_in(p, l, &rotated);
     const lks__attention_grads grads = {dq, dk, dv, C, KV};
-    lks__attention_bwd(m->ex, &shape, &grads, a->x_mid, &in, a->att, a->lse, NULL);
-    lks__golf_heads_bwd(m->ex, &heads, dq, dk, g + t->gain, m->partial);
+    m->layers->attention_bwd(m->ex, &shape, &grads, a->x_mid, &in, a->att, a->lse, NULL);
+    m->layers->golf_heads_bwd(m->ex, &heads, dq, dk, g + t->gain, m->partial);
     const lks__golf_entry entry = entry_of(p, l, a->x_mid);
-    lks__golf_entry_fwd(m->ex, &entry, rows, C);
-    lks__linear_bwd_w(m->ex, g + t->wq, NULL, dq, C, m->norm, rows, C, C);
-    lks__linear_bwd_w(m->ex, g + t->wk, NULL, dk, KV, m->norm, rows, KV, C);
-    lks__linear_bwd_w(m->ex, g + t->wv, NULL, dv, KV, m->norm, rows, KV, C);
-    lks__linear_bwd_x(m->ex, a->out, dq, C, w + t->wq, rows, C, C, none);
-    lks__linear_bwd_x_add(m->ex, a->out, dk, KV, w + t->wk, rows, KV, C);
-    lks__linear_bwd_x_add(m->ex, a->out, dv, KV, w + t->wv, rows, KV, C);
+    m->layers->golf_entry_fwd(m->ex, &entry, rows, C);
+    m->layers->linear_bwd_w(m->ex, g + t->wq, NULL, dq, C, m->norm, rows, C, C);
+    m->layers->linear_bwd_w(m->ex, g + t->wk, NULL, dk, KV, m->norm, rows, KV, C);
+    m->layers->linear_bwd_w(m->ex, g + t->wv, NULL, dv, KV, m->norm, rows, KV, C);
+    m->layers->linear_bwd_x(m->ex, a->out, dq, C, w + t->wq, rows, C, C, NULL);
+    m->layers->linear_bwd_x_add(m->ex, a->out, dk, KV, w + t->wk, rows, KV, C);
+    m->layers->linear_bwd_x_add(m->ex, a->out, dv, KV, w + t->wv, rows, KV, C);
 }
 
 void lks__golf_block_backward(const struct lks__golf_pass *p, int l)
@@ -272,6 +223,6 @@ void lks__golf_block_backward(const struct lks__golf_pass *p, int l)
         dskip = dskip_of(m, (int)(m->n_enc - 1 - i));
         dweight = lks__backward_grads(p->bw, m->table->n_groups - 1) + m->skip_weights + i * m->C;
     }
-    lks__golf_entry_bwd(m->ex, &entry, m->dx, m->dx0, g + m->lt[l].mix, dskip, dweight, a->out,
-                        p->rows, m->C, m->partial);
+    m->layers->golf_entry_bwd(m->ex, &entry, m->dx, m->dx0, g + m->lt[l].mix, dskip, dweight,
+                              a->out, p->rows, m->C, m->partial);
 }

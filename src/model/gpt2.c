@@ -7,11 +7,8 @@
 #include "base/checked.h"
 #include "base/sys.h"
 #include "base/trace.h"
-#include "kernels/attention.h"
-#include "kernels/matmul.h"
 #include "model/carve.h"
 #include "model/init.h"
-#include "model/rows.h"
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
@@ -113,7 +110,7 @@ static void find_tensors(struct lks__gpt2 *m)
 static void gpt2_close(void *state);
 
 static lks_status gpt2_open(const lks__model_config *config, const lks__table *table, int batch,
-                            const lks__exec *ex, void **model_p)
+                            const lks__layers *layers, const lks__exec *ex, void **model_p)
 {
     lks__attention_shape shape = {(size_t)batch, (size_t)config->block_size, (size_t)config->n_head,
                                   (size_t)(config->n_embd / config->n_head), 0};
@@ -122,6 +119,7 @@ static lks_status gpt2_open(const lks__model_config *config, const lks__table *t
     if (m == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
     m->table = table;
+    m->layers = layers;
     m->ex = ex;
     lks_status st = measure(m, config, batch);
     if (st != LKS_OK)
@@ -169,16 +167,16 @@ static void forward(const struct lks__gpt2_pass *p)
     struct lks__gpt2 *m = p->m;
     lks__trace_begin(LKS__SPAN_FORWARD, -1);
     const lks__dropout drop = lks__gpt2_dropout(p, m->c.n_layer, LKS__DROP_EMBEDDING);
-    lks__embedding_fwd(m->ex, m->la[0].x, p->mb->tokens, p->params + m->wte, p->params + m->wpe,
-                       p->rows, (size_t)p->mb->T, p->C, &drop);
+    m->layers->embedding_fwd(m->ex, m->la[0].x, p->mb->tokens, p->params + m->wte,
+                             p->params + m->wpe, p->rows, (size_t)p->mb->T, p->C, &drop);
     for (int l = 0; l < m->c.n_layer; l++) {
         lks__trace_begin(LKS__SPAN_FORWARD_LAYER, l);
         lks__gpt2_block_forward(p, l, l + 1 < m->c.n_layer ? m->la[l + 1].x : m->x_out);
         lks__trace_end();
         beat(p);
     }
-    lks__layernorm_rows_fwd(m->ex, m->lnf, m->meanf, m->rstdf, m->x_out, p->params + m->lnfw,
-                            lks__gpt2_at(p->params, m->lnfb), p->rows, p->C);
+    m->layers->layernorm_rows_fwd(m->ex, m->lnf, m->meanf, m->rstdf, m->x_out, p->params + m->lnfw,
+                                  lks__gpt2_at(p->params, m->lnfb), p->rows, p->C);
     lks__trace_end();
 }
 
@@ -188,10 +186,10 @@ static void backward(const struct lks__gpt2_pass *p)
     struct lks__gpt2 *m = p->m;
     float *g = lks__backward_grads(p->bw, 0);
     lks__trace_begin(LKS__SPAN_BACKWARD, -1);
-    memset(m->dx, 0, p->rows * p->C * sizeof(float));
-    lks__layernorm_rows_bwd(m->ex, m->dx, g + m->lnfw, lks__gpt2_at_grad(g, m->lnfb), m->d_row,
-                            m->x_out, p->params + m->lnfw, m->meanf, m->rstdf, p->rows, p->C,
-                            m->ln_partial);
+    m->layers->clear(m->ex, m->dx, p->rows * p->C);
+    m->layers->layernorm_rows_bwd(m->ex, m->dx, g + m->lnfw, lks__gpt2_at_grad(g, m->lnfb),
+                                  m->d_row, m->x_out, p->params + m->lnfw, m->meanf, m->rstdf,
+                                  p->rows, p->C, m->ln_partial);
     done(p, 0);
     for (int l = m->c.n_layer - 1; l >= 0; l--) {
         lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
@@ -201,8 +199,8 @@ static void backward(const struct lks__gpt2_pass *p)
     }
     const lks__dropout drop = lks__gpt2_dropout(p, m->c.n_layer, LKS__DROP_EMBEDDING);
     g = lks__backward_grads(p->bw, m->c.n_layer + 1);
-    lks__embedding_bwd(m->ex, g + m->wte, g + m->wpe, lks__gpt2_dropped(p, m->dx, &drop),
-                       p->mb->tokens, p->rows, (size_t)p->mb->T, p->C);
+    m->layers->embedding_bwd(m->ex, g + m->wte, g + m->wpe, lks__gpt2_dropped(p, m->dx, &drop),
+                             p->mb->tokens, p->rows, (size_t)p->mb->T, p->C);
     done(p, m->c.n_layer + 1);
     lks__trace_end();
 }
@@ -224,8 +222,8 @@ static float gpt2_train(void *state, const float *params, const lks__micro_batch
     struct lks__gpt2_pass p = pass_of(m, params, mb, bw);
     forward(&p);
     float *g = lks__backward_grads(bw, m->c.n_layer + 1);
-    float loss = lks__head_loss(m->ex, &m->head, m->d_row, g + m->wte, m->lnf, params + m->wte,
-                                mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
+    float loss = lks__head_loss(m->layers, m->ex, &m->head, m->d_row, g + m->wte, m->lnf,
+                                params + m->wte, mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
     backward(&p);
     return loss;
 }
@@ -235,8 +233,8 @@ static float gpt2_loss(void *state, const float *params, const lks__micro_batch 
     struct lks__gpt2 *m = state;
     struct lks__gpt2_pass p = pass_of(m, params, mb, NULL);
     forward(&p);
-    return lks__head_loss(m->ex, &m->head, NULL, NULL, m->lnf, params + m->wte, mb->targets, p.rows,
-                          (size_t)m->c.vocab_size, p.C);
+    return lks__head_loss(m->layers, m->ex, &m->head, NULL, NULL, m->lnf, params + m->wte,
+                          mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
 }
 
 static void gpt2_forward(void *state, const float *params, const lks__micro_batch *mb,
@@ -286,8 +284,8 @@ static void gpt2_logits(void *state, const float *params, const int32_t *tokens,
     struct lks__gpt2_pass p = pass_of(m, params, &mb, NULL);
     forward(&p);
     const size_t V = (size_t)m->c.vocab_size;
-    lks__linear_fwd(m->ex, logits, V, m->lnf + (p.rows - 1) * p.C, params + m->wte, 1, V, p.C,
-                    (lks__epilogue){NULL, NULL});
+    m->layers->linear_fwd(m->ex, logits, V, m->lnf + (p.rows - 1) * p.C, params + m->wte, 1, V, p.C,
+                          NULL);
 }
 
 /* 6 N + 12 L C T, N without the position embedding, as in nanoGPT's estimate_mfu. */

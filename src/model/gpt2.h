@@ -32,6 +32,7 @@ struct lks__gpt2_acts {
 struct lks__gpt2 {
     lks__model_config c;
     const lks__table *table;
+    const lks__layers *layers;
     const lks__exec *ex;
     size_t max_rows;
     struct lks__gpt2_tensors *lt;

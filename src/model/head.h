@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "kernels/exec.h"
+#include "layers/layers.h"
 
 typedef struct lks__head {
     size_t chunk_rows, ld; /* logits: [chunk_rows, ld] */
@@ -21,8 +21,8 @@ size_t lks__head_chunk_rows(size_t rows, size_t V);
 
 /* Mean loss of x[rows, C] w[V, C]^T against targets. With dx != NULL also its gradient:
  * dx[rows, C] out, dw[V, C] += . */
-float lks__head_loss(const lks__exec *ex, const lks__head *head, float *dx, float *dw,
-                     const float *x, const float *w, const int32_t *targets, size_t rows, size_t V,
-                     size_t C);
+float lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
+                     float *dx, float *dw, const float *x, const float *w, const int32_t *targets,
+                     size_t rows, size_t V, size_t C);
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/exec.h"
+
 struct lks__model {
     const struct lks__model_ops *ops;
     void *state;
@@ -46,7 +48,7 @@ lks_status lks__model_open(const lks__model_config *config, const lks__table *ta
     m->ex = *ex;
     m->ex.bf16 = config->bf16;
     m->ops = ops_of(config);
-    lks_status st = m->ops->open(config, table, batch, &m->ex, &m->state);
+    lks_status st = m->ops->open(config, table, batch, &lks__layers_cpu, &m->ex, &m->state);
     if (st != LKS_OK) {
         free(m);
         return st;

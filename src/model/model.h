@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
-#include "kernels/exec.h"
+#include "layers/layers.h"
 #include "model/table.h"
 
 typedef struct lks__model lks__model; /* opaque; close with lks__model_close() */
@@ -100,7 +100,7 @@ struct lks__model_ops {
                      float *params);
     lks_status (*activation_bytes)(const lks__model_config *config, int batch, size_t *bytes_p);
     lks_status (*open)(const lks__model_config *config, const lks__table *table, int batch,
-                       const lks__exec *ex, void **state_p);
+                       const lks__layers *layers, const lks__exec *ex, void **state_p);
     void (*close)(void *state);
     float (*train)(void *state, const float *params, const lks__micro_batch *mb,
                    const lks__backward *bw);

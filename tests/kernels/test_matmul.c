@@ -1,4 +1,4 @@
-/* The products of a linear layer (kernels/matmul.h) at the shapes that models have, against sums in
+/* The products of a linear layer (kernels/layers.h) at the shapes that models have, against sums in
  * double: every row at some columns, every column at some rows, so that no tile or panel escapes.
  * In float32 and in bfloat16. */
 #include "support.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/guard.h"
-#include "kernels/matmul.h"
+#include "kernels/layers.h"
 
 static lks__kernels kernels;
 
@@ -140,42 +140,6 @@ static void check(const expected *e, const shape *s, bool bf16)
 
 /* ---- the products ------------------------------------------------------------------------ */
 
-/* What an epilogue was called for: each element once, and complete by then. The epilogue replaces
- * the element by its negative, which nothing must undo. */
-struct epilogue_ctx {
-    float *c;
-    size_t ldc, m, n;
-    unsigned char *calls; /* [m, n] */
-};
-
-static void negate(const lks__exec *ex, const void *ctx, size_t r0, size_t r1, size_t c0, size_t c1)
-{
-    const struct epilogue_ctx *e = ctx;
-    assert_true(r0 < r1 && r1 <= e->m && c0 < c1 && c1 <= e->n);
-    for (size_t r = r0; r < r1; r++)
-        for (size_t c = c0; c < c1; c++) {
-            e->c[r * e->ldc + c] *= -1.0f;
-            e->calls[r * e->n + c]++;
-        }
-}
-
-static struct epilogue_ctx epilogue_on(float *c, size_t ldc, size_t m, size_t n)
-{
-    struct epilogue_ctx e = {c, ldc, m, n, calloc(m * n, 1)};
-    assert_non_null(e.calls);
-    return e;
-}
-
-static void epilogue_done(struct epilogue_ctx *e)
-{
-    for (size_t i = 0; i < e->m * e->n; i++)
-        assert_int_equal(e->calls[i], 1);
-    for (size_t r = 0; r < e->m; r++)
-        for (size_t c = 0; c < e->n; c++)
-            e->c[r * e->ldc + c] *= -1.0f;
-    free(e->calls);
-}
-
 /* Memory of which every element must be written: NaN before. Padding must stay: checked by a mark
  * that no product gives. */
 static const float mark = -12345.0f;
@@ -195,19 +159,112 @@ static void check_padding(const float *x, size_t rows, size_t ld, size_t n)
         assert_true(i % ld < n || x[i] == mark);
 }
 
-static const lks__epilogue none = {NULL, NULL};
+/* A product with an epilogue of some kind, and operands for all kinds. */
+struct finished {
+    size_t m, n, ld;
+    float *y, *out; /* the product's, and a second output */
+    float *in, *bias, *scale;
+    lks__dropout drop;
+    lks__epilogue epilogue;
+};
+
+static struct finished finished_open(lks__epilogue_kind kind, size_t m, size_t n, size_t ld)
+{
+    struct finished f = {.m = m,
+                         .n = n,
+                         .ld = ld,
+                         .y = blank(m, ld, n),
+                         .out = blank(m, ld, n),
+                         .in = filled(m * ld, 7),
+                         .bias = filled(n, 8),
+                         .scale = filled(n, 9),
+                         .drop = {.key = lks__philox_key_of(1), .threshold = 1u << 30}};
+    f.drop.scale = 4.0f / 3.0f;
+    f.epilogue = (lks__epilogue){kind, f.bias, f.in, f.scale, f.out, NULL};
+    return f;
+}
+
+static void finished_close(struct finished *f)
+{
+    free(f->y);
+    free(f->out);
+    free(f->in);
+    free(f->bias);
+    free(f->scale);
+}
+
+/* What the epilogue makes of the plain product, row by row in whole rows: `y` in place, and the
+ * second output if the kind has one. */
+static void finish(const struct finished *f, float *y, float *out)
+{
+    const lks__kernels *k = &kernels;
+    const size_t n = f->n;
+    for (size_t r = 0; r < f->m; r++) {
+        float *row = y + r * f->ld, *second = out + r * f->ld;
+        const float *in = f->in + r * f->ld;
+        k->add_bias(row, f->ld, f->bias, 1, n);
+        switch (f->epilogue.kind) {
+        case LKS__EPILOGUE_NONE:
+            break;
+        case LKS__EPILOGUE_GELU:
+            k->gelu_erf_fwd(second, row, n);
+            break;
+        case LKS__EPILOGUE_GELU_BWD:
+            k->gelu_erf_bwd(row, row, in, n);
+            break;
+        case LKS__EPILOGUE_RELU2:
+            k->relu2_fwd(second, row, n);
+            break;
+        case LKS__EPILOGUE_RELU2_BWD:
+            k->relu2_bwd(row, row, in, n);
+            break;
+        case LKS__EPILOGUE_RESIDUAL:
+            if (f->epilogue.drop != NULL)
+                k->dropout(row, row, n, r * f->ld, f->epilogue.drop);
+            k->add(row, in, n);
+            break;
+        case LKS__EPILOGUE_BRANCH:
+            for (size_t c = 0; c < n; c++) {
+                volatile float product = f->scale[c] * row[c]; /* rounded before the sum */
+                second[c] = product + in[c];
+            }
+            break;
+        }
+    }
+}
+
+/* The same bits as the plain product with the epilogue after it: so each element was complete, and
+ * was taken once. Padding stays. */
+static void check_finished(const struct finished *f, const float *plain)
+{
+    const size_t bytes = f->m * f->ld * sizeof(float);
+    float *y = malloc(bytes), *out = blank(f->m, f->ld, f->n);
+    assert_non_null(y);
+    memcpy(y, plain, bytes);
+    finish(f, y, out);
+    assert_memory_equal(f->y, y, bytes);
+    assert_memory_equal(f->out, out, bytes);
+    free(y);
+    free(out);
+}
+
+/* All kinds at small shapes, at large ones the kind that needs most: they differ by the tile. */
+static int first_kind(const shape *s)
+{
+    bool is_small = s->rows * s->out * s->in < (size_t)4 << 20;
+    return is_small ? LKS__EPILOGUE_NONE : LKS__EPILOGUE_RESIDUAL;
+}
+
+static int last_kind(const shape *s)
+{
+    return first_kind(s) == LKS__EPILOGUE_NONE ? LKS__EPILOGUE_BRANCH : LKS__EPILOGUE_RESIDUAL;
+}
 
 static void check_fwd(const lks__exec *ex, const struct operands *o, bool with_epilogue)
 {
     const shape *s = &o->s;
     float *y = blank(s->rows, o->ld, s->out);
-    struct epilogue_ctx e = epilogue_on(y, o->ld, s->rows, s->out);
-    lks__linear_fwd(ex, y, o->ld, o->x, o->w, s->rows, s->out, s->in,
-                    with_epilogue ? (lks__epilogue){negate, &e} : none);
-    if (with_epilogue)
-        epilogue_done(&e);
-    else
-        free(e.calls);
+    lks__linear_fwd(ex, y, o->ld, o->x, o->w, s->rows, s->out, s->in, NULL);
     check(&(expected){.what = "fwd",
                       .m = s->rows,
                       .n = s->out,
@@ -218,6 +275,13 @@ static void check_fwd(const lks__exec *ex, const struct operands *o, bool with_e
                       .ldc = o->ld},
           s, ex->bf16);
     check_padding(y, s->rows, o->ld, s->out);
+    for (int kind = first_kind(s); with_epilogue && kind <= last_kind(s); kind++) {
+        struct finished f = finished_open(kind, s->rows, s->out, o->ld);
+        f.epilogue.drop = &f.drop;
+        lks__linear_fwd(ex, f.y, o->ld, o->x, o->w, s->rows, s->out, s->in, &f.epilogue);
+        check_finished(&f, y);
+        finished_close(&f);
+    }
     free(y);
 }
 
@@ -225,18 +289,12 @@ static void check_bwd_x(const lks__exec *ex, const struct operands *o, bool with
 {
     const shape *s = &o->s;
     float *dx = blank(s->rows, s->in, s->in), *start = filled(s->rows * s->in, 4);
-    struct epilogue_ctx e = epilogue_on(dx, s->in, s->rows, s->in);
     if (add) {
         memcpy(dx, start, s->rows * s->in * sizeof *dx);
         lks__linear_bwd_x_add(ex, dx, o->dy, o->ld, o->w, s->rows, s->out, s->in);
     } else {
-        lks__linear_bwd_x(ex, dx, o->dy, o->ld, o->w, s->rows, s->out, s->in,
-                          with_epilogue ? (lks__epilogue){negate, &e} : none);
+        lks__linear_bwd_x(ex, dx, o->dy, o->ld, o->w, s->rows, s->out, s->in, NULL);
     }
-    if (with_epilogue)
-        epilogue_done(&e);
-    else
-        free(e.calls);
     check(&(expected){.what = add ? "bwd_x_add" : "bwd_x",
                       .m = s->rows,
                       .n = s->in,
@@ -247,6 +305,12 @@ static void check_bwd_x(const lks__exec *ex, const struct operands *o, bool with
                       .c = dx,
                       .ldc = s->in},
           s, ex->bf16);
+    for (int kind = first_kind(s); with_epilogue && kind <= last_kind(s); kind++) {
+        struct finished f = finished_open(kind, s->rows, s->in, s->in);
+        lks__linear_bwd_x(ex, f.y, o->dy, o->ld, o->w, s->rows, s->out, s->in, &f.epilogue);
+        check_finished(&f, dx);
+        finished_close(&f);
+    }
     free(dx);
     free(start);
 }
@@ -356,8 +420,8 @@ static void test_same_bits_for_any_threads(void **state)
             lks__exec ex = open_exec(which % 2 == 1, n_threads, LKS__EXEC_SCRATCH_BYTES);
             float *all = calloc(ny + nx + nw, sizeof *all);
             assert_non_null(all);
-            lks__linear_fwd(&ex, all, o.ld, o.x, o.w, s->rows, s->out, s->in, none);
-            lks__linear_bwd_x(&ex, all + ny, o.dy, o.ld, o.w, s->rows, s->out, s->in, none);
+            lks__linear_fwd(&ex, all, o.ld, o.x, o.w, s->rows, s->out, s->in, NULL);
+            lks__linear_bwd_x(&ex, all + ny, o.dy, o.ld, o.w, s->rows, s->out, s->in, NULL);
             lks__linear_bwd_w(&ex, all + ny + nx, NULL, o.dy, o.ld, o.x, s->rows, s->out, s->in);
             lks__pool_close(ex.pool);
             if (first == NULL) {

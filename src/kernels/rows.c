@@ -1,4 +1,4 @@
-#include "model/rows.h"
+#include "kernels/layers.h"
 
 #include <string.h>
 

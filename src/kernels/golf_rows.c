@@ -1,4 +1,4 @@
-#include "model/golf_rows.h"
+#include "kernels/layers.h"
 
 #include <string.h>
 

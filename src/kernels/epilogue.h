@@ -1,0 +1,12 @@
+/* kernels/epilogue.h - a product's epilogue on one finished tile of its output. */
+#ifndef LKS_KERNELS_EPILOGUE_H
+#define LKS_KERNELS_EPILOGUE_H
+
+#include "kernels/kernels.h"
+#include "layers/layers.h"
+
+/* Rows [r0, r1), columns [c0, c1) of y, leading dimension ld. For products (matmul.c). */
+void lks__epilogue_tile(const lks__kernels *k, const lks__epilogue *e, float *y, size_t ld,
+                        size_t r0, size_t r1, size_t c0, size_t c1);
+
+#endif

@@ -1,0 +1,267 @@
+/* layers/layers.h - the operations that models are made of, as one table. Model files compute
+ * through it alone; a device brings its own table. The CPU's is lks__layers_cpu (src/kernels).
+ *
+ * All matrices are float32, row-major, [rows, …] for `rows` = B * T tokens; lengths count elements.
+ * An operation reads and writes only what its arguments name, and nothing fails here: an error of
+ * the device shows as NaN, and in the device's own check. */
+#ifndef LKS_LAYERS_LAYERS_H
+#define LKS_LAYERS_LAYERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "layers/dropout.h"
+
+/* Where layers run: opaque to models, each device has its own (the CPU: kernels/exec.h). */
+typedef struct lks__exec lks__exec;
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+typedef void lks__clear_fn(const lks__exec *ex, float *x, size_t n); /* x = 0 */
+typedef void lks__accumulate_fn(const lks__exec *ex, float *y, const float *x,
+                                size_t n); /* y += x */
+
+/* --- products -------------------------------------------------------------------------------- */
+
+/* What a product does to its output y, after its bias has been added. */
+typedef enum lks__epilogue_kind {
+    LKS__EPILOGUE_NONE,
+    LKS__EPILOGUE_GELU,      /* out = gelu(y) */
+    LKS__EPILOGUE_GELU_BWD,  /* y = y * gelu'(in) */
+    LKS__EPILOGUE_RELU2,     /* out = relu(y)^2 */
+    LKS__EPILOGUE_RELU2_BWD, /* y = y * 2 relu(in) */
+    LKS__EPILOGUE_RESIDUAL,  /* y = in + dropout(y) */
+    LKS__EPILOGUE_BRANCH,    /* out = in + scale * y */
+} lks__epilogue_kind;
+
+/* Matrices have the product's shape and leading dimension, vectors one element per column. The
+ * fields that the kind doesn't name stay NULL; bias, drop: NULL if there is none. */
+typedef struct lks__epilogue {
+    lks__epilogue_kind kind;
+    const float *bias;        /* vector, added first */
+    const float *in;          /* matrix: residual, or values before the activation */
+    const float *scale;       /* vector */
+    float *out;               /* matrix: second output */
+    const lks__dropout *drop; /* its mask counts the elements of y, leading dimension included */
+} lks__epilogue;
+
+/* y[rows, out] (leading dimension ldy) = x[rows, in] w[out, in]^T; epilogue: NULL for none. */
+typedef void lks__linear_fwd_fn(const lks__exec *ex, float *y, size_t ldy, const float *x,
+                                const float *w, size_t rows, size_t out, size_t in,
+                                const lks__epilogue *epilogue);
+
+/* dx[rows, in] = dy[rows, out] (leading dimension lddy) w[out, in]. */
+typedef void lks__linear_bwd_x_fn(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
+                                  const float *w, size_t rows, size_t out, size_t in,
+                                  const lks__epilogue *epilogue);
+
+/* The same, added to what stands in dx. */
+typedef void lks__linear_bwd_x_add_fn(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
+                                      const float *w, size_t rows, size_t out, size_t in);
+
+/* dw[out, in] += dy^T x: the rows' sum is added to what stands there, which is how micro-batches
+ * accumulate. db[out] += column sums of dy (NULL: no bias). */
+typedef void lks__linear_bwd_w_fn(const lks__exec *ex, float *dw, float *db, const float *dy,
+                                  size_t lddy, const float *x, size_t rows, size_t out, size_t in);
+
+/* --- causal multi-head attention -------------------------------------------------------------- */
+
+typedef struct lks__attention_shape {
+    size_t B, T;
+    size_t NH;  /* heads */
+    size_t hs;  /* head size; C = NH * hs */
+    size_t NKV; /* key/value heads, a divisor of NH; 0: NH of them */
+} lks__attention_shape;
+
+/* Queries [B,T,NH,hs] with ldq floats from one token to the next; keys and values [B,T,NKV,hs] with
+ * ldkv. Query head h reads key/value head h / (NH / NKV) (Ainslie et al., GQA, 2023). */
+typedef struct lks__attention_in {
+    const float *q, *k, *v;
+    size_t ldq, ldkv;
+} lks__attention_in;
+
+/* The same of their gradients. */
+typedef struct lks__attention_grads {
+    float *dq, *dk, *dv;
+    size_t ldq, ldkv;
+} lks__attention_grads;
+
+/* Scores are q.k / sqrt(hs). Dropout acts on the probabilities (element ((b*NH + h)*T + i)*T + j of
+ * `drop`'s mask), as scaled_dot_product_attention(dropout_p) does.
+ *
+ * out [B,T,C]; lse [B,NH,T] out: log-sum-exp of each row, for backward; may be NULL. */
+typedef void lks__attention_fwd_fn(const lks__exec *ex, const lks__attention_shape *shape,
+                                   float *out, float *lse, const lks__attention_in *in,
+                                   const lks__dropout *drop);
+
+/* The gradients are overwritten. dout, out [B,T,C]. */
+typedef void lks__attention_bwd_fn(const lks__exec *ex, const lks__attention_shape *shape,
+                                   const lks__attention_grads *grads, const float *dout,
+                                   const lks__attention_in *in, const float *out, const float *lse,
+                                   const lks__dropout *drop);
+
+/* Views of qkv [B,T,3C]: q, k, v of a token side by side, heads side by side within each (nanoGPT's
+ * c_attn). */
+lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const float *qkv);
+lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, float *dqkv);
+
+/* To be called once before the two above: ERR_CONFIG for an empty shape, for an NKV that doesn't
+ * divide NH, and for more scores than a dropout mask can number (2^34), which also bounds T so that
+ * a thread's scratch holds a row of it. */
+lks_status lks__attention_check(const lks__attention_shape *shape);
+
+/* --- embedding, norms, dropout: gpt2 --------------------------------------------------------- */
+
+/* x[rows, C] = dropout(wte[token] + wpe[position]); rows are B sequences of T. */
+typedef void lks__embedding_fwd_fn(const lks__exec *ex, float *x, const int32_t *tokens,
+                                   const float *wte, const float *wpe, size_t rows, size_t T,
+                                   size_t C, const lks__dropout *drop);
+/* dwte, dwpe += ; rows in order for every element. */
+typedef void lks__embedding_bwd_fn(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
+                                   const int32_t *tokens, size_t rows, size_t T, size_t C);
+
+typedef void lks__layernorm_rows_fwd_fn(const lks__exec *ex, float *y, float *mean, float *rstd,
+                                        const float *x, const float *gain, const float *bias,
+                                        size_t rows, size_t C);
+/* dx += ; dgain, dbias += (dbias may be NULL) through `partial`, which holds each block's sums. */
+typedef void lks__layernorm_rows_bwd_fn(const lks__exec *ex, float *dx, float *dgain, float *dbias,
+                                        const float *dy, const float *x, const float *gain,
+                                        const float *mean, const float *rstd, size_t rows, size_t C,
+                                        float *partial);
+size_t lks__layernorm_partial_floats(size_t rows, size_t C);
+
+typedef void lks__dropout_rows_fn(const lks__exec *ex, float *y, const float *x, size_t rows,
+                                  size_t C, const lks__dropout *drop);
+
+/* --- golf ------------------------------------------------------------------------------------ */
+
+/* Floats of `partial` for the widest operation below. */
+size_t lks__golf_partial_floats(size_t rows, size_t C, size_t n_heads);
+
+/* x[rows, C] = rmsnorm(tok_emb[token]). */
+typedef void lks__golf_embed_fwd_fn(const lks__exec *ex, float *x, float *rms,
+                                    const int32_t *tokens, const float *emb, size_t rows, size_t C);
+/* demb += ; rows in order for every element. d_row [rows, C] is scratch. */
+typedef void lks__golf_embed_bwd_fn(const lks__exec *ex, float *demb, float *d_row, const float *dx,
+                                    const int32_t *tokens, const float *emb, const float *rms,
+                                    size_t rows, size_t C);
+
+typedef void lks__golf_norm_fwd_fn(const lks__exec *ex, float *y, float *rms, const float *x,
+                                   size_t rows, size_t C);
+/* dx = gradient (overwritten). */
+typedef void lks__golf_norm_bwd_fn(const lks__exec *ex, float *dx, const float *dy, const float *x,
+                                   const float *rms, size_t rows, size_t C);
+
+/* What comes into a block: in = prev + skip_weight * skip (or prev itself where skip is NULL),
+ * x = mix[0] * in + mix[1] * x0, norm = rmsnorm(x). */
+typedef struct lks__golf_entry {
+    const float *prev, *skip, *x0, *mix, *skip_weight; /* mix [2, C] */
+    float *x, *norm, *rms;
+} lks__golf_entry;
+typedef void lks__golf_entry_fwd_fn(const lks__exec *ex, const lks__golf_entry *e, size_t rows,
+                                    size_t C);
+/* dx: gradient of x without its norm in, of prev out. dnorm: of norm. dx0, dmix, dskip_weight +=;
+ * dskip is overwritten, and so is e->x where there is a skip. */
+typedef void lks__golf_entry_bwd_fn(const lks__exec *ex, const lks__golf_entry *e, float *dx,
+                                    float *dx0, float *dmix, float *dskip, float *dskip_weight,
+                                    const float *dnorm, size_t rows, size_t C, float *partial);
+
+/* relu(x)², [rows, H]. */
+typedef void lks__golf_relu2_fwd_fn(const lks__exec *ex, float *y, const float *x, size_t rows,
+                                    size_t H);
+
+/* Back through out = x + scale * y to y: dy = dx * scale. Before that, where given, dx += the
+ * gradient dnorm of the RMSNorm of normed, or dx += add. */
+typedef struct lks__golf_branch {
+    float *dx, *dy;
+    const float *scale;
+    const float *dnorm, *normed, *rms; /* or NULL */
+    const float *add;                  /* or NULL */
+} lks__golf_branch;
+typedef void lks__golf_branch_bwd_fn(const lks__exec *ex, const lks__golf_branch *b, size_t rows,
+                                     size_t C);
+
+/* Gradients of w[C, in] and scale[C] in y = scale * (input w^T), from product = dy^T input: dw +=
+ * scale * product and dscale += the sum of w * product, row by row. So the scale's gradient needs
+ * no copy of input w^T. */
+typedef struct lks__golf_scaled {
+    float *dw, *dscale;
+    const float *product, *w, *scale;
+} lks__golf_scaled;
+typedef void lks__golf_scaled_bwd_fn(const lks__exec *ex, const lks__golf_scaled *s, size_t C,
+                                     size_t in);
+
+/* Queries and keys: norm, rotary position, and the queries' gain; raw [rows, heads * hs] in. */
+typedef struct lks__golf_heads {
+    size_t rows, T, n_head, n_kv_head, hs;
+    const float *cosine, *sine; /* [T, hs / 2] */
+    const float *gain;          /* [n_head] */
+    const float *q_raw, *k_raw;
+    float *q, *k, *q_rms, *k_rms; /* rms [rows, heads] */
+} lks__golf_heads;
+typedef void lks__golf_heads_fwd_fn(const lks__exec *ex, const lks__golf_heads *h);
+/* dq, dk: gradients of q, k in, of q_raw, k_raw out; dgain +=. */
+typedef void lks__golf_heads_bwd_fn(const lks__exec *ex, const lks__golf_heads *h, float *dq,
+                                    float *dk, float *dgain, float *partial);
+
+/* --- the head -------------------------------------------------------------------------------- */
+
+typedef struct lks__xent {
+    size_t rows, V, ld; /* logits [rows, V] with leading dimension ld */
+    float scale;        /* of the gradient */
+    float softcap;      /* logits are cap * tanh(logit / cap); 0: as they are */
+    bool grad;          /* replace the logits by their gradient */
+} lks__xent;
+
+/* row_loss[rows]: each row's cross-entropy. */
+typedef void lks__xent_rows_fn(const lks__exec *ex, const lks__xent *xent, float *logits,
+                               const int32_t *targets, double *row_loss);
+/* loss: the mean of row_loss[rows], summed in order. */
+typedef void lks__mean_loss_fn(const lks__exec *ex, float *loss, const double *row_loss,
+                               size_t rows);
+/* logits[V] = cap * tanh(logits / cap). */
+typedef void lks__cap_logits_fn(const lks__exec *ex, float *logits, size_t V, float cap);
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+/* One list makes the table and the CPU's declarations. */
+#define LKS__LAYER_MAP(X)                                                                          \
+    X(clear)                                                                                       \
+    X(accumulate)                                                                                  \
+    X(linear_fwd)                                                                                  \
+    X(linear_bwd_x)                                                                                \
+    X(linear_bwd_x_add)                                                                            \
+    X(linear_bwd_w)                                                                                \
+    X(attention_fwd)                                                                               \
+    X(attention_bwd)                                                                               \
+    X(embedding_fwd)                                                                               \
+    X(embedding_bwd)                                                                               \
+    X(layernorm_rows_fwd)                                                                          \
+    X(layernorm_rows_bwd)                                                                          \
+    X(dropout_rows)                                                                                \
+    X(golf_embed_fwd)                                                                              \
+    X(golf_embed_bwd)                                                                              \
+    X(golf_norm_fwd)                                                                               \
+    X(golf_norm_bwd)                                                                               \
+    X(golf_entry_fwd)                                                                              \
+    X(golf_entry_bwd)                                                                              \
+    X(golf_relu2_fwd)                                                                              \
+    X(golf_branch_bwd)                                                                             \
+    X(golf_scaled_bwd)                                                                             \
+    X(golf_heads_fwd)                                                                              \
+    X(golf_heads_bwd)                                                                              \
+    X(xent_rows)                                                                                   \
+    X(mean_loss)                                                                                   \
+    X(cap_logits)
+
+typedef struct lks__layers {
+#define X(name) lks__##name##_fn *name;
+    LKS__LAYER_MAP(X)
+#undef X
+} lks__layers;
+
+extern const lks__layers lks__layers_cpu;
+
+#endif
