@@ -63,8 +63,8 @@ static lks_status check_zero(const lks__trainer *t)
                                          "it needs --replicas=shared");
     if (w->local_world_size == w->world_size)
         return lks__fail(LKS_ERR_CONFIG,
-                         "zero=1 divides over hosts, and all ranks are on one, where they share "
-                         "one copy of the state already: leave --zero out");
+                         "zero=1 divides the state over hosts, but all ranks are on one host and "
+                         "share one copy of it already: leave --zero out");
     return LKS_OK;
 }
 
