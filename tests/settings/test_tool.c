@@ -238,7 +238,7 @@ static void test_bench_comm(void **state)
     expect(r, 0, "shm, 2 ranks", "");
     assert_contains(r.out, "all-reduce");
     assert_contains(r.out, " 64 MiB ");
-    assert_true(number_behind(r.out, "with it: ") > 0);
+    assert_true(number_behind(r.out, "sums of squares: ") > 0);
     assert_true(number_behind(r.out, "two cores: ") > 0);
 }
 
