@@ -163,8 +163,8 @@ void lks__pass_on(struct lks__launch *l, int sig)
         return;
     const char *name = sigabbrev_np(sig);
     lks__say(l,
-             "passing signal %d (SIG%s) on to the ranks; they have %g s from their last sign of "
-             "life, a second signal kills",
+             "passing signal %d (SIG%s) on to the ranks; they have %g s from their last "
+             "heartbeat, a second signal kills",
              sig, name != NULL ? name : "?", l->options->shutdown_timeout_s);
     ask_orderly(l, sig);
     lks__deliver(l, sig);
