@@ -246,7 +246,7 @@ def two_ranks(a):
     tokens = 8 * 4 * 256
     return (f"10.6M, 8 micro-batches a step: two ranks of one core each {statistics.median(together) * tokens:,.0f} "
             f"tokens/s, two runs of one core each at the same time {statistics.median(apart) * tokens:,.0f} "
-            f"together: **{share:.1%}** (median of {a.turns} pairs).")
+            f"together:\n**{share:.1%}** (median of {a.turns} pairs).")
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -287,11 +287,14 @@ def main():
     level = re.search(r"^kernels +(\w+)", info, re.M)
     page = ["# Performance", "",
             f"Measured by `python3 bench/compare.py` on {datetime.date.today()}: {machine()}; {torch_version()}; "
-            f"lockstep's kernels: {level.group(1) if level else '?'}; {top:.0f} GFLOP/s of float32 multiply-adds on "
-            f"{a.threads} cores. Sides take turns; a figure is the median of {a.turns} turns (smallest to largest), "
-            "the last column the median of the turns' ratios. Memory is the sum of Pss over a side's processes, "
-            "`first step` the time from the command to where it begins (lockstep) and ends; `share of peak` "
-            "of a bfloat16 row is that of bfloat16's multiply-adds. The page is written by",
+            f"lockstep's kernels: {level.group(1) if level else '?'}; {top:.0f} GFLOP/s of\n"
+            f"float32 multiply-adds on {a.threads} cores.", "",
+            f"- Sides take turns; a figure is the median of {a.turns} turns (smallest to largest).",
+            "- The last column is the median of the turns' ratios.",
+            "- Memory is the sum of Pss over a side's processes.",
+            "- `first step` is the time from the command to where the step begins (lockstep) and ends.",
+            "- `share of peak` of a bfloat16 row is that of bfloat16's multiply-adds.", "",
+            "The command writes this page down to the last part, which is kept:",
             "", "```sh", "python3 bench/compare.py --nanogpt=DIR --parameter_golf=DIR --llmc=DIR --write", "```", ""]
     print("\n".join(page[2:3]))
     if a.threads >= 2 and not a.only:

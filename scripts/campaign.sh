@@ -10,7 +10,7 @@ Usage: scripts/campaign.sh [--stops] [--runs=400] [--seed=S] [--build=build-chec
 
 Small runs are killed (any rank or the launcher; a part of them in the middle of a save), stopped,
 hung or starved at random moments, and resumed on another number of ranks, some of them killed once
-more on the way. In the end each must have left the bytes of a run that nobody disturbed, and no
+more on the way. In the end each must have left the bytes of an undisturbed run, and no
 process or file beside them. Of 400 runs 320 are killed, 120 of them in a save; 40 stop for a while,
 20 hang, 20 starve. The seed is printed; --only=I repeats run I of a seed. The folder of a run that
 failed is named, and stays. `./check` makes the build, and a campaign of five runs.

@@ -32,6 +32,26 @@ search_in '^tests/.*\.[ch]$' "a skip that counts as passed; lks_test_lacks() doe
 search_in '^tests/.*\.(c|h|sh)$' 'a skip without its reason: lks_test_lacks(), or lacks of tests/support.sh' \
     'return 77;|exit\(77\)|^[^#]*exit 77$'
 
+# Pages: short lines, a short README, and links that lead somewhere.
+source_files | grep '\.md$' >"$work/pages" || die "there are no pages to look at"
+tr '\n' '\0' <"$work/pages" | LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{161,}' /dev/null | cut -c1-120 >"$work/hits" || true
+[ ! -s "$work/hits" ] || { echo 'a line of a page over 160 columns:'; cat "$work/hits"; } >>"$work/report"
+[ "$(wc -l <README.md)" -le 120 ] || echo "README.md has $(wc -l <README.md) lines; 120 are allowed" >>"$work/report"
+while IFS= read -r page; do
+    # Code between backquotes has no links; an address with a scheme is not a file.
+    awk '/^```/ { code = !code; next } !code' "$page" | sed 's/`[^`]*`//g' | grep -oE '\]\([^)]*\)' | sed 's/^](//; s/)$//' |
+        grep -vE '^[a-z]+:' | while IFS= read -r link; do
+            file=${link%%#*} target=$page
+            [ -z "$file" ] || target=$(dirname "$page")/$file
+            if [ ! -e "$target" ]; then
+                echo "$page: a link to $link, which isn't there"
+            elif [ "$file" != "$link" ] && ! sed -n 's/^##* //p' "$target" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' |
+                grep -qx -e "${link#*#}"; then
+                echo "$page: a link to $link: that page has no such heading"
+            fi
+        done
+done <"$work/pages" >>"$work/report"
+
 # Versions of the tool format differently; ours is Debian 12's.
 if command -v clang-format >/dev/null && clang-format --version | grep -q 'version 14\.'; then
     tr '\n' '\0' <"$work/c" | xargs -0 clang-format --dry-run -Werror >/dev/null 2>"$work/hits" ||

@@ -10,8 +10,8 @@ Usage: scripts/prove.sh [--dataset=DIR] [--lockstep=build/tools/lockstep] [--out
 
 Trains a small GPT with dropout on 8 virtual ranks, carried out by 1, 2, 4 and 8 ranks; once more on
 4 ranks, which are killed half way, and resumed on 2. Then prints (half of) the SHA-256 of each run's
-checkpoints and of its metrics (without the lines and fields that tell of time and machine), and
-says whether all are the same. DIR holds token files; default: made of this repository's sources.
+checkpoints and of its metrics (without the lines and fields about time and machine), and whether
+all are the same. DIR holds token files; default: made of this repository's sources.
 END
 }
 

@@ -99,21 +99,20 @@ static void report(const struct bench_group *b, const struct reduce *r,
                    const struct bench_link *link, double ours_s, double theirs_s)
 {
     double bytes = (double)r->count * sizeof(float);
-    printf("  reduction of %d MB of gradients, sums of squares with it: %.2f ms, %.1f GB/s",
+    printf("  reduction of %d MB of gradients, with sums of squares: %.2f ms, %.1f GB/s\n",
            REDUCE_MB, ours_s * 1e3, bytes / ours_s * 1e-9);
     if (r->other != NULL)
-        printf("; a bare sum by two cores: %.2f ms (%.0f%% of its speed)", theirs_s * 1e3,
+        printf("    a bare sum by two cores: %.2f ms (%.0f%% of its speed)\n", theirs_s * 1e3,
                theirs_s / ours_s * 100.0);
     if (b->engine != NULL)
-        printf("; %s's own all-reduce%s: %.2f ms (%.0f%% of its speed)", b->engine,
+        printf("    %s's own all-reduce%s: %.2f ms (%.0f%% of its speed)\n", b->engine,
                b->per_host > 1 ? " of one rank a host" : "", theirs_s * 1e3,
                theirs_s / ours_s * 100.0);
     if (link->rate > 0) { /* each host sends its part of the sums, then of the result */
         double least_s = 2.0 * bytes * (b->n_hosts - 1) / b->n_hosts / link->rate;
-        printf("; the link would need %.2f ms (%.0f%% of its speed)", least_s * 1e3,
+        printf("    the link would need %.2f ms (%.0f%% of its speed)\n", least_s * 1e3,
                least_s / ours_s * 100.0);
     }
-    printf("\n");
 }
 
 /* The two take turns, so that a busy moment hits both. */

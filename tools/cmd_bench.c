@@ -16,18 +16,16 @@ static const char usage[] =
     "       lockstep bench comm --nproc_per_node=2 [--backend=NAME] [--n_layer=… …]\n"
     "       lockstep bench kernels\n"
     "\n"
-    "peak: multiply-adds a second, of one core and of all together.\n"
-    "step: whole training steps (forward, backward, reduction, clipping, AdamW) of one micro-batch "
-    "a\n"
-    "      rank on random tokens: median time, tokens/s, share of the peak, and the parts that "
-    "the\n"
-    "      mean step is made of.\n"
-    "comm: the collectives of each backend by size, and the reduction of gradients, beside a bare "
-    "sum,\n"
-    "      the engine's own all-reduce and the link between hosts; with a model also what it shows "
-    "of\n"
-    "      that in a step.\n"
-    "kernels: each kernel by shape, beside what multiply-adds or memory allow on this machine.\n";
+    "peak: multiply-adds per second, of one core and of all together.\n"
+    "step: whole training steps (forward, backward, reduction, clipping, AdamW) of one "
+    "micro-batch\n"
+    "      per rank on random tokens: median time, tokens/s, share of the peak, and the parts of\n"
+    "      the mean step.\n"
+    "comm: the collectives of each backend by size, and the reduction of gradients, beside a bare\n"
+    "      sum, the engine's own all-reduce and the link between hosts; with a model also how "
+    "much\n"
+    "      of that a step doesn't hide.\n"
+    "kernels: each kernel by shape, beside the limit of multiply-adds or memory on this machine.\n";
 
 enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, PEAK_BURSTS = 200, SHARD_HEADER = 512 /* uint16 */ };
 

@@ -8,10 +8,10 @@ static const char usage[] =
     "Usage: lockstep doctor [--out_dir=DIR] [HOST[:PORT] ...]\n"
     "       lockstep doctor --serve=ADDRESS[:PORT]\n"
     "\n"
-    "Looks at this host for what keeps runs from working or slows them down, and says what to do.\n"
+    "Checks this host for what stops runs from working or slows them down, and prints what to do.\n"
     "Between hosts: on one, --serve waits and prints the command for the others (and the token\n"
-    "that it needs); there, the way to it is measured and the hosts are compared. PORT: 29500.\n"
-    "The exit code is 1 where there is a problem, 0 where there are only notes.\n";
+    "that it needs). That command measures the network and compares the hosts. PORT: 29500.\n"
+    "The exit code is 1 if there is a problem, 0 if there are only notes.\n";
 
 int tool_doctor(int argc, char **argv)
 {

@@ -18,7 +18,7 @@ static const char usage[] =
     "Mean loss of a checkpoint in --out_dir (--which), or of an exported artifact, over all "
     "windows\n"
     "of block_size tokens of a split; the same figure on any number of ranks. Models of the golf\n"
-    "family read shards, and with --tokenizer_path=MODEL their bits per byte are told, too.\n"
+    "family read shards; with --tokenizer_path=MODEL their bits per byte are printed, too.\n"
     "A checkpoint's result is also appended to evals.jsonl in --out_dir.\n";
 
 /* What is evaluated, and on what. */

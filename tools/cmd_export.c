@@ -15,7 +15,7 @@ static const char usage[] =
     "with\n"
     "a scale for each row, in a safetensors container under zlib. Its size is printed together "
     "with\n"
-    "that of the code files, and it is said when both are over the limit of 16,000,000 bytes.\n"
+    "that of the code files, with a warning if both are over the limit of 16,000,000 bytes.\n"
     "--code may be given several times.\n";
 
 static lks_status write_model(const lks__settings *s, const lks__ckpt *ckpt,
@@ -62,7 +62,7 @@ static lks_status export_golf(const lks__settings *s)
     char path[sizeof ckpt.path + 32], took[64];
     uint64_t code_bytes, model_bytes;
     if (s->out[0] == '\0')
-        return lks__fail(LKS_ERR_CONFIG, "say where to write the artifact: --out=FILE");
+        return lks__fail(LKS_ERR_CONFIG, "give the file to write the artifact to: --out=FILE");
     LKS__TRY(lks__artifact_code_bytes(s->code, &code_bytes));
     LKS__TRY(lks__which_open(s->out_dir, s->which, &ckpt, took));
     fprintf(stderr, "lockstep export: %s\n", took);

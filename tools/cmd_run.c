@@ -17,8 +17,8 @@ static lks_status read_hosts(struct run *r)
         return lks__fail(LKS_ERR_CONFIG, "--rsh is for --hosts and --hostfile");
     if ((list != NULL || file != NULL) &&
         (r->given[OPT_nnodes] != NULL || r->given[OPT_node_rank] != NULL))
-        return lks__fail(LKS_ERR_CONFIG, "--hosts and --hostfile say themselves how many nodes "
-                                         "there are; leave out --nnodes and --node-rank");
+        return lks__fail(LKS_ERR_CONFIG, "--hosts and --hostfile set the number of nodes; "
+                                         "leave out --nnodes and --node-rank");
     if (list != NULL)
         return lks__hosts_parse(list, r->launch.nproc, r->hosts, &r->n_hosts);
     return file != NULL ? lks__hosts_read(file, r->launch.nproc, r->hosts, &r->n_hosts) : LKS_OK;

@@ -16,8 +16,8 @@
 static const char usage[] =
     "Usage: lockstep sample --out_dir=DIR [--start=TEXT|FILE:PATH] [--key=value ...]\n"
     "\n"
-    "Writes text that a checkpoint in --out_dir (--which) makes of a beginning. If its tokens are\n"
-    "those of a SentencePiece model, --tokenizer_path=MODEL names it.\n";
+    "Continues a text with the model of a checkpoint in --out_dir (--which). If its tokens are\n"
+    "those of a SentencePiece model, give that as --tokenizer_path=MODEL.\n";
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
 

@@ -19,7 +19,7 @@ static const char usage[] =
     "state\n"
     "before it is saved, and the exit code is 128 + the signal's number. A second signal ends it "
     "at\n"
-    "once, but not while it saves: then a third does. SIGUSR1 and SIGUSR2 write a checkpoint, and "
+    "once; while it saves, a third one does. SIGUSR1 and SIGUSR2 write a checkpoint, and "
     "the\n"
     "run goes on.\n";
 

@@ -44,8 +44,8 @@ static void print_help(FILE *out)
         fprintf(out, "  %-8s%s\n", commands[i].name, commands[i].help);
     fputs("\n"
           "`lockstep COMMAND --help` lists what the command takes. Settings are written\n"
-          "--key=value ('-' equals '_'); a true one may be written --key. Where config files are\n"
-          "given, the command line wins over them.\n"
+          "--key=value ('-' equals '_'); --key alone sets it to true. The command line wins\n"
+          "over config files.\n"
           "\n"
           "Exit codes\n"
           "  0       success\n"

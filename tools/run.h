@@ -12,20 +12,21 @@ enum { RUN_MAX_RANKS = 1024 };
 
 /* name, short name, default or meaning of the value ("" takes none), help */
 #define OPTIONS(X)                                                                                 \
-    X(standalone, "", "", "all ranks are on this machine (as they are without it)")                \
+    X(standalone, "", "", "all ranks are on this machine, which is the default")                   \
     X(nproc_per_node, "", "1", "ranks to start: a number; cpu, gpu or auto for one on each")       \
     X(nnodes, "", "1", "nodes that run this same command: N, or MIN:MAX")                          \
-    X(node_rank, "", "N", "this node's number; without it, in the order in which they come")       \
+    X(node_rank, "", "N", "this node's number; default: in the order in which nodes join")         \
     X(hosts, "", "HOST:N,...", "start this on these hosts, N ranks on each, through ssh")          \
-    X(hostfile, "", "FILE", "... named in a file, one a line")                                     \
-    X(rsh, "", "COMMAND", "... through this command, which takes a host and a command line")       \
+    X(hostfile, "", "FILE", "as --hosts, from a file with one host a line")                        \
+    X(rsh, "", "COMMAND", "use this instead of ssh; called with a host and a command line")        \
     X(master_addr, "", "127.0.0.1", "address of the first node")                                   \
-    X(master_port, "", "29500", "... and port, where nodes meet; with one node, the ranks'")       \
-    X(rdzv_endpoint, "", "HOST:PORT", "both of these in one")                                      \
+    X(master_port, "", "29500",                                                                    \
+      "its port, for all nodes; with one node, MASTER_PORT of the ranks")                          \
+    X(rdzv_endpoint, "", "HOST:PORT", "both --master-addr and --master-port")                      \
     X(rdzv_backend, "", "static", "static or c10d: nodes meet in the same way")                    \
     X(local_addr, "", "ADDR", "this node's address, as others reach it")                           \
     X(virtual_ranks, "", "V", "start the most ranks that divide V evenly (with --nnodes=MIN:MAX)") \
-    X(allow_uneven, "", "", "... or any number up to V")                                           \
+    X(allow_uneven, "", "", "with --virtual-ranks: any number of ranks up to V")                   \
     X(max_restarts, "", "0", "new starts of all ranks after one has failed")                       \
     X(rdzv_id, "", "ID", "the job's name, as ranks see it in TORCHELASTIC_RUN_ID")                 \
     X(role, "", "default", "ROLE_NAME of the ranks")                                               \
@@ -39,7 +40,7 @@ enum { RUN_MAX_RANKS = 1024 };
       "signals that are passed on to the ranks:\n" INDENT                                          \
       "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2")                                             \
     X(shutdown_timeout, "", "30",                                                                  \
-      "seconds from such a signal, or the last heartbeat after it, until SIGKILL")                 \
+      "seconds from a signal, or the last heartbeat after it, to SIGKILL")                         \
     X(help, "h", "", "this text")
 
 enum option {

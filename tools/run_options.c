@@ -21,7 +21,7 @@ static const struct {
 #undef X
 };
 
-/* torchrun's without a meaning here; docs/launch.md says why. `bare`: takes no value there. */
+/* torchrun's options without a meaning here; reasons in docs/launch.md. `bare`: takes no value. */
 static const struct {
     const char *name;
     bool bare;
@@ -41,8 +41,8 @@ void run_print_usage(void)
     fputs("Usage: lockstep run [OPTIONS] [--] PROGRAM [ARGS]\n"
           "\n"
           "Starts ranks of PROGRAM with torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE,\n"
-          "MASTER_ADDR, ...). When a rank dies, the others are ended, and its exit code is this\n"
-          "command's. PROGRAM is looked for in PATH.\n"
+          "MASTER_ADDR, ...). If a rank fails, the others are ended, and this command exits\n"
+          "with that rank's code. PROGRAM is searched in PATH.\n"
           "\n",
           stdout);
     for (int i = 0; i < N_OPTIONS; i++) {
@@ -58,11 +58,10 @@ void run_print_usage(void)
         printf("  %-28s%s%s\n", name, strlen(name) > 27 ? "\n                              " : "",
                options[i].help);
     }
-    fputs(
-        "\n"
-        "Options may be written with - or _, and their values behind = or as the next word. What\n"
-        "isn't given here is taken from the environment, if it has PET_OPTION, as torchrun's.\n",
-        stdout);
+    fputs("\n"
+          "Options may be written with - or _, and their values behind = or as the next word. An\n"
+          "option that isn't given is taken from PET_OPTION in the environment, as torchrun's.\n",
+          stdout);
 }
 
 /* --- the command line --------------------------------------------------------------------- */

@@ -15,16 +15,15 @@ extern "C" {
 typedef struct lks_comm lks_comm; /* opaque; close with lks_comm_close() */
 typedef struct lks_work lks_work; /* one operation in flight */
 
-/* Where this process stands among its ranks. Rank, local rank, world size: as torchrun uses them.
- */
+/* This process's place among all ranks. Rank, local rank and world size have torchrun's meaning. */
 typedef struct lks_world {
     int rank, world_size;
     int local_rank, local_world_size;
 } lks_world;
 
-/* Read RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE; without RANK, what Open MPI's mpirun,
- * MPICH's or a step of srun says; without any of these, the world of one. ERR_CONFIG where they are
- * no numbers or contradict each other. */
+/* Read RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE. Without RANK, read the variables of Open
+ * MPI's mpirun, of MPICH's, or of srun. Without any of these: a world of one rank. ERR_CONFIG if a
+ * value is no number, or if values contradict each other. */
 lks_status lks_world_from_env(lks_world *world);
 
 typedef struct lks_comm_options {
@@ -32,31 +31,34 @@ typedef struct lks_comm_options {
     double timeout_s;    /* deadline of every wait, see below; > 0, at most 10^6 */
 } lks_comm_options;
 
-/* Join the group; every rank calls it. ERR_SUPPORT says which backend can't be used and why. */
+/* Join the group; every rank calls it. ERR_SUPPORT names the backends that can't be used, and why.
+ */
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options,
                          lks_comm **comm_p);
-/* What most programs want: the world of the environment, the first backend that works, 60 s. */
+/* The same with the usual options: the world of the environment, the first backend that works, a
+ * timeout of 60 s. */
 lks_status lks_comm_init(lks_comm **comm_p);
-/* NULL is fine; after an error too. Others that need this rank for an operation get ERR_PEER, which
- * names it. The group's memory and its works are gone, waited for or not. Close each lks_ddp first:
- * after this, its calls are ERR_ARG. */
+/* Leave the group. NULL does nothing; also allowed after an error. Other ranks that need this one
+ * for an operation get ERR_PEER with its name. The group's memory and its operations in flight are
+ * freed. Close each lks_ddp first: after this, its calls return ERR_ARG. */
 void lks_comm_close(lks_comm *comm);
 
-/* For NULL: -1, 0, "none", NULL, -1. */
+/* For a NULL group these five return -1, 0, "none", NULL and -1. */
 int lks_comm_rank(const lks_comm *comm);
 int lks_comm_world_size(const lks_comm *comm);
 const char *lks_comm_backend(const lks_comm *comm);
-/* Ranks count in the order of (host, local rank): where a launcher numbers them otherwise, the
- * group does so all the same. */
+/* The group numbers ranks in the order of (host, local rank), also if the launcher's numbers
+ * differ. */
 const lks_world *lks_comm_world(const lks_comm *comm);
 int lks_comm_leader(const lks_comm *comm); /* the first rank of this rank's host */
 
-/* Make this rank's failure the group's: every waiter on every rank returns ERR_PEER naming this
- * rank and `why`. Any thread; the first one wins. This and the next two ignore a comm of NULL. */
+/* Report this rank's failure to the group: every wait on every rank returns ERR_PEER with this
+ * rank's number and `why`. May be called from any thread. If several ranks fail, the first report
+ * is kept. This function and the next two ignore a NULL group. */
 void lks_comm_abort(lks_comm *comm, const char *why);
 
-/* For messages of peers that wait for us: what this rank is doing. `phase` is a static string.
- * Bumps the heartbeat. Cheap: a few stores. */
+/* Publish what this rank is doing, for the messages of ranks that wait for it. `phase` is a static
+ * string. Both functions increase the heartbeat, and cost a few stores. */
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks_comm_beat(lks_comm *comm);
 
@@ -64,35 +66,39 @@ void lks_comm_beat(lks_comm *comm);
 
 enum {
     LKS_MEM_OWN = 0,    /* one for each rank */
-    LKS_MEM_COMMON = 1, /* one that all ranks of the host see; rank's writes are visible to all */
-    LKS_MEM_LAZY = 2, /* the same, but for what one host uses a share of only: pages are taken when
-                       * they are first touched, and go by lks_comm_drop() */
+    LKS_MEM_COMMON = 1, /* one for each host: what a rank writes there, all its ranks see */
+    LKS_MEM_LAZY = 2,   /* as COMMON, for memory of which a host uses only a share: pages are taken
+                         * when they are first touched; lks_comm_drop() frees them */
 };
 
 /* Collective: zeroed, page-aligned memory that collectives can reach in place. All ranks ask for
- * the same kinds and sizes in the same order. Lives until lks_comm_close(). ERR_NOMEM where it
- * can't be reserved (reserved means: a later touch can't fail). */
+ * the same kinds and sizes in the same order. Valid until lks_comm_close(). ERR_NOMEM if it
+ * can't be reserved; once it is reserved, a later access can't fail. */
 lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 
 /* The address at which this rank sees rank `peer`'s counterpart of `mem` (from an LKS_MEM_OWN
- * allocation); NULL where it can't, as on another host. */
+ * allocation); NULL if it sees none, for example on another host. */
 void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer);
 
-/* Bytes [from, end) of `mem`, LKS_MEM_LAZY memory, are needed no more: whole pages in them are
- * given back, and read as zeros. For one rank of a host to call. */
+/* Free the whole pages in bytes [from, end) of `mem`, LKS_MEM_LAZY memory. They then read as zeros.
+ * One rank of a host calls it. */
 void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 
 /* --- collectives ------------------------------------------------------------------------------
- * An argument that is wrong by itself is ERR_ARG on this rank alone, before anything is sent: the
- * group lives on, and the other ranks wait for this one.
+ * An argument that is wrong by itself is ERR_ARG on this rank alone, before anything is sent. The
+ * group stays usable, and the other ranks wait for this one.
  *
- * All ranks start the same operations in the same order with equal sizes; if they don't, every rank
- * gets ERR_ARG naming rank, operation and size: from this call, or from its next one if this rank
- * had all it needed. A wait passes its deadline when a rank that it
- * misses has given no sign of life (lks_comm_beat, lks_comm_note, or arriving anywhere) for
- * timeout_s: ERR_TIMEOUT names the ranks that are missing, with their last step and phase. A peer
- * whose process has ended gives ERR_PEER within a second. After any of these the group is at its
- * end: every later call on every rank fails alike. */
+ * All ranks start the same operations in the same order with equal sizes. If they don't, every rank
+ * gets ERR_ARG with rank, operation and size: from this call, or from its next call if this one
+ * was already complete on this rank.
+ *
+ * A wait returns ERR_TIMEOUT if the heartbeat of a missing rank has stood still for timeout_s. It
+ * names the missing ranks, with their last step and phase. lks_comm_beat(), lks_comm_note() and the
+ * start of any collective increase the heartbeat. If a peer's process has ended, a wait returns
+ * ERR_PEER within a second.
+ *
+ * After any of these errors the group has failed: every later call on every rank fails alike.
+ */
 
 lks_status lks_comm_barrier(lks_comm *comm);
 lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
@@ -102,17 +108,18 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
  * without neighbour moves up), in place, any memory. */
 lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count);
 
-/* What rank 0 has at `mem`, LKS_MEM_COMMON memory, goes to the counterparts on all hosts; all ranks
- * have finished writing there before, and see it after. ERR_ARG if `mem` isn't such memory. */
+/* Copy rank 0's `mem`, LKS_MEM_COMMON memory, to its counterparts on all hosts. All ranks must have
+ * finished writing there before the call, and see the copy after it. ERR_ARG if `mem` isn't such
+ * memory. */
 lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes);
 
-/* Work on blocks [0, n_blocks) that is divided over hosts: this host's part. */
+/* This host's part, if blocks [0, n_blocks) are divided over hosts. */
 void lks_comm_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
 
-/* Each host's share of the blocks at `mem`, common or lazy memory, goes to the counterparts on all
- * hosts, or, with `to_first`, to the host of rank 0 alone. block_start [n_blocks + 1] in bytes. All
- * ranks have finished writing there before, and see it after. ERR_ARG if `mem` isn't such memory.
- */
+/* Copy each host's share of the blocks at `mem`, common or lazy memory, to the counterparts on all
+ * hosts, or, with `to_first`, on rank 0's host alone. block_start [n_blocks + 1] is in bytes. All
+ * ranks must have finished writing there before the call, and see the copies after it. ERR_ARG if
+ * `mem` isn't such memory. */
 lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first);
 
@@ -125,14 +132,14 @@ typedef struct lks_node {
 typedef struct lks_part {
     lks_node node;
     float *buf; /* [count]; in LKS_MEM_OWN memory, at the same offset on every rank that has as many
-                 * parts; left alone by the caller until lks_work_wait(), and then of no known
-                 * content. Parts don't overlap */
+                 * parts. The caller must not use it until lks_work_wait(); after that its content
+                 * is undefined. Parts don't overlap */
 } lks_part;
 
 enum {
     LKS_WIRE_FLOAT32 = 0,
-    LKS_WIRE_BFLOAT16 = 1, /* between hosts, half the bytes: sums then depend on which ranks share a
-                            * host. Within one host nothing is sent, and nothing changes */
+    LKS_WIRE_BFLOAT16 = 1, /* half the inter-host bytes; sums then depend on which ranks share a
+                            * host. On one host nothing is sent, and results don't change */
 };
 
 typedef struct lks_reduction {
@@ -149,26 +156,26 @@ typedef struct lks_reduction {
                           * sums (the kernel `sumsq`), for all blocks, on all ranks */
     float *dst;          /* [count] in LKS_MEM_COMMON memory or parts[0].buf of lks_comm_leader(),
                           * as this rank sees it, out: the scaled sum, seen by all ranks of the
-                          * host; before one of them writes there again, all must meet (any
-                          * collective). It may be a part, but not overlap one otherwise */
-    int scatter;         /* not 0: each host ends with the sums of lks_comm_host_share() alone; the
-                          * rest of dst is of no known content; equal on all ranks */
+                          * host. Before a rank writes there again, all must complete a
+                          * collective. It may be one of the parts, but not overlap one partly */
+    int scatter;         /* not 0: each host gets only the sums of its lks_comm_host_share(); the
+                          * rest of dst is undefined. Equal on all ranks */
     int wire;            /* LKS_WIRE_...; equal on all ranks */
-    int label;           /* the caller's number for it: shown in traces */
+    int label;           /* the caller's number for this reduction, for traces */
 } lks_reduction;
 
-/* Start reducing one bucket over all ranks in the order of the tree. All ranks, and any number of
- * ranks, end with the same bits. Returns at once; work_p set only on success; lks_work_wait()
- * releases it. Operations may be in flight together; they finish in order. */
+/* Start to reduce one bucket over all ranks in the order of the tree. The bits of the sum are the
+ * same on all ranks and for any number of ranks. Returns at once. work_p is set only on success;
+ * lks_work_wait() releases it. Several operations may be in flight; they finish in order. */
 lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
 
-/* Do what can be done of this rank's share of operations in flight, without waiting. A backend
- * without a progress thread needs it called between layers. Computes on the caller's thread, and on
- * the pool that the library gave the group where it has one. */
+/* Advance this rank's share of the operations in flight, without waiting. A backend without a
+ * progress thread needs this call between layers. It computes on the caller's thread, and on the
+ * group's thread pool if the group has one. */
 lks_status lks_comm_progress(lks_comm *comm);
 
-/* With the group's deadline; releases `work` always. A second wait is ERR_ARG until another
- * operation has got the same handle. */
+/* Wait for an operation, up to the group's deadline. Always releases `work`. A second wait returns
+ * ERR_ARG, unless a later operation has got the same handle. */
 lks_status lks_work_wait(lks_work *work);
 
 /* Seconds this rank has spent waiting inside lks_work_wait() since the last call. */

@@ -21,23 +21,25 @@ typedef struct lks_sampler lks_sampler; /* opaque; close with lks_sampler_close(
 
 typedef struct lks_sampler_options {
     uint64_t dataset_size; /* n: 1 .. 2^32 - 1 */
-    int replicas;          /* at least 1; for bits that don't depend on ranks: virtual ranks */
-    bool in_order;         /* no permutation: shuffle=False there */
-    bool drop_last;        /* cut what doesn't divide, instead of padding */
-    uint64_t seed;         /* its default is 0 */
+    int replicas;          /* at least 1; use the number of virtual ranks, so that bits don't
+                            * depend on the number of ranks */
+    bool in_order;         /* no permutation, as DistributedSampler with shuffle=False */
+    bool drop_last;        /* cut the samples that don't divide evenly, instead of padding */
+    uint64_t seed;         /* DistributedSampler's default is 0 */
 } lks_sampler_options;
 
-/* Epoch 0. ERR_ARG where a field is out of range, or drop_last leaves nothing; ERR_NOMEM (a
- * permutation takes 4 bytes for each sample). */
+/* Starts with epoch 0. ERR_ARG if a field is out of range, or if drop_last leaves no sample.
+ * ERR_NOMEM: a permutation takes 4 bytes for each sample. */
 lks_status lks_sampler_open(const lks_sampler_options *options, lks_sampler **sampler_p);
-void lks_sampler_close(lks_sampler *sampler); /* NULL is fine, here and below: no samples */
+void lks_sampler_close(lks_sampler *sampler); /* NULL here and below: a sampler without samples */
 
-/* Another epoch, another permutation. Without it every epoch is the first, as there. */
+/* Choose the epoch, and so the permutation. Without this call every epoch has the permutation of
+ * epoch 0, as in DistributedSampler. */
 void lks_sampler_set_epoch(lks_sampler *sampler, uint64_t epoch);
 
 uint64_t lks_sampler_count(const lks_sampler *sampler); /* samples of each replica in an epoch */
-/* The i-th sample of `replica`, both from 0. Out of range: UINT64_MAX, and lks_last_error() says
- * why. */
+/* The i-th sample of `replica`, both from 0. Out of range: UINT64_MAX, with the reason in
+ * lks_last_error(). */
 uint64_t lks_sampler_index(const lks_sampler *sampler, int replica, uint64_t i);
 
 #pragma GCC visibility pop

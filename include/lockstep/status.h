@@ -9,7 +9,7 @@ extern "C" {
 
 #define LKS_VERSION "0.1.0"
 
-/* One list makes enum, names and texts: they cannot drift. */
+/* Enum, names and texts are made of this one list, so that they can't differ. */
 #define LKS_STATUS_MAP(X)                                                                          \
     X(OK, 0, "success")                                                                            \
     X(IN_PROGRESS, 1, "operation still in progress")                                               \

@@ -266,7 +266,7 @@ lks_status lks__artifact_check(const lks__artifact *a, const lks__table *table)
     if (lks__st_count(s->head) != at)
         return bad(s, "it has more tensors than its settings say");
     if (total / MAX_RATIO > s->file_bytes)
-        return bad(s, "it is too short for the model that it says it is");
+        return bad(s, "it is too short for the model of its settings");
     return LKS_OK;
 }
 

@@ -370,8 +370,10 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
     if (comm == NULL || ((mine == NULL || all == NULL) && bytes > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
     if (bytes > SIZE_MAX / (size_t)comm->world.world_size)
-        return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: %zu bytes of %d ranks fit nowhere",
-                         bytes, comm->world.world_size);
+        return lks__fail(
+            LKS_ERR_ARG,
+            "lks_comm_all_gather: %zu bytes of %d ranks are more than memory can address", bytes,
+            comm->world.world_size);
     return comm->ops.all_gather(comm, mine, all, bytes);
 }
 
@@ -380,7 +382,9 @@ lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count)
     if (comm == NULL || (buf == NULL && count > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_all_reduce: an argument is NULL");
     if (count > SIZE_MAX / sizeof(float))
-        return lks__fail(LKS_ERR_ARG, "lks_comm_all_reduce: %zu elements fit nowhere", count);
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_all_reduce: %zu elements are more than memory can address",
+                         count);
     return comm->ops.all_reduce(comm, buf, count);
 }
 
@@ -449,7 +453,9 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
                          "lks_comm_reduce_start: %d parts: a rank has at most %d maximal nodes",
                          r->n_parts, LKS__TREE_MAX_COVER);
     if (r->count > SIZE_MAX / sizeof(float))
-        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: %zu elements fit nowhere", r->count);
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_reduce_start: %zu elements are more than memory can address",
+                         r->count);
     for (int i = 0; i < r->n_parts; i++)
         if (!lks__tree_valid(r->n_leaves, r->parts[i].node) ||
             (r->parts[i].buf == NULL && r->count > 0))

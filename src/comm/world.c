@@ -95,7 +95,7 @@ static lks_status read_slurm_tasks(int *tasks_p)
         at = end + (*end == ',');
     }
     return lks__fail(LKS_ERR_CONFIG,
-                     "SLURM_STEP_TASKS_PER_NODE doesn't say how many tasks node %d has: it is set "
+                     "SLURM_STEP_TASKS_PER_NODE has no number of tasks for node %d: it is set "
                      "by srun, as in 2(x3),1",
                      node);
 }

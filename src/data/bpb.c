@@ -66,7 +66,7 @@ static lks_status open_table(const char *path, uint32_t vocab_size, const uint64
                        where, lks__spm_size(spm), vocab_size);
     else if (hash && lks__spm_hash(spm) != *hash)
         st = lks__fail(LKS_ERR_FORMAT,
-                       "%s is not the model that meta.json beside it tells of: its hash is "
+                       "%s is not the model that meta.json beside it names: its hash is "
                        "%016" PRIx64 ", not %016" PRIx64,
                        where, lks__spm_hash(spm), *hash);
     else

@@ -68,7 +68,7 @@ lks_status lks__docs_open(const char *path, lks__docs **docs_p)
     else if (d->fd < 0 || fstat(d->fd, &info) < 0)
         st = lks__sys_fail("cannot read", path);
     else if (!S_ISREG(info.st_mode))
-        st = lks__fail(LKS_ERR_IO, "%s is %s, where a text file is expected", d->name,
+        st = lks__fail(LKS_ERR_IO, "%s is %s, but a text file is expected", d->name,
                        S_ISDIR(info.st_mode) ? "a folder" : "not a regular file");
     else
         st = LKS_OK;

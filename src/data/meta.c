@@ -108,7 +108,7 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
         char safe[64];
         lks__escape(safe, sizeof safe, json_string_value(kind), json_string_length(kind));
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s: tokens of kind \"%s\" are not known to this version; it knows "
+                         "%s: tokens of kind \"%s\" are not supported by this version; it supports "
                          "\"char\", \"sentencepiece\" and \"ids\"",
                          where, safe);
     }

@@ -108,7 +108,7 @@ static lks_status get_value(const struct check *c, struct range *r, struct field
         return damaged(c, f->at, "a field of kind %u", f->kind);
     }
     if (bytes > r->end - r->at)
-        return damaged(c, f->at, "a field of %llu bytes, where %zu are left",
+        return damaged(c, f->at, "a field of %llu bytes, but %zu are left",
                        (unsigned long long)bytes, r->end - r->at);
     f->value = (struct range){r->at, r->at + (size_t)bytes};
     r->at = f->value.end;

@@ -175,7 +175,7 @@ static lks_status open_file(const char *path, uint32_t vocab_size, const char *w
         goto fail;
     }
     if (!S_ISREG(info.st_mode)) {
-        st = lks__fail(LKS_ERR_IO, "%s is %s, where %s is expected", t->name,
+        st = lks__fail(LKS_ERR_IO, "%s is %s, but %s is expected", t->name,
                        S_ISDIR(info.st_mode) ? "a folder" : "not a regular file", what);
         goto fail;
     }

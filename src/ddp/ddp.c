@@ -200,7 +200,7 @@ static lks_status open_window(lks__ddp *d)
     d->window = aligned_alloc(64, lks__round_up(d->window_floats * sizeof(float), 64));
     d->shift = calloc((size_t)d->table->n_groups, sizeof *d->shift);
     if (d->window == NULL || d->shift == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a window of %zu gradients",
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a staging buffer of %zu gradients",
                          d->window_floats);
     memset(d->window, 0, d->window_floats * sizeof(float));
     const struct bucket *b = d->buckets;

@@ -267,7 +267,7 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
     d->mail = calloc((size_t)W + 1, mail_bytes(d));
     if (all == NULL || d->mail == NULL) {
         free(all);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for what %d ranks tell each other", W);
+        return lks__fail(LKS_ERR_NOMEM, "no memory to compare the parameters of %d ranks", W);
     }
     d->all = d->mail + mail_bytes(d);
     lks_status st = same_params(d, all);

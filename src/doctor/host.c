@@ -121,7 +121,7 @@ static void look_at_memory(lks__doctor *d)
     else
         lks__doctor_say(d, (double)room < 512e6 ? LKS__NOTE : LKS__FINE, "memory",
                         "end what else runs, or raise the container's limit; `lockstep train "
-                        "--dry_run` says what a run needs",
+                        "--dry_run` prints what a run needs",
                         "%.1f GB, of which %.1f GB can be had (machine and container)", all / 1e9,
                         (double)room / 1e9);
 }

@@ -186,7 +186,7 @@ static void read_facts(lks__doctor *d, lks__store *store, const char *where)
                         "no memory to compare this host with %s", where);
     else
         lks__doctor_say(d, LKS__PROBLEM, "facts", "start `lockstep doctor --serve` there",
-                        "what answers at %s says nothing about its host", where);
+                        "the program at %s sends nothing about its host", where);
     json_decref(mine);
     json_decref(theirs);
     free(text);
@@ -257,7 +257,7 @@ void lks__doctor_peer(lks__doctor *d, const char *address)
             st == LKS_ERR_CONFIG
                 ? "give the name and the LOCKSTEP_TOKEN that the other doctor printed"
                 : "is `lockstep doctor --serve` running there, at that address? Refused "
-                  "means that nobody listens; silence means that a firewall drops it "
+                  "means that no program listens there; no answer means that a firewall drops it "
                   "(open the port for TCP), or that the address is another network's",
             "%s can't be reached: %s", where, lks_last_error());
         return;

@@ -189,7 +189,7 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
     char exe[4096] = "", cwd[4096], rank[64], slots[64], *remote[MAX_WORDS + 3], *save = NULL;
     int fds[2], n = 0;
     if (readlink("/proc/self/exe", exe, sizeof exe - 1) < 0 || getcwd(cwd, sizeof cwd) == NULL)
-        return lks__fail(LKS_ERR_IO, "can't tell where this program and folder are: %s",
+        return lks__fail(LKS_ERR_IO, "can't find the path of this program or folder: %s",
                          strerror(errno));
     snprintf(rank, sizeof rank, "--node-rank=%d", i);
     snprintf(slots, sizeof slots, "--nproc-per-node=%d", o->hosts[i].slots);

@@ -273,8 +273,7 @@ lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v, cons
         told |= sig != 0;
         bool failing = !n->nodes[n->self].ok || n->end_by > 0;
         if (failing && lks__sys_now() >= until)
-            return lks__fail(LKS_ERR_TIMEOUT,
-                             "the coordinator doesn't say what becomes of the job");
+            return lks__fail(LKS_ERR_TIMEOUT, "the coordinator has sent no decision about the job");
         if (!failing)
             until = lks__sys_now() + LKS__SETTLE_S + l->options->shutdown_timeout_s;
     }

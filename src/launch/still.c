@@ -44,8 +44,7 @@ bool lks__still_look(struct lks__launch *l)
     while (!l->ranks[l->first_rank = l->first_rank < 0 ? 0 : l->first_rank].running)
         l->first_rank++;
     snprintf(l->first_text, sizeof l->first_text,
-             "none of the %d ranks that run has given a sign of life for %.0f s (--timeout and a "
-             "little)",
+             "none of the %d running ranks has had a heartbeat for %.0f s (--timeout and a little)",
              l->n_running, deadline(l) + MARGIN_S);
     lks__segment_table(l->segment, l->nproc, l->first_global, report, sizeof report);
     lks__segment_abort_report(l->segment, LKS_ERR_TIMEOUT, l->first_rank, l->first_text, report);

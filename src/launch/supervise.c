@@ -129,7 +129,8 @@ void lks__end_with_others(struct lks__launch *l)
         lks_status st;
         lks__segment_failure(l->segment, &st, &l->first_rank, l->first_text, sizeof l->first_text);
         l->first_by_rank = true;
-        l->ended_by_others = l->first_rank < 0; /* else they have ended because of ours */
+        /* Else they have ended because of ours; a rank that lost a peer only saw them go. */
+        l->ended_by_others = l->first_rank < 0 || st == LKS_ERR_PEER;
     }
     lks__signal_all(l, SIGTERM, -1);
     l->kill_at = lks__sys_now() + TERM_GRACE_S;
@@ -162,8 +163,8 @@ void lks__pass_on(struct lks__launch *l, int sig)
         return;
     const char *name = sigabbrev_np(sig);
     lks__say(l,
-             "passing signal %d (SIG%s) on to the ranks; they have %g s from their last sign of "
-             "life, a second signal kills",
+             "passing signal %d (SIG%s) on to the ranks; they have %g s from their last "
+             "heartbeat, a second signal kills",
              sig, name != NULL ? name : "?", l->options->shutdown_timeout_s);
     ask_orderly(l, sig);
     lks__deliver(l, sig);

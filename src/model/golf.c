@@ -75,7 +75,7 @@ static lks_status measure(struct lks__golf *m, const lks__model_config *c, int b
         !lks__mul(rows + (uint64_t)c->n_embd, per_row, &floats) ||
         !lks__mul(floats, sizeof(float), &bytes) || bytes > SIZE_MAX / 2)
         return lks__fail(LKS_ERR_CONFIG,
-                         "a batch of %d sequences of %d tokens is beyond what memory can address",
+                         "a batch of %d sequences of %d tokens is more than memory can address",
                          batch, c->block_size);
     m->c = *c;
     m->max_rows = (size_t)rows;

@@ -134,7 +134,7 @@ static lks_status check_size(const lks__model_config *c)
         !lks__mul(layer, (uint64_t)c->n_layer, &rows) ||
         !lks__add(rows, 2 * (uint64_t)c->vocab_size, &rows) || !lks__mul(rows, C, &floats) ||
         !lks__mul(floats, 8 * sizeof(float), &bytes) || bytes > SIZE_MAX / 2)
-        return lks__fail(LKS_ERR_CONFIG, "the model's shape is beyond what memory can address");
+        return lks__fail(LKS_ERR_CONFIG, "the model's shape is larger than memory can address");
     return LKS_OK;
 }
 

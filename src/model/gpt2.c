@@ -57,7 +57,7 @@ static lks_status measure(struct lks__gpt2 *m, const lks__model_config *c, int b
         !lks__mul(rows, per_row, &floats) || !lks__mul(floats, sizeof(float), &bytes) ||
         bytes > SIZE_MAX / 2)
         return lks__fail(LKS_ERR_CONFIG,
-                         "batch_size = %d of block_size = %d is beyond what memory can address",
+                         "batch_size = %d of block_size = %d is more than memory can address",
                          batch, c->block_size);
     m->c = *c;
     m->max_rows = (size_t)rows;

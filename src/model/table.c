@@ -119,7 +119,7 @@ lks_status lks__table_gpt2(const lks__model_config *c, lks__table *table)
     if (!lks__mul(rows + 16 * (uint64_t)c->n_layer * (uint64_t)c->n_embd, (uint64_t)c->n_embd,
                   &largest) ||
         !lks__mul(largest, 8 * sizeof(float), &all) || all > SIZE_MAX / 2)
-        return lks__fail(LKS_ERR_CONFIG, "the model's shape is beyond what memory can address");
+        return lks__fail(LKS_ERR_CONFIG, "the model's shape is larger than memory can address");
     table->n_groups = c->n_layer + 2;
     size_t most = (size_t)c->n_layer * 16 + 8;
     table->tensors = calloc(most, sizeof *table->tensors);

@@ -237,8 +237,8 @@ static lks_status meaning(const lks__store *s, const struct lks__reply *r, const
     case LKS__ANSWER_OK:
         return LKS_OK;
     case LKS__ANSWER_TIMEOUT:
-        return lks__fail(LKS_ERR_TIMEOUT, "nobody has set \"%s\" in the store at %s in time", shown,
-                         s->where);
+        return lks__fail(LKS_ERR_TIMEOUT, "no process has set \"%s\" in the store at %s in time",
+                         shown, s->where);
     case LKS__ANSWER_FULL:
         return lks__fail(LKS_ERR_NOMEM, "the store at %s has no room for \"%s\"", s->where, shown);
     default:

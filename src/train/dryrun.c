@@ -59,7 +59,7 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
         printf("gradients:         %.1f MB in %d arena%s, for each rank\n", mb(arena * n), n,
                n == 1 ? "" : "s");
         if (window > 0.0)
-            printf("gradients' window: %.1f MB, for each rank\n", mb(window));
+            printf("staging buffer:    %.1f MB, for each rank\n", mb(window));
         printf("activations:       %.1f MB, for each rank\n", mb((double)activations));
         printf("total on %d rank%s: %.1f MB\n", W, W == 1 ? "" : "s", mb(total));
     }

@@ -59,9 +59,10 @@ static lks_status refuse_patterns(void)
     for (int i = 0; i < 2; i++) {
         const char *value = getenv(variables[i]);
         if (value != NULL && strcmp(value, preset) != 0)
-            return lks__fail(LKS_ERR_CONFIG,
-                             "%s is set, and lockstep knows the script's default alone: unset it",
-                             variables[i]);
+            return lks__fail(
+                LKS_ERR_CONFIG,
+                "%s is set, but lockstep has only the script's default for it: unset it",
+                variables[i]);
     }
     return LKS_OK;
 }

@@ -73,7 +73,7 @@ static lks_status in_use(const char *out_dir, int fd)
         "%s is the folder of a run that is still going on (%s): wait for its end, stop "
         "it, or give another --out_dir",
         lks__escape(path, sizeof path, out_dir, strlen(out_dir)),
-        len > 0 ? lks__escape(shown, sizeof shown, text, len) : "nobody knows whose");
+        len > 0 ? lks__escape(shown, sizeof shown, text, len) : "by an unknown process");
 }
 
 lks_status lks__outdir_free(const char *out_dir)

@@ -48,7 +48,8 @@ static void losses_line(lks__report *r, const double *loss, const lks__eval_resu
 
 static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_result *final)
 {
-    if (final == NULL || !r->best.found || !(final->val_loss > r->best.loss))
+    if (final == NULL || !r->best.found || r->best.iter == t->iter ||
+        !(final->val_loss > r->best.loss))
         return;
     lks__log_line(&r->log,
                   "the validation loss has risen since iteration %" PRIu64 ", from %.4f to %.4f; "

@@ -211,7 +211,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     }
     lks_comm_barrier(
         s->comm); /* until it has said so: whoever exits before is taken for the cause */
-    return lks__fail(LKS_ERR_PEER, "rank %d failed and says why", first);
+    return lks__fail(LKS_ERR_PEER, "rank %d failed; its own message has the reason", first);
 }
 
 lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)

@@ -66,7 +66,7 @@ enum {
     X(STR, tokenizer, "", TEXT, PREP, HOST, FILES,                                                 \
       "sentencepiece: the model to use; empty: one is trained")                                    \
     X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                \
-      "folder with train.bin and val.bin; where NAME is no folder, data/NAME is tried")            \
+      "folder with train.bin and val.bin; if NAME is no folder, data/NAME is tried")               \
     X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,             \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, which, "", ANY, SAMPLE | EVAL | EXPORT, HOST, FILES,                                    \
@@ -75,7 +75,7 @@ enum {
     X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
       "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
-      "address of this host at which to wait for other hosts' doctors")                            \
+      "address of this host, at which to wait for `lockstep doctor` on other hosts")               \
     X(STR, artifact, "", ANY, EVAL, HOST, FILES,                                                   \
       "artifact to evaluate, instead of the checkpoint in out_dir")                                \
     X(STR, split, "val", ONE_OF("train|val"), EVAL, HOST, FILES, "which tokens to evaluate on")    \
@@ -89,8 +89,8 @@ enum {
     X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | BENCH, SHAPE, MODEL,                        \
       "context length in tokens")                                                                  \
     X(INT, vocab_size, 0, INTS(0, 1 << 24), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,             \
-      "number of token ids; 0: from the data's meta.json, else 50304; prep sentencepiece trains "  \
-      "that many, 0: 1024")                                                                        \
+      "number of token ids; 0: from the data's meta.json, or 50304 without it. prep "              \
+      "sentencepiece trains that many; 0: 1024")                                                   \
     X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "biases in Linear and LayerNorm")       \
     X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
       "share of activations dropped in training")                                                  \
@@ -109,7 +109,7 @@ enum {
       "epoch sampler: leave out samples that don't divide by virtual_ranks, instead of repeating " \
       "some")                                                                                      \
     X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN, BATCH,                     \
-      "of everything random")                                                                      \
+      "seed of all random numbers")                                                                \
                                                                                                    \
     X(FLOAT, learning_rate, 6e-4, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "highest learning rate")    \
     X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
@@ -128,7 +128,7 @@ enum {
     X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
                                                                                                    \
     X(STR, on_nan, "stop", ONE_OF("stop|skip|rollback"), TRAIN, FREE, OPTIM,                       \
-      "what a loss or gradient that is not finite does: stop the run; skip the update; rollback: " \
+      "if a loss or gradient is not finite: stop the run; skip the update; rollback: "             \
       "go back to the newest checkpoint and leave out the data from there to here")                \
     X(INT, on_nan_limit, 10, INTS(1, 1000000), TRAIN, FREE, OPTIM,                                 \
       "updates skipped in a row, or times the run went back without a new checkpoint, after "      \
@@ -141,18 +141,17 @@ enum {
     X(INT, log_interval, 1, INTS(0, 4294967294), TRAIN, FREE, REPORT,                              \
       "iterations between log lines; 0: none")                                                     \
     X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
-      "false: checkpoint only when the validation loss has fallen, and at the end; true: at "      \
-      "every "                                                                                     \
+      "false: checkpoint only if the validation loss has fallen, and at the end; true: at every "  \
       "checkpoint_interval, too")                                                                  \
     X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
       "iterations between checkpoints; 0: eval_interval")                                          \
     X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST, REPORT,                                         \
-      "checkpoints that stay, newest first, beside the best one; 0: all")                          \
+      "number of newest checkpoints to keep, beside the best one; 0: all")                         \
     X(STR, stop_signal, "none", ONE_OF("none|USR1|USR2"), TRAIN, HOST, REPORT,                     \
-      "stops the run as SIGTERM does, with a checkpoint, as a batch system may ask for; SIGUSR1 "  \
-      "and SIGUSR2 else write a checkpoint, and the run goes on")                                  \
+      "signal that stops the run as SIGTERM does, for batch systems; otherwise SIGUSR1 and "       \
+      "SIGUSR2 write a checkpoint, and the run goes on")                                           \
     X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT,                                            \
-      "evaluate once, then stop; with init_from=resume the newest checkpoint, and nothing but "    \
+      "evaluate once, then stop; with init_from=resume: the newest checkpoint, and only "          \
       "evals.jsonl is written")                                                                    \
     X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT,                                       \
       "steps to time; comm: of the largest size")                                                  \
@@ -172,7 +171,7 @@ enum {
     X(FLOAT, logit_softcap, 30, OVER_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
       "logits are c tanh(x / c)")                                                                  \
     X(FLOAT, qk_gain_init, 1.5, FROM_TO(-1e6, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,       \
-      "every head's first query gain")                                                             \
+      "initial query gain of every head")                                                          \
     X(FLOAT, tied_embed_init_std, 0.005, FROM_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF, \
       "standard deviation of the tied embedding at the start")                                     \
     X(INT, train_batch_tokens, 524288, INTS(1, 1LL << 40), TRAIN, RUN | GOLF, MODEL_GOLF,          \
@@ -182,7 +181,7 @@ enum {
     X(INT, warmdown_iters, 1200, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,              \
       "steps over which the rates go down to 0 at the end; 0: none")                               \
     X(INT, warmup_steps, 20, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                  \
-      "without effect by definition: the script primes its compiler with them and undoes them")    \
+      "no effect: the script primes its compiler with these steps and undoes them")                \
     X(FLOAT, max_wallclock_seconds, 600, FROM_TO(0, 1e9), TRAIN, FREE | GOLF, MODEL_GOLF,          \
       "training time after which the run stops, and by which the rates go down; 0: no limit")      \
     X(INT, val_batch_size, 524288, INTS(1, 1LL << 40), TRAIN, FREE | GOLF, MODEL_GOLF,             \
@@ -215,14 +214,14 @@ enum {
     X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST, SAMPLING,                       \
       "tokens of each sample")                                                                     \
     X(FLOAT, temperature, 0.8, OVER_TO(0, 1e6), SAMPLE, HOST, SAMPLING,                            \
-      "under 1: likelier tokens more often; over 1: the other way")                                \
+      "under 1: likely tokens more often; over 1: unlikely tokens more often")                     \
     X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST, SAMPLING,                                   \
       "draw from the k likeliest tokens; 0: from all")                                             \
                                                                                                    \
     X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "ranks (processes) to start on this machine")                                                \
     X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, RANKS,                                  \
-      "new starts of all ranks, from the newest checkpoint, after one has failed")                 \
+      "how often to restart all ranks, from the newest checkpoint, after one has failed")          \
     X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, RANKS,             \
       "seconds that ranks have to end after a signal to stop, from their last heartbeat on")       \
     X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, RANKS,           \
@@ -244,9 +243,9 @@ enum {
     X(STR, replicas, "shared", ONE_OF("shared|private"), TRAIN, HOST, RANKS,                       \
       "shared: one copy of parameters and moments for all ranks of a host; private: one each")     \
     X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
-      "smallest part of the gradient that is reduced as one, in MiB")                              \
+      "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
     X(STR, device, "auto", BUILT("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                  \
-      "where to compute; auto: the best that is there")                                            \
+      "device to compute on; auto: the best available")                                            \
     X(STR, dtype, "float32", BUILT("float32|bfloat16"), TRAIN | SAMPLE | EVAL | BENCH, FREE,       \
       RANKS, "precision to compute in")
 

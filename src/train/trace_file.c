@@ -229,8 +229,8 @@ lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *
         st = lks_comm_all_gather(s->comm, &mine, heads, sizeof mine);
     for (size_t r = 0; r < W && st == LKS_OK; r++) {
         if (heads[r].n > RING_EVENTS)
-            st = lks__fail(LKS_ERR_PEER, "rank %zu says that it has %" PRIu64 " trace events", r,
-                           heads[r].n);
+            st =
+                lks__fail(LKS_ERR_PEER, "rank %zu reports %" PRIu64 " trace events", r, heads[r].n);
         *dropped_p += heads[r].dropped;
     }
     if (st == LKS_OK)

@@ -59,12 +59,13 @@ static lks_status check_zero(const lks__trainer *t)
                          "zero=1 divides AdamW's moments block by block; Muon updates whole "
                          "matrices, so the golf family's state can't be divided: leave --zero out");
     if (!t->shared)
-        return lks__fail(LKS_ERR_CONFIG, "zero=1 divides over hosts, which have one replica each: "
-                                         "it needs --replicas=shared");
+        return lks__fail(LKS_ERR_CONFIG,
+                         "zero=1 divides the state over hosts, which have one replica each: "
+                         "it needs --replicas=shared");
     if (w->local_world_size == w->world_size)
         return lks__fail(LKS_ERR_CONFIG,
-                         "zero=1 divides over hosts, and all ranks are on one, where they share "
-                         "one copy of the state already: leave --zero out");
+                         "zero=1 divides the state over hosts, but all ranks are on one host and "
+                         "share one copy of it already: leave --zero out");
     return LKS_OK;
 }
 

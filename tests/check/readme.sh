@@ -1,7 +1,9 @@
 #!/bin/sh
-# README's commands, block by block, in a copy of the repository as ./quickstart leaves it. What takes
-# long runs shortened, what this test is itself a part of doesn't run: the table in run_line() names
-# each with its reason. A line that isn't in the table is a failure: add it where it belongs.
+# The commands of README.md and of docs/*.md, block by block, in a copy of the repository as ./quickstart
+# leaves it. README comes first, then the pages in the order of docs/README.md, because later commands
+# use what earlier ones made. A line runs shortened if it takes long, and not at all if this test is
+# part of it or if it needs other hosts: the table in run_line() names each with its reason. A line
+# that isn't in the table is a failure: add it where it belongs.
 #
 #     readme.sh SOURCE BUILD     LKS_README_FULL=yes: nothing is shortened
 set -eu
@@ -60,7 +62,11 @@ run_line() {
         echo - ;;
     scripts/prove.sh) # check_prove runs it
         echo - ;;
-    'python3 bench/compare.py'*) # half an hour, and it measures
+    'python3 bench/compare.py'* | 'python3 bench/launch.py'*) # half an hour, and they measure
+        echo - ;;
+    build-check/tests/*) # ./check makes that build, and runs these in a short form
+        echo - ;;
+    'export LOCKSTEP_TOKEN='* | 'lockstep run --nnodes='* | 'lockstep run --hosts='*) # other hosts
         echo - ;;
     # --- shortened ----------------------------------------------------------------------------
     ./quickstart | './quickstart '*) # a minute
@@ -83,30 +89,42 @@ run_line() {
     esac
 }
 
-# Number of its block, and the line; continued lines are joined.
-awk '/^```sh$/ { on = 1; n++; next } /^```/ { on = 0 }
-    on && sub(/\\$/, "") { line = line $0; next }
-    on && !/^ *(#|$)/ { print n, line $0; line = "" }' README.md >"$work/lines"
-# shellcheck disable=SC2016 # no command within
-other=$(grep -E '^ *(```|~~~)(bash|shell|console|text)|^ +```sh' README.md || true)
-[ -z "$other" ] || fail "commands stand in blocks that begin with \`\`\`sh, not $other"
-[ -s "$work/lines" ] || fail 'README has no commands'
+# The pages: README, the index's order, then any page that the index lacks.
+{
+    echo README.md
+    grep -oE '\]\([a-z_]+\.md\)' docs/README.md | sed 's,.*(,docs/,; s,)$,,'
+    ls docs/*.md
+} | awk '!seen[$0]++' >"$work/pages"
+
+# Page, number of its block, and the line; continued lines are joined.
+while read -r page <&3; do
+    [ -f "$page" ] || fail "docs/README.md names $page, which isn't there"
+    awk -v page="$page" '/^```sh$/ { on = 1; n++; next } /^```/ { on = 0 }
+        on && sub(/\\$/, "") { sub(/^ +/, ""); line = line $0; next }
+        on && !/^ *(#|$)/ { if (line != "") sub(/^ +/, ""); print page, n, line $0; line = "" }' "$page" >>"$work/lines"
+    # shellcheck disable=SC2016 # no command within
+    other=$(grep -E '^ *(```|~~~)(bash|shell|console|text)|^ +```sh' "$page" || true)
+    [ -z "$other" ] || fail "commands stand in blocks that begin with \`\`\`sh, not $other ($page)"
+done 3<"$work/pages"
+for page in README.md docs/nanogpt.md docs/golf.md docs/library.md docs/runs.md docs/bench.md; do
+    grep -q "^$page " "$work/lines" || fail "$page has no commands"
+done
 
 ran=0
-while read -r block line <&3; do
+while read -r page block line <&3; do
     now=$(run_line "$line") ||
-        fail "block $block of README has a line that tests/check/readme.sh doesn't know: $line"
+        fail "block $block of $page has a line that tests/check/readme.sh doesn't know: $line"
     if [ "$now" = - ]; then
-        echo "block $block: not run: $line"
+        echo "$page, block $block: not run: $line"
         continue
     fi
     [ -z "${LKS_README_FULL-}" ] || now=$line
     case $now in
     export*) eval "$now" ;;
     *) timeout "$(patient 120)" sh -c "$now" >"$work/log" 2>&1 </dev/null ||
-        fail "block $block of README: exit code $?: $now" ;;
+        fail "block $block of $page: exit code $?: $now" ;;
     esac
-    echo "block $block: $now"
+    echo "$page, block $block: $now"
     ran=$((ran + 1))
 done 3<"$work/lines"
-[ $ran -gt 0 ] || fail 'none of README'\''s commands ran'
+[ $ran -gt 0 ] || fail 'none of the commands ran'

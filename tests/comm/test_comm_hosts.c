@@ -184,7 +184,7 @@ static bool one_is_cut_off(lks_comm *comm)
         fake_engine_cut(1);
     usleep(100 * 1000);
     CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
-    CHECK(strstr(lks_last_error(), "no sign of life from host") != NULL);
+    CHECK(strstr(lks_last_error(), "no heartbeat from host") != NULL);
     return true;
 }
 

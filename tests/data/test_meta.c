@@ -102,7 +102,7 @@ static void test_hostile(void **state)
         {"{}", "\"kind\" must be a string"},
         {"{\"kind\":1}", "\"kind\" must be a string"},
         {"{\"kind\":null,\"vocab_size\":2}", "\"kind\" must be a string"},
-        {"{\"kind\":\"a\\u001b[2Jb\"}", "kind \"a\\x1b[2Jb\" are not known"},
+        {"{\"kind\":\"a\\u001b[2Jb\"}", "kind \"a\\x1b[2Jb\" are not supported"},
         {"{\"kind\":\"char\\u0000\",\"vocab_size\":1,\"chars\":\"ab\"}",
          "kind \"char\\x00\" are not"},
         {"{\"kind\":\"ids\"}", "\"vocab_size\" must be"},

@@ -187,7 +187,7 @@ static void test_all_hung(void **state)
     if (r.exit_code != 1)
         fail_msg("exit code %d after %.1f s: %s", r.exit_code, r.seconds, r.err);
     marked_assert_gone(mark, 0.5);
-    assert_contains(r.err, "none of the 2 ranks that run has given a sign of life");
+    assert_contains(r.err, "none of the 2 running ranks has had a heartbeat");
     const char *table = strstr(r.err, " rank       pid  state");
     assert_non_null(table);
     for (int i = 0; i < 2; i++)

@@ -107,7 +107,7 @@ static void test_absent(void **state)
         lks_test_child rank = start(&args, &environments[2], r);
         lks_test_result result = lks_test_wait(&rank, 10);
         assert_int_equal(result.exit_code, 1);
-        assert_contains(result.err, r == 0 ? "local rank 1 of 2 on this host has not come"
+        assert_contains(result.err, r == 0 ? "local rank 1 of 2 on this host has not attached"
                                            : "local rank 0 of this host has offered no");
     }
 }

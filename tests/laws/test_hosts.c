@@ -82,7 +82,7 @@ static void test_zero(void **state)
     lks_test_result r = lks_test_tool("train", lks_test_text("--dataset=%s", law_data()),
                                       lks_test_text("--out_dir=%s", out), "--zero=1");
     assert_int_not_equal(r.exit_code, 0);
-    assert_contains(r.err, "zero=1 divides over hosts, and all ranks are on one");
+    assert_contains(r.err, "zero=1 divides the state over hosts, but all ranks are on one");
 }
 
 /* Outside the promise: other bits than alone, but one run, and one that is recorded. */

@@ -232,6 +232,31 @@ static void test_anywhere(void **state)
     }
 }
 
+/* Evaluation 0 is done, step 0 is not: both belong to what a resume from checkpoint 0 repeats. */
+static void test_behind_first_evaluation(void **state)
+{
+    for (int which = 0; which < 2; which++) {
+        const char *out, *whole;
+        law_args args = law_train(samplers[which], &whole);
+        law_add(&args, "--threads=1");
+        law_add(&args, "--gradient_accumulation_steps=%d", STEP);
+        law_add(&args, "--max_iters=1");
+        law_run(&args);
+        for (int W = 1; W <= 2; W++) {
+            args = law_train(samplers[which], &out);
+            law_add(&args, "--threads=1");
+            law_add(&args, "--gradient_accumulation_steps=%d", STEP);
+            law_add(&args, "--max_iters=1");
+            lks_test_result r = train(args, W, "read:1000:term", W - 1);
+            expect_stop(&r, "step under way is discarded");
+            assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL), "step 0: ");
+            assert_int_equal(check_saved(out), 0);
+            go_on(args, 3 - W);
+            assert_whole(out, whole);
+        }
+    }
+}
+
 /* ---- saves --------------------------------------------------------------------------------- */
 
 /* One signal, or two, don't keep a save from its end; the third does. Later calls are late, as
@@ -392,9 +417,13 @@ static void test_sampler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long),    cmocka_unit_test(test_anywhere),
-        cmocka_unit_test(test_save),    cmocka_unit_test(test_launcher),
-        cmocka_unit_test(test_second),  cmocka_unit_test(test_nothing_new),
+        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_anywhere),
+        cmocka_unit_test(test_behind_first_evaluation),
+        cmocka_unit_test(test_save),
+        cmocka_unit_test(test_launcher),
+        cmocka_unit_test(test_second),
+        cmocka_unit_test(test_nothing_new),
         cmocka_unit_test(test_sampler),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

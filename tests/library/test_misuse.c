@@ -319,7 +319,7 @@ static lks_status no_status(struct here *h)
     X(all_reduce_null, lks_comm_all_reduce(NULL, h->common, 1), ERR_ARG, "is NULL")                \
     X(all_reduce_null_buf, lks_comm_all_reduce(h->comm, NULL, 1), ERR_ARG, "is NULL")              \
     X(all_reduce_overflow, lks_comm_all_reduce(h->comm, h->common, SIZE_MAX / 2), ERR_ARG,         \
-      "elements fit nowhere")                                                                      \
+      "elements are more than memory can address")                                                 \
     X(all_reduce_nothing, lks_comm_all_reduce(h->comm, NULL, 0), OK, "")                           \
     X(alloc_null, lks_comm_alloc(NULL, LKS_MEM_OWN, 1, &h->mem), ERR_ARG, "is NULL")               \
     X(alloc_null_out, lks_comm_alloc(h->comm, LKS_MEM_OWN, 1, NULL), ERR_ARG, "is NULL")           \
@@ -362,7 +362,8 @@ static lks_status no_status(struct here *h)
     X(reduce_parts_high, REDUCE(h->r.n_parts = 35), ERR_ARG, "35 parts")                           \
     X(reduce_level, REDUCE(h->part.node.level = 1), ERR_ARG, "part 0 is no node")                  \
     X(reduce_index, REDUCE(h->part.node.index = -1), ERR_ARG, "part 0 is no node")                 \
-    X(reduce_count, REDUCE(h->r.count = SIZE_MAX), ERR_ARG, "elements fit nowhere")                \
+    X(reduce_count, REDUCE(h->r.count = SIZE_MAX), ERR_ARG,                                        \
+      "elements are more than memory can address")                                                 \
     X(reduce_wire, REDUCE(h->r.wire = 2), ERR_ARG, "no wire format 2")                             \
     X(reduce_short, REDUCE(h->start[BLOCKS] = N - 1), ERR_ARG, "2 blocks cover [0, 99) of 100")    \
     X(reduce_late, REDUCE(h->start[0] = 1), ERR_ARG, "2 blocks cover [1, 100) of 100")             \

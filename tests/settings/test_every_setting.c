@@ -589,7 +589,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "threads", "2", HOST | LOG),
     ROW(TRAIN, "allow_uneven", "true", ALL & ~(SKIPS | TEXT),
         .with = "--nproc_per_node=3 --virtual_ranks=4"),
-    ROW(TRAIN, "zero", "1", REFUSED, .says = "zero=1 divides over hosts"),
+    ROW(TRAIN, "zero", "1", REFUSED, .says = "zero=1 divides the state over hosts"),
     ROW(TRAIN, "wire", "bfloat16", 0), /* between hosts: laws_hosts */
     ROW(TRAIN, "timeout", "0.2", RESULT, .may = ALL & ~(START | TEXT), .with = IS_SLOW),
     ROW(TRAIN, "check_interval", "1", 0), /* what it finds: faults_flips */

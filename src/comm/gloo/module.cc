@@ -55,7 +55,7 @@ class Store : public gloo::rendezvous::Store
         void *data = nullptr;
         size_t bytes = 0;
         if (join_.store_get(join_.store, key.c_str(), join_.timeout_s, &data, &bytes) != 0)
-            throw std::runtime_error("a host did not come to the job's store in time");
+            throw std::runtime_error("a host did not reach the job's store in time");
         std::vector<char> value(static_cast<char *>(data), static_cast<char *>(data) + bytes);
         std::free(data);
         return value;

@@ -65,7 +65,8 @@ static bool gloo_probe(const lks_world *world, char *why, size_t why_bytes)
         return false;
     if (!lks__hier_can_meet()) {
         snprintf(why, why_bytes,
-                 "it is built in, but nothing says where the hosts can meet: start the ranks with "
+                 "it is built in, but no address is set at which the hosts can meet: start the "
+                 "ranks with "
                  "`lockstep run` or torchrun, or set MASTER_ADDR and MASTER_PORT");
         return false;
     }

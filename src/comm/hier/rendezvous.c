@@ -42,8 +42,8 @@ static lks_status find_place(lks__engine_join *j)
     }
     if (j->n_hosts < 1 || j->host >= j->n_hosts)
         return lks__fail(LKS_ERR_CONFIG,
-                         "this host is number %d of %d: GROUP_RANK and GROUP_WORLD_SIZE say which "
-                         "host it is, where hosts have different numbers of ranks",
+                         "this host is number %d of %d: GROUP_RANK and GROUP_WORLD_SIZE must "
+                         "be set if hosts have different numbers of ranks",
                          j->host, j->n_hosts);
     return LKS_OK;
 }

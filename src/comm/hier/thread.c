@@ -184,7 +184,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
             continue;
         else if (silent > limit)
             snprintf(text, sizeof text,
-                     "no sign of life from %s for %.1f s, in operation %llu: its processes are "
+                     "no heartbeat from %s for %.1f s, in operation %llu: its processes are "
                      "stopped, or the network is",
                      who, silent, (unsigned long long)h->number);
         else if (other->news.rank >= 0 && other->news.age_s > limit && silent < NEWS_S)
@@ -558,7 +558,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
                          h->open_why);
     h->stuck = true; /* inside the engine, which offers no way out */
     return lks__fail(LKS_ERR_TIMEOUT,
-                     "the other hosts have not come to %s within %g s: are all ranks started, with "
+                     "the other hosts have not reached %s within %g s: are all ranks started, with "
                      "the same backend?",
                      h->ops->name, h->comm->timeout_s);
 }

@@ -101,7 +101,7 @@ static int meet_host(lks__engine_join *join, char *why, size_t why_bytes)
     if (n == join->local_world_size && me == join->local_rank)
         return 0;
     snprintf(why, why_bytes,
-             "MPI finds local rank %d of %d on this machine, the environment says %d of %d "
+             "MPI finds local rank %d of %d on this machine, but the environment has %d of %d "
              "(LOCAL_RANK, LOCAL_WORLD_SIZE)",
              me, n, join->local_rank, join->local_world_size);
     return -1;

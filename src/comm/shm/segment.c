@@ -427,7 +427,7 @@ void lks__segment_failure(const lks__segment *s, lks_status *status_p, int *rank
     *rank_p = rank >= 0 && rank < s->world_size ? rank : -1;
     if (text == NULL)
         return;
-    char raw[sizeof h->abort_text] = "a rank failed before it could say why";
+    char raw[sizeof h->abort_text] = "a rank failed before it could report a reason";
     if (ready) {
         memcpy(raw, h->abort_text, sizeof raw);
         raw[sizeof raw - 1] = '\0';

@@ -112,10 +112,11 @@ static lks_status missing(const lks_world *w, const bool *served, double timeout
     int r = 1;
     while (r + 1 < w->local_world_size && served[r])
         r++;
-    return lks__fail(LKS_ERR_TIMEOUT,
-                     "local rank %d of %d on this host has not come for the shared memory within "
-                     "%g s: it has ended, or its launcher gives it another job's variables",
-                     r, w->local_world_size, timeout_s);
+    return lks__fail(
+        LKS_ERR_TIMEOUT,
+        "local rank %d of %d on this host has not attached to the shared memory within "
+        "%g s: it has ended, or its launcher gives it another job's variables",
+        r, w->local_world_size, timeout_s);
 }
 
 static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segment **segment_p)

@@ -113,7 +113,7 @@ void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes)
     bool all = (size_t)(g->world_size + 2) * LINE <= bytes;
     size_t used =
         (size_t)snprintf(text, bytes, "%5s  %8s  %-9s  %8s  %-20s  %-24s  %9s  %s\n", "rank", "pid",
-                         "state", "step", "phase", "collective", "last sign", "waits for rank");
+                         "state", "step", "phase", "collective", "last beat", "waits for rank");
     for (int pass = 0; pass < (all ? 1 : 2); pass++)
         for (int r = 0; r < g->world_size; r++) {
             unsigned waiting = atomic_load(&lks__segment_line(g->segment, r)->waiting);

@@ -254,7 +254,7 @@ static bool process_ended(struct lks__shm *g, int rank, pid_t pid)
     return poll(&p, 1, 0) == 1;
 }
 
-/* "rank 1 (pid 12, stopped, at step 3, phase backward, last sign of life 2.1 s ago)" */
+/* "rank 1 (pid 12, stopped, at step 3, phase backward, last heartbeat 2.1 s ago)" */
 static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t bytes)
 {
     lks__rank_status s;
@@ -267,7 +267,7 @@ static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t b
     if (s.state == LKS__RANK_ABSENT)
         n = snprintf(text, bytes, "rank %d (never joined)", shown);
     else
-        n = snprintf(text, bytes, "rank %d (pid %d%s%s, last sign of life %.1f s ago%s)", shown,
+        n = snprintf(text, bytes, "rank %d (pid %d%s%s, last heartbeat %.1f s ago%s)", shown,
                      (int)s.pid, lks__shm_is_stopped(s.pid) ? ", stopped by a signal" : "", where,
                      s.beat_age_s, s.waiting ? ", waiting itself" : "");
     return n < 0 ? 0 : (size_t)n < bytes ? (size_t)n : bytes - 1;
