@@ -154,7 +154,7 @@ typedef void lks__golf_norm_fwd_fn(const lks__exec *ex, float *y, float *rms, co
 typedef void lks__golf_norm_bwd_fn(const lks__exec *ex, float *dx, const float *dy, const float *x,
                                    const float *rms, size_t rows, size_t C);
 
-/* What comes into a block: in = prev + skip_weight * skip (or prev itself where skip is NULL),
+/* What comes into a block: in = prev + skip_weight * skip (or prev itself if skip is NULL),
  * x = mix[0] * in + mix[1] * x0, norm = rmsnorm(x). */
 typedef struct lks__golf_entry {
     const float *prev, *skip, *x0, *mix, *skip_weight; /* mix [2, C] */
@@ -163,7 +163,7 @@ typedef struct lks__golf_entry {
 typedef void lks__golf_entry_fwd_fn(const lks__exec *ex, const lks__golf_entry *e, size_t rows,
                                     size_t C);
 /* dx: gradient of x without its norm in, of prev out. dnorm: of norm. dx0, dmix, dskip_weight +=;
- * dskip is overwritten, and so is e->x where there is a skip. */
+ * dskip is overwritten, and so is e->x if there is a skip. */
 typedef void lks__golf_entry_bwd_fn(const lks__exec *ex, const lks__golf_entry *e, float *dx,
                                     float *dx0, float *dmix, float *dskip, float *dskip_weight,
                                     const float *dnorm, size_t rows, size_t C, float *partial);
@@ -172,7 +172,7 @@ typedef void lks__golf_entry_bwd_fn(const lks__exec *ex, const lks__golf_entry *
 typedef void lks__golf_relu2_fwd_fn(const lks__exec *ex, float *y, const float *x, size_t rows,
                                     size_t H);
 
-/* Back through out = x + scale * y to y: dy = dx * scale. Before that, where given, dx += the
+/* Back through out = x + scale * y to y: dy = dx * scale. Before that, if given, dx += the
  * gradient dnorm of the RMSNorm of normed, or dx += add. */
 typedef struct lks__golf_branch {
     float *dx, *dy;
