@@ -50,9 +50,12 @@ lks_status lks__evals_append(lks__evals *e, const char *out_dir, char why[200])
     }
     if (fd < 0)
         return lks__sys_fail("can't open", path);
-    const size_t skip = ends_torn(fd) ? 0 : 1;
+    struct stat info;
     lks_status st = LKS_OK;
-    if (lks__sys_write_all(fd, e->line + skip, len + 1 - skip) != 0)
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        st = lks__fail(LKS_ERR_IO, "%s is not a regular file: move it away", path);
+    const size_t skip = ends_torn(fd) ? 0 : 1;
+    if (st == LKS_OK && lks__sys_write_all(fd, e->line + skip, len + 1 - skip) != 0)
         st = lks__sys_fail("can't write", path);
     if (lks__sys_close(fd) != 0 && st == LKS_OK)
         st = lks__sys_fail("can't write", path);

@@ -29,7 +29,7 @@ static lks_status open_default(const char *out_dir, lks__ckpt *ckpt, const char 
             return st;
     }
     LKS__TRY(lks__ckpt_open(out_dir, LKS__CKPT_ONLY_MODEL, ckpt));
-    *how_p = ckpt->itself ? "" : only ? "latest; there is no best yet" : "latest";
+    *how_p = ckpt->itself ? "" : only ? "latest; no best checkpoint is here" : "latest";
     return LKS_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "laws.h"
@@ -427,7 +428,13 @@ static void test_not_recorded(void **state)
     assert_int_equal(count_in(now, "\n"), count_in(text, "\n") + 1);
     now = lks_test_text("%.*s", (int)strlen(now) - 1, now);
     assert_string_equal(strrchr(now, '\n') + 1, lks_test_text("%.*s", (int)line_bytes - 1, text));
-    /* It doesn't lead elsewhere. */
+    /* A pipe that nobody reads would take it and lose it. */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    r = lks_test_run(argv, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "evals.jsonl is not a regular file");
+    /* The same for a link that leads elsewhere. */
     const char *victim = lks_test_text("%s/victim", out);
     lks_test_write(victim, "x", 1);
     assert_int_equal(unlink(path), 0);
