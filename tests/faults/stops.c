@@ -21,7 +21,6 @@
 #include "base/sys.h"
 #include "ckpt/scratch.h"
 #include "comm/hosts.h"
-#include "net/store.h"
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
@@ -153,15 +152,6 @@ static struct {
     double seconds[4096]; /* from the signal to the end of all processes */
 } tally;
 
-static int free_port(void)
-{
-    lks__store_server *s = NULL;
-    assert_ok(lks__store_serve("127.0.0.1", 0, "0123456789abcdef", &s));
-    int port = lks__store_port(s);
-    lks__store_stop(s);
-    return port;
-}
-
 static void place(run *r)
 {
     size_t n = strlen(at.ranks);
@@ -175,7 +165,7 @@ static void place(run *r)
 
 static void start(run *r, bool resumes)
 {
-    int port = r->first_host < r->W ? free_port() : 0;
+    int port = r->first_host < r->W ? lks_test_free_port() : 0;
     r->mark = marked_variable();
     r->n_children = r->first_host < r->W ? 2 : 1;
     for (int host = 0; host < r->n_children; host++) {
