@@ -7,13 +7,16 @@
  * DistributedDataParallel.
  *
  *     lks_ddp_open(comm, params, n, NULL, &ddp);
- *     lks_ddp_broadcast(ddp);                            copies rank 0's initial values to all
- * ranks for (;;) { for (int v = lks_ddp_first(ddp); v < lks_ddp_end(ddp); v++) { lks_ddp_begin(ddp,
- * v);                     gradients are zero now for (int m = 0; m < A; m++) { backward of
- * micro-batch m of v: adds to the gradients lks_ddp_accumulate(ddp, samples);
+ *     lks_ddp_broadcast(ddp);                    rank 0's initial values, on all ranks
+ *     for (;;) {
+ *         for (int v = lks_ddp_first(ddp); v < lks_ddp_end(ddp); v++) {
+ *             lks_ddp_begin(ddp, v);             zeroes the gradients
+ *             for (int m = 0; m < A; m++) {
+ *                 backward of micro-batch m of v, which adds to the gradients
+ *                 lks_ddp_accumulate(ddp, samples);
  *             }
  *         }
- *         lks_ddp_step(ddp, NULL);                       gradients are the mean now, on every rank
+ *         lks_ddp_step(ddp, NULL);               every rank has the mean gradient now
  *         the program's own optimizer
  *     }
  *

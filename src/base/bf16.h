@@ -10,7 +10,7 @@ static inline uint16_t lks__bf16_from_float(float x)
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     if ((bits & 0x7fffffff) > 0x7f800000)
-        bits |= 0x00400000; /* quiet: what is left of a NaN's bits must not be none */
+        bits |= 0x00400000; /* keep a NaN a NaN: the bits that remain could all be 0 */
     else
         bits += 0x7fff + (bits >> 16 & 1);
     return (uint16_t)(bits >> 16);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lines of /proc/self/mountinfo hold two paths and the options of overlays. */
+/* A line of /proc/self/mountinfo holds two paths and the options of overlays. */
 enum { LINE_BYTES = 4 * PATH_MAX };
 
 struct search {
@@ -15,12 +15,12 @@ struct search {
     lks__cgroup_fn *fn;
     void *ctx;
     int version;
-    char group[PATH_MAX]; /* this process's, as /proc/self/cgroup names it */
+    char group[PATH_MAX]; /* path of this process's group, from /proc/self/cgroup */
     char *line;           /* [LINE_BYTES] */
 };
 
 struct mount {
-    const char *root, *point; /* the group that is mounted, and the folder that shows it */
+    const char *root, *point; /* the group that is mounted, and the folder where it is mounted */
     const char *type, *options;
 };
 
@@ -31,7 +31,7 @@ static FILE *open_proc(const char *root, const char *name)
     return n > 0 && (size_t)n < sizeof path ? fopen(path, "re") : NULL;
 }
 
-/* The next whole line, without its end; longer lines are skipped. */
+/* Read the next whole line, without its line feed; skip longer lines. */
 static bool next_line(FILE *f, char *line)
 {
     while (fgets(line, LINE_BYTES, f) != NULL) {
@@ -44,12 +44,12 @@ static bool next_line(FILE *f, char *line)
         while ((c = fgetc(f)) != EOF && c != '\n')
             n = LINE_BYTES;
         if (n < LINE_BYTES - 1)
-            return true; /* the last line has no end */
+            return true; /* the last line has no line feed */
     }
     return false;
 }
 
-/* Is `word` one of the words of `list`, which commas divide? */
+/* Is `word` one of the words of `list`, which is separated by commas? */
 static bool has_word(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -128,8 +128,8 @@ static bool is_ours(const struct search *s, const struct mount *m)
     return strcmp(m->type, "cgroup") == 0 && has_word(m->options, s->controller);
 }
 
-/* What follows `root` in `group`; NULL if the group isn't there or below. A part ".." would lead
- * out of the mounted folder. */
+/* The rest of `group` after `root`; NULL if the group is neither `root` nor below it. A part ".."
+ * would lead out of the mounted folder. */
 static const char *below(const char *root, const char *group)
 {
     size_t n = strcmp(root, "/") == 0 ? 0 : strlen(root);
@@ -141,7 +141,7 @@ static const char *below(const char *root, const char *group)
     return group + n;
 }
 
-/* Our group in this mount and the groups above it. */
+/* Visit our group in this mount and the groups above it. */
 static void climb(const struct search *s, const struct mount *m, const char *rest)
 {
     char dir[PATH_MAX];
@@ -160,7 +160,7 @@ static void climb(const struct search *s, const struct mount *m, const char *res
     }
 }
 
-/* Each mount of the hierarchy that shows our group; `outside`: each that doesn't. */
+/* Visit each mount of the hierarchy that contains our group; with `outside`, each that doesn't. */
 static bool climb_mounts(struct search *s, bool outside)
 {
     bool found = false;

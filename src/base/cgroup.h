@@ -5,19 +5,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One group: `own` is false for the groups above this process's own. Return false to leave out the
- * groups above it. */
+/* Called for one group. `own` is false for the groups above this process's own. Return false to
+ * skip the groups above it. */
 typedef bool lks__cgroup_fn(void *ctx, const char *dir, int version, bool own);
 
 /* Call fn for each folder of a control group that counts this process for `controller` ("memory",
- * "cpu"): from its own group up to the topmost one that is mounted, for version 2 and version 1.
- * Where the groups are: /proc/self/cgroup and /proc/self/mountinfo, and `root` is put before every
- * path ("" but in tests). If our group is not below the folder that is mounted (another cgroup
- * namespace), only the mounted folder itself is given. */
+ * "cpu"): from its own group up to the topmost mounted one, for version 2 and version 1. The groups
+ * are read from /proc/self/cgroup and /proc/self/mountinfo. `root` is put before every path (""
+ * except in tests). If our group is not below the mounted folder (another cgroup namespace), only
+ * the mounted folder itself is given. */
 void lks__cgroup_walk(const char *root, const char *controller, lks__cgroup_fn *fn, void *ctx);
 
-/* The number that the file DIR/NAME consists of. false: there is no such file, or it holds
- * something else, "max" (no limit) for example. */
+/* Read the number in the file DIR/NAME. False if there is no such file or it holds something else,
+ * for example "max" (no limit). */
 bool lks__cgroup_number(const char *dir, const char *name, uint64_t *value_p);
 
 #endif

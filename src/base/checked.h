@@ -1,5 +1,5 @@
-/* base/checked.h - arithmetic on sizes that come from outside. Each returns false, and leaves the
- * output alone, where the result does not fit. */
+/* base/checked.h - arithmetic on sizes that come from outside. Each function returns false, and
+ * leaves the output alone, if the result does not fit. */
 #ifndef LKS_BASE_CHECKED_H
 #define LKS_BASE_CHECKED_H
 
@@ -25,7 +25,8 @@ static inline bool lks__mul(uint64_t a, uint64_t b, uint64_t *product_p)
     return true;
 }
 
-/* Round up to a multiple of `unit` (a power of two). For sizes of our own, far from the limit. */
+/* Round up to a multiple of `unit` (a power of two). Only for the program's own sizes, far from the
+ * limit. */
 static inline size_t lks__round_up(size_t n, size_t unit)
 {
     return (n + unit - 1) & ~(unit - 1);

@@ -21,12 +21,12 @@ static const char *const level_names[] = {
 enum { N_LEVELS = sizeof level_names / sizeof level_names[0] };
 
 #if defined(__x86_64__)
-/* Tiles are 8 KB of state in each thread, so Linux wants to be asked before the first use, and
- * refuses where a thread's signal stack is too small for them. Holds for all threads, and for what
- * is forked; not for what is exec'd. */
+/* Tiles are 8 KB of state in each thread, so a process must ask Linux before it uses them. Linux
+ * refuses if a thread's signal stack is too small for them. The permission holds for all threads
+ * and for forked processes, but not after exec. */
 static bool tiles_granted(void)
 {
-    enum { REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 }; /* asm/prctl.h has it since Linux 5.16 */
+    enum { REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 }; /* asm/prctl.h defines it since Linux 5.16 */
     return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, TILE_DATA) == 0;
 }
 
@@ -44,7 +44,7 @@ static bool has_tiles(void)
 }
 #endif
 
-/* gcc's check is also whether the system saves the wide registers (XGETBV). */
+/* gcc's check includes whether the system saves the wide registers (XGETBV). */
 static bool has(lks__cpu_level level)
 {
 #if defined(__x86_64__)
@@ -66,7 +66,7 @@ static bool has(lks__cpu_level level)
     return level == LKS__CPU_REF;
 }
 
-/* The highest up to `most` that the processor has, with all below it. */
+/* The highest level up to `most` that the processor has together with all levels below it. */
 static lks__cpu_level best_level(lks__cpu_level most)
 {
     lks__cpu_level best = LKS__CPU_REF;

@@ -13,10 +13,9 @@ typedef enum lks__cpu_level {
     LKS__CPU_AMX = 4,         /* and bfloat16 products by tiles; the rest as at AVX512_BF16 */
 } lks__cpu_level;
 
-/* The level to use: the best that the processor has, or the one that LOCKSTEP_CPU names.
- * ERR_CONFIG for an unknown name, ERR_SUPPORT for a level that the processor lacks. AMX is only
- * there when the system lets this process have it, which this asks for: a signal's frame can then
- * take some 12 KB. */
+/* The level to use: the best that the processor has, or the one that LOCKSTEP_CPU names. ERR_CONFIG
+ * for an unknown name, ERR_SUPPORT for a level that the processor lacks. This call asks Linux for
+ * AMX, and the AMX level exists only if Linux agrees; a signal's frame can then take some 12 KB. */
 lks_status lks__cpu_level_get(lks__cpu_level *level_p);
 
 const char *lks__cpu_level_name(lks__cpu_level level);
@@ -25,8 +24,8 @@ const char *lks__cpu_model(void); /* the processor's own name, for logs */
 /* Processors that this process may run on (its affinity mask). */
 int lks__cpu_count(void);
 
-/* Subnormal floats cost hundreds of cycles and carry nothing in training: every thread that
- * computes flushes them to zero. Part of the numerics: docs/numerics.md. */
+/* Subnormal floats cost hundreds of cycles and don't help training: every thread that computes
+ * flushes them to zero. Part of the numerics: docs/numerics.md. */
 void lks__cpu_flush_denormals(void);
 
 #endif

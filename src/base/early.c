@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-static sigset_t added; /* zeros are an empty set */
+static sigset_t added; /* all zeros: the empty set */
 
 void lks__early_hold(void)
 {

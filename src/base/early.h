@@ -1,20 +1,22 @@
-/* base/early.h - signals that come before a program is ready for them wait until it is. */
+/* base/early.h - signals that arrive before a program has installed its handlers wait until
+ * then. */
 #ifndef LKS_BASE_EARLY_H
 #define LKS_BASE_EARLY_H
 
 #include <signal.h>
 #include <stdbool.h>
 
-/* For main() to begin with: SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are blocked until
- * lks__early_release(), which whoever has installed handlers calls. */
+/* Call it first in main(): blocks SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 until
+ * lks__early_release(), which is called once handlers are installed. */
 void lks__early_hold(void);
-void lks__early_release(void); /* fine without a hold */
+void lks__early_release(void); /* does nothing without a hold */
 
-/* Take from `mask` what the hold has added to it: the mask for programs of others. */
+/* Remove from `mask` the signals that the hold has added: the mask for other programs that we
+ * start. */
 void lks__early_subtract(sigset_t *mask);
 
-/* Is the signal ignored now? What was ignored when a program was started (by nohup, or since it is
- * a background job of a shell without job control) has to stay ignored. */
+/* Is the signal ignored now? If it was already ignored when the program started (under nohup, or as
+ * a background job of a shell without job control), it has to stay ignored. */
 bool lks__signal_is_ignored(int sig);
 
 #endif

@@ -3,8 +3,9 @@
 #include <pthread.h>
 #include <setjmp.h>
 
-static json_malloc_t allocate;       /* jansson's, before ours came around it */
-static _Thread_local jmp_buf *leave; /* in this thread's call of jansson; else NULL */
+static json_malloc_t allocate; /* jansson's allocator before ours was installed */
+static _Thread_local jmp_buf
+    *leave; /* where to jump if an allocation fails inside a call of jansson; else NULL */
 
 static void *allocate_or_leave(size_t bytes)
 {
@@ -23,7 +24,7 @@ static void set_allocator(void)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Make the call; false where an allocation failed in it. */
+/* Make the call; false if an allocation failed in it. */
 static bool in_memory(void (*call)(void *), void *arg)
 {
     jmp_buf here;

@@ -1,6 +1,6 @@
-/* base/jsontext.h - jansson's reader and writer, without their ways of running out of memory: where
- * a string can't grow, jansson 2.14 drops bytes of it and goes on. Here it is left at the
- * allocation that failed, with NULL; what it had so far is not given back. */
+/* base/jsontext.h - jansson's reader and writer, made safe when memory runs out. If a string can't
+ * grow, jansson 2.14 drops bytes of it and goes on. Here the call ends with NULL at the first
+ * allocation that fails; what it has allocated until then is not freed. */
 #ifndef LKS_BASE_JSONTEXT_H
 #define LKS_BASE_JSONTEXT_H
 
@@ -10,10 +10,10 @@
 
 /* json_loadb() */
 json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_t *error);
-/* Was want of memory why it gave NULL? */
+/* Did it return NULL because memory ran out? */
 bool lks__json_no_memory(const json_error_t *error);
 
-/* json_dumps(): the caller frees; NULL: out of memory. */
+/* json_dumps(): the caller frees the text; NULL if out of memory. */
 char *lks__json_dump(const json_t *json, size_t flags);
 
 #endif

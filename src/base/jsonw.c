@@ -53,7 +53,8 @@ static void put_string(lks__jsonw *w, const char *s)
     put(w, "\"", 1);
 }
 
-/* What stands before every value: a comma, the key. A key belongs in objects, and only there. */
+/* Write what precedes a value: a comma and the key. Members of objects need a key, others have
+ * none. */
 static void begin_value(lks__jsonw *w, const char *key)
 {
     bool in_object = w->depth > 0 && !(w->arrays >> w->depth & 1);
@@ -132,7 +133,7 @@ void lks__jsonw_bool(lks__jsonw *w, const char *key, bool value)
     put(w, value ? "true" : "false", value ? 4 : 5);
 }
 
-/* The decimal point is the C locale's: the program never calls setlocale(). */
+/* The decimal point is that of the C locale, because the program never calls setlocale(). */
 static void put_number(lks__jsonw *w, const char *key, double value, int digits)
 {
     char text[40];
@@ -156,7 +157,7 @@ void lks__jsonw_double(lks__jsonw *w, const char *key, double value)
 lks_status lks__jsonw_close(lks__jsonw *w, size_t *len_p)
 {
     bool misused = w->depth > 0 && !w->overflow;
-    put(w, "\n", 2); /* with its 0 */
+    put(w, "\n", 2); /* with its 0 byte */
     if (misused)
         return lks__fail(LKS_ERR_ARG, "a JSON line was ended with %d objects still open", w->depth);
     if (w->overflow)

@@ -14,7 +14,7 @@
 
 enum { MAX_LINE = 4096, WAIT_MS = 100 };
 
-static const double STOP_S = 5.0; /* for a reader, when all are to stop */
+static const double STOP_S = 5.0; /* how long to wait for a reader once the run must stop */
 
 static bool can_move(FILE *f)
 {
@@ -33,8 +33,8 @@ void lks__log_open(lks__log *log, const char *name, FILE *out, FILE *err)
     log->err_moves = can_move(err);
 }
 
-/* Does it take a line without blocking? If nobody reads, that is waited for, within limits. What
- * can't be polled is written anyhow. */
+/* Can it take a line without blocking? If its reader is slow, wait for it, within limits. A file
+ * that can't be polled is written without a check. */
 static bool can_write(lks__log *log, FILE *f)
 {
     struct pollfd p = {.fd = fileno(f), .events = POLLOUT};
@@ -61,7 +61,7 @@ static void write_out(lks__log *log, const char *text)
 {
     if (!can_write(log, log->out))
         return;
-    /* Flushed each time: lines of ranks and of the launcher keep their order in a pipe. */
+    /* Flush each line, so that lines of ranks and of the launcher keep their order in a pipe. */
     if (fputs(text, log->out) < 0 || fflush(log->out) != 0)
         if (!log->out_errno)
             log->out_errno = errno ? errno : EIO;
@@ -108,7 +108,7 @@ lks_status lks__log_to_file(lks__log *log, const char *path)
     return LKS_OK;
 }
 
-/* fmt as "prefix text\n" into `out`; what doesn't fit is cut, the '\n' stays. */
+/* Format "prefix text\n" into `out`. Text that doesn't fit is cut; the '\n' stays. */
 static void format_line(char out[MAX_LINE], const char *prefix, const char *fmt, va_list ap)
 {
     size_t n = (size_t)snprintf(out, MAX_LINE - 1, "%s", prefix);
@@ -141,13 +141,13 @@ void lks__log_message(lks__log *log, const char *fmt, ...)
     if (log->err_moves)
         clear_live(log);
     if (can_write(log, log->err)) {
-        fputs(text, log->err); /* there is nowhere left to report a failure of stderr */
+        fputs(text, log->err); /* a failure of stderr can't be reported anywhere */
         fflush(log->err);
     }
     write_file(log, text);
 }
 
-/* Columns of the terminal, now: it may have been resized. */
+/* Columns of the terminal. Asked each time, because it may have been resized. */
 static size_t columns(FILE *f)
 {
     struct winsize size;
@@ -169,7 +169,7 @@ void lks__log_progress(lks__log *log, const char *line, const char *live)
     }
     if (!live || !log->out_moves)
         return;
-    /* A character is taken for one column; a line that wraps could not be taken back. */
+    /* Count one column for each character. Cut to the width: a wrapped line could not be erased. */
     size_t room = columns(log->out) - 1, n = 0, bytes = strlen(live);
     while (n < bytes && n < sizeof text - 16 && room > 0) {
         uint32_t cp;

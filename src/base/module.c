@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The folder of this program, with the '/' behind it; "" where it can't be known. */
+/* The folder of this program, with the '/' at its end; "" if it isn't known. */
 static void program_folder(char out[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
@@ -26,7 +26,8 @@ static void *try_place(const char *folder, const char *below, const char *file, 
         return NULL;
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (lib == NULL)
-        snprintf(why, why_bytes, "%s", dlerror()); /* it is there and doesn't work: say that */
+        snprintf(why, why_bytes, "%s",
+                 dlerror()); /* the file is there but doesn't load: report that */
     return lib;
 }
 

@@ -12,8 +12,8 @@ static char fold(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* Edit distance with swaps of neighbours (optimal string alignment), row by row; d2 and d1 are the
- * two rows before. */
+/* Edit distance with swaps of neighbours (optimal string alignment), row by row; d1 and d2 are the
+ * two rows before this one. */
 static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
 {
     size_t rows[3][MAX_WORD + 1];
@@ -50,7 +50,7 @@ const char *lks__nearest(const char *word, const char *const *names, size_t n_na
             continue;
         size_t n_name = strnlen(names[i], MAX_WORD);
         size_t d = distance(word, n_word, names[i], n_name);
-        /* A third of the letters may be wrong; of short words one. */
+        /* Allow a third of the letters to differ; in short words, one. */
         size_t longer = n_word > n_name ? n_word : n_name;
         if (d <= (longer < 6 ? 1 : longer / 3) && d < best_distance) {
             best = names[i];

@@ -12,9 +12,9 @@
 #include "base/checked.h"
 #include "base/cpu.h"
 
-/* Tasks follow each other within microseconds, so a worker looks for work this many times before
- * it sleeps. Where threads share a core, who spins keeps another from its task: then nobody does.
- */
+/* Tasks follow each other within microseconds, so a worker polls for work this many times before it
+ * sleeps. If threads share a core, polling would keep another thread from its task: then none
+ * polls. */
 enum { SPINS = 4000 };
 
 struct lks__pool {
@@ -30,9 +30,9 @@ struct lks__pool {
     lks__task_fn *fn;
     void *ctx;
     size_t n_tasks;
-    atomic_size_t next; /* first task that nobody has taken */
+    atomic_size_t next; /* first task that no thread has taken */
     atomic_int busy;    /* workers that may still run a task of this round */
-    atomic_uint round;  /* bumped for each lks__pool_run */
+    atomic_uint round;  /* incremented by each lks__pool_run */
     atomic_bool quit;
 };
 
@@ -40,7 +40,7 @@ struct worker {
     lks__pool *pool;
     pthread_t thread;
     int index;
-    lks__pool alone; /* of this thread */
+    lks__pool alone; /* a pool of this thread alone */
 };
 
 static inline void relax(void)
@@ -123,7 +123,7 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
     lks__cpu_flush_denormals();
     if (thread_init != NULL)
         thread_init();
-    /* Signals are the main thread's business. */
+    /* Only the main thread handles signals. */
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

@@ -1,7 +1,7 @@
 /* base/pool.h - the threads of one rank.
  *
- * Work is cut into tasks whose borders depend on shapes alone; which thread runs a task, and how
- * many threads there are, changes no bit of any result. */
+ * Work is cut into tasks whose borders depend on shapes alone. So neither the number of threads nor
+ * which thread runs a task changes any bit of a result. */
 #ifndef LKS_BASE_POOL_H
 #define LKS_BASE_POOL_H
 
@@ -19,14 +19,14 @@ typedef void lks__task_fn(void *ctx, size_t task, int thread);
  * `thread_init` once (may be NULL). */
 lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_init)(void),
                           lks__pool **pool_p);
-void lks__pool_close(lks__pool *pool); /* NULL is fine */
+void lks__pool_close(lks__pool *pool); /* NULL does nothing */
 
-/* Run tasks 0..n_tasks-1 and return when all are done; pool NULL: on the caller's thread alone.
- * Called by the owner's thread only; a task doesn't call it again. */
+/* Run tasks 0..n_tasks-1 and return when all are done. With a NULL pool they run on the caller's
+ * thread. Only the thread that opened the pool may call it, and a task must not. */
 void lks__pool_run(lks__pool *pool, size_t n_tasks, lks__task_fn *fn, void *ctx);
 
-/* In a task on `thread`: a pool of that thread alone, with its scratch, for code that takes a pool.
- * Lives as long as the pool. */
+/* For a task on `thread`: a pool of that thread alone, with its scratch, for functions that need a
+ * pool. Valid as long as the pool. */
 lks__pool *lks__pool_alone(const lks__pool *pool, int thread);
 
 int lks__pool_threads(const lks__pool *pool);

@@ -93,17 +93,17 @@ static void fill_unit(lks__mt *g, float *out, size_t n)
 void lks__mt_uniform(lks__mt *g, float *out, size_t n, float lo, float hi)
 {
     fill_unit(g, out, n);
-    /* PyTorch computes in double here and rounds once; the width it rounds to float first. */
+    /* PyTorch computes in double and rounds once, but first rounds the width to float. */
     const float width = hi - lo;
     for (size_t i = 0; i < n; i++)
         out[i] = (float)((double)out[i] * (double)width + (double)lo);
 }
 
-/* log and sin/cos of our own: the same bits with any C library and on any processor (glibc's have
- * variants with FMA). Both computed in double, far more closely than the float that is kept. */
+/* Our own log, sin and cos give the same bits with any C library and on any processor (glibc has
+ * variants with FMA). All compute in double, far more precisely than the float result needs. */
 
-/* ln(u) for u in [2^-24, 1]. u = m 2^e with m in [sqrt(1/2), sqrt(2)); ln m = 2 atanh(s),
- * s = (m-1)/(m+1), |s| < 0.172: the series' next term is below 2 s^13/13 = 2e-11. */
+/* ln(u) for u in [2^-24, 1]. u = m 2^e with m in [sqrt(1/2), sqrt(2)); ln m = 2 atanh(s), s =
+ * (m-1)/(m+1), |s| < 0.172: the next term of the series is below 2 s^13/13 = 2e-11. */
 static inline double log_unit(float u)
 {
     int32_t bits, m_bits;
@@ -146,8 +146,8 @@ static inline void cos_sin(float theta, float *cos_p, float *sin_p)
     *sin_p = k & 2 ? -b : b;
 }
 
-/* Box-Muller in place: of 16 uniforms the first 8 give radii, the last 8 angles; out come 8 cosines
- * and 8 sines. Angle and product are rounded to float where PyTorch rounds them. */
+/* Box-Muller in place on 16 uniform numbers: the first 8 give radii, the last 8 angles; the results
+ * are 8 cosines and 8 sines. Angle and product are rounded to float as in PyTorch. */
 static void normal_16(float *x, float mean, float std)
 {
     for (int i = 0; i < 8; i++) {
@@ -159,7 +159,8 @@ static void normal_16(float *x, float mean, float std)
     }
 }
 
-/* Under 16 elements: doubles of 53 bits, two at a time, of which the second value is kept. */
+/* For fewer than 16 elements: doubles of 53 bits, made in pairs; the second of a pair is kept for
+ * the next call. */
 static double normal_one(lks__mt *g)
 {
     if (g->has_normal) {
@@ -185,7 +186,7 @@ void lks__mt_normal(lks__mt *g, float *out, size_t n, float mean, float std)
     fill_unit(g, out, n);
     for (size_t i = 0; i + 16 <= n; i += 16)
         normal_16(out + i, mean, std);
-    if (n % 16 != 0) { /* the last 16 are drawn anew, over values already made */
+    if (n % 16 != 0) { /* PyTorch draws the last 16 again and overwrites values already made */
         fill_unit(g, out + n - 16, 16);
         normal_16(out + n - 16, mean, std);
     }
@@ -206,11 +207,11 @@ uint64_t lks__mt_randint(lks__mt *g, uint64_t range)
 void lks__mt_randperm(lks__mt *g, uint32_t *out, size_t n)
 {
     if (n >= UINT32_MAX / 20) {
-        /* From there on PyTorch takes 64-bit draws, and shuffles the other way round: value i
-         * goes to a random place among the first i + 1, whose value moves to the end. */
+        /* For such sizes PyTorch takes 64-bit draws and shuffles in the other direction: value i
+         * goes to a random place among the first i + 1, and the value there moves to the end. */
         for (size_t i = 0; i < n; i++) {
             size_t j = (size_t)(lks__mt_u64(g) % (i + 1));
-            out[i] = (uint32_t)i; /* j may be i */
+            out[i] = (uint32_t)i; /* j may equal i */
             out[i] = out[j];
             out[j] = (uint32_t)i;
         }
@@ -238,7 +239,7 @@ void lks__philox4x32(lks__philox_key key, const uint32_t counter[4], uint32_t ou
         c1 = (uint32_t)b;
         c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
         c3 = (uint32_t)a;
-        k0 += 0x9e3779b9u; /* golden ratio and sqrt(3) - 1: the paper's Weyl key schedule */
+        k0 += 0x9e3779b9u; /* the paper's Weyl key schedule: golden ratio, sqrt(3) - 1 */
         k1 += 0xbb67ae85u;
     }
     out[0] = c0;

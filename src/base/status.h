@@ -1,4 +1,4 @@
-/* base/status.h - recording failures. Every function that fails says so once, where the exact
+/* base/status.h - recording failures. A function that fails records one sentence where the exact
  * cause is known, and returns the status; callers pass it on. */
 #ifndef LKS_BASE_STATUS_H
 #define LKS_BASE_STATUS_H
@@ -11,17 +11,17 @@
  * go through lks__escape() first. */
 lks_status lks__fail(lks_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Put "context: " in front of the recorded sentence; returns `st`. */
+/* Put "context: " before the recorded sentence; returns `st`. */
 lks_status lks__fail_in(lks_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Lines that show the failure at hand (the table of all ranks), for tools to print above the
- * sentence: the process's first ones stay. */
+/* Record lines that show the failure in detail (for example the status table of all ranks). Tools
+ * print them above the sentence. The first call of a process wins. */
 void lks__explain(const char *lines);
-const char *lks__explanation(void); /* "" where there are none */
+const char *lks__explanation(void); /* "" if there are none */
 
 /* Copy `text` (any bytes) into `out` so that it is safe on a terminal: control bytes and invalid
- * UTF-8 become \xNN, quotes and backslashes are escaped; cut with "..." where it does not fit.
- * Returns `out`. */
+ * UTF-8 become \xNN, quotes and backslashes are escaped, and text that doesn't fit is cut with
+ * "...". Returns `out`. */
 char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_bytes);
 
 #define LKS__TRY(expr)                                                                             \

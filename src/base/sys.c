@@ -51,7 +51,7 @@ struct rule {
 };
 
 enum { MAX_RULES = 16 };
-#define EVERY ULONG_MAX /* a rule's n */
+#define EVERY ULONG_MAX /* n of a rule that hits every call */
 
 static struct rule rules[MAX_RULES];
 static int n_rules;
@@ -121,18 +121,18 @@ static void parse_rules(void)
         for (char *r = strtok_r(text, ",", &save); r && ok; r = strtok_r(NULL, ",", &save))
             ok = n_rules < MAX_RULES && parse_rule(r, &rules[n_rules]) && ++n_rules;
     }
-    /* A fault that was asked for and does not come would make a test pass for nothing. */
+    /* A rule that is never applied would let a test pass without testing anything. */
     if (!ok)
         fprintf(stderr,
                 "lockstep: LOCKSTEP_FAULT is not of the form CALL:N:WHAT[,...] from the "
                 "rule after number %d on\n",
                 n_rules);
-    /* Counts are a process's own, also where a rank is forked from the launcher. */
+    /* Each process counts its own calls, also a rank that the launcher forked. */
     if (n_rules > 0)
         pthread_atfork(NULL, NULL, restart_counts);
 }
 
-/* Count a call; on a fault, errno is set to what the call should fail with. */
+/* Count a call. If a fault hits it, set errno to what the call should fail with. */
 static enum fault fault_of(enum call call)
 {
     pthread_once(&rules_once, parse_rules);
@@ -163,7 +163,7 @@ static enum fault fault_of(enum call call)
     return FAULT_NONE;
 }
 
-/* The frame of every call: a fault instead of it, or the call (again on EINTR), or death after. */
+/* Wraps every call: make a fault instead of it, or the call (again on EINTR), or die after it. */
 #define FAULTY(name, failed, expr)                                                                 \
     do {                                                                                           \
         enum fault fault = fault_of(CALL_##name);                                                  \
@@ -182,7 +182,7 @@ static enum fault fault_of(enum call call)
 static _Thread_local void (*progress_fn)(void *ctx);
 static _Thread_local void *progress_ctx;
 
-/* Bytes of one system call: what any disk moves in less than a deadline. */
+/* Bytes of one system call: any disk moves so much in less than a deadline. */
 enum { TRANSFER = 16 << 20 };
 
 void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx)
@@ -232,7 +232,7 @@ int lks__sys_open(const char *path, int flags, mode_t mode)
 
 int lks__sys_close(int fd)
 {
-    return close(fd); /* Linux has closed it also on EINTR: no second try */
+    return close(fd); /* Linux has closed it even on EINTR: never try again */
 }
 
 int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)
@@ -393,7 +393,7 @@ char lks__sys_process_state(pid_t pid)
     if (fd >= 0)
         close(fd);
     text[n > 0 ? n : 0] = '\0';
-    /* "PID (NAME) STATE ...", and the name may have brackets of its own */
+    /* "PID (NAME) STATE ..."; the name may contain brackets */
     const char *end = strrchr(text, ')');
     return end != NULL && end[1] == ' ' ? end[2] : 0;
 }
@@ -481,7 +481,7 @@ lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, siz
     char name[512];
     lks__escape(name, sizeof name, path, strlen(path));
 
-    /* O_NONBLOCK: opening a pipe that nobody writes to must not wait. */
+    /* O_NONBLOCK: opening a pipe without a writer must not block. */
     int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)
         return lks__sys_fail("cannot open", path);
@@ -522,8 +522,8 @@ out:
 lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
 {
     char temp[PATH_MAX];
-    /* The process's number keeps two writers of one path apart; what a killed process of the same
-     * number has left is replaced. */
+    /* The process number keeps two writers of one path apart. A file left by a killed process of
+     * the same number is replaced. */
     int n = snprintf(temp, sizeof temp, "%s.tmp-%ld", path, (long)getpid());
     if (n < 0 || (size_t)n >= sizeof temp) {
         errno = ENAMETOOLONG;
@@ -548,7 +548,7 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
         return LKS_OK;
     if (ok)
         err = errno;
-    unlink(temp); /* not through the faults: what a test made fail is to be cleaned up */
+    unlink(temp); /* bypasses the faults: clean up even if a test made this step fail */
     errno = err;
     return lks__sys_fail("cannot write", path);
 }
@@ -569,7 +569,7 @@ lks_status lks__sys_make_dirs(const char *path)
         part[i] = '\0';
         if (lks__sys_mkdir(part, 0777) < 0) {
             int err = errno;
-            /* Whatever the reason, a folder that is there already is all that is wanted. */
+            /* Any error is fine if the folder already exists. */
             bool there = stat(part, &info) == 0;
             errno = there && !S_ISDIR(info.st_mode) ? ENOTDIR : err;
             if (!there || !S_ISDIR(info.st_mode))

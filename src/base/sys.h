@@ -1,16 +1,15 @@
-/* base/sys.h - the one door to files, shared memory, sockets and the clock.
+/* base/sys.h - all calls of the system for files, shared memory, sockets and the clock.
  *
- * Each call is the system's own, but retried on EINTR and, for reads and writes, until everything
- * is transferred. Tests make the n-th call fail, tear a write or kill the process through
+ * Each call is the system's own, but it is repeated on EINTR, and reads and writes go on until
+ * everything is transferred. Tests make the n-th call fail, tear a write or kill the process with
  *
  *     LOCKSTEP_FAULT=CALL:N:WHAT[,CALL:N:WHAT…]
  *
- * CALL is one of the names in LKS__SYS_CALLS or `any`; N counts from 1 over this process's calls of
- * that name (`*`: every one); WHAT is an errno name (ENOSPC, EIO, ENOMEM, EMFILE, EACCES, EPERM,
- * EOPNOTSUPP, EROFS), `short` (transfer half,
- * then ENOSPC), `die` (SIGKILL before the call), `die-after`, `term` (SIGTERM before the call,
- * which goes on), `slow` (0.4 s late) or `hang` (never). With LOCKSTEP_FAULT_RANK=r only rank r
- * (environment RANK) is hit. */
+ * CALL is one of the names in LKS__SYS_CALLS or `any`. N counts this process's calls of that name
+ * from 1; `*` means every call. WHAT is an errno name (ENOSPC, EIO, ENOMEM, EMFILE, EACCES, EPERM,
+ * EOPNOTSUPP, EROFS), `short` (transfer half, then ENOSPC), `die` (SIGKILL before the call),
+ * `die-after`, `term` (SIGTERM before the call, which then goes on), `slow` (0.4 s late) or `hang`
+ * (never). LOCKSTEP_FAULT_RANK=r limits faults to rank r (environment RANK). */
 #ifndef LKS_BASE_SYS_H
 #define LKS_BASE_SYS_H
 
@@ -32,63 +31,64 @@
 /* All return what the system call returns, -1 (or NULL for mmap) with errno set on failure. */
 int lks__sys_open(const char *path, int flags, mode_t mode); /* always O_CLOEXEC */
 int lks__sys_close(int fd);
-/* 0 when all `bytes` were read at `offset`; -1 otherwise (errno 0: the file ended early). */
+/* 0 if all `bytes` were read at `offset`; -1 otherwise (errno 0: the file ended early). */
 int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset);
 int lks__sys_write_all(int fd, const void *buf, size_t bytes); /* at the file's position */
 int lks__sys_fsync(int fd);
 int lks__sys_rename(const char *from, const char *to);
-int lks__sys_link(const char *from, const char *to); /* one more name for the file */
+int lks__sys_link(const char *from, const char *to); /* another name for the file */
 int lks__sys_mkdir(const char *path, mode_t mode);
 int lks__sys_unlink(const char *path);
-int lks__sys_rmdir(const char *path); /* counts as unlink */
+int lks__sys_rmdir(const char *path); /* faults count it as unlink */
 int lks__sys_symlink(const char *target, const char *path);
 int lks__sys_truncate(int fd, uint64_t bytes);
-int lks__sys_lock(int fd); /* the whole file, without waiting; EWOULDBLOCK: somebody has it */
+int lks__sys_lock(int fd); /* the whole file, without waiting; EWOULDBLOCK: it is locked */
 int lks__sys_memfd(const char *name); /* close-on-exec is off: ranks inherit it */
 int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes);
 void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset);
 void lks__sys_munmap(void *p, size_t bytes);
 
-/* Sockets are close-on-exec; a peer that is gone is an error (EPIPE), never a signal. */
+/* Sockets are close-on-exec. Writing to a peer that is gone fails with EPIPE and raises no
+ * signal. */
 int lks__sys_socket(int domain, int type);
 int lks__sys_bind(int fd, const struct sockaddr *addr, socklen_t bytes);
 int lks__sys_listen(int fd, int backlog);
-int lks__sys_accept(int fd); /* also non-blocking */
+int lks__sys_accept(int fd); /* returns a non-blocking socket, too */
 int lks__sys_connect(int fd, const struct sockaddr *addr, socklen_t bytes);
 ssize_t lks__sys_send(int fd, const void *buf, size_t bytes);
 ssize_t lks__sys_recv(int fd, void *buf, size_t bytes);
 
 double lks__sys_now(void); /* seconds, monotonic */
-/* The figure, in bytes, of `key` ("VmHWM", "Pss") in a file of /proc/self that has it in kB; 0
- * where it has none. */
+/* The value of `key` ("VmHWM", "Pss"), in bytes, from a file of /proc/self that gives it in kB; 0
+ * if it isn't there. */
 uint64_t lks__sys_proc_bytes(const char *path, const char *key);
 
-/* What a process is doing: the letter of /proc/PID/stat ('R', 'S', 'D', 'T' stopped, 't' traced,
- * 'Z' ended), 0 where there is none of that number. */
+/* State of a process: the letter of /proc/PID/stat ('R', 'S', 'D', 'T' stopped, 't' traced, 'Z'
+ * ended), 0 if there is no such process. */
 char lks__sys_process_state(pid_t pid);
 
-/* Reads, writes and fsyncs of this thread call fn(ctx) for each piece that is done, so that other
- * ranks see that a long one moves. NULL: nobody waits. */
+/* After each piece, reads, writes and fsyncs of this thread call fn(ctx), so that other ranks see
+ * progress during a long one. NULL: call nothing. */
 void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx);
 
-/* Work that can be stopped: once asked() is true, reads and writes of this thread fail with
- * ECANCELED between their pieces. What takes long without them asks lks__sys_stop_check() between
- * pieces of its own: ERR_STOPPED, once it is true. NULL (as at the start): nothing stops. */
+/* Make this thread's long work stoppable. Once asked() is true, reads and writes fail with
+ * ECANCELED between their pieces. Long work without them calls lks__sys_stop_check() between pieces
+ * of its own: ERR_STOPPED once asked() is true. NULL (the initial state): nothing stops. */
 void lks__sys_stop_when(bool (*asked)(void));
 lks_status lks__sys_stop_check(void);
 
-/* Whole small file into malloc'd memory with a 0 byte behind it (not counted); the caller frees.
- * ERR_IO or ERR_FORMAT (larger than `limit`), naming the path. */
+/* Read a whole small file into malloc'd memory with a 0 byte after it (not counted); the caller
+ * frees. ERR_IO, or ERR_FORMAT if it is larger than `limit`; both name the path. */
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p);
 
-/* Write a small file whole: temporary name beside it, fsync, rename. ERR_IO names path and cause.
- */
+/* Write a small file completely or not at all: temporary name beside it, fsync, rename. ERR_IO
+ * names path and cause. */
 lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes);
 
 /* mkdir -p. ERR_IO names the part that failed. */
 lks_status lks__sys_make_dirs(const char *path);
 
-/* fsync a folder, so that renames in it last. */
+/* fsync a folder, so that renames in it survive a crash. */
 lks_status lks__sys_sync_dir(const char *path);
 
 /* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */

@@ -10,12 +10,12 @@ enum { MAX_DEPTH = 16 };
 struct open_span {
     lks__trace_span span;
     int32_t index;
-    double start, inside; /* seconds of the spans inside */
+    double start, inside; /* seconds of the spans inside it */
 };
 
 struct lks__trace {
     struct open_span stack[MAX_DEPTH];
-    int depth; /* may be larger than MAX_DEPTH: what is deeper belongs to the deepest kept */
+    int depth; /* may exceed MAX_DEPTH: deeper spans count for the deepest kept */
     double parts[LKS__N_PARTS];
     double opened;
     uint64_t n_seen;

@@ -1,9 +1,9 @@
 /* base/trace.h - where a rank's time goes: nested spans on the thread that drives the rank.
  *
- * A recorder does two things with them. It keeps the newest in a ring (`--trace` writes them to a
- * file), and it sums the time that each spends in itself, without the spans inside it, by part: so
- * the parts of a step add up to the step. Without a recorder a mark is one branch. Recording reads
- * the clock and writes to the ring, nothing else: it changes no bit of a run. */
+ * A recorder keeps the newest spans in a ring, which `--trace` writes to a file. It also sums, by
+ * part, the time of each span without the spans inside it, so the parts of a step add up to the
+ * step. Without a recorder a mark costs one branch. Recording only reads the clock and writes to
+ * the ring: it changes no bit of a run. */
 #ifndef LKS_BASE_TRACE_H
 #define LKS_BASE_TRACE_H
 
@@ -12,11 +12,11 @@
 
 #include "base/status.h"
 
-/* X(NAME, "part"): what the time of a step is divided into. */
+/* X(NAME, "part"): the parts that a step's time is divided into. */
 #define LKS__PART_MAP(X)                                                                           \
     X(DATA, "data")                                                                                \
     X(FORWARD, "forward")                                                                          \
-    X(HEAD, "head") /* classifier, loss and their backward, which are one pass */                  \
+    X(HEAD, "head") /* classifier, loss and their backward, in one pass */                         \
     X(BACKWARD, "backward")                                                                        \
     X(REDUCE, "reduce")                                                                            \
     X(WAIT, "wait")                                                                                \
@@ -66,17 +66,17 @@ typedef struct lks__trace_event {
 
 typedef struct lks__trace lks__trace; /* opaque; close with lks__trace_close() */
 
-/* A recorder that keeps the `n_events` newest events (0: sums alone), for the calling thread from
- * now on, until it is closed. ERR_NOMEM. */
+/* Open a recorder for the calling thread, which records until it is closed. It keeps the `n_events`
+ * newest events (0: only the sums). ERR_NOMEM. */
 lks_status lks__trace_open(size_t n_events, lks__trace **trace_p);
-void lks__trace_close(lks__trace *trace); /* NULL is fine */
+void lks__trace_close(lks__trace *trace); /* NULL does nothing */
 
-/* Seconds by part since the last call. */
+/* Seconds of each part since the last call. */
 void lks__trace_take_parts(lks__trace *trace, double seconds[LKS__N_PARTS]);
 
 double lks__trace_opened(const lks__trace *trace); /* lks__sys_now() */
-/* What the ring holds: events [0, *n_p) in the order of their ends, copied to `out` where that is
- * not NULL. Returns how many older ones were dropped. */
+/* Copy the ring: events [0, *n_p) in the order of their ends, to `out` unless it is NULL. Returns
+ * how many older ones were dropped. */
 uint64_t lks__trace_events(const lks__trace *trace, lks__trace_event *out, size_t *n_p);
 
 /* --- marks ------------------------------------------------------------------------------------ */
@@ -87,8 +87,8 @@ void lks__trace_enter(lks__trace *trace, lks__trace_span span, int32_t index);
 void lks__trace_leave(lks__trace *trace);
 void lks__trace_note(lks__trace *trace, lks__trace_span span, int32_t index, double start);
 
-/* Spans nest: end closes what was begun last. One that is left by an error's return is never
- * closed; the run, and with it the recording, is over then. */
+/* Spans nest: end closes the span that was begun last. A span that an error leaves open is never
+ * closed; the run ends then, and the recording with it. */
 static inline void lks__trace_begin(lks__trace_span span, int64_t index)
 {
     if (lks__trace_current != NULL)
@@ -101,7 +101,7 @@ static inline void lks__trace_end(void)
         lks__trace_leave(lks__trace_current);
 }
 
-/* A span that overlaps others as it likes, from `start` until now: kept, not summed. */
+/* Record a span from `start` until now that may overlap others. It is kept but not summed. */
 static inline void lks__trace_past(lks__trace_span span, int64_t index, double start)
 {
     if (lks__trace_current != NULL)

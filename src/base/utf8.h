@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decode the code point at `s` (of `n` bytes). Returns its length 1..4, or 0 where the bytes are
- * not valid UTF-8 (also for n == 0). */
+/* Decode the code point at `s` (of `n` bytes). Returns its length 1..4, or 0 if the bytes are not
+ * valid UTF-8 (also for n == 0). */
 size_t lks__utf8_decode(const char *s, size_t n, uint32_t *cp_p);
 
 /* Write `cp` to `out` (4 bytes of room); returns the length. */
