@@ -1,5 +1,5 @@
-/* artifact/half.h - IEEE 754 half precision, as bits: round to nearest even both into normal and
- * into subnormal numbers, whatever the processor's flush-to-zero mode says. */
+/* artifact/half.h - IEEE 754 half precision, as bits. Rounds to nearest even, for normal and
+ * subnormal numbers, whatever the processor's flush-to-zero mode is. */
 #ifndef LKS_ARTIFACT_HALF_H
 #define LKS_ARTIFACT_HALF_H
 
@@ -15,7 +15,7 @@ static inline uint32_t lks__round_shift(uint32_t m, unsigned shift)
     return kept + (rest > half || (rest == half && (kept & 1)));
 }
 
-/* Too large becomes infinity; a NaN stays one, with the top of its payload, and becomes quiet. */
+/* Too large numbers become infinity; a NaN becomes a quiet NaN with the top of its payload. */
 static inline uint16_t lks__half_from_float(float x)
 {
     uint32_t bits;
@@ -23,7 +23,8 @@ static inline uint16_t lks__half_from_float(float x)
     uint32_t sign = bits >> 16 & 0x8000u, exponent = bits >> 23 & 0xff, m = bits & 0x7fffff;
     if (exponent == 0xff)
         return (uint16_t)(sign | LKS__HALF_INF | (m ? 0x200 | m >> 13 : 0));
-    if (exponent >= 113) { /* from 2^-14 on; a carry moves into the exponent, at the end to inf */
+    if (exponent >=
+        113) { /* from 2^-14 on; a carry increases the exponent, in the end to infinity */
         uint32_t h = lks__round_shift((exponent - 112) << 23 | m, 13);
         return (uint16_t)(sign | (h < LKS__HALF_INF ? h : LKS__HALF_INF));
     }
@@ -43,8 +44,9 @@ static inline float lks__half_to_float(uint16_t half)
         bits = (exponent + 112) << 23 | m << 13;
     } else if (m == 0) {
         bits = 0;
-    } else {                                           /* subnormal: m * 2^-24, normal as a float */
-        unsigned up = (unsigned)__builtin_clz(m) - 21; /* brings its highest bit to 2^10 */
+    } else { /* a subnormal half: m * 2^-24, a normal float */
+        unsigned up =
+            (unsigned)__builtin_clz(m) - 21; /* shift that moves its highest bit to 2^10 */
         bits = (113 - up) << 23 | (m << up & 0x3ff) << 13;
     }
     bits |= sign;

@@ -1,4 +1,4 @@
-/* artifact/layout.h - the container that a table makes, as writer and reader both know it. */
+/* artifact/layout.h - the container for a tensor table, as both writer and reader need it. */
 #ifndef LKS_ARTIFACT_LAYOUT_H
 #define LKS_ARTIFACT_LAYOUT_H
 
@@ -14,12 +14,12 @@
 #define LKS__ARTIFACT_SETTINGS  "settings"
 #define LKS__ARTIFACT_TOKENIZER "tokenizer"
 
-/* One tensor of the table. `values` and, where has_scales, `scales` are the container's, without
- * data; their names live as long as this. */
+/* One tensor of the table. `values` and, if has_scales, `scales` are its entries in the container,
+ * without data; their names are valid as long as this. */
 typedef struct lks__part {
     const lks__tensor *tensor;
     lks__quant_scheme scheme;
-    size_t rows, cols; /* as lks__quantize() takes them */
+    size_t rows, cols; /* as for lks__quantize() */
     bool has_scales;
     lks__st_tensor values, scales;
     char scales_name[sizeof(((lks__tensor *)0)->name) + 8];
@@ -27,13 +27,13 @@ typedef struct lks__part {
 
 void lks__part_of(const lks__tensor *tensor, lks__part *part);
 
-/* In memory the scales lie behind the values, from a multiple of 8 bytes on. */
+/* In memory the scales follow the values, at the next multiple of 8 bytes. */
 static inline size_t lks__part_scales_at(const lks__part *part)
 {
     return lks__round_up(part->values.bytes, 8);
 }
 
-/* Bytes that the largest part of a table takes so. */
+/* Bytes that the largest part of a table takes in this layout. */
 size_t lks__part_room(const lks__table *table);
 
 #endif

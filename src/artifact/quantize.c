@@ -10,7 +10,7 @@
 enum { KEEP_COUNT = 65536, LEVELS = 127 };
 static const double clip_quantile = 99.99984 / 100.0;
 
-/* Parts of names, as the script has them; the plurals are among them already. */
+/* Parts of names, from the script; they match the plurals, too. */
 static const char *const control_names[] = {"attn_scale", "mlp_scale", "resid_mix", "q_gain",
                                             "skip_weight"};
 
@@ -47,13 +47,13 @@ uint64_t lks__quant_scale_bytes(lks__quant_scheme scheme, uint64_t rows)
 
 /* ---- the quantile ------------------------------------------------------------------------------
  *
- * torch.quantile(|x|, q), linear, as PyTorch 2.15 computes it on a CPU: q becomes fp32, the rank
- * q * (n - 1) is a double, its fraction w is fp32 again, and lerp's branch for w >= 1/2 counts from
- * the upper neighbour; both branches are one fused multiply-add. */
+ * torch.quantile(|x|, q), linear, as PyTorch 2.15 computes it on a CPU: q becomes fp32, the rank q
+ * * (n - 1) is a double, and its fraction w is fp32 again. For w >= 1/2, lerp starts from the upper
+ * neighbour. Both branches are one fused multiply-add. */
 
 enum {
     MAX_ROW = 1 << 24, /* PyTorch refuses more */
-    MAX_TOP = 32       /* from the quantile's lower neighbour to the maximum: 28 of 2^24 */
+    MAX_TOP = 32 /* elements from the quantile's lower neighbour to the maximum: 28 for 2^24 */
 };
 
 /* The n_top largest |x|, ascending. */
@@ -88,7 +88,7 @@ static void to_int8(const float *x, size_t n, float clip, float scale, int8_t *q
 {
     for (size_t i = 0; i < n; i++) {
         float clipped = x[i] < -clip ? -clip : x[i] > clip ? clip : x[i];
-        long level = lrintf(clipped / scale); /* half to even; little over 127 at most */
+        long level = lrintf(clipped / scale); /* rounds half to even; may slightly exceed 127 */
         q[i] = (int8_t)(level > LEVELS ? LEVELS : level < -LEVELS ? -LEVELS : level);
     }
 }
@@ -106,8 +106,8 @@ static lks_status too_large(void)
     return lks__fail(LKS_ERR_NAN, "a value or scale is too large for half precision");
 }
 
-/* q is made with the scale in fp32, and stored beside it in fp16. A row whose clip is under 1 gets
- * the least scale, 1/127. */
+/* The fp32 scale makes q, and is stored as fp16. If a row's clip is under 1, it gets the smallest
+ * scale, 1/127. */
 static lks_status quantize_rows(const float *x, size_t rows, size_t cols, int8_t *q,
                                 uint16_t *scales)
 {

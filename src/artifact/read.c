@@ -15,13 +15,13 @@
 enum {
     PIECE = 1 << 16,
     MAX_HEADER = 4 << 20,
-    MAX_RATIO = 1032 /* deflate's: a match of 258 bytes takes at least 2 bits */
+    MAX_RATIO = 1032 /* deflate's limit: a match of 258 bytes takes at least 2 bits */
 };
 
 struct lks__artifact_stream {
     int fd;
     char shown[512];         /* the path, safe to print */
-    uint64_t file_bytes, at; /* read so far */
+    uint64_t file_bytes, at; /* at: bytes read so far */
     z_stream z;
     bool inflating;
     lks__st_file *head;
@@ -41,10 +41,9 @@ static lks_status bad_tensor(const stream *s, const char *name, const char *what
                      what);
 }
 
-/* ---- zlib --------------------------------------------------------------------------------------
- */
+/* ---- zlib ------------------------------------------------------------------------------------ */
 
-/* At the end of the file nothing comes: zlib may still have output of what it has taken. */
+/* Read the next piece. It is empty at the end of the file, when zlib may still have output left. */
 static lks_status next_piece(stream *s)
 {
     uint64_t left = s->file_bytes - s->at;
@@ -62,7 +61,7 @@ static lks_status next_piece(stream *s)
     return LKS_OK;
 }
 
-/* Decompress until out[bytes] is full or the stream ends; *got_p bytes came. */
+/* Decompress until out[bytes] is full or the stream ends; *got_p is the number of bytes. */
 static lks_status inflate_some(stream *s, void *out, size_t bytes, size_t *got_p, bool *end_p)
 {
     size_t got = 0;
@@ -95,7 +94,7 @@ static lks_status inflate_exactly(stream *s, void *out, size_t bytes)
     return got == bytes ? LKS_OK : bad(s, "its data end too early");
 }
 
-/* Nothing more comes: the stream ends here, with the right checksum, and so does the file. */
+/* Check that the stream ends here with the right checksum, and the file with it. */
 static lks_status inflate_end(stream *s)
 {
     char more;
@@ -109,8 +108,7 @@ static lks_status inflate_end(stream *s)
     return LKS_OK;
 }
 
-/* ---- the header --------------------------------------------------------------------------------
- */
+/* ---- the header ------------------------------------------------------------------------------ */
 
 static lks_status read_head(stream *s)
 {
@@ -173,7 +171,7 @@ static lks_status open_stream(const char *path, stream *s)
 {
     struct stat info;
     lks__escape(s->shown, sizeof s->shown, path, strlen(path));
-    /* O_NONBLOCK: opening a pipe that nobody writes to must not wait. */
+    /* O_NONBLOCK: opening a pipe without a writer must not block. */
     s->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (s->fd < 0)
         return lks__sys_fail("cannot open", path);
@@ -227,8 +225,7 @@ void lks__artifact_close(lks__artifact *a)
     memset(a, 0, sizeof *a);
 }
 
-/* ---- the tensors -------------------------------------------------------------------------------
- */
+/* ---- the tensors ----------------------------------------------------------------------------- */
 
 static bool same(const lks__st_tensor *found, const lks__st_tensor *expected)
 {
@@ -238,15 +235,15 @@ static bool same(const lks__st_tensor *found, const lks__st_tensor *expected)
     return is && found->bytes == expected->bytes;
 }
 
-/* Entry *at of the container is `expected`; go on to the next. */
+/* Check that entry *at of the container is `expected`, and go on to the next. */
 static lks_status check_entry(const stream *s, const lks__st_tensor *expected, size_t *at,
                               uint64_t *total)
 {
     const lks__st_tensor *found = lks__st_get(s->head, *at);
     if (!found || strcmp(found->name, expected->name) != 0)
-        return bad_tensor(s, expected->name, "is missing, or not at its place");
+        return bad_tensor(s, expected->name, "is missing, or not in its place");
     if (!same(found, expected))
-        return bad_tensor(s, expected->name, "has another type or shape than its settings say");
+        return bad_tensor(s, expected->name, "has another type or shape than its settings give");
     ++*at;
     return lks__add(*total, expected->bytes, total) ? LKS_OK : bad(s, "its size overflows");
 }
@@ -264,7 +261,7 @@ lks_status lks__artifact_check(const lks__artifact *a, const lks__table *table)
             LKS__TRY(check_entry(s, &part.scales, &at, &total));
     }
     if (lks__st_count(s->head) != at)
-        return bad(s, "it has more tensors than its settings say");
+        return bad(s, "it has more tensors than its settings give");
     if (total / MAX_RATIO > s->file_bytes)
         return bad(s, "it is too short for the model of its settings");
     return LKS_OK;

@@ -1,4 +1,4 @@
-/* artifact/size.c - what a submission weighs, in the script's words. */
+/* artifact/size.c - the size of a submission, in the script's format. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -14,8 +14,7 @@ static lks_status no_memory(void)
     return lks__fail(LKS_ERR_NOMEM, "no memory to make an artifact");
 }
 
-/* ---- the container's head ----------------------------------------------------------------------
- */
+/* ---- the container's head -------------------------------------------------------------------- */
 
 static json_t *as_text(const json_t *json)
 {
@@ -30,7 +29,7 @@ static json_t *metadata_of(const lks__artifact_about *about)
 {
     char iter[24];
     snprintf(iter, sizeof iter, "%" PRIu64, about->iter);
-    /* pack takes the reference, also where it fails */
+    /* pack takes over the reference, even if it fails */
     json_t *meta = json_pack("{s:s, s:s, s:s, s:o}", LKS__ARTIFACT_FORMAT, LKS__QUANT_FORMAT,
                              LKS__ARTIFACT_DTYPE, "F32", LKS__ARTIFACT_ITER, iter,
                              LKS__ARTIFACT_SETTINGS, as_text(about->settings));
@@ -59,19 +58,18 @@ static lks_status head_of(const char *path, const lks__table *table, const lks__
     return st;
 }
 
-/* ---- zlib --------------------------------------------------------------------------------------
- */
+/* ---- zlib ------------------------------------------------------------------------------------ */
 
 typedef struct packer {
     z_stream z;
     unsigned char *out;
-    size_t room, bytes; /* of `out`, which has room for all that can come */
+    size_t room, bytes; /* capacity of `out`, which holds any possible output */
 } packer;
 
 static lks_status pack(packer *p, const void *data, size_t bytes, bool last)
 {
     const unsigned char *next = data;
-    const size_t most = 1 << 30; /* zlib counts in 32 bits */
+    const size_t most = 1 << 30; /* limit, because zlib counts in 32 bits */
     int rc;
     do {
         size_t in = bytes < most ? bytes : most, room = p->room - p->bytes;
@@ -84,7 +82,7 @@ static lks_status pack(packer *p, const void *data, size_t bytes, bool last)
         bytes -= in - p->z.avail_in;
         p->bytes = (size_t)(p->z.next_out - p->out);
     } while (rc == Z_OK && (bytes > 0 || last));
-    /* Z_BUF_ERROR: there was nothing to do, as of a tensor without scales */
+    /* Z_BUF_ERROR: there was no input, for example for a tensor without scales */
     return rc == Z_OK || rc == Z_STREAM_END || (rc == Z_BUF_ERROR && bytes == 0 && !last)
                ? LKS_OK
                : lks__fail(LKS_ERR_NOMEM, "zlib could not compress the artifact (its code %d)", rc);

@@ -1,13 +1,14 @@
 /* ckpt/ckpt.h - checkpoints: OUT/ckpt-%08d/ with model.safetensors, optimizer.safetensors and
- * state.json; OUT/latest names the newest good one, OUT/best the one with the lowest validation
+ * state.json. OUT/latest names the newest good one, OUT/best the one with the lowest validation
  * loss (docs/formats.md).
  *
- * A checkpoint exists whole or not at all: written into a temporary folder of OUT, every file and
- * the folder synced, renamed, OUT synced; `latest` moves last, and after it, if it moves, `best`.
+ * A checkpoint exists completely or not at all: it is written into a temporary folder of OUT, every
+ * file and the folder are synced, the folder is renamed, and OUT is synced. Then `latest` moves,
+ * and after it `best`, if it moves.
  *
- * Every byte stands under a hash: state.json under its own "state_hash" (XXH3-64 of the file with
- * that value's digits as zeros), the files' headers under state.json's "files", the tensors under
- * the headers' metadata. */
+ * A hash protects every byte. state.json has its own "state_hash" (XXH3-64 of the file with zeros
+ * for that value's digits). Its "files" has the hashes of the other files' headers, and the
+ * headers' metadata have the hashes of the tensors. */
 #ifndef LKS_CKPT_CKPT_H
 #define LKS_CKPT_CKPT_H
 
@@ -24,53 +25,54 @@ typedef struct lks__ckpt_content {
     size_t n_model;
     const lks__st_tensor *optimizer;
     size_t n_optimizer;
-    const char *fingerprint; /* kernels' fingerprint, 16 hex digits: __metadata__ "kernels" of both
-                              * files; NULL: none */
-    json_t *state; /* an object, borrowed and not changed; in the file stand also "format",
-                    * "iter", "params_hash", "files" and "state_hash", whatever it has
-                    * under these names */
-    bool best;     /* it has the lowest validation loss so far: `best` is to name it */
+    const char *fingerprint; /* the kernels' fingerprint, 16 hex digits: __metadata__ "kernels" of
+                                both files; NULL: none */
+    json_t *state; /* an object, borrowed and not changed. The file also gets "format", "iter",
+                      "params_hash", "files" and "state_hash", which replace its members of these
+                      names */
+    bool best;     /* it has the lowest validation loss so far, so `best` moves to it */
 } lks__ckpt_content;
 
 /* 16 hex digits: XXH3-64 over the per-tensor XXH3-64 values (little-endian u64, table order). */
 void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
 
-/* Write checkpoint `iter`, move `latest`, then delete older ones beyond the `keep` newest (0: keep
- * all; never those that `latest` and `best` name, none newer than `iter`, none that holds files of
- * others) and stale temporary folders; what cannot be deleted now is tried again by the next save,
- * and is no failure. On failure what was there before is untouched, and the half-written folder is
- * removed; if only `best` couldn't move, the checkpoint is saved, and nothing is deleted.
+/* Write checkpoint `iter`, move `latest`, then delete older checkpoints beyond the `keep` newest
+ * (0: keep all) and stale temporary folders. Never deleted: the ones that `latest` and `best` name,
+ * newer ones than `iter`, folders that hold other files. If something can't be deleted, that is no
+ * failure: the next save tries again. On failure everything is as before, and the half-written
+ * folder is removed; but if only `best` couldn't move, the checkpoint is saved and nothing is
+ * deleted.
+ *
  * An existing ckpt-%08d of the same iter is first renamed to ckpt-%08d.old, which lks__ckpt_open()
- * knows, so that at every moment a good checkpoint is there. One process saves into OUT at a time.
+ * knows: so a good checkpoint exists at every moment. Only one process may save into OUT at a time.
  * name_p[32]: the folder's name. */
 lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content, int keep,
                           char name[32], char params_hash[17]);
 
 typedef struct lks__ckpt {
     char path[4096]; /* the folder */
-    char name[32];   /* its last part */
-    bool itself;     /* the folder that was given is this checkpoint, not a run */
+    char name[32];   /* the last part of the path */
+    bool itself;     /* the given folder is this checkpoint itself, and not a run */
     uint64_t iter;
     json_t *state;                   /* owned */
     lks__st_file *model, *optimizer; /* NULL if not asked for */
 } lks__ckpt;
 
-/* What to open of a checkpoint; the values of `parts` below. */
+/* What to open of a checkpoint: the values of `parts` below. */
 enum { LKS__CKPT_ONLY_STATE = -1, LKS__CKPT_ONLY_MODEL = 0, LKS__CKPT_ALL = 1 };
 
-/* Open OUT/latest, or OUT itself where it is a checkpoint folder. Everything is verified:
- * state.json's own fields, both files' headers and the hash of every tensor (all bytes are read). A
- * torn, truncated or altered checkpoint is ERR_FORMAT naming file and reason, and the message
- * offers the newest good one in OUT by name (`--out_dir=OUT/ckpt-…`), or says that there is none.
- * Where `latest` is missing (or names a folder that is gone) but ckpt-* folders exist, the newest
- * good one is opened. No checkpoint at all: ERR_IO. Reads only: any number of processes may do it
- * at once. */
+/* Open OUT/latest, or OUT itself if it is a checkpoint folder. Everything is verified: state.json's
+ * own fields, both files' headers and the hash of every tensor (all bytes are read). A torn,
+ * truncated or altered checkpoint is ERR_FORMAT; the message names file and reason, and the newest
+ * good checkpoint in OUT (`--out_dir=OUT/ckpt-…`) or that there is none. If `latest` is missing or
+ * names a folder that is gone, the newest good ckpt-* folder is opened. No checkpoint at all:
+ * ERR_IO. Reads only: any number of processes may do it at once. */
 lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt);
-/* The newest good one in OUT, whatever `latest` says. Errors as above. */
+/* Open the newest good one in OUT, whatever `latest` names. Errors as above. */
 lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt);
-/* The one that OUT/best names. ERR_CONFIG: there is none, or its folder is gone. */
+/* Open the one that OUT/best names. ERR_CONFIG if there is none, or its folder is gone. */
 lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt);
-/* OUT's checkpoint `iter`. ERR_CONFIG: there is none. */
+/* Open OUT's checkpoint `iter`. ERR_CONFIG if there is none. */
 lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt);
 void lks__ckpt_close(lks__ckpt *ckpt); /* a zeroed one is fine */
 

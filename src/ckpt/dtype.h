@@ -1,4 +1,4 @@
-/* ckpt/dtype.h - what writer and reader of the container both know about it. */
+/* ckpt/dtype.h - what both the writer and the reader of the container need to know. */
 #ifndef LKS_CKPT_DTYPE_H
 #define LKS_CKPT_DTYPE_H
 
@@ -8,10 +8,10 @@
 #include <string.h>
 
 #define LKS__ST_METADATA   "__metadata__"
-#define LKS__ST_HASH_KEY   "xxh3:" /* + the tensor's name */
+#define LKS__ST_HASH_KEY   "xxh3:" /* followed by the tensor's name */
 #define LKS__ST_MAX_HEADER 100000000u
 
-/* The bytes of one element. `name` is the table's own string: it outlives any file. */
+/* Bytes of one element. `name` is a string constant of this table, so it outlives any file. */
 typedef struct lks__dtype {
     const char *name;
     uint64_t bytes;
@@ -29,7 +29,7 @@ static inline const lks__dtype *lks__dtype_find(const char *name)
     return NULL;
 }
 
-/* A hash as it stands in all files: 16 lower-case hex digits. */
+/* The text of a hash in all files: 16 lower-case hex digits. */
 static inline void lks__hash_text(uint64_t hash, char out[17])
 {
     snprintf(out, 17, "%016" PRIx64, hash);

@@ -28,7 +28,7 @@ lks__entry lks__entry_parse(const char *name)
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
         return e;
     e.iter = strtoull(name + sizeof prefix - 1, NULL, 10);
-    /* What prints as the very same name is one; signs, spaces and overflow do not. */
+    /* Accept only what prints as the very same name: no signs, spaces or overflow. */
     for (int kind = LKS__ENTRY_CKPT; kind <= LKS__ENTRY_TMP; kind++) {
         lks__entry_name(e.name, (lks__entry_kind)kind, e.iter);
         if (strcmp(e.name, name) == 0) {
@@ -143,7 +143,7 @@ lks_status lks__ckpt_remove(const char *path)
 
 char *lks__state_hash(char *text, size_t bytes, uint64_t *hash_p)
 {
-    /* On the top level and nowhere else a key follows a line break and two spaces. */
+    /* A key follows a line break and two spaces only on the top level. */
     static const char key[] = "\n  \"state_hash\": \"";
     char *at = memmem(text, bytes, key, sizeof key - 1);
     char digits[16];

@@ -10,19 +10,19 @@
 #define LKS__NAME_LATEST "latest"
 #define LKS__NAME_BEST   "best"
 
-/* The checkpoint that OUT/`name` names (kind CKPT; its folder may be gone); kind OTHER: there is no
- * such name. ERR_FORMAT if it is neither a link nor a small file, or if it holds anything but the
- * name of a checkpoint. */
+/* Read which checkpoint OUT/`name` names (kind CKPT; its folder may be gone). Kind OTHER: there is
+ * no such name. ERR_FORMAT if it is neither a link nor a small file, or if it holds anything but
+ * the name of a checkpoint. */
 lks_status lks__name_read(const char *out_dir, const char *name, lks__entry *entry);
 
-/* Let OUT/`name` name `target`: made beside it, then renamed, so that it names the old or the new
- * one at every moment. The caller syncs OUT. On failure it is as before. */
+/* Make OUT/`name` name `target`. It is made beside it and renamed, so at every moment it names the
+ * old or the new one. The caller syncs OUT. On failure it is as before. */
 lks_status lks__name_set(const char *out_dir, const char *name, const char *target);
 
-lks_status lks__name_remove(const char *out_dir, const char *name); /* not there: OK */
+lks_status lks__name_remove(const char *out_dir, const char *name); /* OK if there is none */
 
-/* Before a run: can OUT hold names? *links_p: as symbolic links; false: as small files, and *err_p
- * is the errno of a link. ERR_IO if as neither. */
+/* Before a run: can OUT hold names? *links_p: true if as symbolic links; false if as small files,
+ * and *err_p is the errno of a link. ERR_IO if neither works. */
 lks_status lks__name_probe(const char *out_dir, bool *links_p, int *err_p);
 
 #endif

@@ -39,7 +39,7 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
     if (stored) {
         lks__hash_text(hash, digits);
         if (memcmp(stored, digits, 16) != 0)
-            return bad_state(path, "it is altered or damaged, as it does not have its own hash");
+            return bad_state(path, "it is altered or damaged, as it does not match its own hash");
     }
     json_t *state = lks__json_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!state && lks__json_no_memory(&error)) {
@@ -65,7 +65,7 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
     return LKS_OK;
 }
 
-/* "dir/name" of a file that has to be there: a folder without it is torn, not absent. */
+/* "dir/name" of a file that must exist: a checkpoint folder without it is torn, not absent. */
 static lks_status file_path(char out[LKS__CKPT_PATH], const char *dir, const char *name)
 {
     struct stat info;
@@ -87,8 +87,8 @@ static lks_status open_state(const char *path, json_t **state_p)
     return st;
 }
 
-/* Open one safetensors file and verify every byte of it, first of all the header against what
- * state.json says, before it is parsed. hashes_p: the tensors' hashes; the caller frees. */
+/* Open one safetensors file and verify every byte of it. The header is compared with its hash in
+ * state.json before it is parsed. hashes_p: the tensors' hashes; the caller frees. */
 static lks_status open_tensors(const char *dir, const char *name, const json_t *state,
                                lks__st_file **file_p, uint64_t **hashes_p)
 {
@@ -164,8 +164,8 @@ void lks__ckpt_close(lks__ckpt *ckpt)
 
 /* ---- which folder -------------------------------------------------------------------------- */
 
-/* Open the newest good checkpoint of OUT, `except` left out (NULL: none). ERR_IO where OUT has no
- * checkpoint; where it has, but no good one, the status and sentence of the newest. */
+/* Open the newest good checkpoint of OUT except `except` (NULL: none). ERR_IO if OUT has no
+ * checkpoint; if it has only bad ones, the status and sentence of the newest. */
 static lks_status open_newest(const char *out, const char *except, int parts, lks__ckpt *ckpt)
 {
     lks__entry *entries;
@@ -201,7 +201,7 @@ lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt
     return open_newest(out_dir, NULL, parts, ckpt);
 }
 
-/* Add to the recorded failure the way out: the newest good checkpoint of OUT but `except`. */
+/* Add a way out to the recorded failure: the newest good checkpoint of OUT except `except`. */
 static lks_status offer(lks_status st, const char *out, const char *except, int parts)
 {
     lks__ckpt good;
@@ -225,8 +225,8 @@ static bool is_folder(const char *path)
     return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* The folder of the checkpoint that a name stands for, or of the one that a save of the same iter
- * was replacing when it died between two renames. false: both are gone. */
+/* Find the folder of the checkpoint that a name stands for, or, if a save of the same iter died
+ * between its two renames, the one that it was replacing. False if both are gone. */
 static bool find_folder(const char *out, lks__entry *e, char path[LKS__CKPT_PATH])
 {
     for (int kind = LKS__ENTRY_CKPT; kind <= LKS__ENTRY_OLD; kind++) {
@@ -244,7 +244,7 @@ static lks_status open_found(const char *out, const lks__entry *e, const char *p
     return st == LKS_OK ? st : offer(st, out, e->name, parts);
 }
 
-/* OUT itself looks like a checkpoint, by its name or by its files. */
+/* Does OUT itself look like a checkpoint, by its name or by its files? */
 static bool is_checkpoint(const char *dir)
 {
     char path[LKS__CKPT_PATH];
@@ -257,7 +257,7 @@ static bool is_checkpoint(const char *dir)
            (lks__ckpt_join(path, dir, LKS__CKPT_MODEL) == LKS_OK && stat(path, &info) == 0);
 }
 
-/* OUT is one checkpoint; where it is not good, its folder may hold others. */
+/* OUT is a single checkpoint; if it is bad, its parent folder may contain others. */
 static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
 {
     char parent[LKS__CKPT_PATH];
@@ -275,7 +275,7 @@ static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
     return offer(st, parent, name, parts);
 }
 
-/* OUT without slashes at its end; it has to be there. */
+/* OUT without slashes at its end; it must exist. */
 static lks_status clean_path(const char *out_dir, char out[LKS__CKPT_PATH])
 {
     shown_path shown;

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* XXH3 in pieces, its state on the stack. */
+/* Hash pieces with XXH3, with its state on the stack. */
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
@@ -28,7 +28,7 @@ void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17])
     lks__hash_text(XXH3_64bits_digest(&all), out);
 }
 
-/* Where everything of one save lies. */
+/* All paths of one save. */
 typedef struct places {
     const char *out;
     char name[LKS__CKPT_NAME];
@@ -49,8 +49,8 @@ static lks_status find_places(const char *out, uint64_t iter, places *p)
 
 /* ---- before and after ---------------------------------------------------------------------- */
 
-/* Put away what saves that died have left. A checkpoint that was being replaced gets its name
- * back, unless its successor is there. Only that can fail: deleting is tried again next time. */
+/* Clean up after saves that died. A checkpoint that was being replaced gets its name back, unless
+ * the new one exists. Only that can fail: deleting is tried again next time. */
 static lks_status clear_leftovers(const char *out)
 {
     lks__entry *entries;
@@ -73,7 +73,8 @@ static lks_status clear_leftovers(const char *out)
         if (st != LKS_OK)
             break;
         if (i > 0 && strcmp(entries[i - 1].name, name) == 0) {
-            st = lks__sys_sync_dir(out); /* the successor's name must last before this one goes */
+            st = lks__sys_sync_dir(
+                out); /* the new name must survive a crash before the old one is deleted */
             if (st == LKS_OK)
                 lks__ckpt_remove(path);
         } else if (lks__sys_rename(path, base) < 0) {
@@ -84,9 +85,9 @@ static lks_status clear_leftovers(const char *out)
     return st;
 }
 
-/* Delete what is older than the `keep` newest up to `iter`, but for the best one, and the one that
- * was replaced. A
- * folder gets a temporary name first: half-deleted ones do not look like checkpoints. */
+/* Delete checkpoints older than the `keep` newest up to `iter`, except the best one, and the one
+ * that was replaced. A folder first gets a temporary name, so a half-deleted one doesn't look like
+ * a checkpoint. */
 static void prune(const places *p, uint64_t iter, int keep)
 {
     lks__entry *entries;
@@ -98,7 +99,7 @@ static void prune(const places *p, uint64_t iter, int keep)
     if (keep == 0 || lks__ckpt_scan(p->out, &entries, &n) != LKS_OK)
         return;
     if (lks__name_read(p->out, LKS__NAME_BEST, &best) == LKS_ERR_IO)
-        n = 0; /* which one to spare isn't known */
+        n = 0; /* it isn't known which one `best` names, so delete none */
     for (size_t i = 0; i < n; i++) {
         if (entries[i].kind != LKS__ENTRY_CKPT || entries[i].iter > iter || kept++ < keep ||
             strcmp(entries[i].name, best.name) == 0)
@@ -114,7 +115,7 @@ static void prune(const places *p, uint64_t iter, int keep)
 
 /* ---- the files ----------------------------------------------------------------------------- */
 
-/* One of the two safetensors files; its header's hash goes to hashes[name]. */
+/* Write one of the two safetensors files; its header's hash goes to hashes[name]. */
 static lks_status write_tensors(const places *p, const char *name, const lks__st_tensor *tensors,
                                 size_t n, const json_t *metadata, json_t *hashes)
 {
@@ -122,7 +123,7 @@ static lks_status write_tensors(const places *p, const char *name, const lks__st
     lks__st_file *file;
     LKS__TRY(lks__ckpt_join(path, p->temp, name));
     LKS__TRY(lks__st_write(path, tensors, n, metadata));
-    LKS__TRY(lks__st_open(path, &file)); /* what was written is what a reader takes */
+    LKS__TRY(lks__st_open(path, &file)); /* check that a reader accepts the file */
     lks__hash_text(lks__st_header_hash(file), digits);
     lks__st_close(file);
     if (json_object_set_new(hashes, name, json_string(digits)) < 0)
@@ -207,7 +208,7 @@ static lks_status write_files(const places *p, const lks__ckpt_content *c, const
 /* ---- the save ------------------------------------------------------------------------------ */
 
 /* Give the written folder its name and move `latest`. On failure all names are as before, unless
- * only the last sync failed: then both checkpoints are whole, and nothing is deleted. */
+ * only the last sync failed: then both checkpoints are complete, and nothing is deleted. */
 static lks_status publish(const places *p)
 {
     lks_status st;

@@ -1,4 +1,4 @@
-/* XXH3 in pieces, its state on the stack. */
+/* Hash pieces with XXH3, with its state on the stack. */
 #define XXH_STATIC_LINKING_ONLY
 
 #include <errno.h>
@@ -21,7 +21,7 @@ enum { PIECE = 1 << 20 };
 
 typedef struct entry {
     lks__st_tensor tensor;
-    uint64_t begin, end; /* in the data, which start at data_start of the file */
+    uint64_t begin, end; /* offsets from data_start of the file */
 } entry;
 
 struct lks__st_file {
@@ -31,7 +31,7 @@ struct lks__st_file {
     uint64_t data_start;
     uint64_t header_hash;
     json_t *header; /* owns the names and the metadata */
-    entry *entries; /* in the data's order */
+    entry *entries; /* in the order of the data */
     size_t n;
 };
 
@@ -47,7 +47,7 @@ static lks_status bad_entry(const lks__st_file *file, const char *name, const ch
                      file->shown, lks__escape(shown, sizeof shown, name, strlen(name)), what);
 }
 
-/* A JSON integer that is not negative. Booleans, reals and strings are none. */
+/* Read a JSON integer that is not negative. Booleans and reals and strings are refused. */
 static bool natural(const json_t *value, uint64_t *n_p)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -91,7 +91,8 @@ static lks_status parse_entry(const lks__st_file *file, const char *name, const 
     return LKS_OK;
 }
 
-/* By place; of tensors without bytes at one place the name decides, as no order is told. */
+/* By position. Of tensors without bytes at the same position, by name, because the format gives no
+ * order. */
 static int by_place(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
@@ -102,7 +103,7 @@ static int by_place(const void *a, const void *b)
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
-/* The data's length is DATA_ELSEWHERE for a header alone. */
+/* For a header alone, data_bytes is DATA_ELSEWHERE. */
 static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
 {
     const char *key;
@@ -128,7 +129,7 @@ static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
         }
     }
 
-    /* Each byte belongs to one tensor: nothing hides between or behind them. */
+    /* Each byte belongs to one tensor: no data are hidden between or after them. */
     qsort(file->entries, n, sizeof *file->entries, by_place);
     uint64_t at = 0;
     for (size_t i = 0; i < n; i++) {
@@ -172,8 +173,8 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
     return parse_header(file, data_bytes);
 }
 
-/* expected: the header's hash, in 16 hex digits, or NULL if the caller knows none. It is compared
- * before anything of the header is parsed: what isn't ours costs its own bytes, and no more. */
+/* Read the header. expected: its hash in 16 hex digits, or NULL if not known. It is compared before
+ * the header is parsed, so that a foreign header costs no more than its own bytes. */
 static lks_status read_header(lks__st_file *file, const char *expected)
 {
     struct stat info;
@@ -200,7 +201,7 @@ static lks_status read_header(lks__st_file *file, const char *expected)
         st = read_failed(file);
         goto out;
     }
-    /* Bytes 0..7 once more: the file may have been replaced under us. */
+    /* Read bytes 0..7 again: the file may have been replaced meanwhile. */
     if (memcmp(block, &length, 8) != 0) {
         st = bad(file, "it changed while it was read");
         goto out;
@@ -249,7 +250,7 @@ lks_status lks__st_open_known(const char *path, const char *header_hash, lks__st
     lks_status st;
     lks__st_file *file = NULL;
     LKS__TRY(new_file(path, &file));
-    /* O_NONBLOCK: opening a pipe that nobody writes to must not wait. */
+    /* O_NONBLOCK: opening a pipe without a writer must not block. */
     file->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     st = file->fd < 0 ? lks__sys_fail("cannot open", path) : read_header(file, header_hash);
     if (st != LKS_OK) {
@@ -313,7 +314,7 @@ uint64_t lks__st_header_hash(const lks__st_file *file)
     return file->header_hash;
 }
 
-/* The hash that the metadata have for a tensor, NULL where there is none. */
+/* The hash of a tensor in the metadata, NULL if there is none. */
 static lks_status stored_hash(const lks__st_file *file, const char *name, const char **hash_p)
 {
     size_t key_bytes = sizeof LKS__ST_HASH_KEY + strlen(name);
@@ -334,11 +335,11 @@ static lks_status check_hash(const lks__st_file *file, const char *name, uint64_
     if (strcmp(digits, stored) == 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s is altered or damaged: the bytes of tensor \"%s\" do not have their hash",
+                     "%s is altered or damaged: the bytes of tensor \"%s\" do not match their hash",
                      file->shown, lks__escape(shown, sizeof shown, name, strlen(name)));
 }
 
-/* The entry around `tensor`, or NULL where it isn't this file's. */
+/* The entry that contains `tensor`, or NULL if it isn't this file's. */
 static const entry *entry_of(const lks__st_file *file, const lks__st_tensor *tensor)
 {
     uintptr_t first = (uintptr_t)file->entries, at = (uintptr_t)tensor;

@@ -13,7 +13,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tensors are written as they lie in memory");
 
-/* Readers that map the file find the tensors aligned for any vector load. */
+/* A reader that maps the file finds the tensors aligned for any vector load. */
 enum { DATA_ALIGN = 64 };
 
 static lks_status bad_tensor(const lks__st_tensor *t, const char *path, const char *why)
@@ -24,8 +24,8 @@ static lks_status bad_tensor(const lks__st_tensor *t, const char *path, const ch
                      lks__escape(file, sizeof file, path, strlen(path)), why);
 }
 
-/* The header's entry of one tensor whose data lie at [begin, begin + bytes), and its hash in `meta`
- * (NULL: no hashes, and the data may be absent). */
+/* Add the header's entry of one tensor whose data lie at [begin, begin + bytes), and its hash to
+ * `meta` (NULL: no hashes, and the data may be absent). */
 static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
                              const lks__st_tensor *t, uint64_t begin)
 {
@@ -82,7 +82,7 @@ static lks_status build_header(const char *path, const lks__st_tensor *tensors, 
         st = lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
         goto fail;
     }
-    /* The older Jansson's macro wants a non-const object, and only reads it. */
+    /* The macro of older Jansson versions wants a non-const object, but only reads it. */
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
     {
         if (!json_is_string(value)) {
@@ -111,7 +111,7 @@ fail:
     return st;
 }
 
-/* Length, header and the spaces behind it: one block of a multiple of DATA_ALIGN bytes. */
+/* Length, header and padding spaces: one block of a multiple of DATA_ALIGN bytes. */
 static lks_status header_block(const json_t *header, char **block_p, size_t *bytes_p)
 {
     const size_t flags = JSON_COMPACT | JSON_SORT_KEYS;
@@ -147,8 +147,8 @@ lks_status lks__st_head(const char *name, const lks__st_tensor *tensors, size_t 
     return st;
 }
 
-/* What the system may hold back: the sync at the end of a large file would else be one call that
- * takes minutes, with no sign of life. */
+/* Sync after this many bytes. Otherwise the sync at the end of a large file could be one call that
+ * takes minutes, without a heartbeat. */
 enum { SYNC_BYTES = 64 << 20 };
 
 static bool write_data(int fd, const char *data, uint64_t bytes, uint64_t *unsynced)
@@ -188,7 +188,7 @@ lks_status lks__st_write(const char *path, const lks__st_tensor *tensors, size_t
     ok = ok && lks__sys_fsync(fd) == 0;
     if (!ok)
         st = lks__sys_fail("cannot write", path);
-    if (lks__sys_close(fd) < 0 && ok) /* where a network's file system reports a full disk */
+    if (lks__sys_close(fd) < 0 && ok) /* a network file system may report a full disk only here */
         st = lks__sys_fail("cannot write", path);
     if (st != LKS_OK)
         lks__sys_unlink(path);

@@ -8,7 +8,7 @@
 
 #include "data/meta.h"
 
-static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, in pieces in place of a space */
+static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, which stands for a space in pieces */
 
 enum { MARK_BYTES = sizeof space_mark - 1 };
 
@@ -38,7 +38,7 @@ static lks_status table_of(const lks__spm *spm, const char *where, lks__byte_tab
             t.leading_space[id] = true;
             n -= MARK_BYTES;
         }
-        if (n >= INT16_MAX) { /* the script's tables are int16, the space included */
+        if (n >= INT16_MAX) { /* the script's tables are int16, and the space counts, too */
             lks__byte_table_free(&t);
             return lks__fail(LKS_ERR_FORMAT, "%s: token %u has %zu bytes; %d are the most", where,
                              id, n, INT16_MAX - 1);
@@ -50,7 +50,7 @@ static lks_status table_of(const lks__spm *spm, const char *where, lks__byte_tab
     return LKS_OK;
 }
 
-/* `hash`: what the model's must be, or NULL. */
+/* `hash`: the hash that the model must have, or NULL. */
 static lks_status open_table(const char *path, uint32_t vocab_size, const uint64_t *hash,
                              lks__byte_table *table)
 {
@@ -66,8 +66,8 @@ static lks_status open_table(const char *path, uint32_t vocab_size, const uint64
                        where, lks__spm_size(spm), vocab_size);
     else if (hash && lks__spm_hash(spm) != *hash)
         st = lks__fail(LKS_ERR_FORMAT,
-                       "%s is not the model that meta.json beside it names: its hash is "
-                       "%016" PRIx64 ", not %016" PRIx64,
+                       "%s is not the model that meta.json beside it names: its hash is %016" PRIx64
+                       ", not %016" PRIx64,
                        where, lks__spm_hash(spm), *hash);
     else
         st = table_of(spm, where, table);

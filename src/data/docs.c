@@ -13,7 +13,7 @@
 
 enum {
     CHUNK_BYTES = 1 << 20,
-    MAX_DOC_BYTES = 1 << 30, /* what SentencePiece takes at once */
+    MAX_DOC_BYTES = 1 << 30, /* SentencePiece takes no more at once */
 };
 
 struct bytes {
@@ -27,13 +27,13 @@ struct lks__docs {
     int fd;
     bool is_jsonl;
     uint64_t file_bytes;
-    struct bytes chunk;   /* what was read and not yet given out: from chunk_at on */
+    struct bytes chunk;   /* read, but not yet returned from chunk_at on */
     size_t chunk_at;      /* in chunk */
-    uint64_t read_bytes;  /* of the file, so far */
-    uint64_t line;        /* counted from 1: the one given out last */
-    uint64_t line_offset; /* of its first byte in the file */
-    struct bytes doc;     /* text: lines of a document, collected */
-    json_t *json;         /* JSON lines: the object that owns the document */
+    uint64_t read_bytes;  /* bytes of the file read so far */
+    uint64_t line;        /* number of the line returned last, from 1 */
+    uint64_t line_offset; /* offset of its first byte in the file */
+    struct bytes doc;     /* lines of a text document, joined */
+    json_t *json;         /* JSON lines: the object that owns the current document */
 };
 
 static lks_status grow(lks__docs *d, struct bytes *b, size_t n)
@@ -62,7 +62,7 @@ lks_status lks__docs_open(const char *path, lks__docs **docs_p)
     lks__escape(d->name, sizeof d->name, path, n);
     d->is_jsonl = n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
     d->path = strdup(path);
-    d->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe must not make it wait */
+    d->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe must not block the open */
     if (!d->path)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to open %s", d->name);
     else if (d->fd < 0 || fstat(d->fd, &info) < 0)
@@ -106,7 +106,7 @@ void lks__docs_rewind(lks__docs *d)
     d->read_bytes = d->line = d->line_offset = 0;
 }
 
-/* More of the file behind what the chunk has; *more_p = false at its end. */
+/* Read more of the file and append it to the chunk; *more_p = false at the end of the file. */
 static lks_status fill(lks__docs *d, bool *more_p)
 {
     uint64_t left = d->file_bytes - d->read_bytes;
@@ -135,10 +135,10 @@ static lks_status too_long(const lks__docs *d)
                      d->name, (unsigned long long)d->line, MAX_DOC_BYTES);
 }
 
-/* The next line, without its end; NULL behind the last. It lives until the next call. */
+/* The next line, without its line feed; NULL after the last. Valid until the next call. */
 static lks_status next_line(lks__docs *d, const char **line_p, size_t *bytes_p)
 {
-    size_t seen = 0; /* of the line: no line feed there */
+    size_t seen = 0; /* bytes of the line in which there is no line feed */
     d->line++;
     for (;;) {
         const char *start = d->chunk.data ? d->chunk.data + d->chunk_at : NULL;
@@ -200,10 +200,10 @@ static lks_status next_text(lks__docs *d, const char **text_p, size_t *bytes_p)
         while (skip < end && is_white(line[skip]))
             skip++;
         if (skip == end && d->doc.n > 0)
-            break; /* blank, or the end: the document is complete */
+            break; /* a blank line or the end of the file: the document is complete */
         if (skip == end)
             continue;
-        if (d->doc.n == 0) { /* the first line: without the space in front */
+        if (d->doc.n == 0) { /* first line: drop the space before it */
             line += skip;
             bytes -= skip;
         }

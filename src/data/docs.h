@@ -1,8 +1,9 @@
-/* data/docs.h - the documents of a text file, one after the other, without holding the file.
+/* data/docs.h - the documents of a text file, one after the other, without the whole file in
+ * memory.
  *
- * JSON lines (the name ends in .jsonl): every line is an object whose "text" is a document. Other
- * files are UTF-8 text, in which blank lines divide documents; white space around one is dropped.
- */
+ * JSON lines (the name ends in .jsonl): every line is an object whose "text" is a document.
+ * Other files are UTF-8 text, and blank lines divide documents; white space around a document is
+ * dropped. */
 #ifndef LKS_DATA_DOCS_H
 #define LKS_DATA_DOCS_H
 
@@ -14,16 +15,16 @@
 
 typedef struct lks__docs lks__docs; /* opaque; close with lks__docs_close() */
 
-/* ERR_IO where it is no regular file or can't be read. */
+/* ERR_IO if it is no regular file or can't be read. */
 lks_status lks__docs_open(const char *path, lks__docs **docs_p);
-void lks__docs_close(lks__docs *docs); /* NULL is fine */
+void lks__docs_close(lks__docs *docs); /* NULL does nothing */
 
 const char *lks__docs_name(const lks__docs *docs); /* the path, escaped */
 void lks__docs_rewind(lks__docs *docs);
 
-/* The next document: valid UTF-8, perhaps empty (JSON lines), and NULL at the end. It lives until
- * the next call. ERR_FORMAT names file, line and byte offset of what isn't UTF-8 or such an object;
- * so is a document of more than 1 GiB. */
+/* The next document: valid UTF-8, perhaps empty (JSON lines), and NULL at the end. Valid until the
+ * next call. ERR_FORMAT if the text isn't UTF-8, a line isn't such an object, or a document exceeds
+ * 1 GiB; names file, line and byte offset. */
 lks_status lks__docs_next(lks__docs *docs, const char **text_p, size_t *bytes_p);
 
 #endif

@@ -12,13 +12,14 @@
 #include "base/utf8.h"
 
 enum {
-    MAX_CHARS = 1 << 16,      /* ids are uint16 in the token files */
-    MAX_IDS = 1 << 24,        /* without a tokenizer: far above any vocabulary */
-    MAX_META_BYTES = 4 << 20, /* 65,536 characters, each an escaped pair of surrogates: 786 KiB */
+    MAX_CHARS = 1 << 16, /* ids are uint16 in token files */
+    MAX_IDS = 1 << 24,   /* limit for ids without a tokenizer: far above any vocabulary */
+    MAX_META_BYTES =
+        4 << 20, /* enough: 65,536 characters as escaped pairs of surrogates take 786 KiB */
     REPLACEMENT_CHAR = 0xfffd,
 };
 
-/* "U+00E9 "é"", safe on a terminal. */
+/* Format as "U+00E9 "é"", safe on a terminal. */
 static const char *show_char(uint32_t cp, char out[32])
 {
     char raw[4], safe[20];
@@ -71,7 +72,7 @@ static lks_status read_chars(const json_t *chars, uint32_t vocab_size, const cha
     return LKS_OK;
 }
 
-/* Of a JSON string, which may hold U+0000. */
+/* Compare with a JSON string, which may contain U+0000. */
 static bool is_text(const json_t *json, const char *text)
 {
     size_t n = strlen(text);
@@ -182,7 +183,7 @@ json_t *lks__meta_to_json(const lks__meta *meta)
     size_t bytes = 0;
     for (uint32_t i = 0; i < meta->vocab_size; i++)
         bytes += lks__utf8_encode(meta->chars[i], text + bytes);
-    json_t *chars = json_stringn(text, bytes); /* the characters may include U+0000 */
+    json_t *chars = json_stringn(text, bytes); /* the text may contain U+0000 */
     free(text);
     if (!chars)
         return NULL;
@@ -241,7 +242,7 @@ static lks_status encode_chars(const lks__meta *meta, const char *text, size_t b
     return LKS_OK;
 }
 
-/* Ids as decimal numbers between white space: what lks__meta_decode() writes. */
+/* Read decimal ids between white space: what lks__meta_decode() writes. */
 static lks_status encode_numbers(const lks__meta *meta, const char *text, size_t bytes,
                                  int32_t *ids, size_t *n_p)
 {
@@ -258,8 +259,8 @@ static lks_status encode_numbers(const lks__meta *meta, const char *text, size_t
         bool ended = i == bytes || text[i] == ' ' || (text[i] >= '\t' && text[i] <= '\r');
         if (i == start || !ended || id >= meta->vocab_size)
             return lks__fail(LKS_ERR_FORMAT,
-                             "offset %zu: these tokens have no text, so ids from 0 to %u, with "
-                             "spaces between, are expected",
+                             "offset %zu: these tokens have no text, so ids from 0 to %u, "
+                             "separated by spaces, are expected",
                              start, meta->vocab_size - 1);
         ids[n++] = (int32_t)id;
     }

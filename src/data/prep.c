@@ -16,12 +16,12 @@ enum {
 };
 
 struct text {
-    const char *name; /* of the file, escaped */
+    const char *name; /* name of the file, escaped */
     const char *bytes;
     size_t n_bytes;
 };
 
-/* Every megabyte of a pass over the text: was it stopped? */
+/* Every megabyte of a pass over the text, check for a request to stop. */
 static lks_status check_stop(size_t i, size_t *next_p)
 {
     enum { BLOCK = 1 << 20 };
@@ -31,7 +31,7 @@ static lks_status check_stop(size_t i, size_t *next_p)
     return lks__sys_stop_check();
 }
 
-/* The next code point at *i_p, CRLF and CR as LF. The text is known to be valid. */
+/* The next code point at *i_p; CRLF and CR give LF. The text is known to be valid. */
 static uint32_t next_char(const struct text *text, size_t *i_p)
 {
     uint32_t cp = 0;
@@ -59,8 +59,8 @@ static lks_status check_utf8(const struct text *text)
     return LKS_OK;
 }
 
-/* Which characters there are, in code-point order, and how many the text has in all. `ids` maps
- * code points to ids. */
+/* Collect the different characters in code-point order, and count all characters of the text. `ids`
+ * maps code points to ids. */
 static lks_status collect(const struct text *text, uint16_t ids[N_CODE_POINTS], lks__meta *meta,
                           uint64_t *n_p)
 {
@@ -114,8 +114,8 @@ static lks_status encode(const struct text *text, const uint16_t *ids, uint8_t *
     return LKS_OK;
 }
 
-/* How many characters train. In double and cut, as nanoGPT's prepare.py computes int(n*0.9); 1 -
- * 0.1 is 0.9 exactly. */
+/* Number of characters for training. In double and truncated, as int(n*0.9) in nanoGPT's
+ * prepare.py; 1 - 0.1 is exactly 0.9. */
 static lks_status split(const char *name, uint64_t n, double val_fraction, uint64_t *n_train_p)
 {
     uint64_t n_train = (uint64_t)((double)n * (1.0 - val_fraction));
@@ -128,7 +128,7 @@ static lks_status split(const char *name, uint64_t n, double val_fraction, uint6
                      n_train == 0 ? "train" : "val");
 }
 
-/* All files are complete on the disk before the first takes its name. */
+/* All files are complete on disk before the first gets its name. */
 static lks_status write_files(const char *out_dir, const lks__meta *meta, const uint8_t *tokens,
                               uint64_t n_train, uint64_t n_val)
 {
@@ -151,13 +151,13 @@ static lks_status write_files(const char *out_dir, const lks__meta *meta, const 
     return st;
 }
 
-/* The text, whose bytes are there, as token files. */
+/* Make token files of a text that is in memory. */
 static lks_status prepare(const struct text *text, const char *out_dir, double val_fraction,
                           lks__meta *meta, lks__prep_result *result)
 {
     uint64_t n = 0, n_train = 0;
     if (text->n_bytes == 0)
-        return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is nothing to make tokens of",
+        return lks__fail(LKS_ERR_FORMAT, "%s is empty: it has no text to make tokens of",
                          text->name);
     LKS__TRY(check_utf8(text));
     uint16_t *ids = malloc(N_CODE_POINTS * sizeof *ids);

@@ -22,21 +22,21 @@ enum {
     SHARD_VERSION = 1,
 };
 
-/* A vocabulary doesn't get better with more text than that; the trainer holds all of it. */
+/* The trainer holds all of its text in memory, and more than this doesn't improve a vocabulary. */
 static const uint64_t TRAINER_BYTES = UINT64_C(256) << 20;
 
 struct prep {
     const lks__prep_spm_options *o;
     lks__docs *docs;
     uint64_t n_docs, n_val_docs;
-    char *model; /* SentencePiece's file */
+    char *model; /* the bytes of SentencePiece's file */
     size_t model_bytes;
     lks__spm *spm;
     lks__staged staged;
-    uint8_t *shard;       /* the one being filled, header first; it grows up to shard_tokens */
-    uint64_t n, room;     /* tokens in it, and room for them */
+    uint8_t *shard;       /* the shard being filled, header first; grows up to shard_tokens */
+    uint64_t n, room;     /* tokens in the shard, and its capacity */
     const char *split;    /* "val", then "train" */
-    int n_shards;         /* of that split, written */
+    int n_shards;         /* shards of that split written so far */
     uint64_t n_tokens[2]; /* train, val */
 };
 
@@ -54,7 +54,7 @@ static lks_status count_docs(struct prep *p)
     }
     const char *name = lks__docs_name(p->docs);
     if (p->n_docs == 0)
-        return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is nothing to make tokens of", name);
+        return lks__fail(LKS_ERR_FORMAT, "%s is empty: it has no text to make tokens of", name);
     if (p->n_docs == 1)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is one document, but both training and validation take at least one: "
@@ -74,9 +74,10 @@ static lks_status count_docs(struct prep *p)
 struct sentences {
     struct prep *p;
     uint64_t doc, bytes;
-    char *text; /* the sentence given out */
+    char *text; /* the sentence returned last */
     lks_status st;
-    char why[512]; /* of st: the trainer, which gets no sentences then, has its own complaint */
+    char why[512]; /* the error of st; the trainer then gets no sentences and reports a misleading
+                      one */
 };
 
 static int no_sentence(struct sentences *s)
@@ -86,8 +87,8 @@ static int no_sentence(struct sentences *s)
     return 0;
 }
 
-/* A training document as the exporter gives it to the trainer: NUL as a space, no white space
- * around it, none that is empty. */
+/* Give the trainer a document as the exporter does: NUL as a space, no white space around it, no
+ * empty ones. */
 static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
 {
     struct sentences *s = ctx;
@@ -141,7 +142,7 @@ static lks_status get_model(struct prep *p)
     char where[256];
     const char *path = p->o->tokenizer;
     if (path && *path) {
-        LKS__TRY(lks__spm_available()); /* first what can't be mended by another file */
+        LKS__TRY(lks__spm_available()); /* check this first: another input can't mend it */
         LKS__TRY(lks__sys_read_file(path, MAX_MODEL_BYTES, &p->model, &p->model_bytes));
     } else {
         path = "the model that was trained";
@@ -245,7 +246,7 @@ static lks_status write_docs(struct prep *p)
         LKS__TRY(put_doc(p, text, bytes, &p->n_tokens[doc < p->n_val_docs]));
     }
     if (text || doc != p->n_docs)
-        return lks__fail(LKS_ERR_IO, "%s has changed while it was read", lks__docs_name(p->docs));
+        return lks__fail(LKS_ERR_IO, "%s changed while it was read", lks__docs_name(p->docs));
     return write_shard(p);
 }
 
@@ -266,7 +267,7 @@ static lks_status write_rest(struct prep *p)
     return st;
 }
 
-/* Shards of an earlier preparation that had more of them would be read with these. */
+/* If an earlier preparation had more shards, the extra ones would be read together with these. */
 static lks_status remove_others(struct prep *p)
 {
     lks_status st = LKS_OK;

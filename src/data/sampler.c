@@ -9,15 +9,15 @@
 
 struct lks__sampler {
     lks__sampler_config config;
-    uint64_t range[2]; /* offsets are below it: tokens less T, as nanoGPT's randint has it */
+    uint64_t range[2]; /* offsets are below this: tokens minus T, as in nanoGPT's randint */
     uint64_t *offsets; /* [V][A][B] */
     uint64_t *eval;    /* [2][eval_batches][B] */
     int eval_batches;
     lks__mt *generators;        /* nanogpt: [V] */
-    uint64_t *drawn;            /* nanogpt: [V][B], the batch already drawn */
-    lks__mt *marked_generators; /* ... and both as lks__sampler_mark() found them */
+    uint64_t *drawn;            /* nanogpt: [V][B], the next batch, already drawn */
+    lks__mt *marked_generators; /* both, as lks__sampler_mark() saved them */
     uint64_t *marked_drawn;
-    lks_sampler *dealer;       /* epoch: whose samples are whose, at epoch `dealt` */
+    lks_sampler *dealer;       /* epoch: deals the samples of epoch `dealt` */
     uint64_t dealt, per_epoch; /* batches of a virtual rank in an epoch */
 };
 
@@ -28,12 +28,11 @@ static lks_status check(const lks__sampler_config *c)
     static const char *const splits[2] = {"train", "val"};
     for (int s = 0; s < 2; s++)
         if (c->n_tokens[s] <= (uint64_t)c->T)
-            return lks__fail(
-                LKS_ERR_CONFIG,
-                "the %s split has %llu tokens, but a sample takes block_size + 1 = %d: "
-                "use a longer text or a smaller --block_size",
-                splits[s], (unsigned long long)c->n_tokens[s], c->T + 1);
-    /* They share one word of the generator's counter. */
+            return lks__fail(LKS_ERR_CONFIG,
+                             "the %s split has %llu tokens, but a sample takes block_size + 1 = "
+                             "%d: use a longer text or a smaller --block_size",
+                             splits[s], (unsigned long long)c->n_tokens[s], c->T + 1);
+    /* The two share one word of the generator's counter. */
     if (c->V > 1 << 16 || c->A > 1 << 16)
         return lks__fail(LKS_ERR_CONFIG,
                          "%d virtual ranks of %d micro-steps: 65536 is the most of either", c->V,
@@ -79,9 +78,9 @@ static void draw_nanogpt(lks__mt *g, uint64_t range, int B, uint64_t *out)
         out[b] = lks__mt_randint(g, range);
 }
 
-/* Two 64-bit draws for each output of the generator: element b takes the words 2 (b % 2), the high
+/* Each output of the generator gives two 64-bit draws: element b takes words 2 (b % 2), the high
  * half, and 2 (b % 2) + 1 of counter (w0, w1, site, b / 2). The high word of draw * range is the
- * offset: uniform to within range / 2^64, with no loop and no division. */
+ * offset: uniform to within range / 2^64, without loop or division. */
 static void draw_random(lks__philox_key key, uint32_t w0, uint32_t w1, uint32_t site,
                         uint64_t range, int B, uint64_t *out)
 {
@@ -279,7 +278,7 @@ lks_status lks__sampler_state_load(lks__sampler *s, const void *data, size_t byt
                          bytes, lks__sampler_state_bytes(s));
     if (c->kind != LKS__SAMPLER_NANOGPT)
         return LKS_OK;
-    for (int v = 0; v < c->V; v++) { /* all of it, before any is taken over */
+    for (int v = 0; v < c->V; v++) { /* check all of it before any is used */
         const uint8_t *q = p + (size_t)v * each + (STATE_WORDS - 1) * 4;
         if (get_le(q, 4) > STATE_WORDS - 1)
             return lks__fail(LKS_ERR_FORMAT,

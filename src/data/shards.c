@@ -19,7 +19,7 @@ struct lks__shards {
     char **paths;   /* [n_files] */
     int n_files;
     lks__tokens **files; /* [n_files] */
-    uint64_t *end;       /* [n_files] position behind each file's last token */
+    uint64_t *end;       /* [n_files] position after each file's last token */
 };
 
 static int by_bytes(const void *a, const void *b)
@@ -27,8 +27,8 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* All entries of the folder that match, whatever they are: what isn't a file is told when opened.
- * A name that begins with a dot has to be asked for with one, as in Python's glob. */
+/* List all entries of the folder that match; one that isn't a file fails when it is opened. As in
+ * Python's glob, a name that begins with a dot needs a pattern with one. */
 static lks_status list(lks__shards *s, const char *pattern)
 {
     const char *slash = strrchr(pattern, '/'), *name = slash ? slash + 1 : pattern;
@@ -76,7 +76,8 @@ static lks_status list(lks__shards *s, const char *pattern)
     return LKS_OK;
 }
 
-/* Are they few enough bytes to be checked whole? What can't be asked fails when it is opened. */
+/* Are the files small enough to be checked completely? One whose size can't be read fails when it
+ * is opened. */
 static bool is_small(const lks__shards *s)
 {
     uint64_t bytes = 0;
@@ -167,7 +168,7 @@ lks_status lks__shards_digest(const lks__shards *s, uint64_t *digest_p)
     return st;
 }
 
-/* The file that has token `at`, at < count: the first that ends behind it. */
+/* The file that holds token `at` < count: the first file that ends after it. */
 static int file_of(const lks__shards *s, uint64_t at)
 {
     int lo = 0, hi = s->n_files - 1;
@@ -200,10 +201,10 @@ lks_status lks__shards_usable(const lks__shards *s, uint64_t seq_len, uint64_t *
 {
     uint64_t n = lks__shards_count(s);
     if (seq_len == 0 || n - 1 < seq_len)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%s: %llu tokens are too few for one sequence of %llu, which takes one "
-                         "token more",
-                         s->name, (unsigned long long)n, (unsigned long long)seq_len);
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "%s: %llu tokens are too few for one sequence of %llu, which takes one token more",
+            s->name, (unsigned long long)n, (unsigned long long)seq_len);
     *usable_p = (n - 1) / seq_len * seq_len + 1;
     return LKS_OK;
 }

@@ -13,7 +13,7 @@
 #include "data/spm_check.h"
 
 enum {
-    MAX_MODEL_BYTES = 64 << 20, /* models of 256,000 pieces have 4 MB */
+    MAX_MODEL_BYTES = 64 << 20, /* for comparison: models of 256,000 pieces have 4 MB */
     MAX_TEXT_BYTES = 1 << 30,   /* SentencePiece counts in int */
     WHY_BYTES = 512,
 };
@@ -28,7 +28,7 @@ struct lks__spm {
 /* ---- the module -------------------------------------------------------------------------- */
 
 static struct {
-    pthread_mutex_t mutex; /* guards loading; after that the rest only is read */
+    pthread_mutex_t mutex; /* guards loading; later the rest is only read */
     const lks__spm_module *module;
 } loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -110,7 +110,8 @@ lks_status lks__spm_open(const char *path, lks__spm **spm_p)
     char *model, where[256];
     size_t bytes;
     const lks__spm_module *module;
-    LKS__TRY(module_open(&module)); /* before the file is read: that is what can be mended */
+    LKS__TRY(module_open(
+        &module)); /* before the file is read: a missing module is the error to report */
     LKS__TRY(lks__sys_read_file(path, MAX_MODEL_BYTES, &model, &bytes));
     lks__escape(where, sizeof where, path, strlen(path));
     lks_status st = lks__spm_open_bytes(model, bytes, where, spm_p);
@@ -188,7 +189,7 @@ lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, c
     snprintf(longest, sizeof longest, "%d", MAX_TEXT_BYTES);
     const char *const options[] = {
         "model_type",
-        "bpe", /* the exporter's */
+        "bpe", /* as the exporter */
         "vocab_size",
         size, //
         "character_coverage",
@@ -212,9 +213,9 @@ lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, c
         "hard_vocab_limit",
         "false", //
         "max_sentence_length",
-        longest, /* it would leave out what has over 4,192 bytes */
+        longest, /* by default it drops sentences of more than 4,192 bytes */
         "minloglevel",
-        "1", /* warnings only */
+        "1", /* print warnings only */
         NULL,
     };
     if (module->train(options, next, ctx, model_p, bytes_p, why, sizeof why) != 0)

@@ -1,5 +1,6 @@
-/* A model is a message of Protocol Buffers: fields, each a tag (number and kind) and a value. Where
- * a field comes twice, all are looked at, whichever SentencePiece takes in the end. */
+/* A model is a message of Protocol Buffers: fields, each a tag (number and kind) and a value. If a
+ * field is repeated, every occurrence is checked, because any of them might be the one that
+ * SentencePiece uses. */
 #include "data/spm_check.h"
 
 #include <stdarg.h>
@@ -12,21 +13,21 @@
 #include "data/spm_map.h"
 
 enum {
-    /* Pieces, and what else there may be any number of: each costs memory, however short. Known
-     * models have up to 262,144. */
+    /* Pieces and other repeated fields: each costs memory, even if it is short. Known models have
+     * up to 262,144. */
     MAX_ENTRIES = 1 << 20,
-    /* SentencePiece goes one call deeper with every byte. The pieces that it makes have up to 512
-     * characters. */
+    /* SentencePiece's recursion goes one level deeper for each byte. Pieces that it makes have up
+     * to 512 characters. */
     MAX_PIECE_BYTES = 4096,
-    /* User-defined pieces of which each begins with the one before: SentencePiece has room for
-     * these. */
+    /* User-defined pieces each of which begins with the one before: SentencePiece has room for this
+     * many. */
     MAX_ALIKE = 64,
 };
 
 /* The kinds of values. */
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 
-/* Numbers of fields, and of a kind of pieces, that SentencePiece gives them. */
+/* SentencePiece's numbers of fields and of piece kinds. */
 enum {
     MODEL_PIECE = 1,
     MODEL_TRAINER = 2,
@@ -43,22 +44,22 @@ struct check {
     const char *where;
     size_t n_entries;
     struct user_piece {
-        const char *text; /* up to the 0 where it has one, as SentencePiece takes it */
+        const char *text; /* ends at a 0 byte if there is one, as in SentencePiece */
         size_t bytes, at;
     } * user;
     size_t n_user, max_user;
 };
 
-/* Of the model; what is left of a message, or a value of one. */
+/* A range of the model's bytes: the rest of a message, or a value. */
 struct range {
     size_t at, end;
 };
 
 struct field {
     uint32_t number, kind;
-    uint64_t x;         /* of a VARINT */
-    struct range value; /* of the others */
-    size_t at;          /* where the field begins */
+    uint64_t x;         /* value of a VARINT */
+    struct range value; /* value of the other kinds */
+    size_t at;          /* offset of the field */
 };
 
 __attribute__((format(printf, 3, 4))) static lks_status damaged(const struct check *c, size_t at,
@@ -76,7 +77,7 @@ __attribute__((format(printf, 3, 4))) static lks_status damaged(const struct che
 
 /* ---- fields ------------------------------------------------------------------------------ */
 
-/* Seven bits a byte, the lowest first. */
+/* Seven bits of a number in each byte, the lowest first. */
 static lks_status get_varint(const struct check *c, struct range *r, uint64_t *x_p)
 {
     const size_t at = r->at;
@@ -104,7 +105,7 @@ static lks_status get_value(const struct check *c, struct range *r, struct field
     case FIXED32:
     case FIXED64:
         break;
-    default: /* groups: SentencePiece has none */
+    default: /* groups: SentencePiece uses none */
         return damaged(c, f->at, "a field of kind %u", f->kind);
     }
     if (bytes > r->end - r->at)
@@ -115,7 +116,7 @@ static lks_status get_value(const struct check *c, struct range *r, struct field
     return LKS_OK;
 }
 
-/* The next field of a message that has more. */
+/* Read the next field of a message that has more. */
 static lks_status get_field(const struct check *c, struct range *r, struct field *f)
 {
     uint64_t tag = 0;
@@ -186,7 +187,7 @@ static int in_order(const void *a, const void *b)
 
 static lks_status check_user_pieces(struct check *c)
 {
-    const struct user_piece *alike[MAX_ALIKE]; /* each begins with the one before */
+    const struct user_piece *alike[MAX_ALIKE]; /* each begins with the one before it */
     size_t n = 0;
     if (c->n_user <= MAX_ALIKE)
         return LKS_OK;
@@ -221,7 +222,7 @@ static lks_status check_map(const struct check *c, const struct range *map)
     size_t at;
     const char *why;
     lks_status st = LKS_OK;
-    if (map->at < map->end) /* none: texts stay as they are */
+    if (map->at < map->end) /* an empty table leaves texts as they are */
         st = lks__spm_map_check(c->model + map->at, map->end - map->at, &at, &why);
     if (st == LKS_ERR_FORMAT)
         return damaged(c, map->at + at, "%s", why);
@@ -248,7 +249,7 @@ static lks_status check_model(struct check *c, struct range r, bool *samples_p)
         struct field f;
         LKS__TRY(get_field(c, &r, &f));
         if (f.kind != BYTES)
-            continue; /* none that SentencePiece knows */
+            continue; /* kinds that SentencePiece ignores */
         switch (f.number) {
         case MODEL_PIECE:
             LKS__TRY(count(c, f.at));
@@ -271,7 +272,7 @@ static lks_status check_model(struct check *c, struct range r, bool *samples_p)
     return check_user_pieces(c);
 }
 
-/* All fields but the samples, of a model that is fine. */
+/* Copy all fields of a valid model except the samples. */
 static lks_status without_samples(const struct check *c, struct range r, char **plain_p,
                                   size_t *bytes_p)
 {

@@ -1,8 +1,8 @@
-/* data/spm_check.h - a SentencePiece model, looked through before SentencePiece has it.
+/* data/spm_check.h - check a SentencePiece model before SentencePiece opens it.
  *
- * SentencePiece believes what a model says of itself: an altered one makes it read beyond its
- * tables, run out of stack, or take any amount of memory. What it may believe is found out here;
- * the rest (are there pieces, is one the unknown, is each there once) it finds out itself. */
+ * SentencePiece trusts a model's contents: an altered one makes it read beyond its tables, run out
+ * of stack, or take any amount of memory. This check finds such models. SentencePiece itself finds
+ * the other errors: no pieces, no piece for unknown characters, a piece twice. */
 #ifndef LKS_DATA_SPM_CHECK_H
 #define LKS_DATA_SPM_CHECK_H
 
@@ -10,10 +10,10 @@
 
 #include "base/status.h"
 
-/* `where` begins messages, which name the byte of the model where it goes wrong. *plain_p, out: the
- * model without the samples that SentencePiece would try it on when it opens it (any texts, and so
- * any time and memory), malloc'd, the caller frees; NULL where it has none, and is fine as it is.
- * ERR_FORMAT, ERR_NOMEM. */
+/* Check a model. `where` begins messages, which name the byte offset of the error. *plain_p, out: a
+ * copy of the model without its samples (malloc'd, the caller frees); NULL if it has none, so that
+ * the model can be used as it is. SentencePiece would encode the samples when it opens the model,
+ * and they can be any texts, so they could take any time and memory. ERR_FORMAT, ERR_NOMEM. */
 lks_status lks__spm_check(const char *model, size_t bytes, const char *where, char **plain_p,
                           size_t *plain_bytes_p);
 

@@ -1,7 +1,7 @@
-/* A lookup stands at a place of the trie, its base. It goes on with byte c if the unit at base ^ c
- * bears c as its label, to the base that this unit names; there, at base ^ 0, lies the value of the
- * rule that ends here, if the unit says that one does. SentencePiece tests none of these places. So
- * all that a text can reach is walked here, each unit once. */
+/* A lookup has a current position in the trie, its base. It reads byte c and looks at the unit at
+ * base ^ c. If that unit's label is c, the lookup continues at the base that the unit gives. If the
+ * unit says that a rule ends here, the rule's value is at (new base) ^ 0. SentencePiece checks none
+ * of these indices, so this file visits everything that a text can reach, each unit once. */
 #include "data/spm_map.h"
 
 #include <endian.h>
@@ -11,10 +11,10 @@
 #include <string.h>
 
 enum {
-    /* On the way of one lookup: SentencePiece has room for these, and writes fewer. */
+    /* SentencePiece has room for this many rules in one lookup, and writes fewer. */
     MAX_RULES = 32,
-    /* What a rule puts in: Unicode's own forms have up to 33. Without a bound, a few characters
-     * could become any amount of text. */
+    /* Length of a replacement text: Unicode's own forms have up to 33 bytes. Without a limit a few
+     * characters could become any amount of text. */
     MAX_TEXT_BYTES = 4096
 };
 
@@ -24,15 +24,15 @@ struct trie {
     const unsigned char *units;
     uint32_t n_units;
     size_t text_bytes;
-    /* By base. The first unit that goes on from it, plus 1; once the walk has come there, the unit
-     * that it came by, plus 1. */
+    /* Indexed by base. First, the first unit that continues from this base, plus 1. Once the walk
+     * has reached the base: the unit through which it came, plus 1. */
     uint32_t *first;
-    uint32_t *next;      /* by unit: the next that goes on from the same base, plus 1 */
-    unsigned char *mark; /* by base */
-    unsigned char *most; /* by base: rules on the way from there, at most */
+    uint32_t *next; /* indexed by unit: the next unit that continues from the same base, plus 1 */
+    unsigned char *mark; /* indexed by base */
+    unsigned char *most; /* indexed by base: most rules on any way from there */
 };
 
-/* What is wrong, and at which unit. */
+/* An error, and its unit. */
 struct fault {
     uint32_t unit;
     const char *why;
@@ -60,7 +60,7 @@ static bool ends_rule(uint32_t unit)
     return unit >> 8 & 1;
 }
 
-/* The base from which unit i goes on, where it is no value. */
+/* The base from which unit i continues, if the unit is no value. */
 static uint32_t base_before(const struct trie *t, uint32_t i)
 {
     return i ^ (unit_at(t, i) & 0xff);
@@ -72,7 +72,7 @@ static uint32_t base_behind(const struct trie *t, uint32_t i)
     return i ^ (unit >> 10) << ((unit >> 9 & 1) * 8);
 }
 
-/* Can a lookup that has come to unit i go on? NULL, or why not. */
+/* May a lookup that has reached unit i go on? NULL, or why not. */
 static const char *check_unit(const struct trie *t, uint32_t i)
 {
     uint32_t base = base_behind(t, i);
@@ -88,7 +88,7 @@ static const char *check_unit(const struct trie *t, uint32_t i)
     return NULL;
 }
 
-/* Every unit into the list of the base that it goes on from. */
+/* Put every unit into the list of the base from which it continues. */
 static void list_units(struct trie *t)
 {
     for (uint32_t i = t->n_units; i-- > 0;) {
@@ -96,13 +96,13 @@ static void list_units(struct trie *t)
             continue;
         uint32_t base = base_before(t, i);
         if (base >= t->n_units)
-            continue; /* no lookup gets there */
+            continue; /* no lookup reaches it */
         t->next[i] = t->first[base];
         t->first[base] = i + 1;
     }
 }
 
-/* From `base`, unit i leads to `rules` more. */
+/* Note that unit i leads from `base` to `rules` more rules; true if those are too many. */
 static bool too_many(struct trie *t, uint32_t base, unsigned rules)
 {
     if (t->most[base] < rules)
@@ -119,7 +119,7 @@ static struct fault walk(struct trie *t)
     t->first[root] = 0;
     t->mark[root] = ON_THE_WAY;
     for (;;) {
-        if (at != 0) { /* one more unit that goes on from here */
+        if (at != 0) { /* one more unit that continues from this base */
             const uint32_t i = at - 1, behind = base_behind(t, i);
             const char *why = check_unit(t, i);
             if (why)
@@ -136,7 +136,7 @@ static struct fault walk(struct trie *t)
             t->first[behind] = i + 1;
             t->mark[behind] = ON_THE_WAY;
             base = behind;
-        } else { /* back by the unit that led here */
+        } else { /* go back through the unit that led here */
             t->mark[base] = DONE;
             if (base == root)
                 return (struct fault){0, NULL};
@@ -168,7 +168,7 @@ static lks_status check_trie(struct trie *t, struct fault *fault)
     return LKS_OK;
 }
 
-/* The texts: each has its 0, and none is too long. NULL where they are fine. */
+/* Check that each text ends with a 0 byte and none is too long. NULL if they are fine. */
 static const char *check_texts(const char *texts, size_t bytes, size_t *at_p)
 {
     for (size_t at = 0, end; at < bytes; at = end + 1) {

@@ -1,8 +1,8 @@
-/* data/spm_map.h - the table of characters in a SentencePiece model, which says how a text is
- * rewritten before it is cut into tokens.
+/* data/spm_map.h - the table of characters in a SentencePiece model: rules that rewrite a text
+ * before it is cut into tokens.
  *
- * uint32 bytes of the trie | the trie, a double array of uint32 units | the texts to put in, each
- * with a 0 behind. All little-endian. */
+ * Layout, little-endian: uint32 number of bytes of the trie | the trie, a double array of uint32
+ * units | the replacement texts, each with a 0 byte at its end. */
 #ifndef LKS_DATA_SPM_MAP_H
 #define LKS_DATA_SPM_MAP_H
 
@@ -10,9 +10,9 @@
 
 #include "base/status.h"
 
-/* May SentencePiece look any text up in it? That is: no lookup leaves the table, goes round in it,
- * or meets more rules than SentencePiece has room for. ERR_FORMAT: it is damaged; nothing is
- * recorded, *at_p says where in the table, *why_p (static) why. ERR_NOMEM. */
+/* May SentencePiece look up any text in it? True if no lookup leaves the table, runs in a circle or
+ * meets more rules than SentencePiece has room for. ERR_FORMAT if it is damaged: records no
+ * sentence; *at_p is the place in the table, *why_p (static) the reason. ERR_NOMEM. */
 lks_status lks__spm_map_check(const void *map, size_t bytes, size_t *at_p, const char **why_p);
 
 #endif

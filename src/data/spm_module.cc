@@ -22,7 +22,7 @@ void say(char *why, size_t why_bytes, const char *text)
     std::snprintf(why, why_bytes, "%s", text);
 }
 
-// Runs `work`, which returns SentencePiece's status; 0 where all went well.
+// Runs `work`, which returns SentencePiece's status; 0 on success.
 template <typename Work> int guarded(char *why, size_t why_bytes, Work work)
 {
     try {

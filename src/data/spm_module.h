@@ -1,8 +1,8 @@
 /* data/spm_module.h - what the module lockstep_sentencepiece.so offers to data/spm.c.
  *
- * SentencePiece has a C++ interface only. The module is the thinnest C face of it, in a file of its
- * own that is loaded when first used, so that the rest needs neither C++ nor that library. No
- * exception leaves it. */
+ * SentencePiece has only a C++ interface. The module wraps it in C, in a file of its own that is
+ * loaded when first used, so the rest of the program needs neither C++ nor that library. It lets no
+ * exception out. */
 #ifndef LKS_DATA_SPM_MODULE_H
 #define LKS_DATA_SPM_MODULE_H
 
@@ -16,9 +16,9 @@ extern "C" {
 #define LKS__SPM_MODULE_FILE  "lockstep_sentencepiece.so"
 #define LKS__SPM_MODULE_ENTRY "lks__spm_module_get"
 
-enum { LKS__SPM_MODULE_VERSION = 1 }; /* goes up with every change below */
+enum { LKS__SPM_MODULE_VERSION = 1 }; /* increase it with every change below */
 
-/* What a token id is, besides text: bits. */
+/* Properties of a token id, as bits. */
 enum {
     LKS__SPM_CONTROL = 1 << 0,
     LKS__SPM_UNKNOWN = 1 << 1,
@@ -26,11 +26,11 @@ enum {
     LKS__SPM_BYTE = 1 << 3,
 };
 
-/* The next sentence to train on; 0 at the end. The text has to stay until the next call. */
+/* The next sentence to train on; 0 at the end. The text must stay valid until the next call. */
 typedef int lks__spm_next(void *ctx, const char **text_p, size_t *bytes_p);
 
-/* Functions that can fail return NULL or nonzero, with the reason, cut to fit, in `why`. What they
- * give by pointer comes from malloc(). Ids are in [0, size). */
+/* Functions that can fail return NULL or nonzero and put the reason, cut to fit, into `why`. Memory
+ * that they return comes from malloc(). Ids are in [0, size). */
 typedef struct lks__spm_module {
     int version;
     void *(*open)(const char *model, size_t bytes, char *why, size_t why_bytes);
@@ -41,7 +41,7 @@ typedef struct lks__spm_module {
     unsigned (*kind)(const void *sp, int id);
     int (*encode)(const void *sp, const char *text, size_t bytes, int32_t **ids_p, size_t *n_p,
                   char *why, size_t why_bytes);
-    /* options: name and value by turns, NULL at the end */
+    /* options: alternating names and values, NULL at the end */
     int (*train)(const char *const *options, lks__spm_next *next, void *ctx, char **model_p,
                  size_t *bytes_p, char *why, size_t why_bytes);
 } lks__spm_module;

@@ -8,7 +8,7 @@
 static const char replacement[] = "\xef\xbf\xbd";
 static const uint32_t space_mark = 0x2581;
 
-/* How many bytes the character that begins with `c` has. */
+/* Number of bytes of the character that begins with `c`. */
 static size_t length_of(unsigned char c)
 {
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
@@ -29,7 +29,7 @@ lks_status lks__spm_text_end(lks__spm_text *t)
     return any ? t->put(t->ctx, replacement, sizeof replacement - 1) : LKS_OK;
 }
 
-/* Bytes of any kind, characters as they become whole. */
+/* Add any bytes; pass on characters once they are complete. */
 static lks_status add_bytes(lks__spm_text *t, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -51,7 +51,7 @@ static lks_status add_bytes(lks__spm_text *t, const char *s, size_t n)
     return LKS_OK;
 }
 
-/* The byte of a byte token, whose piece is "<0x0A>". */
+/* The value of a byte token, whose piece is "<0x0A>", for example. */
 static bool byte_of(const char *piece, size_t n, char *byte_p)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -78,6 +78,6 @@ lks_status lks__spm_text_add(lks__spm_text *t, int32_t id)
         return add_bytes(t, replacement, sizeof replacement - 1);
     if (kind & LKS__SPM_BYTE && byte_of(piece, n, &byte))
         return add_bytes(t, &byte, 1);
-    LKS__TRY(lks__spm_text_end(t)); /* a piece begins with a whole character */
+    LKS__TRY(lks__spm_text_end(t)); /* a piece begins a new character */
     return add_bytes(t, piece, n);
 }

@@ -40,23 +40,23 @@ lks_status lks__staged_add(lks__staged *s, const char *name, const void *data, s
     return lks__sys_write_file(from, data, bytes);
 }
 
-/* From the name of what is new to the one under which what was there before is kept meanwhile. */
+/* Turn a new file's temporary name into the name under which the old file is kept. */
 static void rename_to_old(char *from)
 {
     memcpy(strrchr(from, '.'), ".old", 4);
 }
 
-/* Keep what has the name, where there is something, by a second name; where the file system has no
- * such links, by moving it away. */
+/* Keep the existing file, if there is one, under a second name. On a file system without hard
+ * links, move it there. */
 static lks_status keep_old(const char *to, const char *old)
 {
-    unlink(old); /* of a killed process of the same number */
+    unlink(old); /* left by a killed process of the same number */
     if (lks__sys_link(to, old) == 0 || errno == ENOENT || lks__sys_rename(to, old) == 0)
         return LKS_OK;
     return lks__sys_fail("cannot replace", to);
 }
 
-/* The first `n` names get back what they had. */
+/* Give the first `n` names their old files back. */
 static void roll_back(const lks__staged *s, int n)
 {
     for (int i = 0; i < n; i++)
@@ -76,7 +76,7 @@ static lks_status publish(char *from, const char *to)
     LKS__TRY(keep_old(to, path));
     if (lks__sys_rename(from, to) < 0) {
         lks_status st = lks__sys_fail("cannot write", to);
-        rename(path, to); /* does nothing where both are names of one file */
+        rename(path, to); /* does nothing if both are names of one file */
         unlink(path);
         return st;
     }
@@ -108,8 +108,8 @@ bool lks__staged_has(const lks__staged *s, const char *name)
 void lks__staged_close(lks__staged *s)
 {
     for (int i = 0; i < s->n; i++) {
-        /* What is new and has not got its name, or what was there before. Not through the faults:
-         * what a test made fail is cleaned up. */
+        /* Remove a new file that didn't get its name, or an old file. Bypasses the faults: clean up
+         * even if a test made a step fail. */
         unlink(s->from[i]);
         free(s->from[i]);
         free(s->to[i]);

@@ -1,5 +1,5 @@
-/* data/staged.h - files that appear together: all are complete on the disk, under names beside
- * theirs, before the first takes its own. A full disk leaves the folder as it was, instead of new
+/* data/staged.h - files that appear together: all are complete on disk, under temporary names,
+ * before the first gets its own name. So a full disk leaves the folder as it was, and not with new
  * tokens beside an old vocabulary. */
 #ifndef LKS_DATA_STAGED_H
 #define LKS_DATA_STAGED_H
@@ -10,18 +10,18 @@
 #include "base/status.h"
 
 typedef struct lks__staged {
-    const char *dir; /* lives as long as this does */
+    const char *dir; /* must stay valid while this is open */
     char **from, **to;
     int n, room;
-} lks__staged; /* {.dir = …} is an empty one */
+} lks__staged; /* {.dir = …} is an empty set */
 
-/* Write one, aside. */
+/* Write one file under a temporary name. */
 lks_status lks__staged_add(lks__staged *staged, const char *name, const void *data, size_t bytes);
-/* Give all their names, in the order in which they were added, and sync the folder. On failure all
- * names have what they had before. */
+/* Rename all files, in the order in which they were added, and sync the folder. On failure every
+ * name has its old file again. */
 lks_status lks__staged_commit(lks__staged *staged);
 bool lks__staged_has(const lks__staged *staged, const char *name);
-/* Frees; what was not committed goes. */
+/* Frees, and removes files that were not committed. */
 void lks__staged_close(lks__staged *staged);
 
 #endif

@@ -13,7 +13,8 @@ enum {
     BLOCK_IDS = 1 << 16,
     DIGEST_PAGE = 4096,
     DIGEST_PAGES = 4096,
-    HEADER_WORDS = 256, /* of a shard, 32 bits each: magic, version, number of tokens, unused */
+    HEADER_WORDS =
+        256, /* of a shard's header, 32 bits each: magic, version, number of tokens, unused */
     HEADER_BYTES = HEADER_WORDS * 4,
 };
 
@@ -21,8 +22,8 @@ static const struct format {
     uint32_t magic, version;
     int id_bytes;
 } formats[] = {
-    {20240520, 1, 2}, /* llm.c's GPT-2 shards, and parameter-golf's */
-    {20240801, 7, 4}, /* llm.c's Llama 3 shards */
+    {20240520, 1, 2}, /* GPT-2 shards of llm.c and parameter-golf */
+    {20240801, 7, 4}, /* Llama 3 shards of llm.c */
 };
 
 struct lks__tokens {
@@ -30,11 +31,11 @@ struct lks__tokens {
     char name[256]; /* the path, escaped, for messages */
     int fd;
     uint32_t vocab_size;
-    uint64_t bytes;        /* of the file */
-    uint64_t start;        /* bytes in front of the ids */
+    uint64_t bytes;        /* size of the file */
+    uint64_t start;        /* bytes before the ids */
     uint64_t id_bytes;     /* 2 or 4 */
-    bool is_whole;         /* was it checked whole? */
-    uint64_t whole_digest; /* if so */
+    bool is_whole;         /* were all ids checked at opening? */
+    uint64_t whole_digest; /* if is_whole */
 };
 
 static inline uint32_t u32_at(const uint8_t *p)
@@ -70,8 +71,8 @@ static lks_status read_bytes(const lks__tokens *t, uint64_t offset, size_t bytes
                      t->name, (unsigned long long)t->bytes, (unsigned long long)(offset + bytes));
 }
 
-/* Little-endian ids to int32. `in` may be the upper end of `out`: ids are taken in ascending
- * order, and id i is read before anything behind it is overwritten. */
+/* Little-endian ids to int32. `in` may be the upper end of `out`: ids are converted in ascending
+ * order, and id i is read before bytes after it are overwritten. */
 static lks_status widen(const lks__tokens *t, uint64_t first, size_t n, const uint8_t *in,
                         int32_t *out)
 {
@@ -84,7 +85,7 @@ static lks_status widen(const lks__tokens *t, uint64_t first, size_t n, const ui
     return LKS_OK;
 }
 
-/* The whole file once: every id, and the digest on the way. */
+/* Read the whole file once: check every id and compute the digest. */
 static lks_status check_whole(lks__tokens *t)
 {
     lks_status st = LKS_OK;
@@ -92,7 +93,7 @@ static lks_status check_whole(lks__tokens *t)
     XXH3_state_t *hash = XXH3_createState();
     if (!block || !hash || XXH3_64bits_reset(hash) != XXH_OK)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to check %s", t->name);
-    if (st == LKS_OK && t->start > 0) { /* the header belongs to what is hashed */
+    if (st == LKS_OK && t->start > 0) { /* the digest includes the header */
         st = read_bytes(t, 0, (size_t)t->start, block);
         XXH3_64bits_update(hash, block, (size_t)t->start);
     }
@@ -117,8 +118,8 @@ static lks_status check_whole(lks__tokens *t)
     return st;
 }
 
-/* Size and pages spread evenly from the first byte to the last: enough to tell two data sets, or
- * two states of one, apart without reading a hundred gigabytes. */
+/* Hash the size and pages spread evenly from the first byte to the last: enough to distinguish two
+ * data sets, or two states of one, without reading a hundred gigabytes. */
 static lks_status hash_pages(const lks__tokens *t, uint64_t *digest_p)
 {
     uint8_t page[DIGEST_PAGE], size[8];
@@ -141,7 +142,8 @@ static lks_status hash_pages(const lks__tokens *t, uint64_t *digest_p)
     return st;
 }
 
-/* The file is there, is one, and can be read; `what` it should be, and how to make one. */
+/* Open a file and check that it is regular and readable. `what` it should be, and how to make one,
+ * are for messages. */
 static lks_status open_file(const char *path, uint32_t vocab_size, const char *what,
                             const char *make, lks__tokens **tokens_p)
 {
@@ -159,7 +161,7 @@ static lks_status open_file(const char *path, uint32_t vocab_size, const char *w
         goto fail;
     }
 
-    /* O_NONBLOCK: opening a pipe that nobody writes to must not wait. */
+    /* O_NONBLOCK: opening a pipe without a writer must not block. */
     t->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (t->fd < 0) {
         st = errno == ENOENT
@@ -210,7 +212,7 @@ lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens *
     return LKS_OK;
 }
 
-/* What the first 12 bytes say, and whether the file is as long as that. */
+/* Check the first 12 bytes, and that the file has the size that they give. */
 static lks_status check_header(lks__tokens *t)
 {
     uint8_t head[12];
@@ -257,7 +259,7 @@ lks_status lks__tokens_open_shard(const char *path, uint32_t vocab_size, bool wh
     lks__tokens *t;
     LKS__TRY(open_file(path, vocab_size, "a token shard", "sentencepiece", &t));
     lks_status st = check_header(t);
-    /* A digest of pages needs a file that has as many. */
+    /* A digest of pages needs a file with that many pages. */
     if (st == LKS_OK && (whole || t->bytes <= DIGEST_PAGE * DIGEST_PAGES))
         st = check_whole(t);
     if (st != LKS_OK) {
@@ -300,10 +302,10 @@ lks_status lks__tokens_read(const lks__tokens *t, uint64_t first, size_t n, int3
 {
     uint64_t count = lks__tokens_count(t);
     if (first > count || n > count - first)
-        return lks__fail(LKS_ERR_ARG, "%s: tokens %llu to %llu asked for, but it has %llu", t->name,
-                         (unsigned long long)first, (unsigned long long)(first + n),
+        return lks__fail(LKS_ERR_ARG, "%s: tokens %llu to %llu were requested, but it has %llu",
+                         t->name, (unsigned long long)first, (unsigned long long)(first + n),
                          (unsigned long long)count);
-    /* Into the upper end of the output, then widened in place: no buffer, one system call. */
+    /* Read into the upper end of the output, then widen in place: no buffer, one system call. */
     uint8_t *raw = (uint8_t *)out + n * (sizeof *out - t->id_bytes);
     LKS__TRY(read_bytes(t, t->start + first * t->id_bytes, n * t->id_bytes, raw));
     return widen(t, first, n, raw, out);

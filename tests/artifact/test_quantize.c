@@ -10,8 +10,7 @@
 #include "artifact/quantize.h"
 #include "model/model.h"
 
-/* ---- half precision ----------------------------------------------------------------------------
- */
+/* ---- half precision -------------------------------------------------------------------------- */
 
 static uint32_t bits_of(float x)
 {
@@ -107,8 +106,7 @@ static void test_floats_to_half(void **state)
     }
 }
 
-/* ---- parameter-golf's figures ------------------------------------------------------------------
- */
+/* ---- parameter-golf's figures ---------------------------------------------------------------- */
 
 static float number_at(const json_t *list, size_t i)
 {
@@ -281,8 +279,7 @@ static void test_many_rows(void **state)
     }
 }
 
-/* ---- which tensors, how many bytes -------------------------------------------------------------
- */
+/* ---- which tensors, how many bytes ----------------------------------------------------------- */
 
 static bool names_have(const json_t *names, const char *name)
 {
@@ -345,8 +342,7 @@ static void test_rules(void **state)
     assert_int_equal(lks__quant_scheme_of("blocks.0.mlp_scales", 1, 4), LKS__QUANT_FLOAT);
 }
 
-/* ---- what can't be represented -----------------------------------------------------------------
- */
+/* ---- what can't be represented --------------------------------------------------------------- */
 
 static void test_refused(void **state)
 {

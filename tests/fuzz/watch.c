@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-/* ---- code: called by what gcc's -fsanitize-coverage=trace-pc puts into every block ------------
- */
+/* ---- code: called by what gcc's -fsanitize-coverage=trace-pc puts into every block ----------- */
 
 static unsigned char seen[1 << 16];
 static uintptr_t before;

@@ -53,8 +53,7 @@ static double slope(double *x, loss_fn *loss, void *ctx)
     return (above - below) / (2 * h);
 }
 
-/* --- LayerNorm: loss = <dy, y> ------------------------------------------------------------------
- */
+/* --- LayerNorm: loss = <dy, y> ---------------------------------------------------------------- */
 
 typedef struct norm {
     double x[ALL], gain[N], bias[N], dy[ALL];
@@ -122,8 +121,7 @@ static void test_layernorm_statistics(void **state)
     check(rstd, 1 / sqrt(var + 1e-5), 1e-12);
 }
 
-/* --- GELU ----------------------------------------------------------------------------------------
- */
+/* --- GELU ------------------------------------------------------------------------------------- */
 
 typedef struct gelu {
     lks__gelu_fwd_fn *fwd;
@@ -159,8 +157,7 @@ static void test_gelu(void **state)
     check(y[1], -0.015084266089998577, 1e-14);
 }
 
-/* --- cross-entropy -------------------------------------------------------------------------------
- */
+/* --- cross-entropy ---------------------------------------------------------------------------- */
 
 typedef struct xent {
     double x[N];
@@ -379,8 +376,7 @@ static void test_round_bf16(void **state)
     assert_true(isnan(y[0]) && y[1] == 0 && signbit(y[1]));
 }
 
-/* --- softmax in blocks ---------------------------------------------------------------------------
- */
+/* --- softmax in blocks ------------------------------------------------------------------------ */
 
 /* Blocks of different widths one after another give the softmax of the whole row, and `again` gives
  * the probabilities from the log-sum-exp. */
@@ -444,8 +440,7 @@ static void test_softmax_gradient(void **state)
         check_gradient(p[j], slope(&t.s[j], lse_loss, &t));
 }
 
-/* --- dropout -------------------------------------------------------------------------------------
- */
+/* --- dropout ---------------------------------------------------------------------------------- */
 
 static void test_dropout(void **state)
 {
@@ -494,8 +489,7 @@ static void test_dropout(void **state)
         assert_int_equal(y[e - 1001] != 0, words[e % 4] >= d.threshold);
 }
 
-/* --- the rest ------------------------------------------------------------------------------------
- */
+/* --- the rest --------------------------------------------------------------------------------- */
 
 static void test_gemm(void **state)
 {

@@ -67,8 +67,7 @@ law_args poison_train(const char *out, int W)
     return args;
 }
 
-/* --- altered checkpoints -----------------------------------------------------------------------
- */
+/* --- altered checkpoints ---------------------------------------------------------------------- */
 
 /* Every tensor of a file, loaded. */
 static lks__st_tensor *load(lks__st_file *file, size_t *n_p)

@@ -309,8 +309,7 @@ static void test_settings(void **state)
     }
 }
 
-/* --- the state in memory -----------------------------------------------------------------------
- */
+/* --- the state in memory ---------------------------------------------------------------------- */
 
 /* The last rank's state becomes another: by hand, or at one of the places where a state is made. */
 static const char *const fields[] = {"none",       "params",    "exp_avg",   "exp_avg_sq", "iter",
@@ -481,8 +480,7 @@ static void test_state(void **state)
     }
 }
 
-/* --- divergence checks -------------------------------------------------------------------------
- */
+/* --- divergence checks ------------------------------------------------------------------------ */
 
 /* What ranks tell each other in a step: hashes of those that compare, and what is missing there. */
 static void test_judge(void **state)

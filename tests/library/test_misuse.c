@@ -34,8 +34,7 @@ struct here {
     char bytes[N];
 };
 
-/* --- changes of one argument, for the table -----------------------------------------------------
- */
+/* --- changes of one argument, for the table --------------------------------------------------- */
 
 static lks_status open_world(struct here *h, lks_world w)
 {
@@ -275,8 +274,7 @@ static lks_status no_status(struct here *h)
     return fine ? LKS_OK : LKS_ERR_DIVERGED;
 }
 
-/* --- the table ----------------------------------------------------------------------------------
- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 /* row, call, status, what its sentence has */
 #define WORLD_ROWS(X)                                                                              \
@@ -505,8 +503,7 @@ static const struct row {
 #undef X
 };
 
-/* --- before and after a row ---------------------------------------------------------------------
- */
+/* --- before and after a row ------------------------------------------------------------------- */
 
 static void set_up(struct here *h)
 {

@@ -49,8 +49,7 @@ struct row {
     const char *first_says, *others_say;
 };
 
-/* --- parts of a program -------------------------------------------------------------------------
- */
+/* --- parts of a program ----------------------------------------------------------------------- */
 
 /* Small buckets: the parameters have one each. */
 static lks_status open_ddp(struct rank *r)
@@ -127,8 +126,7 @@ static void soon(void)
     usleep(100 * 1000);
 }
 
-/* --- lks_ddp ------------------------------------------------------------------------------------
- */
+/* --- lks_ddp ---------------------------------------------------------------------------------- */
 
 static lks_status other_order(struct rank *r, bool first)
 {
@@ -352,8 +350,7 @@ static lks_status too_much_weight(struct rank *r, bool first)
     return lks__fail(st, "%s", said);
 }
 
-/* --- groups -------------------------------------------------------------------------------------
- */
+/* --- groups ----------------------------------------------------------------------------------- */
 
 static lks_status gone_at_barrier(struct rank *r, bool first)
 {
@@ -482,8 +479,7 @@ static lks_status aborted(struct rank *r, bool first)
     return lks_comm_barrier(r->comm);
 }
 
-/* --- the table ----------------------------------------------------------------------------------
- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 #define DISAGREE "all ranks must start the same operations with the same sizes in the same order"
 
@@ -556,8 +552,7 @@ static void play(struct rank *r, bool first)
     r->ddp = NULL;
 }
 
-/* --- ranks as threads ---------------------------------------------------------------------------
- */
+/* --- ranks as threads ------------------------------------------------------------------------- */
 
 static void *thread_main(void *arg)
 {

@@ -154,8 +154,7 @@ lks_status lks__segment_extend(lks__segment *segment, uint64_t end);
 void lks__segment_release(lks__segment *segment, uint64_t offset, uint64_t bytes);
 lks_status lks__segment_map(lks__segment *segment, uint64_t offset, uint64_t bytes, void **mem_p);
 
-/* --- the group's failure ------------------------------------------------------------------------
- */
+/* --- the group's failure ---------------------------------------------------------------------- */
 
 /* Record it unless one is there already; true where this call was the first. Wakes nobody: waits
  * look at it several times a second. */
@@ -185,8 +184,7 @@ void lks__segment_table(const lks__segment *segment, int world_size, int first_r
 /* Its lines (fit for a terminal); text[LKS__SHM_REPORT], "" where there are none. */
 void lks__segment_report(const lks__segment *segment, char *text);
 
-/* --- for messages -------------------------------------------------------------------------------
- */
+/* --- for messages ----------------------------------------------------------------------------- */
 
 typedef struct lks__rank_status {
     int state; /* LKS__RANK_... */
