@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sys.h"
 #include "comm/hier/hier.h"
 
 enum { NOTES = 4 };
@@ -21,6 +22,7 @@ static struct {
     lks__engine_op op[FAKE_MAX_HOSTS][LKS__ENGINE_SLOTS];
     uint64_t started[FAKE_MAX_HOSTS], copied[FAKE_MAX_HOSTS];
     bool cut[FAKE_MAX_HOSTS], broken[FAKE_MAX_HOSTS];
+    double heard_from[FAKE_MAX_HOSTS]; /* notes of a host stay out until then */
     struct {
         int n;
         unsigned char bytes[NOTES][LKS__ENGINE_NOTE];
@@ -37,6 +39,7 @@ void fake_engine_hosts(int n_hosts, const int *local)
     memset(bus.copied, 0, sizeof bus.copied);
     memset(bus.cut, 0, sizeof bus.cut);
     memset(bus.broken, 0, sizeof bus.broken);
+    memset(bus.heard_from, 0, sizeof bus.heard_from);
     memset(bus.notes, 0, sizeof bus.notes);
     pthread_mutex_unlock(&bus.lock);
 }
@@ -56,6 +59,14 @@ void fake_engine_cut(int host)
 void fake_engine_break(int host)
 {
     set(&bus.broken[host]);
+}
+
+void fake_engine_break_late(int host, double late_s)
+{
+    pthread_mutex_lock(&bus.lock);
+    bus.heard_from[host] = lks__sys_now() + late_s;
+    bus.broken[host] = true;
+    pthread_mutex_unlock(&bus.lock);
 }
 
 static int fake_probe(char *why, size_t why_bytes)
@@ -83,10 +94,25 @@ static void fake_leave(void *engine, int orderly)
     free(engine);
 }
 
+/* Is a connection known to be closed that `me` needs? */
+static bool any_broken(int me, char *why, size_t why_bytes)
+{
+    bool any = false;
+    for (int i = 0; i < bus.n; i++)
+        any = any || (bus.broken[i] && !bus.cut[i] && !bus.cut[me]);
+    if (any)
+        snprintf(why, why_bytes, "the connection is broken");
+    return any;
+}
+
 static int fake_start(void *engine, int slot, const lks__engine_op *op, char *why, size_t why_bytes)
 {
     struct member *m = engine;
     pthread_mutex_lock(&bus.lock);
+    if (any_broken(m->host, why, why_bytes)) {
+        pthread_mutex_unlock(&bus.lock);
+        return -1;
+    }
     if (slot != (int)(m->started % LKS__ENGINE_SLOTS) ||
         m->started - m->tested == LKS__ENGINE_SLOTS)
         abort();
@@ -136,11 +162,8 @@ static int fake_test(void *engine, int slot, char *why, size_t why_bytes)
         st = all_reach(bus.copied, m->tested + 1);
     }
     m->tested += st > 0;
-    for (int i = 0; i < bus.n && st == 0; i++)
-        if (bus.broken[i] && !bus.cut[i] && !bus.cut[m->host]) {
-            snprintf(why, why_bytes, "the connection is broken");
-            st = -1;
-        }
+    if (st == 0 && any_broken(m->host, why, why_bytes))
+        st = -1;
     pthread_mutex_unlock(&bus.lock);
     return st;
 }
@@ -164,7 +187,9 @@ static int fake_hear(void *engine, int host, void *note, char *why, size_t why_b
     struct member *m = engine;
     int st = 0;
     pthread_mutex_lock(&bus.lock);
-    if (bus.notes[m->host][host].n > 0) {
+    if (lks__sys_now() < bus.heard_from[host]) {
+        st = 0;
+    } else if (bus.notes[m->host][host].n > 0) {
         memcpy(note, bus.notes[m->host][host].bytes[0], LKS__ENGINE_NOTE);
         memmove(bus.notes[m->host][host].bytes[0], bus.notes[m->host][host].bytes[1],
                 (NOTES - 1) * (size_t)LKS__ENGINE_NOTE);

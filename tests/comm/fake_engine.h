@@ -26,6 +26,8 @@ void fake_engine_hosts(int n_hosts, const int *local);
 void fake_engine_cut(int host);
 /* … or the connection is known to be closed. */
 void fake_engine_break(int host);
+/* Host h's operations fail at once, but its notes, and the end of them, come `late_s` later. */
+void fake_engine_break_late(int host, double late_s);
 
 extern const lks__engine fake_engine;
 

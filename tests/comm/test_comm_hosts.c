@@ -202,6 +202,74 @@ static bool one_host_dies(lks_comm *comm)
     return true;
 }
 
+/* The engine fails in an operation (`early`: that was in progress) 1 s before host 1's notes end.
+ */
+static bool dies_unannounced(lks_comm *comm, bool early)
+{
+    int rank = lks_comm_rank(comm);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    usleep(300 * 1000);
+    if (rank == 2) {
+        usleep(early ? 200 * 1000 : 0);
+        fake_engine_break_late(1, 1.0);
+    }
+    usleep(early && rank < 2 ? 0 : 100 * 1000);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    CHECK(rank >= 2 || strstr(lks_last_error(), "host 1 (ranks 2 to 3) is gone") != NULL);
+    return true;
+}
+
+static bool dies_before_a_call(lks_comm *comm)
+{
+    return dies_unannounced(comm, false);
+}
+
+static bool dies_within_a_call(lks_comm *comm)
+{
+    return dies_unannounced(comm, true);
+}
+
+/* Why rank 3 failed comes 1 s after the error of the engine. */
+static bool reason_comes_late(lks_comm *comm)
+{
+    int rank = lks_comm_rank(comm);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    usleep(300 * 1000);
+    if (rank == 3) {
+        fake_engine_break_late(1, 1.0);
+        lks_comm_abort(comm, "the shard is torn");
+    }
+    usleep(100 * 1000);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    CHECK(strstr(lks_last_error(), "rank 3 failed: the shard is torn") != NULL);
+    return true;
+}
+
+/* No note ever comes: the other one of two hosts is named, within seconds. */
+static bool dies_without_a_note(lks_comm *comm)
+{
+    int rank = lks_comm_rank(comm);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    usleep(300 * 1000);
+    if (rank == 2)
+        fake_engine_break_late(1, 1000);
+    double start = lks__sys_now();
+    usleep(100 * 1000);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    CHECK(rank >= 2 || strstr(lks_last_error(), "failed with host 1 (ranks 2 to 3) at") != NULL);
+    CHECK(lks__sys_now() - start < 5 * lks_test_patience());
+    return true;
+}
+
+/* An error of the engine is no reason: whoever failed is named. */
+static void test_names(void **state)
+{
+    run_hosts("22", 20, dies_before_a_call);
+    run_hosts("22", 20, dies_within_a_call);
+    run_hosts("22", 20, reason_comes_late);
+    run_hosts("22", 20, dies_without_a_note);
+}
+
 static void test_waits_end(void **state)
 {
     run_hosts("22", 20, one_gives_up);
@@ -311,9 +379,10 @@ static void test_ten_thousand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives), cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_mismatches),  cmocka_unit_test(test_waits_end),
-        cmocka_unit_test(test_wire),        cmocka_unit_test(test_ten_thousand),
+        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_mismatches),   cmocka_unit_test(test_waits_end),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_ten_thousand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,7 @@ namespace
 
 // Deadlines are lockstep's: it knows who still gives signs of life.
 constexpr auto never = std::chrono::hours(24 * 365);
+constexpr auto last_note = std::chrono::seconds(2);
 constexpr uint64_t note_slot = 1;
 
 void say(char *why, size_t why_bytes, const char *text)
@@ -310,6 +311,7 @@ void send_notes(Member *m)
         }
         held.lock();
         m->telling = false;
+        m->changed.notify_all();
     }
 }
 
@@ -409,7 +411,12 @@ void gloo_leave(void *engine, int orderly)
     if (!orderly) {
         // Closed connections move nothing more. Threads may wait inside Gloo for good: they and
         // what they hold are left to the end of the process, which is near.
-        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // the last note's way out
+        {
+            // The last note says why: a connection that is closed before it would be the failure.
+            std::unique_lock<std::mutex> held(m->lock);
+            m->changed.wait_for(held, last_note, [m] { return !m->telling; });
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // its way to the others
         for (auto *context : {m->data.get(), m->notes.get()})
             if (context != nullptr)
                 context->closeConnections();

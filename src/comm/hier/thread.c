@@ -22,6 +22,8 @@ static const double NEWS_S = 1.0;    /* what is told is still true */
 static const double STOPPED_S = 1.0; /* a pause this long: we were stopped ourselves */
 static const double REST_S = 0.02;   /* in an engine that sleeps; then a look at notes */
 static const double LAST_WORD_S = 0.5;
+static const double CAUSE_S =
+    3.0; /* after an error of the engine: the time for its cause to come */
 static const double LEAVE_S = 5.0; /* for the others to be as far */
 
 static struct lks__shm *group_of(const struct lks__hier *h)
@@ -54,14 +56,6 @@ static void name_host(const struct lks__hier *h, int host, char *text, size_t by
         snprintf(text, bytes, "host %d (rank %d)", host, first);
     else
         snprintf(text, bytes, "host %d (ranks %d to %d)", host, first, last);
-}
-
-static lks_status engine_failed(struct lks__hier *h, const char *why)
-{
-    char text[768];
-    snprintf(text, sizeof text, "%s failed between hosts at operation %llu: %s", h->ops->name,
-             (unsigned long long)h->number, why);
-    return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
 }
 
 /* --- notes -------------------------------------------------------------------------------- */
@@ -243,6 +237,23 @@ lks_status lks__hier_pause(struct lks__hier *h)
     return LKS_OK;
 }
 
+/* The engine reports an error. Its connection for operations and the one for notes fail at
+ * different moments, so wait until a note, or the end of the notes, names the rank or the host that
+ * failed. Without either, name at least the other one of two hosts. */
+static lks_status engine_failed(struct lks__hier *h, const char *why)
+{
+    char text[768], who[96] = "between hosts";
+    for (double end = lks__sys_now() + CAUSE_S; lks__sys_now() < end; usleep(5000))
+        LKS__TRY(look_after_notes(h, true));
+    if (h->n_hosts == 2) {
+        size_t used = (size_t)snprintf(who, sizeof who, "with ");
+        name_host(h, 1 - h->host, who + used, sizeof who - used);
+    }
+    snprintf(text, sizeof text, "%s failed %s at operation %llu: %s", h->ops->name, who,
+             (unsigned long long)h->number, why);
+    return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
+}
+
 /* --- operations --------------------------------------------------------------------------- */
 
 static void copy_sizes(size_t *to_at, size_t *to_bytes, const size_t *at, const size_t *bytes,
@@ -292,12 +303,8 @@ static lks_status finish_oldest(struct lks__hier *h)
             h->n_ended++;
             return LKS_OK;
         }
-        if (st < 0) {
-            /* Where another host says why, its word counts; give it the time to arrive. */
-            for (double end = lks__sys_now() + LAST_WORD_S; lks__sys_now() < end; usleep(5000))
-                LKS__TRY(look_after_notes(h, false));
+        if (st < 0)
             return engine_failed(h, why);
-        }
         if (h->ops->rest == NULL) {
             LKS__TRY(lks__hier_pause(h));
         } else {
