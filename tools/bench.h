@@ -2,8 +2,8 @@
 #ifndef LKS_TOOLS_BENCH_H
 #define LKS_TOOLS_BENCH_H
 
-#include "train/session.h"
-#include "train/settings.h"
+#include "session/session.h"
+#include "settings/settings.h"
 #include "train/trainer.h"
 
 /* Sorts `times` [n]. */

@@ -6,11 +6,11 @@
 
 #include "data/shards.h"
 #include "data/tokens.h"
+#include "rundir/evals.h"
+#include "session/signals.h"
 #include "tool.h"
-#include "train/evals.h"
 #include "train/evaluate.h"
-#include "train/replica.h"
-#include "train/signals.h"
+#include "use/replica.h"
 
 static const char usage[] =
     "Usage: lockstep eval --out_dir=DIR|--artifact=FILE --dataset=DIR [--split=val] [--key=value]\n"

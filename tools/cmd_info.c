@@ -5,8 +5,8 @@
 
 #include "comm/backend.h"
 #include "data/spm.h"
+#include "session/session.h"
 #include "tool.h"
-#include "train/session.h"
 
 static const char usage[] = "Usage: lockstep info\n"
                             "\n"

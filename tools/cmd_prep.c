@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "data/prep.h"
+#include "session/signals.h"
 #include "tool.h"
-#include "train/signals.h"
 
 #define NOTHING_LEFT "nothing was written, and what --out had is as it was"
 

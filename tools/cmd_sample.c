@@ -8,10 +8,10 @@
 #include "base/sys.h"
 #include "base/utf8.h"
 #include "data/spm_text.h"
+#include "session/signals.h"
 #include "tool.h"
-#include "train/generate.h"
-#include "train/replica.h"
-#include "train/signals.h"
+#include "use/generate.h"
+#include "use/replica.h"
 
 static const char usage[] =
     "Usage: lockstep sample --out_dir=DIR [--start=TEXT|FILE:PATH] [--key=value ...]\n"

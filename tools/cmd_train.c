@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "run.h"
+#include "session/signals.h"
 #include "tool.h"
-#include "train/signals.h"
 #include "train/trainer.h"
 
 static const char usage[] =

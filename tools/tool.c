@@ -7,8 +7,8 @@
 #include "base/sys.h"
 #include "comm/world.h"
 #include "launch/launch.h"
-#include "train/session.h"
-#include "train/signals.h"
+#include "session/session.h"
+#include "session/signals.h"
 
 /* Has this rank a launcher of ours, which says who failed? The group unsets the variable. */
 static bool launched;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "train/settings.h"
+#include "settings/settings.h"
 
 enum {
     TOOL_OK = 0,

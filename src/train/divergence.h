@@ -12,7 +12,7 @@
 #define LKS_TRAIN_DIVERGENCE_H
 
 #include "model/table.h"
-#include "train/session.h"
+#include "session/session.h"
 
 enum { LKS__HOST_NAME = 64 };
 

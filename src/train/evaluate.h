@@ -4,7 +4,7 @@
 
 #include "data/bpb.h"
 #include "model/model.h"
-#include "train/session.h"
+#include "session/session.h"
 
 typedef struct lks__eval_job {
     lks__session *session;

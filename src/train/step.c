@@ -4,9 +4,9 @@
 
 #include "base/sys.h"
 #include "base/trace.h"
+#include "session/signals.h"
 #include "train/nonfinite.h"
 #include "train/recipe.h"
-#include "train/signals.h"
 
 static void beat(void *comm)
 {

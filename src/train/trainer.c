@@ -9,9 +9,9 @@
 
 #include "comm/shm/memory.h"
 #include "ddp/verify.h"
+#include "rundir/job.h"
+#include "rundir/outdir.h"
 #include "train/agree.h"
-#include "train/job.h"
-#include "train/outdir.h"
 #include "train/recipe.h"
 #include "train/state.h"
 

@@ -10,10 +10,10 @@
 #include "data/tokens.h"
 #include "ddp/ddp.h"
 #include "model/model.h"
+#include "session/session.h"
+#include "session/trace_file.h"
+#include "settings/settings.h"
 #include "train/divergence.h"
-#include "train/session.h"
-#include "train/settings.h"
-#include "train/trace_file.h"
 
 /* best_val_loss before the first evaluation, as in nanoGPT's train.py. */
 #define LKS__NO_VAL_LOSS 1e9

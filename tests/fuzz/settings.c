@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "train/settings.h"
+#include "settings/settings.h"
 
 const char *const fuzz_words[] = {
     "\n--",

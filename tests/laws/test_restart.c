@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/job.h"
+#include "rundir/job.h"
 
 static const char *whole; /* output of a run never disturbed */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "train/signals.h"
+#include "session/signals.h"
 #include "train/trainer.h"
 
 static const char *whole[2]; /* outputs of runs never interrupted */

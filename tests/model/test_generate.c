@@ -1,4 +1,4 @@
-/* What is sampled (train/generate.h) against exact probabilities, by goodness of fit on a hundred
+/* What is sampled (use/generate.h) against exact probabilities, by goodness of fit on a hundred
  * thousand draws: temperature, top-k, prompts longer than the context, a context that slides. Seeds
  * are fixed, so a test that passes once always does. */
 #include "support.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/exec.h"
-#include "train/generate.h"
+#include "use/generate.h"
 
 enum { V = 13, T = 6, DRAWS = 100000 };
 

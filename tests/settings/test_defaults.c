@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/settings.h"
-#include "train/settings_table.h"
+#include "settings/settings.h"
+#include "settings/settings_table.h"
 
 struct figure {
     const char *name, *value;

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "train/settings.h"
-#include "train/settings_table.h"
+#include "settings/settings.h"
+#include "settings/settings_table.h"
 
 enum {
     PREP = LKS__CMD_PREP,

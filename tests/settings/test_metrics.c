@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "train/metrics.h"
+#include "rundir/metrics.h"
 
 /* Lines as a run writes them, one letter each, with the iteration behind it. */
 static void put_line(FILE *f, char kind, unsigned iter)

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "train/report.h"
+#include "run/report.h"
 
 /* What the measurement gives, and how often it was asked. */
 struct meter {

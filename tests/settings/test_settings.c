@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "train/settings.h"
+#include "settings/settings.h"
 
 /* Parse one argument for `command` into fresh defaults. */
 static lks_status parse_one(unsigned command, const char *arg, lks__settings *s)

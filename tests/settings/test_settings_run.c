@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "train/settings.h"
+#include "settings/settings.h"
 
 enum { TRAIN = LKS__CMD_TRAIN, CONFIG = LKS__SETTING_CONFIG };
 

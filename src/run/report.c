@@ -1,0 +1,432 @@
+#include "run/report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "ckpt/name.h"
+#include "rundir/evals.h"
+#include "rundir/job.h"
+#include "rundir/outdir.h"
+#include "session/signals.h"
+#include "train/nonfinite.h"
+#include "train/recipe.h"
+
+enum {
+    MFU_AFTER = 5 /* iterations until times have settled, as nanoGPT has it */,
+    PEAK_BURSTS = 4
+};
+
+/* --- facts about all ranks ------------------------------------------------------------------- */
+
+static lks_status measure_own(void *ctx, double *own_p)
+{
+    const lks__session *ses = ctx;
+    return lks__session_peak(ses, ses->threads, PEAK_BURSTS, own_p);
+}
+
+/* Multiply-adds a second of all threads of all ranks, running at the same time. */
+static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
+{
+    int W = t->ses.world.world_size;
+    *peak = (lks__peak){.measure = measure_own, .ctx = &t->ses};
+    double *all = calloc((size_t)W, sizeof *all);
+    lks_status st = LKS_OK;
+    if (all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    if (st == LKS_OK)
+        st = lks_comm_barrier(t->ses.comm);
+    if (st == LKS_OK)
+        st = measure_own(&t->ses, &peak->own);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(t->ses.comm, &peak->own, all, sizeof peak->own);
+    for (int r = 0; r < W && st == LKS_OK; r++)
+        peak->flops += all[r];
+    free(all);
+    return st;
+}
+
+/* --- lines ----------------------------------------------------------------------------------- */
+
+static lks_status config_line(lks__report *r, const lks__trainer *t)
+{
+    char digest[17];
+    snprintf(digest, sizeof digest, "%016" PRIx64, t->data_digest);
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "config");
+    lks__jsonw_str(w, "version", LKS_VERSION);
+    lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
+    lks__jsonw_u64(w, "parameters", t->table.n_params);
+    lks__jsonw_str(w, "data_digest", digest);
+    return lks__metrics_end(r->metrics);
+}
+
+static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
+{
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "host");
+    lks__jsonw_int(w, "world_size", t->ses.world.world_size);
+    lks__jsonw_int(w, "threads", t->ses.threads);
+    lks__jsonw_str(w, "backend", lks_comm_backend(t->ses.comm));
+    lks__jsonw_str(w, "replicas", t->s.replicas);
+    lks__jsonw_str(w, "cpu", lks__cpu_model());
+    lks__jsonw_str(w, "kernels", lks__cpu_level_name(t->ses.kernels.level));
+    lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&t->ses.kernels));
+    lks__jsonw_str(w, "fingerprint", t->ses.fingerprint);
+    lks__jsonw_float(w, "peak_gflops", r->peak.flops * 1e-9);
+    lks__jsonw_object(w, "paths");
+    lks__jsonw_str(w, "dataset", t->data_dir);
+    lks__jsonw_str(w, "out_dir", t->s.out_dir);
+    lks__jsonw_end(w);
+    return w;
+}
+
+static lks_status host_line(lks__report *r, const lks__trainer *t)
+{
+    lks__jsonw *w = begin_host(r, t);
+    if (t->resumed) {
+        lks__jsonw_u64(w, "resumed_iter", t->iter);
+        lks__jsonw_object(w, "changed");
+        lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, &t->resumed_from, w);
+        lks__jsonw_end(w);
+    }
+    return lks__metrics_end(r->metrics);
+}
+
+/* How the run is laid out, as nanoGPT's script begins. */
+static void describe(lks__report *r, const lks__trainer *t)
+{
+    lks__log *log = &r->log;
+    t->recipe->head_lines(t, log);
+    if (t->resumed && t->s.eval_only)
+        lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", t->iter, t->shown_out_dir);
+    else if (t->resumed)
+        lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->shown_out_dir,
+                      t->iter);
+    else
+        lks__log_line(log, "Initializing a new model from scratch");
+    lks__log_line(
+        log,
+        "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s a step, kernels %s, "
+        "peak %.0f GFLOP/s",
+        t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
+        t->ses.threads == 1 ? "" : "s", t->V, t->V == 1 ? "" : "s", t->N, t->N == 1 ? "" : "es",
+        lks__cpu_level_name(t->ses.kernels.level), r->peak.flops * 1e-9);
+}
+
+/* A resume without a word would look like one that failed. */
+static void say_complete(lks__report *r, const lks__trainer *t)
+{
+    const char *more = strcmp(t->s.family, "golf") == 0 ? "iterations" : "max_iters";
+    if (t->resumed && !t->s.eval_only && (t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time))
+        lks__log_message(&r->log, "the run is complete; with a larger %s it goes on from here",
+                         t->out_of_time ? "max_wallclock_seconds" : more);
+}
+
+/* Other bits from here on, if the kernels are not those that made the checkpoint. */
+static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
+{
+    if (t->resumed_fingerprint[0] != '\0' && strcmp(t->resumed_from.dtype, t->s.dtype) == 0 &&
+        strcmp(t->resumed_fingerprint, t->ses.fingerprint) != 0)
+        lks__log_message(
+            &r->log,
+            "warning: the checkpoint was made with kernels of fingerprint %s, here it is "
+            "%s: the run goes on, but not with the bits it would have had there",
+            t->resumed_fingerprint, t->ses.fingerprint);
+}
+
+/* What a save needs is looked for now, not at the first one, which may be hours away. */
+static lks_status probe_names(lks__report *r, const lks__trainer *t)
+{
+    bool links;
+    int err;
+    LKS__TRY(lks__name_probe(t->s.out_dir, &links, &err));
+    if (!links)
+        lks__log_message(
+            &r->log,
+            "no symbolic links can be made in %s (%s): latest and best are small files "
+            "with the checkpoint's name",
+            t->shown_out_dir, strerror(err));
+    return LKS_OK;
+}
+
+static lks_status open_files(lks__report *r, const lks__trainer *t)
+{
+    char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
+    bool empty = true, has_line = false;
+    const lks__metrics_cut cut = {t->iter, t->eval_done, !lks__train_saves_again(t)};
+    bool goes_on = lks__job_goes_on(t->s.out_dir); /* the lock's file tells, until it is ours */
+    LKS__TRY(lks__outdir_lock(t->s.out_dir, &r->out_lock));
+    if (t->resumed) {
+        LKS__TRY(lks__metrics_resume(t->s.out_dir, &cut, &empty, &has_line, &r->metrics));
+    } else {
+        if (!goes_on) /* or these are files of this very run, which has no checkpoint yet */
+            LKS__TRY(lks__outdir_start(t->s.out_dir, moved));
+        LKS__TRY(lks__metrics_create(t->s.out_dir, &r->metrics));
+    }
+    LKS__TRY(lks__job_mark(t->s.out_dir));
+    snprintf(log_path, sizeof log_path, "%s/train.log", t->s.out_dir);
+    LKS__TRY(lks__log_to_file(&r->log, log_path));
+    LKS__TRY(probe_names(r, t));
+    if (moved[0] != '\0')
+        lks__log_line(&r->log, "an earlier run was moved to %s", moved);
+    if (empty)
+        LKS__TRY(config_line(r, t));
+    if (t->resumed && cut.own_line &&
+        !has_line) { /* it was saved, but the run died before saying so */
+        char name[32];
+        snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->iter);
+        LKS__TRY(lks__report_checkpoint(r, t, name, t->resumed_hash));
+    }
+    if (!t->resumed)
+        LKS__TRY(lks__best_clear(t->s.out_dir, &r->best));
+    else if (empty)
+        LKS__TRY(lks__best_keep(t->s.out_dir, t->iter, t->best_val_loss, &r->best));
+    else
+        LKS__TRY(lks__best_decide(t->s.out_dir, t->iter, &r->best));
+    return host_line(r, t);
+}
+
+/* Nobody reads the terminal or pipe: no reason to be given up by other ranks, nor to lose what was
+ * trained when all are to stop. */
+static bool on_wait(void *comm)
+{
+    lks_comm_beat(comm);
+    return lks__stop_requested == 0;
+}
+
+lks_status lks__report_open(lks__report *r, lks__trainer *t)
+{
+    memset(r, 0, sizeof *r);
+    r->out_lock = -1;
+    LKS__TRY(measure_peak(t, &r->peak));
+    r->on = t->ses.world.rank == 0;
+    r->started = lks__sys_now();
+    r->first_iter = t->iter;
+    r->mfu = -1.0;
+    r->tokens_a_step = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
+    r->flops_a_token = lks__model_flops_per_token(&t->model_config, &t->table);
+    if (!r->on)
+        return LKS_OK;
+    lks__log_open(&r->log, "lockstep train", stdout, stderr);
+    lks__log_on_wait(&r->log, on_wait, t->ses.comm);
+    const bool reads_only = t->resumed && t->s.eval_only;
+    lks_status st = reads_only ? LKS_OK : open_files(r, t);
+    if (st == LKS_OK) {
+        describe(r, t);
+        warn_of_other_kernels(r, t);
+        say_complete(r, t);
+    }
+    return st;
+}
+
+/* Time left, as people say it. */
+static void say_time(char out[32], double s)
+{
+    if (s < 90.0)
+        snprintf(out, 32, "%.0f s", s);
+    else if (s < 5400.0)
+        snprintf(out, 32, "%.0f min", s / 60.0);
+    else
+        snprintf(out, 32, "%.1f h", s / 3600.0);
+}
+
+/* An iteration without an update: "skip", or "rollback" where the run went back from it. It is
+ * t->iter - 1 where it was skipped; on the way back `t` stands at the checkpoint already. */
+static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
+                                   const lks__step_result *step)
+{
+    const lks__nonfinite *bad = &step->bad;
+    const bool back = step->outcome == LKS__STEP_BACK;
+    char text[320];
+    lks__nonfinite_text(t, step, text);
+    lks__jsonw *w = lks__metrics_begin(r->metrics, back ? "rollback" : "skip");
+    lks__jsonw_u64(w, "iter", step->iter);
+    if (bad->index >= 0) {
+        lks__jsonw_int(w, "virtual_rank", bad->index / t->A);
+        lks__jsonw_int(w, "micro_batch", bad->index % t->A);
+    }
+    lks__jsonw_str(w, "what", bad->index < 0 ? "sum" : bad->in_loss ? "loss" : "gradient");
+    lks__jsonw_str(w, "place", bad->place);
+    if (back) {
+        lks__jsonw_u64(w, "to", t->iter);
+        lks__jsonw_u64(w, "data_shift", t->data_shift);
+    }
+    LKS__TRY(lks__metrics_end(r->metrics));
+    if (back)
+        lks__log_message(&r->log,
+                         "iteration %" PRIu64 ": %s; back to checkpoint %" PRIu64
+                         ", and on with the data behind it (%d of at most %" PRId64 " times)",
+                         step->iter, text, t->iter, t->nonfinite, t->s.on_nan_limit);
+    else
+        lks__log_message(&r->log, "iteration %" PRIu64 ": %s; there is no update", step->iter,
+                         text);
+    return LKS_OK;
+}
+
+lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step)
+{
+    if (!r->on)
+        return LKS_OK;
+    if (step->outcome != LKS__STEP_DONE)
+        return report_nonfinite(r, t, step);
+    uint64_t iter = t->iter - 1, done = t->iter - r->first_iter; /* the step has been counted */
+    double now = lks__sys_now(), dt = step->seconds;
+    double rate = r->tokens_a_step / dt;
+    double mfu = lks__peak_share(&r->peak, rate * r->flops_a_token);
+    if (done > MFU_AFTER)
+        r->mfu = r->mfu < 0.0 ? mfu : 0.9 * r->mfu + 0.1 * mfu;
+
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "train");
+    lks__jsonw_u64(w, "iter", iter);
+    lks__jsonw_float(w, "loss", step->loss);
+    lks__jsonw_double(w, "lr", step->lr);
+    lks__jsonw_double(w, "grad_norm", step->grad_norm);
+    lks__jsonw_u64(w, "tokens", (uint64_t)r->tokens_a_step * t->iter);
+    lks__jsonw_float(w, "ms", dt * 1e3);
+    lks__jsonw_float(w, "tok_per_s", rate);
+    lks__jsonw_float(w, "mfu", mfu);
+    lks__jsonw_float(w, "comm_exposed_ms", step->exposed_s * 1e3);
+    LKS__TRY(lks__metrics_end(r->metrics));
+
+    char line[200], live[240], left[32];
+    t->recipe->train_line(t, step, r->mfu, line);
+    uint64_t n_steps = t->recipe->n_steps(&t->s), to_go = n_steps > t->iter ? n_steps - t->iter : 0;
+    say_time(left, (now - r->started) / (double)done * (double)to_go);
+    snprintf(live, sizeof live,
+             "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter,
+             n_steps - 1, step->loss, rate, mfu * 100.0, left);
+    lks__log_progress(&r->log, line[0] != '\0' ? line : NULL, live);
+    return LKS_OK;
+}
+
+static void write_losses(lks__jsonw *w, const lks__eval_result *eval)
+{
+    if (eval->has_train)
+        lks__jsonw_float(w, "train_loss", eval->train_loss);
+    lks__jsonw_float(w, "val_loss", eval->val_loss);
+    if (eval->has_bpb)
+        lks__jsonw_float(w, "val_bpb", eval->val_bpb);
+}
+
+static lks_status evaluation_line(lks__report *r, const lks__trainer *t, const char *kind,
+                                  const lks__eval_result *eval)
+{
+    if (r->metrics == NULL)
+        return LKS_OK;
+    lks__jsonw *w = lks__metrics_begin(r->metrics, kind);
+    lks__jsonw_u64(w, "iter", t->iter);
+    write_losses(w, eval);
+    return lks__metrics_end(r->metrics);
+}
+
+lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
+{
+    if (!r->on)
+        return LKS_OK;
+    LKS__TRY(evaluation_line(r, t, "eval", eval));
+    char line[200];
+    t->recipe->eval_line(t, eval, line);
+    lks__log_line(&r->log, "%s", line);
+    return LKS_OK;
+}
+
+lks_status lks__report_eval_only(lks__report *r, const lks__trainer *t,
+                                 const lks__eval_result *eval)
+{
+    lks__evals evals;
+    char why[200];
+    LKS__TRY(lks__report_eval(r, t, eval));
+    if (!r->on || !t->resumed) /* without a checkpoint there is nothing to record it for */
+        return LKS_OK;
+    lks__jsonw *w = lks__evals_begin(&evals, "eval_only", t->iter, t->resumed_hash);
+    lks__jsonw_str(w, "dataset", t->data_dir);
+    write_losses(w, eval);
+    LKS__TRY(lks__evals_append(&evals, t->s.out_dir, why));
+    if (why[0] != '\0')
+        lks__log_message(&r->log, "%s", why);
+    return LKS_OK;
+}
+
+lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
+{
+    return r->on ? evaluation_line(r, t, "final", eval) : LKS_OK;
+}
+
+lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
+                                  const char *params_hash)
+{
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "checkpoint");
+    lks__jsonw_u64(w, "iter", t->iter);
+    lks__jsonw_str(w, "path", name);
+    lks__jsonw_str(w, "params_hash", params_hash);
+    return lks__metrics_end(r->metrics);
+}
+
+lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
+                              const lks__finish_result *result)
+{
+    if (!r->on)
+        return LKS_OK;
+    const lks__eval_result *e = &result->eval;
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "artifact");
+    lks__jsonw_u64(w, "iter", t->iter);
+    lks__jsonw_str(w, "path", result->name);
+    lks__jsonw_u64(w, "bytes", result->stats.file_bytes);
+    lks__jsonw_u64(w, "payload_bytes", result->stats.int8_payload_bytes);
+    lks__jsonw_float(w, "val_loss", e->val_loss);
+    if (e->has_bpb)
+        lks__jsonw_float(w, "val_bpb", e->val_bpb);
+    LKS__TRY(lks__metrics_end(r->metrics));
+    t->recipe->finish_lines(t, result, &r->log);
+    return LKS_OK;
+}
+
+struct tally {
+    uint64_t micro_batches, pss;
+};
+
+lks_status lks__report_close(lks__report *r, lks__trainer *t)
+{
+    size_t W = (size_t)t->ses.world.world_size;
+    struct tally mine = {t->micro_batches, lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss")},
+                 *all = calloc(W, sizeof *all);
+    lks_status st = LKS_OK;
+    if (all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu ranks", W);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
+    if (st == LKS_OK && r->metrics != NULL) {
+        uint64_t pss = 0;
+        lks__jsonw *w = begin_host(r, t);
+        lks__jsonw_array(w, "micro_batches");
+        for (size_t i = 0; i < W; i++)
+            lks__jsonw_u64(w, NULL, all[i].micro_batches);
+        lks__jsonw_end(w);
+        for (size_t i = 0; i < W; i++)
+            pss += all[i].pss;
+        lks__jsonw_u64(w, "memory_bytes", pss);
+        st = lks__metrics_end(r->metrics);
+    }
+    free(all);
+    if (st == LKS_OK && r->on) {
+        lks_status closed = lks__metrics_close(r->metrics);
+        r->metrics = NULL;
+        st = closed == LKS_OK ? lks__log_check(&r->log) : closed;
+    }
+    lks__report_abandon(r);
+    return st;
+}
+
+void lks__report_abandon(lks__report *r)
+{
+    if (!r->on)
+        return;
+    lks__metrics_close(r->metrics);
+    lks__log_close(&r->log);
+    if (r->out_lock >= 0)
+        lks__sys_close(r->out_lock);
+    r->metrics = NULL;
+    r->out_lock = -1;
+    r->on = false;
+}

@@ -1,0 +1,98 @@
+/* run/report_end.c - the last lines of a run: what people want to know and do next. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "run/report.h"
+
+static void seconds_text(double s, char out[32])
+{
+    if (s < 120.0)
+        snprintf(out, 32, "%.1f s", s);
+    else
+        snprintf(out, 32, "%.0f min %02.0f s", (s - (double)((long)s % 60)) / 60.0,
+                 (double)((long)s % 60));
+}
+
+/* "--key=VALUE" as a shell takes it. What can't be shown whole and safely is left to the reader. */
+static const char *shell_word(const char *key, const char *value, char out[600])
+{
+    bool plain = value[0] != '\0' && strlen(value) < 500, quotable = plain;
+    for (const char *c = value; *c != '\0'; c++) {
+        plain = plain && (isalnum((unsigned char)*c) || strchr("/._-+,:@%", *c) != NULL);
+        quotable = quotable && (unsigned char)*c >= ' ' && *c != '\'' && *c != 0x7f &&
+                   (unsigned char)*c < 0x80;
+    }
+    snprintf(out, 600, plain ? "--%s=%s" : quotable ? "--%s='%s'" : "--%s=...", key, value);
+    return out;
+}
+
+static void losses_line(lks__report *r, const double *loss, const lks__eval_result *final)
+{
+    char text[300] = "";
+    size_t n = 0;
+    if (loss != NULL)
+        n += (size_t)snprintf(text + n, sizeof text - n, "last loss %.4f", *loss);
+    if (final != NULL)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%slast validation loss %.4f",
+                              n > 0 ? ", " : "", final->val_loss);
+    if (r->best.found)
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "%sbest validation loss %.4f at iteration %" PRIu64,
+                              n > 0 ? ", " : "", r->best.loss, r->best.iter);
+    if (n > 0)
+        lks__log_line(&r->log, "%s", text);
+}
+
+static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_result *final)
+{
+    if (final == NULL || !r->best.found || r->best.iter == t->iter ||
+        !(final->val_loss > r->best.loss))
+        return;
+    lks__log_line(&r->log,
+                  "the validation loss has risen since iteration %" PRIu64 ", from %.4f to %.4f; "
+                  "sample and eval take %s",
+                  r->best.iter, r->best.loss, final->val_loss,
+                  t->s.always_save_checkpoint
+                      ? "the newest checkpoint: --which=best for the best one"
+                      : "the best checkpoint, as always_save_checkpoint=false");
+}
+
+static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
+{
+    char out[600], data[600];
+    shell_word("out_dir", t->s.out_dir, out);
+    shell_word("dataset", t->data_dir, data);
+    if (stop_signal != 0)
+        lks__log_line(&r->log, "to go on: lockstep train %s %s --init_from=resume", data, out);
+    else if (t->meta.chars != NULL)
+        lks__log_line(&r->log, "next: lockstep sample %s", out);
+    else
+        lks__log_line(&r->log, "next: lockstep eval %s %s", data, out);
+}
+
+void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, const double *loss,
+                     const lks__eval_result *final)
+{
+    char time[32], best[48] = "";
+    uint64_t steps = t->iter - r->first_iter;
+    if (!r->on)
+        return;
+    seconds_text(lks__sys_now() - r->started, time);
+    if (stop_signal != 0)
+        lks__log_line(&r->log, "stopped by signal %d before iteration %" PRIu64 ", after %s",
+                      stop_signal, t->iter, time);
+    else
+        lks__log_line(&r->log, "done: %" PRIu64 " step%s in %s", steps, steps == 1 ? "" : "s",
+                      time);
+    losses_line(r, loss, final);
+    say_risen(r, t, final);
+    if (r->best.found)
+        snprintf(best, sizeof best, ", best is ckpt-%08" PRIu64, r->best.iter);
+    lks__log_line(&r->log,
+                  "in %s: metrics.jsonl, train.log, checkpoints; latest is ckpt-%08" PRIu64 "%s",
+                  t->shown_out_dir, t->iter, best);
+    say_next(r, t, stop_signal);
+}

@@ -1,0 +1,324 @@
+/* run/run.c - the run: evaluations, steps, checkpoints, in nanoGPT's order. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/trace.h"
+#include "data/sampler.h"
+#include "run/report.h"
+#include "train/recipe.h"
+#include "train/state.h"
+
+struct run {
+    lks__trainer *t;
+    lks__report report;
+    uint64_t saved_iter;   /* newest checkpoint's; UINT64_MAX: none of this process's yet */
+    bool wanted;           /* somebody has asked for a checkpoint */
+    bool improved;         /* evaluation t->iter was the best so far */
+    lks__eval_result eval; /* the last evaluation of this process ... */
+    uint64_t eval_iter;    /* ... and its iteration; UINT64_MAX: none yet */
+    double loss;           /* of the last step, if there was one */
+    bool stepped;
+    int stopped; /* the signal that ends the run, as all ranks agree; 0: none */
+    void *
+        first_draws; /* the sampler's state before evaluation 0; NULL: it has none, or is resumed */
+};
+
+static uint64_t checkpoint_interval(const lks__settings *s)
+{
+    return (uint64_t)(s->checkpoint_interval != 0 ? s->checkpoint_interval : s->eval_interval);
+}
+
+/* Is the result of evaluation t->iter, of the state as it is now, at hand? */
+static bool evaluated(const struct run *r)
+{
+    return r->t->eval_done && r->eval_iter == r->t->iter;
+}
+
+/* Rank 0 writes; the others go on, and wait for it at their next reduction. */
+static lks_status write_checkpoint(struct run *r)
+{
+    lks__trainer *t = r->t;
+    if (strcmp(t->s.on_nan, "rollback") == 0)
+        t->nonfinite = 0; /* it has come further than before */
+    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg, true));
+    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg_sq, true));
+    if (t->ses.world.rank != 0)
+        return LKS_OK;
+    char name[32], hash[17];
+    lks_comm_note(t->ses.comm, t->iter, "checkpoint");
+    lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
+    bool best = evaluated(r) && lks__best_beaten(&r->report.best, r->eval.val_loss);
+    LKS__TRY(lks__state_save(t, best, name, hash));
+    if (best)
+        lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
+    lks__ddp_drop(t->ddp, t->exp_avg);
+    lks__ddp_drop(t->ddp, t->exp_avg_sq);
+    lks__trace_end();
+    lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
+    return lks__report_checkpoint(&r->report, t, name, hash);
+}
+
+static lks_status save(struct run *r)
+{
+    lks__session *ses = &r->t->ses;
+    r->saved_iter = r->t->iter;
+    r->wanted = false;
+    lks__session_saving(ses, true);
+    LKS__TRY(write_checkpoint(r));
+    lks__session_saving(ses, r->stopped != 0); /* the last one: until the process ends */
+    return LKS_OK;
+}
+
+/* All ranks agree that the run ends here; `what` was under way. */
+static void stop(struct run *r, int signo, const char *what)
+{
+    const char *name = sigabbrev_np(signo);
+    r->stopped = signo;
+    lks__session_saving(&r->t->ses, true);
+    if (r->report.on)
+        lks__log_message(&r->report.log, "stopped by signal %d (SIG%s): %s", signo,
+                         name != NULL ? name : "?", what);
+}
+
+/* `st`, but ERR_STOPPED becomes the end of the run. */
+static lks_status stop_if(struct run *r, lks_status st, const char *what)
+{
+    if (st != LKS_ERR_STOPPED)
+        return st;
+    stop(r, lks__session_asked_stop(&r->t->ses), what);
+    return LKS_OK;
+}
+
+static const char behind_the_end[] =
+    "the final checkpoint is saved; a resume makes up what was to follow it";
+
+static lks_status compute(struct run *r, lks__eval_result *eval)
+{
+    lks__trainer *t = r->t;
+    lks_comm_note(t->ses.comm, t->iter, "evaluation");
+    lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
+    lks_status st = t->recipe->evaluate(t, eval);
+    lks__trace_end();
+    return st;
+}
+
+static lks_status evaluate(struct run *r)
+{
+    lks__trainer *t = r->t;
+    lks__sampler_mark(t->sampler);
+    LKS__TRY(stop_if(r, compute(r, &r->eval),
+                     "the evaluation under way is discarded, a resume repeats it"));
+    if (r->stopped != 0) {
+        lks__sampler_back(t->sampler);
+        return LKS_OK;
+    }
+    t->eval_done = true;
+    r->eval_iter = t->iter;
+    r->improved = r->eval.val_loss < t->best_val_loss;
+    if (r->improved)
+        t->best_val_loss = r->eval.val_loss;
+    return lks__report_eval(&r->report, t, &r->eval);
+}
+
+static lks_status evaluate_only(struct run *r)
+{
+    LKS__TRY(stop_if(r, compute(r, &r->eval),
+                     "the evaluation under way is discarded, and nothing was written"));
+    return r->stopped != 0 ? LKS_OK : lks__report_eval_only(&r->report, r->t, &r->eval);
+}
+
+/* With a copy of the generators: a run that goes on from the final checkpoint draws the same. */
+static lks_status compute_aside(struct run *r, lks__eval_result *eval)
+{
+    lks__sampler *sampler = r->t->sampler; /* stream has none */
+    size_t bytes = sampler == NULL ? 0 : lks__sampler_state_bytes(sampler);
+    void *state = malloc(bytes + 1);
+    lks_status st =
+        state == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for the generators") : LKS_OK;
+    if (st == LKS_OK && bytes > 0)
+        lks__sampler_state_save(sampler, state);
+    st = lks__session_agree(&r->t->ses, st);
+    if (st == LKS_OK)
+        st = compute(r, eval);
+    if (st == LKS_OK && bytes > 0)
+        st = lks__sampler_state_load(sampler, state, bytes);
+    free(state);
+    return st;
+}
+
+/* How good the model is that the run ends with. Evaluations are at multiples of eval_interval, and
+ * nanoGPT's runs end behind one; golf's last one is of this very state. */
+static lks_status evaluate_final(struct run *r)
+{
+    if (!evaluated(r))
+        LKS__TRY(stop_if(r, compute_aside(r, &r->eval), behind_the_end));
+    return r->stopped != 0 ? LKS_OK : lks__report_final(&r->report, r->t, &r->eval);
+}
+
+static bool on_schedule(const lks__trainer *t)
+{
+    uint64_t interval = checkpoint_interval(&t->s);
+    return interval > 0 && t->iter % interval == 0;
+}
+
+static bool checkpoint_due(const struct run *r)
+{
+    const lks__trainer *t = r->t;
+    bool scheduled = on_schedule(t) && t->s.always_save_checkpoint;
+    return t->iter > 0 && t->iter != r->saved_iter && (scheduled || r->improved || r->wanted);
+}
+
+bool lks__train_saves_again(const lks__trainer *t)
+{
+    return t->resumed && t->iter > 0 && t->recipe->evaluation_due(t) && !t->s.eval_only;
+}
+
+static lks_status finish(struct run *r)
+{
+    lks__finish_result result = {0};
+    LKS__TRY(stop_if(r, r->t->recipe->finish(r->t, &result), behind_the_end));
+    if (r->stopped != 0)
+        return LKS_OK;
+    return lks__report_finish(&r->report, r->t, &result);
+}
+
+/* The checkpoint that it goes back to is there, and its evaluation done. */
+static lks_status go_back(struct run *r)
+{
+    LKS__TRY(lks__trainer_go_back(r->t));
+    r->saved_iter = r->t->iter;
+    return LKS_OK;
+}
+
+/* Stopped without an update: the checkpoint that was loaded is the state, and stays as it is. Its
+ * line was cut if the checkpoint was to be written again. */
+static lks_status keep_loaded(struct run *r)
+{
+    char name[32];
+    snprintf(name, sizeof name, "ckpt-%08" PRIu64, r->t->iter);
+    return r->report.on && r->saved_iter != r->t->iter
+               ? lks__report_checkpoint(&r->report, r->t, name, r->t->resumed_hash)
+               : LKS_OK;
+}
+
+/* Checkpoint 0 is the state before anything was done: a resume begins with evaluation 0. */
+static lks_status back_to_start(struct run *r)
+{
+    lks__trainer *t = r->t;
+    size_t bytes = r->first_draws == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
+    if (bytes > 0)
+        LKS__TRY(lks__sampler_state_load(t->sampler, r->first_draws, bytes));
+    t->eval_done = false;
+    t->best_val_loss = LKS__NO_VAL_LOSS;
+    return LKS_OK;
+}
+
+static lks_status keep_first_draws(struct run *r)
+{
+    lks__trainer *t = r->t;
+    size_t bytes = t->iter > 0 || t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
+    if (bytes == 0)
+        return LKS_OK;
+    r->first_draws = malloc(bytes);
+    if (r->first_draws == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the generators");
+    lks__sampler_state_save(t->sampler, r->first_draws);
+    return LKS_OK;
+}
+
+static lks_status save_stopped(struct run *r, uint64_t first_iter)
+{
+    lks__trainer *t = r->t;
+    if (t->resumed && t->iter == first_iter)
+        return keep_loaded(r);
+    if (t->iter == 0)
+        LKS__TRY(back_to_start(r));
+    return t->iter != r->saved_iter ? save(r) : LKS_OK;
+}
+
+static lks_status loop(struct run *r)
+{
+    lks__trainer *t = r->t;
+    const uint64_t first_iter = t->iter;
+    lks__step_result step;
+    while (r->stopped == 0) {
+        r->improved = false;
+        if (t->s.eval_only)
+            return evaluate_only(r);
+        if (t->recipe->evaluation_due(t))
+            LKS__TRY(evaluate(r));
+        if (r->stopped != 0)
+            break;
+        if (t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time)
+            break;
+        if (checkpoint_due(r))
+            LKS__TRY(save(r));
+        LKS__TRY(lks__train_step(t, &step));
+        if (step.outcome == LKS__STEP_BACK)
+            LKS__TRY(go_back(r));
+        if (step.outcome != LKS__STEP_DISCARDED)
+            LKS__TRY(lks__report_train(&r->report, t, &step));
+        if (step.outcome == LKS__STEP_DONE) {
+            r->stepped = true;
+            r->loss = step.loss;
+        }
+        r->wanted |= step.save;
+        if (step.stop_signal != 0)
+            stop(r, step.stop_signal,
+                 step.outcome == LKS__STEP_DISCARDED ? "the step under way is discarded"
+                                                     : "the step under way was completed");
+    }
+    if (r->stopped != 0)
+        LKS__TRY(save_stopped(r, first_iter));
+    else if (t->iter != r->saved_iter)
+        LKS__TRY(save(r));
+    const bool final = r->stopped == 0 && t->s.eval_interval > 0;
+    if (final)
+        LKS__TRY(evaluate_final(r));
+    if (r->stopped == 0 && t->recipe->finish != NULL)
+        LKS__TRY(finish(r));
+    lks__report_end(&r->report, t, r->stopped, r->stepped ? &r->loss : NULL,
+                    final && r->stopped == 0 ? &r->eval : NULL);
+    return LKS_OK;
+}
+
+static lks_status write_trace(struct run *r)
+{
+    uint64_t dropped;
+    LKS__TRY(lks__trace_file_write(&r->t->trace, &r->t->ses, &dropped));
+    if (dropped > 0 && r->report.on)
+        lks__log_message(&r->report.log,
+                         "the trace has the newest events: %" PRIu64 " older ones were dropped",
+                         dropped);
+    return LKS_OK;
+}
+
+lks_status lks__train_run(lks__trainer *t, int *stopped_p)
+{
+    bool again = lks__train_saves_again(t);
+    struct run r = {
+        .t = t,
+        .saved_iter = t->resumed && !again ? t->iter : UINT64_MAX,
+        .wanted = again,
+        .eval_iter = UINT64_MAX,
+    };
+    lks_status st = lks__report_open(&r.report, t);
+    if (st == LKS_OK)
+        st = keep_first_draws(&r);
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK)
+        st = loop(&r);
+    free(r.first_draws);
+    *stopped_p = r.stopped;
+    if (st == LKS_OK)
+        st = write_trace(&r);
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, lks__report_close(&r.report, t));
+    if (st != LKS_OK) {
+        lks__session_fail(&t->ses, st);
+        lks__report_abandon(&r.report);
+    }
+    return st;
+}

@@ -1,0 +1,247 @@
+#include "session/session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "comm/backend.h"
+#include "session/signals.h"
+
+static bool on_record; /* a process is one rank */
+
+static void put_on_record(lks__session *s, const char *why)
+{
+    lks_comm_abort(s->comm, why);
+    on_record = true;
+}
+
+static void beat(void *comm)
+{
+    lks_comm_beat(comm);
+}
+
+static void ask_stop(void *comm, int signo)
+{
+    lks__comm_ask_stop(comm, signo);
+}
+
+/* Mixed machines: the level is the lowest that any rank has, or nobody's bits would agree. */
+static lks_status agree_on_level(lks__session *s)
+{
+    lks__cpu_level mine;
+    LKS__TRY(lks__session_agree(s, lks__cpu_level_get(&mine)));
+    int32_t level = (int32_t)mine, *all = calloc((size_t)s->world.world_size, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", s->world.world_size);
+    lks_status st = lks_comm_all_gather(s->comm, &level, all, sizeof level);
+    for (int r = 0; r < s->world.world_size && st == LKS_OK; r++)
+        if (all[r] < level)
+            level = all[r];
+    free(all);
+    if (st == LKS_OK)
+        st = lks__session_agree(s, lks__kernels_open((lks__cpu_level)level, &s->kernels));
+    return st;
+}
+
+/* More threads than cores work, and tests want them; thousands would only wait for one another. */
+enum { THREADS_A_CORE = 32 };
+
+static lks_status choose_threads(lks__session *s, int threads)
+{
+    int cores = lks__cpu_count(), ranks = s->world.local_world_size;
+    s->threads = threads > 0 ? threads : cores > ranks ? cores / ranks : 1;
+    if (s->threads > cores && (long)s->threads * ranks > (long)cores * THREADS_A_CORE)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "threads=%d for each of %d ranks here is more than %d for each of %d "
+                         "cores: take fewer, or 0 for cores / ranks",
+                         s->threads, ranks, THREADS_A_CORE, cores);
+    return LKS_OK;
+}
+
+lks_status lks__session_open(const char *backend, double timeout_s, int threads, lks__session *s)
+{
+    memset(s, 0, sizeof *s);
+    LKS__TRY(lks_world_from_env(&s->world));
+    lks_comm_options options = {backend, timeout_s};
+    LKS__TRY(lks_comm_open(&s->world, &options, &s->comm));
+    s->world = *lks_comm_world(s->comm);
+    lks__sys_on_progress(beat, s->comm); /* files that are read or written for long */
+    lks__signals_on_stop(ask_stop, s->comm);
+    lks_status st = agree_on_level(s);
+    if (st != LKS_OK)
+        goto fail;
+    st = lks__session_agree(s, choose_threads(s, threads));
+    if (st != LKS_OK)
+        goto fail;
+    st = lks__session_agree(
+        s, lks__pool_open(s->threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &s->pool));
+    if (st != LKS_OK)
+        goto fail;
+    s->ex = (lks__exec){.k = &s->kernels, .pool = s->pool};
+    lks__comm_use(s->comm, &s->ex);
+    st = lks__session_products(s, false);
+    if (st != LKS_OK)
+        goto fail;
+    return LKS_OK;
+fail:
+    lks__session_fail(s, st);
+    lks__session_close(s);
+    return st;
+}
+
+lks_status lks__session_products(lks__session *s, bool bf16)
+{
+    uint64_t print = lks__kernels_fingerprint(&s->kernels, bf16);
+    s->ex.bf16 = bf16;
+    snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
+    return lks__session_same(s, "kernel fingerprint (equal machines give equal ones)", print);
+}
+
+void lks__session_close(lks__session *s)
+{
+    lks__sys_on_progress(NULL, NULL);
+    lks__signals_on_stop(NULL, NULL);
+    lks_comm_close(s->comm); /* before the pool that it borrows */
+    lks__pool_close(s->pool);
+    s->comm = NULL;
+    s->pool = NULL;
+}
+
+struct peak {
+    const lks__exec *ex;
+    int bursts;
+    double *flops; /* by task */
+};
+
+static void peak_task(void *ctx, size_t task, int thread)
+{
+    struct peak *p = ctx;
+    for (int i = 0; i < p->bursts; i++) {
+        double flops = lks__exec_peak(p->ex, 0.001);
+        p->flops[task] = flops > p->flops[task] ? flops : p->flops[task];
+    }
+}
+
+lks_status lks__session_peak(const lks__session *s, int threads, int bursts, double *flops_p)
+{
+    double *flops = calloc((size_t)threads, sizeof *flops);
+    if (flops == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d threads", threads);
+    struct peak p = {&s->ex, bursts, flops};
+    lks__pool_run(s->pool, (size_t)threads, peak_task, &p);
+    *flops_p = 0.0;
+    for (int i = 0; i < threads; i++)
+        *flops_p += flops[i];
+    free(flops);
+    return LKS_OK;
+}
+
+int lks__session_asked_stop(const lks__session *s)
+{
+    return lks__comm_asked_stop(s->comm);
+}
+
+static lks_status stopped(int signo)
+{
+    return lks__fail(LKS_ERR_STOPPED, "signal %d asked to stop", signo);
+}
+
+lks_status lks__session_check_stop(const lks__session *s)
+{
+    int signo = lks__session_asked_stop(s);
+    return signo == 0 ? LKS_OK : stopped(signo);
+}
+
+static const lks__session *stoppable; /* a process is one rank */
+
+static bool asked(void)
+{
+    return lks__session_asked_stop(stoppable) != 0;
+}
+
+void lks__session_stoppable(const lks__session *s, bool on)
+{
+    stoppable = s;
+    lks__sys_stop_when(on ? asked : NULL);
+}
+
+void lks__session_saving(lks__session *s, bool saving)
+{
+    lks__signals_hold(saving);
+    lks__comm_saving(s->comm, saving);
+}
+
+/* What a rank brings to an agreement; the signal with ERR_STOPPED. */
+struct verdict {
+    int32_t status, signo;
+};
+
+lks_status lks__session_agree(lks__session *s, lks_status st)
+{
+    int W = s->world.world_size;
+    if (W == 1)
+        return st;
+    char kept[1024]; /* the exchange below must not replace the sentence */
+    snprintf(kept, sizeof kept, "%s", lks_last_error());
+    struct verdict mine = {(int32_t)st, st == LKS_ERR_STOPPED ? lks__session_asked_stop(s) : 0};
+    struct verdict *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    lks_status comm = lks_comm_all_gather(s->comm, &mine, all, sizeof mine);
+    int first = 0, signo = 0;
+    for (int r = 0; r < W && signo == 0; r++)
+        signo = all[r].signo;
+    while (comm == LKS_OK && first < W &&
+           (all[first].status == LKS_OK || all[first].status == LKS_ERR_STOPPED))
+        first++;
+    free(all);
+    if (comm != LKS_OK)
+        return st != LKS_OK && st != LKS_ERR_STOPPED ? lks__fail(st, "%s", kept) : comm;
+    if (first == W && signo != 0) {
+        lks__comm_ask_stop(s->comm, signo);
+        return stopped(signo);
+    }
+    if (first == W)
+        return LKS_OK;
+    if (first == s->world.rank) {
+        put_on_record(s, kept);
+        return lks__fail(st, "%s", kept);
+    }
+    lks_comm_barrier(
+        s->comm); /* until it has said so: whoever exits before is taken for the cause */
+    return lks__fail(LKS_ERR_PEER, "rank %d failed; its own message has the reason", first);
+}
+
+lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
+{
+    int W = s->world.world_size;
+    uint64_t *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    lks_status st = lks_comm_all_gather(s->comm, &value, all, sizeof value);
+    int other = 0;
+    while (st == LKS_OK && other < W && all[other] == all[0])
+        other++;
+    if (st == LKS_OK && other < W)
+        st = lks__fail(LKS_ERR_DIVERGED,
+                       "%s differs between ranks: rank 0 has %016" PRIx64
+                       ", rank %d has %016" PRIx64,
+                       what, all[0], other, all[other]);
+    free(all);
+    return lks__session_agree(s, st);
+}
+
+/* A failure that came from a peer is the peer's to tell: with our name on it, ours might win. */
+lks_status lks__session_fail(lks__session *s, lks_status st)
+{
+    if (st != LKS_OK && st != LKS_ERR_PEER && st != LKS_ERR_STOPPED && s->comm != NULL)
+        put_on_record(s, lks_last_error());
+    return st;
+}
+
+bool lks__session_on_record(void)
+{
+    return on_record;
+}

@@ -1,0 +1,83 @@
+#include "session/signals.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/early.h"
+#include "base/sys.h"
+
+static const double SAME_CAUSE_S = 0.3; /* as the launcher has it */
+
+volatile sig_atomic_t lks__stop_requested, lks__save_requested;
+
+static volatile sig_atomic_t held;
+static void (*on_first)(void *ctx, int signo);
+static void *on_first_ctx;
+
+void lks__signals_hold(bool hold)
+{
+    held = hold;
+}
+
+void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx)
+{
+    on_first = NULL; /* never one's function with the other's context */
+    on_first_ctx = ctx;
+    on_first = fn;
+    if (fn != NULL && lks__stop_requested != 0)
+        fn(ctx, lks__stop_requested);
+}
+
+/* The first signal asks for an orderly stop; who asks again means now, but a checkpoint that is
+ * being written is worth a third. */
+static void on_stop(int signo)
+{
+    static int n_requests;
+    static double last;
+    double now = lks__sys_now();
+    if (n_requests > 0 && now - last < SAME_CAUSE_S)
+        return;
+    last = now;
+    n_requests++;
+    if (n_requests == 1) {
+        lks__stop_requested = signo;
+        if (on_first != NULL)
+            on_first(on_first_ctx, signo);
+    } else if (n_requests > 2 || !held) {
+        signal(signo, SIG_DFL);
+        raise(signo); /* delivered when this handler returns */
+    }
+}
+
+static void on_save(int signo)
+{
+    lks__save_requested = 1;
+}
+
+static void handle(int signo, const struct sigaction *action)
+{
+    if (!lks__signal_is_ignored(signo))
+        sigaction(signo, action, NULL);
+}
+
+/* The handler has a stack of its own: oneDNN's generated matrix products use the stack pointer as
+ * one more register, pointing into their work space, and a handler on the ordinary stack would
+ * write its frame over that (seen with 2.6.3, as a corrupted heap after a signal). Other threads
+ * have all signals blocked (base/pool.c). */
+void lks__signals_install(const char *stop_signal)
+{
+    static char stack[64 << 10];
+    stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART | SA_ONSTACK};
+    struct sigaction save = {.sa_handler = on_save, .sa_flags = SA_RESTART | SA_ONSTACK};
+    sigaltstack(&own, NULL);
+    sigfillset(&sa.sa_mask); /* one after the other */
+    sigemptyset(&save.sa_mask);
+    handle(SIGTERM, &sa);
+    handle(SIGINT, &sa);
+    handle(SIGHUP, &sa);
+    handle(SIGUSR1, strcmp(stop_signal, "USR1") == 0 ? &sa : &save);
+    handle(SIGUSR2, strcmp(stop_signal, "USR2") == 0 ? &sa : &save);
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write that fails, with its message */
+    lks__early_release();
+}

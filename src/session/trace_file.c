@@ -1,0 +1,244 @@
+#include "session/trace_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+
+/* Some hundred steps of a small model; 1.5 MiB a rank. */
+enum { RING_EVENTS = 1 << 16 };
+
+/* Buckets in flight overlap what a rank does meanwhile, so they have rows of their own. */
+static bool overlaps(const lks__trace_event *e)
+{
+    return e->span == LKS__SPAN_BUCKET;
+}
+
+lks_status lks__trace_file_start(lks__trace_file *f, const char *path)
+{
+    *f = (lks__trace_file){.path = path, .fd = -1};
+    return path[0] == '\0' ? LKS_OK : lks__trace_open(RING_EVENTS, &f->recorder);
+}
+
+static lks_status open_file(lks__trace_file *f)
+{
+    f->fd = lks__sys_open(f->path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    f->made = f->fd >= 0;
+    if (f->fd < 0 && errno == EEXIST)
+        f->fd = lks__sys_open(f->path, O_WRONLY, 0);
+    return f->fd >= 0 ? LKS_OK : lks__sys_fail("can't write the trace", f->path);
+}
+
+lks_status lks__trace_file_open(lks__trace_file *f, lks__session *s)
+{
+    if (f->recorder == NULL)
+        return LKS_OK;
+    return lks__session_agree(s, s->world.rank == 0 ? open_file(f) : LKS_OK);
+}
+
+void lks__trace_file_close(lks__trace_file *f)
+{
+    if (f->recorder == NULL)
+        return;
+    if (f->fd >= 0) {
+        lks__sys_close(f->fd);
+        if (f->made)
+            lks__sys_unlink(f->path);
+    }
+    lks__trace_close(f->recorder);
+    *f = (lks__trace_file){.fd = -1};
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+/* What a rank says about its events. */
+struct head {
+    uint64_t n, dropped;
+    double opened, met; /* met: its clock when all ranks stood at one barrier */
+};
+
+struct out {
+    int fd;
+    bool failed;
+    bool comma; /* an entry stands before */
+    size_t used;
+    char buf[64 << 10];
+};
+
+static void flush(struct out *o)
+{
+    if (!o->failed && lks__sys_write_all(o->fd, o->buf, o->used) != 0)
+        o->failed = true;
+    o->used = 0;
+}
+
+static void put(struct out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void put(struct out *o, const char *fmt, ...)
+{
+    enum { LONGEST = 512 };
+    if (sizeof o->buf - o->used < LONGEST)
+        flush(o);
+    va_list args;
+    va_start(args, fmt);
+    o->used += (size_t)vsnprintf(o->buf + o->used, LONGEST, fmt, args);
+    va_end(args);
+}
+
+static void entry(struct out *o)
+{
+    put(o, o->comma ? ",\n" : "[\n");
+    o->comma = true;
+}
+
+static void put_rank(struct out *o, int rank, const struct head *h)
+{
+    entry(o);
+    put(o, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
+        rank, rank);
+    entry(o);
+    put(o, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}",
+        rank, rank);
+    entry(o);
+    put(o,
+        "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_labels\",\"args\":{\"labels\":\"%" PRIu64
+        " events, %" PRIu64 " older ones dropped\"}}",
+        rank, h->n, h->dropped);
+}
+
+/* Microseconds, as the format has it. Async entries (b, e) make the rows of overlapping spans. */
+static void put_event(struct out *o, int rank, double origin, const lks__trace_event *e)
+{
+    char name[48];
+    const char *text = lks__span_name((lks__trace_span)e->span);
+    const char *part = lks__part_name(lks__span_part((lks__trace_span)e->span));
+    if (e->index >= 0)
+        snprintf(name, sizeof name, "%s %" PRId32, text, e->index);
+    else
+        snprintf(name, sizeof name, "%s", text);
+    double ts = (e->start - origin) * 1e6, dur = e->seconds * 1e6;
+    entry(o);
+    if (!overlaps(e)) {
+        put(o,
+            "{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\",\"cat\":"
+            "\"%s\"}",
+            rank, ts, dur, name, part);
+        return;
+    }
+    for (int end = 0; end < 2; end++) {
+        put(o,
+            "{\"ph\":\"%s\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"id\":%" PRId32
+            ",\"name\":\"%s\",\"cat\":\"%s\"}",
+            end ? "e" : "b", rank, end ? ts + dur : ts, e->index, name, part);
+        if (!end)
+            entry(o);
+    }
+}
+
+/* Events of another rank are what it says they are only where they name a span of ours. */
+static bool known(const lks__trace_event *e)
+{
+    return e->span >= 0 && e->span < LKS__N_SPANS;
+}
+
+/* Ranks of one host share a clock; another host's has another origin, and is brought to rank 0's by
+ * the barrier at which all stood. */
+static double shift_of(const lks__session *s, const struct head *heads, int rank)
+{
+    return s->world.local_world_size == s->world.world_size ? 0.0 : heads[0].met - heads[rank].met;
+}
+
+static double origin_of(const lks__session *s, const struct head *heads)
+{
+    double first = heads[0].opened;
+    for (int r = 1; r < s->world.world_size; r++) {
+        double opened = heads[r].opened + shift_of(s, heads, r);
+        first = opened < first ? opened : first;
+    }
+    return first;
+}
+
+/* One rank after the other: memory stays that of two rings, however many ranks there are. */
+static lks_status write_all(lks__trace_file *f, lks__session *s, const struct head *heads,
+                            lks__trace_event *events, struct out *out)
+{
+    double origin = origin_of(s, heads);
+    for (int r = 0; r < s->world.world_size; r++) {
+        size_t n;
+        if (r == s->world.rank)
+            lks__trace_events(f->recorder, events, &n);
+        LKS__TRY(lks_comm_broadcast(s->comm, events, heads[r].n * sizeof *events, r));
+        if (s->world.rank != 0)
+            continue;
+        put_rank(out, r, &heads[r]);
+        for (uint64_t i = 0; i < heads[r].n; i++)
+            if (known(&events[i]))
+                put_event(out, r, origin - shift_of(s, heads, r), &events[i]);
+    }
+    return LKS_OK;
+}
+
+/* The file has what was there before until now; what isn't a regular file can't be emptied. */
+static lks_status finish_file(lks__trace_file *f, struct out *out)
+{
+    put(out, "\n]\n");
+    flush(out);
+    bool failed = out->failed;
+    int err = errno;
+    if (lks__sys_close(f->fd) != 0 && !failed) {
+        failed = true;
+        err = errno;
+    }
+    f->fd = -1;
+    if (failed && f->made)
+        lks__sys_unlink(f->path);
+    errno = err;
+    return failed ? lks__sys_fail("can't write the trace", f->path) : LKS_OK;
+}
+
+lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *dropped_p)
+{
+    *dropped_p = 0;
+    if (f->recorder == NULL)
+        return LKS_OK;
+    size_t W = (size_t)s->world.world_size, n;
+    struct head mine = {.dropped = lks__trace_events(f->recorder, NULL, &n),
+                        .opened = lks__trace_opened(f->recorder)};
+    lks__trace_current = NULL; /* nothing of the below is the run's */
+    mine.n = n;
+    struct head *heads = calloc(W, sizeof *heads);
+    lks__trace_event *events = calloc(RING_EVENTS, sizeof *events);
+    struct out *out = calloc(1, sizeof *out);
+    lks_status st = LKS_OK;
+    if (heads == NULL || events == NULL || out == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to gather the trace");
+    else
+        out->fd = f->fd;
+    if (st == LKS_OK && s->world.rank == 0 && lks__sys_truncate(f->fd, 0) != 0 && errno != EINVAL)
+        st = lks__sys_fail("can't write the trace", f->path);
+    st = lks__session_agree(s, st);
+    if (st == LKS_OK)
+        st = lks_comm_barrier(s->comm);
+    mine.met = lks__sys_now();
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(s->comm, &mine, heads, sizeof mine);
+    for (size_t r = 0; r < W && st == LKS_OK; r++) {
+        if (heads[r].n > RING_EVENTS)
+            st =
+                lks__fail(LKS_ERR_PEER, "rank %zu reports %" PRIu64 " trace events", r, heads[r].n);
+        *dropped_p += heads[r].dropped;
+    }
+    if (st == LKS_OK)
+        st = write_all(f, s, heads, events, out);
+    if (st == LKS_OK)
+        st = lks__session_agree(s, s->world.rank == 0 ? finish_file(f, out) : LKS_OK);
+    free(heads);
+    free(events);
+    free(out);
+    return st;
+}

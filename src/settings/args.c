@@ -1,0 +1,86 @@
+/* The command line of a command. */
+#include <stdio.h>
+#include <string.h>
+
+#include "settings/config_file.h"
+#include "settings/settings.h"
+
+void lks__args_note(lks__args *args, const char *where, const char *what)
+{
+    if (args->n_notes < LKS__ARGS_NOTES) {
+        char *note = args->notes[args->n_notes];
+        char shown[LKS__ARGS_NOTE / 2], place[LKS__ARGS_NOTE / 2 - 4];
+        lks__escape(shown, sizeof shown, what, strlen(what));
+        snprintf(place, sizeof place, "%s", where); /* escaped where it was made */
+        snprintf(note, LKS__ARGS_NOTE, "%s: %s", place, shown);
+    }
+    args->n_notes++;
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), n_end = strlen(end);
+    return n > n_end && strcmp(text + n - n_end, end) == 0;
+}
+
+static bool is_file(const char *arg)
+{
+    return arg[0] != '-' && (ends_in(arg, ".conf") || ends_in(arg, ".py"));
+}
+
+/* One argument that begins with '-'. */
+static lks_status read_option(lks__settings *s, unsigned command, const char *arg, lks__args *args)
+{
+    char where[120], key[LKS__SETTING_KEY];
+    lks__escape(where, sizeof where, arg, strlen(arg));
+    size_t n_key = strcspn(arg, "=");
+    if (strncmp(arg, "--", 2) != 0 || n_key == 2)
+        return lks__fail(LKS_ERR_CONFIG, "%s: settings are written --key=value", where);
+    n_key -= 2;
+    if (n_key >= sizeof key)
+        return lks__fail(LKS_ERR_CONFIG, "%s: no setting has a name of %zu bytes", where, n_key);
+    memcpy(key, arg + 2, n_key);
+    key[n_key] = '\0';
+    if (lks__setting_is_foreign(key)) {
+        lks__args_note(args, "command line", key);
+        return LKS_OK;
+    }
+    const char *value = arg + 2 + n_key;
+    if (*value == '=')
+        return lks__settings_set(s, command, key, value + 1, LKS__FROM_ARG, where);
+    int i = lks__setting_find(key);
+    if (i >= 0 && !lks__setting_is_bool(i))
+        return lks__fail(LKS_ERR_CONFIG, "%s: %s needs a value: write --%s=VALUE", where,
+                         lks__setting_name(i), key);
+    return lks__settings_set(s, command, key, "true", LKS__FROM_ARG, where);
+}
+
+lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
+                               int max_positional, lks__args *args)
+{
+    memset(args, 0, sizeof *args);
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            args->help = true;
+            return LKS_OK;
+        }
+    }
+    for (int i = 0; i < argc; i++) {
+        char shown[120];
+        if (argv[i][0] == '-') {
+            LKS__TRY(read_option(s, command, argv[i], args));
+        } else if (is_file(argv[i])) {
+            LKS__TRY(lks__config_file_read(s, command, argv[i], args));
+        } else if (args->n_positional < max_positional &&
+                   args->n_positional < LKS__ARGS_POSITIONAL) {
+            args->positional[args->n_positional++] = argv[i];
+        } else {
+            lks__escape(shown, sizeof shown, argv[i], strlen(argv[i]));
+            return lks__fail(LKS_ERR_CONFIG,
+                             "\"%s\" is neither a setting (--key=value) nor a config file (a name "
+                             "ending in .conf or .py)",
+                             shown);
+        }
+    }
+    return strcmp(s->family, "golf") == 0 ? lks__golf_environment(s, command) : LKS_OK;
+}

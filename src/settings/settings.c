@@ -1,0 +1,207 @@
+#include "settings/settings_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/nearest.h"
+
+/* --- values from text ------------------------------------------------------------------------- */
+
+bool lks__parse_int(const char *text, int64_t *i_p)
+{
+    const char *digits = text + (*text == '-');
+    if (!*digits || digits[strspn(digits, "0123456789")])
+        return false;
+    errno = 0;
+    long long i = strtoll(text, NULL, 10);
+    if (errno)
+        return false;
+    *i_p = i;
+    return true;
+}
+
+bool lks__parse_float(const char *text, double *f_p)
+{
+    /* The first character keeps out white space, "inf" and "nan"; the others hexadecimal. */
+    if (!*text || !strchr("+-.0123456789", *text) || text[strspn(text, "+-.0123456789eE")])
+        return false;
+    char *end;
+    double f = strtod(text, &end);
+    if (end == text || *end || !isfinite(f))
+        return false;
+    *f_p = f;
+    return true;
+}
+
+static bool parse_bool(const char *text, bool *b_p)
+{
+    if (strcmp(text, "true") == 0 || strcmp(text, "True") == 0 || strcmp(text, "1") == 0)
+        *b_p = true;
+    else if (strcmp(text, "false") == 0 || strcmp(text, "False") == 0 || strcmp(text, "0") == 0)
+        *b_p = false;
+    else
+        return false;
+    return true;
+}
+
+static bool parse_value(const lks__setting *d, const char *text, lks__setting_value *v)
+{
+    switch (d->type) {
+    case LKS__SETTING_IS_INT:
+        return lks__parse_int(text, &v->i) && lks__setting_in_range(d, *v);
+    case LKS__SETTING_IS_FLOAT:
+        return lks__parse_float(text, &v->f) && lks__setting_in_range(d, *v);
+    case LKS__SETTING_IS_BOOL:
+        return parse_bool(text, &v->b);
+    case LKS__SETTING_IS_STR:
+        v->s = text;
+        return lks__setting_in_range(d, *v);
+    }
+    return false;
+}
+
+static lks_status fail_value(const lks__setting *d, const char *text, const char *where,
+                             lks_status st)
+{
+    char range[LKS__SETTING_RANGE], shown[120];
+    return lks__fail(st, "%s: %s must be %s, not \"%s\"", where, d->name,
+                     lks__setting_describe(d, range),
+                     lks__escape(shown, sizeof shown, text, strlen(text)));
+}
+
+static lks_status fail_unknown(const char *key, unsigned command, const char *where)
+{
+    const char *names[LKS__N_SETTINGS];
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        names[i] = lks__setting_table[i].commands & command ? lks__setting_table[i].name : NULL;
+    const char *near = lks__nearest(key, names, LKS__N_SETTINGS);
+    const char *name = lks__command_name(command);
+    char shown[120];
+    lks__escape(shown, sizeof shown, key, strlen(key));
+    if (near)
+        return lks__fail(LKS_ERR_CONFIG, "%s: there is no setting \"%s\"; did you mean %s?", where,
+                         shown, near);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s: there is no setting \"%s\"; `lockstep %s --help` lists all", where, shown,
+                     name);
+}
+
+lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key, const char *text,
+                             lks__setting_from from, const char *where)
+{
+    int i = lks__setting_find(key);
+    if (i < 0)
+        return fail_unknown(key, command, where);
+    const lks__setting *d = &lks__setting_table[i];
+    bool taken = d->commands & command;
+    if (!taken && !(from == LKS__FROM_FILE && d->commands & LKS__CMD_TRAIN))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: %s is a setting of `lockstep %s`, not of `lockstep %s`", where,
+                         d->name, lks__command_name(d->commands), lks__command_name(command));
+    lks__setting_value v;
+    if (!parse_value(d, text, &v))
+        return fail_value(d, text, where, LKS_ERR_CONFIG);
+    if (!taken || s->from[i] > (unsigned char)from)
+        return LKS_OK;
+    char list[2 * LKS__SETTING_STR];
+    if (d->flags & LKS__SETTING_LIST && s->from[i] == (unsigned char)from) {
+        snprintf(list, sizeof list, "%s\n%s", lks__setting_load(s, d).s, text);
+        if (strlen(list) >= LKS__SETTING_STR)
+            return lks__fail(LKS_ERR_CONFIG, "%s: all %s together have over %d bytes", where,
+                             d->name, LKS__SETTING_STR - 1);
+        v.s = list;
+    }
+    lks__setting_store(s, d, v, from);
+    return LKS_OK;
+}
+
+const char *lks__settings_text(const lks__settings *s, int i, char out[LKS__SETTING_STR])
+{
+    lks__setting_value v = lks__setting_load(s, &lks__setting_table[i]);
+    switch (lks__setting_table[i].type) {
+    case LKS__SETTING_IS_INT:
+        snprintf(out, LKS__SETTING_STR, "%" PRId64, v.i);
+        break;
+    case LKS__SETTING_IS_FLOAT:
+        snprintf(out, LKS__SETTING_STR, "%.17g", v.f);
+        break;
+    case LKS__SETTING_IS_BOOL:
+        snprintf(out, LKS__SETTING_STR, "%s", v.b ? "true" : "false");
+        break;
+    case LKS__SETTING_IS_STR:
+        snprintf(out, LKS__SETTING_STR, "%s", v.s);
+        break;
+    }
+    return out;
+}
+
+/* --- relations -------------------------------------------------------------------------------- */
+
+lks_status lks__settings_check(lks__settings *s, int world_size)
+{
+    if (strcmp(s->family, "golf") == 0)
+        LKS__TRY(lks__golf_check(s));
+    int64_t N = s->gradient_accumulation_steps, W = world_size;
+    if (s->n_embd % s->n_head)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "n_embd=%" PRId64 " is no multiple of n_head=%" PRId64
+                         ": every head gets n_embd / n_head columns",
+                         s->n_embd, s->n_head);
+    if (s->virtual_ranks == 0)
+        for (s->virtual_ranks = 8; N % s->virtual_ranks; s->virtual_ranks /= 2)
+            ;
+    int64_t V = s->virtual_ranks;
+    if (N % V)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "virtual_ranks=%" PRId64
+                         " does not divide gradient_accumulation_steps=%" PRId64
+                         ": each virtual rank does an equal share; make one a multiple of the "
+                         "other",
+                         V, N);
+    if (W > V)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%" PRId64 " ranks are more than the run's %" PRId64
+                         " virtual ranks (gradient_accumulation_steps=%" PRId64
+                         "): start at most %" PRId64
+                         " ranks, or raise gradient_accumulation_steps to a multiple of %" PRId64
+                         " and set virtual_ranks",
+                         W, V, N, V, W);
+    if (V % W && !s->allow_uneven)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%" PRId64 " virtual ranks can't be dealt evenly to %" PRId64
+                         " ranks: raise gradient_accumulation_steps (now %" PRId64
+                         ") to a multiple of %" PRId64 " with virtual_ranks=%" PRId64
+                         ", or give --allow_uneven",
+                         V, W, N, W, W);
+    return LKS_OK;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_STR + 8])
+{
+    snprintf(out, LKS__SETTING_STR + 8, "%s", s->dataset);
+    if (is_folder(out))
+        return LKS_OK;
+    snprintf(out, LKS__SETTING_STR + 8, "data/%s", s->dataset);
+    if (s->dataset[0] != '/' && is_folder(out))
+        return LKS_OK;
+    char shown[LKS__SETTING_STR];
+    lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset));
+    return lks__fail(LKS_ERR_CONFIG,
+                     "dataset \"%s\"%s: there is no such folder, nor data/ with that name in it; "
+                     "`lockstep prep %s --input=TEXT --out=DIR` makes one",
+                     shown,
+                     s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
+                         ? " (as no --dataset=DIR was given)"
+                         : "",
+                     strcmp(s->family, "golf") == 0 ? "sentencepiece" : "char");
+}

@@ -1,0 +1,374 @@
+/* settings/settings.h - every setting of every command, in one table.
+ *
+ * Fields, parsing, defaults, ranges, help, the metrics' config line, checkpoints and what may
+ * change on a resume all come from it. Names and defaults are nanoGPT's where it has the setting.
+ */
+#ifndef LKS_SETTINGS_SETTINGS_H
+#define LKS_SETTINGS_SETTINGS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/jsonw.h"
+#include "base/status.h"
+
+enum {
+    LKS__SETTING_STR = 1024, /* bytes of a string setting, its 0 included */
+    LKS__SETTING_KEY = 64,   /* bytes of a name, its 0 included */
+};
+
+/* Commands that take a setting. */
+enum {
+    LKS__CMD_PREP = 1 << 0,
+    LKS__CMD_TRAIN = 1 << 1,
+    LKS__CMD_SAMPLE = 1 << 2,
+    LKS__CMD_EVAL = 1 << 3,
+    LKS__CMD_BENCH = 1 << 4,
+    LKS__CMD_INFO = 1 << 5,
+    LKS__CMD_EXPORT = 1 << 6,
+    LKS__CMD_DOCTOR = 1 << 7,
+};
+
+/* What a setting is to a run; each has exactly one of these. */
+enum {
+    LKS__SETTING_SHAPE = 1 << 0, /* the model's shape: comes from the checkpoint */
+    LKS__SETTING_RUN = 1 << 1,   /* defines the run: comes from the checkpoint on a resume */
+    LKS__SETTING_FREE = 1 << 2,  /* in the config line, but may change on a resume */
+    LKS__SETTING_HOST = 1 << 3,  /* where and how: never in the config line */
+    LKS__SETTING_CONFIG = LKS__SETTING_SHAPE | LKS__SETTING_RUN | LKS__SETTING_FREE,
+    /* Beside one of those: 0 means "choose for me", so it agrees with every value. */
+    LKS__SETTING_AUTO = 1 << 4,
+    /* Means something to the golf family alone: left out of other families' config lines and
+     * checkpoints. */
+    LKS__SETTING_GOLF = 1 << 5,
+    /* STR: given several times, the values stand one to a line. */
+    LKS__SETTING_LIST = 1 << 6,
+};
+
+/* X(TYPE, name, default, range, commands, flags, group, help). The words in the last columns are
+ * those of settings_table.c, where the table becomes descriptors. TYPE: INT (int64_t), FLOAT
+ * (double), BOOL (bool), STR (char[]). Order is the order of help and of the config line; the
+ * settings of a group stand together. */
+#define LKS__SETTING_MAP(X)                                                                        \
+    X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                        \
+    X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
+      "prep: folder to write token files to; export: file to write")                               \
+    X(STR, format, "golf", ONE_OF("golf"), EXPORT, HOST, FILES,                                    \
+      "golf: parameter-golf's artifact, int8 under zlib")                                          \
+    X(STR, code, "", TEXT, TRAIN | EXPORT, HOST | LIST, FILES,                                     \
+      "file whose size counts as the submission's code (golf); may be given several times")        \
+    X(FLOAT, val_fraction, 0.1, BETWEEN(0, 1), PREP, HOST, FILES,                                  \
+      "share of the text that is kept for validation: its end (char), or the first documents "     \
+      "(sentencepiece)")                                                                           \
+    X(STR, tokenizer, "", TEXT, PREP, HOST, FILES,                                                 \
+      "sentencepiece: the model to use; empty: one is trained")                                    \
+    X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                \
+      "folder with train.bin and val.bin; if NAME is no folder, data/NAME is tried")               \
+    X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,             \
+      "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
+    X(STR, which, "", ANY, SAMPLE | EVAL | EXPORT, HOST, FILES,                                    \
+      "checkpoint in out_dir to take: best, latest, or an iteration; empty: best if the run has "  \
+      "always_save_checkpoint=false, else latest")                                                 \
+    X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
+      "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
+    X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
+      "address of this host, at which to wait for `lockstep doctor` on other hosts")               \
+    X(STR, artifact, "", ANY, EVAL, HOST, FILES,                                                   \
+      "artifact to evaluate, instead of the checkpoint in out_dir")                                \
+    X(STR, split, "val", ONE_OF("train|val"), EVAL, HOST, FILES, "which tokens to evaluate on")    \
+                                                                                                   \
+    X(STR, family, "gpt2", ONE_OF("gpt2|golf"), TRAIN | BENCH, SHAPE, MODEL,                       \
+      "gpt2: nanoGPT's model; golf: parameter-golf's")                                             \
+    X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL, "transformer blocks")          \
+    X(INT, n_head, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL,                                 \
+      "attention heads of a block; must divide n_embd")                                            \
+    X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE, MODEL, "width of the model")         \
+    X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | BENCH, SHAPE, MODEL,                        \
+      "context length in tokens")                                                                  \
+    X(INT, vocab_size, 0, INTS(0, 1 << 24), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,             \
+      "number of token ids; 0: from the data's meta.json, or 50304 without it. prep "              \
+      "sentencepiece trains that many; 0: 1024")                                                   \
+    X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "biases in Linear and LayerNorm")       \
+    X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
+      "share of activations dropped in training")                                                  \
+                                                                                                   \
+    X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN, BATCH,                       \
+      "samples in a micro-batch")                                                                  \
+    X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN, BATCH,                     \
+      "micro-batches in a step, over all ranks together")                                          \
+    X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \
+      "virtual ranks that the run is defined on; any number of ranks up to it gives the same "     \
+      "run; 0: the largest power of two up to 8 that divides gradient_accumulation_steps")         \
+    X(STR, sampler, "random", ONE_OF("random|nanogpt|epoch|stream"), TRAIN, RUN, BATCH,            \
+      "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script; epoch: "  \
+      "whole passes in DistributedSampler's order; stream: one token after the other (golf)")      \
+    X(BOOL, drop_last, false, ANY, TRAIN, RUN, BATCH,                                              \
+      "epoch sampler: leave out samples that don't divide by virtual_ranks, instead of repeating " \
+      "some")                                                                                      \
+    X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN, BATCH,                     \
+      "seed of all random numbers")                                                                \
+                                                                                                   \
+    X(FLOAT, learning_rate, 6e-4, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "highest learning rate")    \
+    X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
+      "last iteration, counted from 0: the run makes one step more than that")                     \
+    X(FLOAT, weight_decay, 1e-1, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                              \
+      "AdamW's decay, on matrices only")                                                           \
+    X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's first moment")             \
+    X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's second moment")           \
+    X(FLOAT, grad_clip, 1.0, FROM_TO(0, 1e30), TRAIN, FREE, OPTIM,                                 \
+      "largest norm of the whole gradient; 0: no clipping")                                        \
+    X(BOOL, decay_lr, true, ANY, TRAIN, FREE, OPTIM,                                               \
+      "warm-up and cosine decay; false: learning_rate all the time")                               \
+    X(INT, warmup_iters, 2000, INTS(0, 4294967294), TRAIN, FREE, OPTIM, "iterations of warm-up")   \
+    X(INT, lr_decay_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                        \
+      "iteration at which the learning rate reaches min_lr")                                       \
+    X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
+                                                                                                   \
+    X(STR, on_nan, "stop", ONE_OF("stop|skip|rollback"), TRAIN, FREE, OPTIM,                       \
+      "if a loss or gradient is not finite: stop the run; skip the update; rollback: "             \
+      "go back to the newest checkpoint and leave out the data from there to here")                \
+    X(INT, on_nan_limit, 10, INTS(1, 1000000), TRAIN, FREE, OPTIM,                                 \
+      "updates skipped in a row, or times the run went back without a new checkpoint, after "      \
+      "which it stops")                                                                            \
+                                                                                                   \
+    X(INT, eval_interval, 2000, INTS(0, 4294967294), TRAIN, FREE, REPORT,                          \
+      "iterations between evaluations; 0: none")                                                   \
+    X(INT, eval_iters, 200, INTS(1, 1000000), TRAIN, FREE, REPORT,                                 \
+      "batches of each split in an evaluation")                                                    \
+    X(INT, log_interval, 1, INTS(0, 4294967294), TRAIN, FREE, REPORT,                              \
+      "iterations between log lines; 0: none")                                                     \
+    X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
+      "false: checkpoint only if the validation loss has fallen, and at the end; true: at every "  \
+      "checkpoint_interval, too")                                                                  \
+    X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
+      "iterations between checkpoints; 0: eval_interval")                                          \
+    X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST, REPORT,                                         \
+      "number of newest checkpoints to keep, beside the best one; 0: all")                         \
+    X(STR, stop_signal, "none", ONE_OF("none|USR1|USR2"), TRAIN, HOST, REPORT,                     \
+      "signal that stops the run as SIGTERM does, for batch systems; otherwise SIGUSR1 and "       \
+      "SIGUSR2 write a checkpoint, and the run goes on")                                           \
+    X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT,                                            \
+      "evaluate once, then stop; with init_from=resume: the newest checkpoint, and only "          \
+      "evals.jsonl is written")                                                                    \
+    X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT,                                       \
+      "steps to time; comm: of the largest size")                                                  \
+    X(STR, trace, "", ANY, TRAIN | BENCH, HOST, REPORT,                                            \
+      "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
+    X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
+      "print what the run would need and stop before the first step")                              \
+                                                                                                   \
+    X(INT, num_kv_heads, 4, INTS(1, 1024), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                \
+      "key and value heads; must divide n_head")                                                   \
+    X(INT, mlp_mult, 2, INTS(1, 64), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                      \
+      "width of the MLP, in n_embd")                                                               \
+    X(BOOL, tie_embeddings, true, ANY, TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                    \
+      "one matrix for embedding and head")                                                         \
+    X(FLOAT, rope_base, 10000, OVER_TO(0, 1e12), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
+      "base of the rotary frequencies")                                                            \
+    X(FLOAT, logit_softcap, 30, OVER_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
+      "logits are c tanh(x / c)")                                                                  \
+    X(FLOAT, qk_gain_init, 1.5, FROM_TO(-1e6, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,       \
+      "initial query gain of every head")                                                          \
+    X(FLOAT, tied_embed_init_std, 0.005, FROM_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF, \
+      "standard deviation of the tied embedding at the start")                                     \
+    X(INT, train_batch_tokens, 524288, INTS(1, 1LL << 40), TRAIN, RUN | GOLF, MODEL_GOLF,          \
+      "tokens of a step; sets batch_size")                                                         \
+    X(INT, iterations, 20000, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
+      "steps of the run (max_iters of the other family is not used)")                              \
+    X(INT, warmdown_iters, 1200, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,              \
+      "steps over which the rates go down to 0 at the end; 0: none")                               \
+    X(INT, warmup_steps, 20, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                  \
+      "no effect: the script primes its compiler with these steps and undoes them")                \
+    X(FLOAT, max_wallclock_seconds, 600, FROM_TO(0, 1e9), TRAIN, FREE | GOLF, MODEL_GOLF,          \
+      "training time after which the run stops, and by which the rates go down; 0: no limit")      \
+    X(INT, val_batch_size, 524288, INTS(1, 1LL << 40), TRAIN, FREE | GOLF, MODEL_GOLF,             \
+      "tokens that all virtual ranks together evaluate at once")                                   \
+    X(FLOAT, embed_lr, 0.6, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                       \
+      "rate of an embedding that is not tied")                                                     \
+    X(FLOAT, head_lr, 0.008, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                      \
+      "rate of a head that is not tied")                                                           \
+    X(FLOAT, tied_embed_lr, 0.05, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
+      "rate of the tied embedding")                                                                \
+    X(FLOAT, matrix_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                     \
+      "Muon's rate, for the blocks' matrices")                                                     \
+    X(FLOAT, scalar_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                     \
+      "rate of vectors, gains and scales")                                                         \
+    X(FLOAT, muon_momentum, 0.95, FROM_BELOW(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF,                \
+      "Muon's momentum after its warm-up")                                                         \
+    X(FLOAT, muon_momentum_warmup_start, 0.85, FROM_BELOW(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF,   \
+      "Muon's momentum at the start")                                                              \
+    X(INT, muon_momentum_warmup_steps, 500, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,   \
+      "steps of the momentum's warm-up")                                                           \
+    X(INT, muon_backend_steps, 5, INTS(0, 100), TRAIN, FREE | GOLF, MODEL_GOLF,                    \
+      "Newton-Schulz iterations")                                                                  \
+    X(FLOAT, adam_eps, 1e-8, OVER_TO(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF, "Adam's epsilon")      \
+    X(STR, tokenizer_path, "", ANY, TRAIN | SAMPLE | EVAL, HOST | GOLF, MODEL_GOLF,                \
+      "SentencePiece model, for val_bpb and samples; empty: the one that the data folder's "       \
+      "meta.json names (train, eval)")                                                             \
+                                                                                                   \
+    X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")          \
+    X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "samples to write")          \
+    X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST, SAMPLING,                       \
+      "tokens of each sample")                                                                     \
+    X(FLOAT, temperature, 0.8, OVER_TO(0, 1e6), SAMPLE, HOST, SAMPLING,                            \
+      "under 1: likely tokens more often; over 1: unlikely tokens more often")                     \
+    X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST, SAMPLING,                                   \
+      "draw from the k likeliest tokens; 0: from all")                                             \
+                                                                                                   \
+    X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
+      "ranks (processes) to start on this machine")                                                \
+    X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, RANKS,                                  \
+      "how often to restart all ranks, from the newest checkpoint, after one has failed")          \
+    X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, RANKS,             \
+      "seconds that ranks have to end after a signal to stop, from their last heartbeat on")       \
+    X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, RANKS,           \
+      "threads of each rank; 0: cores / ranks on this machine")                                    \
+    X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
+      "let ranks carry different numbers of virtual ranks")                                        \
+    X(STR, backend, "auto", BUILT("auto|shm|mpi|gloo"), TRAIN | EVAL | BENCH, HOST, RANKS,         \
+      "how ranks exchange data; auto: the first that works")                                       \
+    X(INT, zero, 0, INTS(0, 1), TRAIN, HOST, RANKS,                                                \
+      "1: divide the optimizer's state over hosts (ZeRO-1); the same bytes")                       \
+    X(STR, wire, "float32", ONE_OF("float32|bfloat16"), TRAIN, FREE, RANKS,                        \
+      "how gradients travel between hosts; bfloat16: half the bytes, and a run that depends on "   \
+      "which ranks share a host")                                                                  \
+    X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
+      "seconds after which a rank that stands still ends the run")                                 \
+    X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST, RANKS,                           \
+      "iterations between checks that no parameter has changed by itself, and that replicas are "  \
+      "equal; 0: none")                                                                            \
+    X(STR, replicas, "shared", ONE_OF("shared|private"), TRAIN, HOST, RANKS,                       \
+      "shared: one copy of parameters and moments for all ranks of a host; private: one each")     \
+    X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
+      "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
+    X(STR, device, "auto", BUILT("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                  \
+      "device to compute on; auto: the best available")                                            \
+    X(STR, dtype, "float32", BUILT("float32|bfloat16"), TRAIN | SAMPLE | EVAL | BENCH, FREE,       \
+      RANKS, "precision to compute in")
+
+enum {
+#define X(type, name, ...) LKS__SETTING_##name,
+    LKS__SETTING_MAP(X)
+#undef X
+        LKS__N_SETTINGS
+};
+
+/* Where a value came from; a higher one wins. */
+typedef enum lks__setting_from {
+    LKS__FROM_DEFAULT = 0,
+    LKS__FROM_CHECKPOINT = 1,
+    LKS__FROM_FILE = 2,
+    LKS__FROM_ENV = 3, /* golf's variables */
+    LKS__FROM_ARG = 4,
+} lks__setting_from;
+
+#define LKS__FIELD_INT(name)   int64_t name;
+#define LKS__FIELD_FLOAT(name) double name;
+#define LKS__FIELD_BOOL(name)  bool name;
+#define LKS__FIELD_STR(name)   char name[LKS__SETTING_STR];
+
+typedef struct lks__settings {
+#define X(type, name, ...) LKS__FIELD_##type(name)
+    LKS__SETTING_MAP(X)
+#undef X
+    unsigned char from[LKS__N_SETTINGS]; /* lks__setting_from, by LKS__SETTING_<name> */
+} lks__settings;
+
+void lks__settings_defaults(lks__settings *s);
+
+/* --- command line and files ------------------------------------------------------------------- */
+
+enum { LKS__ARGS_POSITIONAL = 4, LKS__ARGS_NOTES = 32, LKS__ARGS_NOTE = 200 };
+
+typedef struct lks__args {
+    bool help; /* --help or -h was given; nothing else was looked at */
+    const char *positional[LKS__ARGS_POSITIONAL]; /* words that are neither settings nor files */
+    int n_positional;
+    /* What was read and has no meaning here ("config/x.py:3: wandb_log"), for the tool to print;
+     * escaped. n_notes counts all; those beyond the room are dropped. */
+    char notes[LKS__ARGS_NOTES][LKS__ARGS_NOTE];
+    int n_notes;
+} lks__args;
+
+/* Read the arguments behind the command's name: `--key=value`, `--flag` for a BOOL, '-' equals '_';
+ * words ending in .conf or .py are config files (settings/config_file.h). The command line wins
+ * over files; of equals the later. `s` holds defaults before. At most `max_positional` other words.
+ * ERR_CONFIG names the argument or file:line, the range or the nearest setting. */
+lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
+                               int max_positional, lks__args *args);
+
+/* One setting from text. `where` ("config/x.conf:12", "--n_layer=x") begins messages. A value from
+ * a lower source than the one in place is checked and not taken; so is, from a file, a setting of
+ * train where `command` doesn't take it: a recipe serves eval and bench too. */
+lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key, const char *value,
+                             lks__setting_from from, const char *where);
+
+/* Take note of something that was read and isn't used; any bytes. */
+void lks__args_note(lks__args *args, const char *where, const char *what);
+
+/* Names that nanoGPT's scripts have and that mean nothing here: wandb_*, compile. */
+bool lks__setting_is_foreign(const char *key);
+
+/* Settings that `command` takes, by group, with defaults, ranges and meanings. */
+void lks__settings_help(FILE *out, unsigned command);
+
+/* --- relations between settings --------------------------------------------------------------- */
+
+/* golf's settings have the names of parameter-golf's script: the name of the setting behind one of
+ * them ("num_layers": "n_layer"), or NULL where it is no name of the script's. */
+const char *lks__golf_setting(const char *name);
+
+/* Take the script's environment variables (NUM_LAYERS, ITERATIONS, …): they win over files and lose
+ * against the command line. */
+lks_status lks__golf_environment(lks__settings *s, unsigned command);
+
+/* Fill in what golf's settings say of the batch (batch_size), and check them. */
+lks_status lks__golf_check(lks__settings *s);
+
+/* For a run of train on `world_size` ranks: fills in virtual_ranks = 0, then checks what one
+ * setting alone can't say: n_head divides n_embd, V divides N, W divides V (or allow_uneven),
+ * W <= V. ERR_CONFIG names both numbers and the way out. */
+lks_status lks__settings_check(lks__settings *s, int world_size);
+
+/* The folder of `dataset`: as given where it is a folder, else data/NAME. ERR_CONFIG. */
+lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_STR + 8]);
+
+/* --- checkpoints, metrics --------------------------------------------------------------------- */
+
+/* New object of the settings of `command` whose kind is in `flags`; NULL: out of memory. */
+json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags);
+
+/* As members of the object open in `w`; with `other`, only those that differ from it. */
+void lks__settings_write(const lks__settings *s, unsigned command, unsigned flags,
+                         const lks__settings *other, lks__jsonw *w);
+
+/* Read what to_json wrote into defaults, with all checks of the command line. Members of other
+ * kinds than `flags` are left alone; a missing one of SHAPE or RUN, an unknown or mistyped one is
+ * ERR_FORMAT, naming `where`. */
+lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigned flags,
+                                   const char *where, lks__settings *s_p);
+
+/* Go on with `run` (read from a checkpoint at `where`): SHAPE and RUN are taken over, and a
+ * differing value given explicitly is ERR_CONFIG; FREE is taken over where nothing was given. */
+lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where);
+
+/* How many settings of these kinds differ; names_p (may be NULL) [LKS__N_SETTINGS] gets them. */
+int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned command,
+                       unsigned flags, const char **names_p);
+
+/* One value as text, doubles as %.17g; returns `out`. */
+const char *lks__settings_text(const lks__settings *s, int setting, char out[LKS__SETTING_STR]);
+const char *lks__setting_name(int setting);
+bool lks__setting_is_golf(int setting);
+int lks__setting_find(const char *key); /* '-' equals '_'; -1: there is none */
+bool lks__setting_is_str(int setting);
+bool lks__setting_is_bool(int setting);
+
+/* Numbers as settings have them: the whole text, no white space, no hexadecimal, finite. */
+bool lks__parse_int(const char *text, int64_t *i_p);
+bool lks__parse_float(const char *text, double *f_p);
+
+#endif

@@ -1,0 +1,163 @@
+/* settings/settings_json.c - settings in checkpoints and metrics. */
+#include <string.h>
+
+#include "settings/settings_table.h"
+
+/* Settings of `command` of the kinds in `flags`: for (d = next(NULL, …); d; d = next(d, …)). */
+static const lks__setting *next(const lks__setting *d, unsigned command, unsigned flags)
+{
+    for (d = d ? d + 1 : lks__setting_table; d < lks__setting_table + LKS__N_SETTINGS; d++)
+        if (d->commands & command && d->flags & flags)
+            return d;
+    return NULL;
+}
+
+/* golf's own settings say nothing about a run of another family. */
+static bool relevant(const lks__settings *s, const lks__setting *d)
+{
+    return !(d->flags & LKS__SETTING_GOLF) || strcmp(s->family, "golf") == 0;
+}
+
+json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags)
+{
+    json_t *json = json_object();
+    for (const lks__setting *d = next(NULL, command, flags); json && d;
+         d = next(d, command, flags)) {
+        lks__setting_value v = lks__setting_load(s, d);
+        if (!relevant(s, d))
+            continue;
+        json_t *member = d->type == LKS__SETTING_IS_INT     ? json_integer(v.i)
+                         : d->type == LKS__SETTING_IS_FLOAT ? json_real(v.f)
+                         : d->type == LKS__SETTING_IS_BOOL  ? json_boolean(v.b)
+                                                            : json_string(v.s);
+        if (!member && d->type == LKS__SETTING_IS_STR) { /* a path that isn't UTF-8 */
+            char shown[LKS__SETTING_STR];
+            member = json_string(lks__escape(shown, sizeof shown, v.s, strlen(v.s)));
+        }
+        if (json_object_set_new(json, d->name, member) != 0) {
+            json_decref(json);
+            json = NULL;
+        }
+    }
+    return json;
+}
+
+void lks__settings_write(const lks__settings *s, unsigned command, unsigned flags,
+                         const lks__settings *other, lks__jsonw *w)
+{
+    for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
+        lks__setting_value v = lks__setting_load(s, d);
+        if (!relevant(s, d) || (other && lks__setting_same(d, v, lks__setting_load(other, d))))
+            continue;
+        switch (d->type) {
+        case LKS__SETTING_IS_INT:
+            lks__jsonw_int(w, d->name, v.i);
+            break;
+        case LKS__SETTING_IS_FLOAT:
+            lks__jsonw_double(w, d->name, v.f);
+            break;
+        case LKS__SETTING_IS_BOOL:
+            lks__jsonw_bool(w, d->name, v.b);
+            break;
+        case LKS__SETTING_IS_STR:
+            lks__jsonw_str(w, d->name, v.s);
+            break;
+        }
+    }
+}
+
+/* The type is checked here, the range by the caller. A string points into `json`. */
+static bool json_value(const lks__setting *d, const json_t *json, lks__setting_value *v)
+{
+    switch (d->type) {
+    case LKS__SETTING_IS_INT:
+        v->i = json_integer_value(json);
+        return json_is_integer(json);
+    case LKS__SETTING_IS_FLOAT: /* %.17g writes 1.0 as 1 */
+        v->f = json_number_value(json);
+        return json_is_number(json);
+    case LKS__SETTING_IS_BOOL:
+        v->b = json_is_true(json);
+        return json_is_boolean(json);
+    case LKS__SETTING_IS_STR:
+        v->s = json_string_value(json);
+        return v->s && strlen(v->s) == json_string_length(json);
+    }
+    return false;
+}
+
+lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigned flags,
+                                   const char *where, lks__settings *s_p)
+{
+    if (!json_is_object(json))
+        return lks__fail(LKS_ERR_FORMAT, "%s: the settings are no JSON object", where);
+    const char *key;
+    json_t *member;
+    json_object_foreach((json_t *)json, key, member)
+    {
+        if (lks__setting_find(key) < 0 || strchr(key, '-')) {
+            char shown[120];
+            return lks__fail(LKS_ERR_FORMAT,
+                             "%s: there is no setting \"%s\" in this version of lockstep", where,
+                             lks__escape(shown, sizeof shown, key, strlen(key)));
+        }
+    }
+    lks__settings s;
+    lks__settings_defaults(&s);
+    for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
+        const json_t *member_d = json_object_get(json, d->name);
+        char range[LKS__SETTING_RANGE];
+        lks__setting_value v;
+        if (!member_d &&
+            (!(d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN)) || !relevant(&s, d)))
+            continue; /* of a version that didn't have it: the default did the same */
+        if (!member_d)
+            return lks__fail(LKS_ERR_FORMAT, "%s: the setting %s is missing", where, d->name);
+        if (!json_value(d, member_d, &v) || !lks__setting_in_range(d, v))
+            return lks__fail(LKS_ERR_FORMAT, "%s: the setting %s is not %s", where, d->name,
+                             lks__setting_describe(d, range));
+        lks__setting_store(&s, d, v, LKS__FROM_CHECKPOINT);
+    }
+    *s_p = s;
+    return LKS_OK;
+}
+
+lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where)
+{
+    const unsigned flags = LKS__SETTING_CONFIG;
+    lks__settings merged = *s;
+    for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, flags); d;
+         d = next(d, LKS__CMD_TRAIN, flags)) {
+        lks__setting_value mine = lks__setting_load(s, d), theirs = lks__setting_load(run, d);
+        bool given = s->from[d - lks__setting_table] >= LKS__FROM_FILE;
+        if (given && d->flags & LKS__SETTING_FREE)
+            continue;
+        if (given && !lks__setting_same(d, mine, theirs) &&
+            !(d->flags & LKS__SETTING_AUTO && mine.i == 0)) {
+            char a[LKS__SETTING_STR], b[LKS__SETTING_STR];
+            int i = (int)(d - lks__setting_table);
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%s=%s was given, but the run in %s has %s=%s, which it keeps; leave "
+                             "the setting out, or start a new run in another out_dir",
+                             d->name, lks__settings_text(s, i, a), where, d->name,
+                             lks__settings_text(run, i, b));
+        }
+        lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);
+    }
+    *s = merged;
+    return LKS_OK;
+}
+
+int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned command,
+                       unsigned flags, const char **names_p)
+{
+    int n = 0;
+    for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
+        if (lks__setting_same(d, lks__setting_load(a, d), lks__setting_load(b, d)))
+            continue;
+        if (names_p)
+            names_p[n] = d->name;
+        n++;
+    }
+    return n;
+}

@@ -1,0 +1,266 @@
+#include "settings/settings_table.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+/* --- the table's words ------------------------------------------------------------------------ */
+
+enum {
+    PREP = LKS__CMD_PREP,
+    TRAIN = LKS__CMD_TRAIN,
+    SAMPLE = LKS__CMD_SAMPLE,
+    EVAL = LKS__CMD_EVAL,
+    BENCH = LKS__CMD_BENCH,
+    EXPORT = LKS__CMD_EXPORT,
+    DOCTOR = LKS__CMD_DOCTOR,
+
+    SHAPE = LKS__SETTING_SHAPE,
+    RUN = LKS__SETTING_RUN,
+    FREE = LKS__SETTING_FREE,
+    HOST = LKS__SETTING_HOST,
+    AUTO = LKS__SETTING_AUTO,
+    LIST = LKS__SETTING_LIST,
+    GOLF = LKS__SETTING_GOLF,
+};
+
+/* clang-format off */
+#define FILES                 "Files"
+#define MODEL                 "Model"
+#define BATCH                 "Batches and random numbers"
+#define OPTIM                 "Optimizer"
+#define REPORT                "Evaluation, logs, checkpoints"
+#define MODEL_GOLF            "The golf family (names and defaults of parameter-golf's script)"
+#define SAMPLING              "Sampling"
+#define RANKS                 "Ranks and machine"
+
+#define ANY                   .choices = NULL
+#define TEXT                  .text = true
+#define ONE_OF(list)          .choices = (list)
+#define BUILT(list)           .choices = (list), .built = true
+#define INTS(lo, hi)          .low_i = (lo), .high_i = (hi)
+#define FROM_TO(lo, hi)       .low = (lo), .high = (hi)
+#define FROM_BELOW(lo, hi)    .low = (lo), .high = (hi), .below_high = true
+#define OVER_TO(lo, hi)       .low = (lo), .high = (hi), .over_low = true
+#define BETWEEN(lo, hi)       .low = (lo), .high = (hi), .over_low = true, .below_high = true
+#define PRESET_INT(x)         .preset.i = (x)
+#define PRESET_FLOAT(x)       .preset.f = (x)
+#define PRESET_BOOL(x)        .preset.b = (x)
+#define PRESET_STR(x)         .preset.s = (x)
+
+const lks__setting lks__setting_table[LKS__N_SETTINGS] = {
+#define X(type_, name_, preset_, range_, commands_, flags_, group_, help_)                         \
+    {.name = #name_, .type = LKS__SETTING_IS_##type_, .offset = offsetof(lks__settings, name_),    \
+     PRESET_##type_(preset_), range_, .commands = (commands_), .flags = (flags_),                  \
+     .group = group_, .help = help_},
+    LKS__SETTING_MAP(X)
+#undef X
+};
+/* clang-format on */
+
+static const struct {
+    unsigned command;
+    const char *name;
+} command_names[] = {
+    {LKS__CMD_PREP, "prep"},     {LKS__CMD_TRAIN, "train"},   {LKS__CMD_SAMPLE, "sample"},
+    {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"},   {LKS__CMD_INFO, "info"},
+    {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"},
+};
+
+const char *lks__command_name(unsigned commands)
+{
+    for (size_t i = 0; i < sizeof command_names / sizeof command_names[0]; i++)
+        if (command_names[i].command & commands)
+            return command_names[i].name;
+    return "";
+}
+
+lks__setting_value lks__setting_load(const lks__settings *s, const lks__setting *d)
+{
+    const char *field = (const char *)s + d->offset;
+    lks__setting_value v = {0};
+    switch (d->type) {
+    case LKS__SETTING_IS_INT:
+        memcpy(&v.i, field, sizeof v.i);
+        break;
+    case LKS__SETTING_IS_FLOAT:
+        memcpy(&v.f, field, sizeof v.f);
+        break;
+    case LKS__SETTING_IS_BOOL:
+        memcpy(&v.b, field, sizeof v.b);
+        break;
+    case LKS__SETTING_IS_STR:
+        v.s = field;
+        break;
+    }
+    return v;
+}
+
+void lks__setting_store(lks__settings *s, const lks__setting *d, lks__setting_value v,
+                        lks__setting_from from)
+{
+    char *field = (char *)s + d->offset;
+    switch (d->type) {
+    case LKS__SETTING_IS_INT:
+        memcpy(field, &v.i, sizeof v.i);
+        break;
+    case LKS__SETTING_IS_FLOAT:
+        memcpy(field, &v.f, sizeof v.f);
+        break;
+    case LKS__SETTING_IS_BOOL:
+        memcpy(field, &v.b, sizeof v.b);
+        break;
+    case LKS__SETTING_IS_STR:
+        memmove(field, v.s, strlen(v.s) + 1);
+        break;
+    }
+    s->from[d - lks__setting_table] = (unsigned char)from;
+}
+
+bool lks__setting_same(const lks__setting *d, lks__setting_value a, lks__setting_value b)
+{
+    switch (d->type) {
+    case LKS__SETTING_IS_INT:
+        return a.i == b.i;
+    case LKS__SETTING_IS_FLOAT:
+        return a.f == b.f;
+    case LKS__SETTING_IS_BOOL:
+        return a.b == b.b;
+    case LKS__SETTING_IS_STR:
+        return strcmp(a.s, b.s) == 0;
+    }
+    return false;
+}
+
+void lks__settings_defaults(lks__settings *s)
+{
+    memset(s, 0, sizeof *s);
+    for (const lks__setting *d = lks__setting_table; d < lks__setting_table + LKS__N_SETTINGS; d++)
+        lks__setting_store(s, d, d->preset, LKS__FROM_DEFAULT);
+}
+
+const char *lks__setting_name(int i)
+{
+    return lks__setting_table[i].name;
+}
+
+bool lks__setting_is_str(int i)
+{
+    return lks__setting_table[i].type == LKS__SETTING_IS_STR;
+}
+
+bool lks__setting_is_golf(int i)
+{
+    return (lks__setting_table[i].flags & GOLF) != 0;
+}
+
+bool lks__setting_is_bool(int i)
+{
+    return lks__setting_table[i].type == LKS__SETTING_IS_BOOL;
+}
+
+/* Names as the table has them; false where `key` is longer than any. */
+static bool fold_key(const char *key, char out[LKS__SETTING_KEY])
+{
+    size_t n = strlen(key);
+    if (n >= LKS__SETTING_KEY)
+        return false;
+    for (size_t i = 0; i <= n; i++)
+        out[i] = key[i] == '-' ? '_' : key[i];
+    return true;
+}
+
+int lks__setting_find(const char *key)
+{
+    char name[LKS__SETTING_KEY];
+    if (!fold_key(key, name))
+        return -1;
+    const char *golf = lks__golf_setting(name);
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        if (strcmp(lks__setting_table[i].name, golf != NULL ? golf : name) == 0)
+            return i;
+    return -1;
+}
+
+bool lks__setting_is_foreign(const char *key)
+{
+    char name[LKS__SETTING_KEY];
+    return fold_key(key, name) && (strcmp(name, "compile") == 0 || strncmp(name, "wandb_", 6) == 0);
+}
+
+/* --- ranges ----------------------------------------------------------------------------------- */
+
+/* "a, b or c" from "a|b|c". */
+static void list_choices(const char *choices, char *out, size_t out_bytes)
+{
+    size_t o = 0;
+    const char *last = strrchr(choices, '|');
+    for (const char *c = choices; *c && o + 5 < out_bytes; c++) {
+        const char *piece = c == last ? " or " : ", ";
+        size_t n = *c == '|' ? strlen(piece) : 1;
+        memcpy(out + o, *c == '|' ? piece : c, n);
+        o += n;
+    }
+    out[o] = '\0';
+}
+
+const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_RANGE])
+{
+    char choices[120];
+    switch (d->type) {
+    case LKS__SETTING_IS_INT:
+        if (d->high_i == INT64_MAX)
+            snprintf(out, LKS__SETTING_RANGE, "a whole number of at least %" PRId64, d->low_i);
+        else
+            snprintf(out, LKS__SETTING_RANGE, "a whole number from %" PRId64 " to %" PRId64,
+                     d->low_i, d->high_i);
+        break;
+    case LKS__SETTING_IS_FLOAT:
+        snprintf(out, LKS__SETTING_RANGE, "a number %s %g and %s %g",
+                 d->over_low ? "over" : "of at least", d->low, d->below_high ? "below" : "at most",
+                 d->high);
+        break;
+    case LKS__SETTING_IS_BOOL:
+        snprintf(out, LKS__SETTING_RANGE, "true or false");
+        break;
+    case LKS__SETTING_IS_STR:
+        if (d->choices) {
+            list_choices(d->choices, choices, sizeof choices);
+            snprintf(out, LKS__SETTING_RANGE, "%s%s", choices, d->built ? " in this build" : "");
+        } else {
+            snprintf(out, LKS__SETTING_RANGE, "text of 1 to %d bytes", LKS__SETTING_STR - 1);
+        }
+        break;
+    }
+    return out;
+}
+
+static bool is_choice(const char *choices, const char *text)
+{
+    size_t n = strlen(text);
+    while (choices) {
+        size_t n_choice = strcspn(choices, "|");
+        if (n == n_choice && memcmp(choices, text, n) == 0)
+            return true;
+        choices = choices[n_choice] ? choices + n_choice + 1 : NULL;
+    }
+    return false;
+}
+
+bool lks__setting_in_range(const lks__setting *d, lks__setting_value v)
+{
+    switch (d->type) {
+    case LKS__SETTING_IS_INT:
+        return v.i >= d->low_i && v.i <= d->high_i;
+    case LKS__SETTING_IS_FLOAT: /* written so that NaN is outside */
+        return (d->over_low ? v.f > d->low : v.f >= d->low) &&
+               (d->below_high ? v.f < d->high : v.f <= d->high);
+    case LKS__SETTING_IS_BOOL:
+        return true;
+    case LKS__SETTING_IS_STR:
+        if (strlen(v.s) >= LKS__SETTING_STR || (d->text && !*v.s))
+            return false;
+        return !d->choices || is_choice(d->choices, v.s);
+    }
+    return false;
+}

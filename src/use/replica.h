@@ -1,0 +1,32 @@
+/* use/replica.h - a trained model, opened from a checkpoint to be used: sampling, evaluation. */
+#ifndef LKS_USE_REPLICA_H
+#define LKS_USE_REPLICA_H
+
+#include "data/meta.h"
+#include "model/model.h"
+#include "session/session.h"
+#include "settings/settings.h"
+
+typedef struct lks__replica {
+    char path[4096], took[64]; /* the checkpoint's folder, and which one it is */
+    char run_dir[4096];        /* the run's; empty: the checkpoint is in no run's folder */
+    char params_hash[17];
+    uint64_t iter;
+    lks__settings run; /* that it was trained with */
+    lks__meta meta;
+    lks__model_config config;
+    lks__table table;
+    lks__model *model;
+    float *params;
+} lks__replica;
+
+/* Verify and load the checkpoint `s->which` in `out_dir` for batches of `batch` sequences. It
+ * computes in the run's dtype, unless one was given in `s`. */
+lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int batch,
+                             lks__session *session, lks__replica *r);
+/* The same from an artifact (artifact/artifact.h), a file that needs no other. */
+lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, int batch,
+                                      lks__session *session, lks__replica *r);
+void lks__replica_close(lks__replica *r);
+
+#endif
