@@ -1,0 +1,26 @@
+/* layers/mirror.h - an array that the host and the device both have. If the device's memory is the
+ * host's, both are one array, and copies cost nothing. */
+#ifndef LKS_LAYERS_MIRROR_H
+#define LKS_LAYERS_MIRROR_H
+
+#include "layers/device.h"
+
+typedef struct lks__mirror {
+    lks__device *device;
+    void *host, *dev;
+    size_t bytes;
+    bool own_host; /* the host's side came with the mirror */
+} lks__mirror;
+
+/* Zeros on both sides; the host's is staging memory. ERR_NOMEM. */
+lks_status lks__mirror_open(lks__device *device, size_t bytes, lks__mirror *m);
+/* The host's side is `host`, which the caller keeps: memory of a group, say. The device's side is
+ * zeros; of host memory it is `host` itself. ERR_NOMEM. */
+lks_status lks__mirror_wrap(lks__device *device, void *host, size_t bytes, lks__mirror *m);
+void lks__mirror_close(lks__mirror *m); /* a zeroed one does nothing */
+
+/* Put a copy of bytes [from, from + n) on the queue. */
+void lks__mirror_to_device(const lks__mirror *m, lks__queue queue, size_t from, size_t n);
+void lks__mirror_to_host(const lks__mirror *m, lks__queue queue, size_t from, size_t n);
+
+#endif
