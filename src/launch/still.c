@@ -10,7 +10,7 @@ static const double LOOK_S = 1.0;
 /* The deadline that the program's ranks have; 0: they have none, or it is no program of ours. */
 static double deadline(const struct lks__launch *l)
 {
-    return (double)atomic_load(&lks__segment_header(l->segment)->timeout_us) * 1e-6;
+    return lks__segment_timeout_s(l->segment);
 }
 
 double lks__still_next(const struct lks__launch *l)

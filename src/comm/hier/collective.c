@@ -133,7 +133,7 @@ lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     result.text[sizeof result.text - 1] = '\0';
     char text[sizeof result.text + 64];
     if (result.status != LKS_OK && mem != NULL)
-        lks__shm_undo_alloc(h->local->state);
+        lks__shm_undo_alloc(h->local);
     if (result.status != LKS_OK)
         return lks__fail(LKS_ERR_NOMEM, "%s",
                          lks__escape(text, sizeof text, result.text, strlen(result.text)));
@@ -141,21 +141,11 @@ lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     return LKS_OK;
 }
 
-/* What calls compare of where their memory lies; ERR_ARG if it isn't common (or lazy) memory. */
-static lks_status place(const struct lks__hier *h, const char *call, const void *mem, size_t bytes,
-                        bool lazy, uint64_t *place_p)
-{
-    uint64_t offset;
-    LKS__TRY(lks__shm_check_common(h->local->state, call, mem, bytes, lazy, &offset));
-    *place_p = bytes > 0 ? lks__shm_place(h->local->state, offset) : 0;
-    return LKS_OK;
-}
-
 lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
 {
     struct lks__hier *h = state_of(comm);
     struct lks__shm_mail mail = {.kind = LKS__OP_REPLICATE, .size = bytes};
-    LKS__TRY(place(h, "lks_comm_replicate", mem, bytes, false, &mail.args[0]));
+    LKS__TRY(lks__shm_place(h->local, "lks_comm_replicate", mem, bytes, false, &mail.args[0]));
     struct lks__hier_wait wait = {
         .move = bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .buf = mem, .bytes = &bytes};
     LKS__TRY(meet(h, &mail, &wait));
@@ -220,7 +210,8 @@ lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *bloc
                                  .size = block_start[n_blocks] - block_start[0]};
     mail.args[0] = n_blocks;
     mail.args[1] = to_first != 0;
-    LKS__TRY(place(h, "lks_comm_gather_shares", mem, mail.size, true, &mail.args[2]));
+    LKS__TRY(
+        lks__shm_place(h->local, "lks_comm_gather_shares", mem, mail.size, true, &mail.args[2]));
     LKS__TRY(lks__shm_call(h->local, &mail));
     if (h->leads)
         LKS__TRY(gather_shares(h, &mail, mem, block_start, n_blocks, to_first));

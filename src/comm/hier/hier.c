@@ -86,7 +86,7 @@ static lks_status open_hosts(struct lks__hier *h)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
     for (size_t i = 0; i < n; i++)
         h->mail_bytes[i] = sizeof *h->mails;
-    LKS__TRY(lks__shm_plan_new(h->local->state, &h->shm_plan));
+    LKS__TRY(lks__shm_plan_new(h->local, &h->shm_plan));
     if (!lks__plan_open(&h->plan, h->n_hosts))
         return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d hosts", h->n_hosts);
     return LKS_OK;
@@ -200,8 +200,8 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
  * others learn why, and the thread stops instead of waiting for them. */
 static void give_up_works(lks_comm *comm, struct lks__hier *h)
 {
-    if (h->local != NULL && h->local->state != NULL &&
-        (lks__hier_is_busy(h) || lks__shm_owes_shares(h->local->state)))
+    if (lks__shm_segment(h->local) != NULL &&
+        (lks__hier_is_busy(h) || lks__shm_owes_shares(h->local)))
         lks__hier_abort(comm, "it closed the group while reductions were in flight: wait for them "
                               "with lks_work_wait() or lks_ddp_step() before lks_comm_close()");
 }
@@ -214,8 +214,8 @@ void lks__hier_close(lks_comm *comm)
     if (h->stuck) /* the thread holds all of it: the process is about to end */
         return;
     give_up_works(comm, h);
-    bool failed = h->local == NULL || h->local->state == NULL ||
-                  lks__segment_aborted(((struct lks__shm *)h->local->state)->segment);
+    const lks__segment *segment = lks__shm_segment(h->local);
+    bool failed = segment == NULL || lks__segment_aborted(segment);
     lks__hier_thread_close(h);
     lks__hier_rendezvous_end(h);
     if (!h->leads && h->engine != NULL)

@@ -17,7 +17,7 @@
 #include "comm/backend.h"
 #include "comm/hier/engine.h"
 #include "comm/plan.h"
-#include "comm/shm/shm.h"
+#include "comm/shm/host.h"
 #include "net/store.h"
 
 enum {
@@ -53,8 +53,8 @@ struct lks__hier_wait {
     lks_status st;
 };
 
-/* What a leader tells the others several times a second. Plain data, equal builds on both sides. */
-struct lks__hier_news {
+/* What a leader sends to the others several times a second. Plain data: builds are equal. */
+struct lks__hier_heartbeat {
     uint32_t magic;
     int32_t status;              /* of the host's failure, LKS_OK: none */
     int32_t left;                /* it has closed the group in order */
@@ -66,11 +66,11 @@ struct lks__hier_news {
     char phase[LKS__SHM_PHASE + 1];
     char text[900]; /* of the failure */
 };
-_Static_assert(sizeof(struct lks__hier_news) <= LKS__ENGINE_NOTE, "a note fits");
+_Static_assert(sizeof(struct lks__hier_heartbeat) <= LKS__ENGINE_NOTE, "a note fits");
 
 struct lks__hier_host {
-    struct lks__hier_news news; /* the newest */
-    double heard_s;
+    struct lks__hier_heartbeat last; /* the newest */
+    double last_s;                   /* when it came */
     bool gone;
 };
 
@@ -120,9 +120,9 @@ struct lks__hier {
     uint16_t *narrow; /* LKS_WIRE_BFLOAT16: a whole bucket as it is sent, and pieces as they come */
     size_t narrow_bytes;
     uint64_t number; /* of the operation between hosts */
-    double told_s, looked_s;
-    bool told_failure;
-    int32_t told_stop, told_saving;
+    double sent_s, looked_s;
+    bool sent_failure;
+    int32_t sent_stop, sent_saving;
     int late;      /* the rank of another host that a failure is about; -1: none is known */
     unsigned idle; /* looks since something happened */
 };
@@ -214,17 +214,29 @@ lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job);
 lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_mail *mail,
                           struct lks__hier_wait *wait);
 
-/* In the thread: start one operation of the engine; a failure becomes the group's. Places and sizes
- * are copied (places NULL: pieces one behind the other), memory is not. *ticket_p counts them. */
+/* --- operations.c: in the leader's thread ------------------------------------------------- */
+
+/* Start one operation of the engine; a failure becomes the group's. Places and sizes are copied
+ * (places NULL: pieces one behind the other), memory is not. *ticket_p counts them. */
 lks_status lks__hier_start(struct lks__hier *h, const lks__engine_op *op, uint64_t *ticket_p);
-/* Until all operations up to `ticket` have ended, while notes come and go. */
+/* Until all operations up to `ticket` have ended, while heartbeats come and go. */
 lks_status lks__hier_finish(struct lks__hier *h, uint64_t ticket);
 lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op); /* both */
 /* Meet all hosts at this operation; their mails stand in h->mails. */
 lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_mail *mail);
-/* Nothing to do just now: look after notes, and rest a little. Fails where the group has. */
+/* Nothing to do just now: look at heartbeats, and rest a little. Fails if the group has. */
 lks_status lks__hier_pause(struct lks__hier *h);
-/* Make `text` the group's failure and return it. */
+
+/* --- heartbeat.c: in the leader's thread --------------------------------------------------- */
+
+/* Send and receive heartbeats; a failure anywhere becomes this host's, and is returned. `waits`:
+ * for other hosts, so a host or rank that has stood still for the deadline is a failure, too. */
+lks_status lks__hier_look(struct lks__hier *h, bool waits);
+/* Make `text` the group's failure and return it. `rank` of this host, or -1. */
 lks_status lks__hier_fail(struct lks__hier *h, lks_status st, int rank, const char *text);
+/* The engine failed, `why` in its words: wait for the cause, and make that the group's failure. */
+lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why);
+/* Send the last heartbeat and leave the engine, which is gone afterwards. */
+void lks__hier_end_engine(struct lks__hier *h, bool orderly);
 
 #endif

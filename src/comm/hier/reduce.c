@@ -25,15 +25,12 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     struct lks__hier_job job = {0};
     lks_work *work;
     h->local->exec = comm->exec;
-    LKS__TRY(lks__shm_between_start(h->local, r, &work, &job.between));
+    LKS__TRY(lks__shm_between_start(h->local, r, &work, &job.between, &job.mail));
     work->comm = comm;
     if (h->leads) {
-        const struct lks__shm *g = h->local->state;
-        job.mail = *lks__segment_mail(g->segment, 0, (uint32_t)job.between.seq);
-        /* Offsets are each host's own, so compare where they lie: two reductions of one shape, as
-         * two lks_ddp have them, must not be taken for each other. */
-        uint64_t places[2] = {lks__shm_place(g, job.mail.args[2]),
-                              lks__shm_place(g, job.mail.args[3])};
+        /* Compare where they lie, too: two reductions of one shape, as two lks_ddp have them, must
+         * not be taken for each other. */
+        uint64_t places[2] = {job.mail.args[2], job.mail.args[3]};
         job.mail.args[2] = (uint64_t)r->wire << 1 | (r->scatter != 0);
         job.mail.args[3] = XXH3_64bits(places, sizeof places);
         LKS__TRY(lks__hier_post(h, &job));
@@ -59,7 +56,7 @@ lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work)
 void lks__hier_work_forget(lks_comm *comm, lks_work *work)
 {
     struct lks__hier *h = comm->state;
-    lks__shm_work_forget(h->local, work);
+    h->local->ops.forget(h->local, work);
 }
 
 /* --- the thread's side -------------------------------------------------------------------- */
@@ -301,11 +298,10 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
 {
     const lks_reduction *r = &job->between.r;
     struct pieces c = {.r = r, .narrow = r->wire == LKS_WIRE_BFLOAT16};
-    struct lks__shm *g = h->local->state;
     lks_node nodes[LKS__TREE_MAX_COVER];
-    for (h->idle = 0; !lks__shm_shares_done(g, &job->between);)
+    for (h->idle = 0; !lks__shm_shares_done(h->local, &job->between);)
         LKS__TRY(lks__hier_pause(h));
-    c.n_mine = lks__shm_between_sums(g, h->shm_plan, &job->between, r, nodes, c.bufs);
+    c.n_mine = lks__shm_between_sums(h->local, h->shm_plan, &job->between, nodes, c.bufs);
     if (c.n_mine < 0)
         return bad_parts(h, r, "this host", "has leaves too scattered to be sent");
     job->mail.n_parts = (uint32_t)c.n_mine;

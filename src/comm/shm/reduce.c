@@ -38,8 +38,9 @@ void lks__shm_plan_free(struct lks__shm_plan *p)
     free(p);
 }
 
-lks_status lks__shm_plan_new(const struct lks__shm *g, struct lks__shm_plan **plan_p)
+lks_status lks__shm_plan_new(const lks_comm *comm, struct lks__shm_plan **plan_p)
 {
+    const struct lks__shm *g = state_of(comm);
     size_t n = (size_t)g->world_size * LKS__TREE_MAX_COVER;
     struct lks__shm_plan *p = calloc(1, sizeof *p);
     bool room = false;
@@ -58,7 +59,7 @@ lks_status lks__shm_plan_new(const struct lks__shm *g, struct lks__shm_plan **pl
 
 lks_status lks__shm_reduce_open(struct lks__shm *g)
 {
-    return lks__shm_plan_new(g, &g->plan);
+    return lks__shm_plan_new(g->comm, &g->plan);
 }
 
 void lks__shm_reduce_close(struct lks__shm *g)
@@ -224,13 +225,16 @@ lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
 }
 
 lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p,
-                                  struct lks__shm_between *job)
+                                  struct lks__shm_between *job, struct lks__shm_mail *mail)
 {
     struct lks__shm *g = state_of(comm);
     struct lks__shm_work *k;
     LKS__TRY(start(g, r, true, &k));
     *work_p = &k->head;
     *job = (struct lks__shm_between){k->seq, lks__shm_finish_goal_next(g, k->seq), k->r};
+    *mail = *lks__segment_mail(g->segment, g->rank, (uint32_t)k->seq);
+    mail->args[2] = lks__shm_place_at(g, mail->args[2]);
+    mail->args[3] = lks__shm_place_at(g, mail->args[3]);
     return LKS_OK;
 }
 
@@ -355,19 +359,23 @@ static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
 
 /* --- for the leader's thread --------------------------------------------------------------- */
 
-bool lks__shm_shares_done(const struct lks__shm *g, const struct lks__shm_between *job)
+bool lks__shm_shares_done(const lks_comm *comm, const struct lks__shm_between *job)
 {
-    return lks__shm_finished_by(g, job->seq, job->finish_goal);
+    return lks__shm_finished_by(state_of(comm), job->seq, job->finish_goal);
 }
 
-int lks__shm_between_sums(struct lks__shm *g, struct lks__shm_plan *p,
-                          const struct lks__shm_between *job, const lks_reduction *r,
-                          lks_node *nodes, float **bufs)
+void lks__shm_between_done(lks_comm *comm, uint64_t seq)
 {
-    struct lks__shm_work k = {.seq = job->seq, .r = *r};
+    lks__shm_count_between(state_of(comm), seq);
+}
+
+int lks__shm_between_sums(lks_comm *comm, struct lks__shm_plan *p,
+                          const struct lks__shm_between *job, lks_node *nodes, float **bufs)
+{
+    struct lks__shm_work k = {.seq = job->seq, .r = job->r};
     int n_left;
-    if (read_parts(g, &p->all, &k) != LKS_OK || !runs_of(p, r->n_leaves, &n_left) ||
-        n_left > LKS__TREE_MAX_COVER)
+    if (read_parts(state_of(comm), &p->all, &k) != LKS_OK ||
+        !runs_of(p, job->r.n_leaves, &n_left) || n_left > LKS__TREE_MAX_COVER)
         return -1;
     for (int i = 0; i < n_left; i++) {
         nodes[i] = p->left[i];
@@ -466,9 +474,10 @@ void lks__shm_work_forget(lks_comm *comm, lks_work *work)
         k->forgotten = true;
 }
 
-bool lks__shm_owes_shares(const struct lks__shm *g)
+bool lks__shm_owes_shares(const lks_comm *comm)
 {
-    for (unsigned i = 0; i < g->n_pending; i++)
+    const struct lks__shm *g = state_of(comm);
+    for (unsigned i = 0; g != NULL && i < g->n_pending; i++)
         if (!g->pending[(g->first_pending + i) % LKS__SHM_IN_FLIGHT]->shared)
             return true;
     return false;

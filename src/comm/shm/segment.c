@@ -1,4 +1,4 @@
-#include "comm/shm/segment.h"
+#include "comm/shm/segment_layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -402,6 +402,16 @@ int lks__segment_asked_stop(const lks__segment *s)
 {
     int signo = atomic_load_explicit(&lks__segment_header(s)->stop_signal, memory_order_relaxed);
     return signo > 0 && signo < NSIG ? signo : 0;
+}
+
+double lks__segment_timeout_s(const lks__segment *s)
+{
+    return (double)atomic_load(&lks__segment_header(s)->timeout_us) * 1e-6;
+}
+
+void lks__segment_saves_elsewhere(lks__segment *s, bool saves)
+{
+    atomic_store(&lks__segment_header(s)->saving_elsewhere, saves);
 }
 
 bool lks__segment_saving(const lks__segment *s, bool elsewhere)

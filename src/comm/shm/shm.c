@@ -185,6 +185,11 @@ lks_status lks__shm_open_on(lks_comm *comm, lks__segment *segment)
     return lks__shm_wait_arrived(state_of(comm), seq);
 }
 
+lks__segment *lks__shm_segment(const lks_comm *comm)
+{
+    return comm != NULL && comm->state != NULL ? state_of(comm)->segment : NULL;
+}
+
 lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms)
 {
     lks__segment *segment;
@@ -283,8 +288,9 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     return LKS_OK;
 }
 
-void lks__shm_undo_alloc(struct lks__shm *g)
+void lks__shm_undo_alloc(lks_comm *comm)
 {
+    struct lks__shm *g = state_of(comm);
     const struct lks__shm_region *r = &g->regions[--g->n_regions];
     bool own = r->kind == LKS_MEM_OWN;
     if (own || g->rank == 0)
@@ -350,7 +356,7 @@ void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size,
     return NULL;
 }
 
-uint64_t lks__shm_place(const struct lks__shm *g, uint64_t offset)
+uint64_t lks__shm_place_at(const struct lks__shm *g, uint64_t offset)
 {
     for (size_t i = 0; i < g->n_regions; i++) {
         const struct lks__shm_region *r = &g->regions[i];
@@ -358,6 +364,16 @@ uint64_t lks__shm_place(const struct lks__shm *g, uint64_t offset)
             return (uint64_t)(i + 1) << 46 ^ (offset - r->offset) % r->stride;
     }
     return 0;
+}
+
+lks_status lks__shm_place(const lks_comm *comm, const char *call, const void *mem, size_t bytes,
+                          bool lazy, uint64_t *place_p)
+{
+    const struct lks__shm *g = state_of(comm);
+    uint64_t offset;
+    LKS__TRY(lks__shm_check_common(g, call, mem, bytes, lazy, &offset));
+    *place_p = bytes > 0 ? lks__shm_place_at(g, offset) : 0;
+    return LKS_OK;
 }
 
 const struct lks_comm_ops lks__comm_shm = {

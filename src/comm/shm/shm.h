@@ -12,13 +12,10 @@
 #include <stdint.h>
 
 #include "comm/backend.h"
-#include "comm/shm/segment.h"
+#include "comm/shm/host.h"
+#include "comm/shm/segment_layout.h"
 #include "comm/shm/sum.h"
 #include "comm/tree.h"
-
-/* Mailbox s may be written again for operation s + SLOTS: nobody arrives there before completing
- * s + SLOTS/2, hence all have arrived at that one, and for that completed s. */
-enum { LKS__SHM_IN_FLIGHT = LKS__SHM_SLOTS / 2 };
 
 /* A part as it stands in a mailbox. */
 struct lks__shm_part {
@@ -80,8 +77,6 @@ struct lks__shm {
 
 /* --- shm.c -------------------------------------------------------------------------------- */
 
-/* The group of the ranks that have this segment; takes it over, on failure too. Collective. */
-lks_status lks__shm_open_on(lks_comm *comm, lks__segment *segment);
 void lks__shm_beat(struct lks__shm *g); /* a sign of life */
 lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer);
@@ -95,10 +90,7 @@ void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size,
                        int rank);
 /* A number for where `offset` lies, from the region's place in the order of allocations: the same
  * on all hosts, whose segments have other offsets. */
-uint64_t lks__shm_place(const struct lks__shm *g, uint64_t offset);
-/* Give back the newest region; all ranks of the host do. */
-void lks__shm_undo_alloc(struct lks__shm *g);
-
+uint64_t lks__shm_place_at(const struct lks__shm *g, uint64_t offset);
 /* --- wait.c ------------------------------------------------------------------------------- */
 
 /* Arrive at the next operation. `mail` has kind, size, args, n_parts; n bytes of `payload`. */
@@ -107,8 +99,6 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_mail *mail,
 bool lks__shm_all_arrived(const struct lks__shm *g, uint64_t seq);
 /* Until all have arrived and all mailboxes say the same. */
 lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq);
-lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq);
-
 /* Our share is done; the two below only after it. */
 void lks__shm_finish(struct lks__shm *g, uint64_t seq);
 /* What the counter of a slot reaches when all have finished `seq`, asked before our own share; and
@@ -118,23 +108,22 @@ bool lks__shm_finished_by(const struct lks__shm *g, uint64_t seq, uint32_t goal)
 bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq);
 lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq);
 
-/* Operations that go on among hosts (comm/hier): what this rank does after its share, and what the
- * leader's thread counts in when the rest is done, too. */
+/* Operations that go on among hosts: what this rank does after its share; the leader's thread calls
+ * lks__shm_between_done() (host.h) when the rest is done, too. */
 uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq); /* the goal of the two below */
-void lks__shm_between_done(struct lks__shm *g, uint64_t seq);       /* any thread of the leader */
+void lks__shm_count_between(struct lks__shm *g, uint64_t seq);
 bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal);
-
-/* What a call was, for messages: "broadcast of 8 bytes from rank 0". */
-void lks__shm_describe(const struct lks__shm_mail *mail, char *text, size_t bytes);
-/* Do two calls fit? */
-bool lks__shm_same_call(const struct lks__shm_mail *a, const struct lks__shm_mail *b);
 
 /* Make `text` the group's failure, unless there is one already, and return what there is. */
 lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text);
 /* The group's failure as this rank's. Only where it has failed. */
 lks_status lks__shm_failed(const struct lks__shm *g);
 
+/* --- mail.c ------------------------------------------------------------------------------- */
+
+/* Do all mailboxes of operation `seq` say the same? Else ERR_ARG, and the group has failed. */
+lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq);
 const char *lks__shm_kind_name(uint32_t kind); /* of an operation, for messages */
 
 /* --- table.c ------------------------------------------------------------------------------ */
@@ -148,8 +137,6 @@ void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes);
 
 /* --- collective.c ------------------------------------------------------------------------- */
 
-/* Come to the call that `mail` describes, with all reductions in flight complete. */
-lks_status lks__shm_call(lks_comm *comm, const struct lks__shm_mail *mail);
 void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 lks_status lks__shm_barrier(lks_comm *comm);
 lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
@@ -171,27 +158,6 @@ lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
 lks_status lks__shm_progress(lks_comm *comm);
 lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work);
 void lks__shm_work_forget(lks_comm *comm, lks_work *work);
-/* Are there reductions in flight that miss this rank's share? */
-bool lks__shm_owes_shares(const struct lks__shm *g);
-/* A reduction of which other hosts have parts, too. This group's parts are added as far as the tree
- * allows, each sum standing in the buffer of its first part; the leader's thread, once
- * lks__shm_shares_done(), asks for these sums, sees to dst and block_sumsq, and says
- * lks__shm_between_done(). `job` is filled for it; its borders live as long as the group. */
-struct lks__shm_between {
-    uint64_t seq;
-    uint32_t finish_goal;
-    lks_reduction r;
-};
-lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p,
-                                  struct lks__shm_between *job);
-bool lks__shm_shares_done(const struct lks__shm *g, const struct lks__shm_between *job);
-/* The sums: nodes, leaves in order, and where they stand. Returns their number; -1 where it exceeds
- * LKS__TREE_MAX_COVER, the size of both arrays. `plan` is the caller's own scratch. */
-int lks__shm_between_sums(struct lks__shm *g, struct lks__shm_plan *plan,
-                          const struct lks__shm_between *job, const lks_reduction *r,
-                          lks_node *nodes, float **bufs);
-lks_status lks__shm_plan_new(const struct lks__shm *g, struct lks__shm_plan **plan_p);
-void lks__shm_plan_free(struct lks__shm_plan *plan); /* NULL is fine */
 
 /* Complete what is in flight: the first thing every blocking collective does, so that operations
  * finish in order and ranks that wait at different places can't wait for each other. */

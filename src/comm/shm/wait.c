@@ -45,88 +45,23 @@ lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const
     return lks__shm_failed(g);
 }
 
-/* --- mailboxes ---------------------------------------------------------------------------- */
-
-static const char *const kind_names[LKS__OP_END] = {
-    [LKS__OP_JOIN] = "joining the group",
-    [LKS__OP_ALLOC] = "lks_comm_alloc",
-    [LKS__OP_BARRIER] = "barrier",
-    [LKS__OP_BROADCAST] = "broadcast",
-    [LKS__OP_ALL_GATHER] = "all_gather",
-    [LKS__OP_ALL_REDUCE] = "all_reduce",
-    [LKS__OP_REDUCE] = "reduction",
-    [LKS__OP_REPLICATE] = "replicate",
-    [LKS__OP_GATHER_SHARES] = "gather_shares",
-};
-
-const char *lks__shm_kind_name(uint32_t kind)
+lks_status lks__shm_fail(lks_comm *comm, lks_status st, int rank, int late_elsewhere,
+                         const char *text)
 {
-    return kind < LKS__OP_END && kind_names[kind] != NULL ? kind_names[kind] : "something unknown";
+    struct lks__shm *g = comm->state;
+    if (st != LKS_ERR_TIMEOUT)
+        return lks__shm_abort(g, st, rank, text);
+    char report[LKS__SHM_REPORT];
+    g->late_elsewhere = late_elsewhere;
+    lks__shm_table(g, report, sizeof report);
+    if (lks__segment_abort_report(g->segment, st, rank, text, report))
+        lks__explain(report);
+    return lks__shm_failed(g);
 }
 
-/* What a mailbox says, for messages. */
-void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
+lks_status lks__shm_failure(const lks_comm *comm)
 {
-    unsigned long long size = m->size;
-    const char *name = lks__shm_kind_name(m->kind);
-    switch (m->kind) {
-    case LKS__OP_BROADCAST:
-        snprintf(text, bytes, "%s of %llu bytes from rank %llu", name, size,
-                 (unsigned long long)m->args[0]);
-        break;
-    case LKS__OP_ALL_GATHER:
-    case LKS__OP_REPLICATE:
-    case LKS__OP_GATHER_SHARES:
-        snprintf(text, bytes, "%s of %llu bytes", name, size);
-        break;
-    case LKS__OP_ALL_REDUCE:
-        snprintf(text, bytes, "%s of %llu elements", name, size);
-        break;
-    case LKS__OP_ALLOC:
-        snprintf(text, bytes, "%s of %llu bytes of %s memory", name, size,
-                 m->args[0] == LKS_MEM_OWN      ? "own"
-                 : m->args[0] == LKS_MEM_COMMON ? "common"
-                                                : "lazy");
-        break;
-    case LKS__OP_REDUCE:
-        snprintf(text, bytes,
-                 "%s of %llu elements over %u leaves (scale %08x, borders %016llx, to %llx and "
-                 "%llx)",
-                 name, size, (unsigned)m->args[0], (unsigned)(m->args[0] >> 32),
-                 (unsigned long long)m->args[1], (unsigned long long)m->args[2],
-                 (unsigned long long)m->args[3]);
-        break;
-    default:
-        snprintf(text, bytes, "%s", name);
-    }
-}
-
-bool lks__shm_same_call(const struct lks__shm_mail *a, const struct lks__shm_mail *b)
-{
-    return a->seq == b->seq && a->kind == b->kind && a->size == b->size &&
-           memcmp(a->args, b->args, sizeof a->args) == 0;
-}
-
-lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq)
-{
-    const struct lks__shm_mail *mine = lks__segment_mail(g->segment, g->rank, (uint32_t)seq);
-    for (int r = 0; r < g->world_size; r++) {
-        const struct lks__shm_mail *m = lks__segment_mail(g->segment, r, (uint32_t)seq);
-        if (lks__shm_same_call(m, mine))
-            continue;
-        char theirs[256], ours[256], text[768];
-        lks__shm_describe(m, theirs, sizeof theirs);
-        lks__shm_describe(mine, ours, sizeof ours);
-        bool low = r < g->rank; /* one text, whoever finds it */
-        snprintf(text, sizeof text,
-                 "ranks disagree on operation %llu: rank %d called %s, rank %d called %s; all "
-                 "ranks must start the same operations with the same sizes in the same order",
-                 (unsigned long long)seq, g->comm->first_rank + (low ? r : g->rank),
-                 low ? theirs : ours, g->comm->first_rank + (low ? g->rank : r),
-                 low ? ours : theirs);
-        return lks__shm_abort(g, LKS_ERR_ARG, -1, text);
-    }
-    return LKS_OK;
+    return lks__shm_failed(comm->state);
 }
 
 /* --- counters ----------------------------------------------------------------------------- */
@@ -212,7 +147,7 @@ uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq)
     return ++g->betweens[seq % LKS__SHM_SLOTS];
 }
 
-void lks__shm_between_done(struct lks__shm *g, uint64_t seq)
+void lks__shm_count_between(struct lks__shm *g, uint64_t seq)
 {
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
     atomic_store_explicit(&g->line->between, (uint32_t)seq + 1, memory_order_release);
@@ -427,4 +362,14 @@ lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
     struct wait w = {seq, goal, LKS__WAIT_BETWEEN, &slot->between, &slot->between_sleepers};
     return wait_for(g, &w);
+}
+
+void lks__shm_wait_for_hosts(lks_comm *comm, bool waits)
+{
+    struct lks__shm *g = comm->state;
+    if (waits)
+        atomic_store_explicit(&g->line->wait_seq, atomic_load(&g->line->posted) - 1,
+                              memory_order_relaxed);
+    atomic_store_explicit(&g->line->waiting, waits ? LKS__WAIT_BETWEEN : LKS__WAIT_NONE,
+                          memory_order_relaxed);
 }

@@ -1,0 +1,255 @@
+/* What leaders exchange beside operations: heartbeats several times a second, with progress, the
+ * rank that has stood still for longest, and failures. From these every failure gets its name. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "comm/hier/hier.h"
+
+enum { MAGIC = 0x6c6b7348 };
+
+static const double SEND_S = 0.2;    /* between heartbeats */
+static const double FRESH_S = 1.0;   /* the age of a heartbeat that still holds */
+static const double STOPPED_S = 1.0; /* a pause this long: this process was stopped itself */
+static const double LAST_SEND_S = 0.5;
+static const double LEAVE_S = 5.0; /* for the others to leave, too */
+static const double CAUSE_S = 3.0; /* after an error of the engine: for its cause to arrive */
+
+/* --- failures ----------------------------------------------------------------------------- */
+
+lks_status lks__hier_fail(struct lks__hier *h, lks_status st, int rank, const char *text)
+{
+    return lks__shm_fail(h->local, st, rank, h->late, text);
+}
+
+static void name_host(const struct lks__hier *h, int host, char *text, size_t bytes)
+{
+    int first = h->first[host], last = h->first[host + 1] - 1;
+    if (h->first[h->n_hosts] == 0) /* not known yet */
+        snprintf(text, bytes, "host %d", host);
+    else if (first == last)
+        snprintf(text, bytes, "host %d (rank %d)", host, first);
+    else
+        snprintf(text, bytes, "host %d (ranks %d to %d)", host, first, last);
+}
+
+/* --- heartbeats --------------------------------------------------------------------------- */
+
+/* The rank of this host that works, not waits, and has been silent for longest. */
+static void find_silent(const struct lks__hier *h, struct lks__hier_heartbeat *beat)
+{
+    lks__segment *segment = lks__shm_segment(h->local);
+    beat->rank = -1;
+    for (int r = 0; r < h->join.local_world_size; r++) {
+        lks__rank_status s;
+        lks__segment_status(segment, r, &s);
+        if (s.state != LKS__RANK_JOINED || s.waiting || s.beat_age_s < beat->age_s)
+            continue;
+        beat->rank = h->first[h->host] + r;
+        beat->age_s = s.beat_age_s;
+        beat->step = s.step;
+        memcpy(beat->phase, s.phase, sizeof beat->phase);
+    }
+}
+
+static bool send_heartbeat(struct lks__hier *h, bool leaves)
+{
+    unsigned char bytes[LKS__ENGINE_NOTE] = {0};
+    lks__segment *segment = lks__shm_segment(h->local);
+    struct lks__hier_heartbeat beat = {.magic = MAGIC,
+                                       .left = leaves,
+                                       .stop_signal = lks__segment_asked_stop(segment),
+                                       .saving = lks__segment_saving(segment, false)};
+    bool failed = lks__segment_aborted(segment);
+    if (failed) {
+        lks_status st;
+        int rank;
+        lks__segment_failure(segment, &st, &rank, beat.text, sizeof beat.text);
+        beat.status = st;
+        beat.rank = rank >= 0 ? h->first[h->host] + rank : h->late;
+    } else {
+        find_silent(h, &beat);
+    }
+    memcpy(bytes, &beat, sizeof beat);
+    if (h->ops->tell(h->engine, bytes) == 0)
+        return false;
+    h->sent_s = lks__sys_now();
+    h->sent_failure |= failed;
+    h->sent_stop = beat.stop_signal;
+    h->sent_saving = beat.saving;
+    return true;
+}
+
+static lks_status take_heartbeat(struct lks__hier *h, int host, const unsigned char *bytes,
+                                 double now)
+{
+    struct lks__hier_host *other = &h->hosts[host];
+    char who[96];
+    name_host(h, host, who, sizeof who);
+    memcpy(&other->last, bytes, sizeof other->last);
+    other->last.phase[sizeof other->last.phase - 1] = '\0';
+    other->last.text[sizeof other->last.text - 1] = '\0';
+    other->last_s = now;
+    if (other->last.magic != MAGIC) {
+        char text[256];
+        snprintf(text, sizeof text, "%s runs another build of lockstep: use the same everywhere",
+                 who);
+        return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
+    }
+    if (other->last.stop_signal != 0)
+        lks__segment_ask_stop(lks__shm_segment(h->local), other->last.stop_signal);
+    h->late = other->last.status != LKS_OK ? other->last.rank : h->late;
+    if (other->last.status != LKS_OK) { /* escaped when it is shown */
+        bool ours = h->late >= h->first[h->host] && h->late < h->first[h->host + 1];
+        return lks__hier_fail(h, (lks_status)other->last.status,
+                              ours ? h->late - h->first[h->host] : -1, other->last.text);
+    }
+    return LKS_OK;
+}
+
+static lks_status receive_heartbeats(struct lks__hier *h, double now)
+{
+    unsigned char bytes[LKS__ENGINE_NOTE];
+    char why[256] = "";
+    bool saving = false;
+    for (int i = 0; i < h->n_hosts; i++) {
+        struct lks__hier_host *other = &h->hosts[i];
+        while (i != h->host && !other->gone) {
+            int heard = h->ops->hear(h->engine, i, bytes, why, sizeof why);
+            if (heard == 0)
+                break;
+            other->gone = heard < 0;
+            if (heard > 0)
+                LKS__TRY(take_heartbeat(h, i, bytes, now));
+        }
+        saving |= i != h->host && other->last.saving != 0;
+        if (!other->gone || other->last.left)
+            continue;
+        char who[96], text[512];
+        name_host(h, i, who, sizeof who);
+        snprintf(text, sizeof text, "%s is gone: %s", who, why);
+        return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
+    }
+    lks__segment_saves_elsewhere(lks__shm_segment(h->local), saving);
+    return LKS_OK;
+}
+
+/* While an operation stands still: has a host, or a rank of one, been silent for the deadline? */
+static lks_status look_for_silence(struct lks__hier *h, double now)
+{
+    double limit = h->comm->timeout_s;
+    char who[96], text[512];
+    for (int i = 0; i < h->n_hosts; i++) {
+        const struct lks__hier_host *other = &h->hosts[i];
+        double silent = now - other->last_s;
+        if (i == h->host)
+            continue;
+        name_host(h, i, who, sizeof who);
+        /* Its last heartbeat may arrive before its last bytes. */
+        bool left = other->last.left && silent > FRESH_S;
+        if (left)
+            snprintf(text, sizeof text, "%s left the group before operation %llu was complete", who,
+                     (unsigned long long)h->number);
+        else if (other->last.left)
+            continue;
+        else if (silent > limit)
+            snprintf(text, sizeof text,
+                     "no heartbeat from %s for %.1f s, in operation %llu: its processes are "
+                     "stopped, or the network is",
+                     who, silent, (unsigned long long)h->number);
+        else if (other->last.rank >= 0 && other->last.age_s > limit && silent < FRESH_S)
+            snprintf(text, sizeof text,
+                     "no answer for %g s in operation %llu from rank %d on %s (at step %llu, phase "
+                     "%s)",
+                     limit, (unsigned long long)h->number, other->last.rank, who,
+                     (unsigned long long)other->last.step, other->last.phase);
+        else
+            continue;
+        lks_status st = left ? LKS_ERR_PEER : LKS_ERR_TIMEOUT;
+        h->late = silent > limit ? -1 : other->last.rank;
+        return lks__hier_fail(h, st, -1, text);
+    }
+    return LKS_OK;
+}
+
+/* Has something changed that the other hosts need at once? */
+static bool is_urgent(const struct lks__hier *h)
+{
+    const lks__segment *s = lks__shm_segment(h->local);
+    return lks__segment_asked_stop(s) != h->sent_stop ||
+           lks__segment_saving(s, false) != (h->sent_saving != 0);
+}
+
+lks_status lks__hier_look(struct lks__hier *h, bool waits)
+{
+    lks__segment *segment = lks__shm_segment(h->local);
+    double now = lks__sys_now(), away = now - h->looked_s;
+    if (h->looked_s > 0 && away > STOPPED_S)
+        for (int i = 0; i < h->n_hosts; i++)
+            h->hosts[i].last_s += away;
+    h->looked_s = now;
+    bool failed = lks__segment_aborted(segment);
+    if (failed ? !h->sent_failure : now - h->sent_s >= SEND_S || is_urgent(h))
+        send_heartbeat(h, false);
+    if (failed)
+        return lks__shm_failure(h->local);
+    LKS__TRY(receive_heartbeats(h, now));
+    if (!waits)
+        return LKS_OK;
+    lks_comm_beat(h->local); /* our ranks wait for other hosts, not for us */
+    return look_for_silence(h, now);
+}
+
+/* The engine reports an error. Its connection for operations and the one for heartbeats fail at
+ * different moments, so wait until a heartbeat, or the end of them, names the rank or the host that
+ * failed. Without either, name at least the other one of two hosts. */
+lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
+{
+    char text[768], who[96] = "between hosts";
+    for (double end = lks__sys_now() + CAUSE_S; lks__sys_now() < end; usleep(5000))
+        LKS__TRY(lks__hier_look(h, true));
+    if (h->n_hosts == 2) {
+        size_t used = (size_t)snprintf(who, sizeof who, "with ");
+        name_host(h, 1 - h->host, who + used, sizeof who - used);
+    }
+    snprintf(text, sizeof text, "%s failed %s at operation %llu: %s", h->ops->name, who,
+             (unsigned long long)h->number, why);
+    return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
+}
+
+/* --- leaving ------------------------------------------------------------------------------- */
+
+/* Have all others sent that they leave, or gone? If one has failed, nobody leaves in order. */
+static bool all_have_left(struct lks__hier *h, bool *orderly_p)
+{
+    unsigned char bytes[LKS__ENGINE_NOTE];
+    char why[256];
+    bool all = true;
+    for (int i = 0; i < h->n_hosts; i++) {
+        struct lks__hier_host *other = &h->hosts[i];
+        for (int heard = 1; i != h->host && !other->gone && !other->last.left && heard != 0;) {
+            heard = h->ops->hear(h->engine, i, bytes, why, sizeof why);
+            other->gone = heard < 0;
+            if (heard > 0)
+                memcpy(&other->last, bytes, sizeof other->last);
+        }
+        all = all && (i == h->host || other->gone || other->last.left);
+        *orderly_p = *orderly_p && other->last.status == LKS_OK;
+    }
+    return all;
+}
+
+/* The last heartbeat has the failure, or that this host leaves in order. In order nobody closes
+ * before all have what was sent to them: a closed connection can take unread bytes with it. */
+void lks__hier_end_engine(struct lks__hier *h, bool orderly)
+{
+    double end = lks__sys_now() + LAST_SEND_S;
+    while ((orderly || !h->sent_failure) && !send_heartbeat(h, orderly) && lks__sys_now() < end)
+        usleep(1000);
+    for (end = lks__sys_now() + LEAVE_S;
+         orderly && !all_have_left(h, &orderly) && lks__sys_now() < end;)
+        usleep(200);
+    h->ops->leave(h->engine, orderly);
+    h->engine = NULL;
+}
