@@ -1,5 +1,5 @@
-/* doctor/doctor.h - what can keep a run from working or from being fast, found before it starts:
- * on this host, and between it and others. */
+/* doctor/doctor.h - find what can keep a run from working, or make it slow, before it starts: on
+ * this host, and between it and others. */
 #ifndef LKS_DOCTOR_DOCTOR_H
 #define LKS_DOCTOR_DOCTOR_H
 
@@ -11,34 +11,34 @@
 
 typedef enum lks__finding {
     LKS__FINE,
-    LKS__NOTE,    /* it works; it may be slow, or surprise */
+    LKS__NOTE,    /* it works, but may be slow or surprising */
     LKS__PROBLEM, /* something will fail */
 } lks__finding;
 
 typedef struct lks__doctor {
     FILE *out;
     int n_notes, n_problems;
-    /* This host, as others see it; filled in by lks__doctor_host(). */
+    /* Facts about this host that are sent to other hosts; lks__doctor_host() fills them in. */
     lks__cpu_level level;
     lks__kernels kernels;
     bool has_kernels;
 } lks__doctor;
 
-/* One line, and with `advice` what to do about it on a second one. */
+/* Print one line, and `advice` (if not NULL) on a second one. */
 void lks__doctor_say(lks__doctor *d, lks__finding finding, const char *topic, const char *advice,
                      const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Processor, kernels, limits, memory, clock, modules. */
+/* Check processor, kernels, limits, memory, clock, modules. */
 void lks__doctor_host(lks__doctor *d);
-/* A folder to write checkpoints to, or where it would be made; nothing is left there. */
+/* Check a folder for checkpoints, or the place where it would be made; leaves nothing there. */
 void lks__doctor_folder(lks__doctor *d, const char *path);
-/* Interfaces, the host's own name. */
+/* Check interfaces and the host's own name. */
 void lks__doctor_network(lks__doctor *d);
 
 /* Wait for other hosts' doctors at ADDRESS[:PORT] until SIGINT or SIGTERM. */
 lks_status lks__doctor_serve(lks__doctor *d, const char *address);
-/* The way to a host that serves, and how that host differs from this one. LOCKSTEP_TOKEN is what it
- * has printed. */
+/* Measure the connection to a host that serves, and compare that host with this one. LOCKSTEP_TOKEN
+ * is the token that the other has printed. */
 void lks__doctor_peer(lks__doctor *d, const char *address);
 
 #endif

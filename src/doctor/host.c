@@ -41,7 +41,7 @@ void lks__doctor_say(lks__doctor *d, lks__finding finding, const char *topic, co
     d->n_problems += finding == LKS__PROBLEM;
 }
 
-/* The first line of a small file of /proc or /sys; false where there is none. */
+/* The first line of a small file of /proc or /sys; false if there is none. */
 static bool first_line(const char *path, char text[128])
 {
     FILE *f = fopen(path, "re");
@@ -70,16 +70,16 @@ static void look_at_kernels(lks__doctor *d)
     bool forced = getenv("LOCKSTEP_CPU") != NULL;
     lks__doctor_say(d, d->level == LKS__CPU_REF || forced ? LKS__NOTE : LKS__FINE, "processor",
                     forced ? "unset LOCKSTEP_CPU for the best level that the processor has"
-                           : "it has no AVX2: all is computed by plain C, which is slow",
+                           : "it has no AVX2, so plain C computes everything, which is slow",
                     "%s, level %s", lks__cpu_model(), lks__cpu_level_name(d->level));
     const char *gemm = lks__kernels_gemm_library(&d->kernels);
     bool own = strcmp(gemm, "own") == 0;
     lks__doctor_say(d, own && d->level != LKS__CPU_REF ? LKS__NOTE : LKS__FINE, "gemm",
                     "install oneDNN (Debian: libdnnl2): products are several times faster with it",
-                    "matrix products by %s", own ? "plain code of lockstep's own" : gemm);
+                    "matrix products by %s", own ? "lockstep's own plain code" : gemm);
 }
 
-/* Cores that one control group gives: version 2's "QUOTA PERIOD", version 1's two files. */
+/* Cores that one control group allows: version 2's "QUOTA PERIOD", version 1's two files. */
 static bool look_at_quota(void *ctx, const char *dir, int version, bool own)
 {
     char text[128], path[PATH_MAX];
@@ -98,15 +98,16 @@ static bool look_at_quota(void *ctx, const char *dir, int version, bool own)
     return true;
 }
 
-/* What the container gives of the cores that this process sees. */
+/* How many of the cores that this process sees the container allows. */
 static void look_at_cores(lks__doctor *d)
 {
     int cores = lks__cpu_count();
     double given = cores;
     lks__cgroup_walk("", "cpu", look_at_quota, &given);
-    lks__doctor_say(d, given < cores ? LKS__NOTE : LKS__FINE, "cores",
-                    "start ranks and threads for the cores that are given: more stop each other",
-                    "%d for this process, of which the container gives %.3g", cores, given);
+    lks__doctor_say(
+        d, given < cores ? LKS__NOTE : LKS__FINE, "cores",
+        "start no more ranks and threads than cores are allowed: more of them stop each other",
+        "%d for this process, of which the container allows %.3g", cores, given);
 }
 
 /* --- memory ------------------------------------------------------------------------------- */
@@ -120,19 +121,19 @@ static void look_at_memory(lks__doctor *d)
                         "neither /proc/meminfo nor the cgroup can be read");
     else
         lks__doctor_say(d, (double)room < 512e6 ? LKS__NOTE : LKS__FINE, "memory",
-                        "end what else runs, or raise the container's limit; `lockstep train "
+                        "end other programs, or raise the container's limit; `lockstep train "
                         "--dry_run` prints what a run needs",
-                        "%.1f GB, of which %.1f GB can be had (machine and container)", all / 1e9,
-                        (double)room / 1e9);
+                        "%.1f GB, of which %.1f GB are available (machine and container)",
+                        all / 1e9, (double)room / 1e9);
 }
 
-/* Just as a launch makes it. */
+/* Exactly as a launch makes it. */
 static void look_at_shared_memory(lks__doctor *d)
 {
     lks__segment *segment;
     if (lks__segment_create(2, &segment) != LKS_OK) {
         lks__doctor_say(d, LKS__PROBLEM, "shared memory",
-                        "several ranks on this host need it; one rank does, too", "%s",
+                        "several ranks on this host need it, and so does one rank", "%s",
                         lks_last_error());
         return;
     }
@@ -161,7 +162,7 @@ static void look_at_pages(lks__doctor *d)
 struct limit {
     int which;
     const char *topic, *unit, *advice;
-    double least, scale; /* below least: a problem */
+    double least, scale; /* less than `least` is a problem */
 };
 
 static void look_at_limits(lks__doctor *d)
@@ -207,8 +208,8 @@ static void look_at_system(lks__doctor *d)
     uname(&name);
     int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     lks__doctor_say(d, fd >= 0 ? LKS__FINE : LKS__NOTE, "system",
-                    "a kernel from 5.3 on, or a container that allows pidfd_open: without it, a "
-                    "rank that dies is noticed after --timeout only",
+                    "use a kernel from 5.3 on, or a container that allows pidfd_open: without it, "
+                    "a rank that dies is noticed only after --timeout",
                     "lockstep %s on %s %s", LKS_VERSION, name.sysname, name.release);
     if (fd >= 0)
         lks__sys_close(fd);
@@ -224,9 +225,9 @@ static void look_at_clock(lks__doctor *d)
     bool old = parts.tm_year < 124;
     bool loose = adjtimex(&t) == TIME_ERROR || (t.status & STA_UNSYNC) != 0;
     lks__doctor_say(d, old || loose ? LKS__NOTE : LKS__FINE, "clock",
-                    "set it (NTP: chrony, systemd-timesyncd): runs don't depend on it, but the "
-                    "logs of several hosts can't be compared",
-                    "%s%s", text, loose ? ", not kept by a time server" : "");
+                    "set it (NTP: chrony, systemd-timesyncd): runs don't depend on it, but without "
+                    "it the logs of several hosts can't be compared",
+                    "%s%s", text, loose ? ", not synchronized by a time server" : "");
 }
 
 /* --- modules ------------------------------------------------------------------------------ */
@@ -277,7 +278,7 @@ static bool write_and_lock(const char *path, double *ms_p)
     return ok;
 }
 
-/* Where it will be made: the first of its parents that is there. */
+/* The first of its parents that exists: it will be made there. */
 static void existing_part(const char *path, char part[4096])
 {
     struct stat info;

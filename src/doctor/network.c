@@ -23,7 +23,7 @@ static void look_at_interfaces(lks__doctor *d)
     struct ifaddrs *list;
     int n_outside = 0;
     if (getifaddrs(&list) != 0) {
-        lks__doctor_say(d, LKS__NOTE, "interfaces", "other hosts can't be reached", "none to see");
+        lks__doctor_say(d, LKS__NOTE, "interfaces", "other hosts can't be reached", "none found");
         return;
     }
     for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
@@ -44,7 +44,7 @@ static void look_at_interfaces(lks__doctor *d)
                         "only the loopback is up");
 }
 
-/* What others would be told as the master's address must not mean themselves. */
+/* A name that is given to others as the master's address must not mean the other host itself. */
 static void look_at_name(lks__doctor *d)
 {
     char name[256] = "", shown[300], text[INET6_ADDRSTRLEN] = "";

@@ -1,5 +1,5 @@
-/* Two doctors on two hosts. One serves the store that a job would (net/store.h) and keeps facts
- * about its host in it; the other reads them, and measures the way. */
+/* Two doctors on two hosts. One serves a store, as a job would (net/store.h), and keeps facts about
+ * its host in it. The other reads them, and measures the connection. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -23,7 +23,7 @@
 enum { DEFAULT_PORT = 29500, CLOCK_MS = 100, N_ROUNDS = 20, N_PIECES = 32 };
 
 static const double CONNECT_S = 5, MEASURE_S = 3;
-static const double CLOCK_OFF_S = 1.0; /* far above what the way there and back adds */
+static const double CLOCK_OFF_S = 1.0; /* far more than the round trip adds */
 
 static double wall_clock(void)
 {
@@ -58,7 +58,7 @@ static void on_stop(int signo)
     stopped = signo;
 }
 
-/* Facts once, the clock again and again, until somebody stops us. */
+/* Publish the facts once and the clock again and again, until a signal stops us. */
 static lks_status keep_facts(const lks__doctor *d, lks__store *store)
 {
     char *facts = facts_of(d);
@@ -118,8 +118,8 @@ static void compare_clock(lks__doctor *d, lks__store *store, const char *where)
     double off = fabs(wall_clock() - theirs);
     bool apart = !(off < CLOCK_OFF_S);
     lks__doctor_say(d, apart ? LKS__NOTE : LKS__FINE, "clocks",
-                    "keep both by a time server: runs don't depend on it, but their logs can't be "
-                    "laid side by side",
+                    "synchronize both with a time server: runs don't depend on it, but their logs "
+                    "can't be compared",
                     apart ? "%s is %.1f s from this host" : "%s agrees with this host", where, off);
 }
 
@@ -154,7 +154,7 @@ static void compare_facts(lks__doctor *d, const json_t *mine, const json_t *thei
     compare_text(d, mine, theirs, "gemm", LKS__NOTE,
                  "install one version of the library on all hosts", where);
     bool levels = strcmp(fact(mine, "level"), fact(theirs, "level")) == 0;
-    if (levels) /* else they can't be equal, and the ranks agree on the lower */
+    if (levels) /* otherwise they may differ, and the ranks agree on the lower level */
         compare_text(d, mine, theirs, "fingerprint", LKS__PROBLEM,
                      "kernels of one level give different bits: ranks refuse to run together; use "
                      "one version of lockstep and of the GEMM library, or LOCKSTEP_CPU=ref",
@@ -163,9 +163,9 @@ static void compare_facts(lks__doctor *d, const json_t *mine, const json_t *thei
     double b = json_number_value(json_object_get(theirs, "memory"));
     bool unequal = fmin(a, b) < 0.5 * fmax(a, b);
     lks__doctor_say(d, unequal ? LKS__NOTE : LKS__FINE, "memory",
-                    "a run needs the same on each host for the same number of ranks: the smaller "
-                    "one is the limit",
-                    "%.1f GB can be had here, %.1f GB on %s", a / 1e9, b / 1e9, where);
+                    "a run needs the same memory on each host for the same number of ranks: the "
+                    "smaller one is the limit",
+                    "%.1f GB are available here, %.1f GB on %s", a / 1e9, b / 1e9, where);
 }
 
 static void read_facts(lks__doctor *d, lks__store *store, const char *where)
@@ -193,8 +193,8 @@ static void read_facts(lks__doctor *d, lks__store *store, const char *where)
     free(data);
 }
 
-/* Round trips of 8 bytes, then pieces of 1 MiB, each acknowledged: at least that much goes through.
- */
+/* Round trips of 8 bytes, then pieces of 1 MiB, each acknowledged: a lower limit for the
+ * bandwidth. */
 static void measure(lks__doctor *d, lks__store *store, const char *where)
 {
     char key[64];
@@ -247,7 +247,9 @@ void lks__doctor_peer(lks__doctor *d, const char *address)
         lks__doctor_say(d, LKS__PROBLEM, "host",
                         "start `lockstep doctor --serve=ADDRESS:PORT` there: it prints the command "
                         "for here",
-                        "%s: there is no LOCKSTEP_TOKEN to prove that we belong together", where);
+                        "%s: LOCKSTEP_TOKEN is not set, so this host can't prove that it belongs "
+                        "to the same job",
+                        where);
         return;
     }
     lks_status st = lks__store_open(host, port, token, CONNECT_S, &store);
@@ -256,9 +258,9 @@ void lks__doctor_peer(lks__doctor *d, const char *address)
             d, LKS__PROBLEM, "host",
             st == LKS_ERR_CONFIG
                 ? "give the name and the LOCKSTEP_TOKEN that the other doctor printed"
-                : "is `lockstep doctor --serve` running there, at that address? Refused "
-                  "means that no program listens there; no answer means that a firewall drops it "
-                  "(open the port for TCP), or that the address is another network's",
+                : "is `lockstep doctor --serve` running there, at that address? \"Connection "
+                  "refused\" means that no program listens there; no answer means that a firewall "
+                  "drops it (open the port for TCP), or that the address is in another network",
             "%s can't be reached: %s", where, lks_last_error());
         return;
     }

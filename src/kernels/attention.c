@@ -6,19 +6,18 @@
 
 #include "base/checked.h"
 
-/* Words used below. A *block* is `rows` query rows times COLS key columns of one head's scores, cut
- * short at T and, for columns, behind the block's last row: what lies behind is masked for all of
- * them. A row's *visible* columns in a block are those not after the row itself.
+/* Words used below. A *block* is `rows` query rows times COLS key columns of one head's scores. It
+ * is cut short at T, and its columns end at the block's last row, because later ones are masked for
+ * all its rows. A row's *visible* columns in a block are those not after the row itself.
  *
  * Block sizes depend on T and the kernel level, and every sum over blocks runs in one task in one
- * order, so neither threads nor batch size change a bit of a head's result. COLS is a multiple of
+ * order. So neither threads nor batch size change a bit of a head's result. COLS is a multiple of
  * `rows`: then each row of a block has at least one visible column.
  *
- * The sizes were measured with oneDNN 2.6: short blocks waste less on masked scores, which counts
- * while most blocks lie on the diagonal; tall ones cost fewer calls, which counts for more where
- * AVX-512 makes the work of one shorter, and for more still where products of tiles (AMX) copy k
- * and v for each block. Three blocks of scores fit a second-level cache beside the head's q, k, v.
- */
+ * The sizes were measured with oneDNN 2.6. Short blocks waste less on masked scores, which matters
+ * if most blocks lie on the diagonal. Tall blocks need fewer calls, which matters more at levels
+ * with faster calls (AVX-512), and most if each block's k and v are copied (AMX). Three blocks of
+ * scores fit in a second-level cache beside the head's q, k, v. */
 enum { COLS = 256, MAX_ROWS = 128 };
 
 static size_t block_rows(const lks__exec *ex, size_t T)
@@ -41,15 +40,15 @@ struct bwd_scratch {
     float delta[]; /* [T] sum over a row of probability times its gradient */
 };
 
-/* What the tasks of one call share. */
+/* Shared by all tasks of one call. */
 struct job {
     const lks__exec *ex;
     const lks__kernels *k;
     lks__pool *pool;
     lks__attention_shape shape;
     size_t rows;              /* of a block */
-    size_t group;             /* query heads of a key/value head */
-    size_t c;                 /* C: floats from one token's out to the next's */
+    size_t group;             /* query heads for each key/value head */
+    size_t c;                 /* C: floats from one token's out to that of the next */
     float scale;              /* 1 / sqrt(hs) */
     const lks__dropout *drop; /* NULL: none */
     lks__attention_in in;
@@ -86,20 +85,21 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Columns [j0, j0 + cols) that row `i` sees. Only for blocks where it sees at least one. */
+/* Number of columns in [j0, j0 + cols) that row `i` sees. Only for blocks of which it sees at least
+ * one. */
 static size_t visible(size_t i, size_t j0, size_t cols)
 {
     return min_size(cols, i - j0 + 1);
 }
 
-/* Where `row`'s scores begin in the dropout mask of head `bh` = b * NH + h. */
+/* The element of the dropout mask at which the scores of `row` of head bh = b * NH + h begin. */
 static uint64_t mask_row(const struct job *job, size_t bh, size_t row)
 {
     return ((uint64_t)bh * job->shape.T + row) * job->shape.T;
 }
 
-/* Forward of one block of rows of one head: out = softmax(q k^T / sqrt(hs)) v.
- * `out` holds the sum of exp(score - max so far) * v until the last key block. */
+/* Forward of one block of rows of one head: out = softmax(q k^T / sqrt(hs)) v. Until the last key
+ * block `out` holds the sum of exp(score - max so far) * v. */
 static void fwd_task(void *ctx, size_t task, int thread)
 {
     const struct job *job = ctx;
@@ -109,8 +109,8 @@ static void fwd_task(void *ctx, size_t task, int thread)
     const size_t T = job->shape.T, hs = job->shape.hs, NH = job->shape.NH;
     const size_t n_blocks = row_blocks(job);
     const size_t bh = task / n_blocks, b = bh / NH, h = bh % NH;
-    /* The last rows have the most columns: they go first, so that no thread starts on them when
-     * the others are done. */
+    /* The last rows have the most columns. They go first, so that no thread starts on them when the
+     * others are done. */
     const size_t i0 = (n_blocks - 1 - task % n_blocks) * job->rows;
     const size_t rows = min_size(job->rows, T - i0);
     const size_t ldq = job->in.ldq, ldkv = job->in.ldkv;
@@ -155,8 +155,8 @@ void lks__attention_fwd(const lks__exec *ex, const lks__attention_shape *shape, 
     lks__pool_run(ex->pool, shape->B * shape->NH * row_blocks(&job), fwd_task, &job);
 }
 
-/* ds <- p * (ds - delta). Fixed strips of eight are what compilers turn into vector code at -O2;
- * no result depends on the strips. */
+/* ds <- p * (ds - delta). Compilers turn fixed strips of eight into vector code at -O2; no result
+ * depends on the strips. */
 static void score_grad(float *restrict ds, const float *restrict p, float delta, size_t n)
 {
     size_t j = 0;
@@ -183,8 +183,8 @@ static void score_grad_dropped(float *restrict ds, float *restrict m, const floa
     }
 }
 
-/* From scores in w->p and gradients of dropped probabilities in w->ds to the gradients of scores
- * in w->ds; returns the probabilities that v was weighted with. */
+/* From scores in w->p and gradients of dropped probabilities in w->ds, compute the gradients of
+ * scores in w->ds; returns the probabilities that weighted v. */
 static const float *bwd_block_rows(const struct job *job, struct bwd_scratch *w, size_t bh,
                                    size_t i0, size_t rows, size_t j0, size_t cols)
 {
@@ -209,9 +209,10 @@ static const float *bwd_block_rows(const struct job *job, struct bwd_scratch *w,
 /* Backward of one query head. With P the probabilities, M dropout's factors, o = (P*M) v:
  *   dv = (P*M)^T do      dP = M * (do v^T)      dS = P * (dP - delta),  delta_i = do_i . o_i
  *   dq = dS k / sqrt(hs)                        dk = dS^T q / sqrt(hs)
- * Key blocks run forwards and row blocks backwards: the first key block gives every dq, and the
- * last row block, which sees all columns of a key block, every dk and dv their first value, unless
- * another query head (`add`) has given it. So nothing has to be cleared. */
+ *
+ * Key blocks run forwards and row blocks backwards. So the first key block writes every dq first.
+ * The last row block sees all columns of a key block, so it writes every dk and dv first, unless
+ * another query head has done so (`add`). Nothing has to be cleared. */
 static void bwd_head(const struct job *job, int thread, size_t b, size_t h, bool add)
 {
     const lks__exec *ex = job->ex;
@@ -251,7 +252,7 @@ static void bwd_head(const struct job *job, int thread, size_t b, size_t h, bool
     }
 }
 
-/* A key/value head belongs to one task, which takes its query heads in order. */
+/* A key/value head belongs to one task, which processes its query heads in order. */
 static void bwd_task(void *ctx, size_t task, int thread)
 {
     const struct job *job = ctx;
@@ -289,12 +290,12 @@ lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *sha
     return (lks__attention_grads){dqkv, dqkv + c, dqkv + 2 * c, 3 * c, 3 * c};
 }
 
-/* A dropout mask's counter has 32 bits for four elements each. */
+/* A dropout mask's counter has 32 bits, and each value of it covers four elements. */
 #define MAX_SCORES (UINT64_C(1) << 34)
 enum { MAX_T = 1 << 17 }; /* MAX_T * MAX_T is MAX_SCORES */
 _Static_assert(sizeof(struct fwd_scratch) <= LKS__LAYER_SCRATCH_BYTES, "forward's scratch fits");
 _Static_assert(sizeof(struct bwd_scratch) + MAX_T * sizeof(float) <= LKS__LAYER_SCRATCH_BYTES,
-               "backward's scratch fits for every T that check() lets pass");
+               "backward's scratch fits for every T that check() accepts");
 
 lks_status lks__attention_check(const lks__attention_shape *shape)
 {

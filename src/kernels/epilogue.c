@@ -1,6 +1,6 @@
 #include "kernels/epilogue.h"
 
-/* n elements from `at` on, which are columns [c0, c0 + n) of one row. */
+/* Finish n elements from `at` on: columns [c0, c0 + n) of one row. */
 static void finish_row(const lks__kernels *k, const lks__epilogue *e, float *y, size_t at,
                        size_t c0, size_t n)
 {

@@ -5,7 +5,8 @@
 #include "kernels/kernels.h"
 #include "layers/layers.h"
 
-/* Rows [r0, r1), columns [c0, c1) of y, leading dimension ld. For products (matmul.c). */
+/* Finish rows [r0, r1), columns [c0, c1) of y with leading dimension ld. For products
+ * (matmul.c). */
 void lks__epilogue_tile(const lks__kernels *k, const lks__epilogue *e, float *y, size_t ld,
                         size_t r0, size_t r1, size_t c0, size_t c1);
 

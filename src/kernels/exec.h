@@ -15,14 +15,14 @@ struct lks__exec {
     bool bf16; /* matrix products round their operands to bfloat16; nothing else does */
 };
 
-/* Scratch that each thread of the pool needs for the layers of this folder; what the GEMM needs
- * beside that; both. */
+/* Scratch in each thread of the pool: for the layers of this folder, for the GEMM, and both
+ * together. */
 enum {
     LKS__LAYER_SCRATCH_BYTES = 1 << 20,
     LKS__EXEC_SCRATCH_BYTES = LKS__LAYER_SCRATCH_BYTES + LKS__GEMM_WORK_BYTES,
 };
 
-/* The exec's GEMM, in a task of its pool on `thread`. */
+/* The exec's GEMM; called in a task of its pool, on `thread`. */
 static inline void lks__gemm(const lks__exec *ex, int thread, char ta, char tb, size_t m, size_t n,
                              size_t k, float alpha, const float *a, size_t lda, const float *b,
                              size_t ldb, float beta, float *c, size_t ldc)
@@ -34,7 +34,7 @@ static inline void lks__gemm(const lks__exec *ex, int thread, char ta, char tb, 
         ex->k->gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-/* What this thread could reach in the exec's GEMM, in FLOP/s: measured for about `seconds`. */
+/* The peak of the exec's GEMM on this thread, in FLOP/s, measured for about `seconds`. */
 static inline double lks__exec_peak(const lks__exec *ex, double seconds)
 {
     return ex->bf16 ? ex->k->peak_bf16(seconds) : ex->k->peak(seconds);

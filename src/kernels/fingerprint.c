@@ -1,4 +1,4 @@
-/* kernels/fingerprint.c - one number for the bits that a table of kernels gives.
+/* kernels/fingerprint.c - one number for the bits that a kernel table gives.
  *
  * Fixed inputs go through every kernel, and the results' bytes through XXH3-64. The GEMM shapes are
  * those of the tiles that layers cut, in the three orders that training uses, and odd ones. */
@@ -9,7 +9,7 @@
 enum { M = 128, N = 384, K = 128, ROWS = 3, COLS = 387 };
 
 typedef struct work {
-    float x[M * N], c[M * N]; /* x serves as both operands */
+    float x[M * N], c[M * N]; /* x is used as both operands */
     _Alignas(64) char gemm[LKS__GEMM_WORK_BYTES];
 } work;
 
@@ -78,7 +78,7 @@ static uint64_t hash_rows(const lks__kernels *k, work *w, uint64_t h)
 
 static uint64_t hash_golf(const lks__kernels *k, work *w, uint64_t h)
 {
-    enum { HEADS = 3, HS = 124 }; /* fit a row of COLS */
+    enum { HEADS = 3, HS = 124 }; /* they fit in a row of COLS */
     const float *x = w->x, *dy = x + ROWS * COLS, *cosine = dy + ROWS * COLS;
     const float *sine = cosine + HS / 2, *gain = sine + HS / 2;
     float *y = w->c, *dgain = y + ROWS * COLS, rms[ROWS + HEADS] = {0};
@@ -127,14 +127,14 @@ static uint64_t hash_elements(const lks__kernels *k, work *w, uint64_t h)
     k->sum_scaled(y, y, x, 0.7f, lanes, n);
     h = XXH3_64bits_withSeed(lanes, sizeof lanes, h);
     for (size_t i = 0; i < COLS; i++)
-        v[i] *= v[i]; /* squares have no sign */
+        v[i] *= v[i]; /* for kernels whose input must not be negative */
     k->adamw(p, m, v, g, COLS, &adamw);
     return XXH3_64bits_withSeed(y, bytes, h);
 }
 
 uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16)
 {
-    work w; /* 1 MiB: a few kernels of set-up, on a thread with a usual stack */
+    work w; /* 1 MiB on the stack: only at set-up, on a thread with a usual stack */
 
     fill(w.x, M * N, 1);
     uint64_t h = bf16 ? hash_gemms_bf16(k, &w, 0) : hash_gemms(k, &w, 0);

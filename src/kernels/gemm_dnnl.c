@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* oneDNN's C interface as far as it is used here, version 2 (the number in the file's name is the
- * interface's). Declared here, because building lockstep then needs no oneDNN. */
+/* The part of oneDNN's C interface that is used here, version 2 (the number in the file's name is
+ * that of the interface). Declared here so that building lockstep needs no oneDNN. */
 #define LIBRARY "libdnnl.so.2"
 
 enum {
@@ -17,7 +17,7 @@ enum {
     DNNL_OUT_OF_MEMORY = 1,
     DNNL_CPU_ISA_AVX2 = 0x7,
     DNNL_CPU_ISA_AVX512_CORE = 0x27,
-    DNNL_FPMATH_STRICT = 0, /* no bfloat16 inside, whatever ONEDNN_DEFAULT_FPMATH_MODE says */
+    DNNL_FPMATH_STRICT = 0, /* no bfloat16 inside, even if ONEDNN_DEFAULT_FPMATH_MODE asks for it */
 };
 
 typedef struct dnnl_version_head {
@@ -29,13 +29,13 @@ typedef int dnnl_sgemm_fn(char ta, char tb, int64_t m, int64_t n, int64_t k, flo
                           float *c, int64_t ldc);
 
 static struct {
-    pthread_mutex_t mutex; /* guards opening; after that the rest only is read */
+    pthread_mutex_t mutex; /* guards loading; later the rest is only read */
     bool is_open;
     lks__cpu_level level;
     char version[32];
     dnnl_sgemm_fn *sgemm;
-    void (*omp_set_num_threads)(int); /* NULL where the library has no OpenMP in it */
-    atomic_int failure;               /* the library's first status that wasn't success */
+    void (*omp_set_num_threads)(int); /* NULL if the library was built without OpenMP */
+    atomic_int failure;               /* the library's first status other than success */
 } dnnl = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static lks_status missing(const char *what)
@@ -47,7 +47,7 @@ static lks_status missing(const char *what)
         what);
 }
 
-/* Everything the library offers must be capped at `level`, before its first use. */
+/* All that the library uses must be capped at `level` before its first use. */
 static lks_status cap(void *lib, lks__cpu_level level)
 {
     int (*set_max_cpu_isa)(int) = (int (*)(int))dlsym(lib, "dnnl_set_max_cpu_isa");
@@ -106,8 +106,8 @@ lks_status lks__gemm_dnnl_open(lks__cpu_level level)
     return st;
 }
 
-/* OpenMP keeps the number of threads for each of ours, and OMP_NUM_THREADS would leak to children:
- * so every thread that calls the library says it once. */
+/* OpenMP keeps the number of threads separately for each of our threads, and children would inherit
+ * OMP_NUM_THREADS. So every thread that calls the library sets it once. */
 void lks__gemm_dnnl_thread_init(void)
 {
     if (dnnl.omp_set_num_threads != NULL)
@@ -139,7 +139,7 @@ void lks__gemm_dnnl(char ta, char tb, size_t m, size_t n, size_t k, lks__real al
                     const lks__real *a, size_t lda, const lks__real *b, size_t ldb, lks__real beta,
                     lks__real *c, size_t ldc)
 {
-    /* The library refuses sizes of 0, and they are not worth a call. */
+    /* The library refuses sizes of 0, which need no call anyway. */
     if (m == 0 || n == 0)
         return;
     if (k == 0) {

@@ -4,19 +4,19 @@
 
 #include "kernels/kernels.h"
 
-/* Load the library and cap its instructions at `level`. Again with the same level: nothing to do;
- * with another one: ERR_ARG, since the library's cap can't be moved once set. */
+/* Load the library and cap its instructions at `level`. A second call with the same level does
+ * nothing, one with another level is ERR_ARG, because the library's cap can't be changed. */
 lks_status lks__gemm_dnnl_open(lks__cpu_level level);
 
-/* No OpenMP threads under calls from this thread. */
+/* Keep the library from using OpenMP threads when this thread calls it. */
 void lks__gemm_dnnl_thread_init(void);
 
-/* ERR_NOMEM or ERR_SUPPORT when any call on any thread has failed since the library was loaded. */
+/* ERR_NOMEM or ERR_SUPPORT if any call on any thread has failed since the library was loaded. */
 lks_status lks__gemm_dnnl_check(void);
 
 const char *lks__gemm_dnnl_version(void); /* "oneDNN 2.6.3" */
 
-/* Where the library fails, C becomes NaN: no result is ever silently wrong. */
+/* If the library fails, C becomes NaN: no result is ever silently wrong. */
 lks__gemm_fn lks__gemm_dnnl;
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* A block of rows keeps its partial sums few and its rows in the second cache. */
+/* Blocks of this size give few partial sums, and their rows fit in the second-level cache. */
 enum { ROWS_A_TASK = 32, COLS_A_TASK = 64, MAX_VECTORS = 3 };
 
 static size_t min(size_t a, size_t b)
@@ -26,7 +26,7 @@ struct norm_op {
     const lks__exec *ex;
     float *y, *rms_out;
     const float *x, *dy, *rms, *emb;
-    const int32_t *tokens; /* rows of x are tok_emb's; NULL: x's own */
+    const int32_t *tokens; /* rows of x come from tok_emb; NULL: from x */
     size_t rows, C;
 };
 
@@ -74,7 +74,7 @@ void lks__golf_embed_fwd(const lks__exec *ex, float *x, float *rms, const int32_
     lks__pool_run(ex->pool, row_tasks(rows), norm_fwd_task, &o);
 }
 
-/* A task owns some columns of the table and walks all rows in order. */
+/* A task owns some columns of the table and goes through all rows in order. */
 static void scatter_task(void *ctx, size_t task, int thread)
 {
     const struct norm_op *o = ctx;
@@ -111,7 +111,7 @@ struct entry_op {
     size_t rows, C;
 };
 
-/* prev + skip_weight * skip of row r, where there is a skip in x's row. */
+/* prev + skip_weight * skip of row r; without a skip, the row of x. */
 static const float *row_input(const lks__kernels *k, const lks__golf_entry *e, size_t r, size_t C)
 {
     const float *prev = e->prev + r * C;
@@ -141,7 +141,7 @@ void lks__golf_entry_fwd(const lks__exec *ex, const lks__golf_entry *e, size_t r
     lks__pool_run(ex->pool, row_tasks(rows), entry_fwd_task, &o);
 }
 
-/* Block b's sums: those of mix[0], mix[1] and the skip weight from row MAX_VECTORS * b on. */
+/* Sums of block b: those of mix[0], mix[1] and the skip weight start at row MAX_VECTORS * b. */
 static void entry_bwd_task(void *ctx, size_t task, int thread)
 {
     const struct entry_op *o = ctx;
@@ -239,7 +239,8 @@ struct scaled_op {
     size_t C, in;
 };
 
-/* Sums of a row in LANES lanes, which the compiler takes as vectors, and these in order. */
+/* Sum a row in LANES partial sums, which the compiler turns into vectors; then add those in
+ * order. */
 static void scaled_bwd_row(const lks__golf_scaled *s, size_t row, size_t in)
 {
     enum { LANES = 16 };

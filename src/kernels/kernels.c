@@ -15,7 +15,7 @@ static const lks__kernels table_ref = {
 
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
 {
-    lks__kernels table = table_ref; /* always complete; what a level has replaces it */
+    lks__kernels table = table_ref; /* always complete; a level replaces some entries */
 
     if (level > LKS__CPU_REF) {
         LKS__TRY(lks__gemm_dnnl_open(level));

@@ -1,9 +1,9 @@
 /* kernels/kernels.h - the table of single-thread kernels, float32.
  *
  * The scalar reference (ref_*.c) defines each operation; faster versions agree with it within the
- * tolerance stated in the tests. A kernel's result depends on its arguments alone: no threads, no
- * global state. Rows are contiguous; `n` counts elements. Pointers need only float alignment, and
- * in-place use is allowed where it says so. */
+ * tolerance in the tests. A kernel's result depends only on its arguments: no threads, no global
+ * state. Rows are contiguous; `n` counts elements. Pointers need only float alignment. In-place use
+ * is allowed only if the comment of an operation says so. */
 #ifndef LKS_KERNELS_KERNELS_H
 #define LKS_KERNELS_KERNELS_H
 
@@ -21,13 +21,13 @@
 #endif
 typedef LKS_REAL lks__real;
 
-/* C[m,n] = alpha * op(A) op(B) + beta * C, row-major, op = transpose where ta/tb is 'T'. */
+/* C[m,n] = alpha * op(A) op(B) + beta * C, row-major; op is the transpose if ta/tb is 'T'. */
 typedef void lks__gemm_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,
                           const lks__real *a, size_t lda, const lks__real *b, size_t ldb,
                           lks__real beta, lks__real *c, size_t ldc);
 
-/* The same with A and B rounded to bfloat16 as round_bf16 has it; products and sums are float32.
- * work: LKS__GEMM_WORK_BYTES for this call alone, 64-byte aligned. */
+/* The same with A and B rounded to bfloat16 as by round_bf16; products and sums are float32. work:
+ * LKS__GEMM_WORK_BYTES for this call alone, 64-byte aligned. */
 typedef void lks__gemm_bf16_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,
                                const lks__real *a, size_t lda, const lks__real *b, size_t ldb,
                                lks__real beta, lks__real *c, size_t ldc, void *work);
@@ -58,7 +58,7 @@ typedef void lks__rmsnorm_bwd_fn(lks__real *dx, const lks__real *dy, const lks__
                                  const lks__real *rms, size_t rows, size_t n);
 
 /* One token's query or key heads, each of hs elements (even), side by side: RMSNorm, rotary
- * position, gain (formulas in ref_rmsnorm.c). cosine, sine: [hs / 2], the token's position's;
+ * position, gain (formulas in ref_rmsnorm.c). cosine, sine: [hs / 2], for the token's position;
  * gain: [heads] or NULL for 1; rms: [heads] out, for backward. y must not overlap x. */
 typedef void lks__rope_fwd_fn(lks__real *y, lks__real *rms, const lks__real *x,
                               const lks__real *cosine, const lks__real *sine, const lks__real *gain,
@@ -104,7 +104,7 @@ typedef void lks__add_fn(lks__real *y, const lks__real *x, size_t n); /* y += x 
 typedef void lks__mul_fn(lks__real *y, const lks__real *a, const lks__real *b,
                          size_t n); /* y = a * b; y may be a or b */
 typedef void lks__mul_add_fn(lks__real *y, const lks__real *a, const lks__real *b,
-                             size_t n); /* y += a * b, the product rounded */
+                             size_t n); /* y += a * b, with the product rounded */
 typedef void lks__scale_fn(lks__real *y, lks__real a, size_t n); /* y *= a */
 /* y[rows, n] (ld) += bias[n] on each row */
 typedef void lks__add_bias_fn(lks__real *y, size_t ld, const lks__real *bias, size_t rows,
@@ -117,16 +117,17 @@ typedef void lks__round_bf16_fn(lks__real *y, const lks__real *x, size_t n);
 typedef lks__real lks__dot_fn(const lks__real *a, const lks__real *b, size_t n);
 
 /* Sum of squares in double with 8 lanes: lane j adds elements i with i % 8 == j in order, each
- * square exact; lanes combine as ((0+4)+(2+6))+((1+5)+(3+7)). The same bits at every level. */
+ * square exactly; the sum of the lanes is ((0+4)+(2+6))+((1+5)+(3+7)). The same bits at every
+ * level. */
 typedef double lks__sumsq_fn(const lks__real *x, size_t n);
 
-/* The last step of a sum over ranks: y = (a + b) * scale, or a * scale where b is NULL; y may be a
- * or b. With lanes != NULL, lane j also takes the squares of elements i of y with i % 8 == j, as
- * sumsq's do: a range may be cut at multiples of 8. The same bits at every level. */
+/* The last step of a sum over ranks: y = (a + b) * scale, or a * scale if b is NULL; y may be a or
+ * b. With lanes != NULL, lane j also adds the squares of elements i of y with i % 8 == j, as in
+ * sumsq: so a range may be cut at multiples of 8. The same bits at every level. */
 typedef void lks__sum_scaled_fn(lks__real *y, const lks__real *a, const lks__real *b,
                                 lks__real scale, double lanes[8], size_t n);
 
-/* sumsq's result from its lanes. */
+/* The result of sumsq from its lanes. */
 static inline double lks__sumsq_of_lanes(const double lane[8])
 {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
@@ -149,7 +150,7 @@ typedef void lks__adamw_fn(lks__real *p, lks__real *m, lks__real *v, const lks__
 
 /* Multiply-adds as fast as this core can for about `seconds`; returns FLOP/s of this thread. */
 typedef double lks__peak_fn(double seconds);
-/* peak_bf16: as many as gemm_bf16 may be held to. */
+/* peak_bf16: an upper limit for the speed of gemm_bf16. */
 
 /* One list makes the table, its tests and its fingerprint: name, function type. */
 #define LKS__ROW_KERNEL_MAP(X)                                                                     \
@@ -202,18 +203,19 @@ LKS__KERNEL_MAP(X)
 #undef X
 
 /* Fill the table for `level`. Levels above ref load the GEMM library (oneDNN), capped at that
- * level's instructions; ERR_SUPPORT names the package where it is missing. Once a process. */
+ * level's instructions; if it is missing, ERR_SUPPORT names the package. Call it once in a
+ * process. */
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);
 
-/* To be run once in each thread that calls kernels: the GEMM library's own threads off. */
+/* Call it once in each thread that calls kernels: it turns off the GEMM library's own threads. */
 void lks__kernels_thread_init(void);
 
 /* XXH3-64 over fixed GEMM and row-kernel results: equal on machines that give equal bits, with
  * float32's products or with bfloat16's. */
 uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16);
 
-/* The GEMM library can run out of memory, and a kernel returns nothing: where that happens its
- * output becomes NaN, and this says why: ERR_NOMEM or ERR_SUPPORT, from then on, on any thread. */
+/* Check the GEMM library. Kernels return no status: if the library runs out of memory, the output
+ * becomes NaN, and from then on this function returns ERR_NOMEM or ERR_SUPPORT on every thread. */
 lks_status lks__kernels_check(void);
 
 const char *lks__kernels_gemm_library(const lks__kernels *k); /* "oneDNN 2.6.3", "own" */

@@ -1,17 +1,16 @@
-/* kernels/layers.h - layers/layers.h on the CPU: the kernels of a table, cut over the threads of a
- * rank.
+/* kernels/layers.h - layers/layers.h on the CPU: kernels of a kernel table, with the work divided
+ * among the threads of a rank.
  *
- * Products: tile borders depend on the shape alone, and each tile is one call of the single-thread
- * GEMM over the whole inner dimension, so that a row's bits depend neither on threads nor on its
- * neighbours' schedule. An epilogue is applied to each tile once, while it is still in the cache.
+ * Products: tile borders depend only on the shape, and each tile is one call of the single-thread
+ * GEMM over the whole inner dimension. So a row's bits depend neither on threads nor on other
+ * tiles. An epilogue is applied to each tile once, while it is still in the cache.
  *
- * Attention after Dao et al., FlashAttention (2022): no T x T matrix is ever kept; backward makes
- * the probabilities again from the row's log-sum-exp. Tasks are (b, head, block of rows) forward
- * and (b, key/value head) backward: borders depend on shapes alone.
+ * Attention follows Dao et al., FlashAttention (2022): no T x T matrix is kept; backward recomputes
+ * the probabilities from the row's log-sum-exp. Tasks are (b, head, block of rows) forward and (b,
+ * key/value head) backward: borders depend on shapes alone.
  *
- * Rows: an operation reads and writes a row's neighbours while they are in the first cache;
- * gradients of vectors go through `partial`, which holds each block of rows' sums, added in order.
- */
+ * Rows: an operation works on a row while it is in the first-level cache. Gradients of vectors go
+ * through `partial`, which holds the sums of each block of rows; these are added in order. */
 #ifndef LKS_KERNELS_LAYERS_H
 #define LKS_KERNELS_LAYERS_H
 

@@ -6,22 +6,22 @@
 #include "base/checked.h"
 #include "kernels/epilogue.h"
 
-/* 128 rows keep oneDNN at 95 % of a core's peak, and one tile's operands in the second-level cache.
- */
+/* 128 rows keep oneDNN at 95 % of a core's peak, and the operands of a tile in the second-level
+ * cache. */
 enum { TILE_ROWS = 128, TILE_COLS = 512, COLSUM_COLS = 64 };
 
-/* Where an operand is read down its columns and its rows lie a multiple of 2 KB apart, they share
- * few sets of the cache, and oneDNN falls to half its speed (seen with 2.6.3). Then a panel of it
- * is copied to where its rows lie PANEL_LD floats apart, as much of the inner dimension at a time
- * as fits into a thread's scratch. */
+/* If an operand is read down its columns and its rows lie a multiple of 2 KB apart, they share few
+ * sets of the cache, and oneDNN drops to half its speed (measured with 2.6.3). Then a panel of it
+ * is copied so that its rows lie PANEL_LD floats apart, for as much of the inner dimension as fits
+ * into a thread's scratch. */
 enum { PANEL_COLS = 128, PANEL_LD = PANEL_COLS + 16, PANEL_ROWS = 1792, PACKED_TILE_ROWS = 512 };
 
-/* The bfloat16 GEMM copies both operands of a tile: the squarer the tile, the less it copies. Tall
- * ones where there are enough of them for many threads. */
+/* The bfloat16 GEMM copies both operands of a tile: the squarer the tile, the less it copies. Use
+ * tall tiles if there are enough of them for many threads. */
 enum { BF16_TILE_ROWS = 128, BF16_TALL_ROWS = 256, BF16_MANY_ROWS = 1024, BF16_TILE_COLS = 256 };
 
 _Static_assert(PANEL_LD *PANEL_ROWS * sizeof(float) <= LKS__LAYER_SCRATCH_BYTES,
-               "a panel is one thread's scratch");
+               "a panel is the scratch of one thread");
 
 static size_t min(size_t a, size_t b)
 {
@@ -33,13 +33,15 @@ static size_t tiles(size_t n, size_t tile)
     return (n + tile - 1) / tile;
 }
 
-/* A product of few tiles is cut smaller, into a number that 2 and 4 threads share evenly: else one
- * of two threads does a whole small product alone. oneDNN keeps its speed down to such tiles where
- * the inner dimension is long, which it is in the gradients of weights, the ones with few tiles. */
+/* A product of few tiles is cut into smaller ones, as many as 2 and 4 threads can share evenly.
+ * Otherwise one of two threads computes a whole small product alone. oneDNN keeps its speed with
+ * such tiles if the inner dimension is long. That is so for gradients of weights, which have few
+ * tiles. */
 enum { FEW_TILES = 16, ENOUGH_TILES = 8, EVEN = 4, CUT = 16, LEAST_ROWS = 32, LEAST_COLS = 64 };
 
-/* With AMX a copy takes as long as its use for some 200 sums: tiles as large as the GEMM's blocks,
- * and where they are few, halved along their longer side until 4 threads share them. */
+/* With AMX, a copy takes as long as its use in some 200 sums. So tiles are as large as the
+ * GEMM's blocks; if they are few, they are halved along their longer side until 4 threads can
+ * share them. */
 enum { AMX_TILE = 512, AMX_TILES = 4, AMX_LEAST = 64 };
 
 typedef enum packing { PACK_NONE, PACK_A, PACK_B } packing;
@@ -76,7 +78,7 @@ static void copy_panel(float *panel, const float *x, size_t ld, size_t rows, siz
         memcpy(panel + i * PANEL_LD, x + i * ld, cols * sizeof *panel);
 }
 
-/* A (transposed) or B is k rows of at most PANEL_COLS columns. */
+/* A (transposed) or B has k rows of at most PANEL_COLS columns. */
 static void packed_tile(const struct product *p, const struct tile *t, float *panel)
 {
     const size_t rows = t->r1 - t->r0, cols = t->c1 - t->c0;
@@ -113,10 +115,10 @@ static void product_tile(void *ctx, size_t task, int thread)
         lks__epilogue_tile(p->ex->k, p->epilogue, p->c, p->ldc, t.r0, t.r1, t.c0, t.c1);
 }
 
-/* A copy pays where a panel is used for enough columns (A) or rows (B). */
+/* A copy pays if a panel is used for enough columns (A) or rows (B). */
 static packing packing_of(const struct product *p)
 {
-    if (p->ex->bf16) /* whose GEMM makes copies anyway */
+    if (p->ex->bf16) /* its GEMM makes copies anyway */
         return PACK_NONE;
     bool room = lks__pool_scratch_bytes(p->ex->pool) >= PANEL_LD * PANEL_ROWS * sizeof(float);
     if (room && p->ta == 'T' && p->lda % 128 == 0 && p->n >= 256)
@@ -126,14 +128,14 @@ static packing packing_of(const struct product *p)
     return PACK_NONE;
 }
 
-/* The length of each of n pieces of `size`. */
+/* Length of each piece if `size` is divided into n pieces. */
 static size_t piece(size_t size, size_t n, size_t least)
 {
     size_t length = lks__round_up(tiles(size, n), CUT);
     return length > least ? length : least;
 }
 
-/* Tiles of at most rows x cols, alike as far as that goes. */
+/* Cut into tiles of at most rows x cols, as equal as possible. */
 static void cut(struct product *p, size_t rows, size_t cols)
 {
     size_t n_rows = tiles(p->m, rows), n_cols = tiles(p->n, cols);

@@ -1,5 +1,5 @@
-/* kernels/ref_adamw.c - one AdamW step (Loshchilov, Hutter 2019), torch.optim.AdamW's order of
- * operations; the factors that depend on the step alone come ready in `a`. */
+/* kernels/ref_adamw.c - one AdamW step (Loshchilov, Hutter 2019) in the order of operations of
+ * torch.optim.AdamW. `a` holds the factors that depend only on the step. */
 #include <math.h>
 
 #include "kernels/kernels.h"

@@ -1,8 +1,8 @@
-/* kernels/ref_dropout.c - y = x * scale where the mask keeps an element, x * 0 elsewhere, as in
- * torch.nn.functional.dropout: a NaN stays one even where the mask drops it.
+/* kernels/ref_dropout.c - y = x * scale if the mask keeps an element, else x * 0, as in
+ * torch.nn.functional.dropout: a NaN stays NaN even if the mask drops it.
  *
- * The mask is a pure function of (seed, step, virtual rank, micro-step, place, element): kernels.h
- * says how, so backward makes it again and no mask is stored. */
+ * The mask is a pure function of (seed, step, virtual rank, micro-step, place, element), defined in
+ * kernels.h. So backward computes it again, and no mask is stored. */
 #include "kernels/kernels.h"
 
 void lks__dropout_ref(lks__real *y, const lks__real *x, size_t n, uint64_t first,

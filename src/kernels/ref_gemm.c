@@ -1,9 +1,9 @@
 /* kernels/ref_gemm.c - C[m,n] = alpha * op(A) op(B) + beta * C, row-major, of operands as they are
  * or rounded to bfloat16.
  *
- * The definition of the operation and, at level ref, the GEMM that trains: op(B) is copied in tiles
- * of at most KB x NB, so that the inner loop runs over neighbours whatever the transposes are.
- * Terms of one element are added in order of k within a tile, tiles in order of k. */
+ * This defines the operation and is the GEMM of level ref. op(B) is copied in tiles of at most KB x
+ * NB, so that the inner loop reads consecutive elements with any transposes. Terms of one element
+ * are added in order of k within a tile, tiles in order of k. */
 #include <stdbool.h>
 
 #include "kernels/kernels.h"
@@ -32,7 +32,7 @@ static void copy_row(lks__real row[KB], char ta, const lks__real *a, size_t lda,
         lks__round_bf16_ref(row, row, kb);
 }
 
-/* beta == 0 doesn't read C: it may hold anything, NaN included. */
+/* With beta == 0, C isn't read: it may hold anything, even NaN. */
 static void scale_c(size_t m, size_t n, lks__real beta, lks__real *c, size_t ldc)
 {
     for (size_t i = 0; i < m; i++)

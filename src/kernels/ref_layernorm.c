@@ -1,11 +1,15 @@
-/* kernels/ref_layernorm.c - LayerNorm over rows of n, after torch.nn.functional.layer_norm.
+/* kernels/ref_layernorm.c - LayerNorm over rows of n, as torch.nn.functional.layer_norm.
  *
- *   mean = sum_j x_j / n        var = sum_j (x_j - mean)^2 / n (biased)     rstd = 1/sqrt(var +
- * eps) xhat = (x - mean) * rstd    y = xhat * gain + bias
+ *   mean = sum_j x_j / n
+ *   var  = sum_j (x_j - mean)^2 / n (biased)
+ *   rstd = 1 / sqrt(var + eps)
+ *   xhat = (x - mean) * rstd
+ *   y    = xhat * gain + bias
  *
  * Backward, with d = dy * gain:
  *   dx    += rstd * (d - mean_j(d) - xhat * mean_j(d * xhat))
- *   dgain += sum over rows of dy * xhat        dbias += sum over rows of dy */
+ *   dgain += sum over rows of dy * xhat
+ *   dbias += sum over rows of dy */
 #include <math.h>
 
 #include "kernels/kernels.h"

@@ -8,7 +8,7 @@ double lks__peak_ref(double seconds)
 {
     /* Enough independent chains to hide the latency; x -> x * a + b stays near 1. */
     float x[CHAINS];
-    volatile float keep = 0.999f; /* unknown to the compiler */
+    volatile float keep = 0.999f; /* the compiler must not know its value */
     float a = keep, b = 1 - keep;
     double start = lks__sys_now(), elapsed, flops = 0;
 
@@ -23,11 +23,11 @@ double lks__peak_ref(double seconds)
     } while (elapsed < seconds);
 
     for (int c = 0; c < CHAINS; c++)
-        keep = x[c]; /* the results are used */
+        keep = x[c]; /* keeps the results from being optimized away */
     return flops / elapsed;
 }
 
 double lks__peak_bf16_ref(double seconds)
 {
-    return lks__peak_ref(seconds); /* operands are rounded, then multiplied as floats */
+    return lks__peak_ref(seconds); /* operands are rounded and then multiplied as floats */
 }

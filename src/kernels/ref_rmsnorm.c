@@ -1,15 +1,15 @@
-/* kernels/ref_rmsnorm.c - RMSNorm without weight, and what a query or key head goes through.
+/* kernels/ref_rmsnorm.c - RMSNorm without weight, and the operations on a query or key head.
  *
  * torch.nn.functional.rms_norm(x, (n,)), whose default eps is float32's machine epsilon:
  *   r = 1 / sqrt(sum_j x_j^2 / n + eps)        xhat = x r
  * Backward:
  *   dx += r (dy - xhat mean_j(dy xhat))
  *
- * A head of hs elements is normed, turned (Su et al., RoFormer; halves, not pairs, and clockwise:
- * parameter-golf's convention) and multiplied by its gain:
+ * A head of hs elements is normalized, rotated (Su et al., RoFormer; by halves instead of pairs,
+ * and clockwise, as in parameter-golf) and multiplied by its gain:
  *   y_j = gain (xhat_j cos_j + xhat_{j+h} sin_j)        h = hs / 2, j < h
  *   y_{j+h} = gain (xhat_{j+h} cos_j - xhat_j sin_j)
- * Backward, with u the gradient turned back (without the gain):
+ * Backward, with u the gradient rotated back (without the gain):
  *   m = sum_j u_j xhat_j        dgain += m        dx_j = gain r (u_j - xhat_j m / hs) */
 #include <float.h>
 #include <math.h>

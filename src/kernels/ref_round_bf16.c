@@ -1,4 +1,4 @@
-/* kernels/ref_round_bf16.c - floats that bfloat16 has. */
+/* kernels/ref_round_bf16.c - round floats to values of bfloat16. */
 #include "base/bf16.h"
 #include "kernels/kernels.h"
 

@@ -1,15 +1,15 @@
 /* kernels/ref_softmax.c - blocks of causal attention's online softmax (Milakov, Gimelshein 2018).
  *
- * Row i of S[rows, cols] sees columns j <= i + diag. Of those (formulas in kernels.h):
+ * Row i of S[rows, cols] sees columns j <= i + diag. For those (formulas in kernels.h):
  *   m' = max(m, max_j S_ij)      factor = exp(m - m')      S_ij <- exp(S_ij - m')
  *   sum <- sum * factor + sum_j S_ij
- * A row that has seen no column keeps m = -inf, and its factor is 1. A NaN score is no maximum, but
- * makes the row's sum NaN. */
+ * A row that has seen no column keeps m = -inf, and its factor is 1. A NaN score is ignored by the
+ * maximum, but makes the row's sum NaN. */
 #include <math.h>
 
 #include "kernels/kernels.h"
 
-/* Columns that row i sees, of `cols`. */
+/* Number of columns, of `cols`, that row i sees. */
 static size_t seen(size_t i, size_t cols, ptrdiff_t diag)
 {
     ptrdiff_t n = (ptrdiff_t)i + diag + 1;

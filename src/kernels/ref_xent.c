@@ -34,7 +34,7 @@ void lks__softcap_ref(lks__real *y, const lks__real *x, size_t n, lks__real cap)
         y[j] = cap * tanh((double)x[j] / cap);
 }
 
-/* Capped again in every pass: the reference has no buffer for a row. */
+/* Caps again in every pass, because the reference has no buffer for a row. */
 double lks__xent_cap_row_ref(lks__real *dx, const lks__real *x, size_t n, size_t target,
                              lks__real scale, lks__real cap)
 {

@@ -14,7 +14,7 @@ static size_t row_tasks(size_t rows)
     return (rows + ROWS_A_TASK - 1) / ROWS_A_TASK;
 }
 
-/* Every operation here is one of these: some rows, or some columns, of [rows, C]. */
+/* All operations here work on some rows, or some columns, of [rows, C]. */
 struct rows_op {
     const lks__exec *ex;
     float *y, *mean_out, *rstd_out, *partial;
@@ -53,8 +53,8 @@ void lks__embedding_fwd(const lks__exec *ex, float *x, const int32_t *tokens, co
     lks__pool_run(ex->pool, row_tasks(rows), embedding_fwd_task, &o);
 }
 
-/* A task owns some columns of both tables and walks all rows in order: no two tasks touch the same
- * element, and its order of additions is fixed. */
+/* A task owns some columns of both tables and goes through all rows in order: no two tasks write
+ * the same element, and the order of additions is fixed. */
 static void embedding_bwd_task(void *ctx, size_t task, int thread)
 {
     const struct rows_op *o = ctx;
@@ -104,7 +104,7 @@ void lks__layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean, float *
     lks__pool_run(ex->pool, row_tasks(rows), layernorm_fwd_task, &o);
 }
 
-/* Block b's sums: dgain at 2b rows of C, dbias behind it. */
+/* Sums of block b: dgain at row 2b of C elements, dbias after it. */
 static void layernorm_bwd_task(void *ctx, size_t task, int thread)
 {
     const struct rows_op *o = ctx;

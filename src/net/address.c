@@ -16,7 +16,7 @@ lks_status lks__address_find(const char *host, int port, bool passive, struct ad
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | (passive ? AI_PASSIVE : 0)};
     snprintf(service, sizeof service, "%d", port);
-    /* A number first: the resolver for names loads libraries and may ask the network. */
+    /* First try it as a number: the resolver for names loads libraries and may use the network. */
     int err = getaddrinfo(host, service, &hints, list_p);
     hints.ai_flags &= ~AI_NUMERICHOST;
     if (err == EAI_NONAME)
@@ -57,7 +57,7 @@ lks_status lks__address_parse(const char *what, const char *text, char *host, si
         port = text + n + 1;
     } /* several colons without brackets: an IPv6 address without a port */
     if (n == 0 || n >= host_bytes)
-        return lks__fail(LKS_ERR_CONFIG, "%s is \"%s\": HOST, HOST:PORT or [ADDRESS]:PORT is meant",
+        return lks__fail(LKS_ERR_CONFIG, "%s is \"%s\": expected HOST, HOST:PORT or [ADDRESS]:PORT",
                          what, shown);
     if (port != NULL) {
         char *end;
@@ -74,7 +74,8 @@ lks_status lks__address_parse(const char *what, const char *text, char *host, si
 
 static void set_option(int fd, int level, int option, int value)
 {
-    (void)setsockopt(fd, level, option, &value, sizeof value); /* without it, merely slower */
+    (void)setsockopt(fd, level, option, &value,
+                     sizeof value); /* if it fails, the connection is only slower */
 }
 
 void lks__address_tune(int fd)

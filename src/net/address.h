@@ -7,21 +7,21 @@
 
 #include "base/status.h"
 
-enum { LKS__ADDRESS_BYTES = 320 }; /* of "HOST:PORT", escaped */
+enum { LKS__ADDRESS_BYTES = 320 }; /* size of "HOST:PORT", escaped */
 
-/* Addresses of `host` (a name, or a number of IPv4 or IPv6), to be freed by freeaddrinfo().
- * `passive`: to bind. ERR_CONFIG names the host and the resolver's reason. */
+/* Find the addresses of `host` (a name, or an IPv4 or IPv6 number); free them with freeaddrinfo().
+ * `passive`: for bind(). ERR_CONFIG names the host and the resolver's reason. */
 lks_status lks__address_find(const char *host, int port, bool passive, struct addrinfo **list_p);
 
-/* "host:port", "[::1]:port"; fit for a terminal. Returns `text`. */
+/* Format as "host:port" or "[::1]:port", safe on a terminal. Returns `text`. */
 char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int port);
 
-/* HOST, HOST:PORT or [HOST]:PORT; without a port *port_p stays. ERR_CONFIG says what is wrong;
- * `what` names the text in it. */
+/* Parse HOST, HOST:PORT or [HOST]:PORT; without a port *port_p is left alone. ERR_CONFIG if it is
+ * wrong; `what` names the text in the message. */
 lks_status lks__address_parse(const char *what, const char *text, char *host, size_t host_bytes,
                               int *port_p);
 
-/* Non-blocking, without delay, and given up when the peer's machine is silent for
+/* Make a socket non-blocking, without delay, and closed once the peer's machine has been silent for
  * LKS__STORE_DEAD_S. */
 void lks__address_tune(int fd);
 

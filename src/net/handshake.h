@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 
-#define LKS__NET_MAGIC "LKSTORE1" /* another protocol is another number */
+#define LKS__NET_MAGIC "LKSTORE1" /* another version of the protocol has another number */
 
 enum { LKS__NONCE_BYTES = 16, LKS__MAC_BYTES = 32 };
 
@@ -37,7 +37,7 @@ struct lks__verdict {
 
 enum lks__op {
     LKS__OP_SET = 1,
-    LKS__OP_GET,  /* value: uint32 milliseconds to wait, all ones: for ever */
+    LKS__OP_GET,  /* value: uint32 milliseconds to wait; all ones: without limit */
     LKS__OP_ADD,  /* value: int64 */
     LKS__OP_POST, /* key: the list */
     LKS__OP_WILL, /* key: the list */
@@ -56,7 +56,7 @@ struct lks__reply {
     uint32_t value_bytes;
 };
 
-/* `bytes` from the system; ERR_IO. */
+/* Fill `bytes` with random bytes of the system; ERR_IO. */
 lks_status lks__random(void *out, size_t bytes);
 
 void lks__prove(const char *token, const char *role, const unsigned char *nonce_s,

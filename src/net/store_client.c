@@ -11,14 +11,14 @@
 #include "net/handshake.h"
 #include "net/store.h"
 
-/* For an answer that needs no waiting. A peer that is gone is noticed earlier, by the kernel. */
+/* For an answer that needs no waiting. The kernel notices a peer that is gone earlier. */
 static const double ANSWER_S = 30.0;
 static const double HELLO_S = 5.0;
 
 struct lks__store {
     int fd;
     char where[LKS__ADDRESS_BYTES];
-    struct lks__reply reply; /* of lks__store_answer(), in parts */
+    struct lks__reply reply; /* for lks__store_answer(), which reads in parts */
     unsigned char *value;
     size_t n_got;
 };
@@ -28,7 +28,7 @@ struct lks__store {
 static lks_status lost(const lks__store *s, int err)
 {
     return lks__fail(LKS_ERR_PEER, "the connection to %s has ended: %s", s->where,
-                     err != 0 ? strerror(err) : "the other end closed it");
+                     err != 0 ? strerror(err) : "the other end has closed it");
 }
 
 /* Wait for `events`; ERR_TIMEOUT. */
@@ -79,7 +79,7 @@ static lks_status take(const lks__store *s, void *data, size_t bytes, double unt
 
 /* --- opening ------------------------------------------------------------------------------ */
 
-/* One try at all addresses of the host; ERR_PEER where nobody answers (yet). */
+/* Try all addresses of the host once; ERR_PEER if none answers (yet). */
 static lks_status connect_once(lks__store *s, const char *host, int port, double until)
 {
     struct addrinfo *list;
@@ -122,8 +122,8 @@ static lks_status prove_each_other(const lks__store *s, const char *token, doubl
     LKS__TRY(take(s, &hello, sizeof hello, until));
     if (memcmp(hello.magic, LKS__NET_MAGIC, sizeof hello.magic) != 0)
         return lks__fail(LKS_ERR_FORMAT,
-                         "what listens on %s is no store of this version of lockstep; is "
-                         "the port another program's?",
+                         "the program that listens on %s is no store of this version of lockstep; "
+                         "is it another program's port?",
                          s->where);
     memcpy(proof.magic, LKS__NET_MAGIC, sizeof proof.magic);
     LKS__TRY(lks__random(proof.nonce, sizeof proof.nonce));
@@ -167,7 +167,7 @@ lks_status lks__store_on(int fd, const char *where, const char *token, double ti
 lks_status lks__store_open(const char *host, int port, const char *token, double timeout_s,
                            lks__store **store_p)
 {
-    struct lks__store way = {.fd = -1}; /* to it */
+    struct lks__store way = {.fd = -1}; /* names the address in messages */
     lks__address_text(way.where, host, port);
     double until = lks__sys_now() + timeout_s;
     lks_status st;
@@ -176,7 +176,7 @@ lks_status lks__store_open(const char *host, int port, const char *token, double
         st = connect_once(&way, host, port, try_until);
         if (st == LKS_OK)
             st = lks__store_on(way.fd, way.where, token, try_until - lks__sys_now(), store_p);
-        /* Not there yet, or crowded out: both may pass. */
+        /* Not there yet, or no room for us: either may pass. */
         if ((st != LKS_ERR_PEER && st != LKS_ERR_TIMEOUT) || lks__sys_now() >= until)
             break;
         pause_before_next(tries);
@@ -247,7 +247,7 @@ static lks_status meaning(const lks__store *s, const struct lks__reply *r, const
     }
 }
 
-/* The part of a reply that has come, into s->reply and s->value; OK when it is whole. */
+/* Read the available part of a reply into s->reply and s->value; OK when it is complete. */
 static lks_status take_some(lks__store *s)
 {
     for (;;) {
@@ -274,7 +274,7 @@ static lks_status take_some(lks__store *s)
     }
 }
 
-/* A whole reply to the caller: what it says, and its value where it says OK and one is wanted. */
+/* Pass a complete reply to the caller: its status, and its value if it is OK and one is wanted. */
 static lks_status hand_over(lks__store *s, const char *key, void **data_p, size_t *bytes_p)
 {
     lks_status st = meaning(s, &s->reply, key);

@@ -44,7 +44,7 @@ static bool grow(unsigned char **buf, size_t *cap, size_t need)
     return true;
 }
 
-/* false: the connection is at its end. */
+/* False if the connection has ended. */
 bool lks__conn_flush(struct lks__conn *c)
 {
     size_t sent = 0;
@@ -65,7 +65,7 @@ bool lks__conn_flush(struct lks__conn *c)
 void lks__conn_send(struct lks__conn *c, const void *data, size_t bytes)
 {
     if (c->n_out + bytes > MAX_ANSWERS || !grow(&c->out, &c->cap_out, c->n_out + bytes)) {
-        c->n_out = 0; /* it doesn't read: no use in telling it more */
+        c->n_out = 0; /* it doesn't read, so sending more is useless */
         c->closing = true;
         return;
     }
@@ -83,7 +83,7 @@ void lks__conn_answer(struct lks__conn *c, enum lks__answer what, const void *da
 
 /* --- requests ----------------------------------------------------------------------------- */
 
-/* Tell whoever waits for `key`. */
+/* Answer all connections that wait for `key`. */
 static void announce(lks__store_server *s, const char *key)
 {
     const struct lks__value *v = NULL;
@@ -113,7 +113,7 @@ enum lks__answer lks__store_server_post(lks__store_server *s, const char *list, 
     enum lks__answer result = lks__values_next(&s->values, list, key);
     if (result != LKS__ANSWER_OK)
         return result;
-    announce(s, list); /* the list's length */
+    announce(s, list); /* the key of the list's length */
     return set(s, key, data, bytes);
 }
 
@@ -192,7 +192,7 @@ static void serve(lks__store_server *s, struct lks__conn *c, const struct lks__r
     c->closing = true;
 }
 
-/* A whole proof has come: believe it or not. */
+/* A complete proof has arrived: check it. */
 static void judge(lks__store_server *s, struct lks__conn *c)
 {
     struct lks__proof proof;
@@ -212,7 +212,7 @@ static void judge(lks__store_server *s, struct lks__conn *c)
     lks__conn_send(c, &verdict, sizeof verdict);
 }
 
-/* Serve what has come so far; false: it breaks the protocol. */
+/* Serve the requests that have arrived; false if they break the protocol. */
 static bool digest(lks__store_server *s, struct lks__conn *c)
 {
     size_t done = 0;
@@ -240,7 +240,7 @@ static bool digest(lks__store_server *s, struct lks__conn *c)
     return true;
 }
 
-/* Read what is there; false: the connection is at its end. */
+/* Read the available bytes; false if the connection has ended. */
 bool lks__conn_take(lks__store_server *s, struct lks__conn *c)
 {
     for (;;) {

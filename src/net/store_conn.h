@@ -1,6 +1,6 @@
 /* net/store_conn.h - one connection of the store's server: what its bytes mean, and what is sent
- * back. Nothing here waits: store_server.c, which has the thread, says when there is something to
- * read or room to write. */
+ * back. Nothing here waits: store_server.c has the thread and calls these functions when there are
+ * bytes to read or room to write. */
 #ifndef LKS_NET_STORE_CONN_H
 #define LKS_NET_STORE_CONN_H
 
@@ -12,20 +12,20 @@
 
 struct lks__conn {
     int fd;
-    bool member, closing; /* closing: as soon as what it was told is sent */
-    double deadline;      /* a stranger's */
+    bool member, closing; /* member: has proved the token; closing: close once its output is sent */
+    double deadline;      /* of a stranger, for its proof */
     unsigned char nonce[LKS__NONCE_BYTES];
 
-    unsigned char *in; /* a stranger's has room for the proof, and no more */
+    unsigned char *in; /* a stranger's buffer has room for the proof only */
     size_t n_in, cap_in;
     unsigned char *out;
     size_t n_out, cap_out;
 
-    bool waiting; /* for `key`; until `wait_until`, 0: for ever */
+    bool waiting; /* for `key`, until `wait_until`; 0: without limit */
     double wait_until;
     char key[LKS__STORE_KEY_BYTES];
 
-    char *will_list; /* NULL: no will */
+    char *will_list; /* NULL: nothing to post at the end */
     unsigned char *will;
     size_t will_bytes;
 };
@@ -40,16 +40,16 @@ struct lks__store_server {
     struct pollfd *polls; /* [cap_conns + 2] */
 };
 
-/* Read what is there, and serve it; false: the connection is at its end. */
+/* Read the available bytes and serve them; false if the connection has ended. */
 bool lks__conn_take(lks__store_server *s, struct lks__conn *c);
-/* Send what there is for it; false: the connection is at its end. */
+/* Send its output; false if the connection has ended. */
 bool lks__conn_flush(struct lks__conn *c);
-/* To be sent with the next flush. */
+/* Queue bytes for the next flush. */
 void lks__conn_send(struct lks__conn *c, const void *data, size_t bytes);
 void lks__conn_answer(struct lks__conn *c, enum lks__answer what, const void *data, size_t bytes);
-void lks__conn_free(struct lks__conn *c); /* and close it; its will is the caller's to post */
+void lks__conn_free(struct lks__conn *c); /* and closes it; the caller posts its will */
 
-/* Append to a list, and tell whoever waits for that. */
+/* Append to a list, and answer all connections that wait for the new entry. */
 enum lks__answer lks__store_server_post(lks__store_server *s, const char *list, const void *data,
                                         size_t bytes);
 

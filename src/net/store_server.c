@@ -13,11 +13,11 @@
 #include "net/address.h"
 
 enum {
-    MAX_STRANGERS = 64, /* connections without a proof; the oldest makes room for the newest */
-    MAX_MEMBERS = 4096, /* connections with one */
+    MAX_STRANGERS = 64, /* connections without a proof; a new one replaces the oldest */
+    MAX_MEMBERS = 4096, /* connections with a proof */
 };
 
-static const double PROOF_S = 5.0; /* for a stranger to prove itself */
+static const double PROOF_S = 5.0; /* time limit for a stranger's proof */
 
 /* --- all connections ---------------------------------------------------------------------- */
 
@@ -31,7 +31,7 @@ static void drop(lks__store_server *s, size_t i)
     lks__conn_free(c);
 }
 
-/* Connections are in the order in which they came. */
+/* Connections are in order of arrival. */
 static bool drop_oldest_stranger(lks__store_server *s)
 {
     for (size_t i = 0; i < s->n_conns; i++)
@@ -93,7 +93,7 @@ static void accept_all(lks__store_server *s)
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && drop_oldest_stranger(s))
             continue;
         if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-            usleep(50000); /* no descriptor and nobody to take one from: don't spin */
+            usleep(50000); /* no descriptor left, and no stranger to drop: don't spin */
         if (fd < 0)
             return;
         if (count(s, false) >= MAX_STRANGERS)
@@ -102,7 +102,7 @@ static void accept_all(lks__store_server *s)
     }
 }
 
-/* What is overdue, and milliseconds until the next thing will be (-1: nothing will). */
+/* Handle all deadlines that have passed. Returns the milliseconds until the next one (-1: none). */
 static int expire(lks__store_server *s)
 {
     double now = lks__sys_now(), next = 0;
@@ -124,8 +124,8 @@ static int expire(lks__store_server *s)
     return next == 0 ? -1 : (int)((next - now) * 1e3) + 1;
 }
 
-/* Wills may post while connections are dropped, so what is readable is looked up by the poll's
- * order first, and dropped after. */
+/* Dropping a connection may post its will, so first handle readable ones in poll's order, then
+ * drop. */
 static void step(lks__store_server *s)
 {
     int wait_ms = expire(s);
@@ -175,7 +175,7 @@ static lks_status listen_on(lks__store_server *s, const char *host, int port)
     LKS__TRY(lks__address_find(host, port, true, &list));
     struct sockaddr_storage addr;
     socklen_t len = list->ai_addrlen;
-    memcpy(&addr, list->ai_addr, len); /* the first: a server is at one place */
+    memcpy(&addr, list->ai_addr, len); /* only the first: a server listens at one address */
     freeaddrinfo(list);
     lks__address_text(where, host, port);
     int on = 1, fd = lks__sys_socket(addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK);
@@ -183,7 +183,7 @@ static lks_status listen_on(lks__store_server *s, const char *host, int port)
         return lks__fail(LKS_ERR_IO, "can't open a socket to listen on %s: %s", where,
                          strerror(errno));
     s->listener = fd;
-    /* A port that a job has just left is free: its last connections need not be waited for. */
+    /* Don't wait for the last connections of an earlier job to expire. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (lks__sys_bind(fd, (struct sockaddr *)&addr, len) != 0 || lks__sys_listen(fd, 128) != 0 ||
         getsockname(fd, (struct sockaddr *)&addr, &len) != 0)
@@ -200,7 +200,7 @@ static lks_status listen_on(lks__store_server *s, const char *host, int port)
 static lks_status start_thread(lks__store_server *s)
 {
     sigset_t all, before;
-    sigfillset(&all); /* signals are the program's business */
+    sigfillset(&all); /* the program's other threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int err = pthread_create(&s->thread, NULL, run, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

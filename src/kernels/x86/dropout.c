@@ -1,14 +1,14 @@
-/* kernels/x86/dropout.c - dropout; the mask's definition is in kernels.h.
+/* kernels/x86/dropout.c - dropout; kernels.h defines the mask.
  *
- * Philox4x32-10 (Salmon et al. 2011) on as many blocks at once as there are 64-bit lanes: each
- * state word sits in the low half of one, where the 32 x 32 -> 64 bit multiplication wants it. High
- * halves are never cleared, since nothing reads them. */
+ * Philox4x32-10 (Salmon et al. 2011) on as many blocks at once as there are 64-bit lanes. Each
+ * state word is in the low half of a lane, as the 32 x 32 -> 64 bit multiplication needs it. High
+ * halves are never cleared, because they aren't read. */
 #include "kernels/x86/vec.h"
 #include "kernels/x86/x86.h"
 
 enum { ROUNDS = 10 };
 
-/* What all blocks share. Keys stand in memory, from where broadcasting them costs least. */
+/* Shared by all blocks. Keys are in memory, because broadcasting from memory costs least. */
 typedef struct philox {
     vi step, vm, site;
     uint64_t k0[ROUNDS], k1[ROUNDS];
@@ -24,12 +24,12 @@ static inline void philox_init(philox *p, const lks__dropout *d)
     for (int r = 0; r < ROUNDS; r++) {
         p->k0[r] = k0;
         p->k1[r] = k1;
-        k0 += 0x9E3779B9; /* golden ratio, sqrt(3) - 1: the paper's key schedule */
+        k0 += 0x9E3779B9; /* the paper's key schedule: golden ratio, sqrt(3) - 1 */
         k1 += 0xBB67AE85;
     }
 }
 
-/* Words of LANES / 2 blocks from `block` on, in their order. */
+/* The words of LANES / 2 blocks from `block` on, in order. */
 static inline void philox_blocks(vi out[2], const philox *p, uint32_t block)
 {
     const vi m0 = vi_set1_64(0xD2511F53), m1 = vi_set1_64(0xCD9E8D57);
@@ -51,7 +51,7 @@ static inline void philox_blocks(vi out[2], const philox *p, uint32_t block)
     vi_interleave128(out, even, odd);
 }
 
-/* The factors of LANES words: scale where the mask keeps, 0 elsewhere. */
+/* The factors for LANES words: scale if the mask keeps the element, else 0. */
 static inline vf factors(vi words, vi threshold, vf scale)
 {
     return v_keep(vi_at_least(words, threshold), scale);

@@ -100,8 +100,8 @@ float VERSION(dot)(const float *a, const float *b, size_t n)
     return v_hsum(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])));
 }
 
-/* A float's square is exact in double, so a fused multiply-add rounds as the reference does. Where
- * a vector holds all eight lanes, both halves of the floats go to the same one. */
+/* A float's square is exact in double, so a fused multiply-add rounds as the reference does. If a
+ * vector holds all eight lanes, both halves of the floats go to the same one. */
 double VERSION(sumsq)(const float *x, size_t n)
 {
     vd sum[2] = {V(setzero_pd)(), V(setzero_pd)()};
@@ -116,7 +116,7 @@ double VERSION(sumsq)(const float *x, size_t n)
     return vd_hsum(V(add_pd)(sum[0], sum[1]));
 }
 
-/* One accumulator for each lane is enough: the sum waits for memory. */
+/* One accumulator for each lane is enough, because the sum waits for memory. */
 void VERSION(sum_scaled)(float *y, const float *a, const float *b, float scale, double lanes[8],
                          size_t n)
 {

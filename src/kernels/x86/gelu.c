@@ -18,14 +18,14 @@ static inline vf erf_bwd(vf x)
     return v_fma(x, pdf, phi);
 }
 
-/* s = 1 / (1 + e), e = exp(-2u). From -2u = 88 on, where exp would overflow, both stay. */
+/* s = 1 / (1 + e), e = exp(-2u). For -2u >= 88, where exp would overflow, both are clamped. */
 static inline vf sigmoid_2u(vf x, vf square, vf *e_p)
 {
     const vf c1 = v_set1(-2 * 0.797884560803f); /* sqrt(2 / pi) */
     const vf c3 = v_set1(-2 * 0.797884560803f * 0.044715f);
     const vf one = v_set1(1.0f);
     vf minus_2u = v_mul(x, v_fma(c3, square, c1));
-    minus_2u = v_min(v_set1(88.0f), minus_2u); /* second operand: NaN stays */
+    minus_2u = v_min(v_set1(88.0f), minus_2u); /* in the order that keeps NaN */
     *e_p = v_exp(minus_2u);
     return v_div(one, v_add(one, *e_p));
 }
@@ -38,12 +38,13 @@ static inline vf tanh_fwd(vf x)
 
 static inline vf tanh_bwd(vf x)
 {
-    /* From |x| = 64 on the slope is 0 or 1, and x^3 could overflow; second operands: NaN stays. */
+    /* For |x| >= 64 the slope is 0 or 1, and x^3 could overflow. The order of operands keeps
+     * NaN. */
     x = v_max(v_set1(-64.0f), v_min(v_set1(64.0f), x));
     const vf c1 = v_set1(2 * 0.797884560803f);
     const vf c3 = v_set1(2 * 0.797884560803f * 3 * 0.044715f);
     vf e, square = v_mul(x, x), s = sigmoid_2u(x, square, &e);
-    vf slope = v_mul(s, v_mul(e, s)); /* s (1 - s), nothing cancels */
+    vf slope = v_mul(s, v_mul(e, s)); /* s (1 - s), without cancellation */
     vf x_2du = v_mul(x, v_fma(c3, square, c1));
     return v_fma(slope, x_2du, s);
 }

@@ -1,7 +1,7 @@
-/* kernels/x86/gemm_bf16.c - products of operands rounded to bfloat16, where the processor has
- * no instruction for them: blocks are copied rounded, as floats, to where they stay in the
- * second-level cache, and the float GEMM multiplies the copies. A copy also parts rows that lie a
- * power of two apart. */
+/* kernels/x86/gemm_bf16.c - products of operands rounded to bfloat16, for processors that have no
+ * instruction for them. Blocks are rounded and copied, as floats, to memory that stays in the
+ * second-level cache; the float GEMM multiplies the copies. The copies also avoid rows a power of
+ * two apart. */
 #include "kernels/gemm_dnnl.h"
 #include "kernels/x86/vec.h"
 #include "kernels/x86/x86.h"
@@ -9,7 +9,7 @@
 enum { MC = 128, NC = 256, KC = 352, GAP = 16 };
 
 typedef struct rounded_work {
-    float a[(MC + GAP) * (KC + GAP)], b[(NC + GAP) * (KC + GAP)]; /* whichever way they lie */
+    float a[(MC + GAP) * (KC + GAP)], b[(NC + GAP) * (KC + GAP)]; /* room for either orientation */
 } rounded_work;
 
 _Static_assert(sizeof(rounded_work) <= LKS__GEMM_WORK_BYTES, "the blocks fit");

@@ -1,19 +1,19 @@
 /* kernels/x86/gemm_bf16_amx.c - products of operands rounded to bfloat16, by TDPBF16PS.
  *
  * The instruction adds the product of two *tiles* to a third: 16 rows of 16 pairs (pairs_bf16.h),
- * 16 rows of pairs of 16 columns, and 16 x 16 sums. So a tile of A has a row's pairs side by side
- * and a tile of B a column's pairs below each other, which is the one transposed: an operand whose
- * k runs the other way is turned in registers as it is rounded and copied. What a tile lacks is
- * zero in both operands.
+ * 16 rows of pairs of 16 columns, and 16 x 16 sums. So a tile of A holds the pairs of a row side by
+ * side, and a tile of B those of a column one below the other, which is the transposed layout. If k
+ * runs in the other direction in an operand, it is transposed in registers while it is rounded and
+ * copied. Tiles are filled up with zeros in both operands.
  *
- * Operands are cut in panels of SIDE rows of A or columns of B. Of the eight tile registers four
- * hold sums and two each a panel's tiles: four loads for four products. Rounding and copying take
- * longer than multiplying does unless a copy is used often: a block of B, in the second-level
- * cache, is as wide as its place allows, and each panel of A passes along all of it from the
- * first-level cache, where it was copied to just before.
+ * Operands are cut into panels of SIDE rows of A or columns of B. Of the eight tile registers four
+ * hold sums, and two each hold tiles of a panel: four loads for four products. Rounding and copying
+ * take longer than multiplying, unless a copy is used often. So a block of B is as wide as the
+ * second-level cache allows, and each panel of A is multiplied with all of it from the first-level
+ * cache, right after it was copied.
  *
- * Sums leave through memory, where alpha and beta are applied. Tile registers are set up and given
- * back by each call: a thread's state stays small between them, and nobody else finds them used. */
+ * Sums leave through memory, where alpha and beta are applied. Each call sets up the tile registers
+ * and releases them, so a thread's state stays small between calls. */
 #include "kernels/x86/pairs_bf16.h"
 #include "kernels/x86/tiles_amx.h"
 #include "kernels/x86/x86.h"
@@ -21,7 +21,7 @@
 enum {
     SIDE = 2 * LANES,
     DEPTH = 2 * LANES,    /* of a tile, in k */
-    TILE = LANES * LANES, /* pairs, or sums */
+    TILE = LANES * LANES, /* pairs or sums */
     NC = 512,
     KC = 512,
     PANEL = 2 * TILE * (KC / DEPTH), /* tile t of half h at (2 * t + h) * TILE */
@@ -41,9 +41,9 @@ static inline void ask_for(const operand *o, size_t i, size_t p)
     _mm_prefetch((const char *)at(o, i, p), _MM_HINT_T1);
 }
 
-/* The tile whose first row (of A; column of B) is i, first of `rows` left, and whose k begins at p,
- * `k` left; full: neither ends in it. turned: rows below each other become columns side by side.
- * Meanwhile the tile one panel further comes to the second-level cache. */
+/* Pack the tile whose first row of A (or column of B) is i and whose k begins at p; `rows` rows and
+ * `k` elements of k are left. full: the tile is complete. turned: rows become columns. Meanwhile
+ * prefetch the tile one panel further into the second-level cache. */
 static inline __attribute__((always_inline)) void pack_tile(uint32_t *y, const operand *o, size_t i,
                                                             size_t rows, size_t p, size_t k,
                                                             bool full, bool turned)
@@ -71,9 +71,9 @@ static inline __attribute__((always_inline)) void pack_tile(uint32_t *y, const o
         _mm512_store_si512(y + l * LANES, r[l]);
 }
 
-/* Rows of A, or columns of B, from i0 on as panels. Where they run along k, the tiles of a panel
- * follow each other; elsewhere the panels of a tile's depth: either way reading goes along the
- * source's rows. */
+/* Pack rows of A, or columns of B, from i0 on as panels. If they run along k, the tiles of a panel
+ * are packed one after the other; otherwise all panels at one depth. Either way the source is read
+ * along its rows. */
 static inline __attribute__((always_inline)) void pack(uint32_t *y, const operand *o, size_t i0,
                                                        size_t rows, size_t p0, size_t kc,
                                                        bool along, bool turned)
@@ -116,13 +116,13 @@ typedef struct sums {
     size_t ldc, rows, cols;
 } sums;
 
-/* For the compiler a tile's load reads no memory. */
+/* The compiler doesn't know that loading a tile reads memory. */
 static inline void packed_by_now(void)
 {
     __asm__ volatile("" ::: "memory");
 }
 
-/* C = alpha * sums + beta * C; `last` columns of a row's last vector. */
+/* C = alpha * sums + beta * C. `last`: columns of a row's last vector. */
 static inline __attribute__((always_inline)) void
 write_sums(const float *y, const sums *s, size_t rows, size_t cols, __mmask16 last)
 {
@@ -141,7 +141,7 @@ write_sums(const float *y, const sums *s, size_t rows, size_t cols, __mmask16 la
     }
 }
 
-/* mt x nt tiles of sums; `depth` tiles deep. */
+/* Compute mt x nt tiles of sums over `depth` tiles. */
 static inline __attribute__((always_inline)) void
 kernel(int mt, int nt, const uint32_t *a, const uint32_t *b, size_t depth, float *y, const sums *s)
 {
@@ -198,7 +198,7 @@ static kernel_fn *const kernels[2][2] = {{one_by_one, one_by_two}, {two_by_one, 
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-/* A panel of A by all of B's. */
+/* Multiply a panel of A with all panels of B. */
 static void multiply(packed_work *w, size_t nc, size_t kc, sums s)
 {
     float *c = s.c;

@@ -1,12 +1,12 @@
 /* kernels/x86/gemm_bf16_avx512_bf16.c - products of operands rounded to bfloat16, by VDPBF16PS.
  *
  * The instruction adds a pair's two products to each of 16 float sums (pairs_bf16.h). A block of A
- * becomes panels of MR rows of which the kernel spreads one pair over a register, a block of B
- * panels of up to NV vectors of columns, 16 pairs each. Rounding is part of that copy. What a panel
- * lacks is zero in both operands.
+ * becomes panels of MR rows; the kernel broadcasts one pair of it over a register. A block of B
+ * becomes panels of up to NV vectors of columns, 16 pairs each. The copy also rounds. Panels are
+ * filled up with zeros in both operands.
  *
- * 8 x 3 sums leave registers for three vectors of B, and ask for 11 loads where 24 products are
- * computed. A panel of B (KC x 48) stays in the first-level cache, a block of A in the second. */
+ * 8 x 3 sums leave registers for three vectors of B, and need 11 loads for 24 products. A panel of
+ * B (KC x 48) stays in the first-level cache, a block of A in the second. */
 #include "kernels/x86/pairs_bf16.h"
 #include "kernels/x86/x86.h"
 
@@ -17,9 +17,9 @@ enum {
     KC = 256,
     NC = 10 * NV * LANES + 2 * LANES, /* 512 */
     PAIRS = KC / 2,
-    GAP = LANES, /* behind each panel: else all of them begin at the same set of the cache */
+    GAP = LANES, /* after each panel: otherwise all begin at the same set of the cache */
     A_PANEL = MR * PAIRS + GAP,
-    AHEAD = 16, /* rows from those being packed to those asked for */
+    AHEAD = 16, /* rows from those being packed to those being prefetched */
     MAX_B_PANELS = NC / LANES / (NV - 1),
 };
 
@@ -43,7 +43,7 @@ static __m512i pairs_across_asking(const operand *o, size_t j, size_t n, size_t 
     return pairs_across(o, j, n, p, k);
 }
 
-/* A panel of A where k runs along the rows: y[row * PAIRS + pair]. */
+/* Pack a panel of A if k runs along its rows: y[row * PAIRS + pair]. */
 static void pack_a_along(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,
                          size_t kc)
 {
@@ -54,7 +54,7 @@ static void pack_a_along(uint32_t *y, const operand *o, size_t i0, size_t rows, 
                                         : _mm512_setzero_si512());
 }
 
-/* Panels of A where rows run along k: y[pair * MR + row], two of them from each vector. */
+/* Pack panels of A if its rows run along k: y[pair * MR + row], two panels from each vector. */
 static void pack_a_across(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t p0,
                           size_t kc)
 {
@@ -78,14 +78,14 @@ static void pack_a(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t
             pack_a_along(y + i / MR * A_PANEL, o, i0 + i, min(MR, rows - i), p0, kc);
 }
 
-/* Vectors of the panel at column j of n: three, but so that none is left alone with one. */
+/* Vectors of the panel at column j of n: three, but so that the last panel doesn't get only one. */
 static size_t panel_vectors(size_t n, size_t j)
 {
     size_t left = (n - j + LANES - 1) / LANES;
     return left == NV + 1 ? 2 : min(left, NV);
 }
 
-/* One vector's columns of a panel of B: y[pair * stride + lane]. */
+/* Pack one vector's columns of a panel of B: y[pair * stride + lane]. */
 static void pack_b_along(uint32_t *y, size_t stride, const operand *o, size_t j, size_t cols,
                          size_t p0, size_t kc)
 {
@@ -105,8 +105,8 @@ static void pack_b_along(uint32_t *y, size_t stride, const operand *o, size_t j,
     }
 }
 
-/* Panels lie one behind the other, PAIRS * vectors * LANES each. Rows are read from end to end:
- * prefetchers and TLBs like it better than a panel at a time. */
+/* Panels are consecutive, PAIRS * vectors * LANES each. Rows are read from end to end, which suits
+ * prefetchers and TLBs better than one panel at a time. */
 static void pack_b(uint32_t *y, const operand *o, size_t j0, size_t nc, size_t p0, size_t kc)
 {
     if (o->along) {
@@ -137,7 +137,7 @@ typedef struct sums {
     size_t ldc, rows, cols;
 } sums;
 
-/* `nv` vectors of columns; rs and ps: how far apart a panel of A has rows and pairs. */
+/* `nv` vectors of columns; rs, ps: distances of rows and of pairs in a panel of A. */
 static inline __attribute__((always_inline)) void kernel(int nv, size_t rs, size_t ps,
                                                          const uint32_t *a, const uint32_t *b,
                                                          size_t pairs, const sums *s)

@@ -1,6 +1,6 @@
 /* kernels/x86/layernorm.c - LayerNorm; formulas in kernels/ref_layernorm.c.
  *
- * A row fits in the first cache, so each row is passed over two or three times. */
+ * A row fits in the first-level cache, so each row is read two or three times. */
 #include <math.h>
 
 #include "kernels/x86/vec.h"
@@ -76,7 +76,7 @@ void VERSION(layernorm_fwd)(float *y, float *mean, float *rstd, const float *x, 
     }
 }
 
-/* What backward knows of one row. */
+/* Values of one row that backward needs. */
 typedef struct row {
     vf mean, rstd;
     vf d_mean, dxhat_mean; /* of d = dy * gain, and of d * xhat */
@@ -99,7 +99,7 @@ static inline vf gradient(const row *r, vf dx, vf dy, vf x, vf gain)
     return v_fma(r->rstd, v_fnma(xhat, r->dxhat_mean, d), dx);
 }
 
-/* First pass over a row: its two means, and its part of dgain and dbias. */
+/* First pass over a row: computes its two means, and its part of dgain and dbias. */
 static inline void row_sums(row *r, float *dgain, float *dbias, const float *dy, const float *x,
                             const float *gain, size_t n)
 {

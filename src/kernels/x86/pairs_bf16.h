@@ -1,14 +1,15 @@
-/* kernels/x86/pairs_bf16.h - operands of bfloat16 products, cut in pairs as they are rounded.
+/* kernels/x86/pairs_bf16.h - operands of bfloat16 products, cut into pairs while they are rounded.
  *
  * The processor's instructions for bfloat16 add two products at a time to a float, so an operand is
- * read in *pairs*: neighbours in k, the earlier one in the lower half of 32 bits. A pair whose
- * second neighbour, or row, is behind the operand's end has zero there: 0 * 0 adds nothing.
+ * read in *pairs*: neighbours in k, the earlier one in the lower half of 32 bits. If a pair's
+ * second neighbour, or its row, lies beyond the end of the operand, zero takes its place: 0 * 0
+ * adds nothing.
  *
- * Operands come from beyond the second-level cache in a training step, in pieces of rows too short
- * for the processor to see what is next: so they should be asked for ahead of their use. (An
- * address behind an operand's end is no fault there.)
+ * In a training step operands come from beyond the second-level cache, in pieces of rows too short
+ * for the processor to predict the next one. So they should be prefetched. (Prefetching an address
+ * beyond an operand's end is no fault.)
  *
- * For files built with AVX-512-BF16 only. */
+ * Only for files built with AVX-512-BF16. */
 #ifndef LKS_KERNELS_X86_PAIRS_BF16_H
 #define LKS_KERNELS_X86_PAIRS_BF16_H
 
@@ -24,8 +25,8 @@ static inline size_t min(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* A source's element (i, p) lies at x[i * ld + p] where `along` says that k runs along its rows,
- * and at x[p * ld + i] otherwise. */
+/* Element (i, p) of a source is x[i * ld + p] if `along` is set (k runs along its rows), otherwise
+ * x[p * ld + i]. */
 typedef struct operand {
     const float *x;
     size_t ld;
@@ -59,7 +60,7 @@ static inline __m512i pairs_along(const float *x, size_t n)
     return rounded(low, high);
 }
 
-/* The pairs at p, and at p + 1 where k goes on, of 16 columns, at most n. */
+/* The pairs at p and p + 1 (if k goes on) of 16 columns, at most n. */
 static inline __m512i pairs_across(const operand *o, size_t j, size_t n, size_t p, size_t k)
 {
     static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
@@ -71,7 +72,7 @@ static inline __m512i pairs_across(const operand *o, size_t j, size_t n, size_t 
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), rounded(even, odd));
 }
 
-/* 16 x 16 of 32 bits. */
+/* Transpose 16 x 16 elements of 32 bits. */
 static inline void transpose(__m512i r[LANES])
 {
     __m512i t[LANES];

@@ -3,12 +3,12 @@
 #include "kernels/x86/vec.h"
 #include "kernels/x86/x86.h"
 
-/* Two units of latency 4 or 5 need 10 chains; 12 fit in 16 registers beside a and b. */
+/* Two units of latency 4 or 5 need 10 chains; 12 fit in 16 registers together with a and b. */
 enum { CHAINS = 12, ROUNDS = 1 << 14 };
 
 double VERSION(peak)(double seconds)
 {
-    volatile float keep = 0.999f; /* unknown to the compiler */
+    volatile float keep = 0.999f; /* the compiler must not know its value */
     const vf a = v_set1(keep), b = v_set1(1 - keep);
     double start = lks__sys_now(), elapsed, flops = 0;
     vf x[CHAINS];
@@ -25,6 +25,6 @@ double VERSION(peak)(double seconds)
     } while (elapsed < seconds);
 
     for (int c = 0; c < CHAINS; c++)
-        keep = v_hsum(x[c]); /* the results are used */
+        keep = v_hsum(x[c]); /* keeps the results from being optimized away */
     return flops / elapsed;
 }

@@ -8,7 +8,7 @@ enum { SUMS = 4, ROUNDS = 1 << 12, FLOPS = 2 * 16 * 16 * 32 };
 double lks__peak_bf16_amx(double seconds)
 {
     double start = lks__sys_now(), elapsed, flops = 0;
-    tiles_open(); /* all zero: the speed is that of any numbers */
+    tiles_open(); /* all zero, because the speed doesn't depend on the values */
     do {
         for (int r = 0; r < ROUNDS; r++) {
             _tile_dpbf16ps(0, 4, 6);

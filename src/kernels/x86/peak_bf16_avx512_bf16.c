@@ -8,7 +8,7 @@ enum { CHAINS = 16, LANES = 16, ROUNDS = 1 << 14 };
 
 double lks__peak_bf16_avx512_bf16(double seconds)
 {
-    volatile int keep = 0x33800000; /* unknown to the compiler: pairs of 0 and 2^-24 */
+    volatile int keep = 0x33800000; /* pairs of 0 and 2^-24; the compiler must not know the value */
     const __m512bh a = (__m512bh)_mm512_set1_epi32(keep), b = (__m512bh)_mm512_set1_epi32(keep);
     double start = lks__sys_now(), elapsed, flops = 0;
     __m512 x[CHAINS];
@@ -25,6 +25,6 @@ double lks__peak_bf16_avx512_bf16(double seconds)
     } while (elapsed < seconds);
 
     for (int c = 0; c < CHAINS; c++)
-        keep = (int)_mm512_reduce_add_ps(x[c]); /* the results are used */
+        keep = (int)_mm512_reduce_add_ps(x[c]); /* keeps the results from being optimized away */
     return flops / elapsed;
 }

@@ -4,7 +4,7 @@
 
 static inline vf relu(vf x)
 {
-    return v_max(v_zero(), x); /* of 0 and a NaN: the second, the NaN */
+    return v_max(v_zero(), x); /* if one is NaN, v_max gives the second: NaN stays */
 }
 
 static inline vf gradient(vf dy, vf x)

@@ -1,7 +1,7 @@
-/* kernels/x86/rmsnorm.c - RMSNorm, and the way of query and key heads; formulas in
+/* kernels/x86/rmsnorm.c - RMSNorm, and the operations on query and key heads; formulas in
  * kernels/ref_rmsnorm.c.
  *
- * A row fits in the first cache, so each row is passed over twice. */
+ * A row fits in the first-level cache, so each row is read twice. */
 #include <float.h>
 #include <math.h>
 
@@ -77,7 +77,7 @@ void VERSION(rope_fwd)(float *y, float *rms, const float *x, const float *cosine
     }
 }
 
-/* LANES elements of each half of dy, turned back. */
+/* LANES elements of each half of dy, rotated back. */
 struct turned {
     vf u, v;
 };

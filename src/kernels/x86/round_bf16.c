@@ -1,4 +1,4 @@
-/* kernels/x86/round_bf16.c - ref_round_bf16.c's steps. */
+/* kernels/x86/round_bf16.c - the steps of ref_round_bf16.c. */
 #include "kernels/x86/vec.h"
 #include "kernels/x86/x86.h"
 

@@ -4,21 +4,21 @@
 #include "kernels/x86/vec_math.h"
 #include "kernels/x86/x86.h"
 
-/* Columns that row i sees, of `cols`. */
+/* Number of columns, of `cols`, that row i sees. */
 static size_t seen(size_t i, size_t cols, ptrdiff_t diag)
 {
     ptrdiff_t n = (ptrdiff_t)i + diag + 1;
     return n < 0 ? 0 : (size_t)n < cols ? (size_t)n : cols;
 }
 
-/* max(m, s_0 .. s_{n-1}); a NaN counts as -inf */
+/* max(m, s_0 .. s_{n-1}), ignoring NaN */
 static float row_max(const float *s, size_t n, float m)
 {
     vf lo = v_set1(m), hi = lo;
     size_t j = 0;
 
     for (; j + 2 * LANES <= n; j += 2 * LANES) {
-        lo = v_max(v_load(s + j), lo); /* of a NaN and m: the second, m */
+        lo = v_max(v_load(s + j), lo); /* if one is NaN, v_max gives the second, m */
         hi = v_max(v_load(s + j + LANES), hi);
     }
     for (; j < n; j += LANES) {
@@ -60,7 +60,7 @@ static float row_exp(float *s, size_t n, size_t cols, float m)
 void VERSION(softmax_block)(float *s, size_t lds, size_t rows, size_t cols, ptrdiff_t diag,
                             float *max, float *sum, float *factor)
 {
-    /* LANES rows at a time, so that their factors are one exp. */
+    /* LANES rows at a time, so that one exp computes their factors. */
     for (size_t i0 = 0; i0 < rows; i0 += LANES) {
         size_t n_rows = rows - i0 < LANES ? rows - i0 : LANES;
         float new_max[LANES] = {0}, total[LANES] = {0};

@@ -1,19 +1,19 @@
-/* kernels/x86/tiles_amx.h - the tile registers of AMX, from set-up to release. For files built with
- * AMX only. */
+/* kernels/x86/tiles_amx.h - set up and release the tile registers of AMX. Only for files built with
+ * AMX. */
 #ifndef LKS_KERNELS_X86_TILES_AMX_H
 #define LKS_KERNELS_X86_TILES_AMX_H
 
 #include <immintrin.h>
 #include <stdint.h>
 
-/* What LDTILECFG reads. */
+/* The operand of LDTILECFG. */
 typedef struct tile_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } tile_config;
 
-_Static_assert(sizeof(tile_config) == 64, "as the processor has it");
+_Static_assert(sizeof(tile_config) == 64, "the processor's layout");
 
 /* Eight tiles of 16 rows of 64 bytes. */
 static inline void tiles_open(void)
@@ -26,7 +26,7 @@ static inline void tiles_open(void)
     _tile_loadconfig(&config);
 }
 
-/* A thread that holds tiles has them saved with each of its context switches. */
+/* The system saves a thread's tiles at each context switch until they are released. */
 static inline void tiles_close(void)
 {
     _tile_release();

@@ -1,8 +1,8 @@
-/* kernels/x86/vec.h - a vector of floats as wide as the level has it. A kernel is written once, in
- * LANES, and built for each level with its instructions: what differs between levels is here.
+/* kernels/x86/vec.h - a vector of floats of the level's width. A kernel is written once, in LANES,
+ * and built for each level with its instructions; this file holds the differences.
  *
- * A mask is n leading lanes; masked loads and stores touch only their lanes' memory, and give 0 in
- * the others. Of a NaN and a number v_min and v_max give the second operand. */
+ * A mask is n leading lanes. Masked loads and stores touch only the memory of their lanes, and
+ * loads give 0 in the others. If one operand is NaN, v_min and v_max give the second one. */
 #ifndef LKS_KERNELS_X86_VEC_H
 #define LKS_KERNELS_X86_VEC_H
 
@@ -55,12 +55,12 @@ static inline vmask v_is_nan(vf v)
     return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
 }
 
-static inline vmask v_is_negative(vf v) /* by the sign's bit */
+static inline vmask v_is_negative(vf v) /* by its sign bit */
 {
     return _mm512_movepi32_mask(_mm512_castps_si512(v));
 }
 
-static inline vmask vi_at_least(vi a, vi b) /* of 32 bits without sign */
+static inline vmask vi_at_least(vi a, vi b) /* 32 bits, unsigned */
 {
     return _mm512_cmpge_epu32_mask(a, b);
 }
@@ -101,12 +101,13 @@ static inline vi vi_count64(void)
     return _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
 }
 
-static inline vi vi_odd32(vi even, vi odd) /* lanes of 32 bits, even ones and odd ones */
+static inline vi vi_odd32(vi even,
+                          vi odd) /* 32-bit lanes: even ones of one vector, odd ones of the other */
 {
     return _mm512_mask_blend_epi32(0xAAAA, even, odd);
 }
 
-/* out[0], out[1] = even_0 odd_0 even_1 odd_1 ..., in pieces of 128 bits */
+/* out[0], out[1] = even_0 odd_0 even_1 odd_1 ..., in groups of 128 bits */
 static inline void vi_interleave128(vi out[2], vi even, vi odd)
 {
     const vi low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
@@ -181,12 +182,12 @@ static inline vmask v_is_nan(vf v)
     return _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 
-static inline vmask v_is_negative(vf v) /* by the sign's bit, the only one that v_select sees */
+static inline vmask v_is_negative(vf v) /* by its sign bit, the only one that v_select uses */
 {
     return _mm256_castps_si256(v);
 }
 
-static inline vmask vi_at_least(vi a, vi b) /* of 32 bits without sign */
+static inline vmask vi_at_least(vi a, vi b) /* 32 bits, unsigned */
 {
     return _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a);
 }
@@ -227,12 +228,13 @@ static inline vi vi_count64(void)
     return _mm256_setr_epi64x(0, 1, 2, 3);
 }
 
-static inline vi vi_odd32(vi even, vi odd) /* lanes of 32 bits, even ones and odd ones */
+static inline vi vi_odd32(vi even,
+                          vi odd) /* 32-bit lanes: even ones of one vector, odd ones of the other */
 {
     return _mm256_blend_epi32(even, odd, 0xAA);
 }
 
-/* out[0], out[1] = even_0 odd_0 even_1 odd_1 ..., in pieces of 128 bits */
+/* out[0], out[1] = even_0 odd_0 even_1 odd_1 ..., in groups of 128 bits */
 static inline void vi_interleave128(vi out[2], vi even, vi odd)
 {
     out[0] = _mm256_permute2x128_si256(even, odd, 0x20);
@@ -261,7 +263,7 @@ static inline __m256 v_fold_max(vf v)
 
 #endif
 
-/* What both have under the same name. */
+/* The same for both widths. */
 
 static inline vf v_load(const float *p)
 {
@@ -361,7 +363,7 @@ static inline float v_hsum(vf v)
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* Greatest lane; lanes are no NaN. */
+/* Greatest lane; no lane may be NaN. */
 static inline float v_hmax(vf v)
 {
     __m256 f = v_fold_max(v);

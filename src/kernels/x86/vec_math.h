@@ -1,8 +1,8 @@
 /* kernels/x86/vec_math.h - exp, tanh and the normal CDF of a vector.
  *
  * Coefficients were fitted for this file with mpmath at 40 digits: weighted least squares on
- * Chebyshev points, weights after Lawson until the error levels out; the errors stated are those
- * of the fit, to which a few float roundings add. */
+ * Chebyshev points, with Lawson's weights until the error is level. The stated errors are those of
+ * the fit; a few float roundings come on top. */
 #ifndef LKS_KERNELS_X86_VEC_MATH_H
 #define LKS_KERNELS_X86_VEC_MATH_H
 
@@ -19,15 +19,15 @@ static inline vf v_expm1_reduced(vf r)
     return v_fma(q, v_mul(r, r), r);
 }
 
-/* exp(x) for x <= 88, error 3e-9 relative; below about -87.7 exactly 0; NaN stays NaN.
+/* exp(x) for x <= 88, relative error 3e-9; below about -87.7 exactly 0; NaN stays NaN.
  *
- * x = n ln 2 + r, |r| <= ln 2 / 2. Adding 1.5 * 2^23 + 127 rounds n to
- * an integer and leaves n + 127, the exponent's code, in the low bits. At the lower clamp n is
- * -127, whose code makes the factor 0. */
+ * x = n ln 2 + r, |r| <= ln 2 / 2. Adding 1.5 * 2^23 + 127 rounds n to an integer and leaves n +
+ * 127, the exponent's code, in the low bits. At the lower clamp n is -127, whose code makes the
+ * factor 0. */
 static inline vf v_exp(vf x)
 {
     const vf shift = v_set1(12582912.0f + 127.0f);
-    x = v_max(v_set1(-88.0f), x); /* of a NaN and a number, the second operand */
+    x = v_max(v_set1(-88.0f), x); /* if one is NaN, v_max gives the second */
     vf code = v_fma(x, v_set1(1.44269504089f), shift);
     vf n = v_sub(code, shift);
     vf r = v_fnma(n, v_set1(0.693145751953125f), x);
@@ -38,14 +38,14 @@ static inline vf v_exp(vf x)
     return v_mul(v_add(e, v_set1(1.0f)), factor);
 }
 
-/* tanh(x), a few roundings relative, also near 0: -m / (2 + m) with m = exp(-2 |x|) - 1, which the
- * reduction of v_exp gives without cancellation. NaN stays NaN. */
+/* tanh(x), relative error a few roundings, also near 0: -m / (2 + m) with m = exp(-2 |x|) - 1,
+ * which the reduction of v_exp computes without cancellation. NaN stays NaN. */
 static inline vf v_tanh(vf x)
 {
     const vf sign = v_set1(-0.0f), one = v_set1(1.0f);
     const vf shift = v_set1(12582912.0f + 127.0f);
     vf v = v_mul(v_andnot(sign, x), v_set1(-2.0f));
-    v = v_max(v_set1(-40.0f), v); /* exp(-40) is nothing beside 1 */
+    v = v_max(v_set1(-40.0f), v); /* exp(-40) is negligible beside 1 */
     vf code = v_fma(v, v_set1(1.44269504089f), shift);
     vf n = v_sub(code, shift);
     vf r = v_fnma(n, v_set1(0.693145751953125f), v);
@@ -58,11 +58,12 @@ static inline vf v_tanh(vf x)
     return v_or(v_andnot(sign, t), v_and(sign, x));
 }
 
-/* Phi(x) = (1 + erf(x / sqrt 2)) / 2, error 1.5e-8 of the smaller of Phi and 1 - Phi; and
- * *e_p = exp(-x^2 / 2), which the density needs. NaN stays NaN.
+/* Phi(x) = (1 + erf(x / sqrt 2)) / 2, error 1.5e-8 of the smaller of Phi and 1 - Phi; and *e_p =
+ * exp(-x^2 / 2), which the density needs. NaN stays NaN.
  *
- * Phi(-z) = exp(-z^2 / 2) P(z) / Q(z), z >= 0: the quotient is Mills' ratio over sqrt(2 pi), fitted
- * on [0, 6] with P(0) / Q(0) = 1/2. Further out, where Phi(-z) < 1e-9, it only has to be sane. */
+ * Phi(-z) = exp(-z^2 / 2) P(z) / Q(z), z >= 0: the quotient is Mills' ratio over sqrt(2 pi),
+ * fitted on [0, 6] with P(0) / Q(0) = 1/2. For larger z, with Phi(-z) < 1e-9, it only has to be
+ * plausible. */
 static inline vf v_phi(vf x, vf *e_p)
 {
     const vf sign = v_set1(-0.0f), one = v_set1(1.0f);

@@ -1,6 +1,6 @@
 /* kernels/x86/x86.h - versions for x86-64 levels. A kernel <name> of a level is
- * lks__<name>_<level>: the row kernels, written in LANES (vec.h), lie in <layer>.c, which is built
- * for each level, as is gemm_bf16.c; others in <name>_<level>.c. gemm is the library's at every
+ * lks__<name>_<level>. The row kernels are written in LANES (vec.h), in <layer>.c, which is built
+ * for each level, as is gemm_bf16.c. Others are in <name>_<level>.c. gemm is the library's at every
  * level here. */
 #ifndef LKS_KERNELS_X86_X86_H
 #define LKS_KERNELS_X86_X86_H
@@ -15,7 +15,7 @@ lks__gemm_bf16_fn lks__gemm_bf16_avx2, lks__gemm_bf16_avx512, lks__gemm_bf16_avx
     lks__gemm_bf16_amx;
 lks__peak_fn lks__peak_bf16_avx512_bf16, lks__peak_bf16_amx;
 
-/* Replace the entries of `k` that `level` has a version of. */
+/* Replace the entries of `k` for which `level` has a version. */
 void lks__kernels_x86(lks__cpu_level level, lks__kernels *k);
 
 #endif

@@ -1,10 +1,10 @@
 /* kernels/x86/xent.c - one row of cross-entropy; formulas in kernels/ref_xent.c.
  *
- * Three passes: maximum; exponentials (kept in dx) and their sum; scaling. Sums of 64 elements are
- * made in float and added up in double, so a vocabulary's length costs no accuracy.
+ * Three passes: maximum; exponentials (kept in dx) and their sum; scaling. Groups of 64 elements
+ * are summed in float, and these sums in double, so a large vocabulary loses no accuracy.
  *
- * Capped logits stay in dx instead, as the gradient needs them; their exponentials are made twice.
- */
+ * For capped logits dx holds the logits instead, because the gradient needs them; their
+ * exponentials are computed twice. */
 #include <math.h>
 
 #include "kernels/x86/vec_math.h"
@@ -18,7 +18,7 @@ static float row_max(const float *x, size_t n)
     for (int l = 0; l < 4; l++)
         m[l] = v_set1(-INFINITY);
     for (; j + 4 * LANES <= n; j += 4 * LANES)
-        for (int l = 0; l < 4; l++) /* of a NaN and m: the second, m */
+        for (int l = 0; l < 4; l++) /* if one is NaN, v_max gives the second, m */
             m[l] = v_max(v_load(x + j + LANES * l), m[l]);
     for (; j < n; j += LANES) {
         vmask mask = v_mask(n - j);
@@ -34,7 +34,7 @@ static inline vd widen_sum(vf v)
     return V(add_pd)(v_widen(v, 0), v_widen(v, 1));
 }
 
-/* Sum of exp(x - m); each term goes to dx where there is one. */
+/* Sum of exp(x - m); each term is stored in dx unless it is NULL. */
 static inline double row_exp(float *dx, const float *x, size_t n, float m)
 {
     const vf vm = v_set1(m);
@@ -95,7 +95,7 @@ void VERSION(softcap)(float *y, const float *x, size_t n, float cap)
     }
 }
 
-/* The loss of a row that isn't to be changed: capped piece by piece. */
+/* The loss of a row that must not be changed: capped piece by piece. */
 static double capped_loss(const float *x, size_t n, size_t target, float cap)
 {
     float piece[256], l_target, m = -INFINITY;
