@@ -1,4 +1,4 @@
-/* Prints a port of 127.0.0.1 that nobody uses, for shell tests. */
+/* Prints a free port of 127.0.0.1, for shell tests. */
 #include "support.h"
 
 #include <stdio.h>

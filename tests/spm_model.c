@@ -55,7 +55,7 @@ void spm_put_normalizer(spm_bytes *b, unsigned field, const spm_bytes *map)
 {
     spm_bytes normalizer = {.n = 0};
     spm_put_bytes(&normalizer, 2, map->data, map->n);
-    for (unsigned setting = 3; setting <= 5; setting++) /* what it would do with spaces */
+    for (unsigned setting = 3; setting <= 5; setting++) /* three settings about spaces */
         spm_put_number(&normalizer, setting, 0);
     spm_put_bytes(b, field, normalizer.data, normalizer.n);
 }
@@ -73,7 +73,8 @@ void spm_put_sample(spm_bytes *b, const char *text, const char *expected)
 
 static const uint32_t value_bit = 1u << 31, rule_bit = 1u << 8, wide_bit = 1u << 9;
 
-/* What leads a unit on by `offset`: shifted by eight, where it doesn't fit otherwise. */
+/* The bits that lead from a unit on by `offset`, which is shifted by eight if it doesn't fit
+ * otherwise. */
 static uint32_t led_by(uint32_t offset)
 {
     return offset < 1u << 21 ? offset << 10 : offset >> 8 << 10 | wide_bit;

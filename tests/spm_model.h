@@ -1,5 +1,5 @@
-/* tests/spm_model.h - SentencePiece models and their tables of characters, written by hand: small,
- * and as wrong as is wanted. The formats: src/data/spm_check.c, src/data/spm_map.h. */
+/* tests/spm_model.h - write small SentencePiece models and tables of characters by hand, with any
+ * error that a test needs. The formats: src/data/spm_check.c, src/data/spm_map.h. */
 #ifndef LKS_TESTS_SPM_MODEL_H
 #define LKS_TESTS_SPM_MODEL_H
 
@@ -24,12 +24,12 @@ enum { SPM_UNIGRAM = 1, SPM_BPE = 2, SPM_WORD = 3, SPM_CHAR = 4 };
 
 void spm_put_piece(spm_bytes *b, const char *text, size_t n, unsigned kind);
 void spm_put_type(spm_bytes *b, unsigned type);
-/* `field` tells which of the two; spaces stay as they are. */
+/* `field`: which of the two; spaces are not changed. */
 void spm_put_normalizer(spm_bytes *b, unsigned field, const spm_bytes *map);
-/* A text that the model is tried on, and the pieces expected, with a space between them. */
+/* A text for self-testing the model, and its expected pieces, separated by spaces. */
 void spm_put_sample(spm_bytes *b, const char *text, const char *expected);
 
-/* A trie: steps lead from base to base, and end a rule there if it has a value. */
+/* A trie: a step leads from one base to the next; a step with a value ends a rule. */
 typedef struct spm_trie {
     uint32_t units[512];
     size_t n_units;

@@ -19,13 +19,13 @@
 
 #include "data/spm.h"
 
-/* ---- what lives until the end ------------------------------------------------------------ */
+/* ---- memory and folders that are kept until the end -------------------------------------- */
 
 struct kept {
     struct kept *next;
     char *text;
     json_t *json;
-    pid_t folder_of; /* text is a folder to remove, made by this process; else 0 */
+    pid_t folder_of; /* process that made the folder `text`, which must be removed; 0: no folder */
 };
 
 static struct kept *kept_list;
@@ -45,7 +45,7 @@ static void clean_up(void)
     while (kept_list) {
         struct kept *k = kept_list;
         kept_list = k->next;
-        /* A forked child that exits must not take away its parent's folders. */
+        /* A forked child that exits must not remove its parent's folders. */
         if (k->folder_of == getpid())
             nftw(k->text, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
         free(k->text);
@@ -130,8 +130,8 @@ void lks_test_exit_lacks(const char *what, const char *why)
     exit(77);
 }
 
-/* `st` came from the level's own check (then it is what the processor lacks) or from the kernels'
- * (then the GEMM library is absent, which no machine may lack). */
+/* `st` came from the level's own check (the processor lacks it) or from the kernels' check (the
+ * GEMM library is missing, which is an error on any machine). */
 static void open_level(lks_status st, const char *name, lks__cpu_level level, lks__kernels *k)
 {
     lks__kernels unused;
@@ -337,7 +337,7 @@ const json_t *lks_test_metrics(const char *path, const char *kind)
     return lines;
 }
 
-/* The generator of the figures' README: advances x, gives the token behind t. */
+/* The generator of the figures' README: advances x, returns the token that follows t. */
 static uint32_t next_generated(uint32_t *x_p, uint32_t t, uint32_t i, uint32_t vocab)
 {
     uint32_t x = *x_p;
@@ -419,7 +419,7 @@ void lks_test_need_sentencepiece(void)
     setenv("LOCKSTEP_MODULES", folder, 1);
     if (!lks_test_exists(lks_test_text("%s/%s", folder, LKS__SPM_MODULE_FILE)))
         lks_test_lacks("sentencepiece", "its module was not built");
-    assert_ok(lks__spm_available()); /* it was built, so it has to work */
+    assert_ok(lks__spm_available()); /* it was built, so it must work */
 }
 
 /* ---- time -------------------------------------------------------------------------------- */
@@ -467,7 +467,7 @@ void lks_test_default_signals(void)
 
 lks_test_child lks_test_start(const char *const argv[], const char *const env[])
 {
-    /* Files, not pipes: however much the child writes, nobody has to read it meanwhile. */
+    /* Files instead of pipes: nobody has to read while the child writes, however much that is. */
     const char *folder = lks_test_folder();
     lks_test_child child = {.out_path = lks_test_text("%s/out", folder),
                             .err_path = lks_test_text("%s/err", folder)};
@@ -476,19 +476,19 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
     child.pid = fork();
     assert_true(child.pid >= 0);
     if (child.pid > 0) {
-        setpgid(child.pid, child.pid); /* also here: whoever comes first */
+        setpgid(child.pid, child.pid); /* in parent and child, whichever runs first */
         return child;
     }
     setpgid(0, 0);
     lks_test_default_signals();
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no run behind */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* if a test is killed, its children end too */
     int in = open("/dev/null", O_RDONLY), flags = O_WRONLY | O_CREAT | O_TRUNC;
     int out = open(child.out_path, flags, 0600), err = open(child.err_path, flags, 0600);
     if (in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
         _exit(126);
     for (; env && *env; env++)
         putenv((char *)(uintptr_t)*env);
-    /* execvp's type is older than const; it changes nothing. */
+    /* execvp's declaration lacks a const; it changes nothing. */
     execvp(program, (char *const *)(uintptr_t)argv);
     fprintf(stderr, "cannot run %s: %s\n", program, strerror(errno));
     _exit(127);
@@ -515,7 +515,7 @@ lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
         r.signal = WTERMSIG(status);
     r.out = lks_test_exists(child->out_path) ? lks_test_read(child->out_path, NULL) : "";
     r.err = lks_test_exists(child->err_path) ? lks_test_read(child->err_path, NULL) : "";
-    /* Whatever end the caller expects, a sanitizer's report isn't part of it. */
+    /* A sanitizer's report is a failure, whatever exit code the caller expects. */
     if (strstr(r.err, "Sanitizer: ") != NULL || strstr(r.err, ": runtime error: ") != NULL)
         fail_msg("%s", r.err);
     return r;

@@ -1,5 +1,5 @@
-/* tests/support.h - what test programs share. Include it first: it brings cmocka and the headers
- * that cmocka wants before it.
+/* tests/support.h - shared by all test programs. Include it first: it brings cmocka and the headers
+ * that cmocka needs before it.
  *
  *     int main(void)
  *     {
@@ -7,7 +7,7 @@
  *         return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
  *     }
  *
- * Strings, JSON values and folders that these functions return live until the program ends; nobody
+ * Strings, JSON values and folders that these functions return live until the program ends. Nobody
  * frees them, so a test that fails half-way leaves nothing behind either. */
 #ifndef LKS_TESTS_SUPPORT_H
 #define LKS_TESTS_SUPPORT_H
@@ -54,21 +54,22 @@ void lks_test_contains(const char *text, const char *part, const char *file, int
 #define assert_same_file(a, b) lks_test_same_file((a), (b), __FILE__, __LINE__)
 void lks_test_same_file(const char *a, const char *b, const char *file, int line);
 
-/* The machine lacks something that the test needs: it prints `SKIP: lacks WHAT: WHY`, the test is
- * skipped, and the program exits with 77. ./check accepts only what scripts/skips.sh lists, and
- * looks whether the machine really lacks it. cmocka's own skip() counts as passed: don't use it. */
+/* Call it if the machine lacks something that the test needs: it prints `SKIP: lacks WHAT: WHY`,
+ * the test is skipped, and the program exits with 77. ./check accepts only what scripts/skips.sh
+ * lists, and checks that the machine really lacks it. Don't use cmocka's own skip(), which counts
+ * as passed. */
 void lks_test_lacks(const char *what, const char *why);
 /* The same outside a test: ends the program. */
 void lks_test_exit_lacks(const char *what, const char *why) __attribute__((noreturn));
-/* For main() to begin with: the kernels of the level that LOCKSTEP_CPU names, or of `level`. Ends
- * the program as skipped if the processor lacks that level. `k` may be NULL. */
+/* Call it first in main(): opens the kernels of the level that LOCKSTEP_CPU names, or of `level`.
+ * If the processor lacks that level, the program ends as skipped. `k` may be NULL. */
 void lks_test_need_level(lks__kernels *k);
 void lks_test_need_level_of(lks__cpu_level level, lks__kernels *k);
 /* The same for Gloo's module, which is built if libgloo-dev and g++ are installed. */
 void lks_test_need_gloo(void);
-/* For main() to begin with, where some tests need data that may lie beside the repository: with the
- * argument `shared` only the tests whose names match run, and without it only the others, so that
- * what is absent skips no test but those (lks_add_shared_test() in CMake). */
+/* Call it first in main() if some tests need data that may lie beside the repository. With the
+ * argument `shared` only the tests whose names match run, without it only the others. So missing
+ * data skip only those tests (lks_add_shared_test() in CMake). */
 void lks_test_choose(int argc, char **argv, const char *pattern);
 /* The exit code for main(), from what cmocka_run_group_tests() returned. */
 int lks_test_exit(int n_failed);
@@ -78,52 +79,52 @@ int lks_test_exit(int n_failed);
 const char *lks_test_folder(void); /* a new empty folder, removed at the end with what is in it */
 const char *lks_test_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void lks_test_write(const char *path, const void *data, size_t bytes);
-const char *lks_test_read(const char *path, size_t *bytes_p); /* a 0 byte behind; fails the test */
+/* With a 0 byte at its end; the test fails if it can't be read. */
+const char *lks_test_read(const char *path, size_t *bytes_p);
 bool lks_test_exists(const char *path);
-int lks_test_count_files(const char *folder);  /* entries but for . and .. */
+int lks_test_count_files(const char *folder);  /* entries except . and .. */
 const char *lks_test_sha256(const char *path); /* hex, by sha256sum */
 
-/* Data that may lie beside the repository (../shared/NAME): its path; the test is skipped if it
- * doesn't lie there. */
+/* Path of data that may lie beside the repository (../shared/NAME); the test is skipped if they
+ * don't. */
 const char *lks_test_shared(const char *name);
 
 /* ---- figures and data -------------------------------------------------------------------- */
 
-/* tests/figures/NAME as JSON, or the file at NAME where that is an absolute path; see the README
+/* tests/figures/NAME as JSON, or the file at NAME if that is an absolute path; see the README
  * there. */
 const json_t *lks_test_figure(const char *name);
-/* The member at a dotted path ("config.seeds", "loss.0"); the test fails where there is none.
- * Where a name has dots of its own, use json_object_get(). */
+/* The member at a dotted path ("config.seeds", "loss.0"); the test fails if there is none. For
+ * names that contain dots, use json_object_get(). */
 const json_t *lks_test_member(const json_t *json, const char *dotted);
 double lks_test_number(const json_t *json, const char *dotted);
 /* All lines of a metrics.jsonl whose "kind" is `kind` (NULL: all), as a JSON array. */
 const json_t *lks_test_metrics(const char *path, const char *kind);
 
-/* The tokens that tests/figures/generated/ were recorded on: FOLDER/train.bin (200,000 ids below
- * 65) and FOLDER/val.bin (20,000), uint16, without meta.json. */
+/* Write the tokens on which tests/figures/generated/ was recorded: FOLDER/train.bin (200,000 ids
+ * below 65) and FOLDER/val.bin (20,000), uint16, without meta.json. */
 void lks_test_generated_tokens(const char *folder);
 /* The same with ids below `vocab`, 65,536 at most. */
 void lks_test_generated_vocabulary(const char *folder, uint32_t vocab);
 
-/* Those of parameter-golf's figures there: FOLDER/fineweb_train_000000.bin (120,000 ids below
+/* Write those of parameter-golf's figures: FOLDER/fineweb_train_000000.bin (120,000 ids below
  * 1,024), fineweb_train_000001.bin (80,000) and fineweb_val_000000.bin (20,000), with headers. */
 void lks_test_generated_golf(const char *folder);
-/* One shard: ids as uint16 behind the header. */
+/* Write one shard: ids as uint16 after the header. */
 void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n);
 
-/* Makes SentencePiece's module found by this program and its children; the test is skipped if this
- * build has none. */
+/* Let this program and its children find SentencePiece's module; the test is skipped if this build
+ * has none. */
 void lks_test_need_sentencepiece(void);
 
 /* ---- time -------------------------------------------------------------------------------- */
 
-/* How many times as long as a test asks for things may take: the environment's LKS_TEST_PATIENCE,
- * else 1, and more in builds with sanitizers. Every limit that a slow machine could break is
- * multiplied by it. */
+/* Factor for time limits: LKS_TEST_PATIENCE in the environment, else 1, and more in builds with
+ * sanitizers. Every limit that a slow machine could exceed is multiplied by it. */
 double lks_test_patience(void);
-int lks_test_tries(int n); /* the same for tries with a pause between them */
+int lks_test_tries(int n); /* the same for a number of tries with pauses between them */
 
-/* A port of 127.0.0.1 that nobody uses: the kernel's choice. */
+/* A free port of 127.0.0.1, chosen by the kernel. */
 int lks_test_free_port(void);
 
 /* ---- child processes --------------------------------------------------------------------- */
@@ -134,25 +135,26 @@ typedef struct lks_test_child {
 } lks_test_child;
 
 typedef struct lks_test_result {
-    int exit_code;  /* -1 where a signal ended it */
-    int signal;     /* 0 where it exited */
+    int exit_code;  /* -1 if a signal ended it */
+    int signal;     /* 0 if it exited */
     bool timed_out; /* it ran longer than allowed, and its process group was killed */
     double seconds;
     const char *out, *err; /* all that it wrote to stdout and stderr */
 } lks_test_result;
 
-/* For a child process: signals that we were started with ignored (by nohup, or in the background)
- * have their default action again, since what is ignored stays ignored in all that it starts. */
+/* For a child process: restore the default action of signals that were ignored when we started
+ * (under nohup, or in the background). Otherwise they would stay ignored in everything it
+ * starts. */
 void lks_test_default_signals(void);
 
 /* Start argv[0] (NULL-terminated; "lockstep" means the tool just built), with `env` ("NAME=VALUE",
  * NULL-terminated; may be NULL) added to the environment, and stdin empty. */
 lks_test_child lks_test_start(const char *const argv[], const char *const env[]);
-/* A child that runs longer than lks_test_patience() times `timeout_s` is killed. */
+/* Wait; a child that runs longer than lks_test_patience() times `timeout_s` is killed. */
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);
 lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s);
 
-/* lks_test_run() of the tool with the arguments given, 60 s at most. */
+/* lks_test_run() of the tool with these arguments, for at most 60 s. */
 #define lks_test_tool(...)                                                                         \
     lks_test_run((const char *const[]){"lockstep", __VA_ARGS__, NULL}, NULL, 60)
 

@@ -1,5 +1,5 @@
-/* lockstep bench comm: every backend that is there, in a launch of its own: its collectives by
- * size, beside the engine's own all-reduce and what the link gives; then bench_reduce.c. */
+/* lockstep bench comm: for each available backend, in a launch of its own, its collectives by size,
+ * compared with the engine's own all-reduce and the link; then bench_reduce.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <spawn.h>
@@ -18,7 +18,7 @@
 enum {
     MAX_TIMES = 1000,
     MAX_WARM_UP = 3,
-    SMALL = 50, /* a small operation is repeated so many times as often as the largest */
+    SMALL = 50, /* the smallest operation is repeated this many times as often as the largest */
 };
 
 static const size_t sizes[] = {4, 64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20};
@@ -42,7 +42,7 @@ static lks_status op_broadcast(struct bench_group *b, struct buffers *m, size_t 
     return lks_comm_broadcast(b->comm, m->buf, bytes, 0);
 }
 
-/* `bytes` is the result's size: every rank brings its part. */
+/* `bytes` is the size of the result, to which every rank contributes its part. */
 static lks_status op_all_gather(struct bench_group *b, struct buffers *m, size_t bytes)
 {
     return lks_comm_all_gather(b->comm, m->buf, m->all, bytes / (size_t)b->W);
@@ -70,7 +70,7 @@ static int times_for(const struct bench_group *b, size_t bytes)
     return n < MAX_TIMES ? n : MAX_TIMES;
 }
 
-/* The slowest rank's median time of one operation that all begin together. */
+/* Median time of one operation that all ranks begin together, on the slowest rank. */
 static lks_status time_operation(struct bench_group *b, struct buffers *m, operation *op,
                                  size_t bytes, double *seconds_p)
 {
@@ -227,7 +227,7 @@ static bool has_model(const lks__settings *s)
     return false;
 }
 
-/* Engines are for several hosts: where there is one, each rank plays one. */
+/* Engines connect several hosts: if one is chosen, each rank acts as a host. */
 static void play_hosts(const lks_world *world)
 {
     lks__env_put("LOCAL_RANK", 0);
@@ -293,7 +293,7 @@ lks_status bench_comm(lks__settings *s)
 
 extern char **environ;
 
-/* argv with more before and behind; the caller frees it. */
+/* argv with more words before and after it; the caller frees it. */
 static char **words_of(int argc, char **argv, char *const *before, char *behind)
 {
     int n = 0;
@@ -307,7 +307,7 @@ static char **words_of(int argc, char **argv, char *const *before, char *behind)
     return words;
 }
 
-/* MPI has launchers of its own. */
+/* MPI starts ranks with its own launchers. */
 static int launch_mpi(const lks__settings *s, int argc, char **argv)
 {
     char ranks[16], self[4096];
@@ -320,8 +320,8 @@ static int launch_mpi(const lks__settings *s, int argc, char **argv)
     char **words = words_of(argc, argv, before, "--backend=mpi");
     if (words == NULL)
         return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
-    /* More ranks than cores are fine; and a rank has two threads, which one core would not do for.
-     */
+    /* Allow more ranks than cores. Also don't bind to cores: a rank has two threads, too many for
+     * one. */
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
     int rc = posix_spawnp(&pid, "mpirun", NULL, NULL, words, environ);

@@ -1,6 +1,6 @@
-/* lockstep bench kernels: each kernel on one thread, by shape, beside the roofline: the time that
- * its arithmetic would take at this core's peak of multiply-adds, or its bytes at the bandwidth of
- * the place where they lie, whichever is longer. Both are measured here and now. */
+/* lockstep bench kernels: each kernel on one thread, by shape, compared with the roofline: the
+ * longer of the time for its arithmetic at this core's peak and the time for its bytes at the
+ * bandwidth of the memory that holds them. Peak and bandwidth are measured in the same run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 
 enum {
     ROWS = 1024,     /* of activations: 4 sequences of 256 tokens */
-    WIDTH = 384,     /* of the 10.6M model */
-    FAR = 16 << 20,  /* floats of a buffer that no cache holds */
-    NEAR = 64 << 10, /* floats of which a second-level cache holds two buffers */
+    WIDTH = 384,     /* of the 10.6M-parameter model */
+    FAR = 16 << 20,  /* floats of a buffer larger than any cache */
+    NEAR = 64 << 10, /* floats; a second-level cache holds two such buffers */
     VOCAB = 1024,
 };
 
@@ -26,14 +26,14 @@ struct bench {
     double near_bytes, far_bytes; /* bytes a second */
 };
 
-/* One row of the table: what to run, and how much it is. */
+/* One row of the table: what to run, and how much work it is. */
 struct item {
     const char *name;
     void (*run)(struct bench *b, const struct item *it);
-    double flops, floats; /* floats: read or written, each counted once */
+    double flops, floats; /* floats: number read or written, each counted once */
     size_t m, n, k;       /* shape */
     char ta, tb;
-    bool far; /* its data comes from memory, not from a cache */
+    bool far; /* its data come from memory and not from a cache */
 };
 
 /* --- what is run ------------------------------------------------------------------------------ */
@@ -165,7 +165,7 @@ static void run_attention_bwd(struct bench *b, const struct item *it)
             (double)(m) * (k) + (double)(n) * (k) + (double)(m) * (n), m, n, k, #ta[0], #tb[0],    \
             false                                                                                  \
     }
-/* Rows of n; `each` floats are read or written for one element. */
+/* `rows` rows of n; `each` floats are read or written for one element. */
 #define ROWWISE(name, run, rows, n, each)                                                          \
     {                                                                                              \
         name, run, 0, (double)(each) * (rows) * (n), rows, n, 0, 0, 0, false                       \
@@ -216,7 +216,7 @@ enum { N_ITEMS = sizeof items / sizeof items[0] };
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* The best of many, for about a tenth of a second: what disturbs only adds. */
+/* The best of many runs in about a tenth of a second, because disturbances only add time. */
 static double best_time(struct bench *b, const struct item *it)
 {
     double best = 1e9, end = lks__sys_now() + 0.1;
@@ -231,7 +231,7 @@ static double best_time(struct bench *b, const struct item *it)
 
 typedef float f32x8 __attribute__((vector_size(32), may_alias));
 
-/* Two reads and a write of plain vectors: bytes a second where n floats lie. */
+/* Bandwidth with n floats, in bytes per second: two reads and a write of plain vectors. */
 static double bandwidth(struct bench *b, size_t n)
 {
     f32x8 *y = (f32x8 *)b->buf[1];
@@ -243,7 +243,7 @@ static double bandwidth(struct bench *b, size_t n)
             y[i] += x[i];
         double t = lks__sys_now() - t0;
         best = t < best ? t : best;
-        __asm__ volatile("" ::: "memory"); /* each turn is done */
+        __asm__ volatile("" ::: "memory"); /* keeps every repetition */
     }
     return 3.0 * (double)n * sizeof(float) / best;
 }

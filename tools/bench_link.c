@@ -1,5 +1,5 @@
-/* What the network between two hosts gives a plain TCP connection, both ways at once: the limit of
- * any engine over it, where people otherwise start iperf3. */
+/* Bandwidth of a plain TCP connection between two hosts, both ways at once: the limit of any engine
+ * on this network. It replaces a measurement with iperf3. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,14 +22,14 @@
 
 enum {
     ADDRESSES = 8,
-    PATIENCE_S = 10, /* for the other side */
+    PATIENCE_S = 10, /* waiting time for the other side */
     PINGS = 200,
     WARM_UP_BYTES = 8 << 20,
     LINK_BYTES = 64 << 20,
     CHUNK = 256 << 10,
 };
 
-/* Where the first rank listens, and what whoever connects has to say. */
+/* The address where the first rank listens, and the secret that the other side has to send. */
 struct offer {
     uint64_t word;
     int port, n;
@@ -78,7 +78,8 @@ static int listen_here(struct offer *o, bool same_machine)
     }
     if (lks__sys_listen(fd, 4) != 0 || getsockname(fd, (struct sockaddr *)&bound, &n) != 0)
         goto fail;
-    o->port = ntohs(((struct sockaddr_in *)&bound)->sin_port); /* at one place in both families */
+    /* The port is at the same offset in both families. */
+    o->port = ntohs(((struct sockaddr_in *)&bound)->sin_port);
     list_addresses(o, same_machine);
     return fd;
 fail:
@@ -137,7 +138,7 @@ static int accept_other(int fd, uint64_t word)
     return -1;
 }
 
-/* To the first of the addresses that answers. */
+/* Connect to the first of the addresses that answers. */
 static int connect_other(const struct offer *o)
 {
     for (int i = 0; i < o->n && i < ADDRESSES; i++) {
@@ -182,7 +183,7 @@ static void *send_main(void *arg)
     return NULL;
 }
 
-/* `bytes` each way, together; both sides call it. */
+/* Send and receive `bytes` at the same time; both sides call it. */
 static bool exchange(int fd, char *bufs, size_t bytes, double *seconds_p)
 {
     struct sender s = {.fd = fd, .bytes = bytes, .buf = bufs};

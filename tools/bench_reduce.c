@@ -1,5 +1,5 @@
-/* The reduction that training uses, beside what memory, the engine or the link allows; and what a
- * given model's gradients cost in a step. */
+/* The reduction that training uses, compared with what memory, the engine or the link allows; and
+ * the cost of a given model's gradients in a step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "kernels/kernels.h"
 
 enum {
-    BLOCK = 4096,   /* floats: blocks of training's gradients */
+    BLOCK = 4096,   /* floats: the blocks of training's gradients */
     REDUCE_MB = 68, /* 17M parameters */
     MAX_TURNS = 100,
     MIN_STEPS = 3,
@@ -19,7 +19,8 @@ enum {
 
 struct reduce {
     size_t count, n_blocks, *block_start;
-    float *mine, *first, *other; /* this rank's part; two of one host's, where both are seen */
+    /* This rank's part; parts of two ranks of one host, if it can see both. */
+    float *mine, *first, *other;
     double *sumsq;
 };
 
@@ -42,7 +43,7 @@ static lks_status open_reduce(struct bench_group *b, size_t count, struct reduce
     return LKS_OK;
 }
 
-/* Blocks [from, end) of it. */
+/* Start blocks [from, end) of it. */
 static lks_status start_part(struct bench_group *b, const struct reduce *r, size_t from, size_t end,
                              lks_work **work_p)
 {
@@ -53,7 +54,7 @@ static lks_status start_part(struct bench_group *b, const struct reduce *r, size
         .n_parts = 1,
         .scale = 0.5f,
         .count = (end - from) * BLOCK,
-        .block_start = r->block_start, /* blocks are equal, so every range has these */
+        .block_start = r->block_start, /* blocks have equal sizes, so this fits every range */
         .n_blocks = end - from,
         .block_sumsq = r->sumsq + from,
         .dst = r->first + from * BLOCK,
@@ -70,7 +71,7 @@ static lks_status reduce_once(struct bench_group *b, const struct reduce *r)
 
 typedef float f32x8 __attribute__((vector_size(32), may_alias));
 
-/* Nothing but the arithmetic: each of two ranks adds its half where both see it. */
+/* Only the arithmetic: each of two ranks that share memory adds one half. */
 static lks_status sum_bare(struct bench_group *b, const struct reduce *r)
 {
     size_t half = r->count / 2, first = b->rank == 0 ? 0 : half;
@@ -80,7 +81,7 @@ static lks_status sum_bare(struct bench_group *b, const struct reduce *r)
     return lks_comm_barrier(b->comm);
 }
 
-/* The same bytes by the engine itself, or by two cores and nothing else. */
+/* Reduce the same bytes by the engine itself, or by two cores without a group. */
 static lks_status other_way(struct bench_group *b, const struct reduce *r, double *seconds_p)
 {
     *seconds_p = 0.0;
@@ -108,14 +109,14 @@ static void report(const struct bench_group *b, const struct reduce *r,
         printf("    %s's own all-reduce%s: %.2f ms (%.0f%% of its speed)\n", b->engine,
                b->per_host > 1 ? " of one rank a host" : "", theirs_s * 1e3,
                theirs_s / ours_s * 100.0);
-    if (link->rate > 0) { /* each host sends its part of the sums, then of the result */
+    if (link->rate > 0) { /* each host sends its part of the sums and then of the result */
         double least_s = 2.0 * bytes * (b->n_hosts - 1) / b->n_hosts / link->rate;
         printf("    the link would need %.2f ms (%.0f%% of its speed)\n", least_s * 1e3,
                least_s / ours_s * 100.0);
     }
 }
 
-/* The two take turns, so that a busy moment hits both. */
+/* The two alternate, so that a busy moment affects both. */
 lks_status bench_reduction(struct bench_group *b, const struct bench_link *link)
 {
     struct reduce r = {0};
@@ -148,7 +149,7 @@ lks_status bench_reduction(struct bench_group *b, const struct bench_link *link)
 
 /* --- a model's step --------------------------------------------------------------------------- */
 
-/* All of the gradients, in the buckets of training, while nothing else is done. */
+/* Reduce all gradients, in the buckets of training, with nothing else to do. */
 static lks_status reduce_alone(struct bench_group *b, const struct reduce *r, size_t bucket_blocks,
                                lks_work **works)
 {
@@ -216,7 +217,7 @@ lks_status bench_verdict(struct bench_group *b, lks__trainer *t)
     int turns = b->iters < MIN_STEPS ? MIN_STEPS : b->iters < MAX_TURNS ? b->iters : MAX_TURNS;
     struct steps s;
     double alone_s, step_s, exposed_s, backward_s;
-    lks__trace *parts = NULL; /* where no trace was asked for */
+    lks__trace *parts = NULL; /* recorded only if the user asked for no trace */
     LKS__TRY(time_alone(b, t, turns, &alone_s));
     if (lks__trace_current == NULL)
         LKS__TRY(lks__trace_open(0, &parts));

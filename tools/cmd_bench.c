@@ -1,4 +1,4 @@
-/* lockstep bench: how fast this machine is, and how much of it a training step uses. */
+/* lockstep bench: the speed of this machine, and how much of it a training step uses. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,8 @@ static const char *data_path(const lks__settings *s, const char *dir, int i,
     return path;
 }
 
-/* Random tokens as a dataset in a temporary folder, whose files are unlinked once they are open. */
+/* Write random tokens as a dataset in a temporary folder; its files are unlinked once they are
+ * open. */
 static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
 {
     const char *tmp = getenv("TMPDIR");
@@ -131,7 +132,7 @@ static lks_status time_steps(lks__trainer *t, int iters, double *times)
     return LKS_OK;
 }
 
-/* Where this rank's time went, a line: parts of the mean step, which they add up to. */
+/* One line: the parts of the mean step of this rank, which add up to its time. */
 static lks_status report_parts(lks__trainer *t, int iters)
 {
     double mine[LKS__N_PARTS], *all = calloc((size_t)t->ses.world.world_size, sizeof mine);
@@ -171,7 +172,7 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     double median = bench_median(times, iters),
            tokens = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
     double flops = tokens * lks__model_flops_per_token(&t->model_config, &t->table);
-    if (flops / times[0] > peak) /* something else had the cores when the peak was measured */
+    if (flops / times[0] > peak) /* another program used the cores while the peak was measured */
         peak = flops / times[0];
     printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "
            "GFLOP/s, %d rank%s x %d thread%s\n",
@@ -194,7 +195,7 @@ lks_status bench_open_trainer(lks__settings *s, lks__trainer *t)
     if (is_golf(s)) {
         snprintf(s->sampler, sizeof s->sampler, "stream");
         s->train_batch_tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
-        s->max_wallclock_seconds = 0.0; /* no clock in the schedule */
+        s->max_wallclock_seconds = 0.0; /* the schedule must not depend on the clock */
     }
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
@@ -212,7 +213,7 @@ static lks_status bench_step(lks__settings *s)
     lks_status st = LKS_OK;
     if (times == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %" PRId64 " times", s->iters);
-    lks__trace *parts = NULL; /* where no trace was asked for */
+    lks__trace *parts = NULL; /* recorded only if the user asked for no trace */
     if (st == LKS_OK && lks__trace_current == NULL)
         st = lks__trace_open(0, &parts);
     if (st == LKS_OK)

@@ -1,4 +1,4 @@
-/* lockstep doctor: what can go wrong here, before it does. */
+/* lockstep doctor: finds problems before a run. */
 #include <stdio.h>
 
 #include "doctor/doctor.h"

@@ -21,7 +21,7 @@ static const char usage[] =
     "family read shards; with --tokenizer_path=MODEL their bits per byte are printed, too.\n"
     "A checkpoint's result is also appended to evals.jsonl in --out_dir.\n";
 
-/* What is evaluated, and on what. */
+/* What is evaluated, and on which data. */
 struct job {
     const lks__settings *s;
     lks__session *session;
@@ -103,7 +103,7 @@ static void print_result(const struct job *j, const lks__split_result *r)
     fflush(stdout);
 }
 
-/* In the run's evals.jsonl; an artifact belongs to no run. */
+/* Append to the run's evals.jsonl; an artifact belongs to no run. */
 static lks_status record(const struct job *j, const lks__split_result *r)
 {
     lks__evals evals;
@@ -131,7 +131,8 @@ static int run_rank(const lks__settings *s)
     lks__session session;
     lks__split_result result;
     int stop = 0;
-    /* Set-up is not stopped: its collective calls need all ranks. Then no batch is begun. */
+    /* A signal during set-up doesn't stop it at once, because its collective calls need all ranks.
+     * Then no batch is begun. */
     lks__signals_install("");
     lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads, &session);
     if (st != LKS_OK)

@@ -1,4 +1,4 @@
-/* lockstep export: a trained model as one file for others. */
+/* lockstep export: a trained model as one file. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,7 +50,7 @@ static void print_sizes(const lks__artifact_stats *stats, uint64_t model_bytes, 
     char lines[LKS__ARTIFACT_LINES], warning[200];
     lks__artifact_lines(stats, model_bytes, code_bytes, lines);
     fputs(lines, stdout);
-    fflush(stdout); /* first what came first */
+    fflush(stdout); /* earlier lines first */
     if (lks__artifact_too_large(stats, code_bytes, warning))
         fprintf(stderr, "lockstep export: %s\n", warning);
 }

@@ -1,4 +1,4 @@
-/* lockstep info: what this build and this machine offer. */
+/* lockstep info: what this build and this machine support. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -8,9 +8,8 @@
 #include "session/session.h"
 #include "tool.h"
 
-static const char usage[] = "Usage: lockstep info\n"
-                            "\n"
-                            "What this build and this machine offer.\n";
+static const char usage[] =
+    "Usage: lockstep info\n\nShows what this build and this machine support.\n";
 
 int tool_info(int argc, char **argv)
 {

@@ -11,7 +11,7 @@
 #include "session/signals.h"
 #include "tool.h"
 
-#define NOTHING_LEFT "nothing was written, and what --out had is as it was"
+#define NOTHING_LEFT "nothing was written, and --out is unchanged"
 
 static const char usage[] =
     "Usage: lockstep prep char --input=TEXT --out=DIR [--val_fraction=0.1]\n"
@@ -27,8 +27,8 @@ static const char usage[] =
     "the\n"
     "                 \"text\" of each JSON line, or the parts of a text between blank lines\n";
 
-/* SentencePiece can't be stopped while it trains a model, for minutes on a large text. Nothing has
- * been written then, so a thread ends the process. */
+/* SentencePiece can't be stopped while it trains a model, which takes minutes for a large text.
+ * Nothing has been written by then, so a thread ends the process. */
 static atomic_bool trained;
 
 static void *end_training(void *arg)

@@ -1,4 +1,4 @@
-/* lockstep run: torchrun's part, for any program. */
+/* lockstep run: what torchrun does, for any program. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "run.h"
 #include "tool.h"
 
-/* --- several hosts by one command --------------------------------------------------------- */
+/* --- several hosts with one command ------------------------------------------------------- */
 
 static lks_status read_hosts(struct run *r)
 {
@@ -24,7 +24,7 @@ static lks_status read_hosts(struct run *r)
     return file != NULL ? lks__hosts_read(file, r->launch.nproc, r->hosts, &r->n_hosts) : LKS_OK;
 }
 
-/* What was given, as every node's launcher gets it. */
+/* Options as given, for the launcher of every node. */
 static lks_status launch_hosts(const struct run *r, int *code_p)
 {
     static const bool own[N_OPTIONS] = {
@@ -54,7 +54,7 @@ static lks_status launch_hosts(const struct run *r, int *code_p)
     return st;
 }
 
-/* Were we started by another host's launcher? */
+/* Did a launcher on another host start us? */
 static lks_status read_lifeline(struct run *r)
 {
     const char *role = getenv(LKS__LIFELINE_ENV);

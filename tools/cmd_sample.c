@@ -1,4 +1,4 @@
-/* lockstep sample: text from a checkpoint, as it is drawn. */
+/* lockstep sample: print text from a checkpoint as it is drawn. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,8 @@ static const char usage[] =
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
 
-/* What turns tokens into text and back: a SentencePiece model, or the checkpoint's own table. */
+/* Turns tokens into text and back, with a SentencePiece model or the checkpoint's own
+ * characters. */
 struct sink {
     const lks__meta *meta;
     lks__spm *spm; /* or NULL */
@@ -44,7 +45,8 @@ static lks_status write_token(void *ctx, int32_t token)
     return write_text(NULL, text, lks__meta_decode(s->meta, token, text));
 }
 
-/* The model of --tokenizer_path, which has to be the one that the checkpoint was trained with. */
+/* Open the model of --tokenizer_path, which must be the one that the checkpoint was trained
+ * with. */
 static lks_status open_tokenizer(const char *path, struct sink *sink)
 {
     char shown[256];
@@ -65,7 +67,7 @@ static lks_status open_tokenizer(const char *path, struct sink *sink)
     return LKS_OK;
 }
 
-/* Text to ids; one that normalization leaves nothing of begins as documents do. */
+/* Text to ids. If normalization leaves nothing, begin as documents do, with BOS. */
 static lks_status encode_pieces(const lks__spm *spm, const char *text, size_t bytes,
                                 int32_t **ids_p, size_t *n_p)
 {
@@ -82,7 +84,7 @@ static lks_status encode_pieces(const lks__spm *spm, const char *text, size_t by
     return LKS_OK;
 }
 
-/* The beginning as ids: --start's text, or the file behind FILE:. */
+/* The prompt as ids: --start's text, or the file after FILE:. */
 static lks_status read_prompt(const lks__settings *s, const struct sink *sink, int32_t **ids_p,
                               size_t *n_p)
 {
@@ -144,7 +146,7 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
     return LKS_OK;
 }
 
-/* The text written so far stays; it ends with its line, so that the message has its own. */
+/* The text written so far stays. End its line, so that the message has its own. */
 static int stopped(const lks__settings *s, int64_t n_whole)
 {
     char left[128];

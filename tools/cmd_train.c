@@ -1,4 +1,4 @@
-/* lockstep train: the run. */
+/* lockstep train. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static const char usage[] =
     "the\n"
     "run goes on.\n";
 
-/* Asked to stop before the run began. */
+/* A signal asked to stop before the run began. */
 static int stop_early(int signo)
 {
     const char *rank = getenv("RANK"), *name = sigabbrev_np(signo);
@@ -51,7 +51,7 @@ static int run_rank(const lks__settings *s)
     return code == TOOL_OK && stopped != 0 ? TOOL_SIGNAL + stopped : code;
 }
 
-/* Settings are one program's; who starts it on which nodes is the launcher's to know. */
+/* Is this an option of the launcher, which decides what to start on which nodes? */
 static bool is_launchers(const char *arg)
 {
     char key[LKS__SETTING_KEY];
@@ -66,12 +66,11 @@ int tool_train(int argc, char **argv)
     int code;
     for (int i = 1; i < argc; i++)
         if (is_launchers(argv[i]))
-            return tool_fail(
-                "train", lks__fail(LKS_ERR_CONFIG,
-                                   "%.*s is the launcher's: `lockstep run %.*s=... lockstep train "
-                                   "...`, as docs/launch.md has it",
-                                   (int)strcspn(argv[i], "="), argv[i], (int)strcspn(argv[i], "="),
-                                   argv[i]));
+            return tool_fail("train", lks__fail(LKS_ERR_CONFIG,
+                                                "%.*s is an option of the launcher: `lockstep run "
+                                                "%.*s=... lockstep train ...`, see docs/launch.md",
+                                                (int)strcspn(argv[i], "="), argv[i],
+                                                (int)strcspn(argv[i], "="), argv[i]));
     if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, 0, &s, &args, &code))
         return code;
     if (tool_is_rank())
@@ -79,7 +78,7 @@ int tool_train(int argc, char **argv)
     tool_print_notes("train", &args);
     lks_status st = LKS_OK;
     if (strcmp(s.init_from, "scratch") ==
-        0) { /* on a resume the checkpoint has a say: the ranks check */
+        0) { /* on a resume it also depends on the checkpoint, so the ranks check */
         lks__settings checked = s;
         st = lks__settings_check(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && s.dry_run)

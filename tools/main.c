@@ -1,4 +1,4 @@
-/* lockstep: one program, one file per command. */
+/* lockstep: one program, with one file for each command. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,22 +10,22 @@
 #include "base/nearest.h"
 #include "tool.h"
 
-/* `launches`: programs of others inherit our signals, so these stay as they were. `handles`: it has
- * handlers for signals, and those that come before these wait. */
+/* `launches`: starts other programs, which inherit our signal actions, so these stay unchanged.
+ * `handles`: it installs handlers for signals; signals that arrive earlier wait for them. */
 static const struct {
     const char *name, *help;
     tool_main *main;
     bool launches, handles;
 } commands[] = {
     {"prep", "turn a text into token files", tool_prep, false, false},
-    {"train", "train a GPT, on one or more ranks", tool_train, false, true},
-    {"sample", "write text from a checkpoint", tool_sample, false, false},
+    {"train", "train a GPT on one or more ranks", tool_train, false, true},
+    {"sample", "write text with a model of a checkpoint", tool_sample, false, false},
     {"eval", "loss of a checkpoint over a whole split", tool_eval, false, false},
     {"export", "write a trained model as one file", tool_export, false, false},
     {"run", "start the ranks of any program", tool_run, true, true},
-    {"bench", "speed of this machine, and of a training step on it", tool_bench, false, false},
-    {"doctor", "find what can go wrong on this host, and between hosts", tool_doctor, false, false},
-    {"info", "what this build and this machine offer", tool_info, false, false},
+    {"bench", "speed of this machine and of a training step on it", tool_bench, false, false},
+    {"doctor", "find problems on this host and between hosts", tool_doctor, false, false},
+    {"info", "what this build and this machine support", tool_info, false, false},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -75,7 +75,8 @@ static int dispatch(int argc, char **argv)
         names[i] = commands[i].name;
         if (strcmp(word, names[i]) != 0)
             continue;
-        /* A reader that goes away must not kill a run in mid-step: the write fails instead. */
+        /* If the reader of a pipe goes away, that must not kill a run in mid-step: the write fails
+         * instead. */
         if (commands[i].handles)
             lks__early_hold();
         if (!commands[i].launches)
@@ -92,8 +93,9 @@ static int dispatch(int argc, char **argv)
     return TOOL_USAGE;
 }
 
-/* A closed standard stream would give its number to the next file opened, and messages would be
- * written into a checkpoint. Opened the wrong way round, so that using one fails. */
+/* If a standard stream is closed, the next file opened would get its number, and messages would be
+ * written into a checkpoint. So open /dev/null in its place, in the wrong mode, so that using it
+ * fails. */
 static void keep_standard_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++)
@@ -105,7 +107,7 @@ int main(int argc, char **argv)
 {
     keep_standard_streams();
     int code = dispatch(argc, argv);
-    /* What was printed counts only once it has been written: a full disk is a failure. */
+    /* Output counts only once it has been written: a full disk is a failure. */
     bool failed = ferror(stdout);
     errno = 0;
     if (fclose(stdout) != 0)

@@ -50,7 +50,7 @@ enum option {
         N_OPTIONS
 };
 
-/* What the options say, with room for the tables that the launch borrows. */
+/* The values of the options, with memory for the arrays that the launch borrows. */
 struct run {
     lks__launch_options launch;
     const char *given[N_OPTIONS]; /* values; NULL: not given */
@@ -62,15 +62,15 @@ struct run {
     int n_hosts;
 };
 
-extern const char *const run_names[N_OPTIONS]; /* with _ */
+extern const char *const run_names[N_OPTIONS]; /* written with _ */
 bool run_takes_value(enum option option);
 void run_print_usage(void);
 /* Is "--nnodes=2" or the like an option of `lockstep run`? */
 bool run_has_option(const char *arg);
 
-/* Command line and PET_ environment, into `given` and launch.argv. */
+/* Read the command line and PET_ variables into `given` and launch.argv. */
 lks_status run_read_options(struct run *r, int argc, char **argv);
-/* `given`, into the launch. */
+/* Convert `given` into the launch. */
 lks_status run_read_values(struct run *r);
 lks_status run_read_nodes(struct run *r); /* after the hosts, if any */
 

@@ -1,4 +1,4 @@
-/* The options of `lockstep run`, and how they are written. */
+/* The options of `lockstep run`, and their syntax. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,8 @@ static const struct {
 #undef X
 };
 
-/* torchrun's options without a meaning here; reasons in docs/launch.md. `bare`: takes no value. */
+/* Options of torchrun that mean nothing here; docs/launch.md gives the reasons. `bare`: takes no
+ * value. */
 static const struct {
     const char *name;
     bool bare;
@@ -108,11 +109,11 @@ static lks_status unknown(const char *arg, const char *name)
     char shown[80];
     lks__escape(shown, sizeof shown, arg, strlen(arg));
     const char *near = lks__nearest(name, run_names, N_OPTIONS);
-    return lks__fail(LKS_ERR_CONFIG,
-                     near ? "%s: there is no such option; did you mean --%s? What belongs to "
-                            "PROGRAM stands behind it"
-                          : "%s: there is no such option; `lockstep run --help` lists all%s",
-                     shown, near ? near : "");
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        near ? "%s: there is no such option; did you mean --%s? Arguments of PROGRAM follow it"
+             : "%s: there is no such option; `lockstep run --help` lists all%s",
+        shown, near ? near : "");
 }
 
 static int letter_option(const char *arg)
@@ -124,7 +125,7 @@ static int letter_option(const char *arg)
     return -1;
 }
 
-/* argv[*i_p] and, where its value is the next word, that. */
+/* Read argv[*i_p] and, if its value is the next word, that too. */
 static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
 {
     const char *arg = argv[*i_p], *value = strchr(arg, '=');
@@ -165,7 +166,7 @@ lks_status run_read_options(struct run *r, int argc, char **argv)
         if (r->given[OPT_help] != NULL)
             return LKS_OK;
     }
-    /* torchrun's way: what isn't given may be in the environment. */
+    /* As in torchrun, a missing option may be in the environment. */
     for (int i = 0; i < N_OPTIONS; i++) {
         char name[64] = "PET_";
         for (size_t c = 0; run_names[i][c] != '\0'; c++)

@@ -1,4 +1,4 @@
-/* What the options of `lockstep run` say. */
+/* Check and convert the options of `lockstep run`. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

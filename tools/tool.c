@@ -10,7 +10,8 @@
 #include "session/session.h"
 #include "session/signals.h"
 
-/* Has this rank a launcher of ours, which says who failed? The group unsets the variable. */
+/* Did lockstep launch this rank? Then the launcher reports which rank failed. The group unsets the
+ * variable. */
 static bool launched;
 
 int tool_fail(const char *name, lks_status st)
@@ -18,7 +19,7 @@ int tool_fail(const char *name, lks_status st)
     const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE");
     bool several = rank != NULL && world != NULL && strcmp(world, "1") != 0;
     char shown[32];
-    fflush(stdout); /* first what came first */
+    fflush(stdout); /* earlier lines first */
     if (!launched)
         fputs(lks__explanation(), stderr);
     if (!several)

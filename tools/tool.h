@@ -20,31 +20,33 @@ typedef int tool_main(int argc, char **argv);
 tool_main tool_prep, tool_train, tool_sample, tool_eval, tool_export, tool_run, tool_bench,
     tool_info, tool_doctor;
 
-/* "lockstep NAME: " (with this process's rank, where there are several) and the last error on
- * stderr; returns the exit code for `st`. Silent where another rank failed and our launcher says
- * which. */
+/* Print "lockstep NAME: " (with this process's rank, if there are several) and the last error to
+ * stderr; returns the exit code for `st`. Prints nothing if another rank failed and lockstep's
+ * launcher reports which. */
 int tool_fail(const char *name, lks_status st);
 
-/* Defaults, then config files and arguments. true: go on; false: end with *exit_p (help was asked
- * for and printed, or an error was). `usage` is the text above the list of settings. */
+/* Read defaults, then config files, then arguments. True: go on; false: exit with *exit_p, because
+ * help was requested and printed, or because of an error. `usage` is the text above the list of
+ * settings. */
 bool tool_settings(const char *name, unsigned command, const char *usage, int argc, char **argv,
                    int max_positional, lks__settings *s, lks__args *args, int *exit_p);
 
-/* Was this process started as a rank (RANK is set)? Then it starts none itself. */
+/* Was this process started as a rank (is RANK set)? Then it starts none itself. */
 bool tool_is_rank(void);
 
-/* Is this command to start ranks of itself? */
+/* Must this command start ranks of itself? */
 bool tool_launches(const lks__settings *s);
-/* Start them as `s` says, wait for them; returns the exit code. */
+/* Start ranks as `s` requests, and wait for them; returns the exit code. */
 int tool_launch(const char *name, const lks__settings *s, int argc, char **argv);
 
-/* For commands that leave nothing half done: from here on SIGINT, SIGTERM and SIGHUP end this
+/* For commands that leave nothing half done: from now on SIGINT, SIGTERM and SIGHUP end this
  * thread's work at its next piece (base/sys.h). */
 void tool_stoppable(void);
-/* "stopped by SIGTERM: " and what is left, on stderr; returns the exit code. */
+/* Print "stopped by SIGTERM: " and `left`, which tells what remains, to stderr; returns the exit
+ * code. */
 int tool_stopped(const char *name, int signo, const char *left);
 
-/* List on stderr what was read and is not used. */
+/* Print to stderr what was given but is not used. */
 void tool_print_notes(const char *name, const lks__args *args);
 
 #endif

@@ -4,8 +4,8 @@
 #include <setjmp.h>
 
 static json_malloc_t allocate; /* jansson's allocator before ours was installed */
-static _Thread_local jmp_buf
-    *leave; /* where to jump if an allocation fails inside a call of jansson; else NULL */
+/* Where to jump if an allocation fails; NULL outside calls of jansson. */
+static _Thread_local jmp_buf *leave;
 
 static void *allocate_or_leave(size_t bytes)
 {

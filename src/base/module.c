@@ -26,8 +26,7 @@ static void *try_place(const char *folder, const char *below, const char *file, 
         return NULL;
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (lib == NULL)
-        snprintf(why, why_bytes, "%s",
-                 dlerror()); /* the file is there but doesn't load: report that */
+        snprintf(why, why_bytes, "%s", dlerror()); /* the file exists but doesn't load */
     return lib;
 }
 

@@ -74,8 +74,8 @@ lks_status lks__address_parse(const char *what, const char *text, char *host, si
 
 static void set_option(int fd, int level, int option, int value)
 {
-    (void)setsockopt(fd, level, option, &value,
-                     sizeof value); /* if it fails, the connection is only slower */
+    /* If it fails, the connection is only slower. */
+    (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
 void lks__address_tune(int fd)

@@ -1,4 +1,4 @@
-/* Artifacts for tests: a small golf model, its files, and files that lie. */
+/* Artifacts for tests: a small golf model, its files, and files with wrong contents. */
 #ifndef LKS_TESTS_ARTIFACT_FORGE_H
 #define LKS_TESTS_ARTIFACT_FORGE_H
 
@@ -19,11 +19,11 @@ typedef struct forge_model {
  * `seed` draws the parameters. Close with forge_close(). */
 forge_model forge_open(uint32_t seed);
 
-/* The config with another shape, and its table; no parameters. */
+/* The config with another shape, and its table; without parameters. */
 forge_model forge_shape(int n_embd, int vocab_size);
 void forge_close(forge_model *m);
 
-/* All entries of its container with zeros for data; the list is the caller's to alter. */
+/* All entries of its container with zeros for data; the caller may change the list. */
 typedef struct forge_entries {
     lks__st_tensor tensors[64];
     size_t n;
@@ -34,13 +34,13 @@ void forge_list(const forge_model *m, forge_entries *list);
 /* Metadata as the writer makes them; new reference. */
 json_t *forge_metadata(const forge_model *m);
 
-/* zlib over header and data, to `path`. A NULL in the tensors' data is zeros; `extra` bytes of
- * zeros follow them. */
+/* Compress header and data with zlib into `path`. Zeros replace data that are NULL; `extra` zero
+ * bytes follow them. */
 void forge_write(const char *path, const lks__st_tensor *tensors, size_t n, const json_t *metadata,
                  size_t extra);
-/* zlib over any bytes. */
+/* Compress any bytes with zlib. */
 void forge_compress(const char *path, const void *data, size_t bytes);
-/* What lies in an artifact; the caller frees. */
+/* The decompressed contents of an artifact; the caller frees. */
 char *forge_decompress(const char *path, size_t *bytes_p);
 
 /* Open, check, read and close. */

@@ -1,4 +1,4 @@
-/* Artifacts written and read back; what the file is, byte for byte. */
+/* Artifacts are written and read again, and compared byte for byte. */
 #include "forge.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "base/sys.h"
 
-/* A tensor as it is after the way there and back. */
+/* Check a tensor after quantizing and back. */
 static void check_tensor(const lks__tensor *t, const float *x, const float *got)
 {
     lks__part part;
@@ -46,7 +46,7 @@ static void test_round_trip(void **state)
     assert_ok(lks__artifact_check(&a, &m.table));
     assert_ok(lks__artifact_read(&a, &m.table, got));
     lks__artifact_close(&a);
-    lks__artifact_close(&a); /* a closed one is a zeroed one */
+    lks__artifact_close(&a); /* a closed one is zeroed */
 
     size_t used = 0, zeros = 0, end = 0;
     for (size_t i = 0; i < m.table.n_tensors; i++) {
@@ -92,7 +92,7 @@ static void test_same_bytes(void **state)
     lks_test_write(two, "what was there is replaced", 26);
     assert_ok(lks__artifact_write(two, &n.table, n.params, &n.about, NULL));
     assert_same_file(one, two);
-    assert_int_equal(lks_test_count_files(folder), 2); /* no temporary name stays */
+    assert_int_equal(lks_test_count_files(folder), 2); /* no temporary file is left */
 
     /* The order in which settings were read doesn't matter. */
     json_t *turned = json_object(), *value;
@@ -105,7 +105,7 @@ static void test_same_bytes(void **state)
     assert_ok(lks__artifact_write(two, &n.table, n.params, &n.about, NULL));
     assert_same_file(one, two);
 
-    /* One other bit of one weight makes another file. */
+    /* Another bit of one weight gives another file. */
     size_t a, b;
     n.params[lks__table_find(&n.table, "skip_weights")->offset] += 0x1p-20f;
     assert_ok(lks__artifact_write(two, &n.table, n.params, &n.about, NULL));
@@ -115,7 +115,7 @@ static void test_same_bytes(void **state)
     forge_close(&n);
 }
 
-/* Decompressed it is a sound safetensors file, as any reader of that format takes it. */
+/* Decompressed it is a valid safetensors file for any reader of that format. */
 static void test_container(void **state)
 {
     const char *folder = lks_test_folder(), *inner = lks_test_text("%s/inner", folder);
@@ -129,7 +129,7 @@ static void test_container(void **state)
     assert_int_equal(bytes, stats.container_bytes);
     lks_test_write(inner, data, bytes);
     forge_compress(again, data, bytes);
-    assert_same_file(again, path); /* zlib.compress(data, 9) gives just this */
+    assert_same_file(again, path); /* exactly zlib.compress(data, 9) */
     free(data);
     assert_ok(lks__st_open(inner, &file));
     assert_int_equal(lks__st_count(file), m.table.n_tensors + 1);
@@ -154,7 +154,7 @@ static void test_container(void **state)
     }
     uint16_t scales[1100];
     assert_ok(lks__st_read(file, lks__st_find(file, "tok_emb.weight.scale"), scales));
-    assert_int_equal(scales[5], 0x2008); /* of a row of zeros: 1/127 */
+    assert_int_equal(scales[5], 0x2008); /* for a row of zeros: 1/127 */
     assert_int_equal(scales[9], 0x2008);
     assert_true(scales[6] > 0x2a00);
     lks__st_close(file);

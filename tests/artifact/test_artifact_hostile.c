@@ -1,5 +1,5 @@
-/* Artifacts that are cut, altered, or lie about themselves: each is refused in one sentence, and
- * nothing is allocated on their word alone. */
+/* Artifacts that are cut, altered, or contradict themselves are each refused in one sentence, and
+ * no memory is allocated from their numbers alone. */
 #include "forge.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Refused as ERR_FORMAT, naming the file. */
+/* Check that it is refused as ERR_FORMAT, naming the file. */
 static void refused(const char *why)
 {
     assert_fails(LKS_ERR_FORMAT, forge_load(path, &model.table, arena), path, why);
@@ -43,7 +43,7 @@ static void test_good(void **state)
     for (size_t i = 0; i < list.n; i++)
         if (strcmp(list.tensors[i].name, "tok_emb.weight.scale") == 0)
             list.tensors[i].data = scales;
-    /* What the other tests alter is sound. */
+    /* The file that the other tests alter is valid. */
     forge_write(path, list.tensors, list.n, meta, 0);
     assert_ok(forge_load(path, &model.table, arena));
     json_decref(meta);
@@ -70,7 +70,7 @@ static void test_truncated(void **state)
     free(longer);
 }
 
-/* A bit that isn't looked at (behind the last block, before the checksum) changes nothing. */
+/* A bit that isn't used (after the last block, before the checksum) changes nothing. */
 static void test_altered(void **state)
 {
     size_t bytes, passed = 0, tried = 0;
@@ -114,10 +114,10 @@ static void test_not_an_artifact(void **state)
     refused("not compressed by zlib");
     forge_compress(path, "hello, this is text", 19);
     refused("header's length");
-    /* gzip's and raw deflate's beginnings are none of ours */
+    /* the beginnings of gzip and of raw deflate are refused */
     lks_test_write(path, "\x1f\x8b\x08\0\0\0\0\0\0\x03\x03\0\0\0\0\0\0\0\0\0", 20);
     refused("not compressed by zlib");
-    /* A preset dictionary: nothing of ours needs one. */
+    /* A preset dictionary, which artifacts never have. */
     lks_test_write(path, "\x78\xf9\x08\x1f\x03\x2d\x4b\x04\x72\x04\0", 11);
     refused("not compressed by zlib");
     assert_fails(LKS_ERR_IO, lks__artifact_open(folder, &a), folder, "not a regular file");
@@ -142,7 +142,7 @@ static void test_bombs(void **state)
     const size_t big = 64 << 20;
     char *zeros = calloc(1, big);
     assert_non_null(zeros);
-    /* Headers that are longer than any, or nothing but zeros or spaces. */
+    /* Headers that are too long, or only zeros or spaces. */
     static const uint64_t lengths[] = {0, 1, 64 << 20, (4 << 20) + 1, UINT64_MAX, INT64_MAX};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         memcpy(zeros, &lengths[i], 8);
@@ -153,7 +153,7 @@ static void test_bombs(void **state)
     }
     free(zeros);
 
-    /* A sound header, and more behind its tensors than it says. */
+    /* A valid header, with more after its tensors than it describes. */
     forge_entries list;
     json_t *meta = forge_metadata(&model);
     uint16_t scales[1100];
@@ -172,8 +172,8 @@ static void test_bombs(void **state)
     json_decref(meta);
 }
 
-/* Settings and header agree on terabytes of which the file has nothing: this is seen before the
- * arena is allocated. */
+/* Settings and header agree on terabytes that the file doesn't contain: this must be found before
+ * the arena is allocated. */
 static void test_empty_giant(void **state)
 {
     forge_model giant = forge_shape(65536, 1 << 24);
@@ -196,7 +196,7 @@ static void test_empty_giant(void **state)
 
 enum { NO_MATRIX, RENAMED, MISSING, MORE, SWAPPED, TURNED, FLATTENED, WIDER, NARROWER, N_LIES };
 
-/* One entry at a time lies in one way. */
+/* In each case one entry is wrong in one way. */
 static void test_wrong_tensors(void **state)
 {
     json_t *meta = forge_metadata(&model);
@@ -236,7 +236,7 @@ static void test_wrong_tensors(void **state)
                     t->shape[1] = 1;
                 t->n_dims = 3 - t->n_dims;
                 break;
-            case WIDER: /* the same shape with other numbers */
+            case WIDER: /* the same shape, but with other dimensions */
                 t->dtype = f32 ? "F64" : "F32";
                 t->bytes = t->bytes * (f32 || keep.dtype[0] == 'F' ? 2 : 4);
                 break;
@@ -254,7 +254,7 @@ static void test_wrong_tensors(void **state)
 static void test_wrong_metadata(void **state)
 {
     static const struct {
-        const char *key, *value; /* NULL: without it */
+        const char *key, *value; /* NULL: key left out */
         const char *why;
     } cases[] = {
         {"quant_format", NULL, "quant_format is not"},
@@ -288,7 +288,7 @@ static void test_wrong_metadata(void **state)
     }
 }
 
-/* Numbers that the quantizer never writes. */
+/* Values that the quantizer never writes. */
 static void test_wrong_values(void **state)
 {
     static const struct {

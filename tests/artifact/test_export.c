@@ -1,4 +1,4 @@
-/* lockstep export from outside: the file, the lines, the limit, the ways to go wrong. */
+/* lockstep export: the file, its output, the limit, errors. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static void test_lines(void **state)
                     lks_test_text("x)\nTotal submission size int8+zlib: %lu bytes\n", file + 12));
 }
 
-/* All that the file needs to be used is in it. */
+/* The file contains everything needed to use it. */
 static void test_content(void **state)
 {
     const char *out = in_folder("content.ptz");
@@ -99,7 +99,7 @@ static void test_content(void **state)
     assert_ok(lks__ckpt_open(run, 0, &ckpt));
     assert_true(json_equal(a.tokenizer, json_object_get(ckpt.state, "tokenizer")));
     assert_ok(lks__state_read_arena(ckpt.model, run, &table, LKS__ARENA_PARAMS, was));
-    /* Half a step of int8 at the least scale, or fp16's rounding, is the most that changes. */
+    /* A value changes by at most half a step of int8 at the least scale, or by fp16's rounding. */
     size_t differ = 0;
     for (size_t i = 0; i < table.count; i++) {
         assert_near(got[i], was[i], 0.0041);
@@ -137,7 +137,7 @@ static void test_limit(void **state)
     assert_string_equal(r.err, "lockstep export: ckpt-00000002 (latest)\n");
     assert_int_equal(truncate(code, room + 1), 0);
     r = export_to(out, lks_test_text("--code=%s", code));
-    assert_int_equal(r.exit_code, 0); /* the file is there, and right */
+    assert_int_equal(r.exit_code, 0); /* the file is there, and correct */
     assert_contains(r.err, "TOO LARGE");
     assert_contains(r.err, "16000001 bytes together, 1 over the limit of 16000000");
 }

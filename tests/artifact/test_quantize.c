@@ -1,4 +1,4 @@
-/* The quantizer against parameter-golf's own, and half precision against its definition. */
+/* The quantizer against parameter-golf's, and half precision against its definition. */
 #include "support.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ static double half_value(unsigned h)
     return h & 0x8000 ? -x : x;
 }
 
-/* Nearest multiple of the unit in the last place, by nearbyint()'s half to even. */
+/* Nearest multiple of the last place, by nearbyint()'s rounding half to even. */
 static double rounded(double x)
 {
     if (x == 0 || !isfinite(x))
@@ -76,16 +76,16 @@ static void test_floats_to_half(void **state)
 {
     static const uint32_t edges[] = {
         0,          1,          0x7fffff,   0x800000,               /* subnormal floats */
-        0x33000000, 0x33000001, 0x33800000, 0x33c00000, 0x33400000, /* about the least half */
-        0x387fc000, 0x387fe000, 0x387fffff, 0x38800000, /* about the least normal half */
-        0x477fe000, 0x477fefff, 0x477ff000, 0x477fffff, 0x47800000, /* about the largest */
+        0x33000000, 0x33000001, 0x33800000, 0x33c00000, 0x33400000, /* around the least half */
+        0x387fc000, 0x387fe000, 0x387fffff, 0x38800000, /* around the least normal half */
+        0x477fe000, 0x477fefff, 0x477ff000, 0x477fffff, 0x47800000, /* around the largest */
         0x7f7fffff, 0x7f800000, 0x7f800001, 0x7f802000, 0x7fc00000, 0x7fffffff};
     uint32_t x = 12345;
     for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++) {
         check_float(edges[i]);
         check_float(edges[i] | 0x80000000u);
     }
-    /* Each half's neighbourhood, its border to the next half, and any floats. */
+    /* Floats around each half, around its border to the next half, and random ones. */
     for (unsigned h = 0; h < 0x7c00; h++) {
         uint32_t at = bits_of((float)half_value(h));
         uint32_t border = bits_of((float)((half_value(h) + half_value(h + 1)) / 2));
@@ -102,7 +102,7 @@ static void test_floats_to_half(void **state)
         x ^= x >> 17;
         x ^= x << 5;
         check_float(x);
-        check_float((x & 0x87ffffff) | 0x30000000); /* where halves are subnormal, and around */
+        check_float((x & 0x87ffffff) | 0x30000000); /* where halves are subnormal, and nearby */
     }
 }
 
@@ -180,7 +180,7 @@ static void check_sums(const int8_t *q, size_t n, const int64_t want[3])
     assert_int_equal(weighted, want[2]);
 }
 
-/* Lengths at which the quantile lies further from the maximum, recorded from the script's function
+/* Lengths for which the quantile lies further from the maximum, recorded from the script's function
  * with PyTorch 2.15 on AVX2. */
 static void test_long_vectors(void **state)
 {
@@ -205,8 +205,8 @@ static void test_long_vectors(void **state)
     }
 }
 
-/* One value far above the others, so that the interpolation between it and the next has to round as
- * PyTorch's does: counted from the upper one, in one multiply-add. */
+/* One value far above the others: then the interpolation between it and the next must round as in
+ * PyTorch, from the upper one, in one multiply-add. */
 static void test_outliers(void **state)
 {
     int64_t sum = 0;
@@ -224,8 +224,8 @@ static void test_outliers(void **state)
     assert_int_equal(sum, 2081539361956207);
 }
 
-/* In a row that long the quantile leaves out an outlier, which is cut on either side of 0, also
- * where the least scale would have room for it. */
+/* In so long a row the quantile excludes an outlier, which is cut on both sides of 0, even if the
+ * least scale could represent it. */
 static void test_clipped(void **state)
 {
     const size_t n = 1 << 21;
@@ -245,7 +245,8 @@ static void test_clipped(void **state)
     free(x);
 }
 
-/* Row r is r/16 of those values: small rows get the least scale. Scales are sums of their bits. */
+/* Row r is r/16 of those values: small rows get the least scale. Compares sums of the scales'
+ * bits. */
 static void test_many_rows(void **state)
 {
     static const struct {
@@ -334,7 +335,7 @@ static void test_rules(void **state)
     check_rules("golf_small.json");
     check_rules("generated/golf.json");
     check_rules("generated/golf_quantized.json");
-    /* Size decides before the name does, and 65,536 elements are still few. */
+    /* The size is checked before the name; 65,536 elements are still few. */
     assert_int_equal(lks__quant_scheme_of("skip_weights", 2, 65536), LKS__QUANT_FLOAT);
     assert_int_equal(lks__quant_scheme_of("skip_weights", 2, 65537), LKS__QUANT_ROWS);
     assert_int_equal(lks__quant_scheme_of("x.weight", 2, 65536), LKS__QUANT_HALF);
@@ -364,7 +365,7 @@ static void test_refused(void **state)
     assert_fails(LKS_ERR_NAN, lks__quantize(LKS__QUANT_ROWS, x, 1, 4, values, scales), "half");
     assert_ok(lks__quantize(LKS__QUANT_WHOLE, x, 1, 4, values, scales));
 
-    /* PyTorch's quantile takes no longer row, so there is nothing to be equal to. */
+    /* PyTorch's quantile takes no longer row, so there is nothing to compare with. */
     size_t n = (1 << 24) + 1;
     float *row = calloc(n, sizeof *row);
     int8_t *q = malloc(n);

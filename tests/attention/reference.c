@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One head's view of qkv (or of its gradient): element d of token t's query, key, value. */
+/* One head of qkv (or of its gradient): element d of token t's query, key, value. */
 struct head {
     size_t T, hs, ld;
     size_t q, k, v; /* offsets */

@@ -1,5 +1,5 @@
-/* tests/attention/reference.h - attention written down plainly in double, with its T x T matrices:
- * what the blocked version is compared with. */
+/* tests/attention/reference.h - plain attention in double, with its T x T matrices: the reference
+ * for the blocked version. */
 #ifndef LKS_TESTS_ATTENTION_REFERENCE_H
 #define LKS_TESTS_ATTENTION_REFERENCE_H
 
@@ -11,7 +11,7 @@ void reference_fwd(const lks__attention_shape *shape, double *out, double *lse, 
 void reference_bwd(const lks__attention_shape *shape, double *dqkv, const double *dout,
                    const double *qkv, const double *mask);
 
-/* The factors that `drop` stands for, from Philox as the design fixes its counter. */
+/* The factors of `drop`, from Philox with the counter that rng.h defines. */
 void reference_mask(const lks__attention_shape *shape, double *mask, const lks__dropout *drop);
 
 #endif

@@ -1,4 +1,4 @@
-/* Blocked attention against the plain one in double, at the level that LOCKSTEP_CPU names. */
+/* Blocked attention against plain attention in double, at the level of LOCKSTEP_CPU. */
 #include "support.h"
 
 #include <float.h>
@@ -11,12 +11,12 @@
 #include "base/checked.h"
 #include "base/cpu.h"
 
-enum { GUARD = 64 }; /* floats before and after a buffer that nobody may touch */
+enum { GUARD = 64 }; /* floats before and after a buffer that must not be written */
 
 static lks__kernels kernels;
 
-/* [GUARD][n][GUARD] floats that start 4 bytes off any greater alignment, all of them NaN: what a
- * call should have written and didn't is not a number either. */
+/* [GUARD][n][GUARD] floats that start 4 bytes after any greater alignment. All are NaN at first, so
+ * an element that a call leaves out is found. */
 struct buffer {
     float *all, *data;
     size_t n;
@@ -48,7 +48,7 @@ static void buffer_free(struct buffer *buf)
     free(buf->all);
 }
 
-/* Sums of twelve uniform values: near enough to normal(0, 1). */
+/* Sums of twelve uniform values: close enough to normal(0, 1). */
 static void fill(float *x, size_t n, uint32_t seed)
 {
     for (size_t i = 0; i < n; i++) {
@@ -140,7 +140,7 @@ static void run_go(struct run *r, int n_threads, const lks__dropout *drop)
     assert_ok(lks__attention_check(&r->shape));
     assert_ok(
         lks__pool_open(n_threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
-    for (int t = 0; t < n_threads; t++) /* nothing may depend on what scratch held before */
+    for (int t = 0; t < n_threads; t++) /* results must not depend on old contents of scratch */
         memset(lks__pool_scratch(ex.pool, t), 0xff, LKS__EXEC_SCRATCH_BYTES);
     const lks__attention_in in = lks__attention_packed(&r->shape, r->qkv.data);
     const lks__attention_grads grads = lks__attention_packed_grads(&r->shape, r->dqkv.data);
@@ -149,7 +149,7 @@ static void run_go(struct run *r, int n_threads, const lks__dropout *drop)
     lks__pool_close(ex.pool);
 }
 
-/* Greatest |got - want|; NaN where anything got is not a number. */
+/* Greatest |got - want|; NaN if any result is NaN. */
 static double distance(const float *got, const double *want, size_t n)
 {
     double worst = 0;
@@ -179,7 +179,7 @@ static void expect_near(const char *what, const struct run *r, const struct buff
                  r->shape.T, r->shape.NH, r->shape.hs, d, tolerance);
 }
 
-/* `tolerance` is relative to the greatest value of each tensor, or absolute where that is < 1. */
+/* `tolerance` is relative to the greatest value of each tensor, or absolute if that is < 1. */
 static void compare(const struct run *r, const lks__dropout *drop, double tolerance)
 {
     const size_t T = r->shape.T;
@@ -203,9 +203,9 @@ static void compare(const struct run *r, const lks__dropout *drop, double tolera
     free(qkv);
 }
 
-/* Each score is a sum of hs products and each output one of up to T: with values near 1, errors
- * grow with the root of either, and the scores' own size (up to ~5) is what exp() multiplies.
- * Rounding to bfloat16 is done once an operand, and doesn't add up along a sum. */
+/* Each score is a sum of hs products and each output one of up to T. With values near 1, errors
+ * grow with the square root of either, and exp() multiplies by the scores' own size (up to ~5).
+ * Rounding to bfloat16 happens once for each operand, so it doesn't grow along a sum. */
 static double tolerance_of(const lks__attention_shape *s)
 {
     return bf16 ? 4 * 0x1p-8 : FLT_EPSILON * (sqrt((double)s->hs) + sqrt((double)s->T) + 4);
@@ -250,7 +250,7 @@ static void test_matches_reference_with_dropout(void **state)
     matches_reference(&heavy);
 }
 
-/* The plain backward is right: central differences of sum(out * dout) in double. */
+/* Check the plain backward: central differences of sum(out * dout) in double. */
 static void test_reference_gradient(void **state)
 {
     (void)state;
@@ -290,8 +290,8 @@ static void test_reference_gradient(void **state)
     free(qkv);
 }
 
-/* Dropout drops about p of the probabilities, and what it keeps is scaled: with every v equal to 1
- * an output is the sum of a row's scaled probabilities, 1 on average. */
+/* Dropout drops about p of the probabilities and scales the others: if every v is 1, an output is
+ * the sum of a row's scaled probabilities, 1 on average. */
 static void test_dropout_keeps_the_mean(void **state)
 {
     (void)state;
@@ -305,7 +305,8 @@ static void test_dropout_keeps_the_mean(void **state)
     for (size_t i = 0; i < r.out.n; i++)
         mean += r.out.data[i];
     mean /= (double)r.out.n;
-    /* 2400 rows, most of them means over dozens of columns: 0.02 is five deviations or more. */
+    /* 2400 rows, most of them means over dozens of columns: 0.02 is at least five standard
+     * deviations. */
     assert_true(fabs(mean - 1) < 0.02);
     run_free(&r);
 }
@@ -338,7 +339,7 @@ static void test_same_bits_for_any_threads(void **state)
     }
 }
 
-/* A sequence's results don't depend on the sequences beside it. */
+/* A sequence's results don't depend on the other sequences. */
 static void test_same_bits_for_any_batch(void **state)
 {
     (void)state;
@@ -352,9 +353,9 @@ static void test_same_bits_for_any_batch(void **state)
     run_free(&more);
 }
 
-/* Grouped queries in buffers of their own, against plain attention on a packed copy in which each
- * key/value head stands once for each of its query heads: the same values forward, and backward the
- * sum over the copies' gradients. */
+/* Grouped queries in separate buffers, against plain attention on a packed copy that repeats each
+ * key/value head for each of its query heads: forward gives the same values, and backward the sum
+ * over the copies' gradients. */
 static void test_grouped_queries(void **state)
 {
     (void)state;
@@ -372,7 +373,7 @@ static void test_grouped_queries(void **state)
         for (size_t t = 0; t < rows; t++) {
             float *packed = plain.qkv.data + t * 3 * c;
             memcpy(q.data + t * (c + pad), packed, c * sizeof(float));
-            for (size_t e = 0; e < c; e++) { /* each head takes what the first of its group has */
+            for (size_t e = 0; e < c; e++) { /* each head is a copy of the first of its group */
                 size_t of = e / s->hs / (s->NH / s->NKV) * s->hs + e % s->hs;
                 size_t from = of / s->hs * (s->NH / s->NKV) * s->hs + e % s->hs;
                 packed[c + e] = packed[c + from];
@@ -383,7 +384,7 @@ static void test_grouped_queries(void **state)
         }
         run_go(&plain, 1, d);
 
-        struct buffer dkv[3][2]; /* by threads */
+        struct buffer dkv[3][2]; /* by number of threads */
         struct buffer dq[3], out[3], lse = buffer_new(plain.lse.n);
         for (int n = 0; n < 3; n++) {
             lks__exec ex = {.k = &kernels};
@@ -468,7 +469,7 @@ static void test_lse_may_be_null(void **state)
     run_free(&b);
 }
 
-/* Not a bit of a row changes with a later token, and a later token gets no gradient from it. */
+/* A later token changes no bit of a row, and gets no gradient from it. */
 static void test_causal(void **state)
 {
     (void)state;
@@ -491,9 +492,9 @@ static void test_causal(void **state)
     }
 }
 
-/* Scores of some 10^5. With small whole numbers times 2^n and hs = 16 each score is exact in
- * float, so that out stays as exact as ever; backward knows lse to float's precision only, and a
- * probability is off by that much of itself. */
+/* Scores of about 10^5. With small whole numbers times 2^n and hs = 16 each score is exact in
+ * float, so out stays as accurate as usual. But backward has lse only in float's precision, and a
+ * probability has that relative error. */
 static void test_large_scores(void **state)
 {
     (void)state;
@@ -509,7 +510,7 @@ static void test_large_scores(void **state)
         greatest_lse = fmax(greatest_lse, fabs((double)r.lse.data[i]));
     assert_true(greatest_lse > 5e4);
     compare(&r, NULL, tolerance_of(&r.shape) + greatest_lse * FLT_EPSILON);
-    /* Forward alone, tightly: */
+    /* Forward alone, with a tight tolerance: */
     double *qkv = widened(r.qkv.data, r.qkv.n), *out = doubles(r.out.n), *lse = doubles(r.lse.n);
     reference_fwd(&r.shape, out, lse, qkv, NULL);
     expect_near("out", &r, &r.out, out, tolerance_of(&r.shape));
@@ -519,8 +520,8 @@ static void test_large_scores(void **state)
     run_free(&r);
 }
 
-/* Near the end of float's range nothing overflows: a row's greatest score takes all, and an output
- * is one of the values. */
+/* Near the end of float's range nothing overflows: the greatest score of a row takes all weight,
+ * and an output is one of the values. */
 static void test_huge_scores(void **state)
 {
     (void)state;
@@ -533,14 +534,14 @@ static void test_huge_scores(void **state)
         assert_true(fabsf(r.out.data[i]) <= 6.001f);
     for (size_t i = 0; i < r.lse.n; i++)
         assert_true(isfinite(r.lse.data[i]));
-    for (size_t i = 0; i < 4; i++) /* the first row sees itself alone */
+    for (size_t i = 0; i < 4; i++) /* the first row sees only itself */
         assert_true(r.out.data[i] == r.qkv.data[8 + i]);
     for (size_t i = 0; i < r.dqkv.n; i++)
         assert_true(isfinite(r.dqkv.data[i]));
     run_free(&r);
 }
 
-/* Dividing by the sum of a row's weights: equal scores give plain means. */
+/* Equal scores give plain means: tests the division by the sum of weights. */
 static void test_equal_scores_give_means(void **state)
 {
     (void)state;

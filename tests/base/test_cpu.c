@@ -1,4 +1,4 @@
-/* Kernel levels: what LOCKSTEP_CPU names, and tiles that the system refuses. */
+/* Kernel levels: what LOCKSTEP_CPU names, and tiles that Linux refuses. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static void test_names(void **state)
     assert_non_null(strstr(lks_last_error(), lks__cpu_level_name(LKS__CPU_AMX)));
 }
 
-/* Linux grants no tiles to a process with a signal stack that their frames don't fit into. */
+/* Linux refuses tiles to a process whose signal stack is too small for their frames. */
 static int without_tiles(void)
 {
     static char small[2048];
@@ -54,7 +54,7 @@ static int without_tiles(void)
     return 0;
 }
 
-/* In a process that has never asked: what is granted stays granted. */
+/* In a process that has not asked yet, because a permission is never taken back. */
 static int tiles;
 static int ask_first(void **state)
 {

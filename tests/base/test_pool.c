@@ -1,4 +1,4 @@
-/* A pool's rounds: every task once, none after its round, whoever comes late. */
+/* Rounds of a pool: every task runs once, and none after its round, even if a thread is late. */
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,9 +11,9 @@ enum { MOST = 40 };
 struct round {
     int number;
     atomic_int *current;
-    atomic_int strays; /* tasks that ran in another round than theirs */
+    atomic_int strays; /* tasks that ran in another round than their own */
     int runs[MOST];
-    int plain; /* written by one task, read behind the round */
+    int plain; /* written by one task, read after the round */
     int n_threads;
 };
 
@@ -46,7 +46,7 @@ static void run_rounds(int n_threads, int n_rounds)
         for (size_t t = 0; t < MOST; t++)
             assert_int_equal(r.runs[t], t < n);
         assert_int_equal(r.plain, n > 0 ? i : 0);
-        memset(&r, 0, sizeof r); /* a task that came now would show */
+        memset(&r, 0, sizeof r); /* a task that ran now would be seen */
     }
     lks__pool_close(pool);
 }
@@ -58,7 +58,7 @@ static void test_rounds(void **state)
         run_rounds(threads[i], 4000);
 }
 
-/* Pools that end before their threads have begun to wait. */
+/* Pools that are closed before their threads have begun to wait. */
 static void test_short_lives(void **state)
 {
     for (int i = 0; i < 50; i++)

@@ -1,4 +1,4 @@
-/* The generators against PyTorch's own numbers (figures/torch_rng.json) and Philox's published test
+/* The generators against PyTorch's numbers (figures/torch_rng.json) and Philox's published test
  * vectors. */
 #include "support.h"
 
@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 
-/* Run `check` for each of the figure's seeds, on a generator freshly seeded. */
+/* Run `check` for each seed of the figure, with a freshly seeded generator. */
 static void for_seeds(void (*check)(lks__mt *g, const json_t *figures))
 {
     const json_t *seeds = lks_test_member(lks_test_figure("torch_rng.json"), "seeds");
@@ -71,7 +71,7 @@ static void check_normal_small(lks__mt *g, const json_t *f)
     float x[7], y[7], u[3];
     lks__mt_normal(g, x, 7, 0, 1);
     assert_floats(lks_test_member(f, "normal7"), x, 7, 0);
-    lks__mt_normal(g, y, 7, 0, 1); /* starts with the value kept */
+    lks__mt_normal(g, y, 7, 0, 1); /* starts with the kept value */
     lks__mt_uniform(g, u, 3, 0, 1);
     assert_floats(lks_test_member(f, "normal7_normal7_rand3.0"), x, 7, 0);
     assert_floats(lks_test_member(f, "normal7_normal7_rand3.1"), y, 7, 0);
@@ -126,8 +126,8 @@ static void test_normal_1000(void **state)
     for_seeds(check_normal_1000);
 }
 
-/* The ends of the range, where log and radius are largest, and 0: all finite, and as the C library
- * has it. One draw of 2^20 has them nearly all. */
+/* The ends of the range, where log and radius are largest, and 0: all finite, and equal to the C
+ * library's. One draw of 2^20 contains nearly all of them. */
 static void test_normal_tails(void **state)
 {
     enum { N = 1 << 20 };
@@ -207,7 +207,7 @@ static void test_randperm_small(void **state)
     lks__mt_randperm(&g, NULL, 0);
     lks__mt_randperm(&g, &one, 1);
     assert_int_equal(one, 0);
-    assert_memory_equal(&g, &start, sizeof g); /* nothing drawn */
+    assert_memory_equal(&g, &start, sizeof g); /* no number was drawn */
 }
 
 static void test_seed_is_cut(void **state)
@@ -218,7 +218,8 @@ static void test_seed_is_cut(void **state)
     assert_int_equal(lks__mt_u32(&a), lks__mt_u32(&b));
 }
 
-/* Skipping n draws is drawing n numbers: over no, one and several refills, and from the middle. */
+/* Skipping n draws equals drawing n numbers: without a refill, over one and several, and from the
+ * middle. */
 static void test_skip(void **state)
 {
     static const uint64_t ns[] = {0, 1, 10, 623, 624, 625, 1247, 1248, 5000};
@@ -237,7 +238,7 @@ static void test_skip(void **state)
         }
 }
 
-/* Drawn in pieces or at once, uniforms are the same. */
+/* Uniforms are the same, drawn in pieces or at once. */
 static void test_pieces(void **state)
 {
     float whole[2000], pieces[2000];

@@ -1,4 +1,4 @@
-/* Error sentences, escaping, UTF-8 and checked sizes: all that stands between hostile bytes and a
+/* Error sentences, escaping, UTF-8 and checked sizes: the functions that keep hostile bytes off a
  * terminal. */
 #include "support.h"
 
@@ -20,7 +20,7 @@ static void test_sentences(void **state)
     assert_string_equal(lks_status_text((lks_status)-999), "unknown status");
 }
 
-/* However long the parts are, the result is cut and ends. */
+/* However long the parts are, the result is cut and ends with a 0 byte. */
 static void test_long_sentences(void **state)
 {
     char text[5000];
@@ -111,7 +111,7 @@ static void test_utf8(void **state)
         assert_memory_equal(back, cases[i].bytes, cases[i].len);
     }
     uint32_t cut;
-    assert_int_equal(lks__utf8_decode("\xe2\x82\xac", 2, &cut), 0); /* the third byte isn't its */
+    assert_int_equal(lks__utf8_decode("\xe2\x82\xac", 2, &cut), 0); /* the third byte is missing */
 }
 
 static void test_checked(void **state)

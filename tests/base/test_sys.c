@@ -1,5 +1,5 @@
 /* Files through base/sys.h, and its faults. Faults are read once from the environment, so each case
- * is a run of this program by itself: `test_sys write PATH TEXT...`. */
+ * runs this program again: `test_sys write PATH TEXT...`. */
 #include "support.h"
 
 #include <errno.h>
@@ -95,7 +95,7 @@ static void test_round_trip(void **state)
     assert_int_equal(lks_test_count_files(folder), 1);
 }
 
-/* A temporary file that a killed process of our number has left is no obstacle. */
+/* A temporary file left by a killed process with our number is no obstacle. */
 static void test_stale_temporary(void **state)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
@@ -105,7 +105,7 @@ static void test_stale_temporary(void **state)
     assert_int_equal(lks_test_count_files(folder), 1);
 }
 
-/* Nor a way to have another file written. */
+/* A link in its place doesn't cause another file to be written. */
 static void test_planted_link(void **state)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
@@ -217,8 +217,8 @@ static void test_clock(void **state)
 
 /* ---- with faults ------------------------------------------------------------------------- */
 
-/* Whatever fails while a file is replaced: the error names it, the old one stays whole, and nothing
- * else is left. */
+/* If any step of replacing a file fails, the error names it, the old file stays complete, and no
+ * other file is left. */
 static void test_failed_replacement(void **state)
 {
     static const struct {
@@ -252,7 +252,7 @@ static void test_counting(void **state)
     lks_test_result r = run_self("write-twice", path, "x", "write:9:EIO,any:6:ENOSPC", NULL);
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.out, "No space left");
-    /* A forked rank counts for itself. */
+    /* A forked rank has its own counts. */
     assert_int_equal(run_self("write-forked", path, "x", "write:2:EIO", NULL).exit_code, 0);
 }
 
@@ -293,7 +293,7 @@ static void test_other_calls(void **state)
     assert_int_equal(run_self("arena", "", "", "mmap:2:ENOMEM", NULL).exit_code, 0);
 }
 
-/* A rule that nobody understands must not look like a run that survived a fault. */
+/* An invalid rule must not look like a run that survived a fault. */
 static void test_bad_rules(void **state)
 {
     static const char *const bad[] = {"write",          "write:1",     "write:0:EIO",

@@ -1,4 +1,4 @@
-/* The recorder: sums by part that add up, a ring that keeps the newest events. */
+/* The recorder: sums by part that add up, and a ring that keeps the newest events. */
 #include "support.h"
 
 #include <time.h>
@@ -21,7 +21,7 @@ static void test_off(void **state)
     assert_null(lks__trace_current);
 }
 
-/* Each span counts what it spends itself; together they are the outermost one's time. */
+/* Each span counts only its own time; together they give the time of the outermost one. */
 static void test_parts(void **state)
 {
     lks__trace *t;
@@ -59,7 +59,7 @@ static void test_parts(void **state)
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(events[i].span, spans[i]);
         assert_int_equal(events[i].index, indices[i]);
-        if (i > 0) { /* the one before lies inside */
+        if (i > 0) { /* the previous one lies inside it */
             assert_true(events[i - 1].start >= events[i].start);
             assert_true(events[i - 1].start + events[i - 1].seconds <=
                         events[i].start + events[i].seconds + 1e-9);
@@ -67,7 +67,7 @@ static void test_parts(void **state)
     }
     assert_near(sum, events[3].seconds, 1e-9);
 
-    lks__trace_take_parts(t, parts); /* they were taken */
+    lks__trace_take_parts(t, parts); /* taking them sets them to 0 */
     assert_true(parts[LKS__PART_WAIT] == 0.0 && parts[LKS__PART_OTHER] == 0.0);
     lks__trace_close(t);
     assert_null(lks__trace_current);
@@ -92,7 +92,7 @@ static void test_ring(void **state)
     lks__trace_close(t);
 }
 
-/* Sums alone; and spans deeper than any that there are change nothing but their own record. */
+/* Only sums; and spans deeper than the limit change only their own record. */
 static void test_depth(void **state)
 {
     lks__trace *t;

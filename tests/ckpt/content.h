@@ -11,10 +11,10 @@ lks_status save_content(const char *out, uint64_t iter, int variant, int keep);
 lks_status save_best(const char *out, uint64_t iter, int variant,
                      int keep); /* and it is the best */
 
-/* Is what was opened, byte for byte, the checkpoint (iter, variant)? */
+/* Is the opened checkpoint exactly (iter, variant), byte for byte? */
 bool has_content(lks__ckpt *ckpt, uint64_t iter, int variant);
 
-/* Open OUT with the optimizer, compare, close. False also where it does not open. */
+/* Open OUT with the optimizer, compare, close. False also if it doesn't open. */
 bool opens_as(const char *out, uint64_t iter, int variant);
 
 #endif

@@ -10,20 +10,20 @@ enum { SCRATCH_PATH = 512 };
 
 extern char scratch[SCRATCH_PATH]; /* made by scratch_open() */
 
-int scratch_open(void **state); /* cmocka group set-up and tear-down */
+int scratch_open(void **state); /* for cmocka's group set-up and tear-down */
 int scratch_open_in_memory(
-    void **state); /* where a sync takes no time; on disk if it can't be had */
+    void **state); /* in memory, where a sync takes no time; on disk if there is no such folder */
 int scratch_close(void **state);
 
 const char *in_scratch(const char *name); /* path; one of a few static buffers */
-void remove_tree(const char *path);       /* not there: fine */
+void remove_tree(const char *path);       /* OK if there is none */
 void copy_tree(const char *from, const char *to);
-bool exists(const char *path); /* links count, whatever they name */
+bool exists(const char *path); /* also true for any link */
 
 char *read_bytes(const char *path, size_t *bytes_p); /* the caller frees */
 void write_bytes(const char *path, const void *data, size_t bytes);
 
-/* Does a name in `folder`, which may be missing, end with `tail`? */
+/* Does a name in `folder` end with `tail`? False if there is no folder. */
 bool any_name_ends(const char *folder, const char *tail);
 
 /* xorshift64*: fixed seeds, the same on every machine. */

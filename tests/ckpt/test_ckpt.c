@@ -45,7 +45,8 @@ static void latest_is(const char *out, const char *expected)
     assert_string_equal(target, expected);
 }
 
-/* Refused with `st`, and the sentence holds each of the words (NULL: fewer). */
+/* Check that it is refused with `st`, and that the sentence contains each of the texts (NULL:
+ * fewer). */
 static void refused(const char *out, lks_status st, const char *a, const char *b, const char *c)
 {
     const char *words[3] = {a, b, c};
@@ -75,15 +76,15 @@ static void save_and_open(void **state)
     assert_true(has_content(&ckpt, 300, 1));
     assert_false(has_content(&ckpt, 300, 2));
     lks__ckpt_close(&ckpt);
-    lks__ckpt_close(&ckpt); /* closed is zeroed, and may be closed again */
+    lks__ckpt_close(&ckpt); /* closing zeroes it, and it may be closed again */
 
-    /* A checkpoint's own folder, with and without what surrounds it. */
+    /* Open a checkpoint's own folder, with and without its parent's files. */
     assert_true(opens_as(inside(out, "ckpt-00000010"), 10, 0));
     assert_true(opens_as(inside(out, "ckpt-00000010/"), 10, 0));
     assert_int_equal(rename(inside(out, "ckpt-00000010"), inside(out, "best")), 0);
     assert_true(opens_as(inside(out, "best"), 10, 0));
 
-    /* Only the model: the optimizer's file is not touched, it need not even be there. */
+    /* Only the model: the optimizer's file isn't read, and may be missing. */
     assert_int_equal(unlink(inside(out, "ckpt-00000300/optimizer.safetensors")), 0);
     assert_int_equal(lks__ckpt_open(out, 0, &ckpt), LKS_OK);
     assert_null(ckpt.optimizer);
@@ -93,7 +94,7 @@ static void save_and_open(void **state)
             "no other good checkpoint");
 }
 
-/* Equal content, equal files: nothing of time, place or host is in them. */
+/* Equal content gives equal files: no time, place or host is in them. */
 static void same_bytes(void **state)
 {
     const char *out = fresh();
@@ -131,13 +132,13 @@ static void keeps(void **state)
         snprintf(name, sizeof name, "ckpt-%08d", i * 10);
         assert_true(opens_as(inside(out, name), (uint64_t)i * 10, 0));
     }
-    /* Back to an earlier state: newer ones are not ours to delete, and do not count. */
+    /* Back to an earlier state: newer ones are not deleted, and don't count. */
     assert_int_equal(save_content(out, 35, 1, 2), LKS_OK);
     latest_is(out, "ckpt-00000035");
     assert_true(exists(inside(out, "ckpt-00000050")));
     assert_true(exists(inside(out, "ckpt-00000040")));
     assert_true(exists(inside(out, "ckpt-00000030")));
-    /* A folder that somebody has put something into stays; so does what is no checkpoint. */
+    /* A folder with a foreign file stays, and so does a folder that is no checkpoint. */
     write_bytes(inside(out, "ckpt-00000030/notes"), "x", 1);
     assert_int_equal(mkdir(inside(out, "ckpt-1"), 0777), 0);
     assert_int_equal(symlink("..", inside(out, "ckpt-00000001")), 0);
@@ -162,7 +163,7 @@ static void opens_best(const char *out, uint64_t iter)
     lks__ckpt_close(&ckpt);
 }
 
-/* `best` stays where it is while others come and go, and so does what it names. */
+/* `best` keeps its place while others come and go, and its checkpoint is not deleted. */
 static void best_stays(void **state)
 {
     const char *out = fresh();
@@ -184,16 +185,16 @@ static void best_stays(void **state)
     lks__ckpt_close(&ckpt);
     assert_int_equal(lks__ckpt_open_iter(out, 30, LKS__CKPT_ALL, &ckpt), LKS_ERR_CONFIG);
     assert_non_null(strstr(lks_last_error(), "no checkpoint ckpt-00000030"));
-    /* The next best one: the last one isn't spared any more. */
+    /* Another best one: the old one isn't kept any more. */
     assert_int_equal(save_best(out, 70, 0, 1), LKS_OK);
     opens_best(out, 70);
     assert_false(exists(inside(out, "ckpt-00000020")));
-    /* What `best` names is replaced, and the save dies between its two renames. */
+    /* The one that `best` names is replaced, and the save dies between its two renames. */
     assert_int_equal(rename(inside(out, "ckpt-00000070"), inside(out, "ckpt-00000070.old")), 0);
     opens_best(out, 70);
     assert_int_equal(rename(inside(out, "ckpt-00000070.old"), inside(out, "elsewhere")), 0);
     assert_int_equal(lks__ckpt_open_best(out, LKS__CKPT_ALL, &ckpt), LKS_ERR_CONFIG);
-    /* It is read as `latest` is. */
+    /* It is read like `latest`. */
     assert_int_equal(unlink(inside(out, "best")), 0);
     assert_int_equal(symlink("../out/elsewhere", inside(out, "best")), 0);
     assert_int_equal(lks__ckpt_open_best(out, LKS__CKPT_ALL, &ckpt), LKS_ERR_FORMAT);
@@ -207,7 +208,7 @@ static void stale_folders(void **state)
     assert_int_equal(mkdir(inside(out, "ckpt-00000007.tmp"), 0777), 0);
     write_bytes(inside(out, "ckpt-00000007.tmp/model.safetensors"), "torn", 4);
     assert_int_equal(mkdir(inside(out, "ckpt-00000020.tmp"), 0777), 0);
-    /* A link in the place of a temporary folder is removed, and what it names is left alone. */
+    /* If a link has the name of a temporary folder, it is removed, and its target is left alone. */
     write_bytes(inside(out, "precious"), "x", 1);
     assert_int_equal(symlink("precious", inside(out, "ckpt-00000008.tmp")), 0);
     assert_int_equal(symlink("precious", inside(out, "latest.tmp")), 0);
@@ -216,7 +217,7 @@ static void stale_folders(void **state)
     assert_false(any_name_ends(out, ".tmp"));
     assert_true(exists(inside(out, "precious")));
     assert_true(opens_as(out, 20, 0));
-    /* A temporary folder with files of somebody else is not ours to empty. */
+    /* A temporary folder with foreign files is not emptied. */
     assert_int_equal(mkdir(inside(out, "ckpt-00000030.tmp"), 0777), 0);
     write_bytes(inside(out, "ckpt-00000030.tmp/thesis"), "x", 1);
     assert_int_equal(save_content(out, 30, 0, 0), LKS_ERR_IO);
@@ -235,12 +236,12 @@ static void same_iter(void **state)
     assert_true(opens_as(inside(out, "ckpt-00000010"), 10, 0));
     assert_false(any_name_ends(out, ".old"));
 
-    /* Cut short between its two renames: the old one is found, and gets its name back. */
+    /* Killed between its two renames: the old one is found, and gets its name back. */
     assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000020.old")), 0);
     assert_true(opens_as(out, 20, 1));
     assert_int_equal(save_content(out, 30, 0, 2), LKS_OK);
     assert_true(opens_as(inside(out, "ckpt-00000020"), 20, 1));
-    /* Cut short behind them: the successor counts. */
+    /* Killed after them: the new one counts. */
     copy_tree(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030.old"));
     assert_true(opens_as(out, 30, 0));
     assert_int_equal(save_content(out, 30, 2, 2), LKS_OK);
@@ -264,7 +265,8 @@ static void latest_link(void **state)
     assert_int_equal(symlink("ckpt-00000030", inside(out, "latest")), 0);
     assert_true(opens_as(out, 20, 0)); /* dangling */
 
-    /* Anything but the name of a checkpoint here is not followed, be it a good checkpoint. */
+    /* A link to anything but a checkpoint's name in this folder is not followed, even to a good
+     * checkpoint. */
     const char *const targets[] = {
         "./ckpt-00000010",
         "../out/ckpt-00000010",
@@ -285,17 +287,17 @@ static void latest_link(void **state)
         refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000020");
         assert_null(strchr(lks_last_error(), '\x1b'));
     }
-    /* Nor is a link in a checkpoint's place. */
+    /* Nor is a link with the name of a checkpoint. */
     assert_int_equal(unlink(inside(out, "latest")), 0);
     assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "elsewhere")), 0);
     assert_int_equal(symlink("elsewhere", inside(out, "ckpt-00000020")), 0);
     assert_int_equal(symlink("ckpt-00000020", inside(out, "latest")), 0);
     assert_true(opens_as(out, 10, 0));
-    /* A save puts the link right. */
+    /* A save replaces the link by a right one. */
     assert_int_equal(save_content(out, 40, 0, 0), LKS_OK);
     latest_is(out, "ckpt-00000040");
 
-    /* A small file instead, as file systems without links have it. */
+    /* A small file instead, as on file systems without links. */
     static const struct {
         const char *text;
         size_t bytes;
@@ -341,8 +343,8 @@ static void latest_link(void **state)
     assert_false(any_name_ends(out, ".tmp"));
 }
 
-/* One changed bit at any place of any file is refused by the file's name, and the newest good
- * checkpoint is offered. */
+/* Any changed bit of any file is refused with the file's name, and the newest good checkpoint is
+ * offered. */
 static void flipped_bits(void **state)
 {
     const char *out = fresh();
@@ -371,7 +373,7 @@ static void flipped_bits(void **state)
             refused(out, LKS_ERR_FORMAT, files[f], "/ckpt-00000010", NULL);
             write_bytes(path, data, bytes);
         }
-        data[bytes] = '\n'; /* longer; the byte is there, read_bytes ends in a zero */
+        data[bytes] = '\n'; /* one byte longer: read_bytes() ends with a zero */
         write_bytes(path, data, bytes + 1);
         refused(out, LKS_ERR_FORMAT, files[f], "/ckpt-00000010", NULL);
         assert_int_equal(unlink(path), 0);
@@ -390,7 +392,7 @@ static void copy_file(const char *from, const char *to)
     free(data);
 }
 
-/* Sound files, but not the ones that belong together. */
+/* Good files that don't belong together. */
 static void swapped_files(void **state)
 {
     const char *out = fresh();
@@ -409,13 +411,13 @@ static void swapped_files(void **state)
         free(own);
     }
     assert_true(opens_as(out, 20, 0));
-    /* A whole checkpoint under another's name. */
+    /* A complete checkpoint under another's name. */
     assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030")), 0);
     refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "folder's name", "/ckpt-00000010", NULL);
 }
 
-/* As much as a header may have, of what takes most memory once it is parsed, in the place of one of
- * ours. It is refused before that: a child opens it, and its memory is looked at. */
+/* Replace a header by the largest allowed one, of what takes most memory when parsed. It must be
+ * refused before that: a child opens it, and its memory is measured. */
 static void huge_header(void **state)
 {
     enum { LENGTH = 88000000, LIMIT_KB = 200000 };
@@ -431,7 +433,7 @@ static void huge_header(void **state)
         const uint64_t length = LENGTH;
         size_t bytes;
         char *own = read_bytes(path, &bytes);
-        FILE *file = fopen(path, "w"); /* not from this process's memory: the child inherits that */
+        FILE *file = fopen(path, "w"); /* not built in memory, which the child would inherit */
         fwrite(&length, sizeof length, 1, file);
         fputs("{\"x\":[", file);
         for (size_t left = LENGTH - 10, n; left > 0; left -= n) {
@@ -461,7 +463,7 @@ static void huge_header(void **state)
     assert_true(opens_as(out, 10, 0));
 }
 
-/* What is offered is the newest that is good, not merely the newest. */
+/* The newest good one is offered, even if it isn't the newest. */
 static void offers(void **state)
 {
     const char *out = fresh();
@@ -481,7 +483,7 @@ static void offers(void **state)
     refused(inside(out, "ckpt-00000010"), LKS_ERR_FORMAT, "torn", "no other good checkpoint", NULL);
 }
 
-/* A state.json that carries the right hash of itself, but is wrong. */
+/* A state.json with the right hash of itself, but wrong contents. */
 static void forged_states(void **state)
 {
     static const struct {

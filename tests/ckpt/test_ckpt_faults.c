@@ -1,5 +1,5 @@
-/* A save that dies, or whose n-th system call fails, for every n: an old or the new checkpoint is
- * there, whole, and the next save goes on as if nothing had been.
+/* A save that dies, or whose n-th system call fails, for every n: the old or the new checkpoint is
+ * there, complete, and the next save works as usual.
  *
  * Each save runs in a process of its own: this program again, as `test --save OUT ITER VARIANT
  * KEEP`, with LOCKSTEP_FAULT in its environment. All of them together sync 24,000 times, which
@@ -28,8 +28,8 @@ enum { MAX_CALLS = 200 };
 typedef struct scenario {
     const char *name;
     void (*prepare)(const char *out);
-    int old_iter, old_variant; /* what `latest` has before; -1: nothing */
-    int iter, variant, keep;   /* the save that is hit */
+    int old_iter, old_variant; /* what `latest` names before; -1: nothing */
+    int iter, variant, keep;   /* the save that the fault hits */
 } scenario;
 
 static void save(const char *out, int iter, int variant)
@@ -47,7 +47,7 @@ static void prepare_two(const char *out)
     save(out, 20, 0);
 }
 
-/* What a save of 20 leaves that died between its two renames, and one of 15 before that. */
+/* What remains of a save of 20 that died between its two renames, and of one of 15 before that. */
 static void prepare_leftovers(const char *out)
 {
     char a[1024], b[1024];
@@ -70,7 +70,7 @@ static const scenario scenarios[] = {
     {"replacing after a death", prepare_leftovers, 20, 0, 20, 1, 0},
 };
 
-/* Run the save with `fault`; returns the wait status, and what it printed. */
+/* Run the save with `fault`; returns the wait status and what it printed. */
 static int run(const scenario *s, const char *out, const char *fault, char *text, size_t room)
 {
     char iter[16], variant[16], keep[16];
@@ -124,7 +124,7 @@ static bool is_new(const scenario *s, const char *out)
     return opens_as(out, (uint64_t)s->iter, s->variant);
 }
 
-/* Something of the save itself is left. */
+/* Are parts of the save left? */
 static bool half_written(const scenario *s, const char *out)
 {
     char name[32];
@@ -132,7 +132,7 @@ static bool half_written(const scenario *s, const char *out)
     return any_name_ends(out, name) || any_name_ends(out, "latest.tmp");
 }
 
-/* The next save finds nothing in its way, and leaves nothing but checkpoints. */
+/* The next save isn't hindered, and leaves only checkpoints. */
 static void goes_on(const scenario *s, const char *out)
 {
     assert_int_equal(save_content(out, (uint64_t)s->iter, s->variant, s->keep), LKS_OK);
@@ -143,8 +143,8 @@ static void goes_on(const scenario *s, const char *out)
         assert_true(exists(in_scratch("out/ckpt-00000020")));
 }
 
-/* Kill it at call k, for all k, or every `step`th; returns the last k that killed it. `also`:
- * faults beside. */
+/* Kill it at call k, for all k or every `step`th; returns the last k that killed it. `also`:
+ * additional faults. */
 static int kill_at_each(const scenario *s, const char *how, const char *also, int step)
 {
     char fault[64], text[4096];
@@ -159,7 +159,7 @@ static int kill_at_each(const scenario *s, const char *how, const char *also, in
             return k - step;
         }
         assert_int_equal(WTERMSIG(status), SIGKILL);
-        /* First always the old one, then always the new one. */
+        /* First always the old one, from some call on always the new one. */
         if (is_new(s, out))
             turned = true;
         else if (turned)
@@ -181,7 +181,8 @@ static void killed(void **state)
     }
 }
 
-/* On file systems without symbolic links `latest` is a small file, which moves as a link does. */
+/* On file systems without symbolic links `latest` is a small file, which is replaced atomically,
+ * too. */
 static void without_links(void **state)
 {
     static const char *const errors[] = {"EPERM", "EACCES", "EOPNOTSUPP"};
@@ -201,7 +202,7 @@ static void without_links(void **state)
     }
     kill_at_each(&scenarios[1], "die", ",symlink:*:EPERM", 1);
     kill_at_each(&scenarios[2], "die-after", ",symlink:*:EPERM", 1);
-    /* It is not taken for that when the disk is full. */
+    /* A full disk is not mistaken for that. */
     const char *out = prepared(&scenarios[1]);
     assert_int_not_equal(run(&scenarios[1], out, "symlink:1:ENOSPC", text, sizeof text), 0);
     is_old(&scenarios[1], out);
@@ -212,7 +213,8 @@ static void killed_sometimes(void **state)
     assert_in_range(kill_at_each(&scenarios[1], "die", "", 7), 20, MAX_CALLS);
 }
 
-/* How many calls the save makes: by halves, as it is killed at call k just where there is one. */
+/* Number of calls that the save makes, found by bisection: it is killed at call k if there is
+ * one. */
 static int count_calls(const scenario *s)
 {
     char fault[64], text[4096];
@@ -237,14 +239,14 @@ static void fail_each(const scenario *s, const char *what, const char *cause)
         snprintf(fault, sizeof fault, "any:%d:%s", k, what);
         int status = run(s, out, fault, text, sizeof text);
         assert_true(WIFEXITED(status));
-        if (WEXITSTATUS(status) == 0) { /* a folder was there already, or a deletion was hit */
+        if (WEXITSTATUS(status) == 0) { /* the folder existed already, or a deletion was hit */
             assert_true(is_new(s, out));
         } else {
             assert_int_equal(WEXITSTATUS(status), 1);
             failures++;
             if (!strstr(text, scratch) || !strstr(text, cause) || !strstr(text, "is not saved"))
                 fail_msg("%s, %s: %s", s->name, fault, text);
-            /* The last sync comes when all names are moved: then the new one is there. */
+            /* The last sync comes after all renames: then the new one is there. */
             if (!strstr(text, "the folder") || !is_new(s, out))
                 is_old(s, out);
             assert_false(half_written(s, out));
@@ -283,9 +285,9 @@ static void torn(void **state)
     }
 }
 
-/* A power cut keeps what was synced before it: files have to last before their folder gets its
- * name, that name before `latest` moves to it, and that before older ones go. So each sync of a
- * save stands between what it makes last and what needs that. */
+/* After a power cut only what was synced before remains. Files must be durable before their folder
+ * gets its name, that name before `latest` moves to it, and that before older checkpoints are
+ * deleted. So each sync of a save comes between what it makes durable and what needs that. */
 static void synced(void **state)
 {
     static const struct {
@@ -294,7 +296,7 @@ static void synced(void **state)
         {"ckpt-00000030.tmp/model.safetensors", "ckpt-00000030.tmp/optimizer.safetensors"},
         {"ckpt-00000030.tmp/optimizer.safetensors", "ckpt-00000030.tmp/state.json"},
         {"ckpt-00000030.tmp/state.json", "ckpt-00000030"},
-        {"ckpt-00000030.tmp/state.json", "ckpt-00000030"}, /* their names */
+        {"ckpt-00000030.tmp/state.json", "ckpt-00000030"}, /* the names of its files */
         {"ckpt-00000030", "latest.tmp"},
         {"ckpt-00000020", "latest.tmp"},
     };

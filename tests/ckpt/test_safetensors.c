@@ -59,13 +59,13 @@ static void round_trip(void **state)
     }
     uint64_t hashes[COUNT(tensors)];
     assert_int_equal(lks__st_verify(file, hashes), LKS_OK);
-    assert_true(hashes[1] == 0x2d06800538d394c2); /* XXH3-64 of nothing, from its specification */
-    /* A tensor of the caller's own is not one of the file's. */
+    assert_true(hashes[1] == 0x2d06800538d394c2); /* XXH3-64 of no bytes, from its specification */
+    /* A tensor that isn't the file's is refused. */
     char out[64];
     assert_int_equal(lks__st_read(file, &tensors[0], out), LKS_ERR_ARG);
     lks__st_close(file);
 
-    /* Equal arguments, equal bytes; and an existing file is not touched. */
+    /* Equal arguments give equal bytes, and an existing file is not touched. */
     size_t a_bytes, b_bytes;
     const char *again = in_scratch("again.safetensors");
     meta = json_pack("{s:s, s:s}", "about", "x", "kernels", "abc");
@@ -90,8 +90,8 @@ static void no_tensors(void **state)
     lks__st_close(file);
 }
 
-/* The exact bytes: keys sorted, header padded with spaces to 64, data in the order given. The
- * hashes are those of libxxhash 0.8.1 for the four and the two bytes. */
+/* The exact bytes: keys sorted, header padded with spaces to 64, data in the given order. libxxhash
+ * 0.8.1 computed the hashes of the four and the two bytes. */
 static void golden(void **state)
 {
     static const char header[] = "{\"__metadata__\":{\"kernels\":\"k\",\"xxh3:a\":"
@@ -152,7 +152,7 @@ static void writer_refuses(void **state)
 
 /* ---- hostile files ------------------------------------------------------------------------- */
 
-/* Write length, header and `data_bytes` zeros; length -1: the true one. */
+/* Write length, header and `data_bytes` zeros; length -1: the correct one. */
 static const char *forge(const char *header, int64_t length, size_t data_bytes)
 {
     const char *path = in_scratch("forged.safetensors");
@@ -176,7 +176,7 @@ static lks_status open_status(const char *path)
     return st;
 }
 
-/* Refused as ERR_FORMAT with the file's name and `why`. */
+/* Check that it is refused as ERR_FORMAT with the file's name and `why`. */
 static void refused(const char *path, const char *why)
 {
     lks_status st = open_status(path);
@@ -244,7 +244,7 @@ static void hostile_headers(void **state)
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         refused(forge(cases[i].header, -1, cases[i].data_bytes), cases[i].why);
-    /* What the cases above are variations of does open. */
+    /* The valid file from which the cases above differ does open. */
     assert_int_equal(open_status(forge("{\"a\":" T("[1]", "[0,4]") "}", -1, 4)), LKS_OK);
     assert_int_equal(open_status(forge("{}  ", -1, 0)), LKS_OK);
 }
@@ -281,13 +281,14 @@ static void lying_lengths(void **state)
         if (off != 0)
             refused(forge(header, text + off, 4), "not a sound safetensors file");
     refused(forge(header, text + 5, 4), "truncated");
-    /* Over the limit, though the file is as long: sparse. */
+    /* Over the limit, in a file that is really as long: sparse. */
     const char *path = forge(header, 100000001, 4);
     assert_int_equal(truncate(path, 100000100), 0);
     refused(path, "over the format's limit");
 }
 
-/* Each number of a sound header replaced by each of the usual lies: refused, or true by chance. */
+/* Replace each number of a good header by each of the usual wrong ones: refused, or right by
+ * chance. */
 static void lying_numbers(void **state)
 {
     static const char *const lies[] = {"0",
@@ -323,7 +324,7 @@ static void lying_numbers(void **state)
                          v[0], v[1], v[2], v[3], v[4], v[5], v[6]);
                 lks_status st = open_status(forge(header, -1, 12));
                 opened += st == LKS_OK;
-                if (st == LKS_OK) /* then the file says just what the true one says */
+                if (st == LKS_OK) /* then the file has the same contents as the right one */
                     for (size_t t = 0; t < COUNT(truth); t++)
                         assert_int_equal(strtoll(v[t], NULL, 10), strtoll(truth[t], NULL, 10));
                 else
@@ -352,7 +353,7 @@ static void every_truncation(void **state)
 static void flipped_data(void **state)
 {
     uint64_t random = 7;
-    uint16_t words[300000]; /* more than one piece is hashed at a time */
+    uint16_t words[300000]; /* hashed in more than one piece */
     char *out = malloc(sizeof words);
     for (size_t i = 0; i < COUNT(words); i++)
         words[i] = (uint16_t)next_random(&random);
@@ -379,7 +380,7 @@ static void flipped_data(void **state)
         assert_int_equal(lks__st_read(file, lks__st_get(file, 2), out), LKS_OK);
         memcpy(data + bytes - 10 - sizeof words, words, sizeof words);
     }
-    /* Cut while it is open. */
+    /* Truncate it while it is open. */
     assert_int_equal(truncate(path, (off_t)bytes - 11), 0);
     assert_int_equal(lks__st_read(file, b, out), LKS_ERR_FORMAT);
     assert_non_null(strstr(lks_last_error(), "truncated"));
@@ -388,7 +389,7 @@ static void flipped_data(void **state)
     free(out);
 }
 
-/* Files of others have no hashes: read as they are, but not verified. */
+/* Files of other programs have no hashes: they are read, but not verified. */
 static void without_hashes(void **state)
 {
     lks__st_file *file;
@@ -411,7 +412,7 @@ static void not_a_file(void **state)
     assert_non_null(strstr(lks_last_error(), "not a regular file"));
 }
 
-/* Random changes to a sound file: each is refused or opens, and reading never goes astray. */
+/* Random changes to a good file: each is refused or opens, and reading stays within bounds. */
 static void mutations(void **state)
 {
     const uint32_t words[8] = {1, 2, 3, 4, 5, 6, 7, 8};

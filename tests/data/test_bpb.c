@@ -1,4 +1,4 @@
-/* The table of bytes per token (data/bpb.h), of a SentencePiece model that needs no data. */
+/* The table of bytes per token (data/bpb.h) of a SentencePiece model that is written here. */
 #include "support.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void test_table(void **state)
         {"\xc3\xa9", SPM_NORMAL, 2, false, false},
         {"\xe2\x96\x81\xc3\xa9s", SPM_NORMAL, 3, true, false},
         {"gone", SPM_UNUSED, 0, false, true},
-        {"t\xe2\x96\x81h", SPM_NORMAL, 5, false, false}, /* the mark in the middle counts */
+        {"t\xe2\x96\x81h", SPM_NORMAL, 5, false, false}, /* a mark in the middle counts */
         {"--", SPM_USER_DEFINED, 2, false, false},
     };
     enum { PIECES = sizeof pieces / sizeof pieces[0] };

@@ -1,5 +1,5 @@
-/* parameter-golf's figures: SentencePiece's ids, the byte tables, tokens and bytes counted. The
- * model and the shards lie beside the repository or the test is skipped. */
+/* parameter-golf's figures: SentencePiece's ids, byte tables, counts of tokens and bytes. The tests
+ * are skipped if the model and the shards don't lie beside the repository. */
 #include "support.h"
 
 #include <math.h>
@@ -91,7 +91,7 @@ static void test_tables(void **state)
     lks__byte_table_free(&want);
 }
 
-/* The counting itself, by tables of the figures: where no model is at hand. */
+/* Counting with tables from the figures, which needs no model. */
 static void test_count(void **state)
 {
     lks__byte_table t = table_of_figures();
@@ -115,7 +115,7 @@ static void test_count(void **state)
     assert_true(isinf(lks__bpb(1.0, 10, 0)));
 }
 
-/* Where neither SentencePiece nor the model is needed: the shards and the figures' tables. */
+/* The shards and the figures' tables, without SentencePiece or its model. */
 static void test_validation(void **state)
 {
     const json_t *counts = lks_test_member(lks_test_figure("golf_data.json"), "val_counts"), *c;
@@ -159,7 +159,7 @@ static void test_train_shards(void **state)
     uint64_t at = 0;
     for (int i = 0; i < 2; i++) {
         const json_t *want = json_object_get(
-            files, lks_test_text("fineweb_train_%06d.bin", i)); /* a name with dots */
+            files, lks_test_text("fineweb_train_%06d.bin", i)); /* a name that contains dots */
         size_t n = (size_t)lks_test_number(want, "tokens");
         int32_t *ids = malloc(n * sizeof *ids);
         assert_non_null(ids);

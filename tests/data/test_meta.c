@@ -68,7 +68,7 @@ static void test_round_trip(void **state)
     assert_true(pieces.model_hash == UINT64_C(0xfedcba98765432));
     assert_round_trip(&pieces, model);
 
-    /* Escaped in the file or not: the same character. */
+    /* Escaped in the file or not, it is the same character. */
     meta = load("{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"\\u00e9\\ud83d\\ude00\"}");
     assert_int_equal(meta.chars[0], 0xe9);
     assert_int_equal(meta.chars[1], 0x1f600);

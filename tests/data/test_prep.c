@@ -1,5 +1,5 @@
-/* `prep char`: ids, splits, line ends, bad text, and a disk that fills up. Faults are read once
- * from the environment, so those cases run this program by itself: `test_prep INPUT OUT`. */
+/* `prep char`: ids, splits, line ends, bad text, and a full disk. Faults are read once from the
+ * environment, so those cases run this program again: `test_prep INPUT OUT`. */
 #include "support.h"
 
 #include <errno.h>
@@ -49,14 +49,14 @@ static void test_ids_and_split(void **state)
     assert_file(out, "meta.json", meta, sizeof meta - 1);
     assert_int_equal(lks_test_count_files(out), 3);
 
-    /* Again over it, with another split. */
+    /* Write over it, with another split. */
     assert_ok(lks__prep_char(input, out, 0.5, &r));
     assert_int_equal(r.n_train, 5);
     assert_file(out, "train.bin", "\2\0\3\0\1\0\0\0\0\0", 10);
     assert_int_equal(lks_test_count_files(out), 3);
 }
 
-/* What prep writes, the readers take, and text comes back. */
+/* The readers accept what prep writes, and decoding gives the text back. */
 static void test_readers_agree(void **state)
 {
     static const char text[] = "To be, or not to be\0that is the question\n";
@@ -88,7 +88,7 @@ static void test_readers_agree(void **state)
     lks__meta_free(&meta);
 }
 
-/* CRLF and CR are LF, also at the end; the length counts characters after that. */
+/* CRLF and CR become LF, also at the end; the length counts characters after that. */
 static void test_line_ends(void **state)
 {
     lks__prep_result a, b;
@@ -103,7 +103,7 @@ static void test_line_ends(void **state)
                      lks_test_text("%s/meta.json", other_out));
 }
 
-/* int(n * 0.9) in double, as Python has it. */
+/* int(n * 0.9) in double, as in Python. */
 static void test_split_sizes(void **state)
 {
     static const struct {
@@ -155,7 +155,7 @@ static void test_bad_text(void **state)
         const char *out = lks_test_text("%s/out", lks_test_folder());
         lks__prep_result r;
         assert_fails(LKS_ERR_FORMAT, lks__prep_char(input, out, 0.1, &r), input, cases[i].error);
-        assert_false(lks_test_exists(out)); /* nothing is made of a bad text */
+        assert_false(lks_test_exists(out)); /* a bad text creates nothing */
     }
 }
 
@@ -178,7 +178,7 @@ static void test_bad_places(void **state)
     assert_int_equal(lks_test_count_files(folder), 1);
 }
 
-/* All of `n` code points from the first that text files commonly hold, surrogates left out. */
+/* n code points, from the first that text files commonly contain, without surrogates. */
 static const char *many_characters(uint32_t n)
 {
     char *text = malloc(4 * (size_t)n);
@@ -205,7 +205,7 @@ static void test_vocabulary_limit(void **state)
     size_t bytes;
     const char *val = lks_test_read(lks_test_text("%s/val.bin", out), &bytes);
     assert_memory_equal(val + bytes - 2, "\xff\xff", 2);
-    assert_ok(lks__meta_load(out, &found, &meta)); /* and the reader takes such a vocabulary */
+    assert_ok(lks__meta_load(out, &found, &meta)); /* and the reader accepts such a vocabulary */
     assert_true(found);
     assert_int_equal(meta.vocab_size, 65536);
     lks__meta_free(&meta);
@@ -221,8 +221,8 @@ static lks_test_result prep_with(const char *input, const char *out, const char 
     return lks_test_run((const char *const[]){"/proc/self/exe", input, out, NULL}, env, 20);
 }
 
-/* Each write, sync and rename fails in turn, until a run has fewer of them. Every failure names the
- * cause, leaves the old data set whole, and nothing else. */
+/* Each write, sync and rename fails in turn, until a run makes fewer of them. Every failure names
+ * the cause, leaves the old data set complete, and leaves no other file. */
 static void test_full_disk(void **state)
 {
     static const struct {
@@ -250,8 +250,8 @@ static void test_full_disk(void **state)
             }
             assert_int_equal(run.exit_code, 1);
             assert_contains(run.out, faults[i].cause);
-            /* The last two renames, and the sync after them, come when files have changed place
-             * already: each file is whole, though. */
+            /* The last two renames, and the sync after them, happen when some files have already
+             * been replaced; but each file is complete. */
             bool before = strcmp(faults[i].call, "rename") == 0  ? n <= 4
                           : strcmp(faults[i].call, "fsync") == 0 ? n <= 3
                           : strcmp(faults[i].call, "open") == 0  ? n <= 4
@@ -272,7 +272,7 @@ static bool stop_asked(void)
     return pieces_left-- <= 0;
 }
 
-/* Stopped at any of its pieces, it leaves the folder as it was; never stopped, it ends well. */
+/* Stopped at any piece, it leaves the folder as it was; not stopped, it succeeds. */
 static void test_stopped(void **state)
 {
     enum { BYTES = 3 << 20 };
@@ -301,7 +301,7 @@ static void test_stopped(void **state)
     assert_int_equal(r.n_train + r.n_val, BYTES);
 }
 
-/* Killed at any write or rename: what is there under the three names is whole files. */
+/* Killed at any write or rename: the files under the three names are complete. */
 static void test_killed(void **state)
 {
     const char *input = text_file("another text, longer", 20), *good = lks_test_folder();

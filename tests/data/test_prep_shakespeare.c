@@ -1,4 +1,4 @@
-/* tinyshakespeare, where it lies beside the repository: the very files that nanoGPT's prepare.py
+/* tinyshakespeare, if it lies beside the repository: exactly the files that nanoGPT's prepare.py
  * makes. */
 #include "support.h"
 

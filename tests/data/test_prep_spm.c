@@ -1,6 +1,6 @@
-/* `prep sentencepiece`: what becomes a document, the shards, bad input, a disk that fills up; and
- * the exporter's own bytes, where its data lie beside the repository. Faults are read once from the
- * environment, so those cases run this program by itself: `test_prep_spm INPUT OUT`. */
+/* `prep sentencepiece`: documents, shards, bad input, a full disk; and exactly the bytes of the
+ * exporter, if its data lie beside the repository. Faults are read once from the environment, so
+ * those cases run this program again: `test_prep_spm INPUT OUT`. */
 #include "support.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ static void test_docs(void **state)
                         "a\n\n b ||\xc3\xa9\xf0\x9f\x98\x80|");
 }
 
-/* Lines and documents longer than what is read at once. */
+/* Lines and documents longer than one read. */
 static void test_long_docs(void **state)
 {
     enum { LINE = 700001, LINES = 5 };
@@ -79,7 +79,7 @@ static void test_long_docs(void **state)
         memset(text + (size_t)i * (LINE + 1), 'a' + i, LINE);
         text[(size_t)(i + 1) * (LINE + 1) - 1] = '\n';
     }
-    text[(size_t)3 * (LINE + 1)] = '\n'; /* "\n\n" behind the third line */
+    text[(size_t)3 * (LINE + 1)] = '\n'; /* "\n\n" after the third line */
     lks__docs *d;
     const char *doc;
     size_t n;
@@ -161,7 +161,7 @@ static lks__prep_spm_options options_for(const char *input, const char *out)
                                    .shard_tokens = 1000};
 }
 
-/* A model is trained; every document is BOS and its ids; shards are full but the last. */
+/* A model is trained; every document is BOS and its ids; all shards but the last are full. */
 static void test_shards(void **state)
 {
     lks_test_need_sentencepiece();
@@ -221,10 +221,10 @@ static void test_shards(void **state)
     }
     lks__docs_close(d);
     lks__spm_close(spm);
-    assert_true(r.n_train > 2000); /* several shards were looked at */
+    assert_true(r.n_train > 2000); /* so there are several shards */
 
-    /* Again with larger shards, and the model that is there now: those left over go, the tokens
-     * stay. */
+    /* Again with larger shards and the existing model: extra shards are removed, the tokens stay
+     * the same. */
     const char *model = lks_test_text("%s/model", lks_test_folder());
     size_t bytes;
     const char *data = lks_test_read(lks_test_text("%s/%s", out, LKS__META_MODEL), &bytes);
@@ -248,7 +248,7 @@ static bool stop_asked(void)
     return pieces_left-- <= 0;
 }
 
-/* Stopped at one of its documents or writes: what was there stays, and nothing else. */
+/* Stopped at any document or write, it leaves the folder as it was, and no other file. */
 static void test_stopped(void **state)
 {
     lks_test_need_sentencepiece();
@@ -279,7 +279,7 @@ static void test_stopped(void **state)
     assert_int_equal(lks_test_count_files(out), 4);
 }
 
-/* The tables are those of the model that meta.json tells of, and of no other. */
+/* The tables are those of exactly the model that meta.json names. */
 static void test_model_beside(void **state)
 {
     lks_test_need_sentencepiece();
@@ -311,7 +311,7 @@ static void test_model_beside(void **state)
     memcpy(changed, data, bytes);
     at = memmem(changed, bytes, "nmt_nfkc", 8);
     assert_non_null(at);
-    at[0] = 'N'; /* a name that nothing depends on */
+    at[0] = 'N'; /* a byte of a name that isn't used */
     lks_test_write(model, changed, bytes);
     assert_fails(LKS_ERR_FORMAT, lks__byte_table_in(out, r.vocab_size, &found, &t), model, "hash");
     free(changed);
@@ -367,7 +367,7 @@ static void test_bad_input(void **state)
         assert_fails(LKS_ERR_FORMAT, lks__prep_sentencepiece(&o, &r), input, cases[i].says);
     }
     lks__prep_spm_options o = options_for(write_input("t.txt", "a\n\nb", 4), out);
-    o.vocab_size = 100; /* 256 bytes alone are more */
+    o.vocab_size = 100; /* the 256 byte tokens alone are more */
     assert_fails(LKS_ERR_FORMAT, lks__prep_sentencepiece(&o, &r), "vocabulary of 100 tokens");
     o.vocab_size = 65537;
     assert_fails(LKS_ERR_CONFIG, lks__prep_sentencepiece(&o, &r), "65537", "65536");
@@ -397,13 +397,14 @@ static void test_full_disk(void **state)
             assert_int_equal(run.exit_code, 1);
             assert_contains(run.out, strerror(ENOSPC));
             failures++;
-            if (strstr(run.out, "the folder")) /* the last sync: all have their names by then */
+            /* The last sync: all files have their names by then. */
+            if (strstr(run.out, "the folder"))
                 continue;
             assert_int_equal(lks_test_count_files(out), 1);
             assert_string_equal(lks_test_read(old, NULL), "{}");
         }
-    /* val, three of train, the model and meta.json, each opened, written and synced; the input; the
-     * folder, opened and synced */
+    /* val, three of train, the model and meta.json are each opened, written and synced; the input
+     * is opened; the folder is opened and synced */
     assert_int_equal(failures, 3 * 6 + 1 + 2);
 }
 
@@ -427,7 +428,7 @@ static void test_tool(void **state)
     assert_contains(r.err, "--tokenizer has no meaning for char");
 }
 
-/* A program without the module beside it does all but this, and says what to install. */
+/* A program without the module beside it can do all but this, and names the package to install. */
 static void test_no_module(void **state)
 {
     const char *folder = lks_test_folder(), *tool = lks_test_text("%s/lockstep", folder);
@@ -444,7 +445,7 @@ static void test_no_module(void **state)
     r = lks_test_run((const char *const[]){tool, "prep", "char", in, out, NULL}, env, 60);
     assert_int_equal(r.exit_code, 0);
 
-    /* One that is no library, or not ours. */
+    /* A file that is no library, or not lockstep's. */
     lks_test_write(lks_test_text("%s/lockstep_sentencepiece.so", folder), "no library", 10);
     r = lks_test_run((const char *const[]){tool, "prep", "sentencepiece", in, out, NULL}, env, 60);
     assert_int_equal(r.exit_code, 1);
@@ -452,7 +453,7 @@ static void test_no_module(void **state)
     assert_contains(r.err, "libsentencepiece-dev");
 }
 
-/* ---- beside the exporter ----------------------------------------------------------------- */
+/* ---- compared with the exporter ----------------------------------------------------------- */
 
 /* The documents of the figures: the text cut at empty lines, 40 parts each. */
 static const char *shakespeare_jsonl(const char *text)

@@ -22,8 +22,8 @@ static void assert_offsets(const json_t *want, const uint64_t *got)
         assert_int_equal(got[i], json_integer_value(json_array_get(want, i)));
 }
 
-/* 32-bit draws of nanoGPT's model construction and init (the figures' `how` gives the order); for
- * tensors of 16 elements and more. */
+/* 32-bit draws of nanoGPT's model construction and initialization (`how` in the figures gives the
+ * order), for tensors of 16 or more elements. */
 static uint64_t nanogpt_init_draws(const json_t *config)
 {
     uint64_t L = (uint64_t)lks_test_number(config, "n_layer");
@@ -118,7 +118,7 @@ static const lks__sampler_config random_config = {
     .n_tokens = {1000, 117},
 };
 
-/* The definition, written out for one element: high word of draw * range by long multiplication. */
+/* The definition for one element: the high word of draw * range, by long multiplication. */
 static uint64_t offset_of(uint64_t seed, uint32_t w0, uint32_t w1, uint32_t site, uint32_t b,
                           uint64_t range)
 {
@@ -151,8 +151,8 @@ static void test_random_definition(void **state)
     lks__sampler_close(s);
 }
 
-/* Nothing but (seed, step, v, micro-step) counts: not the order of steps, evaluations between them,
- * nor how many virtual ranks or micro-steps there are beside. */
+/* Only (seed, step, v, micro-step) matters: not the order of steps, not evaluations between them,
+ * not the number of virtual ranks or micro-steps. */
 static void test_random_is_keyed(void **state)
 {
     lks__sampler_config c = random_config, wide = random_config, other = random_config;
@@ -179,8 +179,8 @@ static void test_random_is_keyed(void **state)
     lks__sampler_close(s);
 }
 
-/* Every offset that may occur does, none that may not, about equally often: of 984 offsets, 98,400
- * draws give each 100 on average, standard deviation 10. */
+/* All valid offsets occur, about equally often, and no others: 98,400 draws give each of 984
+ * offsets 100 on average, with standard deviation 10. */
 static void test_random_is_uniform(void **state)
 {
     enum { RANGE = 984, STEPS = 1640 };
@@ -254,7 +254,7 @@ static const lks__sampler_config nanogpt_config = {
 
 enum { STATE_BYTES = 2 * (625 * 4 + 3 * 8), STEP_BYTES = 2 * 2 * 3 * 8 };
 
-/* A sampler that takes over the state goes on as the first one does, evaluations included. */
+/* A sampler that loads the state continues like the first one, also in evaluations. */
 static void test_state(void **state)
 {
     lks__sampler_config elsewhere = nanogpt_config;
@@ -282,7 +282,7 @@ static void test_state(void **state)
     lks__sampler_close(b);
 }
 
-/* The layout that checkpoints keep: virtual rank by virtual rank, 624 words, position, batch. */
+/* The layout in checkpoints: for each virtual rank 624 words, position, batch. */
 static void test_state_layout(void **state)
 {
     lks__sampler *s = open_sampler(&nanogpt_config);
@@ -313,7 +313,7 @@ static void test_hostile_state(void **state)
     assert_fails(LKS_ERR_FORMAT, lks__sampler_state_load(s, good, 0), "0 bytes");
 
     memcpy(bad, good, sizeof bad);
-    memset(bad, 0x11, 8); /* the first rank's words differ, and must not be taken over */
+    memset(bad, 0x11, 8); /* the first rank's words differ, and must not be used */
     bad[STATE_BYTES / 2 + 2496] = 625 & 255;
     bad[STATE_BYTES / 2 + 2497] = 625 >> 8;
     assert_fails(LKS_ERR_FORMAT, lks__sampler_state_load(s, bad, sizeof bad), "virtual rank 1",
@@ -336,8 +336,8 @@ static void test_hostile_state(void **state)
     lks__sampler_close(r);
 }
 
-/* Whole passes: the indices of lockstep/sampler.h (beside PyTorch's in tests/library), windows of
- * T, micro-batches one after the other over borders of steps and epochs. */
+/* Whole passes: the indices of lockstep/sampler.h (compared with PyTorch's in tests/library),
+ * windows of T, consecutive micro-batches across steps and epochs. */
 static void test_epoch(void **state)
 {
     const lks__sampler_config config = {.kind = LKS__SAMPLER_EPOCH,

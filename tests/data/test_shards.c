@@ -1,5 +1,5 @@
-/* Token shards: headers, and every way in which one can be wrong; the stream over them, beside a
- * plain retelling of the script's loader. */
+/* Token shards: headers, and every way in which one can be wrong; the stream over them, compared
+ * with a plain version of the script's loader. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 
 enum { HEADER = 1024 };
 
-/* A shard of any header and contents, byte by byte. */
+/* Write a shard with any header and contents. */
 static const char *write_raw(const uint32_t head[3], const void *ids, size_t id_bytes)
 {
     const char *path = lks_test_text("%s/shard.bin", lks_test_folder());
     uint8_t *bytes = malloc(HEADER + id_bytes + 1);
     assert_non_null(bytes);
-    memset(bytes, 0xab, HEADER); /* what follows the first three is not looked at */
+    memset(bytes, 0xab, HEADER); /* words after the first three are ignored */
     for (int i = 0; i < 12; i++)
         bytes[i] = (uint8_t)(head[i / 4] >> (8 * (i % 4)));
     if (id_bytes > 0)
@@ -112,7 +112,7 @@ static void test_hostile(void **state)
                      cases[i].says[0], cases[i].says[1], cases[i].says[2]);
     }
 
-    /* No whole header; nothing; no file; other things than files. */
+    /* A part of a header; an empty file; no file; things other than files. */
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/x.bin", folder);
     char zeros[HEADER - 1] = {0};
     assert_fails(LKS_ERR_IO, lks__tokens_open_shard(path, 100, true, &t), path, "no token file",
@@ -140,7 +140,7 @@ static void test_beyond_vocabulary(void **state)
     assert_null(t);
 }
 
-/* Over 16 MiB and not to be checked whole: what is wrong is found when it is read. */
+/* Over 16 MiB, and not to be checked completely: an error is found when it is read. */
 static void test_large(void **state)
 {
     const char *path = lks_test_text("%s/large.bin", lks_test_folder());
@@ -191,7 +191,8 @@ static lks__shards *open_shards(const char *pattern)
     return s;
 }
 
-/* By their bytes, whatever the locale and the order in the folder; others are left alone. */
+/* In the order of their bytes, whatever the locale and the order in the folder; other files are
+ * ignored. */
 static void test_order(void **state)
 {
     static const char *const names[] = {"10", "9", "B", "a", "000001", "000000", "\xc3\xa9"};
@@ -210,7 +211,8 @@ static void test_order(void **state)
         assert_string_equal(lks__shards_path(s, i),
                             lks_test_text("%s/fineweb_train_%s.bin", folder, sorted[i]));
     lks__shards_close(s);
-    s = open_shards(lks_test_text("%s/*_[0-9].bin", folder)); /* a pattern of the user's own */
+    /* Another pattern, as a user may give. */
+    s = open_shards(lks_test_text("%s/*_[0-9].bin", folder));
     assert_int_equal(lks__shards_n_files(s), 2);
     lks__shards_close(s);
     lks__shards_close(NULL);
@@ -239,7 +241,7 @@ static void test_wrong_lists(void **state)
     assert_null(s);
 }
 
-/* Order of files and every token count. */
+/* The digest depends on the order of files and on every token. */
 static void test_list_digest(void **state)
 {
     uint64_t digests[3];
@@ -256,7 +258,7 @@ static void test_list_digest(void **state)
 
 /* ---- the stream -------------------------------------------------------------------------- */
 
-/* The script's TokenStream told again: a file, a place in it, and what comes next. */
+/* The script's TokenStream, rewritten: a file, a position in it, and the next tokens. */
 struct retold {
     const size_t *counts; /* of the files; token i of file f is 1000 f + i */
     int n_files, file;
@@ -287,7 +289,7 @@ static void check_stream(const lks__shards *shards, const size_t *counts, int n_
     int32_t *got = malloc((local + 1) * sizeof *got);
     assert_true(chunk && got);
     for (uint64_t step = 0; step < STEPS; step++)
-        for (int m = 0; m < A; m++) { /* next_batch of a world of V */
+        for (int m = 0; m < A; m++) { /* next_batch with V workers */
             retold_take(&r, (size_t)V * (local + 1), chunk);
             for (int v = 0; v < V; v++) {
                 assert_ok(lks__stream_read(&stream, step, v, m, got));
@@ -323,7 +325,7 @@ static void test_stream(void **state)
     }
 }
 
-/* One worker that does 8 micro-steps, 2 that do 4, … take the same spans: span k of a step. */
+/* One worker with 8 micro-steps, 2 with 4, … take the same spans: span k of a step. */
 static void test_stream_worlds(void **state)
 {
     const char *folder = lks_test_folder();
@@ -337,7 +339,7 @@ static void test_stream_worlds(void **state)
                 assert_int_equal(lks__stream_start(&other, step, k % W, k / W),
                                  lks__stream_start(&eight, step, k, 0));
     }
-    /* Positions beyond 2^64: 2^32 steps of 65,535 spans of 2^30 + 1; by hand modulo 499. */
+    /* Positions beyond 2^64: 2^32 steps of 65,535 spans of 2^30 + 1, reduced modulo 499 by hand. */
     lks__stream large = {s, 65535, 1, (size_t)1 << 30};
     const uint64_t step = UINT64_C(4294967295);
     uint64_t span = (step % 499 * (65535 % 499) + 65534 % 499) % 499;

@@ -1,5 +1,5 @@
-/* What SentencePiece is not shown: models and tables of characters that would lead it astray, each
- * told with the byte where it goes wrong. And what it is shown: all that it writes itself. */
+/* Models and tables of characters that could make SentencePiece misbehave are refused, each with
+ * the byte of its error. Everything that SentencePiece writes itself is accepted. */
 #include "support.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void assert_map(const spm_bytes *map, const char *says, size_t at)
     assert_int_equal(got_at, at);
 }
 
-/* The map of a trie, over texts at 0 and 2. */
+/* The map of a trie, with texts at 0 and 2. */
 static void assert_trie(const spm_trie *t, const char *says, size_t unit)
 {
     spm_bytes map = {.n = 0};
@@ -82,22 +82,22 @@ static void test_map_lookups(void **state)
     t.units[0] = UINT32_MAX >> 1; /* far beyond */
     assert_trie(&t, none, 0);
 
-    static const size_t sizes[] = {256, 300, 512}; /* 300: not all 256 bytes lead inside */
+    static const size_t sizes[] = {256, 300, 512}; /* 300: some of the 256 bytes lead outside */
     for (size_t i = 0; i < 3; i++) {
         const char *says = sizes[i] < 512 ? beyond : NULL;
         spm_trie_begin(&t, sizes[i], 1);
         spm_trie_step(&t, 1, 'a', 256 + 8, false);
         assert_trie(&t, says, 1 ^ 'a');
-        t.units[1 ^ 'a'] = 1 << 10 | 1 << 9 | 'a'; /* by 256, the other way to say it */
+        t.units[1 ^ 'a'] = 1 << 10 | 1 << 9 | 'a'; /* 256 in the other encoding */
         assert_trie(&t, says, 1 ^ 'a');
     }
 
     spm_trie_begin(&t, 256, 1);
     spm_trie_step(&t, 2, 'a', 256, true); /* nothing leads to 2 */
     assert_trie(&t, NULL, 0);
-    spm_trie_step(&t, 1, 'c', 2, false); /* now it does */
+    spm_trie_step(&t, 1, 'c', 2, false); /* now something does */
     assert_trie(&t, beyond, 2 ^ 'a');
-    spm_trie_step(&t, 1, 0, 256, false); /* a text may have a 0 as well */
+    spm_trie_step(&t, 1, 0, 256, false); /* a text may contain a 0 byte */
     assert_trie(&t, beyond, 1);
 }
 
@@ -126,7 +126,8 @@ static void test_map_rules(void **state)
             spm_trie_value(&t, 0x81 + i, 2);
         }
         assert_trie(&t, n_rules == 33 ? "more rules begin alike" : NULL, 0x80 ^ 'a');
-        /* Three ways to the same rules: only C has one more on its way, and comes second. */
+        /* Three ways to the same rules; only C has one more rule on its way, and is visited
+         * second. */
         spm_trie_step(&t, 0x80, 'B', 0x81, false);
         spm_trie_step(&t, 0x80, 'C', 0x81, true);
         spm_trie_step(&t, 0x80, 'a', 0x82, false);
@@ -147,7 +148,7 @@ static void test_map_rounds(void **state)
     spm_trie_step(&t, 8, 'c', 4, false);
     assert_trie(&t, round, 8 ^ 'c');
     spm_trie_step(&t, 8, 'c', 16, false);
-    spm_trie_step(&t, 4, 'd', 16, false); /* two ways to one place are none */
+    spm_trie_step(&t, 4, 'd', 16, false); /* two ways to one place are no circle */
     assert_trie(&t, NULL, 0);
     spm_trie_begin(&t, 256, 0); /* the root's own unit bears label 0 */
     assert_trie(&t, round, 0);
@@ -198,19 +199,19 @@ static void test_model_fields(void **state)
         spm_put(&b, cases[i].bytes, cases[i].n);
         assert_fails(LKS_ERR_FORMAT, check(&b), "the model", at_byte(cases[i].at), cases[i].says);
     }
-    /* Fields that nobody knows, of all kinds but groups. */
+    /* Unknown fields, of all kinds except groups. */
     spm_bytes b = {.n = 0};
     spm_put(&b, "\x78\x01\x79\0\0\0\0\0\0\0\0\x7a\x01?\x7d\0\0\0\0", 19);
     assert_ok(check(&b));
 }
 
-/* Where a table is given twice, SentencePiece takes the last; neither may be wrong. */
+/* If a table is given twice, SentencePiece takes the last; neither may be wrong. */
 static void test_model_twice(void **state)
 {
     spm_bytes good = {.n = 0}, bad;
     spm_put_small_map(&good);
     bad = good;
-    bad.data[4 + 4 * (1 ^ 'a') + 3] = 0x40; /* "a" leads astray */
+    bad.data[4 + 4 * (1 ^ 'a') + 3] = 0x40; /* "a" leads outside */
     for (unsigned field = SPM_NORMALIZER; field <= SPM_DENORMALIZER; field += 2)
         for (int bad_one = 0; bad_one < 2; bad_one++) {
             spm_bytes b = {.n = 0};
@@ -222,7 +223,7 @@ static void test_model_twice(void **state)
             if (bad_one == 1)
                 at = b.n;
             spm_put_normalizer(&b, field, bad_one == 1 ? &bad : &good);
-            at += 6 + 4 + 4 * (1 ^ 'a'); /* behind two tags with lengths of two bytes */
+            at += 6 + 4 + 4 * (1 ^ 'a'); /* after two tags with lengths of two bytes */
             assert_fails(LKS_ERR_FORMAT, check(&b), at_byte(at), "leads beyond its end");
         }
 }
@@ -258,7 +259,7 @@ static void test_model_entries(void **state)
 {
     static const struct {
         const char *entry;
-        size_t n, head; /* of what the entries are in */
+        size_t n, head; /* of the message that holds the entries */
     } cases[] = {{"\x0a\x03\x0a\x01x", 5, 0}, {"\x0a\x00", 2, 5}};
     const size_t most = 1 << 20;
     for (size_t i = 0; i < 2; i++) {
@@ -302,7 +303,7 @@ static const char *pieces_of(const lks__spm *spm, const char *text)
     return pieces;
 }
 
-/* SentencePiece reads the table as we do. */
+/* SentencePiece reads the table as our check does. */
 static void test_small(void **state)
 {
     lks_test_need_sentencepiece();
@@ -311,11 +312,11 @@ static void test_small(void **state)
     spm_put_small_model(&b, SPM_BPE);
     assert_ok(lks__spm_open_bytes((const char *)b.data, b.n, "the model", &spm));
     assert_string_equal(pieces_of(spm, "ab--xa"), "yz -- x x");
-    assert_string_equal(pieces_of(spm, "aab"), "x y z"); /* by way of xy, which is not used */
+    assert_string_equal(pieces_of(spm, "aab"), "x y z"); /* through xy, which is not used */
     lks__spm_close(spm);
 }
 
-/* Samples aren't tried: this one is wrong. */
+/* Samples are not evaluated: this one is wrong. */
 static void test_samples(void **state)
 {
     lks_test_need_sentencepiece();
@@ -332,7 +333,8 @@ static void test_samples(void **state)
     assert_true(bytes < b.n);
     free(plain);
     assert_ok(lks__spm_open_bytes((const char *)b.data, b.n, "the model", &with));
-    assert_int_equal(lks__spm_size(with), lks__spm_size(spm) + 1); /* what is behind stays */
+    /* Fields after the samples are kept. */
+    assert_int_equal(lks__spm_size(with), lks__spm_size(spm) + 1);
     assert_string_equal(pieces_of(with, "aw"), "x w");
     lks__spm_close(spm);
     lks__spm_close(with);
@@ -351,7 +353,7 @@ static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
     return 1;
 }
 
-/* Trained with one more option; opened. */
+/* Train with one more option, then open the model. */
 static void assert_opens(const char *type, const char *name, const char *value)
 {
     char why[512];

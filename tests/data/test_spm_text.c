@@ -1,5 +1,5 @@
-/* From ids back to text, one after the other: what was encoded comes back, and no bytes that are no
- * text get through. */
+/* From ids back to text, one by one: the encoded text comes back, and invalid bytes don't get
+ * through. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void test_back(void **state)
     static const char *const texts[] = {"the fox jumps", "caf\xc3\xa9 \xe2\x82\xac 3",
                                         "\xf0\x9f\xa6\x8a quick"};
     lks__spm *spm = trained();
-    for (size_t i = 0; i < 3; i++) { /* what the vocabulary lacks goes through byte tokens */
+    for (size_t i = 0; i < 3; i++) { /* characters outside the vocabulary use byte tokens */
         int32_t *ids;
         size_t n;
         assert_ok(lks__spm_encode(spm, texts[i], strlen(texts[i]), &ids, &n));

@@ -1,4 +1,4 @@
-/* Token files: what is read, and every way in which one can be wrong. */
+/* Token files: reading, and every way in which one can be wrong. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void test_generated(void **state)
     const char *path = lks_test_text("%s/all.bin", folder);
     lks_test_write(path, all, n_train + n_val);
     free(all);
-    /* the figure's README gives the hash */
+    /* the hash from the figure's README */
     assert_string_equal(lks_test_sha256(path),
                         "d5862b8904d0d712ba0e48183c292056200d519b48a07756d953a4373eb8e901");
 }
@@ -70,7 +70,7 @@ static void test_read(void **state)
     lks__tokens_close(NULL);
 }
 
-/* More than one block of the check, each token where it belongs. */
+/* More than one block of the check, every token in its place. */
 static void test_read_long(void **state)
 {
     enum { N = 200001 };
@@ -133,7 +133,7 @@ static void test_beyond_vocabulary(void **state)
 {
     enum { N = 150000 };
     static uint16_t ids[N];
-    static const size_t places[] = {0, 5, 65535, 65536, 149999}; /* ends of blocks among them */
+    static const size_t places[] = {0, 5, 65535, 65536, 149999}; /* ends of blocks are among them */
     lks__tokens *t = NULL;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         ids[places[i]] = 65;
@@ -147,7 +147,7 @@ static void test_beyond_vocabulary(void **state)
     lks__tokens_close(t);
 }
 
-/* The file changes after it was opened and found good. */
+/* The file changes after it was opened and checked. */
 static void test_changed_while_open(void **state)
 {
     static const uint16_t ids[100] = {1, 2, 3};
@@ -166,8 +166,8 @@ static void test_changed_while_open(void **state)
     lks__tokens_close(t);
 }
 
-/* Above 256 MiB nothing is checked whole at the start; the ids are checked as they are read, and
- * the digest sees the size, the first bytes and the last. The file is sparse. */
+/* Above 256 MiB ids are not checked at the start but as they are read, and the digest covers the
+ * size, the first bytes and the last. The file is sparse. */
 static void test_large(void **state)
 {
     const char *path = lks_test_text("%s/large.bin", lks_test_folder());

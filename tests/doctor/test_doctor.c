@@ -1,4 +1,4 @@
-/* lockstep doctor: finds what is wrong, says so, and its exit code does. */
+/* lockstep doctor finds and prints problems, and its exit code counts them. */
 #include "support.h"
 
 #include <signal.h>
@@ -27,7 +27,7 @@ static int count_lines(const char *text, const char *word)
     return n;
 }
 
-/* Each finding is a line, the last line counts them, and the exit code is the problems'. */
+/* Each finding is a line, the last line counts them, and the exit code shows problems. */
 static void check_counts(const lks_test_result *r)
 {
     int problems = count_lines(r->out, "PROBLEM "), notes = count_lines(r->out, "note ");
@@ -72,7 +72,7 @@ static void test_problems(void **state)
     } limits[] = {
         {"-n 100", "open files"},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-        {"-v 4000000", "address space"}, /* a sanitizer takes all that there is */
+        {"-v 4000000", "address space"}, /* a sanitizer takes the whole address space */
 #endif
     };
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
@@ -84,7 +84,7 @@ static void test_problems(void **state)
     }
 }
 
-/* What stands behind `label` in what a child has written so far. */
+/* The text after `label` in a child's output so far. */
 static const char *wait_for(const lks_test_child *child, const char *label)
 {
     for (int i = 0; i < lks_test_tries(2000); i++) {
@@ -123,12 +123,12 @@ static void test_two_hosts(void **state)
     check_problem(&r, "host");
     r = doctor(NULL, ARGS(where));
     check_problem(&r, "host");
-    assert_contains(r.out, "no LOCKSTEP_TOKEN");
+    assert_contains(r.out, "LOCKSTEP_TOKEN is not set");
 
     kill(serving.pid, SIGTERM);
     r = lks_test_wait(&serving, 10);
     assert_int_equal(r.exit_code, 0);
-    r = doctor(ARGS(token), ARGS(where)); /* nobody there any more */
+    r = doctor(ARGS(token), ARGS(where)); /* the other doctor has ended */
     check_problem(&r, "host");
     assert_contains(r.out, "can't be reached");
     assert_contains(r.out, "firewall");

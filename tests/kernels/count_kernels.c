@@ -1,5 +1,5 @@
-/* Runs each row kernel once, for a count of its instructions (instructions.sh): count_kernels
- * LEVEL. Each call stands in a function of its own, by whose name the count is found. */
+/* Runs each row kernel once, to count its instructions (instructions.sh): count_kernels LEVEL. Each
+ * call is in a function of its own, whose name identifies the count. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-/* tests/kernels/fake_dnnl.c - a libdnnl.so.2 whose answers the test sets. The loader finds it
- * before the real one where LD_LIBRARY_PATH says so. */
+/* tests/kernels/fake_dnnl.c - a libdnnl.so.2 whose results the test sets. LD_LIBRARY_PATH makes the
+ * loader find it before the real one. */
 #include <stdint.h>
 
 #define API __attribute__((visibility("default")))
 
-API int fake_isa = 0;    /* what the library is able to be capped at */
+API int fake_isa = 0;    /* the instructions that the library can be capped at */
 API int fake_status = 0; /* what a matrix product returns */
-API int fake_cap = -1;   /* what it was asked to be capped at */
+API int fake_cap = -1;   /* the instructions that it was told to be capped at */
 API int fake_threads = 0;
 API int fake_fpmath = -1;
 

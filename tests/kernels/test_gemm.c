@@ -1,6 +1,6 @@
-/* tests/kernels/test_gemm.c - the table's GEMMs of one level (TEST_LEVEL), of floats and of floats
- * rounded to bfloat16: values against a triple loop in double, and bits that don't depend on
- * threads, repetition or where operands lie. */
+/* tests/kernels/test_gemm.c - the GEMMs of one level (TEST_LEVEL), of floats and of floats rounded
+ * to bfloat16: values against a triple loop in double, and bits that don't depend on threads,
+ * repetition or the operands' addresses. */
 #include "support.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ typedef struct product {
     char ta, tb;
     size_t m, n, k;
     float alpha, beta;
-    size_t pad; /* leading dimensions beyond the rows' lengths */
+    size_t pad; /* leading dimension minus row length */
 } product;
 
 static size_t lda(const product *p)
@@ -57,7 +57,7 @@ static void multiply(const product *p, const float *xa, const float *xb, float *
                  ldc);
 }
 
-/* What a product sees of x. */
+/* The value that a product uses for x. */
 static double seen(const product *p, float x)
 {
     if (p->bf16)
@@ -65,7 +65,7 @@ static double seen(const product *p, float x)
     return x;
 }
 
-/* Elements from the first of the first row to the last of the last. */
+/* Elements from the first of the first row to the last of the last row. */
 static size_t extent(size_t rows, size_t ld, size_t pad)
 {
     return rows * ld - pad;
@@ -86,7 +86,7 @@ static void check(const product *p, guard_place place)
 
     for (size_t i = 0; i < p->m; i++) {
         for (size_t j = 0; j < ldc && i * ldc + j < n_c; j++) {
-            if (j >= p->n) { /* between rows */
+            if (j >= p->n) { /* the gap between rows */
                 assert_true(gc[i * ldc + j] == c[i * ldc + j]);
                 continue;
             }
@@ -160,7 +160,7 @@ static void test_nan(void **state)
     }
 }
 
-/* Integers whose sums a float holds exactly, in any order: no bit may be wrong. */
+/* Integers whose sums are exact in float, in any order: every bit must be right. */
 static void test_exact(void **state)
 {
     static float xa[64 * 300], xb[300 * 70], xc[64 * 70];
@@ -260,8 +260,8 @@ static void test_threads(void **state)
 }
 
 #ifdef TEST_TWIN
-/* The instructions in C (emulated/immintrin.h) against the processor's: up to a few roundings, also
- * with operands that are denormal, infinite or NaN. */
+/* The emulated instructions (emulated/immintrin.h) against the processor's: equal up to a few
+ * roundings, also for operands that are denormal, infinite or NaN. */
 lks__gemm_bf16_fn TEST_TWIN;
 static void test_twin(void **state)
 {
@@ -297,7 +297,7 @@ int main(void)
     assert_ok(lks__kernels_open(LKS__CPU_REF, &lvl));
     lvl.gemm_bf16 = TEST_EMULATED;
 #else
-    lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level counts here */
+    lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level matters here */
 #endif
     printf("matrix products: %s\n", lks__kernels_gemm_library(&lvl));
     fill_random(a, MAX, 1, 1);

@@ -1,5 +1,4 @@
-/* tests/kernels/test_gemm_library.c - what happens when oneDNN isn't what it should be. Runs on
- * fake_dnnl.c in its place. */
+/* tests/kernels/test_gemm_library.c - errors of oneDNN. Runs with fake_dnnl.c in its place. */
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
@@ -14,7 +13,7 @@
 
 static int *fake(const char *name)
 {
-    static void *lib; /* kept: the state in it must last */
+    static void *lib; /* kept open: its state must last */
     if (lib == NULL)
         lib = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
     assert_non_null(lib);
@@ -25,17 +24,17 @@ static int *fake(const char *name)
 
 static void test_cap(void **state)
 {
-    /* a library that can't be held to the level is refused, and says what to do */
+    /* a library that can't be capped at the level is refused; the message says what to do */
     *fake("fake_isa") = 0x1;
     assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX2), LKS_ERR_SUPPORT);
     assert_non_null(strstr(lks_last_error(), "libdnnl2"));
     assert_non_null(strstr(lks_last_error(), "LOCKSTEP_CPU=ref"));
 
-    *fake("fake_isa") = 0x7; /* AVX2, where more is asked for */
+    *fake("fake_isa") = 0x7; /* AVX2, although more is requested */
     assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX512), LKS_ERR_SUPPORT);
     assert_int_equal(*fake("fake_cap"), 0x27);
     assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX512_BF16), LKS_ERR_SUPPORT);
-    assert_int_equal(*fake("fake_cap"), 0x27); /* its float32 is that of AVX-512 */
+    assert_int_equal(*fake("fake_cap"), 0x27); /* float32 is computed with AVX-512's instructions */
 
     *fake("fake_isa") = 0x7 | 0x400; /* AVX2 and more */
     assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX2), LKS_OK);
@@ -52,12 +51,12 @@ static void test_failure(void **state)
     assert_int_equal(lks__kernels_check(), LKS_OK);
     *fake("fake_status") = 1;
     lks__gemm_dnnl('N', 'N', 2, 2, 2, 1, x, 2, x, 2, 1, c, 3);
-    /* no number that could be taken for a result, and nothing beyond C touched */
+    /* no number that could be mistaken for a result, and no write beyond C */
     assert_true(isnan(c[0]) && isnan(c[1]) && isnan(c[3]) && isnan(c[4]));
     assert_true(c[2] == 3 && c[5] == 6);
     assert_int_equal(lks__kernels_check(), LKS_ERR_NOMEM);
 
-    /* the first cause stays, also when later products succeed or fail otherwise */
+    /* the first cause is kept, whether later products succeed or fail */
     *fake("fake_status") = 2;
     lks__gemm_dnnl('N', 'N', 2, 2, 2, 1, x, 2, x, 2, 1, c, 3);
     *fake("fake_status") = 0;

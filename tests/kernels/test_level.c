@@ -1,9 +1,9 @@
 /* tests/kernels/test_level.c - every kernel of one level (TEST_LEVEL) against the scalar reference:
- * odd sizes, unaligned starts, guarded buffers, values that aren't numbers.
+ * odd sizes, unaligned starts, guarded buffers, infinities and NaN.
  *
  * Tolerances: eps = 2^-24 is one rounding. A result that is one formula of its element may differ
- * by a few roundings of its largest term; one that is a sum of n terms by a few roundings for each
- * term, which a pairwise or blocked sum stays far below: (8 + sqrt n) * eps * sum of |terms|. */
+ * by a few roundings of its largest term. A sum of n terms may differ by a few roundings for each
+ * term, and pairwise or blocked sums stay far below that: (8 + sqrt n) * eps * sum of |terms|. */
 #include "support.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static double sum_tol(size_t n)
     return (8 + sqrt((double)n)) * eps;
 }
 
-/* got[n] within tol * (scale + |want|) of want[n]; NaN and infinities must be the same. */
+/* got[n] within tol * (scale + |want|) of want[n]; NaN and infinities must agree exactly. */
 static void check_close(const char *what, const float *got, const float *want_x, size_t n,
                         double tol, double scale)
 {
@@ -69,7 +69,7 @@ static void test_layernorm_fwd(void **state)
             ref.layernorm_fwd(want[0], want[1], want[2], in[3], in[1], bias ? in[2] : NULL, rows,
                               n);
             lvl.layernorm_fwd(y, mean, rstd, x, gain, b, rows, n);
-            /* n == 1: all variance is rounding, and rstd enlarges it 300 times */
+            /* n == 1: the variance is only rounding error, and rstd enlarges it 300 times */
             double tol = sum_tol(n) * (n < 4 ? 400 : 4);
             check_close("layernorm_fwd y", y, want[0], rows * n, tol, 1);
             check_close("layernorm_fwd mean", mean, want[1], rows, sum_tol(n), 4);
@@ -87,7 +87,7 @@ static void test_layernorm_bwd(void **state)
     FOR_EACH(n, place)
     {
         for (int bias = 0; bias < 2; bias++) {
-            /* statistics need not fit x: backward is a formula of them */
+            /* any statistics will do: backward is a formula of them */
             const float mean[] = {0.1f, -0.3f, 0}, rstd[] = {1.7f, 0.6f, 2.3f};
             float *dx = guard_copy(in[3], rows * n, place);
             float *dgain = guard_copy(in[4], n, place);
@@ -111,7 +111,7 @@ static void test_layernorm_bwd(void **state)
     }
 }
 
-/* From the flat middle into both tails, and values at which exp and its like go over or under. */
+/* From the flat middle into both tails, and values at which exp overflows or underflows. */
 static void gelu_inputs(float *x, size_t n)
 {
     const float special[] = {0,      -0.0f,  1e-30f, -1e-8f, 5.6f,  -5.6f, 9,
@@ -124,7 +124,7 @@ static void test_gelu(void **state)
 {
     static const struct {
         const char *name;
-        size_t fwd, bwd; /* where in the table */
+        size_t fwd, bwd; /* offset in the table */
     } forms[] = {
         {"gelu_erf", offsetof(lks__kernels, gelu_erf_fwd), offsetof(lks__kernels, gelu_erf_bwd)},
         {"gelu_tanh", offsetof(lks__kernels, gelu_tanh_fwd), offsetof(lks__kernels, gelu_tanh_bwd)},
@@ -163,7 +163,7 @@ static void test_gelu(void **state)
 static void test_rmsnorm(void **state)
 {
     const size_t rows = 3;
-    const float rms[] = {0.7f, 1.9f, 0.01f}; /* need not fit x: backward is a formula of them */
+    const float rms[] = {0.7f, 1.9f, 0.01f}; /* any values will do: backward is a formula of them */
     FOR_EACH(n, place)
     {
         const float *x = guard_copy(in[0], rows * n, place);
@@ -211,7 +211,7 @@ static void test_rope(void **state)
             ref.rope_bwd(want[0], with_gain ? want[2] : NULL, in[5], in[0], want[1], in[1], in[2],
                          with_gain ? in[3] : NULL, heads, hs);
             lvl.rope_bwd(dx, with_gain ? dgain : NULL, dy, x, rms, cosine, sine, g, heads, hs);
-            /* a head that is nearly nothing has a steep norm */
+            /* a head of nearly 0 has a steep norm */
             double steep = 0;
             for (size_t h = 0; h < heads; h++)
                 steep = fmax(steep, want[1][h]);
@@ -224,7 +224,7 @@ static void test_rope(void **state)
     }
 }
 
-/* Ties both ways, the largest numbers, the smallest, infinities, NaNs with few bits. */
+/* Ties in both directions, the largest numbers, the smallest, infinities, NaNs with few bits. */
 static void test_round_bf16(void **state)
 {
     enum { N = 1000 };
@@ -274,7 +274,7 @@ static void test_relu2(void **state)
     }
 }
 
-/* From values whose cap can't be seen to far beyond it, NaN and the infinities. */
+/* From values so small that the cap has no effect to far beyond it, NaN and the infinities. */
 static void test_softcap(void **state)
 {
     const float caps[] = {30, 0.5f};
@@ -307,7 +307,7 @@ static void test_capped_xent(void **state)
             float *x = guard_copy(in[3], n, place), *dx = guard_copy(in[1], n, place);
             double loss = ref.xent_cap_row(want[0], in[3], n, target, scale, cap);
             double got = lvl.xent_cap_row(dx, x, n, target, scale, cap);
-            /* logits are off by roundings of the cap, and so are the exponents of softmax */
+            /* logits differ by roundings of the cap, and so do the exponents of softmax */
             assert_true(fabs(got - loss) <= 12 * eps * (1 + cap + fabs(loss)));
             check_close("xent_cap_row dx", dx, want[0], n, (16 + 6 * cap) * eps, scale);
             got = lvl.xent_cap_row(NULL, x, n, target, scale, cap);
@@ -364,7 +364,7 @@ static void test_softmax(void **state)
     }
 }
 
-/* NaN among what a row sees makes its sum NaN; in what it doesn't see, it vanishes. */
+/* A NaN in a row's visible columns makes its sum NaN; in masked columns it has no effect. */
 static void test_softmax_nan(void **state)
 {
     for (size_t at = 0; at < 37; at++) {
@@ -406,7 +406,7 @@ static void test_xent(void **state)
             guard_release();
         }
     }
-    /* a vocabulary's length: the sum is as good as that of few */
+    /* a vocabulary's length: the sum is as accurate as that of few terms */
     enum { V = 50304 };
     float *x = malloc(V * sizeof *x), *dx = malloc(V * sizeof *dx),
           *want_dx = malloc(V * sizeof *x);
@@ -451,10 +451,11 @@ static void test_dropout(void **state)
                 float *x = guard_copy(in[0], n, place), *y = guard_copy(in[1], n, place);
                 ref.dropout(want[0], in[0], n, first[f], &d);
                 lvl.dropout(y, x, n, first[f], &d);
-                assert_memory_equal(y, want[0], n * sizeof *y); /* no rounding is left open */
+                /* No rounding is left to the implementation. */
+                assert_memory_equal(y, want[0], n * sizeof *y);
                 lvl.dropout(x, x, n, first[f], &d);
                 assert_memory_equal(x, want[0], n * sizeof *x);
-                x[n / 2] = NAN; /* kept or dropped */
+                x[n / 2] = NAN; /* stays NaN, kept or dropped */
                 lvl.dropout(x, x, n, first[f], &d);
                 assert_true(isnan(x[n / 2]));
                 guard_release();
@@ -548,7 +549,7 @@ static void test_adamw(void **state)
     {
         for (size_t i = 0; i < n; i++)
             in[3][i] = in[2][i] * in[2][i]; /* v >= 0 */
-        in[3][0] = in[5][0] = 0;            /* with g = v = 0 only eps is left below the line */
+        in[3][0] = in[5][0] = 0;            /* with g = v = 0 the denominator is only eps */
         float *p = guard_copy(in[0], n, place), *m = guard_copy(in[1], n, place);
         float *v = guard_copy(in[3], n, place);
         copy(want[0], in[0], n);
@@ -567,7 +568,7 @@ static void test_adamw(void **state)
     }
 }
 
-/* A kernel's bits depend on values alone, not on where the buffers lie. */
+/* A kernel's bits depend only on values, not on the buffers' addresses. */
 static void test_places(void **state)
 {
     enum { N = 387 };
@@ -589,7 +590,7 @@ static void test_places(void **state)
     }
 }
 
-/* Rows on their own have the bits that they have among others, whatever the block. */
+/* A row has the same bits alone and among others, with any block. */
 static void test_rows_alone(void **state)
 {
     enum { N = 129, ROWS = MAX_ROWS };
@@ -614,7 +615,7 @@ static void test_fingerprint(void **state)
 {
     uint64_t one = lks__kernels_fingerprint(&lvl, false);
     assert_true(one == lks__kernels_fingerprint(&lvl, false));
-    /* any kernel that rounds otherwise is seen */
+    /* a kernel that rounds differently changes the fingerprint */
     lks__kernels other = lvl;
     other.gelu_erf_fwd = lvl.gelu_tanh_fwd;
     assert_true(one != lks__kernels_fingerprint(&other, false));
@@ -638,9 +639,9 @@ static double more(double best, double now)
     return now > best ? now : best;
 }
 
-/* The peak beside what a product reaches, the best of many of each: a product of matrices that lie
- * in the cache comes near it and not above. Twice or half the figure would be out of the range.
- * Rounding to bfloat16 costs a product the more, the faster the instructions behind it are. */
+/* Compare the peak with the speed of a product, the best of many of each. A product of matrices
+ * that lie in the cache comes near the peak and not above it; twice or half the peak would be out
+ * of range. The faster the instructions, the more rounding to bfloat16 costs a product. */
 static void check_peak(lks__peak_fn *peak, bool bf16, double low)
 {
     enum { M = 128, N_COLS = 128, K = 256 };
@@ -669,7 +670,7 @@ static void test_peak(void **state)
 #endif
     check_peak(lvl.peak, false, 0.6);
     check_peak(lvl.peak_bf16, true, TEST_LEVEL < LKS__CPU_AVX512_BF16 ? 0.6 : 0.1);
-    /* Plain C, of four lanes: slower than a level's vectors, and not by orders. */
+    /* Plain C with four lanes: slower than a level's vectors, but not by orders of magnitude. */
     double best_ref = 0, best = 0;
     for (int i = 0; i < 20; i++) {
         best_ref = more(best_ref, ref.peak(0.001));
@@ -680,7 +681,7 @@ static void test_peak(void **state)
 
 int main(void)
 {
-    lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level counts here */
+    lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level matters here */
     if (lks__kernels_open(LKS__CPU_REF, &ref) != LKS_OK) {
         printf("%s\n", lks_last_error());
         return 1;

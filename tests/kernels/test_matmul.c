@@ -1,6 +1,6 @@
-/* The products of a linear layer (kernels/layers.h) at the shapes that models have, against sums in
- * double: every row at some columns, every column at some rows, so that no tile or panel escapes.
- * In float32 and in bfloat16. */
+/* The products of a linear layer (kernels/layers.h) with the shapes of models, against sums in
+ * double: every row at some columns, every column at some rows, so that every tile and panel is
+ * checked. In float32 and in bfloat16. */
 #include "support.h"
 
 #include <math.h>
@@ -14,11 +14,11 @@ static lks__kernels kernels;
 
 typedef struct shape {
     size_t rows, out, in;
-    size_t pad; /* of y and dy: their rows lie this much further apart than `out` */
+    size_t pad; /* of y and dy: their rows are this much longer than `out` */
 } shape;
 
-/* An inner dimension above 1,792 is added in panels, if the strides are those that make the GEMM
- * library slow: of dy a multiple of 128 (weights' gradients), of w a multiple of 512 (bwd_x). */
+/* An inner dimension above 1,792 is added in panels, if the strides are those that slow down the
+ * GEMM library: a multiple of 128 for dy (weights' gradients), of 512 for w (bwd_x). */
 static const shape large[] = {
     {1800, 384, 384, 0}, /* nanoGPT's width: dw over 1,800 rows in two panels */
     {1800, 256, 768, 0}, /* GPT-2's */
@@ -29,13 +29,13 @@ static const shape large[] = {
 };
 static const shape small[] = {
     {1793, 385, 129, 0},  {129, 1793, 385, 0}, {385, 129, 1793, 0},
-    {513, 1000, 256, 24}, /* as the head's logits lie: 1,024 apart */
+    {513, 1000, 256, 24}, /* the layout of the head's logits: rows 1,024 apart */
     {1, 2304, 384, 0},    {1, 1, 1, 0},        {2, 3, 5, 1},
     {17, 129, 31, 3},     {300, 64, 16, 0},
 };
 enum { N_LARGE = sizeof large / sizeof large[0], N_SMALL = sizeof small / sizeof small[0] };
 
-/* Everything that the products of one shape read, and their expected results start from. */
+/* Everything that the products of one shape read. */
 struct operands {
     shape s;
     size_t ld; /* of y and dy */
@@ -91,16 +91,16 @@ static float seen(bool bf16, float x)
     return x;
 }
 
-/* Rounding of an fp32 sum of k terms of random sign, whatever its order: some sqrt(k) half ulps of
- * the partial sums, which themselves grow with the terms' root mean square. Worst seen, over all
- * shapes and levels: 1.4 of epsilon * sqrt(k) * norm. With k = 1,793 a term too many, too few or
- * wrong is 1,500 times what is allowed. */
+/* Rounding error of an fp32 sum of k terms of random sign, in any order: about sqrt(k) half ulps of
+ * the partial sums, which grow with the root mean square of the terms. Worst seen, over all shapes
+ * and levels: 1.4 of epsilon * sqrt(k) * norm. With k = 1,793, a missing, extra or wrong term is
+ * 1,500 times the tolerance. */
 static double tolerance(double sumsq, size_t k)
 {
     return 3.0 * 0x1p-23 * sqrt((double)k) * sqrt(sumsq);
 }
 
-static double worst; /* of all errors, as a part of what is allowed */
+static double worst; /* the largest error as a part of its tolerance */
 
 static void check_element(const expected *e, const shape *s, bool bf16, size_t i, size_t j)
 {
@@ -124,8 +124,8 @@ static void check_element(const expected *e, const shape *s, bool bf16, size_t i
                  fabs(got - sum), allowed);
 }
 
-/* Each row at three columns, each column at three rows: the ends, and what follows from the
- * number. Multipliers are odd primes, so that neighbours look at far places. */
+/* Each row at three columns, each column at three rows: both ends, and a place that depends on the
+ * number. Multipliers are odd primes, so neighbours are checked at distant places. */
 static void check(const expected *e, const shape *s, bool bf16)
 {
     for (size_t i = 0; i < e->m; i++)
@@ -140,8 +140,8 @@ static void check(const expected *e, const shape *s, bool bf16)
 
 /* ---- the products ------------------------------------------------------------------------ */
 
-/* Memory of which every element must be written: NaN before. Padding must stay: checked by a mark
- * that no product gives. */
+/* Memory of which every element must be written: NaN at first. Padding must not be written: it
+ * holds a mark that no product gives. */
 static const float mark = -12345.0f;
 
 static float *blank(size_t rows, size_t ld, size_t n)
@@ -159,10 +159,10 @@ static void check_padding(const float *x, size_t rows, size_t ld, size_t n)
         assert_true(i % ld < n || x[i] == mark);
 }
 
-/* A product with an epilogue of some kind, and operands for all kinds. */
+/* A product with an epilogue of any kind, and operands for all kinds. */
 struct finished {
     size_t m, n, ld;
-    float *y, *out; /* the product's, and a second output */
+    float *y, *out; /* the product, and a second output */
     float *in, *bias, *scale;
     lks__dropout drop;
     lks__epilogue epilogue;
@@ -193,8 +193,8 @@ static void finished_close(struct finished *f)
     free(f->scale);
 }
 
-/* What the epilogue makes of the plain product, row by row in whole rows: `y` in place, and the
- * second output if the kind has one. */
+/* Apply the epilogue to the plain product, in whole rows: `y` in place, and the second output if
+ * the kind has one. */
 static void finish(const struct finished *f, float *y, float *out)
 {
     const lks__kernels *k = &kernels;
@@ -233,8 +233,8 @@ static void finish(const struct finished *f, float *y, float *out)
     }
 }
 
-/* The same bits as the plain product with the epilogue after it: so each element was complete, and
- * was taken once. Padding stays. */
+/* Check for the same bits as the plain product followed by the epilogue: so each element was
+ * complete when the epilogue used it, and was used once. Padding stays. */
 static void check_finished(const struct finished *f, const float *plain)
 {
     const size_t bytes = f->m * f->ld * sizeof(float);
@@ -248,7 +248,8 @@ static void check_finished(const struct finished *f, const float *plain)
     free(out);
 }
 
-/* All kinds at small shapes, at large ones the kind that needs most: they differ by the tile. */
+/* All kinds at small shapes; at large ones only the kind that needs most, because only tiles
+ * differ. */
 static int first_kind(const shape *s)
 {
     bool is_small = s->rows * s->out * s->in < (size_t)4 << 20;
@@ -338,7 +339,7 @@ static void check_bwd_w(const lks__exec *ex, const struct operands *o, bool with
     if (!with_bias)
         assert_memory_equal(db, bias, s->out * sizeof *db);
     static const float one = 1.0f;
-    if (with_bias) /* a product with ones; its sums are float32's in bf16 too */
+    if (with_bias) /* a product with ones; its sums are float32 in bf16 too */
         check(&(expected){.what = "db",
                           .m = s->out,
                           .n = 1,
@@ -367,7 +368,7 @@ static lks__exec open_exec(bool bf16, int n_threads, size_t scratch_bytes)
 static void check_shape(const lks__exec *ex, const shape *s)
 {
     struct operands o = operands_of(s);
-    bool plain = s->pad > 0; /* by turns with what is optional and without */
+    bool plain = s->pad > 0; /* with optional operands and without, alternately */
     check_fwd(ex, &o, !plain);
     check_bwd_x(ex, &o, !plain, false);
     check_bwd_x(ex, &o, false, true);
@@ -379,7 +380,7 @@ static void check_all(bool bf16)
 {
     worst = 0.0;
     lks__exec ex = open_exec(bf16, 2, LKS__EXEC_SCRATCH_BYTES);
-    for (size_t i = 0; i < (bf16 ? 2 : N_LARGE); i++) /* panels are float32's alone */
+    for (size_t i = 0; i < (bf16 ? 2 : N_LARGE); i++) /* only float32 uses panels */
         check_shape(&ex, &large[i]);
     for (size_t i = 0; i < N_SMALL; i++)
         check_shape(&ex, &small[i]);
@@ -397,7 +398,7 @@ static void test_bf16(void **state)
     check_all(true);
 }
 
-/* Threads with no room for a panel: the same products, without copies. */
+/* Threads without room for a panel: the same products, without copies. */
 static void test_no_room_for_panels(void **state)
 {
     static const shape packed[] = {{1793, 256, 257, 0}, {257, 1793, 512, 0}};
@@ -407,7 +408,8 @@ static void test_no_room_for_panels(void **state)
     lks__pool_close(ex.pool);
 }
 
-/* No bit depends on the number of threads, and no row of the forward product on later tiles. */
+/* No bit depends on the number of threads, and no row of the forward product depends on later
+ * tiles. */
 static void test_same_bits_for_any_threads(void **state)
 {
     static const shape shapes[] = {{1793, 384, 257, 0}, {257, 1793, 512, 0}, {129, 385, 93, 5}};

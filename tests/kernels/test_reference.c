@@ -1,8 +1,8 @@
 /* tests/kernels/test_reference.c - the scalar reference, compiled in double (LKS_REAL=double):
- * backward against central differences of forward, forward against formulas written otherwise.
+ * backward against central differences of forward, forward against the formulas in another form.
  *
- * A central difference of step h is off by h^2 f'''/6 and by rounding / h: with h = 1e-5 about
- * 1e-10 of the function's values, far inside the 1e-6 asked for. */
+ * A central difference of step h has an error of h^2 f'''/6 plus rounding / h. For h = 1e-5 that is
+ * about 1e-10 of the function's values, far below the tolerance of 1e-6. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Dropout masks of the gpt2 family: their rate and scale over ten million draws, and that no two
- * places, layers, steps, virtual ranks, micro-steps or seeds share a mask. What is expected is
- * chance; the numbers are fixed, so a test that passes once always does. */
+ * places, layers, steps, virtual ranks, micro-steps or seeds share a mask. Expected values are
+ * statistical, but the numbers are fixed, so a test that passes once always does. */
 #include "support.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ static lks__kernels kernels;
 
 enum { LAYERS = 3, DRAWS = 10000000, MASK = 65536 };
 
-/* Standard deviations that chance may take us from what is expected: once in 1.7 million draws. */
+/* Allowed distance in standard deviations: chance exceeds it once in 1.7 million draws. */
 static const double FAR = 5.0;
 
 static lks__dropout mask_of(float p, uint64_t seed, uint32_t step, uint32_t vm, int layer,
@@ -34,7 +34,7 @@ static float *ones(size_t n)
     return x;
 }
 
-/* How many of n are kept, by their place in a word of four and by whether the one before is. */
+/* How many of n are kept, by place in a word of four and by whether the previous one is kept. */
 struct counts {
     double kept, by_lane[4], pairs;
 };
@@ -85,7 +85,7 @@ static void test_rate_and_scale(void **state)
     check_rate(0.9f);
 }
 
-/* Two masks agree where chance has it so, no more and no less. */
+/* Two masks agree as often as chance predicts. */
 static void test_masks_differ(void **state)
 {
     enum { MAX = 64 };
@@ -121,7 +121,8 @@ static void test_masks_differ(void **state)
         }
 }
 
-/* The same key, the same mask, wherever a call begins; and none in an evaluation or at rate 0. */
+/* The same key gives the same mask, wherever a call begins; no mask in an evaluation or at rate
+ * 0. */
 static void test_keyed(void **state)
 {
     lks__dropout d = mask_of(0.3f, 7, 1, 2, 1, LKS__DROP_PROJECTION);

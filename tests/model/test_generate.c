@@ -1,6 +1,6 @@
-/* What is sampled (use/generate.h) against exact probabilities, by goodness of fit on a hundred
- * thousand draws: temperature, top-k, prompts longer than the context, a context that slides. Seeds
- * are fixed, so a test that passes once always does. */
+/* Sampling (use/generate.h) against exact probabilities, by goodness of fit on a hundred thousand
+ * draws: temperature, top-k, prompts longer than the context, a context that slides. Seeds are
+ * fixed, so a test that passes once always does. */
 #include "support.h"
 
 #include <math.h>
@@ -15,8 +15,8 @@ enum { V = 13, T = 6, DRAWS = 100000 };
 static lks__kernels kernels;
 static lks__exec ex = {.k = &kernels};
 
-/* A model whose next token depends on every token of its context: weights large enough that most
- * probabilities are far from alike. */
+/* A model whose next token depends on every token of its context, with weights so large that
+ * probabilities differ clearly. */
 static struct {
     lks__model_config config;
     lks__table table;
@@ -57,8 +57,8 @@ static int close_model(void **state)
 
 /* ---- exact probabilities ----------------------------------------------------------------- */
 
-/* p[V] of the token after tokens[0, n): softmax(logits / temperature) over the top_k largest, and
- * whatever equals the last of them; of the last T tokens alone. */
+/* p[V] of the token after tokens[0, n): softmax(logits / temperature) over the top_k largest and
+ * those equal to the last of them; only the last T tokens count. */
 static void probabilities(double *p, const int32_t *tokens, size_t n, double temperature, int top_k)
 {
     float logits[V];
@@ -78,8 +78,8 @@ static void probabilities(double *p, const int32_t *tokens, size_t n, double tem
         p[i] /= sum;
 }
 
-/* The logits themselves: those of all prefixes give the model's loss, which other tests hold to
- * PyTorch's. */
+/* The logits themselves: those of all prefixes give the model's loss, which other tests compare
+ * with PyTorch's. */
 static void test_logits(void **state)
 {
     const int32_t tokens[T + 1] = {3, 1, 12, 0, 7, 7, 5};
@@ -94,7 +94,8 @@ static void test_logits(void **state)
 
 /* ---- goodness of fit --------------------------------------------------------------------- */
 
-/* What chi-square with `freedom` degrees exceeds once in a million (Wilson and Hilferty). */
+/* The value that chi-square with `freedom` degrees exceeds once in a million (Wilson and
+ * Hilferty). */
 static double chi_square_limit(int freedom)
 {
     double a = 2.0 / (9.0 * freedom), root = 1.0 - a + 4.753 * sqrt(a);
@@ -110,7 +111,7 @@ static void check_fit(const char *what, const double *expected, const double *ob
             fail_msg("%s: %d was drawn, which can't be", what, i);
         if (expected[i] == 0.0)
             continue;
-        assert_true(expected[i] >= 5.0); /* else it isn't chi-square's distribution */
+        assert_true(expected[i] >= 5.0); /* needed for chi-square's distribution */
         double off = observed[i] - expected[i];
         chi_square += off * off / expected[i];
         freedom++;
@@ -144,7 +145,7 @@ static int32_t first_token(const lks__generate_options *o, const int32_t *prompt
     return token;
 }
 
-/* The first token of many samples of one prompt. */
+/* The first token of many samples with one prompt. */
 static void check_first(const char *what, const int32_t *prompt, size_t n, double temperature,
                         int top_k)
 {
@@ -176,7 +177,7 @@ static void test_top_k(void **state)
     check_first("top_k beyond V", prompt, 4, 1.3, V + 5);
 }
 
-/* Equal logits: all that reach the k-th largest may be drawn. The table is tied, so two tokens of
+/* Equal logits: all that equal the k-th largest may be drawn. The table is tied, so two tokens with
  * equal rows have equal logits. */
 static void test_top_k_ties(void **state)
 {
@@ -207,9 +208,9 @@ static void test_long_prompt(void **state)
     check_first("a longer prompt", prompt, PROMPT, 1.3, 0);
 }
 
-/* One text of many tokens. Each is one of V intervals of [0, 1), as long as it was probable; a
- * point drawn evenly in that interval is even in [0, 1), whatever the contexts were, and so is what
- * two of them in a row make. */
+/* One text of many tokens. Each token is one of V intervals of [0, 1), as long as its probability.
+ * A random point in that interval is uniform in [0, 1), whatever the contexts were, and so are
+ * pairs of two consecutive ones. */
 static void check_text(const char *what, const int32_t *start, size_t n, double temperature,
                        int top_k)
 {
@@ -260,7 +261,7 @@ static void test_sliding(void **state)
     check_text("a text with temperature and top_k", prompt, PROMPT, 1.5, 6);
 }
 
-/* Other seeds and other samples draw other texts; the same ones the same. */
+/* Other seeds and other sample numbers give other texts; the same give the same. */
 static void test_keys(void **state)
 {
     enum { N = 50 };

@@ -1,5 +1,5 @@
 /* The classifier fused with its loss (model/head.h) against sums in double, with vocabularies and
- * batches that make several chunks: each row's loss, their mean, and all of both gradients. */
+ * batches that need several chunks: each row's loss, their mean, and both gradients completely. */
 #include "support.h"
 
 #include <math.h>
@@ -17,13 +17,13 @@ typedef struct shape {
     const char *name;
     size_t rows, V, C;
     float softcap;
-    int n_chunks;  /* what the shape is chosen for */
-    size_t stride; /* of the rows that are checked; 1: all of them, and dw too */
+    int n_chunks;  /* for which the shape is chosen */
+    size_t stride; /* of the rows that are checked; 1: all rows, and dw too */
 } shape;
 
-/* GPT-2's vocabulary; golf's with its cap and its default batch of 524,288 / 8 tokens; golf's where
- * a chunk's rows take two panels of the weight gradient's product (256 columns are enough for
- * that); odd everything. */
+/* GPT-2's vocabulary; golf's with its cap and its default batch of 524,288 / 8 tokens; golf's with
+ * chunks whose rows take two panels of the weight gradient's product (256 columns are enough for
+ * that); odd sizes everywhere. */
 static const shape shapes[] = {
     {"GPT-2's vocabulary", 300, 50304, 24, 0.0f, 3, 1},
     {"golf's batch", 65536, 1024, 8, 30.0f, 32, 11},
@@ -34,9 +34,9 @@ static const shape shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
-/* Worst seen, over all shapes and levels: a row's loss 3.3e-6 (of logits up to 30, whose ulp is
- * 1.9e-6), the mean 4.7e-7 (half an ulp of a float between 8 and 16), a row of dx 2.8e-6 of its
- * norm, a row of dw 2.1e-6 of the norm that its terms have without their signs. */
+/* Worst errors seen, over all shapes and levels: a row's loss 3.3e-6 (of logits up to 30, whose ulp
+ * is 1.9e-6), the mean 4.7e-7 (half an ulp of a float between 8 and 16), a row of dx 2.8e-6 of its
+ * norm, a row of dw 2.1e-6 of the norm of its terms' absolute values. */
 static const double ROW_LOSS = 1e-5, MEAN_LOSS = 6e-7, GRADIENT = 4e-6;
 
 static struct {
@@ -57,7 +57,7 @@ static float *filled(size_t n, double scale, lks__mt *g)
     return x;
 }
 
-/* Logits of some units: probabilities far from alike. */
+/* Logits of some units, so that probabilities differ clearly. */
 static struct problem problem_of(const shape *s)
 {
     lks__mt g;
@@ -139,7 +139,7 @@ static double dot(const double *restrict a, const double *restrict b, size_t n)
     return sum;
 }
 
-/* Row r's loss; its logits' gradient is left in e->logits. */
+/* Returns row r's loss; leaves the gradient of its logits in e->logits. */
 static double row_loss(const struct problem *p, struct expected *e, size_t r)
 {
     const size_t V = p->s->V, C = p->s->C, target = (size_t)p->targets[r];
@@ -182,7 +182,7 @@ static void check_dx(const struct problem *p, struct expected *e, size_t r, cons
         off += d * d;
         norm += want * want;
     }
-    /* Of a gradient p - 1 with p near 1 an ulp is lost, times a row of w, which is 3 at most. */
+    /* For p near 1 the gradient p - 1 loses an ulp, times a row of w, which is 3 at most. */
     double lost = 3.0 * 0x1p-23 / (double)p->s->rows;
     near(p->s, "dx of row", r, sqrt(off), GRADIENT * sqrt(norm) + lost, &worst.dx);
 }
@@ -228,7 +228,7 @@ static lks__head head_of(const shape *s)
     return h;
 }
 
-/* Gradients start from something: dx is replaced, dw is added to. */
+/* Old contents of the gradients: dx is replaced, dw is added to. */
 static void check_shape(const shape *s)
 {
     struct problem p = problem_of(s);
@@ -250,7 +250,8 @@ static void check_shape(const shape *s)
             continue;
         double loss = row_loss(&p, &e, r);
         near(s, "loss of row", r, fabs(h.row_loss[r] - loss), ROW_LOSS, &worst.row_loss);
-        if (s->stride > 1 || r % 7 == 0 || r + 1 == s->rows) /* which takes half of the time */
+        /* A row takes half of the test's time. */
+        if (s->stride > 1 || r % 7 == 0 || r + 1 == s->rows)
             check_dx(&p, &e, r, dx);
         if (s->stride == 1)
             add_dw(&p, &e, r);

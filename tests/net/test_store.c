@@ -1,5 +1,5 @@
-/* The job's store: what clients see of each other, and that whoever has no token, or a broken
- * tongue, changes nothing for the others. */
+/* The job's store: what clients see of each other; clients without the token, or with a broken
+ * protocol, change nothing for the others. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -48,11 +48,11 @@ static void expect_stored(lks__store *s, const char *key, const char *expected)
     if (lks__store_get(s, key, 5, &data, &bytes) != LKS_OK)
         fail_msg("%s", lks_last_error());
     assert_int_equal(bytes, strlen(expected));
-    assert_string_equal(data, expected); /* a 0 stands behind */
+    assert_string_equal(data, expected); /* a 0 byte follows */
     free(data);
 }
 
-/* --- what it is for ----------------------------------------------------------------------- */
+/* --- values and lists --------------------------------------------------------------------- */
 
 static void test_values(void **state)
 {
@@ -69,10 +69,10 @@ static void test_values(void **state)
     assert_int_equal(sum, 5);
     assert_int_equal(lks__store_add(b, "count", -7, &sum), LKS_OK);
     assert_int_equal(sum, -2);
-    assert_int_equal(lks__store_add(b, "name", 1, &sum), LKS_ERR_ARG); /* no number */
+    assert_int_equal(lks__store_add(b, "name", 1, &sum), LKS_ERR_ARG); /* not a number */
     assert_int_equal(lks__store_add(b, "most", INT64_MAX, &sum), LKS_OK);
-    assert_int_equal(lks__store_add(b, "most", 1, &sum), LKS_ERR_ARG); /* none so large */
-    /* As large as it may be, and any bytes. */
+    assert_int_equal(lks__store_add(b, "most", 1, &sum), LKS_ERR_ARG); /* too large a number */
+    /* The largest value, with any bytes. */
     size_t most = LKS__STORE_VALUE_BYTES;
     unsigned char *large = malloc(most);
     for (size_t i = 0; i < most; i++)
@@ -84,7 +84,7 @@ static void test_values(void **state)
     free(data);
     assert_int_equal(lks__store_set(a, "large", large, most + 1), LKS_ERR_ARG);
     assert_int_equal(lks__store_set(a, "", "x", 1), LKS_ERR_ARG);
-    /* Full is an answer, and what is there stays. */
+    /* A full store answers so, and its values stay. */
     lks_status st = LKS_OK;
     for (int i = 0; i < 100 && st == LKS_OK; i++)
         st = lks__store_set(a, lks_test_text("fill-%d", i), large, most);
@@ -147,7 +147,7 @@ static void test_lists_and_wills(void **state)
     expect_stored(c, "log/1", "one");
     assert_int_equal(lks__store_ask(a, "log/2"), LKS_OK);
     assert_int_equal(lks__store_answer(a, &data, &bytes), LKS_IN_PROGRESS);
-    lks__store_close(c); /* takes its will back before */
+    lks__store_close(c); /* removes its will first */
     usleep(50000);
     assert_int_equal(lks__store_answer(a, &data, &bytes), LKS_IN_PROGRESS);
     lks__store_close(b);
@@ -170,7 +170,7 @@ static void test_server_gone(void **state)
     lks__store_close(a);
     assert_int_equal(lks__store_open("127.0.0.1", port, token, 0.3, &b), LKS_ERR_TIMEOUT);
     assert_non_null(strstr(lks_last_error(), "Connection refused"));
-    /* Its port is free again at once. */
+    /* Its port is free at once. */
     assert_int_equal(lks__store_serve("127.0.0.1", port, token, &server), LKS_OK);
     lks__store_server *second = NULL;
     assert_int_equal(lks__store_serve("127.0.0.1", port, token, &second), LKS_ERR_SUPPORT);
@@ -183,7 +183,7 @@ static void test_one_address_only(void **state)
 {
     lks__store_server *server = serve();
     lks__store *s = NULL;
-    /* Another address of this very machine. */
+    /* Another address of this same machine. */
     assert_int_equal(lks__store_open("127.0.0.2", lks__store_port(server), token, 0, &s),
                      LKS_ERR_TIMEOUT);
     lks__store_stop(server);
@@ -227,7 +227,7 @@ static void test_addresses(void **state)
     assert_int_equal(lks__address_parse("it", "node-1", host, 7, &port), LKS_OK);
 }
 
-/* --- who doesn't belong ------------------------------------------------------------------- */
+/* --- strangers ---------------------------------------------------------------------------- */
 
 static void test_wrong_token(void **state)
 {
@@ -242,8 +242,8 @@ static void test_wrong_token(void **state)
     lks__store_stop(server);
 }
 
-/* What listens where the job's store should, and doesn't know the secret. It may answer anything:
- * no proof, one made with another secret, or the client's own sent back. */
+/* Listens where the job's store should, without the secret. It may answer anything: no proof, one
+ * made with another secret, or the client's own sent back. */
 struct impostor {
     int fd, way;
 };
@@ -262,11 +262,12 @@ static void *pretend(void *arg)
                        verdict.mac);
         if (p->way == 2)
             memcpy(verdict.mac, proof.mac, sizeof verdict.mac);
-        if (p->way == 3) /* the true server: it shows that the others fail for their proof alone */
+        /* The true server: shows that the others fail only because of their proof. */
+        if (p->way == 3)
             lks__prove(token, "server", hello.nonce, proof.nonce, verdict.mac);
         (void)!send(fd, &verdict, sizeof verdict, MSG_NOSIGNAL);
         char rest;
-        (void)!recv(fd, &rest, 1, 0); /* until the client goes */
+        (void)!recv(fd, &rest, 1, 0); /* until the client closes */
     }
     close(fd);
     return NULL;
@@ -310,7 +311,7 @@ static int stranger(const lks__store_server *server)
     return fd;
 }
 
-/* A proof that is right, on a plain socket. */
+/* A right proof, on a plain socket. */
 static int member(const lks__store_server *server)
 {
     int fd = stranger(server);
@@ -325,7 +326,7 @@ static int member(const lks__store_server *server)
     return fd;
 }
 
-/* The server ends the connection within `limit_s`; everything before that is skipped. */
+/* The server ends the connection within `limit_s`; bytes before that are skipped. */
 static void expect_end(int fd, double limit_s)
 {
     char skipped[4096];
@@ -353,13 +354,13 @@ static void test_random_bytes(void **state)
             noise[i] = (unsigned char)rand_r(&seed);
         int fd = stranger(server);
         (void)!send(fd, noise, n, MSG_NOSIGNAL);
-        if (n >= sizeof(struct lks__proof)) /* no later than when it has seen as much as a proof */
+        if (n >= sizeof(struct lks__proof)) /* at the latest after as many bytes as a proof has */
             expect_end(fd, 5);
         else
             close(fd);
         assert_int_equal(lks__store_set(a, "k", &round, sizeof round), LKS_OK);
     }
-    /* A proof for another nonce, seen on another connection. */
+    /* A proof for another nonce, taken from another connection. */
     int fd = stranger(server);
     struct lks__hello hello;
     struct lks__proof proof = {.magic = {'L', 'K', 'S', 'T', 'O', 'R', 'E', '1'}};
@@ -368,7 +369,7 @@ static void test_random_bytes(void **state)
     int other = stranger(server);
     assert_int_equal(send(other, &proof, sizeof proof, 0), sizeof proof);
     expect_end(other, 5);
-    /* ... and what the server itself says. */
+    /* ... and the server's own proof. */
     lks__prove(token, "server", hello.nonce, proof.nonce, proof.mac);
     assert_int_equal(send(fd, &proof, sizeof proof, 0), sizeof proof);
     expect_end(fd, 5);
@@ -376,7 +377,7 @@ static void test_random_bytes(void **state)
     lks__store_stop(server);
 }
 
-/* Members that break the protocol: in their own connection only. */
+/* Members that break the protocol affect only their own connection. */
 static void test_broken_requests(void **state)
 {
     static const struct lks__request bad[] = {
@@ -402,12 +403,12 @@ static void test_broken_requests(void **state)
             MSG_NOSIGNAL);
         expect_end(fd, 5);
     }
-    int fd = member(server); /* a 0 within the key */
+    int fd = member(server); /* a 0 byte within the key */
     struct lks__request r = {LKS__OP_SET, 3, 0};
     assert_int_equal(send(fd, &r, sizeof r, 0), sizeof r);
     assert_int_equal(send(fd, "a\0b", 3, 0), 3);
     expect_end(fd, 5);
-    fd = member(server); /* half a request, then nothing: it may take its time */
+    fd = member(server); /* half a request, then nothing: that is allowed */
     r = (struct lks__request){LKS__OP_SET, 4, 4};
     assert_int_equal(send(fd, &r, sizeof r, 0), sizeof r);
     assert_int_equal(send(fd, "half", 4, 0), 4);
@@ -422,7 +423,7 @@ static void test_broken_requests(void **state)
     lks__store_stop(server);
 }
 
-/* The server has ended the connection by now. */
+/* Has the server ended the connection by now? */
 static bool has_ended(int fd)
 {
     char skipped[4096];
@@ -432,9 +433,9 @@ static bool has_ended(int fd)
     return n == 0 || errno != EAGAIN;
 }
 
-/* Many who say nothing: members stay, and a newcomer with the token gets in all the same. The
- * newcomer is accepted after all of the crowd, so by then the oldest have had to make room, and the
- * newest are still there: it isn't time that ended them. */
+/* Many silent strangers: members stay, and a newcomer with the token still gets in. The newcomer is
+ * accepted after the whole crowd. By then the oldest have been dropped, and the newest are still
+ * there: so it wasn't the time limit that ended them. */
 static void test_crowd(void **state)
 {
     enum { CROWD = 300, ROOM = 64 };
@@ -451,7 +452,7 @@ static void test_crowd(void **state)
     assert_true(has_ended(fds[0]) && has_ended(fds[CROWD - ROOM - 1]));
     assert_false(has_ended(fds[CROWD - 1]));
     assert_in_range(left, ROOM - 2, ROOM);
-    /* The last one is given up after its time. */
+    /* The last one is dropped after its time limit. */
     expect_end(fds[CROWD - 1], 8);
     for (int i = 0; i < CROWD - 1; i++)
         close(fds[i]);
@@ -460,7 +461,7 @@ static void test_crowd(void **state)
     lks__store_stop(server);
 }
 
-/* No descriptors left: strangers are let go for members. */
+/* No descriptors left: strangers are dropped in favour of members. */
 static void test_few_descriptors(void **state)
 {
     lks__store_server *server = serve();
@@ -474,7 +475,8 @@ static void test_few_descriptors(void **state)
     int next = dup(0);
     close(next);
     few = before;
-    few.rlim_cur = (rlim_t)next + 4; /* each stranger of ours costs two: the server is in here */
+    /* Each of our strangers takes two: the server runs in this process. */
+    few.rlim_cur = (rlim_t)next + 4;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     lks__store *b = NULL;
     lks_status st = lks__store_open("127.0.0.1", lks__store_port(server), token, 10, &b);
@@ -489,7 +491,7 @@ static void test_few_descriptors(void **state)
     lks__store_stop(server);
 }
 
-/* A member that asks and never reads the answers. */
+/* A member that sends requests and never reads the answers. */
 static void test_deaf_member(void **state)
 {
     lks__store_server *server = serve();
@@ -508,7 +510,7 @@ static void test_deaf_member(void **state)
         ended = send(fd, &ask, sizeof ask, MSG_NOSIGNAL) < 0;
         usleep(1000);
     }
-    assert_true(ended); /* and not with all memory filled */
+    assert_true(ended); /* and without using all memory */
     assert_true(lks__sys_proc_bytes("/proc/self/status", "VmHWM") < before + (512 << 20));
     close(fd);
     assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_OK);

@@ -13,7 +13,7 @@
 
 static lks__kernels kernels;
 
-/* A run's table and arenas. */
+/* A run's tensor table and arenas. */
 struct run {
     lks__table table;
     float *params, *exp_avg, *exp_avg_sq, *grads;
@@ -57,7 +57,7 @@ static void table_open(lks__table *table, size_t most)
     table->n_groups = 1;
 }
 
-/* The matrices of golf's default layers, and a few tensors which aren't Muon's. */
+/* The matrices of golf's default layers, and a few tensors that Muon doesn't update. */
 static void table_layers(lks__table *table, int n_layers, size_t width)
 {
     table_open(table, (size_t)n_layers * 8 + 2);
@@ -284,7 +284,8 @@ static void test_assign(void **state)
             all += flops;
             largest = fmax(largest, flops);
         }
-        for (int rank = 0; rank < W; rank++) /* Graham, 1969: greedy ends within one job */
+        /* Graham, 1969: greedy assignment ends within one item of the best. */
+        for (int rank = 0; rank < W; rank++)
             assert_true(load[rank] > 0 && load[rank] <= all / W + largest);
     }
     free(owner);
@@ -293,7 +294,7 @@ static void test_assign(void **state)
 }
 
 /* All ranks' parts of one update, each with its share of the blocks and its matrices; with `lent`
- * bytes to work in, where that isn't 0. */
+ * bytes of work memory, unless that is 0. */
 static void update(struct run *r, int W, int n_threads, size_t lent)
 {
     float *memory = level_memory(lent, 0);
@@ -324,14 +325,14 @@ static void test_ranks_and_threads(void **state)
     size_t bytes = want.table.count * sizeof(float);
     for (int i = 0; i < 16; i++) {
         int W = 1 + i % 8;
-        update(&got, W, 1 + W % 3, i < 8 ? 0 : 16 << 20); /* of which a thread needs 1 or less */
+        update(&got, W, 1 + W % 3, i < 8 ? 0 : 16 << 20); /* a thread needs 1 MiB or less of it */
         assert_memory_equal(got.params, want.params, bytes);
         assert_memory_equal(got.exp_avg, want.exp_avg, bytes);
         assert_memory_equal(got.exp_avg_sq, want.exp_avg_sq, bytes);
         run_close(&got);
     }
     for (size_t i = 0; i < want.table.n_tensors;
-         i++) { /* each tensor moved; Adam's alone has a v */
+         i++) { /* each tensor changed; only Adam's have a v */
         const lks__tensor *t = &want.table.tensors[i];
         float *start = level_memory(bytes, 0);
         level_fill(start, want.table.count, 1);
@@ -366,7 +367,7 @@ static void test_zero_gradient(void **state)
     level_close(&ex);
 }
 
-/* A table without matrices (gpt2's) costs nothing and does nothing. */
+/* A table without matrices (gpt2's) needs no memory and no work. */
 static void test_no_matrices(void **state)
 {
     lks__exec ex = level_exec(&kernels, 1);

@@ -17,7 +17,7 @@ typedef struct shape {
     size_t rows, cols;
 } shape;
 
-/* Square, tall, wide, vectors; on, beside and across the borders of panels, tiles and blocks. */
+/* Square, tall, wide, vectors; at, next to and across the borders of panels, tiles and blocks. */
 static const shape shapes[] = {
     {1, 1},     {1, 9},     {9, 1},     {3, 3},     {3, 5},     {5, 3},     {7, 8},     {8, 7},
     {16, 16},   {31, 64},   {64, 33},   {127, 128}, {128, 127}, {128, 128}, {129, 129}, {130, 200},
@@ -79,7 +79,7 @@ static void product_f(bool bf16, char tb, size_t m, size_t n, size_t k, float al
         lks__gemm_ref('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n);
 }
 
-/* The same in float32, by whole products of floats or of bfloat16 operands. */
+/* The same in float32, by whole products, of floats or of bfloat16 operands. */
 static void plain_step_f(float *x, size_t m, size_t n, bool bf16)
 {
     float *y = level_memory(m * n * 4, 0);
@@ -103,10 +103,10 @@ static double distance(const double *x, const float *y, size_t n)
     return sqrt(sum);
 }
 
-/* The plain iteration in double on x[rows, cols], which becomes its result. Returns the distance
- * that the plain one in float32 ends up at: roundings of one step grow up to a-fold in each of the
- * next, so that worst cases say nothing, but two good float32 ways are about equally far off; so
- * are two with bfloat16 operands. */
+/* The plain iteration in double on x[rows, cols], which becomes its result. Returns the distance of
+ * the plain iteration in float32 from it. Roundings of one step grow up to a-fold in each later
+ * step, so worst-case bounds are useless. But two good float32 versions have about equal errors,
+ * and so have two with bfloat16 operands. */
 static double plain(double *x, size_t rows, size_t cols, int steps, bool bf16)
 {
     size_t m = rows < cols ? rows : cols, n = rows < cols ? cols : rows, count = m * n;
@@ -136,7 +136,7 @@ static double plain(double *x, size_t rows, size_t cols, int steps, bool bf16)
     return off;
 }
 
-/* A copy of x, iterated; to be freed. */
+/* An iterated copy of x; the caller frees. */
 static float *iterated(const lks__exec *ex, const float *x, shape s, int steps)
 {
     float *out = level_memory(s.rows * s.cols * 4, 0);
@@ -156,14 +156,14 @@ static void test_values(void **state)
         float *x = level_memory(count * 4, 0);
         double *want = level_memory(count * 8, 0);
         fill(x, count, (uint32_t)i);
-        /* the largest for the borders of tiles alone: the plain way is slow */
+        /* the largest only test the borders of tiles, because the plain version is slow */
         size_t n = shapes[i].rows > 500 && shapes[i].cols > 500 ? 2 : 4;
         for (size_t s = 0; s < n; s++) {
             float *got = iterated(&ex, x, shapes[i], n_steps[s]);
             for (size_t e = 0; e < count; e++)
                 want[e] = x[e];
             double most = 4 * plain(want, shapes[i].rows, shapes[i].cols, n_steps[s], false);
-            most += 32 * 0x1p-24; /* a few roundings of a norm of about 1 */
+            most += 32 * 0x1p-24; /* a few roundings for a norm of about 1 */
             if (!(distance(want, got, count) <= most))
                 fail_msg("%zux%zu, %d steps: at %g from the plain iteration, more than %g",
                          shapes[i].rows, shapes[i].cols, n_steps[s], distance(want, got, count),
@@ -198,7 +198,7 @@ static void test_bf16(void **state)
             level_close(&ex);
         }
         off = distance(want, first, count);
-        if (!(off <= most) || off < most * 1e-2) /* as good as its operands, and no better */
+        if (!(off <= most) || off < most * 1e-2) /* as good as its operands, and not better */
             fail_msg("%zux%zu: at %g from the plain iteration, of at most %g", some[i].rows,
                      some[i].cols, off, most);
         free(first);
@@ -209,7 +209,8 @@ static void test_bf16(void **state)
 
 static void test_singular_values(void **state)
 {
-    /* X = a rotation's rows times 1, so all singular values are 1/2 after the norm of 2 */
+    /* X = rows of a rotation times 1, so all singular values are 1/2 once divided by the norm of
+     * 2 */
     float x[4 * 4] = {1, 1, 1, 1, 1, -1, 1, -1, 1, 1, -1, -1, 1, -1, -1, 1};
     lks__exec ex = level_exec(&kernels, 1);
     float *got = iterated(&ex, x, (shape){4, 4}, 5);
@@ -253,7 +254,7 @@ static void test_zeros(void **state)
     for (size_t i = 0; i < count; i++)
         assert_true(got[i] == 0.0f);
     free(got);
-    /* zero rows stay zero; what is far below the 1e-7 beside the norm stays small, and finite */
+    /* zero rows stay zero; rows far below 1e-7 of the norm stay small and finite */
     fill(x, count / 2, 1);
     got = iterated(&ex, x, s, 5);
     for (size_t i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* Rates and momentum against values computed by the text of parameter-golf's script. */
+/* Rates and momentum against values computed with the text of parameter-golf's script. */
 #include "support.h"
 
 #include "optim/schedule.h"

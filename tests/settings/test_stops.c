@@ -75,7 +75,7 @@ static void test_prep(void **state)
             if (lks_test_exists(out) && lks_test_count_files(out) > n_before)
                 break;
         assert_int_equal(kill(child.pid, signals[i]), 0);
-        expect_stop(&child, i, "nothing was written, and what --out had is as it was");
+        expect_stop(&child, i, "nothing was written, and --out is unchanged");
         if (i > 0) {
             assert_int_equal(lks_test_count_files(out), 3);
             assert_same_file(train, lks_test_text("%s/old", dir));

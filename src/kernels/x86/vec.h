@@ -101,8 +101,8 @@ static inline vi vi_count64(void)
     return _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
 }
 
-static inline vi vi_odd32(vi even,
-                          vi odd) /* 32-bit lanes: even ones of one vector, odd ones of the other */
+/* 32-bit lanes: even ones of one vector, odd ones of the other. */
+static inline vi vi_odd32(vi even, vi odd)
 {
     return _mm512_mask_blend_epi32(0xAAAA, even, odd);
 }
@@ -228,8 +228,8 @@ static inline vi vi_count64(void)
     return _mm256_setr_epi64x(0, 1, 2, 3);
 }
 
-static inline vi vi_odd32(vi even,
-                          vi odd) /* 32-bit lanes: even ones of one vector, odd ones of the other */
+/* 32-bit lanes: even ones of one vector, odd ones of the other. */
+static inline vi vi_odd32(vi even, vi odd)
 {
     return _mm256_blend_epi32(even, odd, 0xAA);
 }

@@ -1,11 +1,11 @@
-/* The instructions that the bfloat16 products of AVX-512-BF16 and AMX are made of, in C: found
- * instead of the compiler's header when those files are built for tests, so that they run on every
- * processor. Vectors are gcc's, lanes are loops. Addresses that have to be aligned are checked, and
- * so is that tiles are set up before their use.
+/* The instructions of the bfloat16 products of AVX-512-BF16 and AMX, in C. Tests build those files
+ * with this header in place of the compiler's, so they run on every processor. Vectors are gcc's,
+ * lanes are loops. It checks the alignment of addresses that need it, and that tiles are set up
+ * before use.
  *
- * The arithmetic follows Intel's manual: operands and results that are denormal count as 0, sums
- * are rounded to nearest even after each fused multiply-add. On a processor that has the
- * instructions kernels_gemm_LEVEL compares both. */
+ * The arithmetic follows Intel's manual: denormal operands and results count as 0, sums are rounded
+ * to nearest even after each fused multiply-add. On a processor that has the instructions,
+ * kernels_gemm_LEVEL compares both. */
 #ifndef LKS_TESTS_KERNELS_EMULATED_IMMINTRIN_H
 #define LKS_TESTS_KERNELS_EMULATED_IMMINTRIN_H
 
@@ -99,7 +99,7 @@ static inline __m512i _mm512_set1_epi32(int x)
     return _mm512_loadu_si512(v);
 }
 
-/* Lanes that are masked out aren't touched. */
+/* Lanes outside the mask aren't touched. */
 static inline __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const float *p)
 {
     __m512 v = {0};
@@ -173,7 +173,7 @@ static inline __m512bh _mm512_cvtne2ps_pbh(__m512 high, __m512 low)
     return v;
 }
 
-/* The later of a pair comes first. */
+/* The later element of a pair is added first. */
 static inline __m512 _mm512_dpbf16_ps(__m512 sum, __m512bh a, __m512bh b)
 {
     for (int i = 0; i < 16; i++) {
@@ -257,7 +257,7 @@ static inline __m256i _mm512_castsi512_si256(__m512i v)
 
 /* --- tiles -------------------------------------------------------------------------------- */
 
-/* Of this thread: eight of 16 rows of 64 bytes, the only ones that are set up here. */
+/* One thread's tiles: eight of 16 rows of 64 bytes, the only layout that the program sets up. */
 static _Thread_local struct emulated_tiles {
     int open;
     uint32_t at[8][16][16]; /* tile, row, place */
@@ -308,8 +308,8 @@ static inline void _tile_stored(int t, void *p, long stride)
         memcpy((char *)p + row * stride, tile(t)[row], 64);
 }
 
-/* Two sums of 16 products each, one of all pairs' first and one of their second places, which then
- * come to what was there. */
+/* Two sums of 16 products each, one of the pairs' first elements and one of their second, which are
+ * then added to the old value. */
 static inline void _tile_dpbf16ps(int sums, int left, int right)
 {
     uint32_t(*c)[16] = tile(sums), (*a)[16] = tile(left), (*b)[16] = tile(right);
