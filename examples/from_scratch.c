@@ -35,7 +35,7 @@ int main(void)
     check(lks_comm_init(&comm));
     int rank = lks_comm_rank(comm), W = lks_comm_world_size(comm);
     float w[IN] = {0};
-    check(lks_comm_broadcast(comm, w, sizeof w, 0));
+    check(lks_comm_broadcast(comm, w, IN, LKS_FLOAT32, 0));
 
     for (int step = 0; step < STEPS; step++) {
         float sums[IN + 1] = {0}; /* the gradient, then the loss: one message */
@@ -47,7 +47,7 @@ int main(void)
                 sums[i] += error * x[i];
             sums[IN] += error * error / 2;
         }
-        check(lks_comm_all_reduce(comm, sums, IN + 1));
+        check(lks_comm_all_reduce(comm, sums, IN + 1, LKS_FLOAT32, LKS_SUM));
         for (int i = 0; i < IN; i++)
             w[i] -= 1.0f * sums[i] / SAMPLES;
         if (rank == 0 && (step + 1) % 20 == 0)

@@ -78,7 +78,7 @@ int main(int argc, char **argv)
         lks_sampler_open(&(lks_sampler_options){.dataset_size = SAMPLES, .replicas = V}, &sampler));
     if (lks_comm_rank(comm) == 0)
         load(path);
-    check(lks_comm_broadcast(comm, &now, sizeof now, 0));
+    check(lks_comm_broadcast(comm, &now, sizeof now, LKS_UINT8, 0));
 
     char host[256] = "";
     gethostname(host, sizeof host - 1);

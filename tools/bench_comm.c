@@ -39,24 +39,24 @@ static lks_status op_barrier(struct bench_group *b, struct buffers *m, size_t by
 
 static lks_status op_broadcast(struct bench_group *b, struct buffers *m, size_t bytes)
 {
-    return lks_comm_broadcast(b->comm, m->buf, bytes, 0);
+    return lks_comm_broadcast(b->comm, m->buf, bytes, LKS_UINT8, 0);
 }
 
 /* `bytes` is the size of the result, to which every rank contributes its part. */
 static lks_status op_all_gather(struct bench_group *b, struct buffers *m, size_t bytes)
 {
-    return lks_comm_all_gather(b->comm, m->buf, m->all, bytes / (size_t)b->W);
+    return lks_comm_all_gather(b->comm, m->buf, m->all, bytes / (size_t)b->W, LKS_UINT8);
 }
 
 static lks_status op_all_reduce(struct bench_group *b, struct buffers *m, size_t bytes)
 {
-    return lks_comm_all_reduce(b->comm, m->buf, bytes / sizeof(float));
+    return lks_comm_all_reduce(b->comm, m->buf, bytes / sizeof(float), LKS_FLOAT32, LKS_SUM);
 }
 
 lks_status bench_slowest(struct bench_group *b, double *times, int n, double *seconds_p)
 {
     double mine = bench_median(times, n);
-    LKS__TRY(lks_comm_all_gather(b->comm, &mine, b->gathered, sizeof mine));
+    LKS__TRY(lks_comm_all_gather(b->comm, &mine, b->gathered, sizeof mine, LKS_UINT8));
     *seconds_p = 0.0;
     for (int r = 0; r < b->W; r++)
         *seconds_p = b->gathered[r] > *seconds_p ? b->gathered[r] : *seconds_p;
@@ -159,7 +159,7 @@ static lks_status find_hosts(struct bench_group *b)
     int *leaders = calloc((size_t)b->W, sizeof *leaders), mine = lks_comm_leader(b->comm);
     if (leaders == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", b->W);
-    lks_status st = lks_comm_all_gather(b->comm, &mine, leaders, sizeof mine);
+    lks_status st = lks_comm_all_gather(b->comm, &mine, leaders, sizeof mine, LKS_UINT8);
     for (int r = 0; r < b->W && st == LKS_OK; r++) {
         b->n_hosts += leaders[r] == r;
         b->per_host += leaders[r] == 0;

@@ -230,7 +230,7 @@ lks_status bench_link(lks_comm *comm, int other, bool same_machine, struct bench
     struct offer o = {0};
     if (rank == 0 && lks__random(&o.word, sizeof o.word) == LKS_OK)
         listening = listen_here(&o, same_machine);
-    LKS__TRY(lks_comm_broadcast(comm, &o, sizeof o, 0));
+    LKS__TRY(lks_comm_broadcast(comm, &o, sizeof o, LKS_UINT8, 0));
     *link = (struct bench_link){0};
     if (rank == 0 && listening >= 0)
         fd = accept_other(listening, o.word);
@@ -242,5 +242,5 @@ lks_status bench_link(lks_comm *comm, int other, bool same_machine, struct bench
         lks__sys_close(listening);
     if (fd >= 0)
         lks__sys_close(fd);
-    return lks_comm_broadcast(comm, link, sizeof *link, 0);
+    return lks_comm_broadcast(comm, link, sizeof *link, LKS_UINT8, 0);
 }

@@ -139,7 +139,7 @@ static lks_status report_parts(lks__trainer *t, int iters)
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
     lks__trace_take_parts(lks__trace_current, mine);
-    lks_status st = lks_comm_all_gather(t->ses.comm, mine, all, sizeof mine);
+    lks_status st = lks_comm_all_gather(t->ses.comm, mine, all, sizeof mine, LKS_UINT8);
     for (int r = 0; r < t->ses.world.world_size && st == LKS_OK && t->ses.world.rank == 0; r++) {
         const double *parts = all + (size_t)r * LKS__N_PARTS;
         double sum = 0.0;
@@ -162,7 +162,7 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     double *all = calloc((size_t)t->ses.world.world_size, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
-    lks_status st = lks_comm_all_gather(t->ses.comm, &peak, all, sizeof peak);
+    lks_status st = lks_comm_all_gather(t->ses.comm, &peak, all, sizeof peak, LKS_UINT8);
     peak = 0.0;
     for (int r = 0; r < t->ses.world.world_size; r++)
         peak += all[r];

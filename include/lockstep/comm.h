@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
 #ifdef __cplusplus
@@ -88,9 +89,9 @@ void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
  * An argument that is wrong by itself is ERR_ARG on this rank alone, before anything is sent. The
  * group stays usable, and the other ranks wait for this one.
  *
- * All ranks start the same operations in the same order with equal sizes. If they don't, every rank
- * gets ERR_ARG with rank, operation and size: from this call, or from its next call if this one
- * was already complete on this rank.
+ * All ranks start the same operations in the same order with equal sizes and types. If they don't,
+ * every rank gets ERR_ARG with rank, operation, size and type: from this call, or from its next
+ * call if this one was already complete on this rank.
  *
  * A wait returns ERR_TIMEOUT if the heartbeat of a missing rank has stood still for timeout_s. It
  * names the missing ranks, with their last step and phase. lks_comm_beat(), lks_comm_note() and the
@@ -101,12 +102,28 @@ void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
  */
 
 lks_status lks_comm_barrier(lks_comm *comm);
-lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
-/* all[world_size * bytes] out: rank r's `mine` at r * bytes. */
-lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
-/* Sum over ranks in the order of the canonical tree (level by level, neighbours; a last one
- * without neighbour moves up), in place, any memory. */
-lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count);
+/* The root's `buf` [count] to all ranks. */
+lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root);
+
+/* all[world_size * count] out: rank r's mine[count] at r * count. `mine` may be its own place in
+ * `all`. */
+lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
+                               lks_dtype dtype);
+
+/* No operation has the value of a data type, so exchanged arguments are noticed. */
+typedef enum lks_op { LKS_SUM = 101, LKS_MIN = 102, LKS_MAX = 103 } lks_op;
+
+/* Combine the ranks' buf[count] element by element, in place, in any memory that is aligned as the
+ * type. `dtype` is float32, float64, int32 or int64. All ranks get the same bits:
+ * - Sums of floats are added in the order of the canonical tree with a leaf for each rank (level by
+ *   level, neighbours; a last one without neighbour moves up), in the type's own precision. So if
+ *   each of W ranks gives the tree's sum of its V / W leaves, V and W powers of two, the result has
+ *   the same bits for any W.
+ * - Sums of integers wrap around, as two's complement does (INT32_MAX + 1 is INT32_MIN).
+ * - Minimum and maximum are a quiet NaN (sign 0, payload 0) if any rank's element is a NaN, as
+ *   torch.amin() and amax() have it; -0 is less than +0.
+ * Integers, minimum and maximum depend neither on the order nor on the number of ranks. */
+lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op);
 
 /* Copy rank 0's `mem`, LKS_MEM_COMMON memory, to its counterparts on all hosts. All ranks must have
  * finished writing there before the call, and see the copy after it. ERR_ARG if `mem` isn't such

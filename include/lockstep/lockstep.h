@@ -4,6 +4,7 @@
 
 #include "lockstep/comm.h"
 #include "lockstep/ddp.h"
+#include "lockstep/dtype.h"
 #include "lockstep/sampler.h"
 #include "lockstep/status.h"
 

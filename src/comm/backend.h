@@ -30,9 +30,11 @@ struct lks_comm_ops {
     void *(*peer)(const lks_comm *comm, const void *mem, int peer);
 
     lks_status (*barrier)(lks_comm *comm);
-    lks_status (*broadcast)(lks_comm *comm, void *buf, size_t bytes, int root);
-    lks_status (*all_gather)(lks_comm *comm, const void *mine, void *all, size_t bytes);
-    lks_status (*all_reduce)(lks_comm *comm, float *buf, size_t count);
+    lks_status (*broadcast)(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root);
+    lks_status (*all_gather)(lks_comm *comm, const void *mine, void *all, size_t count,
+                             lks_dtype dtype);
+    /* Only types and operations that lks__can_combine() allows. */
+    lks_status (*all_reduce)(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op);
     lks_status (*replicate)(lks_comm *comm, void *mem, size_t bytes);
     void (*host_share)(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
     lks_status (*gather_shares)(lks_comm *comm, void *mem, const size_t *block_start,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/backend.h"
+#include "comm/combine.h"
 #include "comm/tree.h"
 #include "comm/world.h"
 
@@ -47,17 +48,18 @@ static lks_status no_barrier(lks_comm *comm)
     return unsupported(comm, "barrier");
 }
 
-static lks_status no_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)
+static lks_status no_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
 {
     return unsupported(comm, "broadcast");
 }
 
-static lks_status no_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes)
+static lks_status no_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
+                                lks_dtype dtype)
 {
     return unsupported(comm, "all_gather");
 }
 
-static lks_status no_all_reduce(lks_comm *comm, float *buf, size_t count)
+static lks_status no_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
 {
     return unsupported(comm, "all_reduce");
 }
@@ -355,37 +357,58 @@ lks_status lks_comm_barrier(lks_comm *comm)
     return comm->ops.barrier(comm);
 }
 
-lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)
+/* Is there such a type, and can `count` elements of `ranks` ranks be in memory? */
+static lks_status check_elements(const char *call, size_t count, lks_dtype dtype, int ranks)
 {
-    if (comm == NULL || (buf == NULL && bytes > 0))
+    const size_t size = lks_dtype_bytes(dtype);
+    if (size == 0)
+        return lks__fail(LKS_ERR_ARG, "%s: there is no data type %d: use LKS_FLOAT32, ...", call,
+                         (int)dtype);
+    if (count > SIZE_MAX / size / (size_t)ranks)
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: %zu %s elements of %d ranks are more than memory can address", call,
+                         count, lks_dtype_name(dtype), ranks);
+    return LKS_OK;
+}
+
+lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
+{
+    if (comm == NULL || (buf == NULL && count > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: an argument is NULL");
+    LKS__TRY(check_elements("lks_comm_broadcast", count, dtype, 1));
     if (root < 0 || root >= comm->world.world_size)
         return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: root is %d in a world of %d", root,
                          comm->world.world_size);
-    return comm->ops.broadcast(comm, buf, bytes, root);
+    return comm->ops.broadcast(comm, buf, count, dtype, root);
 }
 
-lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes)
+lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
+                               lks_dtype dtype)
 {
-    if (comm == NULL || ((mine == NULL || all == NULL) && bytes > 0))
+    if (comm == NULL || ((mine == NULL || all == NULL) && count > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
-    if (bytes > SIZE_MAX / (size_t)comm->world.world_size)
-        return lks__fail(
-            LKS_ERR_ARG,
-            "lks_comm_all_gather: %zu bytes of %d ranks are more than memory can address", bytes,
-            comm->world.world_size);
-    return comm->ops.all_gather(comm, mine, all, bytes);
+    LKS__TRY(check_elements("lks_comm_all_gather", count, dtype, comm->world.world_size));
+    return comm->ops.all_gather(comm, mine, all, count, dtype);
 }
 
-lks_status lks_comm_all_reduce(lks_comm *comm, float *buf, size_t count)
+lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
 {
+    static const char call[] = "lks_comm_all_reduce";
     if (comm == NULL || (buf == NULL && count > 0))
-        return lks__fail(LKS_ERR_ARG, "lks_comm_all_reduce: an argument is NULL");
-    if (count > SIZE_MAX / sizeof(float))
+        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__TRY(check_elements(call, count, dtype, 1));
+    if (op != LKS_SUM && op != LKS_MIN && op != LKS_MAX)
         return lks__fail(LKS_ERR_ARG,
-                         "lks_comm_all_reduce: %zu elements are more than memory can address",
-                         count);
-    return comm->ops.all_reduce(comm, buf, count);
+                         "%s: there is no operation %d: use LKS_SUM, LKS_MIN or LKS_MAX", call,
+                         (int)op);
+    if (!lks__can_combine(dtype, op))
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: %s elements can't be reduced: use float32, float64, int32 or int64",
+                         call, lks_dtype_name(dtype));
+    if ((uintptr_t)buf % lks_dtype_bytes(dtype) != 0)
+        return lks__fail(LKS_ERR_ARG, "%s: buf is not aligned as %s elements are", call,
+                         lks_dtype_name(dtype));
+    return comm->ops.all_reduce(comm, buf, count, dtype, op);
 }
 
 lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)

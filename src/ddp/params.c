@@ -88,10 +88,10 @@ static lks_status first_difference(const lks_ddp *d, uint64_t *index_p)
 {
     uint64_t n0 = d->n_params;
     *index_p = UINT64_MAX;
-    LKS__TRY(lks_comm_broadcast(d->comm, &n0, sizeof n0, 0));
+    LKS__TRY(lks_comm_broadcast(d->comm, &n0, sizeof n0, LKS_UINT8, 0));
     for (uint64_t i = 0; i < n0; i++) {
         uint64_t mine = i < d->n_params ? hash_of(&d->params[i].p) : 0, rank0 = mine;
-        LKS__TRY(lks_comm_broadcast(d->comm, &rank0, sizeof rank0, 0));
+        LKS__TRY(lks_comm_broadcast(d->comm, &rank0, sizeof rank0, LKS_UINT8, 0));
         if (mine != rank0 && *index_p == UINT64_MAX)
             *index_p = i;
     }
@@ -106,13 +106,13 @@ static lks_status same_params(const lks_ddp *d, struct shown *all)
     LKS__TRY(first_difference(d, &index));
     struct shown mine = show(d, index);
     mine.differs = index != UINT64_MAX;
-    LKS__TRY(lks_comm_all_gather(d->comm, &mine, all, sizeof mine));
+    LKS__TRY(lks_comm_all_gather(d->comm, &mine, all, sizeof mine, LKS_UINT8));
     for (int r = 0; r < lks_comm_world_size(d->comm); r++) {
         if (!all[r].differs)
             continue;
         struct shown rank0 = show(d, all[r].index);
         char a[128], b[128];
-        LKS__TRY(lks_comm_broadcast(d->comm, &rank0, sizeof rank0, 0));
+        LKS__TRY(lks_comm_broadcast(d->comm, &rank0, sizeof rank0, LKS_UINT8, 0));
         return lks__fail(LKS_ERR_DIVERGED,
                          "ranks were given other parameters: number %llu is %s on rank %d, and %s "
                          "on rank 0",
@@ -130,7 +130,7 @@ static lks_status same_options(const lks_ddp *d, size_t bucket_bytes)
     uint64_t *all = calloc((size_t)W, sizeof mine);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the options of %d ranks", W);
-    lks_status st = lks_comm_all_gather(d->comm, mine, all, sizeof mine);
+    lks_status st = lks_comm_all_gather(d->comm, mine, all, sizeof mine, LKS_UINT8);
     for (int i = 0; i < 3 * W && st == LKS_OK; i++)
         if (all[i] != all[i % 3])
             st =
@@ -388,7 +388,7 @@ lks_status lks_ddp_broadcast(lks_ddp *d)
     LKS__TRY(check_open(d, "lks_ddp_broadcast"));
     for (size_t i = 0; i < d->n_params; i++) {
         const lks_param *p = &d->params[i].p;
-        LKS__TRY(lks_comm_broadcast(d->comm, p->value, p->count * sizeof(float), 0));
+        LKS__TRY(lks_comm_broadcast(d->comm, p->value, p->count, LKS_FLOAT32, 0));
     }
     return LKS_OK;
 }
@@ -554,7 +554,7 @@ static lks_status gather(lks_ddp *d, struct tally *sum)
     int W = lks_comm_world_size(d->comm);
     size_t bytes = mail_bytes(d), used_at = bytes - d->n_params - 1;
     memcpy(d->mail + used_at, d->used, d->n_params + 1);
-    LKS__TRY(lks_comm_all_gather(d->comm, d->mail, d->all, bytes));
+    LKS__TRY(lks_comm_all_gather(d->comm, d->mail, d->all, bytes, LKS_UINT8));
     *sum = (struct tally){0, 0};
     memset(d->was_used, 0, d->n_params + 1);
     for (int r = 0; r < W; r++) {

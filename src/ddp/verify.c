@@ -50,12 +50,12 @@ lks_status lks__spans_verify(lks_comm *comm, const lks__span *values, size_t n)
             const float *here = values[t].at + at;
             size_t left = values[t].count - at, floats = left < PIECE_FLOATS ? left : PIECE_FLOATS;
             memcpy(piece, here, floats * sizeof(float));
-            st = lks_comm_broadcast(comm, piece, floats * sizeof(float), 0);
+            st = lks_comm_broadcast(comm, piece, floats, LKS_FLOAT32, 0);
             if (st == LKS_OK)
                 compare(&mine, here, piece, t, at, floats);
         }
     if (st == LKS_OK)
-        st = lks_comm_all_gather(comm, &mine, all, sizeof mine);
+        st = lks_comm_all_gather(comm, &mine, all, sizeof mine, LKS_UINT8);
     if (st == LKS_OK)
         st = report(values, all, W);
     free(piece);

@@ -41,7 +41,7 @@ static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
     if (st == LKS_OK)
         st = measure_own(&t->ses, &peak->own);
     if (st == LKS_OK)
-        st = lks_comm_all_gather(t->ses.comm, &peak->own, all, sizeof peak->own);
+        st = lks_comm_all_gather(t->ses.comm, &peak->own, all, sizeof peak->own, LKS_UINT8);
     for (int r = 0; r < W && st == LKS_OK; r++)
         peak->flops += all[r];
     free(all);
@@ -395,7 +395,7 @@ lks_status lks__report_close(lks__report *r, lks__trainer *t)
     if (all == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu ranks", W);
     if (st == LKS_OK)
-        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
+        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
     if (st == LKS_OK && r->metrics != NULL) {
         uint64_t pss = 0;
         lks__jsonw *w = begin_host(r, t);

@@ -35,7 +35,7 @@ static lks_status agree_on_level(lks__session *s)
     int32_t level = (int32_t)mine, *all = calloc((size_t)s->world.world_size, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", s->world.world_size);
-    lks_status st = lks_comm_all_gather(s->comm, &level, all, sizeof level);
+    lks_status st = lks_comm_all_gather(s->comm, &level, all, sizeof level, LKS_UINT8);
     for (int r = 0; r < s->world.world_size && st == LKS_OK; r++)
         if (all[r] < level)
             level = all[r];
@@ -189,7 +189,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     struct verdict *all = calloc((size_t)W, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
-    lks_status comm = lks_comm_all_gather(s->comm, &mine, all, sizeof mine);
+    lks_status comm = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
     int first = 0, signo = 0;
     for (int r = 0; r < W && signo == 0; r++)
         signo = all[r].signo;
@@ -220,7 +220,7 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
     uint64_t *all = calloc((size_t)W, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
-    lks_status st = lks_comm_all_gather(s->comm, &value, all, sizeof value);
+    lks_status st = lks_comm_all_gather(s->comm, &value, all, sizeof value, LKS_UINT8);
     int other = 0;
     while (st == LKS_OK && other < W && all[other] == all[0])
         other++;

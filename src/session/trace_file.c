@@ -172,7 +172,7 @@ static lks_status write_all(lks__trace_file *f, lks__session *s, const struct he
         size_t n;
         if (r == s->world.rank)
             lks__trace_events(f->recorder, events, &n);
-        LKS__TRY(lks_comm_broadcast(s->comm, events, heads[r].n * sizeof *events, r));
+        LKS__TRY(lks_comm_broadcast(s->comm, events, heads[r].n * sizeof *events, LKS_UINT8, r));
         if (s->world.rank != 0)
             continue;
         put_rank(out, r, &heads[r]);
@@ -226,7 +226,7 @@ lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *
         st = lks_comm_barrier(s->comm);
     mine.met = lks__sys_now();
     if (st == LKS_OK)
-        st = lks_comm_all_gather(s->comm, &mine, heads, sizeof mine);
+        st = lks_comm_all_gather(s->comm, &mine, heads, sizeof mine, LKS_UINT8);
     for (size_t r = 0; r < W && st == LKS_OK; r++) {
         if (heads[r].n > RING_EVENTS)
             st =

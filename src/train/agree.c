@@ -113,7 +113,7 @@ static lks_status compare_files(lks__session *ses, lks_status st, const lks__ckp
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
     describe_file(st, ckpt, out_dir, &mine);
-    lks_status comm = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine);
+    lks_status comm = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
     if (st != LKS_OK) {
         lks__fail(st, "%s", cause);
         if (comm == LKS_OK)
@@ -162,7 +162,7 @@ lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t b
     LKS__TRY(lks__session_agree(ses, st));
     if (ses->world.world_size == 1)
         return LKS_OK;
-    LKS__TRY(lks_comm_broadcast(ses->comm, name, sizeof name, 0));
+    LKS__TRY(lks_comm_broadcast(ses->comm, name, sizeof name, LKS_UINT8, 0));
     if (ses->world.rank != 0) {
         st = lks__ckpt_join(path, out_dir, name);
         if (st == LKS_OK)
@@ -274,7 +274,7 @@ lks_status lks__agree_state(lks__trainer *t, bool moments)
     mine.compares = lks__agree_compares(t);
     mine.arenas = mine.compares ? hash_replica(t, moments) : 0;
     name_host(mine.host);
-    st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
+    st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, judge_states(all, W));
     free(all);

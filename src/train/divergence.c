@@ -136,7 +136,8 @@ static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
     uint64_t *all = calloc(n * (size_t)W, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %d ranks", W);
-    lks_status st = lks_comm_all_gather(t->ses.comm, t->divergence.hashes, all, n * sizeof *all);
+    lks_status st =
+        lks_comm_all_gather(t->ses.comm, t->divergence.hashes, all, n * sizeof *all, LKS_UINT8);
     size_t i = 0;
     while (st == LKS_OK && i + 1 < n && all[(size_t)odd * n + i] == all[(size_t)good * n + i])
         i++;

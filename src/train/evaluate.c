@@ -21,7 +21,7 @@ lks_status lks__eval_batches(const lks__eval_job *job, double *values)
     }
     st = lks__session_agree(ses, st);
     if (st == LKS_OK)
-        st = lks_comm_all_gather(ses->comm, mine, all, most * sizeof *mine);
+        st = lks_comm_all_gather(ses->comm, mine, all, most * sizeof *mine, LKS_UINT8);
     for (size_t i = 0; i < job->n_batches && st == LKS_OK; i++)
         memcpy(values + i * n_values, all + i % W * most + i / W * n_values,
                n_values * sizeof *values);

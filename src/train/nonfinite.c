@@ -109,7 +109,7 @@ static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfin
         st = search(t, &mine);
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
-        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine);
+        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
     *bad = (lks__nonfinite){.index = INT_MAX};
     for (int r = 0; r < W && st == LKS_OK; r++)
         if (all[r].index < bad->index)

@@ -146,7 +146,7 @@ static lks_status end_step(lks__trainer *t, lks__step_result *r)
     t->elapsed_s += r->seconds;
     if (t->s.max_wallclock_seconds <= 0.0)
         return LKS_OK;
-    LKS__TRY(lks_comm_broadcast(t->ses.comm, &t->elapsed_s, sizeof t->elapsed_s, 0));
+    LKS__TRY(lks_comm_broadcast(t->ses.comm, &t->elapsed_s, sizeof t->elapsed_s, LKS_UINT8, 0));
     t->out_of_time = t->elapsed_s >= t->s.max_wallclock_seconds;
     return LKS_OK;
 }
@@ -253,7 +253,7 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     }
     LKS__TRY(lks__session_agree(&t->ses, st));
     LKS__TRY(t->shared ? lks_comm_replicate(t->ses.comm, t->params, bytes)
-                       : lks_comm_broadcast(t->ses.comm, t->params, bytes, 0));
+                       : lks_comm_broadcast(t->ses.comm, t->params, bytes, LKS_UINT8, 0));
     double started = lks__sys_now();
     LKS__TRY(evaluate(t, &r->eval));
     r->eval_seconds = lks__sys_now() - started;

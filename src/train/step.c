@@ -94,7 +94,7 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
     memcpy(mine, &note, sizeof note);
     memcpy(mine + sizeof note, t->losses + t->first_v * t->A,
            (size_t)((t->end_v - t->first_v) * t->A) * sizeof(float));
-    LKS__TRY(lks_comm_all_gather(t->ses.comm, mine, all, bytes));
+    LKS__TRY(lks_comm_all_gather(t->ses.comm, mine, all, bytes, LKS_UINT8));
     r->stop_signal = 0;
     r->save = false;
     for (int rank = 0; rank < W; rank++) {

@@ -54,7 +54,7 @@ static bool one_size(lks_comm *comm, size_t n)
     for (int root = 0; root<W; root += W> 2 ? W - 1 : 1) {
         for (size_t i = 0; i <= n; i++)
             bytes[i] = rank == root ? (unsigned char)(i * 7 + (size_t)root) : 0xee;
-        CHECK(lks_comm_broadcast(comm, bytes, n, root) == LKS_OK);
+        CHECK(lks_comm_broadcast(comm, bytes, n, LKS_UINT8, root) == LKS_OK);
         for (size_t i = 0; i < n; i++)
             CHECK(bytes[i] == (unsigned char)(i * 7 + (size_t)root));
         CHECK(rank == root || bytes[n] == 0xee); /* not one byte more */
@@ -62,7 +62,7 @@ static bool one_size(lks_comm *comm, size_t n)
     for (size_t i = 0; i < n; i++)
         bytes[i] = (unsigned char)(i * 3 + (size_t)rank * 101);
     all[n * (size_t)W] = 0xee;
-    CHECK(lks_comm_all_gather(comm, bytes, all, n) == LKS_OK);
+    CHECK(lks_comm_all_gather(comm, bytes, all, n, LKS_UINT8) == LKS_OK);
     for (int r = 0; r < W; r++)
         for (size_t i = 0; i < n; i++)
             CHECK(all[(size_t)r * n + i] == (unsigned char)(i * 3 + (size_t)r * 101));
@@ -75,7 +75,7 @@ static bool one_size(lks_comm *comm, size_t n)
     for (size_t i = 0; i < n; i++)
         sum[i] = value(salt, rank, i);
     sum[n] = 42;
-    CHECK(lks_comm_all_reduce(comm, sum, n) == LKS_OK);
+    CHECK(lks_comm_all_reduce(comm, sum, n, LKS_FLOAT32, LKS_SUM) == LKS_OK);
     for (size_t i = 0; i < n; i++) {
         for (int r = 0; r < W; r++)
             leaves[r] = value(salt, r, i);

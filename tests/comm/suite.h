@@ -12,6 +12,9 @@
 /* All collectives on sizes small and large; `thorough` adds the large ones. */
 bool suite_collectives(lks_comm *comm, bool thorough);
 
+/* Collectives of every type; sums, minima and maxima of those that can be reduced (types.c). */
+bool suite_types(lks_comm *comm);
+
 /* Reductions in flight over 1 to 16 leaves, dealt evenly and not, against a plain sum. */
 bool suite_reductions(lks_comm *comm);
 

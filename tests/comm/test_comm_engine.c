@@ -59,7 +59,8 @@ static int body_suite(void)
     lks_comm *comm = open_group(60);
     EXPECT(comm != NULL);
     EXPECT(strcmp(lks_comm_backend(comm), getenv("ENGINE")) == 0);
-    EXPECT(suite_collectives(comm, lks_comm_world_size(comm) <= 3) && suite_reductions(comm));
+    EXPECT(suite_collectives(comm, lks_comm_world_size(comm) <= 3) && suite_types(comm) &&
+           suite_reductions(comm));
     int code = seen_by_all(comm);
     lks_comm_close(comm);
     EXPECT(ranks_count_fds() <= fds + KEPT);
@@ -72,9 +73,10 @@ static int body_mismatch(void)
     float values[100] = {0};
     EXPECT(comm != NULL);
     int rank = lks_comm_rank(comm);
-    EXPECT(lks_comm_all_reduce(comm, values, rank >= 2 ? 99 : 100) == LKS_ERR_ARG);
-    EXPECT(strstr(lks_last_error(), "rank 0 called all_reduce of 100 elements") != NULL);
-    EXPECT(strstr(lks_last_error(), "rank 2 called all_reduce of 99 elements") != NULL);
+    EXPECT(lks_comm_all_reduce(comm, values, rank >= 2 ? 99 : 100, LKS_FLOAT32, LKS_SUM) ==
+           LKS_ERR_ARG);
+    EXPECT(strstr(lks_last_error(), "rank 0 called all_reduce of 100 float32 elements") != NULL);
+    EXPECT(strstr(lks_last_error(), "rank 2 called all_reduce of 99 float32 elements") != NULL);
     int code = seen_by_all(comm);
     lks_comm_close(comm);
     return code;
@@ -87,11 +89,11 @@ static int body_order(void)
     float values[100] = {0}, all[400];
     EXPECT(comm != NULL);
     lks_status st = lks_comm_rank(comm) >= 2
-                        ? lks_comm_all_reduce(comm, values, 100)
-                        : lks_comm_all_gather(comm, values, all, sizeof values);
+                        ? lks_comm_all_reduce(comm, values, 100, LKS_FLOAT32, LKS_SUM)
+                        : lks_comm_all_gather(comm, values, all, sizeof values, LKS_UINT8);
     EXPECT(st == LKS_ERR_ARG);
     EXPECT(strstr(lks_last_error(), "rank 0 called all_gather of 400 bytes") != NULL);
-    EXPECT(strstr(lks_last_error(), "rank 2 called all_reduce of 100 elements") != NULL);
+    EXPECT(strstr(lks_last_error(), "rank 2 called all_reduce of 100 float32 elements") != NULL);
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_ARG); /* the group is at its end */
     int code = seen_by_all(comm);
     lks_comm_close(comm);
@@ -211,18 +213,18 @@ static bool mixed(lks_comm *comm, int i)
         values[k] = (float)(rank + 1);
     switch (i % 16) {
     case 1:
-        CHECK(lks_comm_all_reduce(comm, values, n) == LKS_OK);
+        CHECK(lks_comm_all_reduce(comm, values, n, LKS_FLOAT32, LKS_SUM) == LKS_OK);
         CHECK(values[n - 1] == (float)(W * (W + 1) / 2));
         break;
     case 2:
-        CHECK(lks_comm_broadcast(comm, values, n * sizeof *values, i % W) == LKS_OK);
+        CHECK(lks_comm_broadcast(comm, values, n * sizeof *values, LKS_UINT8, i % W) == LKS_OK);
         CHECK(values[0] == (float)(i % W + 1));
         break;
     case 3:
         CHECK(lks_comm_barrier(comm) == LKS_OK);
         break;
     default:
-        CHECK(lks_comm_all_gather(comm, &mine, all, sizeof mine) == LKS_OK);
+        CHECK(lks_comm_all_gather(comm, &mine, all, sizeof mine, LKS_UINT8) == LKS_OK);
         CHECK(all[W - 1] == (uint64_t)i * 8 + (uint64_t)(W - 1));
     }
     return true;

@@ -67,6 +67,12 @@ static void test_collectives(void **state)
         run_hosts(divisions[i], 60, collectives);
 }
 
+static void test_types(void **state)
+{
+    for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++)
+        run_hosts(divisions[i], 60, suite_types);
+}
+
 static void test_reductions(void **state)
 {
     for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++)
@@ -78,8 +84,9 @@ static void test_reductions(void **state)
 static bool other_kind(lks_comm *comm)
 {
     char byte = 0;
-    lks_status st = lks_comm_world(comm)->rank >= 2 ? lks_comm_broadcast(comm, &byte, 1, 0)
-                                                    : lks_comm_barrier(comm);
+    lks_status st = lks_comm_world(comm)->rank >= 2
+                        ? lks_comm_broadcast(comm, &byte, 1, LKS_UINT8, 0)
+                        : lks_comm_barrier(comm);
     return suite_mismatch(comm, st, "rank 0 called barrier",
                           "rank 2 called broadcast of 1 bytes from rank 0");
 }
@@ -88,10 +95,11 @@ static bool other_size(lks_comm *comm)
 {
     int rank = lks_comm_rank(comm);
     float *values = calloc(300000, sizeof *values);
-    lks_status st = lks_comm_all_reduce(comm, values, rank >= 2 ? 299999 : 300000);
+    lks_status st =
+        lks_comm_all_reduce(comm, values, rank >= 2 ? 299999 : 300000, LKS_FLOAT32, LKS_SUM);
     free(values);
-    return suite_mismatch(comm, st, "rank 0 called all_reduce of 300000 elements",
-                          "rank 2 called all_reduce of 299999 elements");
+    return suite_mismatch(comm, st, "rank 0 called all_reduce of 300000 float32 elements",
+                          "rank 2 called all_reduce of 299999 float32 elements");
 }
 
 static bool other_alloc(lks_comm *comm)
@@ -365,7 +373,7 @@ static bool ten_thousand(lks_comm *comm)
     char all[4];
     for (int i = 0; i < 10000; i++) {
         char mine = (char)(i + lks_comm_rank(comm));
-        CHECK(lks_comm_all_gather(comm, &mine, all, 1) == LKS_OK);
+        CHECK(lks_comm_all_gather(comm, &mine, all, 1, LKS_UINT8) == LKS_OK);
         CHECK(all[3] == (char)(i + 3));
     }
     return true;
@@ -379,10 +387,10 @@ static void test_ten_thousand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_mismatches),   cmocka_unit_test(test_waits_end),
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_wire),
-        cmocka_unit_test(test_ten_thousand),
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_reductions),  cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_waits_end),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_wire),        cmocka_unit_test(test_ten_thousand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

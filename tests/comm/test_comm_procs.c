@@ -88,9 +88,9 @@ static int body_until_failure(void)
             st = sa != LKS_OK ? sa : sb;
         }
         if (st == LKS_OK)
-            st = lks_comm_all_reduce(comm, buf, 200000);
+            st = lks_comm_all_reduce(comm, buf, 200000, LKS_FLOAT32, LKS_SUM);
         if (st == LKS_OK)
-            st = lks_comm_all_gather(comm, buf, all, 4000);
+            st = lks_comm_all_gather(comm, buf, all, 4000, LKS_UINT8);
     }
     EXPECT(st == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 1") != NULL);

@@ -66,6 +66,12 @@ static void test_collectives(void **state)
         run_ranks(worlds[i], 60, collectives);
 }
 
+static void test_types(void **state)
+{
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
+        run_ranks(worlds[i], 60, suite_types);
+}
+
 static void test_reductions(void **state)
 {
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
@@ -94,8 +100,8 @@ static void test_with_pool(void **state)
 static bool other_kind(lks_comm *comm)
 {
     char byte = 0;
-    lks_status st =
-        lks_comm_rank(comm) == 1 ? lks_comm_broadcast(comm, &byte, 1, 0) : lks_comm_barrier(comm);
+    lks_status st = lks_comm_rank(comm) == 1 ? lks_comm_broadcast(comm, &byte, 1, LKS_UINT8, 0)
+                                             : lks_comm_barrier(comm);
     return suite_mismatch(comm, st, "barrier", "rank 1 called broadcast of 1 bytes from rank 0");
 }
 
@@ -103,15 +109,16 @@ static bool other_size(lks_comm *comm)
 {
     static float values[2][300000];
     int rank = lks_comm_rank(comm);
-    lks_status st = lks_comm_all_reduce(comm, values[rank], rank == 1 ? 299999 : 300000);
-    return suite_mismatch(comm, st, "all_reduce of 300000 elements",
-                          "rank 1 called all_reduce of 299999 elements");
+    lks_status st =
+        lks_comm_all_reduce(comm, values[rank], rank == 1 ? 299999 : 300000, LKS_FLOAT32, LKS_SUM);
+    return suite_mismatch(comm, st, "all_reduce of 300000 float32 elements",
+                          "rank 1 called all_reduce of 299999 float32 elements");
 }
 
 static bool other_root(lks_comm *comm)
 {
     char bytes[2000];
-    lks_status st = lks_comm_broadcast(comm, bytes, sizeof bytes, lks_comm_rank(comm));
+    lks_status st = lks_comm_broadcast(comm, bytes, sizeof bytes, LKS_UINT8, lks_comm_rank(comm));
     return suite_mismatch(comm, st, "from rank 0", "from rank 1");
 }
 
@@ -236,11 +243,11 @@ static bool wrong_arguments(lks_comm *comm)
                        .n_blocks = 3,
                        .block_sumsq = &sq,
                        .dst = &x};
-    CHECK(lks_comm_broadcast(comm, &x, 4, 2) == LKS_ERR_ARG);
-    CHECK(lks_comm_broadcast(comm, &x, 4, -1) == LKS_ERR_ARG);
-    CHECK(lks_comm_broadcast(comm, NULL, 4, 0) == LKS_ERR_ARG);
-    CHECK(lks_comm_all_gather(comm, &x, NULL, 4) == LKS_ERR_ARG);
-    CHECK(lks_comm_all_reduce(comm, NULL, 4) == LKS_ERR_ARG);
+    CHECK(lks_comm_broadcast(comm, &x, 4, LKS_UINT8, 2) == LKS_ERR_ARG);
+    CHECK(lks_comm_broadcast(comm, &x, 4, LKS_UINT8, -1) == LKS_ERR_ARG);
+    CHECK(lks_comm_broadcast(comm, NULL, 4, LKS_UINT8, 0) == LKS_ERR_ARG);
+    CHECK(lks_comm_all_gather(comm, &x, NULL, 4, LKS_UINT8) == LKS_ERR_ARG);
+    CHECK(lks_comm_all_reduce(comm, NULL, 4, LKS_FLOAT32, LKS_SUM) == LKS_ERR_ARG);
     CHECK(lks_comm_alloc(comm, 7, 4, &mem) == LKS_ERR_ARG);
     CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, SIZE_MAX, &mem) == LKS_ERR_NOMEM);
     CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_ERR_ARG); /* borders go back */
@@ -373,11 +380,11 @@ static void test_wait_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),   cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_with_pool),     cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_lying_mailbox), cmocka_unit_test(test_wrong_arguments),
-        cmocka_unit_test(test_waits_end),     cmocka_unit_test(test_one_leaves),
-        cmocka_unit_test(test_wait_time),
+        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_types),
+        cmocka_unit_test(test_reductions),      cmocka_unit_test(test_with_pool),
+        cmocka_unit_test(test_mismatches),      cmocka_unit_test(test_lying_mailbox),
+        cmocka_unit_test(test_wrong_arguments), cmocka_unit_test(test_waits_end),
+        cmocka_unit_test(test_one_leaves),      cmocka_unit_test(test_wait_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,6 +72,8 @@ static lks_status open_sampler(struct here *h, uint64_t n, int replicas, bool dr
     return lks_sampler_open(&o, &h->other_sampler);
 }
 
+#define reduce_all lks_comm_all_reduce /* so that rows of the table are short */
+
 /* SET changes h->r; the reduction may then be started, and must not be. */
 #define REDUCE(set) ((set), lks_comm_reduce_start(h->comm, &h->r, &h->work))
 
@@ -304,21 +306,53 @@ static lks_status no_status(struct here *h)
 #define COMM_ROWS(X)                                                                               \
     X(barrier_null, lks_comm_barrier(NULL), ERR_ARG, "comm is NULL")                               \
     X(progress_null, lks_comm_progress(NULL), ERR_ARG, "comm is NULL")                             \
-    X(broadcast_null, lks_comm_broadcast(NULL, h->bytes, 1, 0), ERR_ARG, "is NULL")                \
-    X(broadcast_null_buf, lks_comm_broadcast(h->comm, NULL, 1, 0), ERR_ARG, "is NULL")             \
-    X(broadcast_nothing, lks_comm_broadcast(h->comm, NULL, 0, 0), OK, "")                          \
-    X(broadcast_root, lks_comm_broadcast(h->comm, h->bytes, 1, 1), ERR_ARG, "root is 1 in a")      \
-    X(broadcast_root_low, lks_comm_broadcast(h->comm, h->bytes, 1, -1), ERR_ARG, "root is -1")     \
-    X(all_gather_null, lks_comm_all_gather(NULL, h->bytes, h->bytes, 1), ERR_ARG, "is NULL")       \
-    X(all_gather_mine, lks_comm_all_gather(h->comm, NULL, h->bytes, 1), ERR_ARG, "is NULL")        \
-    X(all_gather_all, lks_comm_all_gather(h->comm, h->bytes, NULL, 1), ERR_ARG, "is NULL")         \
-    X(all_gather_nothing, lks_comm_all_gather(h->comm, NULL, NULL, 0), OK, "")                     \
-    X(all_gather_in_place, lks_comm_all_gather(h->comm, h->bytes, h->bytes, N), OK, "")            \
-    X(all_reduce_null, lks_comm_all_reduce(NULL, h->common, 1), ERR_ARG, "is NULL")                \
-    X(all_reduce_null_buf, lks_comm_all_reduce(h->comm, NULL, 1), ERR_ARG, "is NULL")              \
-    X(all_reduce_overflow, lks_comm_all_reduce(h->comm, h->common, SIZE_MAX / 2), ERR_ARG,         \
-      "elements are more than memory can address")                                                 \
-    X(all_reduce_nothing, lks_comm_all_reduce(h->comm, NULL, 0), OK, "")                           \
+    X(broadcast_null, lks_comm_broadcast(NULL, h->bytes, 1, LKS_UINT8, 0), ERR_ARG, "is NULL")     \
+    X(broadcast_null_buf, lks_comm_broadcast(h->comm, NULL, 1, LKS_UINT8, 0), ERR_ARG, "is NULL")  \
+    X(broadcast_nothing, lks_comm_broadcast(h->comm, NULL, 0, LKS_UINT8, 0), OK, "")               \
+    X(broadcast_root, lks_comm_broadcast(h->comm, h->bytes, 1, LKS_UINT8, 1), ERR_ARG,             \
+      "root is 1 in a")                                                                            \
+    X(broadcast_root_low, lks_comm_broadcast(h->comm, h->bytes, 1, LKS_UINT8, -1), ERR_ARG,        \
+      "root is -1")                                                                                \
+    X(all_gather_null, lks_comm_all_gather(NULL, h->bytes, h->bytes, 1, LKS_UINT8), ERR_ARG,       \
+      "is NULL")                                                                                   \
+    X(all_gather_mine, lks_comm_all_gather(h->comm, NULL, h->bytes, 1, LKS_UINT8), ERR_ARG,        \
+      "is NULL")                                                                                   \
+    X(all_gather_all, lks_comm_all_gather(h->comm, h->bytes, NULL, 1, LKS_UINT8), ERR_ARG,         \
+      "is NULL")                                                                                   \
+    X(all_gather_nothing, lks_comm_all_gather(h->comm, NULL, NULL, 0, LKS_UINT8), OK, "")          \
+    X(all_gather_in_place, lks_comm_all_gather(h->comm, h->bytes, h->bytes, N, LKS_UINT8), OK, "") \
+    X(broadcast_type, lks_comm_broadcast(h->comm, h->bytes, 1, (lks_dtype)0, 0), ERR_ARG,          \
+      "no data type 0")                                                                            \
+    X(broadcast_much, lks_comm_broadcast(h->comm, h->bytes, SIZE_MAX / 4, LKS_INT64, 0), ERR_ARG,  \
+      "are more than memory can address")                                                          \
+    X(broadcast_old, lks_comm_broadcast(h->comm, h->bytes, 0, (lks_dtype)8, 0), ERR_ARG,           \
+      "no data type 8")                                                                            \
+    X(all_gather_type, lks_comm_all_gather(h->comm, h->bytes, h->bytes, 1, (lks_dtype)-1),         \
+      ERR_ARG, "no data type -1")                                                                  \
+    X(all_gather_more, lks_comm_all_gather(h->comm, h->bytes, h->bytes, SIZE_MAX, LKS_FLOAT16),    \
+      ERR_ARG, "float16 elements of 1 ranks are more than memory")                                 \
+    X(all_reduce_null, reduce_all(NULL, h->common, 1, LKS_FLOAT32, LKS_SUM), ERR_ARG, "is NULL")   \
+    X(all_reduce_null_buf, reduce_all(h->comm, NULL, 1, LKS_INT64, LKS_MAX), ERR_ARG, "is NULL")   \
+    X(all_reduce_overflow, reduce_all(h->comm, h->common, SIZE_MAX / 2, LKS_FLOAT32, LKS_SUM),     \
+      ERR_ARG, "elements of 1 ranks are more than memory can address")                             \
+    X(all_reduce_nothing, reduce_all(h->comm, NULL, 0, LKS_FLOAT64, LKS_MIN), OK, "")              \
+    X(all_reduce_type, reduce_all(h->comm, h->common, 1, (lks_dtype)0, LKS_SUM), ERR_ARG,          \
+      "lks_comm_all_reduce: there is no data type 0")                                              \
+    X(all_reduce_bytes, reduce_all(h->comm, h->common, 1, LKS_UINT8, LKS_SUM), ERR_ARG,            \
+      "uint8 elements can't be reduced: use float32")                                              \
+    X(all_reduce_bfloat16, reduce_all(h->comm, h->common, 1, LKS_BFLOAT16, LKS_MAX), ERR_ARG,      \
+      "bfloat16 elements can't be reduced")                                                        \
+    X(all_reduce_half, reduce_all(h->comm, h->common, 0, LKS_FLOAT16, LKS_MAX), ERR_ARG,           \
+      "float16 elements can't be")                                                                 \
+    X(all_reduce_op, reduce_all(h->comm, h->common, 1, LKS_INT32, (lks_op)0), ERR_ARG,             \
+      "no operation 0: use LKS_SUM, LKS_MIN or LKS_MAX")                                           \
+    X(all_reduce_op_high, reduce_all(h->comm, h->common, 1, LKS_INT32, (lks_op)104), ERR_ARG,      \
+      "no operation 104")                                                                          \
+    X(all_reduce_exchanged,                                                                        \
+      reduce_all(h->comm, h->common, 1, (lks_dtype)LKS_SUM, (lks_op)LKS_INT32), ERR_ARG,           \
+      "no data type 101")                                                                          \
+    X(all_reduce_odd, reduce_all(h->comm, (char *)h->common + 4, 1, LKS_INT64, LKS_SUM), ERR_ARG,  \
+      "buf is not aligned as int64 elements are")                                                  \
     X(alloc_null, lks_comm_alloc(NULL, LKS_MEM_OWN, 1, &h->mem), ERR_ARG, "is NULL")               \
     X(alloc_null_out, lks_comm_alloc(h->comm, LKS_MEM_OWN, 1, NULL), ERR_ARG, "is NULL")           \
     X(alloc_kind, lks_comm_alloc(h->comm, 3, 1, &h->mem), ERR_ARG, "no kind of memory 3")          \
@@ -552,7 +586,7 @@ static void check_alive(struct here *h)
 {
     lks_ddp_result result;
     float sum = 3;
-    assert_ok(lks_comm_all_reduce(h->comm, &sum, 1));
+    assert_ok(lks_comm_all_reduce(h->comm, &sum, 1, LKS_FLOAT32, LKS_SUM));
     assert_true(sum == 3);
     finish_step(h);
     for (int v = 0; v < 2; v++) {

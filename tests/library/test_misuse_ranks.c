@@ -364,7 +364,7 @@ static lks_status gone_at_barrier(struct rank *r, bool first)
 static lks_status others_gone_at_sum(struct rank *r, bool first)
 {
     if (first)
-        return lks_comm_all_reduce(r->comm, r->value[0], N_PARAMS * N);
+        return lks_comm_all_reduce(r->comm, r->value[0], N_PARAMS * N, LKS_FLOAT32, LKS_SUM);
     soon();
     close_comm(r);
     return LKS_OK;
@@ -431,14 +431,14 @@ static lks_status other_scale(struct rank *r, bool first)
 
 static lks_status other_root(struct rank *r, bool first)
 {
-    LKS__TRY(lks_comm_broadcast(r->comm, r->value, 4000, first ? 0 : 1));
+    LKS__TRY(lks_comm_broadcast(r->comm, r->value, 4000, LKS_UINT8, first ? 0 : 1));
     return lks_comm_barrier(r->comm); /* on the root's own host a rank may have all it needs */
 }
 
 static lks_status other_size(struct rank *r, bool first)
 {
     char all[4000];
-    return lks_comm_all_gather(r->comm, r->value, all, first ? 8 : 9);
+    return lks_comm_all_gather(r->comm, r->value, all, first ? 8 : 9, LKS_UINT8);
 }
 
 static lks_status other_kind(struct rank *r, bool first)
@@ -466,7 +466,37 @@ static lks_status other_shares(struct rank *r, bool first)
 
 static lks_status other_call(struct rank *r, bool first)
 {
-    return first ? lks_comm_barrier(r->comm) : lks_comm_all_reduce(r->comm, r->value[0], 1);
+    return first ? lks_comm_barrier(r->comm)
+                 : lks_comm_all_reduce(r->comm, r->value[0], 1, LKS_FLOAT32, LKS_SUM);
+}
+
+static lks_status other_type(struct rank *r, bool first)
+{
+    lks_dtype dtype = first ? LKS_FLOAT32 : LKS_INT32; /* as many bytes */
+    return lks_comm_all_reduce(r->comm, r->value[0], 300, dtype, LKS_SUM);
+}
+
+static lks_status other_op(struct rank *r, bool first)
+{
+    return lks_comm_all_reduce(r->comm, r->value[0], 2, LKS_INT64, first ? LKS_MIN : LKS_MAX);
+}
+
+static lks_status other_count(struct rank *r, bool first)
+{
+    return lks_comm_all_reduce(r->comm, r->value[0], first ? 2500 : 2499, LKS_FLOAT64, LKS_MIN);
+}
+
+static lks_status other_type_sent(struct rank *r, bool first)
+{
+    lks_dtype dtype = first ? LKS_FLOAT64 : LKS_INT64;
+    LKS__TRY(lks_comm_broadcast(r->comm, r->value[0], 10, dtype, 0));
+    return lks_comm_barrier(r->comm);
+}
+
+static lks_status other_type_gathered(struct rank *r, bool first)
+{
+    lks_dtype dtype = first ? LKS_BFLOAT16 : LKS_FLOAT16;
+    return lks_comm_all_gather(r->comm, r->value[1], r->value[0], 10, dtype);
 }
 
 static lks_status aborted(struct rank *r, bool first)
@@ -524,7 +554,25 @@ static const struct row rows[] = {
     {"other kind", other_kind, LKS_ERR_ARG, LKS_ERR_ARG, "100 bytes of common memory", DISAGREE},
     {"other memory", other_memory, LKS_ERR_ARG, LKS_ERR_ARG, "replicate of 100 bytes", DISAGREE},
     {"other shares", other_shares, LKS_ERR_ARG, LKS_ERR_ARG, "gather_shares of 100", DISAGREE},
-    {"other call", other_call, LKS_ERR_ARG, LKS_ERR_ARG, "rank 1 called all_reduce of 1 el",
+    {"other call", other_call, LKS_ERR_ARG, LKS_ERR_ARG, "rank 1 called all_reduce of 1 float32 el",
+     DISAGREE},
+    {"other type", other_type, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called all_reduce of 300 float32 elements by sum, rank 1 called all_reduce of 300 "
+     "int32 elements by sum",
+     DISAGREE},
+    {"other operation", other_op, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called all_reduce of 2 int64 elements by min, rank 1 called all_reduce of 2 int64 "
+     "elements by max",
+     DISAGREE},
+    {"other count", other_count, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called all_reduce of 2500 float64 elements by min, rank 1 called all_reduce of 2499",
+     DISAGREE},
+    {"other type sent", other_type_sent, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called broadcast of 10 float64 elements from rank 0, rank 1 called broadcast of 10 "
+     "int64",
+     DISAGREE},
+    {"other type gathered", other_type_gathered, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called all_gather of 10 bfloat16 elements, rank 1 called all_gather of 10 float16",
      DISAGREE},
     {"aborted", aborted, LKS_ERR_PEER, LKS_ERR_PEER, "rank 0 failed: no reason was given",
      "rank 0 failed: no reason was given"},

@@ -19,9 +19,8 @@ static int ranks_of(const struct lks__hier *h, int host)
     return h->first[host + 1] - h->first[host];
 }
 
-/* All ranks of the host come to this call, then the hosts do: calls that differ are found here. */
-static lks_status meet(struct lks__hier *h, const struct lks__shm_mail *mail,
-                       struct lks__hier_wait *wait)
+lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_mail *mail,
+                              struct lks__hier_wait *wait)
 {
     LKS__TRY(lks__shm_call(h->local, mail));
     return h->leads ? lks__hier_call(h, mail, wait) : LKS_OK;
@@ -32,7 +31,7 @@ lks_status lks__hier_barrier(lks_comm *comm)
     struct lks__hier *h = state_of(comm);
     struct lks__shm_mail mail = {.kind = LKS__OP_BARRIER};
     struct lks__hier_wait wait = {.move = -1};
-    LKS__TRY(meet(h, &mail, &wait));
+    LKS__TRY(lks__hier_meet_all(h, &mail, &wait));
     return lks__shm_call(h->local, &mail);
 }
 
@@ -44,30 +43,35 @@ static int host_of(const struct lks__hier *h, int rank)
     return host;
 }
 
-lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)
+lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
 {
     struct lks__hier *h = state_of(comm);
     int host = host_of(h, root);
-    struct lks__shm_mail mail = {.kind = LKS__OP_BROADCAST, .size = bytes};
+    size_t bytes = count * lks_dtype_bytes(dtype);
+    struct lks__shm_mail mail = {.kind = LKS__OP_BROADCAST, .size = count};
     struct lks__hier_wait wait = {
         .move = bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .root = host, .buf = buf, .bytes = &bytes};
     mail.args[0] = (uint64_t)root;
+    mail.args[2] = dtype;
     LKS__TRY(lks__shm_call(h->local, &mail));
     if (host == h->host) /* the leader must have it first */
-        LKS__TRY(lks_comm_broadcast(h->local, buf, bytes, root - h->first[host]));
+        LKS__TRY(lks_comm_broadcast(h->local, buf, count, dtype, root - h->first[host]));
     if (h->leads)
         LKS__TRY(lks__hier_call(h, &mail, &wait));
-    return host == h->host ? LKS_OK : lks_comm_broadcast(h->local, buf, bytes, 0);
+    return host == h->host ? LKS_OK : lks_comm_broadcast(h->local, buf, count, dtype, 0);
 }
 
-lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes)
+lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
+                                lks_dtype dtype)
 {
     struct lks__hier *h = state_of(comm);
     char *out = all;
+    size_t bytes = count * lks_dtype_bytes(dtype);
     size_t first = (size_t)h->first[h->host] * bytes, end = (size_t)h->first[h->host + 1] * bytes;
     size_t total = (size_t)h->first[h->n_hosts] * bytes;
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_GATHER, .size = bytes};
-    LKS__TRY(lks_comm_all_gather(h->local, mine, out + first, bytes));
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_GATHER, .size = count};
+    mail.args[2] = dtype;
+    LKS__TRY(lks_comm_all_gather(h->local, mine, out + first, count, dtype));
     if (h->leads) {
         size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
         if (pieces == NULL) {
@@ -82,8 +86,8 @@ lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, siz
         free(pieces);
         LKS__TRY(st);
     }
-    LKS__TRY(lks_comm_broadcast(h->local, out, first, 0));
-    return lks_comm_broadcast(h->local, out + end, total - end, 0);
+    LKS__TRY(lks_comm_broadcast(h->local, out, first, LKS_UINT8, 0));
+    return lks_comm_broadcast(h->local, out + end, total - end, LKS_UINT8, 0);
 }
 
 /* --- memory ------------------------------------------------------------------------------- */
@@ -129,7 +133,7 @@ lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
         snprintf(result.text, sizeof result.text, "%s", lks_last_error());
     if (h->leads)
         LKS__TRY(share_outcome(h, &mail, &result));
-    LKS__TRY(lks_comm_broadcast(h->local, &result, sizeof result, 0));
+    LKS__TRY(lks_comm_broadcast(h->local, &result, sizeof result, LKS_UINT8, 0));
     result.text[sizeof result.text - 1] = '\0';
     char text[sizeof result.text + 64];
     if (result.status != LKS_OK && mem != NULL)
@@ -148,7 +152,7 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
     LKS__TRY(lks__shm_place(h->local, "lks_comm_replicate", mem, bytes, false, &mail.args[0]));
     struct lks__hier_wait wait = {
         .move = bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .buf = mem, .bytes = &bytes};
-    LKS__TRY(meet(h, &mail, &wait));
+    LKS__TRY(lks__hier_meet_all(h, &mail, &wait));
     return lks__shm_call(h->local, &mail);
 }
 
@@ -221,7 +225,7 @@ lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *bloc
 /* --- all-reduce --------------------------------------------------------------------------- */
 
 /* Memory lasts as long as the group, so there are two sizes of it. */
-static lks_status open_scratch(struct lks__hier *h, size_t count)
+lks_status lks__hier_open_sums(struct lks__hier *h, size_t count)
 {
     size_t n = count > SMALL_PIECE ? PIECE : SMALL_PIECE;
     if (h->sum_room >= n)
@@ -262,13 +266,10 @@ static lks_status start_sum(struct lks__hier *h, struct lks__hier_sum *s, const 
 
 /* Piece by piece. Nobody starts a piece before it has taken the one that lies in its place, and no
  * sum is written before all of the host have started it. */
-lks_status lks__hier_all_reduce(lks_comm *comm, float *buf, size_t count)
+static lks_status sum_floats(lks_comm *comm, float *buf, size_t count)
 {
     struct lks__hier *h = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
-    struct lks__hier_wait wait = {.move = -1};
-    LKS__TRY(meet(h, &mail, &wait));
-    LKS__TRY(open_scratch(h, count));
+    LKS__TRY(lks__hier_open_sums(h, count));
     size_t pieces = (count + h->sum_room - 1) / h->sum_room;
     for (size_t p = 0; p < pieces + LKS__HIER_SUMS; p++) {
         struct lks__hier_sum *s = &h->sums[p % LKS__HIER_SUMS];
@@ -285,4 +286,17 @@ lks_status lks__hier_all_reduce(lks_comm *comm, float *buf, size_t count)
         }
     }
     return LKS_OK;
+}
+
+lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
+{
+    struct lks__hier *h = state_of(comm);
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
+    struct lks__hier_wait wait = {.move = -1};
+    mail.args[1] = op;
+    mail.args[2] = dtype;
+    LKS__TRY(lks__hier_meet_all(h, &mail, &wait));
+    return dtype == LKS_FLOAT32 && op == LKS_SUM
+               ? sum_floats(comm, buf, count)
+               : lks__hier_combine(comm, &mail, buf, count, dtype, op);
 }

@@ -138,7 +138,7 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
         return st;
     }
     int place[2] = {h->host, h->n_hosts};
-    LKS__TRY(lks_comm_broadcast(h->local, place, sizeof place, 0));
+    LKS__TRY(lks_comm_broadcast(h->local, place, sizeof place, LKS_UINT8, 0));
     if (!h->leads) {
         h->host = place[0];
         h->n_hosts = place[1];
@@ -146,8 +146,8 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
     }
     if (h->first == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
-    LKS__TRY(
-        lks_comm_broadcast(h->local, h->first, ((size_t)h->n_hosts + 1) * sizeof *h->first, 0));
+    LKS__TRY(lks_comm_broadcast(h->local, h->first, ((size_t)h->n_hosts + 1) * sizeof *h->first,
+                                LKS_UINT8, 0));
     /* Ranks count in the order of (host, local rank), whatever the launcher's numbering. */
     h->comm->world.rank = h->first[h->host] + h->join.local_rank;
     h->local->first_rank = h->first[h->host];
@@ -286,9 +286,11 @@ lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *s
     size_t bytes = count * sizeof *buf;
     struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
     struct lks__hier_wait wait = {.move = LKS__HIER_OWN_SUM, .buf = buf, .bytes = &bytes};
+    mail.args[1] = LKS_SUM;
+    mail.args[2] = LKS_FLOAT32;
     LKS__TRY(lks__shm_call(h->local, &mail));
     if (h->leads)
         LKS__TRY(lks__hier_call(h, &mail, &wait));
     *seconds_p = wait.seconds;
-    return lks_comm_broadcast(h->local, seconds_p, sizeof *seconds_p, 0);
+    return lks_comm_broadcast(h->local, seconds_p, sizeof *seconds_p, LKS_UINT8, 0);
 }

@@ -175,9 +175,16 @@ void lks__hier_rendezvous_end(struct lks__hier *h);
 
 lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 lks_status lks__hier_barrier(lks_comm *comm);
-lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
-lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
-lks_status lks__hier_all_reduce(lks_comm *comm, float *buf, size_t count);
+lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root);
+lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
+                                lks_dtype dtype);
+lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype,
+                                lks_op op);
+/* All ranks of the host come to this call, then the hosts do: calls that differ are found here. */
+lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_mail *mail,
+                              struct lks__hier_wait *wait);
+/* h->sums has room for `count` floats, or for a piece of them: h->sum_room. */
+lks_status lks__hier_open_sums(struct lks__hier *h, size_t count);
 void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
 lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                    size_t n_blocks, int to_first);
@@ -185,6 +192,12 @@ void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 /* Where host `host`'s share of n_blocks begins; that of host n_hosts is the end. */
 size_t lks__hier_share_start(const struct lks__hier *h, size_t n_blocks, int host);
 lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
+
+/* --- combine.c ---------------------------------------------------------------------------- */
+
+/* All-reduce of any type and operation; `mail`: all ranks have met with it. */
+lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_mail *mail, void *buf, size_t count,
+                             lks_dtype dtype, lks_op op);
 
 /* --- reduce.c ----------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
  * arrives at s has completed s - 1, so all have arrived there and are done with s - 2. */
 #include <string.h>
 
+#include "comm/combine.h"
 #include "comm/shm/shm.h"
 
 static struct lks__shm *state_of(const lks_comm *comm)
@@ -75,11 +76,13 @@ lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block
     return lks__shm_call(comm, &mail);
 }
 
-lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)
+lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
 {
     struct lks__shm *g = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_BROADCAST, .size = bytes};
+    const size_t bytes = count * lks_dtype_bytes(dtype);
+    struct lks__shm_mail mail = {.kind = LKS__OP_BROADCAST, .size = count};
     mail.args[0] = (uint64_t)root;
+    mail.args[2] = dtype;
     uint64_t seq;
     LKS__TRY(lks__shm_drain(g));
     if (bytes <= LKS__SHM_PAYLOAD) {
@@ -101,10 +104,13 @@ lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root)
     return LKS_OK;
 }
 
-lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes)
+lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
+                               lks_dtype dtype)
 {
     struct lks__shm *g = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_GATHER, .size = bytes};
+    const size_t bytes = count * lks_dtype_bytes(dtype);
+    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_GATHER, .size = count};
+    mail.args[2] = dtype;
     uint64_t seq;
     LKS__TRY(lks__shm_drain(g));
     if (bytes <= LKS__SHM_PAYLOAD) {
@@ -138,51 +144,55 @@ static void share_of(size_t n, int rank, int world_size, size_t *first, size_t *
  * few parts of others costs less than the second meeting. */
 enum { ALL_SUM_RANKS = 4 };
 
-/* One piece of at most a bounce buffer, or of a mailbox: all know all parts. Few ranks sum them
- * each for itself; of many each sums its share into rank 0's buffer and, once all have, takes the
- * whole. */
-static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, float *buf, size_t n)
+/* One piece of at most a bounce buffer, or of a mailbox: all know all parts. Few ranks combine them
+ * each for itself; of many each combines its share into rank 0's buffer and, once all have, takes
+ * the whole. */
+static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, void *buf, size_t n,
+                               lks_dtype dtype, lks_op op)
 {
-    const float *parts[LKS__SEGMENT_MAX_RANKS];
-    struct lks__sum sum = {.parts = parts,
-                           .merges = g->merges,
-                           .n_parts = g->world_size,
-                           .scale = 1,
-                           .last = lks__sum_last(&g->comm->exec)};
+    const void *parts[LKS__SEGMENT_MAX_RANKS];
+    const size_t bytes = n * lks_dtype_bytes(dtype);
+    struct lks__combine c = {.dtype = dtype,
+                             .op = op,
+                             .parts = parts,
+                             .merges = g->merges,
+                             .n_parts = g->world_size,
+                             .dst = buf,
+                             .exec = &g->comm->exec};
     uint64_t seq;
-    if (n * sizeof *buf <= LKS__SHM_PAYLOAD) {
-        LKS__TRY(meet(g, mail, buf, n * sizeof *buf, &seq));
+    if (bytes <= LKS__SHM_PAYLOAD) {
+        LKS__TRY(meet(g, mail, buf, bytes, &seq));
         for (int r = 0; r < g->world_size; r++)
             parts[r] = payload_of(g, r, seq);
-        sum.dst = buf;
-        lks__sum_range(&sum, 0, n, NULL);
+        lks__combine_range(&c, 0, n);
         return LKS_OK;
     }
     int half = (int)(g->seq & 1);
-    memcpy(lks__segment_bounce(g->segment, g->rank, half), buf, n * sizeof *buf);
+    memcpy(lks__segment_bounce(g->segment, g->rank, half), buf, bytes);
     LKS__TRY(meet(g, mail, NULL, 0, &seq));
     for (int r = 0; r < g->world_size; r++)
         parts[r] = lks__segment_bounce(g->segment, r, half);
     if (g->world_size <= ALL_SUM_RANKS) {
-        sum.dst = buf;
-        lks__sum_range(&sum, 0, n, NULL);
+        lks__combine_range(&c, 0, n);
         return LKS_OK;
     }
-    sum.dst = lks__segment_bounce(g->segment, 0, half);
+    c.dst = lks__segment_bounce(g->segment, 0, half);
     size_t first, end;
     share_of(n, g->rank, g->world_size, &first, &end);
-    lks__sum_range(&sum, first, end - first, NULL);
+    lks__combine_range(&c, first, end - first);
     lks__shm_finish(g, seq);
     LKS__TRY(lks__shm_wait_finished(g, seq));
-    memcpy(buf, sum.dst, n * sizeof *buf);
+    memcpy(buf, c.dst, bytes);
     return LKS_OK;
 }
 
-lks_status lks__shm_all_reduce(lks_comm *comm, float *buf, size_t count)
+lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
 {
     struct lks__shm *g = state_of(comm);
     struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
-    const size_t piece = LKS__SHM_BOUNCE / sizeof *buf;
+    const size_t size = lks_dtype_bytes(dtype), piece = LKS__SHM_BOUNCE / size;
+    mail.args[1] = op;
+    mail.args[2] = dtype;
     LKS__TRY(lks__shm_drain(g));
     if (count == 0) { /* meet all the same: calls that differ must be found */
         uint64_t seq;
@@ -190,7 +200,8 @@ lks_status lks__shm_all_reduce(lks_comm *comm, float *buf, size_t count)
     }
     for (size_t at = 0; at < count; at += piece) {
         mail.args[0] = at;
-        LKS__TRY(reduce_piece(g, &mail, buf + at, smaller(count - at, piece)));
+        LKS__TRY(
+            reduce_piece(g, &mail, (char *)buf + at * size, smaller(count - at, piece), dtype, op));
     }
     return LKS_OK;
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/combine.h"
 #include "comm/shm/shm.h"
 
 static const char *const kind_names[LKS__OP_END] = {
@@ -21,6 +22,19 @@ const char *lks__shm_kind_name(uint32_t kind)
     return kind < LKS__OP_END && kind_names[kind] != NULL ? kind_names[kind] : "something unknown";
 }
 
+/* What the calls with a data type count: args[2] is the type. */
+static const char *unit_of(const struct lks__shm_mail *m)
+{
+    switch (m->args[2]) {
+#define X(name, value, bytes, text)                                                                \
+    case value:                                                                                    \
+        return value == LKS_UINT8 ? "bytes" : text " elements";
+        LKS_DTYPE_MAP(X)
+#undef X
+    }
+    return "elements of no type";
+}
+
 /* What a mailbox says, for messages. */
 void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
 {
@@ -28,16 +42,19 @@ void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
     const char *name = lks__shm_kind_name(m->kind);
     switch (m->kind) {
     case LKS__OP_BROADCAST:
-        snprintf(text, bytes, "%s of %llu bytes from rank %llu", name, size,
+        snprintf(text, bytes, "%s of %llu %s from rank %llu", name, size, unit_of(m),
                  (unsigned long long)m->args[0]);
         break;
     case LKS__OP_ALL_GATHER:
+        snprintf(text, bytes, "%s of %llu %s", name, size, unit_of(m));
+        break;
     case LKS__OP_REPLICATE:
     case LKS__OP_GATHER_SHARES:
         snprintf(text, bytes, "%s of %llu bytes", name, size);
         break;
     case LKS__OP_ALL_REDUCE:
-        snprintf(text, bytes, "%s of %llu elements", name, size);
+        snprintf(text, bytes, "%s of %llu %s by %s", name, size, unit_of(m),
+                 lks__op_name((lks_op)m->args[1]));
         break;
     case LKS__OP_ALLOC:
         snprintf(text, bytes, "%s of %llu bytes of %s memory", name, size,

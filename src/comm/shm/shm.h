@@ -139,8 +139,9 @@ void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes);
 
 void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 lks_status lks__shm_barrier(lks_comm *comm);
-lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t bytes, int root);
-lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t bytes);
+lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root);
+lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
+                               lks_dtype dtype);
 lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes);
 lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first);
@@ -148,7 +149,7 @@ lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block
  * names `call`. *offset_p: in the segment. */
 lks_status lks__shm_check_common(const struct lks__shm *g, const char *call, const void *mem,
                                  size_t bytes, bool lazy, uint64_t *offset_p);
-lks_status lks__shm_all_reduce(lks_comm *comm, float *buf, size_t count);
+lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op);
 
 /* --- reduce.c ----------------------------------------------------------------------------- */
 
