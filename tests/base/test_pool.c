@@ -65,11 +65,45 @@ static void test_short_lives(void **state)
         run_rounds(4, i % 3);
 }
 
+static void thread_zero(void *ctx, size_t task, int thread)
+{
+    size_t *sum = ctx;
+    assert_int_equal(thread, 0);
+    *sum += task + 1;
+}
+
+/* Scratch memory: each thread's own, whole and aligned, the same for the pool of it alone. */
+static void test_scratch(void **state)
+{
+    enum { THREADS = 5 };
+    lks__pool *pool;
+    assert_int_equal(lks__pool_open(THREADS, 5000, NULL, &pool), LKS_OK);
+    const size_t bytes = lks__pool_scratch_bytes(pool);
+    assert_true(bytes >= 5000);
+    assert_int_equal(lks__pool_threads(pool), THREADS);
+    for (int i = 0; i < THREADS; i++)
+        memset(lks__pool_scratch(pool, i), 'a' + i, bytes);
+    for (int i = 0; i < THREADS; i++) {
+        lks__pool *alone = lks__pool_alone(pool, i);
+        const char *scratch = lks__pool_scratch(alone, 0);
+        assert_int_equal((uintptr_t)scratch % 64, 0);
+        assert_int_equal(lks__pool_scratch_bytes(alone), bytes);
+        assert_int_equal(lks__pool_threads(alone), 1);
+        for (size_t at = 0; at < bytes; at++)
+            assert_int_equal(scratch[at], 'a' + i);
+        size_t sum = 0;
+        lks__pool_run(alone, 10, thread_zero, &sum);
+        assert_int_equal(sum, 55);
+    }
+    lks__pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_short_lives),
+        cmocka_unit_test(test_scratch),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

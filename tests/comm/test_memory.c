@@ -93,6 +93,13 @@ static const struct machine machines[] = {
      {GROUP, "3:memory:/docker/x12\n", MOUNTS,
       "9 1 0:3 /docker/x1 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
       G1 "2/memory.limit_in_bytes", "1\n", G1 "memory.limit_in_bytes", "50000000\n"}},
+    {"version 1, controllers whose names begin alike",
+     18 * MB,
+     {GROUP, "7:memory2:/b\n6:x,memory3,y:/c\n4:cpu,memory:/a\n", MOUNTS,
+      "8 1 0:3 / /mnt rw - cgroup cgroup rw,memory2\n"
+      "9 1 0:3 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+      "mnt/a/memory.limit_in_bytes", "1\n", G1 "a/memory.limit_in_bytes", "18000000\n",
+      G1 "b/memory.limit_in_bytes", "2\n", G1 "c/memory.limit_in_bytes", "3\n"}},
     {"the mount was made outside our namespace",
      11 * MB,
      {GROUP, "0::/../b/c\n", MOUNTS, "9 1 0:3 /.. /sys/fs/cgroup ro - cgroup2 none rw\n",

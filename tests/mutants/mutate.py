@@ -8,10 +8,16 @@ tests/mutants/*.txt hold the faults, one record each, separated by empty lines:
     new  what is planted in its place; nothing removes it
     by   regular expression of the tests (CTest's names) that should notice
     but  (if no test can notice) the reason
+    set  (if it has one) a name for some faults that belong together: --set=NAME
 
 One build holds all faults: a function is compiled with its sound body and with one body for each
 fault, and the environment variable LKS_PLANTED says which are on. A fault outside of functions is
 built by itself. A fault that no longer finds its expression is an error, so the list stays true.
+
+The tests of a fault run one after another, the quickest first, until one fails. A test has ten times
+the seconds that it took without a fault, and 30 more. If only that limit ended it, it runs again at
+the end, first without the fault: a fault counts as noticed by a time limit only if the sound
+program keeps to three times the limit and the faulty one doesn't.
 """
 import argparse
 import concurrent.futures
@@ -22,6 +28,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,7 +37,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORK = Path(os.environ.get("LKS_MUTANTS_BUILD", ROOT / "build-mutants"))
 TREE, BUILD = WORK / "tree", WORK / "build"
-FIELDS = ("in", "at", "now", "new", "by", "but")
+FIELDS = ("in", "at", "now", "new", "by", "but", "set")
 
 HEADER = """
 #ifndef LKS_PLANTED_H
@@ -120,7 +127,7 @@ def functions_of(text):
 class Source:
     def __init__(self, path):
         self.path = path
-        self.text = path.read_text()
+        self.text = self.sound = path.read_text()
         self.functions = list(functions_of(self.text))
         self.bodies = {}  # (start, end): [(number, other body)]
 
@@ -163,6 +170,7 @@ def place(faults, sources):
             continue
         source, match, body = found[0]
         fault.number, fault.source, fault.match = number, source, match
+        fault.place = match.span()
         parts = source.path.relative_to(TREE).parts
         fault.folder = parts[1] if parts[0] == "src" else parts[0]
         if body is not None:
@@ -236,48 +244,117 @@ def targets_of(tests, faults):
     return sorted(inside | {"tools/all"}) if inside else ["all"]
 
 
-def tests_fail(by, numbers, log, jobs=1):
-    """True if a test fails; None if no test has such a name, or all were skipped."""
-    env = dict(os.environ, LKS_PLANTED=",".join(map(str, numbers)))
-    code = run(["ctest", "--test-dir", BUILD, "-j", str(jobs), "-R", by, "--stop-on-failure",
-                "--output-on-failure", "--no-tests=error", "--timeout", "120"], log, env=env)
-    text = open(log, errors="replace").read()
-    if "No tests were found" in text or " Passed " not in text and code == 0:
-        return None
-    if "***Timeout" in text:
-        print(f"a test ran out of time, which may be the machine's fault: see {log}", flush=True)
-    return code != 0
+class Test:
+    """One of CTest's tests, run without CTest: its command, environment and exit code."""
+
+    def __init__(self, described):
+        self.name, self.command = described["name"], described.get("command")
+        self.env, self.skip, self.seconds = {}, None, None
+        for p in described.get("properties", []):
+            if p["name"] == "ENVIRONMENT":
+                self.env = dict(pair.split("=", 1) for pair in p["value"])
+            elif p["name"] == "SKIP_RETURN_CODE":
+                self.skip = p["value"]
+
+    def run(self, numbers, log, patience=1):
+        """"passes", "fails", "late" or "skipped"."""
+        env = dict(os.environ, LKS_PLANTED=",".join(map(str, numbers)), **self.env)
+        limit = 600 if self.seconds is None else (30 + 10 * self.seconds) * patience
+        started = time.time()
+        with open(log, "a") as out:
+            out.write(f"---- {self.name}\n")
+            out.flush()
+            process = subprocess.Popen(self.command, cwd=BUILD, env=env, stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                code = process.wait(limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                code = None
+            took = time.time() - started
+            result = ("late" if code is None else "passes" if code == 0 else
+                      "skipped" if code == self.skip else "fails")
+            out.write(f"---- {self.name} {result} after {took:.1f} s\n")
+        if not numbers:
+            self.seconds = took
+        return result
 
 
-def built_alone(fault):
+def tests_of(by, tests):
+    return sorted((t for t in tests if t.command and t.seconds is not None and re.search(by, t.name)),
+                  key=lambda t: t.seconds)
+
+
+def judge(fault, tests, patience=1):
+    """"fails" if a test does, else "late" if one was, else "passes"."""
+    if fault.by == "":
+        return "passes"
+    log = WORK / f"logs/{fault.name}.log"
+    if patience == 1:
+        log.unlink(missing_ok=True)
+    result = "passes"
+    numbers = [fault.number] if fault.function != "-" else [0]
+    for test in tests_of(fault.by, tests):
+        now = test.run(numbers, log, patience)
+        if now == "fails":
+            return "fails"
+        if now == "late":
+            result = "late"
+    return result
+
+
+def judge_alone(fault, tests, targets):
     """A fault outside of functions: build with it, run, and build without it."""
     source, path = fault.source, fault.source.path
     sound = path.read_text()
     at = fault.match.start()
     path.write_text(source.text[:at] + fault.new + source.text[fault.match.end() :])
     try:
-        log = WORK / f"logs/{fault.name}.log"
-        if run(["ninja", "-C", BUILD], log) != 0:
-            return True  # the compiler has noticed
-        return tests_fail(fault.by, [], log)
+        if run(["ninja", "-C", BUILD, *targets], WORK / f"logs/{fault.name}.build.log") != 0:
+            return "fails"  # the compiler has noticed
+        return judge(fault, tests)
     finally:
         path.write_text(sound)
+        run(["ninja", "-C", BUILD, *targets], WORK / "logs/build.log")
 
 
-def judge(fault):
-    if fault.by == "":
-        return None
-    if fault.function == "-":
-        return built_alone(fault)
-    return tests_fail(fault.by, [fault.number], WORK / f"logs/{fault.name}.log")
+def judge_again(fault, tests):
+    """A test ran out of time: was it the fault, or the machine?"""
+    for test in tests_of(fault.by, tests):
+        if test.run([], WORK / "logs/sound.log") != "passes":
+            fail(f"{test.name} fails without a fault: see {WORK}/logs/sound.log")
+    return judge(fault, tests, 3)
+
+
+def at_once(faults, jobs):
+    """Plant all of them in one source and say how many tests notice."""
+    for source in {f.source for f in faults}:
+        out, at = "", 0
+        for f in sorted((f for f in faults if f.source is source), key=lambda f: f.place[0]):
+            if f.place[0] < at:
+                print(f"left out, its place is another fault's: {f}")
+                continue
+            out += source.sound[at : f.place[0]] + (f.new or ";" * f.now.endswith(";"))
+            at = f.place[1]
+        write(source.path, out + source.sound[at:])
+    build(["all"])
+    log = WORK / "logs/together.log"
+    run(["ctest", "--test-dir", BUILD, "-LE", "lint", "-j", str(jobs)], log)
+    failed = re.findall(r"Test *#\d+: (\S+) \.*\*\*\*(?!Skipped)", open(log, errors="replace").read())
+    print(f"{len(faults)} faults at once: {len(failed)} tests notice: {' '.join(sorted(failed))}")
+    for source in {f.source for f in faults}:
+        write(source.path, source.text)
 
 
 def chosen(faults, args):
     if args.only:
         names = args.only.split(",")
         faults = [f for f in faults if f.name in names or f.function in names]
+    if args.set:
+        faults = [f for f in faults if f.set == args.set]
     if args.folder:
-        faults = [f for f in faults if f.folder == args.folder]
+        faults = [f for f in faults if f.folder in args.folder.split(",")]
     if args.today:
         day = random.Random(args.seed or datetime.date.today().isoformat())
         quick = [f for f in faults if f.by and not f.but and f.function != "-"]
@@ -289,12 +366,15 @@ def main():
     options = argparse.ArgumentParser(prog="scripts/mutate.sh", description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", help="names or functions, with commas between")
-    options.add_argument("--folder", help="faults of one folder of src, such as comm")
+    options.add_argument("--folder", help="faults of these folders of src, such as comm,hier")
+    options.add_argument("--set", help="faults with this name in their field 'set'")
     options.add_argument("--today", type=int, metavar="N", help="N faults, chosen by the date")
     options.add_argument("--seed", help="with --today: choose by this instead of the date")
     options.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
     options.add_argument("--together", action="store_true",
                          help="afterwards run all tests with all survivors planted at once")
+    options.add_argument("--at_once", action="store_true",
+                         help="don't judge one by one: run all tests with all of them planted at once")
     options.add_argument("--list", action="store_true", help="show the faults and end")
     args = options.parse_args()
     faults = read_faults()
@@ -323,24 +403,52 @@ def main():
     write(WORK / "planted.h", HEADER)
     started = time.time()
     configure()
-    build(targets_of(all_tests(), faults_now))
+    if args.at_once:
+        at_once(faults_now, args.jobs)
+        return
+    described = all_tests()
+    targets = targets_of(described, faults_now)
+    build(targets)
+    tests = [Test(d) for d in described]
     print(f"{len(faults_now)} faults, built in {time.time() - started:.0f} s", flush=True)
 
-    wanted = "|".join(sorted({f.by for f in faults_now if f.by}))
-    if wanted and tests_fail(wanted, [], WORK / "logs/sound.log", args.jobs) is not False:
-        fail(f"the tests fail, or are skipped, without a fault: see {WORK}/logs/sound.log")
+    sound = WORK / "logs/sound.log"
+    sound.unlink(missing_ok=True)
+    wanted = re.compile("|".join(sorted({f.by for f in faults_now if f.by})) or "$^")
+    for test in (t for t in tests if t.command and wanted.search(t.name)):
+        result = test.run([], sound)
+        if result == "skipped":
+            test.seconds = None
+        elif result != "passes":
+            fail(f"{test.name} {result} without a fault: see {sound}")
+    for f in faults_now:
+        if f.by and not tests_of(f.by, tests):
+            fail(f"{f.where}: no test that runs here has a name like {f.by}")
+    print(f"the tests pass without a fault, {time.time() - started:.0f} s", flush=True)
+    noticed, by_time = {}, []
+
+    def note(fault, result):
+        noticed[fault] = result != "passes"
+        if result == "passes":
+            print(f"survives: {fault.folder} {fault}", flush=True)
+
+    late = []
     inside = [f for f in faults_now if f.function != "-"]
-    noticed = {}
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for fault, result in zip(inside, pool.map(judge, inside)):
-            noticed[fault] = result
-            if not result:
-                print(f"survives: {fault.folder} {fault}", flush=True)
+        for fault, result in zip(inside, pool.map(lambda f: judge(f, tests), inside)):
+            if result == "late":
+                late.append(fault)
+            else:
+                note(fault, result)
+    for fault in late:
+        result = judge_again(fault, tests)
+        note(fault, result)
+        if result == "late":
+            print(f"a test doesn't end: {fault.folder} {fault}", flush=True)
+            by_time.append(fault)
     for fault in faults_now:
         if fault.function == "-":
-            noticed[fault] = judge(fault)
-            if not noticed[fault]:
-                print(f"survives: {fault.folder} {fault}", flush=True)
+            note(fault, judge_alone(fault, tests, targets))
 
     left = [f for f in faults_now if not noticed[f]]
     for folder in sorted({f.folder for f in faults_now}):
@@ -348,14 +456,9 @@ def main():
         print(f"{folder:9} {sum(bool(noticed[f]) for f in here):3} of {len(here):3} noticed")
     total = len(faults_now) - len(left)
     print(f"{total} of {len(faults_now)} faults were noticed ({100.0 * total / len(faults_now):.1f} %), "
-          f"{time.time() - started:.0f} s")
-    numbers = [f.number for f in left if f.function != "-"]
-    if args.together and numbers:
-        build(["all"])
-        log = WORK / "logs/together.log"
-        code = run(["ctest", "--test-dir", BUILD, "-E", "mutants_anchored"], log,
-                   env=dict(os.environ, LKS_PLANTED=",".join(map(str, numbers))))
-        print(f"all {len(numbers)} survivors at once: tests {'fail' if code else 'pass'}, see {log}")
+          f"{len(by_time)} of them only because a test didn't end, {time.time() - started:.0f} s")
+    if args.together and left:
+        at_once(left, args.jobs)
     unexplained = [f for f in left if not f.but]
     if unexplained:
         fail(f"{len(unexplained)} survivors without a reason")

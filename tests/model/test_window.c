@@ -1,0 +1,133 @@
+/* Gradients may go to a staging buffer instead of an arena, each group to its own place
+ * (lks__backward.shift): they are the same there, and nothing beside them is written. */
+#include "models.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GAP = 64 }; /* floats between two groups: nobody's */
+
+static const float GUARD = -7.25f;
+
+struct watch {
+    const small_run *run;
+    const float *window; /* NULL in the arena */
+    const size_t *place; /* [n_groups] in the window */
+    float *then;         /* arena: each group as it was when it was announced */
+    int next;
+};
+
+static size_t start_of(const lks__table *t, int group)
+{
+    return t->block_start[t->group_block[group]];
+}
+
+static size_t floats_of(const lks__table *t, int group)
+{
+    return start_of(t, group + 1) - start_of(t, group);
+}
+
+static void group_done(void *ctx, int group)
+{
+    struct watch *w = ctx;
+    const lks__table *t = &w->run->table;
+    assert_int_equal(group, w->next++);
+    memcpy(w->then + start_of(t, group), w->window + w->place[group],
+           floats_of(t, group) * sizeof(float));
+}
+
+static float *floats(size_t n, float value)
+{
+    float *x = aligned_alloc(64, (n * sizeof *x + 63) / 64 * 64);
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = value;
+    return x;
+}
+
+static float train(struct watch *w, float *grads, const size_t *shift)
+{
+    lks__backward bw = {.grads = grads,
+                        .shift = shift,
+                        .seed = 3,
+                        .step = 2,
+                        .vm = 1 << 16 | 1,
+                        .done = group_done,
+                        .done_ctx = w};
+    w->window = grads;
+    w->next = 0;
+    float loss = lks__model_train(w->run->model, w->run->params, &w->run->mb, &bw);
+    assert_int_equal(w->next, w->run->table.n_groups);
+    return loss;
+}
+
+static void check(const small_model *m)
+{
+    small_run run;
+    small_open(m, &run);
+    const lks__table *t = &run.table;
+    size_t *arena_place = calloc((size_t)t->n_groups, sizeof *arena_place);
+    size_t *place = calloc((size_t)t->n_groups, sizeof *place);
+    size_t *shift = calloc((size_t)t->n_groups, sizeof *shift);
+    assert_true(arena_place && place && shift);
+    size_t size = GAP;
+    for (int g = t->n_groups - 1; g >= 0; g--) { /* the other way round than in an arena */
+        arena_place[g] = start_of(t, g);
+        place[g] = size;
+        shift[g] = start_of(t, g) - place[g]; /* modulo 2^64 */
+        size += (floats_of(t, g) + 15) / 16 * 16 + GAP;
+    }
+    float *arena = floats(t->count, 0.0f), *window = floats(size, GUARD);
+    for (int g = 0; g < t->n_groups; g++)
+        memset(window + place[g], 0, floats_of(t, g) * sizeof *window);
+    struct watch in_arena = {&run, NULL, arena_place, floats(t->count, 0.0f), 0};
+    struct watch in_window = {&run, NULL, place, floats(t->count, 0.0f), 0};
+
+    float loss = train(&in_arena, arena, NULL), again = train(&in_window, window, shift);
+    assert_memory_equal(&loss, &again, sizeof loss);
+    for (int g = 0; g < t->n_groups; g++) {
+        const float *want = arena + start_of(t, g), *got = window + place[g];
+        for (size_t i = 0; i < floats_of(t, g); i++)
+            if (memcmp(&want[i], &got[i], sizeof *got) != 0)
+                fail_msg("%s, group %d, %s: %g in the arena, %g in the window", m->name, g,
+                         lks__table_at(t, start_of(t, g) + i)->name, (double)want[i],
+                         (double)got[i]);
+        for (size_t i = 0; i < GAP; i++)
+            if (window[place[g] - GAP + i] != GUARD)
+                fail_msg("%s: a place before group %d was written", m->name, g);
+    }
+    for (size_t i = size - GAP; i < size; i++)
+        assert_true(window[i] == GUARD);
+    /* announced when complete, and something reached every tensor */
+    assert_memory_equal(in_arena.then, arena, t->count * sizeof *arena);
+    assert_memory_equal(in_window.then, arena, t->count * sizeof *arena);
+    for (size_t i = 0; i < t->n_tensors; i++) {
+        double sumsq = 0.0;
+        for (size_t e = 0; e < t->tensors[i].count; e++)
+            sumsq += (double)arena[t->tensors[i].offset + e] * arena[t->tensors[i].offset + e];
+        if (!(sumsq > 0.0))
+            fail_msg("%s: %s has no gradient", m->name, t->tensors[i].name);
+    }
+    free(in_arena.then);
+    free(in_window.then);
+    free(arena);
+    free(window);
+    free(arena_place);
+    free(place);
+    free(shift);
+    small_close(&run);
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SMALL_MODELS; i++)
+        check(&small_models[i]);
+}
+
+int main(void)
+{
+    lks_test_need_level(NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows)};
+    return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
+}
