@@ -221,6 +221,8 @@ def configure():
             command += ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"]
         if run(command, log) != 0:
             fail(f"cmake failed: see {log}")
+    elif run(["ninja", "-C", BUILD, "build.ninja"], log) != 0:  # tests may have come since
+        fail(f"cmake failed: see {log}")
 
 
 def build(targets):
