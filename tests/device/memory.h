@@ -1,0 +1,31 @@
+/* memory.h - device memory that only the device can touch: the host's accesses end the process with
+ * a sentence that names the address. One device in a process. */
+#ifndef LKS_TESTS_DEVICE_MEMORY_H
+#define LKS_TESTS_DEVICE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Ends the process by SIGABRT, with a sentence on stderr: the caller has broken the contract of
+ * layers/device.h. */
+void deferred_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+void deferred_memory_start(void); /* catch SIGSEGV */
+void deferred_memory_stop(void);  /* give all back */
+
+/* Zeros that end (up to 63 bytes before) an unreadable page; NULL: no memory. */
+void *deferred_memory_alloc(size_t bytes);
+/* The addresses are never used again, so that later uses are found. */
+void deferred_memory_release(void *p, size_t bytes);
+
+/* While `what` runs, it can read and write the device's memory; NULL: nobody can. */
+void deferred_memory_open(const char *what);
+
+/* Number of the block with [p, p + bytes), from 1; 0: it isn't all the device's. `what`, which
+ * names p, dies if some of it is, or if the block has been released. */
+int deferred_memory_block(const char *what, const void *p, size_t bytes);
+
+int deferred_memory_count(void); /* blocks that are not released */
+
+#endif
