@@ -8,11 +8,7 @@
 #include "base/sys.h"
 #include "base/trace.h"
 #include "comm/backend.h"
-#include "comm/tree.h"
-
-/* At most this many arenas are alive: one for each level of the tree on both flanks of an uneven
- * range, and one being filled. Virtual ranks go up to 1024. */
-enum { MAX_ARENAS = 24, ADD_FLOATS = 1 << 16 };
+#include "ddp/nodes.h"
 
 struct bucket {
     int last_group; /* complete when this group is */
@@ -20,110 +16,42 @@ struct bucket {
     size_t start, count; /* floats */
     size_t *block_start; /* [n_blocks + 1], from the bucket's start */
     size_t *block_bytes; /* the same in bytes */
+    lks__mark copied;    /* this rank's nodes of it are in staged[] */
     lks_work *work;
     double started; /* lks__sys_now() */
-};
-
-/* Complete nodes of the tree; node[i] stands in arena[i]. */
-struct nodes {
-    lks_node node[MAX_ARENAS];
-    int n;
 };
 
 struct lks__ddp {
     lks__ddp_config config;
     lks_comm *comm;
     const lks__table *table;
-    const lks__exec *ex;
+    lks__device *device;
     int first_leaf, end_leaf;
 
-    float *arena[MAX_ARENAS];
+    float *arena[LKS__MAX_ARENAS]; /* the device's memory */
     int n_arenas;
+    /* Memory of the group: arena[i] itself, or, if the device has memory of its own, where a copy
+     * of it goes to be reduced: n_staged of them. */
+    float *staged[LKS__MAX_ARENAS];
+    int n_staged;
     float *window; /* of the largest bucket, and the last; zero between leaves; or NULL */
     size_t window_floats;
-    size_t *shift;      /* [n_groups] from a bucket's place in an arena to that in the window */
-    int merges;         /* of the leaf under way, into arena[nodes.n - 1] and on */
-    bool windowed;      /* the leaf under way stands in the window */
-    struct nodes nodes; /* before the leaf under way, which stands in arena[nodes.n] */
-    struct nodes nodes_after; /* once it has been merged */
-    struct nodes nodes_final; /* once the last one has */
-    int n_done;               /* leaves begun in this step */
-    lks__ddp_micro micro;     /* the micro-step under way; m is -1 before the step's first */
+    size_t *shift;          /* [n_groups] from a bucket's place in an arena to that in the window */
+    int merges;             /* of the leaf under way, into arena[nodes.n - 1] and on */
+    bool windowed;          /* the leaf under way stands in the window */
+    lks__nodes nodes;       /* before the leaf under way, which stands in arena[nodes.n] */
+    lks__nodes nodes_after; /* once it has been merged */
+    lks__nodes nodes_final; /* once the last one has */
+    int n_done;             /* leaves begun in this step */
+    lks__ddp_micro micro;   /* the micro-step under way; m is -1 before the step's first */
 
     struct bucket *buckets;
-    int n_buckets, next_bucket;
-    double *block_sumsq; /* common to all ranks */
-    bool last;           /* in the last micro-step of this rank */
-    lks_status failed;   /* first failure inside lks__ddp_group_done() */
+    int n_buckets, next_bucket; /* folded next */
+    int next_start;             /* handed to the group next: of those that are folded */
+    double *block_sumsq;        /* common to all ranks */
+    bool last;                  /* in the last micro-step of this rank */
+    lks_status failed;          /* first failure inside lks__ddp_group_done() */
 };
-
-int lks__ddp_first_leaf(int V, int W, int rank)
-{
-    return (int)((long)rank * V / W);
-}
-
-/* --- the stack of nodes ---------------------------------------------------------------------- */
-
-/* Put leaf v on top. Nodes that only lack a neighbour move up unchanged; two siblings on top become
- * their parent. Returns how many additions that takes, each of arena[i + 1] into arena[i], deepest
- * last. */
-static int push_leaf(int V, int v, struct nodes *s)
-{
-    int additions = 0;
-    s->node[s->n++] = (lks_node){0, v};
-    for (;;) {
-        lks_node *top = &s->node[s->n - 1];
-        while (!lks__tree_is_root(V, *top) && !lks__tree_has_sibling(V, *top))
-            *top = lks__tree_parent(*top);
-        if (s->n < 2 || lks__tree_is_root(V, *top))
-            return additions;
-        lks_node *below = &s->node[s->n - 2];
-        if (below->level != top->level || below->index + 1 != top->index || below->index % 2 != 0)
-            return additions;
-        *below = lks__tree_parent(*below);
-        s->n--;
-        additions++;
-    }
-}
-
-/* Walk through leaves [first, end) without their gradients: what remains stands in *s. Returns how
- * many arenas are needed at once. *merges_p: some are merged. */
-static int rehearse(int V, int first, int end, bool windows, struct nodes *s, bool *merges_p)
-{
-    int most = 0;
-    s->n = 0;
-    for (int v = first; v < end; v++) {
-        int needed = s->n + 1;
-        bool merged = push_leaf(V, v, s) > 0;
-        if (merged && windows)
-            needed--;
-        if (needed > most)
-            most = needed;
-        *merges_p |= merged;
-    }
-    return most;
-}
-
-/* The same of each of W ranks: the most that one needs. */
-static int rehearse_all(int V, int W, bool windows, bool *merges_p)
-{
-    int most = 0;
-    *merges_p = false;
-    for (int r = 0; r < W; r++) {
-        struct nodes left;
-        int n = rehearse(V, lks__ddp_first_leaf(V, W, r), lks__ddp_first_leaf(V, W, r + 1), windows,
-                         &left, merges_p);
-        if (n > most)
-            most = n;
-    }
-    return most;
-}
-
-int lks__ddp_arenas(int V, int W, bool windows)
-{
-    bool merges;
-    return rehearse_all(V, W, windows, &merges);
-}
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
@@ -158,8 +86,9 @@ static size_t measure_window(const lks__table *t, size_t bucket_bytes, size_t *b
 size_t lks__ddp_window_floats(const lks__ddp_config *config, const lks__table *table, int W)
 {
     bool merges;
+    int left;
     size_t before;
-    rehearse_all(config->V, W, true, &merges);
+    lks__nodes_rehearse_all(config->V, W, true, &merges, &left);
     return config->windows && config->A == 1 && merges
                ? measure_window(table, config->bucket_bytes, &before)
                : 0;
@@ -211,8 +140,30 @@ static lks_status open_window(lks__ddp *d)
     return LKS_OK;
 }
 
+static lks_status open_memory(lks__ddp *d, bool windows)
+{
+    const size_t bytes = d->table->count * sizeof(float);
+    const int W = lks_comm_world_size(d->comm);
+    const bool own = !d->device->ops->host_memory;
+    bool merges;
+    int left;
+    d->n_arenas = lks__nodes_rehearse_all(d->config.V, W, windows, &merges, &left);
+    /* The first one is there on all ranks: the host's leader gets the sum in it. */
+    d->n_staged = own ? left : d->n_arenas;
+    for (int i = 0; i < d->n_staged; i++)
+        LKS__TRY(lks_comm_alloc(d->comm, LKS_MEM_OWN, bytes, (void **)&d->staged[i]));
+    for (int i = 0; i < d->n_arenas; i++) {
+        if (own)
+            LKS__TRY(d->device->ops->alloc(d->device, bytes, (void **)&d->arena[i]));
+        else
+            d->arena[i] = d->staged[i];
+    }
+    return lks_comm_alloc(d->comm, LKS_MEM_COMMON, d->table->n_blocks * sizeof(double),
+                          (void **)&d->block_sumsq);
+}
+
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
-                         const lks__exec *ex, lks__ddp **ddp_p)
+                         lks__device *device, lks__ddp **ddp_p)
 {
     int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
     lks__ddp *d = calloc(1, sizeof *d);
@@ -222,21 +173,18 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     d->comm = comm;
     lks__comm_hold(comm);
     d->table = table;
-    d->ex = ex;
+    d->device = device;
     d->first_leaf = lks__ddp_first_leaf(config->V, W, rank);
     d->end_leaf = lks__ddp_first_leaf(config->V, W, rank + 1);
-    const bool windows = config->windows && config->A == 1;
+    /* A window keeps what is added in the processor's caches. */
+    const bool windows = config->windows && config->A == 1 && device->ops->host_memory;
     bool merges = false;
-    rehearse(config->V, d->first_leaf, d->end_leaf, windows, &d->nodes_final, &merges);
-    d->n_arenas = lks__ddp_arenas(config->V, W, windows);
+    lks__nodes_rehearse(config->V, d->first_leaf, d->end_leaf, windows, &d->nodes_final, &merges);
     lks_status st = cut_buckets(d);
     if (st == LKS_OK && windows && merges)
         st = open_window(d);
-    for (int i = 0; i < d->n_arenas && st == LKS_OK; i++)
-        st = lks_comm_alloc(comm, LKS_MEM_OWN, table->count * sizeof(float), (void **)&d->arena[i]);
     if (st == LKS_OK)
-        st = lks_comm_alloc(comm, LKS_MEM_COMMON, table->n_blocks * sizeof(double),
-                            (void **)&d->block_sumsq);
+        st = open_memory(d, windows);
     if (st != LKS_OK) {
         lks__ddp_close(d);
         return st;
@@ -265,6 +213,9 @@ void lks__ddp_close(lks__ddp *d)
         free(d->buckets[i].block_start);
         free(d->buckets[i].block_bytes);
     }
+    for (int i = 0; i < d->n_arenas; i++)
+        if (d->arena[i] != NULL && d->arena[i] != d->staged[i])
+            d->device->ops->release(d->device, d->arena[i], d->table->count * sizeof(float));
     free(d->buckets);
     free(d->window);
     free(d->shift);
@@ -273,29 +224,18 @@ void lks__ddp_close(lks__ddp *d)
 
 /* --- one step -------------------------------------------------------------------------------- */
 
-struct range {
-    const lks__ddp *d;
-    float *dst;
-    const float *src; /* NULL: dst is set to zero */
-    size_t count;
-};
-
-static void range_task(void *ctx, size_t task, int thread)
-{
-    const struct range *r = ctx;
-    size_t at = task * ADD_FLOATS, n = r->count - at < ADD_FLOATS ? r->count - at : ADD_FLOATS;
-    if (r->src == NULL)
-        memset(r->dst + at, 0, n * sizeof(float));
-    else
-        r->d->ex->k->add(r->dst + at, r->src + at, n);
-}
-
-/* dst[start, start + count) += src[start, …), or zero. */
+/* dst[start, start + count) += src[start, …). */
 static void add_range(const lks__ddp *d, float *dst, const float *src, size_t start, size_t count)
 {
-    struct range r = {d, dst + start, src == NULL ? NULL : src + start, count};
     lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
-    lks__pool_run(d->ex->pool, (count + ADD_FLOATS - 1) / ADD_FLOATS, range_task, &r);
+    d->device->layers->accumulate(d->device->ex, dst + start, src + start, count);
+    lks__trace_end();
+}
+
+static void clear(const lks__ddp *d, float *dst, size_t count)
+{
+    lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
+    d->device->layers->clear(d->device->ex, dst, count);
     lks__trace_end();
 }
 
@@ -306,13 +246,8 @@ static void fold_bucket(const lks__ddp *d, const struct bucket *b)
     int i = d->nodes.n, end = d->nodes.n - d->merges;
     if (d->windowed) {
         float *in_window = d->window + (b->start - d->shift[b->last_group]);
-        struct range r = {d, d->arena[--i] + b->start, in_window, b->count};
-        struct range zero = {d, in_window, NULL, b->count};
-        const size_t n_tasks = (b->count + ADD_FLOATS - 1) / ADD_FLOATS;
-        lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
-        lks__pool_run(d->ex->pool, n_tasks, range_task, &r);
-        lks__pool_run(d->ex->pool, n_tasks, range_task, &zero);
-        lks__trace_end();
+        add_range(d, d->arena[--i] + b->start, in_window, 0, b->count);
+        clear(d, in_window, b->count);
     }
     for (; i > end; i--)
         add_range(d, d->arena[i - 1], d->arena[i], b->start, b->count);
@@ -321,9 +256,9 @@ static void fold_bucket(const lks__ddp *d, const struct bucket *b)
 /* Hand a bucket of this rank's nodes, now whole, to the group. */
 static lks_status start_bucket(lks__ddp *d, struct bucket *b)
 {
-    lks_part parts[MAX_ARENAS];
+    lks_part parts[LKS__MAX_ARENAS];
     for (int i = 0; i < d->nodes_final.n; i++)
-        parts[i] = (lks_part){d->nodes_final.node[i], d->arena[i] + b->start};
+        parts[i] = (lks_part){d->nodes_final.node[i], d->staged[i] + b->start};
     lks_reduction r = {
         .label = (int)(b - d->buckets),
         .n_leaves = d->config.V,
@@ -336,12 +271,43 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
         .block_start = b->block_start,
         .n_blocks = b->n_blocks,
         .block_sumsq = d->block_sumsq + b->first_block,
-        .dst = (float *)lks_comm_peer(d->comm, d->arena[0], lks_comm_leader(d->comm)) + b->start,
+        .dst = (float *)lks_comm_peer(d->comm, d->staged[0], lks_comm_leader(d->comm)) + b->start,
     };
     b->started = lks__sys_now();
     lks_work *work;
     LKS__TRY(lks_comm_reduce_start(d->comm, &r, &work));
     b->work = work;
+    d->next_start++;
+    return LKS_OK;
+}
+
+/* A device with memory of its own may not have made the bucket yet: its copy for the group follows
+ * behind it, and a mark behind that copy tells when the group may have it. */
+static void stage_bucket(lks__ddp *d, struct bucket *b)
+{
+    if (d->device->ops->host_memory)
+        return;
+    lks__device_order(d->device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
+    for (int i = 0; i < d->nodes_final.n; i++)
+        d->device->ops->copy(d->device, LKS__QUEUE_COPY, d->staged[i] + b->start,
+                             d->arena[i] + b->start, b->count * sizeof(float));
+    b->copied = d->device->ops->mark(d->device, LKS__QUEUE_COPY);
+}
+
+/* Hand over the buckets that are folded and, by now, staged; `all`: wait for those that aren't. */
+static lks_status start_staged(lks__ddp *d, bool all)
+{
+    while (d->next_start < d->next_bucket) {
+        struct bucket *b = &d->buckets[d->next_start];
+        bool passed = true;
+        if (all)
+            LKS__TRY(lks__device_wait(d->device, b->copied));
+        else
+            LKS__TRY(d->device->ops->passed(d->device, b->copied, &passed));
+        if (!passed)
+            return LKS_OK;
+        LKS__TRY(start_bucket(d, b));
+    }
     return LKS_OK;
 }
 
@@ -354,14 +320,14 @@ void lks__ddp_group_done(void *ddp, int group)
     if (b->last_group == group) {
         fold_bucket(d, b);
         if (d->last)
-            d->failed = start_bucket(d, b);
-        if (d->failed != LKS_OK)
-            return;
+            stage_bucket(d, b);
         d->next_bucket++;
     }
-    if (d->last)
-        d->failed =
-            lks_comm_progress(d->comm); /* of buckets that other ranks have finished by now */
+    if (!d->last)
+        return;
+    d->failed = start_staged(d, false);
+    if (d->failed == LKS_OK) /* of buckets that other ranks have finished by now */
+        d->failed = lks_comm_progress(d->comm);
 }
 
 static double norm_of(const lks__ddp *d)
@@ -379,7 +345,7 @@ void lks__ddp_begin(lks__ddp *d)
 {
     forget_works(d); /* of a step that failed */
     d->nodes.n = d->n_done = 0;
-    d->next_bucket = 0;
+    d->next_bucket = d->next_start = 0;
     d->last = false;
     d->failed = LKS_OK;
     d->micro = (lks__ddp_micro){d->first_leaf, -1, NULL};
@@ -388,7 +354,7 @@ void lks__ddp_begin(lks__ddp *d)
 float *lks__ddp_leaf(lks__ddp *d)
 {
     d->nodes_after = d->nodes;
-    d->merges = push_leaf(d->config.V, d->first_leaf + d->n_done++, &d->nodes_after);
+    d->merges = lks__nodes_push(d->config.V, d->first_leaf + d->n_done++, &d->nodes_after);
     d->windowed = d->window != NULL && d->merges > 0;
     d->next_bucket = 0;
     return d->windowed ? d->window : d->arena[d->nodes.n];
@@ -432,7 +398,7 @@ bool lks__ddp_next(lks__ddp *d, lks__ddp_micro *micro)
     if (at->m == 0) {
         at->grads = lks__ddp_leaf(d);
         if (!d->windowed)
-            add_range(d, at->grads, NULL, 0, d->table->count);
+            clear(d, at->grads, d->table->count);
     }
     if (at->v + 1 == d->end_leaf && at->m + 1 == d->config.A)
         lks__ddp_last(d);
@@ -444,12 +410,8 @@ bool lks__ddp_next(lks__ddp *d, lks__ddp_micro *micro)
 void lks__ddp_skip(lks__ddp *d)
 {
     d->last = true;
-    d->next_bucket = 0;
-    while (d->failed == LKS_OK && d->next_bucket < d->n_buckets) {
-        d->failed = start_bucket(d, &d->buckets[d->next_bucket]);
-        if (d->failed == LKS_OK)
-            d->next_bucket++;
-    }
+    while (d->failed == LKS_OK && d->next_start < d->n_buckets)
+        d->failed = start_bucket(d, &d->buckets[d->next_start]);
 }
 
 /* Waits release their operation whatever comes; the first failure is the one that counts. */
@@ -471,8 +433,9 @@ static lks_status wait_all(lks__ddp *d)
 lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
 {
     LKS__TRY(d->failed);
+    LKS__TRY(start_staged(d, true));
     LKS__TRY(wait_all(d));
-    *grads_p = lks_comm_peer(d->comm, d->arena[0], lks_comm_leader(d->comm));
+    *grads_p = lks_comm_peer(d->comm, d->staged[0], lks_comm_leader(d->comm));
     *norm_p = norm_of(d);
     return LKS_OK;
 }

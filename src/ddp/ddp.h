@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "kernels/exec.h"
+#include "layers/device.h"
 #include "lockstep/comm.h"
 #include "model/table.h"
 
@@ -38,9 +38,11 @@ int lks__ddp_arenas(int V, int W, bool windows);
 /* Floats in that window, of the rank out of W that needs most; 0: no rank has one. */
 size_t lks__ddp_window_floats(const lks__ddp_config *config, const lks__table *table, int W);
 
-/* Collective. Borrows comm, table and ex. Arenas come from lks_comm_alloc(). */
+/* Collective. Borrows comm, table and device. Arenas are the device's memory; if that is the
+ * host's, they come from lks_comm_alloc(), and the group adds them up in place. Else it adds up
+ * copies of the buckets in memory of its own. */
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
-                         const lks__exec *ex, lks__ddp **ddp_p);
+                         lks__device *device, lks__ddp **ddp_p);
 /* NULL is fine. At any time, in mid-step too: reductions in flight are left to the group, which
  * completes them with its next operations, for only memory of the group's own is needed. After the
  * comm was closed it is safe as well. */
@@ -54,7 +56,7 @@ const size_t *lks__ddp_shift(const lks__ddp *ddp);
 /* For the model's backward: `ddp` as void so that it fits lks__group_done_fn. */
 void lks__ddp_group_done(void *ddp, int group);
 
-/* Micro-batch `m` of virtual rank `v`: its gradient is added to `grads`. */
+/* Micro-batch `m` of virtual rank `v`: its gradient is added to `grads`, memory of the device. */
 typedef struct lks__ddp_micro {
     int v, m;
     float *grads;
@@ -71,9 +73,9 @@ bool lks__ddp_next(lks__ddp *ddp, lks__ddp_micro *micro);
  * step's gradient is good for nothing; ranks have to tell each other that. */
 void lks__ddp_skip(lks__ddp *ddp);
 
-/* The mean gradient over all N micro-batches: *grads_p is the arena, the same bits on every rank
- * and for any number of ranks, and stays readable until lks__ddp_release(). *norm_p: its 2-norm
- * (blocks in double, table order); not finite where a gradient isn't. */
+/* The mean gradient over all N micro-batches: *grads_p is the arena, in the host's memory, the same
+ * bits on every rank and for any number of ranks, and stays readable until lks__ddp_release().
+ * *norm_p: its 2-norm (blocks in double, table order); not finite where a gradient isn't. */
 lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p);
 
 /* lks__ddp_next() in pieces, for a loop that stands elsewhere (params.c): for each of this rank's

@@ -9,6 +9,7 @@
 
 #include "ddp/ddp.h"
 #include "ddp/verify.h"
+#include "kernels/device.h"
 #include "lockstep/ddp.h"
 
 enum { MAX_VIRTUAL_RANKS = 1024, MAX_MICRO_STEPS = 1 << 20 };
@@ -33,6 +34,7 @@ struct lks_ddp {
     lks__table table;
     lks__kernels kernels;
     lks__exec ex;
+    lks__device device;
     lks__ddp *inner;
 
     int v, m;          /* due next: micro-step m of virtual rank v */
@@ -277,7 +279,8 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
     LKS__TRY(lks__kernels_open(LKS__CPU_REF, &d->kernels));
     d->ex.k = &d->kernels;
     lks__ddp_config config = {.V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true};
-    return lks__ddp_open(&config, d->comm, &d->table, &d->ex, &d->inner);
+    d->device = lks__device_cpu(&d->ex);
+    return lks__ddp_open(&config, d->comm, &d->table, &d->device, &d->inner);
 }
 
 lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,

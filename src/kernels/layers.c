@@ -2,14 +2,41 @@
 
 #include <string.h>
 
+/* Elements of a task: enough that handing it out costs nothing beside it. */
+enum { RANGE_FLOATS = 1 << 16 };
+
+struct range {
+    const lks__exec *ex;
+    float *y;
+    const float *x; /* NULL: y becomes zero */
+    size_t n;
+};
+
+static void range_task(void *ctx, size_t task, int thread)
+{
+    const struct range *r = ctx;
+    const size_t at = task * RANGE_FLOATS;
+    const size_t n = r->n - at < RANGE_FLOATS ? r->n - at : RANGE_FLOATS;
+    if (r->x == NULL)
+        memset(r->y + at, 0, n * sizeof *r->y);
+    else
+        r->ex->k->add(r->y + at, r->x + at, n);
+}
+
+static void run_range(const lks__exec *ex, float *y, const float *x, size_t n)
+{
+    struct range r = {ex, y, x, n};
+    lks__pool_run(ex->pool, (n + RANGE_FLOATS - 1) / RANGE_FLOATS, range_task, &r);
+}
+
 void lks__clear(const lks__exec *ex, float *x, size_t n)
 {
-    memset(x, 0, n * sizeof *x);
+    run_range(ex, x, NULL, n);
 }
 
 void lks__accumulate(const lks__exec *ex, float *y, const float *x, size_t n)
 {
-    ex->k->add(y, x, n);
+    run_range(ex, y, x, n);
 }
 
 void lks__mean_loss(const lks__exec *ex, float *loss, const double *row_loss, size_t rows)

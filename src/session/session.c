@@ -22,6 +22,12 @@ static void beat(void *comm)
     lks_comm_beat(comm);
 }
 
+/* The group's errors show in its operations alone. */
+static lks_status failure(void *comm)
+{
+    return lks_comm_progress(comm);
+}
+
 static void ask_stop(void *comm, int signo)
 {
     lks__comm_ask_stop(comm, signo);
@@ -80,6 +86,9 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     if (st != LKS_OK)
         goto fail;
     s->ex = (lks__exec){.k = &s->kernels, .pool = s->pool};
+    s->cpu = lks__device_cpu(&s->ex);
+    s->device = &s->cpu;
+    s->device->waiter = (lks__waiter){.progress = beat, .failure = failure, .ctx = s->comm};
     lks__comm_use(s->comm, &s->ex);
     st = lks__session_products(s, false);
     if (st != LKS_OK)

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "kernels/exec.h"
+#include "kernels/device.h"
 #include "lockstep/comm.h"
 
 typedef struct lks__session {
@@ -14,6 +14,8 @@ typedef struct lks__session {
     lks__kernels kernels;
     lks__pool *pool;
     lks__exec ex;
+    lks__device cpu;
+    lks__device *device; /* where models compute */
     int threads;
     char fingerprint[17]; /* of the kernels, 16 hex digits */
 } lks__session;

@@ -170,7 +170,7 @@ static lks_status open_arenas(lks__trainer *t)
     if (lks_comm_leader(t->ses.comm) == t->ses.world.rank || !t->shared)
         give_back_unused(t);
     const lks__ddp_config config = lks__train_ddp_config(&t->s);
-    return lks__ddp_open(&config, t->ses.comm, &t->table, &t->ses.ex, &t->ddp);
+    return lks__ddp_open(&config, t->ses.comm, &t->table, t->ses.device, &t->ddp);
 }
 
 /* Activations are taken page by page during the first step, when the kernel could only kill. They

@@ -11,6 +11,7 @@
 #include "comm/backend.h"
 #include "ddp/ddp.h"
 #include "ddp/verify.h"
+#include "kernels/device.h"
 #include "model/model.h"
 
 enum { MAX_RANKS = 8, STEPS = 2 };
@@ -146,9 +147,10 @@ static lks_status run_ddp(struct rank *r)
     const lks__exec ex = {.k = &kernels, .pool = pool};
     const lks__ddp_config config = {
         .V = r->V, .A = r->A, .bucket_bytes = r->bucket_bytes, .windows = true};
+    lks__device device = lks__device_cpu(&ex);
     lks__ddp *ddp = NULL;
     lks__comm_use(r->comm, &ex);
-    lks_status st = lks__ddp_open(&config, r->comm, &table, &ex, &ddp);
+    lks_status st = lks__ddp_open(&config, r->comm, &table, &device, &ddp);
     if (st == LKS_OK)
         st = steps(r, ddp);
     if (st != LKS_OK)

@@ -1,0 +1,65 @@
+#include "ddp/nodes.h"
+
+#include "ddp/ddp.h"
+
+int lks__ddp_first_leaf(int V, int W, int rank)
+{
+    return (int)((long)rank * V / W);
+}
+
+int lks__nodes_push(int V, int v, lks__nodes *s)
+{
+    int additions = 0;
+    s->node[s->n++] = (lks_node){0, v};
+    for (;;) {
+        lks_node *top = &s->node[s->n - 1];
+        while (!lks__tree_is_root(V, *top) && !lks__tree_has_sibling(V, *top))
+            *top = lks__tree_parent(*top);
+        if (s->n < 2 || lks__tree_is_root(V, *top))
+            return additions;
+        lks_node *below = &s->node[s->n - 2];
+        if (below->level != top->level || below->index + 1 != top->index || below->index % 2 != 0)
+            return additions;
+        *below = lks__tree_parent(*below);
+        s->n--;
+        additions++;
+    }
+}
+
+int lks__nodes_rehearse(int V, int first, int end, bool windows, lks__nodes *s, bool *merges_p)
+{
+    int most = 0;
+    s->n = 0;
+    for (int v = first; v < end; v++) {
+        int needed = s->n + 1;
+        bool merged = lks__nodes_push(V, v, s) > 0;
+        if (merged && windows)
+            needed--;
+        if (needed > most)
+            most = needed;
+        *merges_p |= merged;
+    }
+    return most;
+}
+
+int lks__nodes_rehearse_all(int V, int W, bool windows, bool *merges_p, int *left_p)
+{
+    int most = 0;
+    *merges_p = false;
+    *left_p = 0;
+    for (int r = 0; r < W; r++) {
+        lks__nodes left;
+        int n = lks__nodes_rehearse(V, lks__ddp_first_leaf(V, W, r),
+                                    lks__ddp_first_leaf(V, W, r + 1), windows, &left, merges_p);
+        most = n > most ? n : most;
+        *left_p = left.n > *left_p ? left.n : *left_p;
+    }
+    return most;
+}
+
+int lks__ddp_arenas(int V, int W, bool windows)
+{
+    bool merges;
+    int left;
+    return lks__nodes_rehearse_all(V, W, windows, &merges, &left);
+}
