@@ -440,6 +440,11 @@ lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
     return LKS_OK;
 }
 
+float *lks__ddp_device_grads(lks__ddp *d)
+{
+    return d->arena[0];
+}
+
 bool lks__ddp_is_closed(const lks__ddp *d)
 {
     return lks__comm_is_closed(d->comm);

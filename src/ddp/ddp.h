@@ -88,6 +88,9 @@ lks_status lks__ddp_leaf_end(lks__ddp *ddp);
 /* The group was closed by lks_comm_close(): nothing but lks__ddp_close() is left. */
 bool lks__ddp_is_closed(const lks__ddp *ddp);
 
+/* Memory of the device for a copy of that gradient, an arena: free until the next step begins. */
+float *lks__ddp_device_grads(lks__ddp *ddp);
+
 /* Every rank has read the gradient: its memory may be written again. Collective. */
 lks_status lks__ddp_release(lks__ddp *ddp);
 

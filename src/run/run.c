@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "data/sampler.h"
 #include "run/report.h"
+#include "train/arenas.h"
 #include "train/recipe.h"
 #include "train/state.h"
 
@@ -42,8 +43,9 @@ static lks_status write_checkpoint(struct run *r)
     lks__trainer *t = r->t;
     if (strcmp(t->s.on_nan, "rollback") == 0)
         t->nonfinite = 0; /* it has come further than before */
-    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg, true));
-    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg_sq, true));
+    LKS__TRY(lks__arenas_fetch_moments(t));
+    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg.host, true));
+    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg_sq.host, true));
     if (t->ses.world.rank != 0)
         return LKS_OK;
     char name[32], hash[17];
@@ -53,8 +55,8 @@ static lks_status write_checkpoint(struct run *r)
     LKS__TRY(lks__state_save(t, best, name, hash));
     if (best)
         lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
-    lks__ddp_drop(t->ddp, t->exp_avg);
-    lks__ddp_drop(t->ddp, t->exp_avg_sq);
+    lks__ddp_drop(t->ddp, t->exp_avg.host);
+    lks__ddp_drop(t->ddp, t->exp_avg_sq.host);
     lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
     return lks__report_checkpoint(&r->report, t, name, hash);

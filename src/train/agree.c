@@ -205,11 +205,11 @@ static uint64_t hash_arena(const lks__trainer *t, const float *arena, lks__arena
 
 static uint64_t hash_replica(const lks__trainer *t, bool moments)
 {
-    uint64_t hash = hash_arena(t, t->params, LKS__ARENA_PARAMS, 0);
+    uint64_t hash = hash_arena(t, t->params.host, LKS__ARENA_PARAMS, 0);
     if (!moments)
         return hash;
-    hash = hash_arena(t, t->exp_avg, LKS__ARENA_FIRST, hash);
-    return hash_arena(t, t->exp_avg_sq, LKS__ARENA_SECOND, hash);
+    hash = hash_arena(t, t->exp_avg.host, LKS__ARENA_FIRST, hash);
+    return hash_arena(t, t->exp_avg_sq.host, LKS__ARENA_SECOND, hash);
 }
 
 static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)

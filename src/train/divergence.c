@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "train/agree.h"
+#include "train/arenas.h"
 #include "train/recipe.h"
 
 lks_status lks__divergence_open(lks__trainer *t)
@@ -30,59 +31,71 @@ static bool due(const lks__trainer *t)
 }
 
 /* What of tensor `i` lies in [start, end) of the arena; that may be nothing. */
-static uint64_t hash_part(const lks__trainer *t, size_t i, size_t start, size_t end)
+static lks_status hash_part(lks__trainer *t, size_t i, size_t start, size_t end, uint64_t *hash_p)
 {
     const lks__tensor *tensor = &t->table.tensors[i];
     size_t from = tensor->offset > start ? tensor->offset : start;
     size_t to = tensor->offset + tensor->count < end ? tensor->offset + tensor->count : end;
-    return to > from ? XXH3_64bits(t->params + from, (to - from) * sizeof(float)) : 0;
+    *hash_p = 0;
+    return to > from ? lks__arenas_hash(t, from, to - from, hash_p) : LKS_OK;
 }
 
-/* Hash the tensors in blocks [first, end); returns the first one whose hash has changed, -1: none.
- */
-static int32_t hash_blocks(lks__trainer *t, size_t first, size_t end)
+/* Hash the tensors in blocks [first, end); *changed_p: the first one whose hash has changed, -1:
+ * none. */
+static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t *changed_p)
 {
-    int32_t changed = -1;
+    *changed_p = -1;
     first = t->table.block_start[first];
     end = t->table.block_start[end];
     for (size_t i = 0; i < t->table.n_tensors; i++) {
-        uint64_t hash = hash_part(t, i, first, end);
-        if (hash != t->divergence.hashes[i] && changed < 0)
-            changed = (int32_t)i;
+        uint64_t hash;
+        LKS__TRY(hash_part(t, i, first, end, &hash));
+        if (hash != t->divergence.hashes[i] && *changed_p < 0)
+            *changed_p = (int32_t)i;
         t->divergence.hashes[i] = hash;
         lks_comm_beat(t->ses.comm);
     }
-    return changed;
+    return LKS_OK;
 }
 
 /* Those that this rank updates. */
-static int32_t hash_share(lks__trainer *t)
+static lks_status hash_share(lks__trainer *t, int32_t *changed_p)
 {
     size_t first, end;
     lks__recipe_share(t, &first, &end);
-    return hash_blocks(t, first, end);
+    return hash_blocks(t, first, end, changed_p);
 }
 
-void lks__divergence_seal(lks__trainer *t)
+/* The host's ranks share one replica, and divide the work of hashing it. */
+static bool divides(const lks__trainer *t)
 {
-    t->divergence.sealed = t->shared && due(t);
-    if (t->divergence.sealed)
-        hash_share(t);
+    return t->shared && t->ses.device->ops->host_memory;
 }
 
-void lks__divergence_look(lks__trainer *t, lks__divergence_note *mine)
+lks_status lks__divergence_seal(lks__trainer *t)
 {
-    *mine =
-        (lks__divergence_note){.iter = t->iter, .changed = -1, .compares = lks__agree_compares(t)};
+    int32_t changed;
+    t->divergence.sealed = divides(t) && due(t);
+    return t->divergence.sealed ? hash_share(t, &changed) : LKS_OK;
+}
+
+lks_status lks__divergence_look(lks__trainer *t, lks__divergence_note *mine)
+{
+    int32_t changed;
+    *mine = (lks__divergence_note){.iter = t->iter, .changed = -1};
+    /* a device with memory of its own has a replica of its own */
+    mine->compares =
+        t->ses.device->ops->host_memory ? lks__agree_compares(t) : t->ses.world.world_size > 1;
     gethostname(mine->host, sizeof mine->host - 1);
-    if (t->shared && t->divergence.sealed)
-        mine->changed = hash_share(t);
+    if (t->divergence.sealed)
+        LKS__TRY(hash_share(t, &mine->changed));
     t->divergence.sealed = false;
     if (!mine->compares || !due(t))
-        return;
-    hash_blocks(t, 0, t->table.n_blocks);
+        return LKS_OK;
+    LKS__TRY(hash_blocks(t, 0, t->table.n_blocks, &changed));
     mine->hash =
         1 | XXH3_64bits(t->divergence.hashes, t->table.n_tensors * sizeof *t->divergence.hashes);
+    return LKS_OK;
 }
 
 /* --- the verdict ----------------------------------------------------------------------------- */

@@ -35,11 +35,12 @@ struct lks__trainer;
 lks_status lks__divergence_open(struct lks__trainer *t);
 void lks__divergence_close(struct lks__trainer *t);
 
-/* After update number t->iter, when all ranks have made it. */
-void lks__divergence_seal(struct lks__trainer *t);
+/* After update number t->iter, when all ranks have made it. These two fail only if the device does.
+ */
+lks_status lks__divergence_seal(struct lks__trainer *t);
 
 /* Before the next one. */
-void lks__divergence_look(struct lks__trainer *t, lks__divergence_note *mine);
+lks_status lks__divergence_look(struct lks__trainer *t, lks__divergence_note *mine);
 
 /* All ranks' notes, stride bytes apart: ERR_DIVERGED names tensor, ranks and hosts. A rank at
  * another iteration, or without the hash that is due, is an error as well. Collective if replicas

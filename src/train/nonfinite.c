@@ -47,7 +47,7 @@ static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *ba
     lks__backward bw = pass_of(t, index, NULL);
     lks__micro_batch mb = lks__train_batch(t);
     *bad = (lks__nonfinite){.index = index, .in_loss = true};
-    lks__model_find_bad(t->model, t->params, &mb, &bw, bad->place);
+    lks__model_find_bad(t->model, t->params.dev, &mb, &bw, bad->place);
     return LKS_OK;
 }
 
@@ -68,7 +68,7 @@ static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
             st = t->recipe->read(t, i / t->A, i % t->A);
         if (st != LKS_OK)
             break;
-        lks__model_train(t->model, t->params, &mb, &bw);
+        lks__model_train(t->model, t->params.dev, &mb, &bw);
         if (find_tensor(t, grads, bad->place)) {
             bad->index = i;
             break;

@@ -17,6 +17,10 @@ typedef struct lks__finish_result {
     double eval_seconds;
 } lks__finish_result;
 
+/* What of a tensor this rank updates: its share of the blocks, all of it, or, as another rank
+ * updates all of it, nothing. */
+enum { LKS__OWNED_BY_BLOCKS = 0, LKS__OWNED_WHOLE, LKS__OWNED_BY_ANOTHER };
+
 struct lks__recipe {
     /* Settings are checked, V, N, A and this rank's place are known. Opens the data and fills in
      * t->meta, t->s.vocab_size, t->data_digest. */
@@ -28,9 +32,12 @@ struct lks__recipe {
     lks_status (*begin_step)(lks__trainer *t); /* before iteration t->iter */
     /* Micro-batch m of virtual rank v of this iteration into t->tokens, t->targets. */
     lks_status (*read)(lks__trainer *t, int v, int m);
-    /* Update t->params with the mean gradient; fills in r->lr. */
+    /* Put the update of t->params with the mean gradient, memory of the device, on its queue; fills
+     * in r->lr. */
     void (*update)(lks__trainer *t, const float *grads, lks__step_result *r);
     lks_status (*end_step)(lks__trainer *t, lks__step_result *r); /* collective */
+    /* owned[n_tensors]: an LKS__OWNED_... each; NULL: all by blocks. */
+    lks_status (*owned)(const lks__trainer *t, int *owned);
 
     uint64_t (*n_steps)(const lks__settings *s);   /* iterations of the whole run */
     bool (*evaluation_due)(const lks__trainer *t); /* before iteration t->iter, or at the end */

@@ -11,6 +11,7 @@
 #include "optim/adamw.h"
 #include "optim/golf.h"
 #include "optim/schedule.h"
+#include "train/arenas.h"
 #include "train/evaluate.h"
 #include "train/golf.h"
 
@@ -135,9 +136,21 @@ static void update(lks__trainer *t, const float *grads, lks__step_result *r)
     };
     size_t first, end;
     lks__recipe_share(t, &first, &end);
-    lks__golf_update(&t->ses.ex, &t->table, t->golf->muon, first, end, &step, t->params, t->exp_avg,
-                     t->exp_avg_sq, grads);
+    lks__golf_update(&t->ses.ex, &t->table, t->golf->muon, first, end, &step, t->params.dev,
+                     t->exp_avg.dev, t->exp_avg_sq.dev, grads);
     r->lr = s->matrix_lr * step.lr_scale;
+}
+
+static lks_status owned(const lks__trainer *t, int *owned)
+{
+    const int W = t->shared ? t->ses.world.local_world_size : 1;
+    const int rank = t->shared ? t->ses.world.local_rank : 0;
+    LKS__TRY(lks__muon_assign(&t->table, W, owned));
+    for (size_t i = 0; i < t->table.n_tensors; i++)
+        owned[i] = owned[i] < 0       ? LKS__OWNED_BY_BLOCKS
+                   : owned[i] == rank ? LKS__OWNED_WHOLE
+                                      : LKS__OWNED_BY_ANOTHER;
+    return LKS_OK;
 }
 
 /* Rank 0's clock counts, or the ranks would not agree on when to stop. */
@@ -179,7 +192,7 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
     lks__split_eval e = {
         .session = &t->ses,
         .model = t->model,
-        .params = t->params,
+        .params = t->params.dev,
         .B = g->eval_batch,
         .T = (size_t)t->s.block_size,
         .path = lks__shards_path(g->val, 0),
@@ -217,7 +230,7 @@ static lks_status write_artifact(lks__trainer *t, const char *path, lks__artifac
     };
     lks_status st = lks__fail(LKS_ERR_NOMEM, "no memory to describe the artifact");
     if (about.settings != NULL && about.tokenizer != NULL)
-        st = lks__artifact_write(path, &t->table, t->params, &about, stats);
+        st = lks__artifact_write(path, &t->table, t->params.host, &about, stats);
     json_decref((json_t *)about.settings);
     json_decref((json_t *)about.tokenizer);
     return st;
@@ -229,7 +242,7 @@ static lks_status read_artifact(lks__trainer *t, const char *path)
     LKS__TRY(lks__artifact_open(path, &artifact));
     lks_status st = lks__artifact_check(&artifact, &t->table);
     if (st == LKS_OK)
-        st = lks__artifact_read(&artifact, &t->table, t->params);
+        st = lks__artifact_read(&artifact, &t->table, t->params.host);
     lks__artifact_close(&artifact);
     return st;
 }
@@ -244,6 +257,7 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     snprintf(path, sizeof path, "%s/%s", t->s.out_dir, artifact_name);
     lks_comm_note(t->ses.comm, t->iter, "artifact");
     make_room(t);
+    LKS__TRY(lks_comm_barrier(t->ses.comm)); /* all have taken the parameters that go now */
     if (t->ses.world.rank == 0) {
         st = lks__session_check_stop(&t->ses);
         if (st == LKS_OK)
@@ -252,8 +266,9 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
             st = read_artifact(t, path);
     }
     LKS__TRY(lks__session_agree(&t->ses, st));
-    LKS__TRY(t->shared ? lks_comm_replicate(t->ses.comm, t->params, bytes)
-                       : lks_comm_broadcast(t->ses.comm, t->params, bytes, LKS_UINT8, 0));
+    LKS__TRY(t->shared ? lks_comm_replicate(t->ses.comm, t->params.host, bytes)
+                       : lks_comm_broadcast(t->ses.comm, t->params.host, bytes, LKS_UINT8, 0));
+    LKS__TRY(lks__arenas_upload(t, false));
     double started = lks__sys_now();
     LKS__TRY(evaluate(t, &r->eval));
     r->eval_seconds = lks__sys_now() - started;
@@ -267,6 +282,7 @@ const struct lks__recipe lks__recipe_golf = {
     .open_rest = open_rest,
     .close = close_all,
     .begin_step = begin_step,
+    .owned = owned,
     .read = read_batch,
     .update = update,
     .end_step = end_step,

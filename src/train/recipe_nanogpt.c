@@ -109,8 +109,8 @@ static void update(lks__trainer *t, const float *grads, lks__step_result *r)
     for (int i = 0; i < lks__recipe_n_updates(t); i++) {
         size_t first, end;
         lks__recipe_update_range(t, i, &first, &end);
-        lks__adamw_update(&t->ses.ex, &t->table, first, end, &step, t->params, t->exp_avg,
-                          t->exp_avg_sq, grads);
+        lks__adamw_update(&t->ses.ex, &t->table, first, end, &step, t->params.dev, t->exp_avg.dev,
+                          t->exp_avg_sq.dev, grads);
     }
 }
 
@@ -147,7 +147,7 @@ static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
     LKS__TRY(lks__batch_read(t->data[i / (size_t)t->s.eval_iters], e->offsets + i * B, B, T,
                              t->tokens, t->targets));
     lks__micro_batch mb = {t->tokens, t->targets, (int)B, (int)T};
-    *loss_p = (double)lks__model_loss(t->model, t->params, &mb);
+    *loss_p = (double)lks__model_loss(t->model, t->params.dev, &mb);
     return LKS_OK;
 }
 

@@ -101,9 +101,9 @@ lks_status lks__state_save(lks__trainer *t, bool best, char name[32], char param
         st = lks__fail(LKS_ERR_NOMEM, "no memory to describe checkpoint %" PRIu64, t->iter);
         goto out;
     }
-    add_arena(&model, &t->table, LKS__ARENA_PARAMS, t->params);
-    add_arena(&optim, &t->table, LKS__ARENA_FIRST, t->exp_avg);
-    add_arena(&optim, &t->table, LKS__ARENA_SECOND, t->exp_avg_sq);
+    add_arena(&model, &t->table, LKS__ARENA_PARAMS, t->params.host);
+    add_arena(&optim, &t->table, LKS__ARENA_FIRST, t->exp_avg.host);
+    add_arena(&optim, &t->table, LKS__ARENA_SECOND, t->exp_avg_sq.host);
     if (sampler_bytes > 0) {
         lks__sampler_state_save(t->sampler, sampler);
         optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,
@@ -217,10 +217,12 @@ lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks
 
 static lks_status load_arenas(lks__trainer *t, lks__ckpt *c)
 {
-    LKS__TRY(lks__state_read_arena(c->model, c->path, &t->table, LKS__ARENA_PARAMS, t->params));
-    LKS__TRY(lks__state_read_arena(c->optimizer, c->path, &t->table, LKS__ARENA_FIRST, t->exp_avg));
+    LKS__TRY(
+        lks__state_read_arena(c->model, c->path, &t->table, LKS__ARENA_PARAMS, t->params.host));
+    LKS__TRY(
+        lks__state_read_arena(c->optimizer, c->path, &t->table, LKS__ARENA_FIRST, t->exp_avg.host));
     return lks__state_read_arena(c->optimizer, c->path, &t->table, LKS__ARENA_SECOND,
-                                 t->exp_avg_sq);
+                                 t->exp_avg_sq.host);
 }
 
 static lks_status load_sampler(lks__trainer *t, lks__ckpt *c)

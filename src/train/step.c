@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/trace.h"
 #include "session/signals.h"
+#include "train/arenas.h"
 #include "train/nonfinite.h"
 #include "train/recipe.h"
 
@@ -40,7 +41,7 @@ static lks_status micro_step(lks__trainer *t, const lks__ddp_micro *at)
     bw.shift = lks__ddp_shift(t->ddp);
     bw.done = lks__ddp_group_done;
     bw.done_ctx = t->ddp;
-    t->losses[at->v * t->A + at->m] = lks__model_train(t->model, t->params, &mb, &bw);
+    t->losses[at->v * t->A + at->m] = lks__model_train(t->model, t->params.dev, &mb, &bw);
     t->micro_batches++;
     return LKS_OK;
 }
@@ -89,7 +90,7 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
     lks__step_note note = {
         .stop_signal = lks__session_asked_stop(&t->ses), .save = asks, .skipped = t->skipped};
     bool skipped = false;
-    lks__divergence_look(t, &note.divergence);
+    LKS__TRY(lks__divergence_look(t, &note.divergence));
     memset(mine, 0, bytes);
     memcpy(mine, &note, sizeof note);
     memcpy(mine + sizeof note, t->losses + t->first_v * t->A,
@@ -132,6 +133,13 @@ static lks_status discard(lks__trainer *t, lks__step_result *r)
     return LKS_OK;
 }
 
+/* This rank's share of the update. */
+static lks_status update(lks__trainer *t, const float *grads, lks__step_result *r)
+{
+    t->recipe->update(t, lks__arenas_begin_update(t, grads), r);
+    return lks__arenas_end_update(t);
+}
+
 lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
 {
     const float *grads;
@@ -152,12 +160,13 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     lks_comm_note(t->ses.comm, t->iter, "update");
     lks__trace_begin(LKS__SPAN_UPDATE, -1);
     if (r->outcome == LKS__STEP_DONE)
-        t->recipe->update(t, grads, r);
+        LKS__TRY(update(t, grads, r));
     lks__trace_end();
-    LKS__TRY(lks__ddp_gather(t->ddp, t->params, false));
+    LKS__TRY(lks__ddp_gather(t->ddp, t->params.host, false));
     LKS__TRY(lks__ddp_release(t->ddp));
+    LKS__TRY(lks__arenas_upload(t, false)); /* what the other ranks have updated */
     t->iter++;
-    lks__divergence_seal(t);
+    LKS__TRY(lks__divergence_seal(t));
     t->eval_done = false;
     r->seconds = lks__sys_now() - started;
     lks__trace_end();

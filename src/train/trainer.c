@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <xxhash.h>
 
 #include "comm/shm/memory.h"
@@ -12,6 +11,7 @@
 #include "rundir/job.h"
 #include "rundir/outdir.h"
 #include "train/agree.h"
+#include "train/arenas.h"
 #include "train/recipe.h"
 #include "train/state.h"
 
@@ -131,21 +131,6 @@ static lks_status run_digest(const lks__trainer *t, uint64_t *digest_p)
 
 /* --- together -------------------------------------------------------------------------------- */
 
-/* Muon has no second moment: what lies where its matrices' would is never touched, and the memory
- * that was reserved for it goes back. What can't be given back stays. */
-static void give_back_unused(const lks__trainer *t)
-{
-    const uintptr_t page = 4096;
-    for (size_t i = 0; i < t->table.n_tensors; i++) {
-        const lks__tensor *tensor = &t->table.tensors[i];
-        uintptr_t first = (uintptr_t)(t->exp_avg_sq + tensor->offset);
-        uintptr_t end = (first + tensor->count * sizeof(float)) / page * page;
-        first = (first + page - 1) / page * page;
-        if (tensor->kind == LKS__PARAM_MATRIX && first < end)
-            madvise((void *)first, end - first, MADV_REMOVE);
-    }
-}
-
 lks__ddp_config lks__train_ddp_config(const lks__settings *s)
 {
     const bool bf16 = strcmp(s->wire, "bfloat16") == 0;
@@ -161,15 +146,8 @@ lks__ddp_config lks__train_ddp_config(const lks__settings *s)
 
 static lks_status open_arenas(lks__trainer *t)
 {
-    int kind = t->shared ? LKS_MEM_COMMON : LKS_MEM_OWN;
-    int moments = t->s.zero ? LKS_MEM_LAZY : kind;
-    size_t bytes = t->table.count * sizeof(float);
-    float **arenas[3] = {&t->params, &t->exp_avg, &t->exp_avg_sq};
-    for (int i = 0; i < 3; i++)
-        LKS__TRY(lks_comm_alloc(t->ses.comm, i == 0 ? kind : moments, bytes, (void **)arenas[i]));
-    if (lks_comm_leader(t->ses.comm) == t->ses.world.rank || !t->shared)
-        give_back_unused(t);
     const lks__ddp_config config = lks__train_ddp_config(&t->s);
+    LKS__TRY(lks__arenas_open(t));
     return lks__ddp_open(&config, t->ses.comm, &t->table, t->ses.device, &t->ddp);
 }
 
@@ -201,7 +179,7 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
     if (!t->shared || t->ses.world.local_rank == 0) {
         lks__mt g;
         lks__mt_seed(&g, (uint64_t)t->s.seed);
-        lks__model_init(&t->model_config, &t->table, &g, t->params);
+        lks__model_init(&t->model_config, &t->table, &g, t->params.host);
     }
     return LKS_OK;
 }
@@ -212,12 +190,14 @@ static lks_status agree(lks__trainer *t, bool loaded)
 {
     LKS__TRY(lks__agree_state(t, loaded));
     if (loaded && (!t->shared || t->ses.world.local_rank == 0)) {
-        lks__ddp_drop(t->ddp, t->exp_avg); /* other hosts' parts */
-        lks__ddp_drop(t->ddp, t->exp_avg_sq);
+        lks__ddp_drop(t->ddp, t->exp_avg.host); /* other hosts' parts */
+        lks__ddp_drop(t->ddp, t->exp_avg_sq.host);
     }
-    if (t->shared)
-        return lks_comm_barrier(t->ses.comm); /* each host's first rank has filled its replica */
-    return lks__ddp_verify(t->ses.comm, &t->table, t->params);
+    if (t->shared) /* each host's first rank has filled its replica */
+        LKS__TRY(lks_comm_barrier(t->ses.comm));
+    else
+        LKS__TRY(lks__ddp_verify(t->ses.comm, &t->table, t->params.host));
+    return lks__arenas_upload(t, loaded);
 }
 
 static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
@@ -336,6 +316,7 @@ void lks__trainer_close(lks__trainer *t)
     free(t->losses);
     free(t->mail);
     lks__divergence_close(t);
+    lks__arenas_close(t);
     lks__session_close(&t->ses);
     memset(t, 0, sizeof *t);
 }

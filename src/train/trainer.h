@@ -9,6 +9,7 @@
 #include "data/sampler.h"
 #include "data/tokens.h"
 #include "ddp/ddp.h"
+#include "layers/mirror.h"
 #include "model/model.h"
 #include "session/session.h"
 #include "session/trace_file.h"
@@ -39,7 +40,10 @@ typedef struct lks__trainer {
     lks__table table;
     lks__model *model;
     lks__ddp *ddp;
-    float *params, *exp_avg, *exp_avg_sq; /* arenas of the table */
+    lks__mirror params, exp_avg, exp_avg_sq; /* arenas of the table: train/arenas.h */
+    struct lks__piece *pieces;               /* [n_pieces] that this rank updates */
+    size_t n_pieces;
+    lks__mirror piece; /* for a look at the device's memory */
 
     int32_t *tokens, *targets; /* [B * T] of the micro-batch at hand */
     const uint64_t *offsets;   /* of the step at hand: [V][A][B] */

@@ -348,7 +348,7 @@ lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt)
 {
     lks_status st = __real_lks__state_load(t, ckpt);
     if (spoils)
-        t->exp_avg[t->table.tensors[1].offset] += 1.0f;
+        ((float *)t->exp_avg.host)[t->table.tensors[1].offset] += 1.0f;
     return st;
 }
 
@@ -397,11 +397,11 @@ static lks_status compare(lks__trainer *t)
         return lks__trainer_go_back(t);
     }
     if (odd && is("params"))
-        t->params[last] += 1.0f;
+        ((float *)t->params.host)[last] += 1.0f;
     if (odd && is("exp_avg"))
-        t->exp_avg[last] += 1.0f;
+        ((float *)t->exp_avg.host)[last] += 1.0f;
     if (odd && is("exp_avg_sq"))
-        t->exp_avg_sq[last] += 1.0f;
+        ((float *)t->exp_avg_sq.host)[last] += 1.0f;
     t->iter += odd && is("iter");
     t->data_shift += odd && is("data_shift");
     t->nonfinite += odd && is("nonfinite");

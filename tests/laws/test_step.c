@@ -87,10 +87,11 @@ static void test_keys(void **state)
 /* Flip the lowest bit of a parameter. */
 static void flip(lks__trainer *t, size_t at)
 {
+    float *params = t->params.host;
     uint32_t bits;
-    memcpy(&bits, &t->params[at], sizeof bits);
+    memcpy(&bits, &params[at], sizeof bits);
     bits ^= 1;
-    memcpy(&t->params[at], &bits, sizeof bits);
+    memcpy(&params[at], &bits, sizeof bits);
 }
 
 static void test_flips(void **state)
