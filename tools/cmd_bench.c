@@ -193,7 +193,7 @@ lks_status bench_open_trainer(lks__settings *s, lks__trainer *t)
     if (s->vocab_size == 0)
         s->vocab_size = is_golf(s) ? 1024 : 50304;
     if (is_golf(s)) {
-        snprintf(s->sampler, sizeof s->sampler, "stream");
+        s->sampler = LKS__sampler_stream;
         s->train_batch_tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
         s->max_wallclock_seconds = 0.0; /* the schedule must not depend on the clock */
     }

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "data/shards.h"
 #include "data/tokens.h"
@@ -32,6 +31,11 @@ struct job {
     lks__split_eval eval;
 };
 
+static const char *split_of(const struct job *j)
+{
+    return lks__setting_word(j->s, LKS__SETTING_split);
+}
+
 static lks_status read_tokens(const void *source, uint64_t first, size_t n, int32_t *out)
 {
     return lks__tokens_read(source, first, n, out);
@@ -45,7 +49,7 @@ static lks_status read_shards(const void *source, uint64_t first, size_t n, int3
 static lks_status open_tokens(struct job *j, const char *dir)
 {
     char path[2 * LKS__SETTING_STR + 16];
-    snprintf(path, sizeof path, "%s/%s.bin", dir, j->s->split);
+    snprintf(path, sizeof path, "%s/%s.bin", dir, split_of(j));
     LKS__TRY(lks__tokens_open(path, (uint32_t)j->replica.config.vocab_size, &j->tokens));
     j->eval.path = lks__tokens_path(j->tokens);
     j->eval.n_tokens = lks__tokens_count(j->tokens);
@@ -58,7 +62,7 @@ static lks_status open_shards(struct job *j, const char *dir)
 {
     char pattern[LKS__SETTING_STR + 64];
     uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
-    bool val = strcmp(j->s->split, "val") == 0;
+    bool val = j->s->split == LKS__split_val;
     snprintf(pattern, sizeof pattern, "%s/%s", dir, val ? LKS__SHARDS_VAL : LKS__SHARDS_TRAIN);
     LKS__TRY(lks__shards_open(pattern, vocab, &j->shards));
     bool found = true;
@@ -99,7 +103,7 @@ static void print_result(const struct job *j, const lks__split_result *r)
     if (j->eval.bytes != NULL)
         snprintf(bpb, sizeof bpb, ", %.9g bits per byte", r->bpb);
     printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens (perplexity %.4f%s), %s\n",
-           j->s->split, r->loss, r->n_windows, j->eval.T, exp(r->loss), bpb, j->replica.took);
+           split_of(j), r->loss, r->n_windows, j->eval.T, exp(r->loss), bpb, j->replica.took);
     fflush(stdout);
 }
 
@@ -114,7 +118,7 @@ static lks_status record(const struct job *j, const lks__split_result *r)
     LKS__TRY(lks__settings_data_dir(j->s, dir));
     lks__jsonw *w = lks__evals_begin(&evals, "eval", model->iter, model->params_hash);
     lks__jsonw_str(w, "dataset", dir);
-    lks__jsonw_str(w, "split", j->s->split);
+    lks__jsonw_str(w, "split", split_of(j));
     lks__jsonw_u64(w, "windows", r->n_windows);
     lks__jsonw_u64(w, "block_size", j->eval.T);
     lks__jsonw_float(w, "loss", r->loss);

@@ -39,7 +39,7 @@ static int run_rank(const lks__settings *s)
 {
     lks__trainer trainer;
     int stopped;
-    lks__signals_install(s->stop_signal);
+    lks__signals_install(lks__setting_word(s, LKS__SETTING_stop_signal));
     lks_status st = lks__trainer_open(s, &trainer, &stopped);
     if (st == LKS_ERR_STOPPED)
         return stop_early(stopped);
@@ -77,8 +77,8 @@ int tool_train(int argc, char **argv)
         return run_rank(&s);
     tool_print_notes("train", &args);
     lks_status st = LKS_OK;
-    if (strcmp(s.init_from, "scratch") ==
-        0) { /* on a resume it also depends on the checkpoint, so the ranks check */
+    if (s.init_from == LKS__init_from_scratch) {
+        /* on a resume it also depends on the checkpoint, so the ranks check */
         lks__settings checked = s;
         st = lks__settings_check(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && s.dry_run)

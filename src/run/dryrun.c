@@ -1,7 +1,6 @@
 /* run/dryrun.c - what a run would need. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "data/meta.h"
 #include "train/state.h"
@@ -45,7 +44,7 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
         double arena = bytes_of(table.count), moments = moment_bytes(&table);
         int n = lks__ddp_arenas(ddp.V, W, ddp.A == 1);
         double window = bytes_of(lks__ddp_window_floats(&ddp, &table, W));
-        int replicas = strcmp(s->replicas, "shared") == 0 ? 1 : W;
+        int replicas = s->replicas == LKS__replicas_shared ? 1 : W;
         double total = (arena + moments) * replicas;
         total += (arena * n + window + (double)activations) * W;
         printf("parameters:        %zu in %zu tensors, vocabulary %" PRIu32 "\n", table.n_params,

@@ -68,7 +68,7 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
     lks__jsonw_int(w, "world_size", t->ses.world.world_size);
     lks__jsonw_int(w, "threads", t->ses.threads);
     lks__jsonw_str(w, "backend", lks_comm_backend(t->ses.comm));
-    lks__jsonw_str(w, "replicas", t->s.replicas);
+    lks__jsonw_str(w, "replicas", lks__setting_word(&t->s, LKS__SETTING_replicas));
     lks__jsonw_str(w, "cpu", lks__cpu_model());
     lks__jsonw_str(w, "kernels", lks__cpu_level_name(t->ses.kernels.level));
     lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&t->ses.kernels));
@@ -126,7 +126,7 @@ static void say_complete(lks__report *r, const lks__trainer *t)
 /* Other bits from here on, if the kernels are not those that made the checkpoint. */
 static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
 {
-    if (t->resumed_fingerprint[0] != '\0' && strcmp(t->resumed_from.dtype, t->s.dtype) == 0 &&
+    if (t->resumed_fingerprint[0] != '\0' && t->resumed_from.dtype == t->s.dtype &&
         strcmp(t->resumed_fingerprint, t->ses.fingerprint) != 0)
         lks__log_message(
             &r->log,

@@ -41,7 +41,7 @@ static bool evaluated(const struct run *r)
 static lks_status write_checkpoint(struct run *r)
 {
     lks__trainer *t = r->t;
-    if (strcmp(t->s.on_nan, "rollback") == 0)
+    if (t->s.on_nan == LKS__on_nan_rollback)
         t->nonfinite = 0; /* it has come further than before */
     LKS__TRY(lks__arenas_fetch_moments(t));
     LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg.host, true));

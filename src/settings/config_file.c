@@ -134,9 +134,9 @@ static lks_status read_value(reader *r, const char *key, const char *text, const
 {
     char string[MAX_LINE + 1], product[40];
     int setting = lks__setting_find(key);
-    bool is_str = setting >= 0 && lks__setting_is_str(setting);
+    bool is_text = setting >= 0 && lks__setting_is_text(setting);
     literal kind = read_string(text, string);
-    if (!is_str && setting >= 0) {
+    if (!is_text && setting >= 0) {
         if (kind != NOT_A_STRING)
             return lks__fail(LKS_ERR_CONFIG, "%s: %s is no text: write its value without quotes",
                              r->where, key);
@@ -144,7 +144,7 @@ static lks_status read_value(reader *r, const char *key, const char *text, const
                                  read_product(text, product) ? product : text, LKS__FROM_FILE,
                                  r->where);
     }
-    if (is_str && kind != STRING) {
+    if (is_text && kind != STRING) {
         /* 'ft-' + str(time.time()): only Python could say */
         if (r->python && strpbrk(text, "'\"("))
             return note(r, line);

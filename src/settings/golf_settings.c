@@ -99,7 +99,7 @@ lks_status lks__golf_check(lks__settings *s)
                          "val_batch_size=%" PRId64 " over %" PRId64
                          " virtual ranks is less than one sequence of train_seq_len=%" PRId64,
                          s->val_batch_size, s->virtual_ranks, T);
-    if (strcmp(s->sampler, "stream") != 0)
+    if (s->sampler != LKS__sampler_stream)
         return lks__fail(LKS_ERR_CONFIG, "the golf family reads its shards with sampler=stream");
     return LKS_OK;
 }

@@ -60,6 +60,9 @@ static bool parse_value(const lks__setting *d, const char *text, lks__setting_va
     case LKS__SETTING_IS_STR:
         v->s = text;
         return lks__setting_in_range(d, *v);
+    case LKS__SETTING_IS_CHOICE:
+        v->i = lks__setting_choice(d, text);
+        return lks__setting_in_range(d, *v);
     }
     return false;
 }
@@ -134,6 +137,9 @@ const char *lks__settings_text(const lks__settings *s, int i, char out[LKS__SETT
         break;
     case LKS__SETTING_IS_STR:
         snprintf(out, LKS__SETTING_STR, "%s", v.s);
+        break;
+    case LKS__SETTING_IS_CHOICE:
+        snprintf(out, LKS__SETTING_STR, "%s", lks__setting_word(s, i));
         break;
     }
     return out;

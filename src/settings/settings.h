@@ -48,15 +48,26 @@ enum {
     LKS__SETTING_LIST = 1 << 6,
 };
 
+/* The words of each CHOICE, once. In the code the word `skip` of on_nan is LKS__on_nan_skip. */
+#define LKS__WORDS_format(X, of)      X(of, golf)
+#define LKS__WORDS_init_from(X, of)   X(of, scratch) X(of, resume)
+#define LKS__WORDS_split(X, of)       X(of, train) X(of, val)
+#define LKS__WORDS_sampler(X, of)     X(of, random) X(of, nanogpt) X(of, epoch) X(of, stream)
+#define LKS__WORDS_on_nan(X, of)      X(of, stop) X(of, skip) X(of, rollback)
+#define LKS__WORDS_stop_signal(X, of) X(of, none) X(of, USR1) X(of, USR2)
+#define LKS__WORDS_wire(X, of)        X(of, float32) X(of, bfloat16)
+#define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
+#define LKS__WORDS_dtype(X, of)       X(of, float32) X(of, bfloat16)
+
 /* X(TYPE, name, default, range, commands, flags, group, help). The words in the last columns are
  * those of settings_table.c, where the table becomes descriptors. TYPE: INT (int64_t), FLOAT
- * (double), BOOL (bool), STR (char[]). Order is the order of help and of the config line; the
- * settings of a group stand together. */
+ * (double), BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above). Order is the order
+ * of help and of the config line; the settings of a group stand together. */
 #define LKS__SETTING_MAP(X)                                                                        \
     X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                        \
     X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
       "prep: folder to write token files to; export: file to write")                               \
-    X(STR, format, "golf", ONE_OF("golf"), EXPORT, HOST, FILES,                                    \
+    X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
       "golf: parameter-golf's artifact, int8 under zlib")                                          \
     X(STR, code, "", TEXT, TRAIN | EXPORT, HOST | LIST, FILES,                                     \
       "file whose size counts as the submission's code (golf); may be given several times")        \
@@ -72,13 +83,13 @@ enum {
     X(STR, which, "", ANY, SAMPLE | EVAL | EXPORT, HOST, FILES,                                    \
       "checkpoint in out_dir to take: best, latest, or an iteration; empty: best if the run has "  \
       "always_save_checkpoint=false, else latest")                                                 \
-    X(STR, init_from, "scratch", ONE_OF("scratch|resume"), TRAIN, HOST, FILES,                     \
+    X(CHOICE, init_from, scratch, WORDS, TRAIN, HOST, FILES,                                       \
       "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
       "address of this host, at which to wait for `lockstep doctor` on other hosts")               \
     X(STR, artifact, "", ANY, EVAL, HOST, FILES,                                                   \
       "artifact to evaluate, instead of the checkpoint in out_dir")                                \
-    X(STR, split, "val", ONE_OF("train|val"), EVAL, HOST, FILES, "which tokens to evaluate on")    \
+    X(CHOICE, split, val, WORDS, EVAL, HOST, FILES, "which tokens to evaluate on")                 \
                                                                                                    \
     X(STR, family, "gpt2", ONE_OF("gpt2|golf"), TRAIN | BENCH, SHAPE, MODEL,                       \
       "gpt2: nanoGPT's model; golf: parameter-golf's")                                             \
@@ -102,7 +113,7 @@ enum {
     X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \
       "virtual ranks that the run is defined on; any number of ranks up to it gives the same "     \
       "run; 0: the largest power of two up to 8 that divides gradient_accumulation_steps")         \
-    X(STR, sampler, "random", ONE_OF("random|nanogpt|epoch|stream"), TRAIN, RUN, BATCH,            \
+    X(CHOICE, sampler, random, WORDS, TRAIN, RUN, BATCH,                                           \
       "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script; epoch: "  \
       "whole passes in DistributedSampler's order; stream: one token after the other (golf)")      \
     X(BOOL, drop_last, false, ANY, TRAIN, RUN, BATCH,                                              \
@@ -127,7 +138,7 @@ enum {
       "iteration at which the learning rate reaches min_lr")                                       \
     X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
                                                                                                    \
-    X(STR, on_nan, "stop", ONE_OF("stop|skip|rollback"), TRAIN, FREE, OPTIM,                       \
+    X(CHOICE, on_nan, stop, WORDS, TRAIN, FREE, OPTIM,                                             \
       "if a loss or gradient is not finite: stop the run; skip the update; rollback: "             \
       "go back to the newest checkpoint and leave out the data from there to here")                \
     X(INT, on_nan_limit, 10, INTS(1, 1000000), TRAIN, FREE, OPTIM,                                 \
@@ -147,7 +158,7 @@ enum {
       "iterations between checkpoints; 0: eval_interval")                                          \
     X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST, REPORT,                                         \
       "number of newest checkpoints to keep, beside the best one; 0: all")                         \
-    X(STR, stop_signal, "none", ONE_OF("none|USR1|USR2"), TRAIN, HOST, REPORT,                     \
+    X(CHOICE, stop_signal, none, WORDS, TRAIN, HOST, REPORT,                                       \
       "signal that stops the run as SIGTERM does, for batch systems; otherwise SIGUSR1 and "       \
       "SIGUSR2 write a checkpoint, and the run goes on")                                           \
     X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT,                                            \
@@ -232,7 +243,7 @@ enum {
       "how ranks exchange data; auto: the first that works")                                       \
     X(INT, zero, 0, INTS(0, 1), TRAIN, HOST, RANKS,                                                \
       "1: divide the optimizer's state over hosts (ZeRO-1); the same bytes")                       \
-    X(STR, wire, "float32", ONE_OF("float32|bfloat16"), TRAIN, FREE, RANKS,                        \
+    X(CHOICE, wire, float32, WORDS, TRAIN, FREE, RANKS,                                            \
       "how gradients travel between hosts; bfloat16: half the bytes, and a run that depends on "   \
       "which ranks share a host")                                                                  \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
@@ -240,14 +251,14 @@ enum {
     X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST, RANKS,                           \
       "iterations between checks that no parameter has changed by itself, and that replicas are "  \
       "equal; 0: none")                                                                            \
-    X(STR, replicas, "shared", ONE_OF("shared|private"), TRAIN, HOST, RANKS,                       \
+    X(CHOICE, replicas, shared, WORDS, TRAIN, HOST, RANKS,                                         \
       "shared: one copy of parameters and moments for all ranks of a host; private: one each")     \
     X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
       "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
     X(STR, device, "auto", BUILT("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                  \
       "device to compute on; auto: the best available")                                            \
-    X(STR, dtype, "float32", BUILT("float32|bfloat16"), TRAIN | SAMPLE | EVAL | BENCH, FREE,       \
-      RANKS, "precision to compute in")
+    X(CHOICE, dtype, float32, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE, RANKS,             \
+      "precision to compute in")
 
 enum {
 #define X(type, name, ...) LKS__SETTING_##name,
@@ -255,6 +266,18 @@ enum {
 #undef X
         LKS__N_SETTINGS
 };
+
+/* typedef enum { LKS__on_nan_stop, … } lks__on_nan_choice; for each CHOICE. */
+#define LKS__WORD_ID(of, word) LKS__##of##_##word,
+#define LKS__CHOICES_INT(name)
+#define LKS__CHOICES_FLOAT(name)
+#define LKS__CHOICES_BOOL(name)
+#define LKS__CHOICES_STR(name)
+#define LKS__CHOICES_CHOICE(name)                                                                  \
+    typedef enum { LKS__WORDS_##name(LKS__WORD_ID, name) } lks__##name##_choice;
+#define X(type, name, ...) LKS__CHOICES_##type(name)
+LKS__SETTING_MAP(X)
+#undef X
 
 /* Where a value came from; a higher one wins. */
 typedef enum lks__setting_from {
@@ -265,10 +288,11 @@ typedef enum lks__setting_from {
     LKS__FROM_ARG = 4,
 } lks__setting_from;
 
-#define LKS__FIELD_INT(name)   int64_t name;
-#define LKS__FIELD_FLOAT(name) double name;
-#define LKS__FIELD_BOOL(name)  bool name;
-#define LKS__FIELD_STR(name)   char name[LKS__SETTING_STR];
+#define LKS__FIELD_INT(name)    int64_t name;
+#define LKS__FIELD_FLOAT(name)  double name;
+#define LKS__FIELD_BOOL(name)   bool name;
+#define LKS__FIELD_STR(name)    char name[LKS__SETTING_STR];
+#define LKS__FIELD_CHOICE(name) lks__##name##_choice name;
 
 typedef struct lks__settings {
 #define X(type, name, ...) LKS__FIELD_##type(name)
@@ -362,9 +386,11 @@ int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned 
 /* One value as text, doubles as %.17g; returns `out`. */
 const char *lks__settings_text(const lks__settings *s, int setting, char out[LKS__SETTING_STR]);
 const char *lks__setting_name(int setting);
+/* The word of a CHOICE as it stands in `s` (LKS__SETTING_on_nan: "stop"). */
+const char *lks__setting_word(const lks__settings *s, int setting);
 bool lks__setting_is_golf(int setting);
 int lks__setting_find(const char *key); /* '-' equals '_'; -1: there is none */
-bool lks__setting_is_str(int setting);
+bool lks__setting_is_text(int setting); /* STR or CHOICE */
 bool lks__setting_is_bool(int setting);
 
 /* Numbers as settings have them: the whole text, no white space, no hexadecimal, finite. */

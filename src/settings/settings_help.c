@@ -42,10 +42,13 @@ static void print_setting(FILE *out, const lks__setting *d)
             lks__escape(shown, sizeof shown, d->preset.s, strlen(d->preset.s));
         snprintf(left, sizeof left, "--%s=%.40s", d->name, shown);
         break;
+    case LKS__SETTING_IS_CHOICE:
+        snprintf(left, sizeof left, "--%s=%s", d->name, d->words[d->preset.i]);
+        break;
     }
     lks__setting_describe(d, range);
-    bool has_range =
-        d->type == LKS__SETTING_IS_INT || d->type == LKS__SETTING_IS_FLOAT || d->choices;
+    bool has_range = d->type == LKS__SETTING_IS_INT || d->type == LKS__SETTING_IS_FLOAT ||
+                     d->type == LKS__SETTING_IS_CHOICE || d->choices;
     snprintf(text, sizeof text, has_range ? "%s (%s)" : "%s", d->help, range);
     if (strlen(left) + 3 < HELP_INDENT)
         fprintf(out, "  %-*s", HELP_INDENT - 2, left);

@@ -26,10 +26,11 @@ json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned
         lks__setting_value v = lks__setting_load(s, d);
         if (!relevant(s, d))
             continue;
-        json_t *member = d->type == LKS__SETTING_IS_INT     ? json_integer(v.i)
-                         : d->type == LKS__SETTING_IS_FLOAT ? json_real(v.f)
-                         : d->type == LKS__SETTING_IS_BOOL  ? json_boolean(v.b)
-                                                            : json_string(v.s);
+        json_t *member = d->type == LKS__SETTING_IS_INT      ? json_integer(v.i)
+                         : d->type == LKS__SETTING_IS_FLOAT  ? json_real(v.f)
+                         : d->type == LKS__SETTING_IS_BOOL   ? json_boolean(v.b)
+                         : d->type == LKS__SETTING_IS_CHOICE ? json_string(d->words[v.i])
+                                                             : json_string(v.s);
         if (!member && d->type == LKS__SETTING_IS_STR) { /* a path that isn't UTF-8 */
             char shown[LKS__SETTING_STR];
             member = json_string(lks__escape(shown, sizeof shown, v.s, strlen(v.s)));
@@ -62,6 +63,9 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
         case LKS__SETTING_IS_STR:
             lks__jsonw_str(w, d->name, v.s);
             break;
+        case LKS__SETTING_IS_CHOICE:
+            lks__jsonw_str(w, d->name, d->words[v.i]);
+            break;
         }
     }
 }
@@ -82,6 +86,13 @@ static bool json_value(const lks__setting *d, const json_t *json, lks__setting_v
     case LKS__SETTING_IS_STR:
         v->s = json_string_value(json);
         return v->s && strlen(v->s) == json_string_length(json);
+    case LKS__SETTING_IS_CHOICE: {
+        const char *word = json_string_value(json);
+        v->i = word == NULL || strlen(word) != json_string_length(json)
+                   ? -1
+                   : lks__setting_choice(d, word);
+        return word != NULL;
+    }
     }
     return false;
 }

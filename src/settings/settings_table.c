@@ -36,6 +36,8 @@ enum {
 
 #define ANY                   .choices = NULL
 #define TEXT                  .text = true
+#define WORDS                 .built = false
+#define WORDS_BUILT           .built = true
 #define ONE_OF(list)          .choices = (list)
 #define BUILT(list)           .choices = (list), .built = true
 #define INTS(lo, hi)          .low_i = (lo), .high_i = (hi)
@@ -43,15 +45,28 @@ enum {
 #define FROM_BELOW(lo, hi)    .low = (lo), .high = (hi), .below_high = true
 #define OVER_TO(lo, hi)       .low = (lo), .high = (hi), .over_low = true
 #define BETWEEN(lo, hi)       .low = (lo), .high = (hi), .over_low = true, .below_high = true
-#define PRESET_INT(x)         .preset.i = (x)
-#define PRESET_FLOAT(x)       .preset.f = (x)
-#define PRESET_BOOL(x)        .preset.b = (x)
-#define PRESET_STR(x)         .preset.s = (x)
+#define PRESET_INT(name, x)   .preset.i = (x)
+#define PRESET_FLOAT(name, x) .preset.f = (x)
+#define PRESET_BOOL(name, x)  .preset.b = (x)
+#define PRESET_STR(name, x)   .preset.s = (x)
+#define PRESET_CHOICE(name, x) .preset.i = LKS__##name##_##x, .words = words_of_##name
+
+/* static const char *const words_of_on_nan[] = {"stop", …, NULL}; for each CHOICE. */
+#define WORD(of, word)        #word,
+#define WORDS_INT(name)
+#define WORDS_FLOAT(name)
+#define WORDS_BOOL(name)
+#define WORDS_STR(name)
+#define WORDS_CHOICE(name)                                                                         \
+    static const char *const words_of_##name[] = {LKS__WORDS_##name(WORD, name) NULL};
+#define X(type, name, ...) WORDS_##type(name)
+LKS__SETTING_MAP(X)
+#undef X
 
 const lks__setting lks__setting_table[LKS__N_SETTINGS] = {
 #define X(type_, name_, preset_, range_, commands_, flags_, group_, help_)                         \
     {.name = #name_, .type = LKS__SETTING_IS_##type_, .offset = offsetof(lks__settings, name_),    \
-     PRESET_##type_(preset_), range_, .commands = (commands_), .flags = (flags_),                  \
+     PRESET_##type_(name_, preset_), range_, .commands = (commands_), .flags = (flags_),                  \
      .group = group_, .help = help_},
     LKS__SETTING_MAP(X)
 #undef X
@@ -92,6 +107,9 @@ lks__setting_value lks__setting_load(const lks__settings *s, const lks__setting 
     case LKS__SETTING_IS_STR:
         v.s = field;
         break;
+    case LKS__SETTING_IS_CHOICE:
+        v.i = *(const int *)(const void *)field;
+        break;
     }
     return v;
 }
@@ -113,6 +131,9 @@ void lks__setting_store(lks__settings *s, const lks__setting *d, lks__setting_va
     case LKS__SETTING_IS_STR:
         memmove(field, v.s, strlen(v.s) + 1);
         break;
+    case LKS__SETTING_IS_CHOICE:
+        *(int *)(void *)field = (int)v.i;
+        break;
     }
     s->from[d - lks__setting_table] = (unsigned char)from;
 }
@@ -121,6 +142,7 @@ bool lks__setting_same(const lks__setting *d, lks__setting_value a, lks__setting
 {
     switch (d->type) {
     case LKS__SETTING_IS_INT:
+    case LKS__SETTING_IS_CHOICE:
         return a.i == b.i;
     case LKS__SETTING_IS_FLOAT:
         return a.f == b.f;
@@ -144,9 +166,16 @@ const char *lks__setting_name(int i)
     return lks__setting_table[i].name;
 }
 
-bool lks__setting_is_str(int i)
+const char *lks__setting_word(const lks__settings *s, int i)
 {
-    return lks__setting_table[i].type == LKS__SETTING_IS_STR;
+    const lks__setting *d = &lks__setting_table[i];
+    return d->words[lks__setting_load(s, d).i];
+}
+
+bool lks__setting_is_text(int i)
+{
+    const lks__setting_type type = lks__setting_table[i].type;
+    return type == LKS__SETTING_IS_STR || type == LKS__SETTING_IS_CHOICE;
 }
 
 bool lks__setting_is_golf(int i)
@@ -190,6 +219,27 @@ bool lks__setting_is_foreign(const char *key)
 
 /* --- ranges ----------------------------------------------------------------------------------- */
 
+int64_t lks__setting_choice(const lks__setting *d, const char *text)
+{
+    for (int64_t i = 0; d->words[i] != NULL; i++)
+        if (strcmp(d->words[i], text) == 0)
+            return i;
+    return -1;
+}
+
+/* "a, b or c". */
+static void list_words(const char *const *words, char *out, size_t out_bytes)
+{
+    size_t o = 0;
+    out[0] = '\0';
+    for (int i = 0; words[i] != NULL && o < out_bytes; i++)
+        o += (size_t)snprintf(out + o, out_bytes - o, "%s%s",
+                              i == 0                 ? ""
+                              : words[i + 1] == NULL ? " or "
+                                                     : ", ",
+                              words[i]);
+}
+
 /* "a, b or c" from "a|b|c". */
 static void list_choices(const char *choices, char *out, size_t out_bytes)
 {
@@ -231,6 +281,10 @@ const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_R
             snprintf(out, LKS__SETTING_RANGE, "text of 1 to %d bytes", LKS__SETTING_STR - 1);
         }
         break;
+    case LKS__SETTING_IS_CHOICE:
+        list_words(d->words, choices, sizeof choices);
+        snprintf(out, LKS__SETTING_RANGE, "%s%s", choices, d->built ? " in this build" : "");
+        break;
     }
     return out;
 }
@@ -261,6 +315,8 @@ bool lks__setting_in_range(const lks__setting *d, lks__setting_value v)
         if (strlen(v.s) >= LKS__SETTING_STR || (d->text && !*v.s))
             return false;
         return !d->choices || is_choice(d->choices, v.s);
+    case LKS__SETTING_IS_CHOICE:
+        return v.i >= 0;
     }
     return false;
 }

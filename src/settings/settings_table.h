@@ -10,10 +10,11 @@ typedef enum lks__setting_type {
     LKS__SETTING_IS_FLOAT,
     LKS__SETTING_IS_BOOL,
     LKS__SETTING_IS_STR,
+    LKS__SETTING_IS_CHOICE,
 } lks__setting_type;
 
 typedef union lks__setting_value {
-    int64_t i;
+    int64_t i; /* of a CHOICE too: the place of its word */
     double f;
     bool b;
     const char *s; /* of a preset, a struct lks__settings, or the text that was parsed */
@@ -22,8 +23,9 @@ typedef union lks__setting_value {
 typedef struct lks__setting {
     const char *name;
     const char *help;
-    const char *group;   /* the title in help; those of one group stand together */
-    const char *choices; /* STR: "a|b", or NULL */
+    const char *group;        /* the title in help; those of one group stand together */
+    const char *choices;      /* STR: "a|b", or NULL */
+    const char *const *words; /* CHOICE: NULL behind the last */
     lks__setting_value preset;
     int64_t low_i, high_i; /* INT: inclusive */
     double low, high;      /* FLOAT */
@@ -49,6 +51,9 @@ bool lks__setting_same(const lks__setting *d, lks__setting_value a, lks__setting
 bool lks__setting_in_range(const lks__setting *d, lks__setting_value v);
 
 enum { LKS__SETTING_RANGE = 160 };
+
+/* The place of `text` among the words of a CHOICE; -1: it is none of them. */
+int64_t lks__setting_choice(const lks__setting *d, const char *text);
 
 /* What a value of `d` must be, in words; returns `out`. */
 const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_RANGE]);

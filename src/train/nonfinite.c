@@ -160,15 +160,15 @@ lks_status lks__nonfinite_judge(lks__trainer *t, const float *grads, lks__step_r
 {
     r->outcome = LKS__STEP_DONE;
     if (isfinite(r->grad_norm) && first_bad_loss(t) < 0) {
-        if (strcmp(t->s.on_nan, "skip") == 0)
+        if (t->s.on_nan == LKS__on_nan_skip)
             t->nonfinite = 0;
         return LKS_OK;
     }
     LKS__TRY(find_together(t, grads, &r->bad));
-    if (strcmp(t->s.on_nan, "stop") == 0)
+    if (t->s.on_nan == LKS__on_nan_stop)
         return give_up(t, r, "--on_nan=skip or rollback would have gone on; ");
     if (++t->nonfinite > t->s.on_nan_limit)
         return give_up(t, r, "that was once more than on_nan_limit allows; ");
-    r->outcome = strcmp(t->s.on_nan, "skip") == 0 ? LKS__STEP_SKIPPED : LKS__STEP_BACK;
+    r->outcome = t->s.on_nan == LKS__on_nan_skip ? LKS__STEP_SKIPPED : LKS__STEP_BACK;
     return LKS_OK;
 }

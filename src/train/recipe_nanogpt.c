@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "data/sampler.h"
@@ -41,17 +40,14 @@ static lks_status open_data(lks__trainer *t)
 
 static lks_status open_rest(lks__trainer *t)
 {
-    static const char *const kinds[] = {[LKS__SAMPLER_RANDOM] = "random",
-                                        [LKS__SAMPLER_NANOGPT] = "nanogpt",
-                                        [LKS__SAMPLER_EPOCH] = "epoch"};
-    int kind = LKS__SAMPLER_EPOCH;
-    while (kind >= 0 && strcmp(t->s.sampler, kinds[kind]) != 0)
-        kind--;
-    if (kind < 0)
+    static const lks__sampler_kind kinds[] = {[LKS__sampler_random] = LKS__SAMPLER_RANDOM,
+                                              [LKS__sampler_nanogpt] = LKS__SAMPLER_NANOGPT,
+                                              [LKS__sampler_epoch] = LKS__SAMPLER_EPOCH};
+    if (t->s.sampler == LKS__sampler_stream)
         return lks__fail(LKS_ERR_CONFIG, "sampler=stream reads the golf family's shards; the gpt2 "
                                          "family has random, nanogpt and epoch");
     lks__sampler_config config = {
-        .kind = (lks__sampler_kind)kind,
+        .kind = kinds[t->s.sampler],
         .seed = (uint64_t)t->s.seed,
         .V = t->V,
         .A = t->A,

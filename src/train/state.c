@@ -158,7 +158,7 @@ lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab
         .n_embd = (int)s->n_embd,
         .block_size = (int)s->block_size,
         .vocab_size = (int)vocab_size,
-        .bf16 = strcmp(s->dtype, "bfloat16") == 0,
+        .bf16 = s->dtype == LKS__dtype_bfloat16,
         .bias = s->bias,
         .dropout = (float)s->dropout,
         .n_kv_head = (int)s->num_kv_heads,

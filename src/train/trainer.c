@@ -86,7 +86,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
         LKS__TRY(lks__settings_resume(&t->s, &t->resumed_from, resume->path));
     }
     LKS__TRY(lks__settings_check(&t->s, W));
-    t->shared = strcmp(t->s.replicas, "shared") == 0;
+    t->shared = t->s.replicas == LKS__replicas_shared;
     LKS__TRY(check_zero(t));
     t->V = (int)t->s.virtual_ranks;
     t->N = (int)t->s.gradient_accumulation_steps;
@@ -133,12 +133,11 @@ static lks_status run_digest(const lks__trainer *t, uint64_t *digest_p)
 
 lks__ddp_config lks__train_ddp_config(const lks__settings *s)
 {
-    const bool bf16 = strcmp(s->wire, "bfloat16") == 0;
     return (lks__ddp_config){
         .V = (int)s->virtual_ranks,
         .A = (int)(s->gradient_accumulation_steps / s->virtual_ranks),
         .zero = s->zero != 0,
-        .wire = bf16 ? LKS_WIRE_BFLOAT16 : LKS_WIRE_FLOAT32,
+        .wire = s->wire == LKS__wire_bfloat16 ? LKS_WIRE_BFLOAT16 : LKS_WIRE_FLOAT32,
         .bucket_bytes = (size_t)(s->bucket_mb * 1048576.0),
         .windows = true,
     };
@@ -229,7 +228,7 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
         st = lks__ckpt_open_newest(s->out_dir, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK)
         *resume_p = ckpt;
-    else if (again && strcmp(s->init_from, "scratch") == 0 &&
+    else if (again && s->init_from == LKS__init_from_scratch &&
              (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
         st = LKS_OK;
     return st;
@@ -251,7 +250,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     lks__session_stoppable(&t->ses, true);
     lks__ckpt ckpt, *resume = NULL;
     memset(&ckpt, 0, sizeof ckpt);
-    if (strcmp(s->init_from, "resume") == 0 || lks__job_goes_on(s->out_dir))
+    if (s->init_from == LKS__init_from_resume || lks__job_goes_on(s->out_dir))
         st = open_checkpoint(s, t->ses.world.rank, &ckpt, &resume);
     st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
     if (st == LKS_OK)

@@ -15,7 +15,7 @@ static lks_status open_model(const lks__settings *s, int batch, lks__session *se
                              lks__replica *r)
 {
     if (s->from[LKS__SETTING_dtype] >= LKS__FROM_FILE)
-        snprintf(r->run.dtype, sizeof r->run.dtype, "%s", s->dtype);
+        r->run.dtype = s->dtype;
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     LKS__TRY(lks__model_table(&r->config, &r->table));
     LKS__TRY(lks__model_open(&r->config, &r->table, batch, &session->ex, &r->model));

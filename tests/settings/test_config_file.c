@@ -44,7 +44,7 @@ static void test_recipe(void **state)
     assert_true(s.bias && !s.decay_lr);
     assert_string_equal(s.dataset, "data/some#1's");
     assert_string_equal(s.out_dir, "a \"b\" # c");
-    assert_string_equal(s.init_from, "resume");
+    assert_int_equal(s.init_from, LKS__init_from_resume);
     assert_int_equal(s.from[LKS__SETTING_n_layer], LKS__FROM_FILE);
     assert_int_equal(args.n_notes, 1);
     assert_contains(args.notes[0], "a.conf:11: compile = False");
@@ -89,7 +89,7 @@ static void test_nanogpt(void **state)
     assert_false(s.decay_lr);
     assert_false(s.always_save_checkpoint);
     assert_string_equal(s.device, "auto");
-    assert_string_equal(s.dtype, "float32");
+    assert_int_equal(s.dtype, LKS__dtype_float32);
     static const char *const notes[] = {"finetune.py:1: import time",
                                         "finetune.py:2: from math import pi",
                                         "finetune.py:5: wandb_log",

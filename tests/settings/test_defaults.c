@@ -186,7 +186,7 @@ static void test_recipes(void **state)
     lks__settings s;
     parse(&s, LKS_TEST_SOURCE_DIR "/config/golf_baseline.conf");
     assert_string_equal(s.family, "golf");
-    assert_string_equal(s.sampler, "stream");
+    assert_int_equal(s.sampler, LKS__sampler_stream);
     assert_int_equal(s.gradient_accumulation_steps, 8); /* 8 // world_size on one rank */
     for (size_t i = 0; i < sizeof golf / sizeof golf[0]; i++) {
         int setting = lks__setting_find(golf[i].name);

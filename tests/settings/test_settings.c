@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "settings/settings.h"
+#include "settings/settings_table.h"
 
 /* Parse one argument for `command` into fresh defaults. */
 static lks_status parse_one(unsigned command, const char *arg, lks__settings *s)
@@ -31,7 +31,7 @@ static void test_defaults(void **state)
     /* nanoGPT's train.py and sample.py */
     assert_string_equal(s.out_dir, "out");
     assert_string_equal(s.dataset, "openwebtext");
-    assert_string_equal(s.init_from, "scratch");
+    assert_int_equal(s.init_from, LKS__init_from_scratch);
     assert_int_equal(s.eval_interval, 2000);
     assert_int_equal(s.log_interval, 1);
     assert_int_equal(s.eval_iters, 200);
@@ -58,10 +58,10 @@ static void test_defaults(void **state)
     assert_true(s.temperature == 0.8);
     assert_int_equal(s.seed, 1337);
     /* ours */
-    assert_string_equal(s.sampler, "random");
+    assert_int_equal(s.sampler, LKS__sampler_random);
     assert_string_equal(s.backend, "auto");
     assert_string_equal(s.device, "auto");
-    assert_string_equal(s.dtype, "float32");
+    assert_int_equal(s.dtype, LKS__dtype_float32);
     assert_int_equal(s.nproc_per_node, 1);
     assert_true(s.timeout == 60 && s.val_fraction == 0.1);
     for (int i = 0; i < LKS__N_SETTINGS; i++)
@@ -304,6 +304,65 @@ static void test_list(void **state)
     free(longest);
 }
 
+static lks_status read_back(const lks__setting *d, json_t *value, lks__settings *back)
+{
+    lks__settings_defaults(back);
+    json_t *json = lks__settings_to_json(back, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    assert_int_equal(json_object_set_new(json, d->name, value), 0);
+    lks_status st =
+        lks__settings_from_json(json, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "file", back);
+    json_decref(json);
+    return st;
+}
+
+/* Files keep the word itself, and nothing else is read. */
+static void check_choice_in_files(const lks__settings *s, const lks__setting *d, const char *range)
+{
+    lks__settings back;
+    json_t *json = lks__settings_to_json(s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *word = json_object_get(json, d->name);
+    json_t *const wrong[] = {json_string("neither"), json_integer(0), json_null(),
+                             json_stringn(json_string_value(word), json_string_length(word) + 1)};
+    assert_string_equal(json_string_value(word), d->words[lks__setting_load(s, d).i]);
+    assert_ok(read_back(d, json_incref(word), &back));
+    assert_int_equal(lks__setting_load(&back, d).i, lks__setting_load(s, d).i);
+    json_decref(json);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_fails(LKS_ERR_FORMAT, read_back(d, wrong[i], &back), range);
+}
+
+/* Every word of every choice is taken and printed as that word; nothing else is taken. */
+static void test_choices(void **state)
+{
+    int n_choices = 0;
+    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        const lks__setting *d = &lks__setting_table[i];
+        const unsigned command = d->commands & -d->commands; /* any that takes it */
+        lks__settings s;
+        char text[LKS__SETTING_STR], range[LKS__SETTING_RANGE];
+        if (d->type != LKS__SETTING_IS_CHOICE)
+            continue;
+        n_choices++;
+        lks__settings_defaults(&s);
+        lks__setting_describe(d, range);
+        for (int w = 0; d->words[w] != NULL; w++) {
+            assert_ok(lks__settings_set(&s, command, d->name, d->words[w], LKS__FROM_ARG, "here"));
+            assert_int_equal(lks__setting_load(&s, d).i, w);
+            assert_string_equal(lks__setting_word(&s, i), d->words[w]);
+            assert_string_equal(lks__settings_text(&s, i, text), d->words[w]);
+            assert_non_null(strstr(range, d->words[w]));
+            if (d->commands & LKS__CMD_TRAIN && d->flags & LKS__SETTING_CONFIG)
+                check_choice_in_files(&s, d, range);
+        }
+        assert_fails(LKS_ERR_CONFIG,
+                     lks__settings_set(&s, command, d->name, "neither", LKS__FROM_ARG, "here"),
+                     range);
+        assert_fails(LKS_ERR_CONFIG,
+                     lks__settings_set(&s, command, d->name, "", LKS__FROM_ARG, "here"), range);
+    }
+    assert_true(n_choices >= 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_long_text),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_choices),
         cmocka_unit_test(test_nothing_is_half_set),
         cmocka_unit_test(test_words_notes_help),
         cmocka_unit_test(test_help_lists_every_setting),
