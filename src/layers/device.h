@@ -67,9 +67,9 @@ typedef struct lks__waiter {
 
 struct lks__device {
     const struct lks__device_ops *ops;
-    const lks__layers *layers;
-    const lks__exec *ex; /* what the layer operations take */
-    lks__waiter waiter;  /* functions NULL: nobody */
+    const lks__layers *layers; /* the same for as long as the device is open; so is ex */
+    const lks__exec *ex;       /* what the layer operations take */
+    lks__waiter waiter;        /* functions NULL: nobody */
 };
 
 /* Wait until `mark` has been passed. Polls, so that a group's failure ends the wait; a mark that is

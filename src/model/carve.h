@@ -1,12 +1,10 @@
-/* model/carve.h - hands out parts of an activation arena; with base == NULL it only measures. */
+/* model/carve.h - hands out parts of an activation arena, which is memory of the device; with base
+ * == NULL it only measures. */
 #ifndef LKS_MODEL_CARVE_H
 #define LKS_MODEL_CARVE_H
 
-#include <sys/mman.h>
-
 #include "base/checked.h"
-#include "base/status.h"
-#include "base/sys.h"
+#include "layers/device.h"
 
 typedef struct lks__carver {
     char *base;
@@ -20,13 +18,13 @@ static inline float *lks__carve(lks__carver *c, size_t floats)
     return p;
 }
 
-/* Zeros; lks__sys_munmap() it. */
-static inline lks_status lks__activations_open(size_t bytes, int batch, int block_size,
-                                               void **arena_p)
+/* Zeros; the device releases them. */
+static inline lks_status lks__activations_open(lks__device *device, size_t bytes, int batch,
+                                               int block_size, void **arena_p)
 {
-    *arena_p = lks__sys_mmap(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (*arena_p != NULL)
-        return LKS_OK;
+    lks_status st = device->ops->alloc(device, bytes, arena_p);
+    if (st != LKS_ERR_NOMEM)
+        return st;
     return lks__fail(LKS_ERR_NOMEM,
                      "no memory for %.1f MB of activations (%d sequences of %d tokens): use fewer "
                      "sequences in a micro-batch and more gradient_accumulation_steps",

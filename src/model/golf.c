@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/sys.h"
 #include "base/trace.h"
 #include "model/carve.h"
 #include "model/golf_table.h"
@@ -39,7 +38,6 @@ static void carve_block(struct lks__golf *m, lks__carver *v, size_t l)
     a->out = lks__carve(v, rows * C);
 }
 
-/* What forward keeps comes first, then work space: see lks__model_scratch(). */
 static void carve_all(struct lks__golf *m, lks__carver *v)
 {
     const size_t rows = m->max_rows, C = m->C, V = (size_t)m->c.vocab_size;
@@ -59,9 +57,12 @@ static void carve_all(struct lks__golf *m, lks__carver *v)
     m->head.logits = m->wide;
     m->head.row_loss = (double *)(void *)lks__carve(v, 2 * rows);
     m->head.softcap = m->c.logit_softcap;
-    m->scratch_bytes = v->used;
-    m->cosine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
-    m->sine = lks__carve(v, (size_t)m->c.block_size * (m->hs / 2));
+}
+
+/* Cosines, or sines. */
+static size_t rotary_floats(const struct lks__golf *m)
+{
+    return (size_t)m->c.block_size * (m->hs / 2);
 }
 
 static lks_status measure(struct lks__golf *m, const lks__model_config *c, int batch)
@@ -96,8 +97,9 @@ static lks_status measure(struct lks__golf *m, const lks__model_config *c, int b
 
 static void release(struct lks__golf *m)
 {
+    lks__mirror_close(&m->rotary);
     if (m->arena != NULL)
-        lks__sys_munmap(m->arena, m->arena_bytes);
+        m->device->ops->release(m->device, m->arena, m->arena_bytes);
     free(m->la);
     free(m->lt);
 }
@@ -107,7 +109,7 @@ static lks_status golf_activation_bytes(const lks__model_config *config, int bat
     struct lks__golf m = {0};
     lks_status st = measure(&m, config, batch);
     if (st == LKS_OK)
-        *bytes_p = m.arena_bytes;
+        *bytes_p = m.arena_bytes + 2 * rotary_floats(&m) * sizeof(float);
     release(&m);
     return st;
 }
@@ -134,18 +136,24 @@ static void find_tensors(struct lks__golf *m)
 }
 
 /* Angles as the script's Rotary rounds them: each frequency and each product to float. */
-static void make_rotary(struct lks__golf *m)
+static lks_status make_rotary(struct lks__golf *m)
 {
     const size_t half = m->hs / 2;
+    LKS__TRY(lks__mirror_open(m->device, 2 * rotary_floats(m) * sizeof(float), &m->rotary));
+    float *cosine = m->rotary.host, *sine = cosine + rotary_floats(m);
     for (size_t j = 0; j < half; j++) {
         float power = (float)pow((double)m->c.rope_base, (double)((float)(2 * j) / (float)m->hs));
         float frequency = 1.0f / power;
         for (size_t t = 0; t < (size_t)m->c.block_size; t++) {
             float angle = (float)t * frequency;
-            m->cosine[t * half + j] = (float)cos((double)angle);
-            m->sine[t * half + j] = (float)sin((double)angle);
+            cosine[t * half + j] = (float)cos((double)angle);
+            sine[t * half + j] = (float)sin((double)angle);
         }
     }
+    m->cosine = m->rotary.dev;
+    m->sine = m->cosine + rotary_floats(m);
+    lks__mirror_to_device(&m->rotary, LKS__QUEUE_COMPUTE, 0, m->rotary.bytes);
+    return LKS_OK;
 }
 
 static void golf_close(void *state)
@@ -155,7 +163,7 @@ static void golf_close(void *state)
 }
 
 static lks_status golf_open(const lks__model_config *config, const lks__table *table, int batch,
-                            const lks__layers *layers, const lks__exec *ex, void **state_p)
+                            lks__device *device, void **state_p)
 {
     lks__attention_shape shape = {(size_t)batch, (size_t)config->block_size, (size_t)config->n_head,
                                   (size_t)(config->n_embd / config->n_head),
@@ -165,18 +173,20 @@ static lks_status golf_open(const lks__model_config *config, const lks__table *t
     if (m == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
     m->table = table;
-    m->layers = layers;
-    m->ex = ex;
+    m->device = device;
+    m->layers = device->layers;
+    m->ex = device->ex;
     lks_status st = measure(m, config, batch);
     if (st != LKS_OK)
         goto fail;
-    st = lks__activations_open(m->arena_bytes, batch, config->block_size, &m->arena);
+    st = lks__activations_open(device, m->arena_bytes, batch, config->block_size, &m->arena);
+    if (st == LKS_OK)
+        st = make_rotary(m);
     if (st != LKS_OK)
         goto fail;
     lks__carver v = {m->arena, 0};
     carve_all(m, &v);
     find_tensors(m);
-    make_rotary(m);
     *state_p = m;
     return LKS_OK;
 fail:
@@ -307,7 +317,7 @@ static bool golf_activation(const void *state, int i, lks__activation *a)
 static void *golf_scratch(void *state, size_t *bytes_p)
 {
     struct lks__golf *m = state;
-    *bytes_p = m->scratch_bytes;
+    *bytes_p = m->arena_bytes;
     return m->arena;
 }
 

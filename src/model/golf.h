@@ -2,6 +2,7 @@
 #ifndef LKS_MODEL_GOLF_H
 #define LKS_MODEL_GOLF_H
 
+#include "layers/mirror.h"
 #include "model/head.h"
 #include "model/model.h"
 
@@ -27,14 +28,16 @@ struct lks__golf_acts {
 struct lks__golf {
     lks__model_config c;
     const lks__table *table;
-    const lks__layers *layers;
+    lks__device *device;
+    const lks__layers *layers; /* the device's, and what they take */
     const lks__exec *ex;
     size_t max_rows, C, KV, H, hs;
     size_t n_enc; /* layers of the U-net's first half */
     struct lks__golf_tensors *lt;
     struct lks__golf_acts *la;
     size_t emb, head_w, skip_weights; /* head_w is emb where tied */
-    float *cosine, *sine;             /* [block_size, hs / 2] */
+    lks__mirror rotary;               /* cosines, and sines behind them: */
+    const float *cosine, *sine;       /* [block_size, hs / 2] */
     float *x0, *x0_rms;               /* normed embedding */
     float *final_rms;
     lks__head head;
@@ -48,8 +51,8 @@ struct lks__golf {
     float *wide; /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP, of q, k and v;
                   * between the two the head's logits */
     float *partial; /* vectors' gradients, block of rows by block of rows */
-    void *arena;
-    size_t arena_bytes, scratch_bytes; /* the arena's first scratch_bytes are for one pass */
+    void *arena;    /* for one pass: nothing in it is kept for the next */
+    size_t arena_bytes;
 };
 
 /* One pass through the model: what forward and backward share. */

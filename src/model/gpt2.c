@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/sys.h"
 #include "base/trace.h"
 #include "model/carve.h"
 #include "model/init.h"
@@ -110,7 +109,7 @@ static void find_tensors(struct lks__gpt2 *m)
 static void gpt2_close(void *state);
 
 static lks_status gpt2_open(const lks__model_config *config, const lks__table *table, int batch,
-                            const lks__layers *layers, const lks__exec *ex, void **model_p)
+                            lks__device *device, void **model_p)
 {
     lks__attention_shape shape = {(size_t)batch, (size_t)config->block_size, (size_t)config->n_head,
                                   (size_t)(config->n_embd / config->n_head), 0};
@@ -119,12 +118,13 @@ static lks_status gpt2_open(const lks__model_config *config, const lks__table *t
     if (m == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
     m->table = table;
-    m->layers = layers;
-    m->ex = ex;
+    m->device = device;
+    m->layers = device->layers;
+    m->ex = device->ex;
     lks_status st = measure(m, config, batch);
     if (st != LKS_OK)
         goto fail;
-    st = lks__activations_open(m->arena_bytes, batch, config->block_size, &m->arena);
+    st = lks__activations_open(device, m->arena_bytes, batch, config->block_size, &m->arena);
     if (st != LKS_OK)
         goto fail;
     lks__carver v = {m->arena, 0};
@@ -141,7 +141,7 @@ static void gpt2_close(void *state)
 {
     struct lks__gpt2 *m = state;
     if (m->arena != NULL)
-        lks__sys_munmap(m->arena, m->arena_bytes);
+        m->device->ops->release(m->device, m->arena, m->arena_bytes);
     free(m->la);
     free(m->lt);
     free(m);

@@ -32,7 +32,8 @@ struct lks__gpt2_acts {
 struct lks__gpt2 {
     lks__model_config c;
     const lks__table *table;
-    const lks__layers *layers;
+    lks__device *device;
+    const lks__layers *layers; /* the device's, and what they take */
     const lks__exec *ex;
     size_t max_rows;
     struct lks__gpt2_tensors *lt;

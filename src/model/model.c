@@ -5,12 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/exec.h"
-
 struct lks__model {
     const struct lks__model_ops *ops;
     void *state;
-    lks__exec ex;
+    lks__device *device;
 };
 
 static const struct lks__model_ops *const families[] = {
@@ -40,15 +38,14 @@ lks_status lks__model_activation_bytes(const lks__model_config *config, int batc
 }
 
 lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
-                           const lks__exec *ex, lks__model **model_p)
+                           lks__device *device, lks__model **model_p)
 {
     lks__model *m = calloc(1, sizeof *m);
     if (m == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
-    m->ex = *ex;
-    m->ex.bf16 = config->bf16;
+    m->device = device;
     m->ops = ops_of(config);
-    lks_status st = m->ops->open(config, table, batch, &lks__layers_cpu, &m->ex, &m->state);
+    lks_status st = m->ops->open(config, table, batch, device, &m->state);
     if (st != LKS_OK) {
         free(m);
         return st;
@@ -61,6 +58,7 @@ void lks__model_close(lks__model *m)
 {
     if (m == NULL)
         return;
+    lks__device_finish(m->device, LKS__QUEUE_COMPUTE); /* if it fails, nothing will be computed */
     m->ops->close(m->state);
     free(m);
 }

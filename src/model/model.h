@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
-#include "layers/layers.h"
+#include "layers/device.h"
 #include "model/table.h"
 
 typedef struct lks__model lks__model; /* opaque; close with lks__model_close() */
@@ -52,9 +52,11 @@ uint64_t lks__model_init(const lks__model_config *config, const lks__table *tabl
 /* Bytes of activations for `batch` sequences of block_size tokens. */
 lks_status lks__model_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p);
 
-/* Allocates everything a step needs. `config` is copied, `table` and `ex` are borrowed. */
+/* Allocates everything a step needs, in memory of the device. `config` is copied, `table` and
+ * `device` are borrowed. Products have the operands of the device's exec: bfloat16 is its matter.
+ */
 lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
-                           const lks__exec *ex, lks__model **model_p);
+                           lks__device *device, lks__model **model_p);
 void lks__model_close(lks__model *model); /* NULL is fine */
 
 /* Forward and backward of one micro-batch; returns the mean loss (rows summed in double, in
@@ -73,8 +75,8 @@ enum { LKS__PLACE = 64 }; /* bytes of a place's name */
 void lks__model_find_bad(lks__model *model, const float *params, const lks__micro_batch *mb,
                          const lks__backward *bw, char place[LKS__PLACE]);
 
-/* Memory that holds nothing between the calls above, for others' use meanwhile: what the model's
- * next pass writes first. NULL, *bytes_p = 0 where the family has none to lend. */
+/* Memory of the device that holds nothing between the calls above, for others' use meanwhile: what
+ * the model's next pass writes first. NULL, *bytes_p = 0: the family has none to lend. */
 void *lks__model_scratch(lks__model *model, size_t *bytes_p);
 
 /* Logits [vocab_size] of the token after tokens[0, T); T <= block_size. */
@@ -100,7 +102,7 @@ struct lks__model_ops {
                      float *params);
     lks_status (*activation_bytes)(const lks__model_config *config, int batch, size_t *bytes_p);
     lks_status (*open)(const lks__model_config *config, const lks__table *table, int batch,
-                       const lks__layers *layers, const lks__exec *ex, void **state_p);
+                       lks__device *device, void **state_p);
     void (*close)(void *state);
     float (*train)(void *state, const float *params, const lks__micro_batch *mb,
                    const lks__backward *bw);

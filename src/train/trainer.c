@@ -102,8 +102,8 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     LKS__TRY(lks__model_table(&t->model_config, &t->table));
     if (resume != NULL)
         LKS__TRY(lks__state_check_arena(resume->model, resume->path, &t->table, LKS__ARENA_PARAMS));
-    LKS__TRY(
-        lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, &t->ses.ex, &t->model));
+    LKS__TRY(lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, t->ses.device,
+                             &t->model));
     LKS__TRY(t->recipe->open_rest(t));
     LKS__TRY(lks__divergence_open(t));
     return open_buffers(t);

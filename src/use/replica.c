@@ -18,7 +18,7 @@ static lks_status open_model(const lks__settings *s, int batch, lks__session *se
         r->run.dtype = s->dtype;
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     LKS__TRY(lks__model_table(&r->config, &r->table));
-    LKS__TRY(lks__model_open(&r->config, &r->table, batch, &session->ex, &r->model));
+    LKS__TRY(lks__model_open(&r->config, &r->table, batch, session->device, &r->model));
     return lks_comm_alloc(session->comm, LKS_MEM_OWN, r->table.count * sizeof(float),
                           (void **)&r->params);
 }
@@ -97,8 +97,11 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, 
     LKS__TRY(lks__session_agree(session, lks__artifact_open(path, &artifact)));
     lks_status st = load_artifact(&artifact, s, batch, session, r);
     lks__artifact_close(&artifact);
+    st = lks__session_agree(session, st);
     if (st == LKS_OK)
         st = same_weights(session, r);
+    if (st == LKS_OK && r->config.bf16 != session->ex.bf16)
+        st = lks__session_products(session, r->config.bf16);
     if (st != LKS_OK)
         lks__replica_close(r);
     return st;
@@ -115,6 +118,9 @@ lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int ba
     if (st == LKS_OK)
         st = load(&ckpt, s, batch, session, r);
     lks__ckpt_close(&ckpt);
+    st = lks__session_agree(session, st);
+    if (st == LKS_OK && r->config.bf16 != session->ex.bf16)
+        st = lks__session_products(session, r->config.bf16);
     if (st != LKS_OK)
         lks__replica_close(r);
     return st;

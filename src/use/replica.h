@@ -20,8 +20,8 @@ typedef struct lks__replica {
     float *params;
 } lks__replica;
 
-/* Verify and load the checkpoint `s->which` in `out_dir` for batches of `batch` sequences. It
- * computes in the run's dtype, unless one was given in `s`. */
+/* Verify and load the checkpoint `s->which` in `out_dir` for batches of `batch` sequences. The
+ * session then computes in the run's dtype, unless one was given in `s`. Collective. */
 lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int batch,
                              lks__session *session, lks__replica *r);
 /* The same from an artifact (artifact/artifact.h), a file that needs no other. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/device.h"
 #include "model/model.h"
 #include "train/state.h"
 
@@ -305,7 +306,8 @@ static void check_places(lks__family family, const char *const places[][2], size
     lks__exec ex = {.k = &kernels};
     assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
     assert_ok(lks__model_table(&config, &table));
-    assert_ok(lks__model_open(&config, &table, 1, &ex, &model));
+    lks__device device = lks__device_cpu(&ex);
+    assert_ok(lks__model_open(&config, &table, 1, &device, &model));
     float *params = calloc(table.count, sizeof *params);
     assert_non_null(params);
     lks__mt_seed(&g, 1);

@@ -2,10 +2,11 @@
 
 #include <stdlib.h>
 
-#include "kernels/exec.h"
+#include "kernels/device.h"
 
 static lks__kernels kernels;
 static lks__exec ex = {.k = &kernels};
+static lks__device device;
 
 #define GOLF                                                                                       \
     .family = LKS__FAMILY_GOLF, .n_layer = 3, .n_head = 4, .n_kv_head = 2, .n_embd = 24,           \
@@ -29,6 +30,7 @@ int small_open_exec(void **state)
     assert_ok(lks__cpu_level_get(&level));
     assert_ok(lks__kernels_open(level, &kernels));
     assert_ok(lks__pool_open(2, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+    device = lks__device_cpu(&ex);
     return 0;
 }
 
@@ -45,7 +47,7 @@ void small_open(const small_model *m, small_run *run)
     lks__mt_seed(&g, 41);
     *run = (small_run){.config = m->config};
     assert_ok(lks__model_table(&run->config, &run->table));
-    assert_ok(lks__model_open(&run->config, &run->table, SMALL_B, &ex, &run->model));
+    assert_ok(lks__model_open(&run->config, &run->table, SMALL_B, &device, &run->model));
     run->params = aligned_alloc(64, (run->table.count * sizeof(float) + 63) / 64 * 64);
     assert_non_null(run->params);
     for (size_t i = 0; i < run->table.count; i++)

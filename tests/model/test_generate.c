@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/exec.h"
+#include "kernels/device.h"
 #include "use/generate.h"
 
 enum { V = 13, T = 6, DRAWS = 100000 };
 
 static lks__kernels kernels;
 static lks__exec ex = {.k = &kernels};
+static lks__device device;
 
 /* A model whose next token depends on every token of its context, with weights so large that
  * probabilities differ clearly. */
@@ -31,10 +32,11 @@ static int open_model(void **state)
     assert_ok(lks__cpu_level_get(&level));
     assert_ok(lks__kernels_open(level, &kernels));
     assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+    device = lks__device_cpu(&ex);
     m.config = (lks__model_config){
         .n_layer = 1, .n_head = 2, .n_embd = 8, .block_size = T, .vocab_size = V};
     assert_ok(lks__model_table(&m.config, &m.table));
-    assert_ok(lks__model_open(&m.config, &m.table, 1, &ex, &m.model));
+    assert_ok(lks__model_open(&m.config, &m.table, 1, &device, &m.model));
     m.params = calloc(m.table.count, sizeof *m.params);
     assert_non_null(m.params);
     lks__mt_seed(&g, 5);

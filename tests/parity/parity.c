@@ -11,6 +11,7 @@ static int integer(const json_t *config, const char *key)
 
 static lks__kernels kernels;
 lks__exec parity_ex = {.k = &kernels};
+lks__device parity_device;
 
 void parity_threads(int n)
 {
@@ -25,6 +26,7 @@ int parity_open_exec(void **state)
     assert_ok(lks__cpu_level_get(&level));
     assert_ok(lks__kernels_open(level, &kernels));
     parity_threads(2);
+    parity_device = lks__device_cpu(&parity_ex);
     print_message("kernels: %s\n", lks__cpu_level_name(level));
     return 0;
 }

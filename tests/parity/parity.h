@@ -5,12 +5,13 @@
 #include "support.h"
 
 #include "data/sampler.h"
-#include "kernels/exec.h"
+#include "kernels/device.h"
 #include "model/model.h"
 
 /* The machine's best kernels (or LOCKSTEP_CPU's), for cmocka_run_group_tests(): two threads, or as
  * many as parity_threads() says from there on, which closes the pool before. */
 extern lks__exec parity_ex;
+extern lks__device parity_device;
 int parity_open_exec(void **state);
 int parity_close_exec(void **state);
 void parity_threads(int n);

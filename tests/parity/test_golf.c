@@ -219,8 +219,8 @@ static void check_steps(const char *name, const uint16_t *stream)
     struct golf g = golf_open(name);
     lks__model *model;
     lks__muon *muon;
-    assert_ok(lks__model_open(&g.config, &g.table, (int)g.tokens / g.config.block_size, &parity_ex,
-                              &model));
+    assert_ok(lks__model_open(&g.config, &g.table, (int)g.tokens / g.config.block_size,
+                              &parity_device, &model));
     assert_ok(lks__muon_open(&parity_ex, &g.table, 1, 0, &muon));
     float *grads = parity_floats(g.table.count), *seen = parity_floats(g.table.count);
     float *moments = parity_floats(2 * g.table.count);
@@ -303,7 +303,7 @@ static struct small_model small_open(int which)
     s.config.logit_softcap = 1.5f; /* low enough to bend every logit */
     s.config.rope_base = 50.0f;
     assert_ok(lks__model_table(&s.config, &s.table));
-    assert_ok(lks__model_open(&s.config, &s.table, SMALL_B, &parity_ex, &s.model));
+    assert_ok(lks__model_open(&s.config, &s.table, SMALL_B, &parity_device, &s.model));
     s.params = parity_floats(s.table.count);
     s.grads = parity_floats(s.table.count);
     for (size_t i = 0; i < s.table.n_tensors; i++) { /* large enough for slopes everywhere */

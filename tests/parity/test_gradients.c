@@ -46,7 +46,7 @@ static struct steps steps_open(const char *figure, const char *data_dir)
         assert_ok(lks__tokens_open(lks_test_text("%s/%s.bin", data_dir, i == 0 ? "train" : "val"),
                                    (uint32_t)s.m.config.vocab_size, &s.data[i]));
     s.sampler = parity_sampler(&s.m, lks__tokens_count(s.data[0]), lks__tokens_count(s.data[1]));
-    assert_ok(lks__model_open(&s.m.config, &s.m.table, s.m.B, &parity_ex, &s.model));
+    assert_ok(lks__model_open(&s.m.config, &s.m.table, s.m.B, &parity_device, &s.model));
     s.grads = parity_floats(s.m.table.count);
     s.seen = parity_floats(s.m.table.count);
     s.moments = parity_floats(2 * s.m.table.count);
@@ -241,7 +241,7 @@ static void test_slopes(void **state)
     lks__mt g;
     lks__mt_seed(&g, 99);
     assert_ok(lks__model_table(&small, &s.table));
-    assert_ok(lks__model_open(&small, &s.table, SMALL_B, &parity_ex, &s.model));
+    assert_ok(lks__model_open(&small, &s.table, SMALL_B, &parity_device, &s.model));
     s.params = parity_floats(s.table.count);
     s.grads = parity_floats(s.table.count);
     for (size_t i = 0; i < s.table.n_tensors; i++) { /* large enough for slopes everywhere */
