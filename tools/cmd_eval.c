@@ -142,7 +142,9 @@ static int run_rank(const lks__settings *s)
     if (st != LKS_OK)
         return tool_fail("eval", st);
     struct job j = {.s = s, .session = &session};
-    st = lks__session_agree(&session, open_job(&j));
+    st = lks__session_device(&session, s->device);
+    if (st == LKS_OK)
+        st = lks__session_agree(&session, open_job(&j));
     if (st == LKS_OK)
         st = lks__eval_split(&j.eval, &result);
     if (st == LKS_ERR_STOPPED) { /* all ranks agree */

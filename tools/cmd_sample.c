@@ -174,7 +174,9 @@ int tool_sample(int argc, char **argv)
     lks_status st = lks__session_open("auto", 60.0, (int)s.threads, &session);
     if (st != LKS_OK)
         return tool_fail("sample", st);
-    st = write_samples(&s, &session, &replica, &sink, &ids, &n_whole);
+    st = lks__session_device(&session, s.device);
+    if (st == LKS_OK)
+        st = write_samples(&s, &session, &replica, &sink, &ids, &n_whole);
     code = st == LKS_OK               ? TOOL_OK
            : lks__stop_requested != 0 ? stopped(&s, n_whole)
                                       : tool_fail("sample", st);

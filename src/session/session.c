@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "comm/backend.h"
+#include "layers/devices.h"
 #include "session/signals.h"
 
 static bool on_record; /* a process is one rank */
@@ -26,6 +27,11 @@ static void beat(void *comm)
 static lks_status failure(void *comm)
 {
     return lks_comm_progress(comm);
+}
+
+static void watch_waits(lks__session *s)
+{
+    s->device->waiter = (lks__waiter){.progress = beat, .failure = failure, .ctx = s->comm};
 }
 
 static void ask_stop(void *comm, int signo)
@@ -88,7 +94,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     s->ex = (lks__exec){.k = &s->kernels, .pool = s->pool};
     s->cpu = lks__device_cpu(&s->ex);
     s->device = &s->cpu;
-    s->device->waiter = (lks__waiter){.progress = beat, .failure = failure, .ctx = s->comm};
+    watch_waits(s);
     lks__comm_use(s->comm, &s->ex);
     st = lks__session_products(s, false);
     if (st != LKS_OK)
@@ -98,6 +104,39 @@ fail:
     lks__session_fail(s, st);
     lks__session_close(s);
     return st;
+}
+
+static lks_status open_device(lks__session *s, const char *name)
+{
+    static const struct {
+        const char *name;
+        lks__device_open_fn *open; /* NULL: the CPU, which is open */
+    } devices[] = {
+#define X(name) {#name, lks__device_open_##name},
+        LKS__DEVICES(X)
+#undef X
+            {"cpu", NULL},
+    };
+    const bool any = strcmp(name, "auto") == 0;
+    for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
+        if (!any && strcmp(name, devices[i].name) != 0)
+            continue;
+        if (devices[i].open == NULL)
+            return LKS_OK;
+        lks_status st = devices[i].open(&s->ex, &s->device);
+        if (!any || st != LKS_ERR_SUPPORT)
+            return st;
+    }
+    return lks__fail(LKS_ERR_CONFIG, "there is no device \"%s\" in this build", name);
+}
+
+lks_status lks__session_device(lks__session *s, const char *name)
+{
+    LKS__TRY(lks__session_agree(s, open_device(s, name)));
+    watch_waits(s);
+    uint64_t word = 0;
+    memcpy(&word, s->device->ops->name, strnlen(s->device->ops->name, sizeof word));
+    return lks__session_same(s, "device", word);
 }
 
 lks_status lks__session_products(lks__session *s, bool bf16)
@@ -112,10 +151,12 @@ void lks__session_close(lks__session *s)
 {
     lks__sys_on_progress(NULL, NULL);
     lks__signals_on_stop(NULL, NULL);
+    lks__device_close(s->device);
     lks_comm_close(s->comm); /* before the pool that it borrows */
     lks__pool_close(s->pool);
     s->comm = NULL;
     s->pool = NULL;
+    s->device = NULL;
 }
 
 struct peak {

@@ -15,7 +15,7 @@ typedef struct lks__session {
     lks__pool *pool;
     lks__exec ex;
     lks__device cpu;
-    lks__device *device; /* where models compute */
+    lks__device *device; /* where models compute: &cpu, or another one */
     int threads;
     char fingerprint[17]; /* of the kernels, 16 hex digits */
 } lks__session;
@@ -24,6 +24,10 @@ typedef struct lks__session {
  * among them, start `threads` threads (0: cores / local ranks). Collective. */
 lks_status lks__session_open(const char *backend, double timeout_s, int threads, lks__session *s);
 void lks__session_close(lks__session *s);
+
+/* Models compute on the device of that name; "auto": the best one that this machine has. Without a
+ * call it is the CPU. Collective: ERR_DIVERGED if ranks would take different ones. */
+lks_status lks__session_device(lks__session *s, const char *name);
 
 /* Products are float32's after lks__session_open(): from here on they are bfloat16's, or float32's
  * again. Collective: ERR_DIVERGED where the ranks' kernels don't give the same bits. */

@@ -255,7 +255,7 @@ enum {
       "shared: one copy of parameters and moments for all ranks of a host; private: one each")     \
     X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
       "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
-    X(STR, device, "auto", BUILT("auto|cpu"), TRAIN | SAMPLE | EVAL, HOST, RANKS,                  \
+    X(STR, device, "auto", BUILT(LKS__DEVICE_CHOICES), TRAIN | SAMPLE | EVAL, HOST, RANKS,         \
       "device to compute on; auto: the best available")                                            \
     X(CHOICE, dtype, float32, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE, RANKS,             \
       "precision to compute in")

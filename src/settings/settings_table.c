@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "layers/devices.h"
+
 /* --- the table's words ------------------------------------------------------------------------ */
 
 enum {

@@ -234,6 +234,15 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
     return st;
 }
 
+static lks_status open_session(const lks__settings *s, lks__trainer *t)
+{
+    LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, &t->ses));
+    lks_status st = lks__session_device(&t->ses, s->device);
+    if (st != LKS_OK)
+        lks__session_close(&t->ses);
+    return st;
+}
+
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p)
 {
     *stopped_p = 0;
@@ -241,7 +250,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     t->s = *s;
     LKS__TRY(lks__trace_file_start(&t->trace, t->s.trace));
     lks__trace_begin(LKS__SPAN_SET_UP, -1);
-    lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads, &t->ses);
+    lks_status st = open_session(s, t);
     if (st != LKS_OK) {
         lks__trace_file_close(&t->trace);
         return st;
