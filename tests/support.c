@@ -465,13 +465,21 @@ void lks_test_default_signals(void)
         signal(signals[i], SIG_DFL);
 }
 
+const char *lks_test_program(void)
+{
+    const char *path = getenv("LKS_TEST_PROGRAM");
+    return path != NULL && *path != '\0' ? path : LKS_TEST_TOOL;
+}
+
 lks_test_child lks_test_start(const char *const argv[], const char *const env[])
 {
     /* Files instead of pipes: nobody has to read while the child writes, however much that is. */
     const char *folder = lks_test_folder();
     lks_test_child child = {.out_path = lks_test_text("%s/out", folder),
                             .err_path = lks_test_text("%s/err", folder)};
-    const char *program = strcmp(argv[0], "lockstep") == 0 ? LKS_TEST_TOOL : argv[0];
+    static int n_started;
+    const char *program = strcmp(argv[0], "lockstep") == 0 ? lks_test_program() : argv[0];
+    const char *count = lks_test_text("LKS_TEST_START=%d", n_started++);
     fflush(NULL);
     child.pid = fork();
     assert_true(child.pid >= 0);
@@ -486,6 +494,7 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
     int out = open(child.out_path, flags, 0600), err = open(child.err_path, flags, 0600);
     if (in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
         _exit(126);
+    putenv((char *)(uintptr_t)count);
     for (; env && *env; env++)
         putenv((char *)(uintptr_t)*env);
     /* execvp's declaration lacks a const; it changes nothing. */

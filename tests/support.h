@@ -147,8 +147,13 @@ typedef struct lks_test_result {
  * starts. */
 void lks_test_default_signals(void);
 
-/* Start argv[0] (NULL-terminated; "lockstep" means the tool just built), with `env` ("NAME=VALUE",
- * NULL-terminated; may be NULL) added to the environment, and stdin empty. */
+/* The tool just built, or the one that LKS_TEST_PROGRAM names: the same with another device
+ * (tests/device). */
+const char *lks_test_program(void);
+
+/* Start argv[0] (NULL-terminated; "lockstep" means lks_test_program()), with `env` ("NAME=VALUE",
+ * NULL-terminated; may be NULL) added to the environment, and stdin empty. LKS_TEST_START counts
+ * the children. */
 lks_test_child lks_test_start(const char *const argv[], const char *const env[]);
 /* Wait; a child that runs longer than lks_test_patience() times `timeout_s` is killed. */
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);

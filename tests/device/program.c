@@ -1,5 +1,6 @@
-/* program.c - what makes the tool lockstep_deferred: --device=deferred, and auto takes it. The
- * environment's DEFERRED_SEED, a number, and the rank choose the order. */
+/* program.c - what makes the tool lockstep_deferred: --device=deferred, and auto takes it. Its seed
+ * is DEFERRED_SEED + LKS_TEST_START + RANK of the environment, so that the runs of a test, and the
+ * ranks of a run, have different orders. */
 #include <stdlib.h>
 
 #include "deferred.h"
@@ -12,8 +13,8 @@ static unsigned number_of(const char *name)
     return text == NULL ? 0 : (unsigned)strtoul(text, NULL, 10);
 }
 
-/* Neighbours have different orders. */
 lks_status lks__device_open_deferred(const lks__exec *cpu, lks__device **device_p)
 {
-    return deferred_open(cpu, number_of("DEFERRED_SEED") + number_of("RANK"), device_p);
+    unsigned seed = number_of("DEFERRED_SEED") + number_of("LKS_TEST_START") + number_of("RANK");
+    return deferred_open(cpu, seed, device_p);
 }

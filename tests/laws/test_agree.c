@@ -85,7 +85,7 @@ static int run_in(const char *hosts, const char *folders, const law_args *args)
             "2>'%s'/err.$RANK || code=$?; "
             "echo $code >'%s'/code.$RANK; exit $code",
             folders, folders, folders, folders);
-    law_add(&all, "%s", LKS_TEST_TOOL);
+    law_add(&all, "%s", lks_test_program());
     for (int i = 1; i < args->n; i++)
         law_add(&all, "%s", args->argv[i]);
     law_add(&all, "--backend=%s", engine);
@@ -295,7 +295,7 @@ static void test_settings(void **state)
                           "--out_dir='%s'/fresh; "
                           "code=$?; echo $code >'%s'/code.$RANK; exit $code",
                           all, odd[i], i == 0 ? other : "", all, all),
-            LKS_TEST_TOOL};
+            lks_test_program()};
         int n = 4;
         for (int a = 1; a < args.n; a++)
             argv[n++] = args.argv[a];

@@ -27,7 +27,7 @@ static const char *trained_in(const char *out, const char *hosts, const char *fi
     law_add(&args, "--backend=%s", engine);
     for (; *more != NULL; more++)
         law_add(&args, "%s", *more);
-    args.argv[0] = LKS_TEST_TOOL;
+    args.argv[0] = lks_test_program();
     int code = hosts_run(engine, hosts, args.argv);
     if (code != 0)
         fail_msg("%s over %s: exit code %d", hosts, engine, code);

@@ -26,14 +26,14 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
 {
     law_args run = law_train("random", out_p), args = {.n = 0};
     const char *mark = marked_variable();
-    law_add(&args, "%s", LKS_TEST_TOOL);
+    law_add(&args, "%s", lks_test_program());
     law_add(&args, "run");
     law_add(&args, "--nproc-per-node=%d", W);
     law_add(&args, "--max-restarts=%d", restarts);
     law_add(&args, "sh");
     law_add(&args, "-c");
     law_add(&args, "%s; exec \"$0\" \"$@\"", deaths);
-    law_add(&args, "%s", LKS_TEST_TOOL);
+    law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)
         law_add(&args, "%s", run.argv[i]);
     law_add(&args, "%s", more);

@@ -15,13 +15,13 @@ static lks_test_result started(const char *each, const char *more, const char **
 {
     law_args run = law_train("random", out_p), args = {.n = 0};
     const char *mark = marked_variable();
-    law_add(&args, "%s", LKS_TEST_TOOL);
+    law_add(&args, "%s", lks_test_program());
     law_add(&args, "run");
     law_add(&args, "--nproc-per-node=2");
     law_add(&args, "sh");
     law_add(&args, "-c");
     law_add(&args, "%s; exec \"$0\" \"$@\" %s", each, more);
-    law_add(&args, "%s", LKS_TEST_TOOL);
+    law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)
         law_add(&args, "%s", run.argv[i]);
     lks_test_result r = lks_test_run(args.argv, (const char *const[]){mark, NULL}, 60);
