@@ -1,6 +1,5 @@
 #include "deferred.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,10 +24,9 @@ typedef struct deferred {
     int lively;  /* DEFERRED_RANDOM: how much of it runs uncalled for */
     int refused; /* polls in a row that were told "not yet" */
     uint64_t ran;
-    pthread_t thread;
 } deferred;
 
-static deferred *device_of_process;
+static _Thread_local deferred *own_device;
 
 enum { MOST_REFUSED = 5 };
 
@@ -42,11 +40,9 @@ static uint32_t draw(deferred *d, uint32_t below)
 
 static deferred *own_thread(const char *what)
 {
-    if (device_of_process == NULL)
-        deferred_die("%s without an open device", what);
-    if (!pthread_equal(pthread_self(), device_of_process->thread))
-        deferred_die("%s in a thread that is not the device's", what);
-    return device_of_process;
+    if (own_device == NULL)
+        deferred_die("%s in a thread without an open device", what);
+    return own_device;
 }
 
 /* --- entries ---------------------------------------------------------------------------------- */
@@ -301,7 +297,7 @@ static void close_device(lks__device *device)
         deferred_die("close with %d blocks of device memory that were not released",
                      deferred_memory_count());
     deferred_memory_stop();
-    device_of_process = NULL;
+    own_device = NULL;
     free(d);
 }
 
@@ -324,15 +320,14 @@ lks_status deferred_open(const lks__exec *ex, unsigned seed, lks__device **devic
     deferred *d = calloc(1, sizeof *d);
     if (d == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the deferred device");
-    if (device_of_process != NULL)
-        deferred_die("a second device in one process");
+    if (own_device != NULL)
+        deferred_die("a second device in one thread");
     d->device = (lks__device){.ops = &ops, .layers = &deferred_layers, .ex = ex};
     for (int q = 0; q < LKS__QUEUES; q++)
         d->queues[q].end = &d->queues[q].first;
     d->order = (deferred_order)(seed % DEFERRED_ORDERS);
     d->random = (seed + 1) * 2654435761u | 1;
-    d->thread = pthread_self();
-    device_of_process = d;
+    own_device = d;
     deferred_memory_start();
     *device_p = &d->device;
     return LKS_OK;
@@ -340,5 +335,5 @@ lks_status deferred_open(const lks__exec *ex, unsigned seed, lks__device **devic
 
 uint64_t deferred_count(void)
 {
-    return device_of_process == NULL ? 0 : device_of_process->ran;
+    return own_device == NULL ? 0 : own_device->ran;
 }

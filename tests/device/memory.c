@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,17 +11,21 @@
 
 /* A mapping of whole pages; the last page, and the space before `data`, belong to nobody. */
 struct block {
-    char *map, *data;
+    char *map, *data; /* NULL: not in use */
     size_t map_bytes, bytes;
     bool released;
+    const char **running; /* of the device that it belongs to */
 };
 
 enum { MOST_BLOCKS = 4096, ALIGN = 64 };
 
 static struct block blocks[MOST_BLOCKS];
-static int n_blocks;
-static const char *running;
+static int n_blocks; /* that were ever in use */
+static int n_devices;
 static struct sigaction before;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what stands above */
+
+static _Thread_local const char *running; /* what this thread's device runs */
 
 void deferred_die(const char *fmt, ...)
 {
@@ -45,13 +50,18 @@ static size_t up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-static const struct block *block_at(const void *p)
+static struct block *block_at(const void *p)
 {
     for (int i = 0; i < n_blocks; i++)
-        if ((const char *)p >= blocks[i].map &&
+        if (blocks[i].map != NULL && (const char *)p >= blocks[i].map &&
             (const char *)p < blocks[i].map + blocks[i].map_bytes)
             return &blocks[i];
     return NULL;
+}
+
+static int number_of(const struct block *b)
+{
+    return (int)(b - blocks) + 1;
 }
 
 /* The fault comes again after this, and ends the process. */
@@ -62,47 +72,70 @@ static void on_fault(int signo, siginfo_t *info, void *context)
     sigaction(SIGSEGV, &before, NULL);
     if (b == NULL)
         return;
-    int n = snprintf(
-        text, sizeof text, "deferred: %s touched %p: byte %td of device memory %d, %zu bytes%s\n",
-        running == NULL ? "the host" : running, info->si_addr, (char *)info->si_addr - b->data,
-        (int)(b - blocks) + 1, b->bytes, b->released ? ", which has been released" : "");
+    int n = snprintf(text, sizeof text,
+                     "deferred: %s touched %p: byte %td of device memory %d, %zu bytes%s\n",
+                     *b->running == NULL ? "the host" : *b->running, info->si_addr,
+                     (char *)info->si_addr - b->data, number_of(b), b->bytes,
+                     b->released ? ", which has been released" : "");
     (void)!write(2, text, (size_t)n);
 }
 
 void deferred_memory_start(void)
 {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    sigaction(SIGSEGV, &action, &before);
+    pthread_mutex_lock(&lock);
+    if (n_devices++ == 0)
+        sigaction(SIGSEGV, &action, &before);
+    pthread_mutex_unlock(&lock);
 }
 
 void deferred_memory_stop(void)
 {
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < n_blocks; i++)
-        munmap(blocks[i].map, blocks[i].map_bytes);
-    n_blocks = 0;
-    sigaction(SIGSEGV, &before, NULL);
+        if (blocks[i].map != NULL && blocks[i].running == &running) {
+            munmap(blocks[i].map, blocks[i].map_bytes);
+            blocks[i] = (struct block){NULL};
+        }
+    if (--n_devices == 0)
+        sigaction(SIGSEGV, &before, NULL);
+    pthread_mutex_unlock(&lock);
+}
+
+/* A place for one more. */
+static struct block *unused(void)
+{
+    for (int i = 0; i < MOST_BLOCKS; i++)
+        if (blocks[i].map == NULL) {
+            n_blocks = i < n_blocks ? n_blocks : i + 1;
+            return &blocks[i];
+        }
+    deferred_die("more than %d allocations", MOST_BLOCKS);
 }
 
 void *deferred_memory_alloc(size_t bytes)
 {
-    if (n_blocks == MOST_BLOCKS)
-        deferred_die("more than %d allocations", MOST_BLOCKS);
     size_t used = up(bytes > 0 ? bytes : 1, ALIGN), pages = up(used, page());
-    struct block b = {.map_bytes = pages + page(), .bytes = bytes};
+    struct block b = {.map_bytes = pages + page(), .bytes = bytes, .running = &running};
     b.map = mmap(NULL, b.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b.map == MAP_FAILED)
         return NULL;
     b.data = b.map + pages - used;
-    blocks[n_blocks++] = b;
+    pthread_mutex_lock(&lock);
+    *unused() = b;
+    pthread_mutex_unlock(&lock);
     return b.data;
 }
 
 static struct block *live_block(const char *what, const void *p)
 {
-    struct block *b = (struct block *)block_at(p);
+    pthread_mutex_lock(&lock);
+    struct block *b = block_at(p);
+    pthread_mutex_unlock(&lock);
     if (b != NULL && b->released)
-        deferred_die("%s names device memory %d, which has been released", what,
-                     (int)(b - blocks) + 1);
+        deferred_die("%s names device memory %d, which has been released", what, number_of(b));
+    if (b != NULL && b->running != &running)
+        deferred_die("%s names device memory %d, which is another device's", what, number_of(b));
     return b;
 }
 
@@ -117,11 +150,13 @@ void deferred_memory_release(void *p, size_t bytes)
 
 void deferred_memory_open(const char *what)
 {
-    if ((running == NULL) != (what == NULL))
-        for (int i = 0; i < n_blocks; i++)
-            if (!blocks[i].released)
-                mprotect(blocks[i].map, blocks[i].map_bytes - page(),
-                         what == NULL ? PROT_NONE : PROT_READ | PROT_WRITE);
+    const int prot = what == NULL ? PROT_NONE : PROT_READ | PROT_WRITE;
+    const bool changes = (running == NULL) != (what == NULL);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; changes && i < n_blocks; i++)
+        if (blocks[i].running == &running && !blocks[i].released)
+            mprotect(blocks[i].map, blocks[i].map_bytes - page(), prot);
+    pthread_mutex_unlock(&lock);
     running = what;
 }
 
@@ -133,14 +168,16 @@ int deferred_memory_block(const char *what, const void *p, size_t bytes)
         return 0;
     if (b != last || from < b->data || end > b->data + up(b->bytes > 0 ? b->bytes : 1, ALIGN))
         deferred_die("%s: %zu bytes at %p are not inside device memory %d", what, bytes, p,
-                     (int)((b != NULL ? b : last) - blocks) + 1);
-    return (int)(b - blocks) + 1;
+                     number_of(b != NULL ? b : last));
+    return number_of(b);
 }
 
 int deferred_memory_count(void)
 {
     int n = 0;
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < n_blocks; i++)
-        n += !blocks[i].released;
+        n += blocks[i].running == &running && !blocks[i].released;
+    pthread_mutex_unlock(&lock);
     return n;
 }

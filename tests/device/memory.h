@@ -1,5 +1,5 @@
 /* memory.h - device memory that only the device can touch: the host's accesses end the process with
- * a sentence that names the address. One device in a process. */
+ * a sentence that names the address. One device in a thread. */
 #ifndef LKS_TESTS_DEVICE_MEMORY_H
 #define LKS_TESTS_DEVICE_MEMORY_H
 
@@ -16,14 +16,14 @@ void deferred_memory_stop(void);  /* give all back */
 
 /* Zeros that end (up to 63 bytes before) an unreadable page; NULL: no memory. */
 void *deferred_memory_alloc(size_t bytes);
-/* The addresses are never used again, so that later uses are found. */
+/* The addresses are not used again before the stop, so that later uses are found. */
 void deferred_memory_release(void *p, size_t bytes);
 
 /* While `what` runs, it can read and write the device's memory; NULL: nobody can. */
 void deferred_memory_open(const char *what);
 
-/* Number of the block with [p, p + bytes), from 1; 0: it isn't all the device's. `what`, which
- * names p, dies if some of it is, or if the block has been released. */
+/* Number of the block with [p, p + bytes), from 1; 0: none of it is a device's. Dies, with `what`,
+ * which names p, if only some of it is, or if the block is another device's or was released. */
 int deferred_memory_block(const char *what, const void *p, size_t bytes);
 
 int deferred_memory_count(void); /* blocks that are not released */
