@@ -1,7 +1,9 @@
-/* lockstep/lockstep.h - all of liblockstep: groups of ranks, data-parallel gradients, sampling. */
+/* lockstep/lockstep.h - all of liblockstep: groups of ranks, data-parallel gradients, sampling,
+ * checkpoints. */
 #ifndef LOCKSTEP_LOCKSTEP_H
 #define LOCKSTEP_LOCKSTEP_H
 
+#include "lockstep/checkpoint.h"
 #include "lockstep/comm.h"
 #include "lockstep/ddp.h"
 #include "lockstep/dtype.h"

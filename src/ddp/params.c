@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "comm/samelist.h"
 #include "ddp/ddp.h"
 #include "ddp/verify.h"
 #include "kernels/device.h"
@@ -51,77 +52,20 @@ struct lks_ddp {
 
 /* --- the same parameters everywhere ----------------------------------------------------------- */
 
-/* One parameter, or the absence of one, as ranks show it to each other. */
-struct shown {
-    uint64_t index, count, frozen, differs;
-    char name[64];
-};
-
-static struct shown show(const lks_ddp *d, uint64_t index)
+static uint64_t hash_param(const void *ctx, uint64_t i)
 {
-    struct shown s = {.index = index};
-    if (index < d->n_params) {
-        const lks_param *p = &d->params[index].p;
-        s.count = p->count;
-        s.frozen = p->grad == NULL;
-        lks__escape(s.name, sizeof s.name, p->name, strlen(p->name));
-    }
-    return s;
-}
-
-static const char *text_of(const struct shown *s, char out[128])
-{
-    if (s->count == 0)
-        snprintf(out, 128, "none");
-    else
-        snprintf(out, 128, "%s with %llu elements%s", s->name, (unsigned long long)s->count,
-                 s->frozen ? ", frozen" : "");
-    return out;
-}
-
-static uint64_t hash_of(const lks_param *p)
-{
+    const lks_param *p = &((const lks_ddp *)ctx)->params[i].p;
     uint64_t parts[3] = {XXH3_64bits(p->name, strlen(p->name)), p->count, p->grad == NULL};
     return XXH3_64bits(parts, sizeof parts);
 }
 
-/* The first place at which this rank's list differs from rank 0's; UINT64_MAX: none. */
-static lks_status first_difference(const lks_ddp *d, uint64_t *index_p)
+static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 {
-    uint64_t n0 = d->n_params;
-    *index_p = UINT64_MAX;
-    LKS__TRY(lks_comm_broadcast(d->comm, &n0, sizeof n0, LKS_UINT8, 0));
-    for (uint64_t i = 0; i < n0; i++) {
-        uint64_t mine = i < d->n_params ? hash_of(&d->params[i].p) : 0, rank0 = mine;
-        LKS__TRY(lks_comm_broadcast(d->comm, &rank0, sizeof rank0, LKS_UINT8, 0));
-        if (mine != rank0 && *index_p == UINT64_MAX)
-            *index_p = i;
-    }
-    if (*index_p == UINT64_MAX && d->n_params > n0)
-        *index_p = n0;
-    return LKS_OK;
-}
-
-static lks_status same_params(const lks_ddp *d, struct shown *all)
-{
-    uint64_t index;
-    LKS__TRY(first_difference(d, &index));
-    struct shown mine = show(d, index);
-    mine.differs = index != UINT64_MAX;
-    LKS__TRY(lks_comm_all_gather(d->comm, &mine, all, sizeof mine, LKS_UINT8));
-    for (int r = 0; r < lks_comm_world_size(d->comm); r++) {
-        if (!all[r].differs)
-            continue;
-        struct shown rank0 = show(d, all[r].index);
-        char a[128], b[128];
-        LKS__TRY(lks_comm_broadcast(d->comm, &rank0, sizeof rank0, LKS_UINT8, 0));
-        return lks__fail(LKS_ERR_DIVERGED,
-                         "ranks were given other parameters: number %llu is %s on rank %d, and %s "
-                         "on rank 0",
-                         (unsigned long long)all[r].index, text_of(&all[r], a), r,
-                         text_of(&rank0, b));
-    }
-    return LKS_OK;
+    const lks_param *p = &((const lks_ddp *)ctx)->params[i].p;
+    char name[64];
+    snprintf(out, LKS__LIST_TEXT, "%s with %zu elements%s",
+             lks__escape(name, sizeof name, p->name, strlen(p->name)), p->count,
+             p->grad == NULL ? ", frozen" : "");
 }
 
 static lks_status same_options(const lks_ddp *d, size_t bucket_bytes)
@@ -265,16 +209,12 @@ static size_t mail_bytes(const lks_ddp *d)
 static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
 {
     int W = lks_comm_world_size(d->comm);
-    struct shown *all = calloc((size_t)W, sizeof *all);
     d->mail = calloc((size_t)W + 1, mail_bytes(d));
-    if (all == NULL || d->mail == NULL) {
-        free(all);
+    if (d->mail == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare the parameters of %d ranks", W);
-    }
     d->all = d->mail + mail_bytes(d);
-    lks_status st = same_params(d, all);
-    free(all);
-    LKS__TRY(st);
+    const lks__list list = {d, d->n_params, hash_param, show_param};
+    LKS__TRY(lks__list_compare(d->comm, "ranks were given other parameters", &list, false));
     LKS__TRY(same_options(d, bucket_bytes));
     LKS__TRY(lks__kernels_open(LKS__CPU_REF, &d->kernels));
     d->ex.k = &d->kernels;

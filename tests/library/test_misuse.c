@@ -32,6 +32,9 @@ struct here {
     lks_reduction r;
     size_t first, end;
     char bytes[N];
+    const char *dir; /* empty */
+    lks_tensor state[2];
+    bool found;
 };
 
 /* --- changes of one argument, for the table --------------------------------------------------- */
@@ -76,6 +79,9 @@ static lks_status open_sampler(struct here *h, uint64_t n, int replicas, bool dr
 
 /* SET changes h->r; the reduction may then be started, and must not be. */
 #define REDUCE(set) ((set), lks_comm_reduce_start(h->comm, &h->r, &h->work))
+
+/* SET changes the second tensor. */
+#define SAVE(set) (h->state[1].set, lks_checkpoint_save(h->comm, h->dir, 1, h->state, 2, 0))
 
 #define BEGUN(call) (lks_ddp_begin(h->ddp, 0) != LKS_OK ? LKS_ERR_PEER : (call))
 
@@ -514,9 +520,59 @@ static lks_status no_status(struct here *h)
     X(index_null, lks_sampler_index(NULL, 0, 0) == UINT64_MAX ? LKS_ERR_ARG : LKS_OK, ERR_ARG,     \
       "there are 0 samples for each of 0 replicas")
 
+#define CHECKPOINT_ROWS(X)                                                                         \
+    X(save_null, lks_checkpoint_save(NULL, h->dir, 1, h->state, 2, 0), ERR_ARG,                    \
+      "comm or dir is NULL")                                                                       \
+    X(save_null_dir, lks_checkpoint_save(h->comm, NULL, 1, h->state, 2, 0), ERR_ARG,               \
+      "comm or dir is NULL")                                                                       \
+    X(save_no_dir, lks_checkpoint_save(h->comm, "", 1, h->state, 2, 0), ERR_ARG,                   \
+      "or dir is empty")                                                                           \
+    X(save_step, lks_checkpoint_save(h->comm, h->dir, UINT64_MAX, h->state, 2, 0), ERR_ARG,        \
+      "step 18446744073709551615, keep 0: a step is below 2^63")                                   \
+    X(save_keep, lks_checkpoint_save(h->comm, h->dir, 1, h->state, 2, -1), ERR_ARG, "keep -1")     \
+    X(save_null_list, lks_checkpoint_save(h->comm, h->dir, 1, NULL, 2, 0), ERR_ARG,                \
+      "2 tensors at NULL")                                                                         \
+    X(save_no_list, lks_checkpoint_save(h->comm, h->dir, 1, h->state, 0, 0), ERR_ARG,              \
+      "0 tensors: 1 to")                                                                           \
+    X(save_long_list, lks_checkpoint_save(h->comm, h->dir, 1, h->state, SIZE_MAX, 0), ERR_ARG,     \
+      "18446744073709551615 tensors: 1 to")                                                        \
+    X(save_no_name, SAVE(name = NULL), ERR_ARG, "tensor 1 (NULL): it has no name")                 \
+    X(save_empty_name, SAVE(name = ""), ERR_ARG, "tensor 1 (): it has no name")                    \
+    X(save_odd_name, SAVE(name = "a\xff"), ERR_ARG, "tensor 1 (a\\xff): its name is not UTF-8")    \
+    X(save_their_name, SAVE(name = "__metadata__"), ERR_ARG, "that name is the format's own")      \
+    X(save_name_twice, SAVE(name = "a"), ERR_ARG, "the name a is in the list twice")               \
+    X(save_no_type, SAVE(dtype = (lks_dtype)0), ERR_ARG,                                           \
+      "tensor 1 (b): there is no such data type")                                                  \
+    X(save_odd_type, SAVE(dtype = (lks_dtype)LKS_SUM), ERR_ARG, "there is no such data type")      \
+    X(save_dims, SAVE(n_dims = 5), ERR_ARG, "or more than 4 dimensions")                           \
+    X(save_dims_low, SAVE(n_dims = -1), ERR_ARG, "it has fewer than 0")                            \
+    X(save_shape, SAVE(shape[0] = UINT64_MAX), ERR_ARG,                                            \
+      "its shape is more than memory can address")                                                 \
+    X(save_shape_wraps, SAVE(shape[0] = (uint64_t)1 << 62), ERR_ARG,                               \
+      "its shape is more than memory")                                                             \
+    X(save_no_data, SAVE(data = NULL), ERR_ARG, "its data are NULL")                               \
+    X(save_nothing, (h->state[1].shape[0] = 0, SAVE(data = NULL)), OK, "")                         \
+    X(save_there, lks_checkpoint_save(h->comm, "/dev/null/here", 1, h->state, 2, 0), ERR_IO,       \
+      "checkpoint ckpt-00000001 is not saved")                                                     \
+    X(load_null, lks_checkpoint_load(NULL, h->dir, h->state, 2, NULL, &h->found), ERR_ARG,         \
+      "comm or dir is NULL")                                                                       \
+    X(load_null_dir, lks_checkpoint_load(h->comm, NULL, h->state, 2, NULL, &h->found), ERR_ARG,    \
+      "comm or dir is NULL")                                                                       \
+    X(load_no_dir, lks_checkpoint_load(h->comm, "", h->state, 2, NULL, &h->found), ERR_ARG,        \
+      "dir is empty")                                                                              \
+    X(load_null_list, lks_checkpoint_load(h->comm, h->dir, NULL, 2, NULL, &h->found), ERR_ARG,     \
+      "tensors at NULL")                                                                           \
+    X(load_no_data,                                                                                \
+      (h->state[0].data = NULL,                                                                    \
+       lks_checkpoint_load(h->comm, h->dir, h->state, 2, NULL, &h->found)),                        \
+      ERR_ARG, "tensor 0 (a): its data are NULL")                                                  \
+    X(load_none, lks_checkpoint_load(h->comm, h->dir, h->state, 2, NULL, NULL), ERR_IO,            \
+      "there is no checkpoint")                                                                    \
+    X(load_new_start, lks_checkpoint_load(h->comm, h->dir, h->state, 2, NULL, &h->found), OK, "")
+
 #define ALL_ROWS(X)                                                                                \
     WORLD_ROWS(X)                                                                                  \
-    COMM_ROWS(X) REDUCE_ROWS(X) DDP_OPEN_ROWS(X) DDP_ROWS(X) SAMPLER_ROWS(X)
+    COMM_ROWS(X) REDUCE_ROWS(X) DDP_OPEN_ROWS(X) DDP_ROWS(X) SAMPLER_ROWS(X) CHECKPOINT_ROWS(X)
 
 #define X(name, call, st, text)                                                                    \
     static lks_status run_##name(struct here *h)                                                   \
@@ -568,6 +624,9 @@ static void set_up(struct here *h)
     h->params[1] = (lks_param){"b", h->value[1], h->grad[1], N};
     assert_ok(lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 1e-4}, &h->ddp));
     assert_ok(lks_sampler_open(&h->sampled, &h->sampler));
+    h->dir = lks_test_folder();
+    h->state[0] = (lks_tensor){"a", LKS_FLOAT32, 1, {N}, h->value[0]};
+    h->state[1] = (lks_tensor){"b", LKS_FLOAT32, 2, {N / 2, 2}, h->value[1]};
 }
 
 /* A step from wherever the row has left the lks_ddp, as its errors say; then a whole one. */

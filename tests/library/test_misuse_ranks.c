@@ -38,6 +38,7 @@ struct rank {
     lks_param params[N_PARAMS];
     lks_ddp_options options;
     float value[N_PARAMS][N], grad[N_PARAMS][N];
+    char dir[256];
     lks_status status;
     char said[1024];
 };
@@ -499,6 +500,66 @@ static lks_status other_type_gathered(struct rank *r, bool first)
     return lks_comm_all_gather(r->comm, r->value[1], r->value[0], 10, dtype);
 }
 
+/* --- checkpoints ------------------------------------------------------------------------------ */
+
+/* Rank 0's folder; the others' doesn't count. */
+static const char *folder(struct rank *r, bool first)
+{
+    snprintf(r->dir, sizeof r->dir, "%s/lockstep-test-XXXXXX",
+             getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
+    return first ? mkdtemp(r->dir) : "/nowhere/at/all";
+}
+
+static lks_status remove_folder(struct rank *r, bool first, lks_status st)
+{
+    char cause[sizeof r->said], command[sizeof r->dir + 32];
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    snprintf(command, sizeof command, "rm -rf '%s'", r->dir);
+    if (first && system(command) != 0)
+        return LKS_ERR_IO;
+    return st == LKS_OK ? st : lks__fail(st, "%s", cause);
+}
+
+static lks_status load_saved(struct rank *r, const char *dir, bool first)
+{
+    uint64_t step = 0;
+    bool found = false;
+    const lks_tensor state[] = {{"a", LKS_FLOAT32, 2, {2, N / 2}, r->value[0]},
+                                {"b", LKS_INT64, 1, {N / 2}, r->value[1]}};
+    LKS__TRY(lks_checkpoint_load(r->comm, dir, state, 2, &step, &found));
+    if (found)
+        return lks__fail(LKS_ERR_DIVERGED, "something is in a new folder");
+    for (int i = 0; i < N; i++)
+        r->value[0][i] = first ? (float)i : -1, r->value[1][i] = first ? 2 : 3;
+    LKS__TRY(lks_checkpoint_save(r->comm, dir, 12, state, 2, 1));
+    memset(r->value, 0x55, sizeof r->value);
+    LKS__TRY(lks_checkpoint_load(r->comm, dir, state, 2, &step, &found));
+    for (int i = 0; i < N; i++)
+        if (!found || step != 12 || r->value[0][i] != (float)i || r->value[1][i] != 2)
+            return lks__fail(LKS_ERR_DIVERGED, "loaded %g at %d", (double)r->value[0][i], i);
+    return LKS_OK;
+}
+
+static lks_status saved_and_loaded(struct rank *r, bool first)
+{
+    lks_status st = load_saved(r, folder(r, first), first);
+    return remove_folder(r, first, st);
+}
+
+static lks_status disk_of_rank_0(struct rank *r, bool first)
+{
+    const lks_tensor state = {"a", LKS_FLOAT32, 1, {N}, r->value[0]};
+    lks_status st = lks_checkpoint_save(r->comm, first ? "/dev/null/a" : "/tmp", 1, &state, 1, 0);
+    return lks_comm_barrier(r->comm) == LKS_OK ? st : LKS_ERR_DIVERGED;
+}
+
+static lks_status other_tensor(struct rank *r, bool first)
+{
+    const lks_tensor state = {"a", first ? LKS_FLOAT32 : LKS_INT32, 1, {N}, r->value[0]};
+    lks_status st = lks_checkpoint_save(r->comm, "/dev/null/a", 1, &state, 1, 0);
+    return lks_comm_barrier(r->comm) == LKS_OK ? st : LKS_ERR_PEER;
+}
+
 static lks_status aborted(struct rank *r, bool first)
 {
     if (first) {
@@ -574,6 +635,13 @@ static const struct row rows[] = {
     {"other type gathered", other_type_gathered, LKS_ERR_ARG, LKS_ERR_ARG,
      "rank 0 called all_gather of 10 bfloat16 elements, rank 1 called all_gather of 10 float16",
      DISAGREE},
+    {"saved and loaded", saved_and_loaded, LKS_OK, LKS_OK, "", ""},
+    {"disk of rank 0", disk_of_rank_0, LKS_ERR_IO, LKS_ERR_IO,
+     "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved",
+     "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved"},
+    {"other tensor", other_tensor, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
+     "number 0 is a int32 [5000] on rank 1, and a float32 [5000] on rank 0",
+     "number 0 is a int32 [5000] on rank 1, and a float32 [5000] on rank 0"},
     {"aborted", aborted, LKS_ERR_PEER, LKS_ERR_PEER, "rank 0 failed: no reason was given",
      "rank 0 failed: no reason was given"},
 };

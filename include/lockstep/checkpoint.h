@@ -1,0 +1,71 @@
+/* lockstep/checkpoint.h - save a program's tensors, and load them on any number of ranks.
+ *
+ * A checkpoint is a folder DIR/ckpt-00000012 of the form that `lockstep train` writes
+ * (docs/formats.md): a safetensors file, which other programs can read, and a hash over every byte.
+ * It is there whole or not at all, whenever the program dies. DIR/latest names the newest one.
+ *
+ *     int64_t epoch = 0;
+ *     lks_tensor state[] = {{"w", LKS_FLOAT32, 2, {OUT, IN}, w}, {"epoch", LKS_INT64, 0, {0},
+ * &epoch}}; lks_checkpoint_load(comm, "out", state, 2, &step, &found);    not found: a new start
+ *     while (step < STEPS) {
+ *         …                                                          one step
+ *         if (++step % 100 == 0)
+ *             lks_checkpoint_save(comm, "out", step, state, 2, 3);
+ *     }
+ *
+ * Both calls are collective. All ranks give the same names, types and shapes in the same order; if
+ * they don't, every rank gets ERR_DIVERGED with rank and tensor. Only rank 0 reads and writes
+ * files, and only its `dir` counts; if it fails, every rank gets its status and its sentence, and
+ * the group stays usable. A list or an argument that is wrong by itself is ERR_ARG on this rank
+ * alone. One program at a time saves into a folder. */
+#ifndef LOCKSTEP_CHECKPOINT_H
+#define LOCKSTEP_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lockstep/comm.h"
+#include "lockstep/dtype.h"
+#include "lockstep/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+enum { LKS_MAX_DIMS = 4 };
+
+typedef struct lks_tensor {
+    const char *name; /* UTF-8, not empty, once in the list; not "__metadata__" */
+    lks_dtype dtype;
+    int n_dims;                   /* 0 to LKS_MAX_DIMS; 0: a single element */
+    uint64_t shape[LKS_MAX_DIMS]; /* elements; the last dimension is contiguous */
+    void *data; /* the caller's, elements without gaps; NULL only if there are none. Memory of
+                 * tensors doesn't overlap */
+} lks_tensor;
+
+/* Write rank 0's tensors as the checkpoint of `step`, in place of one of the same step, then delete
+ * older ones beyond the `keep` newest (0: keep all). `dir` is made if it isn't there. Returns when
+ * the checkpoint is on the disk. The others wait, for as long as rank 0 makes progress. After a
+ * failure the older checkpoints are as before. ERR_IO, ERR_NOMEM. */
+lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
+                               const lks_tensor *tensors, size_t n, int keep);
+
+/* Load the tensors of the newest checkpoint in `dir`, or of `dir` if that is a checkpoint's folder,
+ * into the caller's memory on every rank. Every hash is verified before any memory is written. A
+ * tensor that the checkpoint lacks, or has with another type or shape, is ERR_CONFIG; one that it
+ * has beyond the list is left out. A torn or altered checkpoint is ERR_FORMAT, and the sentence
+ * names the newest good one.
+ *
+ * If there is no folder `dir`, or no checkpoint in it, *found_p is false and nothing else changes;
+ * with found_p NULL that is ERR_IO. *step_p (may be NULL) is the checkpoint's step. If rank 0 fails
+ * to read a file that it has verified, the tensors' content is undefined on rank 0. */
+lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
+                               uint64_t *step_p, bool *found_p);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

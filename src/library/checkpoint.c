@@ -1,0 +1,412 @@
+/* lockstep/checkpoint.h: a program's tensors in our form of a checkpoint. Rank 0 reads and writes;
+ * what it reads goes to the others by broadcast, so that hosts need no common file system. */
+#include "lockstep/checkpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/checked.h"
+#include "base/status.h"
+#include "base/sys.h"
+#include "base/utf8.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/folder.h"
+#include "ckpt/name.h"
+#include "comm/backend.h"
+#include "comm/samelist.h"
+
+static const char save_call[] = "lks_checkpoint_save", load_call[] = "lks_checkpoint_load";
+
+/* safetensors' name of a type. */
+static const char *st_dtype(lks_dtype dtype)
+{
+    switch (dtype) {
+    case LKS_FLOAT32:
+        return "F32";
+    case LKS_FLOAT64:
+        return "F64";
+    case LKS_INT32:
+        return "I32";
+    case LKS_INT64:
+        return "I64";
+    case LKS_UINT8:
+        return "U8";
+    case LKS_FLOAT16:
+        return "F16";
+    case LKS_BFLOAT16:
+        return "BF16";
+    }
+    return NULL;
+}
+
+/* Our name of a safetensors type, or that one's own. */
+static const char *name_of(const char *dtype)
+{
+#define X(name, value, bytes, text)                                                                \
+    if (strcmp(st_dtype(LKS_##name), dtype) == 0)                                                  \
+        return text;
+    LKS_DTYPE_MAP(X)
+#undef X
+    return dtype;
+}
+
+/* --- the list ----------------------------------------------------------------------------------
+ */
+
+/* One call, as ranks compare it. */
+struct call {
+    const char *name;
+    uint64_t step;
+    int keep;
+    const lks_tensor *tensors;
+    size_t n;
+};
+
+/* Only of a list that is checked. */
+static size_t elements(const lks_tensor *t)
+{
+    uint64_t count = 1;
+    for (int d = 0; d < t->n_dims; d++)
+        count *= t->shape[d];
+    return count;
+}
+
+static bool is_utf8(const char *s)
+{
+    size_t left = strlen(s);
+    while (left > 0) {
+        uint32_t cp;
+        size_t n = lks__utf8_decode(s, left, &cp);
+        if (n == 0)
+            return false;
+        s += n;
+        left -= n;
+    }
+    return true;
+}
+
+/* What is wrong with one tensor; NULL: nothing. */
+static const char *fault_of(const lks_tensor *t)
+{
+    uint64_t bytes = lks_dtype_bytes(t->dtype), none = 0;
+    if (t->name == NULL || t->name[0] == '\0')
+        return "it has no name";
+    if (!is_utf8(t->name))
+        return "its name is not UTF-8";
+    if (strcmp(t->name, "__metadata__") == 0)
+        return "that name is the format's own";
+    if (bytes == 0)
+        return "there is no such data type";
+    if (t->n_dims < 0 || t->n_dims > LKS_MAX_DIMS)
+        return "it has fewer than 0 or more than 4 dimensions";
+    for (int d = 0; d < t->n_dims; d++) {
+        none |= t->shape[d] == 0;
+        if (t->shape[d] > INT64_MAX || !lks__mul(bytes, t->shape[d], &bytes) || bytes > INT64_MAX)
+            return "its shape is more than memory can address";
+    }
+    return t->data == NULL && !none ? "its data are NULL" : NULL;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static lks_status check_names(const struct call *c)
+{
+    const char **names = malloc(c->n * sizeof *names);
+    char shown[128];
+    lks_status st = LKS_OK;
+    if (names == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "%s: no memory for the names of %zu tensors", c->name,
+                         c->n);
+    for (size_t i = 0; i < c->n; i++)
+        names[i] = c->tensors[i].name;
+    qsort(names, c->n, sizeof *names, by_name);
+    for (size_t i = 1; i < c->n && st == LKS_OK; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            st = lks__fail(LKS_ERR_ARG, "%s: the name %s is in the list twice", c->name,
+                           lks__escape(shown, sizeof shown, names[i], strlen(names[i])));
+    free(names);
+    return st;
+}
+
+static lks_status check_list(const struct call *c)
+{
+    char shown[128];
+    if (c->tensors == NULL || c->n == 0 || c->n > INT32_MAX)
+        return lks__fail(LKS_ERR_ARG, "%s: %zu tensors%s: 1 to %d are possible", c->name, c->n,
+                         c->tensors == NULL ? " at NULL" : "", INT32_MAX);
+    for (size_t i = 0; i < c->n; i++) {
+        const char *name = c->tensors[i].name, *why = fault_of(&c->tensors[i]);
+        if (why != NULL)
+            return lks__fail(
+                LKS_ERR_ARG, "%s: tensor %zu (%s): %s", c->name, i,
+                name != NULL ? lks__escape(shown, sizeof shown, name, strlen(name)) : "NULL", why);
+    }
+    return check_names(c);
+}
+
+/* --- the same on all ranks -------------------------------------------------------------------- */
+
+static uint64_t hash_tensor(const void *ctx, uint64_t i)
+{
+    const lks_tensor *t = &((const struct call *)ctx)->tensors[i];
+    uint64_t parts[3 + LKS_MAX_DIMS] = {XXH3_64bits(t->name, strlen(t->name)), t->dtype,
+                                        (uint64_t)t->n_dims};
+    for (int d = 0; d < t->n_dims; d++)
+        parts[3 + d] = t->shape[d];
+    return XXH3_64bits(parts, sizeof parts);
+}
+
+/* "w float32 [3, 4]" */
+static void show(const char *name, const char *dtype, int n_dims, const uint64_t *shape, char *out,
+                 size_t bytes)
+{
+    char shown[64];
+    lks__escape(shown, sizeof shown, name, strlen(name));
+    size_t used = (size_t)snprintf(out, bytes, "%s %s [", shown, dtype);
+    for (int d = 0; d < n_dims && used < bytes; d++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%llu", d > 0 ? ", " : "",
+                                 (unsigned long long)shape[d]);
+    if (used < bytes)
+        snprintf(out + used, bytes - used, "]");
+}
+
+static void show_tensor(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
+{
+    const lks_tensor *t = &((const struct call *)ctx)->tensors[i];
+    show(t->name, lks_dtype_name(t->dtype), t->n_dims, t->shape, out, LKS__LIST_TEXT);
+}
+
+static uint64_t hash_call(const void *ctx, uint64_t i)
+{
+    const struct call *c = ctx;
+    uint64_t parts[3] = {c->name == save_call, c->step, (uint64_t)c->keep};
+    return XXH3_64bits(parts, sizeof parts);
+}
+
+static void show_call(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
+{
+    const struct call *c = ctx;
+    if (c->name == load_call)
+        snprintf(out, LKS__LIST_TEXT, "%s", c->name);
+    else
+        snprintf(out, LKS__LIST_TEXT, "%s of step %llu with keep = %d", c->name,
+                 (unsigned long long)c->step, c->keep);
+}
+
+static lks_status compare(lks_comm *comm, const struct call *c)
+{
+    const lks__list calls = {c, 1, hash_call, show_call};
+    const lks__list tensors = {c, c->n, hash_tensor, show_tensor};
+    LKS__TRY(lks__list_compare(comm, "ranks disagree on a checkpoint", &calls, true));
+    return lks__list_compare(comm, "ranks were given other tensors for a checkpoint", &tensors,
+                             false);
+}
+
+/* --- rank 0's outcome ------------------------------------------------------------------------- */
+
+struct outcome {
+    uint64_t step;
+    int32_t status, found;
+    char text[1024];
+};
+
+/* `st` and the recorded sentence are rank 0's; what it found, in *o, goes to all. */
+static lks_status share_outcome(lks_comm *comm, const char *call, lks_status st, struct outcome *o)
+{
+    o->status = st;
+    if (st != LKS_OK)
+        snprintf(o->text, sizeof o->text, "%s", lks_last_error());
+    LKS__TRY(lks_comm_broadcast(comm, o, sizeof *o, LKS_UINT8, 0));
+    o->text[sizeof o->text - 1] = '\0';
+    if (o->status == LKS_OK)
+        return LKS_OK;
+    for (char *c = o->text; *c != '\0'; c++) /* rank 0 has escaped names in it already */
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    return lks__fail((lks_status)o->status, "%s: rank 0: %s", call, o->text);
+}
+
+static void beat(void *comm)
+{
+    lks_comm_beat(comm);
+}
+
+/* Files are read or written: other ranks see progress, and the launcher lets a save end. */
+static void begin_files(lks_comm *comm, bool save)
+{
+    lks__sys_on_progress(beat, comm);
+    lks__comm_saving(comm, save);
+}
+
+static void end_files(lks_comm *comm)
+{
+    lks__comm_saving(comm, false);
+    lks__sys_on_progress(NULL, NULL);
+}
+
+/* --- saving ----------------------------------------------------------------------------------- */
+
+static lks_status write_files(const char *dir, const struct call *c)
+{
+    char name[LKS__CKPT_NAME], hash[17];
+    lks__st_tensor *list = calloc(c->n, sizeof *list);
+    if (list == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu tensors", c->n);
+    for (size_t i = 0; i < c->n; i++) {
+        const lks_tensor *t = &c->tensors[i];
+        list[i] = (lks__st_tensor){.name = t->name,
+                                   .dtype = st_dtype(t->dtype),
+                                   .n_dims = t->n_dims,
+                                   .data = t->data,
+                                   .bytes = elements(t) * lks_dtype_bytes(t->dtype)};
+        memcpy(list[i].shape, t->shape, sizeof t->shape);
+    }
+    lks__ckpt_content content = {.iter = c->step, .model = list, .n_model = c->n};
+    lks_status st = lks__ckpt_save(dir, &content, c->keep, name, hash);
+    free(list);
+    return st;
+}
+
+lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
+                               const lks_tensor *tensors, size_t n, int keep)
+{
+    const struct call c = {save_call, step, keep, tensors, n};
+    struct outcome o = {0};
+    lks_status st = LKS_OK;
+    if (comm == NULL || dir == NULL || dir[0] == '\0')
+        return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c.name);
+    if (step > INT64_MAX || keep < 0)
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: step %llu, keep %d: a step is below 2^63, and keep is at "
+                         "least 0",
+                         c.name, (unsigned long long)step, keep);
+    LKS__TRY(check_list(&c));
+    LKS__TRY(compare(comm, &c));
+    if (lks_comm_rank(comm) == 0) {
+        begin_files(comm, true);
+        st = write_files(dir, &c);
+        end_files(comm);
+    }
+    return share_outcome(comm, c.name, st, &o);
+}
+
+/* --- loading ---------------------------------------------------------------------------------- */
+
+/* Is there anything in `dir` that could be a checkpoint, a broken one too? */
+static lks_status look(const char *dir, bool *any_p)
+{
+    struct stat info;
+    char path[LKS__CKPT_PATH];
+    lks__entry *entries;
+    size_t n;
+    *any_p = true;
+    if (stat(dir, &info) < 0 && errno == ENOENT) {
+        *any_p = false;
+        return LKS_OK;
+    }
+    LKS__TRY(lks__ckpt_scan(dir, &entries, &n));
+    for (size_t i = 0; i < n; i++)
+        if (entries[i].kind != LKS__ENTRY_TMP) {
+            free(entries);
+            return LKS_OK;
+        }
+    free(entries);
+    const char *const signs[] = {LKS__NAME_LATEST, LKS__CKPT_STATE, LKS__CKPT_MODEL};
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
+        LKS__TRY(lks__ckpt_join(path, dir, signs[i]));
+        if (lstat(path, &info) == 0)
+            return LKS_OK;
+    }
+    *any_p = false;
+    return LKS_OK;
+}
+
+static const lks__st_tensor *find(const lks__ckpt *ckpt, const char *name, lks__st_file **file_p)
+{
+    const lks__st_tensor *t = lks__st_find(*file_p = ckpt->model, name);
+    return t != NULL ? t : lks__st_find(*file_p = ckpt->optimizer, name);
+}
+
+static lks_status check_tensor(const lks__ckpt *ckpt, const lks_tensor *t)
+{
+    char want[LKS__LIST_TEXT], has[LKS__LIST_TEXT], shown[512];
+    lks__st_file *file;
+    const lks__st_tensor *there = find(ckpt, t->name, &file);
+    const char *dtype = st_dtype(t->dtype);
+    show(t->name, lks_dtype_name(t->dtype), t->n_dims, t->shape, want, sizeof want);
+    lks__escape(shown, sizeof shown, ckpt->path, strlen(ckpt->path));
+    if (there == NULL)
+        return lks__fail(LKS_ERR_CONFIG, "%s has no tensor %s", shown, want);
+    if (strcmp(there->dtype, dtype) == 0 && there->n_dims == t->n_dims &&
+        memcmp(there->shape, t->shape, (size_t)t->n_dims * sizeof *t->shape) == 0)
+        return LKS_OK;
+    show(t->name, name_of(there->dtype), there->n_dims, there->shape, has, sizeof has);
+    return lks__fail(LKS_ERR_CONFIG, "the program asks for %s, and %s has %s", want, shown, has);
+}
+
+static lks_status read_tensors(lks__ckpt *ckpt, const struct call *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        LKS__TRY(check_tensor(ckpt, &c->tensors[i]));
+    for (size_t i = 0; i < c->n; i++) {
+        lks__st_file *file;
+        const lks__st_tensor *there = find(ckpt, c->tensors[i].name, &file);
+        LKS__TRY(lks__st_read(file, there, c->tensors[i].data));
+    }
+    return LKS_OK;
+}
+
+static lks_status read_files(const char *dir, const struct call *c, bool needed, struct outcome *o)
+{
+    lks__ckpt ckpt = {0};
+    bool any;
+    LKS__TRY(look(dir, &any));
+    if (!any && !needed)
+        return LKS_OK;
+    lks_status st = lks__ckpt_open(dir, LKS__CKPT_ALL, &ckpt);
+    if (st != LKS_OK) {
+        char text[1024];
+        snprintf(text, sizeof text, "%s", lks_last_error());
+        return strstr(text, "--out_dir=") == NULL
+                   ? st
+                   : lks__fail(st, "%s (lks_checkpoint_load: as dir)", text);
+    }
+    st = read_tensors(&ckpt, c);
+    o->found = 1;
+    o->step = ckpt.iter;
+    lks__ckpt_close(&ckpt);
+    return st;
+}
+
+lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
+                               uint64_t *step_p, bool *found_p)
+{
+    const struct call c = {load_call, 0, 0, tensors, n};
+    struct outcome o = {0};
+    lks_status st = LKS_OK;
+    if (comm == NULL || dir == NULL || dir[0] == '\0')
+        return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c.name);
+    LKS__TRY(check_list(&c));
+    LKS__TRY(compare(comm, &c));
+    if (lks_comm_rank(comm) == 0) {
+        begin_files(comm, false);
+        st = read_files(dir, &c, found_p == NULL, &o);
+        end_files(comm);
+    }
+    LKS__TRY(share_outcome(comm, c.name, st, &o));
+    for (size_t i = 0; i < n && o.found; i++)
+        LKS__TRY(
+            lks_comm_broadcast(comm, tensors[i].data, elements(&tensors[i]), tensors[i].dtype, 0));
+    if (found_p != NULL)
+        *found_p = o.found != 0;
+    if (o.found && step_p != NULL)
+        *step_p = o.step;
+    return LKS_OK;
+}

@@ -1,0 +1,386 @@
+/* Checkpoints of a program's tensors: what is saved on some ranks is loaded on others, byte for
+ * byte; files are looked at as another program would; and every failure reaches all ranks alike. */
+#include "support.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "comm/backend.h"
+#include "lockstep/lockstep.h"
+
+enum { MAX_RANKS = 4, N_TENSORS = 9, BYTES = 4096 };
+
+/* --- a model ------------------------------------------------------------------------------ */
+
+/* One tensor of each type; scalars, no elements, four dimensions. */
+static const lks_tensor shapes[N_TENSORS] = {{"weight", LKS_FLOAT32, 2, {30, 20}, NULL},
+                                             {"bias", LKS_FLOAT64, 1, {17}, NULL},
+                                             {"counts", LKS_INT32, 4, {2, 3, 4, 5}, NULL},
+                                             {"epoch", LKS_INT64, 0, {0}, NULL},
+                                             {"random state", LKS_UINT8, 1, {333}, NULL},
+                                             {"h", LKS_FLOAT16, 3, {5, 1, 7}, NULL},
+                                             {"b.f/16 \xc3\xa4", LKS_BFLOAT16, 1, {9}, NULL},
+                                             {"empty", LKS_FLOAT32, 2, {0, 7}, NULL},
+                                             {"one", LKS_FLOAT32, 1, {1}, NULL}};
+static const size_t bytes_of[N_TENSORS] = {2400, 136, 480, 8, 333, 70, 18, 0, 4};
+
+struct model {
+    lks_tensor tensors[N_TENSORS];
+    unsigned char mem[N_TENSORS][BYTES]; /* aligned for any type, with room behind */
+};
+
+static unsigned char byte_of(int seed, int tensor, size_t i)
+{
+    return (unsigned char)(seed * 89 + tensor * 31 + (int)(i * 7 % 253));
+}
+
+static void fill(struct model *m, int seed)
+{
+    for (int t = 0; t < N_TENSORS; t++) {
+        m->tensors[t] = shapes[t];
+        m->tensors[t].data = bytes_of[t] > 0 ? m->mem[t] : NULL;
+        for (size_t i = 0; i < BYTES; i++)
+            m->mem[t][i] = i < bytes_of[t] ? byte_of(seed, t, i) : 0xee;
+    }
+}
+
+static bool has(const struct model *m, int seed)
+{
+    for (int t = 0; t < N_TENSORS; t++)
+        for (size_t i = 0; i < BYTES; i++)
+            if (m->mem[t][i] != (i < bytes_of[t] ? byte_of(seed, t, i) : 0xee))
+                return false;
+    return true;
+}
+
+/* --- ranks as threads --------------------------------------------------------------------- */
+
+struct rank {
+    pthread_t thread;
+    lks_comm *comm;
+    void (*run)(struct rank *r);
+    const char *dir;
+    int r, odd;
+    struct model model;
+    uint64_t step;
+    bool found;
+    lks_status status;
+    char said[2048];
+};
+
+static struct rank ranks[MAX_RANKS];
+
+static void *thread_main(void *arg)
+{
+    struct rank *r = arg;
+    fill(&r->model, 50 + r->r);
+    r->step = 777;
+    r->found = false;
+    r->run(r);
+    snprintf(r->said, sizeof r->said, "%s", r->status != LKS_OK ? lks_last_error() : "");
+    /* Whatever came out, the group goes on. */
+    int32_t one = 1;
+    if (lks_comm_all_reduce(r->comm, &one, 1, LKS_INT32, LKS_SUM) != LKS_OK ||
+        one != lks_comm_world_size(r->comm))
+        r->status = LKS_ERR_PEER;
+    return NULL;
+}
+
+/* All ranks do the same and are told the same. */
+static lks_status on_ranks(int W, const char *dir, int odd, void (*run)(struct rank *r))
+{
+    lks_comm *comms[MAX_RANKS];
+    assert_ok(lks__comm_open_threads(W, 30, comms));
+    for (int i = 0; i < W; i++) {
+        ranks[i].comm = comms[i];
+        ranks[i].run = run;
+        ranks[i].dir = dir;
+        ranks[i].r = i;
+        ranks[i].odd = odd;
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i]), 0);
+    }
+    for (int i = 0; i < W; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < W; i++) {
+        lks_comm_close(comms[i]);
+        assert_int_equal(ranks[i].status, ranks[0].status);
+        assert_string_equal(ranks[i].said, ranks[0].said);
+    }
+    return ranks[0].status;
+}
+
+static void run_save(struct rank *r)
+{
+    fill(&r->model, r->odd + r->r); /* rank 0's counts */
+    r->status =
+        lks_checkpoint_save(r->comm, r->dir, (uint64_t)r->odd, r->model.tensors, N_TENSORS, 2);
+}
+
+static void run_load(struct rank *r)
+{
+    r->status = lks_checkpoint_load(r->comm, r->r == 0 ? r->dir : "nowhere", r->model.tensors,
+                                    N_TENSORS, &r->step, &r->found);
+}
+
+static void save(int W, const char *dir, int step)
+{
+    if (on_ranks(W, dir, step, run_save) != LKS_OK)
+        fail_msg("%s", ranks[0].said);
+}
+
+static void check_loaded(int W, const char *dir, int step)
+{
+    if (on_ranks(W, dir, 0, run_load) != LKS_OK)
+        fail_msg("%s", ranks[0].said);
+    for (int i = 0; i < W; i++)
+        assert_true(ranks[i].found && ranks[i].step == (uint64_t)step &&
+                    has(&ranks[i].model, step));
+}
+
+/* Nobody's memory was touched. */
+static void check_untouched(int W)
+{
+    for (int i = 0; i < W; i++)
+        assert_true(has(&ranks[i].model, 50 + i) && ranks[i].step == 777 && !ranks[i].found);
+}
+
+/* --- tests -------------------------------------------------------------------------------- */
+
+static void test_any_ranks(void **state)
+{
+    const char *dir = lks_test_text("%s/new/folder", lks_test_folder());
+    for (int W = 1; W <= MAX_RANKS; W++) {
+        save(W, dir, 6 + W);
+        for (int w = 1; w <= MAX_RANKS; w++)
+            check_loaded(w, dir, 6 + W);
+    }
+    save(2, dir, 10); /* once more the same step */
+    check_loaded(3, dir, 10);
+    check_loaded(1, lks_test_text("%s/ckpt-00000009", dir), 9); /* one of them, by its folder */
+}
+
+/* The file as the format's own page describes it: 8 bytes, a JSON header, bytes. */
+static void test_format(void **state)
+{
+    const char *dir = lks_test_folder();
+    size_t bytes;
+    uint64_t header;
+    save(2, dir, 3);
+    const char *file =
+        lks_test_read(lks_test_text("%s/ckpt-00000003/model.safetensors", dir), &bytes);
+    memcpy(&header, file, 8);
+    assert_true(8 + header < bytes);
+    json_t *json = json_loadb(file + 8, header, 0, NULL);
+    assert_int_equal(json_object_size(json), N_TENSORS + 1);
+    static const char *const dtypes[N_TENSORS] = {"F32", "F64",  "I32", "I64", "U8",
+                                                  "F16", "BF16", "F32", "F32"};
+    for (int t = 0; t < N_TENSORS; t++) {
+        const json_t *entry = json_object_get(json, shapes[t].name);
+        assert_string_equal(json_string_value(json_object_get(entry, "dtype")), dtypes[t]);
+        const json_t *shape = json_object_get(entry, "shape");
+        const json_t *offsets = json_object_get(entry, "data_offsets");
+        assert_int_equal(json_array_size(shape), shapes[t].n_dims);
+        for (int d = 0; d < shapes[t].n_dims; d++)
+            assert_int_equal(json_integer_value(json_array_get(shape, (size_t)d)),
+                             shapes[t].shape[d]);
+        size_t from = (size_t)json_integer_value(json_array_get(offsets, 0));
+        assert_int_equal(json_integer_value(json_array_get(offsets, 1)) - (json_int_t)from,
+                         bytes_of[t]);
+        for (size_t i = 0; i < bytes_of[t]; i++)
+            assert_int_equal((unsigned char)file[8 + header + from + i], byte_of(3, t, i));
+    }
+    json_decref(json);
+}
+
+static void test_keep(void **state)
+{
+    const char *dir = lks_test_folder();
+    for (int step = 1; step <= 5; step++)
+        save(1, dir, step);
+    assert_int_equal(lks_test_count_files(dir), 3); /* two of them, and `latest` */
+    assert_true(lks_test_exists(lks_test_text("%s/ckpt-00000004", dir)));
+    check_loaded(2, dir, 5);
+}
+
+static void run_load_needed(struct rank *r)
+{
+    r->status = lks_checkpoint_load(r->comm, r->dir, r->model.tensors, N_TENSORS, NULL, NULL);
+}
+
+static void test_none(void **state)
+{
+    const char *dir = lks_test_folder(), *absent = lks_test_text("%s/absent", dir);
+    assert_ok(on_ranks(3, dir, 0, run_load));
+    check_untouched(3);
+    assert_ok(on_ranks(2, absent, 0, run_load));
+    check_untouched(2);
+    assert_false(lks_test_exists(absent));
+    assert_int_equal(on_ranks(2, absent, 0, run_load_needed), LKS_ERR_IO);
+    assert_contains(ranks[1].said, "lks_checkpoint_load: rank 0: there is no checkpoint");
+    check_untouched(2);
+    /* A name that leads nowhere isn't a new start. */
+    assert_int_equal(symlink("ckpt-00000012", lks_test_text("%s/latest", dir)), 0);
+    assert_int_equal(on_ranks(2, dir, 0, run_load), LKS_ERR_IO);
+    check_untouched(2);
+}
+
+static void test_altered(void **state)
+{
+    const char *dir = lks_test_folder();
+    const char *model = lks_test_text("%s/ckpt-00000002/model.safetensors", dir);
+    size_t bytes;
+    save(2, dir, 1);
+    save(2, dir, 2);
+    const char *was = lks_test_read(model, &bytes);
+    char *now = malloc(bytes);
+    for (int kind = 0; kind < 3; kind++) { /* the last byte, the header, the length */
+        memcpy(now, was, bytes);
+        now[kind == 0 ? bytes - 1 : 100] ^= kind < 2;
+        lks_test_write(model, now, kind == 2 ? bytes - 1 : bytes);
+        assert_int_equal(on_ranks(3, dir, 0, run_load), LKS_ERR_FORMAT);
+        assert_contains(ranks[2].said, "ckpt-00000002/model.safetensors");
+        assert_contains(ranks[2].said, "the newest good checkpoint is ckpt-00000001");
+        check_untouched(3);
+        check_loaded(2, lks_test_text("%s/ckpt-00000001", dir), 1);
+    }
+    free(now);
+    lks_test_write(model, was, bytes);
+    check_loaded(2, dir, 2);
+}
+
+/* What the program asks for, and the checkpoint hasn't. */
+static void run_load_other(struct rank *r)
+{
+    lks_tensor *t = r->model.tensors;
+    if (r->odd == 0)
+        t[1].name = "w\033s";
+    if (r->odd == 1)
+        t[8].dtype = LKS_INT32; /* as many bytes */
+    if (r->odd == 2)
+        t[0].shape[0] = 20, t[0].shape[1] = 30;
+    if (r->odd == 3)
+        t[3].n_dims = 1, t[3].shape[0] = 1;
+    run_load(r);
+}
+
+static void run_load_some(struct rank *r)
+{
+    r->status = lks_checkpoint_load(r->comm, r->dir, r->model.tensors + 2, 3, &r->step, &r->found);
+}
+
+static void test_other_tensors(void **state)
+{
+    static const char *const texts[] = {
+        "has no tensor w\\x1bs float64 [17]",
+        "the program asks for one int32 [1], and",
+        "the program asks for weight float32 [20, 30], and",
+        "the program asks for epoch int64 [1], and",
+    };
+    const char *dir = lks_test_folder();
+    save(1, dir, 4);
+    for (int odd = 0; odd < 4; odd++) {
+        assert_int_equal(on_ranks(3, dir, odd, run_load_other), LKS_ERR_CONFIG);
+        assert_contains(ranks[2].said, texts[odd]);
+        check_untouched(3);
+    }
+    assert_ok(on_ranks(3, dir, 0, run_load_some)); /* fewer than there are */
+    for (int i = 0; i < 3; i++)
+        for (int t = 0; t < N_TENSORS; t++)
+            assert_int_equal(ranks[i].model.mem[t][0],
+                             t == 7 ? 0xee : byte_of(t >= 2 && t < 5 ? 4 : 50 + i, t, 0));
+}
+
+/* Rank 1 is given something else. */
+static void run_differ(struct rank *r)
+{
+    lks_tensor *t = r->model.tensors;
+    size_t n = N_TENSORS;
+    uint64_t step = 5;
+    int keep = 1;
+    if (r->r == 1) {
+        if (r->odd == 0)
+            t[3].name = "epo\033ch";
+        if (r->odd == 1)
+            t[0].dtype = LKS_INT32;
+        if (r->odd == 2)
+            t[2].shape[3] = 6;
+        if (r->odd == 3)
+            n--;
+        if (r->odd == 4)
+            step = 6;
+        if (r->odd == 5)
+            keep = 0;
+    }
+    r->status = r->odd == 6 && r->r == 1
+                    ? lks_checkpoint_load(r->comm, r->dir, t, n, NULL, &r->found)
+                    : lks_checkpoint_save(r->comm, r->dir, step, t, n, keep);
+}
+
+static void test_ranks_differ(void **state)
+{
+    static const char *const texts[] = {
+        "other tensors for a checkpoint: number 3 is epo\\x1bch int64 [] on rank 1, and epoch "
+        "int64 "
+        "[] on rank 0",
+        "number 0 is weight int32 [30, 20] on rank 1, and weight float32 [30, 20] on rank 0",
+        "number 2 is counts int32 [2, 3, 4, 6] on rank 1, and counts int32 [2, 3, 4, 5] on rank 0",
+        "number 8 is none on rank 1, and one float32 [1] on rank 0",
+        "lks_checkpoint_save of step 6 with keep = 1 on rank 1, and lks_checkpoint_save of step 5 "
+        "with keep = 1 on rank 0",
+        "lks_checkpoint_save of step 5 with keep = 0 on rank 1, and",
+        "ranks disagree on a checkpoint: lks_checkpoint_load on rank 1, and lks_checkpoint_save of",
+    };
+    const char *dir = lks_test_folder();
+    for (int odd = 0; odd < 7; odd++) {
+        assert_int_equal(on_ranks(3, dir, odd, run_differ), LKS_ERR_DIVERGED);
+        assert_contains(ranks[0].said, texts[odd]);
+        assert_int_equal(lks_test_count_files(dir), 0);
+    }
+}
+
+/* Rank 0 can't write: all are told, and what was there is as it was. */
+static void test_disk(void **state)
+{
+    const char *dir = lks_test_folder();
+    save(1, dir, 1);
+    const char *temporary = lks_test_text("%s/ckpt-00000002.tmp", dir);
+    assert_int_equal(mkdir(temporary, 0700), 0); /* in the way, and not ours to remove */
+    lks_test_write(lks_test_text("%s/thesis.tex", temporary), "x", 1);
+    assert_int_equal(on_ranks(3, dir, 2, run_save), LKS_ERR_IO);
+    assert_contains(ranks[2].said,
+                    "lks_checkpoint_save: rank 0: checkpoint ckpt-00000002 is not saved");
+    check_loaded(2, dir, 1);
+    const char *file = lks_test_text("%s/file", dir);
+    lks_test_write(file, "x", 1);
+    assert_int_equal(on_ranks(2, file, 1, run_save), LKS_ERR_IO);
+    assert_int_equal(on_ranks(2, file, 1, run_load), LKS_ERR_IO);
+    check_untouched(2);
+}
+
+/* `lockstep` doesn't take such a folder for a run of its own. */
+static void test_no_run(void **state)
+{
+    const char *dir = lks_test_folder();
+    save(1, dir, 1);
+    lks_test_result r = lks_test_tool("sample", lks_test_text("--out_dir=%s", dir));
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "ckpt-00000001: the settings are no JSON object");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_ranks),    cmocka_unit_test(test_format),
+        cmocka_unit_test(test_keep),         cmocka_unit_test(test_none),
+        cmocka_unit_test(test_altered),      cmocka_unit_test(test_other_tensors),
+        cmocka_unit_test(test_ranks_differ), cmocka_unit_test(test_disk),
+        cmocka_unit_test(test_no_run),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
