@@ -1,5 +1,5 @@
-# liblockstep: what include/lockstep/ declares, for other programs, and nothing else. The linker takes
-# from the archive what those functions need; one that a header names and nobody defines is an error.
+# liblockstep for other programs: exactly the functions that include/lockstep/ declares. The linker takes what
+# they need from the archive; a function that a header declares and no file defines is an error.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

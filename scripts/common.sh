@@ -8,8 +8,8 @@ die() {
     exit 1
 }
 
-# step NAME COMMAND...: run it with its output in $logs/NAME.log; where it fails, say so, show the
-# end of the log, and end.
+# step NAME COMMAND...: run it with its output in $logs/NAME.log; if it fails, print a message and the
+# end of the log, and exit.
 step() {
     step_name=$1
     shift
@@ -51,7 +51,7 @@ have() {
     esac >/dev/null 2>&1
 }
 
-# Run apt-get as root. Where sudo may not ask (no terminal, or CI), it fails rather than waits.
+# Run apt-get as root. If sudo can't ask for a password (no terminal, or CI), it fails instead of waiting.
 apt() {
     if [ "$(id -u)" -eq 0 ]; then
         DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@"
@@ -62,14 +62,14 @@ apt() {
     fi
 }
 
-# The lists of packages are fetched only where they turn out to be missing or too old.
+# The lists of packages are fetched only if they are missing or too old.
 install_packages() {
     apt install -y --no-install-recommends "$@" && return 0
     echo 'Not with the package lists at hand: fetching new ones.'
     apt update && apt install -y --no-install-recommends "$@"
 }
 
-# need PACKAGE...: install those that are missing. Nothing is called where all are there.
+# need PACKAGE...: install those that are missing. If none is, it calls nothing.
 need() {
     missing=
     for package in "$@"; do
@@ -97,8 +97,8 @@ cores() {
     nproc 2>/dev/null || echo 1
 }
 
-# Files of the repository, sorted, one a line: those of git where this is a checkout, else all but
-# what is hidden or made here. The same list on every machine.
+# Files of the repository, sorted, one on each line: those that git lists in a checkout, otherwise all
+# except hidden and generated ones. The same list on every machine.
 source_files() {
     if [ -e .git ] && git ls-files >/dev/null 2>&1; then
         git ls-files | while IFS= read -r file; do [ ! -f "$file" ] || printf '%s\n' "$file"; done

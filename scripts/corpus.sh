@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: scripts/corpus.sh FILE
 #
-# Writes the built-in corpus: this repository's own sources and documents, one behind the other in
-# the order of their names. Nothing is fetched, and the same commit gives the same bytes everywhere.
+# Writes the built-in corpus: this repository's sources and documents, concatenated in the order of
+# their names. Nothing is fetched, and the same commit gives the same bytes everywhere.
 set -eu
 [ $# -eq 1 ] || { echo 'Usage: scripts/corpus.sh FILE' >&2; exit 2; }
 case $1 in /*) to=$1 ;; *) to=$PWD/$1 ;; esac

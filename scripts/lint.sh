@@ -1,5 +1,5 @@
 #!/bin/sh
-# Looks through the repository's files for what must not be there; a CTest of its own.
+# Searches the repository's files for forbidden text; a CTest of its own.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -22,7 +22,7 @@ search 'left open' '\b(TODO|FIXME|XXX|HACK)\b'
 search 'flags that make bits depend on the machine' '-m(arch|tune)=native|-ffast-math|-Ofast'
 search 'white space at the end of a line' '[[:space:]]+$'
 
-# Nobody fills another machine's folders, or its ports.
+# Tests must not use fixed folders or ports.
 search_in() { # FILES WHAT PATTERN
     grep -E "$1" "$work/all" | grep -vx 'tests/support\..*' | tr '\n' '\0' |
         xargs -0 grep -nIE -e "$3" /dev/null >"$work/hits" || true
@@ -77,7 +77,7 @@ if command -v clang-format >/dev/null && clang-format --version | grep -q 'versi
     tr '\n' '\0' <"$work/c" | xargs -0 clang-format --dry-run -Werror >/dev/null 2>"$work/hits" ||
         { echo 'the format target would change:'; grep 'error:' "$work/hits"; } >>"$work/report"
 else
-    echo 'clang-format 14 is not here, so formatting was not looked at: ./check installs it (Debian 12 has it)' >>"$work/report"
+    echo 'clang-format 14 is not here, so formatting was not checked: ./check installs it (Debian 12 has it)' >>"$work/report"
 fi
 
 cat "$work/report"

@@ -50,7 +50,7 @@ makes_group() {
     return 1
 }
 
-# Can memory of another process of ours be written? Not where ptrace is forbidden.
+# Can a process write another one's memory? Not if ptrace is forbidden.
 writes_memory() {
     sleep 10 &
     : 2>/dev/null <>"/proc/$!/mem" && code=0 || code=1
@@ -90,7 +90,7 @@ has() {
         truncate -s 5G "$work/hole" && rm "$work/hole" ;;
     recorded-kernels) # hashes of runs, recorded for kernels and libraries of few machines
         grep -q "^$2 " tests/figures/recorded_runs.txt ;;
-    process-memory) # may a process write another one's? Not where ptrace is forbidden
+    process-memory) # a process that may write another one's memory; not if ptrace is forbidden
         writes_memory ;;
     children) # the kernel's lists of children in /proc
         [ -e "/proc/$$/task/$$/children" ] ;;
@@ -107,7 +107,7 @@ has() {
         cc --version | grep -q '^cc (Debian 12\.' ;;
     plain-build) # not in builds with sanitizers, or for coverage
         ! grep -Eq '^LKS_(SANITIZE:STRING=.|COVERAGE:BOOL=ON)' "$build/CMakeCache.txt" ;;
-    shared) # data of others in ../shared, beside the repository
+    shared) # data in ../shared, beside the repository
         [ -e "../shared/${2%%:*}" ] ;;
     *) listed=no && return 1 ;;
     esac >/dev/null 2>&1

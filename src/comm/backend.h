@@ -1,4 +1,4 @@
-/* comm/backend.h - what a communication backend provides, and what it gets. */
+/* comm/backend.h - the interface of a communication backend. */
 #ifndef LKS_COMM_BACKEND_H
 #define LKS_COMM_BACKEND_H
 
@@ -8,21 +8,21 @@
 #include "kernels/exec.h"
 #include "lockstep/comm.h"
 
-/* comm.c checks arguments once and dispatches through this table; backends trust what they get.
- * Slots left empty get a default that returns ERR_SUPPORT (or does nothing, where nothing is
- * returned) when the group is opened, so call sites hold no NULL tests. */
+/* comm.c checks arguments once and dispatches through this table; backends trust their arguments.
+ * When the group is opened, empty slots get a default that returns ERR_SUPPORT (or does nothing, if
+ * it returns nothing), so callers need no NULL tests. */
 struct lks_comm_ops {
     const char *name; /* "shm" "mpi" "gloo" */
 
-    /* Could this backend serve `world`? Where not, `why` says it in half a sentence. */
+    /* Could this backend serve `world`? If not, `why` gets the reason, half a sentence. */
     bool (*probe)(const lks_world *world, char *why, size_t why_bytes);
     lks_status (*open)(lks_comm *comm); /* fills comm->state */
     void (*close)(lks_comm *comm);
 
-    void (*abort)(lks_comm *comm, const char *why); /* any thread; waiters return */
+    void (*abort)(lks_comm *comm, const char *why); /* from any thread; makes waiters return */
     void (*note)(lks_comm *comm, uint64_t step, const char *phase);
     void (*beat)(lks_comm *comm);
-    void (*ask_stop)(lks_comm *comm, int signo); /* in a signal handler, too */
+    void (*ask_stop)(lks_comm *comm, int signo); /* may be called in a signal handler */
     int (*asked_stop)(const lks_comm *comm);
     void (*saving)(lks_comm *comm, bool saving);
 
@@ -43,65 +43,65 @@ struct lks_comm_ops {
 
     lks_status (*reduce_start)(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
     lks_status (*progress)(lks_comm *comm);
-    lks_status (*wait)(lks_comm *comm, lks_work *work); /* releases `work` always */
-    void (*forget)(lks_comm *comm, lks_work *work);     /* nobody will wait for it */
+    lks_status (*wait)(lks_comm *comm, lks_work *work); /* always releases `work` */
+    void (*forget)(lks_comm *comm, lks_work *work);     /* no thread will wait for it */
 };
 
 struct lks_comm {
     struct lks_comm_ops ops;
     lks_world world;
-    int first_rank; /* what messages add to this group's ranks: it may be one host's of a world */
+    int first_rank; /* added to ranks in messages; a group may be one host of a world */
     double timeout_s;
-    lks__exec exec; /* k NULL: the reference kernels; pool NULL: the caller's thread alone */
-    double wait_s;  /* inside lks_work_wait() since lks_comm_take_wait_s() */
-    int n_holders;  /* lks__comm_hold() */
-    bool closed;    /* only the handle is left */
-    void *state;    /* the backend's own */
+    lks__exec exec; /* k NULL: the reference kernels; pool NULL: only the caller's thread */
+    double wait_s;  /* spent in lks_work_wait() since lks_comm_take_wait_s() */
+    int n_holders;  /* number of lks__comm_hold() calls */
+    bool closed;    /* only the handle is still valid */
+    void *state;    /* data of the backend */
 };
 
 /* The head of every backend's operation in flight. Backends keep the memory of works until the
  * group is closed, so that a second wait can be refused. */
 struct lks_work {
     lks_comm *comm;
-    bool live; /* set by the backend at the start; neither waited for nor forgotten yet */
+    bool live; /* set by the backend at the start; cleared by a wait or lks__work_forget() */
 };
 
 extern const struct lks_comm_ops lks__comm_shm, lks__comm_mpi, lks__comm_gloo;
 
-/* The backends, in the order in which "auto" tries them; NULL behind the last. */
+/* The backends, in the order in which "auto" tries them; NULL after the last. */
 const struct lks_comm_ops *lks__comm_backend(int index);
 
-/* A handle that is not open yet: ops.open(), or the backend's own way, comes next. */
+/* Make a handle that is not open yet: next comes ops.open(), or the backend's own function. */
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
                          lks_comm **comm_p);
 
-/* Compute reductions with these kernels and threads; `exec` is copied, what it points to lives
+/* Compute reductions with these kernels and threads; `exec` is copied, what it points to must live
  * until the group is closed. Bits don't depend on it. */
 void lks__comm_use(lks_comm *comm, const lks__exec *exec);
 
-/* A request to stop, beside collectives: all ranks of the host see it at once, those of other hosts
- * with their next heartbeat. The first signal stays; 0: nobody has asked. lks__comm_ask_stop() may
- * be called in a signal handler. What follows from the request the ranks have to agree on. */
+/* A request to stop, outside collectives: all ranks of the host see it at once, those of other
+ * hosts with their next heartbeat. The first signal is kept; 0: no request. lks__comm_ask_stop()
+ * may be called in a signal handler. Ranks must agree before they act on the request. */
 void lks__comm_ask_stop(lks_comm *comm, int signo);
 int lks__comm_asked_stop(const lks_comm *comm);
 
-/* This rank writes a checkpoint, or waits for the one that ends the run: the launcher doesn't let a
+/* This rank writes a checkpoint, or waits for the last one of the run: the launcher doesn't let a
  * second signal interrupt that. */
 void lks__comm_saving(lks_comm *comm, bool saving);
 
 /* Keep the handle (not the group) beyond lks_comm_close(), so that an object that uses the group
- * can ask lks__comm_is_closed() instead of reading freed memory. One release for each hold. */
+ * can call lks__comm_is_closed() and doesn't read freed memory. One release for each hold. */
 void lks__comm_hold(lks_comm *comm);
 void lks__comm_release(lks_comm *comm);
 bool lks__comm_is_closed(const lks_comm *comm);
 
-/* Give up a wait: returns at once, and the group completes the operation with its next ones. All
- * that the operation reads stays: memory from lks_comm_alloc(), and the backend's copy of the
- * borders. NULL is fine. */
+/* Give up a wait: returns at once, and the group completes the operation together with its next
+ * ones. All that the operation reads remains: memory from lks_comm_alloc(), and the backend's copy
+ * of the borders. NULL does nothing. */
 void lks__work_forget(lks_work *work);
 
-/* Open `n` ranks in this one process, on shm, to be driven by a thread each: comms[r] is rank r.
- * Each is closed with lks_comm_close(). For tests. */
+/* Open `n` ranks in this process, on shm, one thread for each: comms[r] is rank r. Close each with
+ * lks_comm_close(). For tests. */
 lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms);
 
 #endif

@@ -24,8 +24,8 @@ typedef void combine_fn(void *out, const void *a, const void *b, size_t n);
         }                                                                                          \
     }
 
-/* A NaN of any rank gives the one quiet NaN, and -0 is less than +0: the result then depends
- * neither on the order of ranks nor on their number. */
+/* If any rank has a NaN, the result is the same quiet NaN, and -0 is less than +0: so the result
+ * doesn't depend on the order or number of ranks. */
 #define MIN(a, b) (a != a || b != b ? NAN : a < b || (a == b && signbit(a)) ? a : b)
 #define MAX(a, b) (a != a || b != b ? NAN : a > b || (a == b && !signbit(a)) ? a : b)
 
@@ -77,7 +77,8 @@ const char *lks__op_name(lks_op op)
     return "no operation";
 }
 
-/* The stack of partial results: a value is a part, read in place, or the level's own buffer. */
+/* Works with a stack of partial results: a value is a part, read in place, or the buffer of its
+ * level. */
 static void combine_chunk(const struct lks__combine *c, combine_fn *fn, size_t at, size_t n)
 {
     const size_t size = lks_dtype_bytes(c->dtype);
@@ -100,7 +101,7 @@ static void combine_chunk(const struct lks__combine *c, combine_fn *fn, size_t a
     if (c->op == LKS_SUM)
         memmove(dst, stack[0], n * size);
     else
-        fn(dst, stack[0], stack[0], n); /* NaNs become the one that they are on several ranks */
+        fn(dst, stack[0], stack[0], n); /* gives NaNs the same form as on several ranks */
 }
 
 static void sum_floats(const struct lks__combine *c, size_t first, size_t n)

@@ -1,5 +1,5 @@
-/* comm/combine.h - one array out of several of one type, element by element: sum, minimum or
- * maximum, in the order of a plan (tree.h). */
+/* comm/combine.h - combines several arrays of one type element by element: sum, minimum or maximum,
+ * in the order of a plan (tree.h). */
 #ifndef LKS_COMM_COMBINE_H
 #define LKS_COMM_COMBINE_H
 
@@ -10,19 +10,20 @@
 #include "lockstep/comm.h"
 
 struct lks__combine {
-    lks_dtype dtype; /* one that lks__can_combine() allows */
+    lks_dtype dtype; /* allowed by lks__can_combine() */
     lks_op op;
     const void *const *parts; /* [n_parts] each of the same count, aligned as its type */
-    const uint8_t *merges;    /* [n_parts] of lks__tree_plan() */
+    const uint8_t *merges;    /* [n_parts] from lks__tree_plan() */
     int n_parts;              /* 1 to LKS__SEGMENT_MAX_RANKS */
     void *dst;                /* out; may be parts[0] */
-    const lks__exec *exec;    /* whose kernel adds floats */
+    const lks__exec *exec;    /* its kernel adds floats */
 };
 
 bool lks__can_combine(lks_dtype dtype, lks_op op);
-const char *lks__op_name(lks_op op); /* "sum", "min", "max"; "no operation" */
+const char *lks__op_name(lks_op op); /* "sum", "min", "max"; "no operation" for others */
 
-/* Elements [first, first + n) of dst. The bits of an element don't depend on how a range is cut. */
+/* Compute elements [first, first + n) of dst. The bits of an element don't depend on how a range is
+ * divided. */
 void lks__combine_range(const struct lks__combine *c, size_t first, size_t n);
 
 #endif

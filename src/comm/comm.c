@@ -10,11 +10,11 @@
 #include "comm/tree.h"
 #include "comm/world.h"
 
-/* "auto" takes the first whose probe agrees. */
+/* "auto" takes the first whose probe succeeds. */
 static const struct lks_comm_ops *const backends[] = {&lks__comm_shm, &lks__comm_mpi,
                                                       &lks__comm_gloo};
 
-/* Far more than any job lasts, and far less than where times in microseconds end. */
+/* Far more than any job takes, and far below the limit of times in microseconds. */
 static const double MOST_TIMEOUT_S = 1e6;
 
 enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
@@ -24,7 +24,7 @@ const struct lks_comm_ops *lks__comm_backend(int index)
     return index >= 0 && index < N_BACKENDS ? backends[index] : NULL;
 }
 
-/* --- what a backend leaves out ------------------------------------------------------------ */
+/* --- defaults for empty slots ------------------------------------------------------------- */
 
 static lks_status unsupported(const lks_comm *comm, const char *what)
 {
@@ -334,7 +334,7 @@ lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
         return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: an argument is NULL");
     if (kind != LKS_MEM_OWN && kind != LKS_MEM_COMMON && kind != LKS_MEM_LAZY)
         return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: there is no kind of memory %d", kind);
-    /* Far above any machine, and far below where offsets of all ranks could wrap. */
+    /* Far above any machine, and far below sizes at which offsets of all ranks could wrap. */
     if (bytes > (size_t)1 << 46)
         return lks__fail(LKS_ERR_NOMEM, "can't reserve %zu bytes of shared memory: no machine can",
                          bytes);
@@ -357,7 +357,7 @@ lks_status lks_comm_barrier(lks_comm *comm)
     return comm->ops.barrier(comm);
 }
 
-/* Is there such a type, and can `count` elements of `ranks` ranks be in memory? */
+/* Check the type, and that `count` elements of `ranks` ranks fit into memory. */
 static lks_status check_elements(const char *call, size_t count, lks_dtype dtype, int ranks)
 {
     const size_t size = lks_dtype_bytes(dtype);

@@ -1,11 +1,12 @@
-/* comm/plan.h - the parts that ranks, or hosts, give for one reduction, and how they are summed. */
+/* comm/plan.h - the parts that ranks, or hosts, contribute to one reduction, and how they are
+ * summed. */
 #ifndef LKS_COMM_PLAN_H
 #define LKS_COMM_PLAN_H
 
 #include "comm/shm/sum.h"
 #include "lockstep/comm.h"
 
-/* Scratch, filled anew for each reduction: nodes are added as they are read, then sorted. */
+/* Work memory, refilled for each reduction: nodes are added as they are read, then sorted. */
 struct lks__plan {
     struct lks__plan_node {
         lks_node node;
@@ -13,21 +14,21 @@ struct lks__plan {
         const float *buf;
     } * nodes;
     int n;
-    /* Leaves in order, after lks__plan_sort(). */
+    /* In the order of leaves, after lks__plan_sort(). */
     lks_node *order;
     const float **parts;
     uint8_t *merges;
 };
 
-/* Room for what `givers` can give, each LKS__TREE_MAX_COVER nodes. False: no memory. */
+/* Allocate room for `givers` contributors with LKS__TREE_MAX_COVER nodes each. False: no memory. */
 bool lks__plan_open(struct lks__plan *p, int givers);
 void lks__plan_close(struct lks__plan *p);
 
-/* False where `node` is none of the tree over V leaves. `buf` may be filled in until sorting. */
+/* False if `node` is no node of the tree over V leaves. `buf` may be set until sorting. */
 bool lks__plan_add(struct lks__plan *p, int V, lks_node node, const float *buf);
 void lks__plan_sort(struct lks__plan *p);
 
-/* The sum of all of them into `dst`, times `scale`. False where they don't cover each leaf once. */
+/* Sum all of them into `dst`, times `scale`. False if they don't cover each leaf once. */
 bool lks__plan_sum(const struct lks__plan *p, int V, float *dst, float scale, const lks__exec *exec,
                    struct lks__sum *sum);
 

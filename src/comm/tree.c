@@ -68,7 +68,7 @@ int lks__tree_cover(int V, int first, int end, lks_node *out, int cap)
     return n;
 }
 
-/* The stack machine of both plans; `cap`: how much `left` and `first` hold. */
+/* The stack machine of both plans; `cap` is the size of `left` and `first`. */
 static bool plan(int V, const lks_node *nodes, int n, uint8_t *merges, lks_node *left, int *first,
                  int cap, int *n_left)
 {

@@ -1,5 +1,5 @@
-/* Which place among the ranks a launcher has given this process: torchrun, ours, Open MPI's mpirun,
- * MPICH's, srun. */
+/* The place among the ranks that a launcher has given this process: torchrun, lockstep, Open MPI's
+ * mpirun, MPICH's, srun. */
 #include "comm/world.h"
 
 #include <errno.h>
@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The variables of a launcher, in the order in which they are looked for. */
+/* The variables of each launcher, in the order in which they are tried. */
 struct launcher {
     const char *rank, *world_size, *local_rank;
-    const char *local_world_size; /* NULL: srun has a list of all nodes' instead */
+    const char *local_world_size; /* NULL: srun instead gives a list for all nodes */
 };
 
 static const struct launcher torchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 static const struct launcher others[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, /* MPICH's, Intel's */
-    /* SLURM_NTASKS stands in a batch script, too, which is no rank; this one only in a step. */
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, /* of MPICH and Intel MPI */
+    /* SLURM_NTASKS is also set in a batch script, which is no rank; this one only in a step. */
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
 };
 
@@ -100,7 +100,7 @@ static lks_status read_slurm_tasks(int *tasks_p)
                      node);
 }
 
-/* Somebody's who set all of it, else NULL. */
+/* The first launcher with all of its variables set, else NULL. */
 static const struct launcher *find_launcher(void)
 {
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -166,7 +166,7 @@ lks_status lks__world_adopt(void)
     if (lks__env_set(torchrun.rank) || l == NULL)
         return LKS_OK;
     LKS__TRY(read_world(l, &w));
-    if (w.world_size == 1) /* a lone process may start ranks of its own */
+    if (w.world_size == 1) /* a single process may start ranks of its own */
         return LKS_OK;
     lks__env_put(torchrun.rank, w.rank);
     lks__env_put(torchrun.world_size, w.world_size);

@@ -11,14 +11,14 @@
 #include "ddp/nodes.h"
 
 struct bucket {
-    int last_group; /* complete when this group is */
+    int last_group; /* the bucket is complete when this group is */
     size_t first_block, n_blocks;
     size_t start, count; /* floats */
     size_t *block_start; /* [n_blocks + 1], from the bucket's start */
     size_t *block_bytes; /* the same in bytes */
     lks__mark copied;    /* this rank's nodes of it are in staged[] */
     lks_work *work;
-    double started; /* lks__sys_now() */
+    double started; /* time from lks__sys_now() */
 };
 
 struct lks__ddp {
@@ -30,27 +30,28 @@ struct lks__ddp {
 
     float *arena[LKS__MAX_ARENAS]; /* the device's memory */
     int n_arenas;
-    /* Memory of the group: arena[i] itself, or, if the device has memory of its own, where a copy
-     * of it goes to be reduced: n_staged of them. */
+    /* Memory of the group: arena[i] itself or, if the device has its own memory, n_staged buffers
+     * for copies to reduce. */
     float *staged[LKS__MAX_ARENAS];
     int n_staged;
-    float *window; /* of the largest bucket, and the last; zero between leaves; or NULL */
+    float *window; /* staging buffer for the largest bucket and the last; zero between leaves; or
+                      NULL */
     size_t window_floats;
-    size_t *shift;          /* [n_groups] from a bucket's place in an arena to that in the window */
-    int merges;             /* of the leaf under way, into arena[nodes.n - 1] and on */
-    bool windowed;          /* the leaf under way stands in the window */
-    lks__nodes nodes;       /* before the leaf under way, which stands in arena[nodes.n] */
-    lks__nodes nodes_after; /* once it has been merged */
-    lks__nodes nodes_final; /* once the last one has */
+    size_t *shift; /* [n_groups] from a bucket's place in an arena to that in the staging buffer */
+    int merges;    /* number of merges of the current leaf, into arena[nodes.n - 1] and on */
+    bool windowed; /* the current leaf goes to the staging buffer */
+    lks__nodes nodes;       /* before the current leaf, which is in arena[nodes.n] */
+    lks__nodes nodes_after; /* after it has been merged */
+    lks__nodes nodes_final; /* after the last leaf has been merged */
     int n_done;             /* leaves begun in this step */
-    lks__ddp_micro micro;   /* the micro-step under way; m is -1 before the step's first */
+    lks__ddp_micro micro;   /* the current micro-step; m is -1 before the first of a step */
 
     struct bucket *buckets;
     int n_buckets, next_bucket; /* folded next */
-    int next_start;             /* handed to the group next: of those that are folded */
-    double *block_sumsq;        /* common to all ranks */
-    bool last;                  /* in the last micro-step of this rank */
-    lks_status failed;          /* first failure inside lks__ddp_group_done() */
+    int next_start;      /* the next bucket to pass to the group, of those that are complete */
+    double *block_sumsq; /* shared by all ranks of the host */
+    bool last;           /* this is the last micro-step of this rank */
+    lks_status failed;   /* first failure inside lks__ddp_group_done() */
 };
 
 /* --- set-up ---------------------------------------------------------------------------------- */
@@ -60,7 +61,7 @@ static size_t floats_of(const lks__table *t, int first_group, int end_group)
     return t->block_start[t->group_block[end_group]] - t->block_start[t->group_block[first_group]];
 }
 
-/* Where the bucket that begins with group `first` ends. */
+/* The end of the bucket that begins with group `first`. */
 static int bucket_end(const lks__table *t, size_t bucket_bytes, int first)
 {
     int end = first + 1;
@@ -69,8 +70,8 @@ static int bucket_end(const lks__table *t, size_t bucket_bytes, int first)
     return end;
 }
 
-/* The last bucket (an embedding that is the head as well) is written from the first layer on: it
- * has a place of its own behind *before_p floats for the largest of the others. */
+/* The last bucket (an embedding that is also the head) is written from the first layer on, so it
+ * has a place of its own, after *before_p floats for the largest of the others. */
 static size_t measure_window(const lks__table *t, size_t bucket_bytes, size_t *before_p)
 {
     size_t most = 0, floats = 0;
@@ -148,7 +149,7 @@ static lks_status open_memory(lks__ddp *d, bool windows)
     bool merges;
     int left;
     d->n_arenas = lks__nodes_rehearse_all(d->config.V, W, windows, &merges, &left);
-    /* The first one is there on all ranks: the host's leader gets the sum in it. */
+    /* All ranks have the first one: the sum goes to that of the host's leader. */
     d->n_staged = own ? left : d->n_arenas;
     for (int i = 0; i < d->n_staged; i++)
         LKS__TRY(lks_comm_alloc(d->comm, LKS_MEM_OWN, bytes, (void **)&d->staged[i]));
@@ -176,7 +177,7 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     d->device = device;
     d->first_leaf = lks__ddp_first_leaf(config->V, W, rank);
     d->end_leaf = lks__ddp_first_leaf(config->V, W, rank + 1);
-    /* A window keeps what is added in the processor's caches. */
+    /* A staging buffer keeps what is added in the processor's caches. */
     const bool windows = config->windows && config->A == 1 && device->ops->host_memory;
     bool merges = false;
     lks__nodes_rehearse(config->V, d->first_leaf, d->end_leaf, windows, &d->nodes_final, &merges);
@@ -193,7 +194,8 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     return LKS_OK;
 }
 
-/* The group goes on with what is in flight, without us. After lks_comm_close() works are gone. */
+/* The group completes its operations in flight without us. After lks_comm_close() they don't
+ * exist. */
 static void forget_works(lks__ddp *d)
 {
     for (int i = 0; i < d->n_buckets; i++) {
@@ -239,8 +241,8 @@ static void clear(const lks__ddp *d, float *dst, size_t count)
     lks__trace_end();
 }
 
-/* A bucket of the leaf under way, in arena[nodes.n] or in the window, into its neighbours' nodes.
- */
+/* Add a bucket of the current leaf, which is in arena[nodes.n] or in the staging buffer, to its
+ * neighbours' nodes. */
 static void fold_bucket(const lks__ddp *d, const struct bucket *b)
 {
     int i = d->nodes.n, end = d->nodes.n - d->merges;
@@ -253,7 +255,7 @@ static void fold_bucket(const lks__ddp *d, const struct bucket *b)
         add_range(d, d->arena[i - 1], d->arena[i], b->start, b->count);
 }
 
-/* Hand a bucket of this rank's nodes, now whole, to the group. */
+/* Start the reduction of a bucket of this rank's nodes, which is now complete. */
 static lks_status start_bucket(lks__ddp *d, struct bucket *b)
 {
     lks_part parts[LKS__MAX_ARENAS];
@@ -281,8 +283,8 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
     return LKS_OK;
 }
 
-/* A device with memory of its own may not have made the bucket yet: its copy for the group follows
- * behind it, and a mark behind that copy tells when the group may have it. */
+/* A device with its own memory may not have computed the bucket yet. So the copy for the group is
+ * queued after it, and a mark after that copy tells when the group may use it. */
 static void stage_bucket(lks__ddp *d, struct bucket *b)
 {
     if (d->device->ops->host_memory)
@@ -294,7 +296,7 @@ static void stage_bucket(lks__ddp *d, struct bucket *b)
     b->copied = d->device->ops->mark(d->device, LKS__QUEUE_COPY);
 }
 
-/* Hand over the buckets that are folded and, by now, staged; `all`: wait for those that aren't. */
+/* Pass on the buckets that are complete and copied; `all`: wait for the others. */
 static lks_status start_staged(lks__ddp *d, bool all)
 {
     while (d->next_start < d->next_bucket) {
@@ -326,7 +328,7 @@ void lks__ddp_group_done(void *ddp, int group)
     if (!d->last)
         return;
     d->failed = start_staged(d, false);
-    if (d->failed == LKS_OK) /* of buckets that other ranks have finished by now */
+    if (d->failed == LKS_OK) /* for buckets that other ranks have finished by now */
         d->failed = lks_comm_progress(d->comm);
 }
 
@@ -343,7 +345,7 @@ static double norm_of(const lks__ddp *d)
 
 void lks__ddp_begin(lks__ddp *d)
 {
-    forget_works(d); /* of a step that failed */
+    forget_works(d); /* left by a step that failed */
     d->nodes.n = d->n_done = 0;
     d->next_bucket = d->next_start = 0;
     d->last = false;
@@ -370,8 +372,8 @@ void lks__ddp_last(lks__ddp *d)
     d->last = true;
 }
 
-/* The leaf is merged with what it completes; the last one, and one in the window, were folded in
- * already, bucket by bucket. */
+/* Merge the leaf with the nodes that it completes. The last leaf, and one in the staging buffer,
+ * were already merged bucket by bucket. */
 lks_status lks__ddp_leaf_end(lks__ddp *d)
 {
     if (d->failed != LKS_OK || d->last)
@@ -406,7 +408,7 @@ bool lks__ddp_next(lks__ddp *d, lks__ddp_micro *micro)
     return true;
 }
 
-/* Between micro-steps no bucket is announced yet, and the window is zero. */
+/* Between micro-steps no bucket has been announced, and the staging buffer is zero. */
 void lks__ddp_skip(lks__ddp *d)
 {
     d->last = true;
@@ -414,7 +416,7 @@ void lks__ddp_skip(lks__ddp *d)
         d->failed = start_bucket(d, &d->buckets[d->next_start]);
 }
 
-/* Waits release their operation whatever comes; the first failure is the one that counts. */
+/* Every wait releases its operation; the first failure is returned. */
 static lks_status wait_all(lks__ddp *d)
 {
     lks_status first = LKS_OK;
@@ -470,7 +472,7 @@ int lks__ddp_n_updates(const lks__ddp *d)
     return d->config.zero ? d->n_buckets : 1;
 }
 
-/* Blocks [*first, *end) of the host's share, of which local rank r takes the r-th part. */
+/* Local rank r takes the r-th part of blocks [*first, *end), the host's share. */
 void lks__ddp_update_range(const lks__ddp *d, int i, size_t *first, size_t *end)
 {
     const lks_world *w = lks_comm_world(d->comm);

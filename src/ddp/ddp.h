@@ -1,12 +1,12 @@
-/* ddp/ddp.h - one optimizer step's gradients on virtual ranks: accumulation, the canonical sum,
- * and its overlap with backward.
+/* ddp/ddp.h - the gradients of one optimizer step on virtual ranks: accumulation, the canonical
+ * sum, and its overlap with backward.
  *
- * Words. A leaf of the canonical tree is the gradient of one virtual rank: its micro-batches added
- * in order. A rank owns a contiguous range of leaves. A bucket is a contiguous range of the
- * gradient arena that is reduced as one.
+ * A leaf of the canonical tree is the gradient of one virtual rank: its micro-batches added in
+ * order. A rank owns a contiguous range of leaves. A bucket is a contiguous range of the gradient
+ * arena that is reduced as one.
  *
- * ddp itself deals out virtual ranks and micro-steps (lks__ddp_next), so that it alone knows which
- * micro-step is the last: there is no flag that a caller could set wrongly. */
+ * ddp deals out virtual ranks and micro-steps (lks__ddp_next), so it knows which micro-step is the
+ * last: there is no flag that a caller could set wrongly. */
 #ifndef LKS_DDP_DDP_H
 #define LKS_DDP_DDP_H
 
@@ -22,35 +22,35 @@ typedef struct lks__ddp lks__ddp; /* opaque; close with lks__ddp_close() */
 typedef struct lks__ddp_config {
     int V, A;            /* virtual ranks; micro-steps of each (N = V * A) */
     int wire;            /* LKS_WIRE_... */
-    bool zero;           /* each host updates its share of every bucket only, as ZeRO-1 has it */
-    size_t bucket_bytes; /* groups are put together until a bucket has this many */
-    bool sums;           /* leave the sum over micro-batches as it is: no division by N */
-    bool windows;        /* where A is 1, leaves that are merged at once go through a window */
+    bool zero;           /* each host updates only its share of every bucket, as in ZeRO-1 */
+    size_t bucket_bytes; /* groups are joined until a bucket has this many */
+    bool sums;           /* keep the sum over micro-batches: no division by N */
+    bool windows;        /* if A is 1, leaves that are merged at once use a staging buffer */
 } lks__ddp_config;
 
 /* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
 int lks__ddp_first_leaf(int V, int W, int rank);
 
-/* Gradient arenas that a rank needs for its leaves: what the tree holds at once. A leaf in a window
- * (see lks__ddp_shift) takes none; `windows`: such are there. */
+/* Number of gradient arenas that a rank needs for its leaves: the most that the tree holds at once.
+ * A leaf in a staging buffer (see lks__ddp_shift) needs none; `windows`: use such buffers. */
 int lks__ddp_arenas(int V, int W, bool windows);
 
-/* Floats in that window, of the rank out of W that needs most; 0: no rank has one. */
+/* Floats in that staging buffer, for the rank of W that needs most; 0 if no rank has one. */
 size_t lks__ddp_window_floats(const lks__ddp_config *config, const lks__table *table, int W);
 
-/* Collective. Borrows comm, table and device. Arenas are the device's memory; if that is the
- * host's, they come from lks_comm_alloc(), and the group adds them up in place. Else it adds up
- * copies of the buckets in memory of its own. */
+/* Collective. Borrows comm, table and device. Arenas are memory of the device. If that is host
+ * memory, they come from lks_comm_alloc(), and the group adds them in place. Otherwise it adds
+ * copies of the buckets in its own memory. */
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
                          lks__device *device, lks__ddp **ddp_p);
-/* NULL is fine. At any time, in mid-step too: reductions in flight are left to the group, which
- * completes them with its next operations, for only memory of the group's own is needed. After the
- * comm was closed it is safe as well. */
+/* NULL does nothing. May be called at any time, even in mid-step: the group completes reductions in
+ * flight with its next operations, because they need only memory of the group. Also safe after the
+ * comm was closed. */
 void lks__ddp_close(lks__ddp *ddp);
 
-/* For lks__backward.shift: NULL, or `grads` of the micro-step under way is a window of some
- * buckets, each of which is added to its neighbours' nodes, and zero again, when its last group is
- * done. So the rank needs one arena less, and what is added is still in the caches. */
+/* For lks__backward.shift. NULL, or `grads` of the current micro-step is a small staging buffer for
+ * some buckets: when the last group of a bucket is done, it is added to its neighbours' nodes and
+ * cleared. So the rank needs one arena less, and what is added is still in the caches. */
 const size_t *lks__ddp_shift(const lks__ddp *ddp);
 
 /* For the model's backward: `ddp` as void so that it fits lks__group_done_fn. */
@@ -62,51 +62,51 @@ typedef struct lks__ddp_micro {
     float *grads;
 } lks__ddp_micro;
 
-/* A step: lks__ddp_begin(); while lks__ddp_next(), forward and backward of that micro-batch, which
- * adds to its `grads` and calls lks__ddp_group_done() as each group of the table completes; then
- * lks__ddp_finish(), which passes on errors of the group. */
+/* A step: lks__ddp_begin(); while lks__ddp_next() returns true, forward and backward of that
+ * micro-batch; then lks__ddp_finish(), which returns errors of the group. Backward adds to `grads`
+ * and calls lks__ddp_group_done() as each group of the table completes. */
 void lks__ddp_begin(lks__ddp *ddp);
 bool lks__ddp_next(lks__ddp *ddp, lks__ddp_micro *micro);
 
-/* Instead of what is left of this rank's micro-steps, the one from lks__ddp_next() included: the
- * group's operations take place, with any numbers in them, and lks__ddp_finish() comes next. The
- * step's gradient is good for nothing; ranks have to tell each other that. */
+/* Call it instead of this rank's remaining micro-steps, including the current one. The group's
+ * operations take place, with any numbers in them; lks__ddp_finish() comes next. The step's
+ * gradient is then useless, so ranks must tell each other. */
 void lks__ddp_skip(lks__ddp *ddp);
 
-/* The mean gradient over all N micro-batches: *grads_p is the arena, in the host's memory, the same
- * bits on every rank and for any number of ranks, and stays readable until lks__ddp_release().
- * *norm_p: its 2-norm (blocks in double, table order); not finite where a gradient isn't. */
+/* The mean gradient over all N micro-batches. *grads_p is the arena in host memory, the same bits
+ * on every rank and for any number of ranks, readable until lks__ddp_release(). *norm_p is its
+ * 2-norm (blocks in double, table order); not finite if a gradient isn't. */
 lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p);
 
-/* lks__ddp_next() in pieces, for a loop that stands elsewhere (params.c): for each of this rank's
- * virtual ranks in order lks__ddp_leaf(), its micro-steps and lks__ddp_leaf_end(). The last
- * micro-step of the last virtual rank stands between lks__ddp_last() and lks__ddp_leaf_end(): in it
+/* lks__ddp_next() in parts, for a caller with a loop of its own (params.c). For each of this rank's
+ * virtual ranks in order: lks__ddp_leaf(), its micro-steps, lks__ddp_leaf_end(). The last
+ * micro-step of the last virtual rank comes between lks__ddp_last() and lks__ddp_leaf_end(); in it
  * every group is announced, in order. */
-float *lks__ddp_leaf(lks__ddp *ddp); /* the arena to be filled next; what it holds is old */
+float *lks__ddp_leaf(lks__ddp *ddp); /* the arena to fill next; it holds old values */
 void lks__ddp_last(lks__ddp *ddp);
 lks_status lks__ddp_leaf_end(lks__ddp *ddp);
-/* The group was closed by lks_comm_close(): nothing but lks__ddp_close() is left. */
+/* Was the group closed by lks_comm_close()? Then only lks__ddp_close() may be called. */
 bool lks__ddp_is_closed(const lks__ddp *ddp);
 
-/* Memory of the device for a copy of that gradient, an arena: free until the next step begins. */
+/* Memory of the device for a copy of that gradient, an arena; unused until the next step begins. */
 float *lks__ddp_device_grads(lks__ddp *ddp);
 
-/* Every rank has read the gradient: its memory may be written again. Collective. */
+/* All ranks have read the gradient, so its memory may be written again. Collective. */
 lks_status lks__ddp_release(lks__ddp *ddp);
 
-/* This rank's part of the arena for work that is divided over the ranks of a host, which share one
- * replica, in blocks [*first, *end). */
+/* This rank's part of the arena, in blocks [*first, *end), for work that is divided over the ranks
+ * of a host, which share one replica. */
 void lks__ddp_share(const lks__ddp *ddp, size_t *first, size_t *end);
 
-/* What this rank updates: n ranges of blocks; without `zero` one, lks__ddp_share(). */
+/* The blocks that this rank updates: n ranges; without `zero` a single one, lks__ddp_share(). */
 int lks__ddp_n_updates(const lks__ddp *ddp);
 void lks__ddp_update_range(const lks__ddp *ddp, int i, size_t *first, size_t *end);
 
-/* With `zero`, what each host has of `arena` goes to all hosts, or, `to_first`, to rank 0's.
- * Collective; nothing to do without `zero`. */
+/* With `zero`, copy each host's part of `arena` to all hosts, or with `to_first` to rank 0's host.
+ * Collective; does nothing without `zero`. */
 lks_status lks__ddp_gather(lks__ddp *ddp, float *arena, bool to_first);
-/* With `zero`, give back what this host holds of other hosts' parts of `arena`, LKS_MEM_LAZY
- * memory. For one rank of a host. */
+/* With `zero`, free this host's copy of other hosts' parts of `arena`, LKS_MEM_LAZY memory. Call it
+ * on one rank of a host. */
 void lks__ddp_drop(lks__ddp *ddp, float *arena);
 
 #endif

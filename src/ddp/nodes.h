@@ -1,4 +1,4 @@
-/* ddp/nodes.h - which nodes of the canonical tree a rank holds while it goes through its leaves. */
+/* ddp/nodes.h - which nodes of the canonical tree a rank holds while it processes its leaves. */
 #ifndef LKS_DDP_NODES_H
 #define LKS_DDP_NODES_H
 
@@ -6,27 +6,27 @@
 
 #include "comm/tree.h"
 
-/* At most this many arenas are in use at a time: one for each level of the tree on both flanks of
- * an uneven range, and one that is being filled. There are at most 1024 virtual ranks. */
+/* At most this many arenas are in use at a time: one for each level of the tree on both sides of an
+ * uneven range, and one being filled. There are at most 1024 virtual ranks. */
 enum { LKS__MAX_ARENAS = 24 };
 
-/* Complete nodes; node[i] stands in arena[i]. */
+/* Complete nodes; arena[i] holds node[i]. */
 typedef struct lks__nodes {
     lks_node node[LKS__MAX_ARENAS];
     int n;
 } lks__nodes;
 
-/* Put leaf v on top. A node that has no sibling moves up as it is; two siblings on top become their
- * parent. Returns how many additions that takes: each adds arena[i + 1] to arena[i], highest i
+/* Put leaf v on top. A node that has no sibling moves up unchanged; two siblings on top become
+ * their parent. Returns the number of additions: each adds arena[i + 1] to arena[i], highest i
  * first. */
 int lks__nodes_push(int V, int v, lks__nodes *s);
 
-/* Go through leaves [first, end) without their gradients; *s: the nodes that remain. Returns how
- * many arenas are needed at once. A leaf that is merged at once needs none with `windows`.
- * *merges_p becomes true if there is such a leaf. */
+/* Simulate leaves [first, end) without their gradients; *s: the nodes that remain. Returns how many
+ * arenas are needed at once. With `windows`, a leaf that is merged at once needs none. *merges_p
+ * becomes true if there is such a leaf. */
 int lks__nodes_rehearse(int V, int first, int end, bool windows, lks__nodes *s, bool *merges_p);
 
-/* The same for each of W ranks: the arenas of the rank that needs most. *left_p: the most nodes
+/* The same for each of W ranks: the largest number of arenas. *left_p: the largest number of nodes
  * that remain on one rank. */
 int lks__nodes_rehearse_all(int V, int W, bool windows, bool *merges_p, int *left_p);
 

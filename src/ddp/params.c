@@ -1,4 +1,4 @@
-/* ddp/params.c - lockstep/ddp.h: the parts of a step in the caller's own loop. */
+/* ddp/params.c - implements lockstep/ddp.h: the parts of a step, for the caller's own loop. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,19 +16,20 @@
 enum { MAX_VIRTUAL_RANKS = 1024, MAX_MICRO_STEPS = 1 << 20 };
 
 struct param {
-    lks_param p; /* its name is ours */
-    int tensor;  /* in the table of what is trained; -1: frozen */
-    bool ready;  /* in this micro-step */
+    lks_param p; /* with our copy of its name */
+    int tensor;  /* index in the table of trained parameters; -1: frozen */
+    bool ready;  /* marked in this micro-step */
 };
 
-/* What one virtual rank's micro-batches add up to. */
+/* Sums over the micro-batches of one virtual rank. */
 struct tally {
     double weight, loss;
 };
 
 struct lks_ddp {
     lks_comm *comm;
-    int V, A, first, end; /* virtual ranks in all, micro-steps of each; this rank's */
+    /* Virtual ranks in all, micro-steps of each; virtual ranks of this rank. */
+    int V, A, first, end;
     struct param *params;
     size_t n_params;
     int *param_of; /* [n_tensors] */
@@ -38,16 +39,16 @@ struct lks_ddp {
     lks__device device;
     lks__ddp *inner;
 
-    int v, m;          /* due next: micro-step m of virtual rank v */
+    int v, m;          /* next in turn: micro-step m of virtual rank v */
     bool begun;        /* v has begun */
-    lks_status failed; /* a step couldn't be carried out: why[] */
+    lks_status failed; /* a step failed for the reason in why[] */
     char why[512];
-    float *leaf;               /* where v's gradient goes */
-    int next_group;            /* of the last micro-step: groups before it are announced */
-    size_t n_ready;            /* marked in this micro-step */
-    unsigned char *mail, *all; /* to and from lks_comm_all_gather(): see gather() */
-    unsigned char *used;       /* [n_params] in the step at hand; used[n_params]: any was marked */
-    unsigned char *was_used;   /* … in the last one, by any rank */
+    float *leaf;    /* where v's gradient is summed */
+    int next_group; /* of the last micro-step: all groups before it have been announced */
+    size_t n_ready; /* marked in this micro-step */
+    unsigned char *mail, *all; /* sent and received by lks_comm_all_gather(): see gather() */
+    unsigned char *used;       /* [n_params] in the current step; used[n_params]: any was marked */
+    unsigned char *was_used;   /* the same for the last step, over all ranks */
 };
 
 /* --- the same parameters everywhere ----------------------------------------------------------- */
@@ -88,7 +89,7 @@ static lks_status same_options(const lks_ddp *d, size_t bucket_bytes)
 
 /* --- opening and closing ---------------------------------------------------------------------- */
 
-/* More bytes of gradients than this machine's memory can't be meant. */
+/* More gradients than fit into this machine's memory must be a mistake. */
 static size_t most_floats(void)
 {
     return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / sizeof(float);
@@ -134,7 +135,7 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A tied parameter that is given twice would be summed, and updated, twice. */
+/* If a tied parameter were given twice, it would be summed and updated twice. */
 static lks_status check_apart(const lks_param *params, size_t n)
 {
     struct range *ranges = calloc(2 * n, sizeof *ranges);
@@ -178,7 +179,7 @@ static lks_status copy_params(lks_ddp *d, const lks_param *params, size_t n)
     return LKS_OK;
 }
 
-/* Each trained parameter is a group of its own, the last one first. */
+/* Each trained parameter is a group of its own; the last one comes first. */
 static lks_status lay_out(lks_ddp *d)
 {
     lks__table *t = &d->table;
@@ -292,7 +293,7 @@ int lks_ddp_end(const lks_ddp *d)
     return d != NULL ? d->end : 0;
 }
 
-/* Can `call` do anything at all? */
+/* Is `d` a handle that can be used? */
 static lks_status check_open(const lks_ddp *d, const char *call)
 {
     if (d == NULL)
@@ -305,7 +306,7 @@ static lks_status check_open(const lks_ddp *d, const char *call)
     return LKS_OK;
 }
 
-/* … and was no step given up by a failure? */
+/* The same, and no step has failed. */
 static lks_status check_whole(const lks_ddp *d, const char *call)
 {
     LKS__TRY(check_open(d, call));
@@ -316,7 +317,7 @@ static lks_status check_whole(const lks_ddp *d, const char *call)
     return LKS_OK;
 }
 
-/* The step can't go on: buckets are missing, or the group is at its end. */
+/* The step can't go on: buckets are missing, or the group has failed. */
 static lks_status give_up(lks_ddp *d, lks_status st)
 {
     d->failed = st;
@@ -358,7 +359,7 @@ static bool in_last(const lks_ddp *d)
     return d->v == d->end - 1 && d->m == d->A - 1;
 }
 
-/* What should have been called, for messages. */
+/* Report a call out of turn, and the call that was due. */
 static lks_status out_of_turn(const lks_ddp *d, const char *call)
 {
     if (d->begun)
@@ -416,7 +417,7 @@ static void take(lks_ddp *d, const struct param *p)
     memcpy(d->leaf + d->table.tensors[p->tensor].offset, p->p.grad, p->p.count * sizeof(float));
 }
 
-/* Groups are announced in their order, whatever the order of the marks: all ranks start the same
+/* Announce groups in order, whatever the order of the marks, so that all ranks start the same
  * reductions. */
 static void announce(lks_ddp *d, bool all)
 {
@@ -491,7 +492,8 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
     return st == LKS_OK ? LKS_OK : give_up(d, st);
 }
 
-/* Weights and losses of all virtual ranks, added in their order; who used what. */
+/* Add the weights and losses of all virtual ranks in their order; find out which parameters were
+ * used. */
 static lks_status gather(lks_ddp *d, struct tally *sum)
 {
     int W = lks_comm_world_size(d->comm);
@@ -515,7 +517,7 @@ static lks_status gather(lks_ddp *d, struct tally *sum)
     return LKS_OK;
 }
 
-/* Each rank has the same sum, so all of them fail here, or none. */
+/* All ranks have the same sum, so either all fail here or none. */
 static lks_status check_weight(double weight)
 {
     float scale = (float)(1.0 / weight);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rank 0's values come by broadcast, a piece at a time, and are compared in place. */
+/* Rank 0 broadcasts its values in pieces, which are compared in place. */
 enum { PIECE_FLOATS = 1 << 18 };
 
 struct verdict {
@@ -30,7 +30,7 @@ static lks_status report(const lks__span *values, const struct verdict *all, int
             continue;
         return lks__fail(LKS_ERR_DIVERGED,
                          "model parameters are not the same across all ranks: rank %d has %.9g in "
-                         "tensor %s at index %llu, where rank 0 has %.9g",
+                         "tensor %s at index %llu, but rank 0 has %.9g",
                          r, (double)all[r].mine, values[all[r].tensor].name,
                          (unsigned long long)all[r].index, (double)all[r].rank0);
     }

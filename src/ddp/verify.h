@@ -13,8 +13,8 @@ typedef struct lks__span {
 } lks__span;
 
 /* Rank 0 broadcasts its values and every rank compares its own: ERR_DIVERGED, on all ranks, names
- * the first rank, tensor and index that differ. All ranks give the same counts. Collective. (DDP
- * compares shapes at construction and broadcasts over the values; here a difference is a
+ * the first rank, tensor and index that differ. All ranks give the same counts. Collective.
+ * (PyTorch's DDP compares shapes at construction and overwrites the values; here a difference is a
  * failure.) */
 lks_status lks__spans_verify(lks_comm *comm, const lks__span *values, size_t n);
 

@@ -1,11 +1,11 @@
-/* kernels/device.h - the CPU as a device: it does at once what it is told. */
+/* kernels/device.h - the CPU as a device: it completes every operation within the call. */
 #ifndef LKS_KERNELS_DEVICE_H
 #define LKS_KERNELS_DEVICE_H
 
 #include "kernels/exec.h"
 #include "layers/device.h"
 
-/* `ex` is borrowed. Nothing to close. */
+/* `ex` is borrowed. It needs no close. */
 lks__device lks__device_cpu(const lks__exec *ex);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Elements of a task: enough that handing it out costs nothing beside it. */
+/* Elements of a task: so many that the cost of a task is negligible. */
 enum { RANGE_FLOATS = 1 << 16 };
 
 struct range {

@@ -1,7 +1,7 @@
-/* The user's signals on their way to the ranks. A rank that has just been started has no handler
- * yet, and a signal would end it: it is sent when the rank catches or ignores it. A signal
- * to stop doesn't wait longer than START_S after the rank's start, since most programs have no
- * handler for it and are meant to end; SIGUSR1 and SIGUSR2 are meant to end nothing. */
+/* Passes the user's signals on to the ranks. A rank that has just started has no handler yet, and a
+ * signal would end it, so the signal is sent when the rank catches or ignores it. A signal to stop
+ * waits at most START_S after the rank's start, because most programs have no handler for it and
+ * should end. SIGUSR1 and SIGUSR2 should end nothing, so they wait longer. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 static const double START_S = 1.0;
 static const double LOOK_S = 0.003;
 static const double BLOCKED_S = 0.2;
-static const double PATIENCE_S = 5.0; /* until we say that a signal waits; then we look seldom */
+static const double PATIENCE_S = 5.0; /* until a message that a signal waits; then check rarely */
 static const double SELDOM_S = 0.1;
 
 static bool is_word(int sig)
@@ -21,9 +21,9 @@ static bool is_word(int sig)
     return sig == SIGUSR1 || sig == SIGUSR2;
 }
 
-/* The signals (bit n - 1: signal n) for which the rank has something else than the default action.
- * A blocked one counts when it has been blocked for a while: then the program waits for it, as the
- * launcher does, while a shell that starts a command blocks all signals for a moment. */
+/* The signals (bit n - 1: signal n) for which the rank doesn't have the default action. A blocked
+ * one counts once it has been blocked for a while: then the program has it wait, as the launcher
+ * does. A shell blocks all signals only for a moment when it starts a command. */
 static uint64_t ready_for(struct lks__rank_process *p, double now)
 {
     char path[64], line[256];
@@ -31,7 +31,7 @@ static uint64_t ready_for(struct lks__rank_process *p, double now)
     snprintf(path, sizeof path, "/proc/%d/status", (int)p->pid);
     FILE *f = fopen(path, "re");
     if (f == NULL)
-        return UINT64_MAX; /* it can't be known */
+        return UINT64_MAX; /* it can't be found out */
     while (fgets(line, sizeof line, f) != NULL) {
         sscanf(line, "SigBlk: %" SCNx64, &blocked);
         sscanf(line, "SigIgn: %" SCNx64, &ignored);
@@ -46,7 +46,7 @@ static uint64_t ready_for(struct lks__rank_process *p, double now)
     return ignored | caught | (waits_for_it ? blocked : 0);
 }
 
-/* Nobody knows why nothing happens. */
+/* Report that a signal waits; otherwise the user wouldn't know why nothing happens. */
 static void say_that_it_waits(struct lks__launch *l, int rank, int sig)
 {
     const char *name = sigabbrev_np(sig);

@@ -12,15 +12,15 @@ static const struct lks__rank_process *rank_of(const struct lks__launch *l, pid_
     return NULL;
 }
 
-/* Signal what ended ranks have left: our children that are neither ranks nor the guard. With the
- * group where it is a rank's: its own children are in there, too. */
+/* Signal the processes that ended ranks have left: our children except ranks and the guard. If such
+ * a child is in a rank's group, signal the group, which also contains its own children. */
 static int signal_orphans(const struct lks__launch *l, int sig)
 {
     char path[64];
     int n = 0, pid;
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
     FILE *f = fopen(path, "re");
-    if (f == NULL) { /* a kernel without that file: at least the groups */
+    if (f == NULL) { /* a kernel without that file: signal at least the groups */
         for (int r = 0; r < l->n_started; r++)
             if (!l->ranks[r].running && kill(-l->ranks[r].pid, sig) == 0)
                 n++;

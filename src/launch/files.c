@@ -30,7 +30,7 @@ lks_status lks__files_open(struct lks__launch *l)
         parent = getenv("TMPDIR") != NULL && *getenv("TMPDIR") != '\0' ? getenv("TMPDIR") : "/tmp";
     LKS__TRY(lks__sys_make_dirs(parent));
     snprintf(id, sizeof id, "%s", l->run_id);
-    for (char *c = id; *c != '\0'; c++) /* it may be anything, and becomes a file's name */
+    for (char *c = id; *c != '\0'; c++) /* it may be any text, and becomes a file's name */
         if (strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_", *c) == NULL)
             *c = '_';
     int n = snprintf(l->log_dir, sizeof l->log_dir, "%s/%s_XXXXXX", parent, id);
@@ -105,7 +105,7 @@ void lks__files_close(struct lks__launch *l)
     l->folders = NULL;
 }
 
-/* As torchrun's, so that what reads those reads these: "message" within "message". */
+/* In torchrun's format, so that its readers understand it: "message" within "message". */
 static void write_error(const struct lks__launch *l, int rank, const char *message)
 {
     char path[4300], text[16 << 10], tail[2 * LKS__TAIL_BYTES];
@@ -114,7 +114,7 @@ static void write_error(const struct lks__launch *l, int rank, const char *messa
     const struct lks__rank_process *p = &l->ranks[rank];
     lks__rank_status s;
     snprintf(path, sizeof path, "%s/error.json", l->folders[rank]);
-    if (access(path, F_OK) == 0) /* the program has said more than we know */
+    if (access(path, F_OK) == 0) /* the program's own file has more detail */
         return;
     lks__segment_status(l->segment, rank, &s);
     lks__output_tail(l->output, rank, tail);
@@ -143,7 +143,7 @@ static void write_error(const struct lks__launch *l, int rank, const char *messa
                  lks_last_error());
 }
 
-/* By us, since another one had failed: that isn't a failure of its own. */
+/* Ended by us because another rank had failed: no failure of its own. */
 static bool was_ended(const struct lks__launch *l, int rank, const struct lks__verdict *v)
 {
     const struct lks__rank_process *p = &l->ranks[rank];

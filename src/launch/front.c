@@ -1,11 +1,13 @@
-/* The launch is two processes, so that nothing is left whichever of them is killed. The one that
- * was started stays in front: it has the process id that others know and the terminal's signals,
- * passes these on, and ends as the launcher ends. The launcher is its child and does all the rest.
+/* A launch is two processes, so that nothing is left whichever of them is killed. The process that
+ * the user started stays in front: it has the process id that others know, receives the terminal's
+ * signals, passes them on, and ends as the launcher ends. The launcher is its child and does all
+ * the rest.
  *
- * Both are subreapers: a process whose parent has ended becomes a child of the launcher, and when
- * that is gone, of the front. If the front is killed, the launcher gets LKS__FRONT_GONE and ends
- * all that the ranks have started, in whatever session; if the launcher is killed, the front does.
- * The launcher has a process group of its own: a signal to the front's group doesn't reach it. */
+ * Both are subreapers: a process whose parent has ended becomes a child of the launcher, or, after
+ * its end, of the front. If the front is killed, the launcher gets LKS__FRONT_GONE and ends
+ * everything that the ranks have started, in whatever session. If the launcher is killed, the front
+ * does that. The launcher has its own process group: a signal to the front's group doesn't reach
+ * it. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -20,7 +22,7 @@
 #include "launch/process.h"
 
 /* Seconds. */
-static const double SWEEP_S = 5.0; /* for what a killed launcher has left to die */
+static const double SWEEP_S = 5.0; /* for processes of a killed launcher to end */
 
 enum { MAX_EARLIER = 64 };
 
@@ -28,14 +30,15 @@ struct front {
     const char *self;
     const sigset_t *mask, *old_mask;
     pid_t launcher;
-    bool suspending; /* the launcher was asked to stop, as by Ctrl-Z: we stop with it */
+    bool suspending; /* the launcher was suspended, for example by Ctrl-Z, and we stop with it */
     bool ended;
     siginfo_t end;
-    int n_earlier; /* children from before the launch: whoever called exec may have left some */
+    /* Children from before the launch, which a program may have left before it called exec. */
+    int n_earlier;
     pid_t earlier[MAX_EARLIER];
 };
 
-/* Our children, up to `max` of them; 0 where the kernel doesn't list them. */
+/* List our children, up to `max`; 0 if the kernel doesn't list them. */
 static int children(pid_t *pids, int max)
 {
     int n = 0, pid;
@@ -77,7 +80,7 @@ static void reap(struct front *f)
     }
 }
 
-/* Kill whatever has become our child until there is nothing more. */
+/* Kill all processes that have become our children, until there are none. */
 static void sweep(struct front *f)
 {
     for (double until = lks__sys_now() + SWEEP_S; lks__sys_now() < until;) {
@@ -93,19 +96,21 @@ static void sweep(struct front *f)
     }
 }
 
-/* End as the launcher has ended. */
+/* End in the same way as the launcher. */
 static _Noreturn void end_alike(struct front *f)
 {
     int code = f->end.si_status;
     if (f->end.si_code != CLD_EXITED) {
         sweep(f);
-        if (sigismember(f->mask, code)) { /* a signal of the user's, before there were ranks */
+        /* A signal of the user that came before there were ranks. */
+        if (sigismember(f->mask, code)) {
             signal(code, SIG_DFL);
             sigprocmask(SIG_SETMASK, f->old_mask, NULL);
             raise(code);
         }
         const char *name = sigabbrev_np(code);
-        sigprocmask(SIG_SETMASK, f->old_mask, NULL); /* nobody may read what we say */
+        /* In case the following message has no reader. */
+        sigprocmask(SIG_SETMASK, f->old_mask, NULL);
         fprintf(stderr,
                 "%s: the launching process %d was killed by signal %d (SIG%s); its ranks were "
                 "ended\n",
@@ -141,11 +146,11 @@ lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_
     sigset_t gone;
     f.n_earlier = children(f.earlier, MAX_EARLIER);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    fflush(NULL); /* what is buffered is written once */
+    fflush(NULL); /* so that buffered text is written only once */
     f.launcher = fork();
     if (f.launcher < 0)
         return lks__fail(LKS_ERR_NOMEM, "can't start the launching process: %s", strerror(errno));
-    setpgid(f.launcher, f.launcher); /* in both, as nobody knows who comes first */
+    setpgid(f.launcher, f.launcher); /* in both, because either may run first */
     if (f.launcher > 0)
         stay_in_front(&f);
     setpgid(0, 0);
@@ -153,8 +158,8 @@ lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_
     sigaddset(&gone, LKS__FRONT_GONE);
     sigprocmask(SIG_BLOCK, &gone, NULL);
     prctl(PR_SET_PDEATHSIG, LKS__FRONT_GONE);
-    if (getppid() != front) /* it died before the line above */
+    if (getppid() != front) /* it died before the previous line */
         _exit(1);
-    signal(SIGTTOU, SIG_IGN); /* we write from the background of its terminal */
+    signal(SIGTTOU, SIG_IGN); /* allows writing from the background of its terminal */
     return LKS_OK;
 }

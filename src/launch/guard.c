@@ -9,17 +9,19 @@
 
 #include "launch/process.h"
 
-/* Learns the groups through the socket; its end is the launcher's. */
+/* Receives the groups through the socket, whose end means the end of the launcher. */
 static _Noreturn void be_guard(int fd, int max_groups, pid_t *groups)
 {
     sigset_t all;
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL); /* a signal to the launcher's group is not for us */
+    /* Signals to the launcher's group must not end the guard. */
+    sigprocmask(SIG_SETMASK, &all, NULL);
     setsid();
     prctl(PR_SET_NAME, "lockstep-guard");
     if (chdir("/") != 0)
         _exit(1);
-    /* Whoever reads the launcher's output waits for its end, not for ours. */
+    /* Close the standard streams: a reader of the launcher's output waits for the launcher's end,
+     * not for ours. */
     dup2(fd, 0);
     syscall(SYS_close_range, 1u, ~0u, 0u);
     int n = 0;
@@ -45,7 +47,7 @@ void lks__guard_start(struct lks__launch *l)
     l->guard = -1;
     pid_t *groups = calloc((size_t)l->nproc, sizeof *groups);
     if (groups == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
-        free(groups); /* a launch without a guard is better than none */
+        free(groups); /* go on without a guard rather than fail */
         return;
     }
     l->guard = fork();
@@ -63,7 +65,7 @@ void lks__guard_start(struct lks__launch *l)
 
 void lks__guard_add(const struct lks__launch *l, pid_t group)
 {
-    /* Where somebody has killed the guard, that must not kill us. */
+    /* If the guard was killed, writing to its socket must not kill us. */
     if (l->guard_fd >= 0)
         (void)send(l->guard_fd, &group, sizeof group, MSG_NOSIGNAL);
 }
@@ -71,7 +73,7 @@ void lks__guard_add(const struct lks__launch *l, pid_t group)
 void lks__guard_stop(struct lks__launch *l)
 {
     if (l->guard > 0) {
-        kill(l->guard, SIGKILL); /* before the socket closes, or it would do its work */
+        kill(l->guard, SIGKILL); /* before the socket closes, or it would kill the ranks */
         while (waitpid(l->guard, NULL, 0) < 0 && errno == EINTR)
             ;
         l->guard = -1;

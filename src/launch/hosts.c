@@ -16,12 +16,12 @@
 #include "base/sys.h"
 #include "net/store.h"
 
-/* For the other nodes' launchers to end by themselves after one has failed. */
+/* Time for the other nodes' launchers to end after one has failed. */
 static const double GRACE_S = 15.0;
 
 enum { COMMAND_BYTES = 128 << 10, MAX_WORDS = 64 };
 
-/* One node's launcher, or the command that brings it there. */
+/* One node's launcher, or the command that starts it there. */
 struct agent {
     pid_t pid;
     int lifeline; /* -1: closed */
@@ -42,9 +42,9 @@ static lks_status add_host(const char *word, size_t n, int slots, struct lks__ho
     lks__escape(shown, sizeof shown, word, n);
     if (*n_p == LKS__MAX_HOSTS)
         return lks__fail(LKS_ERR_CONFIG, "more than %d hosts", LKS__MAX_HOSTS);
-    /* A name that begins with - would be an option of ssh's. */
+    /* A name that begins with - would be an option of ssh. */
     if (name == 0 || name >= sizeof h->name || word[0] == '-' || !plain)
-        return lks__fail(LKS_ERR_CONFIG, "\"%s\" is no host: HOST or HOST:RANKS is meant", shown);
+        return lks__fail(LKS_ERR_CONFIG, "\"%s\" is no host: expected HOST or HOST:RANKS", shown);
     memcpy(h->name, word, name);
     h->name[name] = '\0';
     h->slots = slots;
@@ -97,7 +97,7 @@ lks_status lks__hosts_read(const char *path, int slots, struct lks__host *hosts,
     lks__escape(shown, sizeof shown, path, strlen(path));
     lks_status st = strlen(text) == bytes
                         ? LKS_OK
-                        : lks__fail(LKS_ERR_CONFIG, "%s is no text: it has 0 bytes", shown);
+                        : lks__fail(LKS_ERR_CONFIG, "%s is not a text: it contains 0 bytes", shown);
     for (char *line = strtok_r(text, "\n", &save); line != NULL && st == LKS_OK;
          line = strtok_r(NULL, "\n", &save))
         st = read_line(shown, line, slots, hosts, n_p);
@@ -116,7 +116,7 @@ static bool is_here(const char *host)
     return strcmp(host, "localhost") == 0 || strcmp(host, name) == 0;
 }
 
-/* Append a word so that a shell reads it as it is; false: no room. */
+/* Append a word, quoted for a shell; false: no room. */
 static bool quote(char *line, size_t bytes, const char *word)
 {
     size_t n = strlen(line);
@@ -132,7 +132,7 @@ static bool quote(char *line, size_t bytes, const char *word)
     return true;
 }
 
-/* The launcher's words on host `i`; to be freed, the strings are borrowed. */
+/* The launcher's command line on host `i`; free the array, its strings are borrowed. */
 static char **launcher_words(const lks__hosts_options *o, char *exe, char *rank, char *slots)
 {
     static char run[] = "run", end_of_options[] = "--";
@@ -171,7 +171,7 @@ static bool remote_line(char *line, size_t bytes, const char *cwd, const char *r
 static _Noreturn void become_agent(int lifeline, const sigset_t *mask, bool ignores_pipe,
                                    char **words)
 {
-    setsid(); /* signals come by the lifeline */
+    setsid(); /* signals come through the lifeline */
     dup2(lifeline, STDIN_FILENO);
     if (!ignores_pipe)
         signal(SIGPIPE, SIG_DFL);
@@ -240,7 +240,7 @@ static void cut(struct agent *a)
     a->lifeline = -1;
 }
 
-/* Does anybody read stderr? If not, that must not keep us from what we are here for. */
+/* Does anybody read stderr? A missing reader must not block us. */
 static bool can_say(void)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -259,7 +259,8 @@ static void reap(const lks__hosts_options *o, struct agent *agents, int *n_runni
             a->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             cut(a);
             --*n_running;
-            if ((a->code == 255 || a->code == 127 || a->code == 126) && can_say()) /* ssh's */
+            /* Codes of ssh and of a shell. */
+            if ((a->code == 255 || a->code == 127 || a->code == 126) && can_say())
                 fprintf(stderr, "%s: the command for host %s ended with code %d\n", o->self,
                         o->hosts[i].name, a->code);
         }
@@ -332,7 +333,7 @@ lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p)
 lks_status lks__lifeline_token(char *token, int bytes)
 {
     int n = 0;
-    for (char c = 0; n < bytes - 1; token[n++] = c) { /* no more than the line */
+    for (char c = 0; n < bytes - 1; token[n++] = c) { /* read no further than the line */
         ssize_t got;
         do
             got = read(STDIN_FILENO, &c, 1);

@@ -1,9 +1,9 @@
-/* launch/hosts.h - one command for all nodes: a launcher on each of them, through ssh or a command
- * of the user's.
+/* launch/hosts.h - one command for all nodes: starts a launcher on each of them, through ssh or a
+ * command of the user's.
  *
- * The launchers' standard inputs are their lifelines: the first line brings the job's token, which
- * so stands in no argument; later ones are signals that we were sent; its end is ours, and ends
- * them. That a launcher has a lifeline it knows by LKS__LIFELINE_ENV. */
+ * The launchers' standard inputs are their lifelines. The first line is the job's token, so it is
+ * in no argument. Later lines are signals that we received. Its end means our end, and ends the
+ * launchers. LKS__LIFELINE_ENV tells a launcher that it has a lifeline. */
 #ifndef LKS_LAUNCH_HOSTS_H
 #define LKS_LAUNCH_HOSTS_H
 
@@ -20,8 +20,8 @@ struct lks__host {
     int slots; /* ranks */
 };
 
-/* "a:2,b" (without a number: `slots`), or the lines of a file: HOST, HOST:N or HOST slots=N, `#`
- * begins a comment. ERR_CONFIG, ERR_IO. */
+/* Parse "a:2,b" (without a number: `slots`), or the lines of a file: HOST, HOST:N or HOST slots=N;
+ * `#` begins a comment. ERR_CONFIG, ERR_IO. */
 lks_status lks__hosts_parse(const char *text, int slots, struct lks__host *hosts, int *n_p);
 lks_status lks__hosts_read(const char *path, int slots, struct lks__host *hosts, int *n_p);
 
@@ -30,17 +30,17 @@ typedef struct lks__hosts_options {
     const struct lks__host *hosts;
     int n;
     const char *rsh;      /* words of a command that takes a host and a command line; NULL: ssh */
-    char *const *options; /* of `lockstep run` on every node, NULL-terminated */
+    char *const *options; /* for `lockstep run` on every node, NULL-terminated */
     char *const *argv;    /* the program, NULL-terminated */
 } lks__hosts_options;
 
-/* Run `lockstep run` on every host, from this folder; the first one's exit code, or that of
- * whichever couldn't be started. */
+/* Run `lockstep run` on every host, in this folder. *exit_code_p is the first host's exit code, or
+ * that of a host that couldn't be started. */
 lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p);
 
-/* A launcher's end of the lifeline: the token, from its first line. */
+/* On a launcher: read the token from the first line of the lifeline. */
 lks_status lks__lifeline_token(char *token, int bytes);
-/* What has come since, on a non-blocking look: a signal's number, 0 for nothing, -1 for the end. */
+/* Check for later lines without blocking: a signal's number, 0 for nothing, -1 for the end. */
 int lks__lifeline_look(void);
 
 #endif

@@ -15,9 +15,9 @@
 #include "launch/process.h"
 
 /* Seconds. */
-static const double SHUTDOWN_S = 30.0; /* torchrun's: a checkpoint is written */
-static const double READER_S = 5.0;    /* for who doesn't read, when ranks are to end */
-static const double INSIST_S = 0.2;    /* ... when the user insists */
+static const double SHUTDOWN_S = 30.0; /* torchrun's; enough to write a checkpoint */
+static const double READER_S = 5.0;    /* for a reader who doesn't read, when ranks must end */
+static const double INSIST_S = 0.2;    /* ... if the user sends another signal */
 
 enum { MESSAGE_BYTES = 16 << 10 };
 
@@ -56,7 +56,7 @@ void lks__hurry_most(const struct lks__launch *l)
 
 /* --- one attempt -------------------------------------------------------------------------- */
 
-/* The program can't be executed: the same for every rank, so said once. */
+/* The program can't be executed: the same for every rank, so print it once. */
 static int say_not_executable(const struct lks__launch *l, int err)
 {
     char shown[512];
@@ -66,7 +66,7 @@ static int say_not_executable(const struct lks__launch *l, int err)
     return err == ENOENT ? 127 : 126;
 }
 
-/* The last thing that the user sees: who, and its last words. */
+/* Print the last message: which rank failed, and its last lines. */
 static void tell(const struct lks__launch *l, const struct lks__verdict *v, const char *tail)
 {
     if (tail[0] != '\0')
@@ -75,7 +75,7 @@ static void tell(const struct lks__launch *l, const struct lks__verdict *v, cons
         lks__say(l, "%s", v->text);
 }
 
-/* Start all ranks and watch them to their end; *again_p: they may be started anew. */
+/* Start all ranks and watch them until they end; *again_p: they may be restarted. */
 static lks_status start_and_watch(struct lks__launch *l, int *exit_code_p, bool *again_p)
 {
     lks__guard_start(l);
@@ -118,7 +118,7 @@ static lks_status attempt(struct lks__launch *l, int *exit_code_p, bool *again_p
     l->stood_still = false;
     l->look_from = l->looked_at = lks__sys_now();
     l->first_rank = -1;
-    l->user_signal = l->word = 0;
+    l->user_signal = l->passed_on = 0;
     l->held_back = false;
     l->kill_at = 0;
     l->guard = l->guard_fd = -1;
@@ -188,8 +188,8 @@ static lks_status open_job(struct lks__launch *l)
 static const int always_watched[] = {SIGCHLD, SIGTSTP};
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
-/* Of these, the ones that were not ignored when we were started: what was, stays ignored (nohup; a
- * background job of a shell without job control). */
+/* Of these signals, the ones that were not ignored when we started: ignored ones stay ignored
+ * (under nohup, or in a background job of a shell without job control). */
 static void signal_mask(const lks__launch_options *o, sigset_t *mask)
 {
     sigemptyset(mask);
@@ -205,8 +205,8 @@ static void signal_mask(const lks__launch_options *o, sigset_t *mask)
             sigdelset(mask, sig);
 }
 
-/* Nothing of the job is left but what it printed. After a success that waits for who reads, as any
- * program does, until a signal comes; else not for long. */
+/* All processes of the job have ended; only its output is left. After a success wait for its
+ * reader, as any program does, until a signal comes; otherwise only briefly. */
 static void close_consoles(struct lks__launch *l, int exit_code)
 {
     static const int others[] = {SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2};
@@ -233,7 +233,7 @@ static lks_status launch(struct lks__launch *l, sigset_t *mask, int *exit_code_p
     if (st == LKS_OK)
         st = open_job(l);
     for (bool again = true; st == LKS_OK && again; l->attempt++) {
-        again = false; /* with other nodes, they say which attempt it is */
+        again = false; /* with other nodes, they decide on the attempt */
         st = attempt(l, exit_code_p, &again);
     }
     lks__nodes_close(l);
@@ -257,12 +257,14 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
     sigset_t mask, now;
     struct sigaction child = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     signal_mask(&options, &mask);
-    sigaction(SIGCHLD, &child, &l.old_child);  /* if it is ignored, nobody can be waited for */
-    sigaction(SIGPIPE, &ignored, &l.old_pipe); /* our reader may go, our ranks are told */
+    sigaction(SIGCHLD, &child, &l.old_child); /* if it is ignored, children can't be waited for */
+    /* Our reader may go away, and our ranks are informed. */
+    sigaction(SIGPIPE, &ignored, &l.old_pipe);
     sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
     lks__early_subtract(&l.old_mask);
     sigorset(&now, &mask, &l.old_mask);
-    sigprocmask(SIG_SETMASK, &now, NULL); /* what came early and isn't watched for acts now */
+    /* Signals that came early and aren't watched are delivered now. */
+    sigprocmask(SIG_SETMASK, &now, NULL);
     lks_status st = lks__front_fork(options.self, &mask, &l.old_mask);
     if (st == LKS_OK)
         st = launch(&l, &mask, exit_code_p);

@@ -1,4 +1,4 @@
-/* launch/launch.h - ranks as processes: torchrun's part, for any program. */
+/* launch/launch.h - starts ranks as processes, for any program, as torchrun does. */
 #ifndef LKS_LAUNCH_LAUNCH_H
 #define LKS_LAUNCH_LAUNCH_H
 
@@ -14,57 +14,59 @@ typedef struct lks__launch_options {
     char *const *argv; /* program and arguments, NULL-terminated; argv[0] is searched in PATH */
     const char *self;  /* name for messages: "lockstep train" */
 
-    int max_restarts;          /* new starts after a failure, for the whole job */
-    double shutdown_timeout_s; /* to SIGKILL, from a signal to stop or the ranks' last heartbeat
-                                * after it; 0: 30 s */
-    uint64_t signals;          /* bit n: signal n is passed on; 0: TERM INT HUP QUIT USR1 USR2 */
-    const char *run_id;        /* NULL: one of our own */
-    const char *role;          /* NULL: default */
+    int max_restarts; /* restarts after a failure, for the whole job */
+    /* From a signal to stop, or the ranks' last heartbeat after it, to SIGKILL; 0: 30 s. */
+    double shutdown_timeout_s;
+    uint64_t signals;   /* bit n: signal n is passed on; 0: TERM INT HUP QUIT USR1 USR2 */
+    const char *run_id; /* NULL: a new one */
+    const char *role;   /* NULL: "default" */
 
-    /* Several nodes; each runs the same launch. */
-    int min_nodes, max_nodes;  /* max_nodes 0 or 1: this one alone */
-    int node_rank;             /* this node's; -1: any */
-    const char *endpoint_host; /* the coordinator's address; alone, the ranks' MASTER_ADDR */
-    int endpoint_port;         /* ... and port; alone, MASTER_PORT (0: a free one) */
-    const char *token;         /* the job's secret; with several nodes */
-    const char *local_addr;    /* this host's address, for the others; NULL: as they see it */
-    int virtual_ranks;         /* start at most as many ranks as divide it; 0: all */
-    bool allow_uneven;         /* ... or don't, but no more than it */
+    /* For several nodes; each runs the same command. */
+    int min_nodes, max_nodes; /* max_nodes 0 or 1: this one alone */
+    int node_rank;            /* of this node; -1: any */
+    /* The coordinator's address; with one node, the ranks' MASTER_ADDR. */
+    const char *endpoint_host;
+    int endpoint_port;      /* ... and port; with one node, MASTER_PORT (0: a free one) */
+    const char *token;      /* the job's secret; for several nodes */
+    const char *local_addr; /* this host's address for the others; NULL: as they see it */
+    int virtual_ranks;      /* start at most as many ranks as divide it; 0: all */
+    bool allow_uneven;      /* ... any number of ranks, but no more than it */
 
-    bool lifeline; /* our stdin is one (launch/hosts.h) ... */
-    bool quiet;    /* ... of another node than the first, which says all for all */
+    bool lifeline; /* stdin is a lifeline (launch/hosts.h) ... */
+    bool quiet;    /* ... of another node than the first, which prints for all */
 
-    /* Output. Where nothing is asked for, several ranks are shown with prefixes, and one rank has
-     * our own streams; with log_dir both streams are also written to files. */
-    bool one_writer;          /* the program's rank 0 alone writes to stdout: it gets ours, and no
-                               * stream has prefixes */
-    const char *log_dir;      /* NULL: none, or a new one in TMPDIR where files were asked for */
+    /* Output. By default several ranks are shown with prefixes, and a single rank gets our own
+     * streams; with log_dir both streams are also written to files. */
+    /* Only rank 0 of the program writes to stdout: it gets ours, and no stream has prefixes. */
+    bool one_writer;
+    const char *log_dir;      /* NULL: none, or a new one in TMPDIR if files were requested */
     const unsigned *tee;      /* [nproc] LKS__STD_... by local rank: to console and file; or NULL */
-    const unsigned *redirect; /* [nproc] to the file only; or NULL */
+    const unsigned *redirect; /* [nproc] only to the file; or NULL */
     const bool *shown;        /* [nproc] on the console; NULL: all */
 } lks__launch_options;
 
-/* Start `nproc` ranks of argv with torchrun's environment (RANK LOCAL_RANK WORLD_SIZE
- * LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME MASTER_ADDR
- * MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID,
- * TORCHELASTIC_ERROR_FILE with log_dir, OMP_NUM_THREADS=1 if unset and nproc > 1), LOCKSTEP_JOB (an
- * identity that all starts of this job share, and no other job), a shared segment
- * (comm/shm/segment.h) and the job's store (net/store.h), and wait for them.
+/* Start `nproc` ranks of argv and wait for them. Their environment is torchrun's (RANK LOCAL_RANK
+ * WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME
+ * MASTER_ADDR MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID,
+ * TORCHELASTIC_ERROR_FILE with log_dir, OMP_NUM_THREADS=1 if unset and nproc > 1). They also get
+ * LOCKSTEP_JOB (an identity that all starts of this job share, and no other job), a shared segment
+ * (comm/shm/segment.h) and the job's store (net/store.h).
  *
  * A rank that dies (signal or non-zero exit) ends the others: SIGTERM, 1 s later SIGKILL, whole
- * process groups. Where restarts are left, all start anew; else one message, the last, names the
+ * process groups. If restarts are left, all start again. Otherwise one message, the last, names the
  * first that failed with its host, pid, signal or exit code, step, phase and last lines on stderr.
- * Signals to stop are passed on once (ranks stop orderly); a second one, or the shutdown timeout,
- * kills. While a rank saves a checkpoint only the third one does. A signal that comes before a rank
- * has its handler waits (deliver.c), and one that was ignored when we were started stays ignored.
- * SIGUSR1 and SIGUSR2 are passed on each time, and stop nothing, unless a rank then exits with 128
- * + that signal's number: that is an orderly stop. When the launcher itself is killed, the ranks
- * die with it (PR_SET_PDEATHSIG), and what they have started, too (front.c, guard.c).
+ *
+ * Signals to stop are passed on once, so that ranks stop orderly; a second one, or the shutdown
+ * timeout, kills. While a rank saves a checkpoint only the third one kills. A signal that comes
+ * before a rank has its handler waits (deliver.c), and one that was ignored when we started stays
+ * ignored. SIGUSR1 and SIGUSR2 are passed on each time, and stop nothing, unless a rank then exits
+ * with 128 + that signal's number: that is an orderly stop. If the launcher itself is killed, the
+ * ranks end with it (PR_SET_PDEATHSIG), and so do their children (front.c, guard.c).
  *
  * The calling process stays in front and ends as the launcher ends: the call returns in a child of
  * it (front.c). No other thread may run.
  *
- * *exit_code_p: 0, or the first failed rank's exit code (128 + signal where it was killed). */
+ * *exit_code_p: 0, or the first failed rank's exit code (128 + signal if it was killed). */
 lks_status lks__launch(const lks__launch_options *options, int *exit_code_p);
 
 #endif

@@ -12,14 +12,14 @@
 #include "net/address.h"
 
 /* Seconds. */
-static const double CONNECT_S = 300.0; /* for the coordinator to be there */
-static const double PATIENCE_S = 5.0;  /* until we say what we wait for */
+static const double CONNECT_S = 300.0; /* for the coordinator to answer */
+static const double PATIENCE_S = 5.0;  /* until a message about what we wait for */
 
-static const double TRY_S = 2.0; /* for one try, between looks for signals */
+static const double TRY_S = 2.0; /* for one try, between checks for signals */
 
 /* --- joining ------------------------------------------------------------------------------ */
 
-/* A signal to stop that has come, or 0. */
+/* A signal to stop that has arrived, or 0. */
 static int pending_signal(struct lks__launch *l)
 {
     struct signalfd_siginfo info;
@@ -30,14 +30,14 @@ static int pending_signal(struct lks__launch *l)
         if (sig == SIGTSTP)
             raise(SIGSTOP);
         else if (sig == SIGUSR1 || sig == SIGUSR2)
-            l->early |= 1u << sig; /* for ranks that are yet to come */
+            l->early |= 1u << sig; /* for ranks that don't run yet */
         else if (sig != SIGCHLD)
             return sig;
     }
     return lks__lifeline_signal(l);
 }
 
-/* Nothing has been started yet: end as a program does that leaves signals alone. */
+/* Nothing has been started yet: end by the signal, as a program without handlers does. */
 static _Noreturn void end_by(struct lks__launch *l, int sig)
 {
     sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
@@ -54,7 +54,7 @@ static lks_status connect_to_first(struct lks__launch *l, lks__store **store_p)
         if (st != LKS_ERR_TIMEOUT)
             return st;
         if (waited >= CONNECT_S)
-            return lks__fail_in(st, "the first node was waited for, %.0f s", waited);
+            return lks__fail_in(st, "no first node was found for %.0f s", waited);
         int sig = pending_signal(l);
         if (sig != 0)
             end_by(l, sig);
@@ -77,7 +77,7 @@ static lks_status connect_both(struct lks__launch *l, struct lks__nodes *n)
     LKS__TRY(lks__store_will(n->hear, LKS__NODES_LIST, will, strlen(will)));
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(restarts, sizeof restarts, "%d", l->options->max_restarts);
-    /* Ranks find each other at the coordinator's address: its ranks are the first. */
+    /* Ranks find each other at the coordinator's address, because it has the first ranks. */
     lks__nodes_post(n, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "is",
                                  "hello", "key", n->key, "host", l->host, "address",
                                  l->local_address, "nproc", l->options->nproc, "rank",
@@ -108,7 +108,8 @@ lks_status lks__nodes_open(struct lks__launch *l)
     return connect_both(l, n);
 }
 
-/* The store goes with this node: not before all have heard what becomes of the job and left. */
+/* The store ends with this node, so wait until all other nodes have received the job's end and
+ * left. */
 static void let_others_go(struct lks__launch *l)
 {
     double until = lks__sys_now() + LKS__STORE_DEAD_S;
@@ -138,7 +139,7 @@ void lks__nodes_close(struct lks__launch *l)
     l->nodes = NULL;
 }
 
-/* Wait for news of the list or a signal, at most so long. */
+/* Wait for a message of the list or for a signal, at most `ms`. */
 static lks_status listen_for(struct lks__launch *l, int ms, int *signal_p)
 {
     struct pollfd p[3] = {{.fd = l->signals, .events = POLLIN},
@@ -225,7 +226,7 @@ static void show_table(const struct lks__launch *l, const char *table)
         lks__show(l, table);
 }
 
-/* Have our ranks ended because of another host's? Then they blame nobody here. */
+/* Have our ranks ended because of another host's? Then none of them is the cause. */
 static bool follows_others(const struct lks__launch *l)
 {
     lks_status st = LKS_OK;
@@ -235,7 +236,7 @@ static bool follows_others(const struct lks__launch *l)
     return rank < 0 && (st == LKS_ERR_TIMEOUT || st == LKS_ERR_PEER);
 }
 
-/* Any bytes as a text of JSON. */
+/* Any bytes as a JSON text. */
 static json_t *text_json(const char *text, const char *instead)
 {
     json_t *json = json_string(text);
@@ -249,7 +250,7 @@ lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v, cons
     const struct lks__rank_process *p = v->culprit >= 0 ? &l->ranks[v->culprit] : NULL;
     bool told = false;
     *again_p = false;
-    /* A rank that we ended because of another node has nothing to tell. */
+    /* A rank that we ended because of another node has no failure of its own. */
     bool own = v->culprit >= 0 && !l->ended_by_others;
     if (n->lost_text[0] == '\0')
         lks__nodes_post(
@@ -279,7 +280,7 @@ lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v, cons
     }
     show_table(l, n->lost_text[0] != '\0' ? table : n->table);
     if (n->lost_text[0] != '\0') {
-        if (own) /* what we know is better than what we don't hear */
+        if (own) /* our own verdict is better than none */
             return LKS_OK;
         v->exit_code = 1;
         tail[0] = '\0';

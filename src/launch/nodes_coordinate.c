@@ -6,20 +6,20 @@
 #include "base/sys.h"
 #include "launch/nodes_state.h"
 
-enum { MOST_TABLES = 256 << 10 }; /* bytes, well within one value of the store */
+enum { MOST_TABLES = 256 << 10 }; /* in bytes; fits into one value of the store */
 
 /* Seconds. */
-static const double JOIN_S = 600.0;    /* for enough nodes at the start: torchrun's */
+static const double JOIN_S = 600.0;    /* for enough nodes at the start, as in torchrun */
 static const double REJOIN_S = 60.0;   /* ... and after a failure */
 static const double LAST_CALL_S = 3.0; /* for more nodes, once there are enough */
-static const double SAME_TIME_S = 0.5; /* what happens within it may have any order */
+static const double SAME_TIME_S = 0.5; /* events within it may have happened in any order */
 
 double lks__nodes_join_s(const struct lks__nodes *n)
 {
     return n->round == 0 ? JOIN_S : REJOIN_S;
 }
 
-/* Settings that must be one for all: those of the coordinator's own hello count. */
+/* Settings that must be the same on all nodes: those of the coordinator's own hello decide. */
 bool lks__nodes_fit(struct lks__launch *l, const json_t *hello, const struct lks__node *node,
                     char why[600])
 {
@@ -61,7 +61,7 @@ bool lks__nodes_fit(struct lks__launch *l, const json_t *hello, const struct lks
     return true;
 }
 
-/* The node that gets group rank `g`: who asks for it, else the first without a wish. */
+/* The node for group rank `g`: the one that asks for it, else the first without a preference. */
 static int pick(const struct lks__nodes *n, int g, const bool *taken)
 {
     for (int i = 0; i < n->n_nodes; i++)
@@ -73,7 +73,7 @@ static int pick(const struct lks__nodes *n, int g, const bool *taken)
     return -1;
 }
 
-/* The most ranks that share the virtual ranks evenly; all where nobody has said how many. */
+/* The most ranks that divide the virtual ranks evenly; all, if their number isn't given. */
 static int world_size_of(const struct lks__launch *l, int most)
 {
     int V = l->options->virtual_ranks;
@@ -97,7 +97,7 @@ static void start_round(struct lks__launch *l)
     for (int g = 0; whole && g < size; g++) {
         int i = pick(n, g, taken);
         if (i < 0)
-            continue; /* with fewer than the most nodes, some ranks are nobody's: close up */
+            continue; /* with fewer than all nodes, some ranks are missing: renumber */
         taken[i] = true;
         int ranks = n->nodes[i].nproc < W - first ? n->nodes[i].nproc : W - first;
         whole = json_array_append_new(members,
@@ -131,19 +131,21 @@ bool lks__nodes_gather_more(struct lks__launch *l)
     return here >= n->min || now - n->gather_since < lks__nodes_join_s(n);
 }
 
-/* How much an end looks like a cause and not like what follows from one. */
+/* How much a node's end looks like the cause: the rest are consequences. */
 static int weight(const struct lks__node *m)
 {
     return m->lost ? 3 : m->by_signal ? 2 : 1;
 }
 
-/* Has it failed, and says how? Those that follow others count where there is nobody else. */
+/* Has it failed, and may it be named? Nodes that only followed others count only if there are no
+ * others. */
 static bool may_be_first(const struct lks__node *m, bool followers)
 {
     return m->in_round && !m->ok && m->text != NULL && (followers || !m->follows);
 }
 
-/* One table of all nodes' ranks, under one head; "" where none stood still. To be freed. */
+/* One status table of all nodes' ranks, with one head; "" if none stood still. The caller frees
+ * it. */
 static char *all_tables(const struct lks__nodes *n)
 {
     char *text = NULL;

@@ -24,7 +24,7 @@ void lks__nodes_post(struct lks__nodes *n, json_t *message)
     snprintf(n->unsaid_text, sizeof n->unsaid_text, "%s", lks_last_error());
 }
 
-/* 0 to `most`, else the fallback. */
+/* A member from 0 to `most`, else the fallback. */
 static int int_of(const json_t *m, const char *key, int most, int fallback)
 {
     const json_t *v = json_object_get(m, key);
@@ -52,14 +52,14 @@ static void make_printable(char *text, bool lines)
             *c = '?';
 }
 
-/* A sentence of another launcher's: its quotes stay, but nothing in it moves the cursor. */
+/* Copy another launcher's sentence: its quotes stay, but nothing in it can move the cursor. */
 static void copy_sentence(char *to, size_t bytes, const json_t *m, const char *key)
 {
     snprintf(to, bytes, "%s", text_of(m, key));
     make_printable(to, false);
 }
 
-/* The same with several lines; to be freed, NULL without memory. */
+/* The same for several lines; the caller frees them; NULL without memory. */
 static char *copy_lines(const json_t *m, const char *key)
 {
     char *lines = strdup(text_of(m, key));
@@ -90,7 +90,7 @@ int lks__nodes_here(const struct lks__nodes *n)
     return here;
 }
 
-/* --- what they say ------------------------------------------------------------------------ */
+/* --- handling messages -------------------------------------------------------------------- */
 
 static void begin_end(struct lks__launch *l, struct lks__node *m)
 {
@@ -160,7 +160,7 @@ static void on_round(struct lks__launch *l, const json_t *message)
         m->first_rank = int_of(member, "first", MAX_COUNT, 0);
         m->n_ranks = int_of(member, "ranks", LKS__SEGMENT_MAX_RANKS, 0);
         m->in_round = m->n_ranks > 0;
-        if (!m->here && m->in_round) { /* it left while this was on its way */
+        if (!m->here && m->in_round) { /* it left before this message */
             m->lost = m->settled = true;
             begin_end(l, m);
         }
@@ -240,7 +240,7 @@ static void on_end(struct lks__launch *l, const json_t *message)
     n->gather_since = n->joined_at = lks__sys_now();
 }
 
-/* Has some other node's end become ours? */
+/* Has another node's failure ended our ranks, too? */
 static void end_with_others(struct lks__launch *l)
 {
     struct lks__nodes *n = l->nodes;
@@ -305,7 +305,7 @@ lks_status lks__nodes_hear_all(struct lks__launch *l)
         void *data = NULL;
         size_t bytes = 0;
         lks_status st = lks__store_answer(n->hear, &data, &bytes);
-        if (st == LKS_IN_PROGRESS) /* what has become of the job is known, or isn't yet */
+        if (st == LKS_IN_PROGRESS) /* whether the job's decision is known or not */
             return n->unsaid == LKS_OK ? LKS_OK : lks__fail(n->unsaid, "%s", n->unsaid_text);
         LKS__TRY(st);
         bool running = n->running;
@@ -314,7 +314,7 @@ lks_status lks__nodes_hear_all(struct lks__launch *l)
         free(data);
         LKS__TRY(st);
         LKS__TRY(lks__nodes_ask_next(n));
-        if (running && !n->running) /* who waits for the end sees it before the next round begins */
+        if (running && !n->running) /* so that a waiter sees the end before the next round begins */
             return LKS_OK;
     }
 }

@@ -1,6 +1,6 @@
-/* launch/nodes_state.h - what a launcher knows of its job's nodes, and who changes it: nodes_list.c
- * by what the list says, nodes_coordinate.c, on the coordinator, by what it decides, and nodes.c,
- * which the launch calls. */
+/* launch/nodes_state.h - a launcher's state of its job's nodes. nodes_list.c changes it by the
+ * list's messages, nodes_coordinate.c, on the coordinator, by its decisions, and nodes.c is called
+ * by the launch. */
 #ifndef LKS_LAUNCH_NODES_STATE_H
 #define LKS_LAUNCH_NODES_STATE_H
 
@@ -12,68 +12,69 @@
 
 enum { LKS__SETTLE_S = 10 }; /* from the first failure to every node's verdict */
 
-/* One node, as the list tells of it. */
+/* One node, from its messages. */
 struct lks__node {
-    char key[LKS__TOKEN_BYTES + 4]; /* its own name for itself */
+    char key[LKS__TOKEN_BYTES + 4]; /* the name that it has chosen */
     char host[64], address[64];
     int nproc, wanted_rank; /* -1: any */
-    bool here;              /* has come, wasn't refused, isn't lost */
-    /* In the round at hand: */
+    bool here;              /* has joined, wasn't refused, isn't lost */
+    /* In the current round: */
     bool in_round, settled;
     int group_rank, first_rank, n_ranks;
-    double down_at; /* coordinator: when its end began; 0: not */
+    double down_at; /* coordinator: when its end began; 0: it hasn't */
     bool ok, by_signal, lost;
     bool follows; /* its ranks ended because of another host's */
     int code, user_signal;
-    char *text, *tail, *table; /* table: of its ranks, where one stood still */
+    char *text, *tail, *table; /* table: status table of its ranks, if one stood still */
 };
 
 struct lks__nodes {
     lks__store *say, *hear; /* two connections: one always waits for the next message */
     long n_heard;
     bool coordinator;
-    char key[LKS__TOKEN_BYTES]; /* this node's */
-    int self;                   /* its number; -1 until the list has it */
+    char key[LKS__TOKEN_BYTES]; /* of this node */
+    int self;                   /* its number; -1 until it is in the list */
     int min, max;
     struct lks__node *nodes; /* [n_nodes], by number from 0 */
     int n_nodes;
-    int round;     /* the next one's number */
+    int round;     /* number of the next one */
     bool starting; /* coordinator: the round has been posted */
     bool running, ended, again;
     double gather_since, joined_at, end_by;
     bool said_what;
-    lks_status unsaid; /* not OK: a message couldn't be posted, and others wait for it in vain */
+    /* Not OK: a message couldn't be posted, so others would wait for it forever. */
+    lks_status unsaid;
     char unsaid_text[600];
-    char lost_text[600]; /* the job can't be heard of any more: why */
-    char refused[800];   /* this node is: why */
+    char lost_text[600]; /* the connection to the job is lost: why */
+    char refused[800];   /* this node is refused: why */
     struct lks__verdict verdict;
     char *tail, *table;
 };
 
 /* --- nodes_list.c ------------------------------------------------------------------------- */
 
-/* Takes the reference; NULL: there was no memory for it. A message that can't be posted is noticed
- * by whoever listens next. */
+/* Takes the reference; NULL means that there was no memory for it. If a message can't be posted,
+ * the next lks__nodes_hear_all() returns the error. */
 void lks__nodes_post(struct lks__nodes *n, json_t *message);
-/* A text member, fit for a terminal; "" where there is none. */
+/* A text member, safe on a terminal; "" if there is none. */
 void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key);
-void lks__node_forget(struct lks__node *m); /* its texts */
-/* Take in one message, whatever it is. */
+void lks__node_forget(struct lks__node *m); /* frees its texts */
+/* Handle one message, whatever it contains. */
 lks_status lks__nodes_hear(struct lks__launch *l, const char *text, size_t bytes);
-/* Take in what the list has by now, at most to the end of a round, and ask for what comes next. */
+/* Handle all messages so far, at most to the end of a round, and ask for the next. */
 lks_status lks__nodes_hear_all(struct lks__launch *l);
 lks_status lks__nodes_ask_next(struct lks__nodes *n);
-int lks__nodes_here(const struct lks__nodes *n); /* how many there are just now */
+int lks__nodes_here(const struct lks__nodes *n); /* number of nodes present now */
 
 /* --- nodes_coordinate.c ------------------------------------------------------------------- */
 
-/* Do a newcomer's settings fit the job's? Else `why` not, with both values. */
+/* Do a newcomer's settings match the job's? If not, `why` has both values. */
 bool lks__nodes_fit(struct lks__launch *l, const json_t *hello, const struct lks__node *node,
                     char why[600]);
-/* Begin the next attempt where enough have come; false: they didn't come in time. */
+/* Begin the next attempt if enough nodes have joined; false if they didn't in time. */
 bool lks__nodes_gather_more(struct lks__launch *l);
-double lks__nodes_join_s(const struct lks__nodes *n); /* that time */
-/* Once all have told how they ended, or are gone: what becomes of the job. */
+double lks__nodes_join_s(const struct lks__nodes *n); /* limit of that time */
+/* Once all nodes have posted how they ended, or are gone: decide about the job. */
 void lks__nodes_try_to_decide(struct lks__launch *l);
 
 #endif

@@ -15,11 +15,11 @@
 
 enum {
     LINE_BYTES = 8192,           /* a longer line is shown in parts */
-    READ_BYTES = 2 * LINE_BYTES, /* of one stream, until it is queued */
+    READ_BYTES = 2 * LINE_BYTES, /* of one stream, until they are queued */
     QUEUE_BYTES = 192 << 10,     /* of the consoles ... */
-    SPARE_BYTES = 64 << 10,      /* ... of which ranks leave so much for messages of ours */
-    FILES_BYTES = 256 << 10,     /* of all files */
-    CHUNK_BYTES = 4096,          /* which a pipe takes whole */
+    SPARE_BYTES = 64 << 10,  /* ... of which ranks leave this much for the launcher's messages */
+    FILES_BYTES = 256 << 10, /* of all files */
+    CHUNK_BYTES = 4096,      /* a pipe takes it in one write */
     PREFIX_BYTES = 96,
     ROUNDS = 16, /* of reading, if ranks write as fast as we read */
 };
@@ -29,34 +29,34 @@ static const double LOOK_S = 0.05;
 static const double LAST_TRY_S = 0.2; /* after a signal, for what the reader takes at once */
 static const double DISK_S = 5.0;     /* for log files on a disk that doesn't answer */
 
-/* Our own stdout or stderr. */
+/* The launcher's own stdout or stderr. */
 struct console {
     lks__writer *writer;
-    int fd, sink; /* a descriptor of its own: stdout may be closed while a thread is stuck */
+    int fd, sink; /* fd: a duplicate, because stdout may be closed while a thread is stuck */
     const char *name;
     bool colours;
     bool said_failed;
-    bool dropping; /* nobody has read for too long */
+    bool dropping; /* its reader has not read for too long */
     size_t dropped, dropped_lines;
 };
 
 struct lks__consoles {
     struct console at[2];
-    lks__writer *writers[2]; /* one, if both are the same file: what is written keeps its order */
+    lks__writer *writers[2]; /* the same one twice if both are the same file, to keep the order */
     int event;
     bool hurried;
     double hurried_at, patience_s;
 };
 
 struct stream {
-    int fd, child_fd; /* -1: inherited or at its end */
+    int fd, child_fd; /* -1: inherited, or at its end */
     int file;         /* -1: none */
     int file_sink;
     bool blocked;            /* there is no room for what was read */
     struct console *console; /* NULL: not shown */
     char prefix[PREFIX_BYTES];
     size_t n;
-    char text[READ_BYTES]; /* what was read and isn't queued */
+    char text[READ_BYTES]; /* read but not queued yet */
 };
 
 struct lks__output {
@@ -64,13 +64,13 @@ struct lks__output {
     lks__consoles *consoles;
     lks__writer *files;
     bool said_files;
-    bool ended; /* the ranks have */
+    bool ended; /* the ranks have ended */
     size_t files_dropped;
     int turn;               /* the stream that is queued first */
     struct stream *streams; /* [2 n]: rank by rank, stdout and stderr */
     char (*tails)[LKS__TAIL_BYTES];
     size_t *tail_bytes;
-    struct stream *polled[]; /* [2 n] those of the last fill() */
+    struct stream *polled[]; /* [2 n] the streams of the last fill() */
 };
 
 /* --- consoles ----------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static bool shows_colours(int fd)
     return isatty(fd) && term != NULL && strcmp(term, "dumb") != 0 && (no == NULL || *no == '\0');
 }
 
-/* Are both the same open file, for all that can be seen? */
+/* Do both seem to be the same open file? */
 static bool same_file(int a, int b)
 {
     struct stat one, two;
@@ -136,7 +136,7 @@ void lks__consoles_hurry(lks__consoles *c, double patience_s)
     c->hurried = true;
 }
 
-/* For how long has the reader read nothing of what it could? */
+/* How long has the reader read nothing although it could? */
 static bool is_stuck(const lks__consoles *c, const struct console *k)
 {
     if (!c->hurried || lks__writer_idle(k->writer))
@@ -168,8 +168,8 @@ static void say_dropped(lks__consoles *c, struct console *k, size_t bytes, size_
     lks__consoles_say(c, text);
 }
 
-/* The reader is back, or has been missed for too long? What can't be written, since nobody reads or
- * for another reason, is dropped from now on. */
+/* Has the reader returned, or been missing for too long? From now on, what can't be written for
+ * that or another reason is dropped. */
 static void look_at_console(lks__consoles *c, struct console *k)
 {
     int err = lks__writer_error(k->writer, k->sink);
@@ -202,7 +202,7 @@ static bool all_written(lks__consoles *c)
     return lks__writer_idle(c->at[0].writer) && lks__writer_idle(c->at[1].writer);
 }
 
-/* All is written, or nobody is going to read it. */
+/* Wait until all is written, or will not be read. */
 static void wait_for_readers(lks__consoles *c, int signals)
 {
     for (;;) {
@@ -233,7 +233,7 @@ void lks__consoles_close(lks__consoles *c, int signals)
         for (int i = 0; i < 2; i++)
             if (lks__writer_error(c->at[i].writer, c->at[i].sink) != EPIPE)
                 lks__writer_left(c->at[i].writer, c->at[i].sink, &bytes[i], &lines[i]);
-        for (int i = 0; i < 2; i++) /* what we say now isn't counted */
+        for (int i = 0; i < 2; i++) /* these messages themselves aren't counted */
             say_dropped(c, &c->at[i], bytes[i] + c->at[i].dropped,
                         lines[i] + c->at[i].dropped_lines);
         lks__consoles_hurry(c, LAST_TRY_S);
@@ -241,7 +241,7 @@ void lks__consoles_close(lks__consoles *c, int signals)
     }
     for (int i = 0; i < 2; i++)
         ended = lks__writer_close(c->writers[i]) && ended;
-    for (int i = 0; i < 2 && ended; i++) /* else a thread may yet write to it */
+    for (int i = 0; i < 2 && ended; i++) /* otherwise a thread may still write to it */
         close_if(c->at[i].fd);
     if (ended)
         close_if(c->event);
@@ -264,7 +264,8 @@ static void keep_tail(lks__output *o, int local, const char *text, size_t n)
     o->tail_bytes[local] = keep + n;
 }
 
-/* Queue one line, or a part of a long one; false without room. What nobody reads counts as done. */
+/* Queue one line, or a part of a long one; false if there is no room. Lines that are dropped count
+ * as queued. */
 static bool show_line(struct stream *s, const char *text, size_t n, const char *end)
 {
     struct console *k = s->console;
@@ -282,8 +283,8 @@ static bool show_line(struct stream *s, const char *text, size_t n, const char *
     return lks__writer_add(k->writer, k->sink, s->prefix, strlen(s->prefix), text, n, SPARE_BYTES);
 }
 
-/* Bytes of the first line in text[n], or of the part of it that is shown by itself; 0: it isn't
- * complete. Lines end in \n, \r\n, or, redrawn in place, \r. */
+/* Bytes of the first line in text[n], or of the part of it that is shown separately; 0: it isn't
+ * complete. Lines end in \n, \r\n, or, if they are redrawn in place, \r. */
 static size_t line_length(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -295,7 +296,7 @@ static size_t line_length(const char *text, size_t n)
     return 0;
 }
 
-/* Queue what was read, as far as there is room. `last`: an unfinished line, too. */
+/* Queue what was read, as far as there is room. `last`: also an unfinished line. */
 static void show(struct stream *s, bool last)
 {
     size_t done = 0, n;
@@ -328,7 +329,8 @@ static bool reader_left(const struct stream *s)
     return s->console != NULL && lks__writer_error(s->console->writer, s->console->sink) == EPIPE;
 }
 
-/* Once in the streams' turn: whoever prints most gets no more room than the others. */
+/* Queue one line of each stream in turn, so that a rank that prints much gets no more room than
+ * others. */
 static void show_all(lks__output *o, bool last)
 {
     for (int i = 0; i < 2 * o->n; i++) {
@@ -343,7 +345,7 @@ static void show_all(lks__output *o, bool last)
     o->turn = (o->turn + 1) % (2 * o->n);
 }
 
-/* Does the disk not answer, when ranks are to end? */
+/* Is the disk not answering, now that ranks must end? */
 static bool files_stuck(const lks__output *o)
 {
     return (o->ended || o->consoles->hurried) && !lks__writer_idle(o->files) &&
@@ -355,13 +357,13 @@ static bool file_has_room(const lks__output *o, const struct stream *s)
     return s->file < 0 || lks__writer_has_room(o->files, READ_BYTES) || files_stuck(o);
 }
 
-/* May more be read? */
+/* May more be read from it? */
 static bool has_room(const struct stream *s)
 {
     return !s->blocked && s->n < LINE_BYTES;
 }
 
-/* Take what is there, at most one buffer; false where there was nothing. */
+/* Read what is available, at most one buffer; false if there was nothing. */
 static bool take(lks__output *o, struct stream *s)
 {
     char *text = s->text + s->n;
@@ -385,7 +387,7 @@ static bool take(lks__output *o, struct stream *s)
         o->files_dropped += (size_t)n;
     if (s->console != NULL)
         s->n += (size_t)n;
-    /* Whoever writes for nobody learns it, as without us in between. */
+    /* A rank whose output nobody reads learns it, as it would without the launcher. */
     if (reader_left(s) && s->file < 0)
         end_stream(s);
     return true;
@@ -429,7 +431,8 @@ static lks_status open_stream(lks__output *o, int local, int which,
     else if (host != NULL)
         snprintf(s->prefix, sizeof s->prefix, "[%.48s:%d] ", host, rank);
     else if (s->console != NULL && which == 1 && o->consoles->at[0].colours)
-        snprintf(s->prefix, sizeof s->prefix, "\r\033[K"); /* over a progress line on stdout */
+        /* Overwrites a progress line on stdout. */
+        snprintf(s->prefix, sizeof s->prefix, "\r\033[K");
     return plan->file & bit ? open_file(o, s, folder, which == 0 ? "stdout.log" : "stderr.log")
                             : LKS_OK;
 }
@@ -464,7 +467,7 @@ lks_status lks__output_open(const struct lks__output_plan *plans, int n, int fir
     return LKS_OK;
 }
 
-/* Log files are written to their end, but not waited for if the disk doesn't answer. */
+/* Write log files to their end, but don't wait for a disk that doesn't answer. */
 static bool close_files(lks__output *o)
 {
     size_t bytes = o->files_dropped;
@@ -537,7 +540,7 @@ int lks__output_fill(lks__output *o, struct pollfd *p)
     for (int i = 0; i < 2 * o->n; i++) {
         struct stream *s = &o->streams[i];
         if (s->fd < 0 || !has_room(s) || !file_has_room(o, s))
-            continue; /* the writer says when there is room */
+            continue; /* the writer reports when there is room */
         o->polled[n - 1] = s;
         p[n++] = (struct pollfd){.fd = s->fd, .events = POLLIN};
     }
@@ -572,7 +575,7 @@ void lks__output_step(lks__output *o, const struct pollfd *p, int n_polls)
     look_at_consoles(o->consoles);
     if (p[0].revents != 0) {
         say_failed_files(o);
-        for (int i = 0; i < 2 * o->n; i++) /* those that print nothing more are told, too */
+        for (int i = 0; i < 2 * o->n; i++) /* inform also the ranks that print nothing more */
             if (o->streams[i].fd >= 0 && reader_left(&o->streams[i]) && o->streams[i].file < 0)
                 end_stream(&o->streams[i]);
     }
@@ -594,7 +597,8 @@ bool lks__output_drain(lks__output *o, bool last)
     for (int i = 0; i < 2 * o->n; i++) {
         struct stream *s = &o->streams[i];
         struct pollfd p = {.fd = s->fd, .events = POLLIN};
-        if (last && s->fd >= 0 && poll(&p, 1, 0) == 0) /* somebody has kept it, and is silent */
+        /* A process still holds it open, and is silent. */
+        if (last && s->fd >= 0 && poll(&p, 1, 0) == 0)
             end_stream(s);
         done = done && s->n == 0 && s->fd < 0;
     }

@@ -1,11 +1,11 @@
-/* launch/output.h - what ranks write: one stream of whole lines with "[host:rank] " before each, a
- * file for each rank and stream, and the last lines of stderr for when it dies.
+/* launch/output.h - the output of ranks: one stream of whole lines with "[host:rank] " before each,
+ * a file for each rank and stream, and the last lines of stderr, to print when it dies.
  *
- * A stream goes through a pipe of the launcher's unless there is nothing to do with it; then the
- * rank has the launcher's own. Threads write (writer.h), and all queues are bounded: if nobody
- * reads what we write, we stop reading, and the ranks' writes wait as they would without us, while
- * the launcher goes on watching them. Only when ranks are to end, or have ended, does something get
- * dropped, so that no rank waits for a reader instead of saving what it has; it is counted. */
+ * A stream goes through a pipe of the launcher, unless nothing has to be done with it; then the
+ * rank has the launcher's own stream. Threads write (writer.h), and all queues are bounded. If our
+ * output isn't read, we stop reading, and the ranks' writes wait as they would without us, while
+ * the launcher goes on watching them. Output is dropped, and counted, only when ranks must end or
+ * have ended, so that no rank waits for a reader while it should save its state. */
 #ifndef LKS_LAUNCH_OUTPUT_H
 #define LKS_LAUNCH_OUTPUT_H
 
@@ -20,7 +20,7 @@ enum { LKS__STD_NONE = 0, LKS__STD_OUT = 1, LKS__STD_ERR = 2, LKS__STD_BOTH = 3 
 
 /* Where one rank's streams go; bits as above. */
 struct lks__output_plan {
-    unsigned inherit; /* not through us at all */
+    unsigned inherit; /* not through the launcher */
     unsigned console; /* shown */
     unsigned file;    /* written to stdout.log, stderr.log */
 };
@@ -30,48 +30,49 @@ enum { LKS__TAIL_LINES = 10, LKS__TAIL_BYTES = 4096 };
 typedef struct lks__output lks__output;
 typedef struct lks__consoles lks__consoles;
 
-/* Our own stdout and stderr, for a whole launch. */
+/* The launcher's own stdout and stderr, for a whole launch. */
 lks_status lks__consoles_open(lks__consoles **consoles_p);
 
-/* From now on what waits for a reader who hasn't read for so long is dropped. May be called again:
- * the shortest time holds. */
+/* From now on drop what waits for a reader who hasn't read for so long. May be called again: the
+ * shortest time counts. */
 void lks__consoles_hurry(lks__consoles *c, double patience_s);
 
-/* A message of ours on stderr. It is dropped only if the queue is full of such. */
+/* Print a message of the launcher on stderr. It is dropped only if the queue is full of such
+ * messages. */
 void lks__consoles_say(lks__consoles *c, const char *text);
 
-/* Write what is left, until `signals` (a descriptor; -1: none) has something to read: then only
- * what is written at once. Says what was dropped. NULL is fine. */
+/* Write what is left, until `signals` (a descriptor; -1: none) is readable: then only what can be
+ * written at once. Reports what was dropped. NULL does nothing. */
 void lks__consoles_close(lks__consoles *c, int signals);
 
 /* plans   [n] by local rank
  * host    for prefixes, NULL: none
- * folders [n] where a rank's files go, of those that have one; may be NULL
+ * folders [n] folders for the ranks' files, if they have any; may be NULL
  * ERR_IO, ERR_NOMEM. */
 lks_status lks__output_open(const struct lks__output_plan *plans, int n, int first_rank,
                             const char *host, char *const *folders, lks__consoles *consoles,
                             lks__output **output_p);
-void lks__output_close(lks__output *o); /* files are written to their end, if the disk does it */
+void lks__output_close(lks__output *o); /* files are written to their end, unless the disk hangs */
 
-/* The ends that rank `local` writes to, or -1 for what it inherits; after the fork the launcher
- * lets go of its copies. */
+/* The ends that rank `local` writes to, or -1 for an inherited stream; after the fork the launcher
+ * closes its copies. */
 void lks__output_ends(const lks__output *o, int local, int fds[2]);
 void lks__output_started(lks__output *o, int local);
 
-/* What to poll: at most lks__output_polls(n) entries, filled from `p` on; their number is returned
- * and handed back to step(), after poll(), which is to wait no longer than until next() (0: no
- * limit). None of them blocks. */
+/* What to poll: fills at most lks__output_polls(n) entries from `p` on and returns their number, to
+ * be passed to step() after poll(). poll() must not wait longer than until next() (0: no limit).
+ * None of them blocks. */
 int lks__output_polls(int n);
 int lks__output_fill(lks__output *o, struct pollfd *p);
 double lks__output_next(const lks__output *o);
 void lks__output_step(lks__output *o, const struct pollfd *p, int n_polls);
 
-/* Take what is there and queue as much of it as there is room for. `last`: the ranks have ended,
- * unfinished lines count. True if nothing is left to be queued. */
+/* Read what is available and queue as much of it as fits. `last`: the ranks have ended, so
+ * unfinished lines count. True if nothing is left to queue. */
 bool lks__output_drain(lks__output *o, bool last);
 
-/* The last lines of a rank's stderr, each of them indented, fit for a terminal; "" where there are
- * none, or it was inherited. */
+/* The last lines of a rank's stderr, indented, safe on a terminal; "" if there are none, or it was
+ * inherited. */
 void lks__output_tail(const lks__output *o, int local, char text[2 * LKS__TAIL_BYTES]);
 
 #endif

@@ -14,7 +14,7 @@
 
 extern char **environ;
 
-/* What torch.distributed uses where nobody says anything. */
+/* torch.distributed's default. */
 enum { DEFAULT_PORT = 29500 };
 
 int lks__free_port(const char *host)
@@ -93,7 +93,7 @@ static void rank_vars(const struct lks__launch *l, int rank, struct vars *v)
         set(v, "OMP_NUM_THREADS", "1");
 }
 
-/* An outer torchrun's, which would make a PyTorch rank look for a store that isn't ours. */
+/* Variables of an outer torchrun, which would make a PyTorch rank look for another store. */
 static const char *const dropped[] = {"TORCHELASTIC_USE_AGENT_STORE=", "TORCHELASTIC_ERROR_FILE="};
 
 static bool replaced(const struct vars *v, const char *entry)
@@ -109,7 +109,7 @@ static bool replaced(const struct vars *v, const char *entry)
     return false;
 }
 
-/* Our environment with `v` in place of what it replaces; to be freed, the strings are borrowed. */
+/* Our environment with `v` added or replaced; free the array, its strings are borrowed. */
 static char **make_environment(struct vars *v)
 {
     size_t n = 0, kept = 0;
@@ -129,18 +129,18 @@ static char **make_environment(struct vars *v)
 
 /* --- the process -------------------------------------------------------------------------- */
 
-/* In the child, between fork and exec: system calls only. Ends in the program, or with the reason
- * why not in `report`. */
+/* In the child, between fork and exec: only system calls. Ends in the program, or with an errno in
+ * `report`. */
 static _Noreturn void become_rank(const struct lks__launch *l, char **env, pid_t launcher,
                                   const int ends[2], int report)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) /* it died before the line above */
+    if (getppid() != launcher) /* it died before the previous line */
         _exit(1);
-    lks__guard_add(l, getpid()); /* before we have children that it would have to end */
-    /* The rank's group is in the background of the terminal: writing to it must not stop the rank
-     * (stty tostop), and reading from it would for ever. */
+    lks__guard_add(l, getpid()); /* before we have children that the guard would have to end */
+    /* The rank's group is in the background of the terminal: writing must not stop the rank (stty
+     * tostop), and reading would stop it forever. */
     signal(SIGTTOU, SIG_IGN);
     if (isatty(STDIN_FILENO) || l->options->lifeline) {
         int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -187,8 +187,8 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
                          "the container's) may be too low",
                          l->first_global + rank, l->world_size, strerror(err));
     }
-    setpgid(pid, pid); /* in both, as nobody knows who comes first */
-    /* The pipe ends without a word where exec has succeeded. */
+    setpgid(pid, pid); /* in both, because either may run first */
+    /* The pipe ends without data if exec has succeeded. */
     ssize_t n;
     do
         n = read(report[0], &err, sizeof err);

@@ -1,4 +1,4 @@
-/* Ranks of which none moves: among themselves nobody is left to notice. */
+/* Detects that all ranks stand still: then no other rank can notice it. */
 #include <stdio.h>
 
 #include "base/sys.h"
@@ -7,7 +7,7 @@
 static const double MARGIN_S = 3.0; /* ranks that wait for another one give it up before */
 static const double LOOK_S = 1.0;
 
-/* The deadline that the program's ranks have; 0: they have none, or it is no program of ours. */
+/* The deadline of the ranks' waits; 0: none, or the program doesn't use lockstep. */
 static double deadline(const struct lks__launch *l)
 {
     return lks__segment_timeout_s(l->segment);
@@ -18,11 +18,11 @@ double lks__still_next(const struct lks__launch *l)
     return deadline(l) > 0 && !l->failed && l->user_signal == 0 ? lks__sys_now() + LOOK_S : 0;
 }
 
-/* Has none of the ranks that run given a sign of life for the deadline? */
+/* Have all running ranks been without a heartbeat for the deadline? */
 static bool all_still(struct lks__launch *l)
 {
     double now = lks__sys_now();
-    if (now - l->looked_at > 2 * LOOK_S) /* we stood still ourselves */
+    if (now - l->looked_at > 2 * LOOK_S) /* we were stopped ourselves */
         l->look_from = now;
     l->looked_at = now;
     for (int r = 0; r < l->n_started; r++) {

@@ -12,7 +12,7 @@
 /* Seconds. */
 static const double TERM_GRACE_S = 1.0; /* from SIGTERM to SIGKILL after a failure */
 static const double SAME_CAUSE_S = 0.3; /* a terminal that closes may send one signal twice */
-static const double SWEEP_S = 2.0;      /* for what is left behind to die */
+static const double SWEEP_S = 2.0;      /* for remaining processes to end */
 static const double DRAIN_S = 0.05;
 
 /* --- ends --------------------------------------------------------------------------------- */
@@ -25,7 +25,7 @@ static void end_ranks(struct lks__launch *l, int spared)
     lks__nodes_down(l);
 }
 
-/* A rank has failed: tell the ranks that wait for it, keep what they have told us, end them. */
+/* A rank has failed: inform the ranks that wait for it, record the failure, end them. */
 static void stop_all(struct lks__launch *l, int rank)
 {
     char text[LKS__LAUNCH_MESSAGE];
@@ -35,7 +35,7 @@ static void stop_all(struct lks__launch *l, int rank)
     if (l->first_by_rank) {
         lks_status st;
         lks__segment_failure(l->segment, &st, &l->first_rank, l->first_text, sizeof l->first_text);
-        /* One that gave up by itself is about to exit, with the code that tells why. */
+        /* A rank that gave up by itself is about to exit, with the code that gives the cause. */
         if (st == LKS_ERR_PEER)
             leaving = l->first_rank;
     }
@@ -61,7 +61,7 @@ static void record_end(struct lks__launch *l, const siginfo_t *info)
     }
 }
 
-/* A rank has died while all were to stop: the others must not wait for it. */
+/* A rank has died while all were stopping: the others must not wait for it. */
 static void give_up(struct lks__launch *l, int rank)
 {
     char text[LKS__LAUNCH_MESSAGE];
@@ -69,19 +69,19 @@ static void give_up(struct lks__launch *l, int rank)
     lks__segment_abort(l->segment, LKS_ERR_PEER, rank, text);
 }
 
-/* The signal on which a rank ended in good order, or 0. One that exits with 128 + SIGUSRn treated a
- * SIGUSRn that we passed on as a request to stop; and ranks may have agreed to stop on a signal
- * that one of them got from elsewhere. */
+/* The signal on which a rank ended in an orderly way, or 0. A rank that exits with 128 + SIGUSRn
+ * treated the signal that we passed on as a request to stop. Ranks may also have agreed to stop on
+ * a signal that one of them got from elsewhere. */
 static int orderly(const struct lks__launch *l, const struct lks__rank_process *p)
 {
-    const int signals[] = {l->word, lks__segment_asked_stop(l->segment), l->user_signal};
+    const int signals[] = {l->passed_on, lks__segment_asked_stop(l->segment), l->user_signal};
     for (int i = 0; i < 3; i++)
         if (signals[i] != 0 && !p->by_signal && p->code == 128 + signals[i])
             return signals[i];
     return 0;
 }
 
-/* From now on the ranks have their time to end; 0: nothing has asked them to. */
+/* From now on the ranks have their time to end; 0: no signal asked them to. */
 static void ask_orderly(struct lks__launch *l, int sig)
 {
     if (sig == 0)
@@ -91,8 +91,8 @@ static void ask_orderly(struct lks__launch *l, int sig)
     l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
 }
 
-/* Collect whoever has ended. Of several failures seen at once, one by a signal is the cause and an
- * exit code a consequence. */
+/* Collect ended ranks. Of several failures seen at once, one by a signal is the cause, and an exit
+ * code a consequence. */
 static void reap(struct lks__launch *l)
 {
     siginfo_t info;
@@ -121,7 +121,7 @@ static void reap(struct lks__launch *l)
 
 void lks__end_with_others(struct lks__launch *l)
 {
-    reap(l); /* who has ended by now did so by itself */
+    reap(l); /* ranks that have ended by now did so by themselves */
     if (l->segment == NULL || l->n_running == 0 || l->failed)
         return;
     l->failed = l->ended_by_others = true;
@@ -129,7 +129,8 @@ void lks__end_with_others(struct lks__launch *l)
         lks_status st;
         lks__segment_failure(l->segment, &st, &l->first_rank, l->first_text, sizeof l->first_text);
         l->first_by_rank = true;
-        /* Else they have ended because of ours; a rank that lost a peer only saw them go. */
+        /* Otherwise they have ended because of ours; a rank that lost a peer only noticed their
+         * end. */
         l->ended_by_others = l->first_rank < 0 || st == LKS_ERR_PEER;
     }
     lks__signal_all(l, SIGTERM, -1);
@@ -149,7 +150,7 @@ static void suspend(struct lks__launch *l)
 {
     double before = lks__sys_now();
     lks__signal_all(l, SIGTSTP, -1);
-    raise(SIGSTOP); /* to this thread: it returns when we are continued */
+    raise(SIGSTOP); /* to this thread: returns when we are continued */
     lks__signal_all(l, SIGCONT, -1);
     if (l->kill_at > 0)
         l->kill_at += lks__sys_now() - before;
@@ -157,7 +158,7 @@ static void suspend(struct lks__launch *l)
 
 void lks__pass_on(struct lks__launch *l, int sig)
 {
-    if (l->segment != NULL && l->n_running == 0) /* only what was printed is still here */
+    if (l->segment != NULL && l->n_running == 0) /* all ranks have ended, and only output is left */
         lks__hurry_most(l);
     if (l->segment == NULL || l->n_running == 0 || l->user_signal != 0 || l->failed)
         return;
@@ -170,7 +171,7 @@ void lks__pass_on(struct lks__launch *l, int sig)
     lks__deliver(l, sig);
 }
 
-/* Somebody wants an end at once. A checkpoint that is being written is worth a third signal. */
+/* The user wants an end at once. While a checkpoint is being written, that takes a third signal. */
 static void insist(struct lks__launch *l)
 {
     if (!l->failed && !l->held_back && lks__segment_saving(l->segment, true)) {
@@ -183,8 +184,8 @@ static void insist(struct lks__launch *l)
     }
 }
 
-/* Has no rank that runs given a sign of life since the signal, or since the last one, for as long
- * as they have? Waiting for another rank is none. */
+/* Have all running ranks been without a heartbeat for their time, since the signal or the last
+ * heartbeat? Waiting for another rank is none. */
 static bool out_of_time(struct lks__launch *l)
 {
     double now = lks__sys_now(), last = 0;
@@ -212,8 +213,8 @@ static void on_signal(struct lks__launch *l, int sig)
     } else if (sig == SIGTSTP) {
         suspend(l);
     } else if (sig == SIGUSR1 || sig == SIGUSR2) {
-        l->word = sig;
-        lks__deliver(l, sig); /* a word to the program, not an end */
+        l->passed_on = sig;
+        lks__deliver(l, sig); /* it isn't meant to end the program */
     } else if (l->user_signal == 0 && !l->failed) {
         lks__pass_on(l, sig);
         lks__nodes_signal(l, sig);
@@ -239,7 +240,7 @@ static double sooner(double a, double b) /* 0: never */
     return b > 0 && (a <= 0 || b < a) ? b : a;
 }
 
-/* Wait for news, at most until `until` (0: for ever); output flows meanwhile. */
+/* Wait for events, at most until `until` (0: no limit), and pass output on meanwhile. */
 static void wait_and_serve(struct lks__launch *l, double until)
 {
     int wait_ms = -1;
@@ -259,7 +260,7 @@ static void wait_and_serve(struct lks__launch *l, double until)
     lks__output_step(l->output, l->polls + 3, n);
     lks__nodes_step(l);
     int sig = lks__lifeline_signal(l);
-    if (l->cut && sig != 0) { /* whoever could stop us orderly is gone */
+    if (l->cut && sig != 0) { /* the process that could stop us orderly is gone */
         l->user_signal = l->user_signal != 0 ? l->user_signal : sig;
         kill_all(l);
     } else if (sig != 0) {
@@ -272,7 +273,7 @@ static void wait_and_serve(struct lks__launch *l, double until)
 
 /* --- the end ------------------------------------------------------------------------------ */
 
-/* What ranks have started and left goes, too: first asked, then killed. */
+/* End the processes that ranks have started and left: first ask, then kill. */
 static void sweep(struct lks__launch *l, bool ask_first)
 {
     double start = lks__sys_now(), kill_from = start + (ask_first ? TERM_GRACE_S : 0);
@@ -292,7 +293,7 @@ static void sweep(struct lks__launch *l, bool ask_first)
 
 void lks__supervise(struct lks__launch *l)
 {
-    reap(l); /* some may have ended before the descriptor was there */
+    reap(l); /* some may have ended before the descriptor existed */
     for (int sig = 1; l->early >> sig != 0; sig++)
         if (l->early >> sig & 1)
             on_signal(l, sig);

@@ -53,8 +53,8 @@ static int exit_code_of(const struct lks__rank_process *p)
     return p->by_signal ? 128 + p->code : p->code;
 }
 
-/* The first rank that failed by itself: whom the group blames, if it ended badly, else the first
- * that we saw. -1: nobody. */
+/* The first rank that failed by itself: the one that the group's failure names, if it ended badly,
+ * else the first that we saw. -1: none. */
 static int find_culprit(const struct lks__launch *l)
 {
     int first = -1;
@@ -78,7 +78,7 @@ static int after_user_signal(const struct lks__launch *l)
     int code = 0;
     for (int r = 0; r < l->n_started; r++) {
         const struct lks__rank_process *p = &l->ranks[r];
-        /* Who died of the signal itself, before it could handle it, made others fail. */
+        /* a rank that died of the signal itself, before it could handle it, made others fail */
         if (code == 0 || (p->by_signal && p->code == l->user_signal))
             code = exit_code_of(p);
         if (!p->by_signal || p->code == l->user_signal || l->killed)
@@ -109,19 +109,19 @@ void lks__verdict(const struct lks__launch *l, struct lks__verdict *v)
             (first < 0 || l->ranks[r].order < l->ranks[first].order))
             first = r;
     lks__describe_end(l, v->culprit, text);
-    /* A rank that still ran when the others gave it up was ended by us: what they said counts. */
+    /* If the others gave a rank up, and we ended it, their report counts. */
     bool hung = l->first_by_rank && p->by_signal && p->late;
     if (hung)
         snprintf(v->text, sizeof v->text, "rank %d (pid %d, host %s) was ended: %s",
                  l->first_global + v->culprit, (int)p->pid, l->host, l->first_text);
     else if (p->by_signal && p->code == SIGKILL && lks__oom_kills() > l->oom_kills)
         snprintf(v->text, sizeof v->text,
-                 "%.1200s; the kernel has killed for lack of memory meanwhile", text);
+                 "%.1200s; meanwhile the kernel has killed processes for lack of memory", text);
     else if (l->first_by_rank && !p->by_signal)
         snprintf(v->text, sizeof v->text, "%.900s: %s", text, why_of(l->first_text));
     else
         snprintf(v->text, sizeof v->text, "%s", text);
-    /* Where signals of ours were all that ended anybody, no rank has a code that tells. */
+    /* If only our own signals ended ranks, no exit code is meaningful. */
     bool no_code = l->stood_still || (hung && l->ranks[first].by_signal);
     v->exit_code = no_code ? 1 : exit_code_of(hung ? &l->ranks[first] : p);
 }

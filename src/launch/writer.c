@@ -18,7 +18,7 @@ struct record {
 
 struct sink {
     int fd, err;
-    size_t lost, lost_lines; /* when its write failed */
+    size_t lost, lost_lines; /* what was lost when its write failed */
 };
 
 struct lks__writer {
@@ -31,12 +31,12 @@ struct lks__writer {
     size_t first, used;
     struct sink *sinks;
     int n_sinks, sink_out;
-    char *out; /* what is being written: of one sink */
+    char *out; /* being written, for one sink */
     size_t out_size, n_out, done;
     double progress;
     bool refused, quit;
     bool in_write;  /* the thread is in write(), without the lock */
-    bool abandoned; /* nobody but the thread has this any more */
+    bool abandoned; /* only the thread still uses this */
 };
 
 /* --- the ring ----------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static void skip(lks__writer *w, size_t n)
     w->used -= n;
 }
 
-/* Take records of one sink, as many as make one write. */
+/* Take records of one sink, as many as fit into one write. */
 static int take_some(lks__writer *w)
 {
     struct record r;
@@ -102,7 +102,7 @@ static size_t ends_of_lines(const char *text, size_t n)
     return lines;
 }
 
-/* With the lock, but for the write itself. */
+/* Called with the lock, which is released during the write itself. */
 static void write_out(lks__writer *w, int sink)
 {
     while (w->done < w->n_out && w->sinks[sink].err == 0 && !w->abandoned) {
@@ -111,7 +111,7 @@ static void write_out(lks__writer *w, int sink)
         pthread_mutex_unlock(&w->lock);
         ssize_t n = write(fd, w->out + w->done, w->n_out - w->done);
         int err = n < 0 ? errno : 0;
-        if (err == EAGAIN) { /* somebody has made it non-blocking */
+        if (err == EAGAIN) { /* another process has made it non-blocking */
             struct pollfd p = {.fd = fd, .events = POLLOUT};
             poll(&p, 1, 100);
         }

@@ -4,7 +4,7 @@
 
 lks_status lks__device_wait(lks__device *device, lks__mark mark)
 {
-    /* Most waits are short: look often at first, then leave the core to others. */
+    /* Most waits are short: poll often at first, then leave the core to other threads. */
     enum { SPINS = 200 };
     for (int i = 0;; i++) {
         bool passed;

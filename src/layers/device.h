@@ -1,12 +1,12 @@
-/* layers/device.h - where a model lives and computes: memory, copies, two queues, marks.
+/* layers/device.h - memory of a device, copies, two queues, marks.
  *
- * Work is put on a queue and done later, in the queue's order. Queues know nothing of each other
- * but what lks__device_follow() says. A mark stands behind all that was on its queue when it was
- * made. The host learns that work is done by a mark alone: until lks__device_wait() for it has
- * returned LKS_OK, what the work writes holds anything, and what it reads must not change.
+ * Work is put on a queue and done later, in the queue's order. Only lks__device_follow() orders
+ * work of different queues. A mark stands for all work that was on its queue when it was made. The
+ * host learns only from marks that work is done: until lks__device_wait() for a mark has returned
+ * LKS_OK, the results of its work are undefined, and its inputs must not change.
  *
- * Layer operations (layers.h) go to the compute queue. The CPU does everything at once, before the
- * call returns. */
+ * Layer operations (layers.h) use the compute queue. The CPU completes everything within the
+ * call. */
 #ifndef LKS_LAYERS_DEVICE_H
 #define LKS_LAYERS_DEVICE_H
 
@@ -25,24 +25,24 @@ typedef enum lks__queue {
     LKS__QUEUES /* their number */
 } lks__queue;
 
-/* Marks of one queue grow. 0 is passed from the start. */
+/* Marks of one queue increase. 0 counts as passed from the start. */
 typedef struct lks__mark {
     lks__queue queue;
     uint64_t number;
 } lks__mark;
 
 struct lks__device_ops {
-    const char *name; /* as in --device */
+    const char *name; /* its name in --device */
 
-    /* The device's memory is memory of the host, which reads and writes it in place (between a wait
-     * and the next work on it). There are then no copies: see layers/mirror.h. */
+    /* The device's memory is host memory, which the host reads and writes in place (after a wait,
+     * before new work on it). Then there are no copies: see layers/mirror.h. */
     bool host_memory;
 
     /* `bytes` zeros, 64-byte aligned, on the device. ERR_NOMEM. */
     lks_status (*alloc)(lks__device *device, size_t bytes, void **p);
     void (*release)(lks__device *device, void *p, size_t bytes); /* nothing queued may need it */
 
-    /* The same of host memory that is good for copies (pinned, say). */
+    /* The same for host memory that suits copies (for example pinned memory). */
     lks_status (*alloc_staging)(lks__device *device, size_t bytes, void **p);
     void (*release_staging)(lks__device *device, void *p, size_t bytes);
 
@@ -50,36 +50,37 @@ struct lks__device_ops {
     void (*copy)(lks__device *device, lks__queue queue, void *dst, const void *src, size_t bytes);
 
     lks__mark (*mark)(lks__device *device, lks__queue queue);
-    /* What is put on `queue` from now on begins after `mark` has been passed. */
+    /* Work put on `queue` from now on starts after `mark` has been passed. */
     void (*follow)(lks__device *device, lks__queue queue, lks__mark mark);
-    /* A poll: returns at once. ERR_INTERNAL, with the device's own words, if it has failed. */
+    /* A poll: returns at once. ERR_INTERNAL, with the device's own message, if the device has
+     * failed. */
     lks_status (*passed)(lks__device *device, lks__mark mark, bool *passed_p);
 
     void (*close)(lks__device *device);
 };
 
-/* Who has to know while the host waits. */
+/* Functions to call while the host waits. */
 typedef struct lks__waiter {
-    void (*progress)(void *ctx);      /* a mark has been passed: a sign of life */
-    lks_status (*failure)(void *ctx); /* OK, or why nobody should wait any longer */
+    void (*progress)(void *ctx);      /* a mark has been passed: counts as a heartbeat */
+    lks_status (*failure)(void *ctx); /* OK, or the reason to stop waiting */
     void *ctx;
 } lks__waiter;
 
 struct lks__device {
     const struct lks__device_ops *ops;
-    const lks__layers *layers; /* the same for as long as the device is open; so is ex */
-    const lks__exec *ex;       /* what the layer operations take */
-    lks__waiter waiter;        /* functions NULL: nobody */
+    const lks__layers *layers; /* fixed while the device is open, and so is ex */
+    const lks__exec *ex;       /* passed to the layer operations */
+    lks__waiter waiter;        /* NULL functions: none */
 };
 
-/* Wait until `mark` has been passed. Polls, so that a group's failure ends the wait; a mark that is
- * passed is a sign of life, waiting is none. */
+/* Wait until `mark` has been passed. It polls, so a failure of the group ends the wait. A passed
+ * mark counts as a heartbeat; waiting alone doesn't. */
 lks_status lks__device_wait(lks__device *device, lks__mark mark);
 
-/* All that is on `queue` by now. */
+/* Wait for all work that is on `queue` now. */
 lks_status lks__device_finish(lks__device *device, lks__queue queue);
 
-/* `to` does nothing more before all that is on `from` by now is done. */
+/* `to` starts nothing more before all work that is on `from` now is done. */
 void lks__device_order(lks__device *device, lks__queue from, lks__queue to);
 
 void lks__device_close(lks__device *device); /* NULL does nothing */

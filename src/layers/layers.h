@@ -1,9 +1,9 @@
-/* layers/layers.h - the operations that models are made of, as one table. Model files compute
- * through it alone; a device brings its own table. The CPU's is lks__layers_cpu (src/kernels).
+/* layers/layers.h - the operations of models, as one table. Model files compute only through it,
+ * and each device has a table of its own. The CPU's is lks__layers_cpu (src/kernels).
  *
  * All matrices are float32, row-major, [rows, …] for `rows` = B * T tokens; lengths count elements.
- * An operation reads and writes only what its arguments name, and nothing fails here: an error of
- * the device shows as NaN, and in the device's own check. */
+ * An operation reads and writes only what its arguments name. It returns no status: after an error
+ * of the device its results are NaN, and the device's own check reports the error. */
 #ifndef LKS_LAYERS_LAYERS_H
 #define LKS_LAYERS_LAYERS_H
 
@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "layers/dropout.h"
 
-/* Where layers run: opaque to models, each device has its own (the CPU: kernels/exec.h). */
+/* Where layers run. Opaque to models; each device has its own (the CPU: kernels/exec.h). */
 typedef struct lks__exec lks__exec;
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -57,12 +57,12 @@ typedef void lks__linear_bwd_x_fn(const lks__exec *ex, float *dx, const float *d
                                   const float *w, size_t rows, size_t out, size_t in,
                                   const lks__epilogue *epilogue);
 
-/* The same, added to what stands in dx. */
+/* The same, but added to dx. */
 typedef void lks__linear_bwd_x_add_fn(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
                                       const float *w, size_t rows, size_t out, size_t in);
 
-/* dw[out, in] += dy^T x: the rows' sum is added to what stands there, which is how micro-batches
- * accumulate. db[out] += column sums of dy (NULL: no bias). */
+/* dw[out, in] += dy^T x, summed over rows; adding to dw is how micro-batches accumulate. db[out] +=
+ * column sums of dy (NULL: no bias). */
 typedef void lks__linear_bwd_w_fn(const lks__exec *ex, float *dw, float *db, const float *dy,
                                   size_t lddy, const float *x, size_t rows, size_t out, size_t in);
 
@@ -72,7 +72,7 @@ typedef struct lks__attention_shape {
     size_t B, T;
     size_t NH;  /* heads */
     size_t hs;  /* head size; C = NH * hs */
-    size_t NKV; /* key/value heads, a divisor of NH; 0: NH of them */
+    size_t NKV; /* number of key/value heads, a divisor of NH; 0: NH */
 } lks__attention_shape;
 
 /* Queries [B,T,NH,hs] with ldq floats from one token to the next; keys and values [B,T,NKV,hs] with
@@ -82,14 +82,14 @@ typedef struct lks__attention_in {
     size_t ldq, ldkv;
 } lks__attention_in;
 
-/* The same of their gradients. */
+/* The gradients of these, with the same layout. */
 typedef struct lks__attention_grads {
     float *dq, *dk, *dv;
     size_t ldq, ldkv;
 } lks__attention_grads;
 
 /* Scores are q.k / sqrt(hs). Dropout acts on the probabilities (element ((b*NH + h)*T + i)*T + j of
- * `drop`'s mask), as scaled_dot_product_attention(dropout_p) does.
+ * `drop`'s mask), as in scaled_dot_product_attention(dropout_p).
  *
  * out [B,T,C]; lse [B,NH,T] out: log-sum-exp of each row, for backward; may be NULL. */
 typedef void lks__attention_fwd_fn(const lks__exec *ex, const lks__attention_shape *shape,
@@ -102,14 +102,14 @@ typedef void lks__attention_bwd_fn(const lks__exec *ex, const lks__attention_sha
                                    const lks__attention_in *in, const float *out, const float *lse,
                                    const lks__dropout *drop);
 
-/* Views of qkv [B,T,3C]: q, k, v of a token side by side, heads side by side within each (nanoGPT's
- * c_attn). */
+/* Views of qkv [B,T,3C]: q, k, v of a token side by side, and the heads side by side within each
+ * (nanoGPT's c_attn). */
 lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const float *qkv);
 lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, float *dqkv);
 
-/* To be called once before the two above: ERR_CONFIG for an empty shape, for an NKV that doesn't
- * divide NH, and for more scores than a dropout mask can number (2^34), which also bounds T so that
- * a thread's scratch holds a row of it. */
+/* Call it once before the two above. ERR_CONFIG for an empty shape, for an NKV that doesn't divide
+ * NH, and for more scores than a dropout mask can number (2^34). That also limits T, so that a
+ * thread's scratch holds a row of scores. */
 lks_status lks__attention_check(const lks__attention_shape *shape);
 
 /* --- embedding, norms, dropout: gpt2 --------------------------------------------------------- */
@@ -118,14 +118,15 @@ lks_status lks__attention_check(const lks__attention_shape *shape);
 typedef void lks__embedding_fwd_fn(const lks__exec *ex, float *x, const int32_t *tokens,
                                    const float *wte, const float *wpe, size_t rows, size_t T,
                                    size_t C, const lks__dropout *drop);
-/* dwte, dwpe += ; rows in order for every element. */
+/* dwte, dwpe += gradient; rows are added in order for every element. */
 typedef void lks__embedding_bwd_fn(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
                                    const int32_t *tokens, size_t rows, size_t T, size_t C);
 
 typedef void lks__layernorm_rows_fwd_fn(const lks__exec *ex, float *y, float *mean, float *rstd,
                                         const float *x, const float *gain, const float *bias,
                                         size_t rows, size_t C);
-/* dx += ; dgain, dbias += (dbias may be NULL) through `partial`, which holds each block's sums. */
+/* dx, dgain, dbias += gradient (dbias may be NULL). `partial` holds the sums of each block of
+ * rows. */
 typedef void lks__layernorm_rows_bwd_fn(const lks__exec *ex, float *dx, float *dgain, float *dbias,
                                         const float *dy, const float *x, const float *gain,
                                         const float *mean, const float *rstd, size_t rows, size_t C,
@@ -137,13 +138,13 @@ typedef void lks__dropout_rows_fn(const lks__exec *ex, float *y, const float *x,
 
 /* --- golf ------------------------------------------------------------------------------------ */
 
-/* Floats of `partial` for the widest operation below. */
+/* Floats of `partial` for the operation below that needs most. */
 size_t lks__golf_partial_floats(size_t rows, size_t C, size_t n_heads);
 
 /* x[rows, C] = rmsnorm(tok_emb[token]). */
 typedef void lks__golf_embed_fwd_fn(const lks__exec *ex, float *x, float *rms,
                                     const int32_t *tokens, const float *emb, size_t rows, size_t C);
-/* demb += ; rows in order for every element. d_row [rows, C] is scratch. */
+/* demb += gradient; rows are added in order for every element. d_row [rows, C] is scratch. */
 typedef void lks__golf_embed_bwd_fn(const lks__exec *ex, float *demb, float *d_row, const float *dx,
                                     const int32_t *tokens, const float *emb, const float *rms,
                                     size_t rows, size_t C);
@@ -154,16 +155,17 @@ typedef void lks__golf_norm_fwd_fn(const lks__exec *ex, float *y, float *rms, co
 typedef void lks__golf_norm_bwd_fn(const lks__exec *ex, float *dx, const float *dy, const float *x,
                                    const float *rms, size_t rows, size_t C);
 
-/* What comes into a block: in = prev + skip_weight * skip (or prev itself if skip is NULL),
- * x = mix[0] * in + mix[1] * x0, norm = rmsnorm(x). */
+/* The input of a block: in = prev + skip_weight * skip (or prev itself if skip is NULL), x = mix[0]
+ * * in + mix[1] * x0, norm = rmsnorm(x). */
 typedef struct lks__golf_entry {
     const float *prev, *skip, *x0, *mix, *skip_weight; /* mix [2, C] */
     float *x, *norm, *rms;
 } lks__golf_entry;
 typedef void lks__golf_entry_fwd_fn(const lks__exec *ex, const lks__golf_entry *e, size_t rows,
                                     size_t C);
-/* dx: gradient of x without its norm in, of prev out. dnorm: of norm. dx0, dmix, dskip_weight +=;
- * dskip is overwritten, and so is e->x if there is a skip. */
+/* dx: on entry the gradient of x without that of its norm, on return that of prev. dnorm: gradient
+ * of norm. dx0, dmix, dskip_weight += gradient. dskip is overwritten, and so is e->x if there is a
+ * skip. */
 typedef void lks__golf_entry_bwd_fn(const lks__exec *ex, const lks__golf_entry *e, float *dx,
                                     float *dx0, float *dmix, float *dskip, float *dskip_weight,
                                     const float *dnorm, size_t rows, size_t C, float *partial);
@@ -172,8 +174,8 @@ typedef void lks__golf_entry_bwd_fn(const lks__exec *ex, const lks__golf_entry *
 typedef void lks__golf_relu2_fwd_fn(const lks__exec *ex, float *y, const float *x, size_t rows,
                                     size_t H);
 
-/* Back through out = x + scale * y to y: dy = dx * scale. Before that, if given, dx += the
- * gradient dnorm of the RMSNorm of normed, or dx += add. */
+/* Backward from out = x + scale * y to y: dy = dx * scale. Before that, if given, dx += the
+ * gradient of the RMSNorm of normed, whose output has gradient dnorm, or dx += add. */
 typedef struct lks__golf_branch {
     float *dx, *dy;
     const float *scale;
@@ -183,9 +185,9 @@ typedef struct lks__golf_branch {
 typedef void lks__golf_branch_bwd_fn(const lks__exec *ex, const lks__golf_branch *b, size_t rows,
                                      size_t C);
 
-/* Gradients of w[C, in] and scale[C] in y = scale * (input w^T), from product = dy^T input: dw +=
- * scale * product and dscale += the sum of w * product, row by row. So the scale's gradient needs
- * no copy of input w^T. */
+/* Gradients of w[C, in] and scale[C] in y = scale * (input w^T), from product = dy^T input. dw +=
+ * scale * product; dscale += the sum of w * product, row by row. So the scale's gradient needs no
+ * copy of input w^T. */
 typedef struct lks__golf_scaled {
     float *dw, *dscale;
     const float *product, *w, *scale;
@@ -193,7 +195,7 @@ typedef struct lks__golf_scaled {
 typedef void lks__golf_scaled_bwd_fn(const lks__exec *ex, const lks__golf_scaled *s, size_t C,
                                      size_t in);
 
-/* Queries and keys: norm, rotary position, and the queries' gain; raw [rows, heads * hs] in. */
+/* Queries and keys: norm, rotary position, and the gain of queries; raw [rows, heads * hs] in. */
 typedef struct lks__golf_heads {
     size_t rows, T, n_head, n_kv_head, hs;
     const float *cosine, *sine; /* [T, hs / 2] */
@@ -202,7 +204,7 @@ typedef struct lks__golf_heads {
     float *q, *k, *q_rms, *k_rms; /* rms [rows, heads] */
 } lks__golf_heads;
 typedef void lks__golf_heads_fwd_fn(const lks__exec *ex, const lks__golf_heads *h);
-/* dq, dk: gradients of q, k in, of q_raw, k_raw out; dgain +=. */
+/* dq, dk: on entry gradients of q, k; on return of q_raw, k_raw. dgain += gradient. */
 typedef void lks__golf_heads_bwd_fn(const lks__exec *ex, const lks__golf_heads *h, float *dq,
                                     float *dk, float *dgain, float *partial);
 
@@ -211,11 +213,11 @@ typedef void lks__golf_heads_bwd_fn(const lks__exec *ex, const lks__golf_heads *
 typedef struct lks__xent {
     size_t rows, V, ld; /* logits [rows, V] with leading dimension ld */
     float scale;        /* of the gradient */
-    float softcap;      /* logits are cap * tanh(logit / cap); 0: as they are */
+    float softcap;      /* logits are cap * tanh(logit / cap); 0: unchanged */
     bool grad;          /* replace the logits by their gradient */
 } lks__xent;
 
-/* row_loss[rows]: each row's cross-entropy. */
+/* row_loss[rows] out: each row's cross-entropy. */
 typedef void lks__xent_rows_fn(const lks__exec *ex, const lks__xent *xent, float *logits,
                                const int32_t *targets, double *row_loss);
 /* loss: the mean of row_loss[rows], summed in order. */

@@ -1,5 +1,5 @@
-/* layers/mirror.h - an array that the host and the device both have. If the device's memory is the
- * host's, both are one array, and copies cost nothing. */
+/* layers/mirror.h - an array with a copy on the host and one on the device. If the device's memory
+ * is host memory, both are the same array, and copies cost nothing. */
 #ifndef LKS_LAYERS_MIRROR_H
 #define LKS_LAYERS_MIRROR_H
 
@@ -9,13 +9,13 @@ typedef struct lks__mirror {
     lks__device *device;
     void *host, *dev;
     size_t bytes;
-    bool own_host; /* the host's side came with the mirror */
+    bool own_host; /* the host's copy belongs to the mirror */
 } lks__mirror;
 
-/* Zeros on both sides; the host's is staging memory. ERR_NOMEM. */
+/* Zeros on both sides; the host's copy is staging memory. ERR_NOMEM. */
 lks_status lks__mirror_open(lks__device *device, size_t bytes, lks__mirror *m);
-/* The host's side is `host`, which the caller keeps: memory of a group, say. The device's side is
- * zeros; of host memory it is `host` itself. ERR_NOMEM. */
+/* The host's copy is `host`, which the caller keeps, for example memory of a group. The device's
+ * copy is zeros; if the device uses host memory, it is `host` itself. ERR_NOMEM. */
 lks_status lks__mirror_wrap(lks__device *device, void *host, size_t bytes, lks__mirror *m);
 void lks__mirror_close(lks__mirror *m); /* a zeroed one does nothing */
 

@@ -54,8 +54,7 @@ static const char *name_of(const char *dtype)
     return dtype;
 }
 
-/* --- the list ----------------------------------------------------------------------------------
- */
+/* --- the list --------------------------------------------------------------------------------- */
 
 /* One call, as ranks compare it. */
 struct call {

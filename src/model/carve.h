@@ -1,4 +1,4 @@
-/* model/carve.h - hands out parts of an activation arena, which is memory of the device; with base
+/* model/carve.h - divides an activation arena, which is memory of the device, into parts; with base
  * == NULL it only measures. */
 #ifndef LKS_MODEL_CARVE_H
 #define LKS_MODEL_CARVE_H
@@ -18,7 +18,7 @@ static inline float *lks__carve(lks__carver *c, size_t floats)
     return p;
 }
 
-/* Zeros; the device releases them. */
+/* Zeroed memory; release it through the device. */
 static inline lks_status lks__activations_open(lks__device *device, size_t bytes, int batch,
                                                int block_size, void **arena_p)
 {

@@ -59,7 +59,7 @@ static void carve_all(struct lks__golf *m, lks__carver *v)
     m->head.softcap = m->c.logit_softcap;
 }
 
-/* Cosines, or sines. */
+/* Number of floats in the table of cosines, or of sines. */
 static size_t rotary_floats(const struct lks__golf *m)
 {
     return (size_t)m->c.block_size * (m->hs / 2);
@@ -68,7 +68,7 @@ static size_t rotary_floats(const struct lks__golf *m)
 static lks_status measure(struct lks__golf *m, const lks__model_config *c, int batch)
 {
     uint64_t rows, per_row, floats, bytes;
-    /* far more than is needed per row, so that no sum in carve_all() can overflow */
+    /* far more than is needed for a row, so that no sum in carve_all() can overflow */
     if (!lks__mul((uint64_t)batch, (uint64_t)c->block_size, &rows) ||
         !lks__mul(32 * ((uint64_t)c->n_layer + 4), (uint64_t)c->mlp_mult + 1, &per_row) ||
         !lks__mul(per_row, (uint64_t)c->n_embd, &per_row) ||
@@ -135,7 +135,7 @@ static void find_tensors(struct lks__golf *m)
     m->skip_weights = lks__table_offset(table, "skip_weights");
 }
 
-/* Angles as the script's Rotary rounds them: each frequency and each product to float. */
+/* Rounded as in the script's Rotary: each frequency and each product to float. */
 static lks_status make_rotary(struct lks__golf *m)
 {
     const size_t half = m->hs / 2;
@@ -208,7 +208,7 @@ static void done(const struct lks__golf_pass *p, int group)
     p->bw->done(p->bw->done_ctx, group);
 }
 
-/* Tokens to the final norm's output. */
+/* From tokens to the output of the final norm. */
 static void forward(const struct lks__golf_pass *p)
 {
     struct lks__golf *m = p->m;
@@ -226,7 +226,7 @@ static void forward(const struct lks__golf_pass *p)
     lks__trace_end();
 }
 
-/* From the head's gradient of the final norm's output (m->norm) back to the embedding. */
+/* From the gradient of the final norm's output (in m->norm) back to the embedding. */
 static void backward(const struct lks__golf_pass *p)
 {
     struct lks__golf *m = p->m;
@@ -251,7 +251,7 @@ static void backward(const struct lks__golf_pass *p)
     lks__trace_end();
 }
 
-/* --- what model.h asks for ------------------------------------------------------------------- */
+/* --- the functions of model.h ---------------------------------------------------------------- */
 
 static struct lks__golf_pass pass_of(struct lks__golf *m, const float *params,
                                      const lks__micro_batch *mb, const lks__backward *bw)
@@ -334,7 +334,7 @@ static void golf_logits(void *state, const float *params, const int32_t *tokens,
     m->layers->cap_logits(m->ex, logits, V, m->c.logit_softcap);
 }
 
-/* 6 N + 12 L C T, N without an embedding that is only looked up. */
+/* 6 N + 12 L C T; N excludes an embedding that is only looked up. */
 static double golf_flops_per_token(const lks__model_config *c, const lks__table *table)
 {
     double n = (double)table->n_params;

@@ -1,4 +1,4 @@
-/* model/golf.h - inside the golf family: what golf.c and golf_block.c share. */
+/* model/golf.h - internal to the golf family: shared by golf.c and golf_block.c. */
 #ifndef LKS_MODEL_GOLF_H
 #define LKS_MODEL_GOLF_H
 
@@ -6,14 +6,14 @@
 #include "model/head.h"
 #include "model/model.h"
 
-/* Arena offsets of one block's tensors. */
+/* Arena offsets of the tensors of one block. */
 struct lks__golf_tensors {
     size_t attn_scale, mlp_scale, mix, gain, wq, wk, wv, wo, fc, fc2;
 };
 
-/* What forward keeps of a block for backward; all [rows, …]. KV: the width of the key heads, H: of
- * the MLP. What follows from these by element or by row (norms, mixed inputs, rotated heads, relu²)
- * is computed again: that costs less than the memory, which later layers' values would have pushed
+/* What forward keeps of a block for backward; all [rows, …]. KV: width of the key heads, H: of the
+ * MLP. Values that follow from these by element or by row (norms, mixed inputs, rotated heads,
+ * relu²) are computed again. That costs less than keeping them: later layers would have pushed them
  * out of the caches anyway. */
 struct lks__golf_acts {
     float *rms;               /* of the mixed input */
@@ -29,29 +29,29 @@ struct lks__golf {
     lks__model_config c;
     const lks__table *table;
     lks__device *device;
-    const lks__layers *layers; /* the device's, and what they take */
+    const lks__layers *layers; /* of the device, and their exec */
     const lks__exec *ex;
     size_t max_rows, C, KV, H, hs;
-    size_t n_enc; /* layers of the U-net's first half */
+    size_t n_enc; /* layers in the U-net's first half */
     struct lks__golf_tensors *lt;
     struct lks__golf_acts *la;
-    size_t emb, head_w, skip_weights; /* head_w is emb where tied */
-    lks__mirror rotary;               /* cosines, and sines behind them: */
+    size_t emb, head_w, skip_weights; /* head_w is emb if they are tied */
+    lks__mirror rotary;               /* cosines, followed by sines: */
     const float *cosine, *sine;       /* [block_size, hs / 2] */
-    float *x0, *x0_rms;               /* normed embedding */
+    float *x0, *x0_rms;               /* the normed embedding */
     float *final_rms;
     lks__head head;
-    /* Work space, in forward | in backward; each [rows, C] but for wide, and norm, which has place
-     * for a projection. Before a layer has x_mid and out, and once it has been done with them,
-     * rotated heads and gradients lie there. */
+    /* Work space. Each comment gives the use in forward | in backward. Each is [rows, C], except
+     * wide, and norm, which has room for a projection. Rotated heads and their gradients reuse a
+     * layer's x_mid and out while those are unused. */
     float *dx;   /* mixed input of a layer | gradient of the residual stream */
     float *dx0;  /* the final norm's output | gradient of x0 */
-    float *norm; /* a norm's output, or a branch's before its scale | a norm's, its gradient,
-                  * queries, or a projection's gradient without its scale */
-    float *wide; /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP, of q, k and v;
-                  * between the two the head's logits */
-    float *partial; /* vectors' gradients, block of rows by block of rows */
-    void *arena;    /* for one pass: nothing in it is kept for the next */
+    float *norm; /* output of a norm, or of a branch before its scale | gradient of a norm, queries,
+                    or gradient of a projection without its scale */
+    float *wide; /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP and of q, k and v;
+                    in between the head's logits */
+    float *partial; /* gradients of vectors, for each block of rows */
+    void *arena;    /* used within one pass; the next one overwrites it */
     size_t arena_bytes;
 };
 
@@ -65,7 +65,7 @@ struct lks__golf_pass {
 };
 
 void lks__golf_block_forward(const struct lks__golf_pass *p, int layer);
-/* m->dx: gradient of the block's output in, of the previous one's out. */
+/* m->dx: on entry the gradient of the block's output, on return that of the previous block's. */
 void lks__golf_block_backward(const struct lks__golf_pass *p, int layer);
 
 #endif

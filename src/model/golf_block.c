@@ -9,7 +9,7 @@ static lks__attention_shape attention_shape(const struct lks__golf_pass *p)
                                   p->m->hs, (size_t)p->m->c.n_kv_head};
 }
 
-/* Where normed and rotated queries and keys lie while attention needs them. */
+/* Buffers for normed and rotated queries and keys during attention. */
 struct rotated {
     float *q, *k;
 };
@@ -41,14 +41,14 @@ static lks__golf_heads heads_of(const struct lks__golf_pass *p, int l, const str
                              .k_rms = a->k_rms};
 }
 
-/* Layer n_enc + i takes the output of layer n_enc - 1 - i beside its predecessor's. */
+/* Layer n_enc + i also takes the output of layer n_enc - 1 - i. */
 static size_t skip_row(const struct lks__golf *m, int l)
 {
     size_t i = (size_t)l - m->n_enc;
     return (size_t)l >= m->n_enc && i < m->n_enc ? i : SIZE_MAX;
 }
 
-/* Its mixed input goes to x, that input's norm to m->norm. */
+/* Writes the layer's mixed input to x, and that input's norm to m->norm. */
 static lks__golf_entry entry_of(const struct lks__golf_pass *p, int l, float *x)
 {
     const struct lks__golf *m = p->m;
@@ -76,7 +76,7 @@ static void attention_forward(const struct lks__golf_pass *p, int l)
     const struct lks__golf_acts *a = &m->la[l];
     const float *w = p->params;
     const size_t rows = p->rows, C = m->C, KV = m->KV;
-    const struct rotated rotated = {a->out, a->x_mid}; /* not there yet */
+    const struct rotated rotated = {a->out, a->x_mid}; /* these two are not in use yet */
 
     const lks__golf_entry entry = entry_of(p, l, m->dx);
     m->layers->golf_entry_fwd(m->ex, &entry, rows, C);
@@ -119,11 +119,11 @@ void lks__golf_block_forward(const struct lks__golf_pass *p, int l)
 
 static float *layer_grads(const struct lks__golf_pass *p, int l)
 {
-    return lks__backward_grads(p->bw, p->m->table->n_groups - 2 - l); /* backward's order */
+    return lks__backward_grads(p->bw, p->m->table->n_groups - 2 - l); /* in backward's order */
 }
 
-/* Gradients of a branch's projection w[C, in] and of its scale, from the gradient m->dx of
- * x + scale * (input w^T): the product's is dx^T input, scaled row by row. */
+/* Gradients of a branch's projection w[C, in] and of its scale, from the gradient m->dx of x +
+ * scale * (input w^T): the product's is dx^T input, scaled row by row. */
 static void projection_backward(const struct lks__golf_pass *p, float *g, size_t w, size_t scale,
                                 const float *input, size_t in)
 {
@@ -138,14 +138,14 @@ static void projection_backward(const struct lks__golf_pass *p, float *g, size_t
     m->layers->golf_scaled_bwd(m->ex, &s, m->C, in);
 }
 
-/* Where the skip's gradient of the output of layer `l`, of the first half, lies: in what the layer
- * at the skip's other end had kept, which has been done with. */
+/* Buffer for the skip's gradient of the output of layer `l` of the first half. It reuses a buffer
+ * of the layer at the other end of the skip, which is no longer needed. */
 static float *dskip_of(const struct lks__golf *m, int l)
 {
     return m->la[2 * m->n_enc - 1 - (size_t)l].att;
 }
 
-/* m->dx stays the gradient of x_mid without its norm, whose own is left in m->norm. */
+/* m->dx stays the gradient of x_mid without that of its norm, which is left in m->norm. */
 static void mlp_backward(const struct lks__golf_pass *p, int l)
 {
     const struct lks__golf *m = p->m;
@@ -169,8 +169,8 @@ static void mlp_backward(const struct lks__golf_pass *p, int l)
     m->layers->linear_bwd_x(m->ex, m->norm, m->wide, H, w + t->fc, rows, H, C, NULL);
 }
 
-/* Leaves the gradient of the mixed input's norm in the layer's out, that input itself in its x_mid:
- * both have been done with. */
+/* Leaves the gradient of the mixed input's norm in the layer's out, and the mixed input in its
+ * x_mid; both are no longer needed. */
 static void attention_backward(const struct lks__golf_pass *p, int l)
 {
     const struct lks__golf *m = p->m;

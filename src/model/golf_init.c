@@ -1,13 +1,13 @@
-/* model/golf_init.c - initial parameters, as parameter-golf's train_gpt.py draws them.
+/* model/golf_init.c - initial parameters, drawn as in parameter-golf's train_gpt.py.
  *
- * Construction draws the embedding from N(0, 1) and every Linear from its default uniforms, in the
- * table's order; a tied embedding is drawn again at the end. Linears that the script sets to zero
- * afterwards have drawn all the same. */
+ * Construction draws the embedding from N(0, 1) and every Linear from its default uniforms, in
+ * table order; a tied embedding is drawn again at the end. Linears that the script later sets to
+ * zero still consume their draws. */
 #include <math.h>
 
 #include "model/golf_table.h"
 
-/* torch.nn.Linear's kaiming_uniform_(a=sqrt(5)), rounded where PyTorch rounds: 1/sqrt(in). */
+/* Bound of torch.nn.Linear's kaiming_uniform_(a=sqrt(5)), rounded as in PyTorch: 1/sqrt(in). */
 static float linear_bound(size_t in)
 {
     double a = sqrt(5.0), gain = sqrt(2.0 / (1.0 + a * a));
@@ -20,8 +20,8 @@ static void fill(float *x, size_t n, float value)
         x[i] = value;
 }
 
-/* The embedding's N(0, 1). One that is drawn again later is drawn here too where it's small:
- * normal_ under 16 elements keeps a value for its next call, which skipping would lose. */
+/* Draw the embedding from N(0, 1). If it is small, it is drawn here even though it is drawn again
+ * later: normal_ under 16 elements keeps a value for its next call, which skipping would lose. */
 static void draw_embedding(const lks__model_config *c, const lks__tensor *t, lks__mt *g, float *x)
 {
     if (c->tie_embeddings && t->count >= 16)
@@ -50,13 +50,13 @@ static void init_tensor(const lks__model_config *c, const lks__tensor *t, lks__m
     case LKS__INIT_GAIN:
         fill(x, t->count, c->qk_gain_init);
         break;
-    default: /* a Linear set to zero */
+    default: /* a Linear that is set to zero */
         lks__mt_skip(g, t->count);
     }
 }
 
-/* 32-bit draws of normal_ on n elements, `times` in a row: under 16 elements they are made in pairs
- * of four draws, across calls. */
+/* Number of 32-bit draws of `times` calls of normal_ on n elements: under 16 elements they are made
+ * in pairs of four draws, across calls. */
 static uint64_t normal_draws(size_t n, unsigned times)
 {
     return n < 16 ? (times * (uint64_t)n + 1) / 2 * 4 : times * lks__mt_normal_draws(n);

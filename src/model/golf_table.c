@@ -41,9 +41,9 @@ size_t lks__golf_encoders(const lks__model_config *c)
     return (size_t)c->n_layer / 2;
 }
 
-/* Backward finishes the head, the layers from last to first, and the embedding, which is the tied
- * head as well. All layers of the second half write into the skip weights: they are with what
- * comes last. */
+/* Backward completes the head, the layers from last to first, and the embedding, which may also be
+ * the head. All layers of the second half add to the skip weights, so these belong to the last
+ * group. */
 static int group_of(const lks__model_config *c, int layer, lks__param_kind kind)
 {
     int head = c->tie_embeddings ? 0 : 1;
@@ -71,7 +71,8 @@ static void add(lks__table *table, const lks__model_config *c, const char *name,
     t->group = group_of(c, layer, kind);
 }
 
-/* The skip weights of a single layer have no row; the script's state_dict has them all the same. */
+/* A single layer has no skip, but the script's state_dict still contains skip weights, with no
+ * row. */
 static void add_place(lks__table *table, enum place where, int layer, const lks__model_config *c)
 {
     const size_t C = (size_t)c->n_embd, V = (size_t)c->vocab_size, NH = (size_t)c->n_head;
@@ -110,18 +111,18 @@ static lks_status check_shape(const lks__model_config *c)
                          c->n_head, c->n_kv_head);
     if (c->n_embd / c->n_head % 2 != 0)
         return lks__fail(LKS_ERR_CONFIG,
-                         "model_dim / num_heads = %d is odd: rotary positions turn the two halves "
-                         "of a head, so it has to be even",
+                         "model_dim / num_heads = %d is odd: rotary positions rotate the two "
+                         "halves of a head, so it must be even",
                          c->n_embd / c->n_head);
-    /* written so that NaN fails too */
+    /* written so that NaN fails, too */
     if (!(c->logit_softcap > 0.0f))
-        return lks__fail(LKS_ERR_CONFIG, "logit_softcap = %g: it has to be greater than 0",
+        return lks__fail(LKS_ERR_CONFIG, "logit_softcap = %g: it must be greater than 0",
                          (double)c->logit_softcap);
     if (!(c->rope_base > 0.0f))
-        return lks__fail(LKS_ERR_CONFIG, "rope_base = %g: it has to be greater than 0",
+        return lks__fail(LKS_ERR_CONFIG, "rope_base = %g: it must be greater than 0",
                          (double)c->rope_base);
     if (c->tie_embeddings && !(c->tied_embed_init_std >= 0.0f))
-        return lks__fail(LKS_ERR_CONFIG, "tied_embed_init_std = %g: it has to be at least 0",
+        return lks__fail(LKS_ERR_CONFIG, "tied_embed_init_std = %g: it must be at least 0",
                          (double)c->tied_embed_init_std);
     return LKS_OK;
 }

@@ -9,12 +9,12 @@
 
 lks_status lks__table_golf(const lks__model_config *config, lks__table *table);
 
-/* As struct lks__model_ops has it. The draws are those of train_gpt.py's GPT(...). */
+/* For struct lks__model_ops. The draws are those of train_gpt.py's GPT(...). */
 uint64_t lks__init_golf(const lks__model_config *config, const lks__table *table, lks__mt *g,
                         float *params);
 
-/* Layers of the U-net's first half, whose outputs are handed to the second one; the second half
- * has as many layers or one more. */
+/* Number of layers in the U-net's first half, whose outputs go to the second half; that has as many
+ * layers or one more. */
 size_t lks__golf_encoders(const lks__model_config *config);
 
 #endif

@@ -49,7 +49,7 @@ static void carve_all(struct lks__gpt2 *m, lks__carver *v)
 static lks_status measure(struct lks__gpt2 *m, const lks__model_config *c, int batch)
 {
     uint64_t rows, floats, bytes;
-    /* far more than is needed per row, so that no sum in carve_all() can overflow */
+    /* far more than is needed for a row, so that no sum in carve_all() can overflow */
     uint64_t per_row = 32ull * (uint64_t)(c->n_layer + 2) * (uint64_t)c->n_embd +
                        (uint64_t)c->vocab_size + (uint64_t)c->n_layer * (uint64_t)c->n_head;
     if (!lks__mul((uint64_t)batch, (uint64_t)c->block_size, &rows) ||
@@ -161,7 +161,7 @@ static void done(const struct lks__gpt2_pass *p, int group)
     p->bw->done(p->bw->done_ctx, group);
 }
 
-/* Tokens to the final LayerNorm's output. */
+/* From tokens to the output of the final LayerNorm. */
 static void forward(const struct lks__gpt2_pass *p)
 {
     struct lks__gpt2 *m = p->m;
@@ -180,7 +180,7 @@ static void forward(const struct lks__gpt2_pass *p)
     lks__trace_end();
 }
 
-/* From the head's gradient of the final LayerNorm's output (m->d_row) back to the embeddings. */
+/* From the gradient of the final LayerNorm's output (in m->d_row) back to the embeddings. */
 static void backward(const struct lks__gpt2_pass *p)
 {
     struct lks__gpt2 *m = p->m;
@@ -205,7 +205,7 @@ static void backward(const struct lks__gpt2_pass *p)
     lks__trace_end();
 }
 
-/* --- what model.h asks for ------------------------------------------------------------------- */
+/* --- the functions of model.h ---------------------------------------------------------------- */
 
 static struct lks__gpt2_pass pass_of(struct lks__gpt2 *m, const float *params,
                                      const lks__micro_batch *mb, const lks__backward *bw)
@@ -288,7 +288,7 @@ static void gpt2_logits(void *state, const float *params, const int32_t *tokens,
                           NULL);
 }
 
-/* 6 N + 12 L C T, N without the position embedding, as in nanoGPT's estimate_mfu. */
+/* 6 N + 12 L C T; N excludes the position embedding, as in nanoGPT's estimate_mfu. */
 static double gpt2_flops_per_token(const lks__model_config *c, const lks__table *table)
 {
     double n = (double)table->n_params - (double)c->block_size * c->n_embd;

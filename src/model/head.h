@@ -1,7 +1,7 @@
 /* model/head.h - the classifier fused with cross-entropy.
  *
- * Logits exist for one chunk of rows at a time; where gradients are wanted they are turned into
- * their own gradient in place, so that forward and backward of the head are one pass. */
+ * Logits exist for only one chunk of rows at a time. If gradients are needed, they replace the
+ * logits in place, so forward and backward of the head are one pass. */
 #ifndef LKS_MODEL_HEAD_H
 #define LKS_MODEL_HEAD_H
 
@@ -13,14 +13,14 @@ typedef struct lks__head {
     size_t chunk_rows, ld; /* logits: [chunk_rows, ld] */
     float *logits;
     double *row_loss; /* [rows] */
-    float softcap;    /* logits are cap * tanh(logit / cap); 0: as they are */
+    float softcap;    /* logits are cap * tanh(logit / cap); 0: unchanged */
 } lks__head;
 
-/* Rows of a chunk for a vocabulary of V: about 8 MB of logits, 128 rows at least. */
+/* Rows of a chunk for a vocabulary of V: about 8 MB of logits, at least 128 rows. */
 size_t lks__head_chunk_rows(size_t rows, size_t V);
 
-/* Mean loss of x[rows, C] w[V, C]^T against targets. With dx != NULL also its gradient:
- * dx[rows, C] out, dw[V, C] += . */
+/* Mean loss of x[rows, C] w[V, C]^T against targets. With dx != NULL also its gradient: dx[rows, C]
+ * out, dw[V, C] += gradient. */
 float lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
                      float *dx, float *dw, const float *x, const float *w, const int32_t *targets,
                      size_t rows, size_t V, size_t C);

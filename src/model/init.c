@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The draws in the script's order. `params` == NULL counts only; a draw whose values are replaced
- * later goes nowhere and is skipped over. */
+/* The draws in the script's order. With `params` == NULL they are only counted. A draw whose values
+ * are replaced later is skipped. */
 struct script {
     const lks__table *table;
     lks__mt *g;
     float *params;
     uint64_t draws;
-    bool kept; /* counting: normal_ under 16 elements has kept its second value */
+    bool kept; /* while counting: normal_ under 16 elements has kept its second value */
 };
 
 /* Under 16 elements normal_ makes pairs of doubles, two 32-bit draws each, and keeps the second
@@ -97,9 +97,9 @@ uint64_t lks__init_gpt2(const lks__model_config *c, const lks__table *table, lks
             if (c->bias)
                 uniform(&s, w->shape[0]);
         }
-    uniform(&s, wte->count); /* lm_head, before it is tied */
+    uniform(&s, wte->count); /* of lm_head, before it is tied */
 
-    /* apply(_init_weights), in module order; lm_head comes last and is wte */
+    /* apply(_init_weights), in module order; lm_head comes last and is the same tensor as wte */
     normal(&s, wte, std, false);
     normal(&s, wpe, std, true);
     for (int l = 0; l < c->n_layer; l++)
@@ -107,7 +107,7 @@ uint64_t lks__init_gpt2(const lks__model_config *c, const lks__table *table, lks
             normal(&s, weight(&s, l, i), std, !is_residual(i));
     normal(&s, wte, std, true);
 
-    /* the projections into the residual stream once more */
+    /* the projections into the residual stream, again */
     float residual_std = (float)(0.02 / sqrt(2.0 * c->n_layer));
     for (int l = 0; l < c->n_layer; l++)
         for (int i = 0; i < N_LINEARS; i++)

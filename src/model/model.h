@@ -1,5 +1,5 @@
-/* model/model.h - a model of any family, as the rest of the program sees it. It knows nothing of
- * ranks. B sequences of T tokens are `rows` = B*T rows everywhere. */
+/* model/model.h - the interface of a model of any family. It doesn't depend on ranks. B sequences
+ * of T tokens are `rows` = B*T rows everywhere. */
 #ifndef LKS_MODEL_MODEL_H
 #define LKS_MODEL_MODEL_H
 
@@ -11,7 +11,7 @@
 
 typedef struct lks__model lks__model; /* opaque; close with lks__model_close() */
 
-/* Told of each group of the table whose gradient is complete, in order (0, 1, …). */
+/* Called for each group of the table when its gradient is complete, in order (0, 1, …). */
 typedef void lks__group_done_fn(void *ctx, int group);
 
 typedef struct lks__micro_batch {
@@ -20,46 +20,46 @@ typedef struct lks__micro_batch {
 } lks__micro_batch;
 
 typedef struct lks__backward {
-    float *grads; /* arena; gradients of the micro-batch's mean loss are added to it */
-    /* [n_groups], or NULL: `grads` is a window, where group g lies this many floats before its
-     * place in an arena. All groups but the last may share one place: each is written between the
-     * calls of `done` for the one before it and for itself. */
+    float *grads; /* arena; the gradient of the micro-batch's mean loss is added to it */
+    /* [n_groups], or NULL. With shift, `grads` is a staging buffer, and group g begins shift[g]
+     * floats before its place in an arena. All groups but the last may share one place: each is
+     * written between the calls of `done` for the group before it and for itself. */
     const size_t *shift;
-    uint64_t seed;     /* dropout's key, and its counter's first two words */
+    uint64_t seed;     /* key of dropout, and the first two words of its counter */
     uint32_t step, vm; /* vm = virtual rank << 16 | micro-step */
     lks__group_done_fn *done;
     void *done_ctx;
-    void (*beat)(void *ctx); /* after each layer, forward and backward: a sign of life */
+    /* Called after each layer, forward and backward: counts as a heartbeat. */
+    void (*beat)(void *ctx);
     void *beat_ctx;
 } lks__backward;
 
-/* Where the arena of `group`'s gradients would begin: offsets of its tensors count from here. */
+/* The address that offsets of `group`'s tensors are relative to. */
 static inline float *lks__backward_grads(const lks__backward *bw, int group)
 {
     size_t shift = bw->shift == NULL ? 0 : bw->shift[group];
     return (float *)((uintptr_t)bw->grads - shift * sizeof(float));
 }
 
-/* The tensor table of the config's family. ERR_CONFIG where the shape doesn't fit together. */
+/* The tensor table of the config's family. ERR_CONFIG if the sizes don't fit together. */
 lks_status lks__model_table(const lks__model_config *config, lks__table *table);
 
-/* Initial parameters as the family's PyTorch script draws them: fill `params` (a zeroed arena) and
- * advance `g`. With params == NULL only count the 32-bit draws, and leave `g` alone (may be NULL).
- */
+/* Initial parameters, drawn as in the family's PyTorch script: fill `params` (a zeroed arena) and
+ * advance `g`. With params == NULL only count the 32-bit draws, and leave `g` alone (it may be
+ * NULL). */
 uint64_t lks__model_init(const lks__model_config *config, const lks__table *table, lks__mt *g,
                          float *params);
 
 /* Bytes of activations for `batch` sequences of block_size tokens. */
 lks_status lks__model_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p);
 
-/* Allocates everything a step needs, in memory of the device. `config` is copied, `table` and
- * `device` are borrowed. Products have the operands of the device's exec: bfloat16 is its matter.
- */
+/* Allocates everything that a step needs, in memory of the device. `config` is copied, `table` and
+ * `device` are borrowed. The device's exec determines the operands of products (bfloat16). */
 lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
                            lks__device *device, lks__model **model_p);
-void lks__model_close(lks__model *model); /* NULL is fine */
+void lks__model_close(lks__model *model); /* NULL does nothing */
 
-/* Forward and backward of one micro-batch; returns the mean loss (rows summed in double, in
+/* Forward and backward of one micro-batch. Returns the mean loss (rows summed in double, in
  * order). */
 float lks__model_train(lks__model *model, const float *params, const lks__micro_batch *mb,
                        const lks__backward *bw);
@@ -67,16 +67,16 @@ float lks__model_train(lks__model *model, const float *params, const lks__micro_
 /* Mean loss without dropout and gradients. */
 float lks__model_loss(lks__model *model, const float *params, const lks__micro_batch *mb);
 
-enum { LKS__PLACE = 64 }; /* bytes of a place's name */
+enum { LKS__PLACE = 64 }; /* bytes of a module's name */
 
-/* Where a training pass over `mb` first makes a number that isn't finite: the module whose output
- * it is ("transformer.h.2.mlp.c_fc"), the head where all before it are finite. For messages; costs
- * a forward pass. Of `bw` only the keys are looked at, and the beat is called. */
+/* Find where a training pass over `mb` first makes a number that isn't finite: the module whose
+ * output it is ("transformer.h.2.mlp.c_fc"), or the head if all modules before it are finite. For
+ * messages; costs a forward pass. Of `bw` only the keys and the beat are used. */
 void lks__model_find_bad(lks__model *model, const float *params, const lks__micro_batch *mb,
                          const lks__backward *bw, char place[LKS__PLACE]);
 
-/* Memory of the device that holds nothing between the calls above, for others' use meanwhile: what
- * the model's next pass writes first. NULL, *bytes_p = 0: the family has none to lend. */
+/* Work memory of the device that is unused between the calls above, which others may use meanwhile:
+ * the next pass overwrites it. NULL, *bytes_p = 0 if the family has none. */
 void *lks__model_scratch(lks__model *model, size_t *bytes_p);
 
 /* Logits [vocab_size] of the token after tokens[0, T); T <= block_size. */
@@ -86,9 +86,9 @@ void lks__model_logits(lks__model *model, const float *params, const int32_t *to
 /* Model FLOPs of one token of a sequence of block_size, forward and backward (PaLM, appendix B). */
 double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table);
 
-/* --- what a family provides ------------------------------------------------------------------- */
+/* --- the operations of a family -------------------------------------------------------------- */
 
-/* What a forward pass keeps of a module: x[rows, width]. */
+/* A module's output that a forward pass keeps: x[rows, width]. */
 typedef struct lks__activation {
     char module[LKS__PLACE];
     const float *x;
@@ -107,7 +107,8 @@ struct lks__model_ops {
     float (*train)(void *state, const float *params, const lks__micro_batch *mb,
                    const lks__backward *bw);
     float (*loss)(void *state, const float *params, const lks__micro_batch *mb);
-    /* A training pass forward; then what it has made, in its order: false behind the last. */
+    /* The forward half of a training pass; then the outputs that it has made, in order; false after
+     * the last. */
     void (*forward)(void *state, const float *params, const lks__micro_batch *mb,
                     const lks__backward *bw);
     bool (*activation)(const void *state, int i, lks__activation *a);

@@ -8,10 +8,10 @@
 
 #include "base/checked.h"
 
-/* Where a tensor stands: once before the layers, in each layer, once behind them. */
+/* Where a tensor is: once before the layers, in each layer, or once after them. */
 enum place { HEAD, LAYER, TAIL };
 
-/* name, place, shape, init, has it when bias is off. Decay: what has two dimensions.
+/* name, place, shape, init, whether it exists without biases. Tensors of two dimensions have decay.
  * (nanoGPT model.py; the head shares wte.) */
 #define GPT2_TENSORS(X)                                                                            \
     X("wte.weight", HEAD, (Vp, C), NORMAL, true)                                                   \
@@ -68,7 +68,7 @@ static void add_place(lks__table *table, enum place where, int layer, int group,
 #undef X
 }
 
-/* Offsets, blocks: group by group in the order of backward. */
+/* Set offsets and blocks, group by group in the order of backward. */
 lks_status lks__table_lay_out(lks__table *table)
 {
     size_t at = 0, n_blocks = 0;

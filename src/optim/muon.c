@@ -10,11 +10,12 @@
 struct lks__muon {
     const lks__exec *ex;
     const lks__table *table;
-    size_t *mine; /* [n_mine] indices of tensors, the costly ones first */
+    size_t *mine; /* [n_mine] indices of this rank's tensors, the most expensive first */
     size_t n_mine;
-    char *work; /* places of work_bytes: an update, [rows, cols] floats, and Newton-Schulz's own */
+    char *work; /* places of work_bytes: an update, [rows, cols] floats, and the work space of
+                   Newton-Schulz */
     size_t update_bytes, work_bytes, n_places;
-    bool borrowed; /* work */
+    bool borrowed; /* `work` is borrowed */
 };
 
 static double cost(const lks__tensor *t)
@@ -22,7 +23,7 @@ static double cost(const lks__tensor *t)
     return lks__newton_schulz_flops(t->shape[0], t->shape[1], 1);
 }
 
-/* --- whose is what --------------------------------------------------------------------------- */
+/* --- assignment to ranks --------------------------------------------------------------------- */
 
 struct entry {
     double cost;
@@ -37,7 +38,7 @@ static int by_cost(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* The matrices of the table, dearest first: [*n_p], to be freed. */
+/* The matrices of the table, the most expensive first: [*n_p]; the caller frees the list. */
 static lks_status list_matrices(const lks__table *table, struct entry **list_p, size_t *n_p)
 {
     struct entry *list = calloc(table->n_tensors + 1, sizeof *list);
@@ -167,16 +168,16 @@ void lks__muon_close(lks__muon *m)
 /* --- the update ------------------------------------------------------------------------------ */
 
 struct pass {
-    size_t count; /* with the padding behind the matrix, which is zero in every arena */
+    size_t count; /* includes the padding after the matrix, which is zero in every arena */
     float *params, *momentum;
     const float *grads;
     float *update;
     float clip, lr;
-    float m;     /* momentum's factor */
-    float scale; /* of the update, by the matrix's shape */
+    float m;     /* factor of the momentum */
+    float scale; /* factor of the update, from the shape of the matrix */
 };
 
-/* Elements of a task, in groups whose number the compiler knows: it then takes them as vectors. */
+/* Elements of a task, in groups of constant size, which the compiler turns into vector code. */
 enum { CHUNK = 4096, GROUP = 16 };
 
 static size_t chunk_end(const struct pass *p, size_t task)
@@ -200,7 +201,7 @@ static void average_chunk(void *ctx, size_t task, int thread)
     }
 }
 
-/* Two roundings, as in the script: first the update is scaled, then lr times it is taken off. */
+/* Two roundings, as in the script: the update is scaled, then lr times it is subtracted. */
 static void apply_chunk(void *ctx, size_t task, int thread)
 {
     const struct pass *p = ctx;
@@ -219,7 +220,7 @@ struct update {
     const float *grads;
 };
 
-/* The i-th matrix, on the threads of `ex`, in one place of the work space. */
+/* Update the i-th matrix with the threads of `ex`, in one place of the work space. */
 static void update_matrix(const struct update *u, const lks__exec *ex, size_t i, size_t place)
 {
     const lks__muon *m = u->m;
@@ -252,9 +253,9 @@ static void update_alone(void *ctx, size_t task, int thread)
     update_matrix(u, &alone, task, (size_t)thread);
 }
 
-/* As many matrices as threads can share evenly are dealt to them whole: then a matrix stays in one
- * core's cache, and no thread waits for another after each product. The rest, which cost least,
- * are worked on by all. */
+/* As many matrices as the threads can share evenly go to one thread each: then a matrix stays in
+ * one core's cache, and no thread waits for another after each product. All threads work together
+ * on the rest, which cost least. */
 void lks__muon_update(lks__muon *m, const lks__muon_step *s, float *params, float *momentum,
                       const float *grads)
 {

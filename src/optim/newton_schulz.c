@@ -6,10 +6,10 @@
 
 #include "base/checked.h"
 
-/* The cuts. A panel is that many rows of a symmetric product, taken in steps of STEP of its lower
- * triangle, which costs (1 + STEP/n)/2 of the whole; a tile is a piece of the other one. The
- * bfloat16 GEMM copies both operands, and so likes longer panels and squarer tiles, the more so
- * with AMX. NORM_BLOCK elements make one sum of squares. */
+/* Sizes of parts. A symmetric product is cut into panels of so many rows, each computed in steps of
+ * STEP rows of its lower triangle, which costs (1 + STEP/n)/2 of the whole. Other products are cut
+ * into tiles. The bfloat16 GEMM copies both operands, so it prefers longer panels and squarer
+ * tiles, AMX even more. NORM_BLOCK elements make one sum of squares. */
 enum {
     STEP = 64,
     PANEL = 64,
@@ -33,8 +33,8 @@ struct matrix {
     size_t ld;
 };
 
-/* One matrix on its way. With rows <= cols the Gram matrix is XXᵀ and multiplies from the left;
- * otherwise it is XᵀX and multiplies from the right, which is the same as iterating on Xᵀ. */
+/* One matrix during its iterations. With rows <= cols the Gram matrix is XXᵀ and multiplies from
+ * the left; otherwise it is XᵀX and multiplies from the right, which equals iterating on Xᵀ. */
 struct iteration {
     const lks__exec *ex;
     size_t rows, cols, n;     /* n: the shorter side */
@@ -92,8 +92,8 @@ static void normalize(const lks__exec *ex, struct iteration *it)
 
 /* --- symmetric products ---------------------------------------------------------------------- */
 
-/* What stands left of the diagonal in rows [r0, r1) goes above it, in squares that stay in the
- * first-level cache. The upper halves of the squares on the diagonal are overwritten too: a GEMM
+/* Mirror the part of rows [r0, r1) left of the diagonal to above it, in squares that stay in the
+ * first-level cache. The upper halves of the squares on the diagonal are overwritten, too: a GEMM
  * may round (i, j) and (j, i) differently. */
 static void mirror(struct matrix s, size_t r0, size_t r1)
 {
@@ -113,7 +113,7 @@ static void mirror(struct matrix s, size_t r0, size_t r1)
     }
 }
 
-/* Panels grow downwards: the long ones first, so that threads end together. */
+/* Panels grow downwards: the long ones go first, so that threads end together. */
 static size_t panel_rows(const struct iteration *it, size_t task, size_t *r1_p)
 {
     size_t r0 = (cuts(it->n, it->panel) - 1 - task) * it->panel;
@@ -121,7 +121,7 @@ static size_t panel_rows(const struct iteration *it, size_t task, size_t *r1_p)
     return r0;
 }
 
-/* Rows [r0, r1) of out = alpha op(X) op(X) + beta out, up to the diagonal and a little beyond. */
+/* Rows [r0, r1) of out = alpha op(X) op(X) + beta out, up to the diagonal and slightly beyond. */
 static void lower_rows(const struct iteration *it, int thread, char ta, char tb, struct matrix x,
                        size_t k, float alpha, float beta, struct matrix out, size_t r0, size_t r1)
 {
@@ -146,7 +146,7 @@ static void gram_panel(void *ctx, size_t task, int thread)
     mirror(it->gram, r0, r1);
 }
 
-/* aX joins the product by a on the diagonal: no pass of its own over X. */
+/* a on the diagonal adds aX to the product without another pass over X. */
 static void poly_panel(void *ctx, size_t task, int thread)
 {
     const struct iteration *it = ctx;
@@ -173,7 +173,7 @@ static void apply_tile(void *ctx, size_t task, int thread)
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-/* Rows that lie a large power of two apart fall on the same few sets of a cache, and on many pages:
+/* If rows lie a large power of two apart, they share a few sets of a cache, and use many pages:
  * with a leading dimension of 512, products without transpose take 1.6 times as long. */
 static size_t padded(size_t cols)
 {

@@ -1,4 +1,4 @@
-/* run/dryrun.c - what a run would need. */
+/* run/dryrun.c - prints what a run would need. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ static double bytes_of(size_t floats)
     return (double)floats * sizeof(float);
 }
 
-/* First and second moments; Muon has no second one. */
+/* First and second moments; Muon has only the first. */
 static double moment_bytes(const lks__table *table)
 {
     double bytes = 2 * bytes_of(table->count);

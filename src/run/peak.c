@@ -1,7 +1,6 @@
 #include "run/peak.h"
 
-/* Every rank's peak was measured at the same time, so whatever slowed this rank slowed the others.
- */
+/* All ranks measured at the same time, so whatever slowed this rank also slowed the others. */
 static void measure_again(lks__peak *p)
 {
     double own = 0.0;

@@ -14,10 +14,7 @@
 #include "train/nonfinite.h"
 #include "train/recipe.h"
 
-enum {
-    MFU_AFTER = 5 /* iterations until times have settled, as nanoGPT has it */,
-    PEAK_BURSTS = 4
-};
+enum { MFU_AFTER = 5 /* iterations until times have settled, as in nanoGPT */, PEAK_BURSTS = 4 };
 
 /* --- facts about all ranks ------------------------------------------------------------------- */
 
@@ -27,7 +24,7 @@ static lks_status measure_own(void *ctx, double *own_p)
     return lks__session_peak(ses, ses->threads, PEAK_BURSTS, own_p);
 }
 
-/* Multiply-adds a second of all threads of all ranks, running at the same time. */
+/* Multiply-adds per second of all threads of all ranks, measured at the same time. */
 static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
 {
     int W = t->ses.world.world_size;
@@ -94,7 +91,7 @@ static lks_status host_line(lks__report *r, const lks__trainer *t)
     return lks__metrics_end(r->metrics);
 }
 
-/* How the run is laid out, as nanoGPT's script begins. */
+/* Describe how the run is divided over ranks; the first lines are those of nanoGPT's script. */
 static void describe(lks__report *r, const lks__trainer *t)
 {
     lks__log *log = &r->log;
@@ -115,7 +112,7 @@ static void describe(lks__report *r, const lks__trainer *t)
         lks__cpu_level_name(t->ses.kernels.level), r->peak.flops * 1e-9);
 }
 
-/* A resume without a word would look like one that failed. */
+/* Say that nothing is left to do, because a silent end would look like a failed resume. */
 static void say_complete(lks__report *r, const lks__trainer *t)
 {
     const char *more = strcmp(t->s.family, "golf") == 0 ? "iterations" : "max_iters";
@@ -124,7 +121,7 @@ static void say_complete(lks__report *r, const lks__trainer *t)
                          t->out_of_time ? "max_wallclock_seconds" : more);
 }
 
-/* Other bits from here on, if the kernels are not those that made the checkpoint. */
+/* If other kernels made the checkpoint, the run goes on with other bits. */
 static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
 {
     if (t->resumed_fingerprint[0] != '\0' && t->resumed_from.dtype == t->s.dtype &&
@@ -136,7 +133,7 @@ static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
             t->resumed_fingerprint, t->ses.fingerprint);
 }
 
-/* What a save needs is looked for now, not at the first one, which may be hours away. */
+/* Check now what a save needs, and not at the first save, which may be hours away. */
 static lks_status probe_names(lks__report *r, const lks__trainer *t)
 {
     bool links;
@@ -156,7 +153,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->iter, t->eval_done, !lks__train_saves_again(t)};
-    bool goes_on = lks__job_goes_on(t->s.out_dir); /* the lock's file tells, until it is ours */
+    bool goes_on = lks__job_goes_on(t->s.out_dir); /* must be read before we take the lock */
     LKS__TRY(lks__outdir_lock(t->s.out_dir, &r->out_lock));
     if (t->resumed) {
         LKS__TRY(lks__metrics_resume(t->s.out_dir, &cut, &empty, &has_line, &r->metrics));
@@ -174,7 +171,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     if (empty)
         LKS__TRY(config_line(r, t));
     if (t->resumed && cut.own_line &&
-        !has_line) { /* it was saved, but the run died before saying so */
+        !has_line) { /* the checkpoint was saved, but the run died before it wrote this line */
         char name[32];
         snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->iter);
         LKS__TRY(lks__report_checkpoint(r, t, name, t->resumed_hash));
@@ -188,8 +185,8 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     return host_line(r, t);
 }
 
-/* Nobody reads the terminal or pipe: no reason to be given up by other ranks, nor to lose what was
- * trained when all are to stop. */
+/* The terminal or pipe isn't read. Other ranks must not give this one up for that, and once all are
+ * to stop, the trained state must not be lost. */
 static bool on_wait(void *comm)
 {
     lks_comm_beat(comm);
@@ -221,7 +218,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     return st;
 }
 
-/* Time left, as people say it. */
+/* Format the remaining time for people. */
 static void say_time(char out[32], double s)
 {
     if (s < 90.0)
@@ -232,8 +229,8 @@ static void say_time(char out[32], double s)
         snprintf(out, 32, "%.1f h", s / 3600.0);
 }
 
-/* An iteration without an update: "skip", or "rollback" where the run went back from it. It is
- * t->iter - 1 where it was skipped; on the way back `t` stands at the checkpoint already. */
+/* Report an iteration without an update: "skip", or "rollback" if the run went back from it. After
+ * a skip the iteration is t->iter - 1; on the way back `t` has already loaded the checkpoint. */
 static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
                                    const lks__step_result *step)
 {
@@ -257,7 +254,7 @@ static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
     if (back)
         lks__log_message(&r->log,
                          "iteration %" PRIu64 ": %s; back to checkpoint %" PRIu64
-                         ", and on with the data behind it (%d of at most %" PRId64 " times)",
+                         ", and on with the data after it (%d of at most %" PRId64 " times)",
                          step->iter, text, t->iter, t->nonfinite, t->s.on_nan_limit);
     else
         lks__log_message(&r->log, "iteration %" PRIu64 ": %s; there is no update", step->iter,
@@ -271,7 +268,8 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
         return LKS_OK;
     if (step->outcome != LKS__STEP_DONE)
         return report_nonfinite(r, t, step);
-    uint64_t iter = t->iter - 1, done = t->iter - r->first_iter; /* the step has been counted */
+    /* The step has already been counted. */
+    uint64_t iter = t->iter - 1, done = t->iter - r->first_iter;
     double now = lks__sys_now(), dt = step->seconds;
     double rate = r->tokens_a_step / dt;
     double mfu = lks__peak_share(&r->peak, rate * r->flops_a_token);

@@ -1,4 +1,4 @@
-/* run/report.h - what a run tells: metrics for programs, lines for people. Rank 0 reports; on the
+/* run/report.h - output of a run: metrics for programs, lines for people. Rank 0 reports; on the
  * other ranks every call does nothing and succeeds. */
 #ifndef LKS_RUN_REPORT_H
 #define LKS_RUN_REPORT_H
@@ -10,40 +10,40 @@
 #include "train/recipe.h"
 
 typedef struct lks__report {
-    bool on; /* rank 0 */
+    bool on; /* this is rank 0 */
     lks__log log;
-    lks__metrics *metrics; /* NULL: the run's files are left alone */
-    int out_lock;          /* this run's hold on out_dir; -1: none */
+    lks__metrics *metrics; /* NULL: leave the run's files alone */
+    int out_lock;          /* this run's lock of out_dir; -1: none */
     lks__peak peak;        /* of all ranks together, measured at the start */
     double flops_a_token;
     double tokens_a_step;
     double started;      /* lks__sys_now() */
     uint64_t first_iter; /* of this process */
-    double mfu;          /* running, as nanoGPT's */
+    double mfu;          /* running mean, as in nanoGPT */
     lks__best best;
 } lks__report;
 
 void lks__report_abandon(lks__report *r); /* after a failure: closes files, writes nothing more */
 
 /* Collective (the peak is measured on all ranks at once). Opens or resumes OUT's files, writes the
- * config and host lines, and says how the run is laid out. */
+ * config and host lines, and describes the run. */
 lks_status lks__report_open(lks__report *r, lks__trainer *t);
 lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step);
 lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval);
-/* --eval_only: the result, into evals.jsonl, too. */
+/* Report the result of --eval_only, also in evals.jsonl. */
 lks_status lks__report_eval_only(lks__report *r, const lks__trainer *t,
                                  const lks__eval_result *eval);
-/* The final checkpoint's evaluation. */
+/* Report the evaluation of the final checkpoint. */
 lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__eval_result *eval);
 lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
                                   const char *params_hash);
 lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
                               const lks__finish_result *result);
-/* The last lines for people: time, losses, where things lie, the next command. `final` is NULL if
- * there was no evaluation of the final checkpoint. */
+/* The last lines for people: time, losses, paths, the next command. `final` is NULL if the final
+ * checkpoint wasn't evaluated. */
 void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, const double *loss,
                      const lks__eval_result *final);
-/* Collective: the last host line, with what each rank did and the memory of all. Closes too. */
+/* Collective: the last host line, with each rank's micro-batches and memory. Also closes. */
 lks_status lks__report_close(lks__report *r, lks__trainer *t);
 
 #endif

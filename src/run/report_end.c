@@ -1,4 +1,4 @@
-/* run/report_end.c - the last lines of a run: what people want to know and do next. */
+/* run/report_end.c - the last lines of a run, for people: results, and what to do next. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,8 @@ static void seconds_text(double s, char out[32])
                  (double)((long)s % 60));
 }
 
-/* "--key=VALUE" as a shell takes it. What can't be shown whole and safely is left to the reader. */
+/* "--key=VALUE" as a shell takes it. A value that can't be shown completely and safely is left to
+ * the user. */
 static const char *shell_word(const char *key, const char *value, char out[600])
 {
     bool plain = value[0] != '\0' && strlen(value) < 500, quotable = plain;

@@ -1,4 +1,4 @@
-/* run/run.c - the run: evaluations, steps, checkpoints, in nanoGPT's order. */
+/* run/run.c - a whole run: evaluations, steps, checkpoints, in nanoGPT's order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,16 +14,18 @@
 struct run {
     lks__trainer *t;
     lks__report report;
-    uint64_t saved_iter;   /* newest checkpoint's; UINT64_MAX: none of this process's yet */
-    bool wanted;           /* somebody has asked for a checkpoint */
+    /* Iteration of the newest checkpoint; UINT64_MAX: none by this process yet. */
+    uint64_t saved_iter;
+    bool wanted;           /* a signal has asked for a checkpoint */
     bool improved;         /* evaluation t->iter was the best so far */
     lks__eval_result eval; /* the last evaluation of this process ... */
     uint64_t eval_iter;    /* ... and its iteration; UINT64_MAX: none yet */
     double loss;           /* of the last step, if there was one */
     bool stepped;
-    int stopped; /* the signal that ends the run, as all ranks agree; 0: none */
+    int stopped; /* the signal that ends the run, agreed by all ranks; 0: none */
     void *
-        first_draws; /* the sampler's state before evaluation 0; NULL: it has none, or is resumed */
+        /* The sampler's state before evaluation 0; NULL if it has none, or on a resume. */
+        first_draws;
 };
 
 static uint64_t checkpoint_interval(const lks__settings *s)
@@ -31,18 +33,18 @@ static uint64_t checkpoint_interval(const lks__settings *s)
     return (uint64_t)(s->checkpoint_interval != 0 ? s->checkpoint_interval : s->eval_interval);
 }
 
-/* Is the result of evaluation t->iter, of the state as it is now, at hand? */
+/* Does r->eval hold evaluation t->iter of the current state? */
 static bool evaluated(const struct run *r)
 {
     return r->t->eval_done && r->eval_iter == r->t->iter;
 }
 
-/* Rank 0 writes; the others go on, and wait for it at their next reduction. */
+/* Rank 0 writes; the others go on, and wait for it in their next reduction. */
 static lks_status write_checkpoint(struct run *r)
 {
     lks__trainer *t = r->t;
     if (t->s.on_nan == LKS__on_nan_rollback)
-        t->nonfinite = 0; /* it has come further than before */
+        t->nonfinite = 0; /* the run has got further than before */
     LKS__TRY(lks__arenas_fetch_moments(t));
     LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg.host, true));
     LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg_sq.host, true));
@@ -69,11 +71,12 @@ static lks_status save(struct run *r)
     r->wanted = false;
     lks__session_saving(ses, true);
     LKS__TRY(write_checkpoint(r));
-    lks__session_saving(ses, r->stopped != 0); /* the last one: until the process ends */
+    /* The last save: hold second signals until the process ends. */
+    lks__session_saving(ses, r->stopped != 0);
     return LKS_OK;
 }
 
-/* All ranks agree that the run ends here; `what` was under way. */
+/* All ranks agree that the run ends here, in the middle of `what`. */
 static void stop(struct run *r, int signo, const char *what)
 {
     const char *name = sigabbrev_np(signo);
@@ -84,7 +87,7 @@ static void stop(struct run *r, int signo, const char *what)
                          name != NULL ? name : "?", what);
 }
 
-/* `st`, but ERR_STOPPED becomes the end of the run. */
+/* Returns `st`, except that ERR_STOPPED becomes the end of the run. */
 static lks_status stop_if(struct run *r, lks_status st, const char *what)
 {
     if (st != LKS_ERR_STOPPED)
@@ -94,7 +97,7 @@ static lks_status stop_if(struct run *r, lks_status st, const char *what)
 }
 
 static const char behind_the_end[] =
-    "the final checkpoint is saved; a resume makes up what was to follow it";
+    "the final checkpoint is saved; a resume does what was to follow it";
 
 static lks_status compute(struct run *r, lks__eval_result *eval)
 {
@@ -131,10 +134,11 @@ static lks_status evaluate_only(struct run *r)
     return r->stopped != 0 ? LKS_OK : lks__report_eval_only(&r->report, r->t, &r->eval);
 }
 
-/* With a copy of the generators: a run that goes on from the final checkpoint draws the same. */
+/* With a copy of the generators, so that a run that goes on from the final checkpoint draws the
+ * same. */
 static lks_status compute_aside(struct run *r, lks__eval_result *eval)
 {
-    lks__sampler *sampler = r->t->sampler; /* stream has none */
+    lks__sampler *sampler = r->t->sampler; /* the sampler `stream` has none */
     size_t bytes = sampler == NULL ? 0 : lks__sampler_state_bytes(sampler);
     void *state = malloc(bytes + 1);
     lks_status st =
@@ -150,8 +154,8 @@ static lks_status compute_aside(struct run *r, lks__eval_result *eval)
     return st;
 }
 
-/* How good the model is that the run ends with. Evaluations are at multiples of eval_interval, and
- * nanoGPT's runs end behind one; golf's last one is of this very state. */
+/* Evaluate the final model. Evaluations are due at multiples of eval_interval, and nanoGPT's runs
+ * end after one; golf's last evaluation is of this very state. */
 static lks_status evaluate_final(struct run *r)
 {
     if (!evaluated(r))
@@ -186,7 +190,7 @@ static lks_status finish(struct run *r)
     return lks__report_finish(&r->report, r->t, &result);
 }
 
-/* The checkpoint that it goes back to is there, and its evaluation done. */
+/* The checkpoint to which it goes back exists, and its evaluation has been made. */
 static lks_status go_back(struct run *r)
 {
     LKS__TRY(lks__trainer_go_back(r->t));
@@ -194,8 +198,8 @@ static lks_status go_back(struct run *r)
     return LKS_OK;
 }
 
-/* Stopped without an update: the checkpoint that was loaded is the state, and stays as it is. Its
- * line was cut if the checkpoint was to be written again. */
+/* Stopped without an update: the loaded checkpoint is still the state, and is not written again.
+ * Its metrics line was cut if it was to be written again, so report it again. */
 static lks_status keep_loaded(struct run *r)
 {
     char name[32];
@@ -205,7 +209,7 @@ static lks_status keep_loaded(struct run *r)
                : LKS_OK;
 }
 
-/* Checkpoint 0 is the state before anything was done: a resume begins with evaluation 0. */
+/* Checkpoint 0 is the very first state: a resume begins with evaluation 0. */
 static lks_status back_to_start(struct run *r)
 {
     lks__trainer *t = r->t;

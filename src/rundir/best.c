@@ -37,9 +37,9 @@ lks_status lks__best_clear(const char *out_dir, lks__best *best)
     return lks__name_remove(out_dir, LKS__NAME_BEST);
 }
 
-/* --- what metrics.jsonl has ------------------------------------------------------------------- */
+/* --- evaluations in metrics.jsonl ------------------------------------------------------------ */
 
-/* An evaluation and the checkpoint that followed it. */
+/* An evaluation, and the checkpoint that followed it. */
 struct candidate {
     uint64_t iter;
     double loss;
@@ -49,7 +49,7 @@ struct candidate {
 struct record {
     struct candidate *all;
     size_t n, room;
-    bool evaluated; /* `last` is an evaluation that no checkpoint has followed yet */
+    bool evaluated; /* `last` is an evaluation without a checkpoint so far */
     struct candidate last;
 };
 
@@ -104,7 +104,7 @@ static lks_status read_line(struct record *r, const char *line, size_t bytes)
     return st;
 }
 
-/* The file, however long it is, in pieces that end with a line. */
+/* Read the file, however long it is, in pieces that end with a line. */
 static lks_status read_lines(int fd, uint64_t bytes, const char *path, char *chunk,
                              struct record *r)
 {
@@ -116,7 +116,7 @@ static lks_status read_lines(int fd, uint64_t bytes, const char *path, char *chu
             LKS__TRY(read_line(r, chunk + done, (size_t)(end - chunk) - done));
             done = (size_t)(end - chunk) + 1;
         }
-        at += done > 0 ? done : have; /* a line that long is none of ours */
+        at += done > 0 ? done : have; /* a line so long can't be a run's */
     }
     return LKS_OK;
 }
@@ -144,7 +144,7 @@ static lks_status read_record(const char *out_dir, struct record *r)
 
 /* --- on a resume ------------------------------------------------------------------------------ */
 
-/* Lowest first, of equal losses the first. */
+/* Lowest loss first; for equal losses the earlier one. */
 static int lowest_first(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
@@ -153,8 +153,8 @@ static int lowest_first(const void *a, const void *b)
     return x->iter < y->iter ? -1 : x->iter > y->iter;
 }
 
-/* Its checkpoint is there, and it is the one that was recorded: resumes from earlier checkpoints
- * leave others of the same number. */
+/* Does its checkpoint still exist, and is it the recorded one? Resumes from earlier checkpoints
+ * make others of the same number. */
 static bool is_there(const char *out_dir, const struct candidate *c)
 {
     lks__ckpt ckpt = {.iter = 0};

@@ -13,7 +13,7 @@ lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
                              const char *params_hash)
 {
     char name[32];
-    e->line[0] = '\n'; /* written only if the file ends in the middle of a line */
+    e->line[0] = '\n'; /* written only if the file ends within a line */
     snprintf(name, sizeof name, "ckpt-%08" PRIu64, iter);
     lks__jsonw_open(&e->w, e->line + 1, sizeof e->line - 1);
     lks__jsonw_object(&e->w, NULL);
@@ -24,8 +24,7 @@ lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
     return &e->w;
 }
 
-/* Does the file end in the middle of a line, as a full disk leaves it? Ours then begins a new one.
- */
+/* Does the file end within a line, as a full disk leaves it? Then our line begins a new one. */
 static bool ends_torn(int fd)
 {
     struct stat info;

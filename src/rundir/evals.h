@@ -1,4 +1,4 @@
-/* rundir/evals.h - OUT/evals.jsonl: what `eval` and `--eval_only` found (docs/formats.md). */
+/* rundir/evals.h - OUT/evals.jsonl: results of `eval` and `--eval_only` (docs/formats.md). */
 #ifndef LKS_RUNDIR_EVALS_H
 #define LKS_RUNDIR_EVALS_H
 
@@ -12,12 +12,12 @@ typedef struct lks__evals {
     char line[16 << 10];
 } lks__evals;
 
-/* One line: begin, members on the writer it returns, append. */
+/* To write one line: begin, add members to the returned writer, append. */
 lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
                              const char *params_hash);
 
-/* Append the line, whole, at once, to the file in `out_dir`. A folder that must not be written to
- * is no failure: why[200] then says so (else it is empty), and the run goes on. */
+/* Append the whole line at once to the file in `out_dir`. If the folder is not writable, that is no
+ * failure: why[200] gets the reason (otherwise it is empty), and the run goes on. */
 lks_status lks__evals_append(lks__evals *e, const char *out_dir, char why[200]);
 
 #endif

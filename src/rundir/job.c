@@ -9,14 +9,15 @@
 
 enum { NAME_BYTES = 256, PATH_BYTES = 4200 };
 
-/* "" where nobody names the job, or not so that it is known again. */
+/* The job's name; "" if it has none, or one that doesn't identify it. */
 static void job_name(char name[NAME_BYTES])
 {
     const char *ours = getenv("LOCKSTEP_JOB"), *torchrun = getenv("TORCHELASTIC_RUN_ID");
     const char *given = ours != NULL ? ours : torchrun;
-    if (given == NULL || (ours == NULL && strcmp(given, "none") == 0)) /* everybody's default */
+    /* torchrun's default, which all jobs share. */
+    if (given == NULL || (ours == NULL && strcmp(given, "none") == 0))
         given = "";
-    snprintf(name, NAME_BYTES - 1, "%s", given); /* with room for an end of line */
+    snprintf(name, NAME_BYTES - 1, "%s", given); /* leaves room for a line feed */
 }
 
 static long count_of(const char *variable)
@@ -53,7 +54,7 @@ bool lks__job_goes_on(const char *out_dir)
     snprintf(path, sizeof path, "%s/.lock", out_dir);
     if (lks__sys_read_file(path, 64 << 10, &marked, &bytes) != LKS_OK)
         return false;
-    /* The last line is it, whole or not at all. */
+    /* The name must be the complete last line. */
     size_t n = strlen(name);
     bool same = bytes > n + 1 && marked[bytes - 1] == '\n' && marked[bytes - n - 2] == '\n' &&
                 memcmp(marked + bytes - n - 1, name, n) == 0;

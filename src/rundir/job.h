@@ -1,4 +1,4 @@
-/* rundir/job.h - a run that its launcher has started anew after a failure. */
+/* rundir/job.h - recognize a run that its launcher has restarted after a failure. */
 #ifndef LKS_RUNDIR_JOB_H
 #define LKS_RUNDIR_JOB_H
 
@@ -6,17 +6,17 @@
 
 #include "base/status.h"
 
-/* The launcher names the job (LOCKSTEP_JOB; torchrun, TORCHELASTIC_RUN_ID) and counts its starts
- * (TORCHELASTIC_RESTART_COUNT), and the run leaves the job's name in OUT/.lock, behind what
- * rundir/outdir.h writes there. So a second start
- * knows whether what is in OUT is its own first one's, to go on from, or an earlier run's, which
- * the first start had no time to move away. */
+/* The launcher names the job (LOCKSTEP_JOB, or torchrun's TORCHELASTIC_RUN_ID) and counts its
+ * starts (TORCHELASTIC_RESTART_COUNT). The run writes the job's name into OUT/.lock, after the line
+ * that rundir/outdir.h writes there. So a later start knows whether the files in OUT come from its
+ * own first start, and it goes on from them, or from an earlier run, which the first start had no
+ * time to move away. */
 
-/* Rank 0, once nothing of an earlier run is in OUT any more: leave the name. Nothing without a
- * launcher that starts anew. */
+/* Rank 0, once the files of an earlier run have left OUT: write the name. Does nothing if the
+ * launcher never restarts. */
 lks_status lks__job_mark(const char *out_dir);
 
-/* Is this a later start of the job whose run OUT has? */
+/* Is this a later start of the job whose run is in OUT? */
 bool lks__job_goes_on(const char *out_dir);
 
 #endif

@@ -44,14 +44,14 @@ lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p)
 
 /* ---- where a resume cuts ------------------------------------------------------------------ */
 
-/* What a line is to checkpoint `iter`: part of what it holds, its own line, later than it, or none
- * of these, as it belongs to no iteration. */
+/* What a line is to checkpoint `iter`: part of its state, its own line, later than it, or none of
+ * these, because it belongs to no iteration. */
 enum verdict { KEEP, OWN, LATER, NEITHER };
 
-/* A piece of the file. The file is read from its end, since what is looked for lies there. */
+/* A piece of the file. The file is read from its end, because the place to cut is near it. */
 struct tail {
     const lks__metrics *m;
-    uint64_t from; /* of bytes[0] in the file */
+    uint64_t from; /* offset of bytes[0] in the file */
     size_t n;
     char bytes[4 * LINE_BYTES];
 };
@@ -65,7 +65,7 @@ static lks_status bad_line(const struct tail *t, uint64_t end, const char *what)
                      lks__escape(shown, sizeof shown, t->m->path, strlen(t->m->path)), end, what);
 }
 
-/* Read what lies before `end`, as much as there is room for. */
+/* Read what precedes `end`, as much as fits. */
 static lks_status read_before(struct tail *t, uint64_t end)
 {
     t->n = end < sizeof t->bytes ? (size_t)end : sizeof t->bytes;
@@ -75,7 +75,7 @@ static lks_status read_before(struct tail *t, uint64_t end)
     return LKS_OK;
 }
 
-/* The end of the last whole line; what follows was cut short. */
+/* The end of the last complete line; an incomplete one may follow. */
 static lks_status last_end(struct tail *t, uint64_t *end_p)
 {
     const char *newline = NULL;
@@ -90,7 +90,7 @@ static lks_status last_end(struct tail *t, uint64_t *end_p)
     return LKS_OK;
 }
 
-/* The line before `end`, with its line feed. */
+/* The line before `end`, including its line feed. */
 static lks_status line_before(struct tail *t, uint64_t end, const char **line_p, size_t *bytes_p)
 {
     for (bool again = false;; again = true) {
@@ -101,7 +101,7 @@ static lks_status line_before(struct tail *t, uint64_t end, const char **line_p,
             *bytes_p = n - (size_t)(*line_p - t->bytes);
             return *bytes_p <= LINE_BYTES ? LKS_OK : bad_line(t, end, "is too long");
         }
-        if (again) /* as much as there is room for, and no beginning */
+        if (again) /* the buffer is full, and has no beginning of a line */
             return bad_line(t, end, "is too long");
         LKS__TRY(read_before(t, end));
     }
@@ -116,14 +116,14 @@ static enum verdict judge_object(const json_t *o, const lks__metrics_cut *cut)
     if (!json_is_integer(i) || json_integer_value(i) < 0)
         return LATER;
     uint64_t at = (uint64_t)json_integer_value(i);
-    bool from_start = cut->iter == 0 && !cut->eval_done; /* evaluation 0 is made again */
+    bool from_start = cut->iter == 0 && !cut->eval_done; /* evaluation 0 will be made again */
     if (strcmp(kind, "checkpoint") == 0 && !from_start)
         return at < cut->iter ? KEEP : at == cut->iter && cut->own_line ? OWN : LATER;
     if (strcmp(kind, "eval") == 0)
         return at < cut->iter || (at == cut->iter && cut->eval_done) ? KEEP : LATER;
     if (strcmp(kind, "train") == 0 || strcmp(kind, "skip") == 0 || strcmp(kind, "rollback") == 0)
         return at < cut->iter ? KEEP : LATER;
-    return LATER; /* kinds that follow a checkpoint and are no part of it */
+    return LATER; /* kinds that follow a checkpoint and don't belong to it */
 }
 
 static lks_status judge(const struct tail *t, uint64_t end, const char *line, size_t bytes,
@@ -132,7 +132,7 @@ static lks_status judge(const struct tail *t, uint64_t end, const char *line, si
     json_error_t error;
     *verdict_p = LATER;
     if (memchr(line, '\0', bytes) != NULL)
-        return LKS_OK; /* a file system's zeros, for what a crash kept from the disk */
+        return LKS_OK; /* zeros of the file system in place of data that a crash lost */
     json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
     if (o == NULL && lks__json_no_memory(&error))
         return lks__fail(LKS_ERR_NOMEM, "no memory to read a line of the metrics");
@@ -145,8 +145,9 @@ static lks_status judge(const struct tail *t, uint64_t end, const char *line, si
     return st;
 }
 
-/* Backwards to the checkpoint's own line, or to the last line of what it holds. `*end_p`: the
- * file's size, then where to cut. Rollbacks repeat iterations: the newest of equal lines counts. */
+/* Search backwards for the checkpoint's own line, or the last line of its state. `*end_p`: on entry
+ * the file's size, on return where to cut. Rollbacks repeat iterations: the newest of equal lines
+ * counts. */
 static lks_status find_cut(struct tail *t, const lks__metrics_cut *cut, uint64_t *end_p,
                            bool *has_line_p)
 {

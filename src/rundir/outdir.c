@@ -20,7 +20,7 @@ static bool of_a_run(const char *name)
     return found;
 }
 
-/* The first earlier-N that isn't there yet. */
+/* Make the first earlier-N that doesn't exist yet. */
 static lks_status make_earlier(const char *out_dir, char moved[4200])
 {
     for (int n = 1; n < 100000; n++) {
@@ -62,7 +62,7 @@ lks_status lks__outdir_start(const char *out_dir, char moved[4200])
 
 /* --- one run at a time ------------------------------------------------------------------------ */
 
-/* "pid 12 on somewhere", as the holder has written it. */
+/* The lock's text, such as "pid 12 on somewhere", which its holder has written. */
 static lks_status in_use(const char *out_dir, int fd)
 {
     char text[128] = "", shown[256], path[512];
@@ -82,7 +82,7 @@ lks_status lks__outdir_free(const char *out_dir)
     snprintf(path, sizeof path, "%s/.lock", out_dir);
     int fd = lks__sys_open(path, O_RDWR | O_NOFOLLOW, 0);
     if (fd < 0)
-        return LKS_OK; /* who takes the lock will say what is wrong */
+        return LKS_OK; /* taking the lock will report the error */
     lks_status st = lks__sys_lock(fd) != 0 && errno == EWOULDBLOCK ? in_use(out_dir, fd) : LKS_OK;
     lks__sys_close(fd);
     return st;

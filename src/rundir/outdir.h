@@ -4,19 +4,19 @@
 
 #include "base/status.h"
 
-/* Make `out_dir` where missing. An earlier run in it (checkpoints and their names, metrics.jsonl,
- * evals.jsonl, train.log) is moved into out_dir/earlier-N, so that a new run neither loses it nor
- * mixes with it; its path stands in `moved`, which is empty where there was none. */
+/* Make `out_dir` if it is missing. An earlier run in it (checkpoints and their names,
+ * metrics.jsonl, evals.jsonl, train.log) is moved into out_dir/earlier-N, so that a new run neither
+ * loses it nor mixes with it. `moved` is its new path, or "" if there was none. */
 lks_status lks__outdir_start(const char *out_dir, char moved[4200]);
 
-/* This process is the run of `out_dir` until it closes *fd_p or ends, however it ends; ERR_CONFIG
- * where another one is, naming it. The folder is made where missing. The lock is on OUT/.lock, a
- * file that stays: its name can't be taken away without a race. A file system that has no locks is
- * no failure (*fd_p = -1). */
+/* Lock `out_dir` for this process until it closes *fd_p or ends in any way; the folder is made if
+ * it is missing. ERR_CONFIG if another process has the lock; names it. The lock is on OUT/.lock, a
+ * file that stays: it can't be removed without a race. A file system without locks is no failure
+ * (*fd_p = -1). */
 lks_status lks__outdir_lock(const char *out_dir, int *fd_p);
 
-/* ERR_CONFIG as above where a run is going on in it; takes and writes nothing. For before a
- * checkpoint is read there: each rank would find another one. */
+/* ERR_CONFIG as above if the folder is locked; takes no lock and writes nothing. For use before a
+ * checkpoint is read there: while a run goes on, each rank could find another one. */
 lks_status lks__outdir_free(const char *out_dir);
 
 #endif

@@ -10,7 +10,7 @@
 #include "layers/devices.h"
 #include "session/signals.h"
 
-static bool on_record; /* a process is one rank */
+static bool on_record; /* static, because a process is one rank */
 
 static void put_on_record(lks__session *s, const char *why)
 {
@@ -23,7 +23,7 @@ static void beat(void *comm)
     lks_comm_beat(comm);
 }
 
-/* The group's errors show in its operations alone. */
+/* The group's errors appear only in its own operations. */
 static lks_status failure(void *comm)
 {
     return lks_comm_progress(comm);
@@ -39,7 +39,8 @@ static void ask_stop(void *comm, int signo)
     lks__comm_ask_stop(comm, signo);
 }
 
-/* Mixed machines: the level is the lowest that any rank has, or nobody's bits would agree. */
+/* On mixed machines the level is the lowest of any rank, so that all ranks compute the same
+ * bits. */
 static lks_status agree_on_level(lks__session *s)
 {
     lks__cpu_level mine;
@@ -57,7 +58,8 @@ static lks_status agree_on_level(lks__session *s)
     return st;
 }
 
-/* More threads than cores work, and tests want them; thousands would only wait for one another. */
+/* More threads than cores work, and tests need them, but thousands would only wait for one
+ * another. */
 enum { THREADS_A_CORE = 32 };
 
 static lks_status choose_threads(lks__session *s, int threads)
@@ -79,7 +81,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     lks_comm_options options = {backend, timeout_s};
     LKS__TRY(lks_comm_open(&s->world, &options, &s->comm));
     s->world = *lks_comm_world(s->comm);
-    lks__sys_on_progress(beat, s->comm); /* files that are read or written for long */
+    lks__sys_on_progress(beat, s->comm); /* for reads and writes of large files */
     lks__signals_on_stop(ask_stop, s->comm);
     lks_status st = agree_on_level(s);
     if (st != LKS_OK)
@@ -144,7 +146,7 @@ lks_status lks__session_products(lks__session *s, bool bf16)
     uint64_t print = lks__kernels_fingerprint(&s->kernels, bf16);
     s->ex.bf16 = bf16;
     snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
-    return lks__session_same(s, "kernel fingerprint (equal machines give equal ones)", print);
+    return lks__session_same(s, "the kernel fingerprint (equal machines have equal ones)", print);
 }
 
 void lks__session_close(lks__session *s)
@@ -162,7 +164,7 @@ void lks__session_close(lks__session *s)
 struct peak {
     const lks__exec *ex;
     int bursts;
-    double *flops; /* by task */
+    double *flops; /* [n_tasks] */
 };
 
 static void peak_task(void *ctx, size_t task, int thread)
@@ -204,7 +206,7 @@ lks_status lks__session_check_stop(const lks__session *s)
     return signo == 0 ? LKS_OK : stopped(signo);
 }
 
-static const lks__session *stoppable; /* a process is one rank */
+static const lks__session *stoppable; /* static, because a process is one rank */
 
 static bool asked(void)
 {
@@ -223,7 +225,7 @@ void lks__session_saving(lks__session *s, bool saving)
     lks__comm_saving(s->comm, saving);
 }
 
-/* What a rank brings to an agreement; the signal with ERR_STOPPED. */
+/* What a rank contributes to an agreement; a signal goes with ERR_STOPPED. */
 struct verdict {
     int32_t status, signo;
 };
@@ -233,7 +235,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     int W = s->world.world_size;
     if (W == 1)
         return st;
-    char kept[1024]; /* the exchange below must not replace the sentence */
+    char kept[1024]; /* the exchange below must not replace the recorded sentence */
     snprintf(kept, sizeof kept, "%s", lks_last_error());
     struct verdict mine = {(int32_t)st, st == LKS_ERR_STOPPED ? lks__session_asked_stop(s) : 0};
     struct verdict *all = calloc((size_t)W, sizeof *all);
@@ -260,7 +262,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
         return lks__fail(st, "%s", kept);
     }
     lks_comm_barrier(
-        s->comm); /* until it has said so: whoever exits before is taken for the cause */
+        s->comm); /* until it has done so: a rank that exits earlier would be taken for the cause */
     return lks__fail(LKS_ERR_PEER, "rank %d failed; its own message has the reason", first);
 }
 
@@ -283,7 +285,7 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
     return lks__session_agree(s, st);
 }
 
-/* A failure that came from a peer is the peer's to tell: with our name on it, ours might win. */
+/* Don't publish ERR_PEER: it could hide the rank that really failed. */
 lks_status lks__session_fail(lks__session *s, lks_status st)
 {
     if (st != LKS_OK && st != LKS_ERR_PEER && st != LKS_ERR_STOPPED && s->comm != NULL)

@@ -6,7 +6,7 @@
 #include "base/early.h"
 #include "base/sys.h"
 
-static const double SAME_CAUSE_S = 0.3; /* as the launcher has it */
+static const double SAME_CAUSE_S = 0.3; /* the same as in the launcher */
 
 volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 
@@ -21,15 +21,15 @@ void lks__signals_hold(bool hold)
 
 void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx)
 {
-    on_first = NULL; /* never one's function with the other's context */
+    on_first = NULL; /* first, so that a function never gets the other one's context */
     on_first_ctx = ctx;
     on_first = fn;
     if (fn != NULL && lks__stop_requested != 0)
         fn(ctx, lks__stop_requested);
 }
 
-/* The first signal asks for an orderly stop; who asks again means now, but a checkpoint that is
- * being written is worth a third. */
+/* The first signal asks for an orderly stop, the second ends the process at once. While a
+ * checkpoint is being written, it takes a third. */
 static void on_stop(int signo)
 {
     static int n_requests;
@@ -60,10 +60,10 @@ static void handle(int signo, const struct sigaction *action)
         sigaction(signo, action, NULL);
 }
 
-/* The handler has a stack of its own: oneDNN's generated matrix products use the stack pointer as
- * one more register, pointing into their work space, and a handler on the ordinary stack would
- * write its frame over that (seen with 2.6.3, as a corrupted heap after a signal). Other threads
- * have all signals blocked (base/pool.c). */
+/* The handler has its own stack. oneDNN's generated matrix products use the stack pointer as one
+ * more register, which points into their work space. A handler on the ordinary stack would write
+ * its frame there (seen with 2.6.3, as a corrupted heap after a signal). Other threads block all
+ * signals (base/pool.c). */
 void lks__signals_install(const char *stop_signal)
 {
     static char stack[64 << 10];
@@ -71,13 +71,13 @@ void lks__signals_install(const char *stop_signal)
     struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART | SA_ONSTACK};
     struct sigaction save = {.sa_handler = on_save, .sa_flags = SA_RESTART | SA_ONSTACK};
     sigaltstack(&own, NULL);
-    sigfillset(&sa.sa_mask); /* one after the other */
+    sigfillset(&sa.sa_mask); /* handlers run one after the other */
     sigemptyset(&save.sa_mask);
     handle(SIGTERM, &sa);
     handle(SIGINT, &sa);
     handle(SIGHUP, &sa);
     handle(SIGUSR1, strcmp(stop_signal, "USR1") == 0 ? &sa : &save);
     handle(SIGUSR2, strcmp(stop_signal, "USR2") == 0 ? &sa : &save);
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write that fails, with its message */
+    signal(SIGPIPE, SIG_IGN); /* writing to a closed pipe fails with an error */
     lks__early_release();
 }

@@ -10,10 +10,10 @@
 
 #include "base/sys.h"
 
-/* Some hundred steps of a small model; 1.5 MiB a rank. */
+/* Some hundred steps of a small model; 1.5 MiB for each rank. */
 enum { RING_EVENTS = 1 << 16 };
 
-/* Buckets in flight overlap what a rank does meanwhile, so they have rows of their own. */
+/* Buckets in flight overlap the rank's other work, so they have rows of their own. */
 static bool overlaps(const lks__trace_event *e)
 {
     return e->span == LKS__SPAN_BUCKET;
@@ -56,16 +56,16 @@ void lks__trace_file_close(lks__trace_file *f)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* What a rank says about its events. */
+/* Describes a rank's events. */
 struct head {
     uint64_t n, dropped;
-    double opened, met; /* met: its clock when all ranks stood at one barrier */
+    double opened, met; /* met: its clock when all ranks were at the same barrier */
 };
 
 struct out {
     int fd;
     bool failed;
-    bool comma; /* an entry stands before */
+    bool comma; /* an entry precedes */
     size_t used;
     char buf[64 << 10];
 };
@@ -111,7 +111,8 @@ static void put_rank(struct out *o, int rank, const struct head *h)
         rank, h->n, h->dropped);
 }
 
-/* Microseconds, as the format has it. Async entries (b, e) make the rows of overlapping spans. */
+/* Times are in microseconds, as the format wants. Async entries (b, e) make the rows of overlapping
+ * spans. */
 static void put_event(struct out *o, int rank, double origin, const lks__trace_event *e)
 {
     char name[48];
@@ -140,14 +141,14 @@ static void put_event(struct out *o, int rank, double origin, const lks__trace_e
     }
 }
 
-/* Events of another rank are what it says they are only where they name a span of ours. */
+/* Accept an event of another rank only if it names one of our spans. */
 static bool known(const lks__trace_event *e)
 {
     return e->span >= 0 && e->span < LKS__N_SPANS;
 }
 
-/* Ranks of one host share a clock; another host's has another origin, and is brought to rank 0's by
- * the barrier at which all stood. */
+/* Ranks of one host share a clock. Another host's clock has another origin; the barrier that all
+ * ranks passed together gives the difference from rank 0's. */
 static double shift_of(const lks__session *s, const struct head *heads, int rank)
 {
     return s->world.local_world_size == s->world.world_size ? 0.0 : heads[0].met - heads[rank].met;
@@ -163,7 +164,7 @@ static double origin_of(const lks__session *s, const struct head *heads)
     return first;
 }
 
-/* One rank after the other: memory stays that of two rings, however many ranks there are. */
+/* One rank after the other, so that memory is that of two rings, whatever the number of ranks. */
 static lks_status write_all(lks__trace_file *f, lks__session *s, const struct head *heads,
                             lks__trace_event *events, struct out *out)
 {
@@ -183,7 +184,7 @@ static lks_status write_all(lks__trace_file *f, lks__session *s, const struct he
     return LKS_OK;
 }
 
-/* The file has what was there before until now; what isn't a regular file can't be emptied. */
+/* Until now the file has its old contents; only a regular file can be cut. */
 static lks_status finish_file(lks__trace_file *f, struct out *out)
 {
     put(out, "\n]\n");
@@ -209,7 +210,7 @@ lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *
     size_t W = (size_t)s->world.world_size, n;
     struct head mine = {.dropped = lks__trace_events(f->recorder, NULL, &n),
                         .opened = lks__trace_opened(f->recorder)};
-    lks__trace_current = NULL; /* nothing of the below is the run's */
+    lks__trace_current = NULL; /* gathering is not part of the run's trace */
     mine.n = n;
     struct head *heads = calloc(W, sizeof *heads);
     lks__trace_event *events = calloc(RING_EVENTS, sizeof *events);

@@ -1,5 +1,5 @@
-/* session/trace_file.h - `--trace=FILE`: the spans of all ranks as one file that chrome://tracing
- * and Perfetto open. */
+/* session/trace_file.h - `--trace=FILE`: writes the spans of all ranks into one file for
+ * chrome://tracing and Perfetto. */
 #ifndef LKS_SESSION_TRACE_FILE_H
 #define LKS_SESSION_TRACE_FILE_H
 
@@ -9,20 +9,20 @@
 #include "session/session.h"
 
 typedef struct lks__trace_file {
-    lks__trace *recorder; /* NULL: nothing was asked for */
+    lks__trace *recorder; /* NULL: no trace was requested */
     const char *path;
-    int fd;    /* rank 0; -1 elsewhere */
-    bool made; /* it wasn't there before */
+    int fd;    /* on rank 0; -1 on others */
+    bool made; /* the file didn't exist before */
 } lks__trace_file;
 
-/* Begin to record, in memory of fixed size. An empty `path` (kept, not copied): nothing. */
+/* Begin to record, in memory of fixed size. With an empty `path` (kept, not copied) do nothing. */
 lks_status lks__trace_file_start(lks__trace_file *f, const char *path);
-/* Collective. The file is opened now, so that a run doesn't end by learning that it can't be. */
+/* Collective. Opens the file now, so that a run doesn't fail only at its end. */
 lks_status lks__trace_file_open(lks__trace_file *f, lks__session *s);
-/* Collective: gather what the ranks have recorded, and write it on rank 0. *dropped_p: events that
- * didn't fit into a rank's ring, over all ranks. The file says so, too. */
+/* Collective: gather the events of all ranks, and write them on rank 0. *dropped_p: number of
+ * events that didn't fit into the ranks' rings; the file has it, too. */
 lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *dropped_p);
-/* Any time, also after a failure; a file that was made and not written is taken away. */
+/* May be called at any time, also after a failure; removes a file that was made and not written. */
 void lks__trace_file_close(lks__trace_file *f);
 
 #endif

@@ -1,4 +1,4 @@
-/* The command line of a command. */
+/* settings/args.c - the command line of a command. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ void lks__args_note(lks__args *args, const char *where, const char *what)
         char *note = args->notes[args->n_notes];
         char shown[LKS__ARGS_NOTE / 2], place[LKS__ARGS_NOTE / 2 - 4];
         lks__escape(shown, sizeof shown, what, strlen(what));
-        snprintf(place, sizeof place, "%s", where); /* escaped where it was made */
+        snprintf(place, sizeof place, "%s", where); /* escaped by its maker */
         snprintf(note, LKS__ARGS_NOTE, "%s: %s", place, shown);
     }
     args->n_notes++;

@@ -33,8 +33,8 @@ static char *trim(char *text)
     return text;
 }
 
-/* End the line at its comment: a '#' outside strings, in recipes only after white space, so that a
- * path with '#' in it stays whole. */
+/* End the line at its comment: a '#' outside strings; in recipes only after white space, so that a
+ * path may contain '#'. */
 static void cut_comment(char *line, bool python)
 {
     char quote = 0;
@@ -49,14 +49,14 @@ static void cut_comment(char *line, bool python)
             return;
         } else if ((*c == '\'' || *c == '"') &&
                    (python || c == line || is_space(c[-1]) || c[-1] == '=')) {
-            quote = *c; /* an apostrophe inside a bare word opens no string */
+            quote = *c; /* an apostrophe within a bare word begins no string */
         }
     }
 }
 
 typedef enum literal { NOT_A_STRING, STRING, BROKEN } literal;
 
-/* If `text` is one string literal, write what it stands for to `out` (as long as `text`). */
+/* If `text` is a single string literal, write its value to `out` (as long as `text`). */
 static literal read_string(const char *text, char *out)
 {
     char quote = *text;
@@ -80,8 +80,8 @@ static literal read_string(const char *text, char *out)
     return *text == quote && !text[1] ? STRING : BROKEN;
 }
 
-/* `5 * 8`: the product of two or more numbers as text; false where `text` is none. Whole as long as
- * all factors are. */
+/* `5 * 8`: the product of two or more numbers, as text; false if `text` is none. An integer if all
+ * factors are. */
 static bool read_product(const char *text, char out[40])
 {
     int64_t product_i = 1, i;
@@ -109,7 +109,7 @@ static bool read_product(const char *text, char out[40])
     else
         snprintf(out, 40, "%.17g", product_f);
     if (!whole && !strpbrk(out, ".en"))
-        strcat(out, ".0"); /* 2 * 1.5 is no whole number, in Python neither */
+        strcat(out, ".0"); /* 2 * 1.5 is not an integer, in Python neither */
     return n_factors > 1;
 }
 
@@ -118,7 +118,7 @@ static bool is_word(const char *text)
     return *text && !strpbrk(text, " \t");
 }
 
-/* What the file says, with the place in front. */
+/* Note a line that is not used, with its place. */
 static lks_status note(reader *r, const char *line)
 {
     lks__args_note(r->args, r->where, line);
@@ -145,7 +145,7 @@ static lks_status read_value(reader *r, const char *key, const char *text, const
                                  r->where);
     }
     if (is_text && kind != STRING) {
-        /* 'ft-' + str(time.time()): only Python could say */
+        /* 'ft-' + str(time.time()): only Python could compute it */
         if (r->python && strpbrk(text, "'\"("))
             return note(r, line);
         if (r->python || kind == BROKEN || !is_word(text))
@@ -186,12 +186,12 @@ static lks_status read_line(reader *r, char *line)
     return read_value(r, key, trim(equals + 1), line);
 }
 
-/* Line by line; `data` ends in a 0 that isn't counted. */
+/* Read line by line; `data` ends with a 0 byte that isn't counted. */
 static lks_status read_text(reader *r, const char *shown, char *data, size_t bytes)
 {
     size_t at = 0, number = 1;
     if (bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0)
-        at = 3; /* an editor's byte order mark */
+        at = 3; /* skip a byte order mark */
     for (; at < bytes; number++) {
         char line[MAX_LINE + 1];
         const char *end = memchr(data + at, '\n', bytes - at);

@@ -1,20 +1,19 @@
 /* settings/config_file.h - settings from files, and from the command line that names them.
  *
- * A recipe (.conf) is lines of `key = value`; `#` begins a comment at the start of a line or after
- * white space. Values: numbers, products of numbers (5 * 8), true, false, words, and strings in '…'
- * or "…" with \n \t \\ \' \" in them.
+ * A recipe (.conf) consists of lines `key = value`; `#` begins a comment at the start of a line or
+ * after white space. Values: numbers, products of numbers (5 * 8), true, false, words, and strings
+ * in '…' or "…" with \n \t \\ \' \" in them.
  *
- * nanoGPT's own config files (.py) are read by the same rules. Nothing in them is run: what only
- * Python could work out (imports, string expressions) is noted and left out, as are names without a
- * meaning here (wandb_*, compile) and device, backend and dtype where this build lacks the value.
- */
+ * nanoGPT's config files (.py) are read by the same rules, and never executed. Lines that only
+ * Python could evaluate (imports, string expressions) are noted and skipped. So are names without a
+ * meaning here (wandb_*, compile), and device, backend and dtype if this build lacks the value. */
 #ifndef LKS_SETTINGS_CONFIG_FILE_H
 #define LKS_SETTINGS_CONFIG_FILE_H
 
 #include "settings/settings.h"
 
-/* The file's settings, with LKS__FROM_FILE. At most 1 MiB of UTF-8, lines of at most 4,096 bytes.
- * ERR_IO, ERR_FORMAT (not a text), ERR_CONFIG (FILE:LINE: what is wrong). */
+/* Read the file's settings, with LKS__FROM_FILE. At most 1 MiB of UTF-8, lines of at most 4,096
+ * bytes. ERR_IO, ERR_FORMAT (not a text), ERR_CONFIG (FILE:LINE: what is wrong). */
 lks_status lks__config_file_read(lks__settings *s, unsigned command, const char *path,
                                  lks__args *args);
 

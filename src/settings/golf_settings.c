@@ -1,4 +1,5 @@
-/* settings/golf_settings.c - parameter-golf's names for settings, its environment, its batch. */
+/* settings/golf_settings.c - parameter-golf's names of settings, its environment variables, its
+ * batch. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -6,8 +7,8 @@
 
 #include "settings/settings.h"
 
-/* Names of the script's that are written otherwise here, and those of its names that every family
- * has. The other golf settings have the script's names in the table. */
+/* Names of the script that differ here, and names of settings that every family has. All other golf
+ * settings have the script's names in the settings table. */
 static const struct {
     const char *golf, *name;
 } names[] = {
@@ -48,7 +49,8 @@ static lks_status take(lks__settings *s, unsigned command, const char *name)
                          : lks__settings_set(s, command, name, value, LKS__FROM_ENV, variable);
 }
 
-/* Which tensors are Adam's and which stay fp32 in the artifact is the script's default here. */
+/* The script has patterns for which tensors Adam updates and which stay fp32 in the artifact; only
+ * their defaults are supported. */
 static lks_status refuse_patterns(void)
 {
     static const char preset[] =
@@ -81,7 +83,7 @@ lks_status lks__golf_environment(lks__settings *s, unsigned command)
 lks_status lks__golf_check(lks__settings *s)
 {
     int64_t N = s->gradient_accumulation_steps, T = s->block_size;
-    int64_t local = s->train_batch_tokens / N; /* rounded down, as the script has it */
+    int64_t local = s->train_batch_tokens / N; /* rounded down, as in the script */
     if (local < T || local % T != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "train_batch_tokens=%" PRId64 " over %" PRId64 " micro-batches is %" PRId64

@@ -26,7 +26,7 @@ bool lks__parse_int(const char *text, int64_t *i_p)
 
 bool lks__parse_float(const char *text, double *f_p)
 {
-    /* The first character keeps out white space, "inf" and "nan"; the others hexadecimal. */
+    /* The first character excludes white space, "inf" and "nan"; the others exclude hexadecimal. */
     if (!*text || !strchr("+-.0123456789", *text) || text[strspn(text, "+-.0123456789eE")])
         return false;
     char *end;

@@ -1,8 +1,7 @@
 /* settings/settings.h - every setting of every command, in one table.
  *
- * Fields, parsing, defaults, ranges, help, the metrics' config line, checkpoints and what may
- * change on a resume all come from it. Names and defaults are nanoGPT's where it has the setting.
- */
+ * It determines fields, parsing, defaults, ranges, help, the metrics' config line, checkpoints, and
+ * what may change on a resume. Names and defaults are nanoGPT's if it has the setting. */
 #ifndef LKS_SETTINGS_SETTINGS_H
 #define LKS_SETTINGS_SETTINGS_H
 
@@ -16,11 +15,11 @@
 #include "base/status.h"
 
 enum {
-    LKS__SETTING_STR = 1024, /* bytes of a string setting, its 0 included */
-    LKS__SETTING_KEY = 64,   /* bytes of a name, its 0 included */
+    LKS__SETTING_STR = 1024, /* size of a string setting, with its 0 byte */
+    LKS__SETTING_KEY = 64,   /* size of a name, with its 0 byte */
 };
 
-/* Commands that take a setting. */
+/* Commands that have settings. */
 enum {
     LKS__CMD_PREP = 1 << 0,
     LKS__CMD_TRAIN = 1 << 1,
@@ -32,23 +31,23 @@ enum {
     LKS__CMD_DOCTOR = 1 << 7,
 };
 
-/* What a setting is to a run; each has exactly one of these. */
+/* The role of a setting in a run; each has exactly one of these. */
 enum {
-    LKS__SETTING_SHAPE = 1 << 0, /* the model's shape: comes from the checkpoint */
-    LKS__SETTING_RUN = 1 << 1,   /* defines the run: comes from the checkpoint on a resume */
+    LKS__SETTING_SHAPE = 1 << 0, /* the model's shape: taken from the checkpoint */
+    LKS__SETTING_RUN = 1 << 1,   /* defines the run: taken from the checkpoint on a resume */
     LKS__SETTING_FREE = 1 << 2,  /* in the config line, but may change on a resume */
-    LKS__SETTING_HOST = 1 << 3,  /* where and how: never in the config line */
+    LKS__SETTING_HOST = 1 << 3,  /* where and how it runs: never in the config line */
     LKS__SETTING_CONFIG = LKS__SETTING_SHAPE | LKS__SETTING_RUN | LKS__SETTING_FREE,
-    /* Beside one of those: 0 means "choose for me", so it agrees with every value. */
+    /* In addition to one of those: 0 means "choose for me", so it agrees with every value. */
     LKS__SETTING_AUTO = 1 << 4,
-    /* Means something to the golf family alone: left out of other families' config lines and
-     * checkpoints. */
+    /* Used only by the golf family: left out of other families' config lines and checkpoints. */
     LKS__SETTING_GOLF = 1 << 5,
-    /* STR: given several times, the values stand one to a line. */
+    /* STR: may be given several times; each value is a line of the string. */
     LKS__SETTING_LIST = 1 << 6,
 };
 
-/* The words of each CHOICE, once. In the code the word `skip` of on_nan is LKS__on_nan_skip. */
+/* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
+ * LKS__on_nan_skip. */
 #define LKS__WORDS_format(X, of)      X(of, golf)
 #define LKS__WORDS_init_from(X, of)   X(of, scratch) X(of, resume)
 #define LKS__WORDS_split(X, of)       X(of, train) X(of, val)
@@ -59,10 +58,10 @@ enum {
 #define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
 #define LKS__WORDS_dtype(X, of)       X(of, float32) X(of, bfloat16)
 
-/* X(TYPE, name, default, range, commands, flags, group, help). The words in the last columns are
- * those of settings_table.c, where the table becomes descriptors. TYPE: INT (int64_t), FLOAT
- * (double), BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above). Order is the order
- * of help and of the config line; the settings of a group stand together. */
+/* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which makes
+ * descriptors of the table, defines the words of the last columns. TYPE: INT (int64_t), FLOAT
+ * (double), BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above). Help and the
+ * config line follow this order; settings of a group must be adjacent. */
 #define LKS__SETTING_MAP(X)                                                                        \
     X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                        \
     X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
@@ -279,12 +278,12 @@ enum {
 LKS__SETTING_MAP(X)
 #undef X
 
-/* Where a value came from; a higher one wins. */
+/* Source of a value; a higher one wins. */
 typedef enum lks__setting_from {
     LKS__FROM_DEFAULT = 0,
     LKS__FROM_CHECKPOINT = 1,
     LKS__FROM_FILE = 2,
-    LKS__FROM_ENV = 3, /* golf's variables */
+    LKS__FROM_ENV = 3, /* golf's environment variables */
     LKS__FROM_ARG = 4,
 } lks__setting_from;
 
@@ -308,92 +307,96 @@ void lks__settings_defaults(lks__settings *s);
 enum { LKS__ARGS_POSITIONAL = 4, LKS__ARGS_NOTES = 32, LKS__ARGS_NOTE = 200 };
 
 typedef struct lks__args {
-    bool help; /* --help or -h was given; nothing else was looked at */
-    const char *positional[LKS__ARGS_POSITIONAL]; /* words that are neither settings nor files */
+    bool help; /* --help or -h was given; the other arguments weren't read */
+    /* Arguments that are neither settings nor files. */
+    const char *positional[LKS__ARGS_POSITIONAL];
     int n_positional;
-    /* What was read and has no meaning here ("config/x.py:3: wandb_log"), for the tool to print;
-     * escaped. n_notes counts all; those beyond the room are dropped. */
+    /* Settings that have no meaning here ("config/x.py:3: wandb_log"), for the tool to print;
+     * escaped. n_notes counts all; those that don't fit are dropped. */
     char notes[LKS__ARGS_NOTES][LKS__ARGS_NOTE];
     int n_notes;
 } lks__args;
 
-/* Read the arguments behind the command's name: `--key=value`, `--flag` for a BOOL, '-' equals '_';
- * words ending in .conf or .py are config files (settings/config_file.h). The command line wins
- * over files; of equals the later. `s` holds defaults before. At most `max_positional` other words.
- * ERR_CONFIG names the argument or file:line, the range or the nearest setting. */
+/* Read the arguments after the command's name: `--key=value`, `--flag` for a BOOL, '-' equals '_';
+ * arguments ending in .conf or .py are config files (settings/config_file.h). The command line wins
+ * over files; among equals the later wins. `s` holds defaults on entry. At most `max_positional`
+ * other arguments. ERR_CONFIG names the argument or file:line, and the range or the nearest
+ * setting. */
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
                                int max_positional, lks__args *args);
 
-/* One setting from text. `where` ("config/x.conf:12", "--n_layer=x") begins messages. A value from
- * a lower source than the one in place is checked and not taken; so is, from a file, a setting of
- * train where `command` doesn't take it: a recipe serves eval and bench too. */
+/* Set one setting from text. `where` ("config/x.conf:12", "--n_layer=x") begins messages. A
+ * value from a lower source than the present one is checked but not used. The same holds for a
+ * setting of train in a file, if `command` doesn't have it: so a recipe can also be given to
+ * eval and bench. */
 lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key, const char *value,
                              lks__setting_from from, const char *where);
 
-/* Take note of something that was read and isn't used; any bytes. */
+/* Record something that was read and isn't used; any bytes. */
 void lks__args_note(lks__args *args, const char *where, const char *what);
 
-/* Names that nanoGPT's scripts have and that mean nothing here: wandb_*, compile. */
+/* Names in nanoGPT's scripts that mean nothing here: wandb_*, compile. */
 bool lks__setting_is_foreign(const char *key);
 
-/* Settings that `command` takes, by group, with defaults, ranges and meanings. */
+/* Print the settings of `command` by group, with defaults, ranges and meanings. */
 void lks__settings_help(FILE *out, unsigned command);
 
 /* --- relations between settings --------------------------------------------------------------- */
 
-/* golf's settings have the names of parameter-golf's script: the name of the setting behind one of
- * them ("num_layers": "n_layer"), or NULL where it is no name of the script's. */
+/* golf's settings may be given by the names of parameter-golf's script. Returns the name of the
+ * setting for such a name ("num_layers": "n_layer"), or NULL if it is none of them. */
 const char *lks__golf_setting(const char *name);
 
-/* Take the script's environment variables (NUM_LAYERS, ITERATIONS, …): they win over files and lose
- * against the command line. */
+/* Read the script's environment variables (NUM_LAYERS, ITERATIONS, …): they win over files, and the
+ * command line wins over them. */
 lks_status lks__golf_environment(lks__settings *s, unsigned command);
 
-/* Fill in what golf's settings say of the batch (batch_size), and check them. */
+/* Compute batch_size from golf's settings, and check them. */
 lks_status lks__golf_check(lks__settings *s);
 
-/* For a run of train on `world_size` ranks: fills in virtual_ranks = 0, then checks what one
- * setting alone can't say: n_head divides n_embd, V divides N, W divides V (or allow_uneven),
- * W <= V. ERR_CONFIG names both numbers and the way out. */
+/* For a run of train on `world_size` ranks: choose virtual_ranks if it is 0, then check conditions
+ * between settings: n_head divides n_embd, V divides N, W divides V (or allow_uneven), W <= V.
+ * ERR_CONFIG names both numbers and what to change. */
 lks_status lks__settings_check(lks__settings *s, int world_size);
 
-/* The folder of `dataset`: as given where it is a folder, else data/NAME. ERR_CONFIG. */
+/* The folder of `dataset`: the value itself if it is a folder, else data/NAME. ERR_CONFIG. */
 lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_STR + 8]);
 
 /* --- checkpoints, metrics --------------------------------------------------------------------- */
 
-/* New object of the settings of `command` whose kind is in `flags`; NULL: out of memory. */
+/* A new object with the settings of `command` whose role is in `flags`; NULL if out of memory. */
 json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags);
 
-/* As members of the object open in `w`; with `other`, only those that differ from it. */
+/* Write them as members of the object open in `w`; with `other`, only those that differ from it. */
 void lks__settings_write(const lks__settings *s, unsigned command, unsigned flags,
                          const lks__settings *other, lks__jsonw *w);
 
-/* Read what to_json wrote into defaults, with all checks of the command line. Members of other
- * kinds than `flags` are left alone; a missing one of SHAPE or RUN, an unknown or mistyped one is
- * ERR_FORMAT, naming `where`. */
+/* Read the output of to_json into defaults, with all checks of the command line. Members of other
+ * roles than `flags` are ignored. ERR_FORMAT, naming `where`, if one of SHAPE or RUN is missing, or
+ * for an unknown or mistyped one. */
 lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigned flags,
                                    const char *where, lks__settings *s_p);
 
-/* Go on with `run` (read from a checkpoint at `where`): SHAPE and RUN are taken over, and a
- * differing value given explicitly is ERR_CONFIG; FREE is taken over where nothing was given. */
+/* Go on with `run` (read from a checkpoint at `where`). SHAPE and RUN are taken from it, and a
+ * different value that was given explicitly is ERR_CONFIG. FREE is taken if no value was given. */
 lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where);
 
-/* How many settings of these kinds differ; names_p (may be NULL) [LKS__N_SETTINGS] gets them. */
+/* How many settings of these roles differ; names_p (may be NULL) [LKS__N_SETTINGS] gets their
+ * names. */
 int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned command,
                        unsigned flags, const char **names_p);
 
 /* One value as text, doubles as %.17g; returns `out`. */
 const char *lks__settings_text(const lks__settings *s, int setting, char out[LKS__SETTING_STR]);
 const char *lks__setting_name(int setting);
-/* The word of a CHOICE as it stands in `s` (LKS__SETTING_on_nan: "stop"). */
+/* The word of a CHOICE in `s` (LKS__SETTING_on_nan: "stop"). */
 const char *lks__setting_word(const lks__settings *s, int setting);
 bool lks__setting_is_golf(int setting);
-int lks__setting_find(const char *key); /* '-' equals '_'; -1: there is none */
+int lks__setting_find(const char *key); /* '-' equals '_'; -1 if there is none */
 bool lks__setting_is_text(int setting); /* STR or CHOICE */
 bool lks__setting_is_bool(int setting);
 
-/* Numbers as settings have them: the whole text, no white space, no hexadecimal, finite. */
+/* Numbers in settings: the whole text, no white space, no hexadecimal, finite. */
 bool lks__parse_int(const char *text, int64_t *i_p);
 bool lks__parse_float(const char *text, double *f_p);
 

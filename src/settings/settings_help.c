@@ -1,4 +1,4 @@
-/* settings/settings_help.c - `--help`, from the table. */
+/* settings/settings_help.c - `--help`, from the settings table. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 enum { HELP_INDENT = 34, HELP_WIDTH = 96 };
 
-/* `text` in lines that end before HELP_WIDTH; the cursor stands at HELP_INDENT. */
+/* Print `text` in lines that end before HELP_WIDTH; the cursor is at HELP_INDENT. */
 static void print_wrapped(FILE *out, const char *text)
 {
     size_t room = HELP_WIDTH - HELP_INDENT;

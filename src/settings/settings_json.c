@@ -3,7 +3,8 @@
 
 #include "settings/settings_table.h"
 
-/* Settings of `command` of the kinds in `flags`: for (d = next(NULL, …); d; d = next(d, …)). */
+/* The next setting of `command` with a role in `flags`: for (d = next(NULL, …); d; d = next(d,
+ * …)). */
 static const lks__setting *next(const lks__setting *d, unsigned command, unsigned flags)
 {
     for (d = d ? d + 1 : lks__setting_table; d < lks__setting_table + LKS__N_SETTINGS; d++)
@@ -12,7 +13,7 @@ static const lks__setting *next(const lks__setting *d, unsigned command, unsigne
     return NULL;
 }
 
-/* golf's own settings say nothing about a run of another family. */
+/* golf's own settings are not recorded for runs of other families. */
 static bool relevant(const lks__settings *s, const lks__setting *d)
 {
     return !(d->flags & LKS__SETTING_GOLF) || strcmp(s->family, "golf") == 0;
@@ -70,7 +71,7 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
     }
 }
 
-/* The type is checked here, the range by the caller. A string points into `json`. */
+/* Checks the type; the caller checks the range. A string points into `json`. */
 static bool json_value(const lks__setting *d, const json_t *json, lks__setting_value *v)
 {
     switch (d->type) {
@@ -121,7 +122,7 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
         lks__setting_value v;
         if (!member_d &&
             (!(d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN)) || !relevant(&s, d)))
-            continue; /* of a version that didn't have it: the default did the same */
+            continue; /* from a version without this setting: the default has the same effect */
         if (!member_d)
             return lks__fail(LKS_ERR_FORMAT, "%s: the setting %s is missing", where, d->name);
         if (!json_value(d, member_d, &v) || !lks__setting_in_range(d, v))

@@ -6,7 +6,7 @@
 
 #include "layers/devices.h"
 
-/* --- the table's words ------------------------------------------------------------------------ */
+/* --- the words of the settings table --------------------------------------------------------- */
 
 enum {
     PREP = LKS__CMD_PREP,
@@ -190,7 +190,7 @@ bool lks__setting_is_bool(int i)
     return lks__setting_table[i].type == LKS__SETTING_IS_BOOL;
 }
 
-/* Names as the table has them; false where `key` is longer than any. */
+/* The name with '_' for '-'; false if `key` is longer than any name. */
 static bool fold_key(const char *key, char out[LKS__SETTING_KEY])
 {
     size_t n = strlen(key);
@@ -308,7 +308,7 @@ bool lks__setting_in_range(const lks__setting *d, lks__setting_value v)
     switch (d->type) {
     case LKS__SETTING_IS_INT:
         return v.i >= d->low_i && v.i <= d->high_i;
-    case LKS__SETTING_IS_FLOAT: /* written so that NaN is outside */
+    case LKS__SETTING_IS_FLOAT: /* written so that NaN is out of range */
         return (d->over_low ? v.f > d->low : v.f >= d->low) &&
                (d->below_high ? v.f < d->high : v.f <= d->high);
     case LKS__SETTING_IS_BOOL:

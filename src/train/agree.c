@@ -19,7 +19,7 @@ static void name_host(char host[LKS__HOST_NAME])
     gethostname(host, LKS__HOST_NAME - 1);
 }
 
-/* "rank 2 (host b)" */
+/* names a rank: "rank 2 (host b)" */
 struct place {
     char text[4 * LKS__HOST_NAME + 32];
 };
@@ -37,18 +37,18 @@ static struct place place_of(int rank, const char host[LKS__HOST_NAME])
 
 enum { FAILED = -1, NONE = 0, FOUND = 1 };
 
-/* What one rank has opened. */
+/* The checkpoint that one rank has opened. */
 struct file_note {
     int32_t found;
     uint64_t iter, hash;
     char host[LKS__HOST_NAME],
-        path[256]; /* of the checkpoint, or the folder without one; escaped */
+        path[256]; /* of the checkpoint, or of the folder if it has none; escaped */
 };
 
 static void describe_file(lks_status st, const lks__ckpt *ckpt, const char *out_dir,
                           struct file_note *note)
 {
-    memset(note, 0, sizeof *note); /* no byte of the stack goes to others */
+    memset(note, 0, sizeof *note); /* don't send stray bytes of the stack to other ranks */
     note->found = st != LKS_OK ? FAILED : ckpt == NULL ? NONE : FOUND;
     const char *path = note->found == FOUND ? ckpt->path : out_dir;
     lks__escape(note->path, sizeof note->path, path, strlen(path));
@@ -57,7 +57,8 @@ static void describe_file(lks_status st, const lks__ckpt *ckpt, const char *out_
         return;
     const char *digits = json_string_value(json_object_get(ckpt->state, "state_hash"));
     note->iter = ckpt->iter;
-    note->hash = digits == NULL ? 0 : strtoull(digits, NULL, 16); /* verified when it was opened */
+    /* Was verified when the checkpoint was opened. */
+    note->hash = digits == NULL ? 0 : strtoull(digits, NULL, 16);
 }
 
 static void describe_choice(const struct file_note *note, char text[512])
@@ -69,7 +70,7 @@ static void describe_choice(const struct file_note *note, char text[512])
         snprintf(text, 512, "has no checkpoint to go on from in %s", note->path);
 }
 
-/* This rank couldn't open any: its own sentence, and what another rank has. */
+/* This rank couldn't open a checkpoint: report its own error, and what another rank has. */
 static lks_status report_failed(lks_status st, const struct file_note *all, int W, int rank)
 {
     char cause[1024], choice[512];
@@ -84,7 +85,7 @@ static lks_status report_failed(lks_status st, const struct file_note *all, int 
                      place_of(other, all[other].host).text, choice, way_out);
 }
 
-/* The same sentence on all ranks. A rank that failed reports that itself. */
+/* Gives the same sentence on all ranks. A rank that failed reports its own error. */
 static lks_status judge_files(const struct file_note *all, int W)
 {
     for (int r = 1; r < W; r++) {
@@ -107,7 +108,7 @@ static lks_status compare_files(lks__session *ses, lks_status st, const lks__ckp
                                 const char *out_dir, const char *context)
 {
     const int W = ses->world.world_size;
-    char cause[1024]; /* the exchange below may replace the sentence */
+    char cause[1024]; /* the exchange below may replace the recorded sentence */
     snprintf(cause, sizeof cause, "%s", lks_last_error());
     struct file_note mine, *all = calloc((size_t)W, sizeof *all);
     if (all == NULL)
@@ -135,7 +136,7 @@ lks_status lks__agree_checkpoint(lks__session *ses, lks_status st, const lks__ck
     return ses->world.world_size == 1 ? st : compare_files(ses, st, ckpt, out_dir, "");
 }
 
-/* Rank 0's newest, which must not be newer than what it is to replace. */
+/* Open rank 0's newest checkpoint, which must not be newer than the state that it is to replace. */
 static lks_status choose(const char *out_dir, uint64_t bad_iter, lks__ckpt *ckpt)
 {
     LKS__TRY(lks__ckpt_open(out_dir, LKS__CKPT_ALL, ckpt));
@@ -181,15 +182,16 @@ bool lks__agree_compares(const lks__trainer *t)
                      : w->world_size > 1;
 }
 
-/* What one rank has in memory. */
+/* Hashes of what one rank has in memory. */
 struct state_note {
-    int32_t compares;        /* it holds a replica that others have, too */
-    uint64_t arenas, values; /* hashes of the replica, and of all else */
+    int32_t compares;        /* it holds a replica of which others have copies */
+    uint64_t arenas, values; /* hashes of the replica, and of everything else */
     uint64_t iter;
     char host[LKS__HOST_NAME];
 };
 
-/* `hash` goes on over the arena's tensors; memory that holds none of them is never touched. */
+/* Continue `hash` over the tensors in the arena; parts of it that hold no tensor are never
+ * touched. */
 static uint64_t hash_arena(const lks__trainer *t, const float *arena, lks__arena_role role,
                            uint64_t hash)
 {
@@ -244,7 +246,7 @@ static lks_status differs(const struct state_note *all, int r, const char *what,
                      all[0].iter, what, theirs, rank0s);
 }
 
-/* Rank 0 leads its host, so it holds a replica if any rank compares one. */
+/* Rank 0 is the leader of its host, so it holds a replica if any rank compares one. */
 static lks_status judge_states(const struct state_note *all, int W)
 {
     for (int r = 1; r < W; r++) {

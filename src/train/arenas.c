@@ -30,7 +30,7 @@ static void give_back_unused(const lks__trainer *t)
     }
 }
 
-/* The parts of tensor `i` that lie in the ranges of blocks that this rank updates. */
+/* Add the parts of tensor `i` in the ranges of blocks that this rank updates. */
 static void add_pieces(lks__trainer *t, size_t i)
 {
     const lks__tensor *tensor = &t->table.tensors[i];
@@ -98,7 +98,7 @@ void lks__arenas_close(lks__trainer *t)
 
 typedef void copy_fn(const lks__mirror *m, lks__queue queue, size_t from, size_t n);
 
-/* This rank's pieces, as far as the arena of that role has something of their tensors. */
+/* Copy this rank's pieces of tensors that the arena of that role contains. */
 static void copy_pieces(const lks__trainer *t, copy_fn *copy, const lks__mirror *m,
                         lks__arena_role role)
 {

@@ -1,13 +1,13 @@
 /* train/arenas.h - the parameters and moments of a run, on the host and on the device.
  *
- * On the host they lie in the group's memory: one replica for all ranks of a host, or one for each
- * rank (--replicas). Checkpoints, hashes and other hosts know that one. If the device's memory is
- * the host's, that is all, and the calls below do nothing.
+ * On the host they are in memory of the group: one replica for all ranks of a host, or one for each
+ * rank (--replicas). Checkpoints, hashes and other hosts use that one. If the device uses host
+ * memory, this is all, and the calls below do nothing.
  *
- * Else each rank's device has a replica of its own. A rank updates its pieces there, and brings
- * their parameters to the host. When all ranks have done that, each takes all parameters to its
- * device. Moments stay on the device of the rank that updates them, until a checkpoint needs them.
- */
+ * Otherwise each rank's device has its own replica. A rank updates its pieces there, and copies
+ * their parameters to the host. When all ranks have done so, each copies all parameters to its
+ * device. Moments stay on the device of the rank that updates them, until a checkpoint needs
+ * them. */
 #ifndef LKS_TRAIN_ARENAS_H
 #define LKS_TRAIN_ARENAS_H
 
@@ -19,22 +19,24 @@ typedef struct lks__piece {
     size_t first, count; /* floats of an arena */
 } lks__piece;
 
-/* Collective. The host's side, and the device's. The optimizer and the ddp state are open. */
+/* Collective. Opens the host's and the device's copies. The optimizer and the ddp state must be
+ * open. */
 lks_status lks__arenas_open(lks__trainer *t);
 void lks__arenas_close(lks__trainer *t);
 
-/* The host's replica is complete (a barrier has said so): on return all parameters, and this rank's
- * pieces of the moments if `moments`, are on the device. */
+/* The host's replica is complete (after a barrier). On return all parameters, and with `moments`
+ * this rank's pieces of the moments, are on the device. */
 lks_status lks__arenas_upload(lks__trainer *t, bool moments);
 
-/* Before an update: `grads`, in the host's memory, on the device. */
+/* Before an update: copies `grads` from host memory to the device. */
 const float *lks__arenas_begin_update(lks__trainer *t, const float *grads);
 /* The update is on the compute queue. On return its parameters are on the host. */
 lks_status lks__arenas_end_update(lks__trainer *t);
-/* The moments on the host, for a checkpoint. Collective. */
+/* Copy the moments to the host, for a checkpoint. Collective. */
 lks_status lks__arenas_fetch_moments(lks__trainer *t);
 
-/* A hash of `count` floats of the device's parameters, from `first` on: XXH3, a piece at a time. */
+/* A hash of `count` floats of the device's parameters, from `first` on: XXH3, computed in
+ * pieces. */
 lks_status lks__arenas_hash(lks__trainer *t, size_t first, size_t count, uint64_t *hash_p);
 
 #endif

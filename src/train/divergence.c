@@ -30,7 +30,7 @@ static bool due(const lks__trainer *t)
     return t->s.check_interval > 0 && t->iter > 0 && t->iter % (uint64_t)t->s.check_interval == 0;
 }
 
-/* What of tensor `i` lies in [start, end) of the arena; that may be nothing. */
+/* Hash the part of tensor `i` in [start, end) of the arena; it may be empty. */
 static lks_status hash_part(lks__trainer *t, size_t i, size_t start, size_t end, uint64_t *hash_p)
 {
     const lks__tensor *tensor = &t->table.tensors[i];
@@ -40,8 +40,8 @@ static lks_status hash_part(lks__trainer *t, size_t i, size_t start, size_t end,
     return to > from ? lks__arenas_hash(t, from, to - from, hash_p) : LKS_OK;
 }
 
-/* Hash the tensors in blocks [first, end); *changed_p: the first one whose hash has changed, -1:
- * none. */
+/* Hash the tensors in blocks [first, end); *changed_p: the first one whose hash has changed, or
+ * -1. */
 static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t *changed_p)
 {
     *changed_p = -1;
@@ -58,7 +58,7 @@ static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t
     return LKS_OK;
 }
 
-/* Those that this rank updates. */
+/* Hash the blocks that this rank updates. */
 static lks_status hash_share(lks__trainer *t, int32_t *changed_p)
 {
     size_t first, end;
@@ -66,7 +66,7 @@ static lks_status hash_share(lks__trainer *t, int32_t *changed_p)
     return hash_blocks(t, first, end, changed_p);
 }
 
-/* The host's ranks share one replica, and divide the work of hashing it. */
+/* Do the host's ranks share one replica, and divide the work of hashing it? */
 static bool divides(const lks__trainer *t)
 {
     return t->shared && t->ses.device->ops->host_memory;
@@ -83,7 +83,7 @@ lks_status lks__divergence_look(lks__trainer *t, lks__divergence_note *mine)
 {
     int32_t changed;
     *mine = (lks__divergence_note){.iter = t->iter, .changed = -1};
-    /* a device with memory of its own has a replica of its own */
+    /* a device with its own memory has its own replica */
     mine->compares =
         t->ses.device->ops->host_memory ? lks__agree_compares(t) : t->ses.world.world_size > 1;
     gethostname(mine->host, sizeof mine->host - 1);
@@ -124,7 +124,7 @@ static lks_status changed(const lks__trainer *t, const lks__divergence_note *not
                      t->iter, t->table.tensors[note->changed].name, host_of(note, shown), rank);
 }
 
-/* How many ranks have a replica like that of `rank`; 0 where it compares none. */
+/* Number of ranks whose replica equals that of `rank`; 0 if it compares none. */
 static int supporters(const void *notes, size_t stride, int W, int rank)
 {
     uint64_t hash = note_of(notes, stride, rank).hash;
@@ -134,8 +134,8 @@ static int supporters(const void *notes, size_t stride, int W, int rank)
     return hash == 0 ? 0 : n;
 }
 
-/* Replicas differ: by tensors now. The rank that differs from most others is the one to blame; of
- * two nobody can tell. */
+/* Replicas differ: find the tensor. The rank that differs from most others is reported; of two
+ * ranks it can't be decided which one is wrong. */
 static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
 {
     int W = t->ses.world.world_size, good = 0, odd = 0;
@@ -167,10 +167,10 @@ static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
                      "bits, or a program error; go on from the last checkpoint with "
                      "--init_from=resume",
                      t->iter, t->table.tensors[i].name, odd, host_of(&a, shown_a), good,
-                     host_of(&b, shown_b), told ? ", which has those of most ranks" : "");
+                     host_of(&b, shown_b), told ? ", which agrees with most ranks" : "");
 }
 
-/* Ranks that aren't at the same iteration would not have their checks at the same time. */
+/* Ranks at different iterations would make their checks at different times. */
 static lks_status apart(const lks__divergence_note *note, int rank,
                         const lks__divergence_note *first)
 {
@@ -182,7 +182,8 @@ static lks_status apart(const lks__divergence_note *note, int rank,
         rank, host_of(note, shown), note->iter, host_of(first, shown_first), first->iter);
 }
 
-/* `one` of these ranks has hashed its replica, and `other` has not, or is no other rank at all. */
+/* Rank `one` has hashed its replica, and `other` has not, or is the same rank: there is no
+ * other. */
 static lks_status alone(const void *notes, size_t stride, int one, int other)
 {
     lks__divergence_note note = note_of(notes, stride, one),

@@ -11,8 +11,8 @@ struct split {
     int32_t *span, *tokens, *targets; /* [B * T + 1], [B * T], [B * T] */
 };
 
-/* Summed loss (the last batch may be smaller) and bytes of one batch's targets. Windows follow each
- * other, so that a batch is one span of tokens. */
+/* Sum of losses (the last batch may be smaller) and bytes of one batch's targets. Windows are
+ * adjacent, so a batch is one span of tokens. */
 static lks_status split_batch(void *ctx, size_t batch, double *values)
 {
     const struct split *s = ctx;

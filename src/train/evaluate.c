@@ -1,4 +1,4 @@
-/* train/evaluate.c - losses without gradients, dealt over ranks in whole batches. */
+/* train/evaluate.c - losses without gradients; ranks take whole batches. */
 #include "train/evaluate.h"
 
 #include <stdlib.h>

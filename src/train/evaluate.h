@@ -9,12 +9,13 @@
 typedef struct lks__eval_job {
     lks__session *session;
     size_t n_batches, n_values;
-    lks_status (*run)(void *ctx, size_t batch, double *values); /* one batch's, on this rank */
+    /* Computes one batch on this rank. */
+    lks_status (*run)(void *ctx, size_t batch, double *values);
     void *ctx;
 } lks__eval_job;
 
 /* Every rank takes whole batches; values[n_batches][n_values] out, the same on all ranks.
- * Collective. ERR_STOPPED, on all ranks, where one was asked to stop and has left out batches. */
+ * Collective. ERR_STOPPED, on all ranks, if one was asked to stop and has left out batches. */
 lks_status lks__eval_batches(const lks__eval_job *job, double *values);
 
 /* The mean loss over a whole split, in batches of whole windows. */
@@ -22,22 +23,22 @@ typedef struct lks__split_eval {
     lks__session *session;
     lks__model *model;
     const float *params;
-    size_t B, T; /* windows of a batch (the last batch may have fewer), tokens of a window */
+    size_t B, T; /* windows of a batch (the last may have fewer), tokens of a window */
 
     const char *path; /* of the split, for messages */
     uint64_t n_tokens;
     lks_status (*read)(const void *source, uint64_t first, size_t n, int32_t *out);
     const void *source;
-    const lks__byte_table *bytes; /* for bits per byte; NULL: not wanted */
+    const lks__byte_table *bytes; /* for bits per byte; NULL: not needed */
 } lks__split_eval;
 
 typedef struct lks__split_result {
     uint64_t n_windows;
-    double loss, bpb; /* bpb: where there is a byte table */
+    double loss, bpb; /* bpb: only with a byte table */
 } lks__split_result;
 
-/* Over all windows [iT, iT + T] of the split; tokens behind the last whole window are left out. The
- * same figures for any number of ranks. Collective; ERR_STOPPED as above. */
+/* Evaluate all windows [iT, iT + T] of the split; tokens after the last whole window are left out.
+ * The same result for any number of ranks. Collective; ERR_STOPPED as above. */
 lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result);
 
 #endif

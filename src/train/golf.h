@@ -1,4 +1,4 @@
-/* train/golf.h - a run of the golf family: what recipe_golf.c and golf_lines.c share. */
+/* train/golf.h - a run of the golf family: shared by recipe_golf.c and golf_lines.c. */
 #ifndef LKS_TRAIN_GOLF_H
 #define LKS_TRAIN_GOLF_H
 
@@ -11,16 +11,16 @@
 struct lks__golf_run {
     lks__shards *train, *val;
     lks__stream stream;
-    uint64_t val_tokens; /* whole sequences of the validation split, and one more */
-    size_t eval_batch;   /* of them in a batch: fixed by settings, whatever W is */
-    bool has_bpb;        /* there is a tokenizer */
+    uint64_t val_tokens; /* whole sequences of the validation split, and one more token */
+    size_t eval_batch;   /* sequences of a batch: depends on settings only, not on W */
+    bool has_bpb;        /* a tokenizer is known */
     lks__byte_table bytes;
     uint64_t code_bytes; /* of --code */
     lks__muon *muon;
     int32_t *span; /* [B * T + 1] */
 };
 
-/* The script's lines, in its words; train/recipe.h has their meaning. */
+/* The lines of the script, in its words; train/recipe.h describes them. */
 void lks__golf_head_lines(const lks__trainer *t, lks__log *log);
 void lks__golf_train_line(const lks__trainer *t, const lks__step_result *r, double mfu,
                           char out[200]);

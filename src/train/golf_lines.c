@@ -1,6 +1,5 @@
-/* train/golf_lines.c - what parameter-golf's train_gpt.py prints, so that its parsers read our
- * logs.
- */
+/* train/golf_lines.c - prints the lines of parameter-golf's train_gpt.py, so that parsers of its
+ * logs can read ours. */
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 #include "base/sys.h"
 #include "train/golf.h"
 
-/* As Python's repr has it: the shortest digits that read back as `x`, a point or an exponent. */
+/* As Python's repr: the shortest digits that read back as `x`, with a point or an exponent. */
 static const char *python_float(double x, char out[40])
 {
     char digits[32];
@@ -26,7 +25,7 @@ static const char *python_float(double x, char out[40])
     return out;
 }
 
-/* The script prints the folder's own name, wherever links to it lead. */
+/* The script prints the folder's own name, without following links. */
 static void dataset_line(const lks__trainer *t, lks__log *log)
 {
     char shown[512], *real = realpath(t->data_dir, NULL);
@@ -85,7 +84,7 @@ void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
                       "this run are equal, but two runs are not");
 }
 
-/* "train_time:…ms step_avg:…ms"; the average is over the steps that the time was measured on. */
+/* "train_time:…ms step_avg:…ms"; the average is over the steps in the measured time. */
 static const char *time_text(const lks__trainer *t, char out[80])
 {
     uint64_t steps = t->iter > t->elapsed_from ? t->iter - t->elapsed_from : 1;
@@ -114,8 +113,8 @@ void lks__golf_eval_line(const lks__trainer *t, const lks__eval_result *eval, ch
              eval->val_loss, bpb, time_text(t, time));
 }
 
-/* The script's figures are of rank 0's device; on a CPU they are of rank 0's process, which sees
- * the ranks' common memory, too: the most that was resident, and the most address space. */
+/* The script gives figures of rank 0's device. On a CPU they are those of rank 0's process, which
+ * includes the ranks' common memory: the most that was resident, and the most address space. */
 static void memory_line(lks__log *log)
 {
     static const char status[] = "/proc/self/status";

@@ -17,7 +17,7 @@ static void nobody(void *ctx, int group)
 {
 }
 
-/* As the step computed it, but into `grads`, an arena of zeros. */
+/* The same pass as in the step, but into `grads`, an arena of zeros. */
 static lks__backward pass_of(const lks__trainer *t, int index, float *grads)
 {
     lks__backward bw = lks__train_pass(t, index / t->A, index % t->A, grads);
@@ -25,8 +25,8 @@ static lks__backward pass_of(const lks__trainer *t, int index, float *grads)
     return bw;
 }
 
-/* The first tensor that backward (the table from its end) leaves with a number that isn't finite.
- */
+/* The first tensor, in the order of backward (from the end of the table), whose gradient isn't
+ * finite. */
 static bool find_tensor(const lks__trainer *t, const float *grads, char place[LKS__PLACE])
 {
     for (size_t n = t->table.n_tensors; n-- > 0;) {
@@ -40,7 +40,7 @@ static bool find_tensor(const lks__trainer *t, const float *grads, char place[LK
     return false;
 }
 
-/* Micro-batch `index`, whose loss isn't finite. */
+/* Search micro-batch `index`, whose loss isn't finite. */
 static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *bad)
 {
     LKS__TRY(t->recipe->read(t, index / t->A, index % t->A));
@@ -51,12 +51,12 @@ static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *ba
     return LKS_OK;
 }
 
-/* The first of this rank's micro-batches whose gradient isn't finite, though its loss is. */
+/* Find the first of this rank's micro-batches whose gradient isn't finite although its loss is. */
 static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
 {
     const size_t bytes = t->table.count * sizeof(float);
     float *grads = lks__sys_mmap(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (grads == NULL) /* the step's sum has to do */
+    if (grads == NULL) /* use the sum of the step */
         return LKS_OK;
     lks_status st = LKS_OK;
     for (int i = t->first_v * t->A; i < t->end_v * t->A && st == LKS_OK; i++) {
@@ -86,7 +86,7 @@ static int first_bad_loss(const lks__trainer *t)
     return -1;
 }
 
-/* What this rank finds: index INT_MAX where it isn't in its micro-batches. */
+/* Search this rank's micro-batches; index INT_MAX if none of them is the cause. */
 static lks_status search(lks__trainer *t, lks__nonfinite *bad)
 {
     int loss = first_bad_loss(t);
@@ -98,7 +98,7 @@ static lks_status search(lks__trainer *t, lks__nonfinite *bad)
     return find_activation(t, loss, bad);
 }
 
-/* The first of what all ranks have found. */
+/* The first of the ranks' findings. */
 static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfinite *bad)
 {
     int W = t->ses.world.world_size;

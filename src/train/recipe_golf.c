@@ -1,4 +1,4 @@
-/* train/recipe_golf.c - runs as parameter-golf's train_gpt.py has them. */
+/* train/recipe_golf.c - runs like those of parameter-golf's train_gpt.py. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static lks_status open_shards(const lks__trainer *t, const char *names, lks__sha
     return lks__shards_open(pattern, (uint32_t)t->s.vocab_size, shards);
 }
 
-/* What counts bytes; a checkpoint remembers which model it was. */
+/* Open the tokenizer, which counts bytes; a checkpoint records which model it was. */
 static lks_status open_tokenizer(lks__trainer *t)
 {
     struct lks__golf_run *g = t->golf;
@@ -48,7 +48,7 @@ static lks_status open_data(lks__trainer *t)
     if (t->s.vocab_size == 0)
         return lks__fail(LKS_ERR_CONFIG, "the golf family needs vocab_size (VOCAB_SIZE)");
     t->meta.vocab_size = (uint32_t)t->s.vocab_size;
-    LKS__TRY(open_tokenizer(t)); /* first, as in the script: that is what can be mended */
+    LKS__TRY(open_tokenizer(t)); /* first, as in the script: the user can mend this */
     LKS__TRY(open_shards(t, LKS__SHARDS_TRAIN, &g->train));
     LKS__TRY(open_shards(t, LKS__SHARDS_VAL, &g->val));
     LKS__TRY(lks__shards_digest(g->train, &digest[0]));
@@ -64,7 +64,7 @@ static lks_status open_rest(lks__trainer *t)
     size_t B = (size_t)t->s.batch_size, T = (size_t)t->s.block_size;
     size_t most = (size_t)(t->s.val_batch_size / t->V) / T;
     g->stream = (lks__stream){g->train, t->V, t->A, B * T};
-    g->eval_batch = most < B ? most : B; /* the activations are made for B */
+    g->eval_batch = most < B ? most : B; /* activations are allocated for B */
     g->span = calloc(B * T + 1, sizeof *g->span);
     if (g->span == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", B * T);
@@ -106,7 +106,7 @@ static lks_status read_batch(lks__trainer *t, int v, int m)
     return LKS_OK;
 }
 
-/* By iterations, or, with a time limit, by the clock: then two runs differ, and the log says so. */
+/* By iterations, or with a time limit by the clock: then two runs differ, and the log says so. */
 static double lr_scale(const lks__trainer *t)
 {
     const lks__settings *s = &t->s;
@@ -153,7 +153,7 @@ static lks_status owned(const lks__trainer *t, int *owned)
     return LKS_OK;
 }
 
-/* Rank 0's clock counts, or the ranks would not agree on when to stop. */
+/* Rank 0's clock decides; otherwise ranks would not agree on when to stop. */
 static lks_status end_step(lks__trainer *t, lks__step_result *r)
 {
     t->elapsed_s += r->seconds;
@@ -211,7 +211,8 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 
 static const char artifact_name[] = "final_model.int8.ptz";
 
-/* It is compressed into memory of its own size; until the next pass activations need none. */
+/* The compressed artifact needs memory of its own size; activations aren't needed until the next
+ * pass. */
 static void make_room(const lks__trainer *t)
 {
     const size_t page = 4096;
@@ -247,8 +248,8 @@ static lks_status read_artifact(lks__trainer *t, const char *path)
     return st;
 }
 
-/* As the script ends: the int8 artifact is written, read back in the place of the parameters, which
- * the last checkpoint has, and what it holds is evaluated. */
+/* The end of the script: write the int8 artifact, read it back in place of the parameters, which
+ * the last checkpoint holds, and evaluate it. */
 static lks_status finish(lks__trainer *t, lks__finish_result *r)
 {
     char path[LKS__SETTING_STR + 64];
@@ -257,7 +258,8 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     snprintf(path, sizeof path, "%s/%s", t->s.out_dir, artifact_name);
     lks_comm_note(t->ses.comm, t->iter, "artifact");
     make_room(t);
-    LKS__TRY(lks_comm_barrier(t->ses.comm)); /* all have taken the parameters that go now */
+    /* All have read the parameters that are overwritten now. */
+    LKS__TRY(lks_comm_barrier(t->ses.comm));
     if (t->ses.world.rank == 0) {
         st = lks__session_check_stop(&t->ses);
         if (st == LKS_OK)

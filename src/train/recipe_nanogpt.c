@@ -1,4 +1,4 @@
-/* train/recipe_nanogpt.c - runs as nanoGPT's train.py has them. */
+/* train/recipe_nanogpt.c - runs like those of nanoGPT's train.py. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,7 +117,7 @@ static lks_status end_step(lks__trainer *t, lks__step_result *r)
 
 /* --- evaluation ------------------------------------------------------------------------------- */
 
-/* max_iters=N makes iterations 0..N, as in the script. */
+/* max_iters=N means iterations 0..N, as in the script. */
 static uint64_t n_steps(const lks__settings *s)
 {
     return (uint64_t)s->max_iters + 1;
@@ -134,7 +134,7 @@ struct estimate {
     const uint64_t *offsets; /* [2][eval_iters][B] */
 };
 
-/* Batch i of both splits' batches, train first. */
+/* Compute batch i of the batches of both splits, train first. */
 static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
 {
     const struct estimate *e = ctx;

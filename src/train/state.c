@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a tensor is called in an arena; NULL: Muon has no second moment. */
+/* The name of a tensor in an arena; NULL for Muon, which has no second moment. */
 static const char *suffix_of(const lks__tensor *t, lks__arena_role role)
 {
     bool muon = t->kind == LKS__PARAM_MATRIX;
@@ -26,7 +26,7 @@ bool lks__state_has(const lks__tensor *tensor, lks__arena_role role)
     return suffix_of(tensor, role) != NULL;
 }
 
-/* Names of the sampler's state among the optimizer's tensors. */
+/* The names of the sampler's state in the optimizer's file. */
 static const char sampler_name[] = "sampler.state";
 
 /* --- saving ---------------------------------------------------------------------------------- */
@@ -60,7 +60,8 @@ static void add_arena(struct names *list, const lks__table *table, lks__arena_ro
 
 static size_t sampler_state_bytes(const lks__trainer *t)
 {
-    return t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler); /* stream has none */
+    /* The sampler `stream` has none. */
+    return t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
 }
 
 bool lks__state_by_the_clock(const lks__trainer *t)
@@ -74,12 +75,12 @@ static json_t *state_json(const lks__trainer *t)
     snprintf(digest, sizeof digest, "%016" PRIx64, t->data_digest);
     json_t *settings = lks__settings_to_json(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     json_t *meta = lks__meta_to_json(&t->meta);
-    /* pack takes the references, also where it fails */
+    /* pack takes over the references, even if it fails */
     json_t *state = json_pack("{s:o, s:o, s:s, s:b, s:f, s:I, s:i}", "settings", settings,
                               "tokenizer", meta, "data_digest", digest, "eval_done", t->eval_done,
                               "best_val_loss", t->best_val_loss, "data_shift",
                               (json_int_t)t->data_shift, "nonfinite", t->nonfinite);
-    /* a run by the clock goes on with its own time; all others are the same whatever they took */
+    /* a run by the clock continues its training time; other runs don't depend on time */
     if (lks__state_by_the_clock(t) &&
         json_object_set_new(state, "elapsed_s", json_real(t->elapsed_s)) < 0) {
         json_decref(state);
@@ -171,7 +172,7 @@ lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab
     };
 }
 
-/* What `file` has for a tensor of the table; NULL where this role has none of it. */
+/* Find a tensor of the table in `file`; NULL if this role doesn't have it. */
 static lks_status find_tensor(const lks__st_file *file, const char *path, const lks__tensor *t,
                               lks__arena_role role, const lks__st_tensor **found_p)
 {
@@ -189,7 +190,7 @@ static lks_status find_tensor(const lks__st_file *file, const char *path, const 
         return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s %s", path, name,
                          found == NULL
                              ? "is missing"
-                             : "has another type or shape than state.json's settings say");
+                             : "has another type or shape than state.json's settings give");
     *found_p = found;
     return LKS_OK;
 }
@@ -260,7 +261,7 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
             "the data in %s is not what checkpoint %s was trained on (digest %s, not %s): "
             "give the same --dataset, or start anew",
             t->data_dir, c->path, have, digest);
-    /* Checkpoints of versions that stopped at the first one have neither: 0. */
+    /* Checkpoints of versions that stopped at the first such number have neither, which means 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
     json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));
     if (shift < 0 || nonfinite < 0 || nonfinite > INT_MAX)

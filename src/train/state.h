@@ -1,21 +1,20 @@
-/* train/state.h - a run's state to and from checkpoints. */
+/* train/state.h - the state of a run, written to and read from checkpoints. */
 #ifndef LKS_TRAIN_STATE_H
 #define LKS_TRAIN_STATE_H
 
 #include "ckpt/ckpt.h"
 #include "train/trainer.h"
 
-/* Rank 0: write checkpoint t->iter, reading the arenas in place; `best` is to name it if it is the
- * `best`. */
+/* Rank 0: write checkpoint t->iter, reading the arenas in place; OUT/best names it if `best`. */
 lks_status lks__state_save(lks__trainer *t, bool best, char name[32], char params_hash[17]);
 
-/* The settings that a checkpoint was made with, into defaults (`s`). */
+/* Read the settings that a checkpoint was made with into `s`, which holds defaults. */
 lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s);
 
-/* vocab_size and tokenizer, as `sample` and `eval` need them. */
+/* Read vocab_size and tokenizer, for `sample` and `eval`. */
 lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta);
 
-/* Model shape from a checkpoint's settings. */
+/* The model's shape from a checkpoint's settings. */
 lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size);
 
 typedef enum lks__arena_role {
@@ -24,25 +23,25 @@ typedef enum lks__arena_role {
     LKS__ARENA_SECOND
 } lks__arena_role;
 
-/* Does an arena of that role hold anything of this tensor? (Muon has no second moment.) */
+/* Does an arena of that role contain this tensor? (Muon has no second moment.) */
 bool lks__state_has(const lks__tensor *tensor, lks__arena_role role);
 
-/* Does training time end the run, so that checkpoints hold it? */
+/* Does training time end the run? Then checkpoints contain it. */
 bool lks__state_by_the_clock(const lks__trainer *t);
 
-/* Every tensor of the table from `file` into an arena: parameters, first or second moments (in the
- * file NAME, NAME.exp_avg or, Muon's, NAME.momentum, and NAME.exp_avg_sq). ERR_FORMAT names file
- * and tensor where one is missing, has another type or shape, or is not in the table. */
+/* Read every tensor of the table from `file` into an arena: parameters, first or second moments (in
+ * the file NAME; NAME.exp_avg or, for Muon, NAME.momentum; NAME.exp_avg_sq). ERR_FORMAT names file
+ * and tensor if one is missing, has another type or shape, or is not in the table. */
 lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks__table *table,
                                  lks__arena_role role, float *arena);
 
-/* The same checks alone, before memory is taken on the word of state.json's settings. */
+/* Only the same checks, before memory is allocated by state.json's settings. */
 lks_status lks__state_check_arena(const lks__st_file *file, const char *path,
                                   const lks__table *table, lks__arena_role role);
 
-/* All the rest of a resume: parameters and moments into the arenas (this rank's own, or, shared, by
- * the first rank of a host), iteration, sampler. The checkpoint's settings have been taken over by
- * `t->s` before. With zero=1 each host then holds all moments, until it drops the others' parts. */
+/* Complete a resume: parameters and moments into the arenas (this rank's own, or, if shared, by the
+ * first rank of a host), iteration, sampler. `t->s` already has the checkpoint's settings. With
+ * zero=1 each host then holds all moments, until it drops the others' parts. */
 lks_status lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
 
 #endif

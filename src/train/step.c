@@ -46,8 +46,8 @@ static lks_status micro_step(lks__trainer *t, const lks__ddp_micro *at)
     return LKS_OK;
 }
 
-/* All micro-batches of this rank, and the mean gradient of all ranks'. Whoever sees that a stop is
- * asked for leaves out the rest, but joins the reductions: the others would wait for it. */
+/* Compute all micro-batches of this rank, and the mean gradient of all ranks. A rank that was asked
+ * to stop leaves out the rest, but joins the reductions, because the others wait for it. */
 static lks_status accumulate(lks__trainer *t, const float **grads_p, double *norm_p)
 {
     lks__ddp_micro at;
@@ -63,24 +63,23 @@ static lks_status accumulate(lks__trainer *t, const float **grads_p, double *nor
     return lks__ddp_finish(t->ddp, grads_p, norm_p);
 }
 
-/* A launcher sends one word to all ranks, and each of them sees it when it does: what reaches us
- * just after another rank's was agreed on is that same word. */
-static const double SAME_WORD_S = 1.0;
+/* Ranks notice a signal at different steps. One that arrives within 1 s or one step of an agreed
+ * save is the same request. */
+static const double SAME_REQUEST_S = 1.0;
 
 static bool asks_to_save(lks__trainer *t)
 {
     bool asks = lks__save_requested != 0;
     lks__save_requested = 0;
-    bool just_now = t->agreed_at > 0 &&
-                    (t->iter <= t->agreed_iter + 1 || lks__sys_now() - t->agreed_at < SAME_WORD_S);
+    bool just_now = t->agreed_at > 0 && (t->iter <= t->agreed_iter + 1 ||
+                                         lks__sys_now() - t->agreed_at < SAME_REQUEST_S);
     if (!asks || t->asked || !just_now)
         return asks;
-    t->asked = true; /* a second one is a new one */
+    t->asked = true; /* another signal is another request */
     return false;
 }
 
-/* The N losses, and what else ranks have to tell, become known to all. ERR_STOPPED: somebody has
- * left out micro-batches. */
+/* Exchange the N losses and the ranks' notes. ERR_STOPPED if a rank has left out micro-batches. */
 static lks_status gather(lks__trainer *t, lks__step_result *r)
 {
     int W = t->ses.world.world_size, most = (t->V + W - 1) / W * t->A;
@@ -122,10 +121,10 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
     return skipped ? LKS_ERR_STOPPED : LKS_OK;
 }
 
-/* All ranks are here: nothing has been updated, and nothing is. */
+/* All ranks get here: nothing has been updated, and nothing will be. */
 static lks_status discard(lks__trainer *t, lks__step_result *r)
 {
-    if (r->stop_signal == 0) /* it came in the search for NaN */
+    if (r->stop_signal == 0) /* the signal came during the search for NaN */
         r->stop_signal = lks__session_asked_stop(&t->ses);
     r->outcome = LKS__STEP_DISCARDED;
     lks__sampler_back(t->sampler);
@@ -133,7 +132,7 @@ static lks_status discard(lks__trainer *t, lks__step_result *r)
     return LKS_OK;
 }
 
-/* This rank's share of the update. */
+/* Make this rank's share of the update. */
 static lks_status update(lks__trainer *t, const float *grads, lks__step_result *r)
 {
     t->recipe->update(t, lks__arenas_begin_update(t, grads), r);
@@ -164,7 +163,7 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     lks__trace_end();
     LKS__TRY(lks__ddp_gather(t->ddp, t->params.host, false));
     LKS__TRY(lks__ddp_release(t->ddp));
-    LKS__TRY(lks__arenas_upload(t, false)); /* what the other ranks have updated */
+    LKS__TRY(lks__arenas_upload(t, false)); /* parameters that other ranks have updated */
     t->iter++;
     LKS__TRY(lks__divergence_seal(t));
     t->eval_done = false;

@@ -15,7 +15,7 @@
 #include "train/recipe.h"
 #include "train/state.h"
 
-/* --- what a rank does by itself -------------------------------------------------------------- */
+/* --- on one rank ----------------------------------------------------------------------------- */
 
 static lks_status open_buffers(lks__trainer *t)
 {
@@ -31,8 +31,8 @@ static lks_status open_buffers(lks__trainer *t)
     return LKS_OK;
 }
 
-/* `--out_dir=RUN/ckpt-…` names the checkpoint to go on from (an earlier one, say, where the newest
- * is damaged): the run itself is the folder around it. */
+/* `--out_dir=RUN/ckpt-…` names the checkpoint to go on from, for example an earlier one if the
+ * newest is damaged. The run is the folder that contains it. */
 static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
 {
     size_t n = strlen(s->out_dir);
@@ -48,7 +48,8 @@ static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
         name[name == s->out_dir + 1 ? 0 : -1] = '\0';
 }
 
-/* What zero=1 can't divide is an error: a run must not silently need all of the memory. */
+/* zero=1 must divide all of the state, or it is an error: a run must not silently need more
+ * memory. */
 static lks_status check_zero(const lks__trainer *t)
 {
     const lks_world *w = &t->ses.world;
@@ -69,7 +70,8 @@ static lks_status check_zero(const lks__trainer *t)
     return LKS_OK;
 }
 
-/* Settings, data, table and model: what needs no other rank. `resume` is NULL from scratch. */
+/* Settings, data, table and model: all that needs no other rank. `resume` is NULL for a run from
+ * scratch. */
 static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
 {
     int W = t->ses.world.world_size, rank = t->ses.world.rank;
@@ -109,8 +111,8 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     return open_buffers(t);
 }
 
-/* Settings that define the run, data, program and kernels are one digest: equal, or the ranks would
- * not compute one run. */
+/* One digest of the settings that define the run, the data, the program and the kernels. Ranks with
+ * different digests would not compute one run. */
 static lks_status run_digest(const lks__trainer *t, uint64_t *digest_p)
 {
     char text[32 << 10];
@@ -122,14 +124,15 @@ static lks_status run_digest(const lks__trainer *t, uint64_t *digest_p)
     lks__jsonw_str(&w, "version", LKS_VERSION);
     lks__jsonw_u64(&w, "data", t->data_digest);
     lks__jsonw_u64(&w, "iter", t->iter);
-    lks__jsonw_int(&w, "check_interval", t->s.check_interval); /* all compare at the same time */
+    /* All must compare at the same time. */
+    lks__jsonw_int(&w, "check_interval", t->s.check_interval);
     lks__jsonw_end(&w);
     LKS__TRY(lks__jsonw_close(&w, &len));
     *digest_p = XXH3_64bits(text, len);
     return LKS_OK;
 }
 
-/* --- together -------------------------------------------------------------------------------- */
+/* --- with other ranks ------------------------------------------------------------------------ */
 
 lks__ddp_config lks__train_ddp_config(const lks__settings *s)
 {
@@ -150,8 +153,9 @@ static lks_status open_arenas(lks__trainer *t)
     return lks__ddp_open(&config, t->ses.comm, &t->table, t->ses.device, &t->ddp);
 }
 
-/* Activations are taken page by page during the first step, when the kernel could only kill. They
- * are checked here, after all shared memory has been reserved, once for all ranks of a host. */
+/* Activations get memory page by page during the first step; if none is left then, the kernel kills
+ * the process. So check them here, after all shared memory has been reserved, once for all ranks of
+ * a host. */
 static lks_status check_activations(const lks__trainer *t)
 {
     size_t bytes;
@@ -183,16 +187,16 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
     return LKS_OK;
 }
 
-/* The state is there: nobody begins before all have compared theirs. `loaded`: from a checkpoint,
- * moments and all; else the moments are zeros, which nobody has touched. */
+/* Compare states; no rank begins before all have done so. `loaded`: from a checkpoint, with
+ * moments; otherwise the moments are zeros that were never written. */
 static lks_status agree(lks__trainer *t, bool loaded)
 {
     LKS__TRY(lks__agree_state(t, loaded));
     if (loaded && (!t->shared || t->ses.world.local_rank == 0)) {
-        lks__ddp_drop(t->ddp, t->exp_avg.host); /* other hosts' parts */
+        lks__ddp_drop(t->ddp, t->exp_avg.host); /* frees other hosts' parts */
         lks__ddp_drop(t->ddp, t->exp_avg_sq.host);
     }
-    if (t->shared) /* each host's first rank has filled its replica */
+    if (t->shared) /* the first rank of each host has filled its replica */
         LKS__TRY(lks_comm_barrier(t->ses.comm));
     else
         LKS__TRY(lks__ddp_verify(t->ses.comm, &t->table, t->params.host));
@@ -215,8 +219,8 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     return agree(t, resume != NULL);
 }
 
-/* Started anew after a failure, a run goes on from its newest good checkpoint, whatever state the
- * failure has left the others in; where there is none yet, it begins again. */
+/* A run that is restarted after a failure goes on from its newest good checkpoint, whatever is left
+ * of the others. If there is none yet, it begins again. */
 static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *ckpt,
                                   lks__ckpt **resume_p)
 {
@@ -269,7 +273,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     if (resume != NULL)
         lks__ckpt_close(&ckpt);
     lks__session_stoppable(&t->ses, false);
-    if (st == LKS_OK) /* from here on a stop leaves a checkpoint */
+    if (st == LKS_OK) /* from now on a stop leaves a checkpoint */
         st = lks__session_agree(&t->ses, lks__session_check_stop(&t->ses));
     if (st == LKS_OK)
         st = lks__trace_file_open(&t->trace, &t->ses);
@@ -283,7 +287,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     return LKS_OK;
 }
 
-/* Rank 0's newest checkpoint, on every host the same one, into the arenas that are there. */
+/* Load rank 0's newest checkpoint, the same on every host, into the existing arenas. */
 static lks_status load_newest(lks__trainer *t, uint64_t bad_iter)
 {
     lks__ckpt ckpt;
@@ -304,7 +308,7 @@ lks_status lks__trainer_go_back(lks__trainer *t)
     LKS__TRY(load_newest(t, bad_iter));
     uint64_t end = shift + bad_iter + 1 - t->iter;
     for (; t->data_shift < end; t->data_shift++)
-        if (t->sampler != NULL) /* its generators have to come by those batches */
+        if (t->sampler != NULL) /* its generators must skip those batches */
             lks__sampler_step(t->sampler, t->iter + t->data_shift);
     t->nonfinite = tries;
     return agree(t, true);

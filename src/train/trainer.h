@@ -1,4 +1,4 @@
-/* train/trainer.h - one training run, as one rank sees it. */
+/* train/trainer.h - one training run on one rank. */
 #ifndef LKS_TRAIN_TRAINER_H
 #define LKS_TRAIN_TRAINER_H
 
@@ -29,11 +29,11 @@ typedef struct lks__trainer {
 
     char data_dir[LKS__SETTING_STR + 8];
     const struct lks__recipe *recipe;
-    struct lks__golf_run *golf;                   /* the golf recipe's own */
+    struct lks__golf_run *golf;                   /* data of the golf recipe */
     char shown_out_dir[512], shown_data_dir[512]; /* escaped, for lines */
     lks__tokens *data[2];                         /* train, val */
     uint64_t data_digest;
-    lks__meta meta; /* vocab_size, and the tokenizer where there is one */
+    lks__meta meta; /* vocab_size, and the tokenizer if there is one */
     lks__sampler *sampler;
 
     lks__model_config model_config;
@@ -43,27 +43,27 @@ typedef struct lks__trainer {
     lks__mirror params, exp_avg, exp_avg_sq; /* arenas of the table: train/arenas.h */
     struct lks__piece *pieces;               /* [n_pieces] that this rank updates */
     size_t n_pieces;
-    lks__mirror piece; /* for a look at the device's memory */
+    lks__mirror piece; /* for reading the device's memory */
 
-    int32_t *tokens, *targets; /* [B * T] of the micro-batch at hand */
-    const uint64_t *offsets;   /* of the step at hand: [V][A][B] */
-    float *losses;             /* [N], v-major, of the step at hand */
-    char *mail;                /* for exchanges between ranks */
-    uint64_t micro_batches;    /* done by this rank */
-    bool skipped;              /* this rank has left out micro-batches of the step at hand */
+    int32_t *tokens, *targets; /* [B * T] of the current micro-batch */
+    const uint64_t *offsets;   /* of the current step: [V][A][B] */
+    float *losses;             /* [N] of the current step, ordered by v */
+    char *mail;                /* buffer for exchanges between ranks */
+    uint64_t micro_batches;    /* computed by this rank */
+    bool skipped;              /* this rank has left out micro-batches of the current step */
     lks__divergence divergence;
 
     bool resumed;
-    lks__settings resumed_from; /* the checkpoint's settings, where resumed */
-    char resumed_hash[17];      /* … its params_hash, and its kernels' fingerprint */
+    lks__settings resumed_from; /* after a resume, the checkpoint's settings */
+    char resumed_hash[17];      /* … its params_hash, and the fingerprint of its kernels */
     char resumed_fingerprint[17];
 
-    uint64_t iter;       /* updates made, and skipped */
+    uint64_t iter;       /* number of updates made or skipped */
     uint64_t data_shift; /* iteration i reads the data of iteration i + data_shift */
-    int nonfinite;       /* updates skipped in a row; times gone back since the last checkpoint */
-    bool eval_done;      /* of evaluation `iter` */
-    bool asked;          /* the word to save that was agreed on last was ours, too ... */
-    double agreed_at;    /* ... and when that was; 0: never */
+    int nonfinite;       /* updates skipped in a row, or rollbacks since the last checkpoint */
+    bool eval_done;      /* evaluation `iter` has been made */
+    bool asked;          /* this rank has taken part in the save that was agreed on last ... */
+    double agreed_at;    /* ... and the time of that; 0: never */
     uint64_t agreed_iter;
     double elapsed_s; /* training time since iteration elapsed_from; rank 0's clock */
     uint64_t elapsed_from;
@@ -72,75 +72,74 @@ typedef struct lks__trainer {
 } lks__trainer;
 
 /* Set up everything that a step needs, and start from the seed's initial weights or the newest
- * checkpoint (`--init_from`). `s` has been checked; SHAPE and RUN settings are taken from the
- * checkpoint on a resume. Collective. ERR_STOPPED, with the signal in *stopped_p: one came before
- * the run began, and nothing was written. */
+ * checkpoint (`--init_from`). `s` has been checked; on a resume SHAPE and RUN settings come from
+ * the checkpoint. Collective. ERR_STOPPED, with the signal in *stopped_p, if one arrived before the
+ * run began; then nothing was written. */
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p);
 void lks__trainer_close(lks__trainer *t);
 
-/* Where a number that isn't finite came up, as all ranks agree. */
+/* Place of a number that isn't finite, agreed by all ranks. */
 typedef struct lks__nonfinite {
-    int index;              /* micro-batch, v * A + m; -1: each is finite, their sum is not */
-    bool in_loss;           /* its loss; false: its gradient alone */
+    int index;              /* micro-batch, v * A + m; -1: all are finite, but not their sum */
+    bool in_loss;           /* its loss isn't finite; false: only its gradient */
     char place[LKS__PLACE]; /* the first module (loss) or tensor (gradient) that has it */
 } lks__nonfinite;
 
-/* What became of a step. */
+/* The outcome of a step. */
 enum { LKS__STEP_DONE = 0, LKS__STEP_SKIPPED, LKS__STEP_BACK, LKS__STEP_DISCARDED };
 
 typedef struct lks__step_result {
-    int outcome;        /* LKS__STEP_...; SKIPPED: counted, without an update; BACK: the run has to
-                         * go back to a checkpoint; DISCARDED: somebody was asked to stop and didn't
-                         * compute all of it: everything is as it was before */
-    lks__nonfinite bad; /* ... why */
+    int outcome; /* LKS__STEP_...; SKIPPED: counted, without an update; BACK: the run must go back
+                    to a checkpoint; DISCARDED: a rank was asked to stop and didn't compute
+                    everything, so the state is as before the step */
+    lks__nonfinite bad; /* … and the reason */
     uint64_t iter;
     double loss;          /* mean over the N micro-batches */
     double lr, grad_norm; /* norm before clipping */
-    double seconds;       /* that the step took */
-    double exposed_s;     /* of them, waited for other ranks' gradients */
-    bool save;            /* some rank was asked for a checkpoint */
-    int stop_signal;      /* a signal that some rank was sent: all stop here; 0: none */
+    double seconds;       /* duration of the step */
+    double exposed_s;     /* part of it spent waiting for other ranks' gradients */
+    bool save;            /* a signal has asked some rank for a checkpoint */
+    int stop_signal; /* a signal that asked some rank to stop, so that all stop here; 0: none */
 } lks__step_result;
 
-/* What ranks tell each other in every step; this rank's losses stand behind it. */
+/* What each rank sends to all others in every step; its losses follow. */
 typedef struct lks__step_note {
     lks__divergence_note divergence;
     int32_t stop_signal, save;
-    int32_t skipped; /* some of this rank's micro-batches, since it was asked to stop */
+    int32_t skipped; /* this rank has left out micro-batches, because it was asked to stop */
 } lks__step_note;
 
 /* One optimizer step: iteration t->iter. */
 lks_status lks__train_step(lks__trainer *t, lks__step_result *result);
 
-/* Micro-batch m of virtual rank v of this iteration, without `done` and `shift`: everything random
- * in it is keyed by (seed, step, v, m). */
+/* Micro-batch m of virtual rank v of this iteration, without `done` and `shift`; its random numbers
+ * are keyed by (seed, step, v, m). */
 lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads);
-/* What the recipe has read last. */
+/* The micro-batch that the recipe has read last. */
 lks__micro_batch lks__train_batch(const lks__trainer *t);
 
-/* Go back to the newest checkpoint, and on from there with the data behind iteration t->iter - 1,
- * whose loss or gradient wasn't finite (--on_nan=rollback). Collective. */
+/* Go back to the newest checkpoint, and continue with the data after iteration t->iter - 1, whose
+ * loss or gradient wasn't finite (--on_nan=rollback). Collective. */
 lks_status lks__trainer_go_back(lks__trainer *t);
 
 typedef struct lks__eval_result {
-    bool has_train, has_bpb; /* what the recipe's evaluation gives */
+    bool has_train, has_bpb; /* which values the recipe's evaluation gives */
     double train_loss, val_loss, val_bpb;
 } lks__eval_result;
 
-/* The whole run: evaluations, steps, checkpoints, log. *stopped_p: the signal that ended it, or 0.
- */
+/* A whole run: evaluations, steps, checkpoints, log. *stopped_p: the signal that ended it, or 0. */
 lks_status lks__train_run(lks__trainer *t, int *stopped_p);
 
-/* The final checkpoint of a run, or of one that was stopped, is written without the evaluation that
- * falls on it; a periodic one, or golf's final one, after it. So a run that goes on from the former
- * evaluates and writes it again. */
+/* The final checkpoint of a run, and that of a stopped one, is written before its evaluation, a
+ * periodic one (and golf's final one) after it. So a resume from the former evaluates and writes it
+ * again. */
 bool lks__train_saves_again(const lks__trainer *t);
 
-/* How a run with these settings, checked, adds up its gradients. */
+/* How a run with these checked settings adds up its gradients. */
 lks__ddp_config lks__train_ddp_config(const lks__settings *s);
 
-/* --dry_run: what the run would need, on standard output; starts no rank and no step. `s` has been
- * checked for `world_size`. */
+/* --dry_run: print what the run would need to standard output; starts no rank and no step. `s` has
+ * been checked for `world_size`. */
 lks_status lks__train_dry_run(const lks__settings *s, int world_size);
 
 #endif

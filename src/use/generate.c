@@ -50,7 +50,7 @@ static int32_t draw(const lks__generate_options *o, uint64_t token, const float 
         if (u < at)
             break;
     }
-    return last; /* rounding may leave u just above the last sum */
+    return last; /* by rounding, u may be just above the last sum */
 }
 
 lks_status lks__generate(lks__model *model, const lks__model_config *config, const float *params,

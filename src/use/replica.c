@@ -10,7 +10,8 @@
 #include "train/state.h"
 #include "use/which.h"
 
-/* `settings` and `tokenizer` are in r->run, r->meta: make table, model and parameters' arena. */
+/* r->run and r->meta hold `settings` and `tokenizer`: make table, model and the parameters'
+ * arena. */
 static lks_status open_model(const lks__settings *s, int batch, lks__session *session,
                              lks__replica *r)
 {
@@ -23,7 +24,7 @@ static lks_status open_model(const lks__settings *s, int batch, lks__session *se
                           (void **)&r->params);
 }
 
-/* OUT of OUT/ckpt-…; "" for a checkpoint folder with a name of its own. */
+/* OUT of OUT/ckpt-…; "" for a checkpoint folder with another name. */
 static void find_run(const lks__ckpt *c, char run_dir[4096])
 {
     lks__entry e = lks__entry_parse(c->name);
@@ -48,7 +49,7 @@ static lks_status load(lks__ckpt *c, const lks__settings *s, int batch, lks__ses
     LKS__TRY(lks__state_settings(c, &r->run));
     LKS__TRY(lks__state_meta(c, &r->meta));
     lks__model_config config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
-    lks__table table; /* what the file must have, before memory is taken for it */
+    lks__table table; /* what the file must contain, known before memory is allocated for it */
     LKS__TRY(lks__model_table(&config, &table));
     lks_status st = lks__state_check_arena(c->model, c->path, &table, LKS__ARENA_PARAMS);
     lks__table_free(&table);
@@ -76,7 +77,7 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, int ba
     return st == LKS_OK ? lks__artifact_read(a, &r->table, r->params) : st;
 }
 
-/* Hosts may have different files under one path. */
+/* Hosts may have different files under the same path. */
 static lks_status same_weights(lks__session *session, const lks__replica *r)
 {
     if (session->world.world_size == 1)

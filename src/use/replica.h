@@ -1,4 +1,4 @@
-/* use/replica.h - a trained model, opened from a checkpoint to be used: sampling, evaluation. */
+/* use/replica.h - a trained model, opened from a checkpoint for sampling or evaluation. */
 #ifndef LKS_USE_REPLICA_H
 #define LKS_USE_REPLICA_H
 
@@ -8,11 +8,11 @@
 #include "settings/settings.h"
 
 typedef struct lks__replica {
-    char path[4096], took[64]; /* the checkpoint's folder, and which one it is */
-    char run_dir[4096];        /* the run's; empty: the checkpoint is in no run's folder */
+    char path[4096], took[64]; /* the checkpoint's folder, and which checkpoint it is */
+    char run_dir[4096];        /* of the run; empty: the checkpoint is in no run's folder */
     char params_hash[17];
     uint64_t iter;
-    lks__settings run; /* that it was trained with */
+    lks__settings run; /* the settings that it was trained with */
     lks__meta meta;
     lks__model_config config;
     lks__table table;
@@ -20,8 +20,8 @@ typedef struct lks__replica {
     float *params;
 } lks__replica;
 
-/* Verify and load the checkpoint `s->which` in `out_dir` for batches of `batch` sequences. The
- * session then computes in the run's dtype, unless one was given in `s`. Collective. */
+/* Verify and load the checkpoint `s->which` in `out_dir`, for batches of `batch` sequences. The
+ * session then computes in the run's dtype, unless `s` gives another one. Collective. */
 lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int batch,
                              lks__session *session, lks__replica *r);
 /* The same from an artifact (artifact/artifact.h), a file that needs no other. */

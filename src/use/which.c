@@ -6,8 +6,8 @@
 #include "ckpt/name.h"
 #include "train/state.h"
 
-/* Has the run kept checkpoints only for their validation loss? Its newest one says so; if that
- * can't be read, opening it will tell why. */
+/* Does the run keep checkpoints only for their validation loss? Its newest one records it; if that
+ * can't be read, opening it will report why. */
 static bool only_for_loss(const char *out_dir)
 {
     lks__ckpt ckpt = {.iter = 0};

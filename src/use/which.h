@@ -1,4 +1,4 @@
-/* use/which.h - which checkpoint of a run `sample`, `eval` and `export` take (--which). */
+/* use/which.h - which checkpoint of a run `sample`, `eval` and `export` use (--which). */
 #ifndef LKS_USE_WHICH_H
 #define LKS_USE_WHICH_H
 

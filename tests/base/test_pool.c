@@ -72,7 +72,8 @@ static void thread_zero(void *ctx, size_t task, int thread)
     *sum += task + 1;
 }
 
-/* Scratch memory: each thread's own, whole and aligned, the same for the pool of it alone. */
+/* Scratch memory: each thread has its own, complete and aligned; lks__pool_alone() gives the
+ * same. */
 static void test_scratch(void **state)
 {
     enum { THREADS = 5 };

@@ -1,5 +1,5 @@
 #!/bin/sh
-# scripts/prove.sh says what is so: that all runs are the same, and that one is not, if it isn't.
+# scripts/prove.sh reports correctly that all runs are the same, or that one differs.
 # prove.sh SOURCE TOOL
 set -eu
 source=$1 tool=$2
@@ -18,7 +18,7 @@ fail() {
 [ "$(sed -n '2,6s/.*  \([0-9a-f]\{32\}  [0-9a-f]\{32\}\)$/\1/p' "$work/log" | sort | uniq -c | awk '{ print $1 }')" = 5 ] ||
     fail 'not five equal rows'
 
-# The same with a program that learns something else on 4 ranks; and quicker.
+# The same with a program that trains differently on 4 ranks, and a shorter run.
 cat >"$work/other" <<END
 #!/bin/sh
 case "\$*" in

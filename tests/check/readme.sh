@@ -52,7 +52,7 @@ set_option() {
     esac
 }
 
-# The line as it runs, `-` if it doesn't; fails if nobody has thought of it.
+# The line to run, or `-` to skip it; fails if the line is not in this table.
 run_line() {
     case $1 in
     # --- not run ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ enum { NOTES = 4 };
 
 struct member {
     int host;
-    uint64_t started, tested; /* operations; they end in order */
+    uint64_t started, tested; /* operations; they complete in order */
 };
 
 static struct {
@@ -22,7 +22,7 @@ static struct {
     lks__engine_op op[FAKE_MAX_HOSTS][LKS__ENGINE_SLOTS];
     uint64_t started[FAKE_MAX_HOSTS], copied[FAKE_MAX_HOSTS];
     bool cut[FAKE_MAX_HOSTS], broken[FAKE_MAX_HOSTS];
-    double heard_from[FAKE_MAX_HOSTS]; /* notes of a host stay out until then */
+    double heard_from[FAKE_MAX_HOSTS]; /* notes of a host are withheld until this time */
     struct {
         int n;
         unsigned char bytes[NOTES][LKS__ENGINE_NOTE];
@@ -94,7 +94,7 @@ static void fake_leave(void *engine, int orderly)
     free(engine);
 }
 
-/* Is a connection known to be closed that `me` needs? */
+/* Is a connection that `me` needs known to be closed? */
 static bool any_broken(int me, char *why, size_t why_bytes)
 {
     bool any = false;
@@ -122,7 +122,7 @@ static int fake_start(void *engine, int slot, const lks__engine_op *op, char *wh
     return 0;
 }
 
-/* Everything that comes to `me` from host i. */
+/* Copy everything that host i sends to `me`. */
 static void copy_from(int i, int me, int slot)
 {
     const lks__engine_op *mine = &bus.op[me][slot], *theirs = &bus.op[i][slot];

@@ -1,5 +1,5 @@
-/* comm/fake_engine.h - an engine between "hosts" that are threads of one process: what the layer
- * above engines does can be tested, and seen by sanitizers, without MPI or Gloo. */
+/* comm/fake_engine.h - an engine between "hosts" that are threads of one process, so that the layer
+ * above engines can be tested, also under sanitizers, without MPI or Gloo. */
 #ifndef LKS_TESTS_COMM_FAKE_ENGINE_H
 #define LKS_TESTS_COMM_FAKE_ENGINE_H
 
@@ -8,25 +8,26 @@
 
 enum { FAKE_MAX_HOSTS = 8, FAKE_MAX_RANKS = 8 };
 
-/* A rank, before it has opened its group. */
+/* A rank that has not opened its group yet. */
 struct fake_rank {
     lks_world world;
     lks__segment *segment;
 };
 
-/* "212": the ranks of hosts with 2, 1 and 2 ranks. Returns how many there are. */
+/* "212": the ranks of hosts with 2, 1 and 2 ranks. Returns their number. */
 int fake_ranks(const char *hosts, struct fake_rank ranks[FAKE_MAX_RANKS]);
-/* Open rank's group; each in a thread of its own, for all have to come. */
+/* Open a rank's group. Each rank needs a thread of its own, because the call waits for all. */
 lks_status fake_open(const struct fake_rank *rank, double timeout_s, lks_comm **comm_p);
 
-/* How the next group is divided: host h has local[h] ranks, in the order of ranks. */
+/* The hosts of the next group: host h has local[h] ranks, in rank order. */
 void fake_engine_hosts(int n_hosts, const int *local);
 
-/* From now on host h's engine neither sends nor receives: its machine is cut off. */
+/* From now on host h's engine neither sends nor receives, as if its machine were cut off. */
 void fake_engine_cut(int host);
-/* … or the connection is known to be closed. */
+/* … or its connection is known to be closed. */
 void fake_engine_break(int host);
-/* Host h's operations fail at once, but its notes, and the end of them, come `late_s` later. */
+/* Host h's operations fail at once, but its notes, and the news of their end, arrive `late_s`
+ * later. */
 void fake_engine_break_late(int host, double late_s);
 
 extern const lks__engine fake_engine;

@@ -14,7 +14,7 @@
 #include "comm/ranks.h"
 #include "net/store.h"
 
-/* In a child: nobody reads what ranks say on stdout. */
+/* In a child: discard what ranks print on stdout. */
 static void be_quiet(void)
 {
     int null = open("/dev/null", O_WRONLY);
@@ -29,7 +29,7 @@ static void set_int(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* The environment of rank `rank`. */
+/* Set the environment of rank `rank`. */
 static void become(const char *hosts, int rank)
 {
     int host = 0, first = 0;
@@ -76,7 +76,7 @@ void hosts_need(const char *engine)
     lks_world world = {0, 1, 0, 1};
     char why[512] = "no such backend";
     bool mpich = strcmp(engine, "mpich") == 0;
-    /* What probes look for, besides their modules. */
+    /* The variables that probes look for, besides their modules. */
     setenv(mpich ? "PMI_RANK" : "OMPI_COMM_WORLD_SIZE", mpich ? "0" : "1", 1);
     setenv(LKS__STORE_ENV, "127.0.0.1:1", 1);
     for (int i = 0; lks__comm_backend(i) != NULL; i++)
@@ -99,7 +99,7 @@ void hosts_need(const char *engine)
         lks_test_exit_lacks(engine, why);
 }
 
-/* 0, an exit code, or 128 + signal. */
+/* Returns 0, an exit code, or 128 + signal. */
 static int code_of(pid_t pid)
 {
     int status;
@@ -143,7 +143,7 @@ const char *hosts_failure(void)
     return failure;
 }
 
-/* The ranks of all hosts, as launchers on each would start them. */
+/* Start the ranks of all hosts, as a launcher on each host would. */
 static int run_ranks(const char *hosts, const char *const argv[])
 {
     lks__segment *segments[HOSTS_MAX_RANKS];

@@ -102,7 +102,7 @@ END
 }
 
 mpi_has_the_bytes() {
-    # Open MPI names shared memory by host: the second one has a name and a /dev/shm of its own.
+    # Open MPI names shared memory after the host, so the second one has its own name and /dev/shm.
     cat >"$work/lks-agent" <<END
 #!/bin/sh
 host=\$1

@@ -2,7 +2,7 @@
  * limit.
  *
  * A test program runs itself: `program --rank BODY` in the environment of a rank. Its main() calls
- * ranks_main() first, which runs the body and ends the process where it finds those arguments. */
+ * ranks_main() first, which runs the body and ends the process if it finds those arguments. */
 #ifndef LKS_TESTS_COMM_RANKS_H
 #define LKS_TESTS_COMM_RANKS_H
 
@@ -17,7 +17,7 @@ struct rank_body {
     int (*run)(void); /* returns the exit code */
 };
 
-/* Bodies end with {NULL, NULL}. Returns only where this process is no rank. */
+/* Bodies end with {NULL, NULL}. Returns only if this process is no rank. */
 void ranks_main(int argc, char **argv, const struct rank_body *bodies);
 
 enum { RANKS_MAX = 8 };
@@ -26,22 +26,22 @@ struct ranks {
     int n;
     lks__segment *segment;
     pid_t pids[RANKS_MAX];
-    int status[RANKS_MAX]; /* as of waitpid(); -1 while it runs */
+    int status[RANKS_MAX]; /* from waitpid(); -1 while it runs */
     double ended_s[RANKS_MAX];
     double start_s;
 };
 
-/* In a child before exec: it dies with us, and the program will find `segment`. */
+/* In a child before exec: it dies with its parent, and the program will find `segment`. */
 void ranks_inherit(const lks__segment *segment);
 
 /* `env`: NULL, or "NAME=VALUE" for all ranks. */
 void ranks_start(struct ranks *r, int n, const char *body, const char *env);
-/* Wait until all have ended; those that still run after `limit_s` are killed and fail the test. */
+/* Wait until all have ended; those still running after `limit_s` are killed and fail the test. */
 void ranks_wait(struct ranks *r, double limit_s);
-/* All of it, and every rank has to return 0. */
+/* Start and wait; every rank must return 0. */
 void ranks_run(int n, const char *body, const char *env, double limit_s);
 
-/* In a rank: how many descriptors are open. */
+/* In a rank: the number of open descriptors. */
 int ranks_count_fds(void);
 
 /* Fails the rank (exit code 1) with the reason on stderr. */
@@ -54,7 +54,7 @@ int ranks_count_fds(void);
         }                                                                                          \
     } while (0)
 
-/* In a rank: the group as the environment describes it. NULL after saying why not. */
+/* In a rank: open the group that the environment describes. NULL after printing the reason. */
 lks_comm *ranks_open(double timeout_s);
 
 #endif

@@ -12,7 +12,7 @@ void suite_failed(lks_comm *comm, const char *file, int line, const char *what)
 {
     fprintf(stderr, "%s:%d: rank %d of %d: not true: %s (last error: %s)\n", file, line,
             lks_comm_rank(comm), lks_comm_world_size(comm), what, lks_last_error());
-    lks_comm_abort(comm, "a check failed"); /* the others need not wait for us */
+    lks_comm_abort(comm, "a check failed"); /* so that the others don't wait for us */
 }
 
 float suite_tree_sum(float *v, int n)
@@ -27,7 +27,7 @@ float suite_tree_sum(float *v, int n)
     return v[0];
 }
 
-/* A value that depends on everything, of either sign and many magnitudes: sums in another order
+/* A value that depends on all arguments, of either sign and many magnitudes: sums in another order
  * give other bits. */
 static float value(unsigned salt, int who, size_t i)
 {
@@ -57,7 +57,7 @@ static bool one_size(lks_comm *comm, size_t n)
         CHECK(lks_comm_broadcast(comm, bytes, n, LKS_UINT8, root) == LKS_OK);
         for (size_t i = 0; i < n; i++)
             CHECK(bytes[i] == (unsigned char)(i * 7 + (size_t)root));
-        CHECK(rank == root || bytes[n] == 0xee); /* not one byte more */
+        CHECK(rank == root || bytes[n] == 0xee); /* no byte beyond the end */
     }
     for (size_t i = 0; i < n; i++)
         bytes[i] = (unsigned char)(i * 3 + (size_t)rank * 101);
@@ -91,7 +91,7 @@ bool suite_collectives(lks_comm *comm, bool thorough)
 {
     static const size_t small[] = {0, 1, 3, 17, 239, 240, 241, 961, 4099};
     static const size_t large[] = {65536, 65537, 262144, 262145, 1200007};
-    for (int round = 0; round < 300; round++) /* more than there are mailboxes */
+    for (int round = 0; round < 300; round++) /* more rounds than there are mailboxes */
         CHECK(lks_comm_barrier(comm) == LKS_OK);
     for (size_t i = 0; i < sizeof small / sizeof small[0]; i++)
         if (!one_size(comm, small[i]))
@@ -106,7 +106,7 @@ bool suite_collectives(lks_comm *comm, bool thorough)
 
 enum { MAX_BLOCKS = 64, BUCKETS = 5, MAX_COUNT = 9001, MAX_PARTS = 8 };
 
-/* Blocks of 1 to `most` elements, some of them empty. */
+/* Cut into blocks of 1 to `most` elements, some of them empty. */
 static size_t cut_blocks(size_t count, size_t most, size_t *start)
 {
     size_t n = 0, at = 0;
@@ -127,7 +127,7 @@ struct bench {
     double *sumsqs; /* [BUCKETS][MAX_BLOCKS] */
 };
 
-/* The sum of a node's leaves: what a rank has in its buffer before the reduction. */
+/* The sum of a node's leaves, which a rank has in its buffer before the reduction. */
 static float node_sum(unsigned salt, int V, lks_node node, size_t i)
 {
     float leaves[16];
@@ -155,7 +155,7 @@ static bool check_bucket(lks_comm *comm, const lks_reduction *r, unsigned salt)
     return true;
 }
 
-/* Several buckets in flight over V leaves, of which this rank has [first, end). */
+/* Several buckets in flight over V leaves; this rank has [first, end). */
 static bool one_tree(lks_comm *comm, struct bench *m, int V, int first, int end, bool into_common)
 {
     static const size_t counts[BUCKETS] = {0, 1, 37, 4099, MAX_COUNT};
@@ -190,9 +190,9 @@ static bool one_tree(lks_comm *comm, struct bench *m, int V, int first, int end,
         if (b % 2 == 0)
             CHECK(lks_comm_progress(comm) == LKS_OK);
     }
-    if (V % 2 == 0) /* a collective between: it lets the reductions finish first */
+    if (V % 2 == 0) /* a collective in between: the reductions complete first */
         CHECK(lks_comm_barrier(comm) == LKS_OK);
-    if (V % 3 == 0 && lks_comm_rank(comm) % 2 == 1) /* waiting in another order is fine */
+    if (V % 3 == 0 && lks_comm_rank(comm) % 2 == 1) /* waiting in another order is allowed */
         for (int b = BUCKETS - 1; b >= 0; b--)
             CHECK(lks_work_wait(work[b]) == LKS_OK);
     else
@@ -201,7 +201,7 @@ static bool one_tree(lks_comm *comm, struct bench *m, int V, int first, int end,
     for (int b = 0; b < BUCKETS; b++)
         if (!check_bucket(comm, &r[b], (unsigned)(V * 100 + b)))
             return false;
-    CHECK(lks_comm_barrier(comm) == LKS_OK); /* before the buffers are written again */
+    CHECK(lks_comm_barrier(comm) == LKS_OK); /* before the buffers are overwritten */
     return true;
 }
 
@@ -216,8 +216,8 @@ static void write_share(lks_comm *comm, unsigned char *mem, const size_t *start)
             mem[i] = (unsigned char)(i % 251 + 1);
 }
 
-/* Work divided over hosts: shares cover all, are gathered everywhere or by the first host, and what
- * is dropped is gone. */
+/* Work divided over hosts: shares cover everything and are gathered on all hosts or on the first;
+ * dropped memory is zero. */
 static bool shares(lks_comm *comm)
 {
     size_t start[SHARE_BLOCKS + 1], first, end;
@@ -264,7 +264,7 @@ bool suite_reductions(lks_comm *comm)
           LKS_OK);
     m.sumsqs = mem;
 
-    /* Each sees what the others write, where it says so and nowhere else. */
+    /* Each rank sees the others' writes in shared memory, and nowhere else. */
     m.own[rank] = (float)(rank + 1);
     m.common[rank] = (float)(rank + 100);
     CHECK(lks_comm_barrier(comm) == LKS_OK);
@@ -293,7 +293,7 @@ bool suite_reductions(lks_comm *comm)
         for (int common = 0; common < 2; common++)
             if (!one_tree(comm, &m, V, rank * V / W, (rank + 1) * V / W, common))
                 return false;
-        /* Leaves dealt backwards: dst is a part that comes late in the sum. */
+        /* Leaves are assigned backwards, so that dst is a part that comes late in the sum. */
         int back = W - 1 - rank;
         if (!one_tree(comm, &m, V, back * V / W, (back + 1) * V / W, false))
             return false;

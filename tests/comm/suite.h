@@ -1,6 +1,6 @@
-/* comm/suite.h - what every backend has to do, as one program for each rank to run.
+/* comm/suite.h - tests for every backend, as one program that each rank runs.
  *
- * Ranks are threads or child processes, where cmocka's assertions can't be used: a check that
+ * Ranks are threads or child processes, in which cmocka's assertions can't be used: a check that
  * fails prints itself and makes the rank return false. */
 #ifndef LKS_TESTS_COMM_SUITE_H
 #define LKS_TESTS_COMM_SUITE_H
@@ -9,20 +9,20 @@
 
 #include "lockstep/comm.h"
 
-/* All collectives on sizes small and large; `thorough` adds the large ones. */
+/* All collectives with small and large sizes; `thorough` adds the large ones. */
 bool suite_collectives(lks_comm *comm, bool thorough);
 
 /* Collectives of every type; sums, minima and maxima of those that can be reduced (types.c). */
 bool suite_types(lks_comm *comm);
 
-/* Reductions in flight over 1 to 16 leaves, dealt evenly and not, against a plain sum. */
+/* Reductions in flight over 1 to 16 leaves, divided evenly and unevenly, against a plain sum. */
 bool suite_reductions(lks_comm *comm);
 
-/* A call that doesn't fit the others': all ranks get ERR_ARG with one text, which has `a` and `b`,
- * and the group is at its end. */
+/* A call that doesn't match the others': all ranks get ERR_ARG with the same text, which contains
+ * `a` and `b`, and the group has failed. */
 bool suite_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b);
 
-/* The same of a reduction of 100 elements over V leaves, in two blocks, of which this rank gives
+/* The same for a reduction of 100 elements over V leaves, in two blocks; this rank contributes
  * `leaf`. */
 bool suite_reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
                        const char *b);
@@ -37,8 +37,8 @@ bool suite_reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, co
 
 void suite_failed(lks_comm *comm, const char *file, int line, const char *what);
 
-/* The sum of `n` values as the design defines it, written as plainly as it can be: neighbours are
- * added, a last one without neighbour moves up. Destroys `v`. */
+/* The sum of `n` values by the definition: neighbours are added, a last one without neighbour moves
+ * up. Destroys `v`. */
 float suite_tree_sum(float *v, int n);
 
 #endif

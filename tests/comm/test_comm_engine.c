@@ -1,5 +1,5 @@
-/* The suite over an engine between hosts, `test_comm_engine mpi|mpich|gloo`: this machine plays
- * several hosts, each a group of processes that says so (LOCAL_WORLD_SIZE). */
+/* The suite over an engine between hosts, `test_comm_engine mpi|mpich|gloo`. This machine acts as
+ * several hosts: each is a group of processes, according to LOCAL_WORLD_SIZE. */
 #include "support.h"
 
 #include <malloc.h>
@@ -17,13 +17,13 @@
 
 static const char *engine; /* "mpi", "mpich", "gloo" */
 
-/* Descriptors that engines keep for themselves to the end of the process. */
+/* Descriptors that engines keep until the process ends. */
 enum { KEPT = 8 };
 
 /* --- bodies ------------------------------------------------------------------------------- */
 
-/* Say that this rank has seen what it should, and stay until all have: mpirun ends everybody as
- * soon as one ends without MPI_Finalize. */
+/* Record that this rank has passed its checks, and wait until all have: mpirun kills everybody as
+ * soon as one rank ends without MPI_Finalize. */
 static int seen_by_all(lks_comm *comm)
 {
     char path[4096];
@@ -82,7 +82,7 @@ static int body_mismatch(void)
     return code;
 }
 
-/* The second host is one operation behind; what it moves in that order has another type, too. */
+/* The second host is one operation behind; its operation in that place has another type, too. */
 static int body_order(void)
 {
     lks_comm *comm = open_group(60);
@@ -94,13 +94,13 @@ static int body_order(void)
     EXPECT(st == LKS_ERR_ARG);
     EXPECT(strstr(lks_last_error(), "rank 0 called all_gather of 400 bytes") != NULL);
     EXPECT(strstr(lks_last_error(), "rank 2 called all_reduce of 100 float32 elements") != NULL);
-    EXPECT(lks_comm_barrier(comm) == LKS_ERR_ARG); /* the group is at its end */
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_ARG); /* the group has failed */
     int code = seen_by_all(comm);
     lks_comm_close(comm);
     return code;
 }
 
-/* Reductions that are in flight when it comes out. */
+/* Reductions are in flight when the mismatch is found. */
 static int body_scale(void)
 {
     lks_comm *comm = open_group(60);
@@ -130,8 +130,8 @@ static int body_scale(void)
     return code;
 }
 
-/* Rank 1's host has no memory for it: no host keeps it, and what comes after lies at the same
- * places on all of them. */
+/* Rank 1's host has no memory for it: no host keeps it, and later allocations have the same offsets
+ * on all hosts. */
 static int body_alloc_fails(void)
 {
     lks_comm *comm = open_group(60);
@@ -140,7 +140,7 @@ static int body_alloc_fails(void)
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 3000000, &mem) == LKS_ERR_NOMEM);
     EXPECT(mem == NULL && strstr(lks_last_error(), "can't map") != NULL);
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &mem) == LKS_OK);
-    /* of the last host, which has one rank, other bytes than of the first */
+    /* the last host, which has one rank, sends other bytes than the first */
     memset(mem, lks_comm_rank(comm) == lks_comm_world_size(comm) - 1, 1000);
     EXPECT(lks_comm_replicate(comm, mem, 1000) == LKS_OK);
     EXPECT(((char *)mem)[999] == 0);
@@ -167,10 +167,11 @@ static int body_gives_up(void)
     return code;
 }
 
-/* Rank 3 stands still although its leader's thread lives; rank 2 is stopped whole. */
+/* Rank 3 stands still although its leader's thread runs; rank 2's whole process is stopped. */
 static int body_stands_still(void)
 {
-    lks_comm *comm = open_group(5); /* within which a busy machine has to bring all together, too */
+    /* Also the time in which a busy machine must get all ranks started. */
+    lks_comm *comm = open_group(5);
     EXPECT(comm != NULL);
     lks_comm_note(comm, 7, "backward");
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
@@ -190,7 +191,7 @@ static int body_killed(void)
     EXPECT(comm != NULL);
     int rank = lks_comm_rank(comm);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
-    usleep(300 * 1000); /* every host has heard of every other */
+    usleep(300 * 1000); /* every host has received notes of all others */
     if (rank == 2)
         kill(getpid(), SIGKILL);
     double start = lks__sys_now();
@@ -202,7 +203,7 @@ static int body_killed(void)
     return 0;
 }
 
-/* One of each kind; small, now and then larger. */
+/* One collective of each kind; small, sometimes larger. */
 static bool mixed(lks_comm *comm, int i)
 {
     float values[300];
@@ -241,7 +242,7 @@ static int body_mixed(void)
     return code;
 }
 
-/* Nothing is left behind by many operations: descriptors, memory, shared segments. */
+/* Many operations leave nothing behind: descriptors, memory, shared segments. */
 static int body_many(void)
 {
     lks_comm *comm = open_group(60);
@@ -260,10 +261,10 @@ static int body_many(void)
         }
         EXPECT(mixed(comm, i));
     }
-    EXPECT(ranks_count_fds() <= fds + W); /* a look at a peer's process, once for each */
+    EXPECT(ranks_count_fds() <= fds + W); /* one look at each peer's process */
     EXPECT(mallinfo2().uordblks < used + (256 << 10));
 #if !defined(__SANITIZE_ADDRESS__) &&                                                              \
-    !defined(__SANITIZE_THREAD__) /* which keep books, and blocks */
+    !defined(__SANITIZE_THREAD__) /* sanitizers keep records and freed blocks */
     EXPECT(lks__sys_proc_bytes("/proc/self/status", "RssAnon") < resident + (1 << 20));
 #endif
     EXPECT(lks__sys_proc_bytes("/proc/self/status", "RssShmem") < shared + (1 << 20));
@@ -296,7 +297,7 @@ static int count_marks(void)
     return n;
 }
 
-static bool at_master; /* hosts meet where torchrun says */
+static bool at_master; /* hosts meet at torchrun's master address */
 
 static int run_body(const char *hosts, const char *body)
 {
@@ -305,7 +306,7 @@ static int run_body(const char *hosts, const char *body)
     return at_master ? hosts_run_at_master(hosts, argv) : hosts_run(engine, hosts, argv);
 }
 
-/* The exit code: where a group has failed, mpirun's is not 0. */
+/* Checks the exit code: if a group has failed, mpirun's is not 0. */
 static int expect_all(const char *hosts, const char *body)
 {
     int code = run_body(hosts, body);
@@ -334,7 +335,7 @@ static void test_failures(void **state)
 
 static int fail_mmap(void **state)
 {
-    setenv("LOCKSTEP_FAULT", "mmap:2:ENOMEM", 1); /* the first is the group's own */
+    setenv("LOCKSTEP_FAULT", "mmap:2:ENOMEM", 1); /* the first one is for the group itself */
     return setenv("LOCKSTEP_FAULT_RANK", "1", 1);
 }
 
@@ -350,12 +351,12 @@ static void test_alloc_fails(void **state)
     expect_all("21", "alloc_fails");
 }
 
-/* Without a launcher of ours, rank 0 serves the store. */
+/* Without lockstep's launcher, rank 0 serves the store. */
 static void test_at_master(void **state)
 {
     at_master = true;
     assert_int_equal(expect_all("212", "mixed"), 0);
-    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1); /* an agent sits on MASTER_PORT */
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1); /* an agent already listens on MASTER_PORT */
     assert_int_equal(expect_all("11", "mixed"), 0);
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     at_master = false;
@@ -400,7 +401,7 @@ int main(int argc, char **argv)
     engine = argc == 2 ? argv[1] : "";
     hosts_need(engine);
     setenv("ENGINE", hosts_backend(engine), 1);
-    /* MPICH's waits never sleep: with more ranks than cores each takes a time slice. */
+    /* MPICH's waits never sleep: with more ranks than cores each wait takes a time slice. */
     setenv("OPERATIONS", strcmp(engine, "mpich") == 0 ? "1000" : "10000", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_suite),

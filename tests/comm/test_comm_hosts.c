@@ -1,4 +1,4 @@
-/* Groups over several hosts: the layer above engines, on an engine of threads. */
+/* Groups over several hosts: the layer above engines, with an engine of threads. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +79,7 @@ static void test_reductions(void **state)
         run_hosts(divisions[i], 60, suite_reductions);
 }
 
-/* --- calls that don't fit ----------------------------------------------------------------- */
+/* --- calls that don't match --------------------------------------------------------------- */
 
 static bool other_kind(lks_comm *comm)
 {
@@ -117,7 +117,7 @@ static bool other_borders(lks_comm *comm)
     return suite_reduce_leaf(comm, 4, rank, rank >= 2 ? 51 : 50, "borders", "100 elements");
 }
 
-/* Host 1 repeats the leaves of host 0. */
+/* Host 1 contributes the leaves of host 0 again. */
 static bool same_leaf(lks_comm *comm)
 {
     return suite_reduce_leaf(comm, 4, lks_comm_rank(comm) % 2, 50, "the ranks",
@@ -141,7 +141,7 @@ static void test_mismatches(void **state)
 
 /* --- waits end ---------------------------------------------------------------------------- */
 
-/* On every host the failure of one rank is known, by its name. */
+/* Every host learns of one rank's failure, with its number. */
 static bool one_gives_up(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
@@ -156,7 +156,7 @@ static bool one_gives_up(lks_comm *comm)
     return true;
 }
 
-/* Rank 2 is the leader of the second host: its thread lives while it stands still. */
+/* Rank 2 is the leader of the second host: its thread runs although it stands still. */
 static bool one_is_late(lks_comm *comm)
 {
     lks_comm_note(comm, 12, "backward");
@@ -172,7 +172,7 @@ static bool one_is_late(lks_comm *comm)
     return true;
 }
 
-/* Signs of life reach other hosts: nobody is late. */
+/* Heartbeats reach other hosts: no rank is late. */
 static bool one_is_busy(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
@@ -187,7 +187,7 @@ static bool one_is_busy(lks_comm *comm)
 static bool one_is_cut_off(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
-    usleep(200 * 1000); /* all hosts are through */
+    usleep(200 * 1000); /* all hosts have passed */
     if (lks_comm_rank(comm) == 0)
         fake_engine_cut(1);
     usleep(100 * 1000);
@@ -199,19 +199,19 @@ static bool one_is_cut_off(lks_comm *comm)
 static bool one_host_dies(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
-    usleep(300 * 1000); /* a first note has come */
+    usleep(300 * 1000); /* a first note has arrived */
     if (lks_comm_rank(comm) == 2)
         fake_engine_break(1);
     double start = lks__sys_now();
-    if (lks_comm_rank(comm) == 3) /* while the others compute, too, it is known */
+    if (lks_comm_rank(comm) == 3) /* the others must learn it even while they compute */
         usleep(300 * 1000);
     CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
     CHECK(lks__sys_now() - start < 2 * lks_test_patience());
     return true;
 }
 
-/* The engine fails in an operation (`early`: that was in progress) 1 s before host 1's notes end.
- */
+/* The engine fails in an operation (`early`: one already in progress) 1 s before host 1's notes
+ * end. */
 static bool dies_unannounced(lks_comm *comm, bool early)
 {
     int rank = lks_comm_rank(comm);
@@ -237,7 +237,7 @@ static bool dies_within_a_call(lks_comm *comm)
     return dies_unannounced(comm, true);
 }
 
-/* Why rank 3 failed comes 1 s after the error of the engine. */
+/* The reason of rank 3's failure arrives 1 s after the engine's error. */
 static bool reason_comes_late(lks_comm *comm)
 {
     int rank = lks_comm_rank(comm);
@@ -253,7 +253,7 @@ static bool reason_comes_late(lks_comm *comm)
     return true;
 }
 
-/* No note ever comes: the other one of two hosts is named, within seconds. */
+/* No note ever arrives: the other one of two hosts is named, within seconds. */
 static bool dies_without_a_note(lks_comm *comm)
 {
     int rank = lks_comm_rank(comm);
@@ -269,7 +269,7 @@ static bool dies_without_a_note(lks_comm *comm)
     return true;
 }
 
-/* An error of the engine is no reason: whoever failed is named. */
+/* An error of the engine doesn't hide the cause: the rank that failed is named. */
 static void test_names(void **state)
 {
     run_hosts("22", 20, dies_before_a_call);
@@ -298,8 +298,8 @@ static float to_bf16(float x)
     return x;
 }
 
-/* The sum of what each host sends, one's own unrounded; then rounded once more. Equal everywhere.
- */
+/* The sum of what each host sends, with one's own part unrounded; then rounded once more. Equal on
+ * all hosts. */
 static bool half_the_bytes(lks_comm *comm)
 {
     enum { N = 10000, BLOCK = 1000 };

@@ -29,7 +29,7 @@ static int body_suite(void)
     EXPECT(strcmp(lks_comm_backend(comm), "shm") == 0);
     EXPECT(suite_collectives(comm, false) && suite_reductions(comm));
     lks_comm_close(comm);
-    EXPECT(ranks_count_fds() == fds - 1); /* the inherited one is gone, too */
+    EXPECT(ranks_count_fds() == fds - 1); /* the inherited one is closed, too */
     return 0;
 }
 
@@ -47,12 +47,12 @@ static int body_killed_in_barrier(void)
     EXPECT(lks__sys_now() - start < 1 * lks_test_patience());
     EXPECT(strstr(lks_last_error(), "rank 1 (pid ") != NULL);
     EXPECT(strstr(lks_last_error(), "step 5, phase forward") != NULL);
-    EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER); /* and from now on */
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER); /* and so do all later calls */
     lks_comm_close(comm);
     return 0;
 }
 
-/* All collectives round and round until one fails, as it must. */
+/* All collectives, repeated until one fails, as it must. */
 static int body_until_failure(void)
 {
     lks_comm *comm = ranks_open(60);
@@ -142,23 +142,24 @@ static int body_joins_twice(void)
     lks_comm_options options = {"shm", 60};
     EXPECT(comm != NULL && lks_world_from_env(&world) == LKS_OK);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
-    /* The launcher's segment is in use: a second group makes one of its own. */
+    /* The launcher's segment is in use, so a second group makes its own. */
     EXPECT(lks_comm_open(&world, &options, &again) == LKS_OK);
     EXPECT(lks_comm_barrier(again) == LKS_OK);
     lks_comm_close(again);
     again = NULL;
-    /* Through another descriptor, as a second process of the same rank would: */
+    /* Through another descriptor, as in a second process of the same rank: */
     setenv("LOCKSTEP_SEGMENT", env, 1);
     EXPECT(lks_comm_open(&world, &options, &again) == LKS_ERR_ARG && again == NULL);
     EXPECT(strstr(lks_last_error(), "has joined this job already") != NULL);
     void *mem;
-    EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 1000, &mem) == LKS_OK); /* the first one lives */
+    /* The first group still works. */
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 1000, &mem) == LKS_OK);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
     lks_comm_close(comm);
     return 0;
 }
 
-/* With LOCKSTEP_FAULT set for one rank: all learn of it, and the group lives on. */
+/* With LOCKSTEP_FAULT set for one rank: all get the error, and the group stays usable. */
 static int body_alloc_fails(void)
 {
     lks_comm *comm = ranks_open(60);
@@ -198,8 +199,8 @@ static int open_here(lks_world world, lks_status *st)
     return 1;
 }
 
-/* No launcher of ours: RANK and all are set, the segment isn't (then the ranks make one), or is
- * something else. */
+/* Without lockstep's launcher: RANK and the others are set, but the segment isn't (then the ranks
+ * make one), or is something else. */
 static int body_bad_segment(void)
 {
     lks_world world;
@@ -230,7 +231,7 @@ static int body_bad_segment(void)
     snprintf(env, sizeof env, "%d:%s", 2, token); /* not a memfd */
     setenv("LOCKSTEP_SEGMENT", env, 1);
     EXPECT(!open_here(world, &st) && st == LKS_ERR_FORMAT);
-    snprintf(env, sizeof env, "%d:%s", fd, "0123456789abcdef"); /* not this job's */
+    snprintf(env, sizeof env, "%d:%s", fd, "0123456789abcdef"); /* of another job */
     setenv("LOCKSTEP_SEGMENT", env, 1);
     EXPECT(!open_here(world, &st) && st == LKS_ERR_FORMAT);
     EXPECT(strstr(lks_last_error(), "another job") != NULL);
@@ -242,7 +243,7 @@ static int body_bad_segment(void)
     lks_world far = {world.rank, 4, world.rank, 2};
     EXPECT(!open_here(far, &st) && st == LKS_ERR_SUPPORT);
     EXPECT(strstr(lks_last_error(), "one host only") != NULL);
-    /* A lone process needs none of it. */
+    /* A single process needs none of it. */
     lks_world alone = {0, 1, 0, 1};
     EXPECT(open_here(alone, &st) && st == LKS_OK);
     return 0;
@@ -259,7 +260,8 @@ static int body_no_memfd(void)
 
 static int body_file_limit(void)
 {
-    /* ulimit -f: fallocate raises SIGXFSZ beyond it, which must be an error and not the end. */
+    /* With ulimit -f, fallocate raises SIGXFSZ beyond the limit, which must be an error and not
+     * kill the process. */
     lks_comm *comm = ranks_open(60);
     EXPECT(comm != NULL);
     void *mem = NULL;
@@ -278,7 +280,7 @@ static void test_suite(void **state)
         ranks_run(worlds[i], "suite", NULL, 60);
 }
 
-/* Rank 1 is killed: the others have to end by themselves, and with their checks passed. */
+/* Rank 1 is killed: the others must end by themselves, with their checks passed. */
 static void expect_others_end(struct ranks *r, double killed_s)
 {
     ranks_wait(r, 30);
@@ -310,7 +312,7 @@ static void test_killed_anywhere(void **state)
         usleep(30000 + 17301 * (unsigned)i);
         double killed = lks__sys_now() - r.start_s;
         kill(r.pids[1], SIGKILL);
-        /* A rank that died before it joined is the launcher's to report: here, the test's. */
+        /* The launcher reports a rank that died before it joined; here the test does. */
         usleep(200000);
         lks__segment_abort(r.segment, LKS_ERR_PEER, 1, "rank 1 was killed");
         expect_others_end(&r, killed);
@@ -339,7 +341,8 @@ static void test_memory_faults(void **state)
 {
     setenv("LOCKSTEP_FAULT_RANK", "1", 1);
     ranks_run(3, "alloc_fails", "LOCKSTEP_FAULT=fallocate:1:ENOSPC", 30);
-    ranks_run(3, "alloc_fails", "LOCKSTEP_FAULT=mmap:2:ENOMEM", 30); /* the first is the base */
+    /* The first one is for the base. */
+    ranks_run(3, "alloc_fails", "LOCKSTEP_FAULT=mmap:2:ENOMEM", 30);
     unsetenv("LOCKSTEP_FAULT_RANK");
     ranks_run(1, "no_memfd", "LOCKSTEP_FAULT=memfd:1:EMFILE", 30);
     ranks_run(1, "no_memfd", "LOCKSTEP_FAULT=fallocate:1:ENOSPC", 30);

@@ -1,4 +1,4 @@
-/* The suite with ranks as threads of one process, where sanitizers see all of them at once. */
+/* The suite with ranks as threads of one process, so that sanitizers see all of them. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +78,7 @@ static void test_reductions(void **state)
         run_ranks(worlds[i], 60, suite_reductions);
 }
 
-/* The same sums with the table's kernels and threads: the same bits. */
+/* The same sums with the table's kernels and threads give the same bits. */
 static bool with_pool(lks_comm *comm)
 {
     lks__kernels k = {.sum_scaled = lks__sum_scaled_ref};
@@ -95,7 +95,7 @@ static void test_with_pool(void **state)
     run_ranks(2, 60, with_pool);
 }
 
-/* --- calls that don't fit ----------------------------------------------------------------- */
+/* --- calls that don't match --------------------------------------------------------------- */
 
 static bool other_kind(lks_comm *comm)
 {
@@ -157,8 +157,8 @@ static void test_mismatches(void **state)
     run_ranks(2, 20, leaf_missing);
 }
 
-/* Rank 1's mailbox says what no rank of this program can have: it is checked before any of it is
- * used as an address. */
+/* Rank 1 publishes a descriptor that no rank of this program can have: it must be checked before
+ * any of it is used as an address. */
 static struct lie {
     uint64_t shift; /* of the part's offset in the segment, in bytes */
     int32_t level, index;
@@ -205,9 +205,9 @@ static void test_lying_mailbox(void **state)
 {
     static const char no[] = "are no nodes or not in its memory";
     static const struct lie lies[] = {
-        {2, 0, 1, 1, no},                        /* not aligned as floats are */
-        {1, 0, 1, 1, no},                        /* the same */
-        {LKS__SHM_UNIT - 396, 0, 1, 1, no},      /* its end is beyond the slice */
+        {2, 0, 1, 1, no},                        /* not aligned for floats */
+        {1, 0, 1, 1, no},                        /* also not aligned */
+        {LKS__SHM_UNIT - 396, 0, 1, 1, no},      /* ends beyond the slice */
         {-(uint64_t)LKS__SHM_UNIT, 0, 1, 1, no}, /* rank 0's slice */
         {LKS__SHM_UNIT, 0, 1, 1, no},            /* common memory */
         {UINT64_MAX / 2 + 1, 0, 1, 1, no},       /* beyond everything */
@@ -225,7 +225,7 @@ static void test_lying_mailbox(void **state)
     }
 }
 
-/* Wrong arguments are found before anything is sent: the group lives on. */
+/* Wrong arguments are found before anything is sent, so the group stays usable. */
 static bool wrong_arguments(lks_comm *comm)
 {
     float x = 0;
@@ -250,7 +250,7 @@ static bool wrong_arguments(lks_comm *comm)
     CHECK(lks_comm_all_reduce(comm, NULL, 4, LKS_FLOAT32, LKS_SUM) == LKS_ERR_ARG);
     CHECK(lks_comm_alloc(comm, 7, 4, &mem) == LKS_ERR_ARG);
     CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, SIZE_MAX, &mem) == LKS_ERR_NOMEM);
-    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_ERR_ARG); /* borders go back */
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_ERR_ARG); /* borders decrease */
     start[1] = 1;
     CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_ERR_ARG); /* not shared memory */
     CHECK(strstr(lks_last_error(), "dst") != NULL);
@@ -277,7 +277,7 @@ static bool one_is_late(lks_comm *comm)
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     if (lks_comm_rank(comm) == 1) {
         usleep(900 * 1000);
-        CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT); /* too late: the group has ended */
+        CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT); /* too late: the group has failed */
         return true;
     }
     double start = lks__sys_now();
@@ -290,7 +290,7 @@ static bool one_is_late(lks_comm *comm)
     return true;
 }
 
-/* A rank that shows signs of life is not late, however long it takes. */
+/* A rank with heartbeats is never late, however long it takes. */
 static bool one_is_busy(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
@@ -341,7 +341,7 @@ static void test_one_leaves(void **state)
     lks_comm_close(comms[0]);
 }
 
-/* Time inside lks_work_wait() is counted; taking it starts anew. */
+/* Time inside lks_work_wait() is counted; reading it resets it. */
 static bool wait_time(lks_comm *comm)
 {
     void *own, *common;
@@ -367,7 +367,7 @@ static bool wait_time(lks_comm *comm)
     CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
     CHECK(lks_work_wait(work) == LKS_OK);
     double s = lks_comm_take_wait_s(comm);
-    CHECK(s >= 0 && (rank == 1 || s > 0.05)); /* rank 0 waited for rank 1's sleep */
+    CHECK(s >= 0 && (rank == 1 || s > 0.05)); /* rank 0 waited while rank 1 slept */
     CHECK(lks_comm_take_wait_s(comm) == 0);
     return true;
 }

@@ -1,4 +1,4 @@
-/* How much memory a process may take, from made-up trees of /proc and of control groups. */
+/* How much memory a process may use, from made-up trees of /proc and of control groups. */
 #include "support.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #define MB     UINT64_C(1000000)
 #define NOBODY UINT64_MAX
 
-/* ROOT/PATH with `text` in it. */
+/* Write ROOT/PATH with `text`. */
 static void put(const char *root, const char *path, const char *text)
 {
     const char *whole = lks_test_text("%s/%s", root, path);
@@ -24,7 +24,7 @@ static void put(const char *root, const char *path, const char *text)
     lks_test_write(whole, text, strlen(text));
 }
 
-/* One made-up machine: files by path and content, NULL at the end. */
+/* A made-up machine: paths and contents of files, NULL at the end. */
 struct machine {
     const char *name;
     uint64_t room;
@@ -145,7 +145,7 @@ static void test_machines(void **state)
     }
 }
 
-/* Lines of any length, paths that are too long: not ours, and the others are found. */
+/* Lines of any length and paths that are too long are skipped, and the others found. */
 static void test_long_lines(void **state)
 {
     const char *root = lks_test_folder();
@@ -168,7 +168,7 @@ static bool own_group(void *ctx, const char *dir, int version, bool own)
     return false;
 }
 
-/* A real group in this process's own, if one can be made: what lies in it sees its limit. */
+/* A real group inside this process's own, if one can be made: a process in it sees its limit. */
 static void test_real_group(void **state)
 {
     static char own[4096];

@@ -1,4 +1,4 @@
-/* The canonical tree against what the design says in words. */
+/* The canonical tree against its definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 #include "comm/suite.h"
 #include "comm/tree.h"
 
-/* Sum leaves [first, end) as nodes, then all by the plan, on values whose sum depends on the order.
- */
+/* Sum leaves [first, end) as nodes, then all by the plan, with values whose sum depends on the
+ * order. */
 static float planned_sum(int V, const float *values, const lks_node *nodes, int n)
 {
     float stack[LKS__TREE_MAX_LEVELS + 1], leaves[64];
@@ -51,7 +51,7 @@ static void test_any_split(void **state)
             float want = suite_tree_sum(copy, V), sum = planned_sum(V, values, nodes, n);
             assert_memory_equal(&sum, &want, sizeof sum);
             if (V % W == 0 && (V & (V - 1)) == 0)
-                assert_int_equal(n, W); /* powers of two: one node each */
+                assert_int_equal(n, W); /* powers of two give one node each */
         }
     }
 }
@@ -100,7 +100,7 @@ static void test_shape(void **state)
         assert_false(lks__tree_valid(V, (lks_node){-1, 0}));
         assert_false(lks__tree_valid(V, (lks_node){0, -1}));
     }
-    /* Five leaves: the last one has no neighbour until it meets the other four. */
+    /* Five leaves: the last one has no neighbour until it is added to the other four. */
     assert_true(lks__tree_has_sibling(5, (lks_node){0, 3}));
     assert_false(lks__tree_has_sibling(5, (lks_node){0, 4}));
     assert_false(lks__tree_has_sibling(5, (lks_node){1, 2}));

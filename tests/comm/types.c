@@ -1,5 +1,5 @@
-/* Collectives of every type and operation. What is expected is known by formula, or is another
- * program's figure; it never comes from the code under test. */
+/* Collectives of every type and operation. Expected values come from a formula or another program,
+ * never from the code under test. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "comm/suite.h"
 
-/* Within one mailbox, at its border, in a bounce buffer, and in several. */
+/* Within one mailbox, at its limit, in a bounce buffer, and in several. */
 static const size_t counts[] = {0, 1, 7, 120, 121, 241, 5003, 65537, 140001};
 enum { N_COUNTS = sizeof counts / sizeof counts[0], MOST = 140001 };
 
@@ -18,9 +18,9 @@ static bool same(const void *a, const void *b, size_t bytes)
 
 /* --- sum, minimum and maximum ------------------------------------------------------------- */
 
-/* Of rank r, element i, for the sum: (r + 1) * (i % 1000 + 1); over W ranks that is
- * W * (W + 1) / 2 * (i % 1000 + 1), and exact in every type. For minimum and maximum: a rotation of
- * -10 ... W - 11, so that each rank has the least and the greatest somewhere. */
+/* Element i of rank r. For the sum: (r + 1) * (i % 1000 + 1); over W ranks that is W * (W + 1) / 2
+ * * (i % 1000 + 1), exact in every type. For minimum and maximum: a rotation of -10 ... W - 11, so
+ * that each rank has the least and the greatest somewhere. */
 static int term(lks_op op, int W, int r, size_t i)
 {
     return op == LKS_SUM ? (r + 1) * (int)(i % 1000 + 1) : (int)(((size_t)r + i) % (size_t)W) - 10;
@@ -43,7 +43,7 @@ static int result(lks_op op, int W, size_t i)
         CHECK(lks_comm_all_reduce(comm, x, n, dtype, op) == LKS_OK);                               \
         for (size_t i = 0; i < n; i++)                                                             \
             CHECK(x[i] == (type)result(op, W, i));                                                 \
-        CHECK(x[n] == 42); /* not one element more */                                              \
+        CHECK(x[n] == 42); /* no element beyond the end */                                         \
         free(x);                                                                                   \
         return true;                                                                               \
     }
@@ -63,7 +63,7 @@ static bool formulas(lks_comm *comm)
     return true;
 }
 
-/* W times 0.1 in double, level by level: figures of Python. One after the other, 6 and 8 ranks
+/* W times 0.1 in double, level by level: computed with Python. One after the other, 6 and 8 ranks
  * would give 0.6 and 0.7999999999999999. */
 static bool order_of_doubles(lks_comm *comm)
 {
@@ -83,7 +83,7 @@ static bool order_of_doubles(lks_comm *comm)
     return true;
 }
 
-/* W * (2^31 - 1) modulo 2^32, and the same of 64 bits; the other ends. */
+/* W * (2^31 - 1) modulo 2^32, and the same with 64 bits; also the other end of the range. */
 static bool overflows(lks_comm *comm)
 {
     const int W = lks_comm_world_size(comm);
@@ -97,8 +97,8 @@ static bool overflows(lks_comm *comm)
     return true;
 }
 
-/* Bits, as the header has them: one NaN, and -0 below +0. The first rank or the last one brings
- * what is special. */
+/* Bits as defined in the header: one NaN, and -0 below +0. The special value is on the first or the
+ * last rank. */
 static bool special_floats(lks_comm *comm)
 {
     const int W = lks_comm_world_size(comm), r = lks_comm_rank(comm);

@@ -13,7 +13,7 @@
  * the last one. */
 struct queue {
     deferred_entry *first, **end;
-    uint64_t put, done, told; /* the highest mark of which the host knows that it is passed */
+    uint64_t put, done, told; /* told: the highest mark that the host knows to be passed */
 };
 
 typedef struct deferred {
@@ -21,8 +21,8 @@ typedef struct deferred {
     struct queue queues[LKS__QUEUES];
     deferred_order order;
     uint32_t random;
-    int lively;  /* DEFERRED_RANDOM: how much of it runs uncalled for */
-    int refused; /* polls in a row that were told "not yet" */
+    int lively;  /* DEFERRED_RANDOM: how much of it runs without a request */
+    int refused; /* consecutive polls that were answered "not yet" */
     uint64_t ran;
 } deferred;
 
@@ -105,7 +105,7 @@ static bool step(deferred *d, lks__queue queue)
     return true;
 }
 
-/* What the order runs uncalled for. */
+/* Run what the order allows without a request. */
 static void run_some(deferred *d)
 {
     switch (d->order) {
@@ -139,7 +139,7 @@ void deferred_entry_put(deferred_entry *e, lks__queue queue)
     run_some(d);
 }
 
-/* No more than `mark` needs. */
+/* Run only what `mark` needs. */
 static void run_until(deferred *d, lks__mark mark)
 {
     while (!is_done(d, mark))
@@ -155,8 +155,8 @@ struct copy {
     const char *src;
     size_t bytes;
     bool to_host, from_host;
-    bool watched;  /* nothing but this copy may write its host's side while it is queued */
-    uint64_t hash; /* of the host's side */
+    bool watched;  /* while it is queued, only this copy may write its memory on the host */
+    uint64_t hash; /* of its memory on the host */
 };
 
 static uint64_t hash_of(const struct copy *c)

@@ -1,14 +1,15 @@
-/* deferred.h - a device for tests that computes on the CPU, but as late, as early and in as odd an
+/* deferred.h - a device for tests that computes on the CPU, as late, as early and in as odd an
  * order as layers/device.h allows.
  *
- * Layer operations, copies and follows are queued; they run in an order that the seed chooses. Only
- * the order of one queue, and what follow() says, are kept. The host cannot touch the device's
- * memory (memory.h). What a copy to the host will write holds NaN until the copy runs, and what a
- * copy from the host reads is read when it runs. Arguments of operations have to be device memory,
- * structs excepted, which are copied.
+ * Layer operations, copies and follows are queued, and run in an order that the seed chooses. Only
+ * the order within a queue, and that of follow(), are kept. The host can't access the device's
+ * memory (memory.h). Until a copy to the host runs, its destination holds NaN; a copy from the host
+ * reads its source when it runs. Arguments of operations must be device memory, except structs,
+ * which are copied.
  *
- * It dies with a sentence (SIGABRT, or SIGSEGV for memory) if the caller changes what a queued copy
- * reads or writes, releases what queued work needs, or calls from a second thread. */
+ * It ends the process with a sentence (SIGABRT, or SIGSEGV for memory) if the caller changes the
+ * source or destination of a queued copy, releases memory that queued work needs, or calls from a
+ * second thread. */
 #ifndef LKS_TESTS_DEVICE_DEFERRED_H
 #define LKS_TESTS_DEVICE_DEFERRED_H
 
@@ -18,9 +19,9 @@
 /* By seed % DEFERRED_ORDERS. */
 typedef enum deferred_order {
     DEFERRED_LATE,          /* each queue as late as a wait allows */
-    DEFERRED_COPY_FIRST,    /* copies as early, computation as late as can be */
-    DEFERRED_COMPUTE_FIRST, /* the other way round */
-    DEFERRED_RANDOM,        /* any of the two, at any time */
+    DEFERRED_COPY_FIRST,    /* copies as early, computation as late as possible */
+    DEFERRED_COMPUTE_FIRST, /* the reverse */
+    DEFERRED_RANDOM,        /* either of the two, at any time */
     DEFERRED_ORDERS
 } deferred_order;
 

@@ -1,4 +1,4 @@
-/* entry.h - what waits on a queue of the deferred device. */
+/* entry.h - an entry of a queue of the deferred device. */
 #ifndef LKS_TESTS_DEVICE_ENTRY_H
 #define LKS_TESTS_DEVICE_ENTRY_H
 

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A mapping of whole pages; the last page, and the space before `data`, belong to nobody. */
+/* A mapping of whole pages; the last page, and the space before `data`, are not used. */
 struct block {
     char *map, *data; /* NULL: not in use */
     size_t map_bytes, bytes;
@@ -64,7 +64,7 @@ static int number_of(const struct block *b)
     return (int)(b - blocks) + 1;
 }
 
-/* The fault comes again after this, and ends the process. */
+/* The fault happens again after this, and ends the process. */
 static void on_fault(int signo, siginfo_t *info, void *context)
 {
     char text[300] = "";

@@ -12,14 +12,14 @@
 void deferred_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 void deferred_memory_start(void); /* catch SIGSEGV */
-void deferred_memory_stop(void);  /* give all back */
+void deferred_memory_stop(void);  /* free everything */
 
 /* Zeros that end (up to 63 bytes before) an unreadable page; NULL: no memory. */
 void *deferred_memory_alloc(size_t bytes);
 /* The addresses are not used again before the stop, so that later uses are found. */
 void deferred_memory_release(void *p, size_t bytes);
 
-/* While `what` runs, it can read and write the device's memory; NULL: nobody can. */
+/* While `what` runs, it can access the device's memory; NULL: no access. */
 void deferred_memory_open(const char *what);
 
 /* Number of the block with [p, p + bytes), from 1; 0: none of it is a device's. Dies, with `what`,

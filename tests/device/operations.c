@@ -1,10 +1,10 @@
 /* operations.c - every layer operation as an entry of the compute queue: its arguments, and copies
- * of the structs that they point to. A new operation of LKS__LAYER_MAP doesn't compile here until
- * it has a line below; a new kind of argument doesn't until KEEP knows it. */
+ * of the structs that they point to. A new operation of LKS__LAYER_MAP doesn't compile until it has
+ * a line here; a new kind of argument doesn't until KEEP handles it. */
 #include "entry.h"
 #include "kernels/exec.h"
 
-/* --- arguments: each is looked at, and what a struct holds, too ------------------------------- */
+/* --- arguments: each is checked, and so are the fields of a struct ---------------------------- */
 
 static void keep_number(deferred_entry *e, void *field)
 {
@@ -15,7 +15,7 @@ static void keep_array(deferred_entry *e, void *field)
     deferred_entry_needs(e, *(void **)field);
 }
 
-/* The struct that the field points to, as a copy; NULL if there is none. */
+/* Copy the struct that the field points to; NULL if there is none. */
 static void *keep_struct(deferred_entry *e, void *field, size_t bytes)
 {
     void **p = field;
@@ -93,7 +93,7 @@ static void keep_xent(deferred_entry *e, void *field)
     keep_struct(e, field, sizeof(lks__xent));
 }
 
-/* No default: another type has to be thought about. */
+/* No default, so that a new type doesn't compile. */
 #define KEEP(e, field)                                                                             \
     _Generic((field),                                                                              \
         float: keep_number,                                                                        \

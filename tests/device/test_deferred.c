@@ -1,4 +1,5 @@
-/* The deferred device itself: what it promises, what it doesn't, and what it dies of. */
+/* The deferred device itself: its promises, what it doesn't promise, and errors that end the
+ * process. */
 #include "support.h"
 
 #include <math.h>
@@ -130,8 +131,7 @@ static void test_no_follow(void **state)
         assert_true(raced(seed, false) == raced(seed, false));
 }
 
-/* A follow holds what comes after it, and nothing before it; the mark's later work is not needed.
- */
+/* A follow delays what comes after it, and nothing before it; work after the mark isn't needed. */
 static void test_follow_holds_the_rest(void **state)
 {
     for (unsigned seed = 0; seed < SEEDS; seed++) {
@@ -157,7 +157,8 @@ static void test_follow_holds_the_rest(void **state)
     }
 }
 
-/* A poll says "not yet" at times, though it returns at once, and never takes back a "passed". */
+/* A poll answers "not yet" at times, although it returns at once, and never takes back a
+ * "passed". */
 static void test_polls(void **state)
 {
     int refused = 0;
@@ -193,7 +194,7 @@ static lks_status group_failed(void *ctx)
     return lks__fail(LKS_ERR_PEER, "rank 7 failed");
 }
 
-/* A wait is one sign of life, and ends with the group's failure if the mark isn't passed. */
+/* A wait counts as one heartbeat, and ends with the group's failure if the mark isn't passed. */
 static void test_wait_tells(void **state)
 {
     int failed = 0;
@@ -213,7 +214,8 @@ static void test_wait_tells(void **state)
     assert_in_range(failed, 1, SEEDS - 1);
 }
 
-/* Until a wait, what a copy writes is no number in late orders; in early ones it may be there. */
+/* Until a wait, the destination of a copy is NaN in late orders; in early ones it may be
+ * complete. */
 static void test_staging_holds_poison(void **state)
 {
     int poisoned = 0;
@@ -234,7 +236,7 @@ static void test_staging_holds_poison(void **state)
     assert_in_range(poisoned, SEEDS / 4, SEEDS * 3 / 4);
 }
 
-/* Operations write what the CPU's write; structs may be gone when they run. */
+/* Operations write the same as the CPU's; structs may be gone when they run. */
 static void enqueue_linear(const lks__layers *layers, const lks__exec *e, float *y, float *out,
                            const float *x)
 {
@@ -281,9 +283,9 @@ static void test_operations(void **state)
     free(out);
 }
 
-/* --- what it dies of -------------------------------------------------------------------------- */
+/* --- errors that end the process -------------------------------------------------------------- */
 
-/* Each runs in a child, with a device of order LATE open. */
+/* Each runs in a child, with an open device of order LATE. */
 static void host_reads(void)
 {
     volatile float *x = device_floats(N);

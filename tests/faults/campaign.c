@@ -1,11 +1,11 @@
-/* The fault campaign: small runs that are killed, stopped or starved at random moments, and resumed
- * on another number of ranks until they end, leave the bytes of a run that nobody disturbed, and
+/* The fault campaign: small runs are killed, stopped or starved at random moments, and resumed on
+ * another number of ranks until they end. They must leave the bytes of an undisturbed run, and
  * nothing else.
  *
  *     faults_campaign [--runs=N] [--seed=S] [--only=I]
  *
- * Run I of a seed draws the same ranks, disturbance and delays each time; where in the program a
- * delay ends is up to the machine. The folder of a run that failed is named, and stays. */
+ * Run I of a seed uses the same ranks, disturbance and delays each time; where in the program a
+ * delay ends depends on the machine. The folder of a run that failed is named, and kept. */
 #include "faults.h"
 
 #include <dirent.h>
@@ -72,7 +72,7 @@ static const char *const golf_stream[] = {
 static struct recipe {
     const char *name, *const *settings;
     void (*tokens)(const char *folder);
-    const char *data, *whole; /* folders: tokens; a run that nobody disturbed */
+    const char *data, *whole; /* folders: tokens; an undisturbed run */
 } recipes[] = {
     {"gpt2, random", gpt2_random, lks_test_generated_tokens, NULL, NULL},
     {"gpt2, nanogpt", gpt2_nanogpt, lks_test_generated_tokens, NULL, NULL},
@@ -132,7 +132,7 @@ typedef struct run {
 static struct {
     int seed, index;
     const char *what, *recipe, *out;
-    int W[4], n_W; /* ranks at first, and of each resumption */
+    int W[4], n_W; /* ranks at first, and for each resume */
 } at;              /* for the report of a failure */
 
 static struct {
@@ -158,7 +158,8 @@ static bool alive(const run *r)
            info.si_pid == 0;
 }
 
-/* Once there is a checkpoint and the victim's number is known; false: the run was faster. */
+/* Wait until there is a checkpoint and the victim's process is known; false if the run ended
+ * first. */
 static bool under_way(run *r)
 {
     const char *latest = lks_test_text("%s/latest", r->out);
@@ -171,7 +172,7 @@ static bool under_way(run *r)
     return r->pid > 0 && alive(r);
 }
 
-/* The folder of a save, or of a deletion, appears in `out` for the n-th time from now. */
+/* Wait until the folder of a save or deletion has appeared in `out` n times from now. */
 static bool wait_for_save(const run *r, int watch, int n)
 {
     _Alignas(struct inotify_event) char events[4096];
@@ -190,7 +191,8 @@ static bool wait_for_save(const run *r, int watch, int n)
     return false;
 }
 
-/* A dead run's folder shows that it died in a save: something half-written or half-deleted. */
+/* Does a dead run's folder show that it died in a save? Then something half-written or half-deleted
+ * is in it. */
 static bool died_in_save(const run *r)
 {
     return any_name_ends(r->out, ".tmp") || any_name_ends(r->out, ".old");
@@ -203,11 +205,11 @@ static int latest_iter(const run *r)
     ssize_t n = readlink(lks_test_text("%s/latest", r->out), target, sizeof target - 1);
     assert_true(n > 5);
     target[n] = '\0';
-    return atoi(target + 5); /* behind "ckpt-" */
+    return atoi(target + 5); /* after "ckpt-" */
 }
 
-/* It has ended, and nothing of it is left but its folder. Limits are for hangs: on a busy machine a
- * run takes its time. */
+/* The run has ended and left only its folder. Time limits are for hangs, because a run on a busy
+ * machine is slow. */
 static lks_test_result ended(const run *r, double timeout_s)
 {
     lks_test_result result = lks_test_wait(&r->child, timeout_s);
@@ -225,7 +227,7 @@ static void expect_success(const run *r)
         fail_msg("exit code %d, signal %d: %s", result.exit_code, result.signal, result.err);
 }
 
-/* False: it had come to its end just before the signal. */
+/* False if it ended just before the signal. */
 static bool died_of_kill(const run *r)
 {
     lks_test_result result = ended(r, 300);
@@ -238,7 +240,7 @@ static bool died_of_kill(const run *r)
     return true;
 }
 
-/* ---- disturbances: false where the run was over before, so that nothing has been shown ------- */
+/* ---- disturbances: false if the run ended before, so that nothing was tested ---------------- */
 
 static bool disturb_kill(run *r)
 {
@@ -264,7 +266,7 @@ static bool disturb_save(run *r)
     return died_of_kill(r) && died_in_save(r);
 }
 
-/* It stands still for moments, and comes to its end all the same. */
+/* It is stopped for moments, and still ends well. */
 static bool disturb_stop(run *r)
 {
     bool hit = under_way(r);
@@ -278,7 +280,7 @@ static bool disturb_stop(run *r)
     return hit;
 }
 
-/* It stands still for good: the others give it up and say who it was. */
+/* It is stopped for good: the others give it up and name it. */
 static bool disturb_hang(run *r)
 {
     bool hit = under_way(r) && (sleep_us(draw(40000)), alive(r)) && kill(r->pid, SIGSTOP) == 0;
@@ -317,7 +319,8 @@ static bool disturb_starve(run *r)
 
 /* ---- the campaign ---------------------------------------------------------------------------- */
 
-/* Go on, on other ranks, until the end; a third of the dead die once more on the way. */
+/* Resume it on other ranks until the end; a third of the killed runs are killed once more on the
+ * way. */
 static void resume(run *r, bool again)
 {
     static const char *const resumed[] = {"--init_from=resume", NULL};
@@ -333,7 +336,7 @@ static void resume(run *r, bool again)
         return;
     }
     r->victim = r->W == 1 ? -1 : draw(r->W + 1) - 1;
-    sleep_us(draw(150000)); /* from before it has read anything */
+    sleep_us(draw(150000)); /* may be before it has read anything */
     r->pid = r->victim < 0 ? r->child.pid : marked_rank(r->mark, r->victim);
     if (r->pid > 0 && alive(r))
         kill(r->pid, SIGKILL);
@@ -343,7 +346,7 @@ static void resume(run *r, bool again)
     }
 }
 
-/* Of ten runs five are killed at any moment, three in a save, one stops, and one hangs or
+/* Of ten runs five are killed at any moment, three in a save, one is stopped, and one hangs or
  * starves. */
 static enum disturbance disturbance_of(int index)
 {
@@ -381,7 +384,7 @@ static bool attempt(enum disturbance what, int recipe)
     if (hit && (what == KILL || what == KILL_IN_SAVE || what == HANG))
         resume(&r, draw(3) == 0);
     else if (what == KILL_IN_SAVE && lks_test_exists(lks_test_text("%s/latest", r.out)))
-        resume(&r, false); /* not in a save, or not killed at all: nothing to do, or to resume */
+        resume(&r, false); /* not in a save, or not killed at all: nothing to check, or to resume */
     law_assert_same(r.out, r.recipe->whole);
     remove_tree(folder);
     if (hit) {

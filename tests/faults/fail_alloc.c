@@ -1,7 +1,7 @@
-/* Preloaded into a child: its n-th allocation fails, whoever asks (the C library and the libraries
- * that we use too).
+/* Preloaded into a child: makes its n-th allocation fail, also those of the C library and of other
+ * libraries.
  *
- *     LKS_FAIL_ALLOC=N    the N-th allocation fails; N+: and all behind it
+ *     LKS_FAIL_ALLOC=N    the N-th allocation fails; N+: and all later ones
  *     LKS_FAIL_RANK=R     only in the process with RANK=R ("": in the one without)
  *     LKS_ALLOC_COUNT=F   at its end the process writes the number of its allocations to file F */
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* glibc's own, under the names that it exports for this. */
+/* glibc's functions, under the names that it exports for this purpose. */
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t n, size_t bytes);
 void *__libc_realloc(void *p, size_t bytes);

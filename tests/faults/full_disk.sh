@@ -1,7 +1,7 @@
 #!/bin/sh
 # A disk that is really full: a small tmpfs, of sizes at which prep, train and export run out of room
-# at different places. They say so and fail, nothing half-written is left, and once there is room the
-# run goes on to the bytes of one that always had it.
+# at different places. They report it and fail, nothing half-written is left, and once there is room the
+# run goes on to the bytes of one that always had room.
 #
 #     full_disk.sh LOCKSTEP
 set -eu
@@ -30,7 +30,7 @@ awk 'BEGIN { for (i = 0; i < 20000; i++) printf "%c%s", 97 + i * i % 23, i % 11 
 small=$work/small
 mkdir $small
 
-# Run it on a disk of that many KiB: 0 where it had room; else it has to have said what happened.
+# Run it on a disk of so many KiB. Returns 0 if it had room; otherwise it must have reported what happened.
 on_disk_of() { # KIB COMMAND...
     mount -t tmpfs -o size="${1}k" none $small
     shift

@@ -1,11 +1,11 @@
-/* The campaign of stops: runs on 1 to 8 ranks of one host or two are asked to stop at random
- * moments, and go on with other ranks. Each stop leaves the last complete state, and the run in the
- * end the bytes of one that never stopped.
+/* The campaign of stops: runs on 1 to 8 ranks of one or two hosts are asked to stop at random
+ * moments, and go on with other ranks. Each stop must leave the last complete state, and in the end
+ * the run has the bytes of one that never stopped.
  *
  *     faults_stops [--runs=N] [--seed=S] [--only=I]
  *
- * A stop I of a seed draws the same ranks, signal and moment each time; where in the program the
- * moment falls is up to the machine. The folder of a run that failed is named, and stays. */
+ * Stop I of a seed uses the same ranks, signal and moment each time; where in the program the
+ * moment falls depends on the machine. The folder of a run that failed is named, and kept. */
 #include "laws/laws.h"
 #include "laws/marked.h"
 
@@ -26,7 +26,7 @@
 
 /* ---- what is run --------------------------------------------------------------------------- */
 
-/* Long steps with few updates; long evaluations; golf's, with its artifact at the end. */
+/* Long steps with few updates; long evaluations; golf's run with its artifact at the end. */
 static const char *const long_steps[] = {
     "--sampler=random",
     "--n_layer=2",
@@ -80,8 +80,8 @@ static const char *const golf[] = {
 static struct recipe {
     const char *name, *const *settings;
     void (*tokens)(const char *folder);
-    const char *data, *whole; /* folders: tokens; a run that nobody stopped */
-    int n_lines;              /* of the latter's metrics */
+    const char *data, *whole; /* folders: tokens; a run that never stopped */
+    int n_lines;              /* in the metrics of the latter */
 } recipes[] = {
     {"long steps", long_steps, lks_test_generated_tokens, NULL, NULL, 0},
     {"long evaluations", long_evaluations, lks_test_generated_tokens, NULL, NULL, 0},
@@ -124,7 +124,7 @@ static void sleep_us(int us)
 typedef struct run {
     const struct recipe *recipe;
     const char *out, *mark;
-    int W, first_host; /* ranks; how many of them are on the first of two hosts, or W */
+    int W, first_host; /* ranks; how many are on the first of two hosts, or W */
     lks_test_child child[2];
     int n_children;
 } run;
@@ -201,7 +201,7 @@ static bool alive(const run *r)
            info.si_pid == 0;
 }
 
-/* All of its processes; the first one's. */
+/* The processes have ended; returns the first one's result. */
 static lks_test_result ended(const run *r)
 {
     lks_test_result first = lks_test_wait(&r->child[0], 300);
@@ -233,7 +233,7 @@ static bool has_line(const char *out, const char *kind, int iter)
     return false;
 }
 
-/* Hashes of the files of `latest`, and which it is; "" where there is none. */
+/* Hashes of the files of `latest`, and its name; "" if there is none. */
 static const char *latest_state(const char *out)
 {
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
@@ -262,11 +262,12 @@ static void check_left(const char *out, const char *before, enum phase phase)
     json_decref(state);
     assert_int_equal(iter, n_steps); /* the last complete state */
     assert_true(has_line(out, "checkpoint", iter));
-    if (strcmp(latest_state(out), before) != 0) /* ... and not the one that was loaded */
-        assert_true(eval_done == (iter > 0 && has_line(out, "eval", iter))); /* 0: the very start */
+    if (strcmp(latest_state(out), before) != 0) /* ... unless it is the one that was loaded */
+        /* 0: the very first state. */
+        assert_true(eval_done == (iter > 0 && has_line(out, "eval", iter)));
 }
 
-/* law_lines() without the lines of checkpoints that `whole` hasn't. */
+/* law_lines() without the lines of checkpoints that `whole` doesn't have. */
 static const char *common_lines(const char *out, const char *whole)
 {
     const char *text = "";
@@ -302,14 +303,14 @@ static int count_lines(const char *out)
     return n;
 }
 
-/* One of ten moments lies in the set-up, two in a save, the others anywhere behind the n-th line of
- * the metrics. False: it ended before. */
+/* Of ten moments one lies in the set-up, two in a save, the others at any time after the n-th line
+ * of the metrics. False if it ended before. */
 static bool wait_for_moment(const run *r, int n_lines, bool *in_save_p)
 {
     int left = r->recipe->n_lines - n_lines, after = draw(80000);
     int kind = draw(10), n = n_lines + 1 + draw(left > 1 ? left - 1 : 1);
     *in_save_p = kind == 1 || kind == 2;
-    /* Two launchers have to have met, or one of them would wait for the other. */
+    /* Two launchers must have met, or one of them would wait for the other. */
     while (r->n_children == 2 && marked_rank(r->mark, r->W - 1) < 0 && alive(r))
         sleep_us(1000);
     if (kind == 0) {
@@ -325,7 +326,7 @@ static bool wait_for_moment(const run *r, int n_lines, bool *in_save_p)
     return alive(r);
 }
 
-/* To a launcher, or to a rank alone. */
+/* Send it to a launcher, or to a single rank. */
 static void send_signal(const run *r, int signo)
 {
     pid_t rank = -1;
@@ -345,7 +346,7 @@ static enum phase phase_of(const lks_test_result *r, bool wrote)
     return KILLED_EARLY;
 }
 
-/* The signal reached a launcher, or the process, when the run had come to its end. */
+/* The signal reached a launcher, or the process, when the run was already complete. */
 static bool is_complete(const run *r, const lks_test_result *result)
 {
     return strstr(result->err, "stopped by signal") == NULL && count_lines(r->out) > 0 &&
@@ -353,7 +354,7 @@ static bool is_complete(const run *r, const lks_test_result *result)
                   common_lines(r->recipe->whole, r->recipe->whole)) == 0;
 }
 
-/* Started anew or resumed, and stopped. False: it came to its end before. */
+/* Start or resume the run, and stop it. False if it ended before. */
 static bool stop(run *r, bool resumes)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
@@ -387,8 +388,8 @@ static bool stop(run *r, bool resumes)
     return true;
 }
 
-/* Stopped, one in three stopped once more after a resume, and on to the end. False: it ended before
- * it could be stopped, which shows nothing. */
+/* Stop it, stop one in three once more after a resume, then run to the end. False if it ended
+ * before it could be stopped, which tests nothing. */
 static bool attempt(int index)
 {
     char folder[] = "/tmp/lockstep-stops-XXXXXX";
@@ -479,7 +480,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "can't read the argument %s\n", argv[i]);
             return 2;
         }
-    const char *tool = LKS_TEST_TOOL; /* modules lie beside it */
+    const char *tool = LKS_TEST_TOOL; /* modules are in the same folder */
     setenv("LOCKSTEP_MODULES", lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool), 0);
     hosts_need("gloo");
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stops)};

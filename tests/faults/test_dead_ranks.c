@@ -1,5 +1,5 @@
-/* Ranks that die, hang or get no memory, at any moment: the run ends within seconds, says who and
- * where, and leaves nothing behind but good checkpoints. */
+/* Ranks that die, hang or get no memory, at any moment: the run ends within seconds, names the rank
+ * and the place, and leaves only good checkpoints. */
 #include "faults.h"
 
 #include <signal.h>
@@ -33,7 +33,7 @@ static void test_no_shared_memory(void **state)
         }
 }
 
-/* A real limit: no file may grow beyond some KiB, and shared memory is a file. */
+/* A real limit: no file may exceed some KiB, and shared memory is a file. */
 static void test_file_size_limit(void **state)
 {
     for (int W = 1; W <= 2; W++) {
@@ -49,7 +49,7 @@ static void test_file_size_limit(void **state)
     }
 }
 
-/* Not all ranks get theirs. */
+/* Only some ranks get their memory. */
 static void test_no_memory_on_one_rank(void **state)
 {
     for (int n = 1; n <= 7; n++) {
@@ -79,7 +79,7 @@ static pid_t wait_for_rank(const char *mark, int rank)
     return -1;
 }
 
-/* A run that would last for minutes. */
+/* A run that would take minutes. */
 static fault_run endless(int W)
 {
     fault_run run = fault_train(W);
@@ -97,7 +97,7 @@ static void wait_for_checkpoint(const fault_run *run)
     assert_true(lks_test_exists(latest));
 }
 
-/* SIGKILL for a rank, `ms` after it appeared. */
+/* Send SIGKILL to a rank `ms` after it has started. */
 static void check_killed(int W, int rank, double ms)
 {
     fault_run run = endless(W);
@@ -124,7 +124,7 @@ static void test_killed_at_any_moment(void **state)
         check_killed(i % 2 == 0 ? 2 : 4, (int)(i % 3 == 0 ? 0 : 1), moments[i]);
 }
 
-/* The table of two ranks: `rank` is in `state` and waits for nobody, the other waits for it. */
+/* The status table of two ranks: `rank` is in `state` and doesn't wait, the other waits for it. */
 static void assert_table(const char *err, int rank, const char *state)
 {
     const char *at = strstr(err, " rank       pid  state");
@@ -172,7 +172,7 @@ static void test_hung_rank(void **state)
     check_hung(0);
 }
 
-/* All of them: then it is the launcher that notices. */
+/* All stand still: then the launcher notices. */
 static void test_all_hung(void **state)
 {
     fault_run run = endless(2);
@@ -194,7 +194,7 @@ static void test_all_hung(void **state)
         assert_contains(table, lks_test_text("%5d  %8d  stopped ", i, (int)pids[i]));
 }
 
-/* One that runs, but gets nowhere: inside a checkpoint, and before it has joined. */
+/* A rank that runs but makes no progress: inside a checkpoint, and before it has joined. */
 static void test_stuck_rank(void **state)
 {
     fault_run run = endless(2);
@@ -210,7 +210,7 @@ static void test_stuck_rank(void **state)
     assert_table(err, 1, "absent");
 }
 
-/* A save or a load that takes longer than the deadline, and moves all the time, is no hang. */
+/* A save or a load that takes longer than the deadline, but makes progress, is no hang. */
 static void test_slow_checkpoint(void **state)
 {
     static const char *const calls[] = {"write", "read"};
@@ -233,7 +233,7 @@ static void test_slow_checkpoint(void **state)
 
 /* ---- data that goes away ----------------------------------------------------------------- */
 
-/* A token file that shrinks under a run ends it, with the file's name; where it is back again the
+/* A token file that shrinks during a run ends it, with the file's name; when the file is back, the
  * run goes on from its last checkpoint. */
 static void test_shrinking_data(void **state)
 {

@@ -1,5 +1,5 @@
-/* A bit of the parameters that flips in memory while a run goes on: the run ends, and says in which
- * tensor, on which host and, where the replicas are several, on which rank. */
+/* A bit of the parameters flips in memory during a run: the run ends, and names the tensor, the
+ * host and, if there are several replicas, the rank. */
 #include "faults.h"
 
 #include <fcntl.h>
@@ -24,8 +24,8 @@ static pid_t rank_process(const char *mark, int rank)
     return -1;
 }
 
-/* Where `pid` sees the second part of the job's shared memory (the first is the ranks' own), which
- * holds the parameters; 0: not yet. */
+/* Address of the second part of the job's shared memory in `pid` (the first is the ranks' own),
+ * which holds the parameters; 0: not yet. */
 static unsigned long long parameters_of(pid_t pid)
 {
     char line[512], path[64];
@@ -47,7 +47,7 @@ static unsigned long long parameters_of(pid_t pid)
     return best;
 }
 
-/* Flip the lowest bit of the float at `at` in the memory of `pid`; false where it can't be done. */
+/* Flip the lowest bit of the float at `at` in the memory of `pid`; false if that's impossible. */
 static bool flip(pid_t pid, unsigned long long at)
 {
     unsigned char byte = 0;
@@ -66,8 +66,8 @@ static bool ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
 }
 
-/* Runs on W ranks, and flips bits of the first tensor (in the arena) as rank `rank` sees it, until
- * the run ends. One isn't enough: a flip in the middle of an update is part of it. */
+/* Runs on W ranks, and flips bits of the first tensor (in the arena) in rank `rank`, until the run
+ * ends. One flip isn't enough: during an update it becomes part of the update. */
 static const char *flipped(int W, int rank, const char *replicas, int interval)
 {
     fault_run run = fault_train(W);
@@ -87,7 +87,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
         if (at == 0)
             continue;
-        if (strcmp(replicas, "private") == 0) /* slices of 64 KiB, more than this model has */
+        if (strcmp(replicas, "private") == 0) /* slices of 64 KiB, more than this model needs */
             at += (unsigned long long)rank << 16;
         writable = flip(pid, at + 4 * (unsigned)(i % 16)) || ended(child.pid) || i > 5;
     }
@@ -105,7 +105,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
 
 /* --- between hosts ------------------------------------------------------------------------ */
 
-/* One host's launcher, with a host's name of its own where that can be. */
+/* One host's launcher, with its own hostname if possible. */
 static lks_test_child start_host(const fault_run *train, int node, int port, const char *mark)
 {
     const char *argv[80] = {"unshare", "--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\""};
@@ -124,8 +124,8 @@ static lks_test_child start_host(const fault_run *train, int node, int port, con
     return lks_test_start(argv, env);
 }
 
-/* A few bits flip in the second host's replica, and no more: what both say in the end. A flip that
- * the check of one replica by itself finds, at an update, is its affair. */
+/* Flip a few bits in the second host's replica; returns what both print in the end. A flip during
+ * an update is found by the check of that replica alone, and doesn't count here. */
 static bool flip_on_second_host(const char *says[2])
 {
     fault_run run = fault_train(1);
@@ -202,7 +202,7 @@ static void test_private(void **state)
     assert_contains(err, "the replicas have diverged");
 }
 
-/* Without checks nothing is found, and with them nothing is where nothing is wrong. */
+/* Without checks nothing is found; with them, nothing if nothing is wrong. */
 static void test_quiet(void **state)
 {
     for (int interval = 0; interval <= 3; interval++) {

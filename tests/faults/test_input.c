@@ -1,4 +1,4 @@
-/* Data and settings that can't be right: a clear sentence, before anything is written. */
+/* Data and settings that can't be right give a clear sentence before anything is written. */
 #include "faults.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ static const char *train_bin(const fault_run *run)
     return lks_test_text("%s/train.bin", run->data);
 }
 
-/* On one rank and on two the same: the file is named, and no output folder appears. */
+/* The same on one rank and on two: the file is named, and no output folder is made. */
 static void expect_data_error(void (*spoil)(const fault_run *run), const char *const texts[])
 {
     for (int W = 1; W <= 2; W++) {
@@ -67,7 +67,7 @@ static void foreign_token(const fault_run *run)
     FILE *f = fopen(train_bin(run), "r+b");
     assert_non_null(f);
     fseek(f, 2 * 70000, SEEK_SET);
-    fputc(65, f); /* ids go to 64 */
+    fputc(65, f); /* valid ids go to 64 */
     fclose(f);
 }
 
@@ -106,7 +106,7 @@ static void test_data(void **state)
     expect_data(smaller_meta, "vocab_size", "65", "meta.json");
 }
 
-/* `lockstep prep` on texts that aren't: nothing is written. */
+/* `lockstep prep` with invalid texts: nothing is written. */
 static void test_prep(void **state)
 {
     static const struct {
@@ -126,14 +126,14 @@ static void test_prep(void **state)
     }
 }
 
-/* Settings that don't fit together name both numbers and the way out. */
+/* Settings that don't fit together: the message names both numbers and what to change. */
 static void test_settings(void **state)
 {
     fault_run run = fault_train(1);
     fault_add(&run, "--n_head=3");
     fault_expect(&run, 2, NULL, "n_embd=16", "n_head=3");
 
-    run = fault_train(3); /* of 4 virtual ranks */
+    run = fault_train(3); /* with 4 virtual ranks */
     fault_expect(&run, 2, NULL, "4", "3", "allow_uneven", "gradient_accumulation_steps");
 
     run = fault_train(8);
@@ -173,7 +173,7 @@ static void test_settings(void **state)
     }
 }
 
-/* The same for a program that another launcher started, where each rank finds out by itself. */
+/* The same for ranks that another launcher started, each of which checks by itself. */
 static void test_settings_of_ranks(void **state)
 {
     fault_run run = fault_train(1);
@@ -190,7 +190,7 @@ static void test_settings_of_ranks(void **state)
     assert_false(lks_test_exists(run.out));
 }
 
-/* Resuming checks what the checkpoint fixes. */
+/* A resume checks what the checkpoint fixes. */
 static void test_resume(void **state)
 {
     fault_run run = fault_train(1), again = fault_resume(&run, 2);

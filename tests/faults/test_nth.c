@@ -1,6 +1,6 @@
-/* The n-th call that touches files or shared memory fails, or the n-th allocation does, for every n
- * (some of them in the short run): each command ends with one sentence and a code, or with
- * success, and what it leaves is whole or not there.
+/* The n-th call for files or shared memory fails, or the n-th allocation, for every n (for some in
+ * the short run): each command ends with one sentence and a code, or with success, and what it
+ * leaves is complete or absent.
  *
  *     faults_nth [--points=N] [COMMAND]    N: how many of each; 0: all, of slow commands too */
 #include "faults.h"
@@ -14,8 +14,8 @@
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
-static int points = 4;   /* of each command and fault that are looked at; 0: all */
-static const char *only; /* the command to look at; NULL: all of them */
+static int points = 4;   /* number tested for each command and fault; 0: all */
+static const char *only; /* the command to test; NULL: all of them */
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
@@ -128,7 +128,7 @@ static fault_run export(const char *out)
     return run;
 }
 
-/* A coordinator, which waits a while for others to come. */
+/* A coordinator, which waits some time for others. */
 static fault_run coordinate(const char *out)
 {
     fault_run run = tool("run", out);
@@ -145,7 +145,7 @@ static void leaves_nothing(const char *out, bool ok)
     assert_false(lks_test_exists(out));
 }
 
-/* All of the new tokens or none of them; nothing half-written. */
+/* All of the new tokens or none; nothing half-written. */
 static void leaves_tokens(const char *out, bool ok)
 {
     int files = lks_test_exists(out) ? lks_test_count_files(out) : 0;
@@ -160,7 +160,7 @@ static void leaves_artifact(const char *out, bool ok)
     assert_string_equal(lks_test_sha256(out), have.artifact_hash);
 }
 
-/* No checkpoint, or one that loads. (What a save could not delete is the next one's to delete.) */
+/* No checkpoint, or one that loads. (The next save deletes what this one could not.) */
 static void leaves_checkpoint(const char *out, bool ok)
 {
     lks__ckpt ckpt;
@@ -174,8 +174,8 @@ static const struct command {
     const char *name;
     fault_run (*make)(const char *out);
     void (*leaves)(const char *out, bool ok);
-    const char *rank; /* the one that is hit; NULL: there is one process */
-    bool slow;        /* not in the short run */
+    const char *rank; /* the rank that is hit; NULL: there is one process */
+    bool slow;        /* left out of the short run */
 } commands[] = {
     {"prep", prep, leaves_tokens, NULL, false},
     {"train", train, leaves_checkpoint, NULL, false},
@@ -205,7 +205,8 @@ static void run_to_end(const fault_run *run)
 static int make_inputs(void **state)
 {
     char text[3000];
-    uint16_t validation[1100]; /* two batches: golf makes each call and allocation as with more */
+    /* Two batches: golf makes the same calls and allocations as with more. */
+    uint16_t validation[1100];
     setenv("LOCKSTEP_TOKEN", "0123456789abcdef", 1);
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)(i % 11 == 10 ? '\n' : 'a' + i * i % 23);
@@ -233,7 +234,7 @@ static int make_inputs(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* Run it with up to four variables more; it ends well, or with a sentence. */
+/* Run it with up to four more variables; it succeeds, or fails with a sentence. */
 static bool survives(const struct command *c, const char *fault, const char *const more[4])
 {
     const char *folder = lks_test_folder(), *out = lks_test_text("%s/out", folder);
@@ -260,7 +261,7 @@ static const char *rank_variable(const struct command *c, const char *name)
     return c->rank != NULL ? lks_test_text("%s=%s", name, c->rank) : NULL;
 }
 
-/* Does the command make an n-th call? It is killed there, where it does. */
+/* Does the command make an n-th call? If so, it is killed there. */
 static bool has_call(const struct command *c, int n)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
@@ -287,7 +288,7 @@ static int count_calls(const struct command *c)
     return there;
 }
 
-/* Look at the first, the last, and some between; different ones for each command. */
+/* Test the first, the last, and some between, which differ for each command. */
 static int step_of(int count)
 {
     return points == 0 || count <= points ? 1 : count / points;
@@ -298,7 +299,7 @@ static void test_calls(void **state)
     for (size_t i = 0; i < COUNT(commands); i++) {
         const struct command *c = &commands[i];
         if (!chosen(c) || (c->rank && *c->rank == '\0'))
-            continue; /* the launcher's calls stand for nobody: it has no RANK to name it by */
+            continue; /* the launcher has no RANK by which faults could choose it */
         int calls = count_calls(c), passed = 0, tried = 0;
         assert_true(calls > 5);
         for (int n = 1; n <= calls; n += step_of(calls), tried++) {
@@ -315,7 +316,8 @@ static void test_calls(void **state)
 }
 
 /* ---- memory ----------------------------------------------------------------------------------
- * With our own matrix products: out of memory, the GEMM library (C++) may end the process. */
+ * Uses lockstep's own matrix products: without memory, the GEMM library (C++) may end the
+ * process. */
 
 #define OWN_KERNELS "LOCKSTEP_CPU=ref"
 

@@ -1,4 +1,4 @@
-/* Output that can't be written and checkpoints that can't be read: what was good stays good. */
+/* Output that can't be written and checkpoints that can't be read: good files stay good. */
 #include "faults.h"
 
 #include <signal.h>
@@ -10,8 +10,8 @@
 #include "ckpt/dtype.h"
 #include "ckpt/folder.h"
 
-/* Runs that fail have left at most whole checkpoints: resumed on another number of ranks, they end
- * with the bytes of a run that never failed. */
+/* Failed runs leave only complete checkpoints: resumed on another number of ranks, they end with
+ * the bytes of a run that never failed. */
 static const char *whole_model(void)
 {
     static const char *hash;
@@ -51,7 +51,7 @@ static void test_unwritable(void **state)
         const char *denied = lks_test_text("LOCKSTEP_FAULT=mkdir:%d:EACCES", depth);
         fault_expect(&run, 1, FAULT_ENV(denied), run.out, "Permission denied");
 
-        run = fault_train(W); /* the folder is there, but no file can be made in it */
+        run = fault_train(W); /* the folder exists, but no file can be made in it */
         const char *const argv[] = {"mkdir", run.out, NULL};
         assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
         const char *metrics = lks_test_text("%s/metrics.jsonl", run.out);
@@ -64,7 +64,7 @@ static void test_unwritable(void **state)
     }
 }
 
-/* The disk gets full, or fails, inside a save that isn't the first. */
+/* The disk is full, or fails, in a save that isn't the first. */
 static void test_full(void **state)
 {
     static const char *const faults[] = {
@@ -82,7 +82,7 @@ static void test_full(void **state)
     }
 }
 
-/* The lock's note, or a line of metrics, can't be written. */
+/* The lock's text, or a line of metrics, can't be written. */
 static void test_full_metrics(void **state)
 {
     for (int W = 1; W <= 2; W++)
@@ -105,7 +105,7 @@ static void alter(const char *path, long at)
     fclose(f);
 }
 
-/* Altered, shortened, gone: refused by name, the newest good one is offered, nothing is written,
+/* Altered, shortened, missing: refused by name, the newest good one is offered, nothing is written,
  * and the offer works. */
 static void test_altered_checkpoint(void **state)
 {
@@ -139,7 +139,7 @@ static void test_altered_checkpoint(void **state)
     }
 }
 
-/* `sample` and `eval` refuse as well, and where there is nothing at all they say so. */
+/* `sample` and `eval` refuse as well, and report if there is no checkpoint at all. */
 static void test_readers(void **state)
 {
     fault_run run = fault_train(1);
@@ -158,8 +158,8 @@ static void test_readers(void **state)
     }
 }
 
-/* Settings in state.json, under a sound hash, that ask for terabytes which the tensors beside them
- * don't have: refused for that, before memory is taken. */
+/* Settings in state.json, with a right hash, ask for terabytes that the tensors beside them don't
+ * have: this is refused before memory is allocated. */
 static void test_lying_checkpoint(void **state)
 {
     fault_run run = fault_train(1);
@@ -185,11 +185,11 @@ static void test_lying_checkpoint(void **state)
         lks_test_tool("train", data, out, "--vocab_size=65", "--init_from=resume")};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         assert_int_equal(all[i].exit_code, 1);
-        assert_contains(all[i].err, "another type or shape than state.json's settings say");
+        assert_contains(all[i].err, "another type or shape than state.json's settings give");
     }
 }
 
-/* A new run in a folder that has one moves the old one aside, whole. */
+/* A new run in a folder that has one moves the old one aside, complete. */
 static void test_earlier_run(void **state)
 {
     fault_run run = fault_train(1);
@@ -202,7 +202,7 @@ static void test_earlier_run(void **state)
         lks_test_sha256(lks_test_text("%s/earlier-1/latest/model.safetensors", run.out)), hash);
     assert_string_not_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
                             hash);
-    /* One that fails before it begins moves nothing. */
+    /* A run that fails before it begins moves nothing. */
     const char *before = fault_snapshot(run.out);
     fault_run third = run;
     fault_add(&third, "--vocab_size=3");
@@ -210,7 +210,7 @@ static void test_earlier_run(void **state)
     assert_string_equal(fault_snapshot(run.out), before);
 }
 
-/* Only one run at a time writes into a folder; what held it may die as it likes. */
+/* Only one run at a time writes into a folder; its end, however it comes, frees the folder. */
 static void test_folder_in_use(void **state)
 {
     for (int W = 1; W <= 2; W++) {
@@ -231,7 +231,7 @@ static void test_folder_in_use(void **state)
         assert_int_equal(lks_test_wait(&child, 10).signal, SIGKILL);
         usleep(300000); /* the ranks die with their launcher, not before it */
         second = fault_resume(&first, 1);
-        fault_add(&second, "--max_iters=3"); /* it has them already: it ends at once */
+        fault_add(&second, "--max_iters=3"); /* it has made them already, so it ends at once */
         fault_succeeds(&second);
     }
 }

@@ -1,17 +1,17 @@
-/* figures/tolerances.h - how closely lockstep is held to each quantity of each figure: rows of
+/* figures/tolerances.h - how closely lockstep must agree with each quantity of each figure: rows of
  * tests/parity/parity.c's table.
  *
  *   figure, quantity, limit, seen, spread, why
  *
  * limit: of |ours - figure|, as a part of the value (lr, grad_norm), of the tensor's norm (grad0,
- *        grad3, final*), or as it is (losses, evaluations, init).
- * seen:  the worst of the levels ref, avx2 and avx512 (runs: avx2 and avx512).
- * spread: how far the script's own fp32 run is from its float64 run, or from itself on another
+ *        grad3, final*), or absolute (losses, evaluations, init).
+ * seen:  the worst of the levels ref, avx2 and avx512 (runs: avx2 and avx512). spread: how far the
+ * script's own fp32 run is from its float64 run, or from itself on another
  *        machine, in the same quantity (gradients: of whole tensors); 0: not recorded.
  *
- * golf's evaluations, round trip and norms are held within three times the worst seen or the
- * spread, whichever is larger (test_tolerances). A figure by its path, which has no rows of its
- * own, has those of "*", or twice what it says of its own spread. */
+ * Limits of golf's evaluations, round trip and norms are at most three times the worst seen or the
+ * spread, whichever is larger (test_tolerances). A figure given by its path has no rows of its own:
+ * it uses those of "*", or twice its own recorded spread. */
 /* clang-format off */
     {"generated/nanogpt.json", "init", 1e-6, 1.1e-8, 0, "log, cos, sin: last bits differ between libraries"},
     {"generated/nanogpt.json", "first_losses", 1e-5, 4.8e-7, 5.4e-7, "sums in another order"},

@@ -1,5 +1,5 @@
-/* parameter-golf's artifact: the input is what lies under zlib, and the file itself where it begins
- * with zlib's first byte. */
+/* parameter-golf's artifact. The input is compressed by zlib, or used as the file itself if it
+ * begins with zlib's first byte. */
 #include "artifact/artifact.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* A checkpoint's state.json; the files beside it are sound. Where the input has a place for the
- * hash of itself, it is put right seven times out of eight, else nothing behind it would be
+/* A checkpoint's state.json; the files beside it are good. If the input has a place for its own
+ * hash, the right hash is written there seven times out of eight: otherwise no later code would be
  * reached. */
 #include "ckpt/ckpt.h"
 

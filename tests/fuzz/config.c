@@ -1,4 +1,4 @@
-/* Config files: our recipes (an even first byte) and nanoGPT's (an odd one). */
+/* Config files: recipes (an even first byte) and nanoGPT's (an odd one). */
 #include <stdlib.h>
 
 #include "fuzz.h"

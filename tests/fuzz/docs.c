@@ -1,4 +1,4 @@
-/* Documents for `prep sentencepiece`: JSON lines where the input begins with '{', else text. */
+/* Documents for `prep sentencepiece`: JSON lines if the input begins with '{', else text. */
 #include "data/docs.h"
 
 #include "base/utf8.h"

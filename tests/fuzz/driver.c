@@ -1,5 +1,5 @@
-/* Runs a target without libFuzzer. A child process does the work, so that whatever it dies of, this
- * one still has the input. */
+/* Runs a target without libFuzzer. A child process does the work, so that its parent still has the
+ * input if it dies. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -16,11 +16,11 @@
 #include "mutate.h"
 #include "watch.h"
 
-/* Seconds of CPU time for one input, and of patience where none is used. */
+/* Seconds of CPU time for one input, and seconds to wait if it uses none. */
 enum { CPU_SECONDS = 5, WALL_SECONDS = 60 };
 
 static struct shared {
-    volatile uint64_t i; /* the input at hand, or the number of inputs where all are done */
+    volatile uint64_t i; /* the current input, or the number of inputs when all are done */
     volatile uint64_t kept;
     volatile size_t bytes;
     uint8_t data[FUZZ_MAX_INPUT];
@@ -29,8 +29,8 @@ static struct shared {
 static void one_input(void)
 {
     const struct itimerval limit = {.it_value = {.tv_sec = CPU_SECONDS}};
-    setitimer(ITIMER_PROF, &limit, NULL); /* SIGPROF ends the process */
-    /* A copy of just its length, so that the sanitizer sees each byte read beyond it. */
+    setitimer(ITIMER_PROF, &limit, NULL); /* SIGPROF kills the process */
+    /* A copy of exactly its length, so that the sanitizer sees each byte read beyond it. */
     uint8_t *copy = malloc(shared->bytes + (shared->bytes == 0));
     FUZZ_HOLDS(copy != NULL);
     memcpy(copy, shared->data, shared->bytes);
@@ -61,10 +61,10 @@ static void work(uint64_t n_inputs, uint64_t seed, int n_files, char **files)
         one_input();
     }
     shared->i = n_inputs;
-    exit(0); /* with the sanitizer's search for leaks */
+    exit(0); /* runs the sanitizer's search for leaks */
 }
 
-/* Wait for the child; it is killed where it stands still. */
+/* Wait for the child; kill it if it stands still. */
 static int watch_child(pid_t pid)
 {
     uint64_t at = UINT64_MAX;

@@ -1,4 +1,4 @@
-/* What a launcher hands to a rank: variables (lines), and behind a 0 byte the head of the shared
+/* What a launcher passes to a rank: variables (lines), and after a 0 byte the head of the shared
  * segment. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ void fuzz_seeds(void)
     fuzz_seed_text("RANK=0\nWORLD_SIZE=1\nLOCAL_RANK=0\nLOCAL_WORLD_SIZE=1");
 }
 
-/* Set the variables that the lines give; where the segment's names '$', the descriptor. */
+/* Set the variables in the lines; in the segment's variable '$' becomes the descriptor. */
 static void set_variables(char *lines, int fd)
 {
     char *save = NULL, value[256];
@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             int rank;
             char text[2048];
             FUZZ_HOLDS(lks__segment_fd(segment) == fd);
-            /* One that says it is being written is waited for, 0.2 s. */
+            /* A segment that claims to be still written is waited for, 0.2 s. */
             unsigned writing = 1;
             atomic_compare_exchange_strong(&lks__segment_header(segment)->abort_state, &writing, 2);
             if (lks__segment_aborted(segment)) {

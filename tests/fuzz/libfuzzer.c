@@ -1,5 +1,5 @@
-/* What libFuzzer needs besides a target: its first call makes what the target stands on (a
- * checkpoint, the folder). The seeds are its corpus only where they are given to it as files. */
+/* For libFuzzer: its first call sets up what the target needs (a checkpoint, the folder). The seeds
+ * are its corpus only if they are passed to it as files. */
 #include "fuzz.h"
 
 void fuzz_seed(const void *data, size_t bytes)

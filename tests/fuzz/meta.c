@@ -54,7 +54,7 @@ static void use(const lks__meta *meta, const uint8_t *data, size_t bytes)
         for (size_t i = 0; i < n; i++)
             FUZZ_HOLDS(ids[i] >= 0 && (uint32_t)ids[i] < meta->vocab_size);
     free(ids);
-    if (meta->chars != NULL) { /* all of its own characters have ids */
+    if (meta->chars != NULL) { /* all of its characters have ids */
         for (uint32_t id = 0; id < last; id++) {
             int32_t *own = NULL;
             size_t length = lks__utf8_encode(meta->chars[id], text);

@@ -60,7 +60,7 @@ static size_t below(size_t n) /* 0 .. n - 1; 0 for n = 0 */
 
 /* ---- one mutation -------------------------------------------------------------------------- */
 
-/* Borders of every integer that a format may hold. */
+/* Limits of every integer type that a format may hold. */
 static const uint64_t borders[] = {
     0,
     1,
@@ -94,7 +94,7 @@ static const uint64_t borders[] = {
 };
 enum { N_BORDERS = sizeof borders / sizeof borders[0] };
 
-/* Replace [at, at + old) by `with`; what doesn't fit is left alone. */
+/* Replace [at, at + old) by `with`; nothing if it doesn't fit. */
 static size_t splice(uint8_t *d, size_t n, size_t at, size_t old, const void *with, size_t bytes)
 {
     if (at > n || old > n - at || n - old + bytes > FUZZ_MAX_INPUT)
@@ -110,7 +110,7 @@ static size_t put_integer(uint8_t *d, size_t n)
     uint64_t x = borders[below(N_BORDERS)];
     if (at + width > n)
         return n;
-    if (below(3) == 0) { /* a little beside what is there */
+    if (below(3) == 0) { /* close to the present value */
         memcpy(&x, d + at, width);
         x += below(17) - 8u;
     }
@@ -118,7 +118,7 @@ static size_t put_integer(uint8_t *d, size_t n)
     return n;
 }
 
-/* A decimal number becomes another. */
+/* Replace a decimal number by another. */
 static size_t put_decimal(uint8_t *d, size_t n)
 {
     char text[32];
@@ -150,7 +150,7 @@ static size_t put_word(uint8_t *d, size_t n)
     return splice(d, n, at, old < n - at ? old : n - at, word, strlen(word));
 }
 
-/* Part of another input, or of this one, in place of a part. */
+/* Replace a part by a part of another input, or of this one. */
 static size_t put_part(uint8_t *d, size_t n)
 {
     static uint8_t part[FUZZ_MAX_INPUT];
@@ -187,7 +187,7 @@ static size_t mutate(uint8_t *d, size_t n)
         return put_part(d, n);
     case 7:
         return below(n + 1);
-    case 8: { /* a part goes */
+    case 8: { /* remove a part */
         size_t at = below(n + 1);
         return splice(d, n, at, below(below(2) ? 9 : n - at + 1) % (n - at + 1), "", 0);
     }
@@ -203,7 +203,7 @@ static size_t places_of(size_t s)
     return kept[s].bytes < PLACES ? kept[s].bytes : PLACES;
 }
 
-/* Way `way` at place `place` of seed s. */
+/* Change number `way` at place `place` of seed s. */
 static size_t systematic(size_t s, size_t place, int way, uint8_t *out)
 {
     size_t n = kept[s].bytes, at = n <= PLACES ? place : place * n / PLACES;
@@ -236,7 +236,8 @@ size_t mutate_input(uint64_t seed, uint64_t i, uint8_t *out)
     uint64_t at = i / 2;
     for (size_t s = 0; s < n_seeds && i % 2 == 0; s++) {
         if (at < WAYS * places_of(s)) {
-            /* A walk over all places, in no order, so that a short one sees all parts. */
+            /* Go through all places in a scattered order, so that even a short run reaches all
+             * parts. */
             size_t place = (size_t)(at / WAYS * 7919 % places_of(s));
             return systematic(s, place, (int)(at % WAYS), out);
         }

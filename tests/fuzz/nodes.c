@@ -1,5 +1,5 @@
-/* What launchers of one job say to each other: messages, one a line, to a coordinator or, where the
- * input begins with another letter than 'c', to another node. */
+/* Messages between the launchers of one job, one on each line, to a coordinator or, unless the
+ * input begins with 'c', to another node. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -56,7 +56,7 @@ void fuzz_seeds(void)
                                        "{\"is\":\"signal\",\"node\":0,\"signal\":15}\n");
 }
 
-/* A connection to a store that is gone by the first message. */
+/* A connection to a store that has ended before the first message. */
 static lks__store *dead_store(void)
 {
     int pair[2];
@@ -105,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     FUZZ_HOLDS(is_plain(n->verdict.text) && is_plain(n->refused));
     for (int i = 0; i < n->n_nodes; i++)
         FUZZ_HOLDS(is_plain(n->nodes[i].key) && is_plain(n->nodes[i].host));
-    n->coordinator = false; /* nobody is to be waited for */
+    n->coordinator = false; /* so that it waits for no node */
     lks__nodes_close(&l);
     return 0;
 }

@@ -4,9 +4,9 @@
 #include "fuzz.h"
 #include "net/handshake.h"
 
-enum { NONCE = 7 }; /* each byte of a client's */
+enum { NONCE = 7 }; /* every byte of a client's nonce */
 
-/* In place of the C library's: for lks__random(), which nothing but nonces come from. */
+/* Replaces the C library's function, which lks__random() uses only for nonces. */
 ssize_t getrandom(void *out, size_t bytes, unsigned flags)
 {
     memset(out, NONCE, bytes);

@@ -1,4 +1,4 @@
-/* `prep char`: any bytes as a text; what it writes is read again. */
+/* `prep char`: any bytes as a text; the output is read again. */
 #include <stdlib.h>
 
 #include "data/meta.h"

@@ -1,5 +1,5 @@
-/* Command lines, and golf's environment: lines; the first byte chooses command and ranks, and lines
- * that begin with '$' are variables. */
+/* Command lines, and golf's environment: the first byte chooses command and number of ranks, and
+ * lines that begin with '$' are variables. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ static const char *put_variables(char **lines, int n, bool on)
             continue;
         memcpy(name, lines[i] + 1, length - 1);
         name[length - 1] = '\0';
-        /* Names of the script's only: this process has an environment of its own. */
+        /* Only the script's names, because the process needs its own environment. */
         if (strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != length - 1 ||
             strncmp(name, "LOCKSTEP", 8) == 0 || strncmp(name, "LD_", 3) == 0 ||
             strcmp(name, "PATH") == 0 || strstr(name, "SAN") != NULL)
@@ -71,7 +71,7 @@ static const char *put_variables(char **lines, int n, bool on)
     return NULL;
 }
 
-/* What a checkpoint would keep of them comes back as it was. */
+/* A checkpoint of these settings must give them back. */
 static void round_trip(const lks__settings *s, unsigned command)
 {
     static lks__settings back;

@@ -28,14 +28,14 @@ static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
 }
 
 /* A model is a message of Protocol Buffers: drop field 3, most of which is a table of Unicode's
- * normal forms, so that what is drawn hits the rest as well. Returns what is left of it. */
+ * normal forms, so that random changes also hit the rest. Returns the remaining length. */
 static size_t without_normalizer(uint8_t *m, size_t bytes)
 {
     size_t kept = 0;
     for (size_t at = 0, end; at < bytes; at = end) {
         uint64_t length = 0;
         end = at + 1;
-        FUZZ_HOLDS(m[at] % 8 == 2); /* of a length that follows, seven bits a byte */
+        FUZZ_HOLDS(m[at] % 8 == 2); /* wire type 2: a length follows, seven bits in each byte */
         for (int shift = 0;; shift += 7, end++) {
             FUZZ_HOLDS(end < bytes);
             length |= (uint64_t)(m[end] & 127) << shift;
@@ -76,8 +76,8 @@ void fuzz_seeds(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    /* Letters, and what the table of characters rewrites: accents apart, ligatures, wide letters,
-     * circled digits, Hangul by its parts, spaces of all kinds; a 0 as well. */
+    /* Letters, and characters that the table rewrites: separate accents, ligatures, wide letters,
+     * circled digits, Hangul in parts, all kinds of spaces; also a 0 byte. */
     static const char text[] =
         "to be \xc3\xa9 12 \xf0\x9f\x98\x80 or not\n aab--xyz-- a\0b e\xcc\x81 \xef\xac\x81n "
         "\xef\xbc\xa1\xe2\x91\xa0 \xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8 \xe3\x8c\x80\xe3\x82\xab"

@@ -1,5 +1,6 @@
-/* The store's client: what a server that it trusts, or something else that listens there, sends.
- * The first byte says how, the second which calls are made; the rest is what the server sends. */
+/* The store's client, with a server that it trusts, or another program that listens there. The
+ * first byte chooses how the server sends, the second which calls are made; the server sends the
+ * rest. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,8 +13,8 @@
 #include "net/store.h"
 
 enum {
-    STRANGER = 1, /* the handshake, too, is the input's */
-    PIECES = 2,   /* it comes byte by byte, while the client looks again and again */
+    STRANGER = 1, /* the input also replaces the handshake */
+    PIECES = 2,   /* the bytes arrive one by one, and the client polls */
 };
 
 const char *const fuzz_words[] = {
@@ -54,7 +55,7 @@ static void use(void *data, size_t bytes)
     free(data);
 }
 
-/* One call of those that wait for their answer. */
+/* One of the calls that wait for their answer. */
 static lks_status call(lks__store *s, unsigned which)
 {
     void *data = NULL;
@@ -78,7 +79,7 @@ static lks_status call(lks__store *s, unsigned which)
     }
 }
 
-/* A get whose answer comes byte by byte. */
+/* A get whose answer arrives byte by byte. */
 static lks_status look(lks__store *s, int fd, const uint8_t **at, const uint8_t *end)
 {
     void *data = NULL;
@@ -113,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         FUZZ_HOLDS(send(pair[1], greeting, n, 0) == (ssize_t)n);
     }
     if (!pieces || (how & STRANGER) != 0) {
-        while (at < end) { /* what the socket doesn't take is never sent */
+        while (at < end) { /* bytes that the socket doesn't take are never sent */
             ssize_t n = send(pair[1], at, (size_t)(end - at), 0);
             if (n < 0)
                 break;

@@ -1,6 +1,6 @@
-/* The store's server: what a connection sends, in pieces, while another client waits for a key. The
- * first byte says how long the pieces are, the second whether whoever sends is a member already or
- * has to prove itself first. */
+/* The store's server: a connection sends the input in pieces, while another client waits for a key.
+ * The first byte chooses the length of pieces, the second whether the sender is a member already or
+ * must prove the token first. */
 #include <errno.h>
 #include <fcntl.h>
 #include <search.h>
@@ -53,7 +53,7 @@ static void all_requests(void)
     ask(LKS__OP_WILL, "list", "last", 4);
     ask(LKS__OP_NO_WILL, "list", "", 0);
     ask(LKS__OP_WILL, "key", "last", 4);
-    ask(LKS__OP_SET, longest, value, sizeof value); /* room behind for a key that is longer */
+    ask(LKS__OP_SET, longest, value, sizeof value); /* leaves room for a longer key */
     ask(LKS__OP_GET, "never", &for_ever, sizeof for_ever);
 }
 
@@ -81,8 +81,8 @@ void fuzz_seeds(void)
 /* --- one end ------------------------------------------------------------------------------ */
 
 struct end {
-    struct lks__conn *conn; /* the server's; NULL once it has closed it */
-    int fd;                 /* the client's */
+    struct lks__conn *conn; /* the server's side; NULL once it has closed it */
+    int fd;                 /* the client's side */
     uint8_t *got;
     size_t n_got, cap;
 };
@@ -110,7 +110,7 @@ static void end(lks__store_server *s, struct end *e)
     e->conn = NULL;
 }
 
-/* What the server has for this client, as far as it goes. */
+/* Receive what the server has sent to this client so far. */
 static void receive(lks__store_server *s, struct end *e)
 {
     size_t before;
@@ -133,7 +133,7 @@ static void receive(lks__store_server *s, struct end *e)
     } while (e->n_got > before);
 }
 
-/* Send it; all that it causes is done when this returns. */
+/* Send it; when this returns, the server has processed it. */
 static void say(lks__store_server *s, struct end *e, const void *data, size_t bytes)
 {
     for (size_t done = 0; e->conn != NULL && done < bytes;) {
@@ -148,7 +148,7 @@ static void say(lks__store_server *s, struct end *e, const void *data, size_t by
     }
 }
 
-/* The answers from `at` on are whole, and there are at most so many. */
+/* Check that the answers from `at` on are complete, and that there are at most `most`. */
 static size_t check_answers(const struct end *e, size_t at, size_t most)
 {
     size_t n = 0;
@@ -204,7 +204,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     size_t n = check_answers(&honest, 0, 1);
     FUZZ_HOLDS((n == 1) == (lks__values_find(&s.values, "key") != NULL));
 
-    /* Whatever it was, the other client is served as ever. */
+    /* In any case the other client is still served. */
     n_seed = 0;
     if (n == 0)
         ask(LKS__OP_SET, "key", "", 0);

@@ -1,4 +1,4 @@
-/* Built without instrumentation: what it would tell would be about itself. */
+/* Built without instrumentation, because otherwise it would count its own code. */
 #include "watch.h"
 
 #include <stdint.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-/* ---- code: called by what gcc's -fsanitize-coverage=trace-pc puts into every block ----------- */
+/* ---- code: gcc's -fsanitize-coverage=trace-pc calls this in every block ---------------------- */
 
 static unsigned char seen[1 << 16];
 static uintptr_t before;
@@ -22,8 +22,7 @@ void __sanitizer_cov_trace_pc(void)
         seen[edge] = reached_new = 1;
 }
 
-/* ---- memory: the address sanitizer tells of each block; else the peak of the process counts ---
- */
+/* ---- memory: counted by the address sanitizer's hooks; otherwise the peak of the process ----- */
 
 static size_t live, peak, allowed;
 
@@ -71,7 +70,7 @@ void watch_begin(size_t bytes)
     if (hooked())
         live = peak = 0;
     else if (peak == 0)
-        peak = process_peak(); /* of the process that has done nothing yet */
+        peak = process_peak(); /* of a process that has done nothing yet */
 }
 
 bool watch_end(void)

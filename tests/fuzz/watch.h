@@ -1,15 +1,15 @@
-/* watch.h - what an input does besides what it returns: new code, and memory. */
+/* watch.h - side effects of an input: new code reached, and memory used. */
 #ifndef LKS_TESTS_FUZZ_WATCH_H
 #define LKS_TESTS_FUZZ_WATCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Before an input of that length: no more than twice its length and 64 MB may be taken for it. */
+/* Before an input of that length, which may use at most twice its length and 64 MB. */
 void watch_begin(size_t bytes);
 
-/* After it: did it reach code that none before has reached? Always false where the build doesn't
- * tell (CMakeLists.txt). Ends the process where it took too much memory. */
+/* After it: did it reach code that no earlier input has reached? Always false if the build can't
+ * tell (CMakeLists.txt). Ends the process if it used too much memory. */
 bool watch_end(void);
 
 #endif

@@ -1,6 +1,6 @@
 #!/bin/sh
-# How many instructions each row kernel takes, against the figures beside this: a regression guard
-# that no busy machine disturbs. 2 % more is a failure; with --record the figures are written anew.
+# Counts the instructions of each row kernel and compares them with the recorded figures: a regression test
+# that doesn't depend on the load of the machine. 2 % more is a failure; --record writes new figures.
 #
 #     instructions.sh PROGRAM [--record]     PROGRAM: build/tests/kernels/count_kernels
 set -eu

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Two and three hosts as network namespaces of this machine, each with a folder and a name of its
-# own: whatever differs there, a run on them either has the bytes of one process or ends on all
-# hosts with a sentence that names host and checkpoint.
+# own. Whatever differs between them, a run either has the bytes of one process or ends on all hosts
+# with a sentence that names host and checkpoint.
 #     agree.sh TOOL FIXTURE [RUNS [SEED]]
 # Exit code 77: such hosts can't be made here.
 set -eu

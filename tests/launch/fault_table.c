@@ -1,11 +1,12 @@
 /* The fault table: what happens to a training run when something is killed, stopped, full or cut in
- * each of its phases. For every fault: how long until all is over, with which exit code, whether
- * the culprit was named, and whether the run, started anew or resumed, has the bytes of one that
- * nobody disturbed. Processes and files that are left behind fail it at once.
+ * each of its phases. For every fault: the time until everything has ended, the exit code, whether
+ * the cause was named, and whether the run, restarted or resumed, has the bytes of an undisturbed
+ * one. Left-over processes and files fail it at once.
  *
  *     launch_faults [--runs=N] [--seed=S] [--only=RUN]
  *
- * The phase is seen in the ranks' shared memory, so a fault strikes where the table says. */
+ * The phase is read from the ranks' shared memory, so a fault hits the phase that the table
+ * names. */
 #include "laws/laws.h"
 #include "laws/marked.h"
 #include "strike.h"
@@ -34,10 +35,10 @@ static const struct phase {
 
 enum { N_PHASES = sizeof phases / sizeof phases[0] };
 
-/* What one run came to. */
+/* The result of one run. */
 struct outcome {
-    double seconds; /* from the strike to the end of all */
-    int exit_code;  /* the launch's; -SIGKILL where that is what struck it */
+    double seconds; /* from the fault to the end of all processes */
+    int exit_code;  /* of the launch; -SIGKILL if it was killed itself */
     bool named, again;
 };
 
@@ -49,7 +50,7 @@ static struct row {
 
 static int n_runs, only = -1;
 static unsigned seed = 1;
-static const char *whole; /* output of a run that nobody disturbed */
+static const char *whole; /* output of an undisturbed run */
 
 /* --- one run ------------------------------------------------------------------------------ */
 
@@ -86,7 +87,7 @@ static void start(strike_run *r, const law_args *train, int port)
     }
 }
 
-/* Wait until the victim is in that phase, and strike; false: the run has ended before. */
+/* Wait until the victim is in that phase, then make the fault; false if the run ended before. */
 static bool wait_and_strike(const strike_run *r, const struct phase *p, int victim,
                             uint64_t from_step, double *at_p)
 {
@@ -119,7 +120,7 @@ static void wait_until_gone(const strike_run *r)
             usleep(2000);
 }
 
-/* Does what the launchers said last name whom we struck? */
+/* Does the last output of the launchers name the victim? */
 static bool is_named(const strike_run *r, const lks_test_result *results, int victim)
 {
     const char *rank = lks_test_text("rank %d (pid %d", victim, (int)r->ranks[victim].pid);
@@ -129,7 +130,7 @@ static bool is_named(const strike_run *r, const lks_test_result *results, int vi
     switch (r->fault->kind) {
     case STRIKE_CLOCK:
     case STRIKE_LAUNCHER:
-        return true; /* nobody is to be named, or there to do it */
+        return true; /* no rank is to be named, or no launcher is left */
     case STRIKE_DISK:
         return strstr(first, rank) != NULL && strstr(first, "No space left on device") != NULL;
     case STRIKE_MEMORY:
@@ -143,17 +144,17 @@ static bool is_named(const strike_run *r, const lks_test_result *results, int vi
     }
 }
 
-/* Whom the strike leaves to say how it ended: the first node's launcher, or the other. */
+/* The node whose launcher remains after the fault: the first or the other. */
 static int survivor(const strike_run *r)
 {
     return r->fault->kind == STRIKE_NODE && r->fault->arg == 0;
 }
 
-/* To the end of the run, where it isn't there already: its bytes are those of `whole`. */
+/* Resume the run to its end, unless it has ended; its bytes must be those of `whole`. */
 static void go_on(const strike_run *r, bool finished, const char *ranks)
 {
     if (!finished &&
-        law_count_checkpoints(r->out) == 0) { /* from the start; files stay beside it */
+        law_count_checkpoints(r->out) == 0) { /* from the start; its files stay in the folder */
         law_resume("random", r->out, "--init_from=scratch", ranks, "--allow_uneven");
         law_assert_same_checkpoints(r->out, whole);
         return;
@@ -163,7 +164,7 @@ static void go_on(const strike_run *r, bool finished, const char *ranks)
     law_assert_same(r->out, whole);
 }
 
-/* One try at a cell of the table; false where the run was too fast for it. */
+/* One try at a cell of the table; false if the run was too fast for it. */
 static bool try_cell(strike_run *r, const struct phase *p, unsigned *dice_state,
                      struct outcome *outcome)
 {
@@ -176,8 +177,7 @@ static bool try_cell(strike_run *r, const struct phase *p, unsigned *dice_state,
     int victim = p->rank_0 || f->kind == STRIKE_DISK ? 0 : dice(dice_state, r->W);
     int other_W = 1 + dice(dice_state, 4);
     uint64_t from = p->note[0] == 's' ? 0 : (uint64_t)dice(dice_state, 8);
-    /* Where there is something to go on from, and a restart doesn't hide that there had to be one.
-     */
+    /* If there is a checkpoint to go on from, and a restart doesn't hide that it was needed. */
     bool can_restart = !hosts && !killed && f->exit_code != 0 && f->kind != STRIKE_DISK;
     bool again = dice(dice_state, 2) == 1 && can_restart;
     double at = 0;
@@ -205,7 +205,7 @@ static bool try_cell(strike_run *r, const struct phase *p, unsigned *dice_state,
     marked_assert_gone(r->mark, 2);
     strike_heal(r);
     const lks_test_result *last = &results[survivor(r)];
-    /* it came too late to do anything */
+    /* it came too late to have an effect */
     if (!struck || (f->exit_code != 0 && last->exit_code == 0 && !again)) {
         strike_after(r);
         return false;
@@ -228,7 +228,7 @@ static bool try_cell(strike_run *r, const struct phase *p, unsigned *dice_state,
     return true;
 }
 
-/* Somebody listens where the job's nodes are to meet: known before any rank is started. */
+/* Another program listens on the job's port: found before any rank is started. */
 static void try_port(strike_run *r, struct outcome *outcome)
 {
     int fd = lks__sys_socket(AF_INET, SOCK_STREAM);
@@ -275,8 +275,8 @@ static void note(int fault, int phase, const struct outcome *o)
 
 static void run_one(int run)
 {
-    /* Cells in turn, from one that the seed chooses; what is drawn depends on seed and run alone.
-     */
+    /* Cells in turn, starting at one that the seed chooses; random choices depend only on seed and
+     * run. */
     int n_faults = strike_n_faults, cell = (int)(seed * 7 % (unsigned)N_PHASES);
     int f = run % n_faults, p = (run / n_faults + run + cell) % N_PHASES, tries = 0;
     unsigned state = seed * 1000003u + (unsigned)run;

@@ -5,8 +5,8 @@
 #     hosts.sh cable NAME HOST up|down
 #
 # HOST runs a command by `ip netns exec NAME-HOST COMMAND`. NAME and HOST together have at most 15
-# letters. `make` fails, with the reason, where there can be none; what it made goes with `remove`,
-# and every process inside.
+# letters. `make` fails, with the reason, if the machine can't make them; `remove` removes them,
+# and ends every process inside.
 set -eu
 what=$1 name=$2
 shift 2

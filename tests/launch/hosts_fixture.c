@@ -1,6 +1,6 @@
-/* What agree.sh needs beside the tool: `hosts_fixture data DIR` writes token files, and
- * `hosts_fixture weight|moment|value|nan RUN` alters the newest checkpoint of a run and seals it
- * again (laws/poison.h). */
+/* What agree.sh needs besides the tool: `hosts_fixture data DIR` writes token files, and
+ * `hosts_fixture weight|moment|value|nan RUN` alters the newest checkpoint of a run and updates its
+ * hashes (laws/poison.h). */
 #include "laws/poison.h"
 
 #include <stdio.h>

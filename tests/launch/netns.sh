@@ -76,7 +76,7 @@ for host in a b c; do
     start "$host" "$host" --nnodes=3 -- sh -c 'echo ready; sleep 4; echo done'
 done
 until_log c ready
-# Whoever has no token, from another host.
+# A client without the token, from another host.
 ip netns exec "$net-b" bash -c 'exec 3<>/dev/tcp/10.77.0.1/29500 && head -c 3000 /dev/urandom >&3' \
     >"$work/stranger" 2>&1 || fail "the stranger can't connect: $(cat "$work/stranger")"
 cable c down

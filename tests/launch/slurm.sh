@@ -1,5 +1,5 @@
 #!/bin/sh
-# Ranks under srun, of a SLURM of one node that lives in a folder of its own. slurm.sh FOUND TOOL:
+# Ranks under srun, with a SLURM of one node in a temporary folder. slurm.sh FOUND TOOL:
 # the program that compares their bytes, and the tool. Exit code 77: there is no SLURM here.
 set -eu
 . "${0%/*}/../support.sh"

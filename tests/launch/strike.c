@@ -35,7 +35,7 @@ const int strike_n_faults = sizeof strike_faults / sizeof strike_faults[0];
 static char net[16], group[96];
 static const char *no_mount, *no_hosts, *no_group;
 
-/* --- what the machine has --------------------------------------------------------------------- */
+/* --- what this machine can do ---------------------------------------------------------------- */
 
 static bool hosts(const char *words)
 {
@@ -52,7 +52,7 @@ static bool write_text(const char *path, const char *text)
     return ok;
 }
 
-/* A control group for memory, version 1 or 2; `group` "" where there is none. */
+/* Make a control group for memory, version 1 or 2; `group` "" if that's impossible. */
 static void make_group(void)
 {
     static const char *const roots[] = {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"};
@@ -71,7 +71,7 @@ static void make_group(void)
 
 void strike_open(void)
 {
-    /* Mounts, the names of hosts among them, are this process's own and go with it. */
+    /* Mounts and hostnames belong to this process and end with it. */
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
         no_mount = "nothing can be mounted here";
     snprintf(net, sizeof net, "lf%d", (int)getpid());
@@ -140,7 +140,7 @@ static bool fill_disk(const char *folder)
     return errno == ENOSPC;
 }
 
-/* The kernel ends it as it takes more than the group may have. */
+/* The kernel kills it when it takes more than the group may have. */
 static bool out_of_memory(pid_t pid)
 {
     static const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
@@ -200,7 +200,7 @@ bool strike(const strike_run *r, int victim)
     }
 }
 
-/* --- looking into a run ----------------------------------------------------------------------- */
+/* --- reading a run's state ------------------------------------------------------------------ */
 
 static bool read_rank(pid_t pid, struct strike_rank *rank, int *number_p)
 {
@@ -254,5 +254,5 @@ lks__segment *strike_look_inside(const struct strike_rank *rank, int n_local)
 bool strike_is_gone(pid_t pid)
 {
     char state = lks__sys_process_state(pid);
-    return state == 0 || state == 'Z' || state == 'X'; /* a zombie holds nothing any more */
+    return state == 0 || state == 'Z' || state == 'X'; /* a zombie has no memory or files */
 }

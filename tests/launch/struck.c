@@ -1,8 +1,8 @@
-/* Preloaded into the processes of the fault table: what no signal of the system's does by itself.
+/* Preloaded into the processes of the fault table: faults that no signal of the system makes.
  *
  *     LKS_STRIKE_EXIT     exit(7), wherever the process is
  *     LKS_STRIKE_MEMORY   take memory, until there is none
- *     LKS_STRIKE_CLOCK    the machine's clock is set a day on, and with each further one back */
+ *     LKS_STRIKE_CLOCK    set the machine's clock a day ahead, and back with the next signal */
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -37,7 +37,7 @@ static void on_strike(int sig)
 
 __attribute__((constructor)) static void begin(void)
 {
-    /* On the handlers' own stack, where there is one: oneDNN's products have no room on theirs. */
+    /* On the handlers' own stack, if there is one: oneDNN's products leave no room on theirs. */
     struct sigaction sa = {.sa_handler = on_strike, .sa_flags = SA_RESTART | SA_ONSTACK};
     sigaction(LKS_STRIKE_EXIT, &sa, NULL);
     sigaction(LKS_STRIKE_MEMORY, &sa, NULL);

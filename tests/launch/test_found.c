@@ -1,5 +1,5 @@
-/* Ranks that somebody else has started: torchrun, mpirun, srun. The bytes are those of one rank
- * alone, whoever it was. */
+/* Ranks that another launcher has started: torchrun, mpirun, srun. The bytes are those of one rank
+ * alone with any of them. */
 #include "support.h"
 
 #include <signal.h>
@@ -16,7 +16,7 @@ static const char *alone;
 
 static int train_alone(void **state)
 {
-    /* The launcher of this test run, if any, is none of the test's. */
+    /* Remove the variables of a launcher that runs this test. */
     static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         unsetenv(names[i]);
@@ -62,7 +62,7 @@ static void test_variables(void **state)
         law_args args = law_train("random", &out);
         law_add(&args, "--threads=1");
         lks_test_child ranks[2];
-        for (int r = 1; r >= 0; r--) /* the one that serves comes last */
+        for (int r = 1; r >= 0; r--) /* the rank that serves comes last */
             ranks[r] = start(&args, &environments[i], r);
         for (int r = 0; r < 2; r++) {
             lks_test_result result = lks_test_wait(&ranks[r], 60);
@@ -74,7 +74,7 @@ static void test_variables(void **state)
     }
 }
 
-/* A rank that dies is named by the others, who end by themselves. */
+/* A rank that dies is named by the others, which end by themselves. */
 static void test_death(void **state)
 {
     const char *out;
@@ -97,7 +97,7 @@ static void test_death(void **state)
         fail_msg("it took %.1f s", r.seconds);
 }
 
-/* Who waits for a rank that never comes says so. */
+/* A rank that waits for one that never starts reports it. */
 static void test_absent(void **state)
 {
     for (int r = 0; r < 2; r++) {
@@ -146,7 +146,7 @@ static void test_reading(void **state)
          "SLURM_STEP_TASKS_PER_NODE"},
         /* a batch script is no step */
         {{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"}, {0, 1, 0, 1}, NULL},
-        {{"PMI_RANK=1", "PMI_SIZE=2"}, {0, 1, 0, 1}, NULL}, /* no word on hosts */
+        {{"PMI_RANK=1", "PMI_SIZE=2"}, {0, 1, 0, 1}, NULL}, /* nothing about hosts */
         {{"PMI_RANK=x", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"},
          {0, 0, 0, 0},
          "PMI_RANK=x"},
@@ -175,7 +175,7 @@ static void test_reading(void **state)
 
 /* --- the launchers themselves ------------------------------------------------------------- */
 
-/* `launcher` (of a shell), which has to be there, starts three ranks. */
+/* `launcher` (shell words) must exist; it starts three ranks. */
 static void check_launcher(const char *lacks, const char *needs, const char *launcher)
 {
     if (system(lks_test_text("command -v %s >/dev/null 2>&1", needs)) != 0)
@@ -224,7 +224,8 @@ static void test_srun(void **state)
 
 int main(int argc, char **argv)
 {
-    /* Those that this machine may lack are programs of their own for CTest: `skipped` is theirs. */
+    /* Those that need a launcher which may be missing are CTest programs of their own, which
+     * skip. */
     const struct CMUnitTest ours[] = {
         cmocka_unit_test(test_reading),
         cmocka_unit_test(test_variables),

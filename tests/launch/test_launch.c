@@ -1,5 +1,5 @@
-/* The launcher: what ranks get, and that no way to end leaves anything behind. Ranks are this
- * program (`--rank BODY`) or a shell's one-liner; the launcher is a child process of the test. */
+/* The launcher: what ranks get, and that no kind of end leaves anything behind. Ranks are this
+ * program (`--rank BODY`) or a line of shell; the launcher is a child process of the test. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -29,8 +29,8 @@
 
 enum { OUT_BYTES = 1 << 16 };
 
-/* One launch, its stdout and stderr in one text. Its processes carry a mark in their environment,
- * by which whatever is left is found wherever it has been reparented to. */
+/* One launch, with its stdout and stderr in one text. Its processes have a mark in their
+ * environment, by which they are found whatever their parent is. */
 struct launch {
     pid_t pid;
     int fd;
@@ -63,7 +63,7 @@ static void start(struct launch *l, int nproc, char *const *argv)
         lks_status st = lks__launch(&options, &code);
         if (st != LKS_OK)
             dprintf(2, "launch failed: %s\n", lks_last_error());
-        int after = dup(0); /* the lowest free descriptor: the same, if none has leaked */
+        int after = dup(0); /* the lowest free descriptor: the same if none has leaked */
         if (after != before)
             dprintf(2, "a descriptor has leaked\n");
         _exit(st != LKS_OK ? 98 : code);
@@ -72,7 +72,7 @@ static void start(struct launch *l, int nproc, char *const *argv)
     l->fd = fds[0];
 }
 
-/* Read until the output has `text` (NULL: its end, when nobody holds it open any more). */
+/* Read until the output contains `text` (NULL: until its end, when no process has it open). */
 static void read_until(struct launch *l, const char *text)
 {
     for (;;) {
@@ -91,7 +91,7 @@ static void read_until(struct launch *l, const char *text)
     }
 }
 
-/* Processes (no zombies) with the launch's mark in their environment. */
+/* Number of processes (without zombies) with the launch's mark in their environment. */
 static int count_marked(const struct launch *l)
 {
     int n = 0;
@@ -116,7 +116,7 @@ static int count_marked(const struct launch *l)
     return n;
 }
 
-/* The launcher's wait status; nothing of it may be left. */
+/* Returns the launcher's wait status; checks that nothing of it is left. */
 static int finish(struct launch *l)
 {
     int status;
@@ -125,7 +125,7 @@ static int finish(struct launch *l)
     assert_int_equal(waitpid(l->pid, &status, 0), l->pid);
     l->took_s = lks__sys_now() - l->start_s;
     for (int i = 0; i < lks_test_tries(100) && count_marked(l) > 0; i++)
-        usleep(10000); /* the kernel may need a moment to end what was killed */
+        usleep(10000); /* the kernel may need a moment to end killed processes */
     assert_int_equal(count_marked(l), 0);
     assert_null(strstr(l->out, "leaked"));
     return status;
@@ -169,7 +169,7 @@ static lks_comm *open_group(double timeout_s)
     return comm;
 }
 
-/* All meet at step 12; then rank 1 ends in some way and the others wait for it. */
+/* All reach step 12; then rank 1 ends in some way and the others wait for it. */
 static int end_like(const char *how)
 {
     lks_comm *comm = open_group(strcmp(how, "hang") == 0 ? 0.4 : 30);
@@ -181,10 +181,10 @@ static int end_like(const char *how)
         if (strcmp(how, "kill") == 0)
             kill(getpid(), SIGKILL);
         if (strcmp(how, "exit") == 0)
-            _exit(7); /* as it is, without leaving the group */
+            _exit(7); /* exits without leaving the group */
         if (strcmp(how, "abort") == 0) {
             lks_comm_abort(comm, "the loss is not finite");
-            usleep(300000); /* the others end first, and must not be blamed */
+            usleep(300000); /* the others end first, and must not be reported */
             _exit(9);
         }
         if (strcmp(how, "hang") == 0)
@@ -205,7 +205,7 @@ static void test_environment(void **state)
     struct launch l;
     unsetenv("OMP_NUM_THREADS");
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-    setenv("RANK", "77", 1); /* of a launcher around us */
+    setenv("RANK", "77", 1); /* set by an outer launcher */
     setenv("KEPT", "as it was", 1);
     assert_int_equal(
         launch(&l, 2,
@@ -232,8 +232,8 @@ static void test_group_works(void **state)
     struct launch l;
     assert_int_equal(launch(&l, 1, BODY("fine")), 0);
     assert_int_equal(launch(&l, 4, BODY("fine")), 0);
-    assert_string_equal(l.out, ""); /* nothing to say */
-    /* Through a shell, as people start things: the descriptor has to survive it. */
+    assert_string_equal(l.out, ""); /* no output */
+    /* Through a shell, as users start programs: the descriptor must survive it. */
     char script[600];
     char exe[512] = "";
     assert_true(readlink("/proc/self/exe", exe, sizeof exe - 1) > 0);
@@ -268,7 +268,7 @@ static void test_exit_codes(void **state)
     expect_in(l.out, "lockstep test: rank 1 (pid ");
     expect_in(l.out, ") was killed by signal 11 (SIGSEGV)\n");
     assert_true(l.took_s < 2);
-    /* Ranks that won't listen, with children that won't either. */
+    /* Ranks that ignore signals, with children that do so, too. */
     assert_int_equal(launch(&l, 2,
                             SHELL("trap '' TERM; [ $RANK = 0 ] && sleep 0.1 && exit 5; "
                                   "sh -c \"trap '' TERM; sleep 50; sleep 50\" & sleep 50; "
@@ -294,8 +294,9 @@ static void test_named_with_step(void **state)
     expect_in(l.out, "was ended: no answer for 0.4 s in operation 2 (barrier) from rank 1");
 }
 
-/* Rank 0 has given rank 1 up, but takes longer to exit than the launcher, which another node's end
- * has reached meanwhile, leaves it: both are killed at once. That is no SIGKILL from elsewhere. */
+/* Rank 0 has given up rank 1, but takes longer to exit than the launcher waits after it has
+ * learnt of another node's end: both are killed at once. That must not count as a SIGKILL from
+ * elsewhere. */
 static void test_killed_while_exiting(void **state)
 {
     struct lks__rank_process ranks[2] = {
@@ -330,7 +331,8 @@ static void test_not_executable(void **state)
     expect_in(l.out, "1 to 1024");
 }
 
-/* What ranks leave behind goes with them, however they end and whatever group it is in. */
+/* Processes that ranks leave behind are ended, however the ranks end and whatever their process
+ * group is. */
 static void test_grandchildren(void **state)
 {
     struct launch l;
@@ -356,12 +358,12 @@ static void test_launcher_killed(void **state)
     read_until(&l, "ready-2");
     assert_true(count_marked(&l) >= 3);
     kill(l.pid, SIGKILL);
-    int status = finish(&l); /* counts what is left */
+    int status = finish(&l); /* checks that nothing is left */
     assert_true(WIFSIGNALED(status));
     assert_true(l.took_s < 2);
 }
 
-/* The process id that stands behind `name` in the output. */
+/* The process id that follows `name` in the output. */
 static pid_t pid_behind(struct launch *l, const char *name)
 {
     const char *at = strstr(l->out, name);
@@ -369,7 +371,7 @@ static pid_t pid_behind(struct launch *l, const char *name)
     return (pid_t)atoi(at + strlen(name));
 }
 
-/* The one child of a process; -1: there is none. */
+/* The only child of a process; -1 if there is none. */
 static pid_t child_of(pid_t pid)
 {
     int child = -1;
@@ -400,8 +402,9 @@ static void assert_gone(pid_t pid)
     }
 }
 
-/* SIGKILL to the launcher, or to the process in front of it, which has its process id: what ranks
- * have started goes with them, in sessions of its own, without our environment, without parents. */
+/* Send SIGKILL to the launcher, or to the process in front of it, which has its process id:
+ * everything that ranks have started is ended, also in other sessions, without our environment,
+ * without parents. */
 static void check_killed(bool front)
 {
     static char script[] =
@@ -453,7 +456,7 @@ static void test_forwarding(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct launch l;
         char script[300], count[32];
-        /* Ends in its own time, with its own code; one signal arrives, not two. */
+        /* It ends in its own time, with its own code; one signal arrives, not two. */
         snprintf(script, sizeof script,
                  "n=0; trap 'n=$((n+1))' %s; echo ready-$RANK; while [ $n = 0 ]; do sleep 0.02; "
                  "done; sleep 0.3; echo got-$n; exit 75",
@@ -480,7 +483,7 @@ static void test_second_signal_kills(void **state)
     struct launch l;
     start(&l, 2, SHELL("trap '' INT TERM; echo ready-$RANK; while :; do sleep 0.1; done"));
     signal_when_ready(&l, SIGINT);
-    kill(l.pid, SIGINT); /* at once: the same cause */
+    kill(l.pid, SIGINT); /* at once: counts as the same request */
     usleep(600 * 1000);
     assert_true(count_marked(&l) > 0);
     kill(l.pid, SIGINT);
@@ -489,7 +492,7 @@ static void test_second_signal_kills(void **state)
     assert_true(l.took_s < 3);
 }
 
-/* The state letter of a process, as ps shows it. */
+/* The state letter of a process, as in ps. */
 static char state_of(pid_t pid)
 {
     char path[64], text[256] = "", *p;
@@ -530,8 +533,8 @@ static void test_suspend(void **state)
     assert_int_equal(WEXITSTATUS(finish(&l)), 128 + SIGTERM);
 }
 
-/* On a terminal that stops background output: ranks write all the same, don't wait for its input,
- * and Ctrl-C reaches each once. */
+/* On a terminal that stops background output: ranks still write, don't wait for its input, and get
+ * Ctrl-C once each. */
 static void test_terminal(void **state)
 {
     struct launch l;
@@ -565,7 +568,7 @@ static void test_terminal(void **state)
     int status;
     assert_int_equal(waitpid(l.pid, &status, 0), l.pid);
     assert_int_equal(WEXITSTATUS(status), 6);
-    while (l.n_out < OUT_BYTES - 1) { /* a terminal without a process ends in EIO */
+    while (l.n_out < OUT_BYTES - 1) { /* reading from a terminal without processes gives EIO */
         ssize_t n = read(master, l.out + l.n_out, OUT_BYTES - 1 - l.n_out);
         if (n <= 0)
             break;
@@ -581,7 +584,8 @@ static void test_terminal(void **state)
 
 static void test_memory_faults(void **state)
 {
-    /* The rules are read once a process: in a launcher of its own, which this program is, too. */
+    /* Rules are read once in each process, so the launcher is a process of its own: this program
+     * again. */
     static const char *const faults[] = {"memfd:1:EMFILE", "fallocate:1:ENOSPC", "mmap:1:ENOMEM"};
     for (size_t i = 0; i < 3; i++) {
         pid_t pid = fork();
@@ -607,7 +611,7 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--rank") == 0)
         return strcmp(argv[2], "launch_two") == 0 ? body_launch_two() : end_like(argv[2]);
-    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* what the test itself was given */
+    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* descriptors that the test itself inherited */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_environment),     cmocka_unit_test(test_group_works),
         cmocka_unit_test(test_descriptors),     cmocka_unit_test(test_exit_codes),

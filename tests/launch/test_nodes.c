@@ -1,5 +1,5 @@
-/* A job on several nodes, which here are launchers of one machine: who joins, who is refused, how
- * one node's end becomes all nodes', and what a launch does with what is left. */
+/* A job on several nodes, which are launchers on this machine: which nodes join, which are refused,
+ * how one node's end ends all nodes, and how a launch goes on with the remaining ones. */
 #include "laws/marked.h"
 #include "support.h"
 
@@ -59,7 +59,7 @@ static void test_ranks(void **state)
                                  "$GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR $MASTER_PORT "
                                  "$LOCKSTEP_STORE $LOCKSTEP_LOCAL_ADDR $LOCKSTEP_JOB";
     int port = lks_test_free_port();
-    /* The last one comes first, and none says that it is the first. */
+    /* The last node starts first, and none is told that it is the first. */
     struct node c = START(port, script, "--nnodes=3", "--node-rank=2", "--nproc-per-node=1"),
                 a = START(port, script, "--nnodes=3", "--nproc-per-node=2"),
                 b = START(port, script, "--nnodes=3", "--nproc-per-node=3");
@@ -73,7 +73,7 @@ static void test_ranks(void **state)
     const char *tail = strstr(all, " 127.0.0.1 ");
     assert_non_null(job);
     assert_non_null(tail);
-    /* One of a and b is the first node; the port of the ranks is one for all, and not the job's. */
+    /* Either a or b is the first node; all ranks have the same port, which isn't the job's. */
     bool a_first = strstr(r[0].out, "] 0/6 0/2 0/3 ") != NULL;
     static const char *const a_b[] = {"] 0/6 0/2 0/3 ", "] 1/6 1/2 0/3 ", "] 2/6 0/3 1/3 ",
                                       "] 3/6 1/3 1/3 ", "] 4/6 2/3 1/3 ", "] 5/6 0/1 2/3 "},
@@ -85,7 +85,7 @@ static void test_ranks(void **state)
     assert_null(strstr(all, lks_test_text(" 127.0.0.1 %d ", port)));
 }
 
-/* The first to fail is named everywhere, with its last words; its code is everybody's. */
+/* The first failure is named on all nodes, with its last lines; its exit code is that of all. */
 static void test_failure(void **state)
 {
     int port = lks_test_free_port();
@@ -113,7 +113,7 @@ static void test_restart(void **state)
     struct node a = START(port, script, "--nnodes=2", "--nproc-per-node=2", "--max-restarts=2"),
                 b = START(port, script, "--nnodes=2", "--nproc-per-node=2", "--max-restarts=2");
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
-    for (int i = 0; i < 2; i++) { /* one count for the job, whoever has failed */
+    for (int i = 0; i < 2; i++) { /* one count for the job, whichever rank has failed */
         assert_int_equal(r[i].exit_code, 0);
         assert_contains(r[i].err, "restart 1 of 2");
         assert_contains(r[i].err, "restart 2 of 2");
@@ -163,7 +163,7 @@ static void test_node_lost(void **state)
         usleep(10000);
     kill(b.child.pid, SIGKILL);
     lks_test_result r = end_of(&a);
-    end_of(&b); /* its ranks went with it */
+    end_of(&b); /* its ranks have ended with it */
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "lockstep run: node 1 (host ");
     assert_contains(r.err, ", ranks 1 to 1) is gone");
@@ -185,8 +185,8 @@ static void test_coordinator_lost(void **state)
     assert_contains(r.err, "the coordinator's node is gone");
 }
 
-/* What is left goes on with the most ranks that divide the virtual ranks; a node that comes later
- * is taken at the next start. */
+/* The remaining nodes go on with the most ranks that divide the virtual ranks; a node that comes
+ * later joins at the next start. */
 static void test_resize(void **state)
 {
     int port = lks_test_free_port();
@@ -207,7 +207,7 @@ static void test_resize(void **state)
     for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 8 + 4; i++)
         usleep(10000);
     assert_true(lks_test_exists(lks_test_text("%s/1-3-4", folder)));
-    /* A newcomer waits while the others run. */
+    /* A new node waits while the others run. */
     struct node d = START(port, script, n, "--nproc-per-node=3", V, restarts);
     usleep(300000);
     lks_test_write(lks_test_text("%s/stop", folder), "", 0);
@@ -217,12 +217,13 @@ static void test_resize(void **state)
     end_of(&c);
     assert_int_equal(r[0].exit_code, 0);
     assert_int_equal(r[1].exit_code, 0);
-    assert_true(lks_test_exists(lks_test_text("%s/2-3-4", folder))); /* 2 + 3 ranks: 4 divide 8 */
+    /* 2 + 3 ranks: 4 of them divide 8. */
+    assert_true(lks_test_exists(lks_test_text("%s/2-3-4", folder)));
     assert_contains(r[1].err, "1 of this node's ranks stay idle");
 }
 
-/* All ranks of all nodes where the virtual ranks needn't be shared evenly, but no more than those.
- */
+/* All ranks of all nodes, if virtual ranks needn't be divided evenly, but no more ranks than
+ * those. */
 static void test_uneven(void **state)
 {
     static const struct {
@@ -249,7 +250,7 @@ static void test_uneven(void **state)
     }
 }
 
-/* --- who doesn't fit ---------------------------------------------------------------------- */
+/* --- nodes that don't match --------------------------------------------------------------- */
 
 static void test_refusals(void **state)
 {
@@ -279,7 +280,7 @@ static void test_refusals(void **state)
          2},
         {secret, {"--nnodes=3", "--node-rank=0", "--rdzv-id=mine"}, {"can't listen on"}, 1},
     };
-    usleep(200000); /* a and b first, or they would be the strangers */
+    usleep(200000); /* so that a and b join first */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct node x = start_node(port, cases[i].token, cases[i].options, "touch /nowhere");
         lks_test_result r = end_of(&x);
@@ -299,7 +300,7 @@ static void test_refusals(void **state)
     assert_int_equal(end_of(&c).exit_code, 0);
 }
 
-/* Whoever connects to the job's port without its secret changes nothing. */
+/* Connections to the job's port without its secret change nothing. */
 static void test_strangers(void **state)
 {
     int port = lks_test_free_port(), fds[40];
@@ -311,7 +312,7 @@ static void test_strangers(void **state)
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0"), b = {.mark = NULL};
     unsigned seed = 3;
-    for (int i = 0; i < 40; i++) { /* half of them before the job is whole */
+    for (int i = 0; i < 40; i++) { /* half of them before the job is complete */
         char noise[4000];
         for (int tries = 0; tries < lks_test_tries(2000); tries++) {
             fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -322,7 +323,7 @@ static void test_strangers(void **state)
         }
         for (size_t k = 0; k < sizeof noise; k++)
             noise[k] = (char)rand_r(&seed);
-        if (i % 3 == 1) /* a beginning that is right, and no more */
+        if (i % 3 == 1) /* a right beginning, and nothing more */
             memcpy(noise, "LKSTORE1", 8);
         (void)!send(fds[i], noise, i % 3 == 0 ? sizeof noise : i % 3 == 1 ? 30 : 0, MSG_NOSIGNAL);
         if (i != 20)
@@ -376,7 +377,7 @@ static void test_wrong_options(void **state)
 
 /* --- one command for all ------------------------------------------------------------------ */
 
-/* A stand-in for ssh: takes a host and a command line, and notes both. */
+/* A stand-in for ssh: takes a host and a command line, and records both. */
 static const char *make_rsh(const char *folder)
 {
     const char *path = lks_test_text("%s/lks-rsh", folder);
@@ -389,7 +390,7 @@ static const char *make_rsh(const char *folder)
                                      folder);
     lks_test_write(path, text, strlen(text));
     assert_int_equal(chmod(path, 0700), 0);
-    /* By name: a path with blanks would be more than one word. */
+    /* By name, because a path with blanks would be more than one word. */
     setenv("PATH", lks_test_text("%s:%s", folder, getenv("PATH")), 1);
     return "--rsh=lks-rsh option";
 }
@@ -427,10 +428,11 @@ static void test_hosts(void **state)
                                         "it's 4 of 6, 1 in 2\n", "it's 5 of 6, 2 in 2\n"};
     for (int i = 0; i < 6; i++)
         assert_contains(r.out, lines[i]);
-    assert_false(lks_test_exists(lks_test_text("%s/line-localhost", folder))); /* it is here */
+    /* Localhost needs no ssh. */
+    assert_false(lks_test_exists(lks_test_text("%s/line-localhost", folder)));
     assert_contains(lks_test_read(lks_test_text("%s/line-three", folder), &bytes),
                     "'--rdzv_id=an '\\''id'\\''' ");
-    /* The first to fail, told once. */
+    /* The first failure, reported once. */
     const char *list = lks_test_text("%s/hosts", folder),
                *text = "# of the test\n\none slots=1\n  two:2 # both\n";
     lks_test_write(list, text, strlen(text));

@@ -1,5 +1,5 @@
-/* Output of ranks, and readers that don't read, come back, or are missing: the launcher watches,
- * stops and ends as always, with little memory, and loses nothing that somebody reads. */
+/* Output of ranks whose readers don't read, come back, or are missing: the launcher watches, stops
+ * and ends as usual, needs little memory, and loses nothing if a reader comes. */
 #include "laws/laws.h"
 #include "laws/marked.h"
 #include "support.h"
@@ -28,7 +28,7 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
-/* argv[0] is "lockstep"; stderr goes to a file or, too, into the pipe. */
+/* argv[0] is "lockstep"; stderr goes to a file, or into the pipe, too. */
 static struct run start_any(const char *const argv[], bool err_too)
 {
     struct run r = {.mark = marked_variable(),
@@ -67,7 +67,7 @@ static struct run start(const char *options[], const char *script, bool err_too)
 }
 #define START(script, ...) start((const char *[]){__VA_ARGS__, NULL}, script, false)
 
-/* The exit code; within the time, and nothing is left. */
+/* Returns the exit code; checks the time, and that nothing is left. */
 static int finish(struct run *r, double most_s)
 {
     int status = 0;
@@ -93,7 +93,7 @@ static void wait_for_file(const char *path)
     assert_true(lks_test_exists(path));
 }
 
-/* Until the reader is waited for: all that takes bytes on the way is full. */
+/* Wait until all buffers on the way are full, so that the launcher waits for its reader. */
 static void wait_until_full(const struct run *r)
 {
     struct pollfd p = {.fd = r->out, .events = POLLIN};
@@ -101,7 +101,8 @@ static void wait_until_full(const struct run *r)
     pause_ms(300);
 }
 
-/* A rank whose write waits is asked to stop: it can save what it has, and says so in its file. */
+/* A rank whose write blocks is asked to stop: it can save its state, and records that in its
+ * file. */
 static void check_stop(bool err_too)
 {
     const char *dir = lks_test_folder(), *saved = lks_test_text("%s/saved-", dir);
@@ -141,7 +142,7 @@ static void test_death(void **state)
     assert_contains(lks_test_read(r.err_path, NULL), "exited with code 7");
 }
 
-/* All has ended but what was printed: that waits for its reader, and a signal ends it. */
+/* Everything has ended except the output, which waits for its reader; a signal ends that. */
 static void test_end(void **state)
 {
     const char *done = lks_test_text("%s/done-", lks_test_folder());
@@ -155,7 +156,7 @@ static void test_end(void **state)
     assert_contains(lks_test_read(r.err_path, NULL), "were dropped");
 }
 
-/* A second signal doesn't wait for anybody. */
+/* A second signal ends it without waiting. */
 static void test_insist(void **state)
 {
     struct run r = START("trap '' TERM; while :; do echo hello; done", "--nproc-per-node=2");
@@ -174,7 +175,7 @@ static void test_insist(void **state)
 
 enum { RANKS = 4, LINES = 20000 };
 
-/* Each line once, whole, in the order of its rank. */
+/* Each line once, complete, in the order of its rank. */
 static void read_lines(int fd)
 {
     int next[RANKS] = {0}, rank, number, end;
@@ -193,7 +194,7 @@ static void read_lines(int fd)
         assert_int_equal(next[rank], LINES);
 }
 
-/* The reader comes late, and the launcher was stopped and continued meanwhile. */
+/* The reader comes late, and meanwhile the launcher was stopped and continued. */
 static void test_late_reader(void **state)
 {
     struct run r = START("seq 1 20000 | sed \"s/.*/line $RANK & of many/\"", "--nproc-per-node=4");
@@ -207,7 +208,7 @@ static void test_late_reader(void **state)
     assert_string_equal(lks_test_read(r.err_path, NULL), "");
 }
 
-/* A stop while nobody reads; then somebody does, and is told how much there was. */
+/* A stop while nobody reads; then a reader comes, and gets the number of dropped lines. */
 static void test_reader_returns(void **state)
 {
     static char text[1 << 20];
@@ -231,8 +232,8 @@ static void test_reader_returns(void **state)
 
 /* --- a run of ours ------------------------------------------------------------------------ */
 
-/* Rank 0 has the pipe itself. While it waits for the reader the others don't give it up; a stop
- * comes to its checkpoint. */
+/* Rank 0 has the pipe itself. While it waits for the reader, the others don't give it up; a stop
+ * reaches its checkpoint. */
 static void check_train(int W)
 {
     const char *out;
@@ -261,8 +262,8 @@ static void test_train(void **state)
 
 /* --- memory ------------------------------------------------------------------------------- */
 
-/* Lines of two bytes, each of which becomes one of twenty, from ranks that print as fast as they
- * are read, also when the launcher has something to say. */
+/* Lines of two bytes, each of which becomes twenty, from ranks that print as fast as they are read,
+ * also when the launcher has a message of its own. */
 static void test_memory(void **state)
 {
     struct run r = START("trap '' TERM; exec yes", "--nproc-per-node=4");
@@ -284,7 +285,7 @@ static void test_memory(void **state)
         peak = kib > peak ? kib : peak;
     }
     assert_true(peak > 0);
-    if (LKS_TEST_PATIENCE == 1) /* sanitizers take more for themselves */
+    if (LKS_TEST_PATIENCE == 1) /* sanitizers need more memory themselves */
         assert_true(peak < 16 << 10);
     kill(r.pid, SIGTERM);
     assert_int_equal(finish(&r, 20), 128 + SIGKILL);

@@ -1,4 +1,4 @@
-/* `lockstep run` as a user has it: options, streams, files, last words, restarts. */
+/* `lockstep run` from outside: options, streams, files, last lines, restarts. */
 #include "laws/marked.h"
 #include "support.h"
 
@@ -51,13 +51,13 @@ static void test_prefixes(void **state)
         assert_contains(r.out, prefixed(rank, "out"));
         assert_contains(r.err, prefixed(rank, "err"));
     }
-    r = RUN("sh", "-c", "echo out; echo err >&2"); /* one rank: nobody to be told apart from */
+    r = RUN("sh", "-c", "echo out; echo err >&2"); /* one rank needs no prefix */
     assert_string_equal(r.out, "out\n");
     assert_string_equal(r.err, "err\n");
 }
 
 /* Lines stay whole, whatever pieces they come in. */
-/* On a terminal, which `script` makes, each rank has its colour; elsewhere none has. */
+/* On a terminal, which `script` makes, each rank has a colour; elsewhere none has. */
 static void test_colours(void **state)
 {
     const char *command = lks_test_text("%s run --nproc-per-node=2 echo hi", LKS_TEST_TOOL);
@@ -95,7 +95,7 @@ static void test_lines(void **state)
         assert_contains(r.out, lks_test_text("[%s:%d] b\r[%s:%d] c\r", host(), rank, host(), rank));
         assert_contains(r.out, prefixed(rank, "d"));
     }
-    /* A line of any length, and all of it. */
+    /* A line of any length, completely. */
     r = RUN("--nproc-per-node=2", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo");
     size_t n = 0;
     for (const char *p = r.out; *p; p++)
@@ -123,7 +123,7 @@ static void test_last_words(void **state)
 
 /* --- files -------------------------------------------------------------------------------- */
 
-/* The one entry of a folder, with its path. */
+/* The only entry of a folder, with its path. */
 static const char *only_entry(const char *folder)
 {
     DIR *d = opendir(folder);
@@ -177,9 +177,9 @@ static void test_log_dir(void **state)
     assert_string_equal(json_string_value(json_object_get(extra, "stderr")), "    err 1\n");
     assert_int_equal(json_integer_value(json_object_get(extra, "rank")), 1);
     json_decref(error);
-    /* Rank 0 was ended because of it: no failure of its own. */
+    /* Rank 0 was ended because of rank 1, so it has no failure of its own. */
     assert_false(lks_test_exists(lks_test_text("%s/attempt_0/0/error.json", job)));
-    /* What the program says about itself stays. */
+    /* An error file that the program wrote itself is kept. */
     dir = lks_test_folder();
     r = RUN(lks_test_text("--log-dir=%s", dir), "sh", "-c",
             "echo '{}' > $TORCHELASTIC_ERROR_FILE; exit 4");
@@ -215,7 +215,7 @@ static void test_tee_and_redirects(void **state)
     assert_lacks(r.out, "o1");
     assert_contains(r.out, "o2");
     assert_file(lks_test_text("%s/1/stdout.log", a), "o1\n");
-    /* Without --log-dir: a folder of its own, and it is said which. */
+    /* Without --log-dir: a folder of its own, whose path is printed. */
     dir = lks_test_folder();
     r = RUN_ENV(lks_test_text("TMPDIR=%s", dir), "--redirects=1", "sh", "-c", script);
     assert_contains(r.err, lks_test_text("log files are in %s", only_entry(dir)));
@@ -242,7 +242,7 @@ static pid_t start_piped(const char *mark, const char *script, int *out_p)
     return pid;
 }
 
-/* Nobody reads, and the pipe is full: a death is noticed and acted upon all the same. */
+/* Nobody reads, and the pipe is full: a rank's death is still noticed and acted on. */
 static void test_reader_that_does_not_read(void **state)
 {
     const char *mark = marked_variable();
@@ -251,7 +251,7 @@ static void test_reader_that_does_not_read(void **state)
         start_piped(mark, "if [ $RANK = 0 ]; then yes; else sleep 0.5; kill -9 $$; fi", &out);
     usleep(500000);
     for (int i = 0; i < lks_test_tries(300) && marked_processes(mark, (pid_t[16]){0}, 16) > 3; i++)
-        usleep(10000); /* the launcher still has something to write; front and guard wait for it */
+        usleep(10000); /* the launcher has output left; front and guard wait for it */
     assert_true(marked_processes(mark, (pid_t[16]){0}, 16) <= 3);
     close(out);
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -268,7 +268,7 @@ static void test_reader_that_leaves(void **state)
     assert_true(read(out, some, sizeof some) > 0);
     close(out);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(WEXITSTATUS(status), 128 + SIGPIPE); /* as `yes` alone ends */
+    assert_int_equal(WEXITSTATUS(status), 128 + SIGPIPE); /* as `yes` alone would end */
     marked_assert_gone(mark, 1);
 }
 
@@ -280,7 +280,7 @@ static void test_signals(void **state)
                                  "trap '' INT; kill -USR1 $PPID; sleep 0.2; kill -INT $PPID; "
                                  "sleep 0.5; kill -TERM $PPID; sleep 5 & wait; wait";
     lks_test_result r = RUN("--signals-to-handle=SIGTERM,SIGUSR1,SIGINT", "sh", "-c", script);
-    assert_int_equal(r.exit_code, 128 + 9); /* the second one that asks to stop kills */
+    assert_int_equal(r.exit_code, 128 + 9); /* the second signal that asks to stop kills */
     assert_contains(r.out, "usr1");
     r = RUN("--shutdown-timeout=0.3", "sh", "-c",
             "trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done");
@@ -298,12 +298,12 @@ static void test_environment(void **state)
     r = RUN("--rdzv-id=my job", "--role=worker", "--max-restarts=4", "sh", "-c",
             "echo $TORCHELASTIC_RUN_ID $ROLE_NAME $TORCHELASTIC_MAX_RESTARTS");
     assert_string_equal(r.out, "my job worker 4\n");
-    /* torchrun's commands go on working; what has no meaning here is named. */
+    /* torchrun's command lines work; options without a meaning here are named. */
     r = RUN("--standalone", "--monitor_interval", "5", "--no-python", "true");
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.err, "not used here: --monitor_interval");
     assert_contains(r.err, "not used here: --no_python");
-    /* A secret is no argument, and in no log. */
+    /* A secret must not be an argument, or in a log. */
     r = RUN(
         "--nproc-per-node=2", "sh", "-c",
         "all=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '); "
@@ -363,15 +363,15 @@ static void test_restarts(void **state)
     const char *job = strstr(r.out, "n0-1 ");
     assert_non_null(job);
     for (int n = 0; n <= 2; n++)
-        for (int rank = n < 2; rank < 2; rank++) /* one identity all along */
+        for (int rank = n < 2; rank < 2; rank++) /* the same job name in all starts */
             assert_contains(r.out, lks_test_text("n%d-%d %.32s\n", n, rank, job + 5));
     assert_true(lks_test_exists(lks_test_text("%s/attempt_2/1/stdout.log", only_entry(dir))));
     assert_true(lks_test_exists(lks_test_text("%s/attempt_1/1/error.json", only_entry(dir))));
-    /* No more than that many, and then the failure is the job's. */
+    /* No more restarts than that; then the failure is the job's. */
     r = RUN("--max-restarts=2", "sh", "-c", "echo n$TORCHELASTIC_RESTART_COUNT; exit 6");
     assert_int_equal(r.exit_code, 6);
     assert_string_equal(r.out, "n0\nn1\nn2\n");
-    /* Nothing to restart: success, the user's own end, and what can't even begin. */
+    /* Cases without a restart: success, a stop by the user, and a program that can't start. */
     r = RUN("--max-restarts=2", "sh", "-c", "echo n$TORCHELASTIC_RESTART_COUNT");
     assert_string_equal(r.out, "n0\n");
     r = RUN("--max-restarts=2", "sh", "-c",

@@ -1,5 +1,5 @@
-/* Signals that come early wait, and those that were ignored at the start stay ignored: for ranks of
- * ours, programs of others, and a run without a launcher. */
+/* Signals that come early wait, and those ignored at the start stay ignored: for lockstep's ranks,
+ * other programs, and a run without a launcher. */
 #include "laws/laws.h"
 #include "laws/marked.h"
 #include "support.h"
@@ -19,7 +19,7 @@ static void pause_ms(double ms)
         NULL);
 }
 
-/* Does one of the process's masks ("SigBlk", "SigIgn", "SigCgt") have the signal? */
+/* Is the signal in a mask of the process ("SigBlk", "SigIgn", "SigCgt")? */
 static bool has_signal(pid_t pid, const char *mask, int sig)
 {
     char line[256];
@@ -33,7 +33,7 @@ static bool has_signal(pid_t pid, const char *mask, int sig)
     return bits >> (sig - 1) & 1;
 }
 
-/* main() has begun: the signal is blocked, or has its handler already. */
+/* Wait until main() has begun: the signal is blocked, or has its handler already. */
 static void wait_for_main(pid_t pid, int sig)
 {
     for (int i = 0; i < 100000; i++) {
@@ -58,7 +58,7 @@ static void wait_for_text(const char *path, const char *text)
 
 enum { MOMENTS = 6 };
 
-/* A run that ends by nothing but the signal, which is sent so long after main() has begun. */
+/* A run that only the signal ends; it is sent `ms` after main() has begun. */
 static void check_early(int W, int sig, double ms, const char *setting)
 {
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
@@ -75,7 +75,7 @@ static void check_early(int W, int sig, double ms, const char *setting)
     lks_test_result r = lks_test_wait(&run, 60);
     if (r.exit_code != 128 + sig)
         fail_msg("after %g ms: exit code %d: %s", ms, r.exit_code, r.err);
-    if (law_count_checkpoints(out) == 0) /* a stop in good order saves, or says what is left */
+    if (law_count_checkpoints(out) == 0) /* an orderly stop saves, or reports what is left */
         assert_contains(r.err, "nothing was trained");
     marked_assert_gone(mark, 2);
 }
@@ -90,7 +90,7 @@ static void test_early_stops(void **state)
     }
 }
 
-/* SIGUSR1 asks for a checkpoint: it comes, and the run goes on. */
+/* SIGUSR1 asks for a checkpoint: it is written, and the run goes on. */
 static void check_early_save(int W, double ms)
 {
     const char *out;
@@ -117,8 +117,8 @@ static void test_early_saves(void **state)
     }
 }
 
-/* A program of others that takes its time until it handles the signal; the one that never does
- * isn't ended by SIGUSR2, and is by SIGTERM. */
+/* Another program that handles the signal only after some time; one that never does is ended by
+ * SIGTERM but not by SIGUSR2. */
 static void test_programs_of_others(void **state)
 {
     static const char slow[] = "sleep 0.3; trap 'echo got; exit 5' USR1; echo armed; "
@@ -142,7 +142,7 @@ static void test_programs_of_others(void **state)
     assert_true(r.seconds < 4 * LKS_TEST_PATIENCE);
 }
 
-/* What programs of others inherit is what the launcher was started with. */
+/* Other programs inherit the signal actions that the launcher was started with. */
 static void test_inherited(void **state)
 {
     static const char script[] = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
@@ -153,13 +153,13 @@ static void test_inherited(void **state)
     assert_int_equal(sscanf(plain.out, "SigBlk: %llx SigIgn: %llx", &mask[0], &mask[1]), 2);
     assert_int_equal(sscanf(r.out, "SigBlk: %llx SigIgn: %llx", &mask[2], &mask[3]), 2);
     assert_true(mask[2] == mask[0]);
-    /* SIGTTOU is ignored: ranks write from the terminal's background. */
+    /* SIGTTOU is ignored: ranks may write to the terminal from the background. */
     assert_true(mask[3] == (mask[1] | 1ull << (SIGTTOU - 1)));
 }
 
 /* --- ignored ones ------------------------------------------------------------------------- */
 
-/* Start argv as nohup does, or a shell without job control. */
+/* Start argv as nohup does, or as a shell without job control. */
 static lks_test_child start_ignoring(int sig, const char *const argv[], const char *mark)
 {
     const char *env[] = {mark, NULL}, *words[64] = {"sh", "-c", NULL, "sh"};
@@ -211,7 +211,7 @@ static void test_ignored(void **state)
     check_ignored(SIGUSR1, 2);
 }
 
-/* The launcher of others' programs, also if told to handle the signal. */
+/* The launcher of other programs, also if it is told to handle the signal. */
 static void test_ignored_by_launcher(void **state)
 {
     static const int sigs[] = {SIGHUP, SIGINT, SIGQUIT};
@@ -232,7 +232,7 @@ static void test_ignored_by_launcher(void **state)
         lks_test_result r = lks_test_wait(&run, 60);
         assert_int_equal(r.exit_code, 3);
         assert_null(strstr(r.err, "passing signal"));
-        assert_contains(r.err, "exited with code 3"); /* by itself, not by the user's wish */
+        assert_contains(r.err, "exited with code 3"); /* by itself, not because of a signal */
     }
 }
 

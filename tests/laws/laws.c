@@ -49,8 +49,8 @@ void law_add(law_args *args, const char *fmt, ...)
     args->argv[args->n] = NULL;
 }
 
-/* Large enough for several tiles of every matrix and several parts of the arena; the reference
- * kernels, which would take seconds for it, get a smaller model. */
+/* Large enough for several tiles of every matrix and several parts of the arena. The reference
+ * kernels would take seconds for it, so they get a smaller model. */
 static void add_shape(law_args *args)
 {
     lks__cpu_level level;
@@ -84,7 +84,7 @@ static law_args settings(const char *sampler, const char *out)
     law_add(&args, "--learning_rate=1e-3");
     law_add(&args, "--warmup_iters=3");
     law_add(&args, "--lr_decay_iters=12");
-    law_add(&args, "--grad_clip=0.25"); /* below the norms that come up: it clips */
+    law_add(&args, "--grad_clip=0.25"); /* below typical norms, so it clips */
     law_add(&args, "--bucket_mb=0.02");
     law_add(&args, "--timeout=20");
     return args;
@@ -181,7 +181,7 @@ static const char *target_of(const char *out, const char *name)
 
 /* ---- metrics ----------------------------------------------------------------------------- */
 
-/* Append the line without the fields that tell of time. */
+/* Append the line without the fields that depend on time. */
 static void append_line(FILE *to, const char *line, size_t bytes)
 {
     static const char *const timed[] = {
@@ -235,13 +235,13 @@ void law_assert_same(const char *out, const char *reference)
     assert_string_equal(target_of(out, "latest"), target_of(reference, "latest"));
     assert_string_equal(target_of(out, "best"), target_of(reference, "best"));
     law_assert_same_checkpoints(out, reference);
-    /* and nothing beside them: no folder half written, no other checkpoint */
+    /* and no other files: no half-written folder, no other checkpoint */
     assert_int_equal(lks_test_count_files(out), lks_test_count_files(reference));
 }
 
 /* ---- signals ----------------------------------------------------------------------------- */
 
-/* Wait until the run has recorded checkpoint `iter`; false: it ended before. */
+/* Wait until the run has recorded checkpoint `iter`; false if it ended before. */
 static bool wait_for_checkpoint(const lks_test_child *child, const char *out, int iter)
 {
     const char *begins = lks_test_text("{\"kind\":\"checkpoint\",\"iter\":%d,", iter);

@@ -1,11 +1,11 @@
-/* laws.h - runs of the tool that must come to the same bytes. */
+/* laws.h - runs of the tool that must give the same bytes. */
 #ifndef LKS_TESTS_LAWS_H
 #define LKS_TESTS_LAWS_H
 
 #include "support.h"
 
-/* The run that all laws are about: 8 virtual ranks of two micro-batches each, dropout, several
- * buckets, evaluations and checkpoints that fall together and apart; every checkpoint is kept.
+/* The run of all laws: 8 virtual ranks of two micro-batches each, dropout, several buckets,
+ * evaluations and checkpoints at equal and at different iterations; every checkpoint is kept.
  * Iterations 0 .. LAW_LAST_ITER. */
 enum { LAW_V = 8, LAW_A = 2, LAW_LAST_ITER = 13, LAW_STEPS = LAW_LAST_ITER + 1 };
 
@@ -16,52 +16,53 @@ typedef struct law_args {
     int n;
 } law_args;
 
-/* The token folder that all runs read. */
+/* The token folder of all runs. */
 const char *law_data(void);
 
-/* "lockstep train" with the run's settings and a fresh output folder, *out_p. */
+/* "lockstep train" with the run's settings and a new output folder, *out_p. */
 law_args law_train(const char *sampler, const char **out_p);
 void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Run to the end: exit code 0. */
 void law_run(const law_args *args);
 
-/* The run, from scratch to its end, with up to four more settings ("--key=value", NULL ends);
+/* The run from scratch to its end, with up to four more settings ("--key=value", ended by NULL);
  * returns the output folder. */
 const char *law_trained(const char *sampler, const char *const more[]);
 #define law_output(sampler, ...) law_trained((sampler), (const char *const[]){__VA_ARGS__, NULL})
 
-/* Go on in `out` to the run's end. */
+/* Resume in `out` to the run's end. */
 void law_resumed(const char *sampler, const char *out, const char *const more[]);
 #define law_resume(sampler, out, ...)                                                              \
     law_resumed((sampler), (out), (const char *const[]){__VA_ARGS__, NULL})
 
 /* The same checkpoints, byte for byte, the same `latest` and `best`, and the same lines of
- * metrics.jsonl, byte for byte, but for host lines and the fields that tell of time. */
+ * metrics.jsonl, byte for byte, except host lines and fields that depend on time. */
 void law_assert_same(const char *out, const char *reference);
 
-/* As above for the checkpoints alone: `out` has all of the reference's; and for one of them. */
+/* The same for the checkpoints alone: `out` has all of the reference's; and for a single one. */
 void law_assert_same_checkpoints(const char *out, const char *reference);
 void law_assert_same_checkpoint(const char *out, const char *reference, const char *name);
 
-/* The lines that have to be the same, as one text; fails with the first line that differs. */
+/* The lines that must be the same, as one text. law_assert_same() fails with the first line that
+ * differs. */
 const char *law_lines(const char *out);
 void law_assert_same_lines(const char *got, const char *want);
 
-/* Output of a run on `W` ranks whose launcher was sent `signo` once there was a checkpoint, and
- * which ended with that exit code (-1: by that signal). Where the machine is so busy that the run
- * ends first, it is tried again. `more`: one more setting, or NULL. */
+/* Output of a run on `W` ranks whose launcher got `signo` once there was a checkpoint, and which
+ * ended with that exit code (-1: by that signal). If the machine is so busy that the run ends
+ * first, it is tried again. `more`: one more setting, or NULL. */
 const char *law_signalled(const char *sampler, int W, int signo, int exit_code, const char *more);
 
-/* The same run, sent SIGUSR1 after its first checkpoint: it goes on to its end, with one checkpoint
- * more than its schedule has, whose iteration is *iter_p. */
+/* The same run with SIGUSR1 after its first checkpoint: it goes on to its end, with one checkpoint
+ * more than scheduled, whose iteration is *iter_p. */
 const char *law_saved(const char *sampler, int W, int *iter_p);
 
-/* How many of `out`'s folders are checkpoints (ckpt-%08d). */
+/* Number of folders in `out` that are checkpoints (ckpt-%08d). */
 int law_count_checkpoints(const char *out);
 
-/* Has the run's schedule a checkpoint there? Every third iteration has one, and 4, 8 and 12, at
- * which the validation loss falls; the end is not on it. */
+/* Is a checkpoint scheduled there? Every third iteration has one, and so do 4, 8 and 12, when the
+ * validation loss falls; the end is not on the schedule. */
 bool law_on_schedule(int iter);
 
 #endif

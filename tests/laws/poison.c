@@ -8,7 +8,7 @@
 
 enum { POISON = 63, N_TOKENS = 6000 };
 
-/* The span of micro-batch m of virtual rank v in a step begins here (data/stream.h). */
+/* Start of the span of micro-batch m of virtual rank v in a step (data/stream.h). */
 static int start_of(int step, int v, int m)
 {
     return ((step * POISON_A + m) * POISON_V + v) * (POISON_T + 1);
@@ -69,7 +69,7 @@ law_args poison_train(const char *out, int W)
 
 /* --- altered checkpoints ---------------------------------------------------------------------- */
 
-/* Every tensor of a file, loaded. */
+/* Load every tensor of a file. */
 static lks__st_tensor *load(lks__st_file *file, size_t *n_p)
 {
     size_t n = lks__st_count(file);
@@ -94,7 +94,8 @@ static void release(lks__st_tensor *tensors, size_t n)
     free(tensors);
 }
 
-/* Open the newest checkpoint, let `change` at it, if any, and best_val_loss, and seal it again. */
+/* Open the newest checkpoint, apply `change`, if any, and set best_val_loss; then write it again
+ * with new hashes. */
 static void alter(const char *out, enum poison_part part, poison_change *change, bool value)
 {
     lks__ckpt ckpt;

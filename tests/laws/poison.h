@@ -1,9 +1,9 @@
 /* laws/poison.h - runs that meet a number that isn't finite, and checkpoints that were altered.
  *
- * The cause is a natural one: one token's embedding is NaN (in a checkpoint that was altered and
- * sealed again), so that just the micro-batches that read that token have no finite loss. The model
- * is golf's, whose head has weights of its own. The data have the token in iterations 5 and 6:
- * first in micro-batch 1 of virtual rank 2, then in 0 of 0 and 1 of 3. */
+ * The cause is as in practice: one token's embedding is NaN (in an altered checkpoint with right
+ * hashes), so exactly the micro-batches that read that token have no finite loss. The model is
+ * golf's, whose head has its own weights. The data have the token in iterations 5 and 6: first in
+ * micro-batch 1 of virtual rank 2, then in 0 of 0 and 1 of 3. */
 #ifndef LKS_TESTS_LAWS_POISON_H
 #define LKS_TESTS_LAWS_POISON_H
 
@@ -11,25 +11,25 @@
 
 enum { POISON_V = 4, POISON_A = 2, POISON_T = 16, POISON_VOCAB = 64 };
 
-/* Write the data, shards of golf's, into `dir`; the folder where this program has them. */
+/* Write the data, shards of golf's, into `dir`; and the folder where this program keeps them. */
 void poison_write_data(const char *dir);
 const char *poison_data(void);
 
-/* "lockstep train" on them, on W ranks of its own (0: nothing about that), with a checkpoint every
- * 2 iterations and no limit of time. */
+/* "lockstep train" on them, on W ranks of its own (0: no such setting), with a checkpoint every 2
+ * iterations and no time limit. */
 law_args poison_train(const char *out, int W);
 
-/* Alter the newest checkpoint of a run and seal it again, all hashes made anew: `change` gets each
- * tensor of model or optimizer. */
+/* Alter the newest checkpoint of a run and compute all hashes again: `change` gets each tensor of
+ * model or optimizer. */
 enum poison_part { POISON_MODEL, POISON_OPTIMIZER };
 typedef void poison_change(const char *name, float *x, size_t n, size_t width);
 void poison_alter(const char *out, enum poison_part part, poison_change *change);
 
-/* The token's embedding becomes NaN; one finite weight, one moment becomes another. */
+/* Make the token's embedding NaN; change one weight to another finite one; change one moment. */
 void poison_embedding(const char *out);
 void poison_weight(const char *out);
 void poison_moment(const char *out);
-/* The best validation loss of state.json becomes another, and nothing else. */
+/* Change only the best validation loss in state.json. */
 void poison_value(const char *out);
 
 #endif

@@ -1,6 +1,6 @@
-/* Hosts that don't have the same state: what they load is compared before the first step and after
- * going back, and a difference ends all ranks, with host, file and hashes. One machine plays the
- * hosts; each has a folder of its own, BASE/0 and on. */
+/* Hosts with different states: what they load is compared before the first step and after going
+ * back. A difference ends all ranks, with host, file and hashes. This machine acts as the hosts;
+ * each has a folder of its own, BASE/0 and on. */
 #include "poison.h"
 
 #include <limits.h>
@@ -19,8 +19,8 @@ enum { FIRST = 4, STEPS = 8, GOES_BACK = 10 };
 
 static const char *engine;             /* "mpi", "gloo" */
 static const char *base;               /* a run of FIRST iterations: checkpoints 2 and 4 */
-static const char *whole;              /* the same, gone on to STEPS on one rank */
-static const char *poisoned, *rounded; /* poisoned after 2; gone on to GOES_BACK on one rank */
+static const char *whole;              /* the same, resumed to STEPS on one rank */
+static const char *poisoned, *rounded; /* poisoned after 2; resumed to GOES_BACK on one rank */
 
 static void shell(const char *command)
 {
@@ -58,7 +58,7 @@ static int train_alone(void **state)
     law_add(&args, "--iterations=%d", GOES_BACK);
     law_add(&args, "--on_nan=rollback");
     lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_contains(r.err, "tensor tok_emb.weight can't be exported"); /* at its end */
+    assert_contains(r.err, "tensor tok_emb.weight can't be exported"); /* at the end of the run */
     return 0;
 }
 
@@ -73,8 +73,8 @@ static const char *folders(const char *hosts, const char *out)
     return all;
 }
 
-/* The command in every rank, in its host's folder and on it; each leaves what it says on stderr in
- * BASE/err.RANK and its exit code in BASE/code.RANK. */
+/* Run the command in every rank, in its host's folder; each leaves its stderr in BASE/err.RANK and
+ * its exit code in BASE/code.RANK. */
 static int run_in(const char *hosts, const char *folders, const law_args *args)
 {
     law_args all = {.n = 0};
@@ -102,7 +102,7 @@ static int resume_in(const char *hosts, const char *all, int steps, const char *
     return run_in(hosts, all, &args);
 }
 
-/* What all ranks said; no rank went on: none ended well. */
+/* Returns the stderr of all ranks; checks that none went on or ended well. */
 static const char *refusal(const char *hosts, const char *all)
 {
     const char *said = hosts_failure();
@@ -169,7 +169,7 @@ static void test_altered(void **state)
     }
 }
 
-/* Without the newest checkpoint, and with a `latest` that names the one before. */
+/* Without the newest checkpoint, or with a `latest` that names the one before. */
 static void test_older(void **state)
 {
     static const char *const how[] = {"rm -r ckpt-00000004; ", ""};
@@ -196,8 +196,8 @@ static void test_missing(void **state)
     }
 }
 
-/* Started anew after a failure: the first host goes on from the job's checkpoint, the other has
- * nothing of this job. */
+/* Restarted after a failure: the first host has the job's checkpoint, the other has none of this
+ * job. */
 static void test_restart(void **state)
 {
     const char *all = folders("21", base), *lock = "pid 1 on somewhere\nthe job\n";
@@ -219,8 +219,8 @@ static void test_restart(void **state)
 
 /* --- going back ------------------------------------------------------------------------------ */
 
-/* The second host has the checkpoint that rank 0 goes back to, though its `latest` names another.
- */
+/* The second host has the checkpoint to which rank 0 goes back, although its `latest` names
+ * another. */
 static void test_back_to_one(void **state)
 {
     const char *all = folders("22", poisoned);
@@ -277,7 +277,7 @@ static void test_eval(void **state)
                       artifact));
 }
 
-/* One rank alone has other data, one host checks at other times: neither begins. */
+/* One rank has other data, one host has another check interval: neither run begins. */
 static void test_settings(void **state)
 {
     const char *other = lks_test_folder(), *all = folders("22", base);
@@ -311,12 +311,12 @@ static void test_settings(void **state)
 
 /* --- the state in memory ---------------------------------------------------------------------- */
 
-/* The last rank's state becomes another: by hand, or at one of the places where a state is made. */
+/* The state of the last rank is changed: by hand, or at one of the places where a state is made. */
 static const char *const fields[] = {"none",       "params",    "exp_avg",   "exp_avg_sq", "iter",
                                      "data_shift", "nonfinite", "eval_done", "best",       "clock",
                                      "sampler",    "same",      "init",      "load",       "back"};
 static const char *field; /* of this rank's run */
-static bool spoils;       /* from here on what is initialised or loaded is spoiled */
+static bool spoils;       /* from now on initialised or loaded values are changed */
 
 static bool is(const char *name)
 {
@@ -328,7 +328,7 @@ static bool odd_rank(void)
     return atoi(getenv("RANK")) == atoi(getenv("WORLD_SIZE")) - 1;
 }
 
-/* Calls of these two functions come here (the linker's --wrap). */
+/* The linker's --wrap redirects calls of these two functions to here. */
 uint64_t __real_lks__model_init(const lks__model_config *config, const lks__table *table,
                                 lks__mt *g, float *params);
 uint64_t __wrap_lks__model_init(const lks__model_config *config, const lks__table *table,
@@ -352,7 +352,7 @@ lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt)
     return st;
 }
 
-/* golf's: from scratch and by the clock, or from `base`; or nanoGPT's with its generators. */
+/* golf's, from scratch and by the clock, or from `base`; or nanoGPT's with its generators. */
 static lks_status open_trainer(lks__trainer *t)
 {
     law_args args = {.n = 0};
@@ -413,7 +413,7 @@ static lks_status compare(lks__trainer *t)
     return lks__agree_state(t, true);
 }
 
-/* A rank: the last one's state is another in one field, which every rank must get to know. */
+/* A rank: the last one's state differs in one field, and every rank must learn it. */
 static int run_compare(void)
 {
     static lks__trainer t;
@@ -426,7 +426,7 @@ static int run_compare(void)
         st = compare(&t);
     }
     if (is("none")) {
-        lks__divergence_note note; /* of the check that is due: one rank of each host has a hash */
+        lks__divergence_note note; /* the check is due: one rank of each host has a hash */
         const bool leads = rank != 1;
         EXPECT(st == LKS_OK);
         t.iter = (uint64_t)t.s.check_interval;
@@ -446,7 +446,7 @@ static int run_compare(void)
     }
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s.%d", getenv("LKS_TEST_DONE"), field, rank);
-    FILE *done = fopen(path, "we"); /* mpirun has a code of its own for a group that failed */
+    FILE *done = fopen(path, "we"); /* mpirun has its own exit code for a group that failed */
     EXPECT(done != NULL && fclose(done) == 0);
     if (!is("init") && !is("load"))
         lks__trainer_close(&t);
@@ -470,11 +470,11 @@ static void test_state(void **state)
         setenv("LKS_TEST_FIELD", fields[i], 1);
         field = fields[i];
         if (strcmp(engine, "mpi") == 0 && !is("none") && !is("params") && !is("load"))
-            continue; /* what is compared doesn't depend on the engine, and mpirun takes a second */
+            continue; /* the comparison doesn't depend on the engine, and mpirun takes a second */
         bool golf = is("clock") || is("load") || is("back");
         setenv("LKS_TEST_DATA", golf ? poison_data() : law_data(), 1);
         hosts_run(engine, "21", argv);
-        for (int r = 0; r < (strcmp(engine, "mpi") == 0 ? 1 : 3); r++) /* it kills the others */
+        for (int r = 0; r < (strcmp(engine, "mpi") == 0 ? 1 : 3); r++) /* mpirun kills the others */
             if (!lks_test_exists(lks_test_text("%s/%s.%d", done, fields[i], r)))
                 fail_msg("rank %d doesn't notice a difference in %s", r, fields[i]);
     }
@@ -482,7 +482,8 @@ static void test_state(void **state)
 
 /* --- divergence checks ------------------------------------------------------------------------ */
 
-/* What ranks tell each other in a step: hashes of those that compare, and what is missing there. */
+/* Notes that ranks exchange in a step: hashes of those that compare, and errors if one is
+ * missing. */
 static void test_judge(void **state)
 {
     lks__trainer t = {.ses.world = {0, 3, 0, 1}};
@@ -493,7 +494,7 @@ static void test_judge(void **state)
         snprintf(good[r].host, sizeof good[r].host, "h%d", r / 2);
     }
     assert_ok(lks__divergence_judge(&t, good, sizeof good[0]));
-    memcpy(notes, good, sizeof good); /* nothing is due */
+    memcpy(notes, good, sizeof good); /* no check is due */
     notes[0].hash = notes[2].hash = 0;
     assert_ok(lks__divergence_judge(&t, notes, sizeof notes[0]));
     for (int r = 0; r < 3; r += 2) { /* due for one of them only */
@@ -501,7 +502,7 @@ static void test_judge(void **state)
         notes[r].hash = 0;
         assert_fails(LKS_ERR_DIVERGED, lks__divergence_judge(&t, notes, sizeof notes[0]),
                      lks_test_text("but rank %d (host h%d) has not", r, r / 2), "after update 8");
-        notes[r].compares = 0; /* and it says that it has none */
+        notes[r].compares = 0; /* and its note says that it has no hash */
         assert_fails(LKS_ERR_DIVERGED, lks__divergence_judge(&t, notes, sizeof notes[0]),
                      lks_test_text("rank %d (host h%d) has hashed its replica, and no other", 2 - r,
                                    1 - r / 2));

@@ -1,5 +1,6 @@
-/* A model that overfits: whatever is saved, pruned, killed and resumed, `best` names the checkpoint
- * with the lowest validation loss that metrics.jsonl has, and it gives the loss that it had. */
+/* A model that overfits: after any saving, pruning, killing and resuming, `best` names the
+ * checkpoint with the lowest validation loss in metrics.jsonl, and evaluating it gives that
+ * loss. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +13,10 @@
 #include "ckpt/safetensors.h"
 #include "train/trainer.h"
 
-enum { EVERY = 5, ROUND = 12 }; /* iterations between evaluations; that each resume goes on */
+enum { EVERY = 5, ROUND = 12 }; /* iterations between evaluations; iterations of each resume */
 
-/* Every second token follows from the one before, which is soon learned; the others are noise, and
- * what is learned of them is of no use for the validation split. */
+/* Every second token follows from the one before, which is learned soon. The others are noise;
+ * learning them doesn't help on the validation split. */
 static const char *noise(void)
 {
     static const char *dir;
@@ -57,7 +58,7 @@ static law_args train(const char *out, int last_iter)
     return args;
 }
 
-/* To iteration `last_iter`, from where the run is. */
+/* Run or resume to iteration `last_iter`. */
 static void go_on(const char *out, int last_iter, const char *more)
 {
     law_args args = train(out, last_iter);
@@ -73,7 +74,8 @@ static const json_t *lines(const char *out, const char *kind)
     return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
 }
 
-/* The iteration with the lowest loss of all evaluations but the first, or of those up to `last`. */
+/* The iteration with the lowest loss of all evaluations except the first, or of those up to
+ * `last`. */
 static int lowest_up_to(const char *out, int last)
 {
     const json_t *evals = lines(out, "eval");
@@ -105,7 +107,7 @@ static int named(const char *out, const char *name)
     return atoi(target + strlen("ckpt-"));
 }
 
-/* What `lockstep eval` prints of the checkpoint that it takes, which is to be this one. */
+/* The loss that `lockstep eval` prints for the checkpoint that it uses, which must be `took`. */
 static const char *loss_of(const char *out, const char *which, const char *took)
 {
     lks_test_result r =
@@ -142,8 +144,8 @@ static void check_overfitting(bool always)
             loss_of(out, "", lks_test_text("ckpt-%08d (latest)", last));
     }
     const int best = lowest(out);
-    assert_in_range(best, EVERY, 3 * ROUND); /* or it hasn't overfitted */
-    /* 3 are kept, and the best one, which is none of them. */
+    assert_in_range(best, EVERY, 3 * ROUND); /* otherwise it hasn't overfitted */
+    /* 3 are kept, and also the best one, which is not among them. */
     assert_int_equal(law_count_checkpoints(out), 4);
     assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
     const json_t *evals = lks_test_metrics(lks_test_text("%s/evals.jsonl", out), "eval");
@@ -157,8 +159,9 @@ static void test_overfitting(void **state)
     check_overfitting(true);
 }
 
-/* With always_save_checkpoint=false: where the loss has fallen, and at the end. No worse state in
- * between, however short the checkpoint_interval is; and each improvement off it, too. */
+/* With always_save_checkpoint=false: saves when the loss has fallen, and at the end. No worse state
+ * in between, however short the checkpoint_interval is; but also improvements that aren't on the
+ * interval. */
 static void test_only_improvements(void **state)
 {
     const char *out = lks_test_folder();
@@ -178,7 +181,7 @@ static void test_only_improvements(void **state)
     assert_in_range(n, 1, 7);
     assert_int_equal(lks_test_number(json_array_get(saved, n), "iter"), 41);
     assert_int_equal(json_array_size(saved), n + 1);
-    /* With it, every second iteration and each improvement. */
+    /* With true: every second iteration and each improvement. */
     const char *all = lks_test_folder();
     go_on(all, 40, "--keep=0");
     for (int i = 2; i <= 40; i += 2)
@@ -188,8 +191,8 @@ static void test_only_improvements(void **state)
             "%s/ckpt-%08d", all, (int)lks_test_number(json_array_get(saved, i), "iter"))));
 }
 
-/* Going back to an earlier checkpoint, evaluations behind it are cut; of the ones that are left,
- * the lowest counts whose checkpoint is there. */
+/* Going back to an earlier checkpoint cuts later evaluations. Of the remaining ones, the lowest
+ * whose checkpoint exists counts. */
 static void test_decided_anew(void **state)
 {
     const char *out = lks_test_folder();
@@ -205,7 +208,7 @@ static void test_decided_anew(void **state)
     assert_int_equal(named(out, "best"), lowest_up_to(out, from));
     assert_true(named(out, "best") < best);
 
-    /* Without the record the name stays, until an evaluation is lower. */
+    /* Without metrics.jsonl the name stays until an evaluation is lower. */
     const int kept = named(out, "best");
     assert_int_equal(unlink(lks_test_text("%s/metrics.jsonl", out)), 0);
     go_on(out, 41, "--keep=1");
@@ -215,7 +218,7 @@ static void test_decided_anew(void **state)
     go_on(out, 46, "--keep=1");
     assert_int_equal(named(out, "best"), best);
 
-    /* Gone: the next one. */
+    /* Its checkpoint is gone: the next lowest counts. */
     out = lks_test_folder();
     go_on(out, 40, "--keep=0");
     const int first = lowest(out);
@@ -229,7 +232,7 @@ static void test_decided_anew(void **state)
     const int second = named(out, "best");
     const json_t *evals = lines(out, "eval");
     assert_int_not_equal(second, first);
-    for (size_t i = 0; i < json_array_size(evals); i++) { /* those evaluations that have one */
+    for (size_t i = 0; i < json_array_size(evals); i++) { /* evaluations that have a checkpoint */
         const json_t *e = json_array_get(evals, i);
         int iter = (int)lks_test_number(e, "iter");
         if (iter == second)
@@ -241,7 +244,7 @@ static void test_decided_anew(void **state)
                 assert_true(lks_test_number(e, "val_loss") <= lks_test_number(other, "val_loss"));
             }
     }
-    /* Another run's checkpoint in its place is not the one that was evaluated. */
+    /* Another run's checkpoint with its name is not the one that was evaluated. */
     const char *impostor = lks_test_text("%s/ckpt-%08d", out, first);
     const char *const copy[] = {"cp", "-a", lks_test_text("%s/elsewhere", out), impostor, NULL};
     assert_int_equal(lks_test_run(copy, NULL, 30).exit_code, 0);
@@ -260,7 +263,7 @@ static void test_decided_anew(void **state)
     assert_int_equal(named(out, "best"), second);
 }
 
-/* The end of a run: its final checkpoint is evaluated, with a copy of the generators. */
+/* At the end of a run its final checkpoint is evaluated, with a copy of the generators. */
 static void test_final(void **state)
 {
     const char *out = lks_test_folder(), *whole = lks_test_folder();
@@ -271,13 +274,14 @@ static void test_final(void **state)
     assert_int_equal(lks_test_number(final, "iter"), 4);
     assert_true(lks_test_number(final, "val_loss") <
                 lks_test_number(json_array_get(lines(out, "eval"), 0), "val_loss"));
-    assert_int_equal(named(out, "best"), -1); /* it never moves it */
+    assert_int_equal(named(out, "best"), -1); /* the final evaluation never moves `best` */
     const json_t *own = lks_test_figure(lks_test_text("%s/ckpt-00000004/state.json", out));
     assert_true(json_is_false(json_object_get(own, "eval_done")));
     const char *text = law_lines(out);
     assert_true(strstr(text, "\"checkpoint\",\"iter\":4") < strstr(text, "\"kind\":\"final\""));
 
-    /* From the checkpoint's generators the same evaluation again. metrics.jsonl stays as it is. */
+    /* The same evaluation again, with the checkpoint's generators. metrics.jsonl stays
+     * unchanged. */
     law_args args = train(out, 3);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--eval_only");
@@ -291,7 +295,7 @@ static void test_final(void **state)
     assert_true(lks_test_number(only, "val_loss") == lks_test_number(final, "val_loss"));
     assert_true(lks_test_number(only, "train_loss") == lks_test_number(final, "train_loss"));
 
-    /* Going on cuts the line, and the run is as one that never ended there. */
+    /* Resuming cuts the line, and then the run is like one that never ended there. */
     go_on(out, 12, "--nproc_per_node=4");
     go_on(whole, 12, NULL);
     assert_int_equal(json_array_size(lines(out, "final")), 1);
@@ -303,14 +307,14 @@ static void test_final(void **state)
     text = law_lines(out);
     go_on(out, 12, "--nproc_per_node=2");
     assert_string_equal(law_lines(out), text);
-    /* Without evaluations there is none of this one. */
+    /* Without evaluations there is no final one. */
     const char *none = lks_test_folder();
     go_on(none, 3, "--eval_interval=0");
     assert_null(strstr(law_lines(none), "\"val_loss\""));
 }
 
-/* What the evaluation of the final checkpoint draws, it draws from a copy: behind it the generators
- * are where the checkpoint has them. */
+/* The evaluation of the final checkpoint uses a copy of the generators, which afterwards are as in
+ * the checkpoint. */
 static void test_generators(void **state)
 {
     static lks__settings s;
@@ -349,7 +353,7 @@ static int count_in(const char *text, const char *part)
     return n;
 }
 
-/* The last lines say what there is and what to do. */
+/* The last lines show results and what to do next. */
 static void test_last_lines(void **state)
 {
     const char *out = lks_test_folder();
@@ -366,7 +370,8 @@ static void test_last_lines(void **state)
         log, lks_test_text("\nnext: lockstep eval --dataset=%s --out_dir=%s\n", noise(), out));
 }
 
-/* A file system without symbolic links: said at the start, and all works with small files. */
+/* A file system without symbolic links: reported at the start, and everything works with small
+ * files. */
 static void test_without_links(void **state)
 {
     const char *out = lks_test_folder();
@@ -386,7 +391,7 @@ static void test_without_links(void **state)
     law_add(&args, "--max_iters=17");
     assert_int_equal(lks_test_run(args.argv, env, 60).exit_code, 0);
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000018\n");
-    /* Neither links nor files: before the first step. */
+    /* Neither links nor files work: reported before the first step. */
     out = lks_test_folder();
     args = train(out, 11);
     const char *const full[] = {"LOCKSTEP_FAULT=symlink:1:ENOSPC", NULL};
@@ -396,8 +401,7 @@ static void test_without_links(void **state)
     assert_null(strstr(r.out, "iter 0"));
 }
 
-/* A folder that must not be written to: the result is printed, and it is said that it isn't
- * recorded. */
+/* A folder that is not writable: the result is printed, with a note that it isn't recorded. */
 static void test_not_recorded(void **state)
 {
     const char *out = lks_test_folder();
@@ -421,14 +425,14 @@ static void test_not_recorded(void **state)
     const char *text = lks_test_read(path, &after);
     assert_int_equal(after, bytes);
     const size_t line_bytes = strcspn(text, "\n") + 1;
-    /* A line that isn't whole stays alone. */
+    /* An incomplete line stays separate. */
     lks_test_write(path, text, bytes - 5);
     assert_int_equal(lks_test_run(argv, NULL, 60).exit_code, 0);
     const char *now = lks_test_read(path, NULL);
     assert_int_equal(count_in(now, "\n"), count_in(text, "\n") + 1);
     now = lks_test_text("%.*s", (int)strlen(now) - 1, now);
     assert_string_equal(strrchr(now, '\n') + 1, lks_test_text("%.*s", (int)line_bytes - 1, text));
-    /* A pipe that nobody reads would take it and lose it. */
+    /* A pipe would take the line and lose it. */
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
     r = lks_test_run(argv, NULL, 60);
@@ -472,7 +476,7 @@ static law_args golf(const char *out, int iterations)
     return args;
 }
 
-/* Golf: its last evaluation is of the final checkpoint, and is the `final` line, too. */
+/* Golf: its last evaluation is of the final checkpoint, and is also the `final` line. */
 static void test_golf(void **state)
 {
     const char *out = lks_test_folder();
@@ -491,7 +495,7 @@ static void test_golf(void **state)
     const char *text = law_lines(out);
     args = golf(out, 7);
     law_add(&args, "--init_from=resume");
-    law_run(&args); /* at its end: evaluated again, to the same figure */
+    law_run(&args); /* at its end: evaluated again, with the same loss */
     assert_string_equal(law_lines(out), text);
     law_add(&args, "--eval_only");
     law_run(&args);

@@ -1,5 +1,5 @@
-/* --dtype=bfloat16 of gpt2: the same bytes on any ranks and threads, close to float32 and not it.
- */
+/* --dtype=bfloat16 of gpt2: the same bytes on any ranks and threads, close to float32 and different
+ * from it. */
 #include "laws.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ static void test_private_replicas(void **state)
         alone);
 }
 
-/* Goes on from a checkpoint in another dtype than the run had: recorded, and the same bytes on any
+/* Resuming from a checkpoint in another dtype than the run had: recorded, and the same bytes on any
  * ranks. */
 static void test_resume_in_another(void **state)
 {
@@ -62,7 +62,8 @@ static void test_resume_in_another(void **state)
 
     const char *metrics = lks_test_text("%s/metrics.jsonl", outs[0]);
     const json_t *host = lks_test_metrics(metrics, "host");
-    const json_t *went_on = json_array_get(host, json_array_size(host) - 2); /* the last: its end */
+    /* The last one is of its end. */
+    const json_t *went_on = json_array_get(host, json_array_size(host) - 2);
     const char *dtype =
         json_string_value(json_object_get(lks_test_member(went_on, "changed"), "dtype"));
     assert_non_null(dtype);
@@ -91,7 +92,8 @@ static const char *eval_of(const char *dtype)
     return r.out;
 }
 
-/* Its checkpoints hold float32 weights; they are used in the run's dtype unless told otherwise. */
+/* Its checkpoints hold float32 weights; they are used in the run's dtype unless another is
+ * given. */
 static void test_eval(void **state)
 {
     const char *run = eval_of("--nproc_per_node=1");

@@ -1,5 +1,5 @@
-/* Gradients of virtual ranks, whatever their ranks: the canonical sum, bit for bit. Ranks are
- * threads here, so that sanitizers see all of them at once, and gradients are made up. */
+/* Gradients of virtual ranks give the canonical sum, bit for bit, however ranks carry them out.
+ * Ranks are threads here, so that sanitizers see all of them, and gradients are made up. */
 #include "support.h"
 
 #include <math.h>
@@ -36,8 +36,8 @@ static int close_table(void **state)
 
 /* ---- made-up gradients ------------------------------------------------------------------- */
 
-/* Of micro-batch (v, m) in a step: of all magnitudes, so that each order of addition rounds
- * otherwise. */
+/* For micro-batch (v, m) in a step: of all magnitudes, so that each order of addition rounds
+ * differently. */
 static float made_up(int step, int v, int m, size_t i)
 {
     const uint32_t counter[4] = {(uint32_t)step, (uint32_t)v, (uint32_t)m, (uint32_t)i};
@@ -46,7 +46,7 @@ static float made_up(int step, int v, int m, size_t i)
     return ldexpf((float)(int32_t)words[0], -31 - (int)(words[1] % 12));
 }
 
-/* `grads` begins `shift` floats into the arena. */
+/* `grads` begins `shift` floats after the start of the arena. */
 static void add_group(float *grads, size_t shift, int group, int step, int v, int m)
 {
     for (size_t t = 0; t < table.n_tensors; t++) {
@@ -56,8 +56,8 @@ static void add_group(float *grads, size_t shift, int group, int step, int v, in
     }
 }
 
-/* What the design says, as plainly as it can be written: each virtual rank's micro-batches in
- * order, then neighbours level by level, then one multiplication. Returns the norm. */
+/* The definition: each virtual rank's micro-batches in order, then neighbours level by level, then
+ * one multiplication. Returns the norm. */
 static double plain_mean(int V, int A, int step, float *mean)
 {
     float **leaf = calloc((size_t)V, sizeof *leaf);
@@ -95,10 +95,10 @@ struct rank {
     lks_comm *comm;
     int V, A, failing_v;
     size_t bucket_bytes;
-    const float *mean[STEPS]; /* what is expected */
+    const float *mean[STEPS]; /* expected */
     double norm[STEPS];
     int step, n_micro;
-    float *params; /* to verify */
+    float *params; /* for the test of verify */
     lks_status status;
     char said[1024];
 };
@@ -170,7 +170,7 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-/* All ranks' statuses and sentences stand in `ranks` afterwards. */
+/* Afterwards `ranks` holds all ranks' statuses and sentences. */
 static void run_ranks(struct rank *ranks, int W)
 {
     lks_comm *comms[MAX_RANKS];
@@ -223,14 +223,14 @@ static void test_canonical_sum(void **state)
         }
         for (int W = 1; W <= V && W <= MAX_RANKS; W++) {
             check_sum(V, W, A, 0, mean, norm);       /* a bucket for each layer */
-            check_sum(V, W, A, 1 << 30, mean, norm); /* one */
+            check_sum(V, W, A, 1 << 30, mean, norm); /* one bucket for all */
         }
         for (int i = 0; i < STEPS; i++)
             free(mean[i]);
     }
 }
 
-/* Each rank has the virtual ranks that the design says; they need no more than a tree's depth. */
+/* Each rank has the virtual ranks of the definition; their arenas are at most the tree's depth. */
 static void test_shares(void **state)
 {
     for (int V = 1; V <= 64; V++)
@@ -247,7 +247,7 @@ static void test_shares(void **state)
             assert_in_range(arenas, 1, 2 * depth + 2);
             if (V % W == 0 && (V & (V - 1)) == 0 && (W & (W - 1)) == 0)
                 assert_int_equal(arenas, depth + 1);
-            int fewer = lks__ddp_arenas(V, W, true); /* a leaf that stays has an arena */
+            int fewer = lks__ddp_arenas(V, W, true); /* a leaf that is not merged needs an arena */
             assert_int_equal(fewer,
                              V % W == 0 && most > 1 && (V & (V - 1)) == 0 ? arenas - 1 : fewer);
             assert_in_range(fewer, arenas - (most > 1), arenas);
@@ -255,7 +255,8 @@ static void test_shares(void **state)
     assert_int_equal(lks__ddp_arenas(8, 8, true), 1);
 }
 
-/* A window is there where a rank merges leaves; it has room for the largest bucket and the last. */
+/* There is a staging buffer if a rank merges leaves; it has room for the largest bucket and the
+ * last. */
 static void test_window(void **state)
 {
     lks__ddp_config config = {.V = 8, .A = 1, .bucket_bytes = 1 << 30, .windows = true};
@@ -274,7 +275,7 @@ static void test_window(void **state)
     assert_int_equal(lks__ddp_window_floats(&config, &table, 4), 0);
 }
 
-/* A rank whose micro-step fails gets its own error, the others one that names it. */
+/* A rank whose micro-step fails gets its own error, the others get one that names it. */
 static void test_failing_rank(void **state)
 {
     for (int W = 2; W <= 4; W++) {
@@ -296,7 +297,7 @@ static void test_failing_rank(void **state)
     }
 }
 
-/* Parameters that differ in one bit: every rank learns rank, tensor and index. */
+/* Parameters that differ in one bit: every rank gets rank, tensor and index. */
 static void test_verify(void **state)
 {
     enum { W = 4 };

@@ -1,5 +1,5 @@
-/* parameter-golf by the wall clock: ranks stop together, the log says what that means; and what the
- * end of such a run prints, in the script's words. */
+/* parameter-golf by the wall clock: ranks stop together, the log explains it, and the last lines of
+ * such a run are in the script's words. */
 #include "support.h"
 
 #include <regex.h>
@@ -46,7 +46,7 @@ static lks_test_result train(const char *data, const char *out, const char *more
     return r;
 }
 
-/* A line of `text` matches the whole pattern. */
+/* A line of `text` must match the whole pattern. */
 static void assert_line(const char *text, const char *pattern)
 {
     regex_t re;
@@ -73,7 +73,7 @@ static void test_clock(void **state)
     const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
     size_t steps = json_array_size(lines);
     assert_in_range(steps, 2, 999999);
-    /* the rates go down by the clock: to next to nothing, never up */
+    /* the rates fall with the clock: to nearly 0, and never rise */
     double before = lks_test_number(json_array_get(lines, steps / 2), "lr");
     assert_true(lks_test_number(json_array_get(lines, steps - 1), "lr") < before);
     /* both ranks have made all steps: 4 of the 8 micro-batches each */
@@ -101,13 +101,13 @@ static void test_clock(void **state)
     assert_line(log, "^final_int8_zlib_roundtrip val_loss:[0-9]\\.[0-9]{4} eval_time:[0-9]+ms$");
     assert_line(log, "^final_int8_zlib_roundtrip_exact val_loss:[0-9]\\.[0-9]{8}$");
 
-    /* its time is over, whoever asks; and the code's files count */
+    /* its time is over, on any resume; and the code's files count */
     lks_test_result r = train(data, out, "--init_from=resume", lks_test_text("--code=%s", a));
     assert_int_equal(n_lines(out, "train"), steps);
     assert_line(r.out, "^Code size: 9 bytes$");
 }
 
-/* As the script does with ITERATIONS=0: the first weights are evaluated and written. */
+/* As the script with ITERATIONS=0: the initial weights are evaluated and written. */
 static void test_no_step(void **state)
 {
     const char *data = lks_test_folder(), *out = lks_test_folder();

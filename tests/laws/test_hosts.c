@@ -16,7 +16,7 @@ static int train_alone(void **state)
     return 0;
 }
 
-/* The run, or what is left of it, on `hosts`, in folder `out`. */
+/* The run, or the rest of it, on `hosts`, in folder `out`. */
 static const char *trained_in(const char *out, const char *hosts, const char *first,
                               const char *const more[])
 {
@@ -66,18 +66,19 @@ static void test_private_replicas(void **state)
     check_hosts("22", "--replicas=private");
 }
 
-/* The optimizer's state divided over hosts: the same run, and what can't be divided is an error. */
+/* The optimizer's state divided over hosts: the same run; state that can't be divided is an
+ * error. */
 static void test_zero(void **state)
 {
     check_hosts("22", "--zero=1");
     check_hosts("111", "--zero=1", "--allow_uneven");
     const char *out = trained("11", (const char *const[]){"--zero=1", "--max_iters=6", NULL});
-    law_resume("random", out, "--threads=1"); /* from a checkpoint like any other … */
+    law_resume("random", out, "--threads=1"); /* from such a checkpoint … */
     law_assert_same_checkpoint(out, alone, "ckpt-00000014");
     out = law_output("random", "--threads=1", "--max_iters=6");
     const char *const resume[] = {"--zero=1", "--init_from=resume", NULL};
     law_assert_same_checkpoint(trained_in(out, "21", "--allow_uneven", resume), alone,
-                               "ckpt-00000014"); /* … and the other way round */
+                               "ckpt-00000014"); /* … and the other direction */
     out = lks_test_folder();
     lks_test_result r = lks_test_tool("train", lks_test_text("--dataset=%s", law_data()),
                                       lks_test_text("--out_dir=%s", out), "--zero=1");
@@ -85,7 +86,8 @@ static void test_zero(void **state)
     assert_contains(r.err, "zero=1 divides the state over hosts, but all ranks are on one");
 }
 
-/* Outside the promise: other bits than alone, but one run, and one that is recorded. */
+/* Not covered by the promise: other bits than on one host, but the same on all ranks, and
+ * recorded. */
 static void test_wire(void **state)
 {
     const char *const more[] = {"--wire=bfloat16", NULL};
@@ -102,7 +104,7 @@ static void test_wire(void **state)
                         "bfloat16");
 }
 
-/* A checkpoint of two hosts goes on on one. */
+/* A checkpoint of two hosts is resumed on one. */
 static void test_resume(void **state)
 {
     const char *out = trained("22", (const char *const[]){"--max_iters=6", NULL});

@@ -1,10 +1,10 @@
-/* A stop in the middle of a step, an evaluation, a save or the set-up: what is under way is
- * discarded, the state before it is saved, and the run that goes on from there has the bytes of one
- * that never stopped.
+/* A stop in the middle of a step, an evaluation, a save or the set-up: the work in progress is
+ * discarded, the state before it is saved, and a resumed run has the bytes of one that never
+ * stopped.
  *
- * LOCKSTEP_FAULT sends SIGTERM at the n-th call of a kind. A micro-batch, and a batch of an
- * evaluation, reads BATCH samples, each by one call: so "BATCH reads after the signal the rank
- * dies" shows that it begins no other batch. */
+ * LOCKSTEP_FAULT sends SIGTERM at the n-th call of a kind. A micro-batch, or a batch of an
+ * evaluation, reads BATCH samples, each by one call: so "the rank dies BATCH reads after the
+ * signal" shows that it begins no other batch. */
 #include "laws.h"
 #include "marked.h"
 
@@ -19,7 +19,7 @@ enum { BATCH = 6, STEP = 1024 }; /* samples of a micro-batch; micro-batches of a
 
 static const char *const samplers[2] = {"random", "nanogpt"};
 
-/* "lockstep train" on W ranks, whose rank `rank` meets `fault`. */
+/* "lockstep train" on W ranks; `fault` hits rank `rank`. */
 static lks_test_result train(law_args args, int W, const char *fault, int rank)
 {
     law_add(&args, "--nproc_per_node=%d", W);
@@ -44,8 +44,8 @@ static bool has_line(const char *out, const char *kind, int iter)
     return false;
 }
 
-/* `latest` is the state after the last update that the metrics have, with what has been evaluated.
- * Returns its iteration. */
+/* `latest` must be the state after the last update in the metrics, with its evaluation. Returns its
+ * iteration. */
 static int check_saved(const char *out)
 {
     const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
@@ -53,7 +53,8 @@ static int check_saved(const char *out)
     const char *name = lks_test_text("%s/latest/state.json", out);
     json_t *state = json_loads(lks_test_read(name, NULL), 0, NULL);
     assert_int_equal(lks_test_number(state, "iter"), iter);
-    bool evaluated = iter > 0 && has_line(out, "eval", iter); /* checkpoint 0 is the very start */
+    /* Checkpoint 0 is the very first state. */
+    bool evaluated = iter > 0 && has_line(out, "eval", iter);
     assert_true(json_is_true(lks_test_member(state, "eval_done")) == evaluated);
     assert_true(has_line(out, "checkpoint", iter));
     json_decref(state);
@@ -69,7 +70,7 @@ static void go_on(law_args args, int W)
 
 /* ---- long steps and evaluations ------------------------------------------------------------ */
 
-/* Steps of STEP micro-batches, or evaluations of that many batches; no evaluation but the first. */
+/* Steps of STEP micro-batches, or evaluations of so many batches; no evaluation but the first. */
 static law_args long_run(const char *sampler, const char *out, bool evaluates)
 {
     const char *fresh;
@@ -87,9 +88,9 @@ static law_args long_run(const char *sampler, const char *out, bool evaluates)
     return args;
 }
 
-/* The last rank gets the signal. It ends the batch under way and begins no other. The other ranks
- * hear of it: unless the machine has kept the last rank waiting until they were done, none makes
- * all of its micro-batches. Were they all as far? */
+/* The last rank gets the signal. It ends the current batch and begins no other. The other ranks
+ * learn of it. Unless the machine delayed the last rank until they were done, none of them makes
+ * all of its micro-batches. Returns whether all of them were done. */
 static bool check_long(int which, int W, bool evaluates, const char *whole)
 {
     bool early = true;
@@ -128,7 +129,7 @@ static void test_long(void **state)
 
 /* ---- anywhere ------------------------------------------------------------------------------ */
 
-/* law_lines() without the lines of checkpoints that `whole` hasn't. */
+/* law_lines() without the lines of checkpoints that `whole` doesn't have. */
 static const char *common_lines(const char *out, const char *whole)
 {
     const char *text = "";
@@ -148,7 +149,7 @@ static void assert_whole(const char *out, const char *whole)
     law_assert_same_lines(common_lines(out, whole), common_lines(whole, whole));
 }
 
-/* A run of the golf family, with evaluations on the way and at its end, and an artifact. */
+/* A run of the golf family, with evaluations, one of them at its end, and an artifact. */
 static law_args golf_train(const char **out_p)
 {
     static const char *data;
@@ -196,7 +197,7 @@ static law_args run_of(int which, const char **out_p)
     return args;
 }
 
-/* Stops at every so many reads of a run of some hundreds, and goes on each time. */
+/* Stop a run of some hundred reads after every `stride` reads, and resume it each time. */
 static void check_anywhere(int which, int stride, const char *whole)
 {
     static const char artifact[] = "final_model.int8.ptz";
@@ -232,7 +233,7 @@ static void test_anywhere(void **state)
     }
 }
 
-/* Evaluation 0 is done, step 0 is not: both belong to what a resume from checkpoint 0 repeats. */
+/* Evaluation 0 is done, step 0 is not: a resume from checkpoint 0 repeats both. */
 static void test_behind_first_evaluation(void **state)
 {
     for (int which = 0; which < 2; which++) {
@@ -259,8 +260,8 @@ static void test_behind_first_evaluation(void **state)
 
 /* ---- saves --------------------------------------------------------------------------------- */
 
-/* One signal, or two, don't keep a save from its end; the third does. Later calls are late, as
- * signals that come within 0.3 s are one. */
+/* One signal, or two, don't interrupt a save; a third does. The calls are slowed down, because
+ * signals within 0.3 s count as one. */
 static void test_save(void **state)
 {
     const char *out;
@@ -279,7 +280,7 @@ static void test_save(void **state)
     assert_int_equal(r.signal, SIGTERM);
 }
 
-/* The same through the launcher, whose signals come while rank 0's save takes seconds. */
+/* The same through the launcher, whose signals arrive while rank 0's save takes seconds. */
 static lks_test_result signalled(int n, const char *out, law_args args, const char *fault)
 {
     const char *mark = marked_variable();
@@ -328,7 +329,7 @@ static void test_launcher(void **state)
     assert_int_equal(r.exit_code, 128 + SIGKILL);
 }
 
-/* Two signals at once are one; later on the second ends the process, if it doesn't save. */
+/* Two signals at once count as one; a later second one ends the process, unless it saves. */
 static void test_second(void **state)
 {
     const char *out;
@@ -345,7 +346,7 @@ static void test_second(void **state)
 
 /* ---- before the first step ------------------------------------------------------------------ */
 
-/* Lines of the metrics, but for the final evaluation, which a resume makes anew; and `latest`. */
+/* Lines of the metrics except the final evaluation, which a resume makes again; and `latest`. */
 static const char *state_of(const char *out)
 {
     const char *text = "";
@@ -361,9 +362,9 @@ static const char *state_of(const char *out)
     return text;
 }
 
-/* In the set-up nothing is written, from scratch or on a resume; in the first step of a resumed run
- * the checkpoint that was loaded stays as it is. Iteration 3 has a checkpoint alone; 4 would have
- * an evaluation; at 12, where both fall together, a resume writes the checkpoint again. */
+/* During set-up nothing is written, from scratch or on a resume; in the first step of a resumed run
+ * the loaded checkpoint stays as it is. Iteration 3 has only a checkpoint; 4 would have an
+ * evaluation; 12 has both, and a resume writes the checkpoint again. */
 static void test_nothing_new(void **state)
 {
     const char *out;
@@ -384,13 +385,13 @@ static void test_nothing_new(void **state)
         lks_test_result r = train(args, 2, "read:9:term", 1);
         expect_stop(&r, "while it was set up");
         assert_string_equal(state_of(out), before);
-        r = train(args, 2, "lock:2:term", 0); /* on the folder, when the run begins */
+        r = train(args, 2, "lock:2:term", 0); /* when the run locks its folder */
         expect_stop(&r, "under way is discarded");
         assert_string_equal(state_of(out), before);
     }
 }
 
-/* A sampler's state comes back, and the same batches with it. */
+/* A sampler's state is restored, and with it the same batches. */
 static void test_sampler(void **state)
 {
     lks__sampler *s;

@@ -1,6 +1,5 @@
-/* Losses that are not finite: found by all ranks alike, named, and answered as --on_nan says, with
- * the same bytes on any number of ranks.
- * The cause is a natural one: see poison.h. */
+/* Losses that are not finite: all ranks find them, name them and follow --on_nan, with the same
+ * bytes on any number of ranks. poison.h describes their cause. */
 #include "poison.h"
 
 #include <math.h>
@@ -14,8 +13,8 @@
 
 enum { FIRST = 2, STEPS = 10 };
 
-/* A run of FIRST steps with the bad embedding, that goes on on W ranks. Its artifact at the end
- * can't be written; all else is there. */
+/* A run of FIRST steps with the bad embedding, resumed on W ranks. Its artifact at the end can't be
+ * written; everything else is. */
 static lks_test_result go_on(int W, const char *dataset, const char *const more[],
                              const char **out_p)
 {
@@ -94,7 +93,7 @@ static void test_skip(void **state)
     assert_same_file(lks_test_text("%s/%s", out, model), lks_test_text("%s/%s", reference, model));
 }
 
-/* The checkpoint knows how many were skipped in a row before it: skip 5, a new start, skip 6. */
+/* The checkpoint records how many were skipped in a row before it: skip 5, restart, skip 6. */
 static void test_skip_over_a_restart(void **state)
 {
     const char *out;
@@ -111,7 +110,7 @@ static void test_skip_over_a_restart(void **state)
     assert_contains(r.err, "once more than on_nan_limit allows");
 }
 
-/* A step in between ends the row: 5, 6 and 8 are no three in a row. */
+/* A good step in between ends the row: 5, 6 and 8 are not three in a row. */
 static void test_skip_not_in_a_row(void **state)
 {
     enum { HEADER = 1024, THIRD = ((8 * POISON_A + 1) * POISON_V + 3) * (POISON_T + 1) + 2 };
@@ -131,7 +130,7 @@ static void test_skip_not_in_a_row(void **state)
     check_line(out, "skip", 2, 8, 3, 1);
 }
 
-/* From iteration 5 back to checkpoint 4, twice: behind the data of iteration 5 stand those of 6. */
+/* From iteration 5 back to checkpoint 4, twice: after the data of iteration 5 come those of 6. */
 static void test_rollback(void **state)
 {
     const char *reference = NULL, *out;
@@ -145,7 +144,7 @@ static void test_rollback(void **state)
         reference = reference == NULL ? out : reference;
         law_assert_same(out, reference);
     }
-    /* Killed after it had gone back, before the next checkpoint: it goes back again. */
+    /* Killed after it went back, before the next checkpoint: it goes back again. */
     const char *const cut[] = {
         "sh", "-c",
         "cd \"$0\" && rm -r ckpt-00000006 ckpt-00000008 ckpt-00000010 latest && "
@@ -157,12 +156,12 @@ static void test_rollback(void **state)
     lks_test_result r = lks_test_run(again.argv, NULL, 60);
     assert_ran_to_end(&r);
     law_assert_same(out, reference);
-    /* Nowhere to go back to, and too often. */
+    /* No checkpoint to go back to, and too often. */
     r = GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "iteration 4: ");
     assert_contains(r.err, "on_nan_limit");
-    /* What `latest` names is of a later time than the bad iteration. */
+    /* `latest` names a checkpoint later than the bad iteration. */
     again = poison_train(lks_test_text("%s/ckpt-00000002", reference), 2);
     law_add(&again, "--init_from=resume");
     law_add(&again, "--on_nan=rollback");
@@ -174,7 +173,7 @@ static void test_rollback(void **state)
     assert_contains(r.err, "/ckpt-00000010 is newer than iteration 5, from which it is to go back");
 }
 
-/* Forward stays small (c_fc is zero), but backward passes through c_proj. */
+/* Forward stays small (c_fc is zero), but backward goes through c_proj. */
 static void spoil_gradient(const char *name, float *x, size_t n, size_t width)
 {
     bool fc = strcmp(name, "transformer.h.1.mlp.c_fc.weight") == 0;
@@ -239,7 +238,7 @@ static void open_trainer(lks__trainer *t, const char *sampler)
     assert_ok(lks__trainer_open(&s, t, &(int){0}));
 }
 
-/* One step; the offsets of its samples. */
+/* Make one step; returns the offsets of its samples. */
 static void step(lks__trainer *t, uint64_t offsets[N_OFFSETS])
 {
     lks__step_result r;
@@ -247,8 +246,8 @@ static void step(lks__trainer *t, uint64_t offsets[N_OFFSETS])
     memcpy(offsets, t->offsets, N_OFFSETS * sizeof *offsets);
 }
 
-/* Back from iteration 4 to checkpoint 2: iteration 2 has the data of 5, and so on, also where the
- * sampler's generators have to be taken past what is left out. */
+/* Back from iteration 4 to checkpoint 2: iteration 2 gets the data of 5, and so on, also if the
+ * sampler's generators must skip what is left out. */
 static void check_data_behind(const char *sampler)
 {
     lks__trainer t;
@@ -280,7 +279,7 @@ static void test_data_behind(void **state)
     check_data_behind("nanogpt");
 }
 
-/* Which module a number that isn't finite comes from, for each of a model's tensors. */
+/* The module that is named as the source, for a bad number in each of a model's tensors. */
 static void check_places(lks__family family, const char *const places[][2], size_t n_places)
 {
     lks__model_config config = {.family = family,

@@ -14,7 +14,7 @@ static int train_alone(void **state)
     return 0;
 }
 
-/* The last host line says how many micro-batches each rank did: its own, and no more. */
+/* The last host line has the number of micro-batches of each rank: its own part exactly. */
 static void assert_own_work(const char *out, int W)
 {
     const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
@@ -28,7 +28,7 @@ static void assert_own_work(const char *out, int W)
                          ((r + 1) * LAW_V / W - r * LAW_V / W) * LAW_A * LAW_STEPS);
 }
 
-/* What the rest compares with really trains, evaluates and saves as asked. */
+/* The reference run really trains, evaluates and saves as requested. */
 static void test_alone(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -89,14 +89,14 @@ static void test_threads(void **state)
     check_ranks(2, "--threads=2");
 }
 
-/* How the gradient is cut for reduction changes nothing either. */
+/* The size of buckets changes nothing either. */
 static void test_buckets(void **state)
 {
     check_ranks(2, "--bucket_mb=0");
     check_ranks(4, "--bucket_mb=4");
 }
 
-/* Of two virtual ranks with more micro-steps each it is another run, on any number of ranks. */
+/* Two virtual ranks with more micro-steps each are another run, the same on any number of ranks. */
 static void test_virtual_ranks(void **state)
 {
     const char *one = law_output("random", "--virtual_ranks=2");
@@ -143,7 +143,7 @@ static const char *output_of(lks_test_result r)
     return r.out;
 }
 
-/* The loss over a whole split, in all its digits. */
+/* The loss over a whole split, in all digits. */
 static void test_eval(void **state)
 {
     const char *data = lks_test_text("--dataset=%s", law_data());
@@ -155,7 +155,7 @@ static void test_eval(void **state)
             one);
 }
 
-/* The same seed writes the same text on any number of threads, another seed another one. */
+/* The same seed writes the same text on any number of threads, another seed another text. */
 static void test_sample(void **state)
 {
     const char *out = lks_test_text("--out_dir=%s", alone[0]);

@@ -1,5 +1,5 @@
-/* Runs stay as they are: what main computed before a redesign, as one hash for each run and each
- * kernels' fingerprint (tests/figures/recorded_runs.txt). The other laws compare lockstep with
+/* Runs stay as they are: results of main before a redesign, as one hash for each run and each
+ * kernel fingerprint (tests/figures/recorded_runs.txt). The other laws compare lockstep with
  * itself; this one compares it with its past.
  *
  * A hash covers the digits of losses, rates, norms and validation losses, and every tensor of the
@@ -141,7 +141,7 @@ static void train(const struct recorded_run *run, const char *out, const char *l
 
 /* ---- hashing ------------------------------------------------------------------------------- */
 
-/* The digits of `"field":` in a line, as they stand there; "" if it has none. */
+/* The digits of `"field":` in a line, unchanged; "" if it has none. */
 static const char *digits(const char *line, const char *field)
 {
     const char *at = strstr(line, lks_test_text(",\"%s\":", field));
@@ -151,7 +151,7 @@ static const char *digits(const char *line, const char *field)
     return lks_test_text("%.*s", (int)strcspn(at, ",}"), at);
 }
 
-/* Lines train and eval of metrics.jsonl, by the fields that a run defines. */
+/* Lines train and eval of metrics.jsonl, with the fields that a run determines. */
 static void add_lines(FILE *to, const char *out)
 {
     static const char *const fields[] = {"iter",       "loss",     "lr",     "grad_norm",
@@ -213,7 +213,7 @@ static const char *fingerprint_of(const char *out)
 
 /* ---- comparing ----------------------------------------------------------------------------- */
 
-/* The table's hash of a run on kernels with this fingerprint, or NULL. */
+/* The recorded hash of a run with kernels of this fingerprint, or NULL. */
 static const char *recorded(const char *name, const char *fingerprint)
 {
     const char *text = lks_test_read(LKS_TEST_SOURCE_DIR "/tests/figures/recorded_runs.txt", NULL);

@@ -1,5 +1,5 @@
-/* Ranks die, the launcher starts all anew, and the run goes on from its newest good checkpoint: in
- * the end, the bytes of a run never disturbed. */
+/* Ranks die, the launcher restarts all, and the run goes on from its newest good checkpoint: in the
+ * end it has the bytes of an undisturbed run. */
 #include "laws.h"
 #include "marked.h"
 
@@ -11,7 +11,7 @@
 
 #include "rundir/job.h"
 
-static const char *whole; /* output of a run never disturbed */
+static const char *whole; /* output of an undisturbed run */
 
 static int train_whole(void **state)
 {
@@ -19,8 +19,8 @@ static int train_whole(void **state)
     return 0;
 }
 
-/* The run on `W` ranks under `lockstep run`. `deaths` is what a shell does in each rank before it:
- * faults (base/sys.h) by the number of the start. `more`: one more setting. */
+/* The run on `W` ranks under `lockstep run`. `deaths` is shell text that each rank executes first:
+ * faults (base/sys.h), by the number of the start. `more`: one more setting. */
 static lks_test_result disturbed(int W, int restarts, const char *deaths, const char *more,
                                  const char **out_p)
 {
@@ -43,7 +43,7 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
     return r;
 }
 
-/* The iteration that the last start resumed at, by its host line; 0: none did. */
+/* The iteration at which the last start resumed, from its host line; 0: it didn't. */
 static int resumed_at(const char *out)
 {
     const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
@@ -55,7 +55,7 @@ static int resumed_at(const char *out)
     return iter;
 }
 
-/* The newest checkpoint before iteration `iter`; 0: there is none. */
+/* The newest checkpoint before iteration `iter`; 0 if there is none. */
 static int checkpoint_before(const char *out, int iter)
 {
     while (--iter > 0 && !lks_test_exists(lks_test_text("%s/ckpt-%08d", out, iter)))
@@ -67,7 +67,7 @@ static int checkpoint_before(const char *out, int iter)
     "[ $TORCHELASTIC_RESTART_COUNT = " #n " ] && "                                                 \
     "export LOCKSTEP_FAULT_RANK=" #rank " LOCKSTEP_FAULT=" fault "; "
 
-/* Before the first checkpoint, in a step, in a save: each time somebody else. */
+/* Before the first checkpoint, in a step, in a save: each time another rank. */
 static void test_three_deaths(void **state)
 {
     const char *out;
@@ -82,7 +82,7 @@ static void test_three_deaths(void **state)
     law_assert_same(out, whole);
 }
 
-/* Damage to the newest checkpoint, too: the one before it counts. */
+/* The newest checkpoint is damaged, too: the one before it is used. */
 static void test_torn_checkpoint(void **state)
 {
     const char *out, *folder = lks_test_folder();
@@ -106,7 +106,8 @@ static void test_torn_checkpoint(void **state)
     law_assert_same(out, whole);
 }
 
-/* Too many deaths: the last one's exit code, and a checkpoint from which any number goes on. */
+/* Too many deaths: the exit code is the last one's, and any number of ranks can go on from its
+ * checkpoint. */
 static void test_budget(void **state)
 {
     const char *out;
@@ -119,8 +120,8 @@ static void test_budget(void **state)
     law_assert_same(out, whole);
 }
 
-/* What lies in the folder from an earlier run isn't this job's: its second start doesn't go on from
- * it, but begins where the first did. */
+/* Files of an earlier run in the folder don't belong to this job: its second start doesn't resume
+ * them, but begins where the first did. */
 static void test_not_an_earlier_run(void **state)
 {
     const char *out;
@@ -136,8 +137,8 @@ static void test_not_an_earlier_run(void **state)
     assert_non_null(last);
 }
 
-/* Whose files lie in a folder, by the last line of its lock: this job's own, and no other's whose
- * name is as long, longer or a part of it. */
+/* The last line of the lock names the job that files in a folder belong to: only exactly this job,
+ * and no other whose name is as long, longer or a part of it. */
 static void test_other_job(void **state)
 {
     static const char *const names[] = {"job-a", "job-b", "ob-a", "job-aa", "b-a", "a"};
@@ -153,11 +154,11 @@ static void test_other_job(void **state)
         assert_int_equal(lks__job_goes_on(out), i == 0);
     }
     setenv("LOCKSTEP_JOB", names[0], 1);
-    setenv("TORCHELASTIC_RESTART_COUNT", "0", 1); /* a first start goes on from nothing */
+    setenv("TORCHELASTIC_RESTART_COUNT", "0", 1); /* a first start never resumes */
     assert_false(lks__job_goes_on(out));
     setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
     setenv("LOCKSTEP_JOB", names[1], 1);
-    assert_ok(lks__job_mark(out)); /* the newer mark counts */
+    assert_ok(lks__job_mark(out)); /* the newer name counts */
     assert_true(lks__job_goes_on(out));
     setenv("LOCKSTEP_JOB", names[0], 1);
     assert_false(lks__job_goes_on(out));
@@ -166,7 +167,7 @@ static void test_other_job(void **state)
     unsetenv("LOCKSTEP_JOB");
 }
 
-/* `train` starts its own ranks anew, too. One of them is killed at some moment. */
+/* `train` restarts its own ranks, too. One of them is killed at some moment. */
 static void test_train_itself(void **state)
 {
     const char *out, *mark = marked_variable();

@@ -1,11 +1,11 @@
-/* A run that was killed, at any moment, and resumed on another number of ranks leaves the bytes of
- * a run never interrupted. */
+/* A run that was killed at any moment and resumed on another number of ranks leaves the bytes of an
+ * uninterrupted run. */
 #include "laws.h"
 #include "marked.h"
 
 #include <signal.h>
 
-static const char *whole[2]; /* outputs of runs never interrupted */
+static const char *whole[2]; /* outputs of uninterrupted runs */
 static const char *const samplers[2] = {"random", "nanogpt"};
 
 static int train_whole(void **state)
@@ -40,7 +40,7 @@ static void resume_and_compare(int which, const char *out, int W)
     law_assert_same(out, whole[which]);
 }
 
-/* Ranks die in the middle of a step: as they read one of its samples. */
+/* Ranks die in the middle of a step, while they read one of its samples. */
 static void test_killed_rank(void **state)
 {
     const char *out = killed_run("random", 4, 2, "read:200:die");
@@ -68,14 +68,14 @@ static void test_killed_twice(void **state)
     resume_and_compare(0, out, 4);
 }
 
-/* Rank 0 dies inside a save, or just behind it, at each kind of call that only saves make. The
- * first one's folder is already in place, the second one's is in all states; the second one is the
+/* Rank 0 dies in a save, or just after it, at each kind of call that only saves make. The first
+ * save's folder is already in place, the second one's is in each possible state. The second is the
  * best, so that some die between saving it and naming it. */
 static void test_killed_in_save(void **state)
 {
     static const struct {
         const char *fault;
-        int W; /* resumed on */
+        int W; /* ranks of the resume */
     } deaths[] = {
         {"fsync:6:die", 1},        {"fsync:7:die", 4},         {"fsync:9:die", 2},
         {"fsync:10:die-after", 8}, {"fsync:11:die", 1},        {"rename:2:die", 4},

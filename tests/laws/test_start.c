@@ -1,5 +1,5 @@
-/* Ranks that were started with different settings, data or kernels don't compute one run: they say
- * so, and make no step. */
+/* Ranks that were started with different settings, data or kernels don't compute one run: they
+ * report it, and make no step. */
 #include "laws.h"
 #include "marked.h"
 
@@ -9,8 +9,8 @@
 
 #include "base/cpu.h"
 
-/* The run on two ranks, each of which a shell starts: `each` is what it does first, `more` what it
- * adds to the settings. */
+/* The run on two ranks, each started by a shell, which executes `each` first and adds `more` to the
+ * settings. */
 static lks_test_result started(const char *each, const char *more, const char **out_p)
 {
     law_args run = law_train("random", out_p), args = {.n = 0};
@@ -54,7 +54,7 @@ static void test_settings(void **state)
         expect_refused(different[i]);
 }
 
-/* One token is another, in the middle of the training data or of the validation data. */
+/* One token differs, in the middle of the training data or of the validation data. */
 static void test_data(void **state)
 {
     static const char *const files[] = {"train.bin", "val.bin"};
@@ -83,7 +83,7 @@ static void test_data(void **state)
         fail_msg("exit code %d: %s", r.exit_code, r.err);
 }
 
-/* The lowest level of any rank is everybody's, and the run has the bits that it has there. */
+/* All ranks use the lowest level of any rank, and the run has the bits of that level. */
 static void test_kernels(void **state)
 {
     lks__cpu_level level;

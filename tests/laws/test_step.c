@@ -1,6 +1,5 @@
-/* One step from inside: what its loss is the mean of, what its random numbers are keyed by, whether
- * a parameter that has changed by itself is found wherever it lies, and what an infinite loss does.
- */
+/* One step from inside: the mean of its losses, the keys of its random numbers, whether a changed
+ * parameter is found in any tensor, and the effect of an infinite loss. */
 #include "support.h"
 
 #include <math.h>
@@ -11,7 +10,7 @@
 
 enum { N = 48, V = 4 };
 
-/* A run of one rank, not yet begun, with one setting more. */
+/* A run of one rank before its first step, with one more setting. */
 static void open_trainer(lks__trainer *t, const char *more)
 {
     static const char *data;
@@ -48,7 +47,7 @@ static void steps(lks__trainer *t, uint64_t until)
         assert_ok(lks__train_step(t, &r));
 }
 
-/* The mean is a double's, to the last bit. */
+/* The mean is computed in double, exact to the last bit. */
 static void test_loss(void **state)
 {
     lks__trainer t;
@@ -66,7 +65,8 @@ static void test_loss(void **state)
     lks__trainer_close(&t);
 }
 
-/* The same micro-batch has other random numbers in another step, and each of a step its own. */
+/* The same micro-batch has other random numbers in another step; all micro-batches of a step have
+ * different ones. */
 static void test_keys(void **state)
 {
     lks__trainer t;
@@ -113,7 +113,7 @@ static void test_flips(void **state)
     assert_true(n_tensors > 20);
 }
 
-/* Between update 3 and the next, and no other, with an interval of 3; never with 0. */
+/* With an interval of 3: between update 3 and the next, and no other; with 0 never. */
 static void test_check_interval(void **state)
 {
     static const struct {
@@ -132,7 +132,7 @@ static void test_check_interval(void **state)
     }
 }
 
-/* A loss that isn't finite is one, however finite the gradient's norm is. */
+/* A loss that isn't finite is found even if the gradient's norm is finite. */
 static void test_infinite_loss(void **state)
 {
     static const float values[] = {INFINITY, -INFINITY, NAN};
@@ -148,7 +148,7 @@ static void test_infinite_loss(void **state)
         assert_int_equal(r.bad.index, N - 1);
         assert_true(r.bad.in_loss);
         assert_int_equal(t.nonfinite, 1);
-        t.losses[N - 1] = 1.0f; /* a sound one ends the row */
+        t.losses[N - 1] = 1.0f; /* a good one ends the row */
         assert_ok(lks__nonfinite_judge(&t, NULL, &r));
         assert_int_equal(r.outcome, LKS__STEP_DONE);
         assert_int_equal(t.nonfinite, 0);

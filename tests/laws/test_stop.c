@@ -1,4 +1,5 @@
-/* Runs that were stopped in good order, and runs that are extended, go on as if they never had. */
+/* Runs that were stopped in an orderly way, and runs that are extended, go on as if they had never
+ * ended. */
 #include "laws.h"
 #include "marked.h"
 
@@ -10,7 +11,7 @@
 #include "session/signals.h"
 #include "train/trainer.h"
 
-static const char *whole[2]; /* outputs of runs never interrupted */
+static const char *whole[2]; /* outputs of uninterrupted runs */
 static const char *const samplers[2] = {"random", "nanogpt"};
 
 static int train_whole(void **state)
@@ -38,14 +39,14 @@ static int latest_iter(const char *out)
     return (int)lks_test_number(json_array_get(saved, json_array_size(saved) - 1), "iter");
 }
 
-/* SIGTERM: all ranks stop behind the same step, with a checkpoint, which is one more than a run
- * that isn't stopped leaves. */
+/* SIGTERM: all ranks stop after the same step, with a checkpoint, one more than a run that isn't
+ * stopped has. */
 static void check_stopped(int which, int W, int signo, int resumed_W, const char *more)
 {
     const char *out = law_signalled(samplers[which], W, signo, 128 + signo, more);
     int iter = latest_iter(out);
     assert_in_range(iter, 3, LAW_LAST_ITER);
-    assert_null(strstr(law_lines(out), "\"kind\":\"final\"")); /* it hasn't come to its end */
+    assert_null(strstr(law_lines(out), "\"kind\":\"final\"")); /* it hasn't reached its end */
     assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL),
                     lks_test_text("--out_dir=%s --init_from=resume", out));
     law_resume(samplers[which], out, lks_test_text("--nproc_per_node=%d", resumed_W));
@@ -64,8 +65,8 @@ static void test_stopped(void **state)
     check_stopped(1, 1, SIGUSR2, 2, "--stop_signal=USR2");
 }
 
-/* SIGUSR1: one checkpoint more, and everything else as it would have been; from that one, too, the
- * run goes on to the same bytes. */
+/* SIGUSR1: one checkpoint more, and everything else unchanged; a resume from that checkpoint, too,
+ * gives the same bytes. */
 static void check_saved(int which, int W, int resumed_W)
 {
     int iter;
@@ -93,8 +94,8 @@ static void wait_for_checkpoints(const lks_test_child *run, const char *out, int
                  lks_test_read(run->err_path, NULL));
 }
 
-/* A launcher's one word reaches ranks one after the other: one checkpoint. A second word is
- * another. */
+/* A launcher's signal reaches ranks one after the other, but gives one checkpoint. A second signal
+ * gives another. */
 static void test_saved_once(void **state)
 {
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
@@ -102,7 +103,7 @@ static void test_saved_once(void **state)
     law_add(&args, "--nproc_per_node=2");
     law_add(&args, "--max_iters=1000000");
     law_add(&args, "--checkpoint_interval=1000000");
-    law_add(&args, "--eval_interval=0"); /* or improvements would be saved, too */
+    law_add(&args, "--eval_interval=0"); /* otherwise improvements would be saved, too */
     lks_test_child run = lks_test_start(args.argv, env);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     for (int i = 0; i < lks_test_tries(10000); i++) {
@@ -123,8 +124,8 @@ static void test_saved_once(void **state)
     marked_assert_gone(mark, 2);
 }
 
-/* A run to iteration `last`, then on to the whole run's end. max_iters changes on the way, which
- * shows in the config line and in checkpoints from before, and nowhere else. */
+/* A run to iteration `last`, then resumed to the whole run's end. max_iters changes, which shows
+ * only in the config line and in earlier checkpoints. */
 static void check_extended(int which, int last)
 {
     const char *out = law_output(samplers[which], lks_test_text("--max_iters=%d", last));
@@ -132,7 +133,7 @@ static void check_extended(int which, int last)
     law_resume(samplers[which], out, "--nproc_per_node=2");
     bool due = law_on_schedule(last + 1);
     assert_string_equal(lines_but(out, due ? -1 : last + 1), lines_but(whole[which], -1));
-    bool again = (last + 1) % 4 == 0; /* written anew, once its evaluation was made up */
+    bool again = (last + 1) % 4 == 0; /* written again, once its evaluation was made */
     for (int i = again ? last + 1 : last + 2; i <= LAW_STEPS; i++) {
         const char *name = lks_test_text("ckpt-%08d", i);
         if (lks_test_exists(lks_test_text("%s/%s", whole[which], name)))
@@ -140,8 +141,8 @@ static void check_extended(int which, int last)
     }
 }
 
-/* Evaluations that the end of a run left undone are made up: iteration 8 has one, 9 a checkpoint,
- * 12 both, 10 neither. */
+/* A resume makes evaluations that were left out at the end of a run: iteration 8 has one, 9 a
+ * checkpoint, 12 both, 10 neither. */
 static void test_extended(void **state)
 {
     check_extended(0, 11);
@@ -151,8 +152,8 @@ static void test_extended(void **state)
     check_extended(1, 11);
 }
 
-/* It dies with the evaluation made up and recorded, but not in a checkpoint yet: once more, that
- * evaluation is made and stands in the metrics. */
+/* It dies when that evaluation is recorded, but not in a checkpoint yet: the next resume makes and
+ * records it again. */
 static void test_extended_and_killed(void **state)
 {
     const char *out = law_output("nanogpt", "--max_iters=7");
@@ -167,7 +168,7 @@ static void test_extended_and_killed(void **state)
     assert_string_equal(lines_but(out, -1), lines_but(whole[1], -1));
 }
 
-/* Resuming a run that has come to its end changes nothing. */
+/* Resuming a run that has ended changes nothing. */
 static void test_ended(void **state)
 {
     const char *out = law_output("nanogpt", "--nproc_per_node=2");
@@ -180,7 +181,7 @@ static void test_ended(void **state)
 }
 
 /* The newest checkpoint is damaged: it is refused, and from the one that is offered the run goes on
- * in its own folder, to the bytes of one that was never damaged. */
+ * in its own folder, to the bytes of an undamaged run. */
 static void test_earlier_checkpoint(void **state)
 {
     const char *out = law_output("nanogpt", "--nproc_per_node=2");
@@ -196,7 +197,7 @@ static void test_earlier_checkpoint(void **state)
     const char *offer = strstr(r.err, "--out_dir=");
     assert_non_null(offer);
     offer += strlen("--out_dir=");
-    const char *name = strstr(offer, "/ckpt-"); /* what is before it may have blanks */
+    const char *name = strstr(offer, "/ckpt-"); /* the text before it may contain blanks */
     assert_non_null(name);
     law_resume("nanogpt",
                lks_test_text("%.*s", (int)(name - offer) + (int)strcspn(name, " \n;,"), offer),

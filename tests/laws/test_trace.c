@@ -1,5 +1,5 @@
-/* --trace=FILE changes no bit of a run, and shows what happened: every rank's steps with what is
- * inside them, and reductions that begin while backward is under way. */
+/* --trace=FILE changes no bit of a run, and shows every rank's steps with the spans inside them,
+ * and reductions that begin during backward. */
 #include "laws.h"
 
 #include <sched.h>
@@ -57,7 +57,7 @@ static bool is_span(const json_t *e, int rank)
     return strcmp(text(e, "ph"), "X") == 0 && number(e, "pid") == rank;
 }
 
-/* The n-th entry of a rank with that phase and name; NULL where there are fewer. */
+/* The n-th entry of a rank with that phase and name; NULL if there are fewer. */
 static const json_t *nth(int rank, const char *ph, const char *name, int n)
 {
     size_t i;
@@ -94,7 +94,7 @@ static void test_entries(void **state)
     assert_null(nth(W, "M", "process_name", 0));
 }
 
-/* On one rank any two spans are apart or one lies in the other (to the printed nanosecond). */
+/* On one rank any two spans are apart or nested (to the printed nanosecond). */
 static void test_nesting(void **state)
 {
     static double ends[64];
@@ -106,7 +106,7 @@ static void test_nesting(void **state)
         json_array_foreach(trace, i, e) n_spans += is_span(e, r);
         assert_true(n_spans > 14 * MICRO_STEPS * 8);
 
-        /* They stand in the order of their ends: walked backwards, a span must lie wholly in the
+        /* They are in the order of their ends. Going backwards, a span must lie completely in the
          * innermost one that began before its end. */
         int depth = 0, deepest = 0;
         for (size_t k = json_array_size(trace); k-- > 0;) {
@@ -145,7 +145,7 @@ static void test_step(void **state)
         assert_non_null(nth(r, "X", "evaluation 4", 0));
     }
     assert_non_null(nth(0, "X", "checkpoint 3", 0));
-    assert_null(nth(1, "X", "checkpoint 3", 0)); /* rank 0 writes */
+    assert_null(nth(1, "X", "checkpoint 3", 0)); /* only rank 0 writes */
 }
 
 /* The end of the last layer's backward in a rank's last micro-step of step s. */
@@ -156,9 +156,9 @@ static double backward_end(int rank, int s)
     return end_of(last);
 }
 
-/* The first bucket is on its way before backward has come to its end, on every rank in every step;
- * and the rank that comes to it last finds the others there, so it sums its share at once. Counts
- * for each rank in how many steps it did. */
+/* The first bucket is started before backward ends, on every rank in every step. The rank that
+ * starts it last finds the others there, so it sums its share at once. Counts in how many steps
+ * each rank did so. */
 static void count_early(int early[W])
 {
     for (int s = 0; s < LAW_STEPS; s++) {
@@ -184,8 +184,8 @@ static bool all_early(const int early[W])
     return true;
 }
 
-/* With a core for each, every rank sums early now and then. On a busy machine one of them may come
- * first all through a run: then one of some more has to show it. */
+/* With a core for each, every rank sums early sometimes. On a busy machine one of them may be first
+ * all through a run: then try some more runs. */
 static void test_overlap(void **state)
 {
     enum { RUNS = 10 };
@@ -202,7 +202,7 @@ static void test_overlap(void **state)
     assert_true(all_early(early));
 }
 
-/* A file that can't be written is found before the run, and a run that fails leaves none. */
+/* A file that can't be written is found before the run, and a failed run leaves none. */
 static void test_failures(void **state)
 {
     const char *out;
@@ -218,7 +218,7 @@ static void test_failures(void **state)
     args = law_train("random", &out);
     const char *path = lks_test_text("%s/trace.json", lks_test_folder());
     law_add(&args, "--trace=%s", path);
-    law_add(&args, "--learning_rate=1e6"); /* to infinity */
+    law_add(&args, "--learning_rate=1e6"); /* makes the loss infinite */
     law_add(&args, "--grad_clip=0");
     law_add(&args, "--weight_decay=1000");
     r = lks_test_run(args.argv, NULL, 60);
@@ -226,7 +226,7 @@ static void test_failures(void **state)
     assert_false(lks_test_exists(path));
 }
 
-/* What stood in the file before is replaced, shorter or longer. */
+/* Old contents of the file are replaced, shorter or longer. */
 static void test_again(void **state)
 {
     size_t bytes;

@@ -1,5 +1,5 @@
-/* A table of calls that make no sense, by one rank: each ends with the status and the sentence that
- * the table gives, and the group, the lks_ddp and the sampler go on as if it had not been made. */
+/* A table of wrong calls on one rank: each returns the status and the sentence in the table, and
+ * the group, the lks_ddp and the sampler go on as if it had not been made. */
 #include "support.h"
 
 #include <limits.h>
@@ -13,7 +13,7 @@
 
 enum { N = 100, BLOCKS = 2 };
 
-/* What each row finds: a group of one rank, with memory for a reduction, a lks_ddp (V = 2, A = 2)
+/* The objects of each row: a group of one rank, memory for a reduction, an lks_ddp (V = 2, A = 2)
  * and a sampler. */
 struct here {
     lks_comm *comm, *other;
@@ -75,9 +75,9 @@ static lks_status open_sampler(struct here *h, uint64_t n, int replicas, bool dr
     return lks_sampler_open(&o, &h->other_sampler);
 }
 
-#define reduce_all lks_comm_all_reduce /* so that rows of the table are short */
+#define reduce_all lks_comm_all_reduce /* keeps rows of the table short */
 
-/* SET changes h->r; the reduction may then be started, and must not be. */
+/* SET changes h->r; then starting the reduction must fail. */
 #define REDUCE(set) ((set), lks_comm_reduce_start(h->comm, &h->r, &h->work))
 
 /* SET changes the second tensor. */
@@ -133,7 +133,7 @@ static lks_status step_early(struct here *h)
     return lks_ddp_step(h->ddp, NULL);
 }
 
-/* Weights that add up to infinity: in one tally, and over the virtual ranks. */
+/* Weights whose sum is infinite: in one virtual rank, and over all of them. */
 static lks_status weigh_too_much(struct here *h)
 {
     LKS__TRY(lks_ddp_begin(h->ddp, 0));
@@ -157,7 +157,7 @@ static lks_status wait_twice(struct here *h)
     LKS__TRY(lks_comm_reduce_start(h->comm, &h->r, &one));
     LKS__TRY(lks_work_wait(one));
     lks_status st = lks_work_wait(one);
-    /* Two operations may not get one handle from now on. */
+    /* From now on two operations must not get the same handle. */
     LKS__TRY(lks_comm_reduce_start(h->comm, &h->r, &one));
     LKS__TRY(lks_comm_reduce_start(h->comm, &h->r, &two));
     if (one == two)
@@ -167,7 +167,7 @@ static lks_status wait_twice(struct here *h)
     return st == LKS_ERR_ARG ? lks_work_wait(one) : st;
 }
 
-/* Two leaves, the second `apart` elements behind the first. */
+/* Two leaves; the second is `apart` elements after the first. */
 static lks_status reduce_two(struct here *h, size_t apart)
 {
     lks_part both[2] = {{{0, 0}, h->own}, {{0, 1}, h->own + apart}};
@@ -178,7 +178,7 @@ static lks_status reduce_two(struct here *h, size_t apart)
     return h->common[1] == 2 * (h->own[1] + h->own[1 + N]) ? LKS_OK : LKS_ERR_DIVERGED;
 }
 
-/* The caller's borders go before the reduction has ended. */
+/* The caller's borders are overwritten before the reduction has ended. */
 static lks_status borders_gone(struct here *h)
 {
     lks_work *work;
@@ -209,7 +209,7 @@ static lks_status close_in_step(struct here *h)
     return lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 0}, &h->ddp);
 }
 
-/* A group that is closed before its lks_ddp: what comes then is refused. */
+/* The group is closed before its lks_ddp: later calls are refused. */
 static lks_status closed_group(struct here *h, bool in_step, lks_status (*call)(lks_ddp *d))
 {
     lks_comm *comm;
@@ -221,7 +221,7 @@ static lks_status closed_group(struct here *h, bool in_step, lks_status (*call)(
         LKS__TRY(lks_ddp_mark_ready(d, 1));
     }
     lks_comm_close(comm);
-    lks_comm_close(comm); /* the lks_ddp still keeps the handle */
+    lks_comm_close(comm); /* the lks_ddp still has its handle */
     lks_status st = call(d);
     lks_ddp_close(d);
     return st;
@@ -247,7 +247,7 @@ static lks_status call_step(lks_ddp *d)
     return lks_ddp_step(d, NULL);
 }
 
-/* Whatever returns no status: answers to NULL, and what is ignored. */
+/* Functions without a status: their results for NULL, and calls that are ignored. */
 static lks_status no_status(struct here *h)
 {
     lks_comm_close(NULL);
@@ -284,7 +284,7 @@ static lks_status no_status(struct here *h)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-/* row, call, status, what its sentence has */
+/* row, call, status, part of its sentence */
 #define WORLD_ROWS(X)                                                                              \
     X(from_env_null, lks_world_from_env(NULL), ERR_ARG, "lks_world_from_env: world is NULL")       \
     X(from_env_text, from_env(h, "RANK", "one"), ERR_CONFIG, "RANK=one: a whole number")           \
@@ -629,7 +629,8 @@ static void set_up(struct here *h)
     h->state[1] = (lks_tensor){"b", LKS_FLOAT32, 2, {N / 2, 2}, h->value[1]};
 }
 
-/* A step from wherever the row has left the lks_ddp, as its errors say; then a whole one. */
+/* Complete a step from any state in which the row has left the lks_ddp, following its errors; then
+ * make a whole one. */
 static void finish_step(struct here *h)
 {
     for (int v = 0; v < 2; v++) {

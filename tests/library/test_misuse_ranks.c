@@ -1,8 +1,7 @@
-/* A table of calls that don't fit those of other ranks, or that come too late for them: each ends
- * within seconds, on every rank with the status and the sentence that the table gives, and nobody
- * reads what is freed. Ranks are threads, of one host and of several (an engine of threads), where
- * sanitizers see all of them. With the argument `gloo`, ranks are processes, and hosts speak
- * through Gloo.
+/* A table of calls that don't match those of other ranks, or come too late for them. Each ends
+ * within seconds, on every rank with the status and the sentence in the table, and freed memory
+ * isn't read. Ranks are threads, of one host and of several (an engine of threads), so that
+ * sanitizers see all of them. With the argument `gloo`, ranks are processes, and hosts use Gloo.
  *
  * Rank 0 plays one part, all others the other one. */
 #include "support.h"
@@ -23,7 +22,7 @@
 
 enum { N = 5000, N_PARAMS = 3 };
 
-/* A group's deadline, and what any row may take: none may end by the deadline. */
+/* A group's deadline, and the limit for a row: no row may end by the deadline. */
 static const double TIMEOUT_S = 60, MOST_S = 20;
 
 struct row;
@@ -46,13 +45,13 @@ struct rank {
 struct row {
     const char *name;
     lks_status (*run)(struct rank *r, bool first); /* first: this is rank 0 */
-    lks_status first, others;                      /* what that returns */
+    lks_status first, others;                      /* expected status */
     const char *first_says, *others_say;
 };
 
 /* --- parts of a program ----------------------------------------------------------------------- */
 
-/* Small buckets: the parameters have one each. */
+/* Small buckets: each parameter has its own. */
 static lks_status open_ddp(struct rank *r)
 {
     static const char *const names[N_PARAMS] = {"in", "weight", "out"};
@@ -70,7 +69,7 @@ static void fill(struct rank *r)
             r->grad[p][i] = (float)(lks_comm_rank(r->comm) + 1);
 }
 
-/* Up to lks_ddp_accumulate(), after which all buckets are in flight. */
+/* Up to lks_ddp_accumulate(), when all buckets are in flight. */
 static lks_status backward(struct rank *r, lks_ddp *d)
 {
     LKS__TRY(lks_ddp_begin(d, lks_ddp_first(d)));
@@ -78,7 +77,7 @@ static lks_status backward(struct rank *r, lks_ddp *d)
     return lks_ddp_accumulate(d, 1);
 }
 
-/* A bucket is in flight, the others are not. */
+/* One bucket is in flight, the others are not. */
 static lks_status half_backward(struct rank *r, lks_ddp *d)
 {
     LKS__TRY(lks_ddp_begin(d, lks_ddp_first(d)));
@@ -108,7 +107,7 @@ static void close_ddp(struct rank *r)
 {
     lks_ddp_close(r->ddp);
     r->ddp = NULL;
-    /* What was freed has other contents now. */
+    /* Overwrite freed memory. */
     for (size_t bytes = 16; bytes < 100000; bytes *= 2) {
         void *junk = malloc(bytes);
         memset(junk, 0x7f, bytes);
@@ -165,7 +164,7 @@ static lks_status bad_list_of_one(struct rank *r, bool first)
     return st;
 }
 
-/* All agree that this step is given up: after the same bucket, or after all of them. */
+/* All give up this step: after the same bucket, or after all of them. */
 static lks_status all_give_up(struct rank *r, bool first)
 {
     LKS__TRY(open_ddp(r));
@@ -181,7 +180,7 @@ static lks_status all_give_up(struct rank *r, bool first)
     return whole_step(r, r->ddp);
 }
 
-/* How many works the group has ever made, if it is on shared memory alone. */
+/* Number of works that the group has ever made, if it uses only shared memory. */
 static int count_works(const lks_comm *comm)
 {
     int n = 0;
@@ -193,7 +192,7 @@ static int count_works(const lks_comm *comm)
     return n;
 }
 
-/* … many times: works that nobody waits for are used again. */
+/* … many times: works without a wait are used again. */
 static lks_status all_give_up_often(struct rank *r, bool first)
 {
     for (int i = 0; i < 100; i++) {
@@ -249,7 +248,7 @@ static lks_status others_leave(struct rank *r, bool first)
     return one_leaves(r, !first);
 }
 
-/* The group goes before its lks_ddp, with reductions in flight. */
+/* The group is closed before its lks_ddp, with reductions in flight. */
 static lks_status group_goes_first(struct rank *r, bool first)
 {
     LKS__TRY(open_ddp(r));
@@ -263,7 +262,7 @@ static lks_status group_goes_first(struct rank *r, bool first)
     return st;
 }
 
-/* A step that has failed stays so, with its reason. */
+/* A failed step stays failed, with its reason. */
 static lks_status after_failure(struct rank *r, bool first)
 {
     LKS__TRY(open_ddp(r));
@@ -283,7 +282,7 @@ static lks_status after_failure(struct rank *r, bool first)
     return lks_comm_barrier(r->comm);
 }
 
-/* The failure comes while buckets are started: the step must not end as if they had been. */
+/* The failure comes while buckets are started: the step must not end as if all had been started. */
 static lks_status fails_in_backward(struct rank *r, bool first)
 {
     LKS__TRY(open_ddp(r));
@@ -313,7 +312,7 @@ static lks_status two_of_them(struct rank *r, bool first)
     return st;
 }
 
-/* Buckets of one shape that belong to different sums. */
+/* Buckets of the same shape that belong to different sums. */
 static lks_status two_crossed(struct rank *r, bool first)
 {
     lks_ddp *one;
@@ -336,7 +335,7 @@ static lks_status one_step_more(struct rank *r, bool first)
     return lks_ddp_verify(r->ddp);
 }
 
-/* Each weight is fine, their sum is not; the next step is. */
+/* Each weight is fine, but not their sum; the next step works. */
 static lks_status too_much_weight(struct rank *r, bool first)
 {
     lks_ddp *d;
@@ -371,7 +370,7 @@ static lks_status others_gone_at_sum(struct rank *r, bool first)
     return LKS_OK;
 }
 
-/* A reduction of 100 elements whose borders go at once. */
+/* A reduction of 100 elements whose borders are overwritten at once. */
 static lks_status start_reduction(struct rank *r, float scale, bool zero, lks_work **work_p)
 {
     void *own, *common;
@@ -433,7 +432,7 @@ static lks_status other_scale(struct rank *r, bool first)
 static lks_status other_root(struct rank *r, bool first)
 {
     LKS__TRY(lks_comm_broadcast(r->comm, r->value, 4000, LKS_UINT8, first ? 0 : 1));
-    return lks_comm_barrier(r->comm); /* on the root's own host a rank may have all it needs */
+    return lks_comm_barrier(r->comm); /* a rank on the root's own host may have all it needs */
 }
 
 static lks_status other_size(struct rank *r, bool first)
@@ -448,7 +447,7 @@ static lks_status other_kind(struct rank *r, bool first)
     return lks_comm_alloc(r->comm, first ? LKS_MEM_OWN : LKS_MEM_COMMON, 100, &mem);
 }
 
-/* Two pieces of common memory of one size: which one is meant? */
+/* Two pieces of common memory of the same size: ranks pass different ones. */
 static lks_status other_memory(struct rank *r, bool first)
 {
     void *a, *b;
@@ -473,7 +472,7 @@ static lks_status other_call(struct rank *r, bool first)
 
 static lks_status other_type(struct rank *r, bool first)
 {
-    lks_dtype dtype = first ? LKS_FLOAT32 : LKS_INT32; /* as many bytes */
+    lks_dtype dtype = first ? LKS_FLOAT32 : LKS_INT32; /* the same number of bytes */
     return lks_comm_all_reduce(r->comm, r->value[0], 300, dtype, LKS_SUM);
 }
 
@@ -648,7 +647,7 @@ static const struct row rows[] = {
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
-/* What a rank of `row` was told: printed if it isn't what the table has. */
+/* Print a rank's status and sentence if they differ from the row's. */
 static bool as_expected(const struct rank *r, bool first)
 {
     lks_status want = first ? r->row->first : r->row->others;
@@ -677,7 +676,8 @@ static void *thread_main(void *arg)
         r->status = fake_open(&r->place, TIMEOUT_S, &r->comm);
     if (r->comm != NULL)
         play(r, r->place.world.rank == 0);
-    pthread_barrier_wait(r->played); /* nobody learns of another one's end instead of its misuse */
+    /* So that no rank sees another one's end instead of the misuse. */
+    pthread_barrier_wait(r->played);
     lks_comm_close(r->comm);
     return NULL;
 }
@@ -732,7 +732,7 @@ static void test_hosts(void **state)
 
 static const char *engine;
 
-/* `--rank NAME`: the exit code is 0 if this rank was told what the table has. */
+/* `--rank NAME`: the exit code is 0 if this rank got the status and sentence in the table. */
 static int be_rank(const char *name)
 {
     static struct rank r;
@@ -747,7 +747,7 @@ static int be_rank(const char *name)
     }
     bool first = r.place.world.rank == 0;
     play(&r, first);
-    if (r.status != LKS_OK) /* others may be on their way to the same */
+    if (r.status != LKS_OK) /* other ranks may be about to get the same */
         soon();
     lks_comm_close(r.comm);
     return as_expected(&r, first) ? 0 : 1;

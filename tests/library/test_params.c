@@ -1,5 +1,5 @@
-/* lockstep/ddp.h in a program's own loop: the canonical sum of weighted micro-batches bit for bit,
- * and calls that make no sense. Ranks are threads; gradients are made up. */
+/* lockstep/ddp.h in a program's own loop: the canonical sum of weighted micro-batches, bit for bit,
+ * and wrong calls. Ranks are threads; gradients are made up. */
 #include "support.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static struct model *new_model(void)
 
 static double weight_of(int v, int m)
 {
-    return (v * 3 + m) % 5; /* 0 for some */
+    return (v * 3 + m) % 5; /* some are 0 */
 }
 
 static double loss_of(int step, int v, int m)
@@ -47,8 +47,8 @@ static double loss_of(int step, int v, int m)
     return 1.0 / (1 + step + 3 * v + 7 * m);
 }
 
-/* Of all magnitudes, so that each order of addition rounds otherwise; nothing from a micro-batch
- * without samples, or of a parameter that it doesn't use. */
+/* Of all magnitudes, so that each order of addition rounds differently; zero for a micro-batch
+ * without samples, or for a parameter that it doesn't use. */
 static float made_up(int step, int v, int m, int param, size_t i)
 {
     const uint32_t counter[4] = {(uint32_t)step, (uint32_t)(v << 8 | m), (uint32_t)param,
@@ -60,8 +60,7 @@ static float made_up(int step, int v, int m, int param, size_t i)
     return ldexpf((float)(int32_t)words[0], -31 - (int)(words[1] % 12));
 }
 
-/* The definition, as plainly as it can be written: neighbours level by level, one multiplication.
- */
+/* The definition: neighbours level by level, one multiplication. */
 static float mean_of(int V, int A, int step, int param, size_t i, double weight)
 {
     float node[64];
@@ -240,7 +239,8 @@ static void test_mean(void **state)
     }
 }
 
-/* Values that differ before the broadcast, and not after it; one bit on one rank is found. */
+/* Values that differ before the broadcast, and not after it; one changed bit on one rank is
+ * found. */
 static lks_status run_values(struct rank *r)
 {
     lks_ddp *ddp;
@@ -320,7 +320,7 @@ static void test_other_params(void **state)
     }
 }
 
-/* One rank, V = 2, A = 2: each call where another is due. */
+/* One rank, V = 2, A = 2: each call when another is due. */
 static void test_out_of_turn(void **state)
 {
     lks_comm *comm;
@@ -361,7 +361,7 @@ static void test_out_of_turn(void **state)
     free(m);
 }
 
-/* Nobody had data: zero gradients, and no division by nothing. */
+/* No rank has data: zero gradients, and no division by zero. */
 static void test_no_data(void **state)
 {
     lks_comm *comm;

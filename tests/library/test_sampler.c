@@ -1,4 +1,4 @@
-/* The sampler beside PyTorch's DistributedSampler, index by index. */
+/* The sampler against PyTorch's DistributedSampler, index by index. */
 #include "support.h"
 
 #include "lockstep/sampler.h"
@@ -34,7 +34,7 @@ static void test_as_pytorch(void **state)
 }
 
 /* DistributedSampler's shares from its definition: ceil(n / R) samples each, or floor with
- * drop_last, dealt out one by one, the first ones again where they don't suffice. */
+ * drop_last, dealt one by one; the first ones are repeated if there are too few. */
 static void test_shares(void **state)
 {
     for (uint64_t n = 1; n <= 24; n++)

@@ -15,8 +15,8 @@ typedef struct small_model {
 enum { N_SMALL_MODELS = 4 };
 extern const small_model small_models[N_SMALL_MODELS];
 
-/* An open model with weights that are far from zero everywhere, and a micro-batch of three
- * sequences, in which one token stands once: the last of all. */
+/* An open model with weights far from zero everywhere, and a micro-batch of three sequences, in
+ * which one token occurs once, at the very end. */
 enum { SMALL_B = 3, SMALL_T = 7, SMALL_VOCAB = 29, SMALL_LAST = SMALL_VOCAB - 1 };
 
 typedef struct small_run {

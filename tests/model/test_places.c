@@ -1,13 +1,13 @@
-/* What a model says of itself: the tensor at a place of an arena, the module that first made a
- * number that isn't finite, the FLOPs of a token, logits that agree with the loss, and how many
- * numbers the initial weights draw. */
+/* Queries about a model: the tensor at a place of an arena, the module that first made a number
+ * that isn't finite, the FLOPs of a token, logits that agree with the loss, and how many numbers
+ * the initial weights draw. */
 #include "models.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Every float of an arena belongs to the tensor before it, padding too. */
+/* Every float of an arena belongs to the tensor before it, including padding. */
 static void test_tensor_at(void **state)
 {
     (void)state;
@@ -41,7 +41,7 @@ static const char *module_found(small_run *run)
     return place;
 }
 
-/* A weight of this tensor (its element `at`) that isn't finite shows first in this module. */
+/* If element `at` of this tensor isn't finite, this module is the first to show it. */
 static void expect_module(small_run *run, const char *tensor, size_t at, float bad,
                           const char *module)
 {
@@ -82,7 +82,8 @@ static void test_first_bad_gpt2(void **state)
     small_run run;
     small_open(&small_models[0], &run);
     expect_module(&run, "transformer.ln_f.weight", 5, NAN, "transformer.ln_f");
-    /* in the last row alone; in no row: then it is the head, which all tokens' weights reach */
+    /* in the last row alone; in no row: then it is the head, which uses the weights of all
+     * tokens */
     expect_module(&run, "transformer.wte.weight", SMALL_LAST * 24, NAN, "transformer.wte");
     run.tokens[SMALL_B * SMALL_T - 1] = 0;
     expect_module(&run, "transformer.wte.weight", SMALL_LAST * 24, NAN, "lm_head");
@@ -120,7 +121,7 @@ static double flops_of(const lks__model_config *c, double *n_params)
 
 /* GPT-2 of 124M as nanoGPT counts it: 124,475,904 parameters with biases and a vocabulary of
  * 50,304, of which 786,432 are positions; 6 N + 12 L C T. golf: a table of the vocabulary counts
- * once, as the head: untied it is there twice. */
+ * once, as the head, even if an untied one exists twice. */
 static void test_flops(void **state)
 {
     (void)state;
@@ -154,7 +155,8 @@ static double loss_of_logits(small_run *run, const int32_t *tokens, int n, int32
     return log(sum);
 }
 
-/* The loss of a batch is the mean of what the logits give, for every length of the context. */
+/* The loss of a batch is the mean of the losses from the logits, for every length of the
+ * context. */
 static void test_logits(void **state)
 {
     (void)state;
@@ -174,7 +176,7 @@ static void test_logits(void **state)
 
 /* ---- initial weights ----------------------------------------------------------------------- */
 
-/* What lks__model_init() counts is what it consumes. */
+/* lks__model_init() counts as many draws as it consumes. */
 static void check_draws(const char *name, const lks__model_config *c)
 {
     lks__table t = {0};

@@ -1,19 +1,19 @@
 /* Gradients may go to a staging buffer instead of an arena, each group to its own place
- * (lks__backward.shift): they are the same there, and nothing beside them is written. */
+ * (lks__backward.shift): they are the same there, and nothing else is written. */
 #include "models.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { GAP = 64 }; /* floats between two groups: nobody's */
+enum { GAP = 64 }; /* unused floats between two groups */
 
 static const float GUARD = -7.25f;
 
 struct watch {
     const small_run *run;
-    const float *window; /* NULL in the arena */
+    const float *window; /* NULL for the arena */
     const size_t *place; /* [n_groups] in the window */
-    float *then;         /* arena: each group as it was when it was announced */
+    float *then;         /* arena: copy of each group at the time of its announcement */
     int next;
 };
 
@@ -71,7 +71,7 @@ static void check(const small_model *m)
     size_t *shift = calloc((size_t)t->n_groups, sizeof *shift);
     assert_true(arena_place && place && shift);
     size_t size = GAP;
-    for (int g = t->n_groups - 1; g >= 0; g--) { /* the other way round than in an arena */
+    for (int g = t->n_groups - 1; g >= 0; g--) { /* in the reverse order of an arena */
         arena_place[g] = start_of(t, g);
         place[g] = size;
         shift[g] = start_of(t, g) - place[g]; /* modulo 2^64 */
@@ -98,7 +98,7 @@ static void check(const small_model *m)
     }
     for (size_t i = size - GAP; i < size; i++)
         assert_true(window[i] == GUARD);
-    /* announced when complete, and something reached every tensor */
+    /* announced when complete, and every tensor got a gradient */
     assert_memory_equal(in_arena.then, arena, t->count * sizeof *arena);
     assert_memory_equal(in_window.then, arena, t->count * sizeof *arena);
     for (size_t i = 0; i < t->n_tensors; i++) {

@@ -82,14 +82,14 @@ const json_t *parity_tensor(const json_t *figure, const char *section, const cha
 {
     static const char prefix[] = "transformer.";
     assert_int_equal(strncmp(name, prefix, sizeof prefix - 1), 0);
-    /* not by lks_test_member(): these names have dots */
+    /* not lks_test_member(), because these names contain dots */
     const json_t *t = json_object_get(lks_test_member(figure, section), name + sizeof prefix - 1);
     if (t == NULL)
         fail_msg("the figure has no %s of %s", section, name);
     return t;
 }
 
-/* +1 or -1, from element i's place. */
+/* +1 or -1, depending on element i. */
 static double sign(uint32_t h)
 {
     h *= 2654435761u;
@@ -138,8 +138,8 @@ static size_t row_of(const char *figure, const char *quantity)
     return 0;
 }
 
-/* A figure that isn't in the table says itself how far its fp32 run is from its float64 run: ours
- * may be as far again. */
+/* A figure without rows in the table records how far its fp32 run is from its float64 run: ours may
+ * be as far again. */
 static double limit_of(size_t row, const parity_place *at)
 {
     if (at->figure[0] != '/')

@@ -1,4 +1,4 @@
-/* parity.h - what the tests against nanoGPT's figures share. */
+/* parity.h - shared by the tests against nanoGPT's figures. */
 #ifndef LKS_TESTS_PARITY_H
 #define LKS_TESTS_PARITY_H
 
@@ -8,8 +8,8 @@
 #include "kernels/device.h"
 #include "model/model.h"
 
-/* The machine's best kernels (or LOCKSTEP_CPU's), for cmocka_run_group_tests(): two threads, or as
- * many as parity_threads() says from there on, which closes the pool before. */
+/* The machine's best kernels (or LOCKSTEP_CPU's), for cmocka_run_group_tests(). They use two
+ * threads, or from a call of parity_threads() on as many as it asks for; it closes the old pool. */
 extern lks__exec parity_ex;
 extern lks__device parity_device;
 int parity_open_exec(void **state);
@@ -32,7 +32,7 @@ typedef struct parity_model {
 parity_model parity_open(const char *figure_name);
 void parity_close(parity_model *m);
 
-/* What a figure's section ("init", "grad0", "final") says of a tensor: names there lack the prefix
+/* Data of a tensor in a figure's section ("init", "grad0", "final"), in which names lack the prefix
  * "transformer.". */
 const json_t *parity_tensor(const json_t *figure, const char *section, const char *name);
 
@@ -43,29 +43,31 @@ typedef struct parity_sums {
 
 parity_sums parity_sum(const float *x, size_t n);
 
-/* What is compared: a quantity of a figure, as tests/figures/tolerances.h lists them; `section` and
- * `of` (a tensor, say) are for messages. */
+/* The place of a comparison: a quantity of a figure, as listed in tests/figures/tolerances.h;
+ * `section` and `of` (a tensor, for example) are for messages. */
 typedef struct parity_place {
     const char *figure, *quantity, *section, *of;
 } parity_place;
 
-/* |got - want| <= limit * scale, with the limit of tests/figures/tolerances.h, or the test fails
- * naming place and `what`. The worst that was seen of every quantity is printed at the end. */
+/* |got - want| <= limit * scale, with the limit of tests/figures/tolerances.h; otherwise the test
+ * fails, naming place and `what`. The worst error of every quantity is printed at the end. */
 void parity_hold(const parity_place *at, const char *what, double got, double want, double scale);
 
-/* The first and last values that the figure has of a tensor, held in the same way. */
+/* The first and last values of a tensor in the figure, compared in the same way. */
 void parity_hold_values(const parity_place *at, const float *x, size_t n, double scale,
                         const json_t *want);
 
-/* The table itself: every limit has a reason and lies above what was seen; golf's evaluations,
- * round trip and norms are held within three times the worst seen or the figure's own spread. */
+/* Check the table itself: every limit has a reason and exceeds the worst error seen; those of
+ * golf's evaluations, round trip and norms are at most three times the worst seen or the figure's
+ * own spread. */
 void parity_check_table(void);
 
 /* For cmocka_run_group_tests(): prints the worst errors seen. */
 int parity_print_worst(void **state);
 
-/* Backward tells of every group once, in order, and not before its gradient is complete: to
- * parity_group_done(), with a parity_groups. `seen` takes the gradients as they were then. */
+/* Backward announces every group once, in order, and not before its gradient is complete:
+ * parity_group_done() with a parity_groups checks that. `seen` holds copies of the gradients at
+ * that time. */
 typedef struct parity_groups {
     const lks__table *table;
     const float *grads;
@@ -76,10 +78,10 @@ typedef struct parity_groups {
 void parity_group_done(void *groups, int group);
 
 /* golf's figures on generated tokens, ended by NULL: those of the repository, and the paths in
- * LKS_TEST_GOLF_FIGURES (with ':' between), which golf_figure.py has recorded. */
+ * LKS_TEST_GOLF_FIGURES (separated by ':'), which golf_figure.py has recorded. */
 const char *const *parity_golf_figures(void);
 
-/* The sampler that the figure's script is, over token files of these lengths. */
+/* The sampler of the figure's script, over token files of these lengths. */
 lks__sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val);
 
 #endif

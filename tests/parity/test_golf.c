@@ -60,14 +60,14 @@ static void golf_close(struct golf *g)
 
 static const json_t *section_of(const struct golf *g, const char *section, const char *tensor)
 {
-    /* not by lks_test_member(): these names have dots */
+    /* not lks_test_member(), because these names contain dots */
     const json_t *t = json_object_get(lks_test_member(g->figure, section), tensor);
     if (t == NULL)
         fail_msg("%s has no %s of %s", g->name, section, tensor);
     return t;
 }
 
-/* Values come from log, cos and sin, where libraries differ in the last bit. */
+/* Values come from log, cos and sin; libraries differ in the last bit. */
 static void check_init(const char *name)
 {
     struct golf g = golf_open(name);
@@ -99,8 +99,8 @@ static void test_init(void **state)
     check_init("golf_small.json");
 }
 
-/* Counting alone comes to what drawing consumes: tied and not, and embeddings of under 16 elements,
- * where normal_ works in pairs. */
+/* Counting gives the number of draws that drawing consumes: tied and untied, and with embeddings of
+ * under 16 elements, for which normal_ works in pairs. */
 static void test_draws(void **state)
 {
     static const int vocab[] = {1024, 2, 3, 7};
@@ -142,19 +142,19 @@ static void check_gradient(const struct golf *g, const char *section, const lks_
     parity_sums got = parity_sum(x, t->count);
     double norm = sqrt(lks_test_number(want, "sumsq"));
     parity_place at = {g->name, section, section, t->name};
-    if (norm == 0.0) /* behind a projection that starts as zero */
+    if (norm == 0.0) /* behind a projection that is zero at first */
         for (size_t i = 0; i < t->count; i++)
             assert_true(x[i] == 0.0f);
     parity_hold(&at, "norm", sqrt(got.sumsq), norm, norm);
     parity_hold(&at, "dots[0]", got.dots[0], lks_test_number(want, "dots.0"), norm);
     parity_hold(&at, "dots[1]", got.dots[1], lks_test_number(want, "dots.1"), norm);
-    /* where most values have one sign, so may their errors */
+    /* if most values have one sign, so may their errors */
     double sum = lks_test_number(want, "sum"), scale = norm * fmax(1.0, fabs(sum) / norm);
     parity_hold(&at, "sum", got.sum, sum, norm > 0.0 ? scale : 0.0);
     parity_hold_values(&at, x, t->count, norm, want);
 }
 
-/* One step of the script's optimizers, with the rates that the figure recorded. */
+/* One step of the script's optimizers, with the recorded rates. */
 static void update(struct golf *g, lks__muon *muon, int step, float *moments, const float *grads)
 {
     const json_t *c = lks_test_member(g->figure, "config");
@@ -177,8 +177,8 @@ static void update(struct golf *g, lks__muon *muon, int step, float *moments, co
                      moments + g->table.count, grads);
 }
 
-/* The micro-batches of one step into one arena, then the mean. Spans of tokens + 1 follow one
- * another in the stream. */
+/* The micro-batches of one step into one arena, then the mean. Spans of tokens + 1 are adjacent in
+ * the stream. */
 static void run_step(const struct golf *g, lks__model *model, int step, const uint16_t *stream,
                      float *grads, float *seen)
 {
@@ -200,7 +200,7 @@ static void run_step(const struct golf *g, lks__model *model, int step, const ui
         const char *which = lks_test_text("micro_losses.%d.%zu", step, m);
         parity_hold(&(parity_place){g->name, quantity, at, which}, "loss", micro,
                     lks_test_number(g->figure, which), 1.0);
-        /* the same arithmetic without its backward; a row's logits are summed otherwise */
+        /* the same arithmetic without backward; a row's logits are summed in another order */
         assert_near((double)lks__model_loss(model, g->params, &mb), micro, 1e-6);
         assert_int_equal(groups.next, g->table.n_groups);
         loss += micro / MICRO_STEPS;
@@ -213,7 +213,7 @@ static void run_step(const struct golf *g, lks__model *model, int step, const ui
     free(tokens);
 }
 
-/* Steps 0 to 3: gradients of the first, and of the last, which three updates have led to. */
+/* Steps 0 to 3: gradients of the first, and of the last, which follows three updates. */
 static void check_steps(const char *name, const uint16_t *stream)
 {
     struct golf g = golf_open(name);
@@ -239,7 +239,7 @@ static void check_steps(const char *name, const uint16_t *stream)
     golf_close(&g);
 }
 
-/* A shard's ids, for as long as the program runs. */
+/* A shard's ids; valid until the program ends. */
 static const uint16_t *first_shard(const char *path)
 {
     enum { HEADER = 1024 };
@@ -256,7 +256,7 @@ static void test_generated(void **state)
     lks_test_generated_golf(dir);
     const uint16_t *stream = first_shard(lks_test_text("%s/fineweb_train_000000.bin", dir));
     for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
-        /* golf's own width takes minutes at level ref; kernels_matmul holds its products there */
+        /* golf's own width takes minutes at level ref; kernels_matmul tests its products there */
         if (parity_ex.k->level != LKS__CPU_REF || strcmp(*name, "generated/golf_width.json") != 0)
             check_steps(*name, stream);
 }
@@ -269,8 +269,8 @@ static void test_shards(void **state)
 
 /* ---- small models ------------------------------------------------------------------------ */
 
-/* Uneven: rows that fill no task, halves of heads that fill no vector; each kind of U-net: with
- * skips for all decoders, with one left over, with no encoder at all. */
+/* Uneven: rows that don't fill a task, halves of heads that don't fill a vector; each kind of
+ * U-net: skips for all decoders, one decoder without a skip, no encoder at all. */
 static const lks__model_config smalls[] = {
     {.n_layer = 4,
      .n_head = 4,
@@ -300,7 +300,7 @@ static struct small_model small_open(int which)
     s.config.family = LKS__FAMILY_GOLF;
     s.config.block_size = SMALL_T;
     s.config.vocab_size = SMALL_V;
-    s.config.logit_softcap = 1.5f; /* low enough to bend every logit */
+    s.config.logit_softcap = 1.5f; /* low enough to change every logit */
     s.config.rope_base = 50.0f;
     assert_ok(lks__model_table(&s.config, &s.table));
     assert_ok(lks__model_open(&s.config, &s.table, SMALL_B, &parity_device, &s.model));
@@ -340,7 +340,7 @@ static double small_loss(struct small_model *s, float *grads)
     return (double)lks__model_train(s->model, s->params, &mb, &bw);
 }
 
-/* Loss at a distance of `h` along the tensor's own gradient. */
+/* Loss at distance `h` along the tensor's own gradient. */
 static double moved_loss(struct small_model *s, const lks__tensor *t, double norm, double h)
 {
     float *x = s->params + t->offset, *kept = parity_floats(t->count);
@@ -354,8 +354,8 @@ static double moved_loss(struct small_model *s, const lks__tensor *t, double nor
 }
 
 /* The slope of the loss along a tensor's gradient is that gradient's norm. The loss is a float,
- * good to about 2e-7, which makes 2e-7 / h of the slope; what the five-point formula leaves out
- * goes with h^4, but for the kink of relu's second derivative. */
+ * accurate to about 2e-7, so the slope has an error of 2e-7 / h. The error of the five-point
+ * formula is of order h^4, except at the kink of relu's second derivative. */
 static void test_slopes(void **state)
 {
     const double h = 0.01;
@@ -379,7 +379,7 @@ static void test_slopes(void **state)
     }
 }
 
-/* Gradients are added to what is there, and threads change no bit of them. */
+/* Gradients are added to old contents, and threads change no bit of them. */
 static void test_threads(void **state)
 {
     for (int which = 0; which < N_SMALLS; which++) {
@@ -409,7 +409,7 @@ static void test_threads(void **state)
     parity_threads(2);
 }
 
-/* The logits of the last token are those that the loss is made of. */
+/* The logits of the last token are those of the loss. */
 static void test_logits(void **state)
 {
     for (int which = 0; which < N_SMALLS; which++) {

@@ -1,5 +1,5 @@
-/* Same run as parameter-golf's script: losses, norms, validation and final weights, step by step;
- * and the same bytes on any number of ranks. */
+/* The same run as parameter-golf's script: losses, norms, validation and final weights, step by
+ * step; and the same bytes on any number of ranks. */
 #include "parity.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { MAX_ENV = 64, MAX_ARGS = 16 };
 
-/* What counts the bytes of val_bpb lies beside the repository: "" without it. */
+/* The tokenizer that counts bytes for val_bpb may lie beside the repository; "" without it. */
 static const char *tokenizer = "";
 
 static void use_tokenizer(void)
@@ -19,7 +19,7 @@ static void use_tokenizer(void)
     lks_test_need_sentencepiece();
 }
 
-/* The figure's config as the script's environment variables, which is how its users set it. */
+/* The figure's config as the script's environment variables, as its users set it. */
 static void environment(const json_t *figure, const char *data_dir, const char *env[MAX_ENV])
 {
     const char *key;
@@ -68,7 +68,7 @@ static void hold(const char *figure, const char *quantity, const char *section, 
     parity_hold(&(parity_place){figure, quantity, section, "the run"}, quantity, got, want, scale);
 }
 
-/* How far two right fp32 programs may be apart grows with the steps that they made: the reference
+/* The distance between two correct fp32 programs grows with the number of steps: the reference
  * drifts from its own float64 run. */
 static void check_steps(const char *name, const json_t *figure, const char *metrics)
 {
@@ -112,7 +112,7 @@ static void check_evals(const char *name, const json_t *figure, const char *metr
     }
 }
 
-/* Weights after the last step: their norms and sums, as parts of each tensor's norm. */
+/* Weights after the last step: their norms and sums, relative to each tensor's norm. */
 static void check_final(const char *name, const json_t *figure, const char *out)
 {
     lks__st_file *file;
@@ -143,7 +143,7 @@ static const char *generated(void)
     return dir;
 }
 
-/* The artifact's tensor bytes, and the loss of what it holds. */
+/* The artifact's tensor bytes, and the loss of its model. */
 static void check_artifact(const char *name, const json_t *figure, const char *metrics)
 {
     const json_t *line = lks_test_member(lks_test_metrics(metrics, "artifact"), "0");
@@ -171,7 +171,7 @@ static void test_generated(void **state)
         check_generated(*name, dir);
 }
 
-/* On the shards made of tinyshakespeare. */
+/* On the shards made from tinyshakespeare. */
 static void test_shards(void **state)
 {
     use_tokenizer();
@@ -186,7 +186,7 @@ static void test_shards(void **state)
     check_evals(name, figure, metrics);
 }
 
-/* Muon's matrices are dealt over ranks, and no bit tells how. Returns one of the runs. */
+/* Muon's matrices are divided over ranks, which changes no bit. Returns one of the runs. */
 static const char *check_ranks(const json_t *figure, const char *dir, const char *dtype)
 {
     static const char *const ways[][6] = {
@@ -228,7 +228,7 @@ static void test_ranks(void **state)
     check_ranks(lks_test_figure("generated/golf_untied.json"), generated(), "--dtype=float32");
 }
 
-/* Close to float32's run, and not it. */
+/* Close to float32's run, and different from it. */
 static void test_bf16(void **state)
 {
     const json_t *figure = lks_test_figure("generated/golf.json");

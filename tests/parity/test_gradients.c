@@ -1,4 +1,4 @@
-/* Gradients of step 0, and of step 3 where a figure has them, are PyTorch's; and, with dropout on,
+/* Gradients of step 0, and of step 3 if a figure has them, equal PyTorch's; with dropout, they are
  * those of the loss itself. */
 #include "parity.h"
 
@@ -130,8 +130,8 @@ static void update(struct steps *s, int step)
                       s->moments + m->table.count, s->grads);
 }
 
-/* The figure's first steps with the script's draws, and the gradients of those steps of which it
- * has them. The script evaluates first, which draws between its first and second micro-batch. */
+/* The figure's first steps with the script's draws, and the gradients of the steps for which it has
+ * them. The script evaluates first, which draws between its first and second micro-batch. */
 static void check_steps(const char *figure, const char *data_dir)
 {
     struct steps s = steps_open(figure, data_dir);
@@ -160,8 +160,8 @@ static void test_generated(void **state)
     check_steps("generated/nanogpt_dropout.json", dir);
 }
 
-/* The shapes that people run: width 384 with 3,072 rows, and a vocabulary of 50,304. At level ref
- * the first would take minutes; kernels_matmul holds its products there. */
+/* Realistic shapes: width 384 with 3,072 rows, and a vocabulary of 50,304. At level ref the first
+ * would take minutes; kernels_matmul tests its products there. */
 static void test_shapes(void **state)
 {
     const char *dir = lks_test_folder();
@@ -216,7 +216,7 @@ static double small_loss(struct small_model *s, float *grads)
     return (double)lks__model_train(s->model, s->params, &mb, &bw);
 }
 
-/* Loss at a distance of `h` along the tensor's own gradient. */
+/* Loss at distance `h` along the tensor's own gradient. */
 static double moved_loss(struct small_model *s, const lks__tensor *t, const float *grads,
                          double norm, double h)
 {
@@ -232,9 +232,9 @@ static double moved_loss(struct small_model *s, const lks__tensor *t, const floa
     return loss;
 }
 
-/* The slope of the loss along a tensor's gradient is that gradient's norm. Masks are keyed, so the
- * same ones fall at every point. The loss is a float, good to about 2e-7, which makes 2e-7 / h of
- * the slope; what the five-point formula leaves out goes with h^4. */
+/* The slope of the loss along a tensor's gradient is that gradient's norm. Masks are keyed, so
+ * every point has the same ones. The loss is a float, accurate to about 2e-7, so the slope has an
+ * error of 2e-7 / h. The error of the five-point formula is of order h^4. */
 static void test_slopes(void **state)
 {
     struct small_model s = {0};

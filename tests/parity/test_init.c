@@ -1,4 +1,4 @@
-/* Same start: initial weights and the first batches are those of nanoGPT's script. */
+/* The same start: initial weights and the first batches equal those of nanoGPT's script. */
 #include "parity.h"
 
 #include <math.h>
@@ -10,9 +10,9 @@ static const char *const figures[] = {
 };
 enum { N_FIGURES = sizeof figures / sizeof figures[0] };
 
-/* Values come from log, cos and sin, where libraries differ in the last bit. Over n elements
- * such differences add up like noise in the sum, and in the sum of squares to at most
- * |x - y| * |x + y|. */
+/* Values come from log, cos and sin; libraries differ in the last bit. Over n elements such
+ * differences add up like noise in the sum, and in the sum of squares to at most |x - y| * |x +
+ * y|. */
 static void test_tensors(void **state)
 {
     for (int f = 0; f < N_FIGURES; f++) {
@@ -26,7 +26,7 @@ static void test_tensors(void **state)
             assert_int_equal(json_array_size(shape), t->n_dims);
             for (int d = 0; d < t->n_dims; d++)
                 assert_int_equal(json_integer_value(json_array_get(shape, (size_t)d)), t->shape[d]);
-            double far = sqrt((double)t->count); /* |x - y|, were every element off by 1 */
+            double far = sqrt((double)t->count); /* |x - y|, if every element were off by 1 */
             parity_place at = {m.name, "init", "init", t->name};
             double sumsq = lks_test_number(want, "sumsq");
             parity_sums got = parity_sum(x, t->count);
@@ -56,7 +56,7 @@ static void test_padding_is_zero(void **state)
     parity_close(&m);
 }
 
-/* Counting alone, without a generator, comes to what drawing consumes. */
+/* Counting without a generator gives the number of draws that drawing consumes. */
 static void test_draws(void **state)
 {
     for (int f = 0; f < N_FIGURES; f++) {
@@ -84,8 +84,8 @@ static void check_offsets(const uint64_t *got, const json_t *want, int B, const 
                      (long long)json_integer_value(json_array_get(want, (size_t)b)));
 }
 
-/* The first five micro-batches of each virtual rank, and the evaluation that comes between the
- * drawing of the first one and its use. */
+/* The first five micro-batches of each virtual rank, and the evaluation between the drawing of the
+ * first one and its use. */
 static void test_offsets(void **state)
 {
     for (int f = 0; f < N_FIGURES; f++) {

@@ -1,4 +1,4 @@
-/* Same run: what `lockstep train` writes is what nanoGPT's script logged, step by step. */
+/* The same run: what `lockstep train` writes equals what nanoGPT's script logged, step by step. */
 #include "parity.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include "ckpt/safetensors.h"
 
-/* Of a figure's config: what the script was run with, under the names that are ours too. */
+/* The settings in a figure's config: names that the script and lockstep share. */
 static const char *const keys[] = {
     "eval_interval",  "eval_iters",    "gradient_accumulation_steps",
     "batch_size",     "block_size",    "n_layer",
@@ -180,8 +180,8 @@ static void test_ddp(void **state)
     check_run("generated/nanogpt_ddp2.json", dir, 2);
 }
 
-/* With dropout, on two virtual ranks of three micro-steps: the masks are those of a Philox in
- * NumPy, put into the script's model. */
+/* With dropout, on two virtual ranks of three micro-steps: the masks come from a Philox in NumPy,
+ * used in the script's model. */
 static void test_dropout(void **state)
 {
     const char *dir = generated_tokens();
@@ -189,8 +189,8 @@ static void test_dropout(void **state)
     check_run("generated/nanogpt_dropout.json", dir, 2);
 }
 
-/* The losses of a run with nothing but this: `accumulation` micro-batches in each of `iterations`
- * steps, at a learning rate of zero, so that all see the same weights. */
+/* The losses of a run with a learning rate of zero, so that all have the same weights:
+ * `accumulation` micro-batches in each of `iterations` steps. */
 static const json_t *losses_at_rest(const char *dir, int accumulation, int iterations)
 {
     const char *out = lks_test_folder();
@@ -206,8 +206,8 @@ static const json_t *losses_at_rest(const char *dir, int accumulation, int itera
     return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
 }
 
-/* The loss of a step is its micro-batches' mean in double, to the last of the nine digits printed:
- * what forty steps of one micro-batch print, which is exact for a float, tells it. */
+/* The loss of a step is its micro-batches' mean in double, to the last of the nine printed digits.
+ * Forty steps of one micro-batch print the values to compare with, which are exact for a float. */
 static void test_mean_of_losses(void **state)
 {
     enum { N = 40 };
@@ -224,7 +224,7 @@ static void test_mean_of_losses(void **state)
     assert_string_equal(got, want);
 }
 
-/* The shapes that people run. */
+/* Realistic shapes. */
 static void test_width_384(void **state)
 {
     check_run("generated/nanogpt_wide.json", generated_tokens(), 1);
@@ -237,7 +237,7 @@ static void test_vocabulary_of_gpt2(void **state)
     check_run("generated/nanogpt_vocab.json", dir, 1);
 }
 
-/* `lockstep prep char` on tinyshakespeare, as nanoGPT's prepare.py does it. */
+/* `lockstep prep char` on tinyshakespeare, as in nanoGPT's prepare.py. */
 static const char *shakespeare(void)
 {
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");

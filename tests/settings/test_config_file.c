@@ -1,4 +1,4 @@
-/* Settings from recipes and from nanoGPT's own config files. */
+/* Settings from recipes and from nanoGPT's config files. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static void test_recipe(void **state)
     assert_contains(args.notes[0], "a.conf:11: compile = False");
 }
 
-/* Settings, wherever they stand, win over files, wherever those stand. */
+/* Settings on the command line win over files, in any order. */
 static void test_command_line_wins(void **state)
 {
     const char *dir = lks_test_folder();
@@ -118,9 +118,9 @@ static void test_mistakes(void **state)
         {"a.conf", "n_layer = * 5\n", "not \"* 5\""},
         {"a.conf", "n_layer = 2 ** 3\n", "not \"2 ** 3\""},
         {"a.conf", "n_layer = 2 * x\n", "not \"2 * x\""},
-        {"a.conf", "n_layer = 2 * 1.5\n", "must be a whole number"}, /* 3, but not whole */
+        {"a.conf", "n_layer = 2 * 1.5\n", "must be a whole number"}, /* 3, but not an integer */
         {"a.conf", "n_layer = 9999999999 * 9999999999\n", "must be a whole number"},
-        {"a.conf", "n_layer = 4# x\n", "not \"4# x\""}, /* a comment stands behind white space */
+        {"a.conf", "n_layer = 4# x\n", "not \"4# x\""}, /* a comment needs white space before it */
         {"a.conf", "n_layer =\n", "not \"\""},
         {"a.conf", "n_layer = '12'\n", "without quotes"},
         {"a.py", "bias = 'True'\n", "without quotes"},
@@ -197,7 +197,8 @@ static void test_hostile(void **state)
     assert_fails(LKS_ERR_IO, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, dir, 0, &args), "dir.conf");
 }
 
-/* The recipes of this repository are read, by train and, for what they share, by the others. */
+/* The recipes of this repository are read by train and, for the settings that they share, by the
+ * others. */
 static void test_our_recipes(void **state)
 {
     static const char *const names[] = {"train_shakespeare_char", "train_shakespeare_char_cpu",
@@ -214,7 +215,7 @@ static void test_our_recipes(void **state)
             assert_int_equal(s.from[LKS__SETTING_max_iters],
                              commands[c] == LKS__CMD_TRAIN ? LKS__FROM_FILE : LKS__FROM_DEFAULT);
         }
-        assert_int_equal(s.n_layer, n == 0 ? 6 : n == 1 ? 4 : 12); /* bench's */
+        assert_int_equal(s.n_layer, n == 0 ? 6 : n == 1 ? 4 : 12); /* that of the benchmark */
         lks__settings_defaults(&s);
         assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 1, argv, 0, &args));
         assert_int_equal(s.gradient_accumulation_steps, n == 2 ? 40 : 1);

@@ -1,5 +1,5 @@
-/* Defaults, as literal figures: those of the scripts that lockstep takes its settings from, and its
- * own. They stand here a second time so that a slip in the table is noticed. */
+/* Defaults as literal values: those of the scripts from which lockstep takes its settings, and its
+ * own. They are repeated here so that a slip in the settings table is noticed. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -12,8 +12,8 @@ struct figure {
     const char *name, *value;
 };
 
-/* train.py of nanoGPT (karpathy/nanoGPT at 3adf61e), and sample.py for what is sampled. Its
- * device, dtype and backend are those of GPUs. */
+/* train.py of nanoGPT (karpathy/nanoGPT at 3adf61e), and sample.py for sampling. Its device, dtype
+ * and backend are for GPUs. */
 static const struct figure nanogpt[] = {
     {"out_dir", "out"},
     {"eval_interval", "2000"},
@@ -49,8 +49,8 @@ static const struct figure nanogpt[] = {
     {"top_k", "200"},
 };
 
-/* train_gpt.py of parameter-golf (openai/parameter-golf at 4908dc4), class Hyperparameters: its
- * names. What only golf has is the default without a recipe, too. */
+/* train_gpt.py of parameter-golf (openai/parameter-golf at 4908dc4), class Hyperparameters, by its
+ * names. Settings that only golf has are also the defaults without a recipe. */
 static const struct figure golf[] = {
     {"data_path", "./data/datasets/fineweb10B_sp1024"},
     {"tokenizer_path", "./data/tokenizers/fineweb_1024_bpe.model"},
@@ -115,7 +115,7 @@ static const struct figure ours[] = {
     {"iters", "10"},
     {"trace", ""},
     {"dry_run", "false"},
-    {"tokenizer_path", ""}, /* the data folder's */
+    {"tokenizer_path", ""}, /* that of the data folder */
     {"nproc_per_node", "1"},
     {"max_restarts", "0"},
     {"shutdown_timeout", "30"},
@@ -142,7 +142,7 @@ static const struct figure *find(const struct figure *figures, size_t n, int set
     return NULL;
 }
 
-/* Setting `i` of `s` has the figure's value; numbers are compared as numbers. */
+/* Setting `i` of `s` has the literal value; numbers are compared as numbers. */
 static void check(const lks__settings *s, int i, const struct figure *figure)
 {
     char text[LKS__SETTING_STR], *end;
@@ -198,7 +198,7 @@ static void test_recipes(void **state)
     assert_int_equal(s.batch_size, 524288 / 8 / 1024);
     assert_int_equal(s.virtual_ranks, 8);
 
-    /* The recipe of nanoGPT's name: train.py's own, but for how often it reports. */
+    /* The recipe with nanoGPT's name: train.py's own, except how often it reports. */
     parse(&s, LKS_TEST_SOURCE_DIR "/config/train_gpt2.conf");
     for (size_t i = 0; i < sizeof nanogpt / sizeof nanogpt[0]; i++)
         if (strcmp(nanogpt[i].name, "eval_interval") != 0 &&

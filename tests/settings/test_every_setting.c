@@ -1,5 +1,5 @@
-/* Every setting of prep, train, sample and eval, changed alone: what it should change changes, and
- * nothing else. A setting without a row fails the test. */
+/* Every setting of prep, train, sample and eval is changed alone: what it should change changes,
+ * and nothing else. A setting without a row fails the test. */
 #include "support.h"
 
 #include <dirent.h>
@@ -19,25 +19,25 @@ enum {
     EVAL = LKS__CMD_EVAL
 };
 
-/* --- what can be seen of a run ------------------------------------------------------------ */
+/* --- observable aspects of a run ---------------------------------------------------------- */
 
 enum aspect {
     A_RESULT, /* exit code */
     A_START,  /* loss and norm of iteration 0 */
-    A_COURSE, /* those of the others */
+    A_COURSE, /* those of later iterations */
     A_RATES,  /* learning rates */
     A_TOKENS, /* tokens so far, after each step */
-    A_STEPS,  /* iterations with a line of their own */
+    A_STEPS,  /* iterations that have a line */
     A_SKIPS,  /* iterations without an update */
     A_EVALS,  /* iterations evaluated */
-    A_VALUES, /* what they gave */
+    A_VALUES, /* their results */
     A_SAVES,  /* iterations saved */
-    A_PARAMS, /* hash of the parameters at the end */
-    A_FILES,  /* what lies in the folder at the end */
+    A_PARAMS, /* hash of the final parameters */
+    A_FILES,  /* files in the folder at the end */
     A_LOG,    /* train.log without numbers */
     A_HOST,   /* ranks, threads, backend, replicas, kernels */
-    A_WORK,   /* micro-batches done by each rank */
-    A_TEXT,   /* standard output, of commands that write no log; prep: hashes of its files */
+    A_WORK,   /* micro-batches computed by each rank */
+    A_TEXT,   /* standard output of commands without a log; prep: hashes of its files */
     N_ASPECTS
 };
 
@@ -64,7 +64,7 @@ enum {
     HOST = 1 << A_HOST,
     WORK = 1 << A_WORK,
     TEXT = 1 << A_TEXT,
-    /* Another model or other data from the start; another way from the first update on. */
+    /* Another model or other data from the start; another course from the first update on. */
     OTHER = START | COURSE | VALUES | PARAMS,
     LATER = COURSE | VALUES | PARAMS,
     ALL = (1 << N_ASPECTS) - 1,
@@ -80,14 +80,14 @@ struct seen {
 struct row {
     unsigned command;
     const char *setting, *value;
-    unsigned changes, may; /* what has to change, and what may */
-    const char *with;      /* settings that both runs have besides, and variables (NAME=VALUE) */
-    const char *says;      /* in what the changed run says, and not in what the other says */
+    unsigned changes, may; /* what must change, and what may */
+    const char *with;      /* settings of both runs, and variables (NAME=VALUE) */
+    const char *says;      /* text in the output of the changed run that the other doesn't have */
     enum aspect where;     /* an aspect of the changed run ... */
-    const char *is;        /* ... and what it has to be */
-    const char *first;     /* settings of a run made in the same folder before */
-    const char *also;      /* a setting that follows from this one, in the config line */
-    bool makes;            /* the value is a file that has to be there afterwards */
+    const char *is;        /* ... and its expected value */
+    const char *first;     /* settings of an earlier run in the same folder */
+    const char *also;      /* another setting in the config line that follows from this one */
+    bool makes;            /* the value is a file that must exist afterwards */
 };
 
 /* --- places ------------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ static void write_text(const char *path, unsigned seed, int n)
     lks_test_write(path, text, (size_t)n);
 }
 
-/* Words for SentencePiece to learn from. */
+/* Words from which SentencePiece can learn. */
 static void write_prose(const char *path)
 {
     static const char *const words[] = {"one",   "other",  "where", "rank",  "step",
@@ -185,7 +185,7 @@ static void make_place(const char *name, const char *path)
     }
 }
 
-/* The path of @NAME, which is made when it is first asked for. What is behind a '/' stays. */
+/* The path of @NAME, which is made on first use. Text after a '/' is kept. */
 static const char *place(const char *name)
 {
     static struct {
@@ -212,7 +212,7 @@ struct command {
     int n, n_env;
 };
 
-/* Words of `text`: settings, in which @NAME is a place, and variables. */
+/* Split `text` into words: settings, in which @NAME is a place, and variables. */
 static void add_words(struct command *c, const char *text)
 {
     while (text != NULL && *text != '\0') {
@@ -241,7 +241,7 @@ static lks_test_result run_command(const struct command *c)
     return lks_test_run(c->argv, c->env, 60);
 }
 
-/* A run that has to succeed, in `out`. */
+/* A run in `out` that must succeed. */
 static const char *run_in(const char *out, const char *base, const char *more)
 {
     struct command c = command_of(base, more);
@@ -323,7 +323,7 @@ static const char *words_of(const char *text, const char *out)
         if (strncmp(text, out, strlen(out)) == 0)
             text += strlen(out);
         else if (strncmp(text, "the validation loss has risen", 29) == 0)
-            text += strcspn(text, "\n") + 1; /* that follows from the values */
+            text += strcspn(text, "\n") + 1; /* it depends on the values */
         else if (strchr("0123456789.-", *text) == NULL)
             words[n++] = *text++;
         else
@@ -348,7 +348,7 @@ static const char *target_of(const char *path)
     return n > 0 ? lks_test_text("%s", target) : "";
 }
 
-/* Names in a folder, and where links lead; with hashes, if asked for. */
+/* Names in a folder, and targets of links; with hashes, if requested. */
 static const char *list(const char *folder, bool hashes)
 {
     const char *names[64], *all = "";
@@ -365,7 +365,7 @@ static const char *list(const char *folder, bool hashes)
         const char *path = lks_test_text("%s/%s", folder, names[i]);
         all = joined(all, names[i]);
         if (strcmp(names[i], "best") == 0)
-            continue; /* that follows from the values */
+            continue; /* it depends on the values */
         if (target_of(path)[0] != '\0')
             all = lks_test_text("%s=%s", all, target_of(path));
         else if (hashes)
@@ -394,7 +394,7 @@ static struct seen look(unsigned command, const char *out, const lks_test_result
     return s;
 }
 
-/* `base` with one setting more, or without one (NULL). */
+/* `base` with one more setting, or without one (NULL). */
 static struct seen seen_with(const struct row *row, const char *base, const char *setting)
 {
     struct command c = command_of(base, row->with);
@@ -419,7 +419,7 @@ static struct seen seen_with(const struct row *row, const char *base, const char
     return look(row->command, out, &r);
 }
 
-/* Base runs, by what they were made with. */
+/* Base runs, by their settings. */
 static struct seen base_of(const struct row *row, const char *base)
 {
     static struct {
@@ -451,7 +451,7 @@ static int n_wrong;
         n_wrong++;                                                                                 \
     } while (0)
 
-/* The config line tells of this setting, and of no other. */
+/* The config line has this setting, and otherwise no change. */
 static void compare_configs(const struct row *row, const json_t *a, const json_t *b)
 {
     const char *key;
@@ -488,7 +488,7 @@ static void check(const struct row *row, const char *base)
     }
     for (int i = 0; i < N_ASPECTS; i++) {
         bool same = strcmp(a.at[i], b.at[i]) == 0, wanted = row->changes >> i & 1;
-        size_t n = 0; /* bytes that are equal */
+        size_t n = 0; /* equal bytes */
         while (!same && a.at[i][n] == b.at[i][n])
             n++;
         if (same == wanted && !(row->may >> i & 1))
@@ -535,7 +535,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "sampler", "stream", REFUSED,
         .says = "sampler=stream reads the golf family's shards"),
     ROW(TRAIN, "drop_last", "true", LATER, .with = "--sampler=epoch --dataset=@short"),
-    ROW(TRAIN, "drop_last", "true", 0), /* of no meaning without an epoch's end */
+    ROW(TRAIN, "drop_last", "true", 0), /* without effect before the end of an epoch */
     ROW(TRAIN, "seed", "1338", OTHER),
 
     ROW(TRAIN, "learning_rate", "0.02", RATES | LATER),
@@ -576,11 +576,11 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "keep", "2", FILES),
     ROW(TRAIN, "eval_only", "true", ALL & ~(RESULT | HOST | SKIPS | TEXT), .where = A_EVALS,
         .is = "0"),
-    ROW(TRAIN, "stop_signal", "USR1", 0), /* what the signal does then: laws_stop */
+    ROW(TRAIN, "stop_signal", "USR1", 0), /* what the signal then does: laws_stop */
     ROW(TRAIN, "trace", "@trace", 0, .makes = true),
     ROW(TRAIN, "dry_run", "true", ALL & ~(RESULT | SKIPS), .says = "total on 1 rank"),
-    ROW(TRAIN, "tokenizer_path", "/none", 0), /* golf's */
-    ROW(TRAIN, "code", "/none", 0),           /* golf's */
+    ROW(TRAIN, "tokenizer_path", "/none", 0), /* only for golf */
+    ROW(TRAIN, "code", "/none", 0),           /* only for golf */
 
     ROW(TRAIN, "nproc_per_node", "2", HOST | LOG | WORK),
     ROW(TRAIN, "max_restarts", "1", RESULT, .may = ALL & ~(START | TEXT), .with = DIES,
@@ -594,7 +594,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "timeout", "0.2", RESULT, .may = ALL & ~(START | TEXT), .with = IS_SLOW),
     ROW(TRAIN, "check_interval", "1", 0), /* what it finds: faults_flips */
     ROW(TRAIN, "replicas", "private", HOST),
-    ROW(TRAIN, "bucket_mb", "0.0001", 0), /* test_buckets() */
+    ROW(TRAIN, "bucket_mb", "0.0001", 0), /* tested by test_buckets() */
     ROW(TRAIN, "device", "cpu", 0),
     ROW(TRAIN, "dtype", "bfloat16", OTHER | HOST),
 };
@@ -613,7 +613,7 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "iterations", "6",
         LATER | RATES | TOKENS | STEPS | EVALS | SAVES | FILES | LOG | WORK, .where = A_STEPS,
         .is = "0 1 2 3 4 5"),
-    ROW(TRAIN, "max_iters", "3", 0), /* the other family's */
+    ROW(TRAIN, "max_iters", "3", 0), /* for the other family */
     ROW(TRAIN, "warmdown_iters", "2", RATES | LATER),
     ROW(TRAIN, "warmup_steps", "3", 0, .says = "warmup_steps:3"), /* by definition nothing else */
     ROW(TRAIN, "max_wallclock_seconds", "1000", RATES | LATER | LOG),
@@ -633,11 +633,12 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "beta1", "0.8", LATER),
     ROW(TRAIN, "beta2", "0.9", LATER),
     ROW(TRAIN, "grad_clip", "0.01", LATER),
-    ROW(TRAIN, "weight_decay", "0.5", 0), /* the other family's */
+    ROW(TRAIN, "weight_decay", "0.5", 0), /* for the other family */
     ROW(TRAIN, "learning_rate", "0.5", 0),
     ROW(TRAIN, "eval_interval", "2", EVALS | VALUES | LOG, .where = A_EVALS,
         .is = "0 2 4 6 8 final artifact", .may = SAVES | FILES),
-    ROW(TRAIN, "log_interval", "2", LOG, .with = "--iterations=14"), /* the first ten are told */
+    ROW(TRAIN, "log_interval", "2", LOG,
+        .with = "--iterations=14"), /* the first ten are always printed */
     ROW(TRAIN, "dtype", "bfloat16", OTHER | HOST),
     ROW(EVAL, "artifact", "@golfrun/final_model.int8.ptz", TEXT,
         .with = "--dataset=@golf --out_dir=@golfrun", .says = "), artifact"),
@@ -754,7 +755,7 @@ static void test_sentencepiece(void **state)
     check_rows(ROWS(sp_rows), train_golf, prep_sp);
 }
 
-/* Smaller buckets are more of them. */
+/* Smaller buckets are more buckets. */
 static void test_buckets(void **state)
 {
     for (int small = 0; small < 2; small++) {

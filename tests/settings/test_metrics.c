@@ -1,4 +1,5 @@
-/* Where a resume cuts metrics.jsonl: from its end, whatever its size and content. */
+/* Where a resume cuts metrics.jsonl: it reads from the end, whatever size and content the file
+ * has. */
 #include "support.h"
 
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include "base/sys.h"
 #include "rundir/metrics.h"
 
-/* Lines as a run writes them, one letter each, with the iteration behind it. */
+/* Lines as a run writes them, one letter for each kind, followed by the iteration. */
 static void put_line(FILE *f, char kind, unsigned iter)
 {
     static const struct {
@@ -26,7 +27,7 @@ static void put_line(FILE *f, char kind, unsigned iter)
             fprintf(f, "{\"kind\":\"%s\",\"iter\":%u,\"loss\":1}\n", kinds[i].kind, iter);
 }
 
-/* "g t0 t1 c2": the file that has these lines, and its bytes. */
+/* "g t0 t1 c2": a file with these lines; returns its size. */
 static size_t put_lines(FILE *f, const char *lines)
 {
     long before = ftell(f);
@@ -42,7 +43,7 @@ static const char *file_of(const char *dir)
     return lks_test_text("%s/metrics.jsonl", dir);
 }
 
-/* The size that it is cut to. */
+/* The size to which it is cut. */
 static size_t resume(const char *dir, const lks__metrics_cut *cut, bool *has_line_p)
 {
     lks__metrics *m;
@@ -56,7 +57,7 @@ static size_t resume(const char *dir, const lks__metrics_cut *cut, bool *has_lin
 }
 
 static const struct {
-    const char *name, *kept, *cut; /* lines, before and behind the place of the cut */
+    const char *name, *kept, *cut; /* lines before and after the place of the cut */
     lks__metrics_cut at;
     bool has_line;
 } cases[] = {
@@ -111,7 +112,7 @@ static void test_cases(void **state)
         }
 }
 
-/* Lines lie across every border of the pieces that are read; the cut may be megabytes away. */
+/* Lines cross every border of the pieces that are read; the cut may be megabytes away. */
 static void test_pieces(void **state)
 {
     const lks__metrics_cut at = {100, true, true};
@@ -121,7 +122,7 @@ static void test_pieces(void **state)
         size_t kept = put_lines(f, "g h t99 e100 c100");
         for (unsigned i = 0; i < 8000; i++)
             put_line(f, 't', 100 + i);
-        fprintf(f, "%*s", shift * 7919, "{"); /* cut short: no line feed */
+        fprintf(f, "%*s", shift * 7919, "{"); /* incomplete: no line feed */
         fclose(f);
         bool has_line;
         assert_int_equal(resume(dir, &at, &has_line), kept);
@@ -129,7 +130,7 @@ static void test_pieces(void **state)
     }
 }
 
-/* 5 GiB, of which all but the end is a hole: reading that would take seconds and gigabytes. */
+/* 5 GiB, all but the end a hole: reading that would take seconds and gigabytes. */
 static void test_huge(void **state)
 {
     const lks__metrics_cut at = {7, false, true};
@@ -151,7 +152,7 @@ static void test_huge(void **state)
     unlink(file_of(dir));
 }
 
-/* `tail` behind good lines; it ends at an offset that the message names. */
+/* `tail` after good lines; it ends at an offset that the message names. */
 static void refused(const char *tail, size_t bytes, const char *why)
 {
     const lks__metrics_cut at = {2, false, true};
@@ -193,7 +194,7 @@ static void test_hostile(void **state)
     }
 }
 
-/* A line without an iteration that counts is behind the checkpoint; zeros are a crash's. */
+/* A line without a usable iteration comes after the checkpoint; zeros come from a crash. */
 static void test_odd(void **state)
 {
     static const char odd[] = "{\"kind\":\"train\"}\n{\"kind\":\"train\",\"iter\":-1}\n"

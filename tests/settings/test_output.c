@@ -1,4 +1,4 @@
-/* What is written: JSON lines, log lines, the progress line. */
+/* Output: JSON lines, log lines, the progress line. */
 #include "support.h"
 
 #include <fcntl.h>
@@ -52,13 +52,14 @@ static void test_json(void **state)
     assert_int_equal(n, strlen(sample));
 }
 
-/* Every buffer that is too small is found out, and nothing is written behind it. */
+/* Every too small buffer is detected, and nothing is written beyond it. */
 static void test_json_overflow(void **state)
 {
     lks__jsonw w;
     size_t n = 7;
     for (size_t size = 0; size <= sizeof sample; size++) {
-        char *buf = malloc(size ? size : 1); /* its end is watched by the sanitizer, and here: */
+        /* The sanitizer watches its end, and so does this test: */
+        char *buf = malloc(size ? size : 1);
         char guarded[sizeof sample + 8];
         memset(guarded, '?', sizeof guarded);
         lks__jsonw_open(&w, guarded, size);
@@ -147,7 +148,7 @@ static void test_log_without_terminal(void **state)
                         "lockstep train: careful: x\n");
     assert_string_equal(lks_test_read(path, NULL), "iter 1\niter 2\nlockstep train: careful: x\n");
 
-    /* Appended to, and lines of any length end. */
+    /* Lines are appended, and lines of any length end. */
     char *huge = malloc(10001);
     memset(huge, 'x', 10000);
     huge[10000] = '\0';
@@ -189,7 +190,7 @@ static void test_log_failures(void **state)
     fclose(null);
 }
 
-/* A terminal of 20 columns: what arrives at its other end. */
+/* A terminal of 20 columns: returns what arrives at its other end. */
 static const char *on_terminal(const char *term)
 {
     int master = posix_openpt(O_RDWR | O_NOCTTY);

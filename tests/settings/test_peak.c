@@ -1,11 +1,11 @@
-/* No run uses more than the machine has: a peak that a step beats was measured wrongly. */
+/* No run uses more than the machine has: a peak that a step exceeds was measured wrongly. */
 #include "support.h"
 
 #include <math.h>
 
 #include "run/report.h"
 
-/* What the measurement gives, and how often it was asked. */
+/* Result of the measurement, and number of calls. */
 struct meter {
     double own;
     lks_status st;
@@ -24,19 +24,19 @@ static void test_share(void **state)
 {
     static const struct {
         double all, own, flops;  /* the peak before, and a step's rate */
-        struct meter meter;      /* n: how often it must be asked */
+        struct meter meter;      /* n: expected number of calls */
         double share, all_after; /* expected */
     } cases[] = {
-        {100, 100, 50, {999, LKS_OK, 0}, 0.5, 100},       /* as it was */
+        {100, 100, 50, {999, LKS_OK, 0}, 0.5, 100},       /* unchanged */
         {100, 100, 100, {999, LKS_OK, 0}, 1, 100},        /* just reached */
         {100, 100, 142, {200, LKS_OK, 1}, 0.71, 200},     /* measured again */
         {100, 25, 142, {50, LKS_OK, 1}, 0.71, 200},       /* four ranks, all slowed */
         {100, 100, 142, {120, LKS_OK, 1}, 1, 142},        /* slowed again */
         {100, 100, 142, {90, LKS_OK, 1}, 1, 142},         /* slower than before */
-        {100, 100, 142, {900, LKS_ERR_NOMEM, 1}, 1, 142}, /* it can't be measured */
-        {100, 100, 142, {NAN, LKS_OK, 1}, 1, 142},        /* nor so */
+        {100, 100, 142, {900, LKS_ERR_NOMEM, 1}, 1, 142}, /* the measurement fails */
+        {100, 100, 142, {NAN, LKS_OK, 1}, 1, 142},        /* its result is no number */
         {0, 0, 142, {284, LKS_OK, 1}, 0.5, 284},          /* nothing was measured before */
-        {0, 0, 142, {0, LKS_OK, 1}, 1, 142},              /* and isn't now */
+        {0, 0, 142, {0, LKS_OK, 1}, 1, 142},              /* nor now */
         {0, 0, 0, {7, LKS_OK, 0}, 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -47,12 +47,12 @@ static void test_share(void **state)
         assert_near(p.flops, cases[i].all_after, 1e-9);
         assert_int_equal(m.n, cases[i].meter.n);
         assert_near(lks__peak_share(&p, cases[i].flops), cases[i].share, 1e-12);
-        assert_int_equal(m.n, cases[i].meter.n); /* a step that is no faster asks no more */
+        assert_int_equal(m.n, cases[i].meter.n); /* a step that isn't faster doesn't measure */
     }
 }
 
-/* A run whose peak was measured far too low reports at most 100 %, and the right peak at the end.
- */
+/* A run whose peak was measured far too low reports at most 100 %, and the right peak at the
+ * end. */
 static void test_run(void **state)
 {
     const char *dir = lks_test_folder();

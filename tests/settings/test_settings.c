@@ -315,7 +315,7 @@ static lks_status read_back(const lks__setting *d, json_t *value, lks__settings 
     return st;
 }
 
-/* Files keep the word itself, and nothing else is read. */
+/* Files keep the word itself; no other text is accepted. */
 static void check_choice_in_files(const lks__settings *s, const lks__setting *d, const char *range)
 {
     lks__settings back;
@@ -331,13 +331,13 @@ static void check_choice_in_files(const lks__settings *s, const lks__setting *d,
         assert_fails(LKS_ERR_FORMAT, read_back(d, wrong[i], &back), range);
 }
 
-/* Every word of every choice is taken and printed as that word; nothing else is taken. */
+/* Every word of every choice is accepted and printed as that word; nothing else is accepted. */
 static void test_choices(void **state)
 {
     int n_choices = 0;
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
         const lks__setting *d = &lks__setting_table[i];
-        const unsigned command = d->commands & -d->commands; /* any that takes it */
+        const unsigned command = d->commands & -d->commands; /* any command that has it */
         lks__settings s;
         char text[LKS__SETTING_STR], range[LKS__SETTING_RANGE];
         if (d->type != LKS__SETTING_IS_CHOICE)

@@ -29,7 +29,7 @@
 namespace
 {
 
-// Deadlines are lockstep's: it knows who still gives signs of life.
+// Deadlines are lockstep's, which knows which ranks still have heartbeats.
 constexpr auto never = std::chrono::hours(24 * 365);
 constexpr auto last_note = std::chrono::seconds(2);
 constexpr uint64_t note_slot = 1;
@@ -39,7 +39,7 @@ void say(char *why, size_t why_bytes, const char *text)
     std::snprintf(why, why_bytes, "%s", text);
 }
 
-// lockstep's store, as Gloo sees one.
+// lockstep's store with Gloo's interface.
 class Store : public gloo::rendezvous::Store
 {
   public:
@@ -79,12 +79,12 @@ struct Peer {
     char in[LKS__ENGINE_NOTE];
     std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
     std::thread thread;
-    std::deque<std::vector<char>> heard; // guarded by Member::lock, as what follows
+    std::deque<std::vector<char>> heard; // guarded by Member::lock, as are the next members
     bool gone = false;
     std::string why;
 };
 
-// One operation: what was posted, to be waited for.
+// The posted parts of one operation, to wait for.
 struct Posted {
     std::unique_ptr<gloo::transport::UnboundBuffer> out, in;
     int sends = 0, recvs = 0;
@@ -134,7 +134,7 @@ std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char 
 
 // --- operations -----------------------------------------------------------------------------
 
-// The pieces that go out, or come in: n of them, from `base` on.
+// The pieces that are sent, or received: n of them, from `base` on.
 struct Pieces {
     char *base;
     const size_t *at, *bytes;
@@ -166,7 +166,7 @@ void receive(Member &m, Posted &p, int from, const Pieces &to, int piece)
     p.recvs++;
 }
 
-// Receives first: what comes finds its place.
+// Post receives first, so that data that arrive find their place.
 void post(Member &m, Posted &p, const lks__engine_op &op)
 {
     const bool all_to_all = op.kind == LKS__ENGINE_ALL_TO_ALL;
@@ -203,7 +203,7 @@ void finish(Posted &p)
         p.out->waitSend(never);
 }
 
-// What `fn` throws, as text; empty where it doesn't.
+// The text of an exception that `fn` throws; empty if it doesn't.
 template <typename Fn> std::string caught(Fn fn)
 {
     try {
@@ -303,7 +303,7 @@ void send_notes(Member *m)
         for (int h = 0; h < m->n_hosts; h++) {
             if (h == m->host)
                 continue;
-            try { // a connection that has failed is the receiver's to report
+            try { // the receiver reports a connection that has failed
                 m->outs[h]->send(h, note_slot);
                 m->outs[h]->waitSend(never);
             } catch (const std::exception &) {
@@ -323,7 +323,7 @@ void receive_notes(Member *m, int host)
         while (true) {
             peer.buffer->recv(host, note_slot);
             if (!peer.buffer->waitRecv(never))
-                return; // we leave
+                return; // this host leaves
             std::lock_guard<std::mutex> held(m->lock);
             if (m->stop)
                 return;
@@ -368,7 +368,7 @@ int gloo_hear(void *engine, int host, void *note, char *why, size_t why_bytes)
 
 int gloo_probe(char *why, size_t why_bytes)
 {
-    return 1; // what it needs, a store, is lockstep's to find
+    return 1; // lockstep finds the store that it needs
 }
 
 void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, size_t why_bytes)
@@ -412,11 +412,12 @@ void gloo_leave(void *engine, int orderly)
         // Closed connections move nothing more. Threads may wait inside Gloo for good: they and
         // what they hold are left to the end of the process, which is near.
         {
-            // The last note says why: a connection that is closed before it would be the failure.
+            // The last note has the reason: if the connection closed before it, that would count as
+            // the failure.
             std::unique_lock<std::mutex> held(m->lock);
             m->changed.wait_for(held, last_note, [m] { return !m->telling; });
         }
-        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // its way to the others
+        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // to arrive
         for (auto *context : {m->data.get(), m->notes.get()})
             if (context != nullptr)
                 context->closeConnections();

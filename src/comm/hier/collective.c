@@ -1,12 +1,12 @@
-/* The collectives that wait: on the host, among the hosts, on the host. */
+/* The blocking collectives: first on the host, then among the hosts, then on the host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/hier/hier.h"
 
-/* Elements that lks_comm_all_reduce() takes at a time, in blocks: small sums need little memory,
- * and of a large one two pieces are under way. */
+/* Elements that lks_comm_all_reduce() processes at a time, in blocks: small sums need little
+ * memory, and of a large one two pieces are in progress. */
 enum { SMALL_PIECE = 1 << 16, PIECE = LKS__HIER_SUM_BLOCKS * 4096, BLOCK = 4096 };
 
 static struct lks__hier *state_of(const lks_comm *comm)
@@ -54,7 +54,7 @@ lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtyp
     mail.args[0] = (uint64_t)root;
     mail.args[2] = dtype;
     LKS__TRY(lks__shm_call(h->local, &mail));
-    if (host == h->host) /* the leader must have it first */
+    if (host == h->host) /* the leader must have the data first */
         LKS__TRY(lks_comm_broadcast(h->local, buf, count, dtype, root - h->first[host]));
     if (h->leads)
         LKS__TRY(lks__hier_call(h, &mail, &wait));
@@ -98,7 +98,8 @@ struct outcome {
 };
 _Static_assert(sizeof(struct outcome) <= LKS__SHM_PAYLOAD, "an outcome fits into a mail");
 
-/* Where one host could not, none has it: every rank is told, and the group lives on. */
+/* If one host failed, none keeps the memory: every rank gets the status, and the group stays
+ * usable. */
 static lks_status share_outcome(struct lks__hier *h, struct lks__shm_mail *mail,
                                 struct outcome *result)
 {
@@ -128,7 +129,7 @@ lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     mail.args[0] = (uint64_t)kind;
     result.status = lks_comm_alloc(h->local, kind, bytes, &mem);
     if (result.status != LKS_OK && result.status != LKS_ERR_NOMEM)
-        return (lks_status)result.status; /* the group's end */
+        return (lks_status)result.status; /* the group has failed */
     if (result.status != LKS_OK)
         snprintf(result.text, sizeof result.text, "%s", lks_last_error());
     if (h->leads)
@@ -175,7 +176,7 @@ void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end)
     lks_comm_drop(state_of(comm)->local, mem, from, end);
 }
 
-/* The leader's part: sizes of all shares, and of what we send and get. */
+/* On the leader: the sizes of all shares, and of what we send and receive. */
 static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_mail *mail, char *mem,
                                 const size_t *start, size_t n_blocks, int to_first)
 {
@@ -191,7 +192,7 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_mail 
         got[i] = h->host == 0 && i > 0 ? share[i] : 0;
     }
     struct lks__hier_wait wait = {.move = LKS__ENGINE_ALL_GATHER, .buf = mem, .bytes = share};
-    if (to_first) { /* what the first host has is in its place */
+    if (to_first) { /* the first host's own part is already in its place */
         sent[0] = h->host > 0 ? share[h->host] : 0;
         wait.move = LKS__ENGINE_ALL_TO_ALL;
         wait.send = h->host > 0
@@ -224,7 +225,7 @@ lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *bloc
 
 /* --- all-reduce --------------------------------------------------------------------------- */
 
-/* Memory lasts as long as the group, so there are two sizes of it. */
+/* Memory lasts as long as the group, so it has only two sizes. */
 lks_status lks__hier_open_sums(struct lks__hier *h, size_t count)
 {
     size_t n = count > SMALL_PIECE ? PIECE : SMALL_PIECE;
@@ -244,7 +245,7 @@ lks_status lks__hier_open_sums(struct lks__hier *h, size_t count)
     return LKS_OK;
 }
 
-/* A reduction with a leaf for each rank. */
+/* A reduction with one leaf for each rank. */
 static lks_status start_sum(struct lks__hier *h, struct lks__hier_sum *s, const float *buf,
                             size_t count)
 {
@@ -264,8 +265,8 @@ static lks_status start_sum(struct lks__hier *h, struct lks__hier_sum *s, const 
     return lks__hier_reduce_start(h->comm, &r, &s->work);
 }
 
-/* Piece by piece. Nobody starts a piece before it has taken the one that lies in its place, and no
- * sum is written before all of the host have started it. */
+/* Sum piece by piece. A rank starts a piece only after it has read the earlier one in its place,
+ * and sums are written only after all ranks of the host have started it. */
 static lks_status sum_floats(lks_comm *comm, float *buf, size_t count)
 {
     struct lks__hier *h = state_of(comm);

@@ -1,7 +1,7 @@
-/* All-reduce of any type and operation. The ranks of a host write a piece of their arrays into own
- * memory; its leader combines them as far as the canonical tree goes. The hosts exchange shards of
- * these nodes, each combines its shard in the tree's order, and the shards are gathered in common
- * memory, from which all ranks of the host copy. */
+/* All-reduce of any type and operation. The ranks of a host write a piece of their arrays into
+ * their own memory; its leader combines them as far as the canonical tree allows. The hosts
+ * exchange shards of these nodes, each combines its shard in the tree's order, and the shards are
+ * gathered in common memory, from which all ranks of the host copy. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "comm/hier/hier.h"
 #include "comm/tree.h"
 
-/* Bytes of a piece, at most: what a leader needs for it is several times as much. */
+/* Largest piece in bytes; a leader needs several times as much memory for it. */
 enum { MOST_PIECE = 1 << 20 };
 
 /* The leader's memory for one call. */
@@ -26,7 +26,7 @@ struct combining {
     const void **parts;              /* [W] */
     size_t *send_bytes, *recv_bytes; /* [n_hosts] */
     char *node_mem;                  /* [n_own][piece] */
-    char *send, *recv;               /* shards that go to other hosts, and that come from them */
+    char *send, *recv;               /* shards for other hosts, and shards from them */
 };
 
 static void close_combining(struct combining *c)
@@ -46,7 +46,7 @@ static void close_combining(struct combining *c)
     free(c->recv);
 }
 
-/* Where host `host`'s shard of n elements begins; that of n_hosts is the end. */
+/* Start of host `host`'s shard of n elements; for n_hosts the end. */
 static size_t shard_start(const struct lks__hier *h, size_t n, int host)
 {
     return lks__hier_share_start(h, n, host);
@@ -82,7 +82,7 @@ static bool open_lists(struct combining *c)
            c->send_bytes != NULL && c->recv_bytes != NULL;
 }
 
-/* Which nodes each host has follows from the number of ranks alone, so nobody has to tell. */
+/* Each host's nodes follow from the number of ranks alone, so they needn't be exchanged. */
 static lks_status open_combining(struct combining *c, size_t piece)
 {
     const struct lks__hier *h = c->h;
@@ -106,7 +106,7 @@ static lks_status open_combining(struct combining *c, size_t piece)
     return c->node_mem != NULL && c->send != NULL && c->recv != NULL ? LKS_OK : no_memory(c->h);
 }
 
-/* This host's nodes, from what its ranks have written. */
+/* Compute this host's nodes from what its ranks have written. */
 static void combine_own(struct combining *c, const void *own, size_t n, size_t piece)
 {
     struct lks__combine work = {.dtype = c->dtype, .op = c->op, .exec = &c->h->comm->exec};
@@ -121,7 +121,7 @@ static void combine_own(struct combining *c, const void *own, size_t n, size_t p
     }
 }
 
-/* Shards of our nodes to the other hosts, ours of their nodes to us. */
+/* Send shards of our nodes to the other hosts, and receive our shard of their nodes. */
 static lks_status exchange(struct combining *c, const struct lks__shm_mail *mail, size_t n,
                            size_t piece)
 {
@@ -146,7 +146,7 @@ static lks_status exchange(struct combining *c, const struct lks__shm_mail *mail
     return lks__hier_call(h, mail, &wait);
 }
 
-/* Our shard of the result, then all shards. */
+/* Combine our shard of the result, then gather all shards. */
 static lks_status combine_shards(struct combining *c, const struct lks__shm_mail *mail, char *dst,
                                  size_t n, size_t piece)
 {
@@ -186,7 +186,7 @@ lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_mail *mail, void *b
                           .op = op,
                           .size = lks_dtype_bytes(dtype),
                           .W = comm->world.world_size};
-    /* In floats, so rounded up; more than all memory has been refused. */
+    /* In floats, so rounded up; sizes above all memory have been refused before. */
     LKS__TRY(lks__hier_open_sums(h, (count * c.size + sizeof(float) - 1) / sizeof(float)));
     char *own = (char *)h->sums[0].own, *common = (char *)h->sums[0].common;
     size_t room = h->sum_room * sizeof(float) / c.size, most = MOST_PIECE / c.size;
@@ -199,7 +199,7 @@ lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_mail *mail, void *b
         size_t n = count - at < piece ? count - at : piece;
         mail->args[0] = at;
         memcpy(own, (char *)buf + at * c.size, n * c.size);
-        st = lks__shm_call(h->local, mail); /* all have written, and copied the piece before */
+        st = lks__shm_call(h->local, mail); /* all have written, and copied the earlier piece */
         if (h->leads && st == LKS_OK) {
             combine_own(&c, own, n, piece);
             st = exchange(&c, mail, n, piece);

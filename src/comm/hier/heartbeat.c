@@ -1,5 +1,5 @@
-/* What leaders exchange beside operations: heartbeats several times a second, with progress, the
- * rank that has stood still for longest, and failures. From these every failure gets its name. */
+/* What leaders exchange outside operations: heartbeats several times a second, with progress, the
+ * rank that has been silent for longest, and failures. They give every failure its cause. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,11 +10,11 @@
 enum { MAGIC = 0x6c6b7348 };
 
 static const double SEND_S = 0.2;    /* between heartbeats */
-static const double FRESH_S = 1.0;   /* the age of a heartbeat that still holds */
-static const double STOPPED_S = 1.0; /* a pause this long: this process was stopped itself */
+static const double FRESH_S = 1.0;   /* maximal age of a heartbeat that still counts */
+static const double STOPPED_S = 1.0; /* after so long a pause, this process itself was stopped */
 static const double LAST_SEND_S = 0.5;
-static const double LEAVE_S = 5.0; /* for the others to leave, too */
-static const double CAUSE_S = 3.0; /* after an error of the engine: for its cause to arrive */
+static const double LEAVE_S = 5.0; /* time for the others to leave, too */
+static const double CAUSE_S = 3.0; /* time, after an error of the engine, for its cause to arrive */
 
 /* --- failures ----------------------------------------------------------------------------- */
 
@@ -36,7 +36,7 @@ static void name_host(const struct lks__hier *h, int host, char *text, size_t by
 
 /* --- heartbeats --------------------------------------------------------------------------- */
 
-/* The rank of this host that works, not waits, and has been silent for longest. */
+/* Find the rank of this host that computes (doesn't wait) and has been silent for longest. */
 static void find_silent(const struct lks__hier *h, struct lks__hier_heartbeat *beat)
 {
     lks__segment *segment = lks__shm_segment(h->local);
@@ -100,7 +100,7 @@ static lks_status take_heartbeat(struct lks__hier *h, int host, const unsigned c
     if (other->last.stop_signal != 0)
         lks__segment_ask_stop(lks__shm_segment(h->local), other->last.stop_signal);
     h->late = other->last.status != LKS_OK ? other->last.rank : h->late;
-    if (other->last.status != LKS_OK) { /* escaped when it is shown */
+    if (other->last.status != LKS_OK) { /* escaped when it is printed */
         bool ours = h->late >= h->first[h->host] && h->late < h->first[h->host + 1];
         return lks__hier_fail(h, (lks_status)other->last.status,
                               ours ? h->late - h->first[h->host] : -1, other->last.text);
@@ -135,7 +135,8 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
     return LKS_OK;
 }
 
-/* While an operation stands still: has a host, or a rank of one, been silent for the deadline? */
+/* During an operation that stands still: has a host, or a rank of one, been silent for the
+ * deadline? */
 static lks_status look_for_silence(struct lks__hier *h, double now)
 {
     double limit = h->comm->timeout_s;
@@ -146,7 +147,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
         if (i == h->host)
             continue;
         name_host(h, i, who, sizeof who);
-        /* Its last heartbeat may arrive before its last bytes. */
+        /* Its last heartbeat may arrive before its last data. */
         bool left = other->last.left && silent > FRESH_S;
         if (left)
             snprintf(text, sizeof text, "%s left the group before operation %llu was complete", who,
@@ -173,7 +174,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
     return LKS_OK;
 }
 
-/* Has something changed that the other hosts need at once? */
+/* Has something changed that the other hosts must learn at once? */
 static bool is_urgent(const struct lks__hier *h)
 {
     const lks__segment *s = lks__shm_segment(h->local);
@@ -197,13 +198,13 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
     LKS__TRY(receive_heartbeats(h, now));
     if (!waits)
         return LKS_OK;
-    lks_comm_beat(h->local); /* our ranks wait for other hosts, not for us */
+    lks_comm_beat(h->local); /* so that our ranks don't report us: we all wait for other hosts */
     return look_for_silence(h, now);
 }
 
-/* The engine reports an error. Its connection for operations and the one for heartbeats fail at
- * different moments, so wait until a heartbeat, or the end of them, names the rank or the host that
- * failed. Without either, name at least the other one of two hosts. */
+/* The engine reports an error. Its connection for operations and that for heartbeats fail at
+ * different times, so wait until a heartbeat, or their end, names the rank or host that failed.
+ * Without either, name at least the other one of two hosts. */
 lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
 {
     char text[768], who[96] = "between hosts";
@@ -220,7 +221,7 @@ lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
 
 /* --- leaving ------------------------------------------------------------------------------- */
 
-/* Have all others sent that they leave, or gone? If one has failed, nobody leaves in order. */
+/* Have all others reported that they leave, or gone? If one has failed, the end isn't orderly. */
 static bool all_have_left(struct lks__hier *h, bool *orderly_p)
 {
     unsigned char bytes[LKS__ENGINE_NOTE];
@@ -240,8 +241,8 @@ static bool all_have_left(struct lks__hier *h, bool *orderly_p)
     return all;
 }
 
-/* The last heartbeat has the failure, or that this host leaves in order. In order nobody closes
- * before all have what was sent to them: a closed connection can take unread bytes with it. */
+/* Send the last heartbeat, with the failure or that this host leaves in order. In an orderly end no
+ * host closes before all have received its data: closing a connection can lose unread bytes. */
 void lks__hier_end_engine(struct lks__hier *h, bool orderly)
 {
     double end = lks__sys_now() + LAST_SEND_S;

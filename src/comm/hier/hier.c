@@ -15,8 +15,8 @@ static struct lks__hier *state_of(const lks_comm *comm)
 
 /* --- the host's own group ----------------------------------------------------------------- */
 
-/* Where no launcher of ours has made the segment, the leader does, and the others open it through
- * /proc: "PID:FD:TOKEN" in the hello. They are processes of one user; the token is checked. */
+/* If the launcher isn't lockstep's, the leader makes the segment, and the others open it through
+ * /proc: "PID:FD:TOKEN" in the hello. Their processes belong to one user; the token is checked. */
 static lks_status offer_segment(struct lks__hier *h, lks__segment **made_p)
 {
     char env[LKS__SEGMENT_ENV_BYTES];
@@ -92,7 +92,8 @@ static lks_status open_hosts(struct lks__hier *h)
     return LKS_OK;
 }
 
-/* The first exchange: who is where. The thread fills h->first, for it reads that, too. */
+/* The first exchange: which ranks each host has. The leader's thread fills h->first, which it also
+ * reads. */
 static lks_status meet_hosts(struct lks__hier *h)
 {
     struct lks__shm_mail mail = {.kind = LKS__OP_JOIN, .size = (uint64_t)h->join.world_size};
@@ -107,7 +108,7 @@ static lks_status meet_hosts(struct lks__hier *h)
     return st;
 }
 
-/* The leader's part; what it learns goes to the host's other ranks, and so does its failure. */
+/* On the leader. The result, or its failure, goes to the host's other ranks. */
 static lks_status open_between(struct lks__hier *h)
 {
     if (!h->ops->every_rank) {
@@ -148,7 +149,7 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
     LKS__TRY(lks_comm_broadcast(h->local, h->first, ((size_t)h->n_hosts + 1) * sizeof *h->first,
                                 LKS_UINT8, 0));
-    /* Ranks count in the order of (host, local rank), whatever the launcher's numbering. */
+    /* Ranks are in the order of (host, local rank), whatever the launcher's numbers are. */
     h->comm->world.rank = h->first[h->host] + h->join.local_rank;
     h->local->first_rank = h->first[h->host];
     return LKS_OK;
@@ -167,8 +168,8 @@ static lks_status join_engine(struct lks__hier *h)
 
 lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment)
 {
-    struct lks__hier *h =
-        aligned_alloc(_Alignof(struct lks__hier), sizeof *h); /* mails are lines */
+    struct lks__hier *h = aligned_alloc(_Alignof(struct lks__hier),
+                                        sizeof *h); /* descriptors are aligned to cache lines */
     if (h == NULL) {
         lks__segment_close(segment);
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");
@@ -196,8 +197,8 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
     return learn_hosts(h, h->leads ? open_between(h) : LKS_OK);
 }
 
-/* Reductions in flight can't end without this rank's share, or without the leader's thread: the
- * others learn why, and the thread stops instead of waiting for them. */
+/* Reductions in flight can't end without this rank's share, or without the leader's thread. So
+ * report the reason to the others, and let the thread stop instead of waiting for them. */
 static void give_up_works(lks_comm *comm, struct lks__hier *h)
 {
     if (lks__shm_segment(h->local) != NULL &&
@@ -211,7 +212,7 @@ void lks__hier_close(lks_comm *comm)
     struct lks__hier *h = state_of(comm);
     if (h == NULL)
         return;
-    if (h->stuck) /* the thread holds all of it: the process is about to end */
+    if (h->stuck) /* the thread uses all of it, and the process is about to end */
         return;
     give_up_works(comm, h);
     const lks__segment *segment = lks__shm_segment(h->local);
@@ -239,11 +240,11 @@ void lks__hier_close(lks_comm *comm)
     comm->state = NULL;
 }
 
-/* --- what is the host's own affair --------------------------------------------------------- */
+/* --- calls that concern only this host ---------------------------------------------------- */
 
 void lks__hier_abort(lks_comm *comm, const char *why)
 {
-    lks_comm_abort(state_of(comm)->local, why); /* the leader's thread tells the other hosts */
+    lks_comm_abort(state_of(comm)->local, why); /* the leader's thread informs the other hosts */
 }
 
 void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase)
@@ -258,7 +259,7 @@ void lks__hier_beat(lks_comm *comm)
 
 void lks__hier_ask_stop(lks_comm *comm, int signo)
 {
-    lks__comm_ask_stop(state_of(comm)->local, signo); /* the leader's heartbeat carries it on */
+    lks__comm_ask_stop(state_of(comm)->local, signo); /* the leader's heartbeats pass it on */
 }
 
 int lks__hier_asked_stop(const lks_comm *comm)
@@ -281,7 +282,7 @@ void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
 lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p)
 {
     if (comm->ops.close != lks__hier_close)
-        return lks__fail(LKS_ERR_SUPPORT, "the backend %s is no engine's", comm->ops.name);
+        return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no engine", comm->ops.name);
     struct lks__hier *h = state_of(comm);
     size_t bytes = count * sizeof *buf;
     struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};

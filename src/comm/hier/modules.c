@@ -6,7 +6,7 @@
 #include "base/module.h"
 #include "comm/hier/hier.h"
 
-/* What lies in the module's place is loaded when first asked for; probes come from one thread. */
+/* A module is loaded when it is first asked for; probes come from one thread. */
 static bool load(const char *file, const char *package, const lks__engine **engine_p, char *why,
                  size_t why_bytes)
 {
@@ -31,8 +31,8 @@ static bool load(const char *file, const char *package, const lks__engine **engi
 
 /* --- mpi ---------------------------------------------------------------------------------- */
 
-/* One source, compiled against the MPI that CMake finds, and against MPICH where that is another
- * one: a process can only join by the MPI whose launcher has started it. */
+/* One source, compiled against the MPI that CMake finds, and against MPICH if that is another one:
+ * a process can only join through the MPI whose launcher has started it. */
 static const lks__engine *mpi, *mpich;
 
 static bool by_mpich(void)
@@ -65,9 +65,8 @@ static bool gloo_probe(const lks_world *world, char *why, size_t why_bytes)
         return false;
     if (!lks__hier_can_meet()) {
         snprintf(why, why_bytes,
-                 "it is built in, but no address is set at which the hosts can meet: start the "
-                 "ranks with "
-                 "`lockstep run` or torchrun, or set MASTER_ADDR and MASTER_PORT");
+                 "it is built in, but no address for connecting the hosts is set: start the ranks "
+                 "with `lockstep run` or torchrun, or set MASTER_ADDR and MASTER_PORT");
         return false;
     }
     return gloo->probe(why, why_bytes) != 0;

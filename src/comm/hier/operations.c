@@ -1,4 +1,5 @@
-/* The engine's operations: started in turn, tested in the same order, while heartbeats go on. */
+/* Runs the engine's operations: they are started in turn and tested in the same order, while
+ * heartbeats go on. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 
 enum { YIELDS = 200, NAPS = 2000 };
 
-static const double REST_S = 0.02; /* in an engine that sleeps; then a look at heartbeats */
+static const double REST_S = 0.02; /* sleep in an engine before the next check of heartbeats */
 
 lks_status lks__hier_pause(struct lks__hier *h)
 {

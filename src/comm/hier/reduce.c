@@ -1,7 +1,8 @@
-/* Reductions among hosts. The ranks of each host add their parts as far as the tree goes
- * (comm/shm); what follows is the leader's thread: shards of the hosts' sums change places, each
- * host adds its shard in the tree's order, and the shards are gathered into every host's dst. All
- * of it in pieces: while one is added, the next ones are on their way, and the last ones back. */
+/* Reductions among hosts. The ranks of each host add their parts as far as the tree allows
+ * (comm/shm); the leader's thread does the rest: hosts exchange shards of their sums, each host
+ * adds its shard in the tree's order, and the shards are gathered into every host's dst. All of
+ * this works in pieces: while one is added, the next ones are being received, and the last ones
+ * sent back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,13 @@
 #include "comm/shm/sum.h"
 #include "comm/tree.h"
 
-/* Bytes of a piece of each host's shard, and pieces that are fetched ahead. */
+/* Bytes of a piece of each host's shard, and number of pieces received ahead. */
 enum { PIECE_BYTES = 1 << 20, AHEAD = 3 };
 
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(lks_node) <= LKS__SHM_PAYLOAD,
                "a host's nodes fit into its mail");
 
-/* --- the ranks' side ---------------------------------------------------------------------- */
+/* --- on each rank ------------------------------------------------------------------------- */
 
 lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
 {
@@ -28,8 +29,8 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     LKS__TRY(lks__shm_between_start(h->local, r, &work, &job.between, &job.mail));
     work->comm = comm;
     if (h->leads) {
-        /* Compare where they lie, too: two reductions of one shape, as two lks_ddp have them, must
-         * not be taken for each other. */
+        /* Compare the offsets, too: two reductions of the same shape, for example of two lks_ddp,
+         * must not be taken for each other. */
         uint64_t places[2] = {job.mail.args[2], job.mail.args[3]};
         job.mail.args[2] = (uint64_t)r->wire << 1 | (r->scatter != 0);
         job.mail.args[3] = XXH3_64bits(places, sizeof places);
@@ -59,7 +60,7 @@ void lks__hier_work_forget(lks_comm *comm, lks_work *work)
     h->local->ops.forget(h->local, work);
 }
 
-/* --- the thread's side -------------------------------------------------------------------- */
+/* --- in the leader's thread --------------------------------------------------------------- */
 
 static lks_status bad_parts(struct lks__hier *h, const lks_reduction *r, const char *who,
                             const char *what)
@@ -70,12 +71,12 @@ static lks_status bad_parts(struct lks__hier *h, const lks_reduction *r, const c
     return lks__hier_fail(h, LKS_ERR_ARG, -1, text);
 }
 
-/* A reduction under way: piece p of each host's shard, p in [0, n). */
+/* A reduction in progress: piece p of each host's shard, p in [0, n). */
 struct pieces {
     const lks_reduction *r;
-    float *bufs[LKS__TREE_MAX_COVER]; /* [n_mine] our host's sums */
+    float *bufs[LKS__TREE_MAX_COVER]; /* [n_mine] sums of our host */
     int n_mine, n_nodes;              /* nodes of our host, of all hosts */
-    int rounds;                       /* the most of any host: an exchange for each */
+    int rounds;                       /* the largest of any host: one exchange for each */
     bool narrow;                      /* bfloat16 on the wire */
     size_t n;
     size_t room;             /* elements of our largest piece */
@@ -90,7 +91,7 @@ static size_t first_block(const struct lks__hier *h, const struct pieces *c, int
     return start + some * piece / c->n;
 }
 
-/* Where a piece begins, in elements; piece n is the end of the shard. */
+/* Start of a piece, in elements; piece n is the end of the shard. */
 static size_t start_of(const struct lks__hier *h, const struct pieces *c, int host, size_t piece)
 {
     return c->r->block_start[first_block(h, c, host, piece)];
@@ -101,7 +102,8 @@ static size_t size_of(const struct lks__hier *h, const struct pieces *c, int hos
     return start_of(h, c, host, piece + 1) - start_of(h, c, host, piece);
 }
 
-/* Where node `node` of all hosts' nodes arrives, in elements from the start of the staging. */
+/* Where node `node` of all hosts' nodes is received, in elements from the start of the staging
+ * buffer. */
 static size_t place_of(const struct pieces *c, size_t piece, int node)
 {
     return (piece % AHEAD * (size_t)c->n_nodes + (size_t)node) * c->room;
@@ -119,16 +121,16 @@ static lks_node node_of(const struct lks__hier *h, int host, int k)
     return node;
 }
 
-/* Which nodes the hosts have. */
+/* Find out which nodes the hosts have. */
 static lks_status read_nodes(struct lks__hier *h, struct pieces *c)
 {
     for (int i = 0; i < h->n_hosts; i++) {
         if (h->mails[i].n_parts > LKS__TREE_MAX_COVER)
-            return bad_parts(h, c->r, "a host", "gave more nodes than a range of leaves has");
+            return bad_parts(h, c->r, "a host", "gave more nodes than a range of leaves can have");
         int some = (int)h->mails[i].n_parts;
         for (int k = 0; k < some; k++)
             if (!lks__tree_valid(c->r->n_leaves, node_of(h, i, k)))
-                return bad_parts(h, c->r, "a host", "gave what is no node of the tree");
+                return bad_parts(h, c->r, "a host", "gave something that is no node of the tree");
         c->n_nodes += some;
         c->rounds = some > c->rounds ? some : c->rounds;
     }
@@ -150,7 +152,8 @@ static lks_status need(struct lks__hier *h, void **mem_p, size_t *have_p, size_t
     return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
 }
 
-/* The same pieces on all hosts, and room for those of ours that are on their way. */
+/* Divide into the same pieces on all hosts, and allocate room for those of ours that are in
+ * transfer. */
 static lks_status cut(struct lks__hier *h, struct pieces *c)
 {
     size_t most = 1;
@@ -170,12 +173,13 @@ static lks_status cut(struct lks__hier *h, struct pieces *c)
     return st;
 }
 
-/* Start the exchange of one piece, node k of every host that has one. Our own stays where it is. */
+/* Start the exchange of one piece: node k of every host that has one. Our own stays in its
+ * place. */
 static lks_status fetch_round(struct lks__hier *h, struct pieces *c, size_t piece, int k)
 {
     const size_t width = c->narrow ? sizeof(uint16_t) : sizeof(float);
     const float *send = k < c->n_mine ? c->bufs[k] : NULL;
-    if (c->narrow && k > 0) /* what is sent lies where the node before is still sent from */
+    if (c->narrow && k > 0) /* the buffer of the previous node is still being sent */
         LKS__TRY(lks__hier_finish(h, c->last));
     for (int i = 0, n = 0; i < h->n_hosts; n += (int)h->mails[i++].n_parts) {
         bool comes = i != h->host && k < (int)h->mails[i].n_parts;
@@ -206,7 +210,7 @@ static lks_status fetch(struct lks__hier *h, struct pieces *c, size_t piece)
     return LKS_OK;
 }
 
-/* The parts of our piece: our host's where they stand, the others' as they have come. */
+/* Find the parts of our piece: our host's in their place, the others' in the staging buffer. */
 static void place_nodes(struct lks__hier *h, const struct pieces *c, size_t piece)
 {
     const size_t start = start_of(h, c, h->host, piece), some = size_of(h, c, h->host, piece);
@@ -237,7 +241,7 @@ static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t 
         double lanes[8] = {0};
         lks__sum_range(&sum, from - start, some, lanes);
         r->block_sumsq[b] = lks__sumsq_of_lanes(lanes);
-        if (c->narrow) { /* what the other hosts will have */
+        if (c->narrow) { /* rounded as the other hosts get it */
             lks__wire_narrow(h->narrow + from, r->dst + from, some);
             lks__wire_widen(r->dst + from, h->narrow + from, some);
             r->block_sumsq[b] = sumsq(r->dst + from, some);
@@ -246,7 +250,7 @@ static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t 
     return LKS_OK;
 }
 
-/* Start sending the sums of our piece, and receiving the others'. */
+/* Start to send the sums of our piece, and to receive the others'. */
 static lks_status gather(struct lks__hier *h, struct pieces *c, size_t piece)
 {
     const size_t width = c->narrow ? sizeof(uint16_t) : sizeof(float);
@@ -270,7 +274,7 @@ static lks_status gather_sumsqs(struct lks__hier *h, struct pieces *c)
     return lks__hier_start(h, &op, &c->last);
 }
 
-/* The hosts have met: what is left is numbers. */
+/* All hosts agree on the operation; the rest is computation. */
 static lks_status add_pieces(struct lks__hier *h, struct pieces *c)
 {
     LKS__TRY(cut(h, c));

@@ -1,6 +1,6 @@
-/* How leaders find each other where the engine has no launcher of its own: by the job's store.
- * `lockstep run` serves one. Under torchrun, and whoever else says where rank 0 can be reached
- * (MASTER_ADDR, MASTER_PORT), rank 0 does, until all have met. */
+/* How leaders find each other if the engine has no launcher of its own: through the job's store.
+ * `lockstep run` serves one. Under torchrun, and any launcher that sets rank 0's address
+ * (MASTER_ADDR, MASTER_PORT), rank 0 serves one until all are connected. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "comm/world.h"
 #include "net/store.h"
 
-/* Keys of one attempt: a restarted job must not meet the one before. */
+/* Keys include the attempt, because a restarted job must not meet the one before. */
 static lks_status key_of(const char *key, char out[LKS__STORE_KEY_BYTES])
 {
     const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
@@ -31,7 +31,8 @@ static int store_get(void *store, const char *key, double timeout_s, void **data
            lks__store_get(store, full, timeout_s, data_p, bytes_p) != LKS_OK;
 }
 
-/* GROUP_RANK and GROUP_WORLD_SIZE, or, without them, hosts of equal size in the order of ranks. */
+/* Use GROUP_RANK and GROUP_WORLD_SIZE or, without them, assume hosts of equal size in the order of
+ * ranks. */
 static lks_status find_place(lks__engine_join *j)
 {
     bool even = j->world_size % j->local_world_size == 0;
@@ -56,8 +57,8 @@ bool lks__hier_can_meet(void)
            (lks__env_set("MASTER_ADDR") && lks__env_set("MASTER_PORT"));
 }
 
-/* Where the job's secret isn't given there is none, as in torchrun's own store: what all ranks have
- * from their launcher then keeps jobs apart. */
+/* Without a secret of the job none is used, as in torchrun's own store: then only what all ranks
+ * have from their launcher keeps jobs apart. */
 static void find_token(char *token, size_t bytes)
 {
     const char *given = getenv(LKS__TOKEN_ENV), *run = getenv("TORCHELASTIC_RUN_ID");
@@ -68,7 +69,7 @@ static void find_token(char *token, size_t bytes)
                  run != NULL ? run : "");
 }
 
-/* torchrun's agent may sit on MASTER_PORT itself; then the next one is taken. */
+/* torchrun's agent may already listen on MASTER_PORT; then the next port is used. */
 static lks_status find_port(int *port_p)
 {
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
@@ -78,7 +79,7 @@ static lks_status find_port(int *port_p)
         return LKS_OK;
     }
     const char *text = getenv("MASTER_PORT");
-    return lks__fail(LKS_ERR_CONFIG, "MASTER_PORT is \"%s\": a number from 1 to 65534 is meant",
+    return lks__fail(LKS_ERR_CONFIG, "MASTER_PORT is \"%s\": expected a number from 1 to 65534",
                      lks__escape(shown, sizeof shown, text, strlen(text)));
 }
 
@@ -109,7 +110,7 @@ lks_status lks__hier_rendezvous_open(struct lks__hier *h)
     j->store_set = store_set;
     j->store_get = store_get;
     const char *given =
-        getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr, or as below */
+        getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr; otherwise see below */
     if (given == NULL)
         return lks__store_local_address(store, j->address, sizeof j->address);
     snprintf(j->address, sizeof j->address, "%s", given);

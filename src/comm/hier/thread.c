@@ -1,4 +1,4 @@
-/* The leader's thread: it alone calls the engine. Jobs come in the order in which the ranks of the
+/* The leader's thread: only it calls the engine. Jobs arrive in the order in which the ranks of the
  * host start them, and run one after the other. */
 #include <pthread.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 
 /* --- one job ------------------------------------------------------------------------------ */
 
-/* How many ranks each host has; numbers above the world's are cut to it. */
+/* How many ranks each host has; larger numbers are cut to that of the world. */
 static void learn_ranks(struct lks__hier *h)
 {
     for (int i = 0; i < h->n_hosts; i++) {
@@ -113,7 +113,7 @@ static void serve(struct lks__hier *h)
             st = run(h, job);
             h->number++;
         }
-        /* From the first failure on no memory of callers is touched any more. */
+        /* After the first failure no memory of callers is touched. */
         if (st != LKS_OK && h->engine != NULL)
             lks__hier_end_engine(h, false);
         finish_job(h, job, st);
@@ -126,7 +126,7 @@ static void *thread_main(void *arg)
 {
     struct lks__hier *h = arg;
     char why[sizeof h->open_why] = "";
-    prctl(PR_SET_TIMERSLACK, 1000UL); /* naps of 20 us are that, not 70 */
+    prctl(PR_SET_TIMERSLACK, 1000UL); /* so that sleeps of 20 us don't become 70 */
     lks__cpu_flush_denormals();
     h->engine = h->ops->join(&h->join, &h->host, &h->n_hosts, why, sizeof why);
     pthread_mutex_lock(&h->lock);
@@ -144,7 +144,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* --- the owner's side --------------------------------------------------------------------- */
+/* --- in the rank's own thread ------------------------------------------------------------- */
 
 static bool wait_until(struct lks__hier *h, double end_s)
 {
@@ -170,18 +170,19 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     pthread_cond_init(&h->changed, &attr);
     pthread_condattr_destroy(&attr);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the main thread's */
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* only the main thread handles signals */
     int rc = pthread_create(&h->thread, NULL, thread_main, h);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0)
-        return lks__fail(LKS_ERR_NOMEM, "can't start the thread that speaks to other hosts: %s",
+        return lks__fail(LKS_ERR_NOMEM, "can't start the thread for the other hosts: %s",
                          strerror(rc));
     h->has_thread = true;
     pthread_mutex_lock(&h->lock);
     double end = lks__sys_now() + h->comm->timeout_s;
     while (h->joined == 0 && wait_until(h, end))
         if (h->local != NULL)
-            lks_comm_beat(h->local); /* the host's other ranks wait for us */
+            /* So that the host's other ranks, which wait for us, don't report us. */
+            lks_comm_beat(h->local);
     int joined = h->joined;
     pthread_mutex_unlock(&h->lock);
     if (joined > 0)
@@ -189,7 +190,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     if (joined < 0)
         return lks__fail(LKS_ERR_PEER, "can't join the other hosts by %s: %s", h->ops->name,
                          h->open_why);
-    h->stuck = true; /* inside the engine, which offers no way out */
+    h->stuck = true; /* inside the engine, which can't be interrupted */
     return lks__fail(LKS_ERR_TIMEOUT,
                      "the other hosts have not reached %s within %g s: are all ranks started, with "
                      "the same backend?",

@@ -1,5 +1,5 @@
-/* bfloat16 on the wire: half the bytes between hosts. What is summed is float32; what is sent, and
- * what every host ends with, has bfloat16's digits. */
+/* bfloat16 on the wire: half the bytes between hosts. Sums are computed in float32; what is sent,
+ * and every host's result, are rounded to bfloat16. */
 #include "base/bf16.h"
 #include "comm/hier/hier.h"
 

@@ -1,5 +1,5 @@
 /* lockstep_mpi.so: MPI as an engine between hosts (comm/hier/engine.h). All ranks are processes of
- * one MPI job; the leaders have a communicator of their own for operations, and one for notes. */
+ * one MPI job; the leaders have one communicator for operations and one for notes. */
 #include <limits.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -25,11 +25,11 @@ struct notes {
 };
 
 struct member {
-    bool initialized; /* MPI is ours to finalize */
+    bool initialized; /* this module has initialized MPI, so it finalizes it */
     MPI_Comm leaders, for_notes;
     int host, n_hosts;
     MPI_Request ops[LKS__ENGINE_SLOTS];
-    int *counts;         /* [LKS__ENGINE_SLOTS][4][n_hosts]: sent, where from, received, where to */
+    int *counts; /* [LKS__ENGINE_SLOTS][4][n_hosts]: sizes and offsets of sends, then of receives */
     struct notes *notes; /* [n_hosts] */
     char out[LKS__ENGINE_NOTE];
 };
@@ -46,7 +46,7 @@ static int mpi_probe(char *why, size_t why_bytes)
     return 0;
 }
 
-/* 0 where `code` is no failure. */
+/* 0 if `code` is no failure. */
 static int failed(int code, char *why, size_t why_bytes)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -60,8 +60,8 @@ static int failed(int code, char *why, size_t why_bytes)
 
 /* --- joining and leaving ------------------------------------------------------------------ */
 
-/* The ranks of our host, in the order of ranks. Where one machine plays several hosts, each begins
- * at a local rank 0. */
+/* Make a communicator of our host's ranks, in rank order. If one machine acts as several hosts,
+ * each begins at a local rank 0. */
 static int split_host(const lks__engine_join *join, MPI_Comm *host_p)
 {
     MPI_Comm machine;
@@ -156,8 +156,8 @@ static void mpi_leave(void *engine, int orderly)
         if (m->initialized)
             MPI_Finalize();
     }
-    /* Otherwise MPI is left alone: nothing moves any more without calls of ours, and what is in
-     * flight still points into `m`. The process is about to end. */
+    /* Otherwise leave MPI alone: nothing moves any more without our calls, and operations in flight
+     * still point into `m`. The process is about to end. */
     if (orderly) {
         free(m->counts);
         free(m->notes);
@@ -195,7 +195,7 @@ static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char 
 
 /* --- operations --------------------------------------------------------------------------- */
 
-/* Where the pieces end. */
+/* End of the pieces. */
 static size_t extent(const size_t *at, const size_t *bytes, int n)
 {
     size_t end = 0;
@@ -231,7 +231,7 @@ static int mpi_start(void *engine, int slot, const lks__engine_op *op, char *why
     int *c[4];
     for (int i = 0; i < 4; i++)
         c[i] = m->counts + (slot * 4 + i) * m->n_hosts;
-    /* MPI counts in int: in floats it reaches further than in bytes. */
+    /* MPI counts in int, so counting floats reaches further than counting bytes. */
     bool floats = whole_floats(op->send_at, op->send_bytes, n_sent) &&
                   whole_floats(op->recv_at, op->recv_bytes, n);
     MPI_Datatype type = floats ? MPI_FLOAT : MPI_BYTE;

@@ -1,6 +1,7 @@
-/* The blocking collectives. What is small travels in the mailboxes; what is large goes through the
- * bounce buffers in pieces, an operation each. Operation s uses half s % 2 of the buffers: whoever
- * arrives at s has completed s - 1, so all have arrived there and are done with s - 2. */
+/* The blocking collectives. Small data travel in the mailboxes, large ones through the bounce
+ * buffers in pieces, one operation for each. Operation s uses half s % 2 of the buffers: a rank
+ * that arrives at s has completed s - 1, so all ranks have arrived there and are done with s -
+ * 2. */
 #include <string.h>
 
 #include "comm/combine.h"
@@ -55,7 +56,7 @@ lks_status lks__shm_check_common(const struct lks__shm *g, const char *call, con
                      call, bytes, lazy ? " or lazy" : "");
 }
 
-/* One host, one copy. */
+/* One host has one copy. */
 lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes)
 {
     struct lks__shm_mail mail = {.kind = LKS__OP_REPLICATE, .size = bytes};
@@ -140,13 +141,13 @@ static void share_of(size_t n, int rank, int world_size, size_t *first, size_t *
     *end = smaller(n, lines * ((size_t)rank + 1) / (size_t)world_size * 16);
 }
 
-/* Up to this many ranks each sums all of a piece: they meet once instead of twice, and reading the
- * few parts of others costs less than the second meeting. */
+/* Up to this many ranks each sums all of a piece: one synchronization instead of two, which costs
+ * more than reading the few other parts. */
 enum { ALL_SUM_RANKS = 4 };
 
-/* One piece of at most a bounce buffer, or of a mailbox: all know all parts. Few ranks combine them
- * each for itself; of many each combines its share into rank 0's buffer and, once all have, takes
- * the whole. */
+/* Reduce one piece that fits into a bounce buffer or a mailbox; all ranks can read all parts. A few
+ * ranks combine them each for itself. Of many ranks each combines its share into rank 0's buffer,
+ * and copies the whole once all have done so. */
 static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, void *buf, size_t n,
                                lks_dtype dtype, lks_op op)
 {
@@ -194,7 +195,7 @@ lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtyp
     mail.args[1] = op;
     mail.args[2] = dtype;
     LKS__TRY(lks__shm_drain(g));
-    if (count == 0) { /* meet all the same: calls that differ must be found */
+    if (count == 0) { /* arrive anyway, because calls that don't match must be found */
         uint64_t seq;
         return meet(g, &mail, NULL, 0, &seq);
     }

@@ -1,4 +1,4 @@
-/* What ranks publish about an operation: do their calls fit, and what are they in words? */
+/* Descriptors that ranks publish about an operation: compares them, and describes them in words. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ const char *lks__shm_kind_name(uint32_t kind)
     return kind < LKS__OP_END && kind_names[kind] != NULL ? kind_names[kind] : "something unknown";
 }
 
-/* What the calls with a data type count: args[2] is the type. */
+/* The unit of calls with a data type: args[2] is the type. */
 static const char *unit_of(const struct lks__shm_mail *m)
 {
     switch (m->args[2]) {
@@ -35,7 +35,7 @@ static const char *unit_of(const struct lks__shm_mail *m)
     return "elements of no type";
 }
 
-/* What a mailbox says, for messages. */
+/* Describe a descriptor for messages. */
 void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
 {
     unsigned long long size = m->size;
@@ -91,7 +91,7 @@ lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq)
         char theirs[256], ours[256], text[768];
         lks__shm_describe(m, theirs, sizeof theirs);
         lks__shm_describe(mine, ours, sizeof ours);
-        bool low = r < g->rank; /* one text, whoever finds it */
+        bool low = r < g->rank; /* so that all ranks give the same text */
         snprintf(text, sizeof text,
                  "ranks disagree on operation %llu: rank %d called %s, rank %d called %s; all "
                  "ranks must start the same operations with the same sizes in the same order",

@@ -9,7 +9,7 @@
 
 #include "base/cgroup.h"
 
-/* The number behind `key` in a file of "key number" or "key: number kB" lines. */
+/* Read the number after `key` in a file of "key number" or "key: number kB" lines. */
 static bool read_field(const char *path, const char *key, uint64_t *value_p)
 {
     FILE *f = fopen(path, "re");
@@ -32,8 +32,8 @@ static bool read_field(const char *path, const char *key, uint64_t *value_p)
     return found;
 }
 
-/* What one control group leaves: its limit less what it holds, of which file cache can be dropped.
- */
+/* What one control group still allows: its limit minus its use, without file cache, which can be
+ * dropped. */
 static uint64_t group_room(const char *dir, int version, uint64_t limit)
 {
     char stat[PATH_MAX];
@@ -46,8 +46,8 @@ static uint64_t group_room(const char *dir, int version, uint64_t limit)
     return limit > used ? limit - used : 0;
 }
 
-/* The limit at which the kernel kills, and version 2's memory.high: it slows down whoever is above
- * until a run stands still, as shared memory can't be dropped. */
+/* The limit is the one at which the kernel kills, or version 2's memory.high: a group above that is
+ * slowed down until a run stands still, because shared memory can't be dropped. */
 static bool look_at_group(void *ctx, const char *dir, int version, bool own)
 {
     uint64_t *least = ctx, limit = UINT64_MAX, high = UINT64_MAX, hierarchy = 1;
@@ -56,7 +56,8 @@ static bool look_at_group(void *ctx, const char *dir, int version, bool own)
         lks__cgroup_number(dir, "memory.high", &high);
         limit = high < limit ? high : limit;
     } else {
-        /* Older kernels count a group in those above it only if they say so. */
+        /* With older kernels a group counts for those above it only if memory.use_hierarchy is
+         * set. */
         if (!own && lks__cgroup_number(dir, "memory.use_hierarchy", &hierarchy) && hierarchy == 0)
             return false;
         lks__cgroup_number(dir, "memory.limit_in_bytes", &limit);

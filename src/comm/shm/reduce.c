@@ -1,5 +1,5 @@
-/* Reductions in flight: each rank sums its share of the blocks by reading all ranks' parts where
- * they lie, and writes the scaled sums and their squares' sums, in one pass. */
+/* Reductions in flight: each rank sums its share of the blocks, reads all ranks' parts in their
+ * place, and writes the scaled sums and their sums of squares, in one pass. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +10,17 @@
 #include "comm/plan.h"
 #include "comm/shm/shm.h"
 
-/* Blocks that a thread takes at a time. Borders of tasks change no bit. */
+/* Blocks that a thread takes at a time; task borders change no bit. */
 enum { TASK_BLOCKS = 8 };
 
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(struct lks__shm_part) <= LKS__SHM_PAYLOAD,
                "a rank's parts fit into its mailbox");
 
-/* The parts of all ranks; among hosts, also the sums that the tree allows of them. */
+/* The parts of all ranks; among hosts, also the sums of them that the tree allows. */
 struct lks__shm_plan {
     struct lks__plan all;
     lks_node *left;
-    int *first; /* where each sum's parts begin */
+    int *first; /* index of each sum's first part */
 };
 
 static struct lks__shm *state_of(const lks_comm *comm)
@@ -93,8 +93,8 @@ static void give_work(struct lks__shm *g, struct lks__shm_work *k)
     g->free_works = k;
 }
 
-/* Works are made when more are in use than ever before, and kept until the group is closed; so is
- * their room for borders, which is as large as any so far: steps after the first find it. */
+/* A work is allocated if more are in use than ever before, and kept until the group is closed, with
+ * its memory for borders. So steps after the first find enough. */
 static struct lks__shm_work *take_work(struct lks__shm *g, size_t n_borders)
 {
     struct lks__shm_work *k = g->free_works;
@@ -117,7 +117,7 @@ static struct lks__shm_work *take_work(struct lks__shm *g, size_t n_borders)
     return NULL;
 }
 
-/* Where the outputs lie, as offsets in the segment; equal on all ranks. */
+/* Find the offsets of the outputs in the segment; equal on all ranks. */
 static lks_status place_outputs(const struct lks__shm *g, const lks_reduction *r,
                                 struct lks__shm_mail *mail)
 {
@@ -148,7 +148,7 @@ static bool overlap(const float *a, const float *b, size_t count)
     return (uintptr_t)a < (uintptr_t)(b + count) && (uintptr_t)b < (uintptr_t)(a + count);
 }
 
-/* This rank's parts, as the mailbox shows them. */
+/* Find this rank's parts, in the form of the descriptor. */
 static lks_status place_parts(const struct lks__shm *g, const lks_reduction *r,
                               struct lks__shm_part *parts)
 {
@@ -166,7 +166,7 @@ static lks_status place_parts(const struct lks__shm *g, const lks_reduction *r,
         if (buf != r->dst && overlap(buf, r->dst, r->count))
             return lks__fail(LKS_ERR_ARG,
                              "lks_comm_reduce_start: dst, %zu elements, overlaps part %d: it may "
-                             "be a part, or share nothing with any",
+                             "be exactly a part, or must not overlap any",
                              r->count, i);
         for (int k = 0; k < i; k++)
             if (overlap(buf, r->parts[k].buf, r->count))
@@ -204,7 +204,7 @@ static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between
         return st;
     }
     k->r = *r;
-    k->r.parts = NULL; /* they stand in the mailbox */
+    k->r.parts = NULL; /* they are in the descriptor */
     k->r.block_start = k->borders;
     if (r->n_blocks > 0)
         memcpy(k->borders, r->block_start, (r->n_blocks + 1) * sizeof *k->borders);
@@ -238,9 +238,9 @@ lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_wo
     return LKS_OK;
 }
 
-/* --- our share ---------------------------------------------------------------------------- */
+/* --- this rank's share -------------------------------------------------------------------- */
 
-/* `rank` is -1 where no single one is to blame. */
+/* `rank` is -1 if the cause isn't a single one. */
 static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, int rank,
                             const char *what)
 {
@@ -253,7 +253,7 @@ static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, i
     return lks__shm_abort(g, LKS_ERR_ARG, rank, text);
 }
 
-/* Read all mailboxes, checking what they say: the parts, leaves in order. */
+/* Read and check all descriptors: the parts, in the order of leaves. */
 static lks_status read_parts(struct lks__shm *g, struct lks__plan *p, const struct lks__shm_work *k)
 {
     p->n = 0;
@@ -276,7 +276,7 @@ static lks_status read_parts(struct lks__shm *g, struct lks__plan *p, const stru
     return LKS_OK;
 }
 
-/* What the tasks of a share have in common. */
+/* Shared by all tasks of a share. */
 struct share {
     const struct lks__sum *sum;
     const lks_reduction *r;
@@ -313,7 +313,7 @@ static bool runs_of(struct lks__shm_plan *plan, int V, int *n_left_p)
     return lks__tree_plan_some(V, p->order, p->n, p->merges, plan->left, plan->first, n_left_p);
 }
 
-/* Each run of parts that the tree adds is summed where its first part stands. */
+/* Sum each run of parts that the tree adds, in the place of its first part. */
 static lks_status sum_runs(struct lks__shm *g, struct lks__shm_work *k)
 {
     struct lks__shm_plan *plan = g->plan;
@@ -458,7 +458,7 @@ lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work)
     while (!k->complete && st == LKS_OK)
         st = g->n_pending > 0 ? complete_oldest(g) : lks__shm_failed(g);
     g->timing = false;
-    /* After a failure nothing is in flight any more: the group is at its end. */
+    /* After a failure no operation is in flight. */
     if (st != LKS_OK)
         g->n_pending = 0;
     give_work(g, k);

@@ -30,12 +30,12 @@ struct lks__segment {
     int fd;
     int world_size;
     char *base;
-    pthread_mutex_t lock; /* of the list of regions */
+    pthread_mutex_t lock; /* guards the list of regions */
     struct region *regions;
     size_t n_regions;
 };
 
-/* Offsets of the base's parts; all follow from the number of ranks. */
+/* Offsets of the parts of the base; all follow from the number of ranks. */
 struct layout {
     size_t lines, slots, mails, bounces, end;
 };
@@ -52,7 +52,7 @@ static struct layout layout_for(int world_size)
     return l;
 }
 
-/* --- where things are --------------------------------------------------------------------- */
+/* --- offsets ------------------------------------------------------------------------------ */
 
 int lks__segment_fd(const lks__segment *s)
 {
@@ -89,7 +89,7 @@ void *lks__segment_bounce(const lks__segment *s, int rank, int half)
 
 /* --- memory ------------------------------------------------------------------------------- */
 
-/* fallocate raises SIGXFSZ where a limit on file sizes (ulimit -f) is met; we want the errno. */
+/* fallocate raises SIGXFSZ beyond a limit on file sizes (ulimit -f); we want its errno instead. */
 static int reserve_quietly(int fd, uint64_t offset, uint64_t bytes)
 {
     sigset_t xfsz, old;
@@ -189,7 +189,7 @@ out:
     return st;
 }
 
-/* --- life --------------------------------------------------------------------------------- */
+/* --- create, inherit, close --------------------------------------------------------------- */
 
 /* Maps the base of `fd`; takes the descriptor over on success. */
 static lks_status adopt(int fd, int world_size, size_t base_bytes, lks__segment **segment_p)
@@ -321,8 +321,7 @@ lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
         return lks__fail(LKS_ERR_IO, "can't mark descriptor %d close-on-exec: %s", fd,
                          strerror(errno));
     LKS__TRY(adopt(fd, world_size, base_bytes, segment_p));
-    /* The descriptor is ours now: who opens a second group, or is started by us, must not find it.
-     */
+    /* The descriptor is ours now: neither a second group nor our children may find it. */
     unsetenv(LKS__SEGMENT_ENV);
     return LKS_OK;
 }
@@ -348,8 +347,8 @@ void lks__segment_close(lks__segment *s)
 
 /* --- the group's failure ------------------------------------------------------------------ */
 
-/* What peers wrote goes to terminals, often more than once on its way, so lks__escape() would
- * escape its own escapes: bytes that could do harm become question marks instead. */
+/* Text from peers goes to terminals, often through several processes, so lks__escape() would escape
+ * its own escapes. Instead, dangerous bytes become question marks. */
 static void make_printable(char *text, bool lines)
 {
     size_t n = strlen(text);
@@ -426,7 +425,7 @@ void lks__segment_failure(const lks__segment *s, lks_status *status_p, int *rank
                           size_t text_bytes)
 {
     const struct lks__segment_header *h = lks__segment_header(s);
-    /* Writing takes microseconds; a writer that died between leaves no text. */
+    /* Writing takes microseconds; a writer that died while writing leaves no text. */
     for (int i = 0; atomic_load(&h->abort_state) == ABORT_WRITING && i < 200; i++)
         usleep(1000);
     bool ready = atomic_load(&h->abort_state) == ABORT_READY;

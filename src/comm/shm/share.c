@@ -1,7 +1,7 @@
-/* The segment of ranks that no launcher of ours has started (torchrun, mpirun, srun): the host's
- * local rank 0 makes it, and hands it to the others over a socket in the abstract namespace, which
- * has no name in any file system and is gone with the process. Its name follows from what the
- * launcher says of the job; the kernel says whose process is at the other end. */
+/* The segment of ranks that another launcher has started (torchrun, mpirun, srun). The host's local
+ * rank 0 makes it, and passes it to the others over a socket in the abstract namespace, which has
+ * no name in any file system and ends with the process. The socket's name follows from the
+ * launcher's variables; the kernel identifies the process at the other end. */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -19,21 +19,21 @@
 
 enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500 };
 
-/* What a rank says when it has connected; the answer is the segment's token, with the descriptor.
- */
+/* What a rank sends when it has connected; the answer is the segment's token, with the
+ * descriptor. */
 struct hello {
     uint32_t magic;
     int32_t local_rank, local_world_size;
 };
 
-/* What a job has, and no other job on this host at the same time. */
+/* Variables that differ between jobs on this host at the same time. */
 static const char *const job_names[] = {
     "MASTER_ADDR",    "MASTER_PORT",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
     "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"};
 
 static socklen_t make_name(struct sockaddr_un *name)
 {
-    static atomic_uint n_groups; /* a program may open several, one after the other */
+    static atomic_uint n_groups; /* a program may open several groups, one after the other */
     bool known = false;
     XXH3_state_t *hash = XXH3_createState();
     XXH3_64bits_reset(hash);
@@ -43,7 +43,7 @@ static socklen_t make_name(struct sockaddr_un *name)
         XXH3_64bits_update(hash, value != NULL ? value : "", value != NULL ? strlen(value) + 1 : 1);
     }
     uint32_t facts[3] = {(uint32_t)geteuid(), atomic_fetch_add(&n_groups, 1), 0};
-    if (!known) /* MPICH's proxy is the parent of all of a host's ranks */
+    if (!known) /* with MPICH, the ranks of a host have a common parent, its proxy */
         facts[2] = (uint32_t)getppid();
     XXH3_64bits_update(hash, facts, sizeof facts);
     *name = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -53,7 +53,7 @@ static socklen_t make_name(struct sockaddr_un *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* Is the other end a process of our user? */
+/* Does the other end's process belong to our user? */
 static bool is_ours(int fd)
 {
     struct ucred peer;
@@ -89,7 +89,7 @@ static bool send_segment(int fd, const lks__segment *segment, const char *token)
     return sendmsg(fd, &m, MSG_NOSIGNAL) == 16;
 }
 
-/* One that has connected: whoever isn't of this job is sent away without a word. */
+/* Serve one connection; one that isn't of this job is closed without an answer. */
 static void serve_one(int fd, const lks_world *w, const lks__segment *segment, bool *served,
                       int *n_served)
 {
@@ -171,7 +171,7 @@ static lks_status serve(const lks_world *w, double timeout_s, lks__segment **seg
 
 /* --- the others --------------------------------------------------------------------------- */
 
-/* The descriptor and the token; -1 where they don't come. */
+/* Receive the descriptor and the token; -1 if they don't come. */
 static int receive(int fd, char token[17])
 {
     union {
@@ -194,7 +194,7 @@ static int receive(int fd, char token[17])
     return shared;
 }
 
-/* Ask whoever listens there; false: try again. */
+/* Ask the process that listens there; false: try again. */
 static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n, double end,
                 lks_status *st_p, lks__segment **segment_p)
 {

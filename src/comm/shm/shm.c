@@ -8,8 +8,8 @@
 #include "base/checked.h"
 #include "base/sys.h"
 
-/* A wait looks this long before it sleeps, where each rank has a core: longer than ranks in step
- * differ, shorter than anybody would notice. */
+/* A wait polls this long before it sleeps, if each rank has a core: longer than ranks in step
+ * differ, and too short to matter. */
 static const double SPIN_S = 30e-6;
 
 static struct lks__shm *state_of(const lks_comm *comm)
@@ -17,7 +17,7 @@ static struct lks__shm *state_of(const lks_comm *comm)
     return comm->state;
 }
 
-/* --- signs of life ------------------------------------------------------------------------ */
+/* --- heartbeats --------------------------------------------------------------------------- */
 
 void lks__shm_beat(struct lks__shm *g)
 {
@@ -33,7 +33,7 @@ static void shm_beat(lks_comm *comm)
 static void shm_note(lks_comm *comm, uint64_t step, const char *phase)
 {
     struct lks__shm *g = state_of(comm);
-    char text[LKS__SHM_PHASE] = ""; /* at most SHM_PHASE - 1 bytes and a zero */
+    char text[LKS__SHM_PHASE] = ""; /* at most SHM_PHASE - 1 bytes and a 0 byte */
     strncpy(text, phase, sizeof text - 1);
     atomic_store_explicit(&g->line->step, step, memory_order_relaxed);
     for (size_t i = 0; i < LKS__SHM_PHASE / 8; i++) {
@@ -75,7 +75,7 @@ static void shm_abort(lks_comm *comm, const char *why)
 
 /* --- joining and leaving ------------------------------------------------------------------ */
 
-/* Everything up to saying that we are here; nothing that waits. */
+/* Everything until this rank is marked as joined; nothing that waits. */
 static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
 {
     struct lks__shm *g = calloc(1, sizeof *g);
@@ -161,8 +161,8 @@ static lks_status shm_open_group(lks_comm *comm)
 {
     const lks_world *world = &comm->world;
     lks__segment *segment;
-    /* A lone process needs no launcher. Where it has one, it uses that one's segment, so that the
-     * launcher can say what it did last. */
+    /* A single process needs no launcher. If it has one, it uses that one's segment, so that the
+     * launcher can report what it did last. */
     if (world->world_size > 1 || getenv("RANK") != NULL) {
         bool given = getenv(LKS__SEGMENT_ENV) != NULL;
         lks_status st = given || world->world_size == 1
@@ -198,7 +198,7 @@ lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms)
     int made = 0;
     while (made < n && st == LKS_OK) {
         lks_world world = {made, n, made, n};
-        uint64_t seq; /* of joining: nobody has to wait for it, as all arrive here */
+        uint64_t seq; /* of joining: it needs no wait, because all arrive at the next call */
         st = lks__comm_new(&lks__comm_shm, &world, timeout_s, &comms[made]);
         if (st == LKS_OK)
             st = join(comms[made++], lks__segment_ref(segment), &seq);
@@ -211,13 +211,13 @@ lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms)
 
 /* --- memory ------------------------------------------------------------------------------- */
 
-/* What each rank reports of its part of an allocation. */
+/* What each rank publishes about its part of an allocation. */
 struct alloc_result {
     int32_t status;
     char text[LKS__SHM_PAYLOAD - 4];
 };
 
-/* Every rank learns of every rank's failure, so all agree whether the memory is there. */
+/* Every rank learns of every rank's failure, so all agree on whether the memory exists. */
 static lks_status share_result(struct lks__shm *g, const struct lks__shm_mail *call, lks_status st)
 {
     struct alloc_result result = {.status = st};
@@ -251,14 +251,15 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     struct lks__shm_mail mail = {.kind = LKS__OP_ALLOC, .size = bytes};
     mail.args[0] = (uint64_t)kind;
     mail.args[1] = region.offset;
-    /* All ranks reserve at the same time, and what they see of each other's share is chance. So
+    /* All ranks reserve at the same time, so how much of the others' memory they see is random. So
      * each checks the whole region before any of them begins. */
     lks_status st = kind == LKS_MEM_LAZY ? LKS_OK : lks__segment_fits(region.bytes);
     uint64_t seq;
     LKS__TRY(lks__shm_arrive(g, &mail, NULL, 0, &seq));
     LKS__TRY(lks__shm_wait_arrived(g, seq));
 
-    /* Each rank reserves its own slice, so that its pages lie near it; rank 0 what is common. */
+    /* Each rank reserves its own slice, so that its pages are close to it; rank 0 reserves common
+     * memory. */
     bool reserves = kind == LKS_MEM_OWN || g->rank == 0;
     uint64_t slice = region.offset + (kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0);
     void *mem = NULL;
@@ -325,7 +326,7 @@ void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer)
     return NULL;
 }
 
-/* [from, from + size) inside the slice of a region that belongs to `rank`? */
+/* Is [from, from + size) inside the slice of a region that belongs to `rank`? */
 static bool in_slice(const struct lks__shm_region *r, uint64_t from, uint64_t size, int rank)
 {
     uint64_t first = r->kind == LKS_MEM_OWN ? r->stride * (uint64_t)rank : 0;

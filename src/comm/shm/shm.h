@@ -1,10 +1,10 @@
-/* comm/shm/shm.h - the pieces of the shared-memory backend.
+/* comm/shm/shm.h - internal to the shared-memory backend.
  *
- * Every collective is a numbered operation. A rank *arrives* at operation s: it writes what it
- * calls into its mailbox and counts itself in the slot's counter. Once all have arrived, each
- * compares the mailboxes, so calls that differ are found before any data moves. Where ranks must
- * also know that all have done their share, they count themselves a second time: *finish*. The
- * last one to count wakes those that sleep. */
+ * Every collective is a numbered operation. A rank *arrives* at operation s: it writes a descriptor
+ * of its call into its mailbox and increments the slot's counter. Once all have arrived, each
+ * compares the descriptors, so calls that don't match are found before any data move. If ranks must
+ * also know that all have done their share, they increment a second counter: they *finish*. The
+ * last one to do so wakes those that sleep. */
 #ifndef LKS_COMM_SHM_SHM_H
 #define LKS_COMM_SHM_SHM_H
 
@@ -17,7 +17,7 @@
 #include "comm/shm/sum.h"
 #include "comm/tree.h"
 
-/* A part as it stands in a mailbox. */
+/* A part in a descriptor. */
 struct lks__shm_part {
     uint64_t offset; /* in the segment */
     int32_t level, index;
@@ -37,102 +37,107 @@ struct lks__shm_work {
     lks_work head;
     struct lks__shm_work *next_free, *next_made;
     uint64_t seq;
-    bool between; /* among hosts: this group sums what it has, a leader does the rest */
+    bool between; /* among hosts: this group sums its parts, a leader does the rest */
     uint32_t between_goal;
-    bool shared;    /* our share is done */
-    bool complete;  /* everybody's is */
-    bool forgotten; /* nobody waits for it: its memory is free for the next one once complete */
+    bool shared;    /* this rank's share is done */
+    bool complete;  /* all shares are done */
+    bool forgotten; /* no thread waits for it: once it is complete, its memory is used again */
     lks_reduction r;
     size_t
-        *borders; /* r.block_start: a copy, so that the caller's may go before our share is done */
+        /* Copy of r.block_start, because the caller's may change before our share is done. */
+        *borders;
     size_t borders_room;
 };
 
 struct lks__shm {
     lks_comm *comm;
     lks__segment *segment;
-    struct lks__rank_line *line; /* our own */
+    struct lks__rank_line *line; /* this rank's line */
     int rank, world_size;
-    uint64_t seq;                      /* of the next operation */
-    uint32_t finishes[LKS__SHM_SLOTS]; /* operations in each slot that we have finished */
-    uint32_t betweens[LKS__SHM_SLOTS]; /* … that go on among hosts */
-    double spin_s;                     /* how long a wait looks before it sleeps */
+    uint64_t seq; /* of the next operation */
+    /* Number of operations in each slot that this rank has finished. */
+    uint32_t finishes[LKS__SHM_SLOTS];
+    uint32_t betweens[LKS__SHM_SLOTS]; /* … of those that go on among hosts */
+    double spin_s;                     /* how long a wait polls before it sleeps */
     bool timing;                       /* inside lks_work_wait() */
-    int late_elsewhere; /* the rank of another host that the table blames; -1: none is known */
+    int late_elsewhere; /* the rank of another host that the status table names; -1: not known */
     uint64_t end;       /* of the regions */
-    int *pidfds;        /* [world_size] -1: not looked up yet */
-    uint8_t *merges;    /* [world_size] the plan that sums one part of each rank */
+    int *pidfds;        /* [world_size] -1: not opened yet */
+    uint8_t *merges;    /* [world_size] the plan for a sum of one part from each rank */
 
     struct lks__shm_region *regions;
     size_t n_regions;
 
-    /* Reductions that not everybody has finished, oldest first, in a ring. */
+    /* Reductions that some rank has not finished, oldest first, in a ring. */
     struct lks__shm_work *pending[LKS__SHM_IN_FLIGHT];
     unsigned first_pending, n_pending;
     struct lks__shm_work *free_works;
-    struct lks__shm_work *all_works; /* for closing */
-    size_t most_borders;             /* of any reduction so far */
-    struct lks__shm_plan *plan;      /* scratch of the shares */
+    struct lks__shm_work *all_works; /* list for closing */
+    size_t most_borders;             /* largest number of any reduction so far */
+    struct lks__shm_plan *plan;      /* work memory of the shares */
 };
 
-/* --- shm.c -------------------------------------------------------------------------------- */
+/* --- shm.c ------------------------------------------------------------------------------- */
 
-void lks__shm_beat(struct lks__shm *g); /* a sign of life */
+void lks__shm_beat(struct lks__shm *g); /* heartbeat */
 lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer);
 
-/* The segment's offset of `count` floats at `p` (or doubles: `size` bytes in all), where they lie
- * in a region of `kind`; for LKS_MEM_OWN in the slice of `rank`. False where they don't. */
+/* The segment's offset of `count` floats at `p` (or doubles: `size` bytes in all), if they are in a
+ * region of `kind`, for LKS_MEM_OWN in the slice of `rank`; otherwise false. */
 bool lks__shm_offset(const struct lks__shm *g, const void *p, uint64_t size, int kind, int rank,
                      uint64_t *offset_p);
-/* The other way; NULL where the offset is not one that lks__shm_offset() could have given. */
+/* The reverse; NULL if lks__shm_offset() could not have given that offset. */
 void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size, int kind,
                        int rank);
-/* A number for where `offset` lies, from the region's place in the order of allocations: the same
- * on all hosts, whose segments have other offsets. */
+/* A number for the place of `offset`, from the region's position in the order of allocations: the
+ * same on all hosts, although their segments have other offsets. */
 uint64_t lks__shm_place_at(const struct lks__shm *g, uint64_t offset);
 /* --- wait.c ------------------------------------------------------------------------------- */
 
-/* Arrive at the next operation. `mail` has kind, size, args, n_parts; n bytes of `payload`. */
+/* Arrive at the next operation. `mail` has kind, size, args, n_parts; `payload` has n bytes. */
 lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_mail *mail,
                            const void *payload, size_t n, uint64_t *seq_p);
 bool lks__shm_all_arrived(const struct lks__shm *g, uint64_t seq);
-/* Until all have arrived and all mailboxes say the same. */
+/* Wait until all have arrived, and compare all descriptors. */
 lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq);
-/* Our share is done; the two below only after it. */
+/* Our share is done; the two functions below only after it. */
 void lks__shm_finish(struct lks__shm *g, uint64_t seq);
-/* What the counter of a slot reaches when all have finished `seq`, asked before our own share; and
- * whether it has: from any thread. */
+/* The value that the counter of a slot reaches when all have finished `seq`, asked before our own
+ * share; and whether it has been reached: from any thread. */
 uint32_t lks__shm_finish_goal_next(const struct lks__shm *g, uint64_t seq);
 bool lks__shm_finished_by(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq);
 lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq);
 
-/* Operations that go on among hosts: what this rank does after its share; the leader's thread calls
+/* For operations that go on among hosts: call it after this rank's share; the leader's thread calls
  * lks__shm_between_done() (host.h) when the rest is done, too. */
 uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq); /* the goal of the two below */
 void lks__shm_count_between(struct lks__shm *g, uint64_t seq);
 bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal);
 
-/* Make `text` the group's failure, unless there is one already, and return what there is. */
+/* Record `text` as the group's failure, unless there is one already, and return the recorded
+ * one. */
 lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text);
-/* The group's failure as this rank's. Only where it has failed. */
+/* The group's failure as a status with its sentence on this rank. Only if it has failed. */
 lks_status lks__shm_failed(const struct lks__shm *g);
 
 /* --- mail.c ------------------------------------------------------------------------------- */
 
-/* Do all mailboxes of operation `seq` say the same? Else ERR_ARG, and the group has failed. */
+/* Are all descriptors of operation `seq` equal? Otherwise ERR_ARG, and the group has failed. */
 lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq);
 const char *lks__shm_kind_name(uint32_t kind); /* of an operation, for messages */
 
 /* --- table.c ------------------------------------------------------------------------------ */
 
-bool lks__shm_is_stopped(pid_t pid); /* by SIGSTOP or a debugger: alive, but doing nothing */
+bool lks__shm_is_stopped(pid_t pid); /* by SIGSTOP or a debugger: alive, but it doesn't run */
 
-/* Has `rank` not yet come as far as somebody who waits with `what` for operation `seq`? */
+/* Has `rank` not yet reached the point that a rank waiting with `what` for operation `seq`
+ * needs? */
 bool lks__shm_is_behind(const struct lks__shm *g, int rank, unsigned what, uint32_t seq);
-/* All ranks as lines of text: what each is doing, and who waits for whom. */
+/* The status table of all ranks as lines of text: what each rank is doing, and for whom it
+ * waits. */
 void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes);
 
 /* --- collective.c ------------------------------------------------------------------------- */
@@ -145,8 +150,8 @@ lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size
 lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes);
 lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first);
-/* Is `mem`, for that many bytes, LKS_MEM_COMMON memory (`lazy`: or LKS_MEM_LAZY)? Else ERR_ARG
- * names `call`. *offset_p: in the segment. */
+/* Is `mem` LKS_MEM_COMMON memory (`lazy`: or LKS_MEM_LAZY) of so many bytes? If not, ERR_ARG names
+ * `call`. *offset_p: in the segment. */
 lks_status lks__shm_check_common(const struct lks__shm *g, const char *call, const void *mem,
                                  size_t bytes, bool lazy, uint64_t *offset_p);
 lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op);
@@ -160,8 +165,8 @@ lks_status lks__shm_progress(lks_comm *comm);
 lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work);
 void lks__shm_work_forget(lks_comm *comm, lks_work *work);
 
-/* Complete what is in flight: the first thing every blocking collective does, so that operations
- * finish in order and ranks that wait at different places can't wait for each other. */
+/* Complete the reductions in flight. Every blocking collective does this first, so that operations
+ * finish in order, and ranks that wait in different places can't wait for each other. */
 lks_status lks__shm_drain(struct lks__shm *g);
 
 #endif

@@ -4,12 +4,12 @@
 
 #include "comm/tree.h"
 
-/* Elements that are summed at a time: small enough that what is on the stack of partial sums stays
- * in the first-level cache. A multiple of 8, so that squares keep their lanes. */
+/* Elements summed at a time: so few that the stack of partial sums stays in the first-level cache.
+ * A multiple of 8, so that squares keep their lanes. */
 enum { CHUNK = 1024 };
 
-/* Four lanes on every machine (and what the compiler makes of it on wider ones). Sums of this size
- * are bound by memory, so wider registers gain nothing. */
+/* Four lanes on every machine (compilers may use wider ones). Memory limits sums of this size, so
+ * wider registers gain nothing. */
 typedef float f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
 
 enum { LANES = 4 };
@@ -25,7 +25,8 @@ static void add(float *out, const float *a, const float *b, size_t n)
         out[i] = a[i] + b[i];
 }
 
-/* The stack of partial sums: a value is a part, read in place, or the level's own buffer. */
+/* Works with a stack of partial sums: a value is a part, read in place, or the buffer of its
+ * level. */
 static void sum_chunk(const struct lks__sum *s, size_t first, size_t n, double lanes[8])
 {
     float temp[LKS__TREE_MAX_LEVELS][CHUNK];
@@ -51,7 +52,7 @@ static void sum_chunk(const struct lks__sum *s, size_t first, size_t n, double l
 
 void lks__sum_range(const struct lks__sum *s, size_t first, size_t n, double lanes[8])
 {
-    if (s->n_parts <= 2) { /* the only plan there is */
+    if (s->n_parts <= 2) { /* there is only one plan */
         s->last(s->dst + first, s->parts[0] + first, s->n_parts == 2 ? s->parts[1] + first : NULL,
                 s->scale, lanes, n);
         return;

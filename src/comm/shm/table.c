@@ -1,4 +1,4 @@
-/* The table of all ranks that is printed where one stands still. */
+/* The status table of all ranks, which is printed if one stands still. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ bool lks__shm_is_stopped(pid_t pid)
     return state == 'T' || state == 't';
 }
 
-/* What becomes of a rank's process, in a word. */
+/* State of a rank's process, in one word. */
 static const char *state_word(const lks__rank_status *s)
 {
     if (s->state == LKS__RANK_ABSENT)
@@ -38,14 +38,15 @@ bool lks__shm_is_behind(const struct lks__shm *g, int rank, unsigned what, uint3
 {
     struct lks__rank_line *line = lks__segment_line(g->segment, rank);
     if (what == LKS__WAIT_BETWEEN && rank != 0)
-        return false; /* the leader speaks for all */
+        return false; /* the leader does it for all */
     uint32_t done = atomic_load(what == LKS__WAIT_BETWEEN  ? &line->between
                                 : what == LKS__WAIT_FINISH ? &line->finished
                                                            : &line->posted);
     return (int32_t)(done - (seq + 1)) < 0;
 }
 
-/* "1, 3" of a rank that waits. One that was stopped or died in a wait is waited for itself. */
+/* The ranks that a rank waits for: "1, 3". A rank that was stopped or died during a wait is itself
+ * waited for. */
 static void waits_for(const struct lks__shm *g, int rank, char *text, size_t bytes)
 {
     struct lks__rank_line *line = lks__segment_line(g->segment, rank);
@@ -53,14 +54,14 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
     uint32_t seq = atomic_load(&line->wait_seq);
     size_t used = 0;
     int named = 0;
-    if (what == LKS__WAIT_BETWEEN) { /* for other hosts: their tables say for whom there */
+    if (what == LKS__WAIT_BETWEEN) { /* for other hosts: their tables show for which rank */
         if (g->late_elsewhere >= 0)
             snprintf(text, bytes, "%d", g->late_elsewhere);
         else
             snprintf(text, bytes, "other hosts");
         return;
     }
-    snprintf(text, bytes, "-"); /* it has come meanwhile */
+    snprintf(text, bytes, "-"); /* it has arrived meanwhile */
     for (int r = 0; r < g->world_size && what != LKS__WAIT_NONE; r++) {
         if (r == rank || !lks__shm_is_behind(g, r, what, seq))
             continue;
@@ -73,7 +74,7 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
     }
 }
 
-/* "57 reduction": the operation that it waits in, or the last one that it came to. */
+/* "57 reduction": the operation that it waits in, or the last one that it arrived at. */
 static void operation(const struct lks__shm *g, int rank, const lks__rank_status *s, char *text,
                       size_t bytes)
 {
@@ -105,7 +106,8 @@ static size_t row(const struct lks__shm *g, int rank, char text[LINE])
     return (size_t)(n < LINE ? n : LINE - 1);
 }
 
-/* Ranks that wait are alike and can be many: where there isn't room for all, they come last. */
+/* Ranks that wait are alike and can be many, so they come last, in case there isn't room for
+ * all. */
 void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes)
 {
     char line[LINE];

@@ -12,13 +12,13 @@
 #include "comm/shm/shm.h"
 
 enum {
-    SLICE_MS = 50, /* of sleep; then look for failures */
+    SLICE_MS = 50, /* of sleep; then check for failures */
     LOOKS_PER_CLOCK = 64,
-    MAX_NAMED = 8, /* missing ranks named one by one */
+    MAX_NAMED = 8, /* missing ranks that a message names */
 };
 
-/* A slice that took this much longer means that we were stopped ourselves, or the whole machine
- * was: that time doesn't count against our peers. */
+/* If a slice takes this much longer, this process or the whole machine was stopped: that time
+ * doesn't count against other ranks. */
 static const double STOPPED_S = 1.0;
 
 static inline void relax(void)
@@ -66,9 +66,8 @@ lks_status lks__shm_failure(const lks_comm *comm)
 
 /* --- counters ----------------------------------------------------------------------------- */
 
-/* What a slot's counters reach when operation `seq` has been counted by all. Every operation is
- * arrived at; those that finish, too, are the same on all ranks, and each counts them for itself.
- */
+/* The value of a slot's counters when all have counted operation `seq`. All ranks arrive at every
+ * operation; those that also finish are the same on all ranks, and each rank counts them itself. */
 static uint32_t arrive_goal(const struct lks__shm *g, uint64_t seq)
 {
     return (uint32_t)((seq / LKS__SHM_SLOTS + 1) * (uint64_t)g->world_size);
@@ -86,7 +85,7 @@ static bool reached(const atomic_uint *counter, uint32_t goal)
 
 static void count_in(atomic_uint *counter, atomic_uint *sleepers, uint32_t goal)
 {
-    /* Sequentially consistent on both sides: either we see a sleeper, or it sees our count. */
+    /* Sequentially consistent on both sides: either we see a sleeper, or it sees our increment. */
     if (atomic_fetch_add(counter, 1) + 1 == goal && atomic_load(sleepers) != 0)
         syscall(SYS_futex, counter, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -126,7 +125,8 @@ void lks__shm_finish(struct lks__shm *g, uint64_t seq)
     count_in(&slot->finished, &slot->finish_sleepers, finish_goal(g, seq));
 }
 
-/* Slots of operations in flight differ, so that nobody else counts in this one meanwhile. */
+/* Operations in flight have different slots, so no other operation changes this counter
+ * meanwhile. */
 uint32_t lks__shm_finish_goal_next(const struct lks__shm *g, uint64_t seq)
 {
     return (g->finishes[seq % LKS__SHM_SLOTS] + 1) * (uint32_t)g->world_size;
@@ -161,11 +161,11 @@ bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal)
 
 /* --- waiting ------------------------------------------------------------------------------ */
 
-/* One wait, in the terms of all counters. */
+/* A wait for any of the counters. */
 struct wait {
     uint64_t seq;
     uint32_t goal;
-    unsigned what; /* is counted: LKS__WAIT_... */
+    unsigned what; /* the counter: LKS__WAIT_... */
     atomic_uint *counter, *sleepers;
 };
 
@@ -174,13 +174,13 @@ static bool missing(const struct lks__shm *g, const struct wait *w, int rank)
     return lks__shm_is_behind(g, rank, w->what, (uint32_t)w->seq);
 }
 
-/* Has the process of a rank ended? Works for zombies and without our launcher. */
+/* Has a rank's process ended? Also works for zombies, and with other launchers. */
 static bool process_ended(struct lks__shm *g, int rank, pid_t pid)
 {
     if (pid <= 0 || pid == getpid())
         return false;
     if (g->pidfds[rank] < 0) {
-        int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+        int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* always close-on-exec */
         if (fd < 0)
             return errno == ESRCH;
         g->pidfds[rank] = fd;
@@ -236,8 +236,8 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
     return lks__shm_failed(g);
 }
 
-/* Look at those we wait for. A rank that gives signs of life is not late, however long its work
- * takes; one that stands still for the deadline is. */
+/* Check the ranks that we wait for. A rank with heartbeats is not late, however long its work
+ * takes; one that has stood still for the deadline is. */
 static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, double start)
 {
     double now = lks__sys_now();
@@ -249,7 +249,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
         int state = (int)atomic_load(&line->state);
         pid_t pid = (pid_t)atomic_load(&line->pid);
         if (state == LKS__RANK_LEFT || (state == LKS__RANK_JOINED && process_ended(g, r, pid))) {
-            if (!missing(g, w, r)) /* it came, and ended only then */
+            if (!missing(g, w, r)) /* it arrived, and ended only then */
                 continue;
             char who[192], text[512];
             name_rank(g, r, who, sizeof who);
@@ -268,13 +268,13 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
     }
     if (late >= 0)
         return timed_out(g, w, late);
-    /* Whoever waits itself will name the one it waits for; give it the time to. */
+    /* A rank that waits itself will name the one that it waits for; give it time for that. */
     if (late_waiting >= 0 && now - start > g->comm->timeout_s + 1)
         return timed_out(g, w, late_waiting);
     return LKS_OK;
 }
 
-/* Returns true where the goal was reached while looking without sleeping. */
+/* True if the goal was reached while polling, without sleep. */
 static bool spin(const struct lks__shm *g, const struct wait *w)
 {
     if (g->spin_s <= 0) { /* ranks share cores: let another one run instead */
@@ -313,7 +313,7 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
         double now = lks__sys_now();
         if (now - last > STOPPED_S)
             start += now - last;
-        if (now - last >= 0.5e-3 * SLICE_MS) { /* others' arrivals end a slice early */
+        if (now - last >= 0.5e-3 * SLICE_MS) { /* arrivals of others end a slice early */
             LKS__TRY(look_for_failures(g, w, start));
             last = now;
         }
