@@ -226,6 +226,64 @@ typedef void lks__mean_loss_fn(const lks__exec *ex, float *loss, const double *r
 /* logits[V] = cap * tanh(logits / cap). */
 typedef void lks__cap_logits_fn(const lks__exec *ex, float *logits, size_t V, float cap);
 
+/* --- updates of parameters ------------------------------------------------------------------- */
+
+/* An update takes a list of pieces, which lie apart from each other. What their pointers name is
+ * memory of the device; the lists themselves are read before the call returns. The arenas pad
+ * each tensor with zeros to a multiple of 16 elements: the padding may be updated, too, and stays
+ * zero. A longer list takes several calls, which changes no bit. */
+enum { LKS__UPDATE_PIECES = 64 };
+
+/* y = a * y + b * x. */
+typedef struct lks__blend {
+    float a, b;
+    size_t n_pieces;
+    struct {
+        float *y;
+        const float *x;
+        size_t n;
+    } piece[LKS__UPDATE_PIECES];
+} lks__blend;
+typedef void lks__update_blend_fn(const lks__exec *ex, const lks__blend *blend);
+
+/* torch.optim.AdamW's formula (Loshchilov and Hutter, 2019); without decay it is Adam's. */
+typedef struct lks__adamw_list {
+    double lr, beta1, beta2, eps, weight_decay;
+    uint64_t t;  /* updates made, this one included: 1, 2, … */
+    double clip; /* the gradient is multiplied by this first */
+    size_t n_pieces;
+    struct {
+        float *params, *exp_avg, *exp_avg_sq;
+        const float *grads;
+        size_t n;
+    } piece[LKS__UPDATE_PIECES];
+} lks__adamw_list;
+typedef void lks__update_adamw_fn(const lks__exec *ex, const lks__adamw_list *list);
+
+/* Muon (Jordan et al., 2024) as parameter-golf's train_gpt.py has it, for each matrix:
+ *   momentum = m * momentum + g;  u = g + m * momentum;
+ *   params -= lr * sqrt(max(1, rows / cols)) * newton_schulz(u).
+ * newton_schulz(X): X is divided by its Frobenius norm + 1e-7; then, ns_steps times, with A the
+ * Gram matrix over the shorter side,  X <- aX + (bA + cA²)X,  a, b, c = 3.4445, -4.7750, 2.0315.
+ * The products are in the device's precision, all else is float32. */
+typedef struct lks__muon_list {
+    double lr, momentum;
+    double clip; /* the gradient is multiplied by this first */
+    int ns_steps;
+    void *work; /* memory of the device, 64-byte aligned, that holds anything before and after */
+    size_t work_bytes;
+    size_t n_pieces; /* the costly ones first, if the device is to divide them evenly */
+    struct {
+        size_t rows, cols;
+        float *params, *momentum;
+        const float *grads;
+    } piece[LKS__UPDATE_PIECES];
+} lks__muon_list;
+typedef void lks__update_muon_fn(const lks__exec *ex, const lks__muon_list *list);
+/* Bytes of work memory for a matrix of this shape. A list needs those of its largest; with a
+ * multiple of that a device works on several matrices at once, which changes no bit. */
+typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_t cols);
+
 /* --- the table ------------------------------------------------------------------------------- */
 
 /* One list makes the table and the CPU's declarations. */
@@ -256,7 +314,11 @@ typedef void lks__cap_logits_fn(const lks__exec *ex, float *logits, size_t V, fl
     X(golf_heads_bwd)                                                                              \
     X(xent_rows)                                                                                   \
     X(mean_loss)                                                                                   \
-    X(cap_logits)
+    X(cap_logits)                                                                                  \
+    X(update_blend)                                                                                \
+    X(update_adamw)                                                                                \
+    X(update_muon)                                                                                 \
+    X(update_muon_bytes)
 
 typedef struct lks__layers {
 #define X(name) lks__##name##_fn *name;

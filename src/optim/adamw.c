@@ -1,88 +1,68 @@
 #include "optim/adamw.h"
 
-#include <math.h>
-#include <stdbool.h>
-
-enum { BLOCKS_A_TASK = 16 };
-
-struct update {
-    const lks__exec *ex;
+/* Blocks [first, end) of the tensors of one kind. `list` has the step's numbers. */
+struct target {
     const lks__table *table;
     size_t first, end;
-    lks__adamw kind[LKS__N_PARAM_KINDS];
-    bool skip[LKS__N_PARAM_KINDS];
-    float *params, *m, *v;
+    float *params, *exp_avg, *exp_avg_sq;
     const float *grads;
 };
 
-static void update_task(void *ctx, size_t task, int thread)
+static void update_kind(const lks__device *device, const struct target *u, lks__param_kind kind,
+                        lks__adamw_list *list)
 {
-    const struct update *u = ctx;
-    const size_t *start = u->table->block_start;
-    size_t b = u->first + task * BLOCKS_A_TASK;
-    for (size_t i = 0; i < BLOCKS_A_TASK && b < u->end; i++, b++) {
-        size_t at = start[b], n = start[b + 1] - at;
-        int kind = u->table->block_kind[b];
-        if (!u->skip[kind])
-            u->ex->k->adamw(u->params + at, u->m + at, u->v + at, u->grads + at, n, &u->kind[kind]);
+    const lks__table *table = u->table;
+    list->n_pieces = 0;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i];
+        size_t first = t->first_block > u->first ? t->first_block : u->first;
+        size_t end = t->first_block + t->n_blocks < u->end ? t->first_block + t->n_blocks : u->end;
+        if (t->kind != kind || first >= end)
+            continue;
+        if (list->n_pieces == LKS__UPDATE_PIECES) {
+            device->layers->update_adamw(device->ex, list);
+            list->n_pieces = 0;
+        }
+        size_t at = table->block_start[first], p = list->n_pieces++;
+        list->piece[p].params = u->params + at;
+        list->piece[p].exp_avg = u->exp_avg + at;
+        list->piece[p].exp_avg_sq = u->exp_avg_sq + at;
+        list->piece[p].grads = u->grads + at;
+        list->piece[p].n = table->block_start[end] - at;
     }
+    if (list->n_pieces > 0)
+        device->layers->update_adamw(device->ex, list);
 }
 
-static void run(struct update *u)
-{
-    size_t n_tasks = (u->end - u->first + BLOCKS_A_TASK - 1) / BLOCKS_A_TASK;
-    lks__pool_run(u->ex->pool, n_tasks, update_task, u);
-}
-
-static lks__adamw factors(double lr, double weight_decay, double beta1, double beta2, double eps,
-                          uint64_t t, double clip)
-{
-    return (lks__adamw){
-        .decay = (float)(1.0 - lr * weight_decay),
-        .one_m_b1 = (float)(1.0 - beta1),
-        .b2 = (float)beta2,
-        .one_m_b2 = (float)(1.0 - beta2),
-        .step_size = (float)(lr / (1.0 - pow(beta1, (double)t))),
-        .inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - pow(beta2, (double)t))),
-        .eps = (float)eps,
-        .clip = (float)clip,
-    };
-}
-
-void lks__adamw_update(const lks__exec *ex, const lks__table *table, size_t first, size_t end,
+void lks__adamw_update(const lks__device *device, const lks__table *table, size_t first, size_t end,
                        const lks__adamw_step *s, float *params, float *exp_avg, float *exp_avg_sq,
                        const float *grads)
 {
-    struct update u = {.ex = ex,
-                       .table = table,
-                       .first = first,
-                       .end = end,
-                       .params = params,
-                       .m = exp_avg,
-                       .v = exp_avg_sq,
-                       .grads = grads};
-    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++)
-        u.kind[kind] = factors(s->lr, kind == LKS__PARAM_DECAY ? s->weight_decay : 0.0, s->beta1,
-                               s->beta2, s->eps, s->t, s->clip);
-    run(&u);
+    const struct target u = {table, first, end, params, exp_avg, exp_avg_sq, grads};
+    lks__adamw_list list = {.lr = s->lr,
+                            .beta1 = s->beta1,
+                            .beta2 = s->beta2,
+                            .eps = s->eps,
+                            .t = s->t,
+                            .clip = s->clip};
+    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++) {
+        list.weight_decay = kind == LKS__PARAM_DECAY ? s->weight_decay : 0.0;
+        update_kind(device, &u, (lks__param_kind)kind, &list);
+    }
 }
 
-void lks__adam_update(const lks__exec *ex, const lks__table *table, size_t first, size_t end,
+void lks__adam_update(const lks__device *device, const lks__table *table, size_t first, size_t end,
                       const lks__adam_step *s, float *params, float *exp_avg, float *exp_avg_sq,
                       const float *grads)
 {
-    struct update u = {.ex = ex,
-                       .table = table,
-                       .first = first,
-                       .end = end,
-                       .skip = {[LKS__PARAM_MATRIX] = true},
-                       .params = params,
-                       .m = exp_avg,
-                       .v = exp_avg_sq,
-                       .grads = grads};
-    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++)
-        u.kind[kind] = factors(s->lr[kind], 0.0, s->beta1, s->beta2, s->eps, s->t, s->clip);
-    run(&u);
+    const struct target u = {table, first, end, params, exp_avg, exp_avg_sq, grads};
+    lks__adamw_list list = {
+        .beta1 = s->beta1, .beta2 = s->beta2, .eps = s->eps, .t = s->t, .clip = s->clip};
+    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++) {
+        list.lr = s->lr[kind];
+        if (kind != LKS__PARAM_MATRIX)
+            update_kind(device, &u, (lks__param_kind)kind, &list);
+    }
 }
 
 double lks__clip_factor(double norm, double max)

@@ -2,9 +2,9 @@
 
 #include "optim/adamw.h"
 
-void lks__golf_update(const lks__exec *ex, const lks__table *table, lks__muon *muon, size_t first,
-                      size_t end, const lks__golf_step *s, float *params, float *exp_avg,
-                      float *exp_avg_sq, const float *grads)
+void lks__golf_update(const lks__device *device, const lks__table *table, lks__muon *muon,
+                      size_t first, size_t end, const lks__golf_step *s, float *params,
+                      float *exp_avg, float *exp_avg_sq, const float *grads)
 {
     lks__adam_step adam = {
         .lr = {[LKS__PARAM_EMBED] = s->embed_lr * s->lr_scale,
@@ -20,6 +20,6 @@ void lks__golf_update(const lks__exec *ex, const lks__table *table, lks__muon *m
                            .momentum = s->momentum,
                            .clip = s->clip,
                            .ns_steps = s->ns_steps};
-    lks__adam_update(ex, table, first, end, &adam, params, exp_avg, exp_avg_sq, grads);
+    lks__adam_update(device, table, first, end, &adam, params, exp_avg, exp_avg_sq, grads);
     lks__muon_update(muon, &step, params, exp_avg, grads);
 }

@@ -1,4 +1,4 @@
-/* optim/golf.h - the optimizers of the golf family, grouped as in parameter-golf's train_gpt.py:
+/* optim/golf.h - the optimizers of the golf family, as parameter-golf's train_gpt.py groups them:
  * Muon for the matrices of the layers, Adam with three rates for the rest. */
 #ifndef LKS_OPTIM_GOLF_H
 #define LKS_OPTIM_GOLF_H
@@ -11,15 +11,15 @@ typedef struct lks__golf_step {
     double beta1, beta2, eps;                       /* Adam */
     double momentum;                                /* Muon: lks__golf_momentum() */
     int ns_steps;                                   /* Muon: Newton-Schulz iterations */
-    uint64_t t;  /* number of updates including this one: 1, 2, … */
-    double clip; /* factor for all gradients */
+    uint64_t t;                                     /* updates made, this one included: 1, 2, … */
+    double clip;                                    /* all gradients are multiplied by this first */
 } lks__golf_step;
 
-/* One update of the Adam tensors in blocks [first, end), and of the matrices that belong to
- * `muon`'s rank. exp_avg holds Muon's momentum for matrices; their part of exp_avg_sq isn't
- * touched. */
-void lks__golf_update(const lks__exec *ex, const lks__table *table, lks__muon *muon, size_t first,
-                      size_t end, const lks__golf_step *step, float *params, float *exp_avg,
-                      float *exp_avg_sq, const float *grads);
+/* One update of blocks [first, end) as far as they are Adam's, and of the matrices of `muon`'s
+ * rank. exp_avg holds Muon's momentum where a tensor is a matrix; exp_avg_sq stays untouched there.
+ */
+void lks__golf_update(const lks__device *device, const lks__table *table, lks__muon *muon,
+                      size_t first, size_t end, const lks__golf_step *step, float *params,
+                      float *exp_avg, float *exp_avg_sq, const float *grads);
 
 #endif

@@ -1,29 +1,30 @@
 #include "optim/muon.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "base/checked.h"
-#include "optim/newton_schulz.h"
-
 struct lks__muon {
-    const lks__exec *ex;
+    lks__device *device;
     const lks__table *table;
-    size_t *mine; /* [n_mine] indices of this rank's tensors, the most expensive first */
+    size_t *mine; /* [n_mine] indices of tensors, the costly ones first */
     size_t n_mine;
-    char *work; /* places of work_bytes: an update, [rows, cols] floats, and the work space of
-                   Newton-Schulz */
-    size_t update_bytes, work_bytes, n_places;
-    bool borrowed; /* `work` is borrowed */
+    void *work; /* of the device */
+    size_t work_bytes;
+    bool borrowed; /* work */
 };
+
+double lks__muon_flops(size_t rows, size_t cols, int steps)
+{
+    double n = (double)(rows < cols ? rows : cols), size = (double)rows * (double)cols;
+    return steps * (3.0 * n * size + n * n * n);
+}
 
 static double cost(const lks__tensor *t)
 {
-    return lks__newton_schulz_flops(t->shape[0], t->shape[1], 1);
+    return lks__muon_flops(t->shape[0], t->shape[1], 1);
 }
 
-/* --- assignment to ranks --------------------------------------------------------------------- */
+/* --- whose is what --------------------------------------------------------------------------- */
 
 struct entry {
     double cost;
@@ -38,7 +39,7 @@ static int by_cost(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* The matrices of the table, the most expensive first: [*n_p]; the caller frees the list. */
+/* The matrices of the table, dearest first: [*n_p], to be freed. */
 static lks_status list_matrices(const lks__table *table, struct entry **list_p, size_t *n_p)
 {
     struct entry *list = calloc(table->n_tensors + 1, sizeof *list);
@@ -101,32 +102,23 @@ static lks_status take_mine(lks__muon *m, int W, int rank, int *owner)
 
 static lks_status open_work(lks__muon *m)
 {
-    size_t ns_bytes = 64;
-    m->update_bytes = 64;
+    const lks__device *device = m->device;
     for (size_t i = 0; i < m->n_mine; i++) {
-        const lks__tensor *t = &m->table->tensors[m->mine[i]];
-        size_t update = lks__round_up(t->count * sizeof(float), 64);
-        size_t ns = lks__newton_schulz_bytes(t->shape[0], t->shape[1]);
-        m->update_bytes = update > m->update_bytes ? update : m->update_bytes;
-        ns_bytes = ns > ns_bytes ? ns : ns_bytes;
+        const size_t *shape = m->table->tensors[m->mine[i]].shape;
+        size_t bytes = device->layers->update_muon_bytes(device->ex, shape[0], shape[1]);
+        m->work_bytes = bytes > m->work_bytes ? bytes : m->work_bytes;
     }
-    m->work_bytes = lks__round_up(m->update_bytes + ns_bytes, 64);
-    m->n_places = 1;
-    m->work = aligned_alloc(64, m->work_bytes);
-    if (m->work == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for Muon's work space of %zu bytes",
-                         m->work_bytes);
-    return LKS_OK;
+    return m->work_bytes == 0 ? LKS_OK : device->ops->alloc(m->device, m->work_bytes, &m->work);
 }
 
-lks_status lks__muon_open(const lks__exec *ex, const lks__table *table, int W, int rank,
+lks_status lks__muon_open(lks__device *device, const lks__table *table, int W, int rank,
                           lks__muon **muon_p)
 {
     lks__muon *m = calloc(1, sizeof *m);
     int *owner = calloc(table->n_tensors + 1, sizeof *owner);
     lks_status st = LKS_OK;
     if (m != NULL) {
-        m->ex = ex;
+        m->device = device;
         m->table = table;
         m->mine = calloc(table->n_tensors + 1, sizeof *m->mine);
     }
@@ -145,13 +137,19 @@ lks_status lks__muon_open(const lks__exec *ex, const lks__table *table, int W, i
     return LKS_OK;
 }
 
+static void give_back(lks__muon *m)
+{
+    if (m->work != NULL && !m->borrowed)
+        m->device->ops->release(m->device, m->work, m->work_bytes);
+}
+
 void lks__muon_borrow(lks__muon *m, void *memory, size_t bytes)
 {
     if (bytes < m->work_bytes || m->borrowed)
         return;
-    free(m->work);
+    give_back(m);
     m->work = memory;
-    m->n_places = bytes / m->work_bytes;
+    m->work_bytes = bytes;
     m->borrowed = true;
 }
 
@@ -159,112 +157,31 @@ void lks__muon_close(lks__muon *m)
 {
     if (m == NULL)
         return;
-    if (!m->borrowed)
-        free(m->work);
+    give_back(m);
     free(m->mine);
     free(m);
 }
 
-/* --- the update ------------------------------------------------------------------------------ */
-
-struct pass {
-    size_t count; /* includes the padding after the matrix, which is zero in every arena */
-    float *params, *momentum;
-    const float *grads;
-    float *update;
-    float clip, lr;
-    float m;     /* factor of the momentum */
-    float scale; /* factor of the update, from the shape of the matrix */
-};
-
-/* Elements of a task, in groups of constant size, which the compiler turns into vector code. */
-enum { CHUNK = 4096, GROUP = 16 };
-
-static size_t chunk_end(const struct pass *p, size_t task)
-{
-    size_t end = (task + 1) * CHUNK;
-    return end < p->count ? end : p->count;
-}
-
-static void average_chunk(void *ctx, size_t task, int thread)
-{
-    const struct pass *p = ctx;
-    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i += GROUP) {
-        const float *restrict grads = p->grads + i;
-        float *restrict momentum = p->momentum + i, *restrict update = p->update + i;
-        for (size_t j = 0; j < GROUP; j++) {
-            float g = grads[j] * p->clip;
-            float m = p->m * momentum[j] + g;
-            momentum[j] = m;
-            update[j] = g + p->m * m;
-        }
-    }
-}
-
-/* Two roundings, as in the script: the update is scaled, then lr times it is subtracted. */
-static void apply_chunk(void *ctx, size_t task, int thread)
-{
-    const struct pass *p = ctx;
-    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i += GROUP) {
-        const float *restrict update = p->update + i;
-        float *restrict params = p->params + i;
-        for (size_t j = 0; j < GROUP; j++)
-            params[j] -= p->lr * (update[j] * p->scale);
-    }
-}
-
-struct update {
-    const lks__muon *m;
-    const lks__muon_step *step;
-    float *params, *momentum;
-    const float *grads;
-};
-
-/* Update the i-th matrix with the threads of `ex`, in one place of the work space. */
-static void update_matrix(const struct update *u, const lks__exec *ex, size_t i, size_t place)
-{
-    const lks__muon *m = u->m;
-    const lks__muon_step *s = u->step;
-    const lks__tensor *t = &m->table->tensors[m->mine[i]];
-    char *work = m->work + place * m->work_bytes;
-    size_t rows = t->shape[0], cols = t->shape[1];
-    struct pass p = {
-        .count = lks__round_up(t->count, GROUP),
-        .params = u->params + t->offset,
-        .momentum = u->momentum + t->offset,
-        .grads = u->grads + t->offset,
-        .update = (float *)work,
-        .clip = (float)s->clip,
-        .lr = (float)s->lr,
-        .m = (float)s->momentum,
-        .scale = rows > cols ? (float)sqrt((double)rows / (double)cols) : 1.0f,
-    };
-    size_t n_chunks = (p.count + CHUNK - 1) / CHUNK;
-    lks__pool_run(ex->pool, n_chunks, average_chunk, &p);
-    lks__newton_schulz(ex, p.update, rows, cols, s->ns_steps, work + m->update_bytes);
-    lks__pool_run(ex->pool, n_chunks, apply_chunk, &p);
-}
-
-static void update_alone(void *ctx, size_t task, int thread)
-{
-    const struct update *u = ctx;
-    lks__exec alone = *u->m->ex;
-    alone.pool = lks__pool_alone(alone.pool, thread);
-    update_matrix(u, &alone, task, (size_t)thread);
-}
-
-/* As many matrices as the threads can share evenly go to one thread each: then a matrix stays in
- * one core's cache, and no thread waits for another after each product. All threads work together
- * on the rest, which cost least. */
 void lks__muon_update(lks__muon *m, const lks__muon_step *s, float *params, float *momentum,
                       const float *grads)
 {
-    struct update u = {m, s, params, momentum, grads};
-    lks__pool *pool = m->ex->pool;
-    size_t n_threads = pool == NULL ? 1 : (size_t)lks__pool_threads(pool), dealt = 0;
-    if (n_threads > 1 && n_threads <= m->n_places)
-        dealt = m->n_mine - m->n_mine % n_threads;
-    lks__pool_run(pool, dealt, update_alone, &u);
-    for (size_t i = dealt; i < m->n_mine; i++)
-        update_matrix(&u, m->ex, i, 0);
+    lks__muon_list list = {.lr = s->lr,
+                           .momentum = s->momentum,
+                           .clip = s->clip,
+                           .ns_steps = s->ns_steps,
+                           .work = m->work,
+                           .work_bytes = m->work_bytes};
+    for (size_t i = 0; i < m->n_mine; i++) {
+        const lks__tensor *t = &m->table->tensors[m->mine[i]];
+        size_t p = list.n_pieces++;
+        list.piece[p].rows = t->shape[0];
+        list.piece[p].cols = t->shape[1];
+        list.piece[p].params = params + t->offset;
+        list.piece[p].momentum = momentum + t->offset;
+        list.piece[p].grads = grads + t->offset;
+        if (list.n_pieces == LKS__UPDATE_PIECES || i == m->n_mine - 1) {
+            m->device->layers->update_muon(m->device->ex, &list);
+            list.n_pieces = 0;
+        }
+    }
 }

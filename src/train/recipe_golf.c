@@ -70,7 +70,7 @@ static lks_status open_rest(lks__trainer *t)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", B * T);
     int W = t->shared ? t->ses.world.local_world_size : 1;
     int rank = t->shared ? t->ses.world.local_rank : 0;
-    LKS__TRY(lks__muon_open(&t->ses.ex, &t->table, W, rank, &g->muon));
+    LKS__TRY(lks__muon_open(t->ses.device, &t->table, W, rank, &g->muon));
     size_t bytes;
     void *scratch = lks__model_scratch(t->model, &bytes);
     lks__muon_borrow(g->muon, scratch, bytes);
@@ -136,7 +136,7 @@ static void update(lks__trainer *t, const float *grads, lks__step_result *r)
     };
     size_t first, end;
     lks__recipe_share(t, &first, &end);
-    lks__golf_update(&t->ses.ex, &t->table, t->golf->muon, first, end, &step, t->params.dev,
+    lks__golf_update(t->ses.device, &t->table, t->golf->muon, first, end, &step, t->params.dev,
                      t->exp_avg.dev, t->exp_avg_sq.dev, grads);
     r->lr = s->matrix_lr * step.lr_scale;
 }

@@ -105,8 +105,8 @@ static void update(lks__trainer *t, const float *grads, lks__step_result *r)
     for (int i = 0; i < lks__recipe_n_updates(t); i++) {
         size_t first, end;
         lks__recipe_update_range(t, i, &first, &end);
-        lks__adamw_update(&t->ses.ex, &t->table, first, end, &step, t->params.dev, t->exp_avg.dev,
-                          t->exp_avg_sq.dev, grads);
+        lks__adamw_update(t->ses.device, &t->table, first, end, &step, t->params.dev,
+                          t->exp_avg.dev, t->exp_avg_sq.dev, grads);
     }
 }
 

@@ -64,6 +64,9 @@ void deferred_entry_needs(deferred_entry *e, const void *p)
     int block = deferred_memory_block(e->what, p, 1);
     if (block == 0)
         deferred_die("%s got %p, which is no device memory", e->what, p);
+    for (int i = 0; i < e->n_blocks; i++)
+        if (e->blocks[i] == block)
+            return;
     if (e->n_blocks == DEFERRED_MOST_BLOCKS)
         deferred_die("%s needs more than %d blocks", e->what, DEFERRED_MOST_BLOCKS);
     e->blocks[e->n_blocks++] = block;

@@ -93,6 +93,29 @@ static void keep_xent(deferred_entry *e, void *field)
     keep_struct(e, field, sizeof(lks__xent));
 }
 
+static void keep_blend(deferred_entry *e, void *field)
+{
+    lks__blend *x = keep_struct(e, field, sizeof *x);
+    for (size_t i = 0; i < x->n_pieces; i++)
+        NEEDS(e, x->piece[i].y, x->piece[i].x);
+}
+
+static void keep_adamw(deferred_entry *e, void *field)
+{
+    lks__adamw_list *x = keep_struct(e, field, sizeof *x);
+    for (size_t i = 0; i < x->n_pieces; i++)
+        NEEDS(e, x->piece[i].params, x->piece[i].exp_avg, x->piece[i].exp_avg_sq,
+              x->piece[i].grads);
+}
+
+static void keep_muon(deferred_entry *e, void *field)
+{
+    lks__muon_list *x = keep_struct(e, field, sizeof *x);
+    NEEDS(e, x->work);
+    for (size_t i = 0; i < x->n_pieces; i++)
+        NEEDS(e, x->piece[i].params, x->piece[i].momentum, x->piece[i].grads);
+}
+
 /* No default, so that a new type doesn't compile. */
 #define KEEP(e, field)                                                                             \
     _Generic((field),                                                                              \
@@ -112,7 +135,10 @@ static void keep_xent(deferred_entry *e, void *field)
         const lks__golf_branch *: keep_golf_branch,                                                \
         const lks__golf_scaled *: keep_golf_scaled,                                                \
         const lks__golf_heads *: keep_golf_heads,                                                  \
-        const lks__xent *: keep_xent)((e), &(field))
+        const lks__xent *: keep_xent,                                                              \
+        const lks__blend *: keep_blend,                                                            \
+        const lks__adamw_list *: keep_adamw,                                                       \
+        const lks__muon_list *: keep_muon)((e), &(field))
 
 /* --- calls: a struct for the arguments, a function that takes them, one that runs them -------- */
 
@@ -196,6 +222,15 @@ OPERATION(golf_heads_bwd, const lks__golf_heads *, float *, float *, float *, fl
 OPERATION(xent_rows, const lks__xent *, float *, const int32_t *, double *)
 OPERATION(mean_loss, float *, const double *, size_t)
 OPERATION(cap_logits, float *, size_t, float)
+OPERATION(update_blend, const lks__blend *)
+OPERATION(update_adamw, const lks__adamw_list *)
+OPERATION(update_muon, const lks__muon_list *)
+
+/* A question, which is answered at once. */
+static size_t update_muon_bytes_later(const lks__exec *ex, size_t rows, size_t cols)
+{
+    return lks__layers_cpu.update_muon_bytes(ex, rows, cols);
+}
 
 const lks__layers deferred_layers = {
 #define X(name) .name = name##_later,

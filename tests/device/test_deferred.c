@@ -251,6 +251,70 @@ static void enqueue_linear(const lks__layers *layers, const lks__exec *e, float 
     memset(&epilogue, 0xff, sizeof epilogue);
 }
 
+/* The same of lists: of `y`, which is four arenas of 150, a full list of pieces of one element, and
+ * a matrix. */
+static void enqueue_updates(const lks__layers *layers, const lks__exec *e, float *y, float *work)
+{
+    enum { ARENA = 150 };
+    lks__blend blend = {.a = 0.5f, .b = 0.25f, .n_pieces = LKS__UPDATE_PIECES};
+    lks__adamw_list adamw = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-3, .t = 1, .clip = 1};
+    lks__muon_list muon = {.lr = 0.1, .momentum = 0.9, .clip = 1.0, .ns_steps = 2, .n_pieces = 1};
+    for (int i = 0; i < LKS__UPDATE_PIECES; i++) {
+        blend.piece[i].y = y + i;
+        blend.piece[i].x = y + 3 * ARENA + i;
+        blend.piece[i].n = 1;
+        adamw.piece[i].params = y + i;
+        adamw.piece[i].exp_avg = y + ARENA + i;
+        adamw.piece[i].exp_avg_sq = y + 2 * ARENA + i;
+        adamw.piece[i].grads = y + 3 * ARENA + i;
+        adamw.piece[i].n = 1;
+    }
+    adamw.n_pieces = LKS__UPDATE_PIECES;
+    muon.work = work;
+    muon.work_bytes = layers->update_muon_bytes(e, 8, 6);
+    muon.piece[0].rows = 8;
+    muon.piece[0].cols = 6;
+    muon.piece[0].params = y + 96;
+    muon.piece[0].momentum = y + ARENA + 96;
+    muon.piece[0].grads = y + 3 * ARENA + 96;
+    layers->update_blend(e, &blend);
+    layers->update_adamw(e, &adamw);
+    layers->update_muon(e, &muon);
+    memset(&blend, 0xff, sizeof blend);
+    memset(&adamw, 0xff, sizeof adamw);
+    memset(&muon, 0xff, sizeof muon);
+}
+
+static void test_updates(void **state)
+{
+    float *start = calloc(N, sizeof *start), *want = calloc(N, sizeof *want);
+    const size_t work_bytes = lks__layers_cpu.update_muon_bytes(&ex, 8, 6);
+    void *work = aligned_alloc(64, (work_bytes + 63) / 64 * 64);
+    assert_true(N >= 4 * 150);
+    for (int i = 0; i < N; i++)
+        want[i] = start[i] = 1.0f + sinf((float)i);
+    enqueue_updates(&lks__layers_cpu, &ex, want, work);
+    assert_true(want[0] != start[0] && want[100] != start[100]);
+    free(work);
+    for (unsigned seed = 0; seed < SEEDS; seed++) {
+        open_seed(seed);
+        lks__mirror m;
+        assert_ok(dev->ops->alloc(dev, work_bytes, &work));
+        assert_ok(lks__mirror_open(dev, N * sizeof *start, &m));
+        memcpy(m.host, start, N * sizeof *start);
+        lks__mirror_to_device(&m, LKS__QUEUE_COMPUTE, 0, N * sizeof *start);
+        enqueue_updates(dev->layers, dev->ex, m.dev, work);
+        lks__mirror_to_host(&m, LKS__QUEUE_COMPUTE, 0, N * sizeof *start);
+        assert_ok(lks__device_finish(dev, LKS__QUEUE_COMPUTE));
+        assert_memory_equal(m.host, want, N * sizeof *start);
+        lks__mirror_close(&m);
+        dev->ops->release(dev, work, work_bytes);
+        lks__device_close(dev);
+    }
+    free(start);
+    free(want);
+}
+
 static void test_operations(void **state)
 {
     float *x = calloc(N, sizeof *x), *y = calloc(N, sizeof *y), *out = calloc(N, sizeof *out);
@@ -433,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_wait_tells),
         cmocka_unit_test(test_staging_holds_poison),
         cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_updates),
         cmocka_unit_test(test_deaths),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);

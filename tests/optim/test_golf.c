@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/device.h"
 #include "optim/adamw.h"
 #include "optim/golf.h"
-#include "optim/newton_schulz.h"
 #include "optim/schedule.h"
 
 static lks__kernels kernels;
@@ -159,10 +159,11 @@ static void follow(const json_t *figure, const json_t *run)
 {
     const json_t *cfg = lks_test_member(figure, "config"), *after = lks_test_member(run, "after");
     lks__exec ex = level_exec(&kernels, 2);
+    lks__device device = lks__device_cpu(&ex);
     lks__muon *muon;
     struct run r;
     open_figure(&r, figure);
-    assert_ok(lks__muon_open(&ex, &r.table, 1, 0, &muon));
+    assert_ok(lks__muon_open(&device, &r.table, 1, 0, &muon));
     int n = (int)lks_test_number(cfg, "steps");
     size_t seen = 0;
     for (int iter = 0; iter < n; iter++) {
@@ -188,7 +189,7 @@ static void follow(const json_t *figure, const json_t *run)
             .t = (uint64_t)iter + 1,
             .clip = lks__clip_factor(norm, lks_test_number(run, "grad_clip_norm")),
         };
-        lks__golf_update(&ex, &r.table, muon, 0, r.table.n_blocks, &step, r.params, r.exp_avg,
+        lks__golf_update(&device, &r.table, muon, 0, r.table.n_blocks, &step, r.params, r.exp_avg,
                          r.exp_avg_sq, r.grads);
         const json_t *now = json_array_get(after, seen);
         if ((int)lks_test_number(now, "step") == iter) {
@@ -215,6 +216,7 @@ static void test_pytorch(void **state)
 static void test_adam(void **state)
 {
     lks__exec ex = level_exec(&kernels, 2);
+    lks__device device = lks__device_cpu(&ex);
     struct run r;
     table_layers(&r.table, 2, 40);
     run_open(&r);
@@ -233,8 +235,8 @@ static void test_adam(void **state)
     lks__adam_step step = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .t = 2, .clip = 0.5};
     for (int k = 0; k < LKS__N_PARAM_KINDS; k++)
         step.lr[k] = 0.01 * (k + 1);
-    lks__adam_update(&ex, &r.table, 0, r.table.n_blocks, &step, r.params, r.exp_avg, r.exp_avg_sq,
-                     r.grads);
+    lks__adam_update(&device, &r.table, 0, r.table.n_blocks, &step, r.params, r.exp_avg,
+                     r.exp_avg_sq, r.grads);
     for (size_t i = 0; i < r.table.n_tensors; i++) {
         const lks__tensor *t = &r.table.tensors[i];
         for (size_t e = t->offset; e < t->offset + t->count; e++) {
@@ -279,7 +281,7 @@ static void test_assign(void **state)
                 continue;
             }
             assert_true(owner[i] >= 0 && owner[i] < W);
-            double flops = lks__newton_schulz_flops(t->shape[0], t->shape[1], 5);
+            double flops = lks__muon_flops(t->shape[0], t->shape[1], 5);
             load[owner[i]] += flops;
             all += flops;
             largest = fmax(largest, flops);
@@ -295,21 +297,22 @@ static void test_assign(void **state)
 
 /* All ranks' parts of one update, each with its share of the blocks and its matrices; with `lent`
  * bytes of work memory, unless that is 0. */
-static void update(struct run *r, int W, int n_threads, size_t lent)
+static void update(struct run *r, int n_layers, size_t width, int W, int n_threads, size_t lent)
 {
     float *memory = level_memory(lent, 0);
-    table_layers(&r->table, 3, 136);
+    table_layers(&r->table, n_layers, width);
     run_open(r);
     level_fill(r->params, r->table.count, 1);
     level_fill(r->grads, r->table.count, 2);
     level_fill(r->exp_avg, r->table.count, 3);
     lks__exec ex = level_exec(&kernels, n_threads);
+    lks__device device = lks__device_cpu(&ex);
     for (int rank = 0; rank < W; rank++) {
         lks__muon *muon;
-        assert_ok(lks__muon_open(&ex, &r->table, W, rank, &muon));
+        assert_ok(lks__muon_open(&device, &r->table, W, rank, &muon));
         lks__muon_borrow(muon, memory, lent);
         size_t n = r->table.n_blocks;
-        lks__golf_update(&ex, &r->table, muon, n * (size_t)rank / (size_t)W,
+        lks__golf_update(&device, &r->table, muon, n * (size_t)rank / (size_t)W,
                          n * (size_t)(rank + 1) / (size_t)W, &some_step, r->params, r->exp_avg,
                          r->exp_avg_sq, r->grads);
         lks__muon_close(muon);
@@ -321,11 +324,12 @@ static void update(struct run *r, int W, int n_threads, size_t lent)
 static void test_ranks_and_threads(void **state)
 {
     struct run want, got;
-    update(&want, 1, 1, 0);
+    update(&want, 3, 136, 1, 1, 0);
     size_t bytes = want.table.count * sizeof(float);
     for (int i = 0; i < 16; i++) {
         int W = 1 + i % 8;
-        update(&got, W, 1 + W % 3, i < 8 ? 0 : 16 << 20); /* a thread needs 1 MiB or less of it */
+        /* of what is lent, a thread needs 1 MiB or less */
+        update(&got, 3, 136, W, 1 + W % 3, i < 8 ? 0 : 16 << 20);
         assert_memory_equal(got.params, want.params, bytes);
         assert_memory_equal(got.exp_avg, want.exp_avg, bytes);
         assert_memory_equal(got.exp_avg_sq, want.exp_avg_sq, bytes);
@@ -343,9 +347,29 @@ static void test_ranks_and_threads(void **state)
     run_close(&want);
 }
 
+/* More tensors than an update's list holds: each of 12 layers as if it stood alone. */
+static void test_many(void **state)
+{
+    struct run r;
+    update(&r, 12, 24, 1, 2, 0);
+    float *start = level_memory(r.table.count * sizeof(float), 0);
+    level_fill(start, r.table.count, 1);
+    assert_true(r.table.n_tensors - 2 > LKS__UPDATE_PIECES);
+    for (size_t i = 0; i < r.table.n_tensors; i++) {
+        const lks__tensor *t = &r.table.tensors[i];
+        size_t moved = 0;
+        for (size_t e = t->offset; e < t->offset + t->count; e++)
+            moved += r.params[e] != start[e];
+        assert_true(moved > t->count / 2);
+    }
+    free(start);
+    run_close(&r);
+}
+
 static void test_zero_gradient(void **state)
 {
     lks__exec ex = level_exec(&kernels, 2);
+    lks__device device = lks__device_cpu(&ex);
     lks__muon *muon;
     struct run r;
     table_layers(&r.table, 1, 64);
@@ -354,8 +378,8 @@ static void test_zero_gradient(void **state)
     float *before = level_memory(n * 4, 0);
     level_fill(r.params, n, 1);
     memcpy(before, r.params, n * 4);
-    assert_ok(lks__muon_open(&ex, &r.table, 1, 0, &muon));
-    lks__golf_update(&ex, &r.table, muon, 0, r.table.n_blocks, &some_step, r.params, r.exp_avg,
+    assert_ok(lks__muon_open(&device, &r.table, 1, 0, &muon));
+    lks__golf_update(&device, &r.table, muon, 0, r.table.n_blocks, &some_step, r.params, r.exp_avg,
                      r.exp_avg_sq, r.grads);
     assert_memory_equal(r.params, before, n * 4);
     for (size_t i = 0; i < n; i++)
@@ -371,14 +395,15 @@ static void test_zero_gradient(void **state)
 static void test_no_matrices(void **state)
 {
     lks__exec ex = level_exec(&kernels, 1);
+    lks__device device = lks__device_cpu(&ex);
     lks__muon *muon;
     struct run r;
     table_open(&r.table, 1);
     add_tensor(&r.table, "head", 5, 4, LKS__PARAM_HEAD);
     run_open(&r);
     level_fill(r.grads, r.table.count, 2);
-    assert_ok(lks__muon_open(&ex, &r.table, 1, 0, &muon));
-    lks__golf_update(&ex, &r.table, muon, 0, r.table.n_blocks, &some_step, r.params, r.exp_avg,
+    assert_ok(lks__muon_open(&device, &r.table, 1, 0, &muon));
+    lks__golf_update(&device, &r.table, muon, 0, r.table.n_blocks, &some_step, r.params, r.exp_avg,
                      r.exp_avg_sq, r.grads);
     assert_true(r.params[1] != 0.0f);
     lks__muon_close(muon);
@@ -393,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_pytorch),       cmocka_unit_test(test_adam),
         cmocka_unit_test(test_assign),        cmocka_unit_test(test_ranks_and_threads),
         cmocka_unit_test(test_zero_gradient), cmocka_unit_test(test_no_matrices),
+        cmocka_unit_test(test_many),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -173,7 +173,7 @@ static void update(struct golf *g, lks__muon *muon, int step, float *moments, co
         .t = (uint64_t)step + 1,
         .clip = lks__clip_factor(norm, lks_test_number(c, "GRAD_CLIP_NORM")),
     };
-    lks__golf_update(&parity_ex, &g->table, muon, 0, g->table.n_blocks, &s, g->params, moments,
+    lks__golf_update(&parity_device, &g->table, muon, 0, g->table.n_blocks, &s, g->params, moments,
                      moments + g->table.count, grads);
 }
 
@@ -221,7 +221,7 @@ static void check_steps(const char *name, const uint16_t *stream)
     lks__muon *muon;
     assert_ok(lks__model_open(&g.config, &g.table, (int)g.tokens / g.config.block_size,
                               &parity_device, &model));
-    assert_ok(lks__muon_open(&parity_ex, &g.table, 1, 0, &muon));
+    assert_ok(lks__muon_open(&parity_device, &g.table, 1, 0, &muon));
     float *grads = parity_floats(g.table.count), *seen = parity_floats(g.table.count);
     float *moments = parity_floats(2 * g.table.count);
     for (int step = 0; step < STEPS; step++) {

@@ -126,7 +126,7 @@ static void update(struct steps *s, int step)
         .t = (uint64_t)step + 1,
         .clip = lks__clip_factor(norm, lks_test_number(c, "grad_clip")),
     };
-    lks__adamw_update(&parity_ex, &m->table, 0, m->table.n_blocks, &u, s->m.params, s->moments,
+    lks__adamw_update(&parity_device, &m->table, 0, m->table.n_blocks, &u, s->m.params, s->moments,
                       s->moments + m->table.count, s->grads);
 }
 

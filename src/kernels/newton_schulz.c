@@ -1,4 +1,4 @@
-#include "optim/newton_schulz.h"
+#include "kernels/newton_schulz.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -242,10 +242,4 @@ void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols,
         it.y = it.x;
         it.x = next;
     }
-}
-
-double lks__newton_schulz_flops(size_t rows, size_t cols, int steps)
-{
-    double n = (double)min(rows, cols), size = (double)rows * (double)cols;
-    return steps * (3.0 * n * size + n * n * n);
 }

@@ -1,4 +1,4 @@
-/* optim/newton_schulz.h - approximates the nearest matrix with orthonormal rows (or columns): the
+/* kernels/newton_schulz.h - approximates the nearest matrix with orthonormal rows (or columns): the
  * quintic Newton-Schulz iteration of Muon (Jordan et al., 2024), in float32, or with products of
  * bfloat16 operands if the exec uses bfloat16.
  *
@@ -9,8 +9,8 @@
  * A, A² and so bA + cA² are symmetric: only panels of their lower triangles are computed, and
  * mirrored. The parts depend on the shape alone, so the bits depend neither on threads, nor on
  * ranks, nor on what else is computed at the same time. */
-#ifndef LKS_OPTIM_NEWTON_SCHULZ_H
-#define LKS_OPTIM_NEWTON_SCHULZ_H
+#ifndef LKS_KERNELS_NEWTON_SCHULZ_H
+#define LKS_KERNELS_NEWTON_SCHULZ_H
 
 #include "kernels/exec.h"
 
@@ -22,8 +22,5 @@ size_t lks__newton_schulz_bytes(size_t rows, size_t cols);
  * the same. */
 void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
                         void *work);
-
-/* Floating-point operations of `steps` iterations; mirrored halves don't count. */
-double lks__newton_schulz_flops(size_t rows, size_t cols, int steps);
 
 #endif
