@@ -58,8 +58,10 @@ int lks_comm_leader(const lks_comm *comm); /* the first rank of this rank's host
  * is kept. This function and the next two ignore a NULL group. */
 void lks_comm_abort(lks_comm *comm, const char *why);
 
-/* Publish what this rank is doing, for the messages of ranks that wait for it. `phase` is a static
- * string. Both functions increase the heartbeat, and cost a few stores. */
+/* Publish which step this rank is at and what it is doing. A collective that fails, or that is
+ * called differently, names the step of each rank that it names. `phase` is a static string, or
+ * NULL. If the program never calls this, lks_ddp notes its own steps, counted from 0. Both
+ * functions increase the heartbeat, and cost a few stores. */
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks_comm_beat(lks_comm *comm);
 

@@ -54,9 +54,12 @@ struct lks_comm {
     double timeout_s;
     lks__exec exec; /* k NULL: the reference kernels; pool NULL: only the caller's thread */
     double wait_s;  /* spent in lks_work_wait() since lks_comm_take_wait_s() */
-    int n_holders;  /* number of lks__comm_hold() calls */
-    bool closed;    /* only the handle is still valid */
-    void *state;    /* data of the backend */
+    uint64_t step;  /* of the last note, if has_step */
+    bool has_step;
+    bool noted;    /* by the program, which then knows better than lks_ddp */
+    int n_holders; /* number of lks__comm_hold() calls */
+    bool closed;   /* only the handle is still valid */
+    void *state;   /* data of the backend */
 };
 
 /* The head of every backend's operation in flight. Backends keep the memory of works until the
@@ -78,6 +81,9 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
 /* Compute reductions with these kernels and threads; `exec` is copied, what it points to must live
  * until the group is closed. Bits don't depend on it. */
 void lks__comm_use(lks_comm *comm, const lks__exec *exec);
+
+/* lks_comm_note() by a part of the library, for a program that never calls it. */
+void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase);
 
 /* A request to stop, outside collectives: all ranks of the host see it at once, those of other
  * hosts with their next heartbeat. The first signal is kept; 0: no request. lks__comm_ask_stop()

@@ -292,8 +292,20 @@ void lks_comm_abort(lks_comm *comm, const char *why)
 
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)
 {
-    if (comm != NULL)
-        comm->ops.note(comm, step, phase != NULL ? phase : "");
+    if (comm == NULL)
+        return;
+    comm->noted = false;
+    lks__comm_note_for(comm, step, phase);
+    comm->noted = true;
+}
+
+void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase)
+{
+    if (comm->noted)
+        return;
+    comm->step = step;
+    comm->has_step = true;
+    comm->ops.note(comm, step, phase != NULL ? phase : "");
 }
 
 void lks_comm_beat(lks_comm *comm)

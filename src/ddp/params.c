@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "comm/backend.h"
 #include "comm/samelist.h"
 #include "ddp/ddp.h"
 #include "ddp/verify.h"
@@ -39,6 +40,7 @@ struct lks_ddp {
     lks__device device;
     lks__ddp *inner;
 
+    uint64_t steps;    /* completed ones, for messages */
     int v, m;          /* next in turn: micro-step m of virtual rank v */
     bool begun;        /* v has begun */
     lks_status failed; /* a step failed for the reason in why[] */
@@ -398,6 +400,7 @@ lks_status lks_ddp_begin(lks_ddp *d, int v)
     if (d->begun || v != d->v || v == d->end)
         return out_of_turn(d, "lks_ddp_begin");
     if (v == d->first) {
+        lks__comm_note_for(d->comm, d->steps, "gradients");
         lks__ddp_begin(d->inner);
         memset(d->used, 0, d->n_params + 1);
     }
@@ -556,10 +559,12 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
     LKS__TRY(check_whole(d, "lks_ddp_step"));
     if (d->begun || d->v != d->end)
         return out_of_turn(d, "lks_ddp_step");
+    lks__comm_note_for(d->comm, d->steps, "lks_ddp_step");
     lks_status st = finish(d, &sum, &norm);
     if (st != LKS_OK)
         return give_up(d, st);
     d->v = d->first;
+    lks__comm_note_for(d->comm, ++d->steps, "between steps");
     LKS__TRY(check_weight(sum.weight));
     if (result != NULL) {
         double scale = sum.weight > 0 ? 1.0 / sum.weight : 0.0;

@@ -499,6 +499,45 @@ static lks_status other_type_gathered(struct rank *r, bool first)
     return lks_comm_all_gather(r->comm, r->value[1], r->value[0], 10, dtype);
 }
 
+/* --- messages name the step --------------------------------------------------------------------
+ */
+
+static lks_status steps_apart(struct rank *r, bool first)
+{
+    lks_comm_note(r->comm, first ? 7 : 8, first ? "evaluation" : NULL);
+    return first ? lks_comm_barrier(r->comm)
+                 : lks_comm_all_reduce(r->comm, r->value[0], 3, LKS_INT64, LKS_MAX);
+}
+
+static lks_status gone_in_step(struct rank *r, bool first)
+{
+    lks_comm_note(r->comm, 41, NULL);
+    LKS__TRY(lks_comm_barrier(r->comm));
+    lks_comm_note(r->comm, 42, NULL);
+    if (!first)
+        return lks_comm_barrier(r->comm);
+    soon();
+    close_comm(r);
+    return LKS_OK;
+}
+
+static lks_status aborted_in_step(struct rank *r, bool first)
+{
+    lks_comm_note(r->comm, 5, NULL);
+    if (first)
+        lks_comm_abort(r->comm, "the disk is full");
+    return lks_comm_barrier(r->comm);
+}
+
+/* The program notes nothing, so lks_ddp's count is named. */
+static lks_status ddp_counts(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    for (int i = 0; i < (first ? 3 : 2); i++)
+        LKS__TRY(whole_step(r, r->ddp));
+    return lks_comm_barrier(r->comm);
+}
+
 /* --- checkpoints ------------------------------------------------------------------------------ */
 
 /* Rank 0's folder; the others' doesn't count. */
@@ -634,6 +673,15 @@ static const struct row rows[] = {
     {"other type gathered", other_type_gathered, LKS_ERR_ARG, LKS_ERR_ARG,
      "rank 0 called all_gather of 10 bfloat16 elements, rank 1 called all_gather of 10 float16",
      DISAGREE},
+    {"steps apart", steps_apart, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called barrier at step 7, rank 1 called all_reduce of 3 int64 elements by max at step "
+     "8;",
+     DISAGREE},
+    {"gone in step", gone_in_step, LKS_OK, LKS_ERR_PEER, "", "(barrier at step 42) was complete"},
+    {"aborted in step", aborted_in_step, LKS_ERR_PEER, LKS_ERR_PEER,
+     "rank 0 failed at step 5: the disk is full", "rank 0 failed at step 5: the disk is full"},
+    {"ddp counts", ddp_counts, LKS_ERR_ARG, LKS_ERR_ARG, "called barrier at step 2;",
+     "called barrier at step 2;"},
     {"saved and loaded", saved_and_loaded, LKS_OK, LKS_OK, "", ""},
     {"disk of rank 0", disk_of_rank_0, LKS_ERR_IO, LKS_ERR_IO,
      "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved",

@@ -140,7 +140,8 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
 static lks_status look_for_silence(struct lks__hier *h, double now)
 {
     double limit = h->comm->timeout_s;
-    char who[96], text[512];
+    char who[96], title[64], text[512];
+    lks__shm_title(&h->mails[h->host], title, sizeof title);
     for (int i = 0; i < h->n_hosts; i++) {
         const struct lks__hier_host *other = &h->hosts[i];
         double silent = now - other->last_s;
@@ -150,20 +151,20 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
         /* Its last heartbeat may arrive before its last data. */
         bool left = other->last.left && silent > FRESH_S;
         if (left)
-            snprintf(text, sizeof text, "%s left the group before operation %llu was complete", who,
-                     (unsigned long long)h->number);
+            snprintf(text, sizeof text, "%s left the group before operation %llu (%s) was complete",
+                     who, (unsigned long long)h->number, title);
         else if (other->last.left)
             continue;
         else if (silent > limit)
             snprintf(text, sizeof text,
-                     "no heartbeat from %s for %.1f s, in operation %llu: its processes are "
+                     "no heartbeat from %s for %.1f s, in operation %llu (%s): its processes are "
                      "stopped, or the network is",
-                     who, silent, (unsigned long long)h->number);
+                     who, silent, (unsigned long long)h->number, title);
         else if (other->last.rank >= 0 && other->last.age_s > limit && silent < FRESH_S)
             snprintf(text, sizeof text,
-                     "no answer for %g s in operation %llu from rank %d on %s (at step %llu, phase "
-                     "%s)",
-                     limit, (unsigned long long)h->number, other->last.rank, who,
+                     "no answer for %g s in operation %llu (%s) from rank %d on %s (at step %llu, "
+                     "phase %s)",
+                     limit, (unsigned long long)h->number, title, other->last.rank, who,
                      (unsigned long long)other->last.step, other->last.phase);
         else
             continue;
@@ -207,15 +208,16 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
  * Without either, name at least the other one of two hosts. */
 lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
 {
-    char text[768], who[96] = "between hosts";
+    char text[768], title[64], who[96] = "between hosts";
     for (double end = lks__sys_now() + CAUSE_S; lks__sys_now() < end; usleep(5000))
         LKS__TRY(lks__hier_look(h, true));
     if (h->n_hosts == 2) {
         size_t used = (size_t)snprintf(who, sizeof who, "with ");
         name_host(h, 1 - h->host, who + used, sizeof who - used);
     }
-    snprintf(text, sizeof text, "%s failed %s at operation %llu: %s", h->ops->name, who,
-             (unsigned long long)h->number, why);
+    lks__shm_title(&h->mails[h->host], title, sizeof title);
+    snprintf(text, sizeof text, "%s failed %s at operation %llu (%s): %s", h->ops->name, who,
+             (unsigned long long)h->number, title, why);
     return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
 }
 

@@ -235,8 +235,12 @@ lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job)
 {
     pthread_mutex_lock(&h->lock);
     bool room = h->n_jobs < LKS__HIER_JOBS;
-    if (room)
-        h->jobs[(h->first_job + h->n_jobs++) % LKS__HIER_JOBS] = *job;
+    if (room) {
+        struct lks__hier_job *posted = &h->jobs[(h->first_job + h->n_jobs++) % LKS__HIER_JOBS];
+        *posted = *job;
+        posted->mail.has_step = h->comm->has_step;
+        posted->mail.step = h->comm->step;
+    }
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
     return room ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "too many operations are in flight");

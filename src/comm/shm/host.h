@@ -33,18 +33,22 @@ enum lks__shm_kind {
     LKS__OP_END
 };
 
-/* What a rank publishes about one operation. All but the payload must be equal on all ranks. */
+/* What a rank publishes about one operation. Kind, size and args must be equal on
+ * all ranks. */
 struct lks__shm_mail {
     alignas(64) uint32_t seq;
     uint32_t kind;    /* enum lks__shm_kind */
     uint64_t size;    /* bytes, or elements for the reductions */
     uint64_t args[4]; /* root, memory kind, offsets, hash of borders ..., depending on kind */
     uint32_t n_parts; /* for LKS__OP_REDUCE: entries of the payload; may differ */
-    uint32_t reserved;
+    uint32_t has_step;
+    uint64_t step; /* of the rank's last lks_comm_note(), for messages */
     alignas(64) unsigned char payload[LKS__SHM_PAYLOAD];
 };
 
-/* Describe a call for messages: "broadcast of 8 bytes from rank 0". */
+/* Name a call for messages: "broadcast at step 3". */
+void lks__shm_title(const struct lks__shm_mail *mail, char *text, size_t bytes);
+/* Describe it: "broadcast of 8 bytes from rank 0 at step 3". */
 void lks__shm_describe(const struct lks__shm_mail *mail, char *text, size_t bytes);
 /* Do two calls match? */
 bool lks__shm_same_call(const struct lks__shm_mail *a, const struct lks__shm_mail *b);

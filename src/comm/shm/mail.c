@@ -35,7 +35,20 @@ static const char *unit_of(const struct lks__shm_mail *m)
     return "elements of no type";
 }
 
-/* Describe a descriptor for messages. */
+/* The end of both texts below. */
+static void add_step(const struct lks__shm_mail *m, char *text, size_t bytes)
+{
+    size_t used = strlen(text);
+    if (m->has_step)
+        snprintf(text + used, bytes - used, " at step %llu", (unsigned long long)m->step);
+}
+
+void lks__shm_title(const struct lks__shm_mail *m, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s", lks__shm_kind_name(m->kind));
+    add_step(m, text, bytes);
+}
+
 void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
 {
     unsigned long long size = m->size;
@@ -73,6 +86,7 @@ void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
     default:
         snprintf(text, bytes, "%s", name);
     }
+    add_step(m, text, bytes);
 }
 
 bool lks__shm_same_call(const struct lks__shm_mail *a, const struct lks__shm_mail *b)

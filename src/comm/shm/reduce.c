@@ -244,12 +244,13 @@ lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_wo
 static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, int rank,
                             const char *what)
 {
-    char who[32] = "the ranks", text[256];
+    char who[32] = "the ranks", title[64], text[320];
+    lks__shm_title(lks__segment_mail(g->segment, g->rank, (uint32_t)k->seq), title, sizeof title);
     if (rank >= 0)
         snprintf(who, sizeof who, "rank %d", g->comm->first_rank + rank);
     snprintf(text, sizeof text,
-             "reduction of %zu elements over %d leaves (operation %llu): %s gave parts that %s",
-             k->r.count, k->r.n_leaves, (unsigned long long)k->seq, who, what);
+             "reduction of %zu elements over %d leaves (operation %llu, %s): %s gave parts that %s",
+             k->r.count, k->r.n_leaves, (unsigned long long)k->seq, title, who, what);
     return lks__shm_abort(g, LKS_ERR_ARG, rank, text);
 }
 

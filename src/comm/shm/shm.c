@@ -63,13 +63,12 @@ static void shm_abort(lks_comm *comm, const char *why)
 {
     struct lks__shm *g = state_of(comm);
     lks__rank_status s;
-    char text[1024];
+    char where[96] = "", text[1024];
     lks__segment_status(g->segment, g->rank, &s);
-    if (s.phase[0] == '\0')
-        snprintf(text, sizeof text, "rank %d failed: %s", comm->first_rank + g->rank, why);
-    else
-        snprintf(text, sizeof text, "rank %d failed at step %llu, phase %s: %s",
-                 comm->first_rank + g->rank, (unsigned long long)s.step, s.phase, why);
+    if (s.phase[0] != '\0' || s.step > 0)
+        snprintf(where, sizeof where, " at step %llu%s%s", (unsigned long long)s.step,
+                 s.phase[0] != '\0' ? ", phase " : "", s.phase);
+    snprintf(text, sizeof text, "rank %d failed%s: %s", comm->first_rank + g->rank, where, why);
     lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text);
 }
 

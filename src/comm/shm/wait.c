@@ -103,6 +103,8 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_mail *mail,
     m->size = mail->size;
     memcpy(m->args, mail->args, sizeof m->args);
     m->n_parts = mail->n_parts;
+    m->has_step = g->comm->has_step;
+    m->step = g->comm->step;
     if (n > 0)
         memcpy(m->payload, payload, n);
     lks__shm_beat(g);
@@ -210,11 +212,11 @@ static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t b
 
 static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culprit)
 {
-    char text[1024];
-    const struct lks__shm_mail *mine = lks__segment_mail(g->segment, g->rank, (uint32_t)w->seq);
-    size_t used = (size_t)snprintf(
-        text, sizeof text, "no answer for %g s in operation %llu (%s) from ", g->comm->timeout_s,
-        (unsigned long long)w->seq, lks__shm_kind_name(mine->kind));
+    char text[1024], title[64];
+    lks__shm_title(lks__segment_mail(g->segment, g->rank, (uint32_t)w->seq), title, sizeof title);
+    size_t used =
+        (size_t)snprintf(text, sizeof text, "no answer for %g s in operation %llu (%s) from ",
+                         g->comm->timeout_s, (unsigned long long)w->seq, title);
     int named = 0;
     for (int r = 0; r < g->world_size; r++) {
         if (!missing(g, w, r))
@@ -251,11 +253,13 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
         if (state == LKS__RANK_LEFT || (state == LKS__RANK_JOINED && process_ended(g, r, pid))) {
             if (!missing(g, w, r)) /* it arrived, and ended only then */
                 continue;
-            char who[192], text[512];
+            char who[192], title[64], text[512];
             name_rank(g, r, who, sizeof who);
-            snprintf(text, sizeof text, "%s %s before operation %llu was complete", who,
+            lks__shm_title(lks__segment_mail(g->segment, g->rank, (uint32_t)w->seq), title,
+                           sizeof title);
+            snprintf(text, sizeof text, "%s %s before operation %llu (%s) was complete", who,
                      state == LKS__RANK_LEFT ? "left the group" : "ended",
-                     (unsigned long long)w->seq);
+                     (unsigned long long)w->seq, title);
             return lks__shm_abort(g, LKS_ERR_PEER, r, text);
         }
         double beat = (double)atomic_load(&line->beat_us) * 1e-6;
