@@ -147,7 +147,7 @@ typedef struct lks_test_result {
  * starts. */
 void lks_test_default_signals(void);
 
-/* The tool just built, or the one that LKS_TEST_PROGRAM names: the same with another device
+/* The tool just built, or the one that LKS_TEST_PROGRAM names, which has one more device
  * (tests/device). */
 const char *lks_test_program(void);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The first difference of one rank, as ranks show it to each other. */
+/* The first difference of one rank, in the form in which ranks compare it. */
 struct shown {
     uint64_t index, differs;
     char text[LKS__LIST_TEXT];
@@ -19,7 +19,8 @@ static void describe(const lks__list *l, uint64_t i, char out[LKS__LIST_TEXT])
         snprintf(out, LKS__LIST_TEXT, "none");
 }
 
-/* One exchange, whatever the lists' length: the minimum of a hash and that of its complement. */
+/* One exchange, whatever the lists' length: the minimum of a hash and that of its complement are
+ * complements if all are equal. */
 static lks_status all_equal(lks_comm *comm, const lks__list *l, bool *equal_p)
 {
     uint64_t hash = l->n;

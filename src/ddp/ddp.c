@@ -16,7 +16,7 @@ struct bucket {
     size_t start, count; /* floats */
     size_t *block_start; /* [n_blocks + 1], from the bucket's start */
     size_t *block_bytes; /* the same in bytes */
-    lks__mark copied;    /* this rank's nodes of it are in staged[] */
+    lks__mark copied;    /* this rank's nodes of it have been copied to staged[] */
     lks_work *work;
     double started; /* time from lks__sys_now() */
 };

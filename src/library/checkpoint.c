@@ -1,5 +1,5 @@
-/* lockstep/checkpoint.h: a program's tensors in our form of a checkpoint. Rank 0 reads and writes;
- * what it reads goes to the others by broadcast, so that hosts need no common file system. */
+/* lockstep/checkpoint.h: a program's tensors in lockstep's form of a checkpoint. Rank 0 reads and
+ * writes; it broadcasts what it reads, so hosts need no common file system. */
 #include "lockstep/checkpoint.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ static const char *st_dtype(lks_dtype dtype)
     return NULL;
 }
 
-/* Our name of a safetensors type, or that one's own. */
+/* lockstep's name of a safetensors type, or the type's own. */
 static const char *name_of(const char *dtype)
 {
 #define X(name, value, bytes, text)                                                                \
@@ -56,7 +56,7 @@ static const char *name_of(const char *dtype)
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-/* One call, as ranks compare it. */
+/* One call, in the form in which ranks compare it. */
 struct call {
     const char *name;
     uint64_t step;
@@ -65,7 +65,7 @@ struct call {
     size_t n;
 };
 
-/* Only of a list that is checked. */
+/* Number of elements; only for a list that has been checked. */
 static size_t elements(const lks_tensor *t)
 {
     uint64_t count = 1;
@@ -88,7 +88,7 @@ static bool is_utf8(const char *s)
     return true;
 }
 
-/* What is wrong with one tensor; NULL: nothing. */
+/* What is wrong with one tensor; NULL if nothing. */
 static const char *fault_of(const lks_tensor *t)
 {
     uint64_t bytes = lks_dtype_bytes(t->dtype), none = 0;
@@ -208,7 +208,7 @@ static lks_status compare(lks_comm *comm, const struct call *c)
                              false);
 }
 
-/* --- rank 0's outcome ------------------------------------------------------------------------- */
+/* --- the result on rank 0 --------------------------------------------------------------------- */
 
 struct outcome {
     uint64_t step;
@@ -216,7 +216,7 @@ struct outcome {
     char text[1024];
 };
 
-/* `st` and the recorded sentence are rank 0's; what it found, in *o, goes to all. */
+/* `st` and the recorded sentence are rank 0's; they and *o, its findings, go to all ranks. */
 static lks_status share_outcome(lks_comm *comm, const char *call, lks_status st, struct outcome *o)
 {
     o->status = st;
@@ -226,7 +226,7 @@ static lks_status share_outcome(lks_comm *comm, const char *call, lks_status st,
     o->text[sizeof o->text - 1] = '\0';
     if (o->status == LKS_OK)
         return LKS_OK;
-    for (char *c = o->text; *c != '\0'; c++) /* rank 0 has escaped names in it already */
+    for (char *c = o->text; *c != '\0'; c++) /* names in it were escaped by rank 0 */
         if ((unsigned char)*c < ' ' || *c == 0x7f)
             *c = '?';
     return lks__fail((lks_status)o->status, "%s: rank 0: %s", call, o->text);
@@ -237,7 +237,8 @@ static void beat(void *comm)
     lks_comm_beat(comm);
 }
 
-/* Files are read or written: other ranks see progress, and the launcher lets a save end. */
+/* Before files are read or written: report progress to other ranks, and let the launcher wait for a
+ * save. */
 static void begin_files(lks_comm *comm, bool save)
 {
     lks__sys_on_progress(beat, comm);
@@ -298,7 +299,7 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
 
 /* --- loading ---------------------------------------------------------------------------------- */
 
-/* Is there anything in `dir` that could be a checkpoint, a broken one too? */
+/* Does `dir` contain anything that could be a checkpoint, even a broken one? */
 static lks_status look(const char *dir, bool *any_p)
 {
     struct stat info;

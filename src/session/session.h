@@ -25,8 +25,8 @@ typedef struct lks__session {
 lks_status lks__session_open(const char *backend, double timeout_s, int threads, lks__session *s);
 void lks__session_close(lks__session *s);
 
-/* Models compute on the device of that name; "auto": the best one that this machine has. Without a
- * call it is the CPU. Collective: ERR_DIVERGED if ranks would take different ones. */
+/* Models compute on the device of that name; "auto": the best one of this machine. Without a call
+ * it is the CPU. Collective: ERR_DIVERGED if ranks would use different ones. */
 lks_status lks__session_device(lks__session *s, const char *name);
 
 /* Set the precision of products to bfloat16 or float32, the initial one. Collective: ERR_DIVERGED

@@ -25,8 +25,8 @@ typedef enum deferred_order {
     DEFERRED_ORDERS
 } deferred_order;
 
-/* One at a time in a thread. Operations run with a copy of `ex`, which they take as the CPU's do;
- * `ex` is borrowed. ERR_NOMEM. */
+/* One at a time in a thread. Operations run with a copy of `ex`, as the CPU's do; `ex` is borrowed.
+ * ERR_NOMEM. */
 lks_status deferred_open(const lks__exec *ex, unsigned seed, lks__device **device_p);
 
 /* How many operations and copies have run. */

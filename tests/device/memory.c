@@ -20,10 +20,10 @@ struct block {
 enum { MOST_BLOCKS = 4096, ALIGN = 64 };
 
 static struct block blocks[MOST_BLOCKS];
-static int n_blocks; /* that were ever in use */
+static int n_blocks; /* ever in use */
 static int n_devices;
 static struct sigaction before;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what stands above */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the above */
 
 static _Thread_local const char *running; /* what this thread's device runs */
 
@@ -102,7 +102,7 @@ void deferred_memory_stop(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* A place for one more. */
+/* A free place for another block. */
 static struct block *unused(void)
 {
     for (int i = 0; i < MOST_BLOCKS; i++)

@@ -1,5 +1,5 @@
-/* memory.h - device memory that only the device can touch: the host's accesses end the process with
- * a sentence that names the address. One device in a thread. */
+/* memory.h - device memory that only the device can access: an access by the host ends the process
+ * with a sentence that names the address. One device in a thread. */
 #ifndef LKS_TESTS_DEVICE_MEMORY_H
 #define LKS_TESTS_DEVICE_MEMORY_H
 
@@ -22,8 +22,9 @@ void deferred_memory_release(void *p, size_t bytes);
 /* While `what` runs, it can access the device's memory; NULL: no access. */
 void deferred_memory_open(const char *what);
 
-/* Number of the block with [p, p + bytes), from 1; 0: none of it is a device's. Dies, with `what`,
- * which names p, if only some of it is, or if the block is another device's or was released. */
+/* Number of the block that contains [p, p + bytes), from 1; 0 if none of it is a device's. The
+ * process ends with a message about `what`, which names p, if only a part of it is, or if the block
+ * is another device's or was released. */
 int deferred_memory_block(const char *what, const void *p, size_t bytes);
 
 int deferred_memory_count(void); /* blocks that are not released */

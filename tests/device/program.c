@@ -1,6 +1,6 @@
-/* program.c - what makes the tool lockstep_deferred: --device=deferred, and auto takes it. Its seed
- * is DEFERRED_SEED + LKS_TEST_START + RANK of the environment, so that the runs of a test, and the
- * ranks of a run, have different orders. */
+/* program.c - makes the tool lockstep_deferred, in which --device=deferred exists and is what auto
+ * chooses. The seed is DEFERRED_SEED + LKS_TEST_START + RANK of the environment, so that the runs
+ * of a test, and the ranks of a run, have different orders. */
 #include <stdlib.h>
 
 #include "deferred.h"

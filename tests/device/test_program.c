@@ -1,4 +1,4 @@
-/* --device of the tool, and of the tests' own one, which has a device more. */
+/* --device of the tool, and of the tests' own tool, which has one more device. */
 #include "support.h"
 
 #include <string.h>
@@ -12,7 +12,8 @@ static lks_test_result dry(const char *tool, const char *device)
                         NULL, 60);
 }
 
-/* Both tools take the words of their lists and no others; a good one fails later, on the data. */
+/* Both tools accept exactly the words of their lists; with a valid one they fail later, at the
+ * data. */
 static void test_choices(void **state)
 {
     static const char *const good[] = {"auto", "cpu"};
@@ -29,7 +30,7 @@ static void test_choices(void **state)
     assert_contains(r.err, "device must be auto, deferred or cpu in this build, not \"cuda\"");
 }
 
-/* The device that a short run says it was on. */
+/* The device that a short run reports. */
 static const char *device_of(const char *tool, const char *device)
 {
     const char *data = lks_test_folder(), *out = lks_test_folder();

@@ -195,9 +195,10 @@ static void test_shared(void **state)
 static void test_private(void **state)
 {
     const char *err = flipped(3, 1, "private", 7);
-    assert_contains(err, lks_test_text("rank 1 (%s) has other values than rank 0 (%s), which has "
-                                       "those of most ranks",
-                                       host(), host()));
+    assert_contains(
+        err, lks_test_text("rank 1 (%s) has other values than rank 0 (%s), which agrees with "
+                           "most ranks",
+                           host(), host()));
     err = flipped(2, 0, "private", 7);
     assert_contains(err, "the replicas have diverged");
 }

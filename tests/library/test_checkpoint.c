@@ -1,5 +1,5 @@
-/* Checkpoints of a program's tensors: what is saved on some ranks is loaded on others, byte for
- * byte; files are looked at as another program would; and every failure reaches all ranks alike. */
+/* Checkpoints of a program's tensors: what some ranks save, others load, byte for byte; files are
+ * readable for other programs; and every failure reaches all ranks. */
 #include "support.h"
 
 #include <jansson.h>
@@ -32,7 +32,7 @@ static const size_t bytes_of[N_TENSORS] = {2400, 136, 480, 8, 333, 70, 18, 0, 4}
 
 struct model {
     lks_tensor tensors[N_TENSORS];
-    unsigned char mem[N_TENSORS][BYTES]; /* aligned for any type, with room behind */
+    unsigned char mem[N_TENSORS][BYTES]; /* aligned for any type, with room after it */
 };
 
 static unsigned char byte_of(int seed, int tensor, size_t i)
@@ -84,7 +84,7 @@ static void *thread_main(void *arg)
     r->found = false;
     r->run(r);
     snprintf(r->said, sizeof r->said, "%s", r->status != LKS_OK ? lks_last_error() : "");
-    /* Whatever came out, the group goes on. */
+    /* In any case the group stays usable. */
     int32_t one = 1;
     if (lks_comm_all_reduce(r->comm, &one, 1, LKS_INT32, LKS_SUM) != LKS_OK ||
         one != lks_comm_world_size(r->comm))
@@ -92,7 +92,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* All ranks do the same and are told the same. */
+/* All ranks make the same call and get the same result. */
 static lks_status on_ranks(int W, const char *dir, int odd, void (*run)(struct rank *r))
 {
     lks_comm *comms[MAX_RANKS];
@@ -143,7 +143,7 @@ static void check_loaded(int W, const char *dir, int step)
                     has(&ranks[i].model, step));
 }
 
-/* Nobody's memory was touched. */
+/* No rank's memory has changed. */
 static void check_untouched(int W)
 {
     for (int i = 0; i < W; i++)
@@ -160,9 +160,9 @@ static void test_any_ranks(void **state)
         for (int w = 1; w <= MAX_RANKS; w++)
             check_loaded(w, dir, 6 + W);
     }
-    save(2, dir, 10); /* once more the same step */
+    save(2, dir, 10); /* the same step again */
     check_loaded(3, dir, 10);
-    check_loaded(1, lks_test_text("%s/ckpt-00000009", dir), 9); /* one of them, by its folder */
+    check_loaded(1, lks_test_text("%s/ckpt-00000009", dir), 9); /* one of the two, by its folder */
 }
 
 /* The file as the format's own page describes it: 8 bytes, a JSON header, bytes. */
@@ -224,7 +224,7 @@ static void test_none(void **state)
     assert_int_equal(on_ranks(2, absent, 0, run_load_needed), LKS_ERR_IO);
     assert_contains(ranks[1].said, "lks_checkpoint_load: rank 0: there is no checkpoint");
     check_untouched(2);
-    /* A name that leads nowhere isn't a new start. */
+    /* A link to nothing isn't a new start. */
     assert_int_equal(symlink("ckpt-00000012", lks_test_text("%s/latest", dir)), 0);
     assert_int_equal(on_ranks(2, dir, 0, run_load), LKS_ERR_IO);
     check_untouched(2);
@@ -254,14 +254,14 @@ static void test_altered(void **state)
     check_loaded(2, dir, 2);
 }
 
-/* What the program asks for, and the checkpoint hasn't. */
+/* Tensors that the program asks for and the checkpoint doesn't have. */
 static void run_load_other(struct rank *r)
 {
     lks_tensor *t = r->model.tensors;
     if (r->odd == 0)
         t[1].name = "w\033s";
     if (r->odd == 1)
-        t[8].dtype = LKS_INT32; /* as many bytes */
+        t[8].dtype = LKS_INT32; /* the same number of bytes */
     if (r->odd == 2)
         t[0].shape[0] = 20, t[0].shape[1] = 30;
     if (r->odd == 3)
@@ -289,14 +289,14 @@ static void test_other_tensors(void **state)
         assert_contains(ranks[2].said, texts[odd]);
         check_untouched(3);
     }
-    assert_ok(on_ranks(3, dir, 0, run_load_some)); /* fewer than there are */
+    assert_ok(on_ranks(3, dir, 0, run_load_some)); /* fewer than the checkpoint has */
     for (int i = 0; i < 3; i++)
         for (int t = 0; t < N_TENSORS; t++)
             assert_int_equal(ranks[i].model.mem[t][0],
                              t == 7 ? 0xee : byte_of(t >= 2 && t < 5 ? 4 : 50 + i, t, 0));
 }
 
-/* Rank 1 is given something else. */
+/* Rank 1 passes something else. */
 static void run_differ(struct rank *r)
 {
     lks_tensor *t = r->model.tensors;
@@ -344,7 +344,7 @@ static void test_ranks_differ(void **state)
     }
 }
 
-/* Rank 0 can't write: all are told, and what was there is as it was. */
+/* Rank 0 can't write: all ranks get the error, and the old files are unchanged. */
 static void test_disk(void **state)
 {
     const char *dir = lks_test_folder();
@@ -363,7 +363,7 @@ static void test_disk(void **state)
     check_untouched(2);
 }
 
-/* `lockstep` doesn't take such a folder for a run of its own. */
+/* `lockstep` doesn't take such a folder for one of its runs. */
 static void test_no_run(void **state)
 {
     const char *dir = lks_test_folder();

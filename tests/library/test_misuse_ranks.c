@@ -540,7 +540,7 @@ static lks_status ddp_counts(struct rank *r, bool first)
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
 
-/* Rank 0's folder; the others' doesn't count. */
+/* Rank 0's folder; those of other ranks aren't used. */
 static const char *folder(struct rank *r, bool first)
 {
     snprintf(r->dir, sizeof r->dir, "%s/lockstep-test-XXXXXX",
