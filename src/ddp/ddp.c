@@ -209,6 +209,7 @@ void lks__ddp_close(lks__ddp *d)
 {
     if (d == NULL)
         return;
+    lks__device_drain(d->device);
     forget_works(d);
     lks__comm_release(d->comm);
     for (int i = 0; i < d->n_buckets; i++) {

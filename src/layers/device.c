@@ -26,6 +26,18 @@ lks_status lks__device_finish(lks__device *device, lks__queue queue)
     return lks__device_wait(device, device->ops->mark(device, queue));
 }
 
+void lks__device_drain(lks__device *device)
+{
+    if (device->ops->host_memory) /* nothing is ever queued */
+        return;
+    const lks__waiter waiter = device->waiter;
+    device->waiter.failure = NULL;
+    for (int q = 0; q < LKS__QUEUES; q++)
+        if (lks__device_finish(device, (lks__queue)q) != LKS_OK)
+            break;
+    device->waiter = waiter;
+}
+
 void lks__device_order(lks__device *device, lks__queue from, lks__queue to)
 {
     device->ops->follow(device, to, device->ops->mark(device, from));

@@ -80,6 +80,10 @@ lks_status lks__device_wait(lks__device *device, lks__mark mark);
 /* Wait for all work that is on `queue` now. */
 lks_status lks__device_finish(lks__device *device, lks__queue queue);
 
+/* Before memory is released: on return no work is queued any more, or the device has failed and
+ * will do none. The group's failure doesn't end this wait. */
+void lks__device_drain(lks__device *device);
+
 /* `to` starts nothing more before all work that is on `from` now is done. */
 void lks__device_order(lks__device *device, lks__queue from, lks__queue to);
 

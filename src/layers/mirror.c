@@ -24,8 +24,10 @@ lks_status lks__mirror_wrap(lks__device *device, void *host, size_t bytes, lks__
 
 void lks__mirror_close(lks__mirror *m)
 {
-    if (m->dev != m->host)
+    if (m->dev != m->host) {
+        lks__device_drain(m->device);
         m->device->ops->release(m->device, m->dev, m->bytes);
+    }
     if (m->own_host)
         m->device->ops->release_staging(m->device, m->host, m->bytes);
     *m = (lks__mirror){0};

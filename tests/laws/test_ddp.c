@@ -1,5 +1,6 @@
 /* Gradients of virtual ranks give the canonical sum, bit for bit, however ranks carry them out.
- * Ranks are threads here, so that sanitizers see all of them, and gradients are made up. */
+ * Ranks are threads here, so that sanitizers see all of them, and gradients are made up. With
+ * the argument `deferred` each rank has a deferred device (tests/device). */
 #include "support.h"
 
 #include <math.h>
@@ -11,13 +12,17 @@
 #include "comm/backend.h"
 #include "ddp/ddp.h"
 #include "ddp/verify.h"
+#include "device/deferred.h"
 #include "kernels/device.h"
+#include "layers/mirror.h"
 #include "model/model.h"
 
 enum { MAX_RANKS = 8, STEPS = 2 };
 
 static lks__table table;
 static lks__kernels kernels;
+static bool on_deferred;
+static unsigned seed; /* of the deferred devices: each has another one */
 
 static int open_table(void **state)
 {
@@ -94,14 +99,34 @@ struct rank {
     pthread_t thread;
     lks_comm *comm;
     int V, A, failing_v;
+    unsigned seed;
     size_t bucket_bytes;
     const float *mean[STEPS]; /* expected */
     double norm[STEPS];
     int step, n_micro;
-    float *params; /* for the test of verify */
+    lks__device *device;
+    lks__mirror made;  /* an arena for gradients on their way to a device */
+    lks__mark *on_way; /* [n_groups] */
+    float *params;     /* for the test of verify */
     lks_status status;
     char said[1024];
 };
+
+/* The same on a device with memory of its own. */
+static lks_status send_group(struct rank *r, float *grads, int group, int v, int m)
+{
+    const lks__table *t = &table;
+    const size_t from = t->block_start[t->group_block[group]];
+    const size_t n = t->block_start[t->group_block[group + 1]] - from;
+    float *host = r->made.host, *dev = r->made.dev;
+    LKS__TRY(lks__device_wait(r->device, r->on_way[group])); /* the last one has been read */
+    memset(host + from, 0, n * sizeof *host);
+    add_group(host, 0, group, r->step, v, m);
+    lks__mirror_to_device(&r->made, LKS__QUEUE_COMPUTE, from * sizeof *host, n * sizeof *host);
+    r->on_way[group] = r->device->ops->mark(r->device, LKS__QUEUE_COMPUTE);
+    r->device->layers->accumulate(r->device->ex, grads + from, dev + from, n);
+    return LKS_OK;
+}
 
 static lks_status micro(struct rank *r, const lks__ddp_micro *at, lks__ddp *ddp)
 {
@@ -110,7 +135,10 @@ static lks_status micro(struct rank *r, const lks__ddp_micro *at, lks__ddp *ddp)
     if (at->v == r->failing_v)
         return lks__fail(LKS_ERR_IO, "virtual rank %d has no data", at->v);
     for (int g = 0; g < table.n_groups; g++) {
-        add_group(at->grads, shift == NULL ? 0 : shift[g], g, r->step, at->v, at->m);
+        if (on_deferred)
+            LKS__TRY(send_group(r, at->grads, g, at->v, at->m));
+        else
+            add_group(at->grads, shift == NULL ? 0 : shift[g], g, r->step, at->v, at->m);
         lks__ddp_group_done(ddp, g);
     }
     return LKS_OK;
@@ -140,6 +168,11 @@ static lks_status steps(struct rank *r, lks__ddp *ddp)
     return LKS_OK;
 }
 
+static lks_status failure(void *comm)
+{
+    return lks_comm_progress(comm);
+}
+
 static lks_status run_ddp(struct rank *r)
 {
     lks__pool *pool;
@@ -147,15 +180,30 @@ static lks_status run_ddp(struct rank *r)
     const lks__exec ex = {.k = &kernels, .pool = pool};
     const lks__ddp_config config = {
         .V = r->V, .A = r->A, .bucket_bytes = r->bucket_bytes, .windows = true};
-    lks__device device = lks__device_cpu(&ex);
+    lks__device cpu = lks__device_cpu(&ex);
     lks__ddp *ddp = NULL;
+    lks_status st = LKS_OK;
+    r->device = &cpu;
+    if (on_deferred) {
+        st = deferred_open(&ex, r->seed, &r->device);
+        r->device->waiter = (lks__waiter){.failure = failure, .ctx = r->comm};
+        if (st == LKS_OK)
+            st = lks__mirror_open(r->device, table.count * sizeof(float), &r->made);
+        r->on_way = calloc((size_t)table.n_groups, sizeof *r->on_way);
+    }
     lks__comm_use(r->comm, &ex);
-    lks_status st = lks__ddp_open(&config, r->comm, &table, &device, &ddp);
+    if (st == LKS_OK)
+        st = lks__ddp_open(&config, r->comm, &table, r->device, &ddp);
     if (st == LKS_OK)
         st = steps(r, ddp);
     if (st != LKS_OK)
         lks_comm_abort(r->comm, lks_last_error());
     lks__ddp_close(ddp);
+    if (on_deferred) {
+        lks__mirror_close(&r->made);
+        free(r->on_way);
+    }
+    lks__device_close(r->device);
     lks__comm_use(r->comm, &(lks__exec){.k = NULL});
     lks__pool_close(pool);
     return st;
@@ -177,6 +225,7 @@ static void run_ranks(struct rank *ranks, int W)
     assert_ok(lks__comm_open_threads(W, 30, comms));
     for (int i = 0; i < W; i++) {
         ranks[i].comm = comms[i];
+        ranks[i].seed = seed++;
         assert_int_equal(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
     }
     for (int i = 0; i < W; i++)
@@ -325,12 +374,15 @@ static void test_verify(void **state)
         free(ranks[i].params);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    on_deferred = argc == 2 && strcmp(argv[1], "deferred") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_canonical_sum), cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_window),        cmocka_unit_test(test_failing_rank),
-        cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_canonical_sum), cmocka_unit_test(test_failing_rank),
+        cmocka_unit_test(test_verify),        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_window),
     };
-    return lks_test_exit(cmocka_run_group_tests(tests, open_table, close_table));
+    const struct CMUnitTest of_devices[] = {tests[0], tests[1]};
+    return lks_test_exit(on_deferred ? cmocka_run_group_tests(of_devices, open_table, close_table)
+                                     : cmocka_run_group_tests(tests, open_table, close_table));
 }
