@@ -17,7 +17,8 @@ lks_status lks__mirror_open(lks__device *device, size_t bytes, lks__mirror *m);
 /* The host's copy is `host`, which the caller keeps, for example memory of a group. The device's
  * copy is zeros; if the device uses host memory, it is `host` itself. ERR_NOMEM. */
 lks_status lks__mirror_wrap(lks__device *device, void *host, size_t bytes, lks__mirror *m);
-void lks__mirror_close(lks__mirror *m); /* a zeroed one does nothing */
+/* Waits for the queues first, if there are copies. A zeroed one does nothing. */
+void lks__mirror_close(lks__mirror *m);
 
 /* Put a copy of bytes [from, from + n) on the queue. */
 void lks__mirror_to_device(const lks__mirror *m, lks__queue queue, size_t from, size_t n);

@@ -259,27 +259,25 @@ static struct lks__golf_pass pass_of(struct lks__golf *m, const float *params,
     return (struct lks__golf_pass){m, params, mb, bw, (size_t)mb->B * (size_t)mb->T};
 }
 
-static float golf_train(void *state, const float *params, const lks__micro_batch *mb,
-                        const lks__backward *bw)
+static void golf_train(void *state, const float *params, const lks__micro_batch *mb,
+                       const lks__backward *bw, float *loss)
 {
     struct lks__golf *m = state;
     struct lks__golf_pass p = pass_of(m, params, mb, bw);
     float *g = lks__backward_grads(bw, m->c.tie_embeddings ? m->table->n_groups - 1 : 0);
     forward(&p);
-    float loss =
-        lks__head_loss(m->layers, m->ex, &m->head, m->norm, g + m->head_w, m->dx0,
-                       params + m->head_w, mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
+    lks__head_loss(m->layers, m->ex, &m->head, loss, m->norm, g + m->head_w, m->dx0,
+                   params + m->head_w, mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
     backward(&p);
-    return loss;
 }
 
-static float golf_loss(void *state, const float *params, const lks__micro_batch *mb)
+static void golf_loss(void *state, const float *params, const lks__micro_batch *mb, float *loss)
 {
     struct lks__golf *m = state;
     struct lks__golf_pass p = pass_of(m, params, mb, NULL);
     forward(&p);
-    return lks__head_loss(m->layers, m->ex, &m->head, NULL, NULL, m->dx0, params + m->head_w,
-                          mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
+    lks__head_loss(m->layers, m->ex, &m->head, loss, NULL, NULL, m->dx0, params + m->head_w,
+                   mb->targets, p.rows, (size_t)m->c.vocab_size, m->C);
 }
 
 static void golf_forward(void *state, const float *params, const lks__micro_batch *mb,

@@ -215,26 +215,25 @@ static struct lks__gpt2_pass pass_of(struct lks__gpt2 *m, const float *params,
     return p;
 }
 
-static float gpt2_train(void *state, const float *params, const lks__micro_batch *mb,
-                        const lks__backward *bw)
+static void gpt2_train(void *state, const float *params, const lks__micro_batch *mb,
+                       const lks__backward *bw, float *loss)
 {
     struct lks__gpt2 *m = state;
     struct lks__gpt2_pass p = pass_of(m, params, mb, bw);
     forward(&p);
     float *g = lks__backward_grads(bw, m->c.n_layer + 1);
-    float loss = lks__head_loss(m->layers, m->ex, &m->head, m->d_row, g + m->wte, m->lnf,
-                                params + m->wte, mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
+    lks__head_loss(m->layers, m->ex, &m->head, loss, m->d_row, g + m->wte, m->lnf, params + m->wte,
+                   mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
     backward(&p);
-    return loss;
 }
 
-static float gpt2_loss(void *state, const float *params, const lks__micro_batch *mb)
+static void gpt2_loss(void *state, const float *params, const lks__micro_batch *mb, float *loss)
 {
     struct lks__gpt2 *m = state;
     struct lks__gpt2_pass p = pass_of(m, params, mb, NULL);
     forward(&p);
-    return lks__head_loss(m->layers, m->ex, &m->head, NULL, NULL, m->lnf, params + m->wte,
-                          mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
+    lks__head_loss(m->layers, m->ex, &m->head, loss, NULL, NULL, m->lnf, params + m->wte,
+                   mb->targets, p.rows, (size_t)m->c.vocab_size, p.C);
 }
 
 static void gpt2_forward(void *state, const float *params, const lks__micro_batch *mb,

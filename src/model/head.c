@@ -14,9 +14,9 @@ size_t lks__head_chunk_rows(size_t rows, size_t V)
     return fit < rows ? fit : rows;
 }
 
-float lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
-                     float *dx, float *dw, const float *x, const float *w, const int32_t *targets,
-                     size_t rows, size_t V, size_t C)
+void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
+                    float *loss, float *dx, float *dw, const float *x, const float *w,
+                    const int32_t *targets, size_t rows, size_t V, size_t C)
 {
     lks__trace_begin(LKS__SPAN_HEAD, -1);
     for (size_t r0 = 0; r0 < rows; r0 += head->chunk_rows) {
@@ -34,8 +34,7 @@ float lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__
         layers->linear_bwd_x(ex, dx + r0 * C, head->logits, head->ld, w, n, V, C, NULL);
         layers->linear_bwd_w(ex, dw, NULL, head->logits, head->ld, x + r0 * C, n, V, C);
     }
-    float loss;
-    layers->mean_loss(ex, &loss, head->row_loss, rows);
+    if (loss != NULL)
+        layers->mean_loss(ex, loss, head->row_loss, rows);
     lks__trace_end();
-    return loss;
 }

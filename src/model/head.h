@@ -19,10 +19,11 @@ typedef struct lks__head {
 /* Rows of a chunk for a vocabulary of V: about 8 MB of logits, at least 128 rows. */
 size_t lks__head_chunk_rows(size_t rows, size_t V);
 
-/* Mean loss of x[rows, C] w[V, C]^T against targets. With dx != NULL also its gradient: dx[rows, C]
- * out, dw[V, C] += gradient. */
-float lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
-                     float *dx, float *dw, const float *x, const float *w, const int32_t *targets,
-                     size_t rows, size_t V, size_t C);
+/* *loss = mean loss of x[rows, C] w[V, C]^T against targets (loss NULL: it isn't computed). With dx
+ * != NULL also its gradient: dx[rows, C] out, dw[V, C] += gradient. All arrays are memory of the
+ * device. */
+void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
+                    float *loss, float *dx, float *dw, const float *x, const float *w,
+                    const int32_t *targets, size_t rows, size_t V, size_t C);
 
 #endif

@@ -63,15 +63,20 @@ void lks__model_close(lks__model *m)
     free(m);
 }
 
-float lks__model_train(lks__model *m, const float *params, const lks__micro_batch *mb,
-                       const lks__backward *bw)
+lks__device *lks__model_device(const lks__model *m)
 {
-    return m->ops->train(m->state, params, mb, bw);
+    return m->device;
 }
 
-float lks__model_loss(lks__model *m, const float *params, const lks__micro_batch *mb)
+void lks__model_train(lks__model *m, const float *params, const lks__micro_batch *mb,
+                      const lks__backward *bw, float *loss)
 {
-    return m->ops->loss(m->state, params, mb);
+    m->ops->train(m->state, params, mb, bw, loss);
+}
+
+void lks__model_loss(lks__model *m, const float *params, const lks__micro_batch *mb, float *loss)
+{
+    m->ops->loss(m->state, params, mb, loss);
 }
 
 static bool all_finite(const float *x, size_t n)

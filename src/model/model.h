@@ -1,5 +1,8 @@
 /* model/model.h - the interface of a model of any family. It doesn't depend on ranks. B sequences
- * of T tokens are `rows` = B*T rows everywhere. */
+ * of T tokens are `rows` = B*T rows everywhere.
+ *
+ * Parameters, gradients, tokens, losses and logits are memory of the model's device. A call puts
+ * its work on the compute queue; the results are there after a wait. */
 #ifndef LKS_MODEL_MODEL_H
 #define LKS_MODEL_MODEL_H
 
@@ -29,7 +32,8 @@ typedef struct lks__backward {
     uint32_t step, vm; /* vm = virtual rank << 16 | micro-step */
     lks__group_done_fn *done;
     void *done_ctx;
-    /* Called after each layer, forward and backward: counts as a heartbeat. */
+    /* Called after each layer, forward and backward: counts as a heartbeat. NULL for a device that
+     * computes later: there the waits report progress. */
     void (*beat)(void *ctx);
     void *beat_ctx;
 } lks__backward;
@@ -44,9 +48,9 @@ static inline float *lks__backward_grads(const lks__backward *bw, int group)
 /* The tensor table of the config's family. ERR_CONFIG if the sizes don't fit together. */
 lks_status lks__model_table(const lks__model_config *config, lks__table *table);
 
-/* Initial parameters, drawn as in the family's PyTorch script: fill `params` (a zeroed arena) and
- * advance `g`. With params == NULL only count the 32-bit draws, and leave `g` alone (it may be
- * NULL). */
+/* Initial parameters, drawn as in the family's PyTorch script: fill `params` (a zeroed arena in the
+ * host's memory, which the caller copies to the device) and advance `g`. With params == NULL only
+ * count the 32-bit draws, and leave `g` alone (it may be NULL). */
 uint64_t lks__model_init(const lks__model_config *config, const lks__table *table, lks__mt *g,
                          float *params);
 
@@ -59,13 +63,16 @@ lks_status lks__model_open(const lks__model_config *config, const lks__table *ta
                            lks__device *device, lks__model **model_p);
 void lks__model_close(lks__model *model); /* NULL does nothing */
 
-/* Forward and backward of one micro-batch. Returns the mean loss (rows summed in double, in
- * order). */
-float lks__model_train(lks__model *model, const float *params, const lks__micro_batch *mb,
-                       const lks__backward *bw);
+lks__device *lks__model_device(const lks__model *model);
 
-/* Mean loss without dropout and gradients. */
-float lks__model_loss(lks__model *model, const float *params, const lks__micro_batch *mb);
+/* Forward and backward of one micro-batch. *loss: the mean loss (rows summed in double, in order);
+ * NULL: it isn't computed. */
+void lks__model_train(lks__model *model, const float *params, const lks__micro_batch *mb,
+                      const lks__backward *bw, float *loss);
+
+/* *loss: the mean loss without dropout and gradients. */
+void lks__model_loss(lks__model *model, const float *params, const lks__micro_batch *mb,
+                     float *loss);
 
 enum { LKS__PLACE = 64 }; /* bytes of a module's name */
 
@@ -104,9 +111,9 @@ struct lks__model_ops {
     lks_status (*open)(const lks__model_config *config, const lks__table *table, int batch,
                        lks__device *device, void **state_p);
     void (*close)(void *state);
-    float (*train)(void *state, const float *params, const lks__micro_batch *mb,
-                   const lks__backward *bw);
-    float (*loss)(void *state, const float *params, const lks__micro_batch *mb);
+    void (*train)(void *state, const float *params, const lks__micro_batch *mb,
+                  const lks__backward *bw, float *loss);
+    void (*loss)(void *state, const float *params, const lks__micro_batch *mb, float *loss);
     /* The forward half of a training pass; then the outputs that it has made, in order; false after
      * the last. */
     void (*forward)(void *state, const float *params, const lks__micro_batch *mb,

@@ -1,8 +1,38 @@
-/* train/batch.h - from token files to the arrays of a micro-batch. */
+/* train/batch.h - from token files to the arrays of a micro-batch, which are memory of the device.
+ *
+ * The host reads the next micro-batch while the device computes with the current one. So there are
+ * two slots in turn, or one if the device's memory is the host's. */
 #ifndef LKS_TRAIN_BATCH_H
 #define LKS_TRAIN_BATCH_H
 
 #include "data/tokens.h"
+#include "layers/mirror.h"
+#include "model/model.h"
+
+/* Memory for one micro-batch. */
+struct lks__batch_slot {
+    lks__mirror tokens, targets;
+    lks__mark used; /* after the last work that reads it */
+    lks__mark sent; /* after its last upload */
+};
+
+typedef struct lks__batch {
+    lks__device *device;
+    struct lks__batch_slot slots[2];
+    int n_slots, at;
+} lks__batch;
+
+/* Room for `most` tokens. ERR_NOMEM; close it in any case. */
+lks_status lks__batch_open(lks__device *device, size_t most, lks__batch *b);
+void lks__batch_close(lks__batch *b); /* a zeroed one does nothing */
+
+/* The host's memory for the next micro-batch: tokens[most + 1], the last of which is not sent, and
+ * targets[most]. Waits until the device has read what was there before. */
+lks_status lks__batch_next(lks__batch *b, int32_t **tokens_p, int32_t **targets_p);
+
+/* Send what was written there, B sequences of T tokens, to the device. Layer operations may use the
+ * micro-batch if they are called before the next lks__batch_next(). */
+lks__micro_batch lks__batch_send(lks__batch *b, int B, int T);
 
 /* Read B samples: tokens[b*T + i] = data[offsets[b] + i], targets one token further. `tokens` has
  * room for B*T + 1 (each sample is one read of T + 1). */

@@ -3,38 +3,42 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/batch.h"
 #include "train/evaluate.h"
 
 struct split {
     const lks__split_eval *e;
     uint64_t n_windows;
-    int32_t *span, *tokens, *targets; /* [B * T + 1], [B * T], [B * T] */
+    lks__batch batch;
+    lks__mirror loss;
 };
 
 /* Sum of losses (the last batch may be smaller) and bytes of one batch's targets. Windows are
  * adjacent, so a batch is one span of tokens. */
 static lks_status split_batch(void *ctx, size_t batch, double *values)
 {
-    const struct split *s = ctx;
+    struct split *s = ctx;
     const lks__split_eval *e = s->e;
     uint64_t first = (uint64_t)batch * e->B, left = s->n_windows - first;
     size_t rows = (left < e->B ? (size_t)left : e->B) * e->T;
-    LKS__TRY(e->read(e->source, first * e->T, rows + 1, s->span));
-    memcpy(s->tokens, s->span, rows * sizeof *s->span);
-    memcpy(s->targets, s->span + 1, rows * sizeof *s->span);
-    lks__micro_batch mb = {s->tokens, s->targets, (int)(rows / e->T), (int)e->T};
-    values[0] = (double)rows * (double)lks__model_loss(e->model, e->params, &mb);
+    int32_t *tokens, *targets;
+    LKS__TRY(lks__batch_next(&s->batch, &tokens, &targets));
+    LKS__TRY(e->read(e->source, first * e->T, rows + 1, tokens));
+    memcpy(targets, tokens + 1, rows * sizeof *tokens);
+    const lks__micro_batch mb = lks__batch_send(&s->batch, (int)(rows / e->T), (int)e->T);
+    double loss;
+    LKS__TRY(lks__eval_loss(e->model, e->params, &mb, &s->loss, &loss));
+    values[0] = (double)rows * loss;
     if (e->bytes != NULL)
-        values[1] = (double)lks__byte_count(e->bytes, s->tokens, s->targets, rows);
+        values[1] = (double)lks__byte_count(e->bytes, tokens, targets, rows);
     return LKS_OK;
 }
 
-static lks_status run(const struct split *s, size_t n_batches, double *values,
-                      lks__split_result *result)
+static lks_status run(struct split *s, size_t n_batches, double *values, lks__split_result *result)
 {
     const lks__split_eval *e = s->e;
     double loss = 0.0, bytes = 0.0;
-    lks__eval_job job = {e->session, n_batches, 2, split_batch, (void *)s};
+    lks__eval_job job = {e->session, n_batches, 2, split_batch, s};
     LKS__TRY(lks__eval_batches(&job, values));
     for (size_t i = 0; i < n_batches; i++) {
         loss += values[2 * i];
@@ -56,19 +60,18 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
                          " tokens: too few for one window of block_size + 1 = %zu",
                          e->path, e->n_tokens, e->T + 1);
     size_t n_batches = (size_t)((s.n_windows + e->B - 1) / e->B);
-    s.span = calloc(e->B * e->T + 1, sizeof *s.span);
-    s.tokens = calloc(e->B * e->T, sizeof *s.tokens);
-    s.targets = calloc(e->B * e->T, sizeof *s.targets);
+    lks__device *device = lks__model_device(e->model);
     double *values = calloc(n_batches, 2 * sizeof *values);
-    lks_status st = LKS_OK;
-    if (s.span == NULL || s.tokens == NULL || s.targets == NULL || values == NULL)
+    lks_status st = lks__batch_open(device, e->B * e->T, &s.batch);
+    if (st == LKS_OK)
+        st = lks__mirror_open(device, sizeof(float), &s.loss);
+    if (values == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, e->B);
     st = lks__session_agree(e->session, st);
     if (st == LKS_OK)
         st = run(&s, n_batches, values, result);
-    free(s.span);
-    free(s.tokens);
-    free(s.targets);
+    lks__batch_close(&s.batch);
+    lks__mirror_close(&s.loss);
     free(values);
     return st;
 }

@@ -3,6 +3,7 @@
 #define LKS_TRAIN_EVALUATE_H
 
 #include "data/bpb.h"
+#include "layers/mirror.h"
 #include "model/model.h"
 #include "session/session.h"
 
@@ -17,6 +18,10 @@ typedef struct lks__eval_job {
 /* Every rank takes whole batches; values[n_batches][n_values] out, the same on all ranks.
  * Collective. ERR_STOPPED, on all ranks, if one was asked to stop and has left out batches. */
 lks_status lks__eval_batches(const lks__eval_job *job, double *values);
+
+/* The mean loss of one batch, brought to the host through `slot`, which holds a float. */
+lks_status lks__eval_loss(lks__model *model, const float *params, const lks__micro_batch *mb,
+                          const lks__mirror *slot, double *loss_p);
 
 /* The mean loss over a whole split, in batches of whole windows. */
 typedef struct lks__split_eval {

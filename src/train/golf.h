@@ -17,7 +17,6 @@ struct lks__golf_run {
     lks__byte_table bytes;
     uint64_t code_bytes; /* of --code */
     lks__muon *muon;
-    int32_t *span; /* [B * T + 1] */
 };
 
 /* The lines of the script, in its words; train/recipe.h describes them. */

@@ -43,9 +43,9 @@ static bool find_tensor(const lks__trainer *t, const float *grads, char place[LK
 /* Search micro-batch `index`, whose loss isn't finite. */
 static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *bad)
 {
-    LKS__TRY(t->recipe->read(t, index / t->A, index % t->A));
+    lks__micro_batch mb;
+    LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
     lks__backward bw = pass_of(t, index, NULL);
-    lks__micro_batch mb = lks__train_batch(t);
     *bad = (lks__nonfinite){.index = index, .in_loss = true};
     lks__model_find_bad(t->model, t->params.dev, &mb, &bw, bad->place);
     return LKS_OK;
@@ -61,14 +61,14 @@ static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
     lks_status st = LKS_OK;
     for (int i = t->first_v * t->A; i < t->end_v * t->A && st == LKS_OK; i++) {
         lks__backward bw = pass_of(t, i, grads);
-        lks__micro_batch mb = lks__train_batch(t);
+        lks__micro_batch mb;
         memset(grads, 0, bytes);
         st = lks__session_check_stop(&t->ses);
         if (st == LKS_OK)
-            st = t->recipe->read(t, i / t->A, i % t->A);
+            st = lks__train_read(t, i / t->A, i % t->A, &mb);
         if (st != LKS_OK)
             break;
-        lks__model_train(t->model, t->params.dev, &mb, &bw);
+        lks__model_train(t->model, t->params.dev, &mb, &bw, NULL);
         if (find_tensor(t, grads, bad->place)) {
             bad->index = i;
             break;
@@ -80,8 +80,9 @@ static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
 
 static int first_bad_loss(const lks__trainer *t)
 {
+    const float *losses = t->losses.host;
     for (int i = 0; i < t->N; i++)
-        if (!isfinite(t->losses[i]))
+        if (!isfinite(losses[i]))
             return i;
     return -1;
 }
@@ -138,7 +139,7 @@ void lks__nonfinite_text(const lks__trainer *t, const lks__step_result *r, char 
         snprintf(text, 320,
                  "the loss of micro-batch %d of virtual rank %d (rank %d) is %g; the first that "
                  "isn't finite is the output of %s",
-                 m, v, rank, (double)t->losses[bad->index], bad->place);
+                 m, v, rank, (double)((const float *)t->losses.host)[bad->index], bad->place);
     else
         snprintf(text, 320,
                  "the gradient of micro-batch %d of virtual rank %d (rank %d) isn't finite, though "

@@ -30,8 +30,8 @@ struct lks__recipe {
     void (*close)(lks__trainer *t);
 
     lks_status (*begin_step)(lks__trainer *t); /* before iteration t->iter */
-    /* Read micro-batch m of virtual rank v of this iteration into t->tokens, t->targets. */
-    lks_status (*read)(lks__trainer *t, int v, int m);
+    /* Read micro-batch m of virtual rank v of this iteration; `tokens` has room for one more. */
+    lks_status (*read)(lks__trainer *t, int v, int m, int32_t *tokens, int32_t *targets);
     /* Put the update of t->params with the mean gradient, which is memory of the device, on its
      * queue; sets r->lr. */
     void (*update)(lks__trainer *t, const float *grads, lks__step_result *r);

@@ -65,9 +65,6 @@ static lks_status open_rest(lks__trainer *t)
     size_t most = (size_t)(t->s.val_batch_size / t->V) / T;
     g->stream = (lks__stream){g->train, t->V, t->A, B * T};
     g->eval_batch = most < B ? most : B; /* activations are allocated for B */
-    g->span = calloc(B * T + 1, sizeof *g->span);
-    if (g->span == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", B * T);
     int W = t->shared ? t->ses.world.local_world_size : 1;
     int rank = t->shared ? t->ses.world.local_rank : 0;
     LKS__TRY(lks__muon_open(t->ses.device, &t->table, W, rank, &g->muon));
@@ -86,7 +83,6 @@ static void close_all(lks__trainer *t)
     lks__byte_table_free(&g->bytes);
     lks__shards_close(g->train);
     lks__shards_close(g->val);
-    free(g->span);
     free(g);
 }
 
@@ -97,12 +93,12 @@ static lks_status begin_step(lks__trainer *t)
     return LKS_OK;
 }
 
-static lks_status read_batch(lks__trainer *t, int v, int m)
+/* Sequences follow each other, so that a micro-batch is one span of tokens. */
+static lks_status read_batch(lks__trainer *t, int v, int m, int32_t *tokens, int32_t *targets)
 {
-    struct lks__golf_run *g = t->golf;
-    LKS__TRY(lks__stream_read(&g->stream, t->iter + t->data_shift, v, m, g->span));
-    memcpy(t->tokens, g->span, g->stream.local_tokens * sizeof *g->span);
-    memcpy(t->targets, g->span + 1, g->stream.local_tokens * sizeof *g->span);
+    const struct lks__golf_run *g = t->golf;
+    LKS__TRY(lks__stream_read(&g->stream, t->iter + t->data_shift, v, m, tokens));
+    memcpy(targets, tokens + 1, g->stream.local_tokens * sizeof *tokens);
     return LKS_OK;
 }
 

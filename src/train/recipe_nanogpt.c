@@ -75,11 +75,11 @@ static lks_status begin_step(lks__trainer *t)
     return LKS_OK;
 }
 
-static lks_status read_batch(lks__trainer *t, int v, int m)
+static lks_status read_batch(lks__trainer *t, int v, int m, int32_t *tokens, int32_t *targets)
 {
     size_t B = (size_t)t->s.batch_size, index = (size_t)(v * t->A + m);
     return lks__batch_read(t->data[LKS__SPLIT_TRAIN], t->offsets + index * B, B,
-                           (size_t)t->s.block_size, t->tokens, t->targets);
+                           (size_t)t->s.block_size, tokens, targets);
 }
 
 static double learning_rate(const lks__trainer *t)
@@ -132,6 +132,7 @@ static bool evaluation_due(const lks__trainer *t)
 struct estimate {
     lks__trainer *t;
     const uint64_t *offsets; /* [2][eval_iters][B] */
+    lks__mirror loss;
 };
 
 /* Compute batch i of the batches of both splits, train first. */
@@ -140,11 +141,12 @@ static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
     const struct estimate *e = ctx;
     lks__trainer *t = e->t;
     size_t B = (size_t)t->s.batch_size, T = (size_t)t->s.block_size;
-    LKS__TRY(lks__batch_read(t->data[i / (size_t)t->s.eval_iters], e->offsets + i * B, B, T,
-                             t->tokens, t->targets));
-    lks__micro_batch mb = {t->tokens, t->targets, (int)B, (int)T};
-    *loss_p = (double)lks__model_loss(t->model, t->params.dev, &mb);
-    return LKS_OK;
+    int32_t *tokens, *targets;
+    LKS__TRY(lks__batch_next(&t->batch, &tokens, &targets));
+    LKS__TRY(lks__batch_read(t->data[i / (size_t)t->s.eval_iters], e->offsets + i * B, B, T, tokens,
+                             targets));
+    const lks__micro_batch mb = lks__batch_send(&t->batch, (int)B, (int)T);
+    return lks__eval_loss(t->model, t->params.dev, &mb, &e->loss, loss_p);
 }
 
 /* The script's estimate_loss: the mean over eval_iters batches of each split. */
@@ -152,8 +154,8 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 {
     size_t n = (size_t)t->s.eval_iters;
     double *losses = calloc(2 * n, sizeof *losses), mean[2] = {0.0, 0.0};
-    struct estimate e = {t, lks__sampler_eval(t->sampler, t->iter, (int)n)};
-    lks_status st = LKS_OK;
+    struct estimate e = {t, lks__sampler_eval(t->sampler, t->iter, (int)n), {0}};
+    lks_status st = lks__mirror_open(t->ses.device, sizeof(float), &e.loss);
     if (losses == NULL || e.offsets == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", 2 * n);
     st = lks__session_agree(&t->ses, st);
@@ -162,6 +164,7 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
         st = lks__eval_batches(&job, losses);
     for (size_t i = 0; i < 2 * n && st == LKS_OK; i++)
         mean[i / n] += losses[i];
+    lks__mirror_close(&e.loss);
     free(losses);
     *result = (lks__eval_result){.has_train = true,
                                  .train_loss = mean[LKS__SPLIT_TRAIN] / (double)n,

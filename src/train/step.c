@@ -21,33 +21,46 @@ lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads)
         .seed = (uint64_t)t->s.seed,
         .step = (uint32_t)t->iter,
         .vm = (uint32_t)v << 16 | (uint32_t)m,
-        .beat = beat,
+        .beat = t->ses.device->ops->host_memory ? beat : NULL,
         .beat_ctx = t->ses.comm,
     };
 }
 
-lks__micro_batch lks__train_batch(const lks__trainer *t)
+lks_status lks__train_read(lks__trainer *t, int v, int m, lks__micro_batch *mb)
 {
-    return (lks__micro_batch){t->tokens, t->targets, (int)t->s.batch_size, (int)t->s.block_size};
+    int32_t *tokens, *targets;
+    LKS__TRY(lks__batch_next(&t->batch, &tokens, &targets));
+    LKS__TRY(t->recipe->read(t, v, m, tokens, targets));
+    *mb = lks__batch_send(&t->batch, (int)t->s.batch_size, (int)t->s.block_size);
+    return LKS_OK;
 }
 
 static lks_status micro_step(lks__trainer *t, const lks__ddp_micro *at)
 {
+    lks__micro_batch mb;
+    float *losses = t->losses.dev;
     lks__trace_begin(LKS__SPAN_DATA, -1);
-    LKS__TRY(t->recipe->read(t, at->v, at->m));
+    LKS__TRY(lks__train_read(t, at->v, at->m, &mb));
     lks__trace_end();
-    lks__micro_batch mb = lks__train_batch(t);
     lks__backward bw = lks__train_pass(t, at->v, at->m, at->grads);
     bw.shift = lks__ddp_shift(t->ddp);
     bw.done = lks__ddp_group_done;
     bw.done_ctx = t->ddp;
-    t->losses[at->v * t->A + at->m] = lks__model_train(t->model, t->params.dev, &mb, &bw);
+    lks__model_train(t->model, t->params.dev, &mb, &bw, &losses[at->v * t->A + at->m]);
     t->micro_batches++;
     return LKS_OK;
 }
 
-/* Compute all micro-batches of this rank, and the mean gradient of all ranks. A rank that was asked
- * to stop leaves out the rest, but joins the reductions, because the others wait for it. */
+/* The bytes of t->losses that are this rank's. */
+static void own_losses(const lks__trainer *t, size_t *first, size_t *n)
+{
+    *first = (size_t)(t->first_v * t->A) * sizeof(float);
+    *n = (size_t)((t->end_v - t->first_v) * t->A) * sizeof(float);
+}
+
+/* Compute all micro-batches of this rank, and the mean gradient of all ranks; bring this rank's
+ * losses to the host. A rank that was asked to stop leaves out the rest, but joins the reductions,
+ * because the others wait for it. */
 static lks_status accumulate(lks__trainer *t, const float **grads_p, double *norm_p)
 {
     lks__ddp_micro at;
@@ -60,7 +73,11 @@ static lks_status accumulate(lks__trainer *t, const float **grads_p, double *nor
     }
     if (t->skipped)
         lks__ddp_skip(t->ddp);
-    return lks__ddp_finish(t->ddp, grads_p, norm_p);
+    size_t first, n;
+    own_losses(t, &first, &n);
+    lks__mirror_to_host(&t->losses, LKS__QUEUE_COMPUTE, first, n);
+    LKS__TRY(lks__ddp_finish(t->ddp, grads_p, norm_p));
+    return lks__device_finish(t->ses.device, LKS__QUEUE_COMPUTE);
 }
 
 /* Ranks notice a signal at different steps. One that arrives within 1 s or one step of an agreed
@@ -89,11 +106,13 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
     lks__step_note note = {
         .stop_signal = lks__session_asked_stop(&t->ses), .save = asks, .skipped = t->skipped};
     bool skipped = false;
+    size_t first, n;
+    own_losses(t, &first, &n);
+    float *losses = t->losses.host;
     LKS__TRY(lks__divergence_look(t, &note.divergence));
     memset(mine, 0, bytes);
     memcpy(mine, &note, sizeof note);
-    memcpy(mine + sizeof note, t->losses + t->first_v * t->A,
-           (size_t)((t->end_v - t->first_v) * t->A) * sizeof(float));
+    memcpy(mine + sizeof note, (const char *)t->losses.host + first, n);
     LKS__TRY(lks_comm_all_gather(t->ses.comm, mine, all, bytes, LKS_UINT8));
     r->stop_signal = 0;
     r->save = false;
@@ -105,7 +124,7 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
             r->stop_signal = note.stop_signal;
         r->save |= note.save != 0;
         skipped |= note.skipped != 0;
-        memcpy(t->losses + v0 * t->A, theirs + sizeof note,
+        memcpy(losses + v0 * t->A, theirs + sizeof note,
                (size_t)((v1 - v0) * t->A) * sizeof(float));
     }
     if (r->save) {
@@ -115,7 +134,7 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
     }
     double sum = 0.0;
     for (int i = 0; i < t->N; i++)
-        sum += (double)t->losses[i];
+        sum += (double)losses[i];
     r->loss = sum / t->N;
     LKS__TRY(lks__divergence_judge(t, all + offsetof(lks__step_note, divergence), bytes));
     return skipped ? LKS_ERR_STOPPED : LKS_OK;

@@ -22,13 +22,11 @@ static lks_status open_buffers(lks__trainer *t)
     int W = t->ses.world.world_size;
     size_t BT = (size_t)(t->s.batch_size * t->s.block_size);
     size_t mail = sizeof(lks__step_note) + (size_t)((t->V + W - 1) / W * t->A) * sizeof(float);
-    t->tokens = calloc(BT + 1, sizeof *t->tokens);
-    t->targets = calloc(BT, sizeof *t->targets);
-    t->losses = calloc((size_t)t->N, sizeof *t->losses);
     t->mail = calloc((size_t)W + 1, mail);
-    if (t->tokens == NULL || t->targets == NULL || t->losses == NULL || t->mail == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a micro-batch of %zu tokens", BT);
-    return LKS_OK;
+    if (t->mail == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the notes of %d ranks", W);
+    LKS__TRY(lks__batch_open(t->ses.device, BT, &t->batch));
+    return lks__mirror_open(t->ses.device, (size_t)t->N * sizeof(float), &t->losses);
 }
 
 /* `--out_dir=RUN/ckpt-…` names the checkpoint to go on from, for example an earlier one if the
@@ -323,9 +321,8 @@ void lks__trainer_close(lks__trainer *t)
         t->recipe->close(t);
     lks__meta_free(&t->meta);
     lks__table_free(&t->table);
-    free(t->tokens);
-    free(t->targets);
-    free(t->losses);
+    lks__batch_close(&t->batch);
+    lks__mirror_close(&t->losses);
     free(t->mail);
     lks__divergence_close(t);
     lks__arenas_close(t);

@@ -14,6 +14,7 @@
 #include "session/session.h"
 #include "session/trace_file.h"
 #include "settings/settings.h"
+#include "train/batch.h"
 #include "train/divergence.h"
 
 /* best_val_loss before the first evaluation, as in nanoGPT's train.py. */
@@ -45,12 +46,12 @@ typedef struct lks__trainer {
     size_t n_pieces;
     lks__mirror piece; /* for reading the device's memory */
 
-    int32_t *tokens, *targets; /* [B * T] of the current micro-batch */
-    const uint64_t *offsets;   /* of the current step: [V][A][B] */
-    float *losses;             /* [N] of the current step, ordered by v */
-    char *mail;                /* buffer for exchanges between ranks */
-    uint64_t micro_batches;    /* computed by this rank */
-    bool skipped;              /* this rank has left out micro-batches of the current step */
+    lks__batch batch;        /* the current micro-batch */
+    const uint64_t *offsets; /* of the current step: [V][A][B] */
+    lks__mirror losses;      /* float [N] of the current step, ordered by v */
+    char *mail;              /* buffer for exchanges between ranks */
+    uint64_t micro_batches;  /* computed by this rank */
+    bool skipped;            /* this rank has left out micro-batches of the current step */
     lks__divergence divergence;
 
     bool resumed;
@@ -115,8 +116,8 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *result);
 /* Micro-batch m of virtual rank v of this iteration, without `done` and `shift`; its random numbers
  * are keyed by (seed, step, v, m). */
 lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads);
-/* The micro-batch that the recipe has read last. */
-lks__micro_batch lks__train_batch(const lks__trainer *t);
+/* Read its tokens, and send them to the device. */
+lks_status lks__train_read(lks__trainer *t, int v, int m, lks__micro_batch *mb);
 
 /* Go back to the newest checkpoint, and continue with the data after iteration t->iter - 1, whose
  * loss or gradient wasn't finite (--on_nan=rollback). Collective. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "train/batch.h"
 
 static int descending(const void *a, const void *b)
 {
@@ -53,32 +54,69 @@ static int32_t draw(const lks__generate_options *o, uint64_t token, const float 
     return last; /* by rounding, u may be just above the last sum */
 }
 
+/* What computes logits, and how they come to the host. */
+struct source {
+    lks__model *model;
+    const float *params;
+    lks__batch batch;
+    lks__mirror logits;
+};
+
+static lks_status open_source(struct source *s, lks__model *model, const float *params, size_t V,
+                              size_t T)
+{
+    lks__device *device = lks__model_device(model);
+    *s = (struct source){.model = model, .params = params};
+    LKS__TRY(lks__batch_open(device, T, &s->batch));
+    return lks__mirror_open(device, V * sizeof(float), &s->logits);
+}
+
+static void close_source(struct source *s)
+{
+    lks__batch_close(&s->batch);
+    lks__mirror_close(&s->logits);
+}
+
+/* s->logits.host: of the token after context[0, n). */
+static lks_status next_logits(struct source *s, const int32_t *context, size_t n)
+{
+    int32_t *tokens, *targets;
+    LKS__TRY(lks__batch_next(&s->batch, &tokens, &targets));
+    memcpy(tokens, context, n * sizeof *tokens);
+    const lks__micro_batch mb = lks__batch_send(&s->batch, 1, (int)n);
+    lks__model_logits(s->model, s->params, mb.tokens, mb.T, s->logits.dev);
+    lks__mirror_to_host(&s->logits, LKS__QUEUE_COMPUTE, 0, s->logits.bytes);
+    return lks__device_finish(s->logits.device, LKS__QUEUE_COMPUTE);
+}
+
 lks_status lks__generate(lks__model *model, const lks__model_config *config, const float *params,
                          const lks__generate_options *options, const int32_t *prompt, size_t n,
                          lks_status (*sink)(void *ctx, int32_t token), void *ctx)
 {
     size_t V = (size_t)config->vocab_size, T = (size_t)config->block_size;
     int32_t *context = malloc(T * sizeof *context);
-    float *logits = malloc(V * sizeof *logits), *scratch = malloc(V * sizeof *scratch);
-    lks_status st = LKS_OK;
-    if (context == NULL || logits == NULL || scratch == NULL)
+    float *scratch = malloc(V * sizeof *scratch);
+    struct source source;
+    lks_status st = open_source(&source, model, params, V, T);
+    if (context == NULL || scratch == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to sample from %zu tokens", V);
     size_t have = n < T ? n : T;
     if (st == LKS_OK)
         memcpy(context, prompt + (n - have), have * sizeof *context);
     for (uint64_t i = 0; i < options->max_new_tokens && st == LKS_OK; i++) {
         st = lks__sys_stop_check();
+        if (st == LKS_OK)
+            st = next_logits(&source, context, have);
         if (st != LKS_OK)
             break;
-        lks__model_logits(model, params, context, (int)have, logits);
-        int32_t token = draw(options, i, logits, V, scratch);
+        int32_t token = draw(options, i, source.logits.host, V, scratch);
         if (have == T)
             memmove(context, context + 1, (--have) * sizeof *context);
         context[have++] = token;
         st = sink(ctx, token);
     }
+    close_source(&source);
     free(context);
-    free(logits);
     free(scratch);
     return st;
 }

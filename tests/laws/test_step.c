@@ -56,9 +56,10 @@ static void test_loss(void **state)
     for (int k = 0; k < 3; k++) {
         double sum = 0.0;
         assert_ok(lks__train_step(&t, &r));
+        const float *losses = t.losses.host;
         for (int i = 0; i < N; i++) {
-            assert_true(t.losses[i] > 0.0f);
-            sum += (double)t.losses[i];
+            assert_true(losses[i] > 0.0f);
+            sum += (double)losses[i];
         }
         assert_true(r.loss == sum / N);
     }
@@ -142,13 +143,14 @@ static void test_infinite_loss(void **state)
         open_trainer(&t, "--on_nan=skip");
         assert_ok(lks__train_step(&t, &r));
         assert_true(isfinite(r.grad_norm));
-        t.losses[N - 1] = values[i];
+        float *losses = t.losses.host;
+        losses[N - 1] = values[i];
         assert_ok(lks__nonfinite_judge(&t, NULL, &r));
         assert_int_equal(r.outcome, LKS__STEP_SKIPPED);
         assert_int_equal(r.bad.index, N - 1);
         assert_true(r.bad.in_loss);
         assert_int_equal(t.nonfinite, 1);
-        t.losses[N - 1] = 1.0f; /* a good one ends the row */
+        losses[N - 1] = 1.0f; /* a good one ends the row */
         assert_ok(lks__nonfinite_judge(&t, NULL, &r));
         assert_int_equal(r.outcome, LKS__STEP_DONE);
         assert_int_equal(t.nonfinite, 0);

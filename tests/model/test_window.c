@@ -56,7 +56,8 @@ static float train(struct watch *w, float *grads, const size_t *shift)
                         .done_ctx = w};
     w->window = grads;
     w->next = 0;
-    float loss = lks__model_train(w->run->model, w->run->params, &w->run->mb, &bw);
+    float loss;
+    lks__model_train(w->run->model, w->run->params, &w->run->mb, &bw, &loss);
     assert_int_equal(w->next, w->run->table.n_groups);
     return loss;
 }

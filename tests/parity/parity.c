@@ -45,6 +45,17 @@ float *parity_floats(size_t n)
     return x;
 }
 
+double parity_loss(lks__model *model, const float *params, const lks__micro_batch *mb,
+                   const lks__backward *bw)
+{
+    float loss;
+    if (bw == NULL)
+        lks__model_loss(model, params, mb, &loss);
+    else
+        lks__model_train(model, params, mb, bw, &loss);
+    return (double)loss;
+}
+
 parity_model parity_open(const char *figure_name)
 {
     parity_model m = {.name = figure_name, .figure = lks_test_figure(figure_name)};

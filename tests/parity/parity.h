@@ -16,7 +16,11 @@ int parity_open_exec(void **state);
 int parity_close_exec(void **state);
 void parity_threads(int n);
 
-float *parity_floats(size_t n); /* zeros; free() them */
+float *parity_floats(size_t n);
+
+/* What lks__model_train() and lks__model_loss() (bw NULL) give, on the CPU. */
+double parity_loss(lks__model *model, const float *params, const lks__micro_batch *mb,
+                   const lks__backward *bw); /* zeros; free() them */
 
 /* The model of a figure's `config`, with the initial weights of its seed. */
 typedef struct parity_model {

@@ -196,12 +196,12 @@ static void run_step(const struct golf *g, lks__model *model, int step, const ui
             tokens[i] = stream[first + i];
         lks__micro_batch mb = {tokens, tokens + 1, B, T};
         lks__backward bw = {.grads = grads, .done = parity_group_done, .done_ctx = &groups};
-        double micro = (double)lks__model_train(model, g->params, &mb, &bw);
+        double micro = parity_loss(model, g->params, &mb, &bw);
         const char *which = lks_test_text("micro_losses.%d.%zu", step, m);
         parity_hold(&(parity_place){g->name, quantity, at, which}, "loss", micro,
                     lks_test_number(g->figure, which), 1.0);
         /* the same arithmetic without backward; a row's logits are summed in another order */
-        assert_near((double)lks__model_loss(model, g->params, &mb), micro, 1e-6);
+        assert_near(parity_loss(model, g->params, &mb, NULL), micro, 1e-6);
         assert_int_equal(groups.next, g->table.n_groups);
         loss += micro / MICRO_STEPS;
     }
@@ -336,8 +336,8 @@ static double small_loss(struct small_model *s, float *grads)
     lks__micro_batch mb = {s->tokens, s->targets, SMALL_B, SMALL_T};
     lks__backward bw = {.grads = grads, .done = ignore_group};
     if (grads == NULL)
-        return (double)lks__model_loss(s->model, s->params, &mb);
-    return (double)lks__model_train(s->model, s->params, &mb, &bw);
+        return parity_loss(s->model, s->params, &mb, NULL);
+    return parity_loss(s->model, s->params, &mb, &bw);
 }
 
 /* Loss at distance `h` along the tensor's own gradient. */
@@ -422,9 +422,9 @@ static void test_logits(void **state)
             all += exp((double)logits[v]);
         }
         lks__micro_batch mb = {s.tokens, s.targets, 1, 8};
-        sum_before = 8.0 * (double)lks__model_loss(s.model, s.params, &mb);
+        sum_before = 8.0 * parity_loss(s.model, s.params, &mb, NULL);
         mb.T = 9;
-        sum = 9.0 * (double)lks__model_loss(s.model, s.params, &mb);
+        sum = 9.0 * parity_loss(s.model, s.params, &mb, NULL);
         assert_near(sum - sum_before, log(all) - (double)logits[s.targets[8]], 1e-5);
         small_close(&s);
     }
