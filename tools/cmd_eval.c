@@ -91,7 +91,7 @@ static lks_status open_job(struct job *j)
                                                           : open_tokens(j, dir));
     j->eval.session = j->session;
     j->eval.model = j->replica.model;
-    j->eval.params = j->replica.params;
+    j->eval.params = j->replica.params.dev;
     j->eval.B = (size_t)j->s->batch_size;
     j->eval.T = (size_t)j->replica.config.block_size;
     return LKS_OK;

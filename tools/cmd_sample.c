@@ -136,8 +136,8 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
         };
         for (size_t j = 0; j < n; j++)
             LKS__TRY(write_token(sink, (*ids_p)[j]));
-        LKS__TRY(
-            lks__generate(r->model, &r->config, r->params, &options, *ids_p, n, write_token, sink));
+        LKS__TRY(lks__generate(r->model, &r->config, r->params.dev, &options, *ids_p, n,
+                               write_token, sink));
         if (sink->spm != NULL)
             LKS__TRY(lks__spm_text_end(&sink->text));
         LKS__TRY(write_text(NULL, "\n---------------\n", 17));

@@ -1,5 +1,7 @@
 #include "kernels/layers.h"
 
+#include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* Elements of a task: so many that the cost of a task is negligible. */
@@ -39,6 +41,32 @@ void lks__accumulate(const lks__exec *ex, float *y, const float *x, size_t n)
     run_range(ex, y, x, n);
 }
 
+struct search {
+    const float *x;
+    size_t n;
+    _Atomic uint64_t first;
+};
+
+/* The least index wins, whichever task is faster. */
+static void search_task(void *ctx, size_t task, int thread)
+{
+    struct search *s = ctx;
+    const size_t from = task * RANGE_FLOATS;
+    const size_t end = s->n - from < RANGE_FLOATS ? s->n : from + RANGE_FLOATS;
+    uint64_t i = from, first = s->first;
+    while (i < end && i < first && isfinite(s->x[i]))
+        i++;
+    while (i < end && i < first && !atomic_compare_exchange_weak(&s->first, &first, i))
+        ;
+}
+
+void lks__first_not_finite(const lks__exec *ex, uint64_t *first, const float *x, size_t n)
+{
+    struct search s = {.x = x, .n = n, .first = n};
+    lks__pool_run(ex->pool, (n + RANGE_FLOATS - 1) / RANGE_FLOATS, search_task, &s);
+    *first = s.first;
+}
+
 void lks__mean_loss(const lks__exec *ex, float *loss, const double *row_loss, size_t rows)
 {
     double sum = 0.0;
@@ -54,6 +82,6 @@ void lks__cap_logits(const lks__exec *ex, float *logits, size_t V, float cap)
 
 const lks__layers lks__layers_cpu = {
 #define X(name) .name = lks__##name,
-    LKS__LAYER_MAP(X)
+    LKS__LAYER_MAP(X) LKS__LAYER_QUESTION_MAP(X)
 #undef X
 };

@@ -19,6 +19,7 @@
 
 #define X(name) lks__##name##_fn lks__##name;
 LKS__LAYER_MAP(X)
+LKS__LAYER_QUESTION_MAP(X)
 #undef X
 
 #endif

@@ -3,7 +3,12 @@
  *
  * All matrices are float32, row-major, [rows, …] for `rows` = B * T tokens; lengths count elements.
  * An operation reads and writes only what its arguments name. It returns no status: after an error
- * of the device its results are NaN, and the device's own check reports the error. */
+ * of the device its results are NaN, and the device's own check reports the error.
+ *
+ * Arrays (float *, double *, int32_t *, uint64_t *), also those that a struct points to, are memory
+ * of the device. The operation reads and writes them when its turn on the compute queue comes.
+ * Structs are memory of the host. They, and the structs that they point to, are read before the
+ * call returns. */
 #ifndef LKS_LAYERS_LAYERS_H
 #define LKS_LAYERS_LAYERS_H
 
@@ -22,6 +27,9 @@ typedef struct lks__exec lks__exec;
 typedef void lks__clear_fn(const lks__exec *ex, float *x, size_t n); /* x = 0 */
 typedef void lks__accumulate_fn(const lks__exec *ex, float *y, const float *x,
                                 size_t n); /* y += x */
+/* *first = index of the first x[i] that isn't finite; n: all are. */
+typedef void lks__first_not_finite_fn(const lks__exec *ex, uint64_t *first, const float *x,
+                                      size_t n);
 
 /* --- products -------------------------------------------------------------------------------- */
 
@@ -107,9 +115,12 @@ typedef void lks__attention_bwd_fn(const lks__exec *ex, const lks__attention_sha
 lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const float *qkv);
 lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, float *dqkv);
 
+/* A dropout mask's counter has 32 bits, and each value of it covers four elements. */
+#define LKS__ATTENTION_MAX_SCORES (UINT64_C(1) << 34)
+enum { LKS__ATTENTION_MAX_T = 1 << 17 }; /* its square is LKS__ATTENTION_MAX_SCORES */
+
 /* Call it once before the two above. ERR_CONFIG for an empty shape, for an NKV that doesn't divide
- * NH, and for more scores than a dropout mask can number (2^34). That also limits T, so that a
- * thread's scratch holds a row of scores. */
+ * NH, and for more scores than a dropout mask can number. */
 lks_status lks__attention_check(const lks__attention_shape *shape);
 
 /* --- embedding, norms, dropout: gpt2 --------------------------------------------------------- */
@@ -125,21 +136,21 @@ typedef void lks__embedding_bwd_fn(const lks__exec *ex, float *dwte, float *dwpe
 typedef void lks__layernorm_rows_fwd_fn(const lks__exec *ex, float *y, float *mean, float *rstd,
                                         const float *x, const float *gain, const float *bias,
                                         size_t rows, size_t C);
-/* dx, dgain, dbias += gradient (dbias may be NULL). `partial` holds the sums of each block of
- * rows. */
+/* dx, dgain, dbias += gradient (dbias may be NULL). `partial` is work space. */
 typedef void lks__layernorm_rows_bwd_fn(const lks__exec *ex, float *dx, float *dgain, float *dbias,
                                         const float *dy, const float *x, const float *gain,
                                         const float *mean, const float *rstd, size_t rows, size_t C,
                                         float *partial);
-size_t lks__layernorm_partial_floats(size_t rows, size_t C);
+/* Floats of that `partial`. */
+typedef size_t lks__layernorm_partial_floats_fn(size_t rows, size_t C);
 
 typedef void lks__dropout_rows_fn(const lks__exec *ex, float *y, const float *x, size_t rows,
                                   size_t C, const lks__dropout *drop);
 
 /* --- golf ------------------------------------------------------------------------------------ */
 
-/* Floats of `partial` for the operation below that needs most. */
-size_t lks__golf_partial_floats(size_t rows, size_t C, size_t n_heads);
+/* Floats of `partial`, which is work space, for the operation below that needs most. */
+typedef size_t lks__golf_partial_floats_fn(size_t rows, size_t C, size_t n_heads);
 
 /* x[rows, C] = rmsnorm(tok_emb[token]). */
 typedef void lks__golf_embed_fwd_fn(const lks__exec *ex, float *x, float *rms,
@@ -286,10 +297,12 @@ typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_
 
 /* --- the table ------------------------------------------------------------------------------- */
 
-/* One list makes the table and the CPU's declarations. */
+/* Two lists make the table and the CPU's declarations: operations, and questions, which are
+ * answered at once. */
 #define LKS__LAYER_MAP(X)                                                                          \
     X(clear)                                                                                       \
     X(accumulate)                                                                                  \
+    X(first_not_finite)                                                                            \
     X(linear_fwd)                                                                                  \
     X(linear_bwd_x)                                                                                \
     X(linear_bwd_x_add)                                                                            \
@@ -320,9 +333,14 @@ typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_
     X(update_muon)                                                                                 \
     X(update_muon_bytes)
 
+#define LKS__LAYER_QUESTION_MAP(X)                                                                 \
+    X(layernorm_partial_floats)                                                                    \
+    X(golf_partial_floats)
+
 typedef struct lks__layers {
 #define X(name) lks__##name##_fn *name;
     LKS__LAYER_MAP(X)
+    LKS__LAYER_QUESTION_MAP(X)
 #undef X
 } lks__layers;
 

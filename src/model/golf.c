@@ -51,7 +51,7 @@ static void carve_all(struct lks__golf *m, lks__carver *v)
     m->dx0 = lks__carve(v, rows * C);
     m->norm = lks__carve(v, C * max(rows, max(m->H, C)));
     m->wide = lks__carve(v, max(chunk * ld, rows * max(m->H, C + 2 * m->KV)));
-    m->partial = lks__carve(v, lks__golf_partial_floats(rows, C, (size_t)m->c.n_head));
+    m->partial = lks__carve(v, m->layers->golf_partial_floats(rows, C, (size_t)m->c.n_head));
     m->head.chunk_rows = chunk;
     m->head.ld = ld;
     m->head.logits = m->wide;
@@ -104,9 +104,10 @@ static void release(struct lks__golf *m)
     free(m->lt);
 }
 
-static lks_status golf_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p)
+static lks_status golf_activation_bytes(const lks__model_config *config, int batch,
+                                        const lks__layers *layers, size_t *bytes_p)
 {
-    struct lks__golf m = {0};
+    struct lks__golf m = {.layers = layers};
     lks_status st = measure(&m, config, batch);
     if (st == LKS_OK)
         *bytes_p = m.arena_bytes + 2 * rotary_floats(&m) * sizeof(float);

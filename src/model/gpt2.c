@@ -38,7 +38,7 @@ static void carve_all(struct lks__gpt2 *m, lks__carver *v)
     m->d_drop = lks__carve(v, rows * C);
     m->d_wide = lks__carve(v, rows * 4 * C);
     m->d_row = lks__carve(v, rows * C);
-    m->ln_partial = lks__carve(v, lks__layernorm_partial_floats(rows, C));
+    m->ln_partial = lks__carve(v, m->layers->layernorm_partial_floats(rows, C));
     size_t chunk = lks__head_chunk_rows(rows, V);
     m->head.chunk_rows = chunk;
     m->head.ld = lks__round_up(V, 16);
@@ -70,9 +70,10 @@ static lks_status measure(struct lks__gpt2 *m, const lks__model_config *c, int b
     return LKS_OK;
 }
 
-static lks_status gpt2_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p)
+static lks_status gpt2_activation_bytes(const lks__model_config *config, int batch,
+                                        const lks__layers *layers, size_t *bytes_p)
 {
-    struct lks__gpt2 m = {0};
+    struct lks__gpt2 m = {.layers = layers};
     lks_status st = measure(&m, config, batch);
     free(m.la);
     free(m.lt);

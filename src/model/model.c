@@ -1,9 +1,10 @@
 #include "model/model.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "layers/mirror.h"
 
 struct lks__model {
     const struct lks__model_ops *ops;
@@ -32,9 +33,10 @@ uint64_t lks__model_init(const lks__model_config *config, const lks__table *tabl
     return ops_of(config)->init(config, table, g, params);
 }
 
-lks_status lks__model_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p)
+lks_status lks__model_activation_bytes(const lks__model_config *config, int batch,
+                                       const lks__layers *layers, size_t *bytes_p)
 {
-    return ops_of(config)->activation_bytes(config, batch, bytes_p);
+    return ops_of(config)->activation_bytes(config, batch, layers, bytes_p);
 }
 
 lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
@@ -58,7 +60,7 @@ void lks__model_close(lks__model *m)
 {
     if (m == NULL)
         return;
-    lks__device_finish(m->device, LKS__QUEUE_COMPUTE); /* if it fails, nothing will be computed */
+    lks__device_drain(m->device);
     m->ops->close(m->state);
     free(m);
 }
@@ -79,26 +81,45 @@ void lks__model_loss(lks__model *m, const float *params, const lks__micro_batch 
     m->ops->loss(m->state, params, mb, loss);
 }
 
-static bool all_finite(const float *x, size_t n)
-{
-    size_t bad = 0;
-    for (size_t i = 0; i < n; i++)
-        bad += !isfinite(x[i]);
-    return bad == 0;
-}
-
-void lks__model_find_bad(lks__model *m, const float *params, const lks__micro_batch *mb,
-                         const lks__backward *bw, char place[LKS__PLACE])
+/* *first_p: the first activation with such a number; `n`: none has one. */
+static lks_status first_bad(const lks__model *m, size_t rows, size_t n, const lks__mirror *slots,
+                            size_t *first_p)
 {
     lks__activation a;
-    m->ops->forward(m->state, params, mb, bw);
-    snprintf(place, LKS__PLACE, "lm_head");
-    for (int i = 0; m->ops->activation(m->state, i, &a); i++) {
-        if (all_finite(a.x, (size_t)mb->B * (size_t)mb->T * a.width))
-            continue;
-        memcpy(place, a.module, sizeof a.module);
-        return;
+    uint64_t *dev = slots->dev;
+    const uint64_t *host = slots->host;
+    for (size_t i = 0; i < n; i++) {
+        m->ops->activation(m->state, (int)i, &a);
+        m->device->layers->first_not_finite(m->device->ex, &dev[i], a.x, rows * a.width);
     }
+    lks__mirror_to_host(slots, LKS__QUEUE_COMPUTE, 0, n * sizeof *dev);
+    LKS__TRY(lks__device_finish(m->device, LKS__QUEUE_COMPUTE));
+    for (*first_p = 0; *first_p < n; ++*first_p) {
+        m->ops->activation(m->state, (int)*first_p, &a);
+        if (host[*first_p] < rows * a.width)
+            break;
+    }
+    return LKS_OK;
+}
+
+lks_status lks__model_find_bad(lks__model *m, const float *params, const lks__micro_batch *mb,
+                               const lks__backward *bw, char place[LKS__PLACE])
+{
+    lks__activation a;
+    lks__mirror slots;
+    size_t n = 0, first;
+    snprintf(place, LKS__PLACE, "lm_head");
+    while (m->ops->activation(m->state, (int)n, &a))
+        n++;
+    LKS__TRY(lks__mirror_open(m->device, n * sizeof(uint64_t), &slots));
+    m->ops->forward(m->state, params, mb, bw);
+    lks_status st = first_bad(m, (size_t)mb->B * (size_t)mb->T, n, &slots, &first);
+    if (st == LKS_OK && first < n) {
+        m->ops->activation(m->state, (int)first, &a);
+        memcpy(place, a.module, sizeof a.module);
+    }
+    lks__mirror_close(&slots);
+    return st;
 }
 
 void *lks__model_scratch(lks__model *m, size_t *bytes_p)

@@ -54,8 +54,9 @@ lks_status lks__model_table(const lks__model_config *config, lks__table *table);
 uint64_t lks__model_init(const lks__model_config *config, const lks__table *table, lks__mt *g,
                          float *params);
 
-/* Bytes of activations for `batch` sequences of block_size tokens. */
-lks_status lks__model_activation_bytes(const lks__model_config *config, int batch, size_t *bytes_p);
+/* Bytes of activations for `batch` sequences of block_size tokens on the device of `layers`. */
+lks_status lks__model_activation_bytes(const lks__model_config *config, int batch,
+                                       const lks__layers *layers, size_t *bytes_p);
 
 /* Allocates everything that a step needs, in memory of the device. `config` is copied, `table` and
  * `device` are borrowed. The device's exec determines the operands of products (bfloat16). */
@@ -78,9 +79,9 @@ enum { LKS__PLACE = 64 }; /* bytes of a module's name */
 
 /* Find where a training pass over `mb` first makes a number that isn't finite: the module whose
  * output it is ("transformer.h.2.mlp.c_fc"), or the head if all modules before it are finite. For
- * messages; costs a forward pass. Of `bw` only the keys and the beat are used. */
-void lks__model_find_bad(lks__model *model, const float *params, const lks__micro_batch *mb,
-                         const lks__backward *bw, char place[LKS__PLACE]);
+ * messages; costs a forward pass and a wait. Of `bw` only the keys and the beat are used. */
+lks_status lks__model_find_bad(lks__model *model, const float *params, const lks__micro_batch *mb,
+                               const lks__backward *bw, char place[LKS__PLACE]);
 
 /* Work memory of the device that is unused between the calls above, which others may use meanwhile:
  * the next pass overwrites it. NULL, *bytes_p = 0 if the family has none. */
@@ -107,7 +108,8 @@ struct lks__model_ops {
     lks_status (*table)(const lks__model_config *config, lks__table *table);
     uint64_t (*init)(const lks__model_config *config, const lks__table *table, lks__mt *g,
                      float *params);
-    lks_status (*activation_bytes)(const lks__model_config *config, int batch, size_t *bytes_p);
+    lks_status (*activation_bytes)(const lks__model_config *config, int batch,
+                                   const lks__layers *layers, size_t *bytes_p);
     lks_status (*open)(const lks__model_config *config, const lks__table *table, int batch,
                        lks__device *device, void **state_p);
     void (*close)(void *state);

@@ -38,7 +38,8 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
     lks__table table;
     size_t activations;
     LKS__TRY(lks__model_table(&config, &table));
-    lks_status st = lks__model_activation_bytes(&config, (int)s->batch_size, &activations);
+    lks_status st =
+        lks__model_activation_bytes(&config, (int)s->batch_size, &lks__layers_cpu, &activations);
     if (st == LKS_OK) {
         const lks__ddp_config ddp = lks__train_ddp_config(s);
         double arena = bytes_of(table.count), moments = moment_bytes(&table);

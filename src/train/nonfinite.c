@@ -6,9 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "base/sys.h"
 #include "train/recipe.h"
 
 /* --- searching ------------------------------------------------------------------------------- */
@@ -26,18 +24,28 @@ static lks__backward pass_of(const lks__trainer *t, int index, float *grads)
 }
 
 /* The first tensor, in the order of backward (from the end of the table), whose gradient isn't
- * finite. */
-static bool find_tensor(const lks__trainer *t, const float *grads, char place[LKS__PLACE])
+ * finite; place "": all are. `grads` is memory of the device. */
+static lks_status find_tensor(const lks__trainer *t, const float *grads, char place[LKS__PLACE])
 {
-    for (size_t n = t->table.n_tensors; n-- > 0;) {
-        const lks__tensor *tensor = &t->table.tensors[n];
-        for (size_t i = 0; i < tensor->count; i++)
-            if (!isfinite(grads[tensor->offset + i])) {
-                snprintf(place, LKS__PLACE, "%s", tensor->name);
-                return true;
-            }
-    }
-    return false;
+    lks__device *device = t->ses.device;
+    const lks__tensor *tensors = t->table.tensors;
+    size_t n = t->table.n_tensors;
+    lks__mirror slots;
+    place[0] = '\0';
+    LKS__TRY(lks__mirror_open(device, n * sizeof(uint64_t), &slots));
+    uint64_t *dev = slots.dev;
+    const uint64_t *host = slots.host;
+    for (size_t i = 0; i < n; i++)
+        device->layers->first_not_finite(device->ex, &dev[i], grads + tensors[i].offset,
+                                         tensors[i].count);
+    lks__mirror_to_host(&slots, LKS__QUEUE_COMPUTE, 0, slots.bytes);
+    lks_status st = lks__device_finish(device, LKS__QUEUE_COMPUTE);
+    while (st == LKS_OK && n > 0 && host[n - 1] == tensors[n - 1].count)
+        n--;
+    if (st == LKS_OK && n > 0)
+        snprintf(place, LKS__PLACE, "%s", tensors[n - 1].name);
+    lks__mirror_close(&slots);
+    return st;
 }
 
 /* Search micro-batch `index`, whose loss isn't finite. */
@@ -47,7 +55,21 @@ static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *ba
     LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
     lks__backward bw = pass_of(t, index, NULL);
     *bad = (lks__nonfinite){.index = index, .in_loss = true};
-    lks__model_find_bad(t->model, t->params.dev, &mb, &bw, bad->place);
+    return lks__model_find_bad(t->model, t->params.dev, &mb, &bw, bad->place);
+}
+
+/* The gradient of micro-batch `index`, into `grads`, and what it makes first. */
+static lks_status look_at_gradient(lks__trainer *t, int index, float *grads, lks__nonfinite *bad)
+{
+    lks__micro_batch mb;
+    LKS__TRY(lks__session_check_stop(&t->ses));
+    LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
+    const lks__backward bw = pass_of(t, index, grads);
+    t->ses.device->layers->clear(t->ses.device->ex, grads, t->table.count);
+    lks__model_train(t->model, t->params.dev, &mb, &bw, NULL);
+    LKS__TRY(find_tensor(t, grads, bad->place));
+    if (bad->place[0] != '\0')
+        bad->index = index;
     return LKS_OK;
 }
 
@@ -55,27 +77,30 @@ static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *ba
 static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
 {
     const size_t bytes = t->table.count * sizeof(float);
-    float *grads = lks__sys_mmap(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (grads == NULL) /* use the sum of the step */
-        return LKS_OK;
-    lks_status st = LKS_OK;
+    lks__device *device = t->ses.device;
+    void *grads;
+    lks_status st = device->ops->alloc(device, bytes, &grads);
+    if (st != LKS_OK) /* use the sum of the step */
+        return st == LKS_ERR_NOMEM ? LKS_OK : st;
     for (int i = t->first_v * t->A; i < t->end_v * t->A && st == LKS_OK; i++) {
-        lks__backward bw = pass_of(t, i, grads);
-        lks__micro_batch mb;
-        memset(grads, 0, bytes);
-        st = lks__session_check_stop(&t->ses);
-        if (st == LKS_OK)
-            st = lks__train_read(t, i / t->A, i % t->A, &mb);
-        if (st != LKS_OK)
+        st = look_at_gradient(t, i, grads, bad);
+        if (bad->index == i)
             break;
-        lks__model_train(t->model, t->params.dev, &mb, &bw, NULL);
-        if (find_tensor(t, grads, bad->place)) {
-            bad->index = i;
-            break;
-        }
     }
-    lks__sys_munmap(grads, bytes);
+    lks__device_drain(device);
+    device->ops->release(device, grads, bytes);
     return st;
+}
+
+/* The sum of the step, which is in the host's memory. */
+static const float *sum_on_device(const lks__trainer *t, const float *grads)
+{
+    lks__device *device = t->ses.device;
+    if (device->ops->host_memory)
+        return grads;
+    float *dev = lks__ddp_device_grads(t->ddp);
+    device->ops->copy(device, LKS__QUEUE_COMPUTE, dev, grads, t->table.count * sizeof *dev);
+    return dev;
 }
 
 static int first_bad_loss(const lks__trainer *t)
@@ -118,7 +143,7 @@ static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfin
     free(all);
     if (st == LKS_OK && bad->index == INT_MAX) {
         bad->index = -1;
-        find_tensor(t, grads, bad->place);
+        st = find_tensor(t, sum_on_device(t, grads), bad->place);
     }
     return st;
 }

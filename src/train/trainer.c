@@ -159,7 +159,8 @@ static lks_status check_activations(const lks__trainer *t)
     size_t bytes;
     if (t->ses.world.local_rank != 0)
         return LKS_OK;
-    LKS__TRY(lks__model_activation_bytes(&t->model_config, (int)t->s.batch_size, &bytes));
+    LKS__TRY(lks__model_activation_bytes(&t->model_config, (int)t->s.batch_size,
+                                         t->ses.device->layers, &bytes));
     const uint64_t room = lks__memory_available();
     const double need = (double)bytes * t->ses.world.local_world_size;
     if (need <= (double)room)

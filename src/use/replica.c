@@ -20,8 +20,10 @@ static lks_status open_model(const lks__settings *s, int batch, lks__session *se
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     LKS__TRY(lks__model_table(&r->config, &r->table));
     LKS__TRY(lks__model_open(&r->config, &r->table, batch, session->device, &r->model));
-    return lks_comm_alloc(session->comm, LKS_MEM_OWN, r->table.count * sizeof(float),
-                          (void **)&r->params);
+    void *host;
+    const size_t bytes = r->table.count * sizeof(float);
+    LKS__TRY(lks_comm_alloc(session->comm, LKS_MEM_OWN, bytes, &host));
+    return lks__mirror_wrap(session->device, host, bytes, &r->params);
 }
 
 /* OUT of OUT/ckpt-…; "" for a checkpoint folder with another name. */
@@ -55,7 +57,7 @@ static lks_status load(lks__ckpt *c, const lks__settings *s, int batch, lks__ses
     lks__table_free(&table);
     LKS__TRY(st);
     LKS__TRY(open_model(s, batch, session, r));
-    return lks__state_read_arena(c->model, c->path, &r->table, LKS__ARENA_PARAMS, r->params);
+    return lks__state_read_arena(c->model, c->path, &r->table, LKS__ARENA_PARAMS, r->params.host);
 }
 
 static lks_status load_artifact(lks__artifact *a, const lks__settings *s, int batch,
@@ -74,7 +76,7 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, int ba
     lks__table_free(&table);
     if (st == LKS_OK)
         st = open_model(s, batch, session, r);
-    return st == LKS_OK ? lks__artifact_read(a, &r->table, r->params) : st;
+    return st == LKS_OK ? lks__artifact_read(a, &r->table, r->params.host) : st;
 }
 
 /* Hosts may have different files under the same path. */
@@ -85,7 +87,16 @@ static lks_status same_weights(lks__session *session, const lks__replica *r)
     char shown[512], what[600];
     snprintf(what, sizeof what, "the hash of the weights in %s",
              lks__escape(shown, sizeof shown, r->path, strlen(r->path)));
-    return lks__session_same(session, what, XXH3_64bits(r->params, r->table.count * sizeof(float)));
+    return lks__session_same(session, what, XXH3_64bits(r->params.host, r->params.bytes));
+}
+
+/* The weights are the same on all ranks: they go to the device, which computes in their dtype. */
+static lks_status make_ready(lks__session *session, const lks__replica *r)
+{
+    lks__mirror_to_device(&r->params, LKS__QUEUE_COMPUTE, 0, r->params.bytes);
+    if (r->config.bf16 == session->ex.bf16)
+        return LKS_OK;
+    return lks__session_products(session, r->config.bf16);
 }
 
 lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, int batch,
@@ -101,8 +112,8 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, 
     st = lks__session_agree(session, st);
     if (st == LKS_OK)
         st = same_weights(session, r);
-    if (st == LKS_OK && r->config.bf16 != session->ex.bf16)
-        st = lks__session_products(session, r->config.bf16);
+    if (st == LKS_OK)
+        st = make_ready(session, r);
     if (st != LKS_OK)
         lks__replica_close(r);
     return st;
@@ -120,8 +131,8 @@ lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int ba
         st = load(&ckpt, s, batch, session, r);
     lks__ckpt_close(&ckpt);
     st = lks__session_agree(session, st);
-    if (st == LKS_OK && r->config.bf16 != session->ex.bf16)
-        st = lks__session_products(session, r->config.bf16);
+    if (st == LKS_OK)
+        st = make_ready(session, r);
     if (st != LKS_OK)
         lks__replica_close(r);
     return st;
@@ -130,6 +141,7 @@ lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int ba
 void lks__replica_close(lks__replica *r)
 {
     lks__model_close(r->model);
+    lks__mirror_close(&r->params);
     lks__table_free(&r->table);
     lks__meta_free(&r->meta);
     memset(r, 0, sizeof *r);

@@ -3,6 +3,7 @@
 #define LKS_USE_REPLICA_H
 
 #include "data/meta.h"
+#include "layers/mirror.h"
 #include "model/model.h"
 #include "session/session.h"
 #include "settings/settings.h"
@@ -17,7 +18,7 @@ typedef struct lks__replica {
     lks__model_config config;
     lks__table table;
     lks__model *model;
-    float *params;
+    lks__mirror params; /* an arena; the host's side is the group's memory */
 } lks__replica;
 
 /* Verify and load the checkpoint `s->which` in `out_dir`, for batches of `batch` sequences. The

@@ -2,7 +2,7 @@
  * of the structs that they point to. A new operation of LKS__LAYER_MAP doesn't compile until it has
  * a line here; a new kind of argument doesn't until KEEP handles it. */
 #include "entry.h"
-#include "kernels/exec.h"
+#include "kernels/layers.h"
 
 /* --- arguments: each is checked, and so are the fields of a struct ---------------------------- */
 
@@ -125,6 +125,7 @@ static void keep_muon(deferred_entry *e, void *field)
         const float *: keep_array,                                                                 \
         double *: keep_array,                                                                      \
         const double *: keep_array,                                                                \
+        uint64_t *: keep_array,                                                                    \
         const int32_t *: keep_array,                                                               \
         const lks__dropout *: keep_dropout,                                                        \
         const lks__epilogue *: keep_epilogue,                                                      \
@@ -187,6 +188,7 @@ static void keep_muon(deferred_entry *e, void *field)
 
 OPERATION(clear, float *, size_t)
 OPERATION(accumulate, float *, const float *, size_t)
+OPERATION(first_not_finite, uint64_t *, const float *, size_t)
 OPERATION(linear_fwd, float *, size_t, const float *, const float *, size_t, size_t, size_t,
           const lks__epilogue *)
 OPERATION(linear_bwd_x, float *, const float *, size_t, const float *, size_t, size_t, size_t,
@@ -236,4 +238,6 @@ const lks__layers deferred_layers = {
 #define X(name) .name = name##_later,
     LKS__LAYER_MAP(X)
 #undef X
+        .layernorm_partial_floats = lks__layernorm_partial_floats,
+    .golf_partial_floats = lks__golf_partial_floats,
 };

@@ -317,7 +317,7 @@ static void check_places(lks__family family, const char *const places[][2], size
         assert_non_null(t);
         float kept = params[t->offset];
         params[t->offset] = NAN;
-        lks__model_find_bad(model, params, &mb, &bw, place);
+        assert_ok(lks__model_find_bad(model, params, &mb, &bw, place));
         assert_string_equal(place, places[i][1]);
         params[t->offset] = kept;
     }

@@ -37,7 +37,7 @@ static const char *module_found(small_run *run)
     static char place[LKS__PLACE];
     lks__backward bw = {.seed = 3, .step = 2, .vm = 1};
     memset(place, 'x', sizeof place);
-    lks__model_find_bad(run->model, run->params, &run->mb, &bw, place);
+    assert_ok(lks__model_find_bad(run->model, run->params, &run->mb, &bw, place));
     return place;
 }
 

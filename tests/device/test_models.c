@@ -1,0 +1,116 @@
+/* A model computes on the deferred device what it computes on the CPU, to the last bit: losses,
+ * gradients, logits, the search for a bad number. */
+#include "../model/models.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deferred.h"
+#include "layers/mirror.h"
+#include "train/batch.h"
+
+enum { SEEDS = 8, STEPS = 3 };
+
+/* What is compared. */
+struct results {
+    float losses[STEPS + 1]; /* the last without gradients */
+    float logits[SMALL_VOCAB];
+    char place[LKS__PLACE];
+    float *grads;
+};
+
+static void ignore_group(void *ctx, int group)
+{
+}
+
+static lks__micro_batch send(lks__batch *batch, const small_run *run, int shift)
+{
+    int32_t *tokens, *targets;
+    assert_ok(lks__batch_next(batch, &tokens, &targets));
+    for (int i = 0; i < SMALL_B * SMALL_T; i++) {
+        tokens[i] = (run->tokens[i] + shift) % SMALL_VOCAB;
+        targets[i] = (run->targets[i] + shift) % SMALL_VOCAB;
+    }
+    return lks__batch_send(batch, SMALL_B, SMALL_T);
+}
+
+static struct results compute(const small_run *run, lks__device *device)
+{
+    struct results r = {.grads = calloc(run->table.count, sizeof *r.grads)};
+    lks__mirror params, grads, losses, logits;
+    lks__batch batch;
+    lks__model *model;
+    const size_t bytes = run->table.count * sizeof(float);
+    assert_ok(lks__model_open(&run->config, &run->table, SMALL_B, device, &model));
+    assert_ok(lks__mirror_open(device, bytes, &params));
+    assert_ok(lks__mirror_wrap(device, r.grads, bytes, &grads));
+    assert_ok(lks__mirror_open(device, sizeof r.losses, &losses));
+    assert_ok(lks__mirror_open(device, sizeof r.logits, &logits));
+    assert_ok(lks__batch_open(device, SMALL_B * SMALL_T, &batch));
+    memcpy(params.host, run->params, bytes);
+    lks__mirror_to_device(&params, LKS__QUEUE_COMPUTE, 0, bytes);
+
+    lks__micro_batch mb;
+    lks__backward bw = {.grads = grads.dev, .seed = 3, .done = ignore_group};
+    float *slots = losses.dev;
+    for (int i = 0; i < STEPS; i++) { /* nobody waits in between */
+        mb = send(&batch, run, i);
+        bw.vm = (uint32_t)i;
+        lks__model_train(model, params.dev, &mb, &bw, &slots[i]);
+    }
+    lks__model_loss(model, params.dev, &mb, &slots[STEPS]);
+    lks__model_logits(model, params.dev, mb.tokens, SMALL_T - 1, logits.dev);
+    lks__mirror_to_host(&grads, LKS__QUEUE_COMPUTE, 0, bytes);
+    lks__mirror_to_host(&losses, LKS__QUEUE_COMPUTE, 0, sizeof r.losses);
+    lks__mirror_to_host(&logits, LKS__QUEUE_COMPUTE, 0, sizeof r.logits);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    memcpy(r.losses, losses.host, sizeof r.losses);
+    memcpy(r.logits, logits.host, sizeof r.logits);
+
+    float *first = (float *)params.host + run->table.tensors[run->table.n_tensors / 2].offset;
+    *first = NAN;
+    lks__mirror_to_device(&params, LKS__QUEUE_COMPUTE, 0, bytes);
+    assert_ok(lks__model_find_bad(model, params.dev, &mb, &bw, r.place));
+
+    lks__batch_close(&batch);
+    lks__mirror_close(&params);
+    lks__mirror_close(&grads);
+    lks__mirror_close(&losses);
+    lks__mirror_close(&logits);
+    lks__model_close(model);
+    return r;
+}
+
+static void check(const small_model *m)
+{
+    small_run run;
+    small_open(m, &run);
+    const struct results want = compute(&run, lks__model_device(run.model));
+    assert_true(isfinite(want.losses[STEPS]) && strcmp(want.place, "lm_head") != 0);
+    for (unsigned seed = 0; seed < SEEDS; seed++) {
+        lks__device *device;
+        assert_ok(deferred_open(lks__model_device(run.model)->ex, seed, &device));
+        const struct results got = compute(&run, device);
+        assert_memory_equal(got.losses, want.losses, sizeof got.losses);
+        assert_memory_equal(got.logits, want.logits, sizeof got.logits);
+        assert_memory_equal(got.grads, want.grads, run.table.count * sizeof(float));
+        assert_string_equal(got.place, want.place);
+        free(got.grads);
+        lks__device_close(device);
+    }
+    free(want.grads);
+    small_close(&run);
+}
+
+static void test_models(void **state)
+{
+    for (int i = 0; i < N_SMALL_MODELS; i++)
+        check(&small_models[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models)};
+    return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
+}
