@@ -220,10 +220,25 @@ static void stale_folders(void **state)
     /* A temporary folder with foreign files is not emptied. */
     assert_int_equal(mkdir(inside(out, "ckpt-00000030.tmp"), 0777), 0);
     write_bytes(inside(out, "ckpt-00000030.tmp/thesis"), "x", 1);
+    write_bytes(inside(out, "ckpt-00000030.tmp/state.json"), "x", 1);
     assert_int_equal(save_content(out, 30, 0, 0), LKS_ERR_IO);
     assert_non_null(strstr(lks_last_error(), "ckpt-00000030.tmp: File exists"));
     assert_true(exists(inside(out, "ckpt-00000030.tmp/thesis")));
+    assert_true(exists(inside(out, "ckpt-00000030.tmp/state.json")));
     assert_true(opens_as(out, 20, 0));
+}
+
+/* A save that died before its first rename isn't a checkpoint, even if its files are complete. */
+static void unnamed(void **state)
+{
+    const char *out = fresh();
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
+    assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
+    assert_int_equal(unlink(inside(out, "latest")), 0);
+    assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000020.tmp")), 0);
+    assert_true(opens_as(out, 10, 0));
+    assert_int_equal(rename(inside(out, "ckpt-00000010"), inside(out, "ckpt-00000010.tmp")), 0);
+    refused(out, LKS_ERR_IO, "there is no checkpoint in", NULL, NULL);
 }
 
 static void same_iter(void **state)
@@ -241,6 +256,13 @@ static void same_iter(void **state)
     assert_true(opens_as(out, 20, 1));
     assert_int_equal(save_content(out, 30, 0, 2), LKS_OK);
     assert_true(opens_as(inside(out, "ckpt-00000020"), 20, 1));
+    /* The same with a newer one there, as after a return to an older state. */
+    assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000020.old")), 0);
+    assert_int_equal(save_content(out, 25, 0, 9), LKS_OK);
+    assert_true(opens_as(inside(out, "ckpt-00000020"), 20, 1));
+    assert_true(opens_as(inside(out, "ckpt-00000030"), 30, 0));
+    assert_false(any_name_ends(out, ".old"));
+    assert_int_equal(save_content(out, 30, 0, 9), LKS_OK);
     /* Killed after them: the new one counts. */
     copy_tree(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030.old"));
     assert_true(opens_as(out, 30, 0));
@@ -498,6 +520,10 @@ static void forged_states(void **state)
         {"\"params_hash\": \"", "\"params_hazh\": \"", "\"params_hash\" is not that"},
         {"\n  \"state_hash\": \"", "\n  \"state_hush\": \"", "its own hash is missing"},
         {"\n  \"state_hash\": \"", "\n  \"state_hash\":\"1", "its own hash is missing"},
+        /* NULL: a digit of the hash that follows */
+        {"\"params_hash\": \"", NULL, "\"params_hash\" is not that of the model's tensors"},
+        {"\"model.safetensors\": \"", NULL, "its header is not the one that was written"},
+        {"\"optimizer.safetensors\": \"", NULL, "its header is not the one that was written"},
     };
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
@@ -510,15 +536,20 @@ static void forged_states(void **state)
         memcpy(copy, data, bytes);
         char *at = memmem(copy, bytes, cases[i].from, strlen(cases[i].from));
         assert_non_null(at);
-        assert_int_equal(strlen(cases[i].from), strlen(cases[i].to));
-        memcpy(at, cases[i].to, strlen(cases[i].to));
+        if (cases[i].to == NULL) {
+            char *last = at + strlen(cases[i].from) + 15;
+            *last = *last == '0' ? '1' : '0';
+        } else {
+            assert_int_equal(strlen(cases[i].from), strlen(cases[i].to));
+            memcpy(at, cases[i].to, strlen(cases[i].to));
+        }
         at = lks__state_hash(copy, bytes, &hash);
         if (at) {
             snprintf(digits, sizeof digits, "%016llx", (unsigned long long)hash);
             memcpy(at, digits, 16);
         }
         write_bytes(path, copy, bytes);
-        refused(out, LKS_ERR_FORMAT, "state.json", cases[i].why, "no other good checkpoint");
+        refused(out, LKS_ERR_FORMAT, "ckpt-00000010/", cases[i].why, "no other good checkpoint");
     }
     write_bytes(path, data, bytes);
     assert_true(opens_as(out, 10, 0));
@@ -547,11 +578,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(save_and_open), cmocka_unit_test(same_bytes),
         cmocka_unit_test(params_hash),   cmocka_unit_test(keeps),
-        cmocka_unit_test(stale_folders), cmocka_unit_test(same_iter),
-        cmocka_unit_test(best_stays),    cmocka_unit_test(latest_link),
-        cmocka_unit_test(flipped_bits),  cmocka_unit_test(swapped_files),
-        cmocka_unit_test(huge_header),   cmocka_unit_test(offers),
-        cmocka_unit_test(forged_states), cmocka_unit_test(unwritable),
+        cmocka_unit_test(stale_folders), cmocka_unit_test(unnamed),
+        cmocka_unit_test(same_iter),     cmocka_unit_test(best_stays),
+        cmocka_unit_test(latest_link),   cmocka_unit_test(flipped_bits),
+        cmocka_unit_test(swapped_files), cmocka_unit_test(huge_header),
+        cmocka_unit_test(offers),        cmocka_unit_test(forged_states),
+        cmocka_unit_test(unwritable),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

@@ -119,6 +119,18 @@ static void is_old(const scenario *s, const char *out)
         assert_int_equal(lks__ckpt_open(out, 1, &ckpt), LKS_ERR_IO);
 }
 
+/* A save that failed gives the one that it was replacing its name back. */
+static void is_back(const scenario *s, const char *out)
+{
+    char name[32];
+    if (s->prepare != prepare_two)
+        return;
+    assert_false(any_name_ends(out, ".old"));
+    snprintf(name, sizeof name, "out/ckpt-%08d", s->iter);
+    if (s->iter <= s->old_iter)
+        assert_true(opens_as(in_scratch(name), (uint64_t)s->iter, 0));
+}
+
 static bool is_new(const scenario *s, const char *out)
 {
     return opens_as(out, (uint64_t)s->iter, s->variant);
@@ -247,8 +259,10 @@ static void fail_each(const scenario *s, const char *what, const char *cause)
             if (!strstr(text, scratch) || !strstr(text, cause) || !strstr(text, "is not saved"))
                 fail_msg("%s, %s: %s", s->name, fault, text);
             /* The last sync comes after all renames: then the new one is there. */
-            if (!strstr(text, "the folder") || !is_new(s, out))
+            if (!strstr(text, "the folder") || !is_new(s, out)) {
                 is_old(s, out);
+                is_back(s, out);
+            }
             assert_false(half_written(s, out));
         }
         goes_on(s, out);
