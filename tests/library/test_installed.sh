@@ -6,8 +6,8 @@ set -eu
 build=$1 source=$2 cc=$3 cxx=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
-if grep -q '^LKS_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
-    lacks plain-build "a sanitizer's runtime would have to come with the other project's programs"
+if grep -Eq '^LKS_(SANITIZE:STRING=.|COVERAGE:BOOL=ON)' "$build/CMakeCache.txt"; then
+    lacks plain-build "the runtime of a sanitizer or of gcov would have to come with other projects"
 fi
 
 fail() {
