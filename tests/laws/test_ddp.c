@@ -108,6 +108,7 @@ struct rank {
     lks__mirror made;  /* an arena for gradients on their way to a device */
     lks__mark *on_way; /* [n_groups] */
     float *params;     /* for the test of verify */
+    size_t large;      /* floats of `params`, if they are not the table's */
     lks_status status;
     char said[1024];
 };
@@ -209,10 +210,18 @@ static lks_status run_ddp(struct rank *r)
     return st;
 }
 
+static lks_status verify(const struct rank *r)
+{
+    if (r->large == 0)
+        return lks__ddp_verify(r->comm, &table, r->params);
+    const lks__span spans[] = {{"first", r->params, 1}, {"large", r->params, r->large}};
+    return lks__spans_verify(r->comm, spans, 2);
+}
+
 static void *rank_main(void *arg)
 {
     struct rank *r = arg;
-    r->status = r->params != NULL ? lks__ddp_verify(r->comm, &table, r->params) : run_ddp(r);
+    r->status = r->params != NULL ? verify(r) : run_ddp(r);
     if (r->status != LKS_OK)
         snprintf(r->said, sizeof r->said, "%s", lks_last_error());
     return NULL;
@@ -374,13 +383,42 @@ static void test_verify(void **state)
         free(ranks[i].params);
 }
 
+/* The same for a tensor that is compared in pieces: in which of them doesn't matter. */
+static void test_verify_large(void **state)
+{
+    enum { W = 2, LARGE = 600000 };
+    static const size_t places[] = {1, 262143, 262144, 262145, 524287, 524288, LARGE - 1};
+    struct rank ranks[W] = {{0}};
+    for (int i = 0; i < W; i++) {
+        ranks[i].large = LARGE;
+        ranks[i].params = calloc(LARGE, sizeof(float));
+        assert_non_null(ranks[i].params);
+    }
+    run_ranks(ranks, W);
+    for (int i = 0; i < W; i++)
+        assert_int_equal(ranks[i].status, LKS_OK);
+    for (size_t p = sizeof places / sizeof places[0]; p-- > 0;) { /* the first of all is named */
+        ranks[1].params[places[p]] = 0.5f;
+        run_ranks(ranks, W);
+        for (int i = 0; i < W; i++) {
+            assert_int_equal(ranks[i].status, LKS_ERR_DIVERGED);
+            assert_contains(ranks[i].said,
+                            lks_test_text("rank 1 has 0.5 in tensor large at index %zu, where rank "
+                                          "0 has 0",
+                                          places[p]));
+        }
+    }
+    for (int i = 0; i < W; i++)
+        free(ranks[i].params);
+}
+
 int main(int argc, char **argv)
 {
     on_deferred = argc == 2 && strcmp(argv[1], "deferred") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_canonical_sum), cmocka_unit_test(test_failing_rank),
         cmocka_unit_test(test_verify),        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_window),        cmocka_unit_test(test_verify_large),
     };
     const struct CMUnitTest of_devices[] = {tests[0], tests[1]};
     return lks_test_exit(on_deferred ? cmocka_run_group_tests(of_devices, open_table, close_table)
