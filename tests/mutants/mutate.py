@@ -14,8 +14,8 @@ One build holds all faults: a function is compiled with its sound body and with 
 fault, and the environment variable LKS_PLANTED says which are on. A fault outside of functions is
 built by itself. A fault that no longer finds its expression is an error, so the list stays true.
 
-The tests of a fault run one after another, the quickest first, until one fails. A test has ten times
-the seconds that it took without a fault, and 30 more. If only that limit ended it, it runs again at
+The tests of a fault run one after another, the quickest first, until one fails. Before its first use
+each must pass without a fault; then it has ten times the seconds that this took, and 30 more. If only that limit ended it, it runs again at
 the end, first without the fault: a fault counts as noticed by a time limit only if the sound
 program keeps to three times the limit and the faulty one doesn't.
 """
@@ -31,6 +31,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -255,7 +256,8 @@ class Test:
 
     def __init__(self, described):
         self.name, self.command = described["name"], described.get("command")
-        self.env, self.skip, self.seconds = {}, None, None
+        self.env, self.skip, self.seconds, self.lock = {}, None, None, threading.Lock()
+        self.sound = None  # what it gives without a fault
         for p in described.get("properties", []):
             if p["name"] == "ENVIRONMENT":
                 self.env = dict(pair.split("=", 1) for pair in p["value"])
@@ -286,10 +288,22 @@ class Test:
             self.seconds = took
         return result
 
+    def works(self):
+        """Does it run on this machine? It must pass without a fault."""
+        with self.lock:
+            if self.sound is None:
+                self.sound = self.run([], WORK / f"logs/sound.{self.name}.log")
+                times[self.name] = self.seconds
+        if self.sound not in ("passes", "skipped"):
+            fail(f"{self.name} {self.sound} without a fault: see {WORK}/logs/sound.{self.name}.log")
+        return self.sound == "passes"
+
+
+times = {}  # seconds of each test, of earlier runs too
 
 def tests_of(by, tests):
-    return sorted((t for t in tests if t.command and t.seconds is not None and re.search(by, t.name)),
-                  key=lambda t: t.seconds)
+    named = [t for t in tests if t.command and re.search(by, t.name)]
+    return sorted(named, key=lambda t: times.get(t.name, 0.0))
 
 
 def judge(fault, tests, patience=1):
@@ -299,19 +313,26 @@ def judge(fault, tests, patience=1):
     log = WORK / f"logs/{fault.name}.log"
     if patience == 1:
         log.unlink(missing_ok=True)
-    result = "passes"
+    result, ran = "passes", 0
     numbers = [fault.number] if fault.function != "-" else [0]
     for test in tests_of(fault.by, tests):
+        if not test.works():
+            continue
+        ran += 1
         now = test.run(numbers, log, patience)
         if now == "fails":
             return "fails"
         if now == "late":
             result = "late"
+    if ran == 0:
+        fail(f"{fault.where}: no test that runs here has a name like {fault.by}")
     return result
 
 
 def judge_alone(fault, tests, targets):
     """A fault outside of functions: build with it, run, and build without it."""
+    for test in tests_of(fault.by, tests):
+        test.works()
     source, path = fault.source, fault.source.path
     sound = path.read_text()
     at = fault.match.start()
@@ -328,8 +349,7 @@ def judge_alone(fault, tests, targets):
 def judge_again(fault, tests):
     """A test ran out of time: was it the fault, or the machine?"""
     for test in tests_of(fault.by, tests):
-        if test.run([], WORK / "logs/sound.log") != "passes":
-            fail(f"{test.name} fails without a fault: see {WORK}/logs/sound.log")
+        test.sound = None
     return judge(fault, tests, 3)
 
 
@@ -417,19 +437,8 @@ def main():
     tests = [Test(d) for d in all_tests()]
     print(f"{len(faults_now)} faults, built in {time.time() - started:.0f} s", flush=True)
 
-    sound = WORK / "logs/sound.log"
-    sound.unlink(missing_ok=True)
-    wanted = re.compile("|".join(sorted({f.by for f in faults_now if f.by})) or "$^")
-    for test in (t for t in tests if t.command and wanted.search(t.name)):
-        result = test.run([], sound)
-        if result == "skipped":
-            test.seconds = None
-        elif result != "passes":
-            fail(f"{test.name} {result} without a fault: see {sound}")
-    for f in faults_now:
-        if f.by and not tests_of(f.by, tests):
-            fail(f"{f.where}: no test that runs here has a name like {f.by}")
-    print(f"the tests pass without a fault, {time.time() - started:.0f} s", flush=True)
+    kept = WORK / "seconds.json"
+    times.update(json.loads(kept.read_text()) if kept.exists() else {})
     noticed, by_time = {}, []
 
     def note(fault, result):
@@ -455,6 +464,7 @@ def main():
         if fault.function == "-":
             note(fault, judge_alone(fault, tests, targets))
 
+    kept.write_text(json.dumps(times))
     left = [f for f in faults_now if not noticed[f]]
     for folder in sorted({f.folder for f in faults_now}):
         here = [f for f in faults_now if f.folder == folder]
