@@ -292,7 +292,10 @@ class Test:
         """Does it run on this machine? It must pass without a fault."""
         with self.lock:
             if self.sound is None:
-                self.sound = self.run([], WORK / f"logs/sound.{self.name}.log")
+                for _ in range(2):  # a busy machine may break a test's own limits once
+                    self.sound = self.run([], WORK / f"logs/sound.{self.name}.log")
+                    if self.sound in ("passes", "skipped"):
+                        break
                 times[self.name] = self.seconds
         if self.sound not in ("passes", "skipped"):
             fail(f"{self.name} {self.sound} without a fault: see {WORK}/logs/sound.{self.name}.log")
