@@ -65,6 +65,38 @@ static void test_short_lives(void **state)
         run_rounds(4, i % 3);
 }
 
+struct late {
+    atomic_int begun, done;
+};
+
+/* The caller's thread ends its task once the worker has begun its own, which takes longer. */
+static void late_task(void *ctx, size_t task, int thread)
+{
+    struct late *l = ctx;
+    if (thread == 0) {
+        for (int i = 0; i < 10000 && atomic_load(&l->begun) == 0; i++)
+            usleep(1000);
+        return;
+    }
+    atomic_fetch_add(&l->begun, 1);
+    usleep(30000);
+    atomic_fetch_add(&l->done, 1);
+}
+
+/* A round ends with its last task, whichever thread has it. */
+static void test_waits(void **state)
+{
+    lks__pool *pool;
+    assert_int_equal(lks__pool_open(2, 0, NULL, &pool), LKS_OK);
+    for (int i = 0; i < 5; i++) {
+        struct late l = {0};
+        lks__pool_run(pool, 2, late_task, &l);
+        assert_int_equal(atomic_load(&l.begun), 1);
+        assert_int_equal(atomic_load(&l.done), 1);
+    }
+    lks__pool_close(pool);
+}
+
 static void thread_zero(void *ctx, size_t task, int thread)
 {
     size_t *sum = ctx;
@@ -104,6 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_short_lives),
+        cmocka_unit_test(test_waits),
         cmocka_unit_test(test_scratch),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

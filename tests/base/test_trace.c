@@ -73,23 +73,28 @@ static void test_parts(void **state)
     assert_null(lks__trace_current);
 }
 
+/* The newest events in their order, however many were dropped. */
 static void test_ring(void **state)
 {
-    lks__trace *t;
-    lks__trace_event events[4];
-    size_t n;
-    assert_ok(lks__trace_open(4, &t));
-    for (int i = 0; i < 11; i++) {
-        lks__trace_begin(LKS__SPAN_DATA, i);
-        lks__trace_end();
+    enum { ROOM = 4 };
+    for (int n_seen = 1; n_seen < 14; n_seen++) {
+        lks__trace *t;
+        lks__trace_event events[ROOM];
+        size_t n;
+        const int kept = n_seen < ROOM ? n_seen : ROOM;
+        assert_ok(lks__trace_open(ROOM, &t));
+        for (int i = 0; i < n_seen - 1; i++) {
+            lks__trace_begin(LKS__SPAN_DATA, i);
+            lks__trace_end();
+        }
+        lks__trace_past(LKS__SPAN_BUCKET, n_seen - 1, lks__sys_now());
+        assert_int_equal(lks__trace_events(t, events, &n), n_seen - kept);
+        assert_int_equal(n, kept);
+        for (int i = 0; i < kept; i++)
+            assert_int_equal(events[i].index, n_seen - kept + i);
+        assert_int_equal(events[kept - 1].span, LKS__SPAN_BUCKET);
+        lks__trace_close(t);
     }
-    lks__trace_past(LKS__SPAN_BUCKET, 11, lks__sys_now());
-    assert_int_equal(lks__trace_events(t, events, &n), 8);
-    assert_int_equal(n, 4);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(events[i].index, 8 + i);
-    assert_int_equal(events[3].span, LKS__SPAN_BUCKET);
-    lks__trace_close(t);
 }
 
 /* Only sums; and spans deeper than the limit change only their own record. */
