@@ -319,9 +319,7 @@ def judge(fault, tests, patience=1):
     result, ran = "passes", 0
     numbers = [fault.number] if fault.function != "-" else [0]
     for test in tests_of(fault.by, tests):
-        if not test.works():
-            continue
-        ran += 1
+        ran += test.works()  # one that is skipped in part may notice, too
         now = test.run(numbers, log, patience)
         if now == "fails":
             return "fails"
