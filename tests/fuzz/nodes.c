@@ -8,9 +8,10 @@
 #include "fuzz.h"
 #include "launch/nodes_state.h"
 
-#define HELLO(key, nproc)                                                                          \
+#define HELLO(key, nproc) HELLO_AS(key, nproc, "-1")
+#define HELLO_AS(key, nproc, rank)                                                                 \
     "{\"is\":\"hello\",\"key\":\"" key "\",\"host\":\"here\",\"address\":\"127.0.0.1\","           \
-    "\"nproc\":" nproc ",\"rank\":-1,\"version\":\"" LKS_VERSION "\",\"nnodes\":\"1:4\","          \
+    "\"nproc\":" nproc ",\"rank\":" rank ",\"version\":\"" LKS_VERSION "\",\"nnodes\":\"2:4\","    \
     "\"run_id\":\"none\",\"max_restarts\":\"2\"}\n"
 #define ROUND                                                                                      \
     "{\"is\":\"round\",\"round\":0,\"attempt\":0,\"world\":3,\"groups\":2,\"port\":29500,"         \
@@ -54,6 +55,13 @@ void fuzz_seeds(void)
                    "{\"is\":\"lost\",\"key\":\"b\"}\n" VERDICT("1", "true") END);
     fuzz_seed_text("n" HELLO("a", "2") "{\"is\":\"refuse\",\"node\":0,\"why\":\"\\u009b2J\"}\n"
                                        "{\"is\":\"signal\",\"node\":0,\"signal\":15}\n");
+    fuzz_seed_text(
+        "n" HELLO("a", "2") "{\"is\":\"refuse\",\"node\":0,\"why\":\"\\u007f\\u0001\"}\n");
+    fuzz_seed_text(
+        "n" HELLO("a", "2") ROUND
+        "{\"is\":\"end\",\"round\":0,\"again\":false,\"code\":1,\"text\":\"x\\u007f\\n\"}\n");
+    fuzz_seed_text("c" HELLO_AS("a", "1", "0") HELLO_AS("b", "1", "3") HELLO_AS("c", "1", "4"));
+    fuzz_seed_text("c" HELLO_AS("a", "1", "0") HELLO_AS("b", "1", "2") HELLO_AS("c", "1", "2"));
 }
 
 /* A connection to a store that has ended before the first message. */
@@ -75,6 +83,21 @@ static bool is_plain(const char *text)
     for (; *text != '\0'; text++)
         if ((unsigned char)*text < 0x20 || *text == 0x7f || strncmp(text, "\xc2\x9b", 2) == 0)
             return false;
+    return true;
+}
+
+/* A coordinator has taken in only node ranks that exist, and each of them once. */
+static bool ranks_fit(const struct lks__nodes *n)
+{
+    bool taken[4] = {false};
+    for (int i = 0; i < n->n_nodes; i++) {
+        const int rank = n->nodes[i].wanted_rank;
+        if (!n->nodes[i].here || rank < 0)
+            continue;
+        if (rank >= n->max || taken[rank])
+            return false;
+        taken[rank] = true;
+    }
     return true;
 }
 
@@ -103,6 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         lks__nodes_try_to_decide(&l);
     }
     FUZZ_HOLDS(is_plain(n->verdict.text) && is_plain(n->refused));
+    FUZZ_HOLDS(!n->coordinator || ranks_fit(n));
     for (int i = 0; i < n->n_nodes; i++)
         FUZZ_HOLDS(is_plain(n->nodes[i].key) && is_plain(n->nodes[i].host));
     n->coordinator = false; /* so that it waits for no node */

@@ -440,6 +440,25 @@ static void test_killed_with_detached(void **state)
     check_killed(false);
 }
 
+/* SIGKILL to both at once: what is in the ranks' process groups is ended by the guard. The launcher
+ * is stopped first, so that it can't end anything once the other is gone. */
+static void test_both_killed(void **state)
+{
+    struct launch l;
+    start(&l, 2, SHELL("sleep 77 & echo child-$!; echo ready-$RANK; sleep 50"));
+    read_until(&l, "ready-0");
+    read_until(&l, "ready-1");
+    pid_t launcher = child_of(l.pid);
+    pid_t child = pid_behind(&l, "child-");
+    kill(launcher, SIGSTOP);
+    kill(l.pid, SIGKILL);
+    kill(launcher, SIGKILL);
+    assert_true(WIFSIGNALED(finish(&l)));
+    assert_gone(launcher);
+    assert_gone(child);
+    assert_true(l.took_s < 5);
+}
+
 static void signal_when_ready(struct launch *l, int sig)
 {
     read_until(l, "ready-0");
@@ -613,13 +632,21 @@ int main(int argc, char **argv)
         return strcmp(argv[2], "launch_two") == 0 ? body_launch_two() : end_like(argv[2]);
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* descriptors that the test itself inherited */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_environment),     cmocka_unit_test(test_group_works),
-        cmocka_unit_test(test_descriptors),     cmocka_unit_test(test_exit_codes),
-        cmocka_unit_test(test_named_with_step), cmocka_unit_test(test_killed_while_exiting),
-        cmocka_unit_test(test_not_executable),  cmocka_unit_test(test_grandchildren),
-        cmocka_unit_test(test_launcher_killed), cmocka_unit_test(test_killed_with_detached),
-        cmocka_unit_test(test_forwarding),      cmocka_unit_test(test_second_signal_kills),
-        cmocka_unit_test(test_suspend),         cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_group_works),
+        cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_exit_codes),
+        cmocka_unit_test(test_named_with_step),
+        cmocka_unit_test(test_killed_while_exiting),
+        cmocka_unit_test(test_not_executable),
+        cmocka_unit_test(test_grandchildren),
+        cmocka_unit_test(test_launcher_killed),
+        cmocka_unit_test(test_killed_with_detached),
+        cmocka_unit_test(test_both_killed),
+        cmocka_unit_test(test_forwarding),
+        cmocka_unit_test(test_second_signal_kills),
+        cmocka_unit_test(test_suspend),
+        cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_memory_faults),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
