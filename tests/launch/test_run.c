@@ -95,6 +95,11 @@ static void test_lines(void **state)
         assert_contains(r.out, lks_test_text("[%s:%d] b\r[%s:%d] c\r", host(), rank, host(), rank));
         assert_contains(r.out, prefixed(rank, "d"));
     }
+    /* The end of the output as it was: a line feed only if no line end stands there. */
+    r = RUN("--nproc-per-node=2", "sh", "-c", "[ $RANK = 0 ] || printf 'x\\ny\\r'");
+    assert_string_equal(r.out, lks_test_text("[%s:1] x\n[%s:1] y\r", host(), host()));
+    r = RUN("--nproc-per-node=2", "sh", "-c", "[ $RANK = 0 ] || printf 'x\\ny'");
+    assert_string_equal(r.out, lks_test_text("[%s:1] x\n[%s:1] y\n", host(), host()));
     /* A line of any length, completely. */
     r = RUN("--nproc-per-node=2", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo");
     size_t n = 0;

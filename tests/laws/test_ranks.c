@@ -168,6 +168,12 @@ static void test_sample(void **state)
     assert_string_not_equal(output_of(lks_test_tool("sample", out, start, n, "--num_samples=2",
                                                     "--seed=6", "--threads=1")),
                             one);
+    /* and no two samples of a run are the same */
+    static const char end[] = "\n---------------\n";
+    const char *second = strstr(one, end);
+    assert_non_null(second);
+    second += strlen(end);
+    assert_true(strncmp(one, second, (size_t)(second - one)) != 0);
 }
 
 int main(void)

@@ -112,6 +112,52 @@ static void test_flips(void **state)
             lks__trainer_close(&t);
         }
     assert_true(n_tensors > 20);
+    lks__trainer t; /* several: the first in the table is named */
+    lks__step_result r;
+    open_trainer(&t, "--check_interval=1");
+    steps(&t, 1);
+    flip(&t, t.table.tensors[n_tensors - 1].offset);
+    flip(&t, t.table.tensors[3].offset);
+    assert_fails(LKS_ERR_DIVERGED, lks__train_step(&t, &r),
+                 lks_test_text("first in tensor %s,", t.table.tensors[3].name));
+    lks__trainer_close(&t);
+}
+
+/* What the notes of four ranks come to. A rank without a hash supports nobody. */
+static void test_verdicts(void **state)
+{
+    enum { W = 4 };
+    static const struct {
+        lks__divergence_note notes[W]; /* iter, hash, changed, compares, host */
+        const char *says;              /* NULL: all is well */
+    } cases[] = {
+        {{{5, 7, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 7, -1, 1, "c"}, {5, 7, -1, 1, "d"}}, NULL},
+        {{{5, 7, -1, 1, "a"}, {5, 0, -1, 0, "a"}, {5, 7, -1, 1, "c"}, {5, 0, -1, 0, "c"}}, NULL},
+        {{{5, 0, -1, 1, "a"}, {5, 0, -1, 1, "b"}, {5, 0, -1, 1, "c"}, {5, 0, -1, 1, "d"}}, NULL},
+        {{{5, 7, -1, 1, "a"}, {5, 0, -1, 0, "a"}, {5, 0, -1, 0, "a"}, {5, 9, -1, 1, "d"}},
+         "rank 3 (host d) has other values than rank 0 (host a): memory"},
+        {{{5, 9, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 0, -1, 0, "b"}, {5, 7, -1, 1, "d"}},
+         "rank 0 (host a) has other values than rank 1 (host b), which agrees with most ranks"},
+        {{{5, 7, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 0, -1, 1, "c"}, {5, 7, -1, 1, "d"}},
+         "rank 0 (host a) has hashed its replica, but rank 2 (host c) has not"},
+        {{{5, 0, -1, 0, "a"}, {5, 0, -1, 0, "b"}, {5, 7, -1, 1, "c"}, {5, 0, -1, 0, "d"}},
+         "rank 2 (host c) has hashed its replica, and no other rank has"},
+        {{{5, 7, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 7, -1, 1, "c"}, {4, 7, -1, 1, "d"}},
+         "rank 3 (host d) has made 4 iterations, but rank 0 (host a) 5"},
+        {{{5, 0, -1, 0, "a"}, {5, 0, -1, 0, "b"}, {5, 0, 2, 0, "c"}, {5, 0, 1, 0, "d"}},
+         "on host c (seen by rank 2)"},
+    };
+    lks__trainer t;
+    open_trainer(&t, "--check_interval=1");
+    t.ses.world.world_size = W;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks_status st = lks__divergence_judge(&t, cases[i].notes, sizeof(lks__divergence_note));
+        assert_int_equal(st, cases[i].says != NULL ? LKS_ERR_DIVERGED : LKS_OK);
+        if (cases[i].says != NULL)
+            assert_contains(lks_last_error(), cases[i].says);
+    }
+    t.ses.world.world_size = 1;
+    lks__trainer_close(&t);
 }
 
 /* With an interval of 3: between update 3 and the next, and no other; with 0 never. */
@@ -161,9 +207,9 @@ static void test_infinite_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss),          cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_flips),         cmocka_unit_test(test_check_interval),
-        cmocka_unit_test(test_infinite_loss),
+        cmocka_unit_test(test_loss),     cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_flips),    cmocka_unit_test(test_check_interval),
+        cmocka_unit_test(test_verdicts), cmocka_unit_test(test_infinite_loss),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

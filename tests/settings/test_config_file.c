@@ -120,6 +120,7 @@ static void test_mistakes(void **state)
         {"a.conf", "n_layer = 2 * x\n", "not \"2 * x\""},
         {"a.conf", "n_layer = 2 * 1.5\n", "must be a whole number"}, /* 3, but not an integer */
         {"a.conf", "n_layer = 9999999999 * 9999999999\n", "must be a whole number"},
+        {"a.conf", "n_layer = 4611686018427387905 * 4\n", "must be a whole number"}, /* 2^64 + 4 */
         {"a.conf", "n_layer = 4# x\n", "not \"4# x\""}, /* a comment needs white space before it */
         {"a.conf", "n_layer =\n", "not \"\""},
         {"a.conf", "n_layer = '12'\n", "without quotes"},
