@@ -210,11 +210,28 @@ static void test_odd(void **state)
     assert_true(has_line);
 }
 
+/* A new run begins an empty file, also where an earlier attempt has left lines. */
+static void test_create(void **state)
+{
+    const char *dir = lks_test_folder();
+    struct stat info;
+    lks__metrics *m;
+    FILE *f = fopen(file_of(dir), "w");
+    assert_non_null(f);
+    assert_true(put_lines(f, "h1 g2 t0 t1") > 0);
+    fclose(f);
+    assert_ok(lks__metrics_create(dir, &m));
+    assert_ok(lks__metrics_close(m));
+    assert_int_equal(stat(file_of(dir), &info), 0);
+    assert_int_equal(info.st_size, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),   cmocka_unit_test(test_pieces), cmocka_unit_test(test_huge),
-        cmocka_unit_test(test_hostile), cmocka_unit_test(test_odd),
+        cmocka_unit_test(test_cases), cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_huge),  cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_odd),   cmocka_unit_test(test_create),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
