@@ -96,6 +96,8 @@ static void test_no_text(void **state)
     const int32_t cut[] = {byte_token(spm, 0xe2), byte_token(spm, 0x82), byte_token(spm, 'a')};
     const int32_t stray[] = {byte_token(spm, 0xa9), byte_token(spm, 'b')};
     const int32_t escape[] = {byte_token(spm, 0x1b), byte_token(spm, '['), byte_token(spm, '\n')};
+    const int32_t controls[] = {byte_token(spm, 0x7f), byte_token(spm, 0xc2), byte_token(spm, 0x9b),
+                                byte_token(spm, 0xc2), byte_token(spm, 0xa0), byte_token(spm, '~')};
     const int32_t special[] = {lks__spm_bos(spm), 3, -1, 1 << 20};
     assert_string_equal(text_of(spm, half, 1), "\xef\xbf\xbd");
     assert_string_equal(text_of(spm, cut, 3), "\xef\xbf\xbd"
@@ -103,6 +105,8 @@ static void test_no_text(void **state)
     assert_string_equal(text_of(spm, stray, 2), "\xef\xbf\xbd"
                                                 "b");
     assert_string_equal(text_of(spm, escape, 3), "\xef\xbf\xbd[\n");
+    /* a terminal obeys U+009B as it does ESC [; U+00A0 is a space */
+    assert_string_equal(text_of(spm, controls, 6), "\xef\xbf\xbd\xef\xbf\xbd\xc2\xa0~");
     /* beginning of a document, unknown, and ids of no token */
     assert_string_equal(text_of(spm, special, 4), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
     lks__spm_close(spm);
