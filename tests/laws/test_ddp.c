@@ -402,10 +402,9 @@ static void test_verify_large(void **state)
         run_ranks(ranks, W);
         for (int i = 0; i < W; i++) {
             assert_int_equal(ranks[i].status, LKS_ERR_DIVERGED);
-            assert_contains(ranks[i].said,
-                            lks_test_text("rank 1 has 0.5 in tensor large at index %zu, where rank "
-                                          "0 has 0",
-                                          places[p]));
+            assert_contains(
+                ranks[i].said,
+                lks_test_text("rank 1 has 0.5 in tensor large at index %zu,", places[p]));
         }
     }
     for (int i = 0; i < W; i++)
