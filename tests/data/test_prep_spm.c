@@ -241,6 +241,32 @@ static void test_shards(void **state)
     assert_same_file(lks_test_text("%s/%s", out, LKS__META_MODEL), model);
 }
 
+/* The model is trained without the documents of the validation split, which come first. */
+static void test_model_unseen(void **state)
+{
+    lks_test_need_sentencepiece();
+    enum { VAL_DOCS = 4 }; /* of 40 */
+    size_t bytes, at = 0;
+    const char *input = words_input(), *text = lks_test_read(input, &bytes);
+    char *other = test_malloc(bytes);
+    memcpy(other, text, bytes);
+    for (int doc = 0; doc < VAL_DOCS; at++) {
+        doc += other[at] == '\n' && other[at + 1] == '\n';
+        if (other[at] != '\n' && other[at] != ' ')
+            other[at] = 'z';
+    }
+    const char *inputs[] = {input, write_input("other.txt", other, bytes)}, *models[2];
+    test_free(other);
+    for (int i = 0; i < 2; i++) {
+        const char *out = lks_test_folder();
+        lks__prep_spm_options o = options_for(inputs[i], out);
+        lks__prep_result r;
+        assert_ok(lks__prep_sentencepiece(&o, &r));
+        models[i] = lks_test_text("%s/%s", out, LKS__META_MODEL);
+    }
+    assert_same_file(models[0], models[1]);
+}
+
 static int pieces_left;
 
 static bool stop_asked(void)
@@ -525,6 +551,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bad_model),    cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_tool),
         cmocka_unit_test(test_no_module),    cmocka_unit_test(test_exporter),
+        cmocka_unit_test(test_model_unseen),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
