@@ -246,10 +246,7 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
     lks__session alone, *ses = &alone;
     bool model = has_model(s);
     snprintf(s->backend, sizeof s->backend, "%s", ops->name);
-    if (ops != &lks__comm_shm) {
-        b.engine = ops == &lks__comm_gloo ? "Gloo" : "MPI";
-        b.pretended = world->world_size == world->local_world_size;
-    }
+    b.pretended = ops->engine != NULL && world->world_size == world->local_world_size;
     if (b.pretended)
         play_hosts(world);
     if (model) {
@@ -259,6 +256,7 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
         LKS__TRY(lks__session_open(ops->name, s->timeout, 1, ses));
     }
     b.comm = ses->comm;
+    b.engine = lks__hier_engine_name(b.comm);
     b.rank = ses->world.rank;
     b.W = ses->world.world_size;
     lks_status st = lks__session_fail(ses, measure(&b, ses, model ? &t : NULL));
@@ -279,7 +277,7 @@ lks_status bench_comm(lks__settings *s)
         char why[512] = "";
         if (!all && strcmp(s->backend, ops->name) != 0)
             continue;
-        if (ops->probe(&world, why, sizeof why))
+        if (ops->probe(ops, &world, why, sizeof why))
             return bench_backend(s, ops, &world);
         if (!all)
             return lks__fail(LKS_ERR_SUPPORT, "%s: %s", ops->name, why);
@@ -307,8 +305,9 @@ static char **words_of(int argc, char **argv, char *const *before, char *behind)
     return words;
 }
 
-/* MPI starts ranks with its own launchers. */
-static int launch_mpi(const lks__settings *s, int argc, char **argv)
+/* By the launcher that an engine needs: mpirun. */
+static int launch_by(const char *launcher, const lks__settings *s, int argc, char **argv,
+                     char *backend)
 {
     char ranks[16], self[4096];
     pid_t pid;
@@ -316,18 +315,18 @@ static int launch_mpi(const lks__settings *s, int argc, char **argv)
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
     snprintf(ranks, sizeof ranks, "%d", (int)s->nproc_per_node);
-    char *const before[] = {"mpirun", "-n", ranks, self, NULL};
-    char **words = words_of(argc, argv, before, "--backend=mpi");
+    char *const before[] = {(char *)(uintptr_t)launcher, "-n", ranks, self, NULL};
+    char **words = words_of(argc, argv, before, backend);
     if (words == NULL)
         return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
     /* Allow more ranks than cores. Also don't bind to cores: a rank has two threads, too many for
      * one. */
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
-    int rc = posix_spawnp(&pid, "mpirun", NULL, NULL, words, environ);
+    int rc = posix_spawnp(&pid, launcher, NULL, NULL, words, environ);
     free(words);
     if (rc != 0) {
-        printf("mpi: mpirun can't be started: %s\n", strerror(rc));
+        printf("%s: %s can't be started: %s\n", strchr(backend, '=') + 1, launcher, strerror(rc));
         return TOOL_OK;
     }
     while (waitpid(pid, &status, 0) < 0)
@@ -336,24 +335,32 @@ static int launch_mpi(const lks__settings *s, int argc, char **argv)
     return WIFEXITED(status) ? WEXITSTATUS(status) : TOOL_SIGNAL + WTERMSIG(status);
 }
 
+static int launch_backend(const struct lks_comm_ops *ops, const lks__settings *s, int argc,
+                          char **argv)
+{
+    char backend[64];
+    snprintf(backend, sizeof backend, "--backend=%s", ops->name);
+    if (ops->engine != NULL && ops->engine->launcher != NULL)
+        return launch_by(ops->engine->launcher, s, argc, argv, backend);
+    char **words = words_of(argc, argv, NULL, backend);
+    int code = words == NULL ? TOOL_FAILED : tool_launch("bench", s, argc + 1, words);
+    free(words);
+    return code;
+}
+
+/* Those that our launcher starts come first. */
 int bench_comm_launch(const lks__settings *s, int argc, char **argv)
 {
-    static char *const backends[] = {"--backend=shm", "--backend=gloo", "--backend=mpi"};
     bool all = strcmp(s->backend, "auto") == 0;
     int code = TOOL_OK;
-    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
-        const char *name = strchr(backends[i], '=') + 1;
-        if (!all && strcmp(s->backend, name) != 0)
-            continue;
-        int one;
-        if (strcmp(name, "mpi") == 0) {
-            one = launch_mpi(s, argc, argv);
-        } else {
-            char **words = words_of(argc, argv, NULL, backends[i]);
-            one = words == NULL ? TOOL_FAILED : tool_launch("bench", s, argc + 1, words);
-            free(words);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; lks__comm_backend(i) != NULL; i++) {
+            const struct lks_comm_ops *ops = lks__comm_backend(i);
+            bool foreign = ops->engine != NULL && ops->engine->launcher != NULL;
+            if (foreign != (pass == 1) || (!all && strcmp(s->backend, ops->name) != 0))
+                continue;
+            int one = launch_backend(ops, s, argc, argv);
+            code = one != TOOL_OK ? one : code;
         }
-        code = one != TOOL_OK ? one : code;
-    }
     return code;
 }

@@ -40,8 +40,9 @@ int tool_info(int argc, char **argv)
     lks_world world = {0, 1, 0, 1};
     for (int i = 0; lks__comm_backend(i) != NULL; i++) {
         char why[512] = "";
-        bool can = lks__comm_backend(i)->probe(&world, why, sizeof why);
-        printf("backend      %s: %s\n", lks__comm_backend(i)->name, can ? "ready" : why);
+        const struct lks_comm_ops *ops = lks__comm_backend(i);
+        bool can = ops->probe(ops, &world, why, sizeof why);
+        printf("backend      %s: %s\n", ops->name, can ? "ready" : why);
     }
     return st == LKS_OK ? TOOL_OK : tool_fail("info", st);
 }

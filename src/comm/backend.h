@@ -8,14 +8,27 @@
 #include "kernels/exec.h"
 #include "lockstep/comm.h"
 
+/* The module of an engine between hosts: a row of comm/engines.h. */
+struct lks__engine_module {
+    const char *file, *package; /* the module's, and the Debian package that it is built against */
+    const char *launcher;       /* the program that must start its ranks; NULL: any, as ours */
+    struct {
+        bool (*fits)(void); /* NULL: there is no other one */
+        const char *file, *package;
+    } other; /* what is taken in place of `file` if it fits this process and can be loaded */
+};
+
 /* comm.c checks arguments once and dispatches through this table; backends trust their arguments.
  * When the group is opened, empty slots get a default that returns ERR_SUPPORT (or does nothing, if
  * it returns nothing), so callers need no NULL tests. */
 struct lks_comm_ops {
-    const char *name; /* "shm" "mpi" "gloo" */
+    const char *name;                        /* of --backend */
+    const struct lks__engine_module *engine; /* NULL: it is for one host, and needs none */
 
-    /* Could this backend serve `world`? If not, `why` gets the reason, half a sentence. */
-    bool (*probe)(const lks_world *world, char *why, size_t why_bytes);
+    /* Could this backend serve `world`? If not, `why` is half a sentence. `ops` is its own table.
+     */
+    bool (*probe)(const struct lks_comm_ops *ops, const lks_world *world, char *why,
+                  size_t why_bytes);
     lks_status (*open)(lks_comm *comm); /* fills comm->state */
     void (*close)(lks_comm *comm);
 
@@ -69,9 +82,10 @@ struct lks_work {
     bool live; /* set by the backend at the start; cleared by a wait or lks__work_forget() */
 };
 
-extern const struct lks_comm_ops lks__comm_shm, lks__comm_mpi, lks__comm_gloo;
+extern const struct lks_comm_ops lks__comm_shm;
 
-/* The backends, in the order in which "auto" tries them; NULL after the last. */
+/* The backends: shm and the engines, in the order in which "auto" tries them; NULL after the
+ * last. */
 const struct lks_comm_ops *lks__comm_backend(int index);
 
 /* Make a handle that is not open yet: next comes ops.open(), or the backend's own function. */

@@ -7,21 +7,16 @@
 
 #include "comm/backend.h"
 #include "comm/combine.h"
+#include "comm/hier/hier.h"
 #include "comm/tree.h"
 #include "comm/world.h"
-
-/* "auto" takes the first whose probe succeeds. */
-static const struct lks_comm_ops *const backends[] = {&lks__comm_shm, &lks__comm_mpi,
-                                                      &lks__comm_gloo};
 
 /* Far more than any job takes, and far below the limit of times in microseconds. */
 static const double MOST_TIMEOUT_S = 1e6;
 
-enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
-
 const struct lks_comm_ops *lks__comm_backend(int index)
 {
-    return index >= 0 && index < N_BACKENDS ? backends[index] : NULL;
+    return index == 0 ? &lks__comm_shm : lks__hier_backend(index - 1);
 }
 
 /* --- defaults for empty slots ------------------------------------------------------------- */
@@ -162,27 +157,40 @@ static struct lks_comm_ops complete(const struct lks_comm_ops *given)
 
 /* --- opening and closing ------------------------------------------------------------------ */
 
+/* "auto, shm, mpi or gloo" */
+static void list_names(char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "auto");
+    for (int i = 0; lks__comm_backend(i) != NULL && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                 lks__comm_backend(i + 1) != NULL ? ", " : " or ",
+                                 lks__comm_backend(i)->name);
+}
+
+/* "auto" takes the first whose probe agrees. */
 static lks_status choose(const char *name, const lks_world *world,
                          const struct lks_comm_ops **ops_p)
 {
     bool any = strcmp(name, "auto") == 0;
     char why[512], reasons[1024] = "";
-    for (int i = 0; i < N_BACKENDS; i++) {
-        if (!any && strcmp(name, backends[i]->name) != 0)
+    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
+        const struct lks_comm_ops *ops = lks__comm_backend(i);
+        if (!any && strcmp(name, ops->name) != 0)
             continue;
-        if (backends[i]->probe(world, why, sizeof why)) {
-            *ops_p = backends[i];
+        if (ops->probe(ops, world, why, sizeof why)) {
+            *ops_p = ops;
             return LKS_OK;
         }
         size_t used = strlen(reasons);
-        snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used > 0 ? "; " : "",
-                 backends[i]->name, why);
+        snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used > 0 ? "; " : "", ops->name,
+                 why);
     }
     if (reasons[0] != '\0')
         return lks__fail(LKS_ERR_SUPPORT, "no way to reach the other ranks: %s", reasons);
-    char shown[64];
-    return lks__fail(LKS_ERR_SUPPORT, "there is no backend \"%s\": use auto, shm, mpi or gloo",
-                     lks__escape(shown, sizeof shown, name, strlen(name)));
+    char shown[64], names[256];
+    list_names(names, sizeof names);
+    return lks__fail(LKS_ERR_SUPPORT, "there is no backend \"%s\": use %s",
+                     lks__escape(shown, sizeof shown, name, strlen(name)), names);
 }
 
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,

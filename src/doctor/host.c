@@ -238,7 +238,7 @@ static void look_at_modules(lks__doctor *d)
     for (int i = 0; lks__comm_backend(i) != NULL; i++) {
         const struct lks_comm_ops *ops = lks__comm_backend(i);
         char why[512] = "";
-        bool can = strcmp(ops->name, "shm") == 0 || ops->probe(&several, why, sizeof why);
+        bool can = ops->engine == NULL || ops->probe(ops, &several, why, sizeof why);
         lks__doctor_say(d, LKS__FINE, "backend", NULL, "%s: %s", ops->name, can ? "ready" : why);
     }
     bool spm = lks__spm_available() == LKS_OK;

@@ -238,7 +238,7 @@ enum {
       "threads of each rank; 0: cores / ranks on this machine")                                    \
     X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
       "let ranks carry different numbers of virtual ranks")                                        \
-    X(STR, backend, "auto", BUILT("auto|shm|mpi|gloo"), TRAIN | EVAL | BENCH, HOST, RANKS,         \
+    X(STR, backend, "auto", BUILT(LKS__BACKEND_CHOICES), TRAIN | EVAL | BENCH, HOST, RANKS,        \
       "how ranks exchange data; auto: the first that works")                                       \
     X(INT, zero, 0, INTS(0, 1), TRAIN, HOST, RANKS,                                                \
       "1: divide the optimizer's state over hosts (ZeRO-1); the same bytes")                       \

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "comm/engines.h"
 #include "layers/devices.h"
 
 /* --- the words of the settings table --------------------------------------------------------- */

@@ -82,7 +82,7 @@ void hosts_need(const char *engine)
     for (int i = 0; lks__comm_backend(i) != NULL; i++)
         if (strcmp(lks__comm_backend(i)->name, hosts_backend(engine)) == 0)
             ops = lks__comm_backend(i);
-    bool can = ops != NULL && ops->probe(&world, why, sizeof why);
+    bool can = ops != NULL && ops->probe(ops, &world, why, sizeof why);
     unsetenv("OMPI_COMM_WORLD_SIZE");
     unsetenv("PMI_RANK");
     unsetenv(LKS__STORE_ENV);
@@ -179,7 +179,7 @@ static int run_ranks(const char *hosts, const char *const argv[])
     return code;
 }
 
-static int run_gloo(const char *hosts, const char *const argv[])
+static int run_with_store(const char *hosts, const char *const argv[])
 {
     char token[LKS__TOKEN_BYTES], place[64];
     lks__store_server *store;
@@ -210,6 +210,6 @@ int hosts_run_at_master(const char *hosts, const char *const argv[])
 
 int hosts_run(const char *engine, const char *hosts, const char *const argv[])
 {
-    bool gloo = strcmp(engine, "gloo") == 0;
-    return gloo ? run_gloo(hosts, argv) : run_mpi(engine, hosts, argv);
+    bool mpi = strcmp(engine, "mpi") == 0 || strcmp(engine, "mpich") == 0;
+    return mpi ? run_mpi(engine, hosts, argv) : run_with_store(hosts, argv);
 }

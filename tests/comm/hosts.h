@@ -18,8 +18,8 @@ void hosts_need(const char *engine);
 const char *hosts_backend(const char *engine); /* the backend to open groups with */
 
 /* Run argv (NULL-terminated) in every rank, by mpirun ("mpi", "mpich": its own) or as launchers on
- * each host would ("gloo"); LOCKSTEP_MODULES is set. Returns 0, the exit code of a failed rank, or
- * 128 + its signal. mpirun's own output is dropped. */
+ * each host would (other engines); LOCKSTEP_MODULES is set. Returns 0, the exit code of a failed
+ * rank, or 128 + its signal. mpirun's own output is dropped. */
 int hosts_run(const char *engine, const char *hosts, const char *const argv[]);
 /* Why the last run failed, as a launcher on the first host would print it; "" if it didn't fail, or
  * ran under mpirun, where ranks print it themselves. */

@@ -279,6 +279,11 @@ void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
     return peer < first || peer >= end ? NULL : lks_comm_peer(h->local, mem, peer - first);
 }
 
+const char *lks__hier_engine_name(const lks_comm *comm)
+{
+    return comm->ops.close == lks__hier_close ? state_of(comm)->ops->name : NULL;
+}
+
 lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p)
 {
     if (comm->ops.close != lks__hier_close)

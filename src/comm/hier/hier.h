@@ -142,6 +142,12 @@ struct lks__shm_mail *lks__hier_mails(int n);
 lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment);
 void lks__hier_close(lks_comm *comm);
 
+/* The backends of the engines (modules.c), in the order of comm/engines.h; NULL behind the last. */
+const struct lks_comm_ops *lks__hier_backend(int index);
+
+/* The engine that `comm` is open on, as messages call it: "Open MPI". NULL if it is on none. */
+const char *lks__hier_engine_name(const lks_comm *comm);
+
 /* The slots of a backend with an engine; name, probe and open are its own. */
 #define LKS__HIER_OPS                                                                              \
     .close = lks__hier_close, .abort = lks__hier_abort, .note = lks__hier_note,                    \

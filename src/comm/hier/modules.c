@@ -1,12 +1,37 @@
-/* The engines that exist as modules, each as a backend. */
+/* The engines of comm/engines.h as backends: a module is loaded when it is first asked for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/module.h"
+#include "comm/engines.h"
 #include "comm/hier/hier.h"
 
-/* A module is loaded when it is first asked for; probes come from one thread. */
+/* A process can only join by the MPI whose launcher has started it. So one source is compiled
+ * against the MPI that CMake finds, and against MPICH if that is another one. */
+static bool by_mpich(void)
+{
+    return getenv("PMI_RANK") != NULL && getenv("OMPI_COMM_WORLD_RANK") == NULL;
+}
+
+enum {
+#define NUMBER(name, ...) ENGINE_##name,
+    LKS__ENGINES(NUMBER)
+#undef NUMBER
+        N_ENGINES
+};
+
+static const struct lks__engine_module modules[] = {
+#define ROW(name, ...) [ENGINE_##name] = {__VA_ARGS__},
+    LKS__ENGINES(ROW)
+#undef ROW
+};
+
+/* --- loading ------------------------------------------------------------------------------ */
+
+/* [0] `file`, [1] `other.file`; NULL: not loaded yet. Probes come from one thread. */
+static const lks__engine *loaded[N_ENGINES][2];
+
 static bool load(const char *file, const char *package, const lks__engine **engine_p, char *why,
                  size_t why_bytes)
 {
@@ -29,53 +54,54 @@ static bool load(const char *file, const char *package, const lks__engine **engi
     return true;
 }
 
-/* --- mpi ---------------------------------------------------------------------------------- */
-
-/* One source, compiled against the MPI that CMake finds, and against MPICH if that is another one:
- * a process can only join through the MPI whose launcher has started it. */
-static const lks__engine *mpi, *mpich;
-
-static bool by_mpich(void)
+/* NULL, and why, if no module serves this process. */
+static const lks__engine *find(const struct lks__engine_module *m, char *why, size_t why_bytes)
 {
-    return getenv("PMI_RANK") != NULL && getenv("OMPI_COMM_WORLD_RANK") == NULL;
+    const lks__engine **engines = loaded[m - modules];
+    if (m->other.fits != NULL && m->other.fits() &&
+        load(m->other.file, m->other.package, &engines[1], why, why_bytes))
+        return engines[1];
+    return load(m->file, m->package, &engines[0], why, why_bytes) ? engines[0] : NULL;
 }
 
-static bool mpi_probe(const lks_world *world, char *why, size_t why_bytes)
+/* --- backends ----------------------------------------------------------------------------- */
+
+static bool probe(const struct lks_comm_ops *ops, const lks_world *world, char *why,
+                  size_t why_bytes)
 {
-    return (by_mpich() && load("lockstep_mpich.so", "libmpich-dev", &mpich, why, why_bytes)) ||
-           (load("lockstep_mpi.so", "libopenmpi-dev", &mpi, why, why_bytes) &&
-            mpi->probe(why, why_bytes) != 0);
-}
-
-static lks_status mpi_open(lks_comm *comm)
-{
-    return lks__hier_open(comm, mpich != NULL ? mpich : mpi, NULL);
-}
-
-const struct lks_comm_ops lks__comm_mpi = {
-    .name = "mpi", .probe = mpi_probe, .open = mpi_open, LKS__HIER_OPS};
-
-/* --- gloo --------------------------------------------------------------------------------- */
-
-static const lks__engine *gloo;
-
-static bool gloo_probe(const lks_world *world, char *why, size_t why_bytes)
-{
-    if (!load("lockstep_gloo.so", "libgloo-dev", &gloo, why, why_bytes))
+    const lks__engine *engine = find(ops->engine, why, why_bytes);
+    if (engine == NULL)
         return false;
-    if (!lks__hier_can_meet()) {
+    if (engine->needs_store && !lks__hier_can_meet()) {
         snprintf(why, why_bytes,
                  "it is built in, but no address for connecting the hosts is set: start the ranks "
                  "with `lockstep run` or torchrun, or set MASTER_ADDR and MASTER_PORT");
         return false;
     }
-    return gloo->probe(why, why_bytes) != 0;
+    return engine->probe(why, why_bytes) != 0;
 }
 
-static lks_status gloo_open(lks_comm *comm)
+static lks_status open_engine(lks_comm *comm)
 {
-    return lks__hier_open(comm, gloo, NULL);
+    char why[512];
+    const lks__engine *engine = find(comm->ops.engine, why, sizeof why);
+    if (engine == NULL)
+        return lks__fail(LKS_ERR_SUPPORT, "%s: %s", comm->ops.name, why);
+    return lks__hier_open(comm, engine, NULL);
 }
 
-const struct lks_comm_ops lks__comm_gloo = {
-    .name = "gloo", .probe = gloo_probe, .open = gloo_open, LKS__HIER_OPS};
+static const struct lks_comm_ops backends[] = {
+#define BACKEND(text, ...)                                                                         \
+    {.name = #text,                                                                                \
+     .engine = &modules[ENGINE_##text],                                                            \
+     .probe = probe,                                                                               \
+     .open = open_engine,                                                                          \
+     LKS__HIER_OPS},
+    LKS__ENGINES(BACKEND)
+#undef BACKEND
+};
+
+const struct lks_comm_ops *lks__hier_backend(int index)
+{
+    return index >= 0 && index < N_ENGINES ? &backends[index] : NULL;
+}

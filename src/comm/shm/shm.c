@@ -140,7 +140,8 @@ static void shm_close(lks_comm *comm)
     comm->state = NULL;
 }
 
-static bool shm_probe(const lks_world *world, char *why, size_t why_bytes)
+static bool shm_probe(const struct lks_comm_ops *ops, const lks_world *world, char *why,
+                      size_t why_bytes)
 {
     if (world->local_world_size != world->world_size) {
         snprintf(why, why_bytes,
