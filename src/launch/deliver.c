@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "launch/process.h"
+#include "launch/attempt.h"
 
 /* Seconds. */
 static const double START_S = 1.0;
@@ -16,7 +16,7 @@ static const double BLOCKED_S = 0.2;
 static const double PATIENCE_S = 5.0; /* until a message that a signal waits; then check rarely */
 static const double SELDOM_S = 0.1;
 
-static bool is_word(int sig)
+static bool is_usr(int sig)
 {
     return sig == SIGUSR1 || sig == SIGUSR2;
 }
@@ -47,52 +47,53 @@ static uint64_t ready_for(struct lks__rank_process *p, double now)
 }
 
 /* Report that a signal waits; otherwise the user wouldn't know why nothing happens. */
-static void say_that_it_waits(struct lks__launch *l, int rank, int sig)
+static void say_that_it_waits(struct lks__attempt *a, int rank, int sig)
 {
     const char *name = sigabbrev_np(sig);
-    l->ranks[rank].said_waiting = true;
-    lks__say(l, "signal %d (SIG%s) waits: rank %d (pid %d) doesn't handle it, and it would end",
-             sig, name != NULL ? name : "?", l->first_global + rank, (int)l->ranks[rank].pid);
+    a->ranks[rank].said_waiting = true;
+    lks__say(a->job,
+             "signal %d (SIG%s) waits: rank %d (pid %d) doesn't handle it, and it would end", sig,
+             name != NULL ? name : "?", a->first_global + rank, (int)a->ranks[rank].pid);
 }
 
-void lks__deliver(struct lks__launch *l, int sig)
+void lks__deliver(struct lks__attempt *a, int sig)
 {
     double now = lks__sys_now();
-    for (int r = 0; r < l->n_started; r++) {
-        if (l->ranks[r].waiting == 0)
-            l->ranks[r].waiting_since = now;
-        l->ranks[r].waiting |= UINT64_C(1) << sig;
+    for (int r = 0; r < a->n_started; r++) {
+        if (a->ranks[r].waiting == 0)
+            a->ranks[r].waiting_since = now;
+        a->ranks[r].waiting |= UINT64_C(1) << sig;
     }
-    lks__deliver_due(l);
+    lks__deliver_due(a);
 }
 
-void lks__deliver_due(struct lks__launch *l)
+void lks__deliver_due(struct lks__attempt *a)
 {
     double now = lks__sys_now();
-    for (int r = 0; r < l->n_started; r++) {
-        struct lks__rank_process *p = &l->ranks[r];
+    for (int r = 0; r < a->n_started; r++) {
+        struct lks__rank_process *p = &a->ranks[r];
         if (!p->running || p->waiting == 0)
             continue;
         uint64_t ready = ready_for(p, now);
         for (int sig = 1; p->waiting >> sig != 0; sig++) {
             if (!(p->waiting >> sig & 1))
                 continue;
-            bool in_time = is_word(sig) || now - p->started_at < START_S;
+            bool in_time = is_usr(sig) || now - p->started_at < START_S;
             if (!in_time || ready >> (sig - 1) & 1) {
                 p->waiting &= ~(UINT64_C(1) << sig);
                 kill(-p->pid, sig);
             } else if (!p->said_waiting && now - p->waiting_since > PATIENCE_S) {
-                say_that_it_waits(l, r, sig);
+                say_that_it_waits(a, r, sig);
             }
         }
     }
 }
 
-double lks__deliver_next(const struct lks__launch *l)
+double lks__deliver_next(const struct lks__attempt *a)
 {
     double wait_s = 0;
-    for (int r = 0; r < l->n_started; r++)
-        if (l->ranks[r].running && l->ranks[r].waiting != 0 && wait_s != LOOK_S)
-            wait_s = l->ranks[r].said_waiting ? SELDOM_S : LOOK_S;
+    for (int r = 0; r < a->n_started; r++)
+        if (a->ranks[r].running && a->ranks[r].waiting != 0 && wait_s != LOOK_S)
+            wait_s = a->ranks[r].said_waiting ? SELDOM_S : LOOK_S;
     return wait_s > 0 ? lks__sys_now() + wait_s : 0;
 }

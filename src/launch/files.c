@@ -8,7 +8,7 @@
 
 #include "base/jsonw.h"
 #include "base/sys.h"
-#include "launch/process.h"
+#include "launch/supervisor.h"
 
 static bool files_wanted(const lks__launch_options *o)
 {
@@ -19,35 +19,35 @@ static bool files_wanted(const lks__launch_options *o)
     return wanted;
 }
 
-lks_status lks__files_open(struct lks__launch *l)
+lks_status lks__files_open(struct lks__job *job)
 {
-    const lks__launch_options *o = l->options;
-    char id[sizeof l->run_id], shown[4200];
+    const lks__launch_options *o = job->options;
+    char id[sizeof job->run_id], shown[4200];
     if (!files_wanted(o))
         return LKS_OK;
     const char *parent = o->log_dir;
     if (parent == NULL)
         parent = getenv("TMPDIR") != NULL && *getenv("TMPDIR") != '\0' ? getenv("TMPDIR") : "/tmp";
     LKS__TRY(lks__sys_make_dirs(parent));
-    snprintf(id, sizeof id, "%s", l->run_id);
+    snprintf(id, sizeof id, "%s", job->run_id);
     for (char *c = id; *c != '\0'; c++) /* it may be any text, and becomes a file's name */
         if (strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_", *c) == NULL)
             *c = '_';
-    int n = snprintf(l->log_dir, sizeof l->log_dir, "%s/%s_XXXXXX", parent, id);
-    if ((size_t)n >= sizeof l->log_dir || mkdtemp(l->log_dir) == NULL) {
-        l->log_dir[0] = '\0';
+    int n = snprintf(job->log_dir, sizeof job->log_dir, "%s/%s_XXXXXX", parent, id);
+    if ((size_t)n >= sizeof job->log_dir || mkdtemp(job->log_dir) == NULL) {
+        job->log_dir[0] = '\0';
         errno = errno != 0 ? errno : ENAMETOOLONG;
         return lks__sys_fail("can't make a folder for log files in", parent);
     }
     if (o->log_dir == NULL)
-        lks__say(l, "log files are in %s",
-                 lks__escape(shown, sizeof shown, l->log_dir, strlen(l->log_dir)));
+        lks__say(job, "log files are in %s",
+                 lks__escape(shown, sizeof shown, job->log_dir, strlen(job->log_dir)));
     return LKS_OK;
 }
 
-static struct lks__output_plan plan_for(const struct lks__launch *l, int rank)
+static struct lks__output_plan plan_for(const struct lks__attempt *a, int rank)
 {
-    const lks__launch_options *o = l->options;
+    const lks__launch_options *o = a->job->options;
     struct lks__output_plan p = {.console = LKS__STD_BOTH};
     unsigned redirect = o->redirect != NULL ? o->redirect[rank] : 0;
     unsigned tee = o->tee != NULL ? o->tee[rank] : 0;
@@ -57,75 +57,75 @@ static struct lks__output_plan plan_for(const struct lks__launch *l, int rank)
     p.console &= ~(redirect & ~tee);
     if (o->shown != NULL && !o->shown[rank])
         p.console = 0;
-    unsigned direct = l->world_size == 1 ? LKS__STD_BOTH : o->one_writer ? LKS__STD_OUT : 0;
+    unsigned direct = a->world_size == 1 ? LKS__STD_BOTH : o->one_writer ? LKS__STD_OUT : 0;
     p.inherit = direct & p.console & ~p.file;
     return p;
 }
 
-static lks_status make_folders(struct lks__launch *l)
+static lks_status make_folders(struct lks__attempt *a)
 {
-    int nproc = l->nproc;
-    l->folders = calloc((size_t)nproc, sizeof(char *));
-    if (l->folders == NULL)
+    int nproc = a->nproc;
+    a->folders = calloc((size_t)nproc, sizeof(char *));
+    if (a->folders == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
     for (int r = 0; r < nproc; r++) {
-        if (asprintf(&l->folders[r], "%s/attempt_%d/%d", l->log_dir, l->attempt, r) < 0) {
-            l->folders[r] = NULL;
+        if (asprintf(&a->folders[r], "%s/attempt_%d/%d", a->job->log_dir, a->number, r) < 0) {
+            a->folders[r] = NULL;
             return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
         }
-        LKS__TRY(lks__sys_make_dirs(l->folders[r]));
+        LKS__TRY(lks__sys_make_dirs(a->folders[r]));
     }
     return LKS_OK;
 }
 
-lks_status lks__files_attempt(struct lks__launch *l)
+lks_status lks__files_attempt(struct lks__attempt *a)
 {
-    int nproc = l->nproc;
+    int nproc = a->nproc;
     struct lks__output_plan *plans = calloc((size_t)nproc, sizeof *plans);
     if (plans == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
-    lks_status st = l->log_dir[0] != '\0' ? make_folders(l) : LKS_OK;
+    lks_status st = a->job->log_dir[0] != '\0' ? make_folders(a) : LKS_OK;
     for (int r = 0; r < nproc; r++)
-        plans[r] = plan_for(l, r);
-    const char *host = l->world_size > 1 && !l->options->one_writer ? l->host : NULL;
+        plans[r] = plan_for(a, r);
+    const char *host = a->world_size > 1 && !a->job->options->one_writer ? a->job->host : NULL;
     if (st == LKS_OK)
-        st = lks__output_open(plans, nproc, l->first_global, host, l->folders, l->consoles,
-                              &l->output);
+        st = lks__output_open(plans, nproc, a->first_global, host, a->folders, a->job->consoles,
+                              &a->job->output);
     free(plans);
     return st;
 }
 
-void lks__files_close(struct lks__launch *l)
+void lks__files_close(struct lks__attempt *a)
 {
-    lks__output_close(l->output);
-    l->output = NULL;
-    for (int r = 0; l->folders != NULL && r < l->nproc; r++)
-        free(l->folders[r]);
-    free(l->folders);
-    l->folders = NULL;
+    lks__output_close(a->job->output);
+    a->job->output = NULL;
+    for (int r = 0; a->folders != NULL && r < a->nproc; r++)
+        free(a->folders[r]);
+    free(a->folders);
+    a->folders = NULL;
 }
 
 /* In torchrun's format, so that its readers understand it: "message" within "message". */
-static void write_error(const struct lks__launch *l, int rank, const char *message)
+static void write_error(const struct lks__attempt *a, int rank, const char *message)
 {
     char path[4300], text[16 << 10], tail[2 * LKS__TAIL_BYTES];
     size_t len = 0;
     lks__jsonw w;
-    const struct lks__rank_process *p = &l->ranks[rank];
+    const struct lks__rank_process *p = &a->ranks[rank];
     lks__rank_status s;
-    snprintf(path, sizeof path, "%s/error.json", l->folders[rank]);
+    snprintf(path, sizeof path, "%s/error.json", a->folders[rank]);
     if (access(path, F_OK) == 0) /* the program's own file has more detail */
         return;
-    lks__segment_status(l->segment, rank, &s);
-    lks__output_tail(l->output, rank, tail);
+    lks__segment_status(a->segment, rank, &s);
+    lks__output_tail(a->job->output, rank, tail);
     lks__jsonw_open(&w, text, sizeof text);
     lks__jsonw_object(&w, NULL);
     lks__jsonw_object(&w, "message");
     lks__jsonw_str(&w, "message", message);
     lks__jsonw_int(&w, "errorCode", p->by_signal ? -p->code : p->code);
     lks__jsonw_object(&w, "extraInfo");
-    lks__jsonw_str(&w, "host", l->host);
-    lks__jsonw_int(&w, "rank", l->first_global + rank);
+    lks__jsonw_str(&w, "host", a->job->host);
+    lks__jsonw_int(&w, "rank", a->first_global + rank);
     lks__jsonw_int(&w, "local_rank", rank);
     lks__jsonw_int(&w, "pid", p->pid);
     lks__jsonw_int(&w, p->by_signal ? "signal" : "exit_code", p->code);
@@ -139,25 +139,25 @@ static void write_error(const struct lks__launch *l, int rank, const char *messa
     lks__jsonw_end(&w);
     lks__jsonw_end(&w);
     if (lks__jsonw_close(&w, &len) != LKS_OK || lks__sys_write_file(path, text, len) != LKS_OK)
-        lks__say(l, "error.json of rank %d wasn't written: %s", l->first_global + rank,
+        lks__say(a->job, "error.json of rank %d wasn't written: %s", a->first_global + rank,
                  lks_last_error());
 }
 
 /* Ended by us because another rank had failed: no failure of its own. */
-static bool was_ended(const struct lks__launch *l, int rank, const struct lks__verdict *v)
+static bool was_ended(const struct lks__attempt *a, int rank, const struct lks__verdict *v)
 {
-    const struct lks__rank_process *p = &l->ranks[rank];
+    const struct lks__rank_process *p = &a->ranks[rank];
     return v->culprit >= 0 && p->by_signal && (p->code == SIGTERM || p->code == SIGKILL) &&
-           p->order > l->ranks[v->culprit].order;
+           p->order > a->ranks[v->culprit].order;
 }
 
-void lks__files_errors(const struct lks__launch *l, const struct lks__verdict *v)
+void lks__files_errors(const struct lks__attempt *a, const struct lks__verdict *v)
 {
     char text[LKS__LAUNCH_MESSAGE];
-    for (int r = 0; l->folders != NULL && r < l->n_started; r++) {
-        if (!lks__rank_failed(&l->ranks[r]) || (r != v->culprit && was_ended(l, r, v)))
+    for (int r = 0; a->folders != NULL && r < a->n_started; r++) {
+        if (!lks__rank_failed(&a->ranks[r]) || (r != v->culprit && was_ended(a, r, v)))
             continue;
-        lks__describe_end(l, r, text);
-        write_error(l, r, r == v->culprit ? v->text : text);
+        lks__describe_end(a, r, text);
+        write_error(a, r, r == v->culprit ? v->text : text);
     }
 }

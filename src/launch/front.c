@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "launch/process.h"
+#include "launch/job.h"
 
 /* Seconds. */
 static const double SWEEP_S = 5.0; /* for processes of a killed launcher to end */

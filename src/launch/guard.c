@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/process.h"
+#include "launch/attempt.h"
 
 /* Receives the groups through the socket, whose end means the end of the launcher. */
 static _Noreturn void be_guard(int fd, int max_groups, pid_t *groups)
@@ -40,45 +40,45 @@ static _Noreturn void be_guard(int fd, int max_groups, pid_t *groups)
     _exit(0);
 }
 
-void lks__guard_start(struct lks__launch *l)
+void lks__guard_start(struct lks__attempt *a)
 {
     int fds[2];
-    l->guard_fd = -1;
-    l->guard = -1;
-    pid_t *groups = calloc((size_t)l->nproc, sizeof *groups);
+    a->guard_fd = -1;
+    a->guard = -1;
+    pid_t *groups = calloc((size_t)a->nproc, sizeof *groups);
     if (groups == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
         free(groups); /* go on without a guard rather than fail */
         return;
     }
-    l->guard = fork();
-    if (l->guard == 0) {
+    a->guard = fork();
+    if (a->guard == 0) {
         close(fds[1]);
-        be_guard(fds[0], l->nproc, groups);
+        be_guard(fds[0], a->nproc, groups);
     }
     free(groups);
     close(fds[0]);
-    if (l->guard < 0)
+    if (a->guard < 0)
         close(fds[1]);
     else
-        l->guard_fd = fds[1];
+        a->guard_fd = fds[1];
 }
 
-void lks__guard_add(const struct lks__launch *l, pid_t group)
+void lks__guard_add(const struct lks__attempt *a, pid_t group)
 {
     /* If the guard was killed, writing to its socket must not kill us. */
-    if (l->guard_fd >= 0)
-        (void)send(l->guard_fd, &group, sizeof group, MSG_NOSIGNAL);
+    if (a->guard_fd >= 0)
+        (void)send(a->guard_fd, &group, sizeof group, MSG_NOSIGNAL);
 }
 
-void lks__guard_stop(struct lks__launch *l)
+void lks__guard_stop(struct lks__attempt *a)
 {
-    if (l->guard > 0) {
-        kill(l->guard, SIGKILL); /* before the socket closes, or it would kill the ranks */
-        while (waitpid(l->guard, NULL, 0) < 0 && errno == EINTR)
+    if (a->guard > 0) {
+        kill(a->guard, SIGKILL); /* before the socket closes, or it would kill the ranks */
+        while (waitpid(a->guard, NULL, 0) < 0 && errno == EINTR)
             ;
-        l->guard = -1;
+        a->guard = -1;
     }
-    if (l->guard_fd >= 0)
-        close(l->guard_fd);
-    l->guard_fd = -1;
+    if (a->guard_fd >= 0)
+        close(a->guard_fd);
+    a->guard_fd = -1;
 }

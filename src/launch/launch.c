@@ -1,9 +1,9 @@
+/* A launch: a job, and attempts of it under a supervisor each, until one ends well or none is left.
+ */
 #include "launch/launch.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -11,179 +11,142 @@
 
 #include "base/early.h"
 #include "base/sys.h"
-#include "launch/nodes.h"
-#include "launch/process.h"
+#include "launch/supervisor.h"
 
-/* Seconds. */
 static const double SHUTDOWN_S = 30.0; /* torchrun's; enough to write a checkpoint */
-static const double READER_S = 5.0;    /* for a reader who doesn't read, when ranks must end */
-static const double INSIST_S = 0.2;    /* ... if the user sends another signal */
-
-enum { MESSAGE_BYTES = 16 << 10 };
-
-void lks__show(const struct lks__launch *l, const char *text)
-{
-    if (l->output != NULL)
-        lks__output_drain(l->output, false);
-    if (l->consoles != NULL && *text != '\0')
-        lks__consoles_say(l->consoles, text);
-}
-
-void lks__say(const struct lks__launch *l, const char *fmt, ...)
-{
-    char text[MESSAGE_BYTES];
-    va_list ap;
-    if (l->options->quiet)
-        return;
-    int n = snprintf(text, sizeof text, "%s: ", l->options->self);
-    va_start(ap, fmt);
-    vsnprintf(text + n, sizeof text - (size_t)n - 1, fmt, ap);
-    va_end(ap);
-    strcat(text, "\n");
-    lks__show(l, text);
-}
-
-void lks__hurry(const struct lks__launch *l)
-{
-    double third = l->options->shutdown_timeout_s / 3;
-    lks__consoles_hurry(l->consoles, third < READER_S ? third : READER_S);
-}
-
-void lks__hurry_most(const struct lks__launch *l)
-{
-    lks__consoles_hurry(l->consoles, INSIST_S);
-}
 
 /* --- one attempt -------------------------------------------------------------------------- */
 
 /* The program can't be executed: the same for every rank, so print it once. */
-static int say_not_executable(const struct lks__launch *l, int err)
+static int say_not_executable(const struct lks__job *job, int err)
 {
     char shown[512];
-    const char *program = l->options->argv[0];
-    lks__say(l, "can't execute \"%s\": %s",
+    const char *program = job->options->argv[0];
+    lks__say(job, "can't execute \"%s\": %s",
              lks__escape(shown, sizeof shown, program, strlen(program)), strerror(err));
     return err == ENOENT ? 127 : 126;
 }
 
 /* Print the last message: which rank failed, and its last lines. */
-static void tell(const struct lks__launch *l, const struct lks__verdict *v, const char *tail)
+static void tell(const struct lks__job *job, const struct lks__verdict *v, const char *tail)
 {
     if (tail[0] != '\0')
-        lks__say(l, "%s; its last lines on stderr:\n%.*s", v->text, (int)strlen(tail) - 1, tail);
+        lks__say(job, "%s; its last lines on stderr:\n%.*s", v->text, (int)strlen(tail) - 1, tail);
     else
-        lks__say(l, "%s", v->text);
+        lks__say(job, "%s", v->text);
 }
 
-/* Start all ranks and watch them until they end; *again_p: they may be restarted. */
-static lks_status start_and_watch(struct lks__launch *l, int *exit_code_p, bool *again_p)
+/* Start all ranks; *exit_code_p is set, and *started_p false, if the program can't be executed. */
+static lks_status start_all(struct lks__attempt *a, bool *started_p, int *exit_code_p)
 {
-    lks__guard_start(l);
-    for (int r = 0; r < l->nproc; r++) {
+    *started_p = false;
+    lks__guard_start(a);
+    for (int r = 0; r < a->nproc; r++) {
         int exec_errno = 0;
-        lks_status st = lks__start_rank(l, r, &exec_errno);
-        if (st == LKS_OK && exec_errno == 0)
+        LKS__TRY(lks__start_rank(a, r, &exec_errno));
+        if (exec_errno == 0)
             continue;
-        if (st == LKS_OK)
-            *exit_code_p = say_not_executable(l, exec_errno);
-        lks__end_all(l);
-        return st;
+        *exit_code_p = say_not_executable(a->job, exec_errno);
+        return LKS_OK;
     }
-    struct lks__verdict v;
-    char table[LKS__SHM_REPORT], tail[2 * LKS__TAIL_BYTES] = "";
-    lks__supervise(l);
-    lks__verdict(l, &v);
-    lks__files_errors(l, &v);
-    lks__segment_report(l->segment, table);
-    if (v.culprit >= 0) {
-        lks__output_tail(l->output, v.culprit, tail);
-        *again_p = l->attempt < l->options->max_restarts;
-    }
-    if (l->nodes == NULL)
-        lks__show(l, table);
-    else
-        LKS__TRY(lks__nodes_settle(l, &v, table, tail, again_p));
-    *exit_code_p = v.exit_code;
-    if (v.text[0] != '\0')
-        tell(l, &v, tail);
-    if (*again_p)
-        lks__say(l, "restart %d of %d", l->attempt + 1, l->options->max_restarts);
+    *started_p = true;
     return LKS_OK;
 }
 
-static lks_status attempt(struct lks__launch *l, int *exit_code_p, bool *again_p)
+/* How the attempt has ended, here and on other nodes; *again_p: the ranks may be started anew. */
+static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *again_p)
 {
-    l->n_started = l->n_running = l->n_ended = 0;
-    l->failed = l->killed = l->ended_by_others = l->first_by_rank = false;
-    l->stood_still = false;
-    l->look_from = l->looked_at = lks__sys_now();
-    l->first_rank = -1;
-    l->user_signal = l->passed_on = 0;
-    l->held_back = false;
-    l->kill_at = 0;
-    l->guard = l->guard_fd = -1;
-    l->oom_kills = lks__oom_kills();
-    if (l->nodes != NULL) {
-        bool over;
-        LKS__TRY(lks__nodes_gather(l, &over, exit_code_p));
-        if (over)
-            return LKS_OK;
-    } else {
-        l->master_port = l->options->endpoint_port != 0 ? l->options->endpoint_port
-                                                        : lks__free_port(l->master_addr);
+    struct lks__attempt *a = sup->attempt;
+    const struct lks__job *job = a->job;
+    struct lks__verdict v;
+    char table[LKS__SHM_REPORT], tail[2 * LKS__TAIL_BYTES] = "";
+    lks__verdict(sup, &v);
+    lks__files_errors(a, &v);
+    lks__segment_report(a->segment, table);
+    if (v.culprit >= 0) {
+        lks__output_tail(job->output, v.culprit, tail);
+        *again_p = a->number < job->options->max_restarts;
     }
-    int nproc = l->nproc;
-    LKS__TRY(lks__segment_create(nproc, &l->segment));
-    l->ranks = calloc((size_t)nproc, sizeof *l->ranks);
-    l->polls = calloc((size_t)lks__output_polls(nproc) + 3, sizeof *l->polls);
-    lks_status st = LKS_OK;
-    if (l->ranks == NULL || l->polls == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
+    if (sup->nodes == NULL) {
+        lks__show(job, table);
+    } else {
+        struct lks__nodes_report report;
+        lks__verdict_report(sup, &v, &report);
+        report.table = table;
+        LKS__TRY(lks__nodes_settle(sup->nodes, &report, &v, tail, again_p));
+    }
+    *exit_code_p = v.exit_code;
+    if (v.text[0] != '\0')
+        tell(job, &v, tail);
+    if (*again_p)
+        lks__say(job, "restart %d of %d", a->number + 1, job->options->max_restarts);
+    return LKS_OK;
+}
+
+static lks_status start_and_watch(struct lks__attempt *a, struct lks__nodes *nodes,
+                                  int *exit_code_p, bool *again_p)
+{
+    struct lks__supervisor sup;
+    bool started = false;
+    lks_status st = lks__supervisor_begin(&sup, a, nodes);
     if (st == LKS_OK)
-        st = lks__files_attempt(l);
+        st = start_all(a, &started, exit_code_p);
+    if (started) {
+        lks__supervise(&sup);
+        st = judge(&sup, exit_code_p, again_p);
+    } else if (sup.polls != NULL) {
+        lks__end_all(&sup);
+    }
+    lks__supervisor_end(&sup);
+    return st;
+}
+
+/* This node's part in the attempt. *over_p: the job has ended without it. */
+static lks_status find_part(struct lks__attempt *a, struct lks__nodes *nodes, bool *over_p,
+                            int *exit_code_p)
+{
+    struct lks__job *job = a->job;
+    struct lks__nodes_part part;
+    *over_p = false;
+    if (nodes == NULL) {
+        a->nproc = a->world_size = job->options->nproc;
+        a->n_groups = 1;
+        a->master_port = job->options->endpoint_port != 0 ? job->options->endpoint_port
+                                                          : lks__free_port(job->master_addr);
+        return LKS_OK;
+    }
+    LKS__TRY(lks__nodes_gather(nodes, a->number, &part, over_p, exit_code_p));
+    if (*over_p)
+        return LKS_OK;
+    a->number = part.attempt;
+    a->nproc = part.nproc;
+    a->first_global = part.first_global;
+    a->world_size = part.world_size;
+    a->group_rank = part.group_rank;
+    a->n_groups = part.n_groups;
+    a->master_port = part.master_port;
+    snprintf(job->id, sizeof job->id, "%s", part.job_id);
+    return LKS_OK;
+}
+
+/* *number_p: in, the attempt's number; out, what other nodes made of it. */
+static lks_status attempt(struct lks__job *job, struct lks__nodes *nodes, int *number_p,
+                          int *exit_code_p, bool *again_p)
+{
+    struct lks__attempt a = {.job = job, .number = *number_p};
+    bool over;
+    LKS__TRY(find_part(&a, nodes, &over, exit_code_p));
+    *number_p = a.number;
+    if (over)
+        return LKS_OK;
+    lks_status st = lks__attempt_open(&a);
     if (st == LKS_OK)
-        st = start_and_watch(l, exit_code_p, again_p);
-    lks__guard_stop(l);
-    lks__files_close(l);
-    free(l->ranks);
-    free(l->polls);
-    lks__segment_close(l->segment);
-    l->segment = NULL;
+        st = start_and_watch(&a, nodes, exit_code_p, again_p);
+    lks__attempt_close(&a);
     return st;
 }
 
 /* --- the launch --------------------------------------------------------------------------- */
-
-static lks_status open_job(struct lks__launch *l)
-{
-    const lks__launch_options *o = l->options;
-    char name[sizeof l->host] = "localhost";
-    gethostname(name, sizeof name - 1);
-    lks__escape(l->host, sizeof l->host, name, strlen(name));
-    LKS__TRY(lks__token_new(l->job));
-    l->nproc = l->world_size = o->nproc;
-    l->n_groups = 1;
-    snprintf(l->master_addr, sizeof l->master_addr, "%s",
-             o->endpoint_host != NULL ? o->endpoint_host : "127.0.0.1");
-    l->given_id = o->run_id != NULL ? o->run_id : "none";
-    bool several = o->max_nodes > 1;
-    snprintf(l->run_id, sizeof l->run_id, "%s",
-             o->run_id != NULL || several ? l->given_id : l->job);
-    LKS__TRY(lks__files_open(l));
-    if (several) {
-        snprintf(l->token, sizeof l->token, "%s", o->token);
-        snprintf(l->store_host, sizeof l->store_host, "%s", l->master_addr);
-        l->store_port = o->endpoint_port;
-        return lks__nodes_open(l);
-    }
-    LKS__TRY(lks__token_new(l->token));
-    snprintf(l->local_address, sizeof l->local_address, "%s",
-             o->local_addr != NULL ? o->local_addr : "127.0.0.1");
-    snprintf(l->store_host, sizeof l->store_host, "127.0.0.1");
-    LKS__TRY(lks__store_serve(l->store_host, 0, l->token, &l->store));
-    l->store_port = lks__store_port(l->store);
-    return LKS_OK;
-}
 
 static const int always_watched[] = {SIGCHLD, SIGTSTP};
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -207,46 +170,50 @@ static void signal_mask(const lks__launch_options *o, sigset_t *mask)
 
 /* All processes of the job have ended; only its output is left. After a success wait for its
  * reader, as any program does, until a signal comes; otherwise only briefly. */
-static void close_consoles(struct lks__launch *l, int exit_code)
+static void close_consoles(struct lks__job *job, int exit_code)
 {
     static const int others[] = {SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2};
     sigset_t stops;
     sigprocmask(SIG_SETMASK, NULL, &stops);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         sigdelset(&stops, others[i]);
-    signalfd(l->signals, &stops, 0);
-    if (l->consoles != NULL && exit_code != 0)
-        lks__hurry(l);
-    lks__consoles_close(l->consoles, l->signals);
-    l->consoles = NULL;
+    signalfd(job->signals, &stops, 0);
+    if (job->consoles != NULL && exit_code != 0)
+        lks__hurry(job);
+    lks__consoles_close(job->consoles, job->signals);
+    job->consoles = NULL;
 }
 
 /* In the launcher's own process. */
-static lks_status launch(struct lks__launch *l, sigset_t *mask, int *exit_code_p)
+static lks_status launch(struct lks__job *job, sigset_t *mask, int *exit_code_p)
 {
+    struct lks__nodes *nodes = NULL;
     sigaddset(mask, LKS__FRONT_GONE);
-    l->signals = signalfd(-1, mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (l->signals < 0)
+    job->signals = signalfd(-1, mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (job->signals < 0)
         return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", strerror(errno));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    lks_status st = lks__consoles_open(&l->consoles);
+    lks_status st = lks__consoles_open(&job->consoles);
     if (st == LKS_OK)
-        st = open_job(l);
-    for (bool again = true; st == LKS_OK && again; l->attempt++) {
-        again = false; /* with other nodes, they decide on the attempt */
-        st = attempt(l, exit_code_p, &again);
+        st = lks__job_open(job);
+    if (st == LKS_OK && job->options->max_nodes > 1)
+        st = lks__nodes_open(job, &nodes);
+    bool again = true;
+    for (int number = 0; st == LKS_OK && again; number++) {
+        again = false; /* with other nodes, they decide which attempt it is */
+        st = attempt(job, nodes, &number, exit_code_p, &again);
     }
-    lks__nodes_close(l);
-    lks__store_stop(l->store);
-    close_consoles(l, st == LKS_OK ? *exit_code_p : 1);
-    lks__sys_close(l->signals);
+    lks__nodes_close(nodes);
+    lks__job_close(job);
+    close_consoles(job, st == LKS_OK ? *exit_code_p : 1);
+    lks__sys_close(job->signals);
     return st;
 }
 
 lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
 {
     lks__launch_options options = *given;
-    struct lks__launch l = {.options = &options};
+    struct lks__job job = {.options = &options};
     if (options.argv == NULL || options.argv[0] == NULL)
         return lks__fail(LKS_ERR_ARG, "there is no program to start");
     if (options.nproc < 1 || options.nproc > LKS__SEGMENT_MAX_RANKS)
@@ -257,19 +224,19 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
     sigset_t mask, now;
     struct sigaction child = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     signal_mask(&options, &mask);
-    sigaction(SIGCHLD, &child, &l.old_child); /* if it is ignored, children can't be waited for */
+    sigaction(SIGCHLD, &child, &job.old_child); /* if it is ignored, children can't be waited for */
     /* Our reader may go away, and our ranks are informed. */
-    sigaction(SIGPIPE, &ignored, &l.old_pipe);
-    sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
-    lks__early_subtract(&l.old_mask);
-    sigorset(&now, &mask, &l.old_mask);
+    sigaction(SIGPIPE, &ignored, &job.old_pipe);
+    sigprocmask(SIG_BLOCK, &mask, &job.old_mask);
+    lks__early_subtract(&job.old_mask);
+    sigorset(&now, &mask, &job.old_mask);
     /* Signals that came early and aren't watched are delivered now. */
     sigprocmask(SIG_SETMASK, &now, NULL);
-    lks_status st = lks__front_fork(options.self, &mask, &l.old_mask);
+    lks_status st = lks__front_fork(options.self, &mask, &job.old_mask);
     if (st == LKS_OK)
-        st = launch(&l, &mask, exit_code_p);
-    sigprocmask(SIG_SETMASK, &l.old_mask, NULL);
-    sigaction(SIGPIPE, &l.old_pipe, NULL);
-    sigaction(SIGCHLD, &l.old_child, NULL);
+        st = launch(&job, &mask, exit_code_p);
+    sigprocmask(SIG_SETMASK, &job.old_mask, NULL);
+    sigaction(SIGPIPE, &job.old_pipe, NULL);
+    sigaction(SIGCHLD, &job.old_child, NULL);
     return st;
 }

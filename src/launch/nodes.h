@@ -10,29 +10,61 @@
 #ifndef LKS_LAUNCH_NODES_H
 #define LKS_LAUNCH_NODES_H
 
-#include "launch/process.h"
+#include <stdbool.h>
 
-/* Join the job: serve its store if this node is the coordinator, and post a hello. ERR_CONFIG if an
- * address or setting is wrong. */
-lks_status lks__nodes_open(struct lks__launch *l);
-void lks__nodes_close(struct lks__launch *l); /* does nothing if nothing is open */
+#include "base/status.h"
+#include "launch/output.h"
+#include "net/store.h"
 
-/* Wait for this node's part in the next attempt, and store it in `l`. ERR_CONFIG if the job refuses
- * this node; ERR_TIMEOUT if too few nodes join. *over_p: the job has ended without this node, or a
- * signal has come; then *exit_code_p is the code to exit with. */
-lks_status lks__nodes_gather(struct lks__launch *l, bool *over_p, int *exit_code_p);
+struct lks__job;
+struct lks__verdict;
+struct lks__nodes;
 
-/* While ranks run: the descriptor to poll (-1 without other nodes), and a function that handles its
- * messages. */
-int lks__nodes_fd(const struct lks__launch *l);
-void lks__nodes_step(struct lks__launch *l);
-void lks__nodes_down(struct lks__launch *l);            /* our ranks are being ended */
-void lks__nodes_signal(struct lks__launch *l, int sig); /* ... because of the user's signal */
+/* This node's part in an attempt. */
+struct lks__nodes_part {
+    int attempt; /* its number */
+    int nproc, first_global, world_size, group_rank, n_groups, master_port;
+    char job_id[LKS__TOKEN_BYTES];
+};
 
-/* After this node's ranks have ended: post how, with the culprit's last lines and the status table
- * of this node's ranks ("" if none stood still). Then wait for the job's decision: into *v and
- * `tail`, and whether there is a next attempt. Prints the status table of all nodes' ranks. */
-lks_status lks__nodes_settle(struct lks__launch *l, struct lks__verdict *v, const char *table,
-                             char tail[2 * LKS__TAIL_BYTES], bool *again_p);
+/* What this node's ranks need because of others. */
+struct lks__nodes_event {
+    int signal;    /* 0, or the user's on another node: pass it on to our ranks */
+    bool end_ours; /* another node's ranks have failed, or the job is lost: end ours */
+};
+
+/* How this node's ranks have ended, beside the verdict. */
+struct lks__nodes_report {
+    int user_signal;      /* 0, or the signal on which they were to stop */
+    bool ended_by_others; /* since another node's ranks have ended */
+    bool by_signal;       /* the culprit was killed by one */
+    bool follows;         /* they have ended because of another host's, and name nobody here */
+    const char *table;    /* of this node's ranks; "" if none stood still */
+};
+
+/* Join the job: serve its store if this node is the coordinator, and say hello. ERR_CONFIG if an
+ * address or setting is no good. *nodes_p is to be closed, on failure too (NULL: nothing is). It
+ * uses `job`, and fills the store's address and this host's there. */
+lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p);
+void lks__nodes_close(struct lks__nodes *n); /* NULL is fine */
+
+/* Wait for this node's part in attempt number `attempt`. ERR_CONFIG if the job refuses this node;
+ * ERR_TIMEOUT if too few nodes come. *over_p: the job has ended without this node, or a signal has
+ * come; then *exit_code_p is how, and `part` stays as it was. */
+lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__nodes_part *part,
+                             bool *over_p, int *exit_code_p);
+
+/* While ranks run. `n` is NULL without other nodes: nothing happens then. */
+int lks__nodes_fd(const struct lks__nodes *n); /* to poll; -1: none */
+/* The next event that has come; false: none. `stopping`: the user has asked our ranks to stop. */
+bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_event *event);
+void lks__nodes_down(struct lks__nodes *n);            /* our ranks are being ended */
+void lks__nodes_signal(struct lks__nodes *n, int sig); /* ... by the user's signal */
+
+/* After this node's ranks have ended: publish how, with the culprit's last lines in `tail`, and
+ * wait for what becomes of the job: into *v and `tail`, and whether there is a next attempt. The
+ * table of all nodes' ranks is printed. ERR_PEER and ERR_TIMEOUT if no decision comes. */
+lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
+                             struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES], bool *again_p);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "launch/job.h"
 #include "launch/nodes_state.h"
 
 enum { MOST_TABLES = 256 << 10 }; /* in bytes; fits into one value of the store */
@@ -20,17 +21,16 @@ double lks__nodes_join_s(const struct lks__nodes *n)
 }
 
 /* Settings that must be the same on all nodes: those of the coordinator's own hello decide. */
-bool lks__nodes_fit(struct lks__launch *l, const json_t *hello, const struct lks__node *node,
+bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__node *node,
                     char why[600])
 {
-    struct lks__nodes *n = l->nodes;
     char theirs[128], ours[128], range[32];
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
-    snprintf(ours, sizeof ours, "%d", l->options->max_restarts);
+    snprintf(ours, sizeof ours, "%d", n->job->options->max_restarts);
     const struct {
         const char *key, *name, *value;
     } settings[] = {{"version", "lockstep's version", LKS_VERSION},
-                    {"run_id", "--rdzv-id", l->given_id},
+                    {"run_id", "--rdzv-id", n->job->given_id},
                     {"nnodes", "--nnodes", range},
                     {"max_restarts", "--max-restarts", ours}};
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
@@ -40,7 +40,7 @@ bool lks__nodes_fit(struct lks__launch *l, const json_t *hello, const struct lks
         snprintf(why, 600,
                  "%s is \"%s\" on host %s and \"%s\" on host %s: all nodes of a job must "
                  "agree",
-                 settings[i].name, theirs, node->host, settings[i].value, l->host);
+                 settings[i].name, theirs, node->host, settings[i].value, n->job->host);
         return false;
     }
     if (node->wanted_rank >= n->max) {
@@ -74,26 +74,25 @@ static int pick(const struct lks__nodes *n, int g, const bool *taken)
 }
 
 /* The most ranks that divide the virtual ranks evenly; all, if their number isn't given. */
-static int world_size_of(const struct lks__launch *l, int most)
+static int world_size_of(const struct lks__nodes *n, int most)
 {
-    int V = l->options->virtual_ranks;
+    int V = n->job->options->virtual_ranks;
     if (V == 0 || most == 0)
         return most;
     int W = most < V ? most : V;
-    while (!l->options->allow_uneven && V % W != 0)
+    while (!n->job->options->allow_uneven && V % W != 0)
         W--;
     return W;
 }
 
-static void start_round(struct lks__launch *l)
+static void start_round(struct lks__nodes *n)
 {
-    struct lks__nodes *n = l->nodes;
     bool *taken = calloc((size_t)n->n_nodes, sizeof *taken), whole = taken != NULL;
     json_t *members = json_array();
     int total = 0, first = 0, n_groups = 0, size = n->max;
     for (int i = 0; i < n->n_nodes; i++)
         total += n->nodes[i].here ? n->nodes[i].nproc : 0;
-    int W = world_size_of(l, total);
+    int W = world_size_of(n, total);
     for (int g = 0; whole && g < size; g++) {
         int i = pick(n, g, taken);
         if (i < 0)
@@ -113,19 +112,18 @@ static void start_round(struct lks__launch *l)
         return;
     }
     lks__nodes_post(n, json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:o}", "is", "round", "round",
-                                 n->round, "attempt", l->attempt, "world", W, "groups", n_groups,
-                                 "port", lks__free_port(l->store_host), "job", l->job, "members",
-                                 members));
+                                 n->round, "attempt", n->part.attempt, "world", W, "groups",
+                                 n_groups, "port", lks__free_port(n->job->store_host), "job",
+                                 n->job->id, "members", members));
 }
 
-bool lks__nodes_gather_more(struct lks__launch *l)
+bool lks__nodes_gather_more(struct lks__nodes *n)
 {
-    struct lks__nodes *n = l->nodes;
     double now = lks__sys_now();
     int here = lks__nodes_here(n);
     if (here >= n->max || (here >= n->min && now - n->joined_at >= LAST_CALL_S)) {
         n->starting = true;
-        start_round(l);
+        start_round(n);
         return true;
     }
     return here >= n->min || now - n->gather_since < lks__nodes_join_s(n);
@@ -169,9 +167,8 @@ static char *all_tables(const struct lks__nodes *n)
     return text;
 }
 
-static void decide(struct lks__launch *l)
+static void decide(struct lks__nodes *n)
 {
-    struct lks__nodes *n = l->nodes;
     struct lks__node *first = NULL;
     int user_signal = 0, code = 0;
     double earliest = INFINITY;
@@ -195,7 +192,8 @@ static void decide(struct lks__launch *l)
             (weight(m) == weight(first) && m->down_at < first->down_at))
             first = m;
     }
-    bool again = first != NULL && user_signal == 0 && l->attempt < l->options->max_restarts;
+    bool again =
+        first != NULL && user_signal == 0 && n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
     n->ended = true;
     lks__nodes_post(n,
@@ -207,9 +205,8 @@ static void decide(struct lks__launch *l)
     free(table);
 }
 
-void lks__nodes_try_to_decide(struct lks__launch *l)
+void lks__nodes_try_to_decide(struct lks__nodes *n)
 {
-    struct lks__nodes *n = l->nodes;
     bool all = true, late = n->end_by > 0 && lks__sys_now() >= n->end_by;
     if (!n->coordinator || !n->running || n->ended)
         return;
@@ -223,5 +220,5 @@ void lks__nodes_try_to_decide(struct lks__launch *l)
             all = false;
     }
     if (all)
-        decide(l);
+        decide(n);
 }

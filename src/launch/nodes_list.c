@@ -4,6 +4,7 @@
 
 #include "base/jsontext.h"
 #include "base/sys.h"
+#include "launch/job.h"
 #include "launch/nodes_state.h"
 
 enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
@@ -92,19 +93,17 @@ int lks__nodes_here(const struct lks__nodes *n)
 
 /* --- handling messages -------------------------------------------------------------------- */
 
-static void begin_end(struct lks__launch *l, struct lks__node *m)
+static void begin_end(struct lks__nodes *n, struct lks__node *m)
 {
     double now = lks__sys_now();
     if (m->down_at == 0)
         m->down_at = now;
-    if (l->nodes->end_by == 0)
-        l->nodes->end_by =
-            now + LKS__SETTLE_S + (l->user_signal != 0 ? l->options->shutdown_timeout_s : 0);
+    if (n->end_by == 0)
+        n->end_by = now + LKS__SETTLE_S + (n->stopping ? n->job->options->shutdown_timeout_s : 0);
 }
 
-static lks_status on_hello(struct lks__launch *l, const json_t *m)
+static lks_status on_hello(struct lks__nodes *n, const json_t *m)
 {
-    struct lks__nodes *n = l->nodes;
     char why[600];
     struct lks__node *nodes = realloc(n->nodes, ((size_t)n->n_nodes + 1) * sizeof *nodes);
     if (nodes == NULL)
@@ -122,7 +121,7 @@ static lks_status on_hello(struct lks__launch *l, const json_t *m)
     lks__nodes_copy(node->host, sizeof node->host, m, "host");
     lks__nodes_copy(node->address, sizeof node->address, m, "address");
     n->joined_at = lks__sys_now();
-    if (n->coordinator && !lks__nodes_fit(l, m, node, why)) {
+    if (n->coordinator && !lks__nodes_fit(n, m, node, why)) {
         node->here = false;
         lks__nodes_post(
             n, json_pack("{s:s, s:i, s:s}", "is", "refuse", "node", n->n_nodes - 1, "why", why));
@@ -138,9 +137,8 @@ void lks__node_forget(struct lks__node *m)
     m->text = m->tail = m->table = NULL;
 }
 
-static void on_round(struct lks__launch *l, const json_t *message)
+static void on_round(struct lks__nodes *n, const json_t *message)
 {
-    struct lks__nodes *n = l->nodes;
     size_t i;
     json_t *member;
     for (int k = 0; k < n->n_nodes; k++) {
@@ -162,34 +160,35 @@ static void on_round(struct lks__launch *l, const json_t *message)
         m->in_round = m->n_ranks > 0;
         if (!m->here && m->in_round) { /* it left before this message */
             m->lost = m->settled = true;
-            begin_end(l, m);
+            begin_end(n, m);
         }
     }
     n->running = true;
     n->starting = n->ended = n->again = false;
     n->end_by = 0;
     struct lks__node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
-    if (me != NULL && me->here && me->n_ranks < l->options->nproc)
-        lks__say(l,
+    if (me != NULL && me->here && me->n_ranks < n->job->options->nproc)
+        lks__say(n->job,
                  "%d of this node's ranks stay idle: of the world sizes that divide "
                  "--virtual-ranks=%d, %d is the largest for so many",
-                 l->options->nproc - me->n_ranks, l->options->virtual_ranks,
+                 n->job->options->nproc - me->n_ranks, n->job->options->virtual_ranks,
                  int_of(message, "world", MAX_COUNT, 1));
     if (me == NULL || !me->in_round)
         return;
-    l->attempt = int_of(message, "attempt", MAX_COUNT, 0);
-    l->world_size = int_of(message, "world", MAX_COUNT, 1);
-    l->n_groups = int_of(message, "groups", MAX_COUNT, 1);
-    l->master_port = int_of(message, "port", UINT16_MAX, 0);
-    l->group_rank = me->group_rank;
-    l->first_global = me->first_rank;
-    l->nproc = me->n_ranks <= l->options->nproc ? me->n_ranks : l->options->nproc;
-    snprintf(l->job, sizeof l->job, "%s", text_of(message, "job"));
+    n->part = (struct lks__nodes_part){
+        .attempt = int_of(message, "attempt", MAX_COUNT, 0),
+        .world_size = int_of(message, "world", MAX_COUNT, 1),
+        .n_groups = int_of(message, "groups", MAX_COUNT, 1),
+        .master_port = int_of(message, "port", UINT16_MAX, 0),
+        .group_rank = me->group_rank,
+        .first_global = me->first_rank,
+        .nproc = me->n_ranks <= n->job->options->nproc ? me->n_ranks : n->job->options->nproc};
+    snprintf(n->part.job_id, sizeof n->part.job_id, "%s", text_of(message, "job"));
 }
 
-static void on_verdict(struct lks__launch *l, struct lks__node *m, const json_t *message)
+static void on_verdict(struct lks__nodes *n, struct lks__node *m, const json_t *message)
 {
-    if (m->settled || int_of(message, "round", MAX_COUNT, -1) != l->nodes->round)
+    if (m->settled || int_of(message, "round", MAX_COUNT, -1) != n->round)
         return;
     m->settled = true;
     m->ok = json_is_true(json_object_get(message, "ok"));
@@ -204,17 +203,17 @@ static void on_verdict(struct lks__launch *l, struct lks__node *m, const json_t 
     if (*text_of(message, "table") != '\0')
         m->table = strdup(text_of(message, "table"));
     if (!m->ok)
-        begin_end(l, m);
+        begin_end(n, m);
 }
 
-static void on_lost(struct lks__launch *l, struct lks__node *m)
+static void on_lost(struct lks__nodes *n, struct lks__node *m)
 {
     m->here = false;
     if (!m->in_round || m->settled)
         return;
     m->settled = m->lost = true;
     m->code = 1;
-    begin_end(l, m);
+    begin_end(n, m);
     lks__node_forget(m);
     if (asprintf(&m->text,
                  "node %d (host %s, ranks %d to %d) is gone: its launcher was killed, or "
@@ -223,9 +222,8 @@ static void on_lost(struct lks__launch *l, struct lks__node *m)
         m->text = NULL;
 }
 
-static void on_end(struct lks__launch *l, const json_t *message)
+static void on_end(struct lks__nodes *n, const json_t *message)
 {
-    struct lks__nodes *n = l->nodes;
     n->ended = true;
     n->running = false;
     n->again = json_is_true(json_object_get(message, "again"));
@@ -240,25 +238,23 @@ static void on_end(struct lks__launch *l, const json_t *message)
     n->gather_since = n->joined_at = lks__sys_now();
 }
 
-/* Has another node's failure ended our ranks, too? */
-static void end_with_others(struct lks__launch *l)
+/* Must our ranks end because another node's have failed? */
+static void end_with_others(struct lks__nodes *n)
 {
-    struct lks__nodes *n = l->nodes;
     for (int i = 0; i < n->n_nodes; i++)
         if (n->running && i != n->self && n->nodes[i].in_round && n->nodes[i].down_at > 0)
-            lks__end_with_others(l);
+            n->event.end_ours = true;
 }
 
-static lks_status on_message(struct lks__launch *l, const json_t *m)
+static lks_status on_message(struct lks__nodes *n, const json_t *m)
 {
-    struct lks__nodes *n = l->nodes;
     const char *is = text_of(m, "is");
     if (strcmp(is, "hello") == 0)
-        return on_hello(l, m);
+        return on_hello(n, m);
     if (strcmp(is, "round") == 0)
-        on_round(l, m);
+        on_round(n, m);
     else if (strcmp(is, "end") == 0)
-        on_end(l, m);
+        on_end(n, m);
     struct lks__node *node =
         strcmp(is, "lost") == 0 ? node_by_key(n, text_of(m, "key")) : node_of(n, m);
     if (node == NULL)
@@ -268,15 +264,15 @@ static lks_status on_message(struct lks__launch *l, const json_t *m)
         if (n->self >= 0 && node == &n->nodes[n->self])
             copy_sentence(n->refused, sizeof n->refused, m, "why");
     } else if (strcmp(is, "down") == 0 && int_of(m, "round", MAX_COUNT, -1) == n->round) {
-        begin_end(l, node);
+        begin_end(n, node);
     } else if (strcmp(is, "signal") == 0 && n->running) {
-        lks__pass_on(l, int_of(m, "signal", SIGRTMAX, SIGTERM));
+        n->event.signal = int_of(m, "signal", SIGRTMAX, SIGTERM);
     } else if (strcmp(is, "verdict") == 0) {
-        on_verdict(l, node, m);
+        on_verdict(n, node, m);
     } else if (strcmp(is, "lost") == 0) {
-        on_lost(l, node);
+        on_lost(n, node);
     }
-    end_with_others(l);
+    end_with_others(n);
     return LKS_OK;
 }
 
@@ -287,20 +283,20 @@ lks_status lks__nodes_ask_next(struct lks__nodes *n)
     return lks__store_ask(n->hear, key);
 }
 
-lks_status lks__nodes_hear(struct lks__launch *l, const char *text, size_t bytes)
+lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes)
 {
     json_error_t error;
+    n->event = (struct lks__nodes_event){0};
     json_t *m = lks__json_load(text, bytes, 0, &error);
     if (m == NULL && lks__json_no_memory(&error))
         return lks__fail(LKS_ERR_NOMEM, "no memory for a message from the job's other launchers");
-    lks_status st = json_is_object(m) ? on_message(l, m) : LKS_OK;
+    lks_status st = json_is_object(m) ? on_message(n, m) : LKS_OK;
     json_decref(m);
     return st;
 }
 
-lks_status lks__nodes_hear_all(struct lks__launch *l)
+lks_status lks__nodes_hear_all(struct lks__nodes *n)
 {
-    struct lks__nodes *n = l->nodes;
     for (;;) {
         void *data = NULL;
         size_t bytes = 0;
@@ -310,11 +306,12 @@ lks_status lks__nodes_hear_all(struct lks__launch *l)
         LKS__TRY(st);
         bool running = n->running;
         n->n_heard++;
-        st = lks__nodes_hear(l, data, bytes);
+        st = lks__nodes_hear(n, data, bytes);
         free(data);
         LKS__TRY(st);
         LKS__TRY(lks__nodes_ask_next(n));
-        if (running && !n->running) /* so that a waiter sees the end before the next round begins */
+        /* A waiter sees the end before the next round begins. */
+        if (n->event.end_ours || n->event.signal != 0 || (running && !n->running))
             return LKS_OK;
     }
 }

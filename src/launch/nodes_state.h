@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "launch/nodes.h"
+#include "launch/supervisor.h"
 
 #define LKS__NODES_LIST "lockstep/launch"
 
@@ -29,7 +30,11 @@ struct lks__node {
 };
 
 struct lks__nodes {
-    lks__store *say, *hear; /* two connections: one always waits for the next message */
+    struct lks__job *job;
+    struct lks__nodes_part part;   /* this node's, of the round at hand */
+    struct lks__nodes_event event; /* of the last message */
+    bool stopping;                 /* the user has asked our ranks to stop */
+    lks__store *say, *hear;        /* two connections: one always waits for the next message */
     long n_heard;
     bool coordinator;
     char key[LKS__TOKEN_BYTES]; /* of this node */
@@ -59,22 +64,24 @@ void lks__nodes_post(struct lks__nodes *n, json_t *message);
 /* A text member, safe on a terminal; "" if there is none. */
 void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key);
 void lks__node_forget(struct lks__node *m); /* frees its texts */
-/* Handle one message, whatever it contains. */
-lks_status lks__nodes_hear(struct lks__launch *l, const char *text, size_t bytes);
-/* Handle all messages so far, at most to the end of a round, and ask for the next. */
-lks_status lks__nodes_hear_all(struct lks__launch *l);
+/* Handle one message, whatever it contains; what the supervisor of our ranks must do about it is in
+ * n->event. */
+lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes);
+/* Handle all messages so far, at most to the next event or the end of a round, and ask for the
+ * next. */
+lks_status lks__nodes_hear_all(struct lks__nodes *n);
 lks_status lks__nodes_ask_next(struct lks__nodes *n);
 int lks__nodes_here(const struct lks__nodes *n); /* number of nodes present now */
 
 /* --- nodes_coordinate.c ------------------------------------------------------------------- */
 
 /* Do a newcomer's settings match the job's? If not, `why` has both values. */
-bool lks__nodes_fit(struct lks__launch *l, const json_t *hello, const struct lks__node *node,
+bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__node *node,
                     char why[600]);
 /* Begin the next attempt if enough nodes have joined; false if they didn't in time. */
-bool lks__nodes_gather_more(struct lks__launch *l);
+bool lks__nodes_gather_more(struct lks__nodes *n);
 double lks__nodes_join_s(const struct lks__nodes *n); /* limit of that time */
 /* Once all nodes have posted how they ended, or are gone: decide about the job. */
-void lks__nodes_try_to_decide(struct lks__launch *l);
+void lks__nodes_try_to_decide(struct lks__nodes *n);
 
 #endif

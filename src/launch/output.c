@@ -1,3 +1,4 @@
+/* The ranks' streams: pipes, lines with prefixes, log files and last lines. */
 #include "launch/output.h"
 
 #include <errno.h>
@@ -6,47 +7,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "launch/writer.h"
+#include "launch/console.h"
 
 enum {
     LINE_BYTES = 8192,           /* a longer line is shown in parts */
     READ_BYTES = 2 * LINE_BYTES, /* of one stream, until they are queued */
-    QUEUE_BYTES = 192 << 10,     /* of the consoles ... */
-    SPARE_BYTES = 64 << 10,  /* ... of which ranks leave this much for the launcher's messages */
-    FILES_BYTES = 256 << 10, /* of all files */
-    CHUNK_BYTES = 4096,      /* a pipe takes it in one write */
+    SPARE_BYTES = 64 << 10,      /* of the consoles' queue: left for the launcher's messages */
+    FILES_BYTES = 256 << 10,     /* of all files */
     PREFIX_BYTES = 96,
     ROUNDS = 16, /* of reading, if ranks write as fast as we read */
 };
 
 /* Seconds. */
 static const double LOOK_S = 0.05;
-static const double LAST_TRY_S = 0.2; /* after a signal, for what the reader takes at once */
-static const double DISK_S = 5.0;     /* for log files on a disk that doesn't answer */
-
-/* The launcher's own stdout or stderr. */
-struct console {
-    lks__writer *writer;
-    int fd, sink; /* fd: a duplicate, because stdout may be closed while a thread is stuck */
-    const char *name;
-    bool colours;
-    bool said_failed;
-    bool dropping; /* its reader has not read for too long */
-    size_t dropped, dropped_lines;
-};
-
-struct lks__consoles {
-    struct console at[2];
-    lks__writer *writers[2]; /* the same one twice if both are the same file, to keep the order */
-    int event;
-    bool hurried;
-    double hurried_at, patience_s;
-};
+static const double DISK_S = 5.0; /* for log files on a disk that doesn't answer */
 
 struct stream {
     int fd, child_fd; /* -1: inherited, or at its end */
@@ -73,179 +50,10 @@ struct lks__output {
     struct stream *polled[]; /* [2 n] the streams of the last fill() */
 };
 
-/* --- consoles ----------------------------------------------------------------------------- */
-
 static void close_if(int fd)
 {
     if (fd >= 0)
         lks__sys_close(fd);
-}
-
-static bool shows_colours(int fd)
-{
-    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
-    return isatty(fd) && term != NULL && strcmp(term, "dumb") != 0 && (no == NULL || *no == '\0');
-}
-
-/* Do both seem to be the same open file? */
-static bool same_file(int a, int b)
-{
-    struct stat one, two;
-    return fstat(a, &one) == 0 && fstat(b, &two) == 0 && one.st_dev == two.st_dev &&
-           one.st_ino == two.st_ino && one.st_rdev == two.st_rdev;
-}
-
-lks_status lks__consoles_open(lks__consoles **consoles_p)
-{
-    lks__consoles *c = calloc(1, sizeof *c);
-    if (c == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
-    c->at[0].fd = c->at[1].fd = -1;
-    c->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    lks_status st =
-        c->event < 0 ? lks__fail(LKS_ERR_IO, "can't make an eventfd: %s", strerror(errno)) : LKS_OK;
-    bool same = same_file(1, 2);
-    for (int i = 0; i < 2 && st == LKS_OK; i++) {
-        struct console *k = &c->at[i];
-        if (i == 0 || !same)
-            st = lks__writer_open(QUEUE_BYTES, CHUNK_BYTES, c->event, &c->writers[i]);
-        if (st != LKS_OK)
-            break;
-        k->writer = c->writers[same ? 0 : i];
-        k->fd = fcntl(i + 1, F_DUPFD_CLOEXEC, 3);
-        k->sink = lks__writer_sink(k->writer, k->fd);
-        k->name = i == 0 ? "standard output" : "standard error";
-        k->colours = shows_colours(i + 1);
-        if (k->sink < 0)
-            st = lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
-    }
-    if (st != LKS_OK) {
-        lks__consoles_close(c, -1);
-        return st;
-    }
-    *consoles_p = c;
-    return LKS_OK;
-}
-
-void lks__consoles_hurry(lks__consoles *c, double patience_s)
-{
-    if (!c->hurried)
-        c->hurried_at = lks__sys_now();
-    if (!c->hurried || patience_s < c->patience_s)
-        c->patience_s = patience_s;
-    c->hurried = true;
-}
-
-/* How long has the reader read nothing although it could? */
-static bool is_stuck(const lks__consoles *c, const struct console *k)
-{
-    if (!c->hurried || lks__writer_idle(k->writer))
-        return false;
-    double since = lks__writer_progress(k->writer);
-    if (since < c->hurried_at)
-        since = c->hurried_at;
-    return lks__sys_now() - since >= c->patience_s;
-}
-
-void lks__consoles_say(lks__consoles *c, const char *text)
-{
-    struct console *k = &c->at[1];
-    size_t n = strlen(text);
-    if (lks__writer_add(k->writer, k->sink, "", 0, text, n, 0))
-        return;
-    k->dropped += n;
-    k->dropped_lines++;
-}
-
-static void say_dropped(lks__consoles *c, struct console *k, size_t bytes, size_t lines)
-{
-    char text[256];
-    if (bytes == 0)
-        return;
-    int err = lks__writer_error(k->writer, k->sink);
-    snprintf(text, sizeof text, "lockstep: %zu bytes (%zu lines) for the %s were dropped: %s\n",
-             bytes, lines, k->name, err != 0 ? strerror(err) : "nobody read them in time");
-    lks__consoles_say(c, text);
-}
-
-/* Has the reader returned, or been missing for too long? From now on, what can't be written for
- * that or another reason is dropped. */
-static void look_at_console(lks__consoles *c, struct console *k)
-{
-    int err = lks__writer_error(k->writer, k->sink);
-    if (err != 0 && err != EPIPE && !k->said_failed) {
-        char text[256];
-        k->said_failed = true;
-        snprintf(text, sizeof text, "lockstep: the %s can't be written: %s\n", k->name,
-                 strerror(err));
-        lks__consoles_say(c, text);
-    }
-    if (k->dropping && err == 0 && lks__writer_idle(k->writer)) {
-        size_t bytes = k->dropped, lines = k->dropped_lines;
-        k->dropping = false;
-        k->dropped = k->dropped_lines = 0;
-        say_dropped(c, k, bytes, lines);
-    }
-    k->dropping |= (err != 0 && err != EPIPE) || is_stuck(c, k);
-}
-
-static void look_at_consoles(lks__consoles *c)
-{
-    uint64_t count;
-    (void)!read(c->event, &count, sizeof count);
-    for (int i = 0; i < 2; i++)
-        look_at_console(c, &c->at[i]);
-}
-
-static bool all_written(lks__consoles *c)
-{
-    return lks__writer_idle(c->at[0].writer) && lks__writer_idle(c->at[1].writer);
-}
-
-/* Wait until all is written, or will not be read. */
-static void wait_for_readers(lks__consoles *c, int signals)
-{
-    for (;;) {
-        struct pollfd p[2] = {{.fd = c->event, .events = POLLIN},
-                              {.fd = signals, .events = POLLIN}};
-        look_at_consoles(c);
-        bool stuck[2];
-        for (int i = 0; i < 2; i++)
-            stuck[i] = lks__writer_idle(c->at[i].writer) || is_stuck(c, &c->at[i]);
-        if (all_written(c) || (stuck[0] && stuck[1]))
-            return;
-        poll(p, 2, c->hurried ? (int)(LOOK_S * 1e3) : -1);
-        if (p[1].revents != 0) {
-            lks__consoles_hurry(c, LAST_TRY_S);
-            signals = -1;
-        }
-    }
-}
-
-void lks__consoles_close(lks__consoles *c, int signals)
-{
-    bool ended = true;
-    if (c == NULL)
-        return;
-    if (c->at[0].writer != NULL && c->at[1].writer != NULL) {
-        wait_for_readers(c, signals);
-        size_t bytes[2] = {0, 0}, lines[2] = {0, 0};
-        for (int i = 0; i < 2; i++)
-            if (lks__writer_error(c->at[i].writer, c->at[i].sink) != EPIPE)
-                lks__writer_left(c->at[i].writer, c->at[i].sink, &bytes[i], &lines[i]);
-        for (int i = 0; i < 2; i++) /* these messages themselves aren't counted */
-            say_dropped(c, &c->at[i], bytes[i] + c->at[i].dropped,
-                        lines[i] + c->at[i].dropped_lines);
-        lks__consoles_hurry(c, LAST_TRY_S);
-        wait_for_readers(c, -1);
-    }
-    for (int i = 0; i < 2; i++)
-        ended = lks__writer_close(c->writers[i]) && ended;
-    for (int i = 0; i < 2 && ended; i++) /* otherwise a thread may still write to it */
-        close_if(c->at[i].fd);
-    if (ended)
-        close_if(c->event);
-    free(c);
 }
 
 /* --- streams ------------------------------------------------------------------------------ */
@@ -477,7 +285,7 @@ static bool close_files(lks__output *o)
            lks__sys_now() - lks__writer_progress(o->files) < DISK_S) {
         struct pollfd p = {.fd = o->consoles->event, .events = POLLIN};
         poll(&p, 1, 20);
-        look_at_consoles(o->consoles);
+        lks__consoles_look(o->consoles);
     }
     for (int i = 0; i < 2 * o->n; i++) {
         size_t more_bytes, more_lines;
@@ -549,7 +357,7 @@ int lks__output_fill(lks__output *o, struct pollfd *p)
 
 double lks__output_next(const lks__output *o)
 {
-    return o->consoles->hurried && !all_written(o->consoles) ? lks__sys_now() + LOOK_S : 0;
+    return o->consoles->hurried && !lks__consoles_idle(o->consoles) ? lks__sys_now() + LOOK_S : 0;
 }
 
 static void say_failed_files(lks__output *o)
@@ -572,7 +380,7 @@ void lks__output_step(lks__output *o, const struct pollfd *p, int n_polls)
     for (int i = 1; i < n_polls; i++)
         if (p[i].revents != 0)
             take(o, o->polled[i - 1]);
-    look_at_consoles(o->consoles);
+    lks__consoles_look(o->consoles);
     if (p[0].revents != 0) {
         say_failed_files(o);
         for (int i = 0; i < 2 * o->n; i++) /* inform also the ranks that print nothing more */
@@ -586,7 +394,7 @@ bool lks__output_drain(lks__output *o, bool last)
 {
     bool done = true, more = true;
     o->ended |= last;
-    look_at_consoles(o->consoles);
+    lks__consoles_look(o->consoles);
     for (int round = 0; more && round < ROUNDS; round++) {
         more = false;
         for (int i = 0; i < 2 * o->n; i++)

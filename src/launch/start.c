@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "launch/process.h"
+#include "launch/attempt.h"
 #include "net/address.h"
 
 extern char **environ;
@@ -59,34 +59,34 @@ static void set_int(struct vars *v, const char *name, int value)
 
 /* The variables that torchrun gives its workers (torch/distributed/elastic, local agent), for one
  * host, and the shared segment. */
-static void rank_vars(const struct lks__launch *l, int rank, struct vars *v)
+static void rank_vars(const struct lks__attempt *a, int rank, struct vars *v)
 {
-    const int nproc = l->nproc;
+    const int nproc = a->nproc;
     char segment[LKS__SEGMENT_ENV_BYTES], text[4200];
-    lks__segment_env(l->segment, segment);
+    lks__segment_env(a->segment, segment);
     v->n = 0;
-    set_int(v, "RANK", l->first_global + rank);
+    set_int(v, "RANK", a->first_global + rank);
     set_int(v, "LOCAL_RANK", rank);
-    set_int(v, "WORLD_SIZE", l->world_size);
+    set_int(v, "WORLD_SIZE", a->world_size);
     set_int(v, "LOCAL_WORLD_SIZE", nproc);
-    set_int(v, "GROUP_RANK", l->group_rank);
-    set_int(v, "GROUP_WORLD_SIZE", l->n_groups);
-    set_int(v, "ROLE_RANK", l->first_global + rank);
-    set_int(v, "ROLE_WORLD_SIZE", l->world_size);
-    set(v, "ROLE_NAME", l->options->role != NULL ? l->options->role : "default");
-    set(v, "MASTER_ADDR", l->master_addr);
-    set_int(v, "MASTER_PORT", l->master_port);
-    set_int(v, "TORCHELASTIC_RESTART_COUNT", l->attempt);
-    set_int(v, "TORCHELASTIC_MAX_RESTARTS", l->options->max_restarts);
-    set(v, "TORCHELASTIC_RUN_ID", l->run_id);
+    set_int(v, "GROUP_RANK", a->group_rank);
+    set_int(v, "GROUP_WORLD_SIZE", a->n_groups);
+    set_int(v, "ROLE_RANK", a->first_global + rank);
+    set_int(v, "ROLE_WORLD_SIZE", a->world_size);
+    set(v, "ROLE_NAME", a->job->options->role != NULL ? a->job->options->role : "default");
+    set(v, "MASTER_ADDR", a->job->master_addr);
+    set_int(v, "MASTER_PORT", a->master_port);
+    set_int(v, "TORCHELASTIC_RESTART_COUNT", a->number);
+    set_int(v, "TORCHELASTIC_MAX_RESTARTS", a->job->options->max_restarts);
+    set(v, "TORCHELASTIC_RUN_ID", a->job->run_id);
     set(v, LKS__SEGMENT_ENV, segment);
-    set(v, "LOCKSTEP_JOB", l->job);
-    lks__address_text(text, l->store_host, l->store_port);
+    set(v, "LOCKSTEP_JOB", a->job->id);
+    lks__address_text(text, a->job->store_host, a->job->store_port);
     set(v, LKS__STORE_ENV, text);
-    set(v, "LOCKSTEP_LOCAL_ADDR", l->local_address);
-    set(v, LKS__TOKEN_ENV, l->token);
-    if (l->folders != NULL) {
-        snprintf(text, sizeof text, "%s/error.json", l->folders[rank]);
+    set(v, "LOCKSTEP_LOCAL_ADDR", a->job->local_address);
+    set(v, LKS__TOKEN_ENV, a->job->token);
+    if (a->folders != NULL) {
+        snprintf(text, sizeof text, "%s/error.json", a->folders[rank]);
         set(v, "TORCHELASTIC_ERROR_FILE", text);
     }
     if (nproc > 1 && getenv("OMP_NUM_THREADS") == NULL)
@@ -131,18 +131,18 @@ static char **make_environment(struct vars *v)
 
 /* In the child, between fork and exec: only system calls. Ends in the program, or with an errno in
  * `report`. */
-static _Noreturn void become_rank(const struct lks__launch *l, char **env, pid_t launcher,
+static _Noreturn void become_rank(const struct lks__attempt *a, char **env, pid_t launcher,
                                   const int ends[2], int report)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) /* it died before the previous line */
         _exit(1);
-    lks__guard_add(l, getpid()); /* before we have children that the guard would have to end */
+    lks__guard_add(a, getpid()); /* before we have children that the guard would have to end */
     /* The rank's group is in the background of the terminal: writing must not stop the rank (stty
      * tostop), and reading would stop it forever. */
     signal(SIGTTOU, SIG_IGN);
-    if (isatty(STDIN_FILENO) || l->options->lifeline) {
+    if (isatty(STDIN_FILENO) || a->job->options->lifeline) {
         int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (null >= 0)
             dup2(null, STDIN_FILENO);
@@ -150,25 +150,25 @@ static _Noreturn void become_rank(const struct lks__launch *l, char **env, pid_t
     for (int i = 0; i < 2; i++)
         if (ends[i] >= 0)
             dup2(ends[i], i + 1);
-    sigaction(SIGPIPE, &l->old_pipe, NULL);
-    sigaction(SIGCHLD, &l->old_child, NULL);
-    fcntl(lks__segment_fd(l->segment), F_SETFD, 0);
-    pthread_sigmask(SIG_SETMASK, &l->old_mask, NULL);
-    execvpe(l->options->argv[0], l->options->argv, env);
+    sigaction(SIGPIPE, &a->job->old_pipe, NULL);
+    sigaction(SIGCHLD, &a->job->old_child, NULL);
+    fcntl(lks__segment_fd(a->segment), F_SETFD, 0);
+    pthread_sigmask(SIG_SETMASK, &a->job->old_mask, NULL);
+    execvpe(a->job->options->argv[0], a->job->options->argv, env);
     int err = errno;
     ssize_t n = write(report, &err, sizeof err);
     _exit(n == (ssize_t)sizeof err ? 127 : 1);
 }
 
-lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
+lks_status lks__start_rank(struct lks__attempt *a, int rank, int *exec_errno_p)
 {
     struct vars vars;
-    rank_vars(l, rank, &vars);
+    rank_vars(a, rank, &vars);
     char **env = make_environment(&vars);
     if (env == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the environment of rank %d", rank);
     int report[2], ends[2];
-    lks__output_ends(l->output, rank, ends);
+    lks__output_ends(a->job->output, rank, ends);
     if (pipe2(report, O_CLOEXEC) != 0) {
         free(env);
         return lks__fail(LKS_ERR_IO, "can't make a pipe to start rank %d: %s", rank,
@@ -176,7 +176,7 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
     }
     pid_t launcher = getpid(), pid = fork();
     if (pid == 0)
-        become_rank(l, env, launcher, ends, report[1]);
+        become_rank(a, env, launcher, ends, report[1]);
     int err = errno;
     free(env);
     close(report[1]);
@@ -185,7 +185,7 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
         return lks__fail(LKS_ERR_NOMEM,
                          "can't start rank %d of %d: %s; the limit on processes (ulimit -u, or "
                          "the container's) may be too low",
-                         l->first_global + rank, l->world_size, strerror(err));
+                         a->first_global + rank, a->world_size, strerror(err));
     }
     setpgid(pid, pid); /* in both, because either may run first */
     /* The pipe ends without data if exec has succeeded. */
@@ -200,10 +200,10 @@ lks_status lks__start_rank(struct lks__launch *l, int rank, int *exec_errno_p)
             ;
         return LKS_OK;
     }
-    lks__output_started(l->output, rank);
-    l->ranks[rank] =
+    lks__output_started(a->job->output, rank);
+    a->ranks[rank] =
         (struct lks__rank_process){.pid = pid, .running = true, .started_at = lks__sys_now()};
-    l->n_started++;
-    l->n_running++;
+    a->n_started++;
+    a->n_running++;
     return LKS_OK;
 }

@@ -1,13 +1,12 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "launch/hosts.h"
-#include "launch/nodes.h"
-#include "launch/process.h"
+#include "launch/supervisor.h"
 
 /* Seconds. */
 static const double TERM_GRACE_S = 1.0; /* from SIGTERM to SIGKILL after a failure */
@@ -15,66 +14,92 @@ static const double SAME_CAUSE_S = 0.3; /* a terminal that closes may send one s
 static const double SWEEP_S = 2.0;      /* for remaining processes to end */
 static const double DRAIN_S = 0.05;
 
+/* --- beginning and end -------------------------------------------------------------------- */
+
+enum { OWN_POLLS = 3 };
+
+lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attempt *a,
+                                 struct lks__nodes *nodes)
+{
+    double now = lks__sys_now();
+    *sup = (struct lks__supervisor){
+        .attempt = a, .nodes = nodes, .look_from = now, .looked_at = now, .first_rank = -1};
+    sup->polls = calloc((size_t)lks__output_polls(a->nproc) + OWN_POLLS, sizeof *sup->polls);
+    return sup->polls != NULL ? LKS_OK
+                              : lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", a->nproc);
+}
+
+void lks__supervisor_end(struct lks__supervisor *sup)
+{
+    free(sup->polls);
+    sup->polls = NULL;
+}
+
 /* --- ends --------------------------------------------------------------------------------- */
 
-static void end_ranks(struct lks__launch *l, int spared)
+static void end_ranks(struct lks__supervisor *sup, int spared)
 {
-    l->failed = true;
-    lks__signal_all(l, SIGTERM, spared);
-    l->kill_at = lks__sys_now() + TERM_GRACE_S;
-    lks__nodes_down(l);
+    sup->failed = true;
+    lks__signal_all(sup->attempt, SIGTERM, spared);
+    sup->kill_at = lks__sys_now() + TERM_GRACE_S;
+    lks__nodes_down(sup->nodes);
 }
 
 /* A rank has failed: inform the ranks that wait for it, record the failure, end them. */
-static void stop_all(struct lks__launch *l, int rank)
+static void stop_all(struct lks__supervisor *sup, int rank)
 {
+    struct lks__attempt *a = sup->attempt;
     char text[LKS__LAUNCH_MESSAGE];
     int leaving = -1;
-    lks__describe_end(l, rank, text);
-    l->first_by_rank = !lks__segment_abort(l->segment, LKS_ERR_PEER, rank, text);
-    if (l->first_by_rank) {
+    lks__describe_end(a, rank, text);
+    sup->first_by_rank = !lks__segment_abort(a->segment, LKS_ERR_PEER, rank, text);
+    if (sup->first_by_rank) {
         lks_status st;
-        lks__segment_failure(l->segment, &st, &l->first_rank, l->first_text, sizeof l->first_text);
+        lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
+                             sizeof sup->first_text);
         /* A rank that gave up by itself is about to exit, with the code that gives the cause. */
         if (st == LKS_ERR_PEER)
-            leaving = l->first_rank;
+            leaving = sup->first_rank;
     }
-    end_ranks(l, leaving);
+    end_ranks(sup, leaving);
 }
 
-static void record_end(struct lks__launch *l, const siginfo_t *info)
+static void record_end(struct lks__supervisor *sup, const siginfo_t *info)
 {
-    for (int r = 0; r < l->n_started; r++) {
-        struct lks__rank_process *p = &l->ranks[r];
+    struct lks__attempt *a = sup->attempt;
+    for (int r = 0; r < a->n_started; r++) {
+        struct lks__rank_process *p = &a->ranks[r];
         if (!p->running || p->pid != info->si_pid)
             continue;
         p->running = false;
         p->by_signal = info->si_code != CLD_EXITED;
         p->code = info->si_status;
-        p->order = l->n_ended;
-        p->late = l->failed;
-        l->n_running--;
+        p->order = a->n_ended;
+        p->late = sup->failed;
+        a->n_running--;
     }
-    if (info->si_pid == l->guard) {
-        l->guard = -1;
-        lks__guard_stop(l);
+    if (info->si_pid == a->guard) {
+        a->guard = -1;
+        lks__guard_stop(a);
     }
 }
 
 /* A rank has died while all were stopping: the others must not wait for it. */
-static void give_up(struct lks__launch *l, int rank)
+static void give_up(struct lks__supervisor *sup, int rank)
 {
+    struct lks__attempt *a = sup->attempt;
     char text[LKS__LAUNCH_MESSAGE];
-    lks__describe_end(l, rank, text);
-    lks__segment_abort(l->segment, LKS_ERR_PEER, rank, text);
+    lks__describe_end(a, rank, text);
+    lks__segment_abort(a->segment, LKS_ERR_PEER, rank, text);
 }
 
 /* The signal on which a rank ended in an orderly way, or 0. A rank that exits with 128 + SIGUSRn
  * treated the signal that we passed on as a request to stop. Ranks may also have agreed to stop on
  * a signal that one of them got from elsewhere. */
-static int orderly(const struct lks__launch *l, const struct lks__rank_process *p)
+static int orderly(const struct lks__supervisor *sup, const struct lks__rank_process *p)
 {
-    const int signals[] = {l->passed_on, lks__segment_asked_stop(l->segment), l->user_signal};
+    const int signals[] = {sup->passed_on, lks__segment_asked_stop(sup->attempt->segment),
+                           sup->user_signal};
     for (int i = 0; i < 3; i++)
         if (signals[i] != 0 && !p->by_signal && p->code == 128 + signals[i])
             return signals[i];
@@ -82,157 +107,177 @@ static int orderly(const struct lks__launch *l, const struct lks__rank_process *
 }
 
 /* From now on the ranks have their time to end; 0: no signal asked them to. */
-static void ask_orderly(struct lks__launch *l, int sig)
+static void ask_orderly(struct lks__supervisor *sup, int sig)
 {
     if (sig == 0)
         return;
-    l->user_signal = sig;
-    l->user_signal_at = lks__sys_now();
-    l->kill_at = l->user_signal_at + l->options->shutdown_timeout_s;
+    sup->user_signal = sig;
+    sup->user_signal_at = lks__sys_now();
+    sup->kill_at = sup->user_signal_at + sup->attempt->job->options->shutdown_timeout_s;
 }
 
 /* Collect ended ranks. Of several failures seen at once, one by a signal is the cause, and an exit
  * code a consequence. */
-static void reap(struct lks__launch *l)
+static void reap(struct lks__supervisor *sup)
 {
+    struct lks__attempt *a = sup->attempt;
     siginfo_t info;
     for (;;) {
         info.si_pid = 0;
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
             break;
-        record_end(l, &info);
+        record_end(sup, &info);
     }
     int first = -1;
-    for (int r = 0; r < l->n_started; r++) {
-        const struct lks__rank_process *p = &l->ranks[r];
-        if (p->running || p->order != l->n_ended || !lks__rank_failed(p))
+    for (int r = 0; r < a->n_started; r++) {
+        const struct lks__rank_process *p = &a->ranks[r];
+        if (p->running || p->order != a->n_ended || !lks__rank_failed(p))
             continue;
-        if (first < 0 || (p->by_signal && !l->ranks[first].by_signal))
+        if (first < 0 || (p->by_signal && !a->ranks[first].by_signal))
             first = r;
     }
-    l->n_ended++;
-    if (first >= 0 && !l->failed && l->user_signal == 0)
-        ask_orderly(l, orderly(l, &l->ranks[first]));
-    if (first >= 0 && !l->failed && l->user_signal == 0)
-        stop_all(l, first);
-    else if (first >= 0 && !l->failed && orderly(l, &l->ranks[first]) == 0)
-        give_up(l, first);
+    a->n_ended++;
+    if (first >= 0 && !sup->failed && sup->user_signal == 0)
+        ask_orderly(sup, orderly(sup, &a->ranks[first]));
+    if (first >= 0 && !sup->failed && sup->user_signal == 0)
+        stop_all(sup, first);
+    else if (first >= 0 && !sup->failed && orderly(sup, &a->ranks[first]) == 0)
+        give_up(sup, first);
 }
 
-void lks__end_with_others(struct lks__launch *l)
+/* Ranks of another node have failed: end ours, if any run. */
+static void end_with_others(struct lks__supervisor *sup)
 {
-    reap(l); /* ranks that have ended by now did so by themselves */
-    if (l->segment == NULL || l->n_running == 0 || l->failed)
+    struct lks__attempt *a = sup->attempt;
+    reap(sup); /* ranks that have ended by now did so by themselves */
+    if (a->segment == NULL || a->n_running == 0 || sup->failed)
         return;
-    l->failed = l->ended_by_others = true;
-    if (!lks__segment_abort(l->segment, LKS_ERR_PEER, -1, "ranks on another node have ended")) {
+    sup->failed = sup->ended_by_others = true;
+    if (!lks__segment_abort(a->segment, LKS_ERR_PEER, -1, "ranks on another node have ended")) {
         lks_status st;
-        lks__segment_failure(l->segment, &st, &l->first_rank, l->first_text, sizeof l->first_text);
-        l->first_by_rank = true;
+        lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
+                             sizeof sup->first_text);
+        sup->first_by_rank = true;
         /* Otherwise they have ended because of ours; a rank that lost a peer only noticed their
          * end. */
-        l->ended_by_others = l->first_rank < 0 || st == LKS_ERR_PEER;
+        sup->ended_by_others = sup->first_rank < 0 || st == LKS_ERR_PEER;
     }
-    lks__signal_all(l, SIGTERM, -1);
-    l->kill_at = lks__sys_now() + TERM_GRACE_S;
+    lks__signal_all(a, SIGTERM, -1);
+    sup->kill_at = lks__sys_now() + TERM_GRACE_S;
 }
 
 /* --- signals ------------------------------------------------------------------------------ */
 
-static void kill_all(struct lks__launch *l)
+static void kill_all(struct lks__supervisor *sup)
 {
-    lks__signal_all(l, SIGKILL, -1);
-    l->killed = true;
-    l->kill_at = 0;
+    lks__signal_all(sup->attempt, SIGKILL, -1);
+    sup->killed = true;
+    sup->kill_at = 0;
 }
 
-static void suspend(struct lks__launch *l)
+static void suspend(struct lks__supervisor *sup)
 {
+    struct lks__attempt *a = sup->attempt;
     double before = lks__sys_now();
-    lks__signal_all(l, SIGTSTP, -1);
+    lks__signal_all(a, SIGTSTP, -1);
     raise(SIGSTOP); /* to this thread: returns when we are continued */
-    lks__signal_all(l, SIGCONT, -1);
-    if (l->kill_at > 0)
-        l->kill_at += lks__sys_now() - before;
+    lks__signal_all(a, SIGCONT, -1);
+    if (sup->kill_at > 0)
+        sup->kill_at += lks__sys_now() - before;
 }
 
-void lks__pass_on(struct lks__launch *l, int sig)
+/* The user wants the ranks to stop: here, or on another node. */
+static void pass_on(struct lks__supervisor *sup, int sig)
 {
-    if (l->segment != NULL && l->n_running == 0) /* all ranks have ended, and only output is left */
-        lks__hurry_most(l);
-    if (l->segment == NULL || l->n_running == 0 || l->user_signal != 0 || l->failed)
+    struct lks__attempt *a = sup->attempt;
+    if (a->segment != NULL && a->n_running == 0) /* all ranks have ended, and only output is left */
+        lks__hurry_most(a->job);
+    if (a->segment == NULL || a->n_running == 0 || sup->user_signal != 0 || sup->failed)
         return;
     const char *name = sigabbrev_np(sig);
-    lks__say(l,
+    lks__say(a->job,
              "passing signal %d (SIG%s) on to the ranks; they have %g s from their last "
              "heartbeat, a second signal kills",
-             sig, name != NULL ? name : "?", l->options->shutdown_timeout_s);
-    ask_orderly(l, sig);
-    lks__deliver(l, sig);
+             sig, name != NULL ? name : "?", a->job->options->shutdown_timeout_s);
+    ask_orderly(sup, sig);
+    lks__deliver(a, sig);
 }
 
 /* The user wants an end at once. While a checkpoint is being written, that takes a third signal. */
-static void insist(struct lks__launch *l)
+static void insist(struct lks__supervisor *sup)
 {
-    if (!l->failed && !l->held_back && lks__segment_saving(l->segment, true)) {
-        l->held_back = true;
-        l->user_signal_at = lks__sys_now();
-        lks__say(l, "a checkpoint is being saved, the ranks end after it; a third signal kills");
+    struct lks__attempt *a = sup->attempt;
+    if (!sup->failed && !sup->held_back && lks__segment_saving(a->segment, true)) {
+        sup->held_back = true;
+        sup->user_signal_at = lks__sys_now();
+        lks__say(a->job,
+                 "a checkpoint is being saved, the ranks end after it; a third signal kills");
     } else {
-        lks__hurry_most(l);
-        kill_all(l);
+        lks__hurry_most(a->job);
+        kill_all(sup);
     }
 }
 
 /* Have all running ranks been without a heartbeat for their time, since the signal or the last
  * heartbeat? Waiting for another rank is none. */
-static bool out_of_time(struct lks__launch *l)
+static bool out_of_time(struct lks__supervisor *sup)
 {
+    struct lks__attempt *a = sup->attempt;
     double now = lks__sys_now(), last = 0;
-    for (int r = 0; r < l->n_started; r++) {
+    for (int r = 0; r < a->n_started; r++) {
         lks__rank_status s;
-        if (!l->ranks[r].running)
+        if (!a->ranks[r].running)
             continue;
-        lks__segment_status(l->segment, r, &s);
+        lks__segment_status(a->segment, r, &s);
         if (s.state != LKS__RANK_ABSENT && now - s.beat_age_s > last)
             last = now - s.beat_age_s;
     }
-    double until = last + l->options->shutdown_timeout_s;
-    if (l->user_signal != 0 && !l->failed && until > l->kill_at)
-        l->kill_at = until;
-    return now >= l->kill_at;
+    double until = last + a->job->options->shutdown_timeout_s;
+    if (sup->user_signal != 0 && !sup->failed && until > sup->kill_at)
+        sup->kill_at = until;
+    return now >= sup->kill_at;
 }
 
-static void on_signal(struct lks__launch *l, int sig)
+/* The process in front has been killed: end what has been started, and ourselves. */
+static _Noreturn void front_is_gone(struct lks__supervisor *sup)
+{
+    struct lks__attempt *a = sup->attempt;
+    lks__hurry_most(a->job);
+    if (a->n_started > 0)
+        lks__end_all(sup);
+    _exit(128 + SIGKILL);
+}
+
+static void on_signal(struct lks__supervisor *sup, int sig)
 {
     double now = lks__sys_now();
     if (sig == SIGCHLD) {
-        reap(l);
+        reap(sup);
     } else if (sig == LKS__FRONT_GONE) {
-        lks__front_is_gone(l);
+        front_is_gone(sup);
     } else if (sig == SIGTSTP) {
-        suspend(l);
+        suspend(sup);
     } else if (sig == SIGUSR1 || sig == SIGUSR2) {
-        l->passed_on = sig;
-        lks__deliver(l, sig); /* it isn't meant to end the program */
-    } else if (l->user_signal == 0 && !l->failed) {
-        lks__pass_on(l, sig);
-        lks__nodes_signal(l, sig);
-    } else if (l->failed || now - l->user_signal_at > SAME_CAUSE_S) {
-        insist(l);
+        sup->passed_on = sig;
+        lks__deliver(sup->attempt, sig); /* it isn't meant to end the program */
+    } else if (sup->user_signal == 0 && !sup->failed) {
+        pass_on(sup, sig);
+        lks__nodes_signal(sup->nodes, sig);
+    } else if (sup->failed || now - sup->user_signal_at > SAME_CAUSE_S) {
+        insist(sup);
     }
 }
 
-int lks__lifeline_fd(const struct lks__launch *l)
+/* What other nodes' launchers have sent. */
+static void take_events(struct lks__supervisor *sup)
 {
-    return l->options->lifeline && !l->cut ? STDIN_FILENO : -1;
-}
-
-int lks__lifeline_signal(struct lks__launch *l)
-{
-    int sig = lks__lifeline_fd(l) >= 0 ? lks__lifeline_look() : 0;
-    l->cut |= sig < 0;
-    return sig < 0 ? SIGHUP : sig;
+    struct lks__nodes_event event;
+    while (lks__nodes_next(sup->nodes, sup->user_signal != 0, &event)) {
+        if (event.signal != 0)
+            pass_on(sup, event.signal);
+        if (event.end_ours)
+            end_with_others(sup);
+    }
 }
 
 static double sooner(double a, double b) /* 0: never */
@@ -241,85 +286,80 @@ static double sooner(double a, double b) /* 0: never */
 }
 
 /* Wait for events, at most until `until` (0: no limit), and pass output on meanwhile. */
-static void wait_and_serve(struct lks__launch *l, double until)
+static void wait_and_serve(struct lks__supervisor *sup, double until)
 {
+    struct lks__attempt *a = sup->attempt;
     int wait_ms = -1;
-    if (l->failed || l->user_signal != 0)
-        lks__hurry(l);
-    until = sooner(until, lks__output_next(l->output));
+    if (sup->failed || sup->user_signal != 0)
+        lks__hurry(a->job);
+    until = sooner(until, lks__output_next(a->job->output));
     if (until > 0) {
         double left = until - lks__sys_now();
         wait_ms = left > 0 ? (int)(left * 1e3) + 1 : 0;
     }
-    l->polls[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
-    l->polls[1] = (struct pollfd){.fd = lks__nodes_fd(l), .events = POLLIN};
-    l->polls[2] = (struct pollfd){.fd = lks__lifeline_fd(l), .events = POLLIN};
-    int n = lks__output_fill(l->output, l->polls + 3);
-    if (poll(l->polls, (nfds_t)n + 3, wait_ms) < 0)
+    sup->polls[0] = (struct pollfd){.fd = a->job->signals, .events = POLLIN};
+    sup->polls[1] = (struct pollfd){.fd = lks__nodes_fd(sup->nodes), .events = POLLIN};
+    sup->polls[2] = (struct pollfd){.fd = lks__lifeline_fd(a->job), .events = POLLIN};
+    int n = lks__output_fill(a->job->output, sup->polls + OWN_POLLS);
+    if (poll(sup->polls, (nfds_t)n + OWN_POLLS, wait_ms) < 0)
         return;
-    lks__output_step(l->output, l->polls + 3, n);
-    lks__nodes_step(l);
-    int sig = lks__lifeline_signal(l);
-    if (l->cut && sig != 0) { /* the process that could stop us orderly is gone */
-        l->user_signal = l->user_signal != 0 ? l->user_signal : sig;
-        kill_all(l);
+    lks__output_step(a->job->output, sup->polls + OWN_POLLS, n);
+    take_events(sup);
+    int sig = lks__lifeline_signal(a->job);
+    if (a->job->cut && sig != 0) { /* the process that could stop us orderly is gone */
+        sup->user_signal = sup->user_signal != 0 ? sup->user_signal : sig;
+        kill_all(sup);
     } else if (sig != 0) {
-        on_signal(l, sig);
+        on_signal(sup, sig);
     }
     struct signalfd_siginfo info;
-    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        on_signal(l, (int)info.ssi_signo);
+    while (read(a->job->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        on_signal(sup, (int)info.ssi_signo);
 }
 
 /* --- the end ------------------------------------------------------------------------------ */
 
 /* End the processes that ranks have started and left: first ask, then kill. */
-static void sweep(struct lks__launch *l, bool ask_first)
+static void sweep(struct lks__supervisor *sup, bool ask_first)
 {
+    struct lks__attempt *a = sup->attempt;
     double start = lks__sys_now(), kill_from = start + (ask_first ? TERM_GRACE_S : 0);
     bool asked = false;
     for (;;) {
-        reap(l);
+        reap(sup);
         double now = lks__sys_now();
         int sig = now >= kill_from ? SIGKILL : asked ? 0 : SIGTERM;
         asked = true;
-        if (lks__signal_all(l, sig, -1) == 0 || now - start > SWEEP_S)
+        if (lks__signal_all(a, sig, -1) == 0 || now - start > SWEEP_S)
             break;
-        wait_and_serve(l, now + 0.005);
+        wait_and_serve(sup, now + 0.005);
     }
-    while (!lks__output_drain(l->output, true))
-        wait_and_serve(l, lks__sys_now() + DRAIN_S);
+    while (!lks__output_drain(a->job->output, true))
+        wait_and_serve(sup, lks__sys_now() + DRAIN_S);
 }
 
-void lks__supervise(struct lks__launch *l)
+void lks__supervise(struct lks__supervisor *sup)
 {
-    reap(l); /* some may have ended before the descriptor existed */
-    for (int sig = 1; l->early >> sig != 0; sig++)
-        if (l->early >> sig & 1)
-            on_signal(l, sig);
-    l->early = 0;
-    while (l->n_running > 0) {
-        wait_and_serve(
-            l, sooner(l->kill_at > 0 ? l->kill_at : lks__still_next(l), lks__deliver_next(l)));
-        lks__deliver_due(l);
-        if (lks__still_look(l))
-            end_ranks(l, -1);
-        if (l->kill_at > 0 && lks__sys_now() >= l->kill_at && out_of_time(l))
-            kill_all(l);
+    struct lks__attempt *a = sup->attempt;
+    reap(sup); /* some may have ended before the descriptor existed */
+    for (int sig = 1; a->job->early >> sig != 0; sig++)
+        if (a->job->early >> sig & 1)
+            on_signal(sup, sig);
+    a->job->early = 0;
+    while (a->n_running > 0) {
+        wait_and_serve(sup, sooner(sup->kill_at > 0 ? sup->kill_at : lks__still_next(sup),
+                                   lks__deliver_next(a)));
+        lks__deliver_due(a);
+        if (lks__still_look(sup))
+            end_ranks(sup, -1);
+        if (sup->kill_at > 0 && lks__sys_now() >= sup->kill_at && out_of_time(sup))
+            kill_all(sup);
     }
-    sweep(l, !l->killed);
+    sweep(sup, !sup->killed);
 }
 
-void lks__end_all(struct lks__launch *l)
+void lks__end_all(struct lks__supervisor *sup)
 {
-    l->failed = true;
-    sweep(l, false);
-}
-
-_Noreturn void lks__front_is_gone(struct lks__launch *l)
-{
-    lks__hurry_most(l);
-    if (l->n_started > 0)
-        lks__end_all(l);
-    _exit(128 + SIGKILL);
+    sup->failed = true;
+    sweep(sup, false);
 }

@@ -1,51 +1,15 @@
+/* What an attempt's end was: who failed first, in a sentence, and the exit code. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "launch/process.h"
-
-long lks__oom_kills(void)
-{
-    long n = 0;
-    char key[64];
-    FILE *f = fopen("/proc/vmstat", "re");
-    while (f != NULL && fscanf(f, "%63s %ld", key, &n) == 2 && strcmp(key, "oom_kill") != 0)
-        n = 0;
-    if (f != NULL)
-        fclose(f);
-    return n;
-}
-
-void lks__describe_end(const struct lks__launch *l, int rank, char text[LKS__LAUNCH_MESSAGE])
-{
-    const struct lks__rank_process *p = &l->ranks[rank];
-    lks__rank_status s;
-    lks__segment_status(l->segment, rank, &s);
-    char how[64], where[128] = "";
-    if (p->by_signal) {
-        const char *name = sigabbrev_np(p->code);
-        snprintf(how, sizeof how, "was killed by signal %d (SIG%s)", p->code,
-                 name != NULL ? name : "?");
-    } else {
-        snprintf(how, sizeof how, "exited with code %d", p->code);
-    }
-    if (s.state != LKS__RANK_ABSENT && s.phase[0] != '\0')
-        snprintf(where, sizeof where, " at step %llu, phase %s", (unsigned long long)s.step,
-                 s.phase);
-    snprintf(text, LKS__LAUNCH_MESSAGE, "rank %d (pid %d, host %s) %s%s", l->first_global + rank,
-             (int)p->pid, l->host, how, where);
-}
+#include "launch/supervisor.h"
 
 /* "the loss is not finite" of "rank 1 failed at step 3, phase backward: the loss is not finite" */
 static const char *why_of(const char *failure)
 {
     const char *colon = strstr(failure, ": ");
     return colon == NULL ? failure : colon + 2;
-}
-
-bool lks__rank_failed(const struct lks__rank_process *p)
-{
-    return p->by_signal || p->code != 0;
 }
 
 static int exit_code_of(const struct lks__rank_process *p)
@@ -55,73 +19,97 @@ static int exit_code_of(const struct lks__rank_process *p)
 
 /* The first rank that failed by itself: the one that the group's failure names, if it ended badly,
  * else the first that we saw. -1: none. */
-static int find_culprit(const struct lks__launch *l)
+static int find_culprit(const struct lks__supervisor *sup)
 {
+    const struct lks__attempt *a = sup->attempt;
     int first = -1;
-    for (int r = 0; r < l->n_started; r++) {
-        const struct lks__rank_process *p = &l->ranks[r];
+    for (int r = 0; r < a->n_started; r++) {
+        const struct lks__rank_process *p = &a->ranks[r];
         if (!lks__rank_failed(p))
             continue;
-        if (first < 0 || p->order < l->ranks[first].order ||
-            (p->order == l->ranks[first].order && p->by_signal && !l->ranks[first].by_signal))
+        if (first < 0 || p->order < a->ranks[first].order ||
+            (p->order == a->ranks[first].order && p->by_signal && !a->ranks[first].by_signal))
             first = r;
     }
-    if (l->first_by_rank && l->first_rank >= 0 && l->first_rank < l->n_started &&
-        lks__rank_failed(&l->ranks[l->first_rank]))
-        return l->first_rank;
+    if (sup->first_by_rank && sup->first_rank >= 0 && sup->first_rank < a->n_started &&
+        lks__rank_failed(&a->ranks[sup->first_rank]))
+        return sup->first_rank;
     return first;
 }
 
-static int after_user_signal(const struct lks__launch *l)
+static int after_user_signal(const struct lks__supervisor *sup)
 {
+    const struct lks__attempt *a = sup->attempt;
     char text[LKS__LAUNCH_MESSAGE];
     int code = 0;
-    for (int r = 0; r < l->n_started; r++) {
-        const struct lks__rank_process *p = &l->ranks[r];
+    for (int r = 0; r < a->n_started; r++) {
+        const struct lks__rank_process *p = &a->ranks[r];
         /* a rank that died of the signal itself, before it could handle it, made others fail */
-        if (code == 0 || (p->by_signal && p->code == l->user_signal))
+        if (code == 0 || (p->by_signal && p->code == sup->user_signal))
             code = exit_code_of(p);
-        if (!p->by_signal || p->code == l->user_signal || l->killed)
+        if (!p->by_signal || p->code == sup->user_signal || sup->killed)
             continue;
-        lks__describe_end(l, r, text);
-        lks__say(l, "%s", text);
+        lks__describe_end(a, r, text);
+        lks__say(a->job, "%s", text);
     }
-    if (l->killed)
-        lks__say(l, "the ranks were killed");
+    if (sup->killed)
+        lks__say(a->job, "the ranks were killed");
     return code;
 }
 
-void lks__verdict(const struct lks__launch *l, struct lks__verdict *v)
+void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
 {
+    const struct lks__attempt *a = sup->attempt;
     *v = (struct lks__verdict){.culprit = -1};
-    if (l->user_signal != 0) {
-        v->exit_code = after_user_signal(l);
+    if (sup->user_signal != 0) {
+        v->exit_code = after_user_signal(sup);
         return;
     }
-    v->culprit = find_culprit(l);
+    v->culprit = find_culprit(sup);
     if (v->culprit < 0)
         return;
-    const struct lks__rank_process *p = &l->ranks[v->culprit];
+    const struct lks__rank_process *p = &a->ranks[v->culprit];
     char text[LKS__LAUNCH_MESSAGE];
     int first = -1;
-    for (int r = 0; r < l->n_started; r++)
-        if (lks__rank_failed(&l->ranks[r]) &&
-            (first < 0 || l->ranks[r].order < l->ranks[first].order))
+    for (int r = 0; r < a->n_started; r++)
+        if (lks__rank_failed(&a->ranks[r]) &&
+            (first < 0 || a->ranks[r].order < a->ranks[first].order))
             first = r;
-    lks__describe_end(l, v->culprit, text);
+    lks__describe_end(a, v->culprit, text);
     /* If the others gave a rank up, and we ended it, their report counts. */
-    bool hung = l->first_by_rank && p->by_signal && p->late;
+    bool hung = sup->first_by_rank && p->by_signal && p->late;
     if (hung)
         snprintf(v->text, sizeof v->text, "rank %d (pid %d, host %s) was ended: %s",
-                 l->first_global + v->culprit, (int)p->pid, l->host, l->first_text);
-    else if (p->by_signal && p->code == SIGKILL && lks__oom_kills() > l->oom_kills)
+                 a->first_global + v->culprit, (int)p->pid, a->job->host, sup->first_text);
+    else if (p->by_signal && p->code == SIGKILL && lks__oom_kills() > a->oom_kills)
         snprintf(v->text, sizeof v->text,
                  "%.1200s; meanwhile the kernel has killed processes for lack of memory", text);
-    else if (l->first_by_rank && !p->by_signal)
-        snprintf(v->text, sizeof v->text, "%.900s: %s", text, why_of(l->first_text));
+    else if (sup->first_by_rank && !p->by_signal)
+        snprintf(v->text, sizeof v->text, "%.900s: %s", text, why_of(sup->first_text));
     else
         snprintf(v->text, sizeof v->text, "%s", text);
     /* If only our own signals ended ranks, no exit code is meaningful. */
-    bool no_code = l->stood_still || (hung && l->ranks[first].by_signal);
-    v->exit_code = no_code ? 1 : exit_code_of(hung ? &l->ranks[first] : p);
+    bool no_code = sup->stood_still || (hung && a->ranks[first].by_signal);
+    v->exit_code = no_code ? 1 : exit_code_of(hung ? &a->ranks[first] : p);
+}
+
+/* Have our ranks ended because of another host's? Then their failure names nobody here. */
+static bool follows_others(const struct lks__attempt *a)
+{
+    lks_status st = LKS_OK;
+    int rank = -1;
+    if (lks__segment_aborted(a->segment))
+        lks__segment_failure(a->segment, &st, &rank, NULL, 0);
+    return rank < 0 && (st == LKS_ERR_TIMEOUT || st == LKS_ERR_PEER);
+}
+
+void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__verdict *v,
+                         struct lks__nodes_report *r)
+{
+    const struct lks__attempt *a = sup->attempt;
+    *r = (struct lks__nodes_report){.user_signal = sup->user_signal,
+                                    .ended_by_others = sup->ended_by_others,
+                                    .by_signal = v->culprit >= 0 && a->ranks[v->culprit].by_signal,
+                                    .follows = follows_others(a),
+                                    .table = ""};
 }

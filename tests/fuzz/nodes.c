@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
+#include "launch/job.h"
 #include "launch/nodes_state.h"
 
 #define HELLO(key, nproc) HELLO_AS(key, nproc, "-1")
@@ -104,11 +105,12 @@ static bool ranks_fit(const struct lks__nodes *n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     const lks__launch_options options = {.min_nodes = 2, .max_nodes = 4, .max_restarts = 2};
-    struct lks__launch l = {.options = &options, .given_id = "none", .store_host = "127.0.0.1"};
+    struct lks__job job = {.options = &options, .given_id = "none", .store_host = "127.0.0.1"};
     if (bytes == 0)
         return 0;
-    struct lks__nodes *n = l.nodes = calloc(1, sizeof *n);
+    struct lks__nodes *n = calloc(1, sizeof *n);
     FUZZ_HOLDS(n != NULL);
+    n->job = &job;
     n->say = dead_store();
     n->self = -1;
     n->min = options.min_nodes;
@@ -119,17 +121,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     while (at < end) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t length = (size_t)((newline != NULL ? newline : end) - at);
-        FUZZ_HOLDS(lks__nodes_hear(&l, at, length) == LKS_OK);
+        FUZZ_HOLDS(lks__nodes_hear(n, at, length) == LKS_OK);
         at += length + 1;
-        FUZZ_HOLDS(n->self < n->n_nodes && l.nproc >= 0 && l.n_running == 0);
+        FUZZ_HOLDS(n->self < n->n_nodes && n->part.nproc >= 0 && n->event.signal >= 0);
         FUZZ_HOLDS(n->verdict.exit_code >= 0 && n->verdict.exit_code < 256);
-        lks__nodes_try_to_decide(&l);
+        lks__nodes_try_to_decide(n);
     }
     FUZZ_HOLDS(is_plain(n->verdict.text) && is_plain(n->refused));
     FUZZ_HOLDS(!n->coordinator || ranks_fit(n));
     for (int i = 0; i < n->n_nodes; i++)
         FUZZ_HOLDS(is_plain(n->nodes[i].key) && is_plain(n->nodes[i].host));
     n->coordinator = false; /* so that it waits for no node */
-    lks__nodes_close(&l);
+    lks__nodes_close(n);
     return 0;
 }

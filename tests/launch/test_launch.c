@@ -23,7 +23,7 @@
 
 #include "base/sys.h"
 #include "launch/launch.h"
-#include "launch/process.h"
+#include "launch/supervisor.h"
 #include "lockstep/comm.h"
 #include "support.h"
 
@@ -291,7 +291,8 @@ static void test_named_with_step(void **state)
     expect_in(l.out, ") exited with code 9 at step 12, phase backward: the loss is not finite\n");
     assert_int_equal(launch(&l, 3, BODY("hang")), 3);
     expect_in(l.out, "lockstep test: rank 1 (pid ");
-    expect_in(l.out, "was ended: no answer for 0.4 s in operation 2 (barrier) from rank 1");
+    expect_in(l.out,
+              "was ended: no answer for 0.4 s in operation 2 (barrier at step 12) from rank 1");
 }
 
 /* Rank 0 has given up rank 1, but takes longer to exit than the launcher waits after it has
@@ -302,17 +303,17 @@ static void test_killed_while_exiting(void **state)
     struct lks__rank_process ranks[2] = {
         {.pid = 10, .by_signal = true, .code = SIGKILL, .late = true},
         {.pid = 11, .by_signal = true, .code = SIGKILL, .late = true}};
-    struct lks__launch l = {.nproc = 2,
-                            .n_started = 2,
-                            .ranks = ranks,
-                            .failed = true,
-                            .first_by_rank = true,
-                            .first_rank = 1,
-                            .first_text = "no answer for 3 s from rank 1"};
+    struct lks__job job = {.host = ""};
+    struct lks__attempt a = {.job = &job, .nproc = 2, .n_started = 2, .ranks = ranks};
+    struct lks__supervisor sup = {.attempt = &a,
+                                  .failed = true,
+                                  .first_by_rank = true,
+                                  .first_rank = 1,
+                                  .first_text = "no answer for 3 s from rank 1"};
     struct lks__verdict v;
-    assert_ok(lks__segment_create(2, &l.segment));
-    lks__verdict(&l, &v);
-    lks__segment_close(l.segment);
+    assert_ok(lks__segment_create(2, &a.segment));
+    lks__verdict(&sup, &v);
+    lks__segment_close(a.segment);
     assert_int_equal(v.culprit, 1);
     assert_int_equal(v.exit_code, 1);
     assert_contains(v.text, "rank 1 (pid 11, host ) was ended: no answer for 3 s from rank 1");

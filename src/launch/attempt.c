@@ -1,0 +1,65 @@
+/* What an attempt has open, and what becomes of its ranks, in words. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launch/attempt.h"
+
+lks_status lks__attempt_open(struct lks__attempt *a)
+{
+    a->guard = a->guard_fd = -1;
+    a->oom_kills = lks__oom_kills();
+    LKS__TRY(lks__segment_create(a->nproc, &a->segment));
+    a->ranks = calloc((size_t)a->nproc, sizeof *a->ranks);
+    if (a->ranks == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", a->nproc);
+    return lks__files_attempt(a);
+}
+
+void lks__attempt_close(struct lks__attempt *a)
+{
+    lks__guard_stop(a);
+    lks__files_close(a);
+    free(a->ranks);
+    lks__segment_close(a->segment);
+    a->ranks = NULL;
+    a->segment = NULL;
+}
+
+bool lks__rank_failed(const struct lks__rank_process *p)
+{
+    return p->by_signal || p->code != 0;
+}
+
+long lks__oom_kills(void)
+{
+    long n = 0;
+    char key[64];
+    FILE *f = fopen("/proc/vmstat", "re");
+    while (f != NULL && fscanf(f, "%63s %ld", key, &n) == 2 && strcmp(key, "oom_kill") != 0)
+        n = 0;
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
+
+void lks__describe_end(const struct lks__attempt *a, int rank, char text[LKS__LAUNCH_MESSAGE])
+{
+    const struct lks__rank_process *p = &a->ranks[rank];
+    lks__rank_status s;
+    lks__segment_status(a->segment, rank, &s);
+    char how[64], where[128] = "";
+    if (p->by_signal) {
+        const char *name = sigabbrev_np(p->code);
+        snprintf(how, sizeof how, "was killed by signal %d (SIG%s)", p->code,
+                 name != NULL ? name : "?");
+    } else {
+        snprintf(how, sizeof how, "exited with code %d", p->code);
+    }
+    if (s.state != LKS__RANK_ABSENT && s.phase[0] != '\0')
+        snprintf(where, sizeof where, " at step %llu, phase %s", (unsigned long long)s.step,
+                 s.phase);
+    snprintf(text, LKS__LAUNCH_MESSAGE, "rank %d (pid %d, host %s) %s%s", a->first_global + rank,
+             (int)p->pid, a->job->host, how, where);
+}

@@ -1,0 +1,91 @@
+/* launch/attempt.h - one start of a job's ranks on this host, and their processes. */
+#ifndef LKS_LAUNCH_ATTEMPT_H
+#define LKS_LAUNCH_ATTEMPT_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "comm/shm/segment.h"
+#include "launch/job.h"
+
+enum { LKS__LAUNCH_MESSAGE = 2048 };
+
+/* One rank: the leader of a process group of its own. */
+struct lks__rank_process {
+    pid_t pid;
+    bool running;
+    bool by_signal;
+    int code;  /* exit code, or the signal's number */
+    int order; /* 0 for the first that was seen to end, and so on */
+    bool late; /* it ended when all were being ended */
+    double started_at;
+    uint64_t waiting; /* deliver.c: bit n: signal n is to be sent when the rank is ready for it */
+    double waiting_since, blocked_since;
+    bool said_waiting;
+};
+
+struct lks__attempt {
+    struct lks__job *job;
+    int number;       /* TORCHELASTIC_RESTART_COUNT */
+    int nproc;        /* local ranks of it */
+    int first_global; /* RANK of local rank 0 */
+    int world_size;
+    int group_rank, n_groups; /* of nodes */
+    int master_port;
+    lks__segment *segment;
+    char **folders;                  /* [nproc] of log files; NULL without */
+    struct lks__rank_process *ranks; /* [nproc] */
+    int n_started, n_running, n_ended;
+    long oom_kills; /* the kernel's count at the start of the attempt */
+    pid_t guard;
+    int guard_fd; /* our end of the guard's socket; -1 without a guard */
+};
+
+/* --- attempt.c ---------------------------------------------------------------------------- */
+
+/* Take memory, the ranks' segment and their streams, once job, number, sizes and port are set. What
+ * is open is closed by lks__attempt_close(), after a failure, too. */
+lks_status lks__attempt_open(struct lks__attempt *a);
+void lks__attempt_close(struct lks__attempt *a);
+
+/* "rank 1 (pid 12, host a) was killed by signal 9 (SIGKILL) at step 3, phase backward" */
+void lks__describe_end(const struct lks__attempt *a, int rank, char text[LKS__LAUNCH_MESSAGE]);
+bool lks__rank_failed(const struct lks__rank_process *p); /* of a rank that has ended */
+/* How many processes the kernel has killed for lack of memory; 0 if not known. */
+long lks__oom_kills(void);
+
+/* --- start.c ------------------------------------------------------------------------------ */
+
+/* Start local rank `rank`. *exec_errno_p is 0, or why the program can't be executed (then nothing
+ * runs); a status other than OK if no process could be made. */
+lks_status lks__start_rank(struct lks__attempt *a, int rank, int *exec_errno_p);
+
+/* --- deliver.c ---------------------------------------------------------------------------- */
+
+/* Send a signal of the user to the groups of all ranks, to each when it is ready for it. */
+void lks__deliver(struct lks__attempt *a, int sig);
+void lks__deliver_due(struct lks__attempt *a);          /* send signals whose time has come */
+double lks__deliver_next(const struct lks__attempt *a); /* when to call it; 0: no signal waits */
+
+/* --- files.c ------------------------------------------------------------------------------ */
+
+/* Open attempt_N/LOCAL_RANK/ for each rank, and the streams. */
+lks_status lks__files_attempt(struct lks__attempt *a);
+void lks__files_close(struct lks__attempt *a);
+
+/* --- guard.c ------------------------------------------------------------------------------ */
+
+/* Start a process that waits for the launcher's end, and then kills the ranks' process groups. The
+ * ranks themselves end with the launcher (PR_SET_PDEATHSIG), but their children don't. */
+void lks__guard_start(struct lks__attempt *a);
+void lks__guard_add(const struct lks__attempt *a, pid_t group); /* called by the rank itself */
+void lks__guard_stop(struct lks__attempt *a);
+
+/* --- descendants.c ------------------------------------------------------------------------ */
+
+/* Send `sig` to the groups of all running ranks but rank `spared` (-1: none) and to what ended
+ * ranks have left behind (we are their subreaper, so orphans are our children). Returns how many
+ * processes or groups there are. */
+int lks__signal_all(const struct lks__attempt *a, int sig, int spared);
+
+#endif

@@ -1,0 +1,31 @@
+/* launch/console.h - the launcher's own stdout and stderr, for output.c and consoles.c alone. */
+#ifndef LKS_LAUNCH_CONSOLE_H
+#define LKS_LAUNCH_CONSOLE_H
+
+#include "launch/output.h"
+#include "launch/writer.h"
+
+/* The launcher's own stdout or stderr. */
+struct console {
+    lks__writer *writer;
+    int fd, sink; /* fd: a duplicate, because stdout may be closed while a thread is stuck */
+    const char *name;
+    bool colours;
+    bool said_failed;
+    bool dropping; /* its reader has not read for too long */
+    size_t dropped, dropped_lines;
+};
+
+struct lks__consoles {
+    struct console at[2];
+    lks__writer *writers[2]; /* the same one twice if both are the same file, to keep the order */
+    int event;
+    bool hurried;
+    double hurried_at, patience_s;
+};
+
+/* Has the reader come back, or been missed for too long? Never waits. */
+void lks__consoles_look(lks__consoles *c);
+bool lks__consoles_idle(lks__consoles *c); /* all is written */
+
+#endif

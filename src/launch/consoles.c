@@ -1,0 +1,195 @@
+/* The launcher's own stdout and stderr: queues that threads write, and readers who don't read. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "launch/console.h"
+
+enum {
+    QUEUE_BYTES = 192 << 10,
+    CHUNK_BYTES = 4096, /* a pipe takes it in one write */
+};
+
+/* Seconds. */
+static const double LOOK_S = 0.05;
+static const double LAST_TRY_S = 0.2; /* after a signal, for what the reader takes at once */
+
+static void close_if(int fd)
+{
+    if (fd >= 0)
+        lks__sys_close(fd);
+}
+
+static bool shows_colours(int fd)
+{
+    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+    return isatty(fd) && term != NULL && strcmp(term, "dumb") != 0 && (no == NULL || *no == '\0');
+}
+
+/* Do both seem to be the same open file? */
+static bool same_file(int a, int b)
+{
+    struct stat one, two;
+    return fstat(a, &one) == 0 && fstat(b, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino && one.st_rdev == two.st_rdev;
+}
+
+lks_status lks__consoles_open(lks__consoles **consoles_p)
+{
+    lks__consoles *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
+    c->at[0].fd = c->at[1].fd = -1;
+    c->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lks_status st =
+        c->event < 0 ? lks__fail(LKS_ERR_IO, "can't make an eventfd: %s", strerror(errno)) : LKS_OK;
+    bool same = same_file(1, 2);
+    for (int i = 0; i < 2 && st == LKS_OK; i++) {
+        struct console *k = &c->at[i];
+        if (i == 0 || !same)
+            st = lks__writer_open(QUEUE_BYTES, CHUNK_BYTES, c->event, &c->writers[i]);
+        if (st != LKS_OK)
+            break;
+        k->writer = c->writers[same ? 0 : i];
+        k->fd = fcntl(i + 1, F_DUPFD_CLOEXEC, 3);
+        k->sink = lks__writer_sink(k->writer, k->fd);
+        k->name = i == 0 ? "standard output" : "standard error";
+        k->colours = shows_colours(i + 1);
+        if (k->sink < 0)
+            st = lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
+    }
+    if (st != LKS_OK) {
+        lks__consoles_close(c, -1);
+        return st;
+    }
+    *consoles_p = c;
+    return LKS_OK;
+}
+
+void lks__consoles_hurry(lks__consoles *c, double patience_s)
+{
+    if (!c->hurried)
+        c->hurried_at = lks__sys_now();
+    if (!c->hurried || patience_s < c->patience_s)
+        c->patience_s = patience_s;
+    c->hurried = true;
+}
+
+/* How long has the reader read nothing although it could? */
+static bool is_stuck(const lks__consoles *c, const struct console *k)
+{
+    if (!c->hurried || lks__writer_idle(k->writer))
+        return false;
+    double since = lks__writer_progress(k->writer);
+    if (since < c->hurried_at)
+        since = c->hurried_at;
+    return lks__sys_now() - since >= c->patience_s;
+}
+
+void lks__consoles_say(lks__consoles *c, const char *text)
+{
+    struct console *k = &c->at[1];
+    size_t n = strlen(text);
+    if (lks__writer_add(k->writer, k->sink, "", 0, text, n, 0))
+        return;
+    k->dropped += n;
+    k->dropped_lines++;
+}
+
+static void say_dropped(lks__consoles *c, struct console *k, size_t bytes, size_t lines)
+{
+    char text[256];
+    if (bytes == 0)
+        return;
+    int err = lks__writer_error(k->writer, k->sink);
+    snprintf(text, sizeof text, "lockstep: %zu bytes (%zu lines) for the %s were dropped: %s\n",
+             bytes, lines, k->name, err != 0 ? strerror(err) : "nobody read them in time");
+    lks__consoles_say(c, text);
+}
+
+/* Has the reader returned, or been missing for too long? From now on, what can't be written for
+ * that or another reason is dropped. */
+static void look_at_console(lks__consoles *c, struct console *k)
+{
+    int err = lks__writer_error(k->writer, k->sink);
+    if (err != 0 && err != EPIPE && !k->said_failed) {
+        char text[256];
+        k->said_failed = true;
+        snprintf(text, sizeof text, "lockstep: the %s can't be written: %s\n", k->name,
+                 strerror(err));
+        lks__consoles_say(c, text);
+    }
+    if (k->dropping && err == 0 && lks__writer_idle(k->writer)) {
+        size_t bytes = k->dropped, lines = k->dropped_lines;
+        k->dropping = false;
+        k->dropped = k->dropped_lines = 0;
+        say_dropped(c, k, bytes, lines);
+    }
+    k->dropping |= (err != 0 && err != EPIPE) || is_stuck(c, k);
+}
+
+void lks__consoles_look(lks__consoles *c)
+{
+    uint64_t count;
+    (void)!read(c->event, &count, sizeof count);
+    for (int i = 0; i < 2; i++)
+        look_at_console(c, &c->at[i]);
+}
+
+bool lks__consoles_idle(lks__consoles *c)
+{
+    return lks__writer_idle(c->at[0].writer) && lks__writer_idle(c->at[1].writer);
+}
+
+/* Wait until all is written, or will not be read. */
+static void wait_for_readers(lks__consoles *c, int signals)
+{
+    for (;;) {
+        struct pollfd p[2] = {{.fd = c->event, .events = POLLIN},
+                              {.fd = signals, .events = POLLIN}};
+        lks__consoles_look(c);
+        bool stuck[2];
+        for (int i = 0; i < 2; i++)
+            stuck[i] = lks__writer_idle(c->at[i].writer) || is_stuck(c, &c->at[i]);
+        if (lks__consoles_idle(c) || (stuck[0] && stuck[1]))
+            return;
+        poll(p, 2, c->hurried ? (int)(LOOK_S * 1e3) : -1);
+        if (p[1].revents != 0) {
+            lks__consoles_hurry(c, LAST_TRY_S);
+            signals = -1;
+        }
+    }
+}
+
+void lks__consoles_close(lks__consoles *c, int signals)
+{
+    bool ended = true;
+    if (c == NULL)
+        return;
+    if (c->at[0].writer != NULL && c->at[1].writer != NULL) {
+        wait_for_readers(c, signals);
+        size_t bytes[2] = {0, 0}, lines[2] = {0, 0};
+        for (int i = 0; i < 2; i++)
+            if (lks__writer_error(c->at[i].writer, c->at[i].sink) != EPIPE)
+                lks__writer_left(c->at[i].writer, c->at[i].sink, &bytes[i], &lines[i]);
+        for (int i = 0; i < 2; i++) /* these messages themselves aren't counted */
+            say_dropped(c, &c->at[i], bytes[i] + c->at[i].dropped,
+                        lines[i] + c->at[i].dropped_lines);
+        lks__consoles_hurry(c, LAST_TRY_S);
+        wait_for_readers(c, -1);
+    }
+    for (int i = 0; i < 2; i++)
+        ended = lks__writer_close(c->writers[i]) && ended;
+    for (int i = 0; i < 2 && ended; i++) /* otherwise a thread may still write to it */
+        close_if(c->at[i].fd);
+    if (ended)
+        close_if(c->event);
+    free(c);
+}

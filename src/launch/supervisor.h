@@ -1,0 +1,70 @@
+/* launch/supervisor.h - watching over an attempt's ranks: who has ended, who is to end, and why. */
+#ifndef LKS_LAUNCH_SUPERVISOR_H
+#define LKS_LAUNCH_SUPERVISOR_H
+
+#include <poll.h>
+
+#include "launch/attempt.h"
+#include "launch/nodes.h"
+
+/* Made anew for each attempt by lks__supervisor_begin(). The attempt and the nodes are borrowed. */
+struct lks__supervisor {
+    struct lks__attempt *attempt;
+    struct lks__nodes *nodes; /* NULL if the job has one */
+    struct pollfd *polls;     /* [lks__output_polls(nproc) + 3] */
+
+    bool failed;                 /* a rank has failed; the others are being ended */
+    bool killed;                 /* SIGKILL has been sent */
+    bool ended_by_others;        /* ... because another node's ranks have ended */
+    int passed_on;               /* the SIGUSR1 or SIGUSR2 that was passed on last, or 0 */
+    bool stood_still;            /* all ranks stood still, and were ended for it (still.c) */
+    double look_from, looked_at; /* of still.c */
+    int user_signal;             /* the first signal that asks to stop, or 0 */
+    double user_signal_at;       /* ... and the time of the newest one */
+    bool held_back;              /* a second one has not ended the ranks, because they save */
+    double kill_at;              /* when to send SIGKILL; 0: never */
+    bool first_by_rank;          /* the group had a failure before we recorded one */
+    int first_rank;              /* ... and the rank that it names, -1 for none */
+    char first_text[1100];       /* ... and its text */
+};
+
+/* --- supervise.c -------------------------------------------------------------------------- */
+
+/* Before the ranks start. ERR_NOMEM; lks__supervisor_end() follows in any case. */
+lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attempt *a,
+                                 struct lks__nodes *nodes);
+void lks__supervisor_end(struct lks__supervisor *sup);
+
+/* Watch the ranks until all have ended, and end the processes that they leave behind. */
+void lks__supervise(struct lks__supervisor *sup);
+
+/* End everything that has been started, at once. */
+void lks__end_all(struct lks__supervisor *sup);
+
+/* --- verdict.c ---------------------------------------------------------------------------- */
+
+/* After all have ended: the local rank that failed first by itself, or -1; one sentence about it;
+ * and the exit code of the launch. */
+struct lks__verdict {
+    int culprit;
+    int exit_code;
+    char text[LKS__LAUNCH_MESSAGE];
+};
+void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v);
+/* What other nodes learn beside the verdict; r->table is "". */
+void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__verdict *v,
+                         struct lks__nodes_report *r);
+
+/* --- files.c ------------------------------------------------------------------------------ */
+
+/* Write error.json for each rank that failed and hasn't written one itself. */
+void lks__files_errors(const struct lks__attempt *a, const struct lks__verdict *v);
+
+/* --- still.c ------------------------------------------------------------------------------ */
+
+/* When to check whether all ranks stand still; 0: never. */
+double lks__still_next(const struct lks__supervisor *sup);
+/* True, once, if they do: their state has been recorded, and they must be ended. */
+bool lks__still_look(struct lks__supervisor *sup);
+
+#endif
