@@ -7,6 +7,7 @@
 #include "lockstep/comm.h"
 #include "lockstep/ddp.h"
 #include "lockstep/dtype.h"
+#include "lockstep/reduce.h"
 #include "lockstep/sampler.h"
 #include "lockstep/status.h"
 

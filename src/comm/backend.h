@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "kernels/exec.h"
-#include "lockstep/comm.h"
+#include "lockstep/reduce.h"
 
 /* The module of an engine between hosts: a row of comm/engines.h. */
 struct lks__engine_module {

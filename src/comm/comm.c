@@ -1,4 +1,4 @@
-#include "lockstep/comm.h"
+#include "lockstep/reduce.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #define LKS_COMM_PLAN_H
 
 #include "comm/shm/sum.h"
-#include "lockstep/comm.h"
+#include "lockstep/reduce.h"
 
 /* Work memory, refilled for each reduction: nodes are added as they are read, then sorted. */
 struct lks__plan {

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lockstep/comm.h"
+#include "lockstep/reduce.h"
 
 enum {
     LKS__TREE_MAX_LEAVES = 65536, /* virtual ranks have 16 bits in the generators' counters */

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <xxhash.h>
 
+#include "lockstep/reduce.h"
 #include "train/recipe.h"
 #include "train/state.h"
 

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/sys.h"
+#include "lockstep/reduce.h"
 #include "optim/adamw.h"
 #include "optim/golf.h"
 #include "optim/schedule.h"

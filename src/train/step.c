@@ -4,6 +4,7 @@
 
 #include "base/sys.h"
 #include "base/trace.h"
+#include "lockstep/reduce.h"
 #include "session/signals.h"
 #include "train/arenas.h"
 #include "train/nonfinite.h"

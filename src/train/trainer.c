@@ -8,6 +8,7 @@
 
 #include "comm/shm/memory.h"
 #include "ddp/verify.h"
+#include "lockstep/reduce.h"
 #include "rundir/job.h"
 #include "rundir/outdir.h"
 #include "train/agree.h"

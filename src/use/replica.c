@@ -6,6 +6,7 @@
 
 #include "artifact/artifact.h"
 #include "ckpt/folder.h"
+#include "lockstep/reduce.h"
 #include "train/agree.h"
 #include "train/state.h"
 #include "use/which.h"

@@ -14,6 +14,7 @@
 #include "comm/hosts.h"
 #include "comm/ranks.h"
 #include "comm/suite.h"
+#include "lockstep/reduce.h"
 
 static const char *engine; /* "mpi", "mpich", "gloo" */
 

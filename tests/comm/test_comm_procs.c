@@ -17,6 +17,7 @@
 #include "base/sys.h"
 #include "comm/ranks.h"
 #include "comm/suite.h"
+#include "lockstep/reduce.h"
 #include "support.h"
 
 /* --- bodies ------------------------------------------------------------------------------- */
