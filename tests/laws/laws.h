@@ -31,6 +31,10 @@ void law_run(const law_args *args);
 const char *law_trained(const char *sampler, const char *const more[]);
 #define law_output(sampler, ...) law_trained((sampler), (const char *const[]){__VA_ARGS__, NULL})
 
+/* Settings of the runs that others are compared with: one thread, and the CPU even if the tests run
+ * with a program that has another device (LKS_TEST_PROGRAM). */
+#define LAW_REFERENCE "--threads=1", "--device=cpu"
+
 /* Resume in `out` to the run's end. */
 void law_resumed(const char *sampler, const char *out, const char *const more[]);
 #define law_resume(sampler, out, ...)                                                              \

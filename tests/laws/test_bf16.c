@@ -9,8 +9,8 @@ static const char *alone, *full; /* outputs of one rank with one thread: bfloat1
 
 static int train_alone(void **state)
 {
-    alone = law_output("random", "--threads=1", "--dtype=bfloat16");
-    full = law_output("random", "--threads=1");
+    alone = law_output("random", LAW_REFERENCE, "--dtype=bfloat16");
+    full = law_output("random", LAW_REFERENCE);
     return 0;
 }
 

@@ -12,7 +12,7 @@ static const char *alone;
 
 static int train_alone(void **state)
 {
-    alone = law_output("random", "--threads=1");
+    alone = law_output("random", LAW_REFERENCE);
     return 0;
 }
 

@@ -9,8 +9,8 @@ static const char *alone[2]; /* outputs of one rank with one thread: random, nan
 
 static int train_alone(void **state)
 {
-    alone[0] = law_output("random", "--threads=1");
-    alone[1] = law_output("nanogpt", "--threads=1");
+    alone[0] = law_output("random", LAW_REFERENCE);
+    alone[1] = law_output("nanogpt", LAW_REFERENCE);
     return 0;
 }
 
@@ -113,7 +113,7 @@ static void test_nanogpt_sampler(void **state)
 
 static void test_epoch_sampler(void **state)
 {
-    const char *one = law_output("epoch", "--threads=1");
+    const char *one = law_output("epoch", LAW_REFERENCE);
     law_assert_same(law_output("epoch", "--nproc_per_node=4"), one);
     law_assert_same(law_output("epoch", "--nproc_per_node=3", "--allow_uneven"), one);
     assert_string_not_equal(law_lines(one), law_lines(alone[0]));

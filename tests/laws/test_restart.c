@@ -15,7 +15,7 @@ static const char *whole; /* output of an undisturbed run */
 
 static int train_whole(void **state)
 {
-    whole = law_output("random", "--threads=1");
+    whole = law_output("random", LAW_REFERENCE);
     return 0;
 }
 

@@ -11,7 +11,7 @@ static const char *const samplers[2] = {"random", "nanogpt"};
 static int train_whole(void **state)
 {
     for (int i = 0; i < 2; i++)
-        whole[i] = law_output(samplers[i], "--threads=1");
+        whole[i] = law_output(samplers[i], LAW_REFERENCE);
     return 0;
 }
 
