@@ -8,7 +8,9 @@
 #include "base/sys.h"
 #include "base/trace.h"
 #include "bench.h"
+#include "settings/family.h"
 #include "tool.h"
+#include "train/recipe.h"
 
 static const char usage[] =
     "Usage: lockstep bench peak [--threads=N]\n"
@@ -27,7 +29,7 @@ static const char usage[] =
     "      of that a step doesn't hide.\n"
     "kernels: each kernel by shape, beside the limit of multiply-adds or memory on this machine.\n";
 
-enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, PEAK_BURSTS = 200, SHARD_HEADER = 512 /* uint16 */ };
+enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, PEAK_BURSTS = 200 };
 
 lks_status bench_peak_of(const lks__session *s, int threads, double *flops_p)
 {
@@ -55,45 +57,35 @@ static lks_status bench_peak(const lks__settings *settings)
     return st;
 }
 
-static bool is_golf(const lks__settings *s)
-{
-    return strcmp(s->family, "golf") == 0;
-}
-
 static const char *data_path(const lks__settings *s, const char *dir, int i,
                              char path[LKS__SETTING_STR + 64])
 {
-    static const char *const names[2][2] = {{"train.bin", "val.bin"},
-                                            {"fineweb_train_000000.bin", "fineweb_val_000000.bin"}};
-    snprintf(path, LKS__SETTING_STR + 64, "%s/%s", dir, names[is_golf(s)][i]);
+    snprintf(path, LKS__SETTING_STR + 64, "%s/%s", dir, lks__recipe_of(s)->data->files[i]);
     return path;
 }
 
-/* Write random tokens as a dataset in a temporary folder; its files are unlinked once they are
- * open. */
+/* Random tokens as a dataset in a temporary folder, whose files are unlinked once they are open. */
 static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
 {
     const char *tmp = getenv("TMPDIR");
     snprintf(dir, LKS__SETTING_STR, "%s/lockstep-bench-XXXXXX", tmp == NULL ? "/tmp" : tmp);
     if (mkdtemp(dir) == NULL)
         return lks__sys_fail("can't make", dir);
-    size_t n = (size_t)s->block_size * 4 + BENCH_TOKENS, head = is_golf(s) ? SHARD_HEADER : 0;
-    uint16_t *words = calloc(head + n, sizeof *words);
-    if (words == NULL)
+    size_t n = (size_t)s->block_size * 4 + BENCH_TOKENS;
+    uint16_t *ids = calloc(n, sizeof *ids);
+    if (ids == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", n);
-    if (is_golf(s))
-        memcpy(words, (int32_t[3]){20240520, 1, (int32_t)n}, 3 * sizeof(int32_t));
     lks__mt g;
     lks__mt_seed(&g, (uint64_t)s->seed);
     uint64_t range = (uint64_t)(s->vocab_size < 65536 ? s->vocab_size : 65536);
     for (size_t i = 0; i < n; i++)
-        words[head + i] = (uint16_t)(lks__mt_u32(&g) % range);
+        ids[i] = (uint16_t)(lks__mt_u32(&g) % range);
     lks_status st = LKS_OK;
     for (int i = 0; i < 2 && st == LKS_OK; i++) {
         char path[LKS__SETTING_STR + 64];
-        st = lks__sys_write_file(data_path(s, dir, i, path), words, (head + n) * sizeof *words);
+        st = lks__recipe_of(s)->data->write(data_path(s, dir, i, path), ids, n);
     }
-    free(words);
+    free(ids);
     return st;
 }
 
@@ -190,13 +182,7 @@ lks_status bench_open_trainer(lks__settings *s, lks__trainer *t)
     char dir[LKS__SETTING_STR];
     LKS__TRY(lks_world_from_env(&world));
     s->gradient_accumulation_steps = s->virtual_ranks = world.world_size;
-    if (s->vocab_size == 0)
-        s->vocab_size = is_golf(s) ? 1024 : 50304;
-    if (is_golf(s)) {
-        s->sampler = LKS__sampler_stream;
-        s->train_batch_tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
-        s->max_wallclock_seconds = 0.0; /* the schedule must not depend on the clock */
-    }
+    lks__family_of(s)->prepare_bench(s);
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
     if (st == LKS_OK)

@@ -3,12 +3,11 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "data/shards.h"
-#include "data/tokens.h"
 #include "rundir/evals.h"
 #include "session/signals.h"
 #include "tool.h"
 #include "train/evaluate.h"
+#include "train/recipe.h"
 #include "use/replica.h"
 
 static const char usage[] =
@@ -25,8 +24,8 @@ struct job {
     const lks__settings *s;
     lks__session *session;
     lks__replica replica;
-    lks__tokens *tokens;
-    lks__shards *shards;
+    const struct lks__source_ops *data; /* NULL: not open */
+    void *source;
     lks__byte_table bytes;
     lks__split_eval eval;
 };
@@ -36,45 +35,31 @@ static const char *split_of(const struct job *j)
     return lks__setting_word(j->s, LKS__SETTING_split);
 }
 
-static lks_status read_tokens(const void *source, uint64_t first, size_t n, int32_t *out)
+/* What counts bytes; without a model that the folder names, nothing does. */
+static lks_status open_bytes(struct job *j, const char *dir)
 {
-    return lks__tokens_read(source, first, n, out);
-}
-
-static lks_status read_shards(const void *source, uint64_t first, size_t n, int32_t *out)
-{
-    return lks__shards_read(source, first, n, out);
-}
-
-static lks_status open_tokens(struct job *j, const char *dir)
-{
-    char path[2 * LKS__SETTING_STR + 16];
-    snprintf(path, sizeof path, "%s/%s.bin", dir, split_of(j));
-    LKS__TRY(lks__tokens_open(path, (uint32_t)j->replica.config.vocab_size, &j->tokens));
-    j->eval.path = lks__tokens_path(j->tokens);
-    j->eval.n_tokens = lks__tokens_count(j->tokens);
-    j->eval.read = read_tokens;
-    j->eval.source = j->tokens;
-    return LKS_OK;
-}
-
-static lks_status open_shards(struct job *j, const char *dir)
-{
-    char pattern[LKS__SETTING_STR + 64];
     uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
-    bool val = j->s->split == LKS__split_val;
-    snprintf(pattern, sizeof pattern, "%s/%s", dir, val ? LKS__SHARDS_VAL : LKS__SHARDS_TRAIN);
-    LKS__TRY(lks__shards_open(pattern, vocab, &j->shards));
     bool found = true;
     if (j->s->tokenizer_path[0] == '\0')
         LKS__TRY(lks__byte_table_in(dir, vocab, &found, &j->bytes));
     else
         LKS__TRY(lks__byte_table_open(j->s->tokenizer_path, vocab, &j->bytes));
     j->eval.bytes = found ? &j->bytes : NULL;
-    j->eval.path = lks__shards_path(j->shards, 0);
-    j->eval.n_tokens = lks__shards_count(j->shards);
-    j->eval.read = read_shards;
-    j->eval.source = j->shards;
+    return LKS_OK;
+}
+
+static lks_status open_split(struct job *j, const char *dir)
+{
+    const struct lks__source_ops *data = lks__recipe_of(&j->replica.run)->data;
+    int split = j->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
+    LKS__TRY(data->open(dir, split, (uint32_t)j->replica.config.vocab_size, &j->source));
+    j->data = data;
+    if (data->pieces)
+        LKS__TRY(open_bytes(j, dir));
+    j->eval.path = data->path(j->source);
+    j->eval.n_tokens = data->count(j->source);
+    j->eval.read = data->read;
+    j->eval.source = j->source;
     return LKS_OK;
 }
 
@@ -87,8 +72,7 @@ static lks_status open_job(struct job *j)
     else
         LKS__TRY(lks__replica_open(j->s->out_dir, j->s, batch, j->session, &j->replica));
     LKS__TRY(lks__settings_data_dir(j->s, dir));
-    LKS__TRY(j->replica.config.family == LKS__FAMILY_GOLF ? open_shards(j, dir)
-                                                          : open_tokens(j, dir));
+    LKS__TRY(open_split(j, dir));
     j->eval.session = j->session;
     j->eval.model = j->replica.model;
     j->eval.params = j->replica.params.dev;
@@ -163,8 +147,8 @@ static int run_rank(const lks__settings *s)
     if (st == LKS_OK && stop != 0 && session.world.rank == 0)
         tool_stopped("eval", stop, "there is no loss, and nothing was written");
     lks__byte_table_free(&j.bytes);
-    lks__shards_close(j.shards);
-    lks__tokens_close(j.tokens);
+    if (j.data != NULL)
+        j.data->close(j.source);
     lks__replica_close(&j.replica);
     lks__session_close(&session);
     return code;

@@ -12,14 +12,9 @@ struct lks__model {
     lks__device *device;
 };
 
-static const struct lks__model_ops *const families[] = {
-    [LKS__FAMILY_GPT2] = &lks__model_gpt2,
-    [LKS__FAMILY_GOLF] = &lks__model_golf,
-};
-
 static const struct lks__model_ops *ops_of(const lks__model_config *config)
 {
-    return families[config->family];
+    return config->ops;
 }
 
 lks_status lks__model_table(const lks__model_config *config, lks__table *table)

@@ -12,10 +12,8 @@
 
 #include "base/status.h"
 
-typedef enum lks__family { LKS__FAMILY_GPT2, LKS__FAMILY_GOLF } lks__family;
-
 typedef struct lks__model_config {
-    lks__family family;
+    const struct lks__model_ops *ops; /* the family's: model/model.h */
     int n_layer, n_head, n_embd, block_size, vocab_size;
     bool bf16; /* matrix products in bfloat16, summed in float32 */
     /* gpt2 */

@@ -115,10 +115,9 @@ static void describe(lks__report *r, const lks__trainer *t)
 /* Say that nothing is left to do, because a silent end would look like a failed resume. */
 static void say_complete(lks__report *r, const lks__trainer *t)
 {
-    const char *more = strcmp(t->s.family, "golf") == 0 ? "iterations" : "max_iters";
     if (t->resumed && !t->s.eval_only && (t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time))
         lks__log_message(&r->log, "the run is complete; with a larger %s it goes on from here",
-                         t->out_of_time ? "max_wallclock_seconds" : more);
+                         t->out_of_time ? "max_wallclock_seconds" : t->recipe->length);
 }
 
 /* If other kernels made the checkpoint, the run goes on with other bits. */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "settings/config_file.h"
-#include "settings/settings.h"
+#include "settings/family.h"
 
 void lks__args_note(lks__args *args, const char *where, const char *what)
 {
@@ -82,5 +82,5 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
                              shown);
         }
     }
-    return strcmp(s->family, "golf") == 0 ? lks__golf_environment(s, command) : LKS_OK;
+    return lks__family_environment(s, command);
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/nearest.h"
+#include "settings/family.h"
 
 /* --- values from text ------------------------------------------------------------------------- */
 
@@ -149,14 +150,8 @@ const char *lks__settings_text(const lks__settings *s, int i, char out[LKS__SETT
 
 lks_status lks__settings_check(lks__settings *s, int world_size)
 {
-    if (strcmp(s->family, "golf") == 0)
-        LKS__TRY(lks__golf_check(s));
+    LKS__TRY(lks__family_of(s)->check(s));
     int64_t N = s->gradient_accumulation_steps, W = world_size;
-    if (s->n_embd % s->n_head)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "n_embd=%" PRId64 " is no multiple of n_head=%" PRId64
-                         ": every head gets n_embd / n_head columns",
-                         s->n_embd, s->n_head);
     if (s->virtual_ranks == 0)
         for (s->virtual_ranks = 8; N % s->virtual_ranks; s->virtual_ranks /= 2)
             ;
@@ -209,5 +204,5 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
                      s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
                          ? " (as no --dataset=DIR was given)"
                          : "",
-                     strcmp(s->family, "golf") == 0 ? "sentencepiece" : "char");
+                     lks__family_of(s)->prep);
 }

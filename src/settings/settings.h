@@ -42,6 +42,7 @@ enum {
     LKS__SETTING_AUTO = 1 << 4,
     /* Used only by the golf family: left out of other families' config lines and checkpoints. */
     LKS__SETTING_GOLF = 1 << 5,
+    LKS__SETTING_OF_FAMILY = LKS__SETTING_GOLF, /* all flags of that meaning */
     /* STR: may be given several times; each value is a line of the string. */
     LKS__SETTING_LIST = 1 << 6,
 };
@@ -60,8 +61,9 @@ enum {
 
 /* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which makes
  * descriptors of the table, defines the words of the last columns. TYPE: INT (int64_t), FLOAT
- * (double), BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above). Help and the
- * config line follow this order; settings of a group must be adjacent. */
+ * (double), BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above), LISTED (int: the
+ * place of a word in a list of another file, which lks__NAME_word() gives). Help and the config
+ * line follow this order; settings of a group must be adjacent. */
 #define LKS__SETTING_MAP(X)                                                                        \
     X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                        \
     X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
@@ -90,8 +92,7 @@ enum {
       "artifact to evaluate, instead of the checkpoint in out_dir")                                \
     X(CHOICE, split, val, WORDS, EVAL, HOST, FILES, "which tokens to evaluate on")                 \
                                                                                                    \
-    X(STR, family, "gpt2", ONE_OF("gpt2|golf"), TRAIN | BENCH, SHAPE, MODEL,                       \
-      "gpt2: nanoGPT's model; golf: parameter-golf's")                                             \
+    X(LISTED, family, 0, WORDS, TRAIN | BENCH, SHAPE, MODEL, "family of models")                   \
     X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL, "transformer blocks")          \
     X(INT, n_head, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL,                                 \
       "attention heads of a block; must divide n_embd")                                            \
@@ -187,7 +188,7 @@ enum {
     X(INT, train_batch_tokens, 524288, INTS(1, 1LL << 40), TRAIN, RUN | GOLF, MODEL_GOLF,          \
       "tokens of a step; sets batch_size")                                                         \
     X(INT, iterations, 20000, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
-      "steps of the run (max_iters of the other family is not used)")                              \
+      "steps of the run (golf does not use max_iters)")                                            \
     X(INT, warmdown_iters, 1200, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,              \
       "steps over which the rates go down to 0 at the end; 0: none")                               \
     X(INT, warmup_steps, 20, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                  \
@@ -272,6 +273,7 @@ enum {
 #define LKS__CHOICES_FLOAT(name)
 #define LKS__CHOICES_BOOL(name)
 #define LKS__CHOICES_STR(name)
+#define LKS__CHOICES_LISTED(name)
 #define LKS__CHOICES_CHOICE(name)                                                                  \
     typedef enum { LKS__WORDS_##name(LKS__WORD_ID, name) } lks__##name##_choice;
 #define X(type, name, ...) LKS__CHOICES_##type(name)
@@ -292,6 +294,7 @@ typedef enum lks__setting_from {
 #define LKS__FIELD_BOOL(name)   bool name;
 #define LKS__FIELD_STR(name)    char name[LKS__SETTING_STR];
 #define LKS__FIELD_CHOICE(name) lks__##name##_choice name;
+#define LKS__FIELD_LISTED(name) int name;
 
 typedef struct lks__settings {
 #define X(type, name, ...) LKS__FIELD_##type(name)
@@ -343,19 +346,8 @@ void lks__settings_help(FILE *out, unsigned command);
 
 /* --- relations between settings --------------------------------------------------------------- */
 
-/* golf's settings may be given by the names of parameter-golf's script. Returns the name of the
- * setting for such a name ("num_layers": "n_layer"), or NULL if it is none of them. */
-const char *lks__golf_setting(const char *name);
-
-/* Read the script's environment variables (NUM_LAYERS, ITERATIONS, …): they win over files, and the
- * command line wins over them. */
-lks_status lks__golf_environment(lks__settings *s, unsigned command);
-
-/* Compute batch_size from golf's settings, and check them. */
-lks_status lks__golf_check(lks__settings *s);
-
-/* For a run of train on `world_size` ranks: choose virtual_ranks if it is 0, then check conditions
- * between settings: n_head divides n_embd, V divides N, W divides V (or allow_uneven), W <= V.
+/* For a run of train on `world_size` ranks: make the family's checks, choose virtual_ranks if it is
+ * 0, then check conditions between settings: V divides N, W divides V (or allow_uneven), W <= V.
  * ERR_CONFIG names both numbers and what to change. */
 lks_status lks__settings_check(lks__settings *s, int world_size);
 
@@ -389,11 +381,10 @@ int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned 
 /* One value as text, doubles as %.17g; returns `out`. */
 const char *lks__settings_text(const lks__settings *s, int setting, char out[LKS__SETTING_STR]);
 const char *lks__setting_name(int setting);
-/* The word of a CHOICE in `s` (LKS__SETTING_on_nan: "stop"). */
+/* The word of a CHOICE or LISTED setting in `s` (LKS__SETTING_on_nan: "stop"). */
 const char *lks__setting_word(const lks__settings *s, int setting);
-bool lks__setting_is_golf(int setting);
 int lks__setting_find(const char *key); /* '-' equals '_'; -1 if there is none */
-bool lks__setting_is_text(int setting); /* STR or CHOICE */
+bool lks__setting_is_text(int setting); /* STR, CHOICE, LISTED */
 bool lks__setting_is_bool(int setting);
 
 /* Numbers in settings: the whole text, no white space, no hexadecimal, finite. */

@@ -20,9 +20,17 @@ static void print_wrapped(FILE *out, const char *text)
     fprintf(out, "%s\n", text);
 }
 
+/* "HELP; word: what it means; …". */
+static void describe_words(const lks__setting *d, char *out, size_t bytes)
+{
+    size_t o = (size_t)snprintf(out, bytes, "%s", d->help);
+    for (int i = 0; d->about != NULL && d->about(i) != NULL && o < bytes; i++)
+        o += (size_t)snprintf(out + o, bytes - o, "; %s: %s", d->word(i), d->about(i));
+}
+
 static void print_setting(FILE *out, const lks__setting *d)
 {
-    char left[80], text[400], range[LKS__SETTING_RANGE], shown[80];
+    char left[80], text[600], help[400], range[LKS__SETTING_RANGE], shown[80];
     switch (d->type) {
     case LKS__SETTING_IS_INT:
         snprintf(left, sizeof left, "--%s=%" PRId64, d->name, d->preset.i);
@@ -43,13 +51,14 @@ static void print_setting(FILE *out, const lks__setting *d)
         snprintf(left, sizeof left, "--%s=%.40s", d->name, shown);
         break;
     case LKS__SETTING_IS_CHOICE:
-        snprintf(left, sizeof left, "--%s=%s", d->name, d->words[d->preset.i]);
+        snprintf(left, sizeof left, "--%s=%s", d->name, d->word((int)d->preset.i));
         break;
     }
     lks__setting_describe(d, range);
     bool has_range = d->type == LKS__SETTING_IS_INT || d->type == LKS__SETTING_IS_FLOAT ||
                      d->type == LKS__SETTING_IS_CHOICE || d->choices;
-    snprintf(text, sizeof text, has_range ? "%s (%s)" : "%s", d->help, range);
+    describe_words(d, help, sizeof help);
+    snprintf(text, sizeof text, has_range ? "%s (%s)" : "%s", help, range);
     if (strlen(left) + 3 < HELP_INDENT)
         fprintf(out, "  %-*s", HELP_INDENT - 2, left);
     else

@@ -1,6 +1,7 @@
 /* settings/settings_json.c - settings in checkpoints and metrics. */
 #include <string.h>
 
+#include "settings/family.h"
 #include "settings/settings_table.h"
 
 /* The next setting of `command` with a role in `flags`: for (d = next(NULL, …); d; d = next(d,
@@ -13,10 +14,10 @@ static const lks__setting *next(const lks__setting *d, unsigned command, unsigne
     return NULL;
 }
 
-/* golf's own settings are not recorded for runs of other families. */
+/* A family's own settings are not recorded for runs of other families. */
 static bool relevant(const lks__settings *s, const lks__setting *d)
 {
-    return !(d->flags & LKS__SETTING_GOLF) || strcmp(s->family, "golf") == 0;
+    return !(d->flags & LKS__SETTING_OF_FAMILY) || d->flags & lks__family_of(s)->settings;
 }
 
 json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags)
@@ -30,7 +31,7 @@ json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned
         json_t *member = d->type == LKS__SETTING_IS_INT      ? json_integer(v.i)
                          : d->type == LKS__SETTING_IS_FLOAT  ? json_real(v.f)
                          : d->type == LKS__SETTING_IS_BOOL   ? json_boolean(v.b)
-                         : d->type == LKS__SETTING_IS_CHOICE ? json_string(d->words[v.i])
+                         : d->type == LKS__SETTING_IS_CHOICE ? json_string(d->word((int)v.i))
                                                              : json_string(v.s);
         if (!member && d->type == LKS__SETTING_IS_STR) { /* a path that isn't UTF-8 */
             char shown[LKS__SETTING_STR];
@@ -65,7 +66,7 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
             lks__jsonw_str(w, d->name, v.s);
             break;
         case LKS__SETTING_IS_CHOICE:
-            lks__jsonw_str(w, d->name, d->words[v.i]);
+            lks__jsonw_str(w, d->name, d->word((int)v.i));
             break;
         }
     }

@@ -1,4 +1,5 @@
 #include "settings/settings_table.h"
+#include "settings/family.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -52,17 +53,24 @@ enum {
 #define PRESET_FLOAT(name, x) .preset.f = (x)
 #define PRESET_BOOL(name, x)  .preset.b = (x)
 #define PRESET_STR(name, x)   .preset.s = (x)
-#define PRESET_CHOICE(name, x) .preset.i = LKS__##name##_##x, .words = words_of_##name
+#define PRESET_CHOICE(name, x) .preset.i = LKS__##name##_##x, .word = name##_word
+#define PRESET_LISTED(name, x) .preset.i = (x), .word = lks__##name##_word, .about = lks__##name##_about
+#define LKS__SETTING_IS_LISTED LKS__SETTING_IS_CHOICE
 
-/* static const char *const words_of_on_nan[] = {"stop", …, NULL}; for each CHOICE. */
+/* static const char *on_nan_word(int i): "stop", …, NULL; for each CHOICE. */
 #define WORD(of, word)        #word,
-#define WORDS_INT(name)
-#define WORDS_FLOAT(name)
-#define WORDS_BOOL(name)
-#define WORDS_STR(name)
-#define WORDS_CHOICE(name)                                                                         \
-    static const char *const words_of_##name[] = {LKS__WORDS_##name(WORD, name) NULL};
-#define X(type, name, ...) WORDS_##type(name)
+#define WORD_OF_INT(name)
+#define WORD_OF_FLOAT(name)
+#define WORD_OF_BOOL(name)
+#define WORD_OF_STR(name)
+#define WORD_OF_LISTED(name)
+#define WORD_OF_CHOICE(name)                                                                       \
+    static const char *name##_word(int i)                                                          \
+    {                                                                                              \
+        static const char *const words[] = {LKS__WORDS_##name(WORD, name) NULL};                   \
+        return words[i];                                                                           \
+    }
+#define X(type, name, ...) WORD_OF_##type(name)
 LKS__SETTING_MAP(X)
 #undef X
 
@@ -172,18 +180,13 @@ const char *lks__setting_name(int i)
 const char *lks__setting_word(const lks__settings *s, int i)
 {
     const lks__setting *d = &lks__setting_table[i];
-    return d->words[lks__setting_load(s, d).i];
+    return d->word((int)lks__setting_load(s, d).i);
 }
 
 bool lks__setting_is_text(int i)
 {
     const lks__setting_type type = lks__setting_table[i].type;
     return type == LKS__SETTING_IS_STR || type == LKS__SETTING_IS_CHOICE;
-}
-
-bool lks__setting_is_golf(int i)
-{
-    return (lks__setting_table[i].flags & GOLF) != 0;
 }
 
 bool lks__setting_is_bool(int i)
@@ -207,9 +210,9 @@ int lks__setting_find(const char *key)
     char name[LKS__SETTING_KEY];
     if (!fold_key(key, name))
         return -1;
-    const char *golf = lks__golf_setting(name);
+    const char *ours = lks__family_setting(name);
     for (int i = 0; i < LKS__N_SETTINGS; i++)
-        if (strcmp(lks__setting_table[i].name, golf != NULL ? golf : name) == 0)
+        if (strcmp(lks__setting_table[i].name, ours != NULL ? ours : name) == 0)
             return i;
     return -1;
 }
@@ -224,23 +227,23 @@ bool lks__setting_is_foreign(const char *key)
 
 int64_t lks__setting_choice(const lks__setting *d, const char *text)
 {
-    for (int64_t i = 0; d->words[i] != NULL; i++)
-        if (strcmp(d->words[i], text) == 0)
+    for (int i = 0; d->word(i) != NULL; i++)
+        if (strcmp(d->word(i), text) == 0)
             return i;
     return -1;
 }
 
 /* "a, b or c". */
-static void list_words(const char *const *words, char *out, size_t out_bytes)
+static void list_words(const char *(*word)(int i), char *out, size_t out_bytes)
 {
     size_t o = 0;
     out[0] = '\0';
-    for (int i = 0; words[i] != NULL && o < out_bytes; i++)
+    for (int i = 0; word(i) != NULL && o < out_bytes; i++)
         o += (size_t)snprintf(out + o, out_bytes - o, "%s%s",
-                              i == 0                 ? ""
-                              : words[i + 1] == NULL ? " or "
-                                                     : ", ",
-                              words[i]);
+                              i == 0                ? ""
+                              : word(i + 1) == NULL ? " or "
+                                                    : ", ",
+                              word(i));
 }
 
 /* "a, b or c" from "a|b|c". */
@@ -285,7 +288,7 @@ const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_R
         }
         break;
     case LKS__SETTING_IS_CHOICE:
-        list_words(d->words, choices, sizeof choices);
+        list_words(d->word, choices, sizeof choices);
         snprintf(out, LKS__SETTING_RANGE, "%s%s", choices, d->built ? " in this build" : "");
         break;
     }

@@ -10,7 +10,7 @@ typedef enum lks__setting_type {
     LKS__SETTING_IS_FLOAT,
     LKS__SETTING_IS_BOOL,
     LKS__SETTING_IS_STR,
-    LKS__SETTING_IS_CHOICE,
+    LKS__SETTING_IS_CHOICE, /* and LISTED */
 } lks__setting_type;
 
 typedef union lks__setting_value {
@@ -23,9 +23,10 @@ typedef union lks__setting_value {
 typedef struct lks__setting {
     const char *name;
     const char *help;
-    const char *group;        /* title in the help; settings of one group are adjacent */
-    const char *choices;      /* STR: "a|b", or NULL */
-    const char *const *words; /* CHOICE: ends with NULL */
+    const char *group;           /* title in the help; settings of one group are adjacent */
+    const char *choices;         /* STR: "a|b", or NULL */
+    const char *(*word)(int i);  /* CHOICE: its words; NULL behind the last */
+    const char *(*about)(int i); /* ... and what each of them means, or NULL */
     lks__setting_value preset;
     int64_t low_i, high_i; /* INT: inclusive */
     double low, high;      /* FLOAT */

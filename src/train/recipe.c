@@ -1,10 +1,10 @@
 #include "train/recipe.h"
 
-#include <string.h>
+#include "settings/family.h"
 
 const struct lks__recipe *lks__recipe_of(const lks__settings *s)
 {
-    return strcmp(s->family, "golf") == 0 ? &lks__recipe_golf : &lks__recipe_nanogpt;
+    return lks__family_of(s)->recipe;
 }
 
 void lks__recipe_share(const lks__trainer *t, size_t *first, size_t *end)

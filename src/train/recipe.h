@@ -6,6 +6,7 @@
 
 #include "artifact/artifact.h"
 #include "base/log.h"
+#include "data/source.h"
 #include "train/trainer.h"
 
 /* Results of a recipe at the end of a run. */
@@ -22,6 +23,13 @@ typedef struct lks__finish_result {
 enum { LKS__OWNED_BY_BLOCKS = 0, LKS__OWNED_WHOLE, LKS__OWNED_BY_ANOTHER };
 
 struct lks__recipe {
+    const struct lks__source_ops *data; /* the form of its token files */
+    const char *length;                 /* the setting that ends a run ("max_iters") */
+    const char *no_zero; /* why zero=1 can't divide the optimizer's state; NULL: it can */
+    /* Seconds of training that end a run, so that checkpoints hold the time; 0: none. NULL: never.
+     */
+    double (*time_limit)(const lks__settings *s);
+
     /* Called when settings are checked, and V, N, A and this rank's place are known. Opens the data
      * and sets t->meta, t->s.vocab_size, t->data_digest. */
     lks_status (*open_data)(lks__trainer *t);

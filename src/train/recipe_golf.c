@@ -276,7 +276,18 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     return t->ses.world.rank == 0 ? lks__artifact_file_bytes(path, &r->model_bytes) : LKS_OK;
 }
 
+/* By the clock; such a run isn't repeatable, as the script's isn't. */
+static double time_limit(const lks__settings *s)
+{
+    return s->max_wallclock_seconds;
+}
+
 const struct lks__recipe lks__recipe_golf = {
+    .data = &lks__source_shards,
+    .length = "iterations",
+    .no_zero = "zero=1 divides AdamW's moments block by block; Muon updates whole matrices, so the "
+               "golf family's state can't be divided",
+    .time_limit = time_limit,
     .open_data = open_data,
     .open_rest = open_rest,
     .close = close_all,

@@ -202,6 +202,8 @@ static void eval_line(const lks__trainer *t, const lks__eval_result *eval, char 
 }
 
 const struct lks__recipe lks__recipe_nanogpt = {
+    .data = &lks__source_tokens,
+    .length = "max_iters",
     .open_data = open_data,
     .open_rest = open_rest,
     .close = close_all,

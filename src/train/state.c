@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "settings/family.h"
+#include "train/recipe.h"
+
 /* The name of a tensor in an arena; NULL for Muon, which has no second moment. */
 static const char *suffix_of(const lks__tensor *t, lks__arena_role role)
 {
@@ -66,7 +69,7 @@ static size_t sampler_state_bytes(const lks__trainer *t)
 
 bool lks__state_by_the_clock(const lks__trainer *t)
 {
-    return strcmp(t->s.family, "golf") == 0 && t->s.max_wallclock_seconds > 0.0;
+    return t->recipe->time_limit != NULL && t->recipe->time_limit(&t->s) > 0.0;
 }
 
 static json_t *state_json(const lks__trainer *t)
@@ -152,24 +155,19 @@ lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta)
 
 lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size)
 {
-    return (lks__model_config){
-        .family = strcmp(s->family, "golf") == 0 ? LKS__FAMILY_GOLF : LKS__FAMILY_GPT2,
+    const lks__family *family = lks__family_of(s);
+    lks__model_config config = {
+        .ops = family->model,
         .n_layer = (int)s->n_layer,
         .n_head = (int)s->n_head,
         .n_embd = (int)s->n_embd,
         .block_size = (int)s->block_size,
         .vocab_size = (int)vocab_size,
         .bf16 = s->dtype == LKS__dtype_bfloat16,
-        .bias = s->bias,
-        .dropout = (float)s->dropout,
-        .n_kv_head = (int)s->num_kv_heads,
-        .mlp_mult = (int)s->mlp_mult,
-        .tie_embeddings = s->tie_embeddings,
-        .tied_embed_init_std = (float)s->tied_embed_init_std,
-        .logit_softcap = (float)s->logit_softcap,
-        .rope_base = (float)s->rope_base,
-        .qk_gain_init = (float)s->qk_gain_init,
     };
+    if (family->config != NULL)
+        family->config(s, &config);
+    return config;
 }
 
 /* Find a tensor of the table in `file`; NULL if this role doesn't have it. */

@@ -54,10 +54,8 @@ static lks_status check_zero(const lks__trainer *t)
     const lks_world *w = &t->ses.world;
     if (t->s.zero == 0)
         return LKS_OK;
-    if (strcmp(t->s.family, "golf") == 0)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "zero=1 divides AdamW's moments block by block; Muon updates whole "
-                         "matrices, so the golf family's state can't be divided: leave --zero out");
+    if (t->recipe->no_zero != NULL)
+        return lks__fail(LKS_ERR_CONFIG, "%s: leave --zero out", t->recipe->no_zero);
     if (!t->shared)
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the state over hosts, which have one replica each: "
@@ -88,6 +86,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     }
     LKS__TRY(lks__settings_check(&t->s, W));
     t->shared = t->s.replicas == LKS__replicas_shared;
+    t->recipe = lks__recipe_of(&t->s);
     LKS__TRY(check_zero(t));
     t->V = (int)t->s.virtual_ranks;
     t->N = (int)t->s.gradient_accumulation_steps;
@@ -95,7 +94,6 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->first_v = lks__ddp_first_leaf(t->V, W, rank);
     t->end_v = lks__ddp_first_leaf(t->V, W, rank + 1);
     t->best_val_loss = LKS__NO_VAL_LOSS;
-    t->recipe = lks__recipe_of(&t->s);
     LKS__TRY(t->recipe->open_data(t));
     lks__escape(t->shown_out_dir, sizeof t->shown_out_dir, t->s.out_dir, strlen(t->s.out_dir));
     lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));

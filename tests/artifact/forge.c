@@ -14,7 +14,7 @@ static json_t *settings_of(const lks__model_config *c)
 
 forge_model forge_shape(int n_embd, int vocab_size)
 {
-    forge_model m = {.config = {.family = LKS__FAMILY_GOLF,
+    forge_model m = {.config = {.ops = &lks__model_golf,
                                 .n_layer = 2,
                                 .n_head = 4,
                                 .n_kv_head = 2,

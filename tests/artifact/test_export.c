@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "artifact/artifact.h"
+#include "settings/family.h"
 #include "train/state.h"
 
 static const char *folder, *run; /* run: of a small golf model, two steps */
@@ -87,7 +88,7 @@ static void test_content(void **state)
     assert_int_equal(a.iter, 2);
     lks__settings_defaults(&s);
     assert_ok(lks__settings_from_json(a.settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, out, &s));
-    assert_string_equal(s.family, "golf");
+    assert_string_equal(lks__family_of(&s)->name, "golf");
     assert_int_equal(s.n_embd, 72);
     assert_int_equal(s.val_batch_size, 32768);
     lks__model_config config = lks__state_model_config(&s, (uint32_t)s.vocab_size);

@@ -294,7 +294,7 @@ static void check_rules(const char *figure_name)
 {
     const json_t *figure = lks_test_figure(figure_name), *c = lks_test_member(figure, "config");
     const json_t *quant = lks_test_member(figure, "quant");
-    lks__model_config config = {.family = LKS__FAMILY_GOLF,
+    lks__model_config config = {.ops = &lks__model_golf,
                                 .n_layer = (int)lks_test_number(c, "NUM_LAYERS"),
                                 .n_head = (int)lks_test_number(c, "NUM_HEADS"),
                                 .n_kv_head = (int)lks_test_number(c, "NUM_KV_HEADS"),

@@ -43,7 +43,8 @@ static void seed(int n_embd, int vocab_size)
     char text[16];
     lks__table table;
     lks__settings_defaults(&s);
-    snprintf(s.family, sizeof s.family, "golf");
+    FUZZ_HOLDS(lks__settings_set(&s, LKS__CMD_TRAIN, "family", "golf", LKS__FROM_ARG, "family") ==
+               LKS_OK);
     s.n_layer = 2;
     s.n_head = 2;
     s.num_kv_heads = 1;

@@ -111,13 +111,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     args = (lks__args){.n_notes = 0};
     lks__settings_defaults(&s);
     lks_status st = lks__settings_parse(&s, command, argc, argv, 2, &args);
-    if (st == LKS_OK && !args.help && strcmp(s.family, "golf") == 0)
-        st = lks__golf_environment(&s, command);
     put_variables(lines, n, false);
     if (st == LKS_OK && !args.help) {
         round_trip(&s, command);
-        if (command == LKS__CMD_TRAIN && lks__golf_check(&s) == LKS_OK &&
-            lks__settings_check(&s, 1 + data[0] / 4 % 9) == LKS_OK)
+        if (command == LKS__CMD_TRAIN && lks__settings_check(&s, 1 + data[0] / 4 % 9) == LKS_OK)
             FUZZ_HOLDS(s.virtual_ranks >= 1 &&
                        s.gradient_accumulation_steps % s.virtual_ranks == 0);
     }

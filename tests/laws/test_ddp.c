@@ -26,8 +26,13 @@ static unsigned seed; /* of the deferred devices: each has another one */
 
 static int open_table(void **state)
 {
-    const lks__model_config config = {
-        .n_layer = 2, .n_head = 3, .n_embd = 39, .block_size = 20, .vocab_size = 61, .bias = true};
+    const lks__model_config config = {.ops = &lks__model_gpt2,
+                                      .n_layer = 2,
+                                      .n_head = 3,
+                                      .n_embd = 39,
+                                      .block_size = 20,
+                                      .vocab_size = 61,
+                                      .bias = true};
     assert_ok(lks__model_table(&config, &table));
     assert_ok(lks__kernels_open(LKS__CPU_REF, &kernels));
     return 0;

@@ -280,9 +280,10 @@ static void test_data_behind(void **state)
 }
 
 /* The module that is named as the source, for a bad number in each of a model's tensors. */
-static void check_places(lks__family family, const char *const places[][2], size_t n_places)
+static void check_places(const struct lks__model_ops *ops, const char *const places[][2],
+                         size_t n_places)
 {
-    lks__model_config config = {.family = family,
+    lks__model_config config = {.ops = ops,
                                 .n_layer = 2,
                                 .n_head = 2,
                                 .n_embd = 16,
@@ -347,8 +348,8 @@ static void test_places(void **state)
         {"blocks.1.mlp_scale", "blocks.1.mlp.proj"},
         {"lm_head.weight", "lm_head"},
     };
-    check_places(LKS__FAMILY_GPT2, gpt2, sizeof gpt2 / sizeof gpt2[0]);
-    check_places(LKS__FAMILY_GOLF, golf, sizeof golf / sizeof golf[0]);
+    check_places(&lks__model_gpt2, gpt2, sizeof gpt2 / sizeof gpt2[0]);
+    check_places(&lks__model_golf, golf, sizeof golf / sizeof golf[0]);
 }
 
 int main(void)

@@ -9,11 +9,11 @@ static lks__exec ex = {.k = &kernels};
 static lks__device device;
 
 #define GOLF                                                                                       \
-    .family = LKS__FAMILY_GOLF, .n_layer = 3, .n_head = 4, .n_kv_head = 2, .n_embd = 24,           \
+    .ops = &lks__model_golf, .n_layer = 3, .n_head = 4, .n_kv_head = 2, .n_embd = 24,              \
     .block_size = SMALL_T, .vocab_size = SMALL_VOCAB, .mlp_mult = 3, .tied_embed_init_std = 0.5f,  \
     .logit_softcap = 30.0f, .rope_base = 10000.0f, .qk_gain_init = 1.5f
 #define GPT2                                                                                       \
-    .family = LKS__FAMILY_GPT2, .n_layer = 3, .n_head = 3, .n_embd = 24, .block_size = SMALL_T,    \
+    .ops = &lks__model_gpt2, .n_layer = 3, .n_head = 3, .n_embd = 24, .block_size = SMALL_T,       \
     .vocab_size = SMALL_VOCAB
 
 const small_model small_models[N_SMALL_MODELS] = {

@@ -35,6 +35,7 @@ static int open_model(void **state)
     device = lks__device_cpu(&ex);
     m.config = (lks__model_config){
         .n_layer = 1, .n_head = 2, .n_embd = 8, .block_size = T, .vocab_size = V};
+    m.config.ops = &lks__model_gpt2;
     assert_ok(lks__model_table(&m.config, &m.table));
     assert_ok(lks__model_open(&m.config, &m.table, 1, &device, &m.model));
     m.params = calloc(m.table.count, sizeof *m.params);

@@ -61,6 +61,7 @@ parity_model parity_open(const char *figure_name)
     parity_model m = {.name = figure_name, .figure = lks_test_figure(figure_name)};
     const json_t *c = lks_test_member(m.figure, "config");
     m.config = (lks__model_config){
+        .ops = &lks__model_gpt2,
         .n_layer = integer(c, "n_layer"),
         .n_head = integer(c, "n_head"),
         .n_embd = integer(c, "n_embd"),

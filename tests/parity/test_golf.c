@@ -28,7 +28,7 @@ static struct golf golf_open(const char *name)
     struct golf g = {.name = name, .figure = lks_test_figure(name)};
     const json_t *c = lks_test_member(g.figure, "config");
     g.config = (lks__model_config){
-        .family = LKS__FAMILY_GOLF,
+        .ops = &lks__model_golf,
         .n_layer = (int)lks_test_number(c, "NUM_LAYERS"),
         .n_head = (int)lks_test_number(c, "NUM_HEADS"),
         .n_kv_head = (int)lks_test_number(c, "NUM_KV_HEADS"),
@@ -106,7 +106,7 @@ static void test_draws(void **state)
     static const int vocab[] = {1024, 2, 3, 7};
     for (int v = 0; v < 4; v++)
         for (int tied = 0; tied < 2; tied++) {
-            lks__model_config c = {.family = LKS__FAMILY_GOLF,
+            lks__model_config c = {.ops = &lks__model_golf,
                                    .n_layer = 1,
                                    .n_head = 1,
                                    .n_kv_head = 1,
@@ -297,7 +297,7 @@ static struct small_model small_open(int which)
     struct small_model s = {.config = smalls[which]};
     lks__mt g;
     lks__mt_seed(&g, 99 + (uint64_t)which);
-    s.config.family = LKS__FAMILY_GOLF;
+    s.config.ops = &lks__model_golf;
     s.config.block_size = SMALL_T;
     s.config.vocab_size = SMALL_V;
     s.config.logit_softcap = 1.5f; /* low enough to change every logit */
@@ -432,7 +432,7 @@ static void test_logits(void **state)
 
 static void test_bad_shapes(void **state)
 {
-    const lks__model_config good = {.family = LKS__FAMILY_GOLF,
+    const lks__model_config good = {.ops = &lks__model_golf,
                                     .n_layer = 2,
                                     .n_head = 4,
                                     .n_kv_head = 2,

@@ -188,7 +188,8 @@ static void test_shakespeare(void **state)
 /* ---- finite differences ------------------------------------------------------------------ */
 
 /* Small and uneven: several row tasks, a last block of each kind, biases, dropout. */
-static const lks__model_config small = {.n_layer = 2,
+static const lks__model_config small = {.ops = &lks__model_gpt2,
+                                        .n_layer = 2,
                                         .n_head = 3,
                                         .n_embd = 24,
                                         .block_size = 17,

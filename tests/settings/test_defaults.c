@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "settings/settings.h"
+#include "settings/family.h"
 #include "settings/settings_table.h"
 
 struct figure {
@@ -159,9 +159,10 @@ static void test_every_default(void **state)
     lks__settings_defaults(&s);
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
         const struct figure *figure = find(FIGURES(ours), i);
-        if (figure == NULL && lks__setting_is_golf(i))
+        const bool is_golf = lks__setting_table[i].flags & LKS__SETTING_GOLF;
+        if (figure == NULL && is_golf)
             figure = find(FIGURES(golf), i);
-        if (figure == NULL && !lks__setting_is_golf(i))
+        if (figure == NULL && !is_golf)
             figure = find(FIGURES(nanogpt), i);
         if (figure == NULL)
             fail_msg("no figure for the default of %s", lks__setting_name(i));
@@ -185,7 +186,7 @@ static void test_recipes(void **state)
 {
     lks__settings s;
     parse(&s, LKS_TEST_SOURCE_DIR "/config/golf_baseline.conf");
-    assert_string_equal(s.family, "golf");
+    assert_string_equal(lks__family_of(&s)->name, "golf");
     assert_int_equal(s.sampler, LKS__sampler_stream);
     assert_int_equal(s.gradient_accumulation_steps, 8); /* 8 // world_size on one rank */
     for (size_t i = 0; i < sizeof golf / sizeof golf[0]; i++) {

@@ -304,10 +304,11 @@ static void test_list(void **state)
     free(longest);
 }
 
-static lks_status read_back(const lks__setting *d, json_t *value, lks__settings *back)
+/* What `s` is in a file, with `value` in the place of one setting. */
+static lks_status read_back(const lks__settings *s, const lks__setting *d, json_t *value,
+                            lks__settings *back)
 {
-    lks__settings_defaults(back);
-    json_t *json = lks__settings_to_json(back, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *json = lks__settings_to_json(s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     assert_int_equal(json_object_set_new(json, d->name, value), 0);
     lks_status st =
         lks__settings_from_json(json, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "file", back);
@@ -323,12 +324,12 @@ static void check_choice_in_files(const lks__settings *s, const lks__setting *d,
     json_t *word = json_object_get(json, d->name);
     json_t *const wrong[] = {json_string("neither"), json_integer(0), json_null(),
                              json_stringn(json_string_value(word), json_string_length(word) + 1)};
-    assert_string_equal(json_string_value(word), d->words[lks__setting_load(s, d).i]);
-    assert_ok(read_back(d, json_incref(word), &back));
+    assert_string_equal(json_string_value(word), d->word((int)lks__setting_load(s, d).i));
+    assert_ok(read_back(s, d, json_incref(word), &back));
     assert_int_equal(lks__setting_load(&back, d).i, lks__setting_load(s, d).i);
     json_decref(json);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_fails(LKS_ERR_FORMAT, read_back(d, wrong[i], &back), range);
+        assert_fails(LKS_ERR_FORMAT, read_back(s, d, wrong[i], &back), range);
 }
 
 /* Every word of every choice is accepted and printed as that word; nothing else is accepted. */
@@ -345,12 +346,12 @@ static void test_choices(void **state)
         n_choices++;
         lks__settings_defaults(&s);
         lks__setting_describe(d, range);
-        for (int w = 0; d->words[w] != NULL; w++) {
-            assert_ok(lks__settings_set(&s, command, d->name, d->words[w], LKS__FROM_ARG, "here"));
+        for (int w = 0; d->word(w) != NULL; w++) {
+            assert_ok(lks__settings_set(&s, command, d->name, d->word(w), LKS__FROM_ARG, "here"));
             assert_int_equal(lks__setting_load(&s, d).i, w);
-            assert_string_equal(lks__setting_word(&s, i), d->words[w]);
-            assert_string_equal(lks__settings_text(&s, i, text), d->words[w]);
-            assert_non_null(strstr(range, d->words[w]));
+            assert_string_equal(lks__setting_word(&s, i), d->word(w));
+            assert_string_equal(lks__settings_text(&s, i, text), d->word(w));
+            assert_non_null(strstr(range, d->word(w)));
             if (d->commands & LKS__CMD_TRAIN && d->flags & LKS__SETTING_CONFIG)
                 check_choice_in_files(&s, d, range);
         }

@@ -1,17 +1,15 @@
-/* settings/golf_settings.c - parameter-golf's names of settings, its environment variables, its
- * batch. */
-#include <ctype.h>
+/* families/golf.c - parameter-golf's model, trained as its train_gpt.py does. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "settings/settings.h"
+#include "families/families.h"
+#include "model/model.h"
+#include "train/recipe.h"
 
 /* Names of the script that differ here, and names of settings that every family has. All other golf
  * settings have the script's names in the settings table. */
-static const struct {
-    const char *golf, *name;
-} names[] = {
+static const lks__setting_alias names[] = {
     {"data_path", "dataset"},
     {"num_layers", "n_layer"},
     {"num_heads", "n_head"},
@@ -24,34 +22,12 @@ static const struct {
     {"seed", "seed"},
     {"beta1", "beta1"},
     {"beta2", "beta2"},
+    {NULL, NULL},
 };
-
-enum { N_NAMES = sizeof names / sizeof names[0] };
-
-const char *lks__golf_setting(const char *name)
-{
-    for (int i = 0; i < N_NAMES; i++)
-        if (strcmp(names[i].golf, name) == 0)
-            return names[i].name;
-    return NULL;
-}
-
-static lks_status take(lks__settings *s, unsigned command, const char *name)
-{
-    char variable[64];
-    size_t n = strlen(name);
-    if (n >= sizeof variable)
-        return LKS_OK;
-    for (size_t i = 0; i <= n; i++)
-        variable[i] = (char)toupper((unsigned char)name[i]);
-    const char *value = getenv(variable);
-    return value == NULL ? LKS_OK
-                         : lks__settings_set(s, command, name, value, LKS__FROM_ENV, variable);
-}
 
 /* The script has patterns for which tensors Adam updates and which stay fp32 in the artifact; only
  * their defaults are supported. */
-static lks_status refuse_patterns(void)
+static lks_status check_environment(void)
 {
     static const char preset[] =
         "attn_scale,attn_scales,mlp_scale,mlp_scales,resid_mix,resid_mixes,"
@@ -69,18 +45,19 @@ static lks_status refuse_patterns(void)
     return LKS_OK;
 }
 
-lks_status lks__golf_environment(lks__settings *s, unsigned command)
+static void config(const lks__settings *s, lks__model_config *c)
 {
-    LKS__TRY(refuse_patterns());
-    for (int i = 0; i < N_NAMES; i++)
-        LKS__TRY(take(s, command, names[i].golf));
-    for (int i = 0; i < LKS__N_SETTINGS; i++)
-        if (lks__setting_is_golf(i))
-            LKS__TRY(take(s, command, lks__setting_name(i)));
-    return LKS_OK;
+    c->n_kv_head = (int)s->num_kv_heads;
+    c->mlp_mult = (int)s->mlp_mult;
+    c->tie_embeddings = s->tie_embeddings;
+    c->tied_embed_init_std = (float)s->tied_embed_init_std;
+    c->logit_softcap = (float)s->logit_softcap;
+    c->rope_base = (float)s->rope_base;
+    c->qk_gain_init = (float)s->qk_gain_init;
 }
 
-lks_status lks__golf_check(lks__settings *s)
+/* The batch follows from train_batch_tokens. */
+static lks_status check(lks__settings *s)
 {
     int64_t N = s->gradient_accumulation_steps, T = s->block_size;
     int64_t local = s->train_batch_tokens / N; /* rounded down, as in the script */
@@ -103,5 +80,28 @@ lks_status lks__golf_check(lks__settings *s)
                          s->val_batch_size, s->virtual_ranks, T);
     if (s->sampler != LKS__sampler_stream)
         return lks__fail(LKS_ERR_CONFIG, "the golf family reads its shards with sampler=stream");
-    return LKS_OK;
+    return lks__family_check_heads(s);
 }
+
+static void prepare_bench(lks__settings *s)
+{
+    if (s->vocab_size == 0)
+        s->vocab_size = 1024;
+    s->sampler = LKS__sampler_stream;
+    s->train_batch_tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
+    s->max_wallclock_seconds = 0.0; /* no clock in the schedule */
+}
+
+const lks__family lks__family_golf = {
+    .name = "golf",
+    .about = "parameter-golf's",
+    .model = &lks__model_golf,
+    .recipe = &lks__recipe_golf,
+    .config = config,
+    .settings = LKS__SETTING_GOLF,
+    .names = names,
+    .check_environment = check_environment,
+    .check = check,
+    .prepare_bench = prepare_bench,
+    .prep = "sentencepiece",
+};

@@ -1,0 +1,10 @@
+/* families/families.h - the families of models; what each of them is stands in settings/family.h.
+ */
+#ifndef LKS_FAMILIES_FAMILIES_H
+#define LKS_FAMILIES_FAMILIES_H
+
+#include "settings/family.h"
+
+extern const lks__family lks__family_gpt2, lks__family_golf;
+
+#endif

@@ -1,0 +1,32 @@
+/* families/gpt2.c - nanoGPT's model, trained as its train.py does. */
+#include "families/families.h"
+#include "model/model.h"
+#include "train/recipe.h"
+
+static void config(const lks__settings *s, lks__model_config *c)
+{
+    c->bias = s->bias;
+    c->dropout = (float)s->dropout;
+}
+
+static lks_status check(lks__settings *s)
+{
+    return lks__family_check_heads(s);
+}
+
+static void prepare_bench(lks__settings *s)
+{
+    if (s->vocab_size == 0)
+        s->vocab_size = 50304;
+}
+
+const lks__family lks__family_gpt2 = {
+    .name = "gpt2",
+    .about = "nanoGPT's model",
+    .model = &lks__model_gpt2,
+    .recipe = &lks__recipe_nanogpt,
+    .config = config,
+    .check = check,
+    .prepare_bench = prepare_bench,
+    .prep = "char",
+};

@@ -1,0 +1,59 @@
+/* settings/family.h - what a family of models is to the rest of the program: one struct, in a file
+ * of its own in src/families. Nobody compares names of families; what differs is a field here, in
+ * the model's operations (model/model.h) or in the recipe (train/recipe.h). */
+#ifndef LKS_SETTINGS_FAMILY_H
+#define LKS_SETTINGS_FAMILY_H
+
+#include "settings/settings.h"
+
+/* A name that the family's script has for a setting. */
+typedef struct lks__setting_alias {
+    const char *theirs, *ours; /* "num_layers", "n_layer" */
+} lks__setting_alias;
+
+struct lks__model_config;
+struct lks__model_ops;
+struct lks__recipe;
+
+typedef struct lks__family {
+    const char *name;  /* the word of --family */
+    const char *about; /* for --help: whose model it is */
+
+    const struct lks__model_ops *model;
+    const struct lks__recipe *recipe;
+    /* Fill in what only this family has in its config; the common part is there. */
+    void (*config)(const lks__settings *s, struct lks__model_config *config);
+
+    unsigned settings; /* the flag of settings that only this family has (LKS__SETTING_GOLF); 0 */
+    /* Names that the script has for settings, up to one of NULL. If there are any, they and the
+     * names of the family's own settings, in upper case, are read from the environment. */
+    const lks__setting_alias *names;
+    lks_status (*check_environment)(void); /* refuses what has no setting here; or NULL */
+    /* Before a run: fill in settings that follow from others, and check them together. */
+    lks_status (*check)(lks__settings *s);
+    /* Settings of a run of one micro-batch on each rank on random tokens (`bench`). */
+    void (*prepare_bench)(lks__settings *s);
+    const char *prep; /* `lockstep prep THIS` makes its data */
+} lks__family;
+
+/* All of them, up to NULL; the first one is the default. A program with other families links its
+ * own list. */
+extern const lks__family *const lks__families[];
+
+const lks__family *lks__family_of(const lks__settings *s);
+
+/* Family i's name and whose it is; NULL behind the last. */
+const char *lks__family_word(int i);
+const char *lks__family_about(int i);
+
+/* The setting behind a script's name ("num_layers": "n_layer"); NULL: it is no script's name. */
+const char *lks__family_setting(const char *name);
+
+/* Take the script's environment variables (NUM_LAYERS, ITERATIONS, …): they win over files and lose
+ * against the command line. */
+lks_status lks__family_environment(lks__settings *s, unsigned command);
+
+/* n_head divides n_embd: a check that families with attention share. */
+lks_status lks__family_check_heads(const lks__settings *s);
+
+#endif
