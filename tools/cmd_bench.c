@@ -182,7 +182,10 @@ lks_status bench_open_trainer(lks__settings *s, lks__trainer *t)
     char dir[LKS__SETTING_STR];
     LKS__TRY(lks_world_from_env(&world));
     s->gradient_accumulation_steps = s->virtual_ranks = world.world_size;
-    lks__family_of(s)->prepare_bench(s);
+    if (lks__family_of(s)->prepare_bench != NULL)
+        lks__family_of(s)->prepare_bench(s);
+    if (s->vocab_size == 0)
+        s->vocab_size = 50304;
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
     if (st == LKS_OK)

@@ -14,12 +14,6 @@ static lks_status check(lks__settings *s)
     return lks__family_check_heads(s);
 }
 
-static void prepare_bench(lks__settings *s)
-{
-    if (s->vocab_size == 0)
-        s->vocab_size = 50304;
-}
-
 const lks__family lks__family_gpt2 = {
     .name = "gpt2",
     .about = "nanoGPT's model",
@@ -27,6 +21,5 @@ const lks__family lks__family_gpt2 = {
     .recipe = &lks__recipe_nanogpt,
     .config = config,
     .check = check,
-    .prepare_bench = prepare_bench,
     .prep = "char",
 };

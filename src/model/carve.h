@@ -8,27 +8,22 @@
 
 typedef struct lks__carver {
     char *base;
-    size_t used;
+    uint64_t used;
+    bool too_large; /* for memory to address: measured only */
 } lks__carver;
 
-static inline float *lks__carve(lks__carver *c, size_t floats)
+/* [n, width] floats. */
+static inline float *lks__carve(lks__carver *c, size_t n, size_t width)
 {
+    uint64_t bytes = 0, end = 0;
     float *p = c->base == NULL ? NULL : (float *)(void *)(c->base + c->used);
-    c->used += lks__round_up(floats * sizeof(float), 64);
+    if (!lks__mul((uint64_t)n, (uint64_t)width, &bytes) ||
+        !lks__mul(bytes, sizeof(float), &bytes) || !lks__add(bytes, 63, &bytes) ||
+        !lks__add(c->used, bytes / 64 * 64, &end) || end > SIZE_MAX / 2)
+        c->too_large = true;
+    else
+        c->used = end;
     return p;
-}
-
-/* Zeroed memory; release it through the device. */
-static inline lks_status lks__activations_open(lks__device *device, size_t bytes, int batch,
-                                               int block_size, void **arena_p)
-{
-    lks_status st = device->ops->alloc(device, bytes, arena_p);
-    if (st != LKS_ERR_NOMEM)
-        return st;
-    return lks__fail(LKS_ERR_NOMEM,
-                     "no memory for %.1f MB of activations (%d sequences of %d tokens): use fewer "
-                     "sequences in a micro-batch and more gradient_accumulation_steps",
-                     (double)bytes / 1e6, batch, block_size);
 }
 
 #endif

@@ -1,71 +1,112 @@
-/* model/golf.h - internal to the golf family: shared by golf.c and golf_block.c. */
+/* model/golf.h - inside the golf family (parameter-golf's train_gpt.py): its tensors and
+ * activations, and what its files share. */
 #ifndef LKS_MODEL_GOLF_H
 #define LKS_MODEL_GOLF_H
 
 #include "layers/mirror.h"
-#include "model/head.h"
-#include "model/model.h"
+#include "model/frame.h"
 
-/* Arena offsets of the tensors of one block. */
-struct lks__golf_tensors {
-    size_t attn_scale, mlp_scale, mix, gain, wq, wk, wv, wo, fc, fc2;
+/* Field of the offset, name, shape, initial values, kind; in the order of the script's state_dict.
+ * C: width, V: vocab_size, KV: width of the key heads, H: of the MLP, S: the U-net's skips. A
+ * single layer has no skip, but the script's state_dict still contains skip weights, with no row.
+ */
+#define LKS__GOLF_FIRST(X)                                                                         \
+    X(skip_weights, "skip_weights", (S, C), ONE, SCALAR)                                           \
+    X(emb, "tok_emb.weight", (V, C), EMBED, EMBED)
+#define LKS__GOLF_LAYER(X)                                                                         \
+    X(attn_scale, "attn_scale", (C, 0), ONE, SCALAR)                                               \
+    X(mlp_scale, "mlp_scale", (C, 0), ONE, SCALAR)                                                 \
+    X(mix, "resid_mix", (2, C), MIX, SCALAR)                                                       \
+    X(gain, "attn.q_gain", (NH, 0), GAIN, SCALAR)                                                  \
+    X(wq, "attn.c_q.weight", (C, C), LINEAR, MATRIX)                                               \
+    X(wk, "attn.c_k.weight", (KV, C), LINEAR, MATRIX)                                              \
+    X(wv, "attn.c_v.weight", (KV, C), LINEAR, MATRIX)                                              \
+    X(wo, "attn.proj.weight", (C, C), ZEROED, MATRIX)                                              \
+    X(fc, "mlp.fc.weight", (H, C), LINEAR, MATRIX)                                                 \
+    X(fc2, "mlp.proj.weight", (C, H), ZEROED, MATRIX)
+#define LKS__GOLF_LAST(X) X(head, "lm_head.weight", (V, C), ZEROED, HEAD) /* if it isn't tied */
+
+/* What forward keeps of a layer for backward: field, floats of a row, the module that makes it.
+ * Values that follow from these by element or by row (norms, mixed inputs, rotated heads, relu²)
+ * are computed again. That costs less than keeping them: later layers would have pushed them out of
+ * the caches anyway. */
+#define LKS__GOLF_ACTIVATIONS(X)                                                                   \
+    X(rms, 1, NULL) /* of the mixed input */                                                       \
+    X(q_raw, C, "attn.c_q")                                                                        \
+    X(q_rms, NH, NULL)                                                                             \
+    X(k_raw, KV, "attn.c_k")                                                                       \
+    X(k_rms, NKV, NULL)                                                                            \
+    X(v, KV, "attn.c_v")                                                                           \
+    X(att, C, NULL)                                                                                \
+    X(lse, NH, NULL) /* [B, NH, T] */                                                              \
+    X(x_mid, C, "attn.proj")                                                                       \
+    X(rms2, 1, NULL)                                                                               \
+    X(fc, H, "mlp.fc") /* before the activation */                                                 \
+    X(out, C, "mlp.proj")
+
+/* Arena offsets; SIZE_MAX: not there. */
+struct lks__golf_once {
+    LKS__GOLF_FIRST(LKS__TENSOR_FIELD)
+    LKS__GOLF_LAST(LKS__TENSOR_FIELD)
 };
 
-/* What forward keeps of a block for backward; all [rows, …]. KV: width of the key heads, H: of the
- * MLP. Values that follow from these by element or by row (norms, mixed inputs, rotated heads,
- * relu²) are computed again. That costs less than keeping them: later layers would have pushed them
- * out of the caches anyway. */
+struct lks__golf_tensors {
+    LKS__GOLF_LAYER(LKS__TENSOR_FIELD)
+};
+
 struct lks__golf_acts {
-    float *rms;               /* of the mixed input */
-    float *q_raw, *q_rms;     /* C; [rows, NH] */
-    float *k_raw, *k_rms, *v; /* KV */
-    float *att, *lse;         /* C; [B, NH, T] */
-    float *x_mid, *rms2;      /* C: after attention */
-    float *fc;                /* H: before the activation */
-    float *out;               /* C */
+    LKS__GOLF_ACTIVATIONS(LKS__ACTIVATION_FIELD)
 };
 
 struct lks__golf {
-    lks__model_config c;
-    const lks__table *table;
-    lks__device *device;
-    const lks__layers *layers; /* of the device, and their exec */
-    const lks__exec *ex;
-    size_t max_rows, C, KV, H, hs;
-    size_t n_enc; /* layers in the U-net's first half */
-    struct lks__golf_tensors *lt;
-    struct lks__golf_acts *la;
-    size_t emb, head_w, skip_weights; /* head_w is emb if they are tied */
-    lks__mirror rotary;               /* cosines, followed by sines: */
-    const float *cosine, *sine;       /* [block_size, hs / 2] */
-    float *x0, *x0_rms;               /* the normed embedding */
-    float *final_rms;
-    lks__head head;
+    lks__model f;
+    struct lks__golf_once t;
+    size_t KV, H, hs;
+    size_t n_enc;               /* layers of the U-net's first half */
+    lks__mirror rotary;         /* cosines, and sines behind them: */
+    const float *cosine, *sine; /* [block_size, hs / 2] */
+    float *x0_rms, *final_rms;
     /* Work space. Each comment gives the use in forward | in backward. Each is [rows, C], except
      * wide, and norm, which has room for a projection. Rotated heads and their gradients reuse a
      * layer's x_mid and out while those are unused. */
     float *dx;   /* mixed input of a layer | gradient of the residual stream */
-    float *dx0;  /* the final norm's output | gradient of x0 */
-    float *norm; /* output of a norm, or of a branch before its scale | gradient of a norm, queries,
-                    or gradient of a projection without its scale */
-    float *wide; /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP and of q, k and v;
-                    in between the head's logits */
-    float *partial; /* gradients of vectors, for each block of rows */
-    void *arena;    /* used within one pass; the next one overwrites it */
-    size_t arena_bytes;
+    float *dx0;  /* the final norm's output (y) | gradient of x0 */
+    float *norm; /* a norm's output, or a branch's before its scale | the head's gradient (dy), a
+                  * norm's, its gradient, queries, or a projection's gradient without its scale */
+    float *wide; /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP, of q, k and v;
+                  * between the two the head's logits */
+    float *partial; /* vectors' gradients, block of rows by block of rows */
 };
 
-/* One pass through the model: what forward and backward share. */
-struct lks__golf_pass {
-    struct lks__golf *m;
-    const float *params;
-    const lks__micro_batch *mb;
-    const lks__backward *bw; /* NULL: evaluation */
-    size_t rows;
-};
+static inline const struct lks__golf_tensors *lks__golf_tensors_of(const struct lks__golf *m, int l)
+{
+    return (const struct lks__golf_tensors *)m->f.lt + l;
+}
 
-void lks__golf_block_forward(const struct lks__golf_pass *p, int layer);
-/* m->dx: on entry the gradient of the block's output, on return that of the previous block's. */
-void lks__golf_block_backward(const struct lks__golf_pass *p, int layer);
+static inline const struct lks__golf_acts *lks__golf_acts_of(const struct lks__golf *m, int l)
+{
+    return (const struct lks__golf_acts *)m->f.la + l;
+}
+
+/* The input of layer `l`; of n_layer: the last one's output. */
+static inline const float *lks__golf_input(const struct lks__golf *m, int l)
+{
+    return l == 0 ? m->f.x0 : lks__golf_acts_of(m, l - 1)->out;
+}
+
+/* As struct lks__model_ops has them. m->dx: on entry the gradient of the block's output, on return
+ * that of the previous block's. */
+void lks__golf_block_forward(const lks__pass *p, int layer);
+void lks__golf_block_backward(const lks__pass *p, int layer);
+
+/* The draws are those of train_gpt.py's GPT(...). */
+uint64_t lks__init_golf(const lks__model_config *config, const lks__table *table, lks__mt *g,
+                        float *params);
+
+lks_status lks__table_golf(const lks__model_config *config, lks__table *table);
+
+/* Layers of the U-net's first half, whose outputs are handed to the second one; the second half
+ * has as many layers or one more. */
+size_t lks__golf_encoders(const lks__model_config *config);
 
 #endif

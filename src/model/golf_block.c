@@ -3,10 +3,11 @@
 
 #include "model/golf.h"
 
-static lks__attention_shape attention_shape(const struct lks__golf_pass *p)
+static lks__attention_shape attention_shape(const lks__pass *p)
 {
-    return (lks__attention_shape){(size_t)p->mb->B, (size_t)p->mb->T, (size_t)p->m->c.n_head,
-                                  p->m->hs, (size_t)p->m->c.n_kv_head};
+    const struct lks__golf *m = p->m;
+    return (lks__attention_shape){(size_t)p->mb->B, (size_t)p->mb->T, (size_t)m->f.c.n_head, m->hs,
+                                  (size_t)m->f.c.n_kv_head};
 }
 
 /* Buffers for normed and rotated queries and keys during attention. */
@@ -14,25 +15,24 @@ struct rotated {
     float *q, *k;
 };
 
-static lks__attention_in attention_in(const struct lks__golf_pass *p, int l,
-                                      const struct rotated *w)
-{
-    const struct lks__golf_acts *a = &p->m->la[l];
-    return (lks__attention_in){w->q, w->k, a->v, p->m->C, p->m->KV};
-}
-
-static lks__golf_heads heads_of(const struct lks__golf_pass *p, int l, const struct rotated *w)
+static lks__attention_in attention_in(const lks__pass *p, int l, const struct rotated *w)
 {
     const struct lks__golf *m = p->m;
-    const struct lks__golf_acts *a = &m->la[l];
+    return (lks__attention_in){w->q, w->k, lks__golf_acts_of(m, l)->v, m->f.C, m->KV};
+}
+
+static lks__golf_heads heads_of(const lks__pass *p, int l, const struct rotated *w)
+{
+    const struct lks__golf *m = p->m;
+    const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     return (lks__golf_heads){.rows = p->rows,
                              .T = (size_t)p->mb->T,
-                             .n_head = (size_t)m->c.n_head,
-                             .n_kv_head = (size_t)m->c.n_kv_head,
+                             .n_head = (size_t)m->f.c.n_head,
+                             .n_kv_head = (size_t)m->f.c.n_kv_head,
                              .hs = m->hs,
                              .cosine = m->cosine,
                              .sine = m->sine,
-                             .gain = p->params + m->lt[l].gain,
+                             .gain = p->params + lks__golf_tensors_of(m, l)->gain,
                              .q_raw = a->q_raw,
                              .k_raw = a->k_raw,
                              .q = w->q,
@@ -49,67 +49,67 @@ static size_t skip_row(const struct lks__golf *m, int l)
 }
 
 /* Writes the layer's mixed input to x, and that input's norm to m->norm. */
-static lks__golf_entry entry_of(const struct lks__golf_pass *p, int l, float *x)
+static lks__golf_entry entry_of(const lks__pass *p, int l, float *x)
 {
     const struct lks__golf *m = p->m;
-    const struct lks__golf_acts *a = &m->la[l];
+    const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     size_t i = skip_row(m, l);
-    lks__golf_entry e = {.prev = l == 0 ? m->x0 : m->la[l - 1].out,
-                         .x0 = m->x0,
-                         .mix = p->params + m->lt[l].mix,
+    lks__golf_entry e = {.prev = lks__golf_input(m, l),
+                         .x0 = m->f.x0,
+                         .mix = p->params + lks__golf_tensors_of(m, l)->mix,
                          .x = x,
                          .norm = m->norm,
                          .rms = a->rms};
     if (i != SIZE_MAX) {
-        e.skip = m->la[m->n_enc - 1 - i].out;
-        e.skip_weight = p->params + m->skip_weights + i * m->C;
+        e.skip = lks__golf_acts_of(m, (int)(m->n_enc - 1 - i))->out;
+        e.skip_weight = p->params + m->t.skip_weights + i * m->f.C;
     }
     return e;
 }
 
 /* --- forward --------------------------------------------------------------------------------- */
 
-static void attention_forward(const struct lks__golf_pass *p, int l)
+static void attention_forward(const lks__pass *p, int l)
 {
     const struct lks__golf *m = p->m;
-    const struct lks__golf_tensors *t = &m->lt[l];
-    const struct lks__golf_acts *a = &m->la[l];
+    const struct lks__golf_tensors *t = lks__golf_tensors_of(m, l);
+    const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     const float *w = p->params;
-    const size_t rows = p->rows, C = m->C, KV = m->KV;
+    const size_t rows = p->rows, C = m->f.C, KV = m->KV;
     const struct rotated rotated = {a->out, a->x_mid}; /* these two are not in use yet */
 
     const lks__golf_entry entry = entry_of(p, l, m->dx);
-    m->layers->golf_entry_fwd(m->ex, &entry, rows, C);
-    m->layers->linear_fwd(m->ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, NULL);
-    m->layers->linear_fwd(m->ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, NULL);
-    m->layers->linear_fwd(m->ex, a->v, KV, m->norm, w + t->wv, rows, KV, C, NULL);
+    m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
+    m->f.layers->linear_fwd(m->f.ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, NULL);
+    m->f.layers->linear_fwd(m->f.ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, NULL);
+    m->f.layers->linear_fwd(m->f.ex, a->v, KV, m->norm, w + t->wv, rows, KV, C, NULL);
     const lks__golf_heads heads = heads_of(p, l, &rotated);
-    m->layers->golf_heads_fwd(m->ex, &heads);
+    m->f.layers->golf_heads_fwd(m->f.ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
     const lks__attention_in in = attention_in(p, l, &rotated);
-    m->layers->attention_fwd(m->ex, &shape, a->att, a->lse, &in, NULL);
+    m->f.layers->attention_fwd(m->f.ex, &shape, a->att, a->lse, &in, NULL);
     const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->x_mid, .in = m->dx,
                                   .scale = w + t->attn_scale};
-    m->layers->linear_fwd(m->ex, m->norm, C, a->att, w + t->wo, rows, C, C, &branch);
+    m->f.layers->linear_fwd(m->f.ex, m->norm, C, a->att, w + t->wo, rows, C, C, &branch);
 }
 
-static void mlp_forward(const struct lks__golf_pass *p, int l)
+static void mlp_forward(const lks__pass *p, int l)
 {
     const struct lks__golf *m = p->m;
-    const struct lks__golf_tensors *t = &m->lt[l];
-    const struct lks__golf_acts *a = &m->la[l];
+    const struct lks__golf_tensors *t = lks__golf_tensors_of(m, l);
+    const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     const float *w = p->params;
-    const size_t rows = p->rows, C = m->C, H = m->H;
+    const size_t rows = p->rows, C = m->f.C, H = m->H;
 
-    m->layers->golf_norm_fwd(m->ex, m->norm, a->rms2, a->x_mid, rows, C);
+    m->f.layers->golf_norm_fwd(m->f.ex, m->norm, a->rms2, a->x_mid, rows, C);
     const lks__epilogue relu2 = {LKS__EPILOGUE_RELU2, .out = m->wide};
-    m->layers->linear_fwd(m->ex, a->fc, H, m->norm, w + t->fc, rows, H, C, &relu2);
+    m->f.layers->linear_fwd(m->f.ex, a->fc, H, m->norm, w + t->fc, rows, H, C, &relu2);
     const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->out, .in = a->x_mid,
                                   .scale = w + t->mlp_scale};
-    m->layers->linear_fwd(m->ex, m->norm, C, m->wide, w + t->fc2, rows, C, H, &branch);
+    m->f.layers->linear_fwd(m->f.ex, m->norm, C, m->wide, w + t->fc2, rows, C, H, &branch);
 }
 
-void lks__golf_block_forward(const struct lks__golf_pass *p, int l)
+void lks__golf_block_forward(const lks__pass *p, int l)
 {
     attention_forward(p, l);
     mlp_forward(p, l);
@@ -117,68 +117,69 @@ void lks__golf_block_forward(const struct lks__golf_pass *p, int l)
 
 /* --- backward -------------------------------------------------------------------------------- */
 
-static float *layer_grads(const struct lks__golf_pass *p, int l)
+static float *layer_grads(const lks__pass *p, int l)
 {
-    return lks__backward_grads(p->bw, p->m->table->n_groups - 2 - l); /* in backward's order */
+    const struct lks__golf *m = p->m;
+    return lks__backward_grads(p->bw, m->f.table->n_groups - 2 - l); /* in backward's order */
 }
 
 /* Gradients of a branch's projection w[C, in] and of its scale, from the gradient m->dx of x +
  * scale * (input w^T): the product's is dx^T input, scaled row by row. */
-static void projection_backward(const struct lks__golf_pass *p, float *g, size_t w, size_t scale,
+static void projection_backward(const lks__pass *p, float *g, size_t w, size_t scale,
                                 const float *input, size_t in)
 {
     const struct lks__golf *m = p->m;
-    m->layers->clear(m->ex, m->norm, m->C * in);
-    m->layers->linear_bwd_w(m->ex, m->norm, NULL, m->dx, m->C, input, p->rows, m->C, in);
+    m->f.layers->clear(m->f.ex, m->norm, m->f.C * in);
+    m->f.layers->linear_bwd_w(m->f.ex, m->norm, NULL, m->dx, m->f.C, input, p->rows, m->f.C, in);
     const lks__golf_scaled s = {.dw = g + w,
                                 .dscale = g + scale,
                                 .product = m->norm,
                                 .w = p->params + w,
                                 .scale = p->params + scale};
-    m->layers->golf_scaled_bwd(m->ex, &s, m->C, in);
+    m->f.layers->golf_scaled_bwd(m->f.ex, &s, m->f.C, in);
 }
 
 /* Buffer for the skip's gradient of the output of layer `l` of the first half. It reuses a buffer
  * of the layer at the other end of the skip, which is no longer needed. */
 static float *dskip_of(const struct lks__golf *m, int l)
 {
-    return m->la[2 * m->n_enc - 1 - (size_t)l].att;
+    return lks__golf_acts_of(m, (int)(2 * m->n_enc) - 1 - l)->att;
 }
 
 /* m->dx stays the gradient of x_mid without that of its norm, which is left in m->norm. */
-static void mlp_backward(const struct lks__golf_pass *p, int l)
+static void mlp_backward(const lks__pass *p, int l)
 {
     const struct lks__golf *m = p->m;
-    const struct lks__golf_tensors *t = &m->lt[l];
-    const struct lks__golf_acts *a = &m->la[l];
+    const struct lks__golf_tensors *t = lks__golf_tensors_of(m, l);
+    const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     const float *w = p->params;
     float *g = layer_grads(p, l);
-    const size_t rows = p->rows, C = m->C, H = m->H;
+    const size_t rows = p->rows, C = m->f.C, H = m->H;
 
     const lks__golf_branch branch = {.dx = m->dx,
                                      .dy = a->out,
                                      .scale = w + t->mlp_scale,
                                      .add = (size_t)l < m->n_enc ? dskip_of(m, l) : NULL};
-    m->layers->golf_branch_bwd(m->ex, &branch, rows, C);
-    m->layers->golf_relu2_fwd(m->ex, m->wide, a->fc, rows, H);
+    m->f.layers->golf_branch_bwd(m->f.ex, &branch, rows, C);
+    m->f.layers->golf_relu2_fwd(m->f.ex, m->wide, a->fc, rows, H);
     projection_backward(p, g, t->fc2, t->mlp_scale, m->wide, H);
     const lks__epilogue relu2_bwd = {LKS__EPILOGUE_RELU2_BWD, .in = a->fc};
-    m->layers->linear_bwd_x(m->ex, m->wide, a->out, C, w + t->fc2, rows, C, H, &relu2_bwd);
-    m->layers->golf_norm_fwd(m->ex, m->norm, a->rms2, a->x_mid, rows, C);
-    m->layers->linear_bwd_w(m->ex, g + t->fc, NULL, m->wide, H, m->norm, rows, H, C);
-    m->layers->linear_bwd_x(m->ex, m->norm, m->wide, H, w + t->fc, rows, H, C, NULL);
+    m->f.layers->linear_bwd_x(m->f.ex, m->wide, a->out, C, w + t->fc2, rows, C, H, &relu2_bwd);
+    m->f.layers->golf_norm_fwd(m->f.ex, m->norm, a->rms2, a->x_mid, rows, C);
+    m->f.layers->linear_bwd_w(m->f.ex, g + t->fc, NULL, m->wide, H, m->norm, rows, H, C);
+    m->f.layers->linear_bwd_x(m->f.ex, m->norm, m->wide, H, w + t->fc, rows, H, C, NULL);
 }
 
 /* Leaves the gradient of the mixed input's norm in the layer's out, and the mixed input in its
  * x_mid; both are no longer needed. */
-static void attention_backward(const struct lks__golf_pass *p, int l)
+static void attention_backward(const lks__pass *p, int l)
 {
     const struct lks__golf *m = p->m;
-    const struct lks__golf_tensors *t = &m->lt[l];
-    const struct lks__golf_acts *a = &m->la[l];
+    const struct lks__golf_tensors *t = lks__golf_tensors_of(m, l);
+    const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     const float *w = p->params;
     float *g = layer_grads(p, l);
-    const size_t rows = p->rows, C = m->C, KV = m->KV;
+    const size_t rows = p->rows, C = m->f.C, KV = m->KV;
     float *dq = m->wide, *dk = dq + rows * C, *dv = dk + rows * KV;
 
     const lks__golf_branch branch = {.dx = m->dx,
@@ -187,32 +188,32 @@ static void attention_backward(const struct lks__golf_pass *p, int l)
                                      .dnorm = m->norm,
                                      .normed = a->x_mid,
                                      .rms = a->rms2};
-    m->layers->golf_branch_bwd(m->ex, &branch, rows, C);
+    m->f.layers->golf_branch_bwd(m->f.ex, &branch, rows, C);
     projection_backward(p, g, t->wo, t->attn_scale, a->att, C);
-    m->layers->linear_bwd_x(m->ex, a->x_mid, a->out, C, w + t->wo, rows, C, C, NULL);
+    m->f.layers->linear_bwd_x(m->f.ex, a->x_mid, a->out, C, w + t->wo, rows, C, C, NULL);
 
     const struct rotated rotated = {m->norm, a->out};
     const lks__golf_heads heads = heads_of(p, l, &rotated);
-    m->layers->golf_heads_fwd(m->ex, &heads);
+    m->f.layers->golf_heads_fwd(m->f.ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
     const lks__attention_in in = attention_in(p, l, &rotated);
     const lks__attention_grads grads = {dq, dk, dv, C, KV};
-    m->layers->attention_bwd(m->ex, &shape, &grads, a->x_mid, &in, a->att, a->lse, NULL);
-    m->layers->golf_heads_bwd(m->ex, &heads, dq, dk, g + t->gain, m->partial);
+    m->f.layers->attention_bwd(m->f.ex, &shape, &grads, a->x_mid, &in, a->att, a->lse, NULL);
+    m->f.layers->golf_heads_bwd(m->f.ex, &heads, dq, dk, g + t->gain, m->partial);
     const lks__golf_entry entry = entry_of(p, l, a->x_mid);
-    m->layers->golf_entry_fwd(m->ex, &entry, rows, C);
-    m->layers->linear_bwd_w(m->ex, g + t->wq, NULL, dq, C, m->norm, rows, C, C);
-    m->layers->linear_bwd_w(m->ex, g + t->wk, NULL, dk, KV, m->norm, rows, KV, C);
-    m->layers->linear_bwd_w(m->ex, g + t->wv, NULL, dv, KV, m->norm, rows, KV, C);
-    m->layers->linear_bwd_x(m->ex, a->out, dq, C, w + t->wq, rows, C, C, NULL);
-    m->layers->linear_bwd_x_add(m->ex, a->out, dk, KV, w + t->wk, rows, KV, C);
-    m->layers->linear_bwd_x_add(m->ex, a->out, dv, KV, w + t->wv, rows, KV, C);
+    m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
+    m->f.layers->linear_bwd_w(m->f.ex, g + t->wq, NULL, dq, C, m->norm, rows, C, C);
+    m->f.layers->linear_bwd_w(m->f.ex, g + t->wk, NULL, dk, KV, m->norm, rows, KV, C);
+    m->f.layers->linear_bwd_w(m->f.ex, g + t->wv, NULL, dv, KV, m->norm, rows, KV, C);
+    m->f.layers->linear_bwd_x(m->f.ex, a->out, dq, C, w + t->wq, rows, C, C, NULL);
+    m->f.layers->linear_bwd_x_add(m->f.ex, a->out, dk, KV, w + t->wk, rows, KV, C);
+    m->f.layers->linear_bwd_x_add(m->f.ex, a->out, dv, KV, w + t->wv, rows, KV, C);
 }
 
-void lks__golf_block_backward(const struct lks__golf_pass *p, int l)
+void lks__golf_block_backward(const lks__pass *p, int l)
 {
     const struct lks__golf *m = p->m;
-    const struct lks__golf_acts *a = &m->la[l];
+    const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     float *g = layer_grads(p, l);
     mlp_backward(p, l);
     attention_backward(p, l);
@@ -221,8 +222,9 @@ void lks__golf_block_backward(const struct lks__golf_pass *p, int l)
     float *dskip = NULL, *dweight = NULL;
     if (i != SIZE_MAX) {
         dskip = dskip_of(m, (int)(m->n_enc - 1 - i));
-        dweight = lks__backward_grads(p->bw, m->table->n_groups - 1) + m->skip_weights + i * m->C;
+        dweight =
+            lks__backward_grads(p->bw, m->f.table->n_groups - 1) + m->t.skip_weights + i * m->f.C;
     }
-    m->layers->golf_entry_bwd(m->ex, &entry, m->dx, m->dx0, g + m->lt[l].mix, dskip, dweight,
-                              a->out, p->rows, m->C, m->partial);
+    m->f.layers->golf_entry_bwd(m->f.ex, &entry, m->dx, m->dx0, g + lks__golf_tensors_of(m, l)->mix,
+                                dskip, dweight, a->out, p->rows, m->f.C, m->partial);
 }

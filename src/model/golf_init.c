@@ -5,7 +5,7 @@
  * zero still consume their draws. */
 #include <math.h>
 
-#include "model/golf_table.h"
+#include "model/golf.h"
 
 /* Bound of torch.nn.Linear's kaiming_uniform_(a=sqrt(5)), rounded as in PyTorch: 1/sqrt(in). */
 static float linear_bound(size_t in)
@@ -50,8 +50,11 @@ static void init_tensor(const lks__model_config *c, const lks__tensor *t, lks__m
     case LKS__INIT_GAIN:
         fill(x, t->count, c->qk_gain_init);
         break;
-    default: /* a Linear that is set to zero */
+    case LKS__INIT_ZEROED:
         lks__mt_skip(g, t->count);
+        break;
+    default:
+        break;
     }
 }
 
@@ -65,12 +68,16 @@ static uint64_t normal_draws(size_t n, unsigned times)
 uint64_t lks__init_golf(const lks__model_config *c, const lks__table *table, lks__mt *g,
                         float *params)
 {
-    const lks__tensor *embedding = lks__table_find(table, "tok_emb.weight");
-    uint64_t draws = normal_draws(embedding->count, c->tie_embeddings ? 2 : 1);
+    const lks__tensor *embedding = NULL;
+    uint64_t draws = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
         const lks__tensor *t = &table->tensors[i];
-        if (t->kind == LKS__PARAM_MATRIX || t->kind == LKS__PARAM_HEAD)
+        if (t->init == LKS__INIT_LINEAR || t->init == LKS__INIT_ZEROED)
             draws += t->count;
+        if (t->init == LKS__INIT_EMBED) {
+            draws += normal_draws(t->count, c->tie_embeddings ? 2 : 1);
+            embedding = t;
+        }
         if (params != NULL)
             init_tensor(c, t, g, params + t->offset);
     }

@@ -1,88 +1,11 @@
 /* model/golf_table.c - the tensors of parameter-golf's model (train_gpt.py, GPT and Block). */
-#include "model/golf_table.h"
+#include <stddef.h>
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/checked.h"
-
-enum place { FRONT, LAYER, TAIL };
-
-/* name, place, shape, init, kind; in the order of the script's state_dict. H: the MLP's width. */
-#define GOLF_TENSORS(X)                                                                            \
-    X("skip_weights", FRONT, (S, C), ONE, SCALAR)                                                  \
-    X("tok_emb.weight", FRONT, (V, C), EMBED, EMBED)                                               \
-    X("attn_scale", LAYER, (C, 0), ONE, SCALAR)                                                    \
-    X("mlp_scale", LAYER, (C, 0), ONE, SCALAR)                                                     \
-    X("resid_mix", LAYER, (2, C), MIX, SCALAR)                                                     \
-    X("attn.q_gain", LAYER, (NH, 0), GAIN, SCALAR)                                                 \
-    X("attn.c_q.weight", LAYER, (C, C), LINEAR, MATRIX)                                            \
-    X("attn.c_k.weight", LAYER, (KV, C), LINEAR, MATRIX)                                           \
-    X("attn.c_v.weight", LAYER, (KV, C), LINEAR, MATRIX)                                           \
-    X("attn.proj.weight", LAYER, (C, C), ZERO, MATRIX)                                             \
-    X("mlp.fc.weight", LAYER, (H, C), LINEAR, MATRIX)                                              \
-    X("mlp.proj.weight", LAYER, (C, H), ZERO, MATRIX)                                              \
-    X("lm_head.weight", TAIL, (V, C), ZERO, HEAD)
-
-enum { TENSORS_A_LAYER = 10, TENSORS_ELSEWHERE = 3 };
-
-struct shape {
-    size_t d0, d1;
-};
-
-static struct shape shape_of(size_t d0, size_t d1)
-{
-    return (struct shape){d0, d1};
-}
+#include "model/golf.h"
 
 size_t lks__golf_encoders(const lks__model_config *c)
 {
     return (size_t)c->n_layer / 2;
-}
-
-/* Backward completes the head, the layers from last to first, and the embedding, which may also be
- * the head. All layers of the second half add to the skip weights, so these belong to the last
- * group. */
-static int group_of(const lks__model_config *c, int layer, lks__param_kind kind)
-{
-    int head = c->tie_embeddings ? 0 : 1;
-    if (kind == LKS__PARAM_HEAD)
-        return 0;
-    if (layer < 0)
-        return head + c->n_layer;
-    return head + c->n_layer - 1 - layer;
-}
-
-static void add(lks__table *table, const lks__model_config *c, const char *name, int layer,
-                struct shape shape, lks__init init, lks__param_kind kind)
-{
-    lks__tensor *t = &table->tensors[table->n_tensors++];
-    if (layer >= 0)
-        snprintf(t->name, sizeof t->name, "blocks.%d.%s", layer, name);
-    else
-        snprintf(t->name, sizeof t->name, "%s", name);
-    t->n_dims = shape.d1 == 0 ? 1 : 2;
-    t->shape[0] = shape.d0;
-    t->shape[1] = shape.d1;
-    t->count = shape.d1 == 0 ? shape.d0 : shape.d0 * shape.d1;
-    t->init = init;
-    t->kind = kind;
-    t->group = group_of(c, layer, kind);
-}
-
-/* A single layer has no skip, but the script's state_dict still contains skip weights, with no
- * row. */
-static void add_place(lks__table *table, enum place where, int layer, const lks__model_config *c)
-{
-    const size_t C = (size_t)c->n_embd, V = (size_t)c->vocab_size, NH = (size_t)c->n_head;
-    const size_t KV = C / NH * (size_t)c->n_kv_head, H = C * (size_t)c->mlp_mult;
-    const size_t S = lks__golf_encoders(c);
-#define X(name, place, shape, init, kind)                                                          \
-    if (place == where)                                                                            \
-        add(table, c, name, layer, shape_of shape, LKS__INIT_##init, LKS__PARAM_##kind);
-    GOLF_TENSORS(X)
-#undef X
 }
 
 static lks_status check_shape(const lks__model_config *c)
@@ -139,23 +62,36 @@ static lks_status check_size(const lks__model_config *c)
     return LKS_OK;
 }
 
+#define ROW(of, field_, name_, shape_, init_, kind_)                                               \
+    {.field = offsetof(struct of, field_),                                                         \
+     .name = name_,                                                                                \
+     LKS__TENSOR_SHAPE shape_,                                                                     \
+     .init = LKS__INIT_##init_,                                                                    \
+     .kind = LKS__PARAM_##kind_,                                                                   \
+     .there = true},
+#define ONCE(...)  ROW(lks__golf_once, __VA_ARGS__)
+#define LAYER(...) ROW(lks__golf_tensors, __VA_ARGS__)
+
+/* Backward completes the head, the layers from last to first, and the embedding, which may also be
+ * the head. All layers of the second half add to the skip weights, so these belong to the last
+ * group. */
 lks_status lks__table_golf(const lks__model_config *c, lks__table *table)
 {
-    memset(table, 0, sizeof *table);
     LKS__TRY(check_shape(c));
     LKS__TRY(check_size(c));
-    table->n_groups = c->n_layer + (c->tie_embeddings ? 1 : 2);
-    size_t most = (size_t)c->n_layer * TENSORS_A_LAYER + TENSORS_ELSEWHERE;
-    table->tensors = calloc(most, sizeof *table->tensors);
-    if (table->tensors == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a table of %zu tensors", most);
-    add_place(table, FRONT, -1, c);
+    const size_t C = (size_t)c->n_embd, V = (size_t)c->vocab_size, NH = (size_t)c->n_head;
+    const size_t KV = C / NH * (size_t)c->n_kv_head, H = C * (size_t)c->mlp_mult;
+    const size_t S = lks__golf_encoders(c);
+    const lks__tensor_row first[] = {LKS__GOLF_FIRST(ONCE)}, last[] = {LKS__GOLF_LAST(ONCE)};
+    const lks__tensor_row layer[] = {LKS__GOLF_LAYER(LAYER)};
+    const size_t n_first = sizeof first / sizeof *first, n_last = sizeof last / sizeof *last;
+    const size_t n_layer = sizeof layer / sizeof *layer;
+    const int n_groups = c->n_layer + (c->tie_embeddings ? 1 : 2);
+    LKS__TRY(lks__table_open(table, n_first + (size_t)c->n_layer * n_layer + n_last, n_groups));
+    lks__table_add(table, NULL, -1, n_groups - 1, first, n_first);
     for (int l = 0; l < c->n_layer; l++)
-        add_place(table, LAYER, l, c);
+        lks__table_add(table, lks__model_golf.layer, l, n_groups - 2 - l, layer, n_layer);
     if (!c->tie_embeddings)
-        add_place(table, TAIL, -1, c);
-    lks_status st = lks__table_lay_out(table);
-    if (st != LKS_OK)
-        lks__table_free(table);
-    return st;
+        lks__table_add(table, NULL, -1, 0, last, n_last);
+    return lks__table_lay_out(table);
 }

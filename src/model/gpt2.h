@@ -1,65 +1,89 @@
-/* model/gpt2.h - internal to the gpt2 family: shared by gpt2.c and gpt2_block.c. */
+/* model/gpt2.h - inside the gpt2 family (nanoGPT's model.py): its tensors and activations, and what
+ * its files share. */
 #ifndef LKS_MODEL_GPT2_H
 #define LKS_MODEL_GPT2_H
 
-#include "model/head.h"
-#include "model/model.h"
+#include "model/frame.h"
 
-/* Places of dropout within a layer; the embedding uses the numbers of a layer L. */
-enum {
-    LKS__DROP_ATTENTION,
-    LKS__DROP_PROJECTION,
-    LKS__DROP_MLP,
-    LKS__DROP_EMBEDDING = LKS__DROP_ATTENTION
+/* Field of the offset, name, shape, initial values, is it there without biases? Tensors with two
+ * dimensions decay. (The head shares wte.) C: width, T: block_size, V: vocab_size. */
+#define LKS__GPT2_FIRST(X)                                                                         \
+    X(wte, "transformer.wte.weight", (V, C), TIED, true)                                           \
+    X(wpe, "transformer.wpe.weight", (T, C), NORMAL, true)
+#define LKS__GPT2_LAYER(X)                                                                         \
+    X(ln1w, "ln_1.weight", (C, 0), ONE, true)                                                      \
+    X(ln1b, "ln_1.bias", (C, 0), ZERO, false)                                                      \
+    X(qkvw, "attn.c_attn.weight", (3 * C, C), NORMAL, true)                                        \
+    X(qkvb, "attn.c_attn.bias", (3 * C, 0), ZERO, false)                                           \
+    X(projw, "attn.c_proj.weight", (C, C), RESIDUAL, true)                                         \
+    X(projb, "attn.c_proj.bias", (C, 0), ZERO, false)                                              \
+    X(ln2w, "ln_2.weight", (C, 0), ONE, true)                                                      \
+    X(ln2b, "ln_2.bias", (C, 0), ZERO, false)                                                      \
+    X(fcw, "mlp.c_fc.weight", (4 * C, C), NORMAL, true)                                            \
+    X(fcb, "mlp.c_fc.bias", (4 * C, 0), ZERO, false)                                               \
+    X(fc2w, "mlp.c_proj.weight", (C, 4 * C), RESIDUAL, true)                                       \
+    X(fc2b, "mlp.c_proj.bias", (C, 0), ZERO, false)
+#define LKS__GPT2_LAST(X)                                                                          \
+    X(lnfw, "transformer.ln_f.weight", (C, 0), ONE, true)                                          \
+    X(lnfb, "transformer.ln_f.bias", (C, 0), ZERO, false)
+
+/* What forward keeps of a layer for backward: field, floats of a row, the module that makes it. */
+#define LKS__GPT2_ACTIVATIONS(X)                                                                   \
+    X(ln1, C, "ln_1")                                                                              \
+    X(mean1, 1, NULL)                                                                              \
+    X(rstd1, 1, NULL)                                                                              \
+    X(qkv, 3 * C, "attn.c_attn")                                                                   \
+    X(att, C, "attn")                                                                              \
+    X(lse, NH, NULL) /* [B, NH, T] */                                                              \
+    X(x_mid, C, "attn.c_proj")                                                                     \
+    X(ln2, C, "ln_2")                                                                              \
+    X(mean2, 1, NULL)                                                                              \
+    X(rstd2, 1, NULL)                                                                              \
+    X(fc, 4 * C, "mlp.c_fc")   /* before the activation */                                         \
+    X(gelu, 4 * C, "mlp.gelu") /* ... and after it */                                              \
+    X(out, C, "mlp.c_proj")
+
+/* Arena offsets; SIZE_MAX: not there (biases off). */
+struct lks__gpt2_once {
+    LKS__GPT2_FIRST(LKS__TENSOR_FIELD)
+    LKS__GPT2_LAST(LKS__TENSOR_FIELD)
 };
 
-/* Arena offsets of one layer's tensors; SIZE_MAX: there is none (no biases). */
 struct lks__gpt2_tensors {
-    size_t ln1w, ln1b, qkvw, qkvb, projw, projb, ln2w, ln2b, fcw, fcb, fc2w, fc2b;
+    LKS__GPT2_LAYER(LKS__TENSOR_FIELD)
 };
 
-/* What forward keeps of a layer for backward; all [rows, …]. */
 struct lks__gpt2_acts {
-    float *x; /* C: input of the layer */
-    float *ln1, *mean1, *rstd1;
-    float *qkv;       /* 3C */
-    float *att, *lse; /* C; [B, NH, T] */
-    float *x_mid;     /* C: after attention */
-    float *ln2, *mean2, *rstd2;
-    float *fc, *gelu; /* 4C: before and after the activation */
+    LKS__GPT2_ACTIVATIONS(LKS__ACTIVATION_FIELD)
 };
 
 struct lks__gpt2 {
-    lks__model_config c;
-    const lks__table *table;
-    lks__device *device;
-    const lks__layers *layers; /* of the device, and their exec */
-    const lks__exec *ex;
-    size_t max_rows;
-    struct lks__gpt2_tensors *lt;
-    struct lks__gpt2_acts *la;
-    size_t wte, wpe, lnfw, lnfb;
-    float *x_out; /* output of the last layer */
-    float *lnf, *meanf, *rstdf;
-    lks__head head;
-    float *dx;             /* gradient of the residual stream */
-    float *d_drop;         /* dx after a dropout mask, or rounded */
-    float *d_wide, *d_row; /* [rows, 4C] and [rows, C] */
-    float *ln_partial;     /* LayerNorm's weight gradients, for each block of rows */
-    void *arena;
-    size_t arena_bytes;
+    lks__model f;
+    struct lks__gpt2_once t;
+    float *meanf, *rstdf;
+    float *dx;         /* gradient of the residual stream */
+    float *d_drop;     /* dx with a dropout mask on it, or rounded */
+    float *d_wide;     /* [rows, 4C] */
+    float *ln_partial; /* LayerNorm's weight gradients, block by block */
 };
 
-/* One pass through the model: what forward and backward share. */
-struct lks__gpt2_pass {
-    struct lks__gpt2 *m;
-    const float *params;
-    const lks__micro_batch *mb;
-    const lks__backward *bw; /* NULL: evaluation */
-    size_t rows, C;
-};
+static inline const struct lks__gpt2_tensors *lks__gpt2_tensors_of(const struct lks__gpt2 *m, int l)
+{
+    return (const struct lks__gpt2_tensors *)m->f.lt + l;
+}
 
-/* The bias at a table offset; NULL if the model has none. */
+static inline const struct lks__gpt2_acts *lks__gpt2_acts_of(const struct lks__gpt2 *m, int l)
+{
+    return (const struct lks__gpt2_acts *)m->f.la + l;
+}
+
+/* The input of layer `l`; of n_layer: the last one's output. */
+static inline const float *lks__gpt2_input(const struct lks__gpt2 *m, int l)
+{
+    return l == 0 ? m->f.x0 : lks__gpt2_acts_of(m, l - 1)->out;
+}
+
+/* A bias of a table's offset; NULL if the model has none. */
 static inline const float *lks__gpt2_at(const float *params, size_t offset)
 {
     return offset == SIZE_MAX ? NULL : params + offset;
@@ -70,16 +94,25 @@ static inline float *lks__gpt2_at_grad(float *grads, size_t offset)
     return offset == SIZE_MAX ? NULL : grads + offset;
 }
 
+/* Dropout places within a layer; the embedding's stands where layer L would be. */
+enum {
+    LKS__DROP_ATTENTION,
+    LKS__DROP_PROJECTION,
+    LKS__DROP_MLP,
+    LKS__DROP_EMBEDDING = LKS__DROP_ATTENTION
+};
+
 /* The mask of a place in `layer`; none (threshold 0) in an evaluation. */
-lks__dropout lks__gpt2_dropout(const struct lks__gpt2_pass *p, int layer, int place);
+lks__dropout lks__gpt2_dropout(const lks__pass *p, int layer, int place);
 
-/* `d` [rows, C] with the mask applied, in m->d_drop; `d` itself if nothing is dropped. */
-const float *lks__gpt2_dropped(const struct lks__gpt2_pass *p, const float *d,
-                               const lks__dropout *drop);
+/* `d` [rows, C] with the mask on it, in m->d_drop, or `d` itself if nothing is dropped. */
+const float *lks__gpt2_dropped(const lks__pass *p, const float *d, const lks__dropout *drop);
 
-/* x_next: the block's output, [rows, C]. */
-void lks__gpt2_block_forward(const struct lks__gpt2_pass *p, int layer, float *x_next);
-/* m->dx: on entry the gradient of the block's output, on return that of its input. */
-void lks__gpt2_block_backward(const struct lks__gpt2_pass *p, int layer);
+/* As struct lks__model_ops has them. m->dx: gradient of the block's output in, of its input out. */
+void lks__gpt2_block_forward(const lks__pass *p, int layer);
+void lks__gpt2_block_backward(const lks__pass *p, int layer);
+
+uint64_t lks__init_gpt2(const lks__model_config *config, const lks__table *table, lks__mt *g,
+                        float *params);
 
 #endif

@@ -3,60 +3,64 @@
 
 /* --- dropout --------------------------------------------------------------------------------- */
 
-lks__dropout lks__gpt2_dropout(const struct lks__gpt2_pass *p, int layer, int place)
+lks__dropout lks__gpt2_dropout(const lks__pass *p, int layer, int place)
 {
+    const struct lks__gpt2 *m = p->m;
     lks__dropout d = {0};
     d.scale = 1.0f;
-    if (p->bw == NULL || p->m->c.dropout == 0.0f)
+    if (p->bw == NULL || m->f.c.dropout == 0.0f)
         return d;
     d.key = lks__philox_key_of(p->bw->seed);
     d.step = p->bw->step;
     d.vm = p->bw->vm;
     d.site = (uint32_t)(layer * 8 + place);
-    d.threshold = (uint32_t)((double)p->m->c.dropout * 4294967296.0);
-    d.scale = (float)(1.0 / (1.0 - (double)p->m->c.dropout));
+    d.threshold = (uint32_t)((double)m->f.c.dropout * 4294967296.0);
+    d.scale = (float)(1.0 / (1.0 - (double)m->f.c.dropout));
     return d;
 }
 
-const float *lks__gpt2_dropped(const struct lks__gpt2_pass *p, const float *d,
-                               const lks__dropout *drop)
+const float *lks__gpt2_dropped(const lks__pass *p, const float *d, const lks__dropout *drop)
 {
     if (drop->threshold == 0)
         return d;
-    p->m->layers->dropout_rows(p->m->ex, p->m->d_drop, d, p->rows, p->C, drop);
-    return p->m->d_drop;
+    const struct lks__gpt2 *m = p->m;
+    m->f.layers->dropout_rows(m->f.ex, m->d_drop, d, p->rows, m->f.C, drop);
+    return m->d_drop;
 }
 
 /* --- the block ------------------------------------------------------------------------------- */
 
-static lks__attention_shape attention_shape(const struct lks__gpt2_pass *p)
+static lks__attention_shape attention_shape(const lks__pass *p)
 {
-    lks__attention_shape s = {(size_t)p->mb->B, (size_t)p->mb->T, (size_t)p->m->c.n_head,
-                              (size_t)(p->m->c.n_embd / p->m->c.n_head), 0};
+    const lks__model_config *c = &((const struct lks__gpt2 *)p->m)->f.c;
+    lks__attention_shape s = {(size_t)p->mb->B, (size_t)p->mb->T, (size_t)c->n_head,
+                              (size_t)(c->n_embd / c->n_head), 0};
     return s;
 }
 
-void lks__gpt2_block_forward(const struct lks__gpt2_pass *p, int l, float *x_next)
+void lks__gpt2_block_forward(const lks__pass *p, int l)
 {
-    const lks__layers *layers = p->m->layers;
-    const lks__exec *ex = p->m->ex;
-    const struct lks__gpt2_tensors *t = &p->m->lt[l];
-    const struct lks__gpt2_acts *a = &p->m->la[l];
+    const struct lks__gpt2 *m = p->m;
+    const lks__layers *layers = m->f.layers;
+    const lks__exec *ex = m->f.ex;
+    const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
+    const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
+    const float *x = lks__gpt2_input(m, l);
     const float *w = p->params;
-    const size_t rows = p->rows, C = p->C;
+    const size_t rows = p->rows, C = m->f.C;
     const lks__attention_shape shape = attention_shape(p);
     const lks__dropout drop_att = lks__gpt2_dropout(p, l, LKS__DROP_ATTENTION);
     const lks__dropout drop_proj = lks__gpt2_dropout(p, l, LKS__DROP_PROJECTION);
     const lks__dropout drop_mlp = lks__gpt2_dropout(p, l, LKS__DROP_MLP);
 
-    layers->layernorm_rows_fwd(ex, a->ln1, a->mean1, a->rstd1, a->x, w + t->ln1w,
+    layers->layernorm_rows_fwd(ex, a->ln1, a->mean1, a->rstd1, x, w + t->ln1w,
                                lks__gpt2_at(w, t->ln1b), rows, C);
     const lks__epilogue qkv = {.bias = lks__gpt2_at(w, t->qkvb)};
     layers->linear_fwd(ex, a->qkv, 3 * C, a->ln1, w + t->qkvw, rows, 3 * C, C, &qkv);
     const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
     layers->attention_fwd(ex, &shape, a->att, a->lse, &in, &drop_att);
-    const lks__epilogue proj = {LKS__EPILOGUE_RESIDUAL, .bias = lks__gpt2_at(w, t->projb),
-                                .in = a->x, .drop = &drop_proj};
+    const lks__epilogue proj = {LKS__EPILOGUE_RESIDUAL, .bias = lks__gpt2_at(w, t->projb), .in = x,
+                                .drop = &drop_proj};
     layers->linear_fwd(ex, a->x_mid, C, a->att, w + t->projw, rows, C, C, &proj);
 
     layers->layernorm_rows_fwd(ex, a->ln2, a->mean2, a->rstd2, a->x_mid, w + t->ln2w,
@@ -65,19 +69,21 @@ void lks__gpt2_block_forward(const struct lks__gpt2_pass *p, int l, float *x_nex
     layers->linear_fwd(ex, a->fc, 4 * C, a->ln2, w + t->fcw, rows, 4 * C, C, &fc);
     const lks__epilogue fc2 = {LKS__EPILOGUE_RESIDUAL, .bias = lks__gpt2_at(w, t->fc2b),
                                .in = a->x_mid, .drop = &drop_mlp};
-    layers->linear_fwd(ex, x_next, C, a->gelu, w + t->fc2w, rows, C, 4 * C, &fc2);
+    layers->linear_fwd(ex, a->out, C, a->gelu, w + t->fc2w, rows, C, 4 * C, &fc2);
 }
 
-void lks__gpt2_block_backward(const struct lks__gpt2_pass *p, int l)
+void lks__gpt2_block_backward(const lks__pass *p, int l)
 {
-    struct lks__gpt2 *m = p->m;
-    const lks__layers *layers = m->layers;
-    const lks__exec *ex = m->ex;
-    const struct lks__gpt2_tensors *t = &m->lt[l];
-    const struct lks__gpt2_acts *a = &m->la[l];
+    const struct lks__gpt2 *m = p->m;
+    const lks__layers *layers = m->f.layers;
+    const lks__exec *ex = m->f.ex;
+    const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
+    const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
+    const float *x = lks__gpt2_input(m, l);
     const float *w = p->params;
-    float *g = lks__backward_grads(p->bw, m->c.n_layer - l);
-    const size_t rows = p->rows, C = p->C;
+    float *d_row = m->f.dy; /* what was there has been used */
+    float *g = lks__backward_grads(p->bw, m->f.c.n_layer - l);
+    const size_t rows = p->rows, C = m->f.C;
     const lks__attention_shape shape = attention_shape(p);
     const lks__dropout drop_att = lks__gpt2_dropout(p, l, LKS__DROP_ATTENTION);
     const lks__dropout drop_proj = lks__gpt2_dropout(p, l, LKS__DROP_PROJECTION);
@@ -90,20 +96,20 @@ void lks__gpt2_block_backward(const struct lks__gpt2_pass *p, int l)
     layers->linear_bwd_x(ex, m->d_wide, d, C, w + t->fc2w, rows, C, 4 * C, &gelu_bwd);
     layers->linear_bwd_w(ex, g + t->fcw, lks__gpt2_at_grad(g, t->fcb), m->d_wide, 4 * C, a->ln2,
                          rows, 4 * C, C);
-    layers->linear_bwd_x(ex, m->d_row, m->d_wide, 4 * C, w + t->fcw, rows, 4 * C, C, NULL);
-    layers->layernorm_rows_bwd(ex, m->dx, g + t->ln2w, lks__gpt2_at_grad(g, t->ln2b), m->d_row,
+    layers->linear_bwd_x(ex, d_row, m->d_wide, 4 * C, w + t->fcw, rows, 4 * C, C, NULL);
+    layers->layernorm_rows_bwd(ex, m->dx, g + t->ln2w, lks__gpt2_at_grad(g, t->ln2b), d_row,
                                a->x_mid, w + t->ln2w, a->mean2, a->rstd2, rows, C, m->ln_partial);
 
     d = lks__gpt2_dropped(p, m->dx, &drop_proj);
     layers->linear_bwd_w(ex, g + t->projw, lks__gpt2_at_grad(g, t->projb), d, C, a->att, rows, C,
                          C);
-    layers->linear_bwd_x(ex, m->d_row, d, C, w + t->projw, rows, C, C, NULL);
+    layers->linear_bwd_x(ex, d_row, d, C, w + t->projw, rows, C, C, NULL);
     const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
     const lks__attention_grads grads = lks__attention_packed_grads(&shape, m->d_wide);
-    layers->attention_bwd(ex, &shape, &grads, m->d_row, &in, a->att, a->lse, &drop_att);
+    layers->attention_bwd(ex, &shape, &grads, d_row, &in, a->att, a->lse, &drop_att);
     layers->linear_bwd_w(ex, g + t->qkvw, lks__gpt2_at_grad(g, t->qkvb), m->d_wide, 3 * C, a->ln1,
                          rows, 3 * C, C);
-    layers->linear_bwd_x(ex, m->d_row, m->d_wide, 3 * C, w + t->qkvw, rows, 3 * C, C, NULL);
-    layers->layernorm_rows_bwd(ex, m->dx, g + t->ln1w, lks__gpt2_at_grad(g, t->ln1b), m->d_row,
-                               a->x, w + t->ln1w, a->mean1, a->rstd1, rows, C, m->ln_partial);
+    layers->linear_bwd_x(ex, d_row, m->d_wide, 3 * C, w + t->qkvw, rows, 3 * C, C, NULL);
+    layers->layernorm_rows_bwd(ex, m->dx, g + t->ln1w, lks__gpt2_at_grad(g, t->ln1b), d_row, x,
+                               w + t->ln1w, a->mean1, a->rstd1, rows, C, m->ln_partial);
 }

@@ -1,54 +1,151 @@
-#include "model/model.h"
-
+/* model/model.c - what all families do alike: see model/frame.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/trace.h"
 #include "layers/mirror.h"
-
-struct lks__model {
-    const struct lks__model_ops *ops;
-    void *state;
-    lks__device *device;
-};
-
-static const struct lks__model_ops *ops_of(const lks__model_config *config)
-{
-    return config->ops;
-}
+#include "model/frame.h"
 
 lks_status lks__model_table(const lks__model_config *config, lks__table *table)
 {
-    return ops_of(config)->table(config, table);
+    return config->ops->table(config, table);
 }
 
 uint64_t lks__model_init(const lks__model_config *config, const lks__table *table, lks__mt *g,
                          float *params)
 {
-    return ops_of(config)->init(config, table, g, params);
+    return config->ops->init(config, table, g, params);
+}
+
+double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table)
+{
+    return config->ops->flops_per_token(config, table);
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+static void carve_layers(lks__model *m, lks__carver *v)
+{
+    lks__activation_row rows[LKS__MOST_ACTIVATIONS];
+    const int n = m->ops->activations(m, rows);
+    for (int l = 0; l < m->c.n_layer; l++)
+        for (int i = 0; i < n; i++) {
+            float *x = lks__carve(v, m->max_rows, rows[i].width);
+            memcpy((char *)m->la + (size_t)l * m->ops->layer_activations + rows[i].field, &x,
+                   sizeof x);
+        }
+}
+
+static void carve_all(lks__model *m, lks__carver *v)
+{
+    m->head.chunk_rows = lks__head_chunk_rows(m->max_rows, m->V);
+    m->head.ld = lks__round_up(m->V, 16);
+    carve_layers(m, v);
+    m->ops->carve(m, v);
+    m->head.row_loss = (double *)(void *)lks__carve(v, m->max_rows, 2);
+}
+
+static void release(lks__model *m)
+{
+    if (m->ops->close != NULL)
+        m->ops->close(m);
+    if (m->arena != NULL)
+        m->device->ops->release(m->device, m->arena, m->arena_bytes);
+    free(m->la);
+    free(m->lt);
+    free(m);
+}
+
+/* Every tensor's offset to the field that its row names. */
+static void find_tensors(lks__model *m)
+{
+    lks__table_offsets(m->table, -1, m->once, m->ops->once_bytes);
+    for (int l = 0; l < m->c.n_layer; l++)
+        lks__table_offsets(m->table, l, (char *)m->lt + (size_t)l * m->ops->layer_tensors,
+                           m->ops->layer_tensors);
+}
+
+/* A model without its arena, whose size is known; table: NULL if nothing else is wanted. */
+static lks_status measure(const lks__model_config *c, const lks__table *table, int batch,
+                          const lks__layers *layers, lks__model **model_p)
+{
+    lks__carver v = {NULL, 0, false};
+    LKS__TRY(c->ops->check(c, batch));
+    lks__model *m = calloc(1, c->ops->bytes);
+    if (m == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
+    m->c = *c;
+    m->ops = c->ops;
+    m->table = table;
+    m->layers = layers;
+    m->max_rows = (size_t)batch * (size_t)c->block_size; /* both are int */
+    m->C = (size_t)c->n_embd;
+    m->V = (size_t)c->vocab_size;
+    m->once = (char *)m + c->ops->once;
+    m->la = calloc((size_t)c->n_layer, c->ops->layer_activations);
+    m->lt = calloc((size_t)c->n_layer, c->ops->layer_tensors);
+    lks_status st = LKS_OK;
+    if (m->la == NULL || m->lt == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d layers", c->n_layer);
+    if (st == LKS_OK) {
+        if (table != NULL)
+            find_tensors(m);
+        c->ops->size(m);
+        carve_all(m, &v);
+        m->arena_bytes = (size_t)v.used;
+        if (v.too_large)
+            st = lks__fail(LKS_ERR_CONFIG,
+                           "batch_size = %d of block_size = %d is more than memory can address",
+                           batch, c->block_size);
+    }
+    if (st == LKS_OK)
+        *model_p = m;
+    else
+        release(m);
+    return st;
 }
 
 lks_status lks__model_activation_bytes(const lks__model_config *config, int batch,
                                        const lks__layers *layers, size_t *bytes_p)
 {
-    return ops_of(config)->activation_bytes(config, batch, layers, bytes_p);
+    lks__model *m;
+    LKS__TRY(measure(config, NULL, batch, layers, &m));
+    *bytes_p = m->arena_bytes + (m->ops->more_bytes == NULL ? 0 : m->ops->more_bytes(m));
+    release(m);
+    return LKS_OK;
+}
+
+static lks_status open_arena(lks__model *m, int batch)
+{
+    lks_status st = m->device->ops->alloc(m->device, m->arena_bytes, &m->arena);
+    if (st != LKS_ERR_NOMEM)
+        return st;
+    return lks__fail(LKS_ERR_NOMEM,
+                     "no memory for %.1f MB of activations (%d sequences of %d tokens): use fewer "
+                     "sequences in a micro-batch and more gradient_accumulation_steps",
+                     (double)m->arena_bytes / 1e6, batch, m->c.block_size);
 }
 
 lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
                            lks__device *device, lks__model **model_p)
 {
-    lks__model *m = calloc(1, sizeof *m);
-    if (m == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
+    lks__model *m;
+    LKS__TRY(measure(config, table, batch, device->layers, &m));
     m->device = device;
-    m->ops = ops_of(config);
-    lks_status st = m->ops->open(config, table, batch, device, &m->state);
-    if (st != LKS_OK) {
-        free(m);
-        return st;
+    m->ex = device->ex;
+    lks_status st = open_arena(m, batch);
+    if (st == LKS_OK) {
+        lks__carver v = {m->arena, 0, false};
+        carve_all(m, &v);
     }
-    *model_p = m;
-    return LKS_OK;
+    if (st == LKS_OK && m->ops->open != NULL)
+        st = m->ops->open(m);
+    if (st == LKS_OK)
+        *model_p = m;
+    else
+        release(m);
+    return st;
 }
 
 void lks__model_close(lks__model *m)
@@ -56,8 +153,7 @@ void lks__model_close(lks__model *m)
     if (m == NULL)
         return;
     lks__device_drain(m->device);
-    m->ops->close(m->state);
-    free(m);
+    release(m);
 }
 
 lks__device *lks__model_device(const lks__model *m)
@@ -65,71 +161,169 @@ lks__device *lks__model_device(const lks__model *m)
     return m->device;
 }
 
+void *lks__model_scratch(lks__model *m, size_t *bytes_p)
+{
+    *bytes_p = m->arena_bytes;
+    return m->arena;
+}
+
+/* --- a pass ----------------------------------------------------------------------------------- */
+
+static lks__pass pass_of(lks__model *m, const float *params, const lks__micro_batch *mb,
+                         const lks__backward *bw)
+{
+    return (lks__pass){m, params, mb, bw, (size_t)mb->B * (size_t)mb->T};
+}
+
+static void beat(const lks__pass *p)
+{
+    if (p->bw != NULL && p->bw->beat != NULL)
+        p->bw->beat(p->bw->beat_ctx);
+}
+
+static void done(const lks__pass *p, int group)
+{
+    beat(p);
+    p->bw->done(p->bw->done_ctx, group);
+}
+
+/* Tokens to the head's input. */
+static void forward(const lks__pass *p)
+{
+    const lks__model *m = p->m;
+    lks__trace_begin(LKS__SPAN_FORWARD, -1);
+    m->ops->embed_forward(p);
+    for (int l = 0; l < m->c.n_layer; l++) {
+        lks__trace_begin(LKS__SPAN_FORWARD_LAYER, l);
+        m->ops->layer_forward(p, l);
+        lks__trace_end();
+        beat(p);
+    }
+    m->ops->last_forward(p);
+    lks__trace_end();
+}
+
+/* From the gradient of the head's input back to the embedding. Groups are done in their order: what
+ * stands behind the layers, if anything does, the layers from last to first, what stands before. */
+static void backward(const lks__pass *p)
+{
+    const lks__model *m = p->m;
+    int group = 0;
+    lks__trace_begin(LKS__SPAN_BACKWARD, -1);
+    m->ops->last_backward(p);
+    if (m->table->n_groups > m->c.n_layer + 1)
+        done(p, group++);
+    for (int l = m->c.n_layer - 1; l >= 0; l--) {
+        lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
+        m->ops->layer_backward(p, l);
+        lks__trace_end();
+        done(p, group++);
+    }
+    m->ops->embed_backward(p);
+    done(p, group);
+    lks__trace_end();
+}
+
 void lks__model_train(lks__model *m, const float *params, const lks__micro_batch *mb,
                       const lks__backward *bw, float *loss)
 {
-    m->ops->train(m->state, params, mb, bw, loss);
+    const lks__pass p = pass_of(m, params, mb, bw);
+    float *dw = lks__backward_grads(bw, m->head_group) + m->head_w;
+    forward(&p);
+    lks__head_loss(m->layers, m->ex, &m->head, loss, m->dy, dw, m->y, params + m->head_w,
+                   mb->targets, p.rows, m->V, m->C);
+    backward(&p);
 }
 
 void lks__model_loss(lks__model *m, const float *params, const lks__micro_batch *mb, float *loss)
 {
-    m->ops->loss(m->state, params, mb, loss);
+    const lks__pass p = pass_of(m, params, mb, NULL);
+    forward(&p);
+    lks__head_loss(m->layers, m->ex, &m->head, loss, NULL, NULL, m->y, params + m->head_w,
+                   mb->targets, p.rows, m->V, m->C);
 }
 
-/* *first_p: the first activation with such a number; `n`: none has one. */
-static lks_status first_bad(const lks__model *m, size_t rows, size_t n, const lks__mirror *slots,
-                            size_t *first_p)
+void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens, int T,
+                       float *logits)
 {
-    lks__activation a;
+    const lks__micro_batch mb = {tokens, NULL, 1, T};
+    const lks__pass p = pass_of(m, params, &mb, NULL);
+    forward(&p);
+    m->layers->linear_fwd(m->ex, logits, m->V, m->y + (p.rows - 1) * m->C, params + m->head_w, 1,
+                          m->V, m->C, NULL);
+    if (m->head.softcap > 0.0f)
+        m->layers->cap_logits(m->ex, logits, m->V, m->head.softcap);
+}
+
+/* --- places ----------------------------------------------------------------------------------- */
+
+/* What a forward pass has made of a module: x[rows, width]. */
+struct output {
+    char module[LKS__PLACE];
+    const float *x;
+    size_t width;
+};
+
+enum { MOST_OUTPUTS = LKS__MOST_ACTIVATIONS };
+
+/* The outputs of layer `l`, in the order of forward; their number. */
+static size_t outputs_of_layer(const lks__model *m, int l, struct output out[MOST_OUTPUTS])
+{
+    lks__activation_row rows[LKS__MOST_ACTIVATIONS];
+    const int n_rows = m->ops->activations(m, rows);
+    size_t n = 0;
+    for (int i = 0; i < n_rows; i++) {
+        const char *layer = (char *)m->la + (size_t)l * m->ops->layer_activations;
+        if (rows[i].module == NULL)
+            continue;
+        snprintf(out[n].module, LKS__PLACE, "%s.%d.%s", m->ops->layer, l, rows[i].module);
+        memcpy(&out[n].x, layer + rows[i].field, sizeof out[n].x);
+        out[n++].width = rows[i].width;
+    }
+    return n;
+}
+
+/* The first of n outputs with a number that isn't finite; `n`: none has one. */
+static lks_status first_bad(const lks__model *m, size_t rows, const struct output *out, size_t n,
+                            const lks__mirror *slots, size_t *first_p)
+{
     uint64_t *dev = slots->dev;
     const uint64_t *host = slots->host;
-    for (size_t i = 0; i < n; i++) {
-        m->ops->activation(m->state, (int)i, &a);
-        m->device->layers->first_not_finite(m->device->ex, &dev[i], a.x, rows * a.width);
-    }
+    for (size_t i = 0; i < n; i++)
+        m->layers->first_not_finite(m->ex, &dev[i], out[i].x, rows * out[i].width);
     lks__mirror_to_host(slots, LKS__QUEUE_COMPUTE, 0, n * sizeof *dev);
     LKS__TRY(lks__device_finish(m->device, LKS__QUEUE_COMPUTE));
-    for (*first_p = 0; *first_p < n; ++*first_p) {
-        m->ops->activation(m->state, (int)*first_p, &a);
-        if (host[*first_p] < rows * a.width)
-            break;
-    }
+    for (*first_p = 0; *first_p < n && host[*first_p] == rows * out[*first_p].width; ++*first_p)
+        ;
     return LKS_OK;
 }
 
 lks_status lks__model_find_bad(lks__model *m, const float *params, const lks__micro_batch *mb,
                                const lks__backward *bw, char place[LKS__PLACE])
 {
-    lks__activation a;
+    const lks__pass p = pass_of(m, params, mb, bw);
+    const size_t most = (size_t)m->c.n_layer * MOST_OUTPUTS + 2;
     lks__mirror slots;
-    size_t n = 0, first;
-    snprintf(place, LKS__PLACE, "lm_head");
-    while (m->ops->activation(m->state, (int)n, &a))
-        n++;
-    LKS__TRY(lks__mirror_open(m->device, n * sizeof(uint64_t), &slots));
-    m->ops->forward(m->state, params, mb, bw);
-    lks_status st = first_bad(m, (size_t)mb->B * (size_t)mb->T, n, &slots, &first);
-    if (st == LKS_OK && first < n) {
-        m->ops->activation(m->state, (int)first, &a);
-        memcpy(place, a.module, sizeof a.module);
+    size_t n = 0, first = 0;
+    struct output *out = calloc(most, sizeof *out);
+    if (out == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the names of %zu modules", most);
+    lks_status st = lks__mirror_open(m->device, most * sizeof(uint64_t), &slots);
+    if (st != LKS_OK) {
+        free(out);
+        return st;
     }
+    out[n] = (struct output){.x = m->x0, .width = m->C};
+    snprintf(out[n++].module, LKS__PLACE, "%s", m->ops->first);
+    for (int l = 0; l < m->c.n_layer; l++)
+        n += outputs_of_layer(m, l, out + n);
+    out[n] = (struct output){.x = m->y, .width = m->C};
+    snprintf(out[n++].module, LKS__PLACE, "%s", m->ops->last);
+    forward(&p);
+    st = first_bad(m, p.rows, out, n, &slots, &first);
+    if (st == LKS_OK)
+        snprintf(place, LKS__PLACE, "%s", first < n ? out[first].module : "lm_head");
     lks__mirror_close(&slots);
+    free(out);
     return st;
-}
-
-void *lks__model_scratch(lks__model *m, size_t *bytes_p)
-{
-    *bytes_p = 0;
-    return m->ops->scratch == NULL ? NULL : m->ops->scratch(m->state, bytes_p);
-}
-
-void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens, int T,
-                       float *logits)
-{
-    m->ops->logits(m->state, params, tokens, T, logits);
-}
-
-double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table)
-{
-    return ops_of(config)->flops_per_token(config, table);
 }

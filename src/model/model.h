@@ -84,7 +84,7 @@ lks_status lks__model_find_bad(lks__model *model, const float *params, const lks
                                const lks__backward *bw, char place[LKS__PLACE]);
 
 /* Work memory of the device that is unused between the calls above, which others may use meanwhile:
- * the next pass overwrites it. NULL, *bytes_p = 0 if the family has none. */
+ * the next pass overwrites it. */
 void *lks__model_scratch(lks__model *model, size_t *bytes_p);
 
 /* Logits [vocab_size] of the token after tokens[0, T); T <= block_size. */
@@ -94,38 +94,7 @@ void lks__model_logits(lks__model *model, const float *params, const int32_t *to
 /* Model FLOPs of one token of a sequence of block_size, forward and backward (PaLM, appendix B). */
 double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table);
 
-/* --- the operations of a family -------------------------------------------------------------- */
-
-/* A module's output that a forward pass keeps: x[rows, width]. */
-typedef struct lks__activation {
-    char module[LKS__PLACE];
-    const float *x;
-    size_t width;
-} lks__activation;
-
-struct lks__model_ops {
-    const char *name; /* "gpt2", "golf" */
-    lks_status (*table)(const lks__model_config *config, lks__table *table);
-    uint64_t (*init)(const lks__model_config *config, const lks__table *table, lks__mt *g,
-                     float *params);
-    lks_status (*activation_bytes)(const lks__model_config *config, int batch,
-                                   const lks__layers *layers, size_t *bytes_p);
-    lks_status (*open)(const lks__model_config *config, const lks__table *table, int batch,
-                       lks__device *device, void **state_p);
-    void (*close)(void *state);
-    void (*train)(void *state, const float *params, const lks__micro_batch *mb,
-                  const lks__backward *bw, float *loss);
-    void (*loss)(void *state, const float *params, const lks__micro_batch *mb, float *loss);
-    /* The forward half of a training pass; then the outputs that it has made, in order; false after
-     * the last. */
-    void (*forward)(void *state, const float *params, const lks__micro_batch *mb,
-                    const lks__backward *bw);
-    bool (*activation)(const void *state, int i, lks__activation *a);
-    void (*logits)(void *state, const float *params, const int32_t *tokens, int T, float *logits);
-    void *(*scratch)(void *state, size_t *bytes_p); /* or NULL */
-    double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
-};
-
+/* The families' (model/frame.h). */
 extern const struct lks__model_ops lks__model_gpt2, lks__model_golf;
 
 #endif

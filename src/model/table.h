@@ -41,10 +41,12 @@ typedef enum lks__init {
     LKS__INIT_ZERO,
     LKS__INIT_ONE,
     LKS__INIT_NORMAL,   /* N(0, 0.02) */
+    LKS__INIT_TIED,     /* the same, for an embedding that is the head too */
     LKS__INIT_RESIDUAL, /* N(0, 0.02 / sqrt(2 L)): projections into the residual stream */
     /* golf */
     LKS__INIT_EMBED,  /* N(0, 1), or N(0, tied_embed_init_std) if it is also the head */
     LKS__INIT_LINEAR, /* uniform within 1 / sqrt(in) */
+    LKS__INIT_ZEROED, /* the same draws, but then zeros */
     LKS__INIT_MIX,    /* a row of ones and one of zeros */
     LKS__INIT_GAIN    /* qk_gain_init */
 } lks__init;
@@ -56,10 +58,29 @@ typedef struct lks__tensor {
     size_t count;
     size_t offset; /* floats; a multiple of 16 */
     size_t first_block, n_blocks;
+    int layer;    /* -1: outside the layers */
+    size_t field; /* of its row */
     int group;
     lks__init init;
     lks__param_kind kind;
 } lks__tensor;
+
+/* A row of a family's list of tensors, the one place that describes a tensor. The list is a macro,
+ * because it also makes the struct of offsets:
+ *
+ *     #define LKS__GPT2_LAYER(X) X(fcw, "mlp.c_fc.weight", (4 * C, C), NORMAL, true) …
+ *     struct lks__gpt2_tensors { LKS__GPT2_LAYER(LKS__TENSOR_FIELD) }; */
+typedef struct lks__tensor_row {
+    size_t field;     /* of its offset, in the family's struct of offsets */
+    const char *name; /* without the layer's prefix */
+    size_t shape[2];  /* [1] == 0: a vector */
+    lks__init init;
+    lks__param_kind kind;
+    bool there; /* false: this model has no such tensor */
+} lks__tensor_row;
+
+#define LKS__TENSOR_FIELD(field, ...) size_t field;
+#define LKS__TENSOR_SHAPE(d0, d1)     .shape = {(d0), (d1)}
 
 /* Blocks of LKS__BLOCK elements inside each tensor are the unit of the norm's sums and of every
  * share of the arena. Block b is [block_start[b], block_start[b + 1]). A tensor's last block
@@ -78,18 +99,24 @@ typedef struct lks__table {
     size_t *group_block; /* [n_groups + 1]: group g is blocks [group_block[g], group_block[g+1]) */
 } lks__table;
 
-/* Set the offsets and blocks of a table whose tensors have name, shape, init, kind and group
- * (n_tensors, n_groups set). ERR_NOMEM; the caller frees the table in any case. */
-lks_status lks__table_lay_out(lks__table *table);
+/* Room for `most` tensors in `n_groups` groups. ERR_NOMEM. */
+lks_status lks__table_open(lks__table *table, size_t most, int n_groups);
 
-lks_status lks__table_gpt2(const lks__model_config *config, lks__table *table);
+/* Add the tensors of rows[n] that are there to `group`. With layer >= 0 names get a prefix
+ * ("blocks.3." for "blocks"). */
+void lks__table_add(lks__table *table, const char *prefix, int layer, int group,
+                    const lks__tensor_row *rows, size_t n);
+
+/* Once all tensors are added (have name, shape, init, kind and group): their offsets and blocks.
+ * ERR_NOMEM: the table is freed. */
+lks_status lks__table_lay_out(lks__table *table);
 void lks__table_free(lks__table *table);
 
 const lks__tensor *lks__table_find(const lks__table *table, const char *name); /* or NULL */
 
-/* Arena offset of the tensor of that name; SIZE_MAX if there is none, for example a bias. */
-size_t lks__table_offset(const lks__table *table, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* The offsets of the tensors of `layer` (-1: those outside) into a struct of offsets, by their
+ * rows' fields; SIZE_MAX for those that are not there, as biases may be. */
+void lks__table_offsets(const lks__table *table, int layer, void *offsets, size_t bytes);
 
 /* The tensor that contains arena offset `at` (floats). */
 const lks__tensor *lks__table_at(const lks__table *table, size_t at);

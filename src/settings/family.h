@@ -21,7 +21,7 @@ typedef struct lks__family {
 
     const struct lks__model_ops *model;
     const struct lks__recipe *recipe;
-    /* Fill in what only this family has in its config; the common part is there. */
+    /* Set what only this family has in its config; the common part is there. NULL: nothing. */
     void (*config)(const lks__settings *s, struct lks__model_config *config);
 
     unsigned settings; /* the flag of settings that only this family has (LKS__SETTING_GOLF); 0 */
@@ -29,9 +29,9 @@ typedef struct lks__family {
      * names of the family's own settings, in upper case, are read from the environment. */
     const lks__setting_alias *names;
     lks_status (*check_environment)(void); /* refuses what has no setting here; or NULL */
-    /* Before a run: fill in settings that follow from others, and check them together. */
+    /* Before a run: set settings that follow from others, and check them together; or NULL. */
     lks_status (*check)(lks__settings *s);
-    /* Settings of a run of one micro-batch on each rank on random tokens (`bench`). */
+    /* Settings of a run of one micro-batch on each rank on random tokens (`bench`); or NULL. */
     void (*prepare_bench)(lks__settings *s);
     const char *prep; /* `lockstep prep THIS` makes its data */
 } lks__family;

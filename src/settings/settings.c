@@ -150,7 +150,8 @@ const char *lks__settings_text(const lks__settings *s, int i, char out[LKS__SETT
 
 lks_status lks__settings_check(lks__settings *s, int world_size)
 {
-    LKS__TRY(lks__family_of(s)->check(s));
+    if (lks__family_of(s)->check != NULL)
+        LKS__TRY(lks__family_of(s)->check(s));
     int64_t N = s->gradient_accumulation_steps, W = world_size;
     if (s->virtual_ranks == 0)
         for (s->virtual_ranks = 8; N % s->virtual_ranks; s->virtual_ranks /= 2)

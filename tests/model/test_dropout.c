@@ -19,9 +19,9 @@ static const double FAR = 5.0;
 static lks__dropout mask_of(float p, uint64_t seed, uint32_t step, uint32_t vm, int layer,
                             int place)
 {
-    struct lks__gpt2 model = {.c = {.n_layer = LAYERS, .dropout = p}};
+    struct lks__gpt2 model = {.f.c = {.n_layer = LAYERS, .dropout = p}};
     lks__backward bw = {.seed = seed, .step = step, .vm = vm};
-    struct lks__gpt2_pass pass = {.m = &model, .bw = &bw};
+    lks__pass pass = {.m = &model, .bw = &bw};
     return lks__gpt2_dropout(&pass, layer, place);
 }
 
@@ -137,8 +137,8 @@ static void test_keyed(void **state)
     free(whole);
     free(parts);
     assert_int_equal(mask_of(0.0f, 7, 1, 2, 1, LKS__DROP_MLP).threshold, 0);
-    struct lks__gpt2 model = {.c = {.n_layer = LAYERS, .dropout = 0.3f}};
-    struct lks__gpt2_pass evaluation = {.m = &model};
+    struct lks__gpt2 model = {.f.c = {.n_layer = LAYERS, .dropout = 0.3f}};
+    lks__pass evaluation = {.m = &model};
     assert_int_equal(lks__gpt2_dropout(&evaluation, 1, LKS__DROP_MLP).threshold, 0);
 }
 

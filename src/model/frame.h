@@ -1,0 +1,85 @@
+/* model/frame.h - the frame of every model: an embedding, n_layer equal layers one after the other,
+ * a last norm, and a head over the vocabulary.
+ *
+ * model.c has what all families do alike: the tensor table, memory, the order of a pass, the head,
+ * and the names of places. A family brings its lists of tensors and activations, and its
+ * mathematics: struct lks__model_ops. Its own state is a struct that begins with a lks__model. */
+#ifndef LKS_MODEL_FRAME_H
+#define LKS_MODEL_FRAME_H
+
+#include "model/carve.h"
+#include "model/head.h"
+#include "model/model.h"
+
+struct lks__model {
+    lks__model_config c;
+    const struct lks__model_ops *ops; /* the family's */
+    const lks__table *table;
+    lks__device *device;
+    const lks__layers *layers; /* the device's, and what they take */
+    const lks__exec *ex;
+    size_t max_rows, C, V;
+    void *once;     /* the family's offsets of the tensors outside the layers: in its struct */
+    void *lt, *la;  /* [n_layer] its structs of a layer's offsets, of a layer's activations */
+    float *x0;      /* [rows, C]: what goes into the first layer */
+    float *y, *dy;  /* [rows, C]: what goes into the head, and its gradient */
+    size_t head_w;  /* offset of the head's matrix [V, C] ... */
+    int head_group; /* ... and the group of its gradient */
+    lks__head head;
+    void *arena; /* activations and work space of one pass: nothing in it is kept for the next */
+    size_t arena_bytes;
+};
+
+/* One pass through a model: what forward and backward share. */
+typedef struct lks__pass {
+    void *m; /* the family's struct */
+    const float *params;
+    const lks__micro_batch *mb;
+    const lks__backward *bw; /* NULL: evaluation */
+    size_t rows;
+} lks__pass;
+
+/* What forward keeps of a layer for backward: one row of a family's list. */
+typedef struct lks__activation_row {
+    size_t field;       /* of the pointer in the family's struct of a layer's activations */
+    size_t width;       /* floats of each of the pass's rows */
+    const char *module; /* whose output it is, for messages; NULL: of none */
+} lks__activation_row;
+
+#define LKS__ACTIVATION_FIELD(field, ...) float *field;
+
+enum { LKS__MOST_ACTIVATIONS = 16 };
+
+struct lks__model_ops {
+    /* --- tensors and activations --- */
+    lks_status (*table)(const lks__model_config *config, lks__table *table);
+    uint64_t (*init)(const lks__model_config *config, const lks__table *table, lks__mt *g,
+                     float *params);
+    double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
+    size_t bytes, once, layer_tensors, layer_activations; /* of its structs; once: offset in it */
+    size_t once_bytes;
+    const char *layer, *first, *last; /* module names: of layers ("transformer.h", to which ".3."
+                                       * is added), of what has x0 and y as its output */
+
+    /* --- memory --- */
+    lks_status (*check)(const lks__model_config *config, int batch); /* more than table() does */
+    void (*size)(void *m); /* sizes of its own, head_w, head_group */
+    int (*activations)(const void *m, lks__activation_row rows[LKS__MOST_ACTIVATIONS]);
+    /* x0, y, dy and work space; model.c has carved the layers' activations. The head's logits, if
+     * they are to share memory with something. */
+    void (*carve)(void *m, lks__carver *v);
+    /* What lies outside the arena; or NULL. */
+    lks_status (*open)(void *m);
+    void (*close)(void *m);
+    size_t (*more_bytes)(const void *m);
+
+    /* --- the pass, in the order of the calls --- */
+    void (*embed_forward)(const lks__pass *p);            /* tokens to x0 */
+    void (*layer_forward)(const lks__pass *p, int layer); /* to the next layer's input */
+    void (*last_forward)(const lks__pass *p);             /* to y */
+    void (*last_backward)(const lks__pass *p);            /* from dy */
+    void (*layer_backward)(const lks__pass *p, int layer);
+    void (*embed_backward)(const lks__pass *p);
+};
+
+#endif
