@@ -27,7 +27,7 @@ static lks_status write_model(const lks__settings *s, const lks__ckpt *ckpt,
     LKS__TRY(lks__state_settings(ckpt, &run));
     lks__model_config config = lks__state_model_config(&run, (uint32_t)run.vocab_size);
     LKS__TRY(lks__model_table(&config, &table));
-    lks_status st = lks__state_check_arena(ckpt->model, ckpt->path, &table, LKS__ARENA_PARAMS);
+    lks_status st = lks__state_check_params(ckpt->model, ckpt->path, &table);
     float *params = st == LKS_OK ? calloc(table.count, sizeof *params) : NULL;
     lks__artifact_about about = {
         .iter = ckpt->iter,
@@ -37,7 +37,7 @@ static lks_status write_model(const lks__settings *s, const lks__ckpt *ckpt,
     if (st == LKS_OK && !params)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for a model of %zu parameters", table.n_params);
     if (st == LKS_OK)
-        st = lks__state_read_arena(ckpt->model, ckpt->path, &table, LKS__ARENA_PARAMS, params);
+        st = lks__state_read_params(ckpt->model, ckpt->path, &table, params);
     if (st == LKS_OK)
         st = lks__artifact_write(s->out, &table, params, &about, stats);
     free(params);

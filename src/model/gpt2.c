@@ -22,16 +22,16 @@ static lks_status check_shape(const lks__model_config *c)
     return LKS_OK;
 }
 
-#define KIND(d0, d1) ((d1) == 0 ? LKS__PARAM_PLAIN : LKS__PARAM_DECAY)
-#define ROW(of, field_, name_, shape_, init_, always)                                              \
+#define IS_VECTOR(d0, d1) ((d1) == 0)
+#define ROW(of, matrix, field_, name_, shape_, init_, always)                                      \
     {.field = offsetof(struct of, field_),                                                         \
      .name = name_,                                                                                \
      LKS__TENSOR_SHAPE shape_,                                                                     \
      .init = LKS__INIT_##init_,                                                                    \
-     .kind = KIND shape_,                                                                          \
+     .kind = IS_VECTOR shape_ ? LKS__PARAM_SCALAR : LKS__PARAM_##matrix,                           \
      .there = (always) || c->bias},
-#define ONCE(...)  ROW(lks__gpt2_once, __VA_ARGS__)
-#define LAYER(...) ROW(lks__gpt2_tensors, __VA_ARGS__)
+#define ONCE(...)  ROW(lks__gpt2_once, EMBED, __VA_ARGS__)
+#define LAYER(...) ROW(lks__gpt2_tensors, MATRIX, __VA_ARGS__)
 
 static lks_status gpt2_table(const lks__model_config *c, lks__table *table)
 {

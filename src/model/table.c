@@ -61,9 +61,8 @@ lks_status lks__table_lay_out(lks__table *table)
     }
     table->n_blocks = n_blocks;
     table->block_start = calloc(n_blocks + 1, sizeof *table->block_start);
-    table->block_kind = calloc(n_blocks, sizeof *table->block_kind);
     table->group_block = calloc((size_t)table->n_groups + 1, sizeof *table->group_block);
-    if (table->block_start == NULL || table->block_kind == NULL || table->group_block == NULL) {
+    if (table->block_start == NULL || table->group_block == NULL) {
         lks_status st =
             lks__fail(LKS_ERR_NOMEM, "no memory for the table of %zu tensors with %zu values",
                       table->n_tensors, table->n_params);
@@ -80,10 +79,8 @@ lks_status lks__table_lay_out(lks__table *table)
             t->offset = at;
             t->first_block = block;
             t->n_blocks = (t->count + LKS__BLOCK - 1) / LKS__BLOCK;
-            for (size_t b = 0; b < t->n_blocks; b++) {
-                table->block_kind[block] = (unsigned char)t->kind;
+            for (size_t b = 0; b < t->n_blocks; b++)
                 table->block_start[block++] = at + b * LKS__BLOCK;
-            }
             at += lks__round_up(t->count, 16);
         }
     }
@@ -97,7 +94,6 @@ void lks__table_free(lks__table *table)
 {
     free(table->tensors);
     free(table->block_start);
-    free(table->block_kind);
     free(table->group_block);
     memset(table, 0, sizeof *table);
 }

@@ -25,15 +25,12 @@ typedef struct lks__model_config {
     float tied_embed_init_std, logit_softcap, rope_base, qk_gain_init;
 } lks__model_config;
 
-/* Which optimizer updates a tensor, and how: AdamW with decay or without (gpt2); Adam with the rate
- * of the embedding, the head or the scalars, or Muon (golf). */
+/* What a tensor is. Rates, decay and what an optimizer keeps of a tensor depend on it. */
 typedef enum lks__param_kind {
-    LKS__PARAM_DECAY,
-    LKS__PARAM_PLAIN,
-    LKS__PARAM_EMBED,
-    LKS__PARAM_HEAD,
-    LKS__PARAM_SCALAR,
-    LKS__PARAM_MATRIX,
+    LKS__PARAM_EMBED,  /* of tokens or positions; a tied head, too */
+    LKS__PARAM_HEAD,   /* that is not tied */
+    LKS__PARAM_SCALAR, /* vectors, gains and scales, one for each channel or head */
+    LKS__PARAM_MATRIX, /* of a layer */
     LKS__N_PARAM_KINDS
 } lks__param_kind;
 
@@ -90,10 +87,9 @@ enum { LKS__BLOCK = 4096 };
 typedef struct lks__table {
     lks__tensor *tensors;
     size_t n_tensors;
-    size_t count;              /* floats in an arena, padding included */
-    size_t n_params;           /* without padding */
-    size_t *block_start;       /* [n_blocks + 1] */
-    unsigned char *block_kind; /* [n_blocks] lks__param_kind of the block's tensor */
+    size_t count;        /* floats in an arena, padding included */
+    size_t n_params;     /* without padding */
+    size_t *block_start; /* [n_blocks + 1] */
     size_t n_blocks;
     int n_groups;
     size_t *group_block; /* [n_groups + 1]: group g is blocks [group_block[g], group_block[g+1]) */

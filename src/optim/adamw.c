@@ -1,74 +1,49 @@
-#include "optim/adamw.h"
+/* optim/adamw.c - AdamW (Loshchilov and Hutter, 2019), with the formula and order of operations of
+ * torch.optim.AdamW, which nanoGPT uses. Vectors, gains and scales don't decay. */
+#include "optim/optimizer.h"
 
-/* Blocks [first, end) of the tensors of one kind. `list` has the step's numbers. */
-struct target {
-    const lks__table *table;
-    size_t first, end;
-    float *params, *exp_avg, *exp_avg_sq;
-    const float *grads;
-};
-
-static void update_kind(const lks__device *device, const struct target *u, lks__param_kind kind,
-                        lks__adamw_list *list)
+void lks__adamw_update(const lks__optim *o, const lks__rates *r, const lks__optim_arenas *a,
+                       lks__param_kind kind, double weight_decay)
 {
-    const lks__table *table = u->table;
-    list->n_pieces = 0;
-    for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
-        size_t first = t->first_block > u->first ? t->first_block : u->first;
-        size_t end = t->first_block + t->n_blocks < u->end ? t->first_block + t->n_blocks : u->end;
-        if (t->kind != kind || first >= end)
+    lks__adamw_list list = {.lr = r->lr[kind],
+                            .beta1 = r->beta1,
+                            .beta2 = r->beta2,
+                            .eps = r->eps,
+                            .weight_decay = weight_decay,
+                            .t = r->t,
+                            .clip = r->clip};
+    for (size_t i = 0; i < o->n_pieces; i++) {
+        const lks__piece *piece = &o->pieces[i];
+        if (o->table->tensors[piece->tensor].kind != kind)
             continue;
-        if (list->n_pieces == LKS__UPDATE_PIECES) {
-            device->layers->update_adamw(device->ex, list);
-            list->n_pieces = 0;
+        if (list.n_pieces == LKS__UPDATE_PIECES) {
+            o->device->layers->update_adamw(o->device->ex, &list);
+            list.n_pieces = 0;
         }
-        size_t at = table->block_start[first], p = list->n_pieces++;
-        list->piece[p].params = u->params + at;
-        list->piece[p].exp_avg = u->exp_avg + at;
-        list->piece[p].exp_avg_sq = u->exp_avg_sq + at;
-        list->piece[p].grads = u->grads + at;
-        list->piece[p].n = table->block_start[end] - at;
+        size_t p = list.n_pieces++;
+        list.piece[p].params = a->params + piece->first;
+        list.piece[p].exp_avg = a->state[0] + piece->first;
+        list.piece[p].exp_avg_sq = a->state[1] + piece->first;
+        list.piece[p].grads = a->grads + piece->first;
+        list.piece[p].n = piece->count;
     }
-    if (list->n_pieces > 0)
-        device->layers->update_adamw(device->ex, list);
+    if (list.n_pieces > 0)
+        o->device->layers->update_adamw(o->device->ex, &list);
 }
 
-void lks__adamw_update(const lks__device *device, const lks__table *table, size_t first, size_t end,
-                       const lks__adamw_step *s, float *params, float *exp_avg, float *exp_avg_sq,
-                       const float *grads)
+static void update(const lks__optim *o, const lks__rates *r, const lks__optim_arenas *a)
 {
-    const struct target u = {table, first, end, params, exp_avg, exp_avg_sq, grads};
-    lks__adamw_list list = {.lr = s->lr,
-                            .beta1 = s->beta1,
-                            .beta2 = s->beta2,
-                            .eps = s->eps,
-                            .t = s->t,
-                            .clip = s->clip};
-    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++) {
-        list.weight_decay = kind == LKS__PARAM_DECAY ? s->weight_decay : 0.0;
-        update_kind(device, &u, (lks__param_kind)kind, &list);
-    }
+    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++)
+        lks__adamw_update(o, r, a, (lks__param_kind)kind,
+                          kind == LKS__PARAM_SCALAR ? 0.0 : r->weight_decay);
 }
 
-void lks__adam_update(const lks__device *device, const lks__table *table, size_t first, size_t end,
-                      const lks__adam_step *s, float *params, float *exp_avg, float *exp_avg_sq,
-                      const float *grads)
-{
-    const struct target u = {table, first, end, params, exp_avg, exp_avg_sq, grads};
-    lks__adamw_list list = {
-        .beta1 = s->beta1, .beta2 = s->beta2, .eps = s->eps, .t = s->t, .clip = s->clip};
-    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++) {
-        list.lr = s->lr[kind];
-        if (kind != LKS__PARAM_MATRIX)
-            update_kind(device, &u, (lks__param_kind)kind, &list);
-    }
-}
-
-double lks__clip_factor(double norm, double max)
-{
-    if (max == 0.0)
-        return 1.0;
-    double factor = max / (norm + 1e-6);
-    return factor < 1.0 ? factor : 1.0;
-}
+const lks__optimizer lks__optimizer_adamw = {
+    .name = "adamw",
+    .about = "AdamW",
+    .state = {[LKS__PARAM_EMBED] = {".exp_avg", ".exp_avg_sq"},
+              [LKS__PARAM_HEAD] = {".exp_avg", ".exp_avg_sq"},
+              [LKS__PARAM_SCALAR] = {".exp_avg", ".exp_avg_sq"},
+              [LKS__PARAM_MATRIX] = {".exp_avg", ".exp_avg_sq"}},
+    .update = update,
+};

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "data/meta.h"
+#include "train/optimizer.h"
 #include "train/state.h"
 
 static double mb(double bytes)
@@ -15,13 +16,18 @@ static double bytes_of(size_t floats)
     return (double)floats * sizeof(float);
 }
 
-/* First and second moments; Muon has only the first. */
-static double moment_bytes(const lks__table *table)
+/* What the optimizer keeps. */
+static double moment_bytes(const lks__settings *s, const lks__table *table)
 {
-    double bytes = 2 * bytes_of(table->count);
-    for (size_t i = 0; i < table->n_tensors; i++)
-        if (table->tensors[i].kind == LKS__PARAM_MATRIX)
-            bytes -= bytes_of(table->tensors[i].count);
+    double bytes = LKS__OPTIM_STATES * bytes_of(table->count);
+    lks__settings chosen = *s;
+    lks__train_choose_optimizer(&chosen);
+    for (size_t i = 0; i < LKS__OPTIM_STATES * table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i % table->n_tensors];
+        const int state = (int)(i / table->n_tensors);
+        if (lks__optimizer_state(lks__train_optimizer(&chosen), t, state) == NULL)
+            bytes -= bytes_of(t->count);
+    }
     return bytes;
 }
 
@@ -42,7 +48,7 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
         lks__model_activation_bytes(&config, (int)s->batch_size, &lks__layers_cpu, &activations);
     if (st == LKS_OK) {
         const lks__ddp_config ddp = lks__train_ddp_config(s);
-        double arena = bytes_of(table.count), moments = moment_bytes(&table);
+        double arena = bytes_of(table.count), moments = moment_bytes(s, &table);
         int n = lks__ddp_arenas(ddp.V, W, ddp.A == 1);
         double window = bytes_of(lks__ddp_window_floats(&ddp, &table, W));
         int replicas = s->replicas == LKS__replicas_shared ? 1 : W;

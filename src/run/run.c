@@ -46,8 +46,8 @@ static lks_status write_checkpoint(struct run *r)
     if (t->s.on_nan == LKS__on_nan_rollback)
         t->nonfinite = 0; /* the run has got further than before */
     LKS__TRY(lks__arenas_fetch_moments(t));
-    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg.host, true));
-    LKS__TRY(lks__ddp_gather(t->ddp, t->exp_avg_sq.host, true));
+    for (int i = 0; i < LKS__OPTIM_STATES; i++)
+        LKS__TRY(lks__ddp_gather(t->ddp, t->moments[i].host, true));
     if (t->ses.world.rank != 0)
         return LKS_OK;
     char name[32], hash[17];
@@ -57,8 +57,8 @@ static lks_status write_checkpoint(struct run *r)
     LKS__TRY(lks__state_save(t, best, name, hash));
     if (best)
         lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
-    lks__ddp_drop(t->ddp, t->exp_avg.host);
-    lks__ddp_drop(t->ddp, t->exp_avg_sq.host);
+    for (int i = 0; i < LKS__OPTIM_STATES; i++)
+        lks__ddp_drop(t->ddp, t->moments[i].host);
     lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
     return lks__report_checkpoint(&r->report, t, name, hash);

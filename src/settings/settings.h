@@ -45,6 +45,10 @@ enum {
     LKS__SETTING_OF_FAMILY = LKS__SETTING_GOLF, /* all flags of that meaning */
     /* STR: may be given several times; each value is a line of the string. */
     LKS__SETTING_LIST = 1 << 6,
+    /* Means something to runs with optimizer=muon, too, whatever their family. */
+    LKS__SETTING_MUON = 1 << 7,
+    /* SHAPE or RUN: checkpoints of 0.1.0 lack it. The default does what that version did. */
+    LKS__SETTING_LATER = 1 << 8,
 };
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
@@ -122,11 +126,12 @@ enum {
     X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN, BATCH,                     \
       "seed of all random numbers")                                                                \
                                                                                                    \
+    X(LISTED, optimizer, 0, WORDS, TRAIN, RUN | AUTO | LATER, OPTIM, "what updates parameters")    \
     X(FLOAT, learning_rate, 6e-4, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "highest learning rate")    \
     X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
       "last iteration, counted from 0: the run makes one step more than that")                     \
     X(FLOAT, weight_decay, 1e-1, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                              \
-      "AdamW's decay, on matrices only")                                                           \
+      "decay of adamw and sgd, on matrices and embeddings only")                                   \
     X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's first moment")             \
     X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's second moment")           \
     X(FLOAT, grad_clip, 1.0, FROM_TO(0, 1e30), TRAIN, FREE, OPTIM,                                 \
@@ -203,17 +208,17 @@ enum {
       "rate of a head that is not tied")                                                           \
     X(FLOAT, tied_embed_lr, 0.05, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
       "rate of the tied embedding")                                                                \
-    X(FLOAT, matrix_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                     \
-      "Muon's rate, for the blocks' matrices")                                                     \
+    X(FLOAT, matrix_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,              \
+      "rate of the layers' matrices; with another optimizer than muon: golf alone")                \
     X(FLOAT, scalar_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                     \
       "rate of vectors, gains and scales")                                                         \
-    X(FLOAT, muon_momentum, 0.95, FROM_BELOW(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF,                \
+    X(FLOAT, muon_momentum, 0.95, FROM_BELOW(0, 1), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,         \
       "Muon's momentum after its warm-up")                                                         \
-    X(FLOAT, muon_momentum_warmup_start, 0.85, FROM_BELOW(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF,   \
-      "Muon's momentum at the start")                                                              \
-    X(INT, muon_momentum_warmup_steps, 500, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,   \
-      "steps of the momentum's warm-up")                                                           \
-    X(INT, muon_backend_steps, 5, INTS(0, 100), TRAIN, FREE | GOLF, MODEL_GOLF,                    \
+    X(FLOAT, muon_momentum_warmup_start, 0.85, FROM_BELOW(0, 1), TRAIN, FREE | GOLF | MUON,        \
+      MODEL_GOLF, "Muon's momentum at the start")                                                  \
+    X(INT, muon_momentum_warmup_steps, 500, INTS(0, 4294967294), TRAIN, FREE | GOLF | MUON,        \
+      MODEL_GOLF, "steps of the momentum's warm-up")                                               \
+    X(INT, muon_backend_steps, 5, INTS(0, 100), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,             \
       "Newton-Schulz iterations")                                                                  \
     X(FLOAT, adam_eps, 1e-8, OVER_TO(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF, "Adam's epsilon")      \
     X(STR, tokenizer_path, "", ANY, TRAIN | SAMPLE | EVAL, HOST | GOLF, MODEL_GOLF,                \

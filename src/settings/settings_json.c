@@ -14,10 +14,12 @@ static const lks__setting *next(const lks__setting *d, unsigned command, unsigne
     return NULL;
 }
 
-/* A family's own settings are not recorded for runs of other families. */
+/* A family's own settings are recorded for runs of that family, and those of Muon for runs with it.
+ */
 static bool relevant(const lks__settings *s, const lks__setting *d)
 {
-    return !(d->flags & LKS__SETTING_OF_FAMILY) || d->flags & lks__family_of(s)->settings;
+    const unsigned mine = lks__family_of(s)->settings | lks__optimizer_settings(s->optimizer);
+    return !(d->flags & LKS__SETTING_OF_FAMILY) || d->flags & mine;
 }
 
 json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags)
@@ -121,8 +123,8 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
         const json_t *member_d = json_object_get(json, d->name);
         char range[LKS__SETTING_RANGE];
         lks__setting_value v;
-        if (!member_d &&
-            (!(d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN)) || !relevant(&s, d)))
+        if (!member_d && (!(d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN)) ||
+                          d->flags & LKS__SETTING_LATER || !relevant(&s, d)))
             continue; /* from a version without this setting: the default has the same effect */
         if (!member_d)
             return lks__fail(LKS_ERR_FORMAT, "%s: the setting %s is missing", where, d->name);

@@ -26,6 +26,8 @@ enum {
     AUTO = LKS__SETTING_AUTO,
     LIST = LKS__SETTING_LIST,
     GOLF = LKS__SETTING_GOLF,
+    MUON = LKS__SETTING_MUON,
+    LATER = LKS__SETTING_LATER,
 };
 
 /* clang-format off */

@@ -53,6 +53,11 @@ bool lks__setting_in_range(const lks__setting *d, lks__setting_value v);
 
 enum { LKS__SETTING_RANGE = 160 };
 
+/* The list of optimizers, by the words of --optimizer (train/optimizer.c). */
+const char *lks__optimizer_word(int i);
+const char *lks__optimizer_about(int i);
+unsigned lks__optimizer_settings(int i); /* flags of settings that only it has */
+
 /* The index of `text` among the words of a CHOICE; -1 if it is none of them. */
 int64_t lks__setting_choice(const lks__setting *d, const char *text);
 

@@ -190,28 +190,27 @@ struct state_note {
     char host[LKS__HOST_NAME];
 };
 
-/* Continue `hash` over the tensors in the arena; parts of it that hold no tensor are never
- * touched. */
-static uint64_t hash_arena(const lks__trainer *t, const float *arena, lks__arena_role role,
-                           uint64_t hash)
+static uint64_t hash_tensor(const lks__trainer *t, const float *arena, const lks__tensor *tensor,
+                            uint64_t hash)
 {
-    for (size_t i = 0; i < t->table.n_tensors; i++) {
-        const lks__tensor *tensor = &t->table.tensors[i];
-        if (!lks__state_has(tensor, role))
-            continue;
-        hash = XXH3_64bits_withSeed(arena + tensor->offset, tensor->count * sizeof(float), hash);
-        lks_comm_beat(t->ses.comm);
-    }
+    hash = XXH3_64bits_withSeed(arena + tensor->offset, tensor->count * sizeof(float), hash);
+    lks_comm_beat(t->ses.comm);
     return hash;
 }
 
+/* Memory that holds nothing of a tensor is never touched. */
 static uint64_t hash_replica(const lks__trainer *t, bool moments)
 {
-    uint64_t hash = hash_arena(t, t->params.host, LKS__ARENA_PARAMS, 0);
-    if (!moments)
-        return hash;
-    hash = hash_arena(t, t->exp_avg.host, LKS__ARENA_FIRST, hash);
-    return hash_arena(t, t->exp_avg_sq.host, LKS__ARENA_SECOND, hash);
+    const size_t n = t->table.n_tensors;
+    uint64_t hash = 0;
+    for (size_t i = 0; i < n; i++)
+        hash = hash_tensor(t, t->params.host, &t->table.tensors[i], hash);
+    for (size_t i = 0; i < LKS__OPTIM_STATES * n && moments; i++) {
+        const lks__tensor *tensor = &t->table.tensors[i % n];
+        if (lks__optimizer_state(t->optim.optimizer, tensor, (int)(i / n)) != NULL)
+            hash = hash_tensor(t, t->moments[i / n].host, tensor, hash);
+    }
+    return hash;
 }
 
 static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)

@@ -13,14 +13,7 @@
 
 #include "train/trainer.h"
 
-/* A part of a tensor that this rank updates. */
-typedef struct lks__piece {
-    size_t tensor;       /* its index in the table */
-    size_t first, count; /* floats of an arena */
-} lks__piece;
-
-/* Collective. Opens the host's and the device's copies. The optimizer and the ddp state must be
- * open. */
+/* Collective. Opens the host's and the device's copies. */
 lks_status lks__arenas_open(lks__trainer *t);
 void lks__arenas_close(lks__trainer *t);
 

@@ -5,7 +5,6 @@
 #include "data/bpb.h"
 #include "data/shards.h"
 #include "data/stream.h"
-#include "optim/golf.h"
 #include "train/recipe.h"
 
 struct lks__golf_run {
@@ -16,7 +15,6 @@ struct lks__golf_run {
     bool has_bpb;        /* a tokenizer is known */
     lks__byte_table bytes;
     uint64_t code_bytes; /* of --code */
-    lks__muon *muon;
 };
 
 /* The lines of the script, in its words; train/recipe.h describes them. */

@@ -18,14 +18,10 @@ typedef struct lks__finish_result {
     double eval_seconds;
 } lks__finish_result;
 
-/* Which part of a tensor this rank updates: its share of the blocks, all of it, or nothing, because
- * another rank updates all of it. */
-enum { LKS__OWNED_BY_BLOCKS = 0, LKS__OWNED_WHOLE, LKS__OWNED_BY_ANOTHER };
-
 struct lks__recipe {
     const struct lks__source_ops *data; /* the form of its token files */
     const char *length;                 /* the setting that ends a run ("max_iters") */
-    const char *no_zero; /* why zero=1 can't divide the optimizer's state; NULL: it can */
+    const lks__optimizer *optimizer;    /* the script's, for optimizer=auto */
     /* Seconds of training that end a run, so that checkpoints hold the time; 0: none. NULL: never.
      */
     double (*time_limit)(const lks__settings *s);
@@ -40,12 +36,9 @@ struct lks__recipe {
     lks_status (*begin_step)(lks__trainer *t); /* before iteration t->iter */
     /* Read micro-batch m of virtual rank v of this iteration; `tokens` has room for one more. */
     lks_status (*read)(lks__trainer *t, int v, int m, int32_t *tokens, int32_t *targets);
-    /* Put the update of t->params with the mean gradient, which is memory of the device, on its
-     * queue; sets r->lr. */
-    void (*update)(lks__trainer *t, const float *grads, lks__step_result *r);
+    /* Fill in the rates of iteration t->iter: lr, orthogonal_lr, eps. Returns the one to report. */
+    double (*rates)(const lks__trainer *t, lks__rates *rates);
     lks_status (*end_step)(lks__trainer *t, lks__step_result *r); /* collective */
-    /* owned[n_tensors] out: LKS__OWNED_... of each tensor; NULL: all by blocks. */
-    lks_status (*owned)(const lks__trainer *t, int *owned);
 
     uint64_t (*n_steps)(const lks__settings *s);   /* iterations of the whole run */
     bool (*evaluation_due)(const lks__trainer *t); /* before iteration t->iter, or at the end */

@@ -9,8 +9,6 @@
 
 #include "base/sys.h"
 #include "lockstep/reduce.h"
-#include "optim/adamw.h"
-#include "optim/golf.h"
 #include "optim/schedule.h"
 #include "train/arenas.h"
 #include "train/evaluate.h"
@@ -66,12 +64,6 @@ static lks_status open_rest(lks__trainer *t)
     size_t most = (size_t)(t->s.val_batch_size / t->V) / T;
     g->stream = (lks__stream){g->train, t->V, t->A, B * T};
     g->eval_batch = most < B ? most : B; /* activations are allocated for B */
-    int W = t->shared ? t->ses.world.local_world_size : 1;
-    int rank = t->shared ? t->ses.world.local_rank : 0;
-    LKS__TRY(lks__muon_open(t->ses.device, &t->table, W, rank, &g->muon));
-    size_t bytes;
-    void *scratch = lks__model_scratch(t->model, &bytes);
-    lks__muon_borrow(g->muon, scratch, bytes);
     return LKS_OK;
 }
 
@@ -80,7 +72,6 @@ static void close_all(lks__trainer *t)
     struct lks__golf_run *g = t->golf;
     if (g == NULL)
         return;
-    lks__muon_close(g->muon);
     lks__byte_table_free(&g->bytes);
     lks__shards_close(g->train);
     lks__shards_close(g->val);
@@ -113,41 +104,16 @@ static double lr_scale(const lks__trainer *t)
     return lks__golf_lr_scale(s->iterations, s->warmdown_iters, (int64_t)t->iter);
 }
 
-static void update(lks__trainer *t, const float *grads, lks__step_result *r)
+static double rates(const lks__trainer *t, lks__rates *rates)
 {
     const lks__settings *s = &t->s;
-    lks__golf_step step = {
-        .embed_lr = s->tie_embeddings ? s->tied_embed_lr : s->embed_lr,
-        .head_lr = s->head_lr,
-        .matrix_lr = s->matrix_lr,
-        .scalar_lr = s->scalar_lr,
-        .lr_scale = lr_scale(t),
-        .beta1 = s->beta1,
-        .beta2 = s->beta2,
-        .eps = s->adam_eps,
-        .momentum = lks__golf_momentum(s->muon_momentum_warmup_start, s->muon_momentum,
-                                       s->muon_momentum_warmup_steps, (int64_t)t->iter),
-        .ns_steps = (int)s->muon_backend_steps,
-        .t = t->iter + 1,
-        .clip = lks__clip_factor(r->grad_norm, s->grad_clip),
-    };
-    size_t first, end;
-    lks__recipe_share(t, &first, &end);
-    lks__golf_update(t->ses.device, &t->table, t->golf->muon, first, end, &step, t->params.dev,
-                     t->exp_avg.dev, t->exp_avg_sq.dev, grads);
-    r->lr = s->matrix_lr * step.lr_scale;
-}
-
-static lks_status owned(const lks__trainer *t, int *owned)
-{
-    const int W = t->shared ? t->ses.world.local_world_size : 1;
-    const int rank = t->shared ? t->ses.world.local_rank : 0;
-    LKS__TRY(lks__muon_assign(&t->table, W, owned));
-    for (size_t i = 0; i < t->table.n_tensors; i++)
-        owned[i] = owned[i] < 0       ? LKS__OWNED_BY_BLOCKS
-                   : owned[i] == rank ? LKS__OWNED_WHOLE
-                                      : LKS__OWNED_BY_ANOTHER;
-    return LKS_OK;
+    const double scale = lr_scale(t), matrix_lr = s->matrix_lr * scale;
+    rates->lr[LKS__PARAM_EMBED] = (s->tie_embeddings ? s->tied_embed_lr : s->embed_lr) * scale;
+    rates->lr[LKS__PARAM_HEAD] = s->head_lr * scale;
+    rates->lr[LKS__PARAM_SCALAR] = s->scalar_lr * scale;
+    rates->lr[LKS__PARAM_MATRIX] = rates->orthogonal_lr = matrix_lr;
+    rates->eps = s->adam_eps;
+    return matrix_lr;
 }
 
 /* Rank 0's clock decides; otherwise ranks would not agree on when to stop. */
@@ -285,16 +251,14 @@ static double time_limit(const lks__settings *s)
 const struct lks__recipe lks__recipe_golf = {
     .data = &lks__source_shards,
     .length = "iterations",
-    .no_zero = "zero=1 divides AdamW's moments block by block; Muon updates whole matrices, so the "
-               "golf family's state can't be divided",
+    .optimizer = &lks__optimizer_muon,
     .time_limit = time_limit,
     .open_data = open_data,
     .open_rest = open_rest,
     .close = close_all,
     .begin_step = begin_step,
-    .owned = owned,
     .read = read_batch,
-    .update = update,
+    .rates = rates,
     .end_step = end_step,
     .n_steps = n_steps,
     .evaluation_due = evaluation_due,

@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include "data/sampler.h"
-#include "optim/adamw.h"
 #include "optim/schedule.h"
 #include "train/batch.h"
 #include "train/evaluate.h"
@@ -90,24 +89,15 @@ static double learning_rate(const lks__trainer *t)
     return s->decay_lr ? lks__cosine_lr(&cosine, t->iter) : s->learning_rate;
 }
 
-static void update(lks__trainer *t, const float *grads, lks__step_result *r)
+/* nanoGPT has one rate. The one of orthogonalized updates follows the same schedule. */
+static double rates(const lks__trainer *t, lks__rates *rates)
 {
-    r->lr = learning_rate(t);
-    lks__adamw_step step = {
-        .lr = r->lr,
-        .beta1 = t->s.beta1,
-        .beta2 = t->s.beta2,
-        .eps = 1e-8,
-        .weight_decay = t->s.weight_decay,
-        .t = t->iter + 1,
-        .clip = lks__clip_factor(r->grad_norm, t->s.grad_clip),
-    };
-    for (int i = 0; i < lks__recipe_n_updates(t); i++) {
-        size_t first, end;
-        lks__recipe_update_range(t, i, &first, &end);
-        lks__adamw_update(t->ses.device, &t->table, first, end, &step, t->params.dev,
-                          t->exp_avg.dev, t->exp_avg_sq.dev, grads);
-    }
+    const double lr = learning_rate(t), full = t->s.learning_rate;
+    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++)
+        rates->lr[kind] = lr;
+    rates->orthogonal_lr = t->s.matrix_lr * (full > 0.0 ? lr / full : 1.0);
+    rates->eps = 1e-8;
+    return lr;
 }
 
 static lks_status end_step(lks__trainer *t, lks__step_result *r)
@@ -202,6 +192,7 @@ static void eval_line(const lks__trainer *t, const lks__eval_result *eval, char 
 }
 
 const struct lks__recipe lks__recipe_nanogpt = {
+    .optimizer = &lks__optimizer_adamw,
     .data = &lks__source_tokens,
     .length = "max_iters",
     .open_data = open_data,
@@ -209,7 +200,7 @@ const struct lks__recipe lks__recipe_nanogpt = {
     .close = close_all,
     .begin_step = begin_step,
     .read = read_batch,
-    .update = update,
+    .rates = rates,
     .end_step = end_step,
     .n_steps = n_steps,
     .evaluation_due = evaluation_due,

@@ -9,24 +9,13 @@
 #include "settings/family.h"
 #include "train/recipe.h"
 
-/* The name of a tensor in an arena; NULL for Muon, which has no second moment. */
-static const char *suffix_of(const lks__tensor *t, lks__arena_role role)
-{
-    bool muon = t->kind == LKS__PARAM_MATRIX;
-    switch (role) {
-    case LKS__ARENA_PARAMS:
-        return "";
-    case LKS__ARENA_FIRST:
-        return muon ? ".momentum" : ".exp_avg";
-    case LKS__ARENA_SECOND:
-        return muon ? NULL : ".exp_avg_sq";
-    }
-    return NULL;
-}
+/* PARAMS, or an arena of the optimizer's. */
+enum { PARAMS = -1 };
 
-bool lks__state_has(const lks__tensor *tensor, lks__arena_role role)
+/* What stands behind a tensor's name in that arena; NULL: it has nothing of the tensor. */
+static const char *suffix_of(const lks__optimizer *optimizer, const lks__tensor *t, int arena)
 {
-    return suffix_of(tensor, role) != NULL;
+    return arena == PARAMS ? "" : lks__optimizer_state(optimizer, t, arena);
 }
 
 /* The names of the sampler's state in the optimizer's file. */
@@ -40,12 +29,12 @@ struct names {
     size_t n;
 };
 
-static void add_arena(struct names *list, const lks__table *table, lks__arena_role role,
-                      const float *arena)
+static void add_arena(struct names *list, const lks__trainer *trainer, int arena,
+                      const lks__mirror *mirror)
 {
-    for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
-        const char *suffix = suffix_of(t, role);
+    for (size_t i = 0; i < trainer->table.n_tensors; i++) {
+        const lks__tensor *t = &trainer->table.tensors[i];
+        const char *suffix = suffix_of(trainer->optim.optimizer, t, arena);
         if (suffix == NULL)
             continue;
         char *name = list->text[list->n];
@@ -54,7 +43,7 @@ static void add_arena(struct names *list, const lks__table *table, lks__arena_ro
         *out = (lks__st_tensor){.name = name,
                                 .dtype = "F32",
                                 .n_dims = t->n_dims,
-                                .data = arena + t->offset,
+                                .data = (const float *)mirror->host + t->offset,
                                 .bytes = t->count * sizeof(float)};
         for (int d = 0; d < t->n_dims; d++)
             out->shape[d] = t->shape[d];
@@ -105,9 +94,9 @@ lks_status lks__state_save(lks__trainer *t, bool best, char name[32], char param
         st = lks__fail(LKS_ERR_NOMEM, "no memory to describe checkpoint %" PRIu64, t->iter);
         goto out;
     }
-    add_arena(&model, &t->table, LKS__ARENA_PARAMS, t->params.host);
-    add_arena(&optim, &t->table, LKS__ARENA_FIRST, t->exp_avg.host);
-    add_arena(&optim, &t->table, LKS__ARENA_SECOND, t->exp_avg_sq.host);
+    add_arena(&model, t, PARAMS, &t->params);
+    for (int i = 0; i < LKS__OPTIM_STATES; i++)
+        add_arena(&optim, t, i, &t->moments[i]);
     if (sampler_bytes > 0) {
         lks__sampler_state_save(t->sampler, sampler);
         optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,
@@ -170,14 +159,10 @@ lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab
     return config;
 }
 
-/* Find a tensor of the table in `file`; NULL if this role doesn't have it. */
+/* What `file` has of a tensor of the table under that name. */
 static lks_status find_tensor(const lks__st_file *file, const char *path, const lks__tensor *t,
-                              lks__arena_role role, const lks__st_tensor **found_p)
+                              const char *suffix, const lks__st_tensor **found_p)
 {
-    const char *suffix = suffix_of(t, role);
-    *found_p = NULL;
-    if (suffix == NULL)
-        return LKS_OK;
     char name[64];
     snprintf(name, sizeof name, "%s%s", t->name, suffix);
     const lks__st_tensor *found = lks__st_find(file, name);
@@ -193,35 +178,42 @@ static lks_status find_tensor(const lks__st_file *file, const char *path, const 
     return LKS_OK;
 }
 
-lks_status lks__state_check_arena(const lks__st_file *file, const char *path,
-                                  const lks__table *table, lks__arena_role role)
+lks_status lks__state_check_params(const lks__st_file *file, const char *path,
+                                   const lks__table *table)
 {
     const lks__st_tensor *found;
     for (size_t i = 0; i < table->n_tensors; i++)
-        LKS__TRY(find_tensor(file, path, &table->tensors[i], role, &found));
+        LKS__TRY(find_tensor(file, path, &table->tensors[i], "", &found));
     return LKS_OK;
 }
 
-lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks__table *table,
-                                 lks__arena_role role, float *arena)
+static lks_status read_arena(lks__st_file *file, const char *path, const lks__table *table,
+                             const lks__optimizer *optimizer, int arena, float *values)
 {
     const lks__st_tensor *found;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        LKS__TRY(find_tensor(file, path, &table->tensors[i], role, &found));
-        if (found != NULL)
-            LKS__TRY(lks__st_read(file, found, arena + table->tensors[i].offset));
+        const char *suffix = suffix_of(optimizer, &table->tensors[i], arena);
+        if (suffix == NULL)
+            continue;
+        LKS__TRY(find_tensor(file, path, &table->tensors[i], suffix, &found));
+        LKS__TRY(lks__st_read(file, found, values + table->tensors[i].offset));
     }
     return LKS_OK;
 }
 
+lks_status lks__state_read_params(lks__st_file *file, const char *path, const lks__table *table,
+                                  float *params)
+{
+    return read_arena(file, path, table, NULL, PARAMS, params);
+}
+
 static lks_status load_arenas(lks__trainer *t, lks__ckpt *c)
 {
-    LKS__TRY(
-        lks__state_read_arena(c->model, c->path, &t->table, LKS__ARENA_PARAMS, t->params.host));
-    LKS__TRY(
-        lks__state_read_arena(c->optimizer, c->path, &t->table, LKS__ARENA_FIRST, t->exp_avg.host));
-    return lks__state_read_arena(c->optimizer, c->path, &t->table, LKS__ARENA_SECOND,
-                                 t->exp_avg_sq.host);
+    LKS__TRY(lks__state_read_params(c->model, c->path, &t->table, t->params.host));
+    for (int i = 0; i < LKS__OPTIM_STATES; i++)
+        LKS__TRY(read_arena(c->optimizer, c->path, &t->table, t->optim.optimizer, i,
+                            t->moments[i].host));
+    return LKS_OK;
 }
 
 static lks_status load_sampler(lks__trainer *t, lks__ckpt *c)

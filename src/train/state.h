@@ -17,27 +17,17 @@ lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta);
 /* The model's shape from a checkpoint's settings. */
 lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size);
 
-typedef enum lks__arena_role {
-    LKS__ARENA_PARAMS,
-    LKS__ARENA_FIRST,
-    LKS__ARENA_SECOND
-} lks__arena_role;
-
-/* Does an arena of that role contain this tensor? (Muon has no second moment.) */
-bool lks__state_has(const lks__tensor *tensor, lks__arena_role role);
-
-/* Does training time end the run? Then checkpoints contain it. */
+/* Does training time end the run, so that checkpoints hold it? */
 bool lks__state_by_the_clock(const lks__trainer *t);
 
-/* Read every tensor of the table from `file` into an arena: parameters, first or second moments (in
- * the file NAME; NAME.exp_avg or, for Muon, NAME.momentum; NAME.exp_avg_sq). ERR_FORMAT names file
- * and tensor if one is missing, has another type or shape, or is not in the table. */
-lks_status lks__state_read_arena(lks__st_file *file, const char *path, const lks__table *table,
-                                 lks__arena_role role, float *arena);
+/* Every tensor of the table from `file` into an arena. ERR_FORMAT names file and tensor if one is
+ * missing or has another type or shape. */
+lks_status lks__state_read_params(lks__st_file *file, const char *path, const lks__table *table,
+                                  float *params);
 
-/* Only the same checks, before memory is allocated by state.json's settings. */
-lks_status lks__state_check_arena(const lks__st_file *file, const char *path,
-                                  const lks__table *table, lks__arena_role role);
+/* The same checks alone, before memory is allocated that state.json's settings ask for. */
+lks_status lks__state_check_params(const lks__st_file *file, const char *path,
+                                   const lks__table *table);
 
 /* Complete a resume: parameters and moments into the arenas (this rank's own, or, if shared, by the
  * first rank of a host), iteration, sampler. `t->s` already has the checkpoint's settings. With

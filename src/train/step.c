@@ -8,6 +8,7 @@
 #include "session/signals.h"
 #include "train/arenas.h"
 #include "train/nonfinite.h"
+#include "train/optimizer.h"
 #include "train/recipe.h"
 
 static void beat(void *comm)
@@ -155,7 +156,7 @@ static lks_status discard(lks__trainer *t, lks__step_result *r)
 /* Make this rank's share of the update. */
 static lks_status update(lks__trainer *t, const float *grads, lks__step_result *r)
 {
-    t->recipe->update(t, lks__arenas_begin_update(t, grads), r);
+    lks__train_update(t, lks__arenas_begin_update(t, grads), r);
     return lks__arenas_end_update(t);
 }
 

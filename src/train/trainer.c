@@ -13,6 +13,7 @@
 #include "rundir/outdir.h"
 #include "train/agree.h"
 #include "train/arenas.h"
+#include "train/optimizer.h"
 #include "train/recipe.h"
 #include "train/state.h"
 
@@ -54,8 +55,11 @@ static lks_status check_zero(const lks__trainer *t)
     const lks_world *w = &t->ses.world;
     if (t->s.zero == 0)
         return LKS_OK;
-    if (t->recipe->no_zero != NULL)
-        return lks__fail(LKS_ERR_CONFIG, "%s: leave --zero out", t->recipe->no_zero);
+    if (!lks__optimizer_divides(lks__train_optimizer(&t->s)))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "zero=1 divides the optimizer's state block by block, but optimizer=%s "
+                         "updates whole matrices: leave --zero out, or take another --optimizer",
+                         lks__train_optimizer(&t->s)->name);
     if (!t->shared)
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the state over hosts, which have one replica each: "
@@ -82,11 +86,13 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
         leave_checkpoint_folder(&t->s, resume);
         lks__settings_defaults(&t->resumed_from);
         LKS__TRY(lks__state_settings(resume, &t->resumed_from));
+        lks__train_choose_optimizer(&t->resumed_from);
         LKS__TRY(lks__settings_resume(&t->s, &t->resumed_from, resume->path));
     }
     LKS__TRY(lks__settings_check(&t->s, W));
     t->shared = t->s.replicas == LKS__replicas_shared;
     t->recipe = lks__recipe_of(&t->s);
+    lks__train_choose_optimizer(&t->s);
     LKS__TRY(check_zero(t));
     t->V = (int)t->s.virtual_ranks;
     t->N = (int)t->s.gradient_accumulation_steps;
@@ -100,7 +106,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->model_config = lks__state_model_config(&t->s, t->meta.vocab_size);
     LKS__TRY(lks__model_table(&t->model_config, &t->table));
     if (resume != NULL)
-        LKS__TRY(lks__state_check_arena(resume->model, resume->path, &t->table, LKS__ARENA_PARAMS));
+        LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->table));
     LKS__TRY(lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, t->ses.device,
                              &t->model));
     LKS__TRY(t->recipe->open_rest(t));
@@ -191,8 +197,8 @@ static lks_status agree(lks__trainer *t, bool loaded)
 {
     LKS__TRY(lks__agree_state(t, loaded));
     if (loaded && (!t->shared || t->ses.world.local_rank == 0)) {
-        lks__ddp_drop(t->ddp, t->exp_avg.host); /* frees other hosts' parts */
-        lks__ddp_drop(t->ddp, t->exp_avg_sq.host);
+        for (int i = 0; i < LKS__OPTIM_STATES; i++)
+            lks__ddp_drop(t->ddp, t->moments[i].host); /* other hosts' parts */
     }
     if (t->shared) /* the first rank of each host has filled its replica */
         LKS__TRY(lks_comm_barrier(t->ses.comm));
@@ -208,6 +214,8 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     LKS__TRY(open_arenas(t));
     uint64_t digest = 0;
     lks_status st = check_activations(t);
+    if (st == LKS_OK)
+        st = lks__train_open_optimizer(t);
     if (st == LKS_OK)
         st = start_state(t, resume);
     if (st == LKS_OK)
@@ -325,6 +333,7 @@ void lks__trainer_close(lks__trainer *t)
     lks__mirror_close(&t->losses);
     free(t->mail);
     lks__divergence_close(t);
+    lks__optim_close(&t->optim);
     lks__arenas_close(t);
     lks__session_close(&t->ses);
     memset(t, 0, sizeof *t);

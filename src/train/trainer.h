@@ -11,6 +11,7 @@
 #include "ddp/ddp.h"
 #include "layers/mirror.h"
 #include "model/model.h"
+#include "optim/optimizer.h"
 #include "session/session.h"
 #include "session/trace_file.h"
 #include "settings/settings.h"
@@ -41,10 +42,9 @@ typedef struct lks__trainer {
     lks__table table;
     lks__model *model;
     lks__ddp *ddp;
-    lks__mirror params, exp_avg, exp_avg_sq; /* arenas of the table: train/arenas.h */
-    struct lks__piece *pieces;               /* [n_pieces] that this rank updates */
-    size_t n_pieces;
-    lks__mirror piece; /* for reading the device's memory */
+    lks__mirror params, moments[LKS__OPTIM_STATES]; /* arenas of the table: train/arenas.h */
+    lks__optim optim;                               /* what this rank updates */
+    lks__mirror piece;                              /* for a look at the device's memory */
 
     lks__batch batch;        /* the current micro-batch */
     const uint64_t *offsets; /* of the current step: [V][A][B] */

@@ -54,11 +54,11 @@ static lks_status load(lks__ckpt *c, const lks__settings *s, int batch, lks__ses
     lks__model_config config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     lks__table table; /* what the file must contain, known before memory is allocated for it */
     LKS__TRY(lks__model_table(&config, &table));
-    lks_status st = lks__state_check_arena(c->model, c->path, &table, LKS__ARENA_PARAMS);
+    lks_status st = lks__state_check_params(c->model, c->path, &table);
     lks__table_free(&table);
     LKS__TRY(st);
     LKS__TRY(open_model(s, batch, session, r));
-    return lks__state_read_arena(c->model, c->path, &r->table, LKS__ARENA_PARAMS, r->params.host);
+    return lks__state_read_params(c->model, c->path, &r->table, r->params.host);
 }
 
 static lks_status load_artifact(lks__artifact *a, const lks__settings *s, int batch,

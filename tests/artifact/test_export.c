@@ -99,7 +99,7 @@ static void test_content(void **state)
     assert_ok(lks__artifact_read(&a, &table, got));
     assert_ok(lks__ckpt_open(run, 0, &ckpt));
     assert_true(json_equal(a.tokenizer, json_object_get(ckpt.state, "tokenizer")));
-    assert_ok(lks__state_read_arena(ckpt.model, run, &table, LKS__ARENA_PARAMS, was));
+    assert_ok(lks__state_read_params(ckpt.model, run, &table, was));
     /* A value changes by at most half a step of int8 at the least scale, or by fp16's rounding. */
     size_t differ = 0;
     for (size_t i = 0; i < table.count; i++) {

@@ -11,15 +11,15 @@
 /* --- tensors and activations ------------------------------------------------------------------ */
 
 #define FIRST(X)                                                                                   \
-    X(wte, "wte", (V, C), NORMAL, DECAY)                                                           \
-    X(wpe, "wpe", (T, C), NORMAL, DECAY)
+    X(wte, "wte", (V, C), NORMAL, EMBED)                                                           \
+    X(wpe, "wpe", (T, C), NORMAL, EMBED)
 #define LAYER(X)                                                                                   \
-    X(gain, "norm", (C, 0), ONE, PLAIN)                                                            \
-    X(up, "up", (2 * C, C), NORMAL, DECAY)                                                         \
-    X(down, "down", (C, 2 * C), NORMAL, DECAY)
+    X(gain, "norm", (C, 0), ONE, SCALAR)                                                           \
+    X(up, "up", (2 * C, C), NORMAL, MATRIX)                                                        \
+    X(down, "down", (C, 2 * C), NORMAL, MATRIX)
 #define LAST(X)                                                                                    \
-    X(last, "last", (C, 0), ONE, PLAIN)                                                            \
-    X(head, "head", (V, C), NORMAL, DECAY)
+    X(last, "last", (C, 0), ONE, SCALAR)                                                           \
+    X(head, "head", (V, C), NORMAL, HEAD)
 #define ACTIVATIONS(X)                                                                             \
     X(norm, C, "norm")                                                                             \
     X(mean, 1, NULL)                                                                               \

@@ -81,7 +81,7 @@ static void use(const lks__ckpt *ckpt)
     if (lks__state_settings(ckpt, &s) == LKS_OK && s.vocab_size > 0) {
         lks__model_config config = lks__state_model_config(&s, (uint32_t)s.vocab_size);
         if (lks__model_table(&config, &table) == LKS_OK) {
-            lks__state_check_arena(ckpt->model, ckpt->path, &table, LKS__ARENA_PARAMS);
+            lks__state_check_params(ckpt->model, ckpt->path, &table);
             lks__table_free(&table);
         }
     }

@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "optim/adamw.h"
-#include "optim/golf.h"
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
 
 static lks__kernels kernels;
@@ -75,12 +74,9 @@ static void table_layers(lks__table *table, int n_layers, size_t width)
     add_tensor(table, "head", 2 * width, width, LKS__PARAM_HEAD);
 }
 
-static const lks__golf_step some_step = {
-    .embed_lr = 0.05,
-    .head_lr = 0.008,
-    .matrix_lr = 0.04,
-    .scalar_lr = 0.03,
-    .lr_scale = 0.5,
+static const lks__rates some_rates = {
+    .lr = {[LKS__PARAM_EMBED] = 0.025, [LKS__PARAM_HEAD] = 0.004, [LKS__PARAM_SCALAR] = 0.015},
+    .orthogonal_lr = 0.02,
     .beta1 = 0.9,
     .beta2 = 0.95,
     .eps = 1e-8,
@@ -89,6 +85,25 @@ static const lks__golf_step some_step = {
     .t = 3,
     .clip = 0.25,
 };
+
+/* What `rank` of W has, with `lent` bytes of work memory unless that is 0. */
+static lks__optim optim_open(const lks__optimizer *optimizer, lks__device *device,
+                             const lks__table *table, int W, int rank, void *memory, size_t lent)
+{
+    const size_t n = table->n_blocks, w = (size_t)W, r = (size_t)rank;
+    const size_t range[1][2] = {{n * r / w, n * (r + 1) / w}};
+    const lks__optim_share share = {W, rank, 1, range};
+    lks__optim optim;
+    assert_ok(lks__optim_open(optimizer, device, table, &share, memory, lent, &optim));
+    return optim;
+}
+
+/* One update of all parameters by one rank. */
+static void update_all(const struct run *r, const lks__optim *optim, const lks__rates *rates)
+{
+    const lks__optim_arenas arenas = {r->params, {r->exp_avg, r->exp_avg_sq}, r->grads};
+    lks__optim_update(optim, rates, &arenas);
+}
 
 /* --- against PyTorch ------------------------------------------------------------------------- */
 
@@ -160,10 +175,9 @@ static void follow(const json_t *figure, const json_t *run)
     const json_t *cfg = lks_test_member(figure, "config"), *after = lks_test_member(run, "after");
     lks__exec ex = level_exec(&kernels, 2);
     lks__device device = lks__device_cpu(&ex);
-    lks__muon *muon;
     struct run r;
     open_figure(&r, figure);
-    assert_ok(lks__muon_open(&device, &r.table, 1, 0, &muon));
+    lks__optim optim = optim_open(&lks__optimizer_muon, &device, &r.table, 1, 0, NULL, 0);
     int n = (int)lks_test_number(cfg, "steps");
     size_t seen = 0;
     for (int iter = 0; iter < n; iter++) {
@@ -172,13 +186,13 @@ static void follow(const json_t *figure, const json_t *run)
             norm,
             json_number_value(json_array_get(lks_test_member(run, "grad_norm"), (size_t)iter)),
             2e-6);
-        lks__golf_step step = {
-            .embed_lr = lks_test_number(cfg, "embed_lr"),
-            .head_lr = lks_test_number(cfg, "head_lr"),
-            .matrix_lr = lks_test_number(cfg, "matrix_lr"),
-            .scalar_lr = lks_test_number(cfg, "scalar_lr"),
-            .lr_scale =
-                lks__golf_lr_scale(n, (int64_t)lks_test_number(cfg, "warmdown_iters"), iter),
+        const double scale =
+            lks__golf_lr_scale(n, (int64_t)lks_test_number(cfg, "warmdown_iters"), iter);
+        const lks__rates rates = {
+            .lr = {[LKS__PARAM_EMBED] = lks_test_number(cfg, "embed_lr") * scale,
+                   [LKS__PARAM_HEAD] = lks_test_number(cfg, "head_lr") * scale,
+                   [LKS__PARAM_SCALAR] = lks_test_number(cfg, "scalar_lr") * scale},
+            .orthogonal_lr = lks_test_number(cfg, "matrix_lr") * scale,
             .beta1 = lks_test_number(cfg, "beta1"),
             .beta2 = lks_test_number(cfg, "beta2"),
             .eps = lks_test_number(cfg, "eps"),
@@ -189,8 +203,7 @@ static void follow(const json_t *figure, const json_t *run)
             .t = (uint64_t)iter + 1,
             .clip = lks__clip_factor(norm, lks_test_number(run, "grad_clip_norm")),
         };
-        lks__golf_update(&device, &r.table, muon, 0, r.table.n_blocks, &step, r.params, r.exp_avg,
-                         r.exp_avg_sq, r.grads);
+        update_all(&r, &optim, &rates);
         const json_t *now = json_array_get(after, seen);
         if ((int)lks_test_number(now, "step") == iter) {
             compare(&r, lks_test_member(now, "params"), iter);
@@ -198,7 +211,7 @@ static void follow(const json_t *figure, const json_t *run)
         }
     }
     assert_int_equal(seen, json_array_size(after));
-    lks__muon_close(muon);
+    lks__optim_close(&optim);
     run_close(&r);
     level_close(&ex);
 }
@@ -232,11 +245,15 @@ static void test_adam(void **state)
     memcpy(before, r.params, n * 4);
     memcpy(m, r.exp_avg, n * 4);
     memcpy(v, r.exp_avg_sq, n * 4);
-    lks__adam_step step = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .t = 2, .clip = 0.5};
+    lks__rates rates = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .t = 2, .clip = 0.5};
     for (int k = 0; k < LKS__N_PARAM_KINDS; k++)
-        step.lr[k] = 0.01 * (k + 1);
-    lks__adam_update(&device, &r.table, 0, r.table.n_blocks, &step, r.params, r.exp_avg,
-                     r.exp_avg_sq, r.grads);
+        rates.lr[k] = 0.01 * (k + 1);
+    lks__optim optim = optim_open(&lks__optimizer_muon, &device, &r.table, 1, 0, NULL, 0);
+    const lks__optim_arenas arenas = {r.params, {r.exp_avg, r.exp_avg_sq}, r.grads};
+    for (int k = 0; k < LKS__N_PARAM_KINDS; k++)
+        if (k != LKS__PARAM_MATRIX)
+            lks__adamw_update(&optim, &rates, &arenas, (lks__param_kind)k, 0.0);
+    lks__optim_close(&optim);
     for (size_t i = 0; i < r.table.n_tensors; i++) {
         const lks__tensor *t = &r.table.tensors[i];
         for (size_t e = t->offset; e < t->offset + t->count; e++) {
@@ -271,8 +288,8 @@ static void test_assign(void **state)
     int *again = level_memory(table.n_tensors * sizeof *again, 0);
     for (int W = 1; W <= 8; W++) {
         double load[8] = {0}, all = 0, largest = 0;
-        assert_ok(lks__muon_assign(&table, W, owner));
-        assert_ok(lks__muon_assign(&table, W, again));
+        assert_ok(lks__optim_assign(&lks__optimizer_muon, &table, W, owner));
+        assert_ok(lks__optim_assign(&lks__optimizer_muon, &table, W, again));
         assert_memory_equal(owner, again, table.n_tensors * sizeof *owner);
         for (size_t i = 0; i < table.n_tensors; i++) {
             const lks__tensor *t = &table.tensors[i];
@@ -308,14 +325,10 @@ static void update(struct run *r, int n_layers, size_t width, int W, int n_threa
     lks__exec ex = level_exec(&kernels, n_threads);
     lks__device device = lks__device_cpu(&ex);
     for (int rank = 0; rank < W; rank++) {
-        lks__muon *muon;
-        assert_ok(lks__muon_open(&device, &r->table, W, rank, &muon));
-        lks__muon_borrow(muon, memory, lent);
-        size_t n = r->table.n_blocks;
-        lks__golf_update(&device, &r->table, muon, n * (size_t)rank / (size_t)W,
-                         n * (size_t)(rank + 1) / (size_t)W, &some_step, r->params, r->exp_avg,
-                         r->exp_avg_sq, r->grads);
-        lks__muon_close(muon);
+        lks__optim optim =
+            optim_open(&lks__optimizer_muon, &device, &r->table, W, rank, memory, lent);
+        update_all(r, &optim, &some_rates);
+        lks__optim_close(&optim);
     }
     level_close(&ex);
     free(memory);
@@ -370,7 +383,6 @@ static void test_zero_gradient(void **state)
 {
     lks__exec ex = level_exec(&kernels, 2);
     lks__device device = lks__device_cpu(&ex);
-    lks__muon *muon;
     struct run r;
     table_layers(&r.table, 1, 64);
     run_open(&r);
@@ -378,14 +390,13 @@ static void test_zero_gradient(void **state)
     float *before = level_memory(n * 4, 0);
     level_fill(r.params, n, 1);
     memcpy(before, r.params, n * 4);
-    assert_ok(lks__muon_open(&device, &r.table, 1, 0, &muon));
-    lks__golf_update(&device, &r.table, muon, 0, r.table.n_blocks, &some_step, r.params, r.exp_avg,
-                     r.exp_avg_sq, r.grads);
+    lks__optim optim = optim_open(&lks__optimizer_muon, &device, &r.table, 1, 0, NULL, 0);
+    update_all(&r, &optim, &some_rates);
     assert_memory_equal(r.params, before, n * 4);
     for (size_t i = 0; i < n; i++)
         assert_true(r.exp_avg[i] == 0.0f && r.exp_avg_sq[i] == 0.0f);
-    lks__muon_close(muon);
-    lks__muon_close(NULL);
+    lks__optim_close(&optim);
+    lks__optim_close(&optim);
     free(before);
     run_close(&r);
     level_close(&ex);
@@ -396,17 +407,15 @@ static void test_no_matrices(void **state)
 {
     lks__exec ex = level_exec(&kernels, 1);
     lks__device device = lks__device_cpu(&ex);
-    lks__muon *muon;
     struct run r;
     table_open(&r.table, 1);
     add_tensor(&r.table, "head", 5, 4, LKS__PARAM_HEAD);
     run_open(&r);
     level_fill(r.grads, r.table.count, 2);
-    assert_ok(lks__muon_open(&device, &r.table, 1, 0, &muon));
-    lks__golf_update(&device, &r.table, muon, 0, r.table.n_blocks, &some_step, r.params, r.exp_avg,
-                     r.exp_avg_sq, r.grads);
+    lks__optim optim = optim_open(&lks__optimizer_muon, &device, &r.table, 1, 0, NULL, 0);
+    update_all(&r, &optim, &some_rates);
     assert_true(r.params[1] != 0.0f);
-    lks__muon_close(muon);
+    lks__optim_close(&optim);
     run_close(&r);
     level_close(&ex);
 }

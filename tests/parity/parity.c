@@ -31,6 +31,18 @@ int parity_open_exec(void **state)
     return 0;
 }
 
+void parity_update(const lks__optimizer *optimizer, const lks__table *table,
+                   const lks__rates *rates, float *params, float *moments, const float *grads)
+{
+    const size_t range[1][2] = {{0, table->n_blocks}};
+    const lks__optim_share share = {1, 0, 1, range};
+    const lks__optim_arenas arenas = {params, {moments, moments + table->count}, grads};
+    lks__optim optim;
+    assert_ok(lks__optim_open(optimizer, &parity_device, table, &share, NULL, 0, &optim));
+    lks__optim_update(&optim, rates, &arenas);
+    lks__optim_close(&optim);
+}
+
 int parity_close_exec(void **state)
 {
     parity_print_worst(state);

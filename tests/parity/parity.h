@@ -7,6 +7,7 @@
 #include "data/sampler.h"
 #include "kernels/device.h"
 #include "model/model.h"
+#include "optim/optimizer.h"
 
 /* The machine's best kernels (or LOCKSTEP_CPU's), for cmocka_run_group_tests(). They use two
  * threads, or from a call of parity_threads() on as many as it asks for; it closes the old pool. */
@@ -15,6 +16,10 @@ extern lks__device parity_device;
 int parity_open_exec(void **state);
 int parity_close_exec(void **state);
 void parity_threads(int n);
+
+/* One update of all of `params`; moments: the optimizer's arenas, one behind the other. */
+void parity_update(const lks__optimizer *optimizer, const lks__table *table,
+                   const lks__rates *rates, float *params, float *moments, const float *grads);
 
 float *parity_floats(size_t n);
 

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/adamw.h"
-#include "optim/golf.h"
+#include "optim/optimizer.h"
 
 /* ---- the script's model ------------------------------------------------------------------ */
 
@@ -154,17 +153,18 @@ static void check_gradient(const struct golf *g, const char *section, const lks_
     parity_hold_values(&at, x, t->count, norm, want);
 }
 
-/* One step of the script's optimizers, with the recorded rates. */
-static void update(struct golf *g, lks__muon *muon, int step, float *moments, const float *grads)
+/* One step of the script's optimizers, with the rates that the figure recorded. */
+static void update(struct golf *g, int step, float *moments, const float *grads)
 {
     const json_t *c = lks_test_member(g->figure, "config");
     double norm = sqrt(parity_sum(grads, g->table.count).sumsq);
-    lks__golf_step s = {
-        .embed_lr = lks_test_number(c, g->config.tie_embeddings ? "TIED_EMBED_LR" : "EMBED_LR"),
-        .head_lr = lks_test_number(c, "HEAD_LR"),
-        .matrix_lr = lks_test_number(c, "MATRIX_LR"),
-        .scalar_lr = lks_test_number(c, "SCALAR_LR"),
-        .lr_scale = lks_test_number(g->figure, lks_test_text("lr_scale.%d", step)),
+    const double scale = lks_test_number(g->figure, lks_test_text("lr_scale.%d", step));
+    const char *embed = g->config.tie_embeddings ? "TIED_EMBED_LR" : "EMBED_LR";
+    const lks__rates rates = {
+        .lr = {[LKS__PARAM_EMBED] = lks_test_number(c, embed) * scale,
+               [LKS__PARAM_HEAD] = lks_test_number(c, "HEAD_LR") * scale,
+               [LKS__PARAM_SCALAR] = lks_test_number(c, "SCALAR_LR") * scale},
+        .orthogonal_lr = lks_test_number(c, "MATRIX_LR") * scale,
         .beta1 = lks_test_number(c, "BETA1"),
         .beta2 = lks_test_number(c, "BETA2"),
         .eps = lks_test_number(c, "ADAM_EPS"),
@@ -173,8 +173,7 @@ static void update(struct golf *g, lks__muon *muon, int step, float *moments, co
         .t = (uint64_t)step + 1,
         .clip = lks__clip_factor(norm, lks_test_number(c, "GRAD_CLIP_NORM")),
     };
-    lks__golf_update(&parity_device, &g->table, muon, 0, g->table.n_blocks, &s, g->params, moments,
-                     moments + g->table.count, grads);
+    parity_update(&lks__optimizer_muon, &g->table, &rates, g->params, moments, grads);
 }
 
 /* The micro-batches of one step into one arena, then the mean. Spans of tokens + 1 are adjacent in
@@ -218,10 +217,8 @@ static void check_steps(const char *name, const uint16_t *stream)
 {
     struct golf g = golf_open(name);
     lks__model *model;
-    lks__muon *muon;
     assert_ok(lks__model_open(&g.config, &g.table, (int)g.tokens / g.config.block_size,
                               &parity_device, &model));
-    assert_ok(lks__muon_open(&parity_device, &g.table, 1, 0, &muon));
     float *grads = parity_floats(g.table.count), *seen = parity_floats(g.table.count);
     float *moments = parity_floats(2 * g.table.count);
     for (int step = 0; step < STEPS; step++) {
@@ -229,12 +226,11 @@ static void check_steps(const char *name, const uint16_t *stream)
         const char *section = step == 0 ? "grad0" : step == STEPS - 1 ? "grad3" : NULL;
         for (size_t i = 0; section != NULL && i < g.table.n_tensors; i++)
             check_gradient(&g, section, &g.table.tensors[i], grads + g.table.tensors[i].offset);
-        update(&g, muon, step, moments, grads);
+        update(&g, step, moments, grads);
     }
     free(grads);
     free(seen);
     free(moments);
-    lks__muon_close(muon);
     lks__model_close(model);
     golf_close(&g);
 }

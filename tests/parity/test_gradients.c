@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "data/tokens.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "train/batch.h"
 
 static void check_gradients(const parity_model *m, const char *section, const float *grads)
@@ -117,8 +117,7 @@ static void update(struct steps *s, int step)
     const parity_model *m = &s->m;
     const json_t *c = lks_test_member(m->figure, "config");
     double norm = sqrt(parity_sum(s->grads, m->table.count).sumsq);
-    lks__adamw_step u = {
-        .lr = lks_test_number(m->figure, lks_test_text("lr.%d", step)),
+    lks__rates rates = {
         .beta1 = lks_test_number(c, "beta1"),
         .beta2 = lks_test_number(c, "beta2"),
         .eps = 1e-8,
@@ -126,8 +125,9 @@ static void update(struct steps *s, int step)
         .t = (uint64_t)step + 1,
         .clip = lks__clip_factor(norm, lks_test_number(c, "grad_clip")),
     };
-    lks__adamw_update(&parity_device, &m->table, 0, m->table.n_blocks, &u, s->m.params, s->moments,
-                      s->moments + m->table.count, s->grads);
+    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++)
+        rates.lr[kind] = lks_test_number(m->figure, lks_test_text("lr.%d", step));
+    parity_update(&lks__optimizer_adamw, &m->table, &rates, s->m.params, s->moments, s->grads);
 }
 
 /* The figure's first steps with the script's draws, and the gradients of the steps for which it has

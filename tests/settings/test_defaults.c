@@ -106,6 +106,7 @@ static const struct figure ours[] = {
     {"vocab_size", "0"},
     {"virtual_ranks", "0"},
     {"sampler", "random"},
+    {"optimizer", "auto"},
     {"drop_last", "false"},
     {"on_nan", "stop"},
     {"on_nan_limit", "10"},

@@ -1,0 +1,87 @@
+#include "train/optimizer.h"
+
+#include <stdlib.h>
+
+#include "optim/schedule.h"
+#include "train/recipe.h"
+
+/* --- the setting ----------------------------------------------------------------------------- */
+
+/* Word 0 of --optimizer is "auto", word i is the list's i-1. */
+static const lks__optimizer *at(int i)
+{
+    return i == 0 ? NULL : lks__optimizers[i - 1];
+}
+
+const char *lks__optimizer_word(int i)
+{
+    return i == 0 ? "auto" : at(i) == NULL ? NULL : at(i)->name;
+}
+
+const char *lks__optimizer_about(int i)
+{
+    return i == 0 ? "what the family's script has" : at(i) == NULL ? NULL : at(i)->about;
+}
+
+unsigned lks__optimizer_settings(int i)
+{
+    return at(i) == &lks__optimizer_muon ? LKS__SETTING_MUON : 0;
+}
+
+void lks__train_choose_optimizer(lks__settings *s)
+{
+    const lks__optimizer *script = lks__recipe_of(s)->optimizer;
+    for (int i = 1; s->optimizer == 0; i++)
+        if (at(i) == script)
+            s->optimizer = i;
+}
+
+const lks__optimizer *lks__train_optimizer(const lks__settings *s)
+{
+    return at(s->optimizer);
+}
+
+/* --- a run's --------------------------------------------------------------------------------- */
+
+lks_status lks__train_open_optimizer(lks__trainer *t)
+{
+    const int n = lks__recipe_n_updates(t);
+    size_t(*ranges)[2] = calloc((size_t)n + 1, sizeof *ranges), bytes;
+    if (ranges == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to list %d ranges of blocks", n);
+    for (int i = 0; i < n; i++)
+        lks__recipe_update_range(t, i, &ranges[i][0], &ranges[i][1]);
+    const lks__optim_share share = {
+        .W = t->shared ? t->ses.world.local_world_size : 1,
+        .rank = t->shared ? t->ses.world.local_rank : 0,
+        .n_ranges = n,
+        .ranges = (const size_t(*)[2])ranges,
+    };
+    void *scratch = lks__model_scratch(t->model, &bytes);
+    lks_status st = lks__optim_open(lks__train_optimizer(&t->s), t->ses.device, &t->table, &share,
+                                    scratch, bytes, &t->optim);
+    free(ranges);
+    return st;
+}
+
+void lks__train_update(lks__trainer *t, const float *grads, lks__step_result *r)
+{
+    const lks__settings *s = &t->s;
+    lks__rates rates = {
+        .weight_decay = s->weight_decay,
+        .beta1 = s->beta1,
+        .beta2 = s->beta2,
+        .momentum = lks__golf_momentum(s->muon_momentum_warmup_start, s->muon_momentum,
+                                       s->muon_momentum_warmup_steps, (int64_t)t->iter),
+        .ns_steps = (int)s->muon_backend_steps,
+        .t = t->iter + 1,
+        .clip = lks__clip_factor(r->grad_norm, s->grad_clip),
+    };
+    const lks__optim_arenas arenas = {
+        .params = t->params.dev,
+        .state = {t->moments[0].dev, t->moments[1].dev},
+        .grads = grads,
+    };
+    r->lr = t->recipe->rates(t, &rates);
+    lks__optim_update(&t->optim, &rates, &arenas);
+}
