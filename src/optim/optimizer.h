@@ -11,7 +11,8 @@
 /* All optimizers, in one list: each X(name) is a struct lks__optimizer_<name>. */
 #define LKS__OPTIMIZER_MAP(X)                                                                      \
     X(adamw)                                                                                       \
-    X(muon)
+    X(muon)                                                                                        \
+    X(sgd)
 
 /* The numbers of one update, as a recipe has them. An optimizer takes those that it needs. */
 typedef struct lks__rates {

@@ -1,0 +1,49 @@
+/* optim/sgd.c - stochastic gradient descent with momentum, as torch.optim.SGD has it without
+ * dampening and Nesterov; the decay is added to the gradient (coupled). For each element:
+ *   g = clip * gradient + weight_decay * p;  momentum = beta1 * momentum + g;
+ *   p -= lr * momentum.
+ * Vectors, gains and scales don't decay. */
+#include "optim/optimizer.h"
+
+/* y = a y + b x on the pieces of one kind. */
+static void blend(const lks__optim *o, lks__param_kind kind, double a, float *y, double b,
+                  const float *x)
+{
+    lks__blend list = {.a = (float)a, .b = (float)b};
+    for (size_t i = 0; i < o->n_pieces; i++) {
+        const lks__piece *piece = &o->pieces[i];
+        if (o->table->tensors[piece->tensor].kind != kind)
+            continue;
+        if (list.n_pieces == LKS__UPDATE_PIECES) {
+            o->device->layers->update_blend(o->device->ex, &list);
+            list.n_pieces = 0;
+        }
+        size_t p = list.n_pieces++;
+        list.piece[p].y = y + piece->first;
+        list.piece[p].x = x + piece->first;
+        list.piece[p].n = piece->count;
+    }
+    if (list.n_pieces > 0)
+        o->device->layers->update_blend(o->device->ex, &list);
+}
+
+static void update(const lks__optim *o, const lks__rates *r, const lks__optim_arenas *a)
+{
+    for (int k = 0; k < LKS__N_PARAM_KINDS; k++) {
+        const lks__param_kind kind = (lks__param_kind)k;
+        blend(o, kind, r->beta1, a->state[0], r->clip, a->grads);
+        if (kind != LKS__PARAM_SCALAR && r->weight_decay != 0.0)
+            blend(o, kind, 1.0, a->state[0], r->weight_decay, a->params);
+        blend(o, kind, 1.0, a->params, -r->lr[kind], a->state[0]);
+    }
+}
+
+const lks__optimizer lks__optimizer_sgd = {
+    .name = "sgd",
+    .about = "SGD with momentum beta1",
+    .state = {[LKS__PARAM_EMBED] = {".momentum"},
+              [LKS__PARAM_HEAD] = {".momentum"},
+              [LKS__PARAM_SCALAR] = {".momentum"},
+              [LKS__PARAM_MATRIX] = {".momentum"}},
+    .update = update,
+};
