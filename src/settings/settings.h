@@ -132,7 +132,8 @@ enum {
       "last iteration, counted from 0: the run makes one step more than that")                     \
     X(FLOAT, weight_decay, 1e-1, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                              \
       "decay of adamw and sgd, on matrices and embeddings only")                                   \
-    X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's first moment")             \
+    X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM,                                     \
+      "AdamW's first moment, sgd's momentum")                                                      \
     X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's second moment")           \
     X(FLOAT, grad_clip, 1.0, FROM_TO(0, 1e30), TRAIN, FREE, OPTIM,                                 \
       "largest norm of the whole gradient; 0: no clipping")                                        \

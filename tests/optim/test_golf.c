@@ -1,4 +1,4 @@
-/* Golf's optimizers over a table: Muon and Adam against PyTorch, division over ranks, zeros. */
+/* Optimizers over a table: Muon, Adam and SGD against PyTorch, division over ranks, zeros. */
 #include "optim/level.h"
 
 #include <math.h>
@@ -224,6 +224,50 @@ static void test_pytorch(void **state)
     assert_int_equal(index, 2);
 }
 
+/* torch.optim.SGD on a quadratic of the same form. */
+static void follow_sgd(const json_t *figure, const json_t *run)
+{
+    const json_t *cfg = lks_test_member(figure, "config"), *after = lks_test_member(run, "after");
+    lks__exec ex = level_exec(&kernels, 2);
+    lks__device device = lks__device_cpu(&ex);
+    struct run r;
+    open_figure(&r, figure);
+    lks__optim optim = optim_open(&lks__optimizer_sgd, &device, &r.table, 1, 0, NULL, 0);
+    size_t seen = 0;
+    for (int iter = 0; iter < (int)lks_test_number(cfg, "steps"); iter++) {
+        double norm = gradients(&r);
+        assert_near(norm, lks_test_number(run, lks_test_text("grad_norm.%d", iter)), 2e-6);
+        const lks__rates rates = {
+            .lr = {[LKS__PARAM_EMBED] = lks_test_number(cfg, "embed_lr"),
+                   [LKS__PARAM_HEAD] = lks_test_number(cfg, "head_lr"),
+                   [LKS__PARAM_SCALAR] = lks_test_number(cfg, "scalar_lr"),
+                   [LKS__PARAM_MATRIX] = lks_test_number(cfg, "matrix_lr")},
+            .beta1 = lks_test_number(cfg, "momentum"),
+            .weight_decay = lks_test_number(cfg, "weight_decay"),
+            .t = (uint64_t)iter + 1,
+            .clip = lks__clip_factor(norm, lks_test_number(run, "grad_clip_norm")),
+        };
+        update_all(&r, &optim, &rates);
+        const json_t *now = json_array_get(after, seen);
+        if ((int)lks_test_number(now, "step") == iter) {
+            compare(&r, lks_test_member(now, "params"), iter);
+            seen++;
+        }
+    }
+    assert_int_equal(seen, json_array_size(after));
+    lks__optim_close(&optim);
+    run_close(&r);
+    level_close(&ex);
+}
+
+static void test_pytorch_sgd(void **state)
+{
+    const json_t *figure = lks_test_figure("sgd_optim.json"), *run;
+    size_t index;
+    json_array_foreach(lks_test_member(figure, "runs"), index, run) follow_sgd(figure, run);
+    assert_int_equal(index, 2);
+}
+
 /* --- Adam by kinds --------------------------------------------------------------------------- */
 
 static void test_adam(void **state)
@@ -424,9 +468,13 @@ int main(void)
 {
     lks_test_need_level(&kernels);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pytorch),       cmocka_unit_test(test_adam),
-        cmocka_unit_test(test_assign),        cmocka_unit_test(test_ranks_and_threads),
-        cmocka_unit_test(test_zero_gradient), cmocka_unit_test(test_no_matrices),
+        cmocka_unit_test(test_pytorch),
+        cmocka_unit_test(test_pytorch_sgd),
+        cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_assign),
+        cmocka_unit_test(test_ranks_and_threads),
+        cmocka_unit_test(test_zero_gradient),
+        cmocka_unit_test(test_no_matrices),
         cmocka_unit_test(test_many),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

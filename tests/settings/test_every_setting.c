@@ -538,6 +538,8 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "drop_last", "true", 0), /* without effect before the end of an epoch */
     ROW(TRAIN, "seed", "1338", OTHER),
 
+    ROW(TRAIN, "optimizer", "sgd", LATER),
+    ROW(TRAIN, "optimizer", "lion", REFUSED, .says = "auto, adamw, muon or sgd"),
     ROW(TRAIN, "learning_rate", "0.02", RATES | LATER),
     ROW(TRAIN, "max_iters", "5",
         LATER | RATES | TOKENS | STEPS | EVALS | SAVES | FILES | LOG | WORK, .may = EVALS | VALUES,
@@ -623,6 +625,7 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "head_lr", "0.02", LATER, .with = "--tie_embeddings=false"),
     ROW(TRAIN, "tied_embed_lr", "0.02", LATER),
     ROW(TRAIN, "tied_embed_lr", "0.02", 0, .with = "--tie_embeddings=false"),
+    ROW(TRAIN, "optimizer", "adamw", LATER),
     ROW(TRAIN, "matrix_lr", "0.02", RATES | LATER),
     ROW(TRAIN, "scalar_lr", "0.02", LATER),
     ROW(TRAIN, "muon_momentum", "0.9", LATER),

@@ -1,0 +1,170 @@
+/* Any optimizer with any family: the same bytes for any number of ranks and after a resume, moments
+ * under the names of the optimizer, and combinations that are refused. */
+#include "laws.h"
+
+#include <string.h>
+
+#include "ckpt/safetensors.h"
+#include "settings/settings.h"
+#include "train/optimizer.h"
+
+struct pair {
+    bool golf;
+    const char *optimizer, *tensor; /* a tensor's name in checkpoints */
+};
+
+static const struct pair pairs[] = {
+    {false, "muon", "transformer.h.0.attn.c_attn.weight.momentum"},
+    {false, "sgd", "transformer.wte.weight.momentum"},
+    {true, "adamw", "blocks.0.attn.c_q.weight.exp_avg_sq"},
+    {true, "sgd", "blocks.0.attn_scale.momentum"},
+};
+enum { N_PAIRS = sizeof pairs / sizeof pairs[0] };
+
+static const char *golf_data(void)
+{
+    static const char *dir;
+    if (dir == NULL) {
+        dir = lks_test_folder();
+        lks_test_generated_golf(dir);
+    }
+    return dir;
+}
+
+/* Settings of a run of the family into `out`. No warm-down: the rates don't depend on the end. */
+static law_args settings(bool golf, const char *out)
+{
+    static const char *const more[] = {
+        "--family=golf",        "--sampler=stream",   "--vocab_size=1024",
+        "--n_layer=3",          "--n_head=4",         "--num_kv_heads=2",
+        "--n_embd=48",          "--block_size=32",    "--train_batch_tokens=1024",
+        "--val_batch_size=512", "--warmdown_iters=0", "--gradient_accumulation_steps=8",
+        "--virtual_ranks=8",    "--iterations=6",     "--max_wallclock_seconds=0",
+        "--eval_interval=3",    "--keep=0",           "--bucket_mb=0.02",
+        "--matrix_lr=0.01",     "--scalar_lr=0.01",   "--tied_embed_lr=0.01",
+    };
+    law_args args;
+    const char *unused;
+    if (!golf) {
+        args = law_train("random", &unused);
+    } else {
+        args = (law_args){.n = 0};
+        law_add(&args, "lockstep");
+        law_add(&args, "train");
+        law_add(&args, "--dataset=%s", golf_data());
+        for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+            law_add(&args, "%s", more[i]);
+    }
+    law_add(&args, "--out_dir=%s", out);
+    return args;
+}
+
+static const char *run(const struct pair *pair, const char *out, const char *more,
+                       const char *and_more)
+{
+    law_args args = settings(pair->golf, out);
+    law_add(&args, "--optimizer=%s", pair->optimizer);
+    law_add(&args, "%s", more);
+    if (and_more != NULL)
+        law_add(&args, "%s", and_more);
+    law_run(&args);
+    return out;
+}
+
+static const char *last_checkpoint(const struct pair *pair)
+{
+    return lks_test_text("ckpt-%08d", pair->golf ? 6 : LAW_STEPS);
+}
+
+static void assert_has(const char *out, const struct pair *pair)
+{
+    lks__st_file *file;
+    const char *path = lks_test_text("%s/%s/optimizer.safetensors", out, last_checkpoint(pair));
+    assert_ok(lks__st_open(path, &file));
+    assert_non_null(lks__st_find(file, pair->tensor));
+    lks__st_close(file);
+}
+
+static void test_pairs(void **state)
+{
+    for (int i = 0; i < N_PAIRS; i++) {
+        const struct pair *pair = &pairs[i];
+        const char *whole = run(pair, lks_test_folder(), "--threads=2", NULL);
+        assert_has(whole, pair);
+        law_assert_same(run(pair, lks_test_folder(), "--nproc_per_node=2", "--threads=1"), whole);
+        law_assert_same(run(pair, lks_test_folder(), "--nproc_per_node=4", "--replicas=private"),
+                        whole);
+        const char *out =
+            run(pair, lks_test_folder(), pair->golf ? "--iterations=3" : "--max_iters=6", NULL);
+        run(pair, out, "--init_from=resume", "--nproc_per_node=4");
+        law_assert_same_checkpoint(out, whole, last_checkpoint(pair));
+    }
+}
+
+/* No two optimizers come to the same parameters. */
+static void test_differ(void **state)
+{
+    static const char *const names[] = {"adamw", "muon", "sgd"};
+    const char *hash[3];
+    for (int i = 0; i < 3; i++) {
+        const struct pair pair = {false, names[i], NULL};
+        const char *out = run(&pair, lks_test_folder(), "--max_iters=1", NULL);
+        const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
+        hash[i] = strstr(text, "\"params_hash\":");
+        assert_non_null(hash[i]);
+        for (int j = 0; j < i; j++)
+            assert_true(strncmp(hash[i], hash[j], 32) != 0);
+    }
+}
+
+static void assert_refused(const law_args *args, const char *says)
+{
+    lks_test_result r = lks_test_run(args->argv, NULL, 60);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, says);
+}
+
+static void test_refused(void **state)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--optimizer=muon");
+    law_add(&args, "--zero=1");
+    assert_refused(&args, "optimizer=muon updates whole matrices");
+
+    out = law_output("random", "--max_iters=1");
+    args = settings(false, out);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--optimizer=sgd");
+    assert_refused(&args, "optimizer=sgd was given, but the run in ");
+}
+
+/* A checkpoint of 0.1.0 doesn't name its optimizer: it is that of the family's script. */
+static void test_old_settings(void **state)
+{
+    static const char *const families[2] = {"gpt2", "golf"}, *const optimizers[2] = {"adamw",
+                                                                                     "muon"};
+    for (int i = 0; i < 2; i++) {
+        lks__settings s, old;
+        lks__settings_defaults(&s);
+        assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "family", families[i], LKS__FROM_ARG, ""));
+        assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "optimizer", "sgd", LKS__FROM_ARG, ""));
+        json_t *json = lks__settings_to_json(&s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+        assert_int_equal(json_object_del(json, "optimizer"), 0);
+        assert_ok(lks__settings_from_json(json, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "", &old));
+        json_decref(json);
+        lks__train_choose_optimizer(&old);
+        assert_string_equal(lks__train_optimizer(&old)->name, optimizers[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_differ),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_old_settings),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
