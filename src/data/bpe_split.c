@@ -1,0 +1,89 @@
+/* data/bpe_split.c - text into pieces, as this expression does from left to right:
+ * '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "data/bpe_table.h"
+
+/* The class of the character at text[i], and its bytes. A byte that isn't UTF-8 is a mark. */
+static int class_at(const lks__bpe *bpe, const char *text, size_t i, size_t bytes, size_t *len_p)
+{
+    const unsigned char c = (unsigned char)text[i];
+    uint32_t cp = 0;
+    *len_p = 1;
+    if (c < 0x80)
+        return bpe->classes[c];
+    const size_t len = lks__utf8_decode(text + i, bytes - i, &cp);
+    if (len == 0)
+        return LKS__CLASS_MARK;
+    *len_p = len;
+    return bpe->classes[cp];
+}
+
+/* The end of the run of characters of `class` that goes on at text[i]. */
+static size_t run_end(const lks__bpe *bpe, int class, const char *text, size_t i, size_t bytes)
+{
+    size_t len;
+    while (i < bytes && class_at(bpe, text, i, bytes, &len) == class)
+        i += len;
+    return i;
+}
+
+/* Bytes of 's, 'd, 'm, 't, 'll, 've, 're at `text`; 0: none is there. */
+static size_t contraction(const char *text, size_t bytes)
+{
+    if (bytes < 2 || text[0] != '\'')
+        return 0;
+    if (text[1] == 's' || text[1] == 'd' || text[1] == 'm' || text[1] == 't')
+        return 2;
+    if (bytes < 3)
+        return 0;
+    const bool two = (text[1] == 'l' && text[2] == 'l') || (text[1] == 'v' && text[2] == 'e') ||
+                     (text[1] == 'r' && text[2] == 'e');
+    return two ? 3 : 0;
+}
+
+/* White space, all of it at the end of the text, else all but its last character: that one is a
+ * piece of its own, or, if it is a blank, begins the next. */
+static size_t space_end(const lks__bpe *bpe, const char *text, size_t i, size_t bytes)
+{
+    size_t end = i, last = i, len;
+    while (end < bytes && class_at(bpe, text, end, bytes, &len) == LKS__CLASS_SPACE) {
+        last = end;
+        end += len;
+    }
+    return end == bytes || last == i ? end : last;
+}
+
+size_t lks__bpe_piece_end(const lks__bpe *bpe, const char *text, size_t i, size_t bytes)
+{
+    const size_t short_end = contraction(text + i, bytes - i);
+    size_t len;
+    if (short_end > 0)
+        return i + short_end;
+    if (text[i] == ' ' && i + 1 < bytes) {
+        const int class = class_at(bpe, text, i + 1, bytes, &len);
+        if (class != LKS__CLASS_SPACE)
+            return run_end(bpe, class, text, i + 1 + len, bytes);
+    }
+    const int class = class_at(bpe, text, i, bytes, &len);
+    if (class == LKS__CLASS_SPACE)
+        return space_end(bpe, text, i, bytes);
+    return run_end(bpe, class, text, i + len, bytes);
+}
+
+/* White space ends the piece before it, and begins one, whatever stands around. (Behind white space
+ * there is no such place: the piece that it belongs to depends on what follows.) */
+static bool can_cut(char before, char after)
+{
+    const bool space_after = after == ' ' || (after >= '\t' && after <= '\r');
+    return before > ' ' && before < 0x7f && space_after;
+}
+
+size_t lks__bpe_cut(const char *text, size_t bytes)
+{
+    for (size_t n = bytes; n-- > 1;)
+        if (can_cut(text[n - 1], text[n]))
+            return n;
+    return 0;
+}
