@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "base/utf8.h"
+#include "data/bpe.h"
 #include "data/spm_text.h"
 #include "session/signals.h"
 #include "tool.h"
@@ -17,16 +18,19 @@ static const char usage[] =
     "Usage: lockstep sample --out_dir=DIR [--start=TEXT|FILE:PATH] [--key=value ...]\n"
     "\n"
     "Continues a text with the model of a checkpoint in --out_dir (--which). If its tokens are\n"
-    "those of a SentencePiece model, give that as --tokenizer_path=MODEL.\n";
+    "those of a SentencePiece model, give that as --tokenizer_path=MODEL; GPT-2's vocabulary is "
+    "in\n"
+    "--out_dir since the run began.\n";
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
 
-/* Turns tokens into text and back, with a SentencePiece model or the checkpoint's own
- * characters. */
+/* Turns tokens into text and back, with a SentencePiece model, GPT-2's vocabulary or the
+ * checkpoint's own characters. */
 struct sink {
     const lks__meta *meta;
     lks__spm *spm; /* or NULL */
-    lks__spm_text text;
+    lks__bpe *bpe; /* or NULL */
+    lks__utf8_stream text;
 };
 
 static lks_status write_text(void *ctx, const char *text, size_t bytes)
@@ -40,9 +44,34 @@ static lks_status write_token(void *ctx, int32_t token)
 {
     struct sink *s = ctx;
     char text[16];
+    size_t n;
     if (s->spm != NULL)
-        return lks__spm_text_add(&s->text, token);
+        return lks__spm_text_add(s->spm, token, &s->text);
+    if (s->bpe != NULL) {
+        const char *bytes = lks__bpe_bytes(s->bpe, token, &n);
+        return lks__utf8_stream_add(&s->text, bytes == NULL ? "\xef\xbf\xbd" : bytes,
+                                    bytes == NULL ? 3 : n);
+    }
     return write_text(NULL, text, lks__meta_decode(s->meta, token, text));
+}
+
+/* The vocabulary of GPT-2's tokens: --tokenizer_path, or the one that the run keeps. */
+static lks_status open_vocabulary(const char *path, const lks__replica *r, struct sink *sink)
+{
+    char kept[4200], shown[256];
+    uint64_t hash;
+    snprintf(kept, sizeof kept, "%s/" LKS__BPE_FILE, r->run_dir);
+    if (path[0] == '\0')
+        path = kept;
+    LKS__TRY(lks__bpe_open(path, &sink->bpe));
+    LKS__TRY(lks__bpe_hash(sink->bpe, &hash));
+    if (hash == r->meta.model_hash)
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "the vocabulary %s is not the one that the checkpoint was trained with: its "
+        "hash is %016" PRIx64 ", not %016" PRIx64 "; give that one as --tokenizer_path=DIR",
+        lks__escape(shown, sizeof shown, path, strlen(path)), hash, r->meta.model_hash);
 }
 
 /* Open the model of --tokenizer_path, which must be the one that the checkpoint was trained
@@ -63,7 +92,6 @@ static lks_status open_tokenizer(const char *path, struct sink *sink)
                          "the SentencePiece model %s is not the one that the checkpoint was "
                          "trained with: its hash is %016" PRIx64 ", not %016" PRIx64,
                          shown, lks__spm_hash(sink->spm), meta->model_hash);
-    sink->text = (lks__spm_text){.spm = sink->spm, .put = write_text};
     return LKS_OK;
 }
 
@@ -84,6 +112,18 @@ static lks_status encode_pieces(const lks__spm *spm, const char *text, size_t by
     return LKS_OK;
 }
 
+static lks_status encode_bytes(const lks__bpe *bpe, const char *text, size_t bytes, int32_t **ids_p,
+                               size_t *n_p)
+{
+    lks__bpe_work *work = lks__bpe_work_open();
+    *ids_p = malloc((bytes + 1) * sizeof **ids_p);
+    lks_status st = work == NULL || *ids_p == NULL
+                        ? lks__fail(LKS_ERR_NOMEM, "no memory for the prompt's tokens")
+                        : lks__bpe_encode(bpe, work, text, bytes, *ids_p, n_p);
+    lks__bpe_work_close(work);
+    return st;
+}
+
 /* The prompt as ids: --start's text, or the file after FILE:. */
 static lks_status read_prompt(const lks__settings *s, const struct sink *sink, int32_t **ids_p,
                               size_t *n_p)
@@ -101,6 +141,8 @@ static lks_status read_prompt(const lks__settings *s, const struct sink *sink, i
     lks_status st;
     if (sink->spm != NULL)
         st = encode_pieces(sink->spm, start, bytes, ids_p, n_p);
+    else if (sink->bpe != NULL)
+        st = encode_bytes(sink->bpe, start, bytes, ids_p, n_p);
     else if (meta->is_sentencepiece)
         st = lks__fail(LKS_ERR_CONFIG,
                        "this checkpoint's tokens are those of a SentencePiece model: "
@@ -123,7 +165,10 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
     LKS__TRY(lks__replica_open(s->out_dir, s, 1, session, r));
     sink->meta = &r->meta;
     fprintf(stderr, "lockstep sample: %s\n", r->took);
-    if (s->tokenizer_path[0] != '\0')
+    sink->text = (lks__utf8_stream){.put = write_text};
+    if (r->meta.is_bpe)
+        LKS__TRY(open_vocabulary(s->tokenizer_path, r, sink));
+    else if (s->tokenizer_path[0] != '\0')
         LKS__TRY(open_tokenizer(s->tokenizer_path, sink));
     LKS__TRY(read_prompt(s, sink, ids_p, &n));
     for (int64_t i = 0; i < s->num_samples; i++) {
@@ -138,8 +183,7 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
             LKS__TRY(write_token(sink, (*ids_p)[j]));
         LKS__TRY(lks__generate(r->model, &r->config, r->params.dev, &options, *ids_p, n,
                                write_token, sink));
-        if (sink->spm != NULL)
-            LKS__TRY(lks__spm_text_end(&sink->text));
+        LKS__TRY(lks__utf8_stream_end(&sink->text));
         LKS__TRY(write_text(NULL, "\n---------------\n", 17));
         ++*n_whole_p;
     }
@@ -182,6 +226,7 @@ int tool_sample(int argc, char **argv)
                                       : tool_fail("sample", st);
     free(ids);
     lks__spm_close(sink.spm);
+    lks__bpe_close(sink.bpe);
     lks__replica_close(&replica);
     lks__session_close(&session);
     return code;

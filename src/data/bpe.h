@@ -13,6 +13,7 @@
 #include "base/status.h"
 
 #define LKS__BPE_FILE "tokenizer.json"
+enum { LKS__BPE_MAX_FILE = 64 << 20 }; /* bytes of a vocabulary's file */
 
 typedef struct lks__bpe lks__bpe; /* opaque; close with lks__bpe_close() */
 

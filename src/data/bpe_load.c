@@ -14,8 +14,6 @@
 #include "base/utf8.h"
 #include "data/bpe_table.h"
 
-enum { MAX_FILE_BYTES = 64 << 20 };
-
 static const char END_OF_TEXT[] = "<|endoftext|>";
 
 /* A vocabulary under way. */
@@ -405,7 +403,7 @@ static lks_status read_file(struct file *f, const char *dir, const char *name)
         (int)sizeof f->path)
         return lks__fail(LKS_ERR_IO, "the name of a vocabulary's file is too long");
     lks__escape(f->name, sizeof f->name, f->path, strlen(f->path));
-    return lks__sys_read_file(f->path, MAX_FILE_BYTES, &f->text, &f->bytes);
+    return lks__sys_read_file(f->path, LKS__BPE_MAX_FILE, &f->text, &f->bytes);
 }
 
 static lks_status open_pair(const char *dir, const char *merges_name, const char *vocab_name,
@@ -713,6 +711,8 @@ lks_status lks__bpe_text(const lks__bpe *bpe, char **text_p, size_t *bytes_p)
 {
     char *a = malloc(2 * LKS__BPE_MAX_TOKEN + 1), *b = malloc(2 * LKS__BPE_MAX_TOKEN + 1);
     json_t *vocab = json_object(), *merges = json_array(), *added = json_array(), *all = NULL;
+    json_t *level = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
+                              "trim_offsets", 1, "use_regex", 1);
     bool ok = a != NULL && b != NULL;
     for (uint32_t id = 0; id < bpe->n_ids && ok; id++) {
         size_t bytes;
@@ -731,17 +731,16 @@ lks_status lks__bpe_text(const lks__bpe *bpe, char **text_p, size_t *bytes_p)
         ok = json_array_append_new(merges, json_pack("[s, s]", spell(bpe, bpe->merges[i].left, a),
                                                      spell(bpe, bpe->merges[i].right, b))) == 0;
     if (ok)
-        all = json_pack("{s:s, s:O, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s}, s:{s:s, s:O, s:O}}",
-                        "version", "1.0", "added_tokens", added, "normalizer", "pre_tokenizer",
-                        "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1, "use_regex",
-                        1, "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab,
-                        "merges", merges);
+        all = json_pack("{s:s, s:O, s:n, s:O, s:O, s:{s:s, s:O, s:O}}", "version", "1.0",
+                        "added_tokens", added, "normalizer", "pre_tokenizer", level, "decoder",
+                        level, "model", "type", "BPE", "vocab", vocab, "merges", merges);
     *text_p = all == NULL ? NULL : lks__json_dump(all, JSON_COMPACT);
     *bytes_p = *text_p == NULL ? 0 : strlen(*text_p);
     json_decref(all);
     json_decref(vocab);
     json_decref(merges);
     json_decref(added);
+    json_decref(level);
     free(a);
     free(b);
     return *text_p != NULL ? LKS_OK

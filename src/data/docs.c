@@ -24,6 +24,7 @@ struct bytes {
 struct lks__docs {
     char *path;
     char name[256];
+    const char *field;
     int fd;
     bool is_jsonl;
     uint64_t file_bytes;
@@ -51,7 +52,7 @@ static lks_status grow(lks__docs *d, struct bytes *b, size_t n)
     return LKS_OK;
 }
 
-lks_status lks__docs_open(const char *path, lks__docs **docs_p)
+lks_status lks__docs_open(const char *path, const char *field, lks__docs **docs_p)
 {
     struct stat info;
     lks_status st;
@@ -60,6 +61,7 @@ lks_status lks__docs_open(const char *path, lks__docs **docs_p)
     if (!d)
         return lks__fail(LKS_ERR_NOMEM, "no memory to open a text");
     lks__escape(d->name, sizeof d->name, path, n);
+    d->field = field;
     d->is_jsonl = n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
     d->path = strdup(path);
     d->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe must not block the open */
@@ -245,12 +247,15 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
                          (unsigned long long)d->line, (unsigned long long)d->line_offset,
                          lks__escape(why, sizeof why, error.text, strlen(error.text)));
     }
-    const json_t *text = json_object_get(d->json, "text");
-    if (!json_is_string(text))
+    const json_t *text = json_object_get(d->json, d->field);
+    if (!json_is_string(text)) {
+        char shown[256];
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s, line %llu (byte offset %llu): a JSON object with a string \"text\" "
-                         "is expected",
-                         d->name, (unsigned long long)d->line, (unsigned long long)d->line_offset);
+                         "%s, line %llu (byte offset %llu): a JSON object with a string \"%s\" is "
+                         "expected",
+                         d->name, (unsigned long long)d->line, (unsigned long long)d->line_offset,
+                         lks__escape(shown, sizeof shown, d->field, strlen(d->field)));
+    }
     *text_p = json_string_value(text);
     *bytes_p = json_string_length(text);
     return LKS_OK;

@@ -1,9 +1,9 @@
 /* data/docs.h - the documents of a text file, one after the other, without the whole file in
  * memory.
  *
- * JSON lines (the name ends in .jsonl): every line is an object whose "text" is a document.
- * Other files are UTF-8 text, and blank lines divide documents; white space around a document is
- * dropped. */
+ * JSON lines (the name ends in .jsonl): every line is an object, and its member `field` is a
+ * document. Other files are UTF-8 text, and blank lines divide documents; white space around a
+ * document is dropped. */
 #ifndef LKS_DATA_DOCS_H
 #define LKS_DATA_DOCS_H
 
@@ -15,8 +15,9 @@
 
 typedef struct lks__docs lks__docs; /* opaque; close with lks__docs_close() */
 
-/* ERR_IO if it is no regular file or can't be read. */
-lks_status lks__docs_open(const char *path, lks__docs **docs_p);
+/* `field` (kept, not copied) is the member of JSON lines that has the text. ERR_IO if it is no
+ * regular file or can't be read. */
+lks_status lks__docs_open(const char *path, const char *field, lks__docs **docs_p);
 void lks__docs_close(lks__docs *docs); /* NULL does nothing */
 
 const char *lks__docs_name(const lks__docs *docs); /* the path, escaped */

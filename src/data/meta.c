@@ -10,6 +10,7 @@
 #include "base/jsontext.h"
 #include "base/sys.h"
 #include "base/utf8.h"
+#include "data/bpe.h"
 
 enum {
     MAX_CHARS = 1 << 16, /* ids are uint16 in token files */
@@ -80,13 +81,13 @@ static bool is_text(const json_t *json, const char *text)
            memcmp(json_string_value(json), text, n) == 0;
 }
 
-static lks_status read_model(const json_t *json, const char *where, uint64_t *hash_p)
+static lks_status read_model(const json_t *json, const char *file, const char *where,
+                             uint64_t *hash_p)
 {
     const json_t *hash = json_object_get(json, "hash");
     const char *text = json_string_value(hash);
-    if (!is_text(json_object_get(json, "file"), LKS__META_MODEL))
-        return lks__fail(LKS_ERR_FORMAT, "%s: \"file\" must be \"" LKS__META_MODEL "\", beside it",
-                         where);
+    if (!is_text(json_object_get(json, "file"), file))
+        return lks__fail(LKS_ERR_FORMAT, "%s: \"file\" must be \"%s\", beside it", where, file);
     if (!text || json_string_length(hash) != 16 || strspn(text, "0123456789abcdef") != 16)
         return lks__fail(LKS_ERR_FORMAT, "%s: \"hash\" must be 16 hex digits", where);
     *hash_p = strtoull(text, NULL, 16);
@@ -102,15 +103,17 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
     const json_t *chars = json_object_get(json, "chars");
     if (!json_is_string(kind))
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s: \"kind\" must be a string: \"char\", \"sentencepiece\" or \"ids\"",
+                         "%s: \"kind\" must be a string: \"char\", \"gpt2\", \"sentencepiece\" or "
+                         "\"ids\"",
                          where);
     bool is_char = is_text(kind, "char"), is_sentencepiece = is_text(kind, "sentencepiece");
-    if (!is_char && !is_sentencepiece && !is_text(kind, "ids")) {
+    bool is_bpe = is_text(kind, "gpt2");
+    if (!is_char && !is_sentencepiece && !is_bpe && !is_text(kind, "ids")) {
         char safe[64];
         lks__escape(safe, sizeof safe, json_string_value(kind), json_string_length(kind));
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: tokens of kind \"%s\" are not supported by this version; it supports "
-                         "\"char\", \"sentencepiece\" and \"ids\"",
+                         "\"char\", \"gpt2\", \"sentencepiece\" and \"ids\"",
                          where, safe);
     }
     json_int_t most = is_char ? MAX_CHARS : MAX_IDS;
@@ -119,10 +122,11 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
                          where, (long long)most);
     if (!is_char) {
         uint64_t hash = 0;
-        if (is_sentencepiece)
-            LKS__TRY(read_model(json, where, &hash));
+        if (is_sentencepiece || is_bpe)
+            LKS__TRY(read_model(json, is_bpe ? LKS__BPE_FILE : LKS__META_MODEL, where, &hash));
         *meta = (lks__meta){.vocab_size = (uint32_t)json_integer_value(size),
                             .is_sentencepiece = is_sentencepiece,
+                            .is_bpe = is_bpe,
                             .model_hash = hash};
         return LKS_OK;
     }
@@ -172,9 +176,10 @@ json_t *lks__meta_to_json(const lks__meta *meta)
 {
     char hash[17];
     snprintf(hash, sizeof hash, "%016" PRIx64, meta->model_hash);
-    if (meta->is_sentencepiece)
-        return json_pack("{s:s, s:I, s:s, s:s}", "kind", "sentencepiece", "vocab_size",
-                         (json_int_t)meta->vocab_size, "file", LKS__META_MODEL, "hash", hash);
+    if (meta->is_sentencepiece || meta->is_bpe)
+        return json_pack("{s:s, s:I, s:s, s:s}", "kind", meta->is_bpe ? "gpt2" : "sentencepiece",
+                         "vocab_size", (json_int_t)meta->vocab_size, "file",
+                         meta->is_bpe ? LKS__BPE_FILE : LKS__META_MODEL, "hash", hash);
     if (!meta->chars)
         return json_pack("{s:s, s:I}", "kind", "ids", "vocab_size", (json_int_t)meta->vocab_size);
     char *text = malloc((size_t)meta->vocab_size * 4 + 1);

@@ -6,6 +6,9 @@
  * {"kind":"sentencepiece","vocab_size":1024,"file":"sp.model","hash":"16 hex digits"}: ids of the
  * model in the same folder, which always has this name; `hash` is the XXH3-64 of its bytes.
  *
+ * {"kind":"gpt2","vocab_size":50257,"file":"tokenizer.json","hash":"16 hex digits"}: ids of the
+ * byte-level BPE vocabulary in the same folder; `hash` as lks__bpe_hash() gives it.
+ *
  * {"kind":"ids","vocab_size":50304}: ids without a tokenizer, for a folder without meta.json. A
  * checkpoint still keeps the size. */
 #ifndef LKS_DATA_META_H
@@ -23,8 +26,8 @@
 typedef struct lks__meta {
     uint32_t vocab_size;
     uint32_t *chars; /* [vocab_size] code points, ascending; NULL for other kinds */
-    bool is_sentencepiece;
-    uint64_t model_hash; /* for sentencepiece: hash of the model file's bytes */
+    bool is_sentencepiece, is_bpe;
+    uint64_t model_hash; /* for these two: hash of the model file's bytes */
 } lks__meta;
 
 /* Read DIR/meta.json. Sets *found_p = false, and returns OK, if the file doesn't exist. ERR_FORMAT

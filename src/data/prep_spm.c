@@ -316,10 +316,11 @@ lks_status lks__prep_sentencepiece(const lks__prep_spm_options *o, lks__prep_res
     struct prep p = {.o = o, .staged = {.dir = o->out_dir}};
     lks_status st;
     if ((st = check(o)) == LKS_OK && (st = lks__spm_available()) == LKS_OK &&
-        (st = lks__docs_open(o->input, &p.docs)) == LKS_OK && (st = count_docs(&p)) == LKS_OK &&
-        (st = get_model(&p)) == LKS_OK && (st = lks__sys_make_dirs(o->out_dir)) == LKS_OK &&
-        (st = write_docs(&p)) == LKS_OK && (st = write_rest(&p)) == LKS_OK &&
-        (st = lks__staged_commit(&p.staged)) == LKS_OK && (st = remove_others(&p)) == LKS_OK)
+        (st = lks__docs_open(o->input, o->field, &p.docs)) == LKS_OK &&
+        (st = count_docs(&p)) == LKS_OK && (st = get_model(&p)) == LKS_OK &&
+        (st = lks__sys_make_dirs(o->out_dir)) == LKS_OK && (st = write_docs(&p)) == LKS_OK &&
+        (st = write_rest(&p)) == LKS_OK && (st = lks__staged_commit(&p.staged)) == LKS_OK &&
+        (st = remove_others(&p)) == LKS_OK)
         *result = (lks__prep_result){lks__spm_size(p.spm), p.n_tokens[0], p.n_tokens[1]};
     lks__staged_close(&p.staged);
     lks__spm_close(p.spm);

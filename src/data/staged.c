@@ -1,6 +1,7 @@
 #include "data/staged.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@ static lks_status no_memory(const char *name)
     return lks__fail(LKS_ERR_NOMEM, "no memory for the name of %s", name);
 }
 
-lks_status lks__staged_add(lks__staged *s, const char *name, const void *data, size_t bytes)
+/* Put a file on the list; *from_p: its temporary name. */
+static lks_status list(lks__staged *s, const char *name, const char **from_p)
 {
     char *from = NULL, *to = NULL;
     if (s->n == s->room) {
@@ -37,7 +39,24 @@ lks_status lks__staged_add(lks__staged *s, const char *name, const void *data, s
     }
     s->from[s->n] = from;
     s->to[s->n++] = to;
+    *from_p = from;
+    return LKS_OK;
+}
+
+lks_status lks__staged_add(lks__staged *s, const char *name, const void *data, size_t bytes)
+{
+    const char *from;
+    LKS__TRY(list(s, name, &from));
     return lks__sys_write_file(from, data, bytes);
+}
+
+lks_status lks__staged_open(lks__staged *s, const char *name, int *fd_p)
+{
+    const char *from;
+    LKS__TRY(list(s, name, &from));
+    unlink(from); /* left by a killed process of the same number */
+    *fd_p = lks__sys_open(from, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    return *fd_p >= 0 ? LKS_OK : lks__sys_fail("cannot write", from);
 }
 
 /* Turn a new file's temporary name into the name under which the old file is kept. */

@@ -17,6 +17,9 @@ typedef struct lks__staged {
 
 /* Write one file under a temporary name. */
 lks_status lks__staged_add(lks__staged *staged, const char *name, const void *data, size_t bytes);
+/* Create a file under a temporary name, to be written and synced by the caller, who closes *fd_p.
+ */
+lks_status lks__staged_open(lks__staged *staged, const char *name, int *fd_p);
 /* Rename all files, in the order in which they were added, and sync the folder. On failure every
  * name has its old file again. */
 lks_status lks__staged_commit(lks__staged *staged);

@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "ckpt/name.h"
+#include "data/bpe.h"
 #include "rundir/evals.h"
 #include "rundir/job.h"
 #include "rundir/outdir.h"
@@ -147,6 +148,21 @@ static lks_status probe_names(lks__report *r, const lks__trainer *t)
     return LKS_OK;
 }
 
+/* The run keeps the vocabulary of its tokens: its data may be gone when somebody samples. */
+static lks_status keep_vocabulary(const lks__trainer *t)
+{
+    char from[LKS__SETTING_STR + 32], to[LKS__SETTING_STR + 32], *text;
+    size_t bytes;
+    if (!t->meta.is_bpe)
+        return LKS_OK;
+    snprintf(from, sizeof from, "%s/" LKS__BPE_FILE, t->data_dir);
+    snprintf(to, sizeof to, "%s/" LKS__BPE_FILE, t->s.out_dir);
+    LKS__TRY(lks__sys_read_file(from, LKS__BPE_MAX_FILE, &text, &bytes));
+    lks_status st = lks__sys_write_file(to, text, bytes);
+    free(text);
+    return st;
+}
+
 static lks_status open_files(lks__report *r, const lks__trainer *t)
 {
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
@@ -160,6 +176,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         if (!goes_on) /* or these are files of this very run, which has no checkpoint yet */
             LKS__TRY(lks__outdir_start(t->s.out_dir, moved));
         LKS__TRY(lks__metrics_create(t->s.out_dir, &r->metrics));
+        LKS__TRY(keep_vocabulary(t));
     }
     LKS__TRY(lks__job_mark(t->s.out_dir));
     snprintf(log_path, sizeof log_path, "%s/train.log", t->s.out_dir);

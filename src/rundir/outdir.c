@@ -12,8 +12,8 @@
 
 static bool of_a_run(const char *name)
 {
-    static const char *const names[] = {"latest", "best", "metrics.jsonl", "evals.jsonl",
-                                        "train.log"};
+    static const char *const names[] = {"latest",      "best",      "metrics.jsonl",
+                                        "evals.jsonl", "train.log", "tokenizer.json"};
     bool found = strncmp(name, "ckpt-", 5) == 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         found = found || strcmp(name, names[i]) == 0;

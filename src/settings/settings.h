@@ -76,11 +76,13 @@ enum {
       "golf: parameter-golf's artifact, int8 under zlib")                                          \
     X(STR, code, "", TEXT, TRAIN | EXPORT, HOST | LIST, FILES,                                     \
       "file whose size counts as the submission's code (golf); may be given several times")        \
-    X(FLOAT, val_fraction, 0.1, BETWEEN(0, 1), PREP, HOST, FILES,                                  \
-      "share of the text that is kept for validation: its end (char), or the first documents "     \
-      "(sentencepiece)")                                                                           \
+    X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
+      "share of the text that is kept for validation: the end of a text, or the first of several " \
+      "documents; gpt2: by default 0.0005 of documents; 0: no val.bin")                            \
+    X(STR, field, "text", TEXT, PREP, HOST, FILES, "JSON lines: the member that has the text")     \
     X(STR, tokenizer, "", TEXT, PREP, HOST, FILES,                                                 \
-      "sentencepiece: the model to use; empty: one is trained")                                    \
+      "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \
+      "encoder.json, or tokenizer.json")                                                           \
     X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                \
       "folder with train.bin and val.bin; if NAME is no folder, data/NAME is tried")               \
     X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,             \

@@ -31,7 +31,7 @@ static const char *all_docs(const char *path)
     lks__docs *d;
     const char *text, *all = "", *again = "";
     size_t n;
-    assert_ok(lks__docs_open(path, &d));
+    assert_ok(lks__docs_open(path, "text", &d));
     for (int pass = 0; pass < 2; pass++, lks__docs_rewind(d))
         for (;;) {
             assert_ok(lks__docs_next(d, &text, &n));
@@ -83,7 +83,7 @@ static void test_long_docs(void **state)
     lks__docs *d;
     const char *doc;
     size_t n;
-    assert_ok(lks__docs_open(write_input("t.txt", text, (size_t)(LINE + 1) * LINES), &d));
+    assert_ok(lks__docs_open(write_input("t.txt", text, (size_t)(LINE + 1) * LINES), "text", &d));
     assert_ok(lks__docs_next(d, &doc, &n));
     assert_int_equal(n, 3 * (LINE + 1) - 1);
     assert_memory_equal(doc, text, n);
@@ -117,7 +117,7 @@ static void test_bad_docs(void **state)
         lks__docs *d;
         size_t n;
         lks_status st;
-        assert_ok(lks__docs_open(path, &d));
+        assert_ok(lks__docs_open(path, "text", &d));
         do
             st = lks__docs_next(d, &text, &n);
         while (st == LKS_OK && text);
@@ -126,9 +126,10 @@ static void test_bad_docs(void **state)
     }
     lks__docs *d = NULL;
     const char *folder = lks_test_folder();
-    assert_fails(LKS_ERR_IO, lks__docs_open(folder, &d), folder, "a folder");
-    assert_fails(LKS_ERR_IO, lks__docs_open("/dev/zero", &d), "not a regular file");
-    assert_fails(LKS_ERR_IO, lks__docs_open(lks_test_text("%s/x", folder), &d), "cannot read");
+    assert_fails(LKS_ERR_IO, lks__docs_open(folder, "text", &d), folder, "a folder");
+    assert_fails(LKS_ERR_IO, lks__docs_open("/dev/zero", "text", &d), "not a regular file");
+    assert_fails(LKS_ERR_IO, lks__docs_open(lks_test_text("%s/x", folder), "text", &d),
+                 "cannot read");
     assert_null(d);
 }
 
@@ -189,7 +190,7 @@ static void test_shards(void **state)
     const char *splits[2] = {LKS__SHARDS_VAL, LKS__SHARDS_TRAIN};
     const uint64_t counts[2] = {r.n_val, r.n_train};
     lks__docs *d;
-    assert_ok(lks__docs_open(input, &d));
+    assert_ok(lks__docs_open(input, "text", &d));
     for (int i = 0; i < 2; i++) {
         lks__shards *s;
         assert_ok(lks__shards_open(lks_test_text("%s/%s", out, splits[i]), r.vocab_size, &s));

@@ -54,10 +54,10 @@ static lks_status put(void *ctx, const char *text, size_t bytes)
 static const char *text_of(const lks__spm *spm, const int32_t *ids, size_t n)
 {
     struct got g = {.n = 0};
-    lks__spm_text t = {.spm = spm, .put = put, .ctx = &g};
+    lks__utf8_stream t = {.put = put, .ctx = &g};
     for (size_t i = 0; i < n; i++)
-        assert_ok(lks__spm_text_add(&t, ids[i]));
-    assert_ok(lks__spm_text_end(&t));
+        assert_ok(lks__spm_text_add(spm, ids[i], &t));
+    assert_ok(lks__utf8_stream_end(&t));
     return lks_test_text("%.*s", (int)g.n, g.text);
 }
 

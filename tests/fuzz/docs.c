@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     bool json = bytes > 0 && data[0] == '{';
     const char *path = fuzz_file(json ? "d.jsonl" : "d.txt", data, bytes);
     lks__docs *docs = NULL;
-    FUZZ_HOLDS(lks__docs_open(path, &docs) == LKS_OK);
+    FUZZ_HOLDS(lks__docs_open(path, "text", &docs) == LKS_OK);
     for (int pass = 0; pass < 2; pass++, lks__docs_rewind(docs)) {
         const char *text;
         size_t n;
