@@ -1,0 +1,289 @@
+/* GPT-2's tokens: ids beside those of Hugging Face's tokenizers and tiktoken, vocabularies in all
+ * forms, and hostile ones. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/bpe.h"
+
+static const json_t *figure(void)
+{
+    return lks_test_figure("bpe_small.json");
+}
+
+static lks__bpe *small(void)
+{
+    lks__bpe *bpe;
+    char *text = json_dumps(json_object_get(figure(), "tokenizer"), JSON_COMPACT);
+    assert_non_null(text);
+    assert_ok(lks__bpe_parse(text, strlen(text), "here", &bpe));
+    free(text);
+    return bpe;
+}
+
+static char *unhex(const char *hex, size_t *bytes_p)
+{
+    const size_t n = strlen(hex) / 2;
+    char *bytes = malloc(n + 1);
+    for (size_t i = 0; i < n; i++) {
+        const char digits[] = {hex[2 * i], hex[2 * i + 1], '\0'};
+        bytes[i] = (char)strtoul(digits, NULL, 16);
+    }
+    *bytes_p = n;
+    return bytes;
+}
+
+struct ids {
+    int32_t *at;
+    size_t n;
+};
+
+static struct ids encode(const lks__bpe *bpe, const char *text, size_t bytes)
+{
+    lks__bpe_work *work = lks__bpe_work_open();
+    struct ids ids = {malloc((bytes + 1) * sizeof *ids.at), 0};
+    assert_ok(lks__bpe_encode(bpe, work, text, bytes, ids.at, &ids.n));
+    assert_true(ids.n <= bytes);
+    lks__bpe_work_close(work);
+    return ids;
+}
+
+static void assert_text(const lks__bpe *bpe, struct ids ids, const char *text, size_t bytes)
+{
+    size_t at = 0, n;
+    for (size_t i = 0; i < ids.n; i++, at += n) {
+        const char *token = lks__bpe_bytes(bpe, ids.at[i], &n);
+        assert_non_null(token);
+        assert_true(at + n <= bytes);
+        assert_memory_equal(token, text + at, n);
+    }
+    assert_int_equal(at, bytes);
+}
+
+/* Each case alone, and all of them with one work space, whose cache then has old pieces. */
+static void check_cases(const lks__bpe *bpe, const json_t *cases)
+{
+    lks__bpe_work *work = lks__bpe_work_open();
+    assert_true(json_array_size(cases) > 20);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < json_array_size(cases); i++) {
+            size_t bytes, n;
+            const json_t *want = lks_test_member(json_array_get(cases, i), "ids");
+            char *text = unhex(
+                json_string_value(lks_test_member(json_array_get(cases, i), "utf8_hex")), &bytes);
+            int32_t *ids = malloc((bytes + 1) * sizeof *ids);
+            assert_ok(lks__bpe_encode(bpe, work, text, bytes, ids, &n));
+            if (n != json_array_size(want))
+                fail_msg("case %zu: %zu ids, not %zu", i, n, json_array_size(want));
+            for (size_t k = 0; k < n; k++)
+                if (ids[k] != json_integer_value(json_array_get(want, k)))
+                    fail_msg("case %zu: id %zu is %d", i, k, ids[k]);
+            assert_text(bpe, (struct ids){ids, n}, text, bytes);
+            free(ids);
+            free(text);
+        }
+    lks__bpe_work_close(work);
+}
+
+static void test_figure(void **state)
+{
+    lks__bpe *bpe = small();
+    assert_int_equal(lks__bpe_size(bpe), 640);
+    assert_true(lks__bpe_end_of_text(bpe) >= 0);
+    check_cases(bpe, lks_test_member(figure(), "cases"));
+    lks__bpe_close(bpe);
+}
+
+/* GPT-2's own vocabulary and figures, where they lie beside the repository. */
+static void test_gpt2(void **state)
+{
+    lks__bpe *bpe;
+    assert_ok(lks__bpe_open(lks_test_shared("data/gpt2-bpe"), &bpe));
+    assert_int_equal(lks__bpe_size(bpe), 50257);
+    assert_int_equal(lks__bpe_end_of_text(bpe), 50256);
+    check_cases(bpe, lks_test_member(
+                         lks_test_figure(lks_test_shared("reference/tok_gpt2_bpe.json")), "cases"));
+    lks__bpe_close(bpe);
+}
+
+/* Any bytes come back; a piece of any length has the ids that merging it by the rule gives, checked
+ * where both ways are taken: 64 bytes are merged in one way, 65 in the other. */
+static void test_bytes(void **state)
+{
+    lks__bpe *bpe = small();
+    uint32_t random = 1;
+    char text[4096];
+    for (int round = 0; round < 50; round++) {
+        for (size_t i = 0; i < sizeof text; i++) {
+            random = random * 1664525 + 1013904223;
+            text[i] = (char)(random >> 24);
+        }
+        struct ids ids = encode(bpe, text, sizeof text);
+        assert_text(bpe, ids, text, sizeof text);
+        free(ids.at);
+    }
+    lks__bpe_close(bpe);
+}
+
+/* The parts of a text that was cut give the ids of the whole, wherever it was cut. */
+static void test_cut(void **state)
+{
+    lks__bpe *bpe = small();
+    static const char text[] =
+        "One two's  three\n\n  four five\t\tsix 7 8!! nine \xc3\xa9 ten\r\nend ";
+    const size_t all = sizeof text - 1;
+    struct ids whole = encode(bpe, text, all);
+    size_t cuts = 0, last = 0;
+    for (size_t most = all; most > 0; most--) {
+        const size_t cut = lks__bpe_cut(text, most);
+        assert_true(cut < most || cut == 0);
+        cuts += cut != last;
+        last = cut;
+        struct ids a = encode(bpe, text, cut), b = encode(bpe, text + cut, all - cut);
+        assert_int_equal(a.n + b.n, whole.n);
+        assert_memory_equal(a.at, whole.at, a.n * sizeof *a.at);
+        assert_memory_equal(b.at, whole.at + a.n, b.n * sizeof *b.at);
+        free(a.at);
+        free(b.at);
+    }
+    assert_true(cuts > 8);
+    assert_int_equal(lks__bpe_cut("wordswithoutwhitespace", 22), 0);
+    free(whole.at);
+    lks__bpe_close(bpe);
+}
+
+/* The text that we write is read again, to the same text; and so it is if the same vocabulary comes
+ * as vocab.bpe and encoder.json, or as merges.txt and vocab.json. */
+static void test_forms(void **state)
+{
+    char *text, *again;
+    size_t bytes, n;
+    lks__bpe *bpe = small(), *other;
+    const char *folder = lks_test_folder();
+    assert_ok(lks__bpe_text(bpe, &text, &bytes));
+    assert_ok(lks__bpe_parse(text, bytes, "here", &other));
+    assert_ok(lks__bpe_text(other, &again, &n));
+    assert_string_equal(again, text);
+    free(again);
+    lks__bpe_close(other);
+
+    json_t *json = json_loads(text, 0, NULL), *model = json_object_get(json, "model");
+    char *vocab = json_dumps(json_object_get(model, "vocab"), 0);
+    const char *merges = "#version: 0.2\n";
+    for (size_t i = 0; i < json_array_size(json_object_get(model, "merges")); i++) {
+        const json_t *m = json_array_get(json_object_get(model, "merges"), i);
+        merges = lks_test_text("%s%s %s\n", merges, json_string_value(json_array_get(m, 0)),
+                               json_string_value(json_array_get(m, 1)));
+    }
+    static const char *const names[2][2] = {{"vocab.bpe", "encoder.json"},
+                                            {"merges.txt", "vocab.json"}};
+    for (int i = 0; i < 2; i++) {
+        const char *dir = i == 0 ? folder : lks_test_folder();
+        uint64_t want, got;
+        lks_test_write(lks_test_text("%s/%s", dir, names[i][0]), merges, strlen(merges));
+        lks_test_write(lks_test_text("%s/%s", dir, names[i][1]), vocab, strlen(vocab));
+        assert_ok(lks__bpe_open(dir, &other));
+        assert_ok(lks__bpe_hash(bpe, &want));
+        assert_ok(lks__bpe_hash(other, &got));
+        assert_true(want == got);
+        lks__bpe_close(other);
+    }
+    free(vocab);
+    free(text);
+    json_decref(json);
+    lks__bpe_close(bpe);
+}
+
+/* tiktoken's form: 256 bytes, "ab" and "abc", which "a" + "bc" would make as well if "bc" were
+ * there. */
+static void test_tiktoken(void **state)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *text = "";
+    for (int i = 0; i < 256; i++)
+        text = lks_test_text("%s%c%c== %d\n", text, digits[i >> 2], digits[(i & 3) << 4], i);
+    text = lks_test_text("%sYWI= 256\nYWJj 257\n", text);
+    const char *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
+    lks__bpe *bpe;
+    lks_test_write(path, text, strlen(text));
+    assert_ok(lks__bpe_open(path, &bpe));
+    assert_int_equal(lks__bpe_size(bpe), 259);
+    assert_int_equal(lks__bpe_end_of_text(bpe), 258);
+    struct ids ids = encode(bpe, "abcab", 5);
+    assert_int_equal(ids.n, 2);
+    assert_int_equal(ids.at[0], 257);
+    assert_int_equal(ids.at[1], 256);
+    free(ids.at);
+    lks__bpe_close(bpe);
+}
+
+/* --- hostile --------------------------------------------------------------------------------- */
+
+#define MODEL(rest)                                                                                \
+    "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"                      \
+    "\"model\":{\"type\":\"BPE\"," rest "}}"
+
+static void test_hostile(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", "not valid JSON"},
+        {"[]", "\"model\" must be"},
+        {"{\"model\":{\"type\":\"WordPiece\"}}", "\"model\" must be"},
+        {"{\"model\":{\"type\":\"BPE\"}}", "\"pre_tokenizer\" must be"},
+        {"{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":\"BPE\"}}", "a \"normalizer\""},
+        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true},"
+         "\"model\":{\"type\":\"BPE\"}}",
+         "add_prefix_space"},
+        {MODEL("\"byte_fallback\":true"), "byte_fallback"},
+        {MODEL("\"dropout\":0.1"), "dropout"},
+        {MODEL("\"vocab\":[]"), "an object of tokens and ids"},
+        {MODEL("\"vocab\":{\"a\":0,\"a\":1}"), "not valid JSON"},
+        {MODEL("\"vocab\":{\"a\":0,\"b\":0}"), "another token has"},
+        {MODEL("\"vocab\":{\"a\":-1}"), "ids are 0 to"},
+        {MODEL("\"vocab\":{\"a\":1048576}"), "ids are 0 to"},
+        {MODEL("\"vocab\":{\"a\":\"1\"}"), "no whole number"},
+        {MODEL("\"vocab\":{\"a b\":1}"), "is not spelled"},
+        {MODEL("\"vocab\":{\"\":1}"), "is not spelled"},
+        {MODEL("\"vocab\":{\"\xe4\xb8\xad\":1}"), "is not spelled"},
+        {MODEL("\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]"), "what they make"},
+        {MODEL("\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a c\"]"), "the second"},
+        {MODEL("\"vocab\":{\"a\":0,\"ab\":1},\"merges\":[\"b a\"]"), "the first"},
+        {MODEL("\"vocab\":{\"a\":0},\"merges\":[\"aa\"]"), "is not two tokens"},
+        {MODEL("\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]"), "is not two tokens"},
+        {MODEL("\"vocab\":{\"a\":0},\"merges\":{}"), "must be a list"},
+        {MODEL("\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\",\"a a\"]"), "are the same"},
+        {MODEL("\"vocab\":{\"a\":0},\"merges\":[]"), "all 256"},
+    };
+    lks__bpe *bpe;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks_status st = lks__bpe_parse(cases[i].text, strlen(cases[i].text), "here", &bpe);
+        if (st == LKS_OK)
+            fail_msg("case %zu was read", i);
+        assert_contains(lks_last_error(), cases[i].says);
+        assert_contains(lks_last_error(), "here");
+    }
+    assert_fails(LKS_ERR_IO, lks__bpe_open(lks_test_folder(), &bpe), "no byte-level BPE");
+    const char *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
+    static const char *const lines[] = {"?? 1\n", "YQ==\n", "YQ== x\n", "YQ== 1\nYg== 1\n",
+                                        "YQ== 1\nYQ== 2\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        lks_test_write(path, lines[i], strlen(lines[i]));
+        assert_int_equal(lks__bpe_open(path, &bpe), LKS_ERR_FORMAT);
+        assert_contains(lks_last_error(), "x.tiktoken");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    lks_test_choose(argc, argv, "test_gpt2");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_figure),   cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_cut),      cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_tiktoken), cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_gpt2),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

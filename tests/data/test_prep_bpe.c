@@ -1,0 +1,244 @@
+/* `prep gpt2`: what lies in train.bin and val.bin, beside the ids of the text at once. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/bpe.h"
+#include "data/meta.h"
+#include "data/prep_bpe.h"
+
+static const char *vocabulary; /* a folder with tokenizer.json */
+static lks__bpe *bpe;
+
+static int open_vocabulary(void **state)
+{
+    char *text;
+    vocabulary = strdup(lks_test_folder());
+    text = json_dumps(json_object_get(lks_test_figure("bpe_small.json"), "tokenizer"), 0);
+    lks_test_write(lks_test_text("%s/tokenizer.json", vocabulary), text, strlen(text));
+    free(text);
+    return lks__bpe_open(vocabulary, &bpe) != LKS_OK;
+}
+
+static int close_vocabulary(void **state)
+{
+    lks__bpe_close(bpe);
+    return 0;
+}
+
+/* Ids as they must stand in a file, appended to `want`. */
+struct want {
+    uint16_t *ids;
+    size_t n;
+};
+
+static void add(struct want *w, const char *text, size_t bytes, bool ends)
+{
+    size_t n;
+    lks__bpe_work *work = lks__bpe_work_open();
+    int32_t *ids = malloc((bytes + 1) * sizeof *ids);
+    assert_ok(lks__bpe_encode(bpe, work, text, bytes, ids, &n));
+    if (ends)
+        ids[n++] = lks__bpe_end_of_text(bpe);
+    w->ids = realloc(w->ids, (w->n + n + 1) * sizeof *w->ids);
+    for (size_t i = 0; i < n; i++)
+        w->ids[w->n++] = (uint16_t)ids[i];
+    free(ids);
+    lks__bpe_work_close(work);
+}
+
+static void assert_ids(const char *out, const char *name, struct want w)
+{
+    size_t bytes;
+    const char *got = lks_test_read(lks_test_text("%s/%s", out, name), &bytes);
+    assert_int_equal(bytes, 2 * w.n);
+    if (w.n > 0)
+        assert_memory_equal(got, w.ids, bytes);
+    free(w.ids);
+}
+
+static lks__prep_bpe_options options_of(const char *input, const char *out, double val_fraction)
+{
+    return (lks__prep_bpe_options){.input = input,
+                                   .out_dir = out,
+                                   .tokenizer = vocabulary,
+                                   .field = "body",
+                                   .val_fraction = val_fraction,
+                                   .n_threads = 2};
+}
+
+static const char *file(const char *dir, const char *name, const char *text)
+{
+    const char *path = lks_test_text("%s/%s", dir, name);
+    lks_test_write(path, text, strlen(text));
+    return path;
+}
+
+/* Split by characters, not by bytes; carriage returns and bytes that are no UTF-8 stay. */
+static void test_plain(void **state)
+{
+    static const char text[] = "\xc3\xa9\xc3\xa9 two\r\nthree \xff four<|endoftext|>";
+    const char *out = lks_test_text("%s/new", lks_test_folder());
+    const char *input = file(lks_test_folder(), "a.txt", text);
+    lks__prep_bpe_options o = options_of(input, out, 0.5);
+    lks__prep_result r;
+    struct want train = {0}, val = {0}, all = {0};
+    const size_t cut = 17; /* of 32 characters 16: two of them are of two bytes, one byte is none */
+    assert_ok(lks__prep_bpe(&o, &r));
+    add(&train, text, cut, false);
+    add(&val, text + cut, sizeof text - 1 - cut, false);
+    assert_int_equal(r.n_train, train.n);
+    assert_int_equal(r.n_val, val.n);
+    assert_int_equal(r.vocab_size, 640);
+    assert_ids(out, "train.bin", train);
+    assert_ids(out, "val.bin", val);
+    assert_int_equal(lks_test_count_files(out), 4);
+
+    o.val_fraction = 0.0;
+    assert_ok(lks__prep_bpe(&o, &r));
+    add(&all, text, sizeof text - 1, false);
+    assert_ids(out, "train.bin", all);
+    assert_int_equal(r.n_val, 0);
+    assert_int_equal(lks_test_count_files(out), 3); /* the old val.bin is gone */
+
+    bool found;
+    lks__meta meta;
+    uint64_t hash;
+    assert_ok(lks__meta_load(out, &found, &meta));
+    assert_ok(lks__bpe_hash(bpe, &hash));
+    assert_true(found && meta.is_bpe && meta.vocab_size == 640 && meta.model_hash == hash);
+}
+
+/* Longer than a chunk, with and without white space, on one thread and on three. */
+static void test_chunks(void **state)
+{
+    enum { BYTES = 5 << 20 };
+    char *text = malloc(BYTES + 1);
+    uint32_t random = 1;
+    for (size_t i = 0; i < BYTES; i++) {
+        random = random * 1664525 + 1013904223;
+        text[i] = "etaoin shrdlu\n \xc3\xa9"[random >> 28];
+    }
+    memset(text + (2 << 20), 'x', 1 << 19);
+    text[BYTES] = '\0';
+    const char *input = file(lks_test_folder(), "a.txt", text), *out = lks_test_folder();
+    struct want want = {0};
+    lks__prep_result r;
+    add(&want, text, BYTES, false);
+    for (int threads = 1; threads <= 3; threads += 2) {
+        lks__prep_bpe_options o = options_of(input, out, 0.0);
+        struct want copy = {malloc(want.n * sizeof *want.ids), want.n};
+        memcpy(copy.ids, want.ids, want.n * sizeof *want.ids);
+        o.n_threads = threads;
+        assert_ok(lks__prep_bpe(&o, &r));
+        assert_ids(out, "train.bin", copy);
+    }
+    free(want.ids);
+    free(text);
+}
+
+/* JSON lines: the first documents are for validation, and end-of-text follows each. */
+static void test_lines(void **state)
+{
+    const char *input = file(lks_test_folder(), "a.jsonl",
+                             "{\"body\":\"one\"}\n{\"id\":1,\"body\":\"t\\u00e9 two\"}\n"
+                             "{\"body\":\"\"}\n{\"body\":\"four\"}\n");
+    const char *out = lks_test_folder();
+    lks__prep_bpe_options o = options_of(input, out, 0.001);
+    lks__prep_result r;
+    struct want train = {0}, val = {0};
+    assert_ok(lks__prep_bpe(&o, &r));
+    add(&val, "one", 3, true);
+    add(&train, "t\xc3\xa9 two", 7, true);
+    add(&train, "", 0, true);
+    add(&train, "four", 4, true);
+    assert_ids(out, "train.bin", train);
+    assert_ids(out, "val.bin", val);
+    o.field = "text";
+    assert_fails(LKS_ERR_FORMAT, lks__prep_bpe(&o, &r), "line 1", "a string \"text\"");
+}
+
+/* A folder: its files by name, hidden ones and folders left out. */
+static void test_folder(void **state)
+{
+    const char *dir = lks_test_folder(), *out = lks_test_folder();
+    lks__prep_result r;
+    struct want train = {0}, val = {0};
+    file(dir, "b.txt", "beta");
+    file(dir, "a.txt", "alpha  ");
+    file(dir, "c.jsonl", "{\"body\":\"gamma\"}\n{\"body\":\"delta\"}");
+    file(dir, ".hidden", "no");
+    assert_int_equal(mkdir(lks_test_text("%s/d", dir), 0777), 0);
+    const lks__prep_bpe_options o = options_of(dir, out, 0.5);
+    assert_ok(lks__prep_bpe(&o, &r));
+    add(&val, "alpha  ", 7, true);
+    add(&val, "beta", 4, true);
+    add(&train, "gamma", 5, true);
+    add(&train, "delta", 5, true);
+    assert_ids(out, "train.bin", train);
+    assert_ids(out, "val.bin", val);
+}
+
+static void test_edges(void **state)
+{
+    const char *dir = lks_test_folder(), *out = lks_test_folder();
+    const char *empty = file(dir, "empty.txt", ""),
+               *one = file(dir, "one.jsonl", "{\"body\":\"x\"}");
+    lks__prep_result r;
+    lks__prep_bpe_options o = options_of(empty, out, 0.1);
+    assert_ok(lks__prep_bpe(&o, &r));
+    assert_int_equal(r.n_train + r.n_val, 0);
+    assert_ids(out, "train.bin", (struct want){0});
+    o.input = one;
+    assert_fails(LKS_ERR_FORMAT, lks__prep_bpe(&o, &r), "is one document", "--val_fraction=0");
+    assert_ids(out, "train.bin", (struct want){0}); /* as it was */
+    assert_int_equal(lks_test_count_files(out), 4);
+    o.input = lks_test_text("%s/missing", dir);
+    assert_fails(LKS_ERR_IO, lks__prep_bpe(&o, &r), "missing");
+    o.input = "/dev/zero";
+    assert_fails(LKS_ERR_IO, lks__prep_bpe(&o, &r), "/dev/zero");
+    o.input = empty;
+    o.tokenizer = dir;
+    assert_fails(LKS_ERR_IO, lks__prep_bpe(&o, &r), "no byte-level BPE");
+}
+
+/* The tool: a model trained on such tokens samples text, by the vocabulary that the run keeps. */
+static void test_tool(void **state)
+{
+    const char *text = "";
+    for (int i = 0; i < 60; i++)
+        text = lks_test_text("%sThe quick brown fox jumps over %d lazy dogs.\n", text, i);
+    const char *dir = lks_test_folder(), *run = lks_test_text("%s/run", lks_test_folder());
+    const char *input = file(lks_test_folder(), "a.txt", text);
+    lks_test_result r =
+        lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", input),
+                      lks_test_text("--out=%s", dir), lks_test_text("--tokenizer=%s", vocabulary));
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "vocab size: 640");
+    r = lks_test_tool("train", lks_test_text("--dataset=%s", dir),
+                      lks_test_text("--out_dir=%s", run), "--n_layer=1", "--n_head=1", "--n_embd=8",
+                      "--block_size=8", "--batch_size=1", "--gradient_accumulation_steps=1",
+                      "--max_iters=2", "--eval_iters=1", "--eval_interval=2", "--threads=1");
+    assert_int_equal(r.exit_code, 0);
+    assert_int_equal(unlink(lks_test_text("%s/tokenizer.json", dir)), 0);
+    r = lks_test_tool("sample", lks_test_text("--out_dir=%s", run), "--start=The caf\xc3\xa9",
+                      "--num_samples=1", "--max_new_tokens=5", "--threads=1");
+    assert_int_equal(r.exit_code, 0);
+    assert_memory_equal(r.out, "The caf\xc3\xa9", 9);
+    r = lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", input),
+                      lks_test_text("--out=%s", dir));
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--tokenizer=DIR is missing");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),  cmocka_unit_test(test_chunks), cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_folder), cmocka_unit_test(test_edges),  cmocka_unit_test(test_tool),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary));
+}
