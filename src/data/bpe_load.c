@@ -231,6 +231,8 @@ static int by_pair(const void *a, const void *b)
 
 static lks_status check_merges(struct loader *l)
 {
+    if (l->n_merges == 0) /* bytes alone */
+        return LKS_OK;
     qsort(l->merges, l->n_merges, sizeof *l->merges, by_pair);
     for (size_t i = 1; i < l->n_merges; i++)
         if (by_pair(&l->merges[i - 1], &l->merges[i]) == 0)

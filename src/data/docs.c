@@ -61,7 +61,7 @@ lks_status lks__docs_open(const char *path, const char *field, lks__docs **docs_
     if (!d)
         return lks__fail(LKS_ERR_NOMEM, "no memory to open a text");
     lks__escape(d->name, sizeof d->name, path, n);
-    d->field = field;
+    d->field = field == NULL ? "text" : field;
     d->is_jsonl = n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
     d->path = strdup(path);
     d->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe must not block the open */

@@ -15,8 +15,8 @@
 
 typedef struct lks__docs lks__docs; /* opaque; close with lks__docs_close() */
 
-/* `field` (kept, not copied) is the member of JSON lines that has the text. ERR_IO if it is no
- * regular file or can't be read. */
+/* `field` (kept, not copied; NULL: "text") is the member of JSON lines that has the text. ERR_IO if
+ * it is no regular file or can't be read. */
 lks_status lks__docs_open(const char *path, const char *field, lks__docs **docs_p);
 void lks__docs_close(lks__docs *docs); /* NULL does nothing */
 

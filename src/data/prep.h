@@ -24,7 +24,7 @@ lks_status lks__prep_char(const char *input, const char *out_dir, double val_fra
 
 typedef struct lks__prep_spm_options {
     const char *input, *out_dir; /* text or JSON lines: data/docs.h */
-    const char *field;           /* of JSON lines: the member that has the text */
+    const char *field;           /* of JSON lines: the member that has the text; NULL: "text" */
     const char *tokenizer;       /* a SentencePiece model to use; NULL or "": train one */
     uint32_t vocab_size; /* of the model to train, at most 65,536; with a tokenizer 0 or its size */
     double val_fraction; /* the first int(n * val_fraction) documents, at least one, are for

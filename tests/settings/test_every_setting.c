@@ -154,7 +154,12 @@ static void make_place(const char *name, const char *path)
         write_text(path, strlen(name) == 5 ? 99 : 7, 3001);
     else if (strcmp(name, "prose") == 0)
         write_prose(path);
-    else if (strcmp(name, "data") == 0)
+    else if (strcmp(name, "lines") == 0) {
+        assert_int_equal(mkdir(path, 0777), 0);
+        static const char lines[] = "{\"text\":\"one other\",\"body\":\"light house\"}\n"
+                                    "{\"text\":\"rank\",\"body\":\"step under\"}\n";
+        lks_test_write(lks_test_text("%s/a.jsonl", path), lines, sizeof lines - 1);
+    } else if (strcmp(name, "data") == 0)
         run_in(path, prep_char, NULL);
     else if (strcmp(name, "other") == 0)
         run_in(path, "prep char --input=@text2", NULL);
@@ -688,6 +693,7 @@ static const struct row gloo_rows[] = {
 static const struct row sp_rows[] = {
     ROW(PREP, "vocab_size", "310", TEXT),
     ROW(PREP, "tokenizer", "@sp2/sp.model", TEXT),
+    ROW(PREP, "field", "body", TEXT, .with = "--input=@lines/a.jsonl --tokenizer=@sp/sp.model"),
     ROW(TRAIN, "tokenizer_path", "@sp/sp.model", VALUES | LOG,
         .with = "--dataset=@spbare --vocab_size=300", .says = "val_bpb:"),
     ROW(SAMPLE, "tokenizer_path", "@sp/sp.model", RESULT | TEXT,
