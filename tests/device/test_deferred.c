@@ -214,6 +214,23 @@ static void test_wait_tells(void **state)
     assert_in_range(failed, 1, SEEDS - 1);
 }
 
+/* The group's failure doesn't end a drain, so memory can be released after it. */
+static void test_drain(void **state)
+{
+    for (unsigned seed = 0; seed < SEEDS; seed++) {
+        open_seed(seed);
+        dev->waiter.failure = group_failed;
+        float *x = device_floats(N), *host = staging_floats(N);
+        dev->layers->clear(dev->ex, x, N);
+        copy(LKS__QUEUE_COPY, host, x);
+        lks__device_drain(dev);
+        assert_true(dev->waiter.failure == group_failed);
+        assert_all(host, 0.0f);
+        free_floats(x, host);
+        lks__device_close(dev);
+    }
+}
+
 /* Until a wait, the destination of a copy is NaN in late orders; in early ones it may be
  * complete. */
 static void test_staging_holds_poison(void **state)
@@ -495,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_follow_holds_the_rest),
         cmocka_unit_test(test_polls),
         cmocka_unit_test(test_wait_tells),
+        cmocka_unit_test(test_drain),
         cmocka_unit_test(test_staging_holds_poison),
         cmocka_unit_test(test_operations),
         cmocka_unit_test(test_updates),
