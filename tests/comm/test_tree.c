@@ -123,6 +123,27 @@ static void test_bad_covers(void **state)
     assert_true(lks__tree_plan(1, twice, 1, merges));
 }
 
+/* A part of the tree: nodes that aren't siblings stay apart, and leaves come in order, once. */
+static void test_parts_of_the_tree(void **state)
+{
+    uint8_t merges[8];
+    lks_node left[8];
+    int first[8], n_left;
+    const lks_node apart[] = {{0, 0}, {0, 3}}, swapped[] = {{0, 1}, {0, 0}},
+                   under[] = {{1, 0}, {0, 1}};
+    const lks_node pair[] = {{0, 2}, {0, 3}};
+    assert_true(lks__tree_plan_some(4, apart, 2, merges, left, first, &n_left));
+    assert_int_equal(n_left, 2);
+    assert_int_equal(left[0].index, 0);
+    assert_int_equal(left[1].index, 3);
+    assert_int_equal(merges[0] + merges[1], 0);
+    assert_false(lks__tree_plan_some(2, swapped, 2, merges, left, first, &n_left));
+    assert_false(lks__tree_plan_some(4, under, 2, merges, left, first, &n_left));
+    assert_true(lks__tree_plan_some(4, pair, 2, merges, left, first, &n_left));
+    assert_int_equal(n_left, 1);
+    assert_true(left[0].level == 1 && left[0].index == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +151,7 @@ int main(void)
         cmocka_unit_test(test_cover_is_maximal),
         cmocka_unit_test(test_shape),
         cmocka_unit_test(test_bad_covers),
+        cmocka_unit_test(test_parts_of_the_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
