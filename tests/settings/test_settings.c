@@ -176,7 +176,7 @@ static void test_ranges(void **state)
     lks__settings s;
     assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, "--temperature=0", &s), "over 0");
     assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_PREP, "--val_fraction=1", &s), "below 1");
-    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_PREP, "--val_fraction=0", &s), "over 0");
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_PREP, "--val_fraction=-0.1", &s), "at least 0");
     assert_null(strchr(lks_last_error(), '\x1b'));
 }
 
