@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/bpe.h"
+#include "data/bpe_table.h"
 
 static const json_t *figure(void)
 {
@@ -218,6 +218,44 @@ static void test_tiktoken(void **state)
     lks__bpe_close(bpe);
 }
 
+/* What the small vocabulary's ids can't tell: where pieces end, and that of equal merges the first
+ * one is made, in short pieces and in long ones. */
+static void test_pieces(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t end;
+    } cases[] = {{"'ve x", 3}, {"'re", 3},  {"'ll", 3}, {"'s", 2},   {"'d", 2},
+                 {"'m", 2},    {"'t", 2},   {"'vx", 1}, {"'S", 1},   {" 've", 2},
+                 {"ab1", 2},   {" 12a", 3}, {"  a", 1}, {" \n ", 3}, {"!?'s", 3}};
+    lks__bpe *bpe = small();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (lks__bpe_piece_end(bpe, cases[i].text, 0, strlen(cases[i].text)) != cases[i].end)
+            fail_msg("the first piece of \"%s\" is another", cases[i].text);
+    lks__bpe_close(bpe);
+    assert_int_equal(lks__bpe_cut("ab  cd", 4), 2); /* not within white space */
+    assert_int_equal(lks__bpe_cut("ab\n\ncd", 5), 2);
+
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *text = "", *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
+    for (int i = 0; i < 256; i++)
+        text = lks_test_text("%s%c%c== %d\n", text, digits[i >> 2], digits[(i & 3) << 4], i);
+    text = lks_test_text("%sYWE= 256\n", text);
+    lks_test_write(path, text, strlen(text));
+    assert_ok(lks__bpe_open(path, &bpe));
+    char many[101];
+    memset(many, 'a', sizeof many);
+    for (size_t n = 3; n <= sizeof many;
+         n += 98) { /* 3 and 101: "aa" as often as it fits, then "a" */
+        struct ids ids = encode(bpe, many, n);
+        assert_int_equal(ids.n, n / 2 + 1);
+        assert_int_equal(ids.at[0], 256);
+        assert_int_equal(ids.at[ids.n - 1], 'a');
+        free(ids.at);
+    }
+    lks__bpe_close(bpe);
+}
+
 /* --- hostile --------------------------------------------------------------------------------- */
 
 #define MODEL(rest)                                                                                \
@@ -283,7 +321,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_figure),   cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_cut),      cmocka_unit_test(test_forms),
         cmocka_unit_test(test_tiktoken), cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_gpt2),     cmocka_unit_test(test_pieces),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
