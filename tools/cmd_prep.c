@@ -10,6 +10,7 @@
 
 #include "base/cpu.h"
 #include "base/sys.h"
+#include "data/docs.h"
 #include "data/prep_bpe.h"
 #include "session/signals.h"
 #include "tool.h"
@@ -85,9 +86,7 @@ static void show_progress(uint64_t done, uint64_t all)
 static bool is_jsonl_or_folder(const char *path)
 {
     struct stat info;
-    const size_t n = strlen(path);
-    return (n >= 6 && strcmp(path + n - 6, ".jsonl") == 0) ||
-           (stat(path, &info) == 0 && S_ISDIR(info.st_mode));
+    return lks__docs_is_jsonl(path) || (stat(path, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
 static lks_status prep_gpt2(const lks__settings *s, lks__prep_result *result)

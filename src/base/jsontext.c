@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <string.h>
 
 static json_malloc_t allocate; /* jansson's allocator before ours was installed */
 /* Where to jump if an allocation fails; NULL outside calls of jansson. */
@@ -57,6 +58,21 @@ json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_
         return l.json;
     *error = (json_error_t){.line = -1};
     return NULL;
+}
+
+lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const char *name,
+                           json_t **json_p)
+{
+    json_error_t error;
+    char why[JSON_ERROR_TEXT_LENGTH * 4];
+    *json_p = lks__json_load(text, bytes, flags, &error);
+    if (*json_p != NULL)
+        return LKS_OK;
+    if (lks__json_no_memory(&error))
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", name);
+    return lks__fail(LKS_ERR_FORMAT, "%s is not valid JSON at line %d, column %d: %s", name,
+                     error.line, error.column,
+                     lks__escape(why, sizeof why, error.text, strlen(error.text)));
 }
 
 bool lks__json_no_memory(const json_error_t *error)

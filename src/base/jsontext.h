@@ -8,8 +8,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/status.h"
+
 /* json_loadb() */
 json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_t *error);
+/* The same as a status: ERR_FORMAT with line, column and reason, or ERR_NOMEM; `name` (escaped) is
+ * that of the text. */
+lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const char *name,
+                           json_t **json_p);
 /* Did it return NULL because memory ran out? */
 bool lks__json_no_memory(const json_error_t *error);
 

@@ -311,8 +311,7 @@ lks_status lks__bpe_hash(const lks__bpe *bpe, uint64_t *hash_p)
 {
     char *text;
     size_t bytes;
-    LKS__TRY(lks__bpe_text(bpe, &text, &bytes));
-    *hash_p = XXH3_64bits(text, bytes);
+    LKS__TRY(lks__bpe_text(bpe, &text, &bytes, hash_p));
     free(text);
     return LKS_OK;
 }

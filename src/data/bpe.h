@@ -31,9 +31,10 @@ uint32_t lks__bpe_size(const lks__bpe *bpe);       /* the largest id + 1 */
 int32_t lks__bpe_end_of_text(const lks__bpe *bpe); /* the id of <|endoftext|>; -1: there is none */
 
 /* The vocabulary as text of a tokenizer.json (malloc'd, the caller frees), which other programs
- * read too. Equal vocabularies give equal text, whatever files they came from. ERR_NOMEM. */
-lks_status lks__bpe_text(const lks__bpe *bpe, char **text_p, size_t *bytes_p);
-/* XXH3-64 of that text. */
+ * read too, and its XXH3-64. Equal vocabularies give equal text, whatever files they came from.
+ * ERR_NOMEM. */
+lks_status lks__bpe_text(const lks__bpe *bpe, char **text_p, size_t *bytes_p, uint64_t *hash_p);
+/* The hash alone. */
 lks_status lks__bpe_hash(const lks__bpe *bpe, uint64_t *hash_p);
 
 /* What one thread needs to encode. NULL if there is no memory. */

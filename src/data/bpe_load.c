@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/jsontext.h"
 #include "base/sys.h"
@@ -16,6 +17,44 @@
 
 static const char END_OF_TEXT[] = "<|endoftext|>";
 
+/* --- bytes as GPT-2 spells them -------------------------------------------------------------- */
+
+/* Printable bytes of Latin-1 stand for themselves; the others are the characters from U+0100 on, in
+ * their order. */
+static bool stands_for_itself(unsigned c)
+{
+    return (c >= 33 && c <= 126) || (c >= 161 && c <= 172) || c >= 174;
+}
+
+struct spellings {
+    int16_t byte[0x200]; /* of a code point; -1: it spells none */
+    uint16_t of[256];    /* the code point of a byte */
+};
+
+static void make_spellings(struct spellings *s)
+{
+    uint16_t other = 0x100;
+    memset(s->byte, -1, sizeof s->byte);
+    for (unsigned c = 0; c < 256; c++) {
+        s->of[c] = stands_for_itself(c) ? (uint16_t)c : other++;
+        s->byte[s->of[c]] = (int16_t)c;
+    }
+}
+
+/* Spelled text to bytes, at most `n` of them. Returns their number; 0: it isn't such text. */
+static size_t unspell(const struct spellings *s, const char *text, size_t n, char *out)
+{
+    size_t made = 0;
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t cp;
+        len = lks__utf8_decode(text + i, n - i, &cp);
+        if (len == 0 || cp >= 0x200 || s->byte[cp] < 0)
+            return 0;
+        out[made++] = (char)s->byte[cp];
+    }
+    return made;
+}
+
 /* A vocabulary under way. */
 struct loader {
     const char *where; /* the file, escaped */
@@ -23,12 +62,18 @@ struct loader {
     bool *special;
     uint32_t n_ids;
     uint32_t *by_bytes; /* [1 << hash_bits] ids + 1; 0: free */
-    size_t n_tokens;
     lks__bpe_merge *merges;
     size_t n_merges, room;
+    struct spellings spellings;
 };
 
 enum { HASH_BITS = 21 }; /* twice LKS__BPE_MAX_IDS slots */
+
+/* The beginning of a token, for a message. */
+static const char *show(const char *bytes, size_t n, char out[80])
+{
+    return lks__escape(out, 80, bytes, n < 32 ? n : 32);
+}
 
 /* --- tokens ---------------------------------------------------------------------------------- */
 
@@ -44,19 +89,11 @@ static const char *bytes_of(const char *token)
     return token + sizeof(uint32_t);
 }
 
-static size_t hash_bytes(const char *bytes, size_t n)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
-    return (size_t)((h * 0x9e3779b97f4a7c15u) >> (64 - HASH_BITS));
-}
-
 /* The slot of these bytes: taken by their id, or free. */
 static uint32_t *slot_of(const struct loader *l, const char *bytes, size_t n)
 {
     const size_t mask = ((size_t)1 << HASH_BITS) - 1;
-    for (size_t i = hash_bytes(bytes, n);; i = (i + 1) & mask) {
+    for (size_t i = XXH3_64bits(bytes, n) & mask;; i = (i + 1) & mask) {
         uint32_t *slot = &l->by_bytes[i];
         const char *token = *slot == 0 ? NULL : l->token[*slot - 1];
         if (token == NULL || (length_of(token) == n && memcmp(bytes_of(token), bytes, n) == 0))
@@ -73,6 +110,7 @@ static int32_t id_of(const struct loader *l, const char *bytes, size_t n)
 static lks_status start(struct loader *l, const char *where)
 {
     *l = (struct loader){.where = where};
+    make_spellings(&l->spellings);
     l->token = calloc(LKS__BPE_MAX_IDS, sizeof *l->token);
     l->special = calloc(LKS__BPE_MAX_IDS, sizeof *l->special);
     l->by_bytes = calloc((size_t)1 << HASH_BITS, sizeof *l->by_bytes);
@@ -94,22 +132,21 @@ static void end(struct loader *l)
 static lks_status add_token(struct loader *l, const char *bytes, size_t n, json_int_t id)
 {
     char shown[80];
-    lks__escape(shown, sizeof shown, bytes, n < 32 ? n : 32);
     if (id < 0 || id >= LKS__BPE_MAX_IDS)
         return lks__fail(LKS_ERR_FORMAT, "%s: token \"%s\" has id %lld; ids are 0 to %d", l->where,
-                         shown, (long long)id, LKS__BPE_MAX_IDS - 1);
+                         show(bytes, n, shown), (long long)id, LKS__BPE_MAX_IDS - 1);
     if (n == 0 || n > LKS__BPE_MAX_TOKEN)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: the token of id %lld has %zu bytes; 1 to %d are possible", l->where,
                          (long long)id, n, LKS__BPE_MAX_TOKEN);
     if (l->token[id] != NULL)
         return lks__fail(LKS_ERR_FORMAT, "%s: token \"%s\" has id %lld, which another token has",
-                         l->where, shown, (long long)id);
+                         l->where, show(bytes, n, shown), (long long)id);
     uint32_t *slot = slot_of(l, bytes, n);
     if (*slot != 0)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: token \"%s\" is there twice, as id %" PRIu32 " and %lld", l->where,
-                         shown, *slot - 1, (long long)id);
+                         show(bytes, n, shown), *slot - 1, (long long)id);
     char *token = malloc(sizeof(uint32_t) + n);
     if (token == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the tokens of %s", l->where);
@@ -118,7 +155,6 @@ static lks_status add_token(struct loader *l, const char *bytes, size_t n, json_
     memcpy(token + sizeof length, bytes, n);
     l->token[id] = token;
     *slot = (uint32_t)id + 1;
-    l->n_tokens++;
     if ((uint32_t)id >= l->n_ids)
         l->n_ids = (uint32_t)id + 1;
     return LKS_OK;
@@ -153,60 +189,12 @@ static lks_status add_pair(struct loader *l, const char *a, size_t na, const cha
     }
     if (left >= 0 && right >= 0 && id >= 0)
         return add_merge(l, (uint32_t)left, (uint32_t)right, (uint32_t)id, (uint32_t)line);
-    lks__escape(shown_a, sizeof shown_a, a, na < 32 ? na : 32);
-    lks__escape(shown_b, sizeof shown_b, b, nb < 32 ? nb : 32);
     return lks__fail(LKS_ERR_FORMAT,
                      "%s: merge %zu, of \"%s\" and \"%s\": %s is not in the vocabulary", l->where,
-                     line + 1, shown_a, shown_b,
+                     line + 1, show(a, na, shown_a), show(b, nb, shown_b),
                      left < 0    ? "the first"
                      : right < 0 ? "the second"
                                  : "what they make");
-}
-
-/* --- bytes as GPT-2 spells them -------------------------------------------------------------- */
-
-/* Printable bytes of Latin-1 stand for themselves; the others are the characters from U+0100 on, in
- * their order. */
-static bool stands_for_itself(unsigned c)
-{
-    return (c >= 33 && c <= 126) || (c >= 161 && c <= 172) || c >= 174;
-}
-
-static uint32_t spelling(unsigned byte)
-{
-    uint32_t n = 0;
-    if (stands_for_itself(byte))
-        return byte;
-    for (unsigned c = 0; c < byte; c++)
-        n += !stands_for_itself(c);
-    return 0x100 + n;
-}
-
-struct spellings {
-    int16_t byte[0x200]; /* of a code point; -1: it spells none */
-};
-
-static void make_spellings(struct spellings *s)
-{
-    memset(s->byte, -1, sizeof s->byte);
-    for (unsigned c = 0; c < 256; c++)
-        s->byte[spelling(c)] = (int16_t)c;
-}
-
-/* Spelled text to bytes, in place of at most `n` bytes. Returns their number; 0: it isn't such
- * text.
- */
-static size_t unspell(const struct spellings *s, const char *text, size_t n, char *out)
-{
-    size_t made = 0;
-    for (size_t i = 0, len; i < n; i += len) {
-        uint32_t cp;
-        len = lks__utf8_decode(text + i, n - i, &cp);
-        if (len == 0 || cp >= 0x200 || s->byte[cp] < 0)
-            return 0;
-        out[made++] = (char)s->byte[cp];
-    }
-    return made;
 }
 
 /* --- what all forms have --------------------------------------------------------------------- */
@@ -303,27 +291,11 @@ static lks_status finish(struct loader *l, lks__bpe **bpe_p)
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-static lks_status parse_json(const char *text, size_t bytes, const char *where, json_t **json_p)
-{
-    json_error_t error;
-    *json_p = lks__json_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (*json_p != NULL)
-        return LKS_OK;
-    if (lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", where);
-    char why[JSON_ERROR_TEXT_LENGTH * 4];
-    lks__escape(why, sizeof why, error.text, strlen(error.text));
-    return lks__fail(LKS_ERR_FORMAT, "%s is not valid JSON at line %d, column %d: %s", where,
-                     error.line, error.column, why);
-}
-
 /* {"spelled token": id, …} */
 static lks_status add_vocabulary(struct loader *l, json_t *vocab)
 {
-    struct spellings s;
     const char *key;
     json_t *id;
-    make_spellings(&s);
     if (!json_is_object(vocab))
         return lks__fail(LKS_ERR_FORMAT, "%s: an object of tokens and ids is expected", l->where);
     json_object_foreach(vocab, key, id)
@@ -332,12 +304,11 @@ static lks_status add_vocabulary(struct loader *l, json_t *vocab)
         char *bytes = malloc(n + 1);
         if (bytes == NULL)
             return lks__fail(LKS_ERR_NOMEM, "no memory for the tokens of %s", l->where);
-        const size_t made = unspell(&s, key, n, bytes);
+        const size_t made = unspell(&l->spellings, key, n, bytes);
         lks_status st = LKS_OK;
         if (!json_is_integer(id) || made == 0) {
             char shown[80];
-            lks__escape(shown, sizeof shown, key, n < 32 ? n : 32);
-            st = lks__fail(LKS_ERR_FORMAT, "%s: token \"%s\" %s", l->where, shown,
+            st = lks__fail(LKS_ERR_FORMAT, "%s: token \"%s\" %s", l->where, show(key, n, shown),
                            made == 0 ? "is not spelled as byte-level BPE spells bytes"
                                      : "has an id that is no whole number");
         } else {
@@ -350,12 +321,12 @@ static lks_status add_vocabulary(struct loader *l, json_t *vocab)
 }
 
 /* "a b", spelled, as merge number `line`. */
-static lks_status add_spelled_pair(struct loader *l, const struct spellings *s, const char *a,
-                                   size_t na, const char *b, size_t nb, size_t line)
+static lks_status add_spelled_pair(struct loader *l, const char *a, size_t na, const char *b,
+                                   size_t nb, size_t line)
 {
     char left[1024], right[1024];
-    const size_t made_a = na < sizeof left ? unspell(s, a, na, left) : 0;
-    const size_t made_b = nb < sizeof right ? unspell(s, b, nb, right) : 0;
+    const size_t made_a = na < sizeof left ? unspell(&l->spellings, a, na, left) : 0;
+    const size_t made_b = nb < sizeof right ? unspell(&l->spellings, b, nb, right) : 0;
     if (made_a == 0 || made_b == 0)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: merge %zu is not two tokens with a blank between them", l->where,
@@ -363,12 +334,11 @@ static lks_status add_spelled_pair(struct loader *l, const struct spellings *s, 
     return add_pair(l, left, made_a, right, made_b, line);
 }
 
-static lks_status add_pair_text(struct loader *l, const struct spellings *s, const char *text,
-                                size_t n, size_t line)
+static lks_status add_pair_text(struct loader *l, const char *text, size_t n, size_t line)
 {
     const char *blank = memchr(text, ' ', n);
     const size_t na = blank == NULL ? 0 : (size_t)(blank - text);
-    return add_spelled_pair(l, s, text, na, text + na + 1, blank == NULL ? 0 : n - na - 1, line);
+    return add_spelled_pair(l, text, na, text + na + 1, blank == NULL ? 0 : n - na - 1, line);
 }
 
 /* --- vocab.bpe and encoder.json -------------------------------------------------------------- */
@@ -376,9 +346,7 @@ static lks_status add_pair_text(struct loader *l, const struct spellings *s, con
 /* Lines of merges behind a first line "#version: …". */
 static lks_status add_merge_lines(struct loader *l, const char *text, size_t bytes)
 {
-    struct spellings s;
     size_t line = 0;
-    make_spellings(&s);
     for (size_t i = 0, next; i < bytes; i = next) {
         const char *feed = memchr(text + i, '\n', bytes - i);
         size_t n = feed == NULL ? bytes - i : (size_t)(feed - (text + i));
@@ -387,7 +355,7 @@ static lks_status add_merge_lines(struct loader *l, const char *text, size_t byt
             n--;
         if (n == 0 || (i == 0 && n >= 9 && memcmp(text, "#version:", 9) == 0))
             continue;
-        LKS__TRY(add_pair_text(l, &s, text + i, n, line++));
+        LKS__TRY(add_pair_text(l, text + i, n, line++));
     }
     return LKS_OK;
 }
@@ -419,7 +387,7 @@ static lks_status open_pair(const char *dir, const char *merges_name, const char
         return st;
     st = read_file(&merges, dir, merges_name);
     if (st == LKS_OK)
-        st = parse_json(vocab.text, vocab.bytes, vocab.name, &json);
+        st = lks__json_parse(vocab.text, vocab.bytes, JSON_REJECT_DUPLICATES, vocab.name, &json);
     if (st == LKS_OK)
         st = start(&l, vocab.name);
     if (st == LKS_OK)
@@ -576,8 +544,6 @@ static lks_status check_kind(const json_t *json, const char *where)
 
 static lks_status add_merge_list(struct loader *l, const json_t *merges)
 {
-    struct spellings s;
-    make_spellings(&s);
     if (!json_is_array(merges))
         return lks__fail(LKS_ERR_FORMAT, "%s: \"merges\" must be a list", l->where);
     for (size_t i = 0; i < json_array_size(merges); i++) {
@@ -585,9 +551,9 @@ static lks_status add_merge_list(struct loader *l, const json_t *merges)
         const char *a = json_string_value(json_array_get(merge, 0));
         const char *b = json_string_value(json_array_get(merge, 1));
         if (json_is_string(merge))
-            LKS__TRY(add_pair_text(l, &s, json_string_value(merge), json_string_length(merge), i));
+            LKS__TRY(add_pair_text(l, json_string_value(merge), json_string_length(merge), i));
         else if (json_array_size(merge) == 2 && a != NULL && b != NULL)
-            LKS__TRY(add_spelled_pair(l, &s, a, strlen(a), b, strlen(b), i));
+            LKS__TRY(add_spelled_pair(l, a, strlen(a), b, strlen(b), i));
         else
             return lks__fail(LKS_ERR_FORMAT, "%s: merge %zu is not two tokens", l->where, i + 1);
     }
@@ -623,7 +589,7 @@ lks_status lks__bpe_parse(const char *text, size_t bytes, const char *where, lks
 {
     struct loader l = {0};
     json_t *json = NULL;
-    lks_status st = parse_json(text, bytes, where, &json);
+    lks_status st = lks__json_parse(text, bytes, JSON_REJECT_DUPLICATES, where, &json);
     if (st == LKS_OK)
         st = check_kind(json, where);
     if (st == LKS_OK)
@@ -699,23 +665,25 @@ lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p)
 
 /* --- writing --------------------------------------------------------------------------------- */
 
-static char *spell(const lks__bpe *bpe, uint32_t id, char *out)
+static char *spell(const lks__bpe *bpe, const struct spellings *s, uint32_t id, char *out)
 {
     size_t bytes, n = 0;
     const char *text = lks__bpe_bytes(bpe, (int32_t)id, &bytes);
     for (size_t i = 0; i < bytes; i++)
-        n += lks__utf8_encode(spelling((unsigned char)text[i]), out + n);
+        n += lks__utf8_encode(s->of[(unsigned char)text[i]], out + n);
     out[n] = '\0';
     return out;
 }
 
-lks_status lks__bpe_text(const lks__bpe *bpe, char **text_p, size_t *bytes_p)
+lks_status lks__bpe_text(const lks__bpe *bpe, char **text_p, size_t *bytes_p, uint64_t *hash_p)
 {
     char *a = malloc(2 * LKS__BPE_MAX_TOKEN + 1), *b = malloc(2 * LKS__BPE_MAX_TOKEN + 1);
     json_t *vocab = json_object(), *merges = json_array(), *added = json_array(), *all = NULL;
     json_t *level = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
                               "trim_offsets", 1, "use_regex", 1);
     bool ok = a != NULL && b != NULL;
+    struct spellings s;
+    make_spellings(&s);
     for (uint32_t id = 0; id < bpe->n_ids && ok; id++) {
         size_t bytes;
         const char *text = lks__bpe_bytes(bpe, (int32_t)id, &bytes);
@@ -727,17 +695,19 @@ lks_status lks__bpe_text(const lks__bpe *bpe, char **text_p, size_t *bytes_p)
                                       "content", text, bytes, "single_word", 0, "lstrip", 0,
                                       "rstrip", 0, "normalized", 0, "special", 1)) == 0;
         if (ok)
-            ok = json_object_set_new(vocab, spell(bpe, id, a), json_integer(id)) == 0;
+            ok = json_object_set_new(vocab, spell(bpe, &s, id, a), json_integer(id)) == 0;
     }
     for (size_t i = 0; i < bpe->n_merges && ok; i++)
-        ok = json_array_append_new(merges, json_pack("[s, s]", spell(bpe, bpe->merges[i].left, a),
-                                                     spell(bpe, bpe->merges[i].right, b))) == 0;
+        ok = json_array_append_new(merges,
+                                   json_pack("[s, s]", spell(bpe, &s, bpe->merges[i].left, a),
+                                             spell(bpe, &s, bpe->merges[i].right, b))) == 0;
     if (ok)
         all = json_pack("{s:s, s:O, s:n, s:O, s:O, s:{s:s, s:O, s:O}}", "version", "1.0",
                         "added_tokens", added, "normalizer", "pre_tokenizer", level, "decoder",
                         level, "model", "type", "BPE", "vocab", vocab, "merges", merges);
     *text_p = all == NULL ? NULL : lks__json_dump(all, JSON_COMPACT);
     *bytes_p = *text_p == NULL ? 0 : strlen(*text_p);
+    *hash_p = *text_p == NULL ? 0 : XXH3_64bits(*text_p, *bytes_p);
     json_decref(all);
     json_decref(vocab);
     json_decref(merges);

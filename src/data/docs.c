@@ -52,6 +52,12 @@ static lks_status grow(lks__docs *d, struct bytes *b, size_t n)
     return LKS_OK;
 }
 
+bool lks__docs_is_jsonl(const char *path)
+{
+    const size_t n = strlen(path);
+    return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
+}
+
 lks_status lks__docs_open(const char *path, const char *field, lks__docs **docs_p)
 {
     struct stat info;
@@ -62,7 +68,7 @@ lks_status lks__docs_open(const char *path, const char *field, lks__docs **docs_
         return lks__fail(LKS_ERR_NOMEM, "no memory to open a text");
     lks__escape(d->name, sizeof d->name, path, n);
     d->field = field == NULL ? "text" : field;
-    d->is_jsonl = n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
+    d->is_jsonl = lks__docs_is_jsonl(path);
     d->path = strdup(path);
     d->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe must not block the open */
     if (!d->path)

@@ -13,6 +13,8 @@
 
 #include "base/status.h"
 
+bool lks__docs_is_jsonl(const char *path);
+
 typedef struct lks__docs lks__docs; /* opaque; close with lks__docs_close() */
 
 /* `field` (kept, not copied; NULL: "text") is the member of JSON lines that has the text. ERR_IO if

@@ -154,17 +154,11 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
     if (st != LKS_OK)
         return st;
 
-    json_error_t error;
-    json_t *json = lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
+    json_t *json;
+    st = lks__json_parse(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, name, &json);
     free(text);
-    if (!json && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", name);
-    if (!json) {
-        char why[JSON_ERROR_TEXT_LENGTH * 4];
-        lks__escape(why, sizeof why, error.text, strlen(error.text));
-        return lks__fail(LKS_ERR_FORMAT, "%s is not valid JSON at line %d, column %d: %s", name,
-                         error.line, error.column, why);
-    }
+    if (st != LKS_OK)
+        return st;
     st = lks__meta_from_json(json, name, meta);
     json_decref(json);
     if (st == LKS_OK)

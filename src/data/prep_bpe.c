@@ -220,19 +220,13 @@ static lks_status put_document(struct prep *p, const char *text, size_t bytes)
     return LKS_OK;
 }
 
-static bool is_jsonl(const char *path)
-{
-    const size_t n = strlen(path);
-    return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
-}
-
 /* Documents [first, end) of all files; counts them if `end` is 0. */
 static lks_status each_document(struct prep *p, uint64_t first, uint64_t end, uint64_t *n_p)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < p->n_files; i++) {
         const char *path = p->files[i];
-        if (!is_jsonl(path)) {
+        if (!lks__docs_is_jsonl(path)) {
             uint64_t bytes;
             const bool wanted = n >= first && n < end;
             n++;
@@ -438,8 +432,7 @@ static lks_status write_rest(struct prep *p)
     char *text = NULL, *about = NULL;
     size_t bytes;
     lks__meta meta = {.vocab_size = lks__bpe_size(p->bpe), .is_bpe = true};
-    LKS__TRY(lks__bpe_hash(p->bpe, &meta.model_hash));
-    LKS__TRY(lks__bpe_text(p->bpe, &text, &bytes));
+    LKS__TRY(lks__bpe_text(p->bpe, &text, &bytes, &meta.model_hash));
     json_t *json = lks__meta_to_json(&meta);
     if (json != NULL)
         about = lks__json_dump(json, JSON_COMPACT);
@@ -472,7 +465,7 @@ static lks_status open_all(struct prep *p)
         return lks__fail(LKS_ERR_CONFIG, "this vocabulary has %u ids; token files hold at most %d",
                          lks__bpe_size(p->bpe), MAX_VOCAB);
     LKS__TRY(list_files(p));
-    p->marks_ends = p->n_files != 1 || is_jsonl(p->files[0]);
+    p->marks_ends = p->n_files != 1 || lks__docs_is_jsonl(p->files[0]);
     if (p->marks_ends && lks__bpe_end_of_text(p->bpe) < 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "this vocabulary has no <|endoftext|>, which follows each document");

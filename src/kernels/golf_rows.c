@@ -2,18 +2,9 @@
 
 #include <string.h>
 
-/* Blocks of this size give few partial sums, and their rows fit in the second-level cache. */
-enum { ROWS_A_TASK = 32, COLS_A_TASK = 64, MAX_VECTORS = 3 };
+#include "kernels/row_tasks.h"
 
-static size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t row_tasks(size_t rows)
-{
-    return (rows + ROWS_A_TASK - 1) / ROWS_A_TASK;
-}
+enum { MAX_VECTORS = 3 };
 
 size_t lks__golf_partial_floats(size_t rows, size_t C, size_t n_heads)
 {
@@ -74,15 +65,6 @@ void lks__golf_embed_fwd(const lks__exec *ex, float *x, float *rms, const int32_
     lks__pool_run(ex->pool, row_tasks(rows), norm_fwd_task, &o);
 }
 
-/* A task owns some columns of the table and goes through all rows in order. */
-static void scatter_task(void *ctx, size_t task, int thread)
-{
-    const struct norm_op *o = ctx;
-    size_t c0 = task * COLS_A_TASK, n = min(COLS_A_TASK, o->C - c0);
-    for (size_t r = 0; r < o->rows; r++)
-        o->ex->k->add(o->y + (size_t)o->tokens[r] * o->C + c0, o->x + r * o->C + c0, n);
-}
-
 void lks__golf_embed_bwd(const lks__exec *ex, float *demb, float *d_row, const float *dx,
                          const int32_t *tokens, const float *emb, const float *rms, size_t rows,
                          size_t C)
@@ -96,9 +78,7 @@ void lks__golf_embed_bwd(const lks__exec *ex, float *demb, float *d_row, const f
                            .rows = rows,
                            .C = C};
     lks__pool_run(ex->pool, row_tasks(rows), norm_bwd_task, &norm);
-    struct norm_op scatter = {
-        .ex = ex, .y = demb, .x = d_row, .tokens = tokens, .rows = rows, .C = C};
-    lks__pool_run(ex->pool, (C + COLS_A_TASK - 1) / COLS_A_TASK, scatter_task, &scatter);
+    lks__embedding_bwd(ex, demb, NULL, d_row, tokens, rows, rows, C);
 }
 
 /* --- a block's entry ------------------------------------------------------------------------- */

@@ -2,17 +2,7 @@
 
 #include <string.h>
 
-enum { ROWS_A_TASK = 32, COLS_A_TASK = 64 };
-
-static size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t row_tasks(size_t rows)
-{
-    return (rows + ROWS_A_TASK - 1) / ROWS_A_TASK;
-}
+#include "kernels/row_tasks.h"
 
 /* All operations here work on some rows, or some columns, of [rows, C]. */
 struct rows_op {
@@ -53,8 +43,8 @@ void lks__embedding_fwd(const lks__exec *ex, float *x, const int32_t *tokens, co
     lks__pool_run(ex->pool, row_tasks(rows), embedding_fwd_task, &o);
 }
 
-/* A task owns some columns of both tables and goes through all rows in order: no two tasks write
- * the same element, and the order of additions is fixed. */
+/* A task owns some columns of both tables (dwpe may be NULL) and goes through all rows in order: no
+ * two tasks write the same element, and the order of additions is fixed. */
 static void embedding_bwd_task(void *ctx, size_t task, int thread)
 {
     const struct rows_op *o = ctx;
@@ -62,7 +52,8 @@ static void embedding_bwd_task(void *ctx, size_t task, int thread)
     for (size_t r = 0; r < o->rows; r++) {
         const float *d = o->x + r * o->C + c0;
         o->ex->k->add(o->dwte + (size_t)o->tokens[r] * o->C + c0, d, n);
-        o->ex->k->add(o->dwpe + r % o->T * o->C + c0, d, n);
+        if (o->dwpe != NULL)
+            o->ex->k->add(o->dwpe + r % o->T * o->C + c0, d, n);
     }
 }
 
@@ -77,7 +68,7 @@ void lks__embedding_bwd(const lks__exec *ex, float *dwte, float *dwpe, const flo
                         .rows = rows,
                         .T = T,
                         .C = C};
-    lks__pool_run(ex->pool, (C + COLS_A_TASK - 1) / COLS_A_TASK, embedding_bwd_task, &o);
+    lks__pool_run(ex->pool, col_tasks(C), embedding_bwd_task, &o);
 }
 
 static void layernorm_fwd_task(void *ctx, size_t task, int thread)

@@ -129,7 +129,7 @@ lks_status lks__attention_check(const lks__attention_shape *shape);
 typedef void lks__embedding_fwd_fn(const lks__exec *ex, float *x, const int32_t *tokens,
                                    const float *wte, const float *wpe, size_t rows, size_t T,
                                    size_t C, const lks__dropout *drop);
-/* dwte, dwpe += gradient; rows are added in order for every element. */
+/* dwte, dwpe += gradient (dwpe may be NULL); rows are added in order for every element. */
 typedef void lks__embedding_bwd_fn(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
                                    const int32_t *tokens, size_t rows, size_t T, size_t C);
 

@@ -158,12 +158,14 @@ static void test_cut(void **state)
 static void test_forms(void **state)
 {
     char *text, *again;
+    uint64_t hash, hash_again;
     size_t bytes, n;
     lks__bpe *bpe = small(), *other;
     const char *folder = lks_test_folder();
-    assert_ok(lks__bpe_text(bpe, &text, &bytes));
+    assert_ok(lks__bpe_text(bpe, &text, &bytes, &hash));
     assert_ok(lks__bpe_parse(text, bytes, "here", &other));
-    assert_ok(lks__bpe_text(other, &again, &n));
+    assert_ok(lks__bpe_text(other, &again, &n, &hash_again));
+    assert_true(hash_again == hash);
     assert_string_equal(again, text);
     free(again);
     lks__bpe_close(other);

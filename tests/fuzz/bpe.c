@@ -63,7 +63,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     FUZZ_HOLDS(at == bytes);
     char *text;
-    FUZZ_HOLDS(lks__bpe_text(bpe, &text, &length) == LKS_OK);
+    uint64_t hash;
+    FUZZ_HOLDS(lks__bpe_text(bpe, &text, &length, &hash) == LKS_OK);
     free(text);
     free(ids);
     lks__bpe_work_close(work);

@@ -170,83 +170,56 @@ static void compare(const struct run *r, const json_t *params, int iter)
     }
 }
 
-static void follow(const json_t *figure, const json_t *run)
+typedef lks__rates rates_fn(const json_t *cfg, int iter);
+
+/* The numbers of iteration `iter`, but for what follow() adds. */
+static lks__rates golf_rates(const json_t *cfg, int iter)
+{
+    const double scale = lks__golf_lr_scale((int64_t)lks_test_number(cfg, "steps"),
+                                            (int64_t)lks_test_number(cfg, "warmdown_iters"), iter);
+    return (lks__rates){
+        .lr = {[LKS__PARAM_EMBED] = lks_test_number(cfg, "embed_lr") * scale,
+               [LKS__PARAM_HEAD] = lks_test_number(cfg, "head_lr") * scale,
+               [LKS__PARAM_SCALAR] = lks_test_number(cfg, "scalar_lr") * scale},
+        .orthogonal_lr = lks_test_number(cfg, "matrix_lr") * scale,
+        .beta1 = lks_test_number(cfg, "beta1"),
+        .beta2 = lks_test_number(cfg, "beta2"),
+        .eps = lks_test_number(cfg, "eps"),
+        .momentum = lks__golf_momentum(
+            lks_test_number(cfg, "momentum_start"), lks_test_number(cfg, "momentum"),
+            (int64_t)lks_test_number(cfg, "momentum_warmup_steps"), iter),
+        .ns_steps = (int)lks_test_number(cfg, "ns_steps"),
+    };
+}
+
+static lks__rates sgd_rates(const json_t *cfg, int iter)
+{
+    return (lks__rates){
+        .lr = {[LKS__PARAM_EMBED] = lks_test_number(cfg, "embed_lr"),
+               [LKS__PARAM_HEAD] = lks_test_number(cfg, "head_lr"),
+               [LKS__PARAM_SCALAR] = lks_test_number(cfg, "scalar_lr"),
+               [LKS__PARAM_MATRIX] = lks_test_number(cfg, "matrix_lr")},
+        .beta1 = lks_test_number(cfg, "momentum"),
+        .weight_decay = lks_test_number(cfg, "weight_decay"),
+    };
+}
+
+static void follow(const json_t *figure, const json_t *run, const lks__optimizer *optimizer,
+                   rates_fn *rates_of)
 {
     const json_t *cfg = lks_test_member(figure, "config"), *after = lks_test_member(run, "after");
     lks__exec ex = level_exec(&kernels, 2);
     lks__device device = lks__device_cpu(&ex);
     struct run r;
     open_figure(&r, figure);
-    lks__optim optim = optim_open(&lks__optimizer_muon, &device, &r.table, 1, 0, NULL, 0);
-    int n = (int)lks_test_number(cfg, "steps");
-    size_t seen = 0;
-    for (int iter = 0; iter < n; iter++) {
-        double norm = gradients(&r);
-        assert_near(
-            norm,
-            json_number_value(json_array_get(lks_test_member(run, "grad_norm"), (size_t)iter)),
-            2e-6);
-        const double scale =
-            lks__golf_lr_scale(n, (int64_t)lks_test_number(cfg, "warmdown_iters"), iter);
-        const lks__rates rates = {
-            .lr = {[LKS__PARAM_EMBED] = lks_test_number(cfg, "embed_lr") * scale,
-                   [LKS__PARAM_HEAD] = lks_test_number(cfg, "head_lr") * scale,
-                   [LKS__PARAM_SCALAR] = lks_test_number(cfg, "scalar_lr") * scale},
-            .orthogonal_lr = lks_test_number(cfg, "matrix_lr") * scale,
-            .beta1 = lks_test_number(cfg, "beta1"),
-            .beta2 = lks_test_number(cfg, "beta2"),
-            .eps = lks_test_number(cfg, "eps"),
-            .momentum = lks__golf_momentum(
-                lks_test_number(cfg, "momentum_start"), lks_test_number(cfg, "momentum"),
-                (int64_t)lks_test_number(cfg, "momentum_warmup_steps"), iter),
-            .ns_steps = (int)lks_test_number(cfg, "ns_steps"),
-            .t = (uint64_t)iter + 1,
-            .clip = lks__clip_factor(norm, lks_test_number(run, "grad_clip_norm")),
-        };
-        update_all(&r, &optim, &rates);
-        const json_t *now = json_array_get(after, seen);
-        if ((int)lks_test_number(now, "step") == iter) {
-            compare(&r, lks_test_member(now, "params"), iter);
-            seen++;
-        }
-    }
-    assert_int_equal(seen, json_array_size(after));
-    lks__optim_close(&optim);
-    run_close(&r);
-    level_close(&ex);
-}
-
-static void test_pytorch(void **state)
-{
-    const json_t *figure = lks_test_figure("golf_optim.json"), *run;
-    size_t index;
-    json_array_foreach(lks_test_member(figure, "runs"), index, run) follow(figure, run);
-    assert_int_equal(index, 2);
-}
-
-/* torch.optim.SGD on a quadratic of the same form. */
-static void follow_sgd(const json_t *figure, const json_t *run)
-{
-    const json_t *cfg = lks_test_member(figure, "config"), *after = lks_test_member(run, "after");
-    lks__exec ex = level_exec(&kernels, 2);
-    lks__device device = lks__device_cpu(&ex);
-    struct run r;
-    open_figure(&r, figure);
-    lks__optim optim = optim_open(&lks__optimizer_sgd, &device, &r.table, 1, 0, NULL, 0);
+    lks__optim optim = optim_open(optimizer, &device, &r.table, 1, 0, NULL, 0);
     size_t seen = 0;
     for (int iter = 0; iter < (int)lks_test_number(cfg, "steps"); iter++) {
         double norm = gradients(&r);
         assert_near(norm, lks_test_number(run, lks_test_text("grad_norm.%d", iter)), 2e-6);
-        const lks__rates rates = {
-            .lr = {[LKS__PARAM_EMBED] = lks_test_number(cfg, "embed_lr"),
-                   [LKS__PARAM_HEAD] = lks_test_number(cfg, "head_lr"),
-                   [LKS__PARAM_SCALAR] = lks_test_number(cfg, "scalar_lr"),
-                   [LKS__PARAM_MATRIX] = lks_test_number(cfg, "matrix_lr")},
-            .beta1 = lks_test_number(cfg, "momentum"),
-            .weight_decay = lks_test_number(cfg, "weight_decay"),
-            .t = (uint64_t)iter + 1,
-            .clip = lks__clip_factor(norm, lks_test_number(run, "grad_clip_norm")),
-        };
+        lks__rates rates = rates_of(cfg, iter);
+        rates.t = (uint64_t)iter + 1;
+        rates.clip = lks__clip_factor(norm, lks_test_number(run, "grad_clip_norm"));
         update_all(&r, &optim, &rates);
         const json_t *now = json_array_get(after, seen);
         if ((int)lks_test_number(now, "step") == iter) {
@@ -260,12 +233,24 @@ static void follow_sgd(const json_t *figure, const json_t *run)
     level_close(&ex);
 }
 
+static void follow_all(const char *name, const lks__optimizer *optimizer, rates_fn *rates_of)
+{
+    const json_t *figure = lks_test_figure(name), *run;
+    size_t index;
+    json_array_foreach(lks_test_member(figure, "runs"), index, run)
+        follow(figure, run, optimizer, rates_of);
+    assert_int_equal(index, 2);
+}
+
+static void test_pytorch(void **state)
+{
+    follow_all("golf_optim.json", &lks__optimizer_muon, golf_rates);
+}
+
+/* torch.optim.SGD on a quadratic of the same form. */
 static void test_pytorch_sgd(void **state)
 {
-    const json_t *figure = lks_test_figure("sgd_optim.json"), *run;
-    size_t index;
-    json_array_foreach(lks_test_member(figure, "runs"), index, run) follow_sgd(figure, run);
-    assert_int_equal(index, 2);
+    follow_all("sgd_optim.json", &lks__optimizer_sgd, sgd_rates);
 }
 
 /* --- Adam by kinds --------------------------------------------------------------------------- */
