@@ -10,7 +10,7 @@
 #include "bench.h"
 #include "settings/family.h"
 #include "tool.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 static const char usage[] =
     "Usage: lockstep bench peak [--threads=N]\n"
@@ -60,7 +60,7 @@ static lks_status bench_peak(const lks__settings *settings)
 static const char *data_path(const lks__settings *s, const char *dir, int i,
                              char path[LKS__SETTING_STR + 64])
 {
-    snprintf(path, LKS__SETTING_STR + 64, "%s/%s", dir, lks__recipe_of(s)->data->files[i]);
+    snprintf(path, LKS__SETTING_STR + 64, "%s/%s", dir, lks__procedure_of(s)->data->files[i]);
     return path;
 }
 
@@ -83,7 +83,7 @@ static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
     lks_status st = LKS_OK;
     for (int i = 0; i < 2 && st == LKS_OK; i++) {
         char path[LKS__SETTING_STR + 64];
-        st = lks__recipe_of(s)->data->write(data_path(s, dir, i, path), ids, n);
+        st = lks__procedure_of(s)->data->write(data_path(s, dir, i, path), ids, n);
     }
     free(ids);
     return st;

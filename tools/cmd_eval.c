@@ -7,7 +7,7 @@
 #include "session/signals.h"
 #include "tool.h"
 #include "train/evaluate.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 #include "use/replica.h"
 
 static const char usage[] =
@@ -50,7 +50,7 @@ static lks_status open_bytes(struct job *j, const char *dir)
 
 static lks_status open_split(struct job *j, const char *dir)
 {
-    const struct lks__source_ops *data = lks__recipe_of(&j->replica.run)->data;
+    const struct lks__source_ops *data = lks__procedure_of(&j->replica.run)->data;
     int split = j->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
     LKS__TRY(data->open(dir, split, (uint32_t)j->replica.config.vocab_size, &j->source));
     j->data = data;

@@ -16,7 +16,7 @@ struct bucket {
     size_t start, count; /* floats */
     size_t *block_start; /* [n_blocks + 1], from the bucket's start */
     size_t *block_bytes; /* the same in bytes */
-    lks__mark copied;    /* this rank's nodes of it have been copied to staged[] */
+    lks__mark copied;    /* this rank's nodes of it have been copied to sent[] */
     lks_work *work;
     double started; /* time from lks__sys_now() */
 };
@@ -30,16 +30,15 @@ struct lks__ddp {
 
     float *arena[LKS__MAX_ARENAS]; /* the device's memory */
     int n_arenas;
-    /* Memory of the group: arena[i] itself or, if the device has its own memory, n_staged buffers
+    /* Memory of the group: arena[i] itself or, if the device has its own memory, n_sent buffers
      * for copies to reduce. */
-    float *staged[LKS__MAX_ARENAS];
-    int n_staged;
-    float *window; /* staging buffer for the largest bucket and the last; zero between leaves; or
-                      NULL */
-    size_t window_floats;
+    float *sent[LKS__MAX_ARENAS];
+    int n_sent;
+    float *staging; /* NULL, or for the largest bucket and the last; zero between leaves */
+    size_t staging_floats;
     size_t *shift; /* [n_groups] from a bucket's place in an arena to that in the staging buffer */
     int merges;    /* number of merges of the current leaf, into arena[nodes.n - 1] and on */
-    bool windowed; /* the current leaf goes to the staging buffer */
+    bool in_staging;        /* the current leaf goes to the staging buffer */
     lks__nodes nodes;       /* before the current leaf, which is in arena[nodes.n] */
     lks__nodes nodes_after; /* after it has been merged */
     lks__nodes nodes_final; /* after the last leaf has been merged */
@@ -72,7 +71,7 @@ static int bucket_end(const lks__table *t, size_t bucket_bytes, int first)
 
 /* The last bucket (an embedding that is also the head) is written from the first layer on, so it
  * has a place of its own, after *before_p floats for the largest of the others. */
-static size_t measure_window(const lks__table *t, size_t bucket_bytes, size_t *before_p)
+static size_t measure_staging(const lks__table *t, size_t bucket_bytes, size_t *before_p)
 {
     size_t most = 0, floats = 0;
     for (int g = 0, end; g < t->n_groups; g = end) {
@@ -84,14 +83,14 @@ static size_t measure_window(const lks__table *t, size_t bucket_bytes, size_t *b
     return most + floats;
 }
 
-size_t lks__ddp_window_floats(const lks__ddp_config *config, const lks__table *table, int W)
+size_t lks__ddp_staging_floats(const lks__ddp_config *config, const lks__table *table, int W)
 {
     bool merges;
     int left;
     size_t before;
     lks__nodes_rehearse_all(config->V, W, true, &merges, &left);
-    return config->windows && config->A == 1 && merges
-               ? measure_window(table, config->bucket_bytes, &before)
+    return config->staging && config->A == 1 && merges
+               ? measure_staging(table, config->bucket_bytes, &before)
                : 0;
 }
 
@@ -122,17 +121,17 @@ static lks_status cut_buckets(lks__ddp *d)
     return LKS_OK;
 }
 
-static lks_status open_window(lks__ddp *d)
+static lks_status open_staging(lks__ddp *d)
 {
     const struct bucket *last = &d->buckets[d->n_buckets - 1];
     size_t before;
-    d->window_floats = measure_window(d->table, d->config.bucket_bytes, &before);
-    d->window = aligned_alloc(64, lks__round_up(d->window_floats * sizeof(float), 64));
+    d->staging_floats = measure_staging(d->table, d->config.bucket_bytes, &before);
+    d->staging = aligned_alloc(64, lks__round_up(d->staging_floats * sizeof(float), 64));
     d->shift = calloc((size_t)d->table->n_groups, sizeof *d->shift);
-    if (d->window == NULL || d->shift == NULL)
+    if (d->staging == NULL || d->shift == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a staging buffer of %zu gradients",
-                         d->window_floats);
-    memset(d->window, 0, d->window_floats * sizeof(float));
+                         d->staging_floats);
+    memset(d->staging, 0, d->staging_floats * sizeof(float));
     const struct bucket *b = d->buckets;
     for (int g = 0; g < d->table->n_groups; g++) {
         d->shift[g] = b->start - (b == last ? before : 0);
@@ -141,23 +140,23 @@ static lks_status open_window(lks__ddp *d)
     return LKS_OK;
 }
 
-static lks_status open_memory(lks__ddp *d, bool windows)
+static lks_status open_memory(lks__ddp *d, bool staging)
 {
     const size_t bytes = d->table->count * sizeof(float);
     const int W = lks_comm_world_size(d->comm);
     const bool own = !d->device->ops->host_memory;
     bool merges;
     int left;
-    d->n_arenas = lks__nodes_rehearse_all(d->config.V, W, windows, &merges, &left);
+    d->n_arenas = lks__nodes_rehearse_all(d->config.V, W, staging, &merges, &left);
     /* All ranks have the first one: the sum goes to that of the host's leader. */
-    d->n_staged = own ? left : d->n_arenas;
-    for (int i = 0; i < d->n_staged; i++)
-        LKS__TRY(lks_comm_alloc(d->comm, LKS_MEM_OWN, bytes, (void **)&d->staged[i]));
+    d->n_sent = own ? left : d->n_arenas;
+    for (int i = 0; i < d->n_sent; i++)
+        LKS__TRY(lks_comm_alloc(d->comm, LKS_MEM_OWN, bytes, (void **)&d->sent[i]));
     for (int i = 0; i < d->n_arenas; i++) {
         if (own)
             LKS__TRY(d->device->ops->alloc(d->device, bytes, (void **)&d->arena[i]));
         else
-            d->arena[i] = d->staged[i];
+            d->arena[i] = d->sent[i];
     }
     return lks_comm_alloc(d->comm, LKS_MEM_COMMON, d->table->n_blocks * sizeof(double),
                           (void **)&d->block_sumsq);
@@ -178,14 +177,14 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     d->first_leaf = lks__ddp_first_leaf(config->V, W, rank);
     d->end_leaf = lks__ddp_first_leaf(config->V, W, rank + 1);
     /* A staging buffer keeps what is added in the processor's caches. */
-    const bool windows = config->windows && config->A == 1 && device->ops->host_memory;
+    const bool staging = config->staging && config->A == 1 && device->ops->host_memory;
     bool merges = false;
-    lks__nodes_rehearse(config->V, d->first_leaf, d->end_leaf, windows, &d->nodes_final, &merges);
+    lks__nodes_rehearse(config->V, d->first_leaf, d->end_leaf, staging, &d->nodes_final, &merges);
     lks_status st = cut_buckets(d);
-    if (st == LKS_OK && windows && merges)
-        st = open_window(d);
+    if (st == LKS_OK && staging && merges)
+        st = open_staging(d);
     if (st == LKS_OK)
-        st = open_memory(d, windows);
+        st = open_memory(d, staging);
     if (st != LKS_OK) {
         lks__ddp_close(d);
         return st;
@@ -217,10 +216,10 @@ void lks__ddp_close(lks__ddp *d)
         free(d->buckets[i].block_bytes);
     }
     for (int i = 0; i < d->n_arenas; i++)
-        if (d->arena[i] != NULL && d->arena[i] != d->staged[i])
+        if (d->arena[i] != NULL && d->arena[i] != d->sent[i])
             d->device->ops->release(d->device, d->arena[i], d->table->count * sizeof(float));
     free(d->buckets);
-    free(d->window);
+    free(d->staging);
     free(d->shift);
     free(d);
 }
@@ -247,10 +246,10 @@ static void clear(const lks__ddp *d, float *dst, size_t count)
 static void fold_bucket(const lks__ddp *d, const struct bucket *b)
 {
     int i = d->nodes.n, end = d->nodes.n - d->merges;
-    if (d->windowed) {
-        float *in_window = d->window + (b->start - d->shift[b->last_group]);
-        add_range(d, d->arena[--i] + b->start, in_window, 0, b->count);
-        clear(d, in_window, b->count);
+    if (d->in_staging) {
+        float *bucket = d->staging + (b->start - d->shift[b->last_group]);
+        add_range(d, d->arena[--i] + b->start, bucket, 0, b->count);
+        clear(d, bucket, b->count);
     }
     for (; i > end; i--)
         add_range(d, d->arena[i - 1], d->arena[i], b->start, b->count);
@@ -261,7 +260,7 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
 {
     lks_part parts[LKS__MAX_ARENAS];
     for (int i = 0; i < d->nodes_final.n; i++)
-        parts[i] = (lks_part){d->nodes_final.node[i], d->staged[i] + b->start};
+        parts[i] = (lks_part){d->nodes_final.node[i], d->sent[i] + b->start};
     lks_reduction r = {
         .label = (int)(b - d->buckets),
         .n_leaves = d->config.V,
@@ -274,7 +273,7 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
         .block_start = b->block_start,
         .n_blocks = b->n_blocks,
         .block_sumsq = d->block_sumsq + b->first_block,
-        .dst = (float *)lks_comm_peer(d->comm, d->staged[0], lks_comm_leader(d->comm)) + b->start,
+        .dst = (float *)lks_comm_peer(d->comm, d->sent[0], lks_comm_leader(d->comm)) + b->start,
     };
     b->started = lks__sys_now();
     lks_work *work;
@@ -286,19 +285,19 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
 
 /* A device with its own memory may not have computed the bucket yet. So the copy for the group is
  * queued after it, and a mark after that copy tells when the group may use it. */
-static void stage_bucket(lks__ddp *d, struct bucket *b)
+static void copy_bucket(lks__ddp *d, struct bucket *b)
 {
     if (d->device->ops->host_memory)
         return;
     lks__device_order(d->device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
     for (int i = 0; i < d->nodes_final.n; i++)
-        d->device->ops->copy(d->device, LKS__QUEUE_COPY, d->staged[i] + b->start,
+        d->device->ops->copy(d->device, LKS__QUEUE_COPY, d->sent[i] + b->start,
                              d->arena[i] + b->start, b->count * sizeof(float));
     b->copied = d->device->ops->mark(d->device, LKS__QUEUE_COPY);
 }
 
 /* Pass on the buckets that are complete and copied; `all`: wait for the others. */
-static lks_status start_staged(lks__ddp *d, bool all)
+static lks_status start_copied(lks__ddp *d, bool all)
 {
     while (d->next_start < d->next_bucket) {
         struct bucket *b = &d->buckets[d->next_start];
@@ -317,18 +316,18 @@ static lks_status start_staged(lks__ddp *d, bool all)
 void lks__ddp_group_done(void *ddp, int group)
 {
     lks__ddp *d = ddp;
-    if (!(d->last || d->windowed) || d->failed != LKS_OK)
+    if (!(d->last || d->in_staging) || d->failed != LKS_OK)
         return;
     struct bucket *b = &d->buckets[d->next_bucket];
     if (b->last_group == group) {
         fold_bucket(d, b);
         if (d->last)
-            stage_bucket(d, b);
+            copy_bucket(d, b);
         d->next_bucket++;
     }
     if (!d->last)
         return;
-    d->failed = start_staged(d, false);
+    d->failed = start_copied(d, false);
     if (d->failed == LKS_OK) /* for buckets that other ranks have finished by now */
         d->failed = lks_comm_progress(d->comm);
 }
@@ -358,14 +357,14 @@ float *lks__ddp_leaf(lks__ddp *d)
 {
     d->nodes_after = d->nodes;
     d->merges = lks__nodes_push(d->config.V, d->first_leaf + d->n_done++, &d->nodes_after);
-    d->windowed = d->window != NULL && d->merges > 0;
+    d->in_staging = d->staging != NULL && d->merges > 0;
     d->next_bucket = 0;
-    return d->windowed ? d->window : d->arena[d->nodes.n];
+    return d->in_staging ? d->staging : d->arena[d->nodes.n];
 }
 
 const size_t *lks__ddp_shift(const lks__ddp *d)
 {
-    return d->windowed ? d->shift : NULL;
+    return d->in_staging ? d->shift : NULL;
 }
 
 void lks__ddp_last(lks__ddp *d)
@@ -381,7 +380,7 @@ lks_status lks__ddp_leaf_end(lks__ddp *d)
         return d->failed;
     const int leaf = d->nodes.n;
     d->nodes = d->nodes_after;
-    for (int i = leaf; !d->windowed && i > leaf - d->merges; i--)
+    for (int i = leaf; !d->in_staging && i > leaf - d->merges; i--)
         add_range(d, d->arena[i - 1], d->arena[i], 0, d->table->count);
     return LKS_OK;
 }
@@ -400,7 +399,7 @@ bool lks__ddp_next(lks__ddp *d, lks__ddp_micro *micro)
         return false;
     if (at->m == 0) {
         at->grads = lks__ddp_leaf(d);
-        if (!d->windowed)
+        if (!d->in_staging)
             clear(d, at->grads, d->table->count);
     }
     if (at->v + 1 == d->end_leaf && at->m + 1 == d->config.A)
@@ -436,9 +435,9 @@ static lks_status wait_all(lks__ddp *d)
 lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
 {
     LKS__TRY(d->failed);
-    LKS__TRY(start_staged(d, true));
+    LKS__TRY(start_copied(d, true));
     LKS__TRY(wait_all(d));
-    *grads_p = lks_comm_peer(d->comm, d->staged[0], lks_comm_leader(d->comm));
+    *grads_p = lks_comm_peer(d->comm, d->sent[0], lks_comm_leader(d->comm));
     *norm_p = norm_of(d);
     return LKS_OK;
 }

@@ -25,18 +25,18 @@ typedef struct lks__ddp_config {
     bool zero;           /* each host updates only its share of every bucket, as in ZeRO-1 */
     size_t bucket_bytes; /* groups are joined until a bucket has this many */
     bool sums;           /* keep the sum over micro-batches: no division by N */
-    bool windows;        /* if A is 1, leaves that are merged at once use a staging buffer */
+    bool staging;        /* if A is 1, leaves that are merged at once use a staging buffer */
 } lks__ddp_config;
 
 /* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
 int lks__ddp_first_leaf(int V, int W, int rank);
 
 /* Number of gradient arenas that a rank needs for its leaves: the most that the tree holds at once.
- * A leaf in a staging buffer (see lks__ddp_shift) needs none; `windows`: use such buffers. */
-int lks__ddp_arenas(int V, int W, bool windows);
+ * A leaf in a staging buffer (see lks__ddp_shift) needs none; `staging`: use such buffers. */
+int lks__ddp_arenas(int V, int W, bool staging);
 
 /* Floats in that staging buffer, for the rank of W that needs most; 0 if no rank has one. */
-size_t lks__ddp_window_floats(const lks__ddp_config *config, const lks__table *table, int W);
+size_t lks__ddp_staging_floats(const lks__ddp_config *config, const lks__table *table, int W);
 
 /* Collective. Borrows comm, table and device. Arenas are memory of the device. If that is host
  * memory, they come from lks_comm_alloc(), and the group adds them in place. Otherwise it adds

@@ -26,14 +26,14 @@ int lks__nodes_push(int V, int v, lks__nodes *s)
     }
 }
 
-int lks__nodes_rehearse(int V, int first, int end, bool windows, lks__nodes *s, bool *merges_p)
+int lks__nodes_rehearse(int V, int first, int end, bool staging, lks__nodes *s, bool *merges_p)
 {
     int most = 0;
     s->n = 0;
     for (int v = first; v < end; v++) {
         int needed = s->n + 1;
         bool merged = lks__nodes_push(V, v, s) > 0;
-        if (merged && windows)
+        if (merged && staging)
             needed--;
         if (needed > most)
             most = needed;
@@ -42,7 +42,7 @@ int lks__nodes_rehearse(int V, int first, int end, bool windows, lks__nodes *s, 
     return most;
 }
 
-int lks__nodes_rehearse_all(int V, int W, bool windows, bool *merges_p, int *left_p)
+int lks__nodes_rehearse_all(int V, int W, bool staging, bool *merges_p, int *left_p)
 {
     int most = 0;
     *merges_p = false;
@@ -50,16 +50,16 @@ int lks__nodes_rehearse_all(int V, int W, bool windows, bool *merges_p, int *lef
     for (int r = 0; r < W; r++) {
         lks__nodes left;
         int n = lks__nodes_rehearse(V, lks__ddp_first_leaf(V, W, r),
-                                    lks__ddp_first_leaf(V, W, r + 1), windows, &left, merges_p);
+                                    lks__ddp_first_leaf(V, W, r + 1), staging, &left, merges_p);
         most = n > most ? n : most;
         *left_p = left.n > *left_p ? left.n : *left_p;
     }
     return most;
 }
 
-int lks__ddp_arenas(int V, int W, bool windows)
+int lks__ddp_arenas(int V, int W, bool staging)
 {
     bool merges;
     int left;
-    return lks__nodes_rehearse_all(V, W, windows, &merges, &left);
+    return lks__nodes_rehearse_all(V, W, staging, &merges, &left);
 }

@@ -22,12 +22,12 @@ typedef struct lks__nodes {
 int lks__nodes_push(int V, int v, lks__nodes *s);
 
 /* Simulate leaves [first, end) without their gradients; *s: the nodes that remain. Returns how many
- * arenas are needed at once. With `windows`, a leaf that is merged at once needs none. *merges_p
+ * arenas are needed at once. With `staging`, a leaf that is merged at once needs none. *merges_p
  * becomes true if there is such a leaf. */
-int lks__nodes_rehearse(int V, int first, int end, bool windows, lks__nodes *s, bool *merges_p);
+int lks__nodes_rehearse(int V, int first, int end, bool staging, lks__nodes *s, bool *merges_p);
 
 /* The same for each of W ranks: the largest number of arenas. *left_p: the largest number of nodes
  * that remain on one rank. */
-int lks__nodes_rehearse_all(int V, int W, bool windows, bool *merges_p, int *left_p);
+int lks__nodes_rehearse_all(int V, int W, bool staging, bool *merges_p, int *left_p);
 
 #endif

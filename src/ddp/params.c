@@ -48,9 +48,9 @@ struct lks_ddp {
     float *leaf;    /* where v's gradient is summed */
     int next_group; /* of the last micro-step: all groups before it have been announced */
     size_t n_ready; /* marked in this micro-step */
-    unsigned char *mail, *all; /* sent and received by lks_comm_all_gather(): see gather() */
-    unsigned char *used;       /* [n_params] in the current step; used[n_params]: any was marked */
-    unsigned char *was_used;   /* the same for the last step, over all ranks */
+    unsigned char *exchange, *all; /* sent and received by lks_comm_all_gather(): see gather() */
+    unsigned char *used;     /* [n_params] in the current step; used[n_params]: any was marked */
+    unsigned char *was_used; /* the same for the last step, over all ranks */
 };
 
 /* --- the same parameters everywhere ----------------------------------------------------------- */
@@ -202,7 +202,7 @@ static lks_status lay_out(lks_ddp *d)
     return lks__table_lay_out(t);
 }
 
-static size_t mail_bytes(const lks_ddp *d)
+static size_t exchange_bytes(const lks_ddp *d)
 {
     int W = lks_comm_world_size(d->comm);
     size_t most = (size_t)((d->V + W - 1) / W);
@@ -212,10 +212,10 @@ static size_t mail_bytes(const lks_ddp *d)
 static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
 {
     int W = lks_comm_world_size(d->comm);
-    d->mail = calloc((size_t)W + 1, mail_bytes(d));
-    if (d->mail == NULL)
+    d->exchange = calloc((size_t)W + 1, exchange_bytes(d));
+    if (d->exchange == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare the parameters of %d ranks", W);
-    d->all = d->mail + mail_bytes(d);
+    d->all = d->exchange + exchange_bytes(d);
     const lks__list list = {d, d->n_params, hash_param, show_param};
     LKS__TRY(lks__list_compare(d->comm, "ranks were given other parameters", &list, false));
     LKS__TRY(same_options(d, bucket_bytes));
@@ -281,7 +281,7 @@ void lks_ddp_close(lks_ddp *d)
     free(d->params);
     free(d->param_of);
     free(d->used);
-    free(d->mail);
+    free(d->exchange);
     free(d);
 }
 
@@ -391,7 +391,7 @@ static void begin_micro(lks_ddp *d)
 
 static struct tally *tally_of(const lks_ddp *d, int v)
 {
-    return (struct tally *)d->mail + (v - d->first);
+    return (struct tally *)d->exchange + (v - d->first);
 }
 
 lks_status lks_ddp_begin(lks_ddp *d, int v)
@@ -500,9 +500,9 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
 static lks_status gather(lks_ddp *d, struct tally *sum)
 {
     int W = lks_comm_world_size(d->comm);
-    size_t bytes = mail_bytes(d), used_at = bytes - d->n_params - 1;
-    memcpy(d->mail + used_at, d->used, d->n_params + 1);
-    LKS__TRY(lks_comm_all_gather(d->comm, d->mail, d->all, bytes, LKS_UINT8));
+    size_t bytes = exchange_bytes(d), used_at = bytes - d->n_params - 1;
+    memcpy(d->exchange + used_at, d->used, d->n_params + 1);
+    LKS__TRY(lks_comm_all_gather(d->comm, d->exchange, d->all, bytes, LKS_UINT8));
     *sum = (struct tally){0, 0};
     memset(d->was_used, 0, d->n_params + 1);
     for (int r = 0; r < W; r++) {

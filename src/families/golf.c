@@ -5,7 +5,7 @@
 
 #include "families/families.h"
 #include "model/model.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 /* Names of the script that differ here, and names of settings that every family has. All other golf
  * settings have the script's names in the settings table. */
@@ -96,7 +96,7 @@ const lks__family lks__family_golf = {
     .name = "golf",
     .about = "parameter-golf's",
     .model = &lks__model_golf,
-    .recipe = &lks__recipe_golf,
+    .procedure = &lks__procedure_golf,
     .config = config,
     .settings = LKS__SETTING_GOLF,
     .names = names,

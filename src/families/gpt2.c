@@ -1,7 +1,7 @@
 /* families/gpt2.c - nanoGPT's model, trained as its train.py does. */
 #include "families/families.h"
 #include "model/model.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 static void config(const lks__settings *s, lks__model_config *c)
 {
@@ -18,7 +18,7 @@ const lks__family lks__family_gpt2 = {
     .name = "gpt2",
     .about = "nanoGPT's model",
     .model = &lks__model_gpt2,
-    .recipe = &lks__recipe_nanogpt,
+    .procedure = &lks__procedure_nanogpt,
     .config = config,
     .check = check,
     .prep = "char",

@@ -14,7 +14,7 @@
     X(muon)                                                                                        \
     X(sgd)
 
-/* The numbers of one update, as a recipe has them. An optimizer takes those that it needs. */
+/* The numbers of one update, as a procedure has them. An optimizer takes those that it needs. */
 typedef struct lks__rates {
     double lr[LKS__N_PARAM_KINDS];
     double orthogonal_lr; /* of matrices whose update is orthogonalized (Muon) */

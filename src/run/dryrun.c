@@ -50,10 +50,10 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
         const lks__ddp_config ddp = lks__train_ddp_config(s);
         double arena = bytes_of(table.count), moments = moment_bytes(s, &table);
         int n = lks__ddp_arenas(ddp.V, W, ddp.A == 1);
-        double window = bytes_of(lks__ddp_window_floats(&ddp, &table, W));
+        double staging = bytes_of(lks__ddp_staging_floats(&ddp, &table, W));
         int replicas = s->replicas == LKS__replicas_shared ? 1 : W;
         double total = (arena + moments) * replicas;
-        total += (arena * n + window + (double)activations) * W;
+        total += (arena * n + staging + (double)activations) * W;
         printf("parameters:        %zu in %zu tensors, vocabulary %" PRIu32 "\n", table.n_params,
                table.n_tensors, vocab);
         printf("step:              %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64
@@ -64,8 +64,8 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
                replicas == 1 ? "once for all ranks" : "for each rank");
         printf("gradients:         %.1f MB in %d arena%s, for each rank\n", mb(arena * n), n,
                n == 1 ? "" : "s");
-        if (window > 0.0)
-            printf("staging buffer:    %.1f MB, for each rank\n", mb(window));
+        if (staging > 0.0)
+            printf("staging buffer:    %.1f MB, for each rank\n", mb(staging));
         printf("activations:       %.1f MB, for each rank\n", mb((double)activations));
         printf("total on %d rank%s: %.1f MB\n", W, W == 1 ? "" : "s", mb(total));
     }

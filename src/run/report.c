@@ -13,7 +13,7 @@
 #include "rundir/outdir.h"
 #include "session/signals.h"
 #include "train/nonfinite.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 enum { MFU_AFTER = 5 /* iterations until times have settled, as in nanoGPT */, PEAK_BURSTS = 4 };
 
@@ -96,7 +96,7 @@ static lks_status host_line(lks__report *r, const lks__trainer *t)
 static void describe(lks__report *r, const lks__trainer *t)
 {
     lks__log *log = &r->log;
-    t->recipe->head_lines(t, log);
+    t->procedure->head_lines(t, log);
     if (t->resumed && t->s.eval_only)
         lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", t->iter, t->shown_out_dir);
     else if (t->resumed)
@@ -116,9 +116,10 @@ static void describe(lks__report *r, const lks__trainer *t)
 /* Say that nothing is left to do, because a silent end would look like a failed resume. */
 static void say_complete(lks__report *r, const lks__trainer *t)
 {
-    if (t->resumed && !t->s.eval_only && (t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time))
+    if (t->resumed && !t->s.eval_only &&
+        (t->iter >= t->procedure->n_steps(&t->s) || t->out_of_time))
         lks__log_message(&r->log, "the run is complete; with a larger %s it goes on from here",
-                         t->out_of_time ? "max_wallclock_seconds" : t->recipe->length);
+                         t->out_of_time ? "max_wallclock_seconds" : t->procedure->length);
 }
 
 /* If other kernels made the checkpoint, the run goes on with other bits. */
@@ -305,8 +306,9 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     LKS__TRY(lks__metrics_end(r->metrics));
 
     char line[200], live[240], left[32];
-    t->recipe->train_line(t, step, r->mfu, line);
-    uint64_t n_steps = t->recipe->n_steps(&t->s), to_go = n_steps > t->iter ? n_steps - t->iter : 0;
+    t->procedure->train_line(t, step, r->mfu, line);
+    uint64_t n_steps = t->procedure->n_steps(&t->s),
+             to_go = n_steps > t->iter ? n_steps - t->iter : 0;
     say_time(left, (now - r->started) / (double)done * (double)to_go);
     snprintf(live, sizeof live,
              "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter,
@@ -341,7 +343,7 @@ lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__ev
         return LKS_OK;
     LKS__TRY(evaluation_line(r, t, "eval", eval));
     char line[200];
-    t->recipe->eval_line(t, eval, line);
+    t->procedure->eval_line(t, eval, line);
     lks__log_line(&r->log, "%s", line);
     return LKS_OK;
 }
@@ -393,7 +395,7 @@ lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
     if (e->has_bpb)
         lks__jsonw_float(w, "val_bpb", e->val_bpb);
     LKS__TRY(lks__metrics_end(r->metrics));
-    t->recipe->finish_lines(t, result, &r->log);
+    t->procedure->finish_lines(t, result, &r->log);
     return LKS_OK;
 }
 

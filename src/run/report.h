@@ -7,7 +7,7 @@
 #include "run/peak.h"
 #include "rundir/best.h"
 #include "rundir/metrics.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 typedef struct lks__report {
     bool on; /* this is rank 0 */

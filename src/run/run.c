@@ -8,7 +8,7 @@
 #include "data/sampler.h"
 #include "run/report.h"
 #include "train/arenas.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 #include "train/state.h"
 
 struct run {
@@ -104,7 +104,7 @@ static lks_status compute(struct run *r, lks__eval_result *eval)
     lks__trainer *t = r->t;
     lks_comm_note(t->ses.comm, t->iter, "evaluation");
     lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
-    lks_status st = t->recipe->evaluate(t, eval);
+    lks_status st = t->procedure->evaluate(t, eval);
     lks__trace_end();
     return st;
 }
@@ -178,13 +178,13 @@ static bool checkpoint_due(const struct run *r)
 
 bool lks__train_saves_again(const lks__trainer *t)
 {
-    return t->resumed && t->iter > 0 && t->recipe->evaluation_due(t) && !t->s.eval_only;
+    return t->resumed && t->iter > 0 && t->procedure->evaluation_due(t) && !t->s.eval_only;
 }
 
 static lks_status finish(struct run *r)
 {
     lks__finish_result result = {0};
-    LKS__TRY(stop_if(r, r->t->recipe->finish(r->t, &result), behind_the_end));
+    LKS__TRY(stop_if(r, r->t->procedure->finish(r->t, &result), behind_the_end));
     if (r->stopped != 0)
         return LKS_OK;
     return lks__report_finish(&r->report, r->t, &result);
@@ -253,11 +253,11 @@ static lks_status loop(struct run *r)
         r->improved = false;
         if (t->s.eval_only)
             return evaluate_only(r);
-        if (t->recipe->evaluation_due(t))
+        if (t->procedure->evaluation_due(t))
             LKS__TRY(evaluate(r));
         if (r->stopped != 0)
             break;
-        if (t->iter >= t->recipe->n_steps(&t->s) || t->out_of_time)
+        if (t->iter >= t->procedure->n_steps(&t->s) || t->out_of_time)
             break;
         if (checkpoint_due(r))
             LKS__TRY(save(r));
@@ -283,7 +283,7 @@ static lks_status loop(struct run *r)
     const bool final = r->stopped == 0 && t->s.eval_interval > 0;
     if (final)
         LKS__TRY(evaluate_final(r));
-    if (r->stopped == 0 && t->recipe->finish != NULL)
+    if (r->stopped == 0 && t->procedure->finish != NULL)
         LKS__TRY(finish(r));
     lks__report_end(&r->report, t, r->stopped, r->stepped ? &r->loss : NULL,
                     final && r->stopped == 0 ? &r->eval : NULL);

@@ -1,6 +1,6 @@
 /* settings/family.h - what a family of models is to the rest of the program: one struct, in a file
  * of its own in src/families. Nobody compares names of families; what differs is a field here, in
- * the model's operations (model/model.h) or in the recipe (train/recipe.h). */
+ * the model's operations (model/model.h) or in the procedure (train/procedure.h). */
 #ifndef LKS_SETTINGS_FAMILY_H
 #define LKS_SETTINGS_FAMILY_H
 
@@ -13,14 +13,14 @@ typedef struct lks__setting_alias {
 
 struct lks__model_config;
 struct lks__model_ops;
-struct lks__recipe;
+struct lks__procedure;
 
 typedef struct lks__family {
     const char *name;  /* the word of --family */
     const char *about; /* for --help: whose model it is */
 
     const struct lks__model_ops *model;
-    const struct lks__recipe *recipe;
+    const struct lks__procedure *procedure;
     /* Set what only this family has in its config; the common part is there. NULL: nothing. */
     void (*config)(const lks__settings *s, struct lks__model_config *config);
 

@@ -9,7 +9,7 @@
 
 #include "train/agree.h"
 #include "train/arenas.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 lks_status lks__divergence_open(lks__trainer *t)
 {
@@ -62,7 +62,7 @@ static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t
 static lks_status hash_share(lks__trainer *t, int32_t *changed_p)
 {
     size_t first, end;
-    lks__recipe_share(t, &first, &end);
+    lks__procedure_share(t, &first, &end);
     return hash_blocks(t, first, end, changed_p);
 }
 

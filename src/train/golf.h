@@ -1,11 +1,11 @@
-/* train/golf.h - a run of the golf family: shared by recipe_golf.c and golf_lines.c. */
+/* train/golf.h - a run of the golf family: shared by procedure_golf.c and golf_lines.c. */
 #ifndef LKS_TRAIN_GOLF_H
 #define LKS_TRAIN_GOLF_H
 
 #include "data/bpb.h"
 #include "data/shards.h"
 #include "data/stream.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 struct lks__golf_run {
     lks__shards *train, *val;
@@ -17,7 +17,7 @@ struct lks__golf_run {
     uint64_t code_bytes; /* of --code */
 };
 
-/* The lines of the script, in its words; train/recipe.h describes them. */
+/* The lines of the script, in its words; train/procedure.h describes them. */
 void lks__golf_head_lines(const lks__trainer *t, lks__log *log);
 void lks__golf_train_line(const lks__trainer *t, const lks__step_result *r, double mfu,
                           char out[200]);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 /* --- searching ------------------------------------------------------------------------------- */
 

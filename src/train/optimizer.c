@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "optim/schedule.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 /* --- the setting ----------------------------------------------------------------------------- */
 
@@ -30,7 +30,7 @@ unsigned lks__optimizer_settings(int i)
 
 void lks__train_choose_optimizer(lks__settings *s)
 {
-    const lks__optimizer *script = lks__recipe_of(s)->optimizer;
+    const lks__optimizer *script = lks__procedure_of(s)->optimizer;
     for (int i = 1; s->optimizer == 0; i++)
         if (at(i) == script)
             s->optimizer = i;
@@ -45,12 +45,12 @@ const lks__optimizer *lks__train_optimizer(const lks__settings *s)
 
 lks_status lks__train_open_optimizer(lks__trainer *t)
 {
-    const int n = lks__recipe_n_updates(t);
+    const int n = lks__procedure_n_updates(t);
     size_t(*ranges)[2] = calloc((size_t)n + 1, sizeof *ranges), bytes;
     if (ranges == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to list %d ranges of blocks", n);
     for (int i = 0; i < n; i++)
-        lks__recipe_update_range(t, i, &ranges[i][0], &ranges[i][1]);
+        lks__procedure_update_range(t, i, &ranges[i][0], &ranges[i][1]);
     const lks__optim_share share = {
         .W = t->shared ? t->ses.world.local_world_size : 1,
         .rank = t->shared ? t->ses.world.local_rank : 0,
@@ -82,6 +82,6 @@ void lks__train_update(lks__trainer *t, const float *grads, lks__step_result *r)
         .state = {t->moments[0].dev, t->moments[1].dev},
         .grads = grads,
     };
-    r->lr = t->recipe->rates(t, &rates);
+    r->lr = t->procedure->rates(t, &rates);
     lks__optim_update(&t->optim, &rates, &arenas);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "settings/family.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 /* PARAMS, or an arena of the optimizer's. */
 enum { PARAMS = -1 };
@@ -58,7 +58,7 @@ static size_t sampler_state_bytes(const lks__trainer *t)
 
 bool lks__state_by_the_clock(const lks__trainer *t)
 {
-    return t->recipe->time_limit != NULL && t->recipe->time_limit(&t->s) > 0.0;
+    return t->procedure->time_limit != NULL && t->procedure->time_limit(&t->s) > 0.0;
 }
 
 static json_t *state_json(const lks__trainer *t)

@@ -9,7 +9,7 @@
 #include "train/arenas.h"
 #include "train/nonfinite.h"
 #include "train/optimizer.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 static void beat(void *comm)
 {
@@ -32,7 +32,7 @@ lks_status lks__train_read(lks__trainer *t, int v, int m, lks__micro_batch *mb)
 {
     int32_t *tokens, *targets;
     LKS__TRY(lks__batch_next(&t->batch, &tokens, &targets));
-    LKS__TRY(t->recipe->read(t, v, m, tokens, targets));
+    LKS__TRY(t->procedure->read(t, v, m, tokens, targets));
     *mb = lks__batch_send(&t->batch, (int)t->s.batch_size, (int)t->s.block_size);
     return LKS_OK;
 }
@@ -103,7 +103,7 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
 {
     int W = t->ses.world.world_size, most = (t->V + W - 1) / W * t->A;
     size_t bytes = sizeof(lks__step_note) + (size_t)most * sizeof(float);
-    char *mine = t->mail, *all = t->mail + bytes;
+    char *mine = t->exchange, *all = t->exchange + bytes;
     bool asks = asks_to_save(t);
     lks__step_note note = {
         .stop_signal = lks__session_asked_stop(&t->ses), .save = asks, .skipped = t->skipped};
@@ -169,7 +169,7 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     lks_comm_note(t->ses.comm, t->iter, "forward and backward");
     lks_comm_take_wait_s(t->ses.comm);
     lks__sampler_mark(t->sampler);
-    LKS__TRY(t->recipe->begin_step(t));
+    LKS__TRY(t->procedure->begin_step(t));
     LKS__TRY(accumulate(t, &grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(t->ses.comm);
     lks_status st = gather(t, r);
@@ -190,5 +190,5 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     t->eval_done = false;
     r->seconds = lks__sys_now() - started;
     lks__trace_end();
-    return t->recipe->end_step(t, r);
+    return t->procedure->end_step(t, r);
 }

@@ -14,7 +14,7 @@
 #include "train/agree.h"
 #include "train/arenas.h"
 #include "train/optimizer.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 #include "train/state.h"
 
 /* --- on one rank ----------------------------------------------------------------------------- */
@@ -23,9 +23,9 @@ static lks_status open_buffers(lks__trainer *t)
 {
     int W = t->ses.world.world_size;
     size_t BT = (size_t)(t->s.batch_size * t->s.block_size);
-    size_t mail = sizeof(lks__step_note) + (size_t)((t->V + W - 1) / W * t->A) * sizeof(float);
-    t->mail = calloc((size_t)W + 1, mail);
-    if (t->mail == NULL)
+    size_t exchange = sizeof(lks__step_note) + (size_t)((t->V + W - 1) / W * t->A) * sizeof(float);
+    t->exchange = calloc((size_t)W + 1, exchange);
+    if (t->exchange == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the notes of %d ranks", W);
     LKS__TRY(lks__batch_open(t->ses.device, BT, &t->batch));
     return lks__mirror_open(t->ses.device, (size_t)t->N * sizeof(float), &t->losses);
@@ -91,7 +91,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     }
     LKS__TRY(lks__settings_check(&t->s, W));
     t->shared = t->s.replicas == LKS__replicas_shared;
-    t->recipe = lks__recipe_of(&t->s);
+    t->procedure = lks__procedure_of(&t->s);
     lks__train_choose_optimizer(&t->s);
     LKS__TRY(check_zero(t));
     t->V = (int)t->s.virtual_ranks;
@@ -100,7 +100,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->first_v = lks__ddp_first_leaf(t->V, W, rank);
     t->end_v = lks__ddp_first_leaf(t->V, W, rank + 1);
     t->best_val_loss = LKS__NO_VAL_LOSS;
-    LKS__TRY(t->recipe->open_data(t));
+    LKS__TRY(t->procedure->open_data(t));
     lks__escape(t->shown_out_dir, sizeof t->shown_out_dir, t->s.out_dir, strlen(t->s.out_dir));
     lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));
     t->model_config = lks__state_model_config(&t->s, t->meta.vocab_size);
@@ -109,7 +109,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
         LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->table));
     LKS__TRY(lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, t->ses.device,
                              &t->model));
-    LKS__TRY(t->recipe->open_rest(t));
+    LKS__TRY(t->procedure->open_rest(t));
     LKS__TRY(lks__divergence_open(t));
     return open_buffers(t);
 }
@@ -145,7 +145,7 @@ lks__ddp_config lks__train_ddp_config(const lks__settings *s)
         .zero = s->zero != 0,
         .wire = s->wire == LKS__wire_bfloat16 ? LKS_WIRE_BFLOAT16 : LKS_WIRE_FLOAT32,
         .bucket_bytes = (size_t)(s->bucket_mb * 1048576.0),
-        .windows = true,
+        .staging = true,
     };
 }
 
@@ -325,13 +325,13 @@ void lks__trainer_close(lks__trainer *t)
     lks__trace_file_close(&t->trace);
     lks__ddp_close(t->ddp);
     lks__model_close(t->model);
-    if (t->recipe != NULL)
-        t->recipe->close(t);
+    if (t->procedure != NULL)
+        t->procedure->close(t);
     lks__meta_free(&t->meta);
     lks__table_free(&t->table);
     lks__batch_close(&t->batch);
     lks__mirror_close(&t->losses);
-    free(t->mail);
+    free(t->exchange);
     lks__divergence_close(t);
     lks__optim_close(&t->optim);
     lks__arenas_close(t);

@@ -30,8 +30,8 @@ typedef struct lks__trainer {
     bool shared;        /* one replica for all ranks of the host */
 
     char data_dir[LKS__SETTING_STR + 8];
-    const struct lks__recipe *recipe;
-    struct lks__golf_run *golf;                   /* data of the golf recipe */
+    const struct lks__procedure *procedure;
+    struct lks__golf_run *golf;                   /* data of the golf procedure */
     char shown_out_dir[512], shown_data_dir[512]; /* escaped, for lines */
     lks__tokens *data[2];                         /* train, val */
     uint64_t data_digest;
@@ -49,7 +49,7 @@ typedef struct lks__trainer {
     lks__batch batch;        /* the current micro-batch */
     const uint64_t *offsets; /* of the current step: [V][A][B] */
     lks__mirror losses;      /* float [N] of the current step, ordered by v */
-    char *mail;              /* buffer for exchanges between ranks */
+    char *exchange;          /* buffer for exchanges between ranks */
     uint64_t micro_batches;  /* computed by this rank */
     bool skipped;            /* this rank has left out micro-batches of the current step */
     lks__divergence divergence;
@@ -68,7 +68,7 @@ typedef struct lks__trainer {
     uint64_t agreed_iter;
     double elapsed_s; /* training time since iteration elapsed_from; rank 0's clock */
     uint64_t elapsed_from;
-    bool out_of_time; /* the recipe's time limit has been reached */
+    bool out_of_time; /* the procedure's time limit has been reached */
     double best_val_loss;
 } lks__trainer;
 
@@ -124,7 +124,7 @@ lks_status lks__train_read(lks__trainer *t, int v, int m, lks__micro_batch *mb);
 lks_status lks__trainer_go_back(lks__trainer *t);
 
 typedef struct lks__eval_result {
-    bool has_train, has_bpb; /* which values the recipe's evaluation gives */
+    bool has_train, has_bpb; /* which values the procedure's evaluation gives */
     double train_loss, val_loss, val_bpb;
 } lks__eval_result;
 

@@ -167,7 +167,7 @@ static struct lie {
 } lie;
 static atomic_bool lied;
 
-static bool lying_mailbox(lks_comm *comm)
+static bool lying_descriptor(lks_comm *comm)
 {
     void *own, *common;
     size_t start[] = {0, 100};
@@ -190,18 +190,19 @@ static bool lying_mailbox(lks_comm *comm)
     CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
     if (rank == 1) {
         const struct lks__shm *g = comm->state;
-        struct lks__shm_mail *mail = lks__segment_mail(g->segment, 1, (uint32_t)(g->seq - 1));
-        struct lks__shm_part *told = (struct lks__shm_part *)mail->payload;
+        struct lks__shm_descriptor *desc =
+            lks__segment_descriptor(g->segment, 1, (uint32_t)(g->seq - 1));
+        struct lks__shm_part *told = (struct lks__shm_part *)desc->payload;
         told->offset += lie.shift;
         told->level = lie.level;
         told->index = lie.index;
-        mail->n_parts = lie.n_parts;
+        desc->n_parts = lie.n_parts;
         atomic_store(&lied, true);
     }
     return suite_mismatch(comm, lks_work_wait(work), "rank 1 gave parts that", lie.found);
 }
 
-static void test_lying_mailbox(void **state)
+static void test_lying_descriptor(void **state)
 {
     static const char no[] = "are no nodes or not in its memory";
     static const struct lie lies[] = {
@@ -221,7 +222,7 @@ static void test_lying_mailbox(void **state)
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         lie = lies[i];
         atomic_store(&lied, false);
-        run_ranks(2, 20, lying_mailbox);
+        run_ranks(2, 20, lying_descriptor);
     }
 }
 
@@ -382,7 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives),     cmocka_unit_test(test_types),
         cmocka_unit_test(test_reductions),      cmocka_unit_test(test_with_pool),
-        cmocka_unit_test(test_mismatches),      cmocka_unit_test(test_lying_mailbox),
+        cmocka_unit_test(test_mismatches),      cmocka_unit_test(test_lying_descriptor),
         cmocka_unit_test(test_wrong_arguments), cmocka_unit_test(test_waits_end),
         cmocka_unit_test(test_one_leaves),      cmocka_unit_test(test_wait_time),
     };

@@ -7,7 +7,7 @@
 
 #include "comm/suite.h"
 
-/* Within one mailbox, at its limit, in a bounce buffer, and in several. */
+/* Within one descriptor, at its limit, in a bounce buffer, and in several. */
 static const size_t counts[] = {0, 1, 7, 120, 121, 241, 5003, 65537, 140001};
 enum { N_COUNTS = sizeof counts / sizeof counts[0], MOST = 140001 };
 

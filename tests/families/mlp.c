@@ -6,7 +6,7 @@
 
 #include "families/families.h"
 #include "model/frame.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 /* --- tensors and activations ------------------------------------------------------------------ */
 
@@ -251,7 +251,7 @@ static const lks__family mlp = {
     .name = "mlp",
     .about = "layers without attention",
     .model = &mlp_ops,
-    .recipe = &lks__recipe_nanogpt,
+    .procedure = &lks__procedure_nanogpt,
     .prep = "char",
 };
 

@@ -69,17 +69,17 @@ static const char *const golf_stream[] = {
     NULL,
 };
 
-static struct recipe {
+static struct setup {
     const char *name, *const *settings;
     void (*tokens)(const char *folder);
     const char *data, *whole; /* folders: tokens; an undisturbed run */
-} recipes[] = {
+} setups[] = {
     {"gpt2, random", gpt2_random, lks_test_generated_tokens, NULL, NULL},
     {"gpt2, nanogpt", gpt2_nanogpt, lks_test_generated_tokens, NULL, NULL},
     {"golf, stream", golf_stream, lks_test_generated_golf, NULL, NULL},
 };
 
-static law_args training(const struct recipe *r, const char *out, int W)
+static law_args training(const struct setup *r, const char *out, int W)
 {
     law_args args = {.n = 0};
     law_add(&args, "lockstep");
@@ -121,7 +121,7 @@ static const char *const disturbance_names[] = {"killed", "killed in a save", "s
                                                 "hung", "starved"};
 
 typedef struct run {
-    const struct recipe *recipe;
+    const struct setup *setup;
     const char *out, *temp; /* `temp`: its TMPDIR, which stays empty */
     const char *mark;
     int W, victim; /* the rank that is hit; -1: the launcher, or the only process */
@@ -131,7 +131,7 @@ typedef struct run {
 
 static struct {
     int seed, index;
-    const char *what, *recipe, *out;
+    const char *what, *setup, *out;
     int W[4], n_W; /* ranks at first, and for each resume */
 } at;              /* for the report of a failure */
 
@@ -142,7 +142,7 @@ static struct {
 
 static void start(run *r, const char *const more[])
 {
-    law_args args = training(r->recipe, r->out, r->W);
+    law_args args = training(r->setup, r->out, r->W);
     for (; more != NULL && *more != NULL; more++)
         law_add(&args, "%s", *more);
     r->mark = marked_variable();
@@ -356,7 +356,7 @@ static enum disturbance disturbance_of(int index)
     return d == HANG && index / 10 % 2 != 0 ? STARVE : d;
 }
 
-static bool attempt(enum disturbance what, int recipe)
+static bool attempt(enum disturbance what, int setup)
 {
     static bool (*const disturb[N_DISTURBANCES])(run *) = {disturb_kill, disturb_save, disturb_stop,
                                                            disturb_hang, disturb_starve};
@@ -365,7 +365,7 @@ static bool attempt(enum disturbance what, int recipe)
     char folder[1024];
     snprintf(folder, sizeof folder, "%s/lockstep-campaign-XXXXXX", base && *base ? base : "/tmp");
     assert_non_null(mkdtemp(folder));
-    run r = {.recipe = &recipes[recipe], .W = 1 + draw(8)};
+    run r = {.setup = &setups[setup], .W = 1 + draw(8)};
     r.out = at.out = lks_test_text("%s/out", folder);
     r.temp = lks_test_text("%s/temp", folder);
     assert_int_equal(mkdir(r.temp, 0700), 0);
@@ -377,7 +377,7 @@ static bool attempt(enum disturbance what, int recipe)
         r.victim = draw(r.W);
     }
     at.what = disturbance_names[what];
-    at.recipe = r.recipe->name;
+    at.setup = r.setup->name;
     at.n_W = 0;
     start(&r, what == HANG ? soon : NULL);
     bool hit = disturb[what](&r), launcher = r.victim < 0;
@@ -385,7 +385,7 @@ static bool attempt(enum disturbance what, int recipe)
         resume(&r, draw(3) == 0);
     else if (what == KILL_IN_SAVE && lks_test_exists(lks_test_text("%s/latest", r.out)))
         resume(&r, false); /* not in a save, or not killed at all: nothing to check, or to resume */
-    law_assert_same(r.out, r.recipe->whole);
+    law_assert_same(r.out, r.setup->whole);
     remove_tree(folder);
     if (hit) {
         tally.hits[what]++;
@@ -400,8 +400,8 @@ static int n_runs = 5, seed = 1, only = -1;
 
 static int train_whole(void **state)
 {
-    for (size_t i = 0; i < COUNT(recipes); i++) {
-        struct recipe *r = &recipes[i];
+    for (size_t i = 0; i < COUNT(setups); i++) {
+        struct setup *r = &setups[i];
         r->data = lks_test_folder();
         r->whole = lks_test_folder();
         r->tokens(r->data);
@@ -418,7 +418,7 @@ static void test_campaign(void **state)
         chance = 0x9E3779B97F4A7C15u * ((uint64_t)seed << 32 | (uint64_t)(i + 1));
         at.index = i;
         int tries = 0;
-        while (!attempt(disturbance_of(i), i % (int)COUNT(recipes)))
+        while (!attempt(disturbance_of(i), i % (int)COUNT(setups)))
             if (++tries == 40)
                 fail_msg("forty runs came to their end before they could be %s", at.what);
     }
@@ -426,7 +426,7 @@ static void test_campaign(void **state)
 
 static void report_failure(void)
 {
-    printf("seed %d, run %d: %s, %s, on", at.seed, at.index, at.recipe, at.what);
+    printf("seed %d, run %d: %s, %s, on", at.seed, at.index, at.setup, at.what);
     for (int i = 0; i < at.n_W; i++)
         printf("%s %d", i > 0 ? ", then" : "", at.W[i]);
     printf(" ranks, in %s\n", at.out);

@@ -77,18 +77,18 @@ static const char *const golf[] = {
     NULL,
 };
 
-static struct recipe {
+static struct setup {
     const char *name, *const *settings;
     void (*tokens)(const char *folder);
     const char *data, *whole; /* folders: tokens; a run that never stopped */
     int n_lines;              /* in the metrics of the latter */
-} recipes[] = {
+} setups[] = {
     {"long steps", long_steps, lks_test_generated_tokens, NULL, NULL, 0},
     {"long evaluations", long_evaluations, lks_test_generated_tokens, NULL, NULL, 0},
     {"golf", golf, lks_test_generated_golf, NULL, NULL, 0},
 };
 
-static void add_training(law_args *args, const struct recipe *r, const char *out)
+static void add_training(law_args *args, const struct setup *r, const char *out)
 {
     law_add(args, "lockstep");
     law_add(args, "train");
@@ -122,7 +122,7 @@ static void sleep_us(int us)
 /* ---- one process or more --------------------------------------------------------------------- */
 
 typedef struct run {
-    const struct recipe *recipe;
+    const struct setup *setup;
     const char *out, *mark;
     int W, first_host; /* ranks; how many are on the first of two hosts, or W */
     lks_test_child child[2];
@@ -131,7 +131,7 @@ typedef struct run {
 
 static struct {
     int seed, index;
-    const char *recipe, *out;
+    const char *setup, *out;
     char ranks[200];
 } at; /* for the report of a failure */
 
@@ -180,7 +180,7 @@ static void start(run *r, bool resumes)
             law_add(&args, "--master-port=%d", port);
             law_add(&args, "--nproc-per-node=%d", n);
         }
-        add_training(&args, r->recipe, r->out);
+        add_training(&args, r->setup, r->out);
         if (port != 0) {
             args.argv[7] = LKS_TEST_TOOL;
             law_add(&args, "--backend=gloo");
@@ -283,7 +283,7 @@ static const char *common_lines(const char *out, const char *whole)
 
 static void check_whole(const run *r)
 {
-    const char *whole = r->recipe->whole, *artifact = "final_model.int8.ptz";
+    const char *whole = r->setup->whole, *artifact = "final_model.int8.ptz";
     law_assert_same_checkpoints(r->out, whole);
     assert_string_equal(common_lines(r->out, whole), common_lines(whole, whole));
     if (lks_test_exists(lks_test_text("%s/%s", whole, artifact)))
@@ -307,7 +307,7 @@ static int count_lines(const char *out)
  * of the metrics. False if it ended before. */
 static bool wait_for_moment(const run *r, int n_lines, bool *in_save_p)
 {
-    int left = r->recipe->n_lines - n_lines, after = draw(80000);
+    int left = r->setup->n_lines - n_lines, after = draw(80000);
     int kind = draw(10), n = n_lines + 1 + draw(left > 1 ? left - 1 : 1);
     *in_save_p = kind == 1 || kind == 2;
     /* Two launchers must have met, or one of them would wait for the other. */
@@ -350,8 +350,8 @@ static enum phase phase_of(const lks_test_result *r, bool wrote)
 static bool is_complete(const run *r, const lks_test_result *result)
 {
     return strstr(result->err, "stopped by signal") == NULL && count_lines(r->out) > 0 &&
-           strcmp(common_lines(r->out, r->recipe->whole),
-                  common_lines(r->recipe->whole, r->recipe->whole)) == 0;
+           strcmp(common_lines(r->out, r->setup->whole),
+                  common_lines(r->setup->whole, r->setup->whole)) == 0;
 }
 
 /* Start or resume the run, and stop it. False if it ended before. */
@@ -397,9 +397,9 @@ static bool attempt(int index)
     const char *path = lks_test_text("%s%s", base != NULL ? base : "/tmp", folder + 4);
     char *made = mkdtemp((char *)path);
     assert_non_null(made);
-    run r = {.recipe = &recipes[index % (int)COUNT(recipes)]};
+    run r = {.setup = &setups[index % (int)COUNT(setups)]};
     r.out = at.out = lks_test_text("%s/out", made);
-    at.recipe = r.recipe->name;
+    at.setup = r.setup->name;
     at.ranks[0] = '\0';
     bool hit = stop(&r, false);
     bool begun = lks_test_exists(lks_test_text("%s/latest", r.out));
@@ -425,8 +425,8 @@ static int n_runs = 3, seed = 1, only = -1;
 
 static int train_whole(void **state)
 {
-    for (size_t i = 0; i < COUNT(recipes); i++) {
-        struct recipe *r = &recipes[i];
+    for (size_t i = 0; i < COUNT(setups); i++) {
+        struct setup *r = &setups[i];
         law_args args = {.n = 0};
         r->data = lks_test_folder();
         r->whole = lks_test_folder();
@@ -487,7 +487,7 @@ int main(int argc, char **argv)
     printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
     if (n_failed != 0)
-        printf("seed %d, run %d: %s, on %s ranks, in %s\n", at.seed, at.index, at.recipe, at.ranks,
+        printf("seed %d, run %d: %s, on %s ranks, in %s\n", at.seed, at.index, at.setup, at.ranks,
                at.out);
     report();
     return lks_test_exit(n_failed);

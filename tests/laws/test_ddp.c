@@ -185,7 +185,7 @@ static lks_status run_ddp(struct rank *r)
     LKS__TRY(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, NULL, &pool));
     const lks__exec ex = {.k = &kernels, .pool = pool};
     const lks__ddp_config config = {
-        .V = r->V, .A = r->A, .bucket_bytes = r->bucket_bytes, .windows = true};
+        .V = r->V, .A = r->A, .bucket_bytes = r->bucket_bytes, .staging = true};
     lks__device cpu = lks__device_cpu(&ex);
     lks__ddp *ddp = NULL;
     lks_status st = LKS_OK;
@@ -320,12 +320,12 @@ static void test_shares(void **state)
 
 /* There is a staging buffer if a rank merges leaves; it has room for the largest bucket and the
  * last. */
-static void test_window(void **state)
+static void test_staging(void **state)
 {
-    lks__ddp_config config = {.V = 8, .A = 1, .bucket_bytes = 1 << 30, .windows = true};
-    assert_int_equal(lks__ddp_window_floats(&config, &table, 8), 0);
+    lks__ddp_config config = {.V = 8, .A = 1, .bucket_bytes = 1 << 30, .staging = true};
+    assert_int_equal(lks__ddp_staging_floats(&config, &table, 8), 0);
     for (int W = 1; W < 8; W++)
-        assert_int_equal(lks__ddp_window_floats(&config, &table, W), table.count);
+        assert_int_equal(lks__ddp_staging_floats(&config, &table, W), table.count);
     size_t most = 0, floats = 0;
     for (int g = 0; g < table.n_groups; g++) {
         most = floats > most ? floats : most;
@@ -333,9 +333,9 @@ static void test_window(void **state)
             table.block_start[table.group_block[g + 1]] - table.block_start[table.group_block[g]];
     }
     config.bucket_bytes = 0;
-    assert_int_equal(lks__ddp_window_floats(&config, &table, 4), most + floats);
+    assert_int_equal(lks__ddp_staging_floats(&config, &table, 4), most + floats);
     config.A = 2;
-    assert_int_equal(lks__ddp_window_floats(&config, &table, 4), 0);
+    assert_int_equal(lks__ddp_staging_floats(&config, &table, 4), 0);
 }
 
 /* A rank whose micro-step fails gets its own error, the others get one that names it. */
@@ -422,7 +422,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_canonical_sum), cmocka_unit_test(test_failing_rank),
         cmocka_unit_test(test_verify),        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_window),        cmocka_unit_test(test_verify_large),
+        cmocka_unit_test(test_staging),       cmocka_unit_test(test_verify_large),
     };
     const struct CMUnitTest of_devices[] = {tests[0], tests[1]};
     return lks_test_exit(on_deferred ? cmocka_run_group_tests(of_devices, open_table, close_table)

@@ -19,20 +19,20 @@ static int ranks_of(const struct lks__hier *h, int host)
     return h->first[host + 1] - h->first[host];
 }
 
-lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_mail *mail,
+lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                               struct lks__hier_wait *wait)
 {
-    LKS__TRY(lks__shm_call(h->local, mail));
-    return h->leads ? lks__hier_call(h, mail, wait) : LKS_OK;
+    LKS__TRY(lks__shm_call(h->local, desc));
+    return h->leads ? lks__hier_call(h, desc, wait) : LKS_OK;
 }
 
 lks_status lks__hier_barrier(lks_comm *comm)
 {
     struct lks__hier *h = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_BARRIER};
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_BARRIER};
     struct lks__hier_wait wait = {.move = -1};
-    LKS__TRY(lks__hier_meet_all(h, &mail, &wait));
-    return lks__shm_call(h->local, &mail);
+    LKS__TRY(lks__hier_meet_all(h, &desc, &wait));
+    return lks__shm_call(h->local, &desc);
 }
 
 static int host_of(const struct lks__hier *h, int rank)
@@ -48,16 +48,16 @@ lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtyp
     struct lks__hier *h = state_of(comm);
     int host = host_of(h, root);
     size_t bytes = count * lks_dtype_bytes(dtype);
-    struct lks__shm_mail mail = {.kind = LKS__OP_BROADCAST, .size = count};
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_BROADCAST, .size = count};
     struct lks__hier_wait wait = {
         .move = bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .root = host, .buf = buf, .bytes = &bytes};
-    mail.args[0] = (uint64_t)root;
-    mail.args[2] = dtype;
-    LKS__TRY(lks__shm_call(h->local, &mail));
+    desc.args[0] = (uint64_t)root;
+    desc.args[2] = dtype;
+    LKS__TRY(lks__shm_call(h->local, &desc));
     if (host == h->host) /* the leader must have the data first */
         LKS__TRY(lks_comm_broadcast(h->local, buf, count, dtype, root - h->first[host]));
     if (h->leads)
-        LKS__TRY(lks__hier_call(h, &mail, &wait));
+        LKS__TRY(lks__hier_call(h, &desc, &wait));
     return host == h->host ? LKS_OK : lks_comm_broadcast(h->local, buf, count, dtype, 0);
 }
 
@@ -69,8 +69,8 @@ lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, siz
     size_t bytes = count * lks_dtype_bytes(dtype);
     size_t first = (size_t)h->first[h->host] * bytes, end = (size_t)h->first[h->host + 1] * bytes;
     size_t total = (size_t)h->first[h->n_hosts] * bytes;
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_GATHER, .size = count};
-    mail.args[2] = dtype;
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER, .size = count};
+    desc.args[2] = dtype;
     LKS__TRY(lks_comm_all_gather(h->local, mine, out + first, count, dtype));
     if (h->leads) {
         size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
@@ -82,7 +82,7 @@ lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, siz
             pieces[i] = (size_t)ranks_of(h, i) * bytes;
         struct lks__hier_wait wait = {
             .move = bytes > 0 ? LKS__ENGINE_ALL_GATHER : -1, .buf = all, .bytes = pieces};
-        lks_status st = lks__hier_call(h, &mail, &wait);
+        lks_status st = lks__hier_call(h, &desc, &wait);
         free(pieces);
         LKS__TRY(st);
     }
@@ -96,44 +96,44 @@ struct outcome {
     int32_t status;
     char text[900];
 };
-_Static_assert(sizeof(struct outcome) <= LKS__SHM_PAYLOAD, "an outcome fits into a mail");
+_Static_assert(sizeof(struct outcome) <= LKS__SHM_PAYLOAD, "an outcome fits into a descriptor");
 
 /* If one host failed, none keeps the memory: every rank gets the status, and the group stays
  * usable. */
-static lks_status share_outcome(struct lks__hier *h, struct lks__shm_mail *mail,
+static lks_status share_outcome(struct lks__hier *h, struct lks__shm_descriptor *desc,
                                 struct outcome *result)
 {
-    struct lks__shm_mail *mails = lks__hier_mails(h->n_hosts);
-    struct lks__hier_wait wait = {.move = -1, .mails = mails};
-    if (mails == NULL) {
+    struct lks__shm_descriptor *descs = lks__hier_descriptors(h->n_hosts);
+    struct lks__hier_wait wait = {.move = -1, .descs = descs};
+    if (descs == NULL) {
         lks_comm_abort(h->comm, "no memory for the answers of all hosts");
         return lks__fail(LKS_ERR_NOMEM, "no memory for the answers of %d hosts", h->n_hosts);
     }
-    memcpy(mail->payload, result, sizeof *result);
-    lks_status st = lks__hier_call(h, mail, &wait);
+    memcpy(desc->payload, result, sizeof *result);
+    lks_status st = lks__hier_call(h, desc, &wait);
     for (int i = 0; i < h->n_hosts && st == LKS_OK; i++) {
-        memcpy(result, mails[i].payload, sizeof *result);
+        memcpy(result, descs[i].payload, sizeof *result);
         if (result->status != LKS_OK)
             break;
     }
-    free(mails);
+    free(descs);
     return st;
 }
 
 lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 {
     struct lks__hier *h = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALLOC, .size = bytes};
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALLOC, .size = bytes};
     struct outcome result = {0};
     void *mem = NULL;
-    mail.args[0] = (uint64_t)kind;
+    desc.args[0] = (uint64_t)kind;
     result.status = lks_comm_alloc(h->local, kind, bytes, &mem);
     if (result.status != LKS_OK && result.status != LKS_ERR_NOMEM)
         return (lks_status)result.status; /* the group has failed */
     if (result.status != LKS_OK)
         snprintf(result.text, sizeof result.text, "%s", lks_last_error());
     if (h->leads)
-        LKS__TRY(share_outcome(h, &mail, &result));
+        LKS__TRY(share_outcome(h, &desc, &result));
     LKS__TRY(lks_comm_broadcast(h->local, &result, sizeof result, LKS_UINT8, 0));
     result.text[sizeof result.text - 1] = '\0';
     char text[sizeof result.text + 64];
@@ -149,12 +149,12 @@ lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
 {
     struct lks__hier *h = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_REPLICATE, .size = bytes};
-    LKS__TRY(lks__shm_place(h->local, "lks_comm_replicate", mem, bytes, false, &mail.args[0]));
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_REPLICATE, .size = bytes};
+    LKS__TRY(lks__shm_place(h->local, "lks_comm_replicate", mem, bytes, false, &desc.args[0]));
     struct lks__hier_wait wait = {
         .move = bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .buf = mem, .bytes = &bytes};
-    LKS__TRY(lks__hier_meet_all(h, &mail, &wait));
-    return lks__shm_call(h->local, &mail);
+    LKS__TRY(lks__hier_meet_all(h, &desc, &wait));
+    return lks__shm_call(h->local, &desc);
 }
 
 /* --- shares ------------------------------------------------------------------------------- */
@@ -177,8 +177,8 @@ void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end)
 }
 
 /* On the leader: the sizes of all shares, and of what we send and receive. */
-static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_mail *mail, char *mem,
-                                const size_t *start, size_t n_blocks, int to_first)
+static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descriptor *desc,
+                                char *mem, const size_t *start, size_t n_blocks, int to_first)
 {
     size_t *share = calloc(3 * (size_t)h->n_hosts, sizeof *share);
     size_t *sent = share + h->n_hosts, *got = sent + h->n_hosts;
@@ -202,7 +202,7 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_mail 
         wait.buf = h->host > 0 ? NULL : mem + share[0];
         wait.bytes = got;
     }
-    lks_status st = lks__hier_call(h, mail, &wait);
+    lks_status st = lks__hier_call(h, desc, &wait);
     free(share);
     return st;
 }
@@ -211,16 +211,16 @@ lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *bloc
                                    size_t n_blocks, int to_first)
 {
     struct lks__hier *h = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_GATHER_SHARES,
-                                 .size = block_start[n_blocks] - block_start[0]};
-    mail.args[0] = n_blocks;
-    mail.args[1] = to_first != 0;
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_GATHER_SHARES,
+                                       .size = block_start[n_blocks] - block_start[0]};
+    desc.args[0] = n_blocks;
+    desc.args[1] = to_first != 0;
     LKS__TRY(
-        lks__shm_place(h->local, "lks_comm_gather_shares", mem, mail.size, true, &mail.args[2]));
-    LKS__TRY(lks__shm_call(h->local, &mail));
+        lks__shm_place(h->local, "lks_comm_gather_shares", mem, desc.size, true, &desc.args[2]));
+    LKS__TRY(lks__shm_call(h->local, &desc));
     if (h->leads)
-        LKS__TRY(gather_shares(h, &mail, mem, block_start, n_blocks, to_first));
-    return lks__shm_call(h->local, &mail);
+        LKS__TRY(gather_shares(h, &desc, mem, block_start, n_blocks, to_first));
+    return lks__shm_call(h->local, &desc);
 }
 
 /* --- all-reduce --------------------------------------------------------------------------- */
@@ -292,12 +292,12 @@ static lks_status sum_floats(lks_comm *comm, float *buf, size_t count)
 lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
 {
     struct lks__hier *h = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_REDUCE, .size = count};
     struct lks__hier_wait wait = {.move = -1};
-    mail.args[1] = op;
-    mail.args[2] = dtype;
-    LKS__TRY(lks__hier_meet_all(h, &mail, &wait));
+    desc.args[1] = op;
+    desc.args[2] = dtype;
+    LKS__TRY(lks__hier_meet_all(h, &desc, &wait));
     return dtype == LKS_FLOAT32 && op == LKS_SUM
                ? sum_floats(comm, buf, count)
-               : lks__hier_combine(comm, &mail, buf, count, dtype, op);
+               : lks__hier_combine(comm, &desc, buf, count, dtype, op);
 }

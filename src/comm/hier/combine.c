@@ -122,7 +122,7 @@ static void combine_own(struct combining *c, const void *own, size_t n, size_t p
 }
 
 /* Send shards of our nodes to the other hosts, and receive our shard of their nodes. */
-static lks_status exchange(struct combining *c, const struct lks__shm_mail *mail, size_t n,
+static lks_status exchange(struct combining *c, const struct lks__shm_descriptor *desc, size_t n,
                            size_t piece)
 {
     struct lks__hier *h = c->h;
@@ -143,12 +143,12 @@ static lks_status exchange(struct combining *c, const struct lks__shm_mail *mail
                                   .send_bytes = c->send_bytes,
                                   .buf = c->recv,
                                   .bytes = c->recv_bytes};
-    return lks__hier_call(h, mail, &wait);
+    return lks__hier_call(h, desc, &wait);
 }
 
 /* Combine our shard of the result, then gather all shards. */
-static lks_status combine_shards(struct combining *c, const struct lks__shm_mail *mail, char *dst,
-                                 size_t n, size_t piece)
+static lks_status combine_shards(struct combining *c, const struct lks__shm_descriptor *desc,
+                                 char *dst, size_t n, size_t piece)
 {
     struct lks__hier *h = c->h;
     const size_t at = shard_start(h, n, h->host) * c->size, mine = shard(h, n, h->host);
@@ -174,11 +174,11 @@ static lks_status combine_shards(struct combining *c, const struct lks__shm_mail
         c->recv_bytes[i] = shard(h, n, i) * c->size;
     struct lks__hier_wait wait = {
         .move = LKS__ENGINE_ALL_GATHER, .buf = dst, .bytes = c->recv_bytes};
-    return lks__hier_call(h, mail, &wait);
+    return lks__hier_call(h, desc, &wait);
 }
 
-lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_mail *mail, void *buf, size_t count,
-                             lks_dtype dtype, lks_op op)
+lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_descriptor *desc, void *buf,
+                             size_t count, lks_dtype dtype, lks_op op)
 {
     struct lks__hier *h = comm->state;
     struct combining c = {.h = h,
@@ -197,17 +197,17 @@ lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_mail *mail, void *b
         st = open_combining(&c, piece);
     for (size_t at = 0; at < count && st == LKS_OK; at += piece) {
         size_t n = count - at < piece ? count - at : piece;
-        mail->args[0] = at;
+        desc->args[0] = at;
         memcpy(own, (char *)buf + at * c.size, n * c.size);
-        st = lks__shm_call(h->local, mail); /* all have written, and copied the earlier piece */
+        st = lks__shm_call(h->local, desc); /* all have written, and copied the earlier piece */
         if (h->leads && st == LKS_OK) {
             combine_own(&c, own, n, piece);
-            st = exchange(&c, mail, n, piece);
+            st = exchange(&c, desc, n, piece);
         }
         if (h->leads && st == LKS_OK)
-            st = combine_shards(&c, mail, common, n, piece);
+            st = combine_shards(&c, desc, common, n, piece);
         if (st == LKS_OK)
-            st = lks__shm_call(h->local, mail);
+            st = lks__shm_call(h->local, desc);
         if (st == LKS_OK)
             memcpy((char *)buf + at * c.size, common, n * c.size);
     }

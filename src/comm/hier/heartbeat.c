@@ -141,7 +141,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
 {
     double limit = h->comm->timeout_s;
     char who[96], title[64], text[512];
-    lks__shm_title(&h->mails[h->host], title, sizeof title);
+    lks__shm_title(&h->descs[h->host], title, sizeof title);
     for (int i = 0; i < h->n_hosts; i++) {
         const struct lks__hier_host *other = &h->hosts[i];
         double silent = now - other->last_s;
@@ -215,7 +215,7 @@ lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
         size_t used = (size_t)snprintf(who, sizeof who, "with ");
         name_host(h, 1 - h->host, who + used, sizeof who - used);
     }
-    lks__shm_title(&h->mails[h->host], title, sizeof title);
+    lks__shm_title(&h->descs[h->host], title, sizeof title);
     snprintf(text, sizeof text, "%s failed %s at operation %llu (%s): %s", h->ops->name, who,
              (unsigned long long)h->number, title, why);
     return lks__hier_fail(h, LKS_ERR_PEER, -1, text);

@@ -62,22 +62,22 @@ static lks_status open_local(struct lks__hier *h, lks__segment *segment)
 
 /* --- the hosts ---------------------------------------------------------------------------- */
 
-struct lks__shm_mail *lks__hier_mails(int n)
+struct lks__shm_descriptor *lks__hier_descriptors(int n)
 {
-    size_t bytes = (size_t)n * sizeof(struct lks__shm_mail);
-    struct lks__shm_mail *mails = aligned_alloc(_Alignof(struct lks__shm_mail), bytes);
-    return mails != NULL ? memset(mails, 0, bytes) : NULL;
+    size_t bytes = (size_t)n * sizeof(struct lks__shm_descriptor);
+    struct lks__shm_descriptor *descs = aligned_alloc(_Alignof(struct lks__shm_descriptor), bytes);
+    return descs != NULL ? memset(descs, 0, bytes) : NULL;
 }
 
 static lks_status open_hosts(struct lks__hier *h)
 {
     size_t n = (size_t)h->n_hosts;
     h->hosts = calloc(n, sizeof *h->hosts);
-    h->mails = lks__hier_mails(h->n_hosts);
-    size_t **sizes[] = {&h->mail_bytes,  &h->send_bytes, &h->recv_bytes,
+    h->descs = lks__hier_descriptors(h->n_hosts);
+    size_t **sizes[] = {&h->desc_bytes,  &h->send_bytes, &h->recv_bytes,
                         &h->sumsq_bytes, &h->send_at,    &h->recv_at};
     h->slots = calloc(n * 4 * LKS__ENGINE_SLOTS, sizeof *h->slots);
-    bool all = h->hosts != NULL && h->mails != NULL && h->slots != NULL;
+    bool all = h->hosts != NULL && h->descs != NULL && h->slots != NULL;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         *sizes[i] = calloc(n, sizeof **sizes[i]);
         all = all && *sizes[i] != NULL;
@@ -85,7 +85,7 @@ static lks_status open_hosts(struct lks__hier *h)
     if (!all)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
     for (size_t i = 0; i < n; i++)
-        h->mail_bytes[i] = sizeof *h->mails;
+        h->desc_bytes[i] = sizeof *h->descs;
     LKS__TRY(lks__shm_plan_new(h->local, &h->shm_plan));
     if (!lks__plan_open(&h->plan, h->n_hosts))
         return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d hosts", h->n_hosts);
@@ -96,10 +96,10 @@ static lks_status open_hosts(struct lks__hier *h)
  * reads. */
 static lks_status meet_hosts(struct lks__hier *h)
 {
-    struct lks__shm_mail mail = {.kind = LKS__OP_JOIN, .size = (uint64_t)h->join.world_size};
-    mail.n_parts = (uint32_t)h->join.local_world_size;
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_JOIN, .size = (uint64_t)h->join.world_size};
+    desc.n_parts = (uint32_t)h->join.local_world_size;
     struct lks__hier_wait wait = {.move = -1};
-    lks_status st = lks__hier_call(h, &mail, &wait);
+    lks_status st = lks__hier_call(h, &desc, &wait);
     if (st == LKS_OK && h->first[h->n_hosts] != h->join.world_size)
         st = lks__fail(LKS_ERR_CONFIG,
                        "the %d hosts have %d ranks together, WORLD_SIZE is %d: LOCAL_WORLD_SIZE "
@@ -225,8 +225,8 @@ void lks__hier_close(lks_comm *comm)
     lks__shm_plan_free(h->shm_plan);
     lks_comm_close(h->local);
     free(h->hosts);
-    free(h->mails);
-    free(h->mail_bytes);
+    free(h->descs);
+    free(h->desc_bytes);
     free(h->send_bytes);
     free(h->recv_bytes);
     free(h->sumsq_bytes);
@@ -290,13 +290,13 @@ lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *s
         return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no engine", comm->ops.name);
     struct lks__hier *h = state_of(comm);
     size_t bytes = count * sizeof *buf;
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_REDUCE, .size = count};
     struct lks__hier_wait wait = {.move = LKS__HIER_OWN_SUM, .buf = buf, .bytes = &bytes};
-    mail.args[1] = LKS_SUM;
-    mail.args[2] = LKS_FLOAT32;
-    LKS__TRY(lks__shm_call(h->local, &mail));
+    desc.args[1] = LKS_SUM;
+    desc.args[2] = LKS_FLOAT32;
+    LKS__TRY(lks__shm_call(h->local, &desc));
     if (h->leads)
-        LKS__TRY(lks__hier_call(h, &mail, &wait));
+        LKS__TRY(lks__hier_call(h, &desc, &wait));
     *seconds_p = wait.seconds;
     return lks_comm_broadcast(h->local, seconds_p, sizeof *seconds_p, LKS_UINT8, 0);
 }

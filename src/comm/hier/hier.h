@@ -29,7 +29,7 @@ enum {
 
 /* One operation for the leader's thread. */
 struct lks__hier_job {
-    struct lks__shm_mail mail; /* the descriptor on our side */
+    struct lks__shm_descriptor desc; /* the descriptor on our side */
 
     /* For reductions: waiters are woken through shared memory. */
     struct lks__shm_between between;
@@ -47,9 +47,9 @@ struct lks__hier_wait {
     const void *send; /* for LKS__ENGINE_ALL_TO_ALL; pieces are consecutive, in both buffers */
     const size_t *send_bytes;
     void *buf;
-    const size_t *bytes;         /* [n_hosts] pieces, or [1] for a broadcast */
-    struct lks__shm_mail *mails; /* [n_hosts] out; NULL: not needed */
-    double seconds;              /* out, for LKS__HIER_OWN_SUM */
+    const size_t *bytes;               /* [n_hosts] pieces, or [1] for a broadcast */
+    struct lks__shm_descriptor *descs; /* [n_hosts] out; NULL: not needed */
+    double seconds;                    /* out, for LKS__HIER_OWN_SUM */
     bool done;
     lks_status st;
 };
@@ -112,8 +112,8 @@ struct lks__hier {
     /* --- only for the thread --- */
     void *engine;
     struct lks__hier_host *hosts;                               /* [n_hosts] */
-    struct lks__shm_mail *mails;                                /* [n_hosts] */
-    size_t *mail_bytes, *send_bytes, *recv_bytes, *sumsq_bytes; /* [n_hosts] */
+    struct lks__shm_descriptor *descs;                          /* [n_hosts] */
+    size_t *desc_bytes, *send_bytes, *recv_bytes, *sumsq_bytes; /* [n_hosts] */
     size_t *send_at, *recv_at;                                  /* [n_hosts] */
     /* [LKS__ENGINE_SLOTS][4][n_hosts]: offsets and sizes of operations in progress. */
     size_t *slots;
@@ -135,7 +135,7 @@ struct lks__hier {
 /* --- hier.c ------------------------------------------------------------------------------- */
 
 /* Zeroed; free() it. calloc() wouldn't align descriptors to cache lines, as their type needs. */
-struct lks__shm_mail *lks__hier_mails(int n);
+struct lks__shm_descriptor *lks__hier_descriptors(int n);
 
 /* Open `comm` over `engine`. `segment`: this host's, taken over; NULL: the environment's, or one
  * that the ranks of the host agree on through the engine. */
@@ -193,7 +193,7 @@ lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dty
                                 lks_op op);
 /* All ranks of the host arrive at this call, then the hosts do: calls that don't match are found
  * here. */
-lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_mail *mail,
+lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                               struct lks__hier_wait *wait);
 /* Make room in h->sums for `count` floats, or for a piece of them: h->sum_room. */
 lks_status lks__hier_open_sums(struct lks__hier *h, size_t count);
@@ -207,9 +207,9 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
 
 /* --- combine.c ---------------------------------------------------------------------------- */
 
-/* All-reduce of any type and operation; all ranks have arrived with descriptor `mail`. */
-lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_mail *mail, void *buf, size_t count,
-                             lks_dtype dtype, lks_op op);
+/* All-reduce of any type and operation; all ranks have arrived with descriptor `desc`. */
+lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_descriptor *desc, void *buf,
+                             size_t count, lks_dtype dtype, lks_op op);
 
 /* --- reduce.c ----------------------------------------------------------------------------- */
 
@@ -236,7 +236,7 @@ bool lks__hier_is_busy(struct lks__hier *h);      /* are operations queued or ru
 /* Queue an operation; `wait` is NULL for reductions. */
 lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job);
 /* Queue it and wait. */
-lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_mail *mail,
+lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                           struct lks__hier_wait *wait);
 
 /* --- operations.c: in the leader's thread ------------------------------------------------- */
@@ -247,8 +247,8 @@ lks_status lks__hier_start(struct lks__hier *h, const lks__engine_op *op, uint64
 /* Wait for all operations up to `ticket`, and meanwhile exchange heartbeats. */
 lks_status lks__hier_finish(struct lks__hier *h, uint64_t ticket);
 lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op); /* both */
-/* Exchange the descriptors of this operation with all hosts; they are stored in h->mails. */
-lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_mail *mail);
+/* Exchange the descriptors of this operation with all hosts; they are stored in h->descs. */
+lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_descriptor *desc);
 /* Nothing to do now: check heartbeats, and rest briefly. Fails if the group has failed. */
 lks_status lks__hier_pause(struct lks__hier *h);
 

@@ -96,21 +96,21 @@ lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op)
     return lks__hier_finish(h, ticket);
 }
 
-lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_mail *mail)
+lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_descriptor *desc)
 {
-    struct lks__shm_mail *mine = &h->mails[h->host];
-    *mine = *mail;
+    struct lks__shm_descriptor *mine = &h->descs[h->host];
+    *mine = *desc;
     mine->seq = (uint32_t)h->number;
     lks__engine_op op = {
-        .kind = LKS__ENGINE_ALL_GATHER, .recv = h->mails, .recv_bytes = h->mail_bytes};
+        .kind = LKS__ENGINE_ALL_GATHER, .recv = h->descs, .recv_bytes = h->desc_bytes};
     LKS__TRY(lks__hier_move(h, &op));
     for (int i = 0; i < h->n_hosts; i++) {
-        if (lks__shm_same_call(&h->mails[i], mine))
+        if (lks__shm_same_call(&h->descs[i], mine))
             continue;
         char calls[2][256], text[768];
         int low = i < h->host ? i : h->host, high = i < h->host ? h->host : i;
-        lks__shm_describe(&h->mails[low], calls[0], sizeof calls[0]);
-        lks__shm_describe(&h->mails[high], calls[1], sizeof calls[1]);
+        lks__shm_describe(&h->descs[low], calls[0], sizeof calls[0]);
+        lks__shm_describe(&h->descs[high], calls[1], sizeof calls[1]);
         snprintf(text, sizeof text,
                  "hosts disagree on operation %llu between them: rank %d called %s, rank %d called "
                  "%s; all ranks must start the same operations with the same sizes in the same "

@@ -16,7 +16,7 @@
 enum { PIECE_BYTES = 1 << 20, AHEAD = 3 };
 
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(lks_node) <= LKS__SHM_PAYLOAD,
-               "a host's nodes fit into its mail");
+               "a host's nodes fit into its descriptor");
 
 /* --- on each rank ------------------------------------------------------------------------- */
 
@@ -26,14 +26,14 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     struct lks__hier_job job = {0};
     lks_work *work;
     h->local->exec = comm->exec;
-    LKS__TRY(lks__shm_between_start(h->local, r, &work, &job.between, &job.mail));
+    LKS__TRY(lks__shm_between_start(h->local, r, &work, &job.between, &job.desc));
     work->comm = comm;
     if (h->leads) {
         /* Compare the offsets, too: two reductions of the same shape, for example of two lks_ddp,
          * must not be taken for each other. */
-        uint64_t places[2] = {job.mail.args[2], job.mail.args[3]};
-        job.mail.args[2] = (uint64_t)r->wire << 1 | (r->scatter != 0);
-        job.mail.args[3] = XXH3_64bits(places, sizeof places);
+        uint64_t places[2] = {job.desc.args[2], job.desc.args[3]};
+        job.desc.args[2] = (uint64_t)r->wire << 1 | (r->scatter != 0);
+        job.desc.args[3] = XXH3_64bits(places, sizeof places);
         LKS__TRY(lks__hier_post(h, &job));
     }
     *work_p = work;
@@ -117,7 +117,7 @@ static uint16_t *narrow_staging(const struct lks__hier *h, const struct pieces *
 static lks_node node_of(const struct lks__hier *h, int host, int k)
 {
     lks_node node;
-    memcpy(&node, h->mails[host].payload + (size_t)k * sizeof node, sizeof node);
+    memcpy(&node, h->descs[host].payload + (size_t)k * sizeof node, sizeof node);
     return node;
 }
 
@@ -125,9 +125,9 @@ static lks_node node_of(const struct lks__hier *h, int host, int k)
 static lks_status read_nodes(struct lks__hier *h, struct pieces *c)
 {
     for (int i = 0; i < h->n_hosts; i++) {
-        if (h->mails[i].n_parts > LKS__TREE_MAX_COVER)
+        if (h->descs[i].n_parts > LKS__TREE_MAX_COVER)
             return bad_parts(h, c->r, "a host", "gave more nodes than a range of leaves can have");
-        int some = (int)h->mails[i].n_parts;
+        int some = (int)h->descs[i].n_parts;
         for (int k = 0; k < some; k++)
             if (!lks__tree_valid(c->r->n_leaves, node_of(h, i, k)))
                 return bad_parts(h, c->r, "a host", "gave something that is no node of the tree");
@@ -181,8 +181,8 @@ static lks_status fetch_round(struct lks__hier *h, struct pieces *c, size_t piec
     const float *send = k < c->n_mine ? c->bufs[k] : NULL;
     if (c->narrow && k > 0) /* the buffer of the previous node is still being sent */
         LKS__TRY(lks__hier_finish(h, c->last));
-    for (int i = 0, n = 0; i < h->n_hosts; n += (int)h->mails[i++].n_parts) {
-        bool comes = i != h->host && k < (int)h->mails[i].n_parts;
+    for (int i = 0, n = 0; i < h->n_hosts; n += (int)h->descs[i++].n_parts) {
+        bool comes = i != h->host && k < (int)h->descs[i].n_parts;
         size_t start = start_of(h, c, i, piece);
         size_t some = i != h->host && send != NULL ? size_of(h, c, i, piece) : 0;
         if (c->narrow && some > 0)
@@ -216,7 +216,7 @@ static void place_nodes(struct lks__hier *h, const struct pieces *c, size_t piec
     const size_t start = start_of(h, c, h->host, piece), some = size_of(h, c, h->host, piece);
     h->plan.n = 0;
     for (int i = 0; i < h->n_hosts; i++) {
-        for (int k = 0; k < (int)h->mails[i].n_parts; k++) {
+        for (int k = 0; k < (int)h->descs[i].n_parts; k++) {
             size_t at = place_of(c, piece, h->plan.n);
             if (c->narrow && i != h->host)
                 lks__wire_widen(h->staging + at, narrow_staging(h, c) + at, some);
@@ -308,9 +308,9 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
     c.n_mine = lks__shm_between_sums(h->local, h->shm_plan, &job->between, nodes, c.bufs);
     if (c.n_mine < 0)
         return bad_parts(h, r, "this host", "has leaves too scattered to be sent");
-    job->mail.n_parts = (uint32_t)c.n_mine;
-    memcpy(job->mail.payload, nodes, (size_t)c.n_mine * sizeof *nodes);
-    LKS__TRY(lks__hier_meet(h, &job->mail));
+    job->desc.n_parts = (uint32_t)c.n_mine;
+    memcpy(job->desc.payload, nodes, (size_t)c.n_mine * sizeof *nodes);
+    LKS__TRY(lks__hier_meet(h, &job->desc));
     LKS__TRY(read_nodes(h, &c));
     return r->count > 0 ? add_pieces(h, &c) : LKS_OK;
 }

@@ -18,7 +18,7 @@
 static void learn_ranks(struct lks__hier *h)
 {
     for (int i = 0; i < h->n_hosts; i++) {
-        uint32_t some = h->mails[i].n_parts, most = (uint32_t)h->join.world_size;
+        uint32_t some = h->descs[i].n_parts, most = (uint32_t)h->join.world_size;
         h->first[i + 1] = h->first[i] + (int)(some < most ? some : most);
         if (h->first[i + 1] > h->join.world_size)
             h->first[i + 1] = h->join.world_size + 1;
@@ -40,11 +40,11 @@ static lks_status run(struct lks__hier *h, struct lks__hier_job *job)
     struct lks__hier_wait *w = job->wait;
     if (w == NULL)
         return lks__hier_reduce(h, job);
-    LKS__TRY(lks__hier_meet(h, &job->mail));
-    if (job->mail.kind == LKS__OP_JOIN)
+    LKS__TRY(lks__hier_meet(h, &job->desc));
+    if (job->desc.kind == LKS__OP_JOIN)
         learn_ranks(h);
-    if (w->mails != NULL)
-        memcpy(w->mails, h->mails, (size_t)h->n_hosts * sizeof *h->mails);
+    if (w->descs != NULL)
+        memcpy(w->descs, h->descs, (size_t)h->n_hosts * sizeof *h->descs);
     if (w->move < 0)
         return LKS_OK;
     if (w->move == LKS__HIER_OWN_SUM)
@@ -238,18 +238,18 @@ lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job)
     if (room) {
         struct lks__hier_job *posted = &h->jobs[(h->first_job + h->n_jobs++) % LKS__HIER_JOBS];
         *posted = *job;
-        posted->mail.has_step = h->comm->has_step;
-        posted->mail.step = h->comm->step;
+        posted->desc.has_step = h->comm->has_step;
+        posted->desc.step = h->comm->step;
     }
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
     return room ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "too many operations are in flight");
 }
 
-lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_mail *mail,
+lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                           struct lks__hier_wait *wait)
 {
-    struct lks__hier_job job = {.mail = *mail, .wait = wait};
+    struct lks__hier_job job = {.desc = *desc, .wait = wait};
     wait->done = false;
     LKS__TRY(lks__hier_post(h, &job));
     lks__shm_wait_for_hosts(h->local, true);

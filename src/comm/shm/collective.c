@@ -1,4 +1,4 @@
-/* The blocking collectives. Small data travel in the mailboxes, large ones through the bounce
+/* The blocking collectives. Small data travel in the descriptors, large ones through the bounce
  * buffers in pieces, one operation for each. Operation s uses half s % 2 of the buffers: a rank
  * that arrives at s has completed s - 1, so all ranks have arrived there and are done with s -
  * 2. */
@@ -17,30 +17,30 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static lks_status meet(struct lks__shm *g, const struct lks__shm_mail *mail, const void *payload,
-                       size_t n, uint64_t *seq_p)
+static lks_status meet(struct lks__shm *g, const struct lks__shm_descriptor *desc,
+                       const void *payload, size_t n, uint64_t *seq_p)
 {
-    LKS__TRY(lks__shm_arrive(g, mail, payload, n, seq_p));
+    LKS__TRY(lks__shm_arrive(g, desc, payload, n, seq_p));
     return lks__shm_wait_arrived(g, *seq_p);
 }
 
 static const void *payload_of(const struct lks__shm *g, int rank, uint64_t seq)
 {
-    return lks__segment_mail(g->segment, rank, (uint32_t)seq)->payload;
+    return lks__segment_descriptor(g->segment, rank, (uint32_t)seq)->payload;
 }
 
-lks_status lks__shm_call(lks_comm *comm, const struct lks__shm_mail *mail)
+lks_status lks__shm_call(lks_comm *comm, const struct lks__shm_descriptor *desc)
 {
     struct lks__shm *g = state_of(comm);
     uint64_t seq;
     LKS__TRY(lks__shm_drain(g));
-    return meet(g, mail, NULL, 0, &seq);
+    return meet(g, desc, NULL, 0, &seq);
 }
 
 lks_status lks__shm_barrier(lks_comm *comm)
 {
-    struct lks__shm_mail mail = {.kind = LKS__OP_BARRIER};
-    return lks__shm_call(comm, &mail);
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_BARRIER};
+    return lks__shm_call(comm, &desc);
 }
 
 lks_status lks__shm_check_common(const struct lks__shm *g, const char *call, const void *mem,
@@ -59,35 +59,35 @@ lks_status lks__shm_check_common(const struct lks__shm *g, const char *call, con
 /* One host has one copy. */
 lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes)
 {
-    struct lks__shm_mail mail = {.kind = LKS__OP_REPLICATE, .size = bytes};
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_REPLICATE, .size = bytes};
     LKS__TRY(lks__shm_check_common(state_of(comm), "lks_comm_replicate", mem, bytes, false,
-                                   &mail.args[0]));
-    return lks__shm_call(comm, &mail);
+                                   &desc.args[0]));
+    return lks__shm_call(comm, &desc);
 }
 
 lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first)
 {
-    struct lks__shm_mail mail = {.kind = LKS__OP_GATHER_SHARES,
-                                 .size = block_start[n_blocks] - block_start[0]};
-    LKS__TRY(lks__shm_check_common(state_of(comm), "lks_comm_gather_shares", mem, mail.size, true,
-                                   &mail.args[2]));
-    mail.args[0] = n_blocks;
-    mail.args[1] = to_first != 0;
-    return lks__shm_call(comm, &mail);
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_GATHER_SHARES,
+                                       .size = block_start[n_blocks] - block_start[0]};
+    LKS__TRY(lks__shm_check_common(state_of(comm), "lks_comm_gather_shares", mem, desc.size, true,
+                                   &desc.args[2]));
+    desc.args[0] = n_blocks;
+    desc.args[1] = to_first != 0;
+    return lks__shm_call(comm, &desc);
 }
 
 lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
 {
     struct lks__shm *g = state_of(comm);
     const size_t bytes = count * lks_dtype_bytes(dtype);
-    struct lks__shm_mail mail = {.kind = LKS__OP_BROADCAST, .size = count};
-    mail.args[0] = (uint64_t)root;
-    mail.args[2] = dtype;
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_BROADCAST, .size = count};
+    desc.args[0] = (uint64_t)root;
+    desc.args[2] = dtype;
     uint64_t seq;
     LKS__TRY(lks__shm_drain(g));
     if (bytes <= LKS__SHM_PAYLOAD) {
-        LKS__TRY(meet(g, &mail, buf, g->rank == root ? bytes : 0, &seq));
+        LKS__TRY(meet(g, &desc, buf, g->rank == root ? bytes : 0, &seq));
         if (g->rank != root && bytes > 0)
             memcpy(buf, payload_of(g, root, seq), bytes);
         return LKS_OK;
@@ -95,10 +95,10 @@ lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
     for (size_t at = 0; at < bytes; at += LKS__SHM_BOUNCE) {
         size_t some = smaller(bytes - at, LKS__SHM_BOUNCE);
         void *piece = lks__segment_bounce(g->segment, root, (int)(g->seq & 1));
-        mail.args[1] = at;
+        desc.args[1] = at;
         if (g->rank == root)
             memcpy(piece, (char *)buf + at, some);
-        LKS__TRY(meet(g, &mail, NULL, 0, &seq));
+        LKS__TRY(meet(g, &desc, NULL, 0, &seq));
         if (g->rank != root)
             memcpy((char *)buf + at, piece, some);
     }
@@ -110,12 +110,12 @@ lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size
 {
     struct lks__shm *g = state_of(comm);
     const size_t bytes = count * lks_dtype_bytes(dtype);
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_GATHER, .size = count};
-    mail.args[2] = dtype;
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER, .size = count};
+    desc.args[2] = dtype;
     uint64_t seq;
     LKS__TRY(lks__shm_drain(g));
     if (bytes <= LKS__SHM_PAYLOAD) {
-        LKS__TRY(meet(g, &mail, mine, bytes, &seq));
+        LKS__TRY(meet(g, &desc, mine, bytes, &seq));
         for (int r = 0; r < g->world_size && bytes > 0; r++)
             memcpy((char *)all + (size_t)r * bytes, payload_of(g, r, seq), bytes);
         return LKS_OK;
@@ -123,9 +123,9 @@ lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size
     for (size_t at = 0; at < bytes; at += LKS__SHM_BOUNCE) {
         size_t some = smaller(bytes - at, LKS__SHM_BOUNCE);
         int half = (int)(g->seq & 1);
-        mail.args[1] = at;
+        desc.args[1] = at;
         memcpy(lks__segment_bounce(g->segment, g->rank, half), (const char *)mine + at, some);
-        LKS__TRY(meet(g, &mail, NULL, 0, &seq));
+        LKS__TRY(meet(g, &desc, NULL, 0, &seq));
         for (int r = 0; r < g->world_size; r++)
             memcpy((char *)all + (size_t)r * bytes + at, lks__segment_bounce(g->segment, r, half),
                    some);
@@ -145,11 +145,11 @@ static void share_of(size_t n, int rank, int world_size, size_t *first, size_t *
  * more than reading the few other parts. */
 enum { ALL_SUM_RANKS = 4 };
 
-/* Reduce one piece that fits into a bounce buffer or a mailbox; all ranks can read all parts. A few
- * ranks combine them each for itself. Of many ranks each combines its share into rank 0's buffer,
- * and copies the whole once all have done so. */
-static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, void *buf, size_t n,
-                               lks_dtype dtype, lks_op op)
+/* Reduce one piece that fits into a bounce buffer or a descriptor; all ranks can read all parts. A
+ * few ranks combine them each for itself. Of many ranks each combines its share into rank 0's
+ * buffer, and copies the whole once all have done so. */
+static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_descriptor *desc, void *buf,
+                               size_t n, lks_dtype dtype, lks_op op)
 {
     const void *parts[LKS__SEGMENT_MAX_RANKS];
     const size_t bytes = n * lks_dtype_bytes(dtype);
@@ -162,7 +162,7 @@ static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, v
                              .exec = &g->comm->exec};
     uint64_t seq;
     if (bytes <= LKS__SHM_PAYLOAD) {
-        LKS__TRY(meet(g, mail, buf, bytes, &seq));
+        LKS__TRY(meet(g, desc, buf, bytes, &seq));
         for (int r = 0; r < g->world_size; r++)
             parts[r] = payload_of(g, r, seq);
         lks__combine_range(&c, 0, n);
@@ -170,7 +170,7 @@ static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, v
     }
     int half = (int)(g->seq & 1);
     memcpy(lks__segment_bounce(g->segment, g->rank, half), buf, bytes);
-    LKS__TRY(meet(g, mail, NULL, 0, &seq));
+    LKS__TRY(meet(g, desc, NULL, 0, &seq));
     for (int r = 0; r < g->world_size; r++)
         parts[r] = lks__segment_bounce(g->segment, r, half);
     if (g->world_size <= ALL_SUM_RANKS) {
@@ -190,19 +190,19 @@ static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_mail *mail, v
 lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
 {
     struct lks__shm *g = state_of(comm);
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALL_REDUCE, .size = count};
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_REDUCE, .size = count};
     const size_t size = lks_dtype_bytes(dtype), piece = LKS__SHM_BOUNCE / size;
-    mail.args[1] = op;
-    mail.args[2] = dtype;
+    desc.args[1] = op;
+    desc.args[2] = dtype;
     LKS__TRY(lks__shm_drain(g));
     if (count == 0) { /* arrive anyway, because calls that don't match must be found */
         uint64_t seq;
-        return meet(g, &mail, NULL, 0, &seq);
+        return meet(g, &desc, NULL, 0, &seq);
     }
     for (size_t at = 0; at < count; at += piece) {
-        mail.args[0] = at;
+        desc.args[0] = at;
         LKS__TRY(
-            reduce_piece(g, &mail, (char *)buf + at * size, smaller(count - at, piece), dtype, op));
+            reduce_piece(g, &desc, (char *)buf + at * size, smaller(count - at, piece), dtype, op));
     }
     return LKS_OK;
 }

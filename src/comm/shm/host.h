@@ -15,7 +15,7 @@
 
 enum {
     LKS__SHM_IN_FLIGHT = 64, /* maximal number of reductions in flight */
-    LKS__SHM_PAYLOAD = 960,  /* bytes of data in a mailbox */
+    LKS__SHM_PAYLOAD = 960,  /* bytes of data in a descriptor */
 };
 
 /* --- descriptors ----------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ enum lks__shm_kind {
 
 /* What a rank publishes about one operation. Kind, size and args must be equal on
  * all ranks. */
-struct lks__shm_mail {
+struct lks__shm_descriptor {
     alignas(64) uint32_t seq;
     uint32_t kind;    /* enum lks__shm_kind */
     uint64_t size;    /* bytes, or elements for the reductions */
@@ -47,11 +47,11 @@ struct lks__shm_mail {
 };
 
 /* Name a call for messages: "broadcast at step 3". */
-void lks__shm_title(const struct lks__shm_mail *mail, char *text, size_t bytes);
+void lks__shm_title(const struct lks__shm_descriptor *desc, char *text, size_t bytes);
 /* Describe it: "broadcast of 8 bytes from rank 0 at step 3". */
-void lks__shm_describe(const struct lks__shm_mail *mail, char *text, size_t bytes);
+void lks__shm_describe(const struct lks__shm_descriptor *desc, char *text, size_t bytes);
 /* Do two calls match? */
-bool lks__shm_same_call(const struct lks__shm_mail *a, const struct lks__shm_mail *b);
+bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b);
 
 /* --- the group ------------------------------------------------------------------------------ */
 
@@ -61,8 +61,8 @@ lks_status lks__shm_open_on(lks_comm *local, lks__segment *segment);
 /* The group's segment; NULL if `local` is NULL or was not opened. Any thread. */
 lks__segment *lks__shm_segment(const lks_comm *local);
 
-/* Arrive at the call that `mail` describes, with all reductions in flight complete. */
-lks_status lks__shm_call(lks_comm *local, const struct lks__shm_mail *mail);
+/* Arrive at the call that `desc` describes, with all reductions in flight complete. */
+lks_status lks__shm_call(lks_comm *local, const struct lks__shm_descriptor *desc);
 /* Release the newest memory of lks_comm_alloc(); all ranks of the host call it. */
 void lks__shm_undo_alloc(lks_comm *local);
 /* A number for the place of `mem`, the same on all hosts; 0 for 0 bytes. ERR_ARG naming `call`, and
@@ -94,11 +94,11 @@ struct lks__shm_between {
     lks_reduction r; /* its borders are valid as long as the group */
 };
 
-/* Start one, and fill `job` and `mail` for the leader. args[2] and [3] of `mail` are the places
+/* Start one, and fill `job` and `desc` for the leader. args[2] and [3] of `desc` are the places
  * (see lks__shm_place()) of dst and block_sumsq. After ERR_ARG and ERR_NOMEM the group stays
  * usable. */
 lks_status lks__shm_between_start(lks_comm *local, const lks_reduction *r, lks_work **work_p,
-                                  struct lks__shm_between *job, struct lks__shm_mail *mail);
+                                  struct lks__shm_between *job, struct lks__shm_descriptor *desc);
 /* Must a rank still add its share of a reduction in flight? False if `local` isn't open. */
 bool lks__shm_owes_shares(const lks_comm *local);
 /* Have all ranks added their shares? Any thread. */

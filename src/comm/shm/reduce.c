@@ -14,7 +14,7 @@
 enum { TASK_BLOCKS = 8 };
 
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(struct lks__shm_part) <= LKS__SHM_PAYLOAD,
-               "a rank's parts fit into its mailbox");
+               "a rank's parts fit into its descriptor");
 
 /* The parts of all ranks; among hosts, also the sums of them that the tree allows. */
 struct lks__shm_plan {
@@ -119,9 +119,9 @@ static struct lks__shm_work *take_work(struct lks__shm *g, size_t n_borders)
 
 /* Find the offsets of the outputs in the segment; equal on all ranks. */
 static lks_status place_outputs(const struct lks__shm *g, const lks_reduction *r,
-                                struct lks__shm_mail *mail)
+                                struct lks__shm_descriptor *desc)
 {
-    mail->args[2] = mail->args[3] = 0;
+    desc->args[2] = desc->args[3] = 0;
     if ((uintptr_t)r->dst % sizeof *r->dst != 0 ||
         (uintptr_t)r->block_sumsq % sizeof *r->block_sumsq != 0)
         return lks__fail(LKS_ERR_ARG,
@@ -129,14 +129,14 @@ static lks_status place_outputs(const struct lks__shm *g, const lks_reduction *r
                          "aligned as its type needs",
                          (void *)r->dst, (void *)r->block_sumsq);
     if (r->count > 0 &&
-        !lks__shm_offset(g, r->dst, r->count * sizeof(float), LKS_MEM_COMMON, 0, &mail->args[2]) &&
-        !lks__shm_offset(g, r->dst, r->count * sizeof(float), LKS_MEM_OWN, 0, &mail->args[2]))
+        !lks__shm_offset(g, r->dst, r->count * sizeof(float), LKS_MEM_COMMON, 0, &desc->args[2]) &&
+        !lks__shm_offset(g, r->dst, r->count * sizeof(float), LKS_MEM_OWN, 0, &desc->args[2]))
         return lks__fail(LKS_ERR_ARG,
                          "lks_comm_reduce_start: dst, %zu elements, is neither in "
                          "common memory nor in rank 0's",
                          r->count);
     if (r->n_blocks > 0 && !lks__shm_offset(g, r->block_sumsq, r->n_blocks * sizeof(double),
-                                            LKS_MEM_COMMON, 0, &mail->args[3]))
+                                            LKS_MEM_COMMON, 0, &desc->args[3]))
         return lks__fail(LKS_ERR_ARG,
                          "lks_comm_reduce_start: block_sumsq, %zu blocks, is not in common memory",
                          r->n_blocks);
@@ -182,23 +182,23 @@ static lks_status complete_oldest(struct lks__shm *g);
 static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between,
                         struct lks__shm_work **work_p)
 {
-    struct lks__shm_mail mail = {.kind = LKS__OP_REDUCE, .size = r->count};
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_REDUCE, .size = r->count};
     struct lks__shm_part parts[LKS__TREE_MAX_COVER];
     uint32_t scale;
     memcpy(&scale, &r->scale, sizeof scale);
-    mail.args[0] = (uint64_t)scale << 32 | (uint32_t)r->n_leaves;
-    mail.args[1] = r->n_blocks == 0
+    desc.args[0] = (uint64_t)scale << 32 | (uint32_t)r->n_leaves;
+    desc.args[1] = r->n_blocks == 0
                        ? 0
                        : XXH3_64bits(r->block_start, (r->n_blocks + 1) * sizeof *r->block_start);
-    LKS__TRY(place_outputs(g, r, &mail));
-    mail.n_parts = (uint32_t)r->n_parts;
+    LKS__TRY(place_outputs(g, r, &desc));
+    desc.n_parts = (uint32_t)r->n_parts;
     LKS__TRY(place_parts(g, r, parts));
     while (g->n_pending > 0 && g->seq - g->pending[g->first_pending]->seq >= LKS__SHM_IN_FLIGHT)
         LKS__TRY(complete_oldest(g));
     struct lks__shm_work *k = take_work(g, r->n_blocks + 1);
     if (k == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for one more reduction in flight");
-    lks_status st = lks__shm_arrive(g, &mail, parts, (size_t)r->n_parts * sizeof parts[0], &k->seq);
+    lks_status st = lks__shm_arrive(g, &desc, parts, (size_t)r->n_parts * sizeof parts[0], &k->seq);
     if (st != LKS_OK) {
         give_work(g, k);
         return st;
@@ -225,16 +225,16 @@ lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
 }
 
 lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p,
-                                  struct lks__shm_between *job, struct lks__shm_mail *mail)
+                                  struct lks__shm_between *job, struct lks__shm_descriptor *desc)
 {
     struct lks__shm *g = state_of(comm);
     struct lks__shm_work *k;
     LKS__TRY(start(g, r, true, &k));
     *work_p = &k->head;
     *job = (struct lks__shm_between){k->seq, lks__shm_finish_goal_next(g, k->seq), k->r};
-    *mail = *lks__segment_mail(g->segment, g->rank, (uint32_t)k->seq);
-    mail->args[2] = lks__shm_place_at(g, mail->args[2]);
-    mail->args[3] = lks__shm_place_at(g, mail->args[3]);
+    *desc = *lks__segment_descriptor(g->segment, g->rank, (uint32_t)k->seq);
+    desc->args[2] = lks__shm_place_at(g, desc->args[2]);
+    desc->args[3] = lks__shm_place_at(g, desc->args[3]);
     return LKS_OK;
 }
 
@@ -245,7 +245,8 @@ static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, i
                             const char *what)
 {
     char who[32] = "the ranks", title[64], text[320];
-    lks__shm_title(lks__segment_mail(g->segment, g->rank, (uint32_t)k->seq), title, sizeof title);
+    lks__shm_title(lks__segment_descriptor(g->segment, g->rank, (uint32_t)k->seq), title,
+                   sizeof title);
     if (rank >= 0)
         snprintf(who, sizeof who, "rank %d", g->comm->first_rank + rank);
     snprintf(text, sizeof text,
@@ -259,13 +260,14 @@ static lks_status read_parts(struct lks__shm *g, struct lks__plan *p, const stru
 {
     p->n = 0;
     for (int r = 0; r < g->world_size; r++) {
-        const struct lks__shm_mail *mail = lks__segment_mail(g->segment, r, (uint32_t)k->seq);
-        uint32_t n_parts = mail->n_parts;
+        const struct lks__shm_descriptor *desc =
+            lks__segment_descriptor(g->segment, r, (uint32_t)k->seq);
+        uint32_t n_parts = desc->n_parts;
         if (n_parts > LKS__TREE_MAX_COVER)
             return bad_parts(g, k, r, "are more than any rank can have");
         for (uint32_t i = 0; i < n_parts; i++) {
             struct lks__shm_part part;
-            memcpy(&part, mail->payload + i * sizeof part, sizeof part);
+            memcpy(&part, desc->payload + i * sizeof part, sizeof part);
             const float *buf =
                 lks__shm_address(g, part.offset, k->r.count * sizeof(float), LKS_MEM_OWN, r);
             if (part.offset % sizeof(float) != 0 || (buf == NULL && k->r.count > 0) ||
@@ -401,7 +403,7 @@ static lks_status progress(struct lks__shm *g)
             continue;
         if (!lks__shm_all_arrived(g, k->seq))
             break;
-        LKS__TRY(lks__shm_check_mail(g, k->seq));
+        LKS__TRY(lks__shm_check_descriptors(g, k->seq));
         LKS__TRY(do_share(g, k));
     }
     while (g->n_pending > 0) {

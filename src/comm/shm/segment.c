@@ -37,7 +37,7 @@ struct lks__segment {
 
 /* Offsets of the parts of the base; all follow from the number of ranks. */
 struct layout {
-    size_t lines, slots, mails, bounces, end;
+    size_t lines, slots, descs, bounces, end;
 };
 
 static struct layout layout_for(int world_size)
@@ -46,8 +46,9 @@ static struct layout layout_for(int world_size)
     struct layout l;
     l.lines = lks__round_up(sizeof(struct lks__segment_header), PAGE);
     l.slots = lks__round_up(l.lines + W * sizeof(struct lks__rank_line), PAGE);
-    l.mails = lks__round_up(l.slots + LKS__SHM_SLOTS * sizeof(struct lks__shm_slot), PAGE);
-    l.bounces = lks__round_up(l.mails + W * LKS__SHM_SLOTS * sizeof(struct lks__shm_mail), PAGE);
+    l.descs = lks__round_up(l.slots + LKS__SHM_SLOTS * sizeof(struct lks__shm_slot), PAGE);
+    l.bounces =
+        lks__round_up(l.descs + W * LKS__SHM_SLOTS * sizeof(struct lks__shm_descriptor), PAGE);
     l.end = l.bounces + W * 2 * LKS__SHM_BOUNCE;
     return l;
 }
@@ -75,9 +76,9 @@ struct lks__shm_slot *lks__segment_slot(const lks__segment *s, uint32_t seq)
            seq % LKS__SHM_SLOTS;
 }
 
-struct lks__shm_mail *lks__segment_mail(const lks__segment *s, int rank, uint32_t seq)
+struct lks__shm_descriptor *lks__segment_descriptor(const lks__segment *s, int rank, uint32_t seq)
 {
-    return (struct lks__shm_mail *)(s->base + layout_for(s->world_size).mails) +
+    return (struct lks__shm_descriptor *)(s->base + layout_for(s->world_size).descs) +
            (size_t)rank * LKS__SHM_SLOTS + seq % LKS__SHM_SLOTS;
 }
 

@@ -1,6 +1,7 @@
 /* comm/shm/segment_layout.h - contents of the segment; only for comm/shm:
  *
- *     header | a line for each rank | counters of operations | mailboxes | bounce buffers | regions
+ *     header | a line for each rank | counters of operations | descriptors | bounce buffers
+ *     | regions
  *
  * The file is sealed against shrinking, and fallocate reserves its parts before they are mapped, so
  * an access never raises SIGBUS. What peers write is checked before use: no number in here becomes
@@ -15,7 +16,7 @@
 #include "comm/shm/segment.h"
 
 enum {
-    /* Operations whose mailboxes are kept; a power of two. Mailbox s may be overwritten for
+    /* Operations whose descriptors are kept; a power of two. Descriptor s may be overwritten for
      * operation s + SLOTS: a rank arrives there only after it has completed s + SLOTS/2. So all
      * ranks have arrived at that one, and for that they have completed s. */
     LKS__SHM_SLOTS = 2 * LKS__SHM_IN_FLIGHT,
@@ -78,7 +79,8 @@ struct lks__segment_header {
 struct lks__segment_header *lks__segment_header(const lks__segment *segment);
 struct lks__rank_line *lks__segment_line(const lks__segment *segment, int rank);
 struct lks__shm_slot *lks__segment_slot(const lks__segment *segment, uint32_t seq);
-struct lks__shm_mail *lks__segment_mail(const lks__segment *segment, int rank, uint32_t seq);
+struct lks__shm_descriptor *lks__segment_descriptor(const lks__segment *segment, int rank,
+                                                    uint32_t seq);
 void *lks__segment_bounce(const lks__segment *segment, int rank, int half);
 
 /* Would `bytes` more fit into what the machine and its control groups still allow? A memfd takes

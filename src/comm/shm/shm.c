@@ -117,8 +117,8 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     atomic_store(&lks__segment_header(segment)->timeout_us,
                  (unsigned long long)(comm->timeout_s * 1e6));
     atomic_store(&line->pid, (int)getpid());
-    struct lks__shm_mail mail = {.kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size};
-    return lks__shm_arrive(g, &mail, NULL, 0, seq_p);
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size};
+    return lks__shm_arrive(g, &desc, NULL, 0, seq_p);
 }
 
 static void shm_close(lks_comm *comm)
@@ -218,18 +218,20 @@ struct alloc_result {
 };
 
 /* Every rank learns of every rank's failure, so all agree on whether the memory exists. */
-static lks_status share_result(struct lks__shm *g, const struct lks__shm_mail *call, lks_status st)
+static lks_status share_result(struct lks__shm *g, const struct lks__shm_descriptor *call,
+                               lks_status st)
 {
     struct alloc_result result = {.status = st};
     if (st != LKS_OK)
         snprintf(result.text, sizeof result.text, "%s", lks_last_error());
-    struct lks__shm_mail mail = *call;
-    mail.args[2] = 1;
+    struct lks__shm_descriptor desc = *call;
+    desc.args[2] = 1;
     uint64_t seq;
-    LKS__TRY(lks__shm_arrive(g, &mail, &result, sizeof result, &seq));
+    LKS__TRY(lks__shm_arrive(g, &desc, &result, sizeof result, &seq));
     LKS__TRY(lks__shm_wait_arrived(g, seq));
     for (int r = 0; r < g->world_size; r++) {
-        memcpy(&result, lks__segment_mail(g->segment, r, (uint32_t)seq)->payload, sizeof result);
+        memcpy(&result, lks__segment_descriptor(g->segment, r, (uint32_t)seq)->payload,
+               sizeof result);
         if (result.status == LKS_OK)
             continue;
         char text[sizeof result.text + 64];
@@ -248,14 +250,14 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     region.stride = lks__round_up(bytes > 0 ? bytes : 1, LKS__SHM_UNIT);
     region.bytes = kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->world_size : region.stride;
 
-    struct lks__shm_mail mail = {.kind = LKS__OP_ALLOC, .size = bytes};
-    mail.args[0] = (uint64_t)kind;
-    mail.args[1] = region.offset;
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALLOC, .size = bytes};
+    desc.args[0] = (uint64_t)kind;
+    desc.args[1] = region.offset;
     /* All ranks reserve at the same time, so how much of the others' memory they see is random. So
      * each checks the whole region before any of them begins. */
     lks_status st = kind == LKS_MEM_LAZY ? LKS_OK : lks__segment_fits(region.bytes);
     uint64_t seq;
-    LKS__TRY(lks__shm_arrive(g, &mail, NULL, 0, &seq));
+    LKS__TRY(lks__shm_arrive(g, &desc, NULL, 0, &seq));
     LKS__TRY(lks__shm_wait_arrived(g, seq));
 
     /* Each rank reserves its own slice, so that its pages are close to it; rank 0 reserves common
@@ -276,7 +278,7 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     }
     if (st == LKS_OK)
         st = lks__segment_map(g->segment, region.offset, region.bytes, &mem);
-    st = share_result(g, &mail, st);
+    st = share_result(g, &desc, st);
     if (st != LKS_OK) {
         if (reserved)
             lks__segment_release(g->segment, slice, region.stride);

@@ -1,7 +1,7 @@
 /* comm/shm/shm.h - internal to the shared-memory backend.
  *
- * Every collective is a numbered operation. A rank *arrives* at operation s: it writes a descriptor
- * of its call into its mailbox and increments the slot's counter. Once all have arrived, each
+ * Every collective is a numbered operation. A rank *arrives* at operation s: it fills in its
+ * descriptor of the call and increments the slot's counter. Once all have arrived, each
  * compares the descriptors, so calls that don't match are found before any data move. If ranks must
  * also know that all have done their share, they increment a second counter: they *finish*. The
  * last one to do so wakes those that sleep. */
@@ -95,8 +95,8 @@ void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size,
 uint64_t lks__shm_place_at(const struct lks__shm *g, uint64_t offset);
 /* --- wait.c ------------------------------------------------------------------------------- */
 
-/* Arrive at the next operation. `mail` has kind, size, args, n_parts; `payload` has n bytes. */
-lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_mail *mail,
+/* Arrive at the next operation. `desc` has kind, size, args, n_parts; `payload` has n bytes. */
+lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor *desc,
                            const void *payload, size_t n, uint64_t *seq_p);
 bool lks__shm_all_arrived(const struct lks__shm *g, uint64_t seq);
 /* Wait until all have arrived, and compare all descriptors. */
@@ -123,10 +123,10 @@ lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const
 /* The group's failure as a status with its sentence on this rank. Only if it has failed. */
 lks_status lks__shm_failed(const struct lks__shm *g);
 
-/* --- mail.c ------------------------------------------------------------------------------- */
+/* --- descriptors.c ------------------------------------------------------------------------ */
 
 /* Are all descriptors of operation `seq` equal? Otherwise ERR_ARG, and the group has failed. */
-lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq);
+lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq);
 const char *lks__shm_kind_name(uint32_t kind); /* of an operation, for messages */
 
 /* --- table.c ------------------------------------------------------------------------------ */

@@ -90,19 +90,19 @@ static void count_in(atomic_uint *counter, atomic_uint *sleepers, uint32_t goal)
         syscall(SYS_futex, counter, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_mail *mail,
+lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor *desc,
                            const void *payload, size_t n, uint64_t *seq_p)
 {
     if (lks__segment_aborted(g->segment))
         return lks__shm_failed(g);
     uint64_t seq = g->seq++;
-    struct lks__shm_mail *m = lks__segment_mail(g->segment, g->rank, (uint32_t)seq);
+    struct lks__shm_descriptor *m = lks__segment_descriptor(g->segment, g->rank, (uint32_t)seq);
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
     m->seq = (uint32_t)seq;
-    m->kind = mail->kind;
-    m->size = mail->size;
-    memcpy(m->args, mail->args, sizeof m->args);
-    m->n_parts = mail->n_parts;
+    m->kind = desc->kind;
+    m->size = desc->size;
+    memcpy(m->args, desc->args, sizeof m->args);
+    m->n_parts = desc->n_parts;
     m->has_step = g->comm->has_step;
     m->step = g->comm->step;
     if (n > 0)
@@ -213,7 +213,8 @@ static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t b
 static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culprit)
 {
     char text[1024], title[64];
-    lks__shm_title(lks__segment_mail(g->segment, g->rank, (uint32_t)w->seq), title, sizeof title);
+    lks__shm_title(lks__segment_descriptor(g->segment, g->rank, (uint32_t)w->seq), title,
+                   sizeof title);
     size_t used =
         (size_t)snprintf(text, sizeof text, "no answer for %g s in operation %llu (%s) from ",
                          g->comm->timeout_s, (unsigned long long)w->seq, title);
@@ -255,7 +256,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
                 continue;
             char who[192], title[64], text[512];
             name_rank(g, r, who, sizeof who);
-            lks__shm_title(lks__segment_mail(g->segment, g->rank, (uint32_t)w->seq), title,
+            lks__shm_title(lks__segment_descriptor(g->segment, g->rank, (uint32_t)w->seq), title,
                            sizeof title);
             snprintf(text, sizeof text, "%s %s before operation %llu (%s) was complete", who,
                      state == LKS__RANK_LEFT ? "left the group" : "ended",
@@ -350,7 +351,7 @@ lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq)
     struct wait w = {seq, arrive_goal(g, seq), LKS__WAIT_ARRIVE, &slot->arrived,
                      &slot->arrive_sleepers};
     LKS__TRY(wait_for(g, &w));
-    return lks__shm_check_mail(g, seq);
+    return lks__shm_check_descriptors(g, seq);
 }
 
 lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq)

@@ -1,4 +1,4 @@
-/* train/recipe_nanogpt.c - runs like those of nanoGPT's train.py. */
+/* train/procedure_nanogpt.c - runs like those of nanoGPT's train.py. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "optim/schedule.h"
 #include "train/batch.h"
 #include "train/evaluate.h"
-#include "train/recipe.h"
+#include "train/procedure.h"
 
 /* --- data ------------------------------------------------------------------------------------- */
 
@@ -191,7 +191,7 @@ static void eval_line(const lks__trainer *t, const lks__eval_result *eval, char 
              eval->train_loss, eval->val_loss);
 }
 
-const struct lks__recipe lks__recipe_nanogpt = {
+const struct lks__procedure lks__procedure_nanogpt = {
     .optimizer = &lks__optimizer_adamw,
     .data = &lks__source_tokens,
     .length = "max_iters",

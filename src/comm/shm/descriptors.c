@@ -23,7 +23,7 @@ const char *lks__shm_kind_name(uint32_t kind)
 }
 
 /* The unit of calls with a data type: args[2] is the type. */
-static const char *unit_of(const struct lks__shm_mail *m)
+static const char *unit_of(const struct lks__shm_descriptor *m)
 {
     switch (m->args[2]) {
 #define X(name, value, bytes, text)                                                                \
@@ -36,20 +36,20 @@ static const char *unit_of(const struct lks__shm_mail *m)
 }
 
 /* The end of both texts below. */
-static void add_step(const struct lks__shm_mail *m, char *text, size_t bytes)
+static void add_step(const struct lks__shm_descriptor *m, char *text, size_t bytes)
 {
     size_t used = strlen(text);
     if (m->has_step)
         snprintf(text + used, bytes - used, " at step %llu", (unsigned long long)m->step);
 }
 
-void lks__shm_title(const struct lks__shm_mail *m, char *text, size_t bytes)
+void lks__shm_title(const struct lks__shm_descriptor *m, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%s", lks__shm_kind_name(m->kind));
     add_step(m, text, bytes);
 }
 
-void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
+void lks__shm_describe(const struct lks__shm_descriptor *m, char *text, size_t bytes)
 {
     unsigned long long size = m->size;
     const char *name = lks__shm_kind_name(m->kind);
@@ -89,17 +89,18 @@ void lks__shm_describe(const struct lks__shm_mail *m, char *text, size_t bytes)
     add_step(m, text, bytes);
 }
 
-bool lks__shm_same_call(const struct lks__shm_mail *a, const struct lks__shm_mail *b)
+bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b)
 {
     return a->seq == b->seq && a->kind == b->kind && a->size == b->size &&
            memcmp(a->args, b->args, sizeof a->args) == 0;
 }
 
-lks_status lks__shm_check_mail(struct lks__shm *g, uint64_t seq)
+lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq)
 {
-    const struct lks__shm_mail *mine = lks__segment_mail(g->segment, g->rank, (uint32_t)seq);
+    const struct lks__shm_descriptor *mine =
+        lks__segment_descriptor(g->segment, g->rank, (uint32_t)seq);
     for (int r = 0; r < g->world_size; r++) {
-        const struct lks__shm_mail *m = lks__segment_mail(g->segment, r, (uint32_t)seq);
+        const struct lks__shm_descriptor *m = lks__segment_descriptor(g->segment, r, (uint32_t)seq);
         if (lks__shm_same_call(m, mine))
             continue;
         char theirs[256], ours[256], text[768];

@@ -1,15 +1,15 @@
-/* train/recipe.h - the differences between the two scripts that runs are modelled on: source of
+/* train/procedure.h - the differences between the two scripts that runs are modelled on: source of
  * batches, estimate of the loss, update of the parameters, end of a run, format of lines. The step
  * and the loop are the same. */
-#ifndef LKS_TRAIN_RECIPE_H
-#define LKS_TRAIN_RECIPE_H
+#ifndef LKS_TRAIN_PROCEDURE_H
+#define LKS_TRAIN_PROCEDURE_H
 
 #include "artifact/artifact.h"
 #include "base/log.h"
 #include "data/source.h"
 #include "train/trainer.h"
 
-/* Results of a recipe at the end of a run. */
+/* Results of a procedure at the end of a run. */
 typedef struct lks__finish_result {
     const char *name;          /* the file, in out_dir */
     lks__artifact_stats stats; /* set on rank 0 */
@@ -18,7 +18,7 @@ typedef struct lks__finish_result {
     double eval_seconds;
 } lks__finish_result;
 
-struct lks__recipe {
+struct lks__procedure {
     const struct lks__source_ops *data; /* the form of its token files */
     const char *length;                 /* the setting that ends a run ("max_iters") */
     const lks__optimizer *optimizer;    /* the script's, for optimizer=auto */
@@ -56,16 +56,16 @@ struct lks__recipe {
     void (*finish_lines)(const lks__trainer *t, const lks__finish_result *result, lks__log *log);
 };
 
-extern const struct lks__recipe lks__recipe_nanogpt, lks__recipe_golf;
+extern const struct lks__procedure lks__procedure_nanogpt, lks__procedure_golf;
 
-const struct lks__recipe *lks__recipe_of(const lks__settings *s);
+const struct lks__procedure *lks__procedure_of(const lks__settings *s);
 
 /* The ranges of blocks that this rank updates: its share of the shared replica, or all of a private
  * one. */
-int lks__recipe_n_updates(const lks__trainer *t);
-void lks__recipe_update_range(const lks__trainer *t, int i, size_t *first, size_t *end);
+int lks__procedure_n_updates(const lks__trainer *t);
+void lks__procedure_update_range(const lks__trainer *t, int i, size_t *first, size_t *end);
 
 /* This rank's part of work on blocks that is divided over the ranks that share the parameters. */
-void lks__recipe_share(const lks__trainer *t, size_t *first, size_t *end);
+void lks__procedure_share(const lks__trainer *t, size_t *first, size_t *end);
 
 #endif

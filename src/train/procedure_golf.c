@@ -1,4 +1,4 @@
-/* train/recipe_golf.c - runs like those of parameter-golf's train_gpt.py. */
+/* train/procedure_golf.c - runs like those of parameter-golf's train_gpt.py. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -248,7 +248,7 @@ static double time_limit(const lks__settings *s)
     return s->max_wallclock_seconds;
 }
 
-const struct lks__recipe lks__recipe_golf = {
+const struct lks__procedure lks__procedure_golf = {
     .data = &lks__source_shards,
     .length = "iterations",
     .optimizer = &lks__optimizer_muon,

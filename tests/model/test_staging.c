@@ -11,9 +11,9 @@ static const float GUARD = -7.25f;
 
 struct watch {
     const small_run *run;
-    const float *window; /* NULL for the arena */
-    const size_t *place; /* [n_groups] in the window */
-    float *then;         /* arena: copy of each group at the time of its announcement */
+    const float *staging; /* NULL for the arena */
+    const size_t *place;  /* [n_groups] in the staging buffer */
+    float *then;          /* arena: copy of each group at the time of its announcement */
     int next;
 };
 
@@ -32,7 +32,7 @@ static void group_done(void *ctx, int group)
     struct watch *w = ctx;
     const lks__table *t = &w->run->table;
     assert_int_equal(group, w->next++);
-    memcpy(w->then + start_of(t, group), w->window + w->place[group],
+    memcpy(w->then + start_of(t, group), w->staging + w->place[group],
            floats_of(t, group) * sizeof(float));
 }
 
@@ -54,7 +54,7 @@ static float train(struct watch *w, float *grads, const size_t *shift)
                         .vm = 1 << 16 | 1,
                         .done = group_done,
                         .done_ctx = w};
-    w->window = grads;
+    w->staging = grads;
     w->next = 0;
     float loss;
     lks__model_train(w->run->model, w->run->params, &w->run->mb, &bw, &loss);
@@ -78,30 +78,30 @@ static void check(const small_model *m)
         shift[g] = start_of(t, g) - place[g]; /* modulo 2^64 */
         size += (floats_of(t, g) + 15) / 16 * 16 + GAP;
     }
-    float *arena = floats(t->count, 0.0f), *window = floats(size, GUARD);
+    float *arena = floats(t->count, 0.0f), *staging = floats(size, GUARD);
     for (int g = 0; g < t->n_groups; g++)
-        memset(window + place[g], 0, floats_of(t, g) * sizeof *window);
+        memset(staging + place[g], 0, floats_of(t, g) * sizeof *staging);
     struct watch in_arena = {&run, NULL, arena_place, floats(t->count, 0.0f), 0};
-    struct watch in_window = {&run, NULL, place, floats(t->count, 0.0f), 0};
+    struct watch in_staging = {&run, NULL, place, floats(t->count, 0.0f), 0};
 
-    float loss = train(&in_arena, arena, NULL), again = train(&in_window, window, shift);
+    float loss = train(&in_arena, arena, NULL), again = train(&in_staging, staging, shift);
     assert_memory_equal(&loss, &again, sizeof loss);
     for (int g = 0; g < t->n_groups; g++) {
-        const float *want = arena + start_of(t, g), *got = window + place[g];
+        const float *want = arena + start_of(t, g), *got = staging + place[g];
         for (size_t i = 0; i < floats_of(t, g); i++)
             if (memcmp(&want[i], &got[i], sizeof *got) != 0)
-                fail_msg("%s, group %d, %s: %g in the arena, %g in the window", m->name, g,
+                fail_msg("%s, group %d, %s: %g in the arena, %g in the staging buffer", m->name, g,
                          lks__table_at(t, start_of(t, g) + i)->name, (double)want[i],
                          (double)got[i]);
         for (size_t i = 0; i < GAP; i++)
-            if (window[place[g] - GAP + i] != GUARD)
+            if (staging[place[g] - GAP + i] != GUARD)
                 fail_msg("%s: a place before group %d was written", m->name, g);
     }
     for (size_t i = size - GAP; i < size; i++)
-        assert_true(window[i] == GUARD);
+        assert_true(staging[i] == GUARD);
     /* announced when complete, and every tensor got a gradient */
     assert_memory_equal(in_arena.then, arena, t->count * sizeof *arena);
-    assert_memory_equal(in_window.then, arena, t->count * sizeof *arena);
+    assert_memory_equal(in_staging.then, arena, t->count * sizeof *arena);
     for (size_t i = 0; i < t->n_tensors; i++) {
         double sumsq = 0.0;
         for (size_t e = 0; e < t->tensors[i].count; e++)
@@ -110,16 +110,16 @@ static void check(const small_model *m)
             fail_msg("%s: %s has no gradient", m->name, t->tensors[i].name);
     }
     free(in_arena.then);
-    free(in_window.then);
+    free(in_staging.then);
     free(arena);
-    free(window);
+    free(staging);
     free(arena_place);
     free(place);
     free(shift);
     small_close(&run);
 }
 
-static void test_windows(void **state)
+static void test_staging(void **state)
 {
     (void)state;
     for (int i = 0; i < N_SMALL_MODELS; i++)
@@ -129,6 +129,6 @@ static void test_windows(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_staging)};
     return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
 }
