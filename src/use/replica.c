@@ -20,7 +20,8 @@ static lks_status open_model(const lks__settings *s, int batch, lks__session *se
         r->run.dtype = s->dtype;
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     LKS__TRY(lks__model_table(&r->config, &r->table));
-    LKS__TRY(lks__model_open(&r->config, &r->table, batch, session->device, &r->model));
+    if (batch > 0)
+        LKS__TRY(lks__model_open(&r->config, &r->table, batch, session->device, &r->model));
     void *host;
     const size_t bytes = r->table.count * sizeof(float);
     LKS__TRY(lks_comm_alloc(session->comm, LKS_MEM_OWN, bytes, &host));

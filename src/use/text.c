@@ -1,0 +1,131 @@
+#include "use/text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "data/spm_text.h"
+
+/* The vocabulary of GPT-2's tokens at `path`, or the one that the run keeps. */
+static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__text *t)
+{
+    char kept[4200], shown[256];
+    uint64_t hash;
+    snprintf(kept, sizeof kept, "%s/" LKS__BPE_FILE, r->run_dir);
+    if (path[0] == '\0')
+        path = kept;
+    LKS__TRY(lks__bpe_open(path, &t->bpe));
+    LKS__TRY(lks__bpe_hash(t->bpe, &hash));
+    if (hash == r->meta.model_hash)
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "the vocabulary %s is not the one that the checkpoint was trained with: its "
+        "hash is %016" PRIx64 ", not %016" PRIx64 "; give that one as --tokenizer_path=DIR",
+        lks__escape(shown, sizeof shown, path, strlen(path)), hash, r->meta.model_hash);
+}
+
+/* The SentencePiece model at `path`, which must be the one that the checkpoint was trained with. */
+static lks_status open_pieces(const char *path, lks__text *t)
+{
+    char shown[256];
+    LKS__TRY(lks__spm_open(path, &t->spm));
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    if (lks__spm_size(t->spm) != t->meta->vocab_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the SentencePiece model %s has %u tokens, but the checkpoint's "
+                         "vocabulary has %u: give the model that it was trained with",
+                         shown, lks__spm_size(t->spm), t->meta->vocab_size);
+    if (t->meta->is_sentencepiece && lks__spm_hash(t->spm) != t->meta->model_hash)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the SentencePiece model %s is not the one that the checkpoint was "
+                         "trained with: its hash is %016" PRIx64 ", not %016" PRIx64,
+                         shown, lks__spm_hash(t->spm), t->meta->model_hash);
+    return LKS_OK;
+}
+
+lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
+{
+    *t = (lks__text){.meta = &r->meta};
+    if (r->meta.is_bpe)
+        return open_vocabulary(path, r, t);
+    return path[0] != '\0' ? open_pieces(path, t) : LKS_OK;
+}
+
+void lks__text_close(lks__text *t)
+{
+    lks__spm_close(t->spm);
+    lks__bpe_close(t->bpe);
+    *t = (lks__text){0};
+}
+
+/* If normalization leaves nothing, begin as documents do, with BOS. */
+static lks_status encode_pieces(const lks__spm *spm, const char *text, size_t bytes,
+                                int32_t **ids_p, size_t *n_p)
+{
+    uint32_t cp;
+    for (size_t i = 0, n; i < bytes; i += n) {
+        n = lks__utf8_decode(text + i, bytes - i, &cp);
+        if (n == 0)
+            return lks__fail(LKS_ERR_FORMAT, "byte 0x%02x at offset %zu is not valid UTF-8",
+                             (unsigned char)text[i], i);
+    }
+    LKS__TRY(lks__spm_encode(spm, text, bytes, ids_p, n_p));
+    if (*n_p == 0 && lks__spm_bos(spm) >= 0) /* there is room for one */
+        (*ids_p)[(*n_p)++] = lks__spm_bos(spm);
+    return LKS_OK;
+}
+
+static lks_status encode_bytes(const lks__bpe *bpe, const char *text, size_t bytes, int32_t **ids_p,
+                               size_t *n_p)
+{
+    lks__bpe_work *work = lks__bpe_work_open();
+    *ids_p = malloc((bytes + 1) * sizeof **ids_p);
+    lks_status st = work == NULL || *ids_p == NULL
+                        ? lks__fail(LKS_ERR_NOMEM, "no memory for the prompt's tokens")
+                        : lks__bpe_encode(bpe, work, text, bytes, *ids_p, n_p);
+    lks__bpe_work_close(work);
+    return st;
+}
+
+lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, int32_t **ids_p,
+                            size_t *n_p)
+{
+    if (t->spm != NULL)
+        return encode_pieces(t->spm, text, bytes, ids_p, n_p);
+    if (t->bpe != NULL)
+        return encode_bytes(t->bpe, text, bytes, ids_p, n_p);
+    if (t->meta->is_sentencepiece)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "this checkpoint's tokens are those of a SentencePiece model: "
+                         "give it as --tokenizer_path=MODEL");
+    if (t->meta->chars == NULL)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "this checkpoint has no tokenizer (its data folder had no "
+                         "meta.json), so text can't become tokens");
+    return lks__meta_encode(t->meta, text, bytes, ids_p, n_p);
+}
+
+lks_status lks__text_add(const lks__text *t, int32_t id, lks__utf8_stream *out)
+{
+    char text[16];
+    size_t n;
+    if (t->spm != NULL)
+        return lks__spm_text_add(t->spm, id, out);
+    if (t->bpe == NULL) {
+        n = lks__meta_decode(t->meta, id, text);
+        return lks__utf8_stream_add(out, text, n);
+    }
+    const char *bytes = lks__bpe_bytes(t->bpe, id, &n);
+    return lks__utf8_stream_add(out, bytes == NULL ? "\xef\xbf\xbd" : bytes, bytes == NULL ? 3 : n);
+}
+
+bool lks__text_has(const lks__text *t, int32_t id)
+{
+    size_t n;
+    if (t->bpe != NULL)
+        return lks__bpe_bytes(t->bpe, id, &n) != NULL;
+    return (uint32_t)id < t->meta->vocab_size;
+}
