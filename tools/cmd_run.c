@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "run.h"
 #include "tool.h"
@@ -66,6 +67,31 @@ static lks_status read_lifeline(struct run *r)
     return lks__lifeline_token(r->token, sizeof r->token);
 }
 
+/* torchrun takes a Python script for PROGRAM. */
+static lks_status use_python(struct run *r)
+{
+    char *const *given = r->launch.argv;
+    const char *program = given[0], *dot = strrchr(program, '.');
+    int argc = 0;
+    char shown[200];
+    if (dot == NULL || strcmp(dot, ".py") != 0 || access(program, F_OK) != 0 ||
+        (strchr(program, '/') != NULL && access(program, X_OK) == 0))
+        return LKS_OK;
+    while (given[argc] != NULL)
+        argc++;
+    char **words = calloc((size_t)argc + 3, sizeof *words); /* lives as long as the process */
+    if (words == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc);
+    words[0] = "python3";
+    words[1] = "-u";
+    memcpy(words + 2, given, (size_t)argc * sizeof *words);
+    r->launch.argv = words;
+    if (!r->launch.quiet)
+        fprintf(stderr, "lockstep run: %s is run by python3 -u\n",
+                lks__escape(shown, sizeof shown, program, strlen(program)));
+    return LKS_OK;
+}
+
 int tool_run(int argc, char **argv)
 {
     static struct run run;
@@ -87,6 +113,8 @@ int tool_run(int argc, char **argv)
     if (st == LKS_OK && (run.launch.argv == NULL || run.launch.argv[0] == NULL))
         st = lks__fail(LKS_ERR_CONFIG, "there is no PROGRAM to run; `lockstep run --help` shows "
                                        "how to write it");
+    if (st == LKS_OK)
+        st = use_python(&run);
     if (st == LKS_OK)
         st = run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code);
     return st == LKS_OK ? code : tool_fail("run", st);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/early.h"
@@ -42,17 +43,51 @@ static void print_help(FILE *out)
         out);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s%s\n", commands[i].name, commands[i].help);
-    fputs("\n"
-          "`lockstep COMMAND --help` lists what the command takes. Settings are written\n"
-          "--key=value ('-' equals '_'); --key alone sets it to true. The command line wins\n"
-          "over config files.\n"
-          "\n"
-          "Exit codes\n"
-          "  0       success\n"
-          "  1       failure; one sentence on stderr says what, where, and what to do\n"
-          "  2       a command or setting is unknown, mistyped or out of range; nothing was done\n"
-          "  128+n   ended by signal n\n",
-          out);
+    fputs(
+        "\n"
+        "`lockstep COMMAND --help` lists what the command takes, `lockstep help SETTING` explains\n"
+        "one setting, `lockstep --version` (-V) prints the version. Settings are written\n"
+        "--key=value or --key value ('-' equals '_'); a true/false setting alone, as in --bias, "
+        "is\n"
+        "set to true. The command line wins over config files.\n"
+        "\n"
+        "Exit codes\n"
+        "  0       success\n"
+        "  1       failure; one sentence on stderr says what, where, and what to do\n"
+        "  2       a command or setting is unknown, mistyped or out of range; nothing was done\n"
+        "  128+n   ended by signal n\n",
+        out);
+}
+
+/* `lockstep help train`, `lockstep help n_layer`. */
+static int help(const char *word)
+{
+    char shown[80];
+    const char *names[N_COMMANDS + LKS__N_SETTINGS];
+    word += strspn(word, "-");
+    for (int i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i].name;
+        if (strcmp(word, names[i]) == 0)
+            return commands[i].main(2, (char *[]){(char *)names[i], "--help", NULL});
+    }
+    int setting = lks__setting_find(word);
+    if (setting >= 0) {
+        lks__setting_help(stdout, setting);
+        return TOOL_OK;
+    }
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        names[N_COMMANDS + i] = lks__setting_name(i);
+    lks__escape(shown, sizeof shown, word, strlen(word));
+    const char *near = lks__nearest(word, names, N_COMMANDS + LKS__N_SETTINGS);
+    if (near)
+        fprintf(stderr, "lockstep: \"%s\" is no command and no setting; did you mean %s?\n", shown,
+                near);
+    else
+        fprintf(stderr,
+                "lockstep: \"%s\" is no command and no setting; `lockstep --help` lists commands, "
+                "`lockstep COMMAND --help` settings\n",
+                shown);
+    return TOOL_USAGE;
 }
 
 static int dispatch(int argc, char **argv)
@@ -63,11 +98,14 @@ static int dispatch(int argc, char **argv)
         print_help(stderr);
         return TOOL_USAGE;
     }
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+    bool asks = strcmp(word, "help") == 0;
+    if (asks && argc > 2)
+        return help(argv[2]);
+    if (asks || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         print_help(stdout);
         return TOOL_OK;
     }
-    if (strcmp(word, "--version") == 0) {
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
         printf("lockstep %s\n", LKS_VERSION);
         return TOOL_OK;
     }
@@ -103,8 +141,17 @@ static void keep_standard_streams(void)
             (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
+/* A rank is started through /proc/self/exe: ps and top would show it as "exe". */
+static void show_name(const char *path)
+{
+    const char *slash = path == NULL ? NULL : strrchr(path, '/');
+    if (path != NULL && path[0] != '\0')
+        prctl(PR_SET_NAME, slash != NULL ? slash + 1 : path);
+}
+
 int main(int argc, char **argv)
 {
+    show_name(argv[0]);
     keep_standard_streams();
     int code = dispatch(argc, argv);
     /* Output counts only once it has been written: a full disk is a failure. */

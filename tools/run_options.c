@@ -43,7 +43,8 @@ void run_print_usage(void)
           "\n"
           "Starts ranks of PROGRAM with torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE,\n"
           "MASTER_ADDR, ...). If a rank fails, the others are ended, and this command exits\n"
-          "with that rank's code. PROGRAM is searched in PATH.\n"
+          "with that rank's code. PROGRAM is searched in PATH; a Python script (train.py) is run\n"
+          "by python3.\n"
           "\n",
           stdout);
     for (int i = 0; i < N_OPTIONS; i++) {

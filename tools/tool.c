@@ -1,5 +1,7 @@
 #include "tool.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,25 @@ int tool_fail(const char *name, lks_status st)
     return st == LKS_ERR_CONFIG ? TOOL_USAGE : TOOL_FAILED;
 }
 
+/* As a rank we start none: several that were asked for must not become one in silence. */
+static lks_status check_ranks(const lks__settings *s)
+{
+    lks_world w;
+    char shown[32];
+    if (!tool_is_rank() || s->nproc_per_node == 1)
+        return LKS_OK;
+    LKS__TRY(lks_world_from_env(&w));
+    if (w.world_size > 1)
+        return LKS_OK;
+    const char *rank = getenv("RANK");
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the environment has RANK=%s, as if a launcher had started this as the only "
+                     "rank, but --nproc_per_node=%" PRId64
+                     " asks for more: unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, or let "
+                     "that launcher start the ranks and leave --nproc_per_node out",
+                     lks__escape(shown, sizeof shown, rank, strlen(rank)), s->nproc_per_node);
+}
+
 bool tool_settings(const char *name, unsigned command, const char *usage, int argc, char **argv,
                    int max_positional, lks__settings *s, lks__args *args, int *exit_p)
 {
@@ -47,6 +68,10 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
         fputs(usage, stdout);
         lks__settings_help(stdout, command);
         *exit_p = TOOL_OK;
+        return false;
+    }
+    if (command & ranks && check_ranks(s) != LKS_OK) {
+        *exit_p = tool_fail(name, LKS_ERR_CONFIG);
         return false;
     }
     return true;
@@ -96,12 +121,13 @@ int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
     char **words = calloc((size_t)argc + 2, sizeof *words);
     if (words == NULL)
         return tool_fail(name, lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
-    words[0] = "/proc/self/exe";
+    words[0] = program_invocation_name; /* as ps shows it */
     for (int i = 0; i < argc; i++)
         words[i + 1] = argv[i];
     snprintf(self, sizeof self, "lockstep %s", name);
     lks__launch_options launch = {.nproc = (int)s->nproc_per_node,
                                   .argv = words,
+                                  .file = "/proc/self/exe",
                                   .self = self,
                                   .max_restarts = (int)s->max_restarts,
                                   .shutdown_timeout_s = s->shutdown_timeout,

@@ -8,10 +8,11 @@
 #include "base/status.h"
 #include "launch/output.h"
 
-/* Zeros are the defaults of all but the first three. */
+/* Zeros are the defaults of all but nproc, argv and self. */
 typedef struct lks__launch_options {
     int nproc;         /* ranks to start on this host */
     char *const *argv; /* program and arguments, NULL-terminated; argv[0] is searched in PATH */
+    const char *file;  /* the program's file, if argv[0] is only its name; or NULL */
     const char *self;  /* name for messages: "lockstep train" */
 
     int max_restarts; /* restarts after a failure, for the whole job */

@@ -154,7 +154,8 @@ static _Noreturn void become_rank(const struct lks__attempt *a, char **env, pid_
     sigaction(SIGCHLD, &a->job->old_child, NULL);
     fcntl(lks__segment_fd(a->segment), F_SETFD, 0);
     pthread_sigmask(SIG_SETMASK, &a->job->old_mask, NULL);
-    execvpe(a->job->options->argv[0], a->job->options->argv, env);
+    const lks__launch_options *o = a->job->options;
+    execvpe(o->file != NULL ? o->file : o->argv[0], o->argv, env);
     int err = errno;
     ssize_t n = write(report, &err, sizeof err);
     _exit(n == (ssize_t)sizeof err ? 127 : 1);

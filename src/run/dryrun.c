@@ -1,9 +1,12 @@
 /* run/dryrun.c - prints what a run would need. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "data/meta.h"
+#include "data/sampler.h"
 #include "train/optimizer.h"
+#include "train/procedure.h"
 #include "train/state.h"
 
 static double mb(double bytes)
@@ -31,15 +34,39 @@ static double moment_bytes(const lks__settings *s, const lks__table *table)
     return bytes;
 }
 
+/* Open both splits, as the run would. */
+static lks_status read_data(const lks__settings *s, const char *dir, uint32_t vocab,
+                            uint64_t n_tokens[2])
+{
+    const struct lks__source_ops *data = lks__procedure_of(s)->data;
+    const uint64_t least = (uint64_t)s->block_size + 1;
+    char shown[LKS__SETTING_STR];
+    for (int split = 0; split < 2; split++) {
+        void *source;
+        LKS__TRY(data->open(dir, split, vocab, &source));
+        n_tokens[split] = data->count(source);
+        data->close(source);
+        if (n_tokens[split] < least)
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%s: the tokens for %s are %" PRIu64
+                             ": too few for one window of block_size + 1 = %" PRIu64,
+                             lks__escape(shown, sizeof shown, dir, strlen(dir)),
+                             split == LKS__SPLIT_TRAIN ? "training" : "validation", n_tokens[split],
+                             least);
+    }
+    return LKS_OK;
+}
+
 lks_status lks__train_dry_run(const lks__settings *s, int W)
 {
-    char dir[LKS__SETTING_STR + 8];
+    char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
+    uint64_t n_tokens[2];
     lks__meta meta = {0};
-    bool found = false;
     LKS__TRY(lks__settings_data_dir(s, dir));
-    LKS__TRY(lks__meta_load(dir, &found, &meta));
-    uint32_t vocab = found ? meta.vocab_size : s->vocab_size != 0 ? (uint32_t)s->vocab_size : 50304;
+    LKS__TRY(lks__procedure_meta(s, dir, &meta));
+    const uint32_t vocab = meta.vocab_size;
     lks__meta_free(&meta);
+    LKS__TRY(read_data(s, dir, vocab, n_tokens));
     lks__model_config config = lks__state_model_config(s, vocab);
     lks__table table;
     size_t activations;
@@ -54,6 +81,9 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
         int replicas = s->replicas == LKS__replicas_shared ? 1 : W;
         double total = (arena + moments) * replicas;
         total += (arena * n + staging + (double)activations) * W;
+        printf("data:              %s: %" PRIu64 " tokens for training, %" PRIu64
+               " for validation\n",
+               lks__escape(shown, sizeof shown, dir, strlen(dir)), n_tokens[0], n_tokens[1]);
         printf("parameters:        %zu in %zu tensors, vocabulary %" PRIu32 "\n", table.n_params,
                table.n_tensors, vocab);
         printf("step:              %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64

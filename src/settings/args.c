@@ -28,10 +28,36 @@ static bool is_file(const char *arg)
     return arg[0] != '-' && (ends_in(arg, ".conf") || ends_in(arg, ".py"));
 }
 
-/* One argument that begins with '-'. */
-static lks_status read_option(lks__settings *s, unsigned command, const char *arg, lks__args *args)
+/* The words of a command line. */
+struct words {
+    char *const *argv;
+    int argc, at;
+};
+
+/* The word behind this one; NULL: none, or it is another setting. */
+static const char *next_word(const struct words *w)
+{
+    const char *next = w->at + 1 < w->argc ? w->argv[w->at + 1] : NULL;
+    return next == NULL || strncmp(next, "--", 2) == 0 ? NULL : next;
+}
+
+/* `--key`: a true/false setting takes the next word only if that is such a value, any other setting
+ * takes it whatever it is. NULL: it lacks a value. */
+static const char *value_behind(struct words *w, bool is_bool)
+{
+    const char *next = next_word(w);
+    bool truth;
+    if (is_bool && (next == NULL || !lks__parse_bool(next, &truth)))
+        return "true";
+    w->at += next != NULL;
+    return next;
+}
+
+/* One argument that begins with '-', and the next word if that is its value. */
+static lks_status read_option(lks__settings *s, unsigned command, struct words *w, lks__args *args)
 {
     char where[120], key[LKS__SETTING_KEY];
+    const char *arg = w->argv[w->at];
     lks__escape(where, sizeof where, arg, strlen(arg));
     size_t n_key = strcspn(arg, "=");
     if (strncmp(arg, "--", 2) != 0 || n_key == 2)
@@ -41,18 +67,20 @@ static lks_status read_option(lks__settings *s, unsigned command, const char *ar
         return lks__fail(LKS_ERR_CONFIG, "%s: no setting has a name of %zu bytes", where, n_key);
     memcpy(key, arg + 2, n_key);
     key[n_key] = '\0';
+    const char *value = arg[2 + n_key] == '=' ? arg + 3 + n_key : NULL;
+    int i = lks__setting_find(key);
     if (lks__setting_is_foreign(key)) {
         lks__args_note(args, "command line", key);
+        if (value == NULL && next_word(w) != NULL && !is_file(next_word(w)))
+            w->at++;
         return LKS_OK;
     }
-    const char *value = arg + 2 + n_key;
-    if (*value == '=')
-        return lks__settings_set(s, command, key, value + 1, LKS__FROM_ARG, where);
-    int i = lks__setting_find(key);
-    if (i >= 0 && !lks__setting_is_bool(i))
+    if (value == NULL)
+        value = value_behind(w, i < 0 || lks__setting_is_bool(i));
+    if (value == NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s: %s needs a value: write --%s=VALUE", where,
                          lks__setting_name(i), key);
-    return lks__settings_set(s, command, key, "true", LKS__FROM_ARG, where);
+    return lks__settings_set(s, command, key, value, LKS__FROM_ARG, where);
 }
 
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
@@ -65,17 +93,18 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
             return LKS_OK;
         }
     }
-    for (int i = 0; i < argc; i++) {
+    for (struct words w = {argv, argc, 0}; w.at < argc; w.at++) {
         char shown[120];
-        if (argv[i][0] == '-') {
-            LKS__TRY(read_option(s, command, argv[i], args));
-        } else if (is_file(argv[i])) {
-            LKS__TRY(lks__config_file_read(s, command, argv[i], args));
+        const char *arg = argv[w.at];
+        if (arg[0] == '-') {
+            LKS__TRY(read_option(s, command, &w, args));
+        } else if (is_file(arg)) {
+            LKS__TRY(lks__config_file_read(s, command, arg, args));
         } else if (args->n_positional < max_positional &&
                    args->n_positional < LKS__ARGS_POSITIONAL) {
-            args->positional[args->n_positional++] = argv[i];
+            args->positional[args->n_positional++] = arg;
         } else {
-            lks__escape(shown, sizeof shown, argv[i], strlen(argv[i]));
+            lks__escape(shown, sizeof shown, arg, strlen(arg));
             return lks__fail(LKS_ERR_CONFIG,
                              "\"%s\" is neither a setting (--key=value) nor a config file (a name "
                              "ending in .conf or .py)",

@@ -38,7 +38,7 @@ bool lks__parse_float(const char *text, double *f_p)
     return true;
 }
 
-static bool parse_bool(const char *text, bool *b_p)
+bool lks__parse_bool(const char *text, bool *b_p)
 {
     if (strcmp(text, "true") == 0 || strcmp(text, "True") == 0 || strcmp(text, "1") == 0)
         *b_p = true;
@@ -57,7 +57,7 @@ static bool parse_value(const lks__setting *d, const char *text, lks__setting_va
     case LKS__SETTING_IS_FLOAT:
         return lks__parse_float(text, &v->f) && lks__setting_in_range(d, *v);
     case LKS__SETTING_IS_BOOL:
-        return parse_bool(text, &v->b);
+        return lks__parse_bool(text, &v->b);
     case LKS__SETTING_IS_STR:
         v->s = text;
         return lks__setting_in_range(d, *v);
@@ -148,6 +148,39 @@ const char *lks__settings_text(const lks__settings *s, int i, char out[LKS__SETT
 
 /* --- relations -------------------------------------------------------------------------------- */
 
+/* The ways out if W ranks can't share the run's virtual ranks. */
+static lks_status fail_ranks(const lks__settings *s, int64_t W)
+{
+    const int64_t N = s->gradient_accumulation_steps, V = s->virtual_ranks;
+    char other[400] = "", uneven[200] = "";
+    int64_t fewer = W < V ? W : V;
+    while (V % fewer)
+        fewer--;
+    if (W < V)
+        snprintf(uneven, sizeof uneven,
+                 "; or --allow_uneven (the same run: some ranks do the work of %" PRId64
+                 " virtual ranks, some of %" PRId64 ")",
+                 (V + W - 1) / W, V / W);
+    if (s->from[LKS__SETTING_virtual_ranks] == LKS__FROM_CHECKPOINT)
+        snprintf(other, sizeof other, "; a run keeps its virtual ranks");
+    else if (N % W == 0)
+        snprintf(other, sizeof other,
+                 "; or --virtual_ranks=%" PRId64 " (another run, defined on %" PRId64
+                 " virtual ranks: each does %" PRId64 " of the %" PRId64
+                 " micro-batches of a step)",
+                 W, W, N / W, N);
+    else
+        snprintf(other, sizeof other,
+                 "; or --gradient_accumulation_steps=%" PRId64 " --virtual_ranks=%" PRId64
+                 " (another run, now %" PRId64 " micro-batches a step)",
+                 (N + W - 1) / W * W, W, N);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%" PRId64 " ranks can't share the run's %" PRId64
+                     " virtual ranks %s: start %" PRId64 " rank%s%s%s",
+                     W, V, W > V ? "(a rank has at least one)" : "evenly", fewer,
+                     fewer == 1 ? "" : "s", other, uneven);
+}
+
 lks_status lks__settings_check(lks__settings *s, int world_size)
 {
     if (lks__family_of(s)->check != NULL)
@@ -164,21 +197,8 @@ lks_status lks__settings_check(lks__settings *s, int world_size)
                          ": each virtual rank does an equal share; make one a multiple of the "
                          "other",
                          V, N);
-    if (W > V)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%" PRId64 " ranks are more than the run's %" PRId64
-                         " virtual ranks (gradient_accumulation_steps=%" PRId64
-                         "): start at most %" PRId64
-                         " ranks, or raise gradient_accumulation_steps to a multiple of %" PRId64
-                         " and set virtual_ranks",
-                         W, V, N, V, W);
-    if (V % W && !s->allow_uneven)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%" PRId64 " virtual ranks can't be dealt evenly to %" PRId64
-                         " ranks: raise gradient_accumulation_steps (now %" PRId64
-                         ") to a multiple of %" PRId64 " with virtual_ranks=%" PRId64
-                         ", or give --allow_uneven",
-                         V, W, N, W, W);
+    if (W > V || (V % W && !s->allow_uneven))
+        return fail_ranks(s, W);
     return LKS_OK;
 }
 

@@ -328,11 +328,11 @@ typedef struct lks__args {
     int n_notes;
 } lks__args;
 
-/* Read the arguments after the command's name: `--key=value`, `--flag` for a BOOL, '-' equals '_';
- * arguments ending in .conf or .py are config files (settings/config_file.h). The command line wins
- * over files; among equals the later wins. `s` holds defaults on entry. At most `max_positional`
- * other arguments. ERR_CONFIG names the argument or file:line, and the range or the nearest
- * setting. */
+/* Read the arguments after the command's name: `--key=value`, `--key value`, `--flag` for a BOOL;
+ * '-' equals '_'. Arguments ending in .conf or .py are config files (settings/config_file.h). The
+ * command line wins over files; among equals the later wins. `s` holds defaults on entry. At most
+ * `max_positional` other arguments. ERR_CONFIG names the argument or file:line, and the range or
+ * the nearest setting. */
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
                                int max_positional, lks__args *args);
 
@@ -351,6 +351,8 @@ bool lks__setting_is_foreign(const char *key);
 
 /* Print the settings of `command` by group, with defaults, ranges and meanings. */
 void lks__settings_help(FILE *out, unsigned command);
+/* The same for one setting, with the commands that take it. */
+void lks__setting_help(FILE *out, int setting);
 
 /* --- relations between settings --------------------------------------------------------------- */
 
@@ -398,5 +400,7 @@ bool lks__setting_is_bool(int setting);
 /* Numbers in settings: the whole text, no white space, no hexadecimal, finite. */
 bool lks__parse_int(const char *text, int64_t *i_p);
 bool lks__parse_float(const char *text, double *f_p);
+/* true, True, 1, false, False, 0 */
+bool lks__parse_bool(const char *text, bool *b_p);
 
 #endif

@@ -36,7 +36,8 @@ static void print_setting(FILE *out, const lks__setting *d)
         snprintf(left, sizeof left, "--%s=%" PRId64, d->name, d->preset.i);
         break;
     case LKS__SETTING_IS_FLOAT:
-        snprintf(left, sizeof left, "--%s=%g", d->name, d->preset.f);
+        snprintf(left, sizeof left, "--%s=%s", d->name,
+                 lks__number_text(d->preset.f, false, shown));
         break;
     case LKS__SETTING_IS_BOOL:
         snprintf(left, sizeof left, "--%s=%s", d->name, d->preset.b ? "true" : "false");
@@ -64,6 +65,18 @@ static void print_setting(FILE *out, const lks__setting *d)
     else
         fprintf(out, "  %s\n%*s", left, HELP_INDENT, "");
     print_wrapped(out, text);
+}
+
+void lks__setting_help(FILE *out, int setting)
+{
+    const lks__setting *d = &lks__setting_table[setting];
+    int n = 0;
+    fprintf(out, "%s, a setting of", d->name);
+    for (unsigned command = 1; command != 0 && command <= d->commands; command *= 2)
+        if (d->commands & command)
+            fprintf(out, "%s `lockstep %s`", n++ > 0 ? "," : "", lks__command_name(command));
+    fprintf(out, "\n\n");
+    print_setting(out, d);
 }
 
 void lks__settings_help(FILE *out, unsigned command)

@@ -262,21 +262,52 @@ static void list_choices(const char *choices, char *out, size_t out_bytes)
     out[o] = '\0';
 }
 
+/* Commas between groups of three digits, in numbers of five digits and more. */
+static void group_digits(char *text)
+{
+    size_t n = strlen(text), first = text[0] == '-';
+    for (size_t i = n; n - first > 4 && i > first + 3;) {
+        i -= 3;
+        memmove(text + i + 1, text + i, strlen(text + i) + 1);
+        text[i] = ',';
+    }
+}
+
+const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT])
+{
+    if (x == (double)(int64_t)x && x > -1e15 && x < 1e15) {
+        snprintf(out, LKS__NUMBER_TEXT, "%" PRId64, (int64_t)x);
+        if (commas)
+            group_digits(out);
+        return out;
+    }
+    snprintf(out, LKS__NUMBER_TEXT, "%g", x);
+    char *e = strchr(out, 'e'); /* 1e-05, 1e+30: 1e-5, 1e30 */
+    if (e != NULL) {
+        char *to = e + 1 + (e[1] == '-'), *from = e + 2;
+        while (*from == '0')
+            from++;
+        memmove(to, from, strlen(from) + 1);
+    }
+    return out;
+}
+
 const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_RANGE])
 {
-    char choices[120];
+    char choices[120], low[LKS__NUMBER_TEXT], high[LKS__NUMBER_TEXT];
     switch (d->type) {
     case LKS__SETTING_IS_INT:
+        lks__number_text((double)d->low_i, true, low);
         if (d->high_i == INT64_MAX)
-            snprintf(out, LKS__SETTING_RANGE, "a whole number of at least %" PRId64, d->low_i);
+            snprintf(out, LKS__SETTING_RANGE, "a whole number of at least %s", low);
         else
-            snprintf(out, LKS__SETTING_RANGE, "a whole number from %" PRId64 " to %" PRId64,
-                     d->low_i, d->high_i);
+            snprintf(out, LKS__SETTING_RANGE, "a whole number from %s to %s", low,
+                     lks__number_text((double)d->high_i, true, high));
         break;
     case LKS__SETTING_IS_FLOAT:
-        snprintf(out, LKS__SETTING_RANGE, "a number %s %g and %s %g",
-                 d->over_low ? "over" : "of at least", d->low, d->below_high ? "below" : "at most",
-                 d->high);
+        snprintf(out, LKS__SETTING_RANGE, "a number %s %s and %s %s",
+                 d->over_low ? "over" : "of at least", lks__number_text(d->low, true, low),
+                 d->below_high ? "below" : "at most", lks__number_text(d->high, true, high));
         break;
     case LKS__SETTING_IS_BOOL:
         snprintf(out, LKS__SETTING_RANGE, "true or false");

@@ -51,7 +51,10 @@ void lks__setting_store(lks__settings *s, const lks__setting *d, lks__setting_va
 bool lks__setting_same(const lks__setting *d, lks__setting_value a, lks__setting_value b);
 bool lks__setting_in_range(const lks__setting *d, lks__setting_value v);
 
-enum { LKS__SETTING_RANGE = 160 };
+enum { LKS__SETTING_RANGE = 160, LKS__NUMBER_TEXT = 32 };
+
+/* A number as people write it: 0.1, 6e-5, and with `commas` 1,000,000; returns `out`. */
+const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT]);
 
 /* The list of optimizers, by the words of --optimizer (train/optimizer.c). */
 const char *lks__optimizer_word(int i);

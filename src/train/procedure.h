@@ -20,6 +20,7 @@ typedef struct lks__finish_result {
 
 struct lks__procedure {
     const struct lks__source_ops *data; /* the form of its token files */
+    uint32_t vocab_size;                /* of data without meta.json */
     const char *length;                 /* the setting that ends a run ("max_iters") */
     const lks__optimizer *optimizer;    /* the script's, for optimizer=auto */
     /* Seconds of training that end a run, so that checkpoints hold the time; 0: none. NULL: never.
@@ -59,6 +60,10 @@ struct lks__procedure {
 extern const struct lks__procedure lks__procedure_nanogpt, lks__procedure_golf;
 
 const struct lks__procedure *lks__procedure_of(const lks__settings *s);
+
+/* Read the meta.json of the data folder `dir`, without which the ids have no text; its vocabulary
+ * must be that of the settings, unless these leave it open. */
+lks_status lks__procedure_meta(const lks__settings *s, const char *dir, lks__meta *meta);
 
 /* The ranges of blocks that this rank updates: its share of the shared replica, or all of a private
  * one. */

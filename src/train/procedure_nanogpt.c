@@ -14,16 +14,8 @@
 
 static lks_status open_data(lks__trainer *t)
 {
-    bool found;
     LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
-    LKS__TRY(lks__meta_load(t->data_dir, &found, &t->meta));
-    if (found && t->s.vocab_size != 0 && t->s.vocab_size != (int64_t)t->meta.vocab_size)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "vocab_size = %" PRId64 ", but %s/meta.json says %" PRIu32
-                         ": leave --vocab_size out",
-                         t->s.vocab_size, t->data_dir, t->meta.vocab_size);
-    if (!found)
-        t->meta.vocab_size = t->s.vocab_size != 0 ? (uint32_t)t->s.vocab_size : 50304;
+    LKS__TRY(lks__procedure_meta(&t->s, t->data_dir, &t->meta));
     t->s.vocab_size = t->meta.vocab_size;
     static const char *const names[2] = {"train.bin", "val.bin"};
     uint64_t digest[2];
@@ -194,6 +186,7 @@ static void eval_line(const lks__trainer *t, const lks__eval_result *eval, char 
 const struct lks__procedure lks__procedure_nanogpt = {
     .optimizer = &lks__optimizer_adamw,
     .data = &lks__source_tokens,
+    .vocab_size = 50304,
     .length = "max_iters",
     .open_data = open_data,
     .open_rest = open_rest,

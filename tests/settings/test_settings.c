@@ -122,6 +122,34 @@ static void test_values(void **state)
     assert_false(args.help);
 }
 
+/* A value may be the next word. */
+static void test_values_behind(void **state)
+{
+    lks__settings s;
+    lks__args args;
+    char *const argv[] = {
+        "--n_layer", "4",         "--bias",      "--eval_only",   "false", "--decay-lr",
+        "0",         "--start",   "-1 day",      "--temperature", "0.5",   "--wandb_run",
+        "x",         "--compile", "--drop_last", "--num_heads",   "3"};
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN | LKS__CMD_SAMPLE, 17, argv, 0, &args));
+    assert_int_equal(s.n_layer, 4);
+    assert_true(s.bias && s.drop_last);
+    assert_false(s.eval_only || s.decay_lr);
+    assert_string_equal(s.start, "-1 day");
+    assert_true(s.temperature == 0.5);
+    assert_int_equal(s.n_head, 3);
+    assert_int_equal(args.n_notes, 2);
+
+    char *const words[][3] = {{"--bias", "step"}, {"--n_layer", "--bias"}, {"--n_layer", "four"}};
+    assert_ok(lks__settings_parse(&s, LKS__CMD_BENCH, 2, words[0], 1, &args));
+    assert_string_equal(args.positional[0], "step");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 2, words[1], 0, &args),
+                 "write --n_layer=VALUE");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 2, words[2], 0, &args),
+                 "not \"four\"");
+}
+
 static void test_ranges(void **state)
 {
     static const struct {
@@ -142,7 +170,7 @@ static void test_ranges(void **state)
         {"--seed=9223372036854775808", "at least 0"},
         {"--seed=99999999999999999999999", "at least 0"},
         {"--seed=-1", "at least 0"},
-        {"--batch_size=-1", "from 1 to 65536"},
+        {"--batch_size=-1", "from 1 to 65,536"},
         {"--dropout=1", "of at least 0 and below 1"},
         {"--dropout=-0.1", "of at least 0 and below 1"},
         {"--dropout=nan", "a number"},
@@ -156,6 +184,10 @@ static void test_ranges(void **state)
         {"--learning_rate=-", "a number"},
         {"--learning_rate=1,5", "a number"},
         {"--beta2=1", "below 1"},
+        {"--learning_rate=-1", "of at least 0 and at most 1,000,000, not"},
+        {"--grad_clip=-1", "at most 1e30, not"},
+        {"--max_iters=-1", "from 0 to 4,294,967,294, not"},
+        {"--keep=1000001", "from 0 to 1,000,000, not"},
         {"--timeout=0", "over 0"},
         {"--bias=yes", "true or false"},
         {"--bias=", "true or false"},
@@ -255,6 +287,9 @@ static void test_help_lists_every_setting(void **state)
     assert_contains(text, "--n_layer=12 ");
     assert_contains(text, "--learning_rate=0.0006");
     assert_contains(text, "--decay_lr=true");
+    assert_contains(text, "--min_lr=6e-5 ");
+    assert_contains(text, "--adam_eps=1e-8 ");
+    assert_null(strstr(text, "e+"));
     assert_contains(text, "data/NAME is");
     assert_null(strstr(text, "--temperature"));
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
@@ -371,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_presets_are_in_range),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_values_behind),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_long_text),
         cmocka_unit_test(test_names),

@@ -44,8 +44,25 @@ static void test_virtual_ranks(void **state)
     }
     checked(8, 8, 3, false, &st);
     assert_fails(LKS_ERR_CONFIG, st, "8 virtual ranks", "3 ranks", "--allow_uneven");
+    /* Only ways out that work are named. */
+    checked(40, 0, 5, false, &st);
+    assert_fails(LKS_ERR_CONFIG, st, "start 4 ranks;", "--virtual_ranks=5 ",
+                 "some ranks do the work of 2 virtual ranks, some of 1");
+    checked(40, 5, 5, false, &st);
+    assert_ok(st);
+    checked(8, 0, 3, false, &st);
+    assert_fails(LKS_ERR_CONFIG, st, "--gradient_accumulation_steps=9 --virtual_ranks=3 ");
     checked(8, 8, 9, true, &st);
-    assert_fails(LKS_ERR_CONFIG, st, "9 ranks are more than the run's 8 virtual ranks");
+    assert_fails(LKS_ERR_CONFIG, st, "9 ranks can't share the run's 8 virtual ranks (a rank has",
+                 "start 8 ranks; or --gradient_accumulation_steps=9");
+    assert_null(strstr(lks_last_error(), "allow_uneven"));
+    lks__settings kept;
+    lks__settings_defaults(&kept);
+    kept.virtual_ranks = 8;
+    kept.from[LKS__SETTING_virtual_ranks] = LKS__FROM_CHECKPOINT;
+    assert_fails(LKS_ERR_CONFIG, lks__settings_check(&kept, 5), "a run keeps its virtual ranks",
+                 "--allow_uneven");
+    assert_null(strstr(lks_last_error(), "--virtual_ranks"));
     checked(8, 3, 1, false, &st);
     assert_fails(LKS_ERR_CONFIG, st, "virtual_ranks=3", "gradient_accumulation_steps=8");
     lks__settings s;

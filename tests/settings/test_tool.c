@@ -1,9 +1,11 @@
 /* The program from outside: commands, exit codes, streams. */
 #include "support.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cpu.h"
@@ -22,6 +24,14 @@ static void test_dispatch(void **state)
     expect(lks_test_tool("--help"), 0, "Exit codes", "");
     expect(lks_test_tool("-h"), 0, "Commands", "");
     expect(lks_test_tool("--version"), 0, "lockstep " LKS_VERSION "\n", "");
+    expect(lks_test_tool("-V"), 0, "lockstep " LKS_VERSION "\n", "");
+    expect(lks_test_tool("help"), 0, "Exit codes", "");
+    expect(lks_test_tool("help", "prep"), 0, "--val_fraction=0.1", "");
+    expect(lks_test_tool("help", "run"), 0, "--nproc-per-node", "");
+    expect(lks_test_tool("help", "seed"), 0,
+           "`lockstep train`, `lockstep sample`, `lockstep bench`", "");
+    expect(lks_test_tool("help", "--n-layer"), 0, "transformer blocks (a whole", "");
+    expect(lks_test_tool("help", "n_layr"), 2, "", "did you mean n_layer?");
     expect(lks_test_tool("prpe"), 2, "", "did you mean prep?");
     expect(lks_test_tool("\x1b[2J"), 2, "", "\\x1b[2J");
     expect(lks_test_tool(""), 2, "", "there is no command \"\"");
@@ -68,6 +78,17 @@ static void test_run(void **state)
     expect(lks_test_tool("run", "-x", "true"), 2, "", "no such option");
     expect(lks_test_tool("run", "--standalone"), 2, "", "no PROGRAM");
     expect(lks_test_tool("run", "--"), 2, "", "no PROGRAM");
+    /* A Python script, as torchrun takes it; an executable one has its own interpreter. */
+    const char *dir = lks_test_folder(), *py = lks_test_text("%s/ranks.py", dir);
+    static const char script[] = "#!/bin/sh\nimport os\nprint('rank', os.environ['RANK'])\n";
+    lks_test_write(py, script, sizeof script - 1);
+    expect(lks_test_tool("run", "--nproc-per-node=2", py, "--flag"), 0, "1] rank 1\n",
+           "ranks.py is run by python3");
+    static const char own[] = "#!/bin/sh\necho own $1\n";
+    lks_test_write(py, own, sizeof own - 1);
+    assert_int_equal(chmod(py, 0755), 0);
+    expect(lks_test_tool("run", py, "one"), 0, "own one", "");
+    expect(lks_test_tool("run", "missing.py"), 127, "", "missing.py");
     /* Programs start with signals as the system has them: SIGPIPE still ends them. */
     expect(lks_test_tool("run", "sh", "-c", "kill -PIPE $$"), 128 + 13, "", "");
 }
@@ -121,15 +142,68 @@ static void test_bench_step(void **state)
     expect(lks_test_tool("bench", "steps"), 2, "", "say what to measure");
 }
 
+/* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks
+ * into one in silence. */
+static void test_ranks(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks_test_generated_tokens(dir);
+    const char *const argv[] = {"lockstep",
+                                "train",
+                                lks_test_text("--dataset=%s", dir),
+                                lks_test_text("--out_dir=%s/out", dir),
+                                "--n_layer=1",
+                                "--n_head=1",
+                                "--n_embd=16",
+                                "--block_size=16",
+                                "--batch_size=1",
+                                "--gradient_accumulation_steps=2",
+                                "--vocab_size=65",
+                                "--eval_interval=0",
+                                "--nproc_per_node=2",
+                                NULL};
+    const char *const left[] = {"RANK=0", NULL};
+    expect(lks_test_run(argv, left, 60), 2, "", "has RANK=0, as if a launcher");
+    lks_test_child run = lks_test_start(argv, NULL);
+    const char *metrics = lks_test_text("%s/out/metrics.jsonl", dir);
+    for (int i = 0; i < lks_test_tries(600) && !lks_test_exists(metrics); i++)
+        usleep(100000);
+    const char *const ps[] = {"sh",
+                              "-c",
+                              "for p in $(cat /proc/$1/task/$1/children); do "
+                              "for q in $(cat /proc/$p/task/$p/children); do "
+                              "grep -zq ^RANK= /proc/$q/environ || continue; cat /proc/$q/comm; tr "
+                              "'\\0' ' ' </proc/$q/cmdline; echo; done; done",
+                              "sh",
+                              lks_test_text("%d", (int)run.pid),
+                              NULL};
+    lks_test_result names = lks_test_run(ps, NULL, 60);
+    kill(run.pid, SIGTERM);
+    assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
+    const char *name = strrchr(lks_test_program(), '/') + 1;
+    int n = 0;
+    for (const char *at = names.out; (at = strstr(at, lks_test_text("%s train ", name))); at++)
+        n++;
+    assert_int_equal(n, 2);
+    assert_contains(names.out, lks_test_text("%.15s\n", name));
+    assert_null(strstr(names.out, "exe"));
+}
+
 /* What a run would take adds up, and Muon's matrices have one moment only. */
 static void test_dry_run(void **state)
 {
+    const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s", dir);
+    expect(lks_test_tool("train", "--dry_run", data), 1, "", "train.bin");
+    lks_test_generated_golf(dir);
+    expect(lks_test_tool("train", "--dry_run", data, "--family=golf", "--sampler=stream",
+                         "--vocab_size=64", "--gradient_accumulation_steps=8"),
+           1, "", "64");
     lks_test_result r = lks_test_tool(
-        "train", "--dry_run", lks_test_text("--dataset=%s", lks_test_folder()), "--family=golf",
-        "--sampler=stream", "--vocab_size=64", "--n_layer=2", "--n_head=4", "--num_kv_heads=2",
-        "--n_embd=512", "--block_size=64", "--train_batch_tokens=256",
-        "--gradient_accumulation_steps=4", "--nproc_per_node=2");
+        "train", "--dry_run", data, "--family=golf", "--sampler=stream", "--vocab_size=1024",
+        "--n_layer=2", "--n_head=4", "--num_kv_heads=2", "--n_embd=512", "--block_size=64",
+        "--train_batch_tokens=256", "--gradient_accumulation_steps=4", "--nproc_per_node=2");
     expect(r, 0, "in 1 arena, for each rank", "");
+    assert_contains(r.out, "200000 tokens for training, 20000 for validation");
     double params = number_behind(strstr(r.out, "on 4 virtual ranks"), "parameters: ");
     double moments = number_behind(r.out, "MB, and ");
     double gradients =
@@ -262,12 +336,19 @@ static void test_bench_engine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispatch),     cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_run),          cmocka_unit_test(test_lost_output),
-        cmocka_unit_test(test_bench_step),   cmocka_unit_test(test_bench_comm),
-        cmocka_unit_test(test_bench_engine), cmocka_unit_test(test_info),
-        cmocka_unit_test(test_bench_peak),   cmocka_unit_test(test_bench_kernels),
-        cmocka_unit_test(test_dry_run),      cmocka_unit_test(test_activations_refused),
+        cmocka_unit_test(test_dispatch),
+        cmocka_unit_test(test_prep),
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_lost_output),
+        cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_bench_comm),
+        cmocka_unit_test(test_bench_engine),
+        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_bench_peak),
+        cmocka_unit_test(test_bench_kernels),
+        cmocka_unit_test(test_dry_run),
+        cmocka_unit_test(test_activations_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
