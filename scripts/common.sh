@@ -44,6 +44,7 @@ have() {
     procps) command -v pgrep ;;
     bsdutils) command -v script ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
+    libzip-dev) pkg-config --exists libzip ;;
     libopenmpi-dev) command -v mpicc ;;
     openmpi-bin) command -v mpirun ;;
     libgloo-dev) echo '#include <gloo/config.h>' | c++ -x c++ -E - ;;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "data/spm.h"
+#include "pickle/zip_module.h"
 
 /* ---- memory and folders that are kept until the end -------------------------------------- */
 
@@ -420,6 +421,15 @@ void lks_test_need_sentencepiece(void)
     if (!lks_test_exists(lks_test_text("%s/%s", folder, LKS__SPM_MODULE_FILE)))
         lks_test_lacks("sentencepiece", "its module was not built");
     assert_ok(lks__spm_available()); /* it was built, so it must work */
+}
+
+void lks_test_need_zip(void)
+{
+    const char *tool = LKS_TEST_TOOL;
+    const char *folder = lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool);
+    setenv("LOCKSTEP_MODULES", folder, 1);
+    if (!lks_test_exists(lks_test_text("%s/%s", folder, LKS__ZIP_MODULE_FILE)))
+        lks_test_exit_lacks("libzip", "its module was not built");
 }
 
 /* ---- time -------------------------------------------------------------------------------- */

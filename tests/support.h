@@ -117,6 +117,9 @@ void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n);
  * has none. */
 void lks_test_need_sentencepiece(void);
 
+/* The same for libzip's module, in main() before the tests: the program ends as skipped. */
+void lks_test_need_zip(void);
+
 /* ---- time -------------------------------------------------------------------------------- */
 
 /* Factor for time limits: LKS_TEST_PATIENCE in the environment, else 1, and more in builds with

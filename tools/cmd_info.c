@@ -5,6 +5,7 @@
 
 #include "comm/backend.h"
 #include "data/spm.h"
+#include "pickle/zip.h"
 #include "session/session.h"
 #include "tool.h"
 
@@ -27,6 +28,8 @@ int tool_info(int argc, char **argv)
            (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1e9);
     bool has_sentencepiece = lks__spm_available() == LKS_OK;
     printf("tokenizer    sentencepiece: %s\n", has_sentencepiece ? "ready" : lks_last_error());
+    bool has_zip = lks__zip_available() == LKS_OK;
+    printf("zip          libzip: %s\n", has_zip ? "ready" : lks_last_error());
     lks_status st = lks__cpu_level_get(&level);
     if (st == LKS_OK) {
         printf("kernels      %s (LOCKSTEP_CPU forces a level)\n", lks__cpu_level_name(level));

@@ -11,6 +11,7 @@
 #include "base/sys.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
+#include "data/meta_pickle.h"
 
 enum {
     MAX_CHARS = 1 << 16, /* ids are uint16 in token files */
@@ -135,35 +136,48 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
     return read_chars(chars, (uint32_t)json_integer_value(size), where, meta);
 }
 
-lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
+static lks_status load_json(const char *path, lks__meta *meta)
 {
-    char *path = NULL, *text = NULL;
-    char name[256];
+    char *text = NULL, name[256];
     size_t bytes;
-    struct stat info;
-    if (asprintf(&path, "%s/meta.json", dir) < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read meta.json");
-    if (stat(path, &info) < 0 && errno == ENOENT) {
-        free(path);
-        *found_p = false;
-        return LKS_OK;
-    }
-    lks__escape(name, sizeof name, path, strlen(path));
-    lks_status st = lks__sys_read_file(path, MAX_META_BYTES, &text, &bytes);
-    free(path);
-    if (st != LKS_OK)
-        return st;
-
     json_t *json;
-    st = lks__json_parse(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, name, &json);
+    lks__escape(name, sizeof name, path, strlen(path));
+    LKS__TRY(lks__sys_read_file(path, MAX_META_BYTES, &text, &bytes));
+    lks_status st =
+        lks__json_parse(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, name, &json);
     free(text);
     if (st != LKS_OK)
         return st;
     st = lks__meta_from_json(json, name, meta);
     json_decref(json);
-    if (st == LKS_OK)
-        *found_p = true;
     return st;
+}
+
+/* Read DIR/NAME by `load`; *found_p = false if it doesn't exist. */
+static lks_status load_file(const char *dir, const char *name,
+                            lks_status (*load)(const char *path, lks__meta *meta), bool *found_p,
+                            lks__meta *meta)
+{
+    char *path = NULL;
+    struct stat info;
+    if (asprintf(&path, "%s/%s", dir, name) < 0)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", name);
+    bool is_there = stat(path, &info) == 0 || errno != ENOENT;
+    lks_status st = is_there ? load(path, meta) : LKS_OK;
+    free(path);
+    if (st == LKS_OK)
+        *found_p = is_there;
+    return st;
+}
+
+lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
+{
+    bool found = false;
+    LKS__TRY(load_file(dir, "meta.json", load_json, &found, meta));
+    if (!found)
+        LKS__TRY(load_file(dir, "meta.pkl", lks__meta_from_pickle, &found, meta));
+    *found_p = found;
+    return LKS_OK;
 }
 
 json_t *lks__meta_to_json(const lks__meta *meta)

@@ -10,7 +10,9 @@
  * byte-level BPE vocabulary in the same folder; `hash` as lks__bpe_hash() gives it.
  *
  * {"kind":"ids","vocab_size":50304}: ids without a tokenizer, for a folder without meta.json. A
- * checkpoint still keeps the size. */
+ * checkpoint still keeps the size.
+ *
+ * A folder that nanoGPT's prepare.py made has meta.pkl instead (meta_pickle.h). */
 #ifndef LKS_DATA_META_H
 #define LKS_DATA_META_H
 
@@ -30,8 +32,9 @@ typedef struct lks__meta {
     uint64_t model_hash; /* for these two: hash of the model file's bytes */
 } lks__meta;
 
-/* Read DIR/meta.json. Sets *found_p = false, and returns OK, if the file doesn't exist. ERR_FORMAT
- * if it is wrong; names the file. `meta` and *found_p are set only on success. */
+/* Read DIR/meta.json, or DIR/meta.pkl if there is none. Sets *found_p = false, and returns OK, if
+ * neither exists. ERR_FORMAT if it is wrong; names the file. `meta` and *found_p are set only on
+ * success. */
 lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
 /* `where` starts the error sentence: a file's name, already escaped. */
 lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta *meta);

@@ -19,7 +19,8 @@ lks_status lks__procedure_meta(const lks__settings *s, const char *dir, lks__met
         const uint32_t size = meta->vocab_size;
         lks__meta_free(meta);
         return lks__fail(LKS_ERR_CONFIG,
-                         "vocab_size = %" PRId64 ", but %s/meta.json says %" PRIu32
+                         "vocab_size = %" PRId64
+                         ", but the meta.json or meta.pkl in %s has %" PRIu32
                          ": leave --vocab_size out",
                          s->vocab_size, lks__escape(shown, sizeof shown, dir, strlen(dir)), size);
     }

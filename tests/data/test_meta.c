@@ -242,13 +242,85 @@ static void test_ids_without_text(void **state)
     assert_memory_equal(text, "299 ", 4);
 }
 
+/* ---- meta.pkl ---------------------------------------------------------------------------- */
+
+/* {"vocab_size": 2, "stoi": {first: 0, second: 1}, "itos": …} by opcodes; texts of one byte. */
+#define PKL(size, first, second, itos0, itos1)                                                     \
+    "\x80\4}(\x8c\12vocab_sizeK" size "\x8c\4stoi}(\x8c\1" first "K\0\x8c\1" second                \
+    "K\1u\x8c\4itos}(K\0\x8c\1" itos0 "K\1\x8c\1" itos1 "uu."
+
+static lks_status load_pickle(const char *data, size_t bytes, lks__meta *meta)
+{
+    bool found = false;
+    const char *folder = lks_test_folder();
+    lks_test_write(lks_test_text("%s/meta.pkl", folder), data, bytes);
+    lks_status st = lks__meta_load(folder, &found, meta);
+    assert_int_equal(found, st == LKS_OK);
+    return st;
+}
+
+#define LOAD(text, meta) load_pickle(text, sizeof(text) - 1, meta)
+
+static void test_pickle(void **state)
+{
+    static const uint32_t chars[] = {'\n', ' ', '!', 'X', 'Y', 'Z', 'a', 'b', 'c', 0xe9, 0x20ac};
+    lks__meta meta = {0};
+    size_t bytes;
+    const char *figure = lks_test_read(
+        lks_test_text("%s/tests/figures/pickle/meta.pkl", LKS_TEST_SOURCE_DIR), &bytes);
+    assert_ok(load_pickle(figure, bytes, &meta));
+    assert_int_equal(meta.vocab_size, 11);
+    assert_memory_equal(meta.chars, chars, sizeof chars);
+    lks__meta_free(&meta);
+    assert_ok(LOAD("\x80\4}\x8c\12vocab_sizeM\x80\xc4s.", &meta));
+    assert_int_equal(meta.vocab_size, 50304);
+    assert_null(meta.chars);
+    /* not as prepare.py makes them: a size only */
+    assert_ok(LOAD(PKL("\2", "b", "a", "b", "a"), &meta));
+    assert_int_equal(meta.vocab_size, 2);
+    assert_null(meta.chars);
+}
+
+static void test_hostile_pickle(void **state)
+{
+    lks__meta meta = {0};
+    assert_ok(LOAD(PKL("\2", "a", "b", "a", "b"), &meta));
+    assert_non_null(meta.chars);
+    lks__meta_free(&meta);
+#define REFUSED(text, ...) assert_fails(LKS_ERR_FORMAT, LOAD(text, &meta), "meta.pkl", __VA_ARGS__)
+    REFUSED(PKL("\3", "a", "b", "a", "b"), "\"vocab_size\" items each, 3");
+    REFUSED(PKL("\2", "a", "b", "b", "a"), "id 0 has no text");
+    REFUSED(PKL("\2", "a", "b", "a", "c"), "id 1 has no text");
+    REFUSED(PKL("\0", "a", "b", "a", "b"), "whole number from 1");
+    REFUSED(PKL("\2", "a", "a", "a", "b"), "a key twice");
+    REFUSED("\x80\4].", "a dict with");
+    REFUSED("\x80\4}.", "\"vocab_size\" must be");
+    REFUSED("\x80\4}\x8c\12vocab_sizeG\0\0\0\0\0\0\0\0s.", "\"vocab_size\" must be");
+    REFUSED("\x80\2cos\nsystem\nX\4\0\0\0true\x85R.", "names os.system");
+    REFUSED("", "no pickle");
+#undef REFUSED
+}
+
+/* meta.json comes first. */
+static void test_both(void **state)
+{
+    static const char text[] = PKL("\2", "a", "b", "a", "b");
+    const char *folder = folder_with("{\"kind\":\"ids\",\"vocab_size\":7}", 29);
+    bool found = false;
+    lks__meta meta = {0};
+    lks_test_write(lks_test_text("%s/meta.pkl", folder), text, sizeof text - 1);
+    assert_ok(lks__meta_load(folder, &found, &meta));
+    assert_int_equal(meta.vocab_size, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_hostile),          cmocka_unit_test(test_hostile_files),
-        cmocka_unit_test(test_encode),           cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_ids_without_text),
+        cmocka_unit_test(test_pickle),        cmocka_unit_test(test_hostile_pickle),
+        cmocka_unit_test(test_both),          cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_missing),       cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_hostile_files), cmocka_unit_test(test_encode),
+        cmocka_unit_test(test_decode),        cmocka_unit_test(test_ids_without_text),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,0 +1,42 @@
+/* pickle/zip_module.h - what the module lockstep_zip.so offers to pickle/zip.c: libzip, without its
+ * own files. It is loaded when a zip file is first read or written. */
+#ifndef LKS_PICKLE_ZIP_MODULE_H
+#define LKS_PICKLE_ZIP_MODULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LKS__ZIP_MODULE_FILE  "lockstep_zip.so"
+#define LKS__ZIP_MODULE_ENTRY "lks__zip_module_get"
+
+enum { LKS__ZIP_MODULE_VERSION = 1 }; /* increase it with every change below */
+
+/* The file, as pickle/zip.c sees it. 0, or an errno. */
+typedef struct lks__zip_io {
+    int (*read_at)(void *ctx, void *out, size_t bytes, uint64_t offset);
+    int (*write_at)(void *ctx, const void *data, size_t bytes, uint64_t offset); /* writers only */
+    void *ctx;
+    uint64_t bytes; /* readers only */
+} lks__zip_io;
+
+typedef struct lks__zip_raw {
+    const char *name; /* belongs to the archive */
+    uint64_t bytes;
+    uint64_t offset; /* of its first byte in the file; 0 if it has none */
+    uint32_t crc;
+    bool stored; /* its bytes stand in the file as they are: neither compressed nor encrypted */
+} lks__zip_raw;
+
+/* Functions that can fail return NULL or nonzero and put the reason, cut to fit, into `why`. */
+typedef struct lks__zip_module {
+    int version;
+    void *(*open)(const lks__zip_io *io, char *why, size_t why_bytes);
+    uint64_t (*count)(void *zip);
+    int (*entry)(void *zip, uint64_t i, lks__zip_raw *entry, char *why, size_t why_bytes);
+    void (*close)(void *zip);
+} lks__zip_module;
+
+typedef const lks__zip_module *lks__zip_module_fn(void);
+
+#endif

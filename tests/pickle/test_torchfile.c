@@ -1,0 +1,282 @@
+/* Files of torch.save: tests/figures/pickle/tensors.pt, made by record.py, and files with lies. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../zip_file.h"
+#include "pickle/torchfile.h"
+#include "pickle/zip.h"
+#include "pickle/zip_module.h"
+
+static const char *figure(const char *name)
+{
+    return lks_test_text("%s/tests/figures/pickle/%s", LKS_TEST_SOURCE_DIR, name);
+}
+
+static const lks__pickle_tensor *tensor(const lks__pickle_value *dict, const char *key)
+{
+    const lks__pickle_value *v = lks__pickle_find(dict, key);
+    assert_int_equal(lks__pickle_kind_of(v), LKS__PICKLE_TENSOR);
+    return lks__pickle_tensor_of(v);
+}
+
+static void check_read(lks__torchfile *f, const lks__pickle_value *dict, const char *key,
+                       const char *dtype, int n_dims, const void *data, size_t bytes)
+{
+    char got[512];
+    const lks__pickle_tensor *t = tensor(dict, key);
+    assert_string_equal(t->storage->dtype, dtype);
+    assert_int_equal(t->n_dims, n_dims);
+    assert_int_equal(t->count * t->storage->item_bytes, bytes);
+    assert_ok(lks__torchfile_read(f, t, got));
+    assert_memory_equal(got, data, bytes);
+}
+
+#define READS(dict, key, dtype, n_dims, type, ...)                                                 \
+    check_read(f, dict, key, dtype, n_dims, (const type[]){__VA_ARGS__},                           \
+               sizeof((const type[]){__VA_ARGS__}))
+
+static void check_views(lks__torchfile *f, const lks__pickle_value *v)
+{
+    float x[24], turned[24];
+    for (int i = 0; i < 24; i++)
+        x[i] = (float)i;
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < 3; j++)
+                turned[k * 6 + i * 3 + j] = x[i * 12 + j * 4 + k];
+    check_read(f, v, "part", "F32", 2, x + 12, 48);
+    check_read(f, v, "whole", "F32", 3, x, sizeof x);
+    check_read(f, v, "turned", "F32", 3, turned, sizeof turned);
+    READS(v, "steps", "F32", 2, float, 4, 6, 16, 18);
+    READS(v, "scalar", "F32", 0, float, 1.5f);
+    READS(v, "one", "F32", 2, float, 7);
+    READS(v, "parameter", "F32", 1, float, 0.5f, 0.25f);
+    const lks__pickle_tensor *nothing = tensor(v, "nothing");
+    assert_int_equal(nothing->count, 0);
+    assert_int_equal(nothing->shape[1], 3);
+    assert_ok(lks__torchfile_read(f, nothing, NULL));
+}
+
+static void test_tensors(void **state)
+{
+    lks__torchfile *f;
+    assert_ok(lks__torchfile_open(figure("tensors.pt"), &f));
+    const lks__pickle_value *v = lks__torchfile_root(f), *types = lks__pickle_find(v, "types");
+    assert_non_null(types);
+    READS(types, "float64", "F64", 1, double, 0, 1, 2, 100);
+    READS(types, "float32", "F32", 1, float, 0, 1, 2, 100);
+    READS(types, "float16", "F16", 1, uint16_t, 0, 0x3c00, 0x4000, 0x5640);
+    READS(types, "bfloat16", "BF16", 1, uint16_t, 0, 0x3f80, 0x4000, 0x42c8);
+    READS(types, "int64", "I64", 1, int64_t, 0, 1, 2, 100);
+    READS(types, "int32", "I32", 1, int32_t, 0, 1, 2, 100);
+    READS(types, "int16", "I16", 1, int16_t, 0, 1, 2, 100);
+    READS(types, "int8", "I8", 1, int8_t, 0, 1, 2, 100);
+    READS(types, "uint8", "U8", 1, uint8_t, 0, 1, 2, 100);
+    READS(types, "bool", "BOOL", 1, uint8_t, 1, 0, 1);
+    check_views(f, v);
+    const lks__pickle_value *linear = lks__pickle_find(v, "state");
+    READS(linear, "weight", "F32", 2, float, 0, 0.25f, 0.5f, 0.75f, 1, 1.25f);
+    READS(linear, "bias", "F32", 1, float, -1, 2);
+    assert_int_equal(lks__pickle_count(linear), 2);
+    assert_true(lks__pickle_is(lks__pickle_find(v, "name"), "x"));
+    lks__torchfile_close(f);
+    assert_true(lks__torchfile_looks_like(figure("tensors.pt")));
+    assert_true(lks__torchfile_looks_like(figure("legacy.pt")));
+    assert_false(lks__torchfile_looks_like(figure("meta.pkl")));
+    assert_false(lks__torchfile_looks_like("/nowhere"));
+}
+
+/* Each byte altered in turn: whatever is still accepted, reads. */
+static void test_altered(void **state)
+{
+    size_t bytes, n_read = 0;
+    char *data = (char *)(uintptr_t)lks_test_read(figure("tensors.pt"), &bytes);
+    float x[24], got[24];
+    for (int i = 0; i < 24; i++)
+        x[i] = (float)i;
+    for (size_t i = 0; i < bytes; i++) {
+        lks__torchfile *f = NULL;
+        data[i] ^= 0x15;
+        if (lks__torchfile_open_bytes("x.pt", data, bytes, &f) == LKS_OK) {
+            const lks__pickle_value *whole = lks__pickle_find(lks__torchfile_root(f), "whole");
+            if (whole && lks__torchfile_read(f, lks__pickle_tensor_of(whole), got) == LKS_OK) {
+                assert_memory_equal(got, x, sizeof x); /* its checksum is right */
+                n_read++;
+            }
+            lks__torchfile_close(f);
+        }
+        data[i] ^= 0x15;
+    }
+    assert_true(n_read > 0 && n_read < bytes);
+}
+
+static void test_cut(void **state)
+{
+    size_t bytes;
+    const char *data = lks_test_read(figure("tensors.pt"), &bytes);
+    for (size_t n = 0; n < bytes; n += n < 300 ? 1 : 37) {
+        lks__torchfile *f = NULL;
+        char *copy = malloc(n + 1);
+        memcpy(copy, data, n);
+        assert_fails(LKS_ERR_FORMAT, lks__torchfile_open_bytes("x.pt", copy, n, &f), "x.pt");
+        free(copy);
+    }
+}
+
+/* ---- lies -------------------------------------------------------------------------------- */
+
+/* A tensor of [2, 3] in storage 0 of `count`: {"a": tensor}. */
+#define TENSOR(offset, count, shape, strides)                                                      \
+    "\x80\2}X\1\0\0\0actorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\n" \
+    "X\1\0\0\0000X\3\0\0\0cpuK" count "tQK" offset "(" shape "t(" strides "t\x89"                  \
+    "ccollections\nOrderedDict\n)RtRs."
+
+static const char sound[] = TENSOR("\0", "\6", "K\2K\3", "K\3K\1");
+static const float six[] = {1, 2, 3, 4, 5, 6};
+
+enum { PARTS = 5 };
+
+static void sound_parts(lks_zip_part parts[PARTS], const char *pickle, size_t bytes)
+{
+    const lks_zip_part all[PARTS] = {{.name = "x/data.pkl", .data = pickle, .bytes = bytes},
+                                     {.name = "x/byteorder", .data = "little", .bytes = 6},
+                                     {.name = "x/data/0", .data = six, .bytes = sizeof six},
+                                     {.name = "x/version", .data = "3\n", .bytes = 2},
+                                     {.name = "x/data/1", .data = "", .bytes = 0}};
+    memcpy(parts, all, sizeof all);
+}
+
+static char archive[1 << 16];
+
+static lks_status open_parts(const lks_zip_part *parts, size_t n, lks__torchfile **f_p)
+{
+    size_t bytes = lks_zip_make(parts, n, archive, sizeof archive);
+    assert_true(bytes > 0);
+    return lks__torchfile_open_bytes("x.pt", archive, bytes, f_p);
+}
+
+static void refused(const lks_zip_part *parts, size_t n, const char *why)
+{
+    lks__torchfile *f = NULL;
+    assert_fails(LKS_ERR_FORMAT, open_parts(parts, n, &f), "x.pt", why);
+    assert_null(f);
+}
+
+static void test_sound(void **state)
+{
+    lks_zip_part parts[PARTS];
+    lks__torchfile *f;
+    sound_parts(parts, sound, sizeof sound - 1);
+    assert_ok(open_parts(parts, PARTS, &f));
+    check_read(f, lks__torchfile_root(f), "a", "F32", 2, six, sizeof six);
+    lks__torchfile_close(f);
+}
+
+static void test_entries(void **state)
+{
+    lks_zip_part parts[PARTS];
+    char many[4096];
+    memset(many, 0, sizeof many);
+#define WITH(i, change, why)                                                                       \
+    do {                                                                                           \
+        sound_parts(parts, sound, sizeof sound - 1);                                               \
+        parts[i].change;                                                                           \
+        refused(parts, PARTS, why);                                                                \
+    } while (0)
+    WITH(0, crc_change = 1, "entry x/data.pkl is damaged");
+    WITH(2, method = 8, "x/data/0 is compressed");
+    WITH(2, flags = 1, "x/data/0 is compressed or encrypted");
+    WITH(2, plain_change = 1 << 30, "compressed");
+    WITH(2, size_change = 1 << 20, "zip file");
+    WITH(3, name = "x/data/0", "is there twice");
+    WITH(3, name = "y/version", "outside of the folder");
+    WITH(3, name = "../version", "outside of the folder");
+    WITH(0, name = "x/other.pkl", "no entry data.pkl");
+    WITH(1, data = "bigger", "byteorder");
+    WITH(3, data = "x\n", "version");
+    WITH(3, name = "x/nothing", "no entry version");
+    WITH(4, name = "x/constants.pkl", "TorchScript");
+    WITH(2, name = "x/data/9", "storage 0 has no entry data/0");
+    WITH(2, bytes = 20, "storage 0 has 6 elements of F32, but its entry has 20 bytes");
+    WITH(0, data = many, "offset 0: it is no pickle");
+#undef WITH
+    lks__torchfile *f = NULL;
+    sound_parts(parts, sound, sizeof sound - 1);
+    parts[2].crc_change = 1;
+    assert_ok(open_parts(parts, PARTS, &f)); /* noticed when it is read */
+    assert_fails(LKS_ERR_FORMAT, lks__torchfile_read(f, tensor(lks__torchfile_root(f), "a"), many),
+                 "entry x/data/0 is damaged");
+    lks__torchfile_close(f);
+}
+
+/* The second entry's place is inside of the first one, whose bytes are a header of its own. */
+static void test_overlap(void **state)
+{
+    lks_zip_part inner = {.name = "x/data/1", .data = six, .bytes = sizeof six};
+    lks_zip_part parts[PARTS];
+    char inside[512];
+    sound_parts(parts, sound, sizeof sound - 1);
+    assert_true(lks_zip_make(&inner, 1, inside, sizeof inside) > 0);
+    parts[2].data = inside; /* header, name and data of data/1 */
+    parts[2].bytes = 30 + strlen(inner.name) + sizeof six;
+    parts[3] = inner;
+    parts[4] = (lks_zip_part){.name = "x/version", .data = "3\n", .bytes = 2};
+    parts[3].moved = (int64_t)parts[2].bytes;
+    refused(parts, PARTS, "overlaps another one");
+}
+
+static void test_tensor_lies(void **state)
+{
+    lks_zip_part parts[PARTS];
+#define PICKLED(text, why)                                                                         \
+    do {                                                                                           \
+        sound_parts(parts, text, sizeof(text) - 1);                                                \
+        refused(parts, PARTS, why);                                                                \
+    } while (0)
+    PICKLED(TENSOR("\1", "\6", "K\2K\3", "K\3K\1"), "beyond its storage");
+    PICKLED(TENSOR("\0", "\6", "K\2K\3", "K\4K\1"), "beyond its storage");
+    PICKLED(TENSOR("\0", "\6", "K\7K\1", "K\0K\0"), "beyond its storage"); /* one, seven times */
+    PICKLED(TENSOR("\0", "\6", "K\2K\3", "K\3"), "another number of strides");
+    PICKLED(TENSOR("\0", "\6", "K\1K\1K\1K\1K\1K\1K\1K\1K\1", "K\1"), "more than 8 dimensions");
+    PICKLED(TENSOR("\0", "\6", "J\xff\xff\xff\xffK\3", "K\3K\1"), "no whole numbers from 0");
+    PICKLED(TENSOR("\0", "\6", "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\3", "K\3K\1"),
+            "beyond its");
+    PICKLED(TENSOR("\0", "\7", "K\2K\3", "K\3K\1"), "storage 0 has 7 elements of F32");
+    PICKLED(TENSOR("\0", "\6", "NK\3", "K\3K\1"), "no whole numbers");
+    PICKLED("\x80\2K\1Q.", "a storage is not named by");
+#undef PICKLED
+}
+
+static void test_other_forms(void **state)
+{
+    lks__torchfile *f = NULL;
+    assert_fails(LKS_ERR_FORMAT, lks__torchfile_open(figure("legacy.pt"), &f),
+                 "before PyTorch 1.6");
+    assert_fails(LKS_ERR_FORMAT, lks__torchfile_open(figure("meta.pkl"), &f), "meta.pkl");
+    assert_fails(LKS_ERR_IO, lks__torchfile_open("/nowhere/x.pt", &f), "/nowhere/x.pt");
+    assert_fails(LKS_ERR_IO, lks__torchfile_open(lks_test_folder(), &f), "not a regular file");
+}
+
+static void test_info(void **state)
+{
+    assert_contains(lks_test_tool("info").out, "libzip: ready");
+    setenv("LOCKSTEP_MODULES", "/nowhere", 1);
+    lks_test_result r =
+        lks_test_tool("info"); /* the one beside the program is found all the same */
+    assert_contains(r.out, "libzip: ready");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensors),     cmocka_unit_test(test_altered),
+        cmocka_unit_test(test_cut),         cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_entries),     cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_tensor_lies), cmocka_unit_test(test_other_forms),
+        cmocka_unit_test(test_info),
+    };
+    lks_test_need_zip();
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
