@@ -6,7 +6,7 @@
 #include "model/model.h"
 #include "tool.h"
 #include "train/state.h"
-#include "use/which.h"
+#include "weights/which.h"
 
 static const char usage[] =
     "Usage: lockstep export --format=golf --out_dir=DIR --out=FILE [--code=FILE ...]\n"

@@ -59,6 +59,18 @@ static bool is_launchers(const char *arg)
     return run_has_option(arg) && strcmp(key, "--help") != 0 && lks__setting_find(key + 2) < 0;
 }
 
+/* For --dry_run: the settings of a run that begins with the weights of --init_from. */
+static lks_status take_shape(lks__settings *s)
+{
+    lks__weights *w;
+    const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? s->n_head : 0};
+    LKS__TRY(lks__weights_open(s->init_from, &want, &w));
+    lks_status st = lks__settings_begin(s, &w->model, w->shown);
+    lks__weights_close(w);
+    return st;
+}
+
 int tool_train(int argc, char **argv)
 {
     lks__settings s;
@@ -77,14 +89,17 @@ int tool_train(int argc, char **argv)
         return run_rank(&s);
     tool_print_notes("train", &args);
     lks_status st = LKS_OK;
-    if (s.init_from == LKS__init_from_scratch) {
-        /* on a resume it also depends on the checkpoint, so the ranks check */
-        lks__settings checked = s;
+    if (s.dry_run && lks__settings_init(&s) == LKS__INIT_RESUME)
+        st =
+            lks__fail(LKS_ERR_CONFIG, "--dry_run is for a new run, and not for --init_from=resume");
+    lks__settings checked = s;
+    if (s.dry_run && lks__settings_init(&s) == LKS__INIT_WEIGHTS)
+        st = take_shape(&checked);
+    if (st == LKS_OK && (s.dry_run || lks__settings_init(&s) == LKS__INIT_SCRATCH)) {
+        /* otherwise it also depends on the checkpoint or the weights, so the ranks check */
         st = lks__settings_check(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && s.dry_run)
             st = lks__train_dry_run(&checked, (int)s.nproc_per_node);
-    } else if (s.dry_run) {
-        st = lks__fail(LKS_ERR_CONFIG, "--dry_run is for --init_from=scratch");
     }
     if (st != LKS_OK)
         return tool_fail("train", st);

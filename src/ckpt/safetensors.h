@@ -60,6 +60,10 @@ const char *lks__st_metadata(const lks__st_file *file, const char *key);        
  * metadata have its hash, the bytes are checked: ERR_FORMAT names file and tensor. */
 lks_status lks__st_read(lks__st_file *file, const lks__st_tensor *tensor, void *out);
 
+/* Read `bytes` of a tensor from its byte `at` on, without a check of the hash. */
+lks_status lks__st_read_part(lks__st_file *file, const lks__st_tensor *tensor, uint64_t at,
+                             void *out, size_t bytes);
+
 /* XXH3-64 over the 8 bytes of length and the header. The header holds the hash of every tensor, and
  * its ranges cover all data, so this one number identifies the whole file. */
 uint64_t lks__st_header_hash(const lks__st_file *file);

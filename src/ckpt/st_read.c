@@ -362,6 +362,17 @@ lks_status lks__st_read(lks__st_file *file, const lks__st_tensor *tensor, void *
                   : LKS_OK;
 }
 
+lks_status lks__st_read_part(lks__st_file *file, const lks__st_tensor *tensor, uint64_t at,
+                             void *out, size_t bytes)
+{
+    const entry *e = entry_of(file, tensor);
+    if (!e || at > tensor->bytes || bytes > tensor->bytes - at)
+        return lks__fail(LKS_ERR_ARG, "the part to read is not one of a tensor of %s", file->shown);
+    if (bytes > 0 && lks__sys_read_at(file->fd, out, bytes, file->data_start + e->begin + at) < 0)
+        return read_failed(file);
+    return LKS_OK;
+}
+
 static lks_status hash_entry(lks__st_file *file, const entry *e, void *piece, uint64_t *hash_p)
 {
     XXH3_state_t state;

@@ -6,11 +6,14 @@
 static void config(const lks__settings *s, lks__model_config *c)
 {
     c->bias = s->bias;
+    c->gelu_tanh = s->gelu == LKS__gelu_tanh;
     c->dropout = (float)s->dropout;
 }
 
 static lks_status check(lks__settings *s)
 {
+    if (s->gelu == LKS__gelu_auto) /* weights that have the tanh form have said so by now */
+        s->gelu = LKS__gelu_exact;
     return lks__family_check_heads(s);
 }
 

@@ -14,6 +14,12 @@ static void finish_row(const lks__kernels *k, const lks__epilogue *e, float *y, 
     case LKS__EPILOGUE_GELU_BWD:
         k->gelu_erf_bwd(y, y, e->in + at, n);
         break;
+    case LKS__EPILOGUE_GELU_TANH:
+        k->gelu_tanh_fwd(e->out + at, y, n);
+        break;
+    case LKS__EPILOGUE_GELU_TANH_BWD:
+        k->gelu_tanh_bwd(y, y, e->in + at, n);
+        break;
     case LKS__EPILOGUE_RELU2:
         k->relu2_fwd(e->out + at, y, n);
         break;

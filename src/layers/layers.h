@@ -38,6 +38,8 @@ typedef enum lks__epilogue_kind {
     LKS__EPILOGUE_NONE,
     LKS__EPILOGUE_GELU,      /* out = gelu(y) */
     LKS__EPILOGUE_GELU_BWD,  /* y = y * gelu'(in) */
+    LKS__EPILOGUE_GELU_TANH, /* the same two with GPT-2's tanh form of gelu */
+    LKS__EPILOGUE_GELU_TANH_BWD,
     LKS__EPILOGUE_RELU2,     /* out = relu(y)^2 */
     LKS__EPILOGUE_RELU2_BWD, /* y = y * 2 relu(in) */
     LKS__EPILOGUE_RESIDUAL,  /* y = in + dropout(y) */

@@ -52,6 +52,7 @@ enum { LKS__MOST_ACTIVATIONS = 16 };
 
 struct lks__model_ops {
     /* --- tensors and activations --- */
+    /* Opens the table and adds the tensors; lks__model_table() lays them out. */
     lks_status (*table)(const lks__model_config *config, lks__table *table);
     uint64_t (*init)(const lks__model_config *config, const lks__table *table, lks__mt *g,
                      float *params);

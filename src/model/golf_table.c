@@ -93,5 +93,5 @@ lks_status lks__table_golf(const lks__model_config *c, lks__table *table)
         lks__table_add(table, lks__model_golf.layer, l, n_groups - 2 - l, layer, n_layer);
     if (!c->tie_embeddings)
         lks__table_add(table, NULL, -1, 0, last, n_last);
-    return lks__table_lay_out(table);
+    return LKS_OK;
 }

@@ -47,7 +47,7 @@ static lks_status gpt2_table(const lks__model_config *c, lks__table *table)
     for (int l = 0; l < c->n_layer; l++)
         lks__table_add(table, lks__model_gpt2.layer, l, c->n_layer - l, layer, n_layer);
     lks__table_add(table, NULL, -1, 0, last, n_last);
-    return lks__table_lay_out(table);
+    return LKS_OK;
 }
 
 /* 6 N + 12 L C T, N without the position embedding, as in nanoGPT's estimate_mfu. */

@@ -65,7 +65,8 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
 
     layers->layernorm_rows_fwd(ex, a->ln2, a->mean2, a->rstd2, a->x_mid, w + t->ln2w,
                                lks__gpt2_at(w, t->ln2b), rows, C);
-    const lks__epilogue fc = {LKS__EPILOGUE_GELU, .bias = lks__gpt2_at(w, t->fcb), .out = a->gelu};
+    const lks__epilogue fc = {m->f.c.gelu_tanh ? LKS__EPILOGUE_GELU_TANH : LKS__EPILOGUE_GELU,
+                              .bias = lks__gpt2_at(w, t->fcb), .out = a->gelu};
     layers->linear_fwd(ex, a->fc, 4 * C, a->ln2, w + t->fcw, rows, 4 * C, C, &fc);
     const lks__epilogue fc2 = {LKS__EPILOGUE_RESIDUAL, .bias = lks__gpt2_at(w, t->fc2b),
                                .in = a->x_mid, .drop = &drop_mlp};
@@ -92,7 +93,8 @@ void lks__gpt2_block_backward(const lks__pass *p, int l)
     const float *d = lks__gpt2_dropped(p, m->dx, &drop_mlp);
     layers->linear_bwd_w(ex, g + t->fc2w, lks__gpt2_at_grad(g, t->fc2b), d, C, a->gelu, rows, C,
                          4 * C);
-    const lks__epilogue gelu_bwd = {LKS__EPILOGUE_GELU_BWD, .in = a->fc};
+    const lks__epilogue gelu_bwd = {
+        m->f.c.gelu_tanh ? LKS__EPILOGUE_GELU_TANH_BWD : LKS__EPILOGUE_GELU_BWD, .in = a->fc};
     layers->linear_bwd_x(ex, m->d_wide, d, C, w + t->fc2w, rows, C, 4 * C, &gelu_bwd);
     layers->linear_bwd_w(ex, g + t->fcw, lks__gpt2_at_grad(g, t->fcb), m->d_wide, 4 * C, a->ln2,
                          rows, 4 * C, C);

@@ -7,9 +7,15 @@
 #include "layers/mirror.h"
 #include "model/frame.h"
 
-lks_status lks__model_table(const lks__model_config *config, lks__table *table)
+lks_status lks__model_tensors(const lks__model_config *config, lks__table *table)
 {
     return config->ops->table(config, table);
+}
+
+lks_status lks__model_table(const lks__model_config *config, lks__table *table)
+{
+    LKS__TRY(lks__model_tensors(config, table));
+    return lks__table_lay_out(table);
 }
 
 uint64_t lks__model_init(const lks__model_config *config, const lks__table *table, lks__mt *g,

@@ -47,6 +47,9 @@ static inline float *lks__backward_grads(const lks__backward *bw, int group)
 
 /* The tensor table of the config's family. ERR_CONFIG if the sizes don't fit together. */
 lks_status lks__model_table(const lks__model_config *config, lks__table *table);
+/* Its tensors alone, without offsets and blocks. Its size depends on n_layer only, so it is safe
+ * for sizes that were read from a file and not checked. */
+lks_status lks__model_tensors(const lks__model_config *config, lks__table *table);
 
 /* Initial parameters, drawn as in the family's PyTorch script: fill `params` (a zeroed arena in the
  * host's memory, which the caller copies to the device) and advance `g`. With params == NULL only

@@ -17,8 +17,9 @@ typedef struct lks__model_config {
     int n_layer, n_head, n_embd, block_size, vocab_size;
     bool bf16; /* matrix products in bfloat16, summed in float32 */
     /* gpt2 */
-    bool bias;     /* in Linears and LayerNorms */
-    float dropout; /* probability, in [0, 1) */
+    bool bias;      /* in Linears and LayerNorms */
+    bool gelu_tanh; /* GPT-2's tanh form of GELU, instead of the exact one */
+    float dropout;  /* probability, in [0, 1) */
     /* golf */
     int n_kv_head, mlp_mult;
     bool tie_embeddings;

@@ -63,8 +63,9 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
     uint64_t n_tokens[2];
     lks__meta meta = {0};
     LKS__TRY(lks__settings_data_dir(s, dir));
-    LKS__TRY(lks__procedure_meta(s, dir, &meta));
-    const uint32_t vocab = meta.vocab_size;
+    const bool began = lks__settings_init(s) == LKS__INIT_WEIGHTS;
+    LKS__TRY(lks__procedure_meta(s, dir, began, &meta));
+    const uint32_t vocab = began ? (uint32_t)s->vocab_size : meta.vocab_size;
     lks__meta_free(&meta);
     LKS__TRY(read_data(s, dir, vocab, n_tokens));
     lks__model_config config = lks__state_model_config(s, vocab);

@@ -57,6 +57,8 @@ static lks_status config_line(lks__report *r, const lks__trainer *t)
     lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
     lks__jsonw_u64(w, "parameters", t->table.n_params);
     lks__jsonw_str(w, "data_digest", digest);
+    if (t->init_hash[0] != '\0')
+        lks__jsonw_str(w, "init_hash", t->init_hash);
     return lks__metrics_end(r->metrics);
 }
 
@@ -102,8 +104,13 @@ static void describe(lks__report *r, const lks__trainer *t)
     else if (t->resumed)
         lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->shown_out_dir,
                       t->iter);
+    else if (t->weights != NULL)
+        lks__log_line(log, "Initializing from the weights in %s (%s), hash %s", t->weights->shown,
+                      t->weights->took, t->init_hash);
     else
         lks__log_line(log, "Initializing a new model from scratch");
+    if (t->weights != NULL && t->weights->note[0] != '\0')
+        lks__log_line(log, "%s", t->weights->note);
     lks__log_line(
         log,
         "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s a step, kernels %s, "

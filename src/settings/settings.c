@@ -146,6 +146,13 @@ const char *lks__settings_text(const lks__settings *s, int i, char out[LKS__SETT
     return out;
 }
 
+lks__init_kind lks__settings_init(const lks__settings *s)
+{
+    return strcmp(s->init_from, "scratch") == 0  ? LKS__INIT_SCRATCH
+           : strcmp(s->init_from, "resume") == 0 ? LKS__INIT_RESUME
+                                                 : LKS__INIT_WEIGHTS;
+}
+
 /* --- relations -------------------------------------------------------------------------------- */
 
 /* The ways out if W ranks can't share the run's virtual ranks. */

@@ -54,7 +54,7 @@ enum {
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
  * LKS__on_nan_skip. */
 #define LKS__WORDS_format(X, of)      X(of, golf)
-#define LKS__WORDS_init_from(X, of)   X(of, scratch) X(of, resume)
+#define LKS__WORDS_gelu(X, of)        X(of, auto) X(of, tanh) X(of, exact)
 #define LKS__WORDS_split(X, of)       X(of, train) X(of, val)
 #define LKS__WORDS_sampler(X, of)     X(of, random) X(of, nanogpt) X(of, epoch) X(of, stream)
 #define LKS__WORDS_on_nan(X, of)      X(of, stop) X(of, skip) X(of, rollback)
@@ -90,8 +90,9 @@ enum {
     X(STR, which, "", ANY, SAMPLE | EVAL | EXPORT, HOST, FILES,                                    \
       "checkpoint in out_dir to take: best, latest, or an iteration; empty: best if the run has "  \
       "always_save_checkpoint=false, else latest")                                                 \
-    X(CHOICE, init_from, scratch, WORDS, TRAIN, HOST, FILES,                                       \
-      "scratch: new weights; resume: go on from the newest checkpoint in out_dir")                 \
+    X(STR, init_from, "scratch", TEXT, TRAIN, HOST, FILES,                                         \
+      "scratch: new weights; resume: go on from the newest checkpoint in out_dir; PATH, or gpt2, " \
+      "gpt2-medium, gpt2-large, gpt2-xl: begin with those weights (docs/weights.md)")              \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
       "address of this host, at which to wait for `lockstep doctor` on other hosts")               \
     X(STR, artifact, "", ANY, EVAL, HOST, FILES,                                                   \
@@ -109,6 +110,9 @@ enum {
       "number of token ids; 0: from the data's meta.json, or 50304 without it. prep "              \
       "sentencepiece trains that many; 0: 1024")                                                   \
     X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "biases in Linear and LayerNorm")       \
+    X(CHOICE, gelu, auto, WORDS, TRAIN | BENCH, SHAPE | AUTO | LATER, MODEL,                       \
+      "form of GELU: tanh as in GPT-2, exact as in nanoGPT; auto: that of the initial weights, "   \
+      "exact without them")                                                                        \
     X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
       "share of activations dropped in training")                                                  \
                                                                                                    \
@@ -354,6 +358,14 @@ void lks__settings_help(FILE *out, unsigned command);
 /* The same for one setting, with the commands that take it. */
 void lks__setting_help(FILE *out, int setting);
 
+/* What --init_from asks for. */
+typedef enum lks__init_kind {
+    LKS__INIT_SCRATCH,
+    LKS__INIT_RESUME,
+    LKS__INIT_WEIGHTS, /* of a path, or of a model that has a name */
+} lks__init_kind;
+lks__init_kind lks__settings_init(const lks__settings *s);
+
 /* --- relations between settings --------------------------------------------------------------- */
 
 /* For a run of train on `world_size` ranks: make the family's checks, choose virtual_ranks if it is
@@ -382,6 +394,11 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
 /* Go on with `run` (read from a checkpoint at `where`). SHAPE and RUN are taken from it, and a
  * different value that was given explicitly is ERR_CONFIG. FREE is taken if no value was given. */
 lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where);
+
+/* Begin a run with the weights at `where`, whose model `source` describes: SHAPE settings that it
+ * has from its file (LKS__FROM_CHECKPOINT) are taken. A different value that was given explicitly
+ * is ERR_CONFIG, but a smaller block_size, a larger vocab_size and any gelu stay. */
+lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, const char *where);
 
 /* How many settings of these roles differ; names_p (may be NULL) [LKS__N_SETTINGS] gets their
  * names. */

@@ -163,6 +163,50 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
     return LKS_OK;
 }
 
+/* May a run that begins with weights keep its own value? */
+static bool may_keep(const lks__setting *d, lks__setting_value mine, lks__setting_value theirs)
+{
+    switch ((int)(d - lks__setting_table)) {
+    case LKS__SETTING_block_size: /* crops the table of positions */
+        return mine.i < theirs.i;
+    case LKS__SETTING_vocab_size: /* adds rows to the table of tokens */
+        return mine.i > theirs.i;
+    case LKS__SETTING_gelu:
+        return mine.i != LKS__gelu_auto;
+    }
+    return false;
+}
+
+lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, const char *where)
+{
+    lks__settings merged = *s;
+    for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, LKS__SETTING_SHAPE); d;
+         d = next(d, LKS__CMD_TRAIN, LKS__SETTING_SHAPE)) {
+        const int i = (int)(d - lks__setting_table);
+        lks__setting_value mine = lks__setting_load(s, d), theirs = lks__setting_load(source, d);
+        if (source->from[i] != LKS__FROM_CHECKPOINT || !relevant(source, d))
+            continue;
+        bool given = s->from[i] >= LKS__FROM_FILE;
+        if (given && may_keep(d, mine, theirs))
+            continue;
+        if (given && !lks__setting_same(d, mine, theirs) &&
+            !(d->flags & LKS__SETTING_AUTO && mine.i == 0)) {
+            char a[LKS__SETTING_STR], b[LKS__SETTING_STR];
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%s=%s was given, but the weights in %s have %s=%s: leave the setting "
+                             "out%s",
+                             d->name, lks__settings_text(s, i, a), where, d->name,
+                             lks__settings_text(source, i, b),
+                             i == LKS__SETTING_block_size   ? ", or give a smaller one"
+                             : i == LKS__SETTING_vocab_size ? ", or give a larger one"
+                                                            : "");
+        }
+        lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);
+    }
+    *s = merged;
+    return LKS_OK;
+}
+
 int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned command,
                        unsigned flags, const char **names_p)
 {

@@ -10,23 +10,48 @@ const struct lks__procedure *lks__procedure_of(const lks__settings *s)
     return lks__family_of(s)->procedure;
 }
 
-lks_status lks__procedure_meta(const lks__settings *s, const char *dir, lks__meta *meta)
+/* The model's vocabulary is that of its data. A model that began with given weights has theirs, and
+ * the data may need less of it. */
+static lks_status check_vocabulary(int64_t model, int64_t data, bool began, const char *dir)
 {
-    bool found;
     char shown[LKS__SETTING_STR];
-    LKS__TRY(lks__meta_load(dir, &found, meta));
-    if (found && s->vocab_size != 0 && s->vocab_size != (int64_t)meta->vocab_size) {
-        const uint32_t size = meta->vocab_size;
-        lks__meta_free(meta);
+    lks__escape(shown, sizeof shown, dir, strlen(dir));
+    if (began && data > model)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the meta.json or meta.pkl in %s has vocab_size = %" PRId64
+                         ", but the weights are for %" PRId64 " tokens: --vocab_size=%" PRId64
+                         " adds rows that are drawn",
+                         shown, data, model, data);
+    if (!began && model != 0 && model != data)
         return lks__fail(LKS_ERR_CONFIG,
                          "vocab_size = %" PRId64
-                         ", but the meta.json or meta.pkl in %s has %" PRIu32
+                         ", but the meta.json or meta.pkl in %s has %" PRId64
                          ": leave --vocab_size out",
-                         s->vocab_size, lks__escape(shown, sizeof shown, dir, strlen(dir)), size);
-    }
-    if (!found)
+                         model, shown, data);
+    return LKS_OK;
+}
+
+lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began, lks__meta *meta)
+{
+    bool found;
+    LKS__TRY(lks__meta_load(dir, &found, meta));
+    lks_status st = LKS_OK;
+    if (found)
+        st = check_vocabulary(s->vocab_size, meta->vocab_size, began, dir);
+    else
         meta->vocab_size =
             s->vocab_size != 0 ? (uint32_t)s->vocab_size : lks__procedure_of(s)->vocab_size;
+    if (st != LKS_OK)
+        lks__meta_free(meta);
+    return st;
+}
+
+lks_status lks__procedure_open_meta(lks__trainer *t)
+{
+    const bool began = t->weights != NULL || t->init_hash[0] != '\0';
+    LKS__TRY(lks__procedure_meta(&t->s, t->data_dir, began, &t->meta));
+    if (!began)
+        t->s.vocab_size = t->meta.vocab_size;
     return LKS_OK;
 }
 

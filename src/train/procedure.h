@@ -62,8 +62,12 @@ extern const struct lks__procedure lks__procedure_nanogpt, lks__procedure_golf;
 const struct lks__procedure *lks__procedure_of(const lks__settings *s);
 
 /* Read the meta.json of the data folder `dir`, without which the ids have no text; its vocabulary
- * must be that of the settings, unless these leave it open. */
-lks_status lks__procedure_meta(const lks__settings *s, const char *dir, lks__meta *meta);
+ * must be that of the settings, unless these leave it open. `began`: with given weights, whose
+ * vocabulary the settings have, and of which the data may use less. */
+lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began,
+                               lks__meta *meta);
+/* The same for a run: t->meta, and the vocabulary in its settings. */
+lks_status lks__procedure_open_meta(lks__trainer *t);
 
 /* The ranges of blocks that this rank updates: its share of the shared replica, or all of a private
  * one. */

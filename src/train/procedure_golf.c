@@ -44,11 +44,9 @@ static lks_status open_data(lks__trainer *t)
     if (g == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the run's data");
     LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
-    LKS__TRY(lks__procedure_meta(&t->s, t->data_dir, &t->meta));
-    const uint32_t vocab = t->meta.vocab_size;
+    LKS__TRY(lks__procedure_open_meta(t));
     lks__meta_free(&t->meta); /* the tokenizer tells what the ids are */
-    t->meta.vocab_size = vocab;
-    t->s.vocab_size = vocab;
+    t->meta.vocab_size = (uint32_t)t->s.vocab_size;
     LKS__TRY(open_tokenizer(t)); /* first, as in the script: the user can mend this */
     LKS__TRY(open_shards(t, LKS__SHARDS_TRAIN, &g->train));
     LKS__TRY(open_shards(t, LKS__SHARDS_VAL, &g->val));

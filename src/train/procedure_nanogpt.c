@@ -15,8 +15,7 @@
 static lks_status open_data(lks__trainer *t)
 {
     LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
-    LKS__TRY(lks__procedure_meta(&t->s, t->data_dir, &t->meta));
-    t->s.vocab_size = t->meta.vocab_size;
+    LKS__TRY(lks__procedure_open_meta(t));
     static const char *const names[2] = {"train.bin", "val.bin"};
     uint64_t digest[2];
     for (int i = 0; i < 2; i++) {

@@ -72,6 +72,11 @@ static json_t *state_json(const lks__trainer *t)
                               "tokenizer", meta, "data_digest", digest, "eval_done", t->eval_done,
                               "best_val_loss", t->best_val_loss, "data_shift",
                               (json_int_t)t->data_shift, "nonfinite", t->nonfinite);
+    if (t->init_hash[0] != '\0' &&
+        json_object_set_new(state, "init_hash", json_string(t->init_hash)) < 0) {
+        json_decref(state);
+        return NULL;
+    }
     /* a run by the clock continues its training time; other runs don't depend on time */
     if (lks__state_by_the_clock(t) &&
         json_object_set_new(state, "elapsed_s", json_real(t->elapsed_s)) < 0) {
@@ -79,6 +84,22 @@ static json_t *state_json(const lks__trainer *t)
         return NULL;
     }
     return state;
+}
+
+lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17])
+{
+    const size_t n = t->table.n_tensors;
+    struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
+    lks_status st = LKS_OK;
+    if (model.text == NULL || model.tensors == NULL) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to describe %zu tensors", n);
+    } else {
+        add_arena(&model, t, PARAMS, &t->params);
+        lks__ckpt_params_hash(model.tensors, model.n, params_hash);
+    }
+    free(model.text);
+    free(model.tensors);
+    return st;
 }
 
 lks_status lks__state_save(lks__trainer *t, bool best, char name[32], char params_hash[17])
@@ -129,64 +150,6 @@ out:
 
 /* --- loading --------------------------------------------------------------------------------- */
 
-lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s)
-{
-    return lks__settings_from_json(json_object_get(ckpt->state, "settings"), LKS__CMD_TRAIN,
-                                   LKS__SETTING_CONFIG, ckpt->path, s);
-}
-
-lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta)
-{
-    char where[4200];
-    snprintf(where, sizeof where, "%s/state.json", ckpt->path);
-    return lks__meta_from_json(json_object_get(ckpt->state, "tokenizer"), where, meta);
-}
-
-lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size)
-{
-    const lks__family *family = lks__family_of(s);
-    lks__model_config config = {
-        .ops = family->model,
-        .n_layer = (int)s->n_layer,
-        .n_head = (int)s->n_head,
-        .n_embd = (int)s->n_embd,
-        .block_size = (int)s->block_size,
-        .vocab_size = (int)vocab_size,
-        .bf16 = s->dtype == LKS__dtype_bfloat16,
-    };
-    if (family->config != NULL)
-        family->config(s, &config);
-    return config;
-}
-
-/* What `file` has of a tensor of the table under that name. */
-static lks_status find_tensor(const lks__st_file *file, const char *path, const lks__tensor *t,
-                              const char *suffix, const lks__st_tensor **found_p)
-{
-    char name[64];
-    snprintf(name, sizeof name, "%s%s", t->name, suffix);
-    const lks__st_tensor *found = lks__st_find(file, name);
-    bool fits = found != NULL && strcmp(found->dtype, "F32") == 0 && found->n_dims == t->n_dims;
-    for (int d = 0; fits && d < t->n_dims; d++)
-        fits = found->shape[d] == t->shape[d];
-    if (!fits)
-        return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s %s", path, name,
-                         found == NULL
-                             ? "is missing"
-                             : "has another type or shape than state.json's settings give");
-    *found_p = found;
-    return LKS_OK;
-}
-
-lks_status lks__state_check_params(const lks__st_file *file, const char *path,
-                                   const lks__table *table)
-{
-    const lks__st_tensor *found;
-    for (size_t i = 0; i < table->n_tensors; i++)
-        LKS__TRY(find_tensor(file, path, &table->tensors[i], "", &found));
-    return LKS_OK;
-}
-
 static lks_status read_arena(lks__st_file *file, const char *path, const lks__table *table,
                              const lks__optimizer *optimizer, int arena, float *values)
 {
@@ -195,16 +158,10 @@ static lks_status read_arena(lks__st_file *file, const char *path, const lks__ta
         const char *suffix = suffix_of(optimizer, &table->tensors[i], arena);
         if (suffix == NULL)
             continue;
-        LKS__TRY(find_tensor(file, path, &table->tensors[i], suffix, &found));
+        LKS__TRY(lks__state_find(file, path, &table->tensors[i], suffix, &found));
         LKS__TRY(lks__st_read(file, found, values + table->tensors[i].offset));
     }
     return LKS_OK;
-}
-
-lks_status lks__state_read_params(lks__st_file *file, const char *path, const lks__table *table,
-                                  float *params)
-{
-    return read_arena(file, path, table, NULL, PARAMS, params);
 }
 
 static lks_status load_arenas(lks__trainer *t, lks__ckpt *c)

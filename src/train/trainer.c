@@ -71,6 +71,15 @@ static lks_status check_zero(const lks__trainer *t)
     return LKS_OK;
 }
 
+/* The weights that the run begins with: from here on the settings are those of its model. */
+static lks_status open_weights(lks__trainer *t)
+{
+    const bool given = t->s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? t->s.n_head : 0};
+    LKS__TRY(lks__weights_open(t->s.init_from, &want, &t->weights));
+    return lks__settings_begin(&t->s, &t->weights->model, t->weights->shown);
+}
+
 /* Settings, data, table and model: all that needs no other rank. `resume` is NULL for a run from
  * scratch. */
 static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
@@ -83,11 +92,15 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
         snprintf(t->resumed_fingerprint, sizeof t->resumed_fingerprint, "%s",
                  print == NULL ? "" : print);
         t->resumed = true;
+        const char *init = json_string_value(json_object_get(resume->state, "init_hash"));
+        snprintf(t->init_hash, sizeof t->init_hash, "%s", init == NULL ? "" : init);
         leave_checkpoint_folder(&t->s, resume);
         lks__settings_defaults(&t->resumed_from);
         LKS__TRY(lks__state_settings(resume, &t->resumed_from));
         lks__train_choose_optimizer(&t->resumed_from);
         LKS__TRY(lks__settings_resume(&t->s, &t->resumed_from, resume->path));
+    } else if (lks__settings_init(&t->s) == LKS__INIT_WEIGHTS) {
+        LKS__TRY(open_weights(t));
     }
     LKS__TRY(lks__settings_check(&t->s, W));
     t->shared = t->s.replicas == LKS__replicas_shared;
@@ -103,7 +116,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     LKS__TRY(t->procedure->open_data(t));
     lks__escape(t->shown_out_dir, sizeof t->shown_out_dir, t->s.out_dir, strlen(t->s.out_dir));
     lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));
-    t->model_config = lks__state_model_config(&t->s, t->meta.vocab_size);
+    t->model_config = lks__state_model_config(&t->s, (uint32_t)t->s.vocab_size);
     LKS__TRY(lks__model_table(&t->model_config, &t->table));
     if (resume != NULL)
         LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->table));
@@ -183,12 +196,17 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
         return lks__state_load(t, resume);
-    if (!t->shared || t->ses.world.local_rank == 0) {
+    if (t->shared && t->ses.world.local_rank != 0)
+        return LKS_OK;
+    if (t->weights == NULL) {
         lks__mt g;
         lks__mt_seed(&g, (uint64_t)t->s.seed);
         lks__model_init(&t->model_config, &t->table, &g, t->params.host);
+        return LKS_OK;
     }
-    return LKS_OK;
+    LKS__TRY(lks__weights_read(t->weights, &t->model_config, &t->table, (uint64_t)t->s.seed,
+                               t->params.host));
+    return lks__state_params_hash(t, t->init_hash);
 }
 
 /* Compare states; no rank begins before all have done so. `loaded`: from a checkpoint, with
@@ -238,7 +256,7 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
         st = lks__ckpt_open_newest(s->out_dir, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK)
         *resume_p = ckpt;
-    else if (again && s->init_from == LKS__init_from_scratch &&
+    else if (again && lks__settings_init(s) != LKS__INIT_RESUME &&
              (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
         st = LKS_OK;
     return st;
@@ -269,7 +287,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     lks__session_stoppable(&t->ses, true);
     lks__ckpt ckpt, *resume = NULL;
     memset(&ckpt, 0, sizeof ckpt);
-    if (s->init_from == LKS__init_from_resume || lks__job_goes_on(s->out_dir))
+    if (lks__settings_init(s) == LKS__INIT_RESUME || lks__job_goes_on(s->out_dir))
         st = open_checkpoint(s, t->ses.world.rank, &ckpt, &resume);
     st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
     if (st == LKS_OK)
@@ -323,6 +341,7 @@ lks_status lks__trainer_go_back(lks__trainer *t)
 void lks__trainer_close(lks__trainer *t)
 {
     lks__trace_file_close(&t->trace);
+    lks__weights_close(t->weights);
     lks__ddp_close(t->ddp);
     lks__model_close(t->model);
     if (t->procedure != NULL)

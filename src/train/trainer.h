@@ -17,6 +17,7 @@
 #include "settings/settings.h"
 #include "train/batch.h"
 #include "train/divergence.h"
+#include "weights/weights.h"
 
 /* best_val_loss before the first evaluation, as in nanoGPT's train.py. */
 #define LKS__NO_VAL_LOSS 1e9
@@ -30,6 +31,8 @@ typedef struct lks__trainer {
     bool shared;        /* one replica for all ranks of the host */
 
     char data_dir[LKS__SETTING_STR + 8];
+    lks__weights *weights; /* that the run begins with; NULL: with the seed's, or a checkpoint */
+    char init_hash[17];    /* their hash, as params_hash; "": the run began with the seed's */
     const struct lks__procedure *procedure;
     struct lks__golf_run *golf;                   /* data of the golf procedure */
     char shown_out_dir[512], shown_data_dir[512]; /* escaped, for lines */

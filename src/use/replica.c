@@ -9,7 +9,7 @@
 #include "lockstep/reduce.h"
 #include "train/agree.h"
 #include "train/state.h"
-#include "use/which.h"
+#include "weights/which.h"
 
 /* r->run and r->meta hold `settings` and `tokenizer`: make table, model and the parameters'
  * arena. */

@@ -69,7 +69,7 @@ static lks_status mlp_table(const lks__model_config *c, lks__table *table)
     for (int l = 0; l < c->n_layer; l++)
         lks__table_add(table, mlp_ops.layer, l, c->n_layer - l, layer, 3);
     lks__table_add(table, NULL, -1, 0, last, 2);
-    return lks__table_lay_out(table);
+    return LKS_OK;
 }
 
 /* Matrices uniform in (-0.1, 0.1), in the table's order. */

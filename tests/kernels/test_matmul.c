@@ -212,6 +212,12 @@ static void finish(const struct finished *f, float *y, float *out)
         case LKS__EPILOGUE_GELU_BWD:
             k->gelu_erf_bwd(row, row, in, n);
             break;
+        case LKS__EPILOGUE_GELU_TANH:
+            k->gelu_tanh_fwd(second, row, n);
+            break;
+        case LKS__EPILOGUE_GELU_TANH_BWD:
+            k->gelu_tanh_bwd(row, row, in, n);
+            break;
         case LKS__EPILOGUE_RELU2:
             k->relu2_fwd(second, row, n);
             break;

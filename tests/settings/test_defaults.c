@@ -105,6 +105,7 @@ static const struct figure ours[] = {
     {"split", "val"},
     {"family", "gpt2"},
     {"vocab_size", "0"},
+    {"gelu", "auto"},
     {"virtual_ranks", "0"},
     {"sampler", "random"},
     {"optimizer", "auto"},

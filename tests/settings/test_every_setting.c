@@ -531,6 +531,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "vocab_size", "80", OTHER, .with = "--dataset=@bare --vocab_size=64"),
     ROW(TRAIN, "vocab_size", "80", REFUSED, .says = "leave --vocab_size out"),
     ROW(TRAIN, "bias", "true", OTHER),
+    ROW(TRAIN, "gelu", "tanh", OTHER),
     ROW(TRAIN, "dropout", "0.2", OTHER),
     ROW(TRAIN, "batch_size", "3", OTHER | TOKENS),
     ROW(TRAIN, "gradient_accumulation_steps", "6", OTHER | TOKENS | WORK),

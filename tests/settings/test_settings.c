@@ -31,7 +31,7 @@ static void test_defaults(void **state)
     /* nanoGPT's train.py and sample.py */
     assert_string_equal(s.out_dir, "out");
     assert_string_equal(s.dataset, "openwebtext");
-    assert_int_equal(s.init_from, LKS__init_from_scratch);
+    assert_string_equal(s.init_from, "scratch");
     assert_int_equal(s.eval_interval, 2000);
     assert_int_equal(s.log_interval, 1);
     assert_int_equal(s.eval_iters, 200);
@@ -192,10 +192,6 @@ static void test_ranges(void **state)
         {"--bias=yes", "true or false"},
         {"--bias=", "true or false"},
         {"--bias=2", "true or false"},
-        {"--init_from=resum", "scratch or resume"},
-        {"--init_from=", "scratch or resume"},
-        {"--init_from=scratch|resume", "scratch or resume"},
-        {"--init_from=scratc", "scratch or resume"},
         {"--sampler=Random", "random, nanogpt, epoch or stream"},
         {"--device=cuda", "auto or cpu in this build, not \"cuda\""},
         {"--dtype=float16", "float32 or bfloat16 in this build"},

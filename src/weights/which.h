@@ -1,6 +1,6 @@
-/* use/which.h - which checkpoint of a run `sample`, `eval` and `export` use (--which). */
-#ifndef LKS_USE_WHICH_H
-#define LKS_USE_WHICH_H
+/* weights/which.h - which checkpoint of a run `sample`, `eval` and `export` use (--which). */
+#ifndef LKS_WEIGHTS_WHICH_H
+#define LKS_WEIGHTS_WHICH_H
 
 #include "ckpt/ckpt.h"
 #include "settings/settings.h"

@@ -1,10 +1,10 @@
-#include "use/which.h"
+#include "weights/which.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "ckpt/name.h"
-#include "train/state.h"
+#include "weights/saved.h"
 
 /* Does the run keep checkpoints only for their validation loss? Its newest one records it; if that
  * can't be read, opening it will report why. */

@@ -1,0 +1,74 @@
+/* weights/weights.h - trained weights that a run begins with, or that are used as they are, in any
+ * form that lockstep reads.
+ *
+ *     lks__weights_open(source, &want, &w);          what is it? all checks of names and shapes
+ *     lks__settings_begin(&s, &w->model, w->shown);  the run's settings: its shape, or cropped
+ *     ... lks__model_table(&config, &table), memory for an arena ...
+ *     lks__weights_read(w, &config, &table, seed, params);
+ *     lks__weights_close(w);
+ *
+ * A form is a row in weights.c and a file (weights/form.h says what it brings). Weights are taken,
+ * and nothing else of a run: no optimizer's state, no schedule, no iteration. */
+#ifndef LKS_WEIGHTS_WEIGHTS_H
+#define LKS_WEIGHTS_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "ckpt/folder.h"
+#include "data/meta.h"
+#include "model/model.h"
+#include "settings/settings.h"
+
+typedef struct lks__weights_tensor {
+    char name[48];   /* as in the tensor table; cut if it is longer than any there */
+    const char *own; /* its name in the file, for messages; or NULL */
+    int n_dims;
+    uint64_t shape[2]; /* as in the tensor table; the file has [1], [0] if it is transposed. For
+                          n_dims > 2 they are not used */
+    bool transposed;
+    bool tied;        /* another copy of the tensor `name`, which must have the same values */
+    uint64_t at;      /* for the form */
+    const void *from; /* for the form */
+} lks__weights_tensor;
+
+typedef struct lks__weights {
+    const struct lks__weights_form *form;
+    char path[LKS__CKPT_PATH]; /* what was opened */
+    char shown[512];           /* ... safe to print */
+    char took[160]; /* what it is, for a line: "ckpt-00000100 (best)", "Hugging Face's" */
+    char note[240]; /* what the user should know about it; "" if nothing */
+    /* Defaults, and with LKS__FROM_CHECKPOINT the SHAPE settings that the source gives; family,
+     * n_layer, n_head, n_embd, block_size, vocab_size and bias are always among those. */
+    lks__settings model;
+    lks__meta meta; /* the tokenizer that the source names; vocab_size == 0: it names none */
+    char vocabulary[LKS__CKPT_PATH]; /* folder that may have the tokenizer's files; "": none */
+    char run_dir[LKS__CKPT_PATH];    /* of lockstep's run; "": it is in none */
+    char params_hash[17];            /* of lockstep's checkpoint, else "" */
+    uint64_t iter;                   /* of lockstep's checkpoint, else 0 */
+    lks__weights_tensor *tensors;
+    size_t n_tensors, room;
+    void *source; /* the form's own */
+} lks__weights;
+
+/* What the caller knows beside the path. */
+typedef struct lks__weights_want {
+    const char *which; /* of a run: as --which; NULL as "" */
+    int64_t n_head;    /* for a file that doesn't give it; 0: not known */
+} lks__weights_want;
+
+/* `source`: a path, or the name of a model that is looked for under LOCKSTEP_HOME or, without it,
+ * in lockstep's folder of the user's cache. Opens what is there and checks everything but the
+ * values: settings in range; every tensor of the model that they describe, and no other, in its
+ * shape; the shape that a known name has. Nothing is allocated that the file doesn't contain.
+ * ERR_IO, ERR_FORMAT, ERR_CONFIG name file, tensor and both shapes. */
+lks_status lks__weights_open(const char *source, const lks__weights_want *want, lks__weights **w_p);
+void lks__weights_close(lks__weights *w); /* NULL does nothing */
+
+/* Fill the zeroed arena `params`, tensor by tensor, without a second copy of any. `config` and
+ * `table` are of settings that lks__settings_begin() has allowed: positions beyond block_size are
+ * left out, and rows of tokens that the file lacks are drawn from the family's initial distribution
+ * by Philox(seed). ERR_NAN names the tensor and the place of a value that isn't finite. */
+lks_status lks__weights_read(lks__weights *w, const lks__model_config *config,
+                             const lks__table *table, uint64_t seed, float *params);
+
+#endif

@@ -1,0 +1,170 @@
+/* Weights of every form come back value for value, with the settings that the file gives. */
+#include "forge.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "weights/saved.h"
+#include "weights/weights.h"
+
+static float *read_all(lks__weights *w, const lks__settings *s, lks__table *table)
+{
+    const lks__model_config config = lks__state_model_config(s, (uint32_t)s->vocab_size);
+    assert_ok(lks__model_table(&config, table));
+    float *params = calloc(table->count, sizeof *params);
+    assert_non_null(params);
+    assert_ok(lks__weights_read(w, &config, table, 3, params));
+    return params;
+}
+
+/* The source has the model's settings, this form of GELU, and its values. */
+static void assert_reads(const forge_model *m, const char *source, const char *gelu,
+                         const lks__weights_want *want)
+{
+    lks__weights *w;
+    lks__settings s;
+    lks__table table;
+    assert_ok(lks__weights_open(source, want, &w));
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_begin(&s, &w->model, w->shown));
+    assert_int_equal(s.n_layer, m->config.n_layer);
+    assert_int_equal(s.n_head, m->config.n_head);
+    assert_int_equal(s.n_embd, m->config.n_embd);
+    assert_int_equal(s.block_size, m->config.block_size);
+    assert_int_equal(s.vocab_size, m->config.vocab_size);
+    assert_int_equal(s.bias, m->config.bias);
+    assert_string_equal(lks__setting_word(&s, LKS__SETTING_gelu), gelu);
+    float *params = read_all(w, &s, &table);
+    assert_int_equal(table.count, m->table.count);
+    assert_memory_equal(params, m->params, table.count * sizeof *params);
+    free(params);
+    lks__table_free(&table);
+    lks__weights_close(w);
+}
+
+static void test_hf(void **state)
+{
+    forge_model m = forge_open(true);
+    static const forge_hf hows[] = {
+        {0},
+        {.no_prefix = true, .buffers = true},
+        {.lm_head = true, .buffers = true},
+        {.dtype = "F16"},
+        {.dtype = "BF16", .no_prefix = true, .lm_head = true},
+        {.parts = 3},
+        {.parts = 2, .dtype = "BF16"},
+    };
+    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++)
+        assert_reads(&m, forge_hf_folder(&m, &hows[i]), "tanh", NULL);
+    const forge_hf exact = {.gelu = "gelu"}, pytorch = {.gelu = "gelu_pytorch_tanh"};
+    assert_reads(&m, forge_hf_folder(&m, &exact), "exact", NULL);
+    assert_reads(&m, forge_hf_folder(&m, &pytorch), "tanh", NULL);
+    /* a slash at its end; the file itself, with its config beside it */
+    const char *folder = forge_hf_folder(&m, &exact);
+    assert_reads(&m, lks_test_text("%s/", folder), "exact", NULL);
+    assert_reads(&m, lks_test_text("%s/model.safetensors", folder), "exact", NULL);
+    forge_close(&m);
+}
+
+/* Without config.json: heads of 64, or as many as are asked for. */
+static void test_file_alone(void **state)
+{
+    forge_model m = forge_open(true);
+    const forge_hf alone = {.config = ""};
+    const char *folder = forge_hf_folder(&m, &alone);
+    const lks__weights_want heads = {.n_head = 2};
+    lks__weights *w;
+    assert_reads(&m, lks_test_text("%s/model.safetensors", folder), "tanh", &heads);
+    assert_fails(LKS_ERR_CONFIG, lks__weights_open(folder, NULL, &w), "give --n_head");
+    forge_close(&m);
+
+    lks__model_config config = m.config;
+    config.n_embd = 128;
+    m = forge_open_as(&config);
+    folder = forge_hf_folder(&m, &alone);
+    assert_ok(lks__weights_open(folder, NULL, &w));
+    assert_int_equal(w->model.n_head, 2);
+    assert_contains(w->note, "taking n_head=2");
+    lks__weights_close(w);
+    forge_close(&m);
+}
+
+/* nanoGPT's names and torch.nn.Linear's matrices: its GELU, with and without biases. */
+static void test_linear(void **state)
+{
+    const lks__weights_want heads = {.n_head = 2};
+    const forge_hf linear = {.linear = true, .config = "", .lm_head = true};
+    for (int bias = 0; bias < 2; bias++) {
+        forge_model m = forge_open(bias);
+        assert_reads(&m, forge_hf_folder(&m, &linear), "exact", &heads);
+        forge_close(&m);
+    }
+}
+
+static void test_llmc(void **state)
+{
+    forge_model m = forge_open(true);
+    assert_reads(&m, forge_llmc(&m, 3, NULL), "tanh", NULL);
+    assert_reads(&m, forge_llmc(&m, 5, NULL), "tanh", NULL);
+    forge_close(&m);
+}
+
+/* Settings that may differ from the source's. */
+static void test_crop_and_grow(void **state)
+{
+    forge_model m = forge_open(true);
+    const forge_hf how = {0};
+    lks__weights *w;
+    lks__settings s;
+    lks__table table;
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "block_size", "7", LKS__FROM_ARG, "test"));
+    assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "vocab_size", "80", LKS__FROM_ARG, "test"));
+    assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "gelu", "exact", LKS__FROM_ARG, "test"));
+    assert_ok(lks__weights_open(forge_hf_folder(&m, &how), NULL, &w));
+    assert_ok(lks__settings_begin(&s, &w->model, w->shown));
+    assert_int_equal(s.block_size, 7);
+    assert_int_equal(s.vocab_size, 80);
+    assert_int_equal(s.gelu, LKS__gelu_exact);
+    float *params = read_all(w, &s, &table);
+    double sum = 0.0, squares = 0.0;
+    for (size_t i = 0; i < table.n_tensors; i++) {
+        const lks__tensor *t = &table.tensors[i], *of = &m.table.tensors[i];
+        const size_t n = t->count < of->count ? t->count : of->count;
+        assert_memory_equal(params + t->offset, m.params + of->offset, n * sizeof *params);
+        for (size_t e = n; e < t->count; e++) {
+            sum += (double)params[t->offset + e];
+            squares += (double)params[t->offset + e] * (double)params[t->offset + e];
+        }
+    }
+    const size_t added = 15 * 16; /* N(0, 0.02^2): five standard deviations of each figure */
+    assert_near(sum / (double)added, 0.0, 5 * 0.02 / sqrt((double)added));
+    assert_near(sqrt(squares / (double)added), 0.02, 5 * 0.02 / sqrt(2.0 * (double)added));
+    /* keyed by the seed: the same again, and others with another seed */
+    const lks__model_config config = lks__state_model_config(&s, 80);
+    float *again = calloc(table.count, sizeof *again);
+    assert_non_null(again);
+    assert_ok(lks__weights_read(w, &config, &table, 3, again));
+    assert_memory_equal(again, params, table.count * sizeof *params);
+    assert_ok(lks__weights_read(w, &config, &table, 4, again));
+    assert_memory_not_equal(again, params, table.count * sizeof *params);
+    free(again);
+    free(params);
+    lks__table_free(&table);
+    lks__weights_close(w);
+    forge_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hf),
+        cmocka_unit_test(test_file_alone),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_llmc),
+        cmocka_unit_test(test_crop_and_grow),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

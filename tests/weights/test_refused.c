@@ -1,0 +1,252 @@
+/* Weights that are cut, altered or of another model are refused with file, place and reason. */
+#include "forge.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "weights/weights.h"
+
+#define CONV "transformer.h.1.mlp.c_fc.weight"
+
+static lks_status try(const char *source)
+{
+    lks__weights *w = NULL;
+    lks_status st = lks__weights_open(source, NULL, &w);
+    lks__weights_close(w);
+    return st;
+}
+
+static void test_hf(void **state)
+{
+    forge_model m = forge_open(true);
+    const struct {
+        forge_hf how;
+        const char *says;
+    } rows[] = {
+        {{.left_out = CONV}, "tensor " CONV ", which a model of n_layer=2, n_embd=16"},
+        {{.left_out = "transformer.wpe.weight"}, "wte.weight or wpe.weight is missing"},
+        {{.longer = CONV},
+         "tensor " CONV " is [17, 64], but a model of n_layer=2, n_embd=16, "
+         "block_size=12, vocab_size=65 has [16, 64] there"},
+        {{.longer = "transformer.h.0.ln_1.bias"}, "ln_1.bias is [17], but"},
+        {{.longer = "transformer.wte.weight"},
+         "config.json says vocab_size = 65, but the shape of wte.weight gives 66"},
+        {{.longer = "transformer.wpe.weight"}, "n_positions = 12, but"},
+        {{.added = "transformer.h.1.crossattention.bias"}, "has no place in a model of n_layer=2"},
+        {{.added = "h.0.ln_1.weight"}, "or is there twice"},
+        {{.added = "transformer.h.1023.ln_1.weight"}, "says n_layer = 2, but the names"},
+        {{.added = "transformer.h.90000.ln_1.weight"}, "90001 layers"},
+        {{.added = "lm_head.weight"}, "tensor lm_head.weight is [2], but"},
+        {{.config = "[1]"}, "config.json is no JSON object"},
+        {{.config = "{\"n_layer\": 2"}, "config.json"},
+        {{.gelu = "relu"}, "activation_function = \"relu\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *folder = forge_hf_folder(&m, &rows[i].how);
+        const lks_status st = try(folder);
+        assert_true(st == LKS_ERR_FORMAT || st == LKS_ERR_SUPPORT);
+        assert_contains(lks_last_error(), folder);
+        assert_contains(lks_last_error(), rows[i].says);
+    }
+    forge_close(&m);
+}
+
+/* What lockstep's gpt2 doesn't compute. */
+static void test_variants(void **state)
+{
+    forge_model m = forge_open(true);
+    static const struct {
+        const char *key, *value, *says;
+    } rows[] = {
+        {"model_type", "\"llama\"", "model_type = \"llama\""},
+        {"scale_attn_by_inverse_layer_idx", "true", "scale_attn_by_inverse_layer_idx = false only"},
+        {"scale_attn_weights", "false", "scale_attn_weights = true only"},
+        {"tie_word_embeddings", "false", "tie_word_embeddings = true only"},
+        {"layer_norm_epsilon", "1e-6", "layer_norm_epsilon = 1e-5 only"},
+        {"layer_norm_epsilon", "\"1e-5\"", "layer_norm_epsilon = 1e-5 only"},
+        {"n_inner", "48", "n_inner = 48"},
+        {"n_head", "0", "n_head is no positive number"},
+        {"n_head", "-2", "n_head is no positive number"},
+        {"n_head", "99999999999999999999", "config.json"},
+        {"n_head", "3", "n_embd = 16 is not a multiple of n_head = 3"},
+        {"n_embd", "32", "n_embd = 32, but the shape of wte.weight gives 16"},
+        {"activation_function", "7", "activation_function"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        json_t *config = json_loads(forge_config(&m, NULL), 0, NULL);
+        json_error_t error;
+        json_t *value = json_loads(rows[i].value, JSON_DECODE_ANY, &error);
+        char *text;
+        if (value != NULL) {
+            json_object_set_new(config, rows[i].key, value);
+            text = json_dumps(config, 0);
+        } else { /* a number that jansson doesn't write */
+            text = strdup(lks_test_text("{\"%s\": %s}", rows[i].key, rows[i].value));
+        }
+        const forge_hf how = {.config = text};
+        const lks_status st = try(forge_hf_folder(&m, &how));
+        assert_int_not_equal(st, LKS_OK);
+        assert_contains(lks_last_error(), rows[i].says);
+        free(text);
+        json_decref(config);
+    }
+    forge_close(&m);
+}
+
+/* JSON of depth 10,000 in every JSON file. */
+static void test_deep_json(void **state)
+{
+    enum { DEPTH = 10000 };
+    forge_model m = forge_open(true);
+    char *deep = malloc(2 * DEPTH + 32);
+    assert_non_null(deep);
+    size_t n = (size_t)sprintf(deep, "{\"a\": ");
+    memset(deep + n, '[', DEPTH);
+    memset(deep + n + DEPTH, ']', DEPTH);
+    strcpy(deep + n + 2 * DEPTH, "}");
+    const forge_hf config = {.config = deep}, parts = {.parts = 2};
+    assert_fails(LKS_ERR_FORMAT, try(forge_hf_folder(&m, &config)), "config.json", "depth");
+    const char *folder = forge_hf_folder(&m, &parts);
+    lks_test_write(lks_test_text("%s/model.safetensors.index.json", folder), deep, strlen(deep));
+    assert_fails(LKS_ERR_FORMAT, try(folder), "index.json", "depth");
+    free(deep);
+    forge_close(&m);
+}
+
+/* Parts of a model: names that lead elsewhere, a part that is missing. */
+static void test_parts(void **state)
+{
+    static const struct {
+        const char *index, *says;
+    } rows[] = {
+        {"{\"weight_map\": {\"wte.weight\": \"../model.safetensors\"}}", "names of files beside"},
+        {"{\"weight_map\": {\"wte.weight\": 7}}", "names of files beside"},
+        {"{\"weight_map\": {\"wte.weight\": \"none.safetensors\"}}", "none.safetensors"},
+        {"{\"weight_map\": []}", "has no weight_map"},
+        {"{\"weight_map\": {}}", "wte.weight or wpe.weight is missing"},
+        {"7", "index.json"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *folder = lks_test_folder();
+        lks_test_write(lks_test_text("%s/model.safetensors.index.json", folder), rows[i].index,
+                       strlen(rows[i].index));
+        assert_int_not_equal(try(folder), LKS_OK);
+        assert_contains(lks_last_error(), rows[i].says);
+    }
+}
+
+static void test_values(void **state)
+{
+    forge_model m = forge_open(true);
+    static const struct {
+        forge_hf how;
+        lks_status st;
+        const char *says;
+    } rows[] = {
+        {{.nan = CONV}, LKS_ERR_NAN, "tensor " CONV " has NaN at index 5"},
+        {{.nan = "transformer.wte.weight", .dtype = "BF16"}, LKS_ERR_NAN, "NaN at index 5"},
+        {{.nan = "transformer.ln_f.bias", .dtype = "F16"}, LKS_ERR_NAN, "ln_f.bias has NaN"},
+        {{.lm_head = true, .other_head = true},
+         LKS_ERR_FORMAT,
+         "tensor lm_head.weight differs from transformer.wte.weight"},
+    };
+    float *params = calloc(m.table.count, sizeof *params);
+    assert_non_null(params);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        lks__weights *w;
+        assert_ok(lks__weights_open(forge_hf_folder(&m, &rows[i].how), NULL, &w));
+        assert_fails(rows[i].st, lks__weights_read(w, &m.config, &m.table, 1, params),
+                     rows[i].says);
+        lks__weights_close(w);
+    }
+    free(params);
+    forge_close(&m);
+}
+
+static void test_llmc(void **state)
+{
+    forge_model m = forge_open(true);
+    static const struct {
+        int at; /* number of the header */
+        int32_t value;
+        const char *says;
+    } rows[] = {
+        {1, 1, "of version 1; lockstep reads 3"},
+        {2, 0, "number 2 of its header is 0"},
+        {3, -1, "number 3 of its header is -1"},
+        {4, 3, "it is truncated"},
+        {4, 1, "it is damaged"},
+        {4, 2000000000, "n_layer must be"},
+        {5, 3, "n_head = 3"},
+        {6, 2147483647, "n_embd must be"},
+        {6, 65536, "it is truncated"},
+        {7, 64, "a vocabulary of 65 is padded to 64"},
+        {7, 2147483647, "is padded to 2147483647"},
+    };
+    size_t bytes;
+    const char *path = forge_llmc(&m, 3, &bytes), *good = lks_test_read(path, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *copy = malloc(bytes);
+        assert_non_null(copy);
+        memcpy(copy, good, bytes);
+        memcpy(copy + 4 * rows[i].at, &rows[i].value, 4);
+        lks_test_write(path, copy, bytes);
+        free(copy);
+        assert_int_not_equal(try(path), LKS_OK);
+        assert_contains(lks_last_error(), path);
+        assert_contains(lks_last_error(), rows[i].says);
+    }
+    lks_test_write(path, good, bytes - 1);
+    assert_fails(LKS_ERR_FORMAT, try(path), "it is truncated");
+    lks_test_write(path, good, 100);
+    assert_fails(LKS_ERR_FORMAT, try(path), "truncated within its header");
+    forge_close(&m);
+}
+
+/* Paths and names. */
+static void test_sources(void **state)
+{
+    const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
+    lks_test_write(text, "To be", 5);
+    assert_fails(LKS_ERR_FORMAT, try(folder), "is no folder with weights", "a model file of llm.c");
+    assert_fails(LKS_ERR_FORMAT, try(text), "is no file with weights");
+    assert_fails(LKS_ERR_CONFIG, try("resum"), "did you mean resume?");
+    assert_fails(LKS_ERR_CONFIG, try("gpt2-xll"), "did you mean gpt2-xl?");
+    assert_fails(LKS_ERR_CONFIG, try("/none/such/path"), "cannot read /none/such/path");
+
+    /* a name is looked for in LOCKSTEP_HOME, then in the cache */
+    setenv("LOCKSTEP_HOME", folder, 1);
+    assert_fails(LKS_ERR_CONFIG, try("gpt2"), lks_test_text("into %s/gpt2,", folder), "curl",
+                 "model.safetensors");
+    unsetenv("LOCKSTEP_HOME");
+    setenv("XDG_CACHE_HOME", folder, 1);
+    assert_fails(LKS_ERR_CONFIG, try("gpt2-xl"), lks_test_text("%s/lockstep/gpt2-xl", folder));
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", folder, 1);
+    assert_fails(LKS_ERR_CONFIG, try("gpt2"), lks_test_text("%s/.cache/lockstep/gpt2", folder));
+    /* a model of another shape under that name */
+    setenv("LOCKSTEP_HOME", folder, 1);
+    forge_model m = forge_open(true);
+    const forge_hf how = {0};
+    const char *models = lks_test_folder();
+    setenv("LOCKSTEP_HOME", models, 1);
+    char *named = strdup(lks_test_text("%s/gpt2", models));
+    assert_ok(lks__sys_make_dirs(named));
+    forge_write_hf(&m, named, &how);
+    assert_fails(LKS_ERR_FORMAT, try("gpt2"),
+                 "tensor transformer.wte.weight is [65, 16], but gpt2 has [50257, 768] there");
+    free(named);
+    forge_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hf),      cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_parts),   cmocka_unit_test(test_deep_json),
+        cmocka_unit_test(test_values),  cmocka_unit_test(test_llmc),
+        cmocka_unit_test(test_sources),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

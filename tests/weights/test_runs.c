@@ -1,0 +1,183 @@
+/* Runs that begin with given weights: the same bytes on any number of ranks and threads, also after
+ * a resume; and what they refuse. */
+#include "forge.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "laws.h"
+
+/* The laws' model (tests/laws/laws.c), with made-up weights. */
+static const char *weights_folder(void)
+{
+    static const char *folder;
+    lks__cpu_level level;
+    if (folder != NULL)
+        return folder;
+    assert_ok(lks__cpu_level_get(&level));
+    const bool small = level == LKS__CPU_REF;
+    const lks__model_config config = {.n_layer = small ? 2 : 3,
+                                      .n_head = small ? 2 : 3,
+                                      .n_embd = small ? 16 : 48,
+                                      .block_size = small ? 16 : 24,
+                                      .vocab_size = 65,
+                                      .bias = true};
+    forge_model m = forge_open_as(&config);
+    const forge_hf how = {0};
+    folder = forge_hf_folder(&m, &how);
+    forge_close(&m);
+    return folder;
+}
+
+static const char *from(const char *source)
+{
+    return lks_test_text("--init_from=%s", source);
+}
+
+static const json_t *config_line(const char *out)
+{
+    return json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
+}
+
+static void test_same_bytes(void **state)
+{
+    const char *init = from(weights_folder());
+    const char *reference = law_output("random", LAW_REFERENCE, init);
+    law_assert_same(law_output("random", init, "--nproc_per_node=2", "--threads=2"), reference);
+    law_assert_same(law_output("random", init, "--nproc_per_node=4", "--replicas=private"),
+                    reference);
+    /* a run that ends half-way and goes on; the weights aren't needed any more */
+    const char *out = law_output("random", init, "--max_iters=6", "--nproc_per_node=2");
+    law_resume("random", out, "--nproc_per_node=3", "--allow_uneven", "--max_iters=13");
+    law_assert_same_checkpoint(out, reference, "ckpt-00000014");
+    /* the config line has the form of GELU, and the weights' hash instead of their path */
+    const json_t *config = config_line(reference);
+    assert_string_equal(json_string_value(json_object_get(config, "gelu")), "tanh");
+    assert_null(json_object_get(config, "init_from"));
+    const char *hash = json_string_value(json_object_get(config, "init_hash"));
+    assert_non_null(hash);
+    assert_int_equal(strlen(hash), 16);
+    const json_t *state_json = lks_test_figure(lks_test_text("%s/ckpt-00000014/state.json", out));
+    assert_string_equal(json_string_value(json_object_get(state_json, "init_hash")), hash);
+    assert_null(json_object_get(config_line(law_output("random", "--max_iters=1")), "init_hash"));
+}
+
+/* Another run's weights: those that --init_from names, and nothing else of it. */
+static void test_own_run(void **state)
+{
+    const char *first = law_output("random", "--max_iters=4");
+    const char *hash = json_string_value(json_object_get(
+        lks_test_figure(lks_test_text("%s/latest/state.json", first)), "params_hash"));
+    const char *const sources[] = {first, lks_test_text("%s/latest", first),
+                                   lks_test_text("%s/latest/model.safetensors", first)};
+    const char *outs[3];
+    for (int i = 0; i < 3; i++) {
+        outs[i] = law_output("random", from(sources[i]), "--max_iters=5");
+        assert_string_equal(json_string_value(json_object_get(config_line(outs[i]), "init_hash")),
+                            hash);
+        law_assert_same(outs[i], outs[0]);
+    }
+    /* new moments and a new schedule: not what the first run does if it goes on */
+    law_resume("random", first, "--max_iters=9");
+    size_t n, m;
+    const char *a = lks_test_read(lks_test_text("%s/latest/model.safetensors", outs[0]), &n);
+    const char *b = lks_test_read(lks_test_text("%s/latest/model.safetensors", first), &m);
+    assert_true(n != m || memcmp(a, b, n) != 0);
+}
+
+static void test_gelu(void **state)
+{
+    const char *init = from(weights_folder());
+    const char *tanh = law_output("random", init, "--max_iters=2");
+    const char *exact = law_output("random", init, "--max_iters=2", "--gelu=exact");
+    const char *a = lks_test_read(lks_test_text("%s/latest/model.safetensors", tanh), NULL);
+    size_t n;
+    const char *b = lks_test_read(lks_test_text("%s/latest/model.safetensors", exact), &n);
+    assert_memory_not_equal(a, b, n);
+    assert_string_equal(json_string_value(json_object_get(config_line(exact), "gelu")), "exact");
+    /* a resume keeps the run's, and refuses another one */
+    law_resume("random", exact, "--max_iters=3", "--gelu=auto");
+    law_resume("random", tanh, "--max_iters=3", "--gelu=tanh");
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", law_data());
+    law_add(&args, "--out_dir=%s", tanh);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--gelu=exact");
+    lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "gelu=exact was given, but the run in");
+    /* from scratch, auto is exact */
+    assert_string_equal(json_string_value(json_object_get(
+                            config_line(law_output("random", "--max_iters=1")), "gelu")),
+                        "exact");
+}
+
+/* Settings that differ from the source's, and data with more tokens than it. */
+static void test_refused(void **state)
+{
+    const struct {
+        const char *setting, *says;
+    } rows[] = {
+        {"--n_layer=5", "n_layer=5 was given, but the weights in"},
+        {"--block_size=4096", "or give a smaller one"},
+        {"--vocab_size=60", "or give a larger one"},
+        {"--bias=false", "bias=false was given"},
+        {"--family=golf", "family=golf was given"},
+        {"--gelu=relu", "auto, tanh or exact"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *const argv[] = {"lockstep",
+                                    "train",
+                                    lks_test_text("--dataset=%s", law_data()),
+                                    lks_test_text("--out_dir=%s", lks_test_folder()),
+                                    from(weights_folder()),
+                                    rows[i].setting,
+                                    NULL};
+        lks_test_result r = lks_test_run(argv, NULL, 60);
+        assert_int_not_equal(r.exit_code, 0);
+        assert_contains(r.err, rows[i].says);
+    }
+    const char *data = lks_test_folder();
+    lks_test_generated_vocabulary(data, 90);
+    const char *meta = "{\"kind\":\"ids\",\"vocab_size\":90}";
+    lks_test_write(lks_test_text("%s/meta.json", data), meta, strlen(meta));
+    const char *const argv[] = {"lockstep",
+                                "train",
+                                lks_test_text("--dataset=%s", data),
+                                lks_test_text("--out_dir=%s", lks_test_folder()),
+                                from(weights_folder()),
+                                "--max_iters=1",
+                                "--gradient_accumulation_steps=1",
+                                "--eval_interval=0",
+                                NULL,
+                                NULL};
+    lks_test_result r = lks_test_run(argv, NULL, 60);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "the weights are for 65 tokens: --vocab_size=90 adds rows");
+    const char *more[sizeof argv / sizeof argv[0]];
+    memcpy(more, argv, sizeof argv);
+    more[8] = "--vocab_size=90";
+    r = lks_test_run(more, NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+}
+
+/* The launcher knows the shape for --dry_run. */
+static void test_dry_run(void **state)
+{
+    lks_test_result r = lks_test_tool("train", lks_test_text("--dataset=%s", law_data()),
+                                      from(weights_folder()), "--dry_run");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "vocabulary 65");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_own_run),
+        cmocka_unit_test(test_gelu),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_dry_run),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
