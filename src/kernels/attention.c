@@ -8,21 +8,18 @@
  * is cut short at T, and its columns end at the block's last row, because later ones are masked for
  * all its rows. A row's *visible* columns in a block are those not after the row itself.
  *
- * Block sizes depend on T and the kernel level, and every sum over blocks runs in one task in one
- * order. So neither threads nor batch size change a bit of a head's result. COLS is a multiple of
- * `rows`: then each row of a block has at least one visible column.
+ * Block sizes depend on T and the GEMM (lks__tiles), and every sum over blocks runs in one task in
+ * one order. So neither threads nor batch size change a bit of a head's result. COLS is a multiple
+ * of `rows`: then each row of a block has at least one visible column.
  *
- * The sizes were measured with oneDNN 2.6. Short blocks waste less on masked scores, which matters
- * if most blocks lie on the diagonal. Tall blocks need fewer calls, which matters more at levels
- * with faster calls (AVX-512), and most if each block's k and v are copied (AMX). Three blocks of
- * scores fit in a second-level cache beside the head's q, k, v. */
-enum { COLS = 256, MAX_ROWS = 128 };
+ * The sizes were measured. Short blocks waste less on masked scores, which matters if most blocks
+ * lie on the diagonal. Tall blocks need fewer calls. Three blocks of scores fit in a second-level
+ * cache beside the head's q, k, v. */
+enum { COLS = 256, MAX_ROWS = LKS__MAX_QUERIES };
 
 static size_t block_rows(const lks__exec *ex, size_t T)
 {
-    if (T > 256)
-        return ex->bf16 && ex->k->level >= LKS__CPU_AMX ? MAX_ROWS : 64;
-    return ex->k->level < LKS__CPU_AVX512 ? 32 : 64;
+    return T > 256 ? lks__exec_tiles(ex)->far_queries : lks__exec_tiles(ex)->queries;
 }
 
 struct fwd_scratch {

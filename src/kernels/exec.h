@@ -34,6 +34,11 @@ static inline void lks__gemm(const lks__exec *ex, int thread, char ta, char tb, 
         ex->k->gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
+static inline const lks__tiles *lks__exec_tiles(const lks__exec *ex)
+{
+    return ex->bf16 ? ex->k->gemm_bf16_tiles : ex->k->gemm_tiles;
+}
+
 /* The peak of the exec's GEMM on this thread, in FLOP/s, measured for about `seconds`. */
 static inline double lks__exec_peak(const lks__exec *ex, double seconds)
 {

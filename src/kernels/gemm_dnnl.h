@@ -14,6 +14,8 @@ void lks__gemm_dnnl_thread_init(void);
 /* ERR_NOMEM or ERR_SUPPORT if any call on any thread has failed since the library was loaded. */
 lks_status lks__gemm_dnnl_check(void);
 
+const lks__tiles *lks__gemm_dnnl_tiles(lks__cpu_level level);
+
 const char *lks__gemm_dnnl_version(void); /* "oneDNN 2.6.3" */
 
 /* If the library fails, C becomes NaN: no result is ever silently wrong. */

@@ -15,29 +15,33 @@ size_t lks__golf_partial_floats(size_t rows, size_t C, size_t n_heads)
 
 struct norm_op {
     const lks__exec *ex;
-    float *y, *rms_out;
-    const float *x, *dy, *rms, *emb;
-    const int32_t *tokens; /* rows of x come from tok_emb; NULL: from x */
+    const int32_t *tokens; /* row r of the input is x[tokens[r]]; NULL: x[r] */
+    const float *x;
     size_t rows, C;
+    float *y, *rms_out; /* forward */
+    float *dx;          /* backward */
+    const float *dy, *rms;
 };
 
 static const float *norm_input(const struct norm_op *o, size_t r)
 {
-    return o->tokens != NULL ? o->emb + (size_t)o->tokens[r] * o->C : o->x + r * o->C;
+    return o->x + (o->tokens != NULL ? (size_t)o->tokens[r] : r) * o->C;
 }
 
 static void norm_fwd_task(void *ctx, size_t task, int thread)
 {
     const struct norm_op *o = ctx;
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++)
+    const struct row_range range = rows_of(task, o->rows);
+    for (size_t r = range.first; r < range.end; r++)
         o->ex->k->rmsnorm_fwd(o->y + r * o->C, o->rms_out + r, norm_input(o, r), 1, o->C);
 }
 
 static void norm_bwd_task(void *ctx, size_t task, int thread)
 {
     const struct norm_op *o = ctx;
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
-        float *dx = o->y + r * o->C;
+    const struct row_range range = rows_of(task, o->rows);
+    for (size_t r = range.first; r < range.end; r++) {
+        float *dx = o->dx + r * o->C;
         memset(dx, 0, o->C * sizeof *dx);
         o->ex->k->rmsnorm_bwd(dx, o->dy + r * o->C, norm_input(o, r), o->rms + r, 1, o->C);
     }
@@ -46,22 +50,21 @@ static void norm_bwd_task(void *ctx, size_t task, int thread)
 void lks__golf_norm_fwd(const lks__exec *ex, float *y, float *rms, const float *x, size_t rows,
                         size_t C)
 {
-    struct norm_op o = {.ex = ex, .y = y, .rms_out = rms, .x = x, .rows = rows, .C = C};
+    struct norm_op o = {ex, NULL, x, rows, C, .y = y, .rms_out = rms};
     lks__pool_run(ex->pool, row_tasks(rows), norm_fwd_task, &o);
 }
 
 void lks__golf_norm_bwd(const lks__exec *ex, float *dx, const float *dy, const float *x,
                         const float *rms, size_t rows, size_t C)
 {
-    struct norm_op o = {.ex = ex, .y = dx, .dy = dy, .x = x, .rms = rms, .rows = rows, .C = C};
+    struct norm_op o = {ex, NULL, x, rows, C, .dx = dx, .dy = dy, .rms = rms};
     lks__pool_run(ex->pool, row_tasks(rows), norm_bwd_task, &o);
 }
 
 void lks__golf_embed_fwd(const lks__exec *ex, float *x, float *rms, const int32_t *tokens,
                          const float *emb, size_t rows, size_t C)
 {
-    struct norm_op o = {
-        .ex = ex, .y = x, .rms_out = rms, .tokens = tokens, .emb = emb, .rows = rows, .C = C};
+    struct norm_op o = {ex, tokens, emb, rows, C, .y = x, .rms_out = rms};
     lks__pool_run(ex->pool, row_tasks(rows), norm_fwd_task, &o);
 }
 
@@ -69,15 +72,8 @@ void lks__golf_embed_bwd(const lks__exec *ex, float *demb, float *d_row, const f
                          const int32_t *tokens, const float *emb, const float *rms, size_t rows,
                          size_t C)
 {
-    struct norm_op norm = {.ex = ex,
-                           .y = d_row,
-                           .dy = dx,
-                           .rms = rms,
-                           .tokens = tokens,
-                           .emb = emb,
-                           .rows = rows,
-                           .C = C};
-    lks__pool_run(ex->pool, row_tasks(rows), norm_bwd_task, &norm);
+    struct norm_op o = {ex, tokens, emb, rows, C, .dx = d_row, .dy = dx, .rms = rms};
+    lks__pool_run(ex->pool, row_tasks(rows), norm_bwd_task, &o);
     lks__embedding_bwd(ex, demb, NULL, d_row, tokens, rows, rows, C);
 }
 
@@ -86,9 +82,9 @@ void lks__golf_embed_bwd(const lks__exec *ex, float *demb, float *d_row, const f
 struct entry_op {
     const lks__exec *ex;
     const lks__golf_entry *e;
-    float *dx, *dx0, *dskip, *partial;
-    const float *dnorm;
     size_t rows, C;
+    float *dx, *dx0, *dskip, *partial; /* backward */
+    const float *dnorm;
 };
 
 /* prev + skip_weight * skip of row r; without a skip, the row of x. */
@@ -108,7 +104,8 @@ static void entry_fwd_task(void *ctx, size_t task, int thread)
     const lks__golf_entry *e = o->e;
     const lks__kernels *k = o->ex->k;
     const size_t C = o->C;
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+    const struct row_range range = rows_of(task, o->rows);
+    for (size_t r = range.first; r < range.end; r++) {
         k->mul(e->x + r * C, e->mix, row_input(k, e, r, C), C);
         k->mul_add(e->x + r * C, e->mix + C, e->x0 + r * C, C);
         k->rmsnorm_fwd(e->norm + r * C, e->rms + r, e->x + r * C, 1, C);
@@ -130,7 +127,8 @@ static void entry_bwd_task(void *ctx, size_t task, int thread)
     const size_t C = o->C;
     float *dmix = o->partial + task * MAX_VECTORS * C, *dweight = dmix + 2 * C;
     memset(dmix, 0, MAX_VECTORS * C * sizeof *dmix);
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+    const struct row_range range = rows_of(task, o->rows);
+    for (size_t r = range.first; r < range.end; r++) {
         float *dx = o->dx + r * C;
         k->rmsnorm_bwd(dx, o->dnorm + r * C, e->x + r * C, e->rms + r, 1, C);
         k->mul_add(dmix, dx, row_input(k, e, r, C), C);
@@ -148,15 +146,7 @@ void lks__golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e, float *d
                          float *dmix, float *dskip, float *dskip_weight, const float *dnorm,
                          size_t rows, size_t C, float *partial)
 {
-    struct entry_op o = {.ex = ex,
-                         .e = e,
-                         .dx = dx,
-                         .dx0 = dx0,
-                         .dskip = dskip,
-                         .partial = partial,
-                         .dnorm = dnorm,
-                         .rows = rows,
-                         .C = C};
+    struct entry_op o = {ex, e, rows, C, dx, dx0, dskip, partial, dnorm};
     size_t n = row_tasks(rows);
     lks__pool_run(ex->pool, n, entry_bwd_task, &o);
     ex->k->colsum(dmix, partial, MAX_VECTORS * C, n, 2 * C);
@@ -178,7 +168,8 @@ static void branch_bwd_task(void *ctx, size_t task, int thread)
     const lks__golf_branch *b = o->b;
     const lks__kernels *k = o->ex->k;
     const size_t C = o->C;
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+    const struct row_range range = rows_of(task, o->rows);
+    for (size_t r = range.first; r < range.end; r++) {
         float *dx = b->dx + r * C;
         if (b->dnorm != NULL)
             k->rmsnorm_bwd(dx, b->dnorm + r * C, b->normed + r * C, b->rms + r, 1, C);
@@ -204,8 +195,9 @@ struct relu2_op {
 static void relu2_task(void *ctx, size_t task, int thread)
 {
     const struct relu2_op *o = ctx;
-    size_t r0 = task * ROWS_A_TASK, r1 = min(r0 + ROWS_A_TASK, o->rows);
-    o->ex->k->relu2_fwd(o->y + r0 * o->H, o->x + r0 * o->H, (r1 - r0) * o->H);
+    const struct row_range range = rows_of(task, o->rows);
+    const size_t at = range.first * o->H;
+    o->ex->k->relu2_fwd(o->y + at, o->x + at, (range.end - range.first) * o->H);
 }
 
 void lks__golf_relu2_fwd(const lks__exec *ex, float *y, const float *x, size_t rows, size_t H)
@@ -246,7 +238,8 @@ static void scaled_bwd_row(const lks__golf_scaled *s, size_t row, size_t in)
 static void scaled_bwd_task(void *ctx, size_t task, int thread)
 {
     const struct scaled_op *o = ctx;
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->C); r++)
+    const struct row_range range = rows_of(task, o->C);
+    for (size_t r = range.first; r < range.end; r++)
         scaled_bwd_row(o->s, r, o->in);
 }
 
@@ -269,7 +262,8 @@ static void heads_fwd_task(void *ctx, size_t task, int thread)
     const struct heads_op *o = ctx;
     const lks__golf_heads *h = o->h;
     const size_t C = h->n_head * h->hs, KV = h->n_kv_head * h->hs;
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, h->rows); r++) {
+    const struct row_range range = rows_of(task, h->rows);
+    for (size_t r = range.first; r < range.end; r++) {
         const float *cosine = h->cosine + r % h->T * (h->hs / 2);
         const float *sine = h->sine + r % h->T * (h->hs / 2);
         o->ex->k->rope_fwd(h->q + r * C, h->q_rms + r * h->n_head, h->q_raw + r * C, cosine, sine,
@@ -292,7 +286,8 @@ static void heads_bwd_task(void *ctx, size_t task, int thread)
     const size_t C = h->n_head * h->hs, KV = h->n_kv_head * h->hs;
     float *dgain = o->partial + task * h->n_head;
     memset(dgain, 0, h->n_head * sizeof *dgain);
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, h->rows); r++) {
+    const struct row_range range = rows_of(task, h->rows);
+    for (size_t r = range.first; r < range.end; r++) {
         const float *cosine = h->cosine + r % h->T * (h->hs / 2);
         const float *sine = h->sine + r % h->T * (h->hs / 2);
         float *dq = o->dq + r * C, *dk = o->dk + r * KV;
@@ -306,7 +301,7 @@ static void heads_bwd_task(void *ctx, size_t task, int thread)
 void lks__golf_heads_bwd(const lks__exec *ex, const lks__golf_heads *h, float *dq, float *dk,
                          float *dgain, float *partial)
 {
-    struct heads_op o = {.ex = ex, .h = h, .dq = dq, .dk = dk, .partial = partial};
+    struct heads_op o = {ex, h, dq, dk, partial};
     size_t n = row_tasks(h->rows);
     lks__pool_run(ex->pool, n, heads_bwd_task, &o);
     ex->k->colsum(dgain, partial, h->n_head, n, h->n_head);

@@ -11,6 +11,8 @@ static const lks__kernels table_ref = {
     LKS__KERNEL_MAP(X)
 #undef X
         .level = LKS__CPU_REF,
+    .gemm_tiles = &lks__gemm_tiles_ref,
+    .gemm_bf16_tiles = &lks__gemm_bf16_tiles_ref,
 };
 
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
@@ -20,6 +22,7 @@ lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
     if (level > LKS__CPU_REF) {
         LKS__TRY(lks__gemm_dnnl_open(level));
         table.gemm = lks__gemm_dnnl;
+        table.gemm_tiles = lks__gemm_dnnl_tiles(level);
 #if defined(__x86_64__)
         lks__kernels_x86(level, &table);
 #endif

@@ -33,6 +33,20 @@ typedef void lks__gemm_bf16_fn(char ta, char tb, size_t m, size_t n, size_t k, l
                                lks__real beta, lks__real *c, size_t ldc, void *work);
 enum { LKS__GEMM_WORK_BYTES = 640 << 10 };
 
+/* How layers cut work for a GEMM: sizes that were measured to be fast with it. The file of a GEMM
+ * has them, too. They decide which products are rounded together, so another size may change
+ * bits. */
+typedef struct lks__tiles {
+    size_t rows, cols;           /* a tile of a product, at most */
+    size_t tall_rows, tall_from; /* products of tall_from rows and more: rows of a tile */
+    bool square;                 /* tiles are halved along their longer side if they are few */
+    bool slow_columns;           /* copy operands that are read down their columns (matmul.c) */
+    size_t panel;                /* rows of a symmetric product */
+    size_t queries, far_queries; /* rows of a block of attention's scores; the same in sequences of
+                                    more than 256 tokens. At most LKS__MAX_QUERIES. */
+} lks__tiles;
+enum { LKS__MAX_QUERIES = 128 };
+
 /* LayerNorm over rows of n: y = (x - mean) * rstd * gain + bias, variance biased, eps 1e-5 as in
  * torch.nn.functional.layer_norm. bias may be NULL. mean, rstd: [rows] out, may be NULL. */
 typedef void lks__layernorm_fwd_fn(lks__real *y, lks__real *mean, lks__real *rstd,
@@ -196,7 +210,10 @@ typedef struct lks__kernels {
     LKS__KERNEL_MAP(X)
 #undef X
     lks__cpu_level level;
+    const lks__tiles *gemm_tiles, *gemm_bf16_tiles;
 } lks__kernels;
+
+extern const lks__tiles lks__gemm_tiles_ref, lks__gemm_bf16_tiles_ref;
 
 #define X(name, type) type lks__##name##_ref;
 LKS__KERNEL_MAP(X)

@@ -6,19 +6,14 @@
 #include "base/checked.h"
 #include "kernels/epilogue.h"
 
-/* 128 rows keep oneDNN at 95 % of a core's peak, and the operands of a tile in the second-level
- * cache. */
-enum { TILE_ROWS = 128, TILE_COLS = 512, COLSUM_COLS = 64 };
+enum { COLSUM_COLS = 64 };
 
 /* If an operand is read down its columns and its rows lie a multiple of 2 KB apart, they share few
- * sets of the cache, and oneDNN drops to half its speed (measured with 2.6.3). Then a panel of it
+ * sets of the cache, and oneDNN drops to half its speed (measured with 2.6.3). With such a GEMM
+ * (slow_columns) a panel of it
  * is copied so that its rows lie PANEL_LD floats apart, for as much of the inner dimension as fits
  * into a thread's scratch. */
 enum { PANEL_COLS = 128, PANEL_LD = PANEL_COLS + 16, PANEL_ROWS = 1792, PACKED_TILE_ROWS = 512 };
-
-/* The bfloat16 GEMM copies both operands of a tile: the squarer the tile, the less it copies. Use
- * tall tiles if there are enough of them for many threads. */
-enum { BF16_TILE_ROWS = 128, BF16_TALL_ROWS = 256, BF16_MANY_ROWS = 1024, BF16_TILE_COLS = 256 };
 
 _Static_assert(PANEL_LD *PANEL_ROWS * sizeof(float) <= LKS__LAYER_SCRATCH_BYTES,
                "a panel is the scratch of one thread");
@@ -39,10 +34,9 @@ static size_t tiles(size_t n, size_t tile)
  * tiles. */
 enum { FEW_TILES = 16, ENOUGH_TILES = 8, EVEN = 4, CUT = 16, LEAST_ROWS = 32, LEAST_COLS = 64 };
 
-/* With AMX, a copy takes as long as its use in some 200 sums. So tiles are as large as the
- * GEMM's blocks; if they are few, they are halved along their longer side until 4 threads can
- * share them. */
-enum { AMX_TILE = 512, AMX_TILES = 4, AMX_LEAST = 64 };
+/* Square tiles, if they are few, are halved along their longer side until 4 threads can share
+ * them. */
+enum { SQUARE_TILES = 4, SQUARE_LEAST = 64 };
 
 typedef enum packing { PACK_NONE, PACK_A, PACK_B } packing;
 
@@ -118,7 +112,7 @@ static void product_tile(void *ctx, size_t task, int thread)
 /* A copy pays if a panel is used for enough columns (A) or rows (B). */
 static packing packing_of(const struct product *p)
 {
-    if (p->ex->bf16) /* its GEMM makes copies anyway */
+    if (!lks__exec_tiles(p->ex)->slow_columns)
         return PACK_NONE;
     bool room = lks__pool_scratch_bytes(p->ex->pool) >= PANEL_LD * PANEL_ROWS * sizeof(float);
     if (room && p->ta == 'T' && p->lda % 128 == 0 && p->n >= 256)
@@ -150,13 +144,13 @@ static void cut(struct product *p, size_t rows, size_t cols)
     p->tile_cols = piece(p->n, n_cols, LEAST_COLS);
 }
 
-static void cut_square(struct product *p)
+static void cut_square(struct product *p, size_t side)
 {
-    size_t rows = min(AMX_TILE, p->m), cols = min(AMX_TILE, p->n);
-    while (tiles(p->m, rows) * tiles(p->n, cols) < AMX_TILES &&
-           (rows > AMX_LEAST || cols > AMX_LEAST)) {
-        size_t *side = rows >= cols ? &rows : &cols;
-        *side = lks__round_up(tiles(*side, 2), CUT);
+    size_t rows = min(side, p->m), cols = min(side, p->n);
+    while (tiles(p->m, rows) * tiles(p->n, cols) < SQUARE_TILES &&
+           (rows > SQUARE_LEAST || cols > SQUARE_LEAST)) {
+        size_t *longer = rows >= cols ? &rows : &cols;
+        *longer = lks__round_up(tiles(*longer, 2), CUT);
     }
     p->tile_rows = rows;
     p->tile_cols = cols;
@@ -164,15 +158,14 @@ static void cut_square(struct product *p)
 
 static void run(struct product p)
 {
+    const lks__tiles *size = lks__exec_tiles(p.ex);
     p.pack = packing_of(&p);
-    if (p.ex->bf16 && p.ex->k->level >= LKS__CPU_AMX)
-        cut_square(&p);
-    else if (p.ex->bf16)
-        cut(&p, p.m >= BF16_MANY_ROWS ? BF16_TALL_ROWS : BF16_TILE_ROWS, BF16_TILE_COLS);
+    if (size->square)
+        cut_square(&p, size->rows);
     else if (p.pack == PACK_B)
         cut(&p, PACKED_TILE_ROWS, PANEL_COLS);
     else
-        cut(&p, TILE_ROWS, TILE_COLS);
+        cut(&p, p.m >= size->tall_from ? size->tall_rows : size->rows, size->cols);
     lks__pool_run(p.ex->pool, tiles(p.m, p.tile_rows) * tiles(p.n, p.tile_cols), product_tile, &p);
 }
 

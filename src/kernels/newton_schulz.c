@@ -6,19 +6,12 @@
 
 #include "base/checked.h"
 
-/* Sizes of parts. A symmetric product is cut into panels of so many rows, each computed in steps of
- * STEP rows of its lower triangle, which costs (1 + STEP/n)/2 of the whole. Other products are cut
- * into tiles. The bfloat16 GEMM copies both operands, so it prefers longer panels and squarer
- * tiles, AMX even more. NORM_BLOCK elements make one sum of squares. */
+/* Sizes of parts. A symmetric product is cut into panels of rows, each computed in steps of STEP
+ * rows of its lower triangle, which costs (1 + STEP/n)/2 of the whole. Other products are cut into
+ * tiles. The GEMM gives the size of panels and tiles (lks__tiles). NORM_BLOCK elements make one sum
+ * of squares. */
 enum {
     STEP = 64,
-    PANEL = 64,
-    BF16_PANEL = 128,
-    TILE_ROWS = 128,
-    TILE_COLS = 512,
-    BF16_TILE = 256,
-    AMX_PANEL = 256,
-    AMX_TILE = 512,
     NORM_BLOCK = 4096,
     COPY_ROWS = 16,
     MIRROR = 8,
@@ -198,27 +191,21 @@ size_t lks__newton_schulz_bytes(size_t rows, size_t cols)
     return sums_bytes(rows, cols) + 2 * matrix_bytes(rows, cols) + 2 * matrix_bytes(n, n);
 }
 
-static void cut(const lks__exec *ex, struct iteration *it)
-{
-    if (!ex->bf16) {
-        it->panel = PANEL;
-        it->tile_rows = TILE_ROWS;
-        it->tile_cols = TILE_COLS;
-    } else {
-        bool amx = ex->k->level >= LKS__CPU_AMX;
-        it->panel = amx ? AMX_PANEL : BF16_PANEL;
-        it->tile_rows = it->tile_cols = amx ? AMX_TILE : BF16_TILE;
-    }
-}
-
 void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
                         void *work)
 {
     size_t n = min(rows, cols), bytes = matrix_bytes(rows, cols);
     const struct matrix out = {x, cols};
     char *at = work;
-    struct iteration it = {.ex = ex, .rows = rows, .cols = cols, .n = n, .tall = rows > cols};
-    cut(ex, &it);
+    const lks__tiles *size = lks__exec_tiles(ex);
+    struct iteration it = {.ex = ex,
+                           .rows = rows,
+                           .cols = cols,
+                           .n = n,
+                           .tall = rows > cols,
+                           .panel = size->panel,
+                           .tile_rows = size->tall_rows,
+                           .tile_cols = size->cols};
     it.in_out = x;
     it.sums = (double *)at;
     at += sums_bytes(rows, cols);

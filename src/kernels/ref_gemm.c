@@ -10,6 +10,22 @@
 
 enum { KB = 64, NB = 64 };
 
+/* Those of the level avx2, whose bits this level's are compared with. */
+const lks__tiles lks__gemm_tiles_ref = {.rows = 128,
+                                        .tall_rows = 128,
+                                        .cols = 512,
+                                        .slow_columns = true,
+                                        .panel = 64,
+                                        .queries = 32,
+                                        .far_queries = 64};
+const lks__tiles lks__gemm_bf16_tiles_ref = {.rows = 128,
+                                             .tall_rows = 256,
+                                             .tall_from = 1024,
+                                             .cols = 256,
+                                             .panel = 128,
+                                             .queries = 32,
+                                             .far_queries = 64};
+
 /* tile[p][j] = op(B)[p0 + p][j0 + j] */
 static void copy_tile(lks__real tile[KB][NB], char tb, const lks__real *b, size_t ldb, size_t p0,
                       size_t kb, size_t j0, size_t nb, bool bf16)

@@ -13,6 +13,16 @@ static inline size_t min(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Rows [first, end) of a task. */
+struct row_range {
+    size_t first, end;
+};
+
+static inline struct row_range rows_of(size_t task, size_t rows)
+{
+    return (struct row_range){task * ROWS_A_TASK, min((task + 1) * ROWS_A_TASK, rows)};
+}
+
 static inline size_t row_tasks(size_t rows)
 {
     return (rows + ROWS_A_TASK - 1) / ROWS_A_TASK;

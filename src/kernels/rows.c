@@ -1,25 +1,26 @@
 #include "kernels/layers.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "kernels/row_tasks.h"
 
-/* All operations here work on some rows, or some columns, of [rows, C]. */
-struct rows_op {
+/* Each operation works on some rows, or some columns, of [rows, C]. */
+
+struct embedding_fwd {
     const lks__exec *ex;
-    float *y, *mean_out, *rstd_out, *partial;
-    const float *x, *dy, *gain, *bias, *mean, *rstd, *wte, *wpe;
-    float *dwte, *dwpe;
+    float *y;
     const int32_t *tokens;
-    const lks__dropout *drop;
+    const float *wte, *wpe;
     size_t rows, T, C;
-    int has_bias;
+    const lks__dropout *drop;
 };
 
 static void embedding_fwd_task(void *ctx, size_t task, int thread)
 {
-    const struct rows_op *o = ctx;
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, o->rows); r++) {
+    const struct embedding_fwd *o = ctx;
+    const struct row_range range = rows_of(task, o->rows);
+    for (size_t r = range.first; r < range.end; r++) {
         float *y = o->y + r * o->C;
         memcpy(y, o->wte + (size_t)o->tokens[r] * o->C, o->C * sizeof(float));
         o->ex->k->add(y, o->wpe + r % o->T * o->C, o->C);
@@ -31,26 +32,26 @@ static void embedding_fwd_task(void *ctx, size_t task, int thread)
 void lks__embedding_fwd(const lks__exec *ex, float *x, const int32_t *tokens, const float *wte,
                         const float *wpe, size_t rows, size_t T, size_t C, const lks__dropout *drop)
 {
-    struct rows_op o = {.ex = ex,
-                        .y = x,
-                        .tokens = tokens,
-                        .wte = wte,
-                        .wpe = wpe,
-                        .rows = rows,
-                        .T = T,
-                        .C = C,
-                        .drop = drop};
+    struct embedding_fwd o = {ex, x, tokens, wte, wpe, rows, T, C, drop};
     lks__pool_run(ex->pool, row_tasks(rows), embedding_fwd_task, &o);
 }
+
+struct embedding_bwd {
+    const lks__exec *ex;
+    float *dwte, *dwpe;
+    const float *dx;
+    const int32_t *tokens;
+    size_t rows, T, C;
+};
 
 /* A task owns some columns of both tables (dwpe may be NULL) and goes through all rows in order: no
  * two tasks write the same element, and the order of additions is fixed. */
 static void embedding_bwd_task(void *ctx, size_t task, int thread)
 {
-    const struct rows_op *o = ctx;
+    const struct embedding_bwd *o = ctx;
     size_t c0 = task * COLS_A_TASK, n = min(COLS_A_TASK, o->C - c0);
     for (size_t r = 0; r < o->rows; r++) {
-        const float *d = o->x + r * o->C + c0;
+        const float *d = o->dx + r * o->C + c0;
         o->ex->k->add(o->dwte + (size_t)o->tokens[r] * o->C + c0, d, n);
         if (o->dwpe != NULL)
             o->ex->k->add(o->dwpe + r % o->T * o->C + c0, d, n);
@@ -60,49 +61,50 @@ static void embedding_bwd_task(void *ctx, size_t task, int thread)
 void lks__embedding_bwd(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
                         const int32_t *tokens, size_t rows, size_t T, size_t C)
 {
-    struct rows_op o = {.ex = ex,
-                        .x = dx,
-                        .dwte = dwte,
-                        .dwpe = dwpe,
-                        .tokens = tokens,
-                        .rows = rows,
-                        .T = T,
-                        .C = C};
+    struct embedding_bwd o = {ex, dwte, dwpe, dx, tokens, rows, T, C};
     lks__pool_run(ex->pool, col_tasks(C), embedding_bwd_task, &o);
 }
 
+struct layernorm_fwd {
+    const lks__exec *ex;
+    float *y, *mean, *rstd;
+    const float *x, *gain, *bias;
+    size_t rows, C;
+};
+
 static void layernorm_fwd_task(void *ctx, size_t task, int thread)
 {
-    const struct rows_op *o = ctx;
+    const struct layernorm_fwd *o = ctx;
     size_t r = task * ROWS_A_TASK, n = min(ROWS_A_TASK, o->rows - r);
-    o->ex->k->layernorm_fwd(o->y + r * o->C, o->mean_out + r, o->rstd_out + r, o->x + r * o->C,
-                            o->gain, o->bias, n, o->C);
+    o->ex->k->layernorm_fwd(o->y + r * o->C, o->mean + r, o->rstd + r, o->x + r * o->C, o->gain,
+                            o->bias, n, o->C);
 }
 
 void lks__layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean, float *rstd,
                              const float *x, const float *gain, const float *bias, size_t rows,
                              size_t C)
 {
-    struct rows_op o = {.ex = ex,
-                        .y = y,
-                        .mean_out = mean,
-                        .rstd_out = rstd,
-                        .x = x,
-                        .gain = gain,
-                        .bias = bias,
-                        .rows = rows,
-                        .C = C};
+    struct layernorm_fwd o = {ex, y, mean, rstd, x, gain, bias, rows, C};
     lks__pool_run(ex->pool, row_tasks(rows), layernorm_fwd_task, &o);
 }
+
+struct layernorm_bwd {
+    const lks__exec *ex;
+    float *dx;
+    const float *dy, *x, *gain, *mean, *rstd;
+    size_t rows, C;
+    float *partial;
+    bool has_bias;
+};
 
 /* Sums of block b: dgain at row 2b of C elements, dbias after it. */
 static void layernorm_bwd_task(void *ctx, size_t task, int thread)
 {
-    const struct rows_op *o = ctx;
+    const struct layernorm_bwd *o = ctx;
     size_t r = task * ROWS_A_TASK, n = min(ROWS_A_TASK, o->rows - r), C = o->C;
     float *dgain = o->partial + 2 * task * C, *dbias = dgain + C;
     memset(dgain, 0, 2 * C * sizeof(float));
-    o->ex->k->layernorm_bwd(o->y + r * C, dgain, o->has_bias ? dbias : NULL, o->dy + r * C,
+    o->ex->k->layernorm_bwd(o->dx + r * C, dgain, o->has_bias ? dbias : NULL, o->dy + r * C,
                             o->x + r * C, o->gain, o->mean + r, o->rstd + r, n, C);
 }
 
@@ -110,17 +112,7 @@ void lks__layernorm_rows_bwd(const lks__exec *ex, float *dx, float *dgain, float
                              const float *dy, const float *x, const float *gain, const float *mean,
                              const float *rstd, size_t rows, size_t C, float *partial)
 {
-    struct rows_op o = {.ex = ex,
-                        .y = dx,
-                        .partial = partial,
-                        .dy = dy,
-                        .x = x,
-                        .gain = gain,
-                        .mean = mean,
-                        .rstd = rstd,
-                        .rows = rows,
-                        .C = C,
-                        .has_bias = dbias != NULL};
+    struct layernorm_bwd o = {ex, dx, dy, x, gain, mean, rstd, rows, C, partial, dbias != NULL};
     size_t n = row_tasks(rows);
     lks__pool_run(ex->pool, n, layernorm_bwd_task, &o);
     ex->k->colsum(dgain, partial, 2 * C, n, C);
@@ -133,9 +125,17 @@ size_t lks__layernorm_partial_floats(size_t rows, size_t C)
     return row_tasks(rows) * 2 * C;
 }
 
+struct dropout_op {
+    const lks__exec *ex;
+    float *y;
+    const float *x;
+    size_t rows, C;
+    const lks__dropout *drop;
+};
+
 static void dropout_task(void *ctx, size_t task, int thread)
 {
-    const struct rows_op *o = ctx;
+    const struct dropout_op *o = ctx;
     size_t first = task * ROWS_A_TASK * o->C;
     size_t n = min(ROWS_A_TASK * o->C, o->rows * o->C - first);
     o->ex->k->dropout(o->y + first, o->x + first, n, first, o->drop);
@@ -144,6 +144,6 @@ static void dropout_task(void *ctx, size_t task, int thread)
 void lks__dropout_rows(const lks__exec *ex, float *y, const float *x, size_t rows, size_t C,
                        const lks__dropout *drop)
 {
-    struct rows_op o = {.ex = ex, .y = y, .x = x, .rows = rows, .C = C, .drop = drop};
+    struct dropout_op o = {ex, y, x, rows, C, drop};
     lks__pool_run(ex->pool, row_tasks(rows), dropout_task, &o);
 }

@@ -5,6 +5,7 @@
 
 #include "data/meta.h"
 #include "data/sampler.h"
+#include "session/session.h"
 #include "train/optimizer.h"
 #include "train/procedure.h"
 #include "train/state.h"
@@ -71,9 +72,10 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
     lks__model_config config = lks__state_model_config(s, vocab);
     lks__table table;
     size_t activations;
+    const lks__layers *layers;
+    LKS__TRY(lks__session_layers(s->device, &layers));
     LKS__TRY(lks__model_table(&config, &table));
-    lks_status st =
-        lks__model_activation_bytes(&config, (int)s->batch_size, &lks__layers_cpu, &activations);
+    lks_status st = lks__model_activation_bytes(&config, (int)s->batch_size, layers, &activations);
     if (st == LKS_OK) {
         const lks__ddp_config ddp = lks__train_ddp_config(s);
         double arena = bytes_of(table.count), moments = moment_bytes(s, &table);

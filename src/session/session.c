@@ -108,11 +108,12 @@ fail:
     return st;
 }
 
-static lks_status open_device(lks__session *s, const char *name)
+/* *device_p stays as it is for the CPU, which is open. */
+static lks_status open_device(const char *name, const lks__exec *ex, lks__device **device_p)
 {
     static const struct {
         const char *name;
-        lks__device_open_fn *open; /* NULL: the CPU, which is open */
+        lks__device_open_fn *open; /* NULL: the CPU */
     } devices[] = {
 #define X(name) {#name, lks__device_open_##name},
         LKS__DEVICES(X)
@@ -125,7 +126,7 @@ static lks_status open_device(lks__session *s, const char *name)
             continue;
         if (devices[i].open == NULL)
             return LKS_OK;
-        lks_status st = devices[i].open(&s->ex, &s->device);
+        lks_status st = devices[i].open(ex, device_p);
         if (!any || st != LKS_ERR_SUPPORT)
             return st;
     }
@@ -134,11 +135,21 @@ static lks_status open_device(lks__session *s, const char *name)
 
 lks_status lks__session_device(lks__session *s, const char *name)
 {
-    LKS__TRY(lks__session_agree(s, open_device(s, name)));
+    LKS__TRY(lks__session_agree(s, open_device(name, &s->ex, &s->device)));
     watch_waits(s);
     uint64_t word = 0;
     memcpy(&word, s->device->ops->name, strnlen(s->device->ops->name, sizeof word));
     return lks__session_same(s, "device", word);
+}
+
+lks_status lks__session_layers(const char *name, const lks__layers **layers_p)
+{
+    const lks__exec none = {0};
+    lks__device *device = NULL;
+    LKS__TRY(open_device(name, &none, &device));
+    *layers_p = device == NULL ? &lks__layers_cpu : device->layers;
+    lks__device_close(device);
+    return LKS_OK;
 }
 
 lks_status lks__session_products(lks__session *s, bool bf16)

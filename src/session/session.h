@@ -29,6 +29,9 @@ void lks__session_close(lks__session *s);
  * it is the CPU. Collective: ERR_DIVERGED if ranks would use different ones. */
 lks_status lks__session_device(lks__session *s, const char *name);
 
+/* Without a session: the layer table of that device, for its questions alone. */
+lks_status lks__session_layers(const char *name, const lks__layers **layers_p);
+
 /* Set the precision of products to bfloat16 or float32, the initial one. Collective: ERR_DIVERGED
  * if the ranks' kernels don't give the same bits. */
 lks_status lks__session_products(lks__session *s, bool bf16);

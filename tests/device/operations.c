@@ -234,10 +234,23 @@ static size_t update_muon_bytes_later(const lks__exec *ex, size_t rows, size_t c
     return lks__layers_cpu.update_muon_bytes(ex, rows, cols);
 }
 
+/* More than the CPU needs: a caller must ask the table of the device that it uses. */
+enum { MORE_FLOATS = 1 << 18 };
+
+static size_t layernorm_partial_floats(size_t rows, size_t C)
+{
+    return lks__layernorm_partial_floats(rows, C) + MORE_FLOATS;
+}
+
+static size_t golf_partial_floats(size_t rows, size_t C, size_t n_heads)
+{
+    return lks__golf_partial_floats(rows, C, n_heads) + MORE_FLOATS;
+}
+
 const lks__layers deferred_layers = {
 #define X(name) .name = name##_later,
     LKS__LAYER_MAP(X)
 #undef X
-        .layernorm_partial_floats = lks__layernorm_partial_floats,
-    .golf_partial_floats = lks__golf_partial_floats,
+        .layernorm_partial_floats = layernorm_partial_floats,
+    .golf_partial_floats = golf_partial_floats,
 };

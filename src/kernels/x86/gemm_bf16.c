@@ -8,6 +8,16 @@
 
 enum { MC = 128, NC = 256, KC = 352, GAP = 16 };
 
+/* Both operands of a tile are copied: the squarer the tile, the less is copied. Use tall tiles if
+ * there are enough of them for many threads. */
+const lks__tiles VERSION(gemm_bf16_tiles) = {.rows = 128,
+                                             .tall_rows = 256,
+                                             .tall_from = 1024,
+                                             .cols = 256,
+                                             .panel = 128,
+                                             .queries = LANES == 8 ? 32 : 64,
+                                             .far_queries = 64};
+
 typedef struct rounded_work {
     float a[(MC + GAP) * (KC + GAP)], b[(NC + GAP) * (KC + GAP)]; /* room for either orientation */
 } rounded_work;

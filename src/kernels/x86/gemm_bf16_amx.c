@@ -27,6 +27,16 @@ enum {
     PANEL = 2 * TILE * (KC / DEPTH), /* tile t of half h at (2 * t + h) * TILE */
 };
 
+/* A copy takes as long as its use in some 200 sums. So tiles are as large as the blocks, and blocks
+ * of attention, whose k and v are copied, are tall. */
+const lks__tiles lks__gemm_bf16_tiles_amx = {.rows = NC,
+                                             .tall_rows = NC,
+                                             .cols = NC,
+                                             .square = true,
+                                             .panel = 256,
+                                             .queries = 64,
+                                             .far_queries = 128};
+
 typedef struct packed_work {
     uint32_t a[PANEL], b[NC / SIDE * PANEL];
     float sums[SIDE * SIDE];

@@ -8,6 +8,7 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
         LKS__ROW_KERNEL_MAP(X)
 #undef X
         k->gemm_bf16 = lks__gemm_bf16_avx2;
+        k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_avx2;
         k->peak_bf16 = lks__peak_avx2;
     }
     if (level >= LKS__CPU_AVX512) {
@@ -15,15 +16,18 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
         LKS__ROW_KERNEL_MAP(X)
 #undef X
         k->gemm_bf16 = lks__gemm_bf16_avx512;
+        k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_avx512;
         k->peak_bf16 = lks__peak_avx512;
     }
     if (level >= LKS__CPU_AVX512_BF16) {
         k->gemm_bf16 = lks__gemm_bf16_avx512_bf16;
+        k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_avx512_bf16;
         k->peak_bf16 = lks__peak_bf16_avx512_bf16;
     }
 #ifdef LKS__BUILT_AMX
     if (level >= LKS__CPU_AMX) {
         k->gemm_bf16 = lks__gemm_bf16_amx;
+        k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_amx;
         k->peak_bf16 = lks__peak_bf16_amx;
     }
 #endif

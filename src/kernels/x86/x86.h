@@ -13,6 +13,8 @@ LKS__ROW_KERNEL_MAP(X)
 
 lks__gemm_bf16_fn lks__gemm_bf16_avx2, lks__gemm_bf16_avx512, lks__gemm_bf16_avx512_bf16,
     lks__gemm_bf16_amx;
+extern const lks__tiles lks__gemm_bf16_tiles_avx2, lks__gemm_bf16_tiles_avx512,
+    lks__gemm_bf16_tiles_avx512_bf16, lks__gemm_bf16_tiles_amx;
 lks__peak_fn lks__peak_bf16_avx512_bf16, lks__peak_bf16_amx;
 
 /* Replace the entries of `k` for which `level` has a version. */
