@@ -4,14 +4,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/sys.h"
-#include "data/docs.h"
-#include "data/prep_bpe.h"
+#include "data/prep.h"
 #include "session/signals.h"
 #include "tool.h"
 
@@ -19,23 +17,24 @@
 
 static const char usage[] =
     "Usage: lockstep prep char --input=TEXT --out=DIR [--val_fraction=0.1]\n"
-    "       lockstep prep gpt2 --input=TEXT|FILE.jsonl|FOLDER --out=DIR --tokenizer=DIR\n"
-    "                     [--val_fraction=0.1] [--field=text]\n"
-    "       lockstep prep sentencepiece --input=TEXT|FILE.jsonl --out=DIR\n"
+    "       lockstep prep gpt2 --input=TEXT --out=DIR --tokenizer=DIR [--val_fraction=0.0005]\n"
+    "       lockstep prep sentencepiece --input=TEXT --out=DIR\n"
     "                     [--tokenizer=MODEL | --vocab_size=N] [--val_fraction=0.1]\n"
     "\n"
-    "Turns a text into tokens.\n"
-    "  char           every different character (Unicode code point) is a token:\n"
-    "                 DIR/train.bin, DIR/val.bin and DIR/meta.json\n"
-    "  gpt2           tokens of GPT-2's vocabulary (byte-level BPE): DIR/train.bin, DIR/val.bin,\n"
-    "                 DIR/tokenizer.json and DIR/meta.json. A plain file is one document, byte "
-    "for\n"
-    "                 byte; <|endoftext|> follows each of several files or JSON lines\n"
-    "  sentencepiece  tokens of a SentencePiece model, the one given or one that is trained, in\n"
-    "                 shards as parameter-golf has them: DIR/fineweb_train_000000.bin ...,\n"
-    "                 DIR/fineweb_val_000000.bin, DIR/sp.model and DIR/meta.json. Documents are "
-    "the\n"
-    "                 \"text\" of each JSON line, or the parts of a text between blank lines\n";
+    "Turns text into tokens: DIR/train.bin and DIR/val.bin, or shards (--shards=TOKENS; always "
+    "with\n"
+    "sentencepiece), and DIR/meta.json. TEXT is a file, a folder of files, or - for standard "
+    "input;\n"
+    "--input may be given several times. A file NAME.jsonl has JSON lines (--field=text); so has\n"
+    "standard input, if --field is given.\n"
+    "  char           every different character (Unicode code point) is a token\n"
+    "  gpt2           tokens of GPT-2's vocabulary (byte-level BPE); DIR/tokenizer.json. A plain\n"
+    "                 file is one document, byte for byte; <|endoftext|> follows each of several\n"
+    "                 files or JSON lines\n"
+    "  sentencepiece  tokens of a SentencePiece model, the one given or one that is trained;\n"
+    "                 DIR/sp.model. Documents are JSON lines, or the parts of a text between "
+    "blank\n"
+    "                 lines\n";
 
 /* SentencePiece can't be stopped while it trains a model, which takes minutes for a large text.
  * Nothing has been written by then, so a thread ends the process. */
@@ -83,67 +82,53 @@ static void show_progress(uint64_t done, uint64_t all)
             (double)all / 1e6, (now - began) * (double)(all - done) / (double)done);
 }
 
-static bool is_jsonl_or_folder(const char *path)
+static void print_note(const char *sentence)
 {
-    struct stat info;
-    return lks__docs_is_jsonl(path) || (stat(path, &info) == 0 && S_ISDIR(info.st_mode));
+    fprintf(stderr, "lockstep prep: note: %s\n", sentence);
 }
 
-static lks_status prep_gpt2(const lks__settings *s, lks__prep_result *result)
-{
-    static const double documents = 0.0005; /* as nanoGPT's prepare.py for openwebtext has it */
-    if (!s->tokenizer[0])
-        return lks__fail(LKS_ERR_CONFIG,
-                         "--tokenizer=DIR is missing: a folder with GPT-2's vocab.bpe and "
-                         "encoder.json (OpenAI's, about 1.5 MB), or a tokenizer.json");
-    if (s->vocab_size != 0)
-        return lks__fail(LKS_ERR_CONFIG, "--vocab_size has no meaning for gpt2 tokens: the "
-                                         "vocabulary's files say it");
-    const bool given = s->from[LKS__SETTING_val_fraction] != LKS__FROM_DEFAULT;
-    const lks__prep_bpe_options options = {
-        .input = s->input,
-        .out_dir = s->out,
-        .tokenizer = s->tokenizer,
-        .field = s->field,
-        .val_fraction = given || !is_jsonl_or_folder(s->input) ? s->val_fraction : documents,
-        .n_threads = lks__cpu_count(),
-        .progress = show_progress,
-    };
-    return lks__prep_bpe(&options, result);
-}
-
-static lks_status prep(const char *kind, const lks__settings *s, lks__prep_result *result)
+/* A setting that means nothing to this kind of tokens is refused. */
+static lks_status check(const char *name, const lks__prep_kind *kind, const lks__settings *s)
 {
     char shown[80];
-    bool is_char = strcmp(kind, "char") == 0, is_gpt2 = strcmp(kind, "gpt2") == 0;
-    if (!is_char && !is_gpt2 && strcmp(kind, "sentencepiece") != 0)
+    const char *unused = NULL;
+    if (kind == NULL)
         return lks__fail(LKS_ERR_CONFIG,
                          "there is no kind of tokens \"%s\": this build makes char, gpt2 and "
                          "sentencepiece (lockstep prep char)",
-                         lks__escape(shown, sizeof shown, kind, strlen(kind)));
+                         lks__escape(shown, sizeof shown, name, strlen(name)));
     if (!s->input[0] || !s->out[0])
         return lks__fail(LKS_ERR_CONFIG, "--%s=%s is missing", s->input[0] ? "out" : "input",
                          s->input[0] ? "DIR" : "TEXT");
-    if (is_char && (s->tokenizer[0] || s->vocab_size != 0))
-        return lks__fail(LKS_ERR_CONFIG, "--%s has no meaning for char tokens",
-                         s->tokenizer[0] ? "tokenizer" : "vocab_size");
-    if (is_char)
-        return lks__prep_char(s->input, s->out, s->val_fraction, result);
-    if (is_gpt2)
-        return prep_gpt2(s, result);
-    lks__prep_spm_options options = {
+    if (s->tokenizer[0] && !lks__prep_takes(kind, LKS__PREP_TOKENIZER))
+        unused = "tokenizer";
+    if (s->vocab_size != 0 && !lks__prep_takes(kind, LKS__PREP_VOCAB_SIZE))
+        unused = "vocab_size";
+    return unused == NULL
+               ? LKS_OK
+               : lks__fail(LKS_ERR_CONFIG, "--%s has no meaning for %s tokens", unused, name);
+}
+
+static lks_status prep(const char *name, const lks__settings *s, lks__prep_result *result)
+{
+    const lks__prep_kind *kind = lks__prep_kind_of(name);
+    const lks__prep_options options = {
         .input = s->input,
-        .field = s->field,
         .out_dir = s->out,
+        .field = s->field,
+        .stdin_lines = s->from[LKS__SETTING_field] != LKS__FROM_DEFAULT,
         .tokenizer = s->tokenizer,
         .vocab_size = (uint32_t)s->vocab_size,
-        .val_fraction = s->val_fraction,
-        .shard_tokens = LKS__PREP_SHARD_TOKENS,
+        .val_fraction =
+            s->from[LKS__SETTING_val_fraction] == LKS__FROM_DEFAULT ? -1.0 : s->val_fraction,
+        .shard_tokens = (uint64_t)s->shards,
+        .n_threads = lks__cpu_count(),
+        .progress = show_progress,
+        .note = print_note,
         .training = training,
     };
-    if (!s->tokenizer[0] && s->vocab_size == 0)
-        options.vocab_size = LKS__PREP_VOCAB;
-    return lks__prep_sentencepiece(&options, result);
+    LKS__TRY(check(name, kind, s));
+    return lks__prep(kind, &options, result);
 }
 
 int tool_prep(int argc, char **argv)

@@ -266,6 +266,26 @@ int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)
     return -1;
 }
 
+ssize_t lks__sys_read_some(int fd, void *buf, size_t bytes)
+{
+    enum { LOOK_MS = 100 }; /* how often to check for a request to stop */
+    if (fault_of(CALL_read) == FAULT_ERRNO)
+        return -1;
+    for (;;) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        if (stopped())
+            return -1;
+        int n = poll(&ready, 1, LOOK_MS);
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n <= 0)
+            continue;
+        ssize_t got = read(fd, buf, piece(bytes));
+        if (got >= 0 || (errno != EINTR && errno != EAGAIN))
+            return got;
+    }
+}
+
 int lks__sys_write_all(int fd, const void *buf, size_t bytes)
 {
     enum fault fault = fault_of(CALL_write);

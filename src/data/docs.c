@@ -1,18 +1,18 @@
 #include "data/docs.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/jsontext.h"
 #include "base/sys.h"
 #include "base/utf8.h"
+#include "data/encoding.h"
 
 enum {
     CHUNK_BYTES = 1 << 20,
+    SEEK_BYTES = 1 << 14,    /* read at once after a seek: a document, as a rule */
     MAX_DOC_BYTES = 1 << 30, /* SentencePiece takes no more at once */
 };
 
@@ -22,15 +22,18 @@ struct bytes {
 };
 
 struct lks__docs {
-    char *path;
-    char name[256];
+    const lks__texts *texts;
+    size_t first, end; /* of files */
     const char *field;
-    int fd;
-    bool is_jsonl;
-    uint64_t file_bytes;
+    size_t file; /* being read */
+    int fd;      /* of that file; -1: not open yet */
+    char name[256];
+    uint64_t before;      /* bytes of files before it */
     struct bytes chunk;   /* read, but not yet returned from chunk_at on */
     size_t chunk_at;      /* in chunk */
+    size_t next_read;     /* bytes to read at once */
     uint64_t read_bytes;  /* bytes of the file read so far */
+    bool has_lines;       /* are lines counted? Not after a seek. */
     uint64_t line;        /* number of the line returned last, from 1 */
     uint64_t line_offset; /* offset of its first byte in the file */
     struct bytes doc;     /* lines of a text document, joined */
@@ -52,39 +55,33 @@ static lks_status grow(lks__docs *d, struct bytes *b, size_t n)
     return LKS_OK;
 }
 
-bool lks__docs_is_jsonl(const char *path)
+/* --- files ----------------------------------------------------------------------------------- */
+
+static const lks__text *file_of(const lks__docs *d)
 {
-    const size_t n = strlen(path);
-    return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
+    return &d->texts->files[d->file];
 }
 
-lks_status lks__docs_open(const char *path, const char *field, lks__docs **docs_p)
+/* Begin with a file, which is opened when it is read. */
+static void go_to(lks__docs *d, size_t file, uint64_t at)
 {
-    struct stat info;
-    lks_status st;
-    size_t n = strlen(path);
+    if (d->fd >= 0 && file != d->file) {
+        lks__sys_close(d->fd);
+        d->fd = -1;
+    }
+    d->file = file;
+    d->chunk.n = d->chunk_at = d->doc.n = 0;
+    d->read_bytes = d->line_offset = at;
+    d->line = 0;
+}
+
+lks_status lks__docs_open(const lks__texts *texts, size_t first, size_t end, const char *field,
+                          lks__docs **docs_p)
+{
     lks__docs *d = calloc(1, sizeof *d);
     if (!d)
         return lks__fail(LKS_ERR_NOMEM, "no memory to open a text");
-    lks__escape(d->name, sizeof d->name, path, n);
-    d->field = field == NULL ? "text" : field;
-    d->is_jsonl = lks__docs_is_jsonl(path);
-    d->path = strdup(path);
-    d->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe must not block the open */
-    if (!d->path)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to open %s", d->name);
-    else if (d->fd < 0 || fstat(d->fd, &info) < 0)
-        st = lks__sys_fail("cannot read", path);
-    else if (!S_ISREG(info.st_mode))
-        st = lks__fail(LKS_ERR_IO, "%s is %s, but a text file is expected", d->name,
-                       S_ISDIR(info.st_mode) ? "a folder" : "not a regular file");
-    else
-        st = LKS_OK;
-    if (st != LKS_OK) {
-        lks__docs_close(d);
-        return st;
-    }
-    d->file_bytes = (uint64_t)info.st_size;
+    *d = (lks__docs){.texts = texts, .first = first, .end = end, .field = field, .fd = -1};
     lks__docs_rewind(d);
     *docs_p = d;
     return LKS_OK;
@@ -99,48 +96,82 @@ void lks__docs_close(lks__docs *d)
     json_decref(d->json);
     free(d->chunk.data);
     free(d->doc.data);
-    free(d->path);
     free(d);
-}
-
-const char *lks__docs_name(const lks__docs *d)
-{
-    return d->name;
 }
 
 void lks__docs_rewind(lks__docs *d)
 {
-    d->chunk.n = d->chunk_at = d->doc.n = 0;
-    d->read_bytes = d->line = d->line_offset = 0;
+    d->before = 0;
+    d->next_read = CHUNK_BYTES;
+    d->has_lines = true;
+    go_to(d, d->first, 0);
 }
+
+void lks__docs_seek(lks__docs *d, size_t file, uint64_t at)
+{
+    d->next_read = SEEK_BYTES;
+    d->has_lines = false;
+    go_to(d, file, at);
+}
+
+void lks__docs_place(const lks__docs *d, size_t *file_p, uint64_t *at_p)
+{
+    *file_p = d->file;
+    *at_p = d->line_offset;
+}
+
+uint64_t lks__docs_done(const lks__docs *d)
+{
+    return d->before + d->read_bytes - (d->chunk.n - d->chunk_at);
+}
+
+/* --- lines ----------------------------------------------------------------------------------- */
 
 /* Read more of the file and append it to the chunk; *more_p = false at the end of the file. */
 static lks_status fill(lks__docs *d, bool *more_p)
 {
-    uint64_t left = d->file_bytes - d->read_bytes;
-    size_t take = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+    const lks__text *file = file_of(d);
+    uint64_t left = file->bytes - d->read_bytes;
+    size_t take = left < d->next_read ? (size_t)left : d->next_read;
     *more_p = take > 0;
     if (take == 0)
         return LKS_OK;
+    if (d->fd < 0) {
+        LKS__TRY(lks__texts_file(d->texts, d->file, &d->fd));
+        lks__escape(d->name, sizeof d->name, file->path, strlen(file->path));
+    }
+    if (d->next_read < CHUNK_BYTES)
+        d->next_read *= 2;
     d->chunk.n -= d->chunk_at;
     if (d->chunk.n > 0)
         memmove(d->chunk.data, d->chunk.data + d->chunk_at, d->chunk.n);
     d->chunk_at = 0;
     LKS__TRY(grow(d, &d->chunk, d->chunk.n + take));
-    if (lks__sys_read_at(d->fd, d->chunk.data + d->chunk.n, take, d->read_bytes) < 0)
-        return errno != 0 ? lks__sys_fail("cannot read", d->path)
-                          : lks__fail(LKS_ERR_IO, "%s has shrunk while it was read", d->name);
+    LKS__TRY(
+        lks__texts_read(d->texts, d->file, d->fd, d->read_bytes, take, d->chunk.data + d->chunk.n));
     d->chunk.n += take;
     d->read_bytes += take;
     return LKS_OK;
 }
 
+/* The place of the line returned last, for messages. */
+static const char *place(const lks__docs *d, char out[64])
+{
+    const unsigned long long line = d->line, offset = d->line_offset;
+    if (d->has_lines)
+        snprintf(out, 64, "line %llu (byte offset %llu)", line, offset);
+    else
+        snprintf(out, 64, "byte offset %llu", offset);
+    return out;
+}
+
 static lks_status too_long(const lks__docs *d)
 {
+    char where[64];
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s, line %llu: a document of more than %d bytes; divide documents by blank "
-                     "lines, or give JSON lines",
-                     d->name, (unsigned long long)d->line, MAX_DOC_BYTES);
+                     "%s, %s: a document of more than %d bytes; divide documents by blank lines, "
+                     "or give JSON lines",
+                     d->name, place(d, where), MAX_DOC_BYTES);
 }
 
 /* The next line, without its line feed; NULL after the last. Valid until the next call. */
@@ -173,6 +204,8 @@ static lks_status next_line(lks__docs *d, const char **line_p, size_t *bytes_p)
     }
 }
 
+/* --- documents ------------------------------------------------------------------------------- */
+
 static bool is_white(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
@@ -182,14 +215,12 @@ static lks_status check_utf8(const lks__docs *d, const char *line, size_t bytes)
 {
     uint32_t cp;
     size_t len;
+    const char *next = d->chunk.data + d->chunk_at; /* behind the line's line feed */
     for (size_t i = 0; i < bytes; i += len) {
         len = lks__utf8_decode(line + i, bytes - i, &cp);
         if (len == 0)
-            return lks__fail(LKS_ERR_FORMAT,
-                             "%s is not valid UTF-8: byte 0x%02x at offset %llu (line %llu); "
-                             "convert it first, for instance with iconv -t UTF-8",
-                             d->name, (unsigned char)line[i],
-                             (unsigned long long)(d->line_offset + i), (unsigned long long)d->line);
+            return lks__not_utf8(file_of(d)->path, line, (size_t)(next - line), i,
+                                 d->line_offset + i, d->has_lines ? d->line : 0);
     }
     return LKS_OK;
 }
@@ -234,6 +265,7 @@ static lks_status next_text(lks__docs *d, const char **text_p, size_t *bytes_p)
 static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
 {
     const char *line;
+    char where[64];
     size_t bytes;
     json_error_t error;
     json_decref(d->json);
@@ -244,22 +276,19 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
         return LKS_OK;
     d->json = lks__json_load(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     if (!d->json && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for line %llu of %s",
-                         (unsigned long long)d->line, d->name);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the document at %s of %s", place(d, where),
+                         d->name);
     if (!d->json) {
         char why[JSON_ERROR_TEXT_LENGTH * 4];
-        return lks__fail(LKS_ERR_FORMAT,
-                         "%s, line %llu (byte offset %llu) is not a JSON object: %s", d->name,
-                         (unsigned long long)d->line, (unsigned long long)d->line_offset,
+        return lks__fail(LKS_ERR_FORMAT, "%s, %s is not a JSON object: %s", d->name,
+                         place(d, where),
                          lks__escape(why, sizeof why, error.text, strlen(error.text)));
     }
     const json_t *text = json_object_get(d->json, d->field);
     if (!json_is_string(text)) {
         char shown[256];
-        return lks__fail(LKS_ERR_FORMAT,
-                         "%s, line %llu (byte offset %llu): a JSON object with a string \"%s\" is "
-                         "expected",
-                         d->name, (unsigned long long)d->line, (unsigned long long)d->line_offset,
+        return lks__fail(LKS_ERR_FORMAT, "%s, %s: a JSON object with a string \"%s\" is expected",
+                         d->name, place(d, where),
                          lks__escape(shown, sizeof shown, d->field, strlen(d->field)));
     }
     *text_p = json_string_value(text);
@@ -267,8 +296,34 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
     return LKS_OK;
 }
 
+/* --- all files ------------------------------------------------------------------------------- */
+
+static lks_status next_of_all(lks__docs *d,
+                              lks_status (*json)(lks__docs *, const char **, size_t *),
+                              const char **text_p, size_t *bytes_p)
+{
+    *text_p = NULL;
+    LKS__TRY(lks__sys_stop_check());
+    while (d->file < d->end) {
+        LKS__TRY(file_of(d)->is_jsonl ? json(d, text_p, bytes_p) : next_text(d, text_p, bytes_p));
+        if (*text_p != NULL || d->file + 1 == d->end)
+            break;
+        d->before += file_of(d)->bytes;
+        go_to(d, d->file + 1, 0);
+    }
+    return LKS_OK;
+}
+
 lks_status lks__docs_next(lks__docs *d, const char **text_p, size_t *bytes_p)
 {
-    LKS__TRY(lks__sys_stop_check());
-    return d->is_jsonl ? next_jsonl(d, text_p, bytes_p) : next_text(d, text_p, bytes_p);
+    return next_of_all(d, next_jsonl, text_p, bytes_p);
+}
+
+lks_status lks__docs_skip(lks__docs *d, bool *found_p)
+{
+    const char *text;
+    size_t bytes;
+    lks_status st = next_of_all(d, next_line, &text, &bytes);
+    *found_p = st == LKS_OK && text != NULL;
+    return st;
 }

@@ -1,4 +1,8 @@
-/* data/prep.h - text to token files: `lockstep prep char`, `lockstep prep sentencepiece`. */
+/* data/prep.h - text to token files: `lockstep prep`.
+ *
+ * All kinds of tokens read the same inputs (data/texts.h) and write the same forms of files
+ * (data/split_writer.h), with meta.json, which names the tokenizer. All files are complete on disk
+ * before the first gets its name; after a failure the folder is as it was before. */
 #ifndef LKS_DATA_PREP_H
 #define LKS_DATA_PREP_H
 
@@ -12,40 +16,55 @@ typedef struct lks__prep_result {
     uint64_t n_train, n_val;
 } lks__prep_result;
 
-/* Character tokens: valid UTF-8 (ERR_FORMAT with the offset), CRLF and CR read as LF, ids in
- * code-point order. The first int(n * (1 - val_fraction)) characters are for training; with
- * val_fraction 0.1 that is int(n * 0.9), as in nanoGPT's prepare.py. Writes train.bin, val.bin
- * (uint16) and meta.json into `out_dir` (created if missing). All three are complete on disk before
- * the first gets its name; after a failure the folder is as it was before. More than 65,536
- * different characters, an empty text, an empty split: ERR_FORMAT. `val_fraction` outside (0, 1):
- * ERR_CONFIG. A stop by lks__sys_stop_when() counts as a failure. */
-lks_status lks__prep_char(const char *input, const char *out_dir, double val_fraction,
-                          lks__prep_result *result);
+typedef struct lks__prep_options {
+    const char *input;   /* as lks__texts_open() takes it */
+    const char *out_dir; /* created if missing */
+    const char *field;   /* of JSON lines: the member that has the text; NULL: "text" */
+    bool stdin_lines;    /* standard input has JSON lines */
+    /* char and sentencepiece: the model or the folder with the vocabulary; "" or NULL: none */
+    const char *tokenizer;
+    uint32_t vocab_size; /* sentencepiece: of the model to train; with a tokenizer 0 or its size */
+    bool special;        /* gpt2: the spelling of a special token in the text is that token */
+    double val_fraction; /* 0: no validation split; under 0: what the kind does by default */
+    uint64_t shard_tokens; /* of a full shard; 0: train.bin and val.bin, or the kind's own form */
+    int n_threads;         /* 0: 1 */
+    /* Each NULL, or called: with how many of how many bytes are done, now and then; with a sentence
+     * about something in the input that the user may not want; before and after the training of a
+     * model, which takes long and can't be stopped, while nothing has been written. */
+    void (*progress)(uint64_t done, uint64_t all);
+    void (*note)(const char *sentence);
+    void (*training)(bool on);
+} lks__prep_options;
 
-typedef struct lks__prep_spm_options {
-    const char *input, *out_dir; /* text or JSON lines: data/docs.h */
-    const char *field;           /* of JSON lines: the member that has the text; NULL: "text" */
-    const char *tokenizer;       /* a SentencePiece model to use; NULL or "": train one */
-    uint32_t vocab_size; /* of the model to train, at most 65,536; with a tokenizer 0 or its size */
-    double val_fraction; /* the first int(n * val_fraction) documents, at least one, are for
-                            validation, as in parameter-golf's exporter */
-    uint64_t shard_tokens; /* tokens of a full shard; then the next begins */
-    void (*training)(
-        bool on); /* NULL, or called before and after the training of a model, which takes long and
-                     can't be stopped; nothing has been written at that time */
-} lks__prep_spm_options;
+typedef struct lks__prep_kind lks__prep_kind;
+
+/* "char", "gpt2", ...; NULL if there is no such kind. The table is prep.c's. */
+const lks__prep_kind *lks__prep_kind_of(const char *name);
+/* Does `tokenizer`, `vocab_size` or `special` mean anything to this kind? */
+enum { LKS__PREP_TOKENIZER = 1, LKS__PREP_VOCAB_SIZE = 2, LKS__PREP_SPECIAL = 4 };
+bool lks__prep_takes(const lks__prep_kind *kind, int what);
+
+/* char: valid UTF-8, CRLF and CR read as LF, ids in code-point order. The first int(n * (1 -
+ * val_fraction)) characters are for training; with val_fraction 0.1 that is int(n * 0.9), as in
+ * nanoGPT's prepare.py. Several documents (files, JSON lines) are one text, in which a line feed
+ * follows each that doesn't end in one. More than 65,536 different characters, an empty text, an
+ * empty split: ERR_FORMAT. The text is read twice, in pieces.
+ *
+ * gpt2, shakespeare: see data/prep_bpe.h; openwebtext: there, too.
+ *
+ * sentencepiece: tokens of a model that is given or trained on the training documents, up to 256
+ * MiB of them. Each document becomes BOS and its ids; the first int(n * val_fraction) documents, at
+ * least one, are for validation, as in parameter-golf's exporter, whose shards these are.
+ *
+ * ERR_FORMAT, ERR_CONFIG (val_fraction not in [0, 1), a vocabulary too large for the files),
+ * ERR_IO, ERR_NOMEM, and ERR_SUPPORT without SentencePiece. A stop by lks__sys_stop_when() counts
+ * as a failure. */
+lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *options,
+                     lks__prep_result *result);
 
 enum {
-    LKS__PREP_SHARD_TOKENS = 100000000, /* the exporter's value */
+    LKS__PREP_SHARD_TOKENS = 100000000, /* parameter-golf's exporter's */
     LKS__PREP_VOCAB = 1024,
 };
-
-/* Tokens of a SentencePiece model; each document becomes BOS and its ids. Writes the shards that
- * parameter-golf's exporter makes of the same documents, fineweb_train_000000.bin …,
- * fineweb_val_000000.bin …, with sp.model and meta.json. A model is trained on the training
- * documents, up to 256 MiB of them. All files are complete before the first gets its name; then
- * shards of an earlier preparation are removed. ERR_FORMAT, ERR_CONFIG, ERR_IO, and ERR_SUPPORT
- * without SentencePiece. */
-lks_status lks__prep_sentencepiece(const lks__prep_spm_options *options, lks__prep_result *result);
 
 #endif

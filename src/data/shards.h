@@ -15,6 +15,7 @@ typedef struct lks__shards lks__shards; /* opaque; close with lks__shards_close(
 
 #define LKS__SHARDS_TRAIN "fineweb_train_*.bin"
 #define LKS__SHARDS_VAL   "fineweb_val_*.bin"
+#define LKS__SHARD_NAME   "fineweb_%s_%06d.bin" /* "train" or "val", and a number from 0 */
 
 /* Open all files that match "DIR/NAME", in the order of the bytes of their names, as Python sorts
  * them. NAME is a shell pattern (* ? [a-z]). DIR is used literally; without it the current folder

@@ -13,9 +13,7 @@ enum {
     BLOCK_IDS = 1 << 16,
     DIGEST_PAGE = 4096,
     DIGEST_PAGES = 4096,
-    HEADER_WORDS =
-        256, /* of a shard's header, 32 bits each: magic, version, number of tokens, unused */
-    HEADER_BYTES = HEADER_WORDS * 4,
+    HEADER_BYTES = LKS__SHARD_HEADER, /* 32 bits each: magic, version, number of tokens, unused */
 };
 
 static const struct format {
@@ -41,6 +39,21 @@ struct lks__tokens {
 static inline uint32_t u32_at(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static void put_u32(uint8_t *out, uint32_t x)
+{
+    for (int i = 0; i < 4; i++)
+        out[i] = (uint8_t)(x >> (8 * i));
+}
+
+void lks__shard_header(int id_bytes, uint32_t n_tokens, uint8_t header[LKS__SHARD_HEADER])
+{
+    const struct format *f = &formats[id_bytes == 4];
+    memset(header, 0, LKS__SHARD_HEADER);
+    put_u32(header, f->magic);
+    put_u32(header + 4, f->version);
+    put_u32(header + 8, n_tokens);
 }
 
 static inline uint32_t id_at(const lks__tokens *t, const uint8_t *ids, size_t i)

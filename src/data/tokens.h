@@ -32,6 +32,10 @@ lks_status lks__tokens_open_shard(const char *path, uint32_t vocab_size, bool wh
                                   lks__tokens **tokens_p);
 void lks__tokens_close(lks__tokens *tokens); /* NULL does nothing */
 
+/* The header of a shard of n_tokens <= INT32_MAX ids of 2 or 4 bytes. */
+enum { LKS__SHARD_HEADER = 1024 };
+void lks__shard_header(int id_bytes, uint32_t n_tokens, uint8_t header[LKS__SHARD_HEADER]);
+
 uint64_t lks__tokens_count(const lks__tokens *tokens);
 const char *lks__tokens_path(const lks__tokens *tokens);
 

@@ -69,7 +69,9 @@ enum {
  * place of a word in a list of another file, which lks__NAME_word() gives). Help and the config
  * line follow this order; settings of a group must be adjacent. */
 #define LKS__SETTING_MAP(X)                                                                        \
-    X(STR, input, "", TEXT, PREP, HOST, FILES, "text file to read (UTF-8)")                        \
+    X(STR, input, "", TEXT, PREP, HOST | LIST, FILES,                                              \
+      "text file to read (UTF-8), folder of such files, or - for standard input; may be given "    \
+      "several times")                                                                             \
     X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
       "prep: folder to write token files to; export: file to write")                               \
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
@@ -78,7 +80,10 @@ enum {
       "file whose size counts as the submission's code (golf); may be given several times")        \
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
       "share of the text that is kept for validation: the end of a text, or the first of several " \
-      "documents; gpt2: by default 0.0005 of documents; 0: no val.bin")                            \
+      "documents; gpt2: by default 0.0005; 0: no validation tokens")                               \
+    X(INT, shards, 0, INTS(0, 2147483647), PREP, HOST, FILES,                                      \
+      "prep: write shards of so many tokens; 0: train.bin and val.bin, with sentencepiece shards " \
+      "of 100,000,000")                                                                            \
     X(STR, field, "text", TEXT, PREP, HOST, FILES, "JSON lines: the member that has the text")     \
     X(STR, tokenizer, "", TEXT, PREP, HOST, FILES,                                                 \
       "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \

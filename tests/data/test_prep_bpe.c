@@ -8,7 +8,7 @@
 
 #include "data/bpe.h"
 #include "data/meta.h"
-#include "data/prep_bpe.h"
+#include "data/prep.h"
 
 static const char *vocabulary; /* a folder with tokenizer.json */
 static lks__bpe *bpe;
@@ -60,14 +60,14 @@ static void assert_ids(const char *out, const char *name, struct want w)
     free(w.ids);
 }
 
-static lks__prep_bpe_options options_of(const char *input, const char *out, double val_fraction)
+static lks__prep_options options_of(const char *input, const char *out, double val_fraction)
 {
-    return (lks__prep_bpe_options){.input = input,
-                                   .out_dir = out,
-                                   .tokenizer = vocabulary,
-                                   .field = "body",
-                                   .val_fraction = val_fraction,
-                                   .n_threads = 2};
+    return (lks__prep_options){.input = input,
+                               .out_dir = out,
+                               .tokenizer = vocabulary,
+                               .field = "body",
+                               .val_fraction = val_fraction,
+                               .n_threads = 2};
 }
 
 static const char *file(const char *dir, const char *name, const char *text)
@@ -83,11 +83,11 @@ static void test_plain(void **state)
     static const char text[] = "\xc3\xa9\xc3\xa9 two\r\nthree \xff four<|endoftext|>";
     const char *out = lks_test_text("%s/new", lks_test_folder());
     const char *input = file(lks_test_folder(), "a.txt", text);
-    lks__prep_bpe_options o = options_of(input, out, 0.5);
+    lks__prep_options o = options_of(input, out, 0.5);
     lks__prep_result r;
     struct want train = {0}, val = {0}, all = {0};
     const size_t cut = 18; /* 16 of 33 characters; two of them have two bytes */
-    assert_ok(lks__prep_bpe(&o, &r));
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
     add(&train, text, cut, false);
     add(&val, text + cut, sizeof text - 1 - cut, false);
     assert_int_equal(r.n_train, train.n);
@@ -98,7 +98,7 @@ static void test_plain(void **state)
     assert_int_equal(lks_test_count_files(out), 4);
 
     o.val_fraction = 0.0;
-    assert_ok(lks__prep_bpe(&o, &r));
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
     add(&all, text, sizeof text - 1, false);
     assert_ids(out, "train.bin", all);
     assert_int_equal(r.n_val, 0);
@@ -129,11 +129,11 @@ static void test_chunks(void **state)
     lks__prep_result r;
     add(&want, text, BYTES, false);
     for (int threads = 1; threads <= 3; threads += 2) {
-        lks__prep_bpe_options o = options_of(input, out, 0.0);
+        lks__prep_options o = options_of(input, out, 0.0);
         struct want copy = {malloc(want.n * sizeof *want.ids), want.n};
         memcpy(copy.ids, want.ids, want.n * sizeof *want.ids);
         o.n_threads = threads;
-        assert_ok(lks__prep_bpe(&o, &r));
+        assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
         assert_ids(out, "train.bin", copy);
     }
     free(want.ids);
@@ -147,10 +147,10 @@ static void test_lines(void **state)
                              "{\"body\":\"one\"}\n{\"id\":1,\"body\":\"t\\u00e9 two\"}\n"
                              "{\"body\":\"\"}\n{\"body\":\"four\"}\n");
     const char *out = lks_test_folder();
-    lks__prep_bpe_options o = options_of(input, out, 0.001);
+    lks__prep_options o = options_of(input, out, 0.001);
     lks__prep_result r;
     struct want train = {0}, val = {0};
-    assert_ok(lks__prep_bpe(&o, &r));
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
     add(&val, "one", 3, true);
     add(&train, "t\xc3\xa9 two", 7, true);
     add(&train, "", 0, true);
@@ -158,7 +158,8 @@ static void test_lines(void **state)
     assert_ids(out, "train.bin", train);
     assert_ids(out, "val.bin", val);
     o.field = "text";
-    assert_fails(LKS_ERR_FORMAT, lks__prep_bpe(&o, &r), "line 1", "a string \"text\"");
+    assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "line 1",
+                 "a string \"text\"");
 }
 
 /* A folder: its files by name, hidden ones and folders left out. */
@@ -172,8 +173,8 @@ static void test_folder(void **state)
     file(dir, "c.jsonl", "{\"body\":\"gamma\"}\n{\"body\":\"delta\"}");
     file(dir, ".hidden", "no");
     assert_int_equal(mkdir(lks_test_text("%s/d", dir), 0777), 0);
-    const lks__prep_bpe_options o = options_of(dir, out, 0.5);
-    assert_ok(lks__prep_bpe(&o, &r));
+    const lks__prep_options o = options_of(dir, out, 0.5);
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
     add(&val, "alpha  ", 7, true);
     add(&val, "beta", 4, true);
     add(&train, "gamma", 5, true);
@@ -188,21 +189,22 @@ static void test_edges(void **state)
     const char *empty = file(dir, "empty.txt", ""),
                *one = file(dir, "one.jsonl", "{\"body\":\"x\"}");
     lks__prep_result r;
-    lks__prep_bpe_options o = options_of(empty, out, 0.1);
-    assert_ok(lks__prep_bpe(&o, &r));
+    lks__prep_options o = options_of(empty, out, 0.1);
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
     assert_int_equal(r.n_train + r.n_val, 0);
     assert_ids(out, "train.bin", (struct want){0});
     o.input = one;
-    assert_fails(LKS_ERR_FORMAT, lks__prep_bpe(&o, &r), "is one document", "--val_fraction=0");
+    assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "is one document",
+                 "--val_fraction=0");
     assert_ids(out, "train.bin", (struct want){0}); /* as it was */
     assert_int_equal(lks_test_count_files(out), 4);
     o.input = lks_test_text("%s/missing", dir);
-    assert_fails(LKS_ERR_IO, lks__prep_bpe(&o, &r), "missing");
+    assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "missing");
     o.input = "/dev/zero";
-    assert_fails(LKS_ERR_IO, lks__prep_bpe(&o, &r), "/dev/zero");
+    assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "/dev/zero");
     o.input = empty;
     o.tokenizer = dir;
-    assert_fails(LKS_ERR_IO, lks__prep_bpe(&o, &r), "no byte-level BPE");
+    assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "no byte-level BPE");
 }
 
 /* The tool: a model trained on such tokens samples text, by the vocabulary that the run keeps. */
@@ -213,9 +215,9 @@ static void test_tool(void **state)
         text = lks_test_text("%sThe quick brown fox jumps over %d lazy dogs.\n", text, i);
     const char *dir = lks_test_folder(), *run = lks_test_text("%s/run", lks_test_folder());
     const char *input = file(lks_test_folder(), "a.txt", text);
-    lks_test_result r =
-        lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", input),
-                      lks_test_text("--out=%s", dir), lks_test_text("--tokenizer=%s", vocabulary));
+    lks_test_result r = lks_test_tool(
+        "prep", "gpt2", lks_test_text("--input=%s", input), lks_test_text("--out=%s", dir),
+        lks_test_text("--tokenizer=%s", vocabulary), "--val_fraction=0.1");
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.out, "vocab size: 640");
     r = lks_test_tool("train", lks_test_text("--dataset=%s", dir),

@@ -33,7 +33,8 @@ static void test_equal(void **state)
     lks__prep_result r;
     lks__meta meta = {0};
     bool found = false;
-    assert_ok(lks__prep_char(text, out, 0.1, &r));
+    const lks__prep_options o = {.input = text, .out_dir = out, .val_fraction = -1.0};
+    assert_ok(lks__prep(lks__prep_kind_of("char"), &o, &r));
     assert_int_equal(r.vocab_size, 65);
     assert_int_equal(r.n_train, 1003854);
     assert_int_equal(r.n_val, 111540);

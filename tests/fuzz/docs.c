@@ -37,7 +37,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     bool json = bytes > 0 && data[0] == '{';
     const char *path = fuzz_file(json ? "d.jsonl" : "d.txt", data, bytes);
     lks__docs *docs = NULL;
-    FUZZ_HOLDS(lks__docs_open(path, "text", &docs) == LKS_OK);
+    lks__texts texts;
+    FUZZ_HOLDS(lks__texts_open(path, false, &texts) == LKS_OK);
+    FUZZ_HOLDS(lks__docs_open(&texts, 0, texts.n, "text", &docs) == LKS_OK);
     for (int pass = 0; pass < 2; pass++, lks__docs_rewind(docs)) {
         const char *text;
         size_t n;
@@ -49,5 +51,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         }
     }
     lks__docs_close(docs);
+    lks__texts_close(&texts);
     return 0;
 }

@@ -24,7 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const char *text = fuzz_file("text", data, bytes), *out = fuzz_path("tokens");
     static const double fractions[] = {0.1, 0.5, 0.999};
     lks__prep_result result;
-    if (lks__prep_char(text, out, fractions[bytes % 3], &result) != LKS_OK)
+    const lks__prep_options o = {
+        .input = text, .out_dir = out, .val_fraction = fractions[bytes % 3]};
+    if (lks__prep(lks__prep_kind_of("char"), &o, &result) != LKS_OK)
         return 0;
     lks__meta meta = {0};
     bool found = false;

@@ -682,6 +682,7 @@ static const struct row other_rows[] = {
     ROW(PREP, "input", "@text2", TEXT),
     ROW(PREP, "out", "@prepared", 0),
     ROW(PREP, "val_fraction", "0.2", TEXT),
+    ROW(PREP, "shards", "100", TEXT),
 };
 
 /* With Gloo. */

@@ -1,0 +1,26 @@
+/* data/encoding.h - text that is not the UTF-8 that it should be: what it looks like, and which
+ * command makes UTF-8 of it. */
+#ifndef LKS_DATA_ENCODING_H
+#define LKS_DATA_ENCODING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* ERR_FORMAT for text[i], a byte that isn't UTF-8: names file, offset, line (0: not known), and
+ * what the text looks like. `offset` is the byte's place in the file. */
+lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_t i,
+                         uint64_t offset, uint64_t line);
+
+/* Look at the first bytes of a file. ERR_FORMAT if they are those of a compressed file or another
+ * container, with a command that unpacks it. */
+lks_status lks__check_container(const char *path, const char *head, size_t bytes);
+
+/* A remark about text that is kept byte for byte: a byte order mark, CRLF, bytes that aren't UTF-8.
+ * Returns `out`; "" if there is nothing to say. */
+enum { LKS__REMARK = 640 };
+const char *lks__text_remark(const char *path, const char *head, size_t bytes,
+                             char out[LKS__REMARK]);
+
+#endif

@@ -1,0 +1,312 @@
+/* What all kinds of `prep` read and write alike: files, folders, standard input, JSON lines; raw
+ * files and shards; texts in other encodings. By `prep char`, unless another kind differs. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/encoding.h"
+#include "data/meta.h"
+#include "data/prep.h"
+#include "data/shards.h"
+#include "data/tokens.h"
+
+static lks__prep_result result;
+
+static lks_status prep(lks__prep_options o)
+{
+    return lks__prep(lks__prep_kind_of("char"), &o, &result);
+}
+
+static const char *file(const char *dir, const char *name, const char *text)
+{
+    const char *path = lks_test_text("%s/%s", dir, name);
+    lks_test_write(path, text, strlen(text));
+    return path;
+}
+
+/* The text of n tokens from `first` on, by the folder's meta.json. */
+static const char *text_of(const char *out, const lks__shards *shards)
+{
+    static char text[4096];
+    bool found = false;
+    lks__meta meta;
+    size_t at = 0;
+    int32_t ids[1000];
+    const size_t n = (size_t)lks__shards_count(shards);
+    assert_ok(lks__meta_load(out, &found, &meta));
+    assert_true(found && n <= 1000);
+    assert_ok(lks__shards_read(shards, 0, n, ids));
+    for (size_t i = 0; i < n; i++)
+        at += lks__meta_decode(&meta, ids[i], text + at);
+    text[at] = '\0';
+    lks__meta_free(&meta);
+    return lks_test_text("%s", text);
+}
+
+/* The text of a raw file, which is written as a shard to be read. */
+static const char *raw_text(const char *out, const char *name)
+{
+    size_t bytes;
+    lks__shards *shards;
+    const char *raw = lks_test_read(lks_test_text("%s/%s.bin", out, name), &bytes);
+    const char *path = lks_test_text("%s/one", lks_test_folder());
+    char *shard = calloc(1, LKS__SHARD_HEADER + bytes);
+    lks__shard_header(2, (uint32_t)bytes / 2, (uint8_t *)shard);
+    memcpy(shard + LKS__SHARD_HEADER, raw, bytes);
+    lks_test_write(path, shard, LKS__SHARD_HEADER + bytes);
+    free(shard);
+    assert_ok(lks__shards_open(path, 65536, &shards));
+    const char *text = text_of(out, shards);
+    lks__shards_close(shards);
+    return text;
+}
+
+/* Several documents are one text; a line feed follows each that doesn't end in one. */
+static void test_documents(void **state)
+{
+    const char *dir = lks_test_folder(), *out = lks_test_folder();
+    file(dir, "b.txt", "beta\r\n");
+    file(dir, "a.txt", "alpha\r");
+    file(dir, "c.jsonl", "{\"text\":\"g\\u00e9\\n\"}\n{\"text\":\"\"}\n{\"text\":\"del\\r\\nta\"}");
+    file(dir, "d.txt", "end");
+    file(dir, ".hidden", "\xff");
+    assert_int_equal(mkdir(lks_test_text("%s/e", dir), 0777), 0);
+    assert_ok(prep((lks__prep_options){.input = dir, .out_dir = out}));
+    assert_string_equal(raw_text(out, "train"), "alpha\nbeta\ng\xc3\xa9\n\ndel\nta\nend\n");
+    assert_int_equal(result.n_val, 0);
+    assert_false(lks_test_exists(lks_test_text("%s/val.bin", out)));
+
+    /* The last characters are for validation, wherever documents end. */
+    assert_ok(prep((lks__prep_options){.input = dir, .out_dir = out, .val_fraction = 0.25}));
+    assert_string_equal(raw_text(out, "train"), "alpha\nbeta\ng\xc3\xa9\n\ndel\n");
+    assert_string_equal(raw_text(out, "val"), "ta\nend\n");
+
+    /* Several inputs, in the order in which they are given. */
+    const char *two = lks_test_text("%s/d.txt\n%s/a.txt", dir, dir);
+    assert_ok(prep((lks__prep_options){.input = two, .out_dir = out}));
+    assert_string_equal(raw_text(out, "train"), "end\nalpha\n");
+    const char *field = file(dir, "f.jsonl", "{\"text\":1,\"body\":\"x\"}");
+    assert_ok(prep((lks__prep_options){.input = field, .out_dir = out, .field = "body"}));
+    assert_string_equal(raw_text(out, "train"), "x\n");
+}
+
+/* Shards of either form hold the same tokens, and each form replaces the other. */
+static void test_shards(void **state)
+{
+    const char *input = file(lks_test_folder(), "t", "one two three four five six"),
+               *out = lks_test_folder();
+    lks__shards *shards;
+    size_t bytes;
+    assert_ok(prep((lks__prep_options){.input = input, .out_dir = out, .val_fraction = 0.1}));
+    const char *train = raw_text(out, "train"), *val = raw_text(out, "val");
+    const lks__prep_result raw = result;
+    assert_ok(prep((lks__prep_options){
+        .input = input, .out_dir = out, .val_fraction = 0.1, .shard_tokens = 10}));
+    assert_int_equal(result.n_train, raw.n_train);
+    assert_int_equal(lks_test_count_files(out), 3 + 1 + 1); /* 24 and 3 tokens, and meta.json */
+    lks_test_read(lks_test_text("%s/fineweb_train_000001.bin", out), &bytes);
+    assert_int_equal(bytes, 1024 + 2 * 10);
+    lks_test_read(lks_test_text("%s/fineweb_train_000002.bin", out), &bytes);
+    assert_int_equal(bytes, 1024 + 2 * 4);
+    assert_ok(lks__shards_open(lks_test_text("%s/%s", out, LKS__SHARDS_TRAIN), 100, &shards));
+    assert_string_equal(text_of(out, shards), train);
+    lks__shards_close(shards);
+    assert_ok(lks__shards_open(lks_test_text("%s/%s", out, LKS__SHARDS_VAL), 100, &shards));
+    assert_string_equal(text_of(out, shards), val);
+    lks__shards_close(shards);
+    assert_ok(prep((lks__prep_options){.input = input, .out_dir = out}));
+    assert_int_equal(lks_test_count_files(out), 2);
+    assert_fails(LKS_ERR_CONFIG,
+                 prep((lks__prep_options){
+                     .input = input, .out_dir = out, .shard_tokens = UINT64_C(1) << 31}),
+                 "2147483648");
+}
+
+/* A shard longer than the writer's buffer has its count, too. */
+static void test_long_shard(void **state)
+{
+    enum { N = 300000 };
+    char *text = malloc(N);
+    memset(text, 'x', N);
+    const char *path = lks_test_text("%s/t", lks_test_folder()), *out = lks_test_folder();
+    lks_test_write(path, text, N);
+    free(text);
+    lks__shards *shards;
+    assert_ok(prep((lks__prep_options){.input = path, .out_dir = out, .shard_tokens = 2 * N}));
+    assert_ok(lks__shards_open(lks_test_text("%s/%s", out, LKS__SHARDS_TRAIN), 1, &shards));
+    assert_int_equal(lks__shards_count(shards), N);
+    lks__shards_close(shards);
+}
+
+/* --- texts in other encodings ---------------------------------------------------------------- */
+
+static void test_encodings(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+        const char *says[2];
+    } cases[] = {
+        {"caf\xe9 noir", 9, {"byte 0xe9 at offset 3", "iconv -f LATIN1 -t UTF-8"}},
+        {"caf\xe9", 4, {"byte 0xe9 at offset 3", "iconv -f LATIN1 -t UTF-8"}},
+        {"\x93so\x94 caf\xe9", 9, {"byte 0x93 at offset 0", "iconv -f WINDOWS-1252 -t UTF-8"}},
+        {"\xff\xfe"
+         "a\0b\0",
+         6,
+         {"byte 0xff at offset 0", "iconv -f UTF-16 -t UTF-8"}},
+        {"\xfe\xff\0a\0b", 6, {"byte 0xfe at offset 0", "iconv -f UTF-16 -t UTF-8"}},
+        {"\xc3\xa9t\xc3\xa9 \xff x", 8, {"byte 0xff at offset 6", "iconv -c -f UTF-8"}},
+        {"\xc3\xa9t\xc3", 4, {"byte 0xc3 at offset 3", "cut off within a character"}},
+        {"\x82\xb1\x82\xf1\x82\xc9\x82\xbf", 8, {"byte 0x82 at offset 0", "iconv -f ENCODING"}},
+        {"\x1f\x8b\x08\0", 4, {"is a gzip file", "gzip -dc "}},
+        {"\x28\xb5\x2f\xfd", 4, {"is a zstd file", "zstd -dc "}},
+        {"PK\3\4", 4, {"is a zip file", "unzip -p "}},
+        {"%PDF-1.7", 8, {"is a PDF file", "plain text"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *path = lks_test_text("%s/t", lks_test_folder());
+        const char *out = lks_test_text("%s/out", lks_test_folder());
+        lks_test_write(path, cases[i].text, cases[i].bytes);
+        assert_fails(LKS_ERR_FORMAT, prep((lks__prep_options){.input = path, .out_dir = out}), path,
+                     cases[i].says[0], cases[i].says[1]);
+        assert_false(lks_test_exists(out));
+    }
+}
+
+/* A character that two reads of a file cut. */
+static void test_cut_character(void **state)
+{
+    enum { BLOCK = 1 << 20 };
+    char *text = malloc(BLOCK + 16);
+    for (int before = 1; before <= 4; before++) {
+        const char *path = lks_test_text("%s/t", lks_test_folder()), *out = lks_test_folder();
+        memset(text, 'x', BLOCK + 16);
+        memcpy(text + BLOCK - before, "\xf0\x9f\x98\x80", 4);
+        lks_test_write(path, text, BLOCK + 16);
+        assert_ok(prep((lks__prep_options){.input = path, .out_dir = out}));
+        assert_int_equal(result.vocab_size, 2);
+        assert_int_equal(result.n_train, BLOCK + 16 - 3);
+        text[BLOCK - before + 3] = 'x';
+        lks_test_write(path, text, BLOCK + 16);
+        assert_fails(LKS_ERR_FORMAT, prep((lks__prep_options){.input = path, .out_dir = out}),
+                     lks_test_text("byte 0xf0 at offset %d", BLOCK - before));
+    }
+    free(text);
+}
+
+static void test_remarks(void **state)
+{
+    char out[LKS__REMARK];
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", ""},
+        {"plain\ntext \xc3\xa9\r", ""},
+        {"cut \xc3", ""},
+        {"\xef\xbb\xbftext", "byte order mark"},
+        {"a\r\nb", "tr -d '\\r' < t"},
+        {"caf\xe9 noir", "iconv -f LATIN1 -t UTF-8 t"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks__text_remark("t", cases[i].text, strlen(cases[i].text), out);
+        if (cases[i].says[0] == '\0')
+            assert_string_equal(out, "");
+        else
+            assert_contains(out, cases[i].says);
+    }
+}
+
+/* --- the tool -------------------------------------------------------------------------------- */
+
+/* `prep` with standard input from a shell's pipe, or from a file. */
+static lks_test_result shell(const char *before, const char *after, const char *out,
+                             const char *words)
+{
+    const char *command = lks_test_text("%s %s prep char --input=- --out=%s %s %s", before,
+                                        LKS_TEST_TOOL, out, words, after);
+    return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+}
+
+static void test_stdin(void **state)
+{
+    const char *dir = lks_test_folder(), *out = lks_test_folder(), *text = file(dir, "t", "a text"),
+               *lines = file(dir, "l", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n");
+    lks_test_result r = shell("printf 'a text' |", "", out, "--val_fraction=0");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "train has 6 tokens\n");
+    assert_string_equal(raw_text(out, "train"), "a text");
+    r = shell("", lks_test_text("< %s", text), out, "--val_fraction=0");
+    assert_int_equal(r.exit_code, 0);
+    assert_string_equal(raw_text(out, "train"), "a text");
+    r = shell(lks_test_text("(head -c 2 > /dev/null; "), lks_test_text(") < %s", text), out,
+              "--val_fraction=0");
+    assert_int_equal(r.exit_code, 0);
+    assert_string_equal(raw_text(out, "train"), "text"); /* from where the file is read */
+    r = shell(lks_test_text("cat %s |", lines), "", out, "--field=text --val_fraction=0");
+    assert_int_equal(r.exit_code, 0);
+    assert_string_equal(raw_text(out, "train"), "one\ntwo\n");
+    r = shell("printf 'caf\\351 noir' |", "", out, "");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "standard input is not valid UTF-8");
+    r = shell("printf text | TMPDIR=/nowhere", "", out, "");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "/nowhere");
+    assert_contains(r.err, "set TMPDIR");
+    r = shell("printf text |", "", out, "--input=-");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "stands twice");
+}
+
+static void test_bad_inputs(void **state)
+{
+    const char *dir = lks_test_folder(), *out = lks_test_folder(),
+               *pipe = lks_test_text("%s/pipe", dir);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    lks__prep_options o = {.input = pipe, .out_dir = out};
+    assert_fails(LKS_ERR_IO, prep(o), "a pipe", "--input=-");
+    o.input = "/dev/zero";
+    assert_fails(LKS_ERR_IO, prep(o), "/dev/zero is not a regular file");
+    o.input = lks_test_text("%s/none", dir);
+    assert_fails(LKS_ERR_IO, prep(o), "none", "No such file");
+    o.input = dir; /* no file but the pipe */
+    assert_fails(LKS_ERR_FORMAT, prep(o), "is empty");
+    o.input = file(dir, "x.jsonl", "{\"text\":\"a\"}\n7\n");
+    assert_fails(LKS_ERR_FORMAT, prep(o), "line 2 (byte offset 13)");
+    assert_int_equal(lks_test_count_files(out), 0);
+}
+
+/* Memory doesn't grow with the text. */
+static void test_memory(void **state)
+{
+    enum { BYTES = 48 << 20 };
+    struct rusage small, large;
+    const char *dir = lks_test_folder(), *path = lks_test_text("%s/t", dir);
+    const char *input = lks_test_text("--input=%s", path), *out = lks_test_text("--out=%s", dir);
+    char *text = malloc(BYTES);
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = (char)('a' + i % 23);
+    lks_test_write(path, text, 1000);
+    assert_int_equal(lks_test_tool("prep", "char", input, out).exit_code, 0);
+    getrusage(RUSAGE_CHILDREN, &small);
+    lks_test_write(path, text, BYTES);
+    free(text);
+    assert_int_equal(lks_test_tool("prep", "char", input, out).exit_code, 0);
+    getrusage(RUSAGE_CHILDREN, &large);
+    assert_in_range(large.ru_maxrss - small.ru_maxrss, 0, 16 << 10); /* KiB */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory), /* first, as it looks at all children so far */
+        cmocka_unit_test(test_documents),     cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_long_shard),    cmocka_unit_test(test_encodings),
+        cmocka_unit_test(test_cut_character), cmocka_unit_test(test_remarks),
+        cmocka_unit_test(test_stdin),         cmocka_unit_test(test_bad_inputs),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
