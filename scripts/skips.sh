@@ -74,6 +74,8 @@ has() {
         python_has torch.distributed && command -v torchrun ;;
     transformers) # the same
         python_has transformers ;;
+    golf-script) # parameter-golf's train_gpt.py, at the path that LOCKSTEP_TEST_GOLF gives
+        [ -e "${LOCKSTEP_TEST_GOLF-}" ] ;;
     gpu) # an NVIDIA GPU and its driver
         [ -e /dev/nvidiactl ] ;;
     nvidia-headers) # CUDA's headers

@@ -1,131 +1,195 @@
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
 #include "artifact/artifact.h"
 #include "artifact/layout.h"
+#include "artifact/saved.h"
 #include "base/jsontext.h"
 #include "base/sys.h"
+#include "pickle/torchsave.h"
+#include "pickle/zip.h"
+
+/* Storages: of each tensor its values, then its scales if it has any. */
+typedef struct writer {
+    const lks__table *table;
+    const float *params;
+    lks__part *parts;
+    size_t n; /* storages */
+    uint64_t *bytes;
+    struct {
+        const lks__part *part;
+        bool is_scales;
+    } * storages;
+    char *buffer; /* of the part that `now` is */
+    const lks__part *now;
+} writer;
 
 static lks_status no_memory(void)
 {
     return lks__fail(LKS_ERR_NOMEM, "no memory to make an artifact");
 }
 
-/* ---- the container's head -------------------------------------------------------------------- */
-
-static json_t *as_text(const json_t *json)
+lks_status lks__artifact_available(void)
 {
-    char *text = lks__json_dump(json, JSON_COMPACT | JSON_SORT_KEYS);
-    json_t *string = text ? json_string(text) : NULL;
-    free(text);
-    return string;
+    return lks__zip_available();
 }
 
-/* New reference; NULL: out of memory. */
-static json_t *metadata_of(const lks__artifact_about *about)
+/* ---- the tensors' elements --------------------------------------------------------------- */
+
+static void add_storage(writer *w, const lks__part *part, bool is_scales)
 {
-    char iter[24];
-    snprintf(iter, sizeof iter, "%" PRIu64, about->iter);
-    /* pack takes over the reference, even if it fails */
-    json_t *meta = json_pack("{s:s, s:s, s:s, s:o}", LKS__ARTIFACT_FORMAT, LKS__QUANT_FORMAT,
-                             LKS__ARTIFACT_DTYPE, "F32", LKS__ARTIFACT_ITER, iter,
-                             LKS__ARTIFACT_SETTINGS, as_text(about->settings));
-    if (meta && about->tokenizer &&
-        json_object_set_new(meta, LKS__ARTIFACT_TOKENIZER, as_text(about->tokenizer)) < 0) {
-        json_decref(meta);
-        return NULL;
+    w->bytes[w->n] = is_scales ? part->scales.bytes : part->values.bytes;
+    w->storages[w->n].part = part;
+    w->storages[w->n++].is_scales = is_scales;
+}
+
+/* Quantize a part when its values are first asked for; its scales follow. */
+static lks_status read_storage(void *ctx, size_t storage, uint64_t first, void *out, size_t bytes)
+{
+    writer *w = ctx;
+    const lks__part *part = w->storages[storage].part;
+    char *scales = w->buffer + lks__part_scales_at(part);
+    if (w->now != part) {
+        lks_status st = lks__quantize(part->scheme, w->params + part->tensor->offset, part->rows,
+                                      part->cols, w->buffer, scales);
+        if (st != LKS_OK)
+            return lks__fail_in(st, "tensor %s can't be exported", part->tensor->name);
+        w->now = part;
     }
-    return meta;
+    memcpy(out, (w->storages[storage].is_scales ? scales : w->buffer) + first, bytes);
+    return LKS_OK;
 }
 
-static lks_status head_of(const char *path, const lks__table *table, const lks__part *parts,
-                          const json_t *meta, char **head_p, size_t *bytes_p)
+/* ---- the pickle -------------------------------------------------------------------------- */
+
+enum { QUANTIZED, SCALES, DTYPES, PASSED, QMETA, PASSED_DTYPES };
+
+static void emit_item(lks__emit *e, const lks__part *part, int what, unsigned storage)
+{
+    const lks__st_tensor *t = what == SCALES ? &part->scales : &part->values;
+    lks__emit_text(e, part->tensor->name);
+    if (what == QMETA) {
+        lks__emit_dict(e);
+        lks__emit_text(e, "scheme");
+        lks__emit_text(e, "per_row");
+        lks__emit_text(e, "axis");
+        lks__emit_int(e, 0);
+        lks__emit_dict_end(e);
+    } else if (what == DTYPES || what == PASSED_DTYPES) {
+        lks__emit_text(e, "float32");
+    } else {
+        lks__emit_tensor(e, t->dtype, t->n_dims, t->shape, storage + (what == SCALES));
+    }
+}
+
+static bool has_item(const lks__part *part, int what)
+{
+    switch (what) {
+    case QMETA:
+        return part->scheme == LKS__QUANT_ROWS;
+    case PASSED_DTYPES:
+        return part->scheme == LKS__QUANT_HALF;
+    case PASSED:
+        return !part->has_scales;
+    default:
+        return part->has_scales;
+    }
+}
+
+/* One dict of names; if it is empty and not needed it is left out. */
+static void emit_names(const writer *w, lks__emit *e, const char *key, int what, bool needed)
 {
     size_t n = 0;
-    lks__st_tensor *tensors = calloc(2 * table->n_tensors + 1, sizeof *tensors);
-    if (!tensors)
-        return no_memory();
-    for (size_t i = 0; i < table->n_tensors; i++) {
-        tensors[n++] = parts[i].values;
-        if (parts[i].has_scales)
-            tensors[n++] = parts[i].scales;
+    for (size_t i = 0; i < w->table->n_tensors; i++)
+        n += has_item(&w->parts[i], what);
+    if (n == 0 && !needed)
+        return;
+    lks__emit_text(e, key);
+    lks__emit_dict(e);
+    unsigned storage = 0;
+    for (size_t i = 0; i < w->table->n_tensors; i++) {
+        if (has_item(&w->parts[i], what))
+            emit_item(e, &w->parts[i], what, storage);
+        storage += w->parts[i].has_scales ? 2 : 1;
     }
-    lks_status st = lks__st_head(path, tensors, n, meta, false, head_p, bytes_p);
-    free(tensors);
+    lks__emit_dict_end(e);
+}
+
+static void emit_json(lks__emit *e, const char *key, const json_t *json)
+{
+    char *text = lks__json_dump(json, JSON_COMPACT | JSON_SORT_KEYS);
+    lks__emit_text(e, key);
+    lks__emit_text(e, text ? text : "");
+    e->failed |= !text;
+    free(text);
+}
+
+static void emit_all(const writer *w, const lks__artifact_about *about, lks__emit *e)
+{
+    lks__emit_start(e);
+    lks__emit_dict(e);
+    lks__emit_text(e, LKS__SAVED_FORMAT);
+    lks__emit_text(e, LKS__QUANT_FORMAT);
+    emit_names(w, e, LKS__SAVED_QUANTIZED, QUANTIZED, true);
+    emit_names(w, e, LKS__SAVED_SCALES, SCALES, true);
+    emit_names(w, e, LKS__SAVED_DTYPES, DTYPES, true);
+    emit_names(w, e, LKS__SAVED_PASSED, PASSED, true);
+    emit_names(w, e, LKS__SAVED_QMETA, QMETA, false);
+    emit_names(w, e, LKS__SAVED_PASSED_DTYPE, PASSED_DTYPES, false);
+    lks__emit_text(e, LKS__SAVED_LOCKSTEP);
+    lks__emit_dict(e);
+    lks__emit_text(e, LKS__ARTIFACT_ITER);
+    lks__emit_int(e, (int64_t)about->iter);
+    emit_json(e, LKS__ARTIFACT_SETTINGS, about->settings);
+    if (about->tokenizer)
+        emit_json(e, LKS__ARTIFACT_TOKENIZER, about->tokenizer);
+    lks__emit_dict_end(e);
+    lks__emit_dict_end(e);
+    lks__emit_stop(e);
+}
+
+/* ---- the file ---------------------------------------------------------------------------- */
+
+/* zlib.compress(data, level=9) */
+static lks_status compress_to(const char *path, const unsigned char *data, size_t bytes,
+                              lks__artifact_stats *stats)
+{
+    uLongf room = compressBound(bytes);
+    unsigned char *out = malloc(room);
+    if (!out)
+        return no_memory();
+    int rc = compress2(out, &room, data, bytes, 9);
+    lks_status st = rc == Z_OK ? lks__sys_write_file(path, out, room)
+                               : lks__fail(LKS_ERR_NOMEM,
+                                           "zlib could not compress the artifact "
+                                           "(its code %d)",
+                                           rc);
+    stats->container_bytes = bytes;
+    stats->file_bytes = room;
+    free(out);
     return st;
 }
 
-/* ---- zlib ------------------------------------------------------------------------------------ */
-
-typedef struct packer {
-    z_stream z;
-    unsigned char *out;
-    size_t room, bytes; /* capacity of `out`, which holds any possible output */
-} packer;
-
-static lks_status pack(packer *p, const void *data, size_t bytes, bool last)
+static lks_status make(const char *path, writer *w, const lks__artifact_about *about,
+                       lks__artifact_stats *stats)
 {
-    const unsigned char *next = data;
-    const size_t most = 1 << 30; /* limit, because zlib counts in 32 bits */
-    int rc;
-    do {
-        size_t in = bytes < most ? bytes : most, room = p->room - p->bytes;
-        p->z.next_in = (unsigned char *)(uintptr_t)next;
-        p->z.avail_in = (uInt)in;
-        p->z.next_out = p->out + p->bytes;
-        p->z.avail_out = (uInt)(room < most ? room : most);
-        rc = deflate(&p->z, last && in == bytes ? Z_FINISH : Z_NO_FLUSH);
-        next += in - p->z.avail_in;
-        bytes -= in - p->z.avail_in;
-        p->bytes = (size_t)(p->z.next_out - p->out);
-    } while (rc == Z_OK && (bytes > 0 || last));
-    /* Z_BUF_ERROR: there was no input, for example for a tensor without scales */
-    return rc == Z_OK || rc == Z_STREAM_END || (rc == Z_BUF_ERROR && bytes == 0 && !last)
-               ? LKS_OK
-               : lks__fail(LKS_ERR_NOMEM, "zlib could not compress the artifact (its code %d)", rc);
-}
-
-static lks_status pack_part(packer *p, const lks__part *part, const float *params, void *buffer)
-{
-    char *values = buffer, *scales = values + lks__part_scales_at(part);
-    lks_status st = lks__quantize(part->scheme, params + part->tensor->offset, part->rows,
-                                  part->cols, values, scales);
-    if (st != LKS_OK)
-        return lks__fail_in(st, "tensor %s can't be exported", part->tensor->name);
-    LKS__TRY(pack(p, values, part->values.bytes, false));
-    return part->has_scales ? pack(p, scales, part->scales.bytes, false) : LKS_OK;
-}
-
-static lks_status pack_all(packer *p, const lks__table *table, const lks__part *parts,
-                           const float *params, const char *head, size_t head_bytes)
-{
-    void *buffer = malloc(lks__part_room(table));
-    if (!buffer)
-        return no_memory();
-    lks_status st = pack(p, head, head_bytes, false);
-    for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++)
-        st = pack_part(p, &parts[i], params, buffer);
+    lks__emit e = {0};
+    unsigned char *data = NULL;
+    size_t bytes = 0;
+    for (size_t i = 0; i < w->table->n_tensors; i++) {
+        lks__part_of(&w->table->tensors[i], &w->parts[i]);
+        add_storage(w, &w->parts[i], false);
+        if (w->parts[i].has_scales)
+            add_storage(w, &w->parts[i], true);
+    }
+    emit_all(w, about, &e);
+    const lks__torchsave_what what = {&e, w->bytes, w->n, read_storage, w};
+    lks_status st = lks__torchsave_bytes(&what, &data, &bytes);
     if (st == LKS_OK)
-        st = pack(p, NULL, 0, true);
-    free(buffer);
-    return st;
-}
-
-static lks_status compress_all(const lks__table *table, const lks__part *parts, const float *params,
-                               const char *head, size_t head_bytes, packer *p,
-                               lks__artifact_stats *stats)
-{
-    if (deflateInit(&p->z, 9) != Z_OK)
-        return no_memory();
-    stats->container_bytes = head_bytes + stats->int8_payload_bytes;
-    p->room = deflateBound(&p->z, stats->container_bytes);
-    p->out = malloc(p->room);
-    lks_status st = p->out ? pack_all(p, table, parts, params, head, head_bytes) : no_memory();
-    deflateEnd(&p->z);
-    stats->file_bytes = p->bytes;
+        st = compress_to(path, data, bytes, stats);
+    free(data);
+    free(e.at);
     return st;
 }
 
@@ -133,26 +197,21 @@ lks_status lks__artifact_write(const char *path, const lks__table *table, const 
                                const lks__artifact_about *about, lks__artifact_stats *stats_p)
 {
     lks__artifact_stats stats;
-    char *head = NULL;
-    size_t head_bytes = 0;
-    packer p = {.bytes = 0};
-    lks__part *parts = calloc(table->n_tensors + 1, sizeof *parts);
-    json_t *meta = metadata_of(about);
-    lks_status st = parts && meta ? LKS_OK : no_memory();
-    for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++)
-        lks__part_of(&table->tensors[i], &parts[i]);
-    if (st == LKS_OK)
-        st = head_of(path, table, parts, meta, &head, &head_bytes);
+    size_t n = table->n_tensors;
+    writer w = {.table = table,
+                .params = params,
+                .parts = calloc(n + 1, sizeof *w.parts),
+                .bytes = calloc(2 * n + 1, sizeof *w.bytes),
+                .storages = calloc(2 * n + 1, sizeof *w.storages),
+                .buffer = malloc(lks__part_room(table))};
     lks__artifact_count(table, &stats);
-    if (st == LKS_OK)
-        st = compress_all(table, parts, params, head, head_bytes, &p, &stats);
-    if (st == LKS_OK)
-        st = lks__sys_write_file(path, p.out, p.bytes);
+    lks_status st =
+        w.parts && w.bytes && w.storages && w.buffer ? make(path, &w, about, &stats) : no_memory();
     if (st == LKS_OK && stats_p)
         *stats_p = stats;
-    json_decref(meta);
-    free(p.out);
-    free(head);
-    free(parts);
+    free(w.buffer);
+    free(w.storages);
+    free(w.bytes);
+    free(w.parts);
     return st;
 }

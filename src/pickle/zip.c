@@ -2,16 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
-#include "base/module.h"
 #include "base/sys.h"
-#include "pickle/zip_module.h"
+#include "pickle/zip_load.h"
 
 enum {
     MAX_ENTRIES = 1 << 20, /* a checkpoint has one for each tensor and a few more */
@@ -28,52 +26,6 @@ struct lks__zip {
     size_t n;
     lks__zip_entry *entries;
 };
-
-/* ---- the module -------------------------------------------------------------------------- */
-
-static struct {
-    pthread_mutex_t mutex; /* guards loading; later the rest is only read */
-    const lks__zip_module *module;
-} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static lks_status missing(const char *why)
-{
-    char shown[WHY_BYTES];
-    return lks__fail(LKS_ERR_SUPPORT,
-                     "cannot read or write zip files: %s; install the Debian package libzip-dev, "
-                     "then configure and build lockstep again",
-                     lks__escape(shown, sizeof shown, why, strlen(why)));
-}
-
-static lks_status load(void)
-{
-    char why[WHY_BYTES];
-    lks__zip_module_fn *entry = (lks__zip_module_fn *)lks__module_entry(
-        LKS__ZIP_MODULE_FILE, LKS__ZIP_MODULE_ENTRY, why, sizeof why);
-    if (!entry)
-        return missing(why);
-    const lks__zip_module *module = entry();
-    if (module->version != LKS__ZIP_MODULE_VERSION)
-        return missing(LKS__ZIP_MODULE_FILE " belongs to another version of lockstep");
-    loaded.module = module;
-    return LKS_OK;
-}
-
-static lks_status module_open(const lks__zip_module **module_p)
-{
-    pthread_mutex_lock(&loaded.mutex);
-    lks_status st = loaded.module ? LKS_OK : load();
-    pthread_mutex_unlock(&loaded.mutex);
-    if (st == LKS_OK)
-        *module_p = loaded.module;
-    return st;
-}
-
-lks_status lks__zip_available(void)
-{
-    const lks__zip_module *module;
-    return module_open(&module);
-}
 
 /* ---- the file ---------------------------------------------------------------------------- */
 
@@ -190,7 +142,7 @@ static lks_status read_directory(lks__zip *z)
     const lks__zip_module *module;
     char why[WHY_BYTES];
     lks__zip_io io = {.read_at = read_for_module, .ctx = z, .bytes = z->bytes};
-    LKS__TRY(module_open(&module));
+    LKS__TRY(lks__zip_module_open(&module));
     void *raw = module->open(&io, why, sizeof why);
     if (!raw)
         return z->failed ? read_failed(z, z->failed) : bad(z, why);

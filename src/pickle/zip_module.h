@@ -1,5 +1,5 @@
-/* pickle/zip_module.h - what the module lockstep_zip.so offers to pickle/zip.c: libzip, without its
- * own files. It is loaded when a zip file is first read or written. */
+/* pickle/zip_module.h - what the module lockstep_zip.so offers to pickle/zip_load.c: libzip,
+ * without its own files. It is loaded when a zip file is first read or written. */
 #ifndef LKS_PICKLE_ZIP_MODULE_H
 #define LKS_PICKLE_ZIP_MODULE_H
 
@@ -12,12 +12,12 @@
 
 enum { LKS__ZIP_MODULE_VERSION = 1 }; /* increase it with every change below */
 
-/* The file, as pickle/zip.c sees it. 0, or an errno. */
+/* Bytes that are read or written by calls; those return 0, or an errno. */
 typedef struct lks__zip_io {
     int (*read_at)(void *ctx, void *out, size_t bytes, uint64_t offset);
-    int (*write_at)(void *ctx, const void *data, size_t bytes, uint64_t offset); /* writers only */
+    int (*write_at)(void *ctx, const void *data, size_t bytes, uint64_t offset);
     void *ctx;
-    uint64_t bytes; /* readers only */
+    uint64_t bytes; /* to read */
 } lks__zip_io;
 
 typedef struct lks__zip_raw {
@@ -34,7 +34,12 @@ typedef struct lks__zip_module {
     void *(*open)(const lks__zip_io *io, char *why, size_t why_bytes);
     uint64_t (*count)(void *zip);
     int (*entry)(void *zip, uint64_t i, lks__zip_raw *entry, char *why, size_t why_bytes);
-    void (*close)(void *zip);
+    /* A new archive: add entries, whose bytes `io` reads at the end, then finish. */
+    void *(*create)(const lks__zip_io *io, char *why, size_t why_bytes);
+    int (*add)(void *zip, const char *name, const lks__zip_io *io, unsigned filling, char *why,
+               size_t why_bytes);
+    int (*finish)(void *zip, char *why, size_t why_bytes);
+    void (*close)(void *zip); /* of both */
 } lks__zip_module;
 
 typedef const lks__zip_module *lks__zip_module_fn(void);

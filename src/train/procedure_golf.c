@@ -43,6 +43,8 @@ static lks_status open_data(lks__trainer *t)
     struct lks__golf_run *g = t->golf = calloc(1, sizeof *g);
     if (g == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the run's data");
+    LKS__TRY(
+        lks__artifact_available()); /* the artifact is written at the end, maybe hours from now */
     LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
     LKS__TRY(lks__procedure_open_meta(t));
     lks__meta_free(&t->meta); /* the tokenizer tells what the ids are */

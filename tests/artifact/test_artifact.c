@@ -1,5 +1,6 @@
 /* Artifacts are written and read again, and compared byte for byte. */
 #include "forge.h"
+#include "old.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "pickle/torchfile.h"
 
 /* Check a tensor after quantizing and back. */
 static void check_tensor(const lks__tensor *t, const float *x, const float *got)
@@ -74,7 +76,7 @@ static void test_no_tokenizer(void **state)
     lks__artifact a;
     json_decref((json_t *)(uintptr_t)m.about.tokenizer);
     m.about.tokenizer = NULL;
-    m.about.iter = UINT64_C(9999999999999999999); /* the most digits that are read */
+    m.about.iter = INT64_MAX; /* the largest that a pickle has here */
     assert_ok(lks__artifact_write(path, &m.table, m.params, &m.about, NULL));
     assert_ok(lks__artifact_open(path, &a));
     assert_null(a.tokenizer);
@@ -115,49 +117,90 @@ static void test_same_bytes(void **state)
     forge_close(&n);
 }
 
-/* Decompressed it is a valid safetensors file for any reader of that format. */
+/* A tensor of a dict of the file. */
+static const lks__pickle_tensor *tensor(lks__torchfile *file, const char *dict, const char *name)
+{
+    const lks__pickle_value *v =
+        lks__pickle_find(lks__pickle_find(lks__torchfile_root(file), dict), name);
+    assert_int_equal(lks__pickle_kind_of(v), LKS__PICKLE_TENSOR);
+    return lks__pickle_tensor_of(v);
+}
+
+/* Decompressed it is what torch.save would write of the script's dict. */
 static void test_container(void **state)
 {
-    const char *folder = lks_test_folder(), *inner = lks_test_text("%s/inner", folder);
-    const char *path = lks_test_text("%s/m.lks", folder), *again = lks_test_text("%s/2", folder);
+    const char *folder = lks_test_folder();
+    const char *path = lks_test_text("%s/m.ptz", folder), *again = lks_test_text("%s/2", folder);
     forge_model m = forge_open(4);
     lks__artifact_stats stats;
-    lks__st_file *file;
+    lks__torchfile *file;
     size_t bytes;
     assert_ok(lks__artifact_write(path, &m.table, m.params, &m.about, &stats));
     char *data = forge_decompress(path, &bytes);
     assert_int_equal(bytes, stats.container_bytes);
-    lks_test_write(inner, data, bytes);
     forge_compress(again, data, bytes);
     assert_same_file(again, path); /* exactly zlib.compress(data, 9) */
-    free(data);
-    assert_ok(lks__st_open(inner, &file));
-    assert_int_equal(lks__st_count(file), m.table.n_tensors + 1);
-    assert_string_equal(lks__st_metadata(file, "quant_format"), "int8_clean_per_row_v1");
-    assert_string_equal(lks__st_metadata(file, "iter"), "7");
+    assert_ok(lks__torchfile_open_bytes("x", data, bytes, &file));
+    const lks__pickle_value *root = lks__torchfile_root(file);
+    assert_true(
+        lks__pickle_is(lks__pickle_find(root, "__quant_format__"), "int8_clean_per_row_v1"));
+    assert_int_equal(lks__pickle_count(lks__pickle_find(root, "quantized")), 1);
+    assert_int_equal(lks__pickle_count(lks__pickle_find(root, "passthrough")),
+                     m.table.n_tensors - 1);
 
     static const struct {
-        const char *name, *dtype;
+        const char *dict, *name, *dtype;
         uint64_t shape[2];
-    } some[] = {{"skip_weights", "F32", {1, 64}},
-                {"tok_emb.weight", "I8", {1100, 64}},
-                {"tok_emb.weight.scale", "F16", {1100, 0}},
-                {"blocks.1.attn.c_k.weight", "F16", {32, 64}},
-                {"blocks.1.attn.q_gain", "F32", {4, 0}}};
+    } some[] = {{"passthrough", "skip_weights", "F32", {1, 64}},
+                {"quantized", "tok_emb.weight", "I8", {1100, 64}},
+                {"scales", "tok_emb.weight", "F16", {1100, 0}},
+                {"passthrough", "blocks.1.attn.c_k.weight", "F16", {32, 64}},
+                {"passthrough", "blocks.1.attn.q_gain", "F32", {4, 0}}};
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
-        const lks__st_tensor *t = lks__st_find(file, some[i].name);
-        assert_non_null(t);
-        assert_string_equal(t->dtype, some[i].dtype);
+        const lks__pickle_tensor *t = tensor(file, some[i].dict, some[i].name);
+        assert_string_equal(t->storage->dtype, some[i].dtype);
         assert_int_equal(t->n_dims, some[i].shape[1] ? 2 : 1);
         for (int d = 0; d < t->n_dims; d++)
             assert_int_equal(t->shape[d], some[i].shape[d]);
     }
+    const lks__pickle_value *qmeta =
+        lks__pickle_find(lks__pickle_find(root, "qmeta"), "tok_emb.weight");
+    assert_true(lks__pickle_is(lks__pickle_find(qmeta, "scheme"), "per_row"));
+    assert_int_equal(lks__pickle_int(lks__pickle_find(qmeta, "axis")), 0);
+    const lks__pickle_value *dtypes = lks__pickle_find(root, "passthrough_orig_dtypes");
+    assert_true(lks__pickle_is(lks__pickle_find(dtypes, "blocks.1.attn.c_k.weight"), "float32"));
+    assert_null(lks__pickle_find(dtypes, "skip_weights"));
     uint16_t scales[1100];
-    assert_ok(lks__st_read(file, lks__st_find(file, "tok_emb.weight.scale"), scales));
+    assert_ok(lks__torchfile_read(file, tensor(file, "scales", "tok_emb.weight"), scales));
     assert_int_equal(scales[5], 0x2008); /* for a row of zeros: 1/127 */
     assert_int_equal(scales[9], 0x2008);
     assert_true(scales[6] > 0x2a00);
-    lks__st_close(file);
+    lks__torchfile_close(file);
+    free(data);
+    forge_close(&m);
+}
+
+/* Files in the form of before are read, with the same result. */
+static void test_form_of_before(void **state)
+{
+    const char *folder = lks_test_folder();
+    const char *one = lks_test_text("%s/1", folder), *two = lks_test_text("%s/2", folder);
+    forge_model m = forge_open(6);
+    lks__artifact a;
+    float *x = calloc(m.table.count, sizeof *x), *y = calloc(m.table.count, sizeof *y);
+    assert_true(x != NULL && y != NULL);
+    assert_ok(lks__artifact_write(one, &m.table, m.params, &m.about, NULL));
+    assert_ok(old_artifact_write(two, &m.table, m.params, &m.about));
+    assert_ok(forge_load(one, &m.table, x));
+    assert_ok(forge_load(two, &m.table, y));
+    assert_memory_equal(x, y, m.table.count * sizeof *x);
+    assert_ok(lks__artifact_open(two, &a));
+    assert_int_equal(a.iter, 7);
+    assert_true(json_equal(a.settings, m.about.settings));
+    assert_true(json_equal(a.tokenizer, m.about.tokenizer));
+    lks__artifact_close(&a);
+    free(x);
+    free(y);
     forge_close(&m);
 }
 
@@ -207,9 +250,11 @@ static void test_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_no_tokenizer),
-        cmocka_unit_test(test_same_bytes),   cmocka_unit_test(test_container),
-        cmocka_unit_test(test_cannot_write), cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_same_bytes),     cmocka_unit_test(test_container),
+        cmocka_unit_test(test_form_of_before), cmocka_unit_test(test_cannot_write),
+        cmocka_unit_test(test_lines),
     };
+    lks_test_need_zip();
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

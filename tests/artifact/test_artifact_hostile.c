@@ -1,6 +1,7 @@
 /* Artifacts that are cut, altered, or contradict themselves are each refused in one sentence, and
  * no memory is allocated from their numbers alone. */
 #include "forge.h"
+#include "old.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static void test_good(void **state)
 static void test_truncated(void **state)
 {
     size_t bytes;
-    assert_ok(lks__artifact_write(path, &model.table, model.params, &model.about, NULL));
+    assert_ok(old_artifact_write(path, &model.table, model.params, &model.about));
     const char *whole = lks_test_read(path, &bytes);
     assert_true(bytes > 100000);
     for (size_t n = 0; n < bytes; n += n < 200 || n > bytes - 20 ? 1 : 1009) {
@@ -76,7 +77,7 @@ static void test_altered(void **state)
     size_t bytes, passed = 0, tried = 0;
     float *want = calloc(model.table.count, sizeof *want);
     assert_non_null(want);
-    assert_ok(lks__artifact_write(path, &model.table, model.params, &model.about, NULL));
+    assert_ok(old_artifact_write(path, &model.table, model.params, &model.about));
     assert_ok(forge_load(path, &model.table, want));
     const char *whole = lks_test_read(path, &bytes);
     char *copy = malloc(bytes);
@@ -307,7 +308,7 @@ static void test_wrong_values(void **state)
         {"skip_weights", 0, "\0\0\x80\xff", 4, "not finite"},
     };
     size_t bytes;
-    assert_ok(lks__artifact_write(path, &model.table, model.params, &model.about, NULL));
+    assert_ok(old_artifact_write(path, &model.table, model.params, &model.about));
     char *whole = forge_decompress(path, &bytes);
     const char *inner = lks_test_text("%s/inner", lks_test_folder());
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -178,5 +178,6 @@ int main(void)
         cmocka_unit_test(test_any_ranks), cmocka_unit_test(test_limit),
         cmocka_unit_test(test_wrong),
     };
+    lks_test_need_zip();
     return lks_test_exit(cmocka_run_group_tests(tests, set_up, NULL));
 }

@@ -7,8 +7,10 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "../artifact/old.h"
 #include "fuzz.h"
 #include "model/model.h"
+#include "pickle/zip.h"
 #include "train/state.h"
 
 const char *const fuzz_words[] = {
@@ -37,7 +39,8 @@ const char *const fuzz_words[] = {
 
 static uint8_t plain[1 << 18];
 
-static void seed(int n_embd, int vocab_size)
+/* before: in the form of before */
+static void seed(int n_embd, int vocab_size, bool before)
 {
     static lks__settings s;
     char text[16];
@@ -62,7 +65,8 @@ static void seed(int n_embd, int vocab_size)
     json_t *tokenizer = json_pack("{s:s, s:i}", "kind", "ids", "vocab_size", vocab_size);
     const lks__artifact_about about = {7, settings, tokenizer};
     const char *path = fuzz_path("seed.ptz");
-    FUZZ_HOLDS(lks__artifact_write(path, &table, params, &about, NULL) == LKS_OK);
+    FUZZ_HOLDS((before ? old_artifact_write(path, &table, params, &about)
+                       : lks__artifact_write(path, &table, params, &about, NULL)) == LKS_OK);
     if (vocab_size < 100)
         fuzz_seed_file(path);
     FILE *f = fopen(path, "rb");
@@ -81,8 +85,16 @@ static void seed(int n_embd, int vocab_size)
 
 void fuzz_seeds(void)
 {
-    seed(4, 16);
-    seed(16, 4200); /* its embedding is large enough to become int8 */
+    setenv("LOCKSTEP_MODULES", FUZZ_MODULES, 1);
+    if (lks__zip_available() != LKS_OK) {
+        printf("SKIP: lacks libzip: %s\n", lks_last_error());
+        fflush(stdout);
+        exit(FUZZ_SKIPPED);
+    }
+    seed(4, 16, false);
+    seed(4, 16, true);
+    seed(16, 4200, false);
+    seed(16, 4200, true); /* its embedding is large enough to become int8 */
 }
 
 static void use(lks__artifact *a)

@@ -1,0 +1,53 @@
+#include "pickle/zip_load.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/module.h"
+#include "pickle/zip.h"
+
+enum { WHY_BYTES = 400 };
+
+static struct {
+    pthread_mutex_t mutex; /* guards loading; later the rest is only read */
+    const lks__zip_module *module;
+} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static lks_status missing(const char *why)
+{
+    char shown[WHY_BYTES];
+    return lks__fail(LKS_ERR_SUPPORT,
+                     "cannot read or write zip files: %s; install the Debian package libzip-dev, "
+                     "then configure and build lockstep again",
+                     lks__escape(shown, sizeof shown, why, strlen(why)));
+}
+
+static lks_status load(void)
+{
+    char why[WHY_BYTES];
+    lks__zip_module_fn *entry = (lks__zip_module_fn *)lks__module_entry(
+        LKS__ZIP_MODULE_FILE, LKS__ZIP_MODULE_ENTRY, why, sizeof why);
+    if (!entry)
+        return missing(why);
+    const lks__zip_module *module = entry();
+    if (module->version != LKS__ZIP_MODULE_VERSION)
+        return missing(LKS__ZIP_MODULE_FILE " belongs to another version of lockstep");
+    loaded.module = module;
+    return LKS_OK;
+}
+
+lks_status lks__zip_module_open(const lks__zip_module **module_p)
+{
+    pthread_mutex_lock(&loaded.mutex);
+    lks_status st = loaded.module ? LKS_OK : load();
+    pthread_mutex_unlock(&loaded.mutex);
+    if (st == LKS_OK)
+        *module_p = loaded.module;
+    return st;
+}
+
+lks_status lks__zip_available(void)
+{
+    const lks__zip_module *module;
+    return lks__zip_module_open(&module);
+}

@@ -1,0 +1,11 @@
+/* pickle/zip_load.h - the module lockstep_zip.so, loaded when first used. */
+#ifndef LKS_PICKLE_ZIP_LOAD_H
+#define LKS_PICKLE_ZIP_LOAD_H
+
+#include "base/status.h"
+#include "pickle/zip_module.h"
+
+/* ERR_SUPPORT names what to install. */
+lks_status lks__zip_module_open(const lks__zip_module **module_p);
+
+#endif
