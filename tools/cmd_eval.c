@@ -11,10 +11,12 @@
 #include "use/replica.h"
 
 static const char usage[] =
-    "Usage: lockstep eval --out_dir=DIR|--artifact=FILE --dataset=DIR [--split=val] [--key=value]\n"
+    "Usage: lockstep eval --out_dir=DIR|--init_from=PATH|--artifact=FILE --dataset=DIR "
+    "[--key=value]\n"
     "\n"
-    "Mean loss of a checkpoint in --out_dir (--which), or of an exported artifact, over all "
-    "windows\n"
+    "Mean loss of a checkpoint in --out_dir (--which), of other weights, or of an exported "
+    "artifact, "
+    "over all windows\n"
     "of block_size tokens of a split; the same figure on any number of ranks. Models of the golf\n"
     "family read shards; with --tokenizer_path=MODEL their bits per byte are printed, too.\n"
     "A checkpoint's result is also appended to evals.jsonl in --out_dir.\n";

@@ -12,7 +12,8 @@
 #include "use/text.h"
 
 static const char usage[] =
-    "Usage: lockstep sample --out_dir=DIR [--start=TEXT|FILE:PATH] [--key=value ...]\n"
+    "Usage: lockstep sample --out_dir=DIR|--init_from=PATH [--start=TEXT|FILE:PATH] [--key=value "
+    "...]\n"
     "\n"
     "Continues a text with the model of a checkpoint in --out_dir (--which). If its tokens are\n"
     "those of a SentencePiece model, give that as --tokenizer_path=MODEL; GPT-2's vocabulary is "
@@ -67,7 +68,8 @@ static lks_status write_samples(const lks__settings *s, lks__session *session, l
     LKS__TRY(lks__replica_open(s->out_dir, s, 1, session, r));
     fprintf(stderr, "lockstep sample: %s\n", r->took);
     sink->out = (lks__utf8_stream){.put = write_text};
-    LKS__TRY(lks__text_open(s->tokenizer_path, r, &sink->text));
+    LKS__TRY(
+        lks__text_open(s->tokenizer[0] != '\0' ? s->tokenizer : s->tokenizer_path, r, &sink->text));
     LKS__TRY(read_prompt(s, sink, ids_p, &n));
     for (int64_t i = 0; i < s->num_samples; i++) {
         lks__generate_options options = {

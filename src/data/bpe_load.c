@@ -633,6 +633,12 @@ static bool has(const char *dir, const char *name)
            access(path, F_OK) == 0;
 }
 
+bool lks__bpe_is_at(const char *path)
+{
+    return ends_in(path, ".tiktoken") || ends_in(path, ".json") || has(path, LKS__BPE_FILE) ||
+           has(path, "vocab.bpe") || has(path, "merges.txt");
+}
+
 lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p)
 {
     struct stat info;

@@ -63,9 +63,10 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
     char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
     uint64_t n_tokens[2];
     lks__meta meta = {0};
+    bool found;
     LKS__TRY(lks__settings_data_dir(s, dir));
     const bool began = lks__settings_init(s) == LKS__INIT_WEIGHTS;
-    LKS__TRY(lks__procedure_meta(s, dir, began, &meta));
+    LKS__TRY(lks__procedure_meta(s, dir, began, &found, &meta));
     const uint32_t vocab = began ? (uint32_t)s->vocab_size : meta.vocab_size;
     lks__meta_free(&meta);
     LKS__TRY(read_data(s, dir, vocab, n_tokens));

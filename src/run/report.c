@@ -159,15 +159,19 @@ static lks_status probe_names(lks__report *r, const lks__trainer *t)
 /* The run keeps the vocabulary of its tokens: its data may be gone when somebody samples. */
 static lks_status keep_vocabulary(const lks__trainer *t)
 {
-    char from[LKS__SETTING_STR + 32], to[LKS__SETTING_STR + 32], *text;
+    char to[LKS__SETTING_STR + 32], *text = NULL;
     size_t bytes;
+    uint64_t hash;
+    lks__bpe *bpe;
     if (!t->meta.is_bpe)
         return LKS_OK;
-    snprintf(from, sizeof from, "%s/" LKS__BPE_FILE, t->data_dir);
     snprintf(to, sizeof to, "%s/" LKS__BPE_FILE, t->s.out_dir);
-    LKS__TRY(lks__sys_read_file(from, LKS__BPE_MAX_FILE, &text, &bytes));
-    lks_status st = lks__sys_write_file(to, text, bytes);
+    LKS__TRY(lks__bpe_open(t->vocabulary, &bpe));
+    lks_status st = lks__bpe_text(bpe, &text, &bytes, &hash);
+    if (st == LKS_OK)
+        st = lks__sys_write_file(to, text, bytes);
     free(text);
+    lks__bpe_close(bpe);
     return st;
 }
 

@@ -153,6 +153,12 @@ lks__init_kind lks__settings_init(const lks__settings *s)
                                                  : LKS__INIT_WEIGHTS;
 }
 
+bool lks__settings_uses_weights(const lks__settings *s)
+{
+    return s->from[LKS__SETTING_init_from] == LKS__FROM_ARG &&
+           lks__settings_init(s) == LKS__INIT_WEIGHTS;
+}
+
 /* --- relations -------------------------------------------------------------------------------- */
 
 /* The ways out if W ranks can't share the run's virtual ranks. */

@@ -85,7 +85,7 @@ enum {
       "prep: write shards of so many tokens; 0: train.bin and val.bin, with sentencepiece shards " \
       "of 100,000,000")                                                                            \
     X(STR, field, "text", TEXT, PREP, HOST, FILES, "JSON lines: the member that has the text")     \
-    X(STR, tokenizer, "", TEXT, PREP, HOST, FILES,                                                 \
+    X(STR, tokenizer, "", TEXT, PREP | SAMPLE, HOST, FILES,                                        \
       "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
     X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                \
@@ -95,9 +95,11 @@ enum {
     X(STR, which, "", ANY, SAMPLE | EVAL | EXPORT, HOST, FILES,                                    \
       "checkpoint in out_dir to take: best, latest, or an iteration; empty: best if the run has "  \
       "always_save_checkpoint=false, else latest")                                                 \
-    X(STR, init_from, "scratch", TEXT, TRAIN, HOST, FILES,                                         \
-      "scratch: new weights; resume: go on from the newest checkpoint in out_dir; PATH, or gpt2, " \
-      "gpt2-medium, gpt2-large, gpt2-xl: begin with those weights (docs/weights.md)")              \
+    X(STR, init_from, "scratch", TEXT, TRAIN | SAMPLE | EVAL, HOST, FILES,                         \
+      "train: scratch: new weights; resume: go on from the newest checkpoint in out_dir; PATH, "   \
+      "or "                                                                                        \
+      "gpt2, gpt2-medium, gpt2-large, gpt2-xl: begin with those weights (docs/weights.md). Other " \
+      "commands, on the command line alone: use those weights instead of out_dir's")               \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
       "address of this host, at which to wait for `lockstep doctor` on other hosts")               \
     X(STR, artifact, "", ANY, EVAL, HOST, FILES,                                                   \
@@ -106,7 +108,7 @@ enum {
                                                                                                    \
     X(LISTED, family, 0, WORDS, TRAIN | BENCH, SHAPE, MODEL, "family of models")                   \
     X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL, "transformer blocks")          \
-    X(INT, n_head, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL,                                 \
+    X(INT, n_head, 12, INTS(1, 1024), TRAIN | SAMPLE | EVAL | BENCH, SHAPE, MODEL,                 \
       "attention heads of a block; must divide n_embd")                                            \
     X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE, MODEL, "width of the model")         \
     X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | BENCH, SHAPE, MODEL,                        \
@@ -115,7 +117,7 @@ enum {
       "number of token ids; 0: from the data's meta.json, or 50304 without it. prep "              \
       "sentencepiece trains that many; 0: 1024")                                                   \
     X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "biases in Linear and LayerNorm")       \
-    X(CHOICE, gelu, auto, WORDS, TRAIN | BENCH, SHAPE | AUTO | LATER, MODEL,                       \
+    X(CHOICE, gelu, auto, WORDS, TRAIN | SAMPLE | EVAL | BENCH, SHAPE | AUTO | LATER, MODEL,       \
       "form of GELU: tanh as in GPT-2, exact as in nanoGPT; auto: that of the initial weights, "   \
       "exact without them")                                                                        \
     X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
@@ -370,6 +372,9 @@ typedef enum lks__init_kind {
     LKS__INIT_WEIGHTS, /* of a path, or of a model that has a name */
 } lks__init_kind;
 lks__init_kind lks__settings_init(const lks__settings *s);
+/* Of a command that uses a model: does the command line name weights? A recipe's init_from is
+ * train's. */
+bool lks__settings_uses_weights(const lks__settings *s);
 
 /* --- relations between settings --------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 #include "train/procedure.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "settings/family.h"
@@ -31,12 +32,12 @@ static lks_status check_vocabulary(int64_t model, int64_t data, bool began, cons
     return LKS_OK;
 }
 
-lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began, lks__meta *meta)
+lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began, bool *found_p,
+                               lks__meta *meta)
 {
-    bool found;
-    LKS__TRY(lks__meta_load(dir, &found, meta));
+    LKS__TRY(lks__meta_load(dir, found_p, meta));
     lks_status st = LKS_OK;
-    if (found)
+    if (*found_p)
         st = check_vocabulary(s->vocab_size, meta->vocab_size, began, dir);
     else
         meta->vocab_size =
@@ -49,10 +50,16 @@ lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool beg
 lks_status lks__procedure_open_meta(lks__trainer *t)
 {
     const bool began = t->weights != NULL || t->init_hash[0] != '\0';
-    LKS__TRY(lks__procedure_meta(&t->s, t->data_dir, began, &t->meta));
+    bool found;
+    LKS__TRY(lks__procedure_meta(&t->s, t->data_dir, began, &found, &t->meta));
+    snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->data_dir);
     if (!began)
         t->s.vocab_size = t->meta.vocab_size;
-    return LKS_OK;
+    if (found || t->weights == NULL)
+        return LKS_OK;
+    lks__meta_free(&t->meta);
+    snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->weights->vocabulary);
+    return lks__weights_meta(t->weights, &t->meta);
 }
 
 void lks__procedure_share(const lks__trainer *t, size_t *first, size_t *end)

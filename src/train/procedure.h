@@ -64,9 +64,10 @@ const struct lks__procedure *lks__procedure_of(const lks__settings *s);
 /* Read the meta.json of the data folder `dir`, without which the ids have no text; its vocabulary
  * must be that of the settings, unless these leave it open. `began`: with given weights, whose
  * vocabulary the settings have, and of which the data may use less. */
-lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began,
+lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began, bool *found_p,
                                lks__meta *meta);
-/* The same for a run: t->meta, and the vocabulary in its settings. */
+/* The same for a run: t->meta, and the vocabulary in its settings. Data without a meta.json have
+ * the tokenizer of the weights that the run begins with. */
 lks_status lks__procedure_open_meta(lks__trainer *t);
 
 /* The ranges of blocks that this rank updates: its share of the shared replica, or all of a private

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "comm/shm/memory.h"
@@ -71,12 +72,37 @@ static lks_status check_zero(const lks__trainer *t)
     return LKS_OK;
 }
 
+static bool same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* A run that began with weights goes on with the tokenizer that it has recorded, if its data have
+ * none. */
+static lks_status take_tokenizer(lks__trainer *t, const lks__ckpt *resume)
+{
+    lks__meta kept;
+    if (t->init_hash[0] == '\0' || t->meta.chars != NULL || t->meta.is_bpe)
+        return LKS_OK;
+    LKS__TRY(lks__state_meta(resume, &kept));
+    lks__meta_free(&t->meta);
+    t->meta = kept;
+    return LKS_OK;
+}
+
 /* The weights that the run begins with: from here on the settings are those of its model. */
 static lks_status open_weights(lks__trainer *t)
 {
     const bool given = t->s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
     const lks__weights_want want = {.n_head = given ? t->s.n_head : 0};
     LKS__TRY(lks__weights_open(t->s.init_from, &want, &t->weights));
+    const lks__weights *w = t->weights;
+    if (same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, t->s.out_dir))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "init_from and out_dir are the same folder, %s: a new run would move its "
+                         "files away. Give another --out_dir, or go on with --init_from=resume",
+                         w->shown);
     return lks__settings_begin(&t->s, &t->weights->model, t->weights->shown);
 }
 
@@ -114,6 +140,8 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->end_v = lks__ddp_first_leaf(t->V, W, rank + 1);
     t->best_val_loss = LKS__NO_VAL_LOSS;
     LKS__TRY(t->procedure->open_data(t));
+    if (resume != NULL)
+        LKS__TRY(take_tokenizer(t, resume));
     lks__escape(t->shown_out_dir, sizeof t->shown_out_dir, t->s.out_dir, strlen(t->s.out_dir));
     lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));
     t->model_config = lks__state_model_config(&t->s, (uint32_t)t->s.vocab_size);

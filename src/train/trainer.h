@@ -32,7 +32,8 @@ typedef struct lks__trainer {
 
     char data_dir[LKS__SETTING_STR + 8];
     lks__weights *weights; /* that the run begins with; NULL: with the seed's, or a checkpoint */
-    char init_hash[17];    /* their hash, as params_hash; "": the run began with the seed's */
+    char vocabulary[LKS__CKPT_PATH]; /* folder of the tokenizer's files */
+    char init_hash[17]; /* their hash, as params_hash; "": the run began with the seed's */
     const struct lks__procedure *procedure;
     struct lks__golf_run *golf;                   /* data of the golf procedure */
     char shown_out_dir[512], shown_data_dir[512]; /* escaped, for lines */

@@ -1,15 +1,15 @@
 #include "use/replica.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "artifact/artifact.h"
-#include "ckpt/folder.h"
 #include "lockstep/reduce.h"
 #include "train/agree.h"
-#include "train/state.h"
-#include "weights/which.h"
+#include "weights/saved.h"
+#include "weights/weights.h"
 
 /* r->run and r->meta hold `settings` and `tokenizer`: make table, model and the parameters'
  * arena. */
@@ -18,6 +18,13 @@ static lks_status open_model(const lks__settings *s, int batch, lks__session *se
 {
     if (s->from[LKS__SETTING_dtype] >= LKS__FROM_FILE)
         r->run.dtype = s->dtype;
+    if (s->from[LKS__SETTING_gelu] == LKS__FROM_ARG && s->gelu != LKS__gelu_auto)
+        r->run.gelu = s->gelu;
+    if (s->from[LKS__SETTING_n_head] == LKS__FROM_ARG && s->n_head != r->run.n_head)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "n_head=%" PRId64 " was given, but the model has n_head=%" PRId64
+                         ": leave the setting out",
+                         s->n_head, r->run.n_head);
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     LKS__TRY(lks__model_table(&r->config, &r->table));
     if (batch > 0)
@@ -28,38 +35,22 @@ static lks_status open_model(const lks__settings *s, int batch, lks__session *se
     return lks__mirror_wrap(session->device, host, bytes, &r->params);
 }
 
-/* OUT of OUT/ckpt-…; "" for a checkpoint folder with another name. */
-static void find_run(const lks__ckpt *c, char run_dir[4096])
-{
-    lks__entry e = lks__entry_parse(c->name);
-    const char *slash = strrchr(c->path, '/');
-    if (e.kind != LKS__ENTRY_CKPT && e.kind != LKS__ENTRY_OLD)
-        run_dir[0] = '\0';
-    else if (slash == NULL)
-        strcpy(run_dir, ".");
-    else
-        snprintf(run_dir, 4096, "%.*s", slash == c->path ? 1 : (int)(slash - c->path), c->path);
-}
-
-static lks_status load(lks__ckpt *c, const lks__settings *s, int batch, lks__session *session,
+static lks_status load(lks__weights *w, const lks__settings *s, int batch, lks__session *session,
                        lks__replica *r)
 {
-    snprintf(r->path, sizeof r->path, "%s", c->path);
-    const char *hash = json_string_value(json_object_get(c->state, "params_hash"));
-    snprintf(r->params_hash, sizeof r->params_hash, "%s", hash == NULL ? "" : hash);
-    find_run(c, r->run_dir);
-    r->iter = c->iter;
-    lks__settings_defaults(&r->run);
-    LKS__TRY(lks__state_settings(c, &r->run));
-    LKS__TRY(lks__state_meta(c, &r->meta));
-    lks__model_config config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
-    lks__table table; /* what the file must contain, known before memory is allocated for it */
-    LKS__TRY(lks__model_table(&config, &table));
-    lks_status st = lks__state_check_params(c->model, c->path, &table);
-    lks__table_free(&table);
-    LKS__TRY(st);
+    snprintf(r->path, sizeof r->path, "%s", w->path);
+    snprintf(r->took, sizeof r->took, "%s", w->took);
+    snprintf(r->params_hash, sizeof r->params_hash, "%s", w->params_hash);
+    snprintf(r->run_dir, sizeof r->run_dir, "%s", w->run_dir);
+    snprintf(r->vocabulary, sizeof r->vocabulary, "%s", w->vocabulary);
+    r->iter = w->iter;
+    r->run = w->model;
+    r->meta = w->meta;
+    w->meta = (lks__meta){0}; /* the replica's from here on */
+    if (r->meta.vocab_size == 0)
+        r->meta.vocab_size = (uint32_t)r->run.vocab_size;
     LKS__TRY(open_model(s, batch, session, r));
-    return lks__state_read_params(c->model, c->path, &r->table, r->params.host);
+    return lks__weights_read(w, &r->config, &r->table, 0, r->params.host);
 }
 
 static lks_status load_artifact(lks__artifact *a, const lks__settings *s, int batch,
@@ -121,18 +112,30 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, 
     return st;
 }
 
+/* The weights that `s` names, on this rank. Of a run in out_dir all ranks open one checkpoint. */
+static lks_status open_weights(const char *out_dir, const lks__settings *s, lks__session *session,
+                               lks__weights **w_p)
+{
+    const bool given = s->from[LKS__SETTING_n_head] == LKS__FROM_ARG;
+    const lks__weights_want want = {.which = s->which, .n_head = given ? s->n_head : 0};
+    if (lks__settings_uses_weights(s))
+        return lks__session_agree(session, lks__weights_open(s->init_from, &want, w_p));
+    lks_status st = lks__weights_open_run(out_dir, &want, w_p);
+    return lks__agree_checkpoint(session, st, st == LKS_OK ? lks__weights_checkpoint(*w_p) : NULL,
+                                 out_dir);
+}
+
 lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int batch,
                              lks__session *session, lks__replica *r)
 {
-    lks__ckpt ckpt;
+    lks__weights *w = NULL;
     memset(r, 0, sizeof *r);
-    memset(&ckpt, 0, sizeof ckpt);
-    lks_status st = lks__which_open(out_dir, s->which, &ckpt, r->took);
-    st = lks__agree_checkpoint(session, st, st == LKS_OK ? &ckpt : NULL, out_dir);
+    lks_status st = open_weights(out_dir, s, session, &w);
     if (st == LKS_OK)
-        st = load(&ckpt, s, batch, session, r);
-    lks__ckpt_close(&ckpt);
-    st = lks__session_agree(session, st);
+        st = lks__session_agree(session, load(w, s, batch, session, r));
+    lks__weights_close(w);
+    if (st == LKS_OK && lks__settings_uses_weights(s))
+        st = same_weights(session, r);
     if (st == LKS_OK)
         st = make_ready(session, r);
     if (st != LKS_OK)

@@ -9,8 +9,9 @@
 #include "settings/settings.h"
 
 typedef struct lks__replica {
-    char path[4096], took[64]; /* the checkpoint's folder, and which checkpoint it is */
-    char run_dir[4096];        /* of the run; empty: the checkpoint is in no run's folder */
+    char path[4096], took[160]; /* the checkpoint's folder, and which checkpoint it is */
+    char run_dir[4096];         /* of the run; empty: the checkpoint is in no run's folder */
+    char vocabulary[4096];      /* folder that may have the tokenizer's files; or empty */
     char params_hash[17];
     uint64_t iter;
     lks__settings run; /* the settings that it was trained with */
@@ -21,7 +22,8 @@ typedef struct lks__replica {
     lks__mirror params; /* an arena; the host's side is the group's memory */
 } lks__replica;
 
-/* Verify and load the checkpoint `s->which` in `out_dir`, for batches of `batch` sequences; 0: the
+/* Verify and load the checkpoint `s->which` in `out_dir` or, if `s` names weights (--init_from on
+ * the command line), those in its place; for batches of `batch` sequences; 0: the
  * parameters alone, without a model. The session then computes in the run's dtype, unless `s` gives
  * another one. Collective. */
 lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int batch,

@@ -13,7 +13,7 @@ static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__
 {
     char kept[4200], shown[256];
     uint64_t hash;
-    snprintf(kept, sizeof kept, "%s/" LKS__BPE_FILE, r->run_dir);
+    snprintf(kept, sizeof kept, "%s/" LKS__BPE_FILE, r->vocabulary);
     if (path[0] == '\0')
         path = kept;
     LKS__TRY(lks__bpe_open(path, &t->bpe));
@@ -46,11 +46,30 @@ static lks_status open_pieces(const char *path, lks__text *t)
     return LKS_OK;
 }
 
+/* A vocabulary for weights that don't say which one they were trained with. */
+static lks_status open_any(const char *path, lks__text *t)
+{
+    char shown[256];
+    LKS__TRY(lks__bpe_open(path, &t->bpe));
+    if (lks__bpe_size(t->bpe) <= t->meta->vocab_size)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the vocabulary %s has %u tokens, but the model only %u: give the one that it "
+                     "was trained with as --tokenizer=DIR",
+                     lks__escape(shown, sizeof shown, path, strlen(path)), lks__bpe_size(t->bpe),
+                     t->meta->vocab_size);
+}
+
 lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
 {
     *t = (lks__text){.meta = &r->meta};
     if (r->meta.is_bpe)
         return open_vocabulary(path, r, t);
+    if (r->meta.chars == NULL && !r->meta.is_sentencepiece) {
+        const char *vocabulary = path[0] != '\0' ? path : r->vocabulary;
+        if (lks__bpe_is_at(vocabulary))
+            return open_any(vocabulary, t);
+    }
     return path[0] != '\0' ? open_pieces(path, t) : LKS_OK;
 }
 
@@ -103,8 +122,8 @@ lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, 
                          "give it as --tokenizer_path=MODEL");
     if (t->meta->chars == NULL)
         return lks__fail(LKS_ERR_SUPPORT,
-                         "this checkpoint has no tokenizer (its data folder had no "
-                         "meta.json), so text can't become tokens");
+                         "these weights come without a tokenizer, so text can't become tokens: "
+                         "give the vocabulary as --tokenizer=DIR");
     return lks__meta_encode(t->meta, text, bytes, ids_p, n_p);
 }
 

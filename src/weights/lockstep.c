@@ -1,5 +1,6 @@
 /* weights/lockstep.c - lockstep's own checkpoints: a run's folder, a checkpoint's, or the
  * model.safetensors in it. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,18 +37,22 @@ static bool looks(const lks__weights_path *p)
     return n > 0;
 }
 
-/* OUT of OUT/ckpt-…; "" for a checkpoint folder with another name. */
+/* OUT of OUT/ckpt-…, also if that was opened as OUT/latest; "" for a checkpoint folder with another
+ * name. */
 static void find_run(const lks__ckpt *c, char run_dir[LKS__CKPT_PATH])
 {
-    lks__entry e = lks__entry_parse(c->name);
-    const char *slash = strrchr(c->path, '/');
+    char real[PATH_MAX];
+    const char *path = c->path;
+    if (lks__entry_parse(c->name).kind == LKS__ENTRY_OTHER && realpath(path, real) != NULL)
+        path = real;
+    const char *slash = strrchr(path, '/');
+    lks__entry e = lks__entry_parse(slash != NULL ? slash + 1 : path);
     if (e.kind != LKS__ENTRY_CKPT && e.kind != LKS__ENTRY_OLD)
         run_dir[0] = '\0';
     else if (slash == NULL)
         strcpy(run_dir, ".");
     else
-        snprintf(run_dir, LKS__CKPT_PATH, "%.*s", slash == c->path ? 1 : (int)(slash - c->path),
-                 c->path);
+        snprintf(run_dir, LKS__CKPT_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
 static lks_status add_tensors(lks__weights *w, const lks__st_file *file)

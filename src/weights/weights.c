@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/sys.h"
+#include "data/bpe.h"
 #include "weights/form.h"
 #include "weights/known.h"
 #include "weights/saved.h"
@@ -243,9 +244,8 @@ static lks_status none_of_them(const lks__weights *w, bool folder)
                      w->shown, folder ? "folder" : "file", list);
 }
 
-static lks_status open_path(const char *path, const lks__weights_want *want, lks__weights *w)
+static lks_status set_path(lks__weights *w, const char *path)
 {
-    lks__weights_path p;
     size_t n = strlen(path);
     if (n >= sizeof w->path)
         return lks__fail(LKS_ERR_CONFIG, "the path of the weights has %zu bytes: too many", n);
@@ -253,33 +253,41 @@ static lks_status open_path(const char *path, const lks__weights_want *want, lks
     while (n > 1 && w->path[n - 1] == '/')
         w->path[--n] = '\0';
     lks__escape(w->shown, sizeof w->shown, w->path, n);
+    return LKS_OK;
+}
+
+static lks_status choose_form(lks__weights *w)
+{
+    lks__weights_path p;
     LKS__TRY(look(w->path, &p));
     for (size_t i = 0; i < N_FORMS && w->form == NULL; i++)
         if (forms[i]->looks(&p))
             w->form = forms[i];
-    if (w->form == NULL)
-        return none_of_them(w, p.folder);
-    LKS__TRY(w->form->open(want, w));
-    return check_own(w);
+    return w->form != NULL ? LKS_OK : none_of_them(w, p.folder);
 }
 
-lks_status lks__weights_open(const char *source, const lks__weights_want *want, lks__weights **w_p)
+/* `form` NULL: the one that the path looks like. */
+static lks_status open_path(const char *path, const lks__weights_form *form,
+                            const lks__weights_want *want, const lks__known *known,
+                            lks__weights **w_p)
 {
-    char path[LKS__CKPT_PATH];
     lks__weights_want wanted = want != NULL ? *want : (lks__weights_want){0};
-    const lks__known *known = lks__known_find(source);
     if (wanted.which == NULL)
         wanted.which = "";
-    if (known != NULL) {
-        LKS__TRY(lks__known_path(known, path));
+    if (known != NULL)
         wanted.n_head = known->n_head;
-        source = path;
-    }
     lks__weights *w = calloc(1, sizeof *w);
     if (w == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to open weights");
     lks__settings_defaults(&w->model);
-    lks_status st = open_path(source, &wanted, w);
+    w->form = form;
+    lks_status st = set_path(w, path);
+    if (st == LKS_OK && form == NULL)
+        st = choose_form(w);
+    if (st == LKS_OK)
+        st = w->form->open(&wanted, w);
+    if (st == LKS_OK)
+        st = check_own(w);
     if (st == LKS_OK && known != NULL)
         st = check_known(w, known);
     if (st != LKS_OK) {
@@ -288,6 +296,57 @@ lks_status lks__weights_open(const char *source, const lks__weights_want *want, 
     }
     *w_p = w;
     return LKS_OK;
+}
+
+lks_status lks__weights_open(const char *source, const lks__weights_want *want, lks__weights **w_p)
+{
+    char path[LKS__CKPT_PATH];
+    const lks__known *known = lks__known_find(source);
+    if (known == NULL)
+        return open_path(source, NULL, want, NULL, w_p);
+    LKS__TRY(lks__known_path(known, path));
+    return open_path(path, NULL, want, known, w_p);
+}
+
+lks_status lks__weights_open_run(const char *out_dir, const lks__weights_want *want,
+                                 lks__weights **w_p)
+{
+    return open_path(out_dir, &lks__weights_lockstep, want, NULL, w_p);
+}
+
+const struct lks__ckpt *lks__weights_checkpoint(const lks__weights *w)
+{
+    return w->form == &lks__weights_lockstep ? w->source : NULL;
+}
+
+/* A copy. */
+static lks_status copy_meta(const lks__weights *w, lks__meta *meta)
+{
+    json_t *json = lks__meta_to_json(&w->meta);
+    if (json == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the tokenizer of %s", w->shown);
+    lks_status st = lks__meta_from_json(json, w->shown, meta);
+    json_decref(json);
+    return st;
+}
+
+lks_status lks__weights_meta(const lks__weights *w, lks__meta *meta)
+{
+    lks__bpe *bpe;
+    if (w->meta.vocab_size != 0)
+        return copy_meta(w, meta);
+    *meta = (lks__meta){.vocab_size = (uint32_t)w->model.vocab_size};
+    if (w->vocabulary[0] == '\0' || !lks__bpe_is_at(w->vocabulary))
+        return LKS_OK;
+    LKS__TRY(lks__bpe_open(w->vocabulary, &bpe));
+    const uint32_t size = lks__bpe_size(bpe);
+    lks_status st = LKS_OK;
+    if (size <= meta->vocab_size) { /* else it belongs to other weights */
+        *meta = (lks__meta){.vocab_size = size, .is_bpe = true};
+        st = lks__bpe_hash(bpe, &meta->model_hash);
+    }
+    lks__bpe_close(bpe);
+    return st;
 }
 
 void lks__weights_close(lks__weights *w)

@@ -62,6 +62,14 @@ typedef struct lks__weights_want {
  * shape; the shape that a known name has. Nothing is allocated that the file doesn't contain.
  * ERR_IO, ERR_FORMAT, ERR_CONFIG name file, tensor and both shapes. */
 lks_status lks__weights_open(const char *source, const lks__weights_want *want, lks__weights **w_p);
+/* The same for out_dir, which is a run or a checkpoint of lockstep whatever else lies there. */
+lks_status lks__weights_open_run(const char *out_dir, const lks__weights_want *want,
+                                 lks__weights **w_p);
+/* The checkpoint behind those. */
+const struct lks__ckpt *lks__weights_checkpoint(const lks__weights *w);
+/* The tokenizer that belongs to the weights: the one that a run of lockstep recorded, or a
+ * vocabulary beside the file; else vocab_size alone. The caller frees it. */
+lks_status lks__weights_meta(const lks__weights *w, lks__meta *meta);
 void lks__weights_close(lks__weights *w); /* NULL does nothing */
 
 /* Fill the zeroed arena `params`, tensor by tensor, without a second copy of any. `config` and
