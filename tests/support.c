@@ -481,6 +481,11 @@ const char *lks_test_program(void)
     return path != NULL && *path != '\0' ? path : LKS_TEST_TOOL;
 }
 
+bool lks_test_on_device(void)
+{
+    return strcmp(lks_test_program(), LKS_TEST_TOOL) != 0;
+}
+
 lks_test_child lks_test_start(const char *const argv[], const char *const env[])
 {
     /* Files instead of pipes: nobody has to read while the child writes, however much that is. */

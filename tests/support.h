@@ -153,6 +153,9 @@ void lks_test_default_signals(void);
 /* The tool just built, or the one that LKS_TEST_PROGRAM names, which has one more device
  * (tests/device). */
 const char *lks_test_program(void);
+/* Does LKS_TEST_PROGRAM name one? Then laws leave out runs that differ on the host alone, since the
+ * same program has made them without that device. */
+bool lks_test_on_device(void);
 
 /* Start argv[0] (NULL-terminated; "lockstep" means lks_test_program()), with `env` ("NAME=VALUE",
  * NULL-terminated; may be NULL) added to the environment, and stdin empty. LKS_TEST_START counts

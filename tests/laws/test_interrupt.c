@@ -233,21 +233,25 @@ static void test_anywhere(void **state)
     }
 }
 
+/* long_run() with an evaluation before its first step. */
+static law_args long_steps(const char *sampler, const char *out)
+{
+    law_args args = long_run(sampler, out, false);
+    law_add(&args, "--eval_interval=4");
+    law_add(&args, "--eval_iters=3");
+    return args;
+}
+
 /* Evaluation 0 is done, step 0 is not: a resume from checkpoint 0 repeats both. */
 static void test_behind_first_evaluation(void **state)
 {
     for (int which = 0; which < 2; which++) {
-        const char *out, *whole;
-        law_args args = law_train(samplers[which], &whole);
-        law_add(&args, "--threads=1");
-        law_add(&args, "--gradient_accumulation_steps=%d", STEP);
-        law_add(&args, "--max_iters=1");
+        const char *out, *whole = lks_test_folder();
+        law_args args = long_steps(samplers[which], whole);
         law_run(&args);
         for (int W = 1; W <= 2; W++) {
-            args = law_train(samplers[which], &out);
-            law_add(&args, "--threads=1");
-            law_add(&args, "--gradient_accumulation_steps=%d", STEP);
-            law_add(&args, "--max_iters=1");
+            out = lks_test_folder();
+            args = long_steps(samplers[which], out);
             lks_test_result r = train(args, W, "read:1000:term", W - 1);
             expect_stop(&r, "step under way is discarded");
             assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL), "step 0: ");

@@ -250,6 +250,13 @@ static bool quick(const char *name)
            strcmp(name, "golf-resumed") == 0;
 }
 
+/* Another device has each shape once, and each dtype with a smaller one. */
+static bool left_out(const char *name)
+{
+    return lks_test_on_device() &&
+           (strcmp(name, "gpt2-384-bf16") == 0 || strcmp(name, "golf-512-bf16") == 0);
+}
+
 int main(void)
 {
     lks_test_need_level(NULL);
@@ -258,7 +265,7 @@ int main(void)
         return EXIT_FAILURE;
     struct CMUnitTest tests[N_RUNS] = {{0}};
     for (int i = 0; i < N_RUNS; i++)
-        if (quick(runs[i].name) || level != LKS__CPU_REF)
+        if ((quick(runs[i].name) || level != LKS__CPU_REF) && !left_out(runs[i].name))
             tests[i] = (struct CMUnitTest){runs[i].name, test_run, NULL, NULL, (void *)&runs[i]};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -84,7 +84,8 @@ static void test_killed_in_save(void **state)
         {"unlink:5:die", 2},       {"symlink:4:die", 1},       {"symlink:4:die-after", 8},
         {"rename:5:die", 4},       {"rename:5:die-after", 1},
     };
-    for (size_t i = 0; i < sizeof deaths / sizeof deaths[0]; i++) {
+    const size_t step = lks_test_on_device() ? 7 : 1; /* a save's calls are the host's */
+    for (size_t i = 0; i < sizeof deaths / sizeof deaths[0]; i += step) {
         const char *out = killed_run(samplers[i % 2], 2, 0, deaths[i].fault);
         resume_and_compare((int)(i % 2), out, deaths[i].W);
     }

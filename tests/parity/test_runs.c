@@ -176,7 +176,8 @@ static void test_odd_widths(void **state)
 static void test_ddp(void **state)
 {
     const char *dir = generated_tokens();
-    check_run("generated/nanogpt_ddp2.json", dir, 1);
+    if (!lks_test_on_device())
+        check_run("generated/nanogpt_ddp2.json", dir, 1);
     check_run("generated/nanogpt_ddp2.json", dir, 2);
 }
 
