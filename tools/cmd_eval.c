@@ -8,22 +8,24 @@
 #include "tool.h"
 #include "train/evaluate.h"
 #include "train/procedure.h"
+#include "train/remember.h"
 #include "use/replica.h"
 
 static const char usage[] =
-    "Usage: lockstep eval --out_dir=DIR|--init_from=PATH|--artifact=FILE --dataset=DIR "
-    "[--key=value]\n"
+    "Usage: lockstep eval --out_dir=DIR [--dataset=DIR] [--key=value ...]\n"
+    "       lockstep eval --init_from=PATH|--artifact=FILE --dataset=DIR [--key=value ...]\n"
     "\n"
     "Mean loss of a checkpoint in --out_dir (--which), of other weights, or of an exported "
     "artifact, "
     "over all windows\n"
     "of block_size tokens of a split; the same figure on any number of ranks. Models of the golf\n"
     "family read shards; with --tokenizer_path=MODEL their bits per byte are printed, too.\n"
+    "Without --dataset it is the data that the run used last.\n"
     "A checkpoint's result is also appended to evals.jsonl in --out_dir.\n";
 
 /* What is evaluated, and on which data. */
 struct job {
-    const lks__settings *s;
+    lks__settings *s;
     lks__session *session;
     lks__replica replica;
     const struct lks__source_ops *data; /* NULL: not open */
@@ -73,6 +75,8 @@ static lks_status open_job(struct job *j)
         LKS__TRY(lks__replica_open_artifact(j->s->artifact, j->s, batch, j->session, &j->replica));
     else
         LKS__TRY(lks__replica_open(j->s->out_dir, j->s, batch, j->session, &j->replica));
+    if (j->replica.run_dir[0] != '\0')
+        LKS__TRY(lks__remember_data(j->session, j->replica.run_dir, j->s));
     LKS__TRY(lks__settings_data_dir(j->s, dir));
     LKS__TRY(open_split(j, dir));
     j->eval.session = j->session;
@@ -116,7 +120,7 @@ static lks_status record(const struct job *j, const lks__split_result *r)
     return LKS_OK;
 }
 
-static int run_rank(const lks__settings *s)
+static int run_rank(lks__settings *s)
 {
     lks__session session;
     lks__split_result result;

@@ -1,8 +1,10 @@
 /* lockstep train. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/shm/memory.h"
 #include "run.h"
 #include "session/signals.h"
 #include "tool.h"
@@ -71,6 +73,40 @@ static lks_status take_shape(lks__settings *s)
     return st;
 }
 
+/* Recipes for little machines, the smallest first, with what --dry_run says of them on one rank. */
+static const struct {
+    const char *name, *parameters;
+    double megabytes;
+} recipes[] = {
+    {"config/quickstart.conf", "0.8M", 33},
+    {"config/train_shakespeare_char.conf", "10.7M", 2830},
+};
+
+/* The default size is GPT-2's, as in nanoGPT's script: a CPU needs months for such a run. If nobody
+ * asked for it, name what it takes, and what fits. */
+static lks_status say_size(const lks__settings *s, int n_ranks)
+{
+    static const int shape[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_head,
+                                LKS__SETTING_n_embd, LKS__SETTING_block_size};
+    const double room = (double)lks__memory_available() / 1e6;
+    char fit[200] = "";
+    double bytes;
+    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
+        if (s->from[shape[i]] != LKS__FROM_DEFAULT)
+            return LKS_OK;
+    LKS__TRY(lks__train_bytes(s, n_ranks, &bytes));
+    for (size_t i = 0, n = 0; i < sizeof recipes / sizeof recipes[0]; i++)
+        if (i == 0 || recipes[i].megabytes < room)
+            n += (size_t)snprintf(fit + n, sizeof fit - n, "%s%s (%s parameters, %.0f MB)",
+                                  i > 0 ? ", " : "", recipes[i].name, recipes[i].parameters,
+                                  recipes[i].megabytes);
+    fprintf(stderr,
+            "lockstep train: no size was given, so the model is GPT-2's: %" PRId64
+            " layers of %" PRId64 ", %.0f GB on %d rank%s; recipes that fit this machine: %s\n",
+            s->n_layer, s->n_embd, bytes / 1e9, n_ranks, n_ranks == 1 ? "" : "s", fit);
+    return LKS_OK;
+}
+
 int tool_train(int argc, char **argv)
 {
     lks__settings s;
@@ -100,6 +136,8 @@ int tool_train(int argc, char **argv)
         st = lks__settings_check(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && s.dry_run)
             st = lks__train_dry_run(&checked, (int)s.nproc_per_node);
+        if (st == LKS_OK && lks__settings_init(&s) == LKS__INIT_SCRATCH)
+            st = say_size(&checked, (int)s.nproc_per_node);
     }
     if (st != LKS_OK)
         return tool_fail("train", st);

@@ -14,6 +14,7 @@
 
 enum { MAX_LINE = 4096, WAIT_MS = 100 };
 
+static const double REDRAW_S = 0.25, FIRST_S = 5.0, REPEAT_S = 30.0; /* of lks__log_status() */
 static const double STOP_S = 5.0; /* how long to wait for a reader once the run must stop */
 
 static bool can_move(FILE *f)
@@ -76,7 +77,7 @@ static void write_file(lks__log *log, const char *text)
 static void clear_live(lks__log *log)
 {
     if (log->live)
-        write_out(log, "\r\033[K");
+        write_out(log, LKS__CLEAR_LINE);
     log->live = false;
 }
 
@@ -179,9 +180,35 @@ void lks__log_progress(lks__log *log, const char *line, const char *live)
         n += len;
         room--;
     }
-    snprintf(text, sizeof text, "\r%.*s\033[K", (int)n, live);
+    snprintf(text, sizeof text, "%.*s\033[K\r", (int)n, live);
     write_out(log, text);
     log->live = true;
+}
+
+void lks__log_live(lks__log *log, bool may)
+{
+    log->out_moves = log->out_moves && may;
+}
+
+void lks__log_work(lks__log *log)
+{
+    log->status_at = lks__sys_now() + (log->out_moves ? 2 * REDRAW_S : FIRST_S);
+}
+
+void lks__log_status(lks__log *log, const char *text)
+{
+    double now = lks__sys_now();
+    char line[MAX_LINE];
+    if (now < log->status_at)
+        return;
+    log->status_at = now + (log->out_moves ? REDRAW_S : REPEAT_S);
+    if (log->out_moves) {
+        lks__log_progress(log, NULL, text);
+    } else if (can_write(log, log->err)) {
+        snprintf(line, sizeof line, "%s: %s\n", log->name, text);
+        fputs(line, log->err);
+        fflush(log->err);
+    }
 }
 
 lks_status lks__log_check(const lks__log *log)

@@ -13,14 +13,18 @@
 
 #include "base/status.h"
 
+/* Clears a progress line: the cursor is at its beginning. Does nothing at the end of other text. */
+#define LKS__CLEAR_LINE "\033[K"
+
 typedef struct lks__log {
     const char *name; /* "lockstep train": the beginning of messages */
     FILE *out, *err;
     int fd;         /* log file, or -1 */
     bool out_moves; /* out is a terminal that can rewrite a line */
     bool err_moves;
-    bool live;     /* the cursor is on a progress line */
-    int out_errno; /* errno of the first write that failed; 0: none */
+    bool live;        /* the cursor is at the beginning of a progress line */
+    double status_at; /* when the next lks__log_status() is due */
+    int out_errno;    /* errno of the first write that failed; 0: none */
     int file_errno;
     bool (*on_wait)(void *ctx); /* see lks__log_on_wait() */
     void *on_wait_ctx;
@@ -50,6 +54,16 @@ void lks__log_message(lks__log *log, const char *fmt, ...) __attribute__((format
  * `live`, cut to its width; any other stdout gets `line` as a line. Either may be NULL: nothing is
  * written there. */
 void lks__log_progress(lks__log *log, const char *line, const char *live);
+
+/* May it rewrite a line in place? Initially if its stdout is a terminal. */
+void lks__log_live(lks__log *log, bool may);
+
+/* Show how far a long piece of work is, in `text`; call it as often as you like. A terminal shows
+ * it as its progress line, several times a second. Otherwise it is a message on stderr every few
+ * seconds, so that programs that read stdout or the file never see it. */
+void lks__log_status(lks__log *log, const char *text);
+/* Work begins: nothing is shown of it before it has lasted for a while. */
+void lks__log_work(lks__log *log);
 
 /* ERR_IO if a write has failed; names the output. */
 lks_status lks__log_check(const lks__log *log);

@@ -112,6 +112,12 @@ static const struct launcher *find_launcher(void)
     return NULL;
 }
 
+bool lks__world_foreign(void)
+{
+    return find_launcher() != NULL ||
+           (lks__env_set(torchrun.rank) && !lks__env_set("LOCKSTEP_JOB"));
+}
+
 lks_status lks__world_check(lks_status st, const lks_world *w)
 {
     if (w->world_size < 1 || w->rank < 0 || w->rank >= w->world_size)

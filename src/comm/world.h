@@ -12,6 +12,10 @@
  * torchrun's variables, which the rest of the program reads. Call it before starting threads. */
 lks_status lks__world_adopt(void);
 
+/* Has another launcher than lockstep's (mpirun, srun, torchrun) started this process, or the
+ * launcher that started it? */
+bool lks__world_foreign(void);
+
 /* Returns `st` if the numbers contradict each other. */
 lks_status lks__world_check(lks_status st, const lks_world *w);
 

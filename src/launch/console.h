@@ -19,6 +19,7 @@ struct console {
 struct lks__consoles {
     struct console at[2];
     lks__writer *writers[2]; /* the same one twice if both are the same file, to keep the order */
+    bool terminal;           /* both are a terminal, on which a rank's progress line may stand */
     int event;
     bool hurried;
     double hurried_at, patience_s;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/sys.h"
 #include "launch/console.h"
 
@@ -27,10 +28,16 @@ static void close_if(int fd)
         lks__sys_close(fd);
 }
 
+static bool is_terminal(int fd)
+{
+    const char *term = getenv("TERM");
+    return isatty(fd) && term != NULL && strcmp(term, "dumb") != 0;
+}
+
 static bool shows_colours(int fd)
 {
-    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
-    return isatty(fd) && term != NULL && strcmp(term, "dumb") != 0 && (no == NULL || *no == '\0');
+    const char *no = getenv("NO_COLOR");
+    return is_terminal(fd) && (no == NULL || *no == '\0');
 }
 
 /* Do both seem to be the same open file? */
@@ -51,6 +58,7 @@ lks_status lks__consoles_open(lks__consoles **consoles_p)
     lks_status st =
         c->event < 0 ? lks__fail(LKS_ERR_IO, "can't make an eventfd: %s", strerror(errno)) : LKS_OK;
     bool same = same_file(1, 2);
+    c->terminal = is_terminal(1) && is_terminal(2);
     for (int i = 0; i < 2 && st == LKS_OK; i++) {
         struct console *k = &c->at[i];
         if (i == 0 || !same)
@@ -97,7 +105,8 @@ void lks__consoles_say(lks__consoles *c, const char *text)
 {
     struct console *k = &c->at[1];
     size_t n = strlen(text);
-    if (lks__writer_add(k->writer, k->sink, "", 0, text, n, 0))
+    const char *clear = c->terminal ? LKS__CLEAR_LINE : "";
+    if (lks__writer_add(k->writer, k->sink, clear, strlen(clear), text, n, 0))
         return;
     k->dropped += n;
     k->dropped_lines++;

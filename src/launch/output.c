@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/sys.h"
 #include "launch/console.h"
 
@@ -238,9 +239,8 @@ static lks_status open_stream(lks__output *o, int local, int which,
                  rank);
     else if (host != NULL)
         snprintf(s->prefix, sizeof s->prefix, "[%.48s:%d] ", host, rank);
-    else if (s->console != NULL && which == 1 && o->consoles->at[0].colours)
-        /* Overwrites a progress line on stdout. */
-        snprintf(s->prefix, sizeof s->prefix, "\r\033[K");
+    else if (s->console != NULL && which == 1 && o->consoles->terminal)
+        snprintf(s->prefix, sizeof s->prefix, LKS__CLEAR_LINE);
     return plan->file & bit ? open_file(o, s, folder, which == 0 ? "stdout.log" : "stderr.log")
                             : LKS_OK;
 }

@@ -15,7 +15,16 @@
 #include "train/nonfinite.h"
 #include "train/procedure.h"
 
-enum { MFU_AFTER = 5 /* iterations until times have settled, as in nanoGPT */, PEAK_BURSTS = 4 };
+enum {
+    MFU_AFTER = 5,      /* iterations until times have settled, as in nanoGPT */
+    ESTIMATE_AFTER = 3, /* iterations until the whole time is estimated */
+    PEAK_BURSTS = 4,
+};
+
+/* Seconds. */
+static const double ESTIMATE_FROM_S = 180.0; /* shorter runs need no estimate */
+static const double SLOW_BATCH_S = 3.0;
+static const double SLOW_RUN_S = 2.0 * 86400.0;
 
 /* --- facts about all ranks ------------------------------------------------------------------- */
 
@@ -46,6 +55,118 @@ static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
     return st;
 }
 
+/* --- progress -------------------------------------------------------------------------------- */
+
+/* Format a time for people. */
+static void say_time(char out[32], double s)
+{
+    if (s < 9.95)
+        snprintf(out, 32, "%.1f s", s);
+    else if (s < 90.0)
+        snprintf(out, 32, "%.0f s", s);
+    else if (s < 5400.0)
+        snprintf(out, 32, "%.0f min", s / 60.0);
+    else if (s < 172800.0)
+        snprintf(out, 32, "%.1f h", s / 3600.0);
+    else
+        snprintf(out, 32, "%.0f days", s / 86400.0);
+}
+
+static void on_progress(void *ctx, size_t done, size_t n)
+{
+    lks__report *r = ctx;
+    char line[160], left[32];
+    const double took = lks__sys_now() - r->work_began;
+    say_time(left, took / (double)done * (double)(n - done));
+    snprintf(line, sizeof line, "%s %" PRIu64 ": %zu of %zu %s, %s left", r->work, r->work_iter,
+             done, n, strcmp(r->work, "iter") == 0 ? "micro-batches" : "batches", left);
+    lks__log_status(&r->log, line);
+}
+
+/* At least the seconds of so many tokens of the whole run: all ranks compute at their peak. */
+static double least_seconds(const lks__report *r, double tokens)
+{
+    return r->peak.flops > 0.0 ? tokens * r->flops_a_token / r->peak.flops : 0.0;
+}
+
+/* Its progress can't be seen before the first batch is done: announce that, if it takes long. */
+static void announce(lks__report *r, const lks__trainer *t)
+{
+    const bool step = strcmp(r->work, "iter") == 0;
+    const double batch = (double)(t->s.batch_size * t->s.block_size) * t->ses.world.world_size;
+    const double least = least_seconds(r, step ? batch : batch / 3.0); /* without backward */
+    char line[160], text[32];
+    if (least < SLOW_BATCH_S)
+        return;
+    say_time(text, least);
+    snprintf(line, sizeof line, "%s %" PRIu64 " begins: each %sbatch takes over %s", r->work,
+             r->work_iter, step ? "micro-" : "", text);
+    r->log.status_at = 0.0;
+    lks__log_status(&r->log, line);
+}
+
+void lks__report_work(lks__report *r, lks__trainer *t, const char *work)
+{
+    if (!r->on)
+        return;
+    r->work = work;
+    r->work_iter = t->iter;
+    r->work_began = lks__sys_now();
+    lks__log_work(&r->log);
+    announce(r, t);
+    t->ses.on_progress = on_progress;
+    t->ses.on_progress_ctx = r;
+}
+
+/* Evaluations between t->iter and the end. */
+static double n_evaluations(const lks__trainer *t, uint64_t n_steps)
+{
+    const uint64_t every = (uint64_t)t->s.eval_interval;
+    return every == 0 ? 0.0 : (double)((n_steps - 1) / every - (t->iter - 1) / every) + 1.0;
+}
+
+/* Before the first step, if it can't be a matter of hours. */
+static void warn_of_slow_run(lks__report *r, const lks__trainer *t)
+{
+    const uint64_t n_steps = t->procedure->n_steps(&t->s);
+    const double steps = n_steps > t->iter ? (double)(n_steps - t->iter) : 0.0;
+    const double least = least_seconds(r, steps * r->tokens_a_step);
+    const bool limited = t->procedure->time_limit != NULL && t->procedure->time_limit(&t->s) > 0.0;
+    char text[32];
+    if (least < SLOW_RUN_S || limited || t->s.eval_only)
+        return;
+    say_time(text, least);
+    lks__log_message(&r->log, "the run takes over %s, even at the peak speed of these ranks", text);
+}
+
+/* How long the whole run will take, once, if it is long. The first step is left out: memory is
+ * touched there for the first time. */
+static void estimate(lks__report *r, const lks__trainer *t, double step_s)
+{
+    const uint64_t n_steps = t->procedure->n_steps(&t->s);
+    if (r->estimated || t->iter - r->first_iter < ESTIMATE_AFTER || n_steps <= t->iter)
+        return;
+    r->estimated = true;
+    const double steps_s = step_s * (double)(n_steps - t->iter);
+    const double evals_s = n_evaluations(t, n_steps) * r->eval_s;
+    const double limit = t->procedure->time_limit != NULL ? t->procedure->time_limit(&t->s) : 0.0;
+    char step[32], whole[32], eval[32], with[80] = "", end[80] = "";
+    if (steps_s + evals_s < ESTIMATE_FROM_S)
+        return;
+    say_time(step, step_s);
+    say_time(whole, steps_s + evals_s);
+    if (evals_s > 0.0) {
+        say_time(eval, r->eval_s);
+        snprintf(with, sizeof with, " with evaluations of %s", eval);
+    }
+    if (limit > 0.0 && steps_s > limit - t->elapsed_s)
+        snprintf(end, sizeof end, ", but %s=%g ends it before", "max_wallclock_seconds", limit);
+    lks__log_message(&r->log,
+                     "a step takes %s, so the %" PRIu64 " steps to come take about %s%s%s; Ctrl-C "
+                     "stops the run with a checkpoint",
+                     step, n_steps - t->iter, whole, with, end);
+}
+
 /* --- lines ----------------------------------------------------------------------------------- */
 
 static lks_status config_line(lks__report *r, const lks__trainer *t)
@@ -64,6 +185,7 @@ static lks_status config_line(lks__report *r, const lks__trainer *t)
 
 static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
 {
+    char *absolute = realpath(t->data_dir, NULL);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "host");
     lks__jsonw_int(w, "world_size", t->ses.world.world_size);
     lks__jsonw_int(w, "threads", t->ses.threads);
@@ -77,8 +199,10 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
     lks__jsonw_float(w, "peak_gflops", r->peak.flops * 1e-9);
     lks__jsonw_object(w, "paths");
     lks__jsonw_str(w, "dataset", t->data_dir);
+    lks__jsonw_str(w, "dataset_absolute", absolute != NULL ? absolute : t->data_dir);
     lks__jsonw_str(w, "out_dir", t->s.out_dir);
     lks__jsonw_end(w);
+    free(absolute);
     return w;
 }
 
@@ -235,26 +359,18 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     if (!r->on)
         return LKS_OK;
     lks__log_open(&r->log, "lockstep train", stdout, stderr);
+    lks__log_live(&r->log,
+                  !lks__session_foreign()); /* mpirun gives a rank a terminal, and logs it */
     lks__log_on_wait(&r->log, on_wait, t->ses.comm);
     const bool reads_only = t->resumed && t->s.eval_only;
     lks_status st = reads_only ? LKS_OK : open_files(r, t);
     if (st == LKS_OK) {
         describe(r, t);
         warn_of_other_kernels(r, t);
+        warn_of_slow_run(r, t);
         say_complete(r, t);
     }
     return st;
-}
-
-/* Format the remaining time for people. */
-static void say_time(char out[32], double s)
-{
-    if (s < 90.0)
-        snprintf(out, 32, "%.0f s", s);
-    else if (s < 5400.0)
-        snprintf(out, 32, "%.0f min", s / 60.0);
-    else
-        snprintf(out, 32, "%.1f h", s / 3600.0);
 }
 
 /* Report an iteration without an update: "skip", or "rollback" if the run went back from it. After
@@ -325,6 +441,7 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
              "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter,
              n_steps - 1, step->loss, rate, mfu * 100.0, left);
     lks__log_progress(&r->log, line[0] != '\0' ? line : NULL, live);
+    estimate(r, t, dt);
     return LKS_OK;
 }
 

@@ -20,6 +20,11 @@ typedef struct lks__report {
     double started;      /* lks__sys_now() */
     uint64_t first_iter; /* of this process */
     double mfu;          /* running mean, as in nanoGPT */
+    /* What is under way, for lines about its progress. */
+    const char *work; /* "evaluation", "iter" */
+    uint64_t work_iter;
+    double work_began, eval_s; /* eval_s: seconds of the last evaluation; 0: none yet */
+    bool estimated;            /* the time of the whole run has been estimated */
     lks__best best;
 } lks__report;
 
@@ -28,6 +33,8 @@ void lks__report_abandon(lks__report *r); /* after a failure: closes files, writ
 /* Collective (the peak is measured on all ranks at once). Opens or resumes OUT's files, writes the
  * config and host lines, and describes the run. */
 lks_status lks__report_open(lks__report *r, lks__trainer *t);
+/* Work on a step ("iter") or an "evaluation" begins: if it lasts, its progress is shown. */
+void lks__report_work(lks__report *r, lks__trainer *t, const char *work);
 lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step);
 lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval);
 /* Report the result of --eval_only, also in evals.jsonl. */

@@ -63,15 +63,14 @@ static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_res
 
 static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
 {
-    char out[600], data[600];
+    char out[600]; /* the run knows its data */
     shell_word("out_dir", t->s.out_dir, out);
-    shell_word("dataset", t->data_dir, data);
     if (stop_signal != 0)
-        lks__log_line(&r->log, "to go on: lockstep train %s %s --init_from=resume", data, out);
+        lks__log_line(&r->log, "to go on: lockstep train %s --init_from=resume", out);
     else if (t->meta.chars != NULL)
         lks__log_line(&r->log, "next: lockstep sample %s", out);
     else
-        lks__log_line(&r->log, "next: lockstep eval %s %s", data, out);
+        lks__log_line(&r->log, "next: lockstep eval %s", out);
 }
 
 void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, const double *loss,

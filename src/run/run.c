@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sys.h"
 #include "base/trace.h"
 #include "data/sampler.h"
 #include "run/report.h"
@@ -104,7 +105,9 @@ static lks_status compute(struct run *r, lks__eval_result *eval)
     lks__trainer *t = r->t;
     lks_comm_note(t->ses.comm, t->iter, "evaluation");
     lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
+    lks__report_work(&r->report, t, "evaluation");
     lks_status st = t->procedure->evaluate(t, eval);
+    r->report.eval_s = lks__sys_now() - r->report.work_began;
     lks__trace_end();
     return st;
 }
@@ -184,6 +187,7 @@ bool lks__train_saves_again(const lks__trainer *t)
 static lks_status finish(struct run *r)
 {
     lks__finish_result result = {0};
+    lks__report_work(&r->report, r->t, "artifact");
     LKS__TRY(stop_if(r, r->t->procedure->finish(r->t, &result), behind_the_end));
     if (r->stopped != 0)
         return LKS_OK;
@@ -261,6 +265,7 @@ static lks_status loop(struct run *r)
             break;
         if (checkpoint_due(r))
             LKS__TRY(save(r));
+        lks__report_work(&r->report, t, "iter");
         LKS__TRY(lks__train_step(t, &step));
         if (step.outcome == LKS__STEP_BACK)
             LKS__TRY(go_back(r));
@@ -326,5 +331,6 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
         lks__session_fail(&t->ses, st);
         lks__report_abandon(&r.report);
     }
+    t->ses.on_progress = NULL; /* it was the report's */
     return st;
 }

@@ -205,6 +205,73 @@ lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut,
     return LKS_OK;
 }
 
+/* ---- what a run remembers ----------------------------------------------------------------- */
+
+static void copy_path(const json_t *paths, const char *name, char out[LKS__METRICS_PATH])
+{
+    const char *path = json_string_value(json_object_get(paths, name));
+    bool fits = path != NULL && strlen(path) < LKS__METRICS_PATH;
+    snprintf(out, LKS__METRICS_PATH, "%s", fits ? path : "");
+}
+
+/* Does the line tell where the data was? */
+static lks_status read_paths(const struct tail *t, uint64_t end, const char *line, size_t bytes,
+                             char used[LKS__METRICS_PATH], char absolute[LKS__METRICS_PATH])
+{
+    json_error_t error;
+    if (memmem(line, bytes, "\"host\"", 6) == NULL || memchr(line, '\0', bytes) != NULL)
+        return LKS_OK;
+    json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (o == NULL)
+        return lks__json_no_memory(&error) ? lks__fail(LKS_ERR_NOMEM, "no memory for the metrics")
+                                           : bad_line(t, end, "is no JSON object");
+    const char *kind = json_string_value(json_object_get(o, "kind"));
+    if (kind != NULL && strcmp(kind, "host") == 0) {
+        copy_path(json_object_get(o, "paths"), "dataset", used);
+        copy_path(json_object_get(o, "paths"), "dataset_absolute", absolute);
+    }
+    json_decref(o);
+    return LKS_OK;
+}
+
+static lks_status find_paths(struct tail *t, uint64_t end, char used[LKS__METRICS_PATH],
+                             char absolute[LKS__METRICS_PATH])
+{
+    const char *line = NULL;
+    size_t bytes = 0;
+    LKS__TRY(last_end(t, &end));
+    for (; end > 0 && used[0] == '\0'; end -= bytes) {
+        LKS__TRY(line_before(t, end, &line, &bytes));
+        LKS__TRY(read_paths(t, end, line, bytes, used, absolute));
+    }
+    return LKS_OK;
+}
+
+lks_status lks__metrics_dataset(const char *out_dir, char used[LKS__METRICS_PATH],
+                                char absolute[LKS__METRICS_PATH], bool *found_p)
+{
+    struct stat info;
+    lks__metrics *m = calloc(1, sizeof *m);
+    struct tail *t = malloc(sizeof *t);
+    lks_status st = LKS_OK;
+    used[0] = absolute[0] = '\0';
+    if (m == NULL || t == NULL) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to read the metrics");
+    } else {
+        snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", out_dir);
+        m->fd = lks__sys_open(m->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+        *t = (struct tail){.m = m};
+        if (m->fd >= 0 && fstat(m->fd, &info) == 0 && S_ISREG(info.st_mode))
+            st = find_paths(t, (uint64_t)info.st_size, used, absolute);
+        if (m->fd >= 0)
+            lks__sys_close(m->fd);
+    }
+    *found_p = used[0] != '\0';
+    free(t);
+    free(m);
+    return st;
+}
+
 lks_status lks__metrics_close(lks__metrics *m)
 {
     if (m == NULL)

@@ -30,6 +30,13 @@ typedef struct lks__metrics_cut {
  * that no run has written. */
 lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut, bool *empty_p,
                                bool *has_line_p, lks__metrics **metrics_p);
+/* Where the run's data was, as its last host line tells: the path as it was used, and the absolute
+ * one ("" in lines of 0.1.0). *found_p = false: there is no such line, or no file. A line that no
+ * run has written is ERR_FORMAT. */
+enum { LKS__METRICS_PATH = 4096 };
+lks_status lks__metrics_dataset(const char *out_dir, char used[LKS__METRICS_PATH],
+                                char absolute[LKS__METRICS_PATH], bool *found_p);
+
 lks_status lks__metrics_close(lks__metrics *metrics); /* NULL does nothing */
 
 /* Write one object: lks__metrics_begin(m, "train"), members on the returned writer,

@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "comm/backend.h"
+#include "comm/world.h"
 #include "layers/devices.h"
 #include "session/signals.h"
 
@@ -32,6 +33,11 @@ static lks_status failure(void *comm)
 static void watch_waits(lks__session *s)
 {
     s->device->waiter = (lks__waiter){.progress = beat, .failure = failure, .ctx = s->comm};
+}
+
+bool lks__session_foreign(void)
+{
+    return lks__world_foreign();
 }
 
 static void ask_stop(void *comm, int signo)
@@ -158,6 +164,12 @@ lks_status lks__session_products(lks__session *s, bool bf16)
     s->ex.bf16 = bf16;
     snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
     return lks__session_same(s, "the kernel fingerprint (equal machines have equal ones)", print);
+}
+
+void lks__session_progress(const lks__session *s, size_t done, size_t n)
+{
+    if (s->on_progress != NULL)
+        s->on_progress(s->on_progress_ctx, done, n);
 }
 
 void lks__session_close(lks__session *s)

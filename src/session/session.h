@@ -18,7 +18,13 @@ typedef struct lks__session {
     lks__device *device; /* where models compute: &cpu, or another one */
     int threads;
     char fingerprint[17]; /* of the kernels, 16 hex digits */
+    /* Called as a long piece of work goes on (micro-batches of a step, batches of an evaluation),
+     * on this rank's own progress: `done` of `n`. NULL: nobody asks. */
+    void (*on_progress)(void *ctx, size_t done, size_t n);
+    void *on_progress_ctx;
 } lks__session;
+
+void lks__session_progress(const lks__session *s, size_t done, size_t n);
 
 /* Join the ranks that the environment describes (or be the only one), agree on the lowest kernel
  * level among them, start `threads` threads (0: cores / local ranks). Collective. */
@@ -65,6 +71,9 @@ void lks__session_saving(lks__session *s, bool saving);
 
 /* Report this rank's first failure to all ranks (nothing for OK); returns `st`. */
 lks_status lks__session_fail(lks__session *s, lks_status st);
+
+/* Has another launcher than lockstep's started this process, or the launcher that started it? */
+bool lks__session_foreign(void);
 
 /* Has this process reported its failure to all ranks? Then lockstep's launcher prints it, too. */
 bool lks__session_on_record(void);

@@ -18,6 +18,7 @@ lks_status lks__eval_batches(const lks__eval_job *job, double *values)
         if (st == LKS_OK)
             st = job->run(job->ctx, i, &mine[n * n_values]);
         lks_comm_beat(ses->comm);
+        lks__session_progress(ses, i + W < job->n_batches ? i + W : job->n_batches, job->n_batches);
     }
     st = lks__session_agree(ses, st);
     if (st == LKS_OK)

@@ -66,12 +66,14 @@ static void own_losses(const lks__trainer *t, size_t *first, size_t *n)
 static lks_status accumulate(lks__trainer *t, const float **grads_p, double *norm_p)
 {
     lks__ddp_micro at;
+    size_t done = 0, n_micro = (size_t)((t->end_v - t->first_v) * t->A);
     t->skipped = false;
     lks__ddp_begin(t->ddp);
     while (!t->skipped && lks__ddp_next(t->ddp, &at)) {
         t->skipped = lks__session_asked_stop(&t->ses) != 0;
         if (!t->skipped)
             LKS__TRY(micro_step(t, &at));
+        lks__session_progress(&t->ses, ++done, n_micro);
     }
     if (t->skipped)
         lks__ddp_skip(t->ddp);

@@ -16,6 +16,7 @@
 #include "train/arenas.h"
 #include "train/optimizer.h"
 #include "train/procedure.h"
+#include "train/remember.h"
 #include "train/state.h"
 
 /* --- on one rank ----------------------------------------------------------------------------- */
@@ -120,7 +121,6 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
         t->resumed = true;
         const char *init = json_string_value(json_object_get(resume->state, "init_hash"));
         snprintf(t->init_hash, sizeof t->init_hash, "%s", init == NULL ? "" : init);
-        leave_checkpoint_folder(&t->s, resume);
         lks__settings_defaults(&t->resumed_from);
         LKS__TRY(lks__state_settings(resume, &t->resumed_from));
         lks__train_choose_optimizer(&t->resumed_from);
@@ -290,6 +290,15 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
     return st;
 }
 
+/* A run that goes on knows its data. */
+static lks_status recall(lks__trainer *t, const lks__ckpt *resume)
+{
+    if (resume == NULL)
+        return LKS_OK;
+    leave_checkpoint_folder(&t->s, resume);
+    return lks__remember_data(&t->ses, t->s.out_dir, &t->s);
+}
+
 static lks_status open_session(const lks__settings *s, lks__trainer *t)
 {
     LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, &t->ses));
@@ -318,6 +327,8 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     if (lks__settings_init(s) == LKS__INIT_RESUME || lks__job_goes_on(s->out_dir))
         st = open_checkpoint(s, t->ses.world.rank, &ckpt, &resume);
     st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
+    if (st == LKS_OK)
+        st = recall(t, resume);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, open_alone(t, resume));
     if (st == LKS_OK)

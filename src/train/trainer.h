@@ -146,5 +146,7 @@ lks__ddp_config lks__train_ddp_config(const lks__settings *s);
 /* --dry_run: print what the run would need to standard output; starts no rank and no step. `s` has
  * been checked for `world_size`. */
 lks_status lks__train_dry_run(const lks__settings *s, int world_size);
+/* The same, checked settings: the bytes of all ranks together. */
+lks_status lks__train_bytes(const lks__settings *s, int world_size, double *bytes_p);
 
 #endif

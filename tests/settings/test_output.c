@@ -167,6 +167,30 @@ static void test_log_without_terminal(void **state)
     assert_int_equal(strlen(text), 4095);
 }
 
+/* Of long work: to stderr alone, after a while, and rarely. */
+static void test_log_status(void **state)
+{
+    const char *dir = lks_test_folder(), *path = lks_test_text("%s/train.log", dir);
+    FILE *out = fopen(lks_test_text("%s/out", dir), "w");
+    FILE *err = fopen(lks_test_text("%s/err", dir), "w");
+    lks__log log;
+    lks__log_open(&log, "lockstep train", out, err);
+    assert_ok(lks__log_to_file(&log, path));
+    lks__log_work(&log);
+    lks__log_status(&log, "too early");
+    assert_true(log.status_at > 0);
+    log.status_at = 0;
+    lks__log_status(&log, "evaluation 0: 3 of 400 batches");
+    lks__log_status(&log, "too soon");
+    lks__log_close(&log);
+    fclose(out);
+    fclose(err);
+    assert_string_equal(lks_test_read(lks_test_text("%s/out", dir), NULL), "");
+    assert_string_equal(lks_test_read(lks_test_text("%s/err", dir), NULL),
+                        "lockstep train: evaluation 0: 3 of 400 batches\n");
+    assert_string_equal(lks_test_read(path, NULL), "");
+}
+
 static void test_log_failures(void **state)
 {
     FILE *full = fopen("/dev/full", "w");
@@ -209,6 +233,8 @@ static const char *on_terminal(const char *term)
     lks__log_progress(&log, NULL, "three");
     lks__log_message(&log, "note");
     lks__log_progress(&log, NULL, "four");
+    lks__log_live(&log, false); /* from now on it is like a file */
+    lks__log_progress(&log, "line 5", "five");
     lks__log_close(&log);
     fputs("END", out);
     fflush(out);
@@ -227,14 +253,15 @@ static const char *on_terminal(const char *term)
 
 static void test_log_on_terminal(void **state)
 {
-    assert_string_equal(on_terminal("xterm"), "\ra b\xc3\xa9 56789 12345678\033[K"
-                                              "\rtwo\033[K"
-                                              "\r\033[Kstep\r\n"
-                                              "\rthree\033[K"
-                                              "\r\033[Kt: note\r\n"
-                                              "\rfour\033[K"
-                                              "\r\033[K");
-    assert_string_equal(on_terminal("dumb"), "line 1\r\nline 2\r\nstep\r\nt: note\r\n");
+    assert_string_equal(on_terminal("xterm"), "a b\xc3\xa9 56789 12345678\033[K\r"
+                                              "two\033[K\r"
+                                              "\033[Kstep\r\n"
+                                              "three\033[K\r"
+                                              "\033[Kt: note\r\n"
+                                              "four\033[K\r"
+                                              "line 5\r\n"
+                                              "\033[K");
+    assert_string_equal(on_terminal("dumb"), "line 1\r\nline 2\r\nstep\r\nt: note\r\nline 5\r\n");
 }
 
 int main(void)
@@ -245,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_json_strings),
         cmocka_unit_test(test_json_misuse),
         cmocka_unit_test(test_log_without_terminal),
+        cmocka_unit_test(test_log_status),
         cmocka_unit_test(test_log_failures),
         cmocka_unit_test(test_log_on_terminal),
     };

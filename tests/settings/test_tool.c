@@ -215,6 +215,31 @@ static void test_dry_run(void **state)
                 params + moments + 2 * (gradients + activations), 0.5);
 }
 
+/* A size that nobody asked for is named, with recipes that fit and what they take. */
+static void test_size_not_asked_for(void **state)
+{
+    static const char said[] = "no size was given, so the model is GPT-2's: 12 layers of 768, ";
+    const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s", dir);
+    lks_test_generated_tokens(dir);
+    lks_test_result r = lks_test_tool("train", "--dry_run", data);
+    expect(r, 0, "on 8 virtual ranks", said);
+    assert_contains(r.err, "config/quickstart.conf (");
+    r = lks_test_tool("train", "--dry_run", data, "--n_layer=12");
+    assert_string_equal(r.err, "");
+    static const char *const recipes[] = {"config/quickstart.conf",
+                                          "config/train_shakespeare_char.conf"};
+    for (int i = 0; i < 2; i++) {
+        const char *file = lks_test_text("%s/%s", LKS_TEST_SOURCE_DIR, recipes[i]);
+        r = lks_test_tool("train", "--dry_run", data, file, "--vocab_size=65");
+        expect(r, 0, "total on 1 rank: ", "");
+        double total = number_behind(r.out, "total on 1 rank: ");
+        r = lks_test_tool("train", "--dry_run", data);
+        const char *at = strstr(r.err, recipes[i]);
+        if (at != NULL) /* it fits this machine */
+            assert_near(number_behind(at, "parameters, "), total, 0.1 * total);
+    }
+}
+
 /* Activations of both ranks that together are more than the machine has are refused before the
  * first step, which would be killed. Each alone would fit. */
 static void test_activations_refused(void **state)
@@ -349,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_bench_kernels),
         cmocka_unit_test(test_dry_run),
         cmocka_unit_test(test_activations_refused),
+        cmocka_unit_test(test_size_not_asked_for),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,0 +1,128 @@
+/* A run knows its data: a resume and eval need no --dataset. */
+#include "support.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "rundir/metrics.h"
+
+/* A new folder with data/text, and a run in run/ that was started there. */
+static const char *new_run(void)
+{
+    const char *dir = lks_test_folder();
+    assert_int_equal(mkdir(lks_test_text("%s/data", dir), 0755), 0);
+    assert_int_equal(mkdir(lks_test_text("%s/data/text", dir), 0755), 0);
+    assert_int_equal(mkdir(lks_test_text("%s/else", dir), 0755), 0);
+    lks_test_generated_tokens(lks_test_text("%s/data/text", dir));
+    return dir;
+}
+
+/* `cd DIR/FOLDER && lockstep COMMAND` */
+static lks_test_result in(const char *dir, const char *folder, const char *command)
+{
+    const char *text =
+        lks_test_text("cd '%s/%s' && exec '%s' %s", dir, folder, lks_test_program(), command);
+    return lks_test_run((const char *const[]){"sh", "-c", text, NULL}, NULL, 60);
+}
+
+static void expect(lks_test_result r, int code, const char *out, const char *err)
+{
+    if (r.exit_code != code)
+        print_error("stdout: %s\nstderr: %s\n", r.out, r.err);
+    assert_int_equal(r.exit_code, code);
+    assert_contains(r.out, out);
+    assert_contains(r.err, err);
+}
+
+static const char begin[] =
+    "train --dataset=text --out_dir=run --n_layer=1 --n_head=1 --n_embd=16 --block_size=16 "
+    "--batch_size=1 --gradient_accumulation_steps=2 --vocab_size=65 --eval_iters=2 --max_iters=4";
+
+static void test_resume_and_eval(void **state)
+{
+    const char *dir = new_run();
+    expect(in(dir, ".", begin), 0, "next: lockstep eval --out_dir=run\n", "");
+    /* as it was used, also on several ranks; rank 0 tells the others */
+    expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=6 --nproc_per_node=2"),
+           0, "Resuming training", "");
+    lks_test_result given = in(dir, ".", "eval --out_dir=run --dataset=data/text");
+    expect(given, 0, "val loss ", "");
+    lks_test_result known = in(dir, ".", "eval --out_dir=run --nproc_per_node=2");
+    expect(known, 0, "val loss ", "");
+    assert_string_equal(known.out, given.out);
+    /* from elsewhere */
+    expect(in(dir, "else", "train --out_dir=../run --init_from=resume --max_iters=8"), 0,
+           "Resuming training", "");
+    expect(in(dir, "else", "eval --out_dir=../run"), 0, given.out[0] == 'v' ? "val loss " : "", "");
+    /* a checkpoint's own folder belongs to the run, too */
+    expect(in(dir, "else", "eval --out_dir=../run/ckpt-00000009"), 0, "val loss ", "");
+    const char *line = lks_test_read(lks_test_text("%s/run/evals.jsonl", dir), NULL);
+    assert_contains(line, lks_test_text("\"dataset\":\"%s/data/text\"", dir));
+}
+
+static void test_moved(void **state)
+{
+    const char *dir = new_run();
+    expect(in(dir, ".", begin), 0, "", "");
+    assert_int_equal(rename(lks_test_text("%s/data", dir), lks_test_text("%s/moved", dir)), 0);
+    static const char *const commands[] = {"train --init_from=resume --max_iters=6", "eval"};
+    for (int i = 0; i < 2; i++)
+        expect(in(dir, ".", lks_test_text("%s --out_dir=run", commands[i])), 2, "",
+               lks_test_text("was in %s/data/text, where there is no folder now: give --dataset",
+                             dir));
+    for (int i = 0; i < 2; i++)
+        expect(in(dir, ".", lks_test_text("%s --out_dir=run --dataset=moved/text", commands[i])), 0,
+               "", "");
+    /* now the run knows the new place */
+    expect(in(dir, "else", "eval --out_dir=../run"), 0, "val loss ", "");
+    /* a whole tree that was moved: what was used leads to the data */
+    assert_int_equal(rename(lks_test_text("%s/moved", dir), lks_test_text("%s/else/moved", dir)),
+                     0);
+    assert_int_equal(rename(lks_test_text("%s/run", dir), lks_test_text("%s/else/run", dir)), 0);
+    expect(in(dir, "else", "eval --out_dir=run"), 0, "val loss ", "");
+}
+
+/* The last host line counts, and other lines and files aren't taken for one. */
+static void test_lines(void **state)
+{
+    static const struct {
+        const char *text, *used, *absolute;
+    } cases[] = {
+        {"{\"kind\":\"host\",\"paths\":{\"dataset\":\"a\",\"dataset_absolute\":\"/a\"}}\n"
+         "{\"kind\":\"host\",\"paths\":{\"dataset\":\"b\"}}\n{\"kind\":\"train\",\"iter\":1}\n",
+         "b", ""},
+        {"{\"kind\":\"host\",\"paths\":{\"dataset\":\"a\",\"dataset_absolute\":\"/a\"}}\n"
+         "{\"kind\":\"train\",\"host\":1}\n{\"kind\":\"host\",\"paths\":{\"data",
+         "a", "/a"},
+        {"{\"kind\":\"host\",\"paths\":{\"dataset\":3}}\n{\"kind\":\"host\",\"paths\":[]}\n", "",
+         ""},
+        {"", "", ""},
+    };
+    char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
+    const char *dir = lks_test_folder(), *path = lks_test_text("%s/metrics.jsonl", dir);
+    bool found = true;
+    assert_ok(lks__metrics_dataset(dir, used, absolute, &found));
+    assert_false(found);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lks_test_write(path, cases[i].text, strlen(cases[i].text));
+        assert_ok(lks__metrics_dataset(dir, used, absolute, &found));
+        assert_string_equal(used, cases[i].used);
+        assert_string_equal(absolute, cases[i].absolute);
+        assert_int_equal(found, used[0] != '\0');
+    }
+    static const char bad[] = "{\"kind\":\"host\",\n";
+    lks_test_write(path, bad, sizeof bad - 1);
+    assert_fails(LKS_ERR_FORMAT, lks__metrics_dataset(dir, used, absolute, &found),
+                 "metrics.jsonl: the line that ends at offset 16 ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resume_and_eval),
+        cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_lines),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
