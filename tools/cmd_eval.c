@@ -15,12 +15,10 @@ static const char usage[] =
     "Usage: lockstep eval --out_dir=DIR [--dataset=DIR] [--key=value ...]\n"
     "       lockstep eval --init_from=PATH|--artifact=FILE --dataset=DIR [--key=value ...]\n"
     "\n"
-    "Mean loss of a checkpoint in --out_dir (--which), of other weights, or of an exported "
-    "artifact, "
-    "over all windows\n"
-    "of block_size tokens of a split; the same figure on any number of ranks. Models of the golf\n"
-    "family read shards; with --tokenizer_path=MODEL their bits per byte are printed, too.\n"
-    "Without --dataset it is the data that the run used last.\n"
+    "Mean loss of a checkpoint in --out_dir (--which), of other weights, or of an exported\n"
+    "artifact, over all windows of block_size tokens of a split; the same figure on any number\n"
+    "of ranks. For models of the golf family bits per byte are printed, too, with\n"
+    "--tokenizer_path=MODEL. Without --dataset it is the data that the run used last.\n"
     "A checkpoint's result is also appended to evals.jsonl in --out_dir.\n";
 
 /* What is evaluated, and on which data. */
@@ -28,8 +26,7 @@ struct job {
     lks__settings *s;
     lks__session *session;
     lks__replica replica;
-    const struct lks__source_ops *data; /* NULL: not open */
-    void *source;
+    lks__shards *data; /* NULL: not open */
     lks__byte_table bytes;
     lks__split_eval eval;
 };
@@ -52,18 +49,23 @@ static lks_status open_bytes(struct job *j, const char *dir)
     return LKS_OK;
 }
 
+static lks_status read_tokens(const void *source, uint64_t first, size_t n, int32_t *out)
+{
+    return lks__shards_read(source, first, n, out);
+}
+
 static lks_status open_split(struct job *j, const char *dir)
 {
-    const struct lks__source_ops *data = lks__procedure_of(&j->replica.run)->data;
-    int split = j->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
-    LKS__TRY(data->open(dir, split, (uint32_t)j->replica.config.vocab_size, &j->source));
-    j->data = data;
-    if (data->pieces)
+    const bool golf = lks__procedure_of(&j->replica.run)->data->is_shards;
+    const int split = j->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
+    const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
+    LKS__TRY(lks__split_open(dir, split, golf, vocab, &j->data));
+    if (golf)
         LKS__TRY(open_bytes(j, dir));
-    j->eval.path = data->path(j->source);
-    j->eval.n_tokens = data->count(j->source);
-    j->eval.read = data->read;
-    j->eval.source = j->source;
+    j->eval.path = lks__shards_path(j->data, 0);
+    j->eval.n_tokens = lks__shards_count(j->data);
+    j->eval.read = read_tokens;
+    j->eval.source = j->data;
     return LKS_OK;
 }
 
@@ -153,8 +155,7 @@ static int run_rank(lks__settings *s)
     if (st == LKS_OK && stop != 0 && session.world.rank == 0)
         tool_stopped("eval", stop, "there is no loss, and nothing was written");
     lks__byte_table_free(&j.bytes);
-    if (j.data != NULL)
-        j.data->close(j.source);
+    lks__shards_close(j.data);
     lks__replica_close(&j.replica);
     lks__session_close(&session);
     return code;

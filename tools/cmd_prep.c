@@ -18,6 +18,7 @@
 static const char usage[] =
     "Usage: lockstep prep char --input=TEXT --out=DIR [--val_fraction=0.1]\n"
     "       lockstep prep gpt2 --input=TEXT --out=DIR --tokenizer=DIR [--val_fraction=0.0005]\n"
+    "       lockstep prep openwebtext|shakespeare --input=TEXT --out=DIR --tokenizer=DIR\n"
     "       lockstep prep sentencepiece --input=TEXT --out=DIR\n"
     "                     [--tokenizer=MODEL | --vocab_size=N] [--val_fraction=0.1]\n"
     "\n"
@@ -31,6 +32,10 @@ static const char usage[] =
     "  gpt2           tokens of GPT-2's vocabulary (byte-level BPE); DIR/tokenizer.json. A plain\n"
     "                 file is one document, byte for byte; <|endoftext|> follows each of several\n"
     "                 files or JSON lines\n"
+    "  openwebtext    the same, in the order and with the split of nanoGPT's prepare.py: documents "
+    "are\n"
+    "                 permuted by NumPy's generator\n"
+    "  shakespeare    gpt2 with --val_fraction=0.1\n"
     "  sentencepiece  tokens of a SentencePiece model, the one given or one that is trained;\n"
     "                 DIR/sp.model. Documents are JSON lines, or the parts of a text between "
     "blank\n"
@@ -94,16 +99,15 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
     const char *unused = NULL;
     if (kind == NULL)
         return lks__fail(LKS_ERR_CONFIG,
-                         "there is no kind of tokens \"%s\": this build makes char, gpt2 and "
-                         "sentencepiece (lockstep prep char)",
+                         "there is no kind of tokens \"%s\": this build makes char, gpt2, "
+                         "openwebtext, shakespeare and sentencepiece (lockstep prep char)",
                          lks__escape(shown, sizeof shown, name, strlen(name)));
-    if (!s->input[0] || !s->out[0])
-        return lks__fail(LKS_ERR_CONFIG, "--%s=%s is missing", s->input[0] ? "out" : "input",
-                         s->input[0] ? "DIR" : "TEXT");
     if (s->tokenizer[0] && !lks__prep_takes(kind, LKS__PREP_TOKENIZER))
         unused = "tokenizer";
     if (s->vocab_size != 0 && !lks__prep_takes(kind, LKS__PREP_VOCAB_SIZE))
         unused = "vocab_size";
+    if (s->special && !lks__prep_takes(kind, LKS__PREP_SPECIAL))
+        unused = "special";
     return unused == NULL
                ? LKS_OK
                : lks__fail(LKS_ERR_CONFIG, "--%s has no meaning for %s tokens", unused, name);
@@ -121,6 +125,7 @@ static lks_status prep(const char *name, const lks__settings *s, lks__prep_resul
         .vocab_size = (uint32_t)s->vocab_size,
         .val_fraction =
             s->from[LKS__SETTING_val_fraction] == LKS__FROM_DEFAULT ? -1.0 : s->val_fraction,
+        .special = s->special,
         .shard_tokens = (uint64_t)s->shards,
         .n_threads = lks__cpu_count(),
         .progress = show_progress,

@@ -56,7 +56,7 @@ lks_status lks__bpe_index(lks__bpe *bpe)
     mark_class(bpe, lks__unicode_letters, lks__unicode_n_letters, LKS__CLASS_LETTER);
     mark_class(bpe, lks__unicode_numbers, lks__unicode_n_numbers, LKS__CLASS_NUMBER);
     mark_class(bpe, lks__unicode_spaces, lks__unicode_n_spaces, LKS__CLASS_SPACE);
-    return LKS_OK;
+    return lks__bpe_index_specials(bpe);
 }
 
 /* --- what a thread has ----------------------------------------------------------------------- */
@@ -323,6 +323,7 @@ void lks__bpe_close(lks__bpe *bpe)
     free(bpe->start);
     free(bpe->at);
     free(bpe->special);
+    free(bpe->specials);
     free(bpe->merges);
     free(bpe->slots);
     free(bpe->classes);

@@ -50,9 +50,15 @@ void lks__bpe_work_close(lks__bpe_work *work); /* NULL does nothing */
 lks_status lks__bpe_encode(const lks__bpe *bpe, lks__bpe_work *work, const char *text, size_t bytes,
                            int32_t *ids, size_t *n_p);
 
-/* The largest n <= bytes at which `text` can be cut, so that its parts encoded one after the other
- * give the ids of the whole; 0: nowhere. */
-size_t lks__bpe_cut(const char *text, size_t bytes);
+/* The same, but the spelling of a special token is that token, the longest one that begins there.
+ */
+lks_status lks__bpe_encode_special(const lks__bpe *bpe, lks__bpe_work *work, const char *text,
+                                   size_t bytes, int32_t *ids, size_t *n_p);
+
+/* The largest n, from < n < bytes, at which `text` can be cut, so that its parts encoded one after
+ * the other give the ids of the whole, whatever follows; 0: nowhere. `special`: NULL, or the
+ * vocabulary, if lks__bpe_encode_special() encodes the parts. */
+size_t lks__bpe_cut(const lks__bpe *special, const char *text, size_t from, size_t bytes);
 
 /* The bytes of an id: valid as long as `bpe`, any bytes, not only whole characters. NULL, *bytes_p
  * = 0: no token has this id. */

@@ -72,18 +72,35 @@ size_t lks__bpe_piece_end(const lks__bpe *bpe, const char *text, size_t i, size_
     return run_end(bpe, class, text, i + len, bytes);
 }
 
-/* White space ends the piece before it, and begins one, whatever stands around. (Behind white space
- * there is no such place: the piece that it belongs to depends on what follows.) */
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+static bool is_number(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Of ASCII: white space ends the piece before it, and begins one, whatever stands around. (Behind
+ * white space there is no such place: the piece that it belongs to depends on what follows.) A
+ * letter ends a run of numbers, a number one of letters, and a mark either. (Behind a mark there is
+ * no such place: it may belong to 's, or to a run of marks.) */
 static bool can_cut(char before, char after)
 {
     const bool space_after = after == ' ' || (after >= '\t' && after <= '\r');
-    return before > ' ' && before < 0x7f && space_after;
+    if (space_after)
+        return before > ' ' && before < 0x7f;
+    if (after <= ' ' || after >= 0x7f)
+        return false;
+    return (is_letter(before) && !is_letter(after)) || (is_number(before) && !is_number(after));
 }
 
-size_t lks__bpe_cut(const char *text, size_t bytes)
+size_t lks__bpe_cut(const lks__bpe *special, const char *text, size_t from, size_t bytes)
 {
-    for (size_t n = bytes; n-- > 1;)
-        if (can_cut(text[n - 1], text[n]))
+    for (size_t n = bytes; n-- > from + 1;)
+        if (can_cut(text[n - 1], text[n]) &&
+            (special == NULL || !lks__bpe_in_special(special, text, bytes, n)))
             return n;
     return 0;
 }

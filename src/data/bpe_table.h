@@ -19,7 +19,10 @@ struct lks__bpe {
     uint32_t n_ids;  /* the largest id + 1 */
     uint32_t *start; /* [n_ids + 1]: bytes of id i are at[start[i]] up to at[start[i + 1]] */
     char *at;
-    bool *special; /* [n_ids]: not made by merges */
+    bool *special;      /* [n_ids]: not made by merges */
+    uint32_t *specials; /* [n_specials]: their ids, long spellings first */
+    size_t n_specials;
+    bool begins_special[256];
     int32_t end_of_text;
     int32_t byte[256]; /* ids */
     lks__bpe_merge *merges;
@@ -35,6 +38,12 @@ enum { LKS__CLASS_MARK, LKS__CLASS_LETTER, LKS__CLASS_NUMBER, LKS__CLASS_SPACE }
 /* The end of the piece that begins at text[i]. */
 size_t lks__bpe_piece_end(const lks__bpe *bpe, const char *text, size_t i, size_t bytes);
 
+/* Would a cut of text[0 .. bytes) at `cut` divide the spelling of a special token? Yes also if it
+ * could, depending on what follows. */
+bool lks__bpe_in_special(const lks__bpe *bpe, const char *text, size_t bytes, size_t cut);
+
+/* Fills specials and what follows, for lks__bpe_index(). ERR_NOMEM. */
+lks_status lks__bpe_index_specials(lks__bpe *bpe);
 /* Fills slots and classes, once all else is there. ERR_NOMEM. */
 lks_status lks__bpe_index(lks__bpe *bpe);
 

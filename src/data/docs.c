@@ -57,7 +57,7 @@ static lks_status grow(lks__docs *d, struct bytes *b, size_t n)
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-static const lks__text *file_of(const lks__docs *d)
+static const lks__text_file *file_of(const lks__docs *d)
 {
     return &d->texts->files[d->file];
 }
@@ -130,7 +130,7 @@ uint64_t lks__docs_done(const lks__docs *d)
 /* Read more of the file and append it to the chunk; *more_p = false at the end of the file. */
 static lks_status fill(lks__docs *d, bool *more_p)
 {
-    const lks__text *file = file_of(d);
+    const lks__text_file *file = file_of(d);
     uint64_t left = file->bytes - d->read_bytes;
     size_t take = left < d->next_read ? (size_t)left : d->next_read;
     *more_p = take > 0;

@@ -18,6 +18,24 @@ static const struct lks__prep_kind kinds[] = {
      .val_fraction = 0.0005,
      .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL,
      .is_bytes = true,
+     .needs_tokenizer = true,
+     .run = lks__prep_bpe},
+    {.name = "openwebtext",
+     .val_fraction = 0.0005,
+     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL,
+     .is_bytes = true,
+     .needs_tokenizer = true,
+     .get = "JSON lines with a \"text\" each, for instance made with `python3 -c \"from datasets "
+            "import load_dataset as l; l('openwebtext', "
+            "split='train').to_json('openwebtext.jsonl')\"`, then --input=openwebtext.jsonl",
+     .run = lks__prep_shuffled},
+    {.name = "shakespeare",
+     .val_fraction = 0.1,
+     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL,
+     .is_bytes = true,
+     .needs_tokenizer = true,
+     .get = "`curl -o input.txt https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
+            "tinyshakespeare/input.txt`, then --input=input.txt",
      .run = lks__prep_bpe},
     {.name = "sentencepiece",
      .val_fraction = 0.1,
@@ -106,7 +124,7 @@ static lks_status look_at(const lks__prep_job *job, bool is_bytes, size_t i, cha
 {
     int fd;
     char remark[LKS__REMARK] = "";
-    const lks__text *file = &job->texts.files[i];
+    const lks__text_file *file = &job->texts.files[i];
     const size_t n = file->bytes < HEAD_BYTES ? (size_t)file->bytes : HEAD_BYTES;
     LKS__TRY(lks__texts_file(&job->texts, i, &fd));
     lks_status st = lks__texts_read(&job->texts, i, fd, 0, n, head);
@@ -138,6 +156,26 @@ static lks_status look_at_all(const lks__prep_job *job, bool is_bytes)
 
 /* --- all together ---------------------------------------------------------------------------- */
 
+static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
+{
+    if (o->input[0] == '\0')
+        return lks__fail(LKS_ERR_CONFIG, "--input=TEXT is missing%s%s",
+                         kind->get == NULL ? "" : "; nothing is downloaded here: ",
+                         kind->get == NULL ? "" : kind->get);
+    if (o->out_dir[0] == '\0')
+        return lks__fail(LKS_ERR_CONFIG, "--out=DIR is missing");
+    if (kind->needs_tokenizer && o->tokenizer[0] == '\0')
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--tokenizer=DIR is missing: a folder with GPT-2's vocab.bpe and "
+                         "encoder.json (`curl --create-dirs --output-dir gpt2 --remote-name-all "
+                         "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{vocab."
+                         "bpe,encoder.json}`, then --tokenizer=gpt2), or a tokenizer.json");
+    if (!(o->val_fraction >= 0.0 && o->val_fraction < 1.0))
+        return lks__fail(LKS_ERR_CONFIG, "val_fraction is %g; it must be 0 or lie between 0 and 1",
+                         o->val_fraction);
+    return LKS_OK;
+}
+
 static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
 {
     LKS__TRY(lks__texts_open(job->o.input, job->o.stdin_lines, &job->texts));
@@ -157,15 +195,14 @@ lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *option
     lks__prep_options *o = &job.o;
     if (o->val_fraction < 0.0)
         o->val_fraction = kind->val_fraction;
-    if (!(o->val_fraction >= 0.0 && o->val_fraction < 1.0))
-        return lks__fail(LKS_ERR_CONFIG, "val_fraction is %g; it must be 0 or lie between 0 and 1",
-                         o->val_fraction);
     o->field = o->field == NULL ? "text" : o->field;
     o->tokenizer = o->tokenizer == NULL ? "" : o->tokenizer;
     o->n_threads = o->n_threads < 1 ? 1 : o->n_threads;
     if (o->shard_tokens == 0)
         o->shard_tokens = kind->shard_tokens;
+    LKS__TRY(check(kind, o));
     lks_status st = run(kind, &job);
+    lks__prep_progress(&job, 1, 1);
     if (st == LKS_OK)
         *result = job.result;
     lks__split_writer_close(&job.writer);

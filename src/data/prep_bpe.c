@@ -1,187 +1,32 @@
 #include "data/prep_bpe.h"
 
-#include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/pool.h"
 #include "base/sys.h"
-#include "data/bpe.h"
+#include "data/bpe_pipe.h"
 #include "data/docs.h"
+#include "data/numpy_order.h"
 #include "data/sampler.h"
 
-/* Text is encoded in chunks, several at a time, and written in order. */
-enum { CHUNK_BYTES = 1 << 20, CHUNKS_A_THREAD = 2 };
-
-struct chunk {
-    char *text;
-    size_t bytes, room;
-    int32_t *ids;
-    size_t n_ids, ids_room;
-    bool ends; /* a document that end-of-text follows */
-    lks_status status;
-    char why[512];
-};
+enum { BLOCK_BYTES = 1 << 20, SHUFFLE_SEED = 2357 };
 
 struct prep {
     lks__prep_job *job;
     lks__bpe *bpe;
-    lks__pool *pool;
-    lks__bpe_work **work; /* [n_threads] */
-    struct chunk *chunks; /* [n_chunks] */
-    int n_chunks, n_full;
-    char *kept; /* text behind a cut */
-    size_t kept_room;
-    bool marks_ends; /* end-of-text behind documents */
-    uint64_t n_docs, n_val_docs, done_bytes;
+    lks__bpe_pipe *pipe;
+    bool is_text; /* a single plain file: no documents */
+    uint64_t n_docs, n_val_docs;
+    uint64_t n_put; /* documents given to the pipe */
+
+    /* In an order of their own: */
+    bool shuffles;
+    uint64_t *places; /* [n_docs]: file and offset, see pack() */
+    size_t places_room;
+    uint32_t *order;  /* [n_docs] */
+    lks__docs *lines; /* what documents of JSON lines are read by */
 };
-
-/* --- the pipeline ---------------------------------------------------------------------------- */
-
-static void encode_chunk(void *ctx, size_t task, int thread)
-{
-    struct prep *p = ctx;
-    struct chunk *c = &p->chunks[task];
-    const size_t need = c->bytes + 1;
-    c->n_ids = 0;
-    c->status = LKS_OK;
-    if (need > c->ids_room) {
-        free(c->ids);
-        c->ids = malloc(need * sizeof *c->ids);
-        c->ids_room = c->ids == NULL ? 0 : need;
-    }
-    if (c->ids == NULL)
-        c->status = lks__fail(LKS_ERR_NOMEM, "no memory for the tokens of %zu bytes", c->bytes);
-    else
-        c->status = lks__bpe_encode(p->bpe, p->work[thread], c->text, c->bytes, c->ids, &c->n_ids);
-    if (c->status != LKS_OK) /* the sentence is this thread's own */
-        snprintf(c->why, sizeof c->why, "%s", lks_last_error());
-    else if (c->ends)
-        c->ids[c->n_ids++] = lks__bpe_end_of_text(p->bpe);
-}
-
-static lks_status write_chunk(struct prep *p, const struct chunk *c)
-{
-    if (c->status != LKS_OK)
-        return lks__fail(c->status, "%s", c->why);
-    p->done_bytes += c->bytes;
-    return lks__split_put(&p->job->writer, c->ids, c->n_ids);
-}
-
-/* Encode the chunks that are full, and write them. */
-static lks_status flush(struct prep *p)
-{
-    LKS__TRY(lks__sys_stop_check());
-    lks__pool_run(p->pool, (size_t)p->n_full, encode_chunk, p);
-    const int n = p->n_full;
-    p->n_full = 0;
-    for (int i = 0; i < n; i++)
-        LKS__TRY(write_chunk(p, &p->chunks[i]));
-    lks__prep_progress(p->job, p->done_bytes, p->job->texts.bytes);
-    return LKS_OK;
-}
-
-static lks_status grow(struct chunk *c, size_t room)
-{
-    if (room <= c->room)
-        return LKS_OK;
-    room = room > 2 * c->room ? room : 2 * c->room;
-    char *grown = realloc(c->text, room);
-    if (grown == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu bytes of text", room);
-    c->text = grown;
-    c->room = room;
-    return LKS_OK;
-}
-
-/* The chunk to be filled next, empty. */
-static lks_status next_chunk(struct prep *p, struct chunk **c_p)
-{
-    if (p->n_full == p->n_chunks)
-        LKS__TRY(flush(p));
-    *c_p = &p->chunks[p->n_full];
-    (*c_p)->bytes = 0;
-    (*c_p)->ends = false;
-    return grow(*c_p, CHUNK_BYTES);
-}
-
-/* --- documents ------------------------------------------------------------------------------- */
-
-static lks_status keep(struct prep *p, const char *text, size_t bytes)
-{
-    if (bytes > p->kept_room) {
-        char *grown = realloc(p->kept, bytes);
-        if (grown == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for %zu bytes of text", bytes);
-        p->kept = grown;
-        p->kept_room = bytes;
-    }
-    if (bytes > 0)
-        memcpy(p->kept, text, bytes);
-    return LKS_OK;
-}
-
-/* Bytes [from, to) of a file, as one document or the part of one. */
-static lks_status put_range(struct prep *p, size_t file, int fd, uint64_t from, uint64_t to)
-{
-    struct chunk *c;
-    LKS__TRY(next_chunk(p, &c));
-    while (from < to || c->bytes > 0) {
-        const uint64_t left = to - from;
-        const size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
-        LKS__TRY(grow(c, c->bytes + n));
-        LKS__TRY(lks__texts_read(&p->job->texts, file, fd, from, n, c->text + c->bytes));
-        c->bytes += n;
-        from += n;
-        const size_t cut = from == to ? c->bytes : lks__bpe_cut(c->text, c->bytes);
-        if (cut == 0)
-            continue; /* no white space yet */
-        const size_t rest = c->bytes - cut;
-        LKS__TRY(
-            keep(p, c->text + cut, rest)); /* the chunk may be written before the next is filled */
-        c->bytes = cut;
-        p->n_full++;
-        LKS__TRY(next_chunk(p, &c));
-        LKS__TRY(grow(c, rest));
-        memcpy(c->text, p->kept, rest);
-        c->bytes = rest;
-    }
-    return LKS_OK;
-}
-
-/* End-of-text goes behind what was put last. */
-static lks_status end_document(struct prep *p)
-{
-    struct chunk *c;
-    if (!p->marks_ends)
-        return LKS_OK;
-    LKS__TRY(next_chunk(p, &c));
-    c->ends = true;
-    p->n_full++;
-    return LKS_OK;
-}
-
-static lks_status put_document(struct prep *p, const char *text, size_t bytes)
-{
-    struct chunk *c;
-    LKS__TRY(next_chunk(p, &c));
-    LKS__TRY(grow(c, bytes));
-    memcpy(c->text, text, bytes);
-    c->bytes = bytes;
-    c->ends = true;
-    p->n_full++;
-    return LKS_OK;
-}
-
-/* A plain file as a document. */
-static lks_status put_file(struct prep *p, size_t file)
-{
-    int fd;
-    LKS__TRY(lks__texts_file(&p->job->texts, file, &fd));
-    lks_status st = put_range(p, file, fd, 0, p->job->texts.files[file].bytes);
-    lks__sys_close(fd);
-    return st == LKS_OK ? end_document(p) : st;
-}
 
 static lks_status begin_split(struct prep *p, int split)
 {
@@ -190,35 +35,44 @@ static lks_status begin_split(struct prep *p, int split)
 
 static lks_status end_split(struct prep *p)
 {
-    LKS__TRY(flush(p));
+    LKS__TRY(lks__bpe_pipe_flush(p->pipe));
     return lks__prep_end_split(p->job);
 }
 
-/* Call before each document; the first ones are for validation. */
-static lks_status begin_document(struct prep *p, uint64_t *n_p)
+static lks_status changed(void)
 {
-    if ((*n_p)++ != p->n_val_docs || p->n_val_docs == 0)
-        return LKS_OK;
-    LKS__TRY(end_split(p));
-    return begin_split(p, LKS__SPLIT_TRAIN);
+    return lks__fail(LKS_ERR_IO, "the input changed while it was read");
 }
 
-static lks_status put_lines(struct prep *p, size_t file, uint64_t *n_p)
+/* --- counting documents ---------------------------------------------------------------------- */
+
+/* A document's place: 24 bits of its file's number, 40 of its offset. */
+enum { OFFSET_BITS = 40 };
+
+static lks_status add_place(struct prep *p, size_t file, uint64_t at)
 {
-    const char *text;
-    size_t bytes;
-    lks__docs *docs;
-    lks_status st;
-    LKS__TRY(lks__docs_open(&p->job->texts, file, file + 1, p->job->o.field, &docs));
-    while ((st = lks__docs_next(docs, &text, &bytes)) == LKS_OK && text != NULL) {
-        st = begin_document(p, n_p);
-        if (st == LKS_OK)
-            st = put_document(p, text, bytes);
-        if (st != LKS_OK)
-            break;
+    if (p->n_docs == UINT32_MAX || file >> (64 - OFFSET_BITS) != 0 || at >> OFFSET_BITS != 0)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the input has too many documents to shuffle, or one beyond 1 TiB of a "
+                         "file: `lockstep prep gpt2` takes them in order");
+    if (p->n_docs == p->places_room) {
+        const size_t room = p->places_room == 0 ? 1024 : 2 * p->places_room;
+        uint64_t *grown = realloc(p->places, room * sizeof *grown);
+        if (grown == NULL)
+            return lks__fail(LKS_ERR_NOMEM, "no memory for the places of %zu documents", room);
+        p->places = grown;
+        p->places_room = room;
     }
-    lks__docs_close(docs);
-    return st;
+    p->places[p->n_docs] = (uint64_t)file << OFFSET_BITS | at;
+    return LKS_OK;
+}
+
+static lks_status count_document(struct prep *p, size_t file, uint64_t at)
+{
+    if (p->shuffles)
+        LKS__TRY(add_place(p, file, at));
+    p->n_docs++;
+    return LKS_OK;
 }
 
 static lks_status count_lines(struct prep *p, size_t file)
@@ -227,8 +81,11 @@ static lks_status count_lines(struct prep *p, size_t file)
     bool found = true;
     LKS__TRY(lks__docs_open(&p->job->texts, file, file + 1, p->job->o.field, &docs));
     lks_status st = LKS_OK;
-    for (; st == LKS_OK && found; p->n_docs += found)
-        st = lks__docs_skip(docs, &found);
+    while (st == LKS_OK && (st = lks__docs_skip(docs, &found)) == LKS_OK && found) {
+        uint64_t at;
+        lks__docs_place(docs, &file, &at);
+        st = count_document(p, file, at);
+    }
     lks__docs_close(docs);
     return st;
 }
@@ -236,39 +93,105 @@ static lks_status count_lines(struct prep *p, size_t file)
 static lks_status count_documents(struct prep *p)
 {
     const lks__texts *texts = &p->job->texts;
-    for (size_t i = 0; i < texts->n; i++) {
-        if (texts->files[i].is_jsonl)
-            LKS__TRY(count_lines(p, i));
-        else
-            p->n_docs++;
-    }
-    return lks__prep_val_documents(p->job, p->n_docs, "give more, or --val_fraction=0",
-                                   &p->n_val_docs);
+    for (size_t i = 0; i < texts->n; i++)
+        LKS__TRY(texts->files[i].is_jsonl ? count_lines(p, i) : count_document(p, i, 0));
+    LKS__TRY(lks__prep_val_documents(p->job, p->n_docs, "give more, or --val_fraction=0",
+                                     &p->n_val_docs));
+    if (p->shuffles && p->n_val_docs > 0) /* train_test_split() rounds up */
+        p->n_val_docs = (uint64_t)ceil(p->job->o.val_fraction * (double)p->n_docs);
+    if (p->n_val_docs > 0 && p->n_val_docs >= p->n_docs)
+        p->n_val_docs = p->n_docs - 1;
+    return LKS_OK;
+}
+
+/* --- putting documents ----------------------------------------------------------------------- */
+
+/* Call before each document; the first ones are for validation. */
+static lks_status begin_document(struct prep *p)
+{
+    if (p->n_put++ != p->n_val_docs || p->n_val_docs == 0)
+        return LKS_OK;
+    LKS__TRY(end_split(p));
+    return begin_split(p, LKS__SPLIT_TRAIN);
+}
+
+/* A plain file as a document. */
+static lks_status put_file(struct prep *p, size_t file)
+{
+    int fd;
+    LKS__TRY(begin_document(p));
+    LKS__TRY(lks__texts_file(&p->job->texts, file, &fd));
+    lks_status st = lks__bpe_pipe_range(p->pipe, file, fd, 0, p->job->texts.files[file].bytes);
+    lks__sys_close(fd);
+    return st == LKS_OK ? lks__bpe_pipe_end(p->pipe) : st;
+}
+
+static lks_status put_text(struct prep *p, const char *text, size_t bytes)
+{
+    LKS__TRY(begin_document(p));
+    LKS__TRY(lks__bpe_pipe_text(p->pipe, text, bytes));
+    return lks__bpe_pipe_end(p->pipe);
+}
+
+static lks_status put_lines(struct prep *p, size_t file)
+{
+    const char *text;
+    size_t bytes;
+    lks__docs *docs;
+    lks_status st;
+    LKS__TRY(lks__docs_open(&p->job->texts, file, file + 1, p->job->o.field, &docs));
+    while ((st = lks__docs_next(docs, &text, &bytes)) == LKS_OK && text != NULL)
+        if ((st = put_text(p, text, bytes)) != LKS_OK)
+            break;
+    lks__docs_close(docs);
+    return st;
+}
+
+static lks_status put_in_order(struct prep *p)
+{
+    const lks__texts *texts = &p->job->texts;
+    for (size_t i = 0; i < texts->n; i++)
+        LKS__TRY(texts->files[i].is_jsonl ? put_lines(p, i) : put_file(p, i));
+    return LKS_OK;
+}
+
+static lks_status put_place(struct prep *p, uint64_t place)
+{
+    const char *text;
+    size_t bytes;
+    const size_t file = (size_t)(place >> OFFSET_BITS);
+    if (!p->job->texts.files[file].is_jsonl)
+        return put_file(p, file);
+    lks__docs_seek(p->lines, file, place & ((UINT64_C(1) << OFFSET_BITS) - 1));
+    LKS__TRY(lks__docs_next(p->lines, &text, &bytes));
+    return text == NULL ? changed() : put_text(p, text, bytes);
+}
+
+static lks_status put_shuffled(struct prep *p)
+{
+    const lks__texts *texts = &p->job->texts;
+    p->order = malloc((size_t)(p->n_docs + 1) * sizeof *p->order);
+    if (p->order == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the order of %llu documents",
+                         (unsigned long long)p->n_docs);
+    lks__numpy_permutation(SHUFFLE_SEED, p->order, (uint32_t)p->n_docs);
+    LKS__TRY(lks__docs_open(texts, 0, texts->n, p->job->o.field, &p->lines));
+    for (uint64_t i = 0; i < p->n_docs; i++)
+        LKS__TRY(put_place(p, p->places[p->order[i]]));
+    return LKS_OK;
 }
 
 /* Validation comes first, also among the files: an empty one is written here. */
 static lks_status write_documents(struct prep *p)
 {
-    const lks__texts *texts = &p->job->texts;
-    uint64_t n = 0;
-    const bool has_val = p->job->o.val_fraction > 0.0;
-    if (has_val)
+    if (p->job->o.val_fraction > 0.0)
         LKS__TRY(begin_split(p, LKS__SPLIT_VAL));
-    if (has_val && p->n_val_docs == 0)
+    if (p->job->o.val_fraction > 0.0 && p->n_val_docs == 0)
         LKS__TRY(end_split(p));
     if (p->n_val_docs == 0)
         LKS__TRY(begin_split(p, LKS__SPLIT_TRAIN));
-    for (size_t i = 0; i < texts->n; i++) {
-        if (texts->files[i].is_jsonl) {
-            LKS__TRY(put_lines(p, i, &n));
-            continue;
-        }
-        LKS__TRY(begin_document(p, &n));
-        LKS__TRY(put_file(p, i));
-    }
-    if (n != p->n_docs)
-        return lks__fail(LKS_ERR_IO, "the input changed while it was read");
-    return end_split(p);
+    LKS__TRY(p->shuffles ? put_shuffled(p) : put_in_order(p));
+    return p->n_put == p->n_docs ? end_split(p) : changed();
 }
 
 /* --- a single plain file --------------------------------------------------------------------- */
@@ -280,13 +203,13 @@ static lks_status count_characters(const struct prep *p, int fd, uint64_t stop, 
 {
     uint64_t n = 0;
     const uint64_t bytes = p->job->texts.files[0].bytes;
-    char *block = malloc(CHUNK_BYTES);
+    char *block = malloc(BLOCK_BYTES);
     if (block == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to read a text");
     lks_status st = LKS_OK;
     *at_p = bytes;
-    for (uint64_t at = 0; at < bytes && st == LKS_OK; at += CHUNK_BYTES) {
-        const size_t take = bytes - at < CHUNK_BYTES ? (size_t)(bytes - at) : CHUNK_BYTES;
+    for (uint64_t at = 0; at < bytes && st == LKS_OK; at += BLOCK_BYTES) {
+        const size_t take = bytes - at < BLOCK_BYTES ? (size_t)(bytes - at) : BLOCK_BYTES;
         st = lks__sys_stop_check();
         if (st == LKS_OK)
             st = lks__texts_read(&p->job->texts, 0, fd, at, take, block);
@@ -322,12 +245,12 @@ static lks_status write_ranges(struct prep *p, int fd)
     uint64_t split;
     LKS__TRY(find_split(p, fd, &split));
     LKS__TRY(begin_split(p, LKS__SPLIT_TRAIN));
-    LKS__TRY(put_range(p, 0, fd, 0, split));
+    LKS__TRY(lks__bpe_pipe_range(p->pipe, 0, fd, 0, split));
     LKS__TRY(end_split(p));
     if (p->job->o.val_fraction == 0.0)
         return LKS_OK;
     LKS__TRY(begin_split(p, LKS__SPLIT_VAL));
-    LKS__TRY(put_range(p, 0, fd, split, p->job->texts.files[0].bytes));
+    LKS__TRY(lks__bpe_pipe_range(p->pipe, 0, fd, split, p->job->texts.files[0].bytes));
     return end_split(p);
 }
 
@@ -353,65 +276,40 @@ static lks_status write_vocabulary(struct prep *p)
     return st == LKS_OK ? lks__prep_describe(p->job, &meta) : st;
 }
 
-static lks_status open_vocabulary(struct prep *p)
-{
-    const char *path = p->job->o.tokenizer;
-    if (path[0] == '\0')
-        return lks__fail(LKS_ERR_CONFIG,
-                         "--tokenizer=DIR is missing: a folder with GPT-2's vocab.bpe and "
-                         "encoder.json (OpenAI's, about 1.5 MB), or a tokenizer.json");
-    return lks__bpe_open(path, &p->bpe);
-}
-
-static lks_status open_threads(struct prep *p)
-{
-    const int n = p->job->o.n_threads;
-    LKS__TRY(lks__pool_open(n, 64, NULL, &p->pool));
-    p->n_chunks = n * CHUNKS_A_THREAD;
-    p->chunks = calloc((size_t)p->n_chunks, sizeof *p->chunks);
-    p->work = calloc((size_t)n, sizeof *p->work);
-    bool ok = p->chunks != NULL && p->work != NULL;
-    for (int i = 0; i < n && ok; i++)
-        ok = (p->work[i] = lks__bpe_work_open()) != NULL;
-    return ok ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for %d threads that encode", n);
-}
-
 static lks_status run(struct prep *p)
 {
     const lks__texts *texts = &p->job->texts;
-    LKS__TRY(open_vocabulary(p));
-    p->marks_ends = texts->n != 1 || texts->files[0].is_jsonl;
-    if (p->marks_ends && lks__bpe_end_of_text(p->bpe) < 0)
+    LKS__TRY(lks__bpe_open(p->job->o.tokenizer, &p->bpe));
+    p->is_text = texts->n == 1 && !texts->files[0].is_jsonl && !p->shuffles;
+    if (!p->is_text && lks__bpe_end_of_text(p->bpe) < 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "this vocabulary has no <|endoftext|>, which follows each document");
-    LKS__TRY(open_threads(p));
-    if (p->marks_ends)
+    LKS__TRY(lks__bpe_pipe_open(p->job, p->bpe, &p->pipe));
+    if (!p->is_text)
         LKS__TRY(count_documents(p));
     LKS__TRY(lks__prep_begin(p->job, lks__bpe_size(p->bpe)));
-    LKS__TRY(p->marks_ends ? write_documents(p) : write_text(p));
+    LKS__TRY(p->is_text ? write_text(p) : write_documents(p));
     return write_vocabulary(p);
 }
 
-static void close_all(struct prep *p)
+static lks_status prep(lks__prep_job *job, bool shuffles)
 {
-    for (int i = 0; p->chunks != NULL && i < p->n_chunks; i++) {
-        free(p->chunks[i].text);
-        free(p->chunks[i].ids);
-    }
-    for (int i = 0; p->work != NULL && i < p->job->o.n_threads; i++)
-        lks__bpe_work_close(p->work[i]);
-    free(p->chunks);
-    free(p->kept);
-    free(p->work);
-    if (p->pool != NULL)
-        lks__pool_close(p->pool);
-    lks__bpe_close(p->bpe);
+    struct prep p = {.job = job, .shuffles = shuffles};
+    lks_status st = run(&p);
+    lks__docs_close(p.lines);
+    lks__bpe_pipe_close(p.pipe);
+    lks__bpe_close(p.bpe);
+    free(p.places);
+    free(p.order);
+    return st;
 }
 
 lks_status lks__prep_bpe(lks__prep_job *job)
 {
-    struct prep p = {.job = job};
-    lks_status st = run(&p);
-    close_all(&p);
-    return st;
+    return prep(job, false);
+}
+
+lks_status lks__prep_shuffled(lks__prep_job *job)
+{
+    return prep(job, true);
 }

@@ -15,4 +15,10 @@
  * line of JSON. */
 lks_status lks__prep_bpe(lks__prep_job *job);
 
+/* The same in the order of datasets' train_test_split(seed=2357, shuffle=True), as nanoGPT's
+ * prepare.py for openwebtext has it: documents are permuted; the first ceil(n * val_fraction) are
+ * for validation, and the others, in that order, for training. Takes 12 bytes of memory a document.
+ * A single plain file is one document. */
+lks_status lks__prep_shuffled(lks__prep_job *job);
+
 #endif

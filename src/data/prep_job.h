@@ -22,6 +22,8 @@ struct lks__prep_kind {
     uint64_t shard_tokens; /* by default */
     int takes;             /* LKS__PREP_... */
     bool is_bytes;         /* any bytes are text, and are kept */
+    bool needs_tokenizer;
+    const char *get; /* if the input is missing: how to get the text of this name; or NULL */
     /* Read texts, write splits, and describe them, by the functions below. */
     lks_status (*run)(lks__prep_job *job);
 };

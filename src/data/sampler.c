@@ -27,7 +27,7 @@ static lks_status check(const lks__sampler_config *c)
 {
     static const char *const splits[2] = {"train", "val"};
     for (int s = 0; s < 2; s++)
-        if (c->n_tokens[s] <= (uint64_t)c->T)
+        if (c->n_tokens[s] <= (uint64_t)c->T && (s == LKS__SPLIT_TRAIN || c->n_tokens[s] > 0))
             return lks__fail(LKS_ERR_CONFIG,
                              "the %s split has %llu tokens, but a sample takes block_size + 1 = "
                              "%d: use a longer text or a smaller --block_size",

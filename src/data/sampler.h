@@ -30,7 +30,7 @@ typedef struct lks__sampler_config {
     uint64_t seed;
     int V, A; /* virtual ranks, micro-steps of each */
     int B, T;
-    uint64_t n_tokens[2]; /* train, val; each > T */
+    uint64_t n_tokens[2]; /* train, val; each > T; val 0: there are no evaluations */
     bool drop_last;       /* epoch: drop samples that don't divide by V, instead of padding */
     uint64_t init_draws;  /* nanogpt: 32-bit draws that the model's initialisation consumes */
 } lks__sampler_config;

@@ -12,11 +12,13 @@
 
 #include "base/checked.h"
 #include "base/sys.h"
+#include "data/sampler.h"
 #include "data/tokens.h"
 
 struct lks__shards {
-    char name[256]; /* the pattern, escaped */
-    char **paths;   /* [n_files] */
+    char name[256]; /* the pattern, or the file without a header; escaped */
+    bool is_raw;
+    char **paths; /* [n_files] */
     int n_files;
     lks__tokens **files; /* [n_files] */
     uint64_t *end;       /* [n_files] position after each file's last token */
@@ -70,7 +72,7 @@ static lks_status list(lks__shards *s, const char *pattern)
     if (s->n_files == 0)
         return lks__fail(LKS_ERR_IO,
                          "there is no token shard %s; make some with `lockstep prep sentencepiece "
-                         "--input=TEXT --out=DIR`",
+                         "--input=TEXT --out=DIR`, or of another kind with --shards=TOKENS",
                          s->name);
     qsort(s->paths, (size_t)s->n_files, sizeof *s->paths, by_bytes);
     return LKS_OK;
@@ -124,6 +126,80 @@ fail:
     return st;
 }
 
+lks_status lks__shards_open_raw(const char *path, uint32_t vocab_size, lks__shards **shards_p)
+{
+    lks__shards *s = calloc(1, sizeof *s);
+    if (s != NULL) {
+        s->paths = calloc(1, sizeof *s->paths);
+        s->files = calloc(1, sizeof(lks__tokens *));
+        s->end = calloc(1, sizeof *s->end);
+    }
+    if (s == NULL || s->paths == NULL || s->files == NULL || s->end == NULL ||
+        (s->paths[0] = strdup(path)) == NULL) {
+        lks__shards_close(s);
+        return lks__fail(LKS_ERR_NOMEM, "no memory to open a token file");
+    }
+    s->is_raw = true;
+    s->n_files = 1;
+    lks__escape(s->name, sizeof s->name, path, strlen(path));
+    lks_status st = lks__tokens_open(path, vocab_size, &s->files[0]);
+    if (st != LKS_OK) {
+        lks__shards_close(s);
+        return st;
+    }
+    s->end[0] = lks__tokens_count(s->files[0]);
+    *shards_p = s;
+    return LKS_OK;
+}
+
+/* --- splits ----------------------------------------------------------------------------------- */
+
+/* The path of a split's file, or the pattern of its shards. */
+static lks_status split_path(const char *dir, int split, bool shards, char **path_p)
+{
+    const bool val = split == LKS__SPLIT_VAL;
+    const char *name = shards ? (val ? LKS__SHARDS_VAL : LKS__SHARDS_TRAIN)
+                              : (val ? LKS__VAL_FILE : LKS__TRAIN_FILE);
+    if (asprintf(path_p, "%s/%s", dir, name) < 0)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the name of a token file");
+    return LKS_OK;
+}
+
+/* Is there a file of this form? What can't be read counts: opening it tells why. */
+static bool has_form(const char *dir, int split, bool shards)
+{
+    char *path;
+    struct stat info;
+    if (split_path(dir, split, shards, &path) != LKS_OK)
+        return true;
+    lks__shards list_of = {0};
+    const bool has =
+        shards ? list(&list_of, path) == LKS_OK : stat(path, &info) == 0 || errno != ENOENT;
+    for (int i = 0; i < list_of.n_files; i++)
+        free(list_of.paths[i]);
+    free(list_of.paths);
+    free(path);
+    return has;
+}
+
+bool lks__split_exists(const char *dir, int split)
+{
+    return has_form(dir, split, false) || has_form(dir, split, true);
+}
+
+lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,
+                           lks__shards **shards_p)
+{
+    char *path;
+    const bool first = has_form(dir, split, shards_first);
+    const bool shards = shards_first == (first || !has_form(dir, split, !shards_first));
+    LKS__TRY(split_path(dir, split, shards, &path));
+    lks_status st = shards ? lks__shards_open(path, vocab_size, shards_p)
+                           : lks__shards_open_raw(path, vocab_size, shards_p);
+    free(path);
+    return st;
+}
+
 void lks__shards_close(lks__shards *s)
 {
     if (!s)
@@ -144,6 +220,11 @@ uint64_t lks__shards_count(const lks__shards *s)
     return s->end[s->n_files - 1];
 }
 
+bool lks__shards_are_raw(const lks__shards *s)
+{
+    return s->is_raw;
+}
+
 int lks__shards_n_files(const lks__shards *s)
 {
     return s->n_files;
@@ -156,6 +237,8 @@ const char *lks__shards_path(const lks__shards *s, int file)
 
 lks_status lks__shards_digest(const lks__shards *s, uint64_t *digest_p)
 {
+    if (s->is_raw)
+        return lks__tokens_digest(s->files[0], digest_p);
     uint64_t *digests = malloc((size_t)s->n_files * sizeof *digests);
     if (!digests)
         return lks__fail(LKS_ERR_NOMEM, "no memory to hash %d shards", s->n_files);

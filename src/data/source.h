@@ -1,5 +1,5 @@
-/* data/source.h - the forms in which a split of tokens lies in a folder, behind one interface: for
- * who reads a whole split in order, or makes one. */
+/* data/source.h - the two forms in which tokens lie in a folder, train.bin and val.bin, or shards:
+ * which one a family takes if both are there, and how to write a dataset of it. */
 #ifndef LKS_DATA_SOURCE_H
 #define LKS_DATA_SOURCE_H
 
@@ -7,17 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "data/shards.h"
 
 struct lks__source_ops {
     const char *files[2]; /* by split (data/sampler.h): the names of the smallest dataset's files */
-    bool pieces;          /* the ids are a SentencePiece model's, so that bytes can be counted */
-    /* A split of the folder `dir`; errors as lks__tokens_open() and lks__shards_open(). */
-    lks_status (*open)(const char *dir, int split, uint32_t vocab_size, void **source_p);
-    void (*close)(void *source);             /* NULL does nothing */
-    const char *(*path)(const void *source); /* of its first file, for messages */
-    uint64_t (*count)(const void *source);
-    lks_status (*read)(const void *source, uint64_t first, size_t n, int32_t *out);
+    bool is_shards;
     /* One file of n ids. */
     lks_status (*write)(const char *path, const uint16_t *ids, size_t n);
 };

@@ -29,7 +29,7 @@ static lks_status add(lks__texts *t, char *path, uint64_t bytes, bool jsonl)
 {
     if (t->n == t->room) {
         const size_t room = t->room == 0 ? 16 : 2 * t->room;
-        lks__text *grown = realloc(t->files, room * sizeof *grown);
+        lks__text_file *grown = realloc(t->files, room * sizeof *grown);
         if (grown == NULL) {
             free(path);
             return no_memory();
@@ -37,7 +37,7 @@ static lks_status add(lks__texts *t, char *path, uint64_t bytes, bool jsonl)
         t->files = grown;
         t->room = room;
     }
-    t->files[t->n++] = (lks__text){path, bytes, jsonl};
+    t->files[t->n++] = (lks__text_file){path, bytes, jsonl};
     t->bytes += bytes;
     return LKS_OK;
 }
@@ -139,7 +139,7 @@ static lks_status add_entry(lks__texts *t, const char *dir, const char *name)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const lks__text *)a)->path, ((const lks__text *)b)->path);
+    return strcmp(((const lks__text_file *)a)->path, ((const lks__text_file *)b)->path);
 }
 
 static lks_status add_folder(lks__texts *t, const char *path)

@@ -11,14 +11,14 @@
 
 #define LKS__TEXTS_STDIN "-"
 
-typedef struct lks__text {
+typedef struct lks__text_file {
     char *path;     /* for messages, too */
     uint64_t bytes; /* when it was listed; what is appended later isn't read */
     bool is_jsonl;  /* a document a line; else the file is plain text */
-} lks__text;
+} lks__text_file;
 
 typedef struct lks__texts {
-    lks__text *files; /* [n] */
+    lks__text_file *files; /* [n] */
     size_t n, room;
     uint64_t bytes; /* of all files */
     int spool;      /* standard input as a file; -1: it is not read */

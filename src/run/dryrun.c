@@ -39,15 +39,14 @@ static double moment_bytes(const lks__settings *s, const lks__table *table)
 static lks_status read_data(const lks__settings *s, const char *dir, uint32_t vocab,
                             uint64_t n_tokens[2])
 {
-    const struct lks__source_ops *data = lks__procedure_of(s)->data;
     const uint64_t least = (uint64_t)s->block_size + 1;
     char shown[LKS__SETTING_STR];
     for (int split = 0; split < 2; split++) {
-        void *source;
-        LKS__TRY(data->open(dir, split, vocab, &source));
-        n_tokens[split] = data->count(source);
-        data->close(source);
-        if (n_tokens[split] < least)
+        lks__shards *data;
+        LKS__TRY(lks__procedure_open_split(s, dir, split, vocab, &data));
+        n_tokens[split] = data != NULL ? lks__shards_count(data) : 0;
+        lks__shards_close(data);
+        if (data != NULL && n_tokens[split] < least)
             return lks__fail(LKS_ERR_CONFIG,
                              "%s: the tokens for %s are %" PRIu64
                              ": too few for one window of block_size + 1 = %" PRIu64,

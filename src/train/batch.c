@@ -47,13 +47,13 @@ lks__micro_batch lks__batch_send(lks__batch *b, int B, int T)
     return (lks__micro_batch){slot->tokens.dev, slot->targets.dev, B, T};
 }
 
-lks_status lks__batch_read(const lks__tokens *data, const uint64_t *offsets, size_t B, size_t T,
+lks_status lks__batch_read(const lks__shards *data, const uint64_t *offsets, size_t B, size_t T,
                            int32_t *tokens, int32_t *targets)
 {
     for (size_t b = 0; b < B; b++) {
         /* Its last element is the first of the next row, which is read again. */
         int32_t *row = tokens + b * T;
-        LKS__TRY(lks__tokens_read(data, offsets[b], T + 1, row));
+        LKS__TRY(lks__shards_read(data, offsets[b], T + 1, row));
         memcpy(targets + b * T, row + 1, T * sizeof *row);
     }
     return LKS_OK;

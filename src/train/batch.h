@@ -5,7 +5,7 @@
 #ifndef LKS_TRAIN_BATCH_H
 #define LKS_TRAIN_BATCH_H
 
-#include "data/tokens.h"
+#include "data/shards.h"
 #include "layers/mirror.h"
 #include "model/model.h"
 
@@ -36,7 +36,7 @@ lks__micro_batch lks__batch_send(lks__batch *b, int B, int T);
 
 /* Read B samples: tokens[b*T + i] = data[offsets[b] + i], targets one token further. `tokens` has
  * room for B*T + 1 (each sample is one read of T + 1). */
-lks_status lks__batch_read(const lks__tokens *data, const uint64_t *offsets, size_t B, size_t T,
+lks_status lks__batch_read(const lks__shards *data, const uint64_t *offsets, size_t B, size_t T,
                            int32_t *tokens, int32_t *targets);
 
 #endif

@@ -65,8 +65,9 @@ void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
     int W = t->ses.world.world_size;
     tokenizer_line(t, log);
     dataset_line(t, log);
-    lks__log_line(log, "val_loader:shards pattern=%s/" LKS__SHARDS_VAL " tokens:%" PRIu64,
-                  t->shown_data_dir, t->golf->val_tokens - 1);
+    lks__log_line(log, "val_loader:shards pattern=%s/%s tokens:%" PRIu64, t->shown_data_dir,
+                  lks__shards_are_raw(t->golf->val) ? LKS__VAL_FILE : LKS__SHARDS_VAL,
+                  t->golf->val_tokens - 1);
     lks__log_line(log, "model_params:%zu", t->table.n_params);
     lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, t->N / W);
     lks__log_line(log, "attention_mode:gqa num_heads:%" PRId64 " num_kv_heads:%" PRId64, s->n_head,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/sampler.h"
 #include "settings/family.h"
 
 const struct lks__procedure *lks__procedure_of(const lks__settings *s)
@@ -45,6 +46,22 @@ lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool beg
     if (st != LKS_OK)
         lks__meta_free(meta);
     return st;
+}
+
+lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, int split,
+                                     uint32_t vocab_size, lks__shards **shards_p)
+{
+    char shown[256];
+    const bool is_shards = lks__procedure_of(s)->data->is_shards;
+    *shards_p = NULL;
+    if (split != LKS__SPLIT_VAL || is_shards || lks__split_exists(dir, split))
+        return lks__split_open(dir, split, is_shards, vocab_size, shards_p);
+    if (s->eval_interval == 0 && !s->eval_only)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_IO,
+                     "there is no token file %s/%s to evaluate on: `lockstep prep` makes one "
+                     "(--val_fraction=0.1), and --eval_interval=0 trains without evaluations",
+                     lks__escape(shown, sizeof shown, dir, strlen(dir)), LKS__VAL_FILE);
 }
 
 lks_status lks__procedure_open_meta(lks__trainer *t)

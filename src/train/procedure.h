@@ -61,6 +61,11 @@ extern const struct lks__procedure lks__procedure_nanogpt, lks__procedure_golf;
 
 const struct lks__procedure *lks__procedure_of(const lks__settings *s);
 
+/* Open a split of the folder `dir`, of either form (data/shards.h). *shards_p = NULL if it is the
+ * validation split, the folder has none, and the run makes no evaluations. */
+lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, int split,
+                                     uint32_t vocab_size, lks__shards **shards_p);
+
 /* Read the meta.json of the data folder `dir`, without which the ids have no text; its vocabulary
  * must be that of the settings, unless these leave it open. `began`: with given weights, whose
  * vocabulary the settings have, and of which the data may use less. */

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/sys.h"
+#include "data/sampler.h"
 #include "lockstep/reduce.h"
 #include "optim/schedule.h"
 #include "train/arenas.h"
@@ -15,13 +16,6 @@
 #include "train/golf.h"
 
 /* --- data ------------------------------------------------------------------------------------- */
-
-static lks_status open_shards(const lks__trainer *t, const char *names, lks__shards **shards)
-{
-    char pattern[sizeof t->data_dir + 64];
-    snprintf(pattern, sizeof pattern, "%s/%s", t->data_dir, names);
-    return lks__shards_open(pattern, (uint32_t)t->s.vocab_size, shards);
-}
 
 /* Open the tokenizer, which counts bytes; a checkpoint records which model it was. */
 static lks_status open_tokenizer(lks__trainer *t)
@@ -32,7 +26,11 @@ static lks_status open_tokenizer(lks__trainer *t)
         LKS__TRY(lks__byte_table_in(t->data_dir, t->meta.vocab_size, &g->has_bpb, &g->bytes));
     else
         LKS__TRY(lks__byte_table_open(t->s.tokenizer_path, t->meta.vocab_size, &g->bytes));
-    t->meta.is_sentencepiece = g->has_bpb;
+    if (!g->has_bpb)
+        return LKS_OK; /* ids, or another tokenizer's */
+    lks__meta_free(&t->meta);
+    t->meta.vocab_size = (uint32_t)t->s.vocab_size;
+    t->meta.is_sentencepiece = true;
     t->meta.model_hash = g->bytes.model_hash;
     return LKS_OK;
 }
@@ -47,11 +45,14 @@ static lks_status open_data(lks__trainer *t)
         lks__artifact_available()); /* the artifact is written at the end, maybe hours from now */
     LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
     LKS__TRY(lks__procedure_open_meta(t));
-    lks__meta_free(&t->meta); /* the tokenizer tells what the ids are */
-    t->meta.vocab_size = (uint32_t)t->s.vocab_size;
+    if (t->meta.chars == NULL && !t->meta.is_bpe) { /* the tokenizer tells what the ids are */
+        lks__meta_free(&t->meta);
+        t->meta.vocab_size = (uint32_t)t->s.vocab_size;
+    }
     LKS__TRY(open_tokenizer(t)); /* first, as in the script: the user can mend this */
-    LKS__TRY(open_shards(t, LKS__SHARDS_TRAIN, &g->train));
-    LKS__TRY(open_shards(t, LKS__SHARDS_VAL, &g->val));
+    const uint32_t vocab = (uint32_t)t->s.vocab_size;
+    LKS__TRY(lks__procedure_open_split(&t->s, t->data_dir, LKS__SPLIT_TRAIN, vocab, &g->train));
+    LKS__TRY(lks__procedure_open_split(&t->s, t->data_dir, LKS__SPLIT_VAL, vocab, &g->val));
     LKS__TRY(lks__shards_digest(g->train, &digest[0]));
     LKS__TRY(lks__shards_digest(g->val, &digest[1]));
     t->data_digest = XXH3_64bits(digest, sizeof digest);

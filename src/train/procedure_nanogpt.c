@@ -16,13 +16,12 @@ static lks_status open_data(lks__trainer *t)
 {
     LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
     LKS__TRY(lks__procedure_open_meta(t));
-    static const char *const names[2] = {"train.bin", "val.bin"};
-    uint64_t digest[2];
-    for (int i = 0; i < 2; i++) {
-        char path[sizeof t->data_dir + 16];
-        snprintf(path, sizeof path, "%s/%s", t->data_dir, names[i]);
-        LKS__TRY(lks__tokens_open(path, t->meta.vocab_size, &t->data[i]));
-        LKS__TRY(lks__tokens_digest(t->data[i], &digest[i]));
+    uint64_t digest[2] = {0};
+    for (int split = 0; split < 2; split++) {
+        LKS__TRY(lks__procedure_open_split(&t->s, t->data_dir, split, t->meta.vocab_size,
+                                           &t->data[split]));
+        if (t->data[split] != NULL)
+            LKS__TRY(lks__shards_digest(t->data[split], &digest[split]));
     }
     t->data_digest = XXH3_64bits(digest, sizeof digest);
     return LKS_OK;
@@ -34,8 +33,9 @@ static lks_status open_rest(lks__trainer *t)
                                               [LKS__sampler_nanogpt] = LKS__SAMPLER_NANOGPT,
                                               [LKS__sampler_epoch] = LKS__SAMPLER_EPOCH};
     if (t->s.sampler == LKS__sampler_stream)
-        return lks__fail(LKS_ERR_CONFIG, "sampler=stream reads the golf family's shards; the gpt2 "
+        return lks__fail(LKS_ERR_CONFIG, "sampler=stream is the golf family's; the gpt2 "
                                          "family has random, nanogpt and epoch");
+    const lks__shards *val = t->data[LKS__SPLIT_VAL];
     lks__sampler_config config = {
         .kind = kinds[t->s.sampler],
         .seed = (uint64_t)t->s.seed,
@@ -43,7 +43,8 @@ static lks_status open_rest(lks__trainer *t)
         .A = t->A,
         .B = (int)t->s.batch_size,
         .T = (int)t->s.block_size,
-        .n_tokens = {lks__tokens_count(t->data[0]), lks__tokens_count(t->data[1])},
+        .n_tokens = {lks__shards_count(t->data[LKS__SPLIT_TRAIN]),
+                     val != NULL ? lks__shards_count(val) : 0},
         .drop_last = t->s.drop_last,
         .init_draws = lks__model_init(&t->model_config, &t->table, NULL, NULL),
     };
@@ -53,8 +54,8 @@ static lks_status open_rest(lks__trainer *t)
 static void close_all(lks__trainer *t)
 {
     lks__sampler_close(t->sampler);
-    lks__tokens_close(t->data[0]);
-    lks__tokens_close(t->data[1]);
+    lks__shards_close(t->data[LKS__SPLIT_TRAIN]);
+    lks__shards_close(t->data[LKS__SPLIT_VAL]);
 }
 
 /* --- the step --------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 
 #include "data/meta.h"
 #include "data/sampler.h"
-#include "data/tokens.h"
+#include "data/shards.h"
 #include "ddp/ddp.h"
 #include "layers/mirror.h"
 #include "model/model.h"
@@ -37,7 +37,7 @@ typedef struct lks__trainer {
     const struct lks__procedure *procedure;
     struct lks__golf_run *golf;                   /* data of the golf procedure */
     char shown_out_dir[512], shown_data_dir[512]; /* escaped, for lines */
-    lks__tokens *data[2];                         /* train, val */
+    lks__shards *data[2]; /* by split; NULL: no validation, which no evaluation needs */
     uint64_t data_digest;
     lks__meta meta; /* vocab_size, and the tokenizer if there is one */
     lks__sampler *sampler;

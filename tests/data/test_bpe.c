@@ -131,12 +131,12 @@ static void test_cut(void **state)
 {
     lks__bpe *bpe = small();
     static const char text[] =
-        "One two's  three\n\n  four five\t\tsix 7 8!! nine \xc3\xa9 ten\r\nend ";
+        "One two's  three\n\n  four five\t\tsix 7 8!! ab12'd9z'll?x3 nine \xc3\xa9 ten\r\nend ";
     const size_t all = sizeof text - 1;
     struct ids whole = encode(bpe, text, all);
     size_t cuts = 0, last = 0;
     for (size_t most = all; most > 0; most--) {
-        const size_t cut = lks__bpe_cut(text, most);
+        const size_t cut = lks__bpe_cut(NULL, text, 0, most);
         assert_true(cut < most || cut == 0);
         cuts += cut != last;
         last = cut;
@@ -148,8 +148,62 @@ static void test_cut(void **state)
         free(b.at);
     }
     assert_true(cuts > 8);
-    assert_int_equal(lks__bpe_cut("wordswithoutwhitespace", 22), 0);
+    assert_int_equal(lks__bpe_cut(NULL, "wordswithoutwhitespace", 0, 22), 0);
     free(whole.at);
+    lks__bpe_close(bpe);
+}
+
+static void assert_special(const lks__bpe *bpe, const char *text, const int32_t *want, size_t n)
+{
+    size_t got;
+    int32_t ids[64];
+    lks__bpe_work *work = lks__bpe_work_open();
+    assert_ok(lks__bpe_encode_special(bpe, work, text, strlen(text), ids, &got));
+    assert_int_equal(got, n);
+    assert_memory_equal(ids, want, n * sizeof *ids);
+    lks__bpe_work_close(work);
+}
+
+/* The spelling of special tokens: ordinary text, or the tokens; the longest wins, and text between
+ * them is encoded as if it stood alone. */
+static void test_special(void **state)
+{
+    const json_t *figure = lks_test_member(lks_test_figure("bpe_small.json"), "tokenizer");
+    json_t *more = json_deep_copy(figure);
+    json_t *list = json_object_get(more, "added_tokens");
+    static const char *const names[] = {"<a>", "<a> b", "a\n"};
+    const int32_t first = 700;
+    for (int i = 0; i < 3; i++)
+        json_array_append_new(
+            list, json_pack("{s:i, s:s, s:b}", "id", first + i, "content", names[i], "special", 1));
+    char *text = json_dumps(more, 0);
+    lks__bpe *bpe;
+    assert_ok(lks__bpe_parse(text, strlen(text), "t", &bpe));
+    free(text);
+    json_decref(more);
+    const int32_t eot = lks__bpe_end_of_text(bpe);
+    struct ids two = encode(bpe, "  ", 2), x = encode(bpe, "x", 1);
+    assert_special(bpe, "<|endoftext|>", &eot, 1);
+    assert_special(bpe, "<a> b<a>", (int32_t[]){701, 700}, 2);
+    assert_special(bpe, "a\n<|endoftext|>", (int32_t[]){702, eot}, 2);
+    int32_t want[16] = {0};
+    memcpy(want, two.at, two.n * sizeof *want); /* both blanks: nothing follows them */
+    want[two.n] = eot;
+    memcpy(want + two.n + 1, x.at, x.n * sizeof *want);
+    assert_special(bpe, "  <|endoftext|>x", want, two.n + 1 + x.n);
+    free(two.at);
+    free(x.at);
+    struct ids plain = encode(bpe, "<|endoftext|>", 13);
+    assert_true(plain.n > 1); /* without asking it is text */
+    free(plain.at);
+
+    /* No cut within a spelling, or what may become one. */
+    assert_int_equal(lks__bpe_cut(NULL, "x <a> b", 0, 7), 5);
+    assert_int_equal(lks__bpe_cut(bpe, "x <a> b", 0, 7), 1);
+    assert_int_equal(lks__bpe_cut(bpe, "x <a> ", 0, 6), 1);
+    assert_int_equal(lks__bpe_cut(bpe, "x <|endoftext|>", 0, 15), 1);
+    assert_int_equal(lks__bpe_cut(NULL, "x <|endoftext|>", 0, 15), 13);
+    assert_int_equal(lks__bpe_cut(bpe, "x <a> c", 0, 7), 5);
     lks__bpe_close(bpe);
 }
 
@@ -235,8 +289,8 @@ static void test_pieces(void **state)
         if (lks__bpe_piece_end(bpe, cases[i].text, 0, strlen(cases[i].text)) != cases[i].end)
             fail_msg("the first piece of \"%s\" is another", cases[i].text);
     lks__bpe_close(bpe);
-    assert_int_equal(lks__bpe_cut("ab  cd", 4), 2); /* not within white space */
-    assert_int_equal(lks__bpe_cut("ab\n\ncd", 5), 2);
+    assert_int_equal(lks__bpe_cut(NULL, "ab  cd", 0, 4), 2); /* not within white space */
+    assert_int_equal(lks__bpe_cut(NULL, "ab\n\ncd", 0, 5), 2);
 
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *text = "", *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
@@ -320,10 +374,11 @@ int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_gpt2");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_figure),   cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_cut),      cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_tiktoken), cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_gpt2),     cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_figure),  cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_cut),     cmocka_unit_test(test_special),
+        cmocka_unit_test(test_forms),   cmocka_unit_test(test_tiktoken),
+        cmocka_unit_test(test_hostile), cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_pieces),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

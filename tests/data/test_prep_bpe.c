@@ -8,7 +8,10 @@
 
 #include "data/bpe.h"
 #include "data/meta.h"
+#include "data/numpy_order.h"
 #include "data/prep.h"
+#include "data/sampler.h"
+#include "data/shards.h"
 
 static const char *vocabulary; /* a folder with tokenizer.json */
 static lks__bpe *bpe;
@@ -207,6 +210,121 @@ static void test_edges(void **state)
     assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "no byte-level BPE");
 }
 
+/* Many documents in a chunk, and chunks that end between them. */
+static void test_many_documents(void **state)
+{
+    enum { N = 30000 };
+    const char *dir = lks_test_folder(), *path = lks_test_text("%s/a.jsonl", dir);
+    FILE *f = fopen(path, "w");
+    struct want want = {0};
+    lks__bpe_work *work = lks__bpe_work_open();
+    want.ids = malloc(N * 64 * sizeof *want.ids);
+    for (int i = 0; i < N; i++) {
+        char text[200];
+        int32_t ids[200];
+        size_t n;
+        const int bytes = snprintf(text, sizeof text, "%.*s %d ", i % 100, /* up to 100 bytes */
+                                   "one two three four five six seven eight nine ten eleven twelve "
+                                   "thirteen fourteen fifteen sixteen",
+                                   i);
+        fprintf(f, "{\"body\":\"%s\"}\n", i % 7 == 0 ? "" : text);
+        assert_ok(lks__bpe_encode(bpe, work, text, i % 7 == 0 ? 0 : (size_t)bytes, ids, &n));
+        ids[n++] = lks__bpe_end_of_text(bpe);
+        if ((want.n + n) / 64 >= N)
+            want.ids = realloc(want.ids, (want.n + n) * 2 * sizeof *want.ids);
+        for (size_t k = 0; k < n; k++)
+            want.ids[want.n++] = (uint16_t)ids[k];
+    }
+    assert_int_equal(fclose(f), 0);
+    lks__bpe_work_close(work);
+    const lks__prep_options o = options_of(path, dir, 0.0);
+    lks__prep_result r;
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
+    assert_ids(dir, "train.bin", want);
+}
+
+/* Documents in the order of numpy.random.default_rng(2357).permutation(n), the first
+ * ceil(n * val_fraction) of them for validation, as datasets' train_test_split() has it. */
+static void test_openwebtext(void **state)
+{
+    static const int order[10] = {8, 3, 0, 9, 5, 6, 2, 7, 4, 1};
+    const char *dir = lks_test_folder(), *out = lks_test_folder();
+    lks__prep_result r;
+    struct want split[2] = {{0}, {0}};
+    const char *lines = "";
+    for (int i = 0; i < 4; i++) /* documents 0 to 3 */
+        lines = lks_test_text("%s{\"body\":\"document %d\"}\n", lines, i);
+    file(dir, "a.jsonl", lines);
+    file(dir, "b.txt", "document 4");
+    lines = "";
+    for (int i = 5; i < 10; i++)
+        lines = lks_test_text("%s{\"body\":\"document %d\"}\n", lines, i);
+    file(dir, "c.jsonl", lines);
+    for (int i = 0; i < 10; i++)
+        add(&split[i < 2], lks_test_text("document %d", order[i]), 10, true);
+    lks__prep_options o = options_of(dir, out, 0.15); /* 1.5 of 10 */
+    assert_ok(lks__prep(lks__prep_kind_of("openwebtext"), &o, &r));
+    assert_ids(out, "train.bin", split[0]);
+    assert_ids(out, "val.bin", split[1]);
+
+    /* As NumPy 2.4 has it for a larger number. */
+    static const uint32_t first[12] = {388, 151, 457, 984, 2, 430, 579, 824, 983, 969, 810, 366};
+    uint32_t large[1000];
+    lks__numpy_permutation(2357, large, 1000);
+    assert_memory_equal(large, first, sizeof first);
+    file(dir, "c.jsonl", "{\"body\":\"x\"}\n{\"body\":7}\n");
+    assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("openwebtext"), &o, &r), "c.jsonl",
+                 "byte offset 13");
+    o.input = file(dir, "one", "a text");
+    assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("openwebtext"), &o, &r),
+                 "one document");
+}
+
+/* More ids than 16 bits can hold take shards of 32-bit ids. */
+static void test_large_vocabulary(void **state)
+{
+    enum { IDS = 65800 };
+    const char *dir = lks_test_folder(), *path = lks_test_text("%s/large.json", dir);
+    json_t *json = json_deep_copy(lks_test_member(lks_test_figure("bpe_small.json"), "tokenizer"));
+    json_array_append_new(
+        json_object_get(json, "added_tokens"),
+        json_pack("{s:i, s:s, s:b}", "id", IDS - 1, "content", "<far>", "special", 1));
+    assert_int_equal(json_dump_file(json, path, 0), 0);
+    json_decref(json);
+    lks__prep_options o = options_of(file(dir, "t", "near<far>"), lks_test_folder(), 0.0);
+    lks__prep_result r;
+    o.tokenizer = path;
+    o.special = true;
+    assert_fails(LKS_ERR_CONFIG, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "65800", "--shards");
+    o.shard_tokens = 100;
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
+    assert_int_equal(r.vocab_size, IDS);
+    lks__shards *s;
+    int32_t last;
+    assert_ok(lks__split_open(o.out_dir, LKS__SPLIT_TRAIN, false, IDS, &s));
+    assert_int_equal(lks__shards_count(s), r.n_train);
+    assert_ok(lks__shards_read(s, r.n_train - 1, 1, &last));
+    assert_int_equal(last, IDS - 1);
+    lks__shards_close(s);
+}
+
+/* What can't be found is named, with a way to get it. */
+static void test_missing(void **state)
+{
+    const char *out = lks_test_text("--out=%s", lks_test_folder());
+    lks_test_result r = lks_test_tool("prep", "shakespeare", out);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--input=TEXT is missing");
+    assert_contains(r.err, "curl -o input.txt https://");
+    r = lks_test_tool("prep", "openwebtext", out, "--input=x");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--tokenizer=DIR is missing");
+    assert_contains(r.err, "curl --create-dirs");
+    r = lks_test_tool("prep", "char", out, "--input=x", "--special");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--special has no meaning for char tokens");
+}
+
 /* The tool: a model trained on such tokens samples text, by the vocabulary that the run keeps. */
 static void test_tool(void **state)
 {
@@ -239,8 +357,16 @@ static void test_tool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),  cmocka_unit_test(test_chunks), cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_folder), cmocka_unit_test(test_edges),  cmocka_unit_test(test_tool),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_many_documents),
+        cmocka_unit_test(test_openwebtext),
+        cmocka_unit_test(test_large_vocabulary),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_tool),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary));
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tokens.h"
+#include "data/shards.h"
 #include "optim/optimizer.h"
 #include "train/batch.h"
 
@@ -31,7 +31,7 @@ static void check_gradients(const parity_model *m, const char *section, const fl
 /* Everything that some steps of a figure's run need. */
 struct steps {
     parity_model m;
-    lks__tokens *data[2];
+    lks__shards *data[2];
     lks__sampler *sampler;
     lks__model *model;
     float *grads, *seen, *moments;
@@ -43,9 +43,10 @@ static struct steps steps_open(const char *figure, const char *data_dir)
     struct steps s = {.m = parity_open(figure)};
     const size_t rows = (size_t)s.m.B * (size_t)s.m.T;
     for (int i = 0; i < 2; i++)
-        assert_ok(lks__tokens_open(lks_test_text("%s/%s.bin", data_dir, i == 0 ? "train" : "val"),
-                                   (uint32_t)s.m.config.vocab_size, &s.data[i]));
-    s.sampler = parity_sampler(&s.m, lks__tokens_count(s.data[0]), lks__tokens_count(s.data[1]));
+        assert_ok(
+            lks__shards_open_raw(lks_test_text("%s/%s.bin", data_dir, i == 0 ? "train" : "val"),
+                                 (uint32_t)s.m.config.vocab_size, &s.data[i]));
+    s.sampler = parity_sampler(&s.m, lks__shards_count(s.data[0]), lks__shards_count(s.data[1]));
     assert_ok(lks__model_open(&s.m.config, &s.m.table, s.m.B, &parity_device, &s.model));
     s.grads = parity_floats(s.m.table.count);
     s.seen = parity_floats(s.m.table.count);
@@ -66,8 +67,8 @@ static void steps_close(struct steps *s)
     free(s->targets);
     lks__model_close(s->model);
     lks__sampler_close(s->sampler);
-    lks__tokens_close(s->data[0]);
-    lks__tokens_close(s->data[1]);
+    lks__shards_close(s->data[0]);
+    lks__shards_close(s->data[1]);
     parity_close(&s->m);
 }
 

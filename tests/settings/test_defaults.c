@@ -98,6 +98,7 @@ static const struct figure ours[] = {
     {"format", "golf"},
     {"code", ""},
     {"val_fraction", "0.1"},
+    {"special", "false"},
     {"shards", "0"},
     {"field", "text"},
     {"tokenizer", ""},

@@ -107,6 +107,7 @@ static const char *const sample_gpt2 = "sample --out_dir=@run --start=ab --num_s
                                        "--max_new_tokens=200 --top_k=20 --threads=1";
 static const char *const eval_gpt2 = "eval --out_dir=@run --dataset=@data --threads=1";
 static const char *const prep_char = "prep char --input=@text";
+static const char *const prep_bpe = "prep gpt2 --input=@eot --tokenizer=@bpe";
 static const char *const prep_sp = "prep sentencepiece --input=@prose";
 
 static const char *run_in(const char *out, const char *base, const char *more);
@@ -154,7 +155,15 @@ static void make_place(const char *name, const char *path)
         write_text(path, strlen(name) == 5 ? 99 : 7, 3001);
     else if (strcmp(name, "prose") == 0)
         write_prose(path);
-    else if (strcmp(name, "lines") == 0) {
+    else if (strcmp(name, "eot") == 0)
+        lks_test_write(path, "one<|endoftext|>two", 19);
+    else if (strcmp(name, "bpe") == 0) {
+        const json_t *figure = lks_test_figure("bpe_small.json");
+        assert_int_equal(mkdir(path, 0777), 0);
+        assert_int_equal(json_dump_file(json_object_get(figure, "tokenizer"),
+                                        lks_test_text("%s/tokenizer.json", path), 0),
+                         0);
+    } else if (strcmp(name, "lines") == 0) {
         assert_int_equal(mkdir(path, 0777), 0);
         static const char lines[] = "{\"text\":\"one other\",\"body\":\"light house\"}\n"
                                     "{\"text\":\"rank\",\"body\":\"step under\"}\n";
@@ -542,8 +551,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "virtual_ranks", "4", OTHER),
     ROW(TRAIN, "sampler", "epoch", OTHER),
     ROW(TRAIN, "sampler", "nanogpt", OTHER),
-    ROW(TRAIN, "sampler", "stream", REFUSED,
-        .says = "sampler=stream reads the golf family's shards"),
+    ROW(TRAIN, "sampler", "stream", REFUSED, .says = "sampler=stream is the golf family's"),
     ROW(TRAIN, "drop_last", "true", LATER, .with = "--sampler=epoch --dataset=@short"),
     ROW(TRAIN, "drop_last", "true", 0), /* without effect before the end of an epoch */
     ROW(TRAIN, "seed", "1338", OTHER),
@@ -612,7 +620,7 @@ static const struct row gpt2_rows[] = {
 };
 
 static const struct row golf_rows[] = {
-    ROW(TRAIN, "family", "gpt2", REFUSED, .says = "train.bin"),
+    ROW(TRAIN, "family", "gpt2", REFUSED, .says = "sampler=stream is the golf family's"),
     ROW(TRAIN, "code", "@text", 0, .says = "Code size: 3001 bytes"),
     ROW(TRAIN, "num_kv_heads", "2", OTHER),
     ROW(TRAIN, "mlp_mult", "3", OTHER),
@@ -702,6 +710,11 @@ static const struct row gloo_rows[] = {
     ROW(EVAL, "backend", "gloo", 0, .with = "--nproc_per_node=2"),
 };
 
+/* GPT-2's tokens. */
+static const struct row bpe_rows[] = {
+    ROW(PREP, "special", "true", TEXT),
+};
+
 /* With SentencePiece. */
 static const struct row sp_rows[] = {
     ROW(PREP, "vocab_size", "310", TEXT),
@@ -749,6 +762,7 @@ static void test_none_missing(void **state)
                 has_row(ROWS(golf_rows), commands[c], d->name) ||
                 has_row(ROWS(other_rows), commands[c], d->name) ||
                 has_row(ROWS(gloo_rows), commands[c], d->name) ||
+                has_row(ROWS(bpe_rows), commands[c], d->name) ||
                 has_row(ROWS(sp_rows), commands[c], d->name))
                 continue;
             print_error("no row for %s of `lockstep %s`\n", d->name,
@@ -797,6 +811,7 @@ static void test_buckets(void **state)
 static void test_others(void **state)
 {
     check_rows(ROWS(other_rows), NULL, prep_char);
+    check_rows(ROWS(bpe_rows), NULL, prep_bpe);
 }
 
 int main(void)

@@ -1,0 +1,184 @@
+/* Both families read both forms of token files, and a run without validation tokens. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/prep.h"
+#include "data/sampler.h"
+#include "data/shards.h"
+#include "data/tokens.h"
+
+static const char *raw, *shards; /* folders with the same tokens */
+
+static void prepare(const char *input, const char *out, double val_fraction, uint64_t shard_tokens)
+{
+    lks__prep_result r;
+    const lks__prep_options o = {
+        .input = input, .out_dir = out, .val_fraction = val_fraction, .shard_tokens = shard_tokens};
+    assert_ok(lks__prep(lks__prep_kind_of("char"), &o, &r));
+}
+
+static const char *text_file(void)
+{
+    const char *path = lks_test_text("%s/t", lks_test_folder()), *text = "";
+    for (int i = 0; i < 100; i++)
+        text = lks_test_text("%sline %d of a text\n", text, i * i);
+    lks_test_write(path, text, strlen(text));
+    return path;
+}
+
+static int prepare_both(void **state)
+{
+    const char *input = text_file();
+    raw = strdup(lks_test_folder());
+    shards = strdup(lks_test_folder());
+    prepare(input, raw, 0.1, 0);
+    prepare(input, shards, 0.1, 500);
+    return 0;
+}
+
+/* Of a folder with both the family's own is taken. */
+static void test_choice(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks__shards *s;
+    uint64_t digest, want;
+    assert_false(lks__split_exists(dir, LKS__SPLIT_TRAIN));
+    assert_fails(LKS_ERR_IO, lks__split_open(dir, LKS__SPLIT_TRAIN, false, 9, &s), "train.bin");
+    assert_fails(LKS_ERR_IO, lks__split_open(dir, LKS__SPLIT_VAL, true, 9, &s), "fineweb_val_");
+    lks_test_write(lks_test_text("%s/train.bin", dir), "\1\0\2\0\3\0", 6);
+    assert_true(lks__split_exists(dir, LKS__SPLIT_TRAIN));
+    assert_false(lks__split_exists(dir, LKS__SPLIT_VAL));
+    for (int first = 0; first < 2; first++) {
+        assert_ok(lks__split_open(dir, LKS__SPLIT_TRAIN, first == 1, 9, &s));
+        assert_true(lks__shards_are_raw(s) && lks__shards_count(s) == 3);
+        lks__shards_close(s);
+    }
+    uint8_t shard[LKS__SHARD_HEADER + 4] = {0};
+    lks__shard_header(2, 2, shard);
+    lks_test_write(lks_test_text("%s/fineweb_train_000000.bin", dir), shard, sizeof shard);
+    for (int first = 0; first < 2; first++) {
+        assert_ok(lks__split_open(dir, LKS__SPLIT_TRAIN, first == 1, 9, &s));
+        assert_int_equal(lks__shards_are_raw(s), first == 0);
+        lks__shards_close(s);
+    }
+
+    /* The digest of a file without a header is its own, which checkpoints keep. */
+    lks__tokens *t;
+    const char *path = lks_test_text("%s/train.bin", dir);
+    assert_ok(lks__tokens_open(path, 9, &t));
+    assert_ok(lks__tokens_digest(t, &want));
+    lks__tokens_close(t);
+    assert_ok(lks__shards_open_raw(path, 9, &s));
+    assert_ok(lks__shards_digest(s, &digest));
+    assert_true(digest == want);
+    lks__shards_close(s);
+}
+
+/* params_hash of the last checkpoint. */
+static const char *weights(const char *run)
+{
+    const char *metrics = lks_test_read(lks_test_text("%s/metrics.jsonl", run), NULL), *at = NULL;
+    for (const char *p = metrics; (p = strstr(p, "\"params_hash\":\"")) != NULL; p++)
+        at = p;
+    assert_non_null(at);
+    return lks_test_text("%.16s", at + 15);
+}
+
+static lks_test_result train(const char *data, const char *run, const char *family,
+                             const char *more)
+{
+    return lks_test_tool("train", lks_test_text("--dataset=%s", data),
+                         lks_test_text("--out_dir=%s", run), family, more, "--threads=1");
+}
+
+#define SMALL                                                                                      \
+    "--n_layer=1", "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=2", "--seed=3"
+
+static const char *gpt2_on(const char *data, const char *sampler)
+{
+    const char *run = lks_test_text("%s/run", lks_test_folder());
+    lks_test_result r = lks_test_tool(
+        "train", lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", run), SMALL,
+        "--gradient_accumulation_steps=1", "--max_iters=3", "--eval_iters=2", "--eval_interval=2",
+        "--threads=1", lks_test_text("--sampler=%s", sampler));
+    assert_int_equal(r.exit_code, 0);
+    return run;
+}
+
+static void test_gpt2(void **state)
+{
+    static const char *const samplers[] = {"random", "nanogpt", "epoch"};
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(weights(gpt2_on(raw, samplers[i])),
+                            weights(gpt2_on(shards, samplers[i])));
+    const char *run = gpt2_on(shards, "random"), *out = lks_test_text("--out_dir=%s", run);
+    lks_test_result a = lks_test_tool("eval", out, lks_test_text("--dataset=%s", shards)),
+                    b = lks_test_tool("eval", out, lks_test_text("--dataset=%s", raw));
+    assert_int_equal(a.exit_code, 0);
+    assert_string_equal(a.out, b.out);
+    a = lks_test_tool("sample", out, "--start=line", "--num_samples=1", "--max_new_tokens=3");
+    assert_int_equal(a.exit_code, 0);
+    assert_memory_equal(a.out, "line", 4);
+}
+
+static const char *golf_on(const char *data)
+{
+    const char *run = lks_test_text("%s/run", lks_test_folder());
+    lks_test_result r = lks_test_tool(
+        "train", "--family=golf", "--sampler=stream", lks_test_text("--dataset=%s", data),
+        lks_test_text("--out_dir=%s", run), "--n_layer=2", "--n_head=2", "--num_kv_heads=1",
+        "--n_embd=16", "--mlp_mult=2", "--block_size=8", "--train_batch_tokens=64",
+        "--gradient_accumulation_steps=8", "--virtual_ranks=1", "--val_batch_size=64",
+        "--iterations=2", "--warmup_steps=0", "--threads=1", "--eval_interval=0");
+    assert_string_equal(r.err, "");
+    assert_int_equal(r.exit_code, 0);
+    return run;
+}
+
+static void test_golf(void **state)
+{
+    const char *run = golf_on(raw);
+    assert_string_equal(weights(run), weights(golf_on(shards)));
+    lks_test_result r = lks_test_tool("sample", lks_test_text("--out_dir=%s", run), "--start=line",
+                                      "--num_samples=1", "--max_new_tokens=3");
+    assert_int_equal(r.exit_code, 0); /* by the characters of meta.json */
+    assert_memory_equal(r.out, "line", 4);
+}
+
+static void test_no_validation(void **state)
+{
+    const char *data = lks_test_folder(), *run = lks_test_text("%s/run", lks_test_folder());
+    prepare(text_file(), data, 0.0, 0);
+    lks_test_result r = train(data, run, "--n_layer=1", "--block_size=8");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "val.bin");
+    assert_contains(r.err, "--eval_interval=0");
+    r = lks_test_tool("train", lks_test_text("--dataset=%s", data),
+                      lks_test_text("--out_dir=%s", run), SMALL, "--gradient_accumulation_steps=1",
+                      "--max_iters=2", "--eval_interval=0", "--checkpoint_interval=2",
+                      "--threads=1");
+    assert_string_equal(r.err, "");
+    assert_int_equal(r.exit_code, 0);
+    r = train(data, run, "--init_from=resume", "--max_iters=4");
+    assert_int_equal(r.exit_code, 0);
+    r = train(data, run, "--init_from=resume", "--eval_only=true");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "val.bin");
+    r = lks_test_tool("train", "--dry_run=true", lks_test_text("--dataset=%s", data), SMALL,
+                      "--eval_interval=0");
+    assert_int_equal(r.exit_code, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_no_validation),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, prepare_both, NULL));
+}
