@@ -22,8 +22,8 @@ void lks__adamw_update(const lks__optim *o, const lks__rates *r, const lks__opti
         }
         size_t p = list.n_pieces++;
         list.piece[p].params = a->params + piece->first;
-        list.piece[p].exp_avg = a->state[0] + piece->first;
-        list.piece[p].exp_avg_sq = a->state[1] + piece->first;
+        list.piece[p].exp_avg = a->state[0] + piece->state[0];
+        list.piece[p].exp_avg_sq = a->state[1] + piece->state[1];
         list.piece[p].grads = a->grads + piece->first;
         list.piece[p].n = piece->count;
     }

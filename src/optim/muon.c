@@ -39,7 +39,7 @@ static void update_matrices(const lks__optim *o, const lks__rates *r, const lks_
         list.piece[p].rows = t->shape[0];
         list.piece[p].cols = t->shape[1];
         list.piece[p].params = a->params + piece->first;
-        list.piece[p].momentum = a->state[0] + piece->first;
+        list.piece[p].momentum = a->state[0] + piece->state[0];
         list.piece[p].grads = a->grads + piece->first;
     }
     if (list.n_pieces > 0)

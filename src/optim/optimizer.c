@@ -100,7 +100,7 @@ static lks_status add_whole(lks__optim *o, const lks__optim_share *share, int *o
     for (size_t i = 0; i < n; i++) {
         const lks__tensor *t = &o->table->tensors[list[i].index];
         if (owner[list[i].index] == share->rank)
-            o->pieces[o->n_pieces++] = (lks__piece){list[i].index, t->offset, t->count};
+            o->pieces[o->n_pieces++] = (lks__piece){list[i].index, t->offset, t->count, {0}};
     }
     free(list);
     return LKS_OK;
@@ -116,7 +116,7 @@ static void add_blocks(lks__optim *o, const lks__optim_share *share, size_t i)
         first = first > t->offset ? first : t->offset;
         end = end < t->offset + t->count ? end : t->offset + t->count;
         if (first < end)
-            o->pieces[o->n_pieces++] = (lks__piece){i, first, end - first};
+            o->pieces[o->n_pieces++] = (lks__piece){i, first, end - first, {0}};
     }
 }
 
@@ -135,6 +135,21 @@ static lks_status list_pieces(lks__optim *o, const lks__optim_share *share)
             add_blocks(o, share, i);
     free(owner);
     return st;
+}
+
+static void place_state(lks__optim *o)
+{
+    const bool shared = o->device->ops->host_memory;
+    for (int state = 0; state < LKS__OPTIM_STATES; state++) {
+        size_t at = 0;
+        for (size_t i = 0; i < o->n_pieces; i++) {
+            lks__piece *p = &o->pieces[i];
+            p->state[state] = shared ? p->first : at;
+            if (lks__optimizer_state(o->optimizer, &o->table->tensors[p->tensor], state) != NULL)
+                at += p->count;
+        }
+        o->state_floats[state] = shared ? o->table->count : at;
+    }
 }
 
 /* --- opening --------------------------------------------------------------------------------- */
@@ -162,6 +177,8 @@ lks_status lks__optim_open(const lks__optimizer *optimizer, lks__device *device,
 {
     *o = (lks__optim){.optimizer = optimizer, .device = device, .table = table};
     lks_status st = list_pieces(o, share);
+    if (st == LKS_OK)
+        place_state(o);
     if (st == LKS_OK)
         st = open_work(o, lent, lent_bytes);
     if (st != LKS_OK)

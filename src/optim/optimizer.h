@@ -26,15 +26,17 @@ typedef struct lks__rates {
     double clip;              /* all gradients are multiplied by this first */
 } lks__rates;
 
-/* A part of a tensor that this rank updates. It has the tensor's state for it. */
-typedef struct lks__piece {
-    size_t tensor;       /* its index in the table */
-    size_t first, count; /* floats of an arena */
-} lks__piece;
-
 enum { LKS__OPTIM_STATES = 2 };
 
-/* Memory of the device, laid out as the table says. */
+/* A part of a tensor that this rank updates: `count` floats. They begin at `first` in arenas of the
+ * table, and their state at state[i] in the memory of state i. */
+typedef struct lks__piece {
+    size_t tensor; /* its index in the table */
+    size_t first, count;
+    size_t state[LKS__OPTIM_STATES];
+} lks__piece;
+
+/* Memory of the device. Parameters and gradients are arenas of the table. */
 typedef struct lks__optim_arenas {
     float *params, *state[LKS__OPTIM_STATES];
     const float *grads;
@@ -85,6 +87,9 @@ struct lks__optim {
     const lks__table *table;
     lks__piece *pieces; /* whole tensors first, those that cost most before others */
     size_t n_pieces;
+    /* Floats of each state. In host memory, which ranks share, it is an arena of the table. A
+     * device with its own memory has the state of this rank's pieces alone. */
+    size_t state_floats[LKS__OPTIM_STATES];
     void *work; /* of the device */
     size_t work_bytes;
     bool lent; /* work */

@@ -5,9 +5,18 @@
  * Vectors, gains and scales don't decay. */
 #include "optim/optimizer.h"
 
-/* y = a y + b x on the pieces of one kind. */
-static void blend(const lks__optim *o, lks__param_kind kind, double a, float *y, double b,
-                  const float *x)
+enum operand { PARAMS, GRADS, MOMENTUM };
+
+static const float *part(const lks__optim_arenas *arenas, enum operand which, const lks__piece *p)
+{
+    return which == PARAMS  ? arenas->params + p->first
+           : which == GRADS ? arenas->grads + p->first
+                            : arenas->state[0] + p->state[0];
+}
+
+/* y = a y + b x on the pieces of one kind; y is PARAMS or MOMENTUM. */
+static void blend(const lks__optim *o, const lks__optim_arenas *arenas, lks__param_kind kind,
+                  double a, enum operand y, double b, enum operand x)
 {
     lks__blend list = {.a = (float)a, .b = (float)b};
     for (size_t i = 0; i < o->n_pieces; i++) {
@@ -19,8 +28,9 @@ static void blend(const lks__optim *o, lks__param_kind kind, double a, float *y,
             list.n_pieces = 0;
         }
         size_t p = list.n_pieces++;
-        list.piece[p].y = y + piece->first;
-        list.piece[p].x = x + piece->first;
+        list.piece[p].y =
+            y == PARAMS ? arenas->params + piece->first : arenas->state[0] + piece->state[0];
+        list.piece[p].x = part(arenas, x, piece);
         list.piece[p].n = piece->count;
     }
     if (list.n_pieces > 0)
@@ -31,10 +41,10 @@ static void update(const lks__optim *o, const lks__rates *r, const lks__optim_ar
 {
     for (int k = 0; k < LKS__N_PARAM_KINDS; k++) {
         const lks__param_kind kind = (lks__param_kind)k;
-        blend(o, kind, r->beta1, a->state[0], r->clip, a->grads);
+        blend(o, a, kind, r->beta1, MOMENTUM, r->clip, GRADS);
         if (kind != LKS__PARAM_SCALAR && r->weight_decay != 0.0)
-            blend(o, kind, 1.0, a->state[0], r->weight_decay, a->params);
-        blend(o, kind, 1.0, a->params, -r->lr[kind], a->state[0]);
+            blend(o, a, kind, 1.0, MOMENTUM, r->weight_decay, PARAMS);
+        blend(o, a, kind, 1.0, PARAMS, -r->lr[kind], MOMENTUM);
     }
 }
 

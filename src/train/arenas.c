@@ -21,7 +21,7 @@ static void give_back_unused(const lks__trainer *t)
     for (size_t i = 0; i < LKS__OPTIM_STATES * t->table.n_tensors; i++) {
         const int state = (int)(i / t->table.n_tensors);
         const lks__tensor *tensor = &t->table.tensors[i % t->table.n_tensors];
-        uintptr_t first = (uintptr_t)((float *)t->moments[state].host + tensor->offset);
+        uintptr_t first = (uintptr_t)(t->moments[state].host + tensor->offset);
         uintptr_t end = (first + tensor->count * sizeof(float)) / page * page;
         first = (first + page - 1) / page * page;
         if (lks__optimizer_state(lks__train_optimizer(&t->s), tensor, state) == NULL && first < end)
@@ -34,48 +34,77 @@ lks_status lks__arenas_open(lks__trainer *t)
     const int kind = t->shared ? LKS_MEM_COMMON : LKS_MEM_OWN;
     const int moments = t->s.zero ? LKS_MEM_LAZY : kind;
     const size_t bytes = t->table.count * sizeof(float);
-    lks__mirror *arenas[] = {&t->params, &t->moments[0], &t->moments[1]};
-    for (int i = 0; i <= LKS__OPTIM_STATES; i++) {
-        void *host;
-        LKS__TRY(lks_comm_alloc(t->ses.comm, i == 0 ? kind : moments, bytes, &host));
-        LKS__TRY(lks__mirror_wrap(t->ses.device, host, bytes, arenas[i]));
-    }
+    void *params;
+    LKS__TRY(lks_comm_alloc(t->ses.comm, kind, bytes, &params));
+    LKS__TRY(lks__mirror_wrap(t->ses.device, params, bytes, &t->params));
+    for (int i = 0; i < LKS__OPTIM_STATES; i++)
+        LKS__TRY(lks_comm_alloc(t->ses.comm, moments, bytes, (void **)&t->moments[i].host));
     if (lks_comm_leader(t->ses.comm) == t->ses.world.rank || !t->shared)
         give_back_unused(t);
     return LKS_OK;
 }
 
+lks_status lks__arenas_open_moments(lks__trainer *t)
+{
+    lks__device *device = t->ses.device;
+    for (int i = 0; i < LKS__OPTIM_STATES; i++) {
+        lks__moments *m = &t->moments[i];
+        const size_t bytes = t->optim.state_floats[i] * sizeof(float);
+        if (on_host(t))
+            m->dev = m->host;
+        else if (bytes > 0)
+            LKS__TRY(device->ops->alloc(device, bytes, (void **)&m->dev));
+        m->dev_bytes = bytes;
+    }
+    return LKS_OK;
+}
+
+static void close_moments(lks__trainer *t)
+{
+    lks__device *device = t->ses.device;
+    for (int i = 0; i < LKS__OPTIM_STATES; i++) {
+        lks__moments *m = &t->moments[i];
+        if (m->dev != NULL && m->dev != m->host) {
+            lks__device_drain(device);
+            device->ops->release(device, m->dev, m->dev_bytes);
+        }
+        *m = (lks__moments){0};
+    }
+}
+
 void lks__arenas_close(lks__trainer *t)
 {
     lks__mirror_close(&t->params);
-    for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        lks__mirror_close(&t->moments[i]);
+    close_moments(t);
     lks__mirror_close(&t->piece);
 }
 
 /* --- copies ---------------------------------------------------------------------------------- */
 
-typedef void copy_fn(const lks__mirror *m, lks__queue queue, size_t from, size_t n);
-
-/* This rank's pieces of the parameters. */
-static void copy_params(const lks__trainer *t, copy_fn *copy)
+/* This rank's pieces of the parameters, to the host. */
+static void fetch_params(const lks__trainer *t)
 {
     for (size_t i = 0; i < t->optim.n_pieces; i++) {
         const lks__piece *p = &t->optim.pieces[i];
-        copy(&t->params, LKS__QUEUE_COPY, p->first * sizeof(float), p->count * sizeof(float));
+        lks__mirror_to_host(&t->params, LKS__QUEUE_COPY, p->first * sizeof(float),
+                            p->count * sizeof(float));
     }
 }
 
-/* The same of what the optimizer keeps. */
-static void copy_moments(const lks__trainer *t, copy_fn *copy)
+/* What the optimizer keeps of them. */
+static void copy_moments(const lks__trainer *t, bool to_device)
 {
+    lks__device *device = t->ses.device;
     for (size_t i = 0; i < LKS__OPTIM_STATES * t->optim.n_pieces; i++) {
         const int state = (int)(i / t->optim.n_pieces);
         const lks__piece *p = &t->optim.pieces[i % t->optim.n_pieces];
         const lks__tensor *tensor = &t->table.tensors[p->tensor];
-        if (lks__optimizer_state(t->optim.optimizer, tensor, state) != NULL)
-            copy(&t->moments[state], LKS__QUEUE_COPY, p->first * sizeof(float),
-                 p->count * sizeof(float));
+        if (lks__optimizer_state(t->optim.optimizer, tensor, state) == NULL)
+            continue;
+        float *host = t->moments[state].host + p->first;
+        float *dev = t->moments[state].dev + p->state[state];
+        device->ops->copy(device, LKS__QUEUE_COPY, to_device ? dev : host, to_device ? host : dev,
+                          p->count * sizeof(float));
     }
 }
 
@@ -85,7 +114,7 @@ lks_status lks__arenas_upload(lks__trainer *t, bool moments)
         return LKS_OK;
     lks__mirror_to_device(&t->params, LKS__QUEUE_COPY, 0, t->params.bytes);
     if (moments)
-        copy_moments(t, lks__mirror_to_device);
+        copy_moments(t, true);
     lks__device_order(t->ses.device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
     return lks__device_finish(t->ses.device, LKS__QUEUE_COPY);
 }
@@ -109,7 +138,7 @@ lks_status lks__arenas_end_update(lks__trainer *t)
     if (on_host(t))
         return LKS_OK;
     lks__device_order(t->ses.device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
-    copy_params(t, lks__mirror_to_host);
+    fetch_params(t);
     return lks__device_finish(t->ses.device, LKS__QUEUE_COPY);
 }
 
@@ -118,7 +147,7 @@ lks_status lks__arenas_fetch_moments(lks__trainer *t)
     if (on_host(t))
         return LKS_OK;
     lks__device_order(t->ses.device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
-    copy_moments(t, lks__mirror_to_host);
+    copy_moments(t, false);
     LKS__TRY(lks__device_finish(t->ses.device, LKS__QUEUE_COPY));
     return lks_comm_barrier(t->ses.comm);
 }

@@ -4,17 +4,19 @@
  * rank (--replicas). Checkpoints, hashes and other hosts use that one. If the device uses host
  * memory, this is all, and the calls below do nothing.
  *
- * Otherwise each rank's device has its own replica. A rank updates its pieces there, and copies
- * their parameters to the host. When all ranks have done so, each copies all parameters to its
- * device. Moments stay on the device of the rank that updates them, until a checkpoint needs
- * them. */
+ * Otherwise each rank's device has a replica of the parameters, and the moments of this rank's
+ * pieces alone. A rank updates its pieces there, and copies their parameters to the host. When all
+ * ranks have done so, each copies all parameters to its device. Moments stay on the device of the
+ * rank that updates them, until a checkpoint needs them. */
 #ifndef LKS_TRAIN_ARENAS_H
 #define LKS_TRAIN_ARENAS_H
 
 #include "train/trainer.h"
 
-/* Collective. Opens the host's and the device's copies. */
+/* Collective. Opens the parameters, on both sides, and the moments' arenas on the host. */
 lks_status lks__arenas_open(lks__trainer *t);
+/* When t->optim is open: the moments on the device. */
+lks_status lks__arenas_open_moments(lks__trainer *t);
 void lks__arenas_close(lks__trainer *t);
 
 /* The host's replica is complete (after a barrier). On return all parameters, and with `moments`

@@ -30,7 +30,7 @@ struct names {
 };
 
 static void add_arena(struct names *list, const lks__trainer *trainer, int arena,
-                      const lks__mirror *mirror)
+                      const float *values)
 {
     for (size_t i = 0; i < trainer->table.n_tensors; i++) {
         const lks__tensor *t = &trainer->table.tensors[i];
@@ -43,7 +43,7 @@ static void add_arena(struct names *list, const lks__trainer *trainer, int arena
         *out = (lks__st_tensor){.name = name,
                                 .dtype = "F32",
                                 .n_dims = t->n_dims,
-                                .data = (const float *)mirror->host + t->offset,
+                                .data = values + t->offset,
                                 .bytes = t->count * sizeof(float)};
         for (int d = 0; d < t->n_dims; d++)
             out->shape[d] = t->shape[d];
@@ -94,7 +94,7 @@ lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17])
     if (model.text == NULL || model.tensors == NULL) {
         st = lks__fail(LKS_ERR_NOMEM, "no memory to describe %zu tensors", n);
     } else {
-        add_arena(&model, t, PARAMS, &t->params);
+        add_arena(&model, t, PARAMS, t->params.host);
         lks__ckpt_params_hash(model.tensors, model.n, params_hash);
     }
     free(model.text);
@@ -115,9 +115,9 @@ lks_status lks__state_save(lks__trainer *t, bool best, char name[32], char param
         st = lks__fail(LKS_ERR_NOMEM, "no memory to describe checkpoint %" PRIu64, t->iter);
         goto out;
     }
-    add_arena(&model, t, PARAMS, &t->params);
+    add_arena(&model, t, PARAMS, t->params.host);
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        add_arena(&optim, t, i, &t->moments[i]);
+        add_arena(&optim, t, i, t->moments[i].host);
     if (sampler_bytes > 0) {
         lks__sampler_state_save(t->sampler, sampler);
         optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,

@@ -263,6 +263,8 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     if (st == LKS_OK)
         st = lks__train_open_optimizer(t);
     if (st == LKS_OK)
+        st = lks__arenas_open_moments(t);
+    if (st == LKS_OK)
         st = start_state(t, resume);
     if (st == LKS_OK)
         st = run_digest(t, &digest);

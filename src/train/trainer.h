@@ -22,6 +22,14 @@
 /* best_val_loss before the first evaluation, as in nanoGPT's train.py. */
 #define LKS__NO_VAL_LOSS 1e9
 
+/* What the optimizer keeps, in one state. */
+typedef struct lks__moments {
+    float *host; /* an arena of the table */
+    float
+        *dev; /* where the pieces of `optim` say; the same memory if the device uses host memory */
+    size_t dev_bytes;
+} lks__moments;
+
 typedef struct lks__trainer {
     lks__settings s;
     lks__session ses;
@@ -46,9 +54,10 @@ typedef struct lks__trainer {
     lks__table table;
     lks__model *model;
     lks__ddp *ddp;
-    lks__mirror params, moments[LKS__OPTIM_STATES]; /* arenas of the table: train/arenas.h */
-    lks__optim optim;                               /* what this rank updates */
-    lks__mirror piece;                              /* for a look at the device's memory */
+    lks__mirror params; /* an arena of the table: train/arenas.h */
+    lks__moments moments[LKS__OPTIM_STATES];
+    lks__optim optim;  /* what this rank updates */
+    lks__mirror piece; /* for a look at the device's memory */
 
     lks__batch batch;        /* the current micro-batch */
     const uint64_t *offsets; /* of the current step: [V][A][B] */

@@ -1,5 +1,6 @@
 #include "deferred.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -290,6 +291,16 @@ static lks_status passed(lks__device *device, lks__mark asked, bool *passed_p)
     return LKS_OK;
 }
 
+/* Add a line to the file DEFERRED_PEAK of the environment. */
+static void report_peak(void)
+{
+    const char *path = getenv("DEFERRED_PEAK");
+    FILE *f = path == NULL ? NULL : fopen(path, "a");
+    if (path != NULL &&
+        (f == NULL || fprintf(f, "%zu\n", deferred_memory_peak()) < 0 || fclose(f) != 0))
+        deferred_die("cannot write to %s", path);
+}
+
 static void close_device(lks__device *device)
 {
     deferred *d = own_thread("close");
@@ -299,6 +310,7 @@ static void close_device(lks__device *device)
     if (deferred_memory_count() > 0)
         deferred_die("close with %d blocks of device memory that were not released",
                      deferred_memory_count());
+    report_peak();
     deferred_memory_stop();
     own_device = NULL;
     free(d);

@@ -7,6 +7,9 @@
  * reads its source when it runs. Arguments of operations must be device memory, except structs,
  * which are copied.
  *
+ * If the environment has DEFERRED_PEAK, the most bytes that were allocated at a time are added to
+ * that file when the device is closed.
+ *
  * It ends the process with a sentence (SIGABRT, or SIGSEGV for memory) if the caller changes the
  * source or destination of a queued copy, releases memory that queued work needs, or calls from a
  * second thread. */

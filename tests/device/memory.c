@@ -26,6 +26,7 @@ static struct sigaction before;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the above */
 
 static _Thread_local const char *running; /* what this thread's device runs */
+static _Thread_local size_t live, peak;   /* bytes of this thread's device */
 
 void deferred_die(const char *fmt, ...)
 {
@@ -91,6 +92,7 @@ void deferred_memory_start(void)
 
 void deferred_memory_stop(void)
 {
+    live = peak = 0;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < n_blocks; i++)
         if (blocks[i].map != NULL && blocks[i].running == &running) {
@@ -124,6 +126,8 @@ void *deferred_memory_alloc(size_t bytes)
     pthread_mutex_lock(&lock);
     *unused() = b;
     pthread_mutex_unlock(&lock);
+    live += bytes;
+    peak = live > peak ? live : peak;
     return b.data;
 }
 
@@ -145,6 +149,7 @@ void deferred_memory_release(void *p, size_t bytes)
     if (b == NULL || b->data != p || b->bytes != bytes)
         deferred_die("release of %zu bytes that were not allocated so", bytes);
     b->released = true;
+    live -= bytes;
     madvise(b->map, b->map_bytes, MADV_DONTNEED);
 }
 
@@ -170,6 +175,11 @@ int deferred_memory_block(const char *what, const void *p, size_t bytes)
         deferred_die("%s: %zu bytes at %p are not inside device memory %d", what, bytes, p,
                      number_of(b != NULL ? b : last));
     return number_of(b);
+}
+
+size_t deferred_memory_peak(void)
+{
+    return peak;
 }
 
 int deferred_memory_count(void)

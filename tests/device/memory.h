@@ -27,6 +27,7 @@ void deferred_memory_open(const char *what);
  * is another device's or was released. */
 int deferred_memory_block(const char *what, const void *p, size_t bytes);
 
-int deferred_memory_count(void); /* blocks that are not released */
+size_t deferred_memory_peak(void); /* the most bytes that were allocated at a time */
+int deferred_memory_count(void);   /* blocks that are not released */
 
 #endif

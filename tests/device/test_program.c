@@ -1,6 +1,7 @@
 /* --device of the tool, and of the tests' own tool, which has one more device. */
 #include "support.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +81,77 @@ static void test_dry_run_asks_the_device(void **state)
     }
 }
 
+/* The bytes of device memory of each rank of a short run: sum, and the largest. */
+struct peaks {
+    size_t sum, most;
+};
+
+static struct peaks peaks_of(const char *data, const char *const family[], const char *optimizer,
+                             int W)
+{
+    const char *out = lks_test_folder(), *file = lks_test_text("%s/peaks", lks_test_folder());
+    const char *argv[40] = {deferred_tool, "train"},
+               *env[] = {lks_test_text("DEFERRED_PEAK=%s", file), NULL};
+    int n = 2;
+    for (; *family != NULL; family++)
+        argv[n++] = *family;
+    argv[n++] = lks_test_text("--dataset=%s", data);
+    argv[n++] = lks_test_text("--out_dir=%s", out);
+    argv[n++] = lks_test_text("--optimizer=%s", optimizer);
+    argv[n++] = lks_test_text("--nproc_per_node=%d", W);
+    argv[n++] = "--gradient_accumulation_steps=2";
+    argv[n++] = "--virtual_ranks=2";
+    argv[n++] = "--threads=1";
+    lks_test_result r = lks_test_run(argv, env, 60);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    struct peaks p = {0, 0};
+    FILE *f = fopen(file, "r");
+    assert_non_null(f);
+    int ranks = 0;
+    for (size_t bytes; fscanf(f, "%zu", &bytes) == 1; ranks++) {
+        p.sum += bytes;
+        p.most = bytes > p.most ? bytes : p.most;
+    }
+    fclose(f);
+    assert_int_equal(ranks, W);
+    return p;
+}
+
+/* AdamW keeps two numbers of each parameter, SGD one. The difference is one state, of which each
+ * rank's device has its pieces alone: all ranks together have as much as one rank has. */
+static void test_moments_are_divided(void **state)
+{
+    static const char *const gpt2[] = {"--n_layer=3",     "--n_head=2",     "--n_embd=64",
+                                       "--block_size=16", "--batch_size=1", "--vocab_size=65",
+                                       "--max_iters=1",   "--eval_iters=1", NULL};
+    static const char *const golf[] = {"--family=golf",           "--sampler=stream",
+                                       "--vocab_size=1024",       "--num_layers=3",
+                                       "--model_dim=64",          "--num_heads=2",
+                                       "--num_kv_heads=1",        "--train_seq_len=16",
+                                       "--train_batch_tokens=64", "--val_batch_size=1024",
+                                       "--iterations=1",          "--max_wallclock_seconds=0",
+                                       "--val_loss_every=0",      NULL};
+    static const struct {
+        const char *const *args;
+        void (*tokens)(const char *folder);
+    } families[] = {{gpt2, lks_test_generated_tokens}, {golf, lks_test_generated_golf}};
+    enum { BLOCK = 4096 * sizeof(float) };
+    for (int i = 0; i < 2; i++) {
+        const char *data = lks_test_folder();
+        families[i].tokens(data);
+        struct peaks one[2], two[2];
+        for (int k = 0; k < 2; k++) {
+            one[k] = peaks_of(data, families[i].args, k == 0 ? "sgd" : "adamw", 1);
+            two[k] = peaks_of(data, families[i].args, k == 0 ? "sgd" : "adamw", 2);
+        }
+        const size_t whole = one[1].sum - one[0].sum;
+        assert_true(whole > 16 * BLOCK);
+        assert_int_equal(two[1].sum - two[0].sum, whole);
+        assert_true(two[1].most - two[0].most < whole / 4 * 3);
+    }
+}
+
 static void test_named_in_metrics(void **state)
 {
     assert_string_equal(device_of("lockstep", "auto"), "cpu");
@@ -93,6 +165,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_dry_run_asks_the_device),
+        cmocka_unit_test(test_moments_are_divided),
         cmocka_unit_test(test_named_in_metrics),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
