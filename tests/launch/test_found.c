@@ -112,6 +112,29 @@ static void test_absent(void **state)
     }
 }
 
+/* A rank that counts another number of ranks on this host isn't taken for one of ours. */
+static void test_another_number(void **state)
+{
+    static const struct environment of[2] = {{{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d",
+                                               "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"}},
+                                             {{"RANK=%d", "WORLD_SIZE=3", "LOCAL_RANK=%d",
+                                               "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1"}}};
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--allow_uneven");
+    law_add(&args, "--timeout=%g", 2 * lks_test_patience());
+    lks_test_child ranks[2];
+    for (int r = 1; r >= 0; r--)
+        ranks[r] = start(&args, &of[r], r);
+    lks_test_result results[2];
+    for (int r = 0; r < 2; r++)
+        results[r] = lks_test_wait(&ranks[r], 20);
+    assert_int_equal(results[0].exit_code, 1);
+    assert_contains(results[0].err, "local rank 1 of 2 on this host has not attached");
+    assert_int_not_equal(results[1].exit_code, 0);
+    assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
+}
+
 /* --- reading them ------------------------------------------------------------------------- */
 
 struct reading {
@@ -227,10 +250,9 @@ int main(int argc, char **argv)
     /* Those that need a launcher which may be missing are CTest programs of their own, which
      * skip. */
     const struct CMUnitTest ours[] = {
-        cmocka_unit_test(test_reading),
-        cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_reading),        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_death),          cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_another_number),
     };
     static const struct {
         const char *name;

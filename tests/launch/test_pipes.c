@@ -72,7 +72,7 @@ static int finish(struct run *r, double most_s)
 {
     int status = 0;
     while (waitpid(r->pid, &status, WNOHANG) == 0) {
-        if (lks__sys_now() - r->start_s > most_s * LKS_TEST_PATIENCE) {
+        if (lks__sys_now() - r->start_s > most_s * lks_test_patience()) {
             kill(r->pid, SIGKILL);
             waitpid(r->pid, NULL, 0);
             fail_msg("it hasn't ended after %g s: %s", most_s, lks_test_read(r->err_path, NULL));
@@ -88,7 +88,7 @@ static int finish(struct run *r, double most_s)
 
 static void wait_for_file(const char *path)
 {
-    for (int i = 0; i < 2000 && !lks_test_exists(path); i++)
+    for (int i = 0; i < lks_test_tries(2000) && !lks_test_exists(path); i++)
         pause_ms(5);
     assert_true(lks_test_exists(path));
 }
@@ -97,7 +97,7 @@ static void wait_for_file(const char *path)
 static void wait_until_full(const struct run *r)
 {
     struct pollfd p = {.fd = r->out, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 20000), 1);
+    assert_int_equal(poll(&p, 1, (int)(20000 * lks_test_patience())), 1);
     pause_ms(300);
 }
 
@@ -162,13 +162,14 @@ static void test_insist(void **state)
     struct run r = START("trap '' TERM; while :; do echo hello; done", "--nproc-per-node=2");
     wait_until_full(&r);
     kill(r.pid, SIGTERM);
-    for (int i = 0; i < 2000 && strstr(lks_test_read(r.err_path, NULL), "second") == NULL; i++)
+    for (int i = 0;
+         i < lks_test_tries(2000) && strstr(lks_test_read(r.err_path, NULL), "second") == NULL; i++)
         pause_ms(5);
     pause_ms(600);
     double second_s = lks__sys_now();
     kill(r.pid, SIGTERM);
     assert_int_equal(finish(&r, 20), 128 + SIGKILL);
-    assert_true(lks__sys_now() - second_s < 4 * LKS_TEST_PATIENCE);
+    assert_true(lks__sys_now() - second_s < 4 * lks_test_patience());
 }
 
 /* --- nothing is lost ---------------------------------------------------------------------- */

@@ -292,14 +292,14 @@ static lks_test_result signalled(int n, const char *out, law_args args, const ch
                          NULL};
     law_add(&args, "--nproc_per_node=2");
     lks_test_child run = lks_test_start(args.argv, env);
-    for (int i = 0; i < 30000; i++) {
+    for (int i = 0; i < lks_test_tries(30000); i++) {
         if (lks_test_exists(lks_test_text("%s/ckpt-00000003.tmp", out)))
             break;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     for (int i = 0; i < n; i++) {
         kill(run.pid, SIGTERM);
-        nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
     }
     lks_test_result r = lks_test_wait(&run, 60);
     marked_assert_gone(mark, 2);
@@ -322,13 +322,13 @@ static void test_launcher(void **state)
 
     /* Its time limit counts from the last heartbeat: each of these waits is shorter. */
     args = law_train("random", &out);
-    law_add(&args, "--shutdown_timeout=0.9");
+    law_add(&args, "--shutdown_timeout=%g", 1.4 * lks_test_patience());
     r = signalled(1, out, args, slow);
     expect_stop(&r, "stopped by signal 15");
     assert_int_equal(check_saved(out), 3);
 
     args = law_train("random", &out);
-    law_add(&args, "--shutdown_timeout=0.9");
+    law_add(&args, "--shutdown_timeout=%g", 1.4 * lks_test_patience());
     r = signalled(1, out, args, "fsync:2:hang");
     assert_int_equal(r.exit_code, 128 + SIGKILL);
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/cpu.h"
 #include "ddp/ddp.h"
 
 static const char *alone[2]; /* outputs of one rank with one thread: random, nanogpt */
@@ -48,7 +49,7 @@ static void test_alone(void **state)
     assert_string_not_equal(law_lines(alone[0]), law_lines(alone[1]));
 }
 
-static void check(int W, const char *const more[])
+static const char *check(int W, const char *const more[])
 {
     const char *all[5] = {lks_test_text("--nproc_per_node=%d", W)};
     for (int i = 1; *more != NULL; more++)
@@ -56,14 +57,23 @@ static void check(int W, const char *const more[])
     const char *out = law_trained("random", all);
     law_assert_same(out, alone[0]);
     assert_own_work(out, W);
+    return out;
 }
 #define check_ranks(W, ...) check((W), (const char *const[]){__VA_ARGS__, NULL})
 
+/* Without --threads the ranks of a host divide its cores. */
+static void assert_threads(const char *out, int W)
+{
+    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    int cores = lks__cpu_count();
+    assert_int_equal(lks_test_number(json_array_get(hosts, 0), "threads"),
+                     cores > W ? cores / W : 1);
+}
+
 static void test_even_ranks(void **state)
 {
-    check_ranks(2, NULL);
-    check_ranks(4, NULL);
-    check_ranks(8, NULL);
+    for (int W = 2; W <= 8; W *= 2)
+        assert_threads(check_ranks(W, NULL), W);
 }
 
 static void test_uneven_ranks(void **state)

@@ -757,7 +757,7 @@ static void run_row(const struct row *row, const char *hosts)
         ok = as_expected(&ranks[i], i == 0) && ok;
     pthread_barrier_destroy(&played);
     double seconds = lks__sys_now() - start;
-    if (!ok || seconds > MOST_S * LKS_TEST_PATIENCE)
+    if (!ok || seconds > MOST_S * lks_test_patience())
         fail_msg("%s over hosts %s, %.1f s", row->name, hosts != NULL ? hosts : "2", seconds);
 }
 
@@ -808,7 +808,7 @@ static void test_engine(void **state)
         double start = lks__sys_now();
         int code = hosts_run(engine, "21", args);
         double seconds = lks__sys_now() - start;
-        if (code != 0 || seconds > MOST_S * LKS_TEST_PATIENCE)
+        if (code != 0 || seconds > MOST_S * lks_test_patience())
             fail_msg("%s over %s: exit code %d, %.1f s", rows[i].name, engine, code, seconds);
     }
 }

@@ -611,7 +611,8 @@ static const struct row gpt2_rows[] = {
         .with = "--nproc_per_node=3 --virtual_ranks=4"),
     ROW(TRAIN, "zero", "1", REFUSED, .says = "zero=1 divides the state over hosts"),
     ROW(TRAIN, "wire", "bfloat16", 0), /* between hosts: laws_hosts */
-    ROW(TRAIN, "timeout", "0.2", RESULT, .may = ALL & ~(START | TEXT), .with = IS_SLOW),
+    ROW(TRAIN, "timeout", "0.2", RESULT, .may = ALL & ~TEXT, .with = IS_SLOW,
+        .says = "no answer for 0.2 s"),
     ROW(TRAIN, "check_interval", "1", 0), /* what it finds: faults_flips */
     ROW(TRAIN, "replicas", "private", HOST),
     ROW(TRAIN, "bucket_mb", "0.0001", 0), /* tested by test_buckets() */
@@ -694,7 +695,7 @@ static const struct row other_rows[] = {
     ROW(EVAL, "nproc_per_node", "2", 0),
     ROW(EVAL, "shutdown_timeout", "7", 0),
     ROW(EVAL, "threads", "2", 0),
-    ROW(EVAL, "timeout", "0.2", RESULT | TEXT,
+    ROW(EVAL, "timeout", "0.2", RESULT | TEXT, .says = "no answer for 0.2 s",
         .with = "--nproc_per_node=2 LOCKSTEP_FAULT=read:8:slow LOCKSTEP_FAULT_RANK=1"),
     ROW(EVAL, "device", "cpu", 0),
     ROW(EVAL, "dtype", "bfloat16", TEXT),
