@@ -1,78 +1,84 @@
-/* lockstep export: a trained model as one file. */
+/* lockstep export: a trained model in another program's form. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "artifact/artifact.h"
-#include "model/model.h"
+#include "export.h"
 #include "tool.h"
-#include "train/state.h"
+#include "weights/saved.h"
 #include "weights/which.h"
 
 static const char usage[] =
-    "Usage: lockstep export --format=golf --out_dir=DIR --out=FILE [--code=FILE ...]\n"
+    "Usage: lockstep export --format=golf|nanogpt --out_dir=DIR --out=FILE\n"
     "\n"
-    "Writes the model of a checkpoint in --out_dir (--which) as parameter-golf's artifact: int8 "
+    "Writes the model of a checkpoint in --out_dir (--which).\n"
+    "\n"
+    "golf: as parameter-golf's train_gpt.py saves it. A name that ends in .pt gets the raw model, "
+    "any\n"
+    "other the artifact: int8 with a scale for each row, under zlib. The size is printed together "
     "with\n"
-    "a scale for each row, in a safetensors container under zlib. Its size is printed together "
-    "with\n"
-    "that of the code files, with a warning if both are over the limit of 16,000,000 bytes.\n"
-    "--code may be given several times.\n";
+    "that of the code files (--code=FILE, which may be given several times), with a warning if "
+    "both\n"
+    "are over the limit of 16,000,000 bytes.\n"
+    "nanogpt: a ckpt.pt with the optimizer's state, which nanoGPT's sample.py and its resume load. "
+    "It\n"
+    "computes GELU exactly; a model with the tanh form is written if --gelu=exact is given. "
+    "--dataset\n"
+    "is what sample.py looks for its meta.pkl by.\n";
 
-static lks_status write_model(const lks__settings *s, const lks__ckpt *ckpt,
-                              lks__artifact_stats *stats)
+static const struct {
+    const char *name; /* of --format */
+    tool_export_write *write;
+} formats[] = {
+    {"golf", tool_export_golf},
+    {"nanogpt", tool_export_nanogpt},
+};
+
+static tool_export_write *format_of(const lks__settings *s)
 {
-    lks__settings run;
-    lks__table table;
-    lks__settings_defaults(&run);
-    LKS__TRY(lks__state_settings(ckpt, &run));
-    lks__model_config config = lks__state_model_config(&run, (uint32_t)run.vocab_size);
-    LKS__TRY(lks__model_table(&config, &table));
-    lks_status st = lks__state_check_params(ckpt->model, ckpt->path, &table);
-    float *params = st == LKS_OK ? calloc(table.count, sizeof *params) : NULL;
-    lks__artifact_about about = {
-        .iter = ckpt->iter,
-        .settings = json_object_get(ckpt->state, "settings"),
-        .tokenizer = json_object_get(ckpt->state, "tokenizer"),
-    };
-    if (st == LKS_OK && !params)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a model of %zu parameters", table.n_params);
+    const char *name = lks__setting_word(s, LKS__SETTING_format);
+    size_t i = 0;
+    while (strcmp(formats[i].name, name) != 0) /* the settings table has no others */
+        i++;
+    return formats[i].write;
+}
+
+lks_status tool_export_params(const tool_model *e, float **params_p)
+{
+    float *params = calloc(e->table.count, sizeof *params);
+    if (!params)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a model of %zu parameters",
+                         e->table.n_params);
+    lks_status st = lks__state_read_params(e->ckpt.model, e->ckpt.path, &e->table, params);
     if (st == LKS_OK)
-        st = lks__state_read_params(ckpt->model, ckpt->path, &table, params);
-    if (st == LKS_OK)
-        st = lks__artifact_write(s->out, &table, params, &about, stats);
-    free(params);
-    lks__table_free(&table);
+        *params_p = params;
+    else
+        free(params);
     return st;
 }
 
-static void print_sizes(const lks__artifact_stats *stats, uint64_t model_bytes, uint64_t code_bytes)
+static lks_status open_model(tool_model *e)
 {
-    char lines[LKS__ARTIFACT_LINES], warning[200];
-    lks__artifact_lines(stats, model_bytes, code_bytes, lines);
-    fputs(lines, stdout);
-    fflush(stdout); /* earlier lines first */
-    if (lks__artifact_too_large(stats, code_bytes, warning))
-        fprintf(stderr, "lockstep export: %s\n", warning);
+    lks__settings_defaults(&e->run);
+    LKS__TRY(lks__state_settings(&e->ckpt, &e->run));
+    lks__model_config config = lks__state_model_config(&e->run, (uint32_t)e->run.vocab_size);
+    LKS__TRY(lks__model_table(&config, &e->table));
+    return lks__state_check_params(e->ckpt.model, e->ckpt.path, &e->table);
 }
 
-static lks_status export_golf(const lks__settings *s)
+static lks_status export_model(const lks__settings *s)
 {
-    lks__ckpt ckpt;
-    lks__artifact_stats stats;
-    char path[sizeof ckpt.path + 32], took[64];
-    uint64_t code_bytes, model_bytes;
+    char took[64];
+    tool_model e = {.s = s};
     if (s->out[0] == '\0')
-        return lks__fail(LKS_ERR_CONFIG, "give the file to write the artifact to: --out=FILE");
-    LKS__TRY(lks__artifact_code_bytes(s->code, &code_bytes));
-    LKS__TRY(lks__which_open(s->out_dir, s->which, &ckpt, took));
+        return lks__fail(LKS_ERR_CONFIG, "give the file to write: --out=FILE");
+    LKS__TRY(lks__which_open(s->out_dir, s->which, &e.ckpt, took));
     fprintf(stderr, "lockstep export: %s\n", took);
-    snprintf(path, sizeof path, "%s/model.safetensors", ckpt.path);
-    lks_status st = lks__artifact_file_bytes(path, &model_bytes);
+    lks_status st = open_model(&e);
     if (st == LKS_OK)
-        st = write_model(s, &ckpt, &stats);
-    lks__ckpt_close(&ckpt);
-    if (st == LKS_OK)
-        print_sizes(&stats, model_bytes, code_bytes);
+        st = format_of(s)(&e);
+    lks__table_free(&e.table);
+    lks__ckpt_close(&e.ckpt);
     return st;
 }
 
@@ -84,6 +90,6 @@ int tool_export(int argc, char **argv)
     if (!tool_settings("export", LKS__CMD_EXPORT, usage, argc, argv, 0, &s, &args, &code))
         return code;
     tool_print_notes("export", &args);
-    lks_status st = export_golf(&s);
+    lks_status st = export_model(&s);
     return st == LKS_OK ? TOOL_OK : tool_fail("export", st);
 }

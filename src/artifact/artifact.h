@@ -67,7 +67,8 @@ lks_status lks__artifact_code_bytes(const char *list, uint64_t *bytes_p);
 
 typedef struct lks__artifact {
     uint64_t iter;
-    json_t *settings;  /* an object, owned; its members are not checked yet */
+    json_t *settings;  /* an object, owned; its members are not checked yet. NULL: train_gpt.py
+                          wrote the file, which says nothing about its model */
     json_t *tokenizer; /* an object, owned, or NULL */
     struct lks__artifact_stream *stream;
 } lks__artifact;
@@ -76,6 +77,9 @@ typedef struct lks__artifact {
  * reason. */
 lks_status lks__artifact_open(const char *path, lks__artifact *artifact);
 void lks__artifact_close(lks__artifact *artifact); /* a zeroed one is fine */
+
+/* false: it has no tensor of that name, or isn't in the form of train_gpt.py. */
+bool lks__artifact_shape(const lks__artifact *artifact, const char *name, uint64_t shape[2]);
 
 /* Check that every tensor of `table` is there with its name, type and shape, that nothing else is,
  * and that the file is long enough for so much data: then the table's arena may be allocated.

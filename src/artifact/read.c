@@ -163,6 +163,11 @@ static lks_status check_entry(const stream *s, const lks__st_tensor *expected, s
     return lks__add(*total, expected->bytes, total) ? LKS_OK : bad(s, "its size overflows");
 }
 
+bool lks__artifact_shape(const lks__artifact *a, const char *name, uint64_t shape[2])
+{
+    return a->stream->saved && lks__artifact_saved_shape(a->stream->saved, name, shape);
+}
+
 lks_status lks__artifact_check(const lks__artifact *a, const lks__table *table)
 {
     const stream *s = a->stream;

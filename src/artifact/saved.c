@@ -136,10 +136,7 @@ lks_status lks__artifact_saved_about(const lks__artifact_saved *s, lks__artifact
     const lks__pickle_value *ours =
         lks__pickle_find(lks__torchfile_root(s->file), LKS__SAVED_LOCKSTEP);
     if (!ours)
-        return lks__fail(LKS_ERR_FORMAT,
-                         "%s was written by train_gpt.py, not by lockstep: it has no settings. Its "
-                         "weights can be taken by --init_from",
-                         s->shown);
+        return LKS_OK;
     const lks__pickle_value *iter = lks__pickle_find(ours, LKS__ARTIFACT_ITER);
     const lks__pickle_value *tokenizer = lks__pickle_find(ours, LKS__ARTIFACT_TOKENIZER);
     if (lks__pickle_kind_of(iter) != LKS__PICKLE_INT || lks__pickle_int(iter) < 0)
@@ -148,6 +145,19 @@ lks_status lks__artifact_saved_about(const lks__artifact_saved *s, lks__artifact
     LKS__TRY(object_at(s, lks__pickle_find(ours, LKS__ARTIFACT_SETTINGS), LKS__ARTIFACT_SETTINGS,
                        &a->settings));
     return tokenizer ? object_at(s, tokenizer, LKS__ARTIFACT_TOKENIZER, &a->tokenizer) : LKS_OK;
+}
+
+bool lks__artifact_saved_shape(const lks__artifact_saved *s, const char *name, uint64_t shape[2])
+{
+    const lks__pickle_value *v = lks__pickle_find(s->quantized, name);
+    if (!v)
+        v = lks__pickle_find(s->passed, name);
+    if (lks__pickle_kind_of(v) != LKS__PICKLE_TENSOR)
+        return false;
+    const lks__pickle_tensor *t = lks__pickle_tensor_of(v);
+    for (int d = 0; d < 2; d++)
+        shape[d] = d < t->n_dims ? t->shape[d] : 1;
+    return true;
 }
 
 /* ---- the tensors ------------------------------------------------------------------------- */

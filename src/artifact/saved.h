@@ -32,8 +32,11 @@ typedef struct lks__artifact_saved lks__artifact_saved;
  * file's size and 16 MiB, and checks everything but the tensors' elements. */
 lks_status lks__artifact_saved_open(lks__unzip *zip, uint64_t start, lks__artifact_saved **saved_p);
 void lks__artifact_saved_close(lks__artifact_saved *saved); /* NULL does nothing */
-/* Sets iter, settings and tokenizer. ERR_FORMAT if the script wrote the file: it lacks them. */
+/* Sets iter, settings and tokenizer, if the file has them. */
 lks_status lks__artifact_saved_about(const lks__artifact_saved *saved, lks__artifact *a);
+/* As lks__artifact_shape(). */
+bool lks__artifact_saved_shape(const lks__artifact_saved *saved, const char *name,
+                               uint64_t shape[2]);
 /* As lks__artifact_check() and lks__artifact_read(). */
 lks_status lks__artifact_saved_check(const lks__artifact_saved *saved, const lks__table *table);
 lks_status lks__artifact_saved_read(lks__artifact_saved *saved, const lks__table *table,

@@ -123,10 +123,16 @@ static bool is_plain(const lks__pickle_tensor *t)
     return true;
 }
 
-static void gather(const lks__pickle_tensor *t, const char *from, char *out)
+/* Elements [first, first + n) of the tensor. */
+static void gather(const lks__pickle_tensor *t, const char *from, uint64_t first, size_t n,
+                   char *out)
 {
     uint64_t index[LKS__PICKLE_MAX_DIMS] = {0}, at = t->first, bytes = t->storage->item_bytes;
-    for (uint64_t i = 0; i < t->count; i++) {
+    for (int d = t->n_dims; d-- > 0; first /= t->shape[d]) {
+        index[d] = first % t->shape[d];
+        at += index[d] * t->stride[d];
+    }
+    for (size_t i = 0; i < n; i++) {
         memcpy(out + i * bytes, from + at * bytes, bytes);
         for (int d = t->n_dims; d-- > 0;) { /* the next index, the last dimension first */
             at += t->stride[d];
@@ -139,36 +145,42 @@ static void gather(const lks__pickle_tensor *t, const char *from, char *out)
 }
 
 static lks_status read_strided(lks__torchfile *f, const lks__zip_entry *entry,
-                               const lks__pickle_tensor *t, void *out)
+                               const lks__pickle_tensor *t, uint64_t first, size_t n, void *out)
 {
     char *all = malloc(entry->bytes + 1);
     if (!all)
         return lks__fail(LKS_ERR_NOMEM, "%s: no memory for a tensor", lks__zip_name(f->zip));
     lks_status st = lks__zip_read_all(f->zip, entry, all);
     if (st == LKS_OK)
-        gather(t, all, out);
+        gather(t, all, first, n, out);
     free(all);
     return st;
 }
 
-lks_status lks__torchfile_read(lks__torchfile *f, const lks__pickle_tensor *t, void *out)
+lks_status lks__torchfile_read_part(lks__torchfile *f, const lks__pickle_tensor *t, uint64_t first,
+                                    size_t n, void *out)
 {
+    if (n == 0)
+        return LKS_OK;
     const lks__zip_entry *entry = storage_entry(f, t->storage);
     uint64_t item = t->storage->item_bytes;
     unsigned char *checked = &f->checked[entry - lks__zip_entry_at(f->zip, 0)];
-    if (t->count == 0)
-        return LKS_OK;
     if (!is_plain(t)) {
-        LKS__TRY(read_strided(f, entry, t, out));
-    } else if (t->count == t->storage->count) {
+        LKS__TRY(read_strided(f, entry, t, first, n, out));
+    } else if (n == t->storage->count) {
         LKS__TRY(lks__zip_read_all(f->zip, entry, out));
     } else {
         if (!*checked)
             LKS__TRY(lks__zip_read_all(f->zip, entry, NULL));
-        LKS__TRY(lks__zip_read(f->zip, entry, t->first * item, out, t->count * item));
+        LKS__TRY(lks__zip_read(f->zip, entry, (t->first + first) * item, out, n * item));
     }
     *checked = 1;
     return LKS_OK;
+}
+
+lks_status lks__torchfile_read(lks__torchfile *f, const lks__pickle_tensor *t, void *out)
+{
+    return lks__torchfile_read_part(f, t, 0, (size_t)t->count, out);
 }
 
 /* ---- open and close ---------------------------------------------------------------------- */

@@ -22,6 +22,9 @@ const lks__pickle_value *lks__torchfile_root(const lks__torchfile *file); /* wha
 /* Read a tensor of this file, in C's order, into out[count * item_bytes]. The checksum of its whole
  * storage is checked. */
 lks_status lks__torchfile_read(lks__torchfile *file, const lks__pickle_tensor *tensor, void *out);
+/* The same for its elements [first, first + n). */
+lks_status lks__torchfile_read_part(lks__torchfile *file, const lks__pickle_tensor *tensor,
+                                    uint64_t first, size_t n, void *out);
 
 /* True if the file begins like a zip file, or a pickle of torch.save. Never fails. */
 bool lks__torchfile_looks_like(const char *path);

@@ -228,6 +228,9 @@ static void describe(lks__report *r, const lks__trainer *t)
     else if (t->resumed)
         lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->shown_out_dir,
                       t->iter);
+    else if (t->continued)
+        lks__log_line(log, "Resuming training from %s of nanoGPT at iteration %" PRIu64,
+                      t->weights->shown, t->iter);
     else if (t->weights != NULL)
         lks__log_line(log, "Initializing from the weights in %s (%s), hash %s", t->weights->shown,
                       t->weights->took, t->init_hash);

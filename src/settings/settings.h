@@ -53,7 +53,7 @@ enum {
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
  * LKS__on_nan_skip. */
-#define LKS__WORDS_format(X, of)      X(of, golf)
+#define LKS__WORDS_format(X, of)      X(of, golf) X(of, nanogpt)
 #define LKS__WORDS_gelu(X, of)        X(of, auto) X(of, tanh) X(of, exact)
 #define LKS__WORDS_split(X, of)       X(of, train) X(of, val)
 #define LKS__WORDS_sampler(X, of)     X(of, random) X(of, nanogpt) X(of, epoch) X(of, stream)
@@ -75,7 +75,8 @@ enum {
     X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
       "prep: folder to write token files to; export: file to write")                               \
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
-      "golf: parameter-golf's artifact, int8 under zlib")                                          \
+      "golf: parameter-golf's artifact, int8 under zlib, or its raw model if --out ends in .pt; "  \
+      "nanogpt: a ckpt.pt, with the optimizer")                                                    \
     X(STR, code, "", TEXT, TRAIN | EXPORT, HOST | LIST, FILES,                                     \
       "file whose size counts as the submission's code (golf); may be given several times")        \
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
@@ -91,7 +92,7 @@ enum {
     X(STR, tokenizer, "", TEXT, PREP | SAMPLE, HOST, FILES,                                        \
       "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
-    X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL, HOST, FILES,                                \
+    X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL | EXPORT, HOST, FILES,                       \
       "folder with train.bin and val.bin; if NAME is no folder, data/NAME is tried")               \
     X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,             \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
@@ -120,7 +121,8 @@ enum {
       "number of token ids; 0: from the data's meta.json, or 50304 without it. prep "              \
       "sentencepiece trains that many; 0: 1024")                                                   \
     X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "biases in Linear and LayerNorm")       \
-    X(CHOICE, gelu, auto, WORDS, TRAIN | SAMPLE | EVAL | BENCH, SHAPE | AUTO | LATER, MODEL,       \
+    X(CHOICE, gelu, auto, WORDS, TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE | AUTO | LATER,     \
+      MODEL,                                                                                       \
       "form of GELU: tanh as in GPT-2, exact as in nanoGPT; auto: that of the initial weights, "   \
       "exact without them")                                                                        \
     X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \

@@ -14,6 +14,7 @@
 #include "rundir/outdir.h"
 #include "train/agree.h"
 #include "train/arenas.h"
+#include "train/continue.h"
 #include "train/optimizer.h"
 #include "train/procedure.h"
 #include "train/remember.h"
@@ -127,6 +128,8 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
         LKS__TRY(lks__settings_resume(&t->s, &t->resumed_from, resume->path));
     } else if (lks__settings_init(&t->s) == LKS__INIT_WEIGHTS) {
         LKS__TRY(open_weights(t));
+    } else if (lks__settings_init(&t->s) == LKS__INIT_RESUME) {
+        LKS__TRY(lks__continue_open(t));
     }
     LKS__TRY(lks__settings_check(&t->s, W));
     t->shared = t->s.replicas == LKS__replicas_shared;
@@ -224,6 +227,8 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
         return lks__state_load(t, resume);
+    if (t->continued)
+        return lks__continue_load(t);
     if (t->shared && t->ses.world.local_rank != 0)
         return LKS_OK;
     if (t->weights == NULL) {
@@ -270,15 +275,17 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
         st = run_digest(t, &digest);
     LKS__TRY(lks__session_agree(&t->ses, st));
     LKS__TRY(lks__session_same(&t->ses, "the run (settings, data, version, iteration)", digest));
-    return agree(t, resume != NULL);
+    return agree(t, resume != NULL || t->continued);
 }
 
 /* A run that is restarted after a failure goes on from its newest good checkpoint, whatever is left
- * of the others. If there is none yet, it begins again. */
+ * of the others. If there is none yet, it begins again. In a folder without any, a resume continues
+ * nanoGPT's run, if its ckpt.pt is there: *resume_p stays NULL. */
 static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *ckpt,
                                   lks__ckpt **resume_p)
 {
     bool again = lks__job_goes_on(s->out_dir);
+    bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
     if (rank == 0)
         LKS__TRY(lks__outdir_free(s->out_dir));
     lks_status st = lks__ckpt_open(s->out_dir, LKS__CKPT_ALL, ckpt);
@@ -286,8 +293,9 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
         st = lks__ckpt_open_newest(s->out_dir, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK)
         *resume_p = ckpt;
-    else if (again && lks__settings_init(s) != LKS__INIT_RESUME &&
-             (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
+    else if (again && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
+        st = LKS_OK;
+    else if (resumes && st == LKS_ERR_IO && lks__continue_can(s->out_dir))
         st = LKS_OK;
     return st;
 }

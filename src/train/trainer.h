@@ -17,6 +17,7 @@
 #include "settings/settings.h"
 #include "train/batch.h"
 #include "train/divergence.h"
+#include "weights/nanogpt.h"
 #include "weights/weights.h"
 
 /* best_val_loss before the first evaluation, as in nanoGPT's train.py. */
@@ -67,6 +68,8 @@ typedef struct lks__trainer {
     bool skipped;            /* this rank has left out micro-batches of the current step */
     lks__divergence divergence;
 
+    bool continued; /* a run of nanoGPT goes on; `weights` is its ckpt.pt */
+    lks__nanogpt_run from_nanogpt;
     bool resumed;
     lks__settings resumed_from; /* after a resume, the checkpoint's settings */
     char resumed_hash[17];      /* … its params_hash, and the fingerprint of its kernels */

@@ -25,7 +25,8 @@ typedef struct lks__weights_form {
     void (*close)(lks__weights *w); /* also after `open` has failed; w->source may be NULL */
 } lks__weights_form;
 
-extern const lks__weights_form lks__weights_lockstep, lks__weights_hf, lks__weights_llmc;
+extern const lks__weights_form lks__weights_lockstep, lks__weights_hf, lks__weights_llmc,
+    lks__weights_golf, lks__weights_nanogpt;
 
 /* A setting that the source gives, with the checks of the command line. */
 lks_status lks__weights_set(lks__weights *w, const char *setting, const char *value);

@@ -17,9 +17,9 @@
 
 /* In the order in which they are asked. */
 static const lks__weights_form *const forms[] = {
-    &lks__weights_lockstep,
-    &lks__weights_hf,
-    &lks__weights_llmc,
+    &lks__weights_lockstep, &lks__weights_hf, &lks__weights_llmc,
+    &lks__weights_golf, /* before nanogpt, which takes any other file of torch.save */
+    &lks__weights_nanogpt,
 };
 
 enum { N_FORMS = sizeof forms / sizeof forms[0] };

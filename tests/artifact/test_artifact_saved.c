@@ -163,7 +163,6 @@ static void test_wrong(void **state)
     refused(&(lie){.without = "quantized"}, "its \"quantized\" is no dict");
     refused(&(lie){.without = "passthrough"}, "its \"passthrough\" is no dict");
     refused(&(lie){.without = "passthrough_orig_dtypes"}, "neither float32 nor bfloat16");
-    refused(&(lie){.without = "lockstep"}, "written by train_gpt.py");
     refused(&(lie){.settings = "[1]"}, "settings are no JSON object");
     refused(&(lie){.settings = "{\"a\":1,\"a\":2}"}, "settings are no JSON object");
     refused(&(lie){.iter_text = "-1"}, "iter is not a count");
@@ -178,6 +177,26 @@ static void test_wrong(void **state)
     refused(&(lie){.tensor = "tok_emb.weight", .scales = "\0\0", .scale_bytes = 2}, "scale");
     refused(&(lie){.tensor = "skip_weights", .values = "\0\0\xc0\x7f", .value_bytes = 4},
             "not finite");
+}
+
+/* As the script writes it. */
+static void test_without_settings(void **state)
+{
+    lks__artifact a;
+    uint64_t shape[2];
+    write_with(&(lie){.without = "lockstep"});
+    assert_ok(lks__artifact_open(path, &a));
+    assert_null(a.settings);
+    assert_true(lks__artifact_shape(&a, "tok_emb.weight", shape));
+    assert_true(shape[0] == 1100 && shape[1] == 64);
+    assert_true(lks__artifact_shape(&a, "blocks.1.attn.q_gain", shape));
+    assert_true(shape[0] == 4 && shape[1] == 1);
+    assert_false(lks__artifact_shape(&a, "blocks.2.attn.q_gain", shape));
+    lks__artifact_close(&a);
+    lks_test_result r =
+        lks_test_tool("eval", lks_test_text("--artifact=%s", path), "--dataset=/nowhere");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "written by train_gpt.py");
 }
 
 static void test_cut_and_bombs(void **state)
@@ -213,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sound),
         cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_without_settings),
         cmocka_unit_test(test_cut_and_bombs),
     };
     lks_test_need_zip();

@@ -102,6 +102,8 @@ static void use(lks__artifact *a)
     static lks__settings s;
     lks__table table;
     lks__settings_defaults(&s);
+    if (a->settings == NULL)
+        return;
     if (lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "x", &s) !=
             LKS_OK ||
         s.vocab_size == 0)

@@ -50,6 +50,14 @@ static void check_views(lks__torchfile *f, const lks__pickle_value *v)
     check_read(f, v, "whole", "F32", 3, x, sizeof x);
     check_read(f, v, "turned", "F32", 3, turned, sizeof turned);
     READS(v, "steps", "F32", 2, float, 4, 6, 16, 18);
+    for (uint64_t first = 0; first < 24; first++)
+        for (size_t n = 0; first + n <= 24; n++) {
+            float got[24];
+            assert_ok(lks__torchfile_read_part(f, tensor(v, "turned"), first, n, got));
+            assert_memory_equal(got, turned + first, n * sizeof *got);
+            assert_ok(lks__torchfile_read_part(f, tensor(v, "whole"), first, n, got));
+            assert_memory_equal(got, x + first, n * sizeof *got);
+        }
     READS(v, "scalar", "F32", 0, float, 1.5f);
     READS(v, "one", "F32", 2, float, 7);
     READS(v, "parameter", "F32", 1, float, 0.5f, 0.25f);

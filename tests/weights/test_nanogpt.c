@@ -1,0 +1,507 @@
+/* nanoGPT's ckpt.pt and parameter-golf's files: read, continued, written, and refused. The figure
+ * is made by nanogpt_record.py. */
+#include "forge.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "laws.h"
+#include "pickle/torchfile.h"
+#include "pickle/torchsave.h"
+#include "weights/nanogpt.h"
+#include "weights/saved.h"
+
+/* ---- a run that goes on elsewhere -------------------------------------------------------- */
+
+static void copy_file(const char *from, const char *to)
+{
+    size_t bytes;
+    const char *data = lks_test_read(from, &bytes);
+    lks_test_write(to, data, bytes);
+}
+
+static lks_test_result train(const char *dataset, const char *out, const char *const *more)
+{
+    const char *argv[32] = {"lockstep",
+                            "train",
+                            lks_test_text("--dataset=%s", dataset),
+                            lks_test_text("--out_dir=%s", out),
+                            "--batch_size=4",
+                            "--gradient_accumulation_steps=2",
+                            "--learning_rate=1e-2",
+                            "--min_lr=1e-3",
+                            "--warmup_iters=3",
+                            "--lr_decay_iters=20",
+                            "--log_interval=1",
+                            "--threads=1"};
+    size_t n = 12;
+    while (*more)
+        argv[n++] = *more++;
+    return lks_test_run(argv, NULL, 120);
+}
+
+#define TRAIN(dataset, out, ...) train(dataset, out, (const char *const[]){__VA_ARGS__, NULL})
+
+static void assert_trained(lks_test_result r)
+{
+    if (r.exit_code != 0)
+        fail_msg("train: %s", r.err);
+}
+
+static const char *generated_data(void)
+{
+    const char *folder = lks_test_folder();
+    lks_test_generated_tokens(folder);
+    static const char meta[] = "{\"kind\":\"ids\",\"vocab_size\":65}";
+    lks_test_write(lks_test_text("%s/meta.json", folder), meta, sizeof meta - 1);
+    return folder;
+}
+
+static const char *nanogpts_folder(void)
+{
+    const char *out = lks_test_folder();
+    copy_file(lks_test_text("%s/tests/figures/nanogpt_ckpt.pt", LKS_TEST_SOURCE_DIR),
+              lks_test_text("%s/ckpt.pt", out));
+    return out;
+}
+
+/* Losses as those of nanoGPT's run that stayed at home, on the same batches. */
+static void test_continued(void **state)
+{
+    const json_t *figure = lks_test_figure("nanogpt_ckpt.json");
+    const char *out = nanogpts_folder();
+    lks_test_result r =
+        TRAIN(generated_data(), out, "--init_from=resume", "--sampler=nanogpt", "--max_iters=13",
+              "--virtual_ranks=1", "--eval_interval=6", "--eval_iters=2");
+    assert_trained(r);
+    assert_contains(r.out, "ckpt.pt of nanoGPT at iteration 6");
+    const json_t *losses = json_object_get(figure, "losses");
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    assert_int_equal(json_array_size(lines), json_array_size(losses));
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        assert_int_equal(json_integer_value(json_object_get(line, "iter")), 6 + i);
+        assert_near(json_number_value(json_object_get(line, "loss")),
+                    json_number_value(json_array_get(losses, i)), 1e-5);
+    }
+    const json_t *evals = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+    assert_int_equal(json_array_size(evals), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *theirs =
+            json_object_get(json_object_get(figure, "evals"), i == 0 ? "6" : "12");
+        assert_near(json_number_value(json_object_get(json_array_get(evals, i), "val_loss")),
+                    json_number_value(json_object_get(theirs, "val")), 1e-5);
+    }
+    /* what the optimizer's state brings along */
+    const json_t *config =
+        json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
+    assert_near(lks_test_number(config, "beta1"), 0.8, 0);
+    assert_near(lks_test_number(config, "weight_decay"), 0.2, 0);
+    assert_int_equal(lks_test_number(config, "n_embd"), 16);
+}
+
+/* ---- there and back ---------------------------------------------------------------------- */
+
+static const char *exported(const char *run, const char *name, const char *format, const char *more)
+{
+    const char *file = lks_test_text("%s/%s", lks_test_folder(), name);
+    lks_test_result r = lks_test_tool(
+        "export", lks_test_text("--format=%s", format), lks_test_text("--out_dir=%s", run),
+        lks_test_text("--out=%s", file), more ? more : "--which=latest");
+    if (r.exit_code != 0)
+        fail_msg("export: %s", r.err);
+    return file;
+}
+
+/* What an exported run does there is what it does here: the same bytes, on any number of ranks. */
+static void test_there_and_back(void **state)
+{
+    static const char *const shape[] = {
+        "--n_layer=2",   "--n_head=2",        "--n_embd=16",       "--block_size=16",
+        "--bias=true",   "--virtual_ranks=2", "--eval_interval=4", "--eval_iters=1",
+        "--max_iters=5", "--beta1=0.85",      "--weight_decay=0.3"};
+    const char *data = generated_data(), *home = lks_test_folder(), *away = lks_test_folder();
+    const char *more[16];
+    size_t n = sizeof shape / sizeof *shape;
+    memcpy(more, shape, sizeof shape);
+    more[n] = NULL;
+    assert_trained(train(data, home, more));
+    const char *file = exported(home, "ckpt.pt", "nanogpt", NULL);
+    assert_same_file(file, exported(home, "ckpt.pt", "nanogpt", NULL));
+    copy_file(file, lks_test_text("%s/ckpt.pt", away));
+    assert_trained(TRAIN(data, home, "--init_from=resume", "--max_iters=11", "--nproc_per_node=1"));
+    assert_trained(TRAIN(data, away, "--init_from=resume", "--max_iters=11", "--nproc_per_node=2",
+                         "--virtual_ranks=2", "--eval_interval=4", "--eval_iters=1"));
+    static const char *const files[] = {"model", "optimizer"};
+    for (int i = 0; i < 2; i++)
+        assert_same_file(lks_test_text("%s/ckpt-00000012/%s.safetensors", home, files[i]),
+                         lks_test_text("%s/ckpt-00000012/%s.safetensors", away, files[i]));
+    /* once it has a checkpoint of its own, that is what goes on */
+    lks_test_write(lks_test_text("%s/ckpt.pt", away), "x", 1);
+    lks_test_result r = TRAIN(data, away, "--init_from=resume", "--max_iters=12");
+    assert_trained(r);
+    assert_contains(r.out, "at iteration 12");
+}
+
+/* A run that begins with the weights of `file` has this hash of them. */
+static void assert_begins(const char *file, const char *hash)
+{
+    const char *out = lks_test_folder();
+    assert_trained(TRAIN(generated_data(), out, lks_test_text("--init_from=%s", file),
+                         "--max_iters=0", "--eval_interval=0", "--virtual_ranks=1"));
+    const json_t *config =
+        json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
+    assert_string_equal(json_string_value(json_object_get(config, "init_hash")), hash);
+    assert_string_equal(json_string_value(json_object_get(config, "gelu")), "exact");
+}
+
+static void test_beginning(void **state)
+{
+    const char *run = law_output("random", "--max_iters=2");
+    const char *hash = json_string_value(json_object_get(
+        lks_test_figure(lks_test_text("%s/latest/state.json", run)), "params_hash"));
+    const char *file = exported(run, "ckpt.pt", "nanogpt", NULL);
+    assert_begins(file, hash);
+    *strrchr((char *)(uintptr_t)file, '/') = '\0';
+    assert_begins(file, hash); /* the folder */
+}
+
+/* ---- parameter-golf's files --------------------------------------------------------------- */
+
+static const char *golf_run(const char *folder)
+{
+    const char *out = lks_test_text("%s/run", folder);
+    lks_test_generated_golf(folder);
+    lks_test_result r = lks_test_run(
+        (const char *const[]){
+            "lockstep", "train", lks_test_text("%s/config/golf_baseline.conf", LKS_TEST_SOURCE_DIR),
+            lks_test_text("--out_dir=%s", out), lks_test_text("--dataset=%s", folder),
+            "--tokenizer_path=", "--num_layers=3", "--model_dim=72", "--num_heads=2",
+            "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
+            "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1", NULL},
+        NULL, 120);
+    if (r.exit_code != 0)
+        fail_msg("train: %s", r.err);
+    return out;
+}
+
+/* All weights of a source, of the shape that it gives, and their number in *n_p. */
+static float *weights_of(const char *source, size_t *n_p, lks__settings *s)
+{
+    lks__weights *w;
+    lks__table table;
+    assert_ok(lks__weights_open(source, NULL, &w));
+    *s = w->model;
+    const lks__model_config config = lks__state_model_config(s, (uint32_t)s->vocab_size);
+    assert_ok(lks__model_table(&config, &table));
+    float *x = calloc(table.count, sizeof *x);
+    assert_non_null(x);
+    assert_ok(lks__weights_read(w, &config, &table, 1, x));
+    *n_p = table.count;
+    lks__table_free(&table);
+    lks__weights_close(w);
+    return x;
+}
+
+static void test_golf(void **state)
+{
+    const char *run = golf_run(lks_test_folder());
+    lks__settings s, own;
+    size_t n, m;
+    float *want = weights_of(run, &n, &own);
+    float *got = weights_of(exported(run, "final_model.pt", "golf", NULL), &m, &s);
+    assert_int_equal(n, m);
+    assert_memory_equal(got, want, n * sizeof *got);
+    assert_int_equal(s.n_layer, 3);
+    assert_int_equal(s.n_embd, 72);
+    assert_int_equal(s.n_head, 2);
+    assert_int_equal(s.num_kv_heads, 1);
+    assert_int_equal(s.mlp_mult, own.mlp_mult);
+    assert_int_equal(s.vocab_size, 1024);
+    assert_true(s.tie_embeddings);
+    free(got);
+    got = weights_of(lks_test_text("%s/final_model.int8.ptz", run), &m, &s);
+    assert_int_equal(n, m);
+    assert_int_equal(s.block_size, 32); /* from its settings */
+    size_t differ = 0;
+    for (size_t i = 0; i < n; i++) {
+        assert_near(got[i], want[i], 0.0041);
+        differ += got[i] != want[i];
+    }
+    assert_true(differ > 0);
+    free(got);
+    free(want);
+}
+
+/* ---- lies --------------------------------------------------------------------------------- */
+
+typedef struct lie {
+    const char *without, *left_out, *longer, *bad_type;
+    int64_t n_embd, iter;
+    double step, eps, decay;
+    bool compiled, mask, other_head, nan_moment, one_less;
+} lie;
+
+enum { C = 8, V = 5, T = 4, TENSORS = 9 };
+
+static const struct {
+    const char *name;
+    uint64_t shape[2];
+} tensors[TENSORS] = {{"transformer.wte.weight", {V, C}},
+                      {"transformer.wpe.weight", {T, C}},
+                      {"transformer.h.0.ln_1.weight", {C, 0}},
+                      {"transformer.h.0.attn.c_attn.weight", {3 * C, C}},
+                      {"transformer.h.0.attn.c_proj.weight", {C, C}},
+                      {"transformer.h.0.ln_2.weight", {C, 0}},
+                      {"transformer.h.0.mlp.c_fc.weight", {4 * C, C}},
+                      {"transformer.h.0.mlp.c_proj.weight", {C, 4 * C}},
+                      {"transformer.ln_f.weight", {C, 0}}};
+
+typedef struct written {
+    lks__emit e;
+    uint64_t bytes[64];
+    size_t n;
+    const lie *l;
+    size_t head, moment; /* storages of lm_head and of a moment */
+} written;
+
+static lks_status read_zeros(void *ctx, size_t storage, uint64_t first, void *out, size_t bytes)
+{
+    const written *w = ctx;
+    memset(out, 0, bytes);
+    if (first == 0 &&
+        ((w->l->other_head && storage == w->head) || (w->l->nan_moment && storage == w->moment)))
+        memcpy(out, w->l->nan_moment ? "\0\0\xc0\x7f" : "\0\0\x80\x3f", 4);
+    return LKS_OK;
+}
+
+static bool is(const char *mine, const char *name)
+{
+    return mine && strcmp(mine, name) == 0;
+}
+
+static size_t put_tensor(written *w, const char *dtype, int n_dims, uint64_t d0, uint64_t d1)
+{
+    const uint64_t shape[4] = {d0, d1, 1, 1};
+    w->bytes[w->n] = d0 * (n_dims > 1 ? d1 : 1) * (strcmp(dtype, "I32") == 0 ? 4 : sizeof(float));
+    lks__emit_tensor(&w->e, dtype, n_dims, shape, (unsigned)w->n);
+    return w->n++;
+}
+
+static void put_model(written *w)
+{
+    const lie *l = w->l;
+    const char *prefix = l->compiled ? "_orig_mod." : "";
+    lks__emit_dict(&w->e);
+    for (int i = 0; i < TENSORS; i++) {
+        if (is(l->left_out, tensors[i].name))
+            continue;
+        lks__emit_text(&w->e, lks_test_text("%s%s", prefix, tensors[i].name));
+        put_tensor(w, is(l->bad_type, tensors[i].name) ? "I32" : "F32", tensors[i].shape[1] ? 2 : 1,
+                   tensors[i].shape[0] + is(l->longer, tensors[i].name), tensors[i].shape[1]);
+    }
+    if (l->mask) { /* a buffer of old versions of PyTorch */
+        lks__emit_text(&w->e, lks_test_text("%stransformer.h.0.attn.bias", prefix));
+        put_tensor(w, "F32", 4, T, T);
+    }
+    lks__emit_text(&w->e, lks_test_text("%slm_head.weight", prefix));
+    w->head = put_tensor(w, "F32", 2, V, C);
+    lks__emit_dict_end(&w->e);
+}
+
+static void put_states(written *w)
+{
+    int64_t id = 0;
+    lks__emit_text(&w->e, "state");
+    lks__emit_dict(&w->e);
+    for (int group = 0; group < 2; group++)
+        for (int i = 0; i < TENSORS; i++) {
+            if ((tensors[i].shape[1] > 0) != (group == 0))
+                continue;
+            lks__emit_int(&w->e, id++);
+            lks__emit_dict(&w->e);
+            lks__emit_text(&w->e, "step");
+            lks__emit_float(&w->e, w->l->step != 0 ? w->l->step : 3.0);
+            for (int m = 0; m < 2; m++) {
+                lks__emit_text(&w->e, m ? "exp_avg_sq" : "exp_avg");
+                w->moment = put_tensor(w, "F32", group == 0 ? 2 : 1, tensors[i].shape[0],
+                                       tensors[i].shape[1]);
+            }
+            lks__emit_dict_end(&w->e);
+        }
+    lks__emit_dict_end(&w->e);
+}
+
+static void put_group(written *w, int group, int64_t *id)
+{
+    lks__emit_dict(&w->e);
+    lks__emit_text(&w->e, "weight_decay");
+    lks__emit_float(&w->e, group == 0 ? 0.1 : w->l->decay);
+    lks__emit_text(&w->e, "betas");
+    lks__emit_tuple(&w->e);
+    lks__emit_float(&w->e, 0.9);
+    lks__emit_float(&w->e, 0.95);
+    lks__emit_tuple_end(&w->e);
+    lks__emit_text(&w->e, "eps");
+    lks__emit_float(&w->e, w->l->eps != 0 ? w->l->eps : 1e-8);
+    lks__emit_text(&w->e, "params");
+    lks__emit_list(&w->e);
+    for (int i = w->l->one_less && group == 1; i < TENSORS; i++)
+        if ((tensors[i].shape[1] > 0) == (group == 0) && !(w->l->one_less && i == TENSORS - 1))
+            lks__emit_int(&w->e, (*id)++);
+    lks__emit_list_end(&w->e);
+    lks__emit_dict_end(&w->e);
+}
+
+static void put_optimizer(written *w)
+{
+    int64_t id = 0;
+    lks__emit_dict(&w->e);
+    put_states(w);
+    lks__emit_text(&w->e, "param_groups");
+    lks__emit_list(&w->e);
+    put_group(w, 0, &id);
+    put_group(w, 1, &id);
+    lks__emit_list_end(&w->e);
+    lks__emit_dict_end(&w->e);
+}
+
+static void put_args(written *w)
+{
+    static const struct {
+        const char *name;
+        int64_t value;
+    } args[] = {{"n_layer", 1}, {"n_head", 2}, {"n_embd", C}, {"block_size", T}, {"vocab_size", V}};
+    lks__emit_dict(&w->e);
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
+        if (is(w->l->without, args[i].name))
+            continue;
+        lks__emit_text(&w->e, args[i].name);
+        lks__emit_int(&w->e, i == 2 && w->l->n_embd ? w->l->n_embd : args[i].value);
+    }
+    if (!is(w->l->without, "bias")) {
+        lks__emit_text(&w->e, "bias");
+        lks__emit_bool(&w->e, false);
+    }
+    lks__emit_dict_end(&w->e);
+}
+
+static const char *file_with(const lie *l)
+{
+    const char *path = lks_test_text("%s/ckpt.pt", lks_test_folder());
+    written w = {.l = l};
+    lks__emit_start(&w.e);
+    lks__emit_dict(&w.e);
+    if (!is(l->without, "model")) {
+        lks__emit_text(&w.e, "model");
+        put_model(&w);
+    }
+    if (!is(l->without, "optimizer")) {
+        lks__emit_text(&w.e, "optimizer");
+        put_optimizer(&w);
+    }
+    lks__emit_text(&w.e, "model_args");
+    put_args(&w);
+    lks__emit_text(&w.e, "iter_num");
+    lks__emit_int(&w.e, l->iter ? l->iter : 3);
+    if (!is(l->without, "best_val_loss")) {
+        lks__emit_text(&w.e, "best_val_loss");
+        lks__emit_float(&w.e, 2.5);
+    }
+    lks__emit_dict_end(&w.e);
+    lks__emit_stop(&w.e);
+    const lks__torchsave_what what = {&w.e, w.bytes, w.n, read_zeros, &w};
+    assert_ok(lks__torchsave_file(path, &what));
+    free(w.e.at);
+    return path;
+}
+
+/* Open, read the weights, and, if `run`, what a continued run takes. */
+static lks_status use(const lie *l, bool run)
+{
+    lks__weights *w = NULL;
+    lks__table table = {0};
+    lks__nanogpt_run taken;
+    float x[3][4096] = {{0}};
+    lks_status st = lks__weights_open(file_with(l), NULL, &w);
+    if (st != LKS_OK)
+        return st;
+    const lks__model_config config = lks__state_model_config(&w->model, V);
+    assert_ok(lks__model_table(&config, &table));
+    assert_true(table.count <= 4096);
+    if (run)
+        st = lks__nanogpt_run_of(w, &taken);
+    if (st == LKS_OK)
+        st = lks__weights_read(w, &config, &table, 1, x[0]);
+    if (st == LKS_OK && run)
+        st = lks__nanogpt_moments(w, &table, x[1], x[2]);
+    if (st == LKS_OK && run)
+        assert_true(taken.iter == 3 && taken.best_val_loss == 2.5 && taken.beta2 == 0.95);
+    lks__table_free(&table);
+    lks__weights_close(w);
+    return st;
+}
+
+#define REFUSED(run, why, ...)                                                                     \
+    assert_fails(LKS_ERR_FORMAT, use(&(lie){__VA_ARGS__}, run), "ckpt.pt", why)
+
+static void test_lies(void **state)
+{
+    assert_ok(use(&(lie){0}, true));
+    assert_ok(use(&(lie){.compiled = true, .mask = true}, true));
+    assert_ok(use(&(lie){.without = "optimizer"}, false));
+    REFUSED(false, "it has no \"model\"", .without = "model");
+    REFUSED(false, "no n_head from 1 up", .without = "n_head");
+    REFUSED(false, "no bias that is", .without = "bias");
+    REFUSED(false, "transformer.wte.weight", .n_embd = 16);
+    REFUSED(false, "no n_embd from 1 up", .n_embd = -8);
+    REFUSED(false, "transformer.h.0.ln_2.weight, which", .left_out = "transformer.h.0.ln_2.weight");
+    REFUSED(false, "transformer.wpe.weight is [5, 8]", .longer = "transformer.wpe.weight");
+    REFUSED(false, "is of type I32", .bad_type = "transformer.wpe.weight");
+    REFUSED(false, "lm_head.weight differs", .other_head = true);
+    REFUSED(true, "no two groups", .without = "optimizer");
+    REFUSED(true, "best_val_loss is no number", .without = "best_val_loss");
+    REFUSED(true, "no count from 1 up", .iter = -1);
+    REFUSED(true, "another eps", .eps = 1e-6);
+    REFUSED(true, "betas and decay", .decay = 0.1);
+    REFUSED(true, "no moments", .one_less = true);
+    assert_fails(LKS_ERR_SUPPORT, use(&(lie){.step = 2}, true), "2 times in 3 iterations");
+    assert_fails(LKS_ERR_NAN, use(&(lie){.nan_moment = true}, true), "ln_f.weight is not finite");
+}
+
+static void test_export_refused(void **state)
+{
+    const char *run = law_output("random", "--max_iters=1", "--gelu=tanh");
+    const char *file = lks_test_text("%s/ckpt.pt", lks_test_folder());
+    const char *out_dir = lks_test_text("--out_dir=%s", run),
+               *out = lks_test_text("--out=%s", file);
+    lks_test_result r = lks_test_tool("export", "--format=nanogpt", out_dir, out);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--gelu=exact writes it");
+    assert_false(lks_test_exists(file));
+    r = lks_test_tool("export", "--format=nanogpt", out_dir, out, "--gelu=exact");
+    assert_int_equal(r.exit_code, 0);
+    assert_true(lks_test_exists(file));
+    r = lks_test_tool("export", "--format=nanogpt",
+                      lks_test_text("--out_dir=%s", golf_run(lks_test_folder())), out);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "is a model of family golf");
+    r = TRAIN(generated_data(), lks_test_folder(), "--init_from=resume");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "there is no checkpoint");
+    r = TRAIN(generated_data(), nanogpts_folder(), "--init_from=resume", "--optimizer=sgd");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "has the state of AdamW");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_continued), cmocka_unit_test(test_there_and_back),
+        cmocka_unit_test(test_beginning), cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_lies),      cmocka_unit_test(test_export_refused),
+    };
+    lks_test_need_zip();
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
