@@ -76,6 +76,8 @@ has() {
         python_has transformers ;;
     golf-script) # parameter-golf's train_gpt.py, at the path that LOCKSTEP_TEST_GOLF gives
         [ -e "${LOCKSTEP_TEST_GOLF-}" ] ;;
+    nanogpt) # nanoGPT's train.py and model.py, in the folder that LOCKSTEP_TEST_NANOGPT gives
+        [ -e "${LOCKSTEP_TEST_NANOGPT-}/model.py" ] ;;
     gpu) # an NVIDIA GPU and its driver
         [ -e /dev/nvidiactl ] ;;
     nvidia-headers) # CUDA's headers

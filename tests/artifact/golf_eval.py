@@ -1,9 +1,9 @@
 """Evaluates a model file of lockstep's by the functions of parameter-golf's train_gpt.py, on the CPU in fp32.
 
-    NUM_LAYERS=… MODEL_DIM=… … python3 tests/artifact/golf_eval.py SCRIPT TOKENIZER DATA_FOLDER FILE
+    NUM_LAYERS=… MODEL_DIM=… … python3 tests/artifact/golf_eval.py SCRIPT TOKENIZER DATA_FOLDER FILE [ARTIFACT]
 
 Settings come from the environment, as the script takes them. FILE ends in .pt (the raw model) or is the artifact. It prints
-`val_loss:… val_bpb:…`. Needs PyTorch and the sentencepiece package.
+`val_loss:… val_bpb:…`. With ARTIFACT it writes that file from a raw model, as the script does at its end. Needs PyTorch and the sentencepiece package.
 """
 import importlib.util
 import io
@@ -15,7 +15,7 @@ import sentencepiece
 import torch
 
 warnings.filterwarnings("ignore", message=".*CUDA is not available.*")
-script, tokenizer, data, path = sys.argv[1:]
+script, tokenizer, data, path = sys.argv[1:5]
 spec = importlib.util.spec_from_file_location("train_gpt", script)
 golf = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(golf)
@@ -23,6 +23,11 @@ args = golf.Hyperparameters()
 
 if path.endswith(".pt"):
     state = torch.load(path, map_location="cpu")
+    if len(sys.argv) > 5:
+        raw = io.BytesIO()
+        torch.save(golf.quantize_state_dict_int8(state)[0], raw)
+        with open(sys.argv[5], "wb") as f:
+            f.write(zlib.compress(raw.getvalue(), level=9))
 else:
     with open(path, "rb") as f:
         saved = torch.load(io.BytesIO(zlib.decompress(f.read())), map_location="cpu")

@@ -23,11 +23,31 @@ cat "$here"/*.c >"$work/text"
     cat "$work/log"
     exit 1
 }
+# check WHAT OURS THEIRS: val_loss and val_bpb, each within 1e-5, as the sums are of fp32 in another order.
+check() {
+    echo "$1: lockstep $2, train_gpt.py $3"
+    echo "$2 $3" | sed 's/[a-z_]*://g' | awk '
+        { for (i = 1; i <= 2; i++) if (NF != 4 || $i - $(i + 2) > 1e-5 || $(i + 2) - $i > 1e-5) exit 1 }'
+}
+theirs() {
+    "$python" "$here/golf_eval.py" "$LOCKSTEP_TEST_GOLF" "$TOKENIZER_PATH" "$DATA_PATH" "$@"
+}
 ours=$(sed -n 's/.*final_int8_zlib_roundtrip_exact //p' "$work/log")
-theirs=$("$python" "$here/golf_eval.py" "$LOCKSTEP_TEST_GOLF" "$TOKENIZER_PATH" "$DATA_PATH" \
-    "$work/run/final_model.int8.ptz")
-echo "lockstep:     $ours"
-echo "train_gpt.py: $theirs"
-# val_loss and val_bpb, each within 1e-5: the sums are of fp32 in another order
-echo "$ours $theirs" | sed 's/[a-z_]*://g' | awk '
-    { for (i = 1; i <= 2; i++) if (NF != 4 || $i - $(i + 2) > 1e-5 || $(i + 2) - $i > 1e-5) exit 1 }'
+check artifact "$ours" "$(theirs "$work/run/final_model.int8.ptz")"
+
+"$tool" export --format=golf --out_dir="$work/run" --out="$work/final_model.pt" >>"$work/log" 2>&1
+ours=$(sed -n 's/.*"kind":"final".*"val_loss":\([0-9.]*\),"val_bpb":\([0-9.]*\).*/\1 \2/p' "$work/run/metrics.jsonl")
+check 'raw model' "$ours" "$(theirs "$work/final_model.pt" "$work/script.ptz")"
+
+# The script's own artifact of that model holds the weights that ours does.
+begin() {
+    "$tool" train "$here/../../config/golf_baseline.conf" --out_dir="$work/begin" --init_from="$1" --iterations=0 >>"$work/log" 2>&1 || {
+        cat "$work/log"
+        exit 1
+    }
+    sed -n 's/.*"kind":"config".*"init_hash":"\([0-9a-f]*\)".*/\1/p' "$work/begin/metrics.jsonl"
+}
+ours=$(begin "$work/run/final_model.int8.ptz")
+theirs=$(begin "$work/script.ptz")
+echo "weights of the artifacts: $ours, $theirs"
+[ -n "$ours" ] && [ "$ours" = "$theirs" ]
