@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/early.h"
@@ -90,6 +91,18 @@ static int help(const char *word)
     return TOOL_USAGE;
 }
 
+/* A launcher needs a few descriptors for each rank and node, and many systems allow 1,024 unless
+ * asked for more. What is beyond this number no job needs, and some programs close all of them. */
+static void raise_descriptors(void)
+{
+    enum { ENOUGH = 65536 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= ENOUGH)
+        return;
+    limit.rlim_cur = limit.rlim_max < ENOUGH ? limit.rlim_max : ENOUGH;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int dispatch(int argc, char **argv)
 {
     const char *names[N_COMMANDS], *word = argc > 1 ? argv[1] : NULL;
@@ -153,6 +166,7 @@ int main(int argc, char **argv)
 {
     show_name(argv[0]);
     keep_standard_streams();
+    raise_descriptors();
     int code = dispatch(argc, argv);
     /* Output counts only once it has been written: a full disk is a failure. */
     bool failed = ferror(stdout);

@@ -202,7 +202,9 @@ lks_status run_read_values(struct run *r)
         l->shown = r->shown;
     }
     l->log_dir = r->given[OPT_log_dir];
-    l->run_id = r->given[OPT_rdzv_id];
+    if ((text = r->given[OPT_rdzv_id]) != NULL && strlen(text) > LKS__RUN_ID)
+        return wrong(OPT_rdzv_id, text, "at most 255 bytes");
+    l->run_id = text;
     l->role = r->given[OPT_role];
     return LKS_OK;
 }

@@ -2,6 +2,7 @@
  *
  * Fixed inputs go through every kernel, and the results' bytes through XXH3-64. The GEMM shapes are
  * those of the tiles that layers cut, in the three orders that training uses, and odd ones. */
+#include <pthread.h>
 #include <xxhash.h>
 
 #include "kernels/kernels.h"
@@ -134,11 +135,15 @@ static uint64_t hash_elements(const lks__kernels *k, work *w, uint64_t h)
 
 uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16)
 {
-    work w; /* 1 MiB on the stack: only at set-up, on a thread with a usual stack */
+    static work w; /* 1 MiB: too much for a small stack (ulimit -s) */
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
+    pthread_mutex_lock(&mutex);
     fill(w.x, M * N, 1);
     uint64_t h = bf16 ? hash_gemms_bf16(k, &w, 0) : hash_gemms(k, &w, 0);
     h = hash_rows(k, &w, h);
     h = hash_golf(k, &w, h);
-    return hash_elements(k, &w, h);
+    h = hash_elements(k, &w, h);
+    pthread_mutex_unlock(&mutex);
+    return h;
 }

@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The part of oneDNN's C interface that is used here, version 2 (the number in the file's name is
- * that of the interface). Declared here so that building lockstep needs no oneDNN. */
-#define LIBRARY "libdnnl.so.2"
+/* The part of oneDNN's C interface that is used here, the same in versions 2 and 3 (the number in
+ * the file's name is that of the interface). Declared here so that building lockstep needs no
+ * oneDNN. */
+static const char *const libraries[] = {"libdnnl.so.2", "libdnnl.so.3"};
+#define LIBRARY "oneDNN's library"
 
 enum {
     DNNL_SUCCESS = 0,
@@ -81,12 +83,17 @@ static lks_status cap(void *lib, lks__cpu_level level)
 
 static lks_status load(lks__cpu_level level)
 {
-    void *lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (lib == NULL) {
-        char shown[256];
+    char first[256] = "";
+    void *lib = NULL;
+    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0] && lib == NULL; i++) {
+        lib = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
+        if (lib != NULL || first[0] != '\0')
+            continue;
         const char *why = dlerror();
-        return missing(lks__escape(shown, sizeof shown, why, strlen(why)));
+        lks__escape(first, sizeof first, why, strlen(why));
     }
+    if (lib == NULL)
+        return missing(first);
 
     const dnnl_version_head *(*version)(void) =
         (const dnnl_version_head *(*)(void))dlsym(lib, "dnnl_version");

@@ -22,14 +22,14 @@ static bool files_wanted(const lks__launch_options *o)
 lks_status lks__files_open(struct lks__job *job)
 {
     const lks__launch_options *o = job->options;
-    char id[sizeof job->run_id], shown[4200];
+    char id[64], shown[4200]; /* part of a file's name */
     if (!files_wanted(o))
         return LKS_OK;
     const char *parent = o->log_dir;
     if (parent == NULL)
         parent = getenv("TMPDIR") != NULL && *getenv("TMPDIR") != '\0' ? getenv("TMPDIR") : "/tmp";
     LKS__TRY(lks__sys_make_dirs(parent));
-    snprintf(id, sizeof id, "%s", job->run_id);
+    snprintf(id, sizeof id, "%.63s", job->run_id);
     for (char *c = id; *c != '\0'; c++) /* it may be any text, and becomes a file's name */
         if (strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_", *c) == NULL)
             *c = '_';

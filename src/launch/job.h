@@ -17,7 +17,7 @@ struct lks__job {
     struct sigaction old_pipe, old_child;
     char host[64]; /* this machine's name, fit for a terminal */
 
-    char run_id[64];
+    char run_id[LKS__RUN_ID + 1];
     char id[LKS__TOKEN_BYTES]; /* LOCKSTEP_JOB */
     char token[256];           /* the store's */
     char log_dir[4096];        /* of this job; "" without files */

@@ -8,6 +8,8 @@
 #include "base/status.h"
 #include "launch/output.h"
 
+enum { LKS__RUN_ID = 255 }; /* most bytes of a job's id */
+
 /* Zeros are the defaults of all but nproc, argv and self. */
 typedef struct lks__launch_options {
     int nproc;         /* ranks to start on this host */
@@ -19,7 +21,7 @@ typedef struct lks__launch_options {
     /* From a signal to stop, or the ranks' last heartbeat after it, to SIGKILL; 0: 30 s. */
     double shutdown_timeout_s;
     uint64_t signals;   /* bit n: signal n is passed on; 0: TERM INT HUP QUIT USR1 USR2 */
-    const char *run_id; /* NULL: a new one */
+    const char *run_id; /* NULL: a new one; any bytes, at most LKS__RUN_ID */
     const char *role;   /* NULL: "default" */
 
     /* For several nodes; each runs the same command. */

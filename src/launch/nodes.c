@@ -49,6 +49,7 @@ static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 
 static lks_status connect_both(struct lks__nodes *n)
 {
+    char run_id[LKS__NODES_RUN_ID];
     char will[96], range[32], restarts[16], address[64];
     LKS__TRY(connect_to_first(n, &n->say));
     LKS__TRY(connect_to_first(n, &n->hear));
@@ -60,13 +61,15 @@ static lks_status connect_both(struct lks__nodes *n)
     LKS__TRY(lks__store_will(n->hear, LKS__NODES_LIST, will, strlen(will)));
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(restarts, sizeof restarts, "%d", n->job->options->max_restarts);
+    /* The id may be any bytes, and JSON has only text. */
+    lks__escape(run_id, sizeof run_id, n->job->given_id, strlen(n->job->given_id));
     /* Ranks find each other at the coordinator's address, because it has the first ranks. */
     lks__nodes_post(n, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "is",
                                  "hello", "key", n->key, "host", n->job->host, "address",
                                  n->job->local_address, "nproc", n->job->options->nproc, "rank",
                                  n->coordinator ? 0 : n->job->options->node_rank, "version",
-                                 LKS_VERSION, "nnodes", range, "run_id", n->job->given_id,
-                                 "max_restarts", restarts));
+                                 LKS_VERSION, "nnodes", range, "run_id", run_id, "max_restarts",
+                                 restarts));
     return lks__nodes_ask_next(n);
 }
 

@@ -24,19 +24,20 @@ double lks__nodes_join_s(const struct lks__nodes *n)
 bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__node *node,
                     char why[600])
 {
-    char theirs[128], ours[128], range[32];
+    char theirs[128], ours[128], range[32], run_id[LKS__NODES_RUN_ID];
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(ours, sizeof ours, "%d", n->job->options->max_restarts);
+    lks__escape(run_id, sizeof run_id, n->job->given_id, strlen(n->job->given_id));
     const struct {
         const char *key, *name, *value;
     } settings[] = {{"version", "lockstep's version", LKS_VERSION},
-                    {"run_id", "--rdzv-id", n->job->given_id},
+                    {"run_id", "--rdzv-id", run_id},
                     {"nnodes", "--nnodes", range},
                     {"max_restarts", "--max-restarts", ours}};
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
-        lks__nodes_copy(theirs, sizeof theirs, hello, settings[i].key);
-        if (strcmp(theirs, settings[i].value) == 0)
+        if (strcmp(lks__nodes_text(hello, settings[i].key), settings[i].value) == 0)
             continue;
+        lks__nodes_copy(theirs, sizeof theirs, hello, settings[i].key);
         snprintf(why, 600,
                  "%s is \"%s\" on host %s and \"%s\" on host %s: all nodes of a job must "
                  "agree",

@@ -33,7 +33,7 @@ static int int_of(const json_t *m, const char *key, int most, int fallback)
     return i >= 0 && i <= most ? (int)i : fallback;
 }
 
-static const char *text_of(const json_t *m, const char *key)
+const char *lks__nodes_text(const json_t *m, const char *key)
 {
     const char *text = json_string_value(json_object_get(m, key));
     return text != NULL ? text : "";
@@ -41,7 +41,7 @@ static const char *text_of(const json_t *m, const char *key)
 
 void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key)
 {
-    const char *text = text_of(m, key);
+    const char *text = lks__nodes_text(m, key);
     lks__escape(to, bytes, text, strlen(text));
 }
 
@@ -56,14 +56,14 @@ static void make_printable(char *text, bool lines)
 /* Copy another launcher's sentence: its quotes stay, but nothing in it can move the cursor. */
 static void copy_sentence(char *to, size_t bytes, const json_t *m, const char *key)
 {
-    snprintf(to, bytes, "%s", text_of(m, key));
+    snprintf(to, bytes, "%s", lks__nodes_text(m, key));
     make_printable(to, false);
 }
 
 /* The same for several lines; the caller frees them; NULL without memory. */
 static char *copy_lines(const json_t *m, const char *key)
 {
-    char *lines = strdup(text_of(m, key));
+    char *lines = strdup(lks__nodes_text(m, key));
     if (lines != NULL)
         make_printable(lines, true);
     return lines;
@@ -183,7 +183,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         .group_rank = me->group_rank,
         .first_global = me->first_rank,
         .nproc = me->n_ranks <= n->job->options->nproc ? me->n_ranks : n->job->options->nproc};
-    snprintf(n->part.job_id, sizeof n->part.job_id, "%s", text_of(message, "job"));
+    snprintf(n->part.job_id, sizeof n->part.job_id, "%s", lks__nodes_text(message, "job"));
 }
 
 static void on_verdict(struct lks__nodes *n, struct lks__node *m, const json_t *message)
@@ -197,11 +197,11 @@ static void on_verdict(struct lks__nodes *n, struct lks__node *m, const json_t *
     m->code = int_of(message, "code", UINT8_MAX, 1);
     m->user_signal = int_of(message, "user_signal", SIGRTMAX, 0);
     lks__node_forget(m);
-    if (*text_of(message, "text") != '\0')
-        m->text = strdup(text_of(message, "text"));
-    m->tail = strdup(text_of(message, "tail"));
-    if (*text_of(message, "table") != '\0')
-        m->table = strdup(text_of(message, "table"));
+    if (*lks__nodes_text(message, "text") != '\0')
+        m->text = strdup(lks__nodes_text(message, "text"));
+    m->tail = strdup(lks__nodes_text(message, "tail"));
+    if (*lks__nodes_text(message, "table") != '\0')
+        m->table = strdup(lks__nodes_text(message, "table"));
     if (!m->ok)
         begin_end(n, m);
 }
@@ -248,7 +248,7 @@ static void end_with_others(struct lks__nodes *n)
 
 static lks_status on_message(struct lks__nodes *n, const json_t *m)
 {
-    const char *is = text_of(m, "is");
+    const char *is = lks__nodes_text(m, "is");
     if (strcmp(is, "hello") == 0)
         return on_hello(n, m);
     if (strcmp(is, "round") == 0)
@@ -256,7 +256,7 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
     else if (strcmp(is, "end") == 0)
         on_end(n, m);
     struct lks__node *node =
-        strcmp(is, "lost") == 0 ? node_by_key(n, text_of(m, "key")) : node_of(n, m);
+        strcmp(is, "lost") == 0 ? node_by_key(n, lks__nodes_text(m, "key")) : node_of(n, m);
     if (node == NULL)
         return LKS_OK;
     if (strcmp(is, "refuse") == 0) {

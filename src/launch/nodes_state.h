@@ -11,6 +11,7 @@
 
 #define LKS__NODES_LIST "lockstep/launch"
 
+enum { LKS__NODES_RUN_ID = 4 * LKS__RUN_ID + 1 }; /* size of a job's id, escaped */
 enum { LKS__SETTLE_S = 10 }; /* from the first failure to every node's verdict */
 
 /* One node, from its messages. */
@@ -57,6 +58,8 @@ struct lks__nodes {
 };
 
 /* --- nodes_list.c ------------------------------------------------------------------------- */
+/* A member's text, "" if it has none; for comparing only, as it is another host's. */
+const char *lks__nodes_text(const json_t *m, const char *key);
 
 /* Takes the reference; NULL means that there was no memory for it. If a message can't be posted,
  * the next lks__nodes_hear_all() returns the error. */

@@ -62,6 +62,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         FUZZ_HOLDS(token != NULL && at + length <= bytes && memcmp(token, data + at, length) == 0);
     }
     FUZZ_HOLDS(at == bytes);
+    /* With special tokens the same comes out; and cut where a cut is allowed, the same ids. */
+    size_t whole, parts = 0, made;
+    FUZZ_HOLDS(lks__bpe_encode_special(bpe, work, (const char *)data, bytes, ids, &whole) ==
+               LKS_OK);
+    at = 0;
+    for (size_t i = 0; i < whole; i++, at += length) {
+        const char *token = lks__bpe_bytes(bpe, ids[i], &length);
+        FUZZ_HOLDS(token != NULL && at + length <= bytes && memcmp(token, data + at, length) == 0);
+    }
+    FUZZ_HOLDS(at == bytes);
+    const size_t cut = lks__bpe_cut(bpe, (const char *)data, 0, bytes);
+    int32_t *again = malloc((bytes + 1) * sizeof *again);
+    FUZZ_HOLDS(again != NULL && (cut == 0 || cut < bytes));
+    FUZZ_HOLDS(lks__bpe_encode_special(bpe, work, (const char *)data, cut, again, &parts) ==
+               LKS_OK);
+    FUZZ_HOLDS(lks__bpe_encode_special(bpe, work, (const char *)data + cut, bytes - cut,
+                                       again + parts, &made) == LKS_OK);
+    FUZZ_HOLDS(parts + made == whole && memcmp(again, ids, whole * sizeof *ids) == 0);
+    free(again);
     char *text;
     uint64_t hash;
     FUZZ_HOLDS(lks__bpe_text(bpe, &text, &length, &hash) == LKS_OK);

@@ -1,4 +1,4 @@
-/* tests/kernels/fake_dnnl.c - a libdnnl.so.2 whose results the test sets. LD_LIBRARY_PATH makes the
+/* tests/kernels/fake_dnnl.c - a libdnnl whose results the test sets. LD_LIBRARY_PATH makes the
  * loader find it before the real one. */
 #include <stdint.h>
 

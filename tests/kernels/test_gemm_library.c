@@ -15,7 +15,7 @@ static int *fake(const char *name)
 {
     static void *lib; /* kept open: its state must last */
     if (lib == NULL)
-        lib = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
+        lib = dlopen(LKS_TEST_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(lib);
     int *p = dlsym(lib, name);
     assert_non_null(p);
@@ -66,7 +66,7 @@ static void test_failure(void **state)
 
 int main(void)
 {
-    void *lib = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
+    void *lib = dlopen(LKS_TEST_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (lib == NULL || dlsym(lib, "fake_isa") == NULL) {
         printf("LD_LIBRARY_PATH doesn't lead to the fake library\n");
         return 1;

@@ -51,6 +51,32 @@ static lks_test_result end_of(const struct node *node)
     return r;
 }
 
+/* Any id of a job, up to 255 bytes; ranks get it whole. */
+static void test_ids(void **state)
+{
+    char longest[256];
+    memset(longest, 'x', 255);
+    longest[255] = '\0';
+    const char *const ids[] = {"say \"hello\" \\ 'you'", "caf\xe9 \xff\xfe", "\xc3\xa9 \t",
+                               longest};
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        const int port = lks_test_free_port();
+        static const char script[] = "printf '%s\\n' \"$TORCHELASTIC_RUN_ID\"";
+        const char *id = lks_test_text("--rdzv-id=%s", ids[i]);
+        struct node a = START(port, script, "--nnodes=2", "--node-rank=0", id),
+                    b = START(port, script, "--nnodes=2", "--node-rank=1", id);
+        lks_test_result r[2] = {end_of(&a), end_of(&b)};
+        for (int n = 0; n < 2; n++) {
+            assert_string_equal(r[n].err, "");
+            assert_int_equal(r[n].exit_code, 0);
+            assert_contains(r[n].out, ids[i]);
+        }
+    }
+    lks_test_result r = lks_test_tool("run", lks_test_text("--rdzv-id=%sy", longest), "true");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--rdzv-id must be at most 255 bytes");
+}
+
 /* --- together ----------------------------------------------------------------------------- */
 
 static void test_ranks(void **state)
@@ -497,21 +523,14 @@ static void test_hosts_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_signal),
-        cmocka_unit_test(test_signal_alone),
-        cmocka_unit_test(test_node_lost),
-        cmocka_unit_test(test_coordinator_lost),
-        cmocka_unit_test(test_resize),
-        cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_hosts_end),
-        cmocka_unit_test(test_hosts_wrong),
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_failure),       cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_signal),        cmocka_unit_test(test_signal_alone),
+        cmocka_unit_test(test_node_lost),     cmocka_unit_test(test_coordinator_lost),
+        cmocka_unit_test(test_resize),        cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_wrong_options), cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_hosts_end),     cmocka_unit_test(test_hosts_wrong),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
