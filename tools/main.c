@@ -12,22 +12,14 @@
 #include "base/nearest.h"
 #include "tool.h"
 
-/* `launches`: starts other programs, which inherit our signal actions, so these stay unchanged.
- * `handles`: it installs handlers for signals; signals that arrive earlier wait for them. */
 static const struct {
     const char *name, *help;
     tool_main *main;
-    bool launches, handles;
+    int flags;
 } commands[] = {
-    {"prep", "turn a text into token files", tool_prep, false, false},
-    {"train", "train a GPT on one or more ranks", tool_train, false, true},
-    {"sample", "write text with a model of a checkpoint", tool_sample, false, false},
-    {"eval", "loss of a checkpoint over a whole split", tool_eval, false, false},
-    {"export", "write a trained model as one file", tool_export, false, false},
-    {"run", "start the ranks of any program", tool_run, true, true},
-    {"bench", "speed of this machine and of a training step on it", tool_bench, false, false},
-    {"doctor", "find problems on this host and between hosts", tool_doctor, false, false},
-    {"info", "what this build and this machine support", tool_info, false, false},
+#define X(name, flags, help) {#name, help, tool_##name, flags},
+    TOOL_COMMANDS(X)
+#undef X
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -128,9 +120,9 @@ static int dispatch(int argc, char **argv)
             continue;
         /* If the reader of a pipe goes away, that must not kill a run in mid-step: the write fails
          * instead. */
-        if (commands[i].handles)
+        if ((commands[i].flags & TOOL_HANDLES) != 0)
             lks__early_hold();
-        if (!commands[i].launches)
+        if ((commands[i].flags & TOOL_LAUNCHES) == 0)
             signal(SIGPIPE, SIG_IGN);
         return commands[i].main(argc - 1, argv + 1);
     }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "commands.h"
 #include "settings/settings.h"
 
 enum {
@@ -17,8 +18,9 @@ enum {
 /* argv[0] is the command's name, NULL ends it; returns the exit code. */
 typedef int tool_main(int argc, char **argv);
 
-tool_main tool_prep, tool_train, tool_sample, tool_eval, tool_export, tool_run, tool_bench,
-    tool_info, tool_doctor;
+#define X(name, flags, help) tool_main tool_##name;
+TOOL_COMMANDS(X)
+#undef X
 
 /* Print "lockstep NAME: " (with this process's rank, if there are several) and the last error to
  * stderr; returns the exit code for `st`. Prints nothing if another rank failed and lockstep's

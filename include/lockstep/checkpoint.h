@@ -2,13 +2,15 @@
  *
  * A checkpoint is a folder DIR/ckpt-00000012 of the form that `lockstep train` writes
  * (docs/formats.md): a safetensors file, which other programs can read, and a hash over every byte.
- * It is there whole or not at all, whenever the program dies. DIR/latest names the newest one.
+ * It exists completely or not at all, whenever the program dies. DIR/latest names the newest one.
  *
  *     int64_t epoch = 0;
- *     lks_tensor state[] = {{"w", LKS_FLOAT32, 2, {OUT, IN}, w}, {"epoch", LKS_INT64, 0, {0},
- * &epoch}}; lks_checkpoint_load(comm, "out", state, 2, &step, &found);    not found: a new start
+ *     uint64_t step = 0;
+ *     lks_tensor state[] = {{"w", LKS_FLOAT32, 2, {OUT, IN}, w},
+ *                           {"epoch", LKS_INT64, 0, {0}, &epoch}};
+ *     lks_checkpoint_load(comm, "out", state, 2, &step, &found);   if not found, nothing changes
  *     while (step < STEPS) {
- *         …                                                          one step
+ *         one step
  *         if (++step % 100 == 0)
  *             lks_checkpoint_save(comm, "out", step, state, 2, 3);
  *     }
