@@ -241,12 +241,46 @@ static void test_again(void **state)
     json_decref(again);
 }
 
+/* The times of metrics.jsonl: steps follow one another, so all of them fit into the time of the
+ * process; a step's wait for other ranks is a part of it; tokens are counted in that time. */
+static void test_times(void **state)
+{
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const char *out;
+        law_args args = law_train("random", &out);
+        law_add(&args, "--max_iters=79");
+        law_add(&args, "--eval_interval=0");
+        law_add(&args, "--checkpoint_interval=1000");
+        law_add(&args, "--nproc_per_node=%d", ranks);
+        lks_test_result r = lks_test_run(args.argv, NULL, 60);
+        if (r.exit_code != 0)
+            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+        assert_int_equal(json_array_size(lines), 80);
+        const double tokens = lks_test_number(json_array_get(lines, 0), "tokens");
+        double ms = 0.0, exposed = 0.0;
+        for (size_t i = 0; i < 80; i++) {
+            const json_t *line = json_array_get(lines, i);
+            const double now = lks_test_number(line, "ms");
+            const double waited = lks_test_number(line, "comm_exposed_ms");
+            assert_true(waited >= 0 && waited <= now);
+            assert_near(lks_test_number(line, "tok_per_s") * now / 1e3, tokens, 1e-4 * tokens);
+            ms += now;
+            exposed += waited;
+        }
+        if (ms > r.seconds * 1e3 || ms < 0.55 * r.seconds * 1e3)
+            fail_msg("80 steps took %.0f ms of the %.0f ms of the process", ms, r.seconds * 1e3);
+        assert_true(ranks == 1 ? exposed == 0 : exposed > 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_entries),  cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_step),     cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_again),
+        cmocka_unit_test(test_times),   cmocka_unit_test(test_entries),
+        cmocka_unit_test(test_nesting), cmocka_unit_test(test_step),
+        cmocka_unit_test(test_overlap), cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_again),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
 }

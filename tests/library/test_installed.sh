@@ -63,9 +63,11 @@ done
 # pkg-config, and C++.
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)")
 export PKG_CONFIG_PATH
-eval "set -- $(pkg-config --cflags --libs lockstep)" # blanks are escaped
+eval "set -- $(pkg-config --variable=libdir lockstep)" # blanks are escaped
+libdir=$*
+eval "set -- $(pkg-config --cflags --libs lockstep)"
 "$cc" -o "$work/by_pkg" "$source/examples/from_scratch.c" "$@"
-LD_LIBRARY_PATH=$(pkg-config --variable=libdir lockstep) "$work/by_pkg" >/dev/null ||
+LD_LIBRARY_PATH=$libdir "$work/by_pkg" >/dev/null ||
     fail "from_scratch, built by pkg-config's flags: exit code $?"
 [ -n "$cxx" ] || lacks g++ 'no C++ compiler was found when this was built'
 cat >"$work/user.cc" <<'END'
@@ -80,4 +82,4 @@ int main()
 }
 END
 "$cxx" -Wall -Wextra -Werror -o "$work/user" "$work/user.cc" "$@"
-LD_LIBRARY_PATH=$(pkg-config --variable=libdir lockstep) "$work/user" || fail "C++: exit code $?"
+LD_LIBRARY_PATH=$libdir "$work/user" || fail "C++: exit code $?"
