@@ -60,13 +60,23 @@ static size_t floats_of(const lks__table *t, int first_group, int end_group)
     return t->block_start[t->group_block[end_group]] - t->block_start[t->group_block[first_group]];
 }
 
-/* The end of the bucket that begins with group `first`. */
-static int bucket_end(const lks__table *t, size_t bucket_bytes, int first)
+/* The next bucket, from group *end_p on: groups [*first_p, *end_p). The first and the last of them
+ * have trained tensors. False: there is none. */
+static bool next_bucket(const lks__table *t, size_t bucket_bytes, int *first_p, int *end_p)
 {
+    int first = *end_p;
+    while (first < t->n_groups && lks__table_is_empty(t, first))
+        first++;
+    if (first == t->n_groups)
+        return false;
     int end = first + 1;
     while (end < t->n_groups && floats_of(t, first, end) * sizeof(float) < bucket_bytes)
         end++;
-    return end;
+    while (lks__table_is_empty(t, end - 1))
+        end--;
+    *first_p = first;
+    *end_p = end;
+    return true;
 }
 
 /* The last bucket (an embedding that is also the head) is written from the first layer on, so it
@@ -74,9 +84,8 @@ static int bucket_end(const lks__table *t, size_t bucket_bytes, int first)
 static size_t measure_staging(const lks__table *t, size_t bucket_bytes, size_t *before_p)
 {
     size_t most = 0, floats = 0;
-    for (int g = 0, end; g < t->n_groups; g = end) {
+    for (int g = 0, end = 0; next_bucket(t, bucket_bytes, &g, &end);) {
         most = floats > most ? floats : most;
-        end = bucket_end(t, bucket_bytes, g);
         floats = floats_of(t, g, end);
     }
     *before_p = most;
@@ -100,8 +109,7 @@ static lks_status cut_buckets(lks__ddp *d)
     d->buckets = calloc((size_t)t->n_groups, sizeof *d->buckets);
     if (d->buckets == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d buckets", t->n_groups);
-    for (int g = 0, end; g < t->n_groups; g = end) {
-        end = bucket_end(t, d->config.bucket_bytes, g);
+    for (int g = 0, end = 0; next_bucket(t, d->config.bucket_bytes, &g, &end);) {
         struct bucket *b = &d->buckets[d->n_buckets++];
         const size_t first = t->group_block[g];
         b->last_group = end - 1;
@@ -135,14 +143,14 @@ static lks_status open_staging(lks__ddp *d)
     const struct bucket *b = d->buckets;
     for (int g = 0; g < d->table->n_groups; g++) {
         d->shift[g] = b->start - (b == last ? before : 0);
-        b += g == b->last_group;
+        b += g == b->last_group && b != last;
     }
     return LKS_OK;
 }
 
 static lks_status open_memory(lks__ddp *d, bool staging)
 {
-    const size_t bytes = d->table->count * sizeof(float);
+    const size_t bytes = d->table->trained_count * sizeof(float);
     const int W = lks_comm_world_size(d->comm);
     const bool own = !d->device->ops->host_memory;
     bool merges;
@@ -158,7 +166,7 @@ static lks_status open_memory(lks__ddp *d, bool staging)
         else
             d->arena[i] = d->sent[i];
     }
-    return lks_comm_alloc(d->comm, LKS_MEM_COMMON, d->table->n_blocks * sizeof(double),
+    return lks_comm_alloc(d->comm, LKS_MEM_COMMON, d->table->trained_blocks * sizeof(double),
                           (void **)&d->block_sumsq);
 }
 
@@ -217,7 +225,8 @@ void lks__ddp_close(lks__ddp *d)
     }
     for (int i = 0; i < d->n_arenas; i++)
         if (d->arena[i] != NULL && d->arena[i] != d->sent[i])
-            d->device->ops->release(d->device, d->arena[i], d->table->count * sizeof(float));
+            d->device->ops->release(d->device, d->arena[i],
+                                    d->table->trained_count * sizeof(float));
     free(d->buckets);
     free(d->staging);
     free(d->shift);
@@ -337,7 +346,7 @@ static double norm_of(const lks__ddp *d)
     double sum = 0.0;
     for (size_t i = 0; i < d->table->n_tensors; i++) {
         const lks__tensor *t = &d->table->tensors[i];
-        for (size_t b = 0; b < t->n_blocks; b++)
+        for (size_t b = 0; !t->frozen && b < t->n_blocks; b++)
             sum += d->block_sumsq[t->first_block + b];
     }
     return sqrt(sum);
@@ -381,7 +390,7 @@ lks_status lks__ddp_leaf_end(lks__ddp *d)
     const int leaf = d->nodes.n;
     d->nodes = d->nodes_after;
     for (int i = leaf; !d->in_staging && i > leaf - d->merges; i--)
-        add_range(d, d->arena[i - 1], d->arena[i], 0, d->table->count);
+        add_range(d, d->arena[i - 1], d->arena[i], 0, d->table->trained_count);
     return LKS_OK;
 }
 
@@ -400,7 +409,7 @@ bool lks__ddp_next(lks__ddp *d, lks__ddp_micro *micro)
     if (at->m == 0) {
         at->grads = lks__ddp_leaf(d);
         if (!d->in_staging)
-            clear(d, at->grads, d->table->count);
+            clear(d, at->grads, d->table->trained_count);
     }
     if (at->v + 1 == d->end_leaf && at->m + 1 == d->config.A)
         lks__ddp_last(d);
@@ -457,10 +466,10 @@ lks_status lks__ddp_release(lks__ddp *d)
     return lks_comm_barrier(d->comm);
 }
 
-void lks__ddp_share(const lks__ddp *d, size_t *first, size_t *end)
+void lks__ddp_share(const lks__ddp *d, size_t n, size_t *first, size_t *end)
 {
     const lks_world *w = lks_comm_world(d->comm);
-    size_t n = d->table->n_blocks, W = (size_t)w->local_world_size, rank = (size_t)w->local_rank;
+    size_t W = (size_t)w->local_world_size, rank = (size_t)w->local_rank;
     *first = rank * n / W;
     *end = (rank + 1) * n / W;
 }
@@ -478,7 +487,7 @@ void lks__ddp_update_range(const lks__ddp *d, int i, size_t *first, size_t *end)
     const lks_world *w = lks_comm_world(d->comm);
     size_t from, to, W = (size_t)w->local_world_size, rank = (size_t)w->local_rank;
     if (!d->config.zero) {
-        lks__ddp_share(d, first, end);
+        lks__ddp_share(d, d->table->trained_blocks, first, end);
         return;
     }
     lks_comm_host_share(d->comm, d->buckets[i].n_blocks, &from, &to);

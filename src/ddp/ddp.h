@@ -53,7 +53,8 @@ void lks__ddp_close(lks__ddp *ddp);
  * cleared. So the rank needs one arena less, and what is added is still in the caches. */
 const size_t *lks__ddp_shift(const lks__ddp *ddp);
 
-/* For the model's backward: `ddp` as void so that it fits lks__group_done_fn. */
+/* For the model's backward: `ddp` as void so that it fits lks__group_done_fn. Groups without
+ * trained tensors are not announced. */
 void lks__ddp_group_done(void *ddp, int group);
 
 /* Micro-batch `m` of virtual rank `v`: its gradient is added to `grads`, memory of the device. */
@@ -94,11 +95,12 @@ float *lks__ddp_device_grads(lks__ddp *ddp);
 /* All ranks have read the gradient, so its memory may be written again. Collective. */
 lks_status lks__ddp_release(lks__ddp *ddp);
 
-/* This rank's part of the arena, in blocks [*first, *end), for work that is divided over the ranks
- * of a host, which share one replica. */
-void lks__ddp_share(const lks__ddp *ddp, size_t *first, size_t *end);
+/* This rank's part [*first, *end) of n blocks, for work that is divided over the ranks of a host,
+ * which share one replica. */
+void lks__ddp_share(const lks__ddp *ddp, size_t n, size_t *first, size_t *end);
 
-/* The blocks that this rank updates: n ranges; without `zero` a single one, lks__ddp_share(). */
+/* The blocks that this rank updates: n ranges; without `zero` a single one, its share of the
+ * trained blocks. */
 int lks__ddp_n_updates(const lks__ddp *ddp);
 void lks__ddp_update_range(const lks__ddp *ddp, int i, size_t *first, size_t *end);
 

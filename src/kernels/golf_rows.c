@@ -149,8 +149,9 @@ void lks__golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e, float *d
     struct entry_op o = {ex, e, rows, C, dx, dx0, dskip, partial, dnorm};
     size_t n = row_tasks(rows);
     lks__pool_run(ex->pool, n, entry_bwd_task, &o);
-    ex->k->colsum(dmix, partial, MAX_VECTORS * C, n, 2 * C);
-    if (e->skip != NULL)
+    if (dmix != NULL)
+        ex->k->colsum(dmix, partial, MAX_VECTORS * C, n, 2 * C);
+    if (dskip_weight != NULL)
         ex->k->colsum(dskip_weight, partial + 2 * C, MAX_VECTORS * C, n, C);
 }
 
@@ -213,10 +214,10 @@ struct scaled_op {
 
 /* Sum a row in LANES partial sums, which the compiler turns into vectors; then add those in
  * order. */
-static void scaled_bwd_row(const lks__golf_scaled *s, size_t row, size_t in)
+static inline void scaled_bwd_row(const lks__golf_scaled *s, size_t row, size_t in, bool has_dw)
 {
     enum { LANES = 16 };
-    float *restrict dw = s->dw + row * in;
+    float *restrict dw = has_dw ? s->dw + row * in : NULL;
     const float *restrict product = s->product + row * in, *restrict w = s->w + row * in;
     const float scale = s->scale[row];
     float lanes[LANES] = {0}, sum = 0.0f;
@@ -224,15 +225,18 @@ static void scaled_bwd_row(const lks__golf_scaled *s, size_t row, size_t in)
     for (; i + LANES <= in; i += LANES)
         for (size_t j = 0; j < LANES; j++) {
             lanes[j] += w[i + j] * product[i + j];
-            dw[i + j] += scale * product[i + j];
+            if (has_dw)
+                dw[i + j] += scale * product[i + j];
         }
     for (; i < in; i++) {
         lanes[0] += w[i] * product[i];
-        dw[i] += scale * product[i];
+        if (has_dw)
+            dw[i] += scale * product[i];
     }
     for (size_t j = 0; j < LANES; j++)
         sum += lanes[j];
-    s->dscale[row] += sum;
+    if (s->dscale != NULL)
+        s->dscale[row] += sum;
 }
 
 static void scaled_bwd_task(void *ctx, size_t task, int thread)
@@ -240,7 +244,10 @@ static void scaled_bwd_task(void *ctx, size_t task, int thread)
     const struct scaled_op *o = ctx;
     const struct row_range range = rows_of(task, o->C);
     for (size_t r = range.first; r < range.end; r++)
-        scaled_bwd_row(o->s, r, o->in);
+        if (o->s->dw != NULL) /* a constant, so that the loops have no branch */
+            scaled_bwd_row(o->s, r, o->in, true);
+        else
+            scaled_bwd_row(o->s, r, o->in, false);
 }
 
 void lks__golf_scaled_bwd(const lks__exec *ex, const lks__golf_scaled *s, size_t C, size_t in)
@@ -304,5 +311,6 @@ void lks__golf_heads_bwd(const lks__exec *ex, const lks__golf_heads *h, float *d
     struct heads_op o = {ex, h, dq, dk, partial};
     size_t n = row_tasks(h->rows);
     lks__pool_run(ex->pool, n, heads_bwd_task, &o);
-    ex->k->colsum(dgain, partial, h->n_head, n, h->n_head);
+    if (dgain != NULL)
+        ex->k->colsum(dgain, partial, h->n_head, n, h->n_head);
 }

@@ -236,19 +236,20 @@ static void colsum_tile(void *ctx, size_t task, int thread)
 void lks__linear_bwd_w(const lks__exec *ex, float *dw, float *db, const float *dy, size_t lddy,
                        const float *x, size_t rows, size_t out, size_t in)
 {
-    run((struct product){.ex = ex,
-                         .ta = 'T',
-                         .tb = 'N',
-                         .m = out,
-                         .n = in,
-                         .k = rows,
-                         .a = dy,
-                         .b = x,
-                         .c = dw,
-                         .lda = lddy,
-                         .ldb = in,
-                         .ldc = in,
-                         .beta = 1.0f});
+    if (dw != NULL)
+        run((struct product){.ex = ex,
+                             .ta = 'T',
+                             .tb = 'N',
+                             .m = out,
+                             .n = in,
+                             .k = rows,
+                             .a = dy,
+                             .b = x,
+                             .c = dw,
+                             .lda = lddy,
+                             .ldb = in,
+                             .ldc = in,
+                             .beta = 1.0f});
     if (db != NULL)
         lks__pool_run(ex->pool, tiles(out, COLSUM_COLS), colsum_tile,
                       &(struct colsum){ex, db, dy, lddy, rows, out});

@@ -44,15 +44,16 @@ struct embedding_bwd {
     size_t rows, T, C;
 };
 
-/* A task owns some columns of both tables (dwpe may be NULL) and goes through all rows in order: no
- * two tasks write the same element, and the order of additions is fixed. */
+/* A task owns some columns of both tables (either may be NULL) and goes through all rows in order:
+ * no two tasks write the same element, and the order of additions is fixed. */
 static void embedding_bwd_task(void *ctx, size_t task, int thread)
 {
     const struct embedding_bwd *o = ctx;
     size_t c0 = task * COLS_A_TASK, n = min(COLS_A_TASK, o->C - c0);
     for (size_t r = 0; r < o->rows; r++) {
         const float *d = o->dx + r * o->C + c0;
-        o->ex->k->add(o->dwte + (size_t)o->tokens[r] * o->C + c0, d, n);
+        if (o->dwte != NULL)
+            o->ex->k->add(o->dwte + (size_t)o->tokens[r] * o->C + c0, d, n);
         if (o->dwpe != NULL)
             o->ex->k->add(o->dwpe + r % o->T * o->C + c0, d, n);
     }
@@ -62,7 +63,8 @@ void lks__embedding_bwd(const lks__exec *ex, float *dwte, float *dwpe, const flo
                         const int32_t *tokens, size_t rows, size_t T, size_t C)
 {
     struct embedding_bwd o = {ex, dwte, dwpe, dx, tokens, rows, T, C};
-    lks__pool_run(ex->pool, col_tasks(C), embedding_bwd_task, &o);
+    if (dwte != NULL || dwpe != NULL)
+        lks__pool_run(ex->pool, col_tasks(C), embedding_bwd_task, &o);
 }
 
 struct layernorm_fwd {
@@ -115,7 +117,8 @@ void lks__layernorm_rows_bwd(const lks__exec *ex, float *dx, float *dgain, float
     struct layernorm_bwd o = {ex, dx, dy, x, gain, mean, rstd, rows, C, partial, dbias != NULL};
     size_t n = row_tasks(rows);
     lks__pool_run(ex->pool, n, layernorm_bwd_task, &o);
-    ex->k->colsum(dgain, partial, 2 * C, n, C);
+    if (dgain != NULL)
+        ex->k->colsum(dgain, partial, 2 * C, n, C);
     if (dbias != NULL)
         ex->k->colsum(dbias, partial + C, 2 * C, n, C);
 }

@@ -71,8 +71,11 @@ typedef void lks__linear_bwd_x_fn(const lks__exec *ex, float *dx, const float *d
 typedef void lks__linear_bwd_x_add_fn(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
                                       const float *w, size_t rows, size_t out, size_t in);
 
-/* dw[out, in] += dy^T x, summed over rows; adding to dw is how micro-batches accumulate. db[out] +=
- * column sums of dy (NULL: no bias). */
+/* A gradient of parameters (dw, db, dgain, …) is added to what is there: so micro-batches
+ * accumulate. NULL: it isn't wanted, because the parameter is frozen or there is none; the
+ * operation leaves out the work for it. */
+
+/* dw[out, in] += dy^T x, summed over rows; db[out] += column sums of dy. */
 typedef void lks__linear_bwd_w_fn(const lks__exec *ex, float *dw, float *db, const float *dy,
                                   size_t lddy, const float *x, size_t rows, size_t out, size_t in);
 
@@ -131,14 +134,14 @@ lks_status lks__attention_check(const lks__attention_shape *shape);
 typedef void lks__embedding_fwd_fn(const lks__exec *ex, float *x, const int32_t *tokens,
                                    const float *wte, const float *wpe, size_t rows, size_t T,
                                    size_t C, const lks__dropout *drop);
-/* dwte, dwpe += gradient (dwpe may be NULL); rows are added in order for every element. */
+/* dwte, dwpe += gradient; rows are added in order for every element. */
 typedef void lks__embedding_bwd_fn(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
                                    const int32_t *tokens, size_t rows, size_t T, size_t C);
 
 typedef void lks__layernorm_rows_fwd_fn(const lks__exec *ex, float *y, float *mean, float *rstd,
                                         const float *x, const float *gain, const float *bias,
                                         size_t rows, size_t C);
-/* dx, dgain, dbias += gradient (dbias may be NULL). `partial` is work space. */
+/* dx, dgain, dbias += gradient. `partial` is work space. */
 typedef void lks__layernorm_rows_bwd_fn(const lks__exec *ex, float *dx, float *dgain, float *dbias,
                                         const float *dy, const float *x, const float *gain,
                                         const float *mean, const float *rstd, size_t rows, size_t C,
@@ -157,7 +160,8 @@ typedef size_t lks__golf_partial_floats_fn(size_t rows, size_t C, size_t n_heads
 /* x[rows, C] = rmsnorm(tok_emb[token]). */
 typedef void lks__golf_embed_fwd_fn(const lks__exec *ex, float *x, float *rms,
                                     const int32_t *tokens, const float *emb, size_t rows, size_t C);
-/* demb += gradient; rows are added in order for every element. d_row [rows, C] is scratch. */
+/* demb += gradient (not NULL); rows are added in order for every element. d_row [rows, C] is
+ * scratch. */
 typedef void lks__golf_embed_bwd_fn(const lks__exec *ex, float *demb, float *d_row, const float *dx,
                                     const int32_t *tokens, const float *emb, const float *rms,
                                     size_t rows, size_t C);

@@ -25,6 +25,11 @@ struct lks__model {
     float *y, *dy;  /* [rows, C]: what goes into the head, and its gradient */
     size_t head_w;  /* offset of the head's matrix [V, C] ... */
     int head_group; /* ... and the group of its gradient */
+    /* Backward ends with layer `lowest`, and there with the part that has the tensor of row
+     * `lowest_field`: no trained tensor lies before it in forward. Without frozen tensors lowest is
+     * -1, the embedding; n_layer: only what stands behind the layers; n_layer + 1: the head. */
+    int lowest;
+    size_t lowest_field;
     lks__head head;
     void *arena; /* activations and work space of one pass: nothing in it is kept for the next */
     size_t arena_bytes;
@@ -38,6 +43,22 @@ typedef struct lks__pass {
     const lks__backward *bw; /* NULL: evaluation */
     size_t rows;
 } lks__pass;
+
+/* Where the gradient of the tensor at `offset` goes; NULL: it is frozen, or there is no such tensor
+ * (SIZE_MAX). */
+static inline float *lks__grad_at(const lks__pass *p, int group, size_t offset)
+{
+    const struct lks__model *m = p->m;
+    return offset < m->table->trained_count ? lks__backward_grads(p->bw, group) + offset : NULL;
+}
+
+/* Does backward go on from the tensor of row `field` in `layer` to what comes before it in forward?
+ * For families whose rows are in forward order. */
+static inline bool lks__goes_on(const lks__pass *p, int layer, size_t field)
+{
+    const struct lks__model *m = p->m;
+    return layer > m->lowest || m->lowest_field < field;
+}
 
 /* What forward keeps of a layer for backward: one row of a family's list. */
 typedef struct lks__activation_row {
@@ -57,6 +78,9 @@ struct lks__model_ops {
     uint64_t (*init)(const lks__model_config *config, const lks__table *table, lks__mt *g,
                      float *params);
     double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
+    /* For a tensor outside the layers: the lowest layer whose backward adds to its gradient (as
+     * lks__model.lowest). NULL: -1 for all that group 0 of n_layer + 2 doesn't have. */
+    int (*lowest)(const lks__model_config *config, const lks__tensor *t);
     size_t bytes, once, layer_tensors, layer_activations; /* of its structs; once: offset in it */
     size_t once_bytes;
     const char *layer, *first, *last; /* module names: of layers ("transformer.h", to which ".3."

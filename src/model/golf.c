@@ -14,6 +14,12 @@ static double golf_flops_per_token(const lks__model_config *c, const lks__table 
     return 6.0 * n + 12.0 * c->n_layer * (double)c->n_embd * c->block_size;
 }
 
+/* The skip weights' gradients come from the second half. */
+static int golf_lowest(const lks__model_config *c, const lks__tensor *t)
+{
+    return t->kind == LKS__PARAM_EMBED ? -1 : (int)lks__golf_encoders(c);
+}
+
 /* --- memory ---------------------------------------------------------------------------------- */
 
 static size_t max(size_t a, size_t b)
@@ -137,16 +143,19 @@ static void golf_last_backward(const lks__pass *p)
 static void golf_embed_backward(const lks__pass *p)
 {
     const struct lks__golf *m = p->m;
-    float *g = lks__backward_grads(p->bw, m->f.table->n_groups - 1);
+    float *demb = lks__grad_at(p, m->f.table->n_groups - 1, m->t.emb);
+    if (demb == NULL)
+        return;
     m->f.layers->accumulate(m->f.ex, m->dx, m->dx0, p->rows * m->f.C);
-    m->f.layers->golf_embed_bwd(m->f.ex, g + m->t.emb, m->norm, m->dx, p->mb->tokens,
-                                p->params + m->t.emb, m->x0_rms, p->rows, m->f.C);
+    m->f.layers->golf_embed_bwd(m->f.ex, demb, m->norm, m->dx, p->mb->tokens, p->params + m->t.emb,
+                                m->x0_rms, p->rows, m->f.C);
 }
 
 const struct lks__model_ops lks__model_golf = {
     .table = lks__table_golf,
     .init = lks__init_golf,
     .flops_per_token = golf_flops_per_token,
+    .lowest = golf_lowest,
     .bytes = sizeof(struct lks__golf),
     .once = offsetof(struct lks__golf, t),
     .once_bytes = sizeof(struct lks__golf_once),

@@ -117,22 +117,65 @@ void lks__golf_block_forward(const lks__pass *p, int l)
 
 /* --- backward -------------------------------------------------------------------------------- */
 
-static float *layer_grads(const lks__pass *p, int l)
+/* Of a tensor of layer `l`; NULL: not wanted. */
+static float *grad_of(const lks__pass *p, int l, size_t offset)
 {
     const struct lks__golf *m = p->m;
-    return lks__backward_grads(p->bw, m->f.table->n_groups - 2 - l); /* in backward's order */
+    return lks__grad_at(p, m->f.table->n_groups - 2 - l, offset); /* in backward's order */
+}
+
+static float *skip_grad(const lks__pass *p, size_t row)
+{
+    const struct lks__golf *m = p->m;
+    float *g = lks__grad_at(p, m->f.table->n_groups - 1, m->t.skip_weights);
+    return g == NULL || row == SIZE_MAX ? NULL : g + row * m->f.C;
+}
+
+/* How far backward goes in layer `l`: to its entry, or at least to q, k and v, or at least into its
+ * attention half? */
+static bool needs_entry(const lks__pass *p, int l)
+{
+    const struct lks__golf *m = p->m;
+    return l > m->f.lowest || grad_of(p, l, lks__golf_tensors_of(m, l)->mix) != NULL ||
+           skip_grad(p, skip_row(m, l)) != NULL;
+}
+
+static bool needs_heads(const lks__pass *p, int l)
+{
+    const struct lks__golf_tensors *t = lks__golf_tensors_of(p->m, l);
+    return needs_entry(p, l) || grad_of(p, l, t->gain) != NULL || grad_of(p, l, t->wq) != NULL ||
+           grad_of(p, l, t->wk) != NULL || grad_of(p, l, t->wv) != NULL;
+}
+
+static bool needs_attention(const lks__pass *p, int l)
+{
+    const struct lks__golf_tensors *t = lks__golf_tensors_of(p->m, l);
+    return needs_heads(p, l) || grad_of(p, l, t->attn_scale) != NULL ||
+           grad_of(p, l, t->wo) != NULL;
+}
+
+/* The gradient of a matrix w[out, C] that multiplies the norm, if it is wanted. */
+static void matrix_grad(const lks__pass *p, int l, size_t w, const float *dy, size_t out)
+{
+    const struct lks__golf *m = p->m;
+    float *dw = grad_of(p, l, w);
+    if (dw != NULL)
+        m->f.layers->linear_bwd_w(m->f.ex, dw, NULL, dy, out, m->norm, p->rows, out, m->f.C);
 }
 
 /* Gradients of a branch's projection w[C, in] and of its scale, from the gradient m->dx of x +
  * scale * (input w^T): the product's is dx^T input, scaled row by row. */
-static void projection_backward(const lks__pass *p, float *g, size_t w, size_t scale,
+static void projection_backward(const lks__pass *p, int l, size_t w, size_t scale,
                                 const float *input, size_t in)
 {
     const struct lks__golf *m = p->m;
+    float *dw = grad_of(p, l, w), *dscale = grad_of(p, l, scale);
+    if (dw == NULL && dscale == NULL)
+        return;
     m->f.layers->clear(m->f.ex, m->norm, m->f.C * in);
     m->f.layers->linear_bwd_w(m->f.ex, m->norm, NULL, m->dx, m->f.C, input, p->rows, m->f.C, in);
-    const lks__golf_scaled s = {.dw = g + w,
-                                .dscale = g + scale,
+    const lks__golf_scaled s = {.dw = dw,
+                                .dscale = dscale,
                                 .product = m->norm,
                                 .w = p->params + w,
                                 .scale = p->params + scale};
@@ -153,7 +196,6 @@ static void mlp_backward(const lks__pass *p, int l)
     const struct lks__golf_tensors *t = lks__golf_tensors_of(m, l);
     const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     const float *w = p->params;
-    float *g = layer_grads(p, l);
     const size_t rows = p->rows, C = m->f.C, H = m->H;
 
     const lks__golf_branch branch = {.dx = m->dx,
@@ -162,12 +204,15 @@ static void mlp_backward(const lks__pass *p, int l)
                                      .add = (size_t)l < m->n_enc ? dskip_of(m, l) : NULL};
     m->f.layers->golf_branch_bwd(m->f.ex, &branch, rows, C);
     m->f.layers->golf_relu2_fwd(m->f.ex, m->wide, a->fc, rows, H);
-    projection_backward(p, g, t->fc2, t->mlp_scale, m->wide, H);
+    projection_backward(p, l, t->fc2, t->mlp_scale, m->wide, H);
+    if (!needs_attention(p, l) && grad_of(p, l, t->fc) == NULL)
+        return;
     const lks__epilogue relu2_bwd = {LKS__EPILOGUE_RELU2_BWD, .in = a->fc};
     m->f.layers->linear_bwd_x(m->f.ex, m->wide, a->out, C, w + t->fc2, rows, C, H, &relu2_bwd);
     m->f.layers->golf_norm_fwd(m->f.ex, m->norm, a->rms2, a->x_mid, rows, C);
-    m->f.layers->linear_bwd_w(m->f.ex, g + t->fc, NULL, m->wide, H, m->norm, rows, H, C);
-    m->f.layers->linear_bwd_x(m->f.ex, m->norm, m->wide, H, w + t->fc, rows, H, C, NULL);
+    matrix_grad(p, l, t->fc, m->wide, H);
+    if (needs_attention(p, l))
+        m->f.layers->linear_bwd_x(m->f.ex, m->norm, m->wide, H, w + t->fc, rows, H, C, NULL);
 }
 
 /* Leaves the gradient of the mixed input's norm in the layer's out, and the mixed input in its
@@ -178,7 +223,6 @@ static void attention_backward(const lks__pass *p, int l)
     const struct lks__golf_tensors *t = lks__golf_tensors_of(m, l);
     const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     const float *w = p->params;
-    float *g = layer_grads(p, l);
     const size_t rows = p->rows, C = m->f.C, KV = m->KV;
     float *dq = m->wide, *dk = dq + rows * C, *dv = dk + rows * KV;
 
@@ -189,7 +233,9 @@ static void attention_backward(const lks__pass *p, int l)
                                      .normed = a->x_mid,
                                      .rms = a->rms2};
     m->f.layers->golf_branch_bwd(m->f.ex, &branch, rows, C);
-    projection_backward(p, g, t->wo, t->attn_scale, a->att, C);
+    projection_backward(p, l, t->wo, t->attn_scale, a->att, C);
+    if (!needs_heads(p, l))
+        return;
     m->f.layers->linear_bwd_x(m->f.ex, a->x_mid, a->out, C, w + t->wo, rows, C, C, NULL);
 
     const struct rotated rotated = {m->norm, a->out};
@@ -199,12 +245,14 @@ static void attention_backward(const lks__pass *p, int l)
     const lks__attention_in in = attention_in(p, l, &rotated);
     const lks__attention_grads grads = {dq, dk, dv, C, KV};
     m->f.layers->attention_bwd(m->f.ex, &shape, &grads, a->x_mid, &in, a->att, a->lse, NULL);
-    m->f.layers->golf_heads_bwd(m->f.ex, &heads, dq, dk, g + t->gain, m->partial);
+    m->f.layers->golf_heads_bwd(m->f.ex, &heads, dq, dk, grad_of(p, l, t->gain), m->partial);
     const lks__golf_entry entry = entry_of(p, l, a->x_mid);
     m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
-    m->f.layers->linear_bwd_w(m->f.ex, g + t->wq, NULL, dq, C, m->norm, rows, C, C);
-    m->f.layers->linear_bwd_w(m->f.ex, g + t->wk, NULL, dk, KV, m->norm, rows, KV, C);
-    m->f.layers->linear_bwd_w(m->f.ex, g + t->wv, NULL, dv, KV, m->norm, rows, KV, C);
+    matrix_grad(p, l, t->wq, dq, C);
+    matrix_grad(p, l, t->wk, dk, KV);
+    matrix_grad(p, l, t->wv, dv, KV);
+    if (!needs_entry(p, l))
+        return;
     m->f.layers->linear_bwd_x(m->f.ex, a->out, dq, C, w + t->wq, rows, C, C, NULL);
     m->f.layers->linear_bwd_x_add(m->f.ex, a->out, dk, KV, w + t->wk, rows, KV, C);
     m->f.layers->linear_bwd_x_add(m->f.ex, a->out, dv, KV, w + t->wv, rows, KV, C);
@@ -214,17 +262,16 @@ void lks__golf_block_backward(const lks__pass *p, int l)
 {
     const struct lks__golf *m = p->m;
     const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
-    float *g = layer_grads(p, l);
     mlp_backward(p, l);
+    if (!needs_attention(p, l))
+        return;
     attention_backward(p, l);
+    if (!needs_entry(p, l))
+        return;
     const lks__golf_entry entry = entry_of(p, l, a->x_mid);
     size_t i = skip_row(m, l);
-    float *dskip = NULL, *dweight = NULL;
-    if (i != SIZE_MAX) {
-        dskip = dskip_of(m, (int)(m->n_enc - 1 - i));
-        dweight =
-            lks__backward_grads(p->bw, m->f.table->n_groups - 1) + m->t.skip_weights + i * m->f.C;
-    }
-    m->f.layers->golf_entry_bwd(m->f.ex, &entry, m->dx, m->dx0, g + lks__golf_tensors_of(m, l)->mix,
-                                dskip, dweight, a->out, p->rows, m->f.C, m->partial);
+    float *dskip = i == SIZE_MAX ? NULL : dskip_of(m, (int)(m->n_enc - 1 - i));
+    m->f.layers->golf_entry_bwd(m->f.ex, &entry, m->dx, m->dx0,
+                                grad_of(p, l, lks__golf_tensors_of(m, l)->mix), dskip,
+                                skip_grad(p, i), a->out, p->rows, m->f.C, m->partial);
 }

@@ -122,22 +122,21 @@ static void gpt2_last_forward(const lks__pass *p)
 static void gpt2_last_backward(const lks__pass *p)
 {
     const struct lks__gpt2 *m = p->m;
-    float *g = lks__backward_grads(p->bw, 0);
     m->f.layers->clear(m->f.ex, m->dx, p->rows * m->f.C);
-    m->f.layers->layernorm_rows_bwd(m->f.ex, m->dx, g + m->t.lnfw, lks__gpt2_at_grad(g, m->t.lnfb),
-                                    m->f.dy, lks__gpt2_input(m, m->f.c.n_layer),
-                                    p->params + m->t.lnfw, m->meanf, m->rstdf, p->rows, m->f.C,
-                                    m->ln_partial);
+    m->f.layers->layernorm_rows_bwd(m->f.ex, m->dx, lks__grad_at(p, 0, m->t.lnfw),
+                                    lks__grad_at(p, 0, m->t.lnfb), m->f.dy,
+                                    lks__gpt2_input(m, m->f.c.n_layer), p->params + m->t.lnfw,
+                                    m->meanf, m->rstdf, p->rows, m->f.C, m->ln_partial);
 }
 
 static void gpt2_embed_backward(const lks__pass *p)
 {
     const struct lks__gpt2 *m = p->m;
     const lks__dropout drop = lks__gpt2_dropout(p, m->f.c.n_layer, LKS__DROP_EMBEDDING);
-    float *g = lks__backward_grads(p->bw, m->f.c.n_layer + 1);
-    m->f.layers->embedding_bwd(m->f.ex, g + m->t.wte, g + m->t.wpe,
-                               lks__gpt2_dropped(p, m->dx, &drop), p->mb->tokens, p->rows,
-                               (size_t)p->mb->T, m->f.C);
+    const int group = m->f.c.n_layer + 1;
+    m->f.layers->embedding_bwd(m->f.ex, lks__grad_at(p, group, m->t.wte),
+                               lks__grad_at(p, group, m->t.wpe), lks__gpt2_dropped(p, m->dx, &drop),
+                               p->mb->tokens, p->rows, (size_t)p->mb->T, m->f.C);
 }
 
 const struct lks__model_ops lks__model_gpt2 = {

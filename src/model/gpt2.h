@@ -89,11 +89,6 @@ static inline const float *lks__gpt2_at(const float *params, size_t offset)
     return offset == SIZE_MAX ? NULL : params + offset;
 }
 
-static inline float *lks__gpt2_at_grad(float *grads, size_t offset)
-{
-    return offset == SIZE_MAX ? NULL : grads + offset;
-}
-
 /* Dropout places within a layer; the embedding's stands where layer L would be. */
 enum {
     LKS__DROP_ATTENTION,

@@ -1,6 +1,8 @@
 /* model/gpt2_block.c - a transformer block of the gpt2 family, forward and backward. */
 #include "model/gpt2.h"
 
+#include <stddef.h>
+
 /* --- dropout --------------------------------------------------------------------------------- */
 
 lks__dropout lks__gpt2_dropout(const lks__pass *p, int layer, int place)
@@ -73,45 +75,81 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
     layers->linear_fwd(ex, a->out, C, a->gelu, w + t->fc2w, rows, C, 4 * C, &fc2);
 }
 
-void lks__gpt2_block_backward(const lks__pass *p, int l)
+/* A product's gradients of its matrix and its bias, if they are wanted. */
+static void linear_grads(const lks__pass *p, int l, size_t w, size_t bias, const float *dy,
+                         const float *x, size_t out, size_t in)
+{
+    const struct lks__gpt2 *m = p->m;
+    const int group = m->f.c.n_layer - l;
+    float *dw = lks__grad_at(p, group, w), *db = lks__grad_at(p, group, bias);
+    if (dw != NULL || db != NULL)
+        m->f.layers->linear_bwd_w(m->f.ex, dw, db, dy, out, x, p->rows, out, in);
+}
+
+/* The same of a LayerNorm; and m->dx += the gradient of its input. */
+static void norm_backward(const lks__pass *p, int l, size_t w, size_t bias, const float *dy,
+                          const float *x, const float *mean, const float *rstd)
+{
+    const struct lks__gpt2 *m = p->m;
+    const int group = m->f.c.n_layer - l;
+    m->f.layers->layernorm_rows_bwd(m->f.ex, m->dx, lks__grad_at(p, group, w),
+                                    lks__grad_at(p, group, bias), dy, x, p->params + w, mean, rstd,
+                                    p->rows, m->f.C, m->ln_partial);
+}
+
+#define GOES_ON(field) lks__goes_on(p, l, offsetof(struct lks__gpt2_tensors, field))
+
+static void gpt2_attention_backward(const lks__pass *p, int l)
 {
     const struct lks__gpt2 *m = p->m;
     const lks__layers *layers = m->f.layers;
-    const lks__exec *ex = m->f.ex;
     const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
     const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
-    const float *x = lks__gpt2_input(m, l);
-    const float *w = p->params;
-    float *d_row = m->f.dy; /* what was there has been used */
-    float *g = lks__backward_grads(p->bw, m->f.c.n_layer - l);
+    float *d_row = m->f.dy;
     const size_t rows = p->rows, C = m->f.C;
     const lks__attention_shape shape = attention_shape(p);
     const lks__dropout drop_att = lks__gpt2_dropout(p, l, LKS__DROP_ATTENTION);
     const lks__dropout drop_proj = lks__gpt2_dropout(p, l, LKS__DROP_PROJECTION);
+
+    const float *d = lks__gpt2_dropped(p, m->dx, &drop_proj);
+    linear_grads(p, l, t->projw, t->projb, d, a->att, C, C);
+    if (!GOES_ON(projw))
+        return;
+    layers->linear_bwd_x(m->f.ex, d_row, d, C, p->params + t->projw, rows, C, C, NULL);
+    const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
+    const lks__attention_grads grads = lks__attention_packed_grads(&shape, m->d_wide);
+    layers->attention_bwd(m->f.ex, &shape, &grads, d_row, &in, a->att, a->lse, &drop_att);
+    linear_grads(p, l, t->qkvw, t->qkvb, m->d_wide, a->ln1, 3 * C, C);
+    if (!GOES_ON(qkvw))
+        return;
+    layers->linear_bwd_x(m->f.ex, d_row, m->d_wide, 3 * C, p->params + t->qkvw, rows, 3 * C, C,
+                         NULL);
+    norm_backward(p, l, t->ln1w, t->ln1b, d_row, lks__gpt2_input(m, l), a->mean1, a->rstd1);
+}
+
+void lks__gpt2_block_backward(const lks__pass *p, int l)
+{
+    const struct lks__gpt2 *m = p->m;
+    const lks__layers *layers = m->f.layers;
+    const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
+    const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
+    float *d_row = m->f.dy; /* what was there has been used */
+    const size_t rows = p->rows, C = m->f.C;
     const lks__dropout drop_mlp = lks__gpt2_dropout(p, l, LKS__DROP_MLP);
 
     const float *d = lks__gpt2_dropped(p, m->dx, &drop_mlp);
-    layers->linear_bwd_w(ex, g + t->fc2w, lks__gpt2_at_grad(g, t->fc2b), d, C, a->gelu, rows, C,
-                         4 * C);
+    linear_grads(p, l, t->fc2w, t->fc2b, d, a->gelu, C, 4 * C);
+    if (!GOES_ON(fc2w))
+        return;
     const lks__epilogue gelu_bwd = {
         m->f.c.gelu_tanh ? LKS__EPILOGUE_GELU_TANH_BWD : LKS__EPILOGUE_GELU_BWD, .in = a->fc};
-    layers->linear_bwd_x(ex, m->d_wide, d, C, w + t->fc2w, rows, C, 4 * C, &gelu_bwd);
-    layers->linear_bwd_w(ex, g + t->fcw, lks__gpt2_at_grad(g, t->fcb), m->d_wide, 4 * C, a->ln2,
-                         rows, 4 * C, C);
-    layers->linear_bwd_x(ex, d_row, m->d_wide, 4 * C, w + t->fcw, rows, 4 * C, C, NULL);
-    layers->layernorm_rows_bwd(ex, m->dx, g + t->ln2w, lks__gpt2_at_grad(g, t->ln2b), d_row,
-                               a->x_mid, w + t->ln2w, a->mean2, a->rstd2, rows, C, m->ln_partial);
-
-    d = lks__gpt2_dropped(p, m->dx, &drop_proj);
-    layers->linear_bwd_w(ex, g + t->projw, lks__gpt2_at_grad(g, t->projb), d, C, a->att, rows, C,
-                         C);
-    layers->linear_bwd_x(ex, d_row, d, C, w + t->projw, rows, C, C, NULL);
-    const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
-    const lks__attention_grads grads = lks__attention_packed_grads(&shape, m->d_wide);
-    layers->attention_bwd(ex, &shape, &grads, d_row, &in, a->att, a->lse, &drop_att);
-    layers->linear_bwd_w(ex, g + t->qkvw, lks__gpt2_at_grad(g, t->qkvb), m->d_wide, 3 * C, a->ln1,
-                         rows, 3 * C, C);
-    layers->linear_bwd_x(ex, d_row, m->d_wide, 3 * C, w + t->qkvw, rows, 3 * C, C, NULL);
-    layers->layernorm_rows_bwd(ex, m->dx, g + t->ln1w, lks__gpt2_at_grad(g, t->ln1b), d_row, x,
-                               w + t->ln1w, a->mean1, a->rstd1, rows, C, m->ln_partial);
+    layers->linear_bwd_x(m->f.ex, m->d_wide, d, C, p->params + t->fc2w, rows, C, 4 * C, &gelu_bwd);
+    linear_grads(p, l, t->fcw, t->fcb, m->d_wide, a->ln2, 4 * C, C);
+    if (!GOES_ON(fcw))
+        return;
+    layers->linear_bwd_x(m->f.ex, d_row, m->d_wide, 4 * C, p->params + t->fcw, rows, 4 * C, C,
+                         NULL);
+    norm_backward(p, l, t->ln2w, t->ln2b, d_row, a->x_mid, a->mean2, a->rstd2);
+    if (GOES_ON(ln2w))
+        gpt2_attention_backward(p, l);
 }

@@ -27,12 +27,12 @@ void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__h
                                 .ld = head->ld,
                                 .scale = (float)(1.0 / (double)rows),
                                 .softcap = head->softcap,
-                                .grad = dx != NULL};
+                                .grad = dx != NULL || dw != NULL};
         layers->xent_rows(ex, &xent, head->logits, targets + r0, head->row_loss + r0);
-        if (dx == NULL)
-            continue;
-        layers->linear_bwd_x(ex, dx + r0 * C, head->logits, head->ld, w, n, V, C, NULL);
-        layers->linear_bwd_w(ex, dw, NULL, head->logits, head->ld, x + r0 * C, n, V, C);
+        if (dx != NULL)
+            layers->linear_bwd_x(ex, dx + r0 * C, head->logits, head->ld, w, n, V, C, NULL);
+        if (dw != NULL)
+            layers->linear_bwd_w(ex, dw, NULL, head->logits, head->ld, x + r0 * C, n, V, C);
     }
     if (loss != NULL)
         layers->mean_loss(ex, loss, head->row_loss, rows);

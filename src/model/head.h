@@ -19,9 +19,9 @@ typedef struct lks__head {
 /* Rows of a chunk for a vocabulary of V: about 8 MB of logits, at least 128 rows. */
 size_t lks__head_chunk_rows(size_t rows, size_t V);
 
-/* *loss = mean loss of x[rows, C] w[V, C]^T against targets (loss NULL: it isn't computed). With dx
- * != NULL also its gradient: dx[rows, C] out, dw[V, C] += gradient. All arrays are memory of the
- * device. */
+/* *loss = mean loss of x[rows, C] w[V, C]^T against targets (loss NULL: it isn't computed), and its
+ * gradients that are wanted (not NULL): dx[rows, C] out, dw[V, C] += gradient. All arrays are
+ * memory of the device. */
 void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
                     float *loss, float *dx, float *dw, const float *x, const float *w,
                     const int32_t *targets, size_t rows, size_t V, size_t C);

@@ -24,9 +24,57 @@ uint64_t lks__model_init(const lks__model_config *config, const lks__table *tabl
     return config->ops->init(config, table, g, params);
 }
 
-double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table)
+/* --- how far backward goes -------------------------------------------------------------------- */
+
+/* The lowest layer that backward must reach for the tensor's gradient. */
+static int lowest_for(const lks__model_config *c, const lks__table *table, const lks__tensor *t)
 {
-    return config->ops->flops_per_token(config, table);
+    if (t->layer >= 0)
+        return t->layer;
+    if (t->kind == LKS__PARAM_HEAD)
+        return c->n_layer + 1;
+    if (c->ops->lowest != NULL)
+        return c->ops->lowest(c, t);
+    return t->group == 0 && table->n_groups > c->n_layer + 1 ? c->n_layer : -1;
+}
+
+static int lowest_of(const lks__model_config *c, const lks__table *table)
+{
+    int lowest = c->n_layer + 1;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i];
+        const int reaches = t->frozen ? lowest : lowest_for(c, table, t);
+        lowest = reaches < lowest ? reaches : lowest;
+    }
+    return lowest;
+}
+
+static size_t lowest_field_of(const lks__table *table, int lowest)
+{
+    size_t field = SIZE_MAX;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i];
+        if (!t->frozen && t->layer == lowest && t->field < field)
+            field = t->field;
+    }
+    return field;
+}
+
+/* Without the products that frozen tensors make unnecessary: a frozen matrix has no gradient, and a
+ * layer that backward doesn't reach none of its input either. */
+double lks__model_flops_per_token(const lks__model_config *c, const lks__table *table)
+{
+    const int lowest = lowest_of(c, table);
+    double flops = c->ops->flops_per_token(c, table);
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i];
+        if (t->frozen && t->kind == LKS__PARAM_MATRIX)
+            flops -= (t->layer < lowest ? 4.0 : 2.0) * (double)t->count;
+    }
+    if (lowest > 0) /* attention's backward */
+        flops -=
+            8.0 * (lowest < c->n_layer ? lowest : c->n_layer) * (double)c->n_embd * c->block_size;
+    return flops;
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -70,6 +118,8 @@ static void find_tensors(lks__model *m)
     for (int l = 0; l < m->c.n_layer; l++)
         lks__table_offsets(m->table, l, (char *)m->lt + (size_t)l * m->ops->layer_tensors,
                            m->ops->layer_tensors);
+    m->lowest = lowest_of(&m->c, m->table);
+    m->lowest_field = lowest_field_of(m->table, m->lowest);
 }
 
 /* A model without its arena, whose size is known; table: NULL if nothing else is wanted. */
@@ -189,8 +239,10 @@ static void beat(const lks__pass *p)
 
 static void done(const lks__pass *p, int group)
 {
+    const lks__model *m = p->m;
     beat(p);
-    p->bw->done(p->bw->done_ctx, group);
+    if (!lks__table_is_empty(m->table, group))
+        p->bw->done(p->bw->done_ctx, group);
 }
 
 /* Tokens to the head's input. */
@@ -209,23 +261,28 @@ static void forward(const lks__pass *p)
     lks__trace_end();
 }
 
-/* From the gradient of the head's input back to the embedding. Groups are done in their order: what
- * stands behind the layers, if anything does, the layers from last to first, what stands before. */
+/* From the gradient of the head's input back to the embedding, or to the lowest layer that has a
+ * trained tensor. Groups are done in their order: what stands behind the layers, if anything does,
+ * the layers from last to first, what stands before. */
 static void backward(const lks__pass *p)
 {
     const lks__model *m = p->m;
     int group = 0;
     lks__trace_begin(LKS__SPAN_BACKWARD, -1);
-    m->ops->last_backward(p);
+    if (m->lowest <= m->c.n_layer)
+        m->ops->last_backward(p);
     if (m->table->n_groups > m->c.n_layer + 1)
         done(p, group++);
     for (int l = m->c.n_layer - 1; l >= 0; l--) {
-        lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
-        m->ops->layer_backward(p, l);
-        lks__trace_end();
+        if (l >= m->lowest) {
+            lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
+            m->ops->layer_backward(p, l);
+            lks__trace_end();
+        }
         done(p, group++);
     }
-    m->ops->embed_backward(p);
+    if (m->lowest < 0)
+        m->ops->embed_backward(p);
     done(p, group);
     lks__trace_end();
 }
@@ -234,10 +291,10 @@ void lks__model_train(lks__model *m, const float *params, const lks__micro_batch
                       const lks__backward *bw, float *loss)
 {
     const lks__pass p = pass_of(m, params, mb, bw);
-    float *dw = lks__backward_grads(bw, m->head_group) + m->head_w;
+    float *dy = m->lowest <= m->c.n_layer ? m->dy : NULL;
     forward(&p);
-    lks__head_loss(m->layers, m->ex, &m->head, loss, m->dy, dw, m->y, params + m->head_w,
-                   mb->targets, p.rows, m->V, m->C);
+    lks__head_loss(m->layers, m->ex, &m->head, loss, dy, lks__grad_at(&p, m->head_group, m->head_w),
+                   m->y, params + m->head_w, mb->targets, p.rows, m->V, m->C);
     backward(&p);
 }
 

@@ -14,7 +14,8 @@
 
 typedef struct lks__model lks__model; /* opaque; close with lks__model_close() */
 
-/* Called for each group of the table when its gradient is complete, in order (0, 1, …). */
+/* Called for each group of the table that has trained tensors when its gradient is complete, in
+ * order (0, 1, …). */
 typedef void lks__group_done_fn(void *ctx, int group);
 
 typedef struct lks__micro_batch {
@@ -94,7 +95,8 @@ void *lks__model_scratch(lks__model *model, size_t *bytes_p);
 void lks__model_logits(lks__model *model, const float *params, const int32_t *tokens, int T,
                        float *logits);
 
-/* Model FLOPs of one token of a sequence of block_size, forward and backward (PaLM, appendix B). */
+/* Model FLOPs of one token of a sequence of block_size, forward and backward (PaLM, appendix B),
+ * without those that frozen tensors make unnecessary. */
 double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table);
 
 /* The families' (model/frame.h). */

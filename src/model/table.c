@@ -51,16 +51,51 @@ void lks__table_offsets(const lks__table *table, int layer, void *offsets, size_
     }
 }
 
+static size_t blocks_of(const lks__tensor *t)
+{
+    return (t->count + LKS__BLOCK - 1) / LKS__BLOCK;
+}
+
+/* The next place in the arena, and its block. */
+struct place {
+    size_t at, block;
+};
+
+/* Place the group's tensors that are frozen, or those that are not. */
+static void place_group(lks__table *table, int group, bool frozen, struct place *next)
+{
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        lks__tensor *t = &table->tensors[i];
+        if (t->group != group || t->frozen != frozen)
+            continue;
+        t->offset = next->at;
+        t->first_block = next->block;
+        t->n_blocks = blocks_of(t);
+        for (size_t b = 0; b < t->n_blocks; b++)
+            table->block_start[next->block++] = next->at + b * LKS__BLOCK;
+        next->at += lks__round_up(t->count, 16);
+    }
+}
+
+static void count_tensors(lks__table *table)
+{
+    table->n_blocks = table->n_params = table->trained_params = 0;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i];
+        table->n_blocks += blocks_of(t);
+        table->n_params += t->count;
+        table->trained_params += t->frozen ? 0 : t->count;
+    }
+}
+
 /* Set offsets and blocks, group by group in the order of backward. */
 lks_status lks__table_lay_out(lks__table *table)
 {
-    size_t at = 0, n_blocks = 0;
-    for (size_t i = 0; i < table->n_tensors; i++) {
-        n_blocks += (table->tensors[i].count + LKS__BLOCK - 1) / LKS__BLOCK;
-        table->n_params += table->tensors[i].count;
-    }
-    table->n_blocks = n_blocks;
-    table->block_start = calloc(n_blocks + 1, sizeof *table->block_start);
+    struct place next = {0, 0};
+    count_tensors(table);
+    free(table->block_start);
+    free(table->group_block);
+    table->block_start = calloc(table->n_blocks + 1, sizeof *table->block_start);
     table->group_block = calloc((size_t)table->n_groups + 1, sizeof *table->group_block);
     if (table->block_start == NULL || table->group_block == NULL) {
         lks_status st =
@@ -69,24 +104,15 @@ lks_status lks__table_lay_out(lks__table *table)
         lks__table_free(table);
         return st;
     }
-    size_t block = 0;
     for (int group = 0; group < table->n_groups; group++) {
-        table->group_block[group] = block;
-        for (size_t i = 0; i < table->n_tensors; i++) {
-            lks__tensor *t = &table->tensors[i];
-            if (t->group != group)
-                continue;
-            t->offset = at;
-            t->first_block = block;
-            t->n_blocks = (t->count + LKS__BLOCK - 1) / LKS__BLOCK;
-            for (size_t b = 0; b < t->n_blocks; b++)
-                table->block_start[block++] = at + b * LKS__BLOCK;
-            at += lks__round_up(t->count, 16);
-        }
+        table->group_block[group] = next.block;
+        place_group(table, group, false, &next);
     }
-    table->group_block[table->n_groups] = block;
-    table->block_start[block] = at;
-    table->count = at;
+    table->group_block[table->n_groups] = table->trained_blocks = next.block;
+    table->trained_count = next.at;
+    for (int group = 0; group < table->n_groups; group++)
+        place_group(table, group, true, &next);
+    table->block_start[next.block] = table->count = next.at;
     return LKS_OK;
 }
 

@@ -2,8 +2,9 @@
  * checkpoint names, hashes, bucket ranges and the labels of tests.
  *
  * Table order is forward order. Offsets follow the order in which backward completes the
- * tensors, in groups (one for each layer). They are the same in every arena: parameters,
- * gradients, moments. */
+ * tensors, in groups (one for each layer); frozen tensors come after all others. So the arenas of
+ * gradients and moments, which have the trained tensors alone, are as long as the first part of
+ * the parameters' arena, and the offsets are the same in all of them. */
 #ifndef LKS_MODEL_TABLE_H
 #define LKS_MODEL_TABLE_H
 
@@ -61,6 +62,7 @@ typedef struct lks__tensor {
     int group;
     lks__init init;
     lks__param_kind kind;
+    bool frozen; /* no gradient, no moments: model/freeze.h */
 } lks__tensor;
 
 /* A row of a family's list of tensors, the one place that describes a tensor. The list is a macro,
@@ -88,12 +90,15 @@ enum { LKS__BLOCK = 4096 };
 typedef struct lks__table {
     lks__tensor *tensors;
     size_t n_tensors;
-    size_t count;        /* floats in an arena, padding included */
+    size_t count;        /* floats in the parameters' arena, padding included */
     size_t n_params;     /* without padding */
     size_t *block_start; /* [n_blocks + 1] */
     size_t n_blocks;
+    /* The same without frozen tensors, for gradients and moments. */
+    size_t trained_count, trained_params, trained_blocks;
     int n_groups;
-    size_t *group_block; /* [n_groups + 1]: group g is blocks [group_block[g], group_block[g+1]) */
+    /* [n_groups + 1]: group g's trained tensors are blocks [group_block[g], group_block[g+1]) */
+    size_t *group_block;
 } lks__table;
 
 /* Room for `most` tensors in `n_groups` groups. ERR_NOMEM. */
@@ -105,9 +110,15 @@ void lks__table_add(lks__table *table, const char *prefix, int layer, int group,
                     const lks__tensor_row *rows, size_t n);
 
 /* Once all tensors are added (have name, shape, init, kind and group): their offsets and blocks.
- * ERR_NOMEM: the table is freed. */
+ * Again after a change of `frozen`. ERR_NOMEM: the table is freed. */
 lks_status lks__table_lay_out(lks__table *table);
 void lks__table_free(lks__table *table);
+
+/* Has the group no tensor that is trained? */
+static inline bool lks__table_is_empty(const lks__table *table, int group)
+{
+    return table->group_block[group] == table->group_block[group + 1];
+}
 
 const lks__tensor *lks__table_find(const lks__table *table, const char *name); /* or NULL */
 

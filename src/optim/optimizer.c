@@ -12,7 +12,7 @@ const lks__optimizer *const lks__optimizers[] = {
 
 const char *lks__optimizer_state(const lks__optimizer *optimizer, const lks__tensor *t, int state)
 {
-    return optimizer->state[t->kind][state];
+    return t->frozen ? NULL : optimizer->state[t->kind][state];
 }
 
 bool lks__optimizer_divides(const lks__optimizer *optimizer)
@@ -48,7 +48,7 @@ static lks_status list_whole(const lks__optimizer *optimizer, const lks__table *
     size_t n = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
         const lks__tensor *t = &table->tensors[i];
-        if (optimizer->whole[t->kind])
+        if (optimizer->whole[t->kind] && !t->frozen)
             list[n++] =
                 (struct entry){optimizer->cost == NULL ? (double)t->count : optimizer->cost(t), i};
     }
@@ -131,7 +131,7 @@ static lks_status list_pieces(lks__optim *o, const lks__optim_share *share)
     if (st == LKS_OK)
         st = add_whole(o, share, owner);
     for (size_t i = 0; i < n && st == LKS_OK; i++)
-        if (owner[i] < 0)
+        if (owner[i] < 0 && !o->table->tensors[i].frozen)
             add_blocks(o, share, i);
     free(owner);
     return st;
@@ -148,7 +148,7 @@ static void place_state(lks__optim *o)
             if (lks__optimizer_state(o->optimizer, &o->table->tensors[p->tensor], state) != NULL)
                 at += p->count;
         }
-        o->state_floats[state] = shared ? o->table->count : at;
+        o->state_floats[state] = shared ? o->table->trained_count : at;
     }
 }
 

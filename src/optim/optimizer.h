@@ -65,7 +65,8 @@ LKS__OPTIMIZER_MAP(X)
 
 extern const lks__optimizer *const lks__optimizers[]; /* of the list, in its order, up to NULL */
 
-/* The name behind a tensor's name for what arena `state` keeps of it; NULL: nothing. */
+/* The name behind a tensor's name for what arena `state` keeps of it; NULL: nothing, as of all
+ * frozen tensors. */
 const char *lks__optimizer_state(const lks__optimizer *optimizer, const lks__tensor *t, int state);
 
 /* Can a tensor's state be divided over ranks block by block, whatever the tensor is? */
@@ -85,7 +86,8 @@ struct lks__optim {
     const lks__optimizer *optimizer;
     lks__device *device;
     const lks__table *table;
-    lks__piece *pieces; /* whole tensors first, those that cost most before others */
+    lks__piece
+        *pieces; /* of trained tensors: whole tensors first, those that cost most before others */
     size_t n_pieces;
     /* Floats of each state. In host memory, which ranks share, it is an arena of the table. A
      * device with its own memory has the state of this rank's pieces alone. */
@@ -106,8 +108,8 @@ void lks__optim_close(lks__optim *o); /* a zeroed one does nothing */
 void lks__optim_update(const lks__optim *o, const lks__rates *rates, const lks__optim_arenas *a);
 
 /* Which of W ranks updates each tensor whole: owner[n_tensors] out, -1 for one that is divided by
- * blocks. The tensor that costs most goes to the rank that has least so far, and so on; equal on
- * all ranks. ERR_NOMEM. */
+ * blocks or frozen. The tensor that costs most goes to the rank that has least so far, and so on;
+ * equal on all ranks. ERR_NOMEM. */
 lks_status lks__optim_assign(const lks__optimizer *optimizer, const lks__table *table, int W,
                              int *owner);
 

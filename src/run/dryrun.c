@@ -5,6 +5,7 @@
 
 #include "data/meta.h"
 #include "data/sampler.h"
+#include "model/freeze.h"
 #include "session/session.h"
 #include "train/optimizer.h"
 #include "train/procedure.h"
@@ -23,13 +24,13 @@ static double bytes_of(size_t floats)
 /* What the optimizer keeps. */
 static double moment_bytes(const lks__settings *s, const lks__table *table)
 {
-    double bytes = LKS__OPTIM_STATES * bytes_of(table->count);
+    double bytes = LKS__OPTIM_STATES * bytes_of(table->trained_count);
     lks__settings chosen = *s;
     lks__train_choose_optimizer(&chosen);
     for (size_t i = 0; i < LKS__OPTIM_STATES * table->n_tensors; i++) {
         const lks__tensor *t = &table->tensors[i % table->n_tensors];
         const int state = (int)(i / table->n_tensors);
-        if (lks__optimizer_state(lks__train_optimizer(&chosen), t, state) == NULL)
+        if (!t->frozen && lks__optimizer_state(lks__train_optimizer(&chosen), t, state) == NULL)
             bytes -= bytes_of(t->count);
     }
     return bytes;
@@ -73,7 +74,9 @@ static lks_status find_needs(const lks__settings *s, uint32_t vocab, int W, stru
     const lks__layers *layers;
     LKS__TRY(lks__session_layers(s->device, &layers));
     LKS__TRY(lks__model_table(&config, &table));
-    lks_status st = lks__model_activation_bytes(&config, (int)s->batch_size, layers, &activations);
+    lks_status st = lks__table_freeze(&table, s->freeze);
+    if (st == LKS_OK)
+        st = lks__model_activation_bytes(&config, (int)s->batch_size, layers, &activations);
     if (st == LKS_OK) {
         const lks__ddp_config ddp = lks__train_ddp_config(s);
         const int n = lks__ddp_arenas(ddp.V, W, ddp.A == 1);
@@ -84,7 +87,7 @@ static lks_status find_needs(const lks__settings *s, uint32_t vocab, int W, stru
             .replicas = s->replicas == LKS__replicas_shared ? 1 : W,
             .params = bytes_of(table.count),
             .moments = moment_bytes(s, &table),
-            .gradients = bytes_of(table.count) * n,
+            .gradients = bytes_of(table.trained_count) * n,
             .staging = bytes_of(lks__ddp_staging_floats(&ddp, &table, W)),
             .activations = (double)activations,
         };
@@ -103,6 +106,21 @@ lks_status lks__train_bytes(const lks__settings *s, int W, double *bytes_p)
     LKS__TRY(find_needs(s, vocab, W, &needs));
     *bytes_p = needs.total;
     return LKS_OK;
+}
+
+static lks_status print_frozen(const lks__settings *s, uint32_t vocab)
+{
+    const lks__model_config config = lks__state_model_config(s, vocab);
+    lks__table table;
+    char text[LKS__FROZEN_TEXT];
+    LKS__TRY(lks__model_table(&config, &table));
+    lks_status st = lks__table_freeze(&table, s->freeze);
+    if (st == LKS_OK && table.trained_params < table.n_params)
+        printf("trained:           %zu parameters\n", table.trained_params);
+    for (size_t next = 0; st == LKS_OK && lks__frozen_next(&table, &next, text);)
+        printf("frozen:            %s\n", text);
+    lks__table_free(&table);
+    return st;
 }
 
 lks_status lks__train_dry_run(const lks__settings *s, int W)
@@ -125,6 +143,7 @@ lks_status lks__train_dry_run(const lks__settings *s, int W)
            lks__escape(shown, sizeof shown, dir, strlen(dir)), n_tokens[0], n_tokens[1]);
     printf("parameters:        %zu in %zu tensors, vocabulary %" PRIu32 "\n", needs.n_params,
            needs.n_tensors, vocab);
+    LKS__TRY(print_frozen(s, vocab));
     printf("step:              %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64
            " tokens on %d virtual rank%s\n",
            N, N == 1 ? "" : "es", s->batch_size, s->block_size, V, V == 1 ? "" : "s");

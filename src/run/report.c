@@ -8,6 +8,7 @@
 #include "base/sys.h"
 #include "ckpt/name.h"
 #include "data/bpe.h"
+#include "model/freeze.h"
 #include "rundir/evals.h"
 #include "rundir/job.h"
 #include "rundir/outdir.h"
@@ -177,6 +178,7 @@ static lks_status config_line(lks__report *r, const lks__trainer *t)
     lks__jsonw_str(w, "version", LKS_VERSION);
     lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
     lks__jsonw_u64(w, "parameters", t->table.n_params);
+    lks__jsonw_u64(w, "trained_parameters", t->table.trained_params);
     lks__jsonw_str(w, "data_digest", digest);
     if (t->init_hash[0] != '\0')
         lks__jsonw_str(w, "init_hash", t->init_hash);
@@ -218,11 +220,22 @@ static lks_status host_line(lks__report *r, const lks__trainer *t)
     return lks__metrics_end(r->metrics);
 }
 
+static void describe_frozen(lks__log *log, const lks__table *table)
+{
+    char text[LKS__FROZEN_TEXT];
+    for (size_t next = 0; lks__frozen_next(table, &next, text);)
+        lks__log_line(log, "frozen: %s", text);
+    if (table->trained_params < table->n_params)
+        lks__log_line(log, "parameters that are trained: %zu of %zu", table->trained_params,
+                      table->n_params);
+}
+
 /* Describe how the run is divided over ranks; the first lines are those of nanoGPT's script. */
 static void describe(lks__report *r, const lks__trainer *t)
 {
     lks__log *log = &r->log;
     t->procedure->head_lines(t, log);
+    describe_frozen(log, &t->table);
     if (t->resumed && t->s.eval_only)
         lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", t->iter, t->shown_out_dir);
     else if (t->resumed)

@@ -145,6 +145,9 @@ enum {
       "seed of all random numbers")                                                                \
                                                                                                    \
     X(LISTED, optimizer, 0, WORDS, TRAIN, RUN | AUTO | LATER, OPTIM, "what updates parameters")    \
+    X(STR, freeze, "", ANY, TRAIN, RUN | LATER, OPTIM,                                             \
+      "regular expression (POSIX extended): tensors whose names contain a match are left as they " \
+      "are, without gradient and optimizer state")                                                 \
     X(FLOAT, learning_rate, 6e-4, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "highest learning rate")    \
     X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
       "last iteration, counted from 0: the run makes one step more than that")                     \

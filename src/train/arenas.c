@@ -21,6 +21,8 @@ static void give_back_unused(const lks__trainer *t)
     for (size_t i = 0; i < LKS__OPTIM_STATES * t->table.n_tensors; i++) {
         const int state = (int)(i / t->table.n_tensors);
         const lks__tensor *tensor = &t->table.tensors[i % t->table.n_tensors];
+        if (tensor->frozen) /* these arenas have no place for it */
+            continue;
         uintptr_t first = (uintptr_t)(t->moments[state].host + tensor->offset);
         uintptr_t end = (first + tensor->count * sizeof(float)) / page * page;
         first = (first + page - 1) / page * page;
@@ -34,11 +36,12 @@ lks_status lks__arenas_open(lks__trainer *t)
     const int kind = t->shared ? LKS_MEM_COMMON : LKS_MEM_OWN;
     const int moments = t->s.zero ? LKS_MEM_LAZY : kind;
     const size_t bytes = t->table.count * sizeof(float);
+    const size_t trained = t->table.trained_count * sizeof(float);
     void *params;
     LKS__TRY(lks_comm_alloc(t->ses.comm, kind, bytes, &params));
     LKS__TRY(lks__mirror_wrap(t->ses.device, params, bytes, &t->params));
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        LKS__TRY(lks_comm_alloc(t->ses.comm, moments, bytes, (void **)&t->moments[i].host));
+        LKS__TRY(lks_comm_alloc(t->ses.comm, moments, trained, (void **)&t->moments[i].host));
     if (lks_comm_leader(t->ses.comm) == t->ses.world.rank || !t->shared)
         give_back_unused(t);
     return LKS_OK;
@@ -108,15 +111,25 @@ static void copy_moments(const lks__trainer *t, bool to_device)
     }
 }
 
-lks_status lks__arenas_upload(lks__trainer *t, bool moments)
+static lks_status upload(lks__trainer *t, size_t floats, bool moments)
 {
     if (on_host(t))
         return LKS_OK;
-    lks__mirror_to_device(&t->params, LKS__QUEUE_COPY, 0, t->params.bytes);
+    lks__mirror_to_device(&t->params, LKS__QUEUE_COPY, 0, floats * sizeof(float));
     if (moments)
         copy_moments(t, true);
     lks__device_order(t->ses.device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
     return lks__device_finish(t->ses.device, LKS__QUEUE_COPY);
+}
+
+lks_status lks__arenas_upload(lks__trainer *t, bool moments)
+{
+    return upload(t, t->table.count, moments);
+}
+
+lks_status lks__arenas_upload_updated(lks__trainer *t)
+{
+    return upload(t, t->table.trained_count, false);
 }
 
 const float *lks__arenas_begin_update(lks__trainer *t, const float *grads)

@@ -22,6 +22,8 @@ void lks__arenas_close(lks__trainer *t);
 /* The host's replica is complete (after a barrier). On return all parameters, and with `moments`
  * this rank's pieces of the moments, are on the device. */
 lks_status lks__arenas_upload(lks__trainer *t, bool moments);
+/* The same after an update, which has left frozen tensors as they were. */
+lks_status lks__arenas_upload_updated(lks__trainer *t);
 
 /* Before an update: copies `grads` from host memory to the device. */
 const float *lks__arenas_begin_update(lks__trainer *t, const float *grads);

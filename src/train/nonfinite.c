@@ -36,11 +36,12 @@ static lks_status find_tensor(const lks__trainer *t, const float *grads, char pl
     uint64_t *dev = slots.dev;
     const uint64_t *host = slots.host;
     for (size_t i = 0; i < n; i++)
-        device->layers->first_not_finite(device->ex, &dev[i], grads + tensors[i].offset,
-                                         tensors[i].count);
+        if (!tensors[i].frozen)
+            device->layers->first_not_finite(device->ex, &dev[i], grads + tensors[i].offset,
+                                             tensors[i].count);
     lks__mirror_to_host(&slots, LKS__QUEUE_COMPUTE, 0, slots.bytes);
     lks_status st = lks__device_finish(device, LKS__QUEUE_COMPUTE);
-    while (st == LKS_OK && n > 0 && host[n - 1] == tensors[n - 1].count)
+    while (st == LKS_OK && n > 0 && (tensors[n - 1].frozen || host[n - 1] == tensors[n - 1].count))
         n--;
     if (st == LKS_OK && n > 0)
         snprintf(place, LKS__PLACE, "%s", tensors[n - 1].name);
@@ -65,7 +66,7 @@ static lks_status look_at_gradient(lks__trainer *t, int index, float *grads, lks
     LKS__TRY(lks__session_check_stop(&t->ses));
     LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
     const lks__backward bw = pass_of(t, index, grads);
-    t->ses.device->layers->clear(t->ses.device->ex, grads, t->table.count);
+    t->ses.device->layers->clear(t->ses.device->ex, grads, t->table.trained_count);
     lks__model_train(t->model, t->params.dev, &mb, &bw, NULL);
     LKS__TRY(find_tensor(t, grads, bad->place));
     if (bad->place[0] != '\0')
@@ -76,7 +77,7 @@ static lks_status look_at_gradient(lks__trainer *t, int index, float *grads, lks
 /* Find the first of this rank's micro-batches whose gradient isn't finite although its loss is. */
 static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
 {
-    const size_t bytes = t->table.count * sizeof(float);
+    const size_t bytes = t->table.trained_count * sizeof(float);
     lks__device *device = t->ses.device;
     void *grads;
     lks_status st = device->ops->alloc(device, bytes, &grads);
@@ -99,7 +100,7 @@ static const float *sum_on_device(const lks__trainer *t, const float *grads)
     if (device->ops->host_memory)
         return grads;
     float *dev = lks__ddp_device_grads(t->ddp);
-    device->ops->copy(device, LKS__QUEUE_COMPUTE, dev, grads, t->table.count * sizeof *dev);
+    device->ops->copy(device, LKS__QUEUE_COMPUTE, dev, grads, t->table.trained_count * sizeof *dev);
     return dev;
 }
 

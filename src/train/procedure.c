@@ -84,7 +84,7 @@ void lks__procedure_share(const lks__trainer *t, size_t *first, size_t *end)
     *first = 0;
     *end = t->table.n_blocks;
     if (t->shared)
-        lks__ddp_share(t->ddp, first, end);
+        lks__ddp_share(t->ddp, t->table.n_blocks, first, end);
 }
 
 int lks__procedure_n_updates(const lks__trainer *t)
@@ -94,8 +94,8 @@ int lks__procedure_n_updates(const lks__trainer *t)
 
 void lks__procedure_update_range(const lks__trainer *t, int i, size_t *first, size_t *end)
 {
+    *first = 0;
+    *end = t->table.trained_blocks;
     if (t->shared)
         lks__ddp_update_range(t->ddp, i, first, end);
-    else
-        lks__procedure_share(t, first, end);
 }

@@ -186,7 +186,7 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     lks__trace_end();
     LKS__TRY(lks__ddp_gather(t->ddp, t->params.host, false));
     LKS__TRY(lks__ddp_release(t->ddp));
-    LKS__TRY(lks__arenas_upload(t, false)); /* parameters that other ranks have updated */
+    LKS__TRY(lks__arenas_upload_updated(t)); /* parameters that other ranks have updated */
     t->iter++;
     LKS__TRY(lks__divergence_seal(t));
     t->eval_done = false;

@@ -10,6 +10,7 @@
 #include "comm/shm/memory.h"
 #include "ddp/verify.h"
 #include "lockstep/reduce.h"
+#include "model/freeze.h"
 #include "rundir/job.h"
 #include "rundir/outdir.h"
 #include "train/agree.h"
@@ -149,6 +150,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));
     t->model_config = lks__state_model_config(&t->s, (uint32_t)t->s.vocab_size);
     LKS__TRY(lks__model_table(&t->model_config, &t->table));
+    LKS__TRY(lks__table_freeze(&t->table, t->s.freeze));
     if (resume != NULL)
         LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->table));
     LKS__TRY(lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, t->ses.device,

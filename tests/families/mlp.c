@@ -187,9 +187,8 @@ static void last_forward(const lks__pass *p)
 static void last_backward(const lks__pass *p)
 {
     const struct mlp *m = p->m;
-    float *g = lks__backward_grads(p->bw, 0);
     m->f.layers->clear(m->f.ex, m->dx, p->rows * m->f.C);
-    m->f.layers->layernorm_rows_bwd(m->f.ex, m->dx, g + m->t.last, NULL, m->f.dy,
+    m->f.layers->layernorm_rows_bwd(m->f.ex, m->dx, lks__grad_at(p, 0, m->t.last), NULL, m->f.dy,
                                     input_of(m, m->f.c.n_layer), p->params + m->t.last, m->mean,
                                     m->rstd, p->rows, m->f.C, m->partial);
 }
@@ -201,23 +200,32 @@ static void layer_backward(const lks__pass *p, int l)
     const struct layer *t = tensors_of(m, l);
     const struct acts *a = acts_of(m, l);
     const float *w = p->params, *x = input_of(m, l);
-    float *g = lks__backward_grads(p->bw, m->f.c.n_layer - l), *d_row = m->f.dy;
+    float *d_row = m->f.dy;
     const size_t rows = p->rows, C = m->f.C;
+    const int group = m->f.c.n_layer - l;
+    float *d_down = lks__grad_at(p, group, t->down), *d_up = lks__grad_at(p, group, t->up);
 
-    layers->linear_bwd_w(m->f.ex, g + t->down, NULL, m->dx, C, a->gelu, rows, C, 2 * C);
+    if (d_down != NULL)
+        layers->linear_bwd_w(m->f.ex, d_down, NULL, m->dx, C, a->gelu, rows, C, 2 * C);
+    if (!lks__goes_on(p, l, offsetof(struct layer, down)))
+        return;
     const lks__epilogue gelu = {LKS__EPILOGUE_GELU_BWD, .in = a->wide};
     layers->linear_bwd_x(m->f.ex, m->d_wide, m->dx, C, w + t->down, rows, C, 2 * C, &gelu);
-    layers->linear_bwd_w(m->f.ex, g + t->up, NULL, m->d_wide, 2 * C, a->norm, rows, 2 * C, C);
+    if (d_up != NULL)
+        layers->linear_bwd_w(m->f.ex, d_up, NULL, m->d_wide, 2 * C, a->norm, rows, 2 * C, C);
+    if (!lks__goes_on(p, l, offsetof(struct layer, up)))
+        return;
     layers->linear_bwd_x(m->f.ex, d_row, m->d_wide, 2 * C, w + t->up, rows, 2 * C, C, NULL);
-    layers->layernorm_rows_bwd(m->f.ex, m->dx, g + t->gain, NULL, d_row, x, w + t->gain, a->mean,
-                               a->rstd, rows, C, m->partial);
+    layers->layernorm_rows_bwd(m->f.ex, m->dx, lks__grad_at(p, group, t->gain), NULL, d_row, x,
+                               w + t->gain, a->mean, a->rstd, rows, C, m->partial);
 }
 
 static void embed_backward(const lks__pass *p)
 {
     const struct mlp *m = p->m;
-    float *g = lks__backward_grads(p->bw, m->f.c.n_layer + 1);
-    m->f.layers->embedding_bwd(m->f.ex, g + m->t.wte, g + m->t.wpe, m->dx, p->mb->tokens, p->rows,
+    const int group = m->f.c.n_layer + 1;
+    m->f.layers->embedding_bwd(m->f.ex, lks__grad_at(p, group, m->t.wte),
+                               lks__grad_at(p, group, m->t.wpe), m->dx, p->mb->tokens, p->rows,
                                (size_t)p->mb->T, m->f.C);
 }
 

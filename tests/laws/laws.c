@@ -96,6 +96,47 @@ law_args law_train(const char *sampler, const char **out_p)
     return settings(sampler, *out_p);
 }
 
+static const char *golf_data(void)
+{
+    static const char *dir;
+    if (dir == NULL) {
+        dir = lks_test_folder();
+        lks_test_generated_golf(dir);
+    }
+    return dir;
+}
+
+static law_args golf_settings(const char *out)
+{
+    static const char *const more[] = {
+        "--family=golf",        "--sampler=stream",   "--vocab_size=1024",
+        "--n_layer=3",          "--n_head=4",         "--num_kv_heads=2",
+        "--n_embd=48",          "--block_size=32",    "--train_batch_tokens=1024",
+        "--val_batch_size=512", "--warmdown_iters=0", "--gradient_accumulation_steps=8",
+        "--virtual_ranks=8",    "--iterations=6",     "--max_wallclock_seconds=0",
+        "--eval_interval=3",    "--keep=0",           "--bucket_mb=0.02",
+        "--matrix_lr=0.01",     "--scalar_lr=0.01",   "--tied_embed_lr=0.01",
+    };
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", golf_data());
+    law_add(&args, "--out_dir=%s", out);
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+        law_add(&args, "%s", more[i]);
+    return args;
+}
+
+law_args law_family(bool golf, const char *out)
+{
+    return golf ? golf_settings(out) : settings("random", out);
+}
+
+const char *law_family_last(bool golf)
+{
+    return lks_test_text("ckpt-%08d", golf ? 6 : LAW_STEPS);
+}
+
 void law_run(const law_args *args)
 {
     lks_test_result r = lks_test_run(args->argv, NULL, 60);

@@ -23,6 +23,11 @@ const char *law_data(void);
 law_args law_train(const char *sampler, const char **out_p);
 void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same for a family, into `out`: the run of all laws with the sampler `random`, or a golf run
+ * of six steps, whose rates don't depend on its end. And the name of its last checkpoint. */
+law_args law_family(bool golf, const char *out);
+const char *law_family_last(bool golf);
+
 /* Run to the end: exit code 0. */
 void law_run(const law_args *args);
 

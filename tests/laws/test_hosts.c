@@ -86,6 +86,16 @@ static void test_zero(void **state)
     assert_contains(r.err, "zero=1 divides the state over hosts, but all ranks are on one");
 }
 
+/* Frozen tensors, with moments that are divided over hosts or not. */
+static void test_freeze(void **state)
+{
+    static const char freeze[] = "--freeze=w[tp]e|h\\.0\\.|ln_2";
+    const char *want = law_output("random", LAW_REFERENCE, freeze);
+    law_assert_same(trained("22", (const char *const[]){freeze, NULL}), want);
+    law_assert_same(
+        trained("21", (const char *const[]){freeze, "--zero=1", "--allow_uneven", NULL}), want);
+}
+
 /* Not covered by the promise: other bits than on one host, but the same on all ranks, and
  * recorded. */
 static void test_wire(void **state)
@@ -122,6 +132,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_private_replicas),
         cmocka_unit_test(test_zero),
+        cmocka_unit_test(test_freeze),
         cmocka_unit_test(test_wire),
         cmocka_unit_test(test_resume),
     };

@@ -21,48 +21,10 @@ static const struct pair pairs[] = {
 };
 enum { N_PAIRS = sizeof pairs / sizeof pairs[0] };
 
-static const char *golf_data(void)
-{
-    static const char *dir;
-    if (dir == NULL) {
-        dir = lks_test_folder();
-        lks_test_generated_golf(dir);
-    }
-    return dir;
-}
-
-/* Settings of a run of the family into `out`. No warm-down: the rates don't depend on the end. */
-static law_args settings(bool golf, const char *out)
-{
-    static const char *const more[] = {
-        "--family=golf",        "--sampler=stream",   "--vocab_size=1024",
-        "--n_layer=3",          "--n_head=4",         "--num_kv_heads=2",
-        "--n_embd=48",          "--block_size=32",    "--train_batch_tokens=1024",
-        "--val_batch_size=512", "--warmdown_iters=0", "--gradient_accumulation_steps=8",
-        "--virtual_ranks=8",    "--iterations=6",     "--max_wallclock_seconds=0",
-        "--eval_interval=3",    "--keep=0",           "--bucket_mb=0.02",
-        "--matrix_lr=0.01",     "--scalar_lr=0.01",   "--tied_embed_lr=0.01",
-    };
-    law_args args;
-    const char *unused;
-    if (!golf) {
-        args = law_train("random", &unused);
-    } else {
-        args = (law_args){.n = 0};
-        law_add(&args, "lockstep");
-        law_add(&args, "train");
-        law_add(&args, "--dataset=%s", golf_data());
-        for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
-            law_add(&args, "%s", more[i]);
-    }
-    law_add(&args, "--out_dir=%s", out);
-    return args;
-}
-
 static const char *run(const struct pair *pair, const char *out, const char *more,
                        const char *and_more)
 {
-    law_args args = settings(pair->golf, out);
+    law_args args = law_family(pair->golf, out);
     law_add(&args, "--optimizer=%s", pair->optimizer);
     law_add(&args, "%s", more);
     if (and_more != NULL)
@@ -71,15 +33,11 @@ static const char *run(const struct pair *pair, const char *out, const char *mor
     return out;
 }
 
-static const char *last_checkpoint(const struct pair *pair)
-{
-    return lks_test_text("ckpt-%08d", pair->golf ? 6 : LAW_STEPS);
-}
-
 static void assert_has(const char *out, const struct pair *pair)
 {
     lks__st_file *file;
-    const char *path = lks_test_text("%s/%s/optimizer.safetensors", out, last_checkpoint(pair));
+    const char *path =
+        lks_test_text("%s/%s/optimizer.safetensors", out, law_family_last(pair->golf));
     assert_ok(lks__st_open(path, &file));
     assert_non_null(lks__st_find(file, pair->tensor));
     lks__st_close(file);
@@ -97,7 +55,7 @@ static void test_pairs(void **state)
         const char *out =
             run(pair, lks_test_folder(), pair->golf ? "--iterations=3" : "--max_iters=6", NULL);
         run(pair, out, "--init_from=resume", "--nproc_per_node=4");
-        law_assert_same_checkpoint(out, whole, last_checkpoint(pair));
+        law_assert_same_checkpoint(out, whole, law_family_last(pair->golf));
     }
 }
 
@@ -133,7 +91,7 @@ static void test_refused(void **state)
     assert_refused(&args, "optimizer=muon updates whole matrices");
 
     out = law_output("random", "--max_iters=1");
-    args = settings(false, out);
+    args = law_family(false, out);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--optimizer=sgd");
     assert_refused(&args, "optimizer=sgd was given, but the run in ");

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Records a reference figure from nanoGPT's own train.py, as tests/figures/generated/ has them.
 
-    nanogpt_figure.py CHECKOUT OUT.json [--vocab=65] [--tokens=200000,20000] [--seed=1337] [--processes=1] [--SETTING=VALUE ...]
+    nanogpt_figure.py CHECKOUT OUT.json [--vocab=65] [--tokens=200000,20000] [--seed=1337] [--processes=1] [--freeze=REGEX]
+        [--SETTING=VALUE ...]
 
 CHECKOUT is a folder with nanoGPT's train.py, model.py and configurator.py; SETTING any setting of train.py. Needs PyTorch and NumPy.
+REGEX is searched for in the parameters' names: those get requires_grad=False.
 With dropout the masks are not PyTorch's but those that docs/numerics.md defines, made here by a Philox of its own.
 """
-import contextlib, io, json, os, pickle, socket, subprocess, sys, tempfile, types
+import contextlib, io, json, os, pickle, re, socket, subprocess, sys, tempfile, types
 
 import numpy as np
 import torch
@@ -14,7 +16,8 @@ import torch
 HOW = """nanoGPT's train.py and model.py run on the CPU in fp32 by tests/parity/nanogpt_figure.py; changed: device, seed, Gloo between
 processes, no compilation; recording added. Data: the generated tokens of README.md for vocab_size, the first of `tokens` for training,
 the next for validation. With dropout > 0 attention is model.py's explicit form, and each nn.Dropout multiplies by the mask of
-docs/numerics.md (NumPy). micro_losses[v][i][m]: of process v (if there are several), iteration i, micro-step m; loss_mean[i]: their mean in double.
+docs/numerics.md (NumPy). With `freeze` the parameters whose names contain a match have requires_grad=False
+and no gradient. micro_losses[v][i][m]: of process v (if there are several), iteration i, micro-step m; loss_mean[i]: their mean in double.
 lr[i]; grad_norm[i]: before clipping, in double. evals: estimate_loss. gradI: gradients of iteration I before clipping, the mean over
 processes: shape, sums in float64, dots as in the other figures, the first 8 values. final: weights after the last iteration. spread:
 largest difference from the same run in float64 (weights drawn in fp32): of losses, of norms relative to the norm, of each section's
@@ -109,7 +112,8 @@ def described(t):
 class Record:
     """What train.py calls at the places that `patched` adds."""
 
-    def __init__(self, seed, real):
+    def __init__(self, seed, real, freeze):
+        self.freeze = freeze
         self.seed, self.real, self.rank, self.processes = seed, real, int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.figure = {k: [] for k in ("loss_mean", "micro_losses", "lr", "grad_norm", "evals")}
         self.tensors = {}
@@ -117,6 +121,8 @@ class Record:
     def built(self, model):
         if self.real == "float64":
             model.double()
+        for name, p in model.named_parameters():
+            p.requires_grad_(not (self.freeze and re.search(self.freeze, name)))
         L = model.config.n_layer
         for l, block in enumerate(model.transformer.h):
             for place, (where, name) in enumerate(((block.attn, "attn_dropout"), (block.attn, "resid_dropout"), (block.mlp, "dropout"))):
@@ -151,7 +157,7 @@ class Record:
         for losses, row in zip(f["micro_losses"], rows):
             losses.append(row)
         f["loss_mean"].append(float(np.mean(rows)))
-        named = [(n, p.grad) for n, p in model.named_parameters()]
+        named = [(n, p.grad) for n, p in model.named_parameters() if p.grad is not None]
         f["grad_norm"].append(torch.stack([g.double().norm() for _, g in named]).norm().item())
         if self.step in SECTIONS:
             self.keep(f"grad{self.step}", named)
@@ -180,8 +186,9 @@ def patched(source, seed):
     return source
 
 
-def run_script(checkout, settings, seed, real):
-    record = Record(seed, real)
+def run_script(checkout, settings, ours, real):
+    seed = ours["seed"]
+    record = Record(seed, real, ours["freeze"])
 
     def read(name):
         with open(f"{checkout}/{name}", encoding="utf-8") as f:
@@ -216,7 +223,7 @@ def spread(figure, tensors, exact, exact_tensors):
 
 
 def options(arguments):
-    ours = {"vocab": 65, "tokens": "200000,20000", "seed": 1337, "processes": 1}
+    ours = {"vocab": 65, "tokens": "200000,20000", "seed": 1337, "processes": 1, "freeze": ""}
     settings = {"device": "cpu", "dtype": "float32", "compile": False, "backend": "gloo", "dataset": "generated", "out_dir": "out"}
     for argument in arguments:
         key, value = argument.removeprefix("--").split("=", 1)
@@ -240,7 +247,7 @@ def prepare(ours):
 def child(checkout, ours, settings, real, out):
     """One process of a run; the first writes what it recorded."""
     with contextlib.redirect_stdout(io.StringIO()):
-        record, space = run_script(checkout, settings, ours["seed"], real)
+        record, space = run_script(checkout, settings, ours, real)
     if record.rank == 0:
         config = {k: v for k, v in space["config"].items() if not isinstance(v, str) and not k.startswith("wandb")}
         with open(out, "wb") as f:
@@ -282,6 +289,8 @@ def main():
     far = spread(figure, tensors, exact, exact_tensors)
     config |= {"vocab_size": ours["vocab"], "tokens": [int(x) for x in ours["tokens"].split(",")], "seed": ours["seed"],
                "torch": torch.__version__, "cpu_capability": torch.backends.cpu.get_cpu_capability()}
+    if ours["freeze"]:
+        config["freeze"] = ours["freeze"]
     if ours["processes"] > 1:
         config["world_size"] = ours["processes"]
     else:

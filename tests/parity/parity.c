@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/freeze.h"
+
 static int integer(const json_t *config, const char *key)
 {
     return (int)lks_test_number(config, key);
@@ -88,6 +90,8 @@ parity_model parity_open(const char *figure_name)
     m.B = integer(c, "batch_size");
     m.T = m.config.block_size;
     assert_ok(lks__model_table(&m.config, &m.table));
+    if (json_object_get(c, "freeze") != NULL)
+        assert_ok(lks__table_freeze(&m.table, json_string_value(lks_test_member(c, "freeze"))));
     m.params = calloc(m.table.count, sizeof *m.params);
     assert_non_null(m.params);
     lks__mt g;
@@ -213,9 +217,23 @@ int parity_print_worst(void **state)
     return 0;
 }
 
+/* Groups without trained tensors are not announced. */
+static void skip_empty(parity_groups *g)
+{
+    while (g->next < g->table->n_groups && lks__table_is_empty(g->table, g->next))
+        g->next++;
+}
+
+void parity_all_done(parity_groups *g)
+{
+    skip_empty(g);
+    assert_int_equal(g->next, g->table->n_groups);
+}
+
 void parity_group_done(void *groups, int group)
 {
     parity_groups *g = groups;
+    skip_empty(g);
     assert_int_equal(group, g->next++);
     size_t at = g->table->block_start[g->table->group_block[group]];
     size_t end = g->table->block_start[g->table->group_block[group + 1]];

@@ -85,6 +85,7 @@ typedef struct parity_groups {
 } parity_groups;
 
 void parity_group_done(void *groups, int group);
+void parity_all_done(parity_groups *groups); /* after the pass: none is missing */
 
 /* golf's figures on generated tokens, ended by NULL: those of the repository, and the paths in
  * LKS_TEST_GOLF_FIGURES (separated by ':'), which golf_figure.py has recorded. */

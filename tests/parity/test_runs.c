@@ -18,7 +18,7 @@ static const char *const keys[] = {
     "lr_decay_iters", "min_lr",        "vocab_size",
     "seed",
 };
-enum { N_KEYS = sizeof keys / sizeof keys[0], MAX_ARGS = N_KEYS + 12 };
+enum { N_KEYS = sizeof keys / sizeof keys[0], MAX_ARGS = N_KEYS + 13 };
 
 static const char *argument(const json_t *config, const char *key)
 {
@@ -41,6 +41,9 @@ static const char *train(const json_t *figure, const char *data_dir, int ranks)
     argv[n++] = "train";
     for (int i = 0; i < N_KEYS; i++)
         argv[n++] = argument(config, keys[i]);
+    if (json_object_get(config, "freeze") != NULL)
+        argv[n++] =
+            lks_test_text("--freeze=%s", json_string_value(json_object_get(config, "freeze")));
     argv[n++] = "--sampler=nanogpt";
     argv[n++] = lks_test_text("--virtual_ranks=%d",
                               processes != NULL ? (int)json_integer_value(processes) : 1);
@@ -190,6 +193,14 @@ static void test_dropout(void **state)
     check_run("generated/nanogpt_dropout.json", dir, 2);
 }
 
+/* Half of the tensors have requires_grad=False; 20 steps. */
+static void test_frozen(void **state)
+{
+    const char *dir = generated_tokens();
+    check_run("generated/nanogpt_frozen.json", dir, 1);
+    check_run("generated/nanogpt_frozen.json", dir, 2);
+}
+
 /* The losses of a run with a learning rate of zero, so that all have the same weights:
  * `accumulation` micro-batches in each of `iterations` steps. */
 static const json_t *losses_at_rest(const char *dir, int accumulation, int iterations)
@@ -266,15 +277,11 @@ int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_shakespeare*");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_bias_accumulation),
-        cmocka_unit_test(test_odd_widths),
-        cmocka_unit_test(test_ddp),
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_width_384),
-        cmocka_unit_test(test_vocabulary_of_gpt2),
-        cmocka_unit_test(test_mean_of_losses),
-        cmocka_unit_test(test_shakespeare),
+        cmocka_unit_test(test_plain),           cmocka_unit_test(test_bias_accumulation),
+        cmocka_unit_test(test_odd_widths),      cmocka_unit_test(test_ddp),
+        cmocka_unit_test(test_dropout),         cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_width_384),       cmocka_unit_test(test_vocabulary_of_gpt2),
+        cmocka_unit_test(test_mean_of_losses),  cmocka_unit_test(test_shakespeare),
         cmocka_unit_test(test_shakespeare_ddp),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, parity_print_worst));

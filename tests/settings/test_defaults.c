@@ -111,6 +111,7 @@ static const struct figure ours[] = {
     {"virtual_ranks", "0"},
     {"sampler", "random"},
     {"optimizer", "auto"},
+    {"freeze", ""},
     {"drop_last", "false"},
     {"on_nan", "stop"},
     {"on_nan_limit", "10"},

@@ -479,7 +479,7 @@ static void compare_configs(const struct row *row, const json_t *a, const json_t
         if (strcmp(key, row->setting) == 0 && told)
             found = true;
         else if ((row->also == NULL || strcmp(key, row->also) != 0) &&
-                 !(d->flags & LKS__SETTING_SHAPE && strcmp(key, "parameters") == 0))
+                 !(d->flags & LKS__SETTING_SHAPE && strstr(key, "parameters") != NULL))
             wrong(row, "the config line has another %s", key);
     }
     if (told && !found)
@@ -558,6 +558,9 @@ static const struct row gpt2_rows[] = {
 
     ROW(TRAIN, "optimizer", "sgd", LATER),
     ROW(TRAIN, "optimizer", "lion", REFUSED, .says = "auto, adamw, muon or sgd"),
+    ROW(TRAIN, "freeze", "wpe|h.0", OTHER | LOG, .also = "trained_parameters",
+        .says = "frozen: transformer.wpe.weight"),
+    ROW(TRAIN, "freeze", "h.[0", REFUSED, .says = "is no POSIX extended regular expression"),
     ROW(TRAIN, "learning_rate", "0.02", RATES | LATER),
     ROW(TRAIN, "max_iters", "5",
         LATER | RATES | TOKENS | STEPS | EVALS | SAVES | FILES | LOG | WORK, .may = EVALS | VALUES,

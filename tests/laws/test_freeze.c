@@ -1,0 +1,214 @@
+/* A run with frozen tensors (--freeze): the same bytes for any ranks, threads and replicas, and
+ * after a resume, for both families and all optimizers; frozen tensors keep their first values,
+ * have no moments, and define the run. */
+#include "laws.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/safetensors.h"
+#include "settings/settings.h"
+
+struct frozen_run {
+    bool golf;
+    const char *optimizer, *freeze;
+    size_t n_frozen;
+    const char *some[2]; /* a frozen tensor and a trained one */
+};
+
+/* gpt2 has 3 layers with biases (2 on the reference kernels): 40 or 28 tensors. The first run stops
+ * backward inside layer 1; the second has a frozen head, which is the embedding, and weights
+ * without their biases; the others leave out whole groups in the middle. */
+static const struct frozen_run runs[] = {
+    {false,
+     "adamw",
+     "w[tp]e|h\\.0\\.|h\\.1\\.(ln_1|attn)",
+     20,
+     {"transformer.h.1.attn.c_attn.weight", "transformer.h.1.ln_2.weight"}},
+    {false,
+     "muon",
+     "wte|c_fc.weight|ln_f",
+     0,
+     {"transformer.wte.weight", "transformer.wpe.weight"}},
+    {false, "sgd", "\\.h\\.1\\.", 12, {"transformer.h.1.ln_1.bias", "transformer.h.0.ln_1.bias"}},
+    {true, "muon", "tok_emb|blocks\\.0|skip", 12, {"skip_weights", "blocks.1.attn.c_q.weight"}},
+    {true, "adamw", "mlp|q_gain|blocks.1", 0, {"blocks.0.attn.q_gain", "tok_emb.weight"}},
+};
+enum { N_RUNS = sizeof runs / sizeof runs[0] };
+
+/* --threads=N or a setting of its own, up to two. */
+static const char *train(const struct frozen_run *run, const char *out, const char *more,
+                         const char *and_more)
+{
+    law_args args = law_family(run->golf, out);
+    law_add(&args, "--optimizer=%s", run->optimizer);
+    law_add(&args, "%s", more);
+    if (and_more != NULL)
+        law_add(&args, "%s", and_more);
+    if (and_more == NULL || strcmp(and_more, "--init_from=resume") != 0)
+        law_add(&args, "--freeze=%s", run->freeze);
+    law_run(&args);
+    return out;
+}
+
+/* Does a tensor have the same bytes in two checkpoints of the run? */
+static bool same_values(const char *out, const char *const checkpoints[2], const char *name)
+{
+    float *values[2];
+    size_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        lks__st_file *file;
+        assert_ok(
+            lks__st_open(lks_test_text("%s/%s/model.safetensors", out, checkpoints[i]), &file));
+        const lks__st_tensor *t = lks__st_find(file, name);
+        assert_non_null(t);
+        bytes = t->bytes;
+        values[i] = malloc(bytes);
+        assert_non_null(values[i]);
+        assert_ok(lks__st_read(file, t, values[i]));
+        lks__st_close(file);
+    }
+    const bool same = memcmp(values[0], values[1], bytes) == 0;
+    free(values[0]);
+    free(values[1]);
+    return same;
+}
+
+/* The optimizer's file has trained tensors alone. */
+static void check_moments(const struct frozen_run *run, const char *out)
+{
+    lks__st_file *file;
+    bool trained = false;
+    assert_ok(lks__st_open(
+        lks_test_text("%s/%s/optimizer.safetensors", out, law_family_last(run->golf)), &file));
+    for (size_t i = 0; i < lks__st_count(file); i++) {
+        const char *name = lks__st_get(file, i)->name;
+        assert_int_not_equal(strncmp(name, run->some[0], strlen(run->some[0])), 0);
+        trained = trained || strncmp(name, run->some[1], strlen(run->some[1])) == 0;
+    }
+    assert_true(trained);
+    lks__st_close(file);
+}
+
+static void check_log(const struct frozen_run *run, const char *out)
+{
+    const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    const json_t *config = json_array_get(lks_test_metrics(metrics, "config"), 0);
+    assert_contains(log, "frozen: ");
+    assert_contains(log, lks_test_text("parameters that are trained: %.0f of %.0f",
+                                       lks_test_number(config, "trained_parameters"),
+                                       lks_test_number(config, "parameters")));
+    assert_string_equal(json_string_value(lks_test_member(config, "freeze")), run->freeze);
+    assert_true(lks_test_number(config, "trained_parameters") <
+                lks_test_number(config, "parameters"));
+}
+
+static void test_same_bytes(void **state)
+{
+    for (int i = 0; i < N_RUNS; i++) {
+        const struct frozen_run *run = &runs[i];
+        const char *last = law_family_last(run->golf);
+        const char *const checkpoints[2] = {"ckpt-00000003", last};
+        const char *alone = train(run, lks_test_folder(), "--threads=1", "--device=cpu");
+        check_log(run, alone);
+        check_moments(run, alone);
+        assert_true(same_values(alone, checkpoints, run->some[0]));
+        assert_false(same_values(alone, checkpoints, run->some[1]));
+        law_assert_same(train(run, lks_test_folder(), "--nproc_per_node=2", "--threads=2"), alone);
+        if (i == 0 || i == 3) {
+            law_assert_same(
+                train(run, lks_test_folder(), "--nproc_per_node=4", "--replicas=private"), alone);
+            law_assert_same(train(run, lks_test_folder(), "--nproc_per_node=3", "--allow_uneven"),
+                            alone);
+        }
+        const char *out =
+            train(run, lks_test_folder(), run->golf ? "--iterations=3" : "--max_iters=5", NULL);
+        train(run, out, "--nproc_per_node=4", "--init_from=resume"); /* and its own --freeze */
+        law_assert_same_checkpoint(out, alone, last);
+    }
+}
+
+/* What is frozen starts with the seed's initial values, and the first loss is that of the run
+ * without --freeze; its norm is of the trained tensors alone. */
+static void test_first_step(void **state)
+{
+    const char *plain = law_output("random", "--max_iters=0");
+    const char *frozen = law_output("random", "--max_iters=0", "--freeze=wte|attn");
+    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", plain), "train");
+    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", frozen), "train");
+    a = json_array_get(a, 0);
+    b = json_array_get(b, 0);
+    assert_true(lks_test_number(a, "loss") == lks_test_number(b, "loss"));
+    assert_true(lks_test_number(b, "grad_norm") < lks_test_number(a, "grad_norm"));
+}
+
+static void assert_refused(const char *out, const char *first, const char *second, const char *says)
+{
+    law_args args = law_family(false, out);
+    law_add(&args, "%s", first);
+    if (second != NULL)
+        law_add(&args, "%s", second);
+    lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, says);
+}
+
+static void test_refused(void **state)
+{
+    const char *out = law_output("random", "--max_iters=1", "--freeze=wte");
+    assert_refused(out, "--init_from=resume", "--freeze=wpe",
+                   "freeze=wpe was given, but the run in ");
+    assert_refused(out, "--init_from=resume", "--freeze=", "freeze= was given, but the run in ");
+    assert_refused(lks_test_folder(), "--freeze=.", NULL, "nothing would be trained");
+    assert_refused(lks_test_folder(), "--freeze=wet", "--nproc_per_node=2",
+                   "the nearest names are transformer.w");
+}
+
+/* A checkpoint of an earlier version froze nothing. */
+static void test_old_settings(void **state)
+{
+    lks__settings s, old;
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "freeze", "wte", LKS__FROM_ARG, ""));
+    json_t *json = lks__settings_to_json(&s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    assert_int_equal(json_object_del(json, "freeze"), 0);
+    assert_ok(lks__settings_from_json(json, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "", &old));
+    json_decref(json);
+    assert_string_equal(old.freeze, "");
+}
+
+static double mb_of(const char *text, const char *what)
+{
+    const char *at = strstr(text, what);
+    assert_non_null(at);
+    return strtod(at + strlen(what), NULL);
+}
+
+/* Gradients and moments take less memory, and --dry_run has the same list. */
+static void test_dry_run(void **state)
+{
+    double moments[2], gradients[2];
+    for (int i = 0; i < 2; i++) {
+        law_args args = law_family(false, lks_test_folder());
+        law_add(&args, "--n_embd=192");
+        law_add(&args, "--dry_run");
+        law_add(&args, "--freeze=%s", i == 0 ? "" : "c_");
+        lks_test_result r = lks_test_run(args.argv, NULL, 60);
+        assert_int_equal(r.exit_code, 0);
+        assert_true((strstr(r.out, "attn.c_attn.weight") != NULL) == (i == 1));
+        moments[i] = mb_of(strstr(r.out, "MB, and"), "MB, and ");
+        gradients[i] = mb_of(r.out, "gradients:");
+    }
+    assert_true(moments[1] < 0.1 * moments[0] && gradients[1] < 0.1 * gradients[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_first_step),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_old_settings),
+        cmocka_unit_test(test_dry_run),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
