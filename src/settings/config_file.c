@@ -6,15 +6,28 @@
 
 #include "base/sys.h"
 #include "base/utf8.h"
+#include "settings/config_expr.h"
 
-enum { MAX_FILE = 1 << 20, MAX_LINE = 4096 };
+enum { MAX_FILE = 1 << 20, MAX_LINE = 4096, MOST_NAMES = 128 };
+
+/* A name that the file has given a value; later expressions may use it. */
+typedef struct variable {
+    char key[LKS__SETTING_KEY];
+    lks__config_value value;
+    char where[160];
+    bool setting; /* or a name without a meaning here, which is allowed */
+    bool used;
+} variable;
 
 typedef struct reader {
     lks__settings *s;
     unsigned command;
     lks__args *args;
     bool python;
-    char where[160]; /* FILE:LINE, escaped */
+    char where[160];  /* FILE:LINE, escaped */
+    const char *line; /* its first byte, in the buffer that the line is read in */
+    variable names[MOST_NAMES];
+    int n_names;
 } reader;
 
 static bool is_space(char c)
@@ -80,38 +93,77 @@ static literal read_string(const char *text, char *out)
     return *text == quote && !text[1] ? STRING : BROKEN;
 }
 
-/* `5 * 8`: the product of two or more numbers, as text; false if `text` is none. An integer if all
- * factors are. */
-static bool read_product(const char *text, char out[40])
+/* --- names ------------------------------------------------------------------------------------ */
+
+static variable *find_variable(reader *r, const char *key)
 {
-    int64_t product_i = 1, i;
-    double product_f = 1, f;
-    bool whole = true;
-    int n_factors = 0;
-    while (text) {
-        char factor[64];
-        size_t n = strcspn(text, "*");
-        if (n >= sizeof factor)
-            return false;
-        memcpy(factor, text, n);
-        factor[n] = '\0';
-        const char *trimmed = trim(factor);
-        if (!lks__parse_float(trimmed, &f))
-            return false;
-        whole = whole && lks__parse_int(trimmed, &i) &&
-                !__builtin_mul_overflow(product_i, i, &product_i);
-        product_f *= f;
-        n_factors++;
-        text = text[n] ? text + n + 1 : NULL;
-    }
-    if (whole)
-        snprintf(out, 40, "%" PRId64, product_i);
-    else
-        snprintf(out, 40, "%.17g", product_f);
-    if (!whole && !strpbrk(out, ".en"))
-        strcat(out, ".0"); /* 2 * 1.5 is not an integer, in Python neither */
-    return n_factors > 1;
+    for (int i = 0; i < r->n_names; i++)
+        if (strcmp(r->names[i].key, key) == 0)
+            return &r->names[i];
+    return NULL;
 }
+
+static lks_status remember(reader *r, const char *key, const lks__config_value *v, bool setting)
+{
+    variable *name = find_variable(r, key);
+    if (name == NULL && r->n_names == MOST_NAMES)
+        return lks__fail(LKS_ERR_CONFIG, "%s: a file may give values to %d names", r->where,
+                         MOST_NAMES);
+    if (name == NULL)
+        name = &r->names[r->n_names++];
+    snprintf(name->key, sizeof name->key, "%s", key);
+    memcpy(name->where, r->where, sizeof name->where);
+    name->value = *v;
+    name->setting = setting;
+    return LKS_OK;
+}
+
+static void value_of_setting(const reader *r, int setting, lks__config_value *v)
+{
+    lks__settings_text(r->s, setting, v->text);
+    v->kind = LKS__CONFIG_TEXT;
+    if (lks__setting_is_bool(setting)) {
+        v->kind = LKS__CONFIG_BOOL;
+        v->i = strcmp(v->text, "true") == 0;
+    } else if (!lks__setting_is_text(setting)) {
+        v->kind = lks__parse_int(v->text, &v->i)     ? LKS__CONFIG_INT
+                  : lks__parse_float(v->text, &v->f) ? LKS__CONFIG_FLOAT
+                                                     : LKS__CONFIG_NONE;
+    }
+}
+
+/* What the file has assigned; else the setting's value, or its default. */
+static bool find_name(void *ctx, const char *key, lks__config_value *v)
+{
+    reader *r = ctx;
+    variable *name = find_variable(r, key);
+    const int setting = lks__setting_find(key);
+    if (name != NULL) {
+        name->used = true;
+        *v = name->value;
+    } else if (setting >= 0) {
+        value_of_setting(r, setting, v);
+    }
+    return name != NULL || setting >= 0;
+}
+
+static lks_status evaluate(reader *r, const char *text, lks__config_value *v)
+{
+    const lks__config_scope scope = {r->where, (size_t)(text - r->line) + 1, find_name, r};
+    return lks__config_eval(text, &scope, v);
+}
+
+/* A name that is neither a setting nor used by an expression is a mistyped setting. */
+static lks_status check_names(const reader *r)
+{
+    for (int i = 0; i < r->n_names; i++)
+        if (!r->names[i].setting && !r->names[i].used)
+            return lks__settings_set(r->s, r->command, r->names[i].key, "", LKS__FROM_FILE,
+                                     r->names[i].where);
+    return LKS_OK;
+}
+
+/* --- values ----------------------------------------------------------------------------------- */
 
 static bool is_word(const char *text)
 {
@@ -130,33 +182,97 @@ static bool is_about_the_machine(const char *key)
     return strcmp(key, "device") == 0 || strcmp(key, "backend") == 0 || strcmp(key, "dtype") == 0;
 }
 
-static lks_status read_value(reader *r, const char *key, const char *text, const char *line)
+/* A value that is no text. A single number or word is passed on as it stands. */
+static lks_status read_number(reader *r, const char *key, const char *text, const char *line)
 {
-    char string[MAX_LINE + 1], product[40];
-    int setting = lks__setting_find(key);
-    bool is_text = setting >= 0 && lks__setting_is_text(setting);
-    literal kind = read_string(text, string);
-    if (!is_text && setting >= 0) {
-        if (kind != NOT_A_STRING)
-            return lks__fail(LKS_ERR_CONFIG, "%s: %s is no text: write its value without quotes",
-                             r->where, key);
-        return lks__settings_set(r->s, r->command, key,
-                                 read_product(text, product) ? product : text, LKS__FROM_FILE,
-                                 r->where);
-    }
-    if (is_text && kind != STRING) {
-        /* 'ft-' + str(time.time()): only Python could compute it */
-        if (r->python && strpbrk(text, "'\"("))
-            return note(r, line);
-        if (r->python || kind == BROKEN || !is_word(text))
-            return lks__fail(LKS_ERR_CONFIG, "%s: the value of %s must be one string in quotes",
-                             r->where, key);
-    }
-    lks_status st = lks__settings_set(r->s, r->command, key, kind == STRING ? string : text,
-                                      LKS__FROM_FILE, r->where);
+    lks__config_value v = {.kind = LKS__CONFIG_FOREIGN};
+    char out[40];
+    double f;
+    const bool plain = *text == '\0' || lks__parse_float(text, &f);
+    if (*text != '\0')
+        LKS__TRY(evaluate(r, text, &v));
+    LKS__TRY(remember(r, key, &v, true));
+    if (plain)
+        return lks__settings_set(r->s, r->command, key, text, LKS__FROM_FILE, r->where);
+    if (v.kind == LKS__CONFIG_NONE)
+        return note(r, line);
+    if (v.kind == LKS__CONFIG_TEXT)
+        return lks__fail(LKS_ERR_CONFIG, "%s: %s is no text: write its value without quotes",
+                         r->where, key);
+    if (v.kind == LKS__CONFIG_FOREIGN)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: the value of %s is more than arithmetic, which is all that is read "
+                         "here: write the number itself",
+                         r->where, key);
+    return lks__settings_set(r->s, r->command, key, lks__config_text(&v, out), LKS__FROM_FILE,
+                             r->where);
+}
+
+static lks_status set_text(reader *r, const char *key, const char *text, const char *line)
+{
+    lks_status st = lks__settings_set(r->s, r->command, key, text, LKS__FROM_FILE, r->where);
     if (st == LKS_ERR_CONFIG && r->python && is_about_the_machine(key))
         return note(r, line);
     return st;
+}
+
+static lks_status read_text_value(reader *r, const char *key, const char *text, const char *line)
+{
+    lks__config_value v = {.kind = LKS__CONFIG_TEXT};
+    char string[MAX_LINE + 1];
+    const literal kind = read_string(text, string);
+    if (!r->python && kind != STRING && (kind == BROKEN || !is_word(text)))
+        return lks__fail(LKS_ERR_CONFIG, "%s: the value of %s must be one string in quotes",
+                         r->where, key);
+    if (!r->python || kind == STRING) {
+        const char *value = kind == STRING ? string : text;
+        if (strlen(value) < sizeof v.text)
+            strcpy(v.text, value);
+        else
+            v.kind = LKS__CONFIG_FOREIGN;
+        LKS__TRY(remember(r, key, &v, true));
+        return set_text(r, key, value, line);
+    }
+    LKS__TRY(evaluate(r, text, &v));
+    LKS__TRY(remember(r, key, &v, true));
+    if (v.kind == LKS__CONFIG_FOREIGN ||
+        v.kind == LKS__CONFIG_NONE) /* only Python could: note it */
+        return note(r, line);
+    if (v.kind != LKS__CONFIG_TEXT)
+        return lks__fail(LKS_ERR_CONFIG, "%s: the value of %s must be one string in quotes",
+                         r->where, key);
+    return set_text(r, key, v.text, line);
+}
+
+/* A name of the file's own: an expression may need it. Anything else is a mistyped setting. */
+static lks_status read_name(reader *r, const char *key, const char *text)
+{
+    lks__config_value v;
+    if (evaluate(r, text, &v) != LKS_OK)
+        return lks__settings_set(r->s, r->command, key, text, LKS__FROM_FILE, r->where);
+    return remember(r, key, &v, false);
+}
+
+/* wandb_* and the like: listed once. */
+static lks_status read_foreign(reader *r, const char *key, const char *text, const char *line)
+{
+    const bool known = find_variable(r, key) != NULL;
+    lks__config_value v;
+    if (evaluate(r, text, &v) != LKS_OK)
+        v.kind = LKS__CONFIG_FOREIGN;
+    LKS__TRY(remember(r, key, &v, true));
+    return known ? LKS_OK : note(r, line);
+}
+
+static lks_status read_value(reader *r, const char *key, const char *text, const char *line)
+{
+    const int setting = lks__setting_find(key);
+    if (lks__setting_is_foreign(key))
+        return read_foreign(r, key, text, line);
+    if (setting < 0)
+        return read_name(r, key, text);
+    return lks__setting_is_text(setting) ? read_text_value(r, key, text, line)
+                                         : read_number(r, key, text, line);
 }
 
 static lks_status read_line(reader *r, char *line)
@@ -181,8 +297,6 @@ static lks_status read_line(reader *r, char *line)
         return lks__fail(LKS_ERR_CONFIG, "%s: no setting has a name of %zu bytes", r->where, n_key);
     memcpy(key, line, n_key);
     key[n_key] = '\0';
-    if (lks__setting_is_foreign(key))
-        return note(r, line);
     return read_value(r, key, trim(equals + 1), line);
 }
 
@@ -210,10 +324,11 @@ static lks_status read_text(reader *r, const char *shown, char *data, size_t byt
         }
         memcpy(line, data + at, n);
         line[n] = '\0';
+        r->line = line;
         LKS__TRY(read_line(r, line));
         at += n + 1;
     }
-    return LKS_OK;
+    return check_names(r);
 }
 
 lks_status lks__config_file_read(lks__settings *s, unsigned command, const char *path,
@@ -221,11 +336,20 @@ lks_status lks__config_file_read(lks__settings *s, unsigned command, const char 
 {
     size_t n_path = strlen(path), bytes;
     char *data, shown[120];
-    reader r = {.s = s, .command = command, .args = args};
-    r.python = n_path > 3 && strcmp(path + n_path - 3, ".py") == 0;
     LKS__TRY(lks__sys_read_file(path, MAX_FILE, &data, &bytes));
+    reader *r = calloc(1, sizeof *r);
+    lks_status st = LKS_OK;
     lks__escape(shown, sizeof shown, path, n_path);
-    lks_status st = read_text(&r, shown, data, bytes);
+    if (r == NULL) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to read %s", shown);
+    } else {
+        r->s = s;
+        r->command = command;
+        r->args = args;
+        r->python = n_path > 3 && strcmp(path + n_path - 3, ".py") == 0;
+        st = read_text(r, shown, data, bytes);
+    }
+    free(r);
     free(data);
     return st;
 }

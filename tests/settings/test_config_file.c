@@ -104,6 +104,121 @@ static void test_nanogpt(void **state)
         assert_contains(args.notes[i], notes[i]);
 }
 
+/* Arithmetic is Python's. Names are those that the file has assigned, or settings. */
+static void test_arithmetic(void **state)
+{
+    static const struct {
+        const char *text;
+        double value;
+    } rows[] = {
+        {"1e-3 / 2", 5e-4},
+        {"5 * 8 / 80", 0.5},
+        {"2 + 3 * 4 - 1", 13.0},
+        {"(2 + 3) * 4", 20.0},
+        {"-2 ** 2 + 5", 1.0},
+        {"2 ** -1", 0.5},
+        {"2 ** 3 ** 2", 512.0},
+        {"(-1) ** 9223372036854775807 + 2", 1.0},
+        {"7 // 2", 3.0},
+        {"-7 // 2 + 5", 1.0},
+        {"-7 % 3", 2.0},
+        {"7 % -3 + 4", 2.0},
+        {"7.5 // 2", 3.0},
+        {"-7.5 % 2", 0.5},
+        {"10 - 2 - 3", 5.0},
+        {"+3 - -2", 5.0},
+        {".5e1", 5.0},
+        {"first / 10", 0.3},
+        {"learning_rate", 6e-4}, /* the default */
+        {"batch_size * first", 15.0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_ok(read_as("a.py", lks_test_text("first = 3\nsecond = first + 2\n"
+                                                "batch_size = second\nlearning_rate = %s # x\n"
+                                                "seed = first\n",
+                                                rows[i].text)));
+        if (s.learning_rate != rows[i].value)
+            fail_msg("%s gives %.17g", rows[i].text, s.learning_rate);
+    }
+    assert_ok(read_as("a.py", "name = 'out'\nout_dir = name + '-' + \"x\"\nn_layer = 2 ** 3\n"
+                              "batch_size = None\ndataset = None\n"
+                              "min_lr = learning_rate / 10\n"));
+    assert_string_equal(s.out_dir, "out-x");
+    assert_int_equal(s.n_layer, 8);
+    assert_int_equal(s.batch_size, 12);
+    assert_true(s.min_lr == 6e-4 / 10);
+    assert_int_equal(args.n_notes, 2);
+}
+
+/* What has no meaning here is listed once; its value may still be used. */
+static void test_listed_once(void **state)
+{
+    assert_ok(read_as("a.py", "wandb_project = 'owt'\nwandb_log = True\nwandb_log = False\n"
+                              "compile = False\ncompile = True\nout_dir = 'out-' + wandb_project\n"
+                              "import time\nstamp = str(time.time())\ndataset = 'x' + stamp\n"));
+    assert_string_equal(s.out_dir, "out-owt");
+    assert_string_equal(s.dataset, "openwebtext");
+    assert_int_equal(args.n_notes, 5);
+    assert_contains(args.notes[1], "a.py:2: wandb_log = True");
+    assert_contains(args.notes[2], "a.py:4: compile = False");
+    assert_contains(args.notes[4], "a.py:9: dataset");
+}
+
+static void read_recipe(const char *name)
+{
+    char *const argv[] = {(char *)lks_test_text("%s/config/%s.conf", LKS_TEST_SOURCE_DIR, name)};
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 1, argv, 0, &args));
+    assert_int_equal(args.n_notes, 0);
+}
+
+/* nanoGPT's recipes that begin from GPT-2, by the values of its files, and ours of the same
+ * names. */
+static void test_beginnings(void **state)
+{
+    static const char *const rows[][2] = {{"gpt2", "eval_gpt2"},
+                                          {"gpt2-medium", "eval_gpt2_medium"},
+                                          {"gpt2-large", "eval_gpt2_large"},
+                                          {"gpt2-xl", "eval_gpt2_xl"},
+                                          {"gpt2-xl", "finetune_shakespeare"}};
+    for (int i = 0; i < 5; i++) {
+        const char *evaluation = "batch_size = 8\neval_iters = 500 # more\neval_only = True\n"
+                                 "wandb_log = False\n";
+        const char *tuning =
+            "import time\n\nout_dir = 'out-shakespeare'\neval_interval = 5\neval_iters = 40\n"
+            "wandb_log = False # on\nwandb_project = 'shakespeare'\n"
+            "wandb_run_name = 'ft-' + str(time.time())\n\ndataset = 'shakespeare'\n"
+            "always_save_checkpoint = False\nbatch_size = 1\ngradient_accumulation_steps = 32\n"
+            "max_iters = 20\nlearning_rate = 3e-5\ndecay_lr = False\n";
+        assert_ok(read_as("a.py", lks_test_text("%sinit_from = '%s' # large\n",
+                                                i < 4 ? evaluation : tuning, rows[i][0])));
+        const lks__settings theirs = s;
+        assert_string_equal(theirs.init_from, rows[i][0]);
+        read_recipe(rows[i][1]);
+        assert_int_equal(lks__settings_diff(&s, &theirs, LKS__CMD_TRAIN, ~0u, NULL), 0);
+    }
+}
+
+/* Expressions as deep as a line is long. */
+static void test_deep(void **state)
+{
+    static const char signs[] = "(-+";
+    char text[4000], names[200 * 16], *at = names;
+    for (int i = 0; i < 3; i++) {
+        memset(text, signs[i], sizeof text);
+        memcpy(text, "n_layer = ", 10);
+        assert_fails(LKS_ERR_CONFIG, read_bytes("a.py", text, sizeof text),
+                     "this is nested too deeply");
+    }
+    memcpy(text, "n_layer = 1", 11);
+    for (size_t i = 11; i + 3 <= sizeof text; i += 3)
+        memcpy(text + i, "**1", 3);
+    assert_fails(LKS_ERR_CONFIG, read_bytes("a.py", text, 11 + 3 * 1000), "nested too deeply");
+    for (int i = 0; i < 200; i++)
+        at += sprintf(at, "x%d = 1\n", i);
+    assert_fails(LKS_ERR_CONFIG, read_as("a.py", names), "a file may give values to 128 names");
+}
+
 static void test_mistakes(void **state)
 {
     static const struct {
@@ -114,20 +229,42 @@ static void test_mistakes(void **state)
         {"a.conf", "top_k = 3\n", "a.conf:1: top_k is a setting of `lockstep sample`"},
         {"a.conf", "n_layer = 0\n", "a.conf:1: n_layer must be a whole number from 1 to 1024"},
         {"a.conf", "n_layer = 5 * 0\n", "not \"0\""},
-        {"a.conf", "n_layer = 5 *\n", "not \"5 *\""},
-        {"a.conf", "n_layer = * 5\n", "not \"* 5\""},
-        {"a.conf", "n_layer = 2 ** 3\n", "not \"2 ** 3\""},
-        {"a.conf", "n_layer = 2 * x\n", "not \"2 * x\""},
+        {"a.conf", "n_layer = 5 *\n", "a.conf:1:14: a number or a name is missing"},
+        {"a.conf", "n_layer = * 5\n", "a.conf:1:11: a number or a name is missing"},
+        {"a.conf", "n_layer = 2 * x\n", "a.conf:1:15: x has no value here"},
         {"a.conf", "n_layer = 2 * 1.5\n", "must be a whole number"}, /* 3, but not an integer */
-        {"a.conf", "n_layer = 9999999999 * 9999999999\n", "must be a whole number"},
-        {"a.conf", "n_layer = 4611686018427387905 * 4\n", "must be a whole number"}, /* 2^64 + 4 */
-        {"a.conf", "n_layer = 4# x\n", "not \"4# x\""}, /* a comment needs white space before it */
+        {"a.conf", "n_layer = 9999999999 * 9999999999\n", "a.conf:1:22: this integer doesn't fit"},
+        {"a.conf", "n_layer = 4611686018427387905 * 4\n",
+         "doesn't fit into 64 bits"},                                    /* 2^64 + 4 */
+        {"a.conf", "n_layer = 4# x\n", "a.conf:1:12: this is not read"}, /* no white space */
         {"a.conf", "n_layer =\n", "not \"\""},
         {"a.conf", "n_layer = '12'\n", "without quotes"},
         {"a.py", "bias = 'True'\n", "without quotes"},
-        {"a.py", "n_layer = (12)\n", "must be a whole number"},
+        {"a.py", "n_layer = (12.0)\n", "must be a whole number"},
+        {"a.py", "n_layer = 24 / 2\n", "must be a whole number"}, /* 12.0 */
+        {"a.py", "n_layer = int(12)\n", "a.py:1: the value of n_layer is more than arithmetic"},
+        {"a.py", "n_layer = [12]\n", "is more than arithmetic"},
+        {"a.py", "n_layer = 12, 13\n", "is more than arithmetic"},
+        {"a.py", "n_layer = True + 1\n", "a.py:1:16: this needs two numbers"},
+        {"a.py", "n_layer = 'a' * 2\n", "a.py:1:15: this needs two numbers"},
+        {"a.py", "x = 0\n  n_layer = 12 / x\n", "a.py:2:16: this divides by zero"},
+        {"a.py", "n_layer = 12 // 0\n", "a.py:1:14: this divides by zero"},
+        {"a.py", "n_layer = 12 % 0.0\n", "this divides by zero"},
+        {"a.py", "n_layer = 0 ** -1\n", "a.py:1:13: this divides by zero"},
+        {"a.py", "n_layer = 9 ** 9 ** 9\n", "a.py:1:13: this integer doesn't fit into 64 bits"},
+        {"a.py", "n_layer = 2 ** 9223372036854775807\n", "doesn't fit into 64 bits"},
+        {"a.py", "n_layer = 2 ** 64\n", "doesn't fit into 64 bits"},
+        {"a.py", "learning_rate = 1e308 * 10\n", "a.py:1:23: this is no finite number"},
+        {"a.py", "learning_rate = (-8) ** 0.5\n", "this is no finite number"},
+        {"a.py", "learning_rate = 1e999 * 2\n", "no number, or too large"},
+        {"a.py", "n_layer = (1 + 2\n", "a.py:1:17: a closing parenthesis is missing"},
+        {"a.py", "n_layer = 1 2\n", "a.py:1:13: this is not read"},
+        {"a.py", "n_layer = 12 if bias else 6\n", "a.py:1:14: this is not read"},
+        {"a.py", "n_layer = 0x10\n", "this is no number"},
+        {"a.py", "tokens = 12 * 1024\n", "a.py:1: there is no setting \"tokens\""}, /* unused */
         {"a.py", "out_dir = 5\n", "one string in quotes"},
-        {"a.py", "out_dir = other\n", "one string in quotes"},
+        {"a.py", "out_dir = other\n", "a.py:1:11: other has no value here"},
+        {"a.py", "out_dir = 'a\n", "this string has no end"},
         {"a.conf", "out_dir = a b\n", "one string in quotes"},
         {"a.conf", "out_dir = 'a\n", "one string in quotes"},
         {"a.conf", "out_dir = 'a' + 'b'\n", "one string in quotes"},
@@ -182,9 +319,9 @@ static void test_hostile(void **state)
     assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "text of 1 to 1023 bytes");
     memset(data, '*', 4096);
     memcpy(data, "n_layer = ", 10);
-    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "a whole number");
+    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "a number or a name is missing");
     memset(data + 10, '1', 4086);
-    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "a whole number");
+    assert_fails(LKS_ERR_CONFIG, read_bytes("a.conf", data, 4096), "this is no number");
     free(data);
 
     assert_ok(read_as("a.conf", ""));
@@ -226,9 +363,11 @@ static void test_our_recipes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recipe),  cmocka_unit_test(test_command_line_wins),
-        cmocka_unit_test(test_nanogpt), cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_hostile), cmocka_unit_test(test_our_recipes),
+        cmocka_unit_test(test_recipe),     cmocka_unit_test(test_command_line_wins),
+        cmocka_unit_test(test_nanogpt),    cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_listed_once),
+        cmocka_unit_test(test_beginnings), cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_hostile),    cmocka_unit_test(test_our_recipes),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

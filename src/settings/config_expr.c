@@ -1,0 +1,385 @@
+#include "settings/config_expr.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { MOST_DEPTH = 64, MAX_TOKEN = 64 };
+
+typedef struct parser {
+    const lks__config_scope *scope;
+    const char *start, *at;
+    int depth;
+    bool foreign; /* the rest isn't read */
+} parser;
+
+static lks_status fail_at(const parser *p, const char *at, const char *what)
+{
+    return lks__fail(LKS_ERR_CONFIG, "%s:%zu: %s", p->scope->where,
+                     p->scope->column + (size_t)(at - p->start), what);
+}
+
+static void skip_space(parser *p)
+{
+    while (*p->at == ' ' || *p->at == '\t' || *p->at == '\r')
+        p->at++;
+}
+
+static bool is_letter(char c)
+{
+    return isalpha((unsigned char)c) || c == '_';
+}
+
+static bool takes(parser *p, const char *sign)
+{
+    skip_space(p);
+    if (strncmp(p->at, sign, strlen(sign)) != 0)
+        return false;
+    p->at += strlen(sign);
+    return true;
+}
+
+/* --- numbers --------------------------------------------------------------------------------- */
+
+static bool is_number(const lks__config_value *v)
+{
+    return v->kind == LKS__CONFIG_INT || v->kind == LKS__CONFIG_FLOAT;
+}
+
+static double as_float(const lks__config_value *v)
+{
+    return v->kind == LKS__CONFIG_INT ? (double)v->i : v->f;
+}
+
+static lks_status set_int(const parser *p, const char *at, int64_t i, bool overflows,
+                          lks__config_value *v)
+{
+    if (overflows)
+        return fail_at(p, at, "this integer doesn't fit into 64 bits");
+    v->kind = LKS__CONFIG_INT;
+    v->i = i;
+    return LKS_OK;
+}
+
+static lks_status set_float(const parser *p, const char *at, double f, lks__config_value *v)
+{
+    if (!isfinite(f))
+        return fail_at(p, at, "this is no finite number");
+    v->kind = LKS__CONFIG_FLOAT;
+    v->f = f;
+    return LKS_OK;
+}
+
+/* Rounded down, and the remainder that belongs to it. */
+static lks_status divide_down(const parser *p, const char *at, bool remainder,
+                              const lks__config_value *b, lks__config_value *a)
+{
+    if (a->kind == LKS__CONFIG_INT && b->kind == LKS__CONFIG_INT) {
+        if (a->i == INT64_MIN && b->i == -1)
+            return set_int(p, at, 0, !remainder, a);
+        int64_t q = a->i / b->i, r = a->i % b->i;
+        if (r != 0 && (r < 0) != (b->i < 0)) {
+            q--;
+            r += b->i;
+        }
+        return set_int(p, at, remainder ? r : q, false, a);
+    }
+    const double x = as_float(a), y = as_float(b), q = floor(x / y);
+    return set_float(p, at, remainder ? x - q * y : q, a);
+}
+
+static lks_status power_int(const parser *p, const char *at, int64_t base, int64_t exponent,
+                            lks__config_value *v)
+{
+    int64_t result = 1;
+    bool overflows = false;
+    if (base == 0 || base == 1 || base == -1) /* however large the exponent is */
+        return set_int(p, at, exponent == 0 || (base == -1 && exponent % 2 == 0) ? 1 : base, false,
+                       v);
+    while (exponent > 0 && !overflows) {
+        if (exponent % 2 != 0)
+            overflows = __builtin_mul_overflow(result, base, &result);
+        exponent /= 2;
+        if (exponent > 0)
+            overflows = overflows || __builtin_mul_overflow(base, base, &base);
+    }
+    return set_int(p, at, result, overflows, v);
+}
+
+static lks_status power(const parser *p, const char *at, const lks__config_value *b,
+                        lks__config_value *a)
+{
+    if (a->kind == LKS__CONFIG_INT && b->kind == LKS__CONFIG_INT && b->i >= 0)
+        return power_int(p, at, a->i, b->i, a);
+    if (as_float(a) == 0.0 && as_float(b) < 0.0)
+        return fail_at(p, at, "this divides by zero");
+    return set_float(p, at, pow(as_float(a), as_float(b)), a);
+}
+
+static lks_status add_texts(const parser *p, const char *at, const lks__config_value *b,
+                            lks__config_value *a)
+{
+    if (strlen(a->text) + strlen(b->text) >= sizeof a->text)
+        return fail_at(p, at, "this text is too long");
+    strcat(a->text, b->text);
+    return LKS_OK;
+}
+
+enum { POWER = 'p', DOWN = 'd' }; /* signs of two characters */
+
+/* a = a SIGN b. */
+static lks_status apply(const parser *p, const char *at, char sign, const lks__config_value *b,
+                        lks__config_value *a)
+{
+    const bool whole = a->kind == LKS__CONFIG_INT && b->kind == LKS__CONFIG_INT;
+    int64_t i = 0;
+    if (sign == '+' && a->kind == LKS__CONFIG_TEXT && b->kind == LKS__CONFIG_TEXT)
+        return add_texts(p, at, b, a);
+    if (!is_number(a) || !is_number(b))
+        return fail_at(p, at, "this needs two numbers");
+    if ((sign == '/' || sign == DOWN || sign == '%') && as_float(b) == 0.0)
+        return fail_at(p, at, "this divides by zero");
+    bool overflows;
+    switch (sign) {
+    case '+':
+        overflows = whole && __builtin_add_overflow(a->i, b->i, &i);
+        return whole ? set_int(p, at, i, overflows, a)
+                     : set_float(p, at, as_float(a) + as_float(b), a);
+    case '-':
+        overflows = whole && __builtin_sub_overflow(a->i, b->i, &i);
+        return whole ? set_int(p, at, i, overflows, a)
+                     : set_float(p, at, as_float(a) - as_float(b), a);
+    case '*':
+        overflows = whole && __builtin_mul_overflow(a->i, b->i, &i);
+        return whole ? set_int(p, at, i, overflows, a)
+                     : set_float(p, at, as_float(a) * as_float(b), a);
+    case '/':
+        return set_float(p, at, as_float(a) / as_float(b), a);
+    case POWER:
+        return power(p, at, b, a);
+    default:
+        return divide_down(p, at, sign == '%', b, a);
+    }
+}
+
+/* --- the grammar ----------------------------------------------------------------------------- */
+
+static lks_status sum(parser *p, lks__config_value *v);
+static lks_status factor(parser *p, lks__config_value *v);
+
+static lks_status number(parser *p, lks__config_value *v)
+{
+    const char *from = p->at;
+    char token[MAX_TOKEN];
+    size_t n = 0;
+    while (
+        isdigit((unsigned char)from[n]) || from[n] == '.' || from[n] == 'e' || from[n] == 'E' ||
+        ((from[n] == '+' || from[n] == '-') && n > 0 && (from[n - 1] == 'e' || from[n - 1] == 'E')))
+        n++;
+    if (n >= sizeof token || is_letter(from[n]))
+        return fail_at(p, from, "this is no number");
+    memcpy(token, from, n);
+    token[n] = '\0';
+    p->at += n;
+    if (lks__parse_int(token, &v->i)) {
+        v->kind = LKS__CONFIG_INT;
+        return LKS_OK;
+    }
+    if (token[strspn(token, "0123456789")] == '\0')
+        return set_int(p, from, 0, true, v);
+    if (!lks__parse_float(token, &v->f))
+        return fail_at(p, from, "this is no number, or too large");
+    v->kind = LKS__CONFIG_FLOAT;
+    return LKS_OK;
+}
+
+static lks_status string(parser *p, lks__config_value *v)
+{
+    static const char escapes[] = "n\nt\t\\\\''\"\"";
+    const char *from = p->at, quote = *p->at++;
+    size_t n = 0;
+    for (; *p->at != quote; p->at++) {
+        char c = *p->at;
+        if (c == '\\') {
+            const char *e = escapes;
+            c = *++p->at;
+            while (*e != '\0' && *e != c)
+                e += 2;
+            if (*e == '\0')
+                return fail_at(p, from, "this string has an escape that is not read");
+            c = e[1];
+        }
+        if (c == '\0')
+            return fail_at(p, from, "this string has no end");
+        if (n + 1 >= sizeof v->text)
+            return fail_at(p, from, "this text is too long");
+        v->text[n++] = c;
+    }
+    p->at++;
+    v->text[n] = '\0';
+    v->kind = LKS__CONFIG_TEXT;
+    return LKS_OK;
+}
+
+static lks_status name(parser *p, lks__config_value *v)
+{
+    const char *from = p->at;
+    char token[LKS__SETTING_KEY];
+    size_t n = 0;
+    while (is_letter(from[n]) || isdigit((unsigned char)from[n]))
+        n++;
+    p->at += n;
+    skip_space(p);
+    if (*p->at == '(' || *p->at == '.' || *p->at == '[') { /* a call, an attribute, an element */
+        p->foreign = true;
+        return LKS_OK;
+    }
+    if (n >= sizeof token)
+        return fail_at(p, from, "no name is that long");
+    memcpy(token, from, n);
+    token[n] = '\0';
+    v->kind = LKS__CONFIG_BOOL;
+    v->i = strcmp(token, "True") == 0 || strcmp(token, "true") == 0;
+    if (v->i != 0 || strcmp(token, "False") == 0 || strcmp(token, "false") == 0)
+        return LKS_OK;
+    v->kind = LKS__CONFIG_NONE;
+    if (strcmp(token, "None") == 0)
+        return LKS_OK;
+    if (!p->scope->find(p->scope->ctx, token, v)) {
+        char what[120];
+        snprintf(what, sizeof what, "%s has no value here", token);
+        return fail_at(p, from, what);
+    }
+    p->foreign = v->kind == LKS__CONFIG_FOREIGN;
+    return LKS_OK;
+}
+
+static lks_status atom(parser *p, lks__config_value *v)
+{
+    skip_space(p);
+    const char *at = p->at;
+    if (isdigit((unsigned char)*at) || *at == '.')
+        return number(p, v);
+    if (*at == '\'' || *at == '"')
+        return string(p, v);
+    if (is_letter(*at))
+        return name(p, v);
+    if (*at == '[' || *at == '{') {
+        p->foreign = true;
+        return LKS_OK;
+    }
+    if (!takes(p, "("))
+        return fail_at(p, at, "a number or a name is missing");
+    LKS__TRY(sum(p, v));
+    skip_space(p);
+    if (!p->foreign && *p->at == ',') /* a tuple */
+        p->foreign = true;
+    if (!p->foreign && !takes(p, ")"))
+        return fail_at(p, p->at, "a closing parenthesis is missing");
+    return LKS_OK;
+}
+
+/* A power binds its left side more tightly than a sign does, and its right side less. */
+static lks_status signless(parser *p, lks__config_value *v)
+{
+    lks__config_value b = {.kind = LKS__CONFIG_NONE};
+    LKS__TRY(atom(p, v));
+    skip_space(p);
+    const char *at = p->at;
+    if (p->foreign || !takes(p, "**"))
+        return LKS_OK;
+    LKS__TRY(factor(p, &b));
+    return p->foreign ? LKS_OK : apply(p, at, POWER, &b, v);
+}
+
+static lks_status factor(parser *p, lks__config_value *v)
+{
+    skip_space(p);
+    const char *at = p->at;
+    lks_status st;
+    if (++p->depth > MOST_DEPTH)
+        return fail_at(p, at, "this is nested too deeply");
+    if (*at == '-' || *at == '+') {
+        const lks__config_value zero = {.kind = LKS__CONFIG_INT};
+        p->at++;
+        st = factor(p, v);
+        if (st == LKS_OK && !p->foreign) {
+            lks__config_value signed_v = zero;
+            st = *at == '-' && v->kind == LKS__CONFIG_FLOAT ? set_float(p, at, -v->f, &signed_v)
+                                                            : apply(p, at, *at, v, &signed_v);
+            *v = signed_v;
+        }
+    } else {
+        st = signless(p, v);
+    }
+    p->depth--;
+    return st;
+}
+
+static lks_status product(parser *p, lks__config_value *v)
+{
+    LKS__TRY(factor(p, v));
+    for (;;) {
+        lks__config_value b = {.kind = LKS__CONFIG_NONE};
+        skip_space(p);
+        const char *at = p->at;
+        char sign = *at;
+        if (p->foreign || (sign != '*' && sign != '/' && sign != '%'))
+            return LKS_OK;
+        if (takes(p, "//"))
+            sign = DOWN;
+        else
+            p->at++;
+        LKS__TRY(factor(p, &b));
+        if (!p->foreign)
+            LKS__TRY(apply(p, at, sign, &b, v));
+    }
+}
+
+static lks_status sum(parser *p, lks__config_value *v)
+{
+    LKS__TRY(product(p, v));
+    for (;;) {
+        lks__config_value b = {.kind = LKS__CONFIG_NONE};
+        skip_space(p);
+        const char *at = p->at;
+        if (p->foreign || (*at != '+' && *at != '-'))
+            return LKS_OK;
+        p->at++;
+        LKS__TRY(product(p, &b));
+        if (!p->foreign)
+            LKS__TRY(apply(p, at, *at, &b, v));
+    }
+}
+
+lks_status lks__config_eval(const char *text, const lks__config_scope *scope, lks__config_value *v)
+{
+    parser p = {.scope = scope, .start = text, .at = text};
+    *v = (lks__config_value){.kind = LKS__CONFIG_NONE};
+    LKS__TRY(sum(&p, v));
+    skip_space(&p);
+    if (!p.foreign && *p.at == ',')
+        p.foreign = true;
+    if (p.foreign)
+        v->kind = LKS__CONFIG_FOREIGN;
+    else if (*p.at != '\0')
+        return fail_at(&p, p.at, "this is not read: an expression has ended before it");
+    return LKS_OK;
+}
+
+const char *lks__config_text(const lks__config_value *v, char out[40])
+{
+    if (v->kind == LKS__CONFIG_TEXT)
+        return v->text;
+    if (v->kind == LKS__CONFIG_BOOL)
+        return v->i != 0 ? "True" : "False";
+    if (v->kind == LKS__CONFIG_INT) {
+        snprintf(out, 40, "%" PRId64, v->i);
+        return out;
+    }
+    snprintf(out, 40, "%.17g", v->f);
+    if (!strpbrk(out, ".e"))
+        strcat(out, ".0"); /* 2 * 1.5 is not an integer, in Python neither */
+    return out;
+}

@@ -1,0 +1,41 @@
+/* settings/config_expr.h - arithmetic in config files, as Python computes it: numbers, strings,
+ * True and False, names, + - * / // % **, parentheses. Nothing else is evaluated. */
+#ifndef LKS_SETTINGS_CONFIG_EXPR_H
+#define LKS_SETTINGS_CONFIG_EXPR_H
+
+#include "settings/settings.h"
+
+typedef enum lks__config_kind {
+    LKS__CONFIG_INT,
+    LKS__CONFIG_FLOAT,
+    LKS__CONFIG_BOOL,
+    LKS__CONFIG_TEXT,
+    LKS__CONFIG_NONE,
+    LKS__CONFIG_FOREIGN, /* only Python could compute it: a call, an attribute, a list */
+} lks__config_kind;
+
+typedef struct lks__config_value {
+    lks__config_kind kind;
+    int64_t i; /* and BOOL */
+    double f;
+    char text[LKS__SETTING_STR];
+} lks__config_value;
+
+/* What stands around an expression. */
+typedef struct lks__config_scope {
+    const char *where; /* FILE:LINE, for messages */
+    size_t column;     /* of the expression's first byte, from 1 */
+    /* The value of a name; false: there is no such name. */
+    bool (*find)(void *ctx, const char *name, lks__config_value *v);
+    void *ctx;
+} lks__config_scope;
+
+/* ERR_CONFIG, as FILE:LINE:COLUMN: what is wrong. An integer outside of 64 bits, a number that
+ * isn't finite and a division by zero are errors. */
+lks_status lks__config_eval(const char *text, const lks__config_scope *scope, lks__config_value *v);
+
+/* The value as lks__settings_set() takes it; not for NONE and FOREIGN. A float always has a point
+ * or an exponent. Returns `out`, or the value's own text. */
+const char *lks__config_text(const lks__config_value *v, char out[40]);
+
+#endif
