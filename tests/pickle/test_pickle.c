@@ -187,6 +187,26 @@ static void test_lies(void **state)
     refused(PICKLE("\x80\2}(NNu."), "neither text nor a whole number");
 }
 
+/* Whole numbers in fewer bytes than Python takes for them. */
+static void test_short_numbers(void **state)
+{
+    static const struct {
+        const char *data;
+        size_t bytes;
+        int64_t is;
+    } cases[] = {{PICKLE("\x80\2\x8a\0."), 0},
+                 {PICKLE("\x80\2\x8a\1\xff."), -1},
+                 {PICKLE("\x80\2\x8a\1\x7f."), 127},
+                 {PICKLE("\x80\2\x8a\2\0\x80."), -32768},
+                 {PICKLE("\x80\2\x8b\3\0\0\0\0\0\1."), 65536}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lks__pickle *p = NULL;
+        assert_ok(lks__pickle_parse("x.pkl", cases[i].data, cases[i].bytes, NULL, NULL, &p));
+        assert_true(lks__pickle_int(lks__pickle_root(p)) == cases[i].is);
+        lks__pickle_close(p);
+    }
+}
+
 /* Values that contain themselves, that contain each other, or that grow by references. */
 static void test_memo(void **state)
 {
@@ -247,6 +267,7 @@ int main(void)
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_lies),
         cmocka_unit_test(test_memo),
+        cmocka_unit_test(test_short_numbers),
         cmocka_unit_test(test_files),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
