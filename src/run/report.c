@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/sys.h"
 #include "ckpt/name.h"
@@ -299,15 +300,21 @@ static lks_status probe_names(lks__report *r, const lks__trainer *t)
 /* The run keeps the vocabulary of its tokens: its data may be gone when somebody samples. */
 static lks_status keep_vocabulary(const lks__trainer *t)
 {
-    char to[LKS__SETTING_STR + 32], *text = NULL;
+    char to[LKS__SETTING_STR + 32], from[LKS__CKPT_PATH + 32], *text = NULL;
     size_t bytes;
     uint64_t hash;
-    lks__bpe *bpe;
+    lks__bpe *bpe = NULL;
+    lks_status st;
     if (!t->meta.is_bpe)
         return LKS_OK;
     snprintf(to, sizeof to, "%s/" LKS__BPE_FILE, t->s.out_dir);
-    LKS__TRY(lks__bpe_open(t->vocabulary, &bpe));
-    lks_status st = lks__bpe_text(bpe, &text, &bytes, &hash);
+    snprintf(from, sizeof from, "%s/" LKS__BPE_FILE, t->vocabulary);
+    if (access(from, F_OK) == 0) { /* whole: without the memory that its tokens would take */
+        st = lks__sys_read_file(from, LKS__BPE_MAX_FILE, &text, &bytes);
+    } else {
+        LKS__TRY(lks__bpe_open(t->vocabulary, &bpe));
+        st = lks__bpe_text(bpe, &text, &bytes, &hash);
+    }
     if (st == LKS_OK)
         st = lks__sys_write_file(to, text, bytes);
     free(text);

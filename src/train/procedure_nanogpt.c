@@ -9,6 +9,7 @@
 #include "train/batch.h"
 #include "train/evaluate.h"
 #include "train/procedure.h"
+#include "weights/saved.h"
 
 /* --- data ------------------------------------------------------------------------------------- */
 
@@ -25,6 +26,22 @@ static lks_status open_data(lks__trainer *t)
     }
     t->data_digest = XXH3_64bits(digest, sizeof digest);
     return LKS_OK;
+}
+
+/* The draws of the script until its first batch: it makes a model with new weights first, of the
+ * size that it has before it is cut, and then puts given ones into it. */
+static uint64_t init_draws(const lks__trainer *t)
+{
+    if (t->weights == NULL)
+        return lks__model_init(&t->model_config, &t->table, NULL, NULL);
+    const lks__settings *source = &t->weights->model;
+    const lks__model_config config = lks__state_model_config(source, (uint32_t)source->vocab_size);
+    lks__table table;
+    if (lks__model_tensors(&config, &table) != LKS_OK)
+        return 0;
+    const uint64_t n = lks__model_init(&config, &table, NULL, NULL);
+    lks__table_free(&table);
+    return n;
 }
 
 static lks_status open_rest(lks__trainer *t)
@@ -46,7 +63,7 @@ static lks_status open_rest(lks__trainer *t)
         .n_tokens = {lks__shards_count(t->data[LKS__SPLIT_TRAIN]),
                      val != NULL ? lks__shards_count(val) : 0},
         .drop_last = t->s.drop_last,
-        .init_draws = lks__model_init(&t->model_config, &t->table, NULL, NULL),
+        .init_draws = init_draws(t),
     };
     return lks__sampler_open(&config, &t->sampler);
 }

@@ -2,10 +2,12 @@
 """Records a reference figure from nanoGPT's own train.py, as tests/figures/generated/ has them.
 
     nanogpt_figure.py CHECKOUT OUT.json [--vocab=65] [--tokens=200000,20000] [--seed=1337] [--processes=1] [--freeze=REGEX]
-        [--SETTING=VALUE ...]
+        [--SETTING=VALUE ...] [--weights=made|FOLDER] [--source_block=N] [--data=FOLDER] [--gelu=exact|tanh]
 
 CHECKOUT is a folder with nanoGPT's train.py, model.py and configurator.py; SETTING any setting of train.py. Needs PyTorch and NumPy.
 REGEX is searched for in the parameters' names: those get requires_grad=False.
+--weights begins with given weights, as init_from='gpt2' does: those of Hugging Face's model.safetensors and config.json in FOLDER, or
+made ones, of the settings' shape and N positions, which tests/weights/forge.c makes, too. --data reads train.bin and val.bin there. FOLDER: an absolute path.
 With dropout the masks are not PyTorch's but those that docs/numerics.md defines, made here by a Philox of its own.
 """
 import contextlib, io, json, os, pickle, re, socket, subprocess, sys, tempfile, types
@@ -35,6 +37,77 @@ def generated_tokens(vocab, count):
         t = (5 * t + 17 + i % 7 if x & 3 else x >> 8) % vocab
         tokens[i] = t
     return tokens
+
+
+# ---- weights to begin with ------------------------------------------------------------------------
+
+
+CONV = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+
+
+def made_weights(config):
+    """Multiples of 1/64 by PyTorch's generator, as forge_open_as() of tests/weights/forge.c draws them."""
+    C, g = config["n_embd"], torch.Generator().manual_seed(5)
+    shapes = {"wte.weight": (config["vocab_size"], C), "wpe.weight": (config["block_size"], C)}
+    for l in range(config["n_layer"]):
+        for name, shape in (("ln_1", (C,)), ("attn.c_attn", (3 * C, C)), ("attn.c_proj", (C, C)), ("ln_2", (C,)), ("mlp.c_fc", (4 * C, C)),
+                            ("mlp.c_proj", (C, 4 * C))):
+            shapes |= {f"h.{l}.{name}.weight": shape, f"h.{l}.{name}.bias": shape[:1]}
+    shapes |= {"ln_f.weight": (C,), "ln_f.bias": (C,)}
+    tensors = {}
+    for name, shape in shapes.items():
+        gain = 1.0 if "ln_" in name and name.endswith("weight") else 0.0
+        t = (torch.randint(0, 64, shape, generator=g).float() - 32) / 64 + gain
+        tensors["transformer." + name] = t.t().contiguous() if name.endswith(CONV) else t
+    return tensors
+
+
+def saved_weights(folder):
+    with open(f"{folder}/model.safetensors", "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        data = f.read()
+    with open(f"{folder}/config.json", encoding="utf-8") as f:
+        theirs = json.load(f)
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in header.items():
+        assert entry["dtype"] == "F32"
+        x = np.frombuffer(data[slice(*entry["data_offsets"])], "<f4").reshape(entry["shape"])
+        tensors[name] = torch.from_numpy(x.copy())
+    config = {k: theirs[k] for k in ("n_layer", "n_head", "n_embd", "vocab_size")} | {"block_size": theirs["n_positions"]}
+    return config, tensors
+
+
+def given_weights(ours, settings):
+    """The shape and the tensors that model.py's from_pretrained() is to find."""
+    if ours["weights"] != "made":
+        return saved_weights(ours["weights"])
+    config = {k: int(settings[k]) for k in ("n_layer", "n_head", "n_embd")}
+    config |= {"vocab_size": ours["vocab"], "block_size": ours["source_block"]}
+    return config, made_weights(config)
+
+
+class Pretrained:
+    """In the place of transformers' GPT2LMHeadModel; draws nothing from PyTorch's generator."""
+    tensors = None
+
+    @classmethod
+    def from_pretrained(cls, name):
+        return cls()
+
+    def state_dict(self):
+        return self.tensors | {"lm_head.weight": self.tensors["transformer.wte.weight"]}
+
+
+def with_weights(source, config, tensors):
+    """model.py, which finds a model of that config under the name gpt2."""
+    for old, new in (("config_args['vocab_size'] = 50257", f"config_args.update({config})"), ("config_args['block_size'] = 1024", "pass")):
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    Pretrained.tensors = tensors
+    sys.modules["transformers"] = types.ModuleType("transformers")
+    sys.modules["transformers"].GPT2LMHeadModel = Pretrained
+    return source
 
 
 # ---- dropout -------------------------------------------------------------------------------------
@@ -187,8 +260,7 @@ def patched(source, seed):
 
 
 def run_script(checkout, settings, ours, real):
-    seed = ours["seed"]
-    record = Record(seed, real, ours["freeze"])
+    record = Record(ours["seed"], real, ours["freeze"])
 
     def read(name):
         with open(f"{checkout}/{name}", encoding="utf-8") as f:
@@ -199,13 +271,19 @@ def run_script(checkout, settings, ours, real):
         attention = "hasattr(torch.nn.functional, 'scaled_dot_product_attention')"
         assert source.count(attention) == 1
         source = source.replace(attention, "False")
+    if ours["gelu"] == "tanh":
+        assert source.count("nn.GELU()") == 1
+        source = source.replace("nn.GELU()", "nn.GELU(approximate='tanh')")
+    if ours["weights"]:
+        source = with_weights(source, *given_weights(ours, settings))
+        settings = settings | {"init_from": "gpt2"}
     exec(compile(source, "model.py", "exec"), model.__dict__)
     sys.modules["model"] = model
     with open("configurator.py", "w", encoding="utf-8") as f:
         f.write(read("configurator.py"))
     sys.argv = ["train.py"] + [f"--{k}={v}" for k, v in settings.items()]
     space = {"__name__": "__main__", "record": record}
-    exec(compile(patched(read("train.py"), seed), "train.py", "exec"), space)
+    exec(compile(patched(read("train.py"), ours["seed"]), "train.py", "exec"), space)
     record.ended(space["raw_model"])
     return record, space
 
@@ -223,7 +301,8 @@ def spread(figure, tensors, exact, exact_tensors):
 
 
 def options(arguments):
-    ours = {"vocab": 65, "tokens": "200000,20000", "seed": 1337, "processes": 1, "freeze": ""}
+    ours = {"vocab": 65, "tokens": "200000,20000", "seed": 1337, "processes": 1, "freeze": "", "weights": "", "source_block": 0,
+            "data": "", "gelu": "exact"}
     settings = {"device": "cpu", "dtype": "float32", "compile": False, "backend": "gloo", "dataset": "generated", "out_dir": "out"}
     for argument in arguments:
         key, value = argument.removeprefix("--").split("=", 1)
@@ -235,6 +314,10 @@ def options(arguments):
 
 
 def prepare(ours):
+    if ours["data"]:
+        os.makedirs("data")
+        os.symlink(ours["data"], "data/generated")
+        return
     n_train, n_val = (int(x) for x in ours["tokens"].split(","))
     tokens = generated_tokens(ours["vocab"], n_train + n_val).astype("<u2")
     os.makedirs("data/generated")
@@ -291,6 +374,8 @@ def main():
                "torch": torch.__version__, "cpu_capability": torch.backends.cpu.get_cpu_capability()}
     if ours["freeze"]:
         config["freeze"] = ours["freeze"]
+    if ours["weights"]:
+        config |= {"weights": "made" if ours["weights"] == "made" else "saved", "source_block": ours["source_block"], "gelu": ours["gelu"]}
     if ours["processes"] > 1:
         config["world_size"] = ours["processes"]
     else:

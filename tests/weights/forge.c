@@ -23,7 +23,7 @@ forge_model forge_open_as(const lks__model_config *config)
         const bool gain = t->init == LKS__INIT_ONE;
         for (size_t e = 0; e < t->count; e++)
             m.params[t->offset + e] =
-                ((float)lks__mt_randint(&g, 32) - 16.0f) / 64.0f + (gain ? 1.0f : 0.0f);
+                ((float)lks__mt_randint(&g, 64) - 32.0f) / 64.0f + (gain ? 1.0f : 0.0f);
     }
     return m;
 }
