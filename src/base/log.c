@@ -29,7 +29,7 @@ void lks__log_open(lks__log *log, const char *name, FILE *out, FILE *err)
     log->name = name;
     log->out = out;
     log->err = err;
-    log->fd = -1;
+    log->fd = log->copy_fd = -1;
     log->out_moves = can_move(out);
     log->err_moves = can_move(err);
 }
@@ -70,8 +70,10 @@ static void write_out(lks__log *log, const char *text)
 
 static void write_file(lks__log *log, const char *text)
 {
-    if (log->fd >= 0 && lks__sys_write_all(log->fd, text, strlen(text)) != 0 && !log->file_errno)
-        log->file_errno = errno ? errno : EIO;
+    const int fds[] = {log->fd, log->copy_fd};
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0 && lks__sys_write_all(fds[i], text, strlen(text)) != 0 && !log->file_errno)
+            log->file_errno = errno ? errno : EIO;
 }
 
 static void clear_live(lks__log *log)
@@ -95,18 +97,30 @@ void lks__log_close(lks__log *log)
                          (unsigned long long)log->dropped);
     if (log->fd >= 0)
         lks__sys_close(log->fd);
-    log->fd = -1;
+    if (log->copy_fd >= 0)
+        lks__sys_close(log->copy_fd);
+    log->fd = log->copy_fd = -1;
 }
 
-lks_status lks__log_to_file(lks__log *log, const char *path)
+static lks_status append_to(const char *path, int *fd_p)
 {
     int fd = lks__sys_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
     if (fd < 0)
         return lks__sys_fail("open", path);
-    if (log->fd >= 0)
-        lks__sys_close(log->fd);
-    log->fd = fd;
+    if (*fd_p >= 0)
+        lks__sys_close(*fd_p);
+    *fd_p = fd;
     return LKS_OK;
+}
+
+lks_status lks__log_to_file(lks__log *log, const char *path)
+{
+    return append_to(path, &log->fd);
+}
+
+lks_status lks__log_copy_to(lks__log *log, const char *path)
+{
+    return append_to(path, &log->copy_fd);
 }
 
 /* Format "prefix text\n" into `out`. Text that doesn't fit is cut; the '\n' stays. */

@@ -19,8 +19,8 @@
 typedef struct lks__log {
     const char *name; /* "lockstep train": the beginning of messages */
     FILE *out, *err;
-    int fd;         /* log file, or -1 */
-    bool out_moves; /* out is a terminal that can rewrite a line */
+    int fd, copy_fd; /* log file, and a second one; -1: none */
+    bool out_moves;  /* out is a terminal that can rewrite a line */
     bool err_moves;
     bool live;        /* the cursor is at the beginning of a progress line */
     double status_at; /* when the next lks__log_status() is due */
@@ -44,6 +44,8 @@ void lks__log_on_wait(lks__log *log, bool (*fn)(void *ctx), void *ctx);
 
 /* From now on append lines and messages to `path` too (created if missing). ERR_IO. */
 lks_status lks__log_to_file(lks__log *log, const char *path);
+/* The same to one more file. */
+lks_status lks__log_copy_to(lks__log *log, const char *path);
 
 /* Write "text\n" to stdout and the file. */
 void lks__log_line(lks__log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -45,6 +45,23 @@ static lks_status check_environment(void)
     return LKS_OK;
 }
 
+static const char *const files[] = {"data_path", "tokenizer_path", NULL};
+
+/* The script's, of settings that have another default in the table. */
+static const lks__setting_preset presets[] = {
+    {"dataset", "./data/datasets/fineweb10B_sp1024"},
+    {"sampler", "stream"},
+    {"gradient_accumulation_steps", "8"}, /* 8 // world_size on each rank */
+    {"n_layer", "9"},
+    {"n_head", "8"},
+    {"n_embd", "512"},
+    {"block_size", "1024"},
+    {"eval_interval", "1000"},
+    {"log_interval", "200"},
+    {"grad_clip", "0"},
+    {NULL, NULL},
+};
+
 static void config(const lks__settings *s, lks__model_config *c)
 {
     c->n_kv_head = (int)s->num_kv_heads;
@@ -100,6 +117,8 @@ const lks__family lks__family_golf = {
     .config = config,
     .settings = LKS__SETTING_GOLF,
     .names = names,
+    .files = files,
+    .presets = presets,
     .check_environment = check_environment,
     .check = check,
     .prepare_bench = prepare_bench,

@@ -340,6 +340,11 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     LKS__TRY(lks__job_mark(t->s.out_dir));
     snprintf(log_path, sizeof log_path, "%s/train.log", t->s.out_dir);
     LKS__TRY(lks__log_to_file(&r->log, log_path));
+    if (t->procedure->log_path != NULL) {
+        LKS__TRY(t->procedure->log_path(t, log_path));
+        if (log_path[0] != '\0')
+            LKS__TRY(lks__log_copy_to(&r->log, log_path));
+    }
     LKS__TRY(probe_names(r, t));
     if (moved[0] != '\0')
         lks__log_line(&r->log, "an earlier run was moved to %s", moved);

@@ -111,5 +111,9 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
                              shown);
         }
     }
-    return lks__family_environment(s, command);
+    /* A run that goes on brings its family: then its variables are read (lks__settings_resume). */
+    const bool known = s->from[LKS__SETTING_family] != LKS__FROM_DEFAULT ||
+                       lks__settings_init(s) != LKS__INIT_RESUME;
+    LKS__TRY(lks__family_environment(s, command, known ? args : NULL));
+    return lks__family_presets(s, command);
 }

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,31 +33,76 @@ const char *lks__family_setting(const char *name)
     return NULL;
 }
 
-static lks_status take(lks__settings *s, unsigned command, const char *name)
+struct taking {
+    lks__settings *s;
+    unsigned command;
+    lks__args *args; /* notes what isn't taken; NULL: nobody is told */
+    const lks__family *family;
+    bool ours; /* the run is of this family */
+};
+
+static bool is_file(const lks__family *f, const char *name)
+{
+    for (const char *const *file = f->files; file != NULL && *file != NULL; file++)
+        if (strcmp(*file, name) == 0)
+            return true;
+    return false;
+}
+
+/* A variable of another family's script gives way to files, too. */
+static bool gives_way(const struct taking *t, int setting)
+{
+    return !t->ours && t->s->from[setting] > LKS__FROM_DEFAULT;
+}
+
+static lks_status take(const struct taking *t, const char *name)
 {
     char variable[LKS__SETTING_KEY];
     size_t n = strlen(name);
-    if (n >= sizeof variable)
+    const int setting = lks__setting_find(name);
+    if (n >= sizeof variable || setting < 0)
         return LKS_OK;
     for (size_t i = 0; i <= n; i++)
         variable[i] = (char)toupper((unsigned char)name[i]);
     const char *value = getenv(variable);
-    return value == NULL ? LKS_OK
-                         : lks__settings_set(s, command, name, value, LKS__FROM_ENV, variable);
+    if (value == NULL || !(lks__setting_table[setting].commands & t->command))
+        return LKS_OK;
+    if (t->ours || (is_file(t->family, name) && !gives_way(t, setting)))
+        return lks__settings_set(t->s, t->command, name, value, LKS__FROM_ENV, variable);
+    if (t->args != NULL && t->command & (LKS__CMD_TRAIN | LKS__CMD_BENCH)) {
+        char where[80];
+        snprintf(where, sizeof where, "environment, for --family=%s", t->family->name);
+        lks__args_note(t->args, where, variable);
+    }
+    return LKS_OK;
 }
 
-lks_status lks__family_environment(lks__settings *s, unsigned command)
+lks_status lks__family_environment(lks__settings *s, unsigned command, lks__args *args)
 {
-    const lks__family *family = lks__family_of(s);
-    if (family->names == NULL)
-        return LKS_OK;
-    if (family->check_environment != NULL)
-        LKS__TRY(family->check_environment());
-    for (const lks__setting_alias *a = family->names; a->theirs != NULL; a++)
-        LKS__TRY(take(s, command, a->theirs));
-    for (int i = 0; i < LKS__N_SETTINGS; i++)
-        if (lks__setting_table[i].flags & family->settings)
-            LKS__TRY(take(s, command, lks__setting_table[i].name));
+    const lks__family *ours = lks__family_of(s);
+    if (ours->check_environment != NULL)
+        LKS__TRY(ours->check_environment());
+    for (int f = 0; lks__families[f] != NULL; f++) {
+        const lks__family *family = lks__families[f];
+        const struct taking t = {s, command, args, family, family == ours};
+        if (family->names == NULL)
+            continue;
+        for (const lks__setting_alias *a = family->names; a->theirs != NULL; a++)
+            LKS__TRY(take(&t, a->theirs));
+        for (int i = 0; i < LKS__N_SETTINGS; i++)
+            if (lks__setting_table[i].flags & family->settings)
+                LKS__TRY(take(&t, lks__setting_table[i].name));
+    }
+    return LKS_OK;
+}
+
+lks_status lks__family_presets(lks__settings *s, unsigned command)
+{
+    for (const lks__setting_preset *p = lks__family_of(s)->presets; p && p->name; p++) {
+        const int setting = lks__setting_find(p->name);
+        if (setting >= 0 && lks__setting_table[setting].commands & command)
+            LKS__TRY(lks__settings_set(s, command, p->name, p->value, LKS__FROM_DEFAULT, p->name));
+    }
     return LKS_OK;
 }
 

@@ -11,6 +11,10 @@ typedef struct lks__setting_alias {
     const char *theirs, *ours; /* "num_layers", "n_layer" */
 } lks__setting_alias;
 
+typedef struct lks__setting_preset {
+    const char *name, *value;
+} lks__setting_preset;
+
 struct lks__model_config;
 struct lks__model_ops;
 struct lks__procedure;
@@ -28,7 +32,12 @@ typedef struct lks__family {
     /* Names that the script has for settings, up to one of NULL. If there are any, they and the
      * names of the family's own settings, in upper case, are read from the environment. */
     const lks__setting_alias *names;
+    /* Of these names, those that tell where files are: every command reads their variables,
+     * whatever its family; up to NULL. */
+    const char *const *files;
     lks_status (*check_environment)(void); /* refuses what has no setting here; or NULL */
+    /* The script's defaults that differ from the settings table's, up to one of NULL; or NULL. */
+    const lks__setting_preset *presets;
     /* Before a run: set settings that follow from others, and check them together; or NULL. */
     lks_status (*check)(lks__settings *s);
     /* Settings of a run of one micro-batch on each rank on random tokens (`bench`); or NULL. */
@@ -50,8 +59,12 @@ const char *lks__family_about(int i);
 const char *lks__family_setting(const char *name);
 
 /* Take the script's environment variables (NUM_LAYERS, ITERATIONS, …): they win over files and lose
- * against the command line. */
-lks_status lks__family_environment(lks__settings *s, unsigned command);
+ * against the command line. Those of another family's script are noted in `args`, unless it is
+ * NULL. */
+lks_status lks__family_environment(lks__settings *s, unsigned command, lks__args *args);
+
+/* Set what nobody has given to the family's defaults. */
+lks_status lks__family_presets(lks__settings *s, unsigned command);
 
 /* n_head divides n_embd: a check that families with attention share. */
 lks_status lks__family_check_heads(const lks__settings *s);

@@ -246,6 +246,8 @@ enum {
     X(STR, tokenizer_path, "", ANY, TRAIN | SAMPLE | EVAL, HOST | GOLF, MODEL_GOLF,                \
       "SentencePiece model, for val_bpb and samples; empty: the one that the data folder's "       \
       "meta.json names (train, eval)")                                                             \
+    X(STR, run_id, "", ANY, TRAIN, HOST | GOLF, MODEL_GOLF,                                        \
+      "also write the log to logs/RUN_ID.txt, as the script does; empty: train.log alone")         \
                                                                                                    \
     X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")          \
     X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "samples to write")          \

@@ -141,10 +141,14 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
 {
     const unsigned flags = LKS__SETTING_CONFIG;
     lks__settings merged = *s;
+    if (s->from[LKS__SETTING_family] == LKS__FROM_DEFAULT && s->family != run->family) {
+        merged.family = run->family; /* nobody had to name it, but its variables count */
+        LKS__TRY(lks__family_environment(&merged, LKS__CMD_TRAIN, NULL));
+    }
     for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, flags); d;
          d = next(d, LKS__CMD_TRAIN, flags)) {
-        lks__setting_value mine = lks__setting_load(s, d), theirs = lks__setting_load(run, d);
-        bool given = s->from[d - lks__setting_table] >= LKS__FROM_FILE;
+        lks__setting_value mine = lks__setting_load(&merged, d), theirs = lks__setting_load(run, d);
+        bool given = merged.from[d - lks__setting_table] >= LKS__FROM_FILE;
         if (given && d->flags & LKS__SETTING_FREE)
             continue;
         if (given && !lks__setting_same(d, mine, theirs) &&
@@ -154,7 +158,7 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
             return lks__fail(LKS_ERR_CONFIG,
                              "%s=%s was given, but the run in %s has %s=%s, which it keeps; leave "
                              "the setting out, or start a new run in another out_dir",
-                             d->name, lks__settings_text(s, i, a), where, d->name,
+                             d->name, lks__settings_text(&merged, i, a), where, d->name,
                              lks__settings_text(run, i, b));
         }
         lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);

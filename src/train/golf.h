@@ -18,6 +18,7 @@ struct lks__golf_run {
 };
 
 /* The lines of the script, in its words; train/procedure.h describes them. */
+lks_status lks__golf_log_path(const lks__trainer *t, char out[LKS__SETTING_STR + 16]);
 void lks__golf_head_lines(const lks__trainer *t, lks__log *log);
 void lks__golf_train_line(const lks__trainer *t, const lks__step_result *r, double mfu,
                           char out[200]);

@@ -1,10 +1,12 @@
 /* train/golf_lines.c - prints the lines of parameter-golf's train_gpt.py, so that parsers of its
  * logs can read ours. */
+#include <errno.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/sys.h"
 #include "train/golf.h"
@@ -59,10 +61,34 @@ static void rates_line(const lks__settings *s, lks__log *log)
                   python_float(s->matrix_lr, matrix), python_float(s->scalar_lr, scalar));
 }
 
+/* logs/RUN_ID.txt. */
+lks_status lks__golf_log_path(const lks__trainer *t, char out[LKS__SETTING_STR + 16])
+{
+    const char *id = t->s.run_id;
+    char shown[120];
+    out[0] = '\0';
+    if (id[0] == '\0')
+        return LKS_OK;
+    if (strchr(id, '/') != NULL || strlen(id) > 200)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "run_id=%s names the file logs/RUN_ID.txt: it must have no slash and at "
+                         "most 200 bytes",
+                         lks__escape(shown, sizeof shown, id, strlen(id)));
+    if (mkdir("logs", 0755) != 0 && errno != EEXIST)
+        return lks__sys_fail("can't make the folder", "logs");
+    snprintf(out, LKS__SETTING_STR + 16, "logs/%s.txt", id);
+    return LKS_OK;
+}
+
 void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
 {
     const lks__settings *s = &t->s;
     int W = t->ses.world.world_size;
+    char id[512];
+    if (s->run_id[0] != '\0')
+        lks__log_line(log, "logs/%s.txt", lks__escape(id, sizeof id, s->run_id, strlen(s->run_id)));
+    else
+        lks__log_line(log, "%s/train.log", t->shown_out_dir);
     tokenizer_line(t, log);
     dataset_line(t, log);
     lks__log_line(log, "val_loader:shards pattern=%s/%s tokens:%" PRIu64, t->shown_data_dir,
@@ -70,6 +96,8 @@ void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
                   t->golf->val_tokens - 1);
     lks__log_line(log, "model_params:%zu", t->table.n_params);
     lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, t->N / W);
+    /* Ours is a kernel of that kind: blocks of scores, never the whole matrix. */
+    lks__log_line(log, "sdp_backends:cudnn=False flash=True mem_efficient=False math=False");
     lks__log_line(log, "attention_mode:gqa num_heads:%" PRId64 " num_kv_heads:%" PRId64, s->n_head,
                   s->num_kv_heads);
     rates_line(s, log);
@@ -79,6 +107,8 @@ void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
                   s->train_batch_tokens, s->block_size, s->iterations, s->warmup_steps,
                   s->max_wallclock_seconds);
     lks__log_line(log, "seed:%" PRId64, s->seed);
+    if (s->warmup_steps > 0) /* there is no compiler to prime: none is made */
+        lks__log_line(log, "warmup_step:0/%" PRId64, s->warmup_steps);
     if (s->max_wallclock_seconds > 0.0)
         lks__log_line(log,
                       "rates and end follow rank 0's clock (max_wallclock_seconds): the ranks of "

@@ -28,7 +28,7 @@ static lks_status check_vocabulary(int64_t model, int64_t data, bool began, cons
         return lks__fail(LKS_ERR_CONFIG,
                          "vocab_size = %" PRId64
                          ", but the meta.json or meta.pkl in %s has %" PRId64
-                         ": leave --vocab_size out",
+                         ": leave --vocab_size out, or, if a recipe has it, give --vocab_size=0",
                          model, shown, data);
     return LKS_OK;
 }

@@ -49,6 +49,9 @@ struct lks__procedure {
     /* Called after the last iteration; NULL: nothing to do. Collective; ERR_STOPPED as above. */
     lks_status (*finish)(lks__trainer *t, lks__finish_result *result);
 
+    /* The script's own file for the log, beside train.log, in a new folder if need be; "": none.
+     * NULL: never one. */
+    lks_status (*log_path)(const lks__trainer *t, char out[LKS__SETTING_STR + 16]);
     /* Describe the run before it begins, in the script's own lines. */
     void (*head_lines)(const lks__trainer *t, lks__log *log);
     /* Lines for people, in the script's format; "" for no line. */

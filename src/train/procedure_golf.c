@@ -268,6 +268,7 @@ const struct lks__procedure lks__procedure_golf = {
     .evaluation_due = evaluation_due,
     .evaluate = evaluate,
     .finish = finish,
+    .log_path = lks__golf_log_path,
     .head_lines = lks__golf_head_lines,
     .train_line = lks__golf_train_line,
     .eval_line = lks__golf_eval_line,

@@ -97,6 +97,7 @@ static const struct figure ours[] = {
     {"which", ""},
     {"format", "golf"},
     {"code", ""},
+    {"run_id", ""},
     {"val_fraction", "0.1"},
     {"special", "false"},
     {"shards", "0"},

@@ -604,6 +604,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "dry_run", "true", ALL & ~(RESULT | SKIPS), .says = "total on 1 rank"),
     ROW(TRAIN, "tokenizer_path", "/none", 0), /* only for golf */
     ROW(TRAIN, "code", "/none", 0),           /* only for golf */
+    ROW(TRAIN, "run_id", "/none", 0),         /* only for golf */
 
     ROW(TRAIN, "nproc_per_node", "2", HOST | LOG | WORK),
     ROW(TRAIN, "max_restarts", "1", RESULT, .may = ALL & ~(START | TEXT), .with = DIES,
@@ -625,6 +626,7 @@ static const struct row gpt2_rows[] = {
 
 static const struct row golf_rows[] = {
     ROW(TRAIN, "family", "gpt2", REFUSED, .says = "sampler=stream is the golf family's"),
+    ROW(TRAIN, "run_id", "a/b", REFUSED, .says = "run_id=a/b names the file logs/RUN_ID.txt"),
     ROW(TRAIN, "code", "@text", 0, .says = "Code size: 3001 bytes"),
     ROW(TRAIN, "num_kv_heads", "2", OTHER),
     ROW(TRAIN, "mlp_mult", "3", OTHER),

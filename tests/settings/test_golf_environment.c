@@ -1,0 +1,100 @@
+/* parameter-golf's environment: every command reads it, and what means nothing to a run is named.
+ */
+#include "support.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "settings/family.h"
+
+/* `cd DIR && VARIABLES lockstep ARGUMENTS` */
+static lks_test_result in(const char *dir, const char *variables, const char *arguments)
+{
+    const char *text = lks_test_text("cd '%s' && exec env %s '%s' %s", dir, variables,
+                                     lks_test_program(), arguments);
+    return lks_test_run((const char *const[]){"sh", "-c", text, NULL}, NULL, 60);
+}
+
+static void expect(lks_test_result r, int code, const char *out, const char *err)
+{
+    if (r.exit_code != code)
+        print_error("stdout: %s\nstderr: %s\n", r.out, r.err);
+    assert_int_equal(r.exit_code, code);
+    assert_contains(r.out, out);
+    assert_contains(r.err, err);
+}
+
+#define SMALL                                                                                      \
+    "NUM_LAYERS=2 MODEL_DIM=32 NUM_HEADS=2 NUM_KV_HEADS=1 TRAIN_SEQ_LEN=32 "                       \
+    "TRAIN_BATCH_TOKENS=512 VAL_BATCH_SIZE=4096 ITERATIONS=3 MAX_WALLCLOCK_SECONDS=0 "             \
+    "DATA_PATH=data "
+
+static const char *new_folder(void)
+{
+    const char *dir = lks_test_folder();
+    assert_int_equal(mkdir(lks_test_text("%s/data", dir), 0755), 0);
+    lks_test_generated_golf(lks_test_text("%s/data", dir));
+    return dir;
+}
+
+/* The family's own defaults are the script's, and the log has its lines and its file. */
+static void test_run(void **state)
+{
+    const char *dir = new_folder();
+    expect(in(dir, "DATA_PATH=data", "train --family=golf --dry_run"), 0,
+           "8 micro-batches of 64 x 1024 tokens on 8 virtual ranks", "");
+    expect(in(dir, SMALL "RUN_ID=mine", "train --family=golf"), 0, "logs/mine.txt\n", "");
+    const char *log = lks_test_read(lks_test_text("%s/logs/mine.txt", dir), NULL);
+    assert_string_equal(log, lks_test_read(lks_test_text("%s/out/train.log", dir), NULL));
+    assert_contains(log, "\nworld_size:1 grad_accum_steps:8\n"
+                         "sdp_backends:cudnn=False flash=True mem_efficient=False math=False\n"
+                         "attention_mode:gqa num_heads:2 num_kv_heads:1\n");
+    assert_contains(log, "\nseed:1337\nwarmup_step:0/20\n");
+    assert_contains(log, "\nstep:3/3 ");
+    /* A run that goes on brings its family: its variables count, though nobody names it. */
+    lks_test_result r = in(dir, "ITERATIONS=5 WARMUP_STEPS=0", "train --init_from=resume");
+    expect(r, 0, "\nstep:5/5 ", "");
+    assert_null(strstr(r.out, "warmup_step:"));
+    assert_null(strstr(r.err, "not used here"));
+    expect(in(dir, "MODEL_DIM=64", "train --init_from=resume"), 2, "", "n_embd=64 was given");
+    expect(in(dir, "DATA_PATH=data", "eval"), 0, "val loss ", "");
+    expect(in(dir, SMALL "RUN_ID=a/b", "train --family=golf --out_dir=other"), 2, "",
+           "run_id=a/b names the file");
+}
+
+/* In a run of another family: files are read, the rest is named. */
+static void test_other_family(void **state)
+{
+    const char *dir = lks_test_folder();
+    assert_int_equal(mkdir(lks_test_text("%s/text", dir), 0755), 0);
+    lks_test_generated_tokens(lks_test_text("%s/text", dir));
+    lks_test_result r = in(dir, "DATA_PATH=text MODEL_DIM=7 ITERATIONS=9 RUN_ID=x",
+                           "train --dry_run --n_layer=1 --n_head=1 --n_embd=16");
+    expect(r, 0, "data:              text: 200000 tokens",
+           "not used here: environment, for --family=golf: MODEL_DIM\n");
+    assert_contains(r.err, "for --family=golf: ITERATIONS\n");
+    assert_contains(r.err, "for --family=golf: RUN_ID\n");
+    assert_null(strstr(r.err, "DATA_PATH"));
+    /* What a person gave for this run wins over a variable of another script. */
+    expect(in(dir, "DATA_PATH=elsewhere", "train --dry_run --n_layer=1 --dataset=text"), 0,
+           "data:              text: ", "");
+    expect(in(dir, "TOKENIZER_PATH=none.model", "sample"), 1, "", "out");
+    lks__settings s;
+    lks__args args;
+    lks__settings_defaults(&s);
+    setenv("TOKENIZER_PATH", "none.model", 1);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_SAMPLE, 0, NULL, 0, &args));
+    assert_string_equal(s.tokenizer_path, "none.model");
+    unsetenv("TOKENIZER_PATH");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_other_family),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
