@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Whole training steps: lockstep beside PyTorch and the programs it is compared with, in one run.
 
-    python3 bench/compare.py [--quick] [--nanogpt=DIR] [--parameter_golf=DIR] [--llmc=DIR] [--write]
+    python3 bench/compare.py [--quick] [--only=WORDS] [--nanogpt=DIR] [--parameter_golf=DIR]
+                             [--llmc=DIR] [--write]
 
 A step is a batch, forward, backward and update. The sides take turns (A B A B ...), so that a
 machine that slows down or speeds up does so to all; a turn's time is the median of its steps, a
@@ -13,7 +14,8 @@ up, counted alike for all sides. Memory is the sum of Pss over a side's processe
 `first step` is from the command to where that step begins, for lockstep, and to its end,
 compilation included.
 
-PyTorch is that of the Python which runs this file. What can't run says so in its row. --write
+PyTorch is that of the Python which runs this file. What can't run is left out and named. Other
+programs on the machine spoil the figures, PyTorch's most of all: they are noticed and named. --write
 replaces the measured part of docs/performance.md; what stands there below its last heading
 ("## Tried and left out") is kept.
 """
@@ -61,10 +63,19 @@ WORK = [
 ]
 
 
+PARTS = ["Two ranks on two cores", "Communication", "Kernels"]
+
+
+def chosen(a, name):
+    return not a.only or any(words.lower() in name.lower() for words in a.only)
+
+
 def read_arguments():
     p = argparse.ArgumentParser(description="Whole training steps: lockstep beside others.")
     p.add_argument("--quick", action="store_true", help="3 turns of fewer steps: some minutes")
-    p.add_argument("--only", help="rows whose name contains this")
+    p.add_argument("--only", action="append", default=[], metavar="WORDS",
+                   help="parts whose name contains this; may be given several times")
+    p.add_argument("--list", action="store_true", help="print the names of all parts, and stop")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)),
                    help="cores for each side (all)")
     p.add_argument("--limit", type=float, default=90,
@@ -78,6 +89,9 @@ def read_arguments():
     p.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "tools", "lockstep"),
                    help="the program (build/tools/lockstep)")
     a = p.parse_args()
+    if a.list:
+        print("\n".join(PARTS + [work.name for work in WORK]))
+        sys.exit()
     a.turns = 3 if a.quick else 5
     a.deadline = time.perf_counter() + 60 * (a.minutes or (6 if a.quick else 60))
     for name in ("nanogpt", "parameter_golf", "llmc"):
@@ -95,6 +109,78 @@ def output(command):
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def attempt(command):
+    """Its output, or why there is none."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == 0:
+        return done.stdout.rstrip(), None
+    lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if re.search(r"\w", line)]
+    told = [line for line in lines if line.startswith("lockstep")][-1:] or lines or ["it failed"]
+    return None, told[0][:200].rstrip(".")
+
+
+# --- other programs -------------------------------------------------------------------------------
+
+BUSY = 0.1  # of the cores
+
+
+def busy_share(stat_before, stat_after):
+    """The share of the cores' time that was used between two first lines of /proc/stat."""
+    before, after = ([int(x) for x in text.split()[1:9]] for text in (stat_before, stat_after))
+    spent = [b - a for a, b in zip(before, after)]
+    idle = spent[3] + spent[4]
+    return 1 - idle / max(1, sum(spent))
+
+
+def cpu_times():
+    with open("/proc/stat") as f:
+        return f.readline()
+
+
+def others(seconds=1.0):
+    """A sentence if other programs use the cores while nothing of ours runs; else None."""
+    before = cpu_times()
+    time.sleep(seconds)
+    share = busy_share(before, cpu_times())
+    if share < BUSY:
+        return None
+    return (f"Other programs use {share:.0%} of the cores: these figures are too high, PyTorch's most of all "
+            "(its threads wait for each other)")
+
+
+def say_others(page, seconds=1.0):
+    text = others(seconds)
+    if text:
+        print(f"BUSY: {text}", flush=True)
+        page += [f"**{text}.**", ""]
+
+
+# --- parts of their own ---------------------------------------------------------------------------
+
+
+def backends(a):
+    """The names of backends, in the order of `lockstep info`."""
+    return re.findall(r"^backend +(\w+):", output([a.lockstep, "info"]), re.M) or ["shm"]
+
+
+def communication(a):
+    """Every backend that runs here, and why the others don't."""
+    lines = []
+    for name in backends(a):
+        command = ["bench", "comm", "--nproc_per_node=2", f"--backend={name}"]
+        text, why = attempt([a.lockstep] + command)
+        if why:
+            lines += [f"Left out: {name}: {why}.", ""]
+        else:
+            lines += [f"`lockstep {' '.join(command)}`:", "", "```", text, "```", ""]
+    return lines
+
+
+def kernels(a):
+    text, why = attempt([a.lockstep, "bench", "kernels"])
+    return [f"Left out: {why}.", ""] if why else ["`lockstep bench kernels`:", "", "```", text, "```", ""]
 
 
 def peak(a):
@@ -224,7 +310,7 @@ def train(a, threads, ranks, iters, data, out):
 def iteration_times(p):
     times = [float(t) / 1e3 for t in re.findall(r"^iter \d+: .* time ([\d.]+)ms", p.stdout.read(), re.M)]
     if p.wait() != 0 or len(times) < 2:
-        sys.exit("lockstep train failed")
+        raise Skipped("lockstep train failed; its message is above")
     return times[1:]
 
 
@@ -297,20 +383,26 @@ def main():
             "The command writes this page down to the last part, which is kept:",
             "", "```sh", "python3 bench/compare.py --nanogpt=DIR --parameter_golf=DIR --llmc=DIR --write", "```", ""]
     print("\n".join(page[2:3]))
-    if a.threads >= 2 and not a.only:
-        page += ["## Two ranks on two cores", "", two_ranks(a), ""]
-        print(page[-2], flush=True)
-    if not a.only:
-        for title, what in [("Communication", ["comm", "--nproc_per_node=2"]), ("Kernels", ["kernels"])]:
-            text = output([a.lockstep, "bench"] + what).rstrip()
-            page += [f"## {title}", "", f"`lockstep bench {' '.join(what)}`:", "", "```", text, "```", ""]
-            print(text, flush=True)
+    say_others(page)
+    for title, part in zip(PARTS, [lambda: [two_ranks(a), ""], lambda: communication(a), lambda: kernels(a)]):
+        if not chosen(a, title):
+            continue
+        try:
+            if a.threads < 2 and title == PARTS[0]:
+                raise Skipped("it needs two cores")
+            lines = part()
+        except Skipped as e:
+            lines = [f"Left out: {e}.", ""]
+        page += [f"## {title}", ""] + lines
+        print(f"\n{title}\n" + "\n".join(lines), flush=True)
     page += ["## Whole steps", ""]
     for work in WORK:
-        if a.only and a.only not in work.name:
+        if not chosen(a, work.name):
             continue
         if work.llmc and not a.llmc:
+            print(f"\n{work.name}\n  left out: it needs --llmc=DIR", flush=True)
             continue
+        say_others(page)
         rows, gflop, top_bf16, lacking = measure(a, work)
         lines = table(work, rows, gflop, lacking, top_bf16 or top)
         print("\n".join(lines), flush=True)

@@ -33,7 +33,6 @@ int tool_doctor(int argc, char **argv)
         if (st != LKS_OK)
             return tool_fail("doctor", st);
     }
-    printf("%d problem%s, %d note%s\n", d.n_problems, d.n_problems == 1 ? "" : "s", d.n_notes,
-           d.n_notes == 1 ? "" : "s");
+    lks__doctor_verdict(&d);
     return d.n_problems > 0 ? TOOL_FAILED : TOOL_OK;
 }

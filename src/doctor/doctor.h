@@ -17,7 +17,8 @@ typedef enum lks__finding {
 
 typedef struct lks__doctor {
     FILE *out;
-    int n_notes, n_problems;
+    int n_notes, n_problems, n_peers; /* n_peers: hosts that were measured */
+    char first_problem[32];           /* its topic */
     /* Facts about this host that are sent to other hosts; lks__doctor_host() fills them in. */
     lks__cpu_level level;
     lks__kernels kernels;
@@ -34,6 +35,9 @@ void lks__doctor_host(lks__doctor *d);
 void lks__doctor_folder(lks__doctor *d, const char *path);
 /* Check interfaces and the host's own name. */
 void lks__doctor_network(lks__doctor *d);
+
+/* Print what all findings come to, in one line, and above it what was not found out. */
+void lks__doctor_verdict(lks__doctor *d);
 
 /* Wait for other hosts' doctors at ADDRESS[:PORT] until SIGINT or SIGTERM. */
 lks_status lks__doctor_serve(lks__doctor *d, const char *address);

@@ -37,8 +37,33 @@ void lks__doctor_say(lks__doctor *d, lks__finding finding, const char *topic, co
     fputc('\n', d->out);
     if (advice != NULL && finding != LKS__FINE)
         fprintf(d->out, "         %-13s -> %s\n", "", advice);
+    if (finding == LKS__PROBLEM && d->n_problems == 0)
+        snprintf(d->first_problem, sizeof d->first_problem, "%s", topic);
     d->n_notes += finding == LKS__NOTE;
     d->n_problems += finding == LKS__PROBLEM;
+}
+
+void lks__doctor_verdict(lks__doctor *d)
+{
+    const char *between = d->n_peers > 0 ? " and to the hosts named" : "";
+    if (d->n_peers == 0)
+        fprintf(d->out,
+                "not looked at: links to other hosts (--serve on one of them begins that)\n");
+    else
+        fprintf(d->out,
+                "not looked at: links between other hosts, in the other direction, and with "
+                "all hosts sending at once\n");
+    fprintf(d->out, "%d problem%s, %d note%s\n", d->n_problems, d->n_problems == 1 ? "" : "s",
+            d->n_notes, d->n_notes == 1 ? "" : "s");
+    if (d->n_problems > 0)
+        fprintf(d->out, "verdict: runs will fail: solve \"%s\" first, above\n", d->first_problem);
+    else if (d->n_notes > 0)
+        fprintf(d->out,
+                "verdict: runs work on this host%s; the notes above say what slows them or "
+                "may surprise\n",
+                between);
+    else
+        fprintf(d->out, "verdict: runs work on this host%s\n", between);
 }
 
 /* The first line of a small file of /proc or /sys; false if there is none. */

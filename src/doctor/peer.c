@@ -7,12 +7,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/timerfd.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "comm/shm/memory.h"
 #include "doctor/doctor.h"
+#include "doctor/stream.h"
 #include "net/address.h"
 #include "net/store.h"
 
@@ -20,9 +21,15 @@
 #include "base/jsontext.h"
 #include "base/sys.h"
 
-enum { DEFAULT_PORT = 29500, CLOCK_MS = 100, N_ROUNDS = 20, N_PIECES = 32 };
+enum { DEFAULT_PORT = 29500, CLOCK_MS = 100, N_ROUNDS = 20 };
 
-static const double CONNECT_S = 5, MEASURE_S = 3;
+/* What a served store holds as "stream". */
+struct stream_door {
+    int32_t port;
+    uint8_t secret[LKS__STREAM_SECRET];
+};
+
+static const double CONNECT_S = 5, MEASURE_S = 1.5;
 static const double CLOCK_OFF_S = 1.0; /* far more than the round trip adds */
 
 static double wall_clock(void)
@@ -74,6 +81,17 @@ static lks_status keep_facts(const lks__doctor *d, lks__store *store)
     return stopped != 0 ? LKS_OK : st;
 }
 
+/* Take streams, from those alone who can read the store. */
+static lks_status open_stream(lks__store *store, const char *host, lks__stream_sink **sink_p)
+{
+    struct stream_door door;
+    if (getrandom(door.secret, sizeof door.secret, 0) != (ssize_t)sizeof door.secret)
+        return lks__fail(LKS_ERR_IO, "no random numbers: %s", strerror(errno));
+    LKS__TRY(lks__stream_serve(host, door.secret, sink_p));
+    door.port = lks__stream_port(*sink_p);
+    return lks__store_set(store, "stream", &door, sizeof door);
+}
+
 lks_status lks__doctor_serve(lks__doctor *d, const char *address)
 {
     char host[256], token[LKS__TOKEN_BYTES], where[LKS__ADDRESS_BYTES];
@@ -82,6 +100,7 @@ lks_status lks__doctor_serve(lks__doctor *d, const char *address)
     LKS__TRY(lks__token_new(token));
     lks__store_server *server;
     lks__store *store;
+    lks__stream_sink *sink = NULL;
     struct sigaction stop = {.sa_handler = on_stop};
     static const int stops[] = {SIGINT, SIGTERM};
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
@@ -96,9 +115,12 @@ lks_status lks__doctor_serve(lks__doctor *d, const char *address)
     fflush(d->out);
     lks_status st = lks__store_open(host, lks__store_port(server), token, CONNECT_S, &store);
     if (st == LKS_OK) {
-        st = keep_facts(d, store);
+        st = open_stream(store, host, &sink);
+        if (st == LKS_OK)
+            st = keep_facts(d, store);
         lks__store_close(store);
     }
+    lks__stream_stop(sink);
     lks__store_stop(server);
     return st;
 }
@@ -193,43 +215,52 @@ static void read_facts(lks__doctor *d, lks__store *store, const char *where)
     free(data);
 }
 
-/* Round trips of 8 bytes, then pieces of 1 MiB, each acknowledged: a lower limit for the
- * bandwidth. */
-static void measure(lks__doctor *d, lks__store *store, const char *where)
+/* The other side's port for streams, and its secret; false: it takes none. */
+static bool find_stream(lks__store *store, struct stream_door *door)
 {
-    char key[64];
+    void *data = NULL;
+    size_t bytes = 0;
+    bool found = lks__store_get(store, "stream", CONNECT_S, &data, &bytes) == LKS_OK &&
+                 bytes == sizeof *door;
+    if (found)
+        memcpy(door, data, sizeof *door);
+    free(data);
+    return found && door->port > 0 && door->port < 65536;
+}
+
+/* Round trips of 8 bytes, and a stream: what a step's gradients get on an idle network. */
+static void measure(lks__doctor *d, lks__store *store, const char *host, const char *where)
+{
+    static const char advice[] =
+        "a step sends 4 bytes for each parameter and host: use a faster network or interface, or "
+        "larger steps (gradient_accumulation_steps)";
     int64_t sum;
-    double least = INFINITY, started;
-    snprintf(key, sizeof key, "measure/%d", (int)getpid());
+    double least = INFINITY, started, rate = 0;
+    struct stream_door door;
     for (int i = 0; i < N_ROUNDS; i++) {
         started = lks__sys_now();
-        if (lks__store_add(store, "rounds", 1, &sum) != LKS_OK)
-            goto lost;
+        if (lks__store_add(store, "rounds", 1, &sum) != LKS_OK) {
+            lks__doctor_say(d, LKS__PROBLEM, "link",
+                            "the connection breaks: cable, or a firewall's limits", "to %s: %s",
+                            where, lks_last_error());
+            return;
+        }
         least = fmin(least, lks__sys_now() - started);
     }
-    void *piece = calloc(1, LKS__STORE_VALUE_BYTES);
-    int n = 0;
-    started = lks__sys_now();
-    lks_status st = piece != NULL ? LKS_OK : LKS_ERR_NOMEM;
-    while (st == LKS_OK && n < N_PIECES && lks__sys_now() - started < MEASURE_S) {
-        st = lks__store_set(store, key, piece, LKS__STORE_VALUE_BYTES);
-        n++;
-    }
-    double seconds = lks__sys_now() - started;
-    free(piece);
-    if (st != LKS_OK)
-        goto lost;
-    (void)lks__store_set(store, key, "", 0);
-    double rate = (double)n * LKS__STORE_VALUE_BYTES / seconds;
-    lks__doctor_say(d, rate < 50e6 ? LKS__NOTE : LKS__FINE, "way",
-                    "a step sends 4 bytes for each parameter and host: use a faster network or "
-                    "interface, or larger steps (gradient_accumulation_steps)",
-                    "to %s: round trip %.2f ms, %.0f MB/s on one connection", where, least * 1e3,
-                    rate / 1e6);
-    return;
-lost:
-    lks__doctor_say(d, LKS__PROBLEM, "way", "the connection breaks: cable, or a firewall's limits",
-                    "to %s: %s", where, lks_last_error());
+    if (!find_stream(store, &door))
+        lks__doctor_say(d, LKS__NOTE, "link", "start the same version of lockstep there",
+                        "to %s: round trip %.2f ms; it takes no streams, so the rate isn't known",
+                        where, least * 1e3);
+    else if (lks__stream_send(host, door.port, door.secret, MEASURE_S, &rate) != LKS_OK)
+        lks__doctor_say(d, LKS__NOTE, "link",
+                        "ranks listen at ports that the system chooses: let the hosts' firewalls "
+                        "pass all TCP between them",
+                        "to %s: round trip %.2f ms; the rate isn't known: %s", where, least * 1e3,
+                        lks_last_error());
+    else
+        lks__doctor_say(d, rate < 50e6 ? LKS__NOTE : LKS__FINE, "link", advice,
+                        "to %s: round trip %.2f ms, %.0f MB/s from here on one connection", where,
+                        least * 1e3, rate / 1e6);
 }
 
 void lks__doctor_peer(lks__doctor *d, const char *address)
@@ -266,6 +297,7 @@ void lks__doctor_peer(lks__doctor *d, const char *address)
     }
     compare_clock(d, store, where);
     read_facts(d, store, where);
-    measure(d, store, where);
+    measure(d, store, host, where);
+    d->n_peers++;
     lks__store_close(store);
 }

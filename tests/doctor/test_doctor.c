@@ -49,6 +49,10 @@ static void test_this_host(void **state)
     assert_contains(r.out, "memfd works");
     assert_contains(r.out, "a synced write takes");
     assert_int_equal(lks_test_count_files(folder), 0);
+    assert_contains(r.out, "not looked at: links to other hosts");
+    assert_int_equal(count_lines(r.out, "verdict: "), 1);
+    assert_contains(r.out, r.exit_code == 0 ? "verdict: runs work on this host"
+                                            : "verdict: runs will fail");
 }
 
 static void check_problem(const lks_test_result *r, const char *topic)
@@ -56,6 +60,7 @@ static void check_problem(const lks_test_result *r, const char *topic)
     assert_int_equal(r->exit_code, 1);
     assert_contains(r->out, lks_test_text("PROBLEM  %s", topic));
     assert_contains(r->out, "                       -> ");
+    assert_contains(r->out, "\nverdict: runs will fail: solve \"");
     check_counts(r);
 }
 
@@ -110,7 +115,11 @@ static void test_two_hosts(void **state)
 
     lks_test_result r = doctor(ARGS(token), ARGS(where));
     assert_contains(r.out, "agrees with this host");
-    assert_contains(r.out, lks_test_text("to %s: round trip", where));
+    const char *link = strstr(r.out, lks_test_text("to %s: round trip ", where));
+    assert_non_null(link);
+    assert_contains(link, " MB/s from here on one connection\n");
+    assert_contains(r.out, "not looked at: links between other hosts");
+    assert_contains(r.out, "verdict: runs work on this host and to the hosts named");
     assert_contains(r.out, lks_test_text("here and on %s", where));
     check_counts(&r);
     assert_int_equal(r.exit_code, 0);

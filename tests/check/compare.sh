@@ -1,0 +1,45 @@
+#!/bin/sh
+# bench/compare.py leaves out what can't run, and names it; parts can be chosen; it notices other programs.
+# compare.sh SOURCE_DIR
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "compare.sh: $1" >&2; cat "$work/out" >&2; exit 1; }
+
+# A program in the place of lockstep: one backend works, one isn't built, one is refused by its launcher.
+cat >"$work/lockstep" <<'END'
+#!/bin/sh
+case "$*" in
+info) printf 'kernels      ref (x)\nbackend      shm: ready\nbackend      mpi: built in\nbackend      gloo: no\n' ;;
+'bench peak'*) echo 'peak of one thread, 10.0 on two' ;;
+*--backend=shm) echo 'shm, 2 ranks' ;;
+*--backend=gloo) echo 'lockstep bench: gloo is not built: install libgloo-dev' >&2; exit 2 ;;
+*--backend=mpi) printf -- '----\nmpirun has detected an attempt to run as root.\n----\n' >&2; exit 1 ;;
+*) echo "lockstep: what is $*" >&2; exit 2 ;;
+esac
+END
+chmod +x "$work/lockstep"
+run() { python3 -B "$1/bench/compare.py" --lockstep="$work/lockstep" --threads=2 "$2" "$3" >"$work/out" 2>&1; }
+
+run "$1" --quick --only=COMMUNICATION || fail 'it ended at a backend that is missing'
+grep -q '^shm, 2 ranks$' "$work/out" || fail 'the backend that works is missing'
+grep -q '^Left out: mpi: mpirun has detected an attempt to run as root\.$' "$work/out" || fail 'mpi is not named'
+grep -q '^Left out: gloo: lockstep bench: gloo is not built: install libgloo-dev\.$' "$work/out" || fail 'gloo is not named'
+! grep -q 'nanoGPT' "$work/out" || fail 'parts that were not chosen ran'
+run "$1" --quick --list || fail '--list failed'
+grep -q '^Communication$' "$work/out" && grep -q '^shakespeare_char' "$work/out" || fail '--list lacks parts'
+
+python3 -B - "$1/bench" <<'END'
+import sys
+sys.path.insert(0, sys.argv[1])
+import compare
+before = "cpu  100 0 100 1000 0 0 0 0 0 0"
+assert compare.busy_share(before, "cpu  100 0 100 1200 0 0 0 0 0 0") == 0
+assert compare.busy_share(before, "cpu  150 0 150 1100 0 0 0 0 0 0") == 0.5
+assert compare.busy_share(before, "cpu  100 0 100 1050 50 0 0 0 0 0") == 0
+compare.time.sleep = lambda seconds: None
+times = iter([before, "cpu  150 0 150 1100 0 0 0 0 0 0", before, "cpu  104 0 104 1100 0 0 0 0 0 0"])
+compare.cpu_times = lambda: next(times)
+assert "use 50% of the cores" in compare.others()
+assert compare.others() is None
+END
