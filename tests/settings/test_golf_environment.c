@@ -78,8 +78,12 @@ static void test_other_family(void **state)
     assert_contains(r.err, "for --family=golf: RUN_ID\n");
     assert_null(strstr(r.err, "DATA_PATH"));
     /* What a person gave for this run wins over a variable of another script. */
-    expect(in(dir, "DATA_PATH=elsewhere", "train --dry_run --n_layer=1 --dataset=text"), 0,
-           "data:              text: ", "");
+    lks_test_write(lks_test_text("%s/x.conf", dir), "dataset = text\n", 15);
+    static const char *const given[] = {"--dataset=text", "x.conf"};
+    for (int i = 0; i < 2; i++)
+        expect(in(dir, "DATA_PATH=elsewhere",
+                  lks_test_text("train --dry_run --n_layer=1 %s", given[i])),
+               0, "data:              text: ", "");
     expect(in(dir, "TOKENIZER_PATH=none.model", "sample"), 1, "", "out");
     lks__settings s;
     lks__args args;
