@@ -536,7 +536,7 @@ static const struct row gpt2_rows[] = {
         .also = "max_iters", .says = "at iteration 3"),
     ROW(TRAIN, "init_from", "@run2", OTHER | LOG, .also = "init_hash",
         .says = "Initializing from the weights in"),
-    ROW(TRAIN, "family", "golf", REFUSED, .says = "there is no token shard"),
+    ROW(TRAIN, "family", "golf", REFUSED, .says = "num_kv_heads = 4"),
     ROW(TRAIN, "n_layer", "3", OTHER),
     ROW(TRAIN, "n_head", "4", OTHER),
     ROW(TRAIN, "n_embd", "24", OTHER),
