@@ -2,6 +2,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "rundir/evals.h"
 #include "session/signals.h"
@@ -9,16 +11,20 @@
 #include "train/evaluate.h"
 #include "train/procedure.h"
 #include "train/remember.h"
-#include "use/replica.h"
+#include "use/text.h"
 
 static const char usage[] =
-    "Usage: lockstep eval --out_dir=DIR [--dataset=DIR] [--key=value ...]\n"
-    "       lockstep eval --init_from=PATH|--artifact=FILE --dataset=DIR [--key=value ...]\n"
+    "Usage: lockstep eval --out_dir=DIR [--dataset=DIR|FILE|PATTERN] [--key=value ...]\n"
+    "       lockstep eval --init_from=PATH|--artifact=FILE --dataset=DIR|FILE|PATTERN\n"
     "\n"
-    "Mean loss of a checkpoint in --out_dir (--which), of other weights, or of an exported\n"
-    "artifact, over all windows of block_size tokens of a split; the same figure on any number\n"
-    "of ranks. For models of the golf family bits per byte are printed, too, with\n"
-    "--tokenizer_path=MODEL. Without --dataset it is the data that the run used last.\n"
+    "Mean loss of a checkpoint in --out_dir (--which), of other weights, or of an exported "
+    "artifact,\n"
+    "over all windows of block_size tokens of a split, or of a file of tokens, or of shards that\n"
+    "match a pattern; the same figure on any number of ranks. --stride=N lets windows overlap. "
+    "Bits\n"
+    "per byte are printed if the tokenizer is known: SentencePiece's is given as "
+    "--tokenizer_path=MODEL.\n"
+    "Without --dataset it is the data that the run used last.\n"
     "A checkpoint's result is also appended to evals.jsonl in --out_dir.\n";
 
 /* What is evaluated, and on which data. */
@@ -27,24 +33,51 @@ struct job {
     lks__session *session;
     lks__replica replica;
     lks__shards *data; /* NULL: not open */
+    char dataset[LKS__SETTING_STR + 8];
+    bool is_file; /* or a pattern of files; else a folder */
     lks__byte_table bytes;
     lks__split_eval eval;
 };
 
-static const char *split_of(const struct job *j)
+/* The name of what is evaluated: a split, or a file's own name. */
+static const char *name_of(const struct job *j, char out[256])
 {
-    return lks__setting_word(j->s, LKS__SETTING_split);
+    if (!j->is_file)
+        return lks__setting_word(j->s, LKS__SETTING_split);
+    const char *slash = strrchr(j->dataset, '/'), *name = slash == NULL ? j->dataset : slash + 1;
+    return lks__escape(out, 256, name, strlen(name));
 }
 
-/* What counts bytes; without a model that the folder names, nothing does. */
-static lks_status open_bytes(struct job *j, const char *dir)
+/* The bytes of GPT-2's tokens, by the vocabulary that is given or that lies beside the weights. */
+static lks_status open_vocabulary(struct job *j, uint32_t vocab)
 {
-    uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
+    lks__text text;
+    lks_status st = lks__text_open(j->s->tokenizer_path, &j->replica, &text);
+    if (st == LKS_OK)
+        st = lks__byte_table_bpe(text.bpe, vocab, &j->bytes);
+    lks__text_close(&text);
+    return st;
+}
+
+/* What counts bytes: the model's own tokenizer, or a SentencePiece model that is given or that the
+ * folder names. Without any, nothing does. */
+static lks_status open_bytes(struct job *j, bool pieces)
+{
+    const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
+    const lks__meta *meta = &j->replica.meta;
+    const char *path = j->s->tokenizer_path;
     bool found = true;
-    if (j->s->tokenizer_path[0] == '\0')
-        LKS__TRY(lks__byte_table_in(dir, vocab, &found, &j->bytes));
+    if (meta->chars != NULL)
+        LKS__TRY(lks__byte_table_chars(meta, vocab, &j->bytes));
+    else if (!meta->is_sentencepiece &&
+             lks__bpe_is_at(path[0] != '\0' ? path : j->replica.vocabulary))
+        LKS__TRY(open_vocabulary(j, vocab));
+    else if (path[0] != '\0' && (pieces || meta->is_sentencepiece))
+        LKS__TRY(lks__byte_table_open(path, vocab, &j->bytes));
+    else if (pieces && !j->is_file)
+        LKS__TRY(lks__byte_table_in(j->dataset, vocab, &found, &j->bytes));
     else
-        LKS__TRY(lks__byte_table_open(j->s->tokenizer_path, vocab, &j->bytes));
+        found = false;
     j->eval.bytes = found ? &j->bytes : NULL;
     return LKS_OK;
 }
@@ -54,14 +87,30 @@ static lks_status read_tokens(const void *source, uint64_t first, size_t n, int3
     return lks__shards_read(source, first, n, out);
 }
 
-static lks_status open_split(struct job *j, const char *dir)
+/* --dataset: a file, a pattern of files, or a folder. */
+static lks_status find_data(struct job *j)
+{
+    struct stat info;
+    const char *path = j->s->dataset;
+    const bool there = stat(path, &info) == 0;
+    j->is_file = there ? !S_ISDIR(info.st_mode) : strpbrk(path, "*?[") != NULL;
+    if (!j->is_file)
+        return lks__settings_data_dir(j->s, j->dataset);
+    snprintf(j->dataset, sizeof j->dataset, "%s", path);
+    return LKS_OK;
+}
+
+static lks_status open_split(struct job *j)
 {
     const bool golf = lks__procedure_of(&j->replica.run)->data->is_shards;
     const int split = j->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
     const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
-    LKS__TRY(lks__split_open(dir, split, golf, vocab, &j->data));
-    if (golf)
-        LKS__TRY(open_bytes(j, dir));
+    LKS__TRY(find_data(j));
+    if (j->is_file)
+        LKS__TRY(lks__shards_open_any(j->dataset, vocab, &j->data));
+    else
+        LKS__TRY(lks__split_open(j->dataset, split, golf, vocab, &j->data));
+    LKS__TRY(open_bytes(j, golf));
     j->eval.path = lks__shards_path(j->data, 0);
     j->eval.n_tokens = lks__shards_count(j->data);
     j->eval.read = read_tokens;
@@ -69,33 +118,59 @@ static lks_status open_split(struct job *j, const char *dir)
     return LKS_OK;
 }
 
+/* The length of windows: the model's block_size, or the one that is given. */
+static lks_status choose_length(struct job *j)
+{
+    const lks__settings *s = j->s;
+    lks__model_config *c = &j->replica.config;
+    if (s->from[LKS__SETTING_block_size] == LKS__FROM_ARG) {
+        if (s->block_size > c->block_size && lks__model_has_positions(c))
+            return lks__fail(LKS_ERR_CONFIG,
+                             "--block_size=%" PRId64
+                             ": the model has learned positions for %d tokens, and none beyond",
+                             s->block_size, c->block_size);
+        c->block_size = (int)s->block_size;
+    }
+    if (s->stride > c->block_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--stride=%" PRId64 " is more than a window of block_size = %d tokens: "
+                         "tokens between windows would be left out",
+                         s->stride, c->block_size);
+    return LKS_OK;
+}
+
 static lks_status open_job(struct job *j)
 {
-    char dir[LKS__SETTING_STR + 8];
-    int batch = (int)j->s->batch_size;
+    lks__replica *r = &j->replica;
     if (j->s->artifact[0] != '\0')
-        LKS__TRY(lks__replica_open_artifact(j->s->artifact, j->s, batch, j->session, &j->replica));
+        LKS__TRY(lks__replica_open_artifact(j->s->artifact, j->s, 0, j->session, r));
     else
-        LKS__TRY(lks__replica_open(j->s->out_dir, j->s, batch, j->session, &j->replica));
-    if (j->replica.run_dir[0] != '\0')
-        LKS__TRY(lks__remember_data(j->session, j->replica.run_dir, j->s));
-    LKS__TRY(lks__settings_data_dir(j->s, dir));
-    LKS__TRY(open_split(j, dir));
+        LKS__TRY(lks__replica_open(j->s->out_dir, j->s, 0, j->session, r));
+    if (r->run_dir[0] != '\0')
+        LKS__TRY(lks__remember_data(j->session, r->run_dir, j->s));
+    LKS__TRY(choose_length(j));
+    LKS__TRY(lks__model_open(&r->config, &r->table, (int)j->s->batch_size, j->session->device,
+                             &r->model));
+    LKS__TRY(open_split(j));
     j->eval.session = j->session;
-    j->eval.model = j->replica.model;
-    j->eval.params = j->replica.params.dev;
+    j->eval.model = r->model;
+    j->eval.params = r->params.dev;
     j->eval.B = (size_t)j->s->batch_size;
-    j->eval.T = (size_t)j->replica.config.block_size;
+    j->eval.T = (size_t)r->config.block_size;
+    j->eval.stride = (size_t)j->s->stride;
     return LKS_OK;
 }
 
 static void print_result(const struct job *j, const lks__split_result *r)
 {
-    char bpb[48] = "";
+    char bpb[48] = "", stride[48] = "", name[256];
     if (j->eval.bytes != NULL)
         snprintf(bpb, sizeof bpb, ", %.9g bits per byte", r->bpb);
-    printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens (perplexity %.4f%s), %s\n",
-           split_of(j), r->loss, r->n_windows, j->eval.T, exp(r->loss), bpb, j->replica.took);
+    if (j->eval.stride > 0)
+        snprintf(stride, sizeof stride, ", stride %zu", j->eval.stride);
+    printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens%s (perplexity %.4f%s), %s\n",
+           name_of(j, name), r->loss, r->n_windows, j->eval.T, stride, exp(r->loss), bpb,
+           j->replica.took);
     fflush(stdout);
 }
 
@@ -103,16 +178,17 @@ static void print_result(const struct job *j, const lks__split_result *r)
 static lks_status record(const struct job *j, const lks__split_result *r)
 {
     lks__evals evals;
-    char dir[LKS__SETTING_STR + 8], why[200];
+    char why[200], name[256];
     const lks__replica *model = &j->replica;
     if (model->run_dir[0] == '\0')
         return LKS_OK;
-    LKS__TRY(lks__settings_data_dir(j->s, dir));
     lks__jsonw *w = lks__evals_begin(&evals, "eval", model->iter, model->params_hash);
-    lks__jsonw_str(w, "dataset", dir);
-    lks__jsonw_str(w, "split", split_of(j));
+    lks__jsonw_str(w, "dataset", j->dataset);
+    lks__jsonw_str(w, "split", name_of(j, name));
     lks__jsonw_u64(w, "windows", r->n_windows);
     lks__jsonw_u64(w, "block_size", j->eval.T);
+    if (j->eval.stride > 0)
+        lks__jsonw_u64(w, "stride", j->eval.stride);
     lks__jsonw_float(w, "loss", r->loss);
     if (j->eval.bytes != NULL)
         lks__jsonw_float(w, "bpb", r->bpb);
@@ -138,7 +214,8 @@ static int run_rank(lks__settings *s)
     if (st == LKS_OK)
         st = lks__session_agree(&session, open_job(&j));
     if (st == LKS_OK)
-        st = lks__eval_split(&j.eval, &result);
+        st =
+            s->stride > 0 ? lks__eval_sliding(&j.eval, &result) : lks__eval_split(&j.eval, &result);
     if (st == LKS_ERR_STOPPED) { /* all ranks agree */
         stop = lks__session_asked_stop(&session);
         st = LKS_OK;

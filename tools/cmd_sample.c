@@ -6,14 +6,14 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "sample.h"
 #include "session/signals.h"
 #include "tool.h"
-#include "use/generate.h"
-#include "use/text.h"
 
 static const char usage[] =
     "Usage: lockstep sample --out_dir=DIR|--init_from=PATH [--start=TEXT|FILE:PATH] [--key=value "
     "...]\n"
+    "       lockstep sample --out_dir=DIR|--init_from=PATH --interactive\n"
     "\n"
     "Continues a text with the model of a checkpoint in --out_dir (--which). If its tokens are\n"
     "those of a SentencePiece model, give that as --tokenizer_path=MODEL; GPT-2's vocabulary is "
@@ -22,10 +22,24 @@ static const char usage[] =
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
 
-/* What a sample is written through. */
-struct sink {
+/* Samples that are computed side by side. More hardly read the weights less often. */
+enum { AT_ONCE = 16 };
+
+/* Everything that a call of the command opens. */
+struct job {
+    const lks__settings *s;
+    lks__session session;
+    lks__replica replica;
     lks__text text;
-    lks__utf8_stream out;
+    lks__generator *generator;
+    bool *has; /* by id: the tokenizer has it */
+    int32_t *prompt;
+    size_t n_prompt;
+    char stop[LKS__SETTING_STR];             /* the texts of --stop, each with a 0 byte */
+    const char *stops[LKS__SETTING_STR + 1]; /* where they begin; NULL ends the list */
+    lks__writer writer;
+    uint64_t n_whole;
+    double seconds; /* of drawing */
 };
 
 static lks_status write_text(void *ctx, const char *text, size_t bytes)
@@ -35,69 +49,161 @@ static lks_status write_text(void *ctx, const char *text, size_t bytes)
     return LKS_OK;
 }
 
-static lks_status write_token(void *ctx, int32_t token)
-{
-    struct sink *s = ctx;
-    return lks__text_add(&s->text, token, &s->out);
-}
-
 /* The prompt as ids: --start's text, or the file after FILE:. */
-static lks_status read_prompt(const lks__settings *s, const struct sink *sink, int32_t **ids_p,
-                              size_t *n_p)
+static lks_status read_prompt(struct job *j)
 {
     char *text = NULL;
     size_t bytes;
-    const char *start = s->start;
+    const char *start = j->s->start;
     if (strncmp(start, "FILE:", 5) == 0) {
         LKS__TRY(lks__sys_read_file(start + 5, MAX_PROMPT_BYTES, &text, &bytes));
         start = text;
     } else {
         bytes = strlen(start);
     }
-    lks_status st = lks__text_encode(&sink->text, start, bytes, ids_p, n_p);
+    lks_status st = lks__text_encode(&j->text, start, bytes, &j->prompt, &j->n_prompt);
     free(text);
-    if (st == LKS_OK && *n_p == 0)
+    if (st == LKS_OK && j->n_prompt == 0)
         st = lks__fail(LKS_ERR_CONFIG, "--start is empty: give at least one character");
     return st == LKS_OK ? st : lks__fail_in(st, "--start");
 }
 
-static lks_status write_samples(const lks__settings *s, lks__session *session, lks__replica *r,
-                                struct sink *sink, int32_t **ids_p, int64_t *n_whole_p)
+/* The ids that may be drawn: a model's vocabulary may be padded. */
+static lks_status find_ids(struct job *j)
 {
-    size_t n;
-    LKS__TRY(lks__replica_open(s->out_dir, s, 1, session, r));
-    fprintf(stderr, "lockstep sample: %s\n", r->took);
-    sink->out = (lks__utf8_stream){.put = write_text};
-    LKS__TRY(
-        lks__text_open(s->tokenizer[0] != '\0' ? s->tokenizer : s->tokenizer_path, r, &sink->text));
-    LKS__TRY(read_prompt(s, sink, ids_p, &n));
-    for (int64_t i = 0; i < s->num_samples; i++) {
-        lks__generate_options options = {
-            .seed = (uint64_t)s->seed,
-            .sample = (uint32_t)i,
-            .max_new_tokens = (uint64_t)s->max_new_tokens,
-            .temperature = s->temperature,
-            .top_k = (uint32_t)s->top_k,
-        };
-        for (size_t j = 0; j < n; j++)
-            LKS__TRY(write_token(sink, (*ids_p)[j]));
-        LKS__TRY(lks__generate(r->model, &r->config, r->params.dev, &options, *ids_p, n,
-                               write_token, sink));
-        LKS__TRY(lks__utf8_stream_end(&sink->out));
-        LKS__TRY(write_text(NULL, "\n---------------\n", 17));
-        ++*n_whole_p;
+    const size_t V = (size_t)j->replica.config.vocab_size;
+    j->has = calloc(V, sizeof *j->has);
+    if (j->has == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu ids", V);
+    for (size_t i = 0; i < V; i++)
+        j->has[i] = lks__text_has(&j->text, (int32_t)i);
+    return LKS_OK;
+}
+
+/* The texts of --stop, which are lines: "\\n" in one is a line feed, "\\\\" a backslash. */
+static lks_status find_stops(struct job *j)
+{
+    size_t n = 0, n_stops = 0;
+    for (const char *s = j->s->stop, *end; *s != '\0'; s = end + (*end != '\0')) {
+        const size_t first = n;
+        end = strchrnul(s, '\n');
+        for (; s < end; s++) {
+            const bool escaped = *s == '\\' && s + 1 < end && (s[1] == 'n' || s[1] == '\\');
+            s += escaped;
+            j->stop[n++] = escaped && *s == 'n' ? '\n' : *s;
+        }
+        j->stop[n++] = '\0';
+        if (n - first == 1)
+            return lks__fail(LKS_ERR_CONFIG,
+                             "--stop is empty: give the text before which a sample is to end; a "
+                             "line feed is written as \\n");
+        j->stops[n_stops++] = j->stop + first;
     }
     return LKS_OK;
 }
 
+static void print_full(void *ctx, size_t block_size)
+{
+    fprintf(stderr,
+            "lockstep sample: the context of %zu tokens is full: each further token drops the "
+            "oldest one and computes the whole window again\n",
+            block_size);
+}
+
+static lks_status open_job(struct job *j)
+{
+    const lks__settings *s = j->s;
+    if (s->interactive && s->from[LKS__SETTING_num_samples] == LKS__FROM_ARG)
+        return lks__fail(LKS_ERR_CONFIG, "--interactive goes on with one text: leave out "
+                                         "--num_samples");
+    LKS__TRY(find_stops(j));
+    LKS__TRY(lks__session_device(&j->session, s->device));
+    LKS__TRY(lks__replica_open(s->out_dir, s, 0, &j->session, &j->replica));
+    fprintf(stderr, "lockstep sample: %s\n", j->replica.took);
+    LKS__TRY(lks__text_open(s->tokenizer[0] != '\0' ? s->tokenizer : s->tokenizer_path, &j->replica,
+                            &j->text));
+    LKS__TRY(find_ids(j));
+    return read_prompt(j);
+}
+
+/* Memory for `*at_once` samples side by side, or for fewer if there is none for so many. */
+static lks_status open_generator(struct job *j, uint64_t tokens, size_t *at_once)
+{
+    const lks__replica *r = &j->replica;
+    while (true) {
+        const lks__generator_size size = {.samples = *at_once, .tokens = tokens};
+        const lks_status st = lks__generator_open(&r->config, &r->table, r->params.dev, &size,
+                                                  j->session.device, &j->generator);
+        if (st != LKS_ERR_NOMEM || *at_once == 1)
+            return st;
+        *at_once /= 2;
+    }
+}
+
+static lks__writer writer_of(struct job *j)
+{
+    const lks__settings *s = j->s;
+    return (lks__writer){.generator = j->generator,
+                         .text = &j->text,
+                         .how = {.draw = {.seed = (uint64_t)s->seed,
+                                          .temperature = s->temperature,
+                                          .top_k = (uint32_t)s->top_k,
+                                          .top_p = s->top_p,
+                                          .has = j->has},
+                                 .max_new_tokens = (uint64_t)s->max_new_tokens,
+                                 .full = print_full},
+                         .stops = j->stops,
+                         .put = write_text};
+}
+
+static lks_status write_samples(struct job *j)
+{
+    const lks__settings *s = j->s;
+    size_t at_once = s->num_samples < AT_ONCE ? (size_t)s->num_samples : AT_ONCE;
+    LKS__TRY(open_generator(j, (uint64_t)j->n_prompt + (uint64_t)s->max_new_tokens, &at_once));
+    j->writer = writer_of(j);
+    const double start = lks__sys_now();
+    const lks_status st = lks__write_samples(&j->writer, j->prompt, j->n_prompt, at_once,
+                                             (uint64_t)s->num_samples, &j->n_whole);
+    j->seconds = lks__sys_now() - start;
+    return st;
+}
+
+/* --start, if it is given, is what the conversation begins with. */
+static lks_status converse(struct job *j)
+{
+    size_t at_once = 1;
+    LKS__TRY(open_generator(j, UINT64_MAX, &at_once));
+    j->writer = writer_of(j);
+    lks__generator_begin(j->generator, 1);
+    if (j->s->from[LKS__SETTING_start] != LKS__FROM_DEFAULT)
+        lks__generator_read(j->generator, j->prompt, j->n_prompt);
+    return sample_chat(&j->writer, &j->text);
+}
+
+/* What it took. */
+static void print_end(const struct job *j)
+{
+    const double memory = (double)lks__sys_proc_bytes("/proc/self/status", "VmHWM");
+    char speed[64] = "";
+    if (j->seconds > 0.0)
+        snprintf(speed, sizeof speed, " in %.1f s (%.1f tokens/s)", j->seconds,
+                 (double)j->writer.tokens / j->seconds);
+    fprintf(stderr, "lockstep sample: %" PRIu64 " new tokens%s, %.0f MB of memory at most\n",
+            j->writer.tokens, speed, memory / 1e6);
+}
+
 /* The text written so far stays. End its line, so that the message has its own. */
-static int stopped(const lks__settings *s, int64_t n_whole)
+static int stopped(const struct job *j)
 {
     char left[128];
+    const int64_t n = j->s->num_samples;
     fputs("\n", stdout);
+    if (j->s->interactive)
+        return tool_stopped("sample", lks__stop_requested, "any text is cut short");
     snprintf(left, sizeof left,
-             "of %" PRId64 " sample%s %" PRId64 " %s whole, and any text behind is cut short",
-             s->num_samples, s->num_samples == 1 ? "" : "s", n_whole, n_whole == 1 ? "is" : "are");
+             "of %" PRId64 " sample%s %" PRIu64 " %s whole, and any text behind is cut short", n,
+             n == 1 ? "" : "s", j->n_whole, j->n_whole == 1 ? "is" : "are");
     return tool_stopped("sample", lks__stop_requested, left);
 }
 
@@ -105,28 +211,28 @@ int tool_sample(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
-    lks__session session;
-    lks__replica replica = {0};
-    int32_t *ids = NULL;
-    int64_t n_whole = 0;
-    struct sink sink = {0};
+    struct job j = {.s = &s};
     int code;
     if (!tool_settings("sample", LKS__CMD_SAMPLE, usage, argc, argv, 0, &s, &args, &code))
         return code;
     tool_print_notes("sample", &args);
     tool_stoppable();
-    lks_status st = lks__session_open("auto", 60.0, (int)s.threads, &session);
+    lks_status st = lks__session_open("auto", 60.0, (int)s.threads, &j.session);
     if (st != LKS_OK)
         return tool_fail("sample", st);
-    st = lks__session_device(&session, s.device);
+    st = open_job(&j);
     if (st == LKS_OK)
-        st = write_samples(&s, &session, &replica, &sink, &ids, &n_whole);
+        st = s.interactive ? converse(&j) : write_samples(&j);
+    if (st == LKS_OK)
+        print_end(&j);
     code = st == LKS_OK               ? TOOL_OK
-           : lks__stop_requested != 0 ? stopped(&s, n_whole)
+           : lks__stop_requested != 0 ? stopped(&j)
                                       : tool_fail("sample", st);
-    free(ids);
-    lks__text_close(&sink.text);
-    lks__replica_close(&replica);
-    lks__session_close(&session);
+    lks__generator_close(j.generator);
+    free(j.prompt);
+    free(j.has);
+    lks__text_close(&j.text);
+    lks__replica_close(&j.replica);
+    lks__session_close(&j.session);
     return code;
 }

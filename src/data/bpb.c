@@ -6,23 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/meta.h"
-
 static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, which stands for a space in pieces */
 
 enum { MARK_BYTES = sizeof space_mark - 1 };
 
+static lks_status alloc(uint32_t size, lks__byte_table *t)
+{
+    *t = (lks__byte_table){.size = size};
+    t->bytes = calloc(size, sizeof *t->bytes);
+    t->leading_space = calloc(size, sizeof *t->leading_space);
+    t->boundary = calloc(size, sizeof *t->boundary);
+    if (t->bytes && t->leading_space && t->boundary)
+        return LKS_OK;
+    lks__byte_table_free(t);
+    return lks__fail(LKS_ERR_NOMEM, "no memory for the bytes of %u tokens", size);
+}
+
 static lks_status table_of(const lks__spm *spm, const char *where, lks__byte_table *table)
 {
     const unsigned no_text = LKS__SPM_CONTROL | LKS__SPM_UNKNOWN | LKS__SPM_UNUSED;
-    lks__byte_table t = {.size = lks__spm_size(spm)};
-    t.bytes = calloc(t.size, sizeof *t.bytes);
-    t.leading_space = calloc(t.size, sizeof *t.leading_space);
-    t.boundary = calloc(t.size, sizeof *t.boundary);
-    if (!t.bytes || !t.leading_space || !t.boundary) {
-        lks__byte_table_free(&t);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the bytes of %u tokens", t.size);
-    }
+    lks__byte_table t;
+    LKS__TRY(alloc(lks__spm_size(spm), &t));
     for (uint32_t id = 0; id < t.size; id++) {
         const unsigned kind = lks__spm_kind(spm, id);
         t.boundary[id] = (kind & no_text) != 0;
@@ -98,6 +102,35 @@ lks_status lks__byte_table_in(const char *dir, uint32_t vocab_size, bool *found_
         LKS__TRY(st);
     }
     *found_p = found;
+    return LKS_OK;
+}
+
+lks_status lks__byte_table_chars(const lks__meta *meta, uint32_t vocab_size, lks__byte_table *table)
+{
+    char text[16];
+    LKS__TRY(alloc(vocab_size, table));
+    for (uint32_t id = 0; id < vocab_size && id < meta->vocab_size; id++)
+        table->bytes[id] = (uint16_t)lks__meta_decode(meta, (int32_t)id, text);
+    return LKS_OK;
+}
+
+lks_status lks__byte_table_bpe(const lks__bpe *bpe, uint32_t vocab_size, lks__byte_table *table)
+{
+    LKS__TRY(alloc(vocab_size, table));
+    for (uint32_t id = 0; id < vocab_size; id++) {
+        size_t n;
+        if ((int32_t)id == lks__bpe_end_of_text(bpe))
+            continue;
+        lks__bpe_bytes(bpe, (int32_t)id, &n);
+        if (n > UINT16_MAX) {
+            lks__byte_table_free(table);
+            return lks__fail(LKS_ERR_FORMAT,
+                             "token %u of the vocabulary has %zu bytes; %d are "
+                             "the most",
+                             id, n, UINT16_MAX);
+        }
+        table->bytes[id] = (uint16_t)n;
+    }
     return LKS_OK;
 }
 

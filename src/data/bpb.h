@@ -1,8 +1,12 @@
-/* data/bpb.h - bits per byte: how many bytes of text the tokens of a SentencePiece model stand for.
+/* data/bpb.h - bits per byte: how many bytes of text tokens stand for.
  *
- * The counts are those of parameter-golf's script. A token counts the bytes of its piece without
- * the mark of a leading space. The space counts if the previous token is text. A byte token counts
- * one byte. Control, unknown and unused tokens count none, and a space after them doesn't count. */
+ * Characters count the bytes of their UTF-8, GPT-2's tokens their own; the end of a text counts
+ * none.
+ *
+ * The counts of a SentencePiece model's tokens are those of parameter-golf's script. A token counts
+ * the bytes of its piece without the mark of a leading space. The space counts if the previous
+ * token is text. A byte token counts one byte. Control, unknown and unused tokens count none, and a
+ * space after them doesn't count. */
 #ifndef LKS_DATA_BPB_H
 #define LKS_DATA_BPB_H
 
@@ -10,13 +14,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "data/bpe.h"
+#include "data/meta.h"
 #include "data/spm.h"
 
 typedef struct lks__byte_table {
     uint32_t size;   /* size of the vocabulary */
     uint16_t *bytes; /* [size] */
     bool *leading_space, *boundary;
-    uint64_t model_hash; /* lks__spm_hash() */
+    uint64_t model_hash; /* lks__spm_hash(), of a SentencePiece model */
 } lks__byte_table;
 
 /* From the model at `path`. ERR_CONFIG if its vocabulary isn't `vocab_size`; names the file and
@@ -26,6 +32,11 @@ lks_status lks__byte_table_open(const char *path, uint32_t vocab_size, lks__byte
  * *found_p = false, and OK, if there is no meta.json or it names no model. */
 lks_status lks__byte_table_in(const char *dir, uint32_t vocab_size, bool *found_p,
                               lks__byte_table *table);
+/* From a table of characters, and from a vocabulary of GPT-2's tokens. Ids from there up to
+ * `vocab_size` count none. ERR_NOMEM; ERR_FORMAT for a token of very many bytes. */
+lks_status lks__byte_table_chars(const lks__meta *meta, uint32_t vocab_size,
+                                 lks__byte_table *table);
+lks_status lks__byte_table_bpe(const lks__bpe *bpe, uint32_t vocab_size, lks__byte_table *table);
 void lks__byte_table_free(lks__byte_table *table); /* a zeroed one is fine */
 
 /* Bytes of the n targets; prev[i] is the token before target[i]. All ids are below table->size. */

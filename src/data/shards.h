@@ -29,6 +29,10 @@ lks_status lks__shards_open(const char *pattern, uint32_t vocab_size, lks__shard
 /* The same of one file without a header. Errors as lks__tokens_open(). */
 lks_status lks__shards_open_raw(const char *path, uint32_t vocab_size, lks__shards **shards_p);
 
+/* All files that match a pattern, as above, or one file: a shard if it begins with a shard's header
+ * and has the size that this gives, else a file without a header. */
+lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shards **shards_p);
+
 /* A split (data/sampler.h) of a folder: DIR/train.bin or DIR/fineweb_train_*.bin, DIR/val.bin or
  * DIR/fineweb_val_*.bin. `shards_first`: take shards if both are there; else the file. Errors are
  * those of the form that is taken, if neither is there. */

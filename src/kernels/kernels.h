@@ -128,6 +128,14 @@ typedef void lks__colsum_fn(lks__real *out, const lks__real *x, size_t ld, size_
 /* y = x to the nearest value that bfloat16 has, ties to even; NaN stays NaN; y may be x. The same
  * bits at every level. */
 typedef void lks__round_bf16_fn(lks__real *y, const lks__real *x, size_t n);
+/* y[rows, out] (ldy) = x[rows, in] (ldx) w[out, in]^T (ldw). The bits of an element depend on its
+ * row of x, its row of w and `in` alone. bf16: operands rounded as by round_bf16. */
+typedef void lks__dot_rows_fn(lks__real *y, size_t ldy, const lks__real *x, size_t ldx,
+                              const lks__real *w, size_t ldw, size_t rows, size_t out, size_t in,
+                              bool bf16);
+/* y[n] = the sum of a[i] times row i of x[rows, n] (ldx), rows in order */
+typedef void lks__weighted_sum_fn(lks__real *y, const lks__real *a, const lks__real *x, size_t ldx,
+                                  size_t rows, size_t n);
 typedef lks__real lks__dot_fn(const lks__real *a, const lks__real *b, size_t n);
 
 /* Sum of squares in double with 8 lanes: lane j adds elements i with i % 8 == j in order, each
@@ -194,6 +202,8 @@ typedef double lks__peak_fn(double seconds);
     X(colsum, lks__colsum_fn)                                                                      \
     X(round_bf16, lks__round_bf16_fn)                                                              \
     X(dot, lks__dot_fn)                                                                            \
+    X(dot_rows, lks__dot_rows_fn)                                                                  \
+    X(weighted_sum, lks__weighted_sum_fn)                                                          \
     X(sumsq, lks__sumsq_fn)                                                                        \
     X(sum_scaled, lks__sum_scaled_fn)                                                              \
     X(adamw, lks__adamw_fn)                                                                        \

@@ -12,6 +12,7 @@ struct range {
     float *y;
     const float *x; /* NULL: y becomes zero */
     size_t n;
+    bool add;
 };
 
 static void range_task(void *ctx, size_t task, int thread)
@@ -21,24 +22,31 @@ static void range_task(void *ctx, size_t task, int thread)
     const size_t n = r->n - at < RANGE_FLOATS ? r->n - at : RANGE_FLOATS;
     if (r->x == NULL)
         memset(r->y + at, 0, n * sizeof *r->y);
+    else if (!r->add)
+        memcpy(r->y + at, r->x + at, n * sizeof *r->y);
     else
         r->ex->k->add(r->y + at, r->x + at, n);
 }
 
-static void run_range(const lks__exec *ex, float *y, const float *x, size_t n)
+static void run_range(const lks__exec *ex, float *y, const float *x, size_t n, bool add)
 {
-    struct range r = {ex, y, x, n};
+    struct range r = {ex, y, x, n, add};
     lks__pool_run(ex->pool, (n + RANGE_FLOATS - 1) / RANGE_FLOATS, range_task, &r);
 }
 
 void lks__clear(const lks__exec *ex, float *x, size_t n)
 {
-    run_range(ex, x, NULL, n);
+    run_range(ex, x, NULL, n, false);
 }
 
 void lks__accumulate(const lks__exec *ex, float *y, const float *x, size_t n)
 {
-    run_range(ex, y, x, n);
+    run_range(ex, y, x, n, true);
+}
+
+void lks__copy(const lks__exec *ex, float *y, const float *x, size_t n)
+{
+    run_range(ex, y, x, n, false);
 }
 
 struct search {

@@ -26,7 +26,8 @@ typedef struct lks__exec lks__exec;
 
 typedef void lks__clear_fn(const lks__exec *ex, float *x, size_t n); /* x = 0 */
 typedef void lks__accumulate_fn(const lks__exec *ex, float *y, const float *x,
-                                size_t n); /* y += x */
+                                size_t n);                                          /* y += x */
+typedef void lks__copy_fn(const lks__exec *ex, float *y, const float *x, size_t n); /* y = x */
 /* *first = index of the first x[i] that isn't finite; n: all are. */
 typedef void lks__first_not_finite_fn(const lks__exec *ex, uint64_t *first, const float *x,
                                       size_t n);
@@ -61,6 +62,10 @@ typedef struct lks__epilogue {
 typedef void lks__linear_fwd_fn(const lks__exec *ex, float *y, size_t ldy, const float *x,
                                 const float *w, size_t rows, size_t out, size_t in,
                                 const lks__epilogue *epilogue);
+
+/* The same for passes over new tokens alone: a row's bits don't depend on the other rows or their
+ * number. */
+typedef lks__linear_fwd_fn lks__linear_rows_fwd_fn;
 
 /* dx[rows, in] = dy[rows, out] (leading dimension lddy) w[out, in]. */
 typedef void lks__linear_bwd_x_fn(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
@@ -114,6 +119,20 @@ typedef void lks__attention_bwd_fn(const lks__exec *ex, const lks__attention_sha
                                    const lks__attention_grads *grads, const float *dout,
                                    const lks__attention_in *in, const float *out, const float *lse,
                                    const lks__dropout *drop);
+
+/* Keys and values of the tokens that came before: [B, NKV, T, hs] each, of which the first `at`
+ * positions are filled. */
+typedef struct lks__attention_cache {
+    float *k, *v;
+    size_t T, at;
+} lks__attention_cache;
+
+/* Attention of `shape->T` new tokens of each sequence, at positions from `at` on: their keys and
+ * values are put into the cache, and each token reads the cache up to itself. out [B, T, C]; a
+ * token's bits don't depend on how many are new. No dropout. */
+typedef void lks__attention_cached_fwd_fn(const lks__exec *ex, const lks__attention_shape *shape,
+                                          float *out, const lks__attention_cache *cache,
+                                          const lks__attention_in *in);
 
 /* Views of qkv [B,T,3C]: q, k, v of a token side by side, and the heads side by side within each
  * (nanoGPT's c_attn). */
@@ -308,13 +327,16 @@ typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_
 #define LKS__LAYER_MAP(X)                                                                          \
     X(clear)                                                                                       \
     X(accumulate)                                                                                  \
+    X(copy)                                                                                        \
     X(first_not_finite)                                                                            \
     X(linear_fwd)                                                                                  \
+    X(linear_rows_fwd)                                                                             \
     X(linear_bwd_x)                                                                                \
     X(linear_bwd_x_add)                                                                            \
     X(linear_bwd_w)                                                                                \
     X(attention_fwd)                                                                               \
     X(attention_bwd)                                                                               \
+    X(attention_cached_fwd)                                                                        \
     X(embedding_fwd)                                                                               \
     X(embedding_bwd)                                                                               \
     X(layernorm_rows_fwd)                                                                          \

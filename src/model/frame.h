@@ -19,12 +19,13 @@ struct lks__model {
     const lks__layers *layers; /* the device's, and what they take */
     const lks__exec *ex;
     size_t max_rows, C, V;
-    void *once;     /* the family's offsets of the tensors outside the layers: in its struct */
-    void *lt, *la;  /* [n_layer] its structs of a layer's offsets, of a layer's activations */
-    float *x0;      /* [rows, C]: what goes into the first layer */
-    float *y, *dy;  /* [rows, C]: what goes into the head, and its gradient */
-    size_t head_w;  /* offset of the head's matrix [V, C] ... */
-    int head_group; /* ... and the group of its gradient */
+    bool forward_only; /* no backward: layers share their activations but the last */
+    void *once;        /* the family's offsets of the tensors outside the layers: in its struct */
+    void *lt, *la;     /* [n_layer] its structs of a layer's offsets, of a layer's activations */
+    float *x0;         /* [rows, C]: what goes into the first layer */
+    float *y, *dy;     /* [rows, C]: what goes into the head, and its gradient */
+    size_t head_w;     /* offset of the head's matrix [V, C] ... */
+    int head_group;    /* ... and the group of its gradient */
     /* Backward ends with layer `lowest`, and there with the part that has the tensor of row
      * `lowest_field`: no trained tensor lies before it in forward. Without frozen tensors lowest is
      * -1, the embedding; n_layer: only what stands behind the layers; n_layer + 1: the head. */
@@ -35,6 +36,14 @@ struct lks__model {
     size_t arena_bytes;
 };
 
+/* Keys and values of all layers, for passes over new tokens: [n_layer, sequences, heads, T, hs]
+ * each; `k` and `v` begin at the pass's first sequence. */
+typedef struct lks__kv {
+    float *k, *v;
+    size_t layer; /* floats from one layer to the next */
+    size_t T, at; /* positions, and how many are filled */
+} lks__kv;
+
 /* One pass through a model: what forward and backward share. */
 typedef struct lks__pass {
     void *m; /* the family's struct */
@@ -42,6 +51,9 @@ typedef struct lks__pass {
     const lks__micro_batch *mb;
     const lks__backward *bw; /* NULL: evaluation */
     size_t rows;
+    /* Not NULL: the sequences go on after kv->at tokens. Products and attention are those for new
+     * tokens, and positions begin at kv->at. */
+    const lks__kv *kv;
 } lks__pass;
 
 /* Where the gradient of the tensor at `offset` goes; NULL: it is frozen, or there is no such tensor
@@ -60,7 +72,25 @@ static inline bool lks__goes_on(const lks__pass *p, int layer, size_t field)
     return layer > m->lowest || m->lowest_field < field;
 }
 
-/* What forward keeps of a layer for backward: one row of a family's list. */
+static inline lks__linear_fwd_fn *lks__pass_linear(const lks__pass *p, const lks__layers *layers)
+{
+    return p->kv != NULL ? layers->linear_rows_fwd : layers->linear_fwd;
+}
+
+/* The position of the first token of each sequence. */
+static inline size_t lks__pass_at(const lks__pass *p)
+{
+    return p->kv != NULL ? p->kv->at : 0;
+}
+
+/* Attention of layer `layer`: over the pass's sequences, or also over the tokens before. */
+void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_shape *shape,
+                         float *out, float *lse, const lks__attention_in *in,
+                         const lks__dropout *drop);
+
+/* What forward keeps of a layer for backward: one row of a family's list, whose last row is the
+ * layer's output. A model without backward has memory for each layer's output, and once for all
+ * else. */
 typedef struct lks__activation_row {
     size_t field;       /* of the pointer in the family's struct of a layer's activations */
     size_t width;       /* floats of each of the pass's rows */
@@ -83,6 +113,7 @@ struct lks__model_ops {
     int (*lowest)(const lks__model_config *config, const lks__tensor *t);
     size_t bytes, once, layer_tensors, layer_activations; /* of its structs; once: offset in it */
     size_t once_bytes;
+    bool positions;                   /* learned, so that block_size is the longest context */
     const char *layer, *first, *last; /* module names: of layers ("transformer.h", to which ".3."
                                        * is added), of what has x0 and y as its output */
 
@@ -98,6 +129,10 @@ struct lks__model_ops {
     void (*close)(void *m);
     size_t (*more_bytes)(const void *m);
 
+    /* Heads of keys and values in a layer. NULL: the family's passes don't use lks__pass.kv, and
+     * each new token takes a pass over its whole context. */
+    int (*kv_heads)(const lks__model_config *config);
+
     /* --- the pass, in the order of the calls --- */
     void (*embed_forward)(const lks__pass *p);            /* tokens to x0 */
     void (*layer_forward)(const lks__pass *p, int layer); /* to the next layer's input */
@@ -106,5 +141,12 @@ struct lks__model_ops {
     void (*layer_backward)(const lks__pass *p, int layer);
     void (*embed_backward)(const lks__pass *p);
 };
+
+/* A model for forward passes of at most `rows` rows. ERR_NOMEM, ERR_CONFIG. */
+lks_status lks__model_open_forward(const lks__model_config *config, const lks__table *table,
+                                   size_t rows, lks__device *device, lks__model **model_p);
+
+/* Tokens to the head's input. */
+void lks__model_forward(const lks__pass *p);
 
 #endif

@@ -116,6 +116,11 @@ static void golf_close(void *model)
     lks__mirror_close(&((struct lks__golf *)model)->rotary);
 }
 
+static int golf_kv_heads(const lks__model_config *c)
+{
+    return c->n_kv_head;
+}
+
 /* --- forward and backward -------------------------------------------------------------------- */
 
 static void golf_embed_forward(const lks__pass *p)
@@ -171,6 +176,7 @@ const struct lks__model_ops lks__model_golf = {
     .open = golf_open,
     .close = golf_close,
     .more_bytes = golf_more_bytes,
+    .kv_heads = golf_kv_heads,
     .embed_forward = golf_embed_forward,
     .layer_forward = lks__golf_block_forward,
     .last_forward = golf_last_forward,

@@ -30,8 +30,8 @@ static lks__golf_heads heads_of(const lks__pass *p, int l, const struct rotated 
                              .n_head = (size_t)m->f.c.n_head,
                              .n_kv_head = (size_t)m->f.c.n_kv_head,
                              .hs = m->hs,
-                             .cosine = m->cosine,
-                             .sine = m->sine,
+                             .cosine = m->cosine + lks__pass_at(p) * (m->hs / 2),
+                             .sine = m->sine + lks__pass_at(p) * (m->hs / 2),
                              .gain = p->params + lks__golf_tensors_of(m, l)->gain,
                              .q_raw = a->q_raw,
                              .k_raw = a->k_raw,
@@ -76,21 +76,22 @@ static void attention_forward(const lks__pass *p, int l)
     const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     const float *w = p->params;
     const size_t rows = p->rows, C = m->f.C, KV = m->KV;
+    lks__linear_fwd_fn *linear = lks__pass_linear(p, m->f.layers);
     const struct rotated rotated = {a->out, a->x_mid}; /* these two are not in use yet */
 
     const lks__golf_entry entry = entry_of(p, l, m->dx);
     m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
-    m->f.layers->linear_fwd(m->f.ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, NULL);
-    m->f.layers->linear_fwd(m->f.ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, NULL);
-    m->f.layers->linear_fwd(m->f.ex, a->v, KV, m->norm, w + t->wv, rows, KV, C, NULL);
+    linear(m->f.ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, NULL);
+    linear(m->f.ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, NULL);
+    linear(m->f.ex, a->v, KV, m->norm, w + t->wv, rows, KV, C, NULL);
     const lks__golf_heads heads = heads_of(p, l, &rotated);
     m->f.layers->golf_heads_fwd(m->f.ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
     const lks__attention_in in = attention_in(p, l, &rotated);
-    m->f.layers->attention_fwd(m->f.ex, &shape, a->att, a->lse, &in, NULL);
+    lks__pass_attention(p, l, &shape, a->att, a->lse, &in, NULL);
     const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->x_mid, .in = m->dx,
                                   .scale = w + t->attn_scale};
-    m->f.layers->linear_fwd(m->f.ex, m->norm, C, a->att, w + t->wo, rows, C, C, &branch);
+    linear(m->f.ex, m->norm, C, a->att, w + t->wo, rows, C, C, &branch);
 }
 
 static void mlp_forward(const lks__pass *p, int l)
@@ -100,13 +101,14 @@ static void mlp_forward(const lks__pass *p, int l)
     const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     const float *w = p->params;
     const size_t rows = p->rows, C = m->f.C, H = m->H;
+    lks__linear_fwd_fn *linear = lks__pass_linear(p, m->f.layers);
 
     m->f.layers->golf_norm_fwd(m->f.ex, m->norm, a->rms2, a->x_mid, rows, C);
     const lks__epilogue relu2 = {LKS__EPILOGUE_RELU2, .out = m->wide};
-    m->f.layers->linear_fwd(m->f.ex, a->fc, H, m->norm, w + t->fc, rows, H, C, &relu2);
+    linear(m->f.ex, a->fc, H, m->norm, w + t->fc, rows, H, C, &relu2);
     const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->out, .in = a->x_mid,
                                   .scale = w + t->mlp_scale};
-    m->f.layers->linear_fwd(m->f.ex, m->norm, C, m->wide, w + t->fc2, rows, C, H, &branch);
+    linear(m->f.ex, m->norm, C, m->wide, w + t->fc2, rows, C, H, &branch);
 }
 
 void lks__golf_block_forward(const lks__pass *p, int l)

@@ -101,6 +101,11 @@ static void gpt2_carve(void *model, lks__carver *v)
     m->f.head.logits = lks__carve(v, m->f.head.chunk_rows, m->f.head.ld);
 }
 
+static int gpt2_kv_heads(const lks__model_config *c)
+{
+    return c->n_head;
+}
+
 /* --- forward and backward -------------------------------------------------------------------- */
 
 static void gpt2_embed_forward(const lks__pass *p)
@@ -108,7 +113,8 @@ static void gpt2_embed_forward(const lks__pass *p)
     const struct lks__gpt2 *m = p->m;
     const lks__dropout drop = lks__gpt2_dropout(p, m->f.c.n_layer, LKS__DROP_EMBEDDING);
     m->f.layers->embedding_fwd(m->f.ex, m->f.x0, p->mb->tokens, p->params + m->t.wte,
-                               p->params + m->t.wpe, p->rows, (size_t)p->mb->T, m->f.C, &drop);
+                               p->params + m->t.wpe + lks__pass_at(p) * m->f.C, p->rows,
+                               (size_t)p->mb->T, m->f.C, &drop);
 }
 
 static void gpt2_last_forward(const lks__pass *p)
@@ -148,6 +154,7 @@ const struct lks__model_ops lks__model_gpt2 = {
     .once_bytes = sizeof(struct lks__gpt2_once),
     .layer_tensors = sizeof(struct lks__gpt2_tensors),
     .layer_activations = sizeof(struct lks__gpt2_acts),
+    .positions = true,
     .layer = "transformer.h",
     .first = "transformer.wte",
     .last = "transformer.ln_f",
@@ -155,6 +162,7 @@ const struct lks__model_ops lks__model_gpt2 = {
     .size = gpt2_size,
     .activations = gpt2_activations,
     .carve = gpt2_carve,
+    .kv_heads = gpt2_kv_heads,
     .embed_forward = gpt2_embed_forward,
     .layer_forward = lks__gpt2_block_forward,
     .last_forward = gpt2_last_forward,

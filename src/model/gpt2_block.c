@@ -54,25 +54,26 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
     const lks__dropout drop_att = lks__gpt2_dropout(p, l, LKS__DROP_ATTENTION);
     const lks__dropout drop_proj = lks__gpt2_dropout(p, l, LKS__DROP_PROJECTION);
     const lks__dropout drop_mlp = lks__gpt2_dropout(p, l, LKS__DROP_MLP);
+    lks__linear_fwd_fn *linear = lks__pass_linear(p, layers);
 
     layers->layernorm_rows_fwd(ex, a->ln1, a->mean1, a->rstd1, x, w + t->ln1w,
                                lks__gpt2_at(w, t->ln1b), rows, C);
     const lks__epilogue qkv = {.bias = lks__gpt2_at(w, t->qkvb)};
-    layers->linear_fwd(ex, a->qkv, 3 * C, a->ln1, w + t->qkvw, rows, 3 * C, C, &qkv);
+    linear(ex, a->qkv, 3 * C, a->ln1, w + t->qkvw, rows, 3 * C, C, &qkv);
     const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
-    layers->attention_fwd(ex, &shape, a->att, a->lse, &in, &drop_att);
+    lks__pass_attention(p, l, &shape, a->att, a->lse, &in, &drop_att);
     const lks__epilogue proj = {LKS__EPILOGUE_RESIDUAL, .bias = lks__gpt2_at(w, t->projb), .in = x,
                                 .drop = &drop_proj};
-    layers->linear_fwd(ex, a->x_mid, C, a->att, w + t->projw, rows, C, C, &proj);
+    linear(ex, a->x_mid, C, a->att, w + t->projw, rows, C, C, &proj);
 
     layers->layernorm_rows_fwd(ex, a->ln2, a->mean2, a->rstd2, a->x_mid, w + t->ln2w,
                                lks__gpt2_at(w, t->ln2b), rows, C);
     const lks__epilogue fc = {m->f.c.gelu_tanh ? LKS__EPILOGUE_GELU_TANH : LKS__EPILOGUE_GELU,
                               .bias = lks__gpt2_at(w, t->fcb), .out = a->gelu};
-    layers->linear_fwd(ex, a->fc, 4 * C, a->ln2, w + t->fcw, rows, 4 * C, C, &fc);
+    linear(ex, a->fc, 4 * C, a->ln2, w + t->fcw, rows, 4 * C, C, &fc);
     const lks__epilogue fc2 = {LKS__EPILOGUE_RESIDUAL, .bias = lks__gpt2_at(w, t->fc2b),
                                .in = a->x_mid, .drop = &drop_mlp};
-    layers->linear_fwd(ex, a->out, C, a->gelu, w + t->fc2w, rows, C, 4 * C, &fc2);
+    linear(ex, a->out, C, a->gelu, w + t->fc2w, rows, C, 4 * C, &fc2);
 }
 
 /* A product's gradients of its matrix and its bias, if they are wanted. */

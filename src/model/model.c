@@ -24,6 +24,11 @@ uint64_t lks__model_init(const lks__model_config *config, const lks__table *tabl
     return config->ops->init(config, table, g, params);
 }
 
+bool lks__model_has_positions(const lks__model_config *config)
+{
+    return config->ops->positions;
+}
+
 /* --- how far backward goes -------------------------------------------------------------------- */
 
 /* The lowest layer that backward must reach for the tensor's gradient. */
@@ -79,15 +84,23 @@ double lks__model_flops_per_token(const lks__model_config *c, const lks__table *
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
+/* The field of layer `l` that a row names. */
+static float **activation(const lks__model *m, int l, const lks__activation_row *row)
+{
+    char *layer = (char *)m->la + (size_t)l * m->ops->layer_activations;
+    return (float **)(void *)(layer + row->field);
+}
+
 static void carve_layers(lks__model *m, lks__carver *v)
 {
     lks__activation_row rows[LKS__MOST_ACTIVATIONS];
     const int n = m->ops->activations(m, rows);
     for (int l = 0; l < m->c.n_layer; l++)
         for (int i = 0; i < n; i++) {
-            float *x = lks__carve(v, m->max_rows, rows[i].width);
-            memcpy((char *)m->la + (size_t)l * m->ops->layer_activations + rows[i].field, &x,
-                   sizeof x);
+            const bool shared = m->forward_only && l > 0 && i < n - 1;
+            float **first = activation(m, 0, &rows[i]);
+            *activation(m, l, &rows[i]) =
+                shared ? *first : lks__carve(v, m->max_rows, rows[i].width);
         }
 }
 
@@ -122,12 +135,19 @@ static void find_tensors(lks__model *m)
     m->lowest_field = lowest_field_of(m->table, m->lowest);
 }
 
+/* What a model is opened for: batches of sequences of block_size, or forward passes of some rows.
+ */
+struct use {
+    int batch;
+    size_t rows; /* 0: of the batch */
+};
+
 /* A model without its arena, whose size is known; table: NULL if nothing else is wanted. */
-static lks_status measure(const lks__model_config *c, const lks__table *table, int batch,
+static lks_status measure(const lks__model_config *c, const lks__table *table, struct use use,
                           const lks__layers *layers, lks__model **model_p)
 {
     lks__carver v = {NULL, 0, false};
-    LKS__TRY(c->ops->check(c, batch));
+    LKS__TRY(c->ops->check(c, use.batch));
     lks__model *m = calloc(1, c->ops->bytes);
     if (m == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
@@ -135,7 +155,8 @@ static lks_status measure(const lks__model_config *c, const lks__table *table, i
     m->ops = c->ops;
     m->table = table;
     m->layers = layers;
-    m->max_rows = (size_t)batch * (size_t)c->block_size; /* both are int */
+    m->forward_only = use.rows > 0;
+    m->max_rows = use.rows > 0 ? use.rows : (size_t)use.batch * (size_t)c->block_size; /* int */
     m->C = (size_t)c->n_embd;
     m->V = (size_t)c->vocab_size;
     m->once = (char *)m + c->ops->once;
@@ -153,7 +174,7 @@ static lks_status measure(const lks__model_config *c, const lks__table *table, i
         if (v.too_large)
             st = lks__fail(LKS_ERR_CONFIG,
                            "batch_size = %d of block_size = %d is more than memory can address",
-                           batch, c->block_size);
+                           use.batch, c->block_size);
     }
     if (st == LKS_OK)
         *model_p = m;
@@ -166,31 +187,34 @@ lks_status lks__model_activation_bytes(const lks__model_config *config, int batc
                                        const lks__layers *layers, size_t *bytes_p)
 {
     lks__model *m;
-    LKS__TRY(measure(config, NULL, batch, layers, &m));
+    LKS__TRY(measure(config, NULL, (struct use){batch, 0}, layers, &m));
     *bytes_p = m->arena_bytes + (m->ops->more_bytes == NULL ? 0 : m->ops->more_bytes(m));
     release(m);
     return LKS_OK;
 }
 
-static lks_status open_arena(lks__model *m, int batch)
+static lks_status open_arena(lks__model *m, struct use use)
 {
     lks_status st = m->device->ops->alloc(m->device, m->arena_bytes, &m->arena);
     if (st != LKS_ERR_NOMEM)
         return st;
+    if (m->forward_only)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %.1f MB of activations (%zu rows)",
+                         (double)m->arena_bytes / 1e6, m->max_rows);
     return lks__fail(LKS_ERR_NOMEM,
                      "no memory for %.1f MB of activations (%d sequences of %d tokens): use fewer "
                      "sequences in a micro-batch and more gradient_accumulation_steps",
-                     (double)m->arena_bytes / 1e6, batch, m->c.block_size);
+                     (double)m->arena_bytes / 1e6, use.batch, m->c.block_size);
 }
 
-lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
-                           lks__device *device, lks__model **model_p)
+static lks_status open_model(const lks__model_config *config, const lks__table *table,
+                             struct use use, lks__device *device, lks__model **model_p)
 {
     lks__model *m;
-    LKS__TRY(measure(config, table, batch, device->layers, &m));
+    LKS__TRY(measure(config, table, use, device->layers, &m));
     m->device = device;
     m->ex = device->ex;
-    lks_status st = open_arena(m, batch);
+    lks_status st = open_arena(m, use);
     if (st == LKS_OK) {
         lks__carver v = {m->arena, 0, false};
         carve_all(m, &v);
@@ -202,6 +226,18 @@ lks_status lks__model_open(const lks__model_config *config, const lks__table *ta
     else
         release(m);
     return st;
+}
+
+lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
+                           lks__device *device, lks__model **model_p)
+{
+    return open_model(config, table, (struct use){batch, 0}, device, model_p);
+}
+
+lks_status lks__model_open_forward(const lks__model_config *config, const lks__table *table,
+                                   size_t rows, lks__device *device, lks__model **model_p)
+{
+    return open_model(config, table, (struct use){1, rows}, device, model_p);
 }
 
 void lks__model_close(lks__model *m)
@@ -228,7 +264,7 @@ void *lks__model_scratch(lks__model *m, size_t *bytes_p)
 static lks__pass pass_of(lks__model *m, const float *params, const lks__micro_batch *mb,
                          const lks__backward *bw)
 {
-    return (lks__pass){m, params, mb, bw, (size_t)mb->B * (size_t)mb->T};
+    return (lks__pass){m, params, mb, bw, (size_t)mb->B * (size_t)mb->T, NULL};
 }
 
 static void beat(const lks__pass *p)
@@ -245,8 +281,21 @@ static void done(const lks__pass *p, int group)
         p->bw->done(p->bw->done_ctx, group);
 }
 
-/* Tokens to the head's input. */
-static void forward(const lks__pass *p)
+void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_shape *shape,
+                         float *out, float *lse, const lks__attention_in *in,
+                         const lks__dropout *drop)
+{
+    const lks__model *m = p->m;
+    if (p->kv == NULL) {
+        m->layers->attention_fwd(m->ex, shape, out, lse, in, drop);
+        return;
+    }
+    const size_t from = (size_t)layer * p->kv->layer;
+    const lks__attention_cache cache = {p->kv->k + from, p->kv->v + from, p->kv->T, p->kv->at};
+    m->layers->attention_cached_fwd(m->ex, shape, out, &cache, in);
+}
+
+void lks__model_forward(const lks__pass *p)
 {
     const lks__model *m = p->m;
     lks__trace_begin(LKS__SPAN_FORWARD, -1);
@@ -292,7 +341,7 @@ void lks__model_train(lks__model *m, const float *params, const lks__micro_batch
 {
     const lks__pass p = pass_of(m, params, mb, bw);
     float *dy = m->lowest <= m->c.n_layer ? m->dy : NULL;
-    forward(&p);
+    lks__model_forward(&p);
     lks__head_loss(m->layers, m->ex, &m->head, loss, dy, lks__grad_at(&p, m->head_group, m->head_w),
                    m->y, params + m->head_w, mb->targets, p.rows, m->V, m->C);
     backward(&p);
@@ -301,9 +350,20 @@ void lks__model_train(lks__model *m, const float *params, const lks__micro_batch
 void lks__model_loss(lks__model *m, const float *params, const lks__micro_batch *mb, float *loss)
 {
     const lks__pass p = pass_of(m, params, mb, NULL);
-    forward(&p);
+    lks__model_forward(&p);
     lks__head_loss(m->layers, m->ex, &m->head, loss, NULL, NULL, m->y, params + m->head_w,
                    mb->targets, p.rows, m->V, m->C);
+}
+
+void lks__model_row_losses(lks__model *m, const float *params, const lks__micro_batch *mb,
+                           double *losses)
+{
+    const lks__pass p = pass_of(m, params, mb, NULL);
+    lks__head head = m->head;
+    head.row_loss = losses;
+    lks__model_forward(&p);
+    lks__head_loss(m->layers, m->ex, &head, NULL, NULL, NULL, m->y, params + m->head_w, mb->targets,
+                   p.rows, m->V, m->C);
 }
 
 void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens, int T,
@@ -311,7 +371,7 @@ void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens
 {
     const lks__micro_batch mb = {tokens, NULL, 1, T};
     const lks__pass p = pass_of(m, params, &mb, NULL);
-    forward(&p);
+    lks__model_forward(&p);
     m->layers->linear_fwd(m->ex, logits, m->V, m->y + (p.rows - 1) * m->C, params + m->head_w, 1,
                           m->V, m->C, NULL);
     if (m->head.softcap > 0.0f)
@@ -382,7 +442,7 @@ lks_status lks__model_find_bad(lks__model *m, const float *params, const lks__mi
         n += outputs_of_layer(m, l, out + n);
     out[n] = (struct output){.x = m->y, .width = m->C};
     snprintf(out[n++].module, LKS__PLACE, "%s", m->ops->last);
-    forward(&p);
+    lks__model_forward(&p);
     st = first_bad(m, p.rows, out, n, &slots, &first);
     if (st == LKS_OK)
         snprintf(place, LKS__PLACE, "%s", first < n ? out[first].module : "lm_head");

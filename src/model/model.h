@@ -79,6 +79,10 @@ void lks__model_train(lks__model *model, const float *params, const lks__micro_b
 void lks__model_loss(lks__model *model, const float *params, const lks__micro_batch *mb,
                      float *loss);
 
+/* losses[B * T]: each row's loss, without dropout and gradients. */
+void lks__model_row_losses(lks__model *model, const float *params, const lks__micro_batch *mb,
+                           double *losses);
+
 enum { LKS__PLACE = 64 }; /* bytes of a module's name */
 
 /* Find where a training pass over `mb` first makes a number that isn't finite: the module whose
@@ -98,6 +102,9 @@ void lks__model_logits(lks__model *model, const float *params, const int32_t *to
 /* Model FLOPs of one token of a sequence of block_size, forward and backward (PaLM, appendix B),
  * without those that frozen tensors make unnecessary. */
 double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table);
+
+/* Does the model have parameters for each position, so that block_size is the longest context? */
+bool lks__model_has_positions(const lks__model_config *config);
 
 /* The families' (model/frame.h). */
 extern const struct lks__model_ops lks__model_gpt2, lks__model_golf;

@@ -10,13 +10,19 @@ static const double SAME_CAUSE_S = 0.3; /* the same as in the launcher */
 
 volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 
-static volatile sig_atomic_t held;
+static volatile sig_atomic_t held, n_requests;
 static void (*on_first)(void *ctx, int signo);
 static void *on_first_ctx;
 
 void lks__signals_hold(bool hold)
 {
     held = hold;
+}
+
+void lks__signals_rearm(void)
+{
+    n_requests = 0;
+    lks__stop_requested = 0;
 }
 
 void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx)
@@ -32,7 +38,6 @@ void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx)
  * checkpoint is being written, it takes a third. */
 static void on_stop(int signo)
 {
-    static int n_requests;
     static double last;
     double now = lks__sys_now();
     if (n_requests > 0 && now - last < SAME_CAUSE_S)

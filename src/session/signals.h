@@ -20,4 +20,7 @@ void lks__signals_hold(bool hold);
  * was one already. NULL: call nothing. */
 void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx);
 
+/* The request to stop has been answered: the next signal is a first one again. */
+void lks__signals_rearm(void);
+
 #endif

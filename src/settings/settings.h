@@ -93,7 +93,8 @@ enum {
       "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
     X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL | EXPORT, HOST, FILES,                       \
-      "folder with train.bin and val.bin; if NAME is no folder, data/NAME is tried")               \
+      "folder with train.bin and val.bin; if NAME is no folder, data/NAME is tried. eval also "    \
+      "takes a file, or a pattern of shards")                                                      \
     X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,             \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, which, "", ANY, SAMPLE | EVAL | EXPORT, HOST, FILES,                                    \
@@ -109,14 +110,17 @@ enum {
     X(STR, artifact, "", ANY, EVAL, HOST, FILES,                                                   \
       "artifact to evaluate, instead of the checkpoint in out_dir")                                \
     X(CHOICE, split, val, WORDS, EVAL, HOST, FILES, "which tokens to evaluate on")                 \
+    X(INT, stride, 0, INTS(0, 1 << 20), EVAL, HOST, FILES,                                         \
+      "tokens from one window to the next, which overlap and count each token once; 0: windows "   \
+      "side by side")                                                                              \
                                                                                                    \
     X(LISTED, family, 0, WORDS, TRAIN | BENCH, SHAPE, MODEL, "family of models")                   \
     X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL, "transformer blocks")          \
     X(INT, n_head, 12, INTS(1, 1024), TRAIN | SAMPLE | EVAL | BENCH, SHAPE, MODEL,                 \
       "attention heads of a block; must divide n_embd")                                            \
     X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE, MODEL, "width of the model")         \
-    X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | BENCH, SHAPE, MODEL,                        \
-      "context length in tokens")                                                                  \
+    X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | EVAL | BENCH, SHAPE, MODEL,                 \
+      "context length in tokens; eval: the model's, if none is given")                             \
     X(INT, vocab_size, 0, INTS(0, 1 << 24), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,             \
       "number of token ids; 0: from the data's meta.json, or 50304 without it. prep "              \
       "sentencepiece trains that many; 0: 1024")                                                   \
@@ -253,10 +257,16 @@ enum {
     X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "samples to write")          \
     X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST, SAMPLING,                       \
       "tokens of each sample")                                                                     \
-    X(FLOAT, temperature, 0.8, OVER_TO(0, 1e6), SAMPLE, HOST, SAMPLING,                            \
-      "under 1: likely tokens more often; over 1: unlikely tokens more often")                     \
+    X(FLOAT, temperature, 0.8, FROM_TO(0, 1e6), SAMPLE, HOST, SAMPLING,                            \
+      "under 1: likely tokens more often; over 1: unlikely ones; 0: always the likeliest")         \
     X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST, SAMPLING,                                   \
       "draw from the k likeliest tokens; 0: from all")                                             \
+    X(FLOAT, top_p, 1.0, OVER_TO(0, 1), SAMPLE, HOST, SAMPLING,                                    \
+      "draw from the likeliest tokens whose probability together reaches this; 1: from all")       \
+    X(STR, stop, "", TEXT, SAMPLE, HOST | LIST, SAMPLING,                                          \
+      "a text ends before this text; \\n in it is a line feed; may be given several times")        \
+    X(BOOL, interactive, false, ANY, SAMPLE, HOST, SAMPLING,                                       \
+      "read lines from standard input, and write what follows each, in one context")               \
                                                                                                    \
     X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "ranks (processes) to start on this machine")                                                \

@@ -28,7 +28,8 @@ typedef struct lks__split_eval {
     lks__session *session;
     lks__model *model;
     const float *params;
-    size_t B, T; /* windows of a batch (the last may have fewer), tokens of a window */
+    size_t B, T;   /* windows of a batch (the last may have fewer), tokens of a window */
+    size_t stride; /* lks__eval_sliding(): from one window to the next, 1 to T */
 
     const char *path; /* of the split, for messages */
     uint64_t n_tokens;
@@ -45,5 +46,9 @@ typedef struct lks__split_result {
 /* Evaluate all windows [iT, iT + T] of the split; tokens after the last whole window are left out.
  * The same result for any number of ranks. Collective; ERR_STOPPED as above. */
 lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result);
+
+/* The same with windows that begin `stride` tokens after each other, so that they overlap; the last
+ * may be shorter. Every token but the first counts once, in the first window that predicts it. */
+lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result);
 
 #endif

@@ -58,6 +58,12 @@ static void keep_attention(deferred_entry *e, void *field)
     NEEDS(e, x->q, x->k, x->v);
 }
 
+static void keep_attention_cache(deferred_entry *e, void *field)
+{
+    lks__attention_cache *x = keep_struct(e, field, sizeof *x);
+    NEEDS(e, x->k, x->v);
+}
+
 static void keep_attention_grads(deferred_entry *e, void *field)
 {
     lks__attention_grads *x = keep_struct(e, field, sizeof *x);
@@ -132,6 +138,7 @@ static void keep_muon(deferred_entry *e, void *field)
         const lks__attention_shape *: keep_shape,                                                  \
         const lks__attention_in *: keep_attention,                                                 \
         const lks__attention_grads *: keep_attention_grads,                                        \
+        const lks__attention_cache *: keep_attention_cache,                                        \
         const lks__golf_entry *: keep_golf_entry,                                                  \
         const lks__golf_branch *: keep_golf_branch,                                                \
         const lks__golf_scaled *: keep_golf_scaled,                                                \
@@ -188,8 +195,11 @@ static void keep_muon(deferred_entry *e, void *field)
 
 OPERATION(clear, float *, size_t)
 OPERATION(accumulate, float *, const float *, size_t)
+OPERATION(copy, float *, const float *, size_t)
 OPERATION(first_not_finite, uint64_t *, const float *, size_t)
 OPERATION(linear_fwd, float *, size_t, const float *, const float *, size_t, size_t, size_t,
+          const lks__epilogue *)
+OPERATION(linear_rows_fwd, float *, size_t, const float *, const float *, size_t, size_t, size_t,
           const lks__epilogue *)
 OPERATION(linear_bwd_x, float *, const float *, size_t, const float *, size_t, size_t, size_t,
           const lks__epilogue *)
@@ -200,6 +210,8 @@ OPERATION(attention_fwd, const lks__attention_shape *, float *, float *, const l
           const lks__dropout *)
 OPERATION(attention_bwd, const lks__attention_shape *, const lks__attention_grads *, const float *,
           const lks__attention_in *, const float *, const float *, const lks__dropout *)
+OPERATION(attention_cached_fwd, const lks__attention_shape *, float *, const lks__attention_cache *,
+          const lks__attention_in *)
 OPERATION(embedding_fwd, float *, const int32_t *, const float *, const float *, size_t, size_t,
           size_t, const lks__dropout *)
 OPERATION(embedding_bwd, float *, float *, const float *, const int32_t *, size_t, size_t, size_t)

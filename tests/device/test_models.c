@@ -1,5 +1,5 @@
 /* A model computes on the deferred device what it computes on the CPU, to the last bit: losses,
- * gradients, logits, the search for a bad number. */
+ * gradients, logits, samples, the search for a bad number. */
 #include "../model/models.h"
 
 #include <math.h>
@@ -9,8 +9,9 @@
 #include "deferred.h"
 #include "layers/mirror.h"
 #include "train/batch.h"
+#include "use/generate.h"
 
-enum { SEEDS = 8, STEPS = 3 };
+enum { SEEDS = 8, STEPS = 3, SAMPLES = 3, NEW = 6 };
 
 /* What is compared. */
 struct results {
@@ -18,6 +19,7 @@ struct results {
     float logits[SMALL_VOCAB];
     char place[LKS__PLACE];
     float *grads;
+    int32_t text[SAMPLES][NEW];
 };
 
 static void ignore_group(void *ctx, int group)
@@ -33,6 +35,31 @@ static lks__micro_batch send(lks__batch *batch, const small_run *run, int shift)
         targets[i] = (run->targets[i] + shift) % SMALL_VOCAB;
     }
     return lks__batch_send(batch, SMALL_B, SMALL_T);
+}
+
+static lks_status take(void *ctx, size_t sample, int32_t token, bool *end_p)
+{
+    struct results *r = ctx;
+    memmove(r->text[sample], r->text[sample] + 1, (NEW - 1) * sizeof token);
+    r->text[sample][NEW - 1] = token;
+    return LKS_OK;
+}
+
+/* Samples whose context becomes full on the way. */
+static void write_samples(const small_run *run, lks__device *device, const float *params,
+                          struct results *r)
+{
+    lks__generator *g;
+    const lks__generator_size size = {.samples = SAMPLES, .tokens = UINT64_MAX, .chunk = 2};
+    const lks__generate how = {.draw = {.seed = 5, .temperature = 3.0, .top_p = 1.0},
+                               .max_new_tokens = NEW,
+                               .sink = take,
+                               .ctx = r};
+    assert_ok(lks__generator_open(&run->config, &run->table, params, &size, device, &g));
+    lks__generator_begin(g, SAMPLES);
+    lks__generator_read(g, run->tokens, 4);
+    assert_ok(lks__generator_write(g, &how));
+    lks__generator_close(g);
 }
 
 static struct results compute(const small_run *run, lks__device *device)
@@ -68,6 +95,7 @@ static struct results compute(const small_run *run, lks__device *device)
     memcpy(r.losses, losses.host, sizeof r.losses);
     memcpy(r.logits, logits.host, sizeof r.logits);
 
+    write_samples(run, device, params.dev, &r);
     float *first = (float *)params.host + run->table.tensors[run->table.n_tensors / 2].offset;
     *first = NAN;
     lks__mirror_to_device(&params, LKS__QUEUE_COMPUTE, 0, bytes);
@@ -96,6 +124,7 @@ static void check(const small_model *m)
         assert_memory_equal(got.logits, want.logits, sizeof got.logits);
         assert_memory_equal(got.grads, want.grads, run.table.count * sizeof(float));
         assert_string_equal(got.place, want.place);
+        assert_memory_equal(got.text, want.text, sizeof got.text);
         free(got.grads);
         lks__device_close(device);
     }

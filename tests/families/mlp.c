@@ -240,6 +240,7 @@ static const struct lks__model_ops mlp_ops = {
     .once_bytes = sizeof(struct once),
     .layer_tensors = sizeof(struct layer),
     .layer_activations = sizeof(struct acts),
+    .positions = true,
     .layer = "mlp",
     .first = "wte",
     .last = "last",

@@ -679,6 +679,63 @@ static void test_peak(void **state)
     assert_true(best_ref < best && best_ref > best / 100);
 }
 
+/* Products of a few rows, of operands as they are and rounded. An element's bits are those of its
+ * row of x and its row of w alone, in whatever tile it is. */
+static void test_dot_rows(void **state)
+{
+    enum { MOST_ROWS = 9, MOST_OUT = 27, PAD = 3 };
+    static float got[MOST_ROWS * (MOST_OUT + PAD)];
+    static const size_t rows[] = {1, 2, 3, 4, 5, 7, MOST_ROWS};
+    static const size_t outs[] = {1, 4, 5, 6, 8, 11, 16, MOST_OUT};
+    FOR_EACH(n, place)
+    {
+        const bool bf16 = n % 2 == 0;
+        if (MOST_ROWS * n > MAX_ROWS * MAX_N || MOST_OUT * (n + 1) > MAX_ROWS * MAX_N)
+            continue;
+        for (size_t i = 0; i < sizeof rows / sizeof *rows * (sizeof outs / sizeof *outs); i++) {
+            const size_t m = rows[i % 7], out = outs[i / 7], ld = out + PAD;
+            const float *x = guard_copy(in[0], m * n, place);
+            const float *w = guard_copy(in[1], (out - 1) * (n + 1) + n, place); /* ldw: n + 1 */
+            float *y = guard_copy(in[2], (m - 1) * ld + out, place), alone;
+            ref.dot_rows(got, ld, in[0], n, in[1], n + 1, m, out, n, bf16);
+            lvl.dot_rows(y, ld, x, n, w, n + 1, m, out, n, bf16);
+            for (size_t r = 0; r < m; r++) {
+                check_close("dot_rows", y + r * ld, got + r * ld, out, sum_tol(n) * sqrt((double)n),
+                            1);
+                for (size_t o = 0; o < out; o++) {
+                    lvl.dot_rows(&alone, 1, x + r * n, n, w + o * (n + 1), n + 1, 1, 1, n, bf16);
+                    assert_memory_equal(&alone, &y[r * ld + o], sizeof alone);
+                }
+                if (r + 1 < m) /* between the rows nothing is written */
+                    assert_memory_equal(y + r * ld + out, in[2] + r * ld + out, PAD * sizeof *y);
+            }
+            guard_release();
+        }
+    }
+    const float odd[] = {1, NAN, INFINITY}, one[] = {1, 1, 1};
+    float y[2];
+    lvl.dot_rows(y, 1, odd, 1, one, 1, 2, 1, 1, false);
+    assert_true(y[0] == 1 && isnan(y[1]));
+    lvl.dot_rows(y, 1, odd + 2, 1, one, 1, 1, 1, 1, true);
+    assert_true(y[0] == INFINITY);
+}
+
+static void test_weighted_sum(void **state)
+{
+    const size_t rows = 13;
+    FOR_EACH(n, place)
+    {
+        const size_t ld = n + n % 3;
+        float *y = guard_copy(in[3], n, place);
+        const float *a = guard_copy(in[0], rows, place);
+        const float *x = guard_copy(in[1], (rows - 1) * ld + n, place);
+        ref.weighted_sum(want[0], in[0], in[1], ld, rows, n);
+        lvl.weighted_sum(y, a, x, ld, rows, n);
+        check_close("weighted_sum", y, want[0], n, sum_tol(rows), 4);
+        guard_release();
+    }
+}
+
 int main(void)
 {
     lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level matters here */
@@ -700,7 +757,8 @@ int main(void)
         cmocka_unit_test(test_peak),          cmocka_unit_test(test_rmsnorm),
         cmocka_unit_test(test_rope),          cmocka_unit_test(test_relu2),
         cmocka_unit_test(test_round_bf16),    cmocka_unit_test(test_softcap),
-        cmocka_unit_test(test_capped_xent),
+        cmocka_unit_test(test_capped_xent),   cmocka_unit_test(test_dot_rows),
+        cmocka_unit_test(test_weighted_sum),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -21,9 +21,16 @@ static lks__device device;
 static struct {
     lks__model_config config;
     lks__table table;
-    lks__model *model;
+    lks__model *model; /* uncached, for the probabilities */
     float *params;
+    lks__generator *generator;
 } m;
+
+static void open_generator(size_t samples, size_t chunk, lks__device *on, lks__generator **g)
+{
+    const lks__generator_size size = {samples, UINT64_MAX, chunk};
+    assert_ok(lks__generator_open(&m.config, &m.table, m.params, &size, on, g));
+}
 
 static int open_model(void **state)
 {
@@ -46,11 +53,13 @@ static int open_model(void **state)
         lks__mt_normal(&g, m.params + t->offset, t->count, t->init == LKS__INIT_ONE ? 1.0f : 0.0f,
                        0.5f);
     }
+    open_generator(1, 0, &device, &m.generator);
     return 0;
 }
 
 static int close_model(void **state)
 {
+    lks__generator_close(m.generator);
     free(m.params);
     lks__model_close(m.model);
     lks__table_free(&m.table);
@@ -133,18 +142,28 @@ struct drawn {
     size_t n;
 };
 
-static lks_status take(void *ctx, int32_t token)
+/* `ctx`: a struct drawn for each sample. */
+static lks_status take(void *ctx, size_t sample, int32_t token, bool *end_p)
 {
-    struct drawn *d = ctx;
+    struct drawn *d = (struct drawn *)ctx + sample;
     d->tokens[d->n++] = token;
     return LKS_OK;
 }
 
-static int32_t first_token(const lks__generate_options *o, const int32_t *prompt, size_t n)
+static void generate(lks__generator *g, const lks__generate *how, size_t samples,
+                     const int32_t *prompt, size_t n)
+{
+    lks__generator_begin(g, samples);
+    lks__generator_read(g, prompt, n);
+    assert_ok(lks__generator_write(g, how));
+}
+
+static int32_t first_token(lks__generate *how, const int32_t *prompt, size_t n)
 {
     int32_t token = -1;
     struct drawn d = {&token, 0};
-    assert_ok(lks__generate(m.model, &m.config, m.params, o, prompt, n, take, &d));
+    how->ctx = &d;
+    generate(m.generator, how, 1, prompt, n);
     assert_int_equal(d.n, 1);
     assert_in_range(token, 0, V - 1);
     return token;
@@ -155,10 +174,12 @@ static void check_first(const char *what, const int32_t *prompt, size_t n, doubl
                         int top_k)
 {
     double p[V], expected[V], observed[V] = {0};
-    lks__generate_options o = {
-        .seed = 99, .max_new_tokens = 1, .temperature = temperature, .top_k = (uint32_t)top_k};
+    lks__generate o = {.draw = {.seed = 99, .temperature = temperature, .top_k = (uint32_t)top_k},
+                       .max_new_tokens = 1,
+                       .sink = take};
+    o.draw.top_p = 1.0;
     probabilities(p, prompt, n, temperature, top_k);
-    for (o.sample = 0; o.sample < DRAWS; o.sample++)
+    for (o.first = 0; o.first < DRAWS; o.first++)
         observed[first_token(&o, prompt, n)]++;
     for (int i = 0; i < V; i++)
         expected[i] = p[i] * DRAWS;
@@ -226,12 +247,13 @@ static void check_text(const char *what, const int32_t *start, size_t n, double 
     assert_non_null(text);
     memcpy(text, start, n * sizeof *text);
     struct drawn d = {text, n};
-    lks__generate_options o = {.seed = 7,
-                               .sample = 3,
-                               .max_new_tokens = DRAWS,
-                               .temperature = temperature,
-                               .top_k = (uint32_t)top_k};
-    assert_ok(lks__generate(m.model, &m.config, m.params, &o, start, n, take, &d));
+    const lks__generate o = {
+        .draw = {.seed = 7, .temperature = temperature, .top_k = (uint32_t)top_k, .top_p = 1.0},
+        .first = 3,
+        .max_new_tokens = DRAWS,
+        .sink = take,
+        .ctx = &d};
+    generate(m.generator, &o, 1, start, n);
     assert_int_equal(d.n, n + DRAWS);
     memset(observed, 0, sizeof observed);
     memset(alone, 0, sizeof alone);
@@ -273,14 +295,80 @@ static void test_keys(void **state)
     int32_t text[4][N];
     for (int i = 0; i < 4; i++) {
         struct drawn d = {text[i], 0};
-        lks__generate_options o = {
-            .seed = i == 1 ? 2 : 1, .sample = i == 2, .max_new_tokens = N, .temperature = 2.0};
-        assert_ok(lks__generate(m.model, &m.config, m.params, &o, prompt, 2, take, &d));
+        const lks__generate o = {.draw = {.seed = i == 1 ? 2 : 1, .temperature = 2.0, .top_p = 1.0},
+                                 .first = i == 2,
+                                 .max_new_tokens = N,
+                                 .sink = take,
+                                 .ctx = &d};
+        generate(m.generator, &o, 1, prompt, 2);
     }
     assert_memory_not_equal(text[0], text[1], sizeof text[0]);
     assert_memory_not_equal(text[0], text[2], sizeof text[0]);
     assert_memory_not_equal(text[1], text[2], sizeof text[0]);
     assert_memory_equal(text[0], text[3], sizeof text[0]);
+}
+
+/* Samples are the same whatever is computed beside them, in whatever chunks the prompt is read, on
+ * any number of threads; before the context is full and after. */
+static void test_beside(void **state)
+{
+    enum { MOST = 5, N = 40 };
+    int32_t want[MOST][N], got[MOST][N];
+    lks__generate o = {
+        .draw = {.seed = 4, .temperature = 1.5, .top_p = 0.9}, .max_new_tokens = N, .sink = take};
+    for (size_t s = 0; s < MOST; s++) {
+        o.ctx = &(struct drawn){want[s], 0};
+        o.first = (uint32_t)s;
+        generate(m.generator, &o, 1, prompt, 3);
+    }
+    assert_memory_not_equal(want[0], want[1], sizeof want[0]);
+    for (int threads = 1; threads <= 4; threads += threads)
+        for (size_t samples = 1; samples <= MOST; samples++)
+            for (size_t chunk = 1; chunk <= 4; chunk++) {
+                struct drawn d[MOST];
+                lks__generator *g;
+                lks__exec other = ex;
+                assert_ok(lks__pool_open(threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init,
+                                         &other.pool));
+                lks__device on = lks__device_cpu(&other);
+                open_generator(samples, chunk, &on, &g);
+                for (size_t s = 0; s < samples; s++)
+                    d[s] = (struct drawn){got[s], 0};
+                o.first = 0;
+                o.ctx = d;
+                generate(g, &o, samples, prompt, 3);
+                assert_memory_equal(got, want, samples * sizeof want[0]);
+                lks__generator_close(g);
+                lks__pool_close(other.pool);
+            }
+}
+
+/* Text that goes on: what was drawn and what is read behind it are the context of what follows. The
+ * draws go on, too. */
+static void test_going_on(void **state)
+{
+    enum { N = 9, BETWEEN = 2 };
+    int32_t text[N + BETWEEN + N], first;
+    struct drawn d = {text, 0};
+    lks__generate o = {.draw = {.temperature = 0.0}, .max_new_tokens = N, .sink = take, .ctx = &d};
+    for (int n = 1; n <= N; n++) { /* the context of 6 is full on the way */
+        d.n = 0;
+        o.max_new_tokens = (uint64_t)n;
+        generate(m.generator, &o, 1, prompt, 1);
+        lks__generator_read(m.generator, prompt + 5, BETWEEN);
+        memcpy(text + n, prompt + 5, BETWEEN * sizeof *text);
+        d.n += BETWEEN;
+        o.max_new_tokens = 1;
+        assert_ok(lks__generator_write(m.generator, &o));
+        int32_t whole[1 + N + BETWEEN];
+        whole[0] = prompt[0];
+        memcpy(whole + 1, text, (size_t)(n + BETWEEN) * sizeof *text);
+        struct drawn alone = {&first, 0};
+        lks__generate again = o;
+        again.ctx = &alone;
+        generate(m.generator, &again, 1, whole, (size_t)(1 + n + BETWEEN));
+        assert_int_equal(text[n + BETWEEN], first);
+    }
 }
 
 int main(void)
@@ -290,7 +378,8 @@ int main(void)
         cmocka_unit_test(test_logits),      cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_top_k),       cmocka_unit_test(test_top_k_ties),
         cmocka_unit_test(test_long_prompt), cmocka_unit_test(test_sliding),
-        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_keys),        cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_going_on),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_model, close_model));
 }

@@ -106,6 +106,7 @@ static const struct figure ours[] = {
     {"serve", ""},
     {"artifact", ""},
     {"split", "val"},
+    {"stride", "0"},
     {"family", "gpt2"},
     {"vocab_size", "0"},
     {"gelu", "auto"},
@@ -122,6 +123,9 @@ static const struct figure ours[] = {
     {"iters", "10"},
     {"trace", ""},
     {"dry_run", "false"},
+    {"top_p", "1"},
+    {"stop", ""},
+    {"interactive", "false"},
     {"tokenizer_path", ""}, /* that of the data folder */
     {"nproc_per_node", "1"},
     {"max_restarts", "0"},

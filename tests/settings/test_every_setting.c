@@ -686,6 +686,9 @@ static const struct row other_rows[] = {
     ROW(SAMPLE, "max_new_tokens", "150", TEXT),
     ROW(SAMPLE, "temperature", "1.5", TEXT),
     ROW(SAMPLE, "top_k", "4", TEXT),
+    ROW(SAMPLE, "top_p", "0.3", TEXT),
+    ROW(SAMPLE, "stop", "n", TEXT),
+    ROW(SAMPLE, "interactive", "true", REFUSED, .says = "leave out --num_samples"),
     ROW(SAMPLE, "threads", "2", 0),
     ROW(SAMPLE, "device", "cpu", 0),
     ROW(SAMPLE, "dtype", "bfloat16", TEXT),
@@ -696,6 +699,8 @@ static const struct row other_rows[] = {
     ROW(EVAL, "n_head", "4", REFUSED, .says = "the model has n_head=2"),
     ROW(EVAL, "gelu", "tanh", 0, .may = TEXT),
     ROW(EVAL, "split", "train", TEXT, .says = "train loss"),
+    ROW(EVAL, "stride", "3", TEXT, .says = "stride 3"),
+    ROW(EVAL, "block_size", "5", TEXT, .says = "windows of 5 tokens"),
     ROW(EVAL, "batch_size", "5", 0, .may = TEXT), /* sums in another order */
     ROW(EVAL, "nproc_per_node", "2", 0),
     ROW(EVAL, "shutdown_timeout", "7", 0),

@@ -202,7 +202,9 @@ static void test_ranges(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_fails(LKS_ERR_CONFIG, parse_train(bad[i].arg), bad[i].range);
     lks__settings s;
-    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, "--temperature=0", &s), "over 0");
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, "--temperature=-0.1", &s),
+                 "at least 0");
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, "--top_p=0", &s), "over 0");
     assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_PREP, "--val_fraction=1", &s), "below 1");
     assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_PREP, "--val_fraction=-0.1", &s), "at least 0");
     assert_null(strchr(lks_last_error(), '\x1b'));

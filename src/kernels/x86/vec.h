@@ -355,6 +355,17 @@ static inline vf v_keep(vmask m, vf v) /* 0 outside the mask */
     return v_select(m, v, v_zero());
 }
 
+/* To the nearest value that bfloat16 has: the steps of kernels/ref_round_bf16.c. */
+static inline vf v_round_bf16(vf x)
+{
+    const vi bits = v_bits(x);
+    vi odd = vi_and(V(srli_epi32)(bits, 16), V(set1_epi32)(1));
+    vi up = V(add_epi32)(bits, V(add_epi32)(odd, V(set1_epi32)(0x7fff)));
+    vi quiet = vi_or(bits, V(set1_epi32)(0x00400000));
+    vf y = v_select(v_is_nan(x), v_of_bits(quiet), v_of_bits(up));
+    return v_of_bits(vi_and(v_bits(y), V(set1_epi32)(-0x10000)));
+}
+
 static inline float v_hsum(vf v)
 {
     __m256 f = v_fold_sum(v);

@@ -1,0 +1,139 @@
+#include "model/decode.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "model/frame.h"
+
+struct lks__decoder {
+    lks__model *m;
+    lks__kv kv; /* of sequence 0; k NULL: not kept */
+    lks__decoder_size size;
+    size_t head;     /* floats of a head's keys in one sequence */
+    size_t sequence; /* floats of all heads' */
+    size_t bytes;    /* of keys, and of values */
+};
+
+static lks_status no_memory(const lks__decoder *d, double bytes)
+{
+    return lks__fail(LKS_ERR_NOMEM,
+                     "no memory for %.1f MB of keys and values (%d layers, %zu sequences of %zu "
+                     "tokens): use fewer sequences or tokens",
+                     2.0 * bytes / 1e6, d->m->c.n_layer, d->size.sequences, d->size.positions);
+}
+
+static lks_status open_cache(lks__decoder *d)
+{
+    const lks__model_config *c = &d->m->c;
+    const size_t hs = (size_t)(c->n_embd / c->n_head);
+    uint64_t floats = d->size.positions, bytes;
+    void *k, *v;
+    if (!lks__mul(floats, hs, &floats))
+        return no_memory(d, INFINITY);
+    d->head = (size_t)floats;
+    if (!lks__mul(floats, (uint64_t)c->ops->kv_heads(c), &floats))
+        return no_memory(d, INFINITY);
+    d->sequence = (size_t)floats;
+    if (!lks__mul(floats, d->size.sequences, &floats))
+        return no_memory(d, INFINITY);
+    d->kv.layer = (size_t)floats;
+    if (!lks__mul(floats, (uint64_t)c->n_layer * sizeof(float), &bytes) || bytes > SIZE_MAX / 4)
+        return no_memory(d, INFINITY);
+    lks__device *device = d->m->device;
+    d->bytes = (size_t)bytes;
+    d->kv.T = d->size.positions;
+    lks_status st = device->ops->alloc(device, d->bytes, &k);
+    if (st == LKS_OK) {
+        d->kv.k = k;
+        st = device->ops->alloc(device, d->bytes, &v);
+    }
+    if (st == LKS_OK)
+        d->kv.v = v;
+    return st == LKS_ERR_NOMEM ? no_memory(d, (double)bytes) : st;
+}
+
+lks_status lks__decoder_open(const lks__model_config *config, const lks__table *table,
+                             const lks__decoder_size *size, lks__device *device,
+                             lks__decoder **decoder_p)
+{
+    const bool keeps = config->ops->kv_heads != NULL;
+    lks__decoder *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a decoder");
+    d->size = *size;
+    lks_status st =
+        lks__model_open_forward(config, table, keeps ? size->rows : size->positions, device, &d->m);
+    if (st == LKS_OK && keeps)
+        st = open_cache(d);
+    if (st == LKS_OK)
+        *decoder_p = d;
+    else
+        lks__decoder_close(d);
+    return st;
+}
+
+void lks__decoder_close(lks__decoder *d)
+{
+    if (d == NULL)
+        return;
+    if (d->kv.k != NULL) {
+        lks__device *device = d->m->device;
+        lks__device_drain(device);
+        device->ops->release(device, d->kv.k, d->bytes);
+        if (d->kv.v != NULL)
+            device->ops->release(device, d->kv.v, d->bytes);
+    }
+    lks__model_close(d->m);
+    free(d);
+}
+
+bool lks__decoder_keeps(const lks__decoder *d)
+{
+    return d->kv.k != NULL;
+}
+
+static void head(const lks__decoder *d, const lks__pass *p, float *logits, size_t row, size_t rows)
+{
+    const lks__model *m = d->m;
+    lks__linear_fwd_fn *linear = lks__pass_linear(p, m->layers);
+    linear(m->ex, logits, m->V, m->y + row * m->C, p->params + m->head_w, rows, m->V, m->C, NULL);
+    if (m->head.softcap > 0.0f)
+        m->layers->cap_logits(m->ex, logits, rows * m->V, m->head.softcap);
+}
+
+void lks__decoder_run(lks__decoder *d, const float *params, const lks__decoder_pass *pass)
+{
+    const lks__micro_batch mb = {pass->tokens, NULL, (int)pass->sequences, (int)pass->n};
+    lks__kv kv = d->kv;
+    lks__pass p = {d->m, params, &mb, NULL, pass->sequences * pass->n, NULL};
+    if (lks__decoder_keeps(d)) {
+        kv.k += pass->first * d->sequence;
+        kv.v += pass->first * d->sequence;
+        kv.at = pass->at;
+        p.kv = &kv;
+    }
+    lks__model_forward(&p);
+    if (pass->logits == NULL)
+        return;
+    if (pass->n == 1) {
+        head(d, &p, pass->logits, 0, p.rows);
+        return;
+    }
+    for (size_t i = 0; i < pass->sequences; i++)
+        head(d, &p, pass->logits + i * d->m->V, (i + 1) * pass->n - 1, 1);
+}
+
+void lks__decoder_share(lks__decoder *d, size_t sequences, size_t n)
+{
+    const lks__model *m = d->m;
+    const size_t hs = d->head / (d->kv.T > 0 ? d->kv.T : 1);
+    if (!lks__decoder_keeps(d))
+        return;
+    for (int l = 0; l < m->c.n_layer; l++)
+        for (size_t s = 1; s < sequences; s++)
+            for (size_t h = 0; h < d->sequence; h += d->head) {
+                const size_t from = (size_t)l * d->kv.layer + h, to = from + s * d->sequence;
+                m->layers->copy(m->ex, d->kv.k + to, d->kv.k + from, n * hs);
+                m->layers->copy(m->ex, d->kv.v + to, d->kv.v + from, n * hs);
+            }
+}

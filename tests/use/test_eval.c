@@ -1,0 +1,242 @@
+/* lockstep eval beside a sum over one target after the other, straight from the definition: windows
+ * that overlap, other lengths, files and patterns, bits per byte, any number of ranks. */
+#include "support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "use/replica.h"
+
+enum { GPT2_T = 16, GOLF_T = 8, MOST = 400, N_VAL = 171 };
+
+static lks__session session;
+static const char *gpt2, *golf; /* folders with data/ and out/ */
+static int32_t text[MOST];      /* of gpt2's val.bin */
+static int32_t ids[N_VAL];      /* of golf's validation shards */
+static size_t n_text;
+
+static lks_test_result tool_ok(lks_test_result r)
+{
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    return r;
+}
+
+static void train_gpt2(void)
+{
+    const char *dir = gpt2 = lks_test_folder(), *data = lks_test_text("%s/data", dir);
+    const char *input = lks_test_text("%s/text", dir), *written = "";
+    for (int i = 0; i < 50; i++)
+        written = lks_test_text("%s%c\xc3\xa9t\xc3\xa9 %d,", written, 'a' + i * 7 % 26, i * i);
+    lks_test_write(input, written, strlen(written));
+    tool_ok(lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
+                          lks_test_text("--out=%s", data), "--val_fraction=0.3"));
+    tool_ok(lks_test_tool("train", lks_test_text("--dataset=%s", data),
+                          lks_test_text("--out_dir=%s/out", dir), "--n_layer=2", "--n_head=2",
+                          "--n_embd=16", "--block_size=16", "--batch_size=4",
+                          "--gradient_accumulation_steps=1", "--max_iters=20",
+                          "--learning_rate=0.01", "--eval_iters=1", "--threads=1"));
+    size_t bytes;
+    const char *val = lks_test_read(lks_test_text("%s/val.bin", data), &bytes);
+    n_text = bytes / 2;
+    assert_in_range(n_text, 100, MOST);
+    for (size_t i = 0; i < n_text; i++) {
+        uint16_t id;
+        memcpy(&id, val + 2 * i, 2);
+        text[i] = id;
+    }
+}
+
+static void train_golf(void)
+{
+    enum { N_TRAIN = 3000, FIRST = 100, V = 50 };
+    uint16_t tokens[N_TRAIN];
+    const char *dir = golf = lks_test_folder();
+    for (size_t i = 0; i < N_TRAIN; i++)
+        tokens[i] = (uint16_t)(i * i % 47 + i % 3);
+    lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", dir), tokens, N_TRAIN);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", dir), tokens + 5, FIRST);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000001.bin", dir), tokens + 900,
+                         N_VAL - FIRST);
+    for (size_t i = 0; i < N_VAL; i++)
+        ids[i] = tokens[i < FIRST ? 5 + i : 900 + i - FIRST];
+    tool_ok(lks_test_tool(
+        "train", "--family=golf", "--sampler=stream", lks_test_text("--dataset=%s", dir),
+        lks_test_text("--out_dir=%s/out", dir), lks_test_text("--vocab_size=%d", V), "--n_layer=3",
+        "--n_head=2", "--num_kv_heads=1", "--n_embd=16", "--block_size=8",
+        "--train_batch_tokens=128", "--gradient_accumulation_steps=4", "--virtual_ranks=2",
+        "--val_batch_size=64", "--iterations=12", "--max_wallclock_seconds=0", "--threads=1"));
+}
+
+static int open_all(void **state)
+{
+    train_gpt2();
+    train_golf();
+    assert_ok(lks__session_open("auto", 60.0, 1, &session));
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    lks__session_close(&session);
+    return 0;
+}
+
+/* ---- the definition -------------------------------------------------------------------------- */
+
+static double loss_of(const float *logits, size_t V, int32_t target)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < V; i++)
+        sum += exp((double)logits[i] - (double)logits[target]);
+    return log(sum);
+}
+
+/* Every target once, from the first window [k * stride, k * stride + T) that predicts it. */
+static double naive(const char *run, const int32_t *tokens, size_t n, size_t T, size_t stride)
+{
+    lks__settings s;
+    lks__replica r;
+    double sum = 0.0;
+    lks__settings_defaults(&s);
+    assert_ok(lks__replica_open(lks_test_text("%s/out", run), &s, 0, &session, &r));
+    r.config.block_size = (int)T;
+    assert_ok(lks__model_open(&r.config, &r.table, 1, session.device, &r.model));
+    const size_t V = (size_t)r.config.vocab_size;
+    float *logits = calloc(V, sizeof *logits);
+    assert_non_null(logits);
+    for (size_t t = 1; t < n; t++) {
+        const size_t k = t <= T ? 0 : (t - T + stride - 1) / stride;
+        lks__model_logits(r.model, r.params.dev, tokens + k * stride, (int)(t - k * stride),
+                          logits);
+        sum += loss_of(logits, V, tokens[t]);
+    }
+    free(logits);
+    lks__replica_close(&r);
+    return sum / (double)(n - 1);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+#define EVAL(run, ...)                                                                             \
+    lks_test_tool("eval", lks_test_text("--out_dir=%s/out", run), "--threads=1", __VA_ARGS__)
+
+static double number_after(const char *line, const char *words)
+{
+    const char *at = strstr(line, words);
+    if (at == NULL)
+        fail_msg("no \"%s\" in: %s", words, line);
+    return strtod(at + strlen(words), NULL);
+}
+
+static void test_stride(void **state)
+{
+    const char *data = lks_test_text("--dataset=%s/data", gpt2);
+    static const size_t strides[] = {1, 5, 8, 15, 16};
+    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++) {
+        const size_t stride = strides[i];
+        const char *first = NULL;
+        const double want = naive(gpt2, text, n_text, GPT2_T, stride);
+        for (int W = 1; W <= 3; W++) {
+            const lks_test_result r =
+                tool_ok(EVAL(gpt2, data, lks_test_text("--stride=%zu", stride),
+                             lks_test_text("--nproc_per_node=%d", W), "--batch_size=3"));
+            assert_near(number_after(r.out, "val loss "), want, 2e-6);
+            first = first == NULL ? r.out : first;
+            assert_string_equal(r.out, first);
+        }
+        assert_contains(first,
+                        lks_test_text("over %zu windows of 16 tokens, stride %zu",
+                                      1 + (n_text - 1 - GPT2_T + stride - 1) / stride, stride));
+    }
+    /* Fewer tokens than a window. */
+    const char *few = lks_test_text("%s/few.bin", gpt2);
+    const uint16_t three[] = {(uint16_t)text[0], (uint16_t)text[1], (uint16_t)text[2]};
+    lks_test_write(few, three, sizeof three);
+    const lks_test_result r = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4"));
+    assert_near(number_after(r.out, "few.bin loss "), naive(gpt2, text, 3, GPT2_T, 4), 2e-6);
+    assert_contains(r.out, "over 1 windows");
+    lks_test_write(few, three, 2);
+    assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4").err,
+                    "too few tokens");
+    assert_contains(EVAL(gpt2, data, "--stride=17").err, "is more than a window");
+}
+
+/* Bits per byte of characters: UTF-8's bytes of the targets. */
+static void test_bytes(void **state)
+{
+    const lks_test_result r =
+        tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2), "--stride=16"));
+    size_t bytes;
+    const char *all = lks_test_read(lks_test_text("%s/text", gpt2), &bytes);
+    size_t tail = bytes;
+    for (size_t n = n_text - 1; n > 0; n--) /* back over the targets' characters */
+        do
+            tail--;
+        while (((unsigned char)all[tail] & 0xc0) == 0x80);
+    assert_true(bytes - tail > n_text + 10);
+    assert_near(number_after(r.out, "perplexity "), exp(number_after(r.out, "val loss ")), 1e-3);
+    const char *bpb = strstr(r.out, " bits per byte");
+    assert_non_null(bpb);
+    while (bpb[-1] != ' ')
+        bpb--;
+    assert_near(strtod(bpb, NULL),
+                number_after(r.out, "val loss ") / log(2.0) * (double)(n_text - 1) /
+                    (double)(bytes - tail),
+                1e-6);
+}
+
+/* The same tokens from a folder, a file, a shard and a pattern of shards. */
+static void test_files(void **state)
+{
+    const char *whole = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2))).out;
+    const char *file = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", gpt2))).out;
+    assert_string_equal(strchr(file, ' '), strchr(whole, ' '));
+    assert_memory_equal(file, "val.bin ", 8);
+    uint16_t shard[MOST];
+    for (size_t i = 0; i < n_text; i++)
+        shard[i] = (uint16_t)text[i];
+    lks_test_write_shard(lks_test_text("%s/shard.bin", gpt2), shard, n_text);
+    file = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/shard.bin", gpt2))).out;
+    assert_string_equal(strchr(file, ' '), strchr(whole, ' '));
+
+    whole = tool_ok(EVAL(golf, lks_test_text("--dataset=%s", golf))).out;
+    file = tool_ok(EVAL(golf, lks_test_text("--dataset=%s/fineweb_val_*.bin", golf))).out;
+    assert_string_equal(strchr(file, ' '), strchr(whole, ' '));
+    const lks_test_result r = tool_ok(
+        EVAL(golf, lks_test_text("--dataset=%s/fineweb_val_000000.bin", golf), "--stride=3"));
+    assert_near(number_after(r.out, "000000.bin loss "), naive(golf, ids, 100, GOLF_T, 3), 2e-6);
+    assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s/no*.bin", gpt2)).err, "no*.bin");
+    assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s/text", gpt2)).err, "text");
+}
+
+/* golf's positions go on beyond the length of training; gpt2's don't. Both have shorter ones. */
+static void test_length(void **state)
+{
+    static const size_t lengths[] = {3, 8, 20, 64, 200};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const lks_test_result r =
+            tool_ok(EVAL(golf, lks_test_text("--dataset=%s", golf), "--stride=3", "--batch_size=2",
+                         lks_test_text("--block_size=%zu", lengths[i])));
+        assert_near(number_after(r.out, "val loss "), naive(golf, ids, N_VAL, lengths[i], 3), 5e-6);
+    }
+    const char *data = lks_test_text("--dataset=%s/data", gpt2);
+    const lks_test_result r = tool_ok(EVAL(gpt2, data, "--stride=2", "--block_size=7"));
+    assert_near(number_after(r.out, "val loss "), naive(gpt2, text, n_text, 7, 2), 2e-6);
+    const lks_test_result beyond = EVAL(gpt2, data, "--block_size=17");
+    assert_int_equal(beyond.exit_code, 2);
+    assert_contains(beyond.err, "learned positions for 16 tokens");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stride),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_length),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, open_all, close_all));
+}

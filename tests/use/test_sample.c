@@ -1,0 +1,230 @@
+/* lockstep sample, from its arguments to its text: the same text for any threads and number of
+ * samples, endings, the likeliest text, conversations. */
+#include "support.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+
+static const char rule[] = "\n---------------\n";
+static const char *out_dir; /* --out_dir=… of a small run on characters */
+
+/* Text with letters of two bytes, and a run that has learned a little of it. */
+static int train(void **state)
+{
+    const char *dir = lks_test_folder(), *text = "";
+    for (int i = 0; i < 40; i++)
+        text = lks_test_text("%sn\xc3\xa9"
+                             "e %c\xc3\xa0 l'\xc3\xa9t\xc3\xa9,\nun jour d'orage.\n",
+                             text, 'a' + i % 26);
+    const char *input = lks_test_text("%s/text", dir), *data = lks_test_text("%s/data", dir);
+    lks_test_write(input, text, strlen(text));
+    assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
+                                   lks_test_text("--out=%s", data))
+                         .exit_code,
+                     0);
+    out_dir = lks_test_text("--out_dir=%s/out", dir);
+    const lks_test_result r =
+        lks_test_tool("train", lks_test_text("--dataset=%s", data), out_dir, "--n_layer=2",
+                      "--n_head=2", "--n_embd=16", "--block_size=32", "--batch_size=4",
+                      "--gradient_accumulation_steps=1", "--max_iters=60", "--learning_rate=0.01",
+                      "--warmup_iters=0", "--eval_interval=60", "--eval_iters=1", "--threads=1");
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    return 0;
+}
+
+#define SAMPLE(...)                                                                                \
+    sampled(lks_test_tool("sample", out_dir,                                                       \
+                          "--start=n\xc3\xa9"                                                      \
+                          "e",                                                                     \
+                          __VA_ARGS__))
+static const char *sampled(lks_test_result r)
+{
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    return r.out;
+}
+
+/* Sample `i` of what was printed. */
+static const char *sample_of(const char *out, int i)
+{
+    const char *end;
+    for (; i > 0; i--)
+        out = strstr(out, rule) + sizeof rule - 1;
+    assert_non_null(end = strstr(out, rule));
+    return lks_test_text("%.*s", (int)(end - out), out);
+}
+
+/* 100 tokens, while the context is full after 32; 20 samples are more than are computed at once. */
+static void test_same_text(void **state)
+{
+    const char *alone =
+        sample_of(SAMPLE("--num_samples=1", "--max_new_tokens=100", "--threads=1"), 0);
+    for (int threads = 1; threads <= 4; threads += threads) {
+        const char *t = lks_test_text("--threads=%d", threads);
+        const char *three = SAMPLE("--num_samples=3", "--max_new_tokens=100", t);
+        assert_string_equal(sample_of(three, 0), alone);
+        assert_string_not_equal(sample_of(three, 1), alone);
+        assert_string_not_equal(sample_of(three, 2), sample_of(three, 1));
+        if (threads != 2)
+            continue;
+        const char *many = SAMPLE("--num_samples=20", "--max_new_tokens=100", t);
+        for (int i = 0; i < 3; i++)
+            assert_string_equal(sample_of(many, i), sample_of(three, i));
+        for (int i = 1; i < 20; i++)
+            assert_string_not_equal(sample_of(many, i), sample_of(many, 0));
+    }
+}
+
+/* Temperature 0 takes the likeliest token, as top_k=1 does, and top_p with hardly any room. */
+static void test_likeliest(void **state)
+{
+    const char *want = SAMPLE("--num_samples=2", "--temperature=0", "--max_new_tokens=50");
+    assert_string_equal(sample_of(want, 0), sample_of(want, 1));
+    assert_string_equal(SAMPLE("--num_samples=2", "--top_k=1", "--max_new_tokens=50", "--seed=7"),
+                        want);
+    assert_string_equal(SAMPLE("--num_samples=2", "--top_p=1e-9", "--max_new_tokens=50"), want);
+}
+
+/* A text is what stands before the stop text in the text without one; the prompt doesn't count. */
+static void test_stop(void **state)
+{
+    static const char *const stops[] = {"\xc3\xa9t",
+                                        "r",
+                                        "ou",
+                                        "n\xc3\xa9"
+                                        "e",
+                                        "\n",
+                                        "zz"};
+    const char *whole = SAMPLE("--num_samples=4", "--max_new_tokens=90");
+    int cut = 0;
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        const char *stop = stops[i][0] == '\n' ? "\\n" : stops[i];
+        const char *got = SAMPLE("--num_samples=4", "--max_new_tokens=90",
+                                 lks_test_text("--stop=%s", stop), "--stop=zzz");
+        for (int s = 0; s < 4; s++) {
+            const char *text = sample_of(whole, s), *end = strstr(text + 4, stops[i]);
+            cut += end != NULL;
+            if (end != NULL)
+                text = lks_test_text("%.*s", (int)(end - text), text);
+            assert_string_equal(sample_of(got, s), text);
+        }
+    }
+    assert_in_range(cut, 5, 22); /* some end early, and some don't */
+    assert_contains(lks_test_tool("sample", out_dir, "--stop=\n").err, "--stop is empty");
+}
+
+/* Everything that is written is whole characters. */
+static void test_characters(void **state)
+{
+    const char *text = SAMPLE("--num_samples=3", "--max_new_tokens=200", "--temperature=5");
+    for (size_t n = strlen(text), i = 0, len; i < n; i += len) {
+        uint32_t cp;
+        len = lks__utf8_decode(text + i, n - i, &cp);
+        assert_true(len > 0 && cp != 0xfffd);
+    }
+}
+
+/* ---- conversations -------------------------------------------------------------------------- */
+
+#define CHAT(input, more)                                                                          \
+    lks_test_run((const char *const[]){"sh", "-c",                                                 \
+                                       lks_test_text("printf '%s' | %s sample %s --interactive "   \
+                                                     "--threads=1 %s",                             \
+                                                     input, lks_test_program(), out_dir, more),    \
+                                       NULL},                                                      \
+                 NULL, 60)
+
+/* Each answer goes on from all that is above it. */
+static void test_interactive(void **state)
+{
+    const char *how = "--temperature=0", *tokens = "--max_new_tokens=8";
+    lks_test_result r = CHAT("n\xc3\xa9\\nun", lks_test_text("%s %s", how, tokens));
+    assert_int_equal(r.exit_code, 0);
+    const char *context = "n\xc3\xa9\n", *want = "";
+    for (int i = 0; i < 2; i++) {
+        const char *all = sampled(lks_test_tool("sample", out_dir, "--num_samples=1", how, tokens,
+                                                lks_test_text("--start=%s", context)));
+        const char *answer = sample_of(all, 0) + strlen(context);
+        const bool ended = answer[strlen(answer) - 1] == '\n';
+        want = lks_test_text("%s%s%s", want, answer, ended ? "" : "\n");
+        context = lks_test_text("%s%s%sun", context, answer, ended ? "" : "\n");
+    }
+    assert_string_equal(r.out, want);
+    assert_contains(r.err, "16 new tokens");
+    /* A line that can't be read is reported, and the next one is. */
+    r = CHAT("\xe2\x82\xac\\nn\xc3\xa9\\n", lks_test_text("%s %s", how, tokens));
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "not read: character U+20AC");
+    assert_memory_equal(r.out, want, strlen(r.out));
+    assert_string_equal(CHAT("", how).out, "");
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+/* Wait until a file has more than `bytes`; returns its size. */
+static size_t wait_for(const char *path, size_t bytes)
+{
+    struct stat info = {.st_size = 0};
+    for (int i = 0; i < lks_test_tries(3000) && (size_t)info.st_size <= bytes; i++, nap())
+        if (stat(path, &info) != 0)
+            info.st_size = 0;
+    assert_true((size_t)info.st_size > bytes);
+    return (size_t)info.st_size;
+}
+
+static void write_line(int fd, const char *line)
+{
+    assert_int_equal(write(fd, line, strlen(line)), strlen(line));
+}
+
+/* SIGINT ends an answer that would never end; then the next line is read. */
+static void test_interrupted(void **state)
+{
+    const char *fifo = lks_test_text("%s/in", lks_test_folder());
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    const int fd = open(fifo, O_RDWR | O_CLOEXEC);
+    const char *argv[] = {"sh", "-c",
+                          lks_test_text("exec %s sample %s --interactive --threads=1 "
+                                        "--max_new_tokens=1000000000 --temperature=2 <%s",
+                                        lks_test_program(), out_dir, fifo),
+                          NULL};
+    lks_test_child child = lks_test_start(argv, NULL);
+    size_t bytes = 0;
+    for (int i = 0; i < 3; i++) {
+        write_line(fd, "n\n");
+        bytes = wait_for(child.out_path, bytes + 200);
+        assert_int_equal(kill(child.pid, SIGINT), 0);
+        for (size_t last = 0; last != bytes;) { /* until nothing more comes */
+            last = bytes;
+            for (int k = 0; k < 50; k++)
+                nap();
+            bytes = wait_for(child.out_path, 0);
+        }
+    }
+    close(fd); /* the end of the input */
+    const lks_test_result r = lks_test_wait(&child, 30);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "new tokens");
+}
+
+int main(void)
+{
+    lks_test_need_level(NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_text),   cmocka_unit_test(test_likeliest),
+        cmocka_unit_test(test_stop),        cmocka_unit_test(test_characters),
+        cmocka_unit_test(test_interactive), cmocka_unit_test(test_interrupted),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
+}
