@@ -53,7 +53,7 @@ enum {
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
  * LKS__on_nan_skip. */
-#define LKS__WORDS_format(X, of)      X(of, golf) X(of, nanogpt)
+#define LKS__WORDS_format(X, of)      X(of, golf) X(of, nanogpt) X(of, hf) X(of, safetensors)
 #define LKS__WORDS_gelu(X, of)        X(of, auto) X(of, tanh) X(of, exact)
 #define LKS__WORDS_split(X, of)       X(of, train) X(of, val)
 #define LKS__WORDS_sampler(X, of)     X(of, random) X(of, nanogpt) X(of, epoch) X(of, stream)
@@ -73,10 +73,11 @@ enum {
       "text file to read (UTF-8), folder of such files, or - for standard input; may be given "    \
       "several times")                                                                             \
     X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
-      "prep: folder to write token files to; export: file to write")                               \
+      "prep: folder to write token files to; export: file or folder to write")                     \
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
       "golf: parameter-golf's artifact, int8 under zlib, or its raw model if --out ends in .pt; "  \
-      "nanogpt: a ckpt.pt, with the optimizer")                                                    \
+      "nanogpt: a ckpt.pt, with the optimizer; hf: a folder for Hugging Face's loaders; "          \
+      "safetensors: the parameters alone")                                                         \
     X(STR, code, "", TEXT, TRAIN | EXPORT, HOST | LIST, FILES,                                     \
       "file whose size counts as the submission's code (golf); may be given several times")        \
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \

@@ -1,0 +1,234 @@
+/* lockstep export --format=hf and safetensors: what is written, that it comes back bit for bit,
+ * that equal models give equal files, and what is refused. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/safetensors.h"
+#include "weights/saved.h"
+#include "weights/weights.h"
+
+static const char *data; /* a folder of characters */
+
+static int make_data(void **state)
+{
+    const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
+    char all[4000];
+    for (size_t i = 0; i < sizeof all; i++)
+        all[i] = "abc\n\"\\ defghijkl"[(i * i + i / 7) % 16];
+    lks_test_write(text, all, sizeof all);
+    data = lks_test_text("%s/data", folder);
+    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                      lks_test_text("--out=%s", data));
+    assert_int_equal(r.exit_code, 0);
+    return 0;
+}
+
+/* A run of two steps, so that no tensor has its initial values. */
+static const char *trained(const char *more, const char *and_more)
+{
+    const char *out = lks_test_folder();
+    lks_test_result r = lks_test_tool(
+        "train", lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", out),
+        "--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=12", "--batch_size=2",
+        "--gradient_accumulation_steps=1", "--max_iters=1", "--eval_interval=0",
+        "--learning_rate=0.05", "--warmup_iters=0", "--threads=1", more, and_more);
+    if (r.exit_code != 0)
+        fail_msg("train: %s", r.err);
+    return out;
+}
+
+static lks_test_result export_as(const char *format, const char *run, const char *out)
+{
+    return lks_test_tool("export", lks_test_text("--format=%s", format),
+                         lks_test_text("--out_dir=%s", run), lks_test_text("--out=%s", out));
+}
+
+static const char *exported(const char *format, const char *run)
+{
+    const char *out = lks_test_text("%s/%s", lks_test_folder(), "model.safetensors");
+    if (strcmp(format, "hf") == 0)
+        out = lks_test_folder();
+    lks_test_result r = export_as(format, run, out);
+    if (r.exit_code != 0)
+        fail_msg("export: %s", r.err);
+    assert_contains(r.err, "ckpt-00000002 (latest)");
+    return out;
+}
+
+/* --- values ----------------------------------------------------------------------------------- */
+
+struct model {
+    lks__table table;
+    float *params;
+    lks__settings s;
+};
+
+/* What lockstep reads from a run, a folder or a file. */
+static struct model opened(const char *path)
+{
+    const lks__weights_want want = {.n_head = 2};
+    struct model m;
+    lks__weights *w;
+    lks__settings_defaults(&m.s);
+    assert_ok(lks__weights_open(path, &want, &w));
+    assert_ok(lks__settings_begin(&m.s, &w->model, w->shown));
+    const lks__model_config config = lks__state_model_config(&m.s, (uint32_t)m.s.vocab_size);
+    assert_ok(lks__model_table(&config, &m.table));
+    m.params = calloc(m.table.count, sizeof *m.params);
+    assert_non_null(m.params);
+    assert_ok(lks__weights_read(w, &config, &m.table, 1, m.params));
+    lks__weights_close(w);
+    return m;
+}
+
+static void close_model(struct model *m)
+{
+    free(m->params);
+    lks__table_free(&m->table);
+}
+
+/* `b` has the same bits; or zeros, for biases that `a` doesn't have. */
+static void check_values(const char *run, const char *written)
+{
+    struct model a = opened(run), b = opened(written);
+    size_t biases = 0;
+    for (size_t i = 0; i < b.table.n_tensors; i++) {
+        const lks__tensor *t = &b.table.tensors[i], *own = lks__table_find(&a.table, t->name);
+        if (own != NULL)
+            assert_memory_equal(b.params + t->offset, a.params + own->offset,
+                                t->count * sizeof(float));
+        for (size_t e = 0; own == NULL && e < t->count; e++)
+            assert_true(b.params[t->offset + e] == 0.0f);
+        biases += own == NULL;
+    }
+    assert_int_equal(biases, b.table.n_tensors - a.table.n_tensors);
+    if (strstr(written, ".safetensors") == NULL) /* that has no place for it */
+        assert_int_equal(a.s.gelu, b.s.gelu);
+    close_model(&a);
+    close_model(&b);
+}
+
+/* Export, import and export again: the same bytes. */
+static void check_round(const char *more, const char *and_more, bool biases)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    const char *run = trained(more, and_more), *first = exported("hf", run);
+    check_values(run, first);
+    check_values(run, exported("safetensors", run));
+    assert_int_equal(lks_test_count_files(first), 4);
+    const char *again = exported("hf", run);
+    for (size_t i = 0; i < 4; i++)
+        assert_same_file(lks_test_text("%s/%s", again, files[i]),
+                         lks_test_text("%s/%s", first, files[i]));
+    const char *next = lks_test_folder();
+    lks_test_result r =
+        lks_test_tool("train", lks_test_text("--init_from=%s", first),
+                      lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", next),
+                      "--max_iters=1", "--batch_size=2", "--gradient_accumulation_steps=1",
+                      "--eval_interval=0", "--learning_rate=0", "--min_lr=0", "--threads=1");
+    if (r.exit_code != 0)
+        fail_msg("train: %s", r.err);
+    again = exported("hf", next);
+    for (size_t i = 0; i < 4; i++)
+        assert_same_file(lks_test_text("%s/%s", again, files[i]),
+                         lks_test_text("%s/%s", first, files[i]));
+    lks_test_result said = export_as("hf", run, first); /* over what is there */
+    assert_int_equal(said.exit_code, 0);
+    assert_true((strstr(said.err, "no biases") != NULL) == !biases);
+}
+
+static void test_rounds(void **state)
+{
+    check_round("--bias=true", "--gelu=tanh", true);
+    check_round("--bias=false", "--gelu=exact", false);
+}
+
+static void test_config(void **state)
+{
+    const char *folder = exported("hf", trained("--bias=true", "--gelu=exact"));
+    const json_t *c = lks_test_figure(lks_test_text("%s/config.json", folder));
+    assert_string_equal(json_string_value(lks_test_member(c, "model_type")), "gpt2");
+    assert_string_equal(json_string_value(lks_test_member(c, "activation_function")), "gelu");
+    assert_int_equal(lks_test_number(c, "n_positions"), 12);
+    assert_int_equal(lks_test_number(c, "n_head"), 2);
+    assert_true(json_is_null(json_object_get(c, "eos_token_id")));
+    lks__st_file *file;
+    assert_ok(lks__st_open(lks_test_text("%s/model.safetensors", folder), &file));
+    assert_string_equal(lks__st_metadata(file, "format"), "pt");
+    const lks__st_tensor *t = lks__st_find(file, "transformer.h.1.mlp.c_fc.weight");
+    assert_non_null(t);
+    assert_true(t->n_dims == 2 && t->shape[0] == 16 && t->shape[1] == 64);
+    assert_null(lks__st_find(file, "lm_head.weight"));
+    lks__st_close(file);
+}
+
+/* Token files of a folder without a vocabulary; the folder has one from before. */
+static void test_no_tokenizer(void **state)
+{
+    static const char *const names[] = {"train.bin", "val.bin"};
+    const char *characters = data, *bare = lks_test_folder();
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(
+            symlink(lks_test_text("%s/%s", data, names[i]), lks_test_text("%s/%s", bare, names[i])),
+            0);
+    const char *folder = exported("hf", trained("--bias=true", "--gelu=exact"));
+    assert_int_equal(lks_test_count_files(folder), 4);
+    data = bare;
+    const char *run = trained("--vocab_size=20", "--bias=true");
+    data = characters;
+    lks_test_result r = export_as("hf", run, folder);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "no tokenizer is written: the run's data named none");
+    assert_int_equal(lks_test_count_files(folder), 2);
+}
+
+static void assert_refused(const char *format, const char *run, const char *out, const char *says)
+{
+    lks_test_result r = export_as(format, run, out);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, says);
+}
+
+static void test_refused(void **state)
+{
+    const char *run = trained("--bias=true", "--gelu=exact"), *golf = lks_test_folder();
+    const char *folder = lks_test_folder();
+    lks_test_generated_golf(folder);
+    lks_test_result r = lks_test_tool(
+        "train", lks_test_text("%s/config/golf_baseline.conf", LKS_TEST_SOURCE_DIR),
+        lks_test_text("--out_dir=%s", golf), lks_test_text("--dataset=%s", folder),
+        "--tokenizer_path=", "--num_layers=2", "--model_dim=72", "--num_heads=2",
+        "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
+        "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1");
+    if (r.exit_code != 0)
+        fail_msg("train: %s", r.err);
+    assert_refused("hf", golf, lks_test_folder(), "--format=hf writes gpt2 alone");
+    const char *file = exported("safetensors", golf);
+    lks__st_file *st;
+    assert_ok(lks__st_open(file, &st));
+    assert_non_null(lks__st_find(st, "blocks.1.attn.q_gain"));
+    lks__st_close(st);
+    assert_refused("hf", run, run, "that is a folder of lockstep's own");
+    assert_refused("hf", run, data, "that is a folder of lockstep's own");
+    r = lks_test_tool("export", "--format=hf", lks_test_text("--out_dir=%s", run));
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, "--out=FOLDER");
+    r = lks_test_tool("export", "--format=onnx", "--out=x");
+    assert_contains(r.err, "format must be golf");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_refused),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
+}

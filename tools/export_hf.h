@@ -1,0 +1,20 @@
+/* tools/export_hf.h - what the files of the format hf share. */
+#ifndef LKS_TOOLS_EXPORT_HF_H
+#define LKS_TOOLS_EXPORT_HF_H
+
+#include <jansson.h>
+
+#include "export.h"
+
+/* Write the tokenizer's files into the folder, or say why there are none. *end_of_text_p: the id of
+ * <|endoftext|>; -1: there is none. */
+lks_status tool_hf_tokenizer(const tool_model *e, int32_t *end_of_text_p);
+
+/* `json` as a file NAME of the folder: keys sorted, two spaces. Takes the reference; NULL is
+ * ERR_NOMEM. */
+lks_status tool_hf_json(const tool_model *e, const char *name, json_t *json);
+
+/* What an earlier export may have left. */
+lks_status tool_hf_remove(const tool_model *e, const char *name);
+
+#endif
