@@ -104,8 +104,12 @@ static int dispatch(int argc, char **argv)
         return TOOL_USAGE;
     }
     bool asks = strcmp(word, "help") == 0;
-    if (asks && argc > 2)
-        return help(argv[2]);
+    if (asks && argc > 2) {
+        int code = TOOL_OK;
+        for (int i = 2; i < argc && code == TOOL_OK; i++)
+            code = help(argv[i]);
+        return code;
+    }
     if (asks || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         print_help(stdout);
         return TOOL_OK;

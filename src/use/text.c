@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/utf8.h"
 #include "data/spm_text.h"
@@ -60,6 +61,30 @@ static lks_status open_any(const char *path, lks__text *t)
                      t->meta->vocab_size);
 }
 
+/* A folder of data for weights that don't say what their tokens are. *found_p: it has characters.
+ */
+static lks_status open_chars(const char *path, lks__text *t, bool *found_p)
+{
+    char shown[256];
+    const uint32_t have = t->meta->vocab_size;
+    lks__meta *own = calloc(1, sizeof *own);
+    if (own == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a vocabulary");
+    t->own = own;
+    LKS__TRY(lks__meta_load(path, found_p, own));
+    *found_p = *found_p && own->chars != NULL;
+    if (!*found_p)
+        return LKS_OK;
+    if (own->vocab_size > have)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the vocabulary in %s has %u characters, but the model only %u tokens: "
+                         "give the one that it was trained with as --tokenizer=DIR",
+                         lks__escape(shown, sizeof shown, path, strlen(path)), own->vocab_size,
+                         have);
+    t->meta = own;
+    return LKS_OK;
+}
+
 lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
 {
     *t = (lks__text){.meta = &r->meta};
@@ -69,6 +94,12 @@ lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
         const char *vocabulary = path[0] != '\0' ? path : r->vocabulary;
         if (lks__bpe_is_at(vocabulary))
             return open_any(vocabulary, t);
+        bool found = false;
+        struct stat info;
+        if (path[0] != '\0' && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+            LKS__TRY(open_chars(path, t, &found));
+        if (found)
+            return LKS_OK;
     }
     return path[0] != '\0' ? open_pieces(path, t) : LKS_OK;
 }
@@ -77,6 +108,9 @@ void lks__text_close(lks__text *t)
 {
     lks__spm_close(t->spm);
     lks__bpe_close(t->bpe);
+    if (t->own != NULL)
+        lks__meta_free(t->own);
+    free(t->own);
     *t = (lks__text){0};
 }
 

@@ -9,14 +9,16 @@
 #include "use/replica.h"
 
 typedef struct lks__text {
-    const lks__meta *meta; /* the replica's */
+    const lks__meta *meta; /* the replica's, or `own` */
+    lks__meta *own;        /* of a folder with characters; or NULL */
     lks__spm *spm;         /* or NULL */
     lks__bpe *bpe;         /* or NULL */
 } lks__text;
 
-/* The tokenizer of the model in `r`, which stays open. `path`: a SentencePiece model, or a folder
- * or file with GPT-2's vocabulary; "": the one that the run keeps, if it keeps one. ERR_CONFIG if
- * that is not what the model was trained with. Close it in any case. */
+/* The tokenizer of the model in `r`, which stays open. `path`: a SentencePiece model, a folder
+ * or file with GPT-2's vocabulary, or a folder of data with meta.json or meta.pkl; "": the one that
+ * the run keeps, if it keeps one. ERR_CONFIG if that is not what the model was trained with. Close
+ * it in any case. */
 lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t);
 void lks__text_close(lks__text *t); /* a zeroed one does nothing */
 

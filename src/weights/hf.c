@@ -347,7 +347,7 @@ static lks_status set_model(lks__weights *w, const json_t *config, int64_t n_hea
     LKS__TRY(lks__weights_set_int(w, "vocab_size", V));
     const bool bias = find(w, "transformer.ln_f.bias") != NULL;
     LKS__TRY(lks__weights_set(w, "bias", bias ? "true" : "false"));
-    LKS__TRY(must_be(w, config, "n_layer", L, "the names of its tensors"));
+    LKS__TRY(must_be(w, config, "n_layer", L, "the numbering of its tensors"));
     LKS__TRY(must_be(w, config, "n_embd", C, "the shape of wte.weight"));
     LKS__TRY(must_be(w, config, "vocab_size", V, "the shape of wte.weight"));
     LKS__TRY(must_be(w, config, "n_positions", T, "the shape of wpe.weight"));

@@ -283,6 +283,11 @@ lks_status lks__nanogpt_run_of(lks__weights *w, lks__nanogpt_run *run)
     double beta1, beta2, no_decay;
     const struct nanogpt *n = w->source;
     const lks__pickle_value *iter = lks__pickle_find(n->root, "iter_num");
+    if (lks__pickle_find(n->root, "optimizer") == NULL)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "%s has no state of the optimizer, so its run can't be continued; "
+                         "--init_from=PATH of this file begins a new run with its weights",
+                         w->shown);
     if (lks__pickle_kind_of(iter) != LKS__PICKLE_INT || lks__pickle_int(iter) < 1 ||
         lks__pickle_int(iter) > UINT32_MAX - 1)
         return bad(w, "its \"iter_num\" is no count from 1 up");

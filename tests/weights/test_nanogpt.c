@@ -460,7 +460,8 @@ static void test_lies(void **state)
     REFUSED(false, "transformer.wpe.weight is [5, 8]", .longer = "transformer.wpe.weight");
     REFUSED(false, "is of type I32", .bad_type = "transformer.wpe.weight");
     REFUSED(false, "lm_head.weight differs", .other_head = true);
-    REFUSED(true, "no two groups", .without = "optimizer");
+    assert_fails(LKS_ERR_SUPPORT, use(&(lie){.without = "optimizer"}, true), "ckpt.pt",
+                 "has no state of the optimizer", "--init_from=PATH");
     REFUSED(true, "best_val_loss is no number", .without = "best_val_loss");
     REFUSED(true, "no count from 1 up", .iter = -1);
     REFUSED(true, "another eps", .eps = 1e-6);

@@ -162,6 +162,46 @@ static void test_larger_vocabulary(void **state)
     assert_contains(text, "\"vocab_size\": 200");
 }
 
+/* Weights without a vocabulary, and the characters of a data folder. */
+static void test_characters(void **state)
+{
+    const char *without = model_with_vocabulary(false), *folder = lks_test_folder();
+    const char *tokenizer = lks_test_text("--tokenizer=%s", folder);
+    const char *few = "{\"kind\": \"char\", \"vocab_size\": 6, \"chars\": \" aceht\"}";
+    lks_test_write(lks_test_text("%s/meta.json", folder), few, strlen(few));
+    lks_test_result r = sample(from(without), tokenizer);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "the cat");
+    char many[128], text[256];
+    for (int i = 0; i < 70; i++)
+        many[i] = (char)('0' + i);
+    many[70] = '\0';
+    memmove(many + ('\\' - '0'), many + ('\\' - '0') + 1, 70 - (size_t)('\\' - '0'));
+    sprintf(text, "{\"kind\": \"char\", \"vocab_size\": 69, \"chars\": \"%s\"}", many);
+    lks_test_write(lks_test_text("%s/meta.json", folder), text, strlen(text));
+    forge_model m = forge_open(true);
+    const forge_hf how = {0};
+    r = sample(from(forge_hf_folder(&m, &how)), tokenizer);
+    forge_close(&m);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "has 69 characters, but the model only 65 tokens");
+}
+
+/* Two settings that name different weights: neither is left out in silence. */
+static void test_one_source(void **state)
+{
+    const char *model = model_with_vocabulary(true);
+    const char *const others[] = {"--out_dir=out", "--which=3"};
+    for (size_t i = 0; i < 2; i++) {
+        lks_test_result r = sample(from(model), others[i]);
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(r.err, "leave one of them out");
+    }
+    lks_test_result r = lks_test_tool("eval", from(model), "--artifact=a.ptz");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--artifact were given");
+}
+
 /* A recipe's init_from is train's: eval of a run doesn't look at it. */
 static void test_recipe(void **state)
 {
@@ -178,9 +218,10 @@ static void test_recipe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sample),    cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_tokenizer), cmocka_unit_test(test_larger_vocabulary),
-        cmocka_unit_test(test_recipe),
+        cmocka_unit_test(test_sample),     cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_tokenizer),  cmocka_unit_test(test_larger_vocabulary),
+        cmocka_unit_test(test_recipe),     cmocka_unit_test(test_characters),
+        cmocka_unit_test(test_one_source),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
