@@ -96,7 +96,10 @@ static lks_status check(lks__settings *s)
                          " virtual ranks is less than one sequence of train_seq_len=%" PRId64,
                          s->val_batch_size, s->virtual_ranks, T);
     if (s->sampler != LKS__sampler_stream)
-        return lks__fail(LKS_ERR_CONFIG, "the golf family reads its shards with sampler=stream");
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "the golf family reads its shards with sampler=stream: give --sampler=stream, or "
+            "take config/golf_baseline.conf, which has it");
     return lks__family_check_heads(s);
 }
 

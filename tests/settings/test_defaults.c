@@ -209,6 +209,8 @@ static void test_recipes(void **state)
     assert_ok(lks__settings_check(&s, 1));
     assert_int_equal(s.batch_size, 524288 / 8 / 1024);
     assert_int_equal(s.virtual_ranks, 8);
+    s.sampler = LKS__sampler_nanogpt;
+    assert_fails(LKS_ERR_CONFIG, lks__settings_check(&s, 1), "--sampler=stream", "golf_baseline");
 
     /* The recipe with nanoGPT's name: train.py's own, except how often it reports. */
     parse(&s, LKS_TEST_SOURCE_DIR "/config/train_gpt2.conf");
