@@ -25,7 +25,7 @@ typedef struct lks__bpe lks__bpe; /* opaque; close with lks__bpe_close() */
 lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p);
 /* The same of the text of a tokenizer.json; `where` starts the error sentence. */
 lks_status lks__bpe_parse(const char *text, size_t bytes, const char *where, lks__bpe **bpe_p);
-/* Does the path look like one of those? */
+/* Does the path look like one of those? A tokenizer.json of words ("WordLevel") does not. */
 bool lks__bpe_is_at(const char *path);
 void lks__bpe_close(lks__bpe *bpe); /* NULL does nothing */
 

@@ -633,10 +633,29 @@ static bool has(const char *dir, const char *name)
            access(path, F_OK) == 0;
 }
 
+/* Words of one character, as `lockstep export --format=hf` writes them for data of characters. What
+ * can't be read is none: opening it says why. */
+static bool has_words(const char *dir)
+{
+    struct file f;
+    json_t *json = NULL;
+    lks_status st = read_file(&f, dir, LKS__BPE_FILE);
+    if (st == LKS_OK)
+        st = lks__json_parse(f.text, f.bytes, JSON_REJECT_DUPLICATES, f.name, &json);
+    const char *type = json_string_value(json_object_get(json_object_get(json, "model"), "type"));
+    const bool words = st == LKS_OK && type != NULL && strcmp(type, "WordLevel") == 0;
+    json_decref(json);
+    free(f.text);
+    return words;
+}
+
 bool lks__bpe_is_at(const char *path)
 {
-    return ends_in(path, ".tiktoken") || ends_in(path, ".json") || has(path, LKS__BPE_FILE) ||
-           has(path, "vocab.bpe") || has(path, "merges.txt");
+    if (ends_in(path, ".tiktoken") || ends_in(path, ".json"))
+        return true;
+    if (has(path, LKS__BPE_FILE))
+        return !has_words(path);
+    return has(path, "vocab.bpe") || has(path, "merges.txt");
 }
 
 lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p)

@@ -187,6 +187,23 @@ static void test_no_tokenizer(void **state)
     assert_int_equal(lks_test_count_files(folder), 2);
 }
 
+/* The folder of a model of characters is no byte-level BPE: its model can be used all the same. */
+static void test_use(void **state)
+{
+    const char *init =
+        lks_test_text("--init_from=%s", exported("hf", trained("--bias=true", "--gelu=exact")));
+    const char *dataset = lks_test_text("--dataset=%s", data);
+    lks_test_result r = lks_test_tool("eval", init, dataset);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, " windows of 12 tokens");
+    r = lks_test_tool("sample", init, "--num_samples=1", "--max_new_tokens=2");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "give the vocabulary as --tokenizer=DIR");
+    r = lks_test_tool("sample", init, lks_test_text("--tokenizer=%s", data), "--num_samples=1",
+                      "--max_new_tokens=2");
+    assert_int_equal(r.exit_code, 0);
+}
+
 static void assert_refused(const char *format, const char *run, const char *out, const char *says)
 {
     lks_test_result r = export_as(format, run, out);
@@ -225,9 +242,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_rounds),       cmocka_unit_test(test_config),
+        cmocka_unit_test(test_no_tokenizer), cmocka_unit_test(test_use),
         cmocka_unit_test(test_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
