@@ -330,6 +330,26 @@ static void test_killed_while_exiting(void **state)
     assert_contains(v.text, "rank 1 (pid 11, host ) was ended: no answer for 3 s from rank 1");
 }
 
+/* Two ranks were seen to end at the same moment: the one that was killed is named, since the
+ * other's exit code may be a consequence. */
+static void test_ended_together(void **state)
+{
+    for (int killed = 0; killed < 2; killed++) {
+        struct lks__rank_process ranks[2] = {{.pid = 10, .code = 3}, {.pid = 11, .code = 3}};
+        ranks[killed].by_signal = true;
+        ranks[killed].code = SIGSEGV;
+        struct lks__job job = {.host = ""};
+        struct lks__attempt a = {.job = &job, .nproc = 2, .n_started = 2, .ranks = ranks};
+        struct lks__supervisor sup = {.attempt = &a, .failed = true};
+        struct lks__verdict v;
+        assert_ok(lks__segment_create(2, &a.segment));
+        lks__verdict(&sup, &v);
+        lks__segment_close(a.segment);
+        assert_int_equal(v.culprit, killed);
+        assert_int_equal(v.exit_code, 128 + SIGSEGV);
+    }
+}
+
 static void test_not_executable(void **state)
 {
     struct launch l;
@@ -650,6 +670,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_exit_codes),
         cmocka_unit_test(test_named_with_step),
         cmocka_unit_test(test_killed_while_exiting),
+        cmocka_unit_test(test_ended_together),
         cmocka_unit_test(test_not_executable),
         cmocka_unit_test(test_grandchildren),
         cmocka_unit_test(test_launcher_killed),

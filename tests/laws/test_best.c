@@ -263,6 +263,20 @@ static void test_decided_anew(void **state)
     assert_int_equal(named(out, "best"), second);
 }
 
+/* A resume from a checkpoint before all evaluations: the name of a later checkpoint is removed. */
+static void test_none_left(void **state)
+{
+    const char *out = lks_test_folder();
+    go_on(out, 8, "--keep=0");
+    assert_int_equal(named(out, "best"), 5);
+    law_args args = train(lks_test_text("%s/ckpt-00000002", out), 2);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--keep=0");
+    law_run(&args);
+    assert_true(lks_test_exists(lks_test_text("%s/ckpt-00000005", out)));
+    assert_int_equal(named(out, "best"), -1);
+}
+
 /* At the end of a run its final checkpoint is evaluated, with a copy of the generators. */
 static void test_final(void **state)
 {
@@ -504,6 +518,30 @@ static void test_golf(void **state)
                 lks_test_number(final, "val_loss"));
 }
 
+/* If no rate moves the weights, all losses are equal: the earliest is best, also after a resume. */
+static void test_equal_losses(void **state)
+{
+    const char *out = lks_test_folder();
+    static const char *const more[] = {"--keep=0", "--checkpoint_interval=2", "--matrix_lr=0",
+                                       "--scalar_lr=0", "--tied_embed_lr=0"};
+    for (int again = 0; again < 2; again++) {
+        law_args args = golf(out, 7);
+        for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+            law_add(&args, "%s", more[i]);
+        if (again) {
+            law_add(&args, "--init_from=resume");
+            assert_int_equal(unlink(lks_test_text("%s/best", out)), 0);
+        }
+        law_run(&args);
+        const json_t *evals = lines(out, "eval");
+        assert_true(json_array_size(evals) > 3);
+        for (size_t i = 1; i < json_array_size(evals); i++)
+            assert_true(lks_test_number(json_array_get(evals, i), "val_loss") ==
+                        lks_test_number(json_array_get(evals, 0), "val_loss"));
+        assert_int_equal(named(out, "best"), 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,7 +549,8 @@ int main(void)
         cmocka_unit_test(test_decided_anew), cmocka_unit_test(test_final),
         cmocka_unit_test(test_last_lines),   cmocka_unit_test(test_without_links),
         cmocka_unit_test(test_not_recorded), cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_generators),
+        cmocka_unit_test(test_generators),   cmocka_unit_test(test_none_left),
+        cmocka_unit_test(test_equal_losses),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

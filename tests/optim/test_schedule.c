@@ -43,11 +43,24 @@ static void test_momentum(void **state)
     assert_int_equal(index, 27);
 }
 
+/* nanoGPT's rate: up to the peak in iteration warmup_iters, then down to min_lr. */
+static void test_cosine(void **state)
+{
+    static const struct {
+        uint64_t iter;
+        double lr;
+    } rows[] = {{0, 0.2}, {1, 0.4}, {3, 0.8}, {4, 1.0}, {7, 0.55}, {10, 0.1}, {11, 0.1}};
+    const lks__cosine cosine = {1.0, 0.1, 4, 10};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_near(lks__cosine_lr(&cosine, rows[i].iter), rows[i].lr, 1e-15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lr_scale),
         cmocka_unit_test(test_momentum),
+        cmocka_unit_test(test_cosine),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

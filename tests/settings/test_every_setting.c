@@ -562,6 +562,7 @@ static const struct row gpt2_rows[] = {
         .says = "frozen: transformer.wpe.weight"),
     ROW(TRAIN, "freeze", "h.[0", REFUSED, .says = "is no POSIX extended regular expression"),
     ROW(TRAIN, "learning_rate", "0.02", RATES | LATER),
+    ROW(TRAIN, "learning_rate", "0", RATES | LATER, .with = "--optimizer=muon --decay_lr=false"),
     ROW(TRAIN, "max_iters", "5",
         LATER | RATES | TOKENS | STEPS | EVALS | SAVES | FILES | LOG | WORK, .may = EVALS | VALUES,
         .where = A_STEPS, .is = "0 1 2 3 4 5"),
@@ -644,13 +645,15 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "warmup_steps", "3", 0, .says = "warmup_steps:3"), /* by definition nothing else */
     ROW(TRAIN, "max_wallclock_seconds", "1000", RATES | LATER | LOG),
     ROW(TRAIN, "val_batch_size", "31", REFUSED, .says = "val_batch_size=31"),
-    ROW(TRAIN, "val_batch_size", "32", 0, .may = VALUES),
+    ROW(TRAIN, "val_batch_size", "32", VALUES), /* sums in another order */
     ROW(TRAIN, "embed_lr", "0.3", LATER, .with = "--tie_embeddings=false"),
     ROW(TRAIN, "head_lr", "0.02", LATER, .with = "--tie_embeddings=false"),
     ROW(TRAIN, "tied_embed_lr", "0.02", LATER),
     ROW(TRAIN, "tied_embed_lr", "0.02", 0, .with = "--tie_embeddings=false"),
     ROW(TRAIN, "optimizer", "adamw", LATER),
     ROW(TRAIN, "matrix_lr", "0.02", RATES | LATER),
+    ROW(TRAIN, "matrix_lr", "1e-4", RATES | LATER, .says = "matrix_lr:0.0001 "), /* as Python */
+    ROW(TRAIN, "matrix_lr", "1e-5", RATES | LATER | LOG, .says = "matrix_lr:1e-05 "),
     ROW(TRAIN, "scalar_lr", "0.02", LATER),
     ROW(TRAIN, "muon_momentum", "0.9", LATER),
     ROW(TRAIN, "muon_momentum_warmup_start", "0.5", LATER),
@@ -666,6 +669,8 @@ static const struct row golf_rows[] = {
         .is = "0 2 4 6 8 final artifact", .may = SAVES | FILES),
     ROW(TRAIN, "log_interval", "2", LOG,
         .with = "--iterations=14"), /* the first ten are always printed */
+    ROW(TRAIN, "log_interval", "3", LOG, .with = "--iterations=11 --log_interval=0",
+        .says = "step:10/11 train_loss:"),
     ROW(TRAIN, "dtype", "bfloat16", OTHER | HOST),
     ROW(EVAL, "artifact", "@golfrun/final_model.int8.ptz", TEXT,
         .with = "--dataset=@golf --out_dir=@golfrun", .says = "), artifact"),

@@ -99,6 +99,17 @@ static void test_continued(void **state)
     assert_near(lks_test_number(config, "beta1"), 0.8, 0);
     assert_near(lks_test_number(config, "weight_decay"), 0.2, 0);
     assert_int_equal(lks_test_number(config, "n_embd"), 16);
+    /* and its best loss, until an evaluation is lower */
+    out = nanogpts_folder();
+    assert_trained(TRAIN(generated_data(), out, "--init_from=resume", "--max_iters=6",
+                         "--virtual_ranks=1", "--eval_interval=0"));
+    lks__weights *w;
+    lks__nanogpt_run theirs;
+    assert_ok(lks__weights_open(lks_test_text("%s/ckpt.pt", out), NULL, &w));
+    assert_ok(lks__nanogpt_run_of(w, &theirs));
+    lks__weights_close(w);
+    const json_t *saved = lks_test_figure(lks_test_text("%s/latest/state.json", out));
+    assert_near(lks_test_number(saved, "best_val_loss"), theirs.best_val_loss, 0);
 }
 
 /* ---- there and back ---------------------------------------------------------------------- */
@@ -238,6 +249,7 @@ static void test_golf(void **state)
 
 typedef struct lie {
     const char *without, *left_out, *longer, *bad_type;
+    const char *narrow; /* type of the shared table, BF16 or F16, which counts up then */
     int64_t n_embd, iter;
     double step, eps, decay;
     bool compiled, mask, other_head, nan_moment, one_less;
@@ -270,6 +282,8 @@ static lks_status read_zeros(void *ctx, size_t storage, uint64_t first, void *ou
 {
     const written *w = ctx;
     memset(out, 0, bytes);
+    for (size_t i = 0; w->l->narrow && (storage == 0 || storage == w->head) && i < bytes / 2; i++)
+        ((uint16_t *)out)[i] = (uint16_t)(0x3c00 + first / 2 + i);
     if (first == 0 &&
         ((w->l->other_head && storage == w->head) || (w->l->nan_moment && storage == w->moment)))
         memcpy(out, w->l->nan_moment ? "\0\0\xc0\x7f" : "\0\0\x80\x3f", 4);
@@ -284,7 +298,7 @@ static bool is(const char *mine, const char *name)
 static size_t put_tensor(written *w, const char *dtype, int n_dims, uint64_t d0, uint64_t d1)
 {
     const uint64_t shape[4] = {d0, d1, 1, 1};
-    w->bytes[w->n] = d0 * (n_dims > 1 ? d1 : 1) * (strcmp(dtype, "I32") == 0 ? 4 : sizeof(float));
+    w->bytes[w->n] = d0 * (n_dims > 1 ? d1 : 1) * (strstr(dtype, "F16") != NULL ? 2 : 4);
     lks__emit_tensor(&w->e, dtype, n_dims, shape, (unsigned)w->n);
     return w->n++;
 }
@@ -298,7 +312,8 @@ static void put_model(written *w)
         if (is(l->left_out, tensors[i].name))
             continue;
         lks__emit_text(&w->e, lks_test_text("%s%s", prefix, tensors[i].name));
-        put_tensor(w, is(l->bad_type, tensors[i].name) ? "I32" : "F32", tensors[i].shape[1] ? 2 : 1,
+        const char *type = i == 0 && l->narrow ? l->narrow : "F32";
+        put_tensor(w, is(l->bad_type, tensors[i].name) ? "I32" : type, tensors[i].shape[1] ? 2 : 1,
                    tensors[i].shape[0] + is(l->longer, tensors[i].name), tensors[i].shape[1]);
     }
     if (l->mask) { /* a buffer of old versions of PyTorch */
@@ -306,7 +321,7 @@ static void put_model(written *w)
         put_tensor(w, "F32", 4, T, T);
     }
     lks__emit_text(&w->e, lks_test_text("%slm_head.weight", prefix));
-    w->head = put_tensor(w, "F32", 2, V, C);
+    w->head = put_tensor(w, l->narrow ? l->narrow : "F32", 2, V, C);
     lks__emit_dict_end(&w->e);
 }
 
@@ -434,6 +449,11 @@ static lks_status use(const lie *l, bool run)
         st = lks__nanogpt_run_of(w, &taken);
     if (st == LKS_OK)
         st = lks__weights_read(w, &config, &table, 1, x[0]);
+    for (uint32_t i = 0; st == LKS_OK && l->narrow && i < V * C; i++) {
+        const uint32_t bits = (0x3c00 + i) << 16;
+        const float half = 1.0f + (float)i / 1024.0f;
+        assert_memory_equal(&x[0][i], is(l->narrow, "F16") ? (const void *)&half : &bits, 4);
+    }
     if (st == LKS_OK && run)
         st = lks__nanogpt_moments(w, &table, x[1], x[2]);
     if (st == LKS_OK && run)
@@ -451,6 +471,8 @@ static void test_lies(void **state)
     assert_ok(use(&(lie){0}, true));
     assert_ok(use(&(lie){.compiled = true, .mask = true}, true));
     assert_ok(use(&(lie){.without = "optimizer"}, false));
+    assert_ok(use(&(lie){.narrow = "BF16"}, true));
+    assert_ok(use(&(lie){.narrow = "F16"}, true));
     REFUSED(false, "it has no \"model\"", .without = "model");
     REFUSED(false, "no n_head from 1 up", .without = "n_head");
     REFUSED(false, "no bias that is", .without = "bias");
