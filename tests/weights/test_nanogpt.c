@@ -449,10 +449,11 @@ static lks_status use(const lie *l, bool run)
         st = lks__nanogpt_run_of(w, &taken);
     if (st == LKS_OK)
         st = lks__weights_read(w, &config, &table, 1, x[0]);
+    const float *shared = x[0] + lks__table_find(&table, "transformer.wte.weight")->offset;
     for (uint32_t i = 0; st == LKS_OK && l->narrow && i < V * C; i++) {
         const uint32_t bits = (0x3c00 + i) << 16;
         const float half = 1.0f + (float)i / 1024.0f;
-        assert_memory_equal(&x[0][i], is(l->narrow, "F16") ? (const void *)&half : &bits, 4);
+        assert_memory_equal(&shared[i], is(l->narrow, "F16") ? (const void *)&half : &bits, 4);
     }
     if (st == LKS_OK && run)
         st = lks__nanogpt_moments(w, &table, x[1], x[2]);
