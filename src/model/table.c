@@ -73,7 +73,7 @@ static void place_group(lks__table *table, int group, bool frozen, struct place 
         t->n_blocks = blocks_of(t);
         for (size_t b = 0; b < t->n_blocks; b++)
             table->block_start[next->block++] = next->at + b * LKS__BLOCK;
-        next->at += lks__round_up(t->count, 16);
+        next->at += lks__round_up(t->count, LKS__PADDED);
     }
 }
 

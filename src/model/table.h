@@ -84,8 +84,9 @@ typedef struct lks__tensor_row {
 
 /* Blocks of LKS__BLOCK elements inside each tensor are the unit of the norm's sums and of every
  * share of the arena. Block b is [block_start[b], block_start[b + 1]). A tensor's last block
- * includes the padding after it, which always stays zero. */
-enum { LKS__BLOCK = 4096 };
+ * includes the padding after it, which always stays zero: each tensor is padded to a multiple of
+ * LKS__PADDED elements. */
+enum { LKS__BLOCK = 4096, LKS__PADDED = 16 };
 
 typedef struct lks__table {
     lks__tensor *tensors;

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
+
 const lks__optimizer *const lks__optimizers[] = {
 #define X(name) &lks__optimizer_##name,
     LKS__OPTIMIZER_MAP(X)
@@ -146,7 +148,7 @@ static void place_state(lks__optim *o)
             lks__piece *p = &o->pieces[i];
             p->state[state] = shared ? p->first : at;
             if (lks__optimizer_state(o->optimizer, &o->table->tensors[p->tensor], state) != NULL)
-                at += p->count;
+                at += lks__round_up(p->count, LKS__PADDED); /* updates may reach it: layers.h */
         }
         o->state_floats[state] = shared ? o->table->trained_count : at;
     }
