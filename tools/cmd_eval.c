@@ -100,12 +100,33 @@ static lks_status find_data(struct job *j)
     return LKS_OK;
 }
 
+/* A folder says what its ids mean; the model must have learned the same. */
+static lks_status check_meaning(const struct job *j)
+{
+    lks__meta data;
+    bool found, differ;
+    char shown[256];
+    LKS__TRY(lks__meta_load(j->dataset, &found, &data));
+    if (!found)
+        return LKS_OK;
+    differ = lks__meta_differ(&data, &j->replica.meta);
+    lks__meta_free(&data);
+    if (!differ)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the tokens of %s are not those of the model: the same ids mean other text. "
+                     "Give data that were made with the model's tokenizer",
+                     lks__escape(shown, sizeof shown, j->dataset, strlen(j->dataset)));
+}
+
 static lks_status open_split(struct job *j)
 {
     const bool golf = lks__procedure_of(&j->replica.run)->data->is_shards;
     const int split = j->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
     const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
     LKS__TRY(find_data(j));
+    if (!j->is_file)
+        LKS__TRY(check_meaning(j));
     if (j->is_file)
         LKS__TRY(lks__shards_open_any(j->dataset, vocab, &j->data));
     else

@@ -306,3 +306,20 @@ size_t lks__meta_decode(const lks__meta *meta, int32_t id, char out[16])
     bool known = id >= 0 && (uint32_t)id < meta->vocab_size;
     return lks__utf8_encode(known ? meta->chars[id] : REPLACEMENT_CHAR, out);
 }
+
+static bool has_meaning(const lks__meta *m)
+{
+    return m->chars != NULL || ((m->is_sentencepiece || m->is_bpe) && m->model_hash != 0);
+}
+
+bool lks__meta_differ(const lks__meta *a, const lks__meta *b)
+{
+    if (!has_meaning(a) || !has_meaning(b))
+        return false;
+    if ((a->chars != NULL) != (b->chars != NULL))
+        return true;
+    if (a->chars == NULL)
+        return a->is_bpe != b->is_bpe || a->model_hash != b->model_hash;
+    const uint32_t n = a->vocab_size < b->vocab_size ? a->vocab_size : b->vocab_size;
+    return memcmp(a->chars, b->chars, n * sizeof *a->chars) != 0;
+}

@@ -41,6 +41,9 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
 json_t *lks__meta_to_json(const lks__meta *meta); /* a new reference; NULL if out of memory */
 void lks__meta_free(lks__meta *meta);
 
+/* What an id means is known of both, and isn't the same: other characters, another vocabulary. */
+bool lks__meta_differ(const lks__meta *a, const lks__meta *b);
+
 /* UTF-8 text to ids (malloc'd, the caller frees). CRLF and CR are read as LF. ERR_FORMAT names the
  * offset, and the byte that isn't UTF-8 or the character that has no id. For kinds other than char
  * the text is decimal ids separated by white space; white space alone gives no ids. */

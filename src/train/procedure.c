@@ -64,6 +64,23 @@ lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, in
                      lks__escape(shown, sizeof shown, dir, strlen(dir)), LKS__VAL_FILE);
 }
 
+/* The weights have learned what their ids mean, so the data's must mean the same. */
+static lks_status check_meaning(const lks__trainer *t)
+{
+    lks__meta theirs;
+    char shown[256];
+    LKS__TRY(lks__weights_meta(t->weights, &theirs));
+    const bool differ = lks__meta_differ(&theirs, &t->meta);
+    lks__meta_free(&theirs);
+    if (!differ)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the tokens of %s are not those of the weights in %s: the same ids mean other "
+                     "text. Give data that were made with the weights' tokenizer",
+                     lks__escape(shown, sizeof shown, t->data_dir, strlen(t->data_dir)),
+                     t->weights->shown);
+}
+
 lks_status lks__procedure_open_meta(lks__trainer *t)
 {
     const bool began = t->weights != NULL || t->init_hash[0] != '\0';
@@ -72,8 +89,10 @@ lks_status lks__procedure_open_meta(lks__trainer *t)
     snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->data_dir);
     if (!began)
         t->s.vocab_size = t->meta.vocab_size;
-    if (found || t->weights == NULL)
+    if (t->weights == NULL)
         return LKS_OK;
+    if (found)
+        return check_meaning(t);
     lks__meta_free(&t->meta);
     snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->weights->vocabulary);
     return lks__weights_meta(t->weights, &t->meta);

@@ -202,6 +202,39 @@ static void test_one_source(void **state)
     assert_contains(r.err, "--artifact were given");
 }
 
+/* Data of other characters: the ids fit, and mean other text. */
+static void test_other_characters(void **state)
+{
+    const char *folder[2], *out = lks_test_folder();
+    for (int i = 0; i < 2; i++) {
+        const char *text = lks_test_text("%s/text", lks_test_folder());
+        FILE *f = fopen(text, "w");
+        assert_non_null(f);
+        for (int j = 0; j < 4000; j++)
+            fputc((i == 0 ? "abcd" : "abce")[j * 5 / 3 % 4], f);
+        fclose(f);
+        folder[i] = lks_test_folder();
+        assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                       lks_test_text("--out=%s", folder[i]))
+                             .exit_code,
+                         0);
+    }
+    assert_int_equal(
+        train(folder[0], out, from(model_with_vocabulary(false)), "--seed=1").exit_code, 0);
+    lks_test_result r = lks_test_tool("eval", from(out), lks_test_text("--dataset=%s", folder[0]),
+                                      "--batch_size=4");
+    assert_int_equal(r.exit_code, 0);
+    r = lks_test_tool("eval", from(out), lks_test_text("--dataset=%s", folder[1]),
+                      "--batch_size=4");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "the same ids mean other text");
+    const char *tuned = lks_test_folder();
+    assert_int_equal(train(folder[0], tuned, from(out), "--seed=1").exit_code, 0);
+    r = train(folder[1], tuned, from(out), "--seed=1");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "the same ids mean other text");
+}
+
 /* A recipe's init_from is train's: eval of a run doesn't look at it. */
 static void test_recipe(void **state)
 {
@@ -221,7 +254,7 @@ int main(void)
         cmocka_unit_test(test_sample),     cmocka_unit_test(test_eval),
         cmocka_unit_test(test_tokenizer),  cmocka_unit_test(test_larger_vocabulary),
         cmocka_unit_test(test_recipe),     cmocka_unit_test(test_characters),
-        cmocka_unit_test(test_one_source),
+        cmocka_unit_test(test_one_source), cmocka_unit_test(test_other_characters),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
