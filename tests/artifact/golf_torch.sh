@@ -7,11 +7,7 @@ here=${0%/*}
 tool=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for python in "${LOCKSTEP_TEST_PYTHON-}" python3; do
-    [ -z "$python" ] || ! "$python" -c 'import torch, sentencepiece' 2>/dev/null || break
-    python=
-done
-[ -n "$python" ] || lacks pytorch 'no Python has it and sentencepiece (LOCKSTEP_TEST_PYTHON names one)'
+find_python pytorch 'torch, sentencepiece'
 [ -e "${LOCKSTEP_TEST_GOLF-}" ] || lacks golf-script 'LOCKSTEP_TEST_GOLF names no train_gpt.py'
 
 export DATA_PATH="$work/data" TOKENIZER_PATH="$work/data/sp.model" VOCAB_SIZE=512 NUM_LAYERS=2 \

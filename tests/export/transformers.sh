@@ -6,11 +6,7 @@ set -eu
 tool=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for python in "${LOCKSTEP_TEST_PYTHON-}" python3; do
-    [ -z "$python" ] || ! "$python" -c 'import torch, transformers' 2>/dev/null || break
-    python=
-done
-[ -n "$python" ] || lacks transformers 'no Python has it (LOCKSTEP_TEST_PYTHON names one)'
+find_python transformers 'torch, transformers'
 
 awk 'BEGIN { x = 7; for (i = 0; i < 4000; i++) { x = (x * 75 + 74) % 65537; printf "%s", substr("abc \n\"d\\e<fg", x % 12 + 1, 1) } }' >"$work/text"
 "$tool" prep char --input="$work/text" --out="$work/data" >"$work/log"

@@ -6,11 +6,7 @@ set -eu
 tool=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for python in "${2-}" "${LOCKSTEP_TEST_PYTHON-}" python3; do
-    [ -z "$python" ] || ! "$python" -c 'import torch.distributed' 2>/dev/null || break
-    python=
-done
-[ -n "$python" ] || lacks pytorch 'no Python has it (LOCKSTEP_TEST_PYTHON names one)'
+find_python pytorch torch.distributed "${2-}"
 
 cat >"$work/script.py" <<'END'
 import os, torch, torch.distributed as dist

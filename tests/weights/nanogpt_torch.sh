@@ -7,11 +7,7 @@ here=$(cd "${0%/*}" && pwd)
 tool=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for python in "${LOCKSTEP_TEST_PYTHON-}" python3; do
-    [ -z "$python" ] || ! "$python" -c 'import torch, numpy' 2>/dev/null || break
-    python=
-done
-[ -n "$python" ] || lacks pytorch 'no Python has it (LOCKSTEP_TEST_PYTHON names one)'
+find_python pytorch 'torch, numpy'
 nanogpt=${LOCKSTEP_TEST_NANOGPT-}
 [ -e "$nanogpt/model.py" ] || lacks nanogpt 'LOCKSTEP_TEST_NANOGPT names no checkout of it'
 
