@@ -106,7 +106,8 @@ run_line() {
 # Page, number of its block, and the line; continued lines are joined.
 while read -r page <&3; do
     [ -f "$page" ] || fail "docs/README.md names $page, which isn't there"
-    awk -v page="$page" '/^```sh$/ { on = 1; n++; next } /^```/ { on = 0 }
+    awk -v page="$page" '/^## / { other = $0 == "## Its README, command by command" } # nanogpt.sh runs it
+        other { next } /^```sh$/ { on = 1; n++; next } /^```/ { on = 0 }
         on && sub(/\\$/, "") { sub(/^ +/, ""); line = line $0; next }
         on && !/^ *(#|$)/ { if (line != "") sub(/^ +/, ""); print page, n, line $0; line = "" }' "$page" >>"$work/lines"
     # shellcheck disable=SC2016 # no command within
