@@ -197,6 +197,12 @@ static void test_tuning(void **state)
     check_tuning("generated/nanogpt_tuned.json", "exact");
 }
 
+/* The same with both tables and the first block frozen: half of the tensors. */
+static void test_tuning_frozen(void **state)
+{
+    check_tuning("generated/nanogpt_tuned_frozen.json", "exact");
+}
+
 /* nn.GELU(approximate='tanh') in the script's model: by the config's gelu_new. */
 static void test_tuning_tanh(void **state)
 {
@@ -333,7 +339,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_width_384),       cmocka_unit_test(test_vocabulary_of_gpt2),
         cmocka_unit_test(test_mean_of_losses),  cmocka_unit_test(test_shakespeare),
         cmocka_unit_test(test_tuning),          cmocka_unit_test(test_tuning_tanh),
-        cmocka_unit_test(test_shakespeare_ddp),
+        cmocka_unit_test(test_shakespeare_ddp), cmocka_unit_test(test_tuning_frozen),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, parity_print_worst));
 }
