@@ -1,6 +1,5 @@
 # liblockstep for other programs: exactly the functions that include/lockstep/ declares. The linker takes what
 # they need from the archive; a function that a header declares and no file defines is an error.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 file(GLOB public_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/lockstep/*.h)
@@ -18,7 +17,7 @@ file(WRITE ${CMAKE_BINARY_DIR}/library.c "/* All of the library comes from its a
 add_library(liblockstep SHARED ${CMAKE_BINARY_DIR}/library.c)
 set_target_properties(liblockstep PROPERTIES
   OUTPUT_NAME lockstep EXPORT_NAME lockstep
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 target_include_directories(liblockstep INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_options(liblockstep PRIVATE ${public_functions} LINKER:--as-needed)
@@ -28,14 +27,15 @@ endif()
 target_link_libraries(liblockstep PRIVATE lockstep_core)
 add_library(lockstep::lockstep ALIAS liblockstep)
 
-install(TARGETS liblockstep EXPORT lockstep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
+install(TARGETS liblockstep EXPORT lockstep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  COMPONENT library NAMELINK_COMPONENT dev)
+install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep COMPONENT dev)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
-install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstep-config.cmake DESTINATION ${package_dir})
+install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstep-config.cmake DESTINATION ${package_dir} COMPONENT dev)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/lockstep-config-version.cmake
   COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/lockstep-config-version.cmake DESTINATION ${package_dir})
+install(FILES ${CMAKE_BINARY_DIR}/lockstep-config-version.cmake DESTINATION ${package_dir} COMPONENT dev)
 # The folder can be moved as a whole.
 file(RELATIVE_PATH PC_TO_INCLUDE /${CMAKE_INSTALL_LIBDIR}/pkgconfig /${CMAKE_INSTALL_INCLUDEDIR})
 configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${CMAKE_BINARY_DIR}/lockstep.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/lockstep.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/lockstep.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)

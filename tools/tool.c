@@ -79,6 +79,8 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
 
 void tool_print_notes(const char *name, const lks__args *args)
 {
+    if (args->recipe[0] != '\0')
+        fprintf(stderr, "lockstep %s: the recipe is %s\n", name, args->recipe);
     int n = args->n_notes < LKS__ARGS_NOTES ? args->n_notes : LKS__ARGS_NOTES;
     for (int i = 0; i < n; i++)
         fprintf(stderr, "lockstep %s: not used here: %s\n", name, args->notes[i]);

@@ -48,7 +48,7 @@ void tool_stoppable(void);
  * code. */
 int tool_stopped(const char *name, int signo, const char *left);
 
-/* Print to stderr what was given but is not used. */
+/* Print to stderr which installed recipe is used, and what was given but is not used. */
 void tool_print_notes(const char *name, const lks__args *args);
 
 #endif

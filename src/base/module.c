@@ -7,15 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The folder of this program, with the '/' at its end; "" if it isn't known. */
-static void program_folder(char out[PATH_MAX])
-{
-    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
-    out[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash != NULL)
-        slash[1] = '\0';
-}
+#include "base/place.h"
 
 static void *try_place(const char *folder, const char *below, const char *file, char *why,
                        size_t why_bytes)
@@ -30,22 +22,30 @@ static void *try_place(const char *folder, const char *below, const char *file, 
     return lib;
 }
 
-lks__module_fn *lks__module_entry(const char *file, const char *entry, char *why, size_t why_bytes)
+static void *find(const char *file, char *why, size_t why_bytes)
 {
+    static const char *const by_program[] = {"", "../lib/lockstep/"};
+    /* In a program that isn't ours: liblockstep lies in lib, or in lib/x86_64-linux-gnu. */
+    static const char *const by_library[] = {"lockstep/", "../lockstep/"};
     char folder[PATH_MAX];
     const char *given = getenv("LOCKSTEP_MODULES");
     void *lib = NULL;
+    if (given != NULL && given[0] != '\0')
+        lib = try_place(given, "/", file, why, why_bytes);
+    for (int i = 0; i < 2 && lib == NULL && *lks__program_folder(folder) != '\0'; i++)
+        lib = try_place(folder, by_program[i], file, why, why_bytes);
+    for (int i = 0; i < 2 && lib == NULL && *lks__library_folder(folder) != '\0'; i++)
+        lib = try_place(folder, by_library[i], file, why, why_bytes);
+    return lib;
+}
+
+lks__module_fn *lks__module_entry(const char *file, const char *entry, char *why, size_t why_bytes)
+{
     snprintf(why, why_bytes,
              "this build of lockstep has no module for it (%s lies neither beside the program nor "
              "in ../lib/lockstep)",
              file);
-    if (given != NULL && given[0] != '\0')
-        lib = try_place(given, "/", file, why, why_bytes);
-    program_folder(folder);
-    if (lib == NULL && folder[0] != '\0')
-        lib = try_place(folder, "", file, why, why_bytes);
-    if (lib == NULL && folder[0] != '\0')
-        lib = try_place(folder, "../lib/lockstep/", file, why, why_bytes);
+    void *lib = find(file, why, why_bytes);
     if (lib == NULL)
         return NULL;
     lks__module_fn *fn = (lks__module_fn *)dlsym(lib, entry);

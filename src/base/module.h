@@ -8,9 +8,10 @@
 
 typedef void lks__module_fn(void);
 
-/* Find the function `entry` of the module `file`: in LOCKSTEP_MODULES, beside the program, and in
- * ../lib/lockstep from there. The module stays loaded. If it fails, return NULL and put the reason
- * into `why`: half a sentence, which may hold any bytes. */
+/* Find the function `entry` of the module `file`: in LOCKSTEP_MODULES, beside the program, in
+ * ../lib/lockstep from there, and in `lockstep` beside liblockstep or beside its folder. The module
+ * stays loaded. If it fails, return NULL and put the reason into `why`: half a sentence, which may
+ * hold any bytes. */
 lks__module_fn *lks__module_entry(const char *file, const char *entry, char *why, size_t why_bytes);
 
 #endif

@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/place.h"
 #include "settings/config_file.h"
 #include "settings/family.h"
+#include "settings/recipe.h"
 
 void lks__args_note(lks__args *args, const char *where, const char *what)
 {
@@ -15,17 +17,6 @@ void lks__args_note(lks__args *args, const char *where, const char *what)
         snprintf(note, LKS__ARGS_NOTE, "%s: %s", place, shown);
     }
     args->n_notes++;
-}
-
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), n_end = strlen(end);
-    return n > n_end && strcmp(text + n - n_end, end) == 0;
-}
-
-static bool is_file(const char *arg)
-{
-    return arg[0] != '-' && (ends_in(arg, ".conf") || ends_in(arg, ".py"));
 }
 
 /* The words of a command line. */
@@ -71,7 +62,7 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
     int i = lks__setting_find(key);
     if (lks__setting_is_foreign(key)) {
         lks__args_note(args, "command line", key);
-        if (value == NULL && next_word(w) != NULL && !is_file(next_word(w)))
+        if (value == NULL && next_word(w) != NULL && !lks__recipe_is_file(next_word(w)))
             w->at++;
         return LKS_OK;
     }
@@ -81,6 +72,24 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
         return lks__fail(LKS_ERR_CONFIG, "%s: %s needs a value: write --%s=VALUE", where,
                          lks__setting_name(i), key);
     return lks__settings_set(s, command, key, value, LKS__FROM_ARG, where);
+}
+
+/* A config file or the name of a recipe. */
+static lks_status read_recipe(lks__settings *s, unsigned command, const char *arg, lks__args *args)
+{
+    char path[PATH_MAX], shown[120], share[PATH_MAX];
+    const enum lks__recipe_found found = lks__recipe_find(arg, path);
+    if (found == LKS__RECIPE_INSTALLED)
+        lks__escape(args->recipe, sizeof args->recipe, path, strlen(path));
+    if (found != LKS__RECIPE_NONE)
+        return lks__config_file_read(s, command, path, args);
+    if (lks__recipe_is_file(arg)) /* its message names it, and the system's reason */
+        return lks__config_file_read(s, command, arg, args);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "\"%s\" is neither a setting (--key=value) nor a config file (a name "
+                     "ending in .conf or .py) nor a recipe in config or in %s",
+                     lks__escape(shown, sizeof shown, arg, strlen(arg)),
+                     lks__share_path("config", share));
 }
 
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
@@ -94,22 +103,15 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
         }
     }
     for (struct words w = {argv, argc, 0}; w.at < argc; w.at++) {
-        char shown[120];
-        const char *arg = argv[w.at];
-        if (arg[0] == '-') {
+        const char *arg = w.argv[w.at];
+        const bool is_word =
+            args->n_positional < max_positional && args->n_positional < LKS__ARGS_POSITIONAL;
+        if (arg[0] == '-')
             LKS__TRY(read_option(s, command, &w, args));
-        } else if (is_file(arg)) {
-            LKS__TRY(lks__config_file_read(s, command, arg, args));
-        } else if (args->n_positional < max_positional &&
-                   args->n_positional < LKS__ARGS_POSITIONAL) {
+        else if (is_word && !lks__recipe_is_file(arg))
             args->positional[args->n_positional++] = arg;
-        } else {
-            lks__escape(shown, sizeof shown, arg, strlen(arg));
-            return lks__fail(LKS_ERR_CONFIG,
-                             "\"%s\" is neither a setting (--key=value) nor a config file (a name "
-                             "ending in .conf or .py)",
-                             shown);
-        }
+        else
+            LKS__TRY(read_recipe(s, command, arg, args));
     }
     /* A run that goes on brings its family: then its variables are read (lks__settings_resume). */
     const bool known = s->from[LKS__SETTING_family] != LKS__FROM_DEFAULT ||

@@ -44,6 +44,20 @@ for ranks in 2 3 8; do
     cmp "$work/1" "$work/n" || fail "mlp on $ranks ranks prints something else"
 done
 
+# Two hosts, played by one: an engine is found beside the library, since the program lies elsewhere.
+if ls "$prefix"/lib/lockstep/lockstep_[gm]*.so >/dev/null 2>&1; then
+    LOCKSTEP_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n') port=$("$build/tests/free_port")
+    export LOCKSTEP_TOKEN
+    node() { # NUMBER
+        timeout "$(patient 60)" "$prefix/bin/lockstep" run --nnodes=2 --node-rank="$1" --master-addr=127.0.0.1 \
+            --master-port="$port" "$work/examples/mlp"
+    }
+    node 1 >"$work/log" 2>&1 &
+    node 0 >"$work/n" 2>&1 || fail "mlp on two hosts: $(cat "$work/n")"
+    wait $! || fail "mlp on the second host: $(cat "$work/log")"
+    sed 's/^\[[^]]*\] //' "$work/n" | cmp "$work/1" - || fail 'mlp on two hosts prints something else'
+fi
+
 run 2 "$work/examples/from_scratch" >"$work/n" || fail "from_scratch: exit code $?"
 grep -q '^step 100: loss 0\.0001' "$work/n" || fail "from_scratch hasn't learned: $(cat "$work/n")"
 

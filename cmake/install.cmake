@@ -1,0 +1,17 @@
+# What `cmake --install` copies, by component: each is a package of cmake/packages.cmake, too. The library's
+# files are in library.cmake, and those of modules in lks_module(). Nothing in them holds a path of this
+# machine, so the installed folder can be moved as a whole.
+set(lks_doc_dir ${CMAKE_INSTALL_DATADIR}/doc/lockstep)
+install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT lockstep)
+install(DIRECTORY config DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep COMPONENT lockstep
+  FILES_MATCHING PATTERN *.conf)
+install(FILES README.md CONTRIBUTING.md CHANGELOG.md LICENSE DESTINATION ${lks_doc_dir} COMPONENT lockstep)
+install(DIRECTORY docs DESTINATION ${lks_doc_dir} COMPONENT lockstep)
+install(DIRECTORY examples DESTINATION ${lks_doc_dir} COMPONENT dev)
+
+# The same place for the program in the build's folder: recipes are found by name there, too.
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/share/lockstep)
+file(CREATE_LINK ${CMAKE_SOURCE_DIR}/config ${CMAKE_BINARY_DIR}/share/lockstep/config SYMBOLIC)
+
+configure_file(${CMAKE_CURRENT_LIST_DIR}/uninstall.cmake.in ${CMAKE_BINARY_DIR}/uninstall.cmake @ONLY)
+add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -P ${CMAKE_BINARY_DIR}/uninstall.cmake VERBATIM)

@@ -1,0 +1,23 @@
+/* settings/recipe.h - recipes by name: config/NAME.conf in this folder, or the installed one. */
+#ifndef LKS_SETTINGS_RECIPE_H
+#define LKS_SETTINGS_RECIPE_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+enum lks__recipe_found {
+    LKS__RECIPE_NONE,
+    LKS__RECIPE_HERE,
+    LKS__RECIPE_INSTALLED,
+};
+
+/* Does `arg` end as a config file does, in .conf or .py? */
+bool lks__recipe_is_file(const char *arg);
+
+/* Find the config file that a command line names: the file itself (a name ending in .conf or .py),
+ * or a recipe, written quickstart, quickstart.conf or config/quickstart.conf; the end may also be
+ * .py, as nanoGPT's have it. `path` is the file to read; NONE: neither is there, and `path` is
+ * empty. */
+enum lks__recipe_found lks__recipe_find(const char *arg, char path[PATH_MAX]);
+
+#endif
