@@ -119,14 +119,30 @@ static lks_status check_meaning(const struct job *j)
                      lks__escape(shown, sizeof shown, j->dataset, strlen(j->dataset)));
 }
 
+/* A folder without validation tokens, of which nobody has said what to take. */
+static lks_status check_split(const struct job *j)
+{
+    char shown[256];
+    if (j->s->from[LKS__SETTING_split] != LKS__FROM_DEFAULT ||
+        lks__split_exists(j->dataset, LKS__SPLIT_VAL) ||
+        !lks__split_exists(j->dataset, LKS__SPLIT_TRAIN))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s has no validation tokens: --split=train evaluates the training tokens, "
+                     "--dataset=DIR other data",
+                     lks__escape(shown, sizeof shown, j->dataset, strlen(j->dataset)));
+}
+
 static lks_status open_split(struct job *j)
 {
     const bool golf = lks__procedure_of(&j->replica.run)->data->is_shards;
     const int split = j->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
     const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
     LKS__TRY(find_data(j));
-    if (!j->is_file)
+    if (!j->is_file) {
+        LKS__TRY(check_split(j));
         LKS__TRY(check_meaning(j));
+    }
     if (j->is_file)
         LKS__TRY(lks__shards_open_any(j->dataset, vocab, &j->data));
     else

@@ -76,6 +76,7 @@ static const struct {
     {"die-after", FAULT_DIE_AFTER, EIO},
     {"term", FAULT_SIGNAL, 0},
     {"slow", FAULT_LATE, 400},
+    {"slower", FAULT_LATE, 2500},
     {"hang", FAULT_LATE, -1}, /* milliseconds */
 };
 

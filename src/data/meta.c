@@ -180,6 +180,14 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
     return LKS_OK;
 }
 
+const char *lks__meta_file(const char *dir)
+{
+    char path[4200];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/meta.json", dir);
+    return stat(path, &info) == 0 ? "meta.json" : "meta.pkl";
+}
+
 json_t *lks__meta_to_json(const lks__meta *meta)
 {
     char hash[17];

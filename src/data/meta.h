@@ -36,6 +36,8 @@ typedef struct lks__meta {
  * neither exists. ERR_FORMAT if it is wrong; names the file. `meta` and *found_p are set only on
  * success. */
 lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
+/* The file that it was read from, "meta.json" or "meta.pkl". */
+const char *lks__meta_file(const char *dir);
 /* `where` starts the error sentence: a file's name, already escaped. */
 lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta *meta);
 json_t *lks__meta_to_json(const lks__meta *meta); /* a new reference; NULL if out of memory */

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/jsontext.h"
 #include "base/sys.h"
@@ -176,8 +177,30 @@ static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
     return LKS_OK;
 }
 
+/* A folder of texts can't also receive the tokens: the next preparation would read them as text. */
+static lks_status check_folders(const lks__prep_options *o)
+{
+    struct stat in, out;
+    char shown[256];
+    lks_status st = LKS_OK;
+    char *lines = strdup(o->input), *rest = lines;
+    if (lines == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to list the input's files");
+    const bool exists = stat(o->out_dir, &out) == 0;
+    for (char *line; exists && st == LKS_OK && (line = strsep(&rest, "\n")) != NULL;)
+        if (stat(line, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino &&
+            S_ISDIR(in.st_mode))
+            st = lks__fail(LKS_ERR_CONFIG,
+                           "--out is also the folder of texts, %s: the next preparation would "
+                           "read token files as text; give another --out, a folder in it too",
+                           lks__escape(shown, sizeof shown, line, strlen(line)));
+    free(lines);
+    return st;
+}
+
 static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
 {
+    LKS__TRY(check_folders(&job->o));
     LKS__TRY(lks__texts_open(job->o.input, job->o.stdin_lines, &job->texts));
     LKS__TRY(look_at_all(job, kind->is_bytes));
     LKS__TRY(kind->run(job));

@@ -229,6 +229,15 @@ static lks_status split(const lks__prep_job *job, uint64_t n, uint64_t *n_train_
                      n_train == 0 ? "train" : "val");
 }
 
+/* The number of files is known before the first is written. */
+static lks_status check_shards(const lks__prep_job *job, uint64_t n_train)
+{
+    const uint64_t shard = job->o.shard_tokens;
+    if (shard == 0 || n_train / shard < LKS__SPLIT_SHARDS)
+        return LKS_OK;
+    return lks__split_too_many(shard);
+}
+
 static lks_status both_passes(struct pass *p, lks__meta *meta)
 {
     p->take = mark;
@@ -236,6 +245,7 @@ static lks_status both_passes(struct pass *p, lks__meta *meta)
     const uint64_t n = p->n;
     LKS__TRY(make_vocabulary(p, meta));
     LKS__TRY(split(p->job, n, &p->n_train));
+    LKS__TRY(check_shards(p->job, p->n_train));
     LKS__TRY(lks__prep_begin(p->job, meta->vocab_size));
     LKS__TRY(lks__split_begin(&p->job->writer, LKS__SPLIT_TRAIN));
     p->take = encode;

@@ -55,12 +55,22 @@ static lks_status flush(lks__split_writer *w)
     return LKS_OK;
 }
 
+lks_status lks__split_too_many(uint64_t shard_tokens)
+{
+    return lks__fail(LKS_ERR_CONFIG,
+                     "--shards=%llu makes over %d files of a split, each with so many tokens: give "
+                     "a larger number; 100000000 is usual",
+                     (unsigned long long)shard_tokens, LKS__SPLIT_SHARDS);
+}
+
 static lks_status begin_file(lks__split_writer *w)
 {
     char name[64];
     if (w->shard_tokens == 0) {
         snprintf(name, sizeof name, "%s.bin", names[w->split]);
     } else {
+        if (w->n_shards == LKS__SPLIT_SHARDS)
+            return lks__split_too_many(w->shard_tokens);
         snprintf(name, sizeof name, LKS__SHARD_NAME, names[w->split], w->n_shards++);
         memset(w->buffer, 0, LKS__SHARD_HEADER); /* its place; the count isn't known yet */
         w->n_buffered = LKS__SHARD_HEADER;

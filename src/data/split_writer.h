@@ -29,6 +29,11 @@ lks_status lks__split_begin(lks__split_writer *writer, int split);
 lks_status lks__split_put(lks__split_writer *writer, const int32_t *ids, size_t n);
 lks_status lks__split_end(lks__split_writer *writer, uint64_t *n_tokens_p);
 
+/* Shards of a split. A run opens all of them at once. */
+enum { LKS__SPLIT_SHARDS = 10000 };
+/* The error for more: ERR_CONFIG. */
+lks_status lks__split_too_many(uint64_t shard_tokens);
+
 /* Remove token files of an earlier preparation, of either form, that `staged` doesn't replace: they
  * would be read with the new ones. */
 lks_status lks__split_remove_others(const lks__staged *staged);

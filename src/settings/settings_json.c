@@ -1,4 +1,5 @@
 /* settings/settings_json.c - settings in checkpoints and metrics. */
+#include <stdio.h>
 #include <string.h>
 
 #include "settings/family.h"
@@ -137,6 +138,26 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
     return LKS_OK;
 }
 
+/* Where a value was given that isn't possible, for a message. */
+static const char *given_in(const lks__settings *s, const lks__setting *d)
+{
+    const int from = s->from[d - lks__setting_table];
+    return from == LKS__FROM_FILE  ? " in the config file"
+           : from == LKS__FROM_ENV ? " in the environment"
+                                   : "";
+}
+
+/* What to do about it: a file or a variable also has other settings, and the command line wins. */
+static const char *instead(const lks__settings *s, const lks__setting *d, const char *value,
+                           char out[LKS__SETTING_STR + 120])
+{
+    snprintf(out, LKS__SETTING_STR + 120, "leave the setting out");
+    if (s->from[d - lks__setting_table] != LKS__FROM_ARG)
+        snprintf(out, LKS__SETTING_STR + 120, "give --%s=%s on the command line, which wins",
+                 d->name, value);
+    return out;
+}
+
 lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where)
 {
     const unsigned flags = LKS__SETTING_CONFIG;
@@ -153,13 +174,14 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
             continue;
         if (given && !lks__setting_same(d, mine, theirs) &&
             !(d->flags & LKS__SETTING_AUTO && mine.i == 0)) {
-            char a[LKS__SETTING_STR], b[LKS__SETTING_STR];
+            char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 120];
             int i = (int)(d - lks__setting_table);
+            lks__settings_text(run, i, b);
             return lks__fail(LKS_ERR_CONFIG,
-                             "%s=%s was given, but the run in %s has %s=%s, which it keeps; leave "
-                             "the setting out, or start a new run in another out_dir",
-                             d->name, lks__settings_text(&merged, i, a), where, d->name,
-                             lks__settings_text(run, i, b));
+                             "%s=%s was given%s, but the run in %s has %s=%s, which it keeps; %s, "
+                             "or start a new run in another out_dir",
+                             d->name, lks__settings_text(&merged, i, a), given_in(&merged, d),
+                             where, d->name, b, instead(&merged, d, b, way));
         }
         lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);
     }
@@ -195,12 +217,12 @@ lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, co
             continue;
         if (given && !lks__setting_same(d, mine, theirs) &&
             !(d->flags & LKS__SETTING_AUTO && mine.i == 0)) {
-            char a[LKS__SETTING_STR], b[LKS__SETTING_STR];
+            char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 120];
+            lks__settings_text(source, i, b);
             return lks__fail(LKS_ERR_CONFIG,
-                             "%s=%s was given, but the weights in %s have %s=%s: leave the setting "
-                             "out%s",
-                             d->name, lks__settings_text(s, i, a), where, d->name,
-                             lks__settings_text(source, i, b),
+                             "%s=%s was given%s, but the weights in %s have %s=%s: %s%s", d->name,
+                             lks__settings_text(s, i, a), given_in(s, d), where, d->name, b,
+                             instead(s, d, b, way),
                              i == LKS__SETTING_block_size   ? ", or give a smaller one"
                              : i == LKS__SETTING_vocab_size ? ", or give a larger one"
                                                             : "");

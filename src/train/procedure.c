@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "data/sampler.h"
 #include "settings/family.h"
@@ -81,11 +82,34 @@ static lks_status check_meaning(const lks__trainer *t)
                      t->weights->shown);
 }
 
+/* Is there an earlier run in out_dir, which somebody who gives no data may have meant? */
+static bool has_run(const lks__settings *s)
+{
+    char path[LKS__SETTING_STR + 16];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", s->out_dir);
+    return stat(path, &info) == 0;
+}
+
+lks_status lks__procedure_find_data(lks__trainer *t)
+{
+    char shown[LKS__SETTING_STR];
+    const lks__settings *s = &t->s;
+    const lks_status st = lks__settings_data_dir(s, t->data_dir);
+    if (st == LKS_OK || s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT ||
+        lks__settings_init(s) != LKS__INIT_SCRATCH || !has_run(s))
+        return st;
+    return lks__fail(st, "%s. There is a run in %s: --init_from=resume goes on with it",
+                     lks_last_error(),
+                     lks__escape(shown, sizeof shown, s->out_dir, strlen(s->out_dir)));
+}
+
 lks_status lks__procedure_open_meta(lks__trainer *t)
 {
     const bool began = t->weights != NULL || t->init_hash[0] != '\0';
     bool found;
     LKS__TRY(lks__procedure_meta(&t->s, t->data_dir, began, &found, &t->meta));
+    t->meta_file = found ? lks__meta_file(t->data_dir) : NULL;
     snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->data_dir);
     if (!began)
         t->s.vocab_size = t->meta.vocab_size;

@@ -69,6 +69,9 @@ const struct lks__procedure *lks__procedure_of(const lks__settings *s);
 lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, int split,
                                      uint32_t vocab_size, lks__shards **shards_p);
 
+/* t->data_dir, by the settings. */
+lks_status lks__procedure_find_data(lks__trainer *t);
+
 /* Read the meta.json of the data folder `dir`, without which the ids have no text; its vocabulary
  * must be that of the settings, unless these leave it open. `began`: with given weights, whose
  * vocabulary the settings have, and of which the data may use less. */

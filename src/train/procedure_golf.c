@@ -43,7 +43,7 @@ static lks_status open_data(lks__trainer *t)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the run's data");
     LKS__TRY(
         lks__artifact_available()); /* the artifact is written at the end, maybe hours from now */
-    LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
+    LKS__TRY(lks__procedure_find_data(t));
     LKS__TRY(lks__procedure_open_meta(t));
     if (t->meta.chars == NULL && !t->meta.is_bpe) { /* the tokenizer tells what the ids are */
         lks__meta_free(&t->meta);

@@ -15,7 +15,7 @@
 
 static lks_status open_data(lks__trainer *t)
 {
-    LKS__TRY(lks__settings_data_dir(&t->s, t->data_dir));
+    LKS__TRY(lks__procedure_find_data(t));
     LKS__TRY(lks__procedure_open_meta(t));
     uint64_t digest[2] = {0};
     for (int split = 0; split < 2; split++) {
@@ -178,9 +178,9 @@ static void head_lines(const lks__trainer *t, lks__log *log)
     const lks__model_config *c = &t->model_config;
     int64_t tokens = t->N * t->s.batch_size * t->s.block_size;
     lks__log_line(log, "tokens per iteration will be: %" PRId64, tokens);
-    if (t->meta.chars != NULL)
-        lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/meta.json)",
-                      t->meta.vocab_size, t->shown_data_dir);
+    if (t->meta_file != NULL)
+        lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/%s)", t->meta.vocab_size,
+                      t->shown_data_dir, t->meta_file);
     lks__log_line(log, "number of parameters: %.2fM", /* without positions, as there */
                   ((double)t->table.n_params - (double)c->block_size * c->n_embd) / 1e6);
 }

@@ -40,6 +40,7 @@ typedef struct lks__trainer {
     bool shared;        /* one replica for all ranks of the host */
 
     char data_dir[LKS__SETTING_STR + 8];
+    const char *meta_file; /* its file with the vocabulary; NULL: it has none */
     lks__weights *weights; /* that the run begins with; NULL: with the seed's, or a checkpoint */
     char vocabulary[LKS__CKPT_PATH]; /* folder of the tokenizer's files */
     char init_hash[17]; /* their hash, as params_hash; "": the run began with the seed's */

@@ -96,8 +96,8 @@ lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
             return open_any(vocabulary, t);
         bool found = false;
         struct stat info;
-        if (path[0] != '\0' && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-            LKS__TRY(open_chars(path, t, &found));
+        if (stat(vocabulary, &info) == 0 && S_ISDIR(info.st_mode))
+            LKS__TRY(open_chars(vocabulary, t, &found));
         if (found)
             return LKS_OK;
     }

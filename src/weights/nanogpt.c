@@ -91,6 +91,38 @@ static lks_status set_args(lks__weights *w, const lks__pickle_value *args)
     return lks__weights_set(w, "gelu", "exact");
 }
 
+/* A plain name of a folder: nothing that leads elsewhere. */
+static bool is_plain(const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (name[i] == '/' || (unsigned char)name[i] <= ' ')
+            return false;
+    return bytes > 0 && name[0] != '.';
+}
+
+/* The script's sample.py takes the meaning of ids from data/DATASET/meta.pkl, and so do we, if the
+ * folder is here and of this size. */
+static lks_status find_dataset(lks__weights *w, const lks__pickle_value *config)
+{
+    char folder[256];
+    bool found = false;
+    lks__meta meta = {0};
+    const lks__pickle_value *v = lks__pickle_find(config, "dataset");
+    size_t bytes = 0;
+    const char *name =
+        lks__pickle_kind_of(v) == LKS__PICKLE_TEXT ? lks__pickle_text(v, &bytes) : NULL;
+    if (name == NULL || bytes > 200 || !is_plain(name, bytes))
+        return LKS_OK;
+    snprintf(folder, sizeof folder, "data/%.*s", (int)bytes, name);
+    LKS__TRY(lks__meta_load(folder, &found, &meta));
+    if (found && meta.vocab_size == (uint32_t)w->model.vocab_size) {
+        snprintf(w->vocabulary, sizeof w->vocabulary, "%s", folder);
+        snprintf(w->took, sizeof w->took, "nanoGPT's ckpt.pt, with the tokens of %.100s", folder);
+    }
+    lks__meta_free(&meta);
+    return LKS_OK;
+}
+
 static lks_status open_file(const lks__weights_want *want, lks__weights *w)
 {
     struct nanogpt *n = calloc(1, sizeof *n);
@@ -111,6 +143,7 @@ static lks_status open_file(const lks__weights_want *want, lks__weights *w)
     LKS__TRY(lks__weights_set(w, "family", "gpt2"));
     LKS__TRY(set_args(w, lks__pickle_find(n->root, "model_args")));
     snprintf(w->took, sizeof w->took, "nanoGPT's ckpt.pt");
+    LKS__TRY(find_dataset(w, lks__pickle_find(n->root, "config")));
     return add_tensors(w, n->model);
 }
 

@@ -137,6 +137,42 @@ static void test_split_sizes(void **state)
     }
 }
 
+/* A run opens all shards at once, so there must not be too many; here that is known before any is
+ * written. */
+static void test_many_shards(void **state)
+{
+    enum { N = 40000 };
+    char *text = malloc(N);
+    assert_non_null(text);
+    for (int i = 0; i < N; i++)
+        text[i] = (char)('a' + i % 7);
+    const char *input = text_file(text, N), *out = lks_test_text("%s/out", lks_test_folder());
+    free(text);
+    lks__prep_options o = {.input = input, .out_dir = out, .val_fraction = 0.1, .shard_tokens = 3};
+    lks__prep_result r;
+    assert_fails(LKS_ERR_CONFIG, lks__prep(lks__prep_kind_of("char"), &o, &r), "--shards=3",
+                 "over 10000 files");
+    assert_int_not_equal(access(out, F_OK), 0);
+    o.shard_tokens = 400;
+    assert_ok(lks__prep(lks__prep_kind_of("char"), &o, &r));
+    assert_int_equal(lks_test_count_files(out), 90 + 10 + 1);
+}
+
+/* Tokens in the folder of the texts would be text for the next preparation. */
+static void test_folder_of_texts(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks__prep_result r;
+    lks_test_write(lks_test_text("%s/a.txt", dir), "abcabcabcabc", 12);
+    assert_fails(LKS_ERR_CONFIG,
+                 prep(dir, lks_test_text("%s/../%s", dir, strrchr(dir, '/')), 0.1, &r),
+                 "--out is also the folder of texts");
+    assert_int_equal(lks_test_count_files(dir), 1);
+    assert_ok(prep(dir, lks_test_text("%s/tokens", dir), 0.1, &r)); /* folders in it aren't read */
+    assert_ok(prep(dir, lks_test_text("%s/tokens", dir), 0.1, &r));
+    assert_int_equal(r.n_train, 10);
+}
+
 static void test_bad_text(void **state)
 {
     static const struct {
@@ -334,6 +370,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ids_and_split),    cmocka_unit_test(test_readers_agree),
         cmocka_unit_test(test_line_ends),        cmocka_unit_test(test_split_sizes),
+        cmocka_unit_test(test_many_shards),      cmocka_unit_test(test_folder_of_texts),
         cmocka_unit_test(test_bad_text),         cmocka_unit_test(test_bad_places),
         cmocka_unit_test(test_vocabulary_limit), cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_killed),           cmocka_unit_test(test_stopped),

@@ -55,6 +55,12 @@ static void test_resume_and_eval(void **state)
     expect(in(dir, "else", "train --out_dir=../run --init_from=resume --max_iters=8"), 0,
            "Resuming training", "");
     expect(in(dir, "else", "eval --out_dir=../run"), 0, given.out[0] == 'v' ? "val loss " : "", "");
+    /* a new run without data, in the folder of an old one: a resume was meant, perhaps */
+    expect(in(dir, ".", "train --out_dir=run --n_layer=1"), 2, "",
+           "There is a run in run: --init_from=resume goes on with it");
+    lks_test_result none = in(dir, ".", "train --out_dir=new --n_layer=1");
+    expect(none, 2, "", "dataset \"openwebtext\" (as no --dataset=DIR was given)");
+    assert_null(strstr(none.err, "resume"));
     /* a checkpoint's own folder belongs to the run, too */
     expect(in(dir, "else", "eval --out_dir=../run/ckpt-00000009"), 0, "val loss ", "");
     const char *line = lks_test_read(lks_test_text("%s/run/evals.jsonl", dir), NULL);

@@ -189,6 +189,19 @@ static void test_bytes(void **state)
 }
 
 /* The same tokens from a folder, a file, a shard and a pattern of shards. */
+/* A run on data without validation tokens. */
+static void test_split(void **state)
+{
+    const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s/data", dir);
+    const char *run = lks_test_text("--out_dir=%s/out", gpt2);
+    tool_ok(lks_test_tool("prep", "char", lks_test_text("--input=%s/text", gpt2),
+                          lks_test_text("--out=%s/data", dir), "--val_fraction=0"));
+    const lks_test_result r = lks_test_tool("eval", run, data);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "data has no validation tokens: --split=train evaluates");
+    assert_contains(tool_ok(lks_test_tool("eval", run, data, "--split=train")).out, "train loss ");
+}
+
 static void test_files(void **state)
 {
     const char *whole = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2))).out;
@@ -233,10 +246,8 @@ static void test_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stride),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_length),
+        cmocka_unit_test(test_stride), cmocka_unit_test(test_bytes),  cmocka_unit_test(test_files),
+        cmocka_unit_test(test_split),  cmocka_unit_test(test_length),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_all, close_all));
 }

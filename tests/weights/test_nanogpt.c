@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "laws.h"
 #include "pickle/torchfile.h"
@@ -64,6 +65,36 @@ static const char *nanogpts_folder(void)
     copy_file(lks_test_text("%s/tests/figures/nanogpt_ckpt.pt", LKS_TEST_SOURCE_DIR),
               lks_test_text("%s/ckpt.pt", out));
     return out;
+}
+
+/* As sample.py does, the characters are those of data/DATASET here, whose name the file has. */
+static void test_characters(void **state)
+{
+    const char *out = nanogpts_folder(), *here = lks_test_folder();
+    const char *command = lks_test_text("cd '%s' && exec '%s' sample --init_from='%s' --start=AB "
+                                        "--num_samples=1 --max_new_tokens=20",
+                                        here, lks_test_program(), out);
+    const char *const argv[] = {"sh", "-c", command, NULL};
+    char meta[200] = "{\"kind\":\"char\",\"vocab_size\":65,\"chars\":\"";
+    lks_test_result r = lks_test_run(argv, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "these weights come without a tokenizer");
+    for (int c = '0'; c < '0' + 65; c++)
+        sprintf(meta + strlen(meta), c == '\\' ? "\\%c" : "%c", c);
+    strcat(meta, "\"}");
+    assert_int_equal(mkdir(lks_test_text("%s/data", here), 0755), 0);
+    assert_int_equal(mkdir(lks_test_text("%s/data/generated", here), 0755), 0);
+    lks_test_write(lks_test_text("%s/data/generated/meta.json", here), meta, strlen(meta));
+    r = lks_test_run(argv, NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "nanoGPT's ckpt.pt, with the tokens of data/generated\n");
+    assert_memory_equal(r.out, "AB", 2);
+    /* a folder of that name with other tokens is another data set */
+    static const char other[] = "{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"AB\"}";
+    lks_test_write(lks_test_text("%s/data/generated/meta.json", here), other, sizeof other - 1);
+    r = lks_test_run(argv, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "these weights come without a tokenizer");
 }
 
 /* Losses as those of nanoGPT's run that stayed at home, on the same batches. */
@@ -522,9 +553,10 @@ static void test_export_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_continued), cmocka_unit_test(test_there_and_back),
-        cmocka_unit_test(test_beginning), cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_lies),      cmocka_unit_test(test_export_refused),
+        cmocka_unit_test(test_continued),      cmocka_unit_test(test_there_and_back),
+        cmocka_unit_test(test_beginning),      cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_characters),     cmocka_unit_test(test_lies),
+        cmocka_unit_test(test_export_refused),
     };
     lks_test_need_zip();
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

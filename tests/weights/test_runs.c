@@ -114,6 +114,25 @@ static void test_gelu(void **state)
                         "exact");
 }
 
+/* A setting that was not typed: the message tells where it is, and what wins over it. */
+static void test_given_by(void **state)
+{
+    const char *recipe = lks_test_text("%s/five.conf", lks_test_folder());
+    lks_test_write(recipe, "n_layer = 5\n", 12);
+    const char *const argv[] = {"lockstep",
+                                "train",
+                                recipe,
+                                lks_test_text("--dataset=%s", law_data()),
+                                lks_test_text("--out_dir=%s", lks_test_folder()),
+                                from(weights_folder()),
+                                NULL};
+    const lks_test_result r = lks_test_run(argv, NULL, 60);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "n_layer=5 was given in the config file, but the weights in");
+    assert_contains(r.err, ": give --n_layer=");
+    assert_contains(r.err, " on the command line, which wins");
+}
+
 /* Settings that differ from the source's, and data with more tokens than it. */
 static void test_refused(void **state)
 {
@@ -177,7 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_own_run),
         cmocka_unit_test(test_gelu),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_dry_run),
+        cmocka_unit_test(test_given_by),   cmocka_unit_test(test_dry_run),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
