@@ -72,6 +72,8 @@ has() {
         has_flags amx_tile amx_bf16 ;;
     pytorch) # with torchrun; downloads of gigabytes that tests do without
         python_has torch.distributed && command -v torchrun ;;
+    tensorboard) # the same, to read what runs write for it
+        python_has tensorboard ;;
     transformers) # the same
         python_has transformers ;;
     golf-script) # parameter-golf's train_gpt.py, at the path that LOCKSTEP_TEST_GOLF gives

@@ -483,6 +483,13 @@ double lks__sys_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+double lks__sys_wall(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* ---- whole files ------------------------------------------------------------------------- */
 
 lks_status lks__sys_fail(const char *what, const char *path)

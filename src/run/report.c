@@ -190,6 +190,7 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
 {
     char *absolute = realpath(t->data_dir, NULL);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "host");
+    lks__report_host(w);
     lks__jsonw_int(w, "world_size", t->ses.world.world_size);
     lks__jsonw_int(w, "threads", t->ses.threads);
     lks__jsonw_str(w, "backend", lks_comm_backend(t->ses.comm));
@@ -337,6 +338,8 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         LKS__TRY(lks__metrics_create(t->s.out_dir, &r->metrics));
         LKS__TRY(keep_vocabulary(t));
     }
+    if (t->s.tensorboard)
+        LKS__TRY(lks__report_events_open(r, t));
     LKS__TRY(lks__job_mark(t->s.out_dir));
     snprintf(log_path, sizeof log_path, "%s/train.log", t->s.out_dir);
     LKS__TRY(lks__log_to_file(&r->log, log_path));
@@ -424,6 +427,8 @@ static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
     }
     LKS__TRY(lks__metrics_end(r->metrics));
     if (back)
+        LKS__TRY(lks__report_events_back(r, t));
+    if (back)
         lks__log_message(&r->log,
                          "iteration %" PRIu64 ": %s; back to checkpoint %" PRIu64
                          ", and on with the data after it (%d of at most %" PRId64 " times)",
@@ -459,6 +464,7 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     lks__jsonw_float(w, "mfu", mfu);
     lks__jsonw_float(w, "comm_exposed_ms", step->exposed_s * 1e3);
     LKS__TRY(lks__metrics_end(r->metrics));
+    LKS__TRY(lks__report_events_train(r, t, step, rate, mfu));
 
     char line[200], live[240], left[32];
     t->procedure->train_line(t, step, r->mfu, line);
@@ -490,7 +496,8 @@ static lks_status evaluation_line(lks__report *r, const lks__trainer *t, const c
     lks__jsonw *w = lks__metrics_begin(r->metrics, kind);
     lks__jsonw_u64(w, "iter", t->iter);
     write_losses(w, eval);
-    return lks__metrics_end(r->metrics);
+    LKS__TRY(lks__metrics_end(r->metrics));
+    return lks__report_events_eval(r, t, kind, eval);
 }
 
 lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
@@ -580,11 +587,16 @@ lks_status lks__report_close(lks__report *r, lks__trainer *t)
             pss += all[i].pss;
         lks__jsonw_u64(w, "memory_bytes", pss);
         st = lks__metrics_end(r->metrics);
+        if (st == LKS_OK)
+            st = lks__report_events_memory(r, t, "memory/all_ranks", pss);
     }
     free(all);
     if (st == LKS_OK && r->on) {
         lks_status closed = lks__metrics_close(r->metrics);
         r->metrics = NULL;
+        lks_status events = lks__events_close(r->events);
+        r->events = NULL;
+        closed = closed == LKS_OK ? events : closed;
         st = closed == LKS_OK ? lks__log_check(&r->log) : closed;
     }
     lks__report_abandon(r);
@@ -596,10 +608,12 @@ void lks__report_abandon(lks__report *r)
     if (!r->on)
         return;
     lks__metrics_close(r->metrics);
+    lks__events_close(r->events);
     lks__log_close(&r->log);
     if (r->out_lock >= 0)
         lks__sys_close(r->out_lock);
     r->metrics = NULL;
+    r->events = NULL;
     r->out_lock = -1;
     r->on = false;
 }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "run/peak.h"
 #include "rundir/best.h"
+#include "rundir/events.h"
 #include "rundir/metrics.h"
 #include "train/procedure.h"
 
@@ -13,6 +14,7 @@ typedef struct lks__report {
     bool on; /* this is rank 0 */
     lks__log log;
     lks__metrics *metrics; /* NULL: leave the run's files alone */
+    lks__events *events;   /* NULL: none are written (--tensorboard=false) */
     int out_lock;          /* this run's lock of out_dir; -1: none */
     lks__peak peak;        /* of all ranks together, measured at the start */
     double flops_a_token;
@@ -50,6 +52,23 @@ lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
  * checkpoint wasn't evaluated. */
 void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, const double *loss,
                      const lks__eval_result *final);
+/* Members of a host line: schema, time, host, command, commit. */
+void lks__report_host(lks__jsonw *w);
+
+/* --- report_events.c: what goes to TensorBoard, if `events` isn't NULL --- */
+
+/* Begin a file, with the settings, for a run that goes on with t->iter. After lks__metrics_resume()
+ * or lks__metrics_create(). */
+lks_status lks__report_events_open(lks__report *r, const lks__trainer *t);
+lks_status lks__report_events_train(lks__report *r, const lks__trainer *t,
+                                    const lks__step_result *step, double tok_per_s, double mfu);
+/* The run has gone back to t->iter. */
+lks_status lks__report_events_back(lks__report *r, const lks__trainer *t);
+lks_status lks__report_events_eval(lks__report *r, const lks__trainer *t, const char *kind,
+                                   const lks__eval_result *eval);
+lks_status lks__report_events_memory(lks__report *r, const lks__trainer *t, const char *tag,
+                                     uint64_t bytes);
+
 /* Collective: the last host line, with each rank's micro-batches and memory. Also closes. */
 lks_status lks__report_close(lks__report *r, lks__trainer *t);
 

@@ -272,6 +272,42 @@ lks_status lks__metrics_dataset(const char *out_dir, char used[LKS__METRICS_PATH
     return st;
 }
 
+static lks_status find_eval(struct tail *t, uint64_t end, uint64_t iter, json_t **eval_p)
+{
+    const lks__metrics_cut cut = {.iter = iter, .eval_done = true, .own_line = true};
+    const char *line = NULL;
+    size_t bytes = 0;
+    enum verdict v = LATER;
+    for (; end > 0 && v != KEEP; end -= bytes) {
+        LKS__TRY(line_before(t, end, &line, &bytes));
+        LKS__TRY(judge(t, end, line, bytes, &cut, &v));
+    }
+    json_error_t error;
+    json_t *o = v == KEEP ? lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (v == KEEP && o == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read a line of the metrics");
+    const char *kind = json_string_value(json_object_get(o, "kind"));
+    const json_t *i = json_object_get(o, "iter");
+    if (kind != NULL && strcmp(kind, "eval") == 0 && json_integer_value(i) == (json_int_t)iter)
+        *eval_p = json_incref(o);
+    json_decref(o);
+    return LKS_OK;
+}
+
+lks_status lks__metrics_eval_at(const lks__metrics *m, uint64_t iter, json_t **eval_p)
+{
+    struct tail *t = malloc(sizeof *t);
+    struct stat info;
+    *eval_p = NULL;
+    if (t == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read the metrics");
+    *t = (struct tail){.m = m};
+    lks_status st = fstat(m->fd, &info) == 0 ? find_eval(t, (uint64_t)info.st_size, iter, eval_p)
+                                             : lks__sys_fail("can't read", m->path);
+    free(t);
+    return st;
+}
+
 lks_status lks__metrics_close(lks__metrics *m)
 {
     if (m == NULL)

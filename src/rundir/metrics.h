@@ -6,10 +6,15 @@
 #ifndef LKS_RUNDIR_METRICS_H
 #define LKS_RUNDIR_METRICS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/jsonw.h"
+
+/* Of metrics.jsonl's form, in host lines. Increase it if a reader of the old form would misread the
+ * new one; more members and kinds don't count. */
+enum { LKS__METRICS_SCHEMA = 1 };
 
 typedef struct lks__metrics lks__metrics; /* opaque; close with lks__metrics_close() */
 
@@ -36,6 +41,10 @@ lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut,
 enum { LKS__METRICS_PATH = 4096 };
 lks_status lks__metrics_dataset(const char *out_dir, char used[LKS__METRICS_PATH],
                                 char absolute[LKS__METRICS_PATH], bool *found_p);
+
+/* The newest `eval` line of iteration `iter` in an open file, as an object that the caller frees;
+ * NULL if there is none. Reads backwards to an earlier iteration's line. */
+lks_status lks__metrics_eval_at(const lks__metrics *metrics, uint64_t iter, json_t **eval_p);
 
 lks_status lks__metrics_close(lks__metrics *metrics); /* NULL does nothing */
 

@@ -9,12 +9,13 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "rundir/events.h"
 
 static bool of_a_run(const char *name)
 {
     static const char *const names[] = {"latest",      "best",      "metrics.jsonl",
                                         "evals.jsonl", "train.log", "tokenizer.json"};
-    bool found = strncmp(name, "ckpt-", 5) == 0;
+    bool found = strncmp(name, "ckpt-", 5) == 0 || lks__events_name(name);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         found = found || strcmp(name, names[i]) == 0;
     return found;

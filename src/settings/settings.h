@@ -200,6 +200,8 @@ enum {
       "steps to time; comm: of the largest size")                                                  \
     X(STR, trace, "", ANY, TRAIN | BENCH, HOST, REPORT,                                            \
       "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
+    X(BOOL, tensorboard, true, ANY, TRAIN, HOST, REPORT,                                           \
+      "write events for TensorBoard into out_dir")                                                 \
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
       "print what the run would need and stop before the first step")                              \
                                                                                                    \

@@ -60,6 +60,8 @@ run_line() {
         echo - ;;
     scripts/campaign.sh* | scripts/fuzz.sh*) # minutes; faults_campaign and fuzz_* are short ones
         echo - ;;
+    'tensorboard --logdir='*) # watch_tensorboard; it would wait for a browser
+        echo - ;;
     scripts/prove.sh) # check_prove runs it
         echo - ;;
     'python3 bench/compare.py'* | 'python3 bench/launch.py'*) # half an hour, and they measure

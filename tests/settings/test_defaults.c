@@ -122,6 +122,7 @@ static const struct figure ours[] = {
     {"stop_signal", "none"},
     {"iters", "10"},
     {"trace", ""},
+    {"tensorboard", "true"},
     {"dry_run", "false"},
     {"top_p", "1"},
     {"stop", ""},

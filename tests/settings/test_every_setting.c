@@ -535,7 +535,7 @@ static void check(const struct row *row, const char *base)
 static const struct row gpt2_rows[] = {
     ROW(TRAIN, "dataset", "@other", OTHER | LOG, .also = "data_digest"),
     ROW(TRAIN, "out_dir", "@elsewhere", 0),
-    ROW(TRAIN, "init_from", "resume", LOG | HOST | WORK, .first = "--max_iters=2",
+    ROW(TRAIN, "init_from", "resume", LOG | HOST | WORK | FILES, .first = "--max_iters=2",
         .also = "max_iters", .says = "at iteration 3"),
     ROW(TRAIN, "init_from", "@run2", OTHER | LOG, .also = "init_hash",
         .says = "Initializing from the weights in"),
@@ -605,6 +605,7 @@ static const struct row gpt2_rows[] = {
         .is = "0"),
     ROW(TRAIN, "stop_signal", "USR1", 0), /* what the signal then does: laws_stop */
     ROW(TRAIN, "trace", "@trace", 0, .makes = true),
+    ROW(TRAIN, "tensorboard", "false", FILES),
     ROW(TRAIN, "dry_run", "true", ALL & ~(RESULT | SKIPS), .says = "total on 1 rank"),
     ROW(TRAIN, "tokenizer_path", "/none", 0), /* only for golf */
     ROW(TRAIN, "code", "/none", 0),           /* only for golf */

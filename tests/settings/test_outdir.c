@@ -17,10 +17,11 @@ static const char *in(const char *folder, const char *name)
 
 static void test_start(void **state)
 {
-    static const char *const of_a_run[] = {"ckpt-00000003", "ckpt-00000004.tmp", "latest",   "best",
-                                           "metrics.jsonl", "evals.jsonl",       "train.log"};
+    static const char *const of_a_run[] = {
+        "ckpt-00000003", "ckpt-00000004.tmp", "latest",    "best",
+        "metrics.jsonl", "evals.jsonl",       "train.log", "events.out.tfevents.000001.lockstep"};
     static const char *const others[] = {"notes", "ckpt", "latest.txt", "metrics.json", ".lock"};
-    enum { N_RUN = 7, N_OTHERS = 5 };
+    enum { N_RUN = 8, N_OTHERS = 5 };
     const char *out = in(lks_test_folder(), "a/new");
     char moved[4200];
     assert_ok(lks__outdir_start(out, moved)); /* made, and nothing to move */

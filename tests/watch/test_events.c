@@ -1,0 +1,407 @@
+/* TensorBoard's events: a reader of our own checks frames, checksums and values, and that what is
+ * left after each START is what metrics.jsonl has. watch_tensorboard asks TensorBoard itself. */
+#include "poison.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rundir/events.h"
+
+/* --- a reader --------------------------------------------------------------------------------- */
+
+struct point {
+    char tag[64];
+    uint64_t step;
+    double value;
+    bool text;
+};
+
+struct seen {
+    struct point points[4000];
+    size_t n;
+    int files, starts;
+    const char *settings;
+};
+
+struct bytes {
+    const unsigned char *at, *end;
+};
+
+static uint64_t fixed(struct bytes *b, int n)
+{
+    uint64_t value = 0;
+    assert_true(b->end - b->at >= n);
+    for (int i = 0; i < n; i++)
+        value |= (uint64_t)b->at[i] << (8 * i);
+    b->at += n;
+    return value;
+}
+
+static uint64_t varint(struct bytes *b)
+{
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+        assert_true(b->at < b->end && shift < 64);
+        value |= (uint64_t)(*b->at & 0x7f) << shift;
+        if ((*b->at++ & 0x80) == 0)
+            return value;
+    }
+}
+
+/* The next field: its number, and its value, or its bytes in `in`. */
+static unsigned field(struct bytes *b, uint64_t *value_p, struct bytes *in)
+{
+    uint64_t key = varint(b);
+    switch (key & 7) {
+    case 0:
+        *value_p = varint(b);
+        break;
+    case 1:
+        *value_p = fixed(b, 8);
+        break;
+    case 5:
+        *value_p = fixed(b, 4);
+        break;
+    case 2:
+        *value_p = varint(b);
+        assert_true(*value_p <= (uint64_t)(b->end - b->at));
+        *in = (struct bytes){b->at, b->at + *value_p};
+        b->at += *value_p;
+        break;
+    default:
+        fail_msg("a field of wire type %u", (unsigned)(key & 7));
+    }
+    return (unsigned)(key >> 3);
+}
+
+static const char *text_of(struct bytes b)
+{
+    return lks_test_text("%.*s", (int)(b.end - b.at), (const char *)b.at);
+}
+
+static const char *string_in_tensor(struct bytes tensor)
+{
+    uint64_t value, type = 0;
+    struct bytes in;
+    const char *text = NULL;
+    while (tensor.at < tensor.end)
+        switch (field(&tensor, &value, &in)) {
+        case 1:
+            type = value;
+            break;
+        case 8:
+            text = text_of(in);
+            break;
+        }
+    assert_int_equal(type, 7); /* DT_STRING */
+    return text;
+}
+
+static void read_value(struct seen *s, uint64_t step, struct bytes b)
+{
+    struct point *p = &s->points[s->n++];
+    uint64_t value;
+    struct bytes in;
+    assert_true(s->n <= sizeof s->points / sizeof s->points[0]);
+    *p = (struct point){.step = step};
+    while (b.at < b.end)
+        switch (field(&b, &value, &in)) {
+        case 1:
+            snprintf(p->tag, sizeof p->tag, "%s", text_of(in));
+            break;
+        case 2: {
+            uint32_t bits = (uint32_t)value;
+            float f;
+            memcpy(&f, &bits, sizeof f);
+            p->value = (double)f;
+            break;
+        }
+        case 8:
+            p->text = true;
+            s->settings = string_in_tensor(in);
+            break;
+        }
+}
+
+static void read_event(struct seen *s, struct bytes b)
+{
+    uint64_t value, step = 0;
+    struct bytes in, summary = {NULL, NULL};
+    bool start = false;
+    while (b.at < b.end)
+        switch (field(&b, &value, &in)) {
+        case 2:
+            step = value;
+            break;
+        case 5:
+            summary = in;
+            break;
+        case 7:
+            start = varint(&in) == (1 << 3) && varint(&in) == 1;
+            break;
+        }
+    if (start) { /* as TensorBoard does */
+        size_t kept = 0;
+        for (size_t i = 0; i < s->n; i++)
+            if (s->points[i].step < step)
+                s->points[kept++] = s->points[i];
+        s->n = kept;
+        s->starts++;
+    }
+    while (summary.at < summary.end) {
+        assert_int_equal(field(&summary, &value, &in), 1);
+        read_value(s, step, in);
+    }
+}
+
+static uint32_t masked(const void *data, size_t bytes)
+{
+    uint32_t crc = lks__crc32c(data, bytes);
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+static void read_file(struct seen *s, const char *path)
+{
+    size_t bytes;
+    const char *data = lks_test_read(path, &bytes);
+    struct bytes b = {(const unsigned char *)data, (const unsigned char *)data + bytes};
+    for (int i = 0; b.at < b.end; i++) {
+        const unsigned char *head = b.at;
+        uint64_t length = fixed(&b, 8), value;
+        assert_int_equal(fixed(&b, 4), masked(head, 8));
+        struct bytes record = {b.at, b.at + length}, in;
+        assert_true(length <= (uint64_t)(b.end - b.at));
+        b.at = record.end;
+        assert_int_equal(fixed(&b, 4), masked(record.at, length));
+        struct bytes first = record;
+        if (i == 0) {
+            while (field(&first, &value, &in) != 3)
+                continue;
+            assert_string_equal(text_of(in), "brain.Event:2");
+        }
+        read_event(s, record);
+    }
+}
+
+static const char *file_of(const char *out, int i)
+{
+    return lks_test_text("%s/events.out.tfevents.%06d.lockstep", out, i);
+}
+
+static struct seen *read_run(const char *out)
+{
+    struct seen *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    while (lks_test_exists(file_of(out, s->files + 1)))
+        read_file(s, file_of(out, ++s->files));
+    return s;
+}
+
+/* --- beside metrics.jsonl --------------------------------------------------------------------- */
+
+static size_t count(const struct seen *s, const char *tag)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        n += strcmp(s->points[i].tag, tag) == 0;
+    return n;
+}
+
+/* `group/name` has the member `name` of each line of `kind`, once and rounded to float32. */
+static void compare(const struct seen *s, const char *out, const char *kind, const char *group,
+                    const char *name)
+{
+    const char *tag = lks_test_text("%s/%s", group, name);
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    size_t n;
+    int kept[1000] = {0};
+    for (n = json_array_size(lines); n-- > 0;) { /* after a rollback the last one counts */
+        const json_t *line = json_array_get(lines, n);
+        const json_t *value = json_object_get(line, name);
+        uint64_t step = (uint64_t)json_integer_value(json_object_get(line, "iter"));
+        bool found = false;
+        assert_true(json_is_number(value) && step < 1000);
+        if (kept[step]++ > 0)
+            continue;
+        for (size_t i = 0; i < s->n; i++)
+            if (strcmp(s->points[i].tag, tag) == 0 && s->points[i].step == step) {
+                assert_false(found);
+                found = true;
+                assert_near(s->points[i].value, json_number_value(value),
+                            1e-6 * fabs(json_number_value(value)));
+            }
+        if (!found)
+            fail_msg("no %s at step %d", tag, (int)step);
+    }
+    size_t distinct = 0;
+    for (int i = 0; i < 1000; i++)
+        distinct += kept[i] > 0;
+    assert_int_equal(count(s, tag), distinct);
+    assert_true(distinct > 0);
+}
+
+static void compare_all(const struct seen *s, const char *out)
+{
+    static const char *const train[] = {"loss", "lr", "grad_norm"};
+    static const char *const speed[] = {"ms", "tok_per_s", "mfu", "comm_exposed_ms"};
+    static const char *const losses[] = {"train_loss", "val_loss"};
+    for (size_t i = 0; i < sizeof train / sizeof train[0]; i++)
+        compare(s, out, "train", "train", train[i]);
+    for (size_t i = 0; i < sizeof speed / sizeof speed[0]; i++)
+        compare(s, out, "train", "speed", speed[i]);
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
+        compare(s, out, "eval", "eval", losses[i]);
+        compare(s, out, "final", "final", losses[i]);
+    }
+}
+
+static const char *data(void)
+{
+    static const char *folder;
+    if (folder == NULL) {
+        folder = lks_test_folder();
+        lks_test_generated_vocabulary(folder, 16);
+    }
+    return folder;
+}
+
+static void train(const char *out, const char *max_iters, const char *more, const char *also)
+{
+    const char *argv[] = {"lockstep",
+                          "train",
+                          lks_test_text("--dataset=%s", data()),
+                          lks_test_text("--out_dir=%s", out),
+                          lks_test_text("--max_iters=%s", max_iters),
+                          "--vocab_size=16",
+                          "--n_layer=1",
+                          "--n_head=2",
+                          "--n_embd=16",
+                          "--block_size=8",
+                          "--batch_size=2",
+                          "--gradient_accumulation_steps=2",
+                          "--eval_interval=4",
+                          "--eval_iters=2",
+                          "--threads=1",
+                          more,
+                          also,
+                          NULL};
+    lks_test_result r = lks_test_run(argv, NULL, 60);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+}
+
+static void test_run(void **state)
+{
+    const char *out = lks_test_text("%s/out", lks_test_folder());
+    train(out, "10", "--seed=7", NULL);
+    struct seen *s = read_run(out);
+    assert_int_equal(s->files, 1);
+    compare_all(s, out);
+    assert_contains(s->settings, "    n_embd = 16\n");
+    assert_contains(s->settings, "    seed = 7\n");
+    assert_int_equal(count(s, "memory/rank_0"), 4); /* evaluations 0, 4, 8 and the final one */
+    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *end = json_array_get(hosts, json_array_size(hosts) - 1);
+    const json_t *command = json_object_get(end, "command");
+    char host[65] = "";
+    gethostname(host, sizeof host - 1);
+    assert_int_equal(lks_test_number(end, "schema"), 1);
+    assert_int_equal(strlen(json_string_value(lks_test_member(end, "time"))), 20);
+    assert_string_equal(json_string_value(lks_test_member(end, "host")), host);
+    assert_string_equal(json_string_value(json_array_get(command, 1)), "train");
+    assert_string_equal(json_string_value(json_array_get(command, 15)), "--seed=7");
+    assert_int_equal(json_array_size(command), 16);
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->points[i].tag, "memory/all_ranks") == 0)
+            assert_near(s->points[i].value / lks_test_number(end, "memory_bytes"), 1.0, 1e-6);
+    assert_int_equal(count(s, "memory/all_ranks"), 1);
+    free(s);
+}
+
+/* Evaluation 8 belongs to checkpoint 8, from which the second run goes on, and isn't made again. */
+static void test_resume(void **state)
+{
+    const char *out = lks_test_text("%s/out", lks_test_folder());
+    train(out, "9", "--checkpoint_interval=4", NULL);
+    assert_int_equal(remove(lks_test_text("%s/ckpt-00000010/model.safetensors", out)), 0);
+    assert_int_equal(remove(lks_test_text("%s/latest", out)), 0);
+    assert_int_equal(rename(lks_test_text("%s/ckpt-00000010", out), lks_test_text("%s/aside", out)),
+                     0);
+    lks_test_write(lks_test_text("%s/latest", out), "ckpt-00000008", 13);
+    train(out, "13", "--checkpoint_interval=4", "--init_from=resume");
+    struct seen *s = read_run(out);
+    assert_int_equal(s->files, 2);
+    assert_int_equal(s->starts, 2);
+    compare_all(s, out);
+    free(s);
+}
+
+/* On the way back the run makes steps again, within one file. */
+static void test_rollback(void **state)
+{
+    const char *out = lks_test_folder();
+    law_args first = poison_train(out, 1), again = poison_train(out, 1);
+    law_add(&first, "--iterations=2");
+    law_run(&first);
+    poison_embedding(out);
+    law_add(&again, "--init_from=resume");
+    law_add(&again, "--iterations=10");
+    law_add(&again, "--on_nan=rollback");
+    lks_test_run(again.argv, NULL, 60); /* at the end no artifact can be made of NaN */
+    struct seen *s = read_run(out);
+    assert_int_equal(s->files, 2);
+    assert_int_equal(s->starts, 4); /* of two files, and two ways back */
+    compare(s, out, "train", "train", "loss");
+    free(s);
+}
+
+static void test_off(void **state)
+{
+    const char *out = lks_test_text("%s/out", lks_test_folder());
+    train(out, "4", "--tensorboard=false", NULL);
+    assert_false(lks_test_exists(file_of(out, 1)));
+}
+
+static void test_crc(void **state)
+{
+    unsigned char bytes[32] = {0}; /* RFC 3720, B.4 */
+    assert_int_equal(lks__crc32c("123456789", 9), 0xe3069283u);
+    assert_int_equal(lks__crc32c(bytes, sizeof bytes), 0x8a9136aau);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)i;
+    assert_int_equal(lks__crc32c(bytes, sizeof bytes), 0x46dd794eu);
+}
+
+/* A text that a record can't hold is an error, and writes nothing. */
+static void test_limits(void **state)
+{
+    const char *out = lks_test_folder();
+    lks__events *e;
+    char *text = calloc(1, 300 << 10);
+    size_t bytes, after;
+    memset(text, 'x', (300 << 10) - 1);
+    assert_ok(lks__events_create(out, 3, &e));
+    lks_test_read(file_of(out, 1), &bytes);
+    lks__events_begin(e, 3);
+    lks__events_text(e, "text", text);
+    assert_fails(LKS_ERR_NOMEM, lks__events_end(e), file_of(out, 1));
+    lks_test_read(file_of(out, 1), &after);
+    assert_int_equal(bytes, after);
+    assert_ok(lks__events_close(e));
+    free(text);
+    assert_fails(LKS_ERR_IO, lks__events_create(lks_test_text("%s/none", out), 0, &e),
+                 "can't make");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_crc),    cmocka_unit_test(test_limits),   cmocka_unit_test(test_run),
+        cmocka_unit_test(test_resume), cmocka_unit_test(test_rollback), cmocka_unit_test(test_off),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
