@@ -9,6 +9,26 @@ install(FILES README.md CONTRIBUTING.md CHANGELOG.md LICENSE DESTINATION ${lks_d
 install(DIRECTORY docs DESTINATION ${lks_doc_dir} COMPONENT lockstep)
 install(DIRECTORY examples DESTINATION ${lks_doc_dir} COMPONENT dev)
 
+# Man pages and completions, from the settings table. Not with sanitizers: the program would have to run
+# while it is built.
+include(cmake/identity.cmake)
+if(NOT LKS_SANITIZE)
+  set(pages ${CMAKE_BINARY_DIR}/pages)
+  file(GLOB makers CONFIGURE_DEPENDS cmake/pages/*)
+  add_custom_command(OUTPUT ${pages}/table
+    COMMAND ${CMAKE_SOURCE_DIR}/cmake/pages/make.sh $<TARGET_FILE:lockstep> ${CMAKE_SOURCE_DIR}/docs/formats.md
+            "${LKS_DATE}" ${pages}
+    DEPENDS lockstep ${makers} docs/formats.md VERBATIM)
+  add_custom_target(pages ALL DEPENDS ${pages}/table)
+  install(DIRECTORY ${pages}/man DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT lockstep)
+  install(FILES ${pages}/bash/lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+    COMPONENT lockstep)
+  install(FILES ${pages}/zsh/_lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions
+    COMPONENT lockstep)
+  install(FILES ${pages}/fish/lockstep.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
+    COMPONENT lockstep)
+endif()
+
 # The same place for the program in the build's folder: recipes are found by name there, too.
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/share/lockstep)
 file(CREATE_LINK ${CMAKE_SOURCE_DIR}/config ${CMAKE_BINARY_DIR}/share/lockstep/config SYMBOLIC)

@@ -43,6 +43,10 @@ have() {
     iproute2) command -v ip ;;
     procps) command -v pgrep ;;
     bsdutils) command -v script ;;
+    man-db) command -v man ;;
+    mandoc) command -v mandoc ;;
+    zsh) command -v zsh ;;
+    fish) command -v fish ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
     libzip-dev) pkg-config --exists libzip ;;
     libopenmpi-dev) command -v mpicc ;;

@@ -6,6 +6,8 @@
 #include "settings/settings.h"
 #include "train/trainer.h"
 
+extern const char *const bench_words[]; /* what it measures: "peak", ...; NULL ends them */
+
 /* Sorts `times` [n]. */
 double bench_median(double *times, int n);
 

@@ -221,6 +221,8 @@ static lks_status bench_step(lks__settings *s)
     return st;
 }
 
+const char *const bench_words[] = {"peak", "step", "comm", "kernels", NULL};
+
 int tool_bench(int argc, char **argv)
 {
     lks__settings s;
@@ -229,10 +231,9 @@ int tool_bench(int argc, char **argv)
     if (!tool_settings("bench", LKS__CMD_BENCH, usage, argc, argv, 1, &s, &args, &code))
         return code;
     const char *what = args.n_positional > 0 ? args.positional[0] : "";
-    static const char *const names[] = {"peak", "step", "comm", "kernels"};
     enum { PEAK, STEP, COMM, KERNELS, N };
     int which = 0;
-    while (which < N && strcmp(what, names[which]) != 0)
+    while (which < N && strcmp(what, bench_words[which]) != 0)
         which++;
     char shown[80];
     lks__escape(shown, sizeof shown, what, strlen(what));

@@ -10,6 +10,7 @@
 
 #include "base/early.h"
 #include "base/nearest.h"
+#include "table.h"
 #include "tool.h"
 
 static const struct {
@@ -23,6 +24,17 @@ static const struct {
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const struct {
+    const char *code, *meaning;
+} exits[] = {
+    {"0", "success"},
+    {"1", "failure; one sentence on stderr says what, where, and what to do"},
+    {"2", "a command or setting is unknown, mistyped or out of range; nothing was done"},
+    {"128+n", "ended by signal n"},
+};
+
+enum { N_EXITS = sizeof exits / sizeof exits[0] };
 
 static void print_help(FILE *out)
 {
@@ -44,12 +56,24 @@ static void print_help(FILE *out)
         "is\n"
         "set to true. The command line wins over config files.\n"
         "\n"
-        "Exit codes\n"
-        "  0       success\n"
-        "  1       failure; one sentence on stderr says what, where, and what to do\n"
-        "  2       a command or setting is unknown, mistyped or out of range; nothing was done\n"
-        "  128+n   ended by signal n\n",
+        "Exit codes\n",
         out);
+    for (int i = 0; i < N_EXITS; i++)
+        fprintf(out, "  %-8s%s\n", exits[i].code, exits[i].meaning);
+}
+
+/* `lockstep help --table`: see table.h. */
+static int print_table(void)
+{
+    table_asked = true;
+    printf("version\t%s\n", LKS_VERSION);
+    for (int i = 0; i < N_COMMANDS; i++)
+        printf("command\t%s\t%s\n", commands[i].name, commands[i].help);
+    for (int i = 0; i < N_EXITS; i++)
+        printf("exit\t%s\t%s\n", exits[i].code, exits[i].meaning);
+    for (int i = 0; i < N_COMMANDS; i++)
+        commands[i].main(2, (char *[]){(char *)commands[i].name, "--help", NULL});
+    return TOOL_OK;
 }
 
 /* `lockstep help train`, `lockstep help n_layer`. */
@@ -104,6 +128,8 @@ static int dispatch(int argc, char **argv)
         return TOOL_USAGE;
     }
     bool asks = strcmp(word, "help") == 0;
+    if (asks && argc == 3 && strcmp(argv[2], "--table") == 0)
+        return print_table();
     if (asks && argc > 2) {
         int code = TOOL_OK;
         for (int i = 2; i < argc && code == TOOL_OK; i++)

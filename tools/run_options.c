@@ -5,6 +5,7 @@
 
 #include "base/nearest.h"
 #include "run.h"
+#include "table.h"
 #include "tool.h"
 
 const char *const run_names[N_OPTIONS] = {
@@ -37,33 +38,65 @@ bool run_takes_value(enum option option)
     return *options[option].value != '\0';
 }
 
-void run_print_usage(void)
+static const char usage[] =
+    "Usage: lockstep run [OPTIONS] [--] PROGRAM [ARGS]\n"
+    "\n"
+    "Starts ranks of PROGRAM with torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE,\n"
+    "MASTER_ADDR, ...). If a rank fails, the others are ended, and this command exits\n"
+    "with that rank's code. PROGRAM is searched in PATH; a Python script (train.py) is run\n"
+    "by python3.\n";
+static const char usage_end[] =
+    "\n"
+    "Options may be written with - or _, and their values behind = or as the next word. An\n"
+    "option that isn't given is taken from PET_OPTION in the environment, as torchrun's.\n";
+
+/* "--nproc-per-node". */
+static size_t write_name(int option, char *out, size_t bytes)
 {
-    fputs("Usage: lockstep run [OPTIONS] [--] PROGRAM [ARGS]\n"
-          "\n"
-          "Starts ranks of PROGRAM with torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE,\n"
-          "MASTER_ADDR, ...). If a rank fails, the others are ended, and this command exits\n"
-          "with that rank's code. PROGRAM is searched in PATH; a Python script (train.py) is run\n"
-          "by python3.\n"
-          "\n",
-          stdout);
+    size_t n = (size_t)snprintf(out, bytes, "--%s", run_names[option]);
+    for (char *c = strchr(out, '_'); c != NULL; c = strchr(c, '_'))
+        *c = '-';
+    return n;
+}
+
+/* The lines of `lockstep help --table`. */
+static void print_table(void)
+{
+    table_usage("run", usage);
+    table_usage("run", usage_end);
     for (int i = 0; i < N_OPTIONS; i++) {
         char name[64];
         const char *value = options[i].value;
-        size_t n =
-            (size_t)snprintf(name, sizeof name, "%s%s%s--%s", *options[i].letter ? "-" : "",
-                             options[i].letter, *options[i].letter ? ", " : "", run_names[i]);
-        for (char *c = strchr(name, '_'); c != NULL; c = strchr(c, '_'))
-            *c = '-';
+        const bool is_path = strcmp(value, "FILE") == 0 || strcmp(value, "DIR") == 0;
+        write_name(i, name, sizeof name);
+        table_option("run", name,
+                     *value == '\0' ? "flag"
+                     : is_path      ? "path"
+                                    : "value",
+                     value, options[i].help);
+    }
+}
+
+void run_print_usage(void)
+{
+    if (table_asked) {
+        print_table();
+        return;
+    }
+    printf("%s\n", usage);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        char name[64] = "";
+        const char *value = options[i].value;
+        size_t n = 0;
+        if (*options[i].letter != '\0')
+            n = (size_t)snprintf(name, sizeof name, "-%s, ", options[i].letter);
+        n += write_name(i, name + n, sizeof name - n);
         if (*value != '\0' && n < sizeof name)
             snprintf(name + n, sizeof name - n, "=%s", value);
         printf("  %-28s%s%s\n", name, strlen(name) > 27 ? "\n                              " : "",
                options[i].help);
     }
-    fputs("\n"
-          "Options may be written with - or _, and their values behind = or as the next word. An\n"
-          "option that isn't given is taken from PET_OPTION in the environment, as torchrun's.\n",
-          stdout);
+    fputs(usage_end, stdout);
 }
 
 /* --- the command line --------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include "launch/launch.h"
 #include "session/session.h"
 #include "session/signals.h"
+#include "table.h"
 
 /* Did lockstep launch this rank? Then the launcher reports which rank failed. The group unsets the
  * variable. */
@@ -65,8 +66,13 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
         return false;
     }
     if (args->help) {
-        fputs(usage, stdout);
-        lks__settings_help(stdout, command);
+        if (table_asked) {
+            table_usage(name, usage);
+            table_settings(name, command);
+        } else {
+            fputs(usage, stdout);
+            lks__settings_help(stdout, command);
+        }
         *exit_p = TOOL_OK;
         return false;
     }

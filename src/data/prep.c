@@ -45,6 +45,11 @@ static const struct lks__prep_kind kinds[] = {
      .run = lks__prep_sentencepiece},
 };
 
+const char *lks__prep_kind_name(int i)
+{
+    return i < (int)(sizeof kinds / sizeof kinds[0]) ? kinds[i].name : NULL;
+}
+
 const lks__prep_kind *lks__prep_kind_of(const char *name)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)

@@ -40,6 +40,7 @@ typedef struct lks__prep_kind lks__prep_kind;
 
 /* "char", "gpt2", ...; NULL if there is no such kind. The table is prep.c's. */
 const lks__prep_kind *lks__prep_kind_of(const char *name);
+const char *lks__prep_kind_name(int i); /* of the i-th one; NULL behind the last */
 /* Does `tokenizer`, `vocab_size` or `special` mean anything to this kind? */
 enum { LKS__PREP_TOKENIZER = 1, LKS__PREP_VOCAB_SIZE = 2, LKS__PREP_SPECIAL = 4 };
 bool lks__prep_takes(const lks__prep_kind *kind, int what);

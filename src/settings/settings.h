@@ -69,16 +69,16 @@ enum {
  * place of a word in a list of another file, which lks__NAME_word() gives). Help and the config
  * line follow this order; settings of a group must be adjacent. */
 #define LKS__SETTING_MAP(X)                                                                        \
-    X(STR, input, "", TEXT, PREP, HOST | LIST, FILES,                                              \
+    X(STR, input, "", A_PATH, PREP, HOST | LIST, FILES,                                            \
       "text file to read (UTF-8), folder of such files, or - for standard input; may be given "    \
       "several times")                                                                             \
-    X(STR, out, "", TEXT, PREP | EXPORT, HOST, FILES,                                              \
+    X(STR, out, "", A_PATH, PREP | EXPORT, HOST, FILES,                                            \
       "prep: folder to write token files to; export: file or folder to write")                     \
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
       "golf: parameter-golf's artifact, int8 under zlib, or its raw model if --out ends in .pt; "  \
       "nanogpt: a ckpt.pt, with the optimizer; hf: a folder for Hugging Face's loaders; "          \
       "safetensors: the parameters alone")                                                         \
-    X(STR, code, "", TEXT, TRAIN | EXPORT, HOST | LIST, FILES,                                     \
+    X(STR, code, "", A_PATH, TRAIN | EXPORT, HOST | LIST, FILES,                                   \
       "file whose size counts as the submission's code (golf); may be given several times")        \
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
       "share of the text that is kept for validation: the end of a text, or the first of several " \
@@ -90,25 +90,25 @@ enum {
       "prep: write shards of so many tokens; 0: train.bin and val.bin, with sentencepiece shards " \
       "of 100,000,000")                                                                            \
     X(STR, field, "text", TEXT, PREP, HOST, FILES, "JSON lines: the member that has the text")     \
-    X(STR, tokenizer, "", TEXT, PREP | SAMPLE, HOST, FILES,                                        \
+    X(STR, tokenizer, "", A_PATH, PREP | SAMPLE, HOST, FILES,                                      \
       "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
-    X(STR, dataset, "openwebtext", TEXT, TRAIN | EVAL | EXPORT, HOST, FILES,                       \
+    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | EXPORT, HOST, FILES,                  \
       "folder with train.bin and val.bin; if NAME is no folder, data/NAME is tried. eval also "    \
       "takes a file, or a pattern of shards")                                                      \
-    X(STR, out_dir, "out", TEXT, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,             \
+    X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,            \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
-    X(STR, which, "", ANY, SAMPLE | EVAL | EXPORT, HOST, FILES,                                    \
+    X(STR, which, "", A_CHECKPOINT, SAMPLE | EVAL | EXPORT, HOST, FILES,                           \
       "checkpoint in out_dir to take: best, latest, or an iteration; empty: best if the run has "  \
       "always_save_checkpoint=false, else latest")                                                 \
-    X(STR, init_from, "scratch", TEXT, TRAIN | SAMPLE | EVAL, HOST, FILES,                         \
+    X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL, HOST, FILES,                      \
       "train: scratch: new weights; resume: go on from the newest checkpoint in out_dir; PATH, "   \
       "or "                                                                                        \
       "gpt2, gpt2-medium, gpt2-large, gpt2-xl: begin with those weights (docs/weights.md). Other " \
       "commands, on the command line alone: use those weights instead of out_dir's")               \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
       "address of this host, at which to wait for `lockstep doctor` on other hosts")               \
-    X(STR, artifact, "", ANY, EVAL, HOST, FILES,                                                   \
+    X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \
       "artifact to evaluate, instead of the checkpoint in out_dir")                                \
     X(CHOICE, split, val, WORDS, EVAL, HOST, FILES, "which tokens to evaluate on")                 \
     X(INT, stride, 0, INTS(0, 1 << 20), EVAL, HOST, FILES,                                         \
@@ -198,7 +198,7 @@ enum {
       "evals.jsonl is written")                                                                    \
     X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT,                                       \
       "steps to time; comm: of the largest size")                                                  \
-    X(STR, trace, "", ANY, TRAIN | BENCH, HOST, REPORT,                                            \
+    X(STR, trace, "", PATH, TRAIN | BENCH, HOST, REPORT,                                           \
       "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
     X(BOOL, tensorboard, true, ANY, TRAIN, HOST, REPORT,                                           \
       "write events for TensorBoard into out_dir")                                                 \
@@ -250,7 +250,7 @@ enum {
     X(INT, muon_backend_steps, 5, INTS(0, 100), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,             \
       "Newton-Schulz iterations")                                                                  \
     X(FLOAT, adam_eps, 1e-8, OVER_TO(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF, "Adam's epsilon")      \
-    X(STR, tokenizer_path, "", ANY, TRAIN | SAMPLE | EVAL, HOST | GOLF, MODEL_GOLF,                \
+    X(STR, tokenizer_path, "", PATH, TRAIN | SAMPLE | EVAL, HOST | GOLF, MODEL_GOLF,               \
       "SentencePiece model, for val_bpb and samples; empty: the one that the data folder's "       \
       "meta.json names (train, eval)")                                                             \
     X(STR, run_id, "", ANY, TRAIN, HOST | GOLF, MODEL_GOLF,                                        \

@@ -42,6 +42,12 @@ enum {
 
 #define ANY                   .choices = NULL
 #define TEXT                  .text = true
+#define PATH                  .names = LKS__NAMES_PATH
+#define A_PATH                .text = true, .names = LKS__NAMES_PATH
+#define A_DATASET             .text = true, .names = LKS__NAMES_DATASET
+#define A_RUN                 .text = true, .names = LKS__NAMES_RUN
+#define A_CHECKPOINT          .names = LKS__NAMES_CHECKPOINT
+#define WEIGHTS               .text = true, .names = LKS__NAMES_WEIGHTS
 #define WORDS                 .built = false
 #define WORDS_BUILT           .built = true
 #define ONE_OF(list)          .choices = (list)

@@ -13,6 +13,16 @@ typedef enum lks__setting_type {
     LKS__SETTING_IS_CHOICE, /* and LISTED */
 } lks__setting_type;
 
+/* What the text of a STR names, for those who complete a command line. */
+enum {
+    LKS__NAMES_NOTHING,
+    LKS__NAMES_PATH,
+    LKS__NAMES_DATASET,    /* a path, or NAME for data/NAME */
+    LKS__NAMES_RUN,        /* a folder with metrics.jsonl */
+    LKS__NAMES_CHECKPOINT, /* of the run in out_dir: best, latest or an iteration */
+    LKS__NAMES_WEIGHTS,    /* scratch, resume, a path, or a model that has a name */
+};
+
 typedef union lks__setting_value {
     int64_t i; /* also the index of a CHOICE's word */
     double f;
@@ -36,6 +46,7 @@ typedef struct lks__setting {
     bool over_low, below_high; /* FLOAT: the limit itself is excluded */
     bool built;                /* this build may lack some of the choices */
     bool text;                 /* STR: free text, but not empty */
+    int names;                 /* STR: LKS__NAMES_* */
 } lks__setting;
 
 extern const lks__setting lks__setting_table[LKS__N_SETTINGS];

@@ -17,6 +17,11 @@ static const lks__known models[] = {
 
 enum { N_MODELS = sizeof models / sizeof models[0] };
 
+const char *lks__known_name(int i)
+{
+    return i < N_MODELS ? models[i].name : NULL;
+}
+
 const lks__known *lks__known_find(const char *name)
 {
     for (size_t i = 0; i < N_MODELS; i++)

@@ -12,6 +12,7 @@ typedef struct lks__known {
 } lks__known;
 
 const lks__known *lks__known_find(const char *name); /* or NULL */
+const char *lks__known_name(int i);                  /* of the i-th one; NULL behind the last */
 
 /* The model's folder: NAME in LOCKSTEP_HOME or, without that, in the folder lockstep of the user's
  * cache. ERR_CONFIG if there is no such folder: the sentence says what to put where. */

@@ -1,0 +1,112 @@
+#include "table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bench.h"
+#include "data/prep.h"
+#include "settings/settings_table.h"
+#include "weights/known.h"
+
+bool table_asked;
+
+/* A column; white space within becomes one blank. */
+static void column(const char *text)
+{
+    putchar('\t');
+    for (const char *c = text; *c != '\0'; c++) {
+        const bool blank = *c == ' ' || *c == '\n' || *c == '\t';
+        if (!blank)
+            putchar(*c);
+        else if (c > text && c[1] != '\0' && c[1] != ' ')
+            putchar(' ');
+    }
+}
+
+static const char *bench_word(int i)
+{
+    return bench_words[i];
+}
+
+static void print_words(const char *command, const char *(*word)(int i))
+{
+    for (int i = 0; word(i) != NULL; i++)
+        printf("word\t%s\t%s\n", command, word(i));
+}
+
+void table_usage(const char *command, const char *usage)
+{
+    while (*usage != '\0') {
+        const size_t n = strcspn(usage, "\n");
+        printf("usage\t%s\t%.*s\n", command, (int)n, usage);
+        usage += n + (usage[n] != '\0');
+    }
+    if (strcmp(command, "prep") == 0)
+        print_words(command, lks__prep_kind_name);
+    if (strcmp(command, "bench") == 0)
+        print_words(command, bench_word);
+}
+
+static const char *kind_of(const lks__setting *d)
+{
+    static const char *const names[] = {
+        [LKS__NAMES_NOTHING] = "value",         [LKS__NAMES_PATH] = "path",
+        [LKS__NAMES_DATASET] = "dataset",       [LKS__NAMES_RUN] = "run",
+        [LKS__NAMES_CHECKPOINT] = "checkpoint", [LKS__NAMES_WEIGHTS] = "weights",
+    };
+    if (d->type == LKS__SETTING_IS_BOOL)
+        return "truth";
+    if (d->type == LKS__SETTING_IS_CHOICE || d->choices != NULL)
+        return "words";
+    return names[d->names];
+}
+
+/* The words of a setting, a blank before each but the first. */
+static void print_choices(const lks__setting *d)
+{
+    putchar('\t');
+    if (d->type == LKS__SETTING_IS_CHOICE)
+        for (int i = 0; d->word(i) != NULL; i++)
+            printf("%s%s", i > 0 ? " " : "", d->word(i));
+    for (const char *c = d->choices; c != NULL && *c != '\0'; c++)
+        putchar(*c == '|' ? ' ' : *c);
+    if (d->type == LKS__SETTING_IS_BOOL)
+        fputs("true false", stdout);
+    if (d->names == LKS__NAMES_WEIGHTS)
+        fputs("scratch resume", stdout);
+    for (int i = 0; d->names == LKS__NAMES_WEIGHTS && lks__known_name(i) != NULL; i++)
+        printf(" %s", lks__known_name(i));
+}
+
+void table_settings(const char *command, unsigned bit)
+{
+    lks__settings s;
+    lks__settings_defaults(&s);
+    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        const lks__setting *d = &lks__setting_table[i];
+        char value[LKS__SETTING_STR], range[LKS__SETTING_RANGE], number[LKS__NUMBER_TEXT];
+        if (!(d->commands & bit))
+            continue;
+        const char *preset = d->type == LKS__SETTING_IS_FLOAT
+                                 ? lks__number_text(d->preset.f, false, number)
+                                 : lks__settings_text(&s, i, value);
+        printf("option\t%s\t--%s\t%s", command, d->name, kind_of(d));
+        column(strcmp(preset, "\n") == 0 ? "(line feed)" : preset);
+        print_choices(d);
+        const bool is_free = d->type == LKS__SETTING_IS_STR && d->choices == NULL;
+        column(is_free || d->type == LKS__SETTING_IS_BOOL ? "" : lks__setting_describe(d, range));
+        column(d->group);
+        column(d->help);
+        putchar('\n');
+    }
+}
+
+void table_option(const char *command, const char *name, const char *kind, const char *preset,
+                  const char *help)
+{
+    printf("option\t%s\t%s\t%s", command, name, kind);
+    column(preset);
+    fputs("\t\t\tOptions", stdout);
+    column(help);
+    putchar('\n');
+}
