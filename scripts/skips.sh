@@ -72,6 +72,8 @@ has() {
         has_flags amx_tile amx_bf16 ;;
     pytorch) # with torchrun; downloads of gigabytes that tests do without
         python_has torch.distributed && command -v torchrun ;;
+    chromium) # a browser, 300 MB: the page of lockstep watch in it
+        command -v chromium ;;
     tensorboard) # the same, to read what runs write for it
         python_has tensorboard ;;
     transformers) # the same

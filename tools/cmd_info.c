@@ -8,6 +8,8 @@
 #include "pickle/zip.h"
 #include "session/session.h"
 #include "tool.h"
+#include "watch/plot.h"
+#include "watch/serve.h"
 
 static const char usage[] =
     "Usage: lockstep info\n\nShows what this build and this machine support.\n";
@@ -30,6 +32,10 @@ int tool_info(int argc, char **argv)
     printf("tokenizer    sentencepiece: %s\n", has_sentencepiece ? "ready" : lks_last_error());
     bool has_zip = lks__zip_available() == LKS_OK;
     printf("zip          libzip: %s\n", has_zip ? "ready" : lks_last_error());
+    bool has_page = lks__serve_available() == LKS_OK;
+    printf("page         libmicrohttpd: %s\n", has_page ? "ready" : lks_last_error());
+    bool has_png = lks__plot_png_available() == LKS_OK;
+    printf("png          cairo: %s\n", has_png ? "ready" : lks_last_error());
     lks_status st = lks__cpu_level_get(&level);
     if (st == LKS_OK) {
         printf("kernels      %s (LOCKSTEP_CPU forces a level)\n", lks__cpu_level_name(level));

@@ -16,6 +16,9 @@ enum {
     X(sample, 0, "write text with a model of a checkpoint")                                        \
     X(eval, 0, "loss of a checkpoint over a whole split")                                          \
     X(export, 0, "write a trained model as one file")                                              \
+    X(report, 0, "compare runs")                                                                   \
+    X(plot, 0, "draw the losses of runs")                                                          \
+    X(watch, 0, "show runs in a browser")                                                          \
     X(run, TOOL_LAUNCHES | TOOL_HANDLES, "start the ranks of any program")                         \
     X(bench, 0, "speed of this machine and of a training step on it")                              \
     X(doctor, 0, "find problems on this host and between hosts")                                   \

@@ -29,6 +29,9 @@ enum {
     LKS__CMD_INFO = 1 << 5,
     LKS__CMD_EXPORT = 1 << 6,
     LKS__CMD_DOCTOR = 1 << 7,
+    LKS__CMD_REPORT = 1 << 8,
+    LKS__CMD_PLOT = 1 << 9,
+    LKS__CMD_WATCH = 1 << 10,
 };
 
 /* The role of a setting in a run; each has exactly one of these. */
@@ -59,6 +62,7 @@ enum {
 #define LKS__WORDS_sampler(X, of)     X(of, random) X(of, nanogpt) X(of, epoch) X(of, stream)
 #define LKS__WORDS_on_nan(X, of)      X(of, stop) X(of, skip) X(of, rollback)
 #define LKS__WORDS_stop_signal(X, of) X(of, none) X(of, USR1) X(of, USR2)
+#define LKS__WORDS_x(X, of)           X(of, steps) X(of, tokens) X(of, time)
 #define LKS__WORDS_wire(X, of)        X(of, float32) X(of, bfloat16)
 #define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
 #define LKS__WORDS_dtype(X, of)       X(of, float32) X(of, bfloat16)
@@ -72,8 +76,9 @@ enum {
     X(STR, input, "", A_PATH, PREP, HOST | LIST, FILES,                                            \
       "text file to read (UTF-8), folder of such files, or - for standard input; may be given "    \
       "several times")                                                                             \
-    X(STR, out, "", A_PATH, PREP | EXPORT, HOST, FILES,                                            \
-      "prep: folder to write token files to; export: file or folder to write")                     \
+    X(STR, out, "", A_PATH, PREP | EXPORT | PLOT, HOST, FILES,                                     \
+      "prep: folder to write token files to; export: file or folder to write; plot: picture to "   \
+      "write, .svg or .png; empty: as text")                                                       \
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
       "golf: parameter-golf's artifact, int8 under zlib, or its raw model if --out ends in .pt; "  \
       "nanogpt: a ckpt.pt, with the optimizer; hf: a folder for Hugging Face's loaders; "          \
@@ -202,6 +207,18 @@ enum {
       "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
     X(BOOL, tensorboard, true, ANY, TRAIN, HOST, REPORT,                                           \
       "write events for TensorBoard into out_dir")                                                 \
+    X(BOOL, json, false, ANY, REPORTS, HOST, REPORT, "print JSON, for programs")                   \
+    X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
+    X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \
+    X(CHOICE, x, steps, WORDS, PLOT, HOST, REPORT, "what the horizontal axis counts")              \
+    X(BOOL, log_scale, false, ANY, PLOT, HOST, REPORT, "draw the logarithm of the losses")         \
+    X(INT, port, 6007, INTS(0, 65535), WATCH, HOST, REPORT,                                        \
+      "port on which the page is served; 0: a free one")                                           \
+    X(STR, address, "127.0.0.1", TEXT, WATCH, HOST, REPORT,                                        \
+      "address of this host on which the page is served, in numbers; 0.0.0.0: all. Whoever "       \
+      "reaches it can read the runs")                                                              \
+    X(STR, html, "", A_PATH, WATCH, HOST, REPORT,                                                  \
+      "file to write the page to, with what there is now; nothing is served")                      \
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
       "print what the run would need and stop before the first step")                              \
                                                                                                    \
@@ -349,7 +366,7 @@ void lks__settings_defaults(lks__settings *s);
 
 /* --- command line and files ------------------------------------------------------------------- */
 
-enum { LKS__ARGS_POSITIONAL = 4, LKS__ARGS_NOTES = 32, LKS__ARGS_NOTE = 200 };
+enum { LKS__ARGS_POSITIONAL = 64, LKS__ARGS_NOTES = 32, LKS__ARGS_NOTE = 200 };
 
 typedef struct lks__args {
     bool help; /* --help or -h was given; the other arguments weren't read */

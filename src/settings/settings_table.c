@@ -18,6 +18,9 @@ enum {
     BENCH = LKS__CMD_BENCH,
     EXPORT = LKS__CMD_EXPORT,
     DOCTOR = LKS__CMD_DOCTOR,
+    REPORTS = LKS__CMD_REPORT,
+    PLOT = LKS__CMD_PLOT,
+    WATCH = LKS__CMD_WATCH,
 
     SHAPE = LKS__SETTING_SHAPE,
     RUN = LKS__SETTING_RUN,
@@ -98,7 +101,8 @@ static const struct {
 } command_names[] = {
     {LKS__CMD_PREP, "prep"},     {LKS__CMD_TRAIN, "train"},   {LKS__CMD_SAMPLE, "sample"},
     {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"},   {LKS__CMD_INFO, "info"},
-    {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"},
+    {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"}, {LKS__CMD_REPORT, "report"},
+    {LKS__CMD_PLOT, "plot"},     {LKS__CMD_WATCH, "watch"},
 };
 
 const char *lks__command_name(unsigned commands)

@@ -60,6 +60,8 @@ run_line() {
         echo - ;;
     scripts/campaign.sh* | scripts/fuzz.sh*) # minutes; faults_campaign and fuzz_* are short ones
         echo - ;;
+    'lockstep watch out/'* | 'lockstep watch --port='*) # they serve until they are stopped; watch_page and watch_browser
+        echo - ;;
     'tensorboard --logdir='*) # watch_tensorboard; it would wait for a browser
         echo - ;;
     scripts/prove.sh) # check_prove runs it
@@ -90,7 +92,7 @@ run_line() {
         set_option "$1" iters 1 ;;
     # --- as written ---------------------------------------------------------------------------
     'export PATH='* | 'lockstep prep '* | 'lockstep sample '* | 'lockstep eval '* | \
-        'lockstep export '* | 'lockstep run '* | 'lockstep info'* | 'lockstep doctor'* | \
+        'lockstep export '* | 'lockstep run '* | 'lockstep report '* | 'lockstep plot '* | 'lockstep watch --html='* | 'lockstep info'* | 'lockstep doctor'* | \
         'lockstep bench peak'* | 'lockstep bench kernels'* | 'cmake --install build '* | \
         'cmake -S examples '* | '(mkdir -p out/anywhere '*)
         printf '%s\n' "$1" ;;

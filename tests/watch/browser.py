@@ -1,0 +1,201 @@
+"""Drives the page of `lockstep watch` in headless Chromium: browser.py CHROMIUM TOOL WORK [PICTURES]
+
+Speaks Chromium's DevTools protocol over a pipe, so it needs Python alone. PICTURES is a folder that
+gets screenshots to look at."""
+import base64, fcntl, json, os, re, shutil, subprocess, sys, time
+
+chromium, tool, work = sys.argv[1:4]
+pictures = sys.argv[4] if len(sys.argv) > 4 else None
+patience = float(os.environ.get("LKS_TEST_PATIENCE") or 1)
+
+
+class Browser:
+    def __init__(self):
+        (theirs_in, self.to), (self.come, theirs_out) = os.pipe(), os.pipe()
+        theirs_in, theirs_out = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for fd in (theirs_in, theirs_out))
+        self.process = subprocess.Popen(
+            [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
+             f"--user-data-dir={work}/profile", "about:blank"], pass_fds=(3, 4), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: (os.dup2(theirs_in, 3), os.dup2(theirs_out, 4)))
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.n, self.rest, self.events, self.session = 0, b"", [], None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(domain + ".enable")
+
+    def call(self, method, **params):
+        self.n += 1
+        message = {"id": self.n, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to, json.dumps(message).encode() + b"\0")
+        while True:
+            while b"\0" not in self.rest:
+                more = os.read(self.come, 1 << 20)
+                assert more, "the browser has ended"
+                self.rest += more
+            text, _, self.rest = self.rest.partition(b"\0")
+            answer = json.loads(text)
+            if answer.get("id") == self.n:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self.events.append(answer)
+
+    def ask(self, expression):
+        got = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in got, got
+        return got["result"].get("value")
+
+    def wait(self, expression, what, seconds=20.0):
+        end = time.monotonic() + seconds * patience
+        while not self.ask(expression):
+            assert time.monotonic() < end, f"{what}: never; it is {self.ask('document.body.innerText')}"
+            time.sleep(0.05)
+
+    def open(self, url):
+        self.call("Page.navigate", url=url)
+        self.wait("document.readyState === 'complete' && typeof runs !== 'undefined'", url)
+
+    def size(self, width, height, dark=False):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+
+    def key(self, key):
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def mouse(self, kind, x, y, **more):
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def picture(self, name):
+        if pictures:
+            with open(f"{pictures}/{name}.png", "wb") as out:
+                out.write(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+    def complaints(self):
+        self.call("Runtime.evaluate", expression="0")
+        return [e for e in self.events if e.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded")
+                or (e.get("method") == "Runtime.consoleAPICalled" and e["params"]["type"] in ("error", "warning"))]
+
+
+def append(folder, record):
+    with open(folder + "/metrics.jsonl", "a", encoding="utf-8") as out:
+        out.write(json.dumps(record) + "\n")
+
+
+def train(folder, i, loss):
+    append(folder, {"kind": "train", "iter": i, "loss": loss, "lr": 1e-3, "grad_norm": 1.0 + i % 7, "tokens": 1000 * (i + 1), "ms": 100, "tok_per_s": 10000 + i % 13,
+                    "mfu": 0.5, "comm_exposed_ms": i % 5})
+
+
+def run(name, steps, rate, ended):
+    folder = f"{work}/{name}"
+    os.mkdir(folder)
+    append(folder, {"kind": "config", "version": "0.1.0", "n_layer": 2, "learning_rate": rate, "note": "<img src=x onerror=alert(1)>"})
+    append(folder, {"kind": "host", "schema": 1, "time": "2026-11-22T12:00:00Z", "host": "somewhere", "world_size": 2, "threads": 1, "cpu": "a processor"})
+    for i in range(steps):
+        if i % 50 == 0:
+            append(folder, {"kind": "eval", "iter": i, "train_loss": 4 * 0.99 ** i + 1, "val_loss": 4 * 0.99 ** i + 1.1})
+            append(folder, {"kind": "checkpoint", "iter": i, "path": f"ckpt-{i:08d}", "params_hash": "0" * 16})
+        train(folder, i, 4 * 0.99 ** i + 1 + rate * (i * 7919 % 13 - 6))
+    if ended:
+        append(folder, {"kind": "host", "micro_batches": [4, 4], "memory_bytes": 123456})
+    return folder
+
+
+one, two = run("<b>one", 300, 0.01, False), run("two", 200, 0.02, True)
+browser = Browser()
+server = subprocess.Popen([tool, "watch", "--port=0", one, two], stdout=subprocess.PIPE, text=True)
+try:
+    url = server.stdout.readline().strip()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url), url
+    browser.size(1300, 1500)
+    browser.open(url)
+    browser.wait("runs.length === 2 && runs[0].points.length === 300 && runs[1].points.length === 200", "all points")
+    browser.wait("document.getElementById('state').textContent === 'live'", "live")
+    browser.wait("!due && document.body.innerText.includes('123456')", "the tables")
+    text = browser.ask("document.body.innerText")
+    for part in ("<b>one", "two", "<img src=x onerror=alert(1)>", "ckpt-00000250", "somewhere", "a processor", "learning_rate", "123456", "ended"):
+        assert part in text, f"{part} is not in {text}"
+    assert browser.ask("document.images.length") == 0
+    assert browser.ask("[...document.querySelectorAll('tr.differs td:first-child')].map(e => e.textContent).join()") == "learning_rate"
+    # Something is drawn in each picture.
+    drawn = "(() => { const d = document.getElementById('%s'); return d.getContext('2d').getImageData(0, 0, d.width, d.height).data.some(v => v > 0); })()"
+    for chart in ("loss", "speed", "mfu", "norm", "lr", "ms", "wait"):
+        assert browser.ask(drawn % chart), chart
+    browser.picture("two-runs")
+    # Live: within 2 seconds.
+    train(one, 300, 1.5)
+    began = time.monotonic()
+    browser.wait("runs[0].points.length === 301", "the new step", 2.0)
+    browser.wait("document.getElementById('loss').parentNode.querySelector('.read').textContent.includes('<b>one: 1.5, ')", "its loss", 2.0)
+    print(f"a new step is on the page after {time.monotonic() - began:.2f} s")
+    # Keys: axis, logarithm, smoothing.
+    before = browser.ask("document.getElementById('loss').toDataURL()")
+    browser.key("l")
+    assert browser.ask("document.getElementById('log').checked")
+    assert browser.ask("document.getElementById('loss').toDataURL()") != before
+    browser.key("l")
+    browser.key("x")
+    browser.key("x")
+    assert browser.ask("axis()") == 5
+    assert "seconds of training 30.1" in browser.ask("document.getElementById('loss').parentNode.querySelector('.read').textContent")
+    browser.key("x")
+    browser.key("s")
+    assert browser.ask("document.getElementById('smooth').value") == "0.5"
+    browser.key("a")
+    assert browser.ask("document.getElementById('smooth').value") == "0"
+    # The mean of a run that is smoothed, by its definition.
+    assert abs(browser.ask("document.getElementById('smooth').value = 0.5, smooth([[0, 1], [1, 3]].map(r => [...r, 0, 0, 0, 0]), 1)[1][1]") - (0.5 * 0.5 + 0.5 * 3) / 0.75) < 1e-12
+    browser.ask("document.getElementById('smooth').value = 0")
+    # Drag over a part of a picture; a key shows all again.
+    box = browser.ask("(() => { const r = document.getElementById('loss').getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; })()")
+    y = box[1] + box[3] / 2
+    browser.mouse("mousePressed", box[0] + 300, y, button="left", buttons=1, clickCount=1)
+    browser.mouse("mouseMoved", box[0] + 600, y, button="left", buttons=1)
+    browser.mouse("mouseReleased", box[0] + 600, y, button="left", clickCount=1)
+    low, high = browser.ask("range")
+    assert 0 < low < high < 300, (low, high)
+    browser.picture("part")
+    browser.key("r")
+    assert browser.ask("range") is None
+    # A run that isn't wanted.
+    browser.ask("document.querySelector('#runs input').click()")
+    assert browser.ask("CHARTS[0].curves.length") == 1
+    browser.ask("document.querySelector('#runs input').click()")
+    # Dark, and a phone: nothing is wider than the screen.
+    browser.size(1300, 1000, dark=True)
+    browser.open(url)
+    browser.wait("runs.length === 2 && runs[1].points.length === 200", "all points")
+    assert browser.ask("document.documentElement.dataset.theme") == "dark"
+    time.sleep(0.3)
+    browser.picture("dark")
+    browser.size(390, 844)
+    browser.open(url)
+    browser.wait("runs.length === 2 && runs[1].points.length === 200", "all points")
+    assert browser.ask("document.documentElement.scrollWidth") <= 390
+    time.sleep(0.3)
+    browser.picture("phone")
+    assert not browser.complaints(), browser.complaints()
+    # Without the server: it says so.
+    server.terminate()
+    server.wait()
+    browser.wait("document.getElementById('state').textContent.includes('answer')", "the end")
+    # One file.
+    subprocess.run([tool, "watch", f"--html={work}/runs.html", one, two], check=True)
+    browser.events.clear()
+    browser.size(1300, 1500)
+    browser.open(f"file://{work}/runs.html")
+    browser.wait("runs.length === 2 && runs[0].points.length === 301", "the file")
+    assert "as it was when this file was made" in browser.ask("document.body.innerText")
+    time.sleep(0.3)
+    browser.picture("file")
+    assert not browser.complaints(), browser.complaints()
+    print("the page: values, live steps, keys, a part, dark, a phone's width, one file; no complaint")
+finally:
+    server.kill()
+    browser.process.kill()
+    browser.process.wait()
+    shutil.rmtree(work + "/profile", ignore_errors=True)

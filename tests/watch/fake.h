@@ -1,0 +1,14 @@
+/* fake.h - folders of runs, written by the test. */
+#ifndef LKS_TESTS_WATCH_FAKE_H
+#define LKS_TESTS_WATCH_FAKE_H
+
+#include "support.h"
+
+/* A folder NAME (of a new one) with a run of `steps` steps of 100 ms and 1,000 tokens, an
+ * evaluation every 10, whose losses end at `last`; it has ended. `settings` are more members of the
+ * config line ("\"n_layer\":2"). */
+const char *fake_run(const char *name, int seed, int steps, double last, const char *settings);
+/* Append lines to its metrics.jsonl; ' stands for ". */
+void fake_append(const char *dir, const char *lines);
+
+#endif

@@ -1,0 +1,314 @@
+/* `lockstep report` and `lockstep plot`: what they read, what they compute, what they refuse. */
+#include "fake.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "watch/compare.h"
+#include "watch/series.h"
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static void test_follow(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    const char *file = lks_test_text("%s/metrics.jsonl", dir);
+    lks__series s;
+    bool changed;
+    size_t bytes;
+    assert_ok(lks__series_open(dir, &s));
+    assert_int_equal(s.n_points, 20);
+    assert_int_equal(s.n_evals, 3);
+    assert_near(s.elapsed, 2.0, 1e-9);
+    assert_string_equal(s.name, "run");
+    assert_true(s.end != NULL && s.starts == 1 && s.checkpoints == 1);
+    assert_ok(lks__series_read(&s, &changed));
+    assert_false(changed);
+    fake_append(dir, "{'kind':'train','iter':20,'loss'"); /* not complete yet */
+    assert_ok(lks__series_read(&s, &changed));
+    assert_false(changed);
+    fake_append(dir, ":1.25}\n{'kind':'host','changed':{'n_layer':3}}\n");
+    assert_ok(lks__series_read(&s, &changed));
+    assert_true(changed && s.n_points == 21 && s.end == NULL && s.starts == 2);
+    assert_near(lks__series_last_loss(&s), 1.25, 0.0);
+    assert_int_equal(json_integer_value(json_object_get(s.config, "n_layer")), 3);
+    /* A resume cuts the file, and what it then writes may be longer than before. */
+    const char *text = lks_test_read(file, &bytes);
+    const char *cut = strstr(text, "{\"kind\":\"train\",\"iter\":15");
+    const unsigned epoch = s.epoch;
+    lks_test_write(file, text, (size_t)(cut - text));
+    for (int i = 15; i < 60; i++)
+        fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':9}\n", i));
+    assert_ok(lks__series_read(&s, &changed));
+    assert_true(changed && s.epoch != epoch);
+    assert_int_equal(s.n_points, 60);
+    assert_int_equal(s.n_evals, 2);
+    assert_near(lks__series_last_loss(&s), 9.0, 0.0);
+    assert_int_equal(s.bad, 0);
+    unlink(file); /* moved away: a new run begins */
+    assert_ok(lks__series_read(&s, &changed));
+    assert_true(changed && s.n_points == 0);
+    lks__series_close(&s);
+}
+
+static void test_rollback(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    lks__series s;
+    fake_append(dir, "{'kind':'rollback','iter':20,'to':10,'place':'tok_emb'}\n"
+                     "{'kind':'train','iter':10,'loss':7,'ms':100}\n");
+    assert_ok(lks__series_open(dir, &s));
+    assert_int_equal(s.n_points, 11);
+    assert_int_equal(s.n_evals, 2); /* evaluation 10 isn't made again */
+    assert_int_equal(s.rollbacks, 1);
+    assert_near(s.elapsed, 2.1, 1e-9); /* the time is gone */
+    lks__series_close(&s);
+}
+
+/* Lines that no run has written are left out, whatever they are. */
+static void test_hostile(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    const char *file = lks_test_text("%s/metrics.jsonl", dir);
+    lks__series s;
+    FILE *f = fopen(file, "a");
+    fputs("nonsense\n[]\n{}\n{\"kind\":3}\n{\"kind\":\"train\"}\n{\"kind\":\"eval\",\"iter\":-1}\n"
+          "{\"kind\":\"train\",\"iter\":\"x\"}\n",
+          f);
+    fwrite("\0\0\n", 1, 3, f);
+    for (int i = 0; i < 3 << 20; i++) /* longer than any line */
+        fputc('x', f);
+    fputs("\n{\"kind\":\"train\",\"iter\":20,\"loss\":null,\"ms\":\"x\",\"tokens\":[]}\n"
+          "{\"kind\":\"host\",\"changed\":7}\n{\"kind\":\"rollback\",\"iter\":3,\"to\":-5}\n"
+          "{\"kind\":\"of tomorrow and with a long name\",\"iter\":3}\n",
+          f);
+    fclose(f);
+    assert_ok(lks__series_open(lks_test_text("a\033[31m=%s/", dir), &s));
+    assert_int_equal(s.n_points, 21);
+    assert_true(s.bad >= 8);
+    assert_true(isnan(lks__series_last_loss(&s)));
+    lks__series_close(&s);
+    /* Every length of the file, every byte altered: an answer, and no crash. */
+    size_t bytes;
+    const char *small = fake_run("small", 1, 2, 1.5, "\"n_layer\":2");
+    const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", small), &bytes);
+    char *copy = malloc(bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        memcpy(copy, text, bytes);
+        copy[i] = (char)(copy[i] ^ 1 << i % 8);
+        lks_test_write(lks_test_text("%s/metrics.jsonl", small), copy, i % 2 == 0 ? bytes : i);
+        assert_ok(lks__series_open(small, &s));
+        lks__series_close(&s);
+    }
+    free(copy);
+}
+
+/* --- comparing -------------------------------------------------------------------------------- */
+
+/* The values are mpmath's (regularized incomplete beta function). */
+static void test_t(void **state)
+{
+    assert_near(lks__t_test_p(2.5, 7.3), 0.039650234665600471608, 1e-12);
+    assert_near(lks__t_test_p(0.0, 3.0), 1.0, 1e-12);
+    assert_near(lks__t_test_p(12.0, 1.5), 0.018042029274027864021, 1e-12);
+    assert_near(lks__t_test_p(-2.262157162740992, 9.0), 0.050000000004675688601, 1e-12);
+    assert_near(lks__t_test_p(0.3, 100.0), 0.76479988030030348793, 1e-12);
+}
+
+static lks_test_result tool(const char *command, const char *option, const char *const runs[])
+{
+    const char *argv[16] = {"lockstep", command};
+    int n = 2;
+    if (option != NULL)
+        argv[n++] = option;
+    for (; *runs != NULL; runs++)
+        argv[n++] = *runs;
+    return lks_test_run(argv, (const char *const[]){"LC_ALL=C.UTF-8", "COLUMNS=60", NULL}, 60);
+}
+
+static json_t *report(const char *const runs[])
+{
+    json_error_t error;
+    lks_test_result r = tool("report", "--json", runs);
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    json_t *o = json_loads(r.out, 0, &error);
+    assert_non_null(o);
+    return o;
+}
+
+static void test_two(void **state)
+{
+    const char *a = fake_run("a", 1, 40, 1.5, "\"n_layer\":2,\"learning_rate\":0.001");
+    const char *b =
+        fake_run("b", 1, 20, 1.0, "\"n_layer\":2,\"learning_rate\":0.01,\"new\":\"x|y\"");
+    const char *const runs[] = {a, lks_test_text("<b>=%s", b), NULL};
+    json_t *o = report(runs);
+    assert_near(lks_test_number(o, "runs.0.best_val_loss"), 1.5, 1e-9);
+    assert_near(lks_test_number(o, "runs.1.best_val_loss"), 1.0, 1e-9);
+    assert_near(lks_test_number(o, "runs.0.last_loss"), 1.5, 1e-9);
+    assert_near(lks_test_number(o, "runs.0.seconds"), 4.0, 1e-9);
+    assert_near(lks_test_number(o, "runs.0.tok_per_s"), 10000.0, 1e-6);
+    assert_near(lks_test_number(o, "runs.0.memory_bytes"), 123456.0, 0.0);
+    assert_near(lks_test_number(o, "runs.0.wait_ms"), 2.0, 1e-9);
+    assert_int_equal(lks_test_number(o, "runs.0.best_iter"), 40);
+    assert_int_equal(json_array_size(lks_test_member(o, "settings")), 2); /* rate, and `new` */
+    assert_int_equal(json_array_size(lks_test_member(o, "tests")), 0);
+    /* At iteration 20, and at 1.6 s (evaluation 10 of both): run a's evaluation 20, and the final
+     * one of b. */
+    assert_int_equal(lks_test_number(o, "by_step.4.iter"), 20);
+    assert_near(lks_test_number(o, "by_step.4.values.0"), 1.6 + 19.0 / 40, 1e-8);
+    assert_near(lks_test_number(o, "by_step.4.values.1"), 1.0, 1e-8);
+    assert_true(json_is_null(lks_test_member(o, "by_step.5.values.1")));
+    assert_near(lks_test_number(o, "by_time.3.seconds"), 1.6, 1e-9);
+    assert_near(lks_test_number(o, "by_time.3.values.0"), 1.6 + 29.0 / 40, 1e-8);
+    assert_near(lks_test_number(o, "by_time.3.values.1"), 1.1 + 9.0 / 20, 1e-8);
+    json_decref(o);
+    lks_test_result r = tool("report", NULL, runs);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "best validation loss");
+    assert_contains(r.out, "learning_rate");
+    r = tool("report", "--markdown", runs);
+    assert_contains(r.out, "| new | - | x\\|y |");
+    assert_contains(r.out, "\\<b\\>");
+    r = tool("report", "--csv", runs);
+    assert_contains(r.out, "\nruns,best_val_loss,a,1.5\n");
+    assert_contains(r.out, "\nby_step,20,<b>,1\n");
+}
+
+/* Two settings, some seeds of each; one seed twice, which is the same run. */
+static void test_seeds(void **state)
+{
+    static const double a[] = {1.50, 1.52, 1.48, 1.51}, b[] = {1.44, 1.46, 1.43};
+    const char *runs[16];
+    int n = 0;
+    for (int i = 0; i < 4; i++)
+        runs[n++] = fake_run(lks_test_text("a%d", i), i, 20, a[i], "\"n_layer\":2");
+    for (int i = 0; i < 3; i++)
+        runs[n++] = fake_run(lks_test_text("b%d", i), i, 20, b[i], "\"n_layer\":3");
+    runs[n++] = fake_run("again", 2, 20, a[2], "\"n_layer\":2");
+    runs[n] = NULL;
+    json_t *o = report(runs);
+    assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
+    assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 4);
+    assert_near(lks_test_number(o, "seeds.0.mean"), 1.5025, 1e-9);
+    assert_near(lks_test_number(o, "seeds.0.spread"), 0.017078251276599347, 1e-9);
+    assert_int_equal(json_array_size(lks_test_member(o, "tests")), 1);
+    assert_near(lks_test_number(o, "tests.0.t"), -4.819794056445117, 1e-8);
+    assert_near(lks_test_number(o, "tests.0.df"), 4.733990147783253, 1e-8);
+    assert_near(lks_test_number(o, "tests.0.p"), 0.0055398865955114305899, 1e-9);
+    assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
+    json_decref(o);
+    lks_test_result r = tool("report", NULL, runs);
+    assert_contains(r.out, "more than chance (p < 0.05)");
+}
+
+static void test_refused(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    const char *none = lks_test_folder();
+    lks_test_result r = tool("report", NULL, (const char *const[]){NULL});
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "name the folder of a run");
+    r = tool("report", NULL, (const char *const[]){dir, none, NULL});
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "is no folder of a run: it has no metrics.jsonl");
+    r = tool("report", "--json", (const char *const[]){"--csv", dir, NULL});
+    assert_int_equal(r.exit_code, 2);
+    r = tool("plot", "--out=x.gif", (const char *const[]){dir, NULL});
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "ends in .svg or .png");
+    fake_append(none, "{'kind':'train','iter':0,'loss':1}\n");
+    r = tool("plot", NULL, (const char *const[]){none, NULL});
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "there is nothing to draw yet");
+}
+
+/* --- drawing ---------------------------------------------------------------------------------- */
+
+static void test_svg(void **state)
+{
+    const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
+    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
+    lks_test_result r = tool("plot", lks_test_text("--out=%s", file),
+                             (const char *const[]){lks_test_text("<&>=%s", dir), dir, NULL});
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    const char *svg = lks_test_read(file, NULL);
+    assert_contains(svg, "<svg xmlns=");
+    assert_contains(svg, "&#60;&#38;&#62;: training, validation</text>");
+    /* The marks are 1, 1.2, … 2.2: the curve, which ends at 1, ends at the bottom on the right. */
+    assert_contains(svg, " 736.0,276.0\"/>");
+    const char *last = strstr(svg, "</svg>");
+    assert_non_null(last);
+    int circles = 0;
+    for (const char *at = svg; (at = strstr(at, "<circle")) != NULL; at++)
+        circles++;
+    assert_int_equal(circles, 2 * (3 + 1)); /* evaluations 0, 10 and 20, and one in the legend */
+}
+
+static void test_png(void **state)
+{
+    const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
+    const char *file = lks_test_text("%s/loss.png", lks_test_folder());
+    lks_test_result r =
+        tool("plot", lks_test_text("--out=%s", file), (const char *const[]){dir, NULL});
+    if (strstr(r.err, "writes no PNG") != NULL)
+        lks_test_lacks("cairo", "libcairo2-dev");
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    size_t bytes;
+    const unsigned char *png = (const unsigned char *)lks_test_read(file, &bytes);
+    assert_true(bytes > 1000);
+    assert_memory_equal(png, "\x89PNG\r\n\x1a\n", 8);
+    assert_int_equal(png[18] << 8 | png[19], 1520); /* its width */
+}
+
+static int widest(const char *text)
+{
+    int most = 0, n = 0;
+    for (; *text != '\0'; text++) {
+        n = *text == '\n' ? 0 : n + (((unsigned char)*text & 0xc0) != 0x80);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static void test_text(void **state)
+{
+    const char *dir = fake_run("run", 1, 30, 1.0, "\"n_layer\":2");
+    const char *const one[] = {dir, NULL}, *const two[] = {dir, dir, NULL};
+    lks_test_result r = tool("plot", NULL, one);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "run: loss 1.0000, best validation loss 1.0000");
+    assert_true(strstr(r.out, "\xe2\xa0") != NULL || strstr(r.out, "\xe2\xa1") != NULL);
+    assert_true(widest(r.out) <= 60);
+    r = tool("plot", "--x=time", two);
+    assert_contains(r.out, "seconds of training");
+    assert_contains(r.out, "b run");
+    assert_null(strstr(r.out, "\xe2"));
+    const char *argv[] = {"lockstep", "plot", "--log_scale", "--x=tokens", dir, NULL};
+    for (int columns = 1; columns <= 1000; columns += columns < 40 ? 1 : 160) {
+        r = lks_test_run(
+            argv, (const char *const[]){lks_test_text("COLUMNS=%d", columns), "LC_ALL=C", NULL},
+            60);
+        assert_int_equal(r.exit_code, 0);
+        for (const char *c = r.out; *c != '\0'; c++)
+            assert_true((unsigned char)*c < 0x80);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_follow),  cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_hostile), cmocka_unit_test(test_t),
+        cmocka_unit_test(test_two),     cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_png),     cmocka_unit_test(test_text),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

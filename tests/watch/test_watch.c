@@ -1,0 +1,297 @@
+/* `lockstep watch` over HTTP: the page, what comes live, and clients that mean no good. */
+#include "fake.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "watch/feed.h"
+
+struct served {
+    lks_test_child child;
+    int port;
+};
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
+}
+
+static struct served serve(const char *const runs[])
+{
+    const char *argv[16] = {"lockstep", "watch", "--port=0"};
+    struct served s = {.port = 0};
+    for (int n = 3; *runs != NULL; runs++)
+        argv[n++] = *runs;
+    s.child = lks_test_start(argv, NULL);
+    for (int i = 0; i < lks_test_tries(2000) && s.port == 0; i++, nap())
+        if (!lks_test_exists(s.child.out_path) ||
+            sscanf(lks_test_read(s.child.out_path, NULL), "http://127.0.0.1:%d/", &s.port) != 1)
+            s.port = 0;
+    if (s.port == 0) {
+        lks_test_result r = lks_test_wait(&s.child, 1);
+        if (strstr(r.err, "serves no page") != NULL)
+            lks_test_lacks("libmicrohttpd", "libmicrohttpd-dev");
+        fail_msg("no address: %s", r.err);
+    }
+    return s;
+}
+
+static void stop(const struct served *s)
+{
+    kill(s->child.pid, SIGINT);
+    lks_test_result r = lks_test_wait(&s->child, 20);
+    if (r.exit_code != 0 || r.err[0] != '\0')
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+}
+
+static int dial(const struct served *s)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)s->port)};
+    struct timeval limit = {(time_t)(20 * lks_test_patience()), 0};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    assert_true(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Read until the text has `part`, or the end; returns what came. */
+static const char *read_until(int fd, const char *part)
+{
+    static char got[1 << 20];
+    size_t n = 0;
+    ssize_t more;
+    got[0] = '\0';
+    while ((part == NULL || strstr(got, part) == NULL) && n < sizeof got - 1 &&
+           (more = recv(fd, got + n, sizeof got - 1 - n, 0)) > 0) {
+        n += (size_t)more;
+        got[n] = '\0';
+    }
+    return got;
+}
+
+static const char *ask(const struct served *s, const char *request)
+{
+    int fd = dial(s);
+    assert_true(fd >= 0);
+    assert_true(send(fd, request, strlen(request), MSG_NOSIGNAL) > 0);
+    const char *got = read_until(fd, NULL);
+    close(fd);
+    return got;
+}
+
+static const char *get(const struct served *s, const char *method, const char *path,
+                       const char *host)
+{
+    return ask(s, lks_test_text("%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", method,
+                                path, host));
+}
+
+static void test_page(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){dir, NULL});
+    const char *own = lks_test_text("127.0.0.1:%d", s.port);
+    const char *page = get(&s, "GET", "/", own);
+    assert_contains(page, "HTTP/1.1 200 OK\r\n");
+    assert_contains(page, "Content-Security-Policy: default-src 'none';");
+    assert_contains(page, "</html>");
+    assert_contains(get(&s, "GET", "/", lks_test_text("localhost:%d", s.port)), " 200 OK");
+    assert_contains(get(&s, "HEAD", "/", own), " 200 OK");
+    /* Only these two, only to be read, and not for other sites. */
+    static const char *const none[] = {
+        "/metrics.jsonl", "/../../etc/passwd", "/%2e%2e/etc/passwd", "//",
+        "/events/",       "/events.out",       "/index.html"};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        assert_contains(get(&s, "GET", none[i], own), " 404 Not Found");
+    static const char *const methods[] = {"POST", "PUT", "DELETE", "OPTIONS", "PATCH", "LOCK"};
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+        assert_contains(get(&s, methods[i], "/", own), " 405 ");
+    static const char *const hosts[] = {
+        "example.org", "127.0.0.1.example.org", "127.0.0.1:1", "localhost.", "", "[::1",
+        "localhost:x"};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++)
+        assert_contains(get(&s, "GET", "/events", hosts[i]), " 403 ");
+    stop(&s);
+}
+
+static void test_live(void **state)
+{
+    const char *dir = fake_run("<script>x", 1, 20, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){dir, NULL});
+    int fd = dial(&s);
+    const char *request =
+        lks_test_text("GET /events HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", s.port);
+    assert_true(send(fd, request, strlen(request), 0) > 0);
+    const char *got = read_until(fd, "\"kind\":\"marks\"");
+    assert_contains(got, "Content-Type: text/event-stream");
+    assert_contains(got, "\"names\":[\"<script>x\"]"); /* JSON; the page shows it as text */
+    assert_contains(got, "data: {\"kind\":\"points\",\"run\":0,\"rows\":[[0,");
+    assert_contains(got, "[19,1.5,0.001,1.0,20000.0,2.0,10000.0,0.5,2.0,100.0]");
+    assert_contains(got, "[20,1.5,1.5,null,20000.0,2.0,true]");
+    fake_append(dir, "{'kind':'train','iter':20,'loss':1.25}\n");
+    assert_contains(read_until(fd, "[20,1.25,"), "\"kind\":\"points\"");
+    /* A resume cuts the file: everything is sent again. */
+    size_t bytes;
+    const char *file = lks_test_text("%s/metrics.jsonl", dir), *text = lks_test_read(file, &bytes);
+    lks_test_write(file, text, (size_t)(strstr(text, "{\"kind\":\"train\",\"iter\":5") - text));
+    got = read_until(fd, "\"kind\":\"marks\"");
+    assert_contains(got, "{\"kind\":\"run\",\"run\":0}");
+    assert_null(strstr(got, "[5,"));
+    close(fd);
+    stop(&s);
+}
+
+/* Requests with bytes altered, cut and repeated; the page is still served, and nothing is written.
+ */
+static void test_mutated(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){dir, NULL});
+    char request[4096];
+    unsigned seed = 7;
+    const int n = 300;
+    for (int i = 0; i < n; i++) {
+        int bytes = snprintf(request, sizeof request,
+                             "GET /%s HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: %d\r\n"
+                             "Accept: */*\r\nConnection: close\r\n\r\nabc",
+                             i % 3 == 0 ? "events" : "", s.port, i % 5);
+        for (int k = 0; k < 1 + i % 8; k++) {
+            seed = seed * 1103515245u + 12345u;
+            request[(seed >> 8) % (unsigned)bytes] = (char)(seed >> 24);
+        }
+        int fd = dial(&s);
+        assert_true(fd >= 0);
+        send(fd, request, (size_t)(i % 7 == 0 ? bytes / 2 : bytes), MSG_NOSIGNAL);
+        close(fd); /* and no interest in the answer */
+    }
+    char *huge = malloc(1 << 20);
+    memset(huge, 'a', 1 << 20);
+    int fd = dial(&s);
+    send(fd, "GET /", 5, MSG_NOSIGNAL);
+    send(fd, huge, 1 << 20, MSG_NOSIGNAL);
+    close(fd);
+    free(huge);
+    assert_contains(get(&s, "GET", "/", lks_test_text("localhost:%d", s.port)), " 200 OK");
+    assert_int_equal(lks_test_count_files(dir), 1);
+    stop(&s);
+}
+
+/* Many clients that send nothing, or half a request: they are given up, and others are served. */
+static void test_many(void **state)
+{
+    enum { MANY = 1000 };
+    static int fds[MANY];
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){dir, NULL});
+    int n = 0;
+    for (; n < MANY; n++) {
+        fds[n] = dial(&s);
+        if (fds[n] < 0)
+            break;
+        if (n % 2 == 0)
+            send(fds[n], "GET / HT", 8, MSG_NOSIGNAL);
+    }
+    assert_true(n > 100);
+    bool served = false;
+    for (int i = 0; i < lks_test_tries(3000) && !served; i++, nap()) {
+        int fd = dial(&s);
+        const char *request = lks_test_text(
+            "GET / HTTP/1.1\r\nHost: localhost:%d\r\nConnection: close\r\n\r\n", s.port);
+        if (fd >= 0 && send(fd, request, strlen(request), MSG_NOSIGNAL) > 0)
+            served = strstr(read_until(fd, NULL), "</html>") != NULL;
+        if (fd >= 0)
+            close(fd);
+    }
+    assert_true(served);
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+    stop(&s);
+}
+
+static void test_taken(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){dir, NULL});
+    lks_test_result r = lks_test_tool("watch", lks_test_text("--port=%d", s.port), dir);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(
+        r.err, lks_test_text("can't serve on 127.0.0.1, port %d: Address already in use", s.port));
+    r = lks_test_tool("watch", "--address=example.org", dir);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "it is no address in numbers");
+    stop(&s);
+}
+
+/* One file, with nothing in it that ends the script or comes from elsewhere. */
+static void test_html(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2,\"x\":\"</script><b>\"");
+    const char *file = lks_test_text("%s/run.html", lks_test_folder());
+    lks_test_result r =
+        lks_test_tool("watch", lks_test_text("--html=%s", file), lks_test_text("<!--=%s", dir));
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    const char *page = lks_test_read(file, NULL), *data = strstr(page, "id=\"data\">") + 10;
+    const char *end = strstr(data, "</script>");
+    const char *json = lks_test_text("%.*s", (int)(end - data), data);
+    json_t *messages = json_loads(json, 0, NULL);
+    assert_non_null(messages);
+    assert_int_equal(json_array_size(messages), 6);
+    assert_string_equal(json_string_value(lks_test_member(messages, "0.names.0")), "<!--");
+    assert_string_equal(json_string_value(lks_test_member(messages, "2.config.x")), "</script><b>");
+    assert_int_equal(json_array_size(lks_test_member(messages, "3.rows")), 20);
+    assert_null(strchr(json, '<'));
+    assert_null(strstr(page, "http://"));
+    assert_null(strstr(page, "https://"));
+    assert_null(strstr(page, "src="));
+    json_decref(messages);
+}
+
+/* Of a long run every 2nd, 4th, … point is sent. */
+static void test_long(void **state)
+{
+    lks__series s = {.n_points = 40000};
+    s.points = calloc(s.n_points, sizeof *s.points);
+    for (size_t i = 0; i < s.n_points; i++)
+        s.points[i].iter = i;
+    lks__feed *feed = lks__feed_open(&s, 1);
+    size_t rows = 0;
+    for (char *text; (text = lks__feed_next(feed)) != NULL; free(text)) {
+        json_t *o = json_loads(text, 0, NULL);
+        const json_t *all = json_object_get(o, "rows");
+        assert_true(strlen(text) < (256 << 10));
+        for (size_t i = 0; i < json_array_size(all); i++)
+            assert_int_equal(json_integer_value(json_array_get(json_array_get(all, i), 0)),
+                             8 * rows++);
+        json_decref(o);
+    }
+    assert_int_equal(rows, 5000);
+    lks__feed_close(feed);
+    free(s.points);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_html),  cmocka_unit_test(test_long),    cmocka_unit_test(test_page),
+        cmocka_unit_test(test_live),  cmocka_unit_test(test_mutated), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_taken),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,71 @@
+/* lockstep watch: runs in a browser, while they train or later. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/sys.h"
+#include "runs.h"
+#include "tool.h"
+#include "watch/feed.h"
+#include "watch/serve.h"
+
+static const char usage[] =
+    "Usage: lockstep watch [--port=N] [--address=A] RUN…\n"
+    "       lockstep watch --html=FILE RUN…\n"
+    "\n"
+    "Serves a page that shows runs while they train, or later, to browsers on this host; "
+    "--address\n"
+    "chooses who else may look. RUN is a run's folder, or NAME=FOLDER. Reads these folders and "
+    "changes\n"
+    "nothing. --html writes the page as one file, with what there is now. Ctrl-C ends it.\n";
+
+static volatile sig_atomic_t asked;
+
+static void on_signal(int signo)
+{
+    asked = 1;
+}
+
+static bool is_asked(void)
+{
+    return asked != 0;
+}
+
+static void ready(const char *url)
+{
+    printf("%s\n", url);
+    fflush(stdout);
+}
+
+static lks_status write_page(const tool_runs *runs, const char *path)
+{
+    size_t bytes;
+    char *page = lks__feed_page(runs->all, runs->n, &bytes);
+    if (page == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the page");
+    lks_status st = lks__sys_write_file(path, page, bytes);
+    free(page);
+    return st;
+}
+
+int tool_watch(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    tool_runs runs;
+    int code;
+    if (!tool_settings("watch", LKS__CMD_WATCH, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
+                       &code))
+        return code;
+    lks_status st = tool_runs_open(&args, &runs);
+    if (st == LKS_OK && s.html[0] != '\0') {
+        st = write_page(&runs, s.html);
+    } else if (st == LKS_OK) {
+        const struct sigaction act = {.sa_handler = on_signal};
+        sigaction(SIGINT, &act, NULL);
+        sigaction(SIGTERM, &act, NULL);
+        st = lks__serve(runs.all, runs.n, s.address, (int)s.port, ready, is_asked);
+    }
+    tool_runs_close(&runs);
+    return st == LKS_OK ? TOOL_OK : tool_fail("watch", st);
+}

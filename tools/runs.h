@@ -1,0 +1,17 @@
+/* tools/runs.h - what `report`, `plot` and `watch` share: runs named on the command line. */
+#ifndef LKS_TOOLS_RUNS_H
+#define LKS_TOOLS_RUNS_H
+
+#include "settings/settings.h"
+#include "watch/series.h"
+
+typedef struct tool_runs {
+    lks__series *all;
+    size_t n;
+} tool_runs;
+
+/* Open the runs that the command line names. ERR_CONFIG if there are none; close in any case. */
+lks_status tool_runs_open(const lks__args *args, tool_runs *runs);
+void tool_runs_close(tool_runs *runs);
+
+#endif
