@@ -12,6 +12,7 @@
 #include "train/procedure.h"
 #include "train/remember.h"
 #include "use/text.h"
+#include "weights/given.h"
 
 static const char usage[] =
     "Usage: lockstep eval --out_dir=DIR [--dataset=DIR|FILE|PATTERN] [--key=value ...]\n"
@@ -104,19 +105,16 @@ static lks_status find_data(struct job *j)
 static lks_status check_meaning(const struct job *j)
 {
     lks__meta data;
-    bool found, differ;
+    bool found;
     char shown[256];
+    const char *path = j->replica.path;
     LKS__TRY(lks__meta_load(j->dataset, &found, &data));
     if (!found)
         return LKS_OK;
-    differ = lks__meta_differ(&data, &j->replica.meta);
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    lks_status st = lks__given_same_meaning(&data, j->dataset, &j->replica.meta, shown);
     lks__meta_free(&data);
-    if (!differ)
-        return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "the tokens of %s are not those of the model: the same ids mean other text. "
-                     "Give data that were made with the model's tokenizer",
-                     lks__escape(shown, sizeof shown, j->dataset, strlen(j->dataset)));
+    return st;
 }
 
 /* A folder without validation tokens, of which nobody has said what to take. */

@@ -315,6 +315,16 @@ size_t lks__meta_decode(const lks__meta *meta, int32_t id, char out[16])
     return lks__utf8_encode(known ? meta->chars[id] : REPLACEMENT_CHAR, out);
 }
 
+lks_status lks__meta_of_vocabulary(const char *path, lks__meta *meta)
+{
+    lks__bpe *bpe;
+    LKS__TRY(lks__bpe_open(path, &bpe));
+    *meta = (lks__meta){.vocab_size = lks__bpe_size(bpe), .is_bpe = true};
+    lks_status st = lks__bpe_hash(bpe, &meta->model_hash);
+    lks__bpe_close(bpe);
+    return st;
+}
+
 static bool has_meaning(const lks__meta *m)
 {
     return m->chars != NULL || ((m->is_sentencepiece || m->is_bpe) && m->model_hash != 0);

@@ -41,6 +41,8 @@ const char *lks__meta_file(const char *dir);
 /* `where` starts the error sentence: a file's name, already escaped. */
 lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta *meta);
 json_t *lks__meta_to_json(const lks__meta *meta); /* a new reference; NULL if out of memory */
+/* Of GPT-2's vocabulary at `path` (data/bpe.h). */
+lks_status lks__meta_of_vocabulary(const char *path, lks__meta *meta);
 void lks__meta_free(lks__meta *meta);
 
 /* What an id means is known of both, and isn't the same: other characters, another vocabulary. */

@@ -95,7 +95,7 @@ enum {
       "prep: write shards of so many tokens; 0: train.bin and val.bin, with sentencepiece shards " \
       "of 100,000,000")                                                                            \
     X(STR, field, "text", TEXT, PREP, HOST, FILES, "JSON lines: the member that has the text")     \
-    X(STR, tokenizer, "", A_PATH, PREP | SAMPLE, HOST, FILES,                                      \
+    X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST, FILES,                             \
       "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
     X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | EXPORT, HOST, FILES,                  \
@@ -106,7 +106,7 @@ enum {
     X(STR, which, "", A_CHECKPOINT, SAMPLE | EVAL | EXPORT, HOST, FILES,                           \
       "checkpoint in out_dir to take: best, latest, or an iteration; empty: best if the run has "  \
       "always_save_checkpoint=false, else latest")                                                 \
-    X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL, HOST, FILES,                      \
+    X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST, FILES,             \
       "train: scratch: new weights; resume: go on from the newest checkpoint in out_dir; PATH, "   \
       "or "                                                                                        \
       "gpt2, gpt2-medium, gpt2-large, gpt2-xl: begin with those weights (docs/weights.md). Other " \
@@ -122,7 +122,7 @@ enum {
                                                                                                    \
     X(LISTED, family, 0, WORDS, TRAIN | BENCH, SHAPE, MODEL, "family of models")                   \
     X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL, "transformer blocks")          \
-    X(INT, n_head, 12, INTS(1, 1024), TRAIN | SAMPLE | EVAL | BENCH, SHAPE, MODEL,                 \
+    X(INT, n_head, 12, INTS(1, 1024), TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE, MODEL,        \
       "attention heads of a block; must divide n_embd")                                            \
     X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE, MODEL, "width of the model")         \
     X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | EVAL | BENCH, SHAPE, MODEL,                 \

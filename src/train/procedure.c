@@ -7,6 +7,7 @@
 
 #include "data/sampler.h"
 #include "settings/family.h"
+#include "weights/given.h"
 
 const struct lks__procedure *lks__procedure_of(const lks__settings *s)
 {
@@ -69,17 +70,10 @@ lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, in
 static lks_status check_meaning(const lks__trainer *t)
 {
     lks__meta theirs;
-    char shown[256];
     LKS__TRY(lks__weights_meta(t->weights, &theirs));
-    const bool differ = lks__meta_differ(&theirs, &t->meta);
+    lks_status st = lks__given_same_meaning(&t->meta, t->data_dir, &theirs, t->weights->shown);
     lks__meta_free(&theirs);
-    if (!differ)
-        return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "the tokens of %s are not those of the weights in %s: the same ids mean other "
-                     "text. Give data that were made with the weights' tokenizer",
-                     lks__escape(shown, sizeof shown, t->data_dir, strlen(t->data_dir)),
-                     t->weights->shown);
+    return st;
 }
 
 /* Is there an earlier run in out_dir, which somebody who gives no data may have meant? */

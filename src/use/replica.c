@@ -8,8 +8,8 @@
 #include "artifact/artifact.h"
 #include "lockstep/reduce.h"
 #include "train/agree.h"
+#include "weights/given.h"
 #include "weights/saved.h"
-#include "weights/weights.h"
 
 /* r->run and r->meta hold `settings` and `tokenizer`: make table, model and the parameters'
  * arena. */
@@ -98,19 +98,6 @@ static lks_status make_ready(lks__session *session, const lks__replica *r)
     return lks__session_products(session, r->config.bf16);
 }
 
-/* Beside --init_from, what chooses other weights on the same command line. */
-static lks_status one_source(const lks__settings *s, const char *other, int from)
-{
-    char shown[512];
-    if (!lks__settings_uses_weights(s) || from != LKS__FROM_ARG)
-        return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "--init_from=%s and --%s were given, but --%s does not belong to those "
-                     "weights: leave one of them out",
-                     lks__escape(shown, sizeof shown, s->init_from, strlen(s->init_from)), other,
-                     other);
-}
-
 lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, int batch,
                                       lks__session *session, lks__replica *r)
 {
@@ -118,7 +105,7 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, 
     memset(r, 0, sizeof *r);
     snprintf(r->path, sizeof r->path, "%s", path);
     snprintf(r->took, sizeof r->took, "artifact");
-    LKS__TRY(one_source(s, "artifact", s->from[LKS__SETTING_artifact]));
+    LKS__TRY(lks__given_alone(s, "artifact", LKS__SETTING_artifact));
     LKS__TRY(lks__session_agree(session, lks__artifact_open(path, &artifact)));
     lks_status st = load_artifact(&artifact, s, batch, session, r);
     lks__artifact_close(&artifact);
@@ -136,17 +123,9 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, 
 static lks_status open_weights(const char *out_dir, const lks__settings *s, lks__session *session,
                                lks__weights **w_p)
 {
-    const bool given = s->from[LKS__SETTING_n_head] == LKS__FROM_ARG;
-    const lks__weights_want want = {.which = s->which, .n_head = given ? s->n_head : 0};
-    if (lks__settings_uses_weights(s)) {
-        lks_status opened = one_source(s, "out_dir", s->from[LKS__SETTING_out_dir]);
-        if (opened == LKS_OK)
-            opened = lks__weights_open(s->init_from, &want, w_p);
-        if (opened == LKS_OK && lks__weights_checkpoint(*w_p) == NULL)
-            opened = one_source(s, "which", s->from[LKS__SETTING_which]);
-        return lks__session_agree(session, opened);
-    }
-    lks_status st = lks__weights_open_run(out_dir, &want, w_p);
+    lks_status st = lks__given_weights(out_dir, s, w_p);
+    if (lks__settings_uses_weights(s))
+        return lks__session_agree(session, st);
     return lks__agree_checkpoint(session, st, st == LKS_OK ? lks__weights_checkpoint(*w_p) : NULL,
                                  out_dir);
 }

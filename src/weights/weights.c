@@ -332,21 +332,16 @@ static lks_status copy_meta(const lks__weights *w, lks__meta *meta)
 
 lks_status lks__weights_meta(const lks__weights *w, lks__meta *meta)
 {
-    lks__bpe *bpe;
+    lks__meta own;
     if (w->meta.vocab_size != 0)
         return copy_meta(w, meta);
     *meta = (lks__meta){.vocab_size = (uint32_t)w->model.vocab_size};
     if (w->vocabulary[0] == '\0' || !lks__bpe_is_at(w->vocabulary))
         return LKS_OK;
-    LKS__TRY(lks__bpe_open(w->vocabulary, &bpe));
-    const uint32_t size = lks__bpe_size(bpe);
-    lks_status st = LKS_OK;
-    if (size <= meta->vocab_size) { /* else it belongs to other weights */
-        *meta = (lks__meta){.vocab_size = size, .is_bpe = true};
-        st = lks__bpe_hash(bpe, &meta->model_hash);
-    }
-    lks__bpe_close(bpe);
-    return st;
+    LKS__TRY(lks__meta_of_vocabulary(w->vocabulary, &own));
+    if (own.vocab_size <= meta->vocab_size) /* else it belongs to other weights */
+        *meta = own;
+    return LKS_OK;
 }
 
 void lks__weights_close(lks__weights *w)

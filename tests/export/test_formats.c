@@ -1,6 +1,6 @@
 /* lockstep export --format=hf and safetensors: what is written, that it comes back bit for bit,
  * that equal models give equal files, and what is refused. */
-#include "support.h"
+#include "../weights/forge.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,8 +91,9 @@ static void close_model(struct model *m)
     lks__table_free(&m->table);
 }
 
-/* `b` has the same bits; or zeros, for biases that `a` doesn't have. */
-static void check_values(const char *run, const char *written)
+/* `written` has the same bits; or zeros, for biases that `run` doesn't have. gelu: and the same
+ * form of GELU. */
+static void check_model(const char *run, const char *written, bool gelu)
 {
     struct model a = opened(run), b = opened(written);
     size_t biases = 0;
@@ -106,10 +107,15 @@ static void check_values(const char *run, const char *written)
         biases += own == NULL;
     }
     assert_int_equal(biases, b.table.n_tensors - a.table.n_tensors);
-    if (strstr(written, ".safetensors") == NULL) /* that has no place for it */
+    if (gelu)
         assert_int_equal(a.s.gelu, b.s.gelu);
     close_model(&a);
     close_model(&b);
+}
+
+static void check_values(const char *run, const char *written)
+{
+    check_model(run, written, strstr(written, ".safetensors") == NULL); /* no place for it */
 }
 
 /* Export, import and export again: the same bytes. */
@@ -239,12 +245,151 @@ static void test_refused(void **state)
     assert_contains(r.err, "format must be golf");
 }
 
+/* --- from any form ---------------------------------------------------------------------------- */
+
+/* A GPT-2 with its vocabulary, as Hugging Face's loaders have one. */
+static const char *given_folder(void)
+{
+    const char *folder = lks_test_folder();
+    const lks__model_config config = {
+        .n_layer = 2, .n_head = 2, .n_embd = 16, .block_size = 12, .vocab_size = 640, .bias = true};
+    const forge_hf how = {.dtype = "BF16", .no_prefix = true};
+    forge_model m = forge_open_as(&config);
+    forge_write_hf(&m, folder, &how);
+    forge_close(&m);
+    char *text = json_dumps(json_object_get(lks_test_figure("bpe_small.json"), "tokenizer"), 0);
+    lks_test_write(lks_test_text("%s/tokenizer.json", folder), text, strlen(text));
+    free(text);
+    return folder;
+}
+
+static lks_test_result export_from(const char *format, const char *source, const char *out,
+                                   const char *more, const char *and_more)
+{
+    return lks_test_tool("export", lks_test_text("--format=%s", format),
+                         lks_test_text("--init_from=%s", source), lks_test_text("--out=%s", out),
+                         more, and_more);
+}
+
+/* Written anew from `source`; for hf a folder. */
+static const char *passed_on(const char *format, const char *source, const char *more,
+                             const char *and_more)
+{
+    const char *folder = lks_test_folder(), *out = folder;
+    if (strcmp(format, "nanogpt") == 0)
+        out = lks_test_text("%s/ckpt.pt", folder);
+    else if (strcmp(format, "hf") != 0)
+        out = lks_test_text("%s/model.%s", folder, format);
+    lks_test_result r = export_from(format, source, out, more, and_more);
+    if (r.exit_code != 0)
+        fail_msg("export: %s", r.err);
+    return out;
+}
+
+static void assert_same_folder(const char *a, const char *b)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    for (size_t i = 0; i < 4; i++)
+        assert_same_file(lks_test_text("%s/%s", a, files[i]), lks_test_text("%s/%s", b, files[i]));
+}
+
+/* Out and back: the same bytes. Forms that have no place for a fact get it on the command line. */
+static void test_any_form(void **state)
+{
+    const char *given = given_folder(), *gelu = "--gelu=tanh";
+    const char *tokenizer = lks_test_text("--tokenizer=%s", given);
+    const char *first = passed_on("hf", given, gelu, "--n_head=2");
+    check_values(given, first);
+    assert_int_equal(lks_test_count_files(first), 4);
+    assert_same_folder(passed_on("hf", first, NULL, NULL), first);
+
+    const char *pt = passed_on("nanogpt", first, "--gelu=exact", NULL);
+    check_model(given, pt, false);
+    assert_same_folder(passed_on("hf", pt, gelu, tokenizer), first);
+    assert_same_file(passed_on("nanogpt", pt, NULL, NULL), pt);
+
+    const char *file = passed_on("safetensors", pt, NULL, NULL);
+    assert_same_file(passed_on("safetensors", first, NULL, NULL), file);
+    assert_same_file(passed_on("nanogpt", file, "--gelu=exact", "--n_head=2"), pt);
+
+    const char *artifact = passed_on("golf", first, NULL, NULL);
+    assert_same_file(passed_on("golf", pt, gelu, tokenizer), artifact);
+    assert_same_folder(passed_on("hf", artifact, tokenizer, NULL),
+                       passed_on("hf", artifact, tokenizer, gelu));
+}
+
+/* A run by its folder and by --init_from is the same. */
+static void test_own_run(void **state)
+{
+    static const char *const formats[] = {"safetensors", "nanogpt", "golf"};
+    const char *run = trained("--bias=true", "--gelu=exact");
+    assert_same_folder(passed_on("hf", run, NULL, NULL), exported("hf", run));
+    for (size_t i = 0; i < 3; i++) {
+        const char *out = lks_test_text("%s/file", lks_test_folder());
+        assert_int_equal(export_as(formats[i], run, out).exit_code, 0);
+        assert_same_file(passed_on(formats[i], run, NULL, NULL), out);
+    }
+    assert_same_file(passed_on("nanogpt", lks_test_text("%s/ckpt-00000002", run), NULL, NULL),
+                     passed_on("nanogpt", run, NULL, NULL));
+}
+
+/* A frozen run has no moments of what is frozen: the file has no optimizer. */
+static void test_frozen(void **state)
+{
+    const char *run = trained("--gelu=exact", "--freeze=h.0.");
+    const char *pt = lks_test_text("%s/ckpt.pt", lks_test_folder());
+    lks_test_result r = export_as("nanogpt", run, pt);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "(some are frozen), so the file has no optimizer");
+    check_values(run, pt);
+}
+
+static void test_any_refused(void **state)
+{
+    const char *given = given_folder(), *run = trained("--bias=true", "--gelu=exact");
+    const char *out = lks_test_text("%s/ckpt.pt", lks_test_folder());
+    const struct {
+        const char *format, *source, *out, *more, *says;
+    } rows[] = {
+        {"nanogpt", given, out, NULL, "--gelu=exact writes it all the same"},
+        {"nanogpt", given, out, lks_test_text("--out_dir=%s", run), "leave one of them out"},
+        {"nanogpt", given, out, "--which=2", "leave one of them out"},
+        {"hf", given, given, NULL, "the weights are in the folder of --out"},
+        {"hf", lks_test_text("%s/model.safetensors", given), given, NULL,
+         "the weights are in the folder of --out"},
+        {"hf", given, lks_test_folder(), lks_test_text("--tokenizer=%s", lks_test_folder()),
+         "there is no vocabulary in"},
+        {"hf", run, lks_test_folder(), lks_test_text("--tokenizer=%s", given),
+         "but the model only"},
+        {"hf", lks_test_folder(), lks_test_folder(), NULL, "is no folder with weights"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        lks_test_result r =
+            export_from(rows[i].format, rows[i].source, rows[i].out, rows[i].more, NULL);
+        assert_int_not_equal(r.exit_code, 0);
+        assert_contains(r.err, rows[i].says);
+    }
+    assert_true(access(out, F_OK) != 0);
+    /* characters that mean other text than the run's */
+    const char *other = lks_test_folder();
+    const char *meta = "{\"kind\": \"char\", \"vocab_size\": 3, \"chars\": \"xyz\"}";
+    lks_test_write(lks_test_text("%s/meta.json", other), meta, strlen(meta));
+    lks_test_result r =
+        export_from("hf", run, lks_test_folder(), lks_test_text("--tokenizer=%s", other), NULL);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, "the same ids mean other text");
+}
+
 int main(void)
 {
+    lks_test_need_zip();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounds),       cmocka_unit_test(test_config),
         cmocka_unit_test(test_no_tokenizer), cmocka_unit_test(test_use),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_any_form),
+        cmocka_unit_test(test_own_run),      cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_any_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "export.h"
+#include "export/form.h"
 #include "pickle/torchsave.h"
 #include "settings/family.h"
 
@@ -11,8 +11,9 @@ enum { MODEL, EXP_AVG, EXP_AVG_SQ, N_KINDS };
 
 /* Storages: all parameters, then both moments of each, then each parameter's count of updates. */
 struct writer {
-    const tool_model *e;
-    lks__ckpt all; /* with the optimizer */
+    const lks__export_model *e;
+    float *params;
+    lks__ckpt all; /* with the optimizer; of a source that isn't lockstep's nothing */
     bool has_optimizer;
     const lks__st_tensor **tensors; /* of the first storages */
     uint64_t *bytes;
@@ -34,7 +35,7 @@ static size_t count_of(const struct writer *w, size_t tensor) /* the storage of 
     return storage_of(w, N_KINDS, tensor);
 }
 
-/* A tensor is read when its first bytes are asked for; so its hash is checked. */
+/* A moment is read when its first bytes are asked for; so its hash is checked. */
 static lks_status read_storage(void *ctx, size_t storage, uint64_t first, void *out, size_t bytes)
 {
     struct writer *w = ctx;
@@ -42,9 +43,13 @@ static lks_status read_storage(void *ctx, size_t storage, uint64_t first, void *
         memcpy(out, (const char *)&w->updates + first, bytes);
         return LKS_OK;
     }
+    if (storage < w->e->table.n_tensors) {
+        const float *x = w->params + w->e->table.tensors[storage].offset;
+        memcpy(out, (const char *)x + first, bytes);
+        return LKS_OK;
+    }
     if (w->now != storage) {
-        lks__st_file *file = storage < w->e->table.n_tensors ? w->e->ckpt.model : w->all.optimizer;
-        LKS__TRY(lks__st_read(file, w->tensors[storage], w->buffer));
+        LKS__TRY(lks__st_read(w->all.optimizer, w->tensors[storage], w->buffer));
         w->now = storage;
     }
     memcpy(out, w->buffer + first, bytes);
@@ -82,13 +87,12 @@ static lks_status find_tensors(struct writer *w)
         return lks__fail(LKS_ERR_NOMEM, "no memory to describe %zu tensors", n);
     for (size_t i = 0; i < n; i++) {
         const lks__tensor *t = &w->e->table.tensors[i];
-        w->tensors[i] = lks__st_find(w->e->ckpt.model, t->name);
         for (int kind = 0; kind < N_KINDS; kind++)
             w->bytes[storage_of(w, kind, i)] = t->count * sizeof(float);
         w->bytes[count_of(w, i)] = sizeof w->updates;
         most = t->count > most ? t->count : most;
     }
-    w->has_optimizer = find_moments(w);
+    w->has_optimizer = w->all.optimizer != NULL && find_moments(w);
     w->n = w->has_optimizer ? (N_KINDS + 1) * n : n;
     w->now = SIZE_MAX;
     w->buffer = malloc(most * sizeof(float));
@@ -222,13 +226,8 @@ static void emit_args(lks__emit *p, const lks__settings *s)
     emit_float(p, "dropout", s->dropout);
 }
 
-/* What nanoGPT's own config would have; sample.py looks for the dataset alone. */
-static void emit_config(lks__emit *p, const struct writer *w)
+static void emit_training(lks__emit *p, const lks__settings *s)
 {
-    const lks__settings *s = &w->e->run;
-    lks__emit_text(p, "config");
-    lks__emit_dict(p);
-    emit_args(p, s);
     emit_int(p, "batch_size", s->batch_size);
     emit_int(p, "gradient_accumulation_steps", s->gradient_accumulation_steps);
     emit_float(p, "learning_rate", s->learning_rate);
@@ -241,6 +240,17 @@ static void emit_config(lks__emit *p, const struct writer *w)
     emit_int(p, "warmup_iters", s->warmup_iters);
     emit_int(p, "lr_decay_iters", s->lr_decay_iters);
     emit_float(p, "min_lr", s->min_lr);
+}
+
+/* What nanoGPT's own config would have; sample.py looks for the dataset alone. */
+static void emit_config(lks__emit *p, const struct writer *w)
+{
+    const lks__settings *s = &w->e->run;
+    lks__emit_text(p, "config");
+    lks__emit_dict(p);
+    emit_args(p, s);
+    if (w->e->ckpt != NULL)
+        emit_training(p, s);
     if (w->e->s->from[LKS__SETTING_dataset] >= LKS__FROM_FILE) {
         lks__emit_text(p, "dataset");
         lks__emit_text(p, w->e->s->dataset);
@@ -250,7 +260,8 @@ static void emit_config(lks__emit *p, const struct writer *w)
 
 static void emit_all(lks__emit *p, const struct writer *w)
 {
-    const json_t *best = json_object_get(w->e->ckpt.state, "best_val_loss");
+    const lks__ckpt *ckpt = w->e->ckpt;
+    const json_t *best = ckpt != NULL ? json_object_get(ckpt->state, "best_val_loss") : NULL;
     lks__emit_start(p);
     lks__emit_dict(p);
     emit_model(p, w);
@@ -261,7 +272,7 @@ static void emit_all(lks__emit *p, const struct writer *w)
     emit_args(p, &w->e->run);
     emit_int(p, "vocab_size", w->e->run.vocab_size);
     lks__emit_dict_end(p);
-    emit_int(p, "iter_num", (int64_t)w->e->ckpt.iter);
+    emit_int(p, "iter_num", (int64_t)w->e->w->iter);
     emit_float(p, "best_val_loss", json_is_number(best) ? json_number_value(best) : 1e9);
     emit_config(p, w);
     lks__emit_dict_end(p);
@@ -270,31 +281,44 @@ static void emit_all(lks__emit *p, const struct writer *w)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static lks_status check(const tool_model *e)
+static lks_status check(const lks__export_model *e)
 {
     const char *family = lks__family_of(&e->run)->name;
     if (strcmp(family, "gpt2") != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is a model of family %s; nanoGPT's form is for gpt2: give another "
                          "--format",
-                         e->ckpt.path, family);
-    if (e->run.gelu == LKS__gelu_tanh && e->s->gelu != LKS__gelu_exact)
+                         e->w->shown, family);
+    if (e->run.gelu == LKS__gelu_tanh)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s computes GELU by tanh, and nanoGPT computes it exactly: there the "
                          "model would give slightly other logits; --gelu=exact writes it all the "
                          "same",
-                         e->ckpt.path);
+                         e->w->shown);
     return LKS_OK;
+}
+
+/* Frozen tensors have no moments; SGD and Muon keep others than AdamW. */
+static void note_optimizer(const struct writer *w)
+{
+    static const char *const loads = "nanoGPT's sample.py loads it, its resume doesn't";
+    if (w->has_optimizer)
+        return;
+    if (w->e->ckpt == NULL)
+        lks__export_note(w->e, "the file has no optimizer, as weights have none: %s", loads);
+    else
+        lks__export_note(
+            w->e,
+            "this run has no state of AdamW for every tensor%s, so the file has no optimizer: %s",
+            w->e->run.freeze[0] != '\0' ? " (some are frozen)" : "", loads);
 }
 
 static lks_status write_file(struct writer *w)
 {
     lks__emit pickle = {0};
     LKS__TRY(find_tensors(w));
-    if (!w->has_optimizer)
-        fprintf(stderr,
-                "lockstep export: this run has no state of AdamW for every tensor, so the "
-                "file has no optimizer: nanoGPT's sample.py loads it, its resume doesn't\n");
+    note_optimizer(w);
+    LKS__TRY(lks__export_params(w->e, &w->params));
     emit_all(&pickle, w);
     const lks__torchsave_what what = {&pickle, w->bytes, w->n, read_storage, w};
     lks_status st = lks__torchsave_file(w->e->s->out, &what);
@@ -302,16 +326,19 @@ static lks_status write_file(struct writer *w)
     return st;
 }
 
-lks_status tool_export_nanogpt(const tool_model *e)
+lks_status lks__export_nanogpt(const lks__export_model *e)
 {
-    struct writer w = {.e = e, .updates = (float)e->ckpt.iter};
+    struct writer w = {.e = e, .updates = (float)e->w->iter};
     LKS__TRY(check(e));
-    lks_status st = lks__ckpt_open(e->ckpt.path, LKS__CKPT_ALL, &w.all);
+    lks_status st = LKS_OK;
+    if (e->ckpt != NULL)
+        st = lks__ckpt_open(e->ckpt->path, LKS__CKPT_ALL, &w.all);
     if (st == LKS_OK)
         st = write_file(&w);
     free(w.buffer);
     free(w.bytes);
     free(w.tensors);
+    free(w.params);
     lks__ckpt_close(&w.all);
     return st;
 }

@@ -5,9 +5,9 @@
 
 #include "base/sys.h"
 #include "ckpt/folder.h"
-#include "export.h"
+#include "export/form.h"
 
-lks_status tool_export_tensors(const char *path, const lks__st_tensor *tensors, size_t n)
+lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n)
 {
     char part[LKS__CKPT_PATH + 40];
     json_t *metadata = json_pack("{s:s}", "format", "pt");
@@ -23,11 +23,11 @@ lks_status tool_export_tensors(const char *path, const lks__st_tensor *tensors, 
     return st;
 }
 
-lks_status tool_export_safetensors(const tool_model *e)
+lks_status lks__export_safetensors(const lks__export_model *e)
 {
     const size_t n = e->table.n_tensors;
     float *params;
-    LKS__TRY(tool_export_params(e, &params));
+    LKS__TRY(lks__export_params(e, &params));
     lks__st_tensor *list = calloc(n, sizeof *list);
     lks_status st = LKS_OK;
     if (list == NULL)
@@ -42,10 +42,10 @@ lks_status tool_export_safetensors(const tool_model *e)
                                    .bytes = t->count * sizeof *params};
     }
     if (st == LKS_OK)
-        st = tool_export_tensors(e->s->out, list, n);
+        st = lks__export_tensors(e->s->out, list, n);
     if (st == LKS_OK && e->config.gelu_tanh)
-        tool_export_note("the model has gelu=tanh, which this file can't say: give --gelu=tanh "
-                         "when you use it");
+        lks__export_note(e, "the model has gelu=tanh, which this file can't say: give --gelu=tanh "
+                            "when you use it");
     free(list);
     free(params);
     return st;

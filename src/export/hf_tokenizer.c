@@ -3,31 +3,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/sys.h"
 #include "base/utf8.h"
-#include "ckpt/folder.h"
 #include "data/bpe.h"
-#include "export_hf.h"
-#include "weights/saved.h"
+#include "export/hf.h"
 
 #define TOKENIZER "tokenizer.json"
 #define END       "<|endoftext|>"
 
-static lks_status write_config(const tool_model *e, const char *kind, bool has_end)
+static lks_status write_config(const lks__export_model *e, const char *kind, bool has_end)
 {
     json_t *json = json_pack("{s:s, s:i, s:b}", "tokenizer_class", kind, "model_max_length",
                              e->config.block_size, "clean_up_tokenization_spaces", 0);
     const char *const keys[] = {"bos_token", "eos_token", "unk_token"};
     for (int i = 0; i < 3 && has_end; i++)
         json_object_set_new(json, keys[i], json_string(END));
-    return tool_hf_json(e, "tokenizer_config.json", json);
+    return lks__export_hf_json(e, "tokenizer_config.json", json);
 }
 
 /* --- GPT-2's --------------------------------------------------------------------------------- */
 
-static lks_status write_vocabulary(const tool_model *e, const lks__bpe *bpe)
+static lks_status write_vocabulary(const lks__export_model *e, const lks__bpe *bpe)
 {
     char path[LKS__SETTING_STR + 64], *text;
     size_t bytes;
@@ -39,23 +36,21 @@ static lks_status write_vocabulary(const tool_model *e, const lks__bpe *bpe)
     return st == LKS_OK ? write_config(e, "GPT2Tokenizer", lks__bpe_end_of_text(bpe) >= 0) : st;
 }
 
-/* The run keeps the vocabulary of its tokens beside its checkpoints. */
-static lks_status write_bpe(const tool_model *e, const lks__meta *meta, int32_t *end_of_text_p)
+/* A run keeps the vocabulary of its tokens beside its checkpoints. */
+static lks_status write_bpe(const lks__export_model *e, int32_t *end_of_text_p)
 {
-    char path[LKS__CKPT_PATH + sizeof "/../" LKS__BPE_FILE];
     lks__bpe *bpe;
     uint64_t hash;
-    snprintf(path, sizeof path, "%s/../" LKS__BPE_FILE, e->ckpt.path);
-    if (access(path, F_OK) != 0) {
-        tool_export_note("no tokenizer is written: there is no " LKS__BPE_FILE
-                         " beside the run's checkpoints");
+    if (!lks__bpe_is_at(e->vocabulary)) {
+        lks__export_note(e, "no tokenizer is written: there is no " LKS__BPE_FILE
+                            " beside the run's checkpoints; --tokenizer=DIR names one");
         return LKS_OK;
     }
-    LKS__TRY(lks__bpe_open(path, &bpe));
+    LKS__TRY(lks__bpe_open(e->vocabulary, &bpe));
     lks_status st = lks__bpe_hash(bpe, &hash);
-    if (st == LKS_OK && hash != meta->model_hash)
-        tool_export_note("no tokenizer is written: " LKS__BPE_FILE
-                         " in the run's folder is not the one that it was trained with");
+    if (st == LKS_OK && hash != e->meta.model_hash)
+        lks__export_note(e, "no tokenizer is written: " LKS__BPE_FILE
+                            " in the run's folder is not the one that it was trained with");
     else if (st == LKS_OK) {
         *end_of_text_p = lks__bpe_end_of_text(bpe);
         st = write_vocabulary(e, bpe);
@@ -88,7 +83,7 @@ static json_t *replacement(const char *from)
 
 /* A text is split into its characters, CRLF and CR are read as LF, as `prep char` does; a character
  * without an id is an error. */
-static lks_status write_characters(const tool_model *e, const lks__meta *meta)
+static lks_status write_characters(const lks__export_model *e, const lks__meta *meta)
 {
     json_t *json = json_pack(
         "{s:s, s:n, s:n, s:[], s:{s:s, s:[o, o]}, s:{s:s, s:{s:s}, s:s, s:b}, s:n, s:{s:s}, "
@@ -98,7 +93,7 @@ static lks_status write_characters(const tool_model *e, const lks__meta *meta)
         "pattern", "Regex", "[\\s\\S]", "behavior", "Isolated", "invert", 0, "post_processor",
         "decoder", "type", "Fuse", "model", "type", "WordLevel", "vocab", characters(meta),
         "unk_token", "<unk>");
-    LKS__TRY(tool_hf_json(e, TOKENIZER, json));
+    LKS__TRY(lks__export_hf_json(e, TOKENIZER, json));
     return write_config(e, "PreTrainedTokenizerFast", false);
 }
 
@@ -110,29 +105,25 @@ static bool has_nul(const lks__meta *meta)
     return false;
 }
 
-static lks_status write_tokenizer(const tool_model *e, const lks__meta *meta,
-                                  int32_t *end_of_text_p)
+static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
 {
+    const lks__meta *meta = &e->meta;
     if (meta->is_bpe)
-        return write_bpe(e, meta, end_of_text_p);
+        return write_bpe(e, end_of_text_p);
     if (meta->chars != NULL && !has_nul(meta))
         return write_characters(e, meta);
-    tool_export_note("no tokenizer is written: %s",
+    lks__export_note(e, "no tokenizer is written: %s",
                      meta->chars != NULL      ? "U+0000 is one of its characters"
                      : meta->is_sentencepiece ? "the tokens are a SentencePiece model's"
-                                              : "the run's data named none");
+                     : e->ckpt != NULL        ? "the run's data named none"
+                                              : "the weights name none; --tokenizer=DIR gives one");
     return LKS_OK;
 }
 
-lks_status tool_hf_tokenizer(const tool_model *e, int32_t *end_of_text_p)
+lks_status lks__export_hf_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
 {
-    lks__meta meta = {0};
     *end_of_text_p = -1;
-    LKS__TRY(tool_hf_remove(e, TOKENIZER));
-    LKS__TRY(tool_hf_remove(e, "tokenizer_config.json"));
-    lks_status st = lks__state_meta(&e->ckpt, &meta);
-    if (st == LKS_OK)
-        st = write_tokenizer(e, &meta, end_of_text_p);
-    lks__meta_free(&meta);
-    return st;
+    LKS__TRY(lks__export_hf_remove(e, TOKENIZER));
+    LKS__TRY(lks__export_hf_remove(e, "tokenizer_config.json"));
+    return write_tokenizer(e, end_of_text_p);
 }

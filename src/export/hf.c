@@ -5,23 +5,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "export_hf.h"
+#include "export/hf.h"
 #include "settings/family.h"
 
-static lks_status check(const tool_model *e)
+static lks_status check(const lks__export_model *e)
 {
     if (e->config.ops == &lks__model_gpt2)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "the model in %s is of family=%s, which transformers have no class for: "
                      "--format=hf writes gpt2 alone; --format=safetensors writes any",
-                     e->ckpt.path, lks__family_of(&e->run)->name);
+                     e->w->shown, lks__family_of(&e->run)->name);
 }
 
-lks_status tool_hf_json(const tool_model *e, const char *name, json_t *json)
+lks_status lks__export_hf_json(const lks__export_model *e, const char *name, json_t *json)
 {
     char path[LKS__SETTING_STR + 64];
     char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
@@ -36,7 +37,7 @@ lks_status tool_hf_json(const tool_model *e, const char *name, json_t *json)
     return st;
 }
 
-static lks_status write_config(const tool_model *e, int32_t end_of_text)
+static lks_status write_config(const lks__export_model *e, int32_t end_of_text)
 {
     const lks__model_config *c = &e->config;
     json_t *json = json_pack(
@@ -52,10 +53,10 @@ static lks_status write_config(const tool_model *e, int32_t end_of_text)
     for (int i = 0; i < 2; i++) /* transformers' own default is 50256, whatever the vocabulary is */
         json_object_set_new(json, keys[i],
                             end_of_text < 0 ? json_null() : json_integer(end_of_text));
-    return tool_hf_json(e, "config.json", json);
+    return lks__export_hf_json(e, "config.json", json);
 }
 
-lks_status tool_hf_remove(const tool_model *e, const char *name)
+lks_status lks__export_hf_remove(const lks__export_model *e, const char *name)
 {
     char path[LKS__SETTING_STR + 64];
     snprintf(path, sizeof path, "%s/%s", e->s->out, name);
@@ -75,7 +76,7 @@ static void transpose(float *x, size_t out, size_t in, float *scratch)
 }
 
 /* Tensors of `all`, which has biases; what the model lacks are `zeros`. */
-static void list_tensors(const tool_model *e, float *params, const lks__table *all,
+static void list_tensors(const lks__export_model *e, float *params, const lks__table *all,
                          const float *zeros, float *scratch, lks__st_tensor *list)
 {
     for (size_t i = 0; i < all->n_tensors; i++) {
@@ -94,7 +95,7 @@ static void list_tensors(const tool_model *e, float *params, const lks__table *a
     }
 }
 
-static lks_status write_weights(const tool_model *e)
+static lks_status write_weights(const lks__export_model *e)
 {
     const size_t C = (size_t)e->config.n_embd;
     char path[LKS__SETTING_STR + 64];
@@ -110,13 +111,13 @@ static lks_status write_weights(const tool_model *e)
     if (list == NULL || zeros == NULL || scratch == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to write %zu tensors", all.n_tensors);
     if (st == LKS_OK)
-        st = tool_export_params(e, &params);
+        st = lks__export_params(e, &params);
     if (st == LKS_OK) {
         list_tensors(e, params, &all, zeros, scratch, list);
-        st = tool_export_tensors(path, list, all.n_tensors);
+        st = lks__export_tensors(path, list, all.n_tensors);
     }
     if (st == LKS_OK && !e->config.bias)
-        tool_export_note("the model has no biases: those in the folder are zeros");
+        lks__export_note(e, "the model has no biases: those in the folder are zeros");
     free(params);
     free(list);
     free(zeros);
@@ -125,8 +126,25 @@ static lks_status write_weights(const tool_model *e)
     return st;
 }
 
+/* The folder that the weights are in: its tokenizer would be lost before it is read. */
+static bool is_source(const lks__export_model *e)
+{
+    struct stat out, in;
+    char folder[LKS__CKPT_PATH];
+    if (stat(e->s->out, &out) != 0 || stat(e->w->path, &in) != 0)
+        return false;
+    if (!S_ISDIR(in.st_mode)) {
+        const char *slash = strrchr(e->w->path, '/');
+        const int n = slash == NULL ? 0 : (int)(slash - e->w->path);
+        snprintf(folder, sizeof folder, "%.*s/.", n, slash == NULL ? "" : e->w->path);
+        if (stat(slash == NULL ? "." : folder, &in) != 0)
+            return false;
+    }
+    return out.st_dev == in.st_dev && out.st_ino == in.st_ino;
+}
+
 /* A folder of something else stays as it is. */
-static lks_status make_folder(const tool_model *e)
+static lks_status make_folder(const lks__export_model *e)
 {
     static const char *const others[] = {"state.json", "metrics.jsonl", "meta.json"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -137,17 +155,20 @@ static lks_status make_folder(const tool_model *e)
                              "there is %s: that is a folder of lockstep's own; give another --out",
                              lks__escape(shown, sizeof shown, path, strlen(path)));
     }
+    if (is_source(e))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the weights are in the folder of --out; give another one");
     return lks__sys_make_dirs(e->s->out);
 }
 
 /* config.json goes first and comes last: without it a folder is no model. */
-lks_status tool_export_hf(const tool_model *e)
+lks_status lks__export_hf(const lks__export_model *e)
 {
     int32_t end_of_text;
     LKS__TRY(check(e));
     LKS__TRY(make_folder(e));
-    LKS__TRY(tool_hf_remove(e, "config.json"));
-    LKS__TRY(tool_hf_tokenizer(e, &end_of_text));
+    LKS__TRY(lks__export_hf_remove(e, "config.json"));
+    LKS__TRY(lks__export_hf_tokenizer(e, &end_of_text));
     LKS__TRY(write_weights(e));
     return write_config(e, end_of_text);
 }
