@@ -1,9 +1,6 @@
 /* lockstep plot: the losses of runs as a picture. */
-#include <langinfo.h>
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -38,11 +35,7 @@ static lks_status plot(const lks__settings *s, const tool_runs *runs)
                          .log_scale = s->log_scale};
     if (s->out[0] != '\0')
         return lks__plot_file(&p, s->out);
-    locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
-    bool utf8 = locale != (locale_t)0 && strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;
-    if (locale != (locale_t)0)
-        freelocale(locale);
-    LKS__TRY(lks__plot_text(&p, stdout, width(), utf8));
+    LKS__TRY(lks__plot_text(&p, stdout, width(), tool_utf8()));
     return fflush(stdout) == 0 ? LKS_OK : lks__fail(LKS_ERR_IO, "can't write to standard output");
 }
 

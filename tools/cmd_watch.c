@@ -7,17 +7,20 @@
 #include "runs.h"
 #include "tool.h"
 #include "watch/feed.h"
+#include "watch/screen.h"
 #include "watch/serve.h"
 
 static const char usage[] =
     "Usage: lockstep watch [--port=N] [--address=A] RUN…\n"
+    "       lockstep watch --tty RUN…\n"
     "       lockstep watch --html=FILE RUN…\n"
     "\n"
     "Serves a page that shows runs while they train, or later, to browsers on this host; "
     "--address\n"
     "chooses who else may look. RUN is a run's folder, or NAME=FOLDER. Reads these folders and "
     "changes\n"
-    "nothing. --html writes the page as one file, with what there is now. Ctrl-C ends it.\n";
+    "nothing. --tty shows them in the terminal, until q is pressed. --html writes the page as one "
+    "file, with what there is now. Ctrl-C ends it.\n";
 
 static volatile sig_atomic_t asked;
 
@@ -64,7 +67,8 @@ int tool_watch(int argc, char **argv)
         const struct sigaction act = {.sa_handler = on_signal};
         sigaction(SIGINT, &act, NULL);
         sigaction(SIGTERM, &act, NULL);
-        st = lks__serve(runs.all, runs.n, s.address, (int)s.port, ready, is_asked);
+        st = s.tty ? lks__screen_show(runs.all, runs.n, tool_utf8(), is_asked)
+                   : lks__serve(runs.all, runs.n, s.address, (int)s.port, ready, is_asked);
     }
     tool_runs_close(&runs);
     return st == LKS_OK ? TOOL_OK : tool_fail("watch", st);

@@ -1,6 +1,9 @@
 #include "runs.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <stdlib.h>
+#include <string.h>
 
 lks_status tool_runs_open(const lks__args *args, tool_runs *runs)
 {
@@ -20,4 +23,13 @@ void tool_runs_close(tool_runs *runs)
     for (size_t i = 0; i < runs->n; i++)
         lks__series_close(&runs->all[i]);
     free(runs->all);
+}
+
+bool tool_utf8(void)
+{
+    locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+    bool utf8 = locale != (locale_t)0 && strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;
+    if (locale != (locale_t)0)
+        freelocale(locale);
+    return utf8;
 }

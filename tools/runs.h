@@ -12,6 +12,8 @@ typedef struct tool_runs {
 
 /* Open the runs that the command line names. ERR_CONFIG if there are none; close in any case. */
 lks_status tool_runs_open(const lks__args *args, tool_runs *runs);
+/* Does the terminal of this locale show UTF-8? */
+bool tool_utf8(void);
 void tool_runs_close(tool_runs *runs);
 
 #endif

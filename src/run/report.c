@@ -1,6 +1,7 @@
 #include "run/report.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -385,6 +386,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     r->started = lks__sys_now();
     r->first_iter = t->iter;
     r->mfu = -1.0;
+    r->newest = (lks__newest){NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     r->tokens_a_step = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
     r->flops_a_token = lks__model_flops_per_token(&t->model_config, &t->table);
     if (!r->on)
@@ -465,6 +467,14 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     lks__jsonw_float(w, "comm_exposed_ms", step->exposed_s * 1e3);
     LKS__TRY(lks__metrics_end(r->metrics));
     LKS__TRY(lks__report_events_train(r, t, step, rate, mfu));
+    r->newest = (lks__newest){.loss = step->loss,
+                              .lr = step->lr,
+                              .grad_norm = step->grad_norm,
+                              .tok_per_s = rate,
+                              .mfu = mfu,
+                              .wait_s = step->exposed_s,
+                              .val_loss = r->newest.val_loss};
+    lks__report_prometheus(r, t, false);
 
     char line[200], live[240], left[32];
     t->procedure->train_line(t, step, r->mfu, line);
@@ -505,6 +515,8 @@ lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__ev
     if (!r->on)
         return LKS_OK;
     LKS__TRY(evaluation_line(r, t, "eval", eval));
+    r->newest.val_loss = eval->val_loss;
+    lks__report_prometheus(r, t, true);
     char line[200];
     t->procedure->eval_line(t, eval, line);
     lks__log_line(&r->log, "%s", line);
@@ -530,7 +542,11 @@ lks_status lks__report_eval_only(lks__report *r, const lks__trainer *t,
 
 lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
 {
-    return r->on ? evaluation_line(r, t, "final", eval) : LKS_OK;
+    if (!r->on)
+        return LKS_OK;
+    r->newest.val_loss = eval->val_loss;
+    lks__report_prometheus(r, t, true);
+    return evaluation_line(r, t, "final", eval);
 }
 
 lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,

@@ -10,6 +10,11 @@
 #include "rundir/metrics.h"
 #include "train/procedure.h"
 
+/* Of the newest step and evaluation; NAN before the first. */
+typedef struct lks__newest {
+    double loss, lr, grad_norm, tok_per_s, mfu, wait_s, val_loss;
+} lks__newest;
+
 typedef struct lks__report {
     bool on; /* this is rank 0 */
     lks__log log;
@@ -28,6 +33,9 @@ typedef struct lks__report {
     double work_began, eval_s; /* eval_s: seconds of the last evaluation; 0: none yet */
     bool estimated;            /* the time of the whole run has been estimated */
     lks__best best;
+    lks__newest newest;
+    double prometheus_at; /* lks__sys_now() of the next write */
+    bool prometheus_failed;
 } lks__report;
 
 void lks__report_abandon(lks__report *r); /* after a failure: closes files, writes nothing more */
@@ -68,6 +76,10 @@ lks_status lks__report_events_eval(lks__report *r, const lks__trainer *t, const 
                                    const lks__eval_result *eval);
 lks_status lks__report_events_memory(lks__report *r, const lks__trainer *t, const char *tag,
                                      uint64_t bytes);
+
+/* Write the file of --prometheus, if it is due or `now`. A failure is reported once, and the run
+ * goes on. */
+void lks__report_prometheus(lks__report *r, const lks__trainer *t, bool now);
 
 /* Collective: the last host line, with each rank's micro-batches and memory. Also closes. */
 lks_status lks__report_close(lks__report *r, lks__trainer *t);

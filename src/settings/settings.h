@@ -217,6 +217,9 @@ enum {
     X(STR, address, "127.0.0.1", TEXT, WATCH, HOST, REPORT,                                        \
       "address of this host on which the page is served, in numbers; 0.0.0.0: all. Whoever "       \
       "reaches it can read the runs")                                                              \
+    X(BOOL, tty, false, ANY, WATCH, HOST, REPORT, "show the runs in the terminal")                 \
+    X(STR, prometheus, "", A_PATH, TRAIN, HOST, REPORT,                                            \
+      "file to write the newest numbers to, every 5 s, for Prometheus's node_exporter")            \
     X(STR, html, "", A_PATH, WATCH, HOST, REPORT,                                                  \
       "file to write the page to, with what there is now; nothing is served")                      \
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \

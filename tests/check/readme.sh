@@ -60,7 +60,7 @@ run_line() {
         echo - ;;
     scripts/campaign.sh* | scripts/fuzz.sh*) # minutes; faults_campaign and fuzz_* are short ones
         echo - ;;
-    'lockstep watch out/'* | 'lockstep watch --port='*) # they serve until they are stopped; watch_page and watch_browser
+    'lockstep watch out/'* | 'lockstep watch --tty '*) # until they are stopped; watch_page, watch_browser, watch_terminal
         echo - ;;
     'tensorboard --logdir='*) # watch_tensorboard; it would wait for a browser
         echo - ;;

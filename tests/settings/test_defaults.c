@@ -130,6 +130,8 @@ static const struct figure ours[] = {
     {"log_scale", "false"},
     {"port", "6007"},
     {"address", "127.0.0.1"},
+    {"tty", "false"},
+    {"prometheus", ""},
     {"html", ""},
     {"dry_run", "false"},
     {"top_p", "1"},

@@ -605,6 +605,7 @@ static const struct row gpt2_rows[] = {
         .is = "0"),
     ROW(TRAIN, "stop_signal", "USR1", 0), /* what the signal then does: laws_stop */
     ROW(TRAIN, "trace", "@trace", 0, .makes = true),
+    ROW(TRAIN, "prometheus", "@prometheus", 0, .makes = true),
     ROW(TRAIN, "tensorboard", "false", FILES),
     ROW(TRAIN, "dry_run", "true", ALL & ~(RESULT | SKIPS), .says = "total on 1 rank"),
     ROW(TRAIN, "tokenizer_path", "/none", 0), /* only for golf */

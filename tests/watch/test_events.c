@@ -359,6 +359,38 @@ static void test_rollback(void **state)
     free(s);
 }
 
+static void test_prometheus(void **state)
+{
+    const char *folder = lks_test_folder(), *out = lks_test_text("%s/a\"b\nc", folder);
+    const char *file = lks_test_text("%s/now.prom", folder);
+    train(out, "10", lks_test_text("--prometheus=%s", file), NULL);
+    const char *text = lks_test_read(file, NULL);
+    const json_t *finals = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "final");
+    const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const char *label = lks_test_text("{run=\"%s/a\\\"b\\nc\"}", folder);
+    double value = 0.0;
+    assert_contains(text, lks_test_text("\n# TYPE lockstep_loss gauge\nlockstep_loss%s ", label));
+    assert_contains(text, lks_test_text("\nlockstep_iteration%s 11\n", label));
+    const char *name = lks_test_text("\nlockstep_val_loss%s ", label), *at = strstr(text, name);
+    assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
+    assert_near(value, lks_test_number(finals, "0.val_loss"), 1e-7);
+    name = lks_test_text("\nlockstep_loss%s ", label);
+    at = strstr(text, name);
+    assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
+    assert_near(value, lks_test_number(steps, "10.loss"), 1e-7);
+    assert_int_equal(lks_test_count_files(folder), 2); /* the run, and the file */
+    /* A file that can't be written: the run says so, once, and goes on. */
+    lks_test_result r = lks_test_tool(
+        "train", lks_test_text("--dataset=%s", data()), lks_test_text("--out_dir=%s/other", folder),
+        "--max_iters=4", "--vocab_size=16", "--n_layer=1", "--n_head=2", "--n_embd=16",
+        "--block_size=8", "--batch_size=2", "--eval_interval=2", "--eval_iters=1",
+        "--gradient_accumulation_steps=2", lks_test_text("--prometheus=%s/none/now.prom", folder));
+    assert_int_equal(r.exit_code, 0);
+    const char *said = strstr(r.err, "; the run goes on without");
+    assert_non_null(said);
+    assert_null(strstr(said + 1, "; the run goes on without"));
+}
+
 static void test_off(void **state)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
@@ -400,8 +432,10 @@ static void test_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc),    cmocka_unit_test(test_limits),   cmocka_unit_test(test_run),
-        cmocka_unit_test(test_resume), cmocka_unit_test(test_rollback), cmocka_unit_test(test_off),
+        cmocka_unit_test(test_crc),        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_run),        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_rollback),   cmocka_unit_test(test_off),
+        cmocka_unit_test(test_prometheus),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,0 +1,62 @@
+/* watch/tty_module.c - a terminal by ncurses: the module lockstep_tty.so. */
+#include <locale.h>
+#include <ncurses.h>
+#include <string.h>
+
+#include "watch/tty_module.h"
+
+static SCREEN *screen;
+
+static int open_tty(void)
+{
+    setlocale(LC_CTYPE, "");
+    screen = newterm(NULL, stdout, stdin);
+    if (screen == NULL)
+        return 1;
+    cbreak();
+    noecho();
+    keypad(stdscr, TRUE);
+    curs_set(0);
+    return 0;
+}
+
+static void size(int *rows, int *columns)
+{
+    getmaxyx(stdscr, *rows, *columns);
+}
+
+static void draw(const char *text)
+{
+    int rows, columns;
+    size(&rows, &columns);
+    erase();
+    for (int row = 0; row < rows && *text != '\0'; row++) {
+        size_t n = strcspn(text, "\n");
+        mvaddnstr(row, 0, text, (int)n);
+        text += n + (text[n] == '\n');
+    }
+    refresh();
+}
+
+static int key(int milliseconds)
+{
+    timeout(milliseconds);
+    int got = getch();
+    return got == ERR ? -1 : got;
+}
+
+static void close_tty(void)
+{
+    endwin();
+    delscreen(screen);
+    screen = NULL;
+}
+
+__attribute__((visibility("default"))) const lks__tty_module *lks__tty_module_get(void);
+
+const lks__tty_module *lks__tty_module_get(void)
+{
+    static const lks__tty_module module = {
+        LKS__TTY_MODULE_VERSION, open_tty, size, draw, key, close_tty};
+    return &module;
+}

@@ -1,0 +1,79 @@
+/* `lockstep watch --tty`: what is on the screen, at any width. watch_terminal looks at it in tmux.
+ */
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "watch/screen.h"
+
+static const char *screen_of(const lks__series *runs, size_t n, int rows, int columns, bool utf8)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    lks__screen(out, runs, n, rows, columns, utf8);
+    fclose(out);
+    const char *kept = lks_test_text("%s", text);
+    free(text);
+    return kept;
+}
+
+static void test_facts(void **state)
+{
+    lks__series s[2];
+    assert_ok(lks__series_open(fake_run("one", 1, 64, 1.5, "\"n_layer\":2"), &s[0]));
+    assert_ok(lks__series_open(fake_run("two\033[31m", 1, 32, 1.0, "\"n_layer\":2"), &s[1]));
+    const char *wide = screen_of(s, 2, 24, 200, false);
+    assert_contains(wide, "one  ended  iter 63  loss 1.5000  val 1.5000  best 1.5000 at 64  "
+                          "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  0 MB");
+    assert_contains(wide, "rank 1: 4 micro-batches");
+    /* The loss falls in a line: as many steps as characters, from the highest to the lowest. */
+    assert_contains(wide, "\n#####****");
+    assert_contains(wide, "..._____\n");
+    assert_null(strchr(wide, '\033'));
+    assert_contains(screen_of(s, 1, 24, 80, true), "\xe2\x96\x88");
+    assert_contains(screen_of(s, 1, 24, 80, true), "\xe2\x96\x81\n");
+    lks__series_close(&s[0]);
+    lks__series_close(&s[1]);
+}
+
+/* No line is wider than the terminal, and no more lines than it has. */
+static void test_sizes(void **state)
+{
+    lks__series s[3] = {{.offset = 0}};
+    assert_ok(
+        lks__series_open(fake_run("a-run-with-quite-a-long-name", 1, 70, 1.5, "\"x\":1"), &s[0]));
+    assert_ok(lks__series_open(fake_run("b", 1, 3, 1.0, "\"x\":1"), &s[1]));
+    for (int columns = 1; columns < 210; columns += columns < 90 ? 1 : 30)
+        for (int rows = 1; rows < 40; rows += 6) {
+            const char *text = screen_of(s, 3, rows, columns, false);
+            int n = 0, lines = 0;
+            for (; *text != '\0'; text++) {
+                n = *text == '\n' ? 0 : n + 1;
+                lines += *text == '\n';
+                assert_true(n <= columns);
+            }
+            assert_true(lines + (n > 0) <= rows);
+        }
+    lks__series_close(&s[0]);
+    lks__series_close(&s[1]);
+}
+
+static void test_no_terminal(void **state)
+{
+    lks_test_result r = lks_test_tool("watch", "--tty", fake_run("a", 1, 3, 1.0, "\"x\":1"));
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--tty needs a terminal; lockstep plot draws without one");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_facts),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_no_terminal),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
