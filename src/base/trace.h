@@ -33,6 +33,7 @@
     X(HEAD, "head", HEAD)                                                                          \
     X(BACKWARD, "backward", BACKWARD)                                                              \
     X(BACKWARD_LAYER, "backward layer", BACKWARD)                                                  \
+    X(AGAIN_LAYER, "forward again layer", FORWARD) /* for backward: --recompute=block */           \
     X(ACCUMULATE, "accumulate", REDUCE) /* a rank's own virtual ranks: zeroing, adding */          \
     X(REDUCE, "reduce bucket", REDUCE)  /* a rank's share of the sum over ranks */                 \
     X(BUCKET, "bucket", REDUCE)         /* from its start until it is known to be complete */      \

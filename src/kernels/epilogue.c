@@ -1,5 +1,12 @@
 #include "kernels/epilogue.h"
 
+lks__gelu_fwd_fn *lks__activation(const lks__kernels *k, lks__epilogue_kind kind)
+{
+    return kind == LKS__EPILOGUE_GELU        ? k->gelu_erf_fwd
+           : kind == LKS__EPILOGUE_GELU_TANH ? k->gelu_tanh_fwd
+                                             : k->relu2_fwd;
+}
+
 /* Finish n elements from `at` on: columns [c0, c0 + n) of one row. */
 static void finish_row(const lks__kernels *k, const lks__epilogue *e, float *y, size_t at,
                        size_t c0, size_t n)
@@ -9,19 +16,15 @@ static void finish_row(const lks__kernels *k, const lks__epilogue *e, float *y, 
     case LKS__EPILOGUE_NONE:
         break;
     case LKS__EPILOGUE_GELU:
-        k->gelu_erf_fwd(e->out + at, y, n);
+    case LKS__EPILOGUE_GELU_TANH:
+    case LKS__EPILOGUE_RELU2:
+        lks__activation(k, e->kind)(e->out + at, y, n);
         break;
     case LKS__EPILOGUE_GELU_BWD:
         k->gelu_erf_bwd(y, y, e->in + at, n);
         break;
-    case LKS__EPILOGUE_GELU_TANH:
-        k->gelu_tanh_fwd(e->out + at, y, n);
-        break;
     case LKS__EPILOGUE_GELU_TANH_BWD:
         k->gelu_tanh_bwd(y, y, e->in + at, n);
-        break;
-    case LKS__EPILOGUE_RELU2:
-        k->relu2_fwd(e->out + at, y, n);
         break;
     case LKS__EPILOGUE_RELU2_BWD:
         k->relu2_bwd(y, y, e->in + at, n);

@@ -186,27 +186,6 @@ void lks__golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b, size_t
     lks__pool_run(ex->pool, row_tasks(rows), branch_bwd_task, &o);
 }
 
-struct relu2_op {
-    const lks__exec *ex;
-    float *y;
-    const float *x;
-    size_t rows, H;
-};
-
-static void relu2_task(void *ctx, size_t task, int thread)
-{
-    const struct relu2_op *o = ctx;
-    const struct row_range range = rows_of(task, o->rows);
-    const size_t at = range.first * o->H;
-    o->ex->k->relu2_fwd(o->y + at, o->x + at, (range.end - range.first) * o->H);
-}
-
-void lks__golf_relu2_fwd(const lks__exec *ex, float *y, const float *x, size_t rows, size_t H)
-{
-    struct relu2_op o = {ex, y, x, rows, H};
-    lks__pool_run(ex->pool, row_tasks(rows), relu2_task, &o);
-}
-
 struct scaled_op {
     const lks__golf_scaled *s;
     size_t C, in;

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "kernels/epilogue.h"
 #include "kernels/row_tasks.h"
 
 /* Each operation works on some rows, or some columns, of [rows, C]. */
@@ -149,4 +150,26 @@ void lks__dropout_rows(const lks__exec *ex, float *y, const float *x, size_t row
 {
     struct dropout_op o = {ex, y, x, rows, C, drop};
     lks__pool_run(ex->pool, row_tasks(rows), dropout_task, &o);
+}
+
+struct activation_op {
+    lks__gelu_fwd_fn *fwd;
+    float *y;
+    const float *x;
+    size_t rows, width;
+};
+
+static void activation_task(void *ctx, size_t task, int thread)
+{
+    const struct activation_op *o = ctx;
+    const struct row_range range = rows_of(task, o->rows);
+    const size_t at = range.first * o->width;
+    o->fwd(o->y + at, o->x + at, (range.end - range.first) * o->width);
+}
+
+void lks__activation_fwd(const lks__exec *ex, lks__epilogue_kind kind, float *y, const float *x,
+                         size_t rows, size_t width)
+{
+    struct activation_op o = {lks__activation(ex->k, kind), y, x, rows, width};
+    lks__pool_run(ex->pool, row_tasks(rows), activation_task, &o);
 }

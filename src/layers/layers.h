@@ -58,6 +58,11 @@ typedef struct lks__epilogue {
     const lks__dropout *drop; /* its mask counts the elements of y, leading dimension included */
 } lks__epilogue;
 
+/* y[rows, width] = gelu(x), or relu(x)^2, in the form that `kind` (GELU, GELU_TANH, RELU2) names:
+ * the bits that the epilogue of a product puts into its second output. */
+typedef void lks__activation_fwd_fn(const lks__exec *ex, lks__epilogue_kind kind, float *y,
+                                    const float *x, size_t rows, size_t width);
+
 /* y[rows, out] (leading dimension ldy) = x[rows, in] w[out, in]^T; epilogue: NULL for none. */
 typedef void lks__linear_fwd_fn(const lks__exec *ex, float *y, size_t ldy, const float *x,
                                 const float *w, size_t rows, size_t out, size_t in,
@@ -206,10 +211,6 @@ typedef void lks__golf_entry_bwd_fn(const lks__exec *ex, const lks__golf_entry *
                                     float *dx0, float *dmix, float *dskip, float *dskip_weight,
                                     const float *dnorm, size_t rows, size_t C, float *partial);
 
-/* relu(x)², [rows, H]. */
-typedef void lks__golf_relu2_fwd_fn(const lks__exec *ex, float *y, const float *x, size_t rows,
-                                    size_t H);
-
 /* Backward from out = x + scale * y to y: dy = dx * scale. Before that, if given, dx += the
  * gradient of the RMSNorm of normed, whose output has gradient dnorm, or dx += add. */
 typedef struct lks__golf_branch {
@@ -334,6 +335,7 @@ typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_
     X(linear_bwd_x)                                                                                \
     X(linear_bwd_x_add)                                                                            \
     X(linear_bwd_w)                                                                                \
+    X(activation_fwd)                                                                              \
     X(attention_fwd)                                                                               \
     X(attention_bwd)                                                                               \
     X(attention_cached_fwd)                                                                        \
@@ -348,7 +350,6 @@ typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_
     X(golf_norm_bwd)                                                                               \
     X(golf_entry_fwd)                                                                              \
     X(golf_entry_bwd)                                                                              \
-    X(golf_relu2_fwd)                                                                              \
     X(golf_branch_bwd)                                                                             \
     X(golf_scaled_bwd)                                                                             \
     X(golf_heads_fwd)                                                                              \

@@ -105,7 +105,7 @@ void lks__decoder_run(lks__decoder *d, const float *params, const lks__decoder_p
 {
     const lks__micro_batch mb = {pass->tokens, NULL, (int)pass->sequences, (int)pass->n};
     lks__kv kv = d->kv;
-    lks__pass p = {d->m, params, &mb, NULL, pass->sequences * pass->n, NULL};
+    lks__pass p = {d->m, params, &mb, NULL, pass->sequences * pass->n, NULL, false};
     if (lks__decoder_keeps(d)) {
         kv.k += pass->first * d->sequence;
         kv.v += pass->first * d->sequence;

@@ -19,13 +19,14 @@ struct lks__model {
     const lks__layers *layers; /* the device's, and what they take */
     const lks__exec *ex;
     size_t max_rows, C, V;
-    bool forward_only; /* no backward: layers share their activations but the last */
-    void *once;        /* the family's offsets of the tensors outside the layers: in its struct */
-    void *lt, *la;     /* [n_layer] its structs of a layer's offsets, of a layer's activations */
-    float *x0;         /* [rows, C]: what goes into the first layer */
-    float *y, *dy;     /* [rows, C]: what goes into the head, and its gradient */
-    size_t head_w;     /* offset of the head's matrix [V, C] ... */
-    int head_group;    /* ... and the group of its gradient */
+    bool forward_only;        /* no backward */
+    lks__recompute recompute; /* the config's; without backward BLOCK, which needs least memory */
+    void *once;     /* the family's offsets of the tensors outside the layers: in its struct */
+    void *lt, *la;  /* [n_layer] its structs of a layer's offsets, of a layer's activations */
+    float *x0;      /* [rows, C]: what goes into the first layer */
+    float *y, *dy;  /* [rows, C]: what goes into the head, and its gradient */
+    size_t head_w;  /* offset of the head's matrix [V, C] ... */
+    int head_group; /* ... and the group of its gradient */
     /* Backward ends with layer `lowest`, and there with the part that has the tensor of row
      * `lowest_field`: no trained tensor lies before it in forward. Without frozen tensors lowest is
      * -1, the embedding; n_layer: only what stands behind the layers; n_layer + 1: the head. */
@@ -54,6 +55,9 @@ typedef struct lks__pass {
     /* Not NULL: the sequences go on after kv->at tokens. Products and attention are those for new
      * tokens, and positions begin at kv->at. */
     const lks__kv *kv;
+    /* Only layer_forward() sees it: the layer's output is known, and backward needs all else that
+     * forward makes. */
+    bool again;
 } lks__pass;
 
 /* Where the gradient of the tensor at `offset` goes; NULL: it is frozen, or there is no such tensor
@@ -88,13 +92,20 @@ void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_sha
                          float *out, float *lse, const lks__attention_in *in,
                          const lks__dropout *drop);
 
-/* What forward keeps of a layer for backward: one row of a family's list, whose last row is the
- * layer's output. A model without backward has memory for each layer's output, and once for all
- * else. */
+/* What forward makes of a layer for backward: one row of a family's list, whose last row is the
+ * layer's output.
+ *
+ * `again`: from this way of --recompute on backward makes it again, and it has memory once for all
+ * layers. With ROWS the family's layer_backward() makes it before it is used. With BLOCK model.c
+ * calls layer_forward() once more before; that call may leave out what is made again with ROWS.
+ * `work`: that memory is the family's work space, which nothing else uses from the time when
+ * forward or backward makes the activation until it is read for the last time. */
 typedef struct lks__activation_row {
-    size_t field;       /* of the pointer in the family's struct of a layer's activations */
-    size_t width;       /* floats of each of the pass's rows */
-    const char *module; /* whose output it is, for messages; NULL: of none */
+    size_t field;         /* of the pointer in the family's struct of a layer's activations */
+    size_t width;         /* floats of each of the pass's rows */
+    const char *module;   /* whose output it is, for messages; NULL: of none */
+    lks__recompute again; /* NEVER: each layer has its own memory for it */
+    float *const *work;   /* NULL: memory of its own */
 } lks__activation_row;
 
 #define LKS__ACTIVATION_FIELD(field, ...) float *field;
@@ -121,8 +132,8 @@ struct lks__model_ops {
     lks_status (*check)(const lks__model_config *config, int batch); /* more than table() does */
     void (*size)(void *m); /* sizes of its own, head_w, head_group */
     int (*activations)(const void *m, lks__activation_row rows[LKS__MOST_ACTIVATIONS]);
-    /* x0, y, dy and work space; model.c has carved the layers' activations. The head's logits, if
-     * they are to share memory with something. */
+    /* x0, y, dy, work space, and the head's logits, which may share memory with something. model.c
+     * carves the layers' activations. */
     void (*carve)(void *m, lks__carver *v);
     /* What lies outside the arena; or NULL. */
     lks_status (*open)(void *m);
@@ -135,7 +146,8 @@ struct lks__model_ops {
 
     /* --- the pass, in the order of the calls --- */
     void (*embed_forward)(const lks__pass *p);            /* tokens to x0 */
-    void (*layer_forward)(const lks__pass *p, int layer); /* to the next layer's input */
+    void (*layer_forward)(const lks__pass *p, int layer); /* to the next layer's input, unless
+                                                           * `again` */
     void (*last_forward)(const lks__pass *p);             /* to y */
     void (*last_backward)(const lks__pass *p);            /* from dy */
     void (*layer_backward)(const lks__pass *p, int layer);

@@ -53,8 +53,9 @@ static int golf_activations(const void *model, lks__activation_row *rows)
     const size_t C = m->f.C, KV = m->KV, H = m->H;
     const size_t NH = (size_t)m->f.c.n_head, NKV = (size_t)m->f.c.n_kv_head;
     int n = 0;
-#define X(field, width, module)                                                                    \
-    rows[n++] = (lks__activation_row){offsetof(struct lks__golf_acts, field), width, module};
+#define X(field, width, module, again)                                                             \
+    rows[n++] = (lks__activation_row){offsetof(struct lks__golf_acts, field), width, module,       \
+                                      LKS__RECOMPUTE_##again, NULL};
     LKS__GOLF_ACTIVATIONS(X)
 #undef X
     return n;

@@ -26,23 +26,24 @@
     X(fc2, "mlp.proj.weight", (C, H), ZEROED, MATRIX)
 #define LKS__GOLF_LAST(X) X(head, "lm_head.weight", (V, C), ZEROED, HEAD) /* if it isn't tied */
 
-/* What forward keeps of a layer for backward: field, floats of a row, the module that makes it.
- * Values that follow from these by element or by row (norms, mixed inputs, rotated heads, relu²)
- * are computed again. That costs less than keeping them: later layers would have pushed them out of
- * the caches anyway. */
+/* What forward makes of a layer for backward: field, floats of a row, the module that makes it,
+ * from which --recompute on it is made again. Values that follow from these by element or by row
+ * (norms, mixed inputs, rotated heads, relu²) are always computed again, so ROWS is what NONE is.
+ * That costs less than keeping them: later layers would have pushed them out of the caches anyway.
+ */
 #define LKS__GOLF_ACTIVATIONS(X)                                                                   \
-    X(rms, 1, NULL) /* of the mixed input */                                                       \
-    X(q_raw, C, "attn.c_q")                                                                        \
-    X(q_rms, NH, NULL)                                                                             \
-    X(k_raw, KV, "attn.c_k")                                                                       \
-    X(k_rms, NKV, NULL)                                                                            \
-    X(v, KV, "attn.c_v")                                                                           \
-    X(att, C, NULL)                                                                                \
-    X(lse, NH, NULL) /* [B, NH, T] */                                                              \
-    X(x_mid, C, "attn.proj")                                                                       \
-    X(rms2, 1, NULL)                                                                               \
-    X(fc, H, "mlp.fc") /* before the activation */                                                 \
-    X(out, C, "mlp.proj")
+    X(rms, 1, NULL, BLOCK) /* of the mixed input */                                                \
+    X(q_raw, C, "attn.c_q", BLOCK)                                                                 \
+    X(q_rms, NH, NULL, BLOCK)                                                                      \
+    X(k_raw, KV, "attn.c_k", BLOCK)                                                                \
+    X(k_rms, NKV, NULL, BLOCK)                                                                     \
+    X(v, KV, "attn.c_v", BLOCK)                                                                    \
+    X(att, C, NULL, BLOCK)                                                                         \
+    X(lse, NH, NULL, BLOCK) /* [B, NH, T] */                                                       \
+    X(x_mid, C, "attn.proj", BLOCK)                                                                \
+    X(rms2, 1, NULL, BLOCK)                                                                        \
+    X(fc, H, "mlp.fc", BLOCK) /* before the activation */                                          \
+    X(out, C, "mlp.proj", NEVER)
 
 /* Arena offsets; SIZE_MAX: not there. */
 struct lks__golf_once {
@@ -67,14 +68,16 @@ struct lks__golf {
     const float *cosine, *sine; /* [block_size, hs / 2] */
     float *x0_rms, *final_rms;
     /* Work space. Each comment gives the use in forward | in backward. Each is [rows, C], except
-     * wide, and norm, which has room for a projection. Rotated heads and their gradients reuse a
-     * layer's x_mid and out while those are unused. */
-    float *dx;   /* mixed input of a layer | gradient of the residual stream */
+     * wide, and norm, which has room for a projection. Forward's mixed input is in the layer's out
+     * until that is made; in backward a layer's x_mid, att and out are work space once they have
+     * been read. Between two layers of backward only dx and dx0 are in use, so a layer's forward
+     * can run there again. */
+    float *dx;   /* – | gradient of the residual stream */
     float *dx0;  /* the final norm's output (y) | gradient of x0 */
     float *norm; /* a norm's output, or a branch's before its scale | the head's gradient (dy), a
                   * norm's, its gradient, queries, or a projection's gradient without its scale */
-    float *wide; /* [rows, max(H, C + 2 KV)] relu² | relu², gradients of the MLP, of q, k and v;
-                  * between the two the head's logits */
+    float *wide; /* [rows, max(H, C + 2 KV)] rotated heads, relu² | relu², gradients of the MLP, of
+                  * q, k and v; between the two the head's logits */
     float *partial; /* vectors' gradients, block of rows by block of rows */
 };
 

@@ -77,9 +77,9 @@ static void attention_forward(const lks__pass *p, int l)
     const float *w = p->params;
     const size_t rows = p->rows, C = m->f.C, KV = m->KV;
     lks__linear_fwd_fn *linear = lks__pass_linear(p, m->f.layers);
-    const struct rotated rotated = {a->out, a->x_mid}; /* these two are not in use yet */
+    const struct rotated rotated = {m->wide, m->wide + rows * C};
 
-    const lks__golf_entry entry = entry_of(p, l, m->dx);
+    const lks__golf_entry entry = entry_of(p, l, a->out); /* which is not in use yet */
     m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
     linear(m->f.ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, NULL);
     linear(m->f.ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, NULL);
@@ -89,7 +89,7 @@ static void attention_forward(const lks__pass *p, int l)
     const lks__attention_shape shape = attention_shape(p);
     const lks__attention_in in = attention_in(p, l, &rotated);
     lks__pass_attention(p, l, &shape, a->att, a->lse, &in, NULL);
-    const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->x_mid, .in = m->dx,
+    const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->x_mid, .in = a->out,
                                   .scale = w + t->attn_scale};
     linear(m->f.ex, m->norm, C, a->att, w + t->wo, rows, C, C, &branch);
 }
@@ -105,7 +105,9 @@ static void mlp_forward(const lks__pass *p, int l)
 
     m->f.layers->golf_norm_fwd(m->f.ex, m->norm, a->rms2, a->x_mid, rows, C);
     const lks__epilogue relu2 = {LKS__EPILOGUE_RELU2, .out = m->wide};
-    linear(m->f.ex, a->fc, H, m->norm, w + t->fc, rows, H, C, &relu2);
+    linear(m->f.ex, a->fc, H, m->norm, w + t->fc, rows, H, C, p->again ? NULL : &relu2);
+    if (p->again)
+        return;
     const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->out, .in = a->x_mid,
                                   .scale = w + t->mlp_scale};
     linear(m->f.ex, m->norm, C, m->wide, w + t->fc2, rows, C, H, &branch);
@@ -184,11 +186,11 @@ static void projection_backward(const lks__pass *p, int l, size_t w, size_t scal
     m->f.layers->golf_scaled_bwd(m->f.ex, &s, m->f.C, in);
 }
 
-/* Buffer for the skip's gradient of the output of layer `l` of the first half. It reuses a buffer
+/* Buffer for the skip's gradient of the output of layer `l` of the first half. It reuses the output
  * of the layer at the other end of the skip, which is no longer needed. */
 static float *dskip_of(const struct lks__golf *m, int l)
 {
-    return lks__golf_acts_of(m, (int)(2 * m->n_enc) - 1 - l)->att;
+    return lks__golf_acts_of(m, (int)(2 * m->n_enc) - 1 - l)->out;
 }
 
 /* m->dx stays the gradient of x_mid without that of its norm, which is left in m->norm. */
@@ -205,7 +207,7 @@ static void mlp_backward(const lks__pass *p, int l)
                                      .scale = w + t->mlp_scale,
                                      .add = (size_t)l < m->n_enc ? dskip_of(m, l) : NULL};
     m->f.layers->golf_branch_bwd(m->f.ex, &branch, rows, C);
-    m->f.layers->golf_relu2_fwd(m->f.ex, m->wide, a->fc, rows, H);
+    m->f.layers->activation_fwd(m->f.ex, LKS__EPILOGUE_RELU2, m->wide, a->fc, rows, H);
     projection_backward(p, l, t->fc2, t->mlp_scale, m->wide, H);
     if (!needs_attention(p, l) && grad_of(p, l, t->fc) == NULL)
         return;
@@ -217,7 +219,7 @@ static void mlp_backward(const lks__pass *p, int l)
         m->f.layers->linear_bwd_x(m->f.ex, m->norm, m->wide, H, w + t->fc, rows, H, C, NULL);
 }
 
-/* Leaves the gradient of the mixed input's norm in the layer's out, and the mixed input in its
+/* Leaves the gradient of the mixed input's norm in the layer's att, and the mixed input in its
  * x_mid; both are no longer needed. */
 static void attention_backward(const lks__pass *p, int l)
 {
@@ -255,9 +257,9 @@ static void attention_backward(const lks__pass *p, int l)
     matrix_grad(p, l, t->wv, dv, KV);
     if (!needs_entry(p, l))
         return;
-    m->f.layers->linear_bwd_x(m->f.ex, a->out, dq, C, w + t->wq, rows, C, C, NULL);
-    m->f.layers->linear_bwd_x_add(m->f.ex, a->out, dk, KV, w + t->wk, rows, KV, C);
-    m->f.layers->linear_bwd_x_add(m->f.ex, a->out, dv, KV, w + t->wv, rows, KV, C);
+    m->f.layers->linear_bwd_x(m->f.ex, a->att, dq, C, w + t->wq, rows, C, C, NULL);
+    m->f.layers->linear_bwd_x_add(m->f.ex, a->att, dk, KV, w + t->wk, rows, KV, C);
+    m->f.layers->linear_bwd_x_add(m->f.ex, a->att, dv, KV, w + t->wv, rows, KV, C);
 }
 
 void lks__golf_block_backward(const lks__pass *p, int l)
@@ -275,5 +277,5 @@ void lks__golf_block_backward(const lks__pass *p, int l)
     float *dskip = i == SIZE_MAX ? NULL : dskip_of(m, (int)(m->n_enc - 1 - i));
     m->f.layers->golf_entry_bwd(m->f.ex, &entry, m->dx, m->dx0,
                                 grad_of(p, l, lks__golf_tensors_of(m, l)->mix), dskip,
-                                skip_grad(p, i), a->out, p->rows, m->f.C, m->partial);
+                                skip_grad(p, i), a->att, p->rows, m->f.C, m->partial);
 }

@@ -78,8 +78,9 @@ static int gpt2_activations(const void *model, lks__activation_row *rows)
     const struct lks__gpt2 *m = model;
     const size_t C = m->f.C, NH = (size_t)m->f.c.n_head;
     int n = 0;
-#define X(field, width, module)                                                                    \
-    rows[n++] = (lks__activation_row){offsetof(struct lks__gpt2_acts, field), width, module};
+#define X(field, width, module, again, work)                                                       \
+    rows[n++] = (lks__activation_row){offsetof(struct lks__gpt2_acts, field), width, module,       \
+                                      LKS__RECOMPUTE_##again, work};
     LKS__GPT2_ACTIVATIONS(X)
 #undef X
     return n;

@@ -27,21 +27,22 @@
     X(lnfw, "transformer.ln_f.weight", (C, 0), ONE, true)                                          \
     X(lnfb, "transformer.ln_f.bias", (C, 0), ZERO, false)
 
-/* What forward keeps of a layer for backward: field, floats of a row, the module that makes it. */
+/* What forward makes of a layer for backward: field, floats of a row, the module that makes it,
+ * from which --recompute on it is made again, and in which work space. */
 #define LKS__GPT2_ACTIVATIONS(X)                                                                   \
-    X(ln1, C, "ln_1")                                                                              \
-    X(mean1, 1, NULL)                                                                              \
-    X(rstd1, 1, NULL)                                                                              \
-    X(qkv, 3 * C, "attn.c_attn")                                                                   \
-    X(att, C, "attn")                                                                              \
-    X(lse, NH, NULL) /* [B, NH, T] */                                                              \
-    X(x_mid, C, "attn.c_proj")                                                                     \
-    X(ln2, C, "ln_2")                                                                              \
-    X(mean2, 1, NULL)                                                                              \
-    X(rstd2, 1, NULL)                                                                              \
-    X(fc, 4 * C, "mlp.c_fc")   /* before the activation */                                         \
-    X(gelu, 4 * C, "mlp.gelu") /* ... and after it */                                              \
-    X(out, C, "mlp.c_proj")
+    X(ln1, C, "ln_1", ROWS, &m->d_drop)                                                            \
+    X(mean1, 1, NULL, BLOCK, NULL)                                                                 \
+    X(rstd1, 1, NULL, BLOCK, NULL)                                                                 \
+    X(qkv, 3 * C, "attn.c_attn", BLOCK, NULL)                                                      \
+    X(att, C, "attn", BLOCK, NULL)                                                                 \
+    X(lse, NH, NULL, BLOCK, NULL) /* [B, NH, T] */                                                 \
+    X(x_mid, C, "attn.c_proj", BLOCK, NULL)                                                        \
+    X(ln2, C, "ln_2", ROWS, &m->f.dy)                                                              \
+    X(mean2, 1, NULL, BLOCK, NULL)                                                                 \
+    X(rstd2, 1, NULL, BLOCK, NULL)                                                                 \
+    X(fc, 4 * C, "mlp.c_fc", BLOCK, NULL)        /* before the activation */                       \
+    X(gelu, 4 * C, "mlp.gelu", ROWS, &m->d_wide) /* ... and after it */                            \
+    X(out, C, "mlp.c_proj", NEVER, NULL)
 
 /* Arena offsets; SIZE_MAX: not there (biases off). */
 struct lks__gpt2_once {
@@ -61,8 +62,9 @@ struct lks__gpt2 {
     lks__model f;
     struct lks__gpt2_once t;
     float *meanf, *rstdf;
+    /* Work space of backward, in which forward also has what --recompute makes again. */
     float *dx;         /* gradient of the residual stream */
-    float *d_drop;     /* dx with a dropout mask on it, or rounded */
+    float *d_drop;     /* dx with a dropout mask on it */
     float *d_wide;     /* [rows, 4C] */
     float *ln_partial; /* LayerNorm's weight gradients, block by block */
 };

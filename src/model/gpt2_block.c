@@ -40,6 +40,32 @@ static lks__attention_shape attention_shape(const lks__pass *p)
     return s;
 }
 
+static lks__epilogue_kind gelu_of(const struct lks__gpt2 *m)
+{
+    return m->f.c.gelu_tanh ? LKS__EPILOGUE_GELU_TANH : LKS__EPILOGUE_GELU;
+}
+
+/* The outputs of both norms, in the forward and, with --recompute, once more in the backward. */
+static void norm1_forward(const lks__pass *p, int l)
+{
+    const struct lks__gpt2 *m = p->m;
+    const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
+    const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
+    m->f.layers->layernorm_rows_fwd(m->f.ex, a->ln1, a->mean1, a->rstd1, lks__gpt2_input(m, l),
+                                    p->params + t->ln1w, lks__gpt2_at(p->params, t->ln1b), p->rows,
+                                    m->f.C);
+}
+
+static void norm2_forward(const lks__pass *p, int l)
+{
+    const struct lks__gpt2 *m = p->m;
+    const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
+    const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
+    m->f.layers->layernorm_rows_fwd(m->f.ex, a->ln2, a->mean2, a->rstd2, a->x_mid,
+                                    p->params + t->ln2w, lks__gpt2_at(p->params, t->ln2b), p->rows,
+                                    m->f.C);
+}
+
 void lks__gpt2_block_forward(const lks__pass *p, int l)
 {
     const struct lks__gpt2 *m = p->m;
@@ -56,8 +82,7 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
     const lks__dropout drop_mlp = lks__gpt2_dropout(p, l, LKS__DROP_MLP);
     lks__linear_fwd_fn *linear = lks__pass_linear(p, layers);
 
-    layers->layernorm_rows_fwd(ex, a->ln1, a->mean1, a->rstd1, x, w + t->ln1w,
-                               lks__gpt2_at(w, t->ln1b), rows, C);
+    norm1_forward(p, l);
     const lks__epilogue qkv = {.bias = lks__gpt2_at(w, t->qkvb)};
     linear(ex, a->qkv, 3 * C, a->ln1, w + t->qkvw, rows, 3 * C, C, &qkv);
     const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
@@ -66,11 +91,12 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
                                 .drop = &drop_proj};
     linear(ex, a->x_mid, C, a->att, w + t->projw, rows, C, C, &proj);
 
-    layers->layernorm_rows_fwd(ex, a->ln2, a->mean2, a->rstd2, a->x_mid, w + t->ln2w,
-                               lks__gpt2_at(w, t->ln2b), rows, C);
-    const lks__epilogue fc = {m->f.c.gelu_tanh ? LKS__EPILOGUE_GELU_TANH : LKS__EPILOGUE_GELU,
+    norm2_forward(p, l);
+    const lks__epilogue fc = {p->again ? LKS__EPILOGUE_NONE : gelu_of(m),
                               .bias = lks__gpt2_at(w, t->fcb), .out = a->gelu};
     linear(ex, a->fc, 4 * C, a->ln2, w + t->fcw, rows, 4 * C, C, &fc);
+    if (p->again)
+        return;
     const lks__epilogue fc2 = {LKS__EPILOGUE_RESIDUAL, .bias = lks__gpt2_at(w, t->fc2b),
                                .in = a->x_mid, .drop = &drop_mlp};
     linear(ex, a->out, C, a->gelu, w + t->fc2w, rows, C, 4 * C, &fc2);
@@ -111,6 +137,7 @@ static void gpt2_attention_backward(const lks__pass *p, int l)
     const lks__attention_shape shape = attention_shape(p);
     const lks__dropout drop_att = lks__gpt2_dropout(p, l, LKS__DROP_ATTENTION);
     const lks__dropout drop_proj = lks__gpt2_dropout(p, l, LKS__DROP_PROJECTION);
+    const bool again = m->f.recompute >= LKS__RECOMPUTE_ROWS;
 
     const float *d = lks__gpt2_dropped(p, m->dx, &drop_proj);
     linear_grads(p, l, t->projw, t->projb, d, a->att, C, C);
@@ -120,6 +147,8 @@ static void gpt2_attention_backward(const lks__pass *p, int l)
     const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
     const lks__attention_grads grads = lks__attention_packed_grads(&shape, m->d_wide);
     layers->attention_bwd(m->f.ex, &shape, &grads, d_row, &in, a->att, a->lse, &drop_att);
+    if (again)
+        norm1_forward(p, l);
     linear_grads(p, l, t->qkvw, t->qkvb, m->d_wide, a->ln1, 3 * C, C);
     if (!GOES_ON(qkvw))
         return;
@@ -137,14 +166,19 @@ void lks__gpt2_block_backward(const lks__pass *p, int l)
     float *d_row = m->f.dy; /* what was there has been used */
     const size_t rows = p->rows, C = m->f.C;
     const lks__dropout drop_mlp = lks__gpt2_dropout(p, l, LKS__DROP_MLP);
+    const bool again = m->f.recompute >= LKS__RECOMPUTE_ROWS;
 
     const float *d = lks__gpt2_dropped(p, m->dx, &drop_mlp);
+    if (again)
+        layers->activation_fwd(m->f.ex, gelu_of(m), a->gelu, a->fc, rows, 4 * C);
     linear_grads(p, l, t->fc2w, t->fc2b, d, a->gelu, C, 4 * C);
     if (!GOES_ON(fc2w))
         return;
     const lks__epilogue gelu_bwd = {
         m->f.c.gelu_tanh ? LKS__EPILOGUE_GELU_TANH_BWD : LKS__EPILOGUE_GELU_BWD, .in = a->fc};
     layers->linear_bwd_x(m->f.ex, m->d_wide, d, C, p->params + t->fc2w, rows, C, 4 * C, &gelu_bwd);
+    if (again)
+        norm2_forward(p, l);
     linear_grads(p, l, t->fcw, t->fcb, m->d_wide, a->ln2, 4 * C, C);
     if (!GOES_ON(fcw))
         return;

@@ -97,10 +97,14 @@ static void carve_layers(lks__model *m, lks__carver *v)
     const int n = m->ops->activations(m, rows);
     for (int l = 0; l < m->c.n_layer; l++)
         for (int i = 0; i < n; i++) {
-            const bool shared = m->forward_only && l > 0 && i < n - 1;
-            float **first = activation(m, 0, &rows[i]);
-            *activation(m, l, &rows[i]) =
-                shared ? *first : lks__carve(v, m->max_rows, rows[i].width);
+            const bool shared = rows[i].again <= m->recompute;
+            float **x = activation(m, l, &rows[i]);
+            if (shared && rows[i].work != NULL)
+                *x = *rows[i].work;
+            else if (shared && l > 0)
+                *x = *activation(m, 0, &rows[i]);
+            else
+                *x = lks__carve(v, m->max_rows, rows[i].width);
         }
 }
 
@@ -108,8 +112,8 @@ static void carve_all(lks__model *m, lks__carver *v)
 {
     m->head.chunk_rows = lks__head_chunk_rows(m->max_rows, m->V);
     m->head.ld = lks__round_up(m->V, 16);
-    carve_layers(m, v);
     m->ops->carve(m, v);
+    carve_layers(m, v);
     m->head.row_loss = (double *)(void *)lks__carve(v, m->max_rows, 2);
 }
 
@@ -156,6 +160,7 @@ static lks_status measure(const lks__model_config *c, const lks__table *table, s
     m->table = table;
     m->layers = layers;
     m->forward_only = use.rows > 0;
+    m->recompute = m->forward_only ? LKS__RECOMPUTE_BLOCK : c->recompute;
     m->max_rows = use.rows > 0 ? use.rows : (size_t)use.batch * (size_t)c->block_size; /* int */
     m->C = (size_t)c->n_embd;
     m->V = (size_t)c->vocab_size;
@@ -202,8 +207,9 @@ static lks_status open_arena(lks__model *m, struct use use)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %.1f MB of activations (%zu rows)",
                          (double)m->arena_bytes / 1e6, m->max_rows);
     return lks__fail(LKS_ERR_NOMEM,
-                     "no memory for %.1f MB of activations (%d sequences of %d tokens): use fewer "
-                     "sequences in a micro-batch and more gradient_accumulation_steps",
+                     "no memory for %.1f MB of activations (%d sequences of %d tokens): use "
+                     "--recompute=block, or fewer sequences in a micro-batch and more "
+                     "gradient_accumulation_steps",
                      (double)m->arena_bytes / 1e6, use.batch, m->c.block_size);
 }
 
@@ -264,7 +270,7 @@ void *lks__model_scratch(lks__model *m, size_t *bytes_p)
 static lks__pass pass_of(lks__model *m, const float *params, const lks__micro_batch *mb,
                          const lks__backward *bw)
 {
-    return (lks__pass){m, params, mb, bw, (size_t)mb->B * (size_t)mb->T, NULL};
+    return (lks__pass){m, params, mb, bw, (size_t)mb->B * (size_t)mb->T, NULL, false};
 }
 
 static void beat(const lks__pass *p)
@@ -295,19 +301,54 @@ void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_sha
     m->layers->attention_cached_fwd(m->ex, shape, out, &cache, in);
 }
 
-void lks__model_forward(const lks__pass *p)
+/* Called after each layer's forward, while its activations are there; layer -1: after the
+ * embedding, n_layer: after the last norm. */
+struct visitor {
+    void (*layer_done)(void *ctx, int layer);
+    void *ctx;
+};
+
+static void visit(const struct visitor *v, int layer)
+{
+    if (v != NULL)
+        v->layer_done(v->ctx, layer);
+}
+
+static void forward(const lks__pass *p, const struct visitor *visitor)
 {
     const lks__model *m = p->m;
     lks__trace_begin(LKS__SPAN_FORWARD, -1);
     m->ops->embed_forward(p);
+    visit(visitor, -1);
     for (int l = 0; l < m->c.n_layer; l++) {
         lks__trace_begin(LKS__SPAN_FORWARD_LAYER, l);
         m->ops->layer_forward(p, l);
         lks__trace_end();
+        visit(visitor, l);
         beat(p);
     }
     m->ops->last_forward(p);
+    visit(visitor, m->c.n_layer);
     lks__trace_end();
+}
+
+void lks__model_forward(const lks__pass *p)
+{
+    forward(p, NULL);
+}
+
+/* What --recompute=block didn't keep of a layer. Of the last layer forward has left it. */
+static void layer_again(const lks__pass *p, int l)
+{
+    const lks__model *m = p->m;
+    if (m->recompute < LKS__RECOMPUTE_BLOCK || l == m->c.n_layer - 1)
+        return;
+    lks__pass again = *p;
+    again.again = true;
+    lks__trace_begin(LKS__SPAN_AGAIN_LAYER, l);
+    m->ops->layer_forward(&again, l);
+    lks__trace_end();
+    beat(p);
 }
 
 /* From the gradient of the head's input back to the embedding, or to the lowest layer that has a
@@ -324,6 +365,7 @@ static void backward(const lks__pass *p)
         done(p, group++);
     for (int l = m->c.n_layer - 1; l >= 0; l--) {
         if (l >= m->lowest) {
+            layer_again(p, l);
             lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
             m->ops->layer_backward(p, l);
             lks__trace_end();
@@ -389,12 +431,18 @@ struct output {
 
 enum { MOST_OUTPUTS = LKS__MOST_ACTIVATIONS };
 
-/* The outputs of layer `l`, in the order of forward; their number. */
-static size_t outputs_of_layer(const lks__model *m, int l, struct output out[MOST_OUTPUTS])
+/* What a visitor's call for layer `l` finds made, in the order of forward; their number. */
+static size_t outputs_of(const lks__model *m, int l, struct output out[MOST_OUTPUTS])
 {
     lks__activation_row rows[LKS__MOST_ACTIVATIONS];
     const int n_rows = m->ops->activations(m, rows);
     size_t n = 0;
+    if (l < 0 || l == m->c.n_layer) {
+        snprintf(out->module, LKS__PLACE, "%s", l < 0 ? m->ops->first : m->ops->last);
+        out->x = l < 0 ? m->x0 : m->y;
+        out->width = m->C;
+        return 1;
+    }
     for (int i = 0; i < n_rows; i++) {
         const char *layer = (char *)m->la + (size_t)l * m->ops->layer_activations;
         if (rows[i].module == NULL)
@@ -406,18 +454,39 @@ static size_t outputs_of_layer(const lks__model *m, int l, struct output out[MOS
     return n;
 }
 
-/* The first of n outputs with a number that isn't finite; `n`: none has one. */
-static lks_status first_bad(const lks__model *m, size_t rows, const struct output *out, size_t n,
-                            const lks__mirror *slots, size_t *first_p)
+/* The outputs of all modules in the order of forward, and the place in each of its first number
+ * that isn't finite: slots[i] for out[i]. */
+struct search {
+    const lks__pass *p;
+    struct output *out;
+    size_t n;
+    lks__mirror slots;
+};
+
+/* Layers may share memory for their activations (--recompute), so each output is looked at before
+ * the next layer. */
+static void look(void *ctx, int l)
 {
-    uint64_t *dev = slots->dev;
-    const uint64_t *host = slots->host;
-    for (size_t i = 0; i < n; i++)
-        m->layers->first_not_finite(m->ex, &dev[i], out[i].x, rows * out[i].width);
-    lks__mirror_to_host(slots, LKS__QUEUE_COMPUTE, 0, n * sizeof *dev);
+    struct search *s = ctx;
+    const lks__model *m = s->p->m;
+    uint64_t *slots = s->slots.dev;
+    const size_t end = s->n + outputs_of(m, l, s->out + s->n);
+    for (; s->n < end; s->n++)
+        m->layers->first_not_finite(m->ex, &slots[s->n], s->out[s->n].x,
+                                    s->p->rows * s->out[s->n].width);
+}
+
+/* The first output with a number that isn't finite; s->n: none has one. */
+static lks_status first_bad(struct search *s, size_t *first_p)
+{
+    const lks__model *m = s->p->m;
+    const uint64_t *at = s->slots.host;
+    size_t i = 0;
+    lks__mirror_to_host(&s->slots, LKS__QUEUE_COMPUTE, 0, s->n * sizeof *at);
     LKS__TRY(lks__device_finish(m->device, LKS__QUEUE_COMPUTE));
-    for (*first_p = 0; *first_p < n && host[*first_p] == rows * out[*first_p].width; ++*first_p)
-        ;
+    while (i < s->n && at[i] == s->p->rows * s->out[i].width)
+        i++;
+    *first_p = i;
     return LKS_OK;
 }
 
@@ -425,28 +494,21 @@ lks_status lks__model_find_bad(lks__model *m, const float *params, const lks__mi
                                const lks__backward *bw, char place[LKS__PLACE])
 {
     const lks__pass p = pass_of(m, params, mb, bw);
-    const size_t most = (size_t)m->c.n_layer * MOST_OUTPUTS + 2;
-    lks__mirror slots;
-    size_t n = 0, first = 0;
-    struct output *out = calloc(most, sizeof *out);
-    if (out == NULL)
+    const size_t most = ((size_t)m->c.n_layer + 2) * MOST_OUTPUTS;
+    size_t first = 0;
+    struct search s = {.p = &p, .out = calloc(most, sizeof *s.out)};
+    if (s.out == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the names of %zu modules", most);
-    lks_status st = lks__mirror_open(m->device, most * sizeof(uint64_t), &slots);
+    lks_status st = lks__mirror_open(m->device, most * sizeof(uint64_t), &s.slots);
     if (st != LKS_OK) {
-        free(out);
+        free(s.out);
         return st;
     }
-    out[n] = (struct output){.x = m->x0, .width = m->C};
-    snprintf(out[n++].module, LKS__PLACE, "%s", m->ops->first);
-    for (int l = 0; l < m->c.n_layer; l++)
-        n += outputs_of_layer(m, l, out + n);
-    out[n] = (struct output){.x = m->y, .width = m->C};
-    snprintf(out[n++].module, LKS__PLACE, "%s", m->ops->last);
-    lks__model_forward(&p);
-    st = first_bad(m, p.rows, out, n, &slots, &first);
+    forward(&p, &(struct visitor){look, &s});
+    st = first_bad(&s, &first);
     if (st == LKS_OK)
-        snprintf(place, LKS__PLACE, "%s", first < n ? out[first].module : "lm_head");
-    lks__mirror_close(&slots);
-    free(out);
+        snprintf(place, LKS__PLACE, "%s", first < s.n ? s.out[first].module : "lm_head");
+    lks__mirror_close(&s.slots);
+    free(s.out);
     return st;
 }

@@ -13,10 +13,19 @@
 
 #include "base/status.h"
 
+/* What backward computes again instead of reading what forward kept. Changes no bit. */
+typedef enum lks__recompute {
+    LKS__RECOMPUTE_NONE,
+    LKS__RECOMPUTE_ROWS,  /* norms and activation functions, by operations on rows alone */
+    LKS__RECOMPUTE_BLOCK, /* all of a layer but its output */
+    LKS__RECOMPUTE_NEVER  /* of an activation: it is always kept (model/frame.h) */
+} lks__recompute;
+
 typedef struct lks__model_config {
     const struct lks__model_ops *ops; /* the family's: model/model.h */
     int n_layer, n_head, n_embd, block_size, vocab_size;
     bool bf16; /* matrix products in bfloat16, summed in float32 */
+    lks__recompute recompute;
     /* gpt2 */
     bool bias;      /* in Linears and LayerNorms */
     bool gelu_tanh; /* GPT-2's tanh form of GELU, instead of the exact one */

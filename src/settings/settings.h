@@ -65,6 +65,7 @@ enum {
 #define LKS__WORDS_x(X, of)           X(of, steps) X(of, tokens) X(of, time)
 #define LKS__WORDS_wire(X, of)        X(of, float32) X(of, bfloat16)
 #define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
+#define LKS__WORDS_recompute(X, of)   X(of, none) X(of, rows) X(of, block)
 #define LKS__WORDS_dtype(X, of)       X(of, float32) X(of, bfloat16)
 
 /* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which makes
@@ -317,6 +318,9 @@ enum {
       "shared: one copy of parameters and moments for all ranks of a host; private: one each")     \
     X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
       "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
+    X(CHOICE, recompute, none, WORDS, TRAIN | BENCH, HOST, RANKS,                                  \
+      "what backward computes again, to need less memory: rows: norms and activation functions "   \
+      "(gpt2; golf always does); block: all of a block but its output; the same bytes")            \
     X(STR, device, "auto", BUILT(LKS__DEVICE_CHOICES), TRAIN | SAMPLE | EVAL, HOST, RANKS,         \
       "device to compute on; auto: the best available")                                            \
     X(CHOICE, dtype, float32, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE, RANKS,             \

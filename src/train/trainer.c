@@ -219,8 +219,8 @@ static lks_status check_activations(const lks__trainer *t)
     return lks__fail(
         LKS_ERR_NOMEM,
         "the activations of %d rank%s here take %.1f MB: only %.1f MB are available to "
-        "this machine or container; use a smaller model or batch, fewer ranks, or a "
-        "higher memory limit",
+        "this machine or container; use --recompute=block, a smaller model or batch, fewer ranks, "
+        "or a higher memory limit",
         t->ses.world.local_world_size, t->ses.world.local_world_size == 1 ? "" : "s", need / 1e6,
         (double)room / 1e6);
 }

@@ -127,6 +127,7 @@ static void keep_muon(deferred_entry *e, void *field)
     _Generic((field),                                                                              \
         float: keep_number,                                                                        \
         size_t: keep_number,                                                                       \
+        lks__epilogue_kind: keep_number,                                                           \
         float *: keep_array,                                                                       \
         const float *: keep_array,                                                                 \
         double *: keep_array,                                                                      \
@@ -206,6 +207,7 @@ OPERATION(linear_bwd_x, float *, const float *, size_t, const float *, size_t, s
 OPERATION(linear_bwd_x_add, float *, const float *, size_t, const float *, size_t, size_t, size_t)
 OPERATION(linear_bwd_w, float *, float *, const float *, size_t, const float *, size_t, size_t,
           size_t)
+OPERATION(activation_fwd, lks__epilogue_kind, float *, const float *, size_t, size_t)
 OPERATION(attention_fwd, const lks__attention_shape *, float *, float *, const lks__attention_in *,
           const lks__dropout *)
 OPERATION(attention_bwd, const lks__attention_shape *, const lks__attention_grads *, const float *,
@@ -228,7 +230,6 @@ OPERATION(golf_norm_bwd, float *, const float *, const float *, const float *, s
 OPERATION(golf_entry_fwd, const lks__golf_entry *, size_t, size_t)
 OPERATION(golf_entry_bwd, const lks__golf_entry *, float *, float *, float *, float *, float *,
           const float *, size_t, size_t, float *)
-OPERATION(golf_relu2_fwd, float *, const float *, size_t, size_t)
 OPERATION(golf_branch_bwd, const lks__golf_branch *, size_t, size_t)
 OPERATION(golf_scaled_bwd, const lks__golf_scaled *, size_t, size_t)
 OPERATION(golf_heads_fwd, const lks__golf_heads *)

@@ -21,12 +21,12 @@
     X(last, "last", (C, 0), ONE, SCALAR)                                                           \
     X(head, "head", (V, C), NORMAL, HEAD)
 #define ACTIVATIONS(X)                                                                             \
-    X(norm, C, "norm")                                                                             \
-    X(mean, 1, NULL)                                                                               \
-    X(rstd, 1, NULL)                                                                               \
-    X(wide, 2 * C, "up") /* before the activation */                                               \
-    X(gelu, 2 * C, NULL)                                                                           \
-    X(out, C, "down")
+    X(norm, C, "norm", BLOCK)                                                                      \
+    X(mean, 1, NULL, BLOCK)                                                                        \
+    X(rstd, 1, NULL, BLOCK)                                                                        \
+    X(wide, 2 * C, "up", BLOCK) /* before the activation */                                        \
+    X(gelu, 2 * C, NULL, BLOCK)                                                                    \
+    X(out, C, "down", NEVER)
 
 struct once {
     FIRST(LKS__TENSOR_FIELD)
@@ -112,8 +112,9 @@ static int mlp_activations(const void *model, lks__activation_row *rows)
 {
     const size_t C = ((const struct mlp *)model)->f.C;
     int n = 0;
-#define X(field, width, module)                                                                    \
-    rows[n++] = (lks__activation_row){offsetof(struct acts, field), width, module};
+#define X(field, width, module, again)                                                             \
+    rows[n++] = (lks__activation_row){offsetof(struct acts, field), width, module,                 \
+                                      LKS__RECOMPUTE_##again, NULL};
     ACTIVATIONS(X)
 #undef X
     return n;
@@ -173,6 +174,8 @@ static void layer_forward(const lks__pass *p, int l)
     layers->layernorm_rows_fwd(m->f.ex, a->norm, a->mean, a->rstd, x, w + t->gain, NULL, rows, C);
     const lks__epilogue gelu = {LKS__EPILOGUE_GELU, .out = a->gelu};
     layers->linear_fwd(m->f.ex, a->wide, 2 * C, a->norm, w + t->up, rows, 2 * C, C, &gelu);
+    if (p->again)
+        return;
     const lks__epilogue add = {LKS__EPILOGUE_RESIDUAL, .in = x, .drop = &no_dropout};
     layers->linear_fwd(m->f.ex, a->out, C, a->gelu, w + t->down, rows, C, 2 * C, &add);
 }

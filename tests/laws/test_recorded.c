@@ -4,7 +4,10 @@
  *
  * A hash covers the digits of losses, rates, norms and validation losses, and every tensor of the
  * last checkpoint: parameters, moments, sampler state. LKS_TEST_RECORD=FILE appends the lines of
- * this machine to FILE instead of comparing; that is right only if a change of bits was wanted. */
+ * this machine to FILE instead of comparing; that is right only if a change of bits was wanted.
+ *
+ * `test_recorded recompute` makes the same runs with --recompute, one way or the other; a resumed
+ * run goes on without it. */
 #include "laws.h"
 
 #include <inttypes.h>
@@ -63,6 +66,16 @@ static const struct recorded_run runs[] = {
     {"golf-512-bf16", true, {GOLF_WIDE, "--dtype=bfloat16", "--nproc_per_node=2"}, NULL},
 };
 enum { N_RUNS = sizeof runs / sizeof runs[0] };
+
+static bool recomputes;
+
+/* A setting, or NULL. */
+static const char *recompute_of(const struct recorded_run *run)
+{
+    if (!recomputes)
+        return NULL;
+    return run->golf || (run - runs) % 2 == 0 ? "--recompute=block" : "--recompute=rows";
+}
 
 /* ---- running ------------------------------------------------------------------------------- */
 
@@ -226,8 +239,11 @@ static void test_run(void **state)
     const struct recorded_run *run = *state;
     const char *out = lks_test_folder();
     if (run->resumed != NULL)
-        train(run, out, run->resumed, NULL);
-    train(run, out, run->resumed != NULL ? "--init_from=resume" : NULL, NULL);
+        train(run, out, run->resumed, recompute_of(run));
+    if (run->resumed != NULL)
+        train(run, out, "--init_from=resume", NULL);
+    else
+        train(run, out, recompute_of(run), NULL);
     const char *fingerprint = fingerprint_of(out), *hash = hash_of(out);
     const char *record = getenv("LKS_TEST_RECORD");
     if (record != NULL) {
@@ -257,8 +273,9 @@ static bool left_out(const char *name)
            (strcmp(name, "gpt2-384-bf16") == 0 || strcmp(name, "golf-512-bf16") == 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    recomputes = argc > 1 && strcmp(argv[1], "recompute") == 0;
     lks_test_need_level(NULL);
     lks__cpu_level level;
     if (lks__cpu_level_get(&level) != LKS_OK)

@@ -55,11 +55,13 @@ static void expect_module(small_run *run, const char *tensor, size_t at, float b
     *x = kept;
 }
 
-static void check_modules(int which, const char *layer, const char *const modules[],
-                          const char *suffix)
+static void check_modules_with(lks__recompute recompute, int which, const char *layer,
+                               const char *const modules[], const char *suffix)
 {
     small_run run;
-    small_open(&small_models[which], &run);
+    small_model m = small_models[which];
+    m.config.recompute = recompute;
+    small_open(&m, &run);
     for (int l = 0; l < run.config.n_layer; l++)
         for (int i = 0; modules[i] != NULL; i++) {
             const char *name = lks_test_text("%s.%d.%s", layer, l, modules[i]);
@@ -70,6 +72,15 @@ static void check_modules(int which, const char *layer, const char *const module
             expect_module(&run, t->name, t->count - 1, INFINITY, name);
         }
     small_close(&run);
+}
+
+/* The same if layers share memory for what is made again. */
+static void check_modules(int which, const char *layer, const char *const modules[],
+                          const char *suffix)
+{
+    check_modules_with(LKS__RECOMPUTE_NONE, which, layer, modules, suffix);
+    check_modules_with(LKS__RECOMPUTE_ROWS, which, layer, modules, suffix);
+    check_modules_with(LKS__RECOMPUTE_BLOCK, which, layer, modules, suffix);
 }
 
 static void test_first_bad_gpt2(void **state)

@@ -150,6 +150,7 @@ static const struct figure ours[] = {
     {"check_interval", "100"},
     {"replicas", "shared"},
     {"bucket_mb", "4"},
+    {"recompute", "none"},
     {"device", "auto"},
     {"dtype", "float32"},
 };

@@ -625,6 +625,9 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "check_interval", "1", 0), /* what it finds: faults_flips */
     ROW(TRAIN, "replicas", "private", HOST),
     ROW(TRAIN, "bucket_mb", "0.0001", 0), /* tested by test_buckets() */
+    ROW(TRAIN, "recompute", "rows", 0),
+    ROW(TRAIN, "recompute", "block", 0), /* what it saves: model_recompute, laws_recompute */
+    ROW(TRAIN, "recompute", "layer", REFUSED, .says = "must be none, rows or block"),
     ROW(TRAIN, "device", "cpu", 0),
     ROW(TRAIN, "dtype", "bfloat16", OTHER | HOST),
 };

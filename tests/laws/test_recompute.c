@@ -1,0 +1,127 @@
+/* --recompute on any number of ranks and threads: the bytes of the run without it, for both
+ * families, with frozen tensors, bfloat16 and private replicas, and after a resume that changes it;
+ * and the memory that a process really needs. (laws_recorded_recompute: recorded runs.) */
+#include "laws.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One run and its variants. */
+struct recomputed {
+    bool golf;
+    const char *both[2]; /* settings of all, or NULL */
+    const char *variants[3][3];
+};
+
+static const struct recomputed runs[] = {
+    {false,
+     {NULL},
+     {{"--recompute=rows", "--nproc_per_node=2"},
+      {"--recompute=block", "--nproc_per_node=3", "--allow_uneven"},
+      {"--recompute=block", "--threads=3"}}},
+    {false,
+     {"--dtype=bfloat16", "--freeze=w[tp]e|h\\.0\\.|h\\.1\\.(ln_1|attn)"},
+     {{"--recompute=rows"}, {"--recompute=block", "--nproc_per_node=4"}, {NULL}}},
+    {true,
+     {NULL},
+     {{"--recompute=block", "--nproc_per_node=2"},
+      {"--recompute=block", "--nproc_per_node=8", "--replicas=private"},
+      {"--recompute=rows", "--threads=2"}}},
+    {true,
+     {"--freeze=tok_emb|blocks\\.0|skip", "--tie_embeddings=0"},
+     {{"--recompute=block", "--nproc_per_node=4"}, {NULL}, {NULL}}},
+};
+enum { N_RUNS = sizeof runs / sizeof runs[0] };
+
+static void add(law_args *args, const char *const more[], size_t n)
+{
+    for (size_t i = 0; i < n && more[i] != NULL; i++)
+        law_add(args, "%s", more[i]);
+}
+
+static const char *train(const struct recomputed *run, const char *const more[], size_t n)
+{
+    const char *out = lks_test_folder();
+    law_args args = law_family(run->golf, out);
+    add(&args, run->both, 2);
+    add(&args, more, n);
+    law_run(&args);
+    return out;
+}
+
+static void test_same_bytes(void **state)
+{
+    static const char *const reference[] = {LAW_REFERENCE};
+    for (int i = 0; i < N_RUNS; i++) {
+        const char *alone = train(&runs[i], reference, 2);
+        for (int v = 0; v < 3 && runs[i].variants[v][0] != NULL; v++)
+            law_assert_same(train(&runs[i], runs[i].variants[v], 3), alone);
+    }
+}
+
+/* It doesn't define the run: each part may have another. */
+static void test_resume(void **state)
+{
+    const char *alone = law_output("random", LAW_REFERENCE);
+    const char *out = law_output("random", "--recompute=block", "--max_iters=5");
+    law_resume("random", out, "--recompute=rows", "--max_iters=8", "--nproc_per_node=2");
+    law_resume("random", out, "--nproc_per_node=4");
+    law_assert_same_checkpoint(out, alone, law_family_last(false));
+    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
+    assert_null(json_object_get(json_array_get(config, 0), "recompute"));
+}
+
+/* Megabytes after `what` in the output of --dry_run, and of all memory that the run used (Pss). */
+static void measure(const char *way, double *planned, double *used)
+{
+    for (int dry = 0; dry < 2; dry++) {
+        const char *out = lks_test_folder();
+        law_args args = law_family(false, out);
+        static const char *const more[] = {"--n_layer=8",      "--batch_size=16",
+                                           "--block_size=96",  "--max_iters=0",
+                                           "--eval_iters=1",   "--gradient_accumulation_steps=1",
+                                           "--virtual_ranks=1"};
+        add(&args, more, sizeof more / sizeof more[0]);
+        law_add(&args, "--recompute=%s", way);
+        if (dry == 1) {
+            law_add(&args, "--dry_run");
+            lks_test_result r = lks_test_run(args.argv, NULL, 60);
+            assert_int_equal(r.exit_code, 0);
+            const char *at = strstr(r.out, "activations: ");
+            assert_non_null(at);
+            *planned = strtod(at + strlen("activations: "), NULL);
+            return;
+        }
+        law_run(&args);
+        const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+        *used = lks_test_number(json_array_get(hosts, 1), "memory_bytes") / 1e6;
+    }
+}
+
+/* What --dry_run promises is what a process needs less. */
+static void test_memory(void **state)
+{
+    double planned[3], used[3];
+    static const char *const ways[] = {"none", "rows", "block"};
+    if (lks_test_on_device())
+        return; /* its memory has guards */
+    for (int w = 0; w < 3; w++)
+        measure(ways[w], &planned[w], &used[w]);
+    assert_true(planned[1] < 0.72 * planned[0] && planned[2] < 0.4 * planned[0]);
+    for (int w = 1; w < 3; w++) {
+        print_message("%s: %.1f MB of activations, %.1f MB in all\n", ways[w], planned[w], used[w]);
+        assert_near(used[0] - used[w], planned[0] - planned[w],
+                    2.0 + 0.05 * (planned[0] - planned[w]));
+    }
+}
+
+int main(void)
+{
+    lks_test_need_level(NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_memory),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
