@@ -11,6 +11,10 @@ foreach(header ${public_headers})
   list(APPEND public_functions ${names})
 endforeach()
 list(REMOVE_DUPLICATES public_functions)
+# Each has the version of the library's name, so that a program is bound to the functions of that library.
+string(REPLACE ";" ";\n        " exported "${public_functions}")
+file(WRITE ${CMAKE_BINARY_DIR}/library.map
+  "LOCKSTEP_${PROJECT_VERSION_MAJOR} {\n    global:\n        ${exported};\n    local:\n        *;\n};\n")
 list(TRANSFORM public_functions PREPEND "LINKER:--undefined=")
 
 file(WRITE ${CMAKE_BINARY_DIR}/library.c "/* All of the library comes from its archive. */\n")
@@ -20,7 +24,9 @@ set_target_properties(liblockstep PROPERTIES
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 target_include_directories(liblockstep INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_options(liblockstep PRIVATE ${public_functions} LINKER:--as-needed)
+target_link_options(liblockstep PRIVATE ${public_functions} LINKER:--as-needed
+  LINKER:--version-script=${CMAKE_BINARY_DIR}/library.map)
+set_target_properties(liblockstep PROPERTIES LINK_DEPENDS ${CMAKE_BINARY_DIR}/library.map)
 if(NOT LKS_SANITIZE) # whose own functions come with the program
   target_link_options(liblockstep PRIVATE LINKER:--no-undefined)
 endif()
@@ -35,7 +41,8 @@ install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstep-config.cmake DESTINAT
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/lockstep-config-version.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/lockstep-config-version.cmake DESTINATION ${package_dir} COMPONENT dev)
-# The folder can be moved as a whole.
-file(RELATIVE_PATH PC_TO_INCLUDE /${CMAKE_INSTALL_LIBDIR}/pkgconfig /${CMAKE_INSTALL_INCLUDEDIR})
+# The folder can be moved as a whole: all paths begin with that of the .pc file.
+file(RELATIVE_PATH PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" PC_TO_PREFIX "${PC_TO_PREFIX}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${CMAKE_BINARY_DIR}/lockstep.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/lockstep.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)

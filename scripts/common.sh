@@ -47,6 +47,7 @@ have() {
     mandoc) command -v mandoc ;;
     zsh) command -v zsh ;;
     fish) command -v fish ;;
+    doxygen) command -v doxygen ;;
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
     libzip-dev) pkg-config --exists libzip ;;
     libopenmpi-dev) command -v mpicc ;;

@@ -76,7 +76,9 @@ has() {
         command -v chromium ;;
     tensorboard) # the same, to read what runs write for it
         python_has tensorboard ;;
-    transformers) # the same
+    numpy) # a Python that has it; LOCKSTEP_TEST_PYTHON names one
+        python_has numpy ;;
+    transformers) # as pytorch
         python_has transformers ;;
     golf-script) # parameter-golf's train_gpt.py, at the path that LOCKSTEP_TEST_GOLF gives
         [ -e "${LOCKSTEP_TEST_GOLF-}" ] ;;
@@ -109,6 +111,8 @@ has() {
     slurm) # the same; slurmctld, slurmd, slurm-client and munge
         PATH=$PATH:/usr/sbin command -v slurmctld && PATH=$PATH:/usr/sbin command -v slurmd &&
             PATH=$PATH:/usr/sbin command -v munged && command -v srun ;;
+    systemd) # looks at a unit; containers do without
+        command -v systemd-analyze ;;
     mpich) # a second MPI beside Open MPI, 70 MB: mpich and libmpich-dev
         command -v mpirun.mpich && [ -e "$build/tools/lockstep_mpich.so" ] ;;
     gcc-12) # counts of instructions are those of Debian 12's compiler

@@ -64,6 +64,8 @@ run_line() {
         echo - ;;
     'tensorboard --logdir='*) # watch_tensorboard; it would wait for a browser
         echo - ;;
+    scripts/package.sh*) # it builds twice; minutes
+        echo - ;;
     scripts/prove.sh) # check_prove runs it
         echo - ;;
     'python3 bench/compare.py'* | 'python3 bench/launch.py'*) # half an hour, and they measure

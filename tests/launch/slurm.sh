@@ -1,9 +1,9 @@
 #!/bin/sh
-# Ranks under srun, with a SLURM of one node in a temporary folder. slurm.sh FOUND TOOL:
+# Ranks under srun, with a SLURM of one node in a temporary folder. slurm.sh FOUND TOOL SOURCE:
 # the program that compares their bytes, and the tool. Exit code 77: there is no SLURM here.
 set -eu
 . "${0%/*}/../support.sh"
-found=$1 tool=$2
+found=$1 tool=$2 source=$3
 for need in munged slurmctld slurmd srun scancel squeue; do
     PATH=$PATH:/usr/sbin command -v $need >/dev/null || lacks slurm "there is no $need"
 done
@@ -99,4 +99,19 @@ code=0
 wait $srun || code=$?
 [ $code -eq 143 ] || fail "exit code $code after scancel, 143 is right"
 tail -n 20 "$work/stopped.log" | grep -q 'saving checkpoint' || fail 'no checkpoint after scancel'
+echo '== examples/cluster/train.sbatch runs, and goes on when it is submitted again'
+mkdir "$work/bin"
+ln -s "$tool" "$work/bin/lockstep"
+export PATH="$work/bin:$PATH"
+submit() { # OUT MAX_ITERS
+    (cd "$work" && timeout "$(patient 120)" sbatch --wait --overcommit --time=10 "$source/examples/cluster/train.sbatch" "$work/data" \
+        "$work/$1" --n_layer=1 --n_embd=16 --n_head=2 --block_size=16 --batch_size=2 --eval_interval=3 \
+        --eval_iters=1 --threads=1 --max_iters="$2") >"$work/sbatch.log" 2>&1 || fail "sbatch: $(cat "$work"/lockstep-*.log)"
+}
+submit parts 3
+rm "$work"/lockstep-*.log
+submit parts 6
+! grep 'iter 0:' "$work"/lockstep-*.log || fail 'the second job began anew'
+submit whole 6
+cmp "$work/parts/latest/model.safetensors" "$work/whole/latest/model.safetensors" || fail 'jobs in parts give other bytes'
 echo 'all as it should be'

@@ -1,9 +1,9 @@
 #!/bin/sh
-# `lockstep run --hosts` through a real sshd on this machine. ssh.sh TOOL. Exit code 77: there is none.
+# `lockstep run --hosts` through a real sshd on this machine. ssh.sh TOOL SOURCE. Exit code 77: there is none.
 # shellcheck disable=SC2016 # for the shells there
 set -eu
 . "${0%/*}/../support.sh"
-tool=$1
+tool=$1 source=$2
 PATH=$PATH:/usr/sbin
 for need in sshd ssh ssh-keygen; do
     command -v $need >/dev/null || lacks sshd "there is no $need"
@@ -84,4 +84,19 @@ for signal in TERM KILL; do
         sleep 0.1
     done
 done
+echo '== examples/cluster/hosts.sh trains on both, and goes on'
+mkdir bin
+ln -s "$tool" bin/lockstep
+"$tool" prep char --input="$source/README.md" --out=data >prep.log 2>&1 || fail prep
+train() { # HOSTS OUT MAX_ITERS
+    PATH="$work/bin:$PATH" RSH="$ssh" timeout "$(patient 120)" "$source/examples/cluster/hosts.sh" "$1" "$work/data" "$work/$2" \
+        --n_layer=1 --n_embd=16 --n_head=2 --block_size=16 --batch_size=2 --eval_interval=3 --eval_iters=1 \
+        --threads=1 --max_iters="$3" >"$work/$2.log" 2>&1 || fail "hosts.sh $1"
+}
+if "$tool" info | grep -qE 'backend +(mpi|gloo): ready'; then
+    train localhost:1,127.0.0.1:1 parts 3
+    train localhost:1,127.0.0.1:1 parts 6
+    train localhost:1 whole 6
+    cmp parts/latest/model.safetensors whole/latest/model.safetensors || fail 'two hosts give other bytes'
+fi
 echo 'all as it should be'

@@ -19,8 +19,11 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "$(ca
 prefix=$work/moved
 mv "$work/prefix" "$prefix" # what is installed can be moved
 
-hidden=$(nm -D --defined-only "$prefix"/lib*/liblockstep.so | awk '$3 !~ /^lks_[a-z]/ {print $3}')
-[ -z "$hidden" ] || fail "not a public name, and yet visible: $hidden"
+# The functions of the headers are visible, each with the library's version, and nothing else.
+grep -ohE 'lks_[a-z][a-z0-9_]*\(' "$source"/include/lockstep/*.h | tr -d '(' | sed 's/$/@@LOCKSTEP_0/' |
+    LC_ALL=C sort -u >"$work/declared"
+nm -D --defined-only "$prefix"/lib*/liblockstep.so | awk '$2 != "A" { print $3 }' | LC_ALL=C sort >"$work/visible"
+diff "$work/declared" "$work/visible" || fail 'what the headers declare isn'"'"'t what the library exports'
 
 {
     cmake -S "$source/examples" -B "$work/examples" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
@@ -79,6 +82,8 @@ PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)")
 export PKG_CONFIG_PATH
 eval "set -- $(pkg-config --variable=libdir lockstep)" # blanks are escaped
 libdir=$*
+[ "$(pkg-config --define-variable=prefix=/else --variable=includedir lockstep)" = /else/include ] ||
+    fail 'paths of lockstep.pc do not follow prefix'
 eval "set -- $(pkg-config --cflags --libs lockstep)"
 "$cc" -o "$work/by_pkg" "$source/examples/from_scratch.c" "$@"
 LD_LIBRARY_PATH=$libdir "$work/by_pkg" >/dev/null ||

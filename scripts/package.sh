@@ -1,0 +1,140 @@
+#!/bin/sh
+# Debian packages and a source tarball: see --help.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+usage() {
+    cat <<'END'
+Usage: scripts/package.sh [--out=out/packages] [--tree=DIR] [--chroot]
+
+Makes, from the last commit,
+
+  lockstep-VERSION.tar.gz   the sources, made twice: both must be equal, byte for byte
+  *.deb                     packages for Debian 12, built from that tarball, twice in different folders:
+                            both must be equal, byte for byte
+
+and has lintian look at the packages, if it is installed (an error of lintian's is one here, too).
+
+  --out=DIR    folder for them
+  --tree=DIR   build from this folder as it is, once; no tarball
+  --chroot     then install the packages in a bare Debian 12 (debootstrap, as root; some minutes and
+               a download of 100 MB), train there, build a program, remove them, and see that nothing
+               is left
+END
+}
+
+out=out/packages tree='' chroot=
+for arg; do
+    case $arg in
+    --out=?*) out=${arg#*=} ;;
+    --tree=?*) tree=${arg#*=} ;;
+    --chroot) chroot=yes ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; die "can't read the argument $arg" ;;
+    esac
+done
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+logs=$out/logs
+mkdir -p "$logs"
+# shellcheck disable=SC2086 # a list of names
+need $build_packages g++ libgloo-dev libzip-dev libsentencepiece-dev libopenmpi-dev libcairo2-dev libmicrohttpd-dev libncurses-dev dpkg-dev file
+work=$(mktemp -d)
+root=
+# shellcheck disable=SC2317 # by trap
+remove() {
+    [ -z "$root" ] || umount "$root/proc" 2>/dev/null || :
+    rm -rf --one-file-system "$work"
+}
+trap remove EXIT
+trap 'exit 1' INT TERM HUP
+
+# packages SOURCE OUT: paths of the build don't get into what it makes, and times are the commit's.
+packages() {
+    cmake -S "$1" -B "$1/build" -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DLKS_TESTS=OFF -DLKS_PACKAGES=ON \
+        -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_FLAGS="-ffile-prefix-map=$1=. -fstack-protector-strong" \
+        -DCMAKE_CXX_FLAGS="-ffile-prefix-map=$1=. -fstack-protector-strong" -DCMAKE_SHARED_LINKER_FLAGS=-Wl,-z,relro,-z,now \
+        -DCMAKE_MODULE_LINKER_FLAGS=-Wl,-z,relro,-z,now -DCMAKE_EXE_LINKER_FLAGS='-pie -Wl,-z,relro,-z,now' &&
+        cmake --build "$1/build" &&
+        (cd "$1/build" && SOURCE_DATE_EPOCH=$epoch cpack -B "$2")
+}
+
+if [ -n "$tree" ]; then
+    epoch=$(git -C "$tree" log -1 --format=%ct 2>/dev/null || sed -n 3p "$tree/cmake/identity.txt")
+    cp -a "$tree" "$work/tree"
+    rm -rf "$work/tree/build"
+    step build packages "$work/tree" "$work/debs"
+else
+    version=$(sed -n 's/^project(lockstep VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+    name=lockstep-$version
+    epoch=$(git log -1 --format=%ct)
+    for turn in 1 2; do
+        # git archive gives every file the commit's time, and gzip -n adds none.
+        git archive --format=tar --prefix="$name/" HEAD | gzip -9n >"$work/$turn.tar.gz"
+        mkdir "$work/in$turn"
+        tar -xzf "$work/$turn.tar.gz" -C "$work/in$turn"
+        step "build$turn" packages "$work/in$turn/$name" "$work/debs$turn"
+    done
+    cmp "$work/1.tar.gz" "$work/2.tar.gz" || die 'two tarballs of one commit differ'
+    cp "$work/1.tar.gz" "$out/$name.tar.gz"
+    for deb in "$work"/debs1/*.deb; do
+        cmp "$deb" "$work/debs2/${deb##*/}" || die "two builds of ${deb##*/} differ"
+    done
+    mv "$work/debs1" "$work/debs"
+fi
+rm -f "$out"/*.deb
+cp "$work"/debs/*.deb "$out"
+if command -v lintian >/dev/null; then
+    # The maintainer's address is the commits' own, whatever it is.
+    step lintian lintian --allow-root --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog \
+        "$out"/*.deb
+    echo 'lintian: no errors'
+fi
+(cd "$out" && sha256sum ./*.deb ./*.tar.gz 2>/dev/null) || :
+[ -n "$chroot" ] || exit 0
+
+echo '== a bare Debian 12'
+root=${LKS_PACKAGE_ROOT:-$work/bare}
+[ -x "$root/usr/bin/apt-get" ] ||
+    step debootstrap debootstrap --variant=minbase --include=ca-certificates bookworm "$root" http://deb.debian.org/debian
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+mount -t proc proc "$root/proc"
+mkdir -p "$root/packages"
+cp "$out"/*.deb "$root/packages"
+in_root() {
+    chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"
+}
+files() {
+    (cd "$root" && find . \( -path ./proc -o -path ./var -o -path ./packages -o -path ./tmp -o -path ./etc/ld.so.cache \) \
+        -prune -o -print | LC_ALL=C sort)
+}
+step update in_root apt-get update
+# What others bring stays: so install all that ours depend on, and a compiler, first.
+step others in_root sh -c 'apt-get install -y --no-install-recommends gcc libc6-dev pkg-config man-db libdnnl2 \
+    $(for deb in /packages/*.deb; do dpkg-deb -f "$deb" Depends | tr "," "\n" | sed "s/|.*//; s/(.*//"; done |
+    sort -u | grep -vE "^ *(lib)?lockstep")'
+files >"$work/before"
+step install in_root sh -c 'apt-get install -y --no-install-recommends /packages/*.deb'
+cat >"$root/tmp/use.sh" <<'END'
+set -eux
+cd /tmp
+lockstep info
+lockstep info | grep -q 'gloo: it is built in'
+zcat /usr/share/man/man1/lockstep-train.1.gz >/dev/null
+cat /usr/share/doc/lockstep/docs/*.md >my.txt
+lockstep prep char --input=my.txt --out=my
+lockstep train quickstart --dataset=my --out_dir=one --nproc_per_node=1 --max_iters=4 --eval_iters=2
+lockstep train quickstart --dataset=my --out_dir=two --nproc_per_node=2 --max_iters=4 --eval_iters=2
+cmp one/latest/model.safetensors two/latest/model.safetensors
+lockstep sample --out_dir=two --num_samples=1 --max_new_tokens=20
+lockstep export --format=nanogpt --out_dir=two --out=ckpt.pt
+cc -Wall -Werror -o mlp /usr/share/doc/lockstep/examples/mlp.c $(pkg-config --cflags --libs lockstep) -lm
+./mlp >1
+lockstep run --standalone --nproc-per-node=2 ./mlp | sed 's/^\[[^]]*\] //' | cmp - 1
+END
+step use in_root sh /tmp/use.sh
+step remove in_root sh -c 'apt-get purge -y $(dpkg-query -W -f "\${Package}\n" "*lockstep*")'
+files >"$work/after"
+diff "$work/before" "$work/after" || die 'the packages left files'
+echo 'Installed, used and removed: nothing is left'

@@ -1,0 +1,44 @@
+#!/bin/sh
+# examples/cluster/lockstep@.service: systemd accepts it, and its command starts, stops with a checkpoint and
+# goes on. service.sh SOURCE TOOL.
+set -eu
+. "${0%/*}/../support.sh"
+source=$1 tool=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM HUP
+fail() {
+    echo "FAILED: $*"
+    tail -n 20 "$work"/*.log
+    exit 1
+}
+command -v systemd-analyze >/dev/null || lacks systemd 'it has to accept the unit'
+sed "s,/usr/bin/lockstep,$tool,; s,/srv/lockstep/%i,$work," "$source/examples/cluster/lockstep@.service" >"$work/lockstep@x.service"
+systemd-analyze verify --man=no "$work/lockstep@x.service" >"$work/verify.log" 2>&1 || fail 'systemd refuses the unit'
+! grep "lockstep@x" "$work/verify.log" || fail 'systemd warns of the unit'
+
+# What systemd would execute.
+command=$(sed -n "s/^ExecStart=\/bin\/sh -c '\(.*\)'\$/\1/p" "$work/lockstep@x.service" | sed 's/\$\$/$/g')
+[ -n "$command" ] || fail 'there is no command'
+cd "$work"
+"$tool" prep char --input="$source/README.md" --out=data >prep.log 2>&1 || fail prep
+recipe() { # MAX_ITERS
+    printf '%s\n' 'dataset = data' 'n_layer = 1' 'n_head = 2' 'n_embd = 16' 'block_size = 16' 'batch_size = 2' 'threads = 1' \
+        'gradient_accumulation_steps = 4' 'eval_interval = 20' 'eval_iters = 1' "max_iters = $1" >recipe.conf
+}
+recipe 100000000
+sh -c "$command" >run.log 2>&1 &
+tries=0
+until [ -e out/latest ]; do
+    tries=$((tries + 1))
+    [ $tries -lt "$(patient 300)" ] || fail 'no checkpoint'
+    sleep 0.1
+done
+kill -TERM $!
+code=0
+wait $! || code=$?
+[ $code = "$(sed -n 's/^SuccessExitStatus=//p' "lockstep@x.service")" ] || fail "exit code $code after SIGTERM"
+at=$(readlink out/latest | sed 's/ckpt-0*//')
+recipe $((at + 5))
+timeout "$(patient 60)" sh -c "$command" >again.log 2>&1 || fail 'it does not go on'
+[ "$(readlink out/latest | sed 's/ckpt-0*//')" -gt "$at" ] || fail 'it has not gone on'
