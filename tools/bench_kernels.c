@@ -8,6 +8,7 @@
 #include "base/sys.h"
 #include "bench.h"
 #include "kernels/layers.h"
+#include "tool.h"
 
 enum {
     ROWS = 1024,     /* of activations: 4 sequences of 256 tokens */
@@ -277,6 +278,7 @@ lks_status bench_kernels(const lks__settings *settings)
     lks__session s;
     struct bench b = {0};
     LKS__TRY(lks__session_open(settings->backend, settings->timeout, 1, &s));
+    tool_print_warning("bench", &s);
     b.ex = &s.ex;
     b.k = &s.kernels;
     lks_status st = LKS_OK;

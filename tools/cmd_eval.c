@@ -244,6 +244,7 @@ static int run_rank(lks__settings *s)
     lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads, &session);
     if (st != LKS_OK)
         return tool_fail("eval", st);
+    tool_print_warning("eval", &session);
     struct job j = {.s = s, .session = &session};
     st = lks__session_device(&session, s->device);
     if (st == LKS_OK)

@@ -220,6 +220,7 @@ int tool_sample(int argc, char **argv)
     lks_status st = lks__session_open("auto", 60.0, (int)s.threads, &j.session);
     if (st != LKS_OK)
         return tool_fail("sample", st);
+    tool_print_warning("sample", &j.session);
     st = open_job(&j);
     if (st == LKS_OK)
         st = s.interactive ? converse(&j) : write_samples(&j);

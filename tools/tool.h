@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "commands.h"
+#include "session/session.h"
 #include "settings/settings.h"
 
 enum {
@@ -50,5 +51,7 @@ int tool_stopped(const char *name, int signo, const char *left);
 
 /* Print to stderr which installed recipe is used, and what was given but is not used. */
 void tool_print_notes(const char *name, const lks__args *args);
+/* On rank 0: what makes this machine slower than it has to be. */
+void tool_print_warning(const char *name, const lks__session *session);
 
 #endif

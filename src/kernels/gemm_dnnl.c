@@ -48,6 +48,7 @@ typedef int dnnl_sgemm_fn(char ta, char tb, int64_t m, int64_t n, int64_t k, flo
 static struct {
     pthread_mutex_t mutex; /* guards loading; later the rest is only read */
     bool is_open;
+    void *lib; /* NULL: not loaded */
     lks__cpu_level level;
     char version[32];
     dnnl_sgemm_fn *sgemm;
@@ -81,29 +82,47 @@ static lks_status cap(void *lib, lks__cpu_level level)
     return LKS_OK;
 }
 
+/* The reason for the first name that can't be loaded goes to `why`. */
+static void *find(char why[256])
+{
+    why[0] = '\0';
+    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0] && dnnl.lib == NULL; i++) {
+        dnnl.lib = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
+        if (dnnl.lib != NULL || why[0] != '\0')
+            continue;
+        const char *error = dlerror();
+        lks__escape(why, 256, error, strlen(error));
+    }
+    return dnnl.lib;
+}
+
+bool lks__gemm_dnnl_is_there(void)
+{
+    char why[256];
+    pthread_mutex_lock(&dnnl.mutex);
+    const bool found = find(why) != NULL;
+    pthread_mutex_unlock(&dnnl.mutex);
+    return found;
+}
+
+bool lks__gemm_dnnl_is_open(void)
+{
+    return dnnl.is_open;
+}
+
 static lks_status load(lks__cpu_level level)
 {
-    char first[256] = "";
-    void *lib = NULL;
-    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0] && lib == NULL; i++) {
-        lib = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
-        if (lib != NULL || first[0] != '\0')
-            continue;
-        const char *why = dlerror();
-        lks__escape(first, sizeof first, why, strlen(why));
-    }
+    char first[256];
+    void *lib = find(first);
     if (lib == NULL)
         return missing(first);
-
     const dnnl_version_head *(*version)(void) =
         (const dnnl_version_head *(*)(void))dlsym(lib, "dnnl_version");
     dnnl_sgemm_fn *sgemm = (dnnl_sgemm_fn *)dlsym(lib, "dnnl_sgemm");
     lks_status st =
         version == NULL || sgemm == NULL ? missing(LIBRARY " lacks dnnl_sgemm") : cap(lib, level);
-    if (st != LKS_OK) {
-        dlclose(lib);
+    if (st != LKS_OK)
         return st;
-    }
     const dnnl_version_head *v = version();
     snprintf(dnnl.version, sizeof dnnl.version, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
     dnnl.omp_set_num_threads = (void (*)(int))dlsym(lib, "omp_set_num_threads");

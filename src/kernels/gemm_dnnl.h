@@ -4,9 +4,15 @@
 
 #include "kernels/kernels.h"
 
+/* Is the library installed? Loads it. Without it each level has a product of its own (x86/gemm.c).
+ */
+bool lks__gemm_dnnl_is_there(void);
+
 /* Load the library and cap its instructions at `level`. A second call with the same level does
  * nothing, one with another level is ERR_ARG, because the library's cap can't be changed. */
 lks_status lks__gemm_dnnl_open(lks__cpu_level level);
+
+bool lks__gemm_dnnl_is_open(void);
 
 /* Keep the library from using OpenMP threads when this thread calls it. */
 void lks__gemm_dnnl_thread_init(void);

@@ -15,21 +15,42 @@ static const lks__kernels table_ref = {
     .gemm_bf16_tiles = &lks__gemm_bf16_tiles_ref,
 };
 
+lks_status lks__kernels_open_own(lks__cpu_level level, lks__kernels *k)
+{
+    *k = table_ref; /* always complete; a level replaces some entries */
+    if (level > LKS__CPU_REF) {
+#if defined(__x86_64__)
+        lks__kernels_x86(level, k);
+#endif
+        k->gemm_tiles = lks__gemm_dnnl_tiles(level);
+        k->level = level;
+    }
+    return LKS_OK;
+}
+
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
 {
-    lks__kernels table = table_ref; /* always complete; a level replaces some entries */
-
-    if (level > LKS__CPU_REF) {
+    lks__kernels table;
+    LKS__TRY(lks__kernels_open_own(level, &table));
+    if (level > LKS__CPU_REF && lks__kernels_have_library()) {
         LKS__TRY(lks__gemm_dnnl_open(level));
         table.gemm = lks__gemm_dnnl;
-        table.gemm_tiles = lks__gemm_dnnl_tiles(level);
-#if defined(__x86_64__)
-        lks__kernels_x86(level, &table);
-#endif
-        table.level = level;
     }
     *k = table;
     return LKS_OK;
+}
+
+bool lks__kernels_have_library(void)
+{
+    return lks__gemm_dnnl_is_there();
+}
+
+const char *lks__kernels_warning(const lks__kernels *k)
+{
+    if (k->level == LKS__CPU_REF || k->gemm == lks__gemm_dnnl)
+        return NULL;
+    return "oneDNN (Debian: libdnnl2) is not installed here, or not on all hosts, so matrix "
+           "products are lockstep's own, which take longer and give other last digits";
 }
 
 void lks__kernels_thread_init(void)

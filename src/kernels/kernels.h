@@ -230,9 +230,14 @@ LKS__KERNEL_MAP(X)
 #undef X
 
 /* Fill the table for `level`. Levels above ref load the GEMM library (oneDNN), capped at that
- * level's instructions; if it is missing, ERR_SUPPORT names the package. Call it once in a
- * process. */
+ * level's instructions; if it isn't installed, they take products of our own. ERR_SUPPORT if it is
+ * installed and can't be used. Call it once in a process. */
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);
+/* The same with products of our own, though the library may be there: others lack it. */
+lks_status lks__kernels_open_own(lks__cpu_level level, lks__kernels *k);
+bool lks__kernels_have_library(void); /* is it installed? */
+/* A sentence if the level has to do without the library; else NULL. */
+const char *lks__kernels_warning(const lks__kernels *k);
 
 /* Call it once in each thread that calls kernels: it turns off the GEMM library's own threads. */
 void lks__kernels_thread_init(void);

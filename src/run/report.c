@@ -272,6 +272,13 @@ static void say_complete(lks__report *r, const lks__trainer *t)
                          t->out_of_time ? "max_wallclock_seconds" : t->procedure->length);
 }
 
+static void warn_of_own_products(lks__report *r, const lks__trainer *t)
+{
+    const char *warning = lks__kernels_warning(&t->ses.kernels);
+    if (warning != NULL)
+        lks__log_message(&r->log, "warning: %s", warning);
+}
+
 /* If other kernels made the checkpoint, the run goes on with other bits. */
 static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
 {
@@ -399,6 +406,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     lks_status st = reads_only ? LKS_OK : open_files(r, t);
     if (st == LKS_OK) {
         describe(r, t);
+        warn_of_own_products(r, t);
         warn_of_other_kernels(r, t);
         warn_of_slow_run(r, t);
         say_complete(r, t);

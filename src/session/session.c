@@ -45,23 +45,29 @@ static void ask_stop(void *comm, int signo)
     lks__comm_ask_stop(comm, signo);
 }
 
-/* On mixed machines the level is the lowest of any rank, so that all ranks compute the same
- * bits. */
+/* On mixed machines the level is the lowest of any rank, and the products are our own if one lacks
+ * the library, so that all ranks compute the same bits. */
 static lks_status agree_on_level(lks__session *s)
 {
+    struct has {
+        int32_t level, library;
+    };
     lks__cpu_level mine;
     LKS__TRY(lks__session_agree(s, lks__cpu_level_get(&mine)));
-    int32_t level = (int32_t)mine, *all = calloc((size_t)s->world.world_size, sizeof *all);
+    struct has has = {(int32_t)mine, mine > LKS__CPU_REF && lks__kernels_have_library()};
+    struct has *all = calloc((size_t)s->world.world_size, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", s->world.world_size);
-    lks_status st = lks_comm_all_gather(s->comm, &level, all, sizeof level, LKS_UINT8);
-    for (int r = 0; r < s->world.world_size && st == LKS_OK; r++)
-        if (all[r] < level)
-            level = all[r];
+    lks_status st = lks_comm_all_gather(s->comm, &has, all, sizeof has, LKS_UINT8);
+    for (int r = 0; r < s->world.world_size && st == LKS_OK; r++) {
+        has.level = all[r].level < has.level ? all[r].level : has.level;
+        has.library = has.library && all[r].library;
+    }
     free(all);
-    if (st == LKS_OK)
-        st = lks__session_agree(s, lks__kernels_open((lks__cpu_level)level, &s->kernels));
-    return st;
+    LKS__TRY(st);
+    const lks__cpu_level level = (lks__cpu_level)has.level;
+    return lks__session_agree(s, has.library ? lks__kernels_open(level, &s->kernels)
+                                             : lks__kernels_open_own(level, &s->kernels));
 }
 
 /* More threads than cores work, and tests need them, but thousands would only wait for one

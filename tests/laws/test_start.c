@@ -101,12 +101,58 @@ static void test_kernels(void **state)
     }
 }
 
+static const char *final_hash(const char *out)
+{
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "checkpoint");
+    assert_true(json_array_size(lines) > 0);
+    return json_string_value(
+        lks_test_member(json_array_get(lines, json_array_size(lines) - 1), "params_hash"));
+}
+
+/* If a rank's machine lacks oneDNN (files that are no library stand in its place), all take
+ * lockstep's own products, at their level, and one warning is printed. */
+static void test_own_products(void **state)
+{
+    static const char *const lacks[] = {"[ $RANK = 0 ]", "[ $RANK = 1 ]", "true", "false"};
+    const char *none = lks_test_folder(), *first = NULL;
+    static const char warning[] = "warning: oneDNN (Debian: libdnnl2) is not installed here";
+    lks__cpu_level level;
+    assert_ok(lks__cpu_level_get(&level));
+    if (level == LKS__CPU_REF)
+        skip(); /* products are its own anyway */
+    for (int version = 2; version <= 3; version++)
+        lks_test_write(lks_test_text("%s/libdnnl.so.%d", none, version), "no library", 10);
+    for (int i = 0; i < 4; i++) {
+        const char *out;
+        const lks_test_result r =
+            started(lks_test_text("%s && export LD_LIBRARY_PATH=%s", lacks[i], none),
+                    "--max_iters=2", &out);
+        if (r.exit_code != 0)
+            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        const json_t *host =
+            json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host"), 0);
+        assert_string_equal(json_string_value(lks_test_member(host, "kernels")),
+                            lks__cpu_level_name(level));
+        const char *said = strstr(r.err, warning), *hash = final_hash(out);
+        first = first == NULL ? hash : first;
+        if (i < 3) {
+            assert_non_null(said);
+            assert_null(strstr(said + 1, warning));
+            assert_string_equal(hash, first);
+        } else {
+            assert_null(said);
+            assert_string_not_equal(hash, first);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_data),
         cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_own_products),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -41,8 +41,9 @@ void VERSION(gemm_bf16)(char ta, char tb, size_t m, size_t n, size_t k, float al
                         void *work)
 {
     rounded_work *w = work;
+    lks__gemm_fn *gemm = lks__gemm_dnnl_is_open() ? lks__gemm_dnnl : VERSION(gemm);
     if (k == 0)
-        lks__gemm_dnnl(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     for (size_t j = 0; j < n; j += NC) {
         const size_t nc = min(NC, n - j);
         for (size_t p = 0; p < k; p += KC) {
@@ -57,9 +58,8 @@ void VERSION(gemm_bf16)(char ta, char tb, size_t m, size_t n, size_t k, float al
                     copy(w->a, a + p * lda + i, lda, kc, mc);
                 else
                     copy(w->a, a + i * lda + p, lda, mc, kc);
-                lks__gemm_dnnl(ta, tb, mc, nc, kc, alpha, w->a, (ta == 'T' ? mc : kc) + GAP, w->b,
-                               (tb == 'T' ? kc : nc) + GAP, p == 0 ? beta : 1, c + i * ldc + j,
-                               ldc);
+                gemm(ta, tb, mc, nc, kc, alpha, w->a, (ta == 'T' ? mc : kc) + GAP, w->b,
+                     (tb == 'T' ? kc : nc) + GAP, p == 0 ? beta : 1, c + i * ldc + j, ldc);
             }
         }
     }

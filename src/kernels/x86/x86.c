@@ -7,6 +7,7 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
 #define X(name, type) k->name = lks__##name##_avx2;
         LKS__ROW_KERNEL_MAP(X)
 #undef X
+        k->gemm = lks__gemm_avx2;
         k->gemm_bf16 = lks__gemm_bf16_avx2;
         k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_avx2;
         k->peak_bf16 = lks__peak_avx2;
@@ -15,6 +16,7 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
 #define X(name, type) k->name = lks__##name##_avx512;
         LKS__ROW_KERNEL_MAP(X)
 #undef X
+        k->gemm = lks__gemm_avx512;
         k->gemm_bf16 = lks__gemm_bf16_avx512;
         k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_avx512;
         k->peak_bf16 = lks__peak_avx512;

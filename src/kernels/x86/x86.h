@@ -1,7 +1,7 @@
 /* kernels/x86/x86.h - versions for x86-64 levels. A kernel <name> of a level is
  * lks__<name>_<level>. The row kernels are written in LANES (vec.h), in <layer>.c, which is built
- * for each level, as is gemm_bf16.c. Others are in <name>_<level>.c. gemm is the library's at every
- * level here. */
+ * for each level, as are gemm.c and gemm_bf16.c. Others are in <name>_<level>.c. gemm.c is for
+ * machines without the library. */
 #ifndef LKS_KERNELS_X86_X86_H
 #define LKS_KERNELS_X86_X86_H
 
@@ -11,6 +11,7 @@
 LKS__ROW_KERNEL_MAP(X)
 #undef X
 
+lks__gemm_fn lks__gemm_avx2, lks__gemm_avx512;
 lks__gemm_bf16_fn lks__gemm_bf16_avx2, lks__gemm_bf16_avx512, lks__gemm_bf16_avx512_bf16,
     lks__gemm_bf16_amx;
 extern const lks__tiles lks__gemm_bf16_tiles_avx2, lks__gemm_bf16_tiles_avx512,
