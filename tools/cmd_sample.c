@@ -105,7 +105,7 @@ static lks_status find_stops(struct job *j)
 static void print_full(void *ctx, size_t block_size)
 {
     fprintf(stderr,
-            "lockstep sample: the context of %zu tokens is full: each further token drops the "
+            "lockstep sample: from %zu tokens on the context is full: each further token drops the "
             "oldest one and computes the whole window again\n",
             block_size);
 }
@@ -145,13 +145,15 @@ static lks__writer writer_of(struct job *j)
     const lks__settings *s = j->s;
     return (lks__writer){.generator = j->generator,
                          .text = &j->text,
-                         .how = {.draw = {.seed = (uint64_t)s->seed,
+                         /* In a conversation when it happens; otherwise it is said before the text,
+                          * in whose middle it would stand on a terminal. */
+                         .how = {.full = s->interactive ? print_full : NULL,
+                                 .draw = {.seed = (uint64_t)s->seed,
                                           .temperature = s->temperature,
                                           .top_k = (uint32_t)s->top_k,
                                           .top_p = s->top_p,
                                           .has = j->has},
-                                 .max_new_tokens = (uint64_t)s->max_new_tokens,
-                                 .full = print_full},
+                                 .max_new_tokens = (uint64_t)s->max_new_tokens},
                          .stops = j->stops,
                          .put = write_text};
 }
@@ -162,6 +164,9 @@ static lks_status write_samples(struct job *j)
     size_t at_once = s->num_samples < AT_ONCE ? (size_t)s->num_samples : AT_ONCE;
     LKS__TRY(open_generator(j, (uint64_t)j->n_prompt + (uint64_t)s->max_new_tokens, &at_once));
     j->writer = writer_of(j);
+    const size_t T = (size_t)j->replica.config.block_size;
+    if (j->n_prompt + (size_t)s->max_new_tokens > T)
+        print_full(NULL, T);
     const double start = lks__sys_now();
     const lks_status st = lks__write_samples(&j->writer, j->prompt, j->n_prompt, at_once,
                                              (uint64_t)s->num_samples, &j->n_whole);

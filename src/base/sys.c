@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -492,13 +493,25 @@ double lks__sys_wall(void)
 
 /* ---- whole files ------------------------------------------------------------------------- */
 
+const char *lks__sys_reason(int err)
+{
+    static _Thread_local char text[160];
+    struct rlimit limit;
+    if (err != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return strerror(err);
+    snprintf(text, sizeof text,
+             "no descriptor is left: this process may open %llu files (ulimit -n); allow more",
+             (unsigned long long)limit.rlim_cur);
+    return text;
+}
+
 lks_status lks__sys_fail(const char *what, const char *path)
 {
     int err = errno;
     char name[512];
     lks__escape(name, sizeof name, path, strlen(path));
     return lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what, name,
-                     err ? strerror(err) : "the file ended early");
+                     err ? lks__sys_reason(err) : "the file ended early");
 }
 
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p)

@@ -94,6 +94,9 @@ lks_status lks__sys_make_dirs(const char *path);
 /* fsync a folder, so that renames in it survive a crash. */
 lks_status lks__sys_sync_dir(const char *path);
 
+/* strerror(), with what to do if this process may open no more files. */
+const char *lks__sys_reason(int err);
+
 /* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */
 lks_status lks__sys_fail(const char *what, const char *path);
 

@@ -55,8 +55,9 @@ lks_status lks__consoles_open(lks__consoles **consoles_p)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
     c->at[0].fd = c->at[1].fd = -1;
     c->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    lks_status st =
-        c->event < 0 ? lks__fail(LKS_ERR_IO, "can't make an eventfd: %s", strerror(errno)) : LKS_OK;
+    lks_status st = c->event < 0
+                        ? lks__fail(LKS_ERR_IO, "can't make an eventfd: %s", lks__sys_reason(errno))
+                        : LKS_OK;
     bool same = same_file(1, 2);
     c->terminal = is_terminal(1) && is_terminal(2);
     for (int i = 0; i < 2 && st == LKS_OK; i++) {

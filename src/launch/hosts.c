@@ -211,7 +211,7 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
     }
     if (pipe2(fds, O_CLOEXEC) != 0)
         return lks__fail(LKS_ERR_IO, "can't make a pipe for host %s: %s", o->hosts[i].name,
-                         strerror(errno));
+                         lks__sys_reason(errno));
     if (use == words)
         setenv(LKS__LIFELINE_ENV, role, 1);
     a->pid = fork();

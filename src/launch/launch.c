@@ -191,7 +191,7 @@ static lks_status launch(struct lks__job *job, sigset_t *mask, int *exit_code_p)
     sigaddset(mask, LKS__FRONT_GONE);
     job->signals = signalfd(-1, mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (job->signals < 0)
-        return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", strerror(errno));
+        return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", lks__sys_reason(errno));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     lks_status st = lks__consoles_open(&job->consoles);
     if (st == LKS_OK)

@@ -1,4 +1,5 @@
 /* Joining a job of several nodes, and its ends, as the launch sees them. */
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -163,6 +164,11 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
             lks__say(n->job, "waiting for nodes at %s: %d here, %d to %d needed",
                      lks__address_text(where, n->job->store_host, n->job->store_port),
                      lks__nodes_here(n), n->min, n->max);
+        }
+        if (!n->said_full && n->job->store != NULL && lks__store_is_full(n->job->store)) {
+            n->said_full = true;
+            lks__say(n->job, "%d nodes are here, and another one can't connect: %s",
+                     lks__nodes_here(n), lks__sys_reason(EMFILE));
         }
         LKS__TRY(listen_for(n, 100, false, &sig));
         if (n->refused[0] != '\0')

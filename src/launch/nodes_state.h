@@ -47,7 +47,7 @@ struct lks__nodes {
     bool starting; /* coordinator: the round has been posted */
     bool running, ended, again;
     double gather_since, joined_at, end_by;
-    bool said_what;
+    bool said_what, said_full;
     /* Not OK: a message couldn't be posted, so others would wait for it forever. */
     lks_status unsaid;
     char unsaid_text[600];

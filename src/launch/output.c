@@ -228,7 +228,7 @@ static lks_status open_stream(lks__output *o, int local, int which,
         return LKS_OK;
     if (pipe2(fds, O_CLOEXEC) != 0)
         return lks__fail(LKS_ERR_IO, "can't make a pipe for the output of rank %d: %s", rank,
-                         strerror(errno));
+                         lks__sys_reason(errno));
     s->fd = fds[0];
     s->child_fd = fds[1];
     fcntl(s->fd, F_SETFL, O_NONBLOCK);

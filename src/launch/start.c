@@ -173,7 +173,7 @@ lks_status lks__start_rank(struct lks__attempt *a, int rank, int *exec_errno_p)
     if (pipe2(report, O_CLOEXEC) != 0) {
         free(env);
         return lks__fail(LKS_ERR_IO, "can't make a pipe to start rank %d: %s", rank,
-                         strerror(errno));
+                         lks__sys_reason(errno));
     }
     pid_t launcher = getpid(), pid = fork();
     if (pid == 0)

@@ -17,6 +17,7 @@
 #ifndef LKS_NET_STORE_H
 #define LKS_NET_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,8 @@ typedef struct lks__store_server lks__store_server;
 lks_status lks__store_serve(const char *host, int port, const char *token,
                             lks__store_server **server_p);
 int lks__store_port(const lks__store_server *server);
+/* Has a connection had to wait, at any time, because this process may open no more files? */
+bool lks__store_is_full(const lks__store_server *server);
 void lks__store_stop(lks__store_server *server); /* closes all connections; NULL does nothing */
 
 /* --- client: one connection, for one thread at a time ------------------------------------- */

@@ -91,7 +91,7 @@ static lks_status connect_once(lks__store *s, const char *host, int port, double
         socklen_t len = sizeof err;
         s->fd = lks__sys_socket(a->ai_family, SOCK_STREAM);
         if (s->fd < 0) {
-            st = lks__fail(LKS_ERR_IO, "can't open a socket: %s", strerror(errno));
+            st = lks__fail(LKS_ERR_IO, "can't open a socket: %s", lks__sys_reason(errno));
             continue;
         }
         lks__address_tune(s->fd);

@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "net/store_values.h"
@@ -35,6 +36,7 @@ struct lks__store_server {
     int listener, stop_fd, port;
     char *token;
     lks__values values;
+    atomic_bool is_full; /* a connection had to wait because no descriptor was left */
     struct lks__conn **conns;
     size_t n_conns, cap_conns;
     struct pollfd *polls; /* [cap_conns + 2] */

@@ -92,8 +92,10 @@ static void accept_all(lks__store_server *s)
         int fd = lks__sys_accept(s->listener);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && drop_oldest_stranger(s))
             continue;
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+            s->is_full = true;
             usleep(50000); /* no descriptor left, and no stranger to drop: don't spin */
+        }
         if (fd < 0)
             return;
         if (count(s, false) >= MAX_STRANGERS)
@@ -181,7 +183,7 @@ static lks_status listen_on(lks__store_server *s, const char *host, int port)
     int on = 1, fd = lks__sys_socket(addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK);
     if (fd < 0)
         return lks__fail(LKS_ERR_IO, "can't open a socket to listen on %s: %s", where,
-                         strerror(errno));
+                         lks__sys_reason(errno));
     s->listener = fd;
     /* Don't wait for the last connections of an earlier job to expire. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -234,7 +236,8 @@ lks_status lks__store_serve(const char *host, int port, const char *token,
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
     s->token = strdup(token);
     if (!make_room(s) || s->token == NULL || s->stop_fd < 0)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory or descriptor for the store");
+        st = lks__fail(LKS_ERR_NOMEM, "no memory or descriptor for the store: %s",
+                       lks__sys_reason(errno));
     if (st == LKS_OK)
         st = listen_on(s, host, port);
     if (st == LKS_OK)
@@ -245,6 +248,11 @@ lks_status lks__store_serve(const char *host, int port, const char *token,
     }
     *server_p = s;
     return LKS_OK;
+}
+
+bool lks__store_is_full(const lks__store_server *server)
+{
+    return server->is_full;
 }
 
 int lks__store_port(const lks__store_server *server)

@@ -74,6 +74,37 @@ static void test_variables(void **state)
     }
 }
 
+/* Two jobs of MPICH in one job of SLURM, at the same time: their variables are the same, and only
+ * their launchers' proxies differ. Ranks are started by a shell in between, as by a script. */
+static void test_two_jobs(void **state)
+{
+    enum { JOBS = 2 };
+    const char *dir = lks_test_folder(), *out[JOBS],
+               *proxy = lks_test_text("%s/hydra_pmi_proxy", dir);
+    lks_test_child jobs[JOBS];
+    assert_int_equal(symlink("/bin/sh", proxy), 0); /* its name is that of the file */
+    for (int j = 0; j < JOBS; j++) {
+        law_args args = law_train("random", &out[j]);
+        const char *line = lks_test_program(), *ranks = "";
+        for (int i = 1; i < args.n; i++)
+            line = lks_test_text("%s '%s'", line, args.argv[i]);
+        for (int r = 1; r >= 0; r--)
+            ranks = lks_test_text("%sPMI_RANK=%d MPI_LOCALRANKID=%d sh -c \"%s --threads=1; exit "
+                                  "\\$?\" & p%d=$!; ",
+                                  ranks, r, r, line, r);
+        const char *command = lks_test_text("%swait $p1 && wait $p0", ranks);
+        const char *const argv[] = {proxy, "-c", command, NULL};
+        jobs[j] = lks_test_start(argv, (const char *const[]){"PMI_SIZE=2", "MPI_LOCALNRANKS=2",
+                                                             "SLURM_JOB_ID=17", NULL});
+    }
+    for (int j = 0; j < JOBS; j++) {
+        const lks_test_result r = lks_test_wait(&jobs[j], 60);
+        if (r.exit_code != 0)
+            fail_msg("job %d: exit code %d: %s", j, r.exit_code, r.err);
+        law_assert_same(out[j], alone);
+    }
+}
+
 /* A rank that dies is named by the others, which end by themselves. */
 static void test_death(void **state)
 {
@@ -250,9 +281,9 @@ int main(int argc, char **argv)
     /* Those that need a launcher which may be missing are CTest programs of their own, which
      * skip. */
     const struct CMUnitTest ours[] = {
-        cmocka_unit_test(test_reading),        cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_death),          cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_another_number),
+        cmocka_unit_test(test_reading),  cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_two_jobs), cmocka_unit_test(test_death),
+        cmocka_unit_test(test_absent),   cmocka_unit_test(test_another_number),
     };
     static const struct {
         const char *name;

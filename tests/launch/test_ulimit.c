@@ -1,7 +1,12 @@
 /* What a shell's ulimit leaves: a small stack is enough, and few descriptors are raised. */
 #include "support.h"
 
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/sys.h"
 
 static lks_test_result limited(const char *limit, const char *words)
 {
@@ -45,11 +50,68 @@ static void test_descriptors(void **state)
     assert_string_equal(r.out, "500\n");
 }
 
+/* With too few even then, the message names the limit, whatever could not be opened. */
+static void test_too_few(void **state)
+{
+    static const int limits[] = {4, 5, 8, 10, 16};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const lks_test_result r = limited(lks_test_text("ulimit -n %d", limits[i]),
+                                          "run --standalone --nproc-per-node=8 true");
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err,
+                        lks_test_text("this process may open %d files (ulimit -n)", limits[i]));
+    }
+}
+
+/* More nodes than the first one has descriptors for: it says so while it waits. */
+static void test_many_nodes(void **state)
+{
+    enum { NODES = 12 };
+    const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
+    const char *nodes = lks_test_text("--nnodes=%d", NODES);
+    lks_test_child node[NODES];
+    for (int i = 0; i < NODES; i++) {
+        const char *command =
+            lks_test_text("%s exec %s run %s --node-rank=%d --master-addr=127.0.0.1 %s true",
+                          i == 0 ? "ulimit -n 24;" : "", LKS_TEST_TOOL, nodes, i, port);
+        node[i] = lks_test_start(
+            (const char *const[]){"sh", "-c", command, NULL},
+            (const char *const[]){"LOCKSTEP_TOKEN=0123456789abcdef0123456789abcdef", NULL});
+    }
+    static const char expected[] =
+        "nodes are here, and another one can't connect: no descriptor is "
+        "left: this process may open 24 files";
+    const char *said = "";
+    for (double end = lks__sys_now() + 60 * lks_test_patience();
+         strstr(said, expected) == NULL && lks__sys_now() < end; poll(NULL, 0, 50))
+        said = lks_test_read(node[0].err_path, NULL);
+    assert_contains(said, expected);
+    for (int i = 0; i < NODES; i++)
+        kill(node[i].pid, SIGTERM);
+    for (int i = 0; i < NODES; i++)
+        lks_test_wait(&node[i], 60);
+}
+
+/* Programs that a launch on hosts starts here have signals as the shell had them. */
+static void test_pipe_signal(void **state)
+{
+    const char *command = lks_test_text("exec %s run --hosts=localhost:1 sh -c "
+                                        "'grep SigIgn /proc/self/status'",
+                                        LKS_TEST_TOOL);
+    const lks_test_result r =
+        lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    const char *mask = strstr(r.out, "SigIgn:");
+    assert_non_null(mask);
+    assert_int_equal(strtoull(mask + 7, NULL, 16) >> (SIGPIPE - 1) & 1, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stack),
-        cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_stack),       cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_too_few),     cmocka_unit_test(test_many_nodes),
+        cmocka_unit_test(test_pipe_signal),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -472,6 +472,7 @@ static void test_few_descriptors(void **state)
     int n = 0;
     for (; n < 20; n++)
         crowd[n] = stranger(server);
+    assert_false(lks__store_is_full(server));
     int next = dup(0);
     close(next);
     few = before;
@@ -482,6 +483,7 @@ static void test_few_descriptors(void **state)
     lks_status st = lks__store_open("127.0.0.1", lks__store_port(server), token, 10, &b);
     setrlimit(RLIMIT_NOFILE, &before);
     assert_int_equal(st, LKS_OK);
+    assert_true(lks__store_is_full(server));
     assert_int_equal(lks__store_set(b, "k", "v", 1), LKS_OK);
     expect_stored(a, "k", "v");
     while (n-- > 0)

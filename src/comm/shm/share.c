@@ -3,6 +3,7 @@
  * no name in any file system and ends with the process. The socket's name follows from the
  * launcher's variables; the kernel identifies the process at the other end. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -31,6 +32,40 @@ static const char *const job_names[] = {
     "MASTER_ADDR",    "MASTER_PORT",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
     "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"};
 
+/* The name and the parent of a process; false: it is gone. */
+static bool process_of(int pid, char name[32], int *parent_p)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    const char *first = strchr(text, '('), *last = strrchr(text, ')'); /* "PID (NAME) S PARENT" */
+    if (first == NULL || last == NULL || last < first)
+        return false;
+    snprintf(name, 32, "%.*s", (int)(last - first - 1), first + 1);
+    return sscanf(last + 1, " %*c %d", parent_p) == 1;
+}
+
+/* MPICH's launcher has a proxy on each host, an ancestor of that host's ranks; 0: there is none.
+ * Its variables are the same in all jobs. */
+static int mpich_proxy(void)
+{
+    enum { MOST = 64 };
+    char name[32];
+    int pid = getppid();
+    for (int i = 0, parent = 0; i < MOST && pid > 1 && process_of(pid, name, &parent); i++) {
+        if (strcmp(name, "hydra_pmi_proxy") == 0)
+            return pid;
+        pid = parent;
+    }
+    return 0;
+}
+
 static socklen_t make_name(struct sockaddr_un *name)
 {
     static atomic_uint n_groups; /* a program may open several groups, one after the other */
@@ -43,7 +78,9 @@ static socklen_t make_name(struct sockaddr_un *name)
         XXH3_64bits_update(hash, value != NULL ? value : "", value != NULL ? strlen(value) + 1 : 1);
     }
     uint32_t facts[3] = {(uint32_t)geteuid(), atomic_fetch_add(&n_groups, 1), 0};
-    if (!known) /* with MPICH, the ranks of a host have a common parent, its proxy */
+    if (getenv("PMI_RANK") != NULL)
+        facts[2] = (uint32_t)mpich_proxy();
+    if (facts[2] == 0 && !known)
         facts[2] = (uint32_t)getppid();
     XXH3_64bits_update(hash, facts, sizeof facts);
     *name = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -158,7 +195,7 @@ static lks_status serve(const lks_world *w, double timeout_s, lks__segment **seg
     if (fd < 0 || bind(fd, (struct sockaddr *)&name, n) != 0 ||
         listen(fd, w->local_world_size) != 0)
         st = lks__fail(LKS_ERR_IO, "can't offer shared memory to this host's other ranks: %s%s",
-                       strerror(errno),
+                       lks__sys_reason(errno),
                        errno == EADDRINUSE ? "; another job here has the same variables "
                                              "(MASTER_PORT and the like), or its end is not over"
                                            : "");
