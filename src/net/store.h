@@ -47,7 +47,7 @@ typedef struct lks__store_server lks__store_server;
 lks_status lks__store_serve(const char *host, int port, const char *token,
                             lks__store_server **server_p);
 int lks__store_port(const lks__store_server *server);
-/* Has a connection had to wait, at any time, because this process may open no more files? */
+/* Was there no descriptor left for a connection, at any time? */
 bool lks__store_is_full(const lks__store_server *server);
 void lks__store_stop(lks__store_server *server); /* closes all connections; NULL does nothing */
 

@@ -36,7 +36,7 @@ struct lks__store_server {
     int listener, stop_fd, port;
     char *token;
     lks__values values;
-    atomic_bool is_full; /* a connection had to wait because no descriptor was left */
+    atomic_bool is_full; /* no descriptor was left for a connection */
     struct lks__conn **conns;
     size_t n_conns, cap_conns;
     struct pollfd *polls; /* [cap_conns + 2] */

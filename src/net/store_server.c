@@ -90,11 +90,12 @@ static void accept_all(lks__store_server *s)
 {
     for (int tries = 0; tries < MAX_STRANGERS; tries++) {
         int fd = lks__sys_accept(s->listener);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && drop_oldest_stranger(s))
-            continue;
         if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
             s->is_full = true;
-            usleep(50000); /* no descriptor left, and no stranger to drop: don't spin */
+            if (drop_oldest_stranger(s))
+                continue;
+            usleep(50000); /* no stranger to drop: don't spin */
+            return;
         }
         if (fd < 0)
             return;

@@ -493,6 +493,25 @@ static void test_few_descriptors(void **state)
     lks__store_stop(server);
 }
 
+/* With nobody to drop, a client has to wait; the server knows why. */
+static void test_no_descriptor(void **state)
+{
+    lks__store_server *server = serve();
+    struct rlimit before, few;
+    getrlimit(RLIMIT_NOFILE, &before);
+    const int next = dup(0);
+    close(next);
+    few = before;
+    few.rlim_cur = (rlim_t)next + 1; /* for the client's end: the server runs in this process */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    lks__store *a = NULL;
+    const lks_status st = lks__store_open("127.0.0.1", lks__store_port(server), token, 1, &a);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(st, LKS_ERR_TIMEOUT);
+    assert_true(lks__store_is_full(server));
+    lks__store_stop(server);
+}
+
 /* A member that sends requests and never reads the answers. */
 static void test_deaf_member(void **state)
 {
@@ -529,7 +548,8 @@ int main(void)
         cmocka_unit_test(test_addresses),        cmocka_unit_test(test_wrong_token),
         cmocka_unit_test(test_impostor),         cmocka_unit_test(test_random_bytes),
         cmocka_unit_test(test_broken_requests),  cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_few_descriptors),  cmocka_unit_test(test_deaf_member),
+        cmocka_unit_test(test_few_descriptors),  cmocka_unit_test(test_no_descriptor),
+        cmocka_unit_test(test_deaf_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
