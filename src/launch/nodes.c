@@ -28,6 +28,15 @@ static _Noreturn void end_by(struct lks__nodes *n, int sig)
     _exit(128 + sig);
 }
 
+/* Other nodes, and this one too, wait for connections that its store can't take. */
+static void say_full(struct lks__nodes *n)
+{
+    if (n->said_full || n->job->store == NULL || !lks__store_is_full(n->job->store))
+        return;
+    n->said_full = true;
+    lks__say(n->job, "a node can't connect: %s", lks__sys_reason(EMFILE));
+}
+
 static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 {
     double start = lks__sys_now();
@@ -42,6 +51,7 @@ static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
         int sig = lks__job_pending_signal(n->job);
         if (sig != 0)
             end_by(n, sig);
+        say_full(n);
         if (!said && waited > PATIENCE_S)
             lks__say(n->job, "waiting for the first node: %s", lks_last_error());
         said |= waited > PATIENCE_S;
@@ -165,11 +175,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
                      lks__address_text(where, n->job->store_host, n->job->store_port),
                      lks__nodes_here(n), n->min, n->max);
         }
-        if (!n->said_full && n->job->store != NULL && lks__store_is_full(n->job->store)) {
-            n->said_full = true;
-            lks__say(n->job, "%d nodes are here, and another one can't connect: %s",
-                     lks__nodes_here(n), lks__sys_reason(EMFILE));
-        }
+        say_full(n);
         LKS__TRY(listen_for(n, 100, false, &sig));
         if (n->refused[0] != '\0')
             return lks__fail(LKS_ERR_CONFIG, "the job refuses this node: %s", n->refused);
