@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "export/export.h"
+#include "session/signals.h"
 #include "tool.h"
 
 static const char usage[] =
@@ -47,7 +48,11 @@ int tool_export(int argc, char **argv)
     if (!tool_settings("export", LKS__CMD_EXPORT, usage, argc, argv, 0, &s, &args, &code))
         return code;
     tool_print_notes("export", &args);
+    tool_stoppable();
     const lks__export_sink sink = {print_result, print_note};
     lks_status st = lks__export(&s, &sink);
+    if (st != LKS_OK && lks__stop_requested != 0)
+        return tool_stopped("export", lks__stop_requested,
+                            "what was to be written is not complete; give the command again");
     return st == LKS_OK ? TOOL_OK : tool_fail("export", st);
 }

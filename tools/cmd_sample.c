@@ -110,6 +110,19 @@ static void print_full(void *ctx, size_t block_size)
             block_size);
 }
 
+/* The tokenizer that was given. TOKENIZER_PATH may stand in the environment for other runs, and
+ * characters need none. */
+static const char *tokenizer_of(const struct job *j)
+{
+    const lks__settings *s = j->s;
+    if (s->tokenizer[0] != '\0')
+        return s->tokenizer;
+    if (s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_ENV || j->replica.meta.chars == NULL)
+        return s->tokenizer_path;
+    fprintf(stderr, "lockstep sample: not used here: TOKENIZER_PATH: the tokens are characters\n");
+    return "";
+}
+
 static lks_status open_job(struct job *j)
 {
     const lks__settings *s = j->s;
@@ -120,8 +133,7 @@ static lks_status open_job(struct job *j)
     LKS__TRY(lks__session_device(&j->session, s->device));
     LKS__TRY(lks__replica_open(s->out_dir, s, 0, &j->session, &j->replica));
     fprintf(stderr, "lockstep sample: %s\n", j->replica.took);
-    LKS__TRY(lks__text_open(s->tokenizer[0] != '\0' ? s->tokenizer : s->tokenizer_path, &j->replica,
-                            &j->text));
+    LKS__TRY(lks__text_open(tokenizer_of(j), &j->replica, &j->text));
     LKS__TRY(find_ids(j));
     return read_prompt(j);
 }

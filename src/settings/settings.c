@@ -1,6 +1,7 @@
 #include "settings/settings_table.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -221,16 +222,42 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* Has the folder training tokens, of either form? */
+static bool has_tokens(const char *folder)
+{
+    char path[LKS__SETTING_STR + 40];
+    struct stat st;
+    glob_t found;
+    snprintf(path, sizeof path, "%s/train.bin", folder);
+    if (stat(path, &st) == 0)
+        return true;
+    snprintf(path, sizeof path, "%s/fineweb_train_*.bin", folder);
+    const bool has = glob(path, GLOB_NOSORT, NULL, &found) == 0;
+    globfree(&found);
+    return has;
+}
+
 lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_STR + 8])
 {
+    char in_data[LKS__SETTING_STR + 8];
+    struct stat st;
     snprintf(out, LKS__SETTING_STR + 8, "%s", s->dataset);
-    if (is_folder(out))
+    snprintf(in_data, sizeof in_data, "data/%s", s->dataset);
+    const bool there = is_folder(out), also = s->dataset[0] != '/' && is_folder(in_data);
+    /* A folder of that name may have something else, such as the texts. */
+    if (also && (!there || (!has_tokens(out) && has_tokens(in_data)))) {
+        strcpy(out, in_data);
         return LKS_OK;
-    snprintf(out, LKS__SETTING_STR + 8, "data/%s", s->dataset);
-    if (s->dataset[0] != '/' && is_folder(out))
+    }
+    if (there)
         return LKS_OK;
     char shown[LKS__SETTING_STR];
     lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset));
+    if (stat(s->dataset, &st) == 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "dataset \"%s\" is a file, but a folder of tokens is expected: `lockstep "
+                         "prep %s --input=FILE --out=DIR` makes one of a text",
+                         shown, lks__family_of(s)->prep);
     return lks__fail(LKS_ERR_CONFIG,
                      "dataset \"%s\"%s: there is no such folder, nor data/ with that name in it; "
                      "`lockstep prep %s --input=TEXT --out=DIR` makes one",

@@ -100,8 +100,8 @@ enum {
       "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
     X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | EXPORT, HOST, FILES,                  \
-      "folder with train.bin and val.bin; if NAME is no folder, data/NAME is tried. eval also "    \
-      "takes a file, or a pattern of shards")                                                      \
+      "folder with train.bin and val.bin; if NAME is no folder with tokens, data/NAME is tried. "  \
+      "eval also takes a file, or a pattern of shards")                                            \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,            \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, which, "", A_CHECKPOINT, SAMPLE | EVAL | EXPORT, HOST, FILES,                           \

@@ -89,6 +89,21 @@ static void test_moved(void **state)
     expect(in(dir, "else", "eval --out_dir=run"), 0, "val loss ", "");
 }
 
+/* A name that both have, this folder and data/: the one with tokens is meant, and this folder's if
+ * both have some. A file is none. */
+static void test_names(void **state)
+{
+    const char *dir = new_run(), *here = lks_test_text("%s/text", dir);
+    assert_int_equal(mkdir(here, 0755), 0);
+    lks_test_write(lks_test_text("%s/a.txt", here), "a text", 6);
+    static const char dry[] = "train --dry_run --n_layer=1 --n_head=1 --n_embd=16 --dataset=";
+    expect(in(dir, ".", lks_test_text("%stext", dry)), 0, "data:              data/text: ", "");
+    lks_test_generated_tokens(here);
+    expect(in(dir, ".", lks_test_text("%stext", dry)), 0, "data:              text: ", "");
+    expect(in(dir, ".", lks_test_text("%stext/a.txt", dry)), 2, "",
+           "dataset \"text/a.txt\" is a file, but a folder of tokens is expected");
+}
+
 /* The last host line counts, and other lines and files aren't taken for one. */
 static void test_lines(void **state)
 {
@@ -128,6 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume_and_eval),
         cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_lines),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

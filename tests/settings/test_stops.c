@@ -1,11 +1,13 @@
-/* prep, sample and eval end cleanly when a signal asks them to: soon, with one line about what they
- * leave, and 128 + the signal's number. */
+/* prep, sample, eval and export end cleanly when a signal asks them to: soon, with one line about
+ * what they leave, and 128 + the signal's number. */
 #include "support.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -200,13 +202,45 @@ static void test_sample(void **state)
     }
 }
 
+/* No temporary file is left of an export that is stopped. */
+static void test_export(void **state)
+{
+    const char *dir = lks_test_folder(), *data = lks_test_text("%s/data", dir);
+    const char *run = lks_test_text("--out_dir=%s/run", dir);
+    const char *fault[] = {"LOCKSTEP_FAULT=fsync:1:slow", NULL};
+    assert_int_equal(mkdir(data, 0755), 0);
+    lks_test_generated_tokens(data);
+    assert_int_equal(lks_test_tool("train", run, lks_test_text("--dataset=%s", data), "--n_layer=1",
+                                   "--n_head=1", "--n_embd=16", "--block_size=8", "--batch_size=1",
+                                   "--gradient_accumulation_steps=1", "--max_iters=0",
+                                   "--eval_iters=1", "--vocab_size=65")
+                         .exit_code,
+                     0);
+    for (int i = 0; i < 3; i++) {
+        const char *out = lks_test_text("%s/hf-%d", dir, i);
+        const char *to = lks_test_text("--out=%s", out);
+        const char *argv[] = {"lockstep", "export", run, "--format=hf", to, NULL};
+        lks_test_child child = lks_test_start(argv, fault);
+        for (int k = 0; k < 20000; k++, nap())
+            if (lks_test_exists(out) && lks_test_count_files(out) > 0)
+                break;
+        assert_int_equal(kill(child.pid, signals[i]), 0);
+        expect_stop(&child, i, "what was to be written is not complete; give the command again");
+        /* the first file may be whole, and have its name */
+        DIR *folder = opendir(out);
+        assert_non_null(folder);
+        for (struct dirent *e; (e = readdir(folder)) != NULL;)
+            assert_null(strstr(e->d_name, ".tmp"));
+        closedir(folder);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_prep_training),
-        cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_prep),   cmocka_unit_test(test_prep_training),
+        cmocka_unit_test(test_eval),   cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_export),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

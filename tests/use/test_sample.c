@@ -83,6 +83,19 @@ static void test_same_text(void **state)
     }
 }
 
+/* A variable of golf's script means nothing to characters; a path on the command line is an error.
+ */
+static void test_tokenizer(void **state)
+{
+    const char *const argv[] = {"lockstep",           "sample", out_dir, "--num_samples=1",
+                                "--max_new_tokens=5", NULL};
+    const lks_test_result r =
+        lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/nowhere", NULL}, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "not used here: TOKENIZER_PATH: the tokens are characters\n");
+    assert_int_equal(lks_test_tool("sample", out_dir, "--tokenizer_path=/nowhere").exit_code, 1);
+}
+
 /* Temperature 0 takes the likeliest token, as top_k=1 does, and top_p with hardly any room. */
 static void test_likeliest(void **state)
 {
@@ -222,9 +235,10 @@ int main(void)
 {
     lks_test_need_level(NULL);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_text),   cmocka_unit_test(test_likeliest),
-        cmocka_unit_test(test_stop),        cmocka_unit_test(test_characters),
-        cmocka_unit_test(test_interactive), cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_same_text),   cmocka_unit_test(test_tokenizer),
+        cmocka_unit_test(test_likeliest),   cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_characters),  cmocka_unit_test(test_interactive),
+        cmocka_unit_test(test_interrupted),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
 }
