@@ -119,7 +119,7 @@ static void test_own_products(void **state)
     lks__cpu_level level;
     assert_ok(lks__cpu_level_get(&level));
     if (level == LKS__CPU_REF)
-        skip(); /* products are its own anyway */
+        return; /* its products are our own anyway */
     for (int version = 2; version <= 3; version++)
         lks_test_write(lks_test_text("%s/libdnnl.so.%d", none, version), "no library", 10);
     for (int i = 0; i < 4; i++) {
