@@ -108,6 +108,17 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
         unused = "vocab_size";
     if (s->special && !lks__prep_takes(kind, LKS__PREP_SPECIAL))
         unused = "special";
+    if (s->num_val_docs != 0 && !lks__prep_takes(kind, LKS__PREP_VAL_DOCS))
+        unused = "num_val_docs";
+    if (s->tokenizer_train_docs != 0 && !lks__prep_takes(kind, LKS__PREP_TRAIN_DOCS))
+        unused = "tokenizer_train_docs";
+    if (unused == NULL && s->tokenizer_train_docs != 0 && s->tokenizer[0] != '\0')
+        return lks__fail(LKS_ERR_CONFIG, "--tokenizer is a model that is trained already: leave "
+                                         "--tokenizer_train_docs out");
+    if (unused == NULL && s->num_val_docs != 0 &&
+        s->from[LKS__SETTING_val_fraction] != LKS__FROM_DEFAULT)
+        return lks__fail(LKS_ERR_CONFIG, "--num_val_docs and --val_fraction both say what is for "
+                                         "validation: leave one of them out");
     return unused == NULL
                ? LKS_OK
                : lks__fail(LKS_ERR_CONFIG, "--%s has no meaning for %s tokens", unused, name);
@@ -126,6 +137,8 @@ static lks_status prep(const char *name, const lks__settings *s, lks__prep_resul
         .val_fraction =
             s->from[LKS__SETTING_val_fraction] == LKS__FROM_DEFAULT ? -1.0 : s->val_fraction,
         .special = s->special,
+        .val_docs = (uint64_t)s->num_val_docs,
+        .train_docs = (uint64_t)s->tokenizer_train_docs,
         .shard_tokens = (uint64_t)s->shards,
         .n_threads = lks__cpu_count(),
         .progress = show_progress,

@@ -17,13 +17,13 @@ static const struct lks__prep_kind kinds[] = {
     {.name = "char", .val_fraction = 0.1, .run = lks__prep_char},
     {.name = "gpt2",
      .val_fraction = 0.0005,
-     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL,
+     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
      .is_bytes = true,
      .needs_tokenizer = true,
      .run = lks__prep_bpe},
     {.name = "openwebtext",
      .val_fraction = 0.0005,
-     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL,
+     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
      .is_bytes = true,
      .needs_tokenizer = true,
      .get = "JSON lines with a \"text\" each, for instance made with `python3 -c \"from datasets "
@@ -32,7 +32,7 @@ static const struct lks__prep_kind kinds[] = {
      .run = lks__prep_shuffled},
     {.name = "shakespeare",
      .val_fraction = 0.1,
-     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL,
+     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
      .is_bytes = true,
      .needs_tokenizer = true,
      .get = "`curl -o input.txt https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
@@ -41,7 +41,8 @@ static const struct lks__prep_kind kinds[] = {
     {.name = "sentencepiece",
      .val_fraction = 0.1,
      .shard_tokens = LKS__PREP_SHARD_TOKENS,
-     .takes = LKS__PREP_TOKENIZER | LKS__PREP_VOCAB_SIZE,
+     .takes =
+         LKS__PREP_TOKENIZER | LKS__PREP_VOCAB_SIZE | LKS__PREP_VAL_DOCS | LKS__PREP_TRAIN_DOCS,
      .run = lks__prep_sentencepiece},
 };
 
@@ -106,7 +107,16 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
                                    uint64_t *n_val_p)
 {
     char name[256];
-    *n_val_p = 0;
+    *n_val_p = job->o.val_docs;
+    if (job->o.val_docs > 0 && job->o.val_docs < n)
+        return LKS_OK;
+    if (job->o.val_docs > 0)
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "num_val_docs is %llu, but %s has %llu document%s, and at least one is for "
+            "training",
+            (unsigned long long)job->o.val_docs, lks__prep_input(job, name), (unsigned long long)n,
+            n == 1 ? "" : "s");
     if (job->o.val_fraction == 0.0 || n == 0)
         return LKS_OK;
     if (n == 1)

@@ -26,6 +26,9 @@ typedef struct lks__prep_options {
     uint32_t vocab_size; /* sentencepiece: of the model to train; with a tokenizer 0 or its size */
     bool special;        /* gpt2: the spelling of a special token in the text is that token */
     double val_fraction; /* 0: no validation split; under 0: what the kind does by default */
+    /* Documents for validation, in place of val_fraction, and those that sentencepiece trains a
+     * model on; 0: not limited. */
+    uint64_t val_docs, train_docs;
     uint64_t shard_tokens; /* of a full shard; 0: train.bin and val.bin, or the kind's own form */
     int n_threads;         /* 0: 1 */
     /* Each NULL, or called: with how many of how many bytes are done, now and then; with a sentence
@@ -41,8 +44,15 @@ typedef struct lks__prep_kind lks__prep_kind;
 /* "char", "gpt2", ...; NULL if there is no such kind. The table is prep.c's. */
 const lks__prep_kind *lks__prep_kind_of(const char *name);
 const char *lks__prep_kind_name(int i); /* of the i-th one; NULL behind the last */
-/* Does `tokenizer`, `vocab_size` or `special` mean anything to this kind? */
-enum { LKS__PREP_TOKENIZER = 1, LKS__PREP_VOCAB_SIZE = 2, LKS__PREP_SPECIAL = 4 };
+/* Does `tokenizer`, `vocab_size`, `special`, `val_docs` or `train_docs` mean anything to this kind?
+ */
+enum {
+    LKS__PREP_TOKENIZER = 1,
+    LKS__PREP_VOCAB_SIZE = 2,
+    LKS__PREP_SPECIAL = 4,
+    LKS__PREP_VAL_DOCS = 8,
+    LKS__PREP_TRAIN_DOCS = 16,
+};
 bool lks__prep_takes(const lks__prep_kind *kind, int what);
 
 /* char: valid UTF-8, CRLF and CR read as LF, ids in code-point order. The first int(n * (1 -

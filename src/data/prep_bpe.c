@@ -97,7 +97,8 @@ static lks_status count_documents(struct prep *p)
         LKS__TRY(texts->files[i].is_jsonl ? count_lines(p, i) : count_document(p, i, 0));
     LKS__TRY(lks__prep_val_documents(p->job, p->n_docs, "give more, or --val_fraction=0",
                                      &p->n_val_docs));
-    if (p->shuffles && p->n_val_docs > 0) /* train_test_split() rounds up */
+    if (p->shuffles && p->n_val_docs > 0 &&
+        p->job->o.val_docs == 0) /* train_test_split() rounds up */
         p->n_val_docs = (uint64_t)ceil(p->job->o.val_fraction * (double)p->n_docs);
     if (p->n_val_docs > 0 && p->n_val_docs >= p->n_docs)
         p->n_val_docs = p->n_docs - 1;
@@ -278,9 +279,15 @@ static lks_status write_vocabulary(struct prep *p)
 
 static lks_status run(struct prep *p)
 {
+    char name[256];
     const lks__texts *texts = &p->job->texts;
     LKS__TRY(lks__bpe_open(p->job->o.tokenizer, &p->bpe));
     p->is_text = texts->n == 1 && !texts->files[0].is_jsonl && !p->shuffles;
+    if (p->is_text && p->job->o.val_docs > 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is one text, and has no documents for num_val_docs to count: "
+                         "--val_fraction divides it",
+                         lks__prep_input(p->job, name));
     if (!p->is_text && lks__bpe_end_of_text(p->bpe) < 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "this vocabulary has no <|endoftext|>, which follows each document");

@@ -84,6 +84,7 @@ static int no_sentence(struct sentences *s)
 static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
 {
     struct sentences *s = ctx;
+    const uint64_t most = s->p->job->o.train_docs;
     const char *text;
     size_t n;
     while (s->bytes < TRAINER_BYTES) {
@@ -92,6 +93,8 @@ static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
             return no_sentence(s);
         if (s->doc++ < s->p->n_val_docs)
             continue;
+        if (most != 0 && s->doc - s->p->n_val_docs > most)
+            return 0;
         char *copy = realloc(s->text, n + 1);
         if (!copy) {
             s->st = lks__fail(LKS_ERR_NOMEM, "no memory for a document of %zu bytes", n);

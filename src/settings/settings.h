@@ -95,6 +95,11 @@ enum {
     X(INT, shards, 0, INTS(0, 2147483647), PREP, HOST, FILES,                                      \
       "prep: write shards of so many tokens; 0: train.bin and val.bin, with sentencepiece shards " \
       "of 100,000,000")                                                                            \
+    X(INT, num_val_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                                 \
+      "prep: keep so many documents for validation, the first ones; 0: by val_fraction")           \
+    X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                         \
+      "sentencepiece: train the model on so many of the training documents; 0: on all, up to 256 " \
+      "MiB")                                                                                       \
     X(STR, field, "text", TEXT, PREP, HOST, FILES, "JSON lines: the member that has the text")     \
     X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST, FILES,                             \
       "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \

@@ -518,6 +518,50 @@ static const char *shakespeare_jsonl(const char *text)
     return path;
 }
 
+/* Twenty documents: a number in place of a share gives the same files, and the model is trained on
+ * as many as are allowed: that of a text which ends there. */
+static void test_numbers(void **state)
+{
+    lks_test_need_sentencepiece();
+    const char *dir = lks_test_folder(), *all = "", *some = "";
+    for (int i = 0; i < 20; i++) {
+        all = lks_test_text("%sthe document %d of a text with %d words, and others\n\n", all, i,
+                            i * i * 7);
+        if (i == 3 + 9)
+            some = all;
+    }
+    const char *input = lks_test_text("%s/all", dir), *less = lks_test_text("%s/some", dir);
+    lks_test_write(input, all, strlen(all));
+    lks_test_write(less, some, strlen(some));
+    lks__prep_result r;
+    lks__prep_options o = {.input = input,
+                           .out_dir = lks_test_text("%s/share", dir),
+                           .vocab_size = 300,
+                           .val_fraction = 0.15};
+    assert_ok(prep(&o, &r));
+    o.out_dir = lks_test_text("%s/number", dir);
+    o.val_fraction = -1;
+    o.val_docs = 3;
+    assert_ok(prep(&o, &r));
+    static const char *const files[] = {"fineweb_train_000000.bin", "fineweb_val_000000.bin",
+                                        "sp.model"};
+    for (int i = 0; i < 3; i++)
+        assert_same_file(lks_test_text("%s/share/%s", dir, files[i]),
+                         lks_test_text("%s/number/%s", dir, files[i]));
+    o.train_docs = 10;
+    o.out_dir = lks_test_text("%s/ten", dir);
+    assert_ok(prep(&o, &r));
+    const uint64_t n_val = r.n_val;
+    o.train_docs = 0;
+    o.input = less;
+    o.out_dir = lks_test_text("%s/less", dir);
+    assert_ok(prep(&o, &r));
+    assert_int_equal(r.n_val, n_val);
+    assert_same_file(lks_test_text("%s/ten/sp.model", dir), lks_test_text("%s/less/sp.model", dir));
+    o.val_docs = 13;
+    assert_fails(LKS_ERR_CONFIG, prep(&o, &r), "num_val_docs is 13, but", "has 13 documents");
+}
+
 static void test_exporter(void **state)
 {
     lks_test_need_sentencepiece();
@@ -559,13 +603,13 @@ int main(int argc, char **argv)
     }
     lks_test_choose(argc, argv, "test_exporter");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_docs),         cmocka_unit_test(test_long_docs),
-        cmocka_unit_test(test_bad_docs),     cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_model_beside), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_bad_model),    cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_tool),
-        cmocka_unit_test(test_no_module),    cmocka_unit_test(test_exporter),
-        cmocka_unit_test(test_model_unseen),
+        cmocka_unit_test(test_docs),      cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_long_docs), cmocka_unit_test(test_bad_docs),
+        cmocka_unit_test(test_shards),    cmocka_unit_test(test_model_beside),
+        cmocka_unit_test(test_stopped),   cmocka_unit_test(test_bad_model),
+        cmocka_unit_test(test_bad_input), cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_tool),      cmocka_unit_test(test_no_module),
+        cmocka_unit_test(test_exporter),  cmocka_unit_test(test_model_unseen),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -101,6 +101,8 @@ static const struct figure ours[] = {
     {"val_fraction", "0.1"},
     {"special", "false"},
     {"shards", "0"},
+    {"num_val_docs", "0"},
+    {"tokenizer_train_docs", "0"},
     {"field", "text"},
     {"tokenizer", ""},
     {"serve", ""},

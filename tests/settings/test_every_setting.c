@@ -725,6 +725,8 @@ static const struct row other_rows[] = {
     ROW(PREP, "out", "@prepared", 0),
     ROW(PREP, "val_fraction", "0.2", TEXT),
     ROW(PREP, "shards", "100", TEXT),
+    ROW(PREP, "num_val_docs", "3", REFUSED, .says = "no meaning for char tokens"),
+    ROW(PREP, "tokenizer_train_docs", "3", REFUSED, .says = "no meaning for char tokens"),
 };
 
 /* With Gloo. */
@@ -741,6 +743,11 @@ static const struct row bpe_rows[] = {
 /* With SentencePiece. */
 static const struct row sp_rows[] = {
     ROW(PREP, "vocab_size", "310", TEXT),
+    ROW(PREP, "num_val_docs", "50", TEXT),
+    ROW(PREP, "num_val_docs", "5000", REFUSED, .says = "at least one is for training"),
+    ROW(PREP, "tokenizer_train_docs", "20", TEXT),
+    ROW(PREP, "tokenizer_train_docs", "20", REFUSED, .with = "--tokenizer=@sp/sp.model",
+        .says = "a model that is trained already"),
     ROW(PREP, "tokenizer", "@sp2/sp.model", TEXT),
     ROW(PREP, "field", "body", TEXT, .with = "--input=@lines/a.jsonl --tokenizer=@sp/sp.model"),
     ROW(TRAIN, "tokenizer_path", "@sp/sp.model", VALUES | LOG,
