@@ -108,10 +108,18 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
                          "%s: %s is a setting of `lockstep %s`, not of `lockstep %s`", where,
                          d->name, lks__command_name(d->commands), lks__command_name(command));
     lks__setting_value v;
+    if (i == LKS__SETTING_batch_size && strcmp(text, "auto") == 0 &&
+        (command & LKS__CMD_TRAIN || from == LKS__FROM_FILE)) {
+        if (s->from[i] <= (unsigned char)from && command & LKS__CMD_TRAIN)
+            s->auto_batch = (unsigned char)from;
+        return LKS_OK;
+    }
     if (!parse_value(d, text, &v))
         return fail_value(d, text, where, LKS_ERR_CONFIG);
     if (!taken || s->from[i] > (unsigned char)from)
         return LKS_OK;
+    if (i == LKS__SETTING_batch_size && s->auto_batch <= (unsigned char)from)
+        s->auto_batch = 0; /* the later of two */
     char list[2 * LKS__SETTING_STR];
     if (d->flags & LKS__SETTING_LIST && s->from[i] == (unsigned char)from) {
         snprintf(list, sizeof list, "%s\n%s", lks__setting_load(s, d).s, text);
@@ -214,6 +222,33 @@ lks_status lks__settings_check(lks__settings *s, int world_size)
     if (W > V || (V % W && !s->allow_uneven))
         return fail_ranks(s, W);
     return LKS_OK;
+}
+
+lks_status lks__settings_memory(const lks__settings *s, uint64_t *bytes_p)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},         {"K", 0x1p10},   {"M", 0x1p20},  {"G", 0x1p30}, {"T", 0x1p40},
+                 {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},    {"TB", 1e12},  {"KiB", 0x1p10},
+                 {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    char number[32], shown[120];
+    const size_t digits = strspn(s->memory, "0123456789.");
+    double value = 0.0;
+    *bytes_p = 0;
+    if (s->memory[0] == '\0')
+        return LKS_OK;
+    snprintf(number, sizeof number, "%.*s", (int)(digits < sizeof number ? digits : 0), s->memory);
+    for (size_t i = 0; lks__parse_float(number, &value) && i < sizeof units / sizeof units[0]; i++)
+        if (strcmp(s->memory + digits, units[i].name) == 0 && value * units[i].bytes >= 1.0 &&
+            value * units[i].bytes < 0x1p62)
+            *bytes_p = (uint64_t)(value * units[i].bytes);
+    if (*bytes_p > 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "memory must be a number of bytes, or one with K, M, G, T, KB, MB, GB or TB "
+                     "(512M, 1.5GB), not \"%s\"",
+                     lks__escape(shown, sizeof shown, s->memory, strlen(s->memory)));
 }
 
 static bool is_folder(const char *path)

@@ -145,7 +145,11 @@ enum {
       "share of activations dropped in training")                                                  \
                                                                                                    \
     X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN, BATCH,                       \
-      "samples in a micro-batch")                                                                  \
+      "samples in a micro-batch; train: auto: as many as fit into memory, with as many samples "   \
+      "in a step as without auto")                                                                 \
+    X(STR, memory, "", ANY, TRAIN, HOST, BATCH,                                                    \
+      "memory of each host for batch_size=auto: bytes, or a number with K, M, G (powers of 1024) " \
+      "or KB, MB, GB (of 1000); empty: what the machine or its control group has left")            \
     X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN, BATCH,                     \
       "micro-batches in a step, over all ranks together")                                          \
     X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \
@@ -372,6 +376,9 @@ typedef struct lks__settings {
     LKS__SETTING_MAP(X)
 #undef X
     unsigned char from[LKS__N_SETTINGS]; /* lks__setting_from, by LKS__SETTING_<name> */
+    /* Where batch_size=auto comes from (lks__setting_from); 0: it wasn't given. batch_size then has
+     * the value without auto. */
+    unsigned char auto_batch;
 } lks__settings;
 
 void lks__settings_defaults(lks__settings *s);
@@ -438,6 +445,9 @@ bool lks__settings_uses_weights(const lks__settings *s);
  * 0, then check conditions between settings: V divides N, W divides V (or allow_uneven), W <= V.
  * ERR_CONFIG names both numbers and what to change. */
 lks_status lks__settings_check(lks__settings *s, int world_size);
+
+/* The bytes of `memory`; 0: it wasn't given. ERR_CONFIG. */
+lks_status lks__settings_memory(const lks__settings *s, uint64_t *bytes_p);
 
 /* The folder of `dataset`: the value itself if it is a folder, else data/NAME. ERR_CONFIG. */
 lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_STR + 8]);

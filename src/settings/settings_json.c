@@ -169,7 +169,11 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
     for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, flags); d;
          d = next(d, LKS__CMD_TRAIN, flags)) {
         lks__setting_value mine = lks__setting_load(&merged, d), theirs = lks__setting_load(run, d);
-        bool given = merged.from[d - lks__setting_table] >= LKS__FROM_FILE;
+        const int at = (int)(d - lks__setting_table);
+        bool given = merged.from[at] >= LKS__FROM_FILE;
+        if (merged.auto_batch != 0 && /* the run has made its choice */
+            (at == LKS__SETTING_batch_size || at == LKS__SETTING_gradient_accumulation_steps))
+            given = false;
         if (given && d->flags & LKS__SETTING_FREE)
             continue;
         if (given && !lks__setting_same(d, mine, theirs) &&
@@ -185,6 +189,7 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
         }
         lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);
     }
+    merged.auto_batch = 0;
     *s = merged;
     return LKS_OK;
 }

@@ -16,6 +16,7 @@
 #include "train/agree.h"
 #include "train/arenas.h"
 #include "train/continue.h"
+#include "train/fit.h"
 #include "train/optimizer.h"
 #include "train/procedure.h"
 #include "train/remember.h"
@@ -109,11 +110,13 @@ static lks_status open_weights(lks__trainer *t)
     return lks__settings_begin(&t->s, &t->weights->model, t->weights->shown);
 }
 
-/* Settings, data, table and model: all that needs no other rank. `resume` is NULL for a run from
- * scratch. */
-static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
+/* The settings, as far as they need no other rank. `resume` is NULL for a run from scratch. */
+static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
 {
-    int W = t->ses.world.world_size, rank = t->ses.world.rank;
+    if (t->s.memory[0] != '\0' && t->s.auto_batch == 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "memory=%s is for batch_size=auto: give that, too, or leave --memory out",
+                         t->s.memory);
     if (resume != NULL) {
         const char *hash = json_string_value(json_object_get(resume->state, "params_hash"));
         snprintf(t->resumed_hash, sizeof t->resumed_hash, "%s", hash == NULL ? "" : hash);
@@ -132,6 +135,13 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     } else if (lks__settings_init(&t->s) == LKS__INIT_RESUME) {
         LKS__TRY(lks__continue_open(t));
     }
+    return LKS_OK;
+}
+
+/* Data, table and model: all else that needs no other rank. */
+static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
+{
+    int W = t->ses.world.world_size, rank = t->ses.world.rank;
     LKS__TRY(lks__settings_check(&t->s, W));
     t->shared = t->s.replicas == LKS__replicas_shared;
     t->procedure = lks__procedure_of(&t->s);
@@ -341,6 +351,10 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
     if (st == LKS_OK)
         st = recall(t, resume);
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, open_settings(t, resume));
+    if (st == LKS_OK && t->s.auto_batch != 0)
+        st = lks__train_fit(t);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, open_alone(t, resume));
     if (st == LKS_OK)

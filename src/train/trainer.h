@@ -35,6 +35,7 @@ typedef struct lks__trainer {
     lks__settings s;
     lks__session ses;
     lks__trace_file trace;
+    double fit_room;    /* bytes of this host for batch_size=auto; 0: it wasn't given */
     int V, A, N;        /* virtual ranks, micro-steps of each, micro-batches of a step */
     int first_v, end_v; /* this rank's virtual ranks */
     bool shared;        /* one replica for all ranks of the host */

@@ -153,6 +153,7 @@ static const struct figure ours[] = {
     {"replicas", "shared"},
     {"bucket_mb", "4"},
     {"recompute", "none"},
+    {"memory", ""},
     {"device", "auto"},
     {"dtype", "float32"},
 };

@@ -625,6 +625,8 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "check_interval", "1", 0), /* what it finds: faults_flips */
     ROW(TRAIN, "replicas", "private", HOST),
     ROW(TRAIN, "bucket_mb", "0.0001", 0), /* tested by test_buckets() */
+    ROW(TRAIN, "memory", "900MB", 0, .with = "--batch_size=auto", .says = "may use 900 MB"),
+    ROW(TRAIN, "memory", "1G", REFUSED, .says = "memory=1G is for batch_size=auto"),
     ROW(TRAIN, "recompute", "rows", 0),
     ROW(TRAIN, "recompute", "block", 0), /* what it saves: model_recompute, laws_recompute */
     ROW(TRAIN, "recompute", "layer", REFUSED, .says = "must be none, rows or block"),

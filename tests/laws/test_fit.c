@@ -1,0 +1,145 @@
+/* batch_size=auto: at ten limits the run stays below its limit (Pss of all its ranks) and takes the
+ * most that fits; it is the run with that number, a resume keeps it, and too little memory is an
+ * error with advice. */
+#include "laws.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* 960 samples of 2 MB of activations each in a step, and little arithmetic. */
+static law_args wide(const char *out)
+{
+    law_args args = {.n = 0};
+    static const char *const settings[] = {"lockstep",          "train",
+                                           "--n_layer=32",      "--n_head=2",
+                                           "--n_embd=16",       "--block_size=64",
+                                           "--batch_size=120",  "--gradient_accumulation_steps=8",
+                                           "--virtual_ranks=1", "--max_iters=0",
+                                           "--eval_interval=0", "--batch_size=auto"};
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        law_add(&args, "%s", settings[i]);
+    law_add(&args, "--dataset=%s", law_data());
+    law_add(&args, "--out_dir=%s", out);
+    return args;
+}
+
+static double last_host(const char *out, const char *what)
+{
+    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    return lks_test_number(json_array_get(hosts, json_array_size(hosts) - 1), what);
+}
+
+static int config_of(const char *out, const char *what)
+{
+    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
+    return (int)lks_test_number(json_array_get(config, 0), what);
+}
+
+static void test_limits(void **state)
+{
+    static const int limits[] = {100, 150, 220, 320, 450, 600, 850, 1200, 1600, 2000}; /* MB */
+    if (lks_test_on_device())
+        return; /* its memory has guards */
+    int before = 0;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        const char *out = lks_test_folder();
+        law_args args = wide(out);
+        law_add(&args, "--memory=%dMB", limits[i]);
+        law_run(&args);
+        const double used = last_host(out, "memory_bytes") / 1e6;
+        const int batch = config_of(out, "batch_size");
+        assert_int_equal(batch * config_of(out, "gradient_accumulation_steps"), 960);
+        print_message("%d MB: batch_size %d, %.1f MB used\n", limits[i], batch, used);
+        assert_true(used <= limits[i]);
+        /* The next divisor of 960 is at most twice as large, and didn't fit. */
+        assert_true(used > 0.45 * limits[i] - 10.0);
+        assert_true(batch >= before);
+        before = batch;
+    }
+}
+
+/* The numbers alone make the same run; so does a resume, whether it says auto or not. */
+static void test_is_that_run(void **state)
+{
+    const char *out[2];
+    for (int i = 0; i < 2; i++) {
+        out[i] = lks_test_folder();
+        law_args args = law_family(false, out[i]);
+        law_add(&args, "--virtual_ranks=4");
+        law_add(&args, "--max_iters=5");
+        if (i == 0) {
+            law_add(&args, "--batch_size=auto");
+            law_add(&args, "--memory=1G");
+            law_add(&args, "--nproc_per_node=2");
+        } else { /* 16 micro-batches of 6: the most that 4 virtual ranks allow */
+            law_add(&args, "--batch_size=24");
+            law_add(&args, "--gradient_accumulation_steps=4");
+        }
+        law_run(&args);
+    }
+    assert_int_equal(config_of(out[0], "batch_size"), 24);
+    law_assert_same(out[0], out[1]);
+    assert_contains(lks_test_read(lks_test_text("%s/train.log", out[0]), NULL),
+                    "batch_size=auto: 24 samples in each of 4 micro-batches");
+    for (int i = 0; i < 2; i++) {
+        law_args args = law_family(false, out[i]); /* with its own numbers, which auto overrides */
+        law_add(&args, "--virtual_ranks=4");
+        law_add(&args, "--init_from=resume");
+        law_add(&args, "--batch_size=%s", i == 0 ? "auto" : "24");
+        if (i == 0)
+            law_add(&args, "--memory=20K"); /* the choice has been made */
+        else
+            law_add(&args, "--gradient_accumulation_steps=4");
+        law_run(&args);
+    }
+    law_assert_same_checkpoint(out[0], out[1], law_family_last(false));
+}
+
+/* golf's micro-batches follow from the tokens of a step: 32 sequences. */
+static void test_golf(void **state)
+{
+    const char *out = lks_test_folder();
+    law_args args = law_family(true, out);
+    law_add(&args, "--virtual_ranks=1");
+    law_add(&args, "--iterations=1");
+    law_add(&args, "--eval_interval=0");
+    law_add(&args, "--batch_size=auto");
+    law_run(&args); /* with what this machine has left */
+    assert_int_equal(config_of(out, "batch_size"), 32);
+    assert_int_equal(config_of(out, "gradient_accumulation_steps"), 1);
+}
+
+static void refused(const char *more, const char *says)
+{
+    law_args args = wide(lks_test_folder());
+    law_add(&args, "%s", more);
+    lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, says);
+}
+
+static void test_refused(void **state)
+{
+    refused("--memory=8MB", "batch_size=auto: the smallest micro-batch needs ");
+    refused("--memory=8MB", "use --recompute=block, fewer ranks");
+    refused("--memory=much", "memory must be a number of bytes");
+    refused("--memory=0", "memory must be a number of bytes");
+    refused("--memory=1e9", "memory must be a number of bytes");
+    law_args args = law_family(false, lks_test_folder());
+    law_add(&args, "--memory=1G");
+    lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, "memory=1G is for batch_size=auto");
+}
+
+int main(void)
+{
+    lks_test_need_level(NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_is_that_run),
+        cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_limits),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
