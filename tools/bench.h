@@ -53,6 +53,9 @@ struct bench_link {
 /* A TCP connection between rank 0 and rank `other`. Collective. */
 lks_status bench_link(lks_comm *comm, int other, bool same_machine, struct bench_link *link);
 
+/* Measure this host, and the link to another one, for `lockstep plan`. Collective. */
+lks_status bench_machine(lks__settings *s);
+
 lks_status bench_kernels(const lks__settings *s);
 
 #endif

@@ -17,6 +17,7 @@ static const char usage[] =
     "       lockstep bench step [--n_layer=… --n_embd=… --batch_size=… --iters=10 …]\n"
     "       lockstep bench comm --nproc_per_node=2 [--backend=NAME] [--n_layer=… …]\n"
     "       lockstep bench kernels\n"
+    "       lockstep bench machine --out=FILE [--nproc_per_node=2] [config/NAME.conf]\n"
     "\n"
     "peak: multiply-adds per second, of one core and of all together.\n"
     "step: whole training steps (forward, backward, reduction, clipping, AdamW) of one "
@@ -27,7 +28,10 @@ static const char usage[] =
     "      sum, the engine's own all-reduce and the link between hosts; with a model also how "
     "much\n"
     "      of that a step doesn't hide.\n"
-    "kernels: each kernel by shape, beside the limit of multiply-adds or memory on this machine.\n";
+    "kernels: each kernel by shape, beside the limit of multiply-adds or memory on this machine.\n"
+    "machine: what `lockstep plan` needs of this machine and a model, as a file; on several hosts "
+    "the\n"
+    "      link between them, too.\n";
 
 enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, PEAK_BURSTS = 200 };
 
@@ -221,7 +225,7 @@ static lks_status bench_step(lks__settings *s)
     return st;
 }
 
-const char *const bench_words[] = {"peak", "step", "comm", "kernels", NULL};
+const char *const bench_words[] = {"peak", "step", "comm", "kernels", "machine", NULL};
 
 int tool_bench(int argc, char **argv)
 {
@@ -231,7 +235,7 @@ int tool_bench(int argc, char **argv)
     if (!tool_settings("bench", LKS__CMD_BENCH, usage, argc, argv, 1, &s, &args, &code))
         return code;
     const char *what = args.n_positional > 0 ? args.positional[0] : "";
-    enum { PEAK, STEP, COMM, KERNELS, N };
+    enum { PEAK, STEP, COMM, KERNELS, MACHINE, N };
     int which = 0;
     while (which < N && strcmp(what, bench_words[which]) != 0)
         which++;
@@ -240,15 +244,16 @@ int tool_bench(int argc, char **argv)
     if (which == N)
         return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
                                             "say what to measure: `lockstep bench peak`, `step`, "
-                                            "`comm` or `kernels`%s%s",
+                                            "`comm`, `kernels` or `machine`%s%s",
                                             *what ? ", not " : "", shown));
     if (which == COMM && tool_launches(&s))
         return bench_comm_launch(&s, argc, argv);
-    if (which == STEP && tool_launches(&s))
+    if ((which == STEP || which == MACHINE) && tool_launches(&s))
         return tool_launch("bench", &s, argc, argv);
-    lks_status st = which == PEAK   ? bench_peak(&s)
-                    : which == STEP ? bench_step(&s)
-                    : which == COMM ? bench_comm(&s)
-                                    : bench_kernels(&s);
+    lks_status st = which == PEAK      ? bench_peak(&s)
+                    : which == STEP    ? bench_step(&s)
+                    : which == COMM    ? bench_comm(&s)
+                    : which == MACHINE ? bench_machine(&s)
+                                       : bench_kernels(&s);
     return st == LKS_OK ? TOOL_OK : tool_fail("bench", st);
 }

@@ -7,6 +7,7 @@
 #include "comm/shm/memory.h"
 #include "run.h"
 #include "session/signals.h"
+#include "settings/settings_table.h"
 #include "tool.h"
 #include "train/trainer.h"
 
@@ -58,7 +59,9 @@ static bool is_launchers(const char *arg)
 {
     char key[LKS__SETTING_KEY];
     snprintf(key, sizeof key, "%.*s", (int)strcspn(arg, "="), arg);
-    return run_has_option(arg) && strcmp(key, "--help") != 0 && lks__setting_find(key + 2) < 0;
+    const int setting = lks__setting_find(key + 2);
+    return run_has_option(arg) && strcmp(key, "--help") != 0 &&
+           (setting < 0 || (lks__setting_table[setting].commands & LKS__CMD_TRAIN) == 0);
 }
 
 /* For --dry_run: the settings of a run that begins with the weights of --init_from. */
@@ -78,8 +81,8 @@ static const struct {
     const char *name, *parameters;
     double megabytes;
 } recipes[] = {
-    {"config/quickstart.conf", "0.8M", 33},
-    {"config/train_shakespeare_char.conf", "10.7M", 2830},
+    {"config/quickstart.conf", "0.8M", 48},
+    {"config/train_shakespeare_char.conf", "10.7M", 2840},
 };
 
 /* The default size is GPT-2's, as in nanoGPT's script: a CPU needs months for such a run. If nobody
@@ -139,6 +142,8 @@ int tool_train(int argc, char **argv)
         st = lks__settings_check(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && s.dry_run)
             st = lks__train_dry_run(&checked, (int)s.nproc_per_node);
+        if (st == LKS_OK && !s.dry_run)
+            st = lks__train_fits(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && lks__settings_init(&s) == LKS__INIT_SCRATCH)
             st = say_size(&checked, (int)s.nproc_per_node);
     }

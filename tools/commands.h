@@ -13,6 +13,7 @@ enum {
 #define TOOL_COMMANDS(X)                                                                           \
     X(prep, 0, "turn a text into token files")                                                     \
     X(train, TOOL_HANDLES, "train a GPT on one or more ranks")                                     \
+    X(plan, 0, "what a run will take, and how fast it will be, on 1 to 1024 hosts")                \
     X(sample, 0, "write text with a model of a checkpoint")                                        \
     X(eval, 0, "loss of a checkpoint over a whole split")                                          \
     X(export, 0, "write a trained model as one file")                                              \

@@ -60,9 +60,7 @@ static size_t floats_of(const lks__table *t, int first_group, int end_group)
     return t->block_start[t->group_block[end_group]] - t->block_start[t->group_block[first_group]];
 }
 
-/* The next bucket, from group *end_p on: groups [*first_p, *end_p). The first and the last of them
- * have trained tensors. False: there is none. */
-static bool next_bucket(const lks__table *t, size_t bucket_bytes, int *first_p, int *end_p)
+bool lks__ddp_next_bucket(const lks__table *t, size_t bucket_bytes, int *first_p, int *end_p)
 {
     int first = *end_p;
     while (first < t->n_groups && lks__table_is_empty(t, first))
@@ -84,7 +82,7 @@ static bool next_bucket(const lks__table *t, size_t bucket_bytes, int *first_p, 
 static size_t measure_staging(const lks__table *t, size_t bucket_bytes, size_t *before_p)
 {
     size_t most = 0, floats = 0;
-    for (int g = 0, end = 0; next_bucket(t, bucket_bytes, &g, &end);) {
+    for (int g = 0, end = 0; lks__ddp_next_bucket(t, bucket_bytes, &g, &end);) {
         most = floats > most ? floats : most;
         floats = floats_of(t, g, end);
     }
@@ -109,7 +107,7 @@ static lks_status cut_buckets(lks__ddp *d)
     d->buckets = calloc((size_t)t->n_groups, sizeof *d->buckets);
     if (d->buckets == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d buckets", t->n_groups);
-    for (int g = 0, end = 0; next_bucket(t, d->config.bucket_bytes, &g, &end);) {
+    for (int g = 0, end = 0; lks__ddp_next_bucket(t, d->config.bucket_bytes, &g, &end);) {
         struct bucket *b = &d->buckets[d->n_buckets++];
         const size_t first = t->group_block[g];
         b->last_group = end - 1;

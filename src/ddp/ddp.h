@@ -38,6 +38,10 @@ int lks__ddp_arenas(int V, int W, bool staging);
 /* Floats in that staging buffer, for the rank of W that needs most; 0 if no rank has one. */
 size_t lks__ddp_staging_floats(const lks__ddp_config *config, const lks__table *table, int W);
 
+/* The next bucket of gradients, from group *end_p on: groups [*first_p, *end_p). The first and the
+ * last of them have trained tensors. False: there is none. */
+bool lks__ddp_next_bucket(const lks__table *table, size_t bucket_bytes, int *first_p, int *end_p);
+
 /* Collective. Borrows comm, table and device. Arenas are memory of the device. If that is host
  * memory, they come from lks_comm_alloc(), and the group adds them in place. Otherwise it adds
  * copies of the buckets in its own memory. */

@@ -32,6 +32,7 @@ enum {
     LKS__CMD_REPORT = 1 << 8,
     LKS__CMD_PLOT = 1 << 9,
     LKS__CMD_WATCH = 1 << 10,
+    LKS__CMD_PLAN = 1 << 11, /* takes the settings of train, too */
 };
 
 /* The role of a setting in a run; each has exactly one of these. */
@@ -77,9 +78,11 @@ enum {
     X(STR, input, "", A_PATH, PREP, HOST | LIST, FILES,                                            \
       "text file to read (UTF-8), folder of such files, or - for standard input; may be given "    \
       "several times")                                                                             \
-    X(STR, out, "", A_PATH, PREP | EXPORT | PLOT, HOST, FILES,                                     \
+    X(STR, out, "", A_PATH, PREP | EXPORT | PLOT | BENCH, HOST, FILES,                             \
       "prep: folder to write token files to; export: file or folder to write; plot: picture to "   \
-      "write, .svg or .png; empty: as text")                                                       \
+      "write, .svg or .png; empty: as text; bench machine: file to write")                         \
+    X(STR, machine, "", A_PATH, PLAN, HOST, FILES,                                                 \
+      "machine file of `lockstep bench machine`; empty: memory and communication alone")           \
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
       "golf: parameter-golf's artifact, int8 under zlib, or its raw model if --out ends in .pt; "  \
       "nanogpt: a ckpt.pt, with the optimizer; hf: a folder for Hugging Face's loaders; "          \
@@ -217,7 +220,7 @@ enum {
       "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
     X(BOOL, tensorboard, true, ANY, TRAIN, HOST, REPORT,                                           \
       "write events for TensorBoard into out_dir")                                                 \
-    X(BOOL, json, false, ANY, REPORTS, HOST, REPORT, "print JSON, for programs")                   \
+    X(BOOL, json, false, ANY, REPORTS | PLAN, HOST, REPORT, "print JSON, for programs")            \
     X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
     X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \
     X(CHOICE, x, steps, WORDS, PLOT, HOST, REPORT, "what the horizontal axis counts")              \
@@ -235,6 +238,8 @@ enum {
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
       "print what the run would need and stop before the first step")                              \
                                                                                                    \
+    X(BOOL, skip_fit_check, false, ANY, TRAIN, HOST, REPORT,                                       \
+      "start even if this host has too little memory for the run")                                 \
     X(INT, num_kv_heads, 4, INTS(1, 1024), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                \
       "key and value heads; must divide n_head")                                                   \
     X(INT, mlp_mult, 2, INTS(1, 64), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                      \
@@ -303,6 +308,9 @@ enum {
                                                                                                    \
     X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "ranks (processes) to start on this machine")                                                \
+    X(INT, nnodes, 1, INTS(1, 1024), PLAN, HOST, RANKS, "hosts to plan for")                       \
+    X(FLOAT, mtbf_hours, 0, FROM_TO(0, 1e6), PLAN, HOST, RANKS,                                    \
+      "hours after which a host fails, for the checkpoint interval that loses least; 0: none")     \
     X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, RANKS,                                  \
       "how often to restart all ranks, from the newest checkpoint, after one has failed")          \
     X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, RANKS,             \

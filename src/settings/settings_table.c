@@ -21,6 +21,7 @@ enum {
     REPORTS = LKS__CMD_REPORT,
     PLOT = LKS__CMD_PLOT,
     WATCH = LKS__CMD_WATCH,
+    PLAN = LKS__CMD_PLAN,
 
     SHAPE = LKS__SETTING_SHAPE,
     RUN = LKS__SETTING_RUN,
@@ -99,6 +100,7 @@ static const struct {
     unsigned command;
     const char *name;
 } command_names[] = {
+    {LKS__CMD_PLAN, "plan"}, /* before train: it also takes the settings of that */
     {LKS__CMD_PREP, "prep"},     {LKS__CMD_TRAIN, "train"},   {LKS__CMD_SAMPLE, "sample"},
     {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"},   {LKS__CMD_INFO, "info"},
     {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"}, {LKS__CMD_REPORT, "report"},

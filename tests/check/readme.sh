@@ -90,6 +90,8 @@ run_line() {
         set_option "$(set_option "$1" max_iters 8)" eval_iters 2 ;;
     *' ITERATIONS='*' lockstep train '*) # a minute
         printf '%s\n' "$1" | sed 's/ ITERATIONS=[0-9]*/ ITERATIONS=3/' ;;
+    'lockstep plan '* | 'lockstep bench machine '* | 'sed -i '*machine.json)
+        printf '%s\n' "$1" ;;
     'lockstep bench comm'* | 'lockstep bench step'*) # each size many times
         set_option "$1" iters 1 ;;
     # --- as written ---------------------------------------------------------------------------

@@ -608,6 +608,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "prometheus", "@prometheus", 0, .makes = true),
     ROW(TRAIN, "tensorboard", "false", FILES),
     ROW(TRAIN, "dry_run", "true", ALL & ~(RESULT | SKIPS), .says = "total on 1 rank"),
+    ROW(TRAIN, "skip_fit_check", "true", 0),  /* test_tool: a run that doesn't fit */
     ROW(TRAIN, "tokenizer_path", "/none", 0), /* only for golf */
     ROW(TRAIN, "code", "/none", 0),           /* only for golf */
     ROW(TRAIN, "run_id", "/none", 0),         /* only for golf */

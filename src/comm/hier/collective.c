@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/hier/hier.h"
+#include "comm/hier/pieces.h"
 
 /* Elements that lks_comm_all_reduce() processes at a time, in blocks: small sums need little
  * memory, and of a large one two pieces are in progress. */
@@ -161,7 +162,7 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
 
 size_t lks__hier_share_start(const struct lks__hier *h, size_t n_blocks, int host)
 {
-    return n_blocks * (size_t)host / (size_t)h->n_hosts;
+    return lks__share_start(n_blocks, h->n_hosts, host);
 }
 
 void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end)

@@ -9,7 +9,6 @@
 
 enum { MAGIC = 0x6c6b7348 };
 
-static const double SEND_S = 0.2;    /* between heartbeats */
 static const double FRESH_S = 1.0;   /* maximal age of a heartbeat that still counts */
 static const double STOPPED_S = 1.0; /* after so long a pause, this process itself was stopped */
 static const double LAST_SEND_S = 0.5;
@@ -192,7 +191,7 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
             h->hosts[i].last_s += away;
     h->looked_s = now;
     bool failed = lks__segment_aborted(segment);
-    if (failed ? !h->sent_failure : now - h->sent_s >= SEND_S || is_urgent(h))
+    if (failed ? !h->sent_failure : now - h->sent_s >= LKS__HIER_HEARTBEAT_S || is_urgent(h))
         send_heartbeat(h, false);
     if (failed)
         return lks__shm_failure(h->local);

@@ -27,6 +27,9 @@ enum {
     LKS__HIER_SUM_BLOCKS = 512,              /* maximal number of blocks in a piece */
 };
 
+/* Seconds between heartbeats. */
+#define LKS__HIER_HEARTBEAT_S 0.2
+
 /* One operation for the leader's thread. */
 struct lks__hier_job {
     struct lks__shm_descriptor desc; /* the descriptor on our side */

@@ -9,11 +9,11 @@
 #include <xxhash.h>
 
 #include "comm/hier/hier.h"
+#include "comm/hier/pieces.h"
 #include "comm/shm/sum.h"
 #include "comm/tree.h"
 
-/* Bytes of a piece of each host's shard, and number of pieces received ahead. */
-enum { PIECE_BYTES = 1 << 20, AHEAD = 3 };
+enum { AHEAD = LKS__PIECES_AHEAD };
 
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(lks_node) <= LKS__SHM_PAYLOAD,
                "a host's nodes fit into its descriptor");
@@ -71,36 +71,18 @@ static lks_status bad_parts(struct lks__hier *h, const lks_reduction *r, const c
     return lks__hier_fail(h, LKS_ERR_ARG, -1, text);
 }
 
-/* A reduction in progress: piece p of each host's shard, p in [0, n). */
+/* A reduction in progress. */
 struct pieces {
     const lks_reduction *r;
+    lks__pieces cut;
     float *bufs[LKS__TREE_MAX_COVER]; /* [n_mine] sums of our host */
     int n_mine, n_nodes;              /* nodes of our host, of all hosts */
     int rounds;                       /* the largest of any host: one exchange for each */
     bool narrow;                      /* bfloat16 on the wire */
-    size_t n;
-    size_t room;             /* elements of our largest piece */
-    uint64_t fetched[AHEAD]; /* tickets */
+    size_t room;                      /* elements of our largest piece */
+    uint64_t fetched[AHEAD];          /* tickets */
     uint64_t last;
 };
-
-static size_t first_block(const struct lks__hier *h, const struct pieces *c, int host, size_t piece)
-{
-    size_t start = lks__hier_share_start(h, c->r->n_blocks, host);
-    size_t some = lks__hier_share_start(h, c->r->n_blocks, host + 1) - start;
-    return start + some * piece / c->n;
-}
-
-/* Start of a piece, in elements; piece n is the end of the shard. */
-static size_t start_of(const struct lks__hier *h, const struct pieces *c, int host, size_t piece)
-{
-    return c->r->block_start[first_block(h, c, host, piece)];
-}
-
-static size_t size_of(const struct lks__hier *h, const struct pieces *c, int host, size_t piece)
-{
-    return start_of(h, c, host, piece + 1) - start_of(h, c, host, piece);
-}
 
 /* Where node `node` of all hosts' nodes is received, in elements from the start of the staging
  * buffer. */
@@ -156,13 +138,9 @@ static lks_status need(struct lks__hier *h, void **mem_p, size_t *have_p, size_t
  * transfer. */
 static lks_status cut(struct lks__hier *h, struct pieces *c)
 {
-    size_t most = 1;
-    c->n = 1;
-    for (int i = 0; i < h->n_hosts; i++)
-        most = size_of(h, c, i, 0) > most ? size_of(h, c, i, 0) : most;
-    c->n = (most * sizeof(float) + PIECE_BYTES - 1) / PIECE_BYTES;
-    for (size_t p = 0; p < c->n; p++)
-        c->room = size_of(h, c, h->host, p) > c->room ? size_of(h, c, h->host, p) : c->room;
+    c->cut = (lks__pieces){c->r->block_start, c->r->n_blocks, h->n_hosts, 0};
+    lks__pieces_cut(&c->cut);
+    c->room = lks__pieces_room(&c->cut, h->host);
     size_t floats = AHEAD * (size_t)c->n_nodes * c->room;
     void *staging = h->staging, *narrow = h->narrow;
     lks_status st = need(h, &staging, &h->staging_bytes, floats * sizeof(float));
@@ -183,14 +161,14 @@ static lks_status fetch_round(struct lks__hier *h, struct pieces *c, size_t piec
         LKS__TRY(lks__hier_finish(h, c->last));
     for (int i = 0, n = 0; i < h->n_hosts; n += (int)h->descs[i++].n_parts) {
         bool comes = i != h->host && k < (int)h->descs[i].n_parts;
-        size_t start = start_of(h, c, i, piece);
-        size_t some = i != h->host && send != NULL ? size_of(h, c, i, piece) : 0;
+        size_t start = lks__pieces_start(&c->cut, i, piece);
+        size_t some = i != h->host && send != NULL ? lks__pieces_size(&c->cut, i, piece) : 0;
         if (c->narrow && some > 0)
             lks__wire_narrow(h->narrow + start, send + start, some);
         h->send_at[i] = start * width;
         h->send_bytes[i] = some * width;
         h->recv_at[i] = comes ? place_of(c, piece, n + k) * width : 0;
-        h->recv_bytes[i] = comes ? size_of(h, c, h->host, piece) * width : 0;
+        h->recv_bytes[i] = comes ? lks__pieces_size(&c->cut, h->host, piece) * width : 0;
     }
     lks__engine_op op = {.kind = LKS__ENGINE_ALL_TO_ALL,
                          .send = c->narrow ? (const void *)h->narrow : send,
@@ -213,7 +191,8 @@ static lks_status fetch(struct lks__hier *h, struct pieces *c, size_t piece)
 /* Find the parts of our piece: our host's in their place, the others' in the staging buffer. */
 static void place_nodes(struct lks__hier *h, const struct pieces *c, size_t piece)
 {
-    const size_t start = start_of(h, c, h->host, piece), some = size_of(h, c, h->host, piece);
+    const size_t start = lks__pieces_start(&c->cut, h->host, piece),
+                 some = lks__pieces_size(&c->cut, h->host, piece);
     h->plan.n = 0;
     for (int i = 0; i < h->n_hosts; i++) {
         for (int k = 0; k < (int)h->descs[i].n_parts; k++) {
@@ -231,12 +210,13 @@ static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t 
 {
     const lks_reduction *r = c->r;
     lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_ref;
-    size_t start = start_of(h, c, h->host, piece), end = first_block(h, c, h->host, piece + 1);
+    size_t start = lks__pieces_start(&c->cut, h->host, piece),
+           end = lks__pieces_block(&c->cut, h->host, piece + 1);
     struct lks__sum sum;
     place_nodes(h, c, piece);
     if (!lks__plan_sum(&h->plan, r->n_leaves, r->dst + start, r->scale, &h->comm->exec, &sum))
         return bad_parts(h, r, "the ranks", "together don't cover each leaf once");
-    for (size_t b = first_block(h, c, h->host, piece); b < end; b++) {
+    for (size_t b = lks__pieces_block(&c->cut, h->host, piece); b < end; b++) {
         size_t from = r->block_start[b], some = r->block_start[b + 1] - from;
         double lanes[8] = {0};
         lks__sum_range(&sum, from - start, some, lanes);
@@ -255,8 +235,8 @@ static lks_status gather(struct lks__hier *h, struct pieces *c, size_t piece)
 {
     const size_t width = c->narrow ? sizeof(uint16_t) : sizeof(float);
     for (int i = 0; i < h->n_hosts; i++) {
-        h->recv_at[i] = start_of(h, c, i, piece) * width;
-        h->recv_bytes[i] = size_of(h, c, i, piece) * width;
+        h->recv_at[i] = lks__pieces_start(&c->cut, i, piece) * width;
+        h->recv_bytes[i] = lks__pieces_size(&c->cut, i, piece) * width;
     }
     lks__engine_op op = {.kind = LKS__ENGINE_ALL_GATHER,
                          .recv = c->narrow ? (void *)h->narrow : c->r->dst,
@@ -268,7 +248,9 @@ static lks_status gather(struct lks__hier *h, struct pieces *c, size_t piece)
 static lks_status gather_sumsqs(struct lks__hier *h, struct pieces *c)
 {
     for (int i = 0; i < h->n_hosts; i++)
-        h->sumsq_bytes[i] = (first_block(h, c, i, c->n) - first_block(h, c, i, 0)) * sizeof(double);
+        h->sumsq_bytes[i] =
+            (lks__pieces_block(&c->cut, i, c->cut.n) - lks__pieces_block(&c->cut, i, 0)) *
+            sizeof(double);
     lks__engine_op op = {
         .kind = LKS__ENGINE_ALL_GATHER, .recv = c->r->block_sumsq, .recv_bytes = h->sumsq_bytes};
     return lks__hier_start(h, &op, &c->last);
@@ -278,20 +260,21 @@ static lks_status gather_sumsqs(struct lks__hier *h, struct pieces *c)
 static lks_status add_pieces(struct lks__hier *h, struct pieces *c)
 {
     LKS__TRY(cut(h, c));
-    for (size_t p = 0; p < AHEAD && p < c->n; p++)
+    for (size_t p = 0; p < AHEAD && p < c->cut.n; p++)
         LKS__TRY(fetch(h, c, p));
-    for (size_t p = 0; p < c->n; p++) {
+    for (size_t p = 0; p < c->cut.n; p++) {
         LKS__TRY(lks__hier_finish(h, c->fetched[p % AHEAD]));
         LKS__TRY(sum_piece(h, c, p));
         if (!c->r->scatter)
             LKS__TRY(gather(h, c, p));
-        if (p + AHEAD < c->n)
+        if (p + AHEAD < c->cut.n)
             LKS__TRY(fetch(h, c, p + AHEAD));
     }
     LKS__TRY(gather_sumsqs(h, c));
     LKS__TRY(lks__hier_finish(h, c->last));
     for (int i = 0; i < h->n_hosts && c->narrow && !c->r->scatter; i++) {
-        size_t start = start_of(h, c, i, 0), end = start_of(h, c, i, c->n);
+        size_t start = lks__pieces_start(&c->cut, i, 0),
+               end = lks__pieces_start(&c->cut, i, c->cut.n);
         if (i != h->host)
             lks__wire_widen(c->r->dst + start, h->narrow + start, end - start);
     }

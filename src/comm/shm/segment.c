@@ -53,6 +53,11 @@ static struct layout layout_for(int world_size)
     return l;
 }
 
+uint64_t lks__segment_base_bytes(int world_size)
+{
+    return layout_for(world_size).end;
+}
+
 /* --- offsets ------------------------------------------------------------------------------ */
 
 int lks__segment_fd(const lks__segment *s)

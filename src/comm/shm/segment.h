@@ -29,6 +29,9 @@ enum { LKS__RANK_ABSENT = 0, LKS__RANK_JOINED = 1, LKS__RANK_LEFT = 2 };
 /* This process's handle of the segment. Ranks that are threads of one process share one. */
 typedef struct lks__segment lks__segment;
 
+/* Bytes of a segment for `world_size` ranks before any memory is asked for. */
+uint64_t lks__segment_base_bytes(int world_size);
+
 /* Make a segment for `world_size` ranks; the descriptor is close-on-exec. ERR_NOMEM gives the size
  * and what to do. */
 lks_status lks__segment_create(int world_size, lks__segment **segment_p);

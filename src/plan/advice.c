@@ -1,0 +1,170 @@
+#include "plan/advice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The needs are so exact, of the whole or for each rank, whichever is more. */
+static const double ERROR = 0.03, ERROR_OF_RANK = 5e6;
+
+/* Library pages count as cache, which the kernel gives up, and untouched arenas are pages of the
+ * segment that a limit counts. */
+static double least_bytes(const lks__needs *n)
+{
+    const double bytes = n->host_bytes - n->libraries;
+    const double error = bytes * ERROR, of_ranks = ERROR_OF_RANK * n->place.local;
+    return bytes - (error > of_ranks ? error : of_ranks);
+}
+
+struct advice {
+    const lks__settings *s;
+    uint32_t vocab;
+    const lks__process *process;
+    double room;
+    char *text;
+    size_t used;
+};
+
+/* Does the run of `s` fit, without the benefit of the doubt? */
+static bool fits(const struct advice *a, const lks__settings *s, const lks__place *place,
+                 double *megabytes_p)
+{
+    lks__needs needs;
+    lks__settings checked = *s;
+    if (lks__settings_check(&checked, lks__place_world(place)) != LKS_OK ||
+        lks__needs_find(&checked, a->vocab, place, a->process, &needs) != LKS_OK)
+        return false;
+    *megabytes_p = needs.host_bytes / 1e6;
+    return needs.host_bytes < a->room;
+}
+
+static void add(struct advice *a, const char *what, double megabytes, const char *cost)
+{
+    if (a->used + 1 >= LKS__ADVICE_TEXT)
+        return;
+    int n = snprintf(a->text + a->used, LKS__ADVICE_TEXT - a->used, "%s%s: %.1f MB, %s",
+                     a->used > 0 ? "; or " : "", what, megabytes, cost);
+    a->used += n > 0 ? (size_t)n : 0;
+}
+
+static void try_fewer_ranks(struct advice *a, const lks__place *place)
+{
+    char what[120];
+    double megabytes;
+    for (int local = place->local - 1; local >= 1; local--) {
+        const lks__place fewer = {place->n_hosts, local};
+        lks__settings s = *a->s;
+        s.threads = s.threads > 0 ? s.threads * place->local / local : 0;
+        if (!fits(a, &s, &fewer, &megabytes))
+            continue;
+        snprintf(what, sizeof what, "--nproc_per_node=%d (with more threads each)", local);
+        add(a, what, megabytes, "the same run");
+        return;
+    }
+}
+
+static void try_recompute(struct advice *a, const lks__place *place)
+{
+    static const struct {
+        lks__recompute_choice choice;
+        const char *what, *cost;
+    } ways[] = {
+        {LKS__recompute_rows, "--recompute=rows", "the same run, a little slower"},
+        {LKS__recompute_block, "--recompute=block", "the same run, a third slower"},
+    };
+    double megabytes;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        lks__settings s = *a->s;
+        s.recompute = ways[i].choice;
+        if (a->s->recompute >= ways[i].choice || !fits(a, &s, place, &megabytes))
+            continue;
+        add(a, ways[i].what, megabytes, ways[i].cost);
+        return;
+    }
+}
+
+/* As many tokens a step, in smaller micro-batches. */
+static void try_smaller_batch(struct advice *a, const lks__place *place)
+{
+    char what[160];
+    double megabytes;
+    for (int64_t by = 2; by <= a->s->batch_size; by++) {
+        lks__settings s = *a->s;
+        if (s.batch_size % by != 0)
+            continue;
+        s.batch_size /= by;
+        s.gradient_accumulation_steps *= by;
+        if (!fits(a, &s, place, &megabytes))
+            continue;
+        snprintf(what, sizeof what,
+                 "--batch_size=%" PRId64 " --gradient_accumulation_steps=%" PRId64, s.batch_size,
+                 s.gradient_accumulation_steps);
+        add(a, what, megabytes, "another run with as many tokens a step");
+        return;
+    }
+}
+
+static void try_one_arena(struct advice *a, const lks__place *place)
+{
+    char what[80];
+    double megabytes;
+    lks__settings s = *a->s;
+    const int W = lks__place_world(place);
+    if (s.virtual_ranks == W || s.gradient_accumulation_steps % W != 0)
+        return;
+    s.virtual_ranks = W;
+    if (!fits(a, &s, place, &megabytes))
+        return;
+    snprintf(what, sizeof what, "--virtual_ranks=%d", W);
+    add(a, what, megabytes,
+        W == 1 ? "another run, which one rank computes for ever"
+               : "another run, of at most so many ranks");
+}
+
+static void try_more_hosts(struct advice *a, const lks__place *place)
+{
+    char what[80];
+    double megabytes;
+    for (int n = place->n_hosts + 1; n * place->local <= a->s->virtual_ranks; n++) {
+        const lks__place more = {n, place->local};
+        lks__settings s = *a->s;
+        for (int zero = 0; zero < 2; zero++) {
+            s.zero = zero;
+            if (!fits(a, &s, &more, &megabytes))
+                continue;
+            snprintf(what, sizeof what, "%d hosts%s", n, zero != 0 ? " with --zero=1" : "");
+            add(a, what, megabytes, "on each, the same run");
+            return;
+        }
+    }
+}
+
+lks_status lks__advice_find(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
+                            const lks__process *process, double room, char text[LKS__ADVICE_TEXT])
+{
+    struct advice a = {s, vocab_size, process, room, text, 0};
+    text[0] = '\0';
+    try_recompute(&a, place);
+    try_fewer_ranks(&a, place);
+    try_smaller_batch(&a, place);
+    try_one_arena(&a, place);
+    try_more_hosts(&a, place);
+    return LKS_OK;
+}
+
+lks_status lks__advice_check(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
+                             const lks__process *process, double room)
+{
+    lks__needs needs;
+    char advice[LKS__ADVICE_TEXT];
+    LKS__TRY(lks__needs_find(s, vocab_size, place, process, &needs));
+    if (least_bytes(&needs) <= room)
+        return LKS_OK;
+    LKS__TRY(lks__advice_find(s, vocab_size, place, process, room, advice));
+    return lks__fail(
+        LKS_ERR_NOMEM,
+        "the run takes %.1f MB on this host, and %.1f MB are available to this machine "
+        "or container%s%s; --skip_fit_check tries it",
+        needs.host_bytes / 1e6, room / 1e6,
+        advice[0] != '\0' ? "; what fits: " : ": use a smaller model", advice);
+}

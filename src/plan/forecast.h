@@ -1,0 +1,29 @@
+/* plan/forecast.h - the time of a step. Layers finish at measured times, buckets queue, each costs
+ * delays and its bytes over the bandwidth; what remains after backward is exposed. */
+#ifndef LKS_PLAN_FORECAST_H
+#define LKS_PLAN_FORECAST_H
+
+#include "plan/machine.h"
+#include "plan/traffic.h"
+
+/* Seconds of a step. */
+typedef struct lks__step_time {
+    double compute, exposed, update, step;
+} lks__step_time;
+
+typedef struct lks__forecast {
+    lks__step_time at;          /* with the figures' values */
+    double low, high;           /* the step, with their lowest and highest values */
+    double tokens;              /* of a step */
+    bool model, ranks, network; /* extrapolated: it was measured with another one */
+} lks__forecast;
+
+/* `s` has been checked. On several hosts the machine must have a link: ERR_CONFIG. */
+lks_status lks__forecast_step(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
+                              const lks__machine *machine, const lks__traffic *traffic,
+                              lks__forecast *forecast);
+
+/* Seconds between checkpoints that lose least if a host fails every mtbf_s (Young). */
+double lks__forecast_checkpoint_every(double write_s, double mtbf_s);
+
+#endif

@@ -1,0 +1,199 @@
+#include "plan/machine.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+
+#define MARK "lockstep_machine"
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* Whole numbers of a file, and their ranges. */
+static const struct {
+    const char *name;
+    size_t at;
+    int low, high;
+} counts[] = {
+    {"cores", offsetof(lks__machine, cores), 1, 65536},
+    {"ranks", offsetof(lks__machine, ranks), 1, 1024},
+    {"threads", offsetof(lks__machine, threads), 1, 1024},
+    {"layers", offsetof(lks__machine, layers), 1, LKS__MACHINE_LAYERS},
+};
+
+static const struct {
+    const char *name;
+    size_t at;
+    double low, high;
+} numbers[] = {
+    {"memory_bytes", offsetof(lks__machine, memory_bytes), 1, 1e18},
+    {"micro_batch_flops", offsetof(lks__machine, micro_batch_flops), 1, 1e24},
+    {"micro_batch_tokens", offsetof(lks__machine, micro_batch_tokens), 1, 1e12},
+};
+
+static const struct {
+    const char *name;
+    size_t at;
+    double low, high;
+    bool required;
+} figures[] = {
+#define X(name, low, high, required) {#name, offsetof(lks__machine, name), low, high, required},
+    LKS__MACHINE_FIGURES(X)
+#undef X
+};
+
+enum {
+    N_COUNTS = sizeof counts / sizeof counts[0],
+    N_NUMBERS = sizeof numbers / sizeof numbers[0],
+    N_FIGURES = sizeof figures / sizeof figures[0],
+};
+
+static lks_status bad(const char *shown, const char *name, const char *what)
+{
+    return lks__fail(LKS_ERR_FORMAT, "%s: %s %s", shown, name, what);
+}
+
+/* A member that is a number in [low, high]. */
+static lks_status take(const char *shown, const char *name, const json_t *value, double low,
+                       double high, double *number_p)
+{
+    char what[120];
+    const double number = json_number_value(value);
+    if (value == NULL)
+        return bad(shown, name, "is missing");
+    snprintf(what, sizeof what, "must be a number from %g to %g", low, high);
+    if (!json_is_number(value) || !(number >= low && number <= high))
+        return bad(shown, name, what);
+    *number_p = number;
+    return LKS_OK;
+}
+
+/* A number alone has no spread. */
+static lks_status take_figure(const char *shown, int i, const json_t *value, lks__figure *figure)
+{
+    const char *name = figures[i].name;
+    const double low = figures[i].low, high = figures[i].high;
+    if (!json_is_object(value)) {
+        LKS__TRY(take(shown, name, value, low, high, &figure->value));
+        figure->low = figure->high = figure->value;
+        return LKS_OK;
+    }
+    if (json_object_size(value) != 3)
+        return bad(shown, name, "must be a number, or have the members value, low and high alone");
+    LKS__TRY(take(shown, name, json_object_get(value, "value"), low, high, &figure->value));
+    LKS__TRY(take(shown, name, json_object_get(value, "low"), low, high, &figure->low));
+    LKS__TRY(take(shown, name, json_object_get(value, "high"), low, high, &figure->high));
+    if (figure->low > figure->value || figure->value > figure->high)
+        return bad(shown, name, "must have low <= value <= high");
+    return LKS_OK;
+}
+
+static bool is_known(const char *name)
+{
+    bool known = strcmp(name, MARK) == 0;
+    for (int i = 0; i < N_COUNTS; i++)
+        known |= strcmp(name, counts[i].name) == 0;
+    for (int i = 0; i < N_NUMBERS; i++)
+        known |= strcmp(name, numbers[i].name) == 0;
+    for (int i = 0; i < N_FIGURES; i++)
+        known |= strcmp(name, figures[i].name) == 0;
+    return known;
+}
+
+static lks_status check_members(const char *shown, json_t *file)
+{
+    const char *name;
+    json_t *value;
+    char escaped[120], what[80];
+    json_object_foreach(file, name, value)
+    {
+        if (!is_known(name))
+            return bad(shown, lks__escape(escaped, sizeof escaped, name, strlen(name)),
+                       "is no member of a machine file");
+    }
+    const json_t *version = json_object_get(file, MARK);
+    if (version == NULL)
+        return bad(shown, MARK, "is missing: this is no machine file");
+    snprintf(what, sizeof what, "must be %d, the version that this program reads",
+             LKS__MACHINE_VERSION);
+    return json_is_integer(version) && json_integer_value(version) == LKS__MACHINE_VERSION
+               ? LKS_OK
+               : bad(shown, MARK, what);
+}
+
+static lks_status take_all(const char *shown, const json_t *file, lks__machine *m)
+{
+    char *at = (char *)m;
+    for (int i = 0; i < N_COUNTS; i++) {
+        double number = 0;
+        LKS__TRY(take(shown, counts[i].name, json_object_get(file, counts[i].name), counts[i].low,
+                      counts[i].high, &number));
+        if (number != floor(number))
+            return bad(shown, counts[i].name, "must be a whole number");
+        *(int *)(void *)(at + counts[i].at) = (int)number;
+    }
+    for (int i = 0; i < N_NUMBERS; i++)
+        LKS__TRY(take(shown, numbers[i].name, json_object_get(file, numbers[i].name),
+                      numbers[i].low, numbers[i].high, (double *)(void *)(at + numbers[i].at)));
+    for (int i = 0; i < N_FIGURES; i++) {
+        const json_t *value = json_object_get(file, figures[i].name);
+        if (value != NULL || figures[i].required)
+            LKS__TRY(take_figure(shown, i, value, (lks__figure *)(void *)(at + figures[i].at)));
+    }
+    m->has_link = json_object_get(file, "link_bandwidth") != NULL;
+    if (m->has_link != (json_object_get(file, "round_trip_s") != NULL))
+        return bad(shown, m->has_link ? "round_trip_s" : "link_bandwidth",
+                   "is missing: a link has both");
+    return LKS_OK;
+}
+
+lks_status lks__machine_read(const char *path, lks__machine *m)
+{
+    char shown[512], *text;
+    size_t bytes;
+    json_error_t error;
+    memset(m, 0, sizeof *m);
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    LKS__TRY(lks__sys_read_file(path, 1 << 20, &text, &bytes));
+    json_t *file = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    lks_status st = LKS_OK;
+    if (!json_is_object(file))
+        st = lks__fail(LKS_ERR_FORMAT, "%s: line %d: this is no JSON object", shown, error.line);
+    if (st == LKS_OK)
+        st = check_members(shown, file);
+    if (st == LKS_OK)
+        st = take_all(shown, file, m);
+    json_decref(file);
+    return st;
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+lks_status lks__machine_write(const lks__machine *m, char text[LKS__MACHINE_TEXT])
+{
+    const char *at = (const char *)m;
+    size_t n = 0;
+    n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, "{\n  \"" MARK "\": %d",
+                          LKS__MACHINE_VERSION);
+    for (int i = 0; i < N_COUNTS; i++)
+        n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, ",\n  \"%s\": %d", counts[i].name,
+                              *(const int *)(const void *)(at + counts[i].at));
+    for (int i = 0; i < N_NUMBERS; i++)
+        n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, ",\n  \"%s\": %.9g", numbers[i].name,
+                              *(const double *)(const void *)(at + numbers[i].at));
+    for (int i = 0; i < N_FIGURES; i++) {
+        const lks__figure *f = (const lks__figure *)(const void *)(at + figures[i].at);
+        if (figures[i].required || m->has_link)
+            n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n,
+                                  ",\n  \"%s\": {\"value\": %.6g, \"low\": %.6g, \"high\": %.6g}",
+                                  figures[i].name, f->value, f->low, f->high);
+    }
+    n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, "\n}\n");
+    return n < LKS__MACHINE_TEXT ? LKS_OK
+                                 : lks__fail(LKS_ERR_NOMEM, "the machine file is too long");
+}

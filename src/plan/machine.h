@@ -1,0 +1,46 @@
+/* plan/machine.h - a machine file: what `lockstep bench machine` has measured, or a person has
+ * written (docs/formats.md). */
+#ifndef LKS_PLAN_MACHINE_H
+#define LKS_PLAN_MACHINE_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+enum { LKS__MACHINE_VERSION = 1, LKS__MACHINE_LAYERS = 1024, LKS__MACHINE_TEXT = 16384 };
+
+/* A measured number, and the range in which most of its measurements lie. */
+typedef struct lks__figure {
+    double value, low, high;
+} lks__figure;
+
+/* X(name, lowest, highest, required): the figures of a file. Seconds are those of one micro-batch
+ * of the model that was measured, on one rank while all ranks of the host compute. */
+#define LKS__MACHINE_FIGURES(X)                                                                    \
+    X(peak_flops, 1e3, 1e18, true)      /* multiply-adds of a rank, FLOP/s */                      \
+    X(add_bandwidth, 1e3, 1e15, true)   /* bytes/s of gradients that a rank adds to others */      \
+    X(write_bandwidth, 1e2, 1e15, true) /* bytes/s to a file, until it is on the disk */           \
+    X(forward_s, 1e-9, 1e6, true)                                                                  \
+    X(head_s, 1e-9, 1e6, true) /* classifier and loss with their backward */                       \
+    X(backward_s, 1e-9, 1e6, true)                                                                 \
+    X(other_s, 0, 1e6, true)          /* reading of tokens and all else of a step */               \
+    X(update_rate, 1, 1e15, true)     /* parameters a second, of one rank */                       \
+    X(link_bandwidth, 1, 1e13, false) /* bytes/s each way between two hosts, both at once */       \
+    X(round_trip_s, 0, 100, false)    /* of a small message between two hosts */
+
+typedef struct lks__machine {
+    int cores, ranks, threads, layers; /* ranks of a host, threads of each; layers of the model */
+    double memory_bytes;
+    double micro_batch_flops, micro_batch_tokens;
+#define X(name, ...) lks__figure name;
+    LKS__MACHINE_FIGURES(X)
+#undef X
+    bool has_link;
+} lks__machine;
+
+/* Read and check a file: ERR_IO, or ERR_FORMAT that names file and member. */
+lks_status lks__machine_read(const char *path, lks__machine *machine);
+/* The file's text. ERR_NOMEM if it doesn't fit, which can't happen with checked figures. */
+lks_status lks__machine_write(const lks__machine *machine, char text[LKS__MACHINE_TEXT]);
+
+#endif

@@ -1,0 +1,61 @@
+/* plan/needs.h - the memory that a run takes, by kind, before it is started. All sizes come from
+ * the functions with which the run itself allocates. */
+#ifndef LKS_PLAN_NEEDS_H
+#define LKS_PLAN_NEEDS_H
+
+#include "model/table.h"
+#include "settings/settings.h"
+
+/* Hosts with the same number of ranks each. */
+typedef struct lks__place {
+    int n_hosts, local;
+} lks__place;
+
+static inline int lks__place_world(const lks__place *p)
+{
+    return p->n_hosts * p->local;
+}
+
+/* What a rank takes before it opens a model: threads, their stacks and scratch, kernels. */
+typedef struct lks__process {
+    double own;       /* bytes of each rank */
+    double libraries; /* pages of programs and libraries, which all ranks of a host share */
+} lks__process;
+
+/* Measure it in a child process that opens what a rank of `place` opens: ERR_IO. */
+lks_status lks__process_measure(const lks__settings *s, const lks__place *place,
+                                lks__process *process);
+
+/* Bytes. Every host has at most so much; which one has most depends on uneven ranks alone. */
+typedef struct lks__needs {
+    lks__place place;
+    size_t n_params, trained_params, n_tensors;
+    int n_arenas; /* of gradients, on each rank */
+    int replicas; /* of parameters and moments, on each host */
+    /* of a replica, of which ZeRO-1 divides the moments over hosts */
+    double params, moments;
+    double gradients, staging, activations, process; /* of each rank; staging: of `stagers` */
+    int stagers;                                     /* ranks of a host with a staging buffer */
+    /* A part of the gradients of the first host's ranks is reserved, but never touched: ranks with
+     * fewer virtual ranks than others may need fewer arenas. */
+    double untouched;
+    double libraries;  /* of a host */
+    double control;    /* of a host: descriptors and buffers in shared memory */
+    double inter_host; /* of a host's first rank: gradients that arrive from other hosts */
+    double checkpoint; /* more on the first host, while it gathers moments for a checkpoint */
+    double rank_bytes; /* a rank's part of host_bytes */
+    double host_bytes;
+} lks__needs;
+
+/* `s` has been checked for the place's number of ranks. */
+lks_status lks__needs_find(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
+                           const lks__process *process, lks__needs *needs);
+
+/* Bytes of a trained parameter on the first host, with all ranks' gradients. The usual count is
+ * 16. */
+double lks__needs_per_parameter(const lks__needs *needs);
+
+/* Print a line for each kind to standard output. */
+void lks__needs_print(const lks__needs *needs);
+
+#endif

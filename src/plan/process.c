@@ -1,0 +1,63 @@
+/* What a rank's process takes is measured: it depends on the libraries of this machine. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/sys.h"
+#include "comm/backend.h"
+#include "plan/needs.h"
+#include "session/session.h"
+
+/* In the child: open what a rank opens before its model. With several hosts a rank also loads the
+ * modules between hosts. */
+static lks_status measure(const lks__settings *s, const lks__place *place, lks__process *process)
+{
+    static const char rollup[] = "/proc/self/smaps_rollup";
+    const int cores = lks__cpu_count();
+    const int alone = cores > place->local ? cores / place->local : 1;
+    const lks_world world = {0, 1, 0, 1};
+    char why[512];
+    lks__session ses;
+    for (int i = 0; place->n_hosts > 1 && lks__comm_backend(i) != NULL; i++)
+        lks__comm_backend(i)->probe(lks__comm_backend(i), &world, why, sizeof why);
+    LKS__TRY(lks__session_open("shm", s->timeout, s->threads > 0 ? (int)s->threads : alone, &ses));
+    lks_status st = lks__session_products(&ses, s->dtype == LKS__dtype_bfloat16);
+    process->own = (double)lks__sys_proc_bytes(rollup, "Anonymous");
+    process->libraries = (double)lks__sys_proc_bytes(rollup, "Shared_Clean") +
+                         (double)lks__sys_proc_bytes(rollup, "Private_Clean");
+    lks__session_close(&ses);
+    return st;
+}
+
+static void child(const lks__settings *s, const lks__place *place, int out)
+{
+    lks__process process;
+    static const char *const of_ranks[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+    for (size_t i = 0; i < sizeof of_ranks / sizeof of_ranks[0]; i++)
+        unsetenv(of_ranks[i]);
+    if (measure(s, place, &process) != LKS_OK)
+        _exit(1);
+    _exit(lks__sys_write_all(out, &process, sizeof process) == 0 ? 0 : 1);
+}
+
+lks_status lks__process_measure(const lks__settings *s, const lks__place *place,
+                                lks__process *process)
+{
+    int ends[2], status = 1;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return lks__sys_fail("can't make", "a pipe");
+    const pid_t pid = fork();
+    if (pid == 0)
+        child(s, place, ends[1]);
+    lks__sys_close(ends[1]);
+    const bool came = pid > 0 && lks__sys_read_some(ends[0], process, sizeof *process) ==
+                                     (ssize_t)sizeof *process;
+    lks__sys_close(ends[0]);
+    if (pid > 0)
+        waitpid(pid, &status, 0);
+    return came && status == 0
+               ? LKS_OK
+               : lks__fail(LKS_ERR_IO, "can't measure what a process takes on this machine");
+}

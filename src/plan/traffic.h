@@ -1,0 +1,33 @@
+/* plan/traffic.h - what a step sends between hosts: counted as comm/hier does it. */
+#ifndef LKS_PLAN_TRAFFIC_H
+#define LKS_PLAN_TRAFFIC_H
+
+#include "plan/needs.h"
+
+/* One bucket of gradients. */
+typedef struct lks__bucket_traffic {
+    int last_group;        /* it is complete when backward has done this group of tensors */
+    double gradient_bytes; /* of a rank */
+    double bytes;          /* that the busiest host sends */
+    int delays;            /* transfers, one after the other */
+} lks__bucket_traffic;
+
+typedef struct lks__traffic {
+    int n_buckets;
+    lks__bucket_traffic *buckets; /* [n_buckets] */
+    double ring_bytes;            /* 2 (n - 1) / n times the gradient */
+    double bytes;                 /* that the busiest host sends in a step */
+    double mean_bytes;            /* a host's mean */
+    double messages;              /* of the busiest host */
+    int delays;                   /* one-way delays of a step, one after the other */
+    int late_delays;              /* of them after the last bucket: losses, end of the update */
+    double late_bytes;
+    double heartbeat_rate; /* bytes/s that a host sends beside steps */
+} lks__traffic;
+
+/* Close it with lks__traffic_close(). ERR_NOMEM. */
+lks_status lks__traffic_find(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
+                             lks__traffic *traffic);
+void lks__traffic_close(lks__traffic *traffic);
+
+#endif

@@ -1,0 +1,88 @@
+/* The memory of runs that need several hosts, by kind; tests/plan/memory.sh compares with a run. */
+#include "support.h"
+
+#include "plan/needs.h"
+
+static const lks__process process = {6e6, 9e6};
+
+static lks__needs needs(int n_hosts, int local, const char *const more[])
+{
+    const char *argv[16] = {"--n_layer=4",    "--n_head=4",     "--n_embd=256",
+                            "--bias=false",   "--batch_size=2", "--gradient_accumulation_steps=8",
+                            "--block_size=64"};
+    int n = 7;
+    lks__settings s;
+    lks__args args;
+    lks__needs found;
+    while (*more != NULL)
+        argv[n++] = *more++;
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, n, (char *const *)argv, 0, &args));
+    assert_ok(lks__settings_check(&s, n_hosts * local));
+    assert_ok(lks__needs_find(&s, 65, &(lks__place){n_hosts, local}, &process, &found));
+    return found;
+}
+#define needs_of(hosts, local, ...) needs(hosts, local, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Kinds add up to a host, whose ranks share it. */
+static void test_adds_up(void **state)
+{
+    const lks__needs n = needs_of(2, 2, NULL);
+    const double each = n.gradients + n.staging + n.activations + n.process;
+    assert_true(n.inter_host > 0 && n.control > 0);
+    assert_float_equal(n.host_bytes,
+                       n.params + n.moments + 2 * each + n.libraries + n.control + n.inter_host,
+                       1.0);
+    assert_float_equal(n.rank_bytes * 2, n.host_bytes, 1.0);
+    assert_float_equal(n.moments, 2 * n.params, 0.0); /* no tensor without AdamW's moments */
+    assert_float_equal(needs_of(1, 4, NULL).inter_host, 0.0, 0.0);
+    /* two nodes of 12 + 4 bytes less, as each rank of the 4 adds two leaves */
+    assert_int_equal(n.n_arenas, 1);
+    assert_float_equal(lks__needs_per_parameter(&n),
+                       (n.params * 3 + n.gradients * 2) / (double)n.n_params, 1e-9);
+}
+
+/* --zero=1 divides moments over hosts, and the first host gathers them for a checkpoint. */
+static void test_zero(void **state)
+{
+    const lks__needs all = needs_of(4, 1, NULL), part = needs_of(4, 1, "--zero=1");
+    const double blocks = 8 * 4096.0 * 4 * 8; /* a block of each bucket more or less, two moments */
+    assert_true(part.moments > all.moments / 4 - blocks && part.moments < all.moments / 4 + blocks);
+    assert_float_equal(part.moments + part.checkpoint, all.moments, 1.0);
+    assert_float_equal(all.checkpoint, 0.0, 0.0);
+    assert_true(part.host_bytes < all.host_bytes);
+}
+
+/* Three ranks of eight virtual ranks: the middle one adds none of its leaves to another. */
+static void test_uneven(void **state)
+{
+    const lks__needs n = needs_of(1, 3, "--allow_uneven=true");
+    assert_true(n.untouched >= 0.0 && n.untouched < n.gradients * 3);
+    assert_float_equal(needs_of(1, 4, NULL).untouched, 0.0, 0.0);
+    /* of six ranks two have two virtual ranks that they can add */
+    assert_int_equal(needs_of(1, 6, "--allow_uneven=true").stagers, 2);
+    assert_int_equal(needs_of(1, 4, NULL).stagers, 4);
+    /* gradients of more nodes arrive at hosts with uneven ranks */
+    assert_true(needs_of(3, 1, "--allow_uneven=true").inter_host > needs_of(4, 1, NULL).inter_host);
+}
+
+static void test_private(void **state)
+{
+    const lks__needs one = needs_of(1, 4, NULL), each = needs_of(1, 4, "--replicas=private");
+    assert_float_equal(each.host_bytes - one.host_bytes, 3 * (one.params + one.moments), 1.0);
+}
+
+/* Shards in half the bytes need a copy of the bucket, too. */
+static void test_wire(void **state)
+{
+    assert_true(needs_of(2, 1, "--wire=bfloat16").inter_host > needs_of(2, 1, NULL).inter_host);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_adds_up), cmocka_unit_test(test_zero), cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_private), cmocka_unit_test(test_wire),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,273 @@
+/* Machine files, traffic and the time of a step, with figures of a machine that is easy to count
+ * with; tests/plan/counters.sh compares traffic with the interfaces of real runs. */
+#include "support.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/forecast.h"
+
+/* A micro-batch takes 1 s, additions and the update nothing that counts; 1 MB/s, 0.2 s there and
+ * back. */
+#define TEXT(version, last)                                                                        \
+    "{\"lockstep_machine\": " version ", \"cores\": 2, \"ranks\": 1, \"threads\": 1, \"layers\": " \
+    "4, \"memory_bytes\": 8e9, \"micro_batch_flops\": 1e9, \"micro_batch_tokens\": 128, "          \
+    "\"peak_flops\": 1e11, \"add_bandwidth\": 1e15, \"write_bandwidth\": 1e8, "                    \
+    "\"forward_s\": {\"value\": 0.25, \"low\": 0.2, \"high\": 0.3}, \"head_s\": 0.25, "            \
+    "\"backward_s\": 0.5, \"other_s\": 0, \"update_rate\": 1e15" last "}"
+#define LINK ", \"link_bandwidth\": 1e6, \"round_trip_s\": 0.2"
+
+static const char *written(const char *text)
+{
+    static int n;
+    const char *path = lks_test_text("%s/machine%d.json", lks_test_folder(), n++);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    return path;
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+static void test_read(void **state)
+{
+    lks__machine m;
+    char text[LKS__MACHINE_TEXT];
+    assert_ok(lks__machine_read(written(TEXT("1", LINK)), &m));
+    assert_true(m.has_link && m.cores == 2 && m.layers == 4);
+    assert_float_equal(m.forward_s.high, 0.3, 0);
+    assert_float_equal(m.head_s.low, 0.25, 0); /* a number alone has no spread */
+    assert_ok(lks__machine_write(&m, text));
+    assert_ok(lks__machine_read(written(text), &m));
+    assert_float_equal(m.link_bandwidth.value, 1e6, 0);
+    assert_ok(lks__machine_read(written(TEXT("1", "")), &m));
+    assert_false(m.has_link);
+}
+
+static void test_refused(void **state)
+{
+    static const char *const rows[][2] = {
+        {TEXT("2", ""), "lockstep_machine must be 1"},
+        {"{}", "lockstep_machine is missing"},
+        {"[1]", "no JSON object"},
+        {"{\"lockstep_machine\": 1", "line 1"},
+        {"{\"lockstep_machine\": 1, \"cores\": 2}", "ranks is missing"},
+        {TEXT("1", ", \"link_bandwidth\": 0, \"round_trip_s\": 0"), "link_bandwidth must be"},
+        {TEXT("1", ", \"link_bandwidth\": 1e6"), "round_trip_s is missing"},
+        {TEXT("1", ", \"link_bandwidth\": 1e6, \"round_trip_s\": -1"), "round_trip_s must be"},
+        {TEXT("1", ", \"link_bandwidth\": \"10 Gbit\", \"round_trip_s\": 0"),
+         "link_bandwidth must"},
+        {TEXT("1", ", \"link_bandwith\": 1e6"), "link_bandwith is no member"},
+        {TEXT("1", ", \"cores\": 2"), "duplicate"},
+        {TEXT("1", ", \"link_bandwidth\": {\"value\": 2, \"low\": 3, \"high\": 4}, "
+                   "\"round_trip_s\": 0"),
+         "low <= value <= high"},
+        {TEXT("1", ", \"link_bandwidth\": {\"value\": 2}, \"round_trip_s\": 0"), "members value"},
+    };
+    lks__machine m;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(lks__machine_read(written(rows[i][0]), &m), LKS_ERR_FORMAT);
+        if (strstr(rows[i][1], "duplicate") == NULL)
+            assert_contains(lks_last_error(), rows[i][1]);
+    }
+    assert_int_equal(lks__machine_read("/nowhere/machine.json", &m), LKS_ERR_IO);
+}
+
+/* --- traffic ---------------------------------------------------------------------------------- */
+
+static void settings(lks__settings *s, int W, const char *const more[])
+{
+    const char *argv[16] = {"--n_layer=4",    "--n_head=4",      "--n_embd=256",
+                            "--batch_size=2", "--block_size=64", "--gradient_accumulation_steps=8"};
+    int n = 6;
+    lks__args args;
+    while (*more != NULL)
+        argv[n++] = *more++;
+    lks__settings_defaults(s);
+    assert_ok(lks__settings_parse(s, LKS__CMD_TRAIN, n, (char *const *)argv, 0, &args));
+    assert_ok(lks__settings_check(s, W));
+}
+
+static lks__traffic traffic(int n_hosts, int local, const char *const more[])
+{
+    lks__settings s;
+    lks__traffic t;
+    settings(&s, n_hosts * local, more);
+    assert_ok(lks__traffic_find(&s, 65, &(lks__place){n_hosts, local}, &t));
+    lks__traffic_close(&t);
+    return t;
+}
+#define traffic_of(hosts, local, ...)                                                              \
+    traffic(hosts, local, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Hosts with one node each send the bytes of the best all-reduce, and little beside. */
+static void test_even(void **state)
+{
+    for (int hosts = 2; hosts <= 8; hosts *= 2) {
+        const lks__traffic t = traffic_of(hosts, 1, NULL);
+        assert_true(t.bytes > t.ring_bytes && t.bytes < 1.02 * t.ring_bytes);
+        assert_true(t.mean_bytes <= t.bytes && t.heartbeat_rate > 0);
+    }
+    assert_float_equal(traffic_of(1, 4, NULL).bytes, 0, 0);
+    assert_float_equal(traffic_of(2, 4, NULL).bytes, traffic_of(2, 1, NULL).bytes, 1e4);
+}
+
+/* Three hosts of 2, 3 and 3 virtual ranks: nodes that no host can add alone travel, too. */
+static void test_uneven(void **state)
+{
+    const lks__traffic t = traffic_of(3, 1, "--allow_uneven=true");
+    assert_true(t.bytes > 1.4 * t.ring_bytes && t.bytes < 1.6 * t.ring_bytes);
+    assert_true(t.delays > traffic_of(4, 1, NULL).delays);
+}
+
+static void test_halves(void **state)
+{
+    const double whole = traffic_of(2, 1, NULL).bytes;
+    const double half = traffic_of(2, 1, "--wire=bfloat16").bytes;
+    assert_true(half > 0.5 * whole && half < 0.51 * whole);
+    /* shards of gradients, then parameters: as many bytes, more messages */
+    const double zero = traffic_of(2, 1, "--zero=1").bytes;
+    assert_true(zero > 0.99 * whole && zero < 1.01 * whole);
+}
+
+/* --- time ---------------------------------------------------------------------------------------
+ */
+
+static lks__forecast forecast(const char *link, int n_hosts, const char *const more[])
+{
+    lks__settings s;
+    lks__traffic t;
+    lks__machine m;
+    lks__forecast f;
+    const lks__place place = {n_hosts, 1};
+    settings(&s, n_hosts, more);
+    assert_ok(lks__machine_read(written(link), &m));
+    assert_ok(lks__traffic_find(&s, 65, &place, &t));
+    /* the measured micro-batch is this one */
+    m.micro_batch_flops = 1;
+    assert_ok(lks__forecast_step(&s, 65, &place, &m, &t, &f));
+    m.micro_batch_flops = f.at.compute / 8 * n_hosts;
+    assert_ok(lks__forecast_step(&s, 65, &place, &m, &t, &f));
+    lks__traffic_close(&t);
+    return f;
+}
+#define forecast_of(link, hosts, ...)                                                              \
+    forecast(link, hosts, (const char *const[]){__VA_ARGS__, NULL})
+
+static void test_alone(void **state)
+{
+    const lks__forecast f = forecast_of(TEXT("1", ""), 1, NULL);
+    assert_float_equal(f.at.compute, 8.0, 1e-3); /* eight micro-batches */
+    assert_float_equal(f.at.exposed, 0.0, 1e-6);
+    assert_float_equal(f.tokens, 8 * 2 * 64, 0);
+    assert_float_equal(f.low, 8 * 0.95 * 0.9, 1e-2); /* forward's spread, and the model's error */
+    assert_float_equal(f.high, 8 * 1.05 * 1.1, 1e-2);
+    assert_true(!f.model && !f.ranks && !f.network);
+}
+
+/* Buckets queue on a slow link: what comes after backward is the last of it. */
+static void test_exposed(void **state)
+{
+    const lks__traffic t = traffic_of(2, 1, NULL);
+    const lks__forecast f = forecast_of(TEXT("1", LINK), 2, NULL);
+    const double link = t.bytes / 1e6 + t.delays * 0.1;
+    assert_float_equal(f.at.compute, 4.0, 1e-3);
+    assert_true(f.at.exposed < link && f.at.exposed > link - 0.5); /* 0.5 s: a backward */
+    const lks__forecast fast =
+        forecast_of(TEXT("1", ", \"link_bandwidth\": 1e12, \"round_trip_s\": 0"), 2, NULL);
+    assert_true(fast.at.exposed < 1e-3);
+    assert_true(forecast_of(TEXT("1", LINK), 4, NULL).network);
+}
+
+static void test_needs_link(void **state)
+{
+    lks__settings s;
+    lks__machine m;
+    lks__forecast f;
+    const lks__traffic none = {0};
+    settings(&s, 2, (const char *const[]){NULL});
+    assert_ok(lks__machine_read(written(TEXT("1", "")), &m));
+    assert_int_equal(lks__forecast_step(&s, 65, &(lks__place){2, 1}, &m, &none, &f),
+                     LKS_ERR_CONFIG);
+    assert_contains(lks_last_error(), "link_bandwidth");
+}
+
+/* --- the command --------------------------------------------------------------------------------
+ */
+
+#define PLAN                                                                                       \
+    "plan", "--n_layer=2", "--n_head=2", "--n_embd=64", "--block_size=32", "--batch_size=2",       \
+        "--vocab_size=65", "--threads=1"
+
+static void test_command(void **state)
+{
+    const char *machine = lks_test_text("--machine=%s", written(TEXT("1", LINK)));
+#define WIDE                                                                                       \
+    PLAN, machine, "--nnodes=1024", "--gradient_accumulation_steps=1024", "--virtual_ranks=1024",  \
+        "--mtbf_hours=100"
+    lks_test_result r = lks_test_tool(WIDE);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "knee: ");
+    assert_contains(r.out, "--checkpoint_interval=");
+    r = lks_test_tool(WIDE, "--json");
+    assert_int_equal(r.exit_code, 0);
+    json_t *plan = json_loads(r.out, 0, NULL), *points = json_object_get(plan, "points");
+    assert_int_equal(json_array_size(points), 11);
+    const json_t *last = json_array_get(points, 10);
+    static const char *const keys[][2] = {
+        {"memory", "rank_bytes"}, {"memory", "host_bytes"}, {"network", "bytes_per_step_host"},
+        {"time", "step_ms"},      {"time", "low_ms"},       {"time", "high_ms"},
+    };
+    assert_int_equal(json_integer_value(json_object_get(last, "nodes")), 1024);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        assert_true(
+            json_number_value(json_object_get(json_object_get(last, keys[i][0]), keys[i][1])) > 0);
+    json_decref(plan);
+}
+
+static void test_command_refuses(void **state)
+{
+    lks_test_result r = lks_test_tool(PLAN, "--nnodes=16", "--gradient_accumulation_steps=8");
+    assert_int_equal(r.exit_code, 0); /* nothing is started, so nothing fails */
+    assert_contains(r.out, "impossible: 16 ranks can't share the run's 8 virtual ranks");
+    r = lks_test_tool(PLAN, "--nnodes=2", "--zero=1");
+    assert_contains(r.out, "impossible: zero=1 divides the state over hosts");
+    r = lks_test_tool(PLAN, lks_test_text("--machine=%s", written(TEXT("2", ""))));
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "lockstep_machine must be 1");
+    r = lks_test_tool("bench", "machine");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--out=FILE");
+}
+
+/* What bench machine writes is read. */
+static void test_bench(void **state)
+{
+    const char *file = lks_test_text("%s/machine.json", lks_test_folder());
+    lks_test_result r = lks_test_tool("bench", "machine", lks_test_text("--out=%s", file),
+                                      "--n_layer=2", "--n_head=2", "--n_embd=32", "--block_size=16",
+                                      "--batch_size=1", "--vocab_size=65", "--threads=1");
+    lks__machine m;
+    assert_int_equal(r.exit_code, 0);
+    assert_ok(lks__machine_read(file, &m));
+    assert_true(m.layers == 2 && m.ranks == 1 && !m.has_link);
+    assert_float_equal(m.micro_batch_tokens, 16, 0);
+    r = lks_test_tool(PLAN, lks_test_text("--machine=%s", file), "--nnodes=2");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "the machine file has no link");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_read),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_even),    cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_halves),  cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_exposed), cmocka_unit_test(test_needs_link),
+        cmocka_unit_test(test_command), cmocka_unit_test(test_command_refuses),
+        cmocka_unit_test(test_bench),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

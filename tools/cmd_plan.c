@@ -1,0 +1,394 @@
+/* lockstep plan: what a run takes on 1 to 1,024 hosts, before any rank is started. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/jsonw.h"
+#include "comm/shm/memory.h"
+#include "plan/advice.h"
+#include "plan/forecast.h"
+#include "tool.h"
+#include "train/procedure.h"
+
+static const char usage[] =
+    "Usage: lockstep plan [config/NAME.conf] [--machine=FILE] [--nnodes=N] [--nproc_per_node=R] "
+    "[--json]\n"
+    "\n"
+    "Prints memory and communication, and with a machine file (`lockstep bench machine`) also the "
+    "time\n"
+    "of a step, of a run on 1, 2, 4 … N hosts with R ranks each. It starts no rank. All settings "
+    "of\n"
+    "train are understood.\n";
+
+enum { MOST_POINTS = 12, JSON_BYTES = 64 << 10, MOST_VIRTUAL = 1024 };
+
+struct point {
+    int nodes;
+    bool possible;
+    char why[1024]; /* if not */
+    lks__needs needs;
+    lks__traffic traffic;
+    bool timed, weak_timed;
+    lks__forecast time, weak; /* the same tokens a step; as many more as hosts */
+};
+
+struct plan {
+    const lks__settings *s;
+    uint32_t vocab;
+    bool has_machine;
+    lks__machine machine;
+    double room; /* bytes of a host */
+    lks__process process[2];
+    struct point points[MOST_POINTS];
+    int n;
+};
+
+/* --- finding ---------------------------------------------------------------------------------- */
+
+/* The data's vocabulary, if the data are here. */
+static uint32_t find_vocabulary(const lks__settings *s)
+{
+    char dir[LKS__SETTING_STR + 8];
+    lks__meta meta = {0};
+    bool found;
+    uint32_t size = lks__procedure_of(s)->vocab_size;
+    if (s->vocab_size != 0)
+        return (uint32_t)s->vocab_size;
+    if (lks__settings_data_dir(s, dir) == LKS_OK &&
+        lks__procedure_meta(s, dir, false, &found, &meta) == LKS_OK)
+        size = meta.vocab_size;
+    lks__meta_free(&meta);
+    return size;
+}
+
+static lks_status forecast(const struct plan *p, const lks__settings *s, const lks__place *place,
+                           const lks__traffic *traffic, lks__forecast *time, bool *timed)
+{
+    *timed = p->has_machine && (place->n_hosts == 1 || p->machine.has_link);
+    return *timed ? lks__forecast_step(s, p->vocab, place, &p->machine, traffic, time) : LKS_OK;
+}
+
+/* The same with n times the micro-batches and virtual ranks. */
+static lks_status weak_forecast(const struct plan *p, const lks__place *place, struct point *point)
+{
+    lks__settings s = *p->s;
+    lks__traffic traffic;
+    LKS__TRY(lks__settings_check(&s, place->local));
+    s.gradient_accumulation_steps *= place->n_hosts;
+    s.virtual_ranks *= place->n_hosts;
+    if (s.virtual_ranks > MOST_VIRTUAL) /* one each, and more micro-batches of each */
+        s.virtual_ranks = lks__place_world(place);
+    if (s.virtual_ranks > MOST_VIRTUAL || s.gradient_accumulation_steps % s.virtual_ranks != 0)
+        return LKS_OK;
+    LKS__TRY(lks__traffic_find(&s, p->vocab, place, &traffic));
+    lks_status st = forecast(p, &s, place, &traffic, &point->weak, &point->weak_timed);
+    lks__traffic_close(&traffic);
+    return st;
+}
+
+static lks_status find_point(struct plan *p, int nodes)
+{
+    struct point *point = &p->points[p->n++];
+    const lks__place place = {nodes, (int)p->s->nproc_per_node};
+    lks__settings s = *p->s;
+    *point = (struct point){.nodes = nodes};
+    if (lks__settings_check(&s, lks__place_world(&place)) != LKS_OK)
+        snprintf(point->why, sizeof point->why, "%s", lks_last_error());
+    else if (s.zero != 0 && nodes == 1)
+        snprintf(point->why, sizeof point->why,
+                 "zero=1 divides the state over hosts: leave it out on one");
+    else
+        point->possible = true;
+    if (point->possible) {
+        LKS__TRY(lks__needs_find(&s, p->vocab, &place, &p->process[nodes > 1], &point->needs));
+        LKS__TRY(lks__traffic_find(&s, p->vocab, &place, &point->traffic));
+        LKS__TRY(forecast(p, &s, &place, &point->traffic, &point->time, &point->timed));
+    }
+    return weak_forecast(p, &place, point);
+}
+
+static lks_status find_all(struct plan *p)
+{
+    const int most = (int)p->s->nnodes;
+    for (int i = 0; i < 2; i++)
+        LKS__TRY(lks__process_measure(p->s, &(lks__place){i + 1, (int)p->s->nproc_per_node},
+                                      &p->process[i]));
+    for (int nodes = 1; nodes < most; nodes *= 2)
+        LKS__TRY(find_point(p, nodes));
+    return find_point(p, most);
+}
+
+/* --- what follows from the points ---------------------------------------------------------------
+ */
+
+static double tokens_a_second(const lks__forecast *f)
+{
+    return f->tokens / f->at.step;
+}
+
+/* Against as many times the first point's speed as there are more hosts. */
+static double efficiency(const struct plan *p, const lks__forecast *f, int nodes)
+{
+    const struct point *one = &p->points[0];
+    return one->timed ? tokens_a_second(f) / (tokens_a_second(&one->time) * nodes) : 0.0;
+}
+
+/* The last number of hosts whose hosts, beside the point before, add half of what they could. */
+static int knee(const struct plan *p)
+{
+    int nodes = 1;
+    for (int i = 1; i < p->n && p->points[i].timed && p->points[i - 1].timed; i++) {
+        const struct point *a = &p->points[i - 1], *b = &p->points[i];
+        const double gain = tokens_a_second(&b->time) / tokens_a_second(&a->time) - 1;
+        if (gain < 0.5 * ((double)b->nodes / a->nodes - 1))
+            break;
+        nodes = b->nodes;
+    }
+    return nodes;
+}
+
+static double checkpoint_seconds(const struct plan *p, const struct point *point)
+{
+    const lks__needs *n = &point->needs;
+    return (n->params + n->moments + n->checkpoint) / p->machine.write_bandwidth.value;
+}
+
+/* --- printing --------------------------------------------------------------------------------- */
+
+static void print_times(const struct plan *p, const char *title, bool weak)
+{
+    printf("\n%s\n%6s %6s %12s %21s %12s %10s %10s\n", title, "hosts", "ranks", "step",
+           "from .. to", "tokens/s", "efficiency", "exposed");
+    for (int i = 0; i < p->n; i++) {
+        const struct point *point = &p->points[i];
+        const lks__forecast *f = weak ? &point->weak : &point->time;
+        if (!(weak ? point->weak_timed : point->timed))
+            continue;
+        printf("%6d %6d %9.1f ms %8.1f .. %8.1f %12.0f %9.0f%% %7.1f ms%s%s%s%s\n", point->nodes,
+               point->nodes * (int)p->s->nproc_per_node, f->at.step * 1e3, f->low * 1e3,
+               f->high * 1e3, tokens_a_second(f), 100 * efficiency(p, f, point->nodes),
+               f->at.exposed * 1e3, f->model || f->ranks || f->network ? "  extrapolated:" : "",
+               f->model ? " model" : "", f->ranks ? " ranks" : "", f->network ? " network" : "");
+    }
+}
+
+static void print_points(const struct plan *p)
+{
+    printf("\nmemory of a rank and of a host; a step's bytes between hosts\n");
+    printf("%6s %6s %12s %12s %6s %12s %9s %9s %7s\n", "hosts", "ranks", "a rank", "a host",
+           "bytes/p", "sent by one", "2(n-1)/n", "messages", "delays");
+    for (int i = 0; i < p->n; i++) {
+        const struct point *point = &p->points[i];
+        const int ranks = point->nodes * (int)p->s->nproc_per_node;
+        if (!point->possible) {
+            printf("%6d %6d impossible: %s\n", point->nodes, ranks, point->why);
+            continue;
+        }
+        printf("%6d %6d %9.1f MB %9.1f MB %7.1f %9.2f MB %9.2f %9.0f %7d%s\n", point->nodes, ranks,
+               point->needs.rank_bytes / 1e6, point->needs.host_bytes / 1e6,
+               lks__needs_per_parameter(&point->needs), point->traffic.bytes / 1e6,
+               point->traffic.ring_bytes / 1e6, point->traffic.messages, point->traffic.delays,
+               point->needs.host_bytes > p->room ? "  doesn't fit" : "");
+    }
+}
+
+static void print_run(const struct plan *p)
+{
+    const struct point *last = &p->points[p->n - 1];
+    const double steps = (double)lks__procedure_of(p->s)->n_steps(p->s);
+    if (!last->timed)
+        return;
+    printf("\nknee: %d host%s; more add less than half of what they could\n", knee(p),
+           knee(p) == 1 ? "" : "s");
+    printf("%.0f steps on %d host%s: %.2f hours (%.2f to %.2f)\n", steps, last->nodes,
+           last->nodes == 1 ? "" : "s", steps * last->time.at.step / 3600,
+           steps * last->time.low / 3600, steps * last->time.high / 3600);
+    if (p->s->mtbf_hours > 0) {
+        const double mtbf = p->s->mtbf_hours * 3600 / last->nodes;
+        const double every = lks__forecast_checkpoint_every(checkpoint_seconds(p, last), mtbf);
+        const double steps_between = fmax(1.0, floor(every / last->time.at.step));
+        printf(
+            "checkpoint: %.1f s to write; --checkpoint_interval=%.0f loses least if a host fails "
+            "every %g hours\n",
+            checkpoint_seconds(p, last), steps_between, p->s->mtbf_hours);
+    }
+}
+
+static void print_limits(const struct plan *p)
+{
+    struct rlimit files;
+    const struct point *last = &p->points[p->n - 1];
+    /* a connection for data and one for heartbeats to each host, and what a process has anyway */
+    const double need = 2.0 * (last->nodes - 1) + 64;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && (double)files.rlim_cur < need)
+        printf("open files: the first rank of a host needs about %.0f, the limit is %.0f: raise "
+               "`ulimit -n`\n",
+               need, (double)files.rlim_cur);
+    if (p->has_machine && last->nodes > 1 && !p->machine.has_link)
+        printf("time on several hosts is not known: the machine file has no link; add "
+               "link_bandwidth (bytes/s) and round_trip_s\n");
+}
+
+/* What would make the plan's last point fit. */
+static lks_status print_advice(const struct plan *p)
+{
+    const struct point *last = &p->points[p->n - 1];
+    char text[LKS__ADVICE_TEXT];
+    if (!last->possible || last->needs.host_bytes <= p->room)
+        return LKS_OK;
+    lks__settings s = *p->s;
+    LKS__TRY(lks__settings_check(&s, lks__place_world(&last->needs.place)));
+    LKS__TRY(lks__advice_find(&s, p->vocab, &last->needs.place, &p->process[last->nodes > 1],
+                              p->room, text));
+    printf("it doesn't fit: %.1f MB of %.1f MB a host%s%s\n", last->needs.host_bytes / 1e6,
+           p->room / 1e6, text[0] != '\0' ? "; what fits: " : "", text);
+    return LKS_OK;
+}
+
+static void print_all(const struct plan *p)
+{
+    const struct point *last = &p->points[p->n - 1];
+    if (last->possible)
+        lks__needs_print(&last->needs);
+    print_points(p);
+    if (p->has_machine) {
+        print_times(p, "strong scaling: the run as it is, on more hosts", false);
+        print_times(p,
+                    "weak scaling: gradient_accumulation_steps grow with hosts, which is "
+                    "another run",
+                    true);
+    }
+    print_run(p);
+    print_limits(p);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+static void write_memory(lks__jsonw *w, const struct plan *p, const lks__needs *n)
+{
+    lks__jsonw_object(w, "memory");
+    lks__jsonw_double(w, "rank_bytes", n->rank_bytes);
+    lks__jsonw_double(w, "host_bytes", n->host_bytes);
+    lks__jsonw_double(w, "parameters", n->params);
+    lks__jsonw_double(w, "moments", n->moments);
+    lks__jsonw_double(w, "gradients", n->gradients);
+    lks__jsonw_double(w, "untouched", n->untouched);
+    lks__jsonw_double(w, "staging", n->staging);
+    lks__jsonw_double(w, "activations", n->activations);
+    lks__jsonw_double(w, "process", n->process);
+    lks__jsonw_double(w, "libraries", n->libraries);
+    lks__jsonw_double(w, "control", n->control);
+    lks__jsonw_double(w, "inter_host", n->inter_host);
+    lks__jsonw_double(w, "checkpoint", n->checkpoint);
+    lks__jsonw_double(w, "bytes_per_parameter", lks__needs_per_parameter(n));
+    lks__jsonw_bool(w, "fits", n->host_bytes <= p->room);
+    lks__jsonw_end(w);
+}
+
+static void write_network(lks__jsonw *w, const lks__traffic *t)
+{
+    lks__jsonw_object(w, "network");
+    lks__jsonw_double(w, "bytes_per_step_host", t->bytes);
+    lks__jsonw_double(w, "mean_bytes_per_step_host", t->mean_bytes);
+    lks__jsonw_double(w, "ring_bytes", t->ring_bytes);
+    lks__jsonw_double(w, "messages", t->messages);
+    lks__jsonw_int(w, "delays", t->delays);
+    lks__jsonw_double(w, "heartbeat_bytes_per_s", t->heartbeat_rate);
+    lks__jsonw_end(w);
+}
+
+static void write_time(lks__jsonw *w, const struct plan *p, const char *key, const lks__forecast *f,
+                       int nodes)
+{
+    lks__jsonw_object(w, key);
+    lks__jsonw_double(w, "step_ms", f->at.step * 1e3);
+    lks__jsonw_double(w, "low_ms", f->low * 1e3);
+    lks__jsonw_double(w, "high_ms", f->high * 1e3);
+    lks__jsonw_double(w, "compute_ms", f->at.compute * 1e3);
+    lks__jsonw_double(w, "exposed_ms", f->at.exposed * 1e3);
+    lks__jsonw_double(w, "update_ms", f->at.update * 1e3);
+    lks__jsonw_double(w, "tokens_per_s", tokens_a_second(f));
+    lks__jsonw_double(w, "efficiency", efficiency(p, f, nodes));
+    lks__jsonw_bool(w, "extrapolated", f->model || f->ranks || f->network);
+    lks__jsonw_end(w);
+}
+
+static lks_status print_json(const struct plan *p)
+{
+    char *text = malloc(JSON_BYTES);
+    size_t len = 0;
+    lks__jsonw w;
+    if (text == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the plan's text");
+    lks__jsonw_open(&w, text, JSON_BYTES);
+    lks__jsonw_object(&w, NULL);
+    lks__jsonw_int(&w, "lockstep_plan", 1);
+    lks__jsonw_int(&w, "ranks_per_host", p->s->nproc_per_node);
+    if (p->points[0].timed)
+        lks__jsonw_int(&w, "knee", knee(p));
+    lks__jsonw_array(&w, "points");
+    for (int i = 0; i < p->n; i++) {
+        const struct point *point = &p->points[i];
+        lks__jsonw_object(&w, NULL);
+        lks__jsonw_int(&w, "nodes", point->nodes);
+        lks__jsonw_int(&w, "ranks", point->nodes * p->s->nproc_per_node);
+        if (point->possible) {
+            write_memory(&w, p, &point->needs);
+            write_network(&w, &point->traffic);
+        } else {
+            lks__jsonw_str(&w, "impossible", point->why);
+        }
+        if (point->timed)
+            write_time(&w, p, "time", &point->time, point->nodes);
+        if (point->weak_timed)
+            write_time(&w, p, "weak_time", &point->weak, point->nodes);
+        lks__jsonw_end(&w);
+    }
+    lks__jsonw_end(&w);
+    lks__jsonw_end(&w);
+    lks_status st = lks__jsonw_close(&w, &len);
+    if (st == LKS_OK)
+        fputs(text, stdout);
+    free(text);
+    return st;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static lks_status plan(const lks__settings *s, struct plan *p)
+{
+    *p = (struct plan){.s = s, .has_machine = s->machine[0] != '\0'};
+    if (s->auto_batch != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "plan needs a number for batch_size: a run chooses it when it starts");
+    p->vocab = find_vocabulary(s);
+    p->room = (double)lks__memory_available();
+    if (p->has_machine) {
+        LKS__TRY(lks__machine_read(s->machine, &p->machine));
+        p->room = p->machine.memory_bytes;
+    }
+    LKS__TRY(find_all(p));
+    if (s->json)
+        return print_json(p);
+    print_all(p);
+    return print_advice(p);
+}
+
+int tool_plan(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    int code;
+    if (!tool_settings("plan", LKS__CMD_PLAN | LKS__CMD_TRAIN, usage, argc, argv, 0, &s, &args,
+                       &code))
+        return code;
+    tool_print_notes("plan", &args);
+    struct plan *p = calloc(1, sizeof *p);
+    lks_status st = p == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a plan") : plan(&s, p);
+    for (int i = 0; p != NULL && i < p->n; i++)
+        lks__traffic_close(&p->points[i].traffic);
+    free(p);
+    return st == LKS_OK ? TOOL_OK : tool_fail("plan", st);
+}
