@@ -59,6 +59,8 @@ WORK = [
     Work("parameter-golf's default: 17M, 2,048 tokens, float32", "golf", 2, GOLF, slow=True),
     Work("llm.c's batch: 6 layers, 384 wide, 4 x 64 tokens, biases, vocabulary 1,024", "gpt2", 4,
          dict(gpt(6, 6, 384, 64, 1024), bias="true"), llmc=True),
+    Work("GPT-2's shape: 124M, 4 x 64 tokens, biases", "gpt2", 4,
+         dict(gpt(12, 12, 768, 64, 50257), bias="true"), llmc=True, slow=True),
     Work("parameter-golf's default in bfloat16, as its script has it", "golf", 2, GOLF, bf16=True, slow=True),
 ]
 
@@ -199,9 +201,11 @@ def wanted(a, work):
     yield lambda: sides.Lockstep(a, work, 1)
     if a.threads > 1:
         yield lambda: sides.Lockstep(a, work, a.threads)
-    if work.llmc:
+    if work.llmc:  # beside the programs themselves
         if a.llmc:
             yield lambda: sides.LlmC(a, work)
+        if a.nanogpt:
+            yield lambda: sides.NanoGPT(a, work, False)
         return
     if not (work.bf16 and a.parameter_golf):  # the script itself is enough: it may take minutes
         yield lambda: sides.Torch(a, work, False)

@@ -134,6 +134,7 @@ static lks_status open_job(struct job *j)
     LKS__TRY(lks__replica_open(s->out_dir, s, 0, &j->session, &j->replica));
     fprintf(stderr, "lockstep sample: %s\n", j->replica.took);
     LKS__TRY(lks__text_open(tokenizer_of(j), &j->replica, &j->text));
+    j->text.special = s->special;
     LKS__TRY(find_ids(j));
     return read_prompt(j);
 }

@@ -61,6 +61,20 @@ static lks_status find_top(lks__torchfile *f)
     return LKS_OK;
 }
 
+/* Of entries that nothing here reads the checksum is compared, too: a file of which a byte has
+ * changed should not pass. Storages are checked when they are read, which may be never. */
+static lks_status check_others(const lks__torchfile *f)
+{
+    char small[4096];
+    const size_t top = strlen(f->top);
+    for (size_t i = 0; i < lks__zip_count(f->zip); i++) {
+        const lks__zip_entry *entry = lks__zip_entry_at(f->zip, i);
+        if (strncmp(entry->name + top, "data/", 5) != 0 && entry->bytes <= sizeof small)
+            LKS__TRY(lks__zip_read_all(f->zip, entry, small));
+    }
+    return LKS_OK;
+}
+
 static lks_status check_byte_order(const lks__torchfile *f)
 {
     char order[6];
@@ -209,6 +223,8 @@ static lks_status open_with(lks__zip *zip, lks__torchfile **file_p)
     }
     f->zip = zip;
     lks_status st = find_top(f);
+    if (st == LKS_OK)
+        st = check_others(f);
     if (st == LKS_OK)
         st = check_byte_order(f);
     if (st == LKS_OK)

@@ -92,9 +92,9 @@ enum {
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
       "share of the text that is kept for validation: the end of a text, or the first of several " \
       "documents; gpt2 and openwebtext: by default 0.0005; 0: no validation tokens")               \
-    X(BOOL, special, false, ANY, PREP, HOST, FILES,                                                \
-      "prep: the spelling of a special token (<|endoftext|>) in the text is that token; false: "   \
-      "it is ordinary text (gpt2)")                                                                \
+    X(BOOL, special, false, ANY, PREP | SAMPLE, HOST, FILES,                                       \
+      "the spelling of a special token (<|endoftext|>) in the text, or in a prompt of sample, is " \
+      "that token; false: it is ordinary text (gpt2)")                                             \
     X(INT, shards, 0, INTS(0, 2147483647), PREP, HOST, FILES,                                      \
       "prep: write shards of so many tokens; 0: train.bin and val.bin, with sentencepiece shards " \
       "of 100,000,000")                                                                            \

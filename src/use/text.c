@@ -131,14 +131,18 @@ static lks_status encode_pieces(const lks__spm *spm, const char *text, size_t by
     return LKS_OK;
 }
 
-static lks_status encode_bytes(const lks__bpe *bpe, const char *text, size_t bytes, int32_t **ids_p,
+static lks_status encode_bytes(const lks__text *t, const char *text, size_t bytes, int32_t **ids_p,
                                size_t *n_p)
 {
     lks__bpe_work *work = lks__bpe_work_open();
+    lks_status st = LKS_OK;
     *ids_p = malloc((bytes + 1) * sizeof **ids_p);
-    lks_status st = work == NULL || *ids_p == NULL
-                        ? lks__fail(LKS_ERR_NOMEM, "no memory for the prompt's tokens")
-                        : lks__bpe_encode(bpe, work, text, bytes, *ids_p, n_p);
+    if (work == NULL || *ids_p == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the prompt's tokens");
+    else if (t->special)
+        st = lks__bpe_encode_special(t->bpe, work, text, bytes, *ids_p, n_p);
+    else
+        st = lks__bpe_encode(t->bpe, work, text, bytes, *ids_p, n_p);
     lks__bpe_work_close(work);
     return st;
 }
@@ -146,10 +150,13 @@ static lks_status encode_bytes(const lks__bpe *bpe, const char *text, size_t byt
 lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, int32_t **ids_p,
                             size_t *n_p)
 {
+    if (t->bpe != NULL)
+        return encode_bytes(t, text, bytes, ids_p, n_p);
+    if (t->special)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--special is for GPT-2's tokens, which these are not: leave it out");
     if (t->spm != NULL)
         return encode_pieces(t->spm, text, bytes, ids_p, n_p);
-    if (t->bpe != NULL)
-        return encode_bytes(t->bpe, text, bytes, ids_p, n_p);
     if (t->meta->is_sentencepiece)
         return lks__fail(LKS_ERR_CONFIG,
                          "this checkpoint's tokens are those of a SentencePiece model: "

@@ -13,6 +13,8 @@ typedef struct lks__text {
     lks__meta *own;        /* of a folder with characters; or NULL */
     lks__spm *spm;         /* or NULL */
     lks__bpe *bpe;         /* or NULL */
+    bool special; /* the spelling of a special token is that token; the caller may set it. Of other
+                     tokens than GPT-2's ERR_CONFIG */
 } lks__text;
 
 /* The tokenizer of the model in `r`, which stays open. `path`: a SentencePiece model, a folder

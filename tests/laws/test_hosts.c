@@ -1,4 +1,5 @@
 /* The same run on several hosts, over each engine: the bytes of one rank alone. */
+#include "../weights/forge.h"
 #include "laws.h"
 
 #include <stdio.h>
@@ -96,6 +97,31 @@ static void test_freeze(void **state)
         trained("21", (const char *const[]){freeze, "--zero=1", "--allow_uneven", NULL}), want);
 }
 
+/* A run that begins with given weights, and its rest on other hosts. */
+static void test_weights(void **state)
+{
+    lks__cpu_level level;
+    assert_ok(lks__cpu_level_get(&level));
+    const bool small = level == LKS__CPU_REF; /* the laws' model */
+    const lks__model_config config = {.n_layer = small ? 2 : 3,
+                                      .n_head = small ? 2 : 3,
+                                      .n_embd = small ? 16 : 48,
+                                      .block_size = small ? 16 : 24,
+                                      .vocab_size = 65,
+                                      .bias = true};
+    forge_model m = forge_open_as(&config);
+    const forge_hf how = {0};
+    const char *init = lks_test_text("--init_from=%s", forge_hf_folder(&m, &how));
+    forge_close(&m);
+    const char *want = law_output("random", LAW_REFERENCE, init);
+    law_assert_same(trained("22", (const char *const[]){init, NULL}), want);
+    law_assert_same(trained("21", (const char *const[]){init, "--zero=1", "--allow_uneven", NULL}),
+                    want);
+    const char *out = trained("11", (const char *const[]){init, "--max_iters=6", NULL});
+    const char *const resume[] = {"--init_from=resume", NULL};
+    law_assert_same_checkpoint(trained_in(out, "22", "--threads=1", resume), want, "ckpt-00000014");
+}
+
 /* Not covered by the promise: other bits than on one host, but the same on all ranks, and
  * recorded. */
 static void test_wire(void **state)
@@ -133,6 +159,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_private_replicas),
         cmocka_unit_test(test_zero),
         cmocka_unit_test(test_freeze),
+        cmocka_unit_test(test_weights),
         cmocka_unit_test(test_wire),
         cmocka_unit_test(test_resume),
     };

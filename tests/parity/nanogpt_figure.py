@@ -388,4 +388,5 @@ def main():
 
 THIS = os.path.abspath(__file__)
 ARGUMENTS = [os.path.abspath(a) for a in sys.argv[1:3]] + sys.argv[3:]
-main()
+if __name__ == "__main__":
+    main()

@@ -696,6 +696,7 @@ static const struct row other_rows[] = {
     ROW(SAMPLE, "gelu", "tanh", 0,
         .may = TEXT), /* small values: the forms are equal; weights_use differs */
     ROW(SAMPLE, "seed", "5", TEXT),
+    ROW(SAMPLE, "special", "true", REFUSED, .says = "--special is for GPT-2's tokens"),
     ROW(SAMPLE, "start", "ba", TEXT),
     ROW(SAMPLE, "num_samples", "3", TEXT),
     ROW(SAMPLE, "max_new_tokens", "150", TEXT),

@@ -1,6 +1,6 @@
 /* lockstep eval beside a sum over one target after the other, straight from the definition: windows
  * that overlap, other lengths, files and patterns, bits per byte, any number of ranks. */
-#include "support.h"
+#include "../weights/forge.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -164,6 +164,39 @@ static void test_stride(void **state)
     assert_contains(EVAL(gpt2, data, "--stride=17").err, "is more than a window");
 }
 
+/* nanoGPT's model.py over the same windows: tests/parity/stride_figure.py. */
+static void test_stride_of_python(void **state)
+{
+    const json_t *figure = lks_test_figure("generated/nanogpt_stride.json");
+    const json_t *c = lks_test_member(figure, "config");
+    const lks__model_config config = {.n_layer = (int)lks_test_number(c, "n_layer"),
+                                      .n_head = (int)lks_test_number(c, "n_head"),
+                                      .n_embd = (int)lks_test_number(c, "n_embd"),
+                                      .block_size = (int)lks_test_number(c, "block_size"),
+                                      .vocab_size = (int)lks_test_number(c, "vocab_size"),
+                                      .bias = true};
+    forge_model m = forge_open_as(&config);
+    const forge_hf how = {0};
+    const char *init = lks_test_text("--init_from=%s", forge_hf_folder(&m, &how));
+    const char *data = lks_test_folder();
+    forge_close(&m);
+    lks_test_generated_tokens(data);
+    const json_t *losses = lks_test_member(figure, "losses"), *row;
+    size_t i;
+    json_array_foreach(losses, i, row)
+    {
+        const int stride = (int)lks_test_number(row, "stride");
+        const int block = (int)lks_test_number(row, "block");
+        const lks_test_result r = tool_ok(lks_test_tool(
+            "eval", init, "--gelu=exact", lks_test_text("--dataset=%s", data),
+            lks_test_text("--stride=%d", stride), lks_test_text("--block_size=%d", block)));
+        assert_near(number_after(r.out, "val loss "), lks_test_number(row, "loss"), 1e-5);
+        assert_contains(r.out, lks_test_text("over %d windows of %d tokens, stride %d",
+                                             (int)lks_test_number(row, "windows"), block, stride));
+    }
+    assert_true(i >= 4);
+}
+
 /* Bits per byte of characters: UTF-8's bytes of the targets. */
 static void test_bytes(void **state)
 {
@@ -246,8 +279,9 @@ static void test_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stride), cmocka_unit_test(test_bytes),  cmocka_unit_test(test_files),
-        cmocka_unit_test(test_split),  cmocka_unit_test(test_length),
+        cmocka_unit_test(test_stride), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_files),  cmocka_unit_test(test_split),
+        cmocka_unit_test(test_length), cmocka_unit_test(test_stride_of_python),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_all, close_all));
 }

@@ -1,0 +1,237 @@
+/* sample and eval with GPT-2's tokens, from the arguments to the text: special tokens in prompts, a
+ * vocabulary that is padded, characters that are cut into tokens, bits per byte. */
+#include "../weights/forge.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+#include "data/bpe.h"
+
+enum { IDS = 640, PADDED = 704, WIDTH = 32 };
+
+static const char *vocabulary; /* a folder with tokenizer.json, of IDS tokens */
+
+static int write_vocabulary(void **state)
+{
+    char *text = json_dumps(json_object_get(lks_test_figure("bpe_small.json"), "tokenizer"), 0);
+    vocabulary = lks_test_folder();
+    lks_test_write(lks_test_text("%s/tokenizer.json", vocabulary), text, strlen(text));
+    free(text);
+    return 0;
+}
+
+static forge_model model_of(int vocab_size)
+{
+    const lks__model_config config = {.n_layer = 2,
+                                      .n_head = 2,
+                                      .n_embd = WIDTH,
+                                      .block_size = 64,
+                                      .vocab_size = vocab_size,
+                                      .bias = true};
+    return forge_open_as(&config);
+}
+
+static const char *saved(forge_model *m)
+{
+    const forge_hf how = {0};
+    const char *folder = forge_hf_folder(m, &how);
+    forge_close(m);
+    return folder;
+}
+
+static lks_test_result run_ok(lks_test_result r)
+{
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    return r;
+}
+
+/* What is written for a prompt, the likeliest token each time. */
+static const char *written(const char *model, const char *prompt, const char *more)
+{
+    return run_ok(lks_test_tool("sample", lks_test_text("--init_from=%s", model),
+                                lks_test_text("--tokenizer=%s", vocabulary),
+                                lks_test_text("--start=%s", prompt), "--num_samples=1",
+                                "--max_new_tokens=24", "--top_k=1", more))
+        .out;
+}
+
+static void test_special(void **state)
+{
+    static const char spelling[] = "<|endoftext|>";
+    forge_model m = model_of(IDS);
+    const char *model = saved(&m);
+    const char *ordinary = written(model, spelling, NULL);
+    const char *special = written(model, spelling, "--special");
+    assert_memory_equal(ordinary, spelling, sizeof spelling - 1);
+    assert_memory_equal(special, spelling, sizeof spelling - 1);
+    assert_string_not_equal(special, ordinary);
+    assert_string_equal(written(model, "no other", "--special"), written(model, "no other", NULL));
+    /* the lines of a conversation, too: the answers are other ones */
+    const char *lines = lks_test_text("%s/lines", lks_test_folder());
+    lks_test_write(lines, spelling, sizeof spelling - 1);
+    const char *answers[2];
+    for (int i = 0; i < 2; i++) {
+        const char *command =
+            lks_test_text("%s sample --init_from=%s --tokenizer=%s --interactive --top_k=1 "
+                          "--max_new_tokens=24 --special=%s <%s",
+                          LKS_TEST_TOOL, model, vocabulary, i == 0 ? "false" : "true", lines);
+        const char *const argv[] = {"sh", "-c", command, NULL};
+        answers[i] = run_ok(lks_test_run(argv, NULL, 60)).out;
+    }
+    assert_string_not_equal(answers[0], answers[1]);
+    /* characters have no special tokens */
+    const char *data = lks_test_folder();
+    const char *meta = "{\"kind\": \"char\", \"vocab_size\": 2, \"chars\": \"ab\"}";
+    lks_test_write(lks_test_text("%s/meta.json", data), meta, strlen(meta));
+    const lks_test_result r =
+        lks_test_tool("sample", lks_test_text("--init_from=%s", model),
+                      lks_test_text("--tokenizer=%s", data), "--start=a", "--special");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--special is for GPT-2's tokens");
+}
+
+/* As 50,304 over 50,257. Ids beyond the tokenizer's would be the likeliest ones: the text is that
+ * of the model without them. */
+static void test_padded(void **state)
+{
+    forge_model m = model_of(PADDED), small = model_of(IDS);
+    for (size_t i = 0; i < small.table.n_tensors; i++) {
+        const lks__tensor *t = &small.table.tensors[i];
+        const lks__tensor *from = lks__table_find(&m.table, t->name);
+        memcpy(small.params + t->offset, m.params + from->offset, t->count * sizeof(float));
+    }
+    float *rows = m.params + lks__table_find(&m.table, "transformer.wte.weight")->offset;
+    for (size_t i = IDS * WIDTH; i < PADDED * WIDTH; i++)
+        rows[i] *= 4.0f;
+    const char *padded = saved(&m), *without = saved(&small);
+    assert_string_equal(written(padded, "the ", NULL), written(without, "the ", NULL));
+    const char *data = lks_test_folder(), *text = lks_test_text("%s/text", data);
+    const char *words = "";
+    for (int i = 0; i < 100; i++)
+        words = lks_test_text("%sword %d, ", words, i);
+    lks_test_write(text, words, strlen(words));
+    run_ok(lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", text), "--val_fraction=0.3",
+                         lks_test_text("--out=%s", data),
+                         lks_test_text("--tokenizer=%s", vocabulary)));
+    run_ok(lks_test_tool("eval", lks_test_text("--init_from=%s", padded),
+                         lks_test_text("--dataset=%s", data)));
+    /* a run on these tokens with a larger vocabulary, as nanoGPT's 50,304 */
+    const char *out = lks_test_text("--out_dir=%s", lks_test_folder());
+    run_ok(lks_test_tool("train", lks_test_text("--dataset=%s", data), out,
+                         lks_test_text("--init_from=%s", without),
+                         lks_test_text("--vocab_size=%d", PADDED), "--max_iters=2",
+                         "--gradient_accumulation_steps=1", "--batch_size=2", "--eval_iters=1"));
+    assert_contains(run_ok(lks_test_tool("eval", out, lks_test_text("--dataset=%s", data))).out,
+                    "val loss ");
+    run_ok(lks_test_tool("sample", out, "--start=word", "--num_samples=1", "--max_new_tokens=8"));
+}
+
+static bool is_utf8(const char *text)
+{
+    size_t bytes = strlen(text);
+    uint32_t cp;
+    for (size_t i = 0, n; i < bytes; i += n) {
+        n = lks__utf8_decode(text + i, bytes - i, &cp);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
+/* A character of four bytes, for which the vocabulary has no token: what the run has learned comes
+ * out whole. Any bytes that a model draws are UTF-8 in the end. */
+static void test_cut_characters(void **state)
+{
+    static const char smile[] = "\xf0\x9f\x99\x82";
+    const char *folder = lks_test_folder(), *input = lks_test_text("%s/text", folder);
+    const char *text = "", *data = lks_test_text("--dataset=%s/data", folder);
+    const char *out = lks_test_text("--out_dir=%s/out", folder);
+    for (int i = 0; i < 300; i++)
+        text = lks_test_text("%sa%s", text, smile);
+    lks_test_write(input, text, strlen(text));
+    run_ok(lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", input), "--val_fraction=0.1",
+                         lks_test_text("--out=%s/data", folder),
+                         lks_test_text("--tokenizer=%s", vocabulary)));
+    run_ok(lks_test_tool("train", data, out, "--n_layer=2", "--n_head=2", "--n_embd=32",
+                         "--block_size=16", "--batch_size=4", "--gradient_accumulation_steps=1",
+                         "--max_iters=120", "--learning_rate=0.01", "--warmup_iters=10",
+                         "--eval_interval=0", "--threads=1"));
+    const char *learned = run_ok(lks_test_tool("sample", out, "--start=a", "--num_samples=1",
+                                               "--max_new_tokens=40", "--top_k=1"))
+                              .out;
+    assert_true(is_utf8(learned));
+    assert_contains(learned, lks_test_text("a%sa%sa%sa%s", smile, smile, smile, smile));
+    forge_model m = model_of(IDS);
+    const char *init = lks_test_text("--init_from=%s", saved(&m));
+    const char *tokenizer = lks_test_text("--tokenizer=%s", vocabulary);
+    for (int seed = 1; seed <= 3; seed++) {
+        const char *any = run_ok(lks_test_tool("sample", init, tokenizer, "--start=a",
+                                               "--num_samples=2", "--max_new_tokens=50",
+                                               "--temperature=5", lks_test_text("--seed=%d", seed)))
+                              .out;
+        assert_true(is_utf8(any));
+        assert_contains(any, "\xef\xbf\xbd");
+    }
+}
+
+static double number_before(const char *line, const char *words)
+{
+    const char *at = strstr(line, words);
+    if (at == NULL)
+        fail_msg("no \"%s\" in: %s", words, line);
+    while (at[-1] != ' ')
+        at--;
+    return strtod(at, NULL);
+}
+
+/* All targets count once: all of the text but its first token. */
+static void test_bits_per_byte(void **state)
+{
+    const char *folder = lks_test_folder(), *input = lks_test_text("%s/text", folder);
+    const char *text = "";
+    for (int i = 0; i < 200; i++)
+        text = lks_test_text("%sthe \xc3\xa9t\xc3\xa9 of %d\n", text, 1900 + i);
+    lks_test_write(input, text, strlen(text));
+    run_ok(lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", input), "--val_fraction=0",
+                         lks_test_text("--out=%s/data", folder),
+                         lks_test_text("--tokenizer=%s", vocabulary)));
+    size_t bytes, first, n;
+    const char *ids = lks_test_read(lks_test_text("%s/data/train.bin", folder), &bytes);
+    uint16_t id;
+    memcpy(&id, ids, sizeof id);
+    n = bytes / sizeof id;
+    lks__bpe *bpe;
+    assert_ok(lks__bpe_open(vocabulary, &bpe));
+    assert_non_null(lks__bpe_bytes(bpe, id, &first));
+    lks__bpe_close(bpe);
+    forge_model m = model_of(IDS);
+    const char *model = saved(&m);
+    assert_int_equal(symlink(lks_test_text("%s/tokenizer.json", vocabulary),
+                             lks_test_text("%s/tokenizer.json", model)),
+                     0);
+    const char *line = run_ok(lks_test_tool("eval", lks_test_text("--init_from=%s", model),
+                                            lks_test_text("--dataset=%s/data", folder),
+                                            "--split=train", "--stride=64"))
+                           .out;
+    const char *loss = strstr(line, "train loss ");
+    assert_non_null(loss);
+    const double want =
+        strtod(loss + 11, NULL) / log(2.0) * (double)(n - 1) / (double)(strlen(text) - first);
+    assert_near(number_before(line, " bits per byte"), want, 1e-5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_special),
+        cmocka_unit_test(test_padded),
+        cmocka_unit_test(test_cut_characters),
+        cmocka_unit_test(test_bits_per_byte),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, write_vocabulary, NULL));
+}
