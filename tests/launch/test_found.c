@@ -75,7 +75,8 @@ static void test_variables(void **state)
 }
 
 /* Two jobs of MPICH in one job of SLURM, at the same time: their variables are the same, and only
- * their launchers' proxies differ. Ranks are started by a shell in between, as by a script. */
+ * their launchers' proxies differ. Ranks are started by a shell in between, as by a script. Rank 1
+ * comes late, so that both jobs' first ranks wait at the same time. */
 static void test_two_jobs(void **state)
 {
     enum { JOBS = 2 };
@@ -89,9 +90,9 @@ static void test_two_jobs(void **state)
         for (int i = 1; i < args.n; i++)
             line = lks_test_text("%s '%s'", line, args.argv[i]);
         for (int r = 1; r >= 0; r--)
-            ranks = lks_test_text("%sPMI_RANK=%d MPI_LOCALRANKID=%d sh -c \"%s --threads=1; exit "
+            ranks = lks_test_text("%sPMI_RANK=%d MPI_LOCALRANKID=%d sh -c \"%s%s --threads=1; exit "
                                   "\\$?\" & p%d=$!; ",
-                                  ranks, r, r, line, r);
+                                  ranks, r, r, r == 1 ? "sleep 1; " : "", line, r);
         const char *command = lks_test_text("%swait $p1 && wait $p0", ranks);
         const char *const argv[] = {proxy, "-c", command, NULL};
         jobs[j] = lks_test_start(argv, (const char *const[]){"PMI_SIZE=2", "MPI_LOCALNRANKS=2",
