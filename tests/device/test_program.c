@@ -102,6 +102,7 @@ static struct peaks peaks_of(const char *data, const char *const family[], const
     argv[n++] = "--gradient_accumulation_steps=2";
     argv[n++] = "--virtual_ranks=2";
     argv[n++] = "--threads=1";
+    argv[n++] = "--skip_fit_check"; /* it opens the device in the launcher, too */
     lks_test_result r = lks_test_run(argv, env, 60);
     if (r.exit_code != 0)
         fail_msg("exit code %d: %s", r.exit_code, r.err);
