@@ -9,6 +9,7 @@
 #include "comm/shm/memory.h"
 #include "plan/advice.h"
 #include "plan/forecast.h"
+#include "plan/process.h"
 #include "tool.h"
 #include "train/procedure.h"
 

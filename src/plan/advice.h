@@ -2,7 +2,7 @@
 #ifndef LKS_PLAN_ADVICE_H
 #define LKS_PLAN_ADVICE_H
 
-#include "plan/needs.h"
+#include "train/needs.h"
 
 enum { LKS__ADVICE_TEXT = 900 };
 

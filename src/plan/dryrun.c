@@ -8,6 +8,7 @@
 #include "data/sampler.h"
 #include "model/freeze.h"
 #include "plan/advice.h"
+#include "plan/process.h"
 #include "train/procedure.h"
 #include "train/state.h"
 

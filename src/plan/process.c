@@ -7,7 +7,7 @@
 #include "base/cpu.h"
 #include "base/sys.h"
 #include "comm/backend.h"
-#include "plan/needs.h"
+#include "plan/process.h"
 #include "session/session.h"
 
 /* In the child: open what a rank opens before its model. With several hosts a rank also loads the

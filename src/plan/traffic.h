@@ -2,7 +2,7 @@
 #ifndef LKS_PLAN_TRAFFIC_H
 #define LKS_PLAN_TRAFFIC_H
 
-#include "plan/needs.h"
+#include "train/needs.h"
 
 /* One bucket of gradients. */
 typedef struct lks__bucket_traffic {

@@ -3,63 +3,25 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/checked.h"
 #include "base/sys.h"
 #include "comm/shm/memory.h"
 #include "lockstep/comm.h"
-#include "model/freeze.h"
-#include "train/optimizer.h"
+#include "train/needs.h"
 #include "train/procedure.h"
-#include "train/state.h"
 
 /* What a rank takes later, beside its arenas: the matrix library's code, threads' scratch, buffers
  * of files. Measured: 3 to 6 MB. */
 static const double LATER = 8e6;
 
-static double bytes_of(size_t floats)
-{
-    return (double)floats * sizeof(float);
-}
-
-static double moment_bytes(const lks__settings *s, const lks__table *table)
-{
-    double bytes = 0.0;
-    for (int state = 0; state < LKS__OPTIM_STATES; state++)
-        for (size_t i = 0; i < table->n_tensors; i++) {
-            const lks__tensor *t = &table->tensors[i];
-            if (!t->frozen && lks__optimizer_state(lks__train_optimizer(s), t, state) != NULL)
-                bytes += bytes_of(lks__round_up(t->count, LKS__PADDED));
-        }
-    return bytes;
-}
-
-static double arena_bytes(const lks__settings *s, const lks__fit *fit, const lks__table *table,
-                          size_t activations)
-{
-    const lks__ddp_config ddp = lks__train_ddp_config(s);
-    const int replicas = s->replicas == LKS__replicas_shared ? 1 : fit->local;
-    const int arenas = lks__ddp_arenas(ddp.V, fit->W, ddp.A == 1);
-    const double rank = bytes_of(table->trained_count) * arenas +
-                        bytes_of(lks__ddp_staging_floats(&ddp, table, fit->W)) +
-                        (double)activations + fit->process;
-    return (bytes_of(table->count) + moment_bytes(s, table)) * replicas + rank * fit->local;
-}
-
 lks_status lks__fit_bytes(const lks__settings *s, const lks__fit *fit, double *bytes_p)
 {
-    lks__settings chosen = *s;
-    lks__table table;
-    size_t activations = 0;
-    lks__train_choose_optimizer(&chosen);
-    const lks__model_config config = lks__state_model_config(&chosen, fit->vocab_size);
-    LKS__TRY(lks__model_table(&config, &table));
-    lks_status st = lks__table_freeze(&table, s->freeze);
-    if (st == LKS_OK)
-        st = lks__model_activation_bytes(&config, (int)s->batch_size, fit->layers, &activations);
-    if (st == LKS_OK)
-        *bytes_p = arena_bytes(&chosen, fit, &table, activations);
-    lks__table_free(&table);
-    return st;
+    /* If hosts have different numbers of ranks: fewer hosts, as each then needs more. */
+    const lks__place place = {fit->W / fit->local, fit->local};
+    const lks__process process = {.own = fit->process};
+    lks__needs needs;
+    LKS__TRY(lks__needs_on(fit->layers, s, fit->vocab_size, &place, &process, &needs));
+    *bytes_p = needs.host_bytes;
+    return LKS_OK;
 }
 
 /* --- choosing --------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* The memory of runs that need several hosts, by kind; tests/plan/memory.sh compares with a run. */
 #include "support.h"
 
-#include "plan/needs.h"
+#include "train/needs.h"
 
 static const lks__process process = {6e6, 9e6};
 

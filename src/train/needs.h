@@ -1,8 +1,9 @@
-/* plan/needs.h - the memory that a run takes, by kind, before it is started. All sizes come from
+/* train/needs.h - the memory that a run takes, by kind, before it is started. All sizes come from
  * the functions with which the run itself allocates. */
-#ifndef LKS_PLAN_NEEDS_H
-#define LKS_PLAN_NEEDS_H
+#ifndef LKS_TRAIN_NEEDS_H
+#define LKS_TRAIN_NEEDS_H
 
+#include "layers/layers.h"
 #include "model/table.h"
 #include "settings/settings.h"
 
@@ -21,10 +22,6 @@ typedef struct lks__process {
     double own;       /* bytes of each rank */
     double libraries; /* pages of programs and libraries, which all ranks of a host share */
 } lks__process;
-
-/* Measure it in a child process that opens what a rank of `place` opens: ERR_IO. */
-lks_status lks__process_measure(const lks__settings *s, const lks__place *place,
-                                lks__process *process);
 
 /* Bytes. Every host has at most so much; which one has most depends on uneven ranks alone. */
 typedef struct lks__needs {
@@ -47,15 +44,15 @@ typedef struct lks__needs {
     double host_bytes;
 } lks__needs;
 
-/* `s` has been checked for the place's number of ranks. */
+/* `s` has been checked for the place's number of ranks. `layers`: the device's. */
+lks_status lks__needs_on(const lks__layers *layers, const lks__settings *s, uint32_t vocab_size,
+                         const lks__place *place, const lks__process *process, lks__needs *needs);
+/* The same before a device is open: this one opens it for a moment. */
 lks_status lks__needs_find(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
                            const lks__process *process, lks__needs *needs);
 
 /* Bytes of a trained parameter on the first host, with all ranks' gradients. The usual count is
  * 16. */
 double lks__needs_per_parameter(const lks__needs *needs);
-
-/* Print a line for each kind to standard output. */
-void lks__needs_print(const lks__needs *needs);
 
 #endif
