@@ -51,6 +51,7 @@ have() {
     libsentencepiece-dev) pkg-config --exists sentencepiece ;;
     libzip-dev) pkg-config --exists libzip ;;
     libopenmpi-dev) command -v mpicc ;;
+    libhwloc-dev) pkg-config --exists hwloc ;;
     openmpi-bin) command -v mpirun ;;
     libgloo-dev) echo '#include <gloo/config.h>' | c++ -x c++ -E - ;;
     *) dpkg-query -W -f '${Status}' "$1" | grep -q ' installed$' ;;

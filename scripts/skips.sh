@@ -84,6 +84,8 @@ has() {
         [ -e "${LOCKSTEP_TEST_GOLF-}" ] ;;
     nanogpt) # nanoGPT's train.py and model.py, in the folder that LOCKSTEP_TEST_NANOGPT gives
         [ -e "${LOCKSTEP_TEST_NANOGPT-}/model.py" ] ;;
+    two-cores) # shares of cores
+        [ "$(nproc)" -ge 2 ] ;;
     gpu) # an NVIDIA GPU and its driver
         [ -e /dev/nvidiactl ] ;;
     nvidia-headers) # CUDA's headers

@@ -253,7 +253,7 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
         LKS__TRY(bench_open_trainer(s, &t));
         ses = &t.ses;
     } else {
-        LKS__TRY(lks__session_open(ops->name, s->timeout, 1, ses));
+        LKS__TRY(lks__session_open(ops->name, s->timeout, 1, LKS__BIND_NONE, ses));
     }
     b.comm = ses->comm;
     b.engine = lks__hier_engine_name(b.comm);

@@ -277,7 +277,7 @@ lks_status bench_kernels(const lks__settings *settings)
 {
     lks__session s;
     struct bench b = {0};
-    LKS__TRY(lks__session_open(settings->backend, settings->timeout, 1, &s));
+    LKS__TRY(lks__session_open(settings->backend, settings->timeout, 1, LKS__BIND_NONE, &s));
     tool_print_warning("bench", &s);
     b.ex = &s.ex;
     b.k = &s.kernels;

@@ -44,7 +44,8 @@ static lks_status bench_peak(const lks__settings *settings)
 {
     lks__session s;
     double one = 0.0, all = 0.0;
-    LKS__TRY(lks__session_open(settings->backend, settings->timeout, (int)settings->threads, &s));
+    LKS__TRY(lks__session_open(settings->backend, settings->timeout, (int)settings->threads,
+                               (enum lks__bind)settings->bind, &s));
     lks_status st = LKS_OK;
     const int n_dtypes = s.kernels.level >= LKS__CPU_AVX512_BF16 ? 2 : 1;
     for (int i = 0; i < n_dtypes && st == LKS_OK; i++) {

@@ -241,7 +241,8 @@ static int run_rank(lks__settings *s)
     /* A signal during set-up doesn't stop it at once, because its collective calls need all ranks.
      * Then no batch is begun. */
     lks__signals_install("");
-    lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads, &session);
+    lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads,
+                                      (enum lks__bind)s->bind, &session);
     if (st != LKS_OK)
         return tool_fail("eval", st);
     tool_print_warning("eval", &session);

@@ -46,6 +46,15 @@ int tool_info(int argc, char **argv)
         printf("gemm         %s\n", lks__kernels_gemm_library(&kernels));
         printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels, false));
     }
+    lks__bind_share share;
+    char why_not[512];
+    const char *library = lks__bind_look(0, 1, &share, why_not, sizeof why_not);
+    if (library == NULL)
+        printf("binding      %s\n", why_not);
+    else
+        printf("binding      %s: %d core%s, %d memory node%s: --bind=auto %s\n", library,
+               share.cores, share.cores == 1 ? "" : "s", share.nodes, share.nodes == 1 ? "" : "s",
+               share.nodes > 1 ? "binds ranks" : "leaves ranks to the system");
     lks_world world = {0, 1, 0, 1};
     for (int i = 0; lks__comm_backend(i) != NULL; i++) {
         char why[512] = "";

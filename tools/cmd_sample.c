@@ -235,7 +235,7 @@ int tool_sample(int argc, char **argv)
         return code;
     tool_print_notes("sample", &args);
     tool_stoppable();
-    lks_status st = lks__session_open("auto", 60.0, (int)s.threads, &j.session);
+    lks_status st = lks__session_open("auto", 60.0, (int)s.threads, LKS__BIND_NONE, &j.session);
     if (st != LKS_OK)
         return tool_fail("sample", st);
     tool_print_warning("sample", &j.session);

@@ -22,7 +22,8 @@ static lks_status measure(const lks__settings *s, const lks__place *place, lks__
     lks__session ses;
     for (int i = 0; place->n_hosts > 1 && lks__comm_backend(i) != NULL; i++)
         lks__comm_backend(i)->probe(lks__comm_backend(i), &world, why, sizeof why);
-    LKS__TRY(lks__session_open("shm", s->timeout, s->threads > 0 ? (int)s->threads : alone, &ses));
+    LKS__TRY(lks__session_open("shm", s->timeout, s->threads > 0 ? (int)s->threads : alone,
+                               LKS__BIND_NONE, &ses));
     lks_status st = lks__session_products(&ses, s->dtype == LKS__dtype_bfloat16);
     process->own = (double)lks__sys_proc_bytes(rollup, "Anonymous");
     process->libraries = (double)lks__sys_proc_bytes(rollup, "Shared_Clean") +

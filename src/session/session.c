@@ -86,7 +86,30 @@ static lks_status choose_threads(lks__session *s, int threads)
     return LKS_OK;
 }
 
-lks_status lks__session_open(const char *backend, double timeout_s, int threads, lks__session *s)
+/* If ranks of this host have different processors, somebody else has bound them. */
+static lks_status bind_rank(lks__session *s, enum lks__bind bind)
+{
+    const int W = s->world.world_size, local = s->world.local_world_size;
+    const int first = s->world.rank - s->world.local_rank;
+    if (bind == LKS__BIND_NONE || W == 1)
+        return LKS_OK;
+    cpu_set_t mine, *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__session_agree(s, lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W));
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    lks_status st = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
+    bool same = st == LKS_OK;
+    for (int r = first; r < first + local && same; r++)
+        same = CPU_EQUAL(&all[r], &mine);
+    if (same)
+        lks__bind(bind, s->world.local_rank, local);
+    free(all);
+    return st;
+}
+
+lks_status lks__session_open(const char *backend, double timeout_s, int threads,
+                             enum lks__bind bind, lks__session *s)
 {
     memset(s, 0, sizeof *s);
     LKS__TRY(lks_world_from_env(&s->world));
@@ -99,6 +122,9 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     if (st != LKS_OK)
         goto fail;
     st = lks__session_agree(s, choose_threads(s, threads));
+    if (st != LKS_OK)
+        goto fail;
+    st = bind_rank(s, bind);
     if (st != LKS_OK)
         goto fail;
     st = lks__session_agree(

@@ -7,6 +7,7 @@
 
 #include "kernels/device.h"
 #include "lockstep/comm.h"
+#include "session/bind.h"
 
 typedef struct lks__session {
     lks_world world;
@@ -27,8 +28,10 @@ typedef struct lks__session {
 void lks__session_progress(const lks__session *s, size_t done, size_t n);
 
 /* Join the ranks that the environment describes (or be the only one), agree on the lowest kernel
- * level among them, start `threads` threads (0: cores / local ranks). Collective. */
-lks_status lks__session_open(const char *backend, double timeout_s, int threads, lks__session *s);
+ * level among them, start `threads` threads (0: cores / local ranks), bound as `bind` says.
+ * Collective. */
+lks_status lks__session_open(const char *backend, double timeout_s, int threads,
+                             enum lks__bind bind, lks__session *s);
 void lks__session_close(lks__session *s);
 
 /* Models compute on the device of that name; "auto": the best one of this machine. Without a call

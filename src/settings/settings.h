@@ -67,6 +67,7 @@ enum {
 #define LKS__WORDS_wire(X, of)        X(of, float32) X(of, bfloat16)
 #define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
 #define LKS__WORDS_recompute(X, of)   X(of, none) X(of, rows) X(of, block)
+#define LKS__WORDS_bind(X, of)        X(of, auto) X(of, cores) X(of, none)
 #define LKS__WORDS_dtype(X, of)       X(of, float32) X(of, bfloat16)
 
 /* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which makes
@@ -317,6 +318,10 @@ enum {
       "seconds that ranks have to end after a signal to stop, from their last heartbeat on")       \
     X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, RANKS,           \
       "threads of each rank; 0: cores / ranks on this machine")                                    \
+    X(CHOICE, bind, auto, WORDS, TRAIN | EVAL | BENCH, HOST, RANKS,                                \
+      "bind each rank to its share of this machine's cores: auto: if it has several memory "       \
+      "nodes, "                                                                                    \
+      "and no launcher has bound the ranks; cores: always; none: never")                           \
     X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
       "let ranks carry different numbers of virtual ranks")                                        \
     X(STR, backend, "auto", BUILT(LKS__BACKEND_CHOICES), TRAIN | EVAL | BENCH, HOST, RANKS,        \

@@ -323,7 +323,8 @@ static lks_status recall(lks__trainer *t, const lks__ckpt *resume)
 
 static lks_status open_session(const lks__settings *s, lks__trainer *t)
 {
-    LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, &t->ses));
+    LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, (enum lks__bind)s->bind,
+                               &t->ses));
     lks_status st = lks__session_device(&t->ses, s->device);
     if (st != LKS_OK)
         lks__session_close(&t->ses);

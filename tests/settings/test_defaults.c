@@ -148,6 +148,7 @@ static const struct figure ours[] = {
     {"max_restarts", "0"},
     {"shutdown_timeout", "30"},
     {"threads", "0"},
+    {"bind", "auto"},
     {"allow_uneven", "false"},
     {"backend", "auto"},
     {"zero", "0"},

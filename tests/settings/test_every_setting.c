@@ -618,6 +618,7 @@ static const struct row gpt2_rows[] = {
         .says = "restart 1 of 1"),
     ROW(TRAIN, "shutdown_timeout", "7", 0), /* what it limits: laws_interrupt */
     ROW(TRAIN, "threads", "2", HOST | LOG),
+    ROW(TRAIN, "bind", "cores", 0), /* where it runs: launch_bind */
     ROW(TRAIN, "allow_uneven", "true", ALL & ~(SKIPS | TEXT),
         .with = "--nproc_per_node=3 --virtual_ranks=4"),
     ROW(TRAIN, "zero", "1", REFUSED, .says = "zero=1 divides the state over hosts"),
@@ -721,6 +722,7 @@ static const struct row other_rows[] = {
     ROW(EVAL, "nproc_per_node", "2", 0),
     ROW(EVAL, "shutdown_timeout", "7", 0),
     ROW(EVAL, "threads", "2", 0),
+    ROW(EVAL, "bind", "cores", 0), /* where it runs: launch_bind */
     ROW(EVAL, "timeout", "0.253", RESULT | TEXT, .says = TOO_LATE,
         .with = "--nproc_per_node=2 LOCKSTEP_FAULT=read:8:slower LOCKSTEP_FAULT_RANK=1"),
     ROW(EVAL, "device", "cpu", 0),

@@ -74,7 +74,7 @@ static int open_all(void **state)
 {
     train_gpt2();
     train_golf();
-    assert_ok(lks__session_open("auto", 60.0, 1, &session));
+    assert_ok(lks__session_open("auto", 60.0, 1, LKS__BIND_NONE, &session));
     return 0;
 }
 

@@ -1,0 +1,35 @@
+#include "session/bind.h"
+
+#include <stdio.h>
+
+#include "base/cpu.h"
+#include "base/module.h"
+
+const char *lks__bind_look(int rank, int ranks, lks__bind_share *share, char *why, size_t why_bytes)
+{
+    lks__bind_module_fn *get = (lks__bind_module_fn *)lks__module_entry(
+        LKS__BIND_MODULE_FILE, LKS__BIND_MODULE_ENTRY, why, why_bytes);
+    const lks__bind_module *module = get != NULL ? get() : NULL;
+    if (module == NULL)
+        return NULL;
+    if (module->version != LKS__BIND_MODULE_VERSION) {
+        snprintf(why, why_bytes, "%s belongs to another version of lockstep",
+                 LKS__BIND_MODULE_FILE);
+        return NULL;
+    }
+    return module->share(rank, ranks, share, why, why_bytes) == 0 ? module->library : NULL;
+}
+
+void lks__bind(enum lks__bind mode, int rank, int ranks)
+{
+    lks__bind_share share;
+    char why[300];
+    /* With fewer cores than ranks, ranks would share some and leave others idle. */
+    if (mode == LKS__BIND_NONE || ranks < 2 || lks__cpu_count() < ranks)
+        return;
+    if (lks__bind_look(rank, ranks, &share, why, sizeof why) == NULL)
+        return;
+    if (mode == LKS__BIND_AUTO && share.nodes < 2)
+        return;
+    (void)sched_setaffinity(0, sizeof share.set, &share.set);
+}

@@ -1,0 +1,26 @@
+/* session/bind.h - binding of a host's ranks to its cores, by hwloc. */
+#ifndef LKS_SESSION_BIND_H
+#define LKS_SESSION_BIND_H
+
+#include <stddef.h>
+
+#include "session/bind_module.h"
+
+/* --bind, in this order (LKS__WORDS_bind). */
+enum lks__bind {
+    LKS__BIND_AUTO,  /* on machines with several memory nodes, if nobody has bound the ranks */
+    LKS__BIND_CORES, /* always */
+    LKS__BIND_NONE,
+};
+
+/* The share of local rank `rank` of `ranks`, and the library's name. NULL: it isn't known, for the
+ * reason in `why`. */
+const char *lks__bind_look(int rank, int ranks, lks__bind_share *share, char *why,
+                           size_t why_bytes);
+
+/* Bind this thread, and those that it will start, to its share, if `mode` says so; any failure
+ * leaves it where it is. Every rank calls it with the same `ranks` (more than 1), and must have
+ * inherited the same processors. */
+void lks__bind(enum lks__bind mode, int rank, int ranks);
+
+#endif

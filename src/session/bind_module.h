@@ -1,0 +1,29 @@
+/* session/bind_module.h - what the module lockstep_hwloc.so offers to session/bind.c: the machine's
+ * cores and memory nodes. It is loaded when several ranks of a host start. */
+#ifndef LKS_SESSION_BIND_MODULE_H
+#define LKS_SESSION_BIND_MODULE_H
+
+#include <sched.h>
+#include <stddef.h>
+
+#define LKS__BIND_MODULE_FILE  "lockstep_hwloc.so"
+#define LKS__BIND_MODULE_ENTRY "lks__bind_module_get"
+
+enum { LKS__BIND_MODULE_VERSION = 1 }; /* increase it with every change below */
+
+typedef struct lks__bind_share {
+    int cores, nodes; /* of the machine, as far as this process may use it */
+    cpu_set_t set;    /* the processors of this rank's share */
+} lks__bind_share;
+
+typedef struct lks__bind_module {
+    int version;
+    const char *library; /* "hwloc 2.9.0" */
+    /* Divide what this process may use into `ranks` shares that lie as near together as can be;
+     * give the one of `rank`. Not 0, with the reason in `why`, if the machine can't be read. */
+    int (*share)(int rank, int ranks, lks__bind_share *share, char *why, size_t why_bytes);
+} lks__bind_module;
+
+typedef const lks__bind_module *lks__bind_module_fn(void);
+
+#endif
