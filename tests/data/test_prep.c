@@ -270,9 +270,9 @@ static void test_full_disk(void **state)
         const char *call, *what, *cause;
         int n_calls;
     } faults[] = {
-        {"open", "EMFILE", "Too many open files", 7}, /* input thrice, three files, the folder */
-        {"read", "EIO", "Input/output error", 3},     {"write", "ENOSPC", "No space left", 3},
-        {"write", "short", "No space left", 3},       {"fsync", "EIO", "Input/output error", 4},
+        {"open", "EMFILE", "no descriptor is left", 7}, /* input thrice, three files, the folder */
+        {"read", "EIO", "Input/output error", 3},       {"write", "ENOSPC", "No space left", 3},
+        {"write", "short", "No space left", 3},         {"fsync", "EIO", "Input/output error", 4},
         {"rename", "EACCES", "Permission denied", 4},
     };
     const char *old = text_file("the old text", 12), *input = text_file("another text, longer", 20);
