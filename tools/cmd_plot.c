@@ -9,7 +9,7 @@
 #include "watch/plot.h"
 
 static const char usage[] =
-    "Usage: lockstep plot [--out=FILE.svg|FILE.png] [--x=steps|tokens|time] [--log_scale] RUN…\n"
+    "Usage: lockstep plot [--out=FILE.svg|FILE.png] [--axis=steps|tokens|time] [--log_scale] RUN…\n"
     "\n"
     "Draws the training and validation losses of runs: into a file, or without --out as text. RUN "
     "is\n"
@@ -29,9 +29,9 @@ static lks_status plot(const lks__settings *s, const tool_runs *runs)
 {
     const lks__plot p = {.runs = runs->all,
                          .n = runs->n,
-                         .axis = s->x == LKS__x_steps    ? LKS__PLOT_STEPS
-                                 : s->x == LKS__x_tokens ? LKS__PLOT_TOKENS
-                                                         : LKS__PLOT_TIME,
+                         .axis = s->axis == LKS__axis_steps    ? LKS__PLOT_STEPS
+                                 : s->axis == LKS__axis_tokens ? LKS__PLOT_TOKENS
+                                                               : LKS__PLOT_TIME,
                          .log_scale = s->log_scale};
     if (s->out[0] != '\0')
         return lks__plot_file(&p, s->out);

@@ -63,7 +63,7 @@ enum {
 #define LKS__WORDS_sampler(X, of)     X(of, random) X(of, nanogpt) X(of, epoch) X(of, stream)
 #define LKS__WORDS_on_nan(X, of)      X(of, stop) X(of, skip) X(of, rollback)
 #define LKS__WORDS_stop_signal(X, of) X(of, none) X(of, USR1) X(of, USR2)
-#define LKS__WORDS_x(X, of)           X(of, steps) X(of, tokens) X(of, time)
+#define LKS__WORDS_axis(X, of)        X(of, steps) X(of, tokens) X(of, time)
 #define LKS__WORDS_wire(X, of)        X(of, float32) X(of, bfloat16)
 #define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
 #define LKS__WORDS_recompute(X, of)   X(of, none) X(of, rows) X(of, block)
@@ -224,7 +224,7 @@ enum {
     X(BOOL, json, false, ANY, REPORTS | PLAN, HOST, REPORT, "print JSON, for programs")            \
     X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
     X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \
-    X(CHOICE, x, steps, WORDS, PLOT, HOST, REPORT, "what the horizontal axis counts")              \
+    X(CHOICE, axis, steps, WORDS, PLOT, HOST, REPORT, "what the horizontal axis counts")           \
     X(BOOL, log_scale, false, ANY, PLOT, HOST, REPORT, "draw the logarithm of the losses")         \
     X(INT, port, 6007, INTS(0, 65535), WATCH, HOST, REPORT,                                        \
       "port on which the page is served; 0: a free one")                                           \

@@ -129,7 +129,7 @@ static const struct figure ours[] = {
     {"json", "false"},
     {"markdown", "false"},
     {"csv", "false"},
-    {"x", "steps"},
+    {"axis", "steps"},
     {"log_scale", "false"},
     {"port", "6007"},
     {"address", "127.0.0.1"},

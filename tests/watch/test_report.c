@@ -286,11 +286,11 @@ static void test_text(void **state)
     assert_contains(r.out, "run: loss 1.0000, best validation loss 1.0000");
     assert_true(strstr(r.out, "\xe2\xa0") != NULL || strstr(r.out, "\xe2\xa1") != NULL);
     assert_true(widest(r.out) <= 60);
-    r = tool("plot", "--x=time", two);
+    r = tool("plot", "--axis=time", two);
     assert_contains(r.out, "seconds of training");
     assert_contains(r.out, "b run");
     assert_null(strstr(r.out, "\xe2"));
-    const char *argv[] = {"lockstep", "plot", "--log_scale", "--x=tokens", dir, NULL};
+    const char *argv[] = {"lockstep", "plot", "--log_scale", "--axis=tokens", dir, NULL};
     for (int columns = 1; columns <= 1000; columns += columns < 40 ? 1 : 160) {
         r = lks_test_run(
             argv, (const char *const[]){lks_test_text("COLUMNS=%d", columns), "LC_ALL=C", NULL},
