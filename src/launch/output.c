@@ -146,10 +146,12 @@ static void show_all(lks__output *o, bool last)
         struct stream *s = &o->streams[(o->turn + i) % (2 * o->n)];
         if (s->console == NULL || s->n == 0)
             continue;
-        if (reader_left(s))
+        if (reader_left(s)) {
             s->n = 0;
-        else
+            s->blocked = false; /* it can be read to its end */
+        } else {
             show(s, last && s->fd < 0);
+        }
     }
     o->turn = (o->turn + 1) % (2 * o->n);
 }
