@@ -1,6 +1,10 @@
 #include "session/bind.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/module.h"
@@ -20,12 +24,30 @@ const char *lks__bind_look(int rank, int ranks, lks__bind_share *share, char *wh
     return module->share(rank, ranks, share, why, why_bytes) == 0 ? module->library : NULL;
 }
 
+/* The kernel's list of memory nodes has one number. hwloc would say the same, but it takes time at
+ * every start, and crashes if it runs out of memory. Not asked if hwloc is told of another machine.
+ */
+static bool has_one_node(void)
+{
+    char text[64];
+    if (getenv("HWLOC_SYNTHETIC") != NULL || getenv("HWLOC_XMLFILE") != NULL)
+        return false;
+    const int fd = open("/sys/devices/system/node/online", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    const ssize_t n = read(fd, text, sizeof text);
+    close(fd);
+    return n > 0 && memchr(text, ',', (size_t)n) == NULL && memchr(text, '-', (size_t)n) == NULL;
+}
+
 void lks__bind(enum lks__bind mode, int rank, int ranks)
 {
     lks__bind_share share;
     char why[300];
     /* With fewer cores than ranks, ranks would share some and leave others idle. */
     if (mode == LKS__BIND_NONE || ranks < 2 || lks__cpu_count() < ranks)
+        return;
+    if (mode == LKS__BIND_AUTO && has_one_node())
         return;
     if (lks__bind_look(rank, ranks, &share, why, sizeof why) == NULL)
         return;
