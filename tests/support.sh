@@ -22,3 +22,24 @@ find_python() {
     done
     lacks "$1" "no Python imports $2 (LOCKSTEP_TEST_PYTHON names one)"
 }
+
+# work_folder: sets `work` to a new folder, which is removed when the test ends.
+work_folder() {
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 1' INT TERM HUP
+}
+
+# fail WHAT: the test has failed; the ends of the logs in `work` are shown.
+fail() {
+    echo "FAILED: $*"
+    for log in "$work"/log "$work"/*.log; do
+        [ ! -f "$log" ] || { echo "--- $log" && tail -n 30 "$log"; }
+    done
+    exit 1
+}
+
+# plain_build BUILD WHY: a build with a sanitizer can't serve this test.
+plain_build() {
+    ! grep -q '^LKS_SANITIZE:STRING=.' "$1/CMakeCache.txt" || lacks plain-build "$2"
+}

@@ -7,9 +7,7 @@
 set -eu
 . "${0%/*}/../support.sh"
 source=$1 tool=$2 generate=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM HUP
+work_folder
 mkdir "$work/bin" "$work/run"
 ln -s "$tool" "$work/bin/lockstep"
 PATH="$work/bin:$PATH"

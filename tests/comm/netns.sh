@@ -23,14 +23,6 @@ if ! "$hosts" make "$net" a b >"$work/hosts" 2>&1; then
     lacks namespaces "$(tail -n 1 "$work/hosts")"
 fi
 
-fail() {
-    echo "FAILED: $*"
-    for log in "$work"/*.log; do
-        echo "--- $log"
-        tail -n 20 "$log"
-    done
-    exit 1
-}
 on() { # HOST COMMAND...
     host=$1
     shift

@@ -4,17 +4,8 @@
 set -eu
 . "${0%/*}/../support.sh"
 source=$1 build=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM HUP
-grep -q '^LKS_SANITIZE:STRING=.' "$build/CMakeCache.txt" &&
-    lacks plain-build 'what is installed would need the sanitizer everywhere'
-
-fail() {
-    echo "FAILED: $*"
-    [ ! -f "$work/log" ] || tail -n 30 "$work/log"
-    exit 1
-}
+work_folder
+plain_build "$build" 'what is installed would need the sanitizer everywhere'
 
 echo '== all files lie below DESTDIR and the prefix'
 DESTDIR=$work/dest cmake --install "$build" --prefix /opt/some/where >"$work/log" 2>&1 || fail 'cmake --install'

@@ -4,16 +4,9 @@
 set -eu
 . "${0%/*}/../support.sh"
 source=$1 build=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM HUP
-grep -q '^LKS_SANITIZE:STRING=.' "$build/CMakeCache.txt" &&
-    lacks plain-build 'builds with a sanitizer make no pages'
+work_folder
+plain_build "$build" 'builds with a sanitizer make no pages'
 pages=$build/pages lockstep=$build/tools/lockstep
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
 for need in man mandoc bash zsh fish; do
     command -v $need >/dev/null || lacks $need "there is no $need"
 done

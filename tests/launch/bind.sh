@@ -3,14 +3,7 @@
 set -eu
 . "${0%/*}/../support.sh"
 tool=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM HUP
-fail() {
-    echo "FAILED: $*"
-    tail -n 20 "$work"/*.log
-    exit 1
-}
+work_folder
 [ "$(nproc)" -ge 2 ] || lacks two-cores 'a share of one core is that core'
 "$tool" prep char --input="$0" --out="$work/data" >"$work/prep.log" 2>&1 || fail prep
 # train OUT ITERS OPTIONS...

@@ -22,15 +22,6 @@ if ! "$hosts" make "$net" a b c >"$work/hosts" 2>&1; then
     lacks namespaces "$(tail -n 1 "$work/hosts")"
 fi
 
-fail() {
-    echo "FAILED: $*"
-    for log in "$work"/*.log; do
-        echo "--- $log"
-        tail -n 20 "$log"
-    done
-    exit 1
-}
-
 # start NAME HOST OPTIONS... -- PROGRAM...: in the background; its output in NAME.log, its end in
 # NAME.code.
 start() {

@@ -4,14 +4,7 @@
 set -eu
 . "${0%/*}/../support.sh"
 source=$1 tool=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM HUP
-fail() {
-    echo "FAILED: $*"
-    tail -n 20 "$work"/*.log
-    exit 1
-}
+work_folder
 command -v systemd-analyze >/dev/null || lacks systemd 'it has to accept the unit'
 sed "s,/usr/bin/lockstep,$tool,; s,/srv/lockstep/%i,$work," "$source/examples/cluster/lockstep@.service" >"$work/lockstep@x.service"
 systemd-analyze verify --man=no "$work/lockstep@x.service" >"$work/verify.log" 2>&1 || fail 'systemd refuses the unit'

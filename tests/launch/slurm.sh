@@ -22,12 +22,6 @@ remove() {
 }
 trap remove EXIT
 trap 'exit 1' INT TERM HUP
-fail() {
-    echo "FAILED: $*"
-    tail -n 20 "$work"/*.log
-    exit 1
-}
-
 port=$("${tool%/*}/../tests/free_port") host=$(hostname)
 cat >"$work/slurm.conf" <<END_OF_CONF
 ClusterName=test

@@ -17,12 +17,6 @@ remove() {
 }
 trap remove EXIT
 trap 'exit 1' INT TERM HUP
-fail() {
-    echo "FAILED: $*"
-    tail -n 20 "$work"/*.log
-    exit 1
-}
-
 cd "$work" # ssh's command is split at blanks, so its paths are relative
 for key in host user; do
     ssh-keygen -q -t ed25519 -N '' -f "$work/$key"

@@ -20,11 +20,6 @@ print(f"rank {rank} of {world}: {x.item():g}", flush=True)
 dist.destroy_process_group()
 END
 
-fail() {
-    cat "$work"/*.log
-    echo "FAILED: $*"
-    exit 1
-}
 "$tool" run --standalone --nproc-per-node=3 "$python" "$work/script.py" >"$work/one.log" 2>&1 ||
     fail 'three ranks on one node'
 for rank in 0 1 2; do

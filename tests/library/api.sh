@@ -7,10 +7,6 @@ source=$1 build=$2
 command -v doxygen >/dev/null || lacks doxygen 'it makes the page'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
 [ -f "$build/api/Doxyfile" ] || fail 'the build has no target docs'
 sed "s,^OUTPUT_DIRECTORY .*,OUTPUT_DIRECTORY = $work," "$build/api/Doxyfile" >"$work/Doxyfile"
 doxygen "$work/Doxyfile" >"$work/log" 2>&1 || fail "$(cat "$work/log")"

@@ -8,10 +8,6 @@ trap 'rm -rf "$work"' EXIT INT TERM
 grep -Eq '^LKS_(SANITIZE:STRING=.|COVERAGE:BOOL=ON)' "${tool%/tools/*}/CMakeCache.txt" &&
     lacks plain-build 'Python would need the runtime of the sanitizer or of gcov'
 find_python numpy numpy
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
 export LOCKSTEP_LIBRARY="$library" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 "$python" "$source/examples/python/regression.py" >"$work/1" || fail 'on one rank'
 [ "$(wc -l <"$work/1")" = 4 ] || fail "lines: $(cat "$work/1")"
