@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/shm/memory.h"
+#include "plan/dryrun.h"
 #include "run.h"
 #include "session/signals.h"
 #include "settings/settings_table.h"
@@ -97,7 +98,7 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
         if (s->from[shape[i]] != LKS__FROM_DEFAULT)
             return LKS_OK;
-    LKS__TRY(lks__train_bytes(s, n_ranks, &bytes));
+    LKS__TRY(lks__plan_bytes(s, n_ranks, &bytes));
     for (size_t i = 0, n = 0; i < sizeof recipes / sizeof recipes[0]; i++)
         if (i == 0 || recipes[i].megabytes < room)
             n += (size_t)snprintf(fit + n, sizeof fit - n, "%s%s (%s parameters, %.0f MB)",
@@ -141,9 +142,9 @@ int tool_train(int argc, char **argv)
         /* otherwise it also depends on the checkpoint or the weights, so the ranks check */
         st = lks__settings_check(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && s.dry_run)
-            st = lks__train_dry_run(&checked, (int)s.nproc_per_node);
+            st = lks__plan_dry_run(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && !s.dry_run)
-            st = lks__train_fits(&checked, (int)s.nproc_per_node);
+            st = lks__plan_fits(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && lks__settings_init(&s) == LKS__INIT_SCRATCH)
             st = say_size(&checked, (int)s.nproc_per_node);
     }

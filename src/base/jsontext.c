@@ -1,5 +1,6 @@
 #include "base/jsontext.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <string.h>
@@ -90,6 +91,11 @@ static void dump(void *arg)
 {
     struct dump *d = arg;
     d->text = json_dumps(d->json, d->flags);
+}
+
+json_t *lks__json_real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
 }
 
 char *lks__json_dump(const json_t *json, size_t flags)

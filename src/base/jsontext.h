@@ -19,6 +19,9 @@ lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const c
 /* Did it return NULL because memory ran out? */
 bool lks__json_no_memory(const json_error_t *error);
 
+/* The number; null if it isn't finite, which JSON can't write. */
+json_t *lks__json_real(double x);
+
 /* json_dumps(): the caller frees the text; NULL if out of memory. */
 char *lks__json_dump(const json_t *json, size_t flags);
 

@@ -39,7 +39,7 @@ static void *find(const char *file, char *why, size_t why_bytes)
     return lib;
 }
 
-lks__module_fn *lks__module_entry(const char *file, const char *entry, char *why, size_t why_bytes)
+const void *lks__module_load(const char *file, int version, char *why, size_t why_bytes)
 {
     snprintf(why, why_bytes,
              "this build of lockstep has no module for it (%s lies neither beside the program nor "
@@ -48,10 +48,11 @@ lks__module_fn *lks__module_entry(const char *file, const char *entry, char *why
     void *lib = find(file, why, why_bytes);
     if (lib == NULL)
         return NULL;
-    lks__module_fn *fn = (lks__module_fn *)dlsym(lib, entry);
-    if (fn == NULL) {
+    const int *table = dlsym(lib, "lks__module_table");
+    if (table == NULL || *table != version) {
         dlclose(lib);
         snprintf(why, why_bytes, "%s belongs to another version of lockstep", file);
+        return NULL;
     }
-    return fn;
+    return table;
 }

@@ -6,12 +6,17 @@
 
 #include <stddef.h>
 
-typedef void lks__module_fn(void);
+/* Each module defines one constant that others see,
+ *
+ *     LKS__MODULE_EXPORT const TYPE lks__module_table = {VERSION, ...};
+ *
+ * whose type is in the module's own header, and whose first member is `int version`. */
+#define LKS__MODULE_EXPORT __attribute__((visibility("default")))
 
-/* Find the function `entry` of the module `file`: in LOCKSTEP_MODULES, beside the program, in
- * ../lib/lockstep from there, and in `lockstep` beside liblockstep or beside its folder. The module
- * stays loaded. If it fails, return NULL and put the reason into `why`: half a sentence, which may
- * hold any bytes. */
-lks__module_fn *lks__module_entry(const char *file, const char *entry, char *why, size_t why_bytes);
+/* Load the module `file` from LOCKSTEP_MODULES, beside the program, ../lib/lockstep from there, or
+ * `lockstep` beside liblockstep or beside its folder. Returns its table, which stays loaded. If
+ * there is none of this `version`, return NULL and put the reason into `why`: half a sentence,
+ * which may hold any bytes. */
+const void *lks__module_load(const char *file, int version, char *why, size_t why_bytes);
 
 #endif

@@ -44,15 +44,9 @@ static lks_status missing(const char *why)
 static lks_status load(void)
 {
     char why[WHY_BYTES];
-    lks__spm_module_fn *entry = (lks__spm_module_fn *)lks__module_entry(
-        LKS__SPM_MODULE_FILE, LKS__SPM_MODULE_ENTRY, why, sizeof why);
-    if (!entry)
-        return missing(why);
-    const lks__spm_module *module = entry();
-    if (module->version != LKS__SPM_MODULE_VERSION)
-        return missing(LKS__SPM_MODULE_FILE " belongs to another version of lockstep");
-    loaded.module = module;
-    return LKS_OK;
+    loaded.module =
+        lks__module_load(LKS__SPM_MODULE_FILE, LKS__SPM_MODULE_VERSION, why, sizeof why);
+    return loaded.module != NULL ? LKS_OK : missing(why);
 }
 
 static lks_status module_open(const lks__spm_module **module_p)

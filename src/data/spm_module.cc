@@ -175,20 +175,16 @@ int spm_train(const char *const *options, lks__spm_next *next, void *ctx, char *
 
 } // namespace
 
-extern "C" __attribute__((visibility("default"))) lks__spm_module_fn lks__spm_module_get;
+extern "C" LKS__MODULE_EXPORT const lks__spm_module lks__module_table;
 
-const lks__spm_module *lks__spm_module_get(void)
-{
-    static const lks__spm_module module = {
-        LKS__SPM_MODULE_VERSION,
-        spm_open,
-        spm_close,
-        spm_size,
-        spm_bos,
-        spm_piece,
-        spm_kind,
-        spm_encode,
-        spm_train,
-    };
-    return &module;
-}
+const lks__spm_module lks__module_table = {
+    LKS__SPM_MODULE_VERSION,
+    spm_open,
+    spm_close,
+    spm_size,
+    spm_bos,
+    spm_piece,
+    spm_kind,
+    spm_encode,
+    spm_train,
+};

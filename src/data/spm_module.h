@@ -9,12 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/module.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define LKS__SPM_MODULE_FILE  "lockstep_sentencepiece.so"
-#define LKS__SPM_MODULE_ENTRY "lks__spm_module_get"
+#define LKS__SPM_MODULE_FILE "lockstep_sentencepiece.so"
 
 enum { LKS__SPM_MODULE_VERSION = 1 }; /* increase it with every change below */
 
@@ -45,8 +46,6 @@ typedef struct lks__spm_module {
     int (*train)(const char *const *options, lks__spm_next *next, void *ctx, char **model_p,
                  size_t *bytes_p, char *why, size_t why_bytes);
 } lks__spm_module;
-
-typedef const lks__spm_module *lks__spm_module_fn(void);
 
 #ifdef __cplusplus
 }

@@ -25,15 +25,9 @@ static lks_status missing(const char *why)
 static lks_status load(void)
 {
     char why[WHY_BYTES];
-    lks__zip_module_fn *entry = (lks__zip_module_fn *)lks__module_entry(
-        LKS__ZIP_MODULE_FILE, LKS__ZIP_MODULE_ENTRY, why, sizeof why);
-    if (!entry)
-        return missing(why);
-    const lks__zip_module *module = entry();
-    if (module->version != LKS__ZIP_MODULE_VERSION)
-        return missing(LKS__ZIP_MODULE_FILE " belongs to another version of lockstep");
-    loaded.module = module;
-    return LKS_OK;
+    loaded.module =
+        lks__module_load(LKS__ZIP_MODULE_FILE, LKS__ZIP_MODULE_VERSION, why, sizeof why);
+    return loaded.module != NULL ? LKS_OK : missing(why);
 }
 
 lks_status lks__zip_module_open(const lks__zip_module **module_p)

@@ -268,12 +268,6 @@ static int zip_module_finish(void *zip, char *why, size_t why_bytes)
     return 0;
 }
 
-__attribute__((visibility("default"))) lks__zip_module_fn lks__zip_module_get;
-
-const lks__zip_module *lks__zip_module_get(void)
-{
-    static const lks__zip_module module = {
-        LKS__ZIP_MODULE_VERSION, zip_module_open, zip_module_count,  zip_module_entry,
-        zip_module_create,       zip_module_add,  zip_module_finish, zip_module_close};
-    return &module;
-}
+LKS__MODULE_EXPORT const lks__zip_module lks__module_table = {
+    LKS__ZIP_MODULE_VERSION, zip_module_open, zip_module_count,  zip_module_entry,
+    zip_module_create,       zip_module_add,  zip_module_finish, zip_module_close};

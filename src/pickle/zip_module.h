@@ -7,8 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LKS__ZIP_MODULE_FILE  "lockstep_zip.so"
-#define LKS__ZIP_MODULE_ENTRY "lks__zip_module_get"
+#include "base/module.h"
+
+#define LKS__ZIP_MODULE_FILE "lockstep_zip.so"
 
 enum { LKS__ZIP_MODULE_VERSION = 1 }; /* increase it with every change below */
 
@@ -41,7 +42,5 @@ typedef struct lks__zip_module {
     int (*finish)(void *zip, char *why, size_t why_bytes);
     void (*close)(void *zip); /* of both */
 } lks__zip_module;
-
-typedef const lks__zip_module *lks__zip_module_fn(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* plan/dryrun.c - prints what a run would need. */
+#include "plan/dryrun.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static lks_status find(const lks__settings *s, uint32_t vocab, int W, lks__needs
     return lks__needs_find(s, vocab, &here, &process, needs);
 }
 
-lks_status lks__train_bytes(const lks__settings *s, int W, double *bytes_p)
+lks_status lks__plan_bytes(const lks__settings *s, int W, double *bytes_p)
 {
     lks__needs needs;
     const uint32_t vocab =
@@ -66,7 +67,7 @@ static lks_status check_room(const lks__settings *s, uint32_t vocab, int W)
     return lks__advice_check(s, vocab, &here, &process, room);
 }
 
-lks_status lks__train_fits(const lks__settings *s, int W)
+lks_status lks__plan_fits(const lks__settings *s, int W)
 {
     char dir[LKS__SETTING_STR + 8];
     lks__meta meta = {0};
@@ -94,7 +95,7 @@ static lks_status print_frozen(const lks__settings *s, uint32_t vocab)
     return st;
 }
 
-lks_status lks__train_dry_run(const lks__settings *s, int W)
+lks_status lks__plan_dry_run(const lks__settings *s, int W)
 {
     char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
     uint64_t n_tokens[2];

@@ -12,17 +12,11 @@
 
 const char *lks__bind_look(int rank, int ranks, lks__bind_share *share, char *why, size_t why_bytes)
 {
-    lks__bind_module_fn *get = (lks__bind_module_fn *)lks__module_entry(
-        LKS__BIND_MODULE_FILE, LKS__BIND_MODULE_ENTRY, why, why_bytes);
-    const lks__bind_module *module = get != NULL ? get() : NULL;
-    if (module == NULL)
+    const lks__bind_module *module =
+        lks__module_load(LKS__BIND_MODULE_FILE, LKS__BIND_MODULE_VERSION, why, why_bytes);
+    if (module == NULL || module->share(rank, ranks, share, why, why_bytes) != 0)
         return NULL;
-    if (module->version != LKS__BIND_MODULE_VERSION) {
-        snprintf(why, why_bytes, "%s belongs to another version of lockstep",
-                 LKS__BIND_MODULE_FILE);
-        return NULL;
-    }
-    return module->share(rank, ranks, share, why, why_bytes) == 0 ? module->library : NULL;
+    return module->library();
 }
 
 /* The kernel's list of memory nodes has one number. hwloc would say the same, but it takes time at

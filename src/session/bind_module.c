@@ -63,13 +63,13 @@ static int get_share(int rank, int ranks, lks__bind_share *share, char *why, siz
     return err;
 }
 
-__attribute__((visibility("default"))) const lks__bind_module *lks__bind_module_get(void);
-
-const lks__bind_module *lks__bind_module_get(void)
+static const char *library(void)
 {
-    static char library[40];
+    static char name[40];
     const unsigned v = hwloc_get_api_version();
-    snprintf(library, sizeof library, "hwloc %u.%u", v >> 16 & 0xff, v >> 8 & 0xff);
-    static lks__bind_module module = {LKS__BIND_MODULE_VERSION, library, get_share};
-    return &module;
+    snprintf(name, sizeof name, "hwloc %u.%u", v >> 16 & 0xff, v >> 8 & 0xff);
+    return name;
 }
+
+LKS__MODULE_EXPORT const lks__bind_module lks__module_table = {LKS__BIND_MODULE_VERSION, library,
+                                                               get_share};

@@ -6,8 +6,9 @@
 #include <sched.h>
 #include <stddef.h>
 
-#define LKS__BIND_MODULE_FILE  "lockstep_hwloc.so"
-#define LKS__BIND_MODULE_ENTRY "lks__bind_module_get"
+#include "base/module.h"
+
+#define LKS__BIND_MODULE_FILE "lockstep_hwloc.so"
 
 enum { LKS__BIND_MODULE_VERSION = 1 }; /* increase it with every change below */
 
@@ -18,12 +19,10 @@ typedef struct lks__bind_share {
 
 typedef struct lks__bind_module {
     int version;
-    const char *library; /* "hwloc 2.9.0" */
+    const char *(*library)(void); /* "hwloc 2.9" */
     /* Divide what this process may use into `ranks` shares that lie as near together as can be;
      * give the one of `rank`. Not 0, with the reason in `why`, if the machine can't be read. */
     int (*share)(int rank, int ranks, lks__bind_share *share, char *why, size_t why_bytes);
 } lks__bind_module;
-
-typedef const lks__bind_module *lks__bind_module_fn(void);
 
 #endif

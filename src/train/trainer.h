@@ -157,14 +157,4 @@ bool lks__train_saves_again(const lks__trainer *t);
 /* How a run with these checked settings adds up its gradients. */
 lks__ddp_config lks__train_ddp_config(const lks__settings *s);
 
-/* --dry_run: print what the run would need to standard output; starts no rank and no step. `s` has
- * been checked for `world_size`. */
-lks_status lks__train_dry_run(const lks__settings *s, int world_size);
-/* Before anything is reserved: ERR_NOMEM, with what would fit, if `world_size` ranks of this host
- * surely need more memory than it has, and --skip_fit_check isn't given. OK if the data aren't
- * there. */
-lks_status lks__train_fits(const lks__settings *s, int world_size);
-/* The same, checked settings: the bytes of all ranks together. */
-lks_status lks__train_bytes(const lks__settings *s, int world_size, double *bytes_p);
-
 #endif

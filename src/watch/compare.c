@@ -6,17 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jsontext.h"
+
 enum { ROWS = 10 };
 
 /* What a run is compared by: the validation loss, or without evaluations the training loss. */
 static bool has_evals(const lks__series *s)
 {
     return s->n_evals > 0;
-}
-
-static json_t *real_or_null(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
 }
 
 /* --- each run --------------------------------------------------------------------------------- */
@@ -59,14 +56,14 @@ static json_t *describe(const lks__series *s)
         "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
         "s:o, s:i, s:i, s:i, s:i, s:s, s:b}",
         "run", s->name, "folder", s->dir, "steps", (json_int_t)(end != NULL ? end->iter + 1 : 0),
-        "tokens", real_or_null(end != NULL ? end->tokens : 0.0), "seconds",
-        real_or_null(s->elapsed), "last_loss", real_or_null(lks__series_last_loss(s)),
-        "best_val_loss", real_or_null(best != NULL ? best->val_loss : (double)NAN), "best_iter",
+        "tokens", lks__json_real(end != NULL ? end->tokens : 0.0), "seconds",
+        lks__json_real(s->elapsed), "last_loss", lks__json_real(lks__series_last_loss(s)),
+        "best_val_loss", lks__json_real(best != NULL ? best->val_loss : (double)NAN), "best_iter",
         best != NULL ? json_integer((json_int_t)best->iter) : json_null(), "last_val_loss",
-        real_or_null(last != NULL ? last->val_loss : (double)NAN), "last_val_bpb",
-        real_or_null(last != NULL ? last->val_bpb : (double)NAN), "tok_per_s",
-        real_or_null(speed(s)), "mfu", real_or_null(mean_of(s, offsetof(lks__point, mfu))),
-        "wait_ms", real_or_null(mean_of(s, offsetof(lks__point, wait_ms))), "memory_bytes",
+        lks__json_real(last != NULL ? last->val_loss : (double)NAN), "last_val_bpb",
+        lks__json_real(last != NULL ? last->val_bpb : (double)NAN), "tok_per_s",
+        lks__json_real(speed(s)), "mfu", lks__json_real(mean_of(s, offsetof(lks__point, mfu))),
+        "wait_ms", lks__json_real(mean_of(s, offsetof(lks__point, wait_ms))), "memory_bytes",
         copied(s->end, "memory_bytes"), "world_size", copied(s->host, "world_size"), "threads",
         copied(s->host, "threads"), "cpu", copied(s->host, "cpu"), "commit",
         copied(s->host, "commit"), "restarts", s->starts > 0 ? (int)s->starts - 1 : 0, "skips",
@@ -160,7 +157,7 @@ static json_t *curves(const lks__series *runs, size_t n, bool evals, bool by_tim
         if (!by_time)
             x = floor(x);
         for (size_t i = 0; i < n; i++)
-            json_array_append_new(values, real_or_null(value_at(&runs[i], evals, x, by_time)));
+            json_array_append_new(values, lks__json_real(value_at(&runs[i], evals, x, by_time)));
         if (x > before)
             json_array_append_new(
                 rows, json_pack("{s:f, s:o}", by_time ? "seconds" : "iter", x, "values", values));
@@ -259,8 +256,8 @@ static json_t *test_of(const struct group *a, const struct group *b)
         p = difference == 0.0 ? 1.0 : 0.0;
     }
     return json_pack("{s:s, s:s, s:f, s:o, s:f, s:f, s:b}", "a", a->first->name, "b",
-                     b->first->name, "difference", difference, "t", real_or_null(t), "df", df, "p",
-                     p, "more_than_chance", p < 0.05);
+                     b->first->name, "difference", difference, "t", lks__json_real(t), "df", df,
+                     "p", p, "more_than_chance", p < 0.05);
 }
 
 static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n)

@@ -40,24 +40,19 @@ void lks__feed_close(lks__feed *f)
     free(f);
 }
 
-static json_t *real_or_null(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
 static json_t *point_row(const lks__point *p)
 {
-    return json_pack("[I, o, o, o, o, o, o, o, o, o]", (json_int_t)p->iter, real_or_null(p->loss),
-                     real_or_null(p->lr), real_or_null(p->grad_norm), real_or_null(p->tokens),
-                     real_or_null(p->seconds), real_or_null(p->tok_per_s), real_or_null(p->mfu),
-                     real_or_null(p->wait_ms), real_or_null(p->ms));
+    return json_pack("[I, o, o, o, o, o, o, o, o, o]", (json_int_t)p->iter, lks__json_real(p->loss),
+                     lks__json_real(p->lr), lks__json_real(p->grad_norm), lks__json_real(p->tokens),
+                     lks__json_real(p->seconds), lks__json_real(p->tok_per_s),
+                     lks__json_real(p->mfu), lks__json_real(p->wait_ms), lks__json_real(p->ms));
 }
 
 static json_t *eval_row(const lks__eval_point *e)
 {
-    return json_pack("[I, o, o, o, o, o, b]", (json_int_t)e->iter, real_or_null(e->train_loss),
-                     real_or_null(e->val_loss), real_or_null(e->val_bpb), real_or_null(e->tokens),
-                     real_or_null(e->seconds), e->final);
+    return json_pack("[I, o, o, o, o, o, b]", (json_int_t)e->iter, lks__json_real(e->train_loss),
+                     lks__json_real(e->val_loss), lks__json_real(e->val_bpb),
+                     lks__json_real(e->tokens), lks__json_real(e->seconds), e->final);
 }
 
 static json_t *mark_row(const lks__run_mark *m)

@@ -197,10 +197,5 @@ static void stop(void *p)
     free(server);
 }
 
-__attribute__((visibility("default"))) const lks__http_module *lks__http_module_get(void);
-
-const lks__http_module *lks__http_module_get(void)
-{
-    static const lks__http_module module = {LKS__HTTP_MODULE_VERSION, start, port_of, wake, stop};
-    return &module;
-}
+LKS__MODULE_EXPORT const lks__http_module lks__module_table = {LKS__HTTP_MODULE_VERSION, start,
+                                                               port_of, wake, stop};

@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define LKS__HTTP_MODULE_FILE  "lockstep_http.so"
-#define LKS__HTTP_MODULE_ENTRY "lks__http_module_get"
+#include "base/module.h"
+
+#define LKS__HTTP_MODULE_FILE "lockstep_http.so"
 
 enum { LKS__HTTP_MODULE_VERSION = 1 }; /* increase it with every change below */
 
@@ -33,7 +34,5 @@ typedef struct lks__http_module {
     void (*wake)(void *server); /* readers may have something to read */
     void (*stop)(void *server);
 } lks__http_module;
-
-typedef const lks__http_module *lks__http_module_fn(void);
 
 #endif

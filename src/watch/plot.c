@@ -315,16 +315,13 @@ static lks_status write_svg(const lks__plot *p, const char *path)
 
 static lks_status png_module(const lks__png_module **module_p)
 {
-    char why[256] = "";
-    lks__png_module_fn *get = (lks__png_module_fn *)lks__module_entry(
-        LKS__PNG_MODULE_FILE, LKS__PNG_MODULE_ENTRY, why, sizeof why);
-    const lks__png_module *module = get != NULL ? get() : NULL;
-    if (module == NULL || module->version != LKS__PNG_MODULE_VERSION)
+    char why[256];
+    *module_p = lks__module_load(LKS__PNG_MODULE_FILE, LKS__PNG_MODULE_VERSION, why, sizeof why);
+    if (*module_p == NULL)
         return lks__fail(LKS_ERR_SUPPORT,
                          "this lockstep writes no PNG (%s): give a name that ends in .svg, or "
                          "build it with the Debian package libcairo2-dev",
-                         why[0] != '\0' ? why : "its module is of another version");
-    *module_p = module;
+                         why);
     return LKS_OK;
 }
 

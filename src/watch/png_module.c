@@ -97,10 +97,5 @@ static unsigned char *finish(lks__canvas *canvas, size_t *bytes_p)
     return f.data;
 }
 
-__attribute__((visibility("default"))) const lks__png_module *lks__png_module_get(void);
-
-const lks__png_module *lks__png_module_get(void)
-{
-    static const lks__png_module module = {LKS__PNG_MODULE_VERSION, open_png, finish};
-    return &module;
-}
+LKS__MODULE_EXPORT const lks__png_module lks__module_table = {LKS__PNG_MODULE_VERSION, open_png,
+                                                              finish};

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "base/module.h"
+
 /* What a picture is made of. Colours are 0xRRGGBB; an anchor is -1 (the text begins there), 0 (its
  * middle is there) or 1 (it ends there). */
 typedef struct lks__canvas {
@@ -15,8 +17,7 @@ typedef struct lks__canvas {
 } lks__canvas;
 
 /* The module lockstep_png.so: a canvas that becomes a PNG file. */
-#define LKS__PNG_MODULE_FILE  "lockstep_png.so"
-#define LKS__PNG_MODULE_ENTRY "lks__png_module_get"
+#define LKS__PNG_MODULE_FILE "lockstep_png.so"
 
 enum { LKS__PNG_MODULE_VERSION = 1 }; /* increase it with every change of what is above or below */
 
@@ -27,7 +28,5 @@ typedef struct lks__png_module {
     /* Returns the bytes of the file in memory that free() frees, or NULL. */
     unsigned char *(*finish)(lks__canvas *canvas, size_t *bytes_p);
 } lks__png_module;
-
-typedef const lks__png_module *lks__png_module_fn(void);
 
 #endif

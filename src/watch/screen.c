@@ -157,19 +157,18 @@ static lks_status draw(const lks__tty_module *tty, const lks__series *runs, size
 
 lks_status lks__screen_show(lks__series *runs, size_t n, bool utf8, bool (*asked)(void))
 {
-    char why[256] = "";
+    char why[256];
     bool changed;
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return lks__fail(LKS_ERR_CONFIG, "--tty needs a terminal; lockstep plot draws without one");
-    lks__tty_module_fn *get = (lks__tty_module_fn *)lks__module_entry(
-        LKS__TTY_MODULE_FILE, LKS__TTY_MODULE_ENTRY, why, sizeof why);
-    const lks__tty_module *tty = get != NULL ? get() : NULL;
-    if (tty == NULL || tty->version != LKS__TTY_MODULE_VERSION)
+    const lks__tty_module *tty =
+        lks__module_load(LKS__TTY_MODULE_FILE, LKS__TTY_MODULE_VERSION, why, sizeof why);
+    if (tty == NULL)
         return lks__fail(
             LKS_ERR_SUPPORT,
             "this lockstep has no --tty (%s): lockstep plot draws without it, or build "
             "it with the Debian package libncurses-dev",
-            why[0] != '\0' ? why : "its module is of another version");
+            why);
     if (tty->open() != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "the terminal's kind (TERM) is unknown here; lockstep plot "

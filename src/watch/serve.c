@@ -123,16 +123,13 @@ static bool host_ok(void *ctx, const char *host)
 
 static lks_status http_module(const lks__http_module **module_p)
 {
-    char why[256] = "";
-    lks__http_module_fn *get = (lks__http_module_fn *)lks__module_entry(
-        LKS__HTTP_MODULE_FILE, LKS__HTTP_MODULE_ENTRY, why, sizeof why);
-    const lks__http_module *module = get != NULL ? get() : NULL;
-    if (module == NULL || module->version != LKS__HTTP_MODULE_VERSION)
+    char why[256];
+    *module_p = lks__module_load(LKS__HTTP_MODULE_FILE, LKS__HTTP_MODULE_VERSION, why, sizeof why);
+    if (*module_p == NULL)
         return lks__fail(LKS_ERR_SUPPORT,
                          "this lockstep serves no page (%s): --html=FILE writes one, or build it "
                          "with the Debian package libmicrohttpd-dev",
-                         why[0] != '\0' ? why : "its module is of another version");
-    *module_p = module;
+                         why);
     return LKS_OK;
 }
 

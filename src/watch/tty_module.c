@@ -52,11 +52,5 @@ static void close_tty(void)
     screen = NULL;
 }
 
-__attribute__((visibility("default"))) const lks__tty_module *lks__tty_module_get(void);
-
-const lks__tty_module *lks__tty_module_get(void)
-{
-    static const lks__tty_module module = {
-        LKS__TTY_MODULE_VERSION, open_tty, size, draw, key, close_tty};
-    return &module;
-}
+LKS__MODULE_EXPORT const lks__tty_module lks__module_table = {
+    LKS__TTY_MODULE_VERSION, open_tty, size, draw, key, close_tty};

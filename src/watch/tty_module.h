@@ -3,8 +3,9 @@
 #ifndef LKS_WATCH_TTY_MODULE_H
 #define LKS_WATCH_TTY_MODULE_H
 
-#define LKS__TTY_MODULE_FILE  "lockstep_tty.so"
-#define LKS__TTY_MODULE_ENTRY "lks__tty_module_get"
+#include "base/module.h"
+
+#define LKS__TTY_MODULE_FILE "lockstep_tty.so"
 
 enum { LKS__TTY_MODULE_VERSION = 1 }; /* increase it with every change below */
 
@@ -16,7 +17,5 @@ typedef struct lks__tty_module {
     int (*key)(int milliseconds);   /* the next one; -1: none so far */
     void (*close)(void);
 } lks__tty_module;
-
-typedef const lks__tty_module *lks__tty_module_fn(void);
 
 #endif

@@ -374,14 +374,14 @@ static void assert_opens(const char *type, const char *name, const char *value)
                                    name,
                                    value,
                                    NULL};
-    lks__spm_module_fn *entry = (lks__spm_module_fn *)lks__module_entry(
-        LKS__SPM_MODULE_FILE, LKS__SPM_MODULE_ENTRY, why, sizeof why);
-    assert_non_null(entry);
+    const lks__spm_module *module =
+        lks__module_load(LKS__SPM_MODULE_FILE, LKS__SPM_MODULE_VERSION, why, sizeof why);
+    assert_non_null(module);
     int left = 400;
     char *model;
     size_t bytes;
     lks__spm *spm;
-    if (entry()->train(options, next_sentence, &left, &model, &bytes, why, sizeof why) != 0)
+    if (module->train(options, next_sentence, &left, &model, &bytes, why, sizeof why) != 0)
         fail_msg("%s, %s=%s: %s", type, name, value, why);
     assert_ok(lks__spm_open_bytes(model, bytes, "the model", &spm));
     assert_true(lks__spm_size(spm) > 8);

@@ -447,14 +447,10 @@ void gloo_leave(void *engine, int orderly)
 
 } // namespace
 
-extern "C" __attribute__((visibility("default"))) lks__engine_fn lks__engine_get;
+extern "C" LKS__MODULE_EXPORT const lks__engine lks__module_table;
 
-const lks__engine *lks__engine_get(void)
-{
-    static const lks__engine engine = {
-        LKS__ENGINE_VERSION, "Gloo",     0,          1,         gloo_probe,
-        gloo_join,           gloo_leave, gloo_start, gloo_test, gloo_rest,
-        gloo_own_sum,        gloo_tell,  gloo_hear,
-    };
-    return &engine;
-}
+const lks__engine lks__module_table = {
+    LKS__ENGINE_VERSION, "Gloo",     0,          1,         gloo_probe,
+    gloo_join,           gloo_leave, gloo_start, gloo_test, gloo_rest,
+    gloo_own_sum,        gloo_tell,  gloo_hear,
+};

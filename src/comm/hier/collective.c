@@ -160,16 +160,11 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
 
 /* --- shares ------------------------------------------------------------------------------- */
 
-size_t lks__hier_share_start(const struct lks__hier *h, size_t n_blocks, int host)
-{
-    return lks__share_start(n_blocks, h->n_hosts, host);
-}
-
 void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end)
 {
     const struct lks__hier *h = state_of(comm);
-    *first = lks__hier_share_start(h, n_blocks, h->host);
-    *end = lks__hier_share_start(h, n_blocks, h->host + 1);
+    *first = lks__share_start(n_blocks, h->n_hosts, h->host);
+    *end = lks__share_start(n_blocks, h->n_hosts, h->host + 1);
 }
 
 void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end)
@@ -188,8 +183,8 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descr
         return lks__fail(LKS_ERR_NOMEM, "no memory for a gathering of shares");
     }
     for (int i = 0; i < h->n_hosts; i++) {
-        share[i] = start[lks__hier_share_start(h, n_blocks, i + 1)] -
-                   start[lks__hier_share_start(h, n_blocks, i)];
+        share[i] = start[lks__share_start(n_blocks, h->n_hosts, i + 1)] -
+                   start[lks__share_start(n_blocks, h->n_hosts, i)];
         got[i] = h->host == 0 && i > 0 ? share[i] : 0;
     }
     struct lks__hier_wait wait = {.move = LKS__ENGINE_ALL_GATHER, .buf = mem, .bytes = share};
@@ -197,7 +192,7 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descr
         sent[0] = h->host > 0 ? share[h->host] : 0;
         wait.move = LKS__ENGINE_ALL_TO_ALL;
         wait.send = h->host > 0
-                        ? mem + start[lks__hier_share_start(h, n_blocks, h->host)] - start[0]
+                        ? mem + start[lks__share_start(n_blocks, h->n_hosts, h->host)] - start[0]
                         : NULL;
         wait.send_bytes = sent;
         wait.buf = h->host > 0 ? NULL : mem + share[0];

@@ -7,6 +7,7 @@
 
 #include "comm/combine.h"
 #include "comm/hier/hier.h"
+#include "comm/hier/pieces.h"
 #include "comm/tree.h"
 
 /* Largest piece in bytes; a leader needs several times as much memory for it. */
@@ -49,7 +50,7 @@ static void close_combining(struct combining *c)
 /* Start of host `host`'s shard of n elements; for n_hosts the end. */
 static size_t shard_start(const struct lks__hier *h, size_t n, int host)
 {
-    return lks__hier_share_start(h, n, host);
+    return lks__share_start(n, h->n_hosts, host);
 }
 
 static size_t shard(const struct lks__hier *h, size_t n, int host)

@@ -1,5 +1,6 @@
 /* comm/hier/engine.h - the interface of an engine between hosts: the collectives of MPI or Gloo in
- * one small table. Modules are compiled against it; it uses nothing else of lockstep.
+ * one small table. Modules are compiled against it; it uses nothing else of lockstep but
+ * base/module.h.
  *
  * Each host is one member: its leader, the first of its ranks, calls the engine, from one thread.
  * All members start the same operations in the same order; a few may be in progress together. Notes
@@ -10,6 +11,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/module.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -86,9 +89,6 @@ typedef struct lks__engine {
     /* The next note of `host`: 1 if there is one; 0 if not yet; -1 if no more will come. */
     int (*hear)(void *engine, int host, void *note, char *why, size_t why_bytes);
 } lks__engine;
-
-typedef const lks__engine *lks__engine_fn(void);
-#define LKS__ENGINE_ENTRY "lks__engine_get"
 
 #ifdef __cplusplus
 }

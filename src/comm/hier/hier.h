@@ -204,8 +204,6 @@ void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, 
 lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                    size_t n_blocks, int to_first);
 void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end);
-/* Start of host `host`'s share of n_blocks; for n_hosts the end. */
-size_t lks__hier_share_start(const struct lks__hier *h, size_t n_blocks, int host);
 lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
 
 /* --- combine.c ---------------------------------------------------------------------------- */

@@ -38,19 +38,13 @@ static bool load(const char *file, const char *package, const lks__engine **engi
     char cause[400], shown[400];
     if (*engine_p != NULL)
         return true;
-    lks__engine_fn *entry =
-        (lks__engine_fn *)lks__module_entry(file, LKS__ENGINE_ENTRY, cause, sizeof cause);
-    if (entry == NULL) {
+    *engine_p = lks__module_load(file, LKS__ENGINE_VERSION, cause, sizeof cause);
+    if (*engine_p == NULL) {
         snprintf(why, why_bytes,
                  "%s; install the Debian package %s, then configure and build lockstep again",
                  lks__escape(shown, sizeof shown, cause, strlen(cause)), package);
         return false;
     }
-    if (entry()->version != LKS__ENGINE_VERSION) {
-        snprintf(why, why_bytes, "%s belongs to another version of lockstep", file);
-        return false;
-    }
-    *engine_p = entry();
     return true;
 }
 

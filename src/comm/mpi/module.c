@@ -313,22 +313,16 @@ static int mpi_hear(void *engine, int host, void *note, char *why, size_t why_by
     return failed(rc, why, why_bytes) ? -1 : 1;
 }
 
-__attribute__((visibility("default"))) lks__engine_fn lks__engine_get;
-
-const lks__engine *lks__engine_get(void)
-{
-    static const lks__engine engine = {
-        .version = LKS__ENGINE_VERSION,
-        .name = FLAVOUR,
-        .every_rank = 1,
-        .probe = mpi_probe,
-        .join = mpi_join,
-        .leave = mpi_leave,
-        .start = mpi_start,
-        .test = mpi_test,
-        .own_sum = mpi_own_sum,
-        .tell = mpi_tell,
-        .hear = mpi_hear,
-    };
-    return &engine;
-}
+LKS__MODULE_EXPORT const lks__engine lks__module_table = {
+    .version = LKS__ENGINE_VERSION,
+    .name = FLAVOUR,
+    .every_rank = 1,
+    .probe = mpi_probe,
+    .join = mpi_join,
+    .leave = mpi_leave,
+    .start = mpi_start,
+    .test = mpi_test,
+    .own_sum = mpi_own_sum,
+    .tell = mpi_tell,
+    .hear = mpi_hear,
+};
