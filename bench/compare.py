@@ -58,9 +58,9 @@ WORK = [
     Work("shakespeare_char: 10.6M, block 256, batch 4", "gpt2", 4, gpt(6, 6, 384, 256, 65)),
     Work("parameter-golf's default: 17M, 2,048 tokens, float32", "golf", 2, GOLF, slow=True),
     Work("llm.c's batch: 6 layers, 384 wide, 4 x 64 tokens, biases, vocabulary 1,024", "gpt2", 4,
-         dict(gpt(6, 6, 384, 64, 1024), bias="true"), llmc=True),
+         dict(gpt(6, 6, 384, 64, 1024), bias="True"), llmc=True),
     Work("GPT-2's shape: 124M, 4 x 64 tokens, biases", "gpt2", 4,
-         dict(gpt(12, 12, 768, 64, 50257), bias="true"), llmc=True, slow=True),
+         dict(gpt(12, 12, 768, 64, 50257), bias="True"), llmc=True, slow=True),
     Work("parameter-golf's default in bfloat16, as its script has it", "golf", 2, GOLF, bf16=True, slow=True),
 ]
 
