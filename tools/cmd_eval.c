@@ -196,7 +196,7 @@ static lks_status open_job(struct job *j)
     return LKS_OK;
 }
 
-static void print_result(const struct job *j, const lks__split_result *r)
+static lks_status print_result(const struct job *j, const lks__split_result *r)
 {
     char bpb[48] = "", stride[48] = "", name[256];
     if (j->eval.bytes != NULL)
@@ -206,7 +206,7 @@ static void print_result(const struct job *j, const lks__split_result *r)
     printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens%s (perplexity %.4f%s), %s\n",
            name_of(j, name), r->loss, r->n_windows, j->eval.T, stride, exp(r->loss), bpb,
            j->replica.took);
-    fflush(stdout);
+    return tool_flush();
 }
 
 /* Append to the run's evals.jsonl; an artifact belongs to no run. */
@@ -259,8 +259,9 @@ static int run_rank(lks__settings *s)
     }
     if (st == LKS_OK && stop == 0) {
         if (session.world.rank == 0) {
-            print_result(&j, &result);
-            st = record(&j, &result);
+            const lks_status printed = print_result(&j, &result);
+            st = record(&j, &result); /* it is kept, though nobody reads it here */
+            st = st == LKS_OK ? printed : st;
         }
         st = lks__session_agree(&session, st);
     }

@@ -119,6 +119,13 @@ int tool_stopped(const char *name, int signo, const char *left)
     return TOOL_SIGNAL + signo;
 }
 
+lks_status tool_flush(void)
+{
+    if (!ferror(stdout) && fflush(stdout) == 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_IO, "writing to the standard output failed: %s", strerror(errno));
+}
+
 bool tool_is_rank(void)
 {
     return getenv("RANK") != NULL;

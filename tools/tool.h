@@ -45,6 +45,8 @@ int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
 /* For commands that leave nothing half done: from now on SIGINT, SIGTERM and SIGHUP end this
  * thread's work at its next piece (base/sys.h). */
 void tool_stoppable(void);
+/* Has all that was printed been written? ERR_IO with the cause. */
+lks_status tool_flush(void);
 /* Print "stopped by SIGTERM: " and `left`, which tells what remains, to stderr; returns the exit
  * code. */
 int tool_stopped(const char *name, int signo, const char *left);

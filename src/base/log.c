@@ -29,7 +29,7 @@ void lks__log_open(lks__log *log, const char *name, FILE *out, FILE *err)
     log->name = name;
     log->out = out;
     log->err = err;
-    log->fd = log->copy_fd = -1;
+    log->files[0].fd = log->files[1].fd = -1;
     log->out_moves = can_move(out);
     log->err_moves = can_move(err);
 }
@@ -70,10 +70,12 @@ static void write_out(lks__log *log, const char *text)
 
 static void write_file(lks__log *log, const char *text)
 {
-    const int fds[] = {log->fd, log->copy_fd};
     for (int i = 0; i < 2; i++)
-        if (fds[i] >= 0 && lks__sys_write_all(fds[i], text, strlen(text)) != 0 && !log->file_errno)
+        if (log->files[i].fd >= 0 &&
+            lks__sys_write_all(log->files[i].fd, text, strlen(text)) != 0 && !log->file_errno) {
             log->file_errno = errno ? errno : EIO;
+            log->file_failed = i;
+        }
 }
 
 static void clear_live(lks__log *log)
@@ -95,32 +97,33 @@ void lks__log_close(lks__log *log)
     if (log->dropped > 0)
         lks__log_message(log, "%llu lines were dropped, since nobody read them in time",
                          (unsigned long long)log->dropped);
-    if (log->fd >= 0)
-        lks__sys_close(log->fd);
-    if (log->copy_fd >= 0)
-        lks__sys_close(log->copy_fd);
-    log->fd = log->copy_fd = -1;
+    for (int i = 0; i < 2; i++) {
+        if (log->files[i].fd >= 0)
+            lks__sys_close(log->files[i].fd);
+        log->files[i].fd = -1;
+    }
 }
 
-static lks_status append_to(const char *path, int *fd_p)
+static lks_status append_to(lks__log *log, int file, const char *path)
 {
     int fd = lks__sys_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
     if (fd < 0)
         return lks__sys_fail("open", path);
-    if (*fd_p >= 0)
-        lks__sys_close(*fd_p);
-    *fd_p = fd;
+    if (log->files[file].fd >= 0)
+        lks__sys_close(log->files[file].fd);
+    log->files[file].fd = fd;
+    snprintf(log->files[file].path, sizeof log->files[file].path, "%s", path);
     return LKS_OK;
 }
 
 lks_status lks__log_to_file(lks__log *log, const char *path)
 {
-    return append_to(path, &log->fd);
+    return append_to(log, 0, path);
 }
 
 lks_status lks__log_copy_to(lks__log *log, const char *path)
 {
-    return append_to(path, &log->copy_fd);
+    return append_to(log, 1, path);
 }
 
 /* Format "prefix text\n" into `out`. Text that doesn't fit is cut; the '\n' stays. */
@@ -227,11 +230,14 @@ void lks__log_status(lks__log *log, const char *text)
 
 lks_status lks__log_check(const lks__log *log)
 {
+    char shown[512];
+    const char *path = log->files[log->file_failed].path;
     if (log->out_errno)
         return lks__fail(LKS_ERR_IO, "writing to the standard output failed: %s",
                          strerror(log->out_errno));
     if (log->file_errno)
-        return lks__fail(LKS_ERR_IO, "writing to the log file failed: %s",
+        return lks__fail(LKS_ERR_IO, "writing to the log file %s failed: %s",
+                         lks__escape(shown, sizeof shown, path, strlen(path)),
                          strerror(log->file_errno));
     return LKS_OK;
 }

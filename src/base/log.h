@@ -19,14 +19,17 @@
 typedef struct lks__log {
     const char *name; /* "lockstep train": the beginning of messages */
     FILE *out, *err;
-    int fd, copy_fd; /* log file, and a second one; -1: none */
-    bool out_moves;  /* out is a terminal that can rewrite a line */
+    struct {
+        int fd; /* -1: none */
+        char path[1100];
+    } files[2];     /* the log file, and a second one */
+    bool out_moves; /* out is a terminal that can rewrite a line */
     bool err_moves;
-    bool live;        /* the cursor is at the beginning of a progress line */
-    double status_at; /* when the next lks__log_status() is due */
-    int out_errno;    /* errno of the first write that failed; 0: none */
-    int file_errno;
-    bool (*on_wait)(void *ctx); /* see lks__log_on_wait() */
+    bool live;                   /* the cursor is at the beginning of a progress line */
+    double status_at;            /* when the next lks__log_status() is due */
+    int out_errno;               /* errno of the first write that failed; 0: none */
+    int file_errno, file_failed; /* the same of files[file_failed] */
+    bool (*on_wait)(void *ctx);  /* see lks__log_on_wait() */
     void *on_wait_ctx;
     bool gave_up;     /* the wait for a slow reader has ended, and no later write waits */
     uint64_t dropped; /* lines and messages that were dropped because nobody read them */

@@ -56,3 +56,18 @@ const void *lks__module_load(const char *file, int version, char *why, size_t wh
     }
     return table;
 }
+
+const char *lks__module_advice(const char *file, const char *package, char out[LKS__MODULE_ADVICE])
+{
+#ifdef LKS_PACKAGES
+    char name[80]; /* of lockstep_gloo.so: lockstep-gloo */
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
+    for (char *c = name; *c != '\0'; c++)
+        *c = *c == '_' ? '-' : *c;
+    snprintf(out, LKS__MODULE_ADVICE, "install the package %s", name);
+#else
+    snprintf(out, LKS__MODULE_ADVICE,
+             "install the Debian package %s, then configure and build lockstep again", package);
+#endif
+    return out;
+}

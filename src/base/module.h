@@ -19,4 +19,10 @@
  * which may hold any bytes. */
 const void *lks__module_load(const char *file, int version, char *why, size_t why_bytes);
 
+/* What to do about a missing module, for the end of a message. `package` is the Debian package that
+ * it is built with; a lockstep that was built for packages (scripts/package.sh) names the package
+ * that has the module. Returns `out`. */
+enum { LKS__MODULE_ADVICE = 160 };
+const char *lks__module_advice(const char *file, const char *package, char out[LKS__MODULE_ADVICE]);
+
 #endif

@@ -34,11 +34,10 @@ static struct {
 
 static lks_status missing(const char *why)
 {
-    char shown[400];
-    return lks__fail(LKS_ERR_SUPPORT,
-                     "cannot use SentencePiece: %s; install the Debian package "
-                     "libsentencepiece-dev, then configure and build lockstep again",
-                     lks__escape(shown, sizeof shown, why, strlen(why)));
+    char shown[400], advice[LKS__MODULE_ADVICE];
+    return lks__fail(LKS_ERR_SUPPORT, "cannot use SentencePiece: %s; %s",
+                     lks__escape(shown, sizeof shown, why, strlen(why)),
+                     lks__module_advice(LKS__SPM_MODULE_FILE, "libsentencepiece-dev", advice));
 }
 
 static lks_status load(void)
@@ -173,11 +172,30 @@ lks_status lks__spm_encode(const lks__spm *spm, const char *text, size_t bytes, 
     return LKS_OK;
 }
 
+/* SentencePiece asks for a smaller character_coverage, which is fixed here: the exporter's. In its
+ * message "… vs N" is the smallest vocabulary: bytes, special tokens, and most of the characters.
+ */
+static lks_status cannot_train(uint32_t vocab_size, const char *why)
+{
+    char shown[WHY_BYTES];
+    const char *too_small = strstr(why, "required_chars");
+    const char *least = too_small != NULL ? strstr(too_small, " vs ") : NULL;
+    const unsigned long n = least != NULL ? strtoul(least + 4, NULL, 10) : 0;
+    if (n > vocab_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "a vocabulary of %u tokens is too small for this text: its characters and "
+                         "the 256 bytes alone take %lu; give --vocab_size=%lu or more",
+                         vocab_size, n, n);
+    return lks__fail(LKS_ERR_FORMAT,
+                     "SentencePiece can't train a vocabulary of %u tokens on this text: %s",
+                     vocab_size, lks__escape(shown, sizeof shown, why, strlen(why)));
+}
+
 lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, char **model_p,
                           size_t *bytes_p)
 {
     const lks__spm_module *module;
-    char why[WHY_BYTES], shown[WHY_BYTES], size[16], longest[16];
+    char why[WHY_BYTES], size[16], longest[16];
     LKS__TRY(module_open(&module));
     snprintf(size, sizeof size, "%u", vocab_size);
     snprintf(longest, sizeof longest, "%d", MAX_TEXT_BYTES);
@@ -213,8 +231,6 @@ lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, c
         NULL,
     };
     if (module->train(options, next, ctx, model_p, bytes_p, why, sizeof why) != 0)
-        return lks__fail(LKS_ERR_FORMAT,
-                         "SentencePiece can't train a vocabulary of %u tokens on this text: %s",
-                         vocab_size, lks__escape(shown, sizeof shown, why, strlen(why)));
+        return cannot_train(vocab_size, why);
     return LKS_OK;
 }

@@ -15,11 +15,10 @@ static struct {
 
 static lks_status missing(const char *why)
 {
-    char shown[WHY_BYTES];
-    return lks__fail(LKS_ERR_SUPPORT,
-                     "cannot read or write zip files: %s; install the Debian package libzip-dev, "
-                     "then configure and build lockstep again",
-                     lks__escape(shown, sizeof shown, why, strlen(why)));
+    char shown[WHY_BYTES], advice[LKS__MODULE_ADVICE];
+    return lks__fail(LKS_ERR_SUPPORT, "cannot read or write zip files: %s; %s",
+                     lks__escape(shown, sizeof shown, why, strlen(why)),
+                     lks__module_advice(LKS__ZIP_MODULE_FILE, "libzip-dev", advice));
 }
 
 static lks_status load(void)

@@ -315,13 +315,12 @@ static lks_status write_svg(const lks__plot *p, const char *path)
 
 static lks_status png_module(const lks__png_module **module_p)
 {
-    char why[256];
+    char why[256], advice[LKS__MODULE_ADVICE];
     *module_p = lks__module_load(LKS__PNG_MODULE_FILE, LKS__PNG_MODULE_VERSION, why, sizeof why);
     if (*module_p == NULL)
         return lks__fail(LKS_ERR_SUPPORT,
-                         "this lockstep writes no PNG (%s): give a name that ends in .svg, or "
-                         "build it with the Debian package libcairo2-dev",
-                         why);
+                         "this lockstep writes no PNG (%s): give a name that ends in .svg; or %s",
+                         why, lks__module_advice(LKS__PNG_MODULE_FILE, "libcairo2-dev", advice));
     return LKS_OK;
 }
 

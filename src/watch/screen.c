@@ -157,18 +157,16 @@ static lks_status draw(const lks__tty_module *tty, const lks__series *runs, size
 
 lks_status lks__screen_show(lks__series *runs, size_t n, bool utf8, bool (*asked)(void))
 {
-    char why[256];
+    char why[256], advice[LKS__MODULE_ADVICE];
     bool changed;
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return lks__fail(LKS_ERR_CONFIG, "--tty needs a terminal; lockstep plot draws without one");
     const lks__tty_module *tty =
         lks__module_load(LKS__TTY_MODULE_FILE, LKS__TTY_MODULE_VERSION, why, sizeof why);
     if (tty == NULL)
-        return lks__fail(
-            LKS_ERR_SUPPORT,
-            "this lockstep has no --tty (%s): lockstep plot draws without it, or build "
-            "it with the Debian package libncurses-dev",
-            why);
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "this lockstep has no --tty (%s): lockstep plot draws without it; or %s",
+                         why, lks__module_advice(LKS__TTY_MODULE_FILE, "libncurses-dev", advice));
     if (tty->open() != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "the terminal's kind (TERM) is unknown here; lockstep plot "

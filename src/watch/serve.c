@@ -123,13 +123,12 @@ static bool host_ok(void *ctx, const char *host)
 
 static lks_status http_module(const lks__http_module **module_p)
 {
-    char why[256];
+    char why[256], advice[LKS__MODULE_ADVICE];
     *module_p = lks__module_load(LKS__HTTP_MODULE_FILE, LKS__HTTP_MODULE_VERSION, why, sizeof why);
     if (*module_p == NULL)
         return lks__fail(LKS_ERR_SUPPORT,
-                         "this lockstep serves no page (%s): --html=FILE writes one, or build it "
-                         "with the Debian package libmicrohttpd-dev",
-                         why);
+                         "this lockstep serves no page (%s): --html=FILE writes one; or %s", why,
+                         lks__module_advice(LKS__HTTP_MODULE_FILE, "libmicrohttpd-dev", advice));
     return LKS_OK;
 }
 

@@ -209,7 +209,7 @@ static void test_log_failures(void **state)
     assert_fails(LKS_ERR_IO, lks__log_to_file(&log, "/nonexistent/train.log"), "nonexistent");
     assert_ok(lks__log_to_file(&log, "/dev/full"));
     lks__log_line(&log, "x");
-    assert_fails(LKS_ERR_IO, lks__log_check(&log), "log file", "No space left");
+    assert_fails(LKS_ERR_IO, lks__log_check(&log), "log file /dev/full", "No space left");
     lks__log_close(&log);
     fclose(null);
 }

@@ -276,12 +276,35 @@ static void test_length(void **state)
     assert_contains(beyond.err, "learned positions for 16 tokens");
 }
 
+/* Output that can't be written: the cause and exit code 1. An evaluation is recorded all the same.
+ */
+static void test_full_output(void **state)
+{
+    static const char *const commands[] = {"eval --dataset=data --out_dir=out",
+                                           "eval --dataset=data --out_dir=out --nproc_per_node=2",
+                                           "sample --out_dir=out"};
+    const char *evals = lks_test_text("%s/out/evals.jsonl", gpt2);
+    tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2)));
+    for (int i = 0; i < 3; i++) {
+        const size_t before = json_array_size(lks_test_metrics(evals, "eval"));
+        const char *command =
+            lks_test_text("cd %s && exec %s %s >/dev/full", gpt2, LKS_TEST_TOOL, commands[i]);
+        const lks_test_result r =
+            lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, "standard output");
+        assert_contains(r.err, "No space left on device");
+        assert_int_equal(json_array_size(lks_test_metrics(evals, "eval")), before + (i < 2));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stride), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_files),  cmocka_unit_test(test_split),
-        cmocka_unit_test(test_length), cmocka_unit_test(test_stride_of_python),
+        cmocka_unit_test(test_stride),      cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_files),       cmocka_unit_test(test_split),
+        cmocka_unit_test(test_length),      cmocka_unit_test(test_stride_of_python),
+        cmocka_unit_test(test_full_output),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_all, close_all));
 }
