@@ -7,12 +7,17 @@
 
 void lks__part_of(const lks__tensor *t, lks__part *part)
 {
+    lks__part_as(t, t->keep_float, part);
+}
+
+void lks__part_as(const lks__tensor *t, bool keep_float, lks__part *part)
+{
     static const char *const dtypes[] = {[LKS__QUANT_FLOAT] = "F32",
                                          [LKS__QUANT_HALF] = "F16",
                                          [LKS__QUANT_ROWS] = "I8",
                                          [LKS__QUANT_WHOLE] = "I8"};
     memset(part, 0, sizeof *part);
-    lks__quant_scheme scheme = lks__quant_scheme_of(t->name, t->n_dims, t->count);
+    lks__quant_scheme scheme = lks__quant_scheme_of(keep_float, t->n_dims, t->count);
     bool by_rows = scheme == LKS__QUANT_ROWS;
     part->tensor = t;
     part->scheme = scheme;
@@ -40,7 +45,7 @@ size_t lks__part_room(const lks__table *table)
     size_t most = 1;
     for (size_t i = 0; i < table->n_tensors; i++) {
         lks__part part;
-        lks__part_of(&table->tensors[i], &part);
+        lks__part_as(&table->tensors[i], true, &part);
         size_t bytes = lks__part_scales_at(&part) + part.scales.bytes;
         most = bytes > most ? bytes : most;
     }

@@ -26,6 +26,8 @@ typedef struct lks__part {
 } lks__part;
 
 void lks__part_of(const lks__tensor *tensor, lks__part *part);
+/* The same, with another keep_float. */
+void lks__part_as(const lks__tensor *tensor, bool keep_float, lks__part *part);
 
 /* In memory the scales follow the values, at the next multiple of 8 bytes. */
 static inline size_t lks__part_scales_at(const lks__part *part)
@@ -33,7 +35,7 @@ static inline size_t lks__part_scales_at(const lks__part *part)
     return lks__round_up(part->values.bytes, 8);
 }
 
-/* Bytes that the largest part of a table takes in this layout. */
+/* Bytes that the largest part of a table takes in this layout, whatever is kept as fp32. */
 size_t lks__part_room(const lks__table *table);
 
 #endif

@@ -1,7 +1,6 @@
 #include "artifact/quantize.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "artifact/half.h"
@@ -10,18 +9,11 @@
 enum { KEEP_COUNT = 65536, LEVELS = 127 };
 static const double clip_quantile = 99.99984 / 100.0;
 
-/* Parts of names, from the script; they match the plurals, too. */
-static const char *const control_names[] = {"attn_scale", "mlp_scale", "resid_mix", "q_gain",
-                                            "skip_weight"};
-
-lks__quant_scheme lks__quant_scheme_of(const char *name, int n_dims, uint64_t count)
+lks__quant_scheme lks__quant_scheme_of(bool keep_float, int n_dims, uint64_t count)
 {
     if (count > KEEP_COUNT)
         return n_dims == 2 ? LKS__QUANT_ROWS : LKS__QUANT_WHOLE;
-    for (size_t i = 0; i < sizeof control_names / sizeof control_names[0]; i++)
-        if (strstr(name, control_names[i]) != NULL)
-            return LKS__QUANT_FLOAT;
-    return LKS__QUANT_HALF;
+    return keep_float ? LKS__QUANT_FLOAT : LKS__QUANT_HALF;
 }
 
 uint64_t lks__quant_value_bytes(lks__quant_scheme scheme, uint64_t count)

@@ -1,13 +1,14 @@
 /* artifact/quantize.h - int8 after training, by the rules of parameter-golf's train_gpt.py
  * (quantize_state_dict_int8, "int8_clean_per_row_v1"), with the same bits.
  *
- * A tensor of at most 65,536 elements is kept: in fp32 if its name is that of a control tensor,
+ * A tensor of at most 65,536 elements is kept: in fp32 if the table asks for it (keep_float),
  * else in fp16. A larger matrix becomes int8 with one fp16 scale for each row. Any other larger
  * tensor becomes int8 with one fp32 scale. Values are cut at a quantile of |x| just under the
  * maximum. */
 #ifndef LKS_ARTIFACT_QUANTIZE_H
 #define LKS_ARTIFACT_QUANTIZE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +23,7 @@ typedef enum lks__quant_scheme {
     LKS__QUANT_WHOLE  /* int8 and one fp32 scale */
 } lks__quant_scheme;
 
-lks__quant_scheme lks__quant_scheme_of(const char *name, int n_dims, uint64_t count);
+lks__quant_scheme lks__quant_scheme_of(bool keep_float, int n_dims, uint64_t count);
 
 /* Bytes of `count` elements in that scheme, and of their scales (0 if it has none). */
 uint64_t lks__quant_value_bytes(lks__quant_scheme scheme, uint64_t count);

@@ -173,6 +173,16 @@ static bool same(const lks__pickle_value *v, const lks__st_tensor *expected)
     return is;
 }
 
+/* The part of a tensor as the file has it: which small tensors stayed fp32 was the writer's choice
+ * (INT8_KEEP_FLOAT_FP32_NAME_PATTERNS). */
+static void part_of(const lks__artifact_saved *s, const lks__tensor *tensor, lks__part *part)
+{
+    const lks__pickle_value *kept = lks__pickle_find(s->passed, tensor->name);
+    const bool is_tensor = lks__pickle_kind_of(kept) == LKS__PICKLE_TENSOR;
+    lks__part_as(
+        tensor, is_tensor && strcmp(lks__pickle_tensor_of(kept)->storage->dtype, "F32") == 0, part);
+}
+
 /* The type that the tensor had: the script rounds to it. */
 static bool is_dtype(const lks__pickle_value *v)
 {
@@ -202,7 +212,7 @@ lks_status lks__artifact_saved_check(const lks__artifact_saved *s, const lks__ta
     size_t n_quantized = 0;
     lks__part part;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        lks__part_of(&table->tensors[i], &part);
+        part_of(s, &table->tensors[i], &part);
         LKS__TRY(check_part(s, &part));
         n_quantized += part.has_scales;
     }
@@ -243,7 +253,7 @@ lks_status lks__artifact_saved_read(lks__artifact_saved *s, const lks__table *ta
     if (!buffer)
         return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", s->shown);
     for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++) {
-        lks__part_of(&table->tensors[i], &part);
+        part_of(s, &table->tensors[i], &part);
         st = read_part(s, &part, buffer, params);
     }
     free(buffer);

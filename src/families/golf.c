@@ -1,6 +1,5 @@
 /* families/golf.c - parameter-golf's model, trained as its train_gpt.py does. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "families/families.h"
@@ -24,26 +23,6 @@ static const lks__setting_alias names[] = {
     {"beta2", "beta2"},
     {NULL, NULL},
 };
-
-/* The script has patterns for which tensors Adam updates and which stay fp32 in the artifact; only
- * their defaults are supported. */
-static lks_status check_environment(void)
-{
-    static const char preset[] =
-        "attn_scale,attn_scales,mlp_scale,mlp_scales,resid_mix,resid_mixes,"
-        "q_gain,skip_weight,skip_weights";
-    static const char *const variables[] = {"CONTROL_TENSOR_NAME_PATTERNS",
-                                            "INT8_KEEP_FLOAT_FP32_NAME_PATTERNS"};
-    for (int i = 0; i < 2; i++) {
-        const char *value = getenv(variables[i]);
-        if (value != NULL && strcmp(value, preset) != 0)
-            return lks__fail(
-                LKS_ERR_CONFIG,
-                "%s is set, but lockstep has only the script's default for it: unset it",
-                variables[i]);
-    }
-    return LKS_OK;
-}
 
 static const char *const files[] = {"data_path", "tokenizer_path", NULL};
 
@@ -71,6 +50,10 @@ static void config(const lks__settings *s, lks__model_config *c)
     c->logit_softcap = (float)s->logit_softcap;
     c->rope_base = (float)s->rope_base;
     c->qk_gain_init = (float)s->qk_gain_init;
+    c->scalar_parts = s->control_tensor_name_patterns;
+    c->float_parts = strcmp(s->int8_keep_float_fp32_name_patterns, LKS__GOLF_AS_CONTROL) == 0
+                         ? s->control_tensor_name_patterns
+                         : s->int8_keep_float_fp32_name_patterns;
 }
 
 /* The batch follows from train_batch_tokens. */
@@ -122,7 +105,6 @@ const lks__family lks__family_golf = {
     .names = names,
     .files = files,
     .presets = presets,
-    .check_environment = check_environment,
     .check = check,
     .prepare_bench = prepare_bench,
     .prep = "sentencepiece",

@@ -1,7 +1,9 @@
 /* model/golf_table.c - the tensors of parameter-golf's model (train_gpt.py, GPT and Block). */
 #include <stddef.h>
+#include <string.h>
 
 #include "model/golf.h"
+#include "model/parts.h"
 
 size_t lks__golf_encoders(const lks__model_config *c)
 {
@@ -72,6 +74,21 @@ static lks_status check_size(const lks__model_config *c)
 #define ONCE(...)  ROW(lks__golf_once, __VA_ARGS__)
 #define LAYER(...) ROW(lks__golf_tensors, __VA_ARGS__)
 
+/* The script asks for parts of names: among the layers' parameters, whose names then begin with the
+ * layer's number, which matrices are Adam's; and among all, which stay fp32 in an artifact. */
+static void apply_parts(const lks__model_config *c, lks__table *table)
+{
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        lks__tensor *t = &table->tensors[i];
+        t->keep_float = c->float_parts == NULL ? t->kind == LKS__PARAM_SCALAR
+                                               : lks__parts_match(c->float_parts, t->name);
+        if (c->scalar_parts == NULL || t->layer < 0 || t->n_dims < 2)
+            continue;
+        const char *name = t->name + strlen(lks__model_golf.layer) + 1;
+        t->kind = lks__parts_match(c->scalar_parts, name) ? LKS__PARAM_SCALAR : LKS__PARAM_MATRIX;
+    }
+}
+
 /* Backward completes the head, the layers from last to first, and the embedding, which may also be
  * the head. All layers of the second half add to the skip weights, so these belong to the last
  * group. */
@@ -93,5 +110,6 @@ lks_status lks__table_golf(const lks__model_config *c, lks__table *table)
         lks__table_add(table, lks__model_golf.layer, l, n_groups - 2 - l, layer, n_layer);
     if (!c->tie_embeddings)
         lks__table_add(table, NULL, -1, 0, last, n_last);
+    apply_parts(c, table);
     return LKS_OK;
 }

@@ -34,6 +34,9 @@ typedef struct lks__model_config {
     int n_kv_head, mlp_mult;
     bool tie_embeddings;
     float tied_embed_init_std, logit_softcap, rope_base, qk_gain_init;
+    /* Parts of names (model/parts.h) that decide kind and keep_float of tensors; NULL: the rows'
+     * kinds, and SCALAR's are kept. Read by lks__model_table() alone. */
+    const char *scalar_parts, *float_parts;
 } lks__model_config;
 
 /* What a tensor is. Rates, decay and what an optimizer keeps of a tensor depend on it. */
@@ -71,7 +74,8 @@ typedef struct lks__tensor {
     int group;
     lks__init init;
     lks__param_kind kind;
-    bool frozen; /* no gradient, no moments: model/freeze.h */
+    bool frozen;     /* no gradient, no moments: model/freeze.h */
+    bool keep_float; /* in an artifact it stays fp32, if it is small enough to be no int8 */
 } lks__tensor;
 
 /* A row of a family's list of tensors, the one place that describes a tensor. The list is a macro,

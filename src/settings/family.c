@@ -80,8 +80,6 @@ static lks_status take(const struct taking *t, const char *name)
 lks_status lks__family_environment(lks__settings *s, unsigned command, lks__args *args)
 {
     const lks__family *ours = lks__family_of(s);
-    if (ours->check_environment != NULL)
-        LKS__TRY(ours->check_environment());
     for (int f = 0; lks__families[f] != NULL; f++) {
         const lks__family *family = lks__families[f];
         const struct taking t = {s, command, args, family, family == ours};

@@ -35,7 +35,6 @@ typedef struct lks__family {
     /* Of these names, those that tell where files are: every command reads their variables,
      * whatever its family; up to NULL. */
     const char *const *files;
-    lks_status (*check_environment)(void); /* refuses what has no setting here; or NULL */
     /* The script's defaults that differ from the settings table's, up to one of NULL; or NULL. */
     const lks__setting_preset *presets;
     /* Before a run: set settings that follow from others, and check them together; or NULL. */

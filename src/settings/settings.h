@@ -70,6 +70,13 @@ enum {
 #define LKS__WORDS_bind(X, of)        X(of, auto) X(of, cores) X(of, none)
 #define LKS__WORDS_dtype(X, of)       X(of, float32) X(of, bfloat16)
 
+/* The script's parts of names of control tensors, and the word for "those of
+ * control_tensor_name_patterns". */
+#define LKS__GOLF_CONTROL                                                                          \
+    "attn_scale,attn_scales,mlp_scale,mlp_scales,resid_mix,resid_mixes,q_gain,skip_weight,"        \
+    "skip_weights"
+#define LKS__GOLF_AS_CONTROL "control_tensor_name_patterns"
+
 /* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which makes
  * descriptors of the table, defines the words of the last columns. TYPE: INT (int64_t), FLOAT
  * (double), BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above), LISTED (int: the
@@ -97,8 +104,8 @@ enum {
       "the spelling of a special token (<|endoftext|>) in the text, or in a prompt of sample, is " \
       "that token; false: it is ordinary text (gpt2)")                                             \
     X(INT, shards, 0, INTS(0, 2147483647), PREP, HOST, FILES,                                      \
-      "prep: write shards of so many tokens; 0: train.bin and val.bin, with sentencepiece shards " \
-      "of 100,000,000")                                                                            \
+      "prep: write shards of so many tokens; 0: train.bin and val.bin, with sentencepiece and "    \
+      "bytes shards of 100,000,000")                                                               \
     X(INT, num_val_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                                 \
       "prep: keep so many documents for validation, the first ones; 0: by val_fraction")           \
     X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                         \
@@ -286,9 +293,19 @@ enum {
     X(INT, muon_backend_steps, 5, INTS(0, 100), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,             \
       "Newton-Schulz iterations")                                                                  \
     X(FLOAT, adam_eps, 1e-8, OVER_TO(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF, "Adam's epsilon")      \
+    X(STR, control_tensor_name_patterns, LKS__GOLF_CONTROL, ANY, TRAIN, RUN | GOLF | LATER,        \
+      MODEL_GOLF,                                                                                  \
+      "parts of names, between commas: a layer's tensor whose name has one of them is updated by " \
+      "Adam with scalar_lr, every other matrix of a layer by Muon; vectors are always Adam's")     \
+    X(STR, int8_keep_float_fp32_name_patterns, LKS__GOLF_AS_CONTROL, ANY, TRAIN, FREE | GOLF,      \
+      MODEL_GOLF,                                                                                  \
+      "the same for artifacts: a tensor of at most 65,536 elements whose name has one of them "    \
+      "stays "                                                                                     \
+      "float32, every other such tensor becomes float16; by default the parts of "                 \
+      "control_tensor_name_patterns")                                                              \
     X(STR, tokenizer_path, "", PATH, TRAIN | SAMPLE | EVAL, HOST | GOLF, MODEL_GOLF,               \
-      "SentencePiece model, for val_bpb and samples; empty: the one that the data folder's "       \
-      "meta.json names (train, eval)")                                                             \
+      "SentencePiece model, or the data script's description of single bytes, for val_bpb and "    \
+      "samples; empty: what the data folder's meta.json names (train, eval)")                      \
     X(STR, run_id, "", ANY, TRAIN, HOST | GOLF, MODEL_GOLF,                                        \
       "also write the log to logs/RUN_ID.txt, as the script does; empty: train.log alone")         \
                                                                                                    \

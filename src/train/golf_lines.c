@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/sys.h"
+#include "model/parts.h"
 #include "train/golf.h"
 
 /* As Python's repr: the shortest digits that read back as `x`, with a point or an exponent. */
@@ -80,6 +81,18 @@ lks_status lks__golf_log_path(const lks__trainer *t, char out[LKS__SETTING_STR +
     return LKS_OK;
 }
 
+/* The script takes any list; a part that can't match is most likely a mistake. */
+static void parts_lines(const lks__trainer *t, const char *setting, const char *parts,
+                        lks__log *log)
+{
+    const char *part;
+    char shown[120];
+    size_t n;
+    while ((part = lks__parts_unused(&parts, &t->table, LKS__GOLF_CONTROL, &n)) != NULL)
+        lks__log_message(log, "warning: no tensor's name contains \"%s\" of %s",
+                         lks__escape(shown, sizeof shown, part, n), setting);
+}
+
 void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
 {
     const lks__settings *s = &t->s;
@@ -107,6 +120,10 @@ void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
                   s->train_batch_tokens, s->block_size, s->iterations, s->warmup_steps,
                   s->max_wallclock_seconds);
     lks__log_line(log, "seed:%" PRId64, s->seed);
+    parts_lines(t, "control_tensor_name_patterns", s->control_tensor_name_patterns, log);
+    if (strcmp(s->int8_keep_float_fp32_name_patterns, LKS__GOLF_AS_CONTROL) != 0)
+        parts_lines(t, "int8_keep_float_fp32_name_patterns", s->int8_keep_float_fp32_name_patterns,
+                    log);
     if (s->warmup_steps > 0) /* there is no compiler to prime: none is made */
         lks__log_line(log, "warmup_step:0/%" PRId64, s->warmup_steps);
     if (s->max_wallclock_seconds > 0.0)

@@ -155,6 +155,14 @@ static void test_sound(void **state)
     assert_ok(forge_load(path, &model.table, arena));
     const float *x = arena + lks__table_find(&model.table, "tok_emb.weight")->offset;
     assert_true(x[0] == 127.0f); /* 127.124 */
+    /* written with other INT8_KEEP_FLOAT_FP32_NAME_PATTERNS: fp32 for fp16 */
+    l = (lie){.tensor = "blocks.0.mlp.fc.weight", .type = "F32"};
+    l.values = "\x01\0\x80\x3f"; /* 1 + 2^-23 */
+    l.value_bytes = 4;
+    write_with(&l);
+    assert_ok(forge_load(path, &model.table, arena));
+    x = arena + lks__table_find(&model.table, "blocks.0.mlp.fc.weight")->offset;
+    assert_true(x[0] > 1.0f && x[0] < 1.0001f && x[1] == 0.0f);
 }
 
 static void test_wrong(void **state)
@@ -172,7 +180,8 @@ static void test_wrong(void **state)
     refused(&(lie){.tensor = "tok_emb.weight", .turned = true}, "another type or shape");
     refused(&(lie){.tensor = "skip_weights", .turned = true}, "another type or shape");
     refused(&(lie){.tensor = "tok_emb.weight", .dtype = "float64"}, "neither float32 nor");
-    refused(&(lie){.tensor = "blocks.0.mlp.fc.weight", .type = "F32"}, "another type or shape");
+    refused(&(lie){.tensor = "blocks.0.mlp.fc.weight", .type = "F64"}, "another type or shape");
+    refused(&(lie){.tensor = "tok_emb.weight", .type = "F32"}, "another type or shape");
     refused(&(lie){.tensor = "tok_emb.weight", .values = "\x80", .value_bytes = 1}, "int8");
     refused(&(lie){.tensor = "tok_emb.weight", .scales = "\0\0", .scale_bytes = 2}, "scale");
     refused(&(lie){.tensor = "skip_weights", .values = "\0\0\xc0\x7f", .value_bytes = 4},

@@ -320,7 +320,7 @@ static void check_rules(const char *figure_name)
     for (size_t i = 0; i < table.n_tensors; i++) {
         const lks__tensor *t = &table.tensors[i];
         const char *dtype = json_string_value(json_object_get(kept, t->name));
-        lks__quant_scheme scheme = lks__quant_scheme_of(t->name, t->n_dims, t->count);
+        lks__quant_scheme scheme = lks__quant_scheme_of(t->keep_float, t->n_dims, t->count);
         bool in_list = names_have(lks_test_member(quant, "quantized_names"), t->name);
         assert_true((dtype == NULL) == in_list);
         assert_int_equal(scheme, in_list                         ? LKS__QUANT_ROWS
@@ -336,11 +336,11 @@ static void test_rules(void **state)
     check_rules("generated/golf.json");
     check_rules("generated/golf_quantized.json");
     /* The size is checked before the name; 65,536 elements are still few. */
-    assert_int_equal(lks__quant_scheme_of("skip_weights", 2, 65536), LKS__QUANT_FLOAT);
-    assert_int_equal(lks__quant_scheme_of("skip_weights", 2, 65537), LKS__QUANT_ROWS);
-    assert_int_equal(lks__quant_scheme_of("x.weight", 2, 65536), LKS__QUANT_HALF);
-    assert_int_equal(lks__quant_scheme_of("x.weight", 1, 65537), LKS__QUANT_WHOLE);
-    assert_int_equal(lks__quant_scheme_of("blocks.0.mlp_scales", 1, 4), LKS__QUANT_FLOAT);
+    assert_int_equal(lks__quant_scheme_of(true, 2, 65536), LKS__QUANT_FLOAT);
+    assert_int_equal(lks__quant_scheme_of(true, 2, 65537), LKS__QUANT_ROWS);
+    assert_int_equal(lks__quant_scheme_of(false, 2, 65536), LKS__QUANT_HALF);
+    assert_int_equal(lks__quant_scheme_of(false, 1, 65537), LKS__QUANT_WHOLE);
+    assert_int_equal(lks__quant_scheme_of(true, 1, 4), LKS__QUANT_FLOAT);
 }
 
 /* ---- what can't be represented --------------------------------------------------------------- */

@@ -31,6 +31,9 @@ dequantized weights. spread: largest difference of train_loss from a run in floa
 each relative to its tensor's norm."""
 
 
+PATTERNS = "CONTROL_TENSOR_NAME_PATTERNS", "INT8_KEEP_FLOAT_FP32_NAME_PATTERNS"
+
+
 def generated_tokens(vocab, count):
     tokens, x, t = np.zeros(count, np.uint16), 12345, 0
     for i in range(1, count):
@@ -89,6 +92,7 @@ class Record:
         self.args, self.model = args, model
         self.figure["config"] = {k.upper(): v for k, v in vars(type(args)).items()
                                  if not k.startswith("_") and not isinstance(v, str)}
+        self.figure["config"] |= {k: os.environ[k] for k in PATTERNS if k in os.environ}
         self.figure["init"] = {n: with_ends(p) for n, p in model.named_parameters()}
         self.figure["config"]["model_params"] = sum(p.numel() for p in model.parameters())
         self.keep("init", model)

@@ -30,8 +30,9 @@ static void environment(const json_t *figure, const char *data_dir, const char *
         if (key[0] < 'A' || key[0] > 'Z')
             continue;
         assert_true(n < MAX_ENV - 3);
-        env[n++] = json_is_boolean(value)
-                       ? lks_test_text("%s=%d", key, json_is_true(value))
+        env[n++] = json_is_boolean(value) ? lks_test_text("%s=%d", key, json_is_true(value))
+                   : json_is_string(value)
+                       ? lks_test_text("%s=%s", key, json_string_value(value))
                        : lks_test_text("%s=%.17g", key, json_number_value(value));
     }
     env[n++] = lks_test_text("DATA_PATH=%s", data_dir);

@@ -98,6 +98,11 @@ static const struct figure ours[] = {
     {"format", "golf"},
     {"code", ""},
     {"run_id", ""},
+    /* the script's, outside its Hyperparameters */
+    {"control_tensor_name_patterns",
+     "attn_scale,attn_scales,mlp_scale,mlp_scales,resid_mix,resid_mixes,q_gain,skip_weight,"
+     "skip_weights"},
+    {"int8_keep_float_fp32_name_patterns", "control_tensor_name_patterns"}, /* those of it */
     {"val_fraction", "0.1"},
     {"special", "false"},
     {"shards", "0"},

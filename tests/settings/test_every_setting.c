@@ -671,6 +671,12 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "muon_momentum_warmup_steps", "6", LATER),
     ROW(TRAIN, "muon_backend_steps", "3", LATER),
     ROW(TRAIN, "adam_eps", "1e-3", LATER),
+    ROW(TRAIN, "control_tensor_name_patterns", "resid_mix,1.attn.c_k", LATER),
+    ROW(TRAIN, "control_tensor_name_patterns", "resid_mix,atn", VALUES | LOG, /* the artifact's */
+        .says = "no tensor's name contains \"atn\" of control_tensor_name_patterns"),
+    ROW(TRAIN, "int8_keep_float_fp32_name_patterns", "tok_emb", VALUES),
+    ROW(TRAIN, "int8_keep_float_fp32_name_patterns", "tok_emb,token", VALUES | LOG,
+        .says = "no tensor's name contains \"token\" of int8_keep_float_fp32_name_patterns"),
     ROW(TRAIN, "beta1", "0.8", LATER),
     ROW(TRAIN, "beta2", "0.9", LATER),
     ROW(TRAIN, "grad_clip", "0.01", LATER),

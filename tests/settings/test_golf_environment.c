@@ -60,6 +60,20 @@ static void test_run(void **state)
     assert_null(strstr(r.err, "not used here"));
     expect(in(dir, "MODEL_DIM=64", "train --init_from=resume"), 2, "", "n_embd=64 was given");
     expect(in(dir, "DATA_PATH=data", "eval"), 0, "val loss ", "");
+    /* Which tensors Adam updates is part of the run; what an artifact keeps may change. */
+    expect(in(dir, "CONTROL_TENSOR_NAME_PATTERNS=c_q", "train --init_from=resume"), 2, "",
+           "control_tensor_name_patterns=c_q was given in the environment, but the run in out has "
+           "control_tensor_name_patterns=attn_scale,");
+    expect(in(dir,
+              SMALL "CONTROL_TENSOR_NAME_PATTERNS=c_q,oops, INT8_KEEP_FLOAT_FP32_NAME_PATTERNS=",
+              "train --family=golf --out_dir=parts"),
+           0, "\nstep:3/3 ", "warning: no tensor's name contains \"oops\" of");
+    const json_t *config = lks_test_member(
+        lks_test_metrics(lks_test_text("%s/parts/metrics.jsonl", dir), "config"), "0");
+    assert_string_equal(json_string_value(lks_test_member(config, "control_tensor_name_patterns")),
+                        "c_q,oops,");
+    assert_string_equal(
+        json_string_value(lks_test_member(config, "int8_keep_float_fp32_name_patterns")), "");
     expect(in(dir, SMALL "RUN_ID=a/b", "train --family=golf --out_dir=other"), 2, "",
            "run_id=a/b names the file");
 }
