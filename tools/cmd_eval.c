@@ -68,7 +68,7 @@ static lks_status open_bytes(struct job *j, bool pieces)
     const lks__meta *meta = &j->replica.meta;
     const char *path = j->s->tokenizer_path;
     bool found = true;
-    if (meta->chars != NULL)
+    if (meta->chars != NULL || meta->is_bytes)
         LKS__TRY(lks__byte_table_chars(meta, vocab, &j->bytes));
     else if (!meta->is_sentencepiece &&
              lks__bpe_is_at(path[0] != '\0' ? path : j->replica.vocabulary))

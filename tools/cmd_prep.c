@@ -21,10 +21,12 @@ static const char usage[] =
     "       lockstep prep openwebtext|shakespeare --input=TEXT --out=DIR --tokenizer=DIR\n"
     "       lockstep prep sentencepiece --input=TEXT --out=DIR\n"
     "                     [--tokenizer=MODEL | --vocab_size=N] [--val_fraction=0.1]\n"
+    "       lockstep prep bytes --input=TEXT --out=DIR [--val_fraction=0.1]\n"
     "\n"
     "Turns text into tokens: DIR/train.bin and DIR/val.bin, or shards (--shards=TOKENS; always "
     "with\n"
-    "sentencepiece), and DIR/meta.json. TEXT is a file, a folder of files, or - for standard "
+    "sentencepiece and bytes), and DIR/meta.json. TEXT is a file, a folder of files, or - for "
+    "standard "
     "input;\n"
     "--input may be given several times. A file NAME.jsonl has JSON lines (--field=text); so has\n"
     "standard input, if --field is given.\n"
@@ -39,7 +41,8 @@ static const char usage[] =
     "  sentencepiece  tokens of a SentencePiece model, the one given or one that is trained;\n"
     "                 DIR/sp.model. Documents are JSON lines, or the parts of a text between "
     "blank\n"
-    "                 lines\n";
+    "                 lines\n"
+    "  bytes          every byte is a token (parameter-golf's 260); documents as above\n";
 
 /* SentencePiece can't be stopped while it trains a model, which takes minutes for a large text.
  * Nothing has been written by then, so a thread ends the process. */
@@ -100,7 +103,7 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
     if (kind == NULL)
         return lks__fail(LKS_ERR_CONFIG,
                          "there is no kind of tokens \"%s\": this build makes char, gpt2, "
-                         "openwebtext, shakespeare and sentencepiece (lockstep prep char)",
+                         "openwebtext, shakespeare, sentencepiece and bytes (lockstep prep char)",
                          lks__escape(shown, sizeof shown, name, strlen(name)));
     if (s->tokenizer[0] && !lks__prep_takes(kind, LKS__PREP_TOKENIZER))
         unused = "tokenizer";

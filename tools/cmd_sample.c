@@ -117,9 +117,12 @@ static const char *tokenizer_of(const struct job *j)
     const lks__settings *s = j->s;
     if (s->tokenizer[0] != '\0')
         return s->tokenizer;
-    if (s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_ENV || j->replica.meta.chars == NULL)
+    const lks__meta *meta = &j->replica.meta;
+    if (s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_ENV ||
+        (meta->chars == NULL && !meta->is_bytes))
         return s->tokenizer_path;
-    fprintf(stderr, "lockstep sample: not used here: TOKENIZER_PATH: the tokens are characters\n");
+    fprintf(stderr, "lockstep sample: not used here: TOKENIZER_PATH: the tokens are %s\n",
+            meta->is_bytes ? "single bytes" : "characters");
     return "";
 }
 

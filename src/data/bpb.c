@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/byte_tokens.h"
+
 static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, which stands for a space in pieces */
 
 enum { MARK_BYTES = sizeof space_mark - 1 };
@@ -54,6 +56,19 @@ static lks_status table_of(const lks__spm *spm, const char *where, lks__byte_tab
     return LKS_OK;
 }
 
+static lks_status table_of_bytes(const char *path, uint32_t vocab_size, lks__byte_table *table)
+{
+    char where[256];
+    const lks__meta meta = {.vocab_size = LKS__BYTE_TOKENS, .is_bytes = true};
+    if (vocab_size != LKS__BYTE_TOKENS)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the tokens of single bytes of %s are %d, but the vocabulary has %u: give "
+                         "the tokenizer that the data was made with",
+                         lks__escape(where, sizeof where, path, strlen(path)), LKS__BYTE_TOKENS,
+                         vocab_size);
+    return lks__byte_table_chars(&meta, vocab_size, table);
+}
+
 /* `hash`: the hash that the model must have, or NULL. */
 static lks_status open_table(const char *path, uint32_t vocab_size, const uint64_t *hash,
                              lks__byte_table *table)
@@ -81,7 +96,10 @@ static lks_status open_table(const char *path, uint32_t vocab_size, const uint64
 
 lks_status lks__byte_table_open(const char *path, uint32_t vocab_size, lks__byte_table *table)
 {
-    return open_table(path, vocab_size, NULL, table);
+    bool is_bytes;
+    LKS__TRY(lks__byte_tokens_at(path, &is_bytes));
+    return is_bytes ? table_of_bytes(path, vocab_size, table)
+                    : open_table(path, vocab_size, NULL, table);
 }
 
 lks_status lks__byte_table_in(const char *dir, uint32_t vocab_size, bool *found_p,
@@ -92,8 +110,12 @@ lks_status lks__byte_table_in(const char *dir, uint32_t vocab_size, bool *found_
     bool found = false;
     LKS__TRY(lks__meta_load(dir, &found, &meta));
     uint64_t hash = meta.model_hash;
+    const bool is_bytes = found && meta.is_bytes;
+    *found_p = is_bytes;
     found = found && meta.is_sentencepiece;
     lks__meta_free(&meta);
+    if (is_bytes)
+        return table_of_bytes(dir, vocab_size, table);
     if (found) {
         if (asprintf(&path, "%s/%s", dir, LKS__META_MODEL) < 0)
             return lks__fail(LKS_ERR_NOMEM, "no memory to open a SentencePiece model");
@@ -109,6 +131,7 @@ lks_status lks__byte_table_chars(const lks__meta *meta, uint32_t vocab_size, lks
 {
     char text[16];
     LKS__TRY(alloc(vocab_size, table));
+    table->is_bytes = meta->is_bytes;
     for (uint32_t id = 0; id < vocab_size && id < meta->vocab_size; id++)
         table->bytes[id] = (uint16_t)lks__meta_decode(meta, (int32_t)id, text);
     return LKS_OK;

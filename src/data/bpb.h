@@ -23,17 +23,19 @@ typedef struct lks__byte_table {
     uint16_t *bytes; /* [size] */
     bool *leading_space, *boundary;
     uint64_t model_hash; /* lks__spm_hash(), of a SentencePiece model */
+    bool is_bytes;       /* of tokens of single bytes */
 } lks__byte_table;
 
-/* From the model at `path`. ERR_CONFIG if its vocabulary isn't `vocab_size`; names the file and
- * both numbers. */
+/* From the SentencePiece model at `path`, or the data script's description of single bytes
+ * (data/byte_tokens.h). ERR_CONFIG if its vocabulary isn't `vocab_size`; names the file and both
+ * numbers. */
 lks_status lks__byte_table_open(const char *path, uint32_t vocab_size, lks__byte_table *table);
-/* From the model in the token folder `dir`, which must be the one that its meta.json names.
- * *found_p = false, and OK, if there is no meta.json or it names no model. */
+/* From the model in the token folder `dir`, which must be the one that its meta.json names, or of
+ * single bytes. *found_p = false, and OK, if there is no meta.json or it names neither. */
 lks_status lks__byte_table_in(const char *dir, uint32_t vocab_size, bool *found_p,
                               lks__byte_table *table);
-/* From a table of characters, and from a vocabulary of GPT-2's tokens. Ids from there up to
- * `vocab_size` count none. ERR_NOMEM; ERR_FORMAT for a token of very many bytes. */
+/* From a table of characters or of single bytes, and from a vocabulary of GPT-2's tokens. Ids from
+ * there up to `vocab_size` count none. ERR_NOMEM; ERR_FORMAT for a token of very many bytes. */
 lks_status lks__byte_table_chars(const lks__meta *meta, uint32_t vocab_size,
                                  lks__byte_table *table);
 lks_status lks__byte_table_bpe(const lks__bpe *bpe, uint32_t vocab_size, lks__byte_table *table);

@@ -11,6 +11,7 @@
 #include "base/sys.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
+#include "data/byte_tokens.h"
 #include "data/meta_pickle.h"
 
 enum {
@@ -104,23 +105,26 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
     const json_t *chars = json_object_get(json, "chars");
     if (!json_is_string(kind))
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s: \"kind\" must be a string: \"char\", \"gpt2\", \"sentencepiece\" or "
-                         "\"ids\"",
+                         "%s: \"kind\" must be a string: \"char\", \"gpt2\", \"sentencepiece\", "
+                         "\"bytes\" or \"ids\"",
                          where);
     bool is_char = is_text(kind, "char"), is_sentencepiece = is_text(kind, "sentencepiece");
-    bool is_bpe = is_text(kind, "gpt2");
-    if (!is_char && !is_sentencepiece && !is_bpe && !is_text(kind, "ids")) {
+    bool is_bpe = is_text(kind, "gpt2"), is_bytes = is_text(kind, "bytes");
+    if (!is_char && !is_sentencepiece && !is_bpe && !is_bytes && !is_text(kind, "ids")) {
         char safe[64];
         lks__escape(safe, sizeof safe, json_string_value(kind), json_string_length(kind));
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: tokens of kind \"%s\" are not supported by this version; it supports "
-                         "\"char\", \"gpt2\", \"sentencepiece\" and \"ids\"",
+                         "\"char\", \"gpt2\", \"sentencepiece\", \"bytes\" and \"ids\"",
                          where, safe);
     }
     json_int_t most = is_char ? MAX_CHARS : MAX_IDS;
     if (!json_is_integer(size) || json_integer_value(size) < 1 || json_integer_value(size) > most)
         return lks__fail(LKS_ERR_FORMAT, "%s: \"vocab_size\" must be a whole number from 1 to %lld",
                          where, (long long)most);
+    if (is_bytes && json_integer_value(size) != LKS__BYTE_TOKENS)
+        return lks__fail(LKS_ERR_FORMAT, "%s: \"vocab_size\" of bytes must be %d", where,
+                         LKS__BYTE_TOKENS);
     if (!is_char) {
         uint64_t hash = 0;
         if (is_sentencepiece || is_bpe)
@@ -128,6 +132,7 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
         *meta = (lks__meta){.vocab_size = (uint32_t)json_integer_value(size),
                             .is_sentencepiece = is_sentencepiece,
                             .is_bpe = is_bpe,
+                            .is_bytes = is_bytes,
                             .model_hash = hash};
         return LKS_OK;
     }
@@ -197,7 +202,8 @@ json_t *lks__meta_to_json(const lks__meta *meta)
                          "vocab_size", (json_int_t)meta->vocab_size, "file",
                          meta->is_bpe ? LKS__BPE_FILE : LKS__META_MODEL, "hash", hash);
     if (!meta->chars)
-        return json_pack("{s:s, s:I}", "kind", "ids", "vocab_size", (json_int_t)meta->vocab_size);
+        return json_pack("{s:s, s:I}", "kind", meta->is_bytes ? "bytes" : "ids", "vocab_size",
+                         (json_int_t)meta->vocab_size);
     char *text = malloc((size_t)meta->vocab_size * 4 + 1);
     if (!text)
         return NULL;
@@ -297,8 +303,12 @@ lks_status lks__meta_encode(const lks__meta *meta, const char *text, size_t byte
     int32_t *ids = malloc((bytes + 1) * sizeof *ids); /* an id takes at least one byte */
     if (!ids)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the ids of %zu bytes of text", bytes);
-    lks_status st = meta->chars ? encode_chars(meta, text, bytes, ids, n_p)
-                                : encode_numbers(meta, text, bytes, ids, n_p);
+    lks_status st = LKS_OK;
+    if (meta->is_bytes)
+        lks__byte_tokens(text, *n_p = bytes, ids);
+    else
+        st = meta->chars ? encode_chars(meta, text, bytes, ids, n_p)
+                         : encode_numbers(meta, text, bytes, ids, n_p);
     if (st != LKS_OK) {
         free(ids);
         return st;
@@ -309,6 +319,11 @@ lks_status lks__meta_encode(const lks__meta *meta, const char *text, size_t byte
 
 size_t lks__meta_decode(const lks__meta *meta, int32_t id, char out[16])
 {
+    if (meta->is_bytes) {
+        const bool has = id >= LKS__BYTE_FIRST && id < LKS__BYTE_TOKENS;
+        *out = has ? (char)(id - LKS__BYTE_FIRST) : '\0';
+        return has;
+    }
     if (!meta->chars)
         return (size_t)snprintf(out, 16, "%d ", id);
     bool known = id >= 0 && (uint32_t)id < meta->vocab_size;
@@ -327,7 +342,8 @@ lks_status lks__meta_of_vocabulary(const char *path, lks__meta *meta)
 
 static bool has_meaning(const lks__meta *m)
 {
-    return m->chars != NULL || ((m->is_sentencepiece || m->is_bpe) && m->model_hash != 0);
+    return m->chars != NULL || m->is_bytes ||
+           ((m->is_sentencepiece || m->is_bpe) && m->model_hash != 0);
 }
 
 bool lks__meta_differ(const lks__meta *a, const lks__meta *b)
@@ -337,7 +353,8 @@ bool lks__meta_differ(const lks__meta *a, const lks__meta *b)
     if ((a->chars != NULL) != (b->chars != NULL))
         return true;
     if (a->chars == NULL)
-        return a->is_bpe != b->is_bpe || a->model_hash != b->model_hash;
+        return a->is_bpe != b->is_bpe || a->is_bytes != b->is_bytes ||
+               a->model_hash != b->model_hash;
     const uint32_t n = a->vocab_size < b->vocab_size ? a->vocab_size : b->vocab_size;
     return memcmp(a->chars, b->chars, n * sizeof *a->chars) != 0;
 }

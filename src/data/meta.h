@@ -9,6 +9,8 @@
  * {"kind":"gpt2","vocab_size":50257,"file":"tokenizer.json","hash":"16 hex digits"}: ids of the
  * byte-level BPE vocabulary in the same folder; `hash` as lks__bpe_hash() gives it.
  *
+ * {"kind":"bytes","vocab_size":260}: parameter-golf's tokens of single bytes (data/byte_tokens.h).
+ *
  * {"kind":"ids","vocab_size":50304}: ids without a tokenizer, for a folder without meta.json. A
  * checkpoint still keeps the size.
  *
@@ -28,8 +30,8 @@
 typedef struct lks__meta {
     uint32_t vocab_size;
     uint32_t *chars; /* [vocab_size] code points, ascending; NULL for other kinds */
-    bool is_sentencepiece, is_bpe;
-    uint64_t model_hash; /* for these two: hash of the model file's bytes */
+    bool is_sentencepiece, is_bpe, is_bytes;
+    uint64_t model_hash; /* for the first two: hash of the model file's bytes */
 } lks__meta;
 
 /* Read DIR/meta.json, or DIR/meta.pkl if there is none. Sets *found_p = false, and returns OK, if
@@ -49,12 +51,14 @@ void lks__meta_free(lks__meta *meta);
 bool lks__meta_differ(const lks__meta *a, const lks__meta *b);
 
 /* UTF-8 text to ids (malloc'd, the caller frees). CRLF and CR are read as LF. ERR_FORMAT names the
- * offset, and the byte that isn't UTF-8 or the character that has no id. For kinds other than char
- * the text is decimal ids separated by white space; white space alone gives no ids. */
+ * offset, and the byte that isn't UTF-8 or the character that has no id. The kind bytes takes any
+ * bytes as they are. For other kinds the text is decimal ids separated by white space; white space
+ * alone gives no ids. */
 lks_status lks__meta_encode(const lks__meta *meta, const char *text, size_t bytes, int32_t **ids_p,
                             size_t *n_p);
 /* One id as UTF-8 (no 0 byte at the end). Returns its length, at most 4; U+FFFD for an id beyond
- * the vocabulary. For kinds other than char: the decimal id and a space, at most 12 bytes. */
+ * the vocabulary. For the kind bytes: the byte, nothing for an id without one. For other kinds: the
+ * decimal id and a space, at most 12 bytes. */
 size_t lks__meta_decode(const lks__meta *meta, int32_t id, char out[16]);
 
 #endif

@@ -44,6 +44,11 @@ static const struct lks__prep_kind kinds[] = {
      .takes =
          LKS__PREP_TOKENIZER | LKS__PREP_VOCAB_SIZE | LKS__PREP_VAL_DOCS | LKS__PREP_TRAIN_DOCS,
      .run = lks__prep_sentencepiece},
+    {.name = "bytes",
+     .val_fraction = 0.1,
+     .shard_tokens = LKS__PREP_SHARD_TOKENS,
+     .takes = LKS__PREP_VAL_DOCS,
+     .run = lks__prep_bytes},
 };
 
 const char *lks__prep_kind_name(int i)

@@ -67,6 +67,8 @@ bool lks__prep_takes(const lks__prep_kind *kind, int what);
  * MiB of them. Each document becomes BOS and its ids; the first int(n * val_fraction) documents, at
  * least one, are for validation, as in parameter-golf's exporter, whose shards these are.
  *
+ * bytes: the same with that exporter's tokens of single bytes (data/byte_tokens.h).
+ *
  * ERR_FORMAT, ERR_CONFIG (val_fraction not in [0, 1), a vocabulary too large for the files),
  * ERR_IO, ERR_NOMEM, and ERR_SUPPORT without SentencePiece. A stop by lks__sys_stop_when() counts
  * as a failure. */

@@ -29,6 +29,7 @@ struct lks__prep_kind {
 };
 
 /* Each is a kind's `run`, in the file of that name. */
+lks_status lks__prep_bytes(lks__prep_job *job);
 lks_status lks__prep_char(lks__prep_job *job);
 lks_status lks__prep_sentencepiece(lks__prep_job *job);
 

@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "data/docs.h"
-#include "data/prep_job.h"
-#include "data/sampler.h"
+#include "data/prep_docs.h"
 #include "data/spm.h"
 
 enum {
@@ -18,47 +16,19 @@ enum {
 /* The trainer holds all of its text in memory, and more than this doesn't improve a vocabulary. */
 static const uint64_t TRAINER_BYTES = UINT64_C(256) << 20;
 
+/* The documents are read at most three times: to be counted, to train a model, and to be encoded.
+ */
 struct prep {
     lks__prep_job *job;
-    lks__docs *docs;
-    uint64_t n_docs, n_val_docs;
+    lks__prep_docs d;
     char *model; /* the bytes of SentencePiece's file */
     size_t model_bytes;
     lks__spm *spm;
 };
 
-/* ---- how many documents ------------------------------------------------------------------ */
-
 static bool trains(const struct prep *p)
 {
     return p->job->o.tokenizer[0] == '\0';
-}
-
-/* The documents are read at most three times: to be counted, to train a model, and to be encoded.
- */
-static void show(const struct prep *p, int pass)
-{
-    const uint64_t bytes = p->job->texts.bytes;
-    lks__prep_progress(p->job, (uint64_t)pass * bytes + lks__docs_done(p->docs), 2 * bytes);
-}
-
-static lks_status count_docs(struct prep *p)
-{
-    char name[256];
-    for (bool found = true;; p->n_docs++) {
-        LKS__TRY(lks__docs_skip(p->docs, &found));
-        if (!found)
-            break;
-        show(p, 0);
-    }
-    if (p->n_docs == 0 && trains(p))
-        return lks__fail(LKS_ERR_FORMAT,
-                         "%s is empty: it has no text to make tokens and a vocabulary of",
-                         lks__prep_input(p->job, name));
-    return lks__prep_val_documents(p->job, p->n_docs,
-                                   "divide documents by blank lines, or give JSON lines (a name "
-                                   "that ends in .jsonl), or --val_fraction=0",
-                                   &p->n_val_docs);
 }
 
 /* ---- the model --------------------------------------------------------------------------- */
@@ -88,12 +58,12 @@ static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
     const char *text;
     size_t n;
     while (s->bytes < TRAINER_BYTES) {
-        s->st = lks__docs_next(s->p->docs, &text, &n);
+        s->st = lks__docs_next(s->p->d.docs, &text, &n);
         if (s->st != LKS_OK || !text)
             return no_sentence(s);
-        if (s->doc++ < s->p->n_val_docs)
+        if (s->doc++ < s->p->d.n_val)
             continue;
-        if (most != 0 && s->doc - s->p->n_val_docs > most)
+        if (most != 0 && s->doc - s->p->d.n_val > most)
             return 0;
         char *copy = realloc(s->text, n + 1);
         if (!copy) {
@@ -120,8 +90,12 @@ static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
 static lks_status train_model(struct prep *p)
 {
     char name[256];
+    if (p->d.n == 0)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is empty: it has no text to make tokens and a vocabulary of",
+                         lks__prep_input(p->job, name));
     struct sentences s = {.p = p, .st = LKS_OK};
-    lks__docs_rewind(p->docs);
+    lks__docs_rewind(p->d.docs);
     if (p->job->o.training != NULL)
         p->job->o.training(true);
     lks_status st =
@@ -131,6 +105,9 @@ static lks_status train_model(struct prep *p)
     free(s.text);
     if (s.st != LKS_OK)
         return lks__fail(s.st, "%s", s.why);
+    if (st != LKS_OK && s.bytes == 0)
+        return lks__fail(LKS_ERR_FORMAT, "%s: its training documents have no text",
+                         lks__prep_input(p->job, name));
     return st == LKS_OK ? st : lks__fail_in(st, "%s", lks__prep_input(p->job, name));
 }
 
@@ -162,34 +139,10 @@ static lks_status get_model(struct prep *p)
 
 /* ---- documents --------------------------------------------------------------------------- */
 
-static lks_status put_doc(struct prep *p, const char *text, size_t bytes)
+static lks_status encode(const void *spm, const char *text, size_t bytes, int32_t **ids_p,
+                         size_t *n_p)
 {
-    int32_t *ids;
-    size_t n;
-    const int32_t bos = lks__spm_bos(p->spm);
-    LKS__TRY(lks__split_put(&p->job->writer, &bos, 1));
-    LKS__TRY(lks__spm_encode(p->spm, text, bytes, &ids, &n));
-    lks_status st = lks__split_put(&p->job->writer, ids, n);
-    free(ids);
-    return st;
-}
-
-/* The next n documents, as a split. */
-static lks_status write_split(struct prep *p, int split, uint64_t n)
-{
-    char name[256];
-    const char *text;
-    size_t bytes;
-    LKS__TRY(lks__split_begin(&p->job->writer, split));
-    for (; n > 0; n--) {
-        LKS__TRY(lks__docs_next(p->docs, &text, &bytes));
-        if (text == NULL)
-            return lks__fail(LKS_ERR_IO, "%s changed while it was read",
-                             lks__prep_input(p->job, name));
-        LKS__TRY(put_doc(p, text, bytes));
-        show(p, 1);
-    }
-    return lks__prep_end_split(p->job);
+    return lks__spm_encode(spm, text, bytes, ids_p, n_p);
 }
 
 static lks_status write_all(struct prep *p)
@@ -197,11 +150,7 @@ static lks_status write_all(struct prep *p)
     const lks__meta meta = {.vocab_size = lks__spm_size(p->spm),
                             .is_sentencepiece = true,
                             .model_hash = lks__spm_hash(p->spm)};
-    LKS__TRY(lks__prep_begin(p->job, meta.vocab_size));
-    lks__docs_rewind(p->docs);
-    if (p->job->o.val_fraction > 0.0)
-        LKS__TRY(write_split(p, LKS__SPLIT_VAL, p->n_val_docs));
-    LKS__TRY(write_split(p, LKS__SPLIT_TRAIN, p->n_docs - p->n_val_docs));
+    LKS__TRY(lks__prep_docs_write(&p->d, meta.vocab_size, lks__spm_bos(p->spm), encode, p->spm));
     LKS__TRY(lks__staged_add(&p->job->staged, LKS__META_MODEL, p->model, p->model_bytes));
     return lks__prep_describe(p->job, &meta);
 }
@@ -224,15 +173,13 @@ lks_status lks__prep_sentencepiece(lks__prep_job *job)
     struct prep p = {.job = job};
     lks_status st = check(&p);
     if (st == LKS_OK)
-        st = lks__docs_open(&job->texts, 0, job->texts.n, job->o.field, &p.docs);
-    if (st == LKS_OK)
-        st = count_docs(&p);
+        st = lks__prep_docs_open(job, &p.d);
     if (st == LKS_OK)
         st = get_model(&p);
     if (st == LKS_OK)
         st = write_all(&p);
     lks__spm_close(p.spm);
-    lks__docs_close(p.docs);
+    lks__prep_docs_close(&p.d);
     free(p.model);
     return st;
 }

@@ -115,6 +115,7 @@ static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_te
     lks__export_note(e, "no tokenizer is written: %s",
                      meta->chars != NULL      ? "U+0000 is one of its characters"
                      : meta->is_sentencepiece ? "the tokens are a SentencePiece model's"
+                     : meta->is_bytes         ? "the tokens are single bytes"
                      : e->ckpt != NULL        ? "the run's data named none"
                                               : "the weights name none; --tokenizer=DIR gives one");
     return LKS_OK;

@@ -67,7 +67,7 @@ static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
     shell_word("out_dir", t->s.out_dir, out);
     if (stop_signal != 0)
         lks__log_line(&r->log, "to go on: lockstep train %s --init_from=resume", out);
-    else if (t->meta.chars != NULL)
+    else if (t->meta.chars != NULL || t->meta.is_bytes)
         lks__log_line(&r->log, "next: lockstep sample %s", out);
     else
         lks__log_line(&r->log, "next: lockstep eval %s", out);

@@ -47,8 +47,10 @@ static void tokenizer_line(const lks__trainer *t, lks__log *log)
     if (t->s.tokenizer_path[0] != '\0')
         snprintf(path, sizeof path, "%s", t->s.tokenizer_path);
     else
-        snprintf(path, sizeof path, "%s/" LKS__META_MODEL, t->data_dir);
-    lks__log_line(log, "val_bpb:enabled tokenizer_kind=sentencepiece tokenizer_path=%s",
+        snprintf(path, sizeof path, "%s/%s", t->data_dir,
+                 t->meta.is_bytes ? "meta.json" : LKS__META_MODEL);
+    lks__log_line(log, "val_bpb:enabled tokenizer_kind=%s tokenizer_path=%s",
+                  t->meta.is_bytes ? "byte" : "sentencepiece",
                   lks__escape(shown, sizeof shown, path, strlen(path)));
 }
 

@@ -30,7 +30,8 @@ static lks_status open_tokenizer(lks__trainer *t)
         return LKS_OK; /* ids, or another tokenizer's */
     lks__meta_free(&t->meta);
     t->meta.vocab_size = (uint32_t)t->s.vocab_size;
-    t->meta.is_sentencepiece = true;
+    t->meta.is_bytes = g->bytes.is_bytes;
+    t->meta.is_sentencepiece = !g->bytes.is_bytes;
     t->meta.model_hash = g->bytes.model_hash;
     return LKS_OK;
 }

@@ -87,7 +87,7 @@ static bool same_folder(const char *a, const char *b)
 static lks_status take_tokenizer(lks__trainer *t, const lks__ckpt *resume)
 {
     lks__meta kept;
-    if (t->init_hash[0] == '\0' || t->meta.chars != NULL || t->meta.is_bpe)
+    if (t->init_hash[0] == '\0' || t->meta.chars != NULL || t->meta.is_bpe || t->meta.is_bytes)
         return LKS_OK;
     LKS__TRY(lks__state_meta(resume, &kept));
     lks__meta_free(&t->meta);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/utf8.h"
+#include "data/byte_tokens.h"
 #include "data/spm_text.h"
 
 /* The vocabulary of GPT-2's tokens at `path`, or the one that the run keeps. */
@@ -61,9 +62,15 @@ static lks_status open_any(const char *path, lks__text *t)
                      t->meta->vocab_size);
 }
 
-/* A folder of data for weights that don't say what their tokens are. *found_p: it has characters.
- */
-static lks_status open_chars(const char *path, lks__text *t, bool *found_p)
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A folder of data, or the data script's description of single bytes, for weights that don't say
+ * what their tokens are. *found_p: these are characters or bytes. */
+static lks_status open_own(const char *path, lks__text *t, bool *found_p)
 {
     char shown[256];
     const uint32_t have = t->meta->vocab_size;
@@ -71,18 +78,37 @@ static lks_status open_chars(const char *path, lks__text *t, bool *found_p)
     if (own == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a vocabulary");
     t->own = own;
-    LKS__TRY(lks__meta_load(path, found_p, own));
-    *found_p = *found_p && own->chars != NULL;
+    LKS__TRY(lks__byte_tokens_at(path, found_p));
+    if (*found_p)
+        *own = (lks__meta){.vocab_size = LKS__BYTE_TOKENS, .is_bytes = true};
+    else if (is_folder(path))
+        LKS__TRY(lks__meta_load(path, found_p, own));
+    *found_p = *found_p && (own->chars != NULL || own->is_bytes);
     if (!*found_p)
         return LKS_OK;
     if (own->vocab_size > have)
         return lks__fail(LKS_ERR_CONFIG,
-                         "the vocabulary in %s has %u characters, but the model only %u tokens: "
-                         "give the one that it was trained with as --tokenizer=DIR",
+                         "the vocabulary in %s has %u %s, but the model only %u tokens: give the "
+                         "one that it was trained with as --tokenizer=DIR",
                          lks__escape(shown, sizeof shown, path, strlen(path)), own->vocab_size,
-                         have);
+                         own->is_bytes ? "tokens" : "characters", have);
     t->meta = own;
     return LKS_OK;
+}
+
+/* Single bytes need no file; one that is given must say the same. */
+static lks_status open_bytes(const char *path, lks__text *t)
+{
+    bool found = path[0] == '\0';
+    char shown[256];
+    if (!found)
+        LKS__TRY(open_own(path, t, &found));
+    if (found && t->meta->is_bytes)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the model's tokens are single bytes, which need no tokenizer, and %s is none "
+                     "of them: leave --tokenizer_path out",
+                     lks__escape(shown, sizeof shown, path, strlen(path)));
 }
 
 lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
@@ -90,16 +116,17 @@ lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
     *t = (lks__text){.meta = &r->meta};
     if (r->meta.is_bpe)
         return open_vocabulary(path, r, t);
+    if (r->meta.is_bytes)
+        return open_bytes(path, t);
     if (r->meta.chars == NULL && !r->meta.is_sentencepiece) {
         const char *vocabulary = path[0] != '\0' ? path : r->vocabulary;
-        if (lks__bpe_is_at(vocabulary))
-            return open_any(vocabulary, t);
         bool found = false;
-        struct stat info;
-        if (stat(vocabulary, &info) == 0 && S_ISDIR(info.st_mode))
-            LKS__TRY(open_chars(vocabulary, t, &found));
+        if (!is_folder(vocabulary) || !lks__bpe_is_at(vocabulary))
+            LKS__TRY(open_own(vocabulary, t, &found));
         if (found)
             return LKS_OK;
+        if (lks__bpe_is_at(vocabulary))
+            return open_any(vocabulary, t);
     }
     return path[0] != '\0' ? open_pieces(path, t) : LKS_OK;
 }
@@ -131,8 +158,8 @@ static lks_status encode_pieces(const lks__spm *spm, const char *text, size_t by
     return LKS_OK;
 }
 
-static lks_status encode_bytes(const lks__text *t, const char *text, size_t bytes, int32_t **ids_p,
-                               size_t *n_p)
+static lks_status encode_bpe(const lks__text *t, const char *text, size_t bytes, int32_t **ids_p,
+                             size_t *n_p)
 {
     lks__bpe_work *work = lks__bpe_work_open();
     lks_status st = LKS_OK;
@@ -151,7 +178,7 @@ lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, 
                             size_t *n_p)
 {
     if (t->bpe != NULL)
-        return encode_bytes(t, text, bytes, ids_p, n_p);
+        return encode_bpe(t, text, bytes, ids_p, n_p);
     if (t->special)
         return lks__fail(LKS_ERR_CONFIG,
                          "--special is for GPT-2's tokens, which these are not: leave it out");
@@ -161,11 +188,14 @@ lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, 
         return lks__fail(LKS_ERR_CONFIG,
                          "this checkpoint's tokens are those of a SentencePiece model: "
                          "give it as --tokenizer_path=MODEL");
-    if (t->meta->chars == NULL)
+    if (t->meta->chars == NULL && !t->meta->is_bytes)
         return lks__fail(LKS_ERR_SUPPORT,
                          "these weights come without a tokenizer, so text can't become tokens: "
                          "give the vocabulary as --tokenizer=DIR");
-    return lks__meta_encode(t->meta, text, bytes, ids_p, n_p);
+    LKS__TRY(lks__meta_encode(t->meta, text, bytes, ids_p, n_p));
+    if (t->meta->is_bytes && *n_p == 0) /* as documents begin; there is room for one */
+        (*ids_p)[(*n_p)++] = LKS__BYTE_BOS;
+    return LKS_OK;
 }
 
 lks_status lks__text_add(const lks__text *t, int32_t id, lks__utf8_stream *out)

@@ -1,5 +1,5 @@
 /* use/text.h - text to a model's tokens and back, with what made its data: a character table, a
- * SentencePiece model, or GPT-2's vocabulary. */
+ * SentencePiece model, GPT-2's vocabulary, or single bytes. */
 #ifndef LKS_USE_TEXT_H
 #define LKS_USE_TEXT_H
 
@@ -10,7 +10,7 @@
 
 typedef struct lks__text {
     const lks__meta *meta; /* the replica's, or `own` */
-    lks__meta *own;        /* of a folder with characters; or NULL */
+    lks__meta *own;        /* of a folder with characters or bytes; or NULL */
     lks__spm *spm;         /* or NULL */
     lks__bpe *bpe;         /* or NULL */
     bool special; /* the spelling of a special token is that token; the caller may set it. Of other
@@ -18,9 +18,9 @@ typedef struct lks__text {
 } lks__text;
 
 /* The tokenizer of the model in `r`, which stays open. `path`: a SentencePiece model, a folder
- * or file with GPT-2's vocabulary, or a folder of data with meta.json or meta.pkl; "": the one that
- * the run keeps, if it keeps one. ERR_CONFIG if that is not what the model was trained with. Close
- * it in any case. */
+ * or file with GPT-2's vocabulary, a folder of data with meta.json or meta.pkl, or the data
+ * script's description of single bytes; "": the one that the run keeps, if it keeps one. ERR_CONFIG
+ * if that is not what the model was trained with. Close it in any case. */
 lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t);
 void lks__text_close(lks__text *t); /* a zeroed one does nothing */
 

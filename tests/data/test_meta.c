@@ -242,6 +242,36 @@ static void test_ids_without_text(void **state)
     assert_memory_equal(text, "299 ", 4);
 }
 
+static void test_bytes(void **state)
+{
+    lks__meta meta = {.vocab_size = 260, .is_bytes = true}, other = {.vocab_size = 260}, back;
+    char text[16];
+    assert_encodes(&meta, "\0a\r\n\xff", 5, (const int32_t[]){4, 101, 17, 14, 259}, 5);
+    for (int32_t id = 0; id < 4; id++)
+        assert_int_equal(lks__meta_decode(&meta, id, text), 0);
+    for (int32_t id = 4; id < 260; id++) {
+        assert_int_equal(lks__meta_decode(&meta, id, text), 1);
+        assert_int_equal((unsigned char)text[0], id - 4);
+    }
+    assert_int_equal(lks__meta_decode(&meta, 260, text), 0);
+    assert_int_equal(lks__meta_decode(&meta, INT32_MIN, text), 0);
+    json_t *json = lks__meta_to_json(&meta);
+    char *dump = json_dumps(json, JSON_COMPACT);
+    assert_string_equal(dump, "{\"kind\":\"bytes\",\"vocab_size\":260}");
+    free(dump);
+    assert_ok(lks__meta_from_json(json, "x", &back));
+    assert_true(back.is_bytes && back.vocab_size == 260);
+    json_object_set_new(json, "vocab_size", json_integer(256));
+    assert_fails(LKS_ERR_FORMAT, lks__meta_from_json(json, "x", &back), "must be 260");
+    json_decref(json);
+    assert_false(lks__meta_differ(&meta, &meta));
+    assert_false(lks__meta_differ(&meta, &other)); /* nothing is known of ids */
+    other.is_bpe = true;
+    other.model_hash = 1;
+    assert_true(lks__meta_differ(&meta, &other));
+    assert_true(lks__meta_differ(&other, &meta));
+}
+
 /* ---- meta.pkl ---------------------------------------------------------------------------- */
 
 /* {"vocab_size": 2, "stoi": {first: 0, second: 1}, "itos": …} by opcodes; texts of one byte. */
@@ -321,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_missing),       cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_hostile_files), cmocka_unit_test(test_encode),
         cmocka_unit_test(test_decode),        cmocka_unit_test(test_ids_without_text),
+        cmocka_unit_test(test_bytes),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

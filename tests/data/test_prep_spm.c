@@ -408,7 +408,15 @@ static void test_bad_input(void **state)
     }
     lks__prep_options o = options_for(write_input("t.txt", "a\n\nb", 4), out);
     o.vocab_size = 100; /* the 256 byte tokens alone are more */
-    assert_fails(LKS_ERR_FORMAT, prep(&o, &r), "vocabulary of 100 tokens");
+    assert_fails(LKS_ERR_CONFIG, prep(&o, &r), "vocabulary of 100 tokens is too small",
+                 "give --vocab_size=262 or more");
+    o.vocab_size = 262;
+    o.out_dir = lks_test_folder();
+    assert_ok(prep(&o, &r));
+    o.out_dir = out;
+    o.input = write_input("empty.jsonl", "{\"text\":\" \"}\n{\"text\":\"\"}\n", 25);
+    assert_fails(LKS_ERR_FORMAT, prep(&o, &r), o.input, "its training documents have no text");
+    o.input = write_input("t.txt", "a\n\nb", 4);
     o.vocab_size = 65537;
     assert_fails(LKS_ERR_CONFIG, prep(&o, &r), "65537", "65536");
     o = options_for(o.input, out);

@@ -36,6 +36,7 @@ void fuzz_seeds(void)
                    "\xf0\x9f\x98\x80\"}");
     fuzz_seed_text("{\"kind\":\"char\",\"vocab_size\":3,\"chars\":\"\\n b\"}");
     fuzz_seed_text("{\"kind\":\"ids\",\"vocab_size\":50304}");
+    fuzz_seed_text("{\"kind\":\"bytes\",\"vocab_size\":260}");
     fuzz_seed_text("{\"kind\":\"sentencepiece\",\"vocab_size\":1024,\"file\":\"sp.model\","
                    "\"hash\":\"0123456789abcdef\"}");
 }
