@@ -182,10 +182,11 @@ static lks_status cannot_train(uint32_t vocab_size, const char *why)
     const char *least = too_small != NULL ? strstr(too_small, " vs ") : NULL;
     const unsigned long n = least != NULL ? strtoul(least + 4, NULL, 10) : 0;
     if (n > vocab_size)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "a vocabulary of %u tokens is too small for this text: its characters and "
-                         "the 256 bytes alone take %lu; give --vocab_size=%lu or more",
-                         vocab_size, n, n);
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "a vocabulary of %u tokens is too small for this text: its characters, the "
+            "256 bytes and 4 special tokens take %lu; give --vocab_size=%lu or more",
+            vocab_size, n, n);
     return lks__fail(LKS_ERR_FORMAT,
                      "SentencePiece can't train a vocabulary of %u tokens on this text: %s",
                      vocab_size, lks__escape(shown, sizeof shown, why, strlen(why)));

@@ -258,11 +258,12 @@ void parity_hold_values(const parity_place *at, const float *x, size_t n, double
 const char *const *parity_golf_figures(void)
 {
     static const char *list[64] = {
-        "generated/golf.json",     "generated/golf_quantized.json", "generated/golf_untied.json",
-        "generated/golf_odd.json", "generated/golf_one_layer.json", "generated/golf_width.json",
+        "generated/golf.json",       "generated/golf_quantized.json", "generated/golf_untied.json",
+        "generated/golf_odd.json",   "generated/golf_one_layer.json", "generated/golf_width.json",
+        "generated/golf_parts.json",
     };
     const char *more = getenv("LKS_TEST_GOLF_FIGURES");
-    int n = 6;
+    int n = 7;
     for (size_t length; more != NULL && *more != '\0' && n < 63;
          more += length + (more[length] == ':')) {
         length = strcspn(more, ":");

@@ -40,6 +40,7 @@ static struct golf golf_open(const char *name)
         .logit_softcap = (float)lks_test_number(c, "LOGIT_SOFTCAP"),
         .rope_base = (float)lks_test_number(c, "ROPE_BASE"),
         .qk_gain_init = (float)lks_test_number(c, "QK_GAIN_INIT"),
+        .scalar_parts = json_string_value(json_object_get(c, "CONTROL_TENSOR_NAME_PATTERNS")),
     };
     g.seed = (uint64_t)lks_test_number(c, "SEED");
     g.tokens = (size_t)lks_test_number(c, "TRAIN_BATCH_TOKENS") / MICRO_STEPS;

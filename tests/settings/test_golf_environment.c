@@ -62,7 +62,8 @@ static void test_run(void **state)
     expect(in(dir, "DATA_PATH=data", "eval"), 0, "val loss ", "");
     /* Which tensors Adam updates is part of the run; what an artifact keeps may change. */
     expect(in(dir, "CONTROL_TENSOR_NAME_PATTERNS=c_q", "train --init_from=resume"), 2, "",
-           "control_tensor_name_patterns=c_q was given in the environment, but the run in out has "
+           "control_tensor_name_patterns=c_q was given in the environment, but the run in "
+           "out/ckpt-00000005 has "
            "control_tensor_name_patterns=attn_scale,");
     expect(in(dir,
               SMALL "CONTROL_TENSOR_NAME_PATTERNS=c_q,oops, INT8_KEEP_FLOAT_FP32_NAME_PATTERNS=",

@@ -136,7 +136,9 @@ static void test_sample(void **state)
         run_ok(lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/none", NULL}, 60));
     assert_memory_equal(r.out, "\xc3\xa9", 2);
     assert_contains(r.err, "not used here: TOKENIZER_PATH: the tokens are single bytes\n");
-    run_ok(lks_test_tool("sample", run, "--num_samples=1", "--start=FILE:/dev/null"));
+    lks_test_write(lks_test_text("%s/empty", dir), "", 0);
+    run_ok(lks_test_tool("sample", run, "--num_samples=1",
+                         lks_test_text("--start=FILE:%s/empty", dir)));
     const lks_test_result wrong = lks_test_tool("sample", run, "--tokenizer_path=/none.model");
     assert_int_equal(wrong.exit_code, 2);
     assert_contains(wrong.err, "need no tokenizer");

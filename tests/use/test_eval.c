@@ -282,7 +282,7 @@ static void test_full_output(void **state)
 {
     static const char *const commands[] = {"eval --dataset=data --out_dir=out",
                                            "eval --dataset=data --out_dir=out --nproc_per_node=2",
-                                           "sample --out_dir=out"};
+                                           "sample --out_dir=out --start=a"};
     const char *evals = lks_test_text("%s/out/evals.jsonl", gpt2);
     tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2)));
     for (int i = 0; i < 3; i++) {
