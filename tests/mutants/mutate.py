@@ -129,17 +129,17 @@ class Source:
     def __init__(self, path):
         self.path = path
         self.text = self.sound = path.read_text()
-        self.functions = list(functions_of(self.text))
+        self.functions = {}  # word of a header: [(start, end) of the body]
+        for head, start, end in functions_of(self.text):
+            for word in set(re.findall(r"\w+", head)):
+                self.functions.setdefault(word, []).append((start, end))
         self.bodies = {}  # (start, end): [(number, other body)]
 
     def matches(self, fault, pattern):
         if fault.function == "-":
             return [(m, None) for m in pattern.finditer(self.text)]
-        found = []
-        for head, start, end in self.functions:
-            if re.search(rf"\b{re.escape(fault.function)}\b\W", head + " "):
-                found += [(m, (start, end)) for m in pattern.finditer(self.text, start, end)]
-        return found
+        return [(m, body) for body in self.functions.get(fault.function, [])
+                for m in pattern.finditer(self.text, *body)]
 
     def with_bodies(self):
         out, at = "", 0
