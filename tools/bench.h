@@ -14,9 +14,9 @@ double bench_median(double *times, int n);
 /* Multiply-adds per second of all `threads` threads of this rank together. */
 lks_status bench_peak_of(const lks__session *s, int threads, double *flops_p);
 
-/* Open a trainer on random tokens, with one micro-batch for each rank in a step; fills in missing
- * settings of `s`. */
-lks_status bench_open_trainer(lks__settings *s, lks__trainer *t);
+/* Open a trainer on random tokens, with so many micro-batches for each rank in a step; fills in
+ * missing settings of `s`. */
+lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer *t);
 
 /* --- bench comm ------------------------------------------------------------------------------- */
 
@@ -44,10 +44,14 @@ lks_status bench_slowest(struct bench_group *b, double *times, int n, double *se
 struct bench_link;
 lks_status bench_reduction(struct bench_group *b, const struct bench_link *link);
 lks_status bench_verdict(struct bench_group *b, lks__trainer *t);
+/* Reduce `count` floats so often; seconds and CPU seconds of this process for each. Collective. */
+lks_status bench_reduce_times(lks_comm *comm, size_t count, int turns, double *seconds,
+                              double *cpu_seconds);
 
 struct bench_link {
     double rate;    /* bytes/s each way, both ways at once; 0: not measured */
     double round_s; /* round trip of one byte */
+    double window;  /* bytes of the first round trip after a pause; 0: it doesn't limit */
 };
 
 /* A TCP connection between rank 0 and rank `other`. Collective. */

@@ -250,7 +250,7 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
     if (b.pretended)
         play_hosts(world);
     if (model) {
-        LKS__TRY(bench_open_trainer(s, &t));
+        LKS__TRY(bench_open_trainer(s, 1, &t));
         ses = &t.ses;
     } else {
         LKS__TRY(lks__session_open(ops->name, s->timeout, 1, LKS__BIND_NONE, ses));

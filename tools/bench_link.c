@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <math.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/sys.h"
@@ -23,11 +25,19 @@
 enum {
     ADDRESSES = 8,
     PATIENCE_S = 10, /* waiting time for the other side */
-    PINGS = 200,
+    PINGS = 200,     /* at most, and for about a second */
+    LEAST_PINGS = 8,
     WARM_UP_BYTES = 8 << 20,
-    LINK_BYTES = 64 << 20,
+    LINK_BYTES = 64 << 20, /* at most, and for about a second */
+    LEAST_LINK_BYTES = 8 << 20,
+    WINDOW_BYTES = 2 << 20,
     CHUNK = 256 << 10,
 };
+
+/* A connection's window shrinks in a pause; after so long it is as small as it gets. */
+static const double PAUSE_S = 2.0;
+/* With shorter round trips than this, windows don't limit a link. */
+static const double LONG_ROUND_S = 1e-3;
 
 /* The address where the first rank listens, and the secret that the other side has to send. */
 struct offer {
@@ -197,19 +207,60 @@ static bool exchange(int fd, char *bufs, size_t bytes, double *seconds_p)
     return ok && s.ok;
 }
 
+/* The first side's number, on both sides. */
+static bool agree(int fd, bool first, double *number)
+{
+    return first ? send_all(fd, number, sizeof *number)
+                 : recv_all(fd, number, sizeof *number, true);
+}
+
 static bool ping(int fd, bool first, double *seconds_p)
 {
-    double times[PINGS];
+    double times[PINGS], wanted = PINGS;
     char byte = 0;
-    for (int i = 0; i < PINGS; i++) {
+    for (int i = 0; i < (int)wanted; i++) {
         double started = lks__sys_now();
         if (first ? !send_all(fd, &byte, 1) || !recv_all(fd, &byte, 1, true)
                   : !recv_all(fd, &byte, 1, true) || !send_all(fd, &byte, 1))
             return false;
         times[i] = lks__sys_now() - started;
+        if (i == LEAST_PINGS - 1) {
+            const double in_a_second = 1.0 / (times[i] > 1e-6 ? times[i] : 1e-6);
+            wanted = in_a_second < LEAST_PINGS ? LEAST_PINGS
+                     : in_a_second > PINGS     ? PINGS
+                                               : in_a_second;
+            if (!agree(fd, first, &wanted))
+                return false;
+        }
     }
-    *seconds_p = bench_median(times, PINGS);
-    return true;
+    *seconds_p = bench_median(times, (int)wanted);
+    return agree(fd, first, seconds_p);
+}
+
+/* Seconds to send WINDOW_BYTES one way, and the answer, after a pause. */
+static bool one_way(int fd, bool first, char *bufs, double *seconds_p)
+{
+    char byte = 0;
+    const struct timespec pause = {.tv_sec = (time_t)PAUSE_S};
+    nanosleep(&pause, NULL);
+    const double started = lks__sys_now();
+    for (size_t at = 0; first && at < WINDOW_BYTES; at += CHUNK)
+        if (!send_all(fd, bufs, CHUNK))
+            return false;
+    if (!first && !recv_all(fd, bufs, WINDOW_BYTES, false))
+        return false;
+    const bool answered = first ? recv_all(fd, &byte, 1, true) : send_all(fd, &byte, 1);
+    *seconds_p = lks__sys_now() - started;
+    return answered && agree(fd, first, seconds_p);
+}
+
+/* The first window with which WINDOW_BYTES take `seconds`, if each window is twice the one before
+ * it, and the answer comes a round trip after the last of them has been sent. */
+static double window_of(const struct bench_link *link, double seconds)
+{
+    const double waited = seconds - link->round_s - WINDOW_BYTES / link->rate;
+    const double rounds = waited > 0 ? waited / link->round_s : 0;
+    return WINDOW_BYTES / (exp2(rounds + 1) - 1);
 }
 
 static bool measure(int fd, bool first, struct bench_link *link)
@@ -217,10 +268,19 @@ static bool measure(int fd, bool first, struct bench_link *link)
     double seconds;
     char *bufs = calloc(2, CHUNK);
     bool ok = bufs != NULL && ping(fd, first, &link->round_s) &&
-              exchange(fd, bufs, WARM_UP_BYTES, &seconds) &&
-              exchange(fd, bufs, LINK_BYTES, &seconds);
+              exchange(fd, bufs, WARM_UP_BYTES, &seconds) && agree(fd, first, &seconds);
+    const double in_a_second = WARM_UP_BYTES / (ok ? seconds : 1.0);
+    size_t bytes = in_a_second < LEAST_LINK_BYTES ? LEAST_LINK_BYTES
+                   : in_a_second > LINK_BYTES     ? LINK_BYTES
+                                                  : (size_t)in_a_second;
+    bytes -= bytes % CHUNK;
+    ok = ok && exchange(fd, bufs, bytes, &seconds);
+    link->rate = ok ? (double)bytes / seconds : 0.0;
+    if (ok && link->round_s > LONG_ROUND_S) {
+        ok = one_way(fd, first, bufs, &seconds);
+        link->window = ok ? window_of(link, seconds) : 0.0;
+    }
     free(bufs);
-    link->rate = ok ? (double)LINK_BYTES / seconds : 0.0;
     return ok;
 }
 

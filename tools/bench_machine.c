@@ -9,9 +9,18 @@
 #include "base/trace.h"
 #include "bench.h"
 #include "comm/shm/memory.h"
-#include "plan/machine.h"
+#include "plan/forecast.h"
 
-enum { TURNS = 15, ADD_FLOATS = 4 << 20, WRITE_BYTES = 32 << 20 };
+enum {
+    TURNS = 15,
+    ADD_FLOATS = 4 << 20,
+    WRITE_BYTES = 32 << 20,
+    REDUCE_FLOATS = 2 << 20,
+    /* In the last one of a step gradients are sent, which takes time from a host without spare
+     * cores; the plan counts that by itself. */
+    MICRO_BATCHES = 4,
+    TRACE_EVENTS = 1 << 16,
+};
 
 static int ascending(const void *a, const void *b)
 {
@@ -24,6 +33,11 @@ static lks__figure figure_of(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof *values, ascending);
     return (lks__figure){values[n / 2], values[n / 10], values[n - 1 - n / 10]};
+}
+
+static lks__figure scaled(lks__figure f, double by)
+{
+    return (lks__figure){f.value * by, f.low * by, f.high * by};
 }
 
 /* `work` for each of the seconds. */
@@ -43,8 +57,9 @@ static lks_status measure_peak(lks__trainer *t, lks__figure *figure)
     return LKS_OK;
 }
 
-/* Bytes of gradients that are added to others. */
-static lks_status measure_add(lks__trainer *t, lks__figure *figure)
+/* Bytes of gradients that are added to others: two arrays are read, and one is written, while all
+ * ranks do so. */
+static lks_status measure_add(lks__trainer *t, lks__machine *m)
 {
     double seconds[TURNS];
     float *y = calloc(2 * (size_t)ADD_FLOATS, sizeof *y);
@@ -52,13 +67,32 @@ static lks_status measure_add(lks__trainer *t, lks__figure *figure)
         return lks__fail(LKS_ERR_NOMEM, "no memory to measure additions");
     memset(y, 1,
            2 * (size_t)ADD_FLOATS * sizeof *y); /* its pages are there before the first turn */
+    lks_status st = lks_comm_barrier(t->ses.comm);
     for (int i = 0; i < TURNS; i++) {
         const double began = lks__sys_now();
         lks__layers_cpu.accumulate(&t->ses.ex, y, y + ADD_FLOATS, ADD_FLOATS);
         seconds[i] = lks__sys_now() - began;
     }
     free(y);
-    *figure = rate_of(seconds, TURNS, (double)ADD_FLOATS * sizeof *y);
+    m->add_bandwidth = rate_of(seconds, TURNS, (double)ADD_FLOATS * sizeof *y);
+    m->memory_bandwidth = scaled(m->add_bandwidth, 3.0 * m->ranks);
+    return st;
+}
+
+/* On one host, gradients that its ranks add in shared memory. Among hosts, what the backend's work
+ * for a byte takes of a core: the bytes that a host sends, and the CPU time of its first rank. */
+static lks_status measure_reduce(lks__trainer *t, lks__machine *m)
+{
+    double seconds[TURNS], cpu_seconds[TURNS];
+    const double bytes = (double)REDUCE_FLOATS * sizeof(float);
+    const int n_hosts = t->ses.world.world_size / t->ses.world.local_world_size;
+    if (t->ses.world.world_size == 1)
+        return LKS_OK;
+    LKS__TRY(bench_reduce_times(t->ses.comm, REDUCE_FLOATS, TURNS, seconds, cpu_seconds));
+    if (n_hosts == 1)
+        m->reduce_bandwidth = rate_of(seconds, TURNS, bytes);
+    else
+        m->engine_bandwidth = rate_of(cpu_seconds, TURNS, 2 * bytes * (n_hosts - 1) / n_hosts);
     return LKS_OK;
 }
 
@@ -96,15 +130,44 @@ static lks_status measure_write(const char *out, lks__figure *figure)
     return st;
 }
 
-/* Whole steps of one micro-batch on each rank, divided into parts. */
+/* What layers take of forward and backward since `began`. */
+static lks_status layers_since(double began, double *forward, double *backward)
+{
+    size_t n;
+    lks__trace_events(lks__trace_current, NULL, &n);
+    lks__trace_event *events = malloc((n + 1) * sizeof *events);
+    if (events == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a trace of %zu events", n);
+    lks__trace_events(lks__trace_current, events, &n);
+    *forward = *backward = 0;
+    for (size_t i = 0; i < n; i++) {
+        const lks__trace_event *e = &events[i];
+        if (e->start < began)
+            continue;
+        if (e->span == LKS__SPAN_FORWARD_LAYER || e->span == LKS__SPAN_AGAIN_LAYER)
+            *forward += e->seconds;
+        if (e->span == LKS__SPAN_BACKWARD_LAYER)
+            *backward += e->seconds;
+    }
+    free(events);
+    return LKS_OK;
+}
+
+/* Whole steps of some micro-batches on each rank, divided into parts. */
 static lks_status measure_steps(lks__trainer *t, lks__machine *m)
 {
-    double parts[TURNS][LKS__N_PARTS], one[TURNS];
+    double parts[TURNS][LKS__N_PARTS], one[TURNS], forward[TURNS], backward[TURNS];
     lks__step_result result;
     for (int i = -3; i < TURNS; i++) { /* the first ones are slower */
+        const int at = i < 0 ? 0 : i;
+        const double began = lks__sys_now();
         LKS__TRY(lks__train_step(t, &result));
-        lks__trace_take_parts(lks__trace_current, parts[i < 0 ? 0 : i]);
+        lks__trace_take_parts(lks__trace_current, parts[at]);
+        LKS__TRY(layers_since(began, &forward[at], &backward[at]));
     }
+    const double n_layers = (double)MICRO_BATCHES * m->layers;
+    m->layer_forward_s = scaled(figure_of(forward, TURNS), 1 / n_layers);
+    m->layer_backward_s = scaled(figure_of(backward, TURNS), 1 / n_layers);
     static const struct {
         lks__part part;
         size_t at;
@@ -113,11 +176,13 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
                 {LKS__PART_BACKWARD, offsetof(lks__machine, backward_s)}};
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         for (int i = 0; i < TURNS; i++)
-            one[i] = parts[i][rows[r].part];
+            one[i] = parts[i][rows[r].part] / MICRO_BATCHES;
         *(lks__figure *)(void *)((char *)m + rows[r].at) = figure_of(one, TURNS);
     }
+    /* Between hosts the rest of a step is the exchange of losses, which the plan counts. */
+    const bool alone = t->ses.world.world_size == t->ses.world.local_world_size;
     for (int i = 0; i < TURNS; i++)
-        one[i] = parts[i][LKS__PART_DATA] + parts[i][LKS__PART_OTHER];
+        one[i] = parts[i][LKS__PART_DATA] + (alone ? parts[i][LKS__PART_OTHER] : 0);
     m->other_s = figure_of(one, TURNS);
     for (int i = 0; i < TURNS; i++)
         one[i] = parts[i][LKS__PART_UPDATE];
@@ -130,7 +195,7 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
 static lks_status measure_link(lks__trainer *t, lks__machine *m)
 {
     enum { TIMES = 3 };
-    double rates[TIMES], rounds[TIMES];
+    double rates[TIMES], rounds[TIMES], windows[TIMES];
     const lks_world *w = &t->ses.world;
     m->has_link = w->world_size > w->local_world_size;
     for (int i = 0; i < TIMES && m->has_link; i++) {
@@ -138,10 +203,12 @@ static lks_status measure_link(lks__trainer *t, lks__machine *m)
         LKS__TRY(bench_link(t->ses.comm, w->local_world_size, false, &link));
         rates[i] = link.rate;
         rounds[i] = link.round_s;
+        windows[i] = link.window;
     }
     if (m->has_link) {
         m->link_bandwidth = figure_of(rates, TIMES);
         m->round_trip_s = figure_of(rounds, TIMES);
+        m->link_window = figure_of(windows, TIMES);
     }
     return LKS_OK;
 }
@@ -158,10 +225,14 @@ static lks_status measure(lks__trainer *t, const char *out, lks__machine *m)
         .micro_batch_flops = lks__model_flops_per_token(&t->model_config, &t->table) * tokens,
         .micro_batch_tokens = tokens,
     };
+    double layer;
+    LKS__TRY(lks__forecast_layer_flops(&t->model_config, &layer));
+    m->layer_flops = (lks__figure){layer * tokens, layer * tokens, layer * tokens};
     LKS__TRY(lks__session_same(&t->ses, "the number of cores", (uint64_t)m->cores));
     LKS__TRY(measure_steps(t, m));
     LKS__TRY(measure_peak(t, &m->peak_flops));
-    LKS__TRY(measure_add(t, &m->add_bandwidth));
+    LKS__TRY(measure_add(t, m));
+    LKS__TRY(measure_reduce(t, m));
     LKS__TRY(measure_link(t, m));
     return lks__session_agree(
         &t->ses, t->ses.world.rank == 0 ? measure_write(out, &m->write_bandwidth) : LKS_OK);
@@ -185,9 +256,9 @@ lks_status bench_machine(lks__settings *s)
     lks__machine m;
     if (s->out[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "say where to write: `lockstep bench machine --out=FILE`");
-    LKS__TRY(bench_open_trainer(s, &t));
+    LKS__TRY(bench_open_trainer(s, MICRO_BATCHES, &t));
     lks__trace *parts = NULL;
-    lks_status st = lks__trace_current == NULL ? lks__trace_open(0, &parts) : LKS_OK;
+    lks_status st = lks__trace_current == NULL ? lks__trace_open(TRACE_EVENTS, &parts) : LKS_OK;
     if (st == LKS_OK)
         st = measure(&t, s->out, &m);
     if (st == LKS_OK && t.ses.world.rank == 0)

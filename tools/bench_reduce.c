@@ -147,6 +147,29 @@ lks_status bench_reduction(struct bench_group *b, const struct bench_link *link)
     return st;
 }
 
+lks_status bench_reduce_times(lks_comm *comm, size_t count, int turns, double *seconds,
+                              double *cpu_seconds)
+{
+    struct bench_group b = {.comm = comm,
+                            .rank = lks_comm_rank(comm),
+                            .W = lks_comm_world_size(comm),
+                            .n_hosts = 0}; /* no comparison between two ranks of a host */
+    struct reduce r = {0};
+    lks_status st = open_reduce(&b, count, &r);
+    for (int i = -1; i < turns && st == LKS_OK; i++) {
+        st = lks_comm_barrier(comm);
+        const double began = lks__sys_now(), worked = lks__sys_cpu_seconds();
+        if (st == LKS_OK)
+            st = reduce_once(&b, &r);
+        if (i >= 0) {
+            seconds[i] = lks__sys_now() - began;
+            cpu_seconds[i] = lks__sys_cpu_seconds() - worked;
+        }
+    }
+    free(r.block_start);
+    return st;
+}
+
 /* --- a model's step --------------------------------------------------------------------------- */
 
 /* Reduce all gradients, in the buckets of training, with nothing else to do. */

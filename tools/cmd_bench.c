@@ -180,13 +180,14 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     return LKS_OK;
 }
 
-/* Each rank is one virtual rank with one micro-batch. */
-lks_status bench_open_trainer(lks__settings *s, lks__trainer *t)
+/* Each rank is one virtual rank. */
+lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer *t)
 {
     lks_world world;
     char dir[LKS__SETTING_STR];
     LKS__TRY(lks_world_from_env(&world));
-    s->gradient_accumulation_steps = s->virtual_ranks = world.world_size;
+    s->virtual_ranks = world.world_size;
+    s->gradient_accumulation_steps = s->virtual_ranks * micro_batches;
     if (lks__family_of(s)->prepare_bench != NULL)
         lks__family_of(s)->prepare_bench(s);
     if (s->vocab_size == 0)
@@ -202,7 +203,7 @@ lks_status bench_open_trainer(lks__settings *s, lks__trainer *t)
 static lks_status bench_step(lks__settings *s)
 {
     lks__trainer t;
-    LKS__TRY(bench_open_trainer(s, &t));
+    LKS__TRY(bench_open_trainer(s, 1, &t));
     double *times = calloc((size_t)s->iters, sizeof *times);
     lks_status st = LKS_OK;
     if (times == NULL)

@@ -7,10 +7,10 @@
 
 #include "base/jsonw.h"
 #include "comm/shm/memory.h"
-#include "plan/advice.h"
 #include "plan/forecast.h"
 #include "plan/process.h"
 #include "tool.h"
+#include "train/advice.h"
 #include "train/procedure.h"
 
 static const char usage[] =
@@ -236,13 +236,15 @@ static void print_limits(const struct plan *p)
 static lks_status print_advice(const struct plan *p)
 {
     const struct point *last = &p->points[p->n - 1];
+    const lks__layers *layers;
     char text[LKS__ADVICE_TEXT];
     if (!last->possible || last->needs.host_bytes <= p->room)
         return LKS_OK;
     lks__settings s = *p->s;
     LKS__TRY(lks__settings_check(&s, lks__place_world(&last->needs.place)));
-    LKS__TRY(lks__advice_find(&s, p->vocab, &last->needs.place, &p->process[last->nodes > 1],
-                              p->room, text));
+    LKS__TRY(lks__session_layers(s.device, &layers));
+    LKS__TRY(lks__advice_find(layers, &s, p->vocab, &last->needs.place,
+                              &p->process[last->nodes > 1], p->room, text));
     printf("it doesn't fit: %.1f MB of %.1f MB a host%s%s\n", last->needs.host_bytes / 1e6,
            p->room / 1e6, text[0] != '\0' ? "; what fits: " : "", text);
     return LKS_OK;

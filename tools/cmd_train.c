@@ -132,9 +132,6 @@ int tool_train(int argc, char **argv)
     if (s.dry_run && lks__settings_init(&s) == LKS__INIT_RESUME)
         st =
             lks__fail(LKS_ERR_CONFIG, "--dry_run is for a new run, and not for --init_from=resume");
-    if (s.dry_run && s.auto_batch != 0)
-        st = lks__fail(LKS_ERR_CONFIG,
-                       "--dry_run needs a number for batch_size: a run chooses it when it starts");
     lks__settings checked = s;
     if (s.dry_run && lks__settings_init(&s) == LKS__INIT_WEIGHTS)
         st = take_shape(&checked);

@@ -60,8 +60,9 @@ int lks__sys_connect(int fd, const struct sockaddr *addr, socklen_t bytes);
 ssize_t lks__sys_send(int fd, const void *buf, size_t bytes);
 ssize_t lks__sys_recv(int fd, void *buf, size_t bytes);
 
-double lks__sys_now(void);  /* seconds, monotonic */
-double lks__sys_wall(void); /* seconds since 1970 */
+double lks__sys_now(void);         /* seconds, monotonic */
+double lks__sys_wall(void);        /* seconds since 1970 */
+double lks__sys_cpu_seconds(void); /* of all threads of this process */
 /* The value of `key` ("VmHWM", "Pss"), in bytes, from a file of /proc/self that gives it in kB; 0
  * if it isn't there. */
 uint64_t lks__sys_proc_bytes(const char *path, const char *key);

@@ -8,8 +8,10 @@
 #include "data/meta.h"
 #include "data/sampler.h"
 #include "model/freeze.h"
-#include "plan/advice.h"
 #include "plan/process.h"
+#include "session/session.h"
+#include "train/advice.h"
+#include "train/fit.h"
 #include "train/procedure.h"
 #include "train/state.h"
 
@@ -58,13 +60,15 @@ static lks_status check_room(const lks__settings *s, uint32_t vocab, int W)
 {
     const lks__place here = {1, W};
     const double room = (double)lks__memory_available();
+    const lks__layers *layers;
     lks__process process = {0};
     lks__needs needs;
-    LKS__TRY(lks__needs_find(s, vocab, &here, &process, &needs));
+    LKS__TRY(lks__session_layers(s->device, &layers));
+    LKS__TRY(lks__needs_on(layers, s, vocab, &here, &process, &needs));
     if (needs.host_bytes < 0.5 * room)
         return LKS_OK;
     LKS__TRY(lks__process_measure(s, &here, &process));
-    return lks__advice_check(s, vocab, &here, &process, room);
+    return lks__advice_check(layers, s, vocab, &here, &process, room);
 }
 
 lks_status lks__plan_fits(const lks__settings *s, int W)
@@ -95,8 +99,29 @@ static lks_status print_frozen(const lks__settings *s, uint32_t vocab)
     return st;
 }
 
-lks_status lks__plan_dry_run(const lks__settings *s, int W)
+/* As the run will do it, with the memory that there is now. */
+static lks_status choose_batch(lks__settings *s, uint32_t vocab, int W)
 {
+    const lks__place here = {1, W};
+    lks__process process;
+    uint64_t limit = 0;
+    int64_t batch;
+    lks__fit fit = {.W = W, .local = W, .vocab_size = vocab};
+    LKS__TRY(lks__session_layers(s->device, &fit.layers));
+    LKS__TRY(lks__process_measure(s, &here, &process));
+    LKS__TRY(lks__settings_memory(s, &limit));
+    fit.process = process.own + process.libraries / W;
+    fit.room = limit > 0 ? (double)limit : (double)lks__memory_available();
+    LKS__TRY(lks__fit_choose(s, &fit, &batch));
+    LKS__TRY(lks__fit_take(s, W, batch));
+    printf("batch_size=auto:   %" PRId64 ", for at most %.1f MB\n", batch, fit.room / 1e6);
+    return LKS_OK;
+}
+
+lks_status lks__plan_dry_run(const lks__settings *given, int W)
+{
+    lks__settings chosen = *given;
+    const lks__settings *s = &chosen;
     char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
     uint64_t n_tokens[2];
     lks__meta meta = {0};
@@ -108,6 +133,8 @@ lks_status lks__plan_dry_run(const lks__settings *s, int W)
     const uint32_t vocab = began ? (uint32_t)s->vocab_size : meta.vocab_size;
     lks__meta_free(&meta);
     LKS__TRY(read_data(s, dir, vocab, n_tokens));
+    if (s->auto_batch != 0)
+        LKS__TRY(choose_batch(&chosen, vocab, W));
     LKS__TRY(find(s, vocab, W, &needs));
     const int64_t N = s->gradient_accumulation_steps;
     const int V = lks__train_ddp_config(s).V;

@@ -3,6 +3,7 @@
 #ifndef LKS_PLAN_FORECAST_H
 #define LKS_PLAN_FORECAST_H
 
+#include "model/model.h"
 #include "plan/machine.h"
 #include "plan/traffic.h"
 
@@ -22,6 +23,9 @@ typedef struct lks__forecast {
 lks_status lks__forecast_step(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
                               const lks__machine *machine, const lks__traffic *traffic,
                               lks__forecast *forecast);
+
+/* The arithmetic of a layer for each token, FLOP. */
+lks_status lks__forecast_layer_flops(const lks__model_config *config, double *flops_p);
 
 /* Seconds between checkpoints that lose least if a host fails every mtbf_s (Young). */
 double lks__forecast_checkpoint_every(double write_s, double mtbf_s);

@@ -39,9 +39,9 @@ static const struct {
     const char *name;
     size_t at;
     double low, high;
-    bool required;
+    int when;
 } figures[] = {
-#define X(name, low, high, required) {#name, offsetof(lks__machine, name), low, high, required},
+#define X(name, low, high, when) {#name, offsetof(lks__machine, name), low, high, when},
     LKS__MACHINE_FIGURES(X)
 #undef X
 };
@@ -125,6 +125,15 @@ static lks_status check_members(const char *shown, json_t *file)
                : bad(shown, MARK, what);
 }
 
+/* Layers are a part of the whole; the file's digits may round either. */
+static lks_status check_layers(const char *shown, const char *name, const lks__figure *layer,
+                               int layers, double whole)
+{
+    return layer->value * layers <= whole * 1.0001
+               ? LKS_OK
+               : bad(shown, name, "of all layers is more than of the whole model");
+}
+
 static lks_status take_all(const char *shown, const json_t *file, lks__machine *m)
 {
     char *at = (char *)m;
@@ -141,9 +150,14 @@ static lks_status take_all(const char *shown, const json_t *file, lks__machine *
                       numbers[i].low, numbers[i].high, (double *)(void *)(at + numbers[i].at)));
     for (int i = 0; i < N_FIGURES; i++) {
         const json_t *value = json_object_get(file, figures[i].name);
-        if (value != NULL || figures[i].required)
+        if (value != NULL || figures[i].when == LKS__MACHINE_ALWAYS)
             LKS__TRY(take_figure(shown, i, value, (lks__figure *)(void *)(at + figures[i].at)));
     }
+    LKS__TRY(check_layers(shown, "layer_flops", &m->layer_flops, m->layers, m->micro_batch_flops));
+    LKS__TRY(
+        check_layers(shown, "layer_forward_s", &m->layer_forward_s, m->layers, m->forward_s.value));
+    LKS__TRY(check_layers(shown, "layer_backward_s", &m->layer_backward_s, m->layers,
+                          m->backward_s.value));
     m->has_link = json_object_get(file, "link_bandwidth") != NULL;
     if (m->has_link != (json_object_get(file, "round_trip_s") != NULL))
         return bad(shown, m->has_link ? "round_trip_s" : "link_bandwidth",
@@ -188,7 +202,10 @@ lks_status lks__machine_write(const lks__machine *m, char text[LKS__MACHINE_TEXT
                               *(const double *)(const void *)(at + numbers[i].at));
     for (int i = 0; i < N_FIGURES; i++) {
         const lks__figure *f = (const lks__figure *)(const void *)(at + figures[i].at);
-        if (figures[i].required || m->has_link)
+        const bool given = figures[i].when == LKS__MACHINE_LINK    ? m->has_link
+                           : figures[i].when == LKS__MACHINE_MAYBE ? f->value > 0
+                                                                   : true;
+        if (given)
             n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n,
                                   ",\n  \"%s\": {\"value\": %.6g, \"low\": %.6g, \"high\": %.6g}",
                                   figures[i].name, f->value, f->low, f->high);

@@ -14,19 +14,33 @@ typedef struct lks__figure {
     double value, low, high;
 } lks__figure;
 
-/* X(name, lowest, highest, required): the figures of a file. Seconds are those of one micro-batch
- * of the model that was measured, on one rank while all ranks of the host compute. */
+/* When a file has a figure: always; together with the other figures of a link; or if it was
+ * measured. One that wasn't is 0. */
+enum { LKS__MACHINE_ALWAYS, LKS__MACHINE_LINK, LKS__MACHINE_MAYBE };
+
+/* X(name, lowest, highest, when): the figures of a file. Seconds are those of one micro-batch of
+ * the model that was measured, on one rank while all ranks of the host compute. */
 #define LKS__MACHINE_FIGURES(X)                                                                    \
-    X(peak_flops, 1e3, 1e18, true)      /* multiply-adds of a rank, FLOP/s */                      \
-    X(add_bandwidth, 1e3, 1e15, true)   /* bytes/s of gradients that a rank adds to others */      \
-    X(write_bandwidth, 1e2, 1e15, true) /* bytes/s to a file, until it is on the disk */           \
-    X(forward_s, 1e-9, 1e6, true)                                                                  \
-    X(head_s, 1e-9, 1e6, true) /* classifier and loss with their backward */                       \
-    X(backward_s, 1e-9, 1e6, true)                                                                 \
-    X(other_s, 0, 1e6, true)          /* reading of tokens and all else of a step */               \
-    X(update_rate, 1, 1e15, true)     /* parameters a second, of one rank */                       \
-    X(link_bandwidth, 1, 1e13, false) /* bytes/s each way between two hosts, both at once */       \
-    X(round_trip_s, 0, 100, false)    /* of a small message between two hosts */
+    X(peak_flops, 1e3, 1e18, LKS__MACHINE_ALWAYS)                                                  \
+    /* bytes/s: gradients that a rank adds to others; to a file, until it is on the disk */        \
+    X(add_bandwidth, 1e3, 1e15, LKS__MACHINE_ALWAYS)                                               \
+    X(write_bandwidth, 1e2, 1e15, LKS__MACHINE_ALWAYS)                                             \
+    X(forward_s, 1e-9, 1e6, LKS__MACHINE_ALWAYS)                                                   \
+    X(head_s, 1e-9, 1e6, LKS__MACHINE_ALWAYS) /* classifier and loss with their backward */        \
+    X(backward_s, 1e-9, 1e6, LKS__MACHINE_ALWAYS)                                                  \
+    X(other_s, 0, 1e6, LKS__MACHINE_ALWAYS)      /* reading of tokens and all else of a step */    \
+    X(update_rate, 1, 1e15, LKS__MACHINE_ALWAYS) /* parameters a second, of one rank */            \
+    /* parts of micro_batch_flops, forward_s and backward_s: one layer */                          \
+    X(layer_flops, 1, 1e24, LKS__MACHINE_MAYBE)                                                    \
+    X(layer_forward_s, 1e-9, 1e6, LKS__MACHINE_MAYBE)                                              \
+    X(layer_backward_s, 1e-9, 1e6, LKS__MACHINE_MAYBE)                                             \
+    X(memory_bandwidth, 1e3, 1e15, LKS__MACHINE_MAYBE) /* bytes/s of all ranks together */         \
+    X(reduce_bandwidth, 1e3, 1e15, LKS__MACHINE_MAYBE) /* gradients of a rank, among the host's */ \
+    X(link_bandwidth, 1, 1e13, LKS__MACHINE_LINK)      /* bytes/s each way, both ways at once */   \
+    X(round_trip_s, 0, 100, LKS__MACHINE_LINK)         /* of a small message between two hosts */  \
+    /* bytes that a connection sends in its first round trip after a pause */                      \
+    X(link_window, 1, 1e13, LKS__MACHINE_MAYBE)                                                    \
+    X(engine_bandwidth, 1, 1e15, LKS__MACHINE_MAYBE) /* a backend's own work, beside the link */
 
 typedef struct lks__machine {
     int cores, ranks, threads, layers; /* ranks of a host, threads of each; layers of the model */

@@ -17,7 +17,7 @@ struct walk {
     lks__ddp_config ddp;
     lks__place place;
     int *nodes; /* [n_hosts] nodes that a host sends of each bucket */
-    int most_nodes;
+    int most_nodes, all_nodes;
     double *sent; /* [n_hosts] bytes */
     double *messages;
     lks__traffic *traffic;
@@ -43,6 +43,30 @@ static void meet(struct walk *w)
 {
     for (int h = 0; h < w->place.n_hosts; h++)
         to_all(w, h, DESCRIPTOR);
+}
+
+/* One-way delays of a transfer of `bytes` that both sides start together. Gloo sends data when the
+ * other side has said that it waits for them. MPI sends small messages at once; for others it asks,
+ * and waits for the answer. */
+static int delays_of(const struct walk *w, double bytes)
+{
+    static const double mpi_sends_at_once = 65536; /* Open MPI's btl_tcp_eager_limit */
+    if (strcmp(w->s->backend, "mpi") != 0)
+        return 2;
+    return bytes <= mpi_sends_at_once ? 1 : 3;
+}
+
+/* Descriptors; pieces of shards, some ahead of the one that is added; pieces of the result,
+ * together with their norms. */
+static int bucket_delays(const struct walk *w, const lks__bucket_traffic *b, size_t pieces)
+{
+    const int to = w->place.n_hosts - 1;
+    /* Nodes of the narrow wire share one buffer, so each waits for the one before. */
+    const int rounds = w->ddp.wire == LKS_WIRE_BFLOAT16 ? w->most_nodes : 1;
+    const int waves = (int)((pieces + LKS__PIECES_AHEAD - 1) / LKS__PIECES_AHEAD);
+    const double fetched = b->fetch_bytes / (double)pieces / to / w->most_nodes;
+    return delays_of(w, DESCRIPTOR) + waves * rounds * delays_of(w, fetched) +
+           delays_of(w, b->gather_bytes / (double)pieces / to);
 }
 
 /* As comm/hier/reduce.c: descriptors, each host's nodes by shards, sums of shards, their norms. */
@@ -75,8 +99,12 @@ static void add_bucket(struct walk *w, const lks__table *table, size_t first, si
         to_all(w, h, blocks * sizeof(double));
         const double own = w->sent[h] - before + DESCRIPTOR * (n - 1);
         b->bytes = own > b->bytes ? own : b->bytes;
+        b->fetch_bytes = others > b->fetch_bytes ? others : b->fetch_bytes;
+        const double added = shard * 4 * (w->all_nodes - 1);
+        b->added_bytes = added > b->added_bytes ? added : b->added_bytes;
     }
-    b->delays = 2 + w->most_nodes + (w->ddp.zero ? 0 : 1);
+    b->gather_bytes = b->bytes - b->fetch_bytes;
+    b->delays = bucket_delays(w, b, cut.n);
 }
 
 /* The update, ZeRO-1's parameters, the losses, and the step's end. */
@@ -88,23 +116,27 @@ static void add_late(struct walk *w, const lks__table *table)
     lks__traffic *t = w->traffic;
     if (n == 1)
         return;
-    meet(w); /* losses */
+    const double losses = (sizeof(lks__step_note) + most) * w->place.local;
+    const int descriptors = delays_of(w, DESCRIPTOR);
+    meet(w);
     for (int h = 0; h < n; h++)
-        to_all(w, h, (sizeof(lks__step_note) + most) * w->place.local);
-    t->late_delays = 2;
+        to_all(w, h, losses);
+    t->late_delays = descriptors + delays_of(w, losses);
     for (int g = 0, end = 0;
          w->ddp.zero && lks__ddp_next_bucket(table, w->ddp.bucket_bytes, &g, &end);) {
         const size_t first = table->group_block[g], blocks = table->group_block[end] - first;
+        double bytes = 0;
         meet(w);
         for (int h = 0; h < n; h++) {
             const size_t from = first + lks__share_start(blocks, n, h);
             const size_t to = first + lks__share_start(blocks, n, h + 1);
-            to_all(w, h, (double)(table->block_start[to] - table->block_start[from]) * 4);
+            bytes = (double)(table->block_start[to] - table->block_start[from]) * 4;
+            to_all(w, h, bytes);
         }
-        t->late_delays += 2;
+        t->late_delays += descriptors + delays_of(w, bytes);
     }
     meet(w); /* the end of the update */
-    t->late_delays += 1;
+    t->late_delays += descriptors;
     t->late_bytes = w->sent[0] - before;
 }
 
@@ -136,6 +168,7 @@ static lks_status walk_step(struct walk *w, const lks__table *table)
     for (int h = 0; h < w->place.n_hosts; h++) {
         w->nodes[h] = count_nodes(w, h);
         w->most_nodes = w->nodes[h] > w->most_nodes ? w->nodes[h] : w->most_nodes;
+        w->all_nodes += w->nodes[h];
     }
     for (int g = 0, end = 0; lks__ddp_next_bucket(table, w->ddp.bucket_bytes, &g, &end);)
         add_bucket(w, table, table->group_block[g], table->group_block[end], end - 1);

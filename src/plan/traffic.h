@@ -8,8 +8,11 @@
 typedef struct lks__bucket_traffic {
     int last_group;        /* it is complete when backward has done this group of tensors */
     double gradient_bytes; /* of a rank */
-    double bytes;          /* that the busiest host sends */
-    int delays;            /* transfers, one after the other */
+    double bytes;          /* that the busiest host sends, in two parts: */
+    double fetch_bytes;    /* its sums of the other hosts' shards */
+    double gather_bytes;   /* the result of its own shard */
+    double added_bytes;    /* of sums that a host adds to others */
+    int delays;            /* one-way, one after the other */
 } lks__bucket_traffic;
 
 typedef struct lks__traffic {
@@ -20,7 +23,7 @@ typedef struct lks__traffic {
     double mean_bytes;            /* a host's mean */
     double messages;              /* of the busiest host */
     int delays;                   /* one-way delays of a step, one after the other */
-    int late_delays;              /* of them after the last bucket: losses, end of the update */
+    int late_delays;              /* of them behind the buckets: losses, end of the update */
     double late_bytes;
     double heartbeat_rate; /* bytes/s that a host sends beside steps */
 } lks__traffic;

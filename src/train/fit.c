@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "comm/shm/memory.h"
 #include "lockstep/comm.h"
+#include "train/advice.h"
 #include "train/needs.h"
 #include "train/procedure.h"
 
@@ -17,7 +18,7 @@ lks_status lks__fit_bytes(const lks__settings *s, const lks__fit *fit, double *b
 {
     /* If hosts have different numbers of ranks: fewer hosts, as each then needs more. */
     const lks__place place = {fit->W / fit->local, fit->local};
-    const lks__process process = {.own = fit->process};
+    const lks__process process = {.own = fit->process + LATER};
     lks__needs needs;
     LKS__TRY(lks__needs_on(fit->layers, s, fit->vocab_size, &place, &process, &needs));
     *bytes_p = needs.host_bytes;
@@ -43,8 +44,8 @@ lks_status lks__fit_take(lks__settings *s, int W, int64_t batch)
     return LKS_OK;
 }
 
-lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, double room,
-                          int64_t *batch_p, double *least_p)
+lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *batch_p,
+                          double *least_p)
 {
     const int64_t samples = s->batch_size * s->gradient_accumulation_steps;
     int64_t most = samples / s->virtual_ranks;
@@ -58,10 +59,25 @@ lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, double ro
         if (lks__fit_bytes(&other, fit, &bytes) != LKS_OK)
             continue; /* more than memory can address; or an error that the run reports, too */
         *least_p = bytes;
-        if (bytes <= room)
+        if (bytes <= fit->room)
             *batch_p = b;
     }
     return LKS_OK;
+}
+
+lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t *batch_p)
+{
+    double least = 0.0;
+    LKS__TRY(lks__fit_batch(s, fit, batch_p, &least));
+    if (*batch_p > 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_NOMEM,
+                     "batch_size=auto: the smallest micro-batch needs %.1f MB on this host, and it "
+                     "may use %.1f MB: use %sfewer ranks with more threads each%s, or give it more "
+                     "memory",
+                     least / 1e6, fit->room / 1e6,
+                     s->recompute == LKS__recompute_block ? "" : "--recompute=block, ",
+                     s->virtual_ranks > 1 ? ", a smaller --virtual_ranks (another run)" : "");
 }
 
 /* --- a rank's part ---------------------------------------------------------------------------- */
@@ -83,31 +99,39 @@ static lks_status choose(lks__trainer *t, int64_t *batch_p)
     char dir[LKS__SETTING_STR + 8];
     lks__meta meta = {0};
     bool found;
-    double least = 0.0;
     const int W = t->ses.world.world_size;
     const double process = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss");
     LKS__TRY(lks__settings_check(&t->s, W));
     LKS__TRY(lks__settings_data_dir(&t->s, dir));
     LKS__TRY(lks__procedure_meta(&t->s, dir, t->weights != NULL, &found, &meta));
-    const lks__fit fit = {
+    lks__fit fit = {
         .W = W,
         .local = t->ses.world.local_world_size,
         .vocab_size = t->weights != NULL ? (uint32_t)t->s.vocab_size : meta.vocab_size,
         .layers = t->ses.device->layers,
-        .process = process + LATER,
+        .process = process,
     };
     lks__meta_free(&meta);
-    LKS__TRY(find_room(t, process, &t->fit_room));
-    LKS__TRY(lks__fit_batch(&t->s, &fit, t->fit_room, batch_p, &least));
-    if (*batch_p > 0)
+    LKS__TRY(find_room(t, process, &fit.room));
+    t->fit_room = fit.room;
+    return lks__fit_choose(&t->s, &fit, batch_p);
+}
+
+lks_status lks__train_check_fits(const lks__trainer *t)
+{
+    const lks_world *w = &t->ses.world;
+    const int local = w->local_world_size;
+    const lks__process process = {
+        .own = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Anonymous")};
+    /* If hosts have different numbers of ranks: more hosts, as each then needs less. */
+    lks__place place = {(w->world_size + local - 1) / local, local};
+    if (t->s.skip_fit_check || w->local_rank != 0)
         return LKS_OK;
-    return lks__fail(LKS_ERR_NOMEM,
-                     "batch_size=auto: the smallest micro-batch needs %.1f MB on this host, and it "
-                     "may use %.1f MB: use %sfewer ranks with more threads each%s, or give it more "
-                     "memory",
-                     least / 1e6, t->fit_room / 1e6,
-                     t->s.recompute == LKS__recompute_block ? "" : "--recompute=block, ",
-                     t->s.virtual_ranks > 1 ? ", a smaller --virtual_ranks (another run)" : "");
+    if (lks__place_world(&place) > t->V)
+        place.n_hosts--;
+    /* What the ranks take already isn't available any more. */
+    return lks__advice_check(t->ses.device->layers, &t->s, (uint32_t)t->s.vocab_size, &place,
+                             &process, (double)lks__memory_available() + process.own * local);
 }
 
 lks_status lks__train_fit(lks__trainer *t)

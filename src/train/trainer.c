@@ -274,6 +274,7 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
 {
     if (t->model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
+    LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(t)));
     LKS__TRY(open_arenas(t));
     uint64_t digest = 0;
     lks_status st = check_activations(t);

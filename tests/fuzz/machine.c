@@ -18,11 +18,11 @@ static const lks__machine whole = {
     .cores = 2,
     .ranks = 2,
     .threads = 1,
-    .layers = 4,
+    .layers = 1,
     .memory_bytes = 8e9,
     .micro_batch_flops = 1e9,
     .micro_batch_tokens = 256,
-#define X(name, low_, high_, required) .name = {low_ > 0 ? 2 * low_ : 1, low_, high_},
+#define X(name, low_, high_, when) .name = {low_ > 0 ? 2 * low_ : 1, low_, high_},
     LKS__MACHINE_FIGURES(X)
 #undef X
         .has_link = true,
@@ -45,8 +45,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (lks__machine_read(fuzz_file("machine", data, bytes), &m) != LKS_OK)
         return 0;
     FUZZ_HOLDS(m.cores >= 1 && m.ranks >= 1 && m.threads >= 1 && m.layers >= 1);
-#define X(name, low_, high_, required)                                                             \
-    if ((required) || m.has_link)                                                                  \
+#define X(name, low_, high_, when)                                                                 \
+    if ((when) == LKS__MACHINE_ALWAYS || ((when) == LKS__MACHINE_LINK && m.has_link) ||            \
+        ((when) == LKS__MACHINE_MAYBE && m.name.value != 0))                                       \
         FUZZ_HOLDS(m.name.low >= (low_) && m.name.low <= m.name.value &&                           \
                    m.name.value <= m.name.high && m.name.high <= (high_));
     LKS__MACHINE_FIGURES(X)

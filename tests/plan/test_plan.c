@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "plan/forecast.h"
+#include "train/state.h"
 
 /* A micro-batch takes 1 s, additions and the update nothing that counts; 1 MB/s, 0.2 s there and
  * back. */
@@ -16,7 +17,7 @@
     "\"peak_flops\": 1e11, \"add_bandwidth\": 1e15, \"write_bandwidth\": 1e8, "                    \
     "\"forward_s\": {\"value\": 0.25, \"low\": 0.2, \"high\": 0.3}, \"head_s\": 0.25, "            \
     "\"backward_s\": 0.5, \"other_s\": 0, \"update_rate\": 1e15" last "}"
-#define LINK ", \"link_bandwidth\": 1e6, \"round_trip_s\": 0.2"
+#define LINK ", \"link_bandwidth\": 1e6, \"round_trip_s\": 0.2, \"link_window\": 1e6"
 
 static const char *written(const char *text)
 {
@@ -42,6 +43,8 @@ static void test_read(void **state)
     assert_ok(lks__machine_write(&m, text));
     assert_ok(lks__machine_read(written(text), &m));
     assert_float_equal(m.link_bandwidth.value, 1e6, 0);
+    assert_float_equal(m.link_window.value, 1e6, 0);
+    assert_float_equal(m.reduce_bandwidth.value, 0, 0); /* wasn't measured */
     assert_ok(lks__machine_read(written(TEXT("1", "")), &m));
     assert_false(m.has_link);
 }
@@ -65,6 +68,11 @@ static void test_refused(void **state)
                    "\"round_trip_s\": 0"),
          "low <= value <= high"},
         {TEXT("1", ", \"link_bandwidth\": {\"value\": 2}, \"round_trip_s\": 0"), "members value"},
+        {TEXT("1", ", \"link_window\": 0"), "link_window must be"},
+        {TEXT("1", ", \"memory_bandwidth\": \"much\""), "memory_bandwidth must be"},
+        {TEXT("1", ", \"layer_forward_s\": 0.1"), "layer_forward_s of all layers is more than"},
+        {TEXT("1", ", \"layer_backward_s\": 0.2"), "layer_backward_s of all layers"},
+        {TEXT("1", ", \"layer_flops\": 1e9"), "layer_flops of all layers"},
     };
     lks__machine m;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -119,7 +127,23 @@ static void test_uneven(void **state)
 {
     const lks__traffic t = traffic_of(3, 1, "--allow_uneven=true");
     assert_true(t.bytes > 1.4 * t.ring_bytes && t.bytes < 1.6 * t.ring_bytes);
-    assert_true(t.delays > traffic_of(4, 1, NULL).delays);
+    /* in half the bytes, one after the other */
+    assert_true(traffic_of(3, 1, "--allow_uneven=true", "--wire=bfloat16").delays >
+                traffic_of(4, 1, "--wire=bfloat16").delays);
+}
+
+/* Each side waits for the other, then for data: three exchanges of a bucket, three behind them. */
+static void test_delays(void **state)
+{
+    const lks__traffic t = traffic_of(2, 1, "--bucket_mb=1000");
+    assert_int_equal(t.n_buckets, 1);
+    /* seven pieces, three of them ahead */
+    assert_int_equal(t.delays, (1 + 3 + 1) * 2 + 3 * 2);
+    assert_int_equal(traffic_of(2, 1, "--bucket_mb=1000", "--backend=mpi").delays,
+                     (1 + 3 * 3 + 3) + 3 * 1);
+    assert_int_equal(t.late_delays, 3 * 2);
+    const lks__traffic small = traffic_of(2, 1, "--n_embd=16", "--bucket_mb=1000");
+    assert_int_equal(small.delays, 12); /* as tests/plan/times.py finds with tiny */
 }
 
 static void test_halves(void **state)
@@ -179,6 +203,49 @@ static void test_exposed(void **state)
         forecast_of(TEXT("1", ", \"link_bandwidth\": 1e12, \"round_trip_s\": 0"), 2, NULL);
     assert_true(fast.at.exposed < 1e-3);
     assert_true(forecast_of(TEXT("1", LINK), 4, NULL).network);
+}
+
+/* Of a long way a connection fills a part at first, and twice as much after each round trip. */
+static void test_window(void **state)
+{
+    const lks__traffic t = traffic_of(2, 1, "--bucket_mb=1000");
+#define FAR(window)                                                                                \
+    TEXT("1", ", \"link_bandwidth\": 1e9, \"round_trip_s\": 0.2, \"link_window\": " window)
+    const double wide = forecast_of(FAR("1e9"), 2, "--bucket_mb=1000").at.exposed;
+    assert_float_equal(wide, t.delays * 0.1 + t.bytes / 1e9 - 0.25,
+                       0.26); /* backward hides a part */
+    int rounds = 0;           /* of the shards; the sums come later */
+    for (double window = 1e5, left = t.bytes / 2; left > window; window *= 2, rounds++)
+        left -= window;
+    const double narrow = forecast_of(FAR("1e5"), 2, "--bucket_mb=1000").at.exposed;
+    assert_true(rounds >= 4);
+    assert_float_equal(narrow - wide, rounds * 0.2, 0.21); /* the sums find it wide, or nearly so */
+#undef FAR
+}
+
+/* Other layers take as long as the measured ones each. */
+static void test_layers(void **state)
+{
+#define LAYERS ", \"layer_forward_s\": 0.0625, \"layer_backward_s\": 0.125, \"layer_flops\": 2.4e8"
+    lks__settings s;
+    lks__machine m;
+    lks__forecast f[2];
+    double flops;
+    const lks__traffic none = {0};
+    assert_ok(lks__machine_read(written(TEXT("1", LAYERS)), &m));
+    for (int i = 0; i < 2; i++) {
+        settings(&s, 1, (const char *const[]){i == 0 ? "--n_layer=4" : "--n_layer=8", NULL});
+        const lks__model_config config = lks__state_model_config(&s, 65);
+        assert_ok(lks__forecast_layer_flops(&config, &flops));
+        if (i == 0) { /* so that this model is the measured one */
+            m.layer_flops.value = flops * 2 * 64;
+            m.micro_batch_flops = m.layer_flops.value * 4.2;
+        }
+        assert_ok(lks__forecast_step(&s, 65, &(lks__place){1, 1}, &m, &none, &f[i]));
+    }
+    assert_float_equal(f[1].at.compute - f[0].at.compute, 8 * 4 * (0.0625 + 0.125), 0.1);
+    assert_true(f[1].model);
+#undef LAYERS
 }
 
 static void test_needs_link(void **state)
@@ -253,6 +320,9 @@ static void test_bench(void **state)
     assert_int_equal(r.exit_code, 0);
     assert_ok(lks__machine_read(file, &m));
     assert_true(m.layers == 2 && m.ranks == 1 && !m.has_link);
+    assert_true(m.layer_forward_s.value > 0 && m.layer_backward_s.value > 0);
+    assert_true(m.memory_bandwidth.value > m.add_bandwidth.value);
+    assert_true(m.reduce_bandwidth.value == 0 && m.engine_bandwidth.value == 0);
     assert_float_equal(m.micro_batch_tokens, 16, 0);
     r = lks_test_tool(PLAN, lks_test_text("--machine=%s", file), "--nnodes=2");
     assert_int_equal(r.exit_code, 0);
@@ -262,11 +332,19 @@ static void test_bench(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_even),    cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_halves),  cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_exposed), cmocka_unit_test(test_needs_link),
-        cmocka_unit_test(test_command), cmocka_unit_test(test_command_refuses),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_even),
+        cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_delays),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_exposed),
+        cmocka_unit_test(test_needs_link),
+        cmocka_unit_test(test_command),
+        cmocka_unit_test(test_command_refuses),
         cmocka_unit_test(test_bench),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-#include "plan/advice.h"
+#include "train/advice.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,6 +17,7 @@ static double least_bytes(const lks__needs *n)
 }
 
 struct advice {
+    const lks__layers *layers;
     const lks__settings *s;
     uint32_t vocab;
     const lks__process *process;
@@ -32,7 +33,7 @@ static bool fits(const struct advice *a, const lks__settings *s, const lks__plac
     lks__needs needs;
     lks__settings checked = *s;
     if (lks__settings_check(&checked, lks__place_world(place)) != LKS_OK ||
-        lks__needs_find(&checked, a->vocab, place, a->process, &needs) != LKS_OK)
+        lks__needs_on(a->layers, &checked, a->vocab, place, a->process, &needs) != LKS_OK)
         return false;
     *megabytes_p = needs.host_bytes / 1e6;
     return needs.host_bytes < a->room;
@@ -139,10 +140,11 @@ static void try_more_hosts(struct advice *a, const lks__place *place)
     }
 }
 
-lks_status lks__advice_find(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
-                            const lks__process *process, double room, char text[LKS__ADVICE_TEXT])
+lks_status lks__advice_find(const lks__layers *layers, const lks__settings *s, uint32_t vocab_size,
+                            const lks__place *place, const lks__process *process, double room,
+                            char text[LKS__ADVICE_TEXT])
 {
-    struct advice a = {s, vocab_size, process, room, text, 0};
+    struct advice a = {layers, s, vocab_size, process, room, text, 0};
     text[0] = '\0';
     try_recompute(&a, place);
     try_fewer_ranks(&a, place);
@@ -152,15 +154,15 @@ lks_status lks__advice_find(const lks__settings *s, uint32_t vocab_size, const l
     return LKS_OK;
 }
 
-lks_status lks__advice_check(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
-                             const lks__process *process, double room)
+lks_status lks__advice_check(const lks__layers *layers, const lks__settings *s, uint32_t vocab_size,
+                             const lks__place *place, const lks__process *process, double room)
 {
     lks__needs needs;
     char advice[LKS__ADVICE_TEXT];
-    LKS__TRY(lks__needs_find(s, vocab_size, place, process, &needs));
+    LKS__TRY(lks__needs_on(layers, s, vocab_size, place, process, &needs));
     if (least_bytes(&needs) <= room)
         return LKS_OK;
-    LKS__TRY(lks__advice_find(s, vocab_size, place, process, room, advice));
+    LKS__TRY(lks__advice_find(layers, s, vocab_size, place, process, room, advice));
     return lks__fail(
         LKS_ERR_NOMEM,
         "the run takes %.1f MB on this host, and %.1f MB are available to this machine "
