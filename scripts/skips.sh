@@ -80,6 +80,8 @@ has() {
         python_has numpy ;;
     transformers) # as pytorch
         python_has transformers ;;
+    golf-data) # parameter-golf's data script, in data/ beside the path that LOCKSTEP_TEST_GOLF gives
+        [ -e "$(dirname "${LOCKSTEP_TEST_GOLF-none}")/data/download_hf_docs_and_tokenize.py" ] ;;
     golf-script) # parameter-golf's train_gpt.py, at the path that LOCKSTEP_TEST_GOLF gives
         [ -e "${LOCKSTEP_TEST_GOLF-}" ] ;;
     nanogpt) # nanoGPT's train.py and model.py, in the folder that LOCKSTEP_TEST_NANOGPT gives

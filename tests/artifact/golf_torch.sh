@@ -47,3 +47,15 @@ ours=$(begin "$work/run/final_model.int8.ptz")
 theirs=$(begin "$work/script.ptz")
 echo "weights of the artifacts: $ours, $theirs"
 [ -n "$ours" ] && [ "$ours" = "$theirs" ]
+
+# The same with other tensors that stay fp32; a run that keeps the default ones has other weights.
+export INT8_KEEP_FLOAT_FP32_NAME_PATTERNS=mlp.fc,1.attn,q_gain
+"$tool" train "$here/../../config/golf_baseline.conf" --out_dir="$work/parts" >>"$work/log" 2>&1 || {
+    cat "$work/log"
+    exit 1
+}
+theirs "$work/final_model.pt" "$work/script.ptz" >>"$work/log"
+other=$(begin "$work/parts/final_model.int8.ptz")
+theirs=$(begin "$work/script.ptz")
+echo "with other parts of names: $other, $theirs"
+[ -n "$other" ] && [ "$other" = "$theirs" ] && [ "$other" != "$ours" ]

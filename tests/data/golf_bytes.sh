@@ -7,9 +7,9 @@ here=${0%/*}
 tool=$1
 work_folder
 find_python numpy numpy
-[ -e "${LOCKSTEP_TEST_GOLF-}" ] || lacks golf-script 'LOCKSTEP_TEST_GOLF names no train_gpt.py'
-script=${LOCKSTEP_TEST_GOLF%/*}/data/download_hf_docs_and_tokenize.py
-[ -e "$script" ] || lacks golf-script "there is no data/ beside $LOCKSTEP_TEST_GOLF"
+golf=${LOCKSTEP_TEST_GOLF-none/train_gpt.py}
+script=${golf%/*}/data/download_hf_docs_and_tokenize.py
+[ -e "$script" ] || lacks golf-data "LOCKSTEP_TEST_GOLF names no train_gpt.py with data/ beside it"
 
 "$python" "$here/golf_bytes.py" "$script" "$work" >"$work/log" 2>&1 || fail 'the script ends with an error'
 "$tool" prep bytes --input="$work/docs_selected.jsonl" --out="$work/ours" --num_val_docs=7 --shards=1000 \
