@@ -36,7 +36,7 @@ static lks_status plot(const lks__settings *s, const tool_runs *runs)
     if (s->out[0] != '\0')
         return lks__plot_file(&p, s->out);
     LKS__TRY(lks__plot_text(&p, stdout, width(), tool_utf8()));
-    return fflush(stdout) == 0 ? LKS_OK : lks__fail(LKS_ERR_IO, "can't write to standard output");
+    return tool_flush();
 }
 
 int tool_plot(int argc, char **argv)

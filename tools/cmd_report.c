@@ -41,7 +41,7 @@ static lks_status report(const lks__settings *s, const tool_runs *runs)
         if (runs->all[i].bad > 0)
             fprintf(stderr, "lockstep report: %zu lines of run %zu are not a run's, and left out\n",
                     runs->all[i].bad, i + 1);
-    return fflush(stdout) == 0 ? LKS_OK : lks__fail(LKS_ERR_IO, "can't write to standard output");
+    return tool_flush();
 }
 
 int tool_report(int argc, char **argv)

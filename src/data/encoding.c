@@ -123,14 +123,14 @@ lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_
 
 /* --- text that is kept as it is -------------------------------------------------------------- */
 
-const char *lks__text_remark(const char *path, const char *head, size_t bytes,
+const char *lks__text_remark(const char *path, const char *head, size_t bytes, int keeps,
                              char out[LKS__REMARK])
 {
     char name[128], what[384];
     uint32_t cp;
     out[0] = '\0';
     lks__escape(name, sizeof name, path, strlen(path));
-    for (size_t i = 0, len; i < bytes; i += len) {
+    for (size_t i = 0, len; keeps & LKS__KEEPS_BYTES && i < bytes; i += len) {
         len = lks__utf8_decode(head + i, bytes - i, &cp);
         if (len > 0)
             continue;
@@ -142,12 +142,12 @@ const char *lks__text_remark(const char *path, const char *head, size_t bytes,
                  name, (unsigned char)head[i], i, what);
         return out;
     }
-    if (bytes >= 3 && memcmp(head, "\xef\xbb\xbf", 3) == 0)
+    if (keeps & LKS__KEEPS_MARK && bytes >= 3 && memcmp(head, "\xef\xbb\xbf", 3) == 0)
         snprintf(out, LKS__REMARK,
                  "%s begins with a byte order mark, which is kept: `tail -c +4 %s > new.txt` drops "
                  "it",
                  name, name);
-    else if (bytes > 0 && memmem(head, bytes, "\r\n", 2) != NULL)
+    else if (keeps & LKS__KEEPS_CRLF && bytes > 0 && memmem(head, bytes, "\r\n", 2) != NULL)
         snprintf(out, LKS__REMARK,
                  "lines of %s end in CRLF, which is kept: `tr -d '\\r' < %s > new.txt` makes it LF",
                  name, name);

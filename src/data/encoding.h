@@ -17,10 +17,16 @@ lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_
  * container, with a command that unpacks it. */
 lks_status lks__check_container(const char *path, const char *head, size_t bytes);
 
-/* A remark about text that is kept byte for byte: a byte order mark, CRLF, bytes that aren't UTF-8.
- * Returns `out`; "" if there is nothing to say. */
-enum { LKS__REMARK = 640 };
-const char *lks__text_remark(const char *path, const char *head, size_t bytes,
+/* A remark about what a kind of tokens keeps of a text, though the user may not want it: a byte
+ * order mark, CRLF, bytes that aren't UTF-8. Returns `out`; "" if there is nothing to say. */
+enum {
+    LKS__KEEPS_MARK = 1,
+    LKS__KEEPS_CRLF = 2,
+    LKS__KEEPS_BYTES = 4,
+    LKS__KEEPS_ALL = 7,
+    LKS__REMARK = 640
+};
+const char *lks__text_remark(const char *path, const char *head, size_t bytes, int keeps,
                              char out[LKS__REMARK]);
 
 #endif

@@ -14,17 +14,17 @@
 enum { HEAD_BYTES = 1 << 16, MAX_REMARKS = 3 };
 
 static const struct lks__prep_kind kinds[] = {
-    {.name = "char", .val_fraction = 0.1, .run = lks__prep_char},
+    {.name = "char", .val_fraction = 0.1, .keeps = LKS__KEEPS_MARK, .run = lks__prep_char},
     {.name = "gpt2",
      .val_fraction = 0.0005,
      .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
-     .is_bytes = true,
+     .keeps = LKS__KEEPS_ALL,
      .needs_tokenizer = true,
      .run = lks__prep_bpe},
     {.name = "openwebtext",
      .val_fraction = 0.0005,
      .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
-     .is_bytes = true,
+     .keeps = LKS__KEEPS_ALL,
      .needs_tokenizer = true,
      .get = "JSON lines with a \"text\" each, for instance made with `python3 -c \"from datasets "
             "import load_dataset as l; l('openwebtext', "
@@ -33,7 +33,7 @@ static const struct lks__prep_kind kinds[] = {
     {.name = "shakespeare",
      .val_fraction = 0.1,
      .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
-     .is_bytes = true,
+     .keeps = LKS__KEEPS_ALL,
      .needs_tokenizer = true,
      .get = "`curl -o input.txt https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
             "tinyshakespeare/input.txt`, then --input=input.txt",
@@ -48,6 +48,7 @@ static const struct lks__prep_kind kinds[] = {
      .val_fraction = 0.1,
      .shard_tokens = LKS__PREP_SHARD_TOKENS,
      .takes = LKS__PREP_VAL_DOCS,
+     .keeps = LKS__KEEPS_MARK | LKS__KEEPS_CRLF,
      .run = lks__prep_bytes},
 };
 
@@ -140,8 +141,7 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
 /* --- the inputs ------------------------------------------------------------------------------ */
 
 /* Look at the beginning of a file; `*n_remarks` were made so far. */
-static lks_status look_at(const lks__prep_job *job, bool is_bytes, size_t i, char *head,
-                          int *n_remarks)
+static lks_status look_at(const lks__prep_job *job, int keeps, size_t i, char *head, int *n_remarks)
 {
     int fd;
     char remark[LKS__REMARK] = "";
@@ -152,9 +152,9 @@ static lks_status look_at(const lks__prep_job *job, bool is_bytes, size_t i, cha
     lks__sys_close(fd);
     LKS__TRY(st);
     LKS__TRY(lks__check_container(file->path, head, n));
-    if (!is_bytes || file->is_jsonl || job->o.note == NULL || *n_remarks == MAX_REMARKS)
+    if (file->is_jsonl || job->o.note == NULL || *n_remarks == MAX_REMARKS)
         return LKS_OK;
-    lks__text_remark(file->path, head, n, remark);
+    lks__text_remark(file->path, head, n, keeps, remark);
     if (remark[0] != '\0') {
         job->o.note(remark);
         ++*n_remarks;
@@ -162,7 +162,7 @@ static lks_status look_at(const lks__prep_job *job, bool is_bytes, size_t i, cha
     return LKS_OK;
 }
 
-static lks_status look_at_all(const lks__prep_job *job, bool is_bytes)
+static lks_status look_at_all(const lks__prep_job *job, int keeps)
 {
     int n_remarks = 0;
     lks_status st = LKS_OK;
@@ -170,7 +170,7 @@ static lks_status look_at_all(const lks__prep_job *job, bool is_bytes)
     if (head == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to read a text");
     for (size_t i = 0; i < job->texts.n && st == LKS_OK; i++)
-        st = look_at(job, is_bytes, i, head, &n_remarks);
+        st = look_at(job, keeps, i, head, &n_remarks);
     free(head);
     return st;
 }
@@ -222,7 +222,7 @@ static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
 {
     LKS__TRY(check_folders(&job->o));
     LKS__TRY(lks__texts_open(job->o.input, job->o.stdin_lines, &job->texts));
-    LKS__TRY(look_at_all(job, kind->is_bytes));
+    LKS__TRY(look_at_all(job, kind->keeps));
     LKS__TRY(kind->run(job));
     LKS__TRY(lks__staged_commit(&job->staged));
     return lks__split_remove_others(&job->staged);

@@ -21,7 +21,7 @@ struct lks__prep_kind {
     double val_fraction;   /* by default */
     uint64_t shard_tokens; /* by default */
     int takes;             /* LKS__PREP_... */
-    bool is_bytes;         /* any bytes are text, and are kept */
+    int keeps;             /* LKS__KEEPS_..., of the text as it is: remarks are made about that */
     bool needs_tokenizer;
     const char *get; /* if the input is missing: how to get the text of this name; or NULL */
     /* Read texts, write splits, and describe them, by the functions below. */

@@ -203,16 +203,20 @@ static void test_remarks(void **state)
     char out[LKS__REMARK];
     static const struct {
         const char *text, *says;
+        int keeps; /* without it there is nothing to say */
     } cases[] = {
-        {"", ""},
-        {"plain\ntext \xc3\xa9\r", ""},
-        {"cut \xc3", ""},
-        {"\xef\xbb\xbftext", "byte order mark"},
-        {"a\r\nb", "tr -d '\\r' < t"},
-        {"caf\xe9 noir", "iconv -f LATIN1 -t UTF-8 t"},
+        {"", "", LKS__KEEPS_ALL},
+        {"plain\ntext \xc3\xa9\r", "", LKS__KEEPS_ALL},
+        {"cut \xc3", "", LKS__KEEPS_ALL},
+        {"\xef\xbb\xbftext", "byte order mark", LKS__KEEPS_MARK},
+        {"a\r\nb", "tr -d '\\r' < t", LKS__KEEPS_CRLF},
+        {"caf\xe9 noir", "iconv -f LATIN1 -t UTF-8 t", LKS__KEEPS_BYTES},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        lks__text_remark("t", cases[i].text, strlen(cases[i].text), out);
+        const size_t n = strlen(cases[i].text);
+        assert_string_equal(
+            lks__text_remark("t", cases[i].text, n, LKS__KEEPS_ALL & ~cases[i].keeps, out), "");
+        lks__text_remark("t", cases[i].text, n, cases[i].keeps, out);
         if (cases[i].says[0] == '\0')
             assert_string_equal(out, "");
         else
@@ -252,6 +256,9 @@ static void test_stdin(void **state)
     r = shell("printf 'caf\\351 noir' |", "", out, "");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "standard input is not valid UTF-8");
+    r = shell("printf '\\357\\273\\277some text' |", "", out, "");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "note: standard input begins with a byte order mark, which is kept");
     r = shell("printf text | TMPDIR=/nowhere", "", out, "");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "/nowhere");

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cpu.h"
+
 static lks_test_result doctor(const char *const env[], const char *const args[])
 {
     const char *argv[8] = {"lockstep", "doctor"};
@@ -143,6 +145,22 @@ static void test_two_hosts(void **state)
     assert_contains(r.out, "firewall");
 }
 
+/* Products of our own: a note, in words that hold for the levels that have good ones, too. */
+static void test_without_onednn(void **state)
+{
+    const char *none = lks_test_folder();
+    for (int version = 2; version <= 3; version++)
+        lks_test_write(lks_test_text("%s/libdnnl.so.%d", none, version), "no library", 10);
+    lks__cpu_level level;
+    assert_ok(lks__cpu_level_get(&level));
+    if (level == LKS__CPU_REF)
+        return;
+    const lks_test_result r = doctor(ARGS(lks_test_text("LD_LIBRARY_PATH=%s", none)), NULL);
+    assert_contains(r.out, "matrix products by lockstep's own code\n");
+    assert_contains(r.out, "install oneDNN (Debian: libdnnl2): a step then takes less time");
+    check_counts(&r);
+}
+
 static void test_arguments(void **state)
 {
     lks_test_result r = doctor(NULL, ARGS("--serve=192.0.2.77:1"));
@@ -156,9 +174,8 @@ int main(void)
 {
     unsetenv("LOCKSTEP_TOKEN");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_this_host),
-        cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_two_hosts),
+        cmocka_unit_test(test_this_host), cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_two_hosts), cmocka_unit_test(test_without_onednn),
         cmocka_unit_test(test_arguments),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

@@ -280,12 +280,12 @@ static void test_length(void **state)
  */
 static void test_full_output(void **state)
 {
-    static const char *const commands[] = {"eval --dataset=data --out_dir=out",
-                                           "eval --dataset=data --out_dir=out --nproc_per_node=2",
-                                           "sample --out_dir=out --start=a"};
+    static const char *const commands[] = {
+        "eval --dataset=data --out_dir=out", "eval --dataset=data --out_dir=out --nproc_per_node=2",
+        "sample --out_dir=out --start=a", "report out", "plot out"};
     const char *evals = lks_test_text("%s/out/evals.jsonl", gpt2);
     tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2)));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         const size_t before = json_array_size(lks_test_metrics(evals, "eval"));
         const char *command =
             lks_test_text("cd %s && exec %s %s >/dev/full", gpt2, LKS_TEST_TOOL, commands[i]);
