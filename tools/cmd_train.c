@@ -1,5 +1,6 @@
 /* lockstep train. */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "comm/shm/memory.h"
 #include "plan/dryrun.h"
 #include "run.h"
+#include "run/commands.h"
 #include "session/signals.h"
 #include "settings/settings_table.h"
 #include "tool.h"
@@ -37,6 +39,33 @@ static int stop_early(int signo)
                 "trained, and nothing was written\n",
                 signo, name != NULL ? name : "?");
     return TOOL_SIGNAL + signo;
+}
+
+/* Set for ranks that `lockstep train` itself has started: it notices their failure, and runs the
+ * commands for that. */
+static const char started_env[] = "LOCKSTEP_TRAIN";
+
+static lks_status check_failure_commands(const lks__settings *s)
+{
+    if (!tool_is_rank() || getenv(started_env) != NULL || !lks__commands_given(s, LKS__ON_FAILURE))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "exec_on=failure: works if `lockstep train` starts the ranks itself "
+                     "(--nproc_per_node); after another launcher a shell can do it: lockstep run "
+                     "... || COMMAND");
+}
+
+/* Has the run failed, and wasn't asked to stop? */
+static bool failed(const lks__settings *s, int code)
+{
+    const int stops[] = {SIGINT, SIGTERM, SIGHUP,
+                         s->stop_signal == LKS__stop_signal_USR1   ? SIGUSR1
+                         : s->stop_signal == LKS__stop_signal_USR2 ? SIGUSR2
+                                                                   : SIGTERM};
+    bool stopped = code == TOOL_OK;
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
+        stopped = stopped || code == TOOL_SIGNAL + stops[i];
+    return !stopped;
 }
 
 static int run_rank(const lks__settings *s)
@@ -125,6 +154,8 @@ int tool_train(int argc, char **argv)
                                                 (int)strcspn(argv[i], "="), argv[i]));
     if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, 0, &s, &args, &code))
         return code;
+    if (check_failure_commands(&s) != LKS_OK)
+        return tool_fail("train", LKS_ERR_CONFIG);
     if (tool_is_rank())
         return run_rank(&s);
     tool_print_notes("train", &args);
@@ -149,5 +180,10 @@ int tool_train(int argc, char **argv)
         return tool_fail("train", st);
     if (s.dry_run)
         return TOOL_OK;
-    return tool_launches(&s) ? tool_launch("train", &s, argc, argv) : run_rank(&s);
+    if (tool_launches(&s))
+        setenv(started_env, "launched", 1);
+    code = tool_launches(&s) ? tool_launch("train", &s, argc, argv) : run_rank(&s);
+    if (failed(&s, code))
+        lks__commands_failed(&s, "lockstep train", code);
+    return code;
 }

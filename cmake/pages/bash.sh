@@ -16,7 +16,7 @@ _lockstep_kind() {
 _lockstep_options() {
     local command option kind words
     while IFS='|' read -r command option kind words; do
-        [[ $command == "$1" && $kind != word ]] || continue
+        [[ $command == "$1" && -n $option ]] || continue
         case $kind in
         flag | truth) printf '%s\n' "$option" ;;
         *) printf '%s=\n' "$option" ;;
@@ -30,6 +30,11 @@ _lockstep_words() {
     while IFS='|' read -r command option kind words; do
         [[ $command == "$1" && $kind == word ]] && printf '%s\n' "$words"
     done < <(_lockstep_table)
+}
+
+# _lockstep_takes_runs COMMAND: are its words folders of runs?
+_lockstep_takes_runs() {
+    _lockstep_table | grep -qxF "$1||runs|"
 }
 
 # _lockstep_recipes: names of recipes in config and of those that are installed.
@@ -114,6 +119,9 @@ _lockstep() {
         [[ ${#replies[@]} -ne 1 || ${replies[0]} != *= ]] || compopt -o nospace 2>/dev/null
     elif [[ $last == --* && $last != *=* && $(_lockstep_kind "$command" "$last") != @(|flag|truth)\ * ]]; then
         mapfile -t replies < <(_lockstep_values "$command" "$last" "$cur" "${words[@]}")
+        compopt -o filenames 2>/dev/null
+    elif _lockstep_takes_runs "$command"; then
+        mapfile -t replies < <(_lockstep_runs "$cur")
         compopt -o filenames 2>/dev/null
     elif [[ $command == run ]]; then
         mapfile -t replies < <([[ -n $begun ]] || compgen -c -- "$cur"; compgen -f -- "$cur")

@@ -27,8 +27,9 @@ $1 == "command" {
     print seen("help") " -a " $2
     print seen($2) " -l help -d 'all settings'"
     if ($2 == "run") print seen($2) " -F -a '(__fish_complete_command)'"
-    else print seen($2) " -a '(__lockstep_recipes)'"
+    else words_of[$2] = "(__lockstep_recipes)"
 }
+$1 == "usage" && $3 ~ / RUN[^A-Za-z ]+$/ { words_of[$2] = "(__lockstep_runs)" }
 $1 == "word" { print seen($2) " -a " $3 }
 $1 == "option" {
     if ($3 == "--help") next
@@ -45,3 +46,4 @@ $1 == "option" {
     if (!(substr($3, 3) in told)) print seen("help") " -a " substr($3, 3) " -d " plain($9)
     told[substr($3, 3)] = 1
 }
+END { for (command in words_of) print seen(command) " -a '" words_of[command] "'" }

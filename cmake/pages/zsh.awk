@@ -14,7 +14,7 @@ function plain(text)
 }
 function action()
 {
-    if ($4 == "truth" || $4 == "words") return "(" $6 ")"
+    if ($4 == "truth" || $4 == "words") return "(" plain($6) ")"
     if ($4 == "path") return "_files"
     if ($4 == "weights") return "_lockstep_weights"
     if ($4 == "dataset") return "_lockstep_datasets"
@@ -26,6 +26,7 @@ $1 == "command" {
     commands[++n] = $2
     about[$2] = $3
 }
+$1 == "usage" && $3 ~ / RUN[^A-Za-z ]+$/ { takes_runs[$2] = 1 }
 $1 == "word" { words[$2] = words[$2] " " $3 }
 $1 == "option" {
     name = ($4 == "flag") ? "" : ($4 == "truth") ? "=-" : "="
@@ -57,6 +58,7 @@ END {
         print "        " c ")\n            _arguments '(- *)--help[all settings]'" options[c] " \\"
         if (c == "run") print "            '1:program:_command_names -e' '*::argument:_normal'"
         else if (words[c] != "") print "            '1:what:(" words[c] ")' '*:recipe:_lockstep_recipes'"
+        else if (c in takes_runs) print "            '*:run:_lockstep_runs'"
         else print "            '*:recipe:_lockstep_recipes'"
         print "            ;;"
     }

@@ -84,6 +84,7 @@ static void on_progress(void *ctx, size_t done, size_t n)
     snprintf(line, sizeof line, "%s %" PRIu64 ": %zu of %zu %s, %s left", r->work, r->work_iter,
              done, n, strcmp(r->work, "iter") == 0 ? "micro-batches" : "batches", left);
     lks__log_status(&r->log, line);
+    lks__report_alive(r, line);
 }
 
 /* At least the seconds of so many tokens of the whole run: all ranks compute at their peak. */
@@ -116,6 +117,7 @@ void lks__report_work(lks__report *r, lks__trainer *t, const char *work)
     r->work_iter = t->iter;
     r->work_began = lks__sys_now();
     lks__log_work(&r->log);
+    lks__report_alive(r, NULL);
     announce(r, t);
     t->ses.on_progress = on_progress;
     t->ses.on_progress_ctx = r;
@@ -393,6 +395,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
 {
     memset(r, 0, sizeof *r);
     r->out_lock = -1;
+    r->notify.fd = -1;
     LKS__TRY(measure_peak(t, &r->peak));
     r->on = t->ses.world.rank == 0;
     r->started = lks__sys_now();
@@ -415,6 +418,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         warn_of_other_kernels(r, t);
         warn_of_slow_run(r, t);
         say_complete(r, t);
+        st = lks__report_others_open(r, t);
     }
     return st;
 }
@@ -456,6 +460,7 @@ static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
 
 lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step)
 {
+    lks__report_ranks_add(r, step);
     if (!r->on)
         return LKS_OK;
     if (step->outcome != LKS__STEP_DONE)
@@ -498,6 +503,7 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
              "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter,
              n_steps - 1, step->loss, rate, mfu * 100.0, left);
     lks__log_progress(&r->log, line[0] != '\0' ? line : NULL, live);
+    lks__report_alive(r, live);
     estimate(r, t, dt);
     return LKS_OK;
 }
@@ -591,20 +597,11 @@ lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
     return LKS_OK;
 }
 
-struct tally {
-    uint64_t micro_batches, pss;
-};
-
 lks_status lks__report_close(lks__report *r, lks__trainer *t)
 {
-    size_t W = (size_t)t->ses.world.world_size;
-    struct tally mine = {t->micro_batches, lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss")},
-                 *all = calloc(W, sizeof *all);
-    lks_status st = LKS_OK;
-    if (all == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu ranks", W);
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
+    const size_t W = (size_t)t->ses.world.world_size;
+    lks__rank_tally *all = NULL;
+    lks_status st = lks__report_ranks(r, t, &all);
     if (st == LKS_OK && r->metrics != NULL) {
         uint64_t pss = 0;
         lks__jsonw *w = begin_host(r, t);
@@ -616,8 +613,6 @@ lks_status lks__report_close(lks__report *r, lks__trainer *t)
             pss += all[i].pss;
         lks__jsonw_u64(w, "memory_bytes", pss);
         st = lks__metrics_end(r->metrics);
-        if (st == LKS_OK)
-            st = lks__report_events_memory(r, t, "memory/all_ranks", pss);
     }
     free(all);
     if (st == LKS_OK && r->on) {
@@ -625,6 +620,7 @@ lks_status lks__report_close(lks__report *r, lks__trainer *t)
         r->metrics = NULL;
         lks_status events = lks__events_close(r->events);
         r->events = NULL;
+        lks__report_others_close(r, t);
         closed = closed == LKS_OK ? events : closed;
         st = closed == LKS_OK ? lks__log_check(&r->log) : closed;
     }
@@ -636,11 +632,14 @@ void lks__report_abandon(lks__report *r)
 {
     if (!r->on)
         return;
+    lks__commands_close(r->commands);
+    lks__notify_close(&r->notify);
     lks__metrics_close(r->metrics);
     lks__events_close(r->events);
     lks__log_close(&r->log);
     if (r->out_lock >= 0)
         lks__sys_close(r->out_lock);
+    r->commands = NULL;
     r->metrics = NULL;
     r->events = NULL;
     r->out_lock = -1;

@@ -4,6 +4,8 @@
 #define LKS_RUN_REPORT_H
 
 #include "base/log.h"
+#include "run/commands.h"
+#include "run/notify.h"
 #include "run/peak.h"
 #include "rundir/best.h"
 #include "rundir/events.h"
@@ -34,8 +36,15 @@ typedef struct lks__report {
     bool estimated;            /* the time of the whole run has been estimated */
     lks__best best;
     lks__newest newest;
+    /* Of this rank, since the last lks__report_ranks(). */
+    double steps_s, wait_s;
+    uint64_t steps;
     double prometheus_at; /* lks__sys_now() of the next write */
     bool prometheus_failed;
+    lks__commands *commands; /* of exec_on; NULL: none */
+    lks__notify notify;
+    bool ended;      /* by itself, or stopped ... */
+    int stop_signal; /* ... by this signal */
 } lks__report;
 
 void lks__report_abandon(lks__report *r); /* after a failure: closes files, writes nothing more */
@@ -80,6 +89,33 @@ lks_status lks__report_events_memory(lks__report *r, const lks__trainer *t, cons
 /* Write the file of --prometheus, if it is due or `now`. A failure is reported once, and the run
  * goes on. */
 void lks__report_prometheus(lks__report *r, const lks__trainer *t, bool now);
+
+/* --- report_ranks.c: what each rank does --- */
+
+typedef struct lks__rank_tally {
+    uint64_t micro_batches, pss;
+    double compute_s, wait_s; /* of all steps since the last tally */
+    uint64_t steps;
+} lks__rank_tally;
+
+/* This rank has made a step. */
+void lks__report_ranks_add(lks__report *r, const lks__step_result *step);
+/* Collective: add a line to OUT/ranks.jsonl. *all_p gets the tallies of all ranks, which the caller
+ * frees; NULL: nobody wants them. */
+lks_status lks__report_ranks(lks__report *r, const lks__trainer *t, lks__rank_tally **all_p);
+
+/* --- report_commands.c: who else is to know of it --- */
+
+/* Open the commands of exec_on and systemd's socket. */
+lks_status lks__report_others_open(lks__report *r, const lks__trainer *t);
+/* The run makes progress; `text` is a line about it, or NULL. */
+void lks__report_alive(lks__report *r, const char *text);
+/* A checkpoint is there, the best so far if `best`. */
+void lks__report_saved(lks__report *r, const lks__trainer *t, bool best);
+/* A signal ends the run: it saves what it has. */
+void lks__report_stopping(lks__report *r);
+/* The run has ended and its files are complete: start what was given for that, and wait. */
+void lks__report_others_close(lks__report *r, const lks__trainer *t);
 
 /* Collective: the last host line, with each rank's micro-batches and memory. Also closes. */
 lks_status lks__report_close(lks__report *r, lks__trainer *t);

@@ -80,6 +80,8 @@ void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, con
     uint64_t steps = t->iter - r->first_iter;
     if (!r->on)
         return;
+    r->ended = true;
+    r->stop_signal = stop_signal;
     seconds_text(lks__sys_now() - r->started, time);
     if (stop_signal != 0)
         lks__log_line(&r->log, "stopped by signal %d before iteration %" PRIu64 ", after %s",

@@ -62,7 +62,9 @@ static lks_status write_checkpoint(struct run *r)
         lks__ddp_drop(t->ddp, t->moments[i].host);
     lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
-    return lks__report_checkpoint(&r->report, t, name, hash);
+    LKS__TRY(lks__report_checkpoint(&r->report, t, name, hash));
+    lks__report_saved(&r->report, t, best);
+    return LKS_OK;
 }
 
 static lks_status save(struct run *r)
@@ -83,6 +85,7 @@ static void stop(struct run *r, int signo, const char *what)
     const char *name = sigabbrev_np(signo);
     r->stopped = signo;
     lks__session_saving(&r->t->ses, true);
+    lks__report_stopping(&r->report);
     if (r->report.on)
         lks__log_message(&r->report.log, "stopped by signal %d (SIG%s): %s", signo,
                          name != NULL ? name : "?", what);
@@ -127,7 +130,8 @@ static lks_status evaluate(struct run *r)
     r->improved = r->eval.val_loss < t->best_val_loss;
     if (r->improved)
         t->best_val_loss = r->eval.val_loss;
-    return lks__report_eval(&r->report, t, &r->eval);
+    LKS__TRY(lks__report_eval(&r->report, t, &r->eval));
+    return lks__report_ranks(&r->report, t, NULL);
 }
 
 static lks_status evaluate_only(struct run *r)

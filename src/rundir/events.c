@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/sys.h"
 
@@ -253,15 +254,70 @@ bool lks__events_name(const char *name)
     return strncmp(name, prefix, sizeof prefix - 1) == 0;
 }
 
+/* Has a record a tag that begins with "final/"? */
+static bool is_final(const unsigned char *record, size_t bytes)
+{
+    static const char group[] = "final/";
+    const unsigned char *at = record, *end = record + bytes;
+    while ((at = memmem(at, (size_t)(end - at), group, sizeof group - 1)) != NULL) {
+        /* field and length of the tag */
+        if (at - record >= 2 && at[-2] == (VALUE_TAG << 3 | BYTES) && at[-1] < 32)
+            return true;
+        at++;
+    }
+    return false;
+}
+
+static uint64_t get_u64(const unsigned char *at)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < 8; i++)
+        value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+/* Cut a file before the evaluation of its run's final checkpoint: the run goes on, and will have
+ * another one. TensorBoard's server doesn't drop the old one at the new file's start, since the tag
+ * has no later value there. A file that isn't ours is left alone from where it makes no sense. */
+static lks_status cut_final(lks__events *e, const char *path)
+{
+    unsigned char head[HEADER_BYTES];
+    struct stat info;
+    lks_status st = LKS_OK;
+    const int fd = lks__sys_open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (fd < 0)
+        return lks__sys_fail("can't open", path);
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        info.st_size = 0;
+    for (uint64_t at = 0, n, size = (uint64_t)info.st_size; size - at >= HEADER_BYTES + 4;
+         at += HEADER_BYTES + n + 4) {
+        if (lks__sys_read_at(fd, head, sizeof head, at) != 0)
+            break;
+        n = get_u64(head);
+        if (n > RECORD_BYTES || n > size - at - HEADER_BYTES - 4 ||
+            lks__sys_read_at(fd, e->record, (size_t)n, at + HEADER_BYTES) != 0)
+            break;
+        if (!is_final(e->record, (size_t)n))
+            continue;
+        if (lks__sys_truncate(fd, at) != 0)
+            st = lks__sys_fail("can't cut", path);
+        break;
+    }
+    lks__sys_close(fd);
+    return st;
+}
+
 static lks_status open_next(lks__events *e, const char *out_dir)
 {
+    char earlier[sizeof e->path] = "";
     for (unsigned i = 1; i < MOST_FILES; i++) {
         snprintf(e->path, sizeof e->path, "%s/%s%06u.lockstep", out_dir, prefix, i);
         e->fd = lks__sys_open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
         if (e->fd >= 0)
-            return LKS_OK;
+            return earlier[0] != '\0' ? cut_final(e, earlier) : LKS_OK;
         if (errno != EEXIST)
             break;
+        memcpy(earlier, e->path, sizeof earlier);
     }
     return lks__sys_fail("can't make", e->path);
 }
@@ -279,12 +335,10 @@ lks_status lks__events_create(const char *out_dir, uint64_t step, lks__events **
     lks__events *e = calloc(1, sizeof *e);
     if (e == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for TensorBoard's events");
+    e->fd = -1;
     lks_status st = open_next(e, out_dir);
-    if (st != LKS_OK) {
-        free(e);
-        return st;
-    }
-    st = write_head(e, step);
+    if (st == LKS_OK)
+        st = write_head(e, step);
     if (st != LKS_OK) {
         lks__events_close(e);
         return st;
@@ -297,7 +351,8 @@ lks_status lks__events_close(lks__events *e)
 {
     if (e == NULL)
         return LKS_OK;
-    lks_status st = lks__sys_close(e->fd) == 0 ? LKS_OK : lks__sys_fail("can't write", e->path);
+    lks_status st =
+        e->fd < 0 || lks__sys_close(e->fd) == 0 ? LKS_OK : lks__sys_fail("can't write", e->path);
     free(e);
     return st;
 }

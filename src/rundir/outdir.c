@@ -13,8 +13,9 @@
 
 static bool of_a_run(const char *name)
 {
-    static const char *const names[] = {"latest",      "best",      "metrics.jsonl",
-                                        "evals.jsonl", "train.log", "tokenizer.json"};
+    static const char *const names[] = {"latest",       "best",       "metrics.jsonl",
+                                        "evals.jsonl",  "train.log",  "tokenizer.json",
+                                        "commands.log", "ranks.jsonl"};
     bool found = strncmp(name, "ckpt-", 5) == 0 || lks__events_name(name);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         found = found || strcmp(name, names[i]) == 0;

@@ -103,6 +103,10 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
         return fail_unknown(key, command, where);
     const lks__setting *d = &lks__setting_table[i];
     bool taken = d->commands & command;
+    if (d->flags & LKS__SETTING_TYPED && from != LKS__FROM_ARG)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: %s is taken from the command line alone, as it starts commands",
+                         where, d->name);
     if (!taken && !(from == LKS__FROM_FILE && d->commands & LKS__CMD_TRAIN))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: %s is a setting of `lockstep %s`, not of `lockstep %s`", where,

@@ -53,6 +53,8 @@ enum {
     LKS__SETTING_MUON = 1 << 7,
     /* SHAPE or RUN: checkpoints of 0.1.0 lack it. The default does what that version did. */
     LKS__SETTING_LATER = 1 << 8,
+    /* Taken from the command line alone: no file and no variable may start commands. */
+    LKS__SETTING_TYPED = 1 << 9,
 };
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
@@ -76,6 +78,9 @@ enum {
     "attn_scale,attn_scales,mlp_scale,mlp_scales,resid_mix,resid_mixes,q_gain,skip_weight,"        \
     "skip_weights"
 #define LKS__GOLF_AS_CONTROL "control_tensor_name_patterns"
+
+/* The events of exec_on, each as its value begins. */
+#define LKS__EVENT_CHOICES "checkpoint:|best:|end:|failure:"
 
 /* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which makes
  * descriptors of the table, defines the words of the last columns. TYPE: INT (int64_t), FLOAT
@@ -241,6 +246,12 @@ enum {
     X(BOOL, tty, false, ANY, WATCH, HOST, REPORT, "show the runs in the terminal")                 \
     X(STR, prometheus, "", A_PATH, TRAIN, HOST, REPORT,                                            \
       "file to write the newest numbers to, every 5 s, for Prometheus's node_exporter")            \
+    X(STR, exec_on, "", BEGINS(LKS__EVENT_CHOICES), TRAIN, HOST | LIST | TYPED, REPORT,            \
+      "EVENT:COMMAND: run COMMAND by /bin/sh when a checkpoint is written, when that is the best " \
+      "so far, at the end, or if the run fails; may be given several times, on the command line "  \
+      "alone (docs/watch.md)")                                                                     \
+    X(FLOAT, exec_timeout, 60, OVER_TO(0, 86400), TRAIN, HOST, REPORT,                             \
+      "seconds after which a command of exec_on is ended")                                         \
     X(STR, html, "", A_PATH, WATCH, HOST, REPORT,                                                  \
       "file to write the page to, with what there is now; nothing is served")                      \
     X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \

@@ -32,6 +32,7 @@ enum {
     GOLF = LKS__SETTING_GOLF,
     MUON = LKS__SETTING_MUON,
     LATER = LKS__SETTING_LATER,
+    TYPED = LKS__SETTING_TYPED,
 };
 
 /* clang-format off */
@@ -56,6 +57,7 @@ enum {
 #define WORDS_BUILT           .built = true
 #define ONE_OF(list)          .choices = (list)
 #define BUILT(list)           .choices = (list), .built = true
+#define BEGINS(list)          .choices = (list), .begins = true
 #define INTS(lo, hi)          .low_i = (lo), .high_i = (hi)
 #define FROM_TO(lo, hi)       .low = (lo), .high = (hi)
 #define FROM_BELOW(lo, hi)    .low = (lo), .high = (hi), .below_high = true
@@ -327,7 +329,10 @@ const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_R
     case LKS__SETTING_IS_STR:
         if (d->choices) {
             list_choices(d->choices, choices, sizeof choices);
-            snprintf(out, LKS__SETTING_RANGE, "%s%s", choices, d->built ? " in this build" : "");
+            snprintf(out, LKS__SETTING_RANGE, "%s%s", choices,
+                     d->built    ? " in this build"
+                     : d->begins ? " and a command, in one line"
+                                 : "");
         } else {
             snprintf(out, LKS__SETTING_RANGE, "text of 1 to %d bytes", LKS__SETTING_STR - 1);
         }
@@ -352,6 +357,17 @@ static bool is_choice(const char *choices, const char *text)
     return false;
 }
 
+/* One line, which begins with a choice and goes on. */
+static bool begins_with_choice(const char *choices, const char *text)
+{
+    bool found = false;
+    for (const char *c = choices; !found && *c; c += strcspn(c, "|"), c += *c == '|') {
+        size_t n = strcspn(c, "|");
+        found = strncmp(text, c, n) == 0 && text[n] != '\0';
+    }
+    return found && strchr(text, '\n') == NULL;
+}
+
 bool lks__setting_in_range(const lks__setting *d, lks__setting_value v)
 {
     switch (d->type) {
@@ -365,6 +381,8 @@ bool lks__setting_in_range(const lks__setting *d, lks__setting_value v)
     case LKS__SETTING_IS_STR:
         if (strlen(v.s) >= LKS__SETTING_STR || (d->text && !*v.s))
             return false;
+        if (d->begins)
+            return begins_with_choice(d->choices, v.s);
         return !d->choices || is_choice(d->choices, v.s);
     case LKS__SETTING_IS_CHOICE:
         return v.i >= 0;

@@ -46,6 +46,7 @@ typedef struct lks__setting {
     bool over_low, below_high; /* FLOAT: the limit itself is excluded */
     bool built;                /* this build may lack some of the choices */
     bool text;                 /* STR: free text, but not empty */
+    bool begins;               /* STR: one line, which begins with one of the choices and goes on */
     int names;                 /* STR: LKS__NAMES_* */
 } lks__setting;
 

@@ -8,7 +8,10 @@
 
 #include "base/jsontext.h"
 
-enum { ROWS = 512 }; /* of a message */
+enum {
+    ROWS = 512,          /* of a message */
+    RANK_NUMBERS = 8192, /* of a message about ranks, in each of its columns */
+};
 
 struct progress {
     unsigned epoch;
@@ -16,6 +19,7 @@ struct progress {
     size_t points, evals, marks; /* looked at */
     size_t stride;
     const json_t *host, *end; /* of the newest "about" */
+    uint64_t ranks;           /* bytes of ranks.jsonl when it was sent */
 };
 
 struct lks__feed {
@@ -63,6 +67,22 @@ static json_t *mark_row(const lks__run_mark *m)
 static json_t *rows_message(const char *kind, size_t run, json_t *rows)
 {
     return json_pack("{s:s, s:I, s:o}", "kind", kind, "run", (json_int_t)run, "rows", rows);
+}
+
+/* Of many, every 2nd, 4th, … row, and the newest. */
+static json_t *rank_rows(const lks__series *s)
+{
+    json_t *rows = json_array();
+    const size_t n = json_array_size(s->ranks);
+    const json_t *last = n > 0 ? json_array_get(s->ranks, n - 1) : NULL;
+    const size_t n_ranks = json_array_size(json_array_get(last, 5));
+    size_t stride = 1;
+    while (n / stride * n_ranks > RANK_NUMBERS)
+        stride *= 2;
+    for (size_t i = 0; i < n; i++)
+        if ((n - 1 - i) % stride == 0)
+            json_array_append(rows, json_array_get(s->ranks, i));
+    return rows;
 }
 
 static json_t *about(const lks__feed *f, size_t i)
@@ -121,6 +141,10 @@ static json_t *next_of(lks__feed *f, size_t i)
         for (; p->marks < s->n_marks && json_array_size(rows) < ROWS; p->marks++)
             json_array_append_new(rows, mark_row(&s->marks[p->marks]));
         return rows_message("marks", i, rows);
+    }
+    if (p->ranks != s->ranks_bytes) {
+        p->ranks = s->ranks_bytes;
+        return rows_message("ranks", i, rank_rows(s));
     }
     return NULL;
 }

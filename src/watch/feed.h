@@ -8,7 +8,9 @@
  *   wait_ms, ms], …]}
  * {"kind":"evals","run":0,"rows":[[iter, train_loss, val_loss, val_bpb, tokens, seconds, final],
  * …]}
- * {"kind":"marks","run":0,"rows":[[iter, kind, text], …]} */
+ * {"kind":"marks","run":0,"rows":[[iter, kind, text], …]}
+ * {"kind":"ranks","run":0,"rows":[[iter, tokens, seconds, compute_ms, wait_ms, memory_bytes], …]}:
+ *   the last three by rank, or null; replaces what was sent before */
 #ifndef LKS_WATCH_FEED_H
 #define LKS_WATCH_FEED_H
 

@@ -83,6 +83,27 @@ static void put_bars(struct page *p, const lks__series *s, bool utf8)
     end_line(p);
 }
 
+/* Of the newest line about ranks: which of them waits, and for whom. */
+static void put_ranks(struct page *p, const lks__series *s)
+{
+    const size_t n = json_array_size(s->ranks);
+    const json_t *row = n > 0 ? json_array_get(s->ranks, n - 1) : NULL;
+    const json_t *compute = json_array_get(row, 3), *waits = json_array_get(row, 4),
+                 *memory = json_array_get(row, 5);
+    if (json_array_size(memory) < 2)
+        return;
+    for (size_t i = 0; i < json_array_size(memory); i++) {
+        const double wait = json_number_value(json_array_get(waits, i));
+        const double step = wait + json_number_value(json_array_get(compute, i));
+        char share[32] = "";
+        if (step > 0.0)
+            snprintf(share, sizeof share, " wait %.1f%%", 100.0 * wait / step);
+        put(p, "rank %zu:%s %.0f MB", i, share,
+            json_number_value(json_array_get(memory, i)) * 1e-6);
+    }
+    end_line(p);
+}
+
 static void put_run(struct page *p, const lks__series *s, bool utf8)
 {
     char name[80];
@@ -90,7 +111,6 @@ static void put_run(struct page *p, const lks__series *s, bool utf8)
     const lks__eval_point *eval = lks__series_last_eval(s), *best = lks__series_best(s);
     const json_t *ranks = json_object_get(s->host, "world_size");
     const json_t *memory = json_object_get(s->end, "memory_bytes");
-    const json_t *work = json_object_get(s->end, "micro_batches");
     lks__escape(name, sizeof name, s->name, strlen(s->name));
     for (char *c = name; *c != '\0'; c++)
         *c = (unsigned char)*c < 0x80 ? *c : '?'; /* one byte, one column */
@@ -116,14 +136,12 @@ static void put_run(struct page *p, const lks__series *s, bool utf8)
         put(p, "%d ranks", (int)json_integer_value(ranks));
     if (json_is_integer(memory))
         put(p, "%.0f MB", (double)json_integer_value(memory) * 1e-6);
-    for (size_t i = 0; i < json_array_size(work) && json_array_size(work) > 1; i++)
-        put(p, "rank %zu: %lld micro-batches", i,
-            (long long)json_integer_value(json_array_get(work, i)));
     if (s->starts > 1)
         put(p, "%u restarts", s->starts - 1);
     if (s->skips + s->rollbacks > 0)
         put(p, "%u not finite", s->skips + s->rollbacks);
     end_line(p);
+    put_ranks(p, s);
     put_bars(p, s, utf8);
 }
 

@@ -12,7 +12,11 @@
 #include "base/jsontext.h"
 #include "base/sys.h"
 
-enum { CHUNK = 1 << 20 }; /* a run's lines are shorter than 64 KiB */
+enum {
+    CHUNK = 1 << 20, /* a run's lines are shorter than 64 KiB */
+    MOST_RANKS = 1024,
+    MOST_RANKS_BYTES = 64 << 20,
+};
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
@@ -165,6 +169,85 @@ static lks_status read_line(lks__series *s, const char *line, size_t bytes)
     return st;
 }
 
+/* --- ranks.jsonl ------------------------------------------------------------------------------ */
+
+/* The newest point before iteration `iter`, or NULL. */
+static const lks__point *point_before(const lks__series *s, json_int_t iter)
+{
+    size_t low = 0, high = s->n_points; /* points ascend */
+    while (low < high) {
+        const size_t mid = (low + high) / 2;
+        if ((json_int_t)s->points[mid].iter < iter)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low > 0 ? &s->points[low - 1] : NULL;
+}
+
+static bool is_numbers(const json_t *all)
+{
+    bool good = json_is_array(all) && json_array_size(all) <= MOST_RANKS;
+    for (size_t i = 0; good && i < json_array_size(all); i++)
+        good = json_is_number(json_array_get(all, i));
+    return good;
+}
+
+static json_t *numbers(const json_t *o, const char *key)
+{
+    json_t *all = json_object_get(o, key);
+    return is_numbers(all) ? json_incref(all) : json_null();
+}
+
+/* A row of a line, in place of those that a run which went back or was resumed makes again. */
+static void add_ranks(const lks__series *s, json_t *rows, const char *line, size_t bytes)
+{
+    json_error_t error;
+    json_t *o = memchr(line, '\0', bytes) == NULL ? lks__json_load(line, bytes, 0, &error) : NULL;
+    const json_t *at = json_object_get(o, "iter");
+    const json_int_t iter = json_integer_value(at);
+    size_t n = json_array_size(rows);
+    if (json_is_integer(at) && iter >= 0 && is_numbers(json_object_get(o, "memory_bytes"))) {
+        const lks__point *point = point_before(s, iter);
+        while (n > 0 && json_integer_value(json_array_get(json_array_get(rows, n - 1), 0)) >= iter)
+            json_array_remove(rows, --n);
+        json_array_append_new(rows, json_pack("[I, o, o, o, o, o]", iter,
+                                              lks__json_real(point != NULL ? point->tokens : 0.0),
+                                              lks__json_real(point != NULL ? point->seconds : 0.0),
+                                              numbers(o, "compute_ms"), numbers(o, "wait_ms"),
+                                              numbers(o, "memory_bytes")));
+    }
+    json_decref(o);
+}
+
+/* The whole file, if it has another length: it has a line for each evaluation. A file that isn't
+ * there, or can't be read, is none. */
+static void read_ranks(lks__series *s, bool *changed_p)
+{
+    char path[4200], *text = NULL;
+    struct stat info;
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/ranks.jsonl", s->dir);
+    if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        info.st_size = 0;
+    if ((uint64_t)info.st_size == s->ranks_bytes)
+        return;
+    json_t *rows = json_array();
+    if (info.st_size > 0 && lks__sys_read_file(path, MOST_RANKS_BYTES, &text, &bytes) != LKS_OK)
+        bytes = 0;
+    for (const char *line = text, *end; line != NULL; line = end + 1) {
+        end = memchr(line, '\n', (size_t)(text + bytes - line));
+        if (end == NULL)
+            break;
+        add_ranks(s, rows, line, (size_t)(end - line));
+    }
+    free(text);
+    json_decref(s->ranks);
+    s->ranks = rows;
+    s->ranks_bytes = (uint64_t)info.st_size;
+    *changed_p = true;
+}
+
 /* --- the file --------------------------------------------------------------------------------- */
 
 static void forget(lks__series *s)
@@ -172,7 +255,9 @@ static void forget(lks__series *s)
     json_decref(s->config);
     json_decref(s->host);
     json_decref(s->end);
-    s->config = s->host = s->end = NULL;
+    json_decref(s->ranks);
+    s->config = s->host = s->end = s->ranks = NULL;
+    s->ranks_bytes = 0;
     s->n_points = s->n_evals = s->n_marks = s->n_before = s->bad = 0;
     s->starts = s->skips = s->rollbacks = s->checkpoints = 0;
     s->params_hash[0] = '\0';
@@ -241,6 +326,8 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     free(chunk);
     lks__sys_close(fd);
     *changed_p = s->epoch != epoch || s->offset != offset;
+    if (st == LKS_OK)
+        read_ranks(s, changed_p);
     return st;
 }
 

@@ -43,6 +43,10 @@ typedef struct lks__series {
     size_t n_marks, marks_room;
     unsigned starts, skips, rollbacks, checkpoints;
     char params_hash[32]; /* of the newest checkpoint */
+    /* Of ranks.jsonl: an array of rows [iter, tokens, seconds, compute_ms, wait_ms, memory_bytes],
+     * the last three by rank, null if they aren't there. A new array when there is more. */
+    json_t *ranks;
+    uint64_t ranks_bytes; /* of the file, when it was read */
     size_t bad;           /* lines that no run has written; they are left out */
     unsigned epoch;       /* grows when what was read before doesn't hold any more */
     /* How far the file was read, and the bytes before that place, to notice that it was cut. */

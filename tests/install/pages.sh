@@ -62,6 +62,10 @@ lockstep train --optimizer=m = muon ! adamw
 lockstep train quick = quickstart ! own
 lockstep train ow = own ! quickstart
 lockstep sample --out_dir=runs/ = runs/small ! runs/other
+lockstep watch runs/ = runs/small ! runs/other quickstart
+lockstep report runs/small runs/sm = runs/small ! runs/other
+lockstep plot --axis=time ru = runs/small ! runs/other own
+lockstep train --exec_on=be = best: ! end:
 lockstep sample --out_dir=runs/small --which= = best latest 10 300 !
 lockstep train --dataset=mi = mine !
 lockstep train --init_from=gpt2-m = gpt2-medium ! scratch

@@ -140,6 +140,8 @@ static const struct figure ours[] = {
     {"address", "127.0.0.1"},
     {"tty", "false"},
     {"prometheus", ""},
+    {"exec_on", ""},
+    {"exec_timeout", "60"},
     {"html", ""},
     {"dry_run", "false"},
     {"skip_fit_check", "false"},

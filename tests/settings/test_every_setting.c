@@ -606,6 +606,11 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "stop_signal", "USR1", 0), /* what the signal then does: laws_stop */
     ROW(TRAIN, "trace", "@trace", 0, .makes = true),
     ROW(TRAIN, "prometheus", "@prometheus", 0, .makes = true),
+    ROW(TRAIN, "exec_on", "end:true", FILES),
+    ROW(TRAIN, "exec_on", "later:true", REFUSED,
+        .says = "checkpoint:, best:, end: or failure: and a command, in one line"),
+    ROW(TRAIN, "exec_on", "end:", REFUSED, .says = "and a command"),
+    ROW(TRAIN, "exec_timeout", "7", 0), /* what it ends: watch_commands */
     ROW(TRAIN, "tensorboard", "false", FILES),
     ROW(TRAIN, "dry_run", "true", ALL & ~(RESULT | SKIPS), .says = "total on 1 rank"),
     ROW(TRAIN, "skip_fit_check", "true", 0),  /* test_tool: a run that doesn't fit */

@@ -100,6 +100,9 @@ def run(name, steps, rate, ended):
             append(folder, {"kind": "eval", "iter": i, "train_loss": 4 * 0.99 ** i + 1, "val_loss": 4 * 0.99 ** i + 1.1})
             append(folder, {"kind": "checkpoint", "iter": i, "path": f"ckpt-{i:08d}", "params_hash": "0" * 16})
         train(folder, i, 4 * 0.99 ** i + 1 + rate * (i * 7919 % 13 - 6))
+    with open(folder + "/ranks.jsonl", "w", encoding="utf-8") as out:
+        for i in range(0, steps, 50):
+            out.write(json.dumps({"iter": i, "steps": 50, "compute_ms": [90, 75], "wait_ms": [10, 25], "memory_bytes": [50000000 + i * 1000, 70000000]}) + "\n")
     if ended:
         append(folder, {"kind": "host", "micro_batches": [4, 4], "memory_bytes": 123456})
     return folder
@@ -123,8 +126,12 @@ try:
     assert browser.ask("[...document.querySelectorAll('tr.differs td:first-child')].map(e => e.textContent).join()") == "learning_rate"
     # Something is drawn in each picture.
     drawn = "(() => { const d = document.getElementById('%s'); return d.getContext('2d').getImageData(0, 0, d.width, d.height).data.some(v => v > 0); })()"
-    for chart in ("loss", "speed", "mfu", "norm", "lr", "ms", "wait"):
+    for chart in ("loss", "speed", "mfu", "norm", "lr", "ms", "wait", "ranks", "memory"):
         assert browser.ask(drawn % chart), chart
+    read = "document.getElementById('%s').parentNode.querySelector('.read').textContent"
+    assert browser.ask(read % "ranks") == ("<b>one rank 0: 10 at iteration 250; <b>one rank 1: 25 at iteration 250; "
+                                           "two rank 0: 10 at iteration 150; two rank 1: 25 at iteration 150"), browser.ask(read % "ranks")
+    assert "<b>one rank 0: 50.25 at iteration 250; <b>one rank 1: 70 at" in browser.ask(read % "memory"), browser.ask(read % "memory")
     browser.picture("two-runs")
     # Live: within 2 seconds.
     train(one, 300, 1.5)

@@ -4,13 +4,23 @@
 #include <string.h>
 #include <sys/stat.h>
 
-void fake_append(const char *dir, const char *lines)
+static void write_lines(const char *path, const char *mode, const char *lines)
 {
-    FILE *f = fopen(lks_test_text("%s/metrics.jsonl", dir), "a");
+    FILE *f = fopen(path, mode);
     assert_non_null(f);
     for (; *lines != '\0'; lines++)
         fputc(*lines == '\'' ? '"' : *lines, f);
     assert_int_equal(fclose(f), 0);
+}
+
+void fake_append(const char *dir, const char *lines)
+{
+    write_lines(lks_test_text("%s/metrics.jsonl", dir), "a", lines);
+}
+
+void fake_ranks(const char *dir, const char *lines)
+{
+    write_lines(lks_test_text("%s/ranks.jsonl", dir), "w", lines);
 }
 
 const char *fake_run(const char *name, int seed, int steps, double last, const char *settings)

@@ -11,4 +11,7 @@ const char *fake_run(const char *name, int seed, int steps, double last, const c
 /* Append lines to its metrics.jsonl; ' stands for ". */
 void fake_append(const char *dir, const char *lines);
 
+/* Replace its ranks.jsonl. */
+void fake_ranks(const char *dir, const char *lines);
+
 #endif

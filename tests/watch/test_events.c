@@ -316,10 +316,49 @@ static void test_run(void **state)
     assert_string_equal(json_string_value(json_array_get(command, 15)), "--seed=7");
     assert_int_equal(json_array_size(command), 16);
     for (size_t i = 0; i < s->n; i++)
-        if (strcmp(s->points[i].tag, "memory/all_ranks") == 0)
+        if (strcmp(s->points[i].tag, "memory/all_ranks") == 0 && s->points[i].step == 11)
             assert_near(s->points[i].value / lks_test_number(end, "memory_bytes"), 1.0, 1e-6);
-    assert_int_equal(count(s, "memory/all_ranks"), 1);
+    assert_int_equal(count(s, "memory/all_ranks"), 4); /* evaluations 0, 4, 8, and the end */
     free(s);
+}
+
+/* ranks.jsonl: a line for each evaluation and for the end, with all ranks in it. */
+static void test_ranks(void **state)
+{
+    static const int iters[] = {0, 4, 8, 11}, steps[] = {0, 4, 4, 3};
+    const char *out = lks_test_text("%s/out", lks_test_folder());
+    train(out, "10", "--nproc_per_node=2", NULL);
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/ranks.jsonl", out), NULL), *line;
+    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *points = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    double memory = 0.0, waited = 0.0, took = 0.0;
+    size_t i;
+    assert_int_equal(json_array_size(lines), 4);
+    json_array_foreach(lines, i, line)
+    {
+        assert_int_equal(lks_test_number(line, "iter"), iters[i]);
+        assert_int_equal(lks_test_number(line, "steps"), steps[i]);
+        assert_int_equal(json_array_size(lks_test_member(line, "memory_bytes")), 2);
+        memory = lks_test_number(line, "memory_bytes.0") + lks_test_number(line, "memory_bytes.1");
+        assert_true(lks_test_number(line, "memory_bytes.1") > 100000);
+        assert_int_equal(json_object_get(line, "wait_ms") != NULL, i > 0);
+        if (i == 0)
+            continue;
+        assert_true(lks_test_number(line, "compute_ms.1") > 0.0);
+        assert_true(lks_test_number(line, "wait_ms.1") >= 0.0);
+        waited += steps[i] * lks_test_number(line, "wait_ms.0");
+        took +=
+            steps[i] * (lks_test_number(line, "wait_ms.0") + lks_test_number(line, "compute_ms.0"));
+    }
+    /* Rank 0's own figures are those of the steps, and the last memory that of the run's end. */
+    assert_near(memory, lks_test_number(hosts, "1.memory_bytes"), 0.0);
+    json_array_foreach(points, i, line)
+    {
+        waited -= lks_test_number(line, "comm_exposed_ms");
+        took -= lks_test_number(line, "ms");
+    }
+    assert_near(waited, 0.0, 1e-4);
+    assert_near(took, 0.0, 1e-4);
 }
 
 /* Evaluation 8 belongs to checkpoint 8, from which the second run goes on, and isn't made again. */
@@ -338,6 +377,26 @@ static void test_resume(void **state)
     assert_int_equal(s->starts, 2);
     compare_all(s, out);
     free(s);
+    /* TensorBoard's server doesn't heed a START: the end that was none is in no file. */
+    size_t first, again;
+    const char *text = lks_test_read(file_of(out, 1), &first);
+    assert_null(memmem(text, first, "final/", 6));
+    assert_non_null(memmem(text, first, "eval/", 5));
+    text = lks_test_read(file_of(out, 2), &again);
+    assert_non_null(memmem(text, again, "final/", 6));
+    /* What isn't ours is left as it is. */
+    lks__events *e;
+    char *odd = calloc(1, again + 100);
+    memcpy(odd, text, again / 2);
+    memset(odd + again / 2, 0xff, 100);
+    lks_test_write(file_of(out, 2), odd, again / 2 + 100);
+    assert_ok(lks__events_create(out, 3, &e));
+    assert_ok(lks__events_close(e));
+    size_t bytes;
+    text = lks_test_read(file_of(out, 2), &bytes);
+    assert_int_equal(bytes, again / 2 + 100);
+    assert_memory_equal(text, odd, bytes);
+    free(odd);
 }
 
 /* On the way back the run makes steps again, within one file. */
@@ -432,10 +491,10 @@ static void test_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc),        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_run),        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_rollback),   cmocka_unit_test(test_off),
-        cmocka_unit_test(test_prometheus),
+        cmocka_unit_test(test_crc),    cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_run),    cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_resume), cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_off),    cmocka_unit_test(test_prometheus),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

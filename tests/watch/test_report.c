@@ -68,6 +68,39 @@ static void test_rollback(void **state)
     lks__series_close(&s);
 }
 
+/* What ranks do is read beside it; a run that is resumed replaces what it makes again. */
+static void test_ranks(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    lks__series s;
+    bool changed;
+    fake_ranks(dir, "{'iter':0,'steps':0,'memory_bytes':[3,4]}\nnonsense\n{'iter':5}\n"
+                    "{'iter':-1,'memory_bytes':[1]}\n{'iter':7,'memory_bytes':['x']}\n"
+                    "{'iter':10,'steps':10,'compute_ms':[1,2],'wait_ms':[3,'x'],"
+                    "'memory_bytes':[5,6]}\n{'iter':20,'memory_bytes':[7,8]}\n"
+                    "{'iter':10,'memory_bytes':[9]}\n{'iter':11,'memory_bytes':[1]}");
+    assert_ok(lks__series_open(dir, &s));
+    char *text = json_dumps(s.ranks, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    /* iteration, tokens and seconds until there, and three lists; what makes no sense is null */
+    assert_string_equal(text, "[[0,0.0,0.0,null,null,[3,4]],[10,10000.0,1.0,null,null,[9]]]");
+    free(text);
+    assert_ok(lks__series_read(&s, &changed));
+    assert_false(changed);
+    fake_ranks(dir, "{'iter':1,'compute_ms':[1,2],'wait_ms':[3,4],'memory_bytes':[5,6]}\n");
+    assert_ok(lks__series_read(&s, &changed));
+    assert_true(changed);
+    text = json_dumps(s.ranks, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    assert_string_equal(text, "[[1,1000.0,0.1,[1,2],[3,4],[5,6]]]");
+    free(text);
+    /* A link isn't followed, and a run without the file has none. */
+    const char *file = lks_test_text("%s/ranks.jsonl", dir);
+    unlink(file);
+    assert_int_equal(symlink("metrics.jsonl", file), 0);
+    assert_ok(lks__series_read(&s, &changed));
+    assert_int_equal(json_array_size(s.ranks), 0);
+    lks__series_close(&s);
+}
+
 /* Lines that no run has written are left out, whatever they are. */
 static void test_hostile(void **state)
 {
@@ -304,11 +337,12 @@ static void test_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),  cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_hostile), cmocka_unit_test(test_t),
-        cmocka_unit_test(test_two),     cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_png),     cmocka_unit_test(test_text),
+        cmocka_unit_test(test_follow), cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_t),      cmocka_unit_test(test_two),
+        cmocka_unit_test(test_seeds),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_svg),    cmocka_unit_test(test_png),
+        cmocka_unit_test(test_text),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -23,12 +23,16 @@ static const char *screen_of(const lks__series *runs, size_t n, int rows, int co
 static void test_facts(void **state)
 {
     lks__series s[2];
-    assert_ok(lks__series_open(fake_run("one", 1, 64, 1.5, "\"n_layer\":2"), &s[0]));
+    const char *one = fake_run("one", 1, 64, 1.5, "\"n_layer\":2");
+    fake_ranks(one, "{'iter':10,'compute_ms':[1,1],'wait_ms':[9,9],'memory_bytes':[1,1]}\n"
+                    "{'iter':64,'compute_ms':[90,75],'wait_ms':[10,25],"
+                    "'memory_bytes':[5000000,7000000]}\n");
+    assert_ok(lks__series_open(one, &s[0]));
     assert_ok(lks__series_open(fake_run("two\033[31m", 1, 32, 1.0, "\"n_layer\":2"), &s[1]));
     const char *wide = screen_of(s, 2, 24, 200, false);
     assert_contains(wide, "one  ended  iter 63  loss 1.5000  val 1.5000  best 1.5000 at 64  "
                           "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  0 MB");
-    assert_contains(wide, "rank 1: 4 micro-batches");
+    assert_contains(wide, "\nrank 0: wait 10.0% 5 MB  rank 1: wait 25.0% 7 MB\n");
     /* The loss falls in a line: as many steps as characters, from the highest to the lowest. */
     assert_contains(wide, "\n#####****");
     assert_contains(wide, "..._____\n");

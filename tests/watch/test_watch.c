@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../fuzz/mutate.h"
 #include "base/sys.h"
 #include "watch/feed.h"
 
@@ -146,6 +147,8 @@ static void test_live(void **state)
     assert_contains(got, "[20,1.5,1.5,null,20000.0,2.0,true]");
     fake_append(dir, "{'kind':'train','iter':20,'loss':1.25}\n");
     assert_contains(read_until(fd, "[20,1.25,"), "\"kind\":\"points\"");
+    fake_ranks(dir, "{'iter':20,'compute_ms':[1],'wait_ms':[2],'memory_bytes':[3]}\n");
+    assert_contains(read_until(fd, "\"kind\":\"ranks\""), "[[20,20000.0,2.0,[1],[2],[3]]]");
     /* A resume cuts the file: everything is sent again. */
     size_t bytes;
     const char *file = lks_test_text("%s/metrics.jsonl", dir), *text = lks_test_read(file, &bytes);
@@ -157,38 +160,136 @@ static void test_live(void **state)
     stop(&s);
 }
 
-/* Requests with bytes altered, cut and repeated; the page is still served, and nothing is written.
- */
+/* --- hostile clients -------------------------------------------------------------------------- */
+
+/* For the long form: watch_page --requests=100000 --seed=1 */
+static int n_requests = 1000, first_seed = 1;
+
+const char *const fuzz_words[] = {
+    "GET",          "HEAD",       "POST",      " HTTP/1.1\r\n",
+    "Host: ",       "\r\n\r\n",   "events",    "Content-Length: ",
+    "chunked",      "%2e%2e/",    "../",       "Connection: close\r\n",
+    "Expect: 100-", "Upgrade: h", "Range: b=", "\r\n ",
+    "ffffffffffff", "-1",         NULL};
+
+void fuzz_broken(const char *condition, const char *file, int line)
+{
+    fprintf(stderr, "%s:%d: %s\n", file, line, condition);
+    abort();
+}
+
+/* Sound requests of all forms. */
+static void add_seeds(int port)
+{
+    static const char *const forms[] = {
+        "GET / HTTP/1.1\r\nHost: localhost:%d\r\nAccept: */*\r\n\r\n",
+        "GET /events HTTP/1.1\r\nHost: localhost:%d\r\nAccept: text/event-stream\r\n\r\n",
+        "HEAD / HTTP/1.0\r\nHost: localhost:%d\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: 3\r\n\r\nabc",
+        "PUT /x HTTP/1.1\r\nHost: localhost:%d\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "3;x=y\r\nabc\r\n0\r\nTrailer: 1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost:%d\r\n\r\nGET /events HTTP/1.1\r\nHost: "
+        "localhost\r\nCookie: a=b; c=\"d\"\r\nAuthorization: Digest username=\"x\"\r\n\r\n"};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        char text[600];
+        int bytes = snprintf(text, sizeof text, forms[i], port);
+        fuzz_seed(text, (size_t)bytes);
+    }
+}
+
+static long memory_of(const struct served *s)
+{
+    const char *text = lks_test_read(lks_test_text("/proc/%d/status", (int)s->child.pid), NULL);
+    return atol(strstr(text, "VmRSS:") + 6);
+}
+
+static void assert_served(const struct served *s)
+{
+    assert_contains(get(s, "GET", "/", lks_test_text("localhost:%d", s->port)), " 200 OK");
+}
+
+/* Requests cut, altered and joined by chance: the page is still served, nothing is written, and the
+ * server's memory and descriptors don't grow. */
 static void test_mutated(void **state)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
-    char request[4096];
-    unsigned seed = 7;
-    const int n = 300;
-    for (int i = 0; i < n; i++) {
-        int bytes = snprintf(request, sizeof request,
-                             "GET /%s HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: %d\r\n"
-                             "Accept: */*\r\nConnection: close\r\n\r\nabc",
-                             i % 3 == 0 ? "events" : "", s.port, i % 5);
-        for (int k = 0; k < 1 + i % 8; k++) {
-            seed = seed * 1103515245u + 12345u;
-            request[(seed >> 8) % (unsigned)bytes] = (char)(seed >> 24);
-        }
+    uint8_t *request = malloc(FUZZ_MAX_INPUT);
+    long before = 0;
+    add_seeds(s.port);
+    for (int i = 0; i < n_requests; i++) {
+        const size_t bytes = mutate_input((uint64_t)first_seed, (uint64_t)i, request);
         int fd = dial(&s);
         assert_true(fd >= 0);
-        send(fd, request, (size_t)(i % 7 == 0 ? bytes / 2 : bytes), MSG_NOSIGNAL);
+        send(fd, request, bytes, MSG_NOSIGNAL);
         close(fd); /* and no interest in the answer */
+        if (i % 500 == 499)
+            assert_served(&s);
+        if (i == 499)
+            before = memory_of(&s);
     }
-    char *huge = malloc(1 << 20);
-    memset(huge, 'a', 1 << 20);
-    int fd = dial(&s);
-    send(fd, "GET /", 5, MSG_NOSIGNAL);
-    send(fd, huge, 1 << 20, MSG_NOSIGNAL);
-    close(fd);
-    free(huge);
-    assert_contains(get(&s, "GET", "/", lks_test_text("localhost:%d", s.port)), " 200 OK");
+    assert_served(&s);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep what was freed */
+    assert_true(memory_of(&s) < before + (32 << 10));
+#endif
+    char *huge = (char *)request;
+    memset(huge, 'a', FUZZ_MAX_INPUT);
+    for (int i = 0; i < 4; i++) {
+        int fd = dial(&s);
+        send(fd, "GET /", 5, MSG_NOSIGNAL);
+        send(fd, huge, FUZZ_MAX_INPUT, MSG_NOSIGNAL);
+        close(fd);
+    }
+    free(request);
+    assert_served(&s);
     assert_int_equal(lks_test_count_files(dir), 1);
+    /* All of them are gone: as many descriptors are open as the server itself needs. */
+    const char *fds = lks_test_text("/proc/%d/fd", (int)s.child.pid);
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(fds) > 16; i++)
+        nap();
+    assert_true(lks_test_count_files(fds) <= 16);
+    stop(&s);
+}
+
+/* Clients that send a byte now and then, or never read: others are served, live too, and what waits
+ * for those doesn't grow. */
+static void test_slow(void **state)
+{
+    enum { SLOW = 40, DEAF = 40 };
+    int slow[SLOW], deaf[DEAF], small = 1024;
+    const char *dir = fake_run("run", 1, 2000, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){dir, NULL});
+    const char *request =
+        lks_test_text("GET /events HTTP/1.1\r\nHost: localhost:%d\r\nAccept: */*\r\n\r\n", s.port);
+    for (int i = 0; i < SLOW; i++)
+        assert_true((slow[i] = dial(&s)) >= 0);
+    for (int i = 0; i < DEAF; i++) {
+        assert_true((deaf[i] = dial(&s)) >= 0);
+        setsockopt(deaf[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        assert_true(send(deaf[i], request, strlen(request), MSG_NOSIGNAL) > 0);
+    }
+    const long before = memory_of(&s);
+    int fd = dial(&s);
+    assert_true(send(fd, request, strlen(request), MSG_NOSIGNAL) > 0);
+    assert_contains(read_until(fd, "\"kind\":\"marks\""), "\"points\"");
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < SLOW; i++)
+            assert_int_equal(send(slow[i], request + round, 1, MSG_NOSIGNAL), 1);
+        assert_served(&s);
+        fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':1.25}\n", 2000 + round));
+        assert_contains(read_until(fd, lks_test_text("[%d,1.25,", 2000 + round)), "points");
+    }
+    /* The rest at once: a slow client is answered, too. */
+    assert_true(send(slow[0], request + 20, strlen(request) - 20, MSG_NOSIGNAL) > 0);
+    assert_contains(read_until(slow[0], "\"kind\":\"marks\""), " 200 OK");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_true(memory_of(&s) < before + (32 << 10));
+#endif
+    for (int i = 0; i < SLOW; i++)
+        close(slow[i]);
+    for (int i = 0; i < DEAF; i++)
+        close(deaf[i]);
+    close(fd);
     stop(&s);
 }
 
@@ -282,16 +383,37 @@ static void test_long(void **state)
         json_decref(o);
     }
     assert_int_equal(rows, 5000);
+    /* The same for what ranks do, with the newest row. */
+    s.ranks = json_array();
+    for (int i = 0; i < 20000; i++)
+        json_array_append_new(s.ranks, json_pack("[i, i, i, n, n, [i, i]]", i, i, i, i, i));
+    s.ranks_bytes = 1;
+    char *text = lks__feed_next(feed);
+    json_t *o = json_loads(text, 0, NULL);
+    const json_t *sent = json_object_get(o, "rows");
+    assert_string_equal(json_string_value(json_object_get(o, "kind")), "ranks");
+    assert_int_equal(json_array_size(sent), 2500);
+    assert_int_equal(json_integer_value(lks_test_member(sent, "2499.0")), 19999);
+    json_decref(o);
+    free(text);
+    assert_null(lks__feed_next(feed));
+    json_decref(s.ranks);
     lks__feed_close(feed);
     free(s.points);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    for (int i = 1; i < argc; i++)
+        if (sscanf(argv[i], "--requests=%d", &n_requests) != 1 &&
+            sscanf(argv[i], "--seed=%d", &first_seed) != 1) {
+            fprintf(stderr, "watch_page [--requests=N] [--seed=S]\n");
+            return 2;
+        }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_html),  cmocka_unit_test(test_long),    cmocka_unit_test(test_page),
-        cmocka_unit_test(test_live),  cmocka_unit_test(test_mutated), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_html), cmocka_unit_test(test_long),    cmocka_unit_test(test_page),
+        cmocka_unit_test(test_live), cmocka_unit_test(test_mutated), cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_many), cmocka_unit_test(test_taken),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

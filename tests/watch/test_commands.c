@@ -1,0 +1,392 @@
+/* --exec_on: commands at a run's events, which change nothing in it; and systemd's socket. */
+#include "laws.h"
+#include "marked.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "run/commands.h"
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
+}
+
+/* What a command writes of its event. */
+#define TELL                                                                                       \
+    "echo \"$LOCKSTEP_EVENT $LOCKSTEP_ITER $LOCKSTEP_CHECKPOINT $LOCKSTEP_LOSS "                   \
+    "$LOCKSTEP_VAL_LOSS ${LOCKSTEP_SIGNAL-no} ${LOCKSTEP_EXIT_CODE-no} ${RANK-no} "                \
+    "${LOCKSTEP_SEGMENT-no} $(ls -d \"$LOCKSTEP_OUT_DIR\"/ckpt-* | wc -l)\""
+
+/* The lines that a run's own record implies: one for each checkpoint, one more if it was the best
+ * so far, one for the end. The number of checkpoints at that moment isn't known: %n. */
+static const char *implied(const char *out)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *to = open_memstream(&text, &bytes);
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), NULL), *line;
+    double loss = NAN, val = NAN, best = INFINITY;
+    int evaluated = -1;
+    char facts[200] = "";
+    size_t i;
+    json_array_foreach(lines, i, line)
+    {
+        const char *kind = json_string_value(json_object_get(line, "kind"));
+        const int iter = (int)json_integer_value(json_object_get(line, "iter"));
+        const bool final = strcmp(kind, "final") == 0;
+        if (strcmp(kind, "train") == 0)
+            loss = lks_test_number(line, "loss");
+        if (strcmp(kind, "eval") == 0 || final) {
+            val = lks_test_number(line, "val_loss");
+            evaluated = iter;
+        }
+        if (strcmp(kind, "checkpoint") == 0 || final)
+            snprintf(facts, sizeof facts, "%d ckpt-%08d %.9g %.9g", iter, iter, loss, val);
+        if (strcmp(kind, "checkpoint") == 0)
+            fprintf(to, "checkpoint %s no no no no \n", facts);
+        if (strcmp(kind, "checkpoint") == 0 && evaluated == iter && val < best) {
+            fprintf(to, "best %s no no no no \n", facts);
+            best = val;
+        }
+    }
+    fprintf(to, "end %s no no no no \n", facts);
+    fclose(to);
+    const char *kept = lks_test_text("%s", text);
+    free(text);
+    return kept;
+}
+
+/* Without the last word of each line. */
+static const char *without_counts(const char *text)
+{
+    char *out = strdup(text), *to = out;
+    for (const char *c = text; *c != '\0';) {
+        size_t n = strcspn(c, "\n"), keep = n;
+        while (keep > 0 && c[keep - 1] != ' ')
+            keep--;
+        memmove(to, c, keep);
+        to += keep;
+        *to++ = '\n';
+        c += n + (c[n] == '\n');
+    }
+    *to = '\0';
+    const char *kept = lks_test_text("%s", out);
+    free(out);
+    return kept;
+}
+
+/* The events, their order and their facts are those of the run, whose bytes stay as they are. */
+static void test_run(void **state)
+{
+    const char *out, *reference = law_output("random", LAW_REFERENCE);
+    law_args args = law_train("random", &out);
+    law_add(&args, "--nproc_per_node=2");
+    law_add(&args, "--exec_on=checkpoint:%s", TELL);
+    law_add(&args, "--exec_on=best:%s", TELL);
+    law_add(&args, "--exec_on=end:%s", TELL);
+    law_run(&args);
+    const char *log = lks_test_text("%s/commands.log", out), *got = lks_test_read(log, NULL);
+    assert_string_equal(without_counts(got), implied(out));
+    /* At a checkpoint's event it is there, and at the end all are. */
+    int n = 0;
+    for (const char *c = got; (c = strchr(c, '\n')) != NULL; c++)
+        n++;
+    assert_true(n > 6);
+    const char *last = got + strlen(got) - 2;
+    while (last > got && last[-1] != ' ')
+        last--;
+    assert_int_equal(atoi(last), law_count_checkpoints(out));
+    assert_int_equal(remove(log), 0);
+    law_assert_same(out, reference);
+}
+
+/* Nothing is put into a command's text, whatever the folder is called. */
+static void test_plain_text(void **state)
+{
+    const char *folder = lks_test_folder(), *out;
+    law_args args = law_train("random", &out);
+    const char *odd = lks_test_text("%s/$(touch oops); `touch oops`\" '", folder);
+    law_add(&args, "--out_dir=%s", odd);
+    law_add(&args, "--max_iters=1");
+    law_add(&args, "--exec_on=end:printf %%s \"$LOCKSTEP_OUT_DIR\" >'%s/told'", folder);
+    law_add(&args, "--nproc_per_node=2");
+    law_add(&args, "--exec_on=end:ls /proc/$$/fd | tr '\\n' ' '"); /* no memory of the ranks */
+    law_add(&args, "--exec_on=end:-x || echo 'a word that begins with a dash is a command'");
+    law_run(&args);
+    assert_string_equal(lks_test_read(lks_test_text("%s/told", folder), NULL), odd);
+    assert_contains(lks_test_read(lks_test_text("%s/commands.log", odd), NULL), "0 1 2 ");
+    assert_contains(lks_test_read(lks_test_text("%s/commands.log", odd), NULL),
+                    "begins with a dash is a command");
+    assert_false(lks_test_exists("oops"));
+    assert_false(lks_test_exists(lks_test_text("%s/oops", folder)));
+}
+
+/* Commands that fail, or never end: the run says so and ends, and nothing is left of them. */
+static void test_hang(void **state)
+{
+    const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
+    law_args args = law_train("random", &out);
+    law_add(&args, "--exec_timeout=0.1");
+    law_add(&args, "--exec_on=checkpoint:sleep 1000");
+    law_add(&args, "--exec_on=best:echo some words; exit 3");
+    law_add(&args, "--exec_on=end:trap '' TERM; while :; do sleep 1000; done");
+    lks_test_result r = lks_test_run(args.argv, env, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "exec_on=checkpoint at iteration 3: the command took longer than "
+                           "exec_timeout=0.1 s, and was ended");
+    assert_contains(
+        r.err, lks_test_text("exec_on=checkpoint at iteration %d: the command took", LAW_STEPS));
+    assert_contains(
+        r.err, lks_test_text("exec_on=end at iteration %d: the command took longer", LAW_STEPS));
+    assert_contains(r.err, "the command ended with exit code 3; see commands.log");
+    assert_contains(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "some words\n");
+    assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL), "took longer than");
+    marked_assert_gone(mark, 2);
+}
+
+/* While rank 0 waits for a command at the end, the others don't give it up. */
+static void test_patience(void **state)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    const int limit = (int)(2 * lks_test_patience());
+    law_add(&args, "--nproc_per_node=2");
+    law_add(&args, "--max_iters=1");
+    law_add(&args, "--timeout=%d", limit);
+    law_add(&args, "--exec_on=end:sleep %d; echo waited", limit + 4);
+    law_run(&args);
+    assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "waited\n");
+}
+
+static void count(void *ctx, const char *text)
+{
+    assert_string_equal(text, "exec_on=checkpoint at iteration 7: 31 commands wait already, so "
+                              "this one is left out");
+    ++*(int *)ctx;
+}
+
+/* More events than commands can follow: the newest are left out, and said so. */
+static void test_queue(void **state)
+{
+    static lks__settings s;
+    const char *folder = lks_test_folder();
+    int n = 0;
+    lks__commands *c;
+    lks__settings_defaults(&s);
+    snprintf(s.out_dir, sizeof s.out_dir, "%s", folder);
+    assert_ok(lks__commands_open(&s, count, &n, &c));
+    assert_null(c);
+    snprintf(s.exec_on, sizeof s.exec_on,
+             "checkpoint:while [ ! -e '%s/go' ]; do sleep 0.01; done; echo once\nfailure:false",
+             folder);
+    assert_true(lks__commands_given(&s, LKS__ON_CHECKPOINT));
+    assert_true(lks__commands_given(&s, LKS__ON_FAILURE));
+    assert_false(lks__commands_given(&s, LKS__ON_BEST));
+    assert_ok(lks__commands_open(&s, count, &n, &c));
+    const lks__command_facts facts = {.iter = 7, .loss = NAN, .val_loss = NAN, .exit_code = -1};
+    s.exec_on[0] = '\0'; /* it has its own */
+    for (int i = 0; i < 40; i++)
+        lks__commands_on(c, i < 36 ? LKS__ON_CHECKPOINT : LKS__ON_END, &facts);
+    assert_int_equal(n, 4);
+    lks_test_write(lks_test_text("%s/go", folder), "", 0);
+    lks__commands_wait(c, NULL, NULL);
+    lks__commands_close(c);
+    size_t bytes;
+    lks_test_read(lks_test_text("%s/commands.log", folder), &bytes);
+    assert_int_equal(bytes, 32 * strlen("once\n"));
+}
+
+/* --- a run that fails, or is stopped ---------------------------------------------------------- */
+
+static law_args long_train(const char **out_p)
+{
+    law_args args = law_train("random", out_p);
+    law_add(&args, "--max_iters=1000000");
+    law_add(&args, "--lr_decay_iters=1000000");
+    law_add(&args, "--keep=1");
+    law_add(&args, "--exec_on=failure:echo \"$LOCKSTEP_EVENT $LOCKSTEP_EXIT_CODE "
+                   "${LOCKSTEP_ITER-no} ${RANK-no}\"");
+    law_add(&args, "--exec_on=end:echo \"$LOCKSTEP_EVENT $LOCKSTEP_SIGNAL ${RANK-no}\"");
+    return args;
+}
+
+static const char *log_of(const char *out)
+{
+    const char *path = lks_test_text("%s/commands.log", out);
+    return lks_test_exists(path) ? lks_test_read(path, NULL) : "";
+}
+
+static void test_failure(void **state)
+{
+    const char *out, *env[] = {"LOCKSTEP_FAULT=write:40:die", "LOCKSTEP_FAULT_RANK=0", NULL};
+    law_args args = long_train(&out);
+    law_add(&args, "--nproc_per_node=2");
+    lks_test_result r = lks_test_run(args.argv, env, 60);
+    assert_int_equal(r.exit_code, 137);
+    assert_string_equal(log_of(out), "failure 137 no no\n");
+    /* On one rank the process itself notices it, before there is a folder too. */
+    const char *told = lks_test_text("%s/told", lks_test_folder());
+    r = lks_test_tool("train", "--dataset=/none", lks_test_text("--out_dir=%s.none", out),
+                      lks_test_text("--exec_on=failure:echo $LOCKSTEP_EXIT_CODE >%s", told));
+    assert_int_equal(r.exit_code, 2);
+    assert_string_equal(lks_test_read(told, NULL), "2\n");
+    assert_false(lks_test_exists(lks_test_text("%s.none", out)));
+    /* Another launcher notices it, and not we. */
+    r = lks_test_tool("run", "--nproc-per-node=2", "--", lks_test_program(), "train",
+                      "--dataset=/none", "--exec_on=failure:true");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "lockstep run ... || COMMAND");
+}
+
+/* A stop is an end, not a failure. */
+static void test_stop(void **state)
+{
+    for (int W = 1; W <= 2; W++) {
+        const char *out;
+        law_args args = long_train(&out);
+        law_add(&args, "--nproc_per_node=%d", W);
+        law_add(&args, "--exec_on=checkpoint:touch \"$LOCKSTEP_OUT_DIR.saved\"");
+        lks_test_child child = lks_test_start(args.argv, NULL);
+        for (int i = 0; i < lks_test_tries(3000); i++, nap())
+            if (lks_test_exists(lks_test_text("%s.saved", out)))
+                break;
+        kill(child.pid, SIGTERM);
+        lks_test_result r = lks_test_wait(&child, 60);
+        assert_int_equal(r.exit_code, 143);
+        assert_string_equal(log_of(out), "end 15 no\n");
+        remove(lks_test_text("%s.saved", out));
+    }
+}
+
+/* Nothing but the command line starts commands. */
+static void test_sources(void **state)
+{
+    const char *folder = lks_test_folder(), *told = lks_test_text("%s/told", folder);
+    static const char *const names[] = {"r.conf", "r.py"};
+    for (int i = 0; i < 2; i++) {
+        const char *file = lks_test_text("%s/%s", folder, names[i]);
+        const char *text = lks_test_text("max_iters = 1\nexec_on = 'end:touch %s'\n", told);
+        lks_test_write(file, text, strlen(text));
+        static const char *const commands[] = {"train", "eval", "plan"};
+        for (int k = 0; k < 3; k++) {
+            lks_test_result r = lks_test_tool(commands[k], file);
+            assert_int_equal(r.exit_code, 2);
+            assert_contains(r.err, lks_test_text("%s:2: exec_on is taken from the command line "
+                                                 "alone, as it starts commands",
+                                                 file));
+        }
+    }
+    const char *out, *variable = lks_test_text("EXEC_ON=end:touch %s", told);
+    law_args args = law_train("random", &out);
+    law_add(&args, "--max_iters=1");
+    assert_int_equal(lks_test_run(args.argv, (const char *const[]){variable, NULL}, 60).exit_code,
+                     0);
+    assert_false(lks_test_exists(told));
+    /* A run doesn't keep them either. */
+    law_add(&args, "--exec_on=end:touch %s", told);
+    law_run(&args);
+    assert_int_equal(remove(told), 0);
+    args.n--;
+    args.argv[args.n] = NULL;
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--max_iters=2");
+    law_run(&args);
+    assert_false(lks_test_exists(told));
+}
+
+/* --- systemd ---------------------------------------------------------------------------------- */
+
+/* A socket as systemd gives it, with a name in the file system or without ('@'). */
+static int listen_at(const char *name)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(strlen(name) < sizeof at.sun_path);
+    memcpy(at.sun_path, name, strlen(name));
+    if (name[0] == '@')
+        at.sun_path[0] = '\0';
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, bytes), 0);
+    return fd;
+}
+
+/* All messages until one has `part`, with a blank line behind each. */
+static const char *hear(int fd, const char *part)
+{
+    static char got[1 << 20];
+    struct timeval limit = {(time_t)(20 * lks_test_patience()), 0};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    for (size_t n = 0; n + 1000 < sizeof got;) {
+        ssize_t more = recv(fd, got + n, 900, 0);
+        if (more <= 0)
+            fail_msg("no %s after: %.*s", part, (int)n, got);
+        n += (size_t)more;
+        got[n++] = '\n';
+        got[n] = '\0';
+        if (strstr(got, part) != NULL)
+            break;
+    }
+    return got;
+}
+
+static void test_systemd(void **state)
+{
+    const char *names[] = {lks_test_text("%s/notify", lks_test_folder()),
+                           lks_test_text("@lockstep-test-%d", (int)getpid())};
+    for (int i = 0; i < 2; i++) {
+        const char *out, *env[] = {lks_test_text("NOTIFY_SOCKET=%s", names[i]),
+                                   i == 0 ? "WATCHDOG_USEC=4000" : "WATCHDOG_USEC=", NULL};
+        int fd = listen_at(names[i]);
+        law_args args = long_train(&out);
+        law_add(&args, "--nproc_per_node=%d", 2 - i);
+        lks_test_child child = lks_test_start(args.argv, env);
+        const char *got = hear(fd, "STATUS=iter ");
+        assert_int_equal(strncmp(got, "READY=1\n\n", 9), 0);
+        assert_contains(got, "\nREADY=1\nSTATUS=iter ");
+        if (i == 0)
+            assert_contains(hear(fd, "WATCHDOG=1\n"), "READY=1\n");
+        else
+            assert_null(strstr(got, "WATCHDOG"));
+        kill(child.pid, SIGTERM);
+        hear(fd, "STOPPING=1\n");
+        lks_test_result r = lks_test_wait(&child, 60);
+        assert_int_equal(r.exit_code, 143);
+        /* A command isn't a part of the service. */
+        assert_string_equal(log_of(out), "end 15 no\n");
+        close(fd);
+    }
+}
+
+static void test_no_systemd(void **state)
+{
+    static const char *const names[] = {"/none/notify", "vsock:2:1"};
+    for (int i = 0; i < 2; i++) {
+        const char *out, *env[] = {lks_test_text("NOTIFY_SOCKET=%s", names[i]), NULL};
+        law_args args = law_train("random", &out);
+        law_add(&args, "--max_iters=1");
+        lks_test_result r = lks_test_run(args.argv, env, 60);
+        assert_int_equal(r.exit_code, 0);
+        assert_contains(r.err, "systemd's socket (NOTIFY_SOCKET) can't be reached: ");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run),     cmocka_unit_test(test_plain_text),
+        cmocka_unit_test(test_hang),    cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_queue),   cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_stop),    cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_systemd), cmocka_unit_test(test_no_systemd),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
