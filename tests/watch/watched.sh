@@ -15,7 +15,6 @@ awk 'BEGIN { x = 7; for (i = 0; i < 4000; i++) { x = (x * 75 + 74) % 65537; prin
 # train NAME: in the same folder each time. The start measures the processor's peak, by the clock; what
 # counts is steps, evaluations, checkpoints and what is written about them.
 train() {
-    rm -rf "$work/run"
     valgrind --tool=callgrind --trace-syscalls=yes --log-file="$work/$1.calls" --callgrind-out-file="$work/$1.out" \
         --toggle-collect=lks__train_step --toggle-collect=lks__report_train --toggle-collect=lks__report_eval \
         --toggle-collect=lks__state_save --toggle-collect=lks__report_checkpoint \
@@ -28,6 +27,7 @@ train() {
 }
 
 train alone
+rm -rf "$work/run"
 train watched &
 run=$!
 tries=0
