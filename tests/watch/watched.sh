@@ -38,10 +38,10 @@ until grep -q '"kind":"train"' "$work/run/metrics.jsonl" 2>/dev/null; do
 done
 "$tool" watch --port=0 "$work/run" >"$work/url" 2>"$work/watch.log" &
 watch=$!
-trap 'kill $watch 2>/dev/null; rm -rf "$work"' EXIT
+trap 'kill $watch 2>/dev/null || :; rm -rf "$work"' EXIT
 tries=0
 until [ -s "$work/url" ]; do
-    ! grep -q 'serves no page' "$work/watch.log" || { wait $run; lacks libmicrohttpd libmicrohttpd-dev; }
+    ! grep -qs 'serves no page' "$work/watch.log" || { wait $run; lacks libmicrohttpd libmicrohttpd-dev; }
     tries=$((tries + 1))
     [ $tries -lt "$(patient 400)" ] || fail 'no page'
     sleep 0.05
