@@ -49,14 +49,16 @@ function option(    shown, preset)
     else if ($4 == "value" && preset == "") shown = shown "=\\fITEXT\\fR"
     else if ($4 == "path" && preset == "") shown = shown "=\\fIPATH\\fR"
     else if ($4 == "checkpoint") shown = shown "=\\fICHECKPOINT\\fR"
-    else if ($4 != "flag") {
-        preset = plain(preset)
-        gsub(/,/, ",\\:", preset) # a long list may be broken there
-        shown = shown "=\\fI" preset "\\fR"
-    }
+    else if (length(preset) > 40) shown = shown "=\\fITEXT\\fR" # no line has room for it
+    else if ($4 != "flag") shown = shown "=\\fI" plain(preset) "\\fR"
     print ".TP\n" shown
     print plain($9) ($7 != "" ? " (" plain($7) ")" : "") "."
     if ($4 == "truth") print "Default: " preset "."
+    if (length(preset) > 40) {
+        preset = plain(preset)
+        gsub(/,/, ",\\:", preset) # it may be broken there
+        print "Default: \\fI" preset "\\fR."
+    }
 }
 
 $1 == "version" {
