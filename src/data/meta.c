@@ -353,8 +353,7 @@ bool lks__meta_differ(const lks__meta *a, const lks__meta *b)
     if ((a->chars != NULL) != (b->chars != NULL))
         return true;
     if (a->chars == NULL)
-        return a->is_bpe != b->is_bpe || a->is_bytes != b->is_bytes ||
-               a->model_hash != b->model_hash;
+        return a->is_bpe != b->is_bpe || a->model_hash != b->model_hash; /* bytes: 0 */
     const uint32_t n = a->vocab_size < b->vocab_size ? a->vocab_size : b->vocab_size;
     return memcmp(a->chars, b->chars, n * sizeof *a->chars) != 0;
 }
