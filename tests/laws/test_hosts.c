@@ -97,6 +97,13 @@ static void test_freeze(void **state)
         trained("21", (const char *const[]){freeze, "--zero=1", "--allow_uneven", NULL}), want);
 }
 
+/* Activations that are computed again change nothing of what hosts exchange. */
+static void test_recompute(void **state)
+{
+    check_hosts("11", "--recompute=rows");
+    check_hosts("21", "--recompute=block", "--zero=1", "--allow_uneven");
+}
+
 /* A run that begins with given weights, and its rest on other hosts. */
 static void test_weights(void **state)
 {
@@ -158,6 +165,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_private_replicas),
         cmocka_unit_test(test_zero),
+        cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_freeze),
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_wire),
