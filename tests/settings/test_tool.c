@@ -1,6 +1,7 @@
 /* The program from outside: commands, exit codes, streams. */
 #include "support.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -363,6 +364,62 @@ static void test_bench_engine(void **state)
     assert_true(number_behind(r.out, "a step of ") > exposed);
 }
 
+/* Processes of this run, and how many of them ps would show under another name than lockstep's. */
+static void count_names(const char *out_dir, int *n, int *n_other)
+{
+    struct dirent *entry;
+    DIR *proc = opendir("/proc");
+    assert_non_null(proc);
+    *n = *n_other = 0;
+    while ((entry = readdir(proc)) != NULL) {
+        char words[4096] = "", name[32] = "";
+        FILE *f = fopen(lks_test_text("/proc/%s/cmdline", entry->d_name), "r");
+        const size_t bytes = f != NULL ? fread(words, 1, sizeof words - 1, f) : 0;
+        if (f != NULL)
+            fclose(f);
+        if (memmem(words, bytes, out_dir, strlen(out_dir)) == NULL)
+            continue;
+        f = fopen(lks_test_text("/proc/%s/comm", entry->d_name), "r");
+        if (f == NULL || fgets(name, sizeof name, f) == NULL)
+            name[0] = '\0';
+        if (f != NULL)
+            fclose(f);
+        *n += name[0] != '\0';
+        *n_other += name[0] != '\0' && strncmp(name, "lockstep", 8) != 0;
+    }
+    closedir(proc);
+}
+
+/* The launcher, the ranks and what stands between them are called lockstep. */
+static void test_names(void **state)
+{
+    const char *dir = lks_test_folder(), *out = lks_test_text("--out_dir=%s/run", dir);
+    lks_test_generated_tokens(dir);
+    const char *const argv[] = {"lockstep",
+                                "train",
+                                lks_test_text("--dataset=%s", dir),
+                                out,
+                                "--n_layer=1",
+                                "--n_head=1",
+                                "--n_embd=16",
+                                "--block_size=8",
+                                "--batch_size=1",
+                                "--eval_interval=0",
+                                "--nproc_per_node=2",
+                                "--max_iters=100000000",
+                                NULL};
+    lks_test_child child = lks_test_start(argv, NULL);
+    int n, n_other;
+    for (int i = 0;
+         i < lks_test_tries(2000) && !lks_test_exists(lks_test_text("%s/run/train.log", dir)); i++)
+        usleep(5000);
+    count_names(out, &n, &n_other);
+    assert_int_equal(kill(child.pid, SIGKILL), 0);
+    lks_test_wait(&child, 10);
+    assert_true(n >= 3);
+    assert_int_equal(n_other, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_prep),
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_lost_output),
         cmocka_unit_test(test_bench_step),
         cmocka_unit_test(test_bench_comm),
