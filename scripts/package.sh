@@ -19,8 +19,8 @@ and has lintian look at the packages, if it is installed (an error of lintian's 
   --out=DIR    folder for them
   --tree=DIR   build from this folder as it is, once; no tarball
   --chroot     then install the packages in a bare Debian 12 (debootstrap, as root; some minutes and
-               a download of 100 MB), train there, build a program, remove them, and see that nothing
-               is left
+               a download of 100 MB), train there, look at the runs, build a program, remove them,
+               and see that nothing is left; LKS_PACKAGE_ROOT names one that is there already
 END
 }
 
@@ -111,7 +111,7 @@ files() {
 }
 step update in_root apt-get update
 # What others bring stays: so install all that ours depend on, and a compiler, first.
-step others in_root sh -c 'apt-get install -y --no-install-recommends gcc libc6-dev pkg-config man-db libdnnl2 \
+step others in_root sh -c 'apt-get install -y --no-install-recommends gcc libc6-dev pkg-config man-db curl libdnnl2 \
     $(for deb in /packages/*.deb; do dpkg-deb -f "$deb" Depends | tr "," "\n" | sed "s/|.*//; s/(.*//"; done |
     sort -u | grep -vE "^ *(lib)?lockstep")'
 files >"$work/before"
@@ -128,6 +128,17 @@ lockstep train quickstart --dataset=my --out_dir=one --nproc_per_node=1 --max_it
 lockstep train quickstart --dataset=my --out_dir=two --nproc_per_node=2 --max_iters=4 --eval_iters=2
 cmp one/latest/model.safetensors two/latest/model.safetensors
 lockstep sample --out_dir=two --num_samples=1 --max_new_tokens=20
+lockstep report one two | grep -q val_loss
+lockstep plot --out=loss.svg one two && grep -q '</svg>' loss.svg
+lockstep plot --out=loss.png one two && head -c 4 loss.png | grep -q PNG
+lockstep plot one >curve && [ -s curve ]
+lockstep watch --html=run.html one two && grep -q '</html>' run.html
+lockstep watch --port=0 one two >url &
+tries=0
+until [ -s url ]; do tries=$((tries + 1)) && [ $tries -lt 200 ] && sleep 0.1; done
+curl -sS "$(cat url)" | grep -q '</html>'
+(curl -sSN --max-time 5 "$(cat url)events" || :) | grep -q '"names":\["one","two"\]'
+kill -INT $! && wait $!
 lockstep export --format=nanogpt --out_dir=two --out=ckpt.pt
 cc -Wall -Werror -o mlp /usr/share/doc/lockstep/examples/mlp.c $(pkg-config --cflags --libs lockstep) -lm
 ./mlp >1
