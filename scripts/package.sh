@@ -128,7 +128,7 @@ lockstep train quickstart --dataset=my --out_dir=one --nproc_per_node=1 --max_it
 lockstep train quickstart --dataset=my --out_dir=two --nproc_per_node=2 --max_iters=4 --eval_iters=2
 cmp one/latest/model.safetensors two/latest/model.safetensors
 lockstep sample --out_dir=two --num_samples=1 --max_new_tokens=20
-lockstep report one two | grep -q val_loss
+lockstep report one two | grep -q 'best validation loss'
 lockstep plot --out=loss.svg one two && grep -q '</svg>' loss.svg
 lockstep plot --out=loss.png one two && head -c 4 loss.png | grep -q PNG
 lockstep plot one >curve && [ -s curve ]
