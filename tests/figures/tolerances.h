@@ -193,7 +193,7 @@
     {"generated/golf_parts.json", "grad0", 2e-5, 1.3e-6, 4.5e-7, "sums in another order"},
     {"generated/golf_parts.json", "grad3", 0.0001, 4.5e-5, 2.7e-5, "the first updates divide small gradients by their own rounding"},
     {"generated/golf_parts.json", "val_loss", 3.5e-6, 1.2e-6, 1.2e-6, "up to step 100"},
-    {"generated/golf_parts.json", "roundtrip", 1.7e-5, 4.5e-7, 5.7e-6, "a weight at a rounding border may become another int8"},
+    {"generated/golf_parts.json", "roundtrip", 5.7e-6, 4.5e-7, 5.7e-6, "a weight at a rounding border may become another int8"},
     {"generated/golf_parts.json", "final_norm", 1.8e-6, 7.7e-7, 6e-7, "drift of all updates"},
     {"generated/golf_parts.json", "final_sum", 0.00018, 3.7e-5, 6e-5, "drift of all updates, most of one sign"},
     {"golf_small.json", "init", 1e-6, 6.3e-10, 0, "log, cos, sin: last bits differ between libraries"},
