@@ -39,10 +39,4 @@ static inline const lks__tiles *lks__exec_tiles(const lks__exec *ex)
     return ex->bf16 ? ex->k->gemm_bf16_tiles : ex->k->gemm_tiles;
 }
 
-/* The peak of the exec's GEMM on this thread, in FLOP/s, measured for about `seconds`. */
-static inline double lks__exec_peak(const lks__exec *ex, double seconds)
-{
-    return ex->bf16 ? ex->k->peak_bf16(seconds) : ex->k->peak(seconds);
-}
-
 #endif

@@ -170,8 +170,9 @@ typedef struct lks__adamw {
 typedef void lks__adamw_fn(lks__real *p, lks__real *m, lks__real *v, const lks__real *g, size_t n,
                            const lks__adamw *a);
 
-/* Multiply-adds as fast as this core can for about `seconds`; returns FLOP/s of this thread. */
-typedef double lks__peak_fn(double seconds);
+/* Multiply-adds as fast as this core can, some 100 microseconds of them. Each adds 1 to a sum, and
+ * the sums are the result: the floating-point operations done, two for a multiply-add. */
+typedef double lks__peak_fn(void);
 /* peak_bf16: an upper limit for the speed of gemm_bf16. */
 
 /* One list makes the table, its tests and its fingerprint: name, function type. */

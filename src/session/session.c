@@ -222,11 +222,23 @@ struct peak {
     double *flops; /* [n_tasks] */
 };
 
+/* FLOP/s of this thread in a millisecond */
+static double burst(lks__peak_fn *peak)
+{
+    double start = lks__sys_now(), elapsed, flops = 0;
+    do {
+        flops += peak();
+        elapsed = lks__sys_now() - start;
+    } while (elapsed < 0.001);
+    return flops / elapsed;
+}
+
 static void peak_task(void *ctx, size_t task, int thread)
 {
     struct peak *p = ctx;
+    lks__peak_fn *peak = p->ex->bf16 ? p->ex->k->peak_bf16 : p->ex->k->peak;
     for (int i = 0; i < p->bursts; i++) {
-        double flops = lks__exec_peak(p->ex, 0.001);
+        double flops = burst(peak);
         p->flops[task] = flops > p->flops[task] ? flops : p->flops[task];
     }
 }

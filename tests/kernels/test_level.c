@@ -634,51 +634,6 @@ static void test_fingerprint(void **state)
     assert_true(one != lks__kernels_fingerprint(&lvl, false));
 }
 
-static double more(double best, double now)
-{
-    return now > best ? now : best;
-}
-
-/* Compare the peak with the speed of a product, the best of many of each. A product of matrices
- * that lie in the cache comes near the peak and not above it; twice or half the peak would be out
- * of range. The faster the instructions, the more rounding to bfloat16 costs a product. */
-static void check_peak(lks__peak_fn *peak, bool bf16, double low)
-{
-    enum { M = 128, N_COLS = 128, K = 256 };
-    static _Alignas(64) char work[LKS__GEMM_WORK_BYTES];
-    static float x[M * K], y[K * N_COLS], z[M * N_COLS];
-    double best_peak = 0, best = 0, ratio = 0;
-    for (int i = 0; i < 1000 && (i < 50 || ratio < low || ratio > 1.4); i++) {
-        best_peak = more(best_peak, peak(0.001));
-        double start = lks__sys_now();
-        if (bf16)
-            lvl.gemm_bf16('N', 'N', M, N_COLS, K, 1, x, K, y, N_COLS, 0, z, N_COLS, work);
-        else
-            lvl.gemm('N', 'N', M, N_COLS, K, 1, x, K, y, N_COLS, 0, z, N_COLS);
-        best = more(best, 2.0 * M * N_COLS * K / (lks__sys_now() - start));
-        ratio = best / best_peak;
-    }
-    if (!(ratio >= low && ratio <= 1.4))
-        fail_msg("%s peak of %.3g FLOP/s, and a product reaches %.3g", bf16 ? "bf16" : "fp32",
-                 best_peak, best);
-}
-
-static void test_peak(void **state)
-{
-#ifdef LKS_TEST_INSTRUMENTED
-    lks_test_lacks("plain-build", "instrumented code measures itself");
-#endif
-    check_peak(lvl.peak, false, 0.6);
-    check_peak(lvl.peak_bf16, true, TEST_LEVEL < LKS__CPU_AVX512_BF16 ? 0.6 : 0.1);
-    /* Plain C with four lanes: slower than a level's vectors, but not by orders of magnitude. */
-    double best_ref = 0, best = 0;
-    for (int i = 0; i < 20; i++) {
-        best_ref = more(best_ref, ref.peak(0.001));
-        best = more(best, lvl.peak(0.001));
-    }
-    assert_true(best_ref < best && best_ref > best / 100);
-}
-
 /* Products of a few rows, of operands as they are and rounded. An element's bits are those of its
  * row of x and its row of w alone, in whatever tile it is. */
 static void test_dot_rows(void **state)
@@ -754,11 +709,10 @@ int main(void)
         cmocka_unit_test(test_elementwise),   cmocka_unit_test(test_rows),
         cmocka_unit_test(test_adamw),         cmocka_unit_test(test_places),
         cmocka_unit_test(test_rows_alone),    cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_peak),          cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_rope),          cmocka_unit_test(test_relu2),
-        cmocka_unit_test(test_round_bf16),    cmocka_unit_test(test_softcap),
-        cmocka_unit_test(test_capped_xent),   cmocka_unit_test(test_dot_rows),
-        cmocka_unit_test(test_weighted_sum),
+        cmocka_unit_test(test_rmsnorm),       cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_relu2),         cmocka_unit_test(test_round_bf16),
+        cmocka_unit_test(test_softcap),       cmocka_unit_test(test_capped_xent),
+        cmocka_unit_test(test_dot_rows),      cmocka_unit_test(test_weighted_sum),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -123,6 +123,14 @@ static inline __m512 _mm512_mul_ps(__m512 a, __m512 b)
     return a * b;
 }
 
+static inline float _mm512_reduce_add_ps(__m512 v)
+{
+    float sum = 0;
+    for (int i = 0; i < 16; i++)
+        sum += v[i];
+    return sum;
+}
+
 static inline __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c)
 {
     for (int i = 0; i < 16; i++)
