@@ -45,14 +45,14 @@ static lks_status list(lks__staged *s, const char *name, const char **from_p)
 
 lks_status lks__staged_add(lks__staged *s, const char *name, const void *data, size_t bytes)
 {
-    const char *from;
+    const char *from = NULL;
     LKS__TRY(list(s, name, &from));
     return lks__sys_write_file(from, data, bytes);
 }
 
 lks_status lks__staged_open(lks__staged *s, const char *name, int *fd_p)
 {
-    const char *from;
+    const char *from = NULL;
     LKS__TRY(list(s, name, &from));
     unlink(from); /* left by a killed process of the same number */
     *fd_p = lks__sys_open(from, O_WRONLY | O_CREAT | O_EXCL, 0666);

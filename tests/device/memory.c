@@ -97,7 +97,7 @@ void deferred_memory_stop(void)
     for (int i = 0; i < n_blocks; i++)
         if (blocks[i].map != NULL && blocks[i].running == &running) {
             munmap(blocks[i].map, blocks[i].map_bytes);
-            blocks[i] = (struct block){NULL};
+            blocks[i] = (struct block){.map = NULL};
         }
     if (--n_devices == 0)
         sigaction(SIGSEGV, &before, NULL);

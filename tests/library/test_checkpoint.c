@@ -325,14 +325,13 @@ static void run_differ(struct rank *r)
 static void test_ranks_differ(void **state)
 {
     static const char *const texts[] = {
-        "other tensors for a checkpoint: number 3 is epo\\x1bch int64 [] on rank 1, and epoch "
-        "int64 "
-        "[] on rank 0",
+        ("other tensors for a checkpoint: number 3 is epo\\x1bch int64 [] on rank 1, and epoch "
+         "int64 [] on rank 0"),
         "number 0 is weight int32 [30, 20] on rank 1, and weight float32 [30, 20] on rank 0",
         "number 2 is counts int32 [2, 3, 4, 6] on rank 1, and counts int32 [2, 3, 4, 5] on rank 0",
         "number 8 is none on rank 1, and one float32 [1] on rank 0",
-        "lks_checkpoint_save of step 6 with keep = 1 on rank 1, and lks_checkpoint_save of step 5 "
-        "with keep = 1 on rank 0",
+        ("lks_checkpoint_save of step 6 with keep = 1 on rank 1, and lks_checkpoint_save of step 5 "
+         "with keep = 1 on rank 0"),
         "lks_checkpoint_save of step 5 with keep = 0 on rank 1, and",
         "ranks disagree on a checkpoint: lks_checkpoint_load on rank 1, and lks_checkpoint_save of",
     };

@@ -109,13 +109,7 @@ static void test_likeliest(void **state)
 /* A text is what stands before the stop text in the text without one; the prompt doesn't count. */
 static void test_stop(void **state)
 {
-    static const char *const stops[] = {"\xc3\xa9t",
-                                        "r",
-                                        "ou",
-                                        "n\xc3\xa9"
-                                        "e",
-                                        "\n",
-                                        "zz"};
+    static const char *const stops[] = {"\xc3\xa9t", "r", "ou", "n\303\251e", "\n", "zz"};
     const char *whole = SAMPLE("--num_samples=4", "--max_new_tokens=90");
     int cut = 0;
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {

@@ -56,6 +56,7 @@ static uint64_t varint(struct bytes *b)
 static unsigned field(struct bytes *b, uint64_t *value_p, struct bytes *in)
 {
     uint64_t key = varint(b);
+    *in = (struct bytes){NULL, NULL};
     switch (key & 7) {
     case 0:
         *value_p = varint(b);
