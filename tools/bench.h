@@ -52,6 +52,7 @@ struct bench_link {
     double rate;    /* bytes/s each way, both ways at once; 0: not measured */
     double round_s; /* round trip of one byte */
     double window;  /* bytes of the first round trip after a pause; 0: it doesn't limit */
+    double burst;   /* bytes/s of what fits in the window; 0: as `rate` */
 };
 
 /* A TCP connection between rank 0 and rank `other`. Collective. */

@@ -31,6 +31,8 @@ enum {
     LINK_BYTES = 64 << 20, /* at most, and for about a second */
     LEAST_LINK_BYTES = 8 << 20,
     WINDOW_BYTES = 2 << 20,
+    BURST_BYTES = 1 << 20,
+    BURSTS = 5,
     CHUNK = 256 << 10,
 };
 
@@ -193,17 +195,19 @@ static void *send_main(void *arg)
     return NULL;
 }
 
-/* Send and receive `bytes` at the same time; both sides call it. */
-static bool exchange(int fd, char *bufs, size_t bytes, double *seconds_p)
+/* Send and receive `bytes`, more than a CHUNK, at the same time; both sides call it. The rate is
+ * that at which they arrive after the first CHUNK, so no delay of the link is in it. */
+static bool exchange(int fd, char *bufs, size_t bytes, double *rate_p)
 {
     struct sender s = {.fd = fd, .bytes = bytes, .buf = bufs};
     pthread_t thread;
-    double started = lks__sys_now();
     if (pthread_create(&thread, NULL, send_main, &s) != 0)
         return false;
-    bool ok = recv_all(fd, bufs + CHUNK, bytes, false);
+    bool ok = recv_all(fd, bufs + CHUNK, CHUNK, false);
+    const double began = lks__sys_now();
+    ok = ok && recv_all(fd, bufs + CHUNK, bytes - CHUNK, false);
+    *rate_p = (double)(bytes - CHUNK) / (lks__sys_now() - began);
     pthread_join(thread, NULL);
-    *seconds_p = lks__sys_now() - started;
     return ok && s.ok;
 }
 
@@ -212,6 +216,17 @@ static bool agree(int fd, bool first, double *number)
 {
     return first ? send_all(fd, number, sizeof *number)
                  : recv_all(fd, number, sizeof *number, true);
+}
+
+/* A link sends what fits in the connection's window at its own speed. */
+static bool median_burst(int fd, bool first, char *bufs, double *rate_p)
+{
+    double rates[BURSTS];
+    for (int i = 0; i < BURSTS; i++)
+        if (!exchange(fd, bufs, BURST_BYTES, &rates[i]) || !agree(fd, first, &rates[i]))
+            return false;
+    *rate_p = bench_median(rates, BURSTS);
+    return true;
 }
 
 static bool ping(int fd, bool first, double *seconds_p)
@@ -258,26 +273,26 @@ static bool one_way(int fd, bool first, char *bufs, double *seconds_p)
  * it, and the answer comes a round trip after the last of them has been sent. */
 static double window_of(const struct bench_link *link, double seconds)
 {
-    const double waited = seconds - link->round_s - WINDOW_BYTES / link->rate;
+    const double waited = seconds - link->round_s - WINDOW_BYTES / link->burst;
     const double rounds = waited > 0 ? waited / link->round_s : 0;
     return WINDOW_BYTES / (exp2(rounds + 1) - 1);
 }
 
 static bool measure(int fd, bool first, struct bench_link *link)
 {
-    double seconds;
+    double seconds, in_a_second = 0.0;
     char *bufs = calloc(2, CHUNK);
     bool ok = bufs != NULL && ping(fd, first, &link->round_s) &&
-              exchange(fd, bufs, WARM_UP_BYTES, &seconds) && agree(fd, first, &seconds);
-    const double in_a_second = WARM_UP_BYTES / (ok ? seconds : 1.0);
+              exchange(fd, bufs, WARM_UP_BYTES, &in_a_second) && agree(fd, first, &in_a_second);
     size_t bytes = in_a_second < LEAST_LINK_BYTES ? LEAST_LINK_BYTES
                    : in_a_second > LINK_BYTES     ? LINK_BYTES
                                                   : (size_t)in_a_second;
     bytes -= bytes % CHUNK;
-    ok = ok && exchange(fd, bufs, bytes, &seconds);
-    link->rate = ok ? (double)bytes / seconds : 0.0;
+    ok = ok && exchange(fd, bufs, bytes, &link->rate);
+    if (!ok)
+        link->rate = 0.0;
     if (ok && link->round_s > LONG_ROUND_S) {
-        ok = one_way(fd, first, bufs, &seconds);
+        ok = median_burst(fd, first, bufs, &link->burst) && one_way(fd, first, bufs, &seconds);
         link->window = ok ? window_of(link, seconds) : 0.0;
     }
     free(bufs);

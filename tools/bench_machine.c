@@ -195,7 +195,7 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
 static lks_status measure_link(lks__trainer *t, lks__machine *m)
 {
     enum { TIMES = 3 };
-    double rates[TIMES], rounds[TIMES], windows[TIMES];
+    double rates[TIMES], rounds[TIMES], windows[TIMES], bursts[TIMES];
     const lks_world *w = &t->ses.world;
     m->has_link = w->world_size > w->local_world_size;
     for (int i = 0; i < TIMES && m->has_link; i++) {
@@ -204,11 +204,13 @@ static lks_status measure_link(lks__trainer *t, lks__machine *m)
         rates[i] = link.rate;
         rounds[i] = link.round_s;
         windows[i] = link.window;
+        bursts[i] = link.burst;
     }
     if (m->has_link) {
         m->link_bandwidth = figure_of(rates, TIMES);
         m->round_trip_s = figure_of(rounds, TIMES);
         m->link_window = figure_of(windows, TIMES);
+        m->link_burst = figure_of(bursts, TIMES);
     }
     return LKS_OK;
 }

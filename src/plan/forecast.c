@@ -2,13 +2,14 @@
 
 #include <math.h>
 
+#include "comm/hier/hier.h"
 #include "model/freeze.h"
 #include "train/state.h"
 
 /* The figures of a machine, at one end of their ranges, for the model that is planned. */
 struct figures {
     double add, reduce, forward, head, backward, layer, other, update;
-    double bandwidth, delay, window, engine;
+    double bandwidth, burst, delay, window, engine;
     bool spare; /* a host has cores that don't compute */
 };
 
@@ -17,8 +18,8 @@ enum { FASTEST = -1, VALUES = 0, SLOWEST = 1 };
 /* The model leaves out what it has no figure for; so much of a step is its own error. */
 static const double MODEL_ERROR = 0.1;
 
-/* What Linux does if the file doesn't say: ten packets of 1,460 bytes in the first round trip, and
- * the window halves for each timeout (a round trip and 0.2 s) without a packet. */
+/* What Linux does if the file doesn't say: ten packets of 1,460 bytes in the first round trip. The
+ * window halves if it wasn't filled for a timeout: a round trip and 0.2 s. */
 static const double FIRST_WINDOW = 14600, LEAST_TIMEOUT_S = 0.2;
 
 /* Steps that are walked through, so that the connection's window is that of a long run. */
@@ -109,6 +110,7 @@ static struct figures figures_of(const lks__machine *m, const struct work *w, in
         .window = m->link_window.value > 0 ? rate(&m->link_window, end) : FIRST_WINDOW,
         .engine = rate(&m->engine_bandwidth, end),
     };
+    f.burst = fmax(rate(&m->link_burst, end), f.bandwidth);
     f.layer = f.backward / n_groups;
     if (m->layer_backward_s.value > 0)
         f.layer = m->layer_backward_s.value * w->layer * seconds(&m->backward_s, end) /
@@ -123,11 +125,22 @@ static struct figures figures_of(const lks__machine *m, const struct work *w, in
 /* --- a connection ------------------------------------------------------------------------------
  */
 
-/* TCP sends at most its window in a round trip. The window doubles while it is used, up to what the
- * link holds, and shrinks in pauses. */
+/* TCP sends at most its window in a round trip, as fast as the link takes it. The window doubles
+ * while it is used, up to what the link holds, and shrinks in pauses. */
 struct connection {
     double window, last; /* bytes; seconds, when something was sent last */
 };
+
+/* Something is sent at `now`, be it a descriptor. Linux looks at the window when something is sent,
+ * and heartbeats go through the same connection: a timeout ends at one of them. */
+static void end_pause(struct connection *c, const struct figures *f, double now)
+{
+    const double beats = ceil((LEAST_TIMEOUT_S + 2 * f->delay) / LKS__HIER_HEARTBEAT_S);
+    const double timeout = beats * LKS__HIER_HEARTBEAT_S;
+    for (double idle = now - c->last; idle > timeout && c->window > f->window; idle -= timeout)
+        c->window = c->window / 2 > f->window ? c->window / 2 : f->window;
+    c->last = now;
+}
 
 /* Seconds until the last of `bytes`, which begin at `now`, has been sent. Hosts share the link of a
  * host. */
@@ -135,10 +148,8 @@ static double send_bytes(struct connection *c, const struct figures *f, int to, 
                          double bytes)
 {
     const double bandwidth = f->bandwidth / to, round = 2 * f->delay, full = bandwidth * round;
-    const double timeout = LEAST_TIMEOUT_S + round;
     double took = 0, left = bytes / to;
-    for (double idle = now - c->last; idle > timeout && c->window > f->window; idle -= timeout)
-        c->window = c->window / 2 > f->window ? c->window / 2 : f->window;
+    end_pause(c, f, now);
     while (left > c->window && c->window < full) {
         took += round;
         left -= c->window;
@@ -146,7 +157,7 @@ static double send_bytes(struct connection *c, const struct figures *f, int to, 
     }
     if (2 * left > c->window && c->window < full)
         c->window += left;
-    took += left / bandwidth;
+    took += fmax(left / (f->burst / to), (left - c->window) / bandwidth);
     c->last = now + took;
     return took;
 }
@@ -172,6 +183,7 @@ static double bucket_time(const struct figures *f, const lks__place *place,
     double took = place->local > 1 ? b->gradient_bytes / f->reduce : 0.0;
     if (to == 0)
         return took;
+    end_pause(c, f, now + took);
     took += b->delays * f->delay + b->added_bytes / f->add;
     took += send_bytes(c, f, to, now + took, b->fetch_bytes);
     took += send_bytes(c, f, to, now + took, b->gather_bytes);
@@ -203,10 +215,12 @@ static lks__step_time walk(const struct figures *f, const lks__ddp_config *ddp,
     }
     const double ended = time.compute + stolen;
     time.exposed = (free_at > ended ? free_at : ended) - time.compute;
-    if (place->n_hosts > 1)
+    if (place->n_hosts > 1) {
         time.exposed +=
             t->late_delays * f->delay +
             send_bytes(c, f, place->n_hosts - 1, now + time.compute + time.exposed, t->late_bytes);
+        c->last = now + time.compute + time.exposed; /* the last of the delays was a message's */
+    }
     const int sharers = ddp->zero ? W : place->local;
     time.update = (double)table->trained_params / sharers / f->update;
     time.step = time.compute + time.exposed + time.update;

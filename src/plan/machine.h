@@ -40,6 +40,7 @@ enum { LKS__MACHINE_ALWAYS, LKS__MACHINE_LINK, LKS__MACHINE_MAYBE };
     X(round_trip_s, 0, 100, LKS__MACHINE_LINK)         /* of a small message between two hosts */  \
     /* bytes that a connection sends in its first round trip after a pause */                      \
     X(link_window, 1, 1e13, LKS__MACHINE_MAYBE)                                                    \
+    X(link_burst, 1, 1e13, LKS__MACHINE_MAYBE)       /* bytes/s of what fits in the window */      \
     X(engine_bandwidth, 1, 1e15, LKS__MACHINE_MAYBE) /* a backend's own work, beside the link */
 
 typedef struct lks__machine {

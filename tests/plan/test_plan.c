@@ -220,6 +220,20 @@ static void test_window(void **state)
     const double narrow = forecast_of(FAR("1e5"), 2, "--bucket_mb=1000").at.exposed;
     assert_true(rounds >= 4);
     assert_float_equal(narrow - wide, rounds * 0.2, 0.21); /* the sums find it wide, or nearly so */
+    /* What fits in the window doesn't wait for an answer, however slow the connection is. */
+    const double burst = forecast_of(TEXT("1", ", \"link_bandwidth\": 1e5, \"round_trip_s\": 0.2, "
+                                               "\"link_window\": 1e9, \"link_burst\": 1e9"),
+                                     2, "--bucket_mb=1000")
+                             .at.exposed;
+    assert_float_equal(burst, wide, 1e-3);
+    /* A pause of 4 s halves it nine times, each 0.4 s: a timeout is 0.3 s, and heartbeats come each
+     * 0.2 s. Of the 6 MB of shards that leaves 12 kB, so a lower first window changes nothing. */
+#define PAUSED(window)                                                                             \
+    TEXT("1", ", \"link_bandwidth\": 1e9, \"round_trip_s\": 0.1, \"link_window\": " window)
+    const double from_1 = forecast_of(PAUSED("1"), 2, "--bucket_mb=1000").at.exposed;
+    const double from_10k = forecast_of(PAUSED("1e4"), 2, "--bucket_mb=1000").at.exposed;
+    assert_float_equal(from_1, from_10k, 0.05);
+#undef PAUSED
 #undef FAR
 }
 
