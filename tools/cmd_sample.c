@@ -68,18 +68,6 @@ static lks_status read_prompt(struct job *j)
     return st == LKS_OK ? st : lks__fail_in(st, "--start");
 }
 
-/* The ids that may be drawn: a model's vocabulary may be padded. */
-static lks_status find_ids(struct job *j)
-{
-    const size_t V = (size_t)j->replica.config.vocab_size;
-    j->has = calloc(V, sizeof *j->has);
-    if (j->has == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu ids", V);
-    for (size_t i = 0; i < V; i++)
-        j->has[i] = lks__text_has(&j->text, (int32_t)i);
-    return LKS_OK;
-}
-
 /* The texts of --stop, which are lines: "\\n" in one is a line feed, "\\\\" a backslash. */
 static lks_status find_stops(struct job *j)
 {
@@ -138,7 +126,7 @@ static lks_status open_job(struct job *j)
     fprintf(stderr, "lockstep sample: %s\n", j->replica.took);
     LKS__TRY(lks__text_open(tokenizer_of(j), &j->replica, &j->text));
     j->text.special = s->special;
-    LKS__TRY(find_ids(j));
+    LKS__TRY(lks__text_ids(&j->text, (size_t)j->replica.config.vocab_size, &j->has));
     return read_prompt(j);
 }
 

@@ -411,7 +411,11 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
                   !lks__session_foreign()); /* mpirun gives a rank a terminal, and logs it */
     lks__log_on_wait(&r->log, on_wait, t->ses.comm);
     const bool reads_only = t->resumed && t->s.eval_only;
-    lks_status st = reads_only ? LKS_OK : open_files(r, t);
+    lks_status st = LKS_OK;
+    if (!reads_only && t->s.sample_tokens > 0)
+        st = lks__samples_open(t, &r->samples);
+    if (st == LKS_OK && !reads_only)
+        st = open_files(r, t);
     if (st == LKS_OK) {
         describe(r, t);
         warn_of_own_products(r, t);
@@ -517,23 +521,42 @@ static void write_losses(lks__jsonw *w, const lks__eval_result *eval)
         lks__jsonw_float(w, "val_bpb", eval->val_bpb);
 }
 
+/* `text`: the sample that was drawn after it, or NULL. */
 static lks_status evaluation_line(lks__report *r, const lks__trainer *t, const char *kind,
-                                  const lks__eval_result *eval)
+                                  const lks__eval_result *eval, const char *text)
 {
     if (r->metrics == NULL)
         return LKS_OK;
     lks__jsonw *w = lks__metrics_begin(r->metrics, kind);
     lks__jsonw_u64(w, "iter", t->iter);
     write_losses(w, eval);
+    if (text != NULL)
+        lks__jsonw_str(w, "sample", text);
     LKS__TRY(lks__metrics_end(r->metrics));
-    return lks__report_events_eval(r, t, kind, eval);
+    LKS__TRY(lks__report_events_eval(r, t, kind, eval));
+    return text != NULL ? lks__report_events_sample(r, t, text) : LKS_OK;
+}
+
+/* NULL if there is none. The run doesn't depend on it. */
+static const char *draw_sample(lks__report *r, const lks__trainer *t)
+{
+    const char *text;
+    if (r->samples == NULL)
+        return NULL;
+    const lks_status st = lks__samples_draw(r->samples, t, &text);
+    if (st == LKS_OK)
+        return text;
+    if (st != LKS_ERR_STOPPED)
+        lks__log_message(&r->log, "no sample at iteration %" PRIu64 ": %s; the run goes on",
+                         t->iter, lks_last_error());
+    return NULL;
 }
 
 lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
 {
     if (!r->on)
         return LKS_OK;
-    LKS__TRY(evaluation_line(r, t, "eval", eval));
+    LKS__TRY(evaluation_line(r, t, "eval", eval, draw_sample(r, t)));
     r->newest.val_loss = eval->val_loss;
     lks__report_prometheus(r, t, true);
     char line[200];
@@ -565,7 +588,7 @@ lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__e
         return LKS_OK;
     r->newest.val_loss = eval->val_loss;
     lks__report_prometheus(r, t, true);
-    return evaluation_line(r, t, "final", eval);
+    return evaluation_line(r, t, "final", eval, NULL);
 }
 
 lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
@@ -633,6 +656,7 @@ void lks__report_abandon(lks__report *r)
     if (!r->on)
         return;
     lks__commands_close(r->commands);
+    lks__samples_close(r->samples);
     lks__notify_close(&r->notify);
     lks__metrics_close(r->metrics);
     lks__events_close(r->events);
@@ -640,6 +664,7 @@ void lks__report_abandon(lks__report *r)
     if (r->out_lock >= 0)
         lks__sys_close(r->out_lock);
     r->commands = NULL;
+    r->samples = NULL;
     r->metrics = NULL;
     r->events = NULL;
     r->out_lock = -1;

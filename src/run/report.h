@@ -7,6 +7,7 @@
 #include "run/commands.h"
 #include "run/notify.h"
 #include "run/peak.h"
+#include "run/samples.h"
 #include "rundir/best.h"
 #include "rundir/events.h"
 #include "rundir/metrics.h"
@@ -42,6 +43,7 @@ typedef struct lks__report {
     double prometheus_at; /* lks__sys_now() of the next write */
     bool prometheus_failed;
     lks__commands *commands; /* of exec_on; NULL: none */
+    lks__samples *samples;   /* of sample_tokens; NULL: none */
     lks__notify notify;
     bool ended;      /* by itself, or stopped ... */
     int stop_signal; /* ... by this signal */
@@ -83,6 +85,7 @@ lks_status lks__report_events_train(lks__report *r, const lks__trainer *t,
 lks_status lks__report_events_back(lks__report *r, const lks__trainer *t);
 lks_status lks__report_events_eval(lks__report *r, const lks__trainer *t, const char *kind,
                                    const lks__eval_result *eval);
+lks_status lks__report_events_sample(lks__report *r, const lks__trainer *t, const char *text);
 lks_status lks__report_events_memory(lks__report *r, const lks__trainer *t, const char *tag,
                                      uint64_t bytes);
 

@@ -32,7 +32,32 @@ static lks_status write_settings(lks__report *r, const lks__trainer *t)
     return lks__events_end(r->events);
 }
 
-/* TensorBoard has dropped all from t->iter on, but that evaluation is not made again. */
+/* Four spaces before each line make it Markdown's text that is shown as it is. */
+static const char *indented(const char *text)
+{
+    static char out[TEXT_BYTES]; /* once in a process, and too large for a stack */
+    size_t n = 0;
+    for (bool begin = true; *text != '\0' && n + 6 < sizeof out; text++) {
+        if (begin)
+            n += (size_t)snprintf(out + n, sizeof out - n, "    ");
+        out[n++] = *text;
+        begin = *text == '\n';
+    }
+    out[n] = '\0';
+    return out;
+}
+
+lks_status lks__report_events_sample(lks__report *r, const lks__trainer *t, const char *text)
+{
+    if (r->events == NULL)
+        return LKS_OK;
+    lks__events_begin(r->events, t->iter);
+    lks__events_text(r->events, "sample", indented(text));
+    return lks__events_end(r->events);
+}
+
+/* TensorBoard has dropped all numbers from t->iter on, but that evaluation is not made again. It
+ * drops no texts. */
 static lks_status repeat_eval(lks__report *r, const lks__trainer *t)
 {
     static const char *const names[] = {"train_loss", "val_loss", "val_bpb"};

@@ -233,6 +233,9 @@ enum {
       "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
     X(BOOL, tensorboard, true, ANY, TRAIN, HOST, REPORT,                                           \
       "write events for TensorBoard into out_dir")                                                 \
+    X(INT, sample_tokens, 0, INTS(0, 1000), TRAIN, HOST, REPORT,                                   \
+      "tokens of a text to draw after each evaluation, for metrics.jsonl, TensorBoard and "        \
+      "`lockstep watch`; 0: none")                                                                 \
     X(BOOL, json, false, ANY, REPORTS | PLAN, HOST, REPORT, "print JSON, for programs")            \
     X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
     X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \

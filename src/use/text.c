@@ -219,3 +219,14 @@ bool lks__text_has(const lks__text *t, int32_t id)
         return lks__bpe_bytes(t->bpe, id, &n) != NULL;
     return (uint32_t)id < t->meta->vocab_size;
 }
+
+lks_status lks__text_ids(const lks__text *t, size_t V, bool **has_p)
+{
+    bool *has = malloc(V * sizeof *has);
+    if (has == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu ids", V);
+    for (size_t i = 0; i < V; i++)
+        has[i] = lks__text_has(t, (int32_t)i);
+    *has_p = has;
+    return LKS_OK;
+}

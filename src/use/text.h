@@ -29,6 +29,8 @@ lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, 
                             size_t *n_p);
 /* Add the text of one id to `out`. Fails only if the stream does. */
 lks_status lks__text_add(const lks__text *t, int32_t id, lks__utf8_stream *out);
+/* has[id] for V ids (malloc'd, the caller frees): does the tokenizer have it? */
+lks_status lks__text_ids(const lks__text *t, size_t V, bool **has_p);
 /* Does the tokenizer have this id? A model's vocabulary may be padded beyond its tokenizer's. */
 bool lks__text_has(const lks__text *t, int32_t id);
 

@@ -19,6 +19,7 @@ struct progress {
     size_t points, evals, marks; /* looked at */
     size_t stride;
     const json_t *host, *end; /* of the newest "about" */
+    unsigned samples;         /* samples_made when they were sent */
     uint64_t ranks;           /* bytes of ranks.jsonl when it was sent */
 };
 
@@ -141,6 +142,10 @@ static json_t *next_of(lks__feed *f, size_t i)
         for (; p->marks < s->n_marks && json_array_size(rows) < ROWS; p->marks++)
             json_array_append_new(rows, mark_row(&s->marks[p->marks]));
         return rows_message("marks", i, rows);
+    }
+    if (p->samples != s->samples_made && s->samples != NULL) {
+        p->samples = s->samples_made;
+        return rows_message("samples", i, json_incref(s->samples));
     }
     if (p->ranks != s->ranks_bytes) {
         p->ranks = s->ranks_bytes;

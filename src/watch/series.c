@@ -16,6 +16,7 @@ enum {
     CHUNK = 1 << 20, /* a run's lines are shorter than 64 KiB */
     MOST_RANKS = 1024,
     MOST_RANKS_BYTES = 64 << 20,
+    MOST_SAMPLES = 16,
 };
 
 /* --- lines ------------------------------------------------------------------------------------ */
@@ -65,6 +66,26 @@ static lks_status add_point(lks__series *s, const json_t *o, uint64_t iter)
     return LKS_OK;
 }
 
+/* `text` in place of those of later iterations, which the run makes again; NULL: those go. */
+static lks_status add_sample(lks__series *s, uint64_t iter, const char *text)
+{
+    json_t *all = json_array(), *row;
+    size_t i;
+    json_array_foreach(s->samples, i, row)
+    {
+        if ((uint64_t)json_integer_value(json_array_get(row, 0)) < iter)
+            json_array_append(all, row);
+    }
+    if (text != NULL)
+        json_array_append_new(all, json_pack("[I, s]", (json_int_t)iter, text));
+    if (json_array_size(all) > MOST_SAMPLES)
+        json_array_remove(all, 0);
+    json_decref(s->samples);
+    s->samples = all;
+    s->samples_made++;
+    return all != NULL ? LKS_OK : out_of_memory();
+}
+
 static lks_status add_eval(lks__series *s, const json_t *o, uint64_t iter, bool final)
 {
     lks__eval_point *e = grow((void **)&s->evals, &s->n_evals, &s->evals_room, sizeof *e);
@@ -77,7 +98,8 @@ static lks_status add_eval(lks__series *s, const json_t *o, uint64_t iter, bool 
                            .tokens = s->n_points > 0 ? s->points[s->n_points - 1].tokens : 0.0,
                            .seconds = s->elapsed,
                            .final = final};
-    return LKS_OK;
+    const char *text = json_string_value(json_object_get(o, "sample"));
+    return text != NULL ? add_sample(s, iter, text) : LKS_OK;
 }
 
 static lks_status add_mark(lks__series *s, const char *kind, uint64_t iter, const char *text)
@@ -91,13 +113,14 @@ static lks_status add_mark(lks__series *s, const char *kind, uint64_t iter, cons
     return LKS_OK;
 }
 
-/* The run went back from `iter` to `to`; evaluation `to` isn't made again. */
-static void go_back(lks__series *s, uint64_t to)
+/* The run went back to `to`; evaluation `to` isn't made again. */
+static lks_status go_back(lks__series *s, uint64_t to)
 {
     while (s->n_points > 0 && s->points[s->n_points - 1].iter >= to)
         s->n_points--;
     while (s->n_evals > 0 && s->evals[s->n_evals - 1].iter > to)
         s->n_evals--;
+    return s->samples != NULL ? add_sample(s, to + 1, NULL) : LKS_OK;
 }
 
 static lks_status read_host(lks__series *s, json_t *o)
@@ -149,7 +172,7 @@ static lks_status read_object(lks__series *s, json_t *o)
         s->rollbacks++;
         if (json_is_integer(json_object_get(o, "to")) &&
             json_integer_value(json_object_get(o, "to")) >= 0)
-            go_back(s, (uint64_t)json_integer_value(json_object_get(o, "to")));
+            LKS__TRY(go_back(s, (uint64_t)json_integer_value(json_object_get(o, "to"))));
     }
     return add_mark(s, kind, iter, path != NULL ? path : place != NULL ? place : "");
 }
@@ -256,7 +279,8 @@ static void forget(lks__series *s)
     json_decref(s->host);
     json_decref(s->end);
     json_decref(s->ranks);
-    s->config = s->host = s->end = s->ranks = NULL;
+    json_decref(s->samples);
+    s->config = s->host = s->end = s->ranks = s->samples = NULL;
     s->ranks_bytes = 0;
     s->n_points = s->n_evals = s->n_marks = s->n_before = s->bad = 0;
     s->starts = s->skips = s->rollbacks = s->checkpoints = 0;

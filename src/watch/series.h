@@ -47,8 +47,11 @@ typedef struct lks__series {
      * the last three by rank, null if they aren't there. A new array when there is more. */
     json_t *ranks;
     uint64_t ranks_bytes; /* of the file, when it was read */
-    size_t bad;           /* lines that no run has written; they are left out */
-    unsigned epoch;       /* grows when what was read before doesn't hold any more */
+    /* The newest evaluations that have a text: rows [iter, text]. NULL: none yet. */
+    json_t *samples;
+    unsigned samples_made; /* grows when they change */
+    size_t bad;            /* lines that no run has written; they are left out */
+    unsigned epoch;        /* grows when what was read before doesn't hold any more */
     /* How far the file was read, and the bytes before that place, to notice that it was cut. */
     uint64_t offset;
     char before[64];

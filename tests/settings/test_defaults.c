@@ -131,6 +131,7 @@ static const struct figure ours[] = {
     {"iters", "10"},
     {"trace", ""},
     {"tensorboard", "true"},
+    {"sample_tokens", "0"},
     {"json", "false"},
     {"markdown", "false"},
     {"csv", "false"},

@@ -612,6 +612,8 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "exec_on", "end:", REFUSED, .says = "and a command"),
     ROW(TRAIN, "exec_timeout", "7", 0), /* what it ends: watch_commands */
     ROW(TRAIN, "tensorboard", "false", FILES),
+    ROW(TRAIN, "sample_tokens", "7", 0), /* texts: watch_events */
+    ROW(TRAIN, "sample_tokens", "1001", REFUSED, .says = "sample_tokens"),
     ROW(TRAIN, "dry_run", "true", ALL & ~(RESULT | SKIPS), .says = "total on 1 rank"),
     ROW(TRAIN, "skip_fit_check", "true", 0),  /* test_tool: a run that doesn't fit */
     ROW(TRAIN, "tokenizer_path", "/none", 0), /* only for golf */

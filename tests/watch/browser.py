@@ -97,7 +97,8 @@ def run(name, steps, rate, ended):
     append(folder, {"kind": "host", "schema": 1, "time": "2026-11-22T12:00:00Z", "host": "somewhere", "world_size": 2, "threads": 1, "cpu": "a processor"})
     for i in range(steps):
         if i % 50 == 0:
-            append(folder, {"kind": "eval", "iter": i, "train_loss": 4 * 0.99 ** i + 1, "val_loss": 4 * 0.99 ** i + 1.1})
+            append(folder, {"kind": "eval", "iter": i, "train_loss": 4 * 0.99 ** i + 1, "val_loss": 4 * 0.99 ** i + 1.1,
+                            "sample": f"<script>alert({i})</script>\n    a line of {name}, far in"})
             append(folder, {"kind": "checkpoint", "iter": i, "path": f"ckpt-{i:08d}", "params_hash": "0" * 16})
         train(folder, i, 4 * 0.99 ** i + 1 + rate * (i * 7919 % 13 - 6))
     with open(folder + "/ranks.jsonl", "w", encoding="utf-8") as out:
@@ -124,6 +125,11 @@ try:
         assert part in text, f"{part} is not in {text}"
     assert browser.ask("document.images.length") == 0
     assert browser.ask("[...document.querySelectorAll('tr.differs td:first-child')].map(e => e.textContent).join()") == "learning_rate"
+    # Texts, the newest first, with their lines and spaces.
+    assert browser.ask("document.querySelectorAll('#samples pre').length") == 10
+    assert browser.ask("document.querySelector('#samples pre').textContent") == "<script>alert(250)</script>\n    a line of <b>one, far in"
+    assert browser.ask("document.querySelector('#samples .read').textContent") == "<b>one, iteration 250"
+    assert not browser.ask("document.getElementById('texts').hidden")
     # Something is drawn in each picture.
     drawn = "(() => { const d = document.getElementById('%s'); return d.getContext('2d').getImageData(0, 0, d.width, d.height).data.some(v => v > 0); })()"
     for chart in ("loss", "speed", "mfu", "norm", "lr", "ms", "wait", "ranks", "memory"):

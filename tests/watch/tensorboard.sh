@@ -12,7 +12,7 @@ awk 'BEGIN { x = 7; for (i = 0; i < 4000; i++) { x = (x * 75 + 74) % 65537; prin
 "$tool" prep char --input="$work/text" --out="$work/data" >"$work/log"
 train() {
     "$tool" train --dataset="$work/data" --out_dir="$work/run" --n_layer=1 --n_head=2 --n_embd=16 --block_size=8 --batch_size=2 \
-        --gradient_accumulation_steps=2 --eval_interval=4 --eval_iters=2 --checkpoint_interval=4 "$@" >"$work/log" 2>&1 ||
+        --gradient_accumulation_steps=2 --sample_tokens=20 --eval_interval=4 --eval_iters=2 --checkpoint_interval=4 "$@" >"$work/log" 2>&1 ||
         { cat "$work/log"; exit 1; }
 }
 train --max_iters=9
@@ -27,13 +27,15 @@ logging.disable(logging.CRITICAL)
 run = sys.argv[1]
 events = EventAccumulator(run, size_guidance={"scalars": 0, "tensors": 0})
 events.Reload()
-want = {}
+want, samples = {}, []
 for line in open(run + "/metrics.jsonl", encoding="utf-8"):
     record = json.loads(line)
     groups = {"train": {"loss": "train", "lr": "train", "grad_norm": "train", "ms": "speed", "tok_per_s": "speed", "mfu": "speed",
                         "comm_exposed_ms": "speed"}}.get(record["kind"])
     if record["kind"] in ("eval", "final"):
         groups = {"train_loss": record["kind"], "val_loss": record["kind"]}
+    if "sample" in record:
+        samples.append((record["iter"], "".join("    " + line for line in record["sample"].splitlines(keepends=True))))
     for name, group in (groups or {}).items():
         want.setdefault(f"{group}/{name}", []).append((record["iter"], struct.unpack("f", struct.pack("f", record[name]))[0]))
 for tag, points in want.items():
@@ -43,5 +45,8 @@ for tag, points in want.items():
     assert same, f"{tag}: {got} instead of {points}"
 text = events.Tensors("settings")[-1].tensor_proto.string_val[0].decode()
 assert "    n_embd = 16\n" in text, text
-print(f"TensorBoard's reader: {len(want)} tags, {sum(map(len, want.values()))} values as in metrics.jsonl")
+got = [(e.step, e.tensor_proto.string_val[0].decode()) for e in events.Tensors("sample")]
+assert got == samples and [s[0] for s in samples] == [0, 4, 8, 12], f"samples: {got} instead of {samples}"
+assert events.SummaryMetadata("sample").plugin_data.plugin_name == "text"
+print(f"TensorBoard's reader: {len(samples)} samples, {len(want)} tags, {sum(map(len, want.values()))} values as in metrics.jsonl")
 END

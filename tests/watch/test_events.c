@@ -24,7 +24,7 @@ struct seen {
     struct point points[4000];
     size_t n;
     int files, starts;
-    const char *settings;
+    const char *settings, *sample; /* the newest ones */
 };
 
 struct bytes {
@@ -105,6 +105,7 @@ static const char *string_in_tensor(struct bytes tensor)
 static void read_value(struct seen *s, uint64_t step, struct bytes b)
 {
     struct point *p = &s->points[s->n++];
+    const char *text = NULL;
     uint64_t value;
     struct bytes in;
     assert_true(s->n <= sizeof s->points / sizeof s->points[0]);
@@ -123,9 +124,13 @@ static void read_value(struct seen *s, uint64_t step, struct bytes b)
         }
         case 8:
             p->text = true;
-            s->settings = string_in_tensor(in);
+            text = string_in_tensor(in);
             break;
         }
+    if (text != NULL && strcmp(p->tag, "sample") == 0)
+        s->sample = text;
+    else if (text != NULL)
+        s->settings = text;
 }
 
 static void read_event(struct seen *s, struct bytes b)
@@ -145,10 +150,10 @@ static void read_event(struct seen *s, struct bytes b)
             start = varint(&in) == (1 << 3) && varint(&in) == 1;
             break;
         }
-    if (start) { /* as TensorBoard does */
+    if (start) { /* as TensorBoard does, which keeps texts */
         size_t kept = 0;
         for (size_t i = 0; i < s->n; i++)
-            if (s->points[i].step < step)
+            if (s->points[i].step < step || s->points[i].text)
                 s->points[kept++] = s->points[i];
         s->n = kept;
         s->starts++;
@@ -451,6 +456,125 @@ static void test_prometheus(void **state)
     assert_null(strstr(said + 1, "; the run goes on without"));
 }
 
+/* --- samples ---------------------------------------------------------------------------------- */
+
+/* A folder with the characters of `text`. */
+static const char *characters(const char *text)
+{
+    const char *folder = lks_test_folder(), *input = lks_test_text("%s/text", folder);
+    FILE *f = fopen(input, "w");
+    assert_non_null(f);
+    for (unsigned i = 0, x = 7; i < 2000; i++) {
+        x = (x * 75 + 74) % 65537;
+        fputc(i < strlen(text) ? text[i] : text[x % strlen(text)], f);
+    }
+    assert_int_equal(fclose(f), 0);
+    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
+                                      lks_test_text("--out=%s/data", folder));
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    return lks_test_text("%s/data", folder);
+}
+
+static lks_test_result train_characters(const char *folder, const char *out, const char *more,
+                                        const char *also)
+{
+    return lks_test_tool("train", lks_test_text("--dataset=%s", folder),
+                         lks_test_text("--out_dir=%s", out), "--n_layer=1", "--n_head=2",
+                         "--n_embd=16", "--block_size=8", "--batch_size=2", "--max_iters=9",
+                         "--gradient_accumulation_steps=2", "--eval_interval=4", "--eval_iters=2",
+                         "--dropout=0.1", more, also);
+}
+
+static const json_t *evals_of(const char *out)
+{
+    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+}
+
+/* What `lockstep sample` writes from the checkpoint of iteration 8, without the prompt. */
+static const char *drawn_text(const char *out, const char *start)
+{
+    lks_test_result r = lks_test_tool("sample", lks_test_text("--out_dir=%s", out), "--which=8",
+                                      "--num_samples=1", "--max_new_tokens=30", start);
+    const char *end = strstr(r.out, "\n---------------\n");
+    if (r.exit_code != 0 || end == NULL)
+        fail_msg("%s", r.err);
+    return lks_test_text("%.*s", (int)(end - r.out) - 1, r.out + 1);
+}
+
+static size_t samples_in(const struct seen *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->points[i].tag, "sample") == 0)
+            assert_true(s->points[i].text && s->points[i].step % 4 == 0);
+    return count(s, "sample");
+}
+
+/* Each evaluation has the text that `lockstep sample` draws from its checkpoint, on any number of
+ * ranks, and the run is the one without texts. A resume doesn't lose it. */
+static void test_sample(void **state)
+{
+    const char *folder = characters("\nabcd\n e"), *base = lks_test_folder();
+    const char *none = lks_test_text("%s/none", base), *one = lks_test_text("%s/one", base);
+    const char *two = lks_test_text("%s/two", base);
+    assert_int_equal(train_characters(folder, none, "--threads=1", NULL).exit_code, 0);
+    assert_int_equal(train_characters(folder, one, "--sample_tokens=30", "--threads=2").exit_code,
+                     0);
+    assert_int_equal(
+        train_characters(folder, two, "--sample_tokens=30", "--nproc_per_node=2").exit_code, 0);
+    law_assert_same_checkpoints(one, none);
+    law_assert_same(two, one);
+    const json_t *evals = evals_of(one), *line;
+    size_t i;
+    assert_int_equal(json_array_size(evals), 3);
+    json_array_foreach(evals, i, line)
+        assert_int_equal(strlen(json_string_value(lks_test_member(line, "sample"))), 30);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(evals, 2), "sample")),
+                        drawn_text(one, "--start=\n"));
+    struct seen *s = read_run(one);
+    assert_int_equal(samples_in(s), 3);
+    const char *shown = s->sample; /* each line is indented */
+    const char *text = json_string_value(json_object_get(json_array_get(evals, 2), "sample"));
+    for (bool begin = true; *text != '\0'; begin = *text++ == '\n') {
+        if (begin) {
+            assert_int_equal(strncmp(shown, "    ", 4), 0);
+            shown += 4;
+        }
+        assert_int_equal(*shown++, *text);
+    }
+    free(s);
+    assert_null(json_object_get(json_array_get(evals_of(none), 0), "sample"));
+    /* On with checkpoint 8, as after a crash: its evaluation isn't made again. */
+    assert_int_equal(
+        rename(lks_test_text("%s/ckpt-00000010", one), lks_test_text("%s/aside", base)), 0);
+    assert_int_equal(remove(lks_test_text("%s/latest", one)), 0);
+    lks_test_write(lks_test_text("%s/latest", one), "ckpt-00000008", 13);
+    assert_int_equal(
+        train_characters(folder, one, "--sample_tokens=30", "--init_from=resume").exit_code, 0);
+    law_assert_same(one, two);
+    s = read_run(one);
+    assert_int_equal(s->files, 2);
+    assert_int_equal(samples_in(s), 3);
+    free(s);
+}
+
+/* Without a line feed a text begins with the first character; without a tokenizer there is none. */
+static void test_sample_prompt(void **state)
+{
+    const char *out = lks_test_text("%s/out", lks_test_folder());
+    lks_test_result r =
+        train_characters(characters("abcde"), out, "--sample_tokens=30", "--threads=1");
+    assert_int_equal(r.exit_code, 0);
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(evals_of(out), 2), "sample")),
+        drawn_text(out, "--start=a"));
+    r = train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
+                         "--vocab_size=16");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "sample_tokens: ");
+    assert_false(lks_test_exists(lks_test_text("%s.ids/metrics.jsonl", out)));
+}
+
 static void test_off(void **state)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
@@ -496,6 +620,7 @@ int main(void)
         cmocka_unit_test(test_run),    cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_resume), cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_off),    cmocka_unit_test(test_prometheus),
+        cmocka_unit_test(test_sample), cmocka_unit_test(test_sample_prompt),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

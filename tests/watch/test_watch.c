@@ -149,6 +149,16 @@ static void test_live(void **state)
     assert_contains(read_until(fd, "[20,1.25,"), "\"kind\":\"points\"");
     fake_ranks(dir, "{'iter':20,'compute_ms':[1],'wait_ms':[2],'memory_bytes':[3]}\n");
     assert_contains(read_until(fd, "\"kind\":\"ranks\""), "[[20,20000.0,2.0,[1],[2],[3]]]");
+    fake_append(dir, "{'kind':'eval','iter':21,'val_loss':1.1,'sample':'a\\n<b>'}\n");
+    assert_contains(read_until(fd, "\"kind\":\"samples\""), "\"rows\":[[21,\"a\\n<b>\"]]");
+    /* The newest 16; a run that goes back makes the later ones again. */
+    for (int i = 22; i < 40; i++)
+        fake_append(dir, lks_test_text("{'kind':'eval','iter':%d,'sample':'text %d'}\n", i, i));
+    got = read_until(fd, "[39,\"text 39\"]]");
+    assert_contains(got, "\"rows\":[[24,\"text 24\"],");
+    fake_append(dir, "{'kind':'rollback','iter':39,'to':37}\n");
+    got = read_until(fd, "[37,\"text 37\"]]");
+    assert_contains(got, "\"rows\":[[24,\"text 24\"],");
     /* A resume cuts the file: everything is sent again. */
     size_t bytes;
     const char *file = lks_test_text("%s/metrics.jsonl", dir), *text = lks_test_read(file, &bytes);
