@@ -13,7 +13,7 @@ static const char usage[] =
     "\n"
     "Draws the training and validation losses of runs: into a file, or without --out as text. RUN "
     "is\n"
-    "a run's folder, or NAME=FOLDER.\n";
+    "a run's folder, or one that has runs' folders in it, or NAME=FOLDER.\n";
 
 /* Of the terminal; 80 if there is none. */
 static int width(void)
@@ -48,7 +48,7 @@ int tool_plot(int argc, char **argv)
     if (!tool_settings("plot", LKS__CMD_PLOT, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
-    lks_status st = tool_runs_open(&args, &runs);
+    lks_status st = tool_runs_open("plot", &args, &runs);
     if (st == LKS_OK)
         st = plot(&s, &runs);
     tool_runs_close(&runs);

@@ -12,11 +12,10 @@ static const char usage[] =
     "\n"
     "Compares runs: losses, speed, memory and restarts, the settings that differ, and the losses "
     "at\n"
-    "equal steps and at equal times. RUN is a run's folder, or NAME=FOLDER. Runs that differ in "
-    "the\n"
-    "seed alone are taken together: their mean and spread, and whether the difference to other "
-    "runs\n"
-    "is more than chance (Welch's t test).\n";
+    "equal steps and at equal times. RUN is a run's folder, or one that has runs' folders in it, "
+    "or\n"
+    "NAME=FOLDER. Runs that differ in the seed alone are taken together: their mean and spread,\n"
+    "and whether the difference to other runs is more than chance (Welch's t test).\n";
 
 static lks_status report(const lks__settings *s, const tool_runs *runs)
 {
@@ -53,7 +52,7 @@ int tool_report(int argc, char **argv)
     if (!tool_settings("report", LKS__CMD_REPORT, usage, argc, argv, LKS__ARGS_POSITIONAL, &s,
                        &args, &code))
         return code;
-    lks_status st = tool_runs_open(&args, &runs);
+    lks_status st = tool_runs_open("report", &args, &runs);
     if (st == LKS_OK)
         st = report(&s, &runs);
     tool_runs_close(&runs);

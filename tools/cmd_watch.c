@@ -17,9 +17,10 @@ static const char usage[] =
     "\n"
     "Serves a page that shows runs while they train, or later, to browsers on this host; "
     "--address\n"
-    "chooses who else may look. RUN is a run's folder, or NAME=FOLDER. Reads these folders and "
-    "changes\n"
-    "nothing. --tty shows them in the terminal, until q is pressed. --html writes the page as one "
+    "chooses who else may look. RUN is a run's folder, or one that has "
+    "runs'\n"
+    "folders in it, or NAME=FOLDER. Reads these folders and changes nothing. --tty shows them in "
+    "the terminal, until q is pressed. --html writes the page as one "
     "file, with what there is now. Ctrl-C ends it.\n";
 
 static volatile sig_atomic_t asked;
@@ -60,7 +61,7 @@ int tool_watch(int argc, char **argv)
     if (!tool_settings("watch", LKS__CMD_WATCH, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
-    lks_status st = tool_runs_open(&args, &runs);
+    lks_status st = tool_runs_open("watch", &args, &runs);
     if (st == LKS_OK && s.html[0] != '\0') {
         st = write_page(&runs, s.html);
     } else if (st == LKS_OK) {

@@ -1,20 +1,93 @@
 #include "runs.h"
 
+#include <dirent.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-lks_status tool_runs_open(const lks__args *args, tool_runs *runs)
+static lks_status add(const char *what, tool_runs *runs)
+{
+    lks__series *all = realloc(runs->all, (runs->n + 1) * sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the runs");
+    runs->all = all;
+    LKS__TRY(lks__series_open(what, &runs->all[runs->n]));
+    runs->n++;
+    return LKS_OK;
+}
+
+static bool is_run(const char *dir)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    return access(path, F_OK) == 0;
+}
+
+static void print_found(const char *tool, const char *dir, const tool_runs *runs, size_t first)
+{
+    enum { NAMED = 20 };
+    char shown[4 * sizeof runs->all->name];
+    const size_t n = runs->n - first;
+    fprintf(stderr, "lockstep %s: %zu run%s in %s:", tool, n, n == 1 ? "" : "s",
+            lks__escape(shown, sizeof shown, dir, strlen(dir)));
+    for (size_t i = first; i < runs->n && i < first + NAMED; i++) {
+        const char *name = runs->all[i].name;
+        fprintf(stderr, "%s %s", i > first ? "," : "",
+                lks__escape(shown, sizeof shown, name, strlen(name)));
+    }
+    fprintf(stderr, "%s\n", n > NAMED ? ", …" : "");
+}
+
+/* Runs in the folder `dir`, in the order of their names, which "1", "2", "10" have as numbers. None
+ * is no error. `name` precedes theirs, if it isn't empty. */
+static lks_status add_inside(const char *tool, const char *dir, const char *name, tool_runs *runs)
+{
+    struct dirent **list;
+    const size_t first = runs->n;
+    lks_status st = LKS_OK;
+    const int n = scandir(dir, &list, NULL, versionsort);
+    for (int i = 0; i < n; i++) {
+        char path[4352];
+        snprintf(path, sizeof path, "%s/%s", dir, list[i]->d_name);
+        if (st == LKS_OK && list[i]->d_name[0] != '.' && is_run(path)) {
+            st = add(path, runs);
+            if (st == LKS_OK && name[0] != '\0')
+                snprintf(runs->all[runs->n - 1].name, sizeof runs->all->name, "%.100s/%.150s", name,
+                         list[i]->d_name);
+        }
+        free(list[i]);
+    }
+    if (n >= 0)
+        free(list);
+    if (st == LKS_OK && runs->n > first)
+        print_found(tool, dir, runs, first);
+    return st;
+}
+
+/* A run, or a folder that has runs. */
+static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
+{
+    char name[256] = "";
+    const char *dir = lks__series_dir(what);
+    const size_t before = runs->n;
+    snprintf(name, sizeof name, "%.*s", (int)(dir > what ? dir - what - 1 : 0), what);
+    if (!is_run(dir))
+        LKS__TRY(add_inside(tool, dir, name, runs));
+    return runs->n > before ? LKS_OK : add(what, runs);
+}
+
+lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *runs)
 {
     *runs = (tool_runs){.n = 0};
     if (args->n_positional == 0)
-        return lks__fail(LKS_ERR_CONFIG, "name the folder of a run, or several: OUT, or NAME=OUT");
-    runs->all = calloc((size_t)args->n_positional, sizeof *runs->all);
-    if (runs->all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the runs");
-    for (int i = 0; i < args->n_positional; i++, runs->n++)
-        LKS__TRY(lks__series_open(args->positional[i], &runs->all[i]));
+        return lks__fail(LKS_ERR_CONFIG,
+                         "name the folder of a run, or several: OUT, or NAME=OUT; or one that has "
+                         "the folders of runs in it");
+    for (int i = 0; i < args->n_positional; i++)
+        LKS__TRY(add_named(tool, args->positional[i], runs));
     return LKS_OK;
 }
 

@@ -10,8 +10,9 @@ typedef struct tool_runs {
     size_t n;
 } tool_runs;
 
-/* Open the runs that the command line names. ERR_CONFIG if there are none; close in any case. */
-lks_status tool_runs_open(const lks__args *args, tool_runs *runs);
+/* Open the runs that the command line names: in place of a folder that is no run, those in it,
+ * which are named on stderr. ERR_CONFIG if there are none; close in any case. */
+lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *runs);
 /* Does the terminal of this locale show UTF-8? */
 bool tool_utf8(void);
 void tool_runs_close(tool_runs *runs);

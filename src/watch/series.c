@@ -355,26 +355,34 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     return st;
 }
 
+const char *lks__series_dir(const char *what)
+{
+    struct stat info;
+    const char *equals = stat(what, &info) == 0 ? NULL : strchr(what, '=');
+    return equals != NULL ? equals + 1 : what;
+}
+
 lks_status lks__series_open(const char *what, lks__series *s)
 {
     struct stat info;
     char shown[600];
     bool changed;
     *s = (lks__series){.offset = 0};
-    const char *equals = stat(what, &info) == 0 ? NULL : strchr(what, '=');
-    const char *dir = equals != NULL ? equals + 1 : what;
+    const char *dir = lks__series_dir(what);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     for (size_t n = strlen(s->dir); n > 1 && s->dir[n - 1] == '/'; n--)
         s->dir[n - 1] = '\0';
     const char *last = strrchr(s->dir, '/');
-    if (equals != NULL)
-        snprintf(s->name, sizeof s->name, "%.*s", (int)(equals - what), what);
+    if (dir > what)
+        snprintf(s->name, sizeof s->name, "%.*s", (int)(dir - what) - 1, what);
     else
         snprintf(s->name, sizeof s->name, "%s", last != NULL && last[1] ? last + 1 : s->dir);
     snprintf(shown, sizeof shown, "%s/metrics.jsonl", s->dir);
     if (stat(shown, &info) != 0)
-        return lks__fail(LKS_ERR_CONFIG, "%s is no folder of a run: it has no metrics.jsonl",
-                         lks__escape(shown, sizeof shown, s->dir, strlen(s->dir)));
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "%s is no folder of a run: neither it nor a folder in it has a metrics.jsonl",
+            lks__escape(shown, sizeof shown, s->dir, strlen(s->dir)));
     lks_status st = lks__series_read(s, &changed);
     if (st != LKS_OK)
         lks__series_close(s);

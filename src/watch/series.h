@@ -59,6 +59,8 @@ typedef struct lks__series {
     double elapsed;
 } lks__series;
 
+/* The folder in `what`: all of it, or what follows NAME=. */
+const char *lks__series_dir(const char *what);
 /* The run in `what`: a folder, or NAME=FOLDER. Reads all that is there. ERR_CONFIG if there is no
  * metrics.jsonl. */
 lks_status lks__series_open(const char *what, lks__series *s);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "watch/compare.h"
@@ -239,6 +240,38 @@ static void test_seeds(void **state)
     assert_contains(r.out, "more than chance (p < 0.05)");
 }
 
+/* A folder of runs stands for these, in the order of the numbers in their names. */
+static void test_folder(void **state)
+{
+    static const char *const names[] = {"run10", "run2", "lr=1", ".hidden"};
+    const char *base = lks_test_folder();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_int_equal(rename(fake_run(names[i], (int)i, 20, 1.5, "\"n_layer\":2"),
+                                lks_test_text("%s/%s", base, names[i])),
+                         0);
+    assert_int_equal(mkdir(lks_test_text("%s/run2/checkpoint", base), 0777), 0);
+    assert_int_equal(mkdir(lks_test_text("%s/empty", base), 0777), 0);
+    lks_test_write(lks_test_text("%s/file", base), "x", 1);
+    json_t *o = report((const char *const[]){base, lks_test_text("%s/run2", base), NULL});
+    assert_int_equal(json_array_size(lks_test_member(o, "runs")), 4);
+    static const char *const want[] = {"lr=1", "run2", "run10", "run2"};
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
+                            want[i]);
+    json_decref(o);
+    lks_test_result r =
+        tool("plot", NULL, (const char *const[]){lks_test_text("x=%s", base), NULL});
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err,
+                    lks_test_text("lockstep plot: 3 runs in %s: x/lr=1, x/run2, x/run10\n", base));
+    assert_contains(r.out, "x/run10");
+    r = tool("watch", lks_test_text("--html=%s/page.html", base),
+             (const char *const[]){base, NULL});
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(lks_test_read(lks_test_text("%s/page.html", base), NULL),
+                    "[\"lr=1\",\"run2\",\"run10\"]");
+}
+
 static void test_refused(void **state)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
@@ -248,7 +281,8 @@ static void test_refused(void **state)
     assert_contains(r.err, "name the folder of a run");
     r = tool("report", NULL, (const char *const[]){dir, none, NULL});
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "is no folder of a run: it has no metrics.jsonl");
+    assert_contains(r.err,
+                    "is no folder of a run: neither it nor a folder in it has a metrics.jsonl");
     r = tool("report", "--json", (const char *const[]){"--csv", dir, NULL});
     assert_int_equal(r.exit_code, 2);
     r = tool("plot", "--out=x.gif", (const char *const[]){dir, NULL});
@@ -337,12 +371,12 @@ static void test_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow), cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_t),      cmocka_unit_test(test_two),
-        cmocka_unit_test(test_seeds),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_svg),    cmocka_unit_test(test_png),
-        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_follow),  cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_t),       cmocka_unit_test(test_two),
+        cmocka_unit_test(test_seeds),   cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_png),     cmocka_unit_test(test_text),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
