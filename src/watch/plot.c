@@ -438,18 +438,22 @@ static void print_grid(const struct grid *g, const lks__plot *p, FILE *out)
 }
 
 static void print_legend(const lks__plot *p, const lks__curve *curves, const char *letters,
-                         bool braille, FILE *out)
+                         bool braille, int columns, FILE *out)
 {
-    char shown[300];
+    char shown[300], loss[64], low[64];
     for (size_t i = 0; i < p->n; i++) {
         const lks__series *s = &p->runs[i];
         const lks__eval_point *best = lks__series_best(s);
         lks__escape(shown, sizeof shown, s->name, strlen(s->name));
         if (p->n > 1)
             fprintf(out, "%c ", letters[i % strlen(letters)]);
-        fprintf(out, "%s: loss %.4f", shown, lks__series_last_loss(s));
-        if (best != NULL)
-            fprintf(out, ", best validation loss %.4f", best->val_loss);
+        int n = snprintf(loss, sizeof loss, ": loss %.4f", lks__series_last_loss(s));
+        n += (int)strlen(shown) + (p->n > 1 ? 2 : 0);
+        fprintf(out, "%s%s", shown, loss);
+        if (best != NULL) {
+            n += snprintf(low, sizeof low, "best validation loss %.4f", best->val_loss);
+            fprintf(out, "%s%s", n + 2 <= columns ? ", " : "\n  ", low);
+        }
         fputc('\n', out);
     }
     if (!braille && curves[0].n_val > 0)
@@ -470,7 +474,7 @@ lks_status lks__plot_text(const lks__plot *p, FILE *out, int columns, bool brail
         for (size_t k = 0; k < curves[i].n_val; k++)
             set(&g, curves[i].val[2 * k], curves[i].val[2 * k + 1], 'o');
     print_grid(&g, p, out);
-    print_legend(p, curves, letters, g.braille, out);
+    print_legend(p, curves, letters, g.braille, columns, out);
     free_curves(curves, p->n);
     return LKS_OK;
 }

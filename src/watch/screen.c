@@ -133,7 +133,8 @@ static void put_run(struct page *p, const lks__series *s, bool utf8)
     if (last != NULL && last->ms > 0.0 && isfinite(last->wait_ms))
         put(p, "wait %.1f%%", 100.0 * last->wait_ms / last->ms);
     if (json_is_integer(ranks))
-        put(p, "%d ranks", (int)json_integer_value(ranks));
+        put(p, "%d rank%s", (int)json_integer_value(ranks),
+            json_integer_value(ranks) == 1 ? "" : "s");
     if (json_is_integer(memory))
         put(p, "%.0f MB", (double)json_integer_value(memory) * 1e-6);
     if (s->starts > 1)
