@@ -8,6 +8,7 @@ and measured megabytes of the first host, and the error of a rank, which must be
 left out on both sides, because other programs share them; arenas that a rank reserves and never touches are no part of
 Pss. tests/plan/memory.sh is the short form.
 """
+import glob
 import json
 import os
 import random
@@ -93,8 +94,11 @@ def main():
     try:
         with open(f"{work}/text", "w", encoding="ascii") as f:
             f.write("\n".join(map(str, range(40000))))
-        pages = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs")
-        for kind, more in (("char", [f"--input={work}/text"]), ("sentencepiece", [f"--input={pages}", "--vocab_size=512"])):
+        with open(f"{work}/pages", "wb") as f:
+            for page in glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "*.md")):
+                with open(page, "rb") as g:
+                    f.write(g.read())
+        for kind, more in (("char", [f"--input={work}/text"]), ("sentencepiece", [f"--input={work}/pages", "--vocab_size=512"])):
             subprocess.run([tool, "prep", kind, f"--out={work}/{kind}"] + more, check=True, stdout=subprocess.DEVNULL)
         for i, (hosts, text) in enumerate(CONFIGS):
             if len(sys.argv) > 2 and sys.argv[2] not in text:
