@@ -110,6 +110,9 @@ void lks_test_generated_vocabulary(const char *folder, uint32_t vocab);
 /* Write those of parameter-golf's figures: FOLDER/fineweb_train_000000.bin (120,000 ids below
  * 1,024), fineweb_train_000001.bin (80,000) and fineweb_val_000000.bin (20,000), with headers. */
 void lks_test_generated_golf(const char *folder);
+/* The same with 2,500 ids for validation: golf's evaluations read all of them, which takes ten
+ * times as long as the steps of a small run. */
+void lks_test_short_golf(const char *folder);
 /* Write one shard: ids as uint16 after the header. */
 void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n);
 

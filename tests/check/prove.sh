@@ -13,7 +13,20 @@ fail() {
     exit 1
 }
 
-"$prove" --lockstep="$tool" --out="$work/out" >"$work/log" 2>&1 || fail "exit code $?"
+# Its runs with a smaller model. The one that is to be killed after iteration 40 takes 2.5 s more at about
+# iteration 60, so that it is not over by then.
+cat >"$work/small" <<END
+#!/bin/sh
+case "\$*" in
+train*--init_from=resume*) ;;
+train*--out_dir=*/killed*) export LOCKSTEP_FAULT=read:550:slower ;;
+train*) ;;
+*) exec '$tool' "\$@" ;;
+esac
+exec '$tool' "\$@" --n_embd=32 --n_layer=1 --block_size=16
+END
+chmod +x "$work/small"
+"$prove" --lockstep="$work/small" --out="$work/out" >"$work/log" 2>&1 || fail "exit code $?"
 [ "$(tail -n 1 "$work/log")" = 'All runs are the same, byte for byte.' ] || fail 'it does not say so'
 [ "$(sed -n '2,6s/.*  \([0-9a-f]\{32\}  [0-9a-f]\{32\}\)$/\1/p' "$work/log" | sort | uniq -c | awk '{ print $1 }')" = 5 ] ||
     fail 'not five equal rows'

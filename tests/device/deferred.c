@@ -95,7 +95,7 @@ static bool step(deferred *d, lks__queue queue)
     if (e == NULL || !is_done(d, e->after))
         return false;
     if (e->run != NULL) {
-        deferred_memory_open(e->what);
+        deferred_memory_open(e->what, e->blocks, e->n_blocks);
         e->run(e);
         d->ran++;
     }
@@ -130,7 +130,7 @@ static void run_some(deferred *d)
     default:
         break;
     }
-    deferred_memory_open(NULL);
+    deferred_memory_close();
 }
 
 void deferred_entry_put(deferred_entry *e, lks__queue queue)
@@ -283,7 +283,7 @@ static lks_status passed(lks__device *device, lks__mark asked, bool *passed_p)
             return LKS_OK;
         }
         run_until(d, asked);
-        deferred_memory_open(NULL);
+        deferred_memory_close();
         q->told = asked.number;
     }
     d->refused = 0;
@@ -306,7 +306,7 @@ static void close_device(lks__device *device)
     deferred *d = own_thread("close");
     for (int q = 0; q < LKS__QUEUES; q++)
         run_until(d, (lks__mark){(lks__queue)q, d->queues[q].put});
-    deferred_memory_open(NULL);
+    deferred_memory_close();
     if (deferred_memory_count() > 0)
         deferred_die("close with %d blocks of device memory that were not released",
                      deferred_memory_count());

@@ -13,7 +13,7 @@
 struct block {
     char *map, *data; /* NULL: not in use */
     size_t map_bytes, bytes;
-    bool released;
+    bool released, open;
     const char **running; /* of the device that it belongs to */
 };
 
@@ -153,16 +153,29 @@ void deferred_memory_release(void *p, size_t bytes)
     madvise(b->map, b->map_bytes, MADV_DONTNEED);
 }
 
-void deferred_memory_open(const char *what)
+void deferred_memory_open(const char *what, const int numbers[], int n)
 {
-    const int prot = what == NULL ? PROT_NONE : PROT_READ | PROT_WRITE;
-    const bool changes = (running == NULL) != (what == NULL);
-    pthread_mutex_lock(&lock);
-    for (int i = 0; changes && i < n_blocks; i++)
-        if (blocks[i].running == &running && !blocks[i].released)
-            mprotect(blocks[i].map, blocks[i].map_bytes - page(), prot);
-    pthread_mutex_unlock(&lock);
     running = what;
+    for (int i = 0; i < n; i++) {
+        struct block *b = &blocks[numbers[i] - 1]; /* this device's alone, so without the lock */
+        if (!b->open)
+            mprotect(b->map, b->map_bytes - page(), PROT_READ | PROT_WRITE);
+        b->open = true;
+    }
+}
+
+void deferred_memory_close(void)
+{
+    if (running == NULL)
+        return;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_blocks; i++)
+        if (blocks[i].running == &running && blocks[i].open) {
+            mprotect(blocks[i].map, blocks[i].map_bytes - page(), PROT_NONE);
+            blocks[i].open = false;
+        }
+    pthread_mutex_unlock(&lock);
+    running = NULL;
 }
 
 int deferred_memory_block(const char *what, const void *p, size_t bytes)

@@ -19,8 +19,10 @@ void *deferred_memory_alloc(size_t bytes);
 /* The addresses are not used again before the stop, so that later uses are found. */
 void deferred_memory_release(void *p, size_t bytes);
 
-/* While `what` runs, it can access the device's memory; NULL: no access. */
-void deferred_memory_open(const char *what);
+/* `what` runs from now on, and can access the device's blocks with these numbers. Blocks that are
+ * open stay so until the host continues: protection is what an operation takes longest for. */
+void deferred_memory_open(const char *what, const int numbers[], int n);
+void deferred_memory_close(void); /* the host continues: no access */
 
 /* Number of the block that contains [p, p + bytes), from 1; 0 if none of it is a device's. The
  * process ends with a message about `what`, which names p, if only a part of it is, or if the block

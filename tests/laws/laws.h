@@ -16,6 +16,17 @@ typedef struct law_args {
     int n;
 } law_args;
 
+/* Sizes of the model that all runs train. By default it is small, and several tensors share neither
+ * a bucket nor a vector: three layers, so that one has neighbours on both sides. Tests of the
+ * arithmetic itself call law_wide_model() first: several tiles of every matrix, which takes five
+ * times as long; but not on the reference kernels, which would take seconds for it. */
+typedef struct law_shape {
+    int n_layer, n_head, n_embd, block_size;
+} law_shape;
+
+law_shape law_model(void);
+void law_wide_model(void);
+
 /* The token folder of all runs. */
 const char *law_data(void);
 

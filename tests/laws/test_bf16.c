@@ -104,6 +104,8 @@ static void test_eval(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
+    if (!lks_test_on_device())
+        law_wide_model();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_near_float32),
         cmocka_unit_test(test_ranks_and_threads),

@@ -16,7 +16,7 @@ struct frozen_run {
     const char *some[2]; /* a frozen tensor and a trained one */
 };
 
-/* gpt2 has 3 layers with biases (2 on the reference kernels): 40 or 28 tensors. The first run stops
+/* gpt2 has 3 layers with biases: 40 tensors. The first run stops
  * backward inside layer 1; the second has a frozen head, which is the embedding, and weights
  * without their biases; the others leave out whole groups in the middle. */
 static const struct frozen_run runs[] = {

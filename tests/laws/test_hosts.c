@@ -107,13 +107,11 @@ static void test_recompute(void **state)
 /* A run that begins with given weights, and its rest on other hosts. */
 static void test_weights(void **state)
 {
-    lks__cpu_level level;
-    assert_ok(lks__cpu_level_get(&level));
-    const bool small = level == LKS__CPU_REF; /* the laws' model */
-    const lks__model_config config = {.n_layer = small ? 2 : 3,
-                                      .n_head = small ? 2 : 3,
-                                      .n_embd = small ? 16 : 48,
-                                      .block_size = small ? 16 : 24,
+    const law_shape shape = law_model();
+    const lks__model_config config = {.n_layer = shape.n_layer,
+                                      .n_head = shape.n_head,
+                                      .n_embd = shape.n_embd,
+                                      .block_size = shape.block_size,
                                       .vocab_size = 65,
                                       .bias = true};
     forge_model m = forge_open_as(&config);

@@ -189,8 +189,20 @@ static void test_shards(void **state)
     check_evals(name, figure, metrics);
 }
 
+/* With one sequence of validation data for each virtual rank and more: how much there is doesn't
+ * matter for runs that are compared with each other. */
+static const char *with_short_validation(void)
+{
+    const char *dir = lks_test_folder();
+    lks_test_short_golf(dir);
+    return dir;
+}
+
+/* Of each step. golf.json's virtual ranks have one sequence then. */
+#define FEW_TOKENS "--train_batch_tokens=1024"
+
 /* Muon's matrices are divided over ranks, which changes no bit. Returns one of the runs. */
-static const char *check_ranks(const json_t *figure, const char *dir, const char *dtype)
+static const char *check_ranks(const json_t *figure, const char *dir, const char *const both[2])
 {
     static const char *const ways[][6] = {
         {"--nproc_per_node=1"},
@@ -204,11 +216,12 @@ static const char *check_ranks(const json_t *figure, const char *dir, const char
     const size_t n_ways = lks_test_on_device() ? 4 : sizeof ways / sizeof ways[0];
     const char *first = NULL;
     for (size_t i = 0; i < n_ways; i++) {
-        const char *more[MAX_ARGS - 5];
+        const char *more[MAX_ARGS - 4];
         int n = 0;
         for (; ways[i][n] != NULL; n++)
             more[n] = ways[i][n];
-        more[n++] = dtype;
+        more[n++] = both[0];
+        more[n++] = both[1];
         more[n++] = "--iterations=6";
         more[n++] = "--eval_interval=0";
         more[n] = NULL;
@@ -229,15 +242,18 @@ static const char *check_ranks(const json_t *figure, const char *dir, const char
 
 static void test_ranks(void **state)
 {
-    check_ranks(lks_test_figure("generated/golf_untied.json"), generated(), "--dtype=float32");
+    const char *const both[2] = {"--dtype=float32", "--train_batch_tokens=512"};
+    check_ranks(lks_test_figure("generated/golf_untied.json"), with_short_validation(), both);
 }
 
 /* Close to float32's run, and different from it. */
 static void test_bf16(void **state)
 {
     const json_t *figure = lks_test_figure("generated/golf.json");
-    const char *dir = generated(), *out = check_ranks(figure, dir, "--dtype=bfloat16");
-    const char *more[] = {"--dtype=float32", "--iterations=6", "--eval_interval=0", NULL};
+    const char *const both[2] = {"--dtype=bfloat16", FEW_TOKENS};
+    const char *dir = with_short_validation(), *out = check_ranks(figure, dir, both);
+    const char *more[] = {"--dtype=float32", FEW_TOKENS, "--iterations=6", "--eval_interval=0",
+                          NULL};
     const char *full = train(figure, dir, more);
     const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
     const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", full), "train");
