@@ -249,7 +249,10 @@ static void test_folder(void **state)
         assert_int_equal(rename(fake_run(names[i], (int)i, 20, 1.5, "\"n_layer\":2"),
                                 lks_test_text("%s/%s", base, names[i])),
                          0);
-    assert_int_equal(mkdir(lks_test_text("%s/run2/checkpoint", base), 0777), 0);
+    /* What is in a run's folder, as an earlier run that was moved aside, stays there. */
+    assert_int_equal(rename(fake_run("earlier-1", 9, 20, 1.5, "\"n_layer\":2"),
+                            lks_test_text("%s/run2/earlier-1", base)),
+                     0);
     assert_int_equal(mkdir(lks_test_text("%s/empty", base), 0777), 0);
     lks_test_write(lks_test_text("%s/file", base), "x", 1);
     json_t *o = report((const char *const[]){base, lks_test_text("%s/run2", base), NULL});
