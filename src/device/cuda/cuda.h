@@ -1,0 +1,46 @@
+/* cuda/cuda.h - what the files of this folder share: the device's exec, its work space, its
+ * products, and the functions of its table of operations. */
+#ifndef LKS_CUDA_CUDA_H
+#define LKS_CUDA_CUDA_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "layers/layers.h"
+
+typedef struct CUstream_st *cudaStream_t; /* as the CUDA runtime declares it */
+
+/* The compute queue's stream. */
+cudaStream_t lks__cuda_stream(const lks__exec *ex);
+
+/* `bytes` of device memory, 256-byte aligned, for one operation: it may be used by what that puts
+ * on the compute stream, until the next operation. It grows when it is too small, which happens in
+ * the first step only. NULL: there is no memory, and the device has failed: launch nothing. */
+void *lks__cuda_work(const lks__exec *ex, size_t bytes);
+
+/* c[m, n] = alpha * op(a) op(b) + beta * c, row-major, as kernels/exec.h's lks__gemm: op is 'N' or
+ * 'T', op(a) is [m, k], op(b) is [k, n]. beta 0 doesn't read c. Its bits depend on the arguments'
+ * shape alone. Its work space is its own: lks__cuda_work()'s memory stays. */
+void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k,
+                    float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
+                    float *c, size_t ldc);
+
+/* y[rows, width] (leading dimension ldy) = its epilogue of itself, in place (layers.h). */
+void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows, size_t width,
+                        const lks__epilogue *epilogue);
+
+/* sums[C] += column sums of x[rows, C] (leading dimension ld), in an order of the shape alone. */
+void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
+                           size_t C);
+
+#define X(name) lks__##name##_fn lks__cuda_##name;
+LKS__LAYER_MAP(X)
+LKS__LAYER_QUESTION_MAP(X)
+#undef X
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
