@@ -190,7 +190,7 @@ def copy_tree():
     for name in names:
         here, there = ROOT / name, TREE / name
         there.parent.mkdir(parents=True, exist_ok=True)
-        planted = re.match(r"(src|tools)/.*\.(c|h|cc)$", name)  # written later, with its faults
+        planted = re.match(r"(src|tools)/.*\.(c|h|cc|cu)$", name)  # written later, with its faults
         if not there.exists() or not planted and here.read_bytes() != there.read_bytes():
             shutil.copy(here, there)  # with a time of now, so that ninja sees it
     for there in [p for p in TREE.rglob("*") if p.is_file()]:
@@ -405,7 +405,7 @@ def main():
     faults = read_faults()
     # Sources are taken from the repository itself: the copies hold faults.
     sources = [Source(p) for folder in ("src", "tools") for p in sorted((ROOT / folder).rglob("*"))
-               if p.suffix in (".c", ".h", ".cc")]
+               if p.suffix in (".c", ".h", ".cc", ".cu")]
     for source in sources:
         source.path = TREE / source.path.relative_to(ROOT)
     place(faults, sources)

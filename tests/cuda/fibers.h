@@ -1,0 +1,182 @@
+/* fibers.h - what launch.h includes for a host compiler: each CUDA thread is a fiber.
+ *
+ * A fiber runs until it waits at a barrier or a shuffle; which one runs next depends on the seed
+ * (harness.h). Each block's shared memory is allocated anew and full of NaNs, so that
+ * AddressSanitizer knows its bounds. To ThreadSanitizer each fiber is a thread, and only barriers
+ * order two of one block: a shuffle doesn't, as on the GPU. A program ends with a message if
+ *
+ *   - some threads of a block, or lanes of a warp, don't reach a barrier or shuffle that others
+ * wait at, or reach another one;
+ *   - a launch is one that CUDA refuses: an empty grid, a block of more than 1,024 threads, more
+ * than 48 KiB of shared memory, more than 4 KiB of arguments. A block of which the last warp isn't
+ *     full is refused, too.
+ *
+ * What it doesn't show: blocks of one launch never run at the same time, lanes of a warp don't run
+ * in step, and math functions are the host's. */
+#ifndef LKS_TESTS_CUDA_FIBERS_H
+#define LKS_TESTS_CUDA_FIBERS_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <tuple>
+
+#include "harness.h"
+
+/* --- CUDA's words ---------------------------------------------------------------------------- */
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1) : x(vx), y(vy), z(vz)
+    {
+    }
+};
+
+#define LKS_FIBERS_VECTORS(T, name)                                                                \
+    struct alignas(2 * sizeof(T)) name##2                                                          \
+    {                                                                                              \
+        T x, y;                                                                                    \
+    };                                                                                             \
+    struct alignas(16) name##4                                                                     \
+    {                                                                                              \
+        T x, y, z, w;                                                                              \
+    };                                                                                             \
+    static inline name##2 make_##name##2(T x, T y)                                                 \
+    {                                                                                              \
+        return {x, y};                                                                             \
+    }                                                                                              \
+    static inline name##4 make_##name##4(T x, T y, T z, T w)                                       \
+    {                                                                                              \
+        return {x, y, z, w};                                                                       \
+    }
+LKS_FIBERS_VECTORS(float, float)
+LKS_FIBERS_VECTORS(int, int)
+LKS_FIBERS_VECTORS(unsigned, uint)
+
+#define __global__ static
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+#define threadIdx (lks_fibers::at.thread)
+#define blockIdx  (lks_fibers::at.block)
+#define blockDim  (lks_fibers::at.block_dim)
+#define gridDim   (lks_fibers::at.grid_dim)
+
+#define LKS_FIBERS_TEXT_OF(x) #x
+#define LKS_FIBERS_TEXT(x)    LKS_FIBERS_TEXT_OF(x)
+#define LKS_FIBERS_HERE       __FILE__ ":" LKS_FIBERS_TEXT(__LINE__)
+
+#define __syncthreads()                lks_fibers::block_barrier(LKS_FIBERS_HERE)
+#define __syncwarp()                   lks_fibers::warp_barrier(LKS_FIBERS_HERE)
+#define __shfl_xor_sync(mask, v, lane) lks_fibers::shuffle_xor(mask, v, lane, LKS_FIBERS_HERE)
+
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+    return (unsigned)((uint64_t)a * b >> 32);
+}
+
+static inline unsigned __float_as_uint(float x)
+{
+    unsigned bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float __uint_as_float(unsigned bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline float rsqrtf(float x)
+{
+    return 1.0f / sqrtf(x);
+}
+
+/* The least of *p and x becomes *p; returns what *p was. */
+static inline unsigned long long atomicMin(unsigned long long *p, unsigned long long x)
+{
+    unsigned long long was = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (x < was &&
+           !__atomic_compare_exchange_n(p, &was, x, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    return was;
+}
+
+/* --- launch.h's macros ----------------------------------------------------------------------- */
+
+#define LKS_SHARED(T, name, n)                                                                     \
+    static const char name##_site = 0;                                                             \
+    T *const name = (T *)lks_fibers::shared(&name##_site, sizeof(T) * (n))
+
+#define LKS_LAUNCH(kernel, grid, block, stream, ...)                                               \
+    lks_fibers::launch(#kernel, kernel, grid, block, stream, __VA_ARGS__)
+
+/* --- behind them ----------------------------------------------------------------------------- */
+
+struct lks_fibers_launch {
+    const char *name;
+    dim3 grid, block;
+    virtual void run_thread() const = 0; /* the kernel, in one CUDA thread */
+    virtual ~lks_fibers_launch()
+    {
+    }
+};
+
+namespace lks_fibers
+{
+struct position {
+    dim3 thread, block, block_dim, grid_dim;
+};
+extern position at; /* of the CUDA thread that runs */
+
+void block_barrier(const char *where);
+void warp_barrier(const char *where);
+void *shared(const void *site, size_t bytes);
+uint64_t exchange(uint64_t word, unsigned mask, int lane_mask, const char *where);
+
+template <class T> T shuffle_xor(unsigned mask, T v, int lane_mask, const char *where)
+{
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "one or two registers");
+    uint64_t word = 0;
+    memcpy(&word, &v, sizeof v);
+    word = exchange(word, mask, lane_mask, where);
+    memcpy(&v, &word, sizeof v);
+    return v;
+}
+
+void put(const void *stream, lks_fibers_launch *launch);
+
+template <class... P> struct launch_of final : lks_fibers_launch {
+    void (*kernel)(P...);
+    std::tuple<P...> arguments;
+
+    template <class... A>
+    explicit launch_of(void (*k)(P...), A &&...a) : kernel(k), arguments(static_cast<P>(a)...)
+    {
+    }
+    void run_thread() const override
+    {
+        std::apply(kernel, arguments);
+    }
+};
+
+template <class... P, class... A>
+void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, const void *stream,
+            A... arguments)
+{
+    static_assert((sizeof(P) + ... + 0) <= 4096, "a kernel's arguments have 4 KiB at most");
+    auto *l = new launch_of<P...>(kernel, arguments...);
+    l->name = name;
+    l->grid = grid;
+    l->block = block;
+    put(stream, l);
+}
+} // namespace lks_fibers
+
+#endif

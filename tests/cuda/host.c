@@ -1,0 +1,146 @@
+#include "support.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host.h"
+
+/* --- what kernels call of the device ---------------------------------------------------------- */
+
+cudaStream_t lks__cuda_stream(const lks__exec *ex)
+{
+    return NULL;
+}
+
+/* Anew for each operation, of exactly that size, and full of NaNs. */
+void *lks__cuda_work(const lks__exec *ex, size_t bytes)
+{
+    static void *work;
+    free(work);
+    work = NULL;
+    assert_int_equal(posix_memalign(&work, 256, bytes), 0);
+    memset(work, 0xff, bytes);
+    return work;
+}
+
+void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k,
+                    float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
+                    float *c, size_t ldc)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++) {
+            float sum = 0.0f;
+            for (size_t p = 0; p < k; p++)
+                sum += (ta == 'T' ? a[p * lda + i] : a[i * lda + p]) *
+                       (tb == 'T' ? b[j * ldb + p] : b[p * ldb + j]);
+            float *to = &c[i * ldc + j];
+            *to = alpha * sum + (beta == 0.0f ? 0.0f : beta * *to);
+        }
+}
+
+/* --- what tests share --------------------------------------------------------------------------
+ */
+
+const lks__exec *host_exec(void)
+{
+    static lks__exec ex;
+    static lks__kernels kernels;
+    if (ex.k == NULL) {
+        assert_ok(lks__kernels_open_own(LKS__CPU_REF, &kernels));
+        assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+        ex.k = &kernels;
+    }
+    return &ex;
+}
+
+static void *elements(size_t n, size_t size)
+{
+    static void **all; /* so that they don't count as lost */
+    static size_t n_all;
+    void *p = malloc(n * size + (n == 0));
+    all = realloc(all, (n_all + 1) * sizeof *all);
+    assert_true(p != NULL && all != NULL);
+    all[n_all++] = p;
+    return p;
+}
+
+float *host_floats(size_t n)
+{
+    float *x = elements(n, sizeof *x);
+    memset(x, 0xff, n * sizeof *x);
+    return x;
+}
+
+static uint32_t draw(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+float *host_randoms(size_t n, unsigned seed)
+{
+    float *x = elements(n, sizeof *x);
+    uint32_t state = seed;
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)draw(&state) / 8388608.0f - 1.0f;
+    return x;
+}
+
+float *host_copy(const float *x, size_t n)
+{
+    return memcpy(elements(n, sizeof *x), x, n * sizeof *x);
+}
+
+int32_t *host_tokens(size_t n, int32_t limit, unsigned seed)
+{
+    int32_t *x = elements(n, sizeof *x);
+    uint32_t state = seed;
+    for (size_t i = 0; i < n; i++)
+        x[i] = (int32_t)(draw(&state) % (uint32_t)limit);
+    return x;
+}
+
+lks__dropout host_dropout(double p)
+{
+    return (lks__dropout){.key = lks__philox_key_of(UINT64_C(0x123456789abcdef)),
+                          .step = 11,
+                          .vm = 3 << 16 | 2,
+                          .site = 25,
+                          .threshold = (uint32_t)(p * 4294967296.0),
+                          .scale = (float)(1 / (1 - p))};
+}
+
+void host_close(const float *got, const double *want, size_t n, double tolerance, const char *what,
+                const char *file, int line)
+{
+    double largest = 1.0;
+    for (size_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs(want[i]));
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) <= tolerance * largest)) {
+            print_error("%s: element %zu of %zu: %.9g, not %.9g\n", what, i, n, (double)got[i],
+                        want[i]);
+            _fail(file, line);
+        }
+}
+
+void host_close_floats(const float *got, const float *want, size_t n, double tolerance,
+                       const char *what, const char *file, int line)
+{
+    double *wide = elements(n, sizeof *wide);
+    for (size_t i = 0; i < n; i++)
+        wide[i] = (double)want[i];
+    host_close(got, wide, n, tolerance, what, file, line);
+}
+
+void host_bits(const float *got, const float *want, size_t n, const char *what, const char *file,
+               int line)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&got[i], &want[i], sizeof *got) != 0) {
+            print_error("%s: element %zu of %zu: %.9g, not the bits of %.9g\n", what, i, n,
+                        (double)got[i], (double)want[i]);
+            _fail(file, line);
+        }
+}

@@ -1,0 +1,47 @@
+/* host.h - what kernel tests need in place of a GPU, and what they share. Device memory is the
+ * host's; launches run at once (fibers.h). Include it after support.h. */
+#ifndef LKS_TESTS_CUDA_HOST_H
+#define LKS_TESTS_CUDA_HOST_H
+
+#include "device/cuda/cuda.h"
+#include "harness.h"
+#include "kernels/exec.h"
+
+/* The CPU's exec, on one thread, to compare with lks__layers_cpu. The CUDA operations ignore it. */
+const lks__exec *host_exec(void);
+
+/* Exactly n elements, so that AddressSanitizer finds what lies beyond. They live until the program
+ * ends. */
+float *host_floats(size_t n);                 /* all NaN */
+float *host_randoms(size_t n, unsigned seed); /* uniform in [-1, 1) */
+float *host_copy(const float *x, size_t n);
+int32_t *host_tokens(size_t n, int32_t limit, unsigned seed);
+lks__dropout host_dropout(double p);
+
+/* Every |got[i] - want[i]| <= tolerance * (the largest |want|, or 1 if that is less). */
+#define assert_close(got, want, n, tolerance)                                                      \
+    host_close(got, want, n, tolerance, #got, __FILE__, __LINE__)
+void host_close(const float *got, const double *want, size_t n, double tolerance, const char *what,
+                const char *file, int line);
+/* The same, with floats to compare with. */
+#define assert_close_floats(got, want, n, tolerance)                                               \
+    host_close_floats(got, want, n, tolerance, #got, __FILE__, __LINE__)
+void host_close_floats(const float *got, const float *want, size_t n, double tolerance,
+                       const char *what, const char *file, int line);
+/* Equal bits. */
+#define assert_bits(got, want, n) host_bits(got, want, n, #got, __FILE__, __LINE__)
+void host_bits(const float *got, const float *want, size_t n, const char *what, const char *file,
+               int line);
+
+/* Run the block that follows for several orders of blocks and threads; `seed` names the order. In
+ * each, results must have equal bits: keep those of seed 0 and compare. ThreadSanitizer makes
+ * everything fifty times slower, and needs few orders to see that threads have none. */
+#ifdef __SANITIZE_THREAD__
+enum { HOST_ORDERS = 2 };
+#else
+enum { HOST_ORDERS = 5 };
+#endif
+#define EACH_ORDER(seed)                                                                           \
+    for (unsigned seed = 0; seed < HOST_ORDERS && (lks_fibers_order(seed), true); seed++)
+
+#endif
