@@ -284,6 +284,7 @@ static void write_memory(lks__jsonw *w, const struct plan *p, const lks__needs *
     lks__jsonw_double(w, "libraries", n->libraries);
     lks__jsonw_double(w, "control", n->control);
     lks__jsonw_double(w, "inter_host", n->inter_host);
+    lks__jsonw_double(w, "samples", n->samples);
     lks__jsonw_double(w, "checkpoint", n->checkpoint);
     lks__jsonw_double(w, "bytes_per_parameter", lks__needs_per_parameter(n));
     lks__jsonw_bool(w, "fits", n->host_bytes <= p->room);

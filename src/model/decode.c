@@ -14,33 +14,72 @@ struct lks__decoder {
     size_t bytes;    /* of keys, and of values */
 };
 
-static lks_status no_memory(const lks__decoder *d, double bytes)
+static lks_status no_memory(const lks__model_config *c, const lks__decoder_size *size, double bytes)
 {
     return lks__fail(LKS_ERR_NOMEM,
                      "no memory for %.1f MB of keys and values (%d layers, %zu sequences of %zu "
                      "tokens): use fewer sequences or tokens",
-                     2.0 * bytes / 1e6, d->m->c.n_layer, d->size.sequences, d->size.positions);
+                     2.0 * bytes / 1e6, c->n_layer, size->sequences, size->positions);
+}
+
+static bool keeps(const lks__model_config *c)
+{
+    return c->ops->kv_heads != NULL;
+}
+
+lks__decoder_size lks__decoder_size_for(const lks__model_config *c, size_t texts, uint64_t tokens,
+                                        size_t chunk)
+{
+    const size_t T = (size_t)c->block_size, positions = tokens < T ? (size_t)tokens : T;
+    size_t rows = chunk == 0 ? LKS__DECODER_CHUNK : chunk;
+    rows = rows < positions ? rows : positions;
+    return (lks__decoder_size){texts, positions, rows > texts ? rows : texts};
+}
+
+/* Rows of a pass. */
+static size_t rows_of(const lks__model_config *c, const lks__decoder_size *size)
+{
+    return keeps(c) ? size->rows : size->positions;
+}
+
+/* The decoder's sizes of keys; false if they are too large. */
+static bool measure_cache(lks__decoder *d, const lks__model_config *c)
+{
+    uint64_t floats = d->size.positions, bytes;
+    if (!lks__mul(floats, (uint64_t)(c->n_embd / c->n_head), &floats))
+        return false;
+    d->head = (size_t)floats;
+    if (!lks__mul(floats, (uint64_t)c->ops->kv_heads(c), &floats))
+        return false;
+    d->sequence = (size_t)floats;
+    if (!lks__mul(floats, d->size.sequences, &floats))
+        return false;
+    d->kv.layer = (size_t)floats;
+    if (!lks__mul(floats, (uint64_t)c->n_layer * sizeof(float), &bytes) || bytes > SIZE_MAX / 4)
+        return false;
+    d->bytes = (size_t)bytes;
+    return true;
+}
+
+lks_status lks__decoder_bytes(const lks__model_config *config, const lks__decoder_size *size,
+                              const lks__layers *layers, size_t *bytes_p)
+{
+    lks__decoder d = {.size = *size};
+    LKS__TRY(lks__model_forward_bytes(config, rows_of(config, size), layers, bytes_p));
+    if (!keeps(config))
+        return LKS_OK;
+    if (!measure_cache(&d, config))
+        return no_memory(config, size, INFINITY);
+    *bytes_p += 2 * d.bytes;
+    return LKS_OK;
 }
 
 static lks_status open_cache(lks__decoder *d)
 {
-    const lks__model_config *c = &d->m->c;
-    const size_t hs = (size_t)(c->n_embd / c->n_head);
-    uint64_t floats = d->size.positions, bytes;
     void *k, *v;
-    if (!lks__mul(floats, hs, &floats))
-        return no_memory(d, INFINITY);
-    d->head = (size_t)floats;
-    if (!lks__mul(floats, (uint64_t)c->ops->kv_heads(c), &floats))
-        return no_memory(d, INFINITY);
-    d->sequence = (size_t)floats;
-    if (!lks__mul(floats, d->size.sequences, &floats))
-        return no_memory(d, INFINITY);
-    d->kv.layer = (size_t)floats;
-    if (!lks__mul(floats, (uint64_t)c->n_layer * sizeof(float), &bytes) || bytes > SIZE_MAX / 4)
-        return no_memory(d, INFINITY);
+    if (!measure_cache(d, &d->m->c))
+        return no_memory(&d->m->c, &d->size, INFINITY);
     lks__device *device = d->m->device;
-    d->bytes = (size_t)bytes;
     d->kv.T = d->size.positions;
     lks_status st = device->ops->alloc(device, d->bytes, &k);
     if (st == LKS_OK) {
@@ -49,21 +88,19 @@ static lks_status open_cache(lks__decoder *d)
     }
     if (st == LKS_OK)
         d->kv.v = v;
-    return st == LKS_ERR_NOMEM ? no_memory(d, (double)bytes) : st;
+    return st == LKS_ERR_NOMEM ? no_memory(&d->m->c, &d->size, (double)d->bytes) : st;
 }
 
 lks_status lks__decoder_open(const lks__model_config *config, const lks__table *table,
                              const lks__decoder_size *size, lks__device *device,
                              lks__decoder **decoder_p)
 {
-    const bool keeps = config->ops->kv_heads != NULL;
     lks__decoder *d = calloc(1, sizeof *d);
     if (d == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a decoder");
     d->size = *size;
-    lks_status st =
-        lks__model_open_forward(config, table, keeps ? size->rows : size->positions, device, &d->m);
-    if (st == LKS_OK && keeps)
+    lks_status st = lks__model_open_forward(config, table, rows_of(config, size), device, &d->m);
+    if (st == LKS_OK && keeps(config))
         st = open_cache(d);
     if (st == LKS_OK)
         *decoder_p = d;

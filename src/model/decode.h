@@ -16,6 +16,17 @@ typedef struct lks__decoder_size {
     size_t rows;      /* most tokens of a pass, all sequences together */
 } lks__decoder_size;
 
+enum { LKS__DECODER_CHUNK = 64 };
+
+/* For texts of up to `tokens` tokens each, prompts included: passes of `chunk` tokens of a prompt
+ * (0: LKS__DECODER_CHUNK; more don't read the weights less often), and of a token of each text. */
+lks__decoder_size lks__decoder_size_for(const lks__model_config *config, size_t texts,
+                                        uint64_t tokens, size_t chunk);
+
+/* Bytes of the device that a decoder takes. */
+lks_status lks__decoder_bytes(const lks__model_config *config, const lks__decoder_size *size,
+                              const lks__layers *layers, size_t *bytes_p);
+
 /* Memory of the device for passes, and for keys and values. `config` is copied, `table` and
  * `device` are borrowed. ERR_NOMEM gives the bytes. */
 lks_status lks__decoder_open(const lks__model_config *config, const lks__table *table,

@@ -188,14 +188,26 @@ static lks_status measure(const lks__model_config *c, const lks__table *table, s
     return st;
 }
 
-lks_status lks__model_activation_bytes(const lks__model_config *config, int batch,
-                                       const lks__layers *layers, size_t *bytes_p)
+static lks_status bytes_for(const lks__model_config *config, struct use use,
+                            const lks__layers *layers, size_t *bytes_p)
 {
     lks__model *m;
-    LKS__TRY(measure(config, NULL, (struct use){batch, 0}, layers, &m));
+    LKS__TRY(measure(config, NULL, use, layers, &m));
     *bytes_p = m->arena_bytes + (m->ops->more_bytes == NULL ? 0 : m->ops->more_bytes(m));
     release(m);
     return LKS_OK;
+}
+
+lks_status lks__model_activation_bytes(const lks__model_config *config, int batch,
+                                       const lks__layers *layers, size_t *bytes_p)
+{
+    return bytes_for(config, (struct use){batch, 0}, layers, bytes_p);
+}
+
+lks_status lks__model_forward_bytes(const lks__model_config *config, size_t rows,
+                                    const lks__layers *layers, size_t *bytes_p)
+{
+    return bytes_for(config, (struct use){1, rows}, layers, bytes_p);
 }
 
 static lks_status open_arena(lks__model *m, struct use use)

@@ -25,6 +25,8 @@ void lks__needs_print(const lks__needs *n)
         printf("other hosts:       %.1f MB for gradients that arrive, for the first rank of a "
                "host\n",
                mb(n->inter_host));
+    if (n->samples > 0.0)
+        printf("samples:           %.1f MB, for the first rank\n", mb(n->samples));
     if (n->checkpoint > 0.0)
         printf("checkpoint:        %.1f MB more on the first host while it is written\n",
                mb(n->checkpoint));

@@ -4,6 +4,7 @@
 #include "comm/shm/segment.h"
 #include "comm/tree.h"
 #include "ddp/nodes.h"
+#include "model/decode.h"
 #include "model/freeze.h"
 #include "session/session.h"
 #include "train/optimizer.h"
@@ -142,6 +143,20 @@ static double inter_host_bytes(const lks__settings *s, const lks__table *table,
     return most;
 }
 
+/* Passes of one text after a prompt of one token. */
+static lks_status find_samples(const lks__settings *s, const lks__model_config *config,
+                               const lks__layers *layers, lks__needs *n)
+{
+    size_t bytes;
+    if (s->sample_tokens == 0)
+        return LKS_OK;
+    const lks__decoder_size size =
+        lks__decoder_size_for(config, 1, (uint64_t)s->sample_tokens + 1, 0);
+    LKS__TRY(lks__decoder_bytes(config, &size, layers, &bytes));
+    n->samples = (double)bytes;
+    return LKS_OK;
+}
+
 /* --- together --------------------------------------------------------------------------------- */
 
 static void add_up(lks__needs *n)
@@ -149,7 +164,7 @@ static void add_up(lks__needs *n)
     const double each = n->gradients + n->activations + n->process;
     n->host_bytes = (n->params + n->moments) * n->replicas + each * n->place.local;
     n->host_bytes += n->staging * n->stagers;
-    n->host_bytes += n->libraries + n->control + n->inter_host;
+    n->host_bytes += n->libraries + n->control + n->inter_host + n->samples;
     n->rank_bytes = n->host_bytes / n->place.local;
 }
 
@@ -185,6 +200,7 @@ lks_status lks__needs_on(const lks__layers *layers, const lks__settings *s, uint
         n->gradients = bytes_of(table.trained_count) * n->n_arenas;
         find_uneven(&ddp, n, staging, bytes_of(table.trained_count));
         find_moments(s, &table, n);
+        st = find_samples(s, &config, layers, n);
         add_up(n);
     }
     lks__table_free(&table);

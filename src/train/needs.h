@@ -39,6 +39,7 @@ typedef struct lks__needs {
     double libraries;  /* of a host */
     double control;    /* of a host: descriptors and buffers in shared memory */
     double inter_host; /* of a host's first rank: gradients that arrive from other hosts */
+    double samples;    /* of the first rank: what draws the texts of sample_tokens */
     double checkpoint; /* more on the first host, while it gathers moments for a checkpoint */
     double rank_bytes; /* a rank's part of host_bytes */
     double host_bytes;

@@ -8,9 +8,6 @@
 #include "layers/mirror.h"
 #include "model/decode.h"
 
-/* More don't read the weights less often, but take longer for the parts of a prompt. */
-enum { CHUNK = 64 };
-
 struct lks__generator {
     lks__decoder *decoder;
     lks__device *device;
@@ -57,10 +54,11 @@ lks_status lks__generator_open(const lks__model_config *config, const lks__table
     g->V = (size_t)config->vocab_size;
     g->T = (size_t)config->block_size;
     g->most = size->samples;
-    g->room = size->tokens < g->T ? (size_t)size->tokens : g->T;
-    g->chunk = size->chunk == 0 ? CHUNK : size->chunk;
+    const lks__decoder_size decoder =
+        lks__decoder_size_for(config, size->samples, size->tokens, size->chunk);
+    g->room = decoder.positions;
+    g->chunk = size->chunk == 0 ? LKS__DECODER_CHUNK : size->chunk;
     g->chunk = g->chunk < g->room ? g->chunk : g->room;
-    const lks__decoder_size decoder = {g->most, g->room, g->chunk > g->most ? g->chunk : g->most};
     lks_status st = lks__decoder_open(config, table, &decoder, device, &g->decoder);
     if (st == LKS_OK && !lks__decoder_keeps(g->decoder))
         g->chunk = g->room;

@@ -61,10 +61,10 @@ check() { # RANKS SETTINGS...
     ranks=$1
     shift
     shown="$*"
-    set -- train --dataset=data --nproc_per_node="$ranks" --threads=1 --timeout=60 "$@"
+    set -- train --dataset=data --nproc_per_node="$ranks" --threads=1 --timeout=60 --eval_interval=0 "$@"
     planned=$("$tool" "$@" --dry_run | awk '/^process:/ { libraries = $7 }
         /^total on/ { printf "%.1f", $(NF - 1) - libraries }')
-    "$tool" "$@" --out_dir="run$ranks" --max_iters=100000 --eval_interval=0 --log_interval=1 \
+    "$tool" "$@" --out_dir="run$ranks" --max_iters=100000 --log_interval=1 \
         >log 2>&1 &
     launcher=$!
     wait_for_steps "run$ranks/metrics.jsonl" "$launcher"
@@ -110,6 +110,10 @@ check 1 $shape --n_embd=448 --block_size=16 --batch_size=1
 check 4 $shape --n_embd=64 --block_size=64 --batch_size=32 --dropout=0.1
 # shellcheck disable=SC2086
 check 2 $shape --n_embd=384 --block_size=16 --batch_size=1 --replicas=private
+# Two ranks, of which the first draws samples.
+# shellcheck disable=SC2086
+check 2 $shape --n_layer=6 --n_embd=448 --block_size=1000 --batch_size=1 --recompute=block --sample_tokens=999 \
+    --eval_interval=1000 --eval_iters=1
 for recompute in rows block; do
     # shellcheck disable=SC2086
     check 2 $shape --n_layer=6 --n_embd=64 --block_size=64 --batch_size=32 --recompute=$recompute
