@@ -55,7 +55,7 @@ LKS_FIBERS_VECTORS(float, float)
 LKS_FIBERS_VECTORS(int, int)
 LKS_FIBERS_VECTORS(unsigned, uint)
 
-#define __global__ static
+#define __global__ __attribute__((unused))
 #define __device__
 #define __host__
 #define __forceinline__ inline

@@ -72,6 +72,14 @@ float *host_floats(size_t n)
     return x;
 }
 
+double *host_doubles(size_t n)
+{
+    double *x = elements(n, sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = 0.0;
+    return x;
+}
+
 static uint32_t draw(uint32_t *state)
 {
     *state = *state * 1664525u + 1013904223u;

@@ -1,7 +1,7 @@
 /* reduce.cu - kernels that do nothing but reduce: test_reduce.c. One-dimensional blocks. */
 #include "device/cuda/reduce.h"
 
-__global__ void reduce_all(float *sums, float *pairs, float *maxima, double *wide, const float *x)
+static __global__ void reduce_all(float *sums, float *pairs, float *maxima, double *wide, const float *x)
 {
     const size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     const float v = x[at];
@@ -21,7 +21,7 @@ extern "C" void reduce_launch(float *sums, float *pairs, float *maxima, double *
 }
 
 /* One element of each warp from its right neighbour, by shared memory and a barrier of the warp. */
-__global__ void rotate_warps(float *y, const float *x)
+static __global__ void rotate_warps(float *y, const float *x)
 {
     LKS_SHARED(float, row, 1024);
     const unsigned t = threadIdx.x, warp = t / LKS_WARP * LKS_WARP;

@@ -29,7 +29,7 @@ static bool aligned(const void *p)
 }
 
 /* y = x, or y += x; x NULL: zeros. `wide`: both are aligned. */
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     range(float *y, const float *x, size_t n, bool add, bool wide)
 {
     for (size_t i = first_of_thread(); i < n; i += to_next()) {
@@ -73,7 +73,7 @@ extern "C" void lks__cuda_copy(const lks__exec *ex, float *y, const float *x, si
 
 /* --- the first element that isn't finite ----------------------------------------------------- */
 
-__global__ void begin_search(uint64_t *first, size_t n)
+static __global__ void begin_search(uint64_t *first, size_t n)
 {
     if (threadIdx.x == 0)
         *first = n;
@@ -81,7 +81,7 @@ __global__ void begin_search(uint64_t *first, size_t n)
 
 /* The least index, whichever thread comes first. Elements that aren't finite are rare, so there is
  * no need to add up a block's first. */
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     search(uint64_t *first, const float *x, size_t n)
 {
     for (size_t i = first_of_thread(); i < n; i += to_next())

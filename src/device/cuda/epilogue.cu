@@ -1,0 +1,115 @@
+/* cuda/epilogue.cu - what follows a product: epilogues, activations, sums of columns. */
+#include "device/cuda/cuda.h"
+#include "device/cuda/epilogue.h"
+
+/* --- epilogues: a block for each row ---------------------------------------------------------- */
+
+template <int N>
+static __global__ void __launch_bounds__(256)
+    finish_rows(lks_epilogue e, float *y, size_t ldy, size_t width)
+{
+    const size_t row = (size_t)blockIdx.x * ldy;
+    for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N)
+        lks_finish<N>(e, y, row + c, c, lks_load<N>(y + row + c));
+}
+
+extern "C" void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows,
+                                   size_t width, const lks__epilogue *epilogue)
+{
+    const lks_epilogue e = lks_epilogue_of(epilogue);
+    if (rows == 0 || width == 0 || (e.kind == LKS__EPILOGUE_NONE && e.bias == NULL))
+        return;
+    /* 8 bytes an element for y, 4 for each further matrix; at most 40 FLOPs (tanh's slope) */
+    if (width % 4 == 0 && lks_epilogue_by_fours(e, y, ldy))
+        LKS_LAUNCH(finish_rows<4>, dim3((unsigned)rows), dim3(lks_row_threads(width, 4)),
+                   lks__cuda_stream(ex), e, y, ldy, width);
+    else
+        LKS_LAUNCH(finish_rows<1>, dim3((unsigned)rows), dim3(lks_row_threads(width, 1)),
+                   lks__cuda_stream(ex), e, y, ldy, width);
+}
+
+template <int N>
+static __global__ void __launch_bounds__(256)
+    activate_rows(lks__epilogue_kind kind, float *y, const float *x, size_t width)
+{
+    const size_t row = (size_t)blockIdx.x * width;
+    for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N) {
+        lks_floats<N> v = lks_load<N>(x + row + c);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v.at[k] = lks_activation(kind, v.at[k]);
+        lks_store<N>(y + row + c, v);
+    }
+}
+
+extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind kind, float *y,
+                                         const float *x, size_t rows, size_t width)
+{
+    if (rows == 0 || width == 0)
+        return;
+    /* 8 bytes and at most 20 FLOPs an element */
+    if (lks_by_fours(width, x) && lks_by_fours(width, y))
+        LKS_LAUNCH(activate_rows<4>, dim3((unsigned)rows), dim3(lks_row_threads(width, 4)),
+                   lks__cuda_stream(ex), kind, y, x, width);
+    else
+        LKS_LAUNCH(activate_rows<1>, dim3((unsigned)rows), dim3(lks_row_threads(width, 1)),
+                   lks__cuda_stream(ex), kind, y, x, width);
+}
+
+/* --- sums of columns --------------------------------------------------------------------------
+ *
+ * A block has 32 columns, a lane each, and SLAB rows, which its warps take in turn; then the warps'
+ * sums are added in order. If there are several slabs, a second launch adds their sums in order. */
+
+static const unsigned COLUMNS = 32, WARPS = 16, SLAB = 512;
+
+/* sums[slab][column]; `add`: to what is there. */
+static __global__ void __launch_bounds__(COLUMNS *WARPS)
+    sum_columns(float *sums, const float *x, size_t ld, size_t rows, size_t width, bool add)
+{
+    LKS_SHARED(float, part, WARPS *COLUMNS);
+    const unsigned lane = threadIdx.x % COLUMNS, warp = threadIdx.x / COLUMNS;
+    const size_t c = (size_t)blockIdx.x * COLUMNS + lane, first = (size_t)blockIdx.y * SLAB;
+    const size_t end = rows - first < SLAB ? rows : first + SLAB;
+    float sum = 0.0f;
+    if (c < width)
+        for (size_t r = first + warp; r < end; r += WARPS)
+            sum += x[r * ld + c];
+    part[warp * COLUMNS + lane] = sum;
+    __syncthreads();
+    if (warp == 0 && c < width) {
+        sum = part[lane];
+        for (unsigned w = 1; w < WARPS; w++)
+            sum += part[w * COLUMNS + lane];
+        float *to = sums + (size_t)blockIdx.y * width + c;
+        *to = add ? *to + sum : sum;
+    }
+}
+
+static void launch_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
+                        size_t width, bool add)
+{
+    /* 4 bytes and one FLOP an element */
+    LKS_LAUNCH(sum_columns,
+               dim3((unsigned)((width + COLUMNS - 1) / COLUMNS),
+                    (unsigned)((rows + SLAB - 1) / SLAB)),
+               dim3(COLUMNS * WARPS), lks__cuda_stream(ex), sums, x, ld, rows, width, add);
+}
+
+extern "C" void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld,
+                                      size_t rows, size_t C)
+{
+    if (rows == 0 || C == 0)
+        return;
+    float *of_slabs = NULL; /* at most rows / (SLAB - 1) + 1 rows, with those of further rounds */
+    if (rows > SLAB)
+        of_slabs = (float *)lks__cuda_work(ex, (rows / (SLAB - 1) + 2) * C * sizeof(float));
+    for (; rows > SLAB && of_slabs != NULL; of_slabs += rows * C) {
+        launch_sums(ex, of_slabs, x, ld, rows, C, false);
+        x = of_slabs;
+        ld = C;
+        rows = (rows + SLAB - 1) / SLAB;
+    }
+    if (rows <= SLAB)
+        launch_sums(ex, sums, x, ld, rows, C, true);
+}

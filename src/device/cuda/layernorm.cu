@@ -1,0 +1,172 @@
+/* cuda/layernorm.cu - LayerNorm of rows; formulas: kernels/ref_layernorm.c. */
+#include "device/cuda/cuda.h"
+#include "device/cuda/reduce.h"
+#include "device/cuda/rows.h"
+
+static const unsigned ROWS_A_BLOCK = 8;    /* forward: a warp for each */
+static const unsigned ROWS_A_PARTIAL = 32; /* backward: rows whose sums are in one row of `partial` */
+
+/* A row is read from memory once and then twice from the first-level cache: the variance needs the
+ * mean, or it would be a difference of large numbers. */
+template <int N>
+static __global__ void __launch_bounds__(ROWS_A_BLOCK *LKS_WARP)
+    norm_rows(float *y, float *mean, float *rstd, const float *x, const float *gain,
+              const float *bias, size_t rows, size_t C)
+{
+    const unsigned lane = threadIdx.x % LKS_WARP;
+    const size_t row = (size_t)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / LKS_WARP;
+    if (row >= rows)
+        return;
+    x += row * C;
+    y += row * C;
+
+    float sum = 0.0f, squares = 0.0f;
+    for (size_t c = lane * N; c < C; c += LKS_WARP * N) {
+        const lks_floats<N> v = lks_load<N>(x + c);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            sum += v.at[k];
+    }
+    const float m = lks_warp_sum(sum) / (float)C;
+    for (size_t c = lane * N; c < C; c += LKS_WARP * N) {
+        const lks_floats<N> v = lks_load<N>(x + c);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            squares = fmaf(v.at[k] - m, v.at[k] - m, squares);
+    }
+    const float r = 1.0f / sqrtf(lks_warp_sum(squares) / (float)C + 1e-5f);
+    for (size_t c = lane * N; c < C; c += LKS_WARP * N) {
+        const lks_floats<N> g = lks_load<N>(gain + c);
+        lks_floats<N> v = lks_load<N>(x + c), b = {};
+        if (bias != NULL)
+            b = lks_load<N>(bias + c);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v.at[k] = fmaf((v.at[k] - m) * r, g.at[k], b.at[k]);
+        lks_store<N>(y + c, v);
+    }
+    if (lane == 0) {
+        mean[row] = m;
+        rstd[row] = r;
+    }
+}
+
+extern "C" void lks__cuda_layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean,
+                                             float *rstd, const float *x, const float *gain,
+                                             const float *bias, size_t rows, size_t C)
+{
+    if (rows == 0)
+        return;
+    const dim3 grid((unsigned)((rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK));
+    const dim3 block(ROWS_A_BLOCK * LKS_WARP);
+    /* 8 bytes and 8 FLOPs an element */
+    if (lks_by_fours(C, x) && lks_by_fours(C, y) && lks_by_fours(C, gain) && lks_by_fours(C, bias))
+        LKS_LAUNCH(norm_rows<4>, grid, block, lks__cuda_stream(ex), y, mean, rstd, x, gain, bias,
+                   rows, C);
+    else
+        LKS_LAUNCH(norm_rows<1>, grid, block, lks__cuda_stream(ex), y, mean, rstd, x, gain, bias,
+                   rows, C);
+}
+
+template <int N>
+static __device__ inline lks_floats<N> plus(lks_floats<N> a, const lks_floats<N> &b)
+{
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        a.at[k] += b.at[k];
+    return a;
+}
+
+/* A block for ROWS_A_PARTIAL rows, one after the other; a thread has the same columns in all of
+ * them. The sums of its first N columns stay in registers, which is all for C up to 4,096; those of
+ * further columns are added up in `partial` itself. partial: row b has C sums for dgain, then C for
+ * dbias; NULL: none is wanted. A row is read from memory once: its second reading finds it in the
+ * first-level cache. */
+template <int N>
+static __global__ void __launch_bounds__(1024)
+    norm_rows_bwd(float *dx, float *partial, const float *dy, const float *x, const float *gain,
+                  const float *mean, const float *rstd, size_t rows, size_t C)
+{
+    const size_t first = (size_t)blockIdx.x * ROWS_A_PARTIAL, own = threadIdx.x * N;
+    const size_t end = rows - first < ROWS_A_PARTIAL ? rows : first + ROWS_A_PARTIAL;
+    lks_floats<N> own_dgain = {}, own_dbias = {};
+    if (partial != NULL)
+        partial += (size_t)blockIdx.x * 2 * C;
+
+    for (size_t row = first; row < end; row++) {
+        const float m = mean[row], r = rstd[row];
+        float d_sum = 0.0f, d_xhat_sum = 0.0f;
+        for (size_t c = own; c < C; c += blockDim.x * N) {
+            const lks_floats<N> vx = lks_load<N>(x + row * C + c), g = lks_load<N>(gain + c);
+            const lks_floats<N> vdy = lks_load<N>(dy + row * C + c);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                const float d = vdy.at[k] * g.at[k];
+                d_sum += d;
+                d_xhat_sum = fmaf(d, (vx.at[k] - m) * r, d_xhat_sum);
+            }
+        }
+        const float2 sums = lks_block_sum2(d_sum, d_xhat_sum);
+        const float mean_d = sums.x / (float)C, mean_d_xhat = sums.y / (float)C;
+        for (size_t c = own; c < C; c += blockDim.x * N) {
+            const lks_floats<N> vx = lks_load<N>(x + row * C + c), g = lks_load<N>(gain + c);
+            const lks_floats<N> vdy = lks_load<N>(dy + row * C + c);
+            lks_floats<N> v = lks_load<N>(dx + row * C + c), dgain;
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                const float xhat = (vx.at[k] - m) * r;
+                v.at[k] = fmaf(r, vdy.at[k] * g.at[k] - mean_d - xhat * mean_d_xhat, v.at[k]);
+                dgain.at[k] = vdy.at[k] * xhat;
+            }
+            lks_store<N>(dx + row * C + c, v);
+            if (c == own) {
+                own_dgain = plus(own_dgain, dgain);
+                own_dbias = plus(own_dbias, vdy);
+            } else if (partial != NULL) {
+                const bool more = row != first;
+                lks_store<N>(partial + c, more ? plus(dgain, lks_load<N>(partial + c)) : dgain);
+                lks_store<N>(partial + C + c,
+                             more ? plus(vdy, lks_load<N>(partial + C + c)) : vdy);
+            }
+        }
+    }
+    if (partial != NULL && own < C) {
+        lks_store<N>(partial + own, own_dgain);
+        lks_store<N>(partial + C + own, own_dbias);
+    }
+}
+
+static unsigned bwd_threads(size_t C, unsigned n)
+{
+    const size_t threads = (C + n - 1) / n;
+    return threads > 1024 ? 1024 : (unsigned)(threads + 31) / 32 * 32;
+}
+
+extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, float *dx, float *dgain,
+                                             float *dbias, const float *dy, const float *x,
+                                             const float *gain, const float *mean,
+                                             const float *rstd, size_t rows, size_t C,
+                                             float *partial)
+{
+    if (rows == 0)
+        return;
+    const size_t blocks = (rows + ROWS_A_PARTIAL - 1) / ROWS_A_PARTIAL;
+    float *sums = dgain != NULL || dbias != NULL ? partial : NULL;
+    /* 16 bytes and 18 FLOPs an element; partial: a sixteenth of a row's bytes for each row */
+    if (lks_by_fours(C, dx) && lks_by_fours(C, dy) && lks_by_fours(C, x) &&
+        lks_by_fours(C, gain) && lks_by_fours(C, sums))
+        LKS_LAUNCH(norm_rows_bwd<4>, dim3((unsigned)blocks), dim3(bwd_threads(C, 4)),
+                   lks__cuda_stream(ex), dx, sums, dy, x, gain, mean, rstd, rows, C);
+    else
+        LKS_LAUNCH(norm_rows_bwd<1>, dim3((unsigned)blocks), dim3(bwd_threads(C, 1)),
+                   lks__cuda_stream(ex), dx, sums, dy, x, gain, mean, rstd, rows, C);
+    if (dgain != NULL)
+        lks__cuda_column_sums(ex, dgain, sums, 2 * C, blocks, C);
+    if (dbias != NULL)
+        lks__cuda_column_sums(ex, dbias, sums + C, 2 * C, blocks, C);
+}
+
+extern "C" size_t lks__cuda_layernorm_partial_floats(size_t rows, size_t C)
+{
+    return (rows + ROWS_A_PARTIAL - 1) / ROWS_A_PARTIAL * 2 * C;
+}

@@ -1,0 +1,86 @@
+/* cuda/rows.h - for kernels on the rows of matrices: N floats at a time (4 where rows allow it),
+ * and dropout's masks. */
+#ifndef LKS_CUDA_ROWS_H
+#define LKS_CUDA_ROWS_H
+
+#include "device/cuda/launch.h"
+#include "layers/dropout.h"
+
+/* N floats that are read or written by one instruction. */
+template <int N> struct alignas(4 * N) lks_floats {
+    float at[N];
+};
+
+template <int N> static __device__ inline lks_floats<N> lks_load(const float *p)
+{
+    return *(const lks_floats<N> *)p;
+}
+
+template <int N> static __device__ inline void lks_store(float *p, lks_floats<N> v)
+{
+    *(lks_floats<N> *)p = v;
+}
+
+/* May rows of this length or leading dimension be read by fours, beginning at p? NULL: yes. */
+static inline bool lks_by_fours(size_t ld, const void *p)
+{
+    return ld % 4 == 0 && (uintptr_t)p % 16 == 0;
+}
+
+/* Threads of a block that goes along rows of `width`, N floats a thread: whole warps, 256 at most.
+ */
+static inline unsigned lks_row_threads(size_t width, unsigned n)
+{
+    const size_t threads = (width + n - 1) / n;
+    return threads > 256 ? 256 : (unsigned)(threads + 31) / 32 * 32;
+}
+
+/* Words 4q … 4q + 3 of a mask (layers/dropout.h): base/rng.c's Philox4x32-10 of the counter {step,
+ * vm, site, q}. */
+static __device__ inline uint4 lks_dropout_words(const lks__dropout &d, uint32_t q)
+{
+    uint32_t c0 = d.step, c1 = d.vm, c2 = d.site, c3 = q, k0 = d.key.k[0], k1 = d.key.k[1];
+    for (int round = 0; round < 10; round++) {
+        const uint32_t a_high = __umulhi(0xd2511f53u, c0), a_low = 0xd2511f53u * c0;
+        const uint32_t b_high = __umulhi(0xcd9e8d57u, c2), b_low = 0xcd9e8d57u * c2;
+        c0 = b_high ^ c1 ^ k0;
+        c1 = b_low;
+        c2 = a_high ^ c3 ^ k1;
+        c3 = a_low;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    return make_uint4(c0, c1, c2, c3);
+}
+
+static __device__ inline float lks_dropped(const lks__dropout &d, uint32_t word, float x)
+{
+    return x * (word >= d.threshold ? d.scale : 0.0f); /* a NaN stays one */
+}
+
+/* N elements from number `element` on, a multiple of N. threshold 0: all are kept as they are. */
+template <int N>
+static __device__ inline lks_floats<N> lks_dropout_of(const lks__dropout &d, size_t element,
+                                                      lks_floats<N> v)
+{
+    if (d.threshold == 0)
+        return v;
+    const uint4 words = lks_dropout_words(d, (uint32_t)(element / 4));
+    if (N == 1) {
+        const unsigned i = element % 4;
+        v.at[0] = lks_dropped(d,
+                              i == 0   ? words.x
+                              : i == 1 ? words.y
+                              : i == 2 ? words.z
+                                       : words.w,
+                              v.at[0]);
+        return v;
+    }
+    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        v.at[k] = lks_dropped(d, word[k], v.at[k]);
+    return v;
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* cuda/rows_product.cu - products of a few rows, for passes that take new tokens alone. */
+#include "device/cuda/cuda.h"
+#include "device/cuda/epilogue.h"
+#include "device/cuda/reduce.h"
+
+static const unsigned WARPS = 8, ROWS = 8;
+
+/* A warp has one row of w, which it reads once for ROWS rows of x, and x comes from the caches. Each
+ * lane adds up its columns in order, and the lanes' sums are added as lks_warp_sum() does: however
+ * many rows there are, one row's sum is the same. */
+template <int N>
+static __global__ void __launch_bounds__(WARPS *LKS_WARP)
+    dot_rows(lks_epilogue e, float *y, size_t ldy, const float *x, const float *w, size_t rows,
+             size_t out, size_t in)
+{
+    const unsigned lane = threadIdx.x % LKS_WARP;
+    const size_t column = (size_t)blockIdx.x * WARPS + threadIdx.x / LKS_WARP;
+    const size_t first = (size_t)blockIdx.y * ROWS;
+    const unsigned n = rows - first < ROWS ? (unsigned)(rows - first) : ROWS;
+    if (column >= out)
+        return;
+    x += first * in;
+    w += column * in;
+
+    float sum[ROWS] = {};
+    for (size_t i = lane * N; i < in; i += LKS_WARP * N) {
+        const lks_floats<N> vw = lks_load<N>(w + i);
+#pragma unroll
+        for (unsigned r = 0; r < ROWS; r++) {
+            if (r >= n)
+                break;
+            const lks_floats<N> vx = lks_load<N>(x + r * in + i);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                sum[r] = fmaf(vx.at[k], vw.at[k], sum[r]);
+        }
+    }
+    lks_floats<1> mine = {};
+#pragma unroll
+    for (unsigned r = 0; r < ROWS; r++) {
+        const float s = lks_warp_sum(sum[r]);
+        if (lane == r)
+            mine.at[0] = s;
+    }
+    if (lane < n)
+        lks_finish<1>(e, y, (first + lane) * ldy + column, column, mine);
+}
+
+extern "C" void lks__cuda_linear_rows_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x,
+                                          const float *w, size_t rows, size_t out, size_t in,
+                                          const lks__epilogue *epilogue)
+{
+    if (rows == 0 || out == 0)
+        return;
+    const dim3 grid((unsigned)((out + WARPS - 1) / WARPS), (unsigned)((rows + ROWS - 1) / ROWS));
+    const dim3 block(WARPS * LKS_WARP);
+    const lks_epilogue e = lks_epilogue_of(epilogue);
+    /* 4 in out bytes for every ROWS rows, and 2 in out FLOPs a row */
+    if (lks_by_fours(in, x) && lks_by_fours(in, w))
+        LKS_LAUNCH(dot_rows<4>, grid, block, lks__cuda_stream(ex), e, y, ldy, x, w, rows, out, in);
+    else
+        LKS_LAUNCH(dot_rows<1>, grid, block, lks__cuda_stream(ex), e, y, ldy, x, w, rows, out, in);
+}

@@ -1,0 +1,330 @@
+/* What follows products: epilogues, activations, sums of columns; and products of a few rows. */
+#include "support.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "host.h"
+
+/* --- epilogues ---------------------------------------------------------------------------------
+ */
+
+/* The function that `kind` names, or its slope. */
+static double activation(lks__epilogue_kind kind, double x)
+{
+    const double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    const double du = sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x), t = tanh(u);
+    switch (kind) {
+    case LKS__EPILOGUE_GELU:
+        return x * 0.5 * (1 + erf(x / sqrt(2)));
+    case LKS__EPILOGUE_GELU_BWD:
+        return 0.5 * (1 + erf(x / sqrt(2))) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+    case LKS__EPILOGUE_GELU_TANH:
+        return 0.5 * x * (1 + t);
+    case LKS__EPILOGUE_GELU_TANH_BWD:
+        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * du;
+    case LKS__EPILOGUE_RELU2:
+        return x > 0 ? x * x : 0;
+    default:
+        return x > 0 ? 2 * x : 0;
+    }
+}
+
+/* All of one epilogue's matrices, with the elements between rows, which nobody may touch. */
+struct finish {
+    size_t rows, width, ld;
+    const float *y, *in, *bias, *scale;
+    lks__dropout drop;
+};
+
+static lks__epilogue epilogue_of(const struct finish *f, lks__epilogue_kind kind, bool bias,
+                                 float *out)
+{
+    lks__epilogue e = {.kind = kind, .bias = bias ? f->bias : NULL};
+    switch (kind) {
+    case LKS__EPILOGUE_NONE:
+        break;
+    case LKS__EPILOGUE_GELU:
+    case LKS__EPILOGUE_GELU_TANH:
+    case LKS__EPILOGUE_RELU2:
+        e.out = out;
+        break;
+    case LKS__EPILOGUE_GELU_BWD:
+    case LKS__EPILOGUE_GELU_TANH_BWD:
+    case LKS__EPILOGUE_RELU2_BWD:
+        e.in = f->in;
+        break;
+    case LKS__EPILOGUE_RESIDUAL:
+        e.in = f->in;
+        e.drop = bias ? &f->drop : NULL;
+        break;
+    case LKS__EPILOGUE_BRANCH:
+        e.in = f->in;
+        e.scale = f->scale;
+        e.out = out;
+        break;
+    }
+    return e;
+}
+
+/* In doubles. Where y or out isn't written, they keep what they hold. */
+static void finish_in_doubles(const struct finish *f, const lks__epilogue *e, double *y,
+                              double *out)
+{
+    for (size_t r = 0; r < f->rows; r++)
+        for (size_t c = 0; c < f->width; c++) {
+            const size_t i = r * f->ld + c;
+            uint32_t words[4],
+                counter[4] = {f->drop.step, f->drop.vm, f->drop.site, (uint32_t)(i / 4)};
+            const double in = (double)f->in[i];
+            y[i] += e->bias != NULL ? (double)e->bias[c] : 0.0;
+            switch (e->kind) {
+            case LKS__EPILOGUE_NONE:
+                break;
+            case LKS__EPILOGUE_GELU:
+            case LKS__EPILOGUE_GELU_TANH:
+            case LKS__EPILOGUE_RELU2:
+                out[i] = activation(e->kind, y[i]);
+                break;
+            case LKS__EPILOGUE_GELU_BWD:
+            case LKS__EPILOGUE_GELU_TANH_BWD:
+            case LKS__EPILOGUE_RELU2_BWD:
+                y[i] *= activation(e->kind, in);
+                break;
+            case LKS__EPILOGUE_RESIDUAL:
+                lks__philox4x32(f->drop.key, counter, words);
+                if (e->drop != NULL)
+                    y[i] *= words[i % 4] >= f->drop.threshold ? (double)f->drop.scale : 0.0;
+                y[i] += in;
+                break;
+            case LKS__EPILOGUE_BRANCH:
+                out[i] = in + (double)e->scale[c] * y[i];
+                break;
+            }
+        }
+}
+
+static float *larger(size_t n, unsigned seed)
+{
+    float *x = host_randoms(n, seed);
+    for (size_t i = 0; i < n; i++)
+        x[i] *= 5.0f;
+    return x;
+}
+
+static void check_epilogue(size_t rows, size_t width, size_t ld)
+{
+    const size_t n = rows * ld;
+    const struct finish f = {rows,
+                             width,
+                             ld,
+                             larger(n, 1),
+                             larger(n, 2),
+                             host_randoms(width, 3),
+                             host_randoms(width, 4),
+                             host_dropout(0.3)};
+    for (int kind = LKS__EPILOGUE_NONE; kind <= LKS__EPILOGUE_BRANCH; kind++)
+        for (int bias = 0; bias < 2; bias++) {
+            const float *begin = host_randoms(n, 5);
+            float *kept_y = NULL, *kept_out = NULL;
+            double *want_y = host_doubles(n), *want_out = host_doubles(n);
+            for (size_t i = 0; i < n; i++) {
+                want_y[i] = (double)f.y[i];
+                want_out[i] = (double)begin[i];
+            }
+            EACH_ORDER(seed)
+            {
+                float *y = host_copy(f.y, n), *out = host_copy(begin, n);
+                const lks__epilogue e = epilogue_of(&f, (lks__epilogue_kind)kind, bias, out);
+                if (seed == 0)
+                    finish_in_doubles(&f, &e, want_y, want_out);
+                lks__cuda_epilogue(NULL, y, ld, rows, width, &e);
+                assert_close(y, want_y, n, 1e-6);
+                assert_close(out, want_out, n, 1e-6);
+                if (seed == 0) {
+                    kept_y = y;
+                    kept_out = out;
+                }
+                assert_bits(y, kept_y, n);
+                assert_bits(out, kept_out, n);
+            }
+        }
+}
+
+static void test_epilogue(void **state)
+{
+    check_epilogue(3, 1, 1);
+    check_epilogue(5, 7, 9);
+    check_epilogue(9, 64, 64);
+    check_epilogue(4, 260, 264);
+    check_epilogue(2, 1028, 1028);
+    lks__cuda_epilogue(NULL, NULL, 4, 3, 4, NULL); /* nothing to do */
+}
+
+/* The sums of the CPU in its order, where there is only one: its bits. */
+static void test_epilogue_bits(void **state)
+{
+    enum { ROWS = 6, WIDTH = 68 };
+    const size_t n = ROWS * WIDTH;
+    const lks__epilogue_kind kinds[] = {LKS__EPILOGUE_RELU2, LKS__EPILOGUE_RELU2_BWD,
+                                        LKS__EPILOGUE_RESIDUAL, LKS__EPILOGUE_BRANCH};
+    const float one = 1.0f;
+    const struct finish f = {ROWS,
+                             WIDTH,
+                             WIDTH,
+                             larger(n, 1),
+                             larger(n, 2),
+                             host_randoms(WIDTH, 3),
+                             host_randoms(WIDTH, 4),
+                             host_dropout(0.3)};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        float *y = host_copy(f.y, n), *out = host_floats(n);
+        float *want = host_floats(n), *want_out = host_floats(n);
+        lks__epilogue e = epilogue_of(&f, kinds[k], true, out);
+        lks__cuda_epilogue(NULL, y, WIDTH, ROWS, WIDTH, &e);
+        e.out = e.out != NULL ? want_out : NULL;
+        /* A product of inner dimension 1 by the number 1 is its operand. */
+        float *x = host_copy(f.y, n);
+        for (size_t r = 0; r < ROWS; r++)
+            for (size_t c = 0; c < WIDTH; c++) {
+                const size_t i = r * WIDTH + c;
+                lks__epilogue at = e;
+                lks__dropout none = {{{0}}, 0, 0, 0, 0, 1.0f};
+                if (kinds[k] == LKS__EPILOGUE_RESIDUAL)
+                    continue;
+                at.bias += c;
+                at.in = at.in != NULL ? at.in + i : NULL;
+                at.out = at.out != NULL ? at.out + i : NULL;
+                at.scale = at.scale != NULL ? at.scale + c : NULL;
+                at.drop = at.drop != NULL ? &none : NULL;
+                lks__layers_cpu.linear_fwd(host_exec(), &want[i], 1, &x[i], &one, 1, 1, 1, &at);
+            }
+        if (kinds[k] == LKS__EPILOGUE_RESIDUAL) {
+            for (size_t i = 0; i < n; i++)
+                want[i] = x[i] + f.bias[i % WIDTH];
+            lks__layers_cpu.dropout_rows(host_exec(), want, want, ROWS, WIDTH, &f.drop);
+            lks__layers_cpu.accumulate(host_exec(), want, f.in, n);
+        }
+        assert_bits(y, want, n);
+        if (e.out != NULL)
+            assert_bits(out, want_out, n);
+    }
+}
+
+/* The bits of the epilogue; a NaN stays one. */
+static void test_activation(void **state)
+{
+    const lks__epilogue_kind kinds[] = {LKS__EPILOGUE_GELU, LKS__EPILOGUE_GELU_TANH,
+                                        LKS__EPILOGUE_RELU2};
+    const size_t widths[] = {1, 30, 260};
+    for (int k = 0; k < 3; k++)
+        for (int w = 0; w < 3; w++)
+            EACH_ORDER(seed)
+            {
+                const size_t n = 7 * widths[w];
+                float *x = larger(n, 1), *y = host_floats(n), *out = host_floats(n);
+                float *cpu = host_floats(n);
+                const lks__epilogue e = {.kind = kinds[k], .out = out};
+                lks__cuda_activation_fwd(NULL, kinds[k], y, x, 7, widths[w]);
+                lks__layers_cpu.activation_fwd(host_exec(), kinds[k], cpu, x, 7, widths[w]);
+                assert_close_floats(y, cpu, n, 1e-6);
+                lks__cuda_epilogue(NULL, x, widths[w], 7, widths[w], &e);
+                assert_bits(y, out, n);
+                x[n - 1] = NAN;
+                lks__cuda_activation_fwd(NULL, kinds[k], y, x, 7, widths[w]);
+                assert_true(isnan(y[n - 1]));
+            }
+}
+
+/* --- sums of columns ---------------------------------------------------------------------------
+ */
+
+static void check_sums(size_t rows, size_t C, size_t ld)
+{
+    const float *x = host_randoms(rows * ld, 1), *begin = host_randoms(C, 2);
+    double *want = host_doubles(C);
+    float *kept = NULL;
+    for (size_t c = 0; c < C; c++) {
+        want[c] = (double)begin[c];
+        for (size_t r = 0; r < rows; r++)
+            want[c] += (double)x[r * ld + c];
+    }
+    EACH_ORDER(seed)
+    {
+        float *sums = host_copy(begin, C);
+        lks__cuda_column_sums(NULL, sums, x, ld, rows, C);
+        assert_close(sums, want, C, 1e-5);
+        kept = seed == 0 ? sums : kept;
+        assert_bits(sums, kept, C);
+    }
+}
+
+static void test_column_sums(void **state)
+{
+    check_sums(1, 1, 1);
+    check_sums(16, 33, 33);
+    check_sums(512, 5, 6);
+    check_sums(513, 70, 72);
+    check_sums(1700, 3, 3);
+#ifndef __SANITIZE_THREAD__
+    check_sums(512 * 512 + 1, 1, 1); /* sums of sums of slabs */
+#endif
+}
+
+/* --- products of a few rows --------------------------------------------------------------------
+ */
+
+static void check_rows(size_t rows, size_t out, size_t in)
+{
+    const size_t ld = out + 3;
+    const float *x = host_randoms(rows * in, 1), *w = host_randoms(out * in, 2);
+    const float *bias = host_randoms(out, 3), *residual = host_randoms(rows * ld, 4);
+    double *want = host_doubles(rows * ld);
+    float *kept = NULL;
+    lks__dropout none = host_dropout(0.0);
+    const lks__epilogue e = {
+        .kind = LKS__EPILOGUE_RESIDUAL, .bias = bias, .in = residual, .drop = &none};
+    for (size_t r = 0; r < rows; r++)
+        for (size_t o = 0; o < out; o++) {
+            want[r * ld + o] = (double)bias[o] + (double)residual[r * ld + o];
+            for (size_t i = 0; i < in; i++)
+                want[r * ld + o] += (double)x[r * in + i] * (double)w[o * in + i];
+        }
+    EACH_ORDER(seed)
+    {
+        float *y = host_floats(rows * ld), *plain = host_floats(rows * ld);
+        float *cpu = host_floats(rows * ld);
+        for (size_t i = 0; i < rows * ld; i++)
+            y[i] = plain[i] = cpu[i] = 0.0f;
+        lks__cuda_linear_rows_fwd(NULL, y, ld, x, w, rows, out, in, &e);
+        assert_close(y, want, rows * ld, 1e-5);
+        kept = seed == 0 ? y : kept;
+        assert_bits(y, kept, rows * ld);
+        lks__cuda_linear_rows_fwd(NULL, plain, ld, x, w, rows, out, in, NULL);
+        lks__layers_cpu.linear_rows_fwd(host_exec(), cpu, ld, x, w, rows, out, in, NULL);
+        assert_close_floats(plain, cpu, rows * ld, 1e-5);
+        for (size_t r = 0; r < rows; r++) { /* one row alone */
+            float *one = host_floats(out);
+            lks__cuda_linear_rows_fwd(NULL, one, out, x + r * in, w, 1, out, in, NULL);
+            assert_bits(plain + r * ld, one, out);
+        }
+    }
+}
+
+static void test_linear_rows(void **state)
+{
+    check_rows(1, 1, 1);
+    check_rows(3, 9, 7);
+    check_rows(8, 16, 132);
+    check_rows(17, 5, 260);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_epilogue),    cmocka_unit_test(test_epilogue_bits),
+        cmocka_unit_test(test_activation),  cmocka_unit_test(test_column_sums),
+        cmocka_unit_test(test_linear_rows),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

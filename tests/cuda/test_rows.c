@@ -1,0 +1,349 @@
+/* Operations on rows: LayerNorm, embeddings, dropout, and the head's loss. */
+#include "support.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "host.h"
+
+/* Lengths of rows: fours and not, one block's columns and more. */
+static const size_t widths[] = {1, 3, 32, 130, 260, 1028};
+#ifdef __SANITIZE_THREAD__
+enum { WIDTHS = sizeof widths / sizeof *widths - 2 };
+#else
+enum { WIDTHS = sizeof widths / sizeof *widths };
+#endif
+
+/* Keeps what the first order gave, and compares that of later ones with it. */
+static void assert_same_each(const char *what, const float **kept, unsigned seed, const float *got,
+                             size_t n)
+{
+    if (seed == 0)
+        *kept = got;
+    host_bits(got, *kept, n, what, __FILE__, __LINE__);
+}
+
+/* --- LayerNorm -------------------------------------------------------------------------------- */
+
+struct norm {
+    size_t rows, C;
+    const float *x, *dy, *gain, *bias;
+    double *y, *dx, *dgain, *dbias; /* in doubles; without what gradients are added to */
+};
+
+static struct norm norm_of(size_t rows, size_t C)
+{
+    const size_t n = rows * C;
+    struct norm o = {rows,
+                     C,
+                     host_randoms(n, 1),
+                     host_randoms(n, 2),
+                     host_randoms(C, 3),
+                     host_randoms(C, 4),
+                     host_doubles(n),
+                     host_doubles(n),
+                     host_doubles(C),
+                     host_doubles(C)};
+    for (size_t i = 0; i < n; i += C) {
+        double mean = 0.0, variance = 0.0, mean_d = 0.0, mean_d_xhat = 0.0;
+        for (size_t j = 0; j < C; j++)
+            mean += (double)o.x[i + j] / (double)C;
+        for (size_t j = 0; j < C; j++)
+            variance += pow((double)o.x[i + j] - mean, 2) / (double)C;
+        const double r = 1.0 / sqrt(variance + 1e-5);
+        for (size_t j = 0; j < C; j++) {
+            const double xhat = ((double)o.x[i + j] - mean) * r, dy = (double)o.dy[i + j];
+            o.y[i + j] = xhat * (double)o.gain[j] + (double)o.bias[j];
+            mean_d += dy * (double)o.gain[j] / (double)C;
+            mean_d_xhat += dy * (double)o.gain[j] * xhat / (double)C;
+            o.dgain[j] += dy * xhat;
+            o.dbias[j] += dy;
+        }
+        for (size_t j = 0; j < C; j++) {
+            const double xhat = ((double)o.x[i + j] - mean) * r;
+            o.dx[i + j] =
+                r * ((double)o.dy[i + j] * (double)o.gain[j] - mean_d - xhat * mean_d_xhat);
+        }
+    }
+    return o;
+}
+
+/* What gradients are added to, which is in the doubles, too. */
+static float *begin_gradient(double *want, size_t n, unsigned seed)
+{
+    float *x = host_randoms(n, seed);
+    for (size_t i = 0; i < n; i++)
+        want[i] += (double)x[i];
+    return x;
+}
+
+static void check_norm(size_t rows, size_t C)
+{
+    const struct norm o = norm_of(rows, C);
+    const float *dx0 = begin_gradient(o.dx, rows * C, 5);
+    const float *dgain0 = begin_gradient(o.dgain, C, 6), *dbias0 = begin_gradient(o.dbias, C, 7);
+    const float *kept[4] = {0};
+    EACH_ORDER(seed)
+    {
+        float *y = host_floats(rows * C), *mean = host_floats(rows), *rstd = host_floats(rows);
+        float *dx = host_copy(dx0, rows * C), *other = host_copy(dx0, rows * C);
+        float *dgain = host_copy(dgain0, C), *dbias = host_copy(dbias0, C);
+        float *partial = host_floats(lks__cuda_layernorm_partial_floats(rows, C));
+        lks__cuda_layernorm_rows_fwd(NULL, y, mean, rstd, o.x, o.gain, o.bias, rows, C);
+        lks__cuda_layernorm_rows_bwd(NULL, dx, dgain, dbias, o.dy, o.x, o.gain, mean, rstd, rows, C,
+                                     partial);
+        assert_close(y, o.y, rows * C, 1e-5);
+        assert_close(dx, o.dx, rows * C, 1e-5);
+        assert_close(dgain, o.dgain, C, 1e-5);
+        assert_close(dbias, o.dbias, C, 1e-5);
+        assert_same_each("y", &kept[0], seed, y, rows * C);
+        assert_same_each("dx", &kept[1], seed, dx, rows * C);
+        assert_same_each("dgain", &kept[2], seed, dgain, C);
+        assert_same_each("dbias", &kept[3], seed, dbias, C);
+
+        /* Frozen parameters: the same dx without their sums, whose work space isn't touched. */
+        lks__cuda_layernorm_rows_bwd(NULL, other, NULL, NULL, o.dy, o.x, o.gain, mean, rstd, rows,
+                                     C, NULL);
+        assert_bits(other, dx, rows * C);
+        if (seed != 0)
+            continue;
+
+        float *y2 = host_floats(rows * C);
+        float *cpu = host_floats(rows * C), *cpu_mean = host_floats(rows);
+        float *cpu_rstd = host_floats(rows);
+        lks__layers_cpu.layernorm_rows_fwd(host_exec(), cpu, cpu_mean, cpu_rstd, o.x, o.gain, NULL,
+                                           rows, C);
+        lks__cuda_layernorm_rows_fwd(NULL, y2, mean, rstd, o.x, o.gain, NULL, rows, C);
+        assert_close_floats(y2, cpu, rows * C, 1e-5);
+        assert_close_floats(mean, cpu_mean, rows, 1e-6);
+        assert_close_floats(rstd, cpu_rstd, rows, 1e-5);
+    }
+}
+
+static void test_layernorm(void **state)
+{
+    for (size_t w = 1; w < WIDTHS; w++) /* a row of one element is always 0: below */
+        check_norm(w % 2 != 0 ? 37 : 70, widths[w]);
+#ifndef __SANITIZE_THREAD__
+    check_norm(33, 4100); /* sums of further columns in the work space */
+    check_norm(3, 1031);
+#endif
+    const float x[3] = {5.0f, -7.0f, 0.0f}, one = 1.0f, half = 0.5f;
+    float y[3], mean[3], rstd[3];
+    lks__cuda_layernorm_rows_fwd(NULL, y, mean, rstd, x, &one, &half, 3, 1);
+    for (int i = 0; i < 3; i++)
+        assert_true(y[i] == 0.5f && mean[i] == x[i]);
+}
+
+/* The rows' variance is that around their mean, however large that is. */
+static void test_layernorm_far(void **state)
+{
+    enum { C = 256 };
+    float *x = host_randoms(C, 1), *y = host_floats(C), *gain = host_floats(C), mean, rstd;
+    double square = 0.0;
+    for (size_t i = 0; i < C; i++) {
+        x[i] = 1000.0f + x[i] / 16.0f;
+        gain[i] = 1.0f;
+    }
+    lks__cuda_layernorm_rows_fwd(NULL, y, &mean, &rstd, x, gain, NULL, 1, C);
+    for (size_t i = 0; i < C; i++)
+        square += (double)y[i] * (double)y[i] / C;
+    assert_near(square, 1.0, 1e-2);
+}
+
+/* --- embeddings and dropout: the CPU's bits --------------------------------------------------- */
+
+static void check_embedding(size_t T, size_t B, size_t C, int32_t V, double p)
+{
+    const size_t rows = B * T, n = rows * C, words = (size_t)V * C;
+    const float *wte = host_randoms(words, 1), *wpe = host_randoms((T + 1) * C, 2);
+    const float *dx = host_randoms(n, 3);
+    const int32_t *tokens = host_tokens(rows, V, 4);
+    const lks__dropout drop = host_dropout(p);
+    const lks__layers *cpu = &lks__layers_cpu;
+    EACH_ORDER(seed)
+    {
+        float *x = host_floats(n), *want = host_floats(n);
+        float *dwte = host_copy(wte, words), *dwpe = host_copy(wpe, (T + 1) * C);
+        float *dwte2 = host_copy(wte, words), *dwpe2 = host_copy(wpe, (T + 1) * C);
+        lks__cuda_embedding_fwd(NULL, x, tokens, wte, wpe, rows, T, C, &drop);
+        cpu->embedding_fwd(host_exec(), want, tokens, wte, wpe, rows, T, C, &drop);
+        assert_bits(x, want, n);
+        lks__cuda_embedding_bwd(NULL, dwte, NULL, dx, tokens, rows, T, C);
+        lks__cuda_embedding_bwd(NULL, NULL, dwpe, dx, tokens, rows, T, C);
+        cpu->embedding_bwd(host_exec(), dwte2, dwpe2, dx, tokens, rows, T, C);
+        assert_bits(dwte, dwte2, words);
+        assert_bits(dwpe, dwpe2, (T + 1) * C);
+        lks__cuda_embedding_bwd(NULL, dwte, dwpe, dx, tokens, rows, T, C);
+        cpu->embedding_bwd(host_exec(), dwte2, dwpe2, dx, tokens, rows, T, C);
+        assert_bits(dwte, dwte2, words);
+        assert_bits(dwpe, dwpe2, (T + 1) * C);
+    }
+    double *sums = host_doubles(words); /* the gradient of a table, in doubles */
+    float *dwte = host_floats(words);
+    memset(dwte, 0, words * sizeof *dwte);
+    for (size_t i = 0; i < n; i++)
+        sums[(size_t)tokens[i / C] * C + i % C] += (double)dx[i];
+    lks__cuda_embedding_bwd(NULL, dwte, NULL, dx, tokens, rows, T, C);
+    assert_close(dwte, sums, words, 1e-5);
+}
+
+static void test_embedding(void **state)
+{
+    check_embedding(1, 1, 1, 1, 0.0);
+    check_embedding(7, 3, 5, 4, 0.3); /* a token has many rows, and some tokens none */
+    check_embedding(65, 5, 68, 100, 0.0);
+    check_embedding(3, 1, 1028, 2, 0.5);
+}
+
+static void test_dropout(void **state)
+{
+    const lks__dropout drops[] = {host_dropout(0.0), host_dropout(0.3)};
+    for (size_t w = 0; w < WIDTHS; w++)
+        for (size_t i = 0; i < 2; i++)
+            EACH_ORDER(seed)
+            {
+                const size_t rows = 5, n = rows * widths[w];
+                float *x = host_randoms(n, 1), *y = host_floats(n), *want = host_floats(n);
+                x[n / 2] = INFINITY; /* dropped, it is a NaN */
+                lks__cuda_dropout_rows(NULL, y, x, rows, widths[w], &drops[i]);
+                lks__layers_cpu.dropout_rows(host_exec(), want, x, rows, widths[w], &drops[i]);
+                for (size_t j = 0; j < n; j++)
+                    assert_true(isnan(want[j]) ? isnan(y[j]) : y[j] == want[j]);
+                lks__cuda_dropout_rows(NULL, x, x, rows, widths[w], &drops[i]); /* in place */
+                for (size_t j = 0; j < n; j++)
+                    assert_true(isnan(want[j]) ? isnan(x[j]) : x[j] == want[j]);
+            }
+}
+
+/* --- the head --------------------------------------------------------------------------------- */
+
+/* loss, and the gradient in place of the logits. */
+static double xent_of(double *row, size_t V, size_t target, double scale, double cap)
+{
+    double max = -INFINITY, sum = 0.0;
+    for (size_t j = 0; j < V; j++)
+        max = fmax(max, cap == 0.0 ? row[j] : cap * tanh(row[j] / cap));
+    for (size_t j = 0; j < V; j++)
+        sum += exp((cap == 0.0 ? row[j] : cap * tanh(row[j] / cap)) - max);
+    const double l = cap == 0.0 ? row[target] : cap * tanh(row[target] / cap);
+    for (size_t j = 0; j < V; j++) {
+        const double t = cap == 0.0 ? 0.0 : tanh(row[j] / cap), x = cap == 0.0 ? row[j] : cap * t;
+        row[j] = (exp(x - max) / sum - (j == target)) * scale * (1.0 - t * t);
+    }
+    return log(sum) - (l - max);
+}
+
+static void check_xent(size_t rows, size_t V, size_t ld, float cap)
+{
+    const size_t n = rows * ld;
+    const float *kept = NULL;
+    float *logits = host_randoms(n, 1);
+    const int32_t *targets = host_tokens(rows, (int32_t)V, 2);
+    double *want = host_doubles(n), losses[64], before[64];
+    for (size_t i = 0; i < n; i++) {
+        logits[i] *= 12.0f;
+        want[i] = (double)logits[i];
+    }
+    for (size_t r = 0; r < rows; r++)
+        losses[r] = xent_of(want + r * ld, V, (size_t)targets[r], 1.0, (double)cap);
+    EACH_ORDER(seed)
+    {
+        float *x = host_copy(logits, n), loss, cpu_loss;
+        double got[64];
+        lks__xent o = {.rows = rows, .V = V, .ld = ld, .scale = 1.0f, .softcap = cap};
+        lks__cuda_xent_rows(NULL, &o, x, targets, got);
+        assert_bits(x, logits, n); /* without the gradient they stay */
+        o.grad = true;
+        lks__cuda_xent_rows(NULL, &o, x, targets, before);
+        assert_memory_equal(got, before, rows * sizeof *got);
+        for (size_t r = 0; r < rows; r++)
+            assert_near(got[r], losses[r], 1e-5 * fmax(1.0, losses[r]));
+        assert_close(x, want, n, 1e-5); /* what lies beyond V in a row stays, too */
+        assert_same_each("gradient", &kept, seed, x, n);
+        lks__cuda_mean_loss(NULL, &loss, got, rows);
+        lks__layers_cpu.mean_loss(host_exec(), &cpu_loss, got, rows);
+        assert_bits(&loss, &cpu_loss, 1);
+    }
+    float *x = host_copy(logits, n);
+    lks__xent o = {rows, V, ld, 0.25f, cap, true};
+    lks__cuda_xent_rows(NULL, &o, x, targets, before);
+    lks__layers_cpu.xent_rows(host_exec(), &o, logits, targets, losses);
+    assert_close_floats(x, logits, n, 1e-5);
+    for (size_t r = 0; r < rows; r++)
+        assert_near(before[r], losses[r], 1e-5 * fmax(1.0, losses[r]));
+}
+
+static void test_xent(void **state)
+{
+    for (int capped = 0; capped < 2; capped++) {
+        const float cap = capped ? 15.0f : 0.0f;
+        check_xent(1, 1, 1, cap);
+        check_xent(9, 65, 65, cap);
+        check_xent(5, 65, 68, cap);
+        check_xent(3, 1030, 1056, cap);
+        check_xent(33, 7, 16, cap);
+    }
+}
+
+/* As PyTorch: a NaN or +inf among the logits makes the loss NaN, and -inf is a word that can't
+ * come. */
+static void test_xent_not_finite(void **state)
+{
+    const int32_t target = 3;
+    const lks__xent o = {.rows = 1, .V = 300, .ld = 300, .scale = 1.0f};
+    const float odd[] = {NAN, INFINITY};
+    double loss, cpu;
+    for (size_t at = 0; at < 300; at += 299) {
+        for (int i = 0; i < 2; i++) {
+            float *x = host_randoms(300, 1);
+            x[at] = odd[i];
+            lks__cuda_xent_rows(NULL, &o, x, &target, &loss);
+            assert_true(isnan(loss));
+        }
+        float *x = host_randoms(300, 1);
+        x[at] = -INFINITY;
+        lks__cuda_xent_rows(NULL, &o, x, &target, &loss);
+        lks__layers_cpu.xent_rows(host_exec(), &o, x, &target, &cpu);
+        assert_near(loss, cpu, 1e-5);
+    }
+}
+
+static void test_mean_loss(void **state)
+{
+    double losses[1000];
+    float got, want;
+    for (size_t i = 0; i < 1000; i++)
+        losses[i] = (i % 7 != 0 ? 1e-9 : 1e8) * (double)(i + 1); /* another order has another sum */
+    for (size_t rows = 1; rows <= 1000; rows += 333) {
+        lks__cuda_mean_loss(NULL, &got, losses, rows);
+        lks__layers_cpu.mean_loss(host_exec(), &want, losses, rows);
+        assert_bits(&got, &want, 1);
+    }
+}
+
+static void test_cap_logits(void **state)
+{
+    for (size_t w = 0; w < WIDTHS; w++) {
+        const size_t n = widths[w];
+        float *x = host_randoms(n, 1);
+        double *want = host_doubles(n);
+        for (size_t i = 0; i < n; i++) {
+            x[i] *= 50.0f;
+            want[i] = 15.0 * tanh((double)x[i] / 15.0);
+        }
+        lks__cuda_cap_logits(NULL, x, n, 15.0f);
+        assert_close(x, want, n, 1e-5);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layernorm), cmocka_unit_test(test_layernorm_far),
+        cmocka_unit_test(test_embedding), cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_xent),      cmocka_unit_test(test_xent_not_finite),
+        cmocka_unit_test(test_mean_loss), cmocka_unit_test(test_cap_logits),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
