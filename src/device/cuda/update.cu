@@ -61,13 +61,13 @@ extern "C" void lks__cuda_update_blend(const lks__exec *ex, const lks__blend *bl
 /* --- AdamW ------------------------------------------------------------------------------------ */
 
 /* What depends on the step alone. */
-struct factors {
+struct adamw_factors {
     float decay, one_m_b1, b2, one_m_b2, step_size, inv_sqrt_bc2, eps, clip;
 };
 
-static factors factors_of(const lks__adamw_list *s)
+static adamw_factors adamw_factors_of(const lks__adamw_list *s)
 {
-    factors f;
+    adamw_factors f;
     f.decay = (float)(1.0 - s->lr * s->weight_decay);
     f.one_m_b1 = (float)(1.0 - s->beta1);
     f.b2 = (float)s->beta2;
@@ -80,7 +80,7 @@ static factors factors_of(const lks__adamw_list *s)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    adamw_part(const lks__adamw_list list, const factors f, const dealt d)
+    adamw_part(const lks__adamw_list list, const adamw_factors f, const dealt d)
 {
     const part q = part_of_block(list, d);
     float *params = list.piece[q.piece].params;
@@ -104,5 +104,5 @@ extern "C" void lks__cuda_update_adamw(const lks__exec *ex, const lks__adamw_lis
     const uint32_t blocks = d.first[list->n_pieces];
     if (blocks != 0) /* 28 bytes and 14 FLOPs an element */
         LKS_LAUNCH(adamw_part, dim3(blocks), dim3(THREADS), lks__cuda_stream(ex), *list,
-                   factors_of(list), d);
+                   adamw_factors_of(list), d);
 }
