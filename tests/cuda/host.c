@@ -30,12 +30,12 @@ void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, s
 {
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++) {
-            float sum = 0.0f;
+            double sum = 0.0;
             for (size_t p = 0; p < k; p++)
-                sum += (ta == 'T' ? a[p * lda + i] : a[i * lda + p]) *
-                       (tb == 'T' ? b[j * ldb + p] : b[p * ldb + j]);
+                sum += (double)(ta == 'T' ? a[p * lda + i] : a[i * lda + p]) *
+                       (double)(tb == 'T' ? b[j * ldb + p] : b[p * ldb + j]);
             float *to = &c[i * ldc + j];
-            *to = alpha * sum + (beta == 0.0f ? 0.0f : beta * *to);
+            *to = alpha * (float)sum + (beta == 0.0f ? 0.0f : beta * *to);
         }
 }
 
@@ -54,29 +54,34 @@ const lks__exec *host_exec(void)
     return &ex;
 }
 
-static void *elements(size_t n, size_t size)
+/* Remember p, so that it doesn't count as lost. */
+static void *kept(void *p)
 {
-    static void **all; /* so that they don't count as lost */
+    static void **all;
     static size_t n_all;
-    void *p = malloc(n * size + (n == 0));
     all = realloc(all, (n_all + 1) * sizeof *all);
     assert_true(p != NULL && all != NULL);
     all[n_all++] = p;
     return p;
 }
 
+static void *elements(size_t n, size_t size)
+{
+    return kept(malloc(n * size + (n == 0)));
+}
+
+void *host_work(size_t bytes)
+{
+    void *p = NULL;
+    assert_int_equal(posix_memalign(&p, 256, bytes), 0);
+    memset(p, 0xff, bytes);
+    return kept(p);
+}
+
 float *host_floats(size_t n)
 {
     float *x = elements(n, sizeof *x);
     memset(x, 0xff, n * sizeof *x);
-    return x;
-}
-
-double *host_doubles(size_t n)
-{
-    double *x = elements(n, sizeof *x);
-    for (size_t i = 0; i < n; i++)
-        x[i] = 0.0;
     return x;
 }
 
@@ -98,6 +103,22 @@ float *host_randoms(size_t n, unsigned seed)
 float *host_copy(const float *x, size_t n)
 {
     return memcpy(elements(n, sizeof *x), x, n * sizeof *x);
+}
+
+double *host_zeros(size_t n)
+{
+    double *x = elements(n, sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = 0.0;
+    return x;
+}
+
+double *host_doubles(const float *x, size_t n)
+{
+    double *y = elements(n, sizeof *y);
+    for (size_t i = 0; i < n; i++)
+        y[i] = (double)x[i];
+    return y;
 }
 
 int32_t *host_tokens(size_t n, int32_t limit, unsigned seed)

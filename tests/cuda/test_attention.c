@@ -1,0 +1,283 @@
+/* Attention, and attention over kept keys: src/device/cuda/attention.cu. Results are compared with
+ * the formula in double (attention/reference.h), with the CPU's operations, and with their own bits
+ * in other orders. */
+#include "support.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "attention/reference.h"
+#include "host.h"
+
+static const double TOLERANCE = 1e-5;
+
+/* `pad`: floats between tokens. Without, rows of heads of 4 n elements are moved by fours. */
+struct shape {
+    lks__attention_shape s;
+    size_t pad;
+};
+
+/* One score; less than a tile; tiles and a rest; heads of two and four pieces, with a rest, and of
+ * more than a block can make; whole tiles and pieces; shared keys. */
+static const struct shape shapes[] = {
+    {{1, 1, 1, 1, 0}, 0},   {{2, 5, 2, 3, 1}, 1},   {{1, 66, 1, 20, 0}, 4},
+    {{1, 9, 1, 127, 0}, 0}, {{1, 4, 2, 300, 1}, 0}, {{1, 65, 1, 130, 1}, 2},
+    {{1, 3, 1, 256, 0}, 0}, {{1, 64, 1, 64, 0}, 0}, {{1, 130, 1, 8, 1}, 0},
+};
+#if defined(__SANITIZE_THREAD__)
+enum { SHAPES = 3 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SHAPES = 5 };
+#else
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+#endif
+
+/* q, k, v of a token lie side by side, in that order. */
+struct problem {
+    lks__attention_shape s; /* NKV is set */
+    size_t ld, n;           /* floats of a token, and of all */
+    size_t n_out, n_lse;
+    float *qkv, *dout;
+    lks__dropout drop;
+};
+
+static struct problem problem_make(const struct shape *shape, double p, float size)
+{
+    struct problem t = {.s = shape->s, .drop = host_dropout(p)};
+    if (t.s.NKV == 0)
+        t.s.NKV = t.s.NH;
+    t.ld = (t.s.NH + 2 * t.s.NKV) * t.s.hs + shape->pad;
+    t.n = t.s.B * t.s.T * t.ld;
+    t.n_out = t.s.B * t.s.T * t.s.NH * t.s.hs;
+    t.n_lse = t.s.B * t.s.NH * t.s.T;
+    t.qkv = host_randoms(t.n, 1);
+    t.dout = host_randoms(t.n_out, 2);
+    for (size_t i = 0; i < t.n; i++)
+        t.qkv[i] *= size;
+    return t;
+}
+
+static lks__attention_in in_of(const struct problem *t, const float *qkv)
+{
+    const size_t k = t->s.NH * t->s.hs, v = k + t->s.NKV * t->s.hs;
+    return (lks__attention_in){qkv, qkv + k, qkv + v, t->ld, t->ld};
+}
+
+struct results {
+    float *out, *lse, *dqkv;
+};
+
+static struct results run(const lks__layers *layers, const lks__exec *ex, const struct problem *t,
+                          const lks__dropout *drop)
+{
+    struct results r = {host_floats(t->n_out), host_floats(t->n_lse), host_randoms(t->n, 3)};
+    const lks__attention_in in = in_of(t, t->qkv), g = in_of(t, r.dqkv);
+    const lks__attention_grads grads = {(float *)g.q, (float *)g.k, (float *)g.v, t->ld, t->ld};
+    layers->attention_fwd(ex, &t->s, r.out, r.lse, &in, drop);
+    layers->attention_bwd(ex, &t->s, &grads, t->dout, &in, r.out, r.lse, drop);
+    return r;
+}
+
+static const lks__layers cuda = {
+    .attention_fwd = lks__cuda_attention_fwd,
+    .attention_bwd = lks__cuda_attention_bwd,
+    .attention_cached_fwd = lks__cuda_attention_cached_fwd,
+};
+
+/* --- the formula ------------------------------------------------------------------------------ */
+
+struct wanted {
+    double *out, *lse, *dqkv;
+};
+
+/* The reference has a key/value head for each query head: each is repeated, and its gradients are
+ * added up. */
+static struct wanted formula(const struct problem *t)
+{
+    const lks__attention_shape s = {t->s.B, t->s.T, t->s.NH, t->s.hs, 0};
+    const size_t c = s.NH * s.hs, group = s.NH / t->s.NKV, rows = s.B * s.T;
+    double *qkv = host_zeros(rows * 3 * c), *dqkv = host_zeros(rows * 3 * c),
+           *dout = host_zeros(t->n_out);
+    double *mask = NULL;
+    struct wanted w = {host_zeros(t->n_out), host_zeros(t->n_lse), host_zeros(t->n)};
+    if (t->drop.threshold != 0) {
+        mask = host_zeros(t->n_lse * s.T);
+        reference_mask(&s, mask, &t->drop);
+    }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < 3 * c; i++) {
+            const size_t h = i % c / s.hs, d = i % s.hs;
+            const size_t kv = c + (i / c - 1) * t->s.NKV * s.hs + h / group * s.hs + d;
+            qkv[r * 3 * c + i] = (double)t->qkv[r * t->ld + (i < c ? i : kv)];
+        }
+    for (size_t i = 0; i < t->n_out; i++)
+        dout[i] = (double)t->dout[i];
+    reference_fwd(&s, w.out, w.lse, qkv, mask);
+    reference_bwd(&s, dqkv, dout, qkv, mask);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < 3 * c; i++) {
+            const size_t h = i % c / s.hs, d = i % s.hs;
+            const size_t kv = c + (i / c - 1) * t->s.NKV * s.hs + h / group * s.hs + d;
+            w.dqkv[r * t->ld + (i < c ? i : kv)] += dqkv[r * 3 * c + i];
+        }
+    return w;
+}
+
+/* Elements between tokens aren't written. */
+static void fill_pads(const struct problem *t, double *dqkv)
+{
+    const float *before = host_randoms(t->n, 3);
+    const size_t used = (t->s.NH + 2 * t->s.NKV) * t->s.hs;
+    for (size_t i = 0; i < t->n; i++)
+        if (i % t->ld >= used)
+            dqkv[i] = (double)before[i];
+}
+
+static void check(const struct shape *shape, double p, float size)
+{
+    const struct problem t = problem_make(shape, p, size);
+    const struct wanted want = formula(&t);
+    fill_pads(&t, want.dqkv);
+    struct results first;
+    EACH_ORDER(seed)
+    {
+        const struct results got = run(&cuda, NULL, &t, &t.drop);
+        if (seed == 0)
+            first = got;
+        assert_close(got.out, want.out, t.n_out, TOLERANCE);
+        assert_close(got.lse, want.lse, t.n_lse, TOLERANCE);
+        assert_close(got.dqkv, want.dqkv, t.n, TOLERANCE);
+        assert_bits(got.out, first.out, t.n_out);
+        assert_bits(got.lse, first.lse, t.n_lse);
+        assert_bits(got.dqkv, first.dqkv, t.n);
+    }
+    const struct results cpu = run(&lks__layers_cpu, host_exec(), &t, &t.drop);
+    assert_close_floats(first.out, cpu.out, t.n_out, TOLERANCE);
+    assert_close_floats(first.lse, cpu.lse, t.n_lse, TOLERANCE);
+    assert_close_floats(first.dqkv, cpu.dqkv, t.n, TOLERANCE);
+}
+
+static void test_matches_formula(void **state)
+{
+    for (size_t i = 0; i < SHAPES; i += 2)
+        check(&shapes[i], 0.0, 1.0f);
+}
+
+static void test_matches_formula_with_dropout(void **state)
+{
+    for (size_t i = 0; i < SHAPES; i++)
+        check(&shapes[i], 0.3, 1.0f);
+}
+
+/* Rows of which one probability is nearly 1, and others vanish. */
+static void test_large_scores(void **state)
+{
+    const struct shape shape = {{1, 66, 1, 12, 0}, 0};
+    check(&shape, 0.0, 6.0f);
+}
+
+/* Without log-sum-exps, and with a mask that drops nothing, out has the same bits. */
+static void test_options(void **state)
+{
+    const struct shape shape = {{1, 9, 2, 5, 1}, 0};
+    const struct problem t = problem_make(&shape, 0.0, 1.0f);
+    const lks__attention_in in = in_of(&t, t.qkv);
+    float *want = host_floats(t.n_out), *lse = host_floats(t.n_lse), *out = host_floats(t.n_out);
+    lks__cuda_attention_fwd(NULL, &t.s, want, lse, &in, NULL);
+    lks__cuda_attention_fwd(NULL, &t.s, out, NULL, &in, &t.drop);
+    assert_bits(out, want, t.n_out);
+}
+
+/* A head's bits don't depend on the other heads, on the batch, or on how rows are moved. */
+static void test_same_bits_alone(void **state)
+{
+    enum { T = 65, HS = 8 };
+    const struct shape alone = {{1, T, 1, HS, 1}, 0}, many = {{2, T, 2, HS, 2}, 3};
+    const struct problem t = problem_make(&alone, 0.0, 1.0f);
+    struct problem u = problem_make(&many, 0.0, 1.0f);
+    for (size_t i = 0; i < T; i++) /* the last head of the last sequence */
+        for (size_t d = 0; d < HS; d++) {
+            for (size_t part = 0; part < 3; part++)
+                u.qkv[(T + i) * u.ld + (2 * part + 1) * HS + d] = t.qkv[i * t.ld + part * HS + d];
+            u.dout[((T + i) * 2 + 1) * HS + d] = t.dout[i * HS + d];
+        }
+    const struct results a = run(&cuda, NULL, &t, NULL), b = run(&cuda, NULL, &u, NULL);
+    for (size_t i = 0; i < T; i++) {
+        assert_bits(b.out + ((T + i) * 2 + 1) * HS, a.out + i * HS, HS);
+        for (size_t part = 0; part < 3; part++)
+            assert_bits(b.dqkv + (T + i) * u.ld + (2 * part + 1) * HS,
+                        a.dqkv + i * t.ld + part * HS, HS);
+    }
+}
+
+/* --- over kept keys and values ---------------------------------------------------------------- */
+
+/* `T` tokens in passes of `step`, or of any number if that is 0; the cache has room for two more.
+ */
+static float *cached(const lks__layers *layers, const lks__exec *ex, const struct problem *t,
+                     size_t step, lks__attention_cache *cache)
+{
+    const size_t T = t->s.T, B = t->s.B, c = t->s.NH * t->s.hs;
+    const size_t n_cache = B * t->s.NKV * (T + 2) * t->s.hs;
+    float *out = host_floats(t->n_out);
+    *cache = (lks__attention_cache){host_floats(n_cache), host_floats(n_cache), T + 2, 0};
+    for (size_t n; cache->at < T; cache->at += n) {
+        n = step != 0 ? step : 1 + cache->at;
+        n = n < T - cache->at ? n : T - cache->at;
+        float *qkv = host_floats(B * n * t->ld), *part = host_floats(B * n * c);
+        for (size_t b = 0; b < B; b++)
+            memcpy(qkv + b * n * t->ld, t->qkv + (b * T + cache->at) * t->ld,
+                   n * t->ld * sizeof *qkv);
+        const lks__attention_in in = in_of(t, qkv);
+        lks__attention_shape shape = t->s;
+        shape.T = n;
+        layers->attention_cached_fwd(ex, &shape, part, cache, &in);
+        for (size_t b = 0; b < B; b++)
+            memcpy(out + (b * T + cache->at) * c, part + b * n * c, n * c * sizeof *out);
+    }
+    return out;
+}
+
+static void check_cached(const struct shape *shape)
+{
+    const struct problem t = problem_make(shape, 0.0, 1.0f);
+    const struct wanted want = formula(&t);
+    const size_t n_cache = t.s.B * t.s.NKV * (t.s.T + 2) * t.s.hs;
+    lks__attention_cache whole, other;
+    float *first = NULL;
+    EACH_ORDER(seed)
+    {
+        float *out = cached(&cuda, NULL, &t, t.s.T, &whole);
+        assert_close(out, want.out, t.n_out, TOLERANCE);
+        if (seed == 0)
+            first = out;
+        assert_bits(out, first, t.n_out);
+        assert_bits(cached(&cuda, NULL, &t, seed, &other), first, t.n_out);
+        assert_memory_equal(other.k, whole.k, n_cache * sizeof(float));
+        assert_memory_equal(other.v, whole.v, n_cache * sizeof(float));
+    }
+    assert_close_floats(first, cached(&lks__layers_cpu, host_exec(), &t, t.s.T, &other), t.n_out,
+                        TOLERANCE);
+    assert_memory_equal(other.k, whole.k, n_cache * sizeof(float));
+    assert_memory_equal(other.v, whole.v, n_cache * sizeof(float));
+}
+
+static void test_cached(void **state)
+{
+    static const struct shape all[] = {
+        {{1, 1, 1, 1, 0}, 0},    {{2, 7, 4, 6, 2}, 1},   {{1, 10, 2, 64, 1}, 0},
+        {{1, 131, 1, 40, 1}, 0}, {{1, 5, 2, 130, 1}, 0}, {{1, 3, 1, 300, 0}, 0},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        check_cached(&all[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_matches_formula), cmocka_unit_test(test_matches_formula_with_dropout),
+        cmocka_unit_test(test_large_scores),    cmocka_unit_test(test_options),
+        cmocka_unit_test(test_same_bits_alone), cmocka_unit_test(test_cached),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
