@@ -247,7 +247,8 @@ static int run_rank(lks__settings *s)
         return tool_fail("eval", st);
     tool_print_warning("eval", &session);
     struct job j = {.s = s, .session = &session};
-    st = lks__session_device(&session, s->device);
+    st = lks__session_device(&session, s->device, s->share_gpu);
+    tool_print_device_note("eval", &session);
     if (st == LKS_OK)
         st = lks__session_agree(&session, open_job(&j));
     if (st == LKS_OK)

@@ -46,6 +46,11 @@ int tool_info(int argc, char **argv)
         printf("gemm         %s\n", lks__kernels_gemm_library(&kernels));
         printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels, false));
     }
+    for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++) {
+        char text[LKS__DEVICE_TEXT];
+        row->look(text);
+        printf("device       %s: %s\n", row->name, text);
+    }
     lks__bind_share share;
     char why_not[512];
     const char *library = lks__bind_look(0, 1, &share, why_not, sizeof why_not);

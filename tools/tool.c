@@ -101,6 +101,13 @@ void tool_print_warning(const char *name, const lks__session *session)
         fprintf(stderr, "lockstep %s: warning: %s\n", name, warning);
 }
 
+void tool_print_device_note(const char *name, const lks__session *session)
+{
+    const char *note = lks__session_device_note(session);
+    if (note != NULL)
+        fprintf(stderr, "lockstep %s: %s\n", name, note);
+}
+
 static bool asked(void)
 {
     return lks__stop_requested != 0;

@@ -23,7 +23,8 @@ extern "C" {
     X(ERR_CONFIG, -8, "a setting is unknown, mistyped or does not fit the others")                 \
     X(ERR_DIVERGED, -9, "ranks that must be equal differ")                                         \
     X(ERR_NAN, -10, "loss or gradient is not finite")                                              \
-    X(ERR_STOPPED, -11, "a signal asked to stop")
+    X(ERR_STOPPED, -11, "a signal asked to stop")                                                  \
+    X(ERR_DEVICE, -12, "a device failed")
 
 typedef enum lks_status {
 #define X(name, code, text) LKS_##name = code,

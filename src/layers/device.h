@@ -52,7 +52,7 @@ struct lks__device_ops {
     lks__mark (*mark)(lks__device *device, lks__queue queue);
     /* Work put on `queue` from now on starts after `mark` has been passed. */
     void (*follow)(lks__device *device, lks__queue queue, lks__mark mark);
-    /* A poll: returns at once. ERR_INTERNAL, with the device's own message, if the device has
+    /* A poll: returns at once. ERR_DEVICE, with the device's own message, if the device has
      * failed. */
     lks_status (*passed)(lks__device *device, lks__mark mark, bool *passed_p);
 
@@ -70,6 +70,8 @@ struct lks__device {
     const struct lks__device_ops *ops;
     const lks__layers *layers; /* fixed while the device is open, and so is ex */
     const lks__exec *ex;       /* passed to the layer operations */
+    uint64_t fingerprint;      /* of its bits; 0: they are those of the CPU's kernels */
+    bool float32_only;         /* its products can't round to bfloat16 */
     lks__waiter waiter;        /* NULL functions: none */
 };
 

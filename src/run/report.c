@@ -286,6 +286,13 @@ static void warn_of_own_products(lks__report *r, const lks__trainer *t)
         lks__log_message(&r->log, "warning: %s", warning);
 }
 
+static void note_device(lks__report *r, const lks__trainer *t)
+{
+    const char *note = lks__session_device_note(&t->ses);
+    if (note != NULL)
+        lks__log_message(&r->log, "%s", note);
+}
+
 /* If other kernels made the checkpoint, the run goes on with other bits. */
 static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
 {
@@ -419,6 +426,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     if (st == LKS_OK) {
         describe(r, t);
         warn_of_own_products(r, t);
+        note_device(r, t);
         warn_of_other_kernels(r, t);
         warn_of_slow_run(r, t);
         say_complete(r, t);

@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/sys.h"
 #include "comm/backend.h"
 #include "comm/world.h"
-#include "layers/devices.h"
 #include "session/signals.h"
 
 static bool on_record; /* static, because a process is one rank */
@@ -147,44 +147,66 @@ fail:
 }
 
 /* *device_p stays as it is for the CPU, which is open. */
-static lks_status open_device(const char *name, const lks__exec *ex, lks__device **device_p)
+static lks_status open_device(const char *name, const lks__device_place *place,
+                              lks__device **device_p)
 {
-    static const struct {
-        const char *name;
-        lks__device_open_fn *open; /* NULL: the CPU */
-    } devices[] = {
-#define X(name) {#name, lks__device_open_##name},
-        LKS__DEVICES(X)
-#undef X
-            {"cpu", NULL},
-    };
     const bool any = strcmp(name, "auto") == 0;
-    for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
-        if (!any && strcmp(name, devices[i].name) != 0)
+    for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++) {
+        if (!any && strcmp(name, row->name) != 0)
             continue;
-        if (devices[i].open == NULL)
-            return LKS_OK;
-        lks_status st = devices[i].open(ex, device_p);
+        lks_status st = row->open(place, device_p);
         if (!any || st != LKS_ERR_SUPPORT)
             return st;
     }
+    if (any || strcmp(name, "cpu") == 0)
+        return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG, "there is no device \"%s\" in this build", name);
 }
 
-lks_status lks__session_device(lks__session *s, const char *name)
+/* The bits of a run are those of the CPU's kernels and, if the device has its own, of those. */
+static lks_status agree_on_fingerprint(lks__session *s)
 {
-    LKS__TRY(lks__session_agree(s, open_device(name, &s->ex, &s->device)));
+    const uint64_t parts[] = {lks__kernels_fingerprint(&s->kernels, s->ex.bf16),
+                              s->device->fingerprint};
+    const uint64_t print = parts[1] == 0 ? parts[0] : XXH3_64bits(parts, sizeof parts);
+    snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
+    return lks__session_same(s, "the kernel fingerprint (equal machines have equal ones)", print);
+}
+
+lks_status lks__session_device(lks__session *s, const char *name, bool share)
+{
+    const lks__device_place place = {
+        .cpu = &s->ex,
+        .local_rank = s->world.local_rank,
+        .local_ranks = s->world.local_world_size,
+        .share = share,
+        .note = strcmp(name, "auto") == 0 ? s->device_note : NULL,
+    };
+    LKS__TRY(lks__session_agree(s, open_device(name, &place, &s->device)));
     watch_waits(s);
     uint64_t word = 0;
     memcpy(&word, s->device->ops->name, strnlen(s->device->ops->name, sizeof word));
-    return lks__session_same(s, "device", word);
+    LKS__TRY(lks__session_same(s, "device", word));
+    return s->device->fingerprint == 0 ? LKS_OK : agree_on_fingerprint(s);
+}
+
+const char *lks__session_device_note(const lks__session *s)
+{
+    return s->device_note[0] != '\0' && s->world.rank == 0 ? s->device_note : NULL;
 }
 
 lks_status lks__session_layers(const char *name, const lks__layers **layers_p)
 {
+    char note[LKS__DEVICE_TEXT] = "";
     const lks__exec none = {0};
+    const lks__device_place place = {
+        .cpu = &none,
+        .local_ranks = 1,
+        .questions = true,
+        .note = strcmp(name, "auto") == 0 ? note : NULL,
+    };
     lks__device *device = NULL;
-    LKS__TRY(open_device(name, &none, &device));
+    LKS__TRY(open_device(name, &place, &device));
     *layers_p = device == NULL ? &lks__layers_cpu : device->layers;
     lks__device_close(device);
     return LKS_OK;
@@ -192,10 +214,14 @@ lks_status lks__session_layers(const char *name, const lks__layers **layers_p)
 
 lks_status lks__session_products(lks__session *s, bool bf16)
 {
-    uint64_t print = lks__kernels_fingerprint(&s->kernels, bf16);
+    if (bf16 && s->device->float32_only)
+        return lks__session_agree(
+            s, lks__fail(LKS_ERR_CONFIG,
+                         "the device %s computes in float32 only: take --dtype=float32, or "
+                         "--device=cpu",
+                         s->device->ops->name));
     s->ex.bf16 = bf16;
-    snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
-    return lks__session_same(s, "the kernel fingerprint (equal machines have equal ones)", print);
+    return agree_on_fingerprint(s);
 }
 
 void lks__session_progress(const lks__session *s, size_t done, size_t n)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "kernels/device.h"
+#include "layers/devices.h"
 #include "lockstep/comm.h"
 #include "session/bind.h"
 
@@ -17,8 +18,9 @@ typedef struct lks__session {
     lks__exec ex;
     lks__device cpu;
     lks__device *device; /* where models compute: &cpu, or another one */
+    char device_note[LKS__DEVICE_TEXT];
     int threads;
-    char fingerprint[17]; /* of the kernels, 16 hex digits */
+    char fingerprint[17]; /* of the kernels and the device, 16 hex digits */
     /* Called as a long piece of work goes on (micro-batches of a step, batches of an evaluation),
      * on this rank's own progress: `done` of `n`. NULL: nobody asks. */
     void (*on_progress)(void *ctx, size_t done, size_t n);
@@ -35,8 +37,13 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
 void lks__session_close(lks__session *s);
 
 /* Models compute on the device of that name; "auto": the best one of this machine. Without a call
- * it is the CPU. Collective: ERR_DIVERGED if ranks would use different ones. */
-lks_status lks__session_device(lks__session *s, const char *name);
+ * it is the CPU. `share`: ranks of a host may have one device together. Collective: ERR_DIVERGED if
+ * ranks would use different ones. */
+lks_status lks__session_device(lks__session *s, const char *name, bool share);
+
+/* Why `auto` left out a device that the user may have expected; NULL: nothing, or another rank
+ * reports it. */
+const char *lks__session_device_note(const lks__session *s);
 
 /* Without a session: the layer table of that device, for its questions alone. */
 lks_status lks__session_layers(const char *name, const lks__layers **layers_p);

@@ -6,6 +6,7 @@
 
 #include "base/sys.h"
 #include "base/utf8.h"
+#include "layers/devices.h"
 #include "settings/config_expr.h"
 
 enum { MAX_FILE = 1 << 20, MAX_LINE = 4096, MOST_NAMES = 128 };
@@ -208,8 +209,20 @@ static lks_status read_number(reader *r, const char *key, const char *text, cons
                              r->where);
 }
 
+/* A script for a machine with a GPU (device = 'cuda') is to run here, too. */
+static bool lacks_device(const char *key, const char *text)
+{
+    char why[LKS__DEVICE_TEXT];
+    for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++)
+        if (strcmp(key, "device") == 0 && strcmp(text, row->name) == 0)
+            return !row->look(why);
+    return false;
+}
+
 static lks_status set_text(reader *r, const char *key, const char *text, const char *line)
 {
+    if (r->python && lacks_device(key, text))
+        return note(r, line);
     lks_status st = lks__settings_set(r->s, r->command, key, text, LKS__FROM_FILE, r->where);
     if (st == LKS_ERR_CONFIG && r->python && is_about_the_machine(key))
         return note(r, line);

@@ -376,6 +376,8 @@ enum {
       "(gpt2; golf always does); block: all of a block but its output; the same bytes")            \
     X(STR, device, "auto", BUILT(LKS__DEVICE_CHOICES), TRAIN | SAMPLE | EVAL, HOST, RANKS,         \
       "device to compute on; auto: the best available")                                            \
+    X(BOOL, share_gpu, false, ANY, TRAIN | SAMPLE | EVAL, HOST, RANKS,                             \
+      "let several ranks of a host compute on one GPU")                                            \
     X(CHOICE, dtype, float32, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE, RANKS,             \
       "precision to compute in")
 

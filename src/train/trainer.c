@@ -326,7 +326,7 @@ static lks_status open_session(const lks__settings *s, lks__trainer *t)
 {
     LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, (enum lks__bind)s->bind,
                                &t->ses));
-    lks_status st = lks__session_device(&t->ses, s->device);
+    lks_status st = lks__session_device(&t->ses, s->device, s->share_gpu);
     if (st != LKS_OK)
         lks__session_close(&t->ses);
     return st;

@@ -1,6 +1,7 @@
 /* program.c - makes the tool lockstep_deferred, in which --device=deferred exists and is what auto
  * chooses. The seed is DEFERRED_SEED + LKS_TEST_START + RANK of the environment, so that the runs
  * of a test, and the ranks of a run, have different orders. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "deferred.h"
@@ -13,8 +14,14 @@ static unsigned number_of(const char *name)
     return text == NULL ? 0 : (unsigned)strtoul(text, NULL, 10);
 }
 
-lks_status lks__device_open_deferred(const lks__exec *cpu, lks__device **device_p)
+lks_status lks__device_open_deferred(const lks__device_place *place, lks__device **device_p)
 {
     unsigned seed = number_of("DEFERRED_SEED") + number_of("LKS_TEST_START") + number_of("RANK");
-    return deferred_open(cpu, seed, device_p);
+    return deferred_open(place->cpu, seed, device_p);
+}
+
+bool lks__device_look_deferred(char text[LKS__DEVICE_TEXT])
+{
+    snprintf(text, LKS__DEVICE_TEXT, "ready");
+    return true;
 }

@@ -34,6 +34,9 @@ void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows, 
 void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
                            size_t C);
 
+/* The kernel of this name was put on a stream, or wasn't: LKS_LAUNCH calls it. */
+void lks__cuda_launched(const char *kernel);
+
 #define X(name) lks__##name##_fn lks__cuda_##name;
 LKS__LAYER_MAP(X)
 LKS__LAYER_QUESTION_MAP(X)

@@ -1,0 +1,141 @@
+/* --device=cuda: finds the module that computes on NVIDIA's GPUs, and this rank's GPU. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cuda/module.h"
+#include "layers/devices.h"
+
+/* Has this machine an NVIDIA GPU, or a driver for one? Then its user may expect it to be used. */
+static bool has_signs(void)
+{
+    static const char *const signs[] = {"/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia"};
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
+        if (access(signs[i], F_OK) == 0)
+            return true;
+    return false;
+}
+
+/* Why there is no GPU for us here, with a remedy; NULL: there is, *n_p of them. */
+static const char *why_not(const lks__cuda_module **module_p, int *n_p, char text[LKS__DEVICE_TEXT])
+{
+    char why[400] = "", shown[500];
+    *module_p =
+        lks__module_load(LKS__CUDA_MODULE_FILE, LKS__CUDA_MODULE_VERSION, why, sizeof why);
+    if (*module_p == NULL) {
+        snprintf(text, LKS__DEVICE_TEXT,
+                 "%s: configure and build lockstep with CUDA's toolkit (docs/cuda.md)",
+                 lks__escape(shown, sizeof shown, why, strlen(why)));
+        return text;
+    }
+    *n_p = (*module_p)->count(why, sizeof why);
+    if (*n_p < 0)
+        snprintf(text, LKS__DEVICE_TEXT,
+                 "%s: look at nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set", why);
+    else if (*n_p == 0)
+        snprintf(text, LKS__DEVICE_TEXT, "this process sees no NVIDIA GPU: look at nvidia-smi, "
+                                         "and at CUDA_VISIBLE_DEVICES if it is set");
+    return *n_p <= 0 ? text : NULL;
+}
+
+/* What CUDA_VISIBLE_DEVICES hides, for messages with a number of GPUs. */
+static const char *visible(char out[120])
+{
+    char shown[80];
+    const char *given = getenv("CUDA_VISIBLE_DEVICES");
+    out[0] = '\0';
+    if (given != NULL)
+        snprintf(out, 120, " (CUDA_VISIBLE_DEVICES=%s)",
+                 lks__escape(shown, sizeof shown, given, strlen(given)));
+    return out;
+}
+
+/* This rank's GPU, of n. */
+static lks_status choose(const lks__cuda_module *module, const lks__device_place *place, int n,
+                         int *gpu_p)
+{
+    char hidden[120], why[300] = "";
+    lks__cuda_gpu gpu;
+    if (place->local_ranks > n && !place->share)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%d ranks on this host, but %d GPU%s%s: start at most %d rank%s here, or "
+                         "let several compute on one GPU with --share_gpu",
+                         place->local_ranks, n, n == 1 ? "" : "s", visible(hidden), n,
+                         n == 1 ? "" : "s");
+    *gpu_p = place->local_rank % n;
+    if (!module->look(*gpu_p, &gpu, why, sizeof why))
+        return lks__fail(LKS_ERR_SUPPORT, "GPU %d: %s: look at nvidia-smi", *gpu_p, why);
+    if (gpu.major < LKS__CUDA_LEAST)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "GPU %d (%s) has capability %d.%d, and lockstep needs %d.0 or more: take "
+                         "--device=cpu, or another GPU with CUDA_VISIBLE_DEVICES",
+                         *gpu_p, gpu.name, gpu.major, gpu.minor, LKS__CUDA_LEAST);
+    return LKS_OK;
+}
+
+/* --- a device that is only asked ------------------------------------------------------------- */
+
+static void close_asked(lks__device *device)
+{
+    free(device);
+}
+
+static lks_status open_asked(const lks__cuda_module *module, lks__device **device_p)
+{
+    static const struct lks__device_ops ops = {.name = "cuda", .close = close_asked};
+    *device_p = calloc(1, sizeof **device_p);
+    if (*device_p == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a device");
+    **device_p = (lks__device){.ops = &ops, .layers = module->layers};
+    return LKS_OK;
+}
+
+lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **device_p)
+{
+    const lks__cuda_module *module;
+    char text[LKS__DEVICE_TEXT];
+    int n = 0, gpu = 0;
+    if (place->note != NULL && !has_signs()) /* don't load libraries in vain */
+        return lks__fail(LKS_ERR_SUPPORT, "no NVIDIA GPU");
+    const char *why = why_not(&module, &n, text);
+    if (place->note != NULL) {
+        /* Until GPUs have run them, these kernels are for those who ask for them. */
+        snprintf(place->note, LKS__DEVICE_TEXT,
+                 "this machine has an NVIDIA GPU or its driver, and device=auto takes the CPU: %s",
+                 why != NULL ? why
+                             : "these kernels have not been run on a GPU yet; --device=cuda takes "
+                               "the GPU");
+        return lks__fail(LKS_ERR_SUPPORT, "%s", place->note);
+    }
+    if (place->questions && module != NULL)
+        return open_asked(module, device_p);
+    if (why != NULL)
+        return lks__fail(LKS_ERR_SUPPORT, "--device=cuda: %s", why);
+    LKS__TRY(choose(module, place, n, &gpu));
+    return module->open(gpu, lks__fail, device_p);
+}
+
+bool lks__device_look_cuda(char text[LKS__DEVICE_TEXT])
+{
+    const lks__cuda_module *module;
+    char why[300] = "", versions[200] = "";
+    int n = 0;
+    size_t at = 0;
+    if (why_not(&module, &n, text) != NULL)
+        return false;
+    for (int i = 0; i < n && at < LKS__DEVICE_TEXT; i++) {
+        lks__cuda_gpu gpu;
+        char shown[300];
+        if (module->look(i, &gpu, why, sizeof why))
+            snprintf(shown, sizeof shown, "%s, %.1f GB, capability %d.%d", gpu.name,
+                     (double)gpu.bytes / 1e9, gpu.major, gpu.minor);
+        else
+            snprintf(shown, sizeof shown, "%s", why);
+        at += (size_t)snprintf(text + at, LKS__DEVICE_TEXT - at, "GPU %d: %s; ", i, shown);
+    }
+    module->versions(versions, sizeof versions);
+    if (at < LKS__DEVICE_TEXT)
+        snprintf(text + at, LKS__DEVICE_TEXT - at, "%s; kernels not yet run on a GPU", versions);
+    return true;
+}

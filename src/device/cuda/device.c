@@ -1,0 +1,351 @@
+/* cuda/device.c - lks__device_ops over the CUDA runtime: a stream for each queue, an event for each
+ * mark. A device is used by one thread. */
+#include "device/cuda/device.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* --- failures -------------------------------------------------------------------------------- */
+
+static _Thread_local lks__cuda *own_device; /* of this thread, for kernels' launches */
+
+static void __attribute__((format(printf, 2, 3))) record(lks__cuda *c, const char *fmt, ...)
+{
+    va_list ap;
+    if (lks__cuda_failed(c)) /* later failures follow from the first */
+        return;
+    va_start(ap, fmt);
+    vsnprintf(c->failure, sizeof c->failure, fmt, ap);
+    va_end(ap);
+}
+
+bool lks__cuda_check(lks__cuda *c, cudaError_t error, const char *call)
+{
+    if (error != cudaSuccess)
+        record(c, "%s failed on GPU %d (%s): %s (CUDA error %d); the kernel log (dmesg) may have more",
+               call, c->gpu, c->about.name, cudaGetErrorString(error), (int)error);
+    return error == cudaSuccess;
+}
+
+bool lks__cuda_check_product(lks__cuda *c, cublasStatus_t status, const char *call)
+{
+    if (status != CUBLAS_STATUS_SUCCESS)
+        record(c, "%s failed on GPU %d (%s): %s", call, c->gpu, c->about.name,
+               cublasLtGetStatusString(status));
+    return status == CUBLAS_STATUS_SUCCESS;
+}
+
+void lks__cuda_launched(const char *kernel)
+{
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess && own_device != NULL)
+        record(own_device, "the kernel %s can't be started on GPU %d (%s): %s (CUDA error %d)",
+               kernel, own_device->gpu, own_device->about.name, cudaGetErrorString(error),
+               (int)error);
+}
+
+static lks_status failed(const lks__cuda *c)
+{
+    return c->fail(LKS_ERR_DEVICE, "%s", c->failure);
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+static lks_status no_memory(const lks__cuda *c, const char *what, size_t bytes)
+{
+    size_t left = 0, all = 0;
+    (void)cudaGetLastError(); /* a later call must not report it */
+    (void)cudaMemGetInfo(&left, &all);
+    return c->fail(LKS_ERR_NOMEM,
+                   "no %s memory for %.1f MB: GPU %d (%s) has %.1f of %.1f MB left: use a smaller "
+                   "batch, --recompute=block, or fewer ranks on this GPU",
+                   what, (double)bytes / 1e6, c->gpu, c->about.name, (double)left / 1e6,
+                   (double)all / 1e6);
+}
+
+static lks_status alloc(lks__device *device, size_t bytes, void **p)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    *p = NULL;
+    const cudaError_t error = cudaMalloc(p, bytes > 0 ? bytes : 1);
+    if (error == cudaErrorMemoryAllocation)
+        return no_memory(c, "GPU", bytes);
+    if (!lks__cuda_check(c, error, "cudaMalloc") ||
+        !LKS__CUDA_CALL(c, cudaMemsetAsync, *p, 0, bytes, c->set_up) ||
+        !LKS__CUDA_CALL(c, cudaStreamSynchronize, c->set_up))
+        return failed(c);
+    return LKS_OK;
+}
+
+static void release(lks__device *device, void *p, size_t bytes)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    LKS__CUDA_CALL(c, cudaFree, p);
+}
+
+static lks_status alloc_staging(lks__device *device, size_t bytes, void **p)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    *p = NULL;
+    const cudaError_t error = cudaHostAlloc(p, bytes > 0 ? bytes : 1, cudaHostAllocDefault);
+    if (error == cudaErrorMemoryAllocation)
+        return no_memory(c, "pinned host", bytes);
+    if (!lks__cuda_check(c, error, "cudaHostAlloc"))
+        return failed(c);
+    memset(*p, 0, bytes);
+    return LKS_OK;
+}
+
+static void release_staging(lks__device *device, void *p, size_t bytes)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    LKS__CUDA_CALL(c, cudaFreeHost, p);
+}
+
+/* Queued operations may still use the old memory, so it is freed when they are done. */
+void *lks__cuda_work(const lks__exec *ex, size_t bytes)
+{
+    lks__cuda *c = lks__cuda_of(ex);
+    if (lks__cuda_failed(c))
+        return NULL;
+    if (bytes > c->work_bytes) {
+        void *old = c->work;
+        c->work = NULL;
+        c->work_bytes = 0;
+        if ((old != NULL && (!LKS__CUDA_CALL(c, cudaStreamSynchronize,
+                                             c->queues[LKS__QUEUE_COMPUTE].stream) ||
+                             !LKS__CUDA_CALL(c, cudaFree, old))) ||
+            !LKS__CUDA_CALL(c, cudaMalloc, &c->work, bytes))
+            return NULL;
+        c->work_bytes = bytes;
+    }
+    return c->work;
+}
+
+cudaStream_t lks__cuda_stream(const lks__exec *ex)
+{
+    return lks__cuda_of(ex)->queues[LKS__QUEUE_COMPUTE].stream;
+}
+
+/* --- copies ---------------------------------------------------------------------------------- */
+
+static enum cudaMemoryType type_of(lks__cuda *c, const void *p)
+{
+    struct cudaPointerAttributes a = {.type = cudaMemoryTypeUnregistered};
+    LKS__CUDA_CALL(c, cudaPointerGetAttributes, &a, p);
+    return a.type;
+}
+
+static void CUDART_CB run_call(void *arg)
+{
+    lks__cuda_call *call = arg;
+    memcpy(call->dst, call->src, call->bytes);
+    atomic_fetch_add(call->done, 1);
+}
+
+static bool open_pinned(lks__cuda *c, lks__cuda_queue *q)
+{
+    if (q->pinned == NULL &&
+        !LKS__CUDA_CALL(c, cudaHostAlloc, &q->pinned, LKS__CUDA_PIECE, cudaHostAllocDefault))
+        return false;
+    if (q->calls == NULL)
+        q->calls = calloc(LKS__CUDA_CALLS, sizeof *q->calls);
+    if (q->calls == NULL)
+        record(c, "no memory for copies to GPU %d", c->gpu);
+    return q->calls != NULL;
+}
+
+/* Put a copy on the host onto the queue. */
+static bool call_later(lks__cuda *c, lks__cuda_queue *q, void *dst, const void *src, size_t bytes)
+{
+    while (q->called - atomic_load(&q->done) >= LKS__CUDA_CALLS) {
+        const cudaError_t error = cudaStreamQuery(q->stream);
+        if (error != cudaErrorNotReady && !lks__cuda_check(c, error, "cudaStreamQuery"))
+            return false;
+    }
+    lks__cuda_call *call = &q->calls[q->called++ % LKS__CUDA_CALLS];
+    *call = (lks__cuda_call){dst, src, bytes, &q->done};
+    return LKS__CUDA_CALL(c, cudaLaunchHostFunc, q->stream, run_call, call);
+}
+
+/* The queue's order keeps a piece's pinned memory until its second half is done. */
+static void copy_pieces(lks__cuda *c, lks__cuda_queue *q, char *dst, const char *src, size_t bytes,
+                        bool to_host)
+{
+    if (!open_pinned(c, q))
+        return;
+    for (size_t n; bytes > 0; bytes -= n, dst += n, src += n) {
+        n = bytes < LKS__CUDA_PIECE ? bytes : LKS__CUDA_PIECE;
+        const bool put = to_host
+                             ? LKS__CUDA_CALL(c, cudaMemcpyAsync, q->pinned, src, n,
+                                              cudaMemcpyDeviceToHost, q->stream) &&
+                                   call_later(c, q, dst, q->pinned, n)
+                             : call_later(c, q, q->pinned, src, n) &&
+                                   LKS__CUDA_CALL(c, cudaMemcpyAsync, dst, q->pinned, n,
+                                                  cudaMemcpyHostToDevice, q->stream);
+        if (!put)
+            return;
+    }
+}
+
+static void copy(lks__device *device, lks__queue queue, void *dst, const void *src, size_t bytes)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    lks__cuda_queue *q = &c->queues[queue];
+    if (lks__cuda_failed(c) || bytes == 0)
+        return;
+    const enum cudaMemoryType to = type_of(c, dst), from = type_of(c, src);
+    if (to == cudaMemoryTypeUnregistered || from == cudaMemoryTypeUnregistered)
+        copy_pieces(c, q, dst, src, bytes, to == cudaMemoryTypeUnregistered);
+    else
+        LKS__CUDA_CALL(c, cudaMemcpyAsync, dst, src, bytes, cudaMemcpyDefault, q->stream);
+}
+
+/* --- queues ---------------------------------------------------------------------------------- */
+
+static lks__mark mark(lks__device *device, lks__queue queue)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    lks__cuda_queue *q = &c->queues[queue];
+    q->made++;
+    if (!lks__cuda_failed(c))
+        LKS__CUDA_CALL(c, cudaEventRecord, q->events[q->made % LKS__CUDA_EVENTS], q->stream);
+    return (lks__mark){queue, q->made};
+}
+
+static void follow(lks__device *device, lks__queue queue, lks__mark after)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    const lks__cuda_queue *q = &c->queues[after.queue];
+    if (!lks__cuda_failed(c) && after.number > q->passed)
+        LKS__CUDA_CALL(c, cudaStreamWaitEvent, c->queues[queue].stream,
+                       q->events[after.number % LKS__CUDA_EVENTS], 0);
+}
+
+/* The mark that was made last with the event of this one. */
+static uint64_t newest(const lks__cuda_queue *q, uint64_t number)
+{
+    return number + (q->made - number) / LKS__CUDA_EVENTS * LKS__CUDA_EVENTS;
+}
+
+static lks_status passed(lks__device *device, lks__mark asked, bool *passed_p)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    lks__cuda_queue *q = &c->queues[asked.queue];
+    *passed_p = false;
+    if (!lks__cuda_failed(c) && asked.number > q->passed) {
+        const cudaError_t error = cudaEventQuery(q->events[asked.number % LKS__CUDA_EVENTS]);
+        if (error == cudaErrorNotReady)
+            return LKS_OK;
+        if (lks__cuda_check(c, error, "cudaEventQuery"))
+            q->passed = newest(q, asked.number);
+    }
+    if (lks__cuda_failed(c))
+        return failed(c);
+    *passed_p = true;
+    return LKS_OK;
+}
+
+/* --- open and close -------------------------------------------------------------------------- */
+
+static void close_queue(lks__cuda *c, lks__cuda_queue *q)
+{
+    for (int i = 0; i < LKS__CUDA_EVENTS; i++)
+        if (q->events[i] != NULL)
+            LKS__CUDA_CALL(c, cudaEventDestroy, q->events[i]);
+    if (q->stream != NULL)
+        LKS__CUDA_CALL(c, cudaStreamDestroy, q->stream);
+    if (q->pinned != NULL)
+        LKS__CUDA_CALL(c, cudaFreeHost, q->pinned);
+    free(q->calls);
+}
+
+static void close_device(lks__device *device)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    lks__cuda_products_close(c);
+    for (int i = 0; i < LKS__QUEUES; i++)
+        if (c->queues[i].stream != NULL) /* queued calls use what is freed below */
+            LKS__CUDA_CALL(c, cudaStreamSynchronize, c->queues[i].stream);
+    if (c->work != NULL)
+        LKS__CUDA_CALL(c, cudaFree, c->work);
+    for (int i = 0; i < LKS__QUEUES; i++)
+        close_queue(c, &c->queues[i]);
+    if (c->set_up != NULL)
+        LKS__CUDA_CALL(c, cudaStreamDestroy, c->set_up);
+    own_device = NULL;
+    free(c);
+}
+
+static const struct lks__device_ops ops = {
+    .name = "cuda",
+    .host_memory = false,
+    .alloc = alloc,
+    .release = release,
+    .alloc_staging = alloc_staging,
+    .release_staging = release_staging,
+    .copy = copy,
+    .mark = mark,
+    .follow = follow,
+    .passed = passed,
+    .close = close_device,
+};
+
+static bool open_queue(lks__cuda *c, lks__cuda_queue *q)
+{
+    if (!LKS__CUDA_CALL(c, cudaStreamCreateWithFlags, &q->stream, cudaStreamNonBlocking))
+        return false;
+    for (int i = 0; i < LKS__CUDA_EVENTS; i++)
+        if (!LKS__CUDA_CALL(c, cudaEventCreateWithFlags, &q->events[i], cudaEventDisableTiming))
+            return false;
+    return true;
+}
+
+/* What the bits of a run depend on: GPU, libraries, driver (it may compile kernels), algorithms. */
+static bool find_fingerprint(lks__cuda *c)
+{
+    int facts[5] = {c->about.major, c->about.minor};
+    if (!LKS__CUDA_CALL(c, cudaDeviceGetAttribute, &facts[2], cudaDevAttrMultiProcessorCount,
+                        c->gpu) ||
+        !LKS__CUDA_CALL(c, cudaRuntimeGetVersion, &facts[3]) ||
+        !LKS__CUDA_CALL(c, cudaDriverGetVersion, &facts[4]))
+        return false;
+    uint64_t h = XXH3_64bits(LKS_VERSION, sizeof LKS_VERSION);
+    h = XXH3_64bits_withSeed(c->about.name, strlen(c->about.name), h);
+    h = XXH3_64bits_withSeed(facts, sizeof facts, h);
+    const uint64_t products = lks__cuda_products_fingerprint(c);
+    c->device.fingerprint = XXH3_64bits_withSeed(&products, sizeof products, h) | 1; /* not 0 */
+    return !lks__cuda_failed(c);
+}
+
+lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fail,
+                          lks__device **device_p)
+{
+    lks__cuda *c = calloc(1, sizeof *c);
+    char why[200];
+    if (c == NULL)
+        return fail(LKS_ERR_NOMEM, "no memory for a CUDA device");
+    c->device = (lks__device){
+        .ops = &ops, .layers = layers, .ex = (const lks__exec *)c, .float32_only = true};
+    c->fail = fail;
+    c->gpu = gpu;
+    own_device = c;
+    if (!lks__cuda_look(gpu, &c->about, why, sizeof why))
+        record(c, "GPU %d: %s", gpu, why);
+    else if (LKS__CUDA_CALL(c, cudaSetDevice, gpu) &&
+             LKS__CUDA_CALL(c, cudaStreamCreateWithFlags, &c->set_up, cudaStreamNonBlocking) &&
+             open_queue(c, &c->queues[LKS__QUEUE_COMPUTE]) &&
+             open_queue(c, &c->queues[LKS__QUEUE_COPY]) && lks__cuda_products_open(c) &&
+             find_fingerprint(c)) {
+        *device_p = &c->device;
+        return LKS_OK;
+    }
+    const lks_status st = failed(c);
+    close_device(&c->device);
+    return st;
+}

@@ -1,0 +1,82 @@
+/* cuda/device.h - what the device keeps: for device.c and products.c, which share the failure of
+ * NVIDIA's calls. */
+#ifndef LKS_CUDA_DEVICE_H
+#define LKS_CUDA_DEVICE_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <stdatomic.h>
+
+#include "device/cuda/cuda.h"
+#include "device/cuda/module.h"
+
+/* Marks are events. A place is used again for a later mark of its queue, which stands for the
+ * earlier one, too. */
+enum { LKS__CUDA_EVENTS = 64 };
+
+/* Copies between the device and host memory that CUDA knows nothing of go through pinned memory,
+ * piece by piece. The host's part of a piece is a call that the queue makes when its turn comes. */
+enum { LKS__CUDA_PIECE = 4 << 20, LKS__CUDA_CALLS = 256 };
+
+typedef struct lks__cuda_call {
+    void *dst;
+    const void *src;
+    size_t bytes;
+    atomic_uint_least64_t *done;
+} lks__cuda_call;
+
+typedef struct lks__cuda_queue {
+    cudaStream_t stream;
+    cudaEvent_t events[LKS__CUDA_EVENTS];
+    uint64_t made, passed; /* marks */
+    void *pinned;          /* of LKS__CUDA_PIECE bytes; NULL until it is needed */
+    lks__cuda_call *calls; /* LKS__CUDA_CALLS of them, used in turn */
+    uint64_t called;
+    atomic_uint_least64_t done; /* of these calls */
+} lks__cuda_queue;
+
+typedef struct lks__cuda_products lks__cuda_products;
+
+typedef struct lks__cuda {
+    lks__device device; /* first; its ex points to this struct */
+    lks__cuda_fail *fail;
+    int gpu;
+    lks__cuda_gpu about;
+    lks__cuda_queue queues[LKS__QUEUES];
+    cudaStream_t set_up; /* zeros of new memory: waits for nothing else */
+    void *work;
+    size_t work_bytes;
+    lks__cuda_products *products;
+    char failure[600]; /* the first one's sentence; "": none */
+} lks__cuda;
+
+static inline lks__cuda *lks__cuda_of(const lks__exec *ex)
+{
+    return (lks__cuda *)(uintptr_t)ex;
+}
+
+/* Did the call succeed? If not, the device has failed, and its sentence names the call. */
+bool lks__cuda_check(lks__cuda *c, cudaError_t error, const char *call);
+bool lks__cuda_check_product(lks__cuda *c, cublasStatus_t status, const char *call);
+
+/* Nothing more is put on queues after a failure. */
+static inline bool lks__cuda_failed(const lks__cuda *c)
+{
+    return c->failure[0] != '\0';
+}
+
+/* As module.h's functions. */
+bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes);
+lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fail,
+                          lks__device **device_p);
+
+/* The handle, and work space. False: the device has failed. */
+bool lks__cuda_products_open(lks__cuda *c);
+void lks__cuda_products_close(lks__cuda *c);
+/* Of the algorithms for some shapes. */
+uint64_t lks__cuda_products_fingerprint(lks__cuda *c);
+
+#define LKS__CUDA_CALL(c, call, ...)    lks__cuda_check((c), call(__VA_ARGS__), #call)
+#define LKS__CUDA_PRODUCT(c, call, ...) lks__cuda_check_product((c), call(__VA_ARGS__), #call)
+
+#endif

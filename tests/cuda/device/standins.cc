@@ -1,0 +1,880 @@
+/* standins.cc - stands in for the CUDA runtime and cuBLASLt. What is put on a stream runs later, in an
+ * order that the seed chooses; only the order within a stream, and events, are kept. The host can't
+ * touch the device's memory. See standins.h for what the environment sets, and for what ends the
+ * process. */
+#include "standins.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness.h"
+
+extern "C" void lks__cuda_launched(const char *kernel); /* src/device/cuda/cuda.h */
+
+/* An entry of a stream. */
+struct entry {
+    const char *what;
+    std::function<void()> run;
+    CUevent_st *after; /* begins when this event has been reached `turn` times; NULL: at any time */
+    CUevent_st *reaches;
+    uint64_t turn;
+    bool on_host;     /* runs as the host does: without the device's memory */
+    const char *host; /* memory of the host that it needs */
+    size_t bytes;
+};
+
+struct CUstream_st {
+    std::deque<entry> entries;
+    unsigned number;
+};
+
+struct CUevent_st {
+    uint64_t recorded, reached;
+};
+
+namespace
+{
+
+enum order { LATE, EVEN_FIRST, ODD_FIRST, RANDOM, ORDERS };
+enum { PAGE = 4096, MOST_REFUSED = 5, LEAST_ALIGNMENT = 256 };
+
+struct block {
+    char *map, *data;
+    size_t map_bytes, bytes;
+    bool device, released;
+};
+
+std::vector<block> blocks;
+std::vector<CUstream_st *> streams;
+unsigned n_streams; /* ever made */
+const char *running; /* what runs now; NULL: the host */
+struct sigaction before;
+uint32_t random_state;
+order how;
+int refused; /* consecutive queries that were answered "not yet" */
+cudaError_t last_error;
+bool is_open;
+std::map<std::string, int> calls;
+std::set<std::string> signatures;
+
+[[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char *fmt, ...)
+{
+    const char *rank = getenv("RANK");
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "CUDA stand-in%s%s: ", rank == NULL ? "" : ", rank ", rank == NULL ? "" : rank);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    abort();
+}
+
+unsigned number_of(const char *name, unsigned otherwise)
+{
+    const char *text = getenv(name);
+    return text == NULL ? otherwise : (unsigned)strtoul(text, NULL, 10);
+}
+
+uint32_t draw(uint32_t below)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 17;
+    random_state ^= random_state << 5;
+    return random_state % below;
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+block *block_at(const void *p)
+{
+    for (block &b : blocks)
+        if ((const char *)p >= b.map && (const char *)p < b.map + b.map_bytes)
+            return &b;
+    return NULL;
+}
+
+/* The fault happens again after this, and ends the process. */
+void on_fault(int, siginfo_t *info, void *)
+{
+    char text[300];
+    const block *b = block_at(info->si_addr);
+    sigaction(SIGSEGV, &before, NULL);
+    if (b == NULL)
+        return;
+    const int n = snprintf(
+        text, sizeof text, "CUDA stand-in: %s touched %p: byte %td of %zu bytes of %s memory%s\n",
+        running == NULL ? "the host" : running, info->si_addr, (char *)info->si_addr - b->data,
+        b->bytes, b->device ? "device" : "pinned", b->released ? ", which was freed" : "");
+    (void)!write(2, text, (size_t)n);
+}
+
+void put_protection(int protection)
+{
+    for (const block &b : blocks)
+        if (b.device && !b.released)
+            mprotect(b.map, b.map_bytes - PAGE, protection);
+    is_open = protection != PROT_NONE;
+}
+
+/* Only as long as something runs that may use it. */
+void open_memory(bool open)
+{
+    if (open != is_open)
+        put_protection(open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+/* NaNs that end before an unreadable page, at a multiple of 256 bytes as CUDA's. */
+void *take(size_t bytes, bool device)
+{
+    const size_t used = (bytes + LEAST_ALIGNMENT - 1) / LEAST_ALIGNMENT * LEAST_ALIGNMENT;
+    const size_t pages = (used + PAGE - 1) / PAGE * PAGE;
+    block b = {};
+    b.map_bytes = pages + PAGE;
+    b.bytes = bytes;
+    b.device = device;
+    b.map = (char *)mmap(NULL, b.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (b.map == MAP_FAILED || mprotect(b.map, pages, PROT_READ | PROT_WRITE) != 0)
+        die("no memory for %zu bytes", bytes);
+    b.data = b.map + pages - used;
+    memset(b.data, 0xff, used);
+    if (device && !is_open)
+        mprotect(b.map, pages, PROT_NONE);
+    blocks.push_back(b);
+    return b.data;
+}
+
+/* The block that has [p, p + bytes); NULL: memory that CUDA knows nothing of. */
+const block *memory_of(const char *what, const void *p, size_t bytes)
+{
+    const block *b = block_at(p);
+    if (b == NULL)
+        return NULL;
+    if (b->released)
+        die("%s names memory that was freed", what);
+    if ((const char *)p < b->data || (const char *)p + bytes > b->data + b->bytes)
+        die("%s: %zu bytes from byte %td of a block of %zu", what, bytes,
+            (const char *)p - b->data, b->bytes);
+    return b;
+}
+
+/* Does an entry need this memory of the host? */
+const char *needed(const void *p, size_t bytes)
+{
+    for (const CUstream_st *s : streams)
+        for (const entry &e : s->entries)
+            if (e.host != NULL && e.host < (const char *)p + bytes &&
+                (const char *)p < e.host + e.bytes)
+                return e.what;
+    return NULL;
+}
+
+/* --- streams --------------------------------------------------------------------------------- */
+
+bool is_due(const entry &e)
+{
+    return e.after == NULL || e.after->reached >= e.turn;
+}
+
+bool step(CUstream_st *s)
+{
+    if (s->entries.empty() || !is_due(s->entries.front()))
+        return false;
+    const entry e = s->entries.front();
+    if (e.run) {
+        open_memory(!e.on_host);
+        running = e.what;
+        e.run();
+        running = NULL;
+    }
+    s->entries.pop_front();
+    return true;
+}
+
+/* What the order lets run without a request. */
+void run_some()
+{
+    if (running != NULL)
+        die("a CUDA call by %s", running);
+    if (how == EVEN_FIRST || how == ODD_FIRST) {
+        for (CUstream_st *s : streams)
+            while (s->number % 2 == (how == ODD_FIRST) && step(s))
+                ;
+    } else if (how == RANDOM && !streams.empty()) {
+        for (unsigned i = draw(4); i > 0; i--)
+            step(streams[draw((uint32_t)streams.size())]);
+    }
+    open_memory(false);
+}
+
+void reach(const CUevent_st *event, uint64_t turn);
+
+/* Run the first entry, and before that all that it waits for. */
+void run_one(CUstream_st *s)
+{
+    const entry &e = s->entries.front();
+    if (!is_due(e))
+        reach(e.after, e.turn);
+    step(s);
+}
+
+void reach(const CUevent_st *event, uint64_t turn)
+{
+    while (event->reached < turn) {
+        CUstream_st *at = NULL;
+        for (CUstream_st *s : streams)
+            for (const entry &e : s->entries)
+                at = e.reaches == event ? s : at;
+        if (at == NULL)
+            die("somebody waits for an event that nobody reaches");
+        run_one(at);
+    }
+}
+
+void finish(CUstream_st *s)
+{
+    while (!s->entries.empty())
+        run_one(s);
+    open_memory(false);
+}
+
+void put(CUstream_st *s, entry e)
+{
+    bool known = false;
+    for (const CUstream_st *other : streams)
+        known = known || other == s;
+    if (!known)
+        die("%s is put on no stream", e.what);
+    s->entries.push_back(std::move(e));
+    run_some();
+}
+
+/* --- calls ----------------------------------------------------------------------------------- */
+
+/* CUDA_STANDIN_FAIL=NAME:N: does this call fail? */
+bool fails(const char *name, const char *signature)
+{
+    const char *text = getenv("CUDA_STANDIN_FAIL"), *colon = text == NULL ? NULL : strchr(text, ':');
+    signatures.insert(signature[0] == '\0' ? std::string(name)
+                                           : std::string(name) + " " + signature);
+    const int n = ++calls[name];
+    return colon != NULL && std::string(text, colon) == name && n == atoi(colon + 1);
+}
+
+cudaError_t error_of(cudaError_t error)
+{
+    last_error = error;
+    return error;
+}
+
+#define CUDA_CALL(signature)                                                                       \
+    if (fails(__func__, signature))                                                                \
+    return error_of(cudaErrorLaunchFailure)
+#define PRODUCT_CALL(signature)                                                                    \
+    if (fails(__func__, signature))                                                                \
+    return CUBLAS_STATUS_EXECUTION_FAILED
+
+int n_gpus()
+{
+    const char *text = getenv("CUDA_STANDIN_GPUS");
+    return text == NULL ? 8 : strcmp(text, "none") == 0 ? -1 : atoi(text);
+}
+
+/* Kernels come here from fibers.h. */
+void queue_kernel(const void *stream, lks_fibers_launch *launch)
+{
+    const char *name = lks_fibers_name(launch);
+    if (fails("kernel", name)) {
+        lks_fibers_drop(launch);
+        last_error = cudaErrorLaunchFailure;
+    } else {
+        entry e = {};
+        e.what = name;
+        e.run = [launch] {
+            lks_fibers_order(how == RANDOM ? draw(1000) : 0);
+            lks_fibers_run(launch);
+        };
+        put((CUstream_st *)(uintptr_t)stream, std::move(e));
+    }
+    lks__cuda_launched(name);
+}
+
+__attribute__((constructor)) void begin()
+{
+    const unsigned seed = number_of("CUDA_STANDIN_SEED", 0) + number_of("LKS_TEST_START", 0) +
+                          number_of("RANK", 0);
+    struct sigaction action = {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, &before);
+    how = (order)(seed % ORDERS);
+    random_state = (seed + 1) * 2654435761u | 1;
+    lks_fibers_queue(queue_kernel);
+}
+
+/* Add a line for each kind of call to the file CUDA_STANDIN_CALLS. */
+__attribute__((destructor)) void end()
+{
+    const char *path = getenv("CUDA_STANDIN_CALLS");
+    FILE *f = path == NULL ? NULL : fopen(path, "a");
+    if (f == NULL)
+        return;
+    for (const std::string &s : signatures)
+        fprintf(f, "%s\n", s.c_str());
+    fclose(f);
+}
+
+/* A query: of all that is on the stream, or of the event. */
+bool is_ready(CUstream_st *s, const CUevent_st *event)
+{
+    run_some();
+    const bool done = s != NULL ? s->entries.empty() : event->reached >= event->recorded;
+    if (!done && refused < MOST_REFUSED && draw(2) == 0) {
+        refused++;
+        return false;
+    }
+    refused = 0;
+    if (s != NULL)
+        finish(s);
+    else
+        reach(event, event->recorded);
+    open_memory(false);
+    return true;
+}
+
+} // namespace
+
+/* --- the CUDA runtime ------------------------------------------------------------------------ */
+
+cudaError_t cudaGetLastError(void)
+{
+    const cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    fails(__func__, "");
+    return error;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    fails(__func__, "");
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorInsufficientDriver:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    default:
+        return "unspecified launch failure";
+    }
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    CUDA_CALL("");
+    *n = n_gpus();
+    return *n < 0    ? error_of(cudaErrorInsufficientDriver)
+           : *n == 0 ? error_of(cudaErrorNoDevice)
+                     : cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int gpu)
+{
+    CUDA_CALL("");
+    if (gpu < 0 || gpu >= n_gpus())
+        return error_of(cudaErrorInvalidDevice);
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "Stand-in");
+    p->totalGlobalMem = (size_t)80 << 30;
+    p->major = (int)number_of("CUDA_STANDIN_MAJOR", 9);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int)
+{
+    CUDA_CALL("cudaDevAttrMultiProcessorCount");
+    if (which != cudaDevAttrMultiProcessorCount)
+        return error_of(cudaErrorInvalidValue);
+    *value = (int)number_of("CUDA_STANDIN_PROCESSORS", 132);
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    CUDA_CALL("");
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    CUDA_CALL("");
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int gpu)
+{
+    CUDA_CALL("");
+    return gpu >= 0 && gpu < n_gpus() ? cudaSuccess : error_of(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    CUDA_CALL("");
+    size_t all = bytes;
+    for (const block &b : blocks)
+        all += b.device && !b.released ? b.bytes : 0;
+    if (all > (size_t)number_of("CUDA_STANDIN_MB", 4096) << 20)
+        return error_of(cudaErrorMemoryAllocation);
+    run_some();
+    *p = take(bytes, true);
+    return cudaSuccess;
+}
+
+static void give(const char *what, void *p, bool device)
+{
+    for (block &b : blocks)
+        if (b.data == p && b.device == device && !b.released) {
+            mprotect(b.map, b.map_bytes, PROT_NONE);
+            madvise(b.map, b.map_bytes, MADV_DONTNEED);
+            b.released = true;
+            return;
+        }
+    die("%s of memory that was not allocated so", what);
+}
+
+cudaError_t cudaFree(void *p)
+{
+    CUDA_CALL("");
+    /* CUDA may wait for what is queued. Here that finds the memory gone. */
+    give("cudaFree", p, true);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
+{
+    CUDA_CALL("cudaHostAllocDefault");
+    if (flags != cudaHostAllocDefault)
+        return error_of(cudaErrorInvalidValue);
+    *p = take(bytes, false);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    CUDA_CALL("");
+    const block *b = block_at(p);
+    const char *who = b == NULL ? NULL : needed(b->data, b->bytes);
+    if (who != NULL)
+        die("cudaFreeHost of memory that a queued %s needs", who);
+    give("cudaFreeHost", p, false);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    CUDA_CALL("");
+    *left = (size_t)1 << 20;
+    *all = (size_t)80 << 30;
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p)
+{
+    CUDA_CALL("");
+    const block *b = memory_of(__func__, p, 0);
+    memset(a, 0, sizeof *a);
+    a->type = b == NULL ? cudaMemoryTypeUnregistered
+              : b->device ? cudaMemoryTypeDevice
+                          : cudaMemoryTypeHost;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
+{
+    CUDA_CALL("");
+    if (memory_of(__func__, p, bytes) == NULL)
+        die("cudaMemsetAsync of memory that CUDA knows nothing of");
+    entry e = {};
+    e.what = "cudaMemsetAsync";
+    e.run = [=] { memset(p, value, bytes); };
+    put(stream, std::move(e));
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    const block *to = memory_of(__func__, dst, bytes), *from = memory_of(__func__, src, bytes);
+    CUDA_CALL(kind == cudaMemcpyDefault        ? "cudaMemcpyDefault"
+              : kind == cudaMemcpyHostToDevice ? "cudaMemcpyHostToDevice"
+                                               : "cudaMemcpyDeviceToHost");
+    if (to == NULL || from == NULL)
+        die("cudaMemcpyAsync with pageable memory, for which CUDA may stop the host");
+    if ((kind == cudaMemcpyHostToDevice && (!to->device || from->device)) ||
+        (kind == cudaMemcpyDeviceToHost && (to->device || !from->device)))
+        die("cudaMemcpyAsync in another direction than its kind");
+    entry e = {};
+    e.what = "cudaMemcpyAsync";
+    e.host = !to->device ? (const char *)dst : !from->device ? (const char *)src : NULL;
+    e.bytes = bytes;
+    e.run = [=] { memmove(dst, src, bytes); };
+    if (!to->device && needed(dst, bytes) == NULL)
+        memset(dst, 0xff, bytes); /* whoever reads it too early finds NaNs */
+    put(stream, std::move(e));
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
+{
+    CUDA_CALL("");
+    entry e = {};
+    e.what = "cudaLaunchHostFunc";
+    e.on_host = true;
+    e.run = [=] { fn(arg); };
+    put(stream, std::move(e));
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    CUDA_CALL("cudaStreamNonBlocking");
+    if (flags != cudaStreamNonBlocking)
+        return error_of(cudaErrorInvalidValue);
+    *stream = new CUstream_st();
+    (*stream)->number = n_streams++;
+    streams.push_back(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    CUDA_CALL("");
+    if (!stream->entries.empty())
+        die("cudaStreamDestroy while %zu entries are queued", stream->entries.size());
+    for (size_t i = 0; i < streams.size(); i++)
+        if (streams[i] == stream) {
+            streams.erase(streams.begin() + (std::ptrdiff_t)i);
+            delete stream;
+            return cudaSuccess;
+        }
+    die("cudaStreamDestroy of no stream");
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    CUDA_CALL("");
+    run_some();
+    finish(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    CUDA_CALL("");
+    return is_ready(stream, NULL) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    CUDA_CALL("");
+    entry e = {};
+    e.what = "cudaStreamWaitEvent";
+    e.after = event;
+    e.turn = event->recorded;
+    put(stream, std::move(e));
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    CUDA_CALL("cudaEventDisableTiming");
+    if (flags != cudaEventDisableTiming)
+        return error_of(cudaErrorInvalidValue);
+    *event = new CUevent_st();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    CUDA_CALL("");
+    for (const CUstream_st *s : streams)
+        for (const entry &e : s->entries)
+            if (e.after == event || e.reaches == event)
+                die("cudaEventDestroy of an event that is queued");
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    CUDA_CALL("");
+    const uint64_t turn = ++event->recorded;
+    entry e = {};
+    e.what = "cudaEventRecord";
+    e.reaches = event;
+    e.run = [=] { event->reached = turn; };
+    e.on_host = true;
+    put(stream, std::move(e));
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    CUDA_CALL("");
+    return is_ready(NULL, event) ? cudaSuccess : cudaErrorNotReady;
+}
+
+/* --- cuBLASLt: stored by columns, float32 ----------------------------------------------------- */
+
+struct cublasLtContext {
+    int open;
+};
+
+namespace
+{
+
+struct description {
+    bool ta, tb;
+};
+struct layout {
+    uint64_t rows, cols, ld;
+};
+struct preference {
+    size_t work;
+    uint32_t alignments[4];
+};
+/* What an algorithm was made for; a product must use it for nothing else. */
+struct algorithm {
+    uint32_t shape;
+    uint32_t alignments[4];
+    uint32_t work;
+};
+static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm has 64 bytes");
+
+uint32_t shape_of(const description *d, const layout *a, const layout *b, const layout *c)
+{
+    uint64_t h = 1469598103934665603u;
+    const uint64_t parts[] = {d->ta,   d->tb, a->rows, a->cols, a->ld, b->rows,
+                              b->cols, b->ld, c->rows, c->cols, c->ld};
+    for (uint64_t part : parts)
+        h = (h ^ part) * 1099511628211u;
+    return (uint32_t)(h >> 32);
+}
+
+/* c = alpha * op(a) op(b) + beta * c; each sum in the order of k. */
+void multiply(description d, layout la, layout lb, layout lc, float alpha, const float *a,
+              const float *b, float beta, float *c)
+{
+    const uint64_t k = d.ta ? la.rows : la.cols;
+    std::vector<float> column(lc.rows);
+    for (uint64_t j = 0; j < lc.cols; j++) {
+        for (uint64_t i = 0; i < lc.rows; i++)
+            column[i] = 0.0f;
+        for (uint64_t x = 0; x < k; x++) {
+            const float v = d.tb ? b[j + lb.ld * x] : b[x + lb.ld * j];
+            const uint64_t from = d.ta ? x : la.ld * x, next = d.ta ? la.ld : 1;
+            for (uint64_t i = 0; i < lc.rows; i++)
+                column[i] += a[from + next * i] * v;
+        }
+        for (uint64_t i = 0; i < lc.rows; i++)
+            c[i + lc.ld * j] =
+                alpha * column[i] + (beta == 0.0f ? 0.0f : beta * c[i + lc.ld * j]);
+    }
+}
+
+/* All elements of the matrix are in one block of the device, and aligned as the algorithm needs. */
+bool fits(const char *what, const void *p, const layout *l, uint32_t alignment)
+{
+    const size_t floats = (l->cols - 1) * l->ld + l->rows;
+    const block *b = memory_of(what, p, floats * sizeof(float));
+    if (b == NULL || !b->device)
+        die("cublasLtMatmul: %s is no device memory", what);
+    return (uintptr_t)p % alignment == 0;
+}
+
+} // namespace
+
+size_t cublasLtGetVersion(void)
+{
+    fails(__func__, "");
+    return 130100;
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    fails(__func__, "");
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ? "the functionality is not supported"
+                                                 : "the GPU program failed to execute";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    PRODUCT_CALL("");
+    *handle = new cublasLtContext();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    PRODUCT_CALL("");
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *what, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    PRODUCT_CALL("CUBLAS_COMPUTE_32F CUDA_R_32F");
+    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    *what = (cublasLtMatmulDesc_t) new description();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t what)
+{
+    PRODUCT_CALL("");
+    delete (description *)what;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t what,
+                                              cublasLtMatmulDescAttributes_t which,
+                                              const void *value, size_t bytes)
+{
+    PRODUCT_CALL(which == CUBLASLT_MATMUL_DESC_TRANSA ? "CUBLASLT_MATMUL_DESC_TRANSA"
+                                                      : "CUBLASLT_MATMUL_DESC_TRANSB");
+    description *d = (description *)what;
+    if (bytes != sizeof(int32_t) ||
+        (which != CUBLASLT_MATMUL_DESC_TRANSA && which != CUBLASLT_MATMUL_DESC_TRANSB))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    (which == CUBLASLT_MATMUL_DESC_TRANSA ? d->ta : d->tb) = *(const int32_t *)value == CUBLAS_OP_T;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    PRODUCT_CALL("CUDA_R_32F");
+    if (type != CUDA_R_32F || rows == 0 || cols == 0 || ld < (int64_t)rows)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *out = (cublasLtMatrixLayout_t) new layout{rows, cols, (uint64_t)ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
+{
+    PRODUCT_CALL("");
+    delete (layout *)l;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    PRODUCT_CALL("");
+    *out = (cublasLtMatmulPreference_t) new preference{0, {256, 256, 256, 256}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
+{
+    PRODUCT_CALL("");
+    delete (preference *)p;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t out,
+                                                    cublasLtMatmulPreferenceAttributes_t which,
+                                                    const void *value, size_t bytes)
+{
+    static const char *const names[] = {"CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES",
+                                        "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES",
+                                        "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES",
+                                        "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES"};
+    preference *p = (preference *)out;
+    const int i = (int)which - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    const bool is_work = which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+    PRODUCT_CALL(is_work            ? "CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES"
+                 : i >= 0 && i <= 3 ? names[i]
+                                    : "CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK");
+    if (is_work && bytes == sizeof(size_t))
+        p->work = *(const size_t *)value;
+    else if (i >= 0 && i <= 3 && bytes == sizeof(uint32_t))
+        p->alignments[i] = *(const uint32_t *)value;
+    else if (which != CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK || bytes != sizeof(uint32_t))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t what,
+                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                               cublasLtMatmulPreference_t p, int wanted,
+                               cublasLtMatmulHeuristicResult_t results[], int *n)
+{
+    PRODUCT_CALL("1 result");
+    const preference *pref = (const preference *)p;
+    if (wanted != 1 || c != d)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memset(results, 0, sizeof *results);
+    algorithm found = {};
+    found.shape =
+        shape_of((const description *)what, (const layout *)a, (const layout *)b, (const layout *)c) +
+        number_of("CUDA_STANDIN_ALGORITHMS", 0);
+    memcpy(found.alignments, pref->alignments, sizeof found.alignments);
+    found.work = (uint32_t)pref->work;
+    memcpy(&results->algo, &found, sizeof found);
+    *n = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *out,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *given,
+                              void *work, size_t work_bytes, cudaStream_t stream)
+{
+    const description d = *(const description *)what;
+    const layout la = *(const layout *)a_layout, lb = *(const layout *)b_layout;
+    const layout lc = *(const layout *)c_layout;
+    const float x = *(const float *)alpha, y = *(const float *)beta;
+    static const char *const names[] = {"N N, float32", "N T, float32", "T N, float32",
+                                        "T T, float32"};
+    PRODUCT_CALL(names[2 * d.ta + d.tb]);
+    algorithm how_to;
+    memcpy(&how_to, given, sizeof how_to);
+    const uint64_t k = d.ta ? la.rows : la.cols;
+    if (k != (d.tb ? lb.cols : lb.rows) || lc.rows != (d.ta ? la.cols : la.rows) ||
+        lc.cols != (d.tb ? lb.rows : lb.cols) || c != out || c_layout != d_layout ||
+        how_to.shape != shape_of(&d, &la, &lb, &lc) + number_of("CUDA_STANDIN_ALGORITHMS", 0) ||
+        work_bytes < how_to.work || memory_of("work space", work, work_bytes) == NULL ||
+        !fits("a", a, &la, how_to.alignments[0]) || !fits("b", b, &lb, how_to.alignments[1]) ||
+        !fits("c", c, &lc, how_to.alignments[2]))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    entry e = {};
+    e.what = "cublasLtMatmul";
+    e.run = [=] {
+        memset(work, 0xff, work_bytes > 4096 ? 4096 : work_bytes); /* its own, and nobody else's */
+        multiply(d, la, lb, lc, x, (const float *)a, (const float *)b, y, (float *)out);
+    };
+    put(stream, std::move(e));
+    return CUBLAS_STATUS_SUCCESS;
+}
