@@ -21,8 +21,7 @@ static bool has_signs(void)
 static const char *why_not(const lks__cuda_module **module_p, int *n_p, char text[LKS__DEVICE_TEXT])
 {
     char why[400] = "", shown[500];
-    *module_p =
-        lks__module_load(LKS__CUDA_MODULE_FILE, LKS__CUDA_MODULE_VERSION, why, sizeof why);
+    *module_p = lks__module_load(LKS__CUDA_MODULE_FILE, LKS__CUDA_MODULE_VERSION, why, sizeof why);
     if (*module_p == NULL) {
         snprintf(text, LKS__DEVICE_TEXT,
                  "%s: configure and build lockstep with CUDA's toolkit (docs/cuda.md)",
@@ -34,8 +33,9 @@ static const char *why_not(const lks__cuda_module **module_p, int *n_p, char tex
         snprintf(text, LKS__DEVICE_TEXT,
                  "%s: look at nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set", why);
     else if (*n_p == 0)
-        snprintf(text, LKS__DEVICE_TEXT, "this process sees no NVIDIA GPU: look at nvidia-smi, "
-                                         "and at CUDA_VISIBLE_DEVICES if it is set");
+        snprintf(text, LKS__DEVICE_TEXT,
+                 "this process sees no NVIDIA GPU: look at nvidia-smi, "
+                 "and at CUDA_VISIBLE_DEVICES if it is set");
     return *n_p <= 0 ? text : NULL;
 }
 

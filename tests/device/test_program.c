@@ -26,7 +26,7 @@ static void test_choices(void **state)
     assert_contains(dry(deferred_tool, "deferred").err, "there is no such folder");
     lks_test_result r = dry("lockstep", "deferred");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "device must be auto or cpu in this build, not \"deferred\"");
+    assert_contains(r.err, "device must be auto, cuda or cpu in this build, not \"deferred\"");
     r = dry(deferred_tool, "cuda");
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "device must be auto, deferred or cpu in this build, not \"cuda\"");

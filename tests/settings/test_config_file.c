@@ -271,7 +271,7 @@ static void test_mistakes(void **state)
         {"a.conf", "out_dir = 'a\\q'\n", "one string in quotes"},
         {"a.conf", "out_dir = 'a\\\n", "one string in quotes"},
         {"a.conf", "out_dir = ''\n", "text of 1 to"},
-        {"a.conf", "device = cuda\n", "in this build"},
+        {"a.conf", "device = gpu\n", "in this build"},
         {"a.conf", "n_layer\n", "a.conf:1: expected KEY = VALUE"},
         {"a.conf", "= 3\n", "expected KEY = VALUE"},
         {"a.conf", "[section]\n", "expected KEY = VALUE"},

@@ -168,6 +168,7 @@ static const struct figure ours[] = {
     {"recompute", "none"},
     {"memory", ""},
     {"device", "auto"},
+    {"share_gpu", "false"},
     {"dtype", "float32"},
 };
 

@@ -640,6 +640,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "recompute", "block", 0), /* what it saves: model_recompute, laws_recompute */
     ROW(TRAIN, "recompute", "layer", REFUSED, .says = "must be none, rows or block"),
     ROW(TRAIN, "device", "cpu", 0),
+    ROW(TRAIN, "share_gpu", "true", 0), /* on a host with GPUs: cuda_open */
     ROW(TRAIN, "dtype", "bfloat16", OTHER | HOST),
 };
 
@@ -721,6 +722,7 @@ static const struct row other_rows[] = {
     ROW(SAMPLE, "interactive", "true", REFUSED, .says = "leave out --num_samples"),
     ROW(SAMPLE, "threads", "2", 0),
     ROW(SAMPLE, "device", "cpu", 0),
+    ROW(SAMPLE, "share_gpu", "true", 0), /* on a host with GPUs: cuda_open */
     ROW(SAMPLE, "dtype", "bfloat16", TEXT),
     ROW(EVAL, "dataset", "@other", TEXT),
     ROW(EVAL, "out_dir", "@run2", TEXT),
@@ -739,6 +741,7 @@ static const struct row other_rows[] = {
     ROW(EVAL, "timeout", "0.253", RESULT | TEXT, .says = TOO_LATE,
         .with = "--nproc_per_node=2 LOCKSTEP_FAULT=read:8:slower LOCKSTEP_FAULT_RANK=1"),
     ROW(EVAL, "device", "cpu", 0),
+    ROW(EVAL, "share_gpu", "true", 0), /* on a host with GPUs: cuda_open */
     ROW(EVAL, "dtype", "bfloat16", TEXT),
     ROW(PREP, "input", "@text2", TEXT),
     ROW(PREP, "out", "@prepared", 0),

@@ -27,7 +27,8 @@ static void __attribute__((format(printf, 2, 3))) record(lks__cuda *c, const cha
 bool lks__cuda_check(lks__cuda *c, cudaError_t error, const char *call)
 {
     if (error != cudaSuccess)
-        record(c, "%s failed on GPU %d (%s): %s (CUDA error %d); the kernel log (dmesg) may have more",
+        record(c,
+               "%s failed on GPU %d (%s): %s (CUDA error %d); the kernel log (dmesg) may have more",
                call, c->gpu, c->about.name, cudaGetErrorString(error), (int)error);
     return error == cudaSuccess;
 }
@@ -49,8 +50,22 @@ void lks__cuda_launched(const char *kernel)
                (int)error);
 }
 
-static lks_status failed(const lks__cuda *c)
+/* Wait for all that is queued, whatever comes of it. A GPU that can't go on drops it at once. */
+static void stop(const lks__cuda *c)
 {
+    const cudaStream_t streams[] = {c->set_up, c->queues[LKS__QUEUE_COMPUTE].stream,
+                                    c->queues[LKS__QUEUE_COPY].stream};
+    for (int i = 0; i < 3; i++)
+        if (streams[i] != NULL)
+            (void)cudaStreamSynchronize(streams[i]);
+}
+
+/* Who learns of a failure may free the memory that queued work needs: so none is left. */
+static lks_status failed(lks__cuda *c)
+{
+    if (!c->stopped)
+        stop(c);
+    c->stopped = true;
     return c->fail(LKS_ERR_DEVICE, "%s", c->failure);
 }
 
@@ -117,9 +132,9 @@ void *lks__cuda_work(const lks__exec *ex, size_t bytes)
         void *old = c->work;
         c->work = NULL;
         c->work_bytes = 0;
-        if ((old != NULL && (!LKS__CUDA_CALL(c, cudaStreamSynchronize,
-                                             c->queues[LKS__QUEUE_COMPUTE].stream) ||
-                             !LKS__CUDA_CALL(c, cudaFree, old))) ||
+        if ((old != NULL &&
+             (!LKS__CUDA_CALL(c, cudaStreamSynchronize, c->queues[LKS__QUEUE_COMPUTE].stream) ||
+              !LKS__CUDA_CALL(c, cudaFree, old))) ||
             !LKS__CUDA_CALL(c, cudaMalloc, &c->work, bytes))
             return NULL;
         c->work_bytes = bytes;
@@ -181,13 +196,12 @@ static void copy_pieces(lks__cuda *c, lks__cuda_queue *q, char *dst, const char 
         return;
     for (size_t n; bytes > 0; bytes -= n, dst += n, src += n) {
         n = bytes < LKS__CUDA_PIECE ? bytes : LKS__CUDA_PIECE;
-        const bool put = to_host
-                             ? LKS__CUDA_CALL(c, cudaMemcpyAsync, q->pinned, src, n,
-                                              cudaMemcpyDeviceToHost, q->stream) &&
-                                   call_later(c, q, dst, q->pinned, n)
-                             : call_later(c, q, q->pinned, src, n) &&
-                                   LKS__CUDA_CALL(c, cudaMemcpyAsync, dst, q->pinned, n,
-                                                  cudaMemcpyHostToDevice, q->stream);
+        const bool put = to_host ? LKS__CUDA_CALL(c, cudaMemcpyAsync, q->pinned, src, n,
+                                                  cudaMemcpyDeviceToHost, q->stream) &&
+                                       call_later(c, q, dst, q->pinned, n)
+                                 : call_later(c, q, q->pinned, src, n) &&
+                                       LKS__CUDA_CALL(c, cudaMemcpyAsync, dst, q->pinned, n,
+                                                      cudaMemcpyHostToDevice, q->stream);
         if (!put)
             return;
     }
@@ -200,6 +214,8 @@ static void copy(lks__device *device, lks__queue queue, void *dst, const void *s
     if (lks__cuda_failed(c) || bytes == 0)
         return;
     const enum cudaMemoryType to = type_of(c, dst), from = type_of(c, src);
+    if (lks__cuda_failed(c)) /* a type is not known */
+        return;
     if (to == cudaMemoryTypeUnregistered || from == cudaMemoryTypeUnregistered)
         copy_pieces(c, q, dst, src, bytes, to == cudaMemoryTypeUnregistered);
     else
@@ -268,10 +284,8 @@ static void close_queue(lks__cuda *c, lks__cuda_queue *q)
 static void close_device(lks__device *device)
 {
     lks__cuda *c = (lks__cuda *)device;
+    stop(c);
     lks__cuda_products_close(c);
-    for (int i = 0; i < LKS__QUEUES; i++)
-        if (c->queues[i].stream != NULL) /* queued calls use what is freed below */
-            LKS__CUDA_CALL(c, cudaStreamSynchronize, c->queues[i].stream);
     if (c->work != NULL)
         LKS__CUDA_CALL(c, cudaFree, c->work);
     for (int i = 0; i < LKS__QUEUES; i++)
@@ -321,6 +335,21 @@ static bool find_fingerprint(lks__cuda *c)
     const uint64_t products = lks__cuda_products_fingerprint(c);
     c->device.fingerprint = XXH3_64bits_withSeed(&products, sizeof products, h) | 1; /* not 0 */
     return !lks__cuda_failed(c);
+}
+
+bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes)
+{
+    struct cudaDeviceProp p;
+    const cudaError_t error = cudaGetDeviceProperties(&p, gpu);
+    if (error != cudaSuccess) {
+        snprintf(why, why_bytes, "cudaGetDeviceProperties failed: %s (CUDA error %d)",
+                 cudaGetErrorString(error), (int)error);
+        (void)cudaGetLastError();
+        return false;
+    }
+    *out = (lks__cuda_gpu){.bytes = p.totalGlobalMem, .major = p.major, .minor = p.minor};
+    snprintf(out->name, sizeof out->name, "%s", p.name);
+    return true;
 }
 
 lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fail,

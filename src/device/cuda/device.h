@@ -48,6 +48,7 @@ typedef struct lks__cuda {
     size_t work_bytes;
     lks__cuda_products *products;
     char failure[600]; /* the first one's sentence; "": none */
+    bool stopped;      /* after a failure: nothing is queued any more */
 } lks__cuda;
 
 static inline lks__cuda *lks__cuda_of(const lks__exec *ex)
@@ -72,7 +73,7 @@ lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fa
 
 /* The handle, and work space. False: the device has failed. */
 bool lks__cuda_products_open(lks__cuda *c);
-void lks__cuda_products_close(lks__cuda *c);
+void lks__cuda_products_close(lks__cuda *c); /* nothing is queued */
 /* Of the algorithms for some shapes. */
 uint64_t lks__cuda_products_fingerprint(lks__cuda *c);
 

@@ -13,12 +13,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include "device/cuda/cuda.h"
+
 /* Shared memory of the block: T name[n], n a constant. It starts undefined. */
 #define LKS_SHARED(T, name, n) __shared__ T name[n]
 
 /* Put kernel(...) on the stream: `grid` and `block` are dim3. */
 #define LKS_LAUNCH(kernel, grid, block, stream, ...)                                               \
-    kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
+    (kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__), lks__cuda_launched(#kernel))
 
 #else
 #include "fibers.h"

@@ -4,21 +4,6 @@
 
 #include "device/cuda/device.h"
 
-bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes)
-{
-    struct cudaDeviceProp p;
-    const cudaError_t error = cudaGetDeviceProperties(&p, gpu);
-    if (error != cudaSuccess) {
-        snprintf(why, why_bytes, "cudaGetDeviceProperties failed: %s (CUDA error %d)",
-                 cudaGetErrorString(error), (int)error);
-        (void)cudaGetLastError();
-        return false;
-    }
-    *out = (lks__cuda_gpu){.bytes = p.totalGlobalMem, .major = p.major, .minor = p.minor};
-    snprintf(out->name, sizeof out->name, "%s", p.name);
-    return true;
-}
-
 static int count(char *why, size_t why_bytes)
 {
     int n = 0;

@@ -186,10 +186,8 @@ void lks__cuda_products_close(lks__cuda *c)
     lks__cuda_products *pr = c->products;
     if (pr == NULL)
         return;
-    if (pr->work != NULL) { /* queued products use it */
-        LKS__CUDA_CALL(c, cudaStreamSynchronize, c->queues[LKS__QUEUE_COMPUTE].stream);
+    if (pr->work != NULL)
         LKS__CUDA_CALL(c, cudaFree, pr->work);
-    }
     for (int i = 0; i < BUCKETS; i++)
         for (struct plan *p = pr->plans[i], *next; p != NULL; p = next) {
             next = p->next;

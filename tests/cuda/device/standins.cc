@@ -1,7 +1,7 @@
-/* standins.cc - stands in for the CUDA runtime and cuBLASLt. What is put on a stream runs later, in an
- * order that the seed chooses; only the order within a stream, and events, are kept. The host can't
- * touch the device's memory. See standins.h for what the environment sets, and for what ends the
- * process. */
+/* standins.cc - stands in for the CUDA runtime and cuBLASLt. What is put on a stream runs later, in
+ * an order that the seed chooses; only the order within a stream, and events, are kept. The host
+ * can't touch the device's memory. See standins.h for what the environment sets, and for what ends
+ * the process. */
 #include "standins.h"
 
 #include <cublasLt.h>
@@ -51,7 +51,7 @@ namespace
 {
 
 enum order { LATE, EVEN_FIRST, ODD_FIRST, RANDOM, ORDERS };
-enum { PAGE = 4096, MOST_REFUSED = 5, LEAST_ALIGNMENT = 256 };
+enum { PAGE = 4096, MOST_REFUSED = 5, LEAST_ALIGNMENT = 256, MOST_FILLED = 8 << 20 };
 
 struct block {
     char *map, *data;
@@ -59,9 +59,10 @@ struct block {
     bool device, released;
 };
 
-std::vector<block> blocks;
-std::vector<CUstream_st *> streams;
-unsigned n_streams; /* ever made */
+/* They outlive destructors: the list of calls is written at the very end. */
+std::vector<block> &blocks = *new std::vector<block>();
+std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>();
+unsigned n_streams;  /* ever made */
 const char *running; /* what runs now; NULL: the host */
 struct sigaction before;
 uint32_t random_state;
@@ -69,8 +70,8 @@ order how;
 int refused; /* consecutive queries that were answered "not yet" */
 cudaError_t last_error;
 bool is_open;
-std::map<std::string, int> calls;
-std::set<std::string> signatures;
+std::map<std::string, int> &calls = *new std::map<std::string, int>();
+std::set<std::string> &signatures = *new std::set<std::string>();
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char *fmt, ...)
 {
@@ -151,7 +152,8 @@ void *take(size_t bytes, bool device)
     if (b.map == MAP_FAILED || mprotect(b.map, pages, PROT_READ | PROT_WRITE) != 0)
         die("no memory for %zu bytes", bytes);
     b.data = b.map + pages - used;
-    memset(b.data, 0xff, used);
+    if (used <= MOST_FILLED) /* more would take longer than it helps */
+        memset(b.data, 0xff, used);
     if (device && !is_open)
         mprotect(b.map, pages, PROT_NONE);
     blocks.push_back(b);
@@ -167,18 +169,19 @@ const block *memory_of(const char *what, const void *p, size_t bytes)
     if (b->released)
         die("%s names memory that was freed", what);
     if ((const char *)p < b->data || (const char *)p + bytes > b->data + b->bytes)
-        die("%s: %zu bytes from byte %td of a block of %zu", what, bytes,
-            (const char *)p - b->data, b->bytes);
+        die("%s: %zu bytes from byte %td of a block of %zu", what, bytes, (const char *)p - b->data,
+            b->bytes);
     return b;
 }
 
-/* Does an entry need this memory of the host? */
+/* Does an entry need this memory of the host? A call of the host may need any. */
 const char *needed(const void *p, size_t bytes)
 {
     for (const CUstream_st *s : streams)
         for (const entry &e : s->entries)
-            if (e.host != NULL && e.host < (const char *)p + bytes &&
-                (const char *)p < e.host + e.bytes)
+            if ((e.on_host && e.reaches == NULL) ||
+                (e.host != NULL && e.host < (const char *)p + bytes &&
+                 (const char *)p < e.host + e.bytes))
                 return e.what;
     return NULL;
 }
@@ -268,7 +271,8 @@ void put(CUstream_st *s, entry e)
 /* CUDA_STANDIN_FAIL=NAME:N: does this call fail? */
 bool fails(const char *name, const char *signature)
 {
-    const char *text = getenv("CUDA_STANDIN_FAIL"), *colon = text == NULL ? NULL : strchr(text, ':');
+    const char *text = getenv("CUDA_STANDIN_FAIL"),
+               *colon = text == NULL ? NULL : strchr(text, ':');
     signatures.insert(signature[0] == '\0' ? std::string(name)
                                            : std::string(name) + " " + signature);
     const int n = ++calls[name];
@@ -315,8 +319,8 @@ void queue_kernel(const void *stream, lks_fibers_launch *launch)
 
 __attribute__((constructor)) void begin()
 {
-    const unsigned seed = number_of("CUDA_STANDIN_SEED", 0) + number_of("LKS_TEST_START", 0) +
-                          number_of("RANK", 0);
+    const unsigned seed =
+        number_of("CUDA_STANDIN_SEED", number_of("LKS_TEST_START", 0)) + number_of("RANK", 0);
     struct sigaction action = {};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -499,7 +503,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void
     CUDA_CALL("");
     const block *b = memory_of(__func__, p, 0);
     memset(a, 0, sizeof *a);
-    a->type = b == NULL ? cudaMemoryTypeUnregistered
+    a->type = b == NULL   ? cudaMemoryTypeUnregistered
               : b->device ? cudaMemoryTypeDevice
                           : cudaMemoryTypeHost;
     return cudaSuccess;
@@ -693,8 +697,7 @@ void multiply(description d, layout la, layout lb, layout lc, float alpha, const
                 column[i] += a[from + next * i] * v;
         }
         for (uint64_t i = 0; i < lc.rows; i++)
-            c[i + lc.ld * j] =
-                alpha * column[i] + (beta == 0.0f ? 0.0f : beta * c[i + lc.ld * j]);
+            c[i + lc.ld * j] = alpha * column[i] + (beta == 0.0f ? 0.0f : beta * c[i + lc.ld * j]);
     }
 }
 
@@ -803,10 +806,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
                                                     cublasLtMatmulPreferenceAttributes_t which,
                                                     const void *value, size_t bytes)
 {
-    static const char *const names[] = {"CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES",
-                                        "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES",
-                                        "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES",
-                                        "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES"};
+    static const char *const names[] = {
+        "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES", "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES",
+        "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES", "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES"};
     preference *p = (preference *)out;
     const int i = (int)which - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
     const bool is_work = which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
@@ -822,12 +824,11 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t
-cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t what,
-                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                               cublasLtMatmulPreference_t p, int wanted,
-                               cublasLtMatmulHeuristicResult_t results[], int *n)
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t what,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t p, int wanted,
+                                              cublasLtMatmulHeuristicResult_t results[], int *n)
 {
     PRODUCT_CALL("1 result");
     const preference *pref = (const preference *)p;
@@ -835,9 +836,9 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t what,
         return CUBLAS_STATUS_INVALID_VALUE;
     memset(results, 0, sizeof *results);
     algorithm found = {};
-    found.shape =
-        shape_of((const description *)what, (const layout *)a, (const layout *)b, (const layout *)c) +
-        number_of("CUDA_STANDIN_ALGORITHMS", 0);
+    found.shape = shape_of((const description *)what, (const layout *)a, (const layout *)b,
+                           (const layout *)c) +
+                  number_of("CUDA_STANDIN_ALGORITHMS", 0);
     memcpy(found.alignments, pref->alignments, sizeof found.alignments);
     found.work = (uint32_t)pref->work;
     memcpy(&results->algo, &found, sizeof found);

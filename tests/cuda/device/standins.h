@@ -3,8 +3,8 @@
  * Copies, kernels, products and calls of the host are queued and run in an order of the seed:
  * CUDA_STANDIN_SEED + LKS_TEST_START + RANK of the environment, modulo 4: as late as a wait allows;
  * streams of even numbers as early as possible; of odd numbers; at random. A query is answered "not
- * yet" up to five times in a row. New memory holds NaNs, and so does the target of a queued copy to
- * the host.
+ * yet" up to five times in a row. New memory holds NaNs if it is small, and so does the target of a
+ * queued copy to the host.
  *
  *   CUDA_STANDIN_GPUS=N         GPUs of this machine (8); "none": there is no driver
  *   CUDA_STANDIN_MAJOR=N        their capability (9)

@@ -1,0 +1,47 @@
+/* fake_module.c - a lockstep_cuda.so without GPUs: it only says what it is asked for. FAKE_GPUS:
+ * how many there are; "none": CUDA doesn't work. FAKE_MAJOR: their capability. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/module.h"
+
+static int count(char *why, size_t why_bytes)
+{
+    const char *text = getenv("FAKE_GPUS");
+    if (strcmp(text, "none") == 0) {
+        snprintf(why, why_bytes, "cudaGetDeviceCount failed: no driver");
+        return -1;
+    }
+    return atoi(text);
+}
+
+static bool look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes)
+{
+    const char *major = getenv("FAKE_MAJOR");
+    *out = (lks__cuda_gpu){
+        .name = "Fake", .bytes = 80000000000u, .major = major == NULL ? 9 : atoi(major)};
+    snprintf(why, why_bytes, "GPU %d is lost", gpu);
+    return out->major > 0;
+}
+
+static void versions(char *text, size_t bytes)
+{
+    snprintf(text, bytes, "CUDA 0.0");
+}
+
+static lks_status open_gpu(int gpu, lks__cuda_fail *fail, lks__device **device_p)
+{
+    return fail(LKS_ERR_DEVICE, "the fake module was asked for GPU %d", gpu);
+}
+
+static const lks__layers layers;
+
+LKS__MODULE_EXPORT const lks__cuda_module lks__module_table = {
+    .version = LKS__CUDA_MODULE_VERSION,
+    .layers = &layers,
+    .count = count,
+    .look = look,
+    .versions = versions,
+    .open = open_gpu,
+};

@@ -1,0 +1,524 @@
+/* The device for NVIDIA's GPUs over stand-ins for its libraries: memory, copies, marks, products,
+ * and each call failing once. */
+#include "support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "device/cuda/device.h"
+
+enum { GPU = 3, SEEDS = 5 };
+
+static lks__device *device; /* open in each test */
+
+/* The table's operations that this program has. */
+static const lks__layers layers = {.clear = lks__cuda_clear, .accumulate = lks__cuda_accumulate};
+
+/* A product's epilogue and sums, which other tests have. */
+void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows, size_t width,
+                        const lks__epilogue *epilogue)
+{
+    fail_msg("no product here has an epilogue");
+}
+
+void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
+                           size_t C)
+{
+    fail_msg("no product here has sums of columns");
+}
+
+static int open_one(void **state)
+{
+    assert_ok(lks__cuda_open(GPU, &layers, lks__fail, &device));
+    return 0;
+}
+
+static int close_one(void **state)
+{
+    lks__device_close(device);
+    device = NULL;
+    return 0;
+}
+
+static float *on_device(size_t floats)
+{
+    void *p;
+    assert_ok(device->ops->alloc(device, floats * sizeof(float), &p));
+    return p;
+}
+
+static void give(float *p, size_t floats)
+{
+    device->ops->release(device, p, floats * sizeof(float));
+}
+
+static float *pinned(size_t floats)
+{
+    void *p;
+    assert_ok(device->ops->alloc_staging(device, floats * sizeof(float), &p));
+    return p;
+}
+
+static void send(lks__queue queue, void *dst, const void *src, size_t floats)
+{
+    device->ops->copy(device, queue, dst, src, floats * sizeof(float));
+}
+
+static float value(size_t i)
+{
+    return (float)(int32_t)((uint32_t)i * 2654435761u) * 0x1p-31f;
+}
+
+static float *values(size_t n)
+{
+    float *x = malloc(n * sizeof *x);
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = value(i);
+    return x;
+}
+
+/* --- memory and copies ----------------------------------------------------------------------- */
+
+static void test_new_memory_is_zeros(void **state)
+{
+    float *dev = on_device(1000), *host = pinned(1000);
+    for (int i = 0; i < 1000; i++) {
+        assert_true(host[i] == 0.0f);
+        host[i] = 7;
+    }
+    send(LKS__QUEUE_COPY, host, dev, 1000);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COPY));
+    for (int i = 0; i < 1000; i++)
+        assert_true(host[i] == 0.0f);
+    device->ops->release_staging(device, host, 1000 * sizeof(float));
+    give(dev, 1000);
+}
+
+/* From memory of either kind and back, in pieces or at once. */
+static void test_copies(void **state)
+{
+    enum { PIECE = LKS__CUDA_PIECE / sizeof(float) };
+    static const size_t sizes[] = {1, 7, PIECE, 2 * PIECE + 5};
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
+        for (int is_pinned = 0; is_pinned < 2; is_pinned++) {
+            const size_t n = sizes[k];
+            float *dev = on_device(n), *x = values(n), *back = malloc(n * sizeof *back);
+            float *pin = pinned(n);
+            memcpy(pin, x, n * sizeof *x);
+            send(LKS__QUEUE_COPY, dev, is_pinned ? pin : x, n);
+            assert_ok(lks__device_finish(device, LKS__QUEUE_COPY));
+            memset(pin, 0, n * sizeof *pin);
+            send(LKS__QUEUE_COPY, is_pinned ? pin : back, dev, n);
+            assert_ok(lks__device_finish(device, LKS__QUEUE_COPY));
+            assert_memory_equal(is_pinned ? pin : back, x, n * sizeof *x);
+            device->ops->release_staging(device, pin, n * sizeof *pin);
+            give(dev, n);
+            free(x);
+            free(back);
+        }
+}
+
+/* The host's memory is read when the copy's turn comes, however many were queued before. */
+static void test_many_copies(void **state)
+{
+    enum { N = 3 * LKS__CUDA_CALLS };
+    float *dev = on_device(N), *x = values(N), back[N];
+    for (size_t i = 0; i < N; i++)
+        send(LKS__QUEUE_COPY, dev + i, x + i, 1);
+    for (size_t i = 0; i < N; i++)
+        send(LKS__QUEUE_COPY, back + i, dev + i, 1);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COPY));
+    assert_memory_equal(back, x, sizeof back);
+    give(dev, N);
+    free(x);
+}
+
+/* --- queues ---------------------------------------------------------------------------------- */
+
+/* Results go from queue to queue, far more often than there are events. */
+static void test_queues_follow(void **state)
+{
+    enum { N = 100, ROUNDS = 3 * LKS__CUDA_EVENTS };
+    float *sum = on_device(N), *add = on_device(N), *host = pinned(N), *results = pinned(ROUNDS);
+    for (int i = 0; i < N; i++)
+        host[i] = 1;
+    send(LKS__QUEUE_COPY, add, host, N);
+    for (int i = 0; i < ROUNDS; i++) {
+        lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
+        device->layers->accumulate(device->ex, sum, add, N);
+        lks__device_order(device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
+        send(LKS__QUEUE_COPY, results + i, sum + i % N, 1);
+    }
+    const lks__mark last = device->ops->mark(device, LKS__QUEUE_COPY);
+    assert_ok(lks__device_wait(device, last));
+    assert_ok(lks__device_wait(device, (lks__mark){LKS__QUEUE_COPY, 1}));
+    for (int i = 0; i < ROUNDS; i++)
+        assert_true(results[i] == (float)(i + 1));
+    device->ops->release_staging(device, host, N * sizeof *host);
+    device->ops->release_staging(device, results, ROUNDS * sizeof *results);
+    give(sum, N);
+    give(add, N);
+}
+
+/* A mark is passed when the work before it is done, and not before. */
+static void test_marks(void **state)
+{
+    float *dev = on_device(8), *host = pinned(8);
+    bool passed = false;
+    for (int round = 1; round <= 200; round++) {
+        host[0] = (float)round;
+        send(LKS__QUEUE_COMPUTE, dev, host, 8);
+        lks__mark sent = device->ops->mark(device, LKS__QUEUE_COMPUTE);
+        assert_int_equal(sent.queue, LKS__QUEUE_COMPUTE);
+        assert_int_equal(sent.number, round * 2 - 1);
+        assert_ok(lks__device_wait(device, sent));
+        assert_ok(device->ops->passed(device, sent, &passed));
+        assert_true(passed);
+        host[0] = 0;
+        send(LKS__QUEUE_COMPUTE, host, dev, 8);
+        assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+        assert_true(host[0] == (float)round);
+    }
+    device->ops->release_staging(device, host, 8 * sizeof *host);
+    give(dev, 8);
+}
+
+/* Work space grows; what was queued before has its old one until it is done. */
+static void test_work_grows(void **state)
+{
+    float back[4], *dev = on_device(4), *x = values(4);
+    float *small = lks__cuda_work(device->ex, 1024);
+    assert_int_equal((uintptr_t)small % 256, 0);
+    device->layers->clear(device->ex, small, 4);
+    send(LKS__QUEUE_COMPUTE, small, x, 4);
+    device->layers->accumulate(device->ex, dev, small, 4);
+    assert_ptr_equal(lks__cuda_work(device->ex, 512), small);
+    float *large = lks__cuda_work(device->ex, 1 << 20);
+    device->layers->clear(device->ex, large, 1 << 18);
+    send(LKS__QUEUE_COMPUTE, back, dev, 4);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    assert_memory_equal(back, x, sizeof back);
+    give(dev, 4);
+    free(x);
+}
+
+static void test_too_little_memory(void **state)
+{
+    void *p;
+    setenv("CUDA_STANDIN_MB", "64", 1);
+    assert_fails(LKS_ERR_NOMEM, device->ops->alloc(device, 100 << 20, &p),
+                 "no GPU memory for 104.9 MB: GPU 3 (Stand-in) has", "MB left",
+                 "--recompute=block");
+    unsetenv("CUDA_STANDIN_MB");
+    give(on_device(5), 5); /* the device goes on */
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+}
+
+/* --- products -------------------------------------------------------------------------------- */
+
+struct shape {
+    char ta, tb;
+    size_t m, n, k, ldc, skip; /* floats before each matrix */
+    float alpha, beta;
+};
+
+static void product_is_right(const struct shape *s)
+{
+    const size_t lda = s->ta == 'T' ? s->m : s->k, ldb = s->tb == 'T' ? s->k : s->n;
+    const size_t na = s->m * s->k + s->skip, nb = s->k * s->n + s->skip;
+    const size_t nc = s->m * s->ldc + s->skip;
+    float *a = values(na), *b = values(nb), *c = values(nc), *was = values(nc);
+    float *da = on_device(na), *db = on_device(nb), *dc = on_device(nc);
+    if (s->beta == 0.0f) /* it isn't read */
+        for (size_t i = 0; i < nc; i++)
+            c[i] = NAN;
+    send(LKS__QUEUE_COMPUTE, da, a, na);
+    send(LKS__QUEUE_COMPUTE, db, b, nb);
+    send(LKS__QUEUE_COMPUTE, dc, c, nc);
+    for (int again = 0; again < 2; again++) {
+        send(LKS__QUEUE_COMPUTE, dc, c, nc);
+        lks__cuda_gemm(device->ex, s->ta, s->tb, s->m, s->n, s->k, s->alpha, da + s->skip, lda,
+                       db + s->skip, ldb, s->beta, dc + s->skip, s->ldc);
+    }
+    send(LKS__QUEUE_COMPUTE, c, dc, nc);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    for (size_t i = 0; i < s->m; i++)
+        for (size_t j = 0; j < s->n; j++) {
+            double sum = 0;
+            for (size_t x = 0; x < s->k; x++)
+                sum += (double)a[s->skip + (s->ta == 'T' ? x * lda + i : i * lda + x)] *
+                       (double)b[s->skip + (s->tb == 'T' ? j * ldb + x : x * ldb + j)];
+            const size_t at = s->skip + i * s->ldc + j;
+            const double want =
+                s->alpha * sum + (s->beta == 0.0f ? 0 : (double)(s->beta * was[at]));
+            if (!(fabs(c[at] - want) <= 1e-5 * (1 + fabs(want))))
+                fail_msg("%c%c %zu %zu %zu: [%zu, %zu] is %g, not %g", s->ta, s->tb, s->m, s->n,
+                         s->k, i, j, (double)c[at], want);
+        }
+    give(da, na);
+    give(db, nb);
+    give(dc, nc);
+    free(a);
+    free(b);
+    free(c);
+    free(was);
+}
+
+static void test_products(void **state)
+{
+    for (int t = 0; t < 4; t++)
+        for (int k = 0; k < 6; k++) {
+            struct shape s = {.ta = t & 1 ? 'T' : 'N', .tb = t & 2 ? 'T' : 'N', .alpha = 1};
+            s.m = (size_t[]){1, 5, 16, 33, 8, 12}[k];
+            s.n = (size_t[]){1, 3, 32, 17, 64, 20}[k];
+            s.k = (size_t[]){1, 9, 64, 21, 4, 16}[k];
+            s.ldc = s.n + (k == 3 ? 7 : k == 4 ? 8 : 0);
+            s.skip = k == 5 ? 1 : 0; /* on no multiple of 16 bytes */
+            s.beta = k % 2 != 0 ? 1 : 0;
+            s.alpha = k == 4 ? 0.5f : 1;
+            product_is_right(&s);
+        }
+}
+
+/* The table's products are those of layers.h: forward, and both of backward. */
+static void test_layers(void **state)
+{
+    enum { ROWS = 6, OUT = 5, IN = 4, LD = 7 };
+    float *x = values(ROWS * IN), *w = values(OUT * IN), *dy = values(ROWS * LD);
+    float y[ROWS * LD], dx[ROWS * IN], dw[OUT * IN];
+    float *gx = on_device(ROWS * IN), *gw = on_device(OUT * IN), *gdy = on_device(ROWS * LD);
+    float *gy = on_device(ROWS * LD), *gdx = on_device(ROWS * IN), *gdw = on_device(OUT * IN);
+    send(LKS__QUEUE_COMPUTE, gx, x, ROWS * IN);
+    send(LKS__QUEUE_COMPUTE, gw, w, OUT * IN);
+    send(LKS__QUEUE_COMPUTE, gdy, dy, ROWS * LD);
+    lks__cuda_linear_fwd(device->ex, gy, LD, gx, gw, ROWS, OUT, IN, NULL);
+    lks__cuda_linear_bwd_x(device->ex, gdx, gdy, LD, gw, ROWS, OUT, IN, NULL);
+    lks__cuda_linear_bwd_x_add(device->ex, gdx, gdy, LD, gw, ROWS, OUT, IN);
+    for (int i = 0; i < 3; i++)
+        lks__cuda_linear_bwd_w(device->ex, gdw, NULL, gdy, LD, gx, ROWS, OUT, IN);
+    send(LKS__QUEUE_COMPUTE, y, gy, ROWS * LD);
+    send(LKS__QUEUE_COMPUTE, dx, gdx, ROWS * IN);
+    send(LKS__QUEUE_COMPUTE, dw, gdw, OUT * IN);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    for (int r = 0; r < ROWS; r++)
+        for (int o = 0; o < OUT; o++) {
+            double sum = 0;
+            for (int i = 0; i < IN; i++)
+                sum += (double)x[r * IN + i] * (double)w[o * IN + i];
+            assert_true(fabs(sum - (double)y[r * LD + o]) < 1e-5);
+        }
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < IN; i++) {
+            double sum = 0;
+            for (int o = 0; o < OUT; o++)
+                sum += (double)dy[r * LD + o] * (double)w[o * IN + i];
+            assert_true(fabs(2 * sum - (double)dx[r * IN + i]) < 1e-5);
+        }
+    for (int o = 0; o < OUT; o++)
+        for (int i = 0; i < IN; i++) {
+            double sum = 0;
+            for (int r = 0; r < ROWS; r++)
+                sum += (double)dy[r * LD + o] * (double)x[r * IN + i];
+            assert_true(fabs(3 * sum - (double)dw[o * IN + i]) < 1e-5);
+        }
+    give(gx, ROWS * IN);
+    give(gw, OUT * IN);
+    give(gdy, ROWS * LD);
+    give(gy, ROWS * LD);
+    give(gdx, ROWS * IN);
+    give(gdw, OUT * IN);
+    free(x);
+    free(w);
+    free(dy);
+}
+
+/* --- fingerprint ----------------------------------------------------------------------------- */
+
+static uint64_t fingerprint(const char *name, const char *text)
+{
+    if (name != NULL)
+        setenv(name, text, 1);
+    open_one(NULL);
+    const uint64_t print = device->fingerprint;
+    close_one(NULL);
+    if (name != NULL)
+        unsetenv(name);
+    return print;
+}
+
+static void test_fingerprint(void **state)
+{
+    const uint64_t mine = fingerprint(NULL, NULL);
+    assert_true(mine != 0);
+    assert_true(fingerprint(NULL, NULL) == mine);
+    assert_true(fingerprint("CUDA_STANDIN_PROCESSORS", "108") != mine);
+    assert_true(fingerprint("CUDA_STANDIN_MAJOR", "8") != mine);
+    assert_true(fingerprint("CUDA_STANDIN_ALGORITHMS", "5") != mine);
+}
+
+/* --- failures -------------------------------------------------------------------------------- */
+
+/* All that a run does with the device; returns the first failure. */
+static lks_status use_everything(void)
+{
+    enum { N = 64 };
+    void *p = NULL, *q = NULL, *s = NULL;
+    float pageable[N] = {1};
+    LKS__TRY(lks__cuda_open(GPU, &layers, lks__fail, &device));
+    lks_status st = device->ops->alloc(device, N * sizeof(float), &p);
+    if (st == LKS_OK)
+        st = device->ops->alloc(device, N * sizeof(float), &q);
+    if (st == LKS_OK)
+        st = device->ops->alloc_staging(device, N * sizeof(float), &s);
+    if (st == LKS_OK) {
+        send(LKS__QUEUE_COPY, p, s, N);
+        send(LKS__QUEUE_COPY, p, pageable, N);
+        lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
+        device->layers->accumulate(device->ex, q, p, N);
+        lks__cuda_work(device->ex, 256);
+        lks__cuda_work(device->ex, 512);
+        lks__cuda_gemm(device->ex, 'N', 'T', 8, 8, 8, 1, p, 8, p, 8, 0, q, 8);
+        send(LKS__QUEUE_COMPUTE, s, q, N);
+        for (int i = 0; i < 2 * LKS__CUDA_CALLS; i++)
+            send(LKS__QUEUE_COMPUTE, pageable, q, N);
+        for (int i = 0; i < LKS__QUEUES && st == LKS_OK; i++)
+            st = lks__device_finish(device, (lks__queue)i);
+    }
+    lks__device_drain(device);
+    if (s != NULL)
+        device->ops->release_staging(device, s, N * sizeof(float));
+    if (q != NULL)
+        device->ops->release(device, q, N * sizeof(float));
+    if (p != NULL)
+        device->ops->release(device, p, N * sizeof(float));
+    if (st == LKS_OK) /* did the releases fail? */
+        st = lks__device_finish(device, LKS__QUEUE_COMPUTE);
+    lks__device_close(device);
+    return st;
+}
+
+/* In a process of its own: its status, and what it says. */
+static lks_status use_in_child(const char *env, char says[700])
+{
+    lks_test_result r = lks_test_run((const char *const[]){"/proc/self/exe", "use", NULL},
+                                     (const char *const[]){env, NULL}, 60);
+    if (r.exit_code != 0)
+        fail_msg("%s: exit code %d: %s", env, r.exit_code, r.err);
+    char *rest;
+    const long st = strtol(r.out, &rest, 10);
+    snprintf(says, 700, "%s", rest);
+    return (lks_status)st;
+}
+
+/* Calls that can't fail, or whose failure changes nothing: they describe, or only close. */
+static bool is_harmless(const char *call)
+{
+    static const char *const names[] = {"cudaGetLastError",
+                                        "cudaGetErrorString",
+                                        "cublasLtGetVersion",
+                                        "cublasLtGetStatusString",
+                                        "cudaEventDestroy",
+                                        "cudaStreamDestroy",
+                                        "cublasLtDestroy",
+                                        "cublasLtMatmulDescDestroy",
+                                        "cublasLtMatrixLayoutDestroy",
+                                        "cudaMemGetInfo",
+                                        "cublasLtMatmulPreferenceDestroy"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(call, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Each call, its first and its second time: an error that names call and GPU, and no crash. */
+static void test_each_call_fails(void **state)
+{
+    char says[700], line[200], last[200] = "";
+    const char *path = lks_test_text("%s/calls", lks_test_folder());
+    assert_int_equal(use_in_child(lks_test_text("CUDA_STANDIN_CALLS=%s", path), says), LKS_OK);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    int n = 0;
+    while (fgets(line, sizeof line, f) != NULL) {
+        char name[200], kernel[200] = "";
+        sscanf(line, "%199s %199s", name, kernel);
+        if (strcmp(name, last) == 0 || is_harmless(name))
+            continue;
+        strcpy(last, name);
+        n++;
+        for (int k = 1; k <= 2; k++) {
+            const char *fails = lks_test_text("CUDA_STANDIN_FAIL=%s:%d", name, k);
+            const lks_status st = use_in_child(fails, says);
+            if (k == 2 && st == LKS_OK) /* it is called once only, or by the close */
+                continue;
+            const bool is_kernel = strcmp(name, "kernel") == 0;
+            if (st != LKS_ERR_DEVICE || strstr(says, is_kernel ? kernel : name) == NULL ||
+                strstr(says, "GPU 3") == NULL)
+                fail_msg("%s: status %d, \"%s\"", fails, (int)st, says);
+        }
+    }
+    fclose(f);
+    assert_true(n > 20);
+}
+
+/* A failed device does nothing more, and each wait reports the first failure. */
+static void test_first_failure_stays(void **state)
+{
+    bool passed;
+    float *dev = on_device(4), x[4] = {1, 2, 3, 4};
+    const lks__mark before = device->ops->mark(device, LKS__QUEUE_COPY);
+    assert_ok(lks__device_wait(device, before));
+    assert_false(lks__cuda_check((lks__cuda *)device, cudaErrorLaunchFailure, "cudaFirst"));
+    assert_false(lks__cuda_check((lks__cuda *)device, cudaErrorMemoryAllocation, "cudaSecond"));
+    assert_null(lks__cuda_work(device->ex, 16));
+    send(LKS__QUEUE_COPY, dev, x, 4);
+    lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
+    lks__cuda_gemm(device->ex, 'N', 'N', 2, 2, 2, 1, dev, 2, dev, 2, 0, dev, 2);
+    assert_fails(
+        LKS_ERR_DEVICE, lks__device_finish(device, LKS__QUEUE_COPY),
+        "cudaFirst failed on GPU 3 (Stand-in): unspecified launch failure (CUDA error 719)");
+    assert_fails(LKS_ERR_DEVICE, device->ops->passed(device, before, &passed), "cudaFirst");
+    lks__device_drain(device);
+    give(dev, 4);
+}
+
+/* All tests, for each order of the stand-ins. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_new_memory_is_zeros, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_copies, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_many_copies, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_queues_follow, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_marks, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_work_grows, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_too_little_memory, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_products, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_layers, open_one, close_one),
+        cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_each_call_fails),
+        cmocka_unit_test_setup_teardown(test_first_failure_stays, open_one, close_one),
+    };
+    if (argc > 1 && strcmp(argv[1], "use") == 0) {
+        const lks_status st = use_everything();
+        printf("%d %s", (int)st, st == LKS_OK ? "" : lks_last_error());
+        return 0;
+    }
+    for (int seed = 0; argc == 1 && seed < SEEDS; seed++) {
+        const pid_t pid = fork();
+        int status = -1;
+        if (pid == 0) {
+            setenv("CUDA_STANDIN_SEED", lks_test_text("%d", seed), 1);
+            execl("/proc/self/exe", argv[0], "seed", NULL);
+            _exit(1);
+        }
+        if (waitpid(pid, &status, 0) != pid || status != 0)
+            return 1;
+    }
+    return argc == 1 ? 0 : lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,179 @@
+/* --device=cuda and auto, without a module, with one that finds no GPU, and with fewer GPUs than
+ * ranks; what lockstep info says. The module is fake_module.c. */
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *modules, *pretend; /* the fake module's folder; pretend.so */
+static const char *data;
+
+static lks_test_result train(const char *const env[], const char *device, const char *more,
+                             const char *ranks)
+{
+    const char *out = lks_test_folder();
+    return lks_test_run(
+        (const char *const[]){"lockstep", "train", lks_test_text("--dataset=%s", data),
+                              lks_test_text("--out_dir=%s", out), "--n_layer=1", "--n_head=1",
+                              "--n_embd=8", "--block_size=8", "--batch_size=1", "--vocab_size=65",
+                              "--gradient_accumulation_steps=4", "--max_iters=0", "--eval_iters=1",
+                              "--threads=1", "--skip_fit_check",
+                              lks_test_text("--device=%s", device),
+                              lks_test_text("--nproc_per_node=%s", ranks), more, NULL},
+        env, 60);
+}
+
+/* No module. The folder that is given comes first, so that a build with one fails, too. */
+static void test_no_module(void **state)
+{
+    const char *empty = lks_test_folder();
+    FILE *f = fopen(lks_test_text("%s/lockstep_cuda.so", empty), "w");
+    assert_non_null(f);
+    fputs("no library", f);
+    fclose(f);
+    const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", empty), NULL};
+    if (access(lks_test_text("%s/../lockstep_cuda.so", modules), F_OK) == 0)
+        return; /* it lies beside the program */
+    lks_test_result r = train(env, "cuda", NULL, "1");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "--device=cuda: ");
+    assert_contains(r.err, "lockstep_cuda.so");
+    assert_contains(r.err, "docs/cuda.md");
+    r = train(env, "auto", NULL, "1");
+    assert_int_equal(r.exit_code, 0);
+    assert_null(strstr(r.err, "NVIDIA"));
+}
+
+static lks_test_result with_gpus(const char *gpus, const char *ranks, const char *more)
+{
+    const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules),
+                         lks_test_text("FAKE_GPUS=%s", gpus), NULL};
+    return train(env, "cuda", more, ranks);
+}
+
+static void test_no_gpu(void **state)
+{
+    lks_test_result r = with_gpus("none", "1", NULL);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err,
+                    "--device=cuda: cudaGetDeviceCount failed: no driver: look at nvidia-smi");
+    r = with_gpus("0", "1", NULL);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "this process sees no NVIDIA GPU");
+}
+
+static void test_old_gpu(void **state)
+{
+    const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=1",
+                         "FAKE_MAJOR=7", NULL};
+    lks_test_result r = train(env, "cuda", NULL, "1");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "GPU 0 (Fake) has capability 7.0, and lockstep needs 8.0 or more");
+}
+
+static void test_ranks_and_gpus(void **state)
+{
+    lks_test_result r = with_gpus("1", "1", NULL);
+    assert_contains(r.err, "the fake module was asked for GPU 0");
+    r = with_gpus("1", "2", NULL);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "2 ranks on this host, but 1 GPU: start at most 1 rank here, or let "
+                           "several compute on one GPU with --share_gpu");
+    const char *hidden[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=3",
+                            "CUDA_VISIBLE_DEVICES=0,2,5", NULL};
+    r = train(hidden, "cuda", NULL, "4");
+    assert_contains(r.err, "4 ranks on this host, but 3 GPUs (CUDA_VISIBLE_DEVICES=0,2,5)");
+    r = with_gpus("1", "2", "--share_gpu");
+    assert_contains(r.err, "the fake module was asked for GPU 0");
+}
+
+/* A rank has the GPU of its number on the host. */
+static void test_local_rank(void **state)
+{
+    const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=4", NULL};
+    lks_test_result r = train(env, "cuda", NULL, "2");
+    assert_contains(r.err, "GPU 0"); /* of the lowest rank that fails */
+    const char *shared[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=4",
+                            "FAKE_MAJOR=0", NULL};
+    r = train(shared, "cuda", NULL, "1");
+    assert_contains(r.err, "GPU 0: GPU 0 is lost");
+}
+
+/* One line if there is a GPU or its driver, and nothing new if not. */
+static void test_auto(void **state)
+{
+    const char *none[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=2", NULL};
+    lks_test_result r = train(none, "auto", NULL, "1");
+    assert_int_equal(r.exit_code, 0);
+    assert_null(strstr(r.err, "NVIDIA"));
+#ifdef LKS_TEST_INSTRUMENTED
+    lks_test_lacks("plain-build", "sanitizers come before other libraries");
+#else
+    const char *env[] = {none[0], "FAKE_GPUS=2", lks_test_text("LD_PRELOAD=%s", pretend), NULL};
+    r = train(env, "auto", NULL, "2");
+    assert_int_equal(r.exit_code, 0);
+    const char *line = strstr(r.err, "this machine has an NVIDIA GPU or its driver");
+    assert_non_null(line);
+    assert_contains(line, "--device=cuda takes the GPU");
+    assert_null(strstr(line + 1, "this machine has")); /* rank 0 alone */
+    const char *broken[] = {none[0], "FAKE_GPUS=none", env[2], NULL};
+    r = train(broken, "auto", NULL, "1");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "device=auto takes the CPU: cudaGetDeviceCount failed: no driver");
+#endif
+}
+
+static void test_info(void **state)
+{
+    const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=2", NULL};
+    lks_test_result r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "device       cuda: GPU 0: Fake, 80.0 GB, capability 9.0; GPU 1: Fake, "
+                           "80.0 GB, capability 9.0; CUDA 0.0; kernels not yet run on a GPU\n");
+    const char *broken[] = {env[0], "FAKE_GPUS=none", NULL};
+    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, broken, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "device       cuda: cudaGetDeviceCount failed: no driver");
+}
+
+/* nanoGPT's files have device = 'cuda', and run on machines without. */
+static void test_config_file(void **state)
+{
+    const char *path = lks_test_text("%s/gpu.py", lks_test_folder());
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("device = 'cuda'\n", f);
+    fclose(f);
+    const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=none", NULL};
+    const char *const argv[] = {"lockstep",
+                                "train",
+                                path,
+                                lks_test_text("--dataset=%s", data),
+                                lks_test_text("--out_dir=%s", lks_test_folder()),
+                                "--dry_run",
+                                "--vocab_size=65",
+                                NULL};
+    lks_test_result r = lks_test_run(argv, env, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "gpu.py:1: device = 'cuda'");
+    const char *here[] = {env[0], "FAKE_GPUS=1", NULL};
+    r = lks_test_run(argv, here, 60);
+    assert_null(strstr(r.err, "gpu.py:1"));
+}
+
+int main(int argc, char **argv)
+{
+    modules = argv[1];
+    pretend = argv[2];
+    data = lks_test_folder();
+    lks_test_generated_tokens(data);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_module),  cmocka_unit_test(test_no_gpu),
+        cmocka_unit_test(test_old_gpu),    cmocka_unit_test(test_ranks_and_gpus),
+        cmocka_unit_test(test_local_rank), cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_info),       cmocka_unit_test(test_config_file),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
