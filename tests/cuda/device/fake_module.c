@@ -32,6 +32,7 @@ static void versions(char *text, size_t bytes)
 
 static lks_status open_gpu(int gpu, lks__cuda_fail *fail, lks__device **device_p)
 {
+    fprintf(stderr, "GPU %d was asked for\n", gpu);
     return fail(LKS_ERR_DEVICE, "the fake module was asked for GPU %d", gpu);
 }
 

@@ -215,8 +215,10 @@ static void test_too_little_memory(void **state)
                  "no GPU memory for 104.9 MB: GPU 3 (Stand-in) has", "MB left",
                  "--recompute=block");
     unsetenv("CUDA_STANDIN_MB");
-    give(on_device(5), 5); /* the device goes on */
+    float *dev = on_device(5); /* the device goes on */
+    device->layers->clear(device->ex, dev, 5);
     assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    give(dev, 5);
 }
 
 /* --- products -------------------------------------------------------------------------------- */
