@@ -361,6 +361,9 @@ void run_block(unsigned long long number)
     for (unsigned t = 0; t < n_threads; t++) {
         threads[t].started = NULL;
         threads[t].n_shuffles = 0;
+#ifdef LKS_FIBERS_THREAD
+        block_turn[t] = warp_turn[t] = 0; /* as threads may have been in blocks of other sizes */
+#endif
     }
     n_ended = 0;
     last_first = seed != 0 && draw() % 2 != 0;

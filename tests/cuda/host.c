@@ -105,7 +105,7 @@ float *host_copy(const float *x, size_t n)
     return memcpy(elements(n, sizeof *x), x, n * sizeof *x);
 }
 
-double *host_zeros(size_t n)
+double *host_doubles(size_t n)
 {
     double *x = elements(n, sizeof *x);
     for (size_t i = 0; i < n; i++)
@@ -113,7 +113,7 @@ double *host_zeros(size_t n)
     return x;
 }
 
-double *host_doubles(const float *x, size_t n)
+double *host_wide(const float *x, size_t n)
 {
     double *y = elements(n, sizeof *y);
     for (size_t i = 0; i < n; i++)

@@ -13,11 +13,11 @@ const lks__exec *host_exec(void);
 /* Exactly n elements, so that AddressSanitizer finds what lies beyond. They live until the program
  * ends. */
 float *host_floats(size_t n);                 /* all NaN */
+double *host_doubles(size_t n);               /* all 0 */
 float *host_randoms(size_t n, unsigned seed); /* uniform in [-1, 1) */
 float *host_copy(const float *x, size_t n);
+double *host_wide(const float *x, size_t n);
 void *host_work(size_t bytes); /* aligned as work space is, full of NaNs */
-double *host_zeros(size_t n);
-double *host_doubles(const float *x, size_t n); /* the same numbers */
 int32_t *host_tokens(size_t n, int32_t limit, unsigned seed);
 lks__dropout host_dropout(double p);
 

@@ -96,12 +96,12 @@ static struct wanted formula(const struct problem *t)
 {
     const lks__attention_shape s = {t->s.B, t->s.T, t->s.NH, t->s.hs, 0};
     const size_t c = s.NH * s.hs, group = s.NH / t->s.NKV, rows = s.B * s.T;
-    double *qkv = host_zeros(rows * 3 * c), *dqkv = host_zeros(rows * 3 * c),
-           *dout = host_zeros(t->n_out);
+    double *qkv = host_doubles(rows * 3 * c), *dqkv = host_doubles(rows * 3 * c),
+           *dout = host_doubles(t->n_out);
     double *mask = NULL;
-    struct wanted w = {host_zeros(t->n_out), host_zeros(t->n_lse), host_zeros(t->n)};
+    struct wanted w = {host_doubles(t->n_out), host_doubles(t->n_lse), host_doubles(t->n)};
     if (t->drop.threshold != 0) {
-        mask = host_zeros(t->n_lse * s.T);
+        mask = host_doubles(t->n_lse * s.T);
         reference_mask(&s, mask, &t->drop);
     }
     for (size_t r = 0; r < rows; r++)

@@ -83,8 +83,8 @@ static void multiply(double *c, const double *a, const double *b, size_t m, size
  */
 static void iterate(double *x, size_t rows, size_t cols)
 {
-    double *t = host_zeros(rows * cols), *gram = host_zeros(rows * rows);
-    double *square = host_zeros(rows * rows), *add = host_zeros(rows * cols);
+    double *t = host_doubles(rows * cols), *gram = host_doubles(rows * rows);
+    double *square = host_doubles(rows * rows), *add = host_doubles(rows * cols);
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++)
             t[j * rows + i] = x[i * cols + j];
@@ -102,7 +102,7 @@ static double *formula(const struct matrix *m, int steps)
 {
     const bool tall = m->rows > m->cols;
     const size_t rows = tall ? m->cols : m->rows, cols = tall ? m->rows : m->cols;
-    double *x = host_zeros(m->n), *params = host_doubles(m->params, m->n), squares = 0.0;
+    double *x = host_doubles(m->n), *params = host_wide(m->params, m->n), squares = 0.0;
     for (size_t i = 0; i < m->n; i++) {
         const double g = (double)m->grads[i] * CLIP;
         const double u = g + MOMENTUM * (MOMENTUM * (double)m->momentum[i] + g);

@@ -12,8 +12,8 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/fours.h"
 #include "device/cuda/launch.h"
-#include "device/cuda/philox.h"
 #include "device/cuda/reduce.h"
+#include "device/cuda/rows.h"
 
 #include <math.h>
 
@@ -217,23 +217,33 @@ __device__ static square scores(const attention &a, lks_four *x, const matrix &m
     return s;
 }
 
+__device__ static void put_words(uint32_t to[4], uint4 words)
+{
+    to[0] = words.x;
+    to[1] = words.y;
+    to[2] = words.z;
+    to[3] = words.w;
+}
+
 /* Dropout's factors of elements e to e + 3 of the mask. */
 __device__ static lks_four mask_at(const lks__dropout &drop, uint64_t e)
 {
     const int shift = (int)(e % 4);
-    const lks_philox_words lo = lks_philox_of(drop, (uint32_t)(e / 4));
-    lks_philox_words hi = lo;
+    uint32_t word[8];
+    const uint4 low = lks_dropout_words(drop, (uint32_t)(e / 4));
+    uint4 high = low;
     if (shift != 0)
-        hi = lks_philox_of(drop, (uint32_t)(e / 4 + 1));
+        high = lks_dropout_words(drop, (uint32_t)(e / 4 + 1));
+    put_words(word, low);
+    put_words(word + 4, high);
     lks_four m;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        uint32_t word = lo.at[k]; /* selected without an index that the compiler doesn't know */
+        uint32_t mine = word[k]; /* chosen without an index that the compiler doesn't know */
 #pragma unroll
         for (int s = 1; s < 4; s++)
-            if (s == shift)
-                word = k + s < 4 ? lo.at[(k + s) % 4] : hi.at[(k + s) % 4];
-        m.at[k] = word >= drop.threshold ? drop.scale : 0.0f;
+            mine = s == shift ? word[k + s] : mine;
+        m.at[k] = lks_dropped(drop, mine, 1.0f);
     }
     return m;
 }
