@@ -341,11 +341,14 @@ static void test_assign(void **state)
     lks__table_free(&table);
 }
 
+/* Of what is lent, a thread needs 1 MiB or less. */
+enum { MUCH = 16 << 20, LITTLE = 64 };
+
 /* All ranks' parts of one update, each with its share of the blocks and its matrices; with `lent`
  * bytes of work memory, unless that is 0. */
 static void update(struct run *r, int n_layers, size_t width, int W, int n_threads, size_t lent)
 {
-    float *memory = level_memory(lent, 0);
+    float *memory = level_memory(MUCH, 0);
     table_layers(&r->table, n_layers, width);
     run_open(r);
     level_fill(r->params, r->table.count, 1);
@@ -359,6 +362,8 @@ static void update(struct run *r, int n_layers, size_t width, int W, int n_threa
         update_all(r, &optim, &some_rates);
         lks__optim_close(&optim);
     }
+    for (size_t i = lent / sizeof *memory; i < MUCH / sizeof *memory; i++)
+        assert_true(memory[i] == 0.0f); /* not lent */
     level_close(&ex);
     free(memory);
 }
@@ -370,8 +375,7 @@ static void test_ranks_and_threads(void **state)
     size_t bytes = want.table.count * sizeof(float);
     for (int i = 0; i < 16; i++) {
         int W = 1 + i % 8;
-        /* of what is lent, a thread needs 1 MiB or less */
-        update(&got, 3, 136, W, 1 + W % 3, i < 8 ? 0 : 16 << 20);
+        update(&got, 3, 136, W, 1 + W % 3, i < 8 ? 0 : i < 15 ? MUCH : LITTLE);
         assert_memory_equal(got.params, want.params, bytes);
         assert_memory_equal(got.exp_avg, want.exp_avg, bytes);
         assert_memory_equal(got.exp_avg_sq, want.exp_avg_sq, bytes);
