@@ -1,7 +1,8 @@
 /* reduce.cu - kernels that do nothing but reduce: test_reduce.c. One-dimensional blocks. */
 #include "device/cuda/reduce.h"
 
-static __global__ void reduce_all(float *sums, float *pairs, float *maxima, double *wide, const float *x)
+static __global__ void reduce_all(float *sums, float *pairs, float *maxima, double *wide,
+                                  const float *x)
 {
     const size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     const float v = x[at];

@@ -90,10 +90,10 @@ static void launch_sums(const lks__exec *ex, float *sums, const float *x, size_t
                         size_t width, bool add)
 {
     /* 4 bytes and one FLOP an element */
-    LKS_LAUNCH(sum_columns,
-               dim3((unsigned)((width + COLUMNS - 1) / COLUMNS),
-                    (unsigned)((rows + SLAB - 1) / SLAB)),
-               dim3(COLUMNS * WARPS), lks__cuda_stream(ex), sums, x, ld, rows, width, add);
+    LKS_LAUNCH(
+        sum_columns,
+        dim3((unsigned)((width + COLUMNS - 1) / COLUMNS), (unsigned)((rows + SLAB - 1) / SLAB)),
+        dim3(COLUMNS * WARPS), lks__cuda_stream(ex), sums, x, ld, rows, width, add);
 }
 
 extern "C" void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld,

@@ -116,8 +116,7 @@ extern "C" void lks__cuda_mean_loss(const lks__exec *ex, float *loss, const doub
     LKS_LAUNCH(mean_of_rows, dim3(1), dim3(THREADS), lks__cuda_stream(ex), loss, row_loss, rows);
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    cap_row(float *logits, size_t V, float cap)
+static __global__ void __launch_bounds__(THREADS) cap_row(float *logits, size_t V, float cap)
 {
     const size_t c = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (c < V)

@@ -3,8 +3,9 @@
 #include "device/cuda/reduce.h"
 #include "device/cuda/rows.h"
 
-static const unsigned ROWS_A_BLOCK = 8;    /* forward: a warp for each */
-static const unsigned ROWS_A_PARTIAL = 32; /* backward: rows whose sums are in one row of `partial` */
+static const unsigned ROWS_A_BLOCK = 8; /* forward: a warp for each */
+static const unsigned ROWS_A_PARTIAL =
+    32; /* backward: rows whose sums are in one row of `partial` */
 
 /* A row is read from memory once and then twice from the first-level cache: the variance needs the
  * mean, or it would be a difference of large numbers. */
@@ -125,8 +126,7 @@ static __global__ void __launch_bounds__(1024)
             } else if (partial != NULL) {
                 const bool more = row != first;
                 lks_store<N>(partial + c, more ? plus(dgain, lks_load<N>(partial + c)) : dgain);
-                lks_store<N>(partial + C + c,
-                             more ? plus(vdy, lks_load<N>(partial + C + c)) : vdy);
+                lks_store<N>(partial + C + c, more ? plus(vdy, lks_load<N>(partial + C + c)) : vdy);
             }
         }
     }
@@ -153,8 +153,8 @@ extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, float *dx, flo
     const size_t blocks = (rows + ROWS_A_PARTIAL - 1) / ROWS_A_PARTIAL;
     float *sums = dgain != NULL || dbias != NULL ? partial : NULL;
     /* 16 bytes and 18 FLOPs an element; partial: a sixteenth of a row's bytes for each row */
-    if (lks_by_fours(C, dx) && lks_by_fours(C, dy) && lks_by_fours(C, x) &&
-        lks_by_fours(C, gain) && lks_by_fours(C, sums))
+    if (lks_by_fours(C, dx) && lks_by_fours(C, dy) && lks_by_fours(C, x) && lks_by_fours(C, gain) &&
+        lks_by_fours(C, sums))
         LKS_LAUNCH(norm_rows_bwd<4>, dim3((unsigned)blocks), dim3(bwd_threads(C, 4)),
                    lks__cuda_stream(ex), dx, sums, dy, x, gain, mean, rstd, rows, C);
     else

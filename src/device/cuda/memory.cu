@@ -81,8 +81,7 @@ static __global__ void begin_search(uint64_t *first, size_t n)
 
 /* The least index, whichever thread comes first. Elements that aren't finite are rare, so there is
  * no need to add up a block's first. */
-static __global__ void __launch_bounds__(THREADS)
-    search(uint64_t *first, const float *x, size_t n)
+static __global__ void __launch_bounds__(THREADS) search(uint64_t *first, const float *x, size_t n)
 {
     for (size_t i = first_of_thread(); i < n; i += to_next())
         for (size_t j = i; j < n && j < i + 4; j++)

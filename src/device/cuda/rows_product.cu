@@ -5,9 +5,9 @@
 
 static const unsigned WARPS = 8, ROWS = 8;
 
-/* A warp has one row of w, which it reads once for ROWS rows of x, and x comes from the caches. Each
- * lane adds up its columns in order, and the lanes' sums are added as lks_warp_sum() does: however
- * many rows there are, one row's sum is the same. */
+/* A warp has one row of w, which it reads once for ROWS rows of x, and x comes from the caches.
+ * Each lane adds up its columns in order, and the lanes' sums are added as lks_warp_sum() does:
+ * however many rows there are, one row's sum is the same. */
 template <int N>
 static __global__ void __launch_bounds__(WARPS *LKS_WARP)
     dot_rows(lks_epilogue e, float *y, size_t ldy, const float *x, const float *w, size_t rows,

@@ -1,5 +1,5 @@
-/* cuda/update.cu - updates of lists of pieces, element by element, with the bits of the CPU's levels
- * that have fused multiply-adds (kernels/update.c, kernels/x86/adamw.c). */
+/* cuda/update.cu - updates of lists of pieces, element by element, with the bits of the CPU's
+ * levels that have fused multiply-adds (kernels/update.c, kernels/x86/adamw.c). */
 #include <math.h>
 
 #include "device/cuda/cuda.h"
@@ -27,8 +27,7 @@ template <class List> static dealt deal(const List *list)
     return d;
 }
 
-template <class List>
-static __device__ inline part part_of_block(const List &list, const dealt &d)
+template <class List> static __device__ inline part part_of_block(const List &list, const dealt &d)
 {
     unsigned i = 0;
     while (d.first[i + 1] <= blockIdx.x)
@@ -39,8 +38,7 @@ static __device__ inline part part_of_block(const List &list, const dealt &d)
 
 /* --- y = a y + b x ---------------------------------------------------------------------------- */
 
-static __global__ void __launch_bounds__(THREADS)
-    blend_part(const lks__blend list, const dealt d)
+static __global__ void __launch_bounds__(THREADS) blend_part(const lks__blend list, const dealt d)
 {
     const part p = part_of_block(list, d);
     float *y = list.piece[p.piece].y;
