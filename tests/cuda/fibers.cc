@@ -33,6 +33,7 @@ enum {
     MAX_GRID_YZ = 65535,
     STACK_BYTES = 256 << 10,
     PAGE = 4096,
+    LINE = 64, /* of the cache */
     NONE = MAX_THREADS,
 };
 
@@ -141,19 +142,22 @@ fiber *fiber_new()
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED || mprotect(p, PAGE, PROT_NONE) != 0)
         die("fibers: there is no memory for a stack");
+    /* Stacks begin at different places of their pages, or all would need the same few lines of the
+     * cache. */
+    static unsigned n_fibers;
     f->bottom = p + PAGE;
-    f->bytes = STACK_BYTES;
+    f->bytes = STACK_BYTES - n_fibers++ % (PAGE / LINE) * LINE * 5 % PAGE;
 #ifdef LKS_FIBERS_THREAD
     f->tsan = __tsan_create_fiber(0);
 #endif
 #ifdef LKS_FIBERS_UCONTEXT
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = p + PAGE;
-    f->context.uc_stack.ss_size = STACK_BYTES;
+    f->context.uc_stack.ss_size = f->bytes;
     makecontext(&f->context, worker, 0);
 #else
     /* lks_fibers_jump() takes six registers and worker()'s address from it; there is no caller. */
-    void **top = (void **)(p + PAGE + STACK_BYTES) - 2;
+    void **top = (void **)(p + PAGE + f->bytes) - 2;
     top[1] = NULL;
     top[0] = (void *)worker;
     f->stack_pointer = top - 6;

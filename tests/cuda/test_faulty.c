@@ -42,7 +42,8 @@ static const struct {
 /* On stdout, since lks_test_run() takes a sanitizer's report on stderr for a failure. */
 static lks_test_result run(const char *program, const char *name)
 {
-    const char *const command = lks_test_text("exec '%s' %s 2>&1", program, name);
+    const char *const command = lks_test_text("exec '%s/tests/cuda/steady.sh' '%s' %s 2>&1",
+                                              LKS_TEST_SOURCE_DIR, program, name);
     return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
 }
 

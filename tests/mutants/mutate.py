@@ -246,8 +246,8 @@ def targets_of(tests, faults):
     named = [t for t in tests if wanted.search(t["name"])]
     if any("command" not in t for t in named):
         return ["all"]
-    inside = {os.path.relpath(t["command"][0], BUILD) for t in named
-              if t["command"][0].startswith(str(BUILD))}
+    programs = [t["command"][t["command"][0].endswith("/steady.sh")] for t in named]
+    inside = {os.path.relpath(p, BUILD) for p in programs if p.startswith(str(BUILD))}
     return sorted(inside | {"tools/all"}) if inside else ["all"]
 
 
