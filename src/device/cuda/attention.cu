@@ -298,7 +298,8 @@ __device__ static void softmax_square(softmax &w, square &s, float factor[SIDE],
 }
 
 template <int PIECES>
-__global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1) attention_fwd_tiles(attention a)
+static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
+    attention_fwd_tiles(attention a)
 {
     LKS_SHARED(lks_four, query, TILE * FOURS);
     LKS_SHARED(lks_four, other, TILE * FOURS); /* keys, then values */
@@ -419,7 +420,7 @@ extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attentio
 
 enum { DELTA_WARPS = 8 };
 
-__global__ void attention_delta(attention a)
+static __global__ void attention_delta(attention a)
 {
     const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / WARP; /* token, head */
     if (i >= a.shape.B * a.shape.T * a.shape.NH)
@@ -456,7 +457,8 @@ __device__ static void grad_squares(const attention &a, square &s, square &d, si
 }
 
 template <int PIECES>
-__global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1) attention_bwd_keys(attention a)
+static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
+    attention_bwd_keys(attention a)
 {
     LKS_SHARED(lks_four, x, TILE * FOURS); /* queries' side: q, then dout, then q again */
     LKS_SHARED(lks_four, y, TILE * FOURS); /* keys' side: k, then v */
@@ -518,7 +520,8 @@ __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1) attention_bwd_ke
 }
 
 template <int PIECES>
-__global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1) attention_bwd_queries(attention a)
+static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
+    attention_bwd_queries(attention a)
 {
     LKS_SHARED(lks_four, x, TILE * FOURS); /* dout, then q */
     LKS_SHARED(lks_four, y, TILE * FOURS); /* v, then k */
@@ -596,7 +599,7 @@ __device__ static size_t cache_at(const attention &a, const lks__attention_cache
 }
 
 /* Keys and values of the new tokens to the cache: a warp takes a head of one token. */
-__global__ void attention_keep(attention a, lks__attention_cache cache)
+static __global__ void attention_keep(attention a, lks__attention_cache cache)
 {
     const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / WARP;
     if (i >= a.shape.B * a.shape.T * a.shape.NKV)
@@ -626,7 +629,8 @@ __device__ static float dot(const float *x, const float *y, size_t n, bool fours
  * groups of threads, each as many as the output has elements, add up values of every groups-th key.
  * All borders are counted from the first key on, so a token's bits depend on its position and on
  * the keys and values alone. */
-__global__ void __launch_bounds__(KEYS) attention_cached(attention a, lks__attention_cache cache)
+static __global__ void __launch_bounds__(KEYS)
+    attention_cached(attention a, lks__attention_cache cache)
 {
     LKS_SHARED(float, p, KEYS);
     LKS_SHARED(float, parts, KEYS *DIMS);

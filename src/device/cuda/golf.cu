@@ -69,8 +69,8 @@ __device__ static const float *norm_input(const float *x, const int32_t *tokens,
     return x + (tokens != NULL ? (size_t)tokens[r] : r) * C;
 }
 
-__global__ void golf_norm_fwd(float *y, float *rms, const float *x, const int32_t *tokens,
-                              size_t rows, size_t C, bool fours)
+static __global__ void golf_norm_fwd(float *y, float *rms, const float *x, const int32_t *tokens,
+                                     size_t rows, size_t C, bool fours)
 {
     const size_t r = warp_index();
     if (r >= rows)
@@ -114,8 +114,9 @@ __device__ static float norm_grad(float dy, float x, float rms, float mean)
     return rms * (dy - x * rms * mean);
 }
 
-__global__ void golf_norm_bwd(float *dx, const float *dy, const float *x, const int32_t *tokens,
-                              const float *rms, size_t rows, size_t C, bool fours)
+static __global__ void golf_norm_bwd(float *dx, const float *dy, const float *x,
+                                     const int32_t *tokens, const float *rms, size_t rows, size_t C,
+                                     bool fours)
 {
     const size_t r = warp_index();
     if (r >= rows)
@@ -195,7 +196,7 @@ __device__ static lks_four entry_input(const lks__golf_entry &e, size_t at, size
     return in;
 }
 
-__global__ void golf_entry_fwd(lks__golf_entry e, size_t rows, size_t C, bool fours)
+static __global__ void golf_entry_fwd(lks__golf_entry e, size_t rows, size_t C, bool fours)
 {
     const size_t r = warp_index();
     if (r >= rows)
@@ -243,7 +244,8 @@ struct entry_grads {
 
 /* A block takes a slab. First a warp sums a row's mean; then a thread goes down its columns, so
  * that it sums the vectors' gradients in registers. The slab's rows are still in a cache then. */
-__global__ void golf_entry_bwd(lks__golf_entry e, entry_grads g, size_t rows, size_t C, bool fours)
+static __global__ void golf_entry_bwd(lks__golf_entry e, entry_grads g, size_t rows, size_t C,
+                                      bool fours)
 {
     LKS_SHARED(float, mean, SLAB);
     const size_t r0 = (size_t)blockIdx.x * SLAB, n = slab_rows(rows, r0);
@@ -313,7 +315,7 @@ extern "C" void lks__cuda_golf_entry_bwd(const lks__exec *ex, const lks__golf_en
 
 /* --- a branch of a block --------------------------------------------------------------------- */
 
-__global__ void golf_branch_bwd(lks__golf_branch b, size_t rows, size_t C, bool fours)
+static __global__ void golf_branch_bwd(lks__golf_branch b, size_t rows, size_t C, bool fours)
 {
     const size_t r = warp_index();
     if (r >= rows)
@@ -355,7 +357,7 @@ extern "C" void lks__cuda_golf_branch_bwd(const lks__exec *ex, const lks__golf_b
     LKS_LAUNCH(golf_branch_bwd, grid, block, lks__cuda_stream(ex), *b, rows, C, fours);
 }
 
-__global__ void golf_scaled_bwd(lks__golf_scaled s, size_t C, size_t in, bool fours)
+static __global__ void golf_scaled_bwd(lks__golf_scaled s, size_t C, size_t in, bool fours)
 {
     const size_t r = warp_index();
     if (r >= C)
@@ -417,7 +419,7 @@ __device__ static head head_of(const lks__golf_heads &h, size_t row, size_t i)
     return one;
 }
 
-__global__ void golf_heads_fwd(lks__golf_heads h)
+static __global__ void golf_heads_fwd(lks__golf_heads h)
 {
     const size_t heads = h.n_head + h.n_kv_head, i = warp_index(), half = h.hs / 2;
     if (i >= h.rows * heads)
@@ -449,7 +451,7 @@ extern "C" void lks__cuda_golf_heads_fwd(const lks__exec *ex, const lks__golf_he
 
 /* A warp takes a head of each row of a slab in order, so that the gain's gradient is summed in a
  * register. In place: a thread reads what it writes, and no other does. */
-__global__ void golf_heads_bwd(lks__golf_heads h, float *dq, float *dk, float *partial)
+static __global__ void golf_heads_bwd(lks__golf_heads h, float *dq, float *dk, float *partial)
 {
     const size_t i = (size_t)blockIdx.y * WARPS + threadIdx.x / WARP, half = h.hs / 2;
     if (i >= h.n_head + h.n_kv_head)

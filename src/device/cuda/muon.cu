@@ -42,7 +42,7 @@ __device__ static size_t chunk_end(size_t n)
 
 /* momentum = m momentum + g, x = g + m momentum, with each product rounded, as the CPU has them;
  * sums[block]: of the squares of x. */
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     muon_average(float *x, double *sums, float *momentum, const float *grads, float clip, float m,
                  size_t n)
 {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* x = x / (its norm + 1e-7). Each block adds all sums, in one order: they are few. */
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     muon_normalize(float *x, const double *sums, size_t n_sums, size_t n)
 {
     double sum = 0.0;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* poly[n, n] = a I + b gram */
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     muon_polynomial(float *poly, const float *gram, float a, float b, size_t n)
 {
     for (size_t i = chunk_first(); i < chunk_end(n * n); i += THREADS)
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* Two roundings, as the CPU has them. */
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     muon_apply(float *params, const float *x, float lr, float scale, size_t n)
 {
     for (size_t i = chunk_first(); i < chunk_end(n); i += THREADS)
