@@ -27,9 +27,11 @@ static void __attribute__((format(printf, 2, 3))) record(lks__cuda *c, const cha
 bool lks__cuda_check(lks__cuda *c, cudaError_t error, const char *call)
 {
     if (error != cudaSuccess)
-        record(c,
-               "%s failed on GPU %d (%s): %s (CUDA error %d); the kernel log (dmesg) may have more",
-               call, c->gpu, c->about.name, cudaGetErrorString(error), (int)error);
+        record(c, "%s failed on GPU %d (%s): %s (CUDA error %d); %s", call, c->gpu, c->about.name,
+               cudaGetErrorString(error), (int)error,
+               error == cudaErrorMemoryAllocation
+                   ? "use a smaller batch, --recompute=block, or fewer ranks on this GPU"
+                   : "the kernel log (dmesg) may have more");
     return error == cudaSuccess;
 }
 
@@ -60,12 +62,11 @@ static void stop(const lks__cuda *c)
             (void)cudaStreamSynchronize(streams[i]);
 }
 
-/* Who learns of a failure may free the memory that queued work needs: so none is left. */
-static lks_status failed(lks__cuda *c)
+/* Who learns of a failure may free the memory that queued work needs, which operations go on to
+ * queue: so none is left. */
+static lks_status failed(const lks__cuda *c)
 {
-    if (!c->stopped)
-        stop(c);
-    c->stopped = true;
+    stop(c);
     return c->fail(LKS_ERR_DEVICE, "%s", c->failure);
 }
 

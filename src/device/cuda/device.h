@@ -48,7 +48,6 @@ typedef struct lks__cuda {
     size_t work_bytes;
     lks__cuda_products *products;
     char failure[600]; /* the first one's sentence; "": none */
-    bool stopped;      /* after a failure: nothing is queued any more */
 } lks__cuda;
 
 static inline lks__cuda *lks__cuda_of(const lks__exec *ex)

@@ -91,6 +91,18 @@ unsigned number_of(const char *name, unsigned otherwise)
     return text == NULL ? otherwise : (unsigned)strtoul(text, NULL, 10);
 }
 
+/* Do settings of one rank apply to this one? */
+bool is_chosen()
+{
+    const char *only = getenv("CUDA_STANDIN_ONLY_RANK"), *rank = getenv("RANK");
+    return only == NULL || (rank != NULL && strcmp(only, rank) == 0);
+}
+
+unsigned number_here(const char *name, unsigned otherwise)
+{
+    return is_chosen() ? number_of(name, otherwise) : otherwise;
+}
+
 uint32_t draw(uint32_t below)
 {
     random_state ^= random_state << 13;
@@ -276,7 +288,7 @@ bool fails(const char *name, const char *signature)
     signatures.insert(signature[0] == '\0' ? std::string(name)
                                            : std::string(name) + " " + signature);
     const int n = ++calls[name];
-    return colon != NULL && std::string(text, colon) == name && n == atoi(colon + 1);
+    return colon != NULL && is_chosen() && std::string(text, colon) == name && n == atoi(colon + 1);
 }
 
 cudaError_t error_of(cudaError_t error)
@@ -413,7 +425,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int)
     CUDA_CALL("cudaDevAttrMultiProcessorCount");
     if (which != cudaDevAttrMultiProcessorCount)
         return error_of(cudaErrorInvalidValue);
-    *value = (int)number_of("CUDA_STANDIN_PROCESSORS", 132);
+    *value = (int)number_here("CUDA_STANDIN_PROCESSORS", 132);
     return cudaSuccess;
 }
 
@@ -838,7 +850,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     algorithm found = {};
     found.shape = shape_of((const description *)what, (const layout *)a, (const layout *)b,
                            (const layout *)c) +
-                  number_of("CUDA_STANDIN_ALGORITHMS", 0);
+                  number_here("CUDA_STANDIN_ALGORITHMS", 0);
     memcpy(found.alignments, pref->alignments, sizeof found.alignments);
     found.work = (uint32_t)pref->work;
     memcpy(&results->algo, &found, sizeof found);
@@ -865,7 +877,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     const uint64_t k = d.ta ? la.rows : la.cols;
     if (k != (d.tb ? lb.cols : lb.rows) || lc.rows != (d.ta ? la.cols : la.rows) ||
         lc.cols != (d.tb ? lb.rows : lb.cols) || c != out || c_layout != d_layout ||
-        how_to.shape != shape_of(&d, &la, &lb, &lc) + number_of("CUDA_STANDIN_ALGORITHMS", 0) ||
+        how_to.shape != shape_of(&d, &la, &lb, &lc) + number_here("CUDA_STANDIN_ALGORITHMS", 0) ||
         work_bytes < how_to.work || memory_of("work space", work, work_bytes) == NULL ||
         !fits("a", a, &la, how_to.alignments[0]) || !fits("b", b, &lb, how_to.alignments[1]) ||
         !fits("c", c, &lc, how_to.alignments[2]))

@@ -12,6 +12,7 @@
  *   CUDA_STANDIN_ALGORITHMS=N   another number: other algorithms for products
  *   CUDA_STANDIN_MB=N           memory of a GPU, in MiB (4,096)
  *   CUDA_STANDIN_FAIL=NAME:N    the Nth call of NAME in a process fails; "kernel": a launch
+ *   CUDA_STANDIN_ONLY_RANK=R    PROCESSORS, ALGORITHMS and FAIL apply to that rank alone
  *   CUDA_STANDIN_CALLS=PATH     append each kind of call and kernel that was used, at the end
  *
  * It ends the process with a sentence if the host touches the device's memory, if anything touches

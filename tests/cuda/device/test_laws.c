@@ -1,0 +1,366 @@
+/* Training with --device=cuda on stand-ins (standins.h): the same bytes on any number of ranks and
+ * after a resume, figures of the CPU, and ends of runs. argv[1] is lockstep_cuda_standin. */
+#include "../../laws/laws.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ckpt/safetensors.h"
+
+static const char *tool;
+static const char *gpt2_data, *golf_data;
+static const char *few_data; /* of gpt2, with little to evaluate */
+
+enum { VAL = 129 };
+
+/* A run of a small model into `out`: 8 virtual ranks, dropout, several buckets. */
+static law_args run_of(bool golf, const char *out)
+{
+    static const char *const small[2][24] = {
+        {"--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=1", "--bias",
+         "--dropout=0.1", "--max_iters=4", "--eval_interval=2", "--eval_iters=1",
+         "--checkpoint_interval=2", "--learning_rate=1e-3", "--warmup_iters=1",
+         "--lr_decay_iters=100", "--grad_clip=0.25"},
+        {"--family=golf", "--sampler=stream", "--vocab_size=1024", "--n_layer=3", "--n_head=2",
+         "--num_kv_heads=1", "--n_embd=16", "--block_size=8", "--train_batch_tokens=64",
+         "--val_batch_size=64", "--warmdown_iters=0", "--iterations=4", "--max_wallclock_seconds=0",
+         "--eval_interval=0", "--checkpoint_interval=2", "--matrix_lr=0.01", "--scalar_lr=0.01",
+         "--tied_embed_lr=0.01"},
+    };
+    law_args args = {.n = 0};
+    law_add(&args, "%s", tool);
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", golf ? golf_data : gpt2_data);
+    law_add(&args, "--out_dir=%s", out);
+    for (int i = 0; small[golf][i] != NULL; i++)
+        law_add(&args, "%s", small[golf][i]);
+    law_add(&args, "--gradient_accumulation_steps=8");
+    law_add(&args, "--virtual_ranks=8");
+    law_add(&args, "--keep=0");
+    law_add(&args, "--bucket_mb=0.002");
+    law_add(&args, "--threads=1");
+    return args;
+}
+
+static const char *run(bool golf, const char *const more[], const char *const env[])
+{
+    const char *out = lks_test_folder();
+    law_args args = run_of(golf, out);
+    for (; *more != NULL; more++)
+        law_add(&args, "%s", *more);
+    lks_test_result r = lks_test_run(args.argv, env, 120);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+    return out;
+}
+
+#define RUN(golf, ...) run((golf), (const char *const[]){__VA_ARGS__, NULL}, NULL)
+
+/* --- the same bytes -------------------------------------------------------------------------- */
+
+static const char *whole[2]; /* runs of one rank, by family */
+
+static int train_whole(void **state)
+{
+    uint16_t few[VAL]; /* an evaluation reads all of them */
+    char text[20001];
+    for (int i = 0; i < 20000; i++)
+        text[i] = (char)('a' + (i * i / 7 + i / 3) % 26);
+    text[20000] = '\0';
+    gpt2_data = lks_test_text("%s/data", lks_test_folder());
+    const char *input = lks_test_text("%s/text", lks_test_folder());
+    lks_test_write(input, text, sizeof text - 1);
+    lks_test_result r = lks_test_run(
+        (const char *const[]){"lockstep", "prep", "char", lks_test_text("--input=%s", input),
+                              lks_test_text("--out=%s", gpt2_data), NULL},
+        NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    golf_data = lks_test_folder();
+    lks_test_short_golf(golf_data);
+    for (int i = 0; i < VAL; i++)
+        few[i] = (uint16_t)(i * 37 % 26);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", golf_data), few, VAL);
+    few_data = lks_test_folder();
+    lks_test_write(lks_test_text("%s/val.bin", few_data), few, sizeof few);
+    lks_test_write(lks_test_text("%s/train.bin", few_data), few, sizeof few);
+    for (int golf = 0; golf < 2; golf++)
+        whole[golf] = RUN(golf, "--nproc_per_node=1");
+    return 0;
+}
+
+static void test_ranks(void **state)
+{
+    for (int golf = 0; golf < 2; golf++)
+        for (int W = 2; W <= 8; W *= 2)
+            law_assert_same(RUN(golf, lks_test_text("--nproc_per_node=%d", W)), whole[golf]);
+}
+
+/* Ranks that share GPUs, and memory for activations that are computed again. */
+static void test_shared_gpu(void **state)
+{
+    const char *const env[] = {"CUDA_STANDIN_GPUS=1", NULL};
+    law_assert_same(
+        run(false, (const char *const[]){"--nproc_per_node=2", "--share_gpu", NULL}, env),
+        whole[0]);
+    law_assert_same(RUN(false, "--recompute=block"), whole[0]);
+}
+
+/* A rank dies after the first checkpoint; the run goes on with other ranks. */
+static void test_resume(void **state)
+{
+    const char *out = lks_test_folder();
+    law_args args = run_of(false, out);
+    law_add(&args, "--nproc_per_node=2");
+    const char *const env[] = {"LOCKSTEP_FAULT=read:22:die", "LOCKSTEP_FAULT_RANK=1", NULL};
+    lks_test_result r = lks_test_run(args.argv, env, 120);
+    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_true(law_count_checkpoints(out) > 0);
+    assert_false(lks_test_exists(lks_test_text("%s/ckpt-00000005", out)));
+    args = run_of(false, out);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--nproc_per_node=4");
+    law_run(&args);
+    law_assert_same(out, whole[0]);
+}
+
+/* A signal: all ranks stop after the same step, with a checkpoint from which the run goes on. */
+static void test_stop(void **state)
+{
+    const char *out = lks_test_folder();
+    law_args args = run_of(true, out);
+    law_add(&args, "--nproc_per_node=2");
+    const char *const env[] = {"LOCKSTEP_FAULT=read:12:slow", NULL};
+    lks_test_child child = lks_test_start(args.argv, env);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    for (int i = 0; i < lks_test_tries(20000); i++) {
+        if (lks_test_exists(metrics) && strstr(lks_test_read(metrics, NULL), "\"step\":1") != NULL)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    kill(child.pid, SIGTERM);
+    lks_test_result r = lks_test_wait(&child, 120);
+    if (r.exit_code != 128 + SIGTERM && r.exit_code != 0) /* 0: it ended first */
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    args = run_of(true, out);
+    law_add(&args, "--init_from=resume");
+    law_run(&args);
+    law_assert_same_checkpoint(out, whole[1], "ckpt-00000004");
+}
+
+/* --- beside the CPU -------------------------------------------------------------------------- */
+
+static double difference(const char *kind, const char *what, const char *a, const char *b,
+                         size_t *n_p)
+{
+    const json_t *x = lks_test_metrics(lks_test_text("%s/metrics.jsonl", a), kind);
+    const json_t *y = lks_test_metrics(lks_test_text("%s/metrics.jsonl", b), kind);
+    double most = 0;
+    *n_p = json_array_size(x);
+    assert_int_equal(json_array_size(x), json_array_size(y));
+    for (size_t i = 0; i < *n_p; i++)
+        most = fmax(most, fabs(lks_test_number(json_array_get(x, i), what) -
+                               lks_test_number(json_array_get(y, i), what)));
+    return most;
+}
+
+/* Losses of 20 iterations are the CPU's within 1e-4. */
+static void test_losses(void **state)
+{
+    for (int golf = 0; golf < 2; golf++) {
+        const char *length = golf ? "--iterations=20" : "--max_iters=19";
+        size_t n;
+        const char *cuda = RUN(golf, length, "--checkpoint_interval=0", "--nproc_per_node=2");
+        const char *cpu = RUN(golf, length, "--checkpoint_interval=0", "--device=cpu");
+        const double most = difference("train", "loss", cuda, cpu, &n);
+        assert_true(n >= 20);
+        assert_true(golf || difference("eval", "val_loss", cuda, cpu, &n) <= 1e-4);
+        if (!(most <= 1e-4))
+            fail_msg("%s: losses differ by %g", golf ? "golf" : "gpt2", most);
+    }
+}
+
+static float *tensor_of(lks__st_file *file, const lks__st_tensor *t)
+{
+    float *x = malloc(t->bytes);
+    assert_non_null(x);
+    assert_ok(lks__st_read(file, t, x));
+    return x;
+}
+
+static lks__st_file *weights_of(const char *out, const char *name)
+{
+    lks__st_file *file;
+    assert_ok(lks__st_open(lks_test_text("%s/%s/model.safetensors", out, name), &file));
+    return file;
+}
+
+/* One step of SGD moves a parameter by its gradient: of every tensor, the CPU's and ours. */
+static void test_gradients(void **state)
+{
+    for (int golf = 0; golf < 2; golf++) {
+        static const char *const lengths[2][2] = {{"--max_iters=0", "--checkpoint_interval=0"},
+                                                  {"--iterations=1", "--checkpoint_interval=0"}};
+        static const char *const rates[2][5] = {
+            {"--learning_rate=64", "--min_lr=64", "--decay_lr=false", NULL},
+            {"--matrix_lr=64", "--scalar_lr=64", "--tied_embed_lr=64", NULL}};
+        const char *outs[3];
+        for (int k = 0; k < 3; k++) { /* ours, the CPU's, and the initial values */
+            const char *out = outs[k] = lks_test_folder();
+            law_args args = run_of(golf, out);
+            for (int i = 0; i < 2; i++)
+                law_add(&args, "%s", lengths[golf][i]);
+            for (int i = 0; rates[golf][i] != NULL; i++)
+                law_add(
+                    &args, "%s",
+                    k < 2 ? rates[golf][i]
+                    : strchr(rates[golf][i], '=')[1] == '6'
+                        ? lks_test_text("%.*s=0", (int)strcspn(rates[golf][i], "="), rates[golf][i])
+                        : rates[golf][i]);
+            law_add(&args, "--init_from=%s/%s", whole[golf],
+                    golf ? "ckpt-00000004" : "ckpt-00000005");
+            law_add(&args, "--optimizer=sgd");
+            law_add(&args, "--beta1=0");
+            law_add(&args, "--weight_decay=0");
+            law_add(&args, "--grad_clip=0");
+            law_add(&args, "--device=%s", k == 0 ? "cuda" : "cpu");
+            law_run(&args);
+        }
+        const char *name = "ckpt-00000001";
+        lks__st_file *ours = weights_of(outs[0], name), *cpus = weights_of(outs[1], name);
+        lks__st_file *first = weights_of(outs[2], name);
+        assert_true(lks__st_count(ours) > 10);
+        for (size_t i = 0; i < lks__st_count(ours); i++) {
+            const lks__st_tensor *t = lks__st_get(ours, i);
+            float *a = tensor_of(ours, t), *b = tensor_of(cpus, lks__st_find(cpus, t->name));
+            float *p = tensor_of(first, lks__st_find(first, t->name));
+            double norm = 0, off = 0, size = 0;
+            for (size_t e = 0; e < t->bytes / sizeof *a; e++) {
+                norm += ((double)b[e] - (double)p[e]) * ((double)b[e] - (double)p[e]);
+                off += ((double)b[e] - (double)a[e]) * ((double)b[e] - (double)a[e]);
+                size += (double)b[e] * (double)b[e];
+            }
+            /* the parameter itself is rounded after the step */
+            if (!(sqrt(off) <= 1e-4 * sqrt(norm) + 6e-8 * sqrt(size)))
+                fail_msg("%s: its gradient is off by %g of %g", t->name, sqrt(off), sqrt(norm));
+            if (!(norm > 0))
+                fail_msg("%s: no gradient", t->name);
+            free(a);
+            free(b);
+            free(p);
+        }
+        lks__st_close(ours);
+        lks__st_close(cpus);
+        lks__st_close(first);
+    }
+}
+
+/* eval gives the CPU's loss, and sample writes text that is the same in each order. */
+static void test_use(void **state)
+{
+    const char *texts[2];
+    double loss[2];
+    for (int k = 0; k < 2; k++) {
+        const char *device = k == 0 ? "--device=cuda" : "--device=cpu";
+        const char *const seed[] = {lks_test_text("CUDA_STANDIN_SEED=%d", 2 * k), NULL};
+        lks_test_result r = lks_test_run(
+            (const char *const[]){tool, "eval", lks_test_text("--out_dir=%s", whole[0]),
+                                  lks_test_text("--dataset=%s", few_data), device, "--batch_size=1",
+                                  "--block_size=8", NULL},
+            NULL, 120);
+        if (r.exit_code != 0 || strstr(r.out, "loss ") == NULL)
+            fail_msg("eval: exit code %d: %s%s", r.exit_code, r.out, r.err);
+        loss[k] = atof(strstr(r.out, "loss ") + 5);
+        r = lks_test_run(
+            (const char *const[]){tool, "sample", lks_test_text("--out_dir=%s", whole[0]),
+                                  "--num_samples=2", "--max_new_tokens=12", "--start=a", NULL},
+            seed, 120);
+        if (r.exit_code != 0)
+            fail_msg("sample: exit code %d: %s", r.exit_code, r.err);
+        texts[k] = lks_test_text("%s", r.out);
+    }
+    assert_true(fabs(loss[0] - loss[1]) <= 1e-4);
+    assert_string_equal(texts[0], texts[1]);
+}
+
+/* --- ends ------------------------------------------------------------------------------------ */
+
+/* Rank 1's device fails in the middle of a step: the run ends, and names call and GPU. */
+static void test_failures(void **state)
+{
+    static const struct {
+        const char *fails, *says;
+    } calls[] = {
+        {"cudaMemcpyAsync:60", "cudaMemcpyAsync failed on GPU 1"},
+        {"cudaEventRecord:40", "cudaEventRecord failed on GPU 1"},
+        {"cudaEventQuery:30", "cudaEventQuery failed on GPU 1"},
+        {"cudaStreamWaitEvent:20", "cudaStreamWaitEvent failed on GPU 1"},
+        {"cudaLaunchHostFunc:9", "cudaLaunchHostFunc failed on GPU 1"},
+        {"cudaMalloc:5", "cudaMalloc failed on GPU 1"},
+        {"cublasLtMatmul:50", "cublasLtMatmul failed on GPU 1"},
+        {"kernel:200", "can't be started on GPU 1"},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        law_args args = run_of(false, lks_test_folder());
+        law_add(&args, "--nproc_per_node=2");
+        const char *const env[] = {lks_test_text("CUDA_STANDIN_FAIL=%s", calls[i].fails),
+                                   "CUDA_STANDIN_ONLY_RANK=1", NULL};
+        lks_test_result r = lks_test_run(args.argv, env, 120);
+        if (r.exit_code != 1 || strstr(r.err, calls[i].says) == NULL ||
+            strstr(r.err, "rank 1") == NULL)
+            fail_msg("%s: exit code %d: %s", calls[i].fails, r.exit_code, r.err);
+    }
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *env, *more, *says;
+    } runs[] = {
+        {"CUDA_STANDIN_ALGORITHMS=3", "--nproc_per_node=2", "the kernel fingerprint"},
+        {"CUDA_STANDIN_PROCESSORS=108", "--nproc_per_node=2", "the kernel fingerprint"},
+        {"CUDA_STANDIN_GPUS=8", "--dtype=bfloat16", "computes in float32 only"},
+        {"CUDA_STANDIN_GPUS=2", "--nproc_per_node=4", "4 ranks on this host, but 2 GPUs"},
+        {"CUDA_STANDIN_GPUS=none", "--nproc_per_node=1", "cudaGetDeviceCount failed"},
+        {"CUDA_STANDIN_MAJOR=7", "--nproc_per_node=1", "has capability 7.0"},
+        {"CUDA_STANDIN_MB=1", "--nproc_per_node=1", "out of memory (CUDA error 2); use a smaller"},
+        {"CUDA_STANDIN_MB=32", "--nproc_per_node=1", "no memory for"},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        law_args args = run_of(false, lks_test_folder());
+        law_add(&args, "%s", runs[i].more);
+        const char *const env[] = {runs[i].env, "CUDA_STANDIN_ONLY_RANK=1", NULL};
+        lks_test_result r = lks_test_run(args.argv, env, 120);
+        if (r.exit_code == 0 || strstr(r.err, runs[i].says) == NULL)
+            fail_msg("%s %s: exit code %d: %s", runs[i].env, runs[i].more, r.exit_code, r.err);
+    }
+}
+
+/* A checkpoint goes from the CPU to the GPU, with a warning. */
+static void test_from_cpu(void **state)
+{
+    const char *out = RUN(false, "--device=cpu");
+    law_args args = run_of(false, out);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--max_iters=5");
+    lks_test_result r = lks_test_run(args.argv, NULL, 120);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_contains(r.err, "the checkpoint was made with kernels of fingerprint");
+}
+
+int main(int argc, char **argv)
+{
+    tool = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_shared_gpu),
+        cmocka_unit_test(test_resume),  cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_losses),  cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_use),     cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_from_cpu),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+}
