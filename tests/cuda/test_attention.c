@@ -210,6 +210,26 @@ static void test_same_bits_alone(void **state)
     }
 }
 
+/* A token's bits don't depend on later tokens. A NaN in a key reaches all tokens from it on. */
+static void test_causal(void **state)
+{
+    enum { T = 70, HS = 4, AT = 30 };
+    const struct shape shape = {{1, T, 1, HS, 1}, 0};
+    struct problem t = problem_make(&shape, 0.0, 1.0f);
+    const lks__attention_in in = in_of(&t, t.qkv);
+    float *want = host_floats(t.n_out), *out = host_floats(t.n_out), *lse = host_floats(T);
+    lks__cuda_attention_fwd(NULL, &t.s, want, lse, &in, NULL);
+    for (size_t i = AT * t.ld; i < t.n; i++)
+        t.qkv[i] *= 100.0f;
+    lks__cuda_attention_fwd(NULL, &t.s, out, lse, &in, NULL);
+    assert_bits(out, want, AT * HS);
+    t.qkv[AT * t.ld + HS] = NAN;
+    lks__cuda_attention_fwd(NULL, &t.s, out, lse, &in, NULL);
+    assert_bits(out, want, AT * HS);
+    for (size_t i = AT; i < T; i++)
+        assert_true(isnan(lse[i]) && isnan(out[i * HS]));
+}
+
 /* --- over kept keys and values ---------------------------------------------------------------- */
 
 /* `T` tokens in passes of `step`, or of any number if that is 0; the cache has room for two more.
@@ -278,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_matches_formula), cmocka_unit_test(test_matches_formula_with_dropout),
         cmocka_unit_test(test_large_scores),    cmocka_unit_test(test_options),
         cmocka_unit_test(test_same_bits_alone), cmocka_unit_test(test_cached),
+        cmocka_unit_test(test_causal),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

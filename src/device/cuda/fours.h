@@ -4,14 +4,9 @@
 #ifndef LKS_CUDA_FOURS_H
 #define LKS_CUDA_FOURS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "device/cuda/rows.h"
 
-#include "device/cuda/launch.h"
-
-struct alignas(4 * sizeof(float)) lks_four {
-    float at[4];
-};
+typedef lks_floats<4> lks_four;
 
 /* What a row has from a four's first element on. */
 struct lks_rest {
@@ -20,20 +15,20 @@ struct lks_rest {
 };
 
 /* Elements beyond the row are 0. */
-__device__ inline lks_four lks_four_at(const float *p, lks_rest rest)
+static __device__ inline lks_four lks_four_at(const float *p, lks_rest rest)
 {
     if (rest.fours)
-        return *(const lks_four *)p;
+        return lks_load<4>(p);
     lks_four v;
     for (int j = 0; j < 4; j++)
         v.at[j] = (size_t)j < rest.n ? p[j] : 0.0f;
     return v;
 }
 
-__device__ inline void lks_four_put(float *p, lks_rest rest, const lks_four &v)
+static __device__ inline void lks_four_put(float *p, lks_rest rest, const lks_four &v)
 {
     if (rest.fours)
-        *(lks_four *)p = v;
+        lks_store<4>(p, v);
     else
         for (int j = 0; j < 4; j++)
             if ((size_t)j < rest.n)
@@ -43,7 +38,7 @@ __device__ inline void lks_four_put(float *p, lks_rest rest, const lks_four &v)
 /* Can rows of n floats at these places be moved by fours? NULL counts as a place. */
 template <typename... P> inline bool lks_in_fours(size_t n, P... p)
 {
-    return n % 4 == 0 && (... && ((uintptr_t)p % 16 == 0));
+    return (... && lks_by_fours(n, p));
 }
 
 #endif
