@@ -78,13 +78,15 @@ static __device__ inline lks_floats<N> plus(lks_floats<N> a, const lks_floats<N>
     return a;
 }
 
+static const unsigned MOST = 1024; /* threads of a block */
+
 /* A block for ROWS_A_PARTIAL rows, one after the other; a thread has the same columns in all of
  * them. The sums of its first N columns stay in registers, which is all for C up to 4,096; those of
  * further columns are added up in `partial` itself. partial: row b has C sums for dgain, then C for
  * dbias; NULL: none is wanted. A row is read from memory once: its second reading finds it in the
  * first-level cache. */
 template <int N>
-static __global__ void __launch_bounds__(1024)
+static __global__ void __launch_bounds__(MOST)
     norm_rows_bwd(float *dx, float *partial, const float *dy, const float *x, const float *gain,
                   const float *mean, const float *rstd, size_t rows, size_t C)
 {
@@ -136,12 +138,6 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
-static unsigned bwd_threads(size_t C, unsigned n)
-{
-    const size_t threads = (C + n - 1) / n;
-    return threads > 1024 ? 1024 : (unsigned)(threads + 31) / 32 * 32;
-}
-
 extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, float *dx, float *dgain,
                                              float *dbias, const float *dy, const float *x,
                                              const float *gain, const float *mean,
@@ -155,10 +151,10 @@ extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, float *dx, flo
     /* 16 bytes and 18 FLOPs an element; partial: a sixteenth of a row's bytes for each row */
     if (lks_by_fours(C, dx) && lks_by_fours(C, dy) && lks_by_fours(C, x) && lks_by_fours(C, gain) &&
         lks_by_fours(C, sums))
-        LKS_LAUNCH(norm_rows_bwd<4>, dim3((unsigned)blocks), dim3(bwd_threads(C, 4)),
+        LKS_LAUNCH(norm_rows_bwd<4>, dim3((unsigned)blocks), dim3(lks_row_threads(C, 4, MOST)),
                    lks__cuda_stream(ex), dx, sums, dy, x, gain, mean, rstd, rows, C);
     else
-        LKS_LAUNCH(norm_rows_bwd<1>, dim3((unsigned)blocks), dim3(bwd_threads(C, 1)),
+        LKS_LAUNCH(norm_rows_bwd<1>, dim3((unsigned)blocks), dim3(lks_row_threads(C, 1, MOST)),
                    lks__cuda_stream(ex), dx, sums, dy, x, gain, mean, rstd, rows, C);
     if (dgain != NULL)
         lks__cuda_column_sums(ex, dgain, sums, 2 * C, blocks, C);

@@ -27,12 +27,11 @@ static inline bool lks_by_fours(size_t ld, const void *p)
     return ld % 4 == 0 && (uintptr_t)p % 16 == 0;
 }
 
-/* Threads of a block that goes along rows of `width`, N floats a thread: whole warps, 256 at most.
- */
-static inline unsigned lks_row_threads(size_t width, unsigned n)
+/* Threads of a block that goes along rows of `width`, n floats a thread: whole warps. */
+static inline unsigned lks_row_threads(size_t width, unsigned n, unsigned most = 256)
 {
     const size_t threads = (width + n - 1) / n;
-    return threads > 256 ? 256 : (unsigned)(threads + 31) / 32 * 32;
+    return threads > most ? most : (unsigned)(threads + 31) / 32 * 32;
 }
 
 /* Words 4q … 4q + 3 of a mask (layers/dropout.h): base/rng.c's Philox4x32-10 of the counter {step,
