@@ -90,10 +90,10 @@ has() {
         [ "$(nproc)" -ge 2 ] ;;
     gpu) # an NVIDIA GPU and its driver
         [ -e /dev/nvidiactl ] ;;
-    nvidia-headers) # CUDA's headers
-        echo '#include <cuda.h>' | cc -I/usr/local/cuda/include -E - ;;
-    cuda-toolkit) # CUDA's compiler
-        command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ] ;;
+    nvidia-headers) # CUDA's headers, in the folder that LOCKSTEP_TEST_CUDA gives
+        [ -e "${LOCKSTEP_TEST_CUDA-none}/include/cublasLt.h" ] ;;
+    cuda-toolkit) # the module for NVIDIA's GPUs, in a build with LKS_CUDA=FOLDER: CUDA's toolkit, gigabytes
+        [ -e "$build/tools/lockstep_cuda.so" ] ;;
     namespaces) # hosts, mounts and names of a test's own: needs root, or the system's leave
         unshare --net --uts --mount true && command -v ip && ip netns add "lksprobe$$" && ip netns del "lksprobe$$" ;;
     cgroups) # control groups for memory that a process may make inside its own, and use

@@ -24,7 +24,8 @@ static const char *why_not(const lks__cuda_module **module_p, int *n_p, char tex
     *module_p = lks__module_load(LKS__CUDA_MODULE_FILE, LKS__CUDA_MODULE_VERSION, why, sizeof why);
     if (*module_p == NULL) {
         snprintf(text, LKS__DEVICE_TEXT,
-                 "%s: configure and build lockstep with CUDA's toolkit (docs/cuda.md)",
+                 "%s: build lockstep with CUDA's toolkit (-DLKS_CUDA=FOLDER), and let the loader "
+                 "find CUDA's libraries: docs/cuda.md",
                  lks__escape(shown, sizeof shown, why, strlen(why)));
         return text;
     }

@@ -12,6 +12,7 @@
 #include "ckpt/safetensors.h"
 
 static const char *tool;
+static const char *all_calls; /* file of all that was used of NVIDIA's libraries */
 static const char *gpt2_data, *golf_data;
 static const char *few_data; /* of gpt2, with little to evaluate */
 
@@ -352,15 +353,40 @@ static void test_from_cpu(void **state)
     assert_contains(r.err, "the checkpoint was made with kernels of fingerprint");
 }
 
+/* docs/cuda.md lists all calls and kernels of the runs above as never seen on a GPU, and no call
+ * beyond. The list comes from the stand-ins. */
+static void test_list(void **state)
+{
+    const char *page = lks_test_read(lks_test_text("%s/docs/cuda.md", LKS_TEST_SOURCE_DIR), NULL);
+    const char *begin = strstr(page, "\n```calls\n");
+    assert_non_null(begin);
+    char *used = strdup(lks_test_read(all_calls, NULL)), *rest;
+    bool all = true;
+    int n = 0;
+    for (char *line = strtok_r(used, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        n++;
+        if (strstr(begin, lks_test_text("\n%s\n", line)) == NULL) {
+            print_error("docs/cuda.md lacks: %s\n", line);
+            all = false;
+        }
+    }
+    free(used);
+    assert_true(all && n > 100);
+}
+
 int main(int argc, char **argv)
 {
     tool = argv[1];
+    all_calls = lks_test_text("%s/calls", lks_test_folder());
+    setenv("CUDA_STANDIN_CALLS", all_calls, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks),   cmocka_unit_test(test_shared_gpu),
         cmocka_unit_test(test_resume),  cmocka_unit_test(test_stop),
         cmocka_unit_test(test_losses),  cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_use),     cmocka_unit_test(test_failures),
         cmocka_unit_test(test_refused), cmocka_unit_test(test_from_cpu),
+        cmocka_unit_test(test_list),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/cuda/module.h"
+
 static const char *modules, *pretend; /* the fake module's folder; pretend.so */
 static const char *data;
 
@@ -25,6 +27,29 @@ static lks_test_result train(const char *const env[], const char *device, const 
         env, 60);
 }
 
+static bool has_real_module(void)
+{
+    const char *tool = LKS_TEST_TOOL;
+    return lks_test_exists(
+        lks_test_text("%.*s/%s", (int)(strrchr(tool, '/') - tool), tool, LKS__CUDA_MODULE_FILE));
+}
+
+/* The module as it is built, with NVIDIA's libraries, on a machine without their driver. */
+static void test_no_driver(void **state)
+{
+    if (!has_real_module())
+        lks_test_lacks("cuda-toolkit", "the module for GPUs was not built");
+    if (access("/dev/nvidiactl", F_OK) == 0)
+        return; /* it may have the driver */
+    lks_test_result r = train(NULL, "cuda", NULL, "1");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "--device=cuda: cudaGetDeviceCount failed: ");
+    assert_contains(r.err, "NVIDIA's driver is missing, or too old for this CUDA");
+    r = lks_test_tool("info");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "device       cuda: cudaGetDeviceCount failed: ");
+}
+
 /* No module. The folder that is given comes first, so that a build with one fails, too. */
 static void test_no_module(void **state)
 {
@@ -34,8 +59,8 @@ static void test_no_module(void **state)
     fputs("no library", f);
     fclose(f);
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", empty), NULL};
-    if (access(lks_test_text("%s/../lockstep_cuda.so", modules), F_OK) == 0)
-        return; /* it lies beside the program */
+    if (has_real_module())
+        return; /* it lies beside the program, and is found after this one */
     lks_test_result r = train(env, "cuda", NULL, "1");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "--device=cuda: ");
@@ -171,10 +196,11 @@ int main(int argc, char **argv)
     data = lks_test_folder();
     lks_test_generated_tokens(data);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_module),  cmocka_unit_test(test_no_gpu),
-        cmocka_unit_test(test_old_gpu),    cmocka_unit_test(test_ranks_and_gpus),
-        cmocka_unit_test(test_local_rank), cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_info),       cmocka_unit_test(test_config_file),
+        cmocka_unit_test(test_no_module),      cmocka_unit_test(test_no_driver),
+        cmocka_unit_test(test_no_gpu),         cmocka_unit_test(test_old_gpu),
+        cmocka_unit_test(test_ranks_and_gpus), cmocka_unit_test(test_local_rank),
+        cmocka_unit_test(test_auto),           cmocka_unit_test(test_info),
+        cmocka_unit_test(test_config_file),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,0 +1,29 @@
+#!/bin/sh
+# What the tests take for NVIDIA's interface (api/) is NVIDIA's: the same sources compile with NVIDIA's own headers,
+# and constants have the same values. LOCKSTEP_TEST_CUDA is the toolkit's folder.
+set -eu
+. "$(dirname "$0")/../../support.sh"
+include=${LOCKSTEP_TEST_CUDA-none}/include
+[ -e "$include/cublasLt.h" ] || lacks nvidia-headers 'LOCKSTEP_TEST_CUDA names no folder with include/cublasLt.h'
+work_folder
+here=$(cd "$(dirname "$0")" && pwd)
+root=$here/../../..
+flags="-O1 -Wall -Wextra -Werror -Wno-unused-parameter -D_GNU_SOURCE -I$root/src -I$root/include -I$here/.."
+for file in device products module; do
+    # shellcheck disable=SC2086
+    cc -std=gnu11 $flags -isystem "$include" -fsyntax-only "$root/src/device/cuda/$file.c" || fail "$file.c with NVIDIA's headers"
+done
+# shellcheck disable=SC2086
+c++ -std=c++17 $flags -isystem "$include" -fsyntax-only "$here/standins.cc" || fail "standins.cc with NVIDIA's headers"
+
+grep -ohE '\b(cuda|CUBLAS|CUDA_R)[A-Za-z_0-9]+ = ' "$here"/api/*.h | tr -d ' =' | sort -u >"$work/names"
+[ "$(wc -l <"$work/names")" -gt 25 ] || fail 'constants of api/ were not found'
+{
+    printf '#include <cublasLt.h>\n#include <cuda_runtime_api.h>\n#include <stdio.h>\nint main(void)\n{\n'
+    sed 's/.*/    printf("& %ld\\n", (long)&);/' "$work/names"
+    printf '}\n'
+} >"$work/values.c"
+cc -I"$here/api" "$work/values.c" -o "$work/ours"
+cc -isystem "$include" "$work/values.c" -o "$work/nvidias"
+"$work/ours" >"$work/ours.txt"
+"$work/nvidias" | diff "$work/ours.txt" - || fail 'constants of api/ have other values'
