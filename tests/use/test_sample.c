@@ -106,7 +106,8 @@ static void test_likeliest(void **state)
     assert_string_equal(SAMPLE("--num_samples=2", "--top_p=1e-9", "--max_new_tokens=50"), want);
 }
 
-/* A text is what stands before the stop text in the text without one; the prompt doesn't count. */
+/* A text is what stands before the stop text in the text without one, and no token is drawn after
+ * that; the prompt doesn't count. */
 static void test_stop(void **state)
 {
     static const char *const stops[] = {"\xc3\xa9t", "r", "ou", "n\303\251e", "\n", "zz"};
@@ -114,15 +115,25 @@ static void test_stop(void **state)
     int cut = 0;
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
         const char *stop = stops[i][0] == '\n' ? "\\n" : stops[i];
-        const char *got = SAMPLE("--num_samples=4", "--max_new_tokens=90",
-                                 lks_test_text("--stop=%s", stop), "--stop=zzz");
+        const lks_test_result r =
+            lks_test_tool("sample", out_dir, "--start=n\303\251e", "--num_samples=4",
+                          "--max_new_tokens=90", lks_test_text("--stop=%s", stop), "--stop=zzz");
+        const char *got = sampled(r);
+        int ended = 0;
         for (int s = 0; s < 4; s++) {
             const char *text = sample_of(whole, s), *end = strstr(text + 4, stops[i]);
-            cut += end != NULL;
+            ended += end != NULL;
             if (end != NULL)
                 text = lks_test_text("%.*s", (int)(end - text), text);
             assert_string_equal(sample_of(got, s), text);
         }
+        cut += ended;
+        const char *told = strstr(r.err, " new tokens");
+        assert_non_null(told);
+        while (told > r.err && told[-1] != ' ')
+            told--;
+        const int drawn = atoi(told);
+        assert_true(ended > 0 ? drawn < 4 * 90 : drawn == 4 * 90);
     }
     assert_in_range(cut, 5, 22); /* some end early, and some don't */
     assert_contains(lks_test_tool("sample", out_dir, "--stop=\n").err, "--stop is empty");
