@@ -188,6 +188,23 @@ static void test_marks(void **state)
     give(dev, 8);
 }
 
+/* A mark that is passed says nothing of a later one. */
+static void test_later_mark(void **state)
+{
+    float *dev = on_device(8), *first = pinned(8), *second = pinned(8);
+    send(LKS__QUEUE_COPY, first, dev, 8);
+    const lks__mark early = device->ops->mark(device, LKS__QUEUE_COPY);
+    send(LKS__QUEUE_COPY, second, dev, 8);
+    const lks__mark late = device->ops->mark(device, LKS__QUEUE_COPY);
+    assert_ok(lks__device_wait(device, early));
+    assert_true(first[7] == 0.0f);
+    assert_ok(lks__device_wait(device, late));
+    assert_true(second[7] == 0.0f);
+    device->ops->release_staging(device, first, 8 * sizeof *first);
+    device->ops->release_staging(device, second, 8 * sizeof *second);
+    give(dev, 8);
+}
+
 /* Work space grows; what was queued before has its old one until it is done. */
 static void test_work_grows(void **state)
 {
@@ -498,6 +515,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_many_copies, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_queues_follow, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_marks, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_later_mark, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_work_grows, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_too_little_memory, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_products, open_one, close_one),
