@@ -110,6 +110,8 @@ has() {
         [ -e "/proc/$$/task/$$/children" ] ;;
     terminals) # pseudo terminals
         script -qec true /dev/null ;;
+    steady-addresses) # addresses among which a sanitizer finds room: fewer random bits, or leave to choose none
+        setarch -R true || [ "$(cat /proc/sys/vm/mmap_rnd_bits)" -le 28 ] ;;
     sshd) # its package starts a server that listens: yours to decide; openssh-server
         PATH=$PATH:/usr/sbin command -v sshd && command -v ssh ;;
     slurm) # the same; slurmctld, slurmd, slurm-client and munge
