@@ -90,6 +90,8 @@ has() {
         [ "$(nproc)" -ge 2 ] ;;
     gpu) # an NVIDIA GPU and its driver
         [ -e /dev/nvidiactl ] ;;
+    no-driver) # a machine without NVIDIA's driver, to see what is said there
+        [ ! -e /dev/nvidiactl ] ;;
     nvidia-headers) # CUDA's headers, in the folder that LOCKSTEP_TEST_CUDA gives
         [ -e "${LOCKSTEP_TEST_CUDA-none}/include/cublasLt.h" ] ;;
     cuda-toolkit) # the module for NVIDIA's GPUs, in a build with LKS_CUDA=FOLDER: CUDA's toolkit, gigabytes

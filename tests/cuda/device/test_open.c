@@ -40,7 +40,7 @@ static void test_no_driver(void **state)
     if (!has_real_module())
         lks_test_lacks("cuda-toolkit", "the module for GPUs was not built");
     if (access("/dev/nvidiactl", F_OK) == 0)
-        return; /* it may have the driver */
+        lks_test_lacks("no-driver", "this machine has NVIDIA's driver");
     lks_test_result r = train(NULL, "cuda", NULL, "1");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "--device=cuda: cudaGetDeviceCount failed: ");
@@ -50,18 +50,20 @@ static void test_no_driver(void **state)
     assert_contains(r.out, "device       cuda: cudaGetDeviceCount failed: ");
 }
 
-/* No module. The folder that is given comes first, so that a build with one fails, too. */
+/* No module: a copy of the program in a folder that has none, and the first folder to look into has
+ * something else. */
 static void test_no_module(void **state)
 {
-    const char *empty = lks_test_folder();
-    FILE *f = fopen(lks_test_text("%s/lockstep_cuda.so", empty), "w");
-    assert_non_null(f);
-    fputs("no library", f);
-    fclose(f);
-    const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", empty), NULL};
-    if (has_real_module())
-        return; /* it lies beside the program, and is found after this one */
-    lks_test_result r = train(env, "cuda", NULL, "1");
+    const char *folder = lks_test_folder(), *copy = lks_test_text("%s/lockstep", folder);
+    const char *no_module = lks_test_text("%s/modules", folder);
+    const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", no_module), NULL};
+    const char *const cp =
+        lks_test_text("cp '%s' '%s' && mkdir '%s' && echo 'no library' >'%s/%s'", LKS_TEST_TOOL,
+                      copy, no_module, no_module, LKS__CUDA_MODULE_FILE);
+    lks_test_result r = lks_test_run((const char *const[]){"sh", "-c", cp, NULL}, NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_int_equal(setenv("LKS_TEST_PROGRAM", copy, 1), 0);
+    r = train(env, "cuda", NULL, "1");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "--device=cuda: ");
     assert_contains(r.err, "lockstep_cuda.so");
@@ -69,6 +71,7 @@ static void test_no_module(void **state)
     r = train(env, "auto", NULL, "1");
     assert_int_equal(r.exit_code, 0);
     assert_null(strstr(r.err, "NVIDIA"));
+    assert_int_equal(unsetenv("LKS_TEST_PROGRAM"), 0);
 }
 
 static lks_test_result with_gpus(const char *gpus, const char *ranks, const char *more)
