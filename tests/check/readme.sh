@@ -85,6 +85,8 @@ run_line() {
         printf '%s\n' "$1" ;;
     'lockstep bench comm'* | 'lockstep bench step'*) # each size many times
         set_option "$1" iters 1 ;;
+    'lockstep sample '*FILE:my.txt* | 'lockstep sample '*out/golf*) # each token after a full context takes a whole pass
+        set_option "$1" max_new_tokens 50 ;;
     # --- as written ---------------------------------------------------------------------------
     'export PATH='* | 'lockstep prep '* | 'lockstep sample '* | 'lockstep eval '* | \
         'lockstep export '* | 'lockstep run '* | 'lockstep report '* | 'lockstep plot '* | 'lockstep watch --html='* | 'lockstep info'* | 'lockstep doctor'* | \
