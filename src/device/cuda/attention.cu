@@ -18,7 +18,6 @@
 #include <math.h>
 
 enum {
-    WARP = 32,
     TILE = 64,
     FOURS = TILE / 4, /* of a tile's row */
     SIDE = 4,         /* of a thread's square */
@@ -422,17 +421,17 @@ enum { DELTA_WARPS = 8 };
 
 static __global__ void attention_delta(attention a)
 {
-    const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / WARP; /* token, head */
+    const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / LKS_WARP; /* token, head */
     if (i >= a.shape.B * a.shape.T * a.shape.NH)
         return;
     const float *x = a.dout + i * a.shape.hs, *y = a.f_out + i * a.shape.hs;
     float sum = 0.0f;
-    for (size_t d = threadIdx.x % WARP; d < a.shape.hs; d += WARP)
+    for (size_t d = threadIdx.x % LKS_WARP; d < a.shape.hs; d += LKS_WARP)
         sum = fmaf(x[d], y[d], sum);
     sum = lks_warp_sum(sum);
     const size_t row = i / a.shape.NH, h = i % a.shape.NH;
     const size_t b = row / a.shape.T, t = row % a.shape.T;
-    if (threadIdx.x % WARP == 0)
+    if (threadIdx.x % LKS_WARP == 0)
         a.delta[(b * a.shape.NH + h) * a.shape.T + t] = sum;
 }
 
@@ -579,7 +578,7 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
     if (a.delta == NULL)
         return;
     LKS_LAUNCH(attention_delta, dim3((unsigned)((rows + DELTA_WARPS - 1) / DELTA_WARPS)),
-               dim3(DELTA_WARPS * WARP), lks__cuda_stream(ex), a);
+               dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a);
     LAUNCH_TILES(attention_bwd_keys, tiles_grid(a, a.shape.NKV), lks__cuda_stream(ex), a);
     LAUNCH_TILES(attention_bwd_queries, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
 }
@@ -601,13 +600,13 @@ __device__ static size_t cache_at(const attention &a, const lks__attention_cache
 /* Keys and values of the new tokens to the cache: a warp takes a head of one token. */
 static __global__ void attention_keep(attention a, lks__attention_cache cache)
 {
-    const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / WARP;
+    const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / LKS_WARP;
     if (i >= a.shape.B * a.shape.T * a.shape.NKV)
         return;
     const size_t row = i / a.shape.NKV, h = i % a.shape.NKV;
     const size_t to = cache_at(a, cache, row / a.shape.T, h, cache.at + row % a.shape.T);
     const size_t from = row * a.in.ldkv + h * a.shape.hs;
-    for (size_t d = threadIdx.x % WARP; d < a.shape.hs; d += WARP) {
+    for (size_t d = threadIdx.x % LKS_WARP; d < a.shape.hs; d += LKS_WARP) {
         cache.k[to + d] = a.in.k[from + d];
         cache.v[to + d] = a.in.v[from + d];
     }
@@ -640,7 +639,7 @@ static __global__ void __launch_bounds__(KEYS)
     const size_t n = cache.at + row % a.shape.T + 1; /* keys that it sees */
     const size_t kv = cache_at(a, cache, b, h / a.group, 0);
     const float *q = a.in.q + row * a.in.ldq + h * hs, *k = cache.k + kv, *v = cache.v + kv;
-    unsigned lanes = WARP; /* threads of a group */
+    unsigned lanes = LKS_WARP; /* threads of a group */
     while (lanes < hs && lanes < KEYS)
         lanes *= 2;
     const unsigned groups = KEYS / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -690,7 +689,7 @@ extern "C" void lks__cuda_attention_cached_fwd(const lks__exec *ex,
     a.out = out;
     a.fours = a.fours && lks_in_fours(shape->hs, cache->k, cache->v);
     LKS_LAUNCH(attention_keep, dim3((unsigned)((heads + DELTA_WARPS - 1) / DELTA_WARPS)),
-               dim3(DELTA_WARPS * WARP), lks__cuda_stream(ex), a, *cache);
+               dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a, *cache);
     LKS_LAUNCH(attention_cached, dim3((unsigned)(queries * blocks)), dim3(KEYS),
                lks__cuda_stream(ex), a, *cache);
 }

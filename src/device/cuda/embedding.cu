@@ -29,12 +29,9 @@ extern "C" void lks__cuda_embedding_fwd(const lks__exec *ex, float *x, const int
     if (rows == 0)
         return;
     /* 12 bytes an element, 1 FLOP, and a quarter of 60 integer operations with dropout */
-    if (lks_by_fours(C, x) && lks_by_fours(C, wte) && lks_by_fours(C, wpe))
-        LKS_LAUNCH(embed_rows<4>, dim3((unsigned)rows), dim3(lks_row_threads(C, 4)),
-                   lks__cuda_stream(ex), x, tokens, wte, wpe, T, C, *drop);
-    else
-        LKS_LAUNCH(embed_rows<1>, dim3((unsigned)rows), dim3(lks_row_threads(C, 1)),
-                   lks__cuda_stream(ex), x, tokens, wte, wpe, T, C, *drop);
+    const bool fours = lks_in_fours(C, x, wte, wpe);
+    LKS_LAUNCH_FOURS(embed_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(C, fours)),
+                     lks__cuda_stream(ex), x, tokens, wte, wpe, T, C, *drop);
 }
 
 template <int N>
@@ -52,12 +49,9 @@ extern "C" void lks__cuda_dropout_rows(const lks__exec *ex, float *y, const floa
     if (rows == 0)
         return;
     /* 8 bytes an element, 1 FLOP, and a quarter of 60 integer operations */
-    if (lks_by_fours(C, x) && lks_by_fours(C, y))
-        LKS_LAUNCH(drop_rows<4>, dim3((unsigned)rows), dim3(lks_row_threads(C, 4)),
-                   lks__cuda_stream(ex), y, x, C, *drop);
-    else
-        LKS_LAUNCH(drop_rows<1>, dim3((unsigned)rows), dim3(lks_row_threads(C, 1)),
-                   lks__cuda_stream(ex), y, x, C, *drop);
+    const bool fours = lks_in_fours(C, x, y);
+    LKS_LAUNCH_FOURS(drop_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(C, fours)),
+                     lks__cuda_stream(ex), y, x, C, *drop);
 }
 
 /* --- backward --------------------------------------------------------------------------------
@@ -148,8 +142,8 @@ extern "C" void lks__cuda_embedding_bwd(const lks__exec *ex, float *dwte, float 
 {
     if (rows == 0)
         return;
-    const bool fours = lks_by_fours(C, dx) && lks_by_fours(C, dwte) && lks_by_fours(C, dwpe);
-    const unsigned n = fours ? 4 : 1, threads = lks_row_threads(C, n);
+    const bool fours = lks_in_fours(C, dx, dwte, dwpe);
+    const unsigned n = fours ? 4 : 1, threads = lks_row_threads(C, fours);
     if (dwte != NULL) {
         sorted s;
         s.row = (int32_t *)lks__cuda_work(ex, 2 * rows * sizeof *s.row);
@@ -159,21 +153,13 @@ extern "C" void lks__cuda_embedding_bwd(const lks__exec *ex, float *dwte, float 
         LKS_LAUNCH(sort_rows, dim3((unsigned)((rows + THREADS - 1) / THREADS)), dim3(THREADS),
                    lks__cuda_stream(ex), s, tokens, (int32_t)rows);
         /* 4 bytes and 1 FLOP an element of dx, 8 bytes one of a token's row */
-        if (fours)
-            LKS_LAUNCH(add_tokens<4>, grid_of(rows, C, n, threads), dim3(threads),
-                       lks__cuda_stream(ex), dwte, s, tokens, dx, C);
-        else
-            LKS_LAUNCH(add_tokens<1>, grid_of(rows, C, n, threads), dim3(threads),
-                       lks__cuda_stream(ex), dwte, s, tokens, dx, C);
+        LKS_LAUNCH_FOURS(add_tokens, fours, grid_of(rows, C, n, threads), dim3(threads),
+                         lks__cuda_stream(ex), dwte, s, tokens, dx, C);
     }
     if (dwpe != NULL) {
         /* the same, of T positions */
         const size_t positions = rows < T ? rows : T;
-        if (fours)
-            LKS_LAUNCH(add_positions<4>, grid_of(positions, C, n, threads), dim3(threads),
-                       lks__cuda_stream(ex), dwpe, dx, rows, T, C);
-        else
-            LKS_LAUNCH(add_positions<1>, grid_of(positions, C, n, threads), dim3(threads),
-                       lks__cuda_stream(ex), dwpe, dx, rows, T, C);
+        LKS_LAUNCH_FOURS(add_positions, fours, grid_of(positions, C, n, threads), dim3(threads),
+                         lks__cuda_stream(ex), dwpe, dx, rows, T, C);
     }
 }

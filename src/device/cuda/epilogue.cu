@@ -20,12 +20,9 @@ extern "C" void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, si
     if (rows == 0 || width == 0 || (e.kind == LKS__EPILOGUE_NONE && e.bias == NULL))
         return;
     /* 8 bytes an element for y, 4 for each further matrix; at most 40 FLOPs (tanh's slope) */
-    if (width % 4 == 0 && lks_epilogue_by_fours(e, y, ldy))
-        LKS_LAUNCH(finish_rows<4>, dim3((unsigned)rows), dim3(lks_row_threads(width, 4)),
-                   lks__cuda_stream(ex), e, y, ldy, width);
-    else
-        LKS_LAUNCH(finish_rows<1>, dim3((unsigned)rows), dim3(lks_row_threads(width, 1)),
-                   lks__cuda_stream(ex), e, y, ldy, width);
+    const bool fours = width % 4 == 0 && lks_epilogue_by_fours(e, y, ldy);
+    LKS_LAUNCH_FOURS(finish_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(width, fours)),
+                     lks__cuda_stream(ex), e, y, ldy, width);
 }
 
 template <int N>
@@ -48,12 +45,9 @@ extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind
     if (rows == 0 || width == 0)
         return;
     /* 8 bytes and at most 20 FLOPs an element */
-    if (lks_by_fours(width, x) && lks_by_fours(width, y))
-        LKS_LAUNCH(activate_rows<4>, dim3((unsigned)rows), dim3(lks_row_threads(width, 4)),
-                   lks__cuda_stream(ex), kind, y, x, width);
-    else
-        LKS_LAUNCH(activate_rows<1>, dim3((unsigned)rows), dim3(lks_row_threads(width, 1)),
-                   lks__cuda_stream(ex), kind, y, x, width);
+    const bool fours = lks_in_fours(width, x, y);
+    LKS_LAUNCH_FOURS(activate_rows, fours, dim3((unsigned)rows),
+                     dim3(lks_row_threads(width, fours)), lks__cuda_stream(ex), kind, y, x, width);
 }
 
 /* --- sums of columns --------------------------------------------------------------------------

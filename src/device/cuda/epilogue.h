@@ -136,8 +136,7 @@ static __device__ inline void lks_finish(const lks_epilogue &e, float *y, size_t
 /* May all that the epilogue reads and writes be taken by fours? */
 static inline bool lks_epilogue_by_fours(const lks_epilogue &e, const float *y, size_t ldy)
 {
-    return lks_by_fours(ldy, y) && lks_by_fours(0, e.bias) && lks_by_fours(0, e.in) &&
-           lks_by_fours(0, e.scale) && lks_by_fours(0, e.out);
+    return lks_in_fours(ldy, y, e.bias, e.in, e.scale, e.out);
 }
 
 #endif

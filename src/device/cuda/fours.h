@@ -35,10 +35,4 @@ static __device__ inline void lks_four_put(float *p, lks_rest rest, const lks_fo
                 p[j] = v.at[j];
 }
 
-/* Can rows of n floats at these places be moved by fours? NULL counts as a place. */
-template <typename... P> inline bool lks_in_fours(size_t n, P... p)
-{
-    return (... && lks_by_fours(n, p));
-}
-
 #endif

@@ -15,8 +15,7 @@
 #include <math.h>
 
 enum {
-    WARP = 32,
-    LANE_STEP = WARP * 4,
+    LANE_STEP = LKS_WARP * 4,
     WARPS = 8,       /* of a block */
     SLAB = 16,       /* rows of a line of `partial` */
     MAX_VECTORS = 3, /* of C floats, in a line of an entry's `partial` */
@@ -42,7 +41,7 @@ extern "C" size_t lks__cuda_golf_partial_floats(size_t rows, size_t C, size_t n_
 /* The place of this thread's warp among those of all blocks. */
 __device__ static size_t warp_index(void)
 {
-    return (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    return (size_t)blockIdx.x * WARPS + threadIdx.x / LKS_WARP;
 }
 
 static dim3 warps_grid(size_t n)
@@ -53,7 +52,7 @@ static dim3 warps_grid(size_t n)
 /* A lane takes elements 4 lane to 4 lane + 3 of a row, and so on in steps of a warp. */
 __device__ static size_t first_of_lane(void)
 {
-    return threadIdx.x % WARP * 4;
+    return threadIdx.x % LKS_WARP * 4;
 }
 
 __device__ static float reciprocal_rms(float squares, size_t n)
@@ -91,7 +90,7 @@ static __global__ void golf_norm_fwd(float *y, float *rms, const float *x, const
             v.at[j] *= scale;
         lks_four_put(y + r * C + i, rest, v);
     }
-    if (threadIdx.x % WARP == 0)
+    if (threadIdx.x % LKS_WARP == 0)
         rms[r] = scale;
 }
 
@@ -137,7 +136,7 @@ static __global__ void golf_norm_bwd(float *dx, const float *dy, const float *x,
 static void run_norm_fwd(const lks__exec *ex, float *y, float *rms, const float *x,
                          const int32_t *tokens, size_t rows, size_t C)
 {
-    const dim3 grid = warps_grid(rows), block(WARPS * WARP);
+    const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(C, y, x);
     LKS_LAUNCH(golf_norm_fwd, grid, block, lks__cuda_stream(ex), y, rms, x, tokens, rows, C, fours);
 }
@@ -146,7 +145,7 @@ static void run_norm_fwd(const lks__exec *ex, float *y, float *rms, const float 
 static void run_norm_bwd(const lks__exec *ex, float *dx, const float *dy, const float *x,
                          const int32_t *tokens, const float *rms, size_t rows, size_t C)
 {
-    const dim3 grid = warps_grid(rows), block(WARPS * WARP);
+    const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(C, dx, dy, x);
     LKS_LAUNCH(golf_norm_bwd, grid, block, lks__cuda_stream(ex), dx, dy, x, tokens, rms, rows, C,
                fours);
@@ -221,7 +220,7 @@ static __global__ void golf_entry_fwd(lks__golf_entry e, size_t rows, size_t C, 
             x.at[j] *= scale;
         lks_four_put(e.norm + r * C + i, rest, x);
     }
-    if (threadIdx.x % WARP == 0)
+    if (threadIdx.x % LKS_WARP == 0)
         e.rms[r] = scale;
 }
 
@@ -229,7 +228,7 @@ static __global__ void golf_entry_fwd(lks__golf_entry e, size_t rows, size_t C, 
 extern "C" void lks__cuda_golf_entry_fwd(const lks__exec *ex, const lks__golf_entry *e, size_t rows,
                                          size_t C)
 {
-    const dim3 grid = warps_grid(rows), block(WARPS * WARP);
+    const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
     const bool fours =
         lks_in_fours(C, e->prev, e->skip, e->x0, e->mix, e->skip_weight, e->x, e->norm);
     LKS_LAUNCH(golf_entry_fwd, grid, block, lks__cuda_stream(ex), *e, rows, C, fours);
@@ -249,10 +248,10 @@ static __global__ void golf_entry_bwd(lks__golf_entry e, entry_grads g, size_t r
 {
     LKS_SHARED(float, mean, SLAB);
     const size_t r0 = (size_t)blockIdx.x * SLAB, n = slab_rows(rows, r0);
-    for (size_t k = threadIdx.x / WARP; k < n; k += blockDim.x / WARP) {
+    for (size_t k = threadIdx.x / LKS_WARP; k < n; k += blockDim.x / LKS_WARP) {
         const size_t at = (r0 + k) * C;
         const float m = norm_mean(g.dnorm + at, e.x + at, e.rms[r0 + k], C, fours);
-        if (threadIdx.x % WARP == 0)
+        if (threadIdx.x % LKS_WARP == 0)
             mean[k] = m;
     }
     __syncthreads();
@@ -305,7 +304,7 @@ extern "C" void lks__cuda_golf_entry_bwd(const lks__exec *ex, const lks__golf_en
                                     dx0, dskip, dnorm, partial);
     const size_t warps = (C + LANE_STEP - 1) / LANE_STEP;
     const dim3 grid((unsigned)slabs(rows)),
-        block(warps < WARPS ? (unsigned)warps * WARP : WARPS * WARP);
+        block(warps < WARPS ? (unsigned)warps * LKS_WARP : WARPS * LKS_WARP);
     LKS_LAUNCH(golf_entry_bwd, grid, block, lks__cuda_stream(ex), *e, g, rows, C, fours);
     if (dmix != NULL)
         lks__cuda_column_sums(ex, dmix, partial, MAX_VECTORS * C, slabs(rows), 2 * C);
@@ -352,7 +351,7 @@ static __global__ void golf_branch_bwd(lks__golf_branch b, size_t rows, size_t C
 extern "C" void lks__cuda_golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b,
                                           size_t rows, size_t C)
 {
-    const dim3 grid = warps_grid(rows), block(WARPS * WARP);
+    const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(C, b->dx, b->dy, b->scale, b->dnorm, b->normed, b->add);
     LKS_LAUNCH(golf_branch_bwd, grid, block, lks__cuda_stream(ex), *b, rows, C, fours);
 }
@@ -380,7 +379,7 @@ static __global__ void golf_scaled_bwd(lks__golf_scaled s, size_t C, size_t in, 
         }
     }
     sum = lks_warp_sum(sum);
-    if (s.dscale != NULL && threadIdx.x % WARP == 0)
+    if (s.dscale != NULL && threadIdx.x % LKS_WARP == 0)
         s.dscale[r] += sum;
 }
 
@@ -388,7 +387,7 @@ static __global__ void golf_scaled_bwd(lks__golf_scaled s, size_t C, size_t in, 
 extern "C" void lks__cuda_golf_scaled_bwd(const lks__exec *ex, const lks__golf_scaled *s, size_t C,
                                           size_t in)
 {
-    const dim3 grid = warps_grid(C), block(WARPS * WARP);
+    const dim3 grid = warps_grid(C), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(in, s->dw, s->product, s->w);
     LKS_LAUNCH(golf_scaled_bwd, grid, block, lks__cuda_stream(ex), *s, C, in, fours);
 }
@@ -427,17 +426,17 @@ static __global__ void golf_heads_fwd(lks__golf_heads h)
     const head one = head_of(h, i / heads, i % heads);
     float *y = (one.query ? h.q : h.k) + one.at;
     float squares = 0.0f;
-    for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
+    for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
         squares = fmaf(one.raw[j], one.raw[j], squares);
         squares = fmaf(one.raw[j + half], one.raw[j + half], squares);
     }
     const float rms = reciprocal_rms(lks_warp_sum(squares), h.hs);
-    for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
+    for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
         const float a = one.raw[j] * rms, b = one.raw[j + half] * rms;
         y[j] = one.gain * (a * one.cosine[j] + b * one.sine[j]);
         y[j + half] = one.gain * (b * one.cosine[j] - a * one.sine[j]);
     }
-    if (threadIdx.x % WARP == 0)
+    if (threadIdx.x % LKS_WARP == 0)
         (one.query ? h.q_rms : h.k_rms)[one.number] = rms;
 }
 
@@ -445,15 +444,15 @@ static __global__ void golf_heads_fwd(lks__golf_heads h)
  * operations. */
 extern "C" void lks__cuda_golf_heads_fwd(const lks__exec *ex, const lks__golf_heads *h)
 {
-    LKS_LAUNCH(golf_heads_fwd, warps_grid(h->rows * (h->n_head + h->n_kv_head)), dim3(WARPS * WARP),
-               lks__cuda_stream(ex), *h);
+    LKS_LAUNCH(golf_heads_fwd, warps_grid(h->rows * (h->n_head + h->n_kv_head)),
+               dim3(WARPS * LKS_WARP), lks__cuda_stream(ex), *h);
 }
 
 /* A warp takes a head of each row of a slab in order, so that the gain's gradient is summed in a
  * register. In place: a thread reads what it writes, and no other does. */
 static __global__ void golf_heads_bwd(lks__golf_heads h, float *dq, float *dk, float *partial)
 {
-    const size_t i = (size_t)blockIdx.y * WARPS + threadIdx.x / WARP, half = h.hs / 2;
+    const size_t i = (size_t)blockIdx.y * WARPS + threadIdx.x / LKS_WARP, half = h.hs / 2;
     if (i >= h.n_head + h.n_kv_head)
         return;
     const size_t r0 = (size_t)blockIdx.x * SLAB, n = slab_rows(h.rows, r0);
@@ -462,21 +461,21 @@ static __global__ void golf_heads_bwd(lks__golf_heads h, float *dq, float *dk, f
         const head one = head_of(h, r0 + k, i);
         const float rms = (one.query ? h.q_rms : h.k_rms)[one.number];
         float *d = (one.query ? dq : dk) + one.at, sum = 0.0f;
-        for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
+        for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
             const float p = d[j], q = d[j + half], c = one.cosine[j], s = one.sine[j];
             sum = fmaf(p * c - q * s, one.raw[j], sum);
             sum = fmaf(p * s + q * c, one.raw[j + half], sum);
         }
         const float m = lks_warp_sum(sum) * rms; /* sum of u * xhat */
         const float mean = m / (float)h.hs;
-        for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
+        for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
             const float p = d[j], q = d[j + half], c = one.cosine[j], s = one.sine[j];
             d[j] = one.gain * norm_grad(p * c - q * s, one.raw[j], rms, mean);
             d[j + half] = one.gain * norm_grad(p * s + q * c, one.raw[j + half], rms, mean);
         }
         dgain += m;
     }
-    if (partial != NULL && i < h.n_head && threadIdx.x % WARP == 0)
+    if (partial != NULL && i < h.n_head && threadIdx.x % LKS_WARP == 0)
         partial[blockIdx.x * h.n_head + i] = dgain;
 }
 
@@ -486,7 +485,7 @@ extern "C" void lks__cuda_golf_heads_bwd(const lks__exec *ex, const lks__golf_he
 {
     const size_t heads = h->n_head + h->n_kv_head;
     const dim3 grid((unsigned)slabs(h->rows), (unsigned)((heads + WARPS - 1) / WARPS));
-    LKS_LAUNCH(golf_heads_bwd, grid, dim3(WARPS * WARP), lks__cuda_stream(ex), *h, dq, dk,
+    LKS_LAUNCH(golf_heads_bwd, grid, dim3(WARPS * LKS_WARP), lks__cuda_stream(ex), *h, dq, dk,
                dgain != NULL ? partial : (float *)NULL);
     if (dgain != NULL)
         lks__cuda_column_sums(ex, dgain, partial, h->n_head, slabs(h->rows), h->n_head);

@@ -81,12 +81,10 @@ extern "C" void lks__cuda_xent_rows(const lks__exec *ex, const lks__xent *xent, 
     if (xent->rows == 0)
         return;
     /* 8 bytes and 30 FLOPs an element with the gradient, 4 and 12 without; a cap adds 20 or 40 */
-    if (lks_by_fours(xent->ld, logits))
-        LKS_LAUNCH(xent_row<4>, dim3((unsigned)xent->rows), dim3(lks_row_threads(xent->V, 4)),
-                   lks__cuda_stream(ex), *xent, logits, targets, row_loss);
-    else
-        LKS_LAUNCH(xent_row<1>, dim3((unsigned)xent->rows), dim3(lks_row_threads(xent->V, 1)),
-                   lks__cuda_stream(ex), *xent, logits, targets, row_loss);
+    const bool fours = lks_in_fours(xent->ld, logits);
+    LKS_LAUNCH_FOURS(xent_row, fours, dim3((unsigned)xent->rows),
+                     dim3(lks_row_threads(xent->V, fours)), lks__cuda_stream(ex), *xent, logits,
+                     targets, row_loss);
 }
 
 /* The sum is in order, as on the CPU: one thread adds, and all bring the next numbers near. 65,536

@@ -61,12 +61,9 @@ extern "C" void lks__cuda_layernorm_rows_fwd(const lks__exec *ex, float *y, floa
     const dim3 grid((unsigned)((rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK));
     const dim3 block(ROWS_A_BLOCK * LKS_WARP);
     /* 8 bytes and 8 FLOPs an element */
-    if (lks_by_fours(C, x) && lks_by_fours(C, y) && lks_by_fours(C, gain) && lks_by_fours(C, bias))
-        LKS_LAUNCH(norm_rows<4>, grid, block, lks__cuda_stream(ex), y, mean, rstd, x, gain, bias,
-                   rows, C);
-    else
-        LKS_LAUNCH(norm_rows<1>, grid, block, lks__cuda_stream(ex), y, mean, rstd, x, gain, bias,
-                   rows, C);
+    const bool fours = lks_in_fours(C, x, y, gain, bias);
+    LKS_LAUNCH_FOURS(norm_rows, fours, grid, block, lks__cuda_stream(ex), y, mean, rstd, x, gain,
+                     bias, rows, C);
 }
 
 template <int N>
@@ -149,13 +146,10 @@ extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, float *dx, flo
     const size_t blocks = (rows + ROWS_A_PARTIAL - 1) / ROWS_A_PARTIAL;
     float *sums = dgain != NULL || dbias != NULL ? partial : NULL;
     /* 16 bytes and 18 FLOPs an element; partial: a sixteenth of a row's bytes for each row */
-    if (lks_by_fours(C, dx) && lks_by_fours(C, dy) && lks_by_fours(C, x) && lks_by_fours(C, gain) &&
-        lks_by_fours(C, sums))
-        LKS_LAUNCH(norm_rows_bwd<4>, dim3((unsigned)blocks), dim3(lks_row_threads(C, 4, MOST)),
-                   lks__cuda_stream(ex), dx, sums, dy, x, gain, mean, rstd, rows, C);
-    else
-        LKS_LAUNCH(norm_rows_bwd<1>, dim3((unsigned)blocks), dim3(lks_row_threads(C, 1, MOST)),
-                   lks__cuda_stream(ex), dx, sums, dy, x, gain, mean, rstd, rows, C);
+    const bool fours = lks_in_fours(C, dx, dy, x, gain, sums);
+    LKS_LAUNCH_FOURS(norm_rows_bwd, fours, dim3((unsigned)blocks),
+                     dim3(lks_row_threads(C, fours, MOST)), lks__cuda_stream(ex), dx, sums, dy, x,
+                     gain, mean, rstd, rows, C);
     if (dgain != NULL)
         lks__cuda_column_sums(ex, dgain, sums, 2 * C, blocks, C);
     if (dbias != NULL)

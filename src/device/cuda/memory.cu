@@ -1,6 +1,6 @@
 /* cuda/memory.cu - zeros, sums, copies and searches of whole arrays. */
 #include "device/cuda/cuda.h"
-#include "device/cuda/launch.h"
+#include "device/cuda/rows.h"
 
 static const unsigned THREADS = 256, MAX_BLOCKS = 1 << 16;
 
@@ -22,13 +22,8 @@ static __device__ inline size_t to_next(void)
     return (size_t)4 * THREADS * gridDim.x;
 }
 
-/* An array of the device is aligned, but a part of it may not be. */
-static bool aligned(const void *p)
-{
-    return (uintptr_t)p % sizeof(float4) == 0;
-}
-
-/* y = x, or y += x; x NULL: zeros. `wide`: both are aligned. */
+/* y = x, or y += x; x NULL: zeros. `wide`: both are aligned, which a part of an array may not be.
+ */
 static __global__ void __launch_bounds__(THREADS)
     range(float *y, const float *x, size_t n, bool add, bool wide)
 {
@@ -53,7 +48,7 @@ static void launch_range(const lks__exec *ex, float *y, const float *x, size_t n
 {
     if (n != 0) /* 4 n bytes for each array read or written; no arithmetic, or n additions */
         LKS_LAUNCH(range, blocks_for(n), dim3(THREADS), lks__cuda_stream(ex), y, x, n, add,
-                   aligned(y) && aligned(x));
+                   lks_in_fours(0, y, x));
 }
 
 extern "C" void lks__cuda_clear(const lks__exec *ex, float *x, size_t n)

@@ -23,51 +23,37 @@ static __device__ inline float lks_warp_max(float v)
     return v;
 }
 
+/* What the block's warps have, each the same in all its threads, combined in their order. */
+template <class T, class Combine>
+static __device__ inline T lks_block_combine(T of_warp, Combine combine)
+{
+    LKS_SHARED(T, part, LKS_MAX_WARPS);
+    if (threadIdx.x % LKS_WARP == 0)
+        part[threadIdx.x / LKS_WARP] = of_warp;
+    __syncthreads();
+    T all = part[0];
+    for (unsigned w = 1; w < blockDim.x / LKS_WARP; w++)
+        all = combine(all, part[w]);
+    __syncthreads(); /* the next call writes part */
+    return all;
+}
+
 /* T: float or double. */
 template <class T> static __device__ inline T lks_block_sum(T v)
 {
-    LKS_SHARED(T, part, LKS_MAX_WARPS);
-    v = lks_warp_sum(v);
-    if (threadIdx.x % LKS_WARP == 0)
-        part[threadIdx.x / LKS_WARP] = v;
-    __syncthreads();
-    T sum = part[0];
-    for (unsigned w = 1; w < blockDim.x / LKS_WARP; w++)
-        sum += part[w];
-    __syncthreads(); /* the next call writes part */
-    return sum;
+    return lks_block_combine(lks_warp_sum(v), [](T a, T b) { return a + b; });
 }
 
 /* Two sums at the cost of one's barriers. */
 static __device__ inline float2 lks_block_sum2(float a, float b)
 {
-    LKS_SHARED(float2, part, LKS_MAX_WARPS);
-    a = lks_warp_sum(a);
-    b = lks_warp_sum(b);
-    if (threadIdx.x % LKS_WARP == 0)
-        part[threadIdx.x / LKS_WARP] = make_float2(a, b);
-    __syncthreads();
-    float2 sum = part[0];
-    for (unsigned w = 1; w < blockDim.x / LKS_WARP; w++) {
-        sum.x += part[w].x;
-        sum.y += part[w].y;
-    }
-    __syncthreads();
-    return sum;
+    return lks_block_combine(make_float2(lks_warp_sum(a), lks_warp_sum(b)),
+                             [](float2 u, float2 v) { return make_float2(u.x + v.x, u.y + v.y); });
 }
 
 static __device__ inline float lks_block_max(float v)
 {
-    LKS_SHARED(float, part, LKS_MAX_WARPS);
-    v = lks_warp_max(v);
-    if (threadIdx.x % LKS_WARP == 0)
-        part[threadIdx.x / LKS_WARP] = v;
-    __syncthreads();
-    float max = part[0];
-    for (unsigned w = 1; w < blockDim.x / LKS_WARP; w++)
-        max = fmaxf(max, part[w]);
-    __syncthreads();
-    return max;
+    return lks_block_combine(lks_warp_max(v), [](float a, float b) { return fmaxf(a, b); });
 }
 
 #endif

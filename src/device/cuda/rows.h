@@ -21,18 +21,28 @@ template <int N> static __device__ inline void lks_store(float *p, lks_floats<N>
     *(lks_floats<N> *)p = v;
 }
 
-/* May rows of this length or leading dimension be read by fours, beginning at p? NULL: yes. */
-static inline bool lks_by_fours(size_t ld, const void *p)
+/* May rows of n floats, or with that leading dimension, be moved by fours, beginning at these
+ * places? NULL counts as one. */
+template <typename... P> static inline bool lks_in_fours(size_t n, P... p)
 {
-    return ld % 4 == 0 && (uintptr_t)p % 16 == 0;
+    return n % 4 == 0 && (... && ((uintptr_t)p % 16 == 0));
 }
 
-/* Threads of a block that goes along rows of `width`, n floats a thread: whole warps. */
-static inline unsigned lks_row_threads(size_t width, unsigned n, unsigned most = 256)
+/* Threads of a block that goes along rows of `width`, each by fours or one by one: whole warps. */
+static inline unsigned lks_row_threads(size_t width, bool fours, unsigned most = 256)
 {
-    const size_t threads = (width + n - 1) / n;
+    const size_t threads = fours ? (width + 3) / 4 : width;
     return threads > most ? most : (unsigned)(threads + 31) / 32 * 32;
 }
+
+/* Puts kernel<4> or kernel<1> on the stream. */
+#define LKS_LAUNCH_FOURS(kernel, fours, grid, block, stream, ...)                                  \
+    do {                                                                                           \
+        if (fours)                                                                                 \
+            LKS_LAUNCH(kernel<4>, grid, block, stream, __VA_ARGS__);                               \
+        else                                                                                       \
+            LKS_LAUNCH(kernel<1>, grid, block, stream, __VA_ARGS__);                               \
+    } while (0)
 
 /* Words 4q … 4q + 3 of a mask (layers/dropout.h): base/rng.c's Philox4x32-10 of the counter {step,
  * vm, site, q}. */

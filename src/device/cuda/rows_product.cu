@@ -56,8 +56,7 @@ extern "C" void lks__cuda_linear_rows_fwd(const lks__exec *ex, float *y, size_t 
     const dim3 block(WARPS * LKS_WARP);
     const lks_epilogue e = lks_epilogue_of(epilogue);
     /* 4 in out bytes for every ROWS rows, and 2 in out FLOPs a row */
-    if (lks_by_fours(in, x) && lks_by_fours(in, w))
-        LKS_LAUNCH(dot_rows<4>, grid, block, lks__cuda_stream(ex), e, y, ldy, x, w, rows, out, in);
-    else
-        LKS_LAUNCH(dot_rows<1>, grid, block, lks__cuda_stream(ex), e, y, ldy, x, w, rows, out, in);
+    const bool fours = lks_in_fours(in, x, w);
+    LKS_LAUNCH_FOURS(dot_rows, fours, grid, block, lks__cuda_stream(ex), e, y, ldy, x, w, rows, out,
+                     in);
 }
