@@ -27,13 +27,16 @@ static bool keeps(const lks__model_config *c)
     return c->ops->kv_heads != NULL;
 }
 
+/* More don't read the weights less often, but take longer for the parts of a prompt. */
+enum { CHUNK = 64 };
+
 lks__decoder_size lks__decoder_size_for(const lks__model_config *c, size_t texts, uint64_t tokens,
-                                        size_t chunk)
+                                        size_t *chunk_p)
 {
     const size_t T = (size_t)c->block_size, positions = tokens < T ? (size_t)tokens : T;
-    size_t rows = chunk == 0 ? LKS__DECODER_CHUNK : chunk;
-    rows = rows < positions ? rows : positions;
-    return (lks__decoder_size){texts, positions, rows > texts ? rows : texts};
+    const size_t wanted = *chunk_p == 0 ? CHUNK : *chunk_p;
+    *chunk_p = keeps(c) && wanted < positions ? wanted : positions;
+    return (lks__decoder_size){texts, positions, *chunk_p > texts ? *chunk_p : texts};
 }
 
 /* Rows of a pass. */

@@ -16,12 +16,11 @@ typedef struct lks__decoder_size {
     size_t rows;      /* most tokens of a pass, all sequences together */
 } lks__decoder_size;
 
-enum { LKS__DECODER_CHUNK = 64 };
-
-/* For texts of up to `tokens` tokens each, prompts included: passes of `chunk` tokens of a prompt
- * (0: LKS__DECODER_CHUNK; more don't read the weights less often), and of a token of each text. */
+/* For texts of up to `tokens` tokens each, prompts included: passes of *chunk_p tokens of a prompt,
+ * and of a token of each text. *chunk_p: what is wanted, or 0 for the default; on return what a
+ * pass may have. */
 lks__decoder_size lks__decoder_size_for(const lks__model_config *config, size_t texts,
-                                        uint64_t tokens, size_t chunk);
+                                        uint64_t tokens, size_t *chunk_p);
 
 /* Bytes of the device that a decoder takes. */
 lks_status lks__decoder_bytes(const lks__model_config *config, const lks__decoder_size *size,

@@ -147,11 +147,11 @@ static double inter_host_bytes(const lks__settings *s, const lks__table *table,
 static lks_status find_samples(const lks__settings *s, const lks__model_config *config,
                                const lks__layers *layers, lks__needs *n)
 {
-    size_t bytes;
+    size_t bytes, chunk = 0;
     if (s->sample_tokens == 0)
         return LKS_OK;
     const lks__decoder_size size =
-        lks__decoder_size_for(config, 1, (uint64_t)s->sample_tokens + 1, 0);
+        lks__decoder_size_for(config, 1, (uint64_t)s->sample_tokens + 1, &chunk);
     LKS__TRY(lks__decoder_bytes(config, &size, layers, &bytes));
     n->samples = (double)bytes;
     return LKS_OK;

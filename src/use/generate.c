@@ -54,14 +54,11 @@ lks_status lks__generator_open(const lks__model_config *config, const lks__table
     g->V = (size_t)config->vocab_size;
     g->T = (size_t)config->block_size;
     g->most = size->samples;
+    g->chunk = size->chunk;
     const lks__decoder_size decoder =
-        lks__decoder_size_for(config, size->samples, size->tokens, size->chunk);
+        lks__decoder_size_for(config, size->samples, size->tokens, &g->chunk);
     g->room = decoder.positions;
-    g->chunk = size->chunk == 0 ? LKS__DECODER_CHUNK : size->chunk;
-    g->chunk = g->chunk < g->room ? g->chunk : g->room;
     lks_status st = lks__decoder_open(config, table, &decoder, device, &g->decoder);
-    if (st == LKS_OK && !lks__decoder_keeps(g->decoder))
-        g->chunk = g->room;
     if (st == LKS_OK)
         st = open_memory(g);
     if (st == LKS_OK)
