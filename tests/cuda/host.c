@@ -39,6 +39,18 @@ void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, s
         }
 }
 
+void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)
+{
+    const size_t lda = s->ta == 'T' ? s->m : s->k, ldb = s->tb == 'T' ? s->k : s->n;
+    for (size_t i = 0; i < s->count; i++) {
+        float *d = s->d + i * s->stride_d;
+        if (s->c != s->d && s->beta != 0.0f)
+            memcpy(d, s->c + i * s->stride_d, s->m * s->n * sizeof *d);
+        lks__cuda_gemm(ex, s->ta, s->tb, s->m, s->n, s->k, s->alpha, s->a + i * s->stride_a, lda,
+                       s->b + i * s->stride_b, ldb, s->beta, d, s->n);
+    }
+}
+
 /* --- what tests share --------------------------------------------------------------------------
  */
 

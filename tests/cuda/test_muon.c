@@ -27,18 +27,18 @@ static float *padded(size_t n, unsigned seed)
     return x;
 }
 
-static struct matrix matrix_make(size_t rows, size_t cols)
+static struct matrix matrix_make(size_t rows, size_t cols, unsigned number)
 {
     const size_t n = rows * cols;
-    const unsigned seed = (unsigned)(1000 * rows + cols);
+    const unsigned seed = (unsigned)(1000 * rows + cols) + 3 * number;
     return (struct matrix){
         rows, cols, n, padded(n, seed), padded(n, seed + 1), padded(n, seed + 2)};
 }
 
-/* Update copies of `n` matrices as one list, each in memory of just its size if the device is CUDA.
- */
+/* Update copies of `n` matrices as one list, each in memory of just its size if the device is CUDA,
+ * with work space for `places` of the largest. */
 static void update(const lks__layers *layers, const lks__exec *ex, const struct matrix *all,
-                   size_t n, int steps, struct matrix *results)
+                   size_t n, int steps, size_t places, struct matrix *results)
 {
     const size_t padding = ex == NULL ? 0 : PADDING;
     lks__muon_list list = {
@@ -57,6 +57,7 @@ static void update(const lks__layers *layers, const lks__exec *ex, const struct 
         list.piece[i].grads = m->grads;
         list.work_bytes = bytes > list.work_bytes ? bytes : list.work_bytes;
     }
+    list.work_bytes *= places;
     list.work = host_work(list.work_bytes);
     layers->update_muon(ex, &list);
 }
@@ -123,20 +124,20 @@ static double *formula(const struct matrix *m, int steps)
 
 static void check(size_t rows, size_t cols, int steps)
 {
-    const struct matrix m = matrix_make(rows, cols);
+    const struct matrix m = matrix_make(rows, cols, 0);
     const double *want = formula(&m, steps);
     struct matrix first, cpu;
     EACH_ORDER(seed)
     {
         struct matrix got;
-        update(&cuda, NULL, &m, 1, steps, &got);
+        update(&cuda, NULL, &m, 1, steps, 1, &got);
         if (seed == 0)
             first = got;
         assert_close(got.params, want, m.n, TOLERANCE);
         assert_bits(got.params, first.params, m.n);
         assert_bits(got.momentum, first.momentum, m.n);
     }
-    update(&lks__layers_cpu, host_exec(), &m, 1, steps, &cpu);
+    update(&lks__layers_cpu, host_exec(), &m, 1, steps, 1, &cpu);
     assert_close_floats(first.params, cpu.params, m.n, TOLERANCE);
     assert_bits(first.momentum, cpu.momentum, m.n); /* no sum is in it */
 }
@@ -149,20 +150,22 @@ static void test_matches_formula(void **state)
     }
 }
 
-/* A matrix has the same bits alone and in any list. */
+/* A matrix has the same bits alone and in any list, however many are worked on at once. */
 static void test_lists(void **state)
 {
-    struct matrix all[SHAPES], reversed[SHAPES], forwards[SHAPES], backwards[SHAPES], alone;
-    for (size_t i = 0; i < SHAPES; i++) {
-        all[i] = matrix_make(shapes[i].rows, shapes[i].cols);
-        reversed[SHAPES - 1 - i] = all[i];
+    enum { EACH = 3, N = EACH * SHAPES };
+    struct matrix all[N], reversed[N], forwards[N], backwards[N], alone;
+    for (size_t i = 0; i < N; i++) {
+        all[i] = matrix_make(shapes[i % SHAPES].rows, shapes[i % SHAPES].cols, (unsigned)i);
+        reversed[N - 1 - i] = all[i];
     }
-    update(&cuda, NULL, all, SHAPES, 2, forwards);
-    update(&cuda, NULL, reversed, SHAPES, 2, backwards);
-    for (size_t i = 0; i < SHAPES; i++) {
-        update(&cuda, NULL, &all[i], 1, 2, &alone);
+    update(&cuda, NULL, all, N, 2, 2, forwards);
+    update(&cuda, NULL, reversed, N, 2, EACH, backwards);
+    for (size_t i = 0; i < N; i++) {
+        update(&cuda, NULL, &all[i], 1, 2, 1, &alone);
         assert_bits(forwards[i].params, alone.params, alone.n);
-        assert_bits(backwards[SHAPES - 1 - i].params, alone.params, alone.n);
+        assert_bits(backwards[N - 1 - i].params, alone.params, alone.n);
+        assert_bits(forwards[i].momentum, alone.momentum, alone.n);
     }
 }
 

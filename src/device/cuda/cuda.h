@@ -26,6 +26,20 @@ void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, s
                     float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
                     float *c, size_t ldc);
 
+/* `count` products of one shape at once, each d = alpha * op(a) op(b) + beta * c, row-major and
+ * without gaps between rows; the matrices of the next one are `stride` floats on. c is d, or
+ * another matrix. The bits of a product depend on its shape alone, and neither on `count` nor on
+ * its place among them. */
+typedef struct lks__cuda_batch {
+    char ta, tb;
+    size_t count, m, n, k;
+    float alpha, beta;
+    const float *a, *b, *c;
+    float *d;
+    size_t stride_a, stride_b, stride_d; /* stride_d: c's, too */
+} lks__cuda_batch;
+void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *batch);
+
 /* y[rows, width] (leading dimension ldy) = its epilogue of itself, in place (layers.h). */
 void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows, size_t width,
                         const lks__epilogue *epilogue);

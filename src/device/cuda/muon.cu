@@ -1,8 +1,9 @@
-/* cuda/muon.cu - Muon: momentum, norm and update of a matrix; products by lks__cuda_gemm().
+/* cuda/muon.cu - Muon: momentum, norm and update of matrices; products by lks__cuda_gemm_batch().
  *
- * Matrices are worked on one after the other, in the same place, so their order changes no bit.
- * X is [rows, cols], A and bA + cA^2 + aI are [n, n] for n the shorter side: with a on the
- * diagonal, the next X is one product. */
+ * Matrices of one shape are worked on at once, as many as the work space holds. A matrix's bits
+ * don't depend on that, nor on its place among them. X is [rows, cols]; A and B = bA + cA^2 are
+ * [n, n] for n the shorter side. The next X is aX + BX, or aX + XB if X is tall: both sums are the
+ * products' own. */
 #include "device/cuda/cuda.h"
 #include "device/cuda/launch.h"
 #include "device/cuda/reduce.h"
@@ -40,14 +41,29 @@ __device__ static size_t chunk_end(size_t n)
     return end < n ? end : n;
 }
 
+/* What blocks of row y of a grid work on: a kernel's argument, so its lists are copied. */
+struct matrices {
+    float *params[LKS__UPDATE_PIECES], *momentum[LKS__UPDATE_PIECES];
+    const float *grads[LKS__UPDATE_PIECES];
+    size_t n; /* elements of each */
+};
+
+/* Work space for matrices of one shape, one behind the other in each part. */
+struct place {
+    float *x, *next, *gram, *poly;
+    double *sums;               /* of squares, one for each block */
+    size_t matrix, square, row; /* from one matrix to the next: floats of X, floats of A, sums */
+};
+
 /* momentum = m momentum + g, x = g + m momentum, with each product rounded, as the CPU has them;
- * sums[block]: of the squares of x. */
+ * sums: of the squares of x. */
 static __global__ void __launch_bounds__(THREADS)
-    muon_average(float *x, double *sums, float *momentum, const float *grads, float clip, float m,
-                 size_t n)
+    muon_average(const place p, const matrices all, float clip, float m)
 {
+    const float *grads = all.grads[blockIdx.y];
+    float *momentum = all.momentum[blockIdx.y], *x = p.x + blockIdx.y * p.matrix;
     double sum = 0.0;
-    for (size_t i = chunk_first(); i < chunk_end(n); i += THREADS) {
+    for (size_t i = chunk_first(); i < chunk_end(all.n); i += THREADS) {
         const float g = grads[i] * clip, average = m * momentum[i] + g, u = g + m * average;
         momentum[i] = average;
         x[i] = u;
@@ -55,85 +71,104 @@ static __global__ void __launch_bounds__(THREADS)
     }
     sum = lks_block_sum(sum);
     if (threadIdx.x == 0)
-        sums[blockIdx.x] = sum;
+        p.sums[blockIdx.y * p.row + blockIdx.x] = sum;
 }
 
-/* x = x / (its norm + 1e-7). Each block adds all sums, in one order: they are few. */
-static __global__ void __launch_bounds__(THREADS)
-    muon_normalize(float *x, const double *sums, size_t n_sums, size_t n)
+/* x = x / (its norm + 1e-7). Each block adds all sums of its matrix, in one order: they are few. */
+static __global__ void __launch_bounds__(THREADS) muon_normalize(const place p, size_t n)
 {
+    const double *sums = p.sums + blockIdx.y * p.row;
+    float *x = p.x + blockIdx.y * p.matrix;
     double sum = 0.0;
-    for (size_t i = threadIdx.x; i < n_sums; i += THREADS)
+    for (size_t i = threadIdx.x; i < gridDim.x; i += THREADS)
         sum += sums[i];
     const float inverse = (float)(1.0 / (sqrt(lks_block_sum(sum)) + 1e-7));
     for (size_t i = chunk_first(); i < chunk_end(n); i += THREADS)
         x[i] *= inverse;
 }
 
-/* poly[n, n] = a I + b gram */
-static __global__ void __launch_bounds__(THREADS)
-    muon_polynomial(float *poly, const float *gram, float a, float b, size_t n)
-{
-    for (size_t i = chunk_first(); i < chunk_end(n * n); i += THREADS)
-        poly[i] = b * gram[i] + (i / n == i % n ? a : 0.0f);
-}
-
 /* Two roundings, as the CPU has them. */
 static __global__ void __launch_bounds__(THREADS)
-    muon_apply(float *params, const float *x, float lr, float scale, size_t n)
+    muon_apply(const place p, const matrices all, float lr, float scale)
 {
-    for (size_t i = chunk_first(); i < chunk_end(n); i += THREADS)
+    const float *x = p.x + blockIdx.y * p.matrix;
+    float *params = all.params[blockIdx.y];
+    for (size_t i = chunk_first(); i < chunk_end(all.n); i += THREADS)
         params[i] -= lr * (x[i] * scale);
 }
 
-/* --- a matrix -------------------------------------------------------------------------------- */
+/* --- matrices of one shape ------------------------------------------------------------------- */
 
-/* Work space: X and the next X, A, the polynomial, and sums of squares. */
-struct place {
-    float *x, *next, *gram, *poly;
-    double *sums;
-    size_t bytes;
-};
-
-static place place_of(char *work, size_t rows, size_t cols)
+/* Bytes of work space for one matrix; `p`, unless it is NULL, becomes the work space of `count`,
+ * which needs `count` times as much. */
+static size_t place_of(place *p, char *work, size_t count, size_t rows, size_t cols)
 {
     const size_t n = rows < cols ? rows : cols;
     const size_t matrix = round_up(rows * cols * sizeof(float));
     const size_t square = round_up(n * n * sizeof(float));
-    place p;
-    p.x = (float *)work;
-    p.next = (float *)(work + matrix);
-    p.gram = (float *)(work + 2 * matrix);
-    p.poly = (float *)(work + 2 * matrix + square);
-    p.sums = (double *)(work + 2 * (matrix + square));
-    p.bytes = 2 * (matrix + square) + round_up(chunks(rows * cols) * sizeof(double));
-    return p;
+    const size_t row = round_up(chunks(rows * cols) * sizeof(double));
+    if (p != NULL) {
+        p->x = (float *)work;
+        p->next = (float *)(work + count * matrix);
+        p->gram = (float *)(work + 2 * count * matrix);
+        p->poly = (float *)(work + count * (2 * matrix + square));
+        p->sums = (double *)(work + 2 * count * (matrix + square));
+        p->matrix = matrix / sizeof(float);
+        p->square = square / sizeof(float);
+        p->row = row / sizeof(double);
+    }
+    return 2 * (matrix + square) + row;
 }
 
 extern "C" size_t lks__cuda_update_muon_bytes(const lks__exec *ex, size_t rows, size_t cols)
 {
-    return place_of(NULL, rows, cols).bytes;
+    return place_of(NULL, NULL, 1, rows, cols);
 }
 
 /* One step of Newton-Schulz: X becomes the next X. With N = rows cols and n the shorter side, the
- * products have 4 N n + 2 n^3 operations; the kernel between them moves 8 n^2 bytes. */
-static void iterate(const lks__exec *ex, place *p, size_t rows, size_t cols)
+ * products of a matrix have 4 N n + 2 n^3 operations, and their matrices are read and written once
+ * each: 4 (4 N + 5 n^2) bytes. */
+static void iterate(const lks__exec *ex, place *p, size_t count, size_t rows, size_t cols)
 {
     const bool tall = rows > cols;
     const size_t n = tall ? cols : rows;
-    if (tall)
-        lks__cuda_gemm(ex, 'T', 'N', n, n, rows, 1.0f, p->x, cols, p->x, cols, 0.0f, p->gram, n);
-    else
-        lks__cuda_gemm(ex, 'N', 'T', n, n, cols, 1.0f, p->x, cols, p->x, cols, 0.0f, p->gram, n);
-    LKS_LAUNCH(muon_polynomial, dim3((unsigned)chunks(n * n)), dim3(THREADS), lks__cuda_stream(ex),
-               p->poly, p->gram, QUINTIC[0], QUINTIC[1], n);
-    lks__cuda_gemm(ex, 'N', 'N', n, n, n, QUINTIC[2], p->gram, n, p->gram, n, 1.0f, p->poly, n);
-    if (tall)
-        lks__cuda_gemm(ex, 'N', 'N', rows, cols, n, 1.0f, p->x, cols, p->poly, n, 0.0f, p->next,
-                       cols);
-    else
-        lks__cuda_gemm(ex, 'N', 'N', rows, cols, n, 1.0f, p->poly, n, p->x, cols, 0.0f, p->next,
-                       cols);
+    lks__cuda_batch gram = {}, poly = {}, next = {};
+    gram.count = poly.count = next.count = count;
+    gram.m = gram.n = poly.m = poly.n = poly.k = n;
+
+    gram.ta = tall ? 'T' : 'N';
+    gram.tb = tall ? 'N' : 'T';
+    gram.k = tall ? rows : cols;
+    gram.alpha = 1.0f;
+    gram.a = gram.b = p->x;
+    gram.c = gram.d = p->gram;
+    gram.stride_a = gram.stride_b = p->matrix;
+    gram.stride_d = p->square;
+    lks__cuda_gemm_batch(ex, &gram);
+
+    poly.ta = poly.tb = 'N';
+    poly.alpha = QUINTIC[2];
+    poly.beta = QUINTIC[1];
+    poly.a = poly.b = poly.c = p->gram;
+    poly.d = p->poly;
+    poly.stride_a = poly.stride_b = poly.stride_d = p->square;
+    lks__cuda_gemm_batch(ex, &poly);
+
+    next.ta = next.tb = 'N';
+    next.m = rows;
+    next.n = cols;
+    next.k = n;
+    next.alpha = 1.0f;
+    next.beta = QUINTIC[0];
+    next.a = tall ? p->x : p->poly;
+    next.b = tall ? p->poly : p->x;
+    next.stride_a = tall ? p->matrix : p->square;
+    next.stride_b = tall ? p->square : p->matrix;
+    next.c = p->x;
+    next.d = p->next;
+    next.stride_d = p->matrix;
+    lks__cuda_gemm_batch(ex, &next);
+
     float *x = p->x;
     p->x = p->next;
     p->next = x;
@@ -141,20 +176,45 @@ static void iterate(const lks__exec *ex, place *p, size_t rows, size_t cols)
 
 /* Beside the products: 20 bytes an element and 6 operations to average, 8 bytes to normalize, 12
  * bytes and 3 operations to apply. */
+static void update(const lks__exec *ex, const lks__muon_list *list, const matrices &all,
+                   size_t count, size_t rows, size_t cols)
+{
+    const float scale = rows > cols ? (float)sqrt((double)rows / (double)cols) : 1.0f;
+    const dim3 grid((unsigned)chunks(all.n), (unsigned)count), block(THREADS);
+    place p;
+    place_of(&p, (char *)list->work, count, rows, cols);
+    LKS_LAUNCH(muon_average, grid, block, lks__cuda_stream(ex), p, all, (float)list->clip,
+               (float)list->momentum);
+    LKS_LAUNCH(muon_normalize, grid, block, lks__cuda_stream(ex), p, all.n);
+    for (int step = 0; step < list->ns_steps; step++)
+        iterate(ex, &p, count, rows, cols);
+    LKS_LAUNCH(muon_apply, grid, block, lks__cuda_stream(ex), p, all, (float)list->lr, scale);
+}
+
 extern "C" void lks__cuda_update_muon(const lks__exec *ex, const lks__muon_list *list)
 {
-    for (size_t i = 0; i < list->n_pieces; i++) {
-        const size_t rows = list->piece[i].rows, cols = list->piece[i].cols, n = rows * cols;
-        const float scale = rows > cols ? (float)sqrt((double)rows / (double)cols) : 1.0f;
-        const dim3 grid((unsigned)chunks(n)), block(THREADS);
-        place p = place_of((char *)list->work, rows, cols);
-        LKS_LAUNCH(muon_average, grid, block, lks__cuda_stream(ex), p.x, p.sums,
-                   list->piece[i].momentum, list->piece[i].grads, (float)list->clip,
-                   (float)list->momentum, n);
-        LKS_LAUNCH(muon_normalize, grid, block, lks__cuda_stream(ex), p.x, p.sums, chunks(n), n);
-        for (int step = 0; step < list->ns_steps; step++)
-            iterate(ex, &p, rows, cols);
-        LKS_LAUNCH(muon_apply, grid, block, lks__cuda_stream(ex), list->piece[i].params, p.x,
-                   (float)list->lr, scale, n);
+    bool done[LKS__UPDATE_PIECES] = {};
+    for (size_t first = 0; first < list->n_pieces; first++) {
+        if (done[first])
+            continue;
+        const size_t rows = list->piece[first].rows, cols = list->piece[first].cols;
+        const size_t most = list->work_bytes / place_of(NULL, NULL, 1, rows, cols);
+        matrices all = {};
+        size_t count = 0;
+        all.n = rows * cols;
+        for (size_t i = first; i < list->n_pieces; i++) {
+            if (done[i] || list->piece[i].rows != rows || list->piece[i].cols != cols)
+                continue;
+            if (count == most) { /* the rest of this shape comes after these */
+                update(ex, list, all, count, rows, cols);
+                count = 0;
+            }
+            all.params[count] = list->piece[i].params;
+            all.momentum[count] = list->piece[i].momentum;
+            all.grads[count++] = list->piece[i].grads;
+            done[i] = true;
+        }
+        if (count != 0)
+            update(ex, list, all, count, rows, cols);
     }
 }

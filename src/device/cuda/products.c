@@ -2,7 +2,10 @@
  *
  * An algorithm is the heuristic's first for the shape, with a work space of one size. So a shape
  * has one algorithm on one kind of GPU with one version of the library, and its bits don't depend
- * on the run. Algorithms that add parts in an order of chance are excluded. */
+ * on the run. Algorithms that add parts in an order of chance are excluded.
+ *
+ * Products of one shape that are computed at once have an algorithm that adds no parts at all, the
+ * heuristic's for ASKED of them: so the bits of one don't depend on how many there are. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,11 +14,12 @@
 
 #include "device/cuda/device.h"
 
-enum { WORK_BYTES = 32 << 20, BUCKETS = 64 };
+enum { WORK_BYTES = 32 << 20, BUCKETS = 64, ASKED = 8 };
 
 /* What a plan depends on. Filled with zeros first, because it is compared as bytes. */
 struct key {
     size_t m, n, k, lda, ldb, ldc;
+    size_t count, stride_a, stride_b, stride_c; /* 0: one product, without strides */
     char ta, tb;
     bool aligned; /* rows of all three begin at multiples of 16 bytes */
 };
@@ -30,7 +34,7 @@ struct plan {
 
 struct lks__cuda_products {
     cublasLtHandle_t handle;
-    cublasLtMatmulPreference_t aligned, any; /* by key.aligned */
+    cublasLtMatmulPreference_t preferences[2][2]; /* by key.count > 0, and by key.aligned */
     void *work;
     struct plan *plans[BUCKETS];
 };
@@ -55,6 +59,23 @@ static bool open_layout(lks__cuda *c, cublasLtMatrixLayout_t *layout, size_t row
                              (int64_t)ld);
 }
 
+/* Make it a layout of `count` matrices. */
+static bool set_count(lks__cuda *c, cublasLtMatrixLayout_t layout, int32_t count, size_t stride)
+{
+    const int64_t offset = (int64_t)stride;
+    return LKS__CUDA_PRODUCT(c, cublasLtMatrixLayoutSetAttribute, layout,
+                             CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) &&
+           LKS__CUDA_PRODUCT(c, cublasLtMatrixLayoutSetAttribute, layout,
+                             CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset, sizeof offset);
+}
+
+static bool set_counts(lks__cuda *c, const struct plan *p, size_t count)
+{
+    return p->key.count == 0 || (set_count(c, p->a, (int32_t)count, p->key.stride_b) &&
+                                 set_count(c, p->b, (int32_t)count, p->key.stride_a) &&
+                                 set_count(c, p->c, (int32_t)count, p->key.stride_c));
+}
+
 static bool set_transposed(lks__cuda *c, cublasLtMatmulDesc_t what,
                            cublasLtMatmulDescAttributes_t which, char t)
 {
@@ -68,7 +89,7 @@ static bool find_algorithm(lks__cuda *c, struct plan *p)
     cublasLtMatmulHeuristicResult_t found;
     int n = 0;
     if (!LKS__CUDA_PRODUCT(c, cublasLtMatmulAlgoGetHeuristic, pr->handle, p->what, p->a, p->b, p->c,
-                           p->c, p->key.aligned ? pr->aligned : pr->any, 1, &found, &n))
+                           p->c, pr->preferences[p->key.count > 0][p->key.aligned], 1, &found, &n))
         return false;
     if (n != 1)
         return lks__cuda_check_product(c, CUBLAS_STATUS_NOT_SUPPORTED,
@@ -89,7 +110,8 @@ static bool fill_plan(lks__cuda *c, struct plan *p)
            set_transposed(c, p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta) &&
            open_layout(c, &p->a, tb ? k->k : k->n, tb ? k->n : k->k, k->ldb) &&
            open_layout(c, &p->b, ta ? k->m : k->k, ta ? k->k : k->m, k->lda) &&
-           open_layout(c, &p->c, k->n, k->m, k->ldc) && find_algorithm(c, p);
+           open_layout(c, &p->c, k->n, k->m, k->ldc) && set_counts(c, p, ASKED) &&
+           find_algorithm(c, p) && set_counts(c, p, k->count);
 }
 
 /* Found again by its shape; the first step makes all. NULL: the device has failed. */
@@ -119,6 +141,30 @@ static bool on_16(const float *p, size_t ld)
     return (uintptr_t)p % 16 == 0 && ld % 4 == 0;
 }
 
+/* Matrices without gaps between rows. */
+static void fill_key(struct key *key, char ta, char tb, size_t m, size_t n, size_t k)
+{
+    memset(key, 0, sizeof *key);
+    key->ta = ta;
+    key->tb = tb;
+    key->m = m;
+    key->n = n;
+    key->k = k;
+    key->lda = ta == 'T' ? m : k;
+    key->ldb = tb == 'T' ? k : n;
+    key->ldc = n;
+}
+
+static void multiply(lks__cuda *c, const struct key *key, float alpha, const float *a,
+                     const float *b, float beta, const float *add, float *out)
+{
+    const struct plan *p = plan_for(c, key);
+    if (p != NULL)
+        LKS__CUDA_PRODUCT(c, cublasLtMatmul, c->products->handle, p->what, &alpha, b, p->a, a, p->b,
+                          &beta, add, p->c, out, p->c, &p->algorithm, c->products->work, WORK_BYTES,
+                          c->queues[LKS__QUEUE_COMPUTE].stream);
+}
+
 void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k,
                     float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
                     float *out, size_t ldc)
@@ -127,21 +173,28 @@ void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, s
     struct key key;
     if (lks__cuda_failed(c))
         return;
-    memset(&key, 0, sizeof key);
-    key.m = m;
-    key.n = n;
-    key.k = k;
+    fill_key(&key, ta, tb, m, n, k);
     key.lda = lda;
     key.ldb = ldb;
     key.ldc = ldc;
-    key.ta = ta;
-    key.tb = tb;
     key.aligned = on_16(a, lda) && on_16(b, ldb) && on_16(out, ldc);
-    const struct plan *p = plan_for(c, &key);
-    if (p != NULL)
-        LKS__CUDA_PRODUCT(c, cublasLtMatmul, c->products->handle, p->what, &alpha, b, p->a, a, p->b,
-                          &beta, out, p->c, out, p->c, &p->algorithm, c->products->work, WORK_BYTES,
-                          lks__cuda_stream(ex));
+    multiply(c, &key, alpha, a, b, beta, out, out);
+}
+
+void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)
+{
+    lks__cuda *c = lks__cuda_of(ex);
+    struct key key;
+    if (lks__cuda_failed(c))
+        return;
+    fill_key(&key, s->ta, s->tb, s->m, s->n, s->k);
+    key.count = s->count;
+    key.stride_a = s->stride_a;
+    key.stride_b = s->stride_b;
+    key.stride_c = s->stride_d;
+    key.aligned = on_16(s->a, key.lda | s->stride_a) && on_16(s->b, key.ldb | s->stride_b) &&
+                  on_16(s->c, key.ldc | s->stride_d) && on_16(s->d, key.ldc);
+    multiply(c, &key, s->alpha, s->a, s->b, s->beta, s->c, s->d);
 }
 
 /* --- open and close -------------------------------------------------------------------------- */
@@ -152,10 +205,14 @@ static bool prefer(lks__cuda *c, cublasLtMatmulPreference_t p,
     return LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceSetAttribute, p, which, value, bytes);
 }
 
-static bool open_preference(lks__cuda *c, cublasLtMatmulPreference_t *p, uint32_t alignment)
+static bool open_preference(lks__cuda *c, bool batch, bool aligned)
 {
-    /* Parts of a sum are added by one thread, or in work space in their order. */
-    static const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    /* Parts of a sum are added by one thread, or, unless it is a batch, in work space in their
+     * order. */
+    const uint32_t reductions =
+        batch ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t alignment = aligned ? 16 : sizeof(float);
+    cublasLtMatmulPreference_t *p = &c->products->preferences[batch][aligned];
     static const size_t work = WORK_BYTES;
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -176,9 +233,9 @@ bool lks__cuda_products_open(lks__cuda *c)
     c->products = pr;
     if (pr == NULL)
         return lks__cuda_check(c, cudaErrorMemoryAllocation, "the table of products");
-    return LKS__CUDA_PRODUCT(c, cublasLtCreate, &pr->handle) &&
-           open_preference(c, &pr->aligned, 16) && open_preference(c, &pr->any, sizeof(float)) &&
-           LKS__CUDA_CALL(c, cudaMalloc, &pr->work, WORK_BYTES);
+    return LKS__CUDA_PRODUCT(c, cublasLtCreate, &pr->handle) && open_preference(c, false, false) &&
+           open_preference(c, false, true) && open_preference(c, true, false) &&
+           open_preference(c, true, true) && LKS__CUDA_CALL(c, cudaMalloc, &pr->work, WORK_BYTES);
 }
 
 void lks__cuda_products_close(lks__cuda *c)
@@ -193,10 +250,9 @@ void lks__cuda_products_close(lks__cuda *c)
             next = p->next;
             close_plan(c, p);
         }
-    if (pr->aligned != NULL)
-        LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceDestroy, pr->aligned);
-    if (pr->any != NULL)
-        LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceDestroy, pr->any);
+    for (int i = 0; i < 4; i++)
+        if (pr->preferences[i / 2][i % 2] != NULL)
+            LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceDestroy, pr->preferences[i / 2][i % 2]);
     if (pr->handle != NULL)
         LKS__CUDA_PRODUCT(c, cublasLtDestroy, pr->handle);
     free(pr);
@@ -205,27 +261,24 @@ void lks__cuda_products_close(lks__cuda *c)
 
 uint64_t lks__cuda_products_fingerprint(lks__cuda *c)
 {
-    /* A layer of GPT-2: forward, and both products of backward; and an odd shape. */
+    /* A layer of GPT-2: forward, and both products of backward; an odd shape; and a batch. */
     static const struct {
         char ta, tb;
-        size_t m, n, k;
-    } shapes[] = {{'N', 'T', 12288, 3072, 768},
-                  {'N', 'N', 12288, 768, 3072},
-                  {'T', 'N', 3072, 768, 12288},
-                  {'N', 'T', 37, 65, 101}};
+        size_t m, n, k, count;
+    } shapes[] = {{'N', 'T', 12288, 3072, 768, 0},
+                  {'N', 'N', 12288, 768, 3072, 0},
+                  {'T', 'N', 3072, 768, 12288, 0},
+                  {'N', 'T', 37, 65, 101, 0},
+                  {'N', 'T', 512, 512, 1024, 1}};
     const size_t version = cublasLtGetVersion();
     uint64_t h = XXH3_64bits(&version, sizeof version);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct key key;
-        memset(&key, 0, sizeof key);
-        key.ta = shapes[i].ta;
-        key.tb = shapes[i].tb;
-        key.m = shapes[i].m;
-        key.n = shapes[i].n;
-        key.k = shapes[i].k;
-        key.lda = key.ta == 'T' ? key.m : key.k;
-        key.ldb = key.tb == 'T' ? key.k : key.n;
-        key.ldc = key.n;
+        fill_key(&key, shapes[i].ta, shapes[i].tb, shapes[i].m, shapes[i].n, shapes[i].k);
+        key.count = shapes[i].count;
+        key.stride_a = key.count * key.m * key.k;
+        key.stride_b = key.count * key.n * key.k;
+        key.stride_c = key.count * key.m * key.n;
         key.aligned = key.lda % 4 == 0 && key.ldb % 4 == 0 && key.ldc % 4 == 0;
         const struct plan *p = plan_for(c, &key);
         if (p == NULL)

@@ -670,16 +670,21 @@ struct description {
 };
 struct layout {
     uint64_t rows, cols, ld;
+    uint64_t count, stride; /* of a batch */
 };
 struct preference {
     size_t work;
     uint32_t alignments[4];
+    uint32_t reductions;
 };
-/* What an algorithm was made for; a product must use it for nothing else. */
+/* What an algorithm was made for; a product must use it for nothing else. One for a batch adds from
+ * the end on if it was made for an odd number of products; and if it may add parts, some products
+ * of the batch do so, too. */
 struct algorithm {
     uint32_t shape;
     uint32_t alignments[4];
     uint32_t work;
+    bool backwards, parts;
 };
 static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm has 64 bytes");
 
@@ -693,34 +698,48 @@ uint32_t shape_of(const description *d, const layout *a, const layout *b, const 
     return (uint32_t)(h >> 32);
 }
 
-/* c = alpha * op(a) op(b) + beta * c; each sum in the order of k. */
+/* out = alpha * op(a) op(b) + beta * c; each sum in the order of k, or backwards. */
 void multiply(description d, layout la, layout lb, layout lc, float alpha, const float *a,
-              const float *b, float beta, float *c)
+              const float *b, float beta, const float *c, float *out, bool backwards)
 {
     const uint64_t k = d.ta ? la.rows : la.cols;
     std::vector<float> column(lc.rows);
     for (uint64_t j = 0; j < lc.cols; j++) {
         for (uint64_t i = 0; i < lc.rows; i++)
             column[i] = 0.0f;
-        for (uint64_t x = 0; x < k; x++) {
+        for (uint64_t n = 0; n < k; n++) {
+            const uint64_t x = backwards ? k - 1 - n : n;
             const float v = d.tb ? b[j + lb.ld * x] : b[x + lb.ld * j];
             const uint64_t from = d.ta ? x : la.ld * x, next = d.ta ? la.ld : 1;
             for (uint64_t i = 0; i < lc.rows; i++)
                 column[i] += a[from + next * i] * v;
         }
         for (uint64_t i = 0; i < lc.rows; i++)
-            c[i + lc.ld * j] = alpha * column[i] + (beta == 0.0f ? 0.0f : beta * c[i + lc.ld * j]);
+            out[i + lc.ld * j] =
+                alpha * column[i] + (beta == 0.0f ? 0.0f : beta * c[i + lc.ld * j]);
     }
+}
+
+size_t bytes_of(const layout *l)
+{
+    return ((l->count - 1) * l->stride + (l->cols - 1) * l->ld + l->rows) * sizeof(float);
 }
 
 /* All elements of the matrix are in one block of the device, and aligned as the algorithm needs. */
 bool fits(const char *what, const void *p, const layout *l, uint32_t alignment)
 {
-    const size_t floats = (l->cols - 1) * l->ld + l->rows;
-    const block *b = memory_of(what, p, floats * sizeof(float));
+    const block *b = memory_of(what, p, bytes_of(l));
     if (b == NULL || !b->device)
         die("cublasLtMatmul: %s is no device memory", what);
-    return (uintptr_t)p % alignment == 0;
+    return (uintptr_t)p % alignment == 0 &&
+           (l->count == 1 || l->stride * sizeof(float) % alignment == 0);
+}
+
+void apart(const char *what, const void *p, const layout *l, const void *out, const layout *d)
+{
+    if ((const char *)p < (const char *)out + bytes_of(d) &&
+        (const char *)out < (const char *)p + bytes_of(l))
+        die("cublasLtMatmul writes where %s is", what);
 }
 
 } // namespace
@@ -789,7 +808,24 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
     PRODUCT_CALL("CUDA_R_32F");
     if (type != CUDA_R_32F || rows == 0 || cols == 0 || ld < (int64_t)rows)
         return CUBLAS_STATUS_INVALID_VALUE;
-    *out = (cublasLtMatrixLayout_t) new layout{rows, cols, (uint64_t)ld};
+    *out = (cublasLtMatrixLayout_t) new layout{rows, cols, (uint64_t)ld, 1, 0};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t out,
+                                                cublasLtMatrixLayoutAttribute_t which,
+                                                const void *value, size_t bytes)
+{
+    const bool is_count = which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+    PRODUCT_CALL(is_count ? "CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT"
+                          : "CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET");
+    layout *l = (layout *)out;
+    if (is_count && bytes == sizeof(int32_t) && *(const int32_t *)value > 0)
+        l->count = (uint64_t) * (const int32_t *)value;
+    else if (which == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof(int64_t))
+        l->stride = (uint64_t) * (const int64_t *)value;
+    else
+        return CUBLAS_STATUS_INVALID_VALUE;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -803,7 +839,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
     PRODUCT_CALL("");
-    *out = (cublasLtMatmulPreference_t) new preference{0, {256, 256, 256, 256}};
+    *out = (cublasLtMatmulPreference_t) new preference{0, {256, 256, 256, 256}, 0xff};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -831,7 +867,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
         p->work = *(const size_t *)value;
     else if (i >= 0 && i <= 3 && bytes == sizeof(uint32_t))
         p->alignments[i] = *(const uint32_t *)value;
-    else if (which != CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK || bytes != sizeof(uint32_t))
+    else if (which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && bytes == sizeof(uint32_t))
+        p->reductions = *(const uint32_t *)value;
+    else
         return CUBLAS_STATUS_INVALID_VALUE;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -853,6 +891,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                   number_here("CUDA_STANDIN_ALGORITHMS", 0);
     memcpy(found.alignments, pref->alignments, sizeof found.alignments);
     found.work = (uint32_t)pref->work;
+    found.backwards = ((const layout *)a)->count > 1 && ((const layout *)a)->count % 2 != 0;
+    found.parts = pref->reductions != CUBLASLT_REDUCTION_SCHEME_NONE;
     memcpy(&results->algo, &found, sizeof found);
     *n = 1;
     return CUBLAS_STATUS_SUCCESS;
@@ -869,24 +909,35 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     const layout la = *(const layout *)a_layout, lb = *(const layout *)b_layout;
     const layout lc = *(const layout *)c_layout;
     const float x = *(const float *)alpha, y = *(const float *)beta;
-    static const char *const names[] = {"N N, float32", "N T, float32", "T N, float32",
-                                        "T T, float32"};
-    PRODUCT_CALL(names[2 * d.ta + d.tb]);
+    static const char *const names[] = {
+        "N N, float32",        "N T, float32",        "T N, float32",        "T T, float32",
+        "N N, float32, batch", "N T, float32, batch", "T N, float32, batch", "T T, float32, batch"};
+    PRODUCT_CALL(names[4 * (lc.count > 1) + 2 * d.ta + d.tb]);
     algorithm how_to;
     memcpy(&how_to, given, sizeof how_to);
     const uint64_t k = d.ta ? la.rows : la.cols;
     if (k != (d.tb ? lb.cols : lb.rows) || lc.rows != (d.ta ? la.cols : la.rows) ||
-        lc.cols != (d.tb ? lb.rows : lb.cols) || c != out || c_layout != d_layout ||
+        lc.cols != (d.tb ? lb.rows : lb.cols) || la.count != lc.count || lb.count != lc.count ||
+        c_layout != d_layout ||
         how_to.shape != shape_of(&d, &la, &lb, &lc) + number_here("CUDA_STANDIN_ALGORITHMS", 0) ||
         work_bytes < how_to.work || memory_of("work space", work, work_bytes) == NULL ||
         !fits("a", a, &la, how_to.alignments[0]) || !fits("b", b, &lb, how_to.alignments[1]) ||
-        !fits("c", c, &lc, how_to.alignments[2]))
+        !fits("c", c, &lc, how_to.alignments[2]) || !fits("d", out, &lc, how_to.alignments[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
+    apart("a", a, &la, out, &lc);
+    apart("b", b, &lb, out, &lc);
+    if (c != out)
+        apart("c", c, &lc, out, &lc);
     entry e = {};
     e.what = "cublasLtMatmul";
     e.run = [=] {
         memset(work, 0xff, work_bytes > 4096 ? 4096 : work_bytes); /* its own, and nobody else's */
-        multiply(d, la, lb, lc, x, (const float *)a, (const float *)b, y, (float *)out);
+        for (uint64_t i = 0; i < lc.count; i++) {
+            const bool in_parts = how_to.parts && lc.count > 1 && i % 2 != 0;
+            multiply(d, la, lb, lc, x, (const float *)a + i * la.stride,
+                     (const float *)b + i * lb.stride, y, (const float *)c + i * lc.stride,
+                     (float *)out + i * lc.stride, how_to.backwards != in_parts);
+        }
     };
     put(stream, std::move(e));
     return CUBLAS_STATUS_SUCCESS;

@@ -304,6 +304,58 @@ static void test_products(void **state)
         }
 }
 
+/* Products at once: d = alpha op(a) op(b) + beta c, and one has the same bits among any number. */
+static void test_batches(void **state)
+{
+    enum { MOST = 5, M = 6, K = 8, N = 12, A = M * K + 4, C = M * N + 4 };
+    for (int t = 0; t < 4; t++) {
+        const size_t B = K * N + (t == 2); /* not on multiples of 16 bytes, but its rows are */
+        float *a = values(MOST * A), *b = values(MOST * B), *c = values(MOST * C);
+        float first[C], got[MOST * C];
+        float *da = on_device(MOST * A), *db = on_device(MOST * B), *dc = on_device(MOST * C);
+        float *dd = on_device(MOST * C);
+        lks__cuda_batch s = {
+            .ta = t & 1 ? 'T' : 'N', .tb = t & 2 ? 'T' : 'N', .m = M, .n = N, .k = K};
+        s.alpha = 0.5f;
+        s.beta = 2.0f;
+        s.stride_a = A;
+        s.stride_b = B;
+        s.stride_d = C;
+        send(LKS__QUEUE_COMPUTE, da, a, MOST * A);
+        send(LKS__QUEUE_COMPUTE, db, b, MOST * B);
+        send(LKS__QUEUE_COMPUTE, dc, c, MOST * C);
+        for (size_t last = 0; last < MOST; last++)
+            for (s.count = 1; s.count <= last + 1; s.count++) { /* product `last` in each place */
+                const size_t from = last + 1 - s.count;
+                s.a = da + from * A;
+                s.b = db + from * B;
+                s.c = dc + from * C;
+                s.d = dd + from * C;
+                lks__cuda_gemm_batch(device->ex, &s);
+                send(LKS__QUEUE_COMPUTE, got, dd, MOST * C);
+                assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+                if (s.count == 1)
+                    memcpy(first, got + last * C, M * N * sizeof *got);
+                assert_memory_equal(got + last * C, first, M * N * sizeof *got);
+                for (size_t i = 0; i < M * N; i++) {
+                    double sum = 0;
+                    for (size_t k = 0; k < K; k++)
+                        sum += (double)a[last * A + (t & 1 ? k * M + i / N : i / N * K + k)] *
+                               (double)b[last * B + (t & 2 ? i % N * K + k : k * N + i % N)];
+                    assert_true(fabs(0.5 * sum + 2 * (double)c[last * C + i] -
+                                     (double)got[last * C + i]) < 1e-5);
+                }
+            }
+        give(da, MOST * A);
+        give(db, MOST * B);
+        give(dc, MOST * C);
+        give(dd, MOST * C);
+        free(a);
+        free(b);
+        free(c);
+    }
+}
+
 /* The table's products are those of layers.h: forward, and both of backward. */
 static void test_layers(void **state)
 {
@@ -402,6 +454,8 @@ static lks_status use_everything(void)
         lks__cuda_work(device->ex, 256);
         lks__cuda_work(device->ex, 512);
         lks__cuda_gemm(device->ex, 'N', 'T', 8, 8, 8, 1, p, 8, p, 8, 0, q, 8);
+        lks__cuda_gemm_batch(
+            device->ex, &(lks__cuda_batch){'N', 'T', 2, 4, 4, 4, 1, 0, p, p, q, q, 16, 16, 16});
         send(LKS__QUEUE_COMPUTE, s, q, N);
         for (int i = 0; i < 2 * LKS__CUDA_CALLS; i++)
             send(LKS__QUEUE_COMPUTE, pageable, q, N);
@@ -519,6 +573,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_work_grows, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_too_little_memory, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_products, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_batches, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_layers, open_one, close_one),
         cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_each_call_fails),
