@@ -1,6 +1,7 @@
 /* lockstep info: what this build and this machine support. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "comm/backend.h"
@@ -47,9 +48,11 @@ int tool_info(int argc, char **argv)
         printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels, false));
     }
     for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++) {
-        char text[LKS__DEVICE_TEXT];
+        char text[LKS__DEVICE_LOOK], *rest;
         row->look(text);
-        printf("device       %s: %s\n", row->name, text);
+        printf("device       %s: %s\n", row->name, strtok_r(text, "\n", &rest));
+        for (const char *line; (line = strtok_r(NULL, "\n", &rest)) != NULL;)
+            printf("device       %s:%s\n", row->name, line);
     }
     lks__bind_share share;
     char why_not[512];

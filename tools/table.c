@@ -68,8 +68,12 @@ static void print_choices(const lks__setting *d)
     if (d->type == LKS__SETTING_IS_CHOICE)
         for (int i = 0; d->word(i) != NULL; i++)
             printf("%s%s", i > 0 ? " " : "", d->word(i));
-    for (const char *c = d->choices; c != NULL && *c != '\0'; c++)
-        putchar(*c == '|' ? ' ' : *c);
+    for (const char *c = d->choices; c != NULL && *c != '\0';) {
+        const size_t n = strcspn(c, "|");
+        if (c[n - 1] != 'N') /* "cuda:N" is no word */
+            printf("%s%.*s", c > d->choices ? " " : "", (int)n, c);
+        c += n + (c[n] == '|');
+    }
     if (d->type == LKS__SETTING_IS_BOOL)
         fputs("true false", stdout);
     if (d->names == LKS__NAMES_WEIGHTS)

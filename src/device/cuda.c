@@ -30,41 +30,37 @@ static const char *why_not(const lks__cuda_module **module_p, int *n_p, char tex
         return text;
     }
     *n_p = (*module_p)->count(why, sizeof why);
-    if (*n_p < 0)
-        snprintf(text, LKS__DEVICE_TEXT,
-                 "%s: look at nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set", why);
-    else if (*n_p == 0)
-        snprintf(text, LKS__DEVICE_TEXT,
-                 "this process sees no NVIDIA GPU: look at nvidia-smi, "
-                 "and at CUDA_VISIBLE_DEVICES if it is set");
+    if (*n_p == 0)
+        snprintf(why, sizeof why, "this process sees no NVIDIA GPU");
+    snprintf(text, LKS__DEVICE_TEXT,
+             "%s: look at nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set", why);
     return *n_p <= 0 ? text : NULL;
 }
 
-/* What CUDA_VISIBLE_DEVICES hides, for messages with a number of GPUs. */
+/* What CUDA_VISIBLE_DEVICES hides, for messages with numbers of GPUs; "": it isn't set. */
 static const char *visible(char out[120])
 {
     char shown[80];
     const char *given = getenv("CUDA_VISIBLE_DEVICES");
     out[0] = '\0';
     if (given != NULL)
-        snprintf(out, 120, " (CUDA_VISIBLE_DEVICES=%s)",
+        snprintf(out, 120, ", with CUDA_VISIBLE_DEVICES=%s",
                  lks__escape(shown, sizeof shown, given, strlen(given)));
     return out;
 }
 
-/* This rank's GPU, of n. */
+/* This rank's GPU, of n that it sees. Another rank may see others. */
 static lks_status choose(const lks__cuda_module *module, const lks__device_place *place, int n,
                          int *gpu_p)
 {
     char hidden[120], why[300] = "";
     lks__cuda_gpu gpu;
-    if (place->local_ranks > n && !place->share)
+    if (place->number >= n)
         return lks__fail(LKS_ERR_CONFIG,
-                         "%d ranks on this host, but %d GPU%s%s: start at most %d rank%s here, or "
-                         "let several compute on one GPU with --share_gpu",
-                         place->local_ranks, n, n == 1 ? "" : "s", visible(hidden), n,
-                         n == 1 ? "" : "s");
-    *gpu_p = place->local_rank % n;
+                         "--device=cuda:%d: this process sees %d GPU%s%s, counted from 0: take "
+                         "cuda:%d, or cuda alone",
+                         place->number, n, n == 1 ? "" : "s", visible(hidden), n - 1);
+    *gpu_p = place->number >= 0 ? place->number : place->local_rank % n;
     if (!module->look(*gpu_p, &gpu, why, sizeof why))
         return lks__fail(LKS_ERR_SUPPORT, "GPU %d: %s: look at nvidia-smi", *gpu_p, why);
     if (gpu.major < LKS__CUDA_LEAST)
@@ -114,29 +110,43 @@ lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **d
     if (why != NULL)
         return lks__fail(LKS_ERR_SUPPORT, "--device=cuda: %s", why);
     LKS__TRY(choose(module, place, n, &gpu));
-    return module->open(gpu, lks__fail, device_p);
+    LKS__TRY(module->open(gpu, lks__fail, device_p));
+    visible((*device_p)->which + strlen((*device_p)->which));
+    return LKS_OK;
 }
 
-bool lks__device_look_cuda(char text[LKS__DEVICE_TEXT])
+/* Add the line of GPU i to text[at], and return where the next begins. */
+static size_t look_at(const lks__cuda_module *module, int i, char *text, size_t at)
+{
+    lks__cuda_gpu gpu;
+    char why[300] = "";
+    if (at >= LKS__DEVICE_LOOK)
+        return at;
+    if (module->look(i, &gpu, why, sizeof why))
+        return at + (size_t)snprintf(text + at, LKS__DEVICE_LOOK - at,
+                                     "\n%d: %s, %.1f GB, capability %d.%d, PCI %s", i, gpu.name,
+                                     (double)gpu.bytes / 1e9, gpu.major, gpu.minor, gpu.pci);
+    return at + (size_t)snprintf(text + at, LKS__DEVICE_LOOK - at, "\n%d: %s", i, why);
+}
+
+bool lks__device_look_cuda(char text[LKS__DEVICE_LOOK])
 {
     const lks__cuda_module *module;
-    char why[300] = "", versions[200] = "";
+    char none[LKS__DEVICE_TEXT], hidden[120], versions[200] = "";
     int n = 0;
-    size_t at = 0;
-    if (why_not(&module, &n, text) != NULL)
+    const char *why = why_not(&module, &n, none);
+    if (module != NULL)
+        module->versions(versions, sizeof versions);
+    if (why != NULL) {
+        snprintf(text, LKS__DEVICE_LOOK, "%s%s%s", why, module != NULL ? "; built with " : "",
+                 versions);
         return false;
-    for (int i = 0; i < n && at < LKS__DEVICE_TEXT; i++) {
-        lks__cuda_gpu gpu;
-        char shown[300];
-        if (module->look(i, &gpu, why, sizeof why))
-            snprintf(shown, sizeof shown, "%s, %.1f GB, capability %d.%d", gpu.name,
-                     (double)gpu.bytes / 1e9, gpu.major, gpu.minor);
-        else
-            snprintf(shown, sizeof shown, "%s", why);
-        at += (size_t)snprintf(text + at, LKS__DEVICE_TEXT - at, "GPU %d: %s; ", i, shown);
     }
-    module->versions(versions, sizeof versions);
-    if (at < LKS__DEVICE_TEXT)
-        snprintf(text + at, LKS__DEVICE_TEXT - at, "%s; kernels not yet run on a GPU", versions);
+    size_t at = (size_t)snprintf(text, LKS__DEVICE_LOOK,
+                                 "%d GPU%s%s; %s; no GPU has run this program: docs/cuda.md lists "
+                                 "what is unshown",
+                                 n, n == 1 ? "" : "s", visible(hidden), versions);
+    for (int i = 0; i < n; i++)
+        at = look_at(module, i, text, at);
     return true;
 }

@@ -66,13 +66,19 @@ typedef struct lks__waiter {
     void *ctx;
 } lks__waiter;
 
+enum { LKS__DEVICE_WHICH = 400 };
+
 struct lks__device {
     const struct lks__device_ops *ops;
     const lks__layers *layers; /* fixed while the device is open, and so is ex */
     const lks__exec *ex;       /* passed to the layer operations */
     uint64_t fingerprint;      /* of its bits; 0: they are those of the CPU's kernels */
     bool float32_only;         /* its products can't round to bfloat16 */
-    lks__waiter waiter;        /* NULL functions: none */
+    /* Which piece of hardware it is, the same for all processes of the host, and its name in
+     * messages; 0: each process has its own. */
+    uint64_t unit;
+    char which[LKS__DEVICE_WHICH];
+    lks__waiter waiter; /* NULL functions: none */
 };
 
 /* Wait until `mark` has been passed. It polls, so a failure of the group ends the wait. A passed

@@ -5,35 +5,37 @@
 
 #include "layers/device.h"
 
-/* X(name in --device): lks__device_open_NAME() opens it, lks__device_look_NAME() looks for it. */
+/* X(name in --device): lks__device_open_NAME() opens it, lks__device_look_NAME() looks for it. A
+ * machine may have several: NAME:N is number N, from 0 on. */
 #ifndef LKS__DEVICES
 #define LKS__DEVICES(X) X(cuda)
 #endif
 
 /* The values of --device. */
-#define LKS__DEVICE_CHOICE(name) #name "|"
+#define LKS__DEVICE_CHOICE(name) #name "|" #name ":N|"
 #define LKS__DEVICE_CHOICES      "auto|" LKS__DEVICES(LKS__DEVICE_CHOICE) "cpu"
 
-enum { LKS__DEVICE_TEXT = 700 };
+enum { LKS__DEVICE_TEXT = 700, LKS__DEVICE_LOOK = 4000 };
 
 /* Who opens a device, and for what. */
 typedef struct lks__device_place {
-    const lks__exec *cpu;        /* stays valid; computes what the device leaves to the host */
-    int local_rank, local_ranks; /* of this host */
-    bool share;                  /* several ranks may have one device */
-    bool questions;              /* only its table's questions are asked: needs no memory */
+    const lks__exec *cpu; /* stays valid; computes what the device leaves to the host */
+    int local_rank;       /* of this host */
+    int number;           /* of the device, from 0 on; -1: any */
+    bool questions;       /* only its table's questions are asked: needs no memory */
     /* NULL: the device was asked for by name. Otherwise LKS__DEVICE_TEXT bytes, "" at first: what
      * the user should know if ERR_SUPPORT makes `auto` take another device. */
     char *note;
 } lks__device_place;
 
-/* Open a device. ERR_SUPPORT if this machine has no such device, ERR_CONFIG if it has too few.
+/* Open a device. ERR_SUPPORT if this machine has no such device, ERR_CONFIG if none of that number.
  * Close it with lks__device_close(). */
 typedef lks_status lks__device_open_fn(const lks__device_place *place, lks__device **device_p);
 
-/* Has this machine such a device? text: what it is, or why there is none; one line. It opens
+/* Has this machine such a device? text: lines, without a line feed behind the last. The first says
+ * what there is, or why there is nothing; then each device has one, "NUMBER: what it is". It opens
  * nothing. */
-typedef bool lks__device_look_fn(char text[LKS__DEVICE_TEXT]);
+typedef bool lks__device_look_fn(char text[LKS__DEVICE_LOOK]);
 
 #define X(name)                                                                                    \
     lks__device_open_fn lks__device_open_##name;                                                   \
@@ -49,5 +51,8 @@ typedef struct lks__device_row {
 
 /* The list, and an empty row. */
 extern const lks__device_row lks__device_rows[];
+
+/* The row that "NAME" or "NAME:N" means, and N (-1: none); NULL: there is none. */
+const lks__device_row *lks__device_find(const char *text, int *number_p);
 
 #endif

@@ -150,17 +150,17 @@ fail:
 static lks_status open_device(const char *name, const lks__device_place *place,
                               lks__device **device_p)
 {
-    const bool any = strcmp(name, "auto") == 0;
-    for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++) {
-        if (!any && strcmp(name, row->name) != 0)
-            continue;
-        lks_status st = row->open(place, device_p);
-        if (!any || st != LKS_ERR_SUPPORT)
-            return st;
-    }
-    if (any || strcmp(name, "cpu") == 0)
-        return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG, "there is no device \"%s\" in this build", name);
+    lks_status st = LKS_ERR_SUPPORT;
+    lks__device_place at = *place;
+    const lks__device_row *row = lks__device_find(name, &at.number);
+    if (row != NULL)
+        return row->open(&at, device_p);
+    if (strcmp(name, "auto") == 0)
+        for (row = lks__device_rows; row->name != NULL && st == LKS_ERR_SUPPORT; row++)
+            st = row->open(&at, device_p);
+    else if (strcmp(name, "cpu") != 0)
+        return lks__fail(LKS_ERR_CONFIG, "there is no device \"%s\" in this build", name);
+    return st == LKS_ERR_SUPPORT ? LKS_OK : st;
 }
 
 /* The bits of a run are those of the CPU's kernels and, if the device has its own, of those. */
@@ -173,13 +173,45 @@ static lks_status agree_on_fingerprint(lks__session *s)
     return lks__session_same(s, "the kernel fingerprint (equal machines have equal ones)", print);
 }
 
+/* Ranks of a host that have one device together must be meant to. A launcher may show each rank
+ * another part of the host's devices, so they are compared, not counted. */
+static lks_status agree_on_units(lks__session *s, bool share)
+{
+    const lks_world *w = &s->world;
+    const int first = w->rank - w->local_rank, end = first + w->local_world_size;
+    const char *which = s->device->which;
+    int units = 0, other = -1;
+    lks_status st = LKS_OK;
+    uint64_t *all = calloc((size_t)w->world_size, sizeof *all);
+    if (all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", w->world_size);
+    st = lks__session_agree(s, st);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(s->comm, &s->device->unit, all, sizeof *all, LKS_UINT8);
+    for (int r = first; r < end && st == LKS_OK; r++) {
+        bool is_new = true;
+        for (int before = first; before < r; before++)
+            is_new = is_new && all[before] != all[r];
+        units += is_new;
+        if (r != w->rank && all[r] == all[w->rank] && other < 0)
+            other = r;
+    }
+    free(all);
+    if (st == LKS_OK && other >= 0 && s->device->unit != 0 && !share)
+        st = lks__fail(
+            LKS_ERR_CONFIG,
+            "%d ranks on this host, but %d GPU%s: ranks %d and %d both have %s; start at "
+            "most %d rank%s here, or let several compute on one GPU with --share_gpu",
+            w->local_world_size, units, units == 1 ? "" : "s", w->rank < other ? w->rank : other,
+            w->rank < other ? other : w->rank, which, units, units == 1 ? "" : "s");
+    return lks__session_agree(s, st);
+}
+
 lks_status lks__session_device(lks__session *s, const char *name, bool share)
 {
     const lks__device_place place = {
         .cpu = &s->ex,
         .local_rank = s->world.local_rank,
-        .local_ranks = s->world.local_world_size,
-        .share = share,
         .note = strcmp(name, "auto") == 0 ? s->device_note : NULL,
     };
     LKS__TRY(lks__session_agree(s, open_device(name, &place, &s->device)));
@@ -187,6 +219,8 @@ lks_status lks__session_device(lks__session *s, const char *name, bool share)
     uint64_t word = 0;
     memcpy(&word, s->device->ops->name, strnlen(s->device->ops->name, sizeof word));
     LKS__TRY(lks__session_same(s, "device", word));
+    if (!s->device->ops->host_memory)
+        LKS__TRY(agree_on_units(s, share));
     return s->device->fingerprint == 0 ? LKS_OK : agree_on_fingerprint(s);
 }
 
@@ -201,7 +235,6 @@ lks_status lks__session_layers(const char *name, const lks__layers **layers_p)
     const lks__exec none = {0};
     const lks__device_place place = {
         .cpu = &none,
-        .local_ranks = 1,
         .questions = true,
         .note = strcmp(name, "auto") == 0 ? note : NULL,
     };

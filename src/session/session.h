@@ -37,8 +37,8 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
 void lks__session_close(lks__session *s);
 
 /* Models compute on the device of that name; "auto": the best one of this machine. Without a call
- * it is the CPU. `share`: ranks of a host may have one device together. Collective: ERR_DIVERGED if
- * ranks would use different ones. */
+ * it is the CPU. `share`: ranks of a host may have one device together; without it that is
+ * ERR_CONFIG, with both numbers. Collective: ERR_DIVERGED if ranks would use different ones. */
 lks_status lks__session_device(lks__session *s, const char *name, bool share);
 
 /* Why `auto` left out a device that the user may have expected; NULL: nothing, or another rank

@@ -345,12 +345,25 @@ const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_R
     return out;
 }
 
+enum { MOST_DIGITS = 6 };
+
+/* Is text[n] the choice, which stands for any number if it ends with ":N"? */
+static bool is_this(const char *choice, size_t n_choice, const char *text, size_t n)
+{
+    const size_t name =
+        n_choice >= 2 && memcmp(choice + n_choice - 2, ":N", 2) == 0 ? n_choice - 1 : 0;
+    if (name > 0)
+        return n > name && n <= name + MOST_DIGITS && memcmp(choice, text, name) == 0 &&
+               strspn(text + name, "0123456789") == n - name;
+    return n == n_choice && memcmp(choice, text, n) == 0;
+}
+
 static bool is_choice(const char *choices, const char *text)
 {
     size_t n = strlen(text);
     while (choices) {
         size_t n_choice = strcspn(choices, "|");
-        if (n == n_choice && memcmp(choices, text, n) == 0)
+        if (is_this(choices, n_choice, text, n))
             return true;
         choices = choices[n_choice] ? choices + n_choice + 1 : NULL;
     }

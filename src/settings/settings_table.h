@@ -34,7 +34,7 @@ typedef struct lks__setting {
     const char *name;
     const char *help;
     const char *group;           /* title in the help; settings of one group are adjacent */
-    const char *choices;         /* STR: "a|b", or NULL */
+    const char *choices;         /* STR: "a|b", or NULL; "a:N": a, a colon and a number */
     const char *(*word)(int i);  /* CHOICE: its words; NULL behind the last */
     const char *(*about)(int i); /* ... and what each of them means, or NULL */
     lks__setting_value preset;

@@ -16,12 +16,15 @@ static unsigned number_of(const char *name)
 
 lks_status lks__device_open_deferred(const lks__device_place *place, lks__device **device_p)
 {
+    if (place->number > 0)
+        return lks__fail(LKS_ERR_CONFIG, "--device=deferred:%d: there is one, number 0",
+                         place->number);
     unsigned seed = number_of("DEFERRED_SEED") + number_of("LKS_TEST_START") + number_of("RANK");
     return deferred_open(place->cpu, seed, device_p);
 }
 
-bool lks__device_look_deferred(char text[LKS__DEVICE_TEXT])
+bool lks__device_look_deferred(char text[LKS__DEVICE_LOOK])
 {
-    snprintf(text, LKS__DEVICE_TEXT, "ready");
+    snprintf(text, LKS__DEVICE_LOOK, "ready");
     return true;
 }

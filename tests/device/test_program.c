@@ -26,10 +26,18 @@ static void test_choices(void **state)
     assert_contains(dry(deferred_tool, "deferred").err, "there is no such folder");
     lks_test_result r = dry("lockstep", "deferred");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "device must be auto, cuda or cpu in this build, not \"deferred\"");
+    assert_contains(r.err,
+                    "device must be auto, cuda, cuda:N or cpu in this build, not \"deferred\"");
     r = dry(deferred_tool, "cuda");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "device must be auto, deferred or cpu in this build, not \"cuda\"");
+    assert_contains(r.err,
+                    "device must be auto, deferred, deferred:N or cpu in this build, not \"cuda\"");
+    static const char *const wrong[] = {
+        "deferred:",        "deferred:N", "deferred:-1", "deferred:1x",
+        "deferred:1234567", "deferred1",  "cpu:0",       ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(dry(deferred_tool, wrong[i]).exit_code, 2);
+    assert_contains(dry(deferred_tool, "deferred:0").err, "there is no such folder");
 }
 
 /* The device that a short run reports. */

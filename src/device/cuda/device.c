@@ -349,7 +349,10 @@ bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes)
         return false;
     }
     *out = (lks__cuda_gpu){.bytes = p.totalGlobalMem, .major = p.major, .minor = p.minor};
+    out->unit = XXH3_64bits(&p.uuid, sizeof p.uuid) | 1; /* not 0 */
     snprintf(out->name, sizeof out->name, "%s", p.name);
+    snprintf(out->pci, sizeof out->pci, "%04x:%02x:%02x.0", (unsigned)p.pciDomainID & 0xffffu,
+             (unsigned)p.pciBusID & 0xffu, (unsigned)p.pciDeviceID & 0xffu);
     return true;
 }
 
@@ -372,6 +375,9 @@ lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fa
              open_queue(c, &c->queues[LKS__QUEUE_COMPUTE]) &&
              open_queue(c, &c->queues[LKS__QUEUE_COPY]) && lks__cuda_products_open(c) &&
              find_fingerprint(c)) {
+        c->device.unit = c->about.unit;
+        snprintf(c->device.which, sizeof c->device.which, "GPU %d (%.200s, PCI %s)", gpu,
+                 c->about.name, c->about.pci);
         *device_p = &c->device;
         return LKS_OK;
     }

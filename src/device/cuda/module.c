@@ -22,12 +22,14 @@ static int count(char *why, size_t why_bytes)
 static void versions(char *text, size_t bytes)
 {
     int runtime = 0, driver = 0;
+    char of_driver[40] = "no driver";
     (void)cudaRuntimeGetVersion(&runtime);
     (void)cudaDriverGetVersion(&driver);
     const size_t products = cublasLtGetVersion();
-    snprintf(text, bytes, "CUDA runtime %d.%d, driver %d.%d, cuBLASLt %zu.%zu", runtime / 1000,
-             runtime % 1000 / 10, driver / 1000, driver % 1000 / 10, products / 10000,
-             products / 100 % 100);
+    if (driver > 0)
+        snprintf(of_driver, sizeof of_driver, "driver %d.%d", driver / 1000, driver % 1000 / 10);
+    snprintf(text, bytes, "CUDA runtime %d.%d, %s, cuBLASLt %zu.%zu", runtime / 1000,
+             runtime % 1000 / 10, of_driver, products / 10000, products / 100 % 100);
 }
 
 static const lks__layers layers = {

@@ -8,12 +8,14 @@
 
 #define LKS__CUDA_MODULE_FILE "lockstep_cuda.so"
 
-enum { LKS__CUDA_MODULE_VERSION = 1 }; /* increase it with every change below, or in layers/ */
+enum { LKS__CUDA_MODULE_VERSION = 2 }; /* increase it with every change below, or in layers/ */
 
 typedef struct lks__cuda_gpu {
     char name[256];
     size_t bytes;     /* of memory */
     int major, minor; /* capability */
+    uint64_t unit;    /* of its uuid: no other GPU has it */
+    char pci[20];     /* its address: "0000:19:00.0" */
 } lks__cuda_gpu;
 
 typedef lks_status lks__cuda_fail(lks_status st, const char *fmt, ...)

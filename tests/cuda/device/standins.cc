@@ -417,6 +417,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int gpu)
     snprintf(p->name, sizeof p->name, "Stand-in");
     p->totalGlobalMem = (size_t)80 << 30;
     p->major = (int)number_of("CUDA_STANDIN_MAJOR", 9);
+    p->pciBusID = 16 + gpu + (int)number_of("CUDA_STANDIN_OWN", 0) * (int)number_of("RANK", 0);
+    p->uuid.bytes[15] = (char)p->pciBusID;
     return cudaSuccess;
 }
 

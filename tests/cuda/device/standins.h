@@ -7,6 +7,7 @@
  * queued copy to the host.
  *
  *   CUDA_STANDIN_GPUS=N         GPUs of this machine (8); "none": there is no driver
+ *   CUDA_STANDIN_OWN=1          each rank sees other GPUs than the ranks before it
  *   CUDA_STANDIN_MAJOR=N        their capability (9)
  *   CUDA_STANDIN_PROCESSORS=N   multiprocessors of this rank's GPU
  *   CUDA_STANDIN_ALGORITHMS=N   another number: other algorithms for products

@@ -100,7 +100,8 @@ static void test_ranks(void **state)
             law_assert_same(RUN(golf, lks_test_text("--nproc_per_node=%d", W)), whole[golf]);
 }
 
-/* Ranks that share GPUs, and memory for activations that are computed again. */
+/* Ranks that share a GPU or see one of their own each, and memory for activations that are computed
+ * again. */
 static void test_shared_gpu(void **state)
 {
     const char *const env[] = {"CUDA_STANDIN_GPUS=1", NULL};
@@ -108,6 +109,8 @@ static void test_shared_gpu(void **state)
         run(false, (const char *const[]){"--nproc_per_node=2", "--share_gpu", NULL}, env),
         whole[0]);
     law_assert_same(RUN(false, "--recompute=block"), whole[0]);
+    const char *const own[] = {"CUDA_STANDIN_GPUS=1", "CUDA_STANDIN_OWN=1", NULL};
+    law_assert_same(run(false, (const char *const[]){"--nproc_per_node=2", NULL}, own), whole[0]);
 }
 
 /* A rank dies after the first checkpoint; the run goes on with other ranks. */
@@ -324,7 +327,10 @@ static void test_refused(void **state)
         {"CUDA_STANDIN_ALGORITHMS=3", "--nproc_per_node=2", "the kernel fingerprint"},
         {"CUDA_STANDIN_PROCESSORS=108", "--nproc_per_node=2", "the kernel fingerprint"},
         {"CUDA_STANDIN_GPUS=8", "--dtype=bfloat16", "computes in float32 only"},
-        {"CUDA_STANDIN_GPUS=2", "--nproc_per_node=4", "4 ranks on this host, but 2 GPUs"},
+        {"CUDA_STANDIN_GPUS=2", "--nproc_per_node=4",
+         "4 ranks on this host, but 2 GPUs: ranks 0 and 2 both have GPU 0 (Stand-in, PCI "
+         "0000:10:00.0); "
+         "start at most 2 ranks here"},
         {"CUDA_STANDIN_GPUS=none", "--nproc_per_node=1", "cudaGetDeviceCount failed"},
         {"CUDA_STANDIN_MAJOR=7", "--nproc_per_node=1", "has capability 7.0"},
         {"CUDA_STANDIN_MB=1", "--nproc_per_node=1", "out of memory (CUDA error 2); use a smaller"},

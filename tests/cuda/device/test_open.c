@@ -105,16 +105,40 @@ static void test_ranks_and_gpus(void **state)
 {
     lks_test_result r = with_gpus("1", "1", NULL);
     assert_contains(r.err, "the fake module was asked for GPU 0");
-    r = with_gpus("1", "2", NULL);
+    const char *one[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=1",
+                         "FAKE_OPENS=1", NULL};
+    r = train(one, "cuda", NULL, "2");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "2 ranks on this host, but 1 GPU: start at most 1 rank here, or let "
-                           "several compute on one GPU with --share_gpu");
-    const char *hidden[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=3",
-                            "CUDA_VISIBLE_DEVICES=0,2,5", NULL};
+    assert_contains(r.err, "2 ranks on this host, but 1 GPU: ranks 0 and 1 both have GPU of a "
+                           "test; start at most 1 rank here, or let several compute on one GPU "
+                           "with --share_gpu");
+    const char *hidden[] = {one[0], "FAKE_GPUS=3", one[2], "CUDA_VISIBLE_DEVICES=0,2,5", NULL};
     r = train(hidden, "cuda", NULL, "4");
-    assert_contains(r.err, "4 ranks on this host, but 3 GPUs (CUDA_VISIBLE_DEVICES=0,2,5)");
+    assert_contains(r.err, "4 ranks on this host, but 3 GPUs: ranks 0 and 3 both have GPU of a "
+                           "test, with CUDA_VISIBLE_DEVICES=0,2,5; start at most 3 ranks here");
     r = with_gpus("1", "2", "--share_gpu");
     assert_contains(r.err, "the fake module was asked for GPU 0");
+}
+
+/* --device=cuda:N is for each rank the GPU N of those that it sees. */
+static void test_number(void **state)
+{
+    const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=4", NULL};
+    lks_test_result r = train(env, "cuda:3", NULL, "1");
+    assert_contains(r.err, "the fake module was asked for GPU 3");
+    r = train(env, "cuda:4", NULL, "1");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err,
+                    "--device=cuda:4: this process sees 4 GPUs, counted from 0: take cuda:3, "
+                    "or cuda alone");
+    const char *hidden[] = {env[0], "FAKE_GPUS=1", "CUDA_VISIBLE_DEVICES=7", NULL};
+    r = train(hidden, "cuda:7", NULL, "1");
+    assert_contains(r.err, "--device=cuda:7: this process sees 1 GPU, with CUDA_VISIBLE_DEVICES=7, "
+                           "counted from 0: take cuda:0");
+    const char *opens[] = {env[0], "FAKE_GPUS=4", "FAKE_OPENS=1", NULL};
+    r = train(opens, "cuda:2", NULL, "2");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "2 ranks on this host, but 1 GPU: ranks 0 and 1 both have");
 }
 
 /* A rank has the GPU of its number on the host. */
@@ -159,12 +183,17 @@ static void test_info(void **state)
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=2", NULL};
     lks_test_result r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
     assert_int_equal(r.exit_code, 0);
-    assert_contains(r.out, "device       cuda: GPU 0: Fake, 80.0 GB, capability 9.0; GPU 1: Fake, "
-                           "80.0 GB, capability 9.0; CUDA 0.0; kernels not yet run on a GPU\n");
+    assert_contains(r.out,
+                    "device       cuda: 2 GPUs; CUDA 0.0; no GPU has run this program: "
+                    "docs/cuda.md lists what is unshown\n"
+                    "device       cuda:0: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n"
+                    "device       cuda:1: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n");
     const char *broken[] = {env[0], "FAKE_GPUS=none", NULL};
     r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, broken, 60);
     assert_int_equal(r.exit_code, 0);
-    assert_contains(r.out, "device       cuda: cudaGetDeviceCount failed: no driver");
+    assert_contains(r.out, "device       cuda: cudaGetDeviceCount failed: no driver: look at "
+                           "nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set; built with CUDA "
+                           "0.0\n");
 }
 
 /* nanoGPT's files have device = 'cuda', and run on machines without. */
@@ -173,7 +202,7 @@ static void test_config_file(void **state)
     const char *path = lks_test_text("%s/gpu.py", lks_test_folder());
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs("device = 'cuda'\n", f);
+    fputs("device = 'cuda:1'\n", f);
     fclose(f);
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=none", NULL};
     const char *const argv[] = {"lockstep",
@@ -186,7 +215,7 @@ static void test_config_file(void **state)
                                 NULL};
     lks_test_result r = lks_test_run(argv, env, 60);
     assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "gpu.py:1: device = 'cuda'");
+    assert_contains(r.err, "gpu.py:1: device = 'cuda:1'");
     const char *here[] = {env[0], "FAKE_GPUS=1", NULL};
     r = lks_test_run(argv, here, 60);
     assert_null(strstr(r.err, "gpu.py:1"));
@@ -199,10 +228,11 @@ int main(int argc, char **argv)
     data = lks_test_folder();
     lks_test_generated_tokens(data);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_module),  cmocka_unit_test(test_no_gpu),
-        cmocka_unit_test(test_old_gpu),    cmocka_unit_test(test_ranks_and_gpus),
-        cmocka_unit_test(test_local_rank), cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_info),       cmocka_unit_test(test_config_file),
+        cmocka_unit_test(test_no_module),   cmocka_unit_test(test_no_gpu),
+        cmocka_unit_test(test_old_gpu),     cmocka_unit_test(test_ranks_and_gpus),
+        cmocka_unit_test(test_local_rank),  cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_number),      cmocka_unit_test(test_info),
+        cmocka_unit_test(test_config_file),
     };
     const struct CMUnitTest real[] = {cmocka_unit_test(test_no_driver)};
     if (argc > 3)

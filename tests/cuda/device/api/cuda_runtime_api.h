@@ -46,10 +46,15 @@ struct cudaPointerAttributes {
     enum cudaMemoryType type;
 };
 
+typedef struct CUuuid_st {
+    char bytes[16];
+} cudaUUID_t;
+
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem;
-    int major, minor;
+    int major, minor, pciBusID, pciDeviceID, pciDomainID;
 };
 
 typedef struct CUstream_st *cudaStream_t;
