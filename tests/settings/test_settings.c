@@ -193,7 +193,7 @@ static void test_ranges(void **state)
         {"--bias=", "true or false"},
         {"--bias=2", "true or false"},
         {"--sampler=Random", "random, nanogpt, epoch or stream"},
-        {"--device=gpu", "auto, cuda or cpu in this build, not \"gpu\""},
+        {"--device=gpu", "auto, cuda, cuda:N or cpu in this build, not \"gpu\""},
         {"--dtype=float16", "float32 or bfloat16 in this build"},
         {"--backend=nccl", "in this build"},
         {"--out_dir=", "text of 1 to 1023 bytes"},
