@@ -56,6 +56,10 @@ struct lks__device_ops {
      * failed. */
     lks_status (*passed)(lks__device *device, lks__mark mark, bool *passed_p);
 
+    /* From now on products round their operands to bfloat16, or don't, as at first. The device's
+     * fingerprint may change. NULL: products do as lks__device_place.cpu does. ERR_DEVICE. */
+    lks_status (*products)(lks__device *device, bool bf16);
+
     void (*close)(lks__device *device);
 };
 
@@ -73,7 +77,7 @@ struct lks__device {
     const lks__layers *layers; /* fixed while the device is open, and so is ex */
     const lks__exec *ex;       /* passed to the layer operations */
     uint64_t fingerprint;      /* of its bits; 0: they are those of the CPU's kernels */
-    bool float32_only;         /* its products can't round to bfloat16 */
+    bool bf16;                 /* --dtype=auto is bfloat16 on it */
     /* Which piece of hardware it is, the same for all processes of the host, and its name in
      * messages; 0: each process has its own. */
     uint64_t unit;

@@ -247,12 +247,8 @@ lks_status lks__session_layers(const char *name, const lks__layers **layers_p)
 
 lks_status lks__session_products(lks__session *s, bool bf16)
 {
-    if (bf16 && s->device->float32_only)
-        return lks__session_agree(
-            s, lks__fail(LKS_ERR_CONFIG,
-                         "the device %s computes in float32 only: take --dtype=float32, or "
-                         "--device=cpu",
-                         s->device->ops->name));
+    if (s->device->ops->products != NULL)
+        LKS__TRY(lks__session_agree(s, s->device->ops->products(s->device, bf16)));
     s->ex.bf16 = bf16;
     return agree_on_fingerprint(s);
 }

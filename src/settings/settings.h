@@ -70,7 +70,7 @@ enum {
 #define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
 #define LKS__WORDS_recompute(X, of)   X(of, none) X(of, rows) X(of, block)
 #define LKS__WORDS_bind(X, of)        X(of, auto) X(of, cores) X(of, none)
-#define LKS__WORDS_dtype(X, of)       X(of, float32) X(of, bfloat16)
+#define LKS__WORDS_dtype(X, of)       X(of, auto) X(of, float32) X(of, bfloat16)
 
 /* The script's parts of names of control tensors, and the word for "those of
  * control_tensor_name_patterns". */
@@ -380,8 +380,9 @@ enum {
       "rank the GPU of its number on this host; cuda:N: GPU N, from 0 on")                         \
     X(BOOL, share_gpu, false, ANY, TRAIN | SAMPLE | EVAL, HOST, RANKS,                             \
       "let several ranks of a host compute on one GPU")                                            \
-    X(CHOICE, dtype, float32, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE, RANKS,             \
-      "precision to compute in")
+    X(CHOICE, dtype, auto, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE | AUTO, RANKS,         \
+      "precision to compute in; auto: that of the run or model; for a new one float32, on a GPU "  \
+      "bfloat16")
 
 enum {
 #define X(type, name, ...) LKS__SETTING_##name,

@@ -174,10 +174,11 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
         if (merged.auto_batch != 0 && /* the run has made its choice */
             (at == LKS__SETTING_batch_size || at == LKS__SETTING_gradient_accumulation_steps))
             given = false;
+        if (d->flags & LKS__SETTING_AUTO && mine.i == 0)
+            given = false;
         if (given && d->flags & LKS__SETTING_FREE)
             continue;
-        if (given && !lks__setting_same(d, mine, theirs) &&
-            !(d->flags & LKS__SETTING_AUTO && mine.i == 0)) {
+        if (given && !lks__setting_same(d, mine, theirs)) {
             char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 120];
             int i = (int)(d - lks__setting_table);
             lks__settings_text(run, i, b);

@@ -135,6 +135,7 @@ static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
     } else if (lks__settings_init(&t->s) == LKS__INIT_RESUME) {
         LKS__TRY(lks__continue_open(t));
     }
+    lks__state_choose_dtype(&t->s, t->ses.device);
     return LKS_OK;
 }
 

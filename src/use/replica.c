@@ -16,8 +16,9 @@
 static lks_status open_model(const lks__settings *s, int batch, lks__session *session,
                              lks__replica *r)
 {
-    if (s->from[LKS__SETTING_dtype] >= LKS__FROM_FILE)
+    if (s->from[LKS__SETTING_dtype] >= LKS__FROM_FILE && s->dtype != LKS__dtype_auto)
         r->run.dtype = s->dtype;
+    lks__state_choose_dtype(&r->run, session->device);
     if (s->from[LKS__SETTING_gelu] == LKS__FROM_ARG && s->gelu != LKS__gelu_auto)
         r->run.gelu = s->gelu;
     if (s->from[LKS__SETTING_n_head] == LKS__FROM_ARG && s->n_head != r->run.n_head)

@@ -18,6 +18,12 @@ lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta)
     return lks__meta_from_json(json_object_get(ckpt->state, "tokenizer"), where, meta);
 }
 
+void lks__state_choose_dtype(lks__settings *s, const lks__device *device)
+{
+    if (s->dtype == LKS__dtype_auto)
+        s->dtype = device->bf16 ? LKS__dtype_bfloat16 : LKS__dtype_float32;
+}
+
 lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size)
 {
     const lks__family *family = lks__family_of(s);

@@ -17,6 +17,9 @@ lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta);
 /* The model's shape from a checkpoint's settings. */
 lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size);
 
+/* Replace dtype=auto by what the device takes for it. */
+void lks__state_choose_dtype(lks__settings *s, const lks__device *device);
+
 /* Every tensor of the table from `file` into an arena. ERR_FORMAT names file and tensor if one is
  * missing or has another type or shape. */
 lks_status lks__state_read_params(lks__st_file *file, const char *path, const lks__table *table,

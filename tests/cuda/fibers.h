@@ -23,6 +23,7 @@
 
 #include <tuple>
 
+#include "base/bf16.h"
 #include "harness.h"
 
 /* --- CUDA's words ---------------------------------------------------------------------------- */
@@ -148,6 +149,17 @@ template <class T> T shuffle_xor(unsigned mask, T v, int lane_mask, const char *
     word = exchange(word, mask, lane_mask, where);
     memcpy(&v, &word, sizeof v);
     return v;
+}
+
+/* cvt.rn.bf16x2.f32, which knows one NaN. */
+static inline uint16_t bf16(float x)
+{
+    return x != x ? 0x7fff : lks__bf16_from_float(x);
+}
+
+static inline uint32_t bf16_pair(float low, float high)
+{
+    return (uint32_t)bf16(high) << 16 | bf16(low);
 }
 
 void put(const void *stream, lks_fibers_launch *launch);

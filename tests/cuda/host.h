@@ -10,6 +10,9 @@
 /* The CPU's exec, on one thread, to compare with lks__layers_cpu. The CUDA operations ignore it. */
 const lks__exec *host_exec(void);
 
+/* Are operands of products rounded to bfloat16? Not at first. */
+void host_bf16(bool on);
+
 /* Exactly n elements, so that AddressSanitizer finds what lies beyond. They live until the program
  * ends. */
 float *host_floats(size_t n);                 /* all NaN */

@@ -1,9 +1,11 @@
 /* What follows products: epilogues, activations, sums of columns; and products of a few rows. */
 #include "support.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "host.h"
 
 /* --- epilogues ---------------------------------------------------------------------------------
@@ -274,7 +276,16 @@ static void test_column_sums(void **state)
 /* --- products of a few rows --------------------------------------------------------------------
  */
 
-static void check_rows(size_t rows, size_t out, size_t in)
+/* What bfloat16 leaves of x[n]. */
+static float *rounded(const float *x, size_t n)
+{
+    float *y = host_floats(n);
+    for (size_t i = 0; i < n; i++)
+        y[i] = lks__bf16_to_float(lks__bf16_from_float(x[i]));
+    return y;
+}
+
+static void check_rows(size_t rows, size_t out, size_t in, bool bf16)
 {
     const size_t ld = out + 3;
     const float *x = host_randoms(rows * in, 1), *w = host_randoms(out * in, 2);
@@ -282,6 +293,16 @@ static void check_rows(size_t rows, size_t out, size_t in)
     double *want = host_doubles(rows * ld);
     float *kept = NULL;
     lks__dropout none = host_dropout(0.0);
+    host_bf16(bf16);
+    if (bf16) { /* products take these for the same, and the CPU's operations have them */
+        const float *px = x, *pw = w;
+        x = rounded(px, rows * in);
+        w = rounded(pw, out * in);
+        float *a = host_floats(rows * out), *b = host_floats(rows * out);
+        lks__cuda_linear_rows_fwd(NULL, a, out, px, pw, rows, out, in, NULL);
+        lks__cuda_linear_rows_fwd(NULL, b, out, x, w, rows, out, in, NULL);
+        assert_bits(a, b, rows * out);
+    }
     const lks__epilogue e = {
         .kind = LKS__EPILOGUE_RESIDUAL, .bias = bias, .in = residual, .drop = &none};
     for (size_t r = 0; r < rows; r++)
@@ -313,10 +334,54 @@ static void check_rows(size_t rows, size_t out, size_t in)
 
 static void test_linear_rows(void **state)
 {
-    check_rows(1, 1, 1);
-    check_rows(3, 9, 7);
-    check_rows(8, 16, 132);
-    check_rows(17, 5, 260);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        check_rows(1, 1, 1, bf16);
+        check_rows(3, 9, 7, bf16);
+        check_rows(8, 16, 132, bf16);
+        check_rows(17, 5, 260, bf16);
+    }
+    host_bf16(false);
+}
+
+/* --- bfloat16 ----------------------------------------------------------------------------------
+ */
+
+/* Of matrices with gaps between rows and between matrices, which nobody may touch. */
+static void check_rounding(size_t count, size_t rows, size_t width, size_t gap)
+{
+    const size_t ld = width + gap, stride = rows * ld + gap, n = count * stride;
+    float *x = host_randoms(n, 1);
+    for (size_t i = 0; i < n; i += 3) /* a tie between two, one above it, and large ones */
+        x[i] = i % 9 == 0   ? ldexpf(1.0f + (float)(2 * (i % 8) + 1) / 256.0f, (int)i % 60 - 30)
+               : i % 9 == 3 ? nextafterf(1.0f + 1.0f / 256.0f, 2.0f)
+                            : x[i] * 0x1p+127f;
+    static const float rare[] = {INFINITY, -INFINITY, 0.0f, -0.0f, FLT_MAX, 0x1p-140f, -0x1p-149f};
+    for (size_t i = 0; i < sizeof rare / sizeof *rare && 2 * i < n; i++)
+        x[2 * i] = rare[i];
+    EACH_ORDER(seed)
+    {
+        uint16_t *y = host_work(n * sizeof *y);
+        const lks__cuda_rounding r = {y, x, rows, width, ld, ld, count, stride, stride};
+        lks__cuda_round(NULL, &r);
+        for (size_t i = 0; i < n; i++) {
+            const bool inside = i % stride < rows * ld && i % stride % ld < width;
+            assert_int_equal(y[i], inside ? lks__bf16_from_float(x[i]) : 0xffff);
+        }
+    }
+}
+
+static void test_rounding(void **state)
+{
+    check_rounding(1, 1, 1, 0);
+    check_rounding(1, 3, 5, 0);
+    check_rounding(3, 4, 12, 4);
+    check_rounding(2, 7, 9, 3);
+    check_rounding(2, 3, 4100, 0); /* more than a block takes, by fours and a rest */
+    check_rounding(1, 1, 8193, 0);
+    uint16_t *y = host_work(sizeof *y);
+    float *x = host_floats(1); /* NaN */
+    lks__cuda_round(NULL, &(lks__cuda_rounding){y, x, 1, 1, 1, 1, 1, 0, 0});
+    assert_true(isnan(lks__bf16_to_float(*y)));
 }
 
 int main(void)
@@ -324,7 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_epilogue),    cmocka_unit_test(test_epilogue_bits),
         cmocka_unit_test(test_activation),  cmocka_unit_test(test_column_sums),
-        cmocka_unit_test(test_linear_rows),
+        cmocka_unit_test(test_linear_rows), cmocka_unit_test(test_rounding),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -38,7 +38,7 @@ for part in 'train a GPT on one or more ranks' 'SYNOPSIS lockstep train \[config
 done
 text_of lockstep-run 1 | grep -q -- '--nproc-per-node=1 ranks to start: a number' || fail 'lockstep-run(1)'
 text_of lockstep-formats 5 | grep -q 'CHECKPOINTS: OUT/CKPT-%08D.*"kind":"train"' || text_of lockstep-formats 5 | grep -q '20240520 1; uint16' || fail 'lockstep-formats(5)'
-text_of lockstep-settings 5 | grep -q -- '--dtype=float32 precision to compute in (float32 or bfloat16' || fail 'lockstep-settings(5)'
+text_of lockstep-settings 5 | grep -q -- '--dtype=auto precision to compute in' || fail 'lockstep-settings(5)'
 
 # What all shells are asked, in a folder with runs, data and recipes: LINE = words that must be among
 # the answers ! words that must not.

@@ -89,7 +89,7 @@ static void test_nanogpt(void **state)
     assert_false(s.decay_lr);
     assert_false(s.always_save_checkpoint);
     assert_string_equal(s.device, "auto");
-    assert_int_equal(s.dtype, LKS__dtype_float32);
+    assert_int_equal(s.dtype, LKS__dtype_auto);
     static const char *const notes[] = {"finetune.py:1: import time",
                                         "finetune.py:2: from math import pi",
                                         "finetune.py:5: wandb_log",

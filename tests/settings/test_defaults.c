@@ -169,7 +169,7 @@ static const struct figure ours[] = {
     {"memory", ""},
     {"device", "auto"},
     {"share_gpu", "false"},
-    {"dtype", "float32"},
+    {"dtype", "auto"},
 };
 
 #define FIGURES(table) (table), sizeof(table) / sizeof(table)[0]

@@ -61,7 +61,7 @@ static void test_defaults(void **state)
     assert_int_equal(s.sampler, LKS__sampler_random);
     assert_string_equal(s.backend, "auto");
     assert_string_equal(s.device, "auto");
-    assert_int_equal(s.dtype, LKS__dtype_float32);
+    assert_int_equal(s.dtype, LKS__dtype_auto);
     assert_int_equal(s.nproc_per_node, 1);
     assert_true(s.timeout == 60 && s.val_fraction == 0.1);
     for (int i = 0; i < LKS__N_SETTINGS; i++)
@@ -194,7 +194,7 @@ static void test_ranges(void **state)
         {"--bias=2", "true or false"},
         {"--sampler=Random", "random, nanogpt, epoch or stream"},
         {"--device=gpu", "auto, cuda, cuda:N or cpu in this build, not \"gpu\""},
-        {"--dtype=float16", "float32 or bfloat16 in this build"},
+        {"--dtype=float16", "auto, float32 or bfloat16 in this build"},
         {"--backend=nccl", "in this build"},
         {"--out_dir=", "text of 1 to 1023 bytes"},
         {"--n_layer=\x1b[31m", "\\x1b[31m"},

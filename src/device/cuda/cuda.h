@@ -19,6 +19,23 @@ cudaStream_t lks__cuda_stream(const lks__exec *ex);
  * the first step only. NULL: there is no memory, and the device has failed: launch nothing. */
 void *lks__cuda_work(const lks__exec *ex, size_t bytes);
 
+/* Are operands of products rounded to bfloat16? */
+bool lks__cuda_bf16(const lks__exec *ex);
+
+/* What writes to memory that may hold parameters calls this, when it is queued: products keep
+ * parameters rounded. */
+void lks__cuda_written(const lks__exec *ex, const void *p, size_t bytes);
+
+/* y = x as bfloat16, for `count` matrices [rows, width] at once: from one to the next it is
+ * stride_x floats, and stride_y elements. */
+typedef struct lks__cuda_rounding {
+    uint16_t *y;
+    const float *x;
+    size_t rows, width, ldy, ldx;
+    size_t count, stride_y, stride_x;
+} lks__cuda_rounding;
+void lks__cuda_round(const lks__exec *ex, const lks__cuda_rounding *rounding);
+
 /* c[m, n] = alpha * op(a) op(b) + beta * c, row-major, as kernels/exec.h's lks__gemm: op is 'N' or
  * 'T', op(a) is [m, k], op(b) is [k, n]. beta 0 doesn't read c. Its bits depend on the arguments'
  * shape alone. Its work space is its own: lks__cuda_work()'s memory stays. */

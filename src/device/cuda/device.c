@@ -84,6 +84,27 @@ static lks_status no_memory(const lks__cuda *c, const char *what, size_t bytes)
                    (double)all / 1e6);
 }
 
+static bool remember(lks__cuda *c, void *p, size_t bytes)
+{
+    lks__cuda_block *b = malloc(sizeof *b);
+    if (b == NULL) {
+        record(c, "no memory for the list of memory of GPU %d", c->gpu);
+        return false;
+    }
+    *b = (lks__cuda_block){.next = c->blocks, .at = p, .bytes = bytes, .stale = true};
+    c->blocks = b;
+    return true;
+}
+
+static void forget(lks__cuda *c, lks__cuda_block **at)
+{
+    lks__cuda_block *b = *at;
+    if (b->rounded != NULL)
+        LKS__CUDA_CALL(c, cudaFree, b->rounded);
+    *at = b->next;
+    free(b);
+}
+
 static lks_status alloc(lks__device *device, size_t bytes, void **p)
 {
     lks__cuda *c = (lks__cuda *)device;
@@ -91,7 +112,7 @@ static lks_status alloc(lks__device *device, size_t bytes, void **p)
     const cudaError_t error = cudaMalloc(p, bytes > 0 ? bytes : 1);
     if (error == cudaErrorMemoryAllocation)
         return no_memory(c, "GPU", bytes);
-    if (!lks__cuda_check(c, error, "cudaMalloc") ||
+    if (!lks__cuda_check(c, error, "cudaMalloc") || !remember(c, *p, bytes) ||
         !LKS__CUDA_CALL(c, cudaMemsetAsync, *p, 0, bytes, c->set_up) ||
         !LKS__CUDA_CALL(c, cudaStreamSynchronize, c->set_up))
         return failed(c);
@@ -101,6 +122,11 @@ static lks_status alloc(lks__device *device, size_t bytes, void **p)
 static void release(lks__device *device, void *p, size_t bytes)
 {
     lks__cuda *c = (lks__cuda *)device;
+    lks__cuda_block **at = &c->blocks;
+    while (*at != NULL && (*at)->at != p)
+        at = &(*at)->next;
+    if (*at != NULL)
+        forget(c, at);
     LKS__CUDA_CALL(c, cudaFree, p);
 }
 
@@ -123,24 +149,60 @@ static void release_staging(lks__device *device, void *p, size_t bytes)
     LKS__CUDA_CALL(c, cudaFreeHost, p);
 }
 
-/* Queued operations may still use the old memory, so it is freed when they are done. */
-void *lks__cuda_work(const lks__exec *ex, size_t bytes)
+void *lks__cuda_grow(lks__cuda *c, lks__cuda_space *space, size_t bytes)
 {
-    lks__cuda *c = lks__cuda_of(ex);
     if (lks__cuda_failed(c))
         return NULL;
-    if (bytes > c->work_bytes) {
-        void *old = c->work;
-        c->work = NULL;
-        c->work_bytes = 0;
+    if (bytes > space->bytes) {
+        void *old = space->at;
+        *space = (lks__cuda_space){0};
         if ((old != NULL &&
              (!LKS__CUDA_CALL(c, cudaStreamSynchronize, c->queues[LKS__QUEUE_COMPUTE].stream) ||
               !LKS__CUDA_CALL(c, cudaFree, old))) ||
-            !LKS__CUDA_CALL(c, cudaMalloc, &c->work, bytes))
+            !LKS__CUDA_CALL(c, cudaMalloc, &space->at, bytes))
             return NULL;
-        c->work_bytes = bytes;
+        space->bytes = bytes;
     }
-    return c->work;
+    return space->at;
+}
+
+void *lks__cuda_work(const lks__exec *ex, size_t bytes)
+{
+    lks__cuda *c = lks__cuda_of(ex);
+    return lks__cuda_grow(c, &c->work, bytes);
+}
+
+bool lks__cuda_bf16(const lks__exec *ex)
+{
+    return lks__cuda_of(ex)->bf16;
+}
+
+uint16_t *lks__cuda_rounded(lks__cuda *c, const float *p)
+{
+    lks__cuda_block *b = c->blocks;
+    while (b != NULL && (p < b->at || p >= b->at + b->bytes / sizeof *p))
+        b = b->next;
+    if (b == NULL || lks__cuda_failed(c))
+        return NULL;
+    const size_t n = b->bytes / sizeof *p;
+    if (b->rounded == NULL &&
+        !LKS__CUDA_CALL(c, cudaMalloc, (void **)&b->rounded, n * sizeof *b->rounded))
+        return NULL;
+    if (b->stale) {
+        const lks__cuda_rounding all = {b->rounded, b->at,    .rows = 1, .width = n,
+                                        .ldy = n,   .ldx = n, .count = 1};
+        lks__cuda_round(c->device.ex, &all);
+        b->stale = false;
+    }
+    return b->rounded + (p - b->at);
+}
+
+void lks__cuda_written(const lks__exec *ex, const void *p, size_t bytes)
+{
+    for (lks__cuda_block *b = lks__cuda_of(ex)->blocks; b != NULL; b = b->next)
+        if ((const char *)p < (const char *)b->at + b->bytes &&
+            (const char *)b->at < (const char *)p + bytes)
+            b->stale = true;
 }
 
 cudaStream_t lks__cuda_stream(const lks__exec *ex)
@@ -214,6 +276,7 @@ static void copy(lks__device *device, lks__queue queue, void *dst, const void *s
     lks__cuda_queue *q = &c->queues[queue];
     if (lks__cuda_failed(c) || bytes == 0)
         return;
+    lks__cuda_written(device->ex, dst, bytes);
     const enum cudaMemoryType to = type_of(c, dst), from = type_of(c, src);
     if (lks__cuda_failed(c)) /* a type is not known */
         return;
@@ -287,38 +350,16 @@ static void close_device(lks__device *device)
     lks__cuda *c = (lks__cuda *)device;
     stop(c);
     lks__cuda_products_close(c);
-    if (c->work != NULL)
-        LKS__CUDA_CALL(c, cudaFree, c->work);
+    while (c->blocks != NULL)
+        forget(c, &c->blocks);
+    if (c->work.at != NULL)
+        LKS__CUDA_CALL(c, cudaFree, c->work.at);
     for (int i = 0; i < LKS__QUEUES; i++)
         close_queue(c, &c->queues[i]);
     if (c->set_up != NULL)
         LKS__CUDA_CALL(c, cudaStreamDestroy, c->set_up);
     own_device = NULL;
     free(c);
-}
-
-static const struct lks__device_ops ops = {
-    .name = "cuda",
-    .host_memory = false,
-    .alloc = alloc,
-    .release = release,
-    .alloc_staging = alloc_staging,
-    .release_staging = release_staging,
-    .copy = copy,
-    .mark = mark,
-    .follow = follow,
-    .passed = passed,
-    .close = close_device,
-};
-
-static bool open_queue(lks__cuda *c, lks__cuda_queue *q)
-{
-    if (!LKS__CUDA_CALL(c, cudaStreamCreateWithFlags, &q->stream, cudaStreamNonBlocking))
-        return false;
-    for (int i = 0; i < LKS__CUDA_EVENTS; i++)
-        if (!LKS__CUDA_CALL(c, cudaEventCreateWithFlags, &q->events[i], cudaEventDisableTiming))
-            return false;
-    return true;
 }
 
 /* What the bits of a run depend on: GPU, libraries, driver (it may compile kernels), algorithms. */
@@ -336,6 +377,38 @@ static bool find_fingerprint(lks__cuda *c)
     const uint64_t products = lks__cuda_products_fingerprint(c);
     c->device.fingerprint = XXH3_64bits_withSeed(&products, sizeof products, h) | 1; /* not 0 */
     return !lks__cuda_failed(c);
+}
+
+static lks_status products(lks__device *device, bool bf16)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    c->bf16 = bf16;
+    return lks__cuda_failed(c) || !find_fingerprint(c) ? failed(c) : LKS_OK;
+}
+
+static const struct lks__device_ops ops = {
+    .name = "cuda",
+    .host_memory = false,
+    .alloc = alloc,
+    .release = release,
+    .alloc_staging = alloc_staging,
+    .release_staging = release_staging,
+    .copy = copy,
+    .mark = mark,
+    .follow = follow,
+    .passed = passed,
+    .products = products,
+    .close = close_device,
+};
+
+static bool open_queue(lks__cuda *c, lks__cuda_queue *q)
+{
+    if (!LKS__CUDA_CALL(c, cudaStreamCreateWithFlags, &q->stream, cudaStreamNonBlocking))
+        return false;
+    for (int i = 0; i < LKS__CUDA_EVENTS; i++)
+        if (!LKS__CUDA_CALL(c, cudaEventCreateWithFlags, &q->events[i], cudaEventDisableTiming))
+            return false;
+    return true;
 }
 
 bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes)
@@ -363,8 +436,8 @@ lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fa
     char why[200];
     if (c == NULL)
         return fail(LKS_ERR_NOMEM, "no memory for a CUDA device");
-    c->device = (lks__device){
-        .ops = &ops, .layers = layers, .ex = (const lks__exec *)c, .float32_only = true};
+    c->device =
+        (lks__device){.ops = &ops, .layers = layers, .ex = (const lks__exec *)c, .bf16 = true};
     c->fail = fail;
     c->gpu = gpu;
     own_device = c;

@@ -35,6 +35,21 @@ typedef struct lks__cuda_queue {
     atomic_uint_least64_t done; /* of these calls */
 } lks__cuda_queue;
 
+/* Memory that grows when it is too small, which happens in the first step only. */
+typedef struct lks__cuda_space {
+    void *at;
+    size_t bytes;
+} lks__cuda_space;
+
+/* What alloc() gave. */
+typedef struct lks__cuda_block {
+    struct lks__cuda_block *next;
+    float *at;
+    size_t bytes;
+    uint16_t *rounded; /* all of it as bfloat16; NULL: no product has needed it */
+    bool stale;        /* it has been written since */
+} lks__cuda_block;
+
 typedef struct lks__cuda_products lks__cuda_products;
 
 typedef struct lks__cuda {
@@ -44,9 +59,10 @@ typedef struct lks__cuda {
     lks__cuda_gpu about;
     lks__cuda_queue queues[LKS__QUEUES];
     cudaStream_t set_up; /* zeros of new memory: waits for nothing else */
-    void *work;
-    size_t work_bytes;
+    lks__cuda_space work;
+    lks__cuda_block *blocks;
     lks__cuda_products *products;
+    bool bf16;         /* products round their operands */
     char failure[600]; /* the first one's sentence; "": none */
 } lks__cuda;
 
@@ -64,6 +80,14 @@ static inline bool lks__cuda_failed(const lks__cuda *c)
 {
     return c->failure[0] != '\0';
 }
+
+/* At least `bytes` of it, 256-byte aligned. What is queued may use the old memory until it is done.
+ * NULL: the device has failed. */
+void *lks__cuda_grow(lks__cuda *c, lks__cuda_space *space, size_t bytes);
+
+/* The bfloat16 of *p, in a block that a product's parameters are in: the whole block is rounded
+ * when it is needed and has been written. NULL: it is in no block, or the device has failed. */
+uint16_t *lks__cuda_rounded(lks__cuda *c, const float *p);
 
 /* As module.h's functions. */
 bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes);

@@ -46,6 +46,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 static void launch_range(const lks__exec *ex, float *y, const float *x, size_t n, bool add)
 {
+    lks__cuda_written(ex, y, n * sizeof *y);
     if (n != 0) /* 4 n bytes for each array read or written; no arithmetic, or n additions */
         LKS_LAUNCH(range, blocks_for(n), dim3(THREADS), lks__cuda_stream(ex), y, x, n, add,
                    lks_in_fours(0, y, x));

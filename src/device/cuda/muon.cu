@@ -212,6 +212,7 @@ extern "C" void lks__cuda_update_muon(const lks__exec *ex, const lks__muon_list 
             all.params[count] = list->piece[i].params;
             all.momentum[count] = list->piece[i].momentum;
             all.grads[count++] = list->piece[i].grads;
+            lks__cuda_written(ex, list->piece[i].params, all.n * sizeof(float));
             done[i] = true;
         }
         if (count != 0)

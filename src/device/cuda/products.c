@@ -21,7 +21,8 @@ struct key {
     size_t m, n, k, lda, ldb, ldc;
     size_t count, stride_a, stride_b, stride_c; /* 0: one product, without strides */
     char ta, tb;
-    bool aligned; /* rows of all three begin at multiples of 16 bytes */
+    bool bf16;    /* the operands; their rows begin at multiples of 16 bytes */
+    bool aligned; /* rows of all three, or with bf16 of the result, do so, too */
 };
 
 struct plan {
@@ -36,6 +37,7 @@ struct lks__cuda_products {
     cublasLtHandle_t handle;
     cublasLtMatmulPreference_t preferences[2][2]; /* by key.count > 0, and by key.aligned */
     void *work;
+    lks__cuda_space rounded[2]; /* operands */
     struct plan *plans[BUCKETS];
 };
 
@@ -52,11 +54,11 @@ static void close_plan(lks__cuda *c, struct plan *p)
     free(p);
 }
 
-static bool open_layout(lks__cuda *c, cublasLtMatrixLayout_t *layout, size_t rows, size_t cols,
-                        size_t ld)
+static bool open_layout(lks__cuda *c, cublasLtMatrixLayout_t *layout, bool bf16, size_t rows,
+                        size_t cols, size_t ld)
 {
-    return LKS__CUDA_PRODUCT(c, cublasLtMatrixLayoutCreate, layout, CUDA_R_32F, rows, cols,
-                             (int64_t)ld);
+    return LKS__CUDA_PRODUCT(c, cublasLtMatrixLayoutCreate, layout, bf16 ? CUDA_R_16BF : CUDA_R_32F,
+                             rows, cols, (int64_t)ld);
 }
 
 /* Make it a layout of `count` matrices. */
@@ -108,9 +110,9 @@ static bool fill_plan(lks__cuda *c, struct plan *p)
                              CUDA_R_32F) &&
            set_transposed(c, p->what, CUBLASLT_MATMUL_DESC_TRANSA, k->tb) &&
            set_transposed(c, p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta) &&
-           open_layout(c, &p->a, tb ? k->k : k->n, tb ? k->n : k->k, k->ldb) &&
-           open_layout(c, &p->b, ta ? k->m : k->k, ta ? k->k : k->m, k->lda) &&
-           open_layout(c, &p->c, k->n, k->m, k->ldc) && set_counts(c, p, ASKED) &&
+           open_layout(c, &p->a, k->bf16, tb ? k->k : k->n, tb ? k->n : k->k, k->ldb) &&
+           open_layout(c, &p->b, k->bf16, ta ? k->m : k->k, ta ? k->k : k->m, k->lda) &&
+           open_layout(c, &p->c, false, k->n, k->m, k->ldc) && set_counts(c, p, ASKED) &&
            find_algorithm(c, p) && set_counts(c, p, k->count);
 }
 
@@ -155,8 +157,8 @@ static void fill_key(struct key *key, char ta, char tb, size_t m, size_t n, size
     key->ldc = n;
 }
 
-static void multiply(lks__cuda *c, const struct key *key, float alpha, const float *a,
-                     const float *b, float beta, const float *add, float *out)
+static void multiply(lks__cuda *c, const struct key *key, float alpha, const void *a, const void *b,
+                     float beta, const float *add, float *out)
 {
     const struct plan *p = plan_for(c, key);
     if (p != NULL)
@@ -165,11 +167,73 @@ static void multiply(lks__cuda *c, const struct key *key, float alpha, const flo
                           c->queues[LKS__QUEUE_COMPUTE].stream);
 }
 
-void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k,
-                    float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
-                    float *out, size_t ldc)
+/* --- bfloat16: rounded operands, and a result in float32 -------------------------------------- */
+
+/* The leading dimension of rows that are rounded. */
+static size_t padded(size_t width)
+{
+    return (width + 7) / 8 * 8;
+}
+
+/* Operand 0 or 1, of which `count` matrices [rows, width] are stored, rounded; *ld and *stride
+ * become those of the result. NULL: the device has failed. */
+static const void *rounded(lks__cuda *c, int operand, const float *x, size_t rows, size_t width,
+                           size_t *ld, size_t count, size_t *stride)
+{
+    lks__cuda_rounding r = {.x = x,
+                            .rows = rows,
+                            .width = width,
+                            .ldy = padded(width),
+                            .ldx = *ld,
+                            .count = count,
+                            .stride_x = *stride};
+    r.stride_y = rows * r.ldy;
+    r.y = lks__cuda_grow(c, &c->products->rounded[operand], count * r.stride_y * sizeof *r.y);
+    if (r.y != NULL)
+        lks__cuda_round(c->device.ex, &r);
+    *ld = r.ldy;
+    *stride = r.stride_y;
+    return r.y;
+}
+
+/* Both operands of a product; key->lda … are those of *a and *b, and become those of the results.
+ * `params`: b is parameters, which are rounded once for all products until they change. */
+static bool round_both(lks__cuda *c, struct key *key, const void **a, const void **b, bool params)
+{
+    const bool ta = key->ta == 'T', tb = key->tb == 'T';
+    const size_t rows_a = ta ? key->k : key->m, width_a = ta ? key->m : key->k;
+    const size_t rows_b = tb ? key->n : key->k, width_b = tb ? key->k : key->n;
+    const size_t count = key->count == 0 ? 1 : key->count;
+    const bool same = *a == *b && rows_a == rows_b && width_a == width_b && key->lda == key->ldb &&
+                      key->stride_a == key->stride_b;
+    const uint16_t *kept = NULL;
+    key->bf16 = true;
+    if (params && key->ldb % 8 == 0)
+        kept = lks__cuda_rounded(c, *b);
+    *a = rounded(c, 0, *a, rows_a, width_a, &key->lda, count, &key->stride_a);
+    if (same) {
+        *b = *a;
+        key->ldb = key->lda;
+        key->stride_b = key->stride_a;
+    } else if (kept != NULL && (uintptr_t)kept % 16 == 0) {
+        *b = kept;
+    } else {
+        *b = rounded(c, 1, *b, rows_b, width_b, &key->ldb, count, &key->stride_b);
+    }
+    if (key->count == 0)
+        key->stride_a = key->stride_b = 0;
+    return *a != NULL && *b != NULL;
+}
+
+/* --- products -------------------------------------------------------------------------------- */
+
+/* As lks__cuda_gemm(). params: b is parameters. */
+static void gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k, float alpha,
+                 const float *a, size_t lda, const float *b, size_t ldb, bool params, float beta,
+                 float *out, size_t ldc)
 {
     lks__cuda *c = lks__cuda_of(ex);
+    const void *x = a, *y = b;
     struct key key;
     if (lks__cuda_failed(c))
         return;
@@ -177,13 +241,22 @@ void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, s
     key.lda = lda;
     key.ldb = ldb;
     key.ldc = ldc;
-    key.aligned = on_16(a, lda) && on_16(b, ldb) && on_16(out, ldc);
-    multiply(c, &key, alpha, a, b, beta, out, out);
+    key.aligned = on_16(out, ldc) && (c->bf16 || (on_16(a, lda) && on_16(b, ldb)));
+    if (!c->bf16 || round_both(c, &key, &x, &y, params))
+        multiply(c, &key, alpha, x, y, beta, out, out);
+}
+
+void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k,
+                    float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
+                    float *out, size_t ldc)
+{
+    gemm(ex, ta, tb, m, n, k, alpha, a, lda, b, ldb, false, beta, out, ldc);
 }
 
 void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)
 {
     lks__cuda *c = lks__cuda_of(ex);
+    const void *a = s->a, *b = s->b;
     struct key key;
     if (lks__cuda_failed(c))
         return;
@@ -192,9 +265,10 @@ void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)
     key.stride_a = s->stride_a;
     key.stride_b = s->stride_b;
     key.stride_c = s->stride_d;
-    key.aligned = on_16(s->a, key.lda | s->stride_a) && on_16(s->b, key.ldb | s->stride_b) &&
-                  on_16(s->c, key.ldc | s->stride_d) && on_16(s->d, key.ldc);
-    multiply(c, &key, s->alpha, s->a, s->b, s->beta, s->c, s->d);
+    key.aligned = on_16(s->c, key.ldc | s->stride_d) && on_16(s->d, key.ldc) &&
+                  (c->bf16 || (on_16(a, key.lda | s->stride_a) && on_16(b, key.ldb | s->stride_b)));
+    if (!c->bf16 || round_both(c, &key, &a, &b, false))
+        multiply(c, &key, s->alpha, a, b, s->beta, s->c, s->d);
 }
 
 /* --- open and close -------------------------------------------------------------------------- */
@@ -243,8 +317,10 @@ void lks__cuda_products_close(lks__cuda *c)
     lks__cuda_products *pr = c->products;
     if (pr == NULL)
         return;
-    if (pr->work != NULL)
-        LKS__CUDA_CALL(c, cudaFree, pr->work);
+    void *const spaces[] = {pr->work, pr->rounded[0].at, pr->rounded[1].at};
+    for (int i = 0; i < 3; i++)
+        if (spaces[i] != NULL)
+            LKS__CUDA_CALL(c, cudaFree, spaces[i]);
     for (int i = 0; i < BUCKETS; i++)
         for (struct plan *p = pr->plans[i], *next; p != NULL; p = next) {
             next = p->next;
@@ -275,6 +351,11 @@ uint64_t lks__cuda_products_fingerprint(lks__cuda *c)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct key key;
         fill_key(&key, shapes[i].ta, shapes[i].tb, shapes[i].m, shapes[i].n, shapes[i].k);
+        key.bf16 = c->bf16;
+        if (key.bf16) {
+            key.lda = padded(key.lda);
+            key.ldb = padded(key.ldb);
+        }
         key.count = shapes[i].count;
         key.stride_a = key.count * key.m * key.k;
         key.stride_b = key.count * key.n * key.k;
@@ -293,7 +374,7 @@ uint64_t lks__cuda_products_fingerprint(lks__cuda *c)
 void lks__cuda_linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, const float *w,
                           size_t rows, size_t out, size_t in, const lks__epilogue *epilogue)
 {
-    lks__cuda_gemm(ex, 'N', 'T', rows, out, in, 1, x, in, w, in, 0, y, ldy);
+    gemm(ex, 'N', 'T', rows, out, in, 1, x, in, w, in, true, 0, y, ldy);
     if (epilogue != NULL)
         lks__cuda_epilogue(ex, y, ldy, rows, out, epilogue);
 }
@@ -302,7 +383,7 @@ void lks__cuda_linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, siz
                             const float *w, size_t rows, size_t out, size_t in,
                             const lks__epilogue *epilogue)
 {
-    lks__cuda_gemm(ex, 'N', 'N', rows, in, out, 1, dy, lddy, w, in, 0, dx, in);
+    gemm(ex, 'N', 'N', rows, in, out, 1, dy, lddy, w, in, true, 0, dx, in);
     if (epilogue != NULL)
         lks__cuda_epilogue(ex, dx, in, rows, in, epilogue);
 }
@@ -310,7 +391,7 @@ void lks__cuda_linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, siz
 void lks__cuda_linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
                                 const float *w, size_t rows, size_t out, size_t in)
 {
-    lks__cuda_gemm(ex, 'N', 'N', rows, in, out, 1, dy, lddy, w, in, 1, dx, in);
+    gemm(ex, 'N', 'N', rows, in, out, 1, dy, lddy, w, in, true, 1, dx, in);
 }
 
 void lks__cuda_linear_bwd_w(const lks__exec *ex, float *dw, float *db, const float *dy, size_t lddy,

@@ -52,6 +52,8 @@ extern "C" void lks__cuda_update_blend(const lks__exec *ex, const lks__blend *bl
 {
     const dealt d = deal(blend);
     const uint32_t blocks = d.first[blend->n_pieces];
+    for (size_t i = 0; i < blend->n_pieces; i++)
+        lks__cuda_written(ex, blend->piece[i].y, blend->piece[i].n * sizeof(float));
     if (blocks != 0) /* 12 bytes and 3 FLOPs an element */
         LKS_LAUNCH(blend_part, dim3(blocks), dim3(THREADS), lks__cuda_stream(ex), *blend, d);
 }
@@ -100,6 +102,8 @@ extern "C" void lks__cuda_update_adamw(const lks__exec *ex, const lks__adamw_lis
 {
     const dealt d = deal(list);
     const uint32_t blocks = d.first[list->n_pieces];
+    for (size_t i = 0; i < list->n_pieces; i++)
+        lks__cuda_written(ex, list->piece[i].params, list->piece[i].n * sizeof(float));
     if (blocks != 0) /* 28 bytes and 14 FLOPs an element */
         LKS_LAUNCH(adamw_part, dim3(blocks), dim3(THREADS), lks__cuda_stream(ex), *list,
                    adamw_factors_of(list), d);

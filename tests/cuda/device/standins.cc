@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bf16.h"
 #include "harness.h"
 
 extern "C" void lks__cuda_launched(const char *kernel); /* src/device/cuda/cuda.h */
@@ -673,6 +674,7 @@ struct description {
 struct layout {
     uint64_t rows, cols, ld;
     uint64_t count, stride; /* of a batch */
+    bool bf16;              /* else float32 */
 };
 struct preference {
     size_t work;
@@ -694,15 +696,21 @@ uint32_t shape_of(const description *d, const layout *a, const layout *b, const 
 {
     uint64_t h = 1469598103934665603u;
     const uint64_t parts[] = {d->ta,   d->tb, a->rows, a->cols, a->ld, b->rows,
-                              b->cols, b->ld, c->rows, c->cols, c->ld};
+                              b->cols, b->ld, c->rows, c->cols, c->ld, a->bf16};
     for (uint64_t part : parts)
         h = (h ^ part) * 1099511628211u;
     return (uint32_t)(h >> 32);
 }
 
+/* Element i of a float32 or a bfloat16 matrix. */
+float element(const layout &l, const void *p, uint64_t i)
+{
+    return l.bf16 ? lks__bf16_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
+
 /* out = alpha * op(a) op(b) + beta * c; each sum in the order of k, or backwards. */
-void multiply(description d, layout la, layout lb, layout lc, float alpha, const float *a,
-              const float *b, float beta, const float *c, float *out, bool backwards)
+void multiply(description d, layout la, layout lb, layout lc, float alpha, const void *a,
+              const void *b, float beta, const float *c, float *out, bool backwards)
 {
     const uint64_t k = d.ta ? la.rows : la.cols;
     std::vector<float> column(lc.rows);
@@ -711,10 +719,10 @@ void multiply(description d, layout la, layout lb, layout lc, float alpha, const
             column[i] = 0.0f;
         for (uint64_t n = 0; n < k; n++) {
             const uint64_t x = backwards ? k - 1 - n : n;
-            const float v = d.tb ? b[j + lb.ld * x] : b[x + lb.ld * j];
+            const float v = element(lb, b, d.tb ? j + lb.ld * x : x + lb.ld * j);
             const uint64_t from = d.ta ? x : la.ld * x, next = d.ta ? la.ld : 1;
             for (uint64_t i = 0; i < lc.rows; i++)
-                column[i] += a[from + next * i] * v;
+                column[i] += element(la, a, from + next * i) * v;
         }
         for (uint64_t i = 0; i < lc.rows; i++)
             out[i + lc.ld * j] =
@@ -722,9 +730,14 @@ void multiply(description d, layout la, layout lb, layout lc, float alpha, const
     }
 }
 
+size_t size_of(const layout *l)
+{
+    return l->bf16 ? 2 : 4;
+}
+
 size_t bytes_of(const layout *l)
 {
-    return ((l->count - 1) * l->stride + (l->cols - 1) * l->ld + l->rows) * sizeof(float);
+    return ((l->count - 1) * l->stride + (l->cols - 1) * l->ld + l->rows) * size_of(l);
 }
 
 /* All elements of the matrix are in one block of the device, and aligned as the algorithm needs. */
@@ -734,7 +747,7 @@ bool fits(const char *what, const void *p, const layout *l, uint32_t alignment)
     if (b == NULL || !b->device)
         die("cublasLtMatmul: %s is no device memory", what);
     return (uintptr_t)p % alignment == 0 &&
-           (l->count == 1 || l->stride * sizeof(float) % alignment == 0);
+           (l->count == 1 || l->stride * size_of(l) % alignment == 0);
 }
 
 void apart(const char *what, const void *p, const layout *l, const void *out, const layout *d)
@@ -807,10 +820,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t what,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
                                           uint64_t rows, uint64_t cols, int64_t ld)
 {
-    PRODUCT_CALL("CUDA_R_32F");
-    if (type != CUDA_R_32F || rows == 0 || cols == 0 || ld < (int64_t)rows)
+    PRODUCT_CALL(type == CUDA_R_16BF ? "CUDA_R_16BF" : "CUDA_R_32F");
+    if ((type != CUDA_R_32F && type != CUDA_R_16BF) || rows == 0 || cols == 0 || ld < (int64_t)rows)
         return CUBLAS_STATUS_INVALID_VALUE;
-    *out = (cublasLtMatrixLayout_t) new layout{rows, cols, (uint64_t)ld, 1, 0};
+    *out = (cublasLtMatrixLayout_t) new layout{rows, cols, (uint64_t)ld, 1, 0, type == CUDA_R_16BF};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -911,16 +924,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     const layout la = *(const layout *)a_layout, lb = *(const layout *)b_layout;
     const layout lc = *(const layout *)c_layout;
     const float x = *(const float *)alpha, y = *(const float *)beta;
-    static const char *const names[] = {
-        "N N, float32",        "N T, float32",        "T N, float32",        "T T, float32",
-        "N N, float32, batch", "N T, float32, batch", "T N, float32, batch", "T T, float32, batch"};
-    PRODUCT_CALL(names[4 * (lc.count > 1) + 2 * d.ta + d.tb]);
+    const std::string name = std::string(d.ta ? "T " : "N ") + (d.tb ? "T, " : "N, ") +
+                             (la.bf16 ? "bfloat16 to float32" : "float32") +
+                             (lc.count > 1 ? ", batch" : "");
+    PRODUCT_CALL(name.c_str());
     algorithm how_to;
     memcpy(&how_to, given, sizeof how_to);
     const uint64_t k = d.ta ? la.rows : la.cols;
     if (k != (d.tb ? lb.cols : lb.rows) || lc.rows != (d.ta ? la.cols : la.rows) ||
         lc.cols != (d.tb ? lb.rows : lb.cols) || la.count != lc.count || lb.count != lc.count ||
-        c_layout != d_layout ||
+        c_layout != d_layout || la.bf16 != lb.bf16 || lc.bf16 ||
         how_to.shape != shape_of(&d, &la, &lb, &lc) + number_here("CUDA_STANDIN_ALGORITHMS", 0) ||
         work_bytes < how_to.work || memory_of("work space", work, work_bytes) == NULL ||
         !fits("a", a, &la, how_to.alignments[0]) || !fits("b", b, &lb, how_to.alignments[1]) ||
@@ -936,9 +949,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
         memset(work, 0xff, work_bytes > 4096 ? 4096 : work_bytes); /* its own, and nobody else's */
         for (uint64_t i = 0; i < lc.count; i++) {
             const bool in_parts = how_to.parts && lc.count > 1 && i % 2 != 0;
-            multiply(d, la, lb, lc, x, (const float *)a + i * la.stride,
-                     (const float *)b + i * lb.stride, y, (const float *)c + i * lc.stride,
-                     (float *)out + i * lc.stride, how_to.backwards != in_parts);
+            multiply(d, la, lb, lc, x, (const char *)a + i * la.stride * size_of(&la),
+                     (const char *)b + i * lb.stride * size_of(&lb), y,
+                     (const float *)c + i * lc.stride, (float *)out + i * lc.stride,
+                     how_to.backwards != in_parts);
         }
     };
     put(stream, std::move(e));

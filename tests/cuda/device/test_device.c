@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "device/cuda/device.h"
 
 enum { GPU = 3, SEEDS = 5 };
@@ -240,6 +241,20 @@ static void test_too_little_memory(void **state)
 
 /* --- products -------------------------------------------------------------------------------- */
 
+static bool bf16;
+
+static void use_bf16(bool on)
+{
+    bf16 = on;
+    assert_ok(device->ops->products(device, on));
+}
+
+/* What a product takes for x. */
+static double operand(float x)
+{
+    return bf16 ? (double)lks__bf16_to_float(lks__bf16_from_float(x)) : (double)x;
+}
+
 struct shape {
     char ta, tb;
     size_t m, n, k, ldc, skip; /* floats before each matrix */
@@ -270,8 +285,8 @@ static void product_is_right(const struct shape *s)
         for (size_t j = 0; j < s->n; j++) {
             double sum = 0;
             for (size_t x = 0; x < s->k; x++)
-                sum += (double)a[s->skip + (s->ta == 'T' ? x * lda + i : i * lda + x)] *
-                       (double)b[s->skip + (s->tb == 'T' ? j * ldb + x : x * ldb + j)];
+                sum += operand(a[s->skip + (s->ta == 'T' ? x * lda + i : i * lda + x)]) *
+                       operand(b[s->skip + (s->tb == 'T' ? j * ldb + x : x * ldb + j)]);
             const size_t at = s->skip + i * s->ldc + j;
             const double want =
                 s->alpha * sum + (s->beta == 0.0f ? 0 : (double)(s->beta * was[at]));
@@ -290,9 +305,10 @@ static void product_is_right(const struct shape *s)
 
 static void test_products(void **state)
 {
-    for (int t = 0; t < 4; t++)
+    for (int t = 0; t < 8; t++)
         for (int k = 0; k < 6; k++) {
             struct shape s = {.ta = t & 1 ? 'T' : 'N', .tb = t & 2 ? 'T' : 'N', .alpha = 1};
+            use_bf16(t >= 4);
             s.m = (size_t[]){1, 5, 16, 33, 8, 12}[k];
             s.n = (size_t[]){1, 3, 32, 17, 64, 20}[k];
             s.k = (size_t[]){1, 9, 64, 21, 4, 16}[k];
@@ -308,7 +324,8 @@ static void test_products(void **state)
 static void test_batches(void **state)
 {
     enum { MOST = 5, M = 6, K = 8, N = 12, A = M * K + 4, C = M * N + 4 };
-    for (int t = 0; t < 4; t++) {
+    for (int t = 0; t < 8; t++) {
+        use_bf16(t >= 4);
         const size_t B = K * N + (t == 2); /* not on multiples of 16 bytes, but its rows are */
         float *a = values(MOST * A), *b = values(MOST * B), *c = values(MOST * C);
         float first[C], got[MOST * C];
@@ -340,8 +357,8 @@ static void test_batches(void **state)
                 for (size_t i = 0; i < M * N; i++) {
                     double sum = 0;
                     for (size_t k = 0; k < K; k++)
-                        sum += (double)a[last * A + (t & 1 ? k * M + i / N : i / N * K + k)] *
-                               (double)b[last * B + (t & 2 ? i % N * K + k : k * N + i % N)];
+                        sum += operand(a[last * A + (t & 1 ? k * M + i / N : i / N * K + k)]) *
+                               operand(b[last * B + (t & 2 ? i % N * K + k : k * N + i % N)]);
                     assert_true(fabs(0.5 * sum + 2 * (double)c[last * C + i] -
                                      (double)got[last * C + i]) < 1e-5);
                 }
@@ -408,6 +425,80 @@ static void test_layers(void **state)
     free(dy);
 }
 
+/* x w^T is that of the weights `value` on the device. */
+static void weights_count_as(float *gy, const float *gx, const float *gw, float value)
+{
+    enum { N = 8 };
+    float y[N * N];
+    lks__cuda_linear_fwd(device->ex, gy, N, gx, gw, N, N, N, NULL);
+    send(LKS__QUEUE_COMPUTE, y, gy, N * N);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    for (int i = 0; i < N * N; i++)
+        assert_true(y[i] == (float)N * value);
+}
+
+/* Parameters are rounded once, and again when anything that may write them has been queued. */
+static void test_rounded_parameters(void **state)
+{
+    enum { N = 8, AT = 32, ALL = AT + N * N };
+    float ones[ALL];
+    float *params = on_device(ALL), *gx = on_device(N * N), *gy = on_device(N * N);
+    float *gw = params + AT, *add = on_device(N * N);
+    for (int i = 0; i < ALL; i++)
+        ones[i] = 1;
+    use_bf16(true);
+    send(LKS__QUEUE_COMPUTE, gx, ones, N * N);
+    send(LKS__QUEUE_COMPUTE, add, ones, N * N);
+    weights_count_as(gy, gx, gw, 0);
+    send(LKS__QUEUE_COPY, params, ones, ALL);
+    lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
+    weights_count_as(gy, gx, gw, 1);
+    lks__cuda_accumulate(device->ex, gw, add, N * N);
+    weights_count_as(gy, gx, gw, 2);
+    lks__cuda_copy(device->ex, gw, add, N * N);
+    weights_count_as(gy, gx, gw, 1);
+    lks__blend blend = {.a = 2, .b = 1, .n_pieces = 1, .piece = {{gw, add, N * N}}};
+    lks__cuda_update_blend(device->ex, &blend);
+    weights_count_as(gy, gx, gw, 3);
+
+    float *first = on_device(N * N), *second = on_device(N * N);
+    lks__adamw_list adamw = {.lr = 1, .beta1 = 0.5, .beta2 = 0.5, .t = 1, .clip = 1, .n_pieces = 1};
+    adamw.piece[0].params = gw;
+    adamw.piece[0].exp_avg = first;
+    adamw.piece[0].exp_avg_sq = second;
+    adamw.piece[0].grads = add;
+    adamw.piece[0].n = N * N;
+    lks__cuda_update_adamw(device->ex, &adamw);
+    weights_count_as(gy, gx, gw, 2);
+
+    const size_t bytes = lks__cuda_update_muon_bytes(device->ex, N, N);
+    void *work = on_device(bytes / sizeof(float));
+    lks__muon_list muon = {
+        .lr = 0.125, .clip = 1, .work = work, .work_bytes = bytes, .n_pieces = 1};
+    muon.piece[0].rows = muon.piece[0].cols = N;
+    muon.piece[0].params = gw;
+    muon.piece[0].momentum = second;
+    muon.piece[0].grads = add; /* whose norm is N */
+    lks__cuda_update_muon(device->ex, &muon);
+    weights_count_as(gy, gx, gw, 2 - 0.125f / N);
+
+    /* Behind the device's back: what is kept stays. */
+    lks__cuda *c = (lks__cuda *)device;
+    assert_int_equal(
+        cudaMemsetAsync(gw, 0, N * N * sizeof *gw, c->queues[LKS__QUEUE_COMPUTE].stream),
+        cudaSuccess);
+    weights_count_as(gy, gx, gw, 2 - 0.125f / N);
+    lks__cuda_clear(device->ex, params, 1);
+    weights_count_as(gy, gx, gw, 0);
+    give(params, ALL);
+    give(gx, N * N);
+    give(gy, N * N);
+    give(add, N * N);
+    give(first, N * N);
+    give(second, N * N);
+    give(work, bytes / sizeof(float));
+}
+
 /* --- fingerprint ----------------------------------------------------------------------------- */
 
 static uint64_t fingerprint(const char *name, const char *text)
@@ -430,6 +521,12 @@ static void test_fingerprint(void **state)
     assert_true(fingerprint("CUDA_STANDIN_PROCESSORS", "108") != mine);
     assert_true(fingerprint("CUDA_STANDIN_MAJOR", "8") != mine);
     assert_true(fingerprint("CUDA_STANDIN_ALGORITHMS", "5") != mine);
+    open_one(NULL);
+    use_bf16(true);
+    assert_true(device->fingerprint != mine);
+    use_bf16(false);
+    assert_true(device->fingerprint == mine);
+    close_one(NULL);
 }
 
 /* --- failures -------------------------------------------------------------------------------- */
@@ -456,6 +553,8 @@ static lks_status use_everything(void)
         lks__cuda_gemm(device->ex, 'N', 'T', 8, 8, 8, 1, p, 8, p, 8, 0, q, 8);
         lks__cuda_gemm_batch(
             device->ex, &(lks__cuda_batch){'N', 'T', 2, 4, 4, 4, 1, 0, p, p, q, q, 16, 16, 16});
+        st = device->ops->products(device, true);
+        lks__cuda_linear_fwd(device->ex, q, 8, p, p, 4, 8, 8, NULL);
         send(LKS__QUEUE_COMPUTE, s, q, N);
         for (int i = 0; i < 2 * LKS__CUDA_CALLS; i++)
             send(LKS__QUEUE_COMPUTE, pageable, q, N);
@@ -518,8 +617,8 @@ static void test_each_call_fails(void **state)
     assert_non_null(f);
     int n = 0;
     while (fgets(line, sizeof line, f) != NULL) {
-        char name[200], kernel[200] = "";
-        sscanf(line, "%199s %199s", name, kernel);
+        char name[200];
+        sscanf(line, "%199s", name);
         if (strcmp(name, last) == 0 || is_harmless(name))
             continue;
         strcpy(last, name);
@@ -529,8 +628,8 @@ static void test_each_call_fails(void **state)
             const lks_status st = use_in_child(fails, says);
             if (k == 2 && st == LKS_OK) /* it is called once only, or by the close */
                 continue;
-            const bool is_kernel = strcmp(name, "kernel") == 0;
-            if (st != LKS_ERR_DEVICE || strstr(says, is_kernel ? kernel : name) == NULL ||
+            const char *named = strcmp(name, "kernel") == 0 ? "the kernel r" : name;
+            if (st != LKS_ERR_DEVICE || strstr(says, named) == NULL ||
                 strstr(says, "GPU 3") == NULL)
                 fail_msg("%s: status %d, \"%s\"", fails, (int)st, says);
         }
@@ -575,6 +674,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_products, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_batches, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_layers, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_rounded_parameters, open_one, close_one),
         cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_each_call_fails),
         cmocka_unit_test_setup_teardown(test_first_failure_stays, open_one, close_one),

@@ -21,7 +21,7 @@ typedef enum {
 
 typedef enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 } cublasOperation_t;
 typedef enum { CUBLAS_COMPUTE_32F = 68 } cublasComputeType_t;
-typedef enum cudaDataType_t { CUDA_R_32F = 0 } cudaDataType;
+typedef enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 } cudaDataType;
 typedef cudaDataType cudaDataType_t;
 
 typedef enum {
