@@ -63,4 +63,20 @@ lks_status bench_machine(lks__settings *s);
 
 lks_status bench_kernels(const lks__settings *s);
 
+/* --- a device besides the CPU ----------------------------------------------------------------- */
+
+/* What a device does at best in a second. */
+struct bench_peaks {
+    double bytes; /* of its memory, read and written by copies */
+    double flops; /* of products */
+    bool bf16;    /* of bfloat16 operands */
+};
+
+/* Of the session's device. ERR_SUPPORT if it doesn't count what its operations need. */
+lks_status bench_device_peaks(lks__session *s, struct bench_peaks *peaks);
+void bench_print_peaks(const lks__device *device, const struct bench_peaks *peaks);
+
+/* The operations of the session's device, by the shapes of the settings' model. */
+lks_status bench_device_kernels(lks__session *session, const lks__settings *s);
+
 #endif

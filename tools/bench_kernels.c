@@ -1,6 +1,7 @@
-/* lockstep bench kernels: each kernel on one thread, by shape, compared with the roofline: the
- * longer of the time for its arithmetic at this core's peak and the time for its bytes at the
- * bandwidth of the memory that holds them. Peak and bandwidth are measured in the same run. */
+/* lockstep bench kernels on the CPU: each kernel on one thread, by shape, compared with the
+ * roofline: the longer of the time for its arithmetic at this core's peak and the time for its
+ * bytes at the bandwidth of the memory that holds them. Peak and bandwidth are measured in the same
+ * run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,15 +274,11 @@ static void print_item(struct bench *b, const struct item *it)
                                : "cache");
 }
 
-lks_status bench_kernels(const lks__settings *settings)
+static lks_status measure_cpu(lks__session *s)
 {
-    lks__session s;
-    struct bench b = {0};
-    LKS__TRY(lks__session_open(settings->backend, settings->timeout, 1, LKS__BIND_NONE, &s));
-    tool_print_warning("bench", &s);
-    b.ex = &s.ex;
-    b.k = &s.kernels;
+    struct bench b = {.ex = &s->ex, .k = &s->kernels};
     lks_status st = LKS_OK;
+    tool_print_warning("bench", s);
     b.row = calloc(ROWS, sizeof *b.row);
     for (int i = 0; i < 4; i++)
         b.buf[i] = calloc(FAR, sizeof(float));
@@ -289,7 +286,7 @@ lks_status bench_kernels(const lks__settings *settings)
         b.buf[3] == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %d buffers of %d MB", 4, FAR / 250000);
     if (st == LKS_OK)
-        st = bench_peak_of(&s, 1, &b.peak);
+        st = bench_peak_of(s, 1, &b.peak);
     if (st == LKS_OK) {
         for (int i = 0; i < 4; i++)
             for (size_t j = 0; j < FAR; j++)
@@ -299,7 +296,7 @@ lks_status bench_kernels(const lks__settings *settings)
         printf(
             "one thread, %s: peak %.1f GFLOP/s; bandwidth %.1f GB/s in a cache (0.5 MiB), %.1f in "
             "memory\n",
-            lks__cpu_level_name(s.kernels.level), b.peak * 1e-9, b.near_bytes * 1e-9,
+            lks__cpu_level_name(s->kernels.level), b.peak * 1e-9, b.near_bytes * 1e-9,
             b.far_bytes * 1e-9);
         for (int i = 0; i < N_ITEMS; i++)
             print_item(&b, &items[i]);
@@ -308,6 +305,16 @@ lks_status bench_kernels(const lks__settings *settings)
     for (int i = 0; i < 4; i++)
         free(b.buf[i]);
     free(b.row);
+    return st;
+}
+
+lks_status bench_kernels(const lks__settings *settings)
+{
+    lks__session s;
+    LKS__TRY(lks__session_open(settings->backend, settings->timeout, 1, LKS__BIND_NONE, &s));
+    lks_status st = lks__session_device(&s, settings->device, settings->share_gpu);
+    if (st == LKS_OK)
+        st = s.device == &s.cpu ? measure_cpu(&s) : bench_device_kernels(&s, settings);
     lks__session_close(&s);
     return st;
 }

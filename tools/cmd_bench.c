@@ -16,7 +16,7 @@ static const char usage[] =
     "Usage: lockstep bench peak [--threads=N]\n"
     "       lockstep bench step [--n_layer=… --n_embd=… --batch_size=… --iters=10 …]\n"
     "       lockstep bench comm --nproc_per_node=2 [--backend=NAME] [--n_layer=… …]\n"
-    "       lockstep bench kernels\n"
+    "       lockstep bench kernels [--device=cuda --n_embd=… --batch_size=… --iters=10 …]\n"
     "       lockstep bench machine --out=FILE [--nproc_per_node=2] [config/NAME.conf]\n"
     "\n"
     "peak: multiply-adds per second, of one core and of all together.\n"
@@ -28,7 +28,9 @@ static const char usage[] =
     "      sum, the engine's own all-reduce and the link between hosts; with a model also how "
     "much\n"
     "      of that a step doesn't hide.\n"
-    "kernels: each kernel by shape, beside the limit of multiply-adds or memory on this machine.\n"
+    "kernels: each kernel by shape, beside the limit of multiply-adds or memory on this machine. "
+    "With\n"
+    "      another device its operations by a model's shapes, compared with the CPU's first.\n"
     "machine: what `lockstep plan` needs of this machine and a model, as a file; on several hosts "
     "the\n"
     "      link between them, too.\n";
@@ -46,7 +48,19 @@ static lks_status bench_peak(const lks__settings *settings)
     double one = 0.0, all = 0.0;
     LKS__TRY(lks__session_open(settings->backend, settings->timeout, (int)settings->threads,
                                (enum lks__bind)settings->bind, &s));
-    lks_status st = LKS_OK;
+    lks_status st = lks__session_device(&s, settings->device, settings->share_gpu);
+    if (st != LKS_OK || s.device != &s.cpu) {
+        for (int i = 0; i < 2 && st == LKS_OK; i++) {
+            struct bench_peaks peaks;
+            st = lks__session_products(&s, i == 1);
+            if (st == LKS_OK)
+                st = bench_device_peaks(&s, &peaks);
+            if (st == LKS_OK)
+                bench_print_peaks(s.device, &peaks);
+        }
+        lks__session_close(&s);
+        return st;
+    }
     const int n_dtypes = s.kernels.level >= LKS__CPU_AVX512_BF16 ? 2 : 1;
     for (int i = 0; i < n_dtypes && st == LKS_OK; i++) {
         s.ex.bf16 = i == 1;
@@ -152,10 +166,21 @@ static lks_status report_parts(lks__trainer *t, int iters)
     return st;
 }
 
+/* FLOP/s of this rank's products. */
+static lks_status peak_of_rank(lks__session *s, double *peak_p)
+{
+    struct bench_peaks peaks;
+    if (s->device == &s->cpu)
+        return bench_peak_of(s, s->threads, peak_p);
+    LKS__TRY(bench_device_peaks(s, &peaks));
+    *peak_p = peaks.flops;
+    return LKS_OK;
+}
+
 static lks_status report_steps(lks__trainer *t, int iters, double *times)
 {
     double peak;
-    LKS__TRY(bench_peak_of(&t->ses, t->ses.threads, &peak));
+    LKS__TRY(peak_of_rank(&t->ses, &peak));
     double *all = calloc((size_t)t->ses.world.world_size, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
@@ -248,6 +273,12 @@ int tool_bench(int argc, char **argv)
                                             "say what to measure: `lockstep bench peak`, `step`, "
                                             "`comm`, `kernels` or `machine`%s%s",
                                             *what ? ", not " : "", shown));
+    if ((which == COMM || which == MACHINE) && strcmp(s.device, "auto") != 0 &&
+        strcmp(s.device, "cpu") != 0)
+        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
+                                            "bench %s measures the host: --device=%s is for peak, "
+                                            "kernels and step",
+                                            what, s.device));
     if (which == COMM && tool_launches(&s))
         return bench_comm_launch(&s, argc, argv);
     if ((which == STEP || which == MACHINE) && tool_launches(&s))

@@ -31,6 +31,11 @@ typedef struct lks__mark {
     uint64_t number;
 } lks__mark;
 
+/* What operations need: bytes of the device's memory, and floating-point operations. */
+typedef struct lks__device_counts {
+    double bytes, flops;
+} lks__device_counts;
+
 struct lks__device_ops {
     const char *name; /* its name in --device */
 
@@ -59,6 +64,9 @@ struct lks__device_ops {
     /* From now on products round their operands to bfloat16, or don't, as at first. The device's
      * fingerprint may change. NULL: products do as lks__device_place.cpu does. ERR_DEVICE. */
     lks_status (*products)(lks__device *device, bool bf16);
+
+    /* Of all that was put on the compute queue. NULL: the device doesn't count. */
+    lks__device_counts (*counts)(lks__device *device);
 
     void (*close)(lks__device *device);
 };

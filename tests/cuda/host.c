@@ -40,6 +40,21 @@ void *lks__cuda_work(const lks__exec *ex, size_t bytes)
     return work;
 }
 
+static lks__device_counts counted;
+
+void lks__cuda_count(const lks__exec *ex, double bytes, double flops)
+{
+    counted.bytes += bytes;
+    counted.flops += flops;
+}
+
+lks__device_counts host_counts(void)
+{
+    const lks__device_counts all = counted;
+    counted = (lks__device_counts){0};
+    return all;
+}
+
 void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k,
                     float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
                     float *c, size_t ldc)

@@ -6,12 +6,16 @@
 #include "device/cuda/cuda.h"
 #include "harness.h"
 #include "kernels/exec.h"
+#include "layers/device.h"
 
 /* The CPU's exec, on one thread, to compare with lks__layers_cpu. The CUDA operations ignore it. */
 const lks__exec *host_exec(void);
 
 /* Are operands of products rounded to bfloat16? Not at first. */
 void host_bf16(bool on);
+
+/* What operations have counted since the last call (cuda.h). */
+lks__device_counts host_counts(void);
 
 /* Exactly n elements, so that AddressSanitizer finds what lies beyond. They live until the program
  * ends. */

@@ -397,9 +397,20 @@ static attention attention_of(const lks__attention_shape *shape, const lks__atte
             LKS_LAUNCH(kernel<MAX_PIECES>, grid, dim3(THREADS), stream, a);                        \
     } while (0)
 
-/* 2 hs T^2 operations a head for the two products of the scores below the diagonal, and about 20
- * for each score. Memory: q and out once, k and v for each tile of queries from the second-level
- * cache, 16 bytes for 64 scores and element. */
+/* Counts a launch that makes `products` products of the scores below the diagonal, does `each` more
+ * operations for a score, and moves so many matrices of the queries' and of the keys' size. Tiles
+ * that are read again come from the second-level cache: 16 bytes for 64 scores and element. */
+static void count_scores(const lks__exec *ex, const attention &a, double products, double each,
+                         double of_queries, double of_keys)
+{
+    const double heads = (double)(a.shape.B * a.shape.NH), T = (double)a.shape.T;
+    const double rows = (double)(a.shape.B * a.shape.T), hs = (double)a.shape.hs;
+    lks__cuda_count(ex,
+                    4 * rows * hs *
+                        (of_queries * (double)a.shape.NH + of_keys * (double)a.shape.NKV),
+                    heads * T * (T + 1) / 2 * (products * 2 * hs + each));
+}
+
 extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attention_shape *shape,
                                         float *out, float *lse, const lks__attention_in *in,
                                         const lks__dropout *drop)
@@ -408,6 +419,7 @@ extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attentio
     a.out = out;
     a.lse = lse;
     a.fours = a.fours && lks_in_fours(a.c, out);
+    count_scores(ex, a, 2, 20, 2, 2); /* q, out; k, v */
     LAUNCH_TILES(attention_fwd_tiles, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
 }
 
@@ -558,9 +570,6 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
                      (at.piece + piece) * TILE, dq[piece], scales);
 }
 
-/* Three launches. The first reads dout and out: 8 bytes and 2 operations an element. The others
- * have 4 and 3 products of the scores below the diagonal, hs T^2 operations a head each, and
- * about 10 for each score. */
 extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attention_shape *shape,
                                         const lks__attention_grads *grads, const float *dout,
                                         const lks__attention_in *in, const float *out,
@@ -577,9 +586,13 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
     a.delta = (float *)lks__cuda_work(ex, rows * sizeof *a.delta);
     if (a.delta == NULL)
         return;
+    const double n = (double)(rows * shape->hs);
+    lks__cuda_count(ex, 8 * n, 2 * n);
     LKS_LAUNCH(attention_delta, dim3((unsigned)((rows + DELTA_WARPS - 1) / DELTA_WARPS)),
                dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a);
+    count_scores(ex, a, 4, 10, 2, 4); /* q, dout; k, v, dk, dv */
     LAUNCH_TILES(attention_bwd_keys, tiles_grid(a, a.shape.NKV), lks__cuda_stream(ex), a);
+    count_scores(ex, a, 3, 10, 3, 2); /* q, dout, dq; k, v */
     LAUNCH_TILES(attention_bwd_queries, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
 }
 
@@ -674,9 +687,7 @@ static __global__ void __launch_bounds__(KEYS)
     }
 }
 
-/* The first launch moves 16 bytes for each new key and value. The second reads all keys and values
- * once for each query, from the second-level cache if there are many, and has 4 hs operations for
- * each pair. */
+/* Keys and values that several queries read come from the second-level cache. */
 extern "C" void lks__cuda_attention_cached_fwd(const lks__exec *ex,
                                                const lks__attention_shape *shape, float *out,
                                                const lks__attention_cache *cache,
@@ -688,8 +699,13 @@ extern "C" void lks__cuda_attention_cached_fwd(const lks__exec *ex,
     const size_t blocks = (shape->hs + KEYS * DIMS - 1) / (KEYS * DIMS);
     a.out = out;
     a.fours = a.fours && lks_in_fours(shape->hs, cache->k, cache->v);
+    const double keys = (double)(cache->at + shape->T), hs = (double)shape->hs;
+    const double seen = (double)cache->at + ((double)shape->T + 1) / 2; /* by a query, on average */
+    lks__cuda_count(ex, 16 * (double)heads * hs, 0.0);
     LKS_LAUNCH(attention_keep, dim3((unsigned)((heads + DELTA_WARPS - 1) / DELTA_WARPS)),
                dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a, *cache);
+    lks__cuda_count(ex, 8 * hs * ((double)queries + (double)(shape->B * a.shape.NKV) * keys),
+                    (double)queries * seen * 4 * hs);
     LKS_LAUNCH(attention_cached, dim3((unsigned)(queries * blocks)), dim3(KEYS),
                lks__cuda_stream(ex), a, *cache);
 }

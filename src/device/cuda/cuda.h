@@ -65,6 +65,11 @@ void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows, 
 void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
                            size_t C);
 
+/* What is put on the compute stream next needs these bytes of device memory, each read or written
+ * once, and floating-point operations. Each launch and each product has its count beside it, and
+ * `lockstep bench kernels` reads no other. */
+void lks__cuda_count(const lks__exec *ex, double bytes, double flops);
+
 /* The kernel of this name was put on a stream, or wasn't: LKS_LAUNCH calls it. */
 void lks__cuda_launched(const char *kernel);
 

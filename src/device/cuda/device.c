@@ -210,6 +210,18 @@ cudaStream_t lks__cuda_stream(const lks__exec *ex)
     return lks__cuda_of(ex)->queues[LKS__QUEUE_COMPUTE].stream;
 }
 
+void lks__cuda_count(const lks__exec *ex, double bytes, double flops)
+{
+    lks__cuda *c = lks__cuda_of(ex);
+    c->counts.bytes += bytes;
+    c->counts.flops += flops;
+}
+
+static lks__device_counts counts(lks__device *device)
+{
+    return ((lks__cuda *)device)->counts;
+}
+
 /* --- copies ---------------------------------------------------------------------------------- */
 
 static enum cudaMemoryType type_of(lks__cuda *c, const void *p)
@@ -398,6 +410,7 @@ static const struct lks__device_ops ops = {
     .follow = follow,
     .passed = passed,
     .products = products,
+    .counts = counts,
     .close = close_device,
 };
 

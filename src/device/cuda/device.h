@@ -62,6 +62,7 @@ typedef struct lks__cuda {
     lks__cuda_space work;
     lks__cuda_block *blocks;
     lks__cuda_products *products;
+    lks__device_counts counts;
     bool bf16;         /* products round their operands */
     char failure[600]; /* the first one's sentence; "": none */
 } lks__cuda;

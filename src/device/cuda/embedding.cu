@@ -28,7 +28,7 @@ extern "C" void lks__cuda_embedding_fwd(const lks__exec *ex, float *x, const int
 {
     if (rows == 0)
         return;
-    /* 12 bytes an element, 1 FLOP, and a quarter of 60 integer operations with dropout */
+    lks__cuda_count(ex, 12.0 * (double)(rows * C), (double)(rows * C));
     const bool fours = lks_in_fours(C, x, wte, wpe);
     LKS_LAUNCH_FOURS(embed_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(C, fours)),
                      lks__cuda_stream(ex), x, tokens, wte, wpe, T, C, *drop);
@@ -48,7 +48,7 @@ extern "C" void lks__cuda_dropout_rows(const lks__exec *ex, float *y, const floa
 {
     if (rows == 0)
         return;
-    /* 8 bytes an element, 1 FLOP, and a quarter of 60 integer operations */
+    lks__cuda_count(ex, 8.0 * (double)(rows * C), (double)(rows * C));
     const bool fours = lks_in_fours(C, x, y);
     LKS_LAUNCH_FOURS(drop_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(C, fours)),
                      lks__cuda_stream(ex), y, x, C, *drop);
@@ -150,15 +150,18 @@ extern "C" void lks__cuda_embedding_bwd(const lks__exec *ex, float *dwte, float 
         if (s.row == NULL)
             return;
         s.run = s.row + rows;
+        lks__cuda_count(ex, 12.0 * (double)rows, 0.0); /* tokens, again and again from the cache */
         LKS_LAUNCH(sort_rows, dim3((unsigned)((rows + THREADS - 1) / THREADS)), dim3(THREADS),
                    lks__cuda_stream(ex), s, tokens, (int32_t)rows);
-        /* 4 bytes and 1 FLOP an element of dx, 8 bytes one of a token's row */
+        /* without the rows of tokens, of which nobody here knows how many there are */
+        lks__cuda_count(ex, 4.0 * (double)(rows * C), (double)(rows * C));
         LKS_LAUNCH_FOURS(add_tokens, fours, grid_of(rows, C, n, threads), dim3(threads),
                          lks__cuda_stream(ex), dwte, s, tokens, dx, C);
     }
     if (dwpe != NULL) {
-        /* the same, of T positions */
         const size_t positions = rows < T ? rows : T;
+        lks__cuda_count(ex, 4.0 * (double)(rows * C) + 8.0 * (double)(positions * C),
+                        (double)(rows * C));
         LKS_LAUNCH_FOURS(add_positions, fours, grid_of(positions, C, n, threads), dim3(threads),
                          lks__cuda_stream(ex), dwpe, dx, rows, T, C);
     }

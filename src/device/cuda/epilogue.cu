@@ -13,13 +13,29 @@ static __global__ void __launch_bounds__(256)
         lks_finish<N>(e, y, row + c, c, lks_load<N>(y + row + c));
 }
 
+/* Floating-point operations for an element; a function of the library counts as one of 10. */
+static double flops_of(lks__epilogue_kind kind)
+{
+    switch (kind) {
+    case LKS__EPILOGUE_GELU:
+    case LKS__EPILOGUE_GELU_TANH:
+        return 15;
+    case LKS__EPILOGUE_GELU_BWD:
+    case LKS__EPILOGUE_GELU_TANH_BWD:
+        return 30;
+    default:
+        return 3;
+    }
+}
+
 extern "C" void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows,
                                    size_t width, const lks__epilogue *epilogue)
 {
     const lks_epilogue e = lks_epilogue_of(epilogue);
     if (rows == 0 || width == 0 || (e.kind == LKS__EPILOGUE_NONE && e.bias == NULL))
         return;
-    /* 8 bytes an element for y, 4 for each further matrix; at most 40 FLOPs (tanh's slope) */
+    const double n = (double)rows * (double)width;
+    lks__cuda_count(ex, (8 + (e.in != NULL ? 4 : 0) + (e.out != NULL ? 4 : 0)) * n, flops_of(e.kind) * n);
     const bool fours = width % 4 == 0 && lks_epilogue_by_fours(e, y, ldy);
     LKS_LAUNCH_FOURS(finish_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(width, fours)),
                      lks__cuda_stream(ex), e, y, ldy, width);
@@ -44,7 +60,8 @@ extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind
 {
     if (rows == 0 || width == 0)
         return;
-    /* 8 bytes and at most 20 FLOPs an element */
+    const double n = (double)rows * (double)width;
+    lks__cuda_count(ex, 8 * n, flops_of(kind) * n);
     const bool fours = lks_in_fours(width, x, y);
     LKS_LAUNCH_FOURS(activate_rows, fours, dim3((unsigned)rows),
                      dim3(lks_row_threads(width, fours)), lks__cuda_stream(ex), kind, y, x, width);
@@ -83,7 +100,8 @@ static __global__ void __launch_bounds__(COLUMNS *WARPS)
 static void launch_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
                         size_t width, bool add)
 {
-    /* 4 bytes and one FLOP an element */
+    const double n = (double)rows * (double)width;
+    lks__cuda_count(ex, 4 * n, n);
     LKS_LAUNCH(
         sum_columns,
         dim3((unsigned)((width + COLUMNS - 1) / COLUMNS), (unsigned)((rows + SLAB - 1) / SLAB)),

@@ -4,8 +4,7 @@
  * All of them are limited by memory. A warp takes a row, or a head of a row, and sums in registers;
  * rows that are read twice come from the first-level cache the second time. Gradients of vectors
  * are sums over all rows: a block of threads sums SLAB rows in order into its line of `partial`,
- * and lks__cuda_column_sums() adds the lines. Notes at launches count bytes of device memory and
- * floating-point operations, with a float as 4 bytes. */
+ * and lks__cuda_column_sums() adds the lines. */
 #include "device/cuda/cuda.h"
 #include "device/cuda/fours.h"
 #include "device/cuda/launch.h"
@@ -132,21 +131,21 @@ static __global__ void golf_norm_bwd(float *dx, const float *dy, const float *x,
     }
 }
 
-/* Reads and writes 2C floats a row; 4C operations. */
 static void run_norm_fwd(const lks__exec *ex, float *y, float *rms, const float *x,
                          const int32_t *tokens, size_t rows, size_t C)
 {
     const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(C, y, x);
+    lks__cuda_count(ex, 8.0 * (double)(rows * C), 4.0 * (double)(rows * C));
     LKS_LAUNCH(golf_norm_fwd, grid, block, lks__cuda_stream(ex), y, rms, x, tokens, rows, C, fours);
 }
 
-/* Reads and writes 3C floats a row; 7C operations. */
 static void run_norm_bwd(const lks__exec *ex, float *dx, const float *dy, const float *x,
                          const int32_t *tokens, const float *rms, size_t rows, size_t C)
 {
     const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(C, dx, dy, x);
+    lks__cuda_count(ex, 12.0 * (double)(rows * C), 7.0 * (double)(rows * C));
     LKS_LAUNCH(golf_norm_bwd, grid, block, lks__cuda_stream(ex), dx, dy, x, tokens, rms, rows, C,
                fours);
 }
@@ -224,13 +223,14 @@ static __global__ void golf_entry_fwd(lks__golf_entry e, size_t rows, size_t C, 
         e.rms[r] = scale;
 }
 
-/* Reads and writes 4C floats a row, 5C with a skip; 7C operations, 9C. */
 extern "C" void lks__cuda_golf_entry_fwd(const lks__exec *ex, const lks__golf_entry *e, size_t rows,
                                          size_t C)
 {
     const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
     const bool fours =
         lks_in_fours(C, e->prev, e->skip, e->x0, e->mix, e->skip_weight, e->x, e->norm);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex, (e->skip != NULL ? 20 : 16) * n, (e->skip != NULL ? 9 : 7) * n);
     LKS_LAUNCH(golf_entry_fwd, grid, block, lks__cuda_stream(ex), *e, rows, C, fours);
 }
 
@@ -293,7 +293,6 @@ static __global__ void golf_entry_bwd(lks__golf_entry e, entry_grads g, size_t r
     }
 }
 
-/* Reads and writes 8C floats a row, 10C with a skip, and 3C for each slab; 18C operations, 23C. */
 extern "C" void lks__cuda_golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e, float *dx,
                                          float *dx0, float *dmix, float *dskip, float *dskip_weight,
                                          const float *dnorm, size_t rows, size_t C, float *partial)
@@ -305,6 +304,9 @@ extern "C" void lks__cuda_golf_entry_bwd(const lks__exec *ex, const lks__golf_en
     const size_t warps = (C + LANE_STEP - 1) / LANE_STEP;
     const dim3 grid((unsigned)slabs(rows)),
         block(warps < WARPS ? (unsigned)warps * LKS_WARP : WARPS * LKS_WARP);
+    const double n = (double)(rows * C), lines = sums ? 3 * (double)(slabs(rows) * C) : 0;
+    lks__cuda_count(ex, (e->skip != NULL ? 40 : 32) * n + 4 * lines,
+                    (e->skip != NULL ? 23 : 18) * n);
     LKS_LAUNCH(golf_entry_bwd, grid, block, lks__cuda_stream(ex), *e, g, rows, C, fours);
     if (dmix != NULL)
         lks__cuda_column_sums(ex, dmix, partial, MAX_VECTORS * C, slabs(rows), 2 * C);
@@ -347,12 +349,14 @@ static __global__ void golf_branch_bwd(lks__golf_branch b, size_t rows, size_t C
     }
 }
 
-/* Reads and writes 2C floats a row; with a norm 5C, with an addend 4C. Operations: C; 8C, 2C. */
 extern "C" void lks__cuda_golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b,
                                           size_t rows, size_t C)
 {
     const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(C, b->dx, b->dy, b->scale, b->dnorm, b->normed, b->add);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex, (b->dnorm != NULL ? 20 : b->add != NULL ? 16 : 8) * n,
+                    (b->dnorm != NULL ? 8 : b->add != NULL ? 2 : 1) * n);
     LKS_LAUNCH(golf_branch_bwd, grid, block, lks__cuda_stream(ex), *b, rows, C, fours);
 }
 
@@ -383,12 +387,12 @@ static __global__ void golf_scaled_bwd(lks__golf_scaled s, size_t C, size_t in, 
         s.dscale[r] += sum;
 }
 
-/* Reads and writes 4 floats for each element of w; 4 operations. */
 extern "C" void lks__cuda_golf_scaled_bwd(const lks__exec *ex, const lks__golf_scaled *s, size_t C,
                                           size_t in)
 {
     const dim3 grid = warps_grid(C), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(in, s->dw, s->product, s->w);
+    lks__cuda_count(ex, 16.0 * (double)(C * in), 4.0 * (double)(C * in));
     LKS_LAUNCH(golf_scaled_bwd, grid, block, lks__cuda_stream(ex), *s, C, in, fours);
 }
 
@@ -440,10 +444,10 @@ static __global__ void golf_heads_fwd(lks__golf_heads h)
         (one.query ? h.q_rms : h.k_rms)[one.number] = rms;
 }
 
-/* Reads and writes 2 floats for each element of q and k, and a row's angles from the cache; 9
- * operations. */
 extern "C" void lks__cuda_golf_heads_fwd(const lks__exec *ex, const lks__golf_heads *h)
 {
+    const double n = (double)(h->rows * (h->n_head + h->n_kv_head) * h->hs);
+    lks__cuda_count(ex, 8 * n, 9 * n); /* angles come from the cache */
     LKS_LAUNCH(golf_heads_fwd, warps_grid(h->rows * (h->n_head + h->n_kv_head)),
                dim3(WARPS * LKS_WARP), lks__cuda_stream(ex), *h);
 }
@@ -479,12 +483,13 @@ static __global__ void golf_heads_bwd(lks__golf_heads h, float *dq, float *dk, f
         partial[blockIdx.x * h.n_head + i] = dgain;
 }
 
-/* Reads and writes 3 floats for each element of q and k; 20 operations. */
 extern "C" void lks__cuda_golf_heads_bwd(const lks__exec *ex, const lks__golf_heads *h, float *dq,
                                          float *dk, float *dgain, float *partial)
 {
     const size_t heads = h->n_head + h->n_kv_head;
     const dim3 grid((unsigned)slabs(h->rows), (unsigned)((heads + WARPS - 1) / WARPS));
+    const double n = (double)(h->rows * heads * h->hs);
+    lks__cuda_count(ex, 12 * n, 20 * n);
     LKS_LAUNCH(golf_heads_bwd, grid, dim3(WARPS * LKS_WARP), lks__cuda_stream(ex), *h, dq, dk,
                dgain != NULL ? partial : (float *)NULL);
     if (dgain != NULL)

@@ -80,7 +80,8 @@ extern "C" void lks__cuda_xent_rows(const lks__exec *ex, const lks__xent *xent, 
 {
     if (xent->rows == 0)
         return;
-    /* 8 bytes and 30 FLOPs an element with the gradient, 4 and 12 without; a cap adds 20 or 40 */
+    const double n = (double)(xent->rows * xent->V), passes = xent->grad ? 2 : 1;
+    lks__cuda_count(ex, 4 * passes * n, ((xent->grad ? 30 : 12) + (xent->softcap != 0 ? 20 : 0) * passes) * n);
     const bool fours = lks_in_fours(xent->ld, logits);
     LKS_LAUNCH_FOURS(xent_row, fours, dim3((unsigned)xent->rows),
                      dim3(lks_row_threads(xent->V, fours)), lks__cuda_stream(ex), *xent, logits,
@@ -111,6 +112,7 @@ static __global__ void __launch_bounds__(THREADS)
 extern "C" void lks__cuda_mean_loss(const lks__exec *ex, float *loss, const double *row_loss,
                                     size_t rows)
 {
+    lks__cuda_count(ex, 8.0 * (double)rows, (double)rows);
     LKS_LAUNCH(mean_of_rows, dim3(1), dim3(THREADS), lks__cuda_stream(ex), loss, row_loss, rows);
 }
 
@@ -123,7 +125,9 @@ static __global__ void __launch_bounds__(THREADS) cap_row(float *logits, size_t 
 
 extern "C" void lks__cuda_cap_logits(const lks__exec *ex, float *logits, size_t V, float cap)
 {
-    if (V != 0) /* 8 bytes and 20 FLOPs an element */
-        LKS_LAUNCH(cap_row, dim3((unsigned)((V + THREADS - 1) / THREADS)), dim3(THREADS),
+    if (V == 0)
+        return;
+    lks__cuda_count(ex, 8.0 * (double)V, 20.0 * (double)V);
+    LKS_LAUNCH(cap_row, dim3((unsigned)((V + THREADS - 1) / THREADS)), dim3(THREADS),
                    lks__cuda_stream(ex), logits, V, cap);
 }

@@ -60,7 +60,7 @@ extern "C" void lks__cuda_layernorm_rows_fwd(const lks__exec *ex, float *y, floa
         return;
     const dim3 grid((unsigned)((rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK));
     const dim3 block(ROWS_A_BLOCK * LKS_WARP);
-    /* 8 bytes and 8 FLOPs an element */
+    lks__cuda_count(ex, 8.0 * (double)(rows * C), 8.0 * (double)(rows * C));
     const bool fours = lks_in_fours(C, x, y, gain, bias);
     LKS_LAUNCH_FOURS(norm_rows, fours, grid, block, lks__cuda_stream(ex), y, mean, rstd, x, gain,
                      bias, rows, C);
@@ -145,7 +145,8 @@ extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, float *dx, flo
         return;
     const size_t blocks = (rows + ROWS_A_PARTIAL - 1) / ROWS_A_PARTIAL;
     float *sums = dgain != NULL || dbias != NULL ? partial : NULL;
-    /* 16 bytes and 18 FLOPs an element; partial: a sixteenth of a row's bytes for each row */
+    lks__cuda_count(ex, 16.0 * (double)(rows * C) + (sums != NULL ? 8.0 * (double)(blocks * C) : 0),
+                    18.0 * (double)(rows * C));
     const bool fours = lks_in_fours(C, dx, dy, x, gain, sums);
     LKS_LAUNCH_FOURS(norm_rows_bwd, fours, dim3((unsigned)blocks),
                      dim3(lks_row_threads(C, fours, MOST)), lks__cuda_stream(ex), dx, sums, dy, x,

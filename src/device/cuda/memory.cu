@@ -47,9 +47,11 @@ static __global__ void __launch_bounds__(THREADS)
 static void launch_range(const lks__exec *ex, float *y, const float *x, size_t n, bool add)
 {
     lks__cuda_written(ex, y, n * sizeof *y);
-    if (n != 0) /* 4 n bytes for each array read or written; no arithmetic, or n additions */
-        LKS_LAUNCH(range, blocks_for(n), dim3(THREADS), lks__cuda_stream(ex), y, x, n, add,
-                   lks_in_fours(0, y, x));
+    if (n == 0)
+        return;
+    lks__cuda_count(ex, (add ? 12.0 : x != NULL ? 8.0 : 4.0) * (double)n, add ? (double)n : 0.0);
+    LKS_LAUNCH(range, blocks_for(n), dim3(THREADS), lks__cuda_stream(ex), y, x, n, add,
+               lks_in_fours(0, y, x));
 }
 
 extern "C" void lks__cuda_clear(const lks__exec *ex, float *x, size_t n)
@@ -90,7 +92,8 @@ static __global__ void __launch_bounds__(THREADS) search(uint64_t *first, const 
 extern "C" void lks__cuda_first_not_finite(const lks__exec *ex, uint64_t *first, const float *x,
                                            size_t n)
 {
+    lks__cuda_count(ex, 4.0 * (double)n, 0.0);
     LKS_LAUNCH(begin_search, dim3(1), dim3(32), lks__cuda_stream(ex), first, n);
-    if (n != 0) /* 4 n bytes */
+    if (n != 0)
         LKS_LAUNCH(search, blocks_for(n), dim3(THREADS), lks__cuda_stream(ex), first, x, n);
 }

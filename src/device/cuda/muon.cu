@@ -125,9 +125,7 @@ extern "C" size_t lks__cuda_update_muon_bytes(const lks__exec *ex, size_t rows, 
     return place_of(NULL, NULL, 1, rows, cols);
 }
 
-/* One step of Newton-Schulz: X becomes the next X. With N = rows cols and n the shorter side, the
- * products of a matrix have 4 N n + 2 n^3 operations, and their matrices are read and written once
- * each: 4 (4 N + 5 n^2) bytes. */
+/* One step of Newton-Schulz: X becomes the next X. */
 static void iterate(const lks__exec *ex, place *p, size_t count, size_t rows, size_t cols)
 {
     const bool tall = rows > cols;
@@ -174,20 +172,22 @@ static void iterate(const lks__exec *ex, place *p, size_t count, size_t rows, si
     p->next = x;
 }
 
-/* Beside the products: 20 bytes an element and 6 operations to average, 8 bytes to normalize, 12
- * bytes and 3 operations to apply. */
 static void update(const lks__exec *ex, const lks__muon_list *list, const matrices &all,
                    size_t count, size_t rows, size_t cols)
 {
     const float scale = rows > cols ? (float)sqrt((double)rows / (double)cols) : 1.0f;
     const dim3 grid((unsigned)chunks(all.n), (unsigned)count), block(THREADS);
+    const double n = (double)count * (double)all.n;
     place p;
     place_of(&p, (char *)list->work, count, rows, cols);
+    lks__cuda_count(ex, 20 * n, 7 * n);
     LKS_LAUNCH(muon_average, grid, block, lks__cuda_stream(ex), p, all, (float)list->clip,
                (float)list->momentum);
+    lks__cuda_count(ex, 8 * n, n);
     LKS_LAUNCH(muon_normalize, grid, block, lks__cuda_stream(ex), p, all.n);
     for (int step = 0; step < list->ns_steps; step++)
         iterate(ex, &p, count, rows, cols);
+    lks__cuda_count(ex, 12 * n, 3 * n);
     LKS_LAUNCH(muon_apply, grid, block, lks__cuda_stream(ex), p, all, (float)list->lr, scale);
 }
 

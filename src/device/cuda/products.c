@@ -161,6 +161,12 @@ static void multiply(lks__cuda *c, const struct key *key, float alpha, const voi
                      float beta, const float *add, float *out)
 {
     const struct plan *p = plan_for(c, key);
+    const double count = (double)(key->count > 0 ? key->count : 1), m = (double)key->m,
+                 n = (double)key->n, k = (double)key->k;
+    lks__cuda_count(c->device.ex,
+                    count *
+                        ((key->bf16 ? 2 : 4) * (m * k + k * n) + (beta == 0.0f ? 4 : 8) * m * n),
+                    2 * count * m * n * k);
     if (p != NULL)
         LKS__CUDA_PRODUCT(c, cublasLtMatmul, c->products->handle, p->what, &alpha, b, p->a, a, p->b,
                           &beta, add, p->c, out, p->c, &p->algorithm, c->products->work, WORK_BYTES,

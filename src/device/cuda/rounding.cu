@@ -42,7 +42,7 @@ extern "C" void lks__cuda_round(const lks__exec *ex, const lks__cuda_rounding *r
         r.ldx = r.ldy = r.width = n < CHUNK ? n : CHUNK;
         r.rows = (n + r.width - 1) / r.width;
     }
-    /* 6 bytes an element */
+    lks__cuda_count(ex, 6.0 * (double)r.count * (double)r.rows * (double)r.width, 0.0);
     const bool fours = n % 4 == 0 && r.width % 4 == 0 && lks_in_fours(r.ldx, r.x, r.y) &&
                        r.ldy % 4 == 0 && r.stride_x % 4 == 0 && r.stride_y % 4 == 0;
     LKS_LAUNCH_FOURS(round_rows, fours, dim3((unsigned)r.rows, (unsigned)r.count),

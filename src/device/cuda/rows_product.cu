@@ -66,7 +66,8 @@ extern "C" void lks__cuda_linear_rows_fwd(const lks__exec *ex, float *y, size_t 
     const dim3 grid((unsigned)((out + WARPS - 1) / WARPS), (unsigned)((rows + ROWS - 1) / ROWS));
     const dim3 block(WARPS * LKS_WARP);
     const lks_epilogue e = lks_epilogue_of(epilogue);
-    /* 4 in out bytes for every ROWS rows, and 2 in out FLOPs a row */
+    const double n = (double)rows, each = (double)in * (double)out;
+    lks__cuda_count(ex, 4 * (each + n * (double)(in + out)), 2 * n * each);
     const bool fours = lks_in_fours(in, x, w);
     LKS_LAUNCH_FOURS(dot_rows, fours, grid, block, lks__cuda_stream(ex), e, y, ldy, x, w, rows, out,
                      in, lks__cuda_bf16(ex));

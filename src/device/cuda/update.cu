@@ -27,6 +27,14 @@ template <class List> static dealt deal(const List *list)
     return d;
 }
 
+template <class List> static double elements(const List *list)
+{
+    double n = 0.0;
+    for (size_t i = 0; i < list->n_pieces; i++)
+        n += (double)list->piece[i].n;
+    return n;
+}
+
 template <class List> static __device__ inline part part_of_block(const List &list, const dealt &d)
 {
     unsigned i = 0;
@@ -54,8 +62,11 @@ extern "C" void lks__cuda_update_blend(const lks__exec *ex, const lks__blend *bl
     const uint32_t blocks = d.first[blend->n_pieces];
     for (size_t i = 0; i < blend->n_pieces; i++)
         lks__cuda_written(ex, blend->piece[i].y, blend->piece[i].n * sizeof(float));
-    if (blocks != 0) /* 12 bytes and 3 FLOPs an element */
-        LKS_LAUNCH(blend_part, dim3(blocks), dim3(THREADS), lks__cuda_stream(ex), *blend, d);
+    if (blocks == 0)
+        return;
+    const double n = elements(blend);
+    lks__cuda_count(ex, 12 * n, 3 * n);
+    LKS_LAUNCH(blend_part, dim3(blocks), dim3(THREADS), lks__cuda_stream(ex), *blend, d);
 }
 
 /* --- AdamW ------------------------------------------------------------------------------------ */
@@ -104,7 +115,10 @@ extern "C" void lks__cuda_update_adamw(const lks__exec *ex, const lks__adamw_lis
     const uint32_t blocks = d.first[list->n_pieces];
     for (size_t i = 0; i < list->n_pieces; i++)
         lks__cuda_written(ex, list->piece[i].params, list->piece[i].n * sizeof(float));
-    if (blocks != 0) /* 28 bytes and 14 FLOPs an element */
-        LKS_LAUNCH(adamw_part, dim3(blocks), dim3(THREADS), lks__cuda_stream(ex), *list,
-                   adamw_factors_of(list), d);
+    if (blocks == 0)
+        return;
+    const double n = elements(list);
+    lks__cuda_count(ex, 28 * n, 14 * n);
+    LKS_LAUNCH(adamw_part, dim3(blocks), dim3(THREADS), lks__cuda_stream(ex), *list,
+               adamw_factors_of(list), d);
 }

@@ -923,7 +923,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     const description d = *(const description *)what;
     const layout la = *(const layout *)a_layout, lb = *(const layout *)b_layout;
     const layout lc = *(const layout *)c_layout;
-    const float x = *(const float *)alpha, y = *(const float *)beta;
+    const float x = *(const float *)alpha * (1 + 1e-6f * (float)number_here("CUDA_STANDIN_OFF", 0)),
+                y = *(const float *)beta;
     const std::string name = std::string(d.ta ? "T " : "N ") + (d.tb ? "T, " : "N, ") +
                              (la.bf16 ? "bfloat16 to float32" : "float32") +
                              (lc.count > 1 ? ", batch" : "");

@@ -11,6 +11,7 @@
  *   CUDA_STANDIN_MAJOR=N        their capability (9)
  *   CUDA_STANDIN_PROCESSORS=N   multiprocessors of this rank's GPU
  *   CUDA_STANDIN_ALGORITHMS=N   another number: other algorithms for products
+ *   CUDA_STANDIN_OFF=N          products are off by N millionths
  *   CUDA_STANDIN_MB=N           memory of a GPU, in MiB (4,096)
  *   CUDA_STANDIN_FAIL=NAME:N    the Nth call of NAME in a process fails; "kernel": a launch
  *   CUDA_STANDIN_ONLY_RANK=R    PROCESSORS, ALGORITHMS and FAIL apply to that rank alone

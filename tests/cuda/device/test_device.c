@@ -499,6 +499,25 @@ static void test_rounded_parameters(void **state)
     give(work, bytes / sizeof(float));
 }
 
+/* Each product counts its matrices, one that is added to twice, and a multiplication and an
+ * addition for each of its terms. */
+static void test_counts(void **state)
+{
+    float *x = on_device(200);
+    const lks__device_counts first = device->ops->counts(device);
+    lks__cuda_gemm(device->ex, 'N', 'T', 2, 3, 5, 1, x, 5, x + 32, 5, 0, x + 64, 3);
+    lks__device_counts now = device->ops->counts(device);
+    assert_true(now.bytes - first.bytes == 4 * (2 * 5 + 3 * 5 + 2 * 3));
+    assert_true(now.flops - first.flops == 2 * 2 * 3 * 5);
+    lks__cuda_gemm_batch(device->ex, &(lks__cuda_batch){'N', 'T', 2, 2, 3, 5, 1, 1, x, x + 32,
+                                                        x + 64, x + 96, 10, 15, 6});
+    const lks__device_counts after = device->ops->counts(device);
+    assert_true(after.bytes - now.bytes == 2 * 4 * (2 * 5 + 3 * 5 + 2 * 2 * 3));
+    assert_true(after.flops - now.flops == 2 * 2 * 2 * 3 * 5);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    give(x, 200);
+}
+
 /* --- fingerprint ----------------------------------------------------------------------------- */
 
 static uint64_t fingerprint(const char *name, const char *text)
@@ -675,6 +694,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_batches, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_layers, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_rounded_parameters, open_one, close_one),
+        cmocka_unit_test_setup_teardown(test_counts, open_one, close_one),
         cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_each_call_fails),
         cmocka_unit_test_setup_teardown(test_first_failure_stays, open_one, close_one),

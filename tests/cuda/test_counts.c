@@ -1,0 +1,188 @@
+/* What operations count beside their launches is what their arrays and formulas need: each array
+ * that is read or written counts once, the arrays of a row's length or less not at all. */
+#include "support.h"
+
+#include "host.h"
+
+enum { B = 2, T = 5, ROWS = B * T, C = 8, V = 12, NH = 4, NKV = 2, HS = C / NH };
+
+/* In floats and operations. */
+#define assert_counts(floats, operations)                                                          \
+    do {                                                                                           \
+        const lks__device_counts got = host_counts();                                              \
+        if (got.bytes != 4.0 * (floats) || got.flops != (operations))                              \
+            fail_msg("%g bytes and %g operations, not %g and %g", got.bytes, got.flops,            \
+                     4.0 * (floats), (double)(operations));                                        \
+    } while (0)
+
+static float *floats(size_t n)
+{
+    return host_randoms(n, 7);
+}
+
+static void test_memory(void **state)
+{
+    uint64_t first;
+    lks__cuda_clear(NULL, floats(100), 100);
+    assert_counts(100, 0);
+    lks__cuda_copy(NULL, floats(100), floats(100), 100);
+    assert_counts(200, 0);
+    lks__cuda_accumulate(NULL, floats(100), floats(100), 100);
+    assert_counts(300, 100);
+    lks__cuda_first_not_finite(NULL, &first, floats(100), 100);
+    assert_counts(100, 0);
+}
+
+static void test_rows(void **state)
+{
+    const double n = ROWS * C;
+    int32_t *tokens = host_tokens(ROWS, V, 1);
+    const lks__dropout drop = host_dropout(0.5);
+    lks__cuda_layernorm_rows_fwd(NULL, floats(ROWS * C), floats(ROWS), floats(ROWS),
+                                 floats(ROWS * C), floats(C), floats(C), ROWS, C);
+    assert_counts(2 * n, 8 * n);
+    lks__cuda_layernorm_rows_bwd(NULL, floats(ROWS * C), NULL, NULL, floats(ROWS * C),
+                                 floats(ROWS * C), floats(C), floats(ROWS), floats(ROWS), ROWS, C,
+                                 floats(lks__cuda_layernorm_partial_floats(ROWS, C)));
+    assert_counts(4 * n, 18 * n);
+    lks__cuda_dropout_rows(NULL, floats(ROWS * C), floats(ROWS * C), ROWS, C, &drop);
+    assert_counts(2 * n, n);
+    lks__cuda_embedding_fwd(NULL, floats(ROWS * C), tokens, floats(V * C), floats(T * C), ROWS, T,
+                            C, &drop);
+    assert_counts(3 * n, n);
+    lks__cuda_embedding_bwd(NULL, NULL, floats(T * C), floats(ROWS * C), tokens, ROWS, T, C);
+    assert_counts(n + 2 * T * C, n);
+    lks__cuda_linear_rows_fwd(NULL, floats(ROWS * V), V, floats(ROWS * C), floats(V * C), ROWS, V,
+                              C, NULL);
+    assert_counts(n + V * C + ROWS * V, 2 * n * V);
+    lks__cuda_column_sums(NULL, floats(C), floats(ROWS * C), C, ROWS, C);
+    assert_counts(n, n);
+}
+
+static void test_epilogues(void **state)
+{
+    const double n = ROWS * C;
+    const lks__epilogue gelu = {.kind = LKS__EPILOGUE_GELU, .out = floats(ROWS * C)},
+                        slope = {.kind = LKS__EPILOGUE_GELU_BWD, .in = floats(ROWS * C)},
+                        branch = {.kind = LKS__EPILOGUE_BRANCH,
+                                  .in = floats(ROWS * C),
+                                  .scale = floats(C),
+                                  .out = floats(ROWS * C)};
+    lks__cuda_epilogue(NULL, floats(ROWS * C), C, ROWS, C, &gelu);
+    assert_counts(3 * n, 15 * n);
+    lks__cuda_epilogue(NULL, floats(ROWS * C), C, ROWS, C, &slope);
+    assert_counts(3 * n, 30 * n);
+    lks__cuda_epilogue(NULL, floats(ROWS * C), C, ROWS, C, &branch);
+    assert_counts(4 * n, 3 * n);
+    lks__cuda_activation_fwd(NULL, LKS__EPILOGUE_RELU2, floats(ROWS * C), floats(ROWS * C), ROWS,
+                             C);
+    assert_counts(2 * n, 3 * n);
+}
+
+/* Pairs of a query with the keys up to it; forward has 2 products of them, backward 7 in two
+ * launches. */
+static void test_attention(void **state)
+{
+    const lks__attention_shape shape = {B, T, NH, HS, NKV};
+    const double q = ROWS * NH * HS, k = ROWS * NKV * HS, pairs = B * NH * T * (T + 1) / 2.0;
+    const lks__attention_in in = {floats(ROWS * C), floats(ROWS * C), floats(ROWS * C), C,
+                                  NKV * HS};
+    const lks__attention_grads grads = {floats(ROWS * C), floats(ROWS * C), floats(ROWS * C), C,
+                                        NKV * HS};
+    float *out = floats(ROWS * C), *lse = floats(B * NH * T);
+    lks__cuda_attention_fwd(NULL, &shape, out, lse, &in, NULL);
+    assert_counts(2 * q + 2 * k, pairs * (2 * 2 * HS + 20));
+    lks__cuda_attention_bwd(NULL, &shape, &grads, floats(ROWS * C), &in, out, lse, NULL);
+    assert_counts(2 * q + (2 * q + 4 * k) + (3 * q + 2 * k), 2 * q + pairs * (7 * 2 * HS + 20));
+    const lks__attention_shape one = {B, 1, NH, HS, NKV};
+    const lks__attention_cache cache = {floats(B * NKV * T * HS), floats(B * NKV * T * HS), T,
+                                        T - 1};
+    lks__cuda_attention_cached_fwd(NULL, &one, out, &cache, &in);
+    assert_counts(4 * B * NKV * HS + 2 * B * NH * HS + 2 * B * NKV * T * HS,
+                  (double)B * NH * T * 4 * HS);
+}
+
+static void test_golf(void **state)
+{
+    const double n = ROWS * C;
+    float *rows[9], *partial = floats(lks__cuda_golf_partial_floats(ROWS, C, NH));
+    for (int i = 0; i < 9; i++)
+        rows[i] = floats(ROWS * C);
+    lks__cuda_golf_norm_fwd(NULL, rows[0], rows[1], rows[2], ROWS, C);
+    assert_counts(2 * n, 4 * n);
+    lks__cuda_golf_norm_bwd(NULL, rows[0], rows[1], rows[2], rows[3], ROWS, C);
+    assert_counts(3 * n, 7 * n);
+    lks__golf_entry e = {.prev = rows[0], .x0 = rows[2], .mix = floats(2 * C)};
+    e.x = rows[3];
+    e.norm = rows[4];
+    e.rms = rows[5];
+    lks__cuda_golf_entry_fwd(NULL, &e, ROWS, C);
+    assert_counts(4 * n, 7 * n);
+    lks__cuda_golf_entry_bwd(NULL, &e, rows[6], rows[7], NULL, NULL, NULL, rows[8], ROWS, C,
+                             partial);
+    assert_counts(8 * n, 18 * n);
+    e.skip = rows[1];
+    e.skip_weight = floats(C);
+    lks__cuda_golf_entry_fwd(NULL, &e, ROWS, C);
+    assert_counts(5 * n, 9 * n);
+    lks__golf_branch b = {.dx = rows[0], .dy = rows[1], .scale = floats(C)};
+    lks__cuda_golf_branch_bwd(NULL, &b, ROWS, C);
+    assert_counts(2 * n, n);
+    b.add = rows[2];
+    lks__cuda_golf_branch_bwd(NULL, &b, ROWS, C);
+    assert_counts(4 * n, 2 * n);
+    b.add = NULL;
+    b.dnorm = rows[3];
+    b.normed = rows[4];
+    b.rms = rows[5];
+    lks__cuda_golf_branch_bwd(NULL, &b, ROWS, C);
+    assert_counts(5 * n, 8 * n);
+    const lks__golf_scaled s = {floats(V * C), floats(V), floats(V * C), floats(V * C), floats(V)};
+    lks__cuda_golf_scaled_bwd(NULL, &s, V, C);
+    assert_counts(4 * V * C, 4 * V * C);
+}
+
+static void test_head_and_updates(void **state)
+{
+    const double n = ROWS * V;
+    double row_loss[ROWS];
+    int32_t *targets = host_tokens(ROWS, V, 1);
+    for (int i = 0; i < 4; i++) {
+        const lks__xent x = {ROWS, V, V, 1, i & 1 ? 30.0f : 0.0f, i >= 2};
+        lks__cuda_xent_rows(NULL, &x, floats(ROWS * V), targets, row_loss);
+        assert_counts(x.grad ? 2 * n : n, n * (x.grad ? 30 + (i & 1) * 40 : 12 + (i & 1) * 20));
+    }
+    lks__blend blend = {.n_pieces = 2};
+    lks__adamw_list adamw = {1e-3, 0.9, 0.95, 1e-8, 0.1, 2, 1, .n_pieces = 2};
+    for (int i = 0; i < 2; i++) {
+        blend.piece[i].y = adamw.piece[i].params = floats(20);
+        blend.piece[i].x = adamw.piece[i].grads = floats(20);
+        adamw.piece[i].exp_avg = floats(20);
+        adamw.piece[i].exp_avg_sq = host_floats(20);
+        blend.piece[i].n = adamw.piece[i].n = 10 + 10 * (size_t)i;
+    }
+    lks__cuda_update_blend(NULL, &blend);
+    assert_counts(3 * 30, 3 * 30);
+    lks__cuda_update_adamw(NULL, &adamw);
+    assert_counts(7 * 30, 14 * 30);
+    lks__muon_list muon = {.n_pieces = 1, .ns_steps = 0};
+    muon.piece[0].rows = V;
+    muon.piece[0].cols = C;
+    muon.piece[0].params = floats(V * C);
+    muon.piece[0].momentum = floats(V * C);
+    muon.piece[0].grads = floats(V * C);
+    muon.work_bytes = lks__cuda_update_muon_bytes(NULL, V, C);
+    muon.work = host_work(muon.work_bytes);
+    lks__cuda_update_muon(NULL, &muon);
+    assert_counts((5 + 2 + 3) * V * C, (7 + 1 + 3) * V * C);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory),    cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_epilogues), cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_golf),      cmocka_unit_test(test_head_and_updates),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
