@@ -84,7 +84,7 @@ static const char *golf_data(void)
     static const char *dir;
     if (dir == NULL) {
         dir = lks_test_folder();
-        lks_test_generated_golf(dir);
+        lks_test_short_golf(dir);
     }
     return dir;
 }
