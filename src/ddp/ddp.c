@@ -8,6 +8,7 @@
 #include "base/sys.h"
 #include "base/trace.h"
 #include "comm/backend.h"
+#include "ddp/exchange.h"
 #include "ddp/nodes.h"
 
 struct bucket {
@@ -49,8 +50,9 @@ struct lks__ddp {
     int n_buckets, next_bucket; /* folded next */
     int next_start;      /* the next bucket to pass to the group, of those that are complete */
     double *block_sumsq; /* shared by all ranks of the host */
-    bool last;           /* this is the last micro-step of this rank */
-    lks_status failed;   /* first failure inside lks__ddp_group_done() */
+    lks__ddp_exchange *exchange; /* NULL: the group reduces buckets, in host memory */
+    bool last;                   /* this is the last micro-step of this rank */
+    lks_status failed;           /* first failure inside lks__ddp_group_done() */
 };
 
 /* --- set-up ---------------------------------------------------------------------------------- */
@@ -155,7 +157,7 @@ static lks_status open_memory(lks__ddp *d, bool staging)
     int left;
     d->n_arenas = lks__nodes_rehearse_all(d->config.V, W, staging, &merges, &left);
     /* All ranks have the first one: the sum goes to that of the host's leader. */
-    d->n_sent = own ? left : d->n_arenas;
+    d->n_sent = d->device->joined ? 0 : own ? left : d->n_arenas;
     for (int i = 0; i < d->n_sent; i++)
         LKS__TRY(lks_comm_alloc(d->comm, LKS_MEM_OWN, bytes, (void **)&d->sent[i]));
     for (int i = 0; i < d->n_arenas; i++) {
@@ -164,8 +166,38 @@ static lks_status open_memory(lks__ddp *d, bool staging)
         else
             d->arena[i] = d->sent[i];
     }
+    if (d->device->joined)
+        return LKS_OK;
     return lks_comm_alloc(d->comm, LKS_MEM_COMMON, d->table->trained_blocks * sizeof(double),
                           (void **)&d->block_sumsq);
+}
+
+/* What the root's sum is multiplied by. */
+static float scale_of(const lks__ddp_config *c)
+{
+    return c->sums ? 1.0f : (float)(1.0 / ((double)c->V * c->A));
+}
+
+static lks_status open_exchange(lks__ddp *d)
+{
+    lks__ddp_bucket *buckets = calloc((size_t)d->n_buckets + 1, sizeof *buckets);
+    const lks__ddp_exchange_config config = {
+        .V = d->config.V,
+        .W = lks_comm_world_size(d->comm),
+        .rank = lks_comm_rank(d->comm),
+        .scale = scale_of(&d->config),
+        .owners = d->config.owners,
+        .arena = d->arena,
+        .buckets = buckets,
+        .n_buckets = d->n_buckets,
+    };
+    if (buckets == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d buckets", d->n_buckets);
+    for (int i = 0; i < d->n_buckets; i++)
+        buckets[i] = (lks__ddp_bucket){d->buckets[i].first_block, d->buckets[i].n_blocks};
+    lks_status st = lks__ddp_exchange_open(&config, d->table, d->device, &d->exchange);
+    free(buckets);
+    return st;
 }
 
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
@@ -191,6 +223,9 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
         st = open_staging(d);
     if (st == LKS_OK)
         st = open_memory(d, staging);
+    if (st == LKS_OK && device->joined)
+        st = open_exchange(d);
+    d->config.owners = NULL; /* the caller's */
     if (st != LKS_OK) {
         lks__ddp_close(d);
         return st;
@@ -215,6 +250,7 @@ void lks__ddp_close(lks__ddp *d)
     if (d == NULL)
         return;
     lks__device_drain(d->device);
+    lks__ddp_exchange_close(d->exchange);
     forget_works(d);
     lks__comm_release(d->comm);
     for (int i = 0; i < d->n_buckets; i++) {
@@ -265,6 +301,10 @@ static void fold_bucket(const lks__ddp *d, const struct bucket *b)
 /* Start the reduction of a bucket of this rank's nodes, which is now complete. */
 static lks_status start_bucket(lks__ddp *d, struct bucket *b)
 {
+    if (d->exchange != NULL) {
+        lks__ddp_exchange_start(d->exchange, d->next_start++);
+        return LKS_OK;
+    }
     lks_part parts[LKS__MAX_ARENAS];
     for (int i = 0; i < d->nodes_final.n; i++)
         parts[i] = (lks_part){d->nodes_final.node[i], d->sent[i] + b->start};
@@ -273,7 +313,7 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
         .n_leaves = d->config.V,
         .parts = parts,
         .n_parts = d->nodes_final.n,
-        .scale = d->config.sums ? 1.0f : (float)(1.0 / ((double)d->config.V * d->config.A)),
+        .scale = scale_of(&d->config),
         .count = b->count,
         .scatter = d->config.zero,
         .wire = d->config.wire,
@@ -291,10 +331,11 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
 }
 
 /* A device with its own memory may not have computed the bucket yet. So the copy for the group is
- * queued after it, and a mark after that copy tells when the group may use it. */
+ * queued after it, and a mark after that copy tells when the group may use it. An exchange between
+ * devices is queued after it, too, and needs no copy. */
 static void copy_bucket(lks__ddp *d, struct bucket *b)
 {
-    if (d->device->ops->host_memory)
+    if (d->device->ops->host_memory || d->exchange != NULL)
         return;
     lks__device_order(d->device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
     for (int i = 0; i < d->nodes_final.n; i++)
@@ -339,13 +380,19 @@ void lks__ddp_group_done(void *ddp, int group)
         d->failed = lks_comm_progress(d->comm);
 }
 
+static double squares_of(const lks__ddp *d, size_t block)
+{
+    return d->exchange != NULL ? lks__ddp_exchange_squares(d->exchange, block)
+                               : d->block_sumsq[block];
+}
+
 static double norm_of(const lks__ddp *d)
 {
     double sum = 0.0;
     for (size_t i = 0; i < d->table->n_tensors; i++) {
         const lks__tensor *t = &d->table->tensors[i];
         for (size_t b = 0; !t->frozen && b < t->n_blocks; b++)
-            sum += d->block_sumsq[t->first_block + b];
+            sum += squares_of(d, t->first_block + b);
     }
     return sqrt(sum);
 }
@@ -444,7 +491,10 @@ lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
     LKS__TRY(d->failed);
     LKS__TRY(start_copied(d, true));
     LKS__TRY(wait_all(d));
-    *grads_p = lks_comm_peer(d->comm, d->sent[0], lks_comm_leader(d->comm));
+    if (d->exchange != NULL)
+        LKS__TRY(lks__ddp_exchange_finish(d->exchange));
+    *grads_p =
+        d->exchange != NULL ? NULL : lks_comm_peer(d->comm, d->sent[0], lks_comm_leader(d->comm));
     *norm_p = norm_of(d);
     return LKS_OK;
 }
@@ -459,9 +509,15 @@ bool lks__ddp_is_closed(const lks__ddp *d)
     return lks__comm_is_closed(d->comm);
 }
 
+void lks__ddp_spread(lks__ddp *d, float *arena)
+{
+    if (d->exchange != NULL)
+        lks__ddp_exchange_spread(d->exchange, arena);
+}
+
 lks_status lks__ddp_release(lks__ddp *d)
 {
-    return lks_comm_barrier(d->comm);
+    return d->exchange != NULL ? LKS_OK : lks_comm_barrier(d->comm);
 }
 
 void lks__ddp_share(const lks__ddp *d, size_t n, size_t *first, size_t *end)
@@ -476,14 +532,21 @@ void lks__ddp_share(const lks__ddp *d, size_t n, size_t *first, size_t *end)
 
 int lks__ddp_n_updates(const lks__ddp *d)
 {
-    return d->config.zero ? d->n_buckets : 1;
+    return d->config.zero || d->exchange != NULL ? d->n_buckets : 1;
 }
 
-/* Local rank r takes the r-th part of blocks [*first, *end), the host's share. */
+/* Local rank r takes the r-th part of blocks [*first, *end), the host's share. In an exchange
+ * between devices each rank takes its own part. */
 void lks__ddp_update_range(const lks__ddp *d, int i, size_t *first, size_t *end)
 {
     const lks_world *w = lks_comm_world(d->comm);
     size_t from, to, W = (size_t)w->local_world_size, rank = (size_t)w->local_rank;
+    if (d->exchange != NULL) {
+        lks__ddp_exchange_share(d->exchange, d->buckets[i].n_blocks, first, end);
+        *first += d->buckets[i].first_block;
+        *end += d->buckets[i].first_block;
+        return;
+    }
     if (!d->config.zero) {
         lks__ddp_share(d, d->table->trained_blocks, first, end);
         return;

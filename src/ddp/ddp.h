@@ -26,6 +26,9 @@ typedef struct lks__ddp_config {
     size_t bucket_bytes; /* groups are joined until a bucket has this many */
     bool sums;           /* keep the sum over micro-batches: no division by N */
     bool staging;        /* if A is 1, leaves that are merged at once use a staging buffer */
+    /* [n_tensors] the rank that updates a tensor as a whole, -1 if ranks divide it by blocks; NULL:
+     * they divide all. Only for devices that have joined. */
+    const int *owners;
 } lks__ddp_config;
 
 /* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
@@ -44,7 +47,8 @@ bool lks__ddp_next_bucket(const lks__table *table, size_t bucket_bytes, int *fir
 
 /* Collective. Borrows comm, table and device. Arenas are memory of the device. If that is host
  * memory, they come from lks_comm_alloc(), and the group adds them in place. Otherwise it adds
- * copies of the buckets in its own memory. */
+ * copies of the buckets in its own memory, or, if `device` has joined those of the other ranks,
+ * they exchange buckets without the host. */
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
                          lks__device *device, lks__ddp **ddp_p);
 /* NULL does nothing. May be called at any time, even in mid-step: the group completes reductions in
@@ -79,8 +83,9 @@ bool lks__ddp_next(lks__ddp *ddp, lks__ddp_micro *micro);
 void lks__ddp_skip(lks__ddp *ddp);
 
 /* The mean gradient over all N micro-batches. *grads_p is the arena in host memory, the same bits
- * on every rank and for any number of ranks, readable until lks__ddp_release(). *norm_p is its
- * 2-norm (blocks in double, table order); not finite if a gradient isn't. */
+ * on every rank and for any number of ranks, readable until lks__ddp_release(). If devices have
+ * exchanged it, it is NULL: lks__ddp_device_grads() has those blocks that this rank updates.
+ * *norm_p is its 2-norm (blocks in double, table order); not finite if a gradient isn't. */
 lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p);
 
 /* lks__ddp_next() in parts, for a caller with a loop of its own (params.c). For each of this rank's
@@ -96,6 +101,10 @@ bool lks__ddp_is_closed(const lks__ddp *ddp);
 /* Memory of the device for a copy of that gradient, an arena; unused until the next step begins. */
 float *lks__ddp_device_grads(lks__ddp *ddp);
 
+/* If devices exchange gradients: each rank's own blocks of `arena`, memory of the device, go to all
+ * ranks, on the copy queue. Otherwise it does nothing. */
+void lks__ddp_spread(lks__ddp *ddp, float *arena);
+
 /* All ranks have read the gradient, so its memory may be written again. Collective. */
 lks_status lks__ddp_release(lks__ddp *ddp);
 
@@ -103,8 +112,8 @@ lks_status lks__ddp_release(lks__ddp *ddp);
  * which share one replica. */
 void lks__ddp_share(const lks__ddp *ddp, size_t n, size_t *first, size_t *end);
 
-/* The blocks that this rank updates: n ranges; without `zero` a single one, its share of the
- * trained blocks. */
+/* The blocks that this rank updates, of those that ranks divide: n ranges; one for each bucket with
+ * `zero` or between devices, otherwise a single one, its share of the trained blocks. */
 int lks__ddp_n_updates(const lks__ddp *ddp);
 void lks__ddp_update_range(const lks__ddp *ddp, int i, size_t *first, size_t *end);
 

@@ -49,6 +49,11 @@ static const char *visible(char out[120])
     return out;
 }
 
+static const lks__nccl_module *load_nccl(char *why, size_t why_bytes)
+{
+    return lks__module_load(LKS__NCCL_MODULE_FILE, LKS__NCCL_MODULE_VERSION, why, why_bytes);
+}
+
 /* This rank's GPU, of n that it sees. Another rank may see others. */
 static lks_status choose(const lks__cuda_module *module, const lks__device_place *place, int n,
                          int *gpu_p)
@@ -110,7 +115,7 @@ lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **d
     if (why != NULL)
         return lks__fail(LKS_ERR_SUPPORT, "--device=cuda: %s", why);
     LKS__TRY(choose(module, place, n, &gpu));
-    LKS__TRY(module->open(gpu, lks__fail, device_p));
+    LKS__TRY(module->open(gpu, lks__fail, load_nccl, device_p));
     visible((*device_p)->which + strlen((*device_p)->which));
     return LKS_OK;
 }

@@ -2,7 +2,20 @@
 
 #include <unistd.h>
 
-lks_status lks__device_wait(lks__device *device, lks__mark mark)
+#include "layers/exchange.h"
+
+/* The group's failure; OK if it has none. What other ranks were to send won't come then. */
+static lks_status group_failure(lks__device *device)
+{
+    lks_status st = LKS_OK;
+    if (device->waiter.failure != NULL)
+        st = device->waiter.failure(device->waiter.ctx);
+    if (st != LKS_OK && device->joined)
+        device->ops->exchange->cut(device);
+    return st;
+}
+
+static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failure)
 {
     /* Most waits are short: poll often at first, then leave the core to other threads. */
     enum { SPINS = 200 };
@@ -14,11 +27,17 @@ lks_status lks__device_wait(lks__device *device, lks__mark mark)
                 device->waiter.progress(device->waiter.ctx);
             return LKS_OK;
         }
-        if (device->waiter.failure != NULL)
-            LKS__TRY(device->waiter.failure(device->waiter.ctx));
+        const lks_status st = group_failure(device);
+        if (st != LKS_OK && until_failure)
+            return st;
         if (i >= SPINS)
             usleep(20);
     }
+}
+
+lks_status lks__device_wait(lks__device *device, lks__mark mark)
+{
+    return wait_for(device, mark, true);
 }
 
 lks_status lks__device_finish(lks__device *device, lks__queue queue)
@@ -30,12 +49,9 @@ void lks__device_drain(lks__device *device)
 {
     if (device->ops->host_memory) /* nothing is ever queued */
         return;
-    const lks__waiter waiter = device->waiter;
-    device->waiter.failure = NULL;
     for (int q = 0; q < LKS__QUEUES; q++)
-        if (lks__device_finish(device, (lks__queue)q) != LKS_OK)
+        if (wait_for(device, device->ops->mark(device, (lks__queue)q), false) != LKS_OK)
             break;
-    device->waiter = waiter;
 }
 
 void lks__device_order(lks__device *device, lks__queue from, lks__queue to)

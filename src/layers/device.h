@@ -68,6 +68,9 @@ struct lks__device_ops {
     /* Of all that was put on the compute queue. NULL: the device doesn't count. */
     lks__device_counts (*counts)(lks__device *device);
 
+    /* NULL: what goes to other ranks goes through host memory (layers/exchange.h). */
+    const struct lks__exchange_ops *exchange;
+
     void (*close)(lks__device *device);
 };
 
@@ -86,6 +89,7 @@ struct lks__device {
     const lks__exec *ex;       /* passed to the layer operations */
     uint64_t fingerprint;      /* of its bits; 0: they are those of the CPU's kernels */
     bool bf16;                 /* --dtype=auto is bfloat16 on it */
+    bool joined;               /* ops->exchange reaches the devices of all ranks of the group */
     /* Which piece of hardware it is, the same for all processes of the host, and its name in
      * messages; 0: each process has its own. */
     uint64_t unit;
@@ -93,15 +97,16 @@ struct lks__device {
     lks__waiter waiter; /* NULL functions: none */
 };
 
-/* Wait until `mark` has been passed. It polls, so a failure of the group ends the wait. A passed
- * mark counts as a heartbeat; waiting alone doesn't. */
+/* Wait until `mark` has been passed. It polls, so a failure of the group ends the wait, and all
+ * moves between devices. A passed mark counts as a heartbeat; waiting alone doesn't. */
 lks_status lks__device_wait(lks__device *device, lks__mark mark);
 
 /* Wait for all work that is on `queue` now. */
 lks_status lks__device_finish(lks__device *device, lks__queue queue);
 
 /* Before memory is released: on return no work is queued any more, or the device has failed and
- * will do none. The group's failure doesn't end this wait. */
+ * will do none. The group's failure doesn't end this wait; it ends moves between devices, which
+ * might never end otherwise. */
 void lks__device_drain(lks__device *device);
 
 /* `to` starts nothing more before all work that is on `from` now is done. */

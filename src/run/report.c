@@ -199,6 +199,8 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
     lks__jsonw_str(w, "backend", lks_comm_backend(t->ses.comm));
     lks__jsonw_str(w, "replicas", lks__setting_word(&t->s, LKS__SETTING_replicas));
     lks__jsonw_str(w, "device", t->ses.device->ops->name);
+    if (!t->ses.device->ops->host_memory)
+        lks__jsonw_str(w, "exchange", t->ses.device->joined ? "nccl" : "staged");
     lks__jsonw_str(w, "cpu", lks__cpu_model());
     lks__jsonw_str(w, "kernels", lks__cpu_level_name(t->ses.kernels.level));
     lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&t->ses.kernels));

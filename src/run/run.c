@@ -46,7 +46,7 @@ static lks_status write_checkpoint(struct run *r)
     lks__trainer *t = r->t;
     if (t->s.on_nan == LKS__on_nan_rollback)
         t->nonfinite = 0; /* the run has got further than before */
-    LKS__TRY(lks__arenas_fetch_moments(t));
+    LKS__TRY(lks__arenas_fetch(t));
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
         LKS__TRY(lks__ddp_gather(t->ddp, t->moments[i].host, true));
     if (t->ses.world.rank != 0)

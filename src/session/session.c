@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "comm/backend.h"
 #include "comm/world.h"
+#include "layers/exchange.h"
 #include "session/signals.h"
 
 static bool on_record; /* static, because a process is one rank */
@@ -222,6 +223,88 @@ lks_status lks__session_device(lks__session *s, const char *name, bool share)
     if (!s->device->ops->host_memory)
         LKS__TRY(agree_on_units(s, share));
     return s->device->fingerprint == 0 ? LKS_OK : agree_on_fingerprint(s);
+}
+
+/* --- devices that join ----------------------------------------------------------------------- */
+
+enum { WHY_BYTES = 400 };
+
+/* The first rank that can't join, and its reason; -1: all can. */
+static lks_status find_lacking(lks__session *s, int *rank_p, char why[WHY_BYTES])
+{
+    struct answer {
+        int32_t can;
+        char why[WHY_BYTES];
+    };
+    const struct lks__exchange_ops *ops = s->device->ops->exchange;
+    const int W = s->world.world_size;
+    struct answer *all = calloc((size_t)W + 1, sizeof *all), *mine = &all[W];
+    *rank_p = -1;
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    if (ops == NULL)
+        snprintf(mine->why, sizeof mine->why, "device=%s moves nothing between ranks",
+                 s->device->ops->name);
+    else
+        mine->can = ops->can(s->device, mine->why, sizeof mine->why);
+    lks_status st = lks_comm_all_gather(s->comm, mine, all, sizeof *mine, LKS_UINT8);
+    for (int r = W - 1; r >= 0 && st == LKS_OK; r--)
+        if (!all[r].can) {
+            *rank_p = r;
+            lks__escape(why, WHY_BYTES, all[r].why, strnlen(all[r].why, WHY_BYTES));
+        }
+    free(all);
+    return st;
+}
+
+extern char **environ;
+
+/* NCCL takes what the environment has for it. */
+static void note_join(lks__session *s)
+{
+    char text[LKS__DEVICE_TEXT];
+    s->device->ops->exchange->about(s->device, text, sizeof text);
+    for (char **e = environ; *e != NULL; e++) {
+        const size_t n = strlen(text);
+        if (strncmp(*e, "NCCL_", 5) == 0)
+            snprintf(text + n, sizeof text - n, " %s", *e);
+    }
+    const size_t n = (size_t)snprintf(s->device_note, sizeof s->device_note,
+                                      "gradients and parameters go from GPU to GPU by ");
+    lks__escape(s->device_note + n, sizeof s->device_note - n, text, strlen(text));
+}
+
+lks_status lks__session_join(lks__session *s, bool must)
+{
+    const struct lks__exchange_ops *ops = s->device->ops->exchange;
+    lks__exchange_id id = {0};
+    char why[WHY_BYTES];
+    lks_status st = LKS_OK;
+    int rank;
+    LKS__TRY(find_lacking(s, &rank, why));
+    if (rank >= 0 && must)
+        st = lks__fail(LKS_ERR_SUPPORT,
+                       "--exchange=nccl: rank %d: %s; --exchange=staged does without: docs/cuda.md",
+                       rank, why);
+    LKS__TRY(lks__session_agree(s, st));
+    if (rank >= 0) {
+        if (ops != NULL)
+            snprintf(s->device_note, sizeof s->device_note,
+                     "gradients and parameters go from GPU to GPU through the host's memory: rank "
+                     "%d: %s",
+                     rank, why);
+        return LKS_OK;
+    }
+    if (s->world.rank == 0)
+        st = ops->id(s->device, &id);
+    LKS__TRY(lks__session_agree(s, st));
+    LKS__TRY(lks_comm_broadcast(s->comm, &id, sizeof id, LKS_UINT8, 0));
+    /* A failure goes on record at once, because the others wait for this rank. */
+    st = lks__session_fail(s, ops->join(s->device, s->world.rank, s->world.world_size, &id));
+    LKS__TRY(lks__session_agree(s, st));
+    s->device->joined = true;
+    note_join(s);
+    return LKS_OK;
 }
 
 const char *lks__session_device_note(const lks__session *s)

@@ -41,8 +41,13 @@ void lks__session_close(lks__session *s);
  * ERR_CONFIG, with both numbers. Collective: ERR_DIVERGED if ranks would use different ones. */
 lks_status lks__session_device(lks__session *s, const char *name, bool share);
 
-/* Why `auto` left out a device that the user may have expected; NULL: nothing, or another rank
- * reports it. */
+/* Join the ranks' devices, so that memory goes from one to the other without the host. Collective.
+ * If that can't be on some rank it is an error with `must`; without, the host stays between them,
+ * as it does for devices that never join, and the note below has the reason. */
+lks_status lks__session_join(lks__session *s, bool must);
+
+/* Why `auto` left out what the user may have expected, or how devices have joined; NULL: nothing,
+ * or another rank reports it. */
 const char *lks__session_device_note(const lks__session *s);
 
 /* Without a session: the layer table of that device, for its questions alone. */

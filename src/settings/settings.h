@@ -69,6 +69,7 @@ enum {
 #define LKS__WORDS_wire(X, of)        X(of, float32) X(of, bfloat16)
 #define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
 #define LKS__WORDS_recompute(X, of)   X(of, none) X(of, rows) X(of, block)
+#define LKS__WORDS_exchange(X, of)    X(of, auto) X(of, nccl) X(of, staged)
 #define LKS__WORDS_bind(X, of)        X(of, auto) X(of, cores) X(of, none)
 #define LKS__WORDS_dtype(X, of)       X(of, auto) X(of, float32) X(of, bfloat16)
 
@@ -380,6 +381,9 @@ enum {
       "rank the GPU of its number on this host; cuda:N: GPU N, from 0 on")                         \
     X(BOOL, share_gpu, false, ANY, TRAIN | SAMPLE | EVAL | BENCH, HOST, RANKS,                     \
       "let several ranks of a host compute on one GPU")                                            \
+    X(CHOICE, exchange, auto, WORDS, TRAIN, HOST, RANKS,                                           \
+      "how gradients and parameters go from GPU to GPU: nccl: by NCCL; staged: through host "      \
+      "memory; auto: nccl if it is there and ranks don't share GPUs; the same bytes")              \
     X(CHOICE, dtype, auto, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE | AUTO, RANKS,         \
       "precision to compute in; auto: that of the run or model; for a new one float32, on a GPU "  \
       "bfloat16")

@@ -5,6 +5,7 @@
 
 #include "lockstep/reduce.h"
 #include "train/optimizer.h"
+#include "train/procedure.h"
 
 static bool on_host(const lks__trainer *t)
 {
@@ -129,6 +130,8 @@ lks_status lks__arenas_upload(lks__trainer *t, bool moments)
 
 lks_status lks__arenas_upload_updated(lks__trainer *t)
 {
+    if (t->ses.device->joined) /* they have come from the other devices */
+        return LKS_OK;
     return upload(t, t->table.trained_count, false);
 }
 
@@ -137,7 +140,7 @@ const float *lks__arenas_begin_update(lks__trainer *t, const float *grads)
     if (on_host(t))
         return grads;
     float *dev = lks__ddp_device_grads(t->ddp);
-    for (size_t i = 0; i < t->optim.n_pieces; i++) {
+    for (size_t i = 0; i < t->optim.n_pieces && !t->ses.device->joined; i++) {
         const lks__piece *p = &t->optim.pieces[i];
         t->ses.device->ops->copy(t->ses.device, LKS__QUEUE_COPY, dev + p->first, grads + p->first,
                                  p->count * sizeof(float));
@@ -146,21 +149,80 @@ const float *lks__arenas_begin_update(lks__trainer *t, const float *grads)
     return dev;
 }
 
+/* Without a wait. A rank whose part failed would otherwise wait for the others, and they for it. */
+static lks_status look_for_failure(lks__device *device)
+{
+    bool passed;
+    return device->ops->passed(device, device->ops->mark(device, LKS__QUEUE_COPY), &passed);
+}
+
 lks_status lks__arenas_end_update(lks__trainer *t)
 {
     if (on_host(t))
         return LKS_OK;
     lks__device_order(t->ses.device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
+    if (t->ses.device->joined) {
+        lks__ddp_spread(t->ddp, t->params.dev);
+        lks__device_order(t->ses.device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
+        return look_for_failure(t->ses.device);
+    }
     fetch_params(t);
     return lks__device_finish(t->ses.device, LKS__QUEUE_COPY);
 }
 
-lks_status lks__arenas_fetch_moments(lks__trainer *t)
+/* --- for a checkpoint ------------------------------------------------------------------------- */
+
+/* Copy `arena` of the device to the host's, as far as [first, end) and tensors for which the
+ * optimizer keeps `state` go; state -1: all tensors. */
+static void fetch_arena(const lks__trainer *t, float *host, const float *arena, int state,
+                        size_t first, size_t end)
+{
+    for (size_t i = 0; i < t->table.n_tensors; i++) {
+        const lks__tensor *tensor = &t->table.tensors[i];
+        const size_t stop = tensor->offset + tensor->count;
+        const size_t from = tensor->offset > first ? tensor->offset : first;
+        const size_t to = stop < end ? stop : end;
+        if (from < to && (state < 0 || lks__optimizer_state(t->optim.optimizer, tensor, state)))
+            t->ses.device->ops->copy(t->ses.device, LKS__QUEUE_COPY, host + from, arena + from,
+                                     (to - from) * sizeof *host);
+    }
+}
+
+/* Each device has all parameters, and its own pieces of the moments: these go to all devices first,
+ * in the memory for gradients. Then the ranks of rank 0's host share the copies to it. */
+static void fetch_joined(const lks__trainer *t)
+{
+    lks__device *device = t->ses.device;
+    float *scratch = lks__ddp_device_grads(t->ddp);
+    const bool writes = lks_comm_leader(t->ses.comm) == 0;
+    size_t first, end;
+    lks__procedure_share(t, &first, &end);
+    first = t->table.block_start[first];
+    end = writes ? t->table.block_start[end] : first;
+    fetch_arena(t, t->params.host, t->params.dev, -1, first, end);
+    for (int state = 0; state < LKS__OPTIM_STATES; state++) {
+        for (size_t i = 0; i < t->optim.n_pieces; i++) {
+            const lks__piece *p = &t->optim.pieces[i];
+            if (lks__optimizer_state(t->optim.optimizer, &t->table.tensors[p->tensor], state))
+                device->ops->copy(device, LKS__QUEUE_COPY, scratch + p->first,
+                                  t->moments[state].dev + p->state[state],
+                                  p->count * sizeof *scratch);
+        }
+        lks__ddp_spread(t->ddp, scratch);
+        fetch_arena(t, t->moments[state].host, scratch, state, first, end);
+    }
+    lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
+}
+
+lks_status lks__arenas_fetch(lks__trainer *t)
 {
     if (on_host(t))
         return LKS_OK;
     lks__device_order(t->ses.device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
-    copy_moments(t, false);
+    if (t->ses.device->joined)
+        fetch_joined(t);
+    else
+        copy_moments(t, false);
     LKS__TRY(lks__device_finish(t->ses.device, LKS__QUEUE_COPY));
     return lks_comm_barrier(t->ses.comm);
 }

@@ -7,7 +7,8 @@
  * Otherwise each rank's device has a replica of the parameters, and the moments of this rank's
  * pieces alone. A rank updates its pieces there, and copies their parameters to the host. When all
  * ranks have done so, each copies all parameters to its device. Moments stay on the device of the
- * rank that updates them, until a checkpoint needs them. */
+ * rank that updates them, until a checkpoint needs them. If devices have joined, parameters go from
+ * device to device, and the host gets them for a checkpoint only. */
 #ifndef LKS_TRAIN_ARENAS_H
 #define LKS_TRAIN_ARENAS_H
 
@@ -25,12 +26,13 @@ lks_status lks__arenas_upload(lks__trainer *t, bool moments);
 /* The same after an update, which has left frozen tensors as they were. */
 lks_status lks__arenas_upload_updated(lks__trainer *t);
 
-/* Before an update: copies `grads` from host memory to the device. */
+/* Before an update: copies `grads` from host memory to the device, if they aren't there. */
 const float *lks__arenas_begin_update(lks__trainer *t, const float *grads);
-/* The update is on the compute queue. On return its parameters are on the host. */
+/* The update is on the compute queue. On return its parameters are on the host, or, if devices have
+ * joined, on their way to all devices. */
 lks_status lks__arenas_end_update(lks__trainer *t);
-/* Copy the moments to the host, for a checkpoint. Collective. */
-lks_status lks__arenas_fetch_moments(lks__trainer *t);
+/* Copy the moments to the host, and parameters that aren't there, for a checkpoint. Collective. */
+lks_status lks__arenas_fetch(lks__trainer *t);
 
 /* A hash of `count` floats of the device's parameters, from `first` on: XXH3, computed in
  * pieces. */

@@ -93,13 +93,18 @@ static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
     return st;
 }
 
-/* The sum of the step, which is in the host's memory. */
+/* The sum of the step, which is in the host's memory, or in parts on the ranks' devices. */
 static const float *sum_on_device(const lks__trainer *t, const float *grads)
 {
     lks__device *device = t->ses.device;
     if (device->ops->host_memory)
         return grads;
     float *dev = lks__ddp_device_grads(t->ddp);
+    if (device->joined) {
+        lks__ddp_spread(t->ddp, dev);
+        lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
+        return dev;
+    }
     device->ops->copy(device, LKS__QUEUE_COMPUTE, dev, grads, t->table.trained_count * sizeof *dev);
     return dev;
 }

@@ -51,9 +51,14 @@ lks_status lks__train_open_optimizer(lks__trainer *t)
         return lks__fail(LKS_ERR_NOMEM, "no memory to list %d ranges of blocks", n);
     for (int i = 0; i < n; i++)
         lks__procedure_update_range(t, i, &ranges[i][0], &ranges[i][1]);
+    const bool joined = t->ses.device->joined;
     const lks__optim_share share = {
-        .W = t->shared ? t->ses.world.local_world_size : 1,
-        .rank = t->shared ? t->ses.world.local_rank : 0,
+        .W = joined      ? t->ses.world.world_size
+             : t->shared ? t->ses.world.local_world_size
+                         : 1,
+        .rank = joined      ? t->ses.world.rank
+                : t->shared ? t->ses.world.local_rank
+                            : 0,
         .n_ranges = n,
         .ranges = (const size_t(*)[2])ranges,
     };

@@ -124,15 +124,21 @@ void lks__procedure_share(const lks__trainer *t, size_t *first, size_t *end)
         lks__ddp_share(t->ddp, t->table.n_blocks, first, end);
 }
 
+/* Do ranks divide the updates? Devices that exchange gradients do, whatever the host has. */
+static bool divides(const lks__trainer *t)
+{
+    return t->shared || t->ses.device->joined;
+}
+
 int lks__procedure_n_updates(const lks__trainer *t)
 {
-    return t->shared ? lks__ddp_n_updates(t->ddp) : 1;
+    return divides(t) ? lks__ddp_n_updates(t->ddp) : 1;
 }
 
 void lks__procedure_update_range(const lks__trainer *t, int i, size_t *first, size_t *end)
 {
     *first = 0;
     *end = t->table.trained_blocks;
-    if (t->shared)
+    if (divides(t))
         lks__ddp_update_range(t->ddp, i, first, end);
 }

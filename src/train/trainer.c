@@ -206,11 +206,52 @@ lks__ddp_config lks__train_ddp_config(const lks__settings *s)
     };
 }
 
+/* What --exchange=nccl can't do; NULL: nothing of it is asked for. */
+static const char *not_between_devices(const lks__settings *s)
+{
+    if (s->share_gpu)
+        return "share_gpu=true: NCCL needs a GPU for each rank";
+    if (s->zero != 0)
+        return "zero=1: each GPU has only the state of what its rank updates, so leave it out";
+    if (s->wire != LKS__wire_float32)
+        return "wire=bfloat16: gradients go from GPU to GPU in float32";
+    return NULL;
+}
+
+/* As --exchange says. */
+static lks_status join_devices(lks__trainer *t)
+{
+    const bool must = t->s.exchange == LKS__exchange_nccl;
+    const char *not = not_between_devices(&t->s);
+    if (t->s.exchange == LKS__exchange_staged || (!must && t->ses.device->ops->host_memory))
+        return LKS_OK;
+    if (must && not != NULL)
+        return lks__session_agree(
+            &t->ses, lks__fail(LKS_ERR_CONFIG, "exchange=nccl doesn't go together with %s", not ));
+    if (!must && (not != NULL || t->ses.world.world_size == 1))
+        return LKS_OK;
+    return lks__session_join(&t->ses, must);
+}
+
 static lks_status open_arenas(lks__trainer *t)
 {
-    const lks__ddp_config config = lks__train_ddp_config(&t->s);
-    LKS__TRY(lks__arenas_open(t));
-    return lks__ddp_open(&config, t->ses.comm, &t->table, t->ses.device, &t->ddp);
+    lks__ddp_config config = lks__train_ddp_config(&t->s);
+    LKS__TRY(join_devices(t));
+    int *owners = calloc(t->table.n_tensors, sizeof *owners);
+    lks_status st = LKS_OK;
+    if (owners == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", t->table.n_tensors);
+    if (st == LKS_OK)
+        st = lks__optim_assign(lks__train_optimizer(&t->s), &t->table, t->ses.world.world_size,
+                               owners);
+    config.owners = owners;
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK)
+        st = lks__arenas_open(t);
+    if (st == LKS_OK)
+        st = lks__ddp_open(&config, t->ses.comm, &t->table, t->ses.device, &t->ddp);
+    free(owners);
+    return st;
 }
 
 /* Activations get memory page by page during the first step; if none is left then, the kernel kills

@@ -169,6 +169,7 @@ static const struct figure ours[] = {
     {"memory", ""},
     {"device", "auto"},
     {"share_gpu", "false"},
+    {"exchange", "auto"},
     {"dtype", "auto"},
 };
 

@@ -640,7 +640,9 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "recompute", "block", 0), /* what it saves: model_recompute, laws_recompute */
     ROW(TRAIN, "recompute", "layer", REFUSED, .says = "must be none, rows or block"),
     ROW(TRAIN, "device", "cpu", 0),
-    ROW(TRAIN, "share_gpu", "true", 0), /* on a host with GPUs: cuda_open */
+    ROW(TRAIN, "share_gpu", "true", 0),  /* on a host with GPUs: cuda_open */
+    ROW(TRAIN, "exchange", "staged", 0), /* with --device=cuda: cuda_laws */
+    ROW(TRAIN, "exchange", "nccl", REFUSED, .says = "device=cpu moves nothing between ranks"),
     ROW(TRAIN, "dtype", "bfloat16", OTHER | HOST),
 };
 

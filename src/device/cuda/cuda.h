@@ -7,6 +7,7 @@
 extern "C" {
 #endif
 
+#include "layers/exchange.h"
 #include "layers/layers.h"
 
 typedef struct CUstream_st *cudaStream_t; /* as the CUDA runtime declares it */
@@ -69,6 +70,9 @@ void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, siz
  * once, and floating-point operations. Each launch and each product has its count beside it, and
  * `lockstep bench kernels` reads no other. */
 void lks__cuda_count(const lks__exec *ex, double bytes, double flops);
+
+/* Put the sum of a shard on the stream (layers/exchange.h). */
+void lks__cuda_sum_shard(cudaStream_t stream, const lks__shard_sum *s);
 
 /* The kernel of this name was put on a stream, or wasn't: LKS_LAUNCH calls it. */
 void lks__cuda_launched(const char *kernel);

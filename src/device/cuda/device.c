@@ -43,6 +43,14 @@ bool lks__cuda_check_product(lks__cuda *c, cublasStatus_t status, const char *ca
     return status == CUBLAS_STATUS_SUCCESS;
 }
 
+void lks__cuda_exchange_failed(lks__cuda *c, const char *why)
+{
+    record(c,
+           "%s, on GPU %d (%s); NCCL_DEBUG=INFO shows more, and --exchange=staged does without "
+           "NCCL",
+           why, c->gpu, c->about.name);
+}
+
 void lks__cuda_launched(const char *kernel)
 {
     const cudaError_t error = cudaGetLastError();
@@ -64,8 +72,9 @@ static void stop(const lks__cuda *c)
 
 /* Who learns of a failure may free the memory that queued work needs, which operations go on to
  * queue: so none is left. */
-static lks_status failed(const lks__cuda *c)
+static lks_status failed(lks__cuda *c)
 {
+    lks__cuda_cut(c); /* what other ranks were to send may never come */
     stop(c);
     return c->fail(LKS_ERR_DEVICE, "%s", c->failure);
 }
@@ -333,13 +342,13 @@ static lks_status passed(lks__device *device, lks__mark asked, bool *passed_p)
     if (!lks__cuda_failed(c) && asked.number > q->passed) {
         const cudaError_t error = cudaEventQuery(q->events[asked.number % LKS__CUDA_EVENTS]);
         if (error == cudaErrorNotReady)
-            return LKS_OK;
-        if (lks__cuda_check(c, error, "cudaEventQuery"))
+            lks__cuda_check_peers(c);
+        else if (lks__cuda_check(c, error, "cudaEventQuery"))
             q->passed = newest(q, asked.number);
     }
     if (lks__cuda_failed(c))
         return failed(c);
-    *passed_p = true;
+    *passed_p = asked.number <= q->passed;
     return LKS_OK;
 }
 
@@ -360,6 +369,7 @@ static void close_queue(lks__cuda *c, lks__cuda_queue *q)
 static void close_device(lks__device *device)
 {
     lks__cuda *c = (lks__cuda *)device;
+    lks__cuda_leave(c);
     stop(c);
     lks__cuda_products_close(c);
     while (c->blocks != NULL)
@@ -411,6 +421,7 @@ static const struct lks__device_ops ops = {
     .passed = passed,
     .products = products,
     .counts = counts,
+    .exchange = &lks__cuda_exchange,
     .close = close_device,
 };
 
@@ -443,7 +454,7 @@ bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes)
 }
 
 lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fail,
-                          lks__device **device_p)
+                          lks__cuda_load_nccl *load_nccl, lks__device **device_p)
 {
     lks__cuda *c = calloc(1, sizeof *c);
     char why[200];
@@ -452,6 +463,7 @@ lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fa
     c->device =
         (lks__device){.ops = &ops, .layers = layers, .ex = (const lks__exec *)c, .bf16 = true};
     c->fail = fail;
+    c->load_nccl = load_nccl;
     c->gpu = gpu;
     own_device = c;
     if (!lks__cuda_look(gpu, &c->about, why, sizeof why))

@@ -1,5 +1,5 @@
-/* cuda/device.h - what the device keeps: for device.c and products.c, which share the failure of
- * NVIDIA's calls. */
+/* cuda/device.h - what the device keeps: for device.c, products.c and exchange.c, which share the
+ * failure of NVIDIA's calls. */
 #ifndef LKS_CUDA_DEVICE_H
 #define LKS_CUDA_DEVICE_H
 
@@ -63,8 +63,12 @@ typedef struct lks__cuda {
     lks__cuda_block *blocks;
     lks__cuda_products *products;
     lks__device_counts counts;
-    bool bf16;         /* products round their operands */
-    char failure[600]; /* the first one's sentence; "": none */
+    bool bf16; /* products round their operands */
+    lks__cuda_load_nccl *load_nccl;
+    const lks__nccl_module *nccl; /* NULL until it is asked for */
+    void *peers;                  /* of its join(); NULL: none, or no longer */
+    int n_ranks;                  /* that joined */
+    char failure[600];            /* the first one's sentence; "": none */
 } lks__cuda;
 
 static inline lks__cuda *lks__cuda_of(const lks__exec *ex)
@@ -75,6 +79,7 @@ static inline lks__cuda *lks__cuda_of(const lks__exec *ex)
 /* Did the call succeed? If not, the device has failed, and its sentence names the call. */
 bool lks__cuda_check(lks__cuda *c, cudaError_t error, const char *call);
 bool lks__cuda_check_product(lks__cuda *c, cublasStatus_t status, const char *call);
+void lks__cuda_exchange_failed(lks__cuda *c, const char *why);
 
 /* Nothing more is put on queues after a failure. */
 static inline bool lks__cuda_failed(const lks__cuda *c)
@@ -90,10 +95,16 @@ void *lks__cuda_grow(lks__cuda *c, lks__cuda_space *space, size_t bytes);
  * when it is needed and has been written. NULL: it is in no block, or the device has failed. */
 uint16_t *lks__cuda_rounded(lks__cuda *c, const float *p);
 
+/* exchange.c: other ranks' GPUs. */
+extern const struct lks__exchange_ops lks__cuda_exchange;
+void lks__cuda_check_peers(lks__cuda *c); /* has NCCL failed meanwhile? */
+void lks__cuda_cut(lks__cuda *c);         /* at once: what is queued ends */
+void lks__cuda_leave(lks__cuda *c);       /* with all others; at once after a failure */
+
 /* As module.h's functions. */
 bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes);
 lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fail,
-                          lks__device **device_p);
+                          lks__cuda_load_nccl *load_nccl, lks__device **device_p);
 
 /* The handle, and work space. False: the device has failed. */
 bool lks__cuda_products_open(lks__cuda *c);

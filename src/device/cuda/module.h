@@ -4,11 +4,12 @@
 #define LKS_CUDA_MODULE_H
 
 #include "base/module.h"
+#include "device/cuda/nccl.h"
 #include "layers/device.h"
 
 #define LKS__CUDA_MODULE_FILE "lockstep_cuda.so"
 
-enum { LKS__CUDA_MODULE_VERSION = 3 }; /* increase it with every change below, or in layers/ */
+enum { LKS__CUDA_MODULE_VERSION = 4 }; /* increase it with every change below, or in layers/ */
 
 typedef struct lks__cuda_gpu {
     char name[256];
@@ -20,6 +21,9 @@ typedef struct lks__cuda_gpu {
 
 typedef lks_status lks__cuda_fail(lks_status st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The table of lockstep_nccl.so; NULL, with the reason in `why`, if there is none. */
+typedef const lks__nccl_module *lks__cuda_load_nccl(char *why, size_t why_bytes);
 
 typedef struct lks__cuda_module {
     int version;
@@ -33,7 +37,8 @@ typedef struct lks__cuda_module {
     void (*versions)(char *text, size_t bytes);
     /* Open the GPU, of a capability of at least LKS__CUDA_LEAST. `fail` records failures: lks__fail
      * of the program. */
-    lks_status (*open)(int gpu, lks__cuda_fail *fail, lks__device **device_p);
+    lks_status (*open)(int gpu, lks__cuda_fail *fail, lks__cuda_load_nccl *load_nccl,
+                       lks__device **device_p);
 } lks__cuda_module;
 
 enum { LKS__CUDA_LEAST = 8 }; /* major number of the oldest capability that kernels are built for */

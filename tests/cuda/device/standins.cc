@@ -18,8 +18,10 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/bf16.h"
@@ -31,6 +33,7 @@ extern "C" void lks__cuda_launched(const char *kernel); /* src/device/cuda/cuda.
 struct entry {
     const char *what;
     std::function<void()> run;
+    std::function<bool()> attempt; /* in place of `run`: false, it must be tried again */
     CUevent_st *after; /* begins when this event has been reached `turn` times; NULL: at any time */
     CUevent_st *reaches;
     uint64_t turn;
@@ -71,6 +74,9 @@ order how;
 int refused; /* consecutive queries that were answered "not yet" */
 cudaError_t last_error;
 bool is_open;
+int own_unit;          /* of the GPU that is set */
+unsigned long n_turns; /* calls of the program */
+std::recursive_mutex &mutex = *new std::recursive_mutex();
 std::map<std::string, int> &calls = *new std::map<std::string, int>();
 std::set<std::string> &signatures = *new std::set<std::string>();
 
@@ -111,6 +117,15 @@ uint32_t draw(uint32_t below)
     random_state ^= random_state << 5;
     return random_state % below;
 }
+
+/* Nobody else is in a call. */
+struct turn {
+    std::lock_guard<std::recursive_mutex> guard;
+    turn() : guard(mutex)
+    {
+        n_turns++;
+    }
+};
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
@@ -210,6 +225,15 @@ bool step(CUstream_st *s)
 {
     if (s->entries.empty() || !is_due(s->entries.front()))
         return false;
+    if (s->entries.front().attempt) {
+        open_memory(true);
+        running = s->entries.front().what;
+        const bool done = s->entries.front().attempt();
+        running = NULL;
+        if (done)
+            s->entries.pop_front();
+        return done;
+    }
     const entry e = s->entries.front();
     if (e.run) {
         open_memory(!e.on_host);
@@ -237,18 +261,17 @@ void run_some()
     open_memory(false);
 }
 
-void reach(const CUevent_st *event, uint64_t turn);
+bool reach(const CUevent_st *event, uint64_t turn);
 
-/* Run the first entry, and before that all that it waits for. */
-void run_one(CUstream_st *s)
+/* Run the first entry, and before that all that it waits for. False: not now, because another rank
+ * has to do something first. */
+bool run_one(CUstream_st *s)
 {
     const entry &e = s->entries.front();
-    if (!is_due(e))
-        reach(e.after, e.turn);
-    step(s);
+    return (is_due(e) || reach(e.after, e.turn)) && step(s);
 }
 
-void reach(const CUevent_st *event, uint64_t turn)
+bool reach(const CUevent_st *event, uint64_t turn)
 {
     while (event->reached < turn) {
         CUstream_st *at = NULL;
@@ -257,15 +280,19 @@ void reach(const CUevent_st *event, uint64_t turn)
                 at = e.reaches == event ? s : at;
         if (at == NULL)
             die("somebody waits for an event that nobody reaches");
-        run_one(at);
+        if (!run_one(at))
+            return false;
     }
+    return true;
 }
 
-void finish(CUstream_st *s)
+bool finish(CUstream_st *s)
 {
-    while (!s->entries.empty())
-        run_one(s);
+    bool goes_on = true;
+    while (!s->entries.empty() && goes_on)
+        goes_on = run_one(s);
     open_memory(false);
+    return goes_on;
 }
 
 void put(CUstream_st *s, entry e)
@@ -281,15 +308,26 @@ void put(CUstream_st *s, entry e)
 
 /* --- calls ----------------------------------------------------------------------------------- */
 
-/* CUDA_STANDIN_FAIL=NAME:N: does this call fail? */
+/* Is the variable NAME:N of this call? */
+bool is_named(const char *variable, const char *name, int n)
+{
+    const char *text = getenv(variable), *colon = text == NULL ? NULL : strchr(text, ':');
+    return colon != NULL && is_chosen() && std::string(text, colon) == name && n == atoi(colon + 1);
+}
+
+bool is_chosen_time(const char *name)
+{
+    const int n = ++calls[name];
+    if (is_named("CUDA_STANDIN_KILL", name, n))
+        raise(SIGKILL);
+    return is_named("CUDA_STANDIN_FAIL", name, n);
+}
+
 bool fails(const char *name, const char *signature)
 {
-    const char *text = getenv("CUDA_STANDIN_FAIL"),
-               *colon = text == NULL ? NULL : strchr(text, ':');
     signatures.insert(signature[0] == '\0' ? std::string(name)
                                            : std::string(name) + " " + signature);
-    const int n = ++calls[name];
-    return colon != NULL && is_chosen() && std::string(text, colon) == name && n == atoi(colon + 1);
+    return is_chosen_time(name);
 }
 
 cudaError_t error_of(cudaError_t error)
@@ -299,9 +337,11 @@ cudaError_t error_of(cudaError_t error)
 }
 
 #define CUDA_CALL(signature)                                                                       \
+    const turn own_turn;                                                                           \
     if (fails(__func__, signature))                                                                \
     return error_of(cudaErrorLaunchFailure)
 #define PRODUCT_CALL(signature)                                                                    \
+    const turn own_turn;                                                                           \
     if (fails(__func__, signature))                                                                \
     return CUBLAS_STATUS_EXECUTION_FAILED
 
@@ -314,6 +354,7 @@ int n_gpus()
 /* Kernels come here from fibers.h. */
 void queue_kernel(const void *stream, lks_fibers_launch *launch)
 {
+    const turn own_turn;
     const char *name = lks_fibers_name(launch);
     if (fails("kernel", name)) {
         lks_fibers_drop(launch);
@@ -365,15 +406,51 @@ bool is_ready(CUstream_st *s, const CUevent_st *event)
         return false;
     }
     refused = 0;
-    if (s != NULL)
-        finish(s);
-    else
-        reach(event, event->recorded);
+    const bool reached = s != NULL ? finish(s) : reach(event, event->recorded);
     open_memory(false);
-    return true;
+    return reached;
+}
+
+void be_device_memory(const char *what, const void *p, size_t bytes)
+{
+    const block *b = memory_of(what, p, bytes);
+    if (b == NULL || !b->device)
+        die("%s is no device memory", what);
+}
+
+void go_on()
+{
+    for (CUstream_st *s : streams)
+        finish(s);
+}
+
+/* A GPU works on while its program waits for something else, and other ranks may need that. */
+[[noreturn]] void watch_idle_program()
+{
+    for (unsigned long seen = 0;; usleep(5000)) {
+        const std::lock_guard<std::recursive_mutex> guard(mutex);
+        if (n_turns == seen)
+            go_on();
+        seen = n_turns;
+    }
+}
+
+void put_attempt(cudaStream_t stream, const char *what, std::function<bool()> attempt)
+{
+    static bool watches;
+    entry e = {};
+    e.what = what;
+    e.attempt = std::move(attempt);
+    put(stream, std::move(e));
+    if (!watches)
+        std::thread(watch_idle_program).detach();
+    watches = true;
 }
 
 } // namespace
+
+extern "C" __attribute__((visibility("default"))) const lks_standins lks_standins_table = {
+    fails, is_chosen_time, die, draw, be_device_memory, put_attempt, go_on, &own_unit, &mutex};
 
 /* --- the CUDA runtime ------------------------------------------------------------------------ */
 
@@ -409,6 +486,12 @@ cudaError_t cudaGetDeviceCount(int *n)
                      : cudaSuccess;
 }
 
+/* With CUDA_STANDIN_OWN each rank sees others. */
+static int unit_of(int gpu)
+{
+    return 16 + gpu + (int)number_of("CUDA_STANDIN_OWN", 0) * (int)number_of("RANK", 0);
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int gpu)
 {
     CUDA_CALL("");
@@ -418,7 +501,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int gpu)
     snprintf(p->name, sizeof p->name, "Stand-in");
     p->totalGlobalMem = (size_t)80 << 30;
     p->major = (int)number_of("CUDA_STANDIN_MAJOR", 9);
-    p->pciBusID = 16 + gpu + (int)number_of("CUDA_STANDIN_OWN", 0) * (int)number_of("RANK", 0);
+    p->pciBusID = unit_of(gpu);
     p->uuid.bytes[15] = (char)p->pciBusID;
     return cudaSuccess;
 }
@@ -449,6 +532,7 @@ cudaError_t cudaDriverGetVersion(int *version)
 cudaError_t cudaSetDevice(int gpu)
 {
     CUDA_CALL("");
+    own_unit = unit_of(gpu);
     return gpu >= 0 && gpu < n_gpus() ? cudaSuccess : error_of(cudaErrorInvalidDevice);
 }
 
@@ -599,7 +683,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     CUDA_CALL("");
     run_some();
-    finish(stream);
+    while (!finish(stream))
+        usleep(100);
     return cudaSuccess;
 }
 

@@ -34,7 +34,7 @@ void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, siz
 
 static int open_one(void **state)
 {
-    assert_ok(lks__cuda_open(GPU, &layers, lks__fail, &device));
+    assert_ok(lks__cuda_open(GPU, &layers, lks__fail, NULL, &device));
     return 0;
 }
 
@@ -556,7 +556,7 @@ static lks_status use_everything(void)
     enum { N = 64 };
     void *p = NULL, *q = NULL, *s = NULL;
     float pageable[N] = {1};
-    LKS__TRY(lks__cuda_open(GPU, &layers, lks__fail, &device));
+    LKS__TRY(lks__cuda_open(GPU, &layers, lks__fail, NULL, &device));
     lks_status st = device->ops->alloc(device, N * sizeof(float), &p);
     if (st == LKS_OK)
         st = device->ops->alloc(device, N * sizeof(float), &q);

@@ -113,11 +113,21 @@ static int use_bf16(void **state)
     return 0;
 }
 
+/* How the run's GPUs exchanged gradients. */
+static void assert_exchange(const char *out, const char *way)
+{
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    assert_string_equal(json_string_value(lks_test_member(json_array_get(lines, 0), "exchange")),
+                        way);
+}
+
 static void test_ranks(void **state)
 {
     for (int W = 2; W <= 8; W *= 2)
         law_assert_same(RUN(false, lks_test_text("--nproc_per_node=%d", W)), whole[0]);
-    law_assert_same(RUN(true, "--nproc_per_node=4"), whole[1]);
+    const char *out = RUN(true, "--nproc_per_node=4");
+    law_assert_same(out, whole[1]);
+    assert_exchange(out, "nccl");
 }
 
 static void test_ranks_bf16(void **state)
@@ -148,6 +158,48 @@ static void test_dtype(void **state)
     law_add(&args, "--init_from=resume");
     law_run(&args);
     law_assert_same_checkpoint(out, whole[0], "ckpt-00000005");
+}
+
+/* The same bytes by NCCL and through the host: uneven ranks, replicas of their own on the host, one
+ * rank, no module for NCCL. */
+static void test_exchanges(void **state)
+{
+    const char *out = RUN(false, "--nproc_per_node=3", "--allow_uneven");
+    law_assert_same(out, whole[0]);
+    assert_exchange(out, "nccl");
+    out = RUN(true, "--nproc_per_node=2", "--replicas=private");
+    law_assert_same(out, whole[1]);
+    assert_exchange(out, "nccl");
+    law_assert_same(RUN(true, "--nproc_per_node=1", "--exchange=nccl"), whole[1]);
+    out = RUN(true, "--nproc_per_node=2", "--exchange=staged");
+    law_assert_same(out, whole[1]);
+    assert_exchange(out, "staged");
+}
+
+/* A folder with the module for GPUs alone. */
+static const char *without_nccl(void)
+{
+    const char *modules = lks_test_folder(), *tools = strdup(tool);
+    char *folder = strndup(tools, (size_t)(strrchr(tools, '/') - tools));
+    assert_int_equal(symlink(lks_test_text("%s/standin/lockstep_cuda.so", folder),
+                             lks_test_text("%s/lockstep_cuda.so", modules)),
+                     0);
+    return lks_test_text("CUDA_STANDIN_MODULES=%s", modules);
+}
+
+static void test_without_nccl(void **state)
+{
+    const char *const env[] = {without_nccl(), NULL};
+    law_args args = run_of(false, lks_test_folder());
+    law_add(&args, "--nproc_per_node=2");
+    law_add(&args, "--max_iters=0");
+    lks_test_result r = lks_test_run(args.argv, env, 120);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "go from GPU to GPU through the host's memory: rank 0: this build");
+    law_add(&args, "--exchange=nccl");
+    r = lks_test_run(args.argv, env, 120);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "--exchange=nccl: rank 0: this build of lockstep has no module");
 }
 
 /* Ranks that share a GPU or see one of their own each, and memory for activations that are computed
@@ -394,6 +446,10 @@ static void test_failures(void **state)
         {"cudaMalloc:5", "cudaMalloc failed on GPU 1"},
         {"cublasLtMatmul:50", "cublasLtMatmul failed on GPU 1"},
         {"kernel:200", "can't be started on GPU 1"},
+        {"ncclCommInitRankConfig:1", "ncclCommInitRankConfig failed: unhandled system error"},
+        {"ncclRecv:9", "ncclRecv failed: unhandled system error: a cable is missing, on GPU 1"},
+        {"ncclGroupEnd:12", "ncclGroupEnd failed"}, /* in an update */
+        {"asynchronous:60", "NCCL failed: remote process exited or there was a network error"},
     };
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         law_args args = run_of(false, lks_test_folder());
@@ -405,6 +461,20 @@ static void test_failures(void **state)
             strstr(r.err, "rank 1") == NULL)
             fail_msg("%s: exit code %d: %s", calls[i].fails, r.exit_code, r.err);
     }
+}
+
+/* A rank is killed in an exchange: it is named, and all end. */
+static void test_killed(void **state)
+{
+    const char *const env[] = {"CUDA_STANDIN_KILL=ncclGroupEnd:12", "CUDA_STANDIN_ONLY_RANK=1",
+                               NULL};
+    law_args args = run_of(true, lks_test_folder());
+    law_add(&args, "--nproc_per_node=4");
+    lks_test_result r = lks_test_run(args.argv, env, 120);
+    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_contains(r.err, "rank 1");
+    assert_contains(r.err, "was killed by signal 9 (SIGKILL)");
+    assert_null(strstr(r.err, "NCCL failed"));
 }
 
 static void test_refused(void **state)
@@ -473,16 +543,27 @@ int main(int argc, char **argv)
     tool = argv[1];
     all_calls = lks_test_text("%s/calls", lks_test_folder());
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
+    setenv("CUDA_STANDIN_NCCL", lks_test_folder(), 1);
 #define FLOAT32(test) cmocka_unit_test_setup(test, use_float32)
 #define BF16(test)    cmocka_unit_test_setup(test, use_bf16)
     const struct CMUnitTest tests[] = {
-        FLOAT32(test_ranks),      BF16(test_ranks_bf16),
-        FLOAT32(test_shared_gpu), BF16(test_dtype),
-        FLOAT32(test_resume),     BF16(test_stop),
-        FLOAT32(test_losses),     BF16(test_losses_bf16),
-        FLOAT32(test_gradients),  FLOAT32(test_gradients_bf16),
-        FLOAT32(test_use),        BF16(test_failures),
-        FLOAT32(test_refused),    FLOAT32(test_from_cpu),
+        FLOAT32(test_ranks),
+        BF16(test_ranks_bf16),
+        FLOAT32(test_shared_gpu),
+        FLOAT32(test_exchanges),
+        BF16(test_dtype),
+        FLOAT32(test_resume),
+        BF16(test_stop),
+        FLOAT32(test_losses),
+        BF16(test_losses_bf16),
+        FLOAT32(test_gradients),
+        FLOAT32(test_gradients_bf16),
+        FLOAT32(test_use),
+        BF16(test_failures),
+        FLOAT32(test_refused),
+        FLOAT32(test_from_cpu),
+        FLOAT32(test_without_nccl),
+        BF16(test_killed),
         FLOAT32(test_list),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));

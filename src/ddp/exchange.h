@@ -1,0 +1,47 @@
+/* ddp/exchange.h - gradients and parameters that go from device to device (layers/exchange.h), as
+ * in ZeRO-1: each rank sums and updates its own blocks of every bucket, and then sends their
+ * parameters to all. The bits are those of the group's reduction (comm.h).
+ *
+ * All of it is put on the copy queue, in the same order on all ranks. */
+#ifndef LKS_DDP_EXCHANGE_H
+#define LKS_DDP_EXCHANGE_H
+
+#include "ddp/ddp.h"
+#include "layers/exchange.h"
+
+typedef struct lks__ddp_exchange lks__ddp_exchange;
+
+typedef struct lks__ddp_bucket {
+    size_t first_block, n_blocks;
+} lks__ddp_bucket;
+
+typedef struct lks__ddp_exchange_config {
+    int V, W, rank;
+    float scale;                    /* of the sum */
+    const int *owners;              /* as in lks__ddp_config */
+    float *const *arena;            /* [as many as this rank has nodes after its last leaf] */
+    const lks__ddp_bucket *buckets; /* [n_buckets] */
+    int n_buckets;
+} lks__ddp_exchange_config;
+
+/* `device` has joined; it and `table` outlive the exchange. ERR_NOMEM, ERR_DEVICE. */
+lks_status lks__ddp_exchange_open(const lks__ddp_exchange_config *config, const lks__table *table,
+                                  lks__device *device, lks__ddp_exchange **x_p);
+void lks__ddp_exchange_close(lks__ddp_exchange *x); /* nothing is queued; NULL does nothing */
+
+/* Bucket b of this rank's nodes is complete on the compute queue: its blocks travel to their
+ * owners, which sum them into arena[0]. */
+void lks__ddp_exchange_start(lks__ddp_exchange *x, int b);
+
+/* When all buckets have been started: wait for the squares of all blocks, and so for the sums. */
+lks_status lks__ddp_exchange_finish(lks__ddp_exchange *x);
+double lks__ddp_exchange_squares(const lks__ddp_exchange *x, size_t block); /* after that */
+
+/* Put on the copy queue: the owners' blocks of `arena`, memory of the device with the table's
+ * places, go to all ranks. */
+void lks__ddp_exchange_spread(lks__ddp_exchange *x, float *arena);
+
+/* Rank r's share of n blocks that nobody owns as a whole: [*first, *end). */
+void lks__ddp_exchange_share(const lks__ddp_exchange *x, size_t n, size_t *first, size_t *end);
+
+#endif

@@ -1,0 +1,147 @@
+/* cuda/exchange.c - lks__exchange_ops over NCCL. Its module is loaded when a rank asks whether it
+ * can take part. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "device/cuda/device.h"
+
+/* --- failures -------------------------------------------------------------------------------- */
+
+static bool group_failed(const lks__cuda *c)
+{
+    const lks__waiter *w = &c->device.waiter;
+    return w->failure != NULL && w->failure(w->ctx) != LKS_OK;
+}
+
+static void cut(lks__device *device)
+{
+    lks__cuda_cut((lks__cuda *)device);
+}
+
+void lks__cuda_cut(lks__cuda *c)
+{
+    if (c->peers != NULL)
+        c->nccl->abort(c->peers);
+    c->peers = NULL;
+}
+
+/* If another rank has died, the group names it within a second, and then NCCL's message would only
+ * hide the cause. */
+static void fail(lks__cuda *c, const char *why)
+{
+    enum { POLLS = 100, MS = 10 };
+    for (int i = 0; i < POLLS && c->n_ranks > 1; i++) {
+        if (group_failed(c)) {
+            lks__cuda_cut(c);
+            return;
+        }
+        usleep(MS * 1000);
+    }
+    lks__cuda_exchange_failed(c, why);
+    lks__cuda_cut(c);
+}
+
+void lks__cuda_check_peers(lks__cuda *c)
+{
+    char why[400];
+    if (c->peers != NULL && c->nccl->state(c->peers, why, sizeof why) < 0)
+        fail(c, why);
+}
+
+/* Until NCCL has done what was begun. False: it never will. */
+static bool settle(lks__cuda *c)
+{
+    char why[400];
+    int state = 0;
+    for (; c->peers != NULL && state == 0; usleep(20)) {
+        state = c->nccl->state(c->peers, why, sizeof why);
+        if (state == 0 && group_failed(c))
+            lks__cuda_cut(c);
+    }
+    if (c->peers != NULL && state < 0)
+        fail(c, why);
+    return c->peers != NULL;
+}
+
+/* --- the functions --------------------------------------------------------------------------- */
+
+static bool can(lks__device *device, char *why, size_t why_bytes)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    if (c->nccl == NULL)
+        c->nccl = c->load_nccl(why, why_bytes);
+    return c->nccl != NULL;
+}
+
+static void about(lks__device *device, char *text, size_t bytes)
+{
+    ((lks__cuda *)device)->nccl->about(text, bytes);
+}
+
+static lks_status make_id(lks__device *device, lks__exchange_id *id)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    char why[400];
+    return c->nccl->id(id, why, sizeof why) ? LKS_OK : c->fail(LKS_ERR_DEVICE, "%s", why);
+}
+
+static lks_status join(lks__device *device, int rank, int n_ranks, const lks__exchange_id *id)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    char why[400];
+    c->n_ranks = n_ranks;
+    c->peers = c->nccl->join(rank, n_ranks, id, why, sizeof why);
+    if (c->peers == NULL)
+        fail(c, why);
+    if (settle(c))
+        return LKS_OK;
+    if (lks__cuda_failed(c))
+        return c->fail(LKS_ERR_DEVICE, "%s", c->failure);
+    return c->fail(LKS_ERR_PEER, "another rank failed while GPUs were connected");
+}
+
+static void move(lks__device *device, lks__queue queue, const lks__move *list, size_t n)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    char why[400];
+    if (lks__cuda_failed(c) || c->peers == NULL || n == 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (list[i].kind != LKS__MOVE_SEND)
+            lks__cuda_written(device->ex, list[i].mem, list[i].bytes);
+    if (!c->nccl->move(c->peers, c->queues[queue].stream, list, n, why, sizeof why))
+        fail(c, why);
+    else
+        settle(c); /* what follows on the queue must lie behind it */
+}
+
+static void sum(lks__device *device, lks__queue queue, const lks__shard_sum *shard)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    if (!lks__cuda_failed(c))
+        lks__cuda_sum_shard(c->queues[queue].stream, shard);
+}
+
+/* In order, so that no rank misses what others still read from it. */
+void lks__cuda_leave(lks__cuda *c)
+{
+    char why[400];
+    if (c->peers == NULL)
+        return;
+    if (!lks__cuda_failed(c) && !group_failed(c) && c->nccl->finalize(c->peers, why, sizeof why) &&
+        settle(c)) {
+        c->nccl->destroy(c->peers);
+        c->peers = NULL;
+    }
+    lks__cuda_cut(c);
+}
+
+const struct lks__exchange_ops lks__cuda_exchange = {
+    .can = can,
+    .about = about,
+    .id = make_id,
+    .join = join,
+    .move = move,
+    .sum = sum,
+    .cut = cut,
+};
