@@ -1,0 +1,226 @@
+"""What gpu-check and gpu-bench share: results that are written as they come, runs of the program, and
+which sources a kept result speaks for. Python's own library is enough.
+
+A result is a JSON file. It has the GPU, the versions, a hash of each source of src/device/cuda, and one
+entry for each check or measurement: name, outcome ("passed", "failed", "left out"), why, seconds, figures.
+"complete": it came to its end. "whole": it wasn't asked for less (--only, --short).
+"""
+import argparse
+import datetime
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+KEPT = os.path.join(ROOT, "tests", "cuda", "results")
+STANDIN = "Stand-in"  # the name of a GPU that is none (tests/cuda/device/standins.cc)
+
+
+class LeftOut(Exception):
+    """It can't be done here; the text is the reason."""
+
+
+class Failed(Exception):
+    """It was done, and the result is wrong."""
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+def sources():
+    """{path: hash} of all that a GPU compiles or is driven by."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(ROOT, "src", "device", "cuda", "*.*"))):
+        with open(path, "rb") as f:
+            found["src/device/cuda/" + os.path.basename(path)] = hashlib.sha256(f.read()).hexdigest()[:16]
+    return found
+
+
+def unshown(folder):
+    """Sentences: sources that no kept gpu-check has run as they are now. ValueError: a file that is no result."""
+    kept = []
+    for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
+        try:
+            with open(path) as f:
+                result = json.load(f)
+            fine = result["complete"] and result["whole"] and all(e["outcome"] != "failed" for e in result["entries"])
+            if STANDIN in str(result["gpus"]):
+                raise ValueError("a run on stand-ins, which shows nothing of a GPU")
+            if result["what"] == "gpu-check" and fine:
+                kept.append((result["begun"], result["sources"]))
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            raise ValueError(f"{path}: not a result of gpu-check or gpu-bench: {e}") from e
+    if not kept:
+        return ["no GPU has run it: tests/cuda/results has no gpu-check that passed"]
+    now = sources()
+    stale = [name for name in now if all(of.get(name) != now[name] for _, of in kept)]
+    return [f"{name}: changed since the last GPU ran it, {max(kept)[0]}" for name in stale]
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+class Result:
+    def __init__(self, what, a):
+        self.path, self.begin, self.only = a.out, time.monotonic(), a.only
+        self.deadline = self.begin + 60 * a.minutes
+        self.data = {"what": what, "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                     "seconds": 0.0, "complete": False, "whole": not (a.short or a.only), "gpus": [], "software": [], "sources": sources(), "entries": []}
+
+    def write(self):
+        """All or nothing, so that a run that is cut off leaves what it has."""
+        self.data["seconds"] = round(time.monotonic() - self.begin, 1)
+        with open(self.path + ".new", "w") as f:
+            json.dump(self.data, f, indent=1)
+            f.write("\n")
+        os.replace(self.path + ".new", self.path)
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def add(self, name, work):
+        """work() returns figures, or raises LeftOut or Failed. What --only doesn't name isn't done."""
+        if self.only and name != "GPU" and not any(name.startswith(word) for word in self.only.split(",")):
+            return
+        start = time.monotonic()
+        entry = {"name": name, "outcome": "passed", "why": "", "figures": {}}
+        try:
+            if self.left() < 1:
+                raise LeftOut("the time is over (--minutes)")
+            entry["figures"] = work() or {}
+        except LeftOut as e:
+            entry["outcome"], entry["why"] = "left out", str(e)
+        except (Failed, OSError, ValueError, KeyError, IndexError) as e:
+            entry["outcome"], entry["why"] = "failed", str(e) if isinstance(e, Failed) else repr(e)
+        entry["seconds"] = round(time.monotonic() - start, 2)
+        self.data["entries"].append(entry)
+        self.write()
+        shown = json.dumps(entry["figures"]) if entry["figures"] else ""
+        print(f"{entry['outcome']:8} {name}: {entry['why'] or shown[:300]} ({entry['seconds']:.1f} s)", flush=True)
+
+    def finish(self):
+        """The exit code."""
+        self.data["complete"] = True
+        self.write()
+        return 1 if any(e["outcome"] == "failed" for e in self.data["entries"]) else 0
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+class Tool:
+    """lockstep, from wherever it was built."""
+
+    def __init__(self, a, result):
+        self.path, self.result = os.path.abspath(a.lockstep), result
+        self.folder = tempfile.mkdtemp(prefix="lockstep-gpu-")
+        self.env = dict(os.environ)
+        if a.libraries:
+            self.env["LD_LIBRARY_PATH"] = ":".join(filter(None, [a.libraries, self.env.get("LD_LIBRARY_PATH")]))
+        self.n = 0
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def new_folder(self):
+        self.n += 1
+        return os.path.join(self.folder, str(self.n))
+
+    def run(self, *words, before=(), env=None, limit=120):
+        """Its output; Failed with the end of what it wrote."""
+        command = [*before, self.path, *words]
+        done = finished(command, dict(self.env, **(env or {})), min(limit, self.result.left()))
+        if done is None:
+            raise Failed(f"{' '.join(command)}: not done after {min(limit, self.result.left()):.0f} s")
+        if done.returncode != 0:
+            raise Failed(f"{' '.join(command)}: exit code {done.returncode}: {(done.stderr or done.stdout)[-1500:].strip()}")
+        return done.stdout
+
+    def look(self):
+        """GPUs and versions; Failed if there is no GPU."""
+        lines = self.run("info").splitlines()
+        self.result.data["software"] = lines
+        self.result.data["gpus"] = [line.split(None, 1)[1] for line in lines if re.match(r"device +cuda:\d+: ", line)]
+        if not self.result.data["gpus"]:
+            raise Failed("lockstep info shows no GPU: " + "; ".join(line for line in lines if line.startswith("device")))
+        return {"gpus": self.result.data["gpus"]}
+
+
+def finished(command, env, limit, **how):
+    """As subprocess.run(), in a group of its own, which ends with it; None: it took too long."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+                          start_new_session=True, **how) as p:
+        try:
+            out, err = p.communicate(timeout=max(limit, 1))
+        except subprocess.TimeoutExpired:
+            end(p)
+            return None
+        except BaseException:
+            end(p)
+            raise
+    return subprocess.CompletedProcess(command, p.returncode, out, err)
+
+
+def end(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def tokens(n, vocab):
+    """n random tokens, 16 bits each."""
+    data = bytearray(os.urandom(2 * n))
+    low = bytes(i if vocab >= 256 else i % vocab for i in range(256))
+    high = bytes(i * (vocab // 256) // 256 for i in range(256))
+    data[0::2] = data[0::2].translate(low)
+    data[1::2] = data[1::2].translate(high)
+    return bytes(data)
+
+
+def write_data(folder, n, n_val, vocab):
+    """The files that nanoGPT and parameter-golf read."""
+    os.makedirs(folder)
+    for split, count in (("train", n), ("val", n_val)):
+        ids = tokens(count, vocab)
+        with open(os.path.join(folder, f"{split}.bin"), "wb") as f:
+            f.write(ids)
+        with open(os.path.join(folder, f"fineweb_{split}_000000.bin"), "wb") as f:
+            f.write(struct.pack("<256i", 20240520, 1, count, *([0] * 253)) + ids)
+    return folder
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def arguments(description, what, minutes):
+    p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--lockstep", default=os.path.join(ROOT, "build", "tools", "lockstep"),
+                   help="the program, with lockstep_cuda.so beside it (build/tools/lockstep)")
+    p.add_argument("--libraries", help="folders of CUDA's libraries, for LD_LIBRARY_PATH")
+    p.add_argument("--python", default="python3", help="the Python of the programs beside it (python3)")
+    p.add_argument("--nanogpt", help="checkout of nanoGPT: its train.py")
+    p.add_argument("--out", default=f"{what}.json", help=f"the result ({what}.json)")
+    p.add_argument("--minutes", type=float, default=minutes, help=f"begin nothing more after that time ({minutes})")
+    p.add_argument("--only", metavar="NAMES", help="only those whose name begins so, with commas between")
+    p.add_argument("--short", action="store_true", help="the least of each: for a test without a GPU")
+    return p
+
+
+def begin(what, a):
+    """The result and the tool; SIGTERM ends a run with what it has."""
+    signal.signal(signal.SIGTERM, lambda *_: exit(143))
+    result = Result(what, a)
+    return result, Tool(a, result)
