@@ -180,6 +180,7 @@ unsigned seed, random_state;
 const lks_fibers_launch *running;
 unsigned n_threads, n_ended;
 cuda_thread threads[MAX_THREADS];
+lks_fibers::shown shows[2][MAX_THREADS];        /* as cuda_thread.slot */
 unsigned at_block, at_warp[MAX_THREADS / WARP]; /* how many wait there */
 
 /* Who can go on. */
@@ -472,6 +473,21 @@ uint64_t lks_fibers::exchange(uint64_t word, unsigned mask, int lane_mask, const
     threads[t].slot[turn] = word;
     wait_for_warp(where);
     return threads[t ^ (unsigned)lane_mask].slot[turn];
+}
+
+const lks_fibers::shown *lks_fibers::show(const shown &mine, const char *where)
+{
+    const unsigned t = self->thread, turn = threads[t].n_shuffles++ % 2;
+    if (n_threads != running->block.x)
+        die("%s: %s: the block has more than one row of threads", running->name, where);
+    shows[turn][t] = mine;
+    wait_for_warp(where);
+    return &shows[turn][t / WARP * WARP];
+}
+
+void lks_fibers::die_of(const char *what)
+{
+    die("%s: %s", running->name, what);
 }
 
 void *lks_fibers::shared(const void *site, size_t bytes)

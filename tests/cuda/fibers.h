@@ -162,6 +162,62 @@ static inline uint32_t bf16_pair(float low, float high)
     return (uint32_t)bf16(high) << 16 | bf16(low);
 }
 
+/* What a lane shows to its warp. */
+struct shown {
+    const uint16_t *row;    /* of ldmatrix */
+    float a[4][2], b[2][2]; /* operands of mma */
+};
+/* All of a warp's, which stay until the second time after this. */
+const shown *show(const shown &mine, const char *where);
+[[noreturn]] void die_of(const char *what);
+
+/* ldmatrix.sync.aligned.m8n8.x4.shared.b16, with .trans: reads 16-byte rows as this lane does it.
+ */
+static inline void load_matrices(uint32_t to[4], const void *row, bool transposed)
+{
+    if ((uintptr_t)row % 16 != 0)
+        die_of("ldmatrix of a row that isn't aligned");
+    const unsigned lane = at.thread.x % 32;
+    shown mine;
+    mine.row = (const uint16_t *)row;
+    const shown *rows = show(mine, transposed ? "ldmatrix.trans" : "ldmatrix");
+    for (unsigned m = 0; m < 4; m++) {
+        uint32_t half[2];
+        for (unsigned k = 0; k < 2; k++) {
+            const unsigned r = transposed ? lane % 4 * 2 + k : lane / 4;
+            const unsigned c = transposed ? lane / 4 : lane % 4 * 2 + k;
+            half[k] = rows[m * 8 + r].row[c];
+        }
+        to[m] = half[1] << 16 | half[0];
+    }
+}
+
+static inline void numbers_of(float to[2], uint32_t pair)
+{
+    to[0] = lks__bf16_to_float((uint16_t)pair);
+    to[1] = lks__bf16_to_float((uint16_t)(pair >> 16));
+}
+
+/* mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32. A product of two such numbers is exact. In
+ * which order the GPU adds isn't known. */
+static inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    const unsigned lane = at.thread.x % 32;
+    shown mine;
+    mine.row = NULL;
+    for (unsigned m = 0; m < 4; m++)
+        numbers_of(mine.a[m], a[m]);
+    for (unsigned m = 0; m < 2; m++)
+        numbers_of(mine.b[m], b[m]);
+    const shown *all = show(mine, "mma");
+    for (unsigned i = 0; i < 4; i++)
+        for (unsigned k = 0; k < 16; k++) {
+            const shown &x = all[lane / 4 * 4 + k % 8 / 2];
+            const shown &y = all[(lane % 4 * 2 + i % 2) * 4 + k % 8 / 2];
+            c[i] += x.a[i / 2 + k / 8 * 2][k % 2] * y.b[k / 8][k % 2];
+        }
+}
+
 void put(const void *stream, lks_fibers_launch *launch);
 
 template <class... P> struct launch_of final : lks_fibers_launch {

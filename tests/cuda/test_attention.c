@@ -1,4 +1,5 @@
-/* Attention, and attention over kept keys: src/device/cuda/attention.cu. Results are compared with
+/* Attention, and attention over kept keys: src/device/cuda/attention.cu and, with operands in
+ * bfloat16, attention_bf16.cu. Results are compared with
  * the formula in double (attention/reference.h), with the CPU's operations, and with their own bits
  * in other orders. */
 #include "support.h"
@@ -7,9 +8,34 @@
 #include <string.h>
 
 #include "attention/reference.h"
+#include "base/bf16.h"
 #include "host.h"
 
-static const double TOLERANCE = 1e-5;
+static bool bf16;
+static double tolerance;
+
+static int use_float32(void **state)
+{
+    host_bf16(bf16 = false);
+    tolerance = 1e-5;
+    return 0;
+}
+
+/* Probabilities and gradients of scores are rounded on their way to the next product. */
+static int use_bf16(void **state)
+{
+    host_bf16(bf16 = true);
+    tolerance = 1e-2;
+    return 0;
+}
+
+static const lks__exec *cpu_exec(void)
+{
+    static lks__exec ex;
+    ex = *host_exec();
+    ex.bf16 = bf16;
+    return &ex;
+}
 
 /* `pad`: floats between tokens. Without, rows of heads of 4 n elements are moved by fours. */
 struct shape {
@@ -24,12 +50,20 @@ static const struct shape shapes[] = {
     {{1, 9, 1, 127, 0}, 0}, {{1, 4, 2, 300, 1}, 0}, {{1, 65, 1, 130, 1}, 2},
     {{1, 3, 1, 256, 0}, 0}, {{1, 64, 1, 64, 0}, 0}, {{1, 130, 1, 8, 1}, 0},
 };
+/* Less than a tile; tiles and a rest; heads of three pieces; several tiles of a short head. */
+static const struct shape bf16_shapes[] = {
+    {{2, 5, 2, 3, 1}, 1},
+    {{1, 66, 1, 20, 0}, 4},
+    {{1, 65, 1, 130, 1}, 2},
+    {{1, 130, 2, 8, 1}, 0},
+};
 #if defined(__SANITIZE_THREAD__)
-enum { SHAPES = 3 };
+enum { SHAPES = 3, BF16_SHAPES = 2 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SHAPES = 5 };
+enum { SHAPES = 5, BF16_SHAPES = 2 };
 #else
 enum { SHAPES = sizeof shapes / sizeof *shapes };
+enum { BF16_SHAPES = sizeof bf16_shapes / sizeof *bf16_shapes };
 #endif
 
 /* q, k, v of a token lie side by side, in that order. */
@@ -54,6 +88,11 @@ static struct problem problem_make(const struct shape *shape, double p, float si
     t.dout = host_randoms(t.n_out, 2);
     for (size_t i = 0; i < t.n; i++)
         t.qkv[i] *= size;
+    if (bf16) /* then rounding the operands changes nothing */
+        for (size_t i = 0; i < t.n + t.n_out; i++) {
+            float *x = i < t.n ? t.qkv + i : t.dout + (i - t.n);
+            *x = lks__bf16_to_float(lks__bf16_from_float(*x));
+        }
     return t;
 }
 
@@ -138,35 +177,37 @@ static void check(const struct shape *shape, double p, float size)
     const struct problem t = problem_make(shape, p, size);
     const struct wanted want = formula(&t);
     fill_pads(&t, want.dqkv);
-    struct results first;
+    struct results first = {0};
     EACH_ORDER(seed)
     {
+        if (bf16 && seed > 1) /* enough, and each takes longer */
+            break;
         const struct results got = run(&cuda, NULL, &t, &t.drop);
         if (seed == 0)
             first = got;
-        assert_close(got.out, want.out, t.n_out, TOLERANCE);
-        assert_close(got.lse, want.lse, t.n_lse, TOLERANCE);
-        assert_close(got.dqkv, want.dqkv, t.n, TOLERANCE);
+        assert_close(got.out, want.out, t.n_out, tolerance);
+        assert_close(got.lse, want.lse, t.n_lse, tolerance);
+        assert_close(got.dqkv, want.dqkv, t.n, tolerance);
         assert_bits(got.out, first.out, t.n_out);
         assert_bits(got.lse, first.lse, t.n_lse);
         assert_bits(got.dqkv, first.dqkv, t.n);
     }
-    const struct results cpu = run(&lks__layers_cpu, host_exec(), &t, &t.drop);
-    assert_close_floats(first.out, cpu.out, t.n_out, TOLERANCE);
-    assert_close_floats(first.lse, cpu.lse, t.n_lse, TOLERANCE);
-    assert_close_floats(first.dqkv, cpu.dqkv, t.n, TOLERANCE);
+    const struct results cpu = run(&lks__layers_cpu, cpu_exec(), &t, &t.drop);
+    assert_close_floats(first.out, cpu.out, t.n_out, tolerance);
+    assert_close_floats(first.lse, cpu.lse, t.n_lse, tolerance);
+    assert_close_floats(first.dqkv, cpu.dqkv, t.n, tolerance);
 }
 
 static void test_matches_formula(void **state)
 {
-    for (size_t i = 0; i < SHAPES; i += 2)
+    for (size_t i = 0; i < SHAPES; i += bf16 ? 4 : 2)
         check(&shapes[i], 0.0, 1.0f);
 }
 
 static void test_matches_formula_with_dropout(void **state)
 {
-    for (size_t i = 0; i < SHAPES; i++)
-        check(&shapes[i], 0.3, 1.0f);
+    for (size_t i = 0; i < (bf16 ? BF16_SHAPES : SHAPES); i++)
+        check(bf16 ? &bf16_shapes[i] : &shapes[i], 0.3, 1.0f);
 }
 
 /* Rows of which one probability is nearly 1, and others vanish. */
@@ -184,6 +225,20 @@ static void test_options(void **state)
     const lks__attention_in in = in_of(&t, t.qkv);
     float *want = host_floats(t.n_out), *lse = host_floats(t.n_lse), *out = host_floats(t.n_out);
     lks__cuda_attention_fwd(NULL, &t.s, want, lse, &in, NULL);
+    lks__cuda_attention_fwd(NULL, &t.s, out, NULL, &in, &t.drop);
+    assert_bits(out, want, t.n_out);
+}
+
+/* What bfloat16 doesn't leave of queries, keys and values has no effect. */
+static void test_operands_are_rounded(void **state)
+{
+    const struct shape shape = {{1, 40, 2, 21, 1}, 1};
+    const struct problem t = problem_make(&shape, 0.3, 1.0f);
+    const lks__attention_in in = in_of(&t, t.qkv);
+    float *want = host_floats(t.n_out), *out = host_floats(t.n_out);
+    lks__cuda_attention_fwd(NULL, &t.s, want, NULL, &in, &t.drop);
+    for (size_t i = 0; i < t.n; i++)
+        t.qkv[i] *= 1.0f + (i % 2 ? 1.0f : -0.5f) / 512.0f; /* less than half a step */
     lks__cuda_attention_fwd(NULL, &t.s, out, NULL, &in, &t.drop);
     assert_bits(out, want, t.n_out);
 }
@@ -268,7 +323,7 @@ static void check_cached(const struct shape *shape)
     EACH_ORDER(seed)
     {
         float *out = cached(&cuda, NULL, &t, t.s.T, &whole);
-        assert_close(out, want.out, t.n_out, TOLERANCE);
+        assert_close(out, want.out, t.n_out, tolerance);
         if (seed == 0)
             first = out;
         assert_bits(out, first, t.n_out);
@@ -276,8 +331,8 @@ static void check_cached(const struct shape *shape)
         assert_memory_equal(other.k, whole.k, n_cache * sizeof(float));
         assert_memory_equal(other.v, whole.v, n_cache * sizeof(float));
     }
-    assert_close_floats(first, cached(&lks__layers_cpu, host_exec(), &t, t.s.T, &other), t.n_out,
-                        TOLERANCE);
+    assert_close_floats(first, cached(&lks__layers_cpu, cpu_exec(), &t, t.s.T, &other), t.n_out,
+                        tolerance);
     assert_memory_equal(other.k, whole.k, n_cache * sizeof(float));
     assert_memory_equal(other.v, whole.v, n_cache * sizeof(float));
 }
@@ -292,13 +347,23 @@ static void test_cached(void **state)
         check_cached(&all[i]);
 }
 
+#define BOTH(test)                                                                                 \
+    {#test, test, use_float32, NULL, NULL},                                                        \
+    {                                                                                              \
+#test "_bf16", test, use_bf16, NULL, NULL                                                  \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matches_formula), cmocka_unit_test(test_matches_formula_with_dropout),
-        cmocka_unit_test(test_large_scores),    cmocka_unit_test(test_options),
-        cmocka_unit_test(test_same_bits_alone), cmocka_unit_test(test_cached),
-        cmocka_unit_test(test_causal),
+        cmocka_unit_test_setup(test_matches_formula, use_float32),
+        BOTH(test_matches_formula_with_dropout),
+        BOTH(test_large_scores),
+        BOTH(test_options),
+        BOTH(test_same_bits_alone),
+        BOTH(test_cached),
+        BOTH(test_causal),
+        cmocka_unit_test_setup(test_operands_are_rounded, use_bf16),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

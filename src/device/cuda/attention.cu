@@ -1,4 +1,5 @@
-/* cuda/attention.cu - causal attention in float32, without tensor cores, for any head size.
+/* cuda/attention.cu - causal attention in float32, without tensor cores, for any head size; and
+ * over kept keys and values, also with operands in bfloat16.
  *
  * After Dao et al., FlashAttention (2022): no T x T matrix is kept, and backward computes the
  * probabilities again from the row's log-sum-exp. A *tile* is 64 x 64 floats in shared memory; a
@@ -9,34 +10,17 @@
  *
  * Backward has a pass by tiles of keys for dk and dv and one by tiles of queries for dq. So each
  * sum belongs to one thread, in one order, and work space is one float for each row of scores. */
-#include "device/cuda/cuda.h"
+#include "device/cuda/attention.h"
+#include "device/cuda/bf16.h"
 #include "device/cuda/fours.h"
-#include "device/cuda/launch.h"
 #include "device/cuda/reduce.h"
-#include "device/cuda/rows.h"
-
-#include <math.h>
 
 enum {
-    TILE = 64,
+    TILE = LKS_TILE,
     FOURS = TILE / 4, /* of a tile's row */
     SIDE = 4,         /* of a thread's square */
     THREADS = TILE / SIDE * TILE / SIDE,
     MAX_PIECES = 4, /* of a head, in one block's registers */
-};
-
-/* What all kernels of a call are given. */
-struct attention {
-    lks__attention_shape shape; /* NKV is set */
-    lks__attention_in in;
-    lks__attention_grads grads;
-    float *out, *lse;                  /* forward */
-    const float *f_out, *f_lse, *dout; /* backward */
-    float *delta;                      /* backward: [B,NH,T], sums of dout * out */
-    lks__dropout drop;                 /* threshold 0: none */
-    float scale;                       /* 1 / sqrt(hs) */
-    size_t group, c;                   /* query heads of a key/value head; NH * hs */
-    bool fours;                        /* all rows can be moved by fours */
 };
 
 /* --- tiles ----------------------------------------------------------------------------------- */
@@ -164,33 +148,13 @@ __device__ static int fours_of(unsigned left)
 
 /* --- where a block works --------------------------------------------------------------------- */
 
-struct place {
-    size_t b, h;    /* sequence; head of the queries, or of keys and values */
-    unsigned t0;    /* first token of its tile */
-    unsigned piece; /* first of the pieces of the head of which it makes the output */
-};
-
 static size_t tiles_of(size_t n)
 {
     return (n + TILE - 1) / TILE;
 }
 
-/* Blocks that have most to do begin first: `last_first` if those are the tiles at the end. */
-__device__ static place place_of(const attention &a, size_t heads, int pieces, bool last_first)
-{
-    const size_t tiles = (a.shape.T + TILE - 1) / TILE, all = a.shape.B * heads;
-    const size_t parts = (a.shape.hs + TILE * pieces - 1) / (TILE * pieces);
-    const size_t task = blockIdx.x / parts, tile = task / all;
-    place p;
-    p.b = task % all / heads;
-    p.h = task % heads;
-    p.t0 = (unsigned)(last_first ? tiles - 1 - tile : tile) * TILE;
-    p.piece = (unsigned)(blockIdx.x % parts) * pieces;
-    return p;
-}
-
 /* Head h of sequence b in a matrix of B sequences. */
-__device__ static matrix head(const attention &a, const float *x, size_t ld, size_t b, size_t h)
+__device__ static matrix head(const lks_attention &a, const float *x, size_t ld, size_t b, size_t h)
 {
     return {x + b * a.shape.T * ld + h * a.shape.hs, (unsigned)ld, (unsigned)a.shape.T,
             (unsigned)a.shape.hs, a.fours};
@@ -198,7 +162,7 @@ __device__ static matrix head(const attention &a, const float *x, size_t ld, siz
 
 /* s = q k^T / sqrt(hs), or any other product of two heads' tiles. The last pieces stay in the tiles
  * x and y. `kept`: x holds its only piece already. */
-__device__ static square scores(const attention &a, lks_four *x, const matrix &m, unsigned m0,
+__device__ static square scores(const lks_attention &a, lks_four *x, const matrix &m, unsigned m0,
                                 bool kept, lks_four *y, const matrix &n, unsigned n0, float scale)
 {
     square s = {};
@@ -248,7 +212,8 @@ __device__ static lks_four mask_at(const lks__dropout &drop, uint64_t e)
 }
 
 /* Dropout's factors of the scores of query i of head h with four keys from j on. */
-__device__ static lks_four mask_of(const attention &a, size_t b, size_t h, unsigned i, unsigned j)
+__device__ static lks_four mask_of(const lks_attention &a, size_t b, size_t h, unsigned i,
+                                   unsigned j)
 {
     return mask_at(a.drop, ((b * a.shape.NH + h) * a.shape.T + i) * a.shape.T + j);
 }
@@ -298,12 +263,12 @@ __device__ static void softmax_square(softmax &w, square &s, float factor[SIDE],
 
 template <int PIECES>
 static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
-    attention_fwd_tiles(attention a)
+    attention_fwd_tiles(lks_attention a)
 {
     LKS_SHARED(lks_four, query, TILE * FOURS);
     LKS_SHARED(lks_four, other, TILE * FOURS); /* keys, then values */
     LKS_SHARED(lks_four, p, TILE * FOURS);
-    const place at = place_of(a, a.shape.NH, PIECES, true);
+    const lks_place at = lks_place_of(a, a.shape.NH, PIECES, true);
     const matrix q = head(a, a.in.q, a.in.ldq, at.b, at.h);
     const matrix k = head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
     const matrix v = head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
@@ -362,17 +327,17 @@ static int pieces_of(size_t hs)
 }
 
 /* A block for each tile of each head, and for each part of a head. */
-static dim3 tiles_grid(const attention &a, size_t heads)
+static dim3 tiles_grid(const lks_attention &a, size_t heads)
 {
     const size_t part = (size_t)pieces_of(a.shape.hs) * TILE;
     return dim3(
         (unsigned)(tiles_of(a.shape.T) * a.shape.B * heads * ((a.shape.hs + part - 1) / part)));
 }
 
-static attention attention_of(const lks__attention_shape *shape, const lks__attention_in *in,
-                              const lks__dropout *drop)
+static lks_attention attention_of(const lks__attention_shape *shape, const lks__attention_in *in,
+                                  const lks__dropout *drop)
 {
-    attention a = {};
+    lks_attention a = {};
     a.shape = *shape;
     if (shape->NKV == 0)
         a.shape.NKV = shape->NH;
@@ -400,26 +365,29 @@ static attention attention_of(const lks__attention_shape *shape, const lks__atte
 /* Counts a launch that makes `products` products of the scores below the diagonal, does `each` more
  * operations for a score, and moves so many matrices of the queries' and of the keys' size. Tiles
  * that are read again come from the second-level cache: 16 bytes for 64 scores and element. */
-static void count_scores(const lks__exec *ex, const attention &a, double products, double each,
+void lks_attention_count(const lks__exec *ex, const lks_attention &a, double products, double each,
                          double of_queries, double of_keys)
 {
     const double heads = (double)(a.shape.B * a.shape.NH), T = (double)a.shape.T;
     const double rows = (double)(a.shape.B * a.shape.T), hs = (double)a.shape.hs;
-    lks__cuda_count(ex,
-                    4 * rows * hs *
-                        (of_queries * (double)a.shape.NH + of_keys * (double)a.shape.NKV),
-                    heads * T * (T + 1) / 2 * (products * 2 * hs + each));
+    lks__cuda_count(
+        ex, 4 * rows * hs * (of_queries * (double)a.shape.NH + of_keys * (double)a.shape.NKV),
+        heads * T * (T + 1) / 2 * (products * 2 * hs + each));
 }
 
 extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attention_shape *shape,
                                         float *out, float *lse, const lks__attention_in *in,
                                         const lks__dropout *drop)
 {
-    attention a = attention_of(shape, in, drop);
+    lks_attention a = attention_of(shape, in, drop);
     a.out = out;
     a.lse = lse;
     a.fours = a.fours && lks_in_fours(a.c, out);
-    count_scores(ex, a, 2, 20, 2, 2); /* q, out; k, v */
+    if (lks__cuda_bf16(ex)) {
+        lks_attention_fwd_bf16(ex, a);
+        return;
+    }
+    lks_attention_count(ex, a, 2, 20, 2, 2); /* q, out; k, v */
     LAUNCH_TILES(attention_fwd_tiles, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
 }
 
@@ -431,7 +399,7 @@ extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attentio
 
 enum { DELTA_WARPS = 8 };
 
-static __global__ void attention_delta(attention a)
+static __global__ void attention_delta(lks_attention a)
 {
     const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / LKS_WARP; /* token, head */
     if (i >= a.shape.B * a.shape.T * a.shape.NH)
@@ -447,10 +415,19 @@ static __global__ void attention_delta(attention a)
         a.delta[(b * a.shape.NH + h) * a.shape.T + t] = sum;
 }
 
+void lks_attention_delta(const lks__exec *ex, const lks_attention &a)
+{
+    const size_t rows = a.shape.B * a.shape.T * a.shape.NH;
+    const double n = (double)(rows * a.shape.hs);
+    lks__cuda_count(ex, 8 * n, 2 * n);
+    LKS_LAUNCH(attention_delta, dim3((unsigned)((rows + DELTA_WARPS - 1) / DELTA_WARPS)),
+               dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a);
+}
+
 /* Scores in s and dout v^T in d become P*M in s and dS in d, for queries from i and keys from j
  * on. */
-__device__ static void grad_squares(const attention &a, square &s, square &d, size_t b, size_t h,
-                                    unsigned i, unsigned j)
+__device__ static void grad_squares(const lks_attention &a, square &s, square &d, size_t b,
+                                    size_t h, unsigned i, unsigned j)
 {
     for (int r = 0; r < SIDE; r++) {
         const size_t row = (b * a.shape.NH + h) * a.shape.T + i + r;
@@ -469,12 +446,12 @@ __device__ static void grad_squares(const attention &a, square &s, square &d, si
 
 template <int PIECES>
 static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
-    attention_bwd_keys(attention a)
+    attention_bwd_keys(lks_attention a)
 {
     LKS_SHARED(lks_four, x, TILE * FOURS); /* queries' side: q, then dout, then q again */
     LKS_SHARED(lks_four, y, TILE * FOURS); /* keys' side: k, then v */
     LKS_SHARED(lks_four, p, TILE * FOURS);
-    const place at = place_of(a, a.shape.NKV, PIECES, false);
+    const lks_place at = lks_place_of(a, a.shape.NKV, PIECES, false);
     const matrix k = head(a, a.in.k, a.in.ldkv, at.b, at.h);
     const matrix v = head(a, a.in.v, a.in.ldkv, at.b, at.h);
     const unsigned j = at.t0 + square_x() * SIDE;
@@ -532,12 +509,12 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
 
 template <int PIECES>
 static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
-    attention_bwd_queries(attention a)
+    attention_bwd_queries(lks_attention a)
 {
     LKS_SHARED(lks_four, x, TILE * FOURS); /* dout, then q */
     LKS_SHARED(lks_four, y, TILE * FOURS); /* v, then k */
     LKS_SHARED(lks_four, p, TILE * FOURS);
-    const place at = place_of(a, a.shape.NH, PIECES, true);
+    const lks_place at = lks_place_of(a, a.shape.NH, PIECES, true);
     const matrix q = head(a, a.in.q, a.in.ldq, at.b, at.h), dout = head(a, a.dout, a.c, at.b, at.h);
     const matrix k = head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
     const matrix v = head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
@@ -575,7 +552,7 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
                                         const lks__attention_in *in, const float *out,
                                         const float *lse, const lks__dropout *drop)
 {
-    attention a = attention_of(shape, in, drop);
+    lks_attention a = attention_of(shape, in, drop);
     const size_t rows = shape->B * shape->T * shape->NH;
     a.grads = *grads;
     a.f_out = out;
@@ -583,16 +560,17 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
     a.dout = dout;
     a.fours = a.fours && lks_in_fours(a.c, dout, grads->dq, grads->dk, grads->dv) &&
               grads->ldq % 4 == 0 && grads->ldkv % 4 == 0;
+    if (lks__cuda_bf16(ex)) {
+        lks_attention_bwd_bf16(ex, a);
+        return;
+    }
     a.delta = (float *)lks__cuda_work(ex, rows * sizeof *a.delta);
     if (a.delta == NULL)
         return;
-    const double n = (double)(rows * shape->hs);
-    lks__cuda_count(ex, 8 * n, 2 * n);
-    LKS_LAUNCH(attention_delta, dim3((unsigned)((rows + DELTA_WARPS - 1) / DELTA_WARPS)),
-               dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a);
-    count_scores(ex, a, 4, 10, 2, 4); /* q, dout; k, v, dk, dv */
+    lks_attention_delta(ex, a);
+    lks_attention_count(ex, a, 4, 10, 2, 4); /* q, dout; k, v, dk, dv */
     LAUNCH_TILES(attention_bwd_keys, tiles_grid(a, a.shape.NKV), lks__cuda_stream(ex), a);
-    count_scores(ex, a, 3, 10, 3, 2); /* q, dout, dq; k, v */
+    lks_attention_count(ex, a, 3, 10, 3, 2); /* q, dout, dq; k, v */
     LAUNCH_TILES(attention_bwd_queries, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
 }
 
@@ -604,14 +582,20 @@ enum {
 };
 
 /* Element 0 of a position of key/value head h of sequence b, in the cache's k or v. */
-__device__ static size_t cache_at(const attention &a, const lks__attention_cache &cache, size_t b,
-                                  size_t h, size_t position)
+__device__ static size_t cache_at(const lks_attention &a, const lks__attention_cache &cache,
+                                  size_t b, size_t h, size_t position)
 {
     return ((b * a.shape.NKV + h) * cache.T + position) * a.shape.hs;
 }
 
+/* What products take for x. */
+__device__ static float operand(float x, bool bf16)
+{
+    return bf16 ? lks_bf16_rounded(x) : x;
+}
+
 /* Keys and values of the new tokens to the cache: a warp takes a head of one token. */
-static __global__ void attention_keep(attention a, lks__attention_cache cache)
+static __global__ void attention_keep(lks_attention a, lks__attention_cache cache, bool bf16)
 {
     const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / LKS_WARP;
     if (i >= a.shape.B * a.shape.T * a.shape.NKV)
@@ -620,19 +604,20 @@ static __global__ void attention_keep(attention a, lks__attention_cache cache)
     const size_t to = cache_at(a, cache, row / a.shape.T, h, cache.at + row % a.shape.T);
     const size_t from = row * a.in.ldkv + h * a.shape.hs;
     for (size_t d = threadIdx.x % LKS_WARP; d < a.shape.hs; d += LKS_WARP) {
-        cache.k[to + d] = a.in.k[from + d];
-        cache.v[to + d] = a.in.v[from + d];
+        cache.k[to + d] = operand(a.in.k[from + d], bf16);
+        cache.v[to + d] = operand(a.in.v[from + d], bf16);
     }
 }
 
-__device__ static float dot(const float *x, const float *y, size_t n, bool fours)
+/* x: products take its operands. */
+__device__ static float dot(const float *x, const float *y, size_t n, bool fours, bool bf16)
 {
     lks_four sum = {};
     for (size_t d = 0; d < n; d += 4) {
         const lks_four u = lks_four_at(x + d, {n - d, fours}),
                        v = lks_four_at(y + d, {n - d, fours});
         for (int k = 0; k < 4; k++)
-            sum.at[k] = fmaf(u.at[k], v.at[k], sum.at[k]);
+            sum.at[k] = fmaf(operand(u.at[k], bf16), v.at[k], sum.at[k]);
     }
     return (sum.at[0] + sum.at[1]) + (sum.at[2] + sum.at[3]);
 }
@@ -642,7 +627,7 @@ __device__ static float dot(const float *x, const float *y, size_t n, bool fours
  * All borders are counted from the first key on, so a token's bits depend on its position and on
  * the keys and values alone. */
 static __global__ void __launch_bounds__(KEYS)
-    attention_cached(attention a, lks__attention_cache cache)
+    attention_cached(lks_attention a, lks__attention_cache cache, bool bf16)
 {
     LKS_SHARED(float, p, KEYS);
     LKS_SHARED(float, parts, KEYS *DIMS);
@@ -659,11 +644,11 @@ static __global__ void __launch_bounds__(KEYS)
     float max = -INFINITY, sum = 0.0f, out[DIMS] = {};
     for (size_t j0 = 0; j0 < n; j0 += KEYS) {
         const size_t j = j0 + threadIdx.x;
-        const float s = j < n ? a.scale * dot(q, k + j * hs, hs, a.fours) : -INFINITY;
+        const float s = j < n ? a.scale * dot(q, k + j * hs, hs, a.fours, bf16) : -INFINITY;
         const float top = fmaxf(max, lks_block_max(s)),
                     factor = max == top ? 1.0f : expf(max - top);
         const float e = j < n ? expf(s - top) : 0.0f;
-        p[threadIdx.x] = e;
+        p[threadIdx.x] = operand(e, bf16);
         sum = sum * factor + lks_block_sum(e); /* which waits for all threads' p */
         max = top;
         for (int m = 0; m < DIMS; m++) {
@@ -693,7 +678,7 @@ extern "C" void lks__cuda_attention_cached_fwd(const lks__exec *ex,
                                                const lks__attention_cache *cache,
                                                const lks__attention_in *in)
 {
-    attention a = attention_of(shape, in, NULL);
+    lks_attention a = attention_of(shape, in, NULL);
     const size_t heads = shape->B * shape->T * a.shape.NKV,
                  queries = shape->B * shape->T * shape->NH;
     const size_t blocks = (shape->hs + KEYS * DIMS - 1) / (KEYS * DIMS);
@@ -703,9 +688,9 @@ extern "C" void lks__cuda_attention_cached_fwd(const lks__exec *ex,
     const double seen = (double)cache->at + ((double)shape->T + 1) / 2; /* by a query, on average */
     lks__cuda_count(ex, 16 * (double)heads * hs, 0.0);
     LKS_LAUNCH(attention_keep, dim3((unsigned)((heads + DELTA_WARPS - 1) / DELTA_WARPS)),
-               dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a, *cache);
+               dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a, *cache, lks__cuda_bf16(ex));
     lks__cuda_count(ex, 8 * hs * ((double)queries + (double)(shape->B * a.shape.NKV) * keys),
                     (double)queries * seen * 4 * hs);
     LKS_LAUNCH(attention_cached, dim3((unsigned)(queries * blocks)), dim3(KEYS),
-               lks__cuda_stream(ex), a, *cache);
+               lks__cuda_stream(ex), a, *cache, lks__cuda_bf16(ex));
 }
