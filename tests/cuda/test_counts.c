@@ -94,6 +94,13 @@ static void test_attention(void **state)
     assert_counts(2 * q + 2 * k, pairs * (2 * 2 * HS + 20));
     lks__cuda_attention_bwd(NULL, &shape, &grads, floats(ROWS * C), &in, out, lse, NULL);
     assert_counts(2 * q + (2 * q + 4 * k) + (3 * q + 2 * k), 2 * q + pairs * (7 * 2 * HS + 20));
+    host_bf16(true); /* operands are rounded by one launch more, and then have half the bytes */
+    lks__cuda_attention_fwd(NULL, &shape, out, lse, &in, NULL);
+    assert_counts(1.5 * (q + 2 * k) + 1.5 * q + k, pairs * (2 * 2 * HS + 20));
+    lks__cuda_attention_bwd(NULL, &shape, &grads, floats(ROWS * C), &in, out, lse, NULL);
+    assert_counts(3 * (q + k) + 2 * q + (q + 3 * k) + (2 * q + k),
+                  2 * q + pairs * (7 * 2 * HS + 20));
+    host_bf16(false);
     const lks__attention_shape one = {B, 1, NH, HS, NKV};
     const lks__attention_cache cache = {floats(B * NKV * T * HS), floats(B * NKV * T * HS), T,
                                         T - 1};

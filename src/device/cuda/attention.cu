@@ -362,9 +362,6 @@ static lks_attention attention_of(const lks__attention_shape *shape, const lks__
             LKS_LAUNCH(kernel<MAX_PIECES>, grid, dim3(THREADS), stream, a);                        \
     } while (0)
 
-/* Counts a launch that makes `products` products of the scores below the diagonal, does `each` more
- * operations for a score, and moves so many matrices of the queries' and of the keys' size. Tiles
- * that are read again come from the second-level cache: 16 bytes for 64 scores and element. */
 void lks_attention_count(const lks__exec *ex, const lks_attention &a, double products, double each,
                          double of_queries, double of_keys)
 {

@@ -49,8 +49,9 @@ static __device__ inline lks_place lks_place_of(const lks_attention &a, size_t h
 /* Put a->delta on the stream. */
 void lks_attention_delta(const lks__exec *ex, const lks_attention &a);
 
-/* Count what a launch needs that makes so many products of the scores below the diagonal, with
- * `each` more operations for a score: floats for each element of queries and of keys. */
+/* Count a launch that makes `products` products of the scores below the diagonal, does `each` more
+ * operations for a score, and moves so many float32 matrices of the queries' and of the keys' size.
+ * Tiles that are read again come from the second-level cache. */
 void lks_attention_count(const lks__exec *ex, const lks_attention &a, double products, double each,
                          double of_queries, double of_keys);
 
