@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "device/cuda/bf16.h"
 #include "device/cuda/reduce.h"
 
 namespace
@@ -37,6 +38,10 @@ enum fault {
     LARGE_BLOCK,
     HALF_A_WARP,
     MUCH_SHARED,
+    NO_BARRIER_BEFORE_MATRICES,
+    MATRICES_NOT_ALIGNED,
+    MATRICES_BY_HALF_A_WARP,
+    PRODUCT_BY_HALF_A_WARP,
     FAULTS
 };
 
@@ -65,6 +70,10 @@ const char *const names[FAULTS] = {
     "large_block",
     "half_a_warp",
     "much_shared",
+    "no_barrier_before_matrices",
+    "matrices_not_aligned",
+    "matrices_by_half_a_warp",
+    "product_by_half_a_warp",
 };
 
 const unsigned THREADS = 64;
@@ -151,6 +160,33 @@ static __global__ void far(float *y, int rows, int width)
         y[0] = rows * width < 0 ? 1.0f : 0.0f;
 }
 
+/* y[16][8] = x x^T for the 16 rows of 16 numbers that x has, of which the second factor takes 8.
+ * One warp rounds them, and the other one multiplies. */
+static __global__ void multiply_rows(float *y, const float *x, fault f)
+{
+    LKS_SHARED(uint4, tile, 32);
+    const unsigned lane = threadIdx.x % LKS_WARP;
+    if (threadIdx.x >= LKS_WARP) {
+        const float *from = x + lane * 8;
+        tile[lane] = {lks_bf16_pair(from[0], from[1]), lks_bf16_pair(from[2], from[3]),
+                      lks_bf16_pair(from[4], from[5]), lks_bf16_pair(from[6], from[7])};
+    }
+    if (f != NO_BARRIER_BEFORE_MATRICES)
+        __syncthreads();
+    if (threadIdx.x >= LKS_WARP)
+        return;
+    uint32_t a[4] = {}, b[4] = {};
+    float c[4] = {};
+    const char *row = (const char *)&tile[lane % 16 * 2 + lane / 16];
+    if (f != MATRICES_BY_HALF_A_WARP || lane < 16)
+        lks_load_matrices(a, row + (f == MATRICES_NOT_ALIGNED ? 2 : 0));
+    lks_load_matrices(b, &tile[lane % 8 * 2 + lane / 8 % 2]);
+    if (f != PRODUCT_BY_HALF_A_WARP || lane < 16)
+        lks_multiply_add(c, a, b);
+    for (unsigned i = 0; i < 4; i++)
+        y[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = c[i];
+}
+
 static __global__ void fill_shared(float *y)
 {
     LKS_SHARED(float, a, 8 << 10);
@@ -180,7 +216,10 @@ std::vector<float> results(fault f)
 {
     const size_t n = 3 * THREADS + 17, rows = 4, C = 70;
     float *x = memory(numbers(n)), *y = memory(numbers(n)), *m = memory(numbers(rows * C));
+    float *small = memory(numbers(256));
     std::vector<float> all;
+    for (size_t i = 0; i < 256; i++)
+        small[i] = (float)(i * i % 23) - 11.0f;
     LKS_LAUNCH(reverse_rows, dim3((unsigned)(n / THREADS) + 1), dim3(THREADS), NULL, y, x, n, f);
     all.insert(all.end(), y, y + n);
     LKS_LAUNCH(sum_rows, dim3(1), dim3(rows * LKS_WARP), NULL, y, m, (unsigned)C, f);
@@ -195,8 +234,17 @@ std::vector<float> results(fault f)
     LKS_LAUNCH(copy_fours, dim3(1), dim3(32), NULL, y, x, (size_t)(f == NOT_ALIGNED));
     all.insert(all.end(), y + 1, y + 128);
     LKS_LAUNCH(far, dim3(1), dim3(32), NULL, y, f == INT_TOO_SMALL ? 1 << 20 : 1, 1 << 12);
+    LKS_LAUNCH(multiply_rows, dim3(1), dim3(2 * LKS_WARP), NULL, y, small, f);
+    for (size_t i = 0; i < 16; i++)
+        for (size_t j = 0; j < 8; j++) {
+            float sum = 0.0f; /* exact: of small whole numbers */
+            for (size_t k = 0; k < 16; k++)
+                sum += small[i * 16 + k] * small[j * 16 + k];
+            all.push_back(y[i * 8 + j] == sum ? 0.0f : NAN);
+        }
     if (f == MUCH_SHARED)
         LKS_LAUNCH(fill_shared, dim3(1), dim3(32), NULL, y);
+    free(small);
     free(x);
     free(y);
     free(m);

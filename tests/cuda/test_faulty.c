@@ -36,6 +36,11 @@ static const struct {
     {"tall_grid", PLAIN, "CUDA refuses a grid of 7,65536,1 blocks"},
     {"large_block", PLAIN, "CUDA refuses a block of 1056,1,1 threads"},
     {"half_a_warp", PLAIN, "a block of 48 threads, whose last warp isn't full"},
+    {"no_barrier_before_matrices", PLAIN, "a result is NaN"},
+    {"no_barrier_before_matrices", THREAD, "data race"},
+    {"matrices_not_aligned", PLAIN, "ldmatrix of a row that isn't aligned"},
+    {"matrices_by_half_a_warp", PLAIN, ", but thread "},
+    {"product_by_half_a_warp", PLAIN, "which not all others reach"},
     {"much_shared", PLAIN, "53248 bytes of shared memory, and a block has 49152"},
 };
 
