@@ -27,7 +27,7 @@ assert eval(sys.argv[2]), (sys.argv[2], r)' "$work/result.json" "$1" 2>>"$work/l
 
 script gpu-check 0
 found 'r["complete"] and not r["whole"] and r["gpus"] and "src/device/cuda/muon.cu" in r["sources"]'
-found '[n for n, x in e.items() if x["outcome"] == "passed"] == ["GPU", "kernels", "losses", "gradients", "ranks", "repeated",
+found '[n for n, x in e.items() if x["outcome"] == "passed"] == ["GPU", "kernels", "losses", "gradients", "ranks", "nccl", "repeated",
        "crossing", "evaluation"]'
 found 'e["torch"]["outcome"] == "left out" and "--nanogpt is not given" in e["torch"]["why"]'
 found '"cuda" in e["evaluation"]["figures"] and max(e["losses"]["figures"].values()) <= 1e-4'
