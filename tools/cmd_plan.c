@@ -7,6 +7,7 @@
 
 #include "base/jsonw.h"
 #include "comm/shm/memory.h"
+#include "plan/dryrun.h"
 #include "plan/forecast.h"
 #include "plan/process.h"
 #include "tool.h"
@@ -21,7 +22,9 @@ static const char usage[] =
     "time\n"
     "of a step, of a run on 1, 2, 4 … N hosts with R ranks each. It starts no rank. All settings "
     "of\n"
-    "train are understood.\n";
+    "train are understood. With --device=cuda it counts a GPU's memory, too, of which --memory "
+    "says\n"
+    "how much there is; it needs no GPU for that, and prints no times.\n";
 
 enum { MOST_POINTS = 12, JSON_BYTES = 64 << 10, MOST_VIRTUAL = 1024 };
 
@@ -36,11 +39,13 @@ struct point {
 };
 
 struct plan {
-    const lks__settings *s;
+    lks__settings s;
+    lks__device device;
     uint32_t vocab;
     bool has_machine;
     lks__machine machine;
-    double room; /* bytes of a host */
+    double room;        /* bytes of a host */
+    double device_room; /* of a device with its own memory; 0: it wasn't given */
     lks__process process[2];
     struct point points[MOST_POINTS];
     int n;
@@ -74,7 +79,7 @@ static lks_status forecast(const struct plan *p, const lks__settings *s, const l
 /* The same with n times the micro-batches and virtual ranks. */
 static lks_status weak_forecast(const struct plan *p, const lks__place *place, struct point *point)
 {
-    lks__settings s = *p->s;
+    lks__settings s = p->s;
     lks__traffic traffic;
     LKS__TRY(lks__settings_check(&s, place->local));
     s.gradient_accumulation_steps *= place->n_hosts;
@@ -92,8 +97,8 @@ static lks_status weak_forecast(const struct plan *p, const lks__place *place, s
 static lks_status find_point(struct plan *p, int nodes)
 {
     struct point *point = &p->points[p->n++];
-    const lks__place place = {nodes, (int)p->s->nproc_per_node};
-    lks__settings s = *p->s;
+    const lks__place place = {nodes, (int)p->s.nproc_per_node};
+    lks__settings s = p->s;
     *point = (struct point){.nodes = nodes};
     if (lks__settings_check(&s, lks__place_world(&place)) != LKS_OK)
         snprintf(point->why, sizeof point->why, "%s", lks_last_error());
@@ -103,7 +108,8 @@ static lks_status find_point(struct plan *p, int nodes)
     else
         point->possible = true;
     if (point->possible) {
-        LKS__TRY(lks__needs_find(&s, p->vocab, &place, &p->process[nodes > 1], &point->needs));
+        LKS__TRY(
+            lks__needs_on(&p->device, &s, p->vocab, &place, &p->process[nodes > 1], &point->needs));
         LKS__TRY(lks__traffic_find(&s, p->vocab, &place, &point->traffic));
         LKS__TRY(forecast(p, &s, &place, &point->traffic, &point->time, &point->timed));
     }
@@ -112,9 +118,9 @@ static lks_status find_point(struct plan *p, int nodes)
 
 static lks_status find_all(struct plan *p)
 {
-    const int most = (int)p->s->nnodes;
+    const int most = (int)p->s.nnodes;
     for (int i = 0; i < 2; i++)
-        LKS__TRY(lks__process_measure(p->s, &(lks__place){i + 1, (int)p->s->nproc_per_node},
+        LKS__TRY(lks__process_measure(&p->s, &(lks__place){i + 1, (int)p->s.nproc_per_node},
                                       &p->process[i]));
     for (int nodes = 1; nodes < most; nodes *= 2)
         LKS__TRY(find_point(p, nodes));
@@ -168,37 +174,58 @@ static void print_times(const struct plan *p, const char *title, bool weak)
         if (!(weak ? point->weak_timed : point->timed))
             continue;
         printf("%6d %6d %9.1f ms %8.1f .. %8.1f %12.0f %9.0f%% %7.1f ms%s%s%s%s\n", point->nodes,
-               point->nodes * (int)p->s->nproc_per_node, f->at.step * 1e3, f->low * 1e3,
+               point->nodes * (int)p->s.nproc_per_node, f->at.step * 1e3, f->low * 1e3,
                f->high * 1e3, tokens_a_second(f), 100 * efficiency(p, f, point->nodes),
                f->at.exposed * 1e3, f->model || f->ranks || f->network ? "  extrapolated:" : "",
                f->model ? " model" : "", f->ranks ? " ranks" : "", f->network ? " network" : "");
     }
 }
 
+/* The rooms of a point that it doesn't fit into, in `lacks`: returns how many. */
+static int find_lacks(const struct plan *p, const lks__needs *n, lks__room lacks[2])
+{
+    const lks__room rooms[] = {
+        {&p->device, p->room, 0},
+        {&p->device,
+         p->device_room - (double)p->device.ops->open_bytes - (double)p->device.ops->spare_bytes,
+         1},
+    };
+    int n_lacks = 0;
+    for (int i = 0; i < (p->device_room > 0.0 ? 2 : 1); i++)
+        if (lks__room_needs(&rooms[i], n) > rooms[i].bytes)
+            lacks[n_lacks++] = rooms[i];
+    return n_lacks;
+}
+
 static void print_points(const struct plan *p)
 {
+    const bool own = !p->device.ops->host_memory;
+    lks__room lacks[2];
     printf("\nmemory of a rank and of a host; a step's bytes between hosts\n");
-    printf("%6s %6s %12s %12s %6s %12s %9s %9s %7s\n", "hosts", "ranks", "a rank", "a host",
-           "bytes/p", "sent by one", "2(n-1)/n", "messages", "delays");
+    printf("%6s %6s %12s %12s%s %6s %12s %9s %9s %7s\n", "hosts", "ranks", "a rank", "a host",
+           own ? "        a GPU" : "", "bytes/p", "sent by one", "2(n-1)/n", "messages", "delays");
     for (int i = 0; i < p->n; i++) {
         const struct point *point = &p->points[i];
-        const int ranks = point->nodes * (int)p->s->nproc_per_node;
+        const int ranks = point->nodes * (int)p->s.nproc_per_node;
         if (!point->possible) {
             printf("%6d %6d impossible: %s\n", point->nodes, ranks, point->why);
             continue;
         }
-        printf("%6d %6d %9.1f MB %9.1f MB %7.1f %9.2f MB %9.2f %9.0f %7d%s\n", point->nodes, ranks,
-               point->needs.rank_bytes / 1e6, point->needs.host_bytes / 1e6,
-               lks__needs_per_parameter(&point->needs), point->traffic.bytes / 1e6,
-               point->traffic.ring_bytes / 1e6, point->traffic.messages, point->traffic.delays,
-               point->needs.host_bytes > p->room ? "  doesn't fit" : "");
+        printf("%6d %6d %9.1f MB %9.1f MB", point->nodes, ranks, point->needs.rank_bytes / 1e6,
+               point->needs.host_bytes / 1e6);
+        if (own)
+            printf(" %9.1f MB", point->needs.device.total / 1e6);
+        printf(" %7.1f %9.2f MB %9.2f %9.0f %7d%s\n", lks__needs_per_parameter(&point->needs),
+               point->traffic.bytes / 1e6, point->traffic.ring_bytes / 1e6, point->traffic.messages,
+               point->traffic.delays,
+               find_lacks(p, &point->needs, lacks) > 0 ? "  doesn't fit" : "");
     }
 }
 
 static void print_run(const struct plan *p)
 {
     const struct point *last = &p->points[p->n - 1];
-    const double steps = (double)lks__procedure_of(p->s)->n_steps(p->s);
+    const double steps = (double)lks__procedure_of(&p->s)->n_steps(&p->s);
     if (!last->timed)
         return;
     printf("\nknee: %d host%s; more add less than half of what they could\n", knee(p),
@@ -206,14 +233,14 @@ static void print_run(const struct plan *p)
     printf("%.0f steps on %d host%s: %.2f hours (%.2f to %.2f)\n", steps, last->nodes,
            last->nodes == 1 ? "" : "s", steps * last->time.at.step / 3600,
            steps * last->time.low / 3600, steps * last->time.high / 3600);
-    if (p->s->mtbf_hours > 0) {
-        const double mtbf = p->s->mtbf_hours * 3600 / last->nodes;
+    if (p->s.mtbf_hours > 0) {
+        const double mtbf = p->s.mtbf_hours * 3600 / last->nodes;
         const double every = lks__forecast_checkpoint_every(checkpoint_seconds(p, last), mtbf);
         const double steps_between = fmax(1.0, floor(every / last->time.at.step));
         printf(
             "checkpoint: %.1f s to write; --checkpoint_interval=%.0f loses least if a host fails "
             "every %g hours\n",
-            checkpoint_seconds(p, last), steps_between, p->s->mtbf_hours);
+            checkpoint_seconds(p, last), steps_between, p->s.mtbf_hours);
     }
 }
 
@@ -227,6 +254,9 @@ static void print_limits(const struct plan *p)
         printf("open files: the first rank of a host needs about %.0f, the limit is %.0f: raise "
                "`ulimit -n`\n",
                need, (double)files.rlim_cur);
+    if (!p->device.ops->host_memory && p->s.machine[0] != '\0')
+        printf("times aren't planned for --device=%s: a machine file has a processor's figures\n",
+               p->s.device);
     if (p->has_machine && last->nodes > 1 && !p->machine.has_link)
         printf("time on several hosts is not known: the machine file has no link; add "
                "link_bandwidth (bytes/s) and round_trip_s\n");
@@ -236,17 +266,19 @@ static void print_limits(const struct plan *p)
 static lks_status print_advice(const struct plan *p)
 {
     const struct point *last = &p->points[p->n - 1];
-    const lks__layers *layers;
+    lks__room lacks[2];
     char text[LKS__ADVICE_TEXT];
-    if (!last->possible || last->needs.host_bytes <= p->room)
-        return LKS_OK;
-    lks__settings s = *p->s;
-    LKS__TRY(lks__settings_check(&s, lks__place_world(&last->needs.place)));
-    LKS__TRY(lks__session_layers(s.device, &layers));
-    LKS__TRY(lks__advice_find(layers, &s, p->vocab, &last->needs.place,
-                              &p->process[last->nodes > 1], p->room, text));
-    printf("it doesn't fit: %.1f MB of %.1f MB a host%s%s\n", last->needs.host_bytes / 1e6,
-           p->room / 1e6, text[0] != '\0' ? "; what fits: " : "", text);
+    const int n = last->possible ? find_lacks(p, &last->needs, lacks) : 0;
+    lks__settings s = p->s;
+    if (n > 0)
+        LKS__TRY(lks__settings_check(&s, lks__place_world(&last->needs.place)));
+    for (int i = 0; i < n; i++) {
+        LKS__TRY(lks__advice_find(&lacks[i], &s, p->vocab, &last->needs.place,
+                                  &p->process[last->nodes > 1], text));
+        printf("it doesn't fit: %.1f MB of %.1f MB a %s%s%s\n",
+               lks__room_needs(&lacks[i], &last->needs) / 1e6, lacks[i].bytes / 1e6,
+               lacks[i].ranks == 0 ? "host" : "GPU", text[0] != '\0' ? "; what fits: " : "", text);
+    }
     return LKS_OK;
 }
 
@@ -269,8 +301,25 @@ static void print_all(const struct plan *p)
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
+static void write_device(lks__jsonw *w, const lks__device_needs *d)
+{
+    lks__jsonw_object(w, "device");
+    lks__jsonw_double(w, "bytes", d->total);
+    lks__jsonw_double(w, "parameters", d->params);
+    lks__jsonw_double(w, "moments", d->moments);
+    lks__jsonw_double(w, "gradients", d->gradients);
+    lks__jsonw_double(w, "activations", d->activations);
+    lks__jsonw_double(w, "work", d->work);
+    lks__jsonw_double(w, "buffers", d->buffers);
+    lks__jsonw_double(w, "exchange", d->exchange);
+    lks__jsonw_double(w, "samples", d->samples);
+    lks__jsonw_double(w, "opened", d->opened);
+    lks__jsonw_end(w);
+}
+
 static void write_memory(lks__jsonw *w, const struct plan *p, const lks__needs *n)
 {
+    lks__room lacks[2];
     lks__jsonw_object(w, "memory");
     lks__jsonw_double(w, "rank_bytes", n->rank_bytes);
     lks__jsonw_double(w, "host_bytes", n->host_bytes);
@@ -287,7 +336,9 @@ static void write_memory(lks__jsonw *w, const struct plan *p, const lks__needs *
     lks__jsonw_double(w, "samples", n->samples);
     lks__jsonw_double(w, "checkpoint", n->checkpoint);
     lks__jsonw_double(w, "bytes_per_parameter", lks__needs_per_parameter(n));
-    lks__jsonw_bool(w, "fits", n->host_bytes <= p->room);
+    lks__jsonw_bool(w, "fits", find_lacks(p, n, lacks) == 0);
+    if (!p->device.ops->host_memory)
+        write_device(w, &n->device);
     lks__jsonw_end(w);
 }
 
@@ -329,7 +380,7 @@ static lks_status print_json(const struct plan *p)
     lks__jsonw_open(&w, text, JSON_BYTES);
     lks__jsonw_object(&w, NULL);
     lks__jsonw_int(&w, "lockstep_plan", 1);
-    lks__jsonw_int(&w, "ranks_per_host", p->s->nproc_per_node);
+    lks__jsonw_int(&w, "ranks_per_host", p->s.nproc_per_node);
     if (p->points[0].timed)
         lks__jsonw_int(&w, "knee", knee(p));
     lks__jsonw_array(&w, "points");
@@ -337,7 +388,7 @@ static lks_status print_json(const struct plan *p)
         const struct point *point = &p->points[i];
         lks__jsonw_object(&w, NULL);
         lks__jsonw_int(&w, "nodes", point->nodes);
-        lks__jsonw_int(&w, "ranks", point->nodes * p->s->nproc_per_node);
+        lks__jsonw_int(&w, "ranks", point->nodes * p->s.nproc_per_node);
         if (point->possible) {
             write_memory(&w, p, &point->needs);
             write_network(&w, &point->traffic);
@@ -361,18 +412,44 @@ static lks_status print_json(const struct plan *p)
 
 /* ---------------------------------------------------------------------------------------------- */
 
+/* As a run on the first number of hosts chooses it. For a GPU elsewhere its host counts, not this.
+ */
+static lks_status choose_batch(struct plan *p)
+{
+    const double host_bytes = p->device.ops->host_memory ? p->room : INFINITY;
+    lks__settings s = p->s;
+    LKS__TRY(lks__settings_check(&s, (int)s.nproc_per_node));
+    LKS__TRY(lks__plan_choose_batch(&s, p->vocab, (int)s.nproc_per_node, host_bytes));
+    p->s.batch_size = s.batch_size;
+    p->s.gradient_accumulation_steps = s.gradient_accumulation_steps;
+    p->s.auto_batch = 0;
+    return LKS_OK;
+}
+
 static lks_status plan(const lks__settings *s, struct plan *p)
 {
-    *p = (struct plan){.s = s, .has_machine = s->machine[0] != '\0'};
-    if (s->auto_batch != 0)
+    uint64_t limit = 0;
+    *p = (struct plan){.s = *s, .has_machine = s->machine[0] != '\0'};
+    LKS__TRY(lks__settings_memory(s, &limit));
+    if (s->auto_batch != 0 && limit == 0)
         return lks__fail(LKS_ERR_CONFIG,
-                         "plan needs a number for batch_size: a run chooses it when it starts");
+                         "plan needs a number for batch_size, or --memory, for which it is chosen: "
+                         "a run chooses it when it starts");
+    LKS__TRY(lks__session_ask(s->device, &p->device));
     p->vocab = find_vocabulary(s);
     p->room = (double)lks__memory_available();
     if (p->has_machine) {
         LKS__TRY(lks__machine_read(s->machine, &p->machine));
         p->room = p->machine.memory_bytes;
     }
+    if (!p->device.ops->host_memory) {
+        p->has_machine = false; /* its figures are those of processors */
+        p->device_room = (double)limit;
+    } else if (limit > 0) {
+        p->room = (double)limit;
+    }
+    if (s->auto_batch != 0)
+        LKS__TRY(choose_batch(p));
     LKS__TRY(find_all(p));
     if (s->json)
         return print_json(p);

@@ -523,9 +523,7 @@ lks_status lks__ddp_release(lks__ddp *d)
 void lks__ddp_share(const lks__ddp *d, size_t n, size_t *first, size_t *end)
 {
     const lks_world *w = lks_comm_world(d->comm);
-    size_t W = (size_t)w->local_world_size, rank = (size_t)w->local_rank;
-    *first = rank * n / W;
-    *end = (rank + 1) * n / W;
+    lks__ddp_local_part(0, n, w->local_rank, w->local_world_size, first, end);
 }
 
 /* --- ZeRO-1: moments divided over hosts ------------------------------------------------------ */
@@ -540,7 +538,7 @@ int lks__ddp_n_updates(const lks__ddp *d)
 void lks__ddp_update_range(const lks__ddp *d, int i, size_t *first, size_t *end)
 {
     const lks_world *w = lks_comm_world(d->comm);
-    size_t from, to, W = (size_t)w->local_world_size, rank = (size_t)w->local_rank;
+    size_t from, to;
     if (d->exchange != NULL) {
         lks__ddp_exchange_share(d->exchange, d->buckets[i].n_blocks, first, end);
         *first += d->buckets[i].first_block;
@@ -554,8 +552,7 @@ void lks__ddp_update_range(const lks__ddp *d, int i, size_t *first, size_t *end)
     lks_comm_host_share(d->comm, d->buckets[i].n_blocks, &from, &to);
     from += d->buckets[i].first_block;
     to += d->buckets[i].first_block;
-    *first = from + (to - from) * rank / W;
-    *end = from + (to - from) * (rank + 1) / W;
+    lks__ddp_local_part(from, to, w->local_rank, w->local_world_size, first, end);
 }
 
 lks_status lks__ddp_gather(lks__ddp *d, float *arena, bool to_first)

@@ -34,6 +34,14 @@ typedef struct lks__ddp_config {
 /* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
 int lks__ddp_first_leaf(int V, int W, int rank);
 
+/* The part of [from, to) that is local rank `rank`'s, of `local`. */
+static inline void lks__ddp_local_part(size_t from, size_t to, int rank, int local, size_t *first,
+                                       size_t *end)
+{
+    *first = from + (to - from) * (size_t)rank / (size_t)local;
+    *end = from + (to - from) * (size_t)(rank + 1) / (size_t)local;
+}
+
 /* Number of gradient arenas that a rank needs for its leaves: the most that the tree holds at once.
  * A leaf in a staging buffer (see lks__ddp_shift) needs none; `staging`: use such buffers. */
 int lks__ddp_arenas(int V, int W, bool staging);

@@ -288,6 +288,17 @@ lks_status lks__ddp_exchange_open(const lks__ddp_exchange_config *config, const 
     return st;
 }
 
+static void free_lists(lks__ddp_exchange *x)
+{
+    free(x->nodes);
+    free(x->owned);
+    free(x->shards);
+    free(x->place);
+    free(x->runs);
+    free(x->moves);
+    free(x->spread);
+}
+
 void lks__ddp_exchange_close(lks__ddp_exchange *x)
 {
     if (x == NULL)
@@ -297,14 +308,37 @@ void lks__ddp_exchange_close(lks__ddp_exchange *x)
     lks__mirror_close(&x->blocks);
     lks__mirror_close(&x->parts);
     lks__mirror_close(&x->squares);
-    free(x->nodes);
-    free(x->owned);
-    free(x->shards);
-    free(x->place);
-    free(x->runs);
-    free(x->moves);
-    free(x->spread);
+    free_lists(x);
     free(x);
+}
+
+/* Floats of this rank's shard of a bucket. */
+static size_t shard_floats(const lks__ddp_exchange *x, const struct shard *s)
+{
+    size_t floats = 0;
+    for (size_t r = s->first_run; r < s->end_run; r++)
+        if (x->runs[r].owner == x->config.rank)
+            floats += start_of(x, x->runs[r].end) - start_of(x, x->runs[r].first);
+    return floats;
+}
+
+lks_status lks__ddp_exchange_bytes(const lks__ddp_exchange_config *config, const lks__table *table,
+                                   double *bytes_p)
+{
+    lks__ddp_exchange x = {.config = *config, .table = table};
+    size_t most = 0;
+    lks_status st = open_runs(&x);
+    for (int i = 0; i < config->n_buckets && st == LKS_OK; i++) {
+        const size_t floats = shard_floats(&x, &x.shards[i]);
+        most = floats > most ? floats : most;
+    }
+    if (st == LKS_OK)
+        *bytes_p = (double)((x.owned[config->rank] + 1) * sizeof(lks__shard_block) +
+                            (size_t)x.n_parts * sizeof(lks__shard_part) +
+                            ((size_t)config->W * x.most_owned + 1) * sizeof(double) +
+                            most * (size_t)nodes_of_others(&x) * sizeof(float));
+    free_lists(&x);
+    return st;
 }
 
 /* --- a step ---------------------------------------------------------------------------------- */

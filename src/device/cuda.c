@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include "device/cuda/module.h"
+#include "device/cuda/questions.h"
 #include "layers/devices.h"
+#include "layers/exchange.h"
 
 /* Has this machine an NVIDIA GPU, or a driver for one? Then its user may expect it to be used. */
 static bool has_signs(void)
@@ -83,13 +85,20 @@ static void close_asked(lks__device *device)
     free(device);
 }
 
-static lks_status open_asked(const lks__cuda_module *module, lks__device **device_p)
+static lks_status open_asked(lks__device **device_p)
 {
-    static const struct lks__device_ops ops = {.name = "cuda", .close = close_asked};
+    static const struct lks__exchange_ops exchange;
+    static const struct lks__device_ops ops = {
+        .name = "cuda",
+        .exchange = &exchange,
+        .open_bytes = LKS__CUDA_PRODUCT_BYTES + LKS__CUDA_CONTEXT_BYTES,
+        .spare_bytes = LKS__CUDA_LATER_BYTES,
+        .close = close_asked,
+    };
     *device_p = calloc(1, sizeof **device_p);
     if (*device_p == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a device");
-    **device_p = (lks__device){.ops = &ops, .layers = module->layers};
+    **device_p = (lks__device){.ops = &ops, .layers = &lks__cuda_questions, .bf16 = true};
     return LKS_OK;
 }
 
@@ -98,6 +107,8 @@ lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **d
     const lks__cuda_module *module;
     char text[LKS__DEVICE_TEXT];
     int n = 0, gpu = 0;
+    if (place->questions && place->note == NULL)
+        return open_asked(device_p);
     if (place->note != NULL && !has_signs()) /* don't load libraries in vain */
         return lks__fail(LKS_ERR_SUPPORT, "no NVIDIA GPU");
     const char *why = why_not(&module, &n, text);
@@ -110,8 +121,6 @@ lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **d
                                "the GPU");
         return lks__fail(LKS_ERR_SUPPORT, "%s", place->note);
     }
-    if (place->questions && module != NULL)
-        return open_asked(module, device_p);
     if (why != NULL)
         return lks__fail(LKS_ERR_SUPPORT, "--device=cuda: %s", why);
     LKS__TRY(choose(module, place, n, &gpu));

@@ -43,6 +43,12 @@ struct lks__device_ops {
      * before new work on it). Then there are no copies: see layers/mirror.h. */
     bool host_memory;
 
+    /* Of a device with its own memory: bytes of it that an open device has taken beside what is
+     * allocated here, and bytes that it may take later on. They may be estimates. */
+    size_t open_bytes, spare_bytes;
+    /* What is left of its memory now, and all of it. NULL: nobody knows. */
+    lks_status (*memory)(lks__device *device, size_t *left, size_t *all);
+
     /* `bytes` zeros, 64-byte aligned, on the device. ERR_NOMEM. */
     lks_status (*alloc)(lks__device *device, size_t bytes, void **p);
     void (*release)(lks__device *device, void *p, size_t bytes); /* nothing queued may need it */
@@ -93,6 +99,7 @@ struct lks__device {
     /* Which piece of hardware it is, the same for all processes of the host, and its name in
      * messages; 0: each process has its own. */
     uint64_t unit;
+    int ranks; /* of this host that have this unit, or 0: it wasn't asked */
     char which[LKS__DEVICE_WHICH];
     lks__waiter waiter; /* NULL functions: none */
 };

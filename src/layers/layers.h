@@ -89,6 +89,18 @@ typedef void lks__linear_bwd_x_add_fn(const lks__exec *ex, float *dx, const floa
 typedef void lks__linear_bwd_w_fn(const lks__exec *ex, float *dw, float *db, const float *dy,
                                   size_t lddy, const float *x, size_t rows, size_t out, size_t in);
 
+/* What a model and its updates use of operations, at most. */
+typedef struct lks__work_use {
+    size_t rows; /* of a pass: sequences of T */
+    size_t T, n_heads, n_kv_heads, head_size;
+    size_t columns;    /* of a gradient that is summed over rows */
+    size_t params;     /* floats */
+    size_t factors[2]; /* floats of a product's first and second factor that are no parameters */
+    bool bf16;         /* products round their factors */
+} lks__work_use;
+/* Bytes of memory that the device's operations keep for themselves, at most. */
+typedef size_t lks__work_bytes_fn(const lks__work_use *use);
+
 /* --- causal multi-head attention -------------------------------------------------------------- */
 
 typedef struct lks__attention_shape {
@@ -363,6 +375,7 @@ typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_
     X(update_muon_bytes)
 
 #define LKS__LAYER_QUESTION_MAP(X)                                                                 \
+    X(work_bytes)                                                                                  \
     X(layernorm_partial_floats)                                                                    \
     X(golf_partial_floats)
 

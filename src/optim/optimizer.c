@@ -139,9 +139,9 @@ static lks_status list_pieces(lks__optim *o, const lks__optim_share *share)
     return st;
 }
 
-static void place_state(lks__optim *o)
+/* `shared`: in an arena of the table, which is the host's memory. */
+static void place_state(lks__optim *o, bool shared)
 {
-    const bool shared = o->device->ops->host_memory;
     for (int state = 0; state < LKS__OPTIM_STATES; state++) {
         size_t at = 0;
         for (size_t i = 0; i < o->n_pieces; i++) {
@@ -152,6 +152,19 @@ static void place_state(lks__optim *o)
         }
         o->state_floats[state] = shared ? o->table->trained_count : at;
     }
+}
+
+lks_status lks__optim_measure(const lks__optimizer *optimizer, const lks__device *device,
+                              const lks__table *table, const lks__optim_share *share,
+                              size_t floats[LKS__OPTIM_STATES])
+{
+    lks__optim o = {.optimizer = optimizer, .table = table};
+    lks_status st = list_pieces(&o, share);
+    if (st == LKS_OK)
+        place_state(&o, device->ops->host_memory);
+    memcpy(floats, o.state_floats, sizeof o.state_floats);
+    lks__optim_close(&o);
+    return st;
 }
 
 /* --- opening --------------------------------------------------------------------------------- */
@@ -180,7 +193,7 @@ lks_status lks__optim_open(const lks__optimizer *optimizer, lks__device *device,
     *o = (lks__optim){.optimizer = optimizer, .device = device, .table = table};
     lks_status st = list_pieces(o, share);
     if (st == LKS_OK)
-        place_state(o);
+        place_state(o, device->ops->host_memory);
     if (st == LKS_OK)
         st = open_work(o, lent, lent_bytes);
     if (st != LKS_OK)

@@ -103,6 +103,10 @@ struct lks__optim {
 lks_status lks__optim_open(const lks__optimizer *optimizer, lks__device *device,
                            const lks__table *table, const lks__optim_share *share, void *lent,
                            size_t lent_bytes, lks__optim *o);
+/* The state_floats that it would have; the device needs not be open. ERR_NOMEM. */
+lks_status lks__optim_measure(const lks__optimizer *optimizer, const lks__device *device,
+                              const lks__table *table, const lks__optim_share *share,
+                              size_t floats[LKS__OPTIM_STATES]);
 void lks__optim_close(lks__optim *o); /* a zeroed one does nothing */
 
 void lks__optim_update(const lks__optim *o, const lks__rates *rates, const lks__optim_arenas *a);

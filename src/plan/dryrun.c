@@ -60,15 +60,15 @@ static lks_status check_room(const lks__settings *s, uint32_t vocab, int W)
 {
     const lks__place here = {1, W};
     const double room = (double)lks__memory_available();
-    const lks__layers *layers;
+    lks__device device;
     lks__process process = {0};
     lks__needs needs;
-    LKS__TRY(lks__session_layers(s->device, &layers));
-    LKS__TRY(lks__needs_on(layers, s, vocab, &here, &process, &needs));
+    LKS__TRY(lks__session_ask(s->device, &device));
+    LKS__TRY(lks__needs_on(&device, s, vocab, &here, &process, &needs));
     if (needs.host_bytes < 0.5 * room)
         return LKS_OK;
     LKS__TRY(lks__process_measure(s, &here, &process));
-    return lks__advice_check(layers, s, vocab, &here, &process, room);
+    return lks__advice_check(&(lks__room){&device, room, 0}, s, vocab, &here, &process);
 }
 
 lks_status lks__plan_fits(const lks__settings *s, int W)
@@ -99,22 +99,37 @@ static lks_status print_frozen(const lks__settings *s, uint32_t vocab)
     return st;
 }
 
-/* As the run will do it, with the memory that there is now. */
-static lks_status choose_batch(lks__settings *s, uint32_t vocab, int W)
+lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, double host_bytes)
 {
     const lks__place here = {1, W};
     lks__process process;
+    lks__device device;
     uint64_t limit = 0;
     int64_t batch;
-    lks__fit fit = {.W = W, .local = W, .vocab_size = vocab};
-    LKS__TRY(lks__session_layers(s->device, &fit.layers));
+    LKS__TRY(lks__session_ask(s->device, &device));
     LKS__TRY(lks__process_measure(s, &here, &process));
     LKS__TRY(lks__settings_memory(s, &limit));
-    fit.process = process.own + process.libraries / W;
-    fit.room = limit > 0 ? (double)limit : (double)lks__memory_available();
+    const bool own = !device.ops->host_memory;
+    lks__fit fit = {
+        .W = W,
+        .local = W,
+        .vocab_size = vocab,
+        .process = process.own + process.libraries / W,
+        .rooms = {{&device, limit > 0 && !own ? (double)limit : host_bytes, 0}},
+        .n_rooms = 1,
+    };
+    if (own && limit == 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "batch_size=auto: --device=%s isn't opened to plan for it, so give its "
+                         "memory, for example --memory=16G",
+                         s->device);
+    if (own)
+        lks__fit_add_device(&fit, &device, (double)limit - (double)device.ops->open_bytes, 1);
     LKS__TRY(lks__fit_choose(s, &fit, &batch));
     LKS__TRY(lks__fit_take(s, W, batch));
-    printf("batch_size=auto:   %" PRId64 ", for at most %.1f MB\n", batch, fit.room / 1e6);
+    if (!s->json)
+        printf("batch_size=auto:   %" PRId64 ", for at most %.1f MB%s\n", batch,
+               fit.rooms[fit.n_rooms - 1].bytes / 1e6, own ? " of each device" : "");
     return LKS_OK;
 }
 
@@ -134,7 +149,7 @@ lks_status lks__plan_dry_run(const lks__settings *given, int W)
     lks__meta_free(&meta);
     LKS__TRY(read_data(s, dir, vocab, n_tokens));
     if (s->auto_batch != 0)
-        LKS__TRY(choose_batch(&chosen, vocab, W));
+        LKS__TRY(lks__plan_choose_batch(&chosen, vocab, W, (double)lks__memory_available()));
     LKS__TRY(find(s, vocab, W, &needs));
     const int64_t N = s->gradient_accumulation_steps;
     const int V = lks__train_ddp_config(s).V;

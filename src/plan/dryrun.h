@@ -14,5 +14,9 @@ lks_status lks__plan_dry_run(const lks__settings *s, int world_size);
 lks_status lks__plan_fits(const lks__settings *s, int world_size);
 /* The same, checked settings: the bytes of all ranks together. */
 lks_status lks__plan_bytes(const lks__settings *s, int world_size, double *bytes_p);
+/* Replace batch_size=auto as a run of `world_size` ranks would on a host of `host_bytes`, and print
+ * the choice (but with --json). A device with its own memory has the bytes of --memory. */
+lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int world_size,
+                                  double host_bytes);
 
 #endif

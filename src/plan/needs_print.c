@@ -17,7 +17,9 @@ void lks__needs_print(const lks__needs *n)
     if (n->staging > 0.0)
         printf("staging buffer:    %.1f MB, for %s\n", mb(n->staging),
                n->stagers == n->place.local ? "each rank" : "ranks that need one");
-    printf("activations:       %.1f MB, for each rank\n", mb(n->activations));
+    const lks__device_needs *d = &n->device;
+    printf("activations:       %.1f MB, for each rank%s\n", mb(n->activations),
+           d->total > 0.0 ? "'s GPU" : "");
     printf("process:           %.1f MB, for each rank; %.1f MB of libraries and %.1f MB of shared "
            "buffers, once for all ranks of a host\n",
            mb(n->process), mb(n->libraries), mb(n->control));
@@ -26,10 +28,17 @@ void lks__needs_print(const lks__needs *n)
                "host\n",
                mb(n->inter_host));
     if (n->samples > 0.0)
-        printf("samples:           %.1f MB, for the first rank\n", mb(n->samples));
+        printf("samples:           %.1f MB, for the first rank%s\n", mb(n->samples),
+               d->total > 0.0 ? "'s GPU" : "");
     if (n->checkpoint > 0.0)
         printf("checkpoint:        %.1f MB more on the first host while it is written\n",
                mb(n->checkpoint));
+    if (d->total > 0.0)
+        printf("a rank's GPU:      %.1f MB: parameters %.1f, moments %.1f, gradients %.1f, "
+               "activations "
+               "%.1f, work space and buffers %.1f, CUDA itself some %.0f\n",
+               mb(d->total), mb(d->params), mb(d->moments), mb(d->gradients), mb(d->activations),
+               mb(d->work + d->buffers + d->exchange + d->samples), mb(d->opened));
     printf("bytes a parameter: %.1f on a host (usual count: 16, with one arena of gradients)\n",
            lks__needs_per_parameter(n));
     if (n->place.n_hosts > 1)

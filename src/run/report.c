@@ -245,8 +245,10 @@ static void describe(lks__report *r, const lks__trainer *t)
     if (t->fit_room > 0.0)
         lks__log_line(log,
                       "batch_size=auto: %" PRId64 " samples in each of %d micro-batches, the most "
-                      "that fit (this host may use %.0f MB)",
-                      t->s.batch_size, t->N, t->fit_room / 1e6);
+                      "that fit (%s may use %.0f MB)",
+                      t->s.batch_size, t->N,
+                      t->ses.device->ops->memory == NULL ? "this host" : "a rank on its GPU",
+                      t->fit_room / 1e6);
     describe_frozen(log, &t->table);
     if (t->resumed && t->s.eval_only)
         lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", t->iter, t->shown_out_dir);

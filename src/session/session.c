@@ -182,6 +182,7 @@ static lks_status agree_on_units(lks__session *s, bool share)
     const int first = w->rank - w->local_rank, end = first + w->local_world_size;
     const char *which = s->device->which;
     int units = 0, other = -1;
+    s->device->ranks = 0;
     lks_status st = LKS_OK;
     uint64_t *all = calloc((size_t)w->world_size, sizeof *all);
     if (all == NULL)
@@ -194,6 +195,7 @@ static lks_status agree_on_units(lks__session *s, bool share)
         for (int before = first; before < r; before++)
             is_new = is_new && all[before] != all[r];
         units += is_new;
+        s->device->ranks += all[r] == all[w->rank];
         if (r != w->rank && all[r] == all[w->rank] && other < 0)
             other = r;
     }
@@ -312,7 +314,7 @@ const char *lks__session_device_note(const lks__session *s)
     return s->device_note[0] != '\0' && s->world.rank == 0 ? s->device_note : NULL;
 }
 
-lks_status lks__session_layers(const char *name, const lks__layers **layers_p)
+lks_status lks__session_ask(const char *name, lks__device *asked)
 {
     char note[LKS__DEVICE_TEXT] = "";
     const lks__exec none = {0};
@@ -323,7 +325,9 @@ lks_status lks__session_layers(const char *name, const lks__layers **layers_p)
     };
     lks__device *device = NULL;
     LKS__TRY(open_device(name, &place, &device));
-    *layers_p = device == NULL ? &lks__layers_cpu : device->layers;
+    *asked = lks__device_cpu(NULL);
+    if (device != NULL)
+        *asked = (lks__device){.ops = device->ops, .layers = device->layers, .bf16 = device->bf16};
     lks__device_close(device);
     return LKS_OK;
 }

@@ -50,8 +50,9 @@ lks_status lks__session_join(lks__session *s, bool must);
  * or another rank reports it. */
 const char *lks__session_device_note(const lks__session *s);
 
-/* Without a session: the layer table of that device, for its questions alone. */
-lks_status lks__session_layers(const char *name, const lks__layers **layers_p);
+/* Without a session: that device, but not open. Its table answers questions, and `ops` says what it
+ * is; nothing else may be called. */
+lks_status lks__session_ask(const char *name, lks__device *asked);
 
 /* Set the precision of products to bfloat16 or float32, the initial one. Collective: ERR_DIVERGED
  * if the ranks' kernels don't give the same bits. */

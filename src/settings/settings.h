@@ -165,8 +165,9 @@ enum {
       "samples in a micro-batch; train: auto: as many as fit into memory, with as many samples "   \
       "in a step as without auto")                                                                 \
     X(STR, memory, "", ANY, TRAIN, HOST, BATCH,                                                    \
-      "memory of each host for batch_size=auto: bytes, or a number with K, M, G (powers of 1024) " \
-      "or KB, MB, GB (of 1000); empty: what the machine or its control group has left")            \
+      "memory of each host, or with --device=cuda of each GPU, for batch_size=auto and for plan: " \
+      "bytes, or a number with K, M, G (powers of 1024) or KB, MB, GB (of 1000); empty: what is "  \
+      "left")                                                                                      \
     X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN, BATCH,                     \
       "micro-batches in a step, over all ranks together")                                          \
     X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \

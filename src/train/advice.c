@@ -7,21 +7,28 @@
 /* The needs are so exact, of the whole or for each rank, whichever is more. */
 static const double ERROR = 0.03, ERROR_OF_RANK = 5e6;
 
-/* Library pages count as cache, which the kernel gives up, and untouched arenas are pages of the
- * segment that a limit counts. */
-static double least_bytes(const lks__needs *n)
+double lks__room_needs(const lks__room *room, const lks__needs *n)
 {
+    const int ranks = room->ranks < n->place.local ? room->ranks : n->place.local;
+    return room->ranks == 0 ? n->host_bytes : lks__needs_of_device(n, ranks);
+}
+
+/* On a host, library pages count as cache, which the kernel gives up, and untouched arenas are
+ * pages of the segment that a limit counts. What a device allocates is known. */
+static double least_bytes(const lks__room *room, const lks__needs *n)
+{
+    if (room->ranks > 0)
+        return lks__room_needs(room, n);
     const double bytes = n->host_bytes - n->libraries;
     const double error = bytes * ERROR, of_ranks = ERROR_OF_RANK * n->place.local;
     return bytes - (error > of_ranks ? error : of_ranks);
 }
 
 struct advice {
-    const lks__layers *layers;
+    const lks__room *room;
     const lks__settings *s;
     uint32_t vocab;
     const lks__process *process;
-    double room;
     char *text;
     size_t used;
 };
@@ -33,10 +40,11 @@ static bool fits(const struct advice *a, const lks__settings *s, const lks__plac
     lks__needs needs;
     lks__settings checked = *s;
     if (lks__settings_check(&checked, lks__place_world(place)) != LKS_OK ||
-        lks__needs_on(a->layers, &checked, a->vocab, place, a->process, &needs) != LKS_OK)
+        lks__needs_on(a->room->device, &checked, a->vocab, place, a->process, &needs) != LKS_OK)
         return false;
-    *megabytes_p = needs.host_bytes / 1e6;
-    return needs.host_bytes < a->room;
+    const double bytes = lks__room_needs(a->room, &needs);
+    *megabytes_p = bytes / 1e6;
+    return bytes < a->room->bytes;
 }
 
 static void add(struct advice *a, const char *what, double megabytes, const char *cost)
@@ -140,11 +148,11 @@ static void try_more_hosts(struct advice *a, const lks__place *place)
     }
 }
 
-lks_status lks__advice_find(const lks__layers *layers, const lks__settings *s, uint32_t vocab_size,
-                            const lks__place *place, const lks__process *process, double room,
+lks_status lks__advice_find(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
+                            const lks__place *place, const lks__process *process,
                             char text[LKS__ADVICE_TEXT])
 {
-    struct advice a = {layers, s, vocab_size, process, room, text, 0};
+    struct advice a = {room, s, vocab_size, process, text, 0};
     text[0] = '\0';
     try_recompute(&a, place);
     try_fewer_ranks(&a, place);
@@ -154,19 +162,24 @@ lks_status lks__advice_find(const lks__layers *layers, const lks__settings *s, u
     return LKS_OK;
 }
 
-lks_status lks__advice_check(const lks__layers *layers, const lks__settings *s, uint32_t vocab_size,
-                             const lks__place *place, const lks__process *process, double room)
+lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
+                             const lks__place *place, const lks__process *process)
 {
     lks__needs needs;
-    char advice[LKS__ADVICE_TEXT];
-    LKS__TRY(lks__needs_on(layers, s, vocab_size, place, process, &needs));
-    if (least_bytes(&needs) <= room)
+    char advice[LKS__ADVICE_TEXT], where[LKS__DEVICE_WHICH + 80];
+    LKS__TRY(lks__needs_on(room->device, s, vocab_size, place, process, &needs));
+    if (least_bytes(room, &needs) <= room->bytes)
         return LKS_OK;
-    LKS__TRY(lks__advice_find(layers, s, vocab_size, place, process, room, advice));
-    return lks__fail(
-        LKS_ERR_NOMEM,
-        "the run takes %.1f MB on this host, and %.1f MB are available to this machine "
-        "or container%s%s; --skip_fit_check tries it",
-        needs.host_bytes / 1e6, room / 1e6,
-        advice[0] != '\0' ? "; what fits: " : ": use a smaller model", advice);
+    LKS__TRY(lks__advice_find(room, s, vocab_size, place, process, advice));
+    if (room->ranks == 0)
+        snprintf(where, sizeof where,
+                 "on this host, and %.1f MB are available to this machine or "
+                 "container",
+                 room->bytes / 1e6);
+    else
+        snprintf(where, sizeof where, "of %s for %d rank%s, and %.1f MB of it are free",
+                 room->device->which, room->ranks, room->ranks == 1 ? "" : "s", room->bytes / 1e6);
+    return lks__fail(LKS_ERR_NOMEM, "the run takes %.1f MB %s%s%s; --skip_fit_check tries it",
+                     lks__room_needs(room, &needs) / 1e6, where,
+                     advice[0] != '\0' ? "; what fits: " : ": use a smaller model", advice);
 }

@@ -229,8 +229,6 @@ lks_status lks__arenas_fetch(lks__trainer *t)
 
 /* --- hashes ---------------------------------------------------------------------------------- */
 
-enum { HASH_BYTES = 1 << 20 };
-
 lks_status lks__arenas_hash(lks__trainer *t, size_t first, size_t count, uint64_t *hash_p)
 {
     lks__device *device = t->ses.device;
@@ -241,10 +239,10 @@ lks_status lks__arenas_hash(lks__trainer *t, size_t first, size_t count, uint64_
         return LKS_OK;
     }
     if (t->piece.host == NULL)
-        LKS__TRY(lks__mirror_open(device, HASH_BYTES, &t->piece));
+        LKS__TRY(lks__mirror_open(device, LKS__ARENAS_PIECE, &t->piece));
     *hash_p = 0;
-    for (size_t from = 0; from < bytes; from += HASH_BYTES) {
-        const size_t n = bytes - from < HASH_BYTES ? bytes - from : HASH_BYTES;
+    for (size_t from = 0; from < bytes; from += LKS__ARENAS_PIECE) {
+        const size_t n = bytes - from < LKS__ARENAS_PIECE ? bytes - from : LKS__ARENAS_PIECE;
         device->ops->copy(device, LKS__QUEUE_COMPUTE, t->piece.host, at + from, n);
         LKS__TRY(lks__device_finish(device, LKS__QUEUE_COMPUTE));
         *hash_p = XXH3_64bits_withSeed(t->piece.host, n, *hash_p);

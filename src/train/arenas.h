@@ -34,8 +34,9 @@ lks_status lks__arenas_end_update(lks__trainer *t);
 /* Copy the moments to the host, and parameters that aren't there, for a checkpoint. Collective. */
 lks_status lks__arenas_fetch(lks__trainer *t);
 
-/* A hash of `count` floats of the device's parameters, from `first` on: XXH3, computed in
- * pieces. */
+/* A hash of `count` floats of the device's parameters, from `first` on: XXH3, computed in pieces of
+ * so many bytes, for which the device has memory from the first hash on. */
+enum { LKS__ARENAS_PIECE = 1 << 20 };
 lks_status lks__arenas_hash(lks__trainer *t, size_t first, size_t count, uint64_t *hash_p);
 
 #endif

@@ -2,9 +2,19 @@
 
 #include <string.h>
 
+static int slots_on(const lks__device *device)
+{
+    return device->ops->host_memory ? 1 : 2;
+}
+
+size_t lks__batch_bytes(const lks__device *device, size_t most)
+{
+    return (size_t)slots_on(device) * (2 * most + 1) * sizeof(int32_t);
+}
+
 lks_status lks__batch_open(lks__device *device, size_t most, lks__batch *b)
 {
-    *b = (lks__batch){.device = device, .n_slots = device->ops->host_memory ? 1 : 2};
+    *b = (lks__batch){.device = device, .n_slots = slots_on(device)};
     for (int i = 0; i < b->n_slots; i++) {
         LKS__TRY(lks__mirror_open(device, (most + 1) * sizeof(int32_t), &b->slots[i].tokens));
         LKS__TRY(lks__mirror_open(device, most * sizeof(int32_t), &b->slots[i].targets));

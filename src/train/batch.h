@@ -24,6 +24,8 @@ typedef struct lks__batch {
 
 /* Room for `most` tokens. ERR_NOMEM; close it in any case. */
 lks_status lks__batch_open(lks__device *device, size_t most, lks__batch *b);
+/* Bytes of the device's memory that it has. */
+size_t lks__batch_bytes(const lks__device *device, size_t most);
 void lks__batch_close(lks__batch *b); /* a zeroed one does nothing */
 
 /* The host's memory for the next micro-batch: tokens[most + 1], the last of which is not sent, and

@@ -14,15 +14,27 @@
  * of files. Measured: 3 to 6 MB. */
 static const double LATER = 8e6;
 
-lks_status lks__fit_bytes(const lks__settings *s, const lks__fit *fit, double *bytes_p)
+static lks_status needs_of(const lks__settings *s, const lks__fit *fit, lks__needs *needs)
 {
     /* If hosts have different numbers of ranks: fewer hosts, as each then needs more. */
     const lks__place place = {fit->W / fit->local, fit->local};
     const lks__process process = {.own = fit->process + LATER};
-    lks__needs needs;
-    LKS__TRY(lks__needs_on(fit->layers, s, fit->vocab_size, &place, &process, &needs));
-    *bytes_p = needs.host_bytes;
-    return LKS_OK;
+    return lks__needs_on(fit->rooms[0].device, s, fit->vocab_size, &place, &process, needs);
+}
+
+void lks__fit_add_device(lks__fit *fit, const lks__device *device, double bytes, int ranks)
+{
+    fit->rooms[1] = (lks__room){device, bytes - (double)device->ops->spare_bytes, ranks};
+    fit->n_rooms = 2;
+}
+
+/* The first room that they don't fit into; NULL: they fit. */
+static const lks__room *find_lack(const lks__fit *fit, const lks__needs *needs)
+{
+    for (int i = 0; i < fit->n_rooms; i++)
+        if (lks__room_needs(&fit->rooms[i], needs) > fit->rooms[i].bytes)
+            return &fit->rooms[i];
+    return NULL;
 }
 
 /* --- choosing --------------------------------------------------------------------------------- */
@@ -45,22 +57,24 @@ lks_status lks__fit_take(lks__settings *s, int W, int64_t batch)
 }
 
 lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *batch_p,
-                          double *least_p)
+                          const lks__room **lacks_p, double *least_p)
 {
     const int64_t samples = s->batch_size * s->gradient_accumulation_steps;
     int64_t most = samples / s->virtual_ranks;
     *batch_p = 0;
     for (int64_t b = most < MOST_BATCH ? most : MOST_BATCH; b >= 1 && *batch_p == 0; b--) {
         lks__settings other = *s;
-        double bytes;
+        lks__needs needs;
         if (samples % b != 0 || samples / b % s->virtual_ranks != 0 || samples / b > MOST_STEPS ||
             lks__fit_take(&other, fit->W, b) != LKS_OK)
             continue;
-        if (lks__fit_bytes(&other, fit, &bytes) != LKS_OK)
+        if (needs_of(&other, fit, &needs) != LKS_OK)
             continue; /* more than memory can address; or an error that the run reports, too */
-        *least_p = bytes;
-        if (bytes <= fit->room)
+        *lacks_p = find_lack(fit, &needs);
+        if (*lacks_p == NULL)
             *batch_p = b;
+        else
+            *least_p = lks__room_needs(*lacks_p, &needs);
     }
     return LKS_OK;
 }
@@ -68,28 +82,50 @@ lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *
 lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t *batch_p)
 {
     double least = 0.0;
-    LKS__TRY(lks__fit_batch(s, fit, batch_p, &least));
+    const lks__room *lacks = &fit->rooms[0];
+    LKS__TRY(lks__fit_batch(s, fit, batch_p, &lacks, &least));
     if (*batch_p > 0)
         return LKS_OK;
+    const char *where = lacks->ranks == 0                 ? "this host"
+                        : lacks->device->which[0] != '\0' ? lacks->device->which
+                                                          : "a GPU";
     return lks__fail(LKS_ERR_NOMEM,
-                     "batch_size=auto: the smallest micro-batch needs %.1f MB on this host, and it "
+                     "batch_size=auto: the smallest micro-batch needs %.1f MB on %s, and it "
                      "may use %.1f MB: use %sfewer ranks with more threads each%s, or give it more "
                      "memory",
-                     least / 1e6, fit->room / 1e6,
+                     least / 1e6, where, lacks->bytes / 1e6,
                      s->recompute == LKS__recompute_block ? "" : "--recompute=block, ",
                      s->virtual_ranks > 1 ? ", a smaller --virtual_ranks (another run)" : "");
 }
 
 /* --- a rank's part ---------------------------------------------------------------------------- */
 
-/* Bytes for the arenas of this host's ranks, and for what its processes take. */
-static lks_status find_room(const lks__trainer *t, double process, double *room_p)
+static int sharers(const lks__device *device)
 {
+    return device->unit != 0 ? device->ranks : 1;
+}
+
+/* Bytes for the arenas of this host's ranks and for what its processes take, and those of the
+ * device. --memory is for the memory in which models compute. */
+static lks_status find_rooms(const lks__trainer *t, lks__fit *fit)
+{
+    lks__device *device = t->ses.device;
     uint64_t limit = 0;
+    size_t left = 0, all;
+    const bool own = device->ops->memory != NULL;
     LKS__TRY(lks__settings_memory(&t->s, &limit));
     /* What the ranks take already isn't available any more. */
-    *room_p = limit > 0 ? (double)limit
-                        : (double)lks__memory_available() + process * t->ses.world.local_world_size;
+    fit->rooms[0] =
+        (lks__room){device, (double)lks__memory_available() + fit->process * fit->local, 0};
+    fit->n_rooms = 1;
+    if (limit > 0 && !own)
+        fit->rooms[0].bytes = (double)limit;
+    if (!own)
+        return LKS_OK;
+    LKS__TRY(device->ops->memory(device, &left, &all));
+    lks__fit_add_device(fit, device,
+                        limit > 0 ? (double)limit - (double)device->ops->open_bytes : (double)left,
+                        sharers(device));
     return LKS_OK;
 }
 
@@ -108,30 +144,49 @@ static lks_status choose(lks__trainer *t, int64_t *batch_p)
         .W = W,
         .local = t->ses.world.local_world_size,
         .vocab_size = t->weights != NULL ? (uint32_t)t->s.vocab_size : meta.vocab_size,
-        .layers = t->ses.device->layers,
         .process = process,
     };
     lks__meta_free(&meta);
-    LKS__TRY(find_room(t, process, &fit.room));
-    t->fit_room = fit.room;
+    LKS__TRY(find_rooms(t, &fit));
+    t->fit_room = fit.rooms[fit.n_rooms - 1].bytes;
     return lks__fit_choose(&t->s, &fit, batch_p);
+}
+
+/* If hosts have different numbers of ranks: more hosts, as each then needs less. */
+static lks__place place_of(const lks__trainer *t)
+{
+    const int W = t->ses.world.world_size, local = t->ses.world.local_world_size;
+    lks__place place = {(W + local - 1) / local, local};
+    if (lks__place_world(&place) > t->V)
+        place.n_hosts--;
+    return place;
 }
 
 lks_status lks__train_check_fits(const lks__trainer *t)
 {
     const lks_world *w = &t->ses.world;
-    const int local = w->local_world_size;
     const lks__process process = {
         .own = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Anonymous")};
-    /* If hosts have different numbers of ranks: more hosts, as each then needs less. */
-    lks__place place = {(w->world_size + local - 1) / local, local};
+    const lks__place place = place_of(t);
     if (t->s.skip_fit_check || w->local_rank != 0)
         return LKS_OK;
-    if (lks__place_world(&place) > t->V)
-        place.n_hosts--;
     /* What the ranks take already isn't available any more. */
-    return lks__advice_check(t->ses.device->layers, &t->s, (uint32_t)t->s.vocab_size, &place,
-                             &process, (double)lks__memory_available() + process.own * local);
+    const lks__room room = {t->ses.device,
+                            (double)lks__memory_available() + process.own * w->local_world_size, 0};
+    return lks__advice_check(&room, &t->s, (uint32_t)t->s.vocab_size, &place, &process);
+}
+
+lks_status lks__train_check_device(const lks__trainer *t)
+{
+    lks__device *device = t->ses.device;
+    const lks__process process = {0};
+    const lks__place place = place_of(t);
+    size_t left, all;
+    if (t->s.skip_fit_check || device->ops->memory == NULL)
+        return LKS_OK;
+    LKS__TRY(device->ops->memory(device, &left, &all));
+    const lks__room room = {device, (double)left, sharers(device)};
+    return lks__advice_check(&room, &t->s, (uint32_t)t->s.vocab_size, &place, &process);
 }
 
 lks_status lks__train_fit(lks__trainer *t)

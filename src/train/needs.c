@@ -1,12 +1,19 @@
 #include "train/needs.h"
 
+#include <stdlib.h>
+
+#include "base/checked.h"
 #include "comm/hier/pieces.h"
 #include "comm/shm/segment.h"
 #include "comm/tree.h"
+#include "ddp/exchange.h"
 #include "ddp/nodes.h"
 #include "model/decode.h"
 #include "model/freeze.h"
+#include "model/head.h"
 #include "session/session.h"
+#include "train/arenas.h"
+#include "train/batch.h"
 #include "train/optimizer.h"
 #include "train/state.h"
 
@@ -73,9 +80,10 @@ static void find_moments(const lks__settings *s, const lks__table *table, lks__n
 /* --- gradients -------------------------------------------------------------------------------- */
 
 /* Of the ranks of `host`: arenas that they reserve and never fill, and how many have a staging
- * buffer. */
+ * buffer. If the device has its own memory, each rank has n_sent arenas for copies of its nodes;
+ * otherwise that is -1. */
 static int untouched_arenas(const lks__ddp_config *ddp, const lks__needs *n, int host, bool staging,
-                            int *stagers_p)
+                            int n_sent, int *stagers_p)
 {
     const int W = lks__place_world(&n->place);
     int spare = 0;
@@ -86,18 +94,19 @@ static int untouched_arenas(const lks__ddp_config *ddp, const lks__needs *n, int
         int used =
             lks__nodes_rehearse(ddp->V, lks__ddp_first_leaf(ddp->V, W, r),
                                 lks__ddp_first_leaf(ddp->V, W, r + 1), staging, &left, &merges);
-        spare += n->n_arenas - used;
+        spare += n_sent > left.n ? n_sent - left.n : n_sent < 0 ? n->n_arenas - used : 0;
         *stagers_p += staging && merges;
     }
     return spare;
 }
 
 /* The host with most staging buffers counts, and the first one's untouched arenas. */
-static void find_uneven(const lks__ddp_config *ddp, lks__needs *n, bool staging, double arena)
+static void find_uneven(const lks__ddp_config *ddp, lks__needs *n, bool staging, int n_sent,
+                        double arena)
 {
     for (int host = 0; host < n->place.n_hosts; host++) {
         int stagers;
-        const int spare = untouched_arenas(ddp, n, host, staging, &stagers);
+        const int spare = untouched_arenas(ddp, n, host, staging, n_sent, &stagers);
         n->stagers = stagers > n->stagers ? stagers : n->stagers;
         n->untouched = host == 0 ? arena * spare : n->untouched;
     }
@@ -145,63 +154,267 @@ static double inter_host_bytes(const lks__settings *s, const lks__table *table,
 
 /* Passes of one text after a prompt of one token. */
 static lks_status find_samples(const lks__settings *s, const lks__model_config *config,
-                               const lks__layers *layers, lks__needs *n)
+                               const lks__device *device, lks__needs *n)
 {
     size_t bytes, chunk = 0;
     if (s->sample_tokens == 0)
         return LKS_OK;
     const lks__decoder_size size =
         lks__decoder_size_for(config, 1, (uint64_t)s->sample_tokens + 1, &chunk);
-    LKS__TRY(lks__decoder_bytes(config, &size, layers, &bytes));
+    LKS__TRY(lks__decoder_bytes(config, &size, device->layers, &bytes));
     n->samples = (double)bytes;
     return LKS_OK;
 }
 
+/* --- a device with its own memory ------------------------------------------------------------- */
+
+/* Blocks that local rank `rank` of a host updates, as lks__ddp_update_range() divides them. Devices
+ * that exchange gradients divide them as ranks of one host each would with ZeRO-1. */
+static int ranges_of(const lks__settings *s, const lks__table *table, const lks__place *place,
+                     bool in_buckets, int host, int rank, size_t (*ranges)[2])
+{
+    int n = 0;
+    if (!in_buckets) {
+        lks__ddp_local_part(0, table->trained_blocks, rank, place->local, &ranges[0][0],
+                            &ranges[0][1]);
+        return 1;
+    }
+    for (int g = 0, end = 0;
+         lks__ddp_next_bucket(table, lks__train_ddp_config(s).bucket_bytes, &g, &end); n++) {
+        const size_t first = table->group_block[g], blocks = table->group_block[end] - first;
+        lks__ddp_local_part(first + lks__share_start(blocks, place->n_hosts, host),
+                            first + lks__share_start(blocks, place->n_hosts, host + 1), rank,
+                            place->local, &ranges[n][0], &ranges[n][1]);
+    }
+    return n;
+}
+
+static const lks__optimizer *optimizer_of(const lks__settings *s)
+{
+    lks__settings chosen = *s;
+    lks__train_choose_optimizer(&chosen);
+    return lks__train_optimizer(&chosen);
+}
+
+/* Will devices exchange gradients, if their module is there? */
+static bool joins(const lks__device *device, const lks__settings *s, const lks__place *place)
+{
+    return device->ops->exchange != NULL && lks__train_may_join(s, lks__place_world(place));
+}
+
+/* Moments of a rank's pieces, of the rank that has most of them. */
+static lks_status device_moments(const lks__device *device, const lks__settings *s,
+                                 const lks__table *table, lks__needs *n)
+{
+    const bool joined = joins(device, s, &n->place);
+    const int sharers = s->replicas == LKS__replicas_shared && !joined ? n->place.local : 1;
+    const int hosts = joined ? lks__place_world(&n->place) : s->zero == 0 ? 1 : n->place.n_hosts;
+    size_t(*ranges)[2] = calloc((size_t)table->n_groups + 1, sizeof *ranges);
+    lks_status st = LKS_OK;
+    if (ranges == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to list the parts of %d groups",
+                         table->n_groups);
+    for (int i = 0; i < hosts * sharers && st == LKS_OK; i++) {
+        const lks__place place = {joined ? hosts : n->place.n_hosts, sharers};
+        size_t floats[LKS__OPTIM_STATES];
+        double bytes = 0.0;
+        const lks__optim_share share = {
+            .W = joined ? hosts : sharers,
+            .rank = joined ? i : i % sharers,
+            .n_ranges = ranges_of(s, table, &place, joined || s->zero != 0, i / sharers,
+                                  i % sharers, ranges),
+            .ranges = (const size_t(*)[2])ranges,
+        };
+        st = lks__optim_measure(optimizer_of(s), device, table, &share, floats);
+        for (int k = 0; k < LKS__OPTIM_STATES && st == LKS_OK; k++)
+            bytes += bytes_of(floats[k]);
+        n->device.moments = bytes > n->device.moments ? bytes : n->device.moments;
+    }
+    free(ranges);
+    return st;
+}
+
+/* The most columns of a gradient that is summed over rows. */
+static size_t most_columns(const lks__table *table)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i];
+        if (t->kind == LKS__PARAM_SCALAR && !t->frozen && t->count > most)
+            most = t->count;
+    }
+    return most;
+}
+
+/* What gradients of other devices take, of the first ranks; a rank of many more has no more. */
+static lks_status exchange_bytes(const lks__settings *s, const lks__table *table, lks__needs *n)
+{
+    const lks__ddp_config ddp = lks__train_ddp_config(s);
+    const int W = lks__place_world(&n->place), most = W < 8 ? W : 8;
+    lks__ddp_bucket *buckets = calloc((size_t)table->n_groups + 1, sizeof *buckets);
+    int *owners = calloc(table->n_tensors + 1, sizeof *owners), n_buckets = 0;
+    lks_status st = LKS_OK;
+    if (buckets == NULL || owners == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", table->n_tensors);
+    if (st == LKS_OK)
+        st = lks__optim_assign(optimizer_of(s), table, W, owners);
+    for (int g = 0, end = 0;
+         st == LKS_OK && lks__ddp_next_bucket(table, ddp.bucket_bytes, &g, &end);)
+        buckets[n_buckets++] = (lks__ddp_bucket){table->group_block[g],
+                                                 table->group_block[end] - table->group_block[g]};
+    for (int r = 0; r < most && st == LKS_OK; r++) {
+        double bytes = 0.0;
+        const lks__ddp_exchange_config config = {.V = ddp.V,
+                                                 .W = W,
+                                                 .rank = r,
+                                                 .owners = owners,
+                                                 .buckets = buckets,
+                                                 .n_buckets = n_buckets};
+        st = lks__ddp_exchange_bytes(&config, table, &bytes);
+        n->device.exchange = bytes > n->device.exchange ? bytes : n->device.exchange;
+    }
+    free(buckets);
+    free(owners);
+    return st;
+}
+
+static void enlarge(size_t *most, size_t floats)
+{
+    *most = floats > *most ? floats : *most;
+}
+
+/* Matrices of one shape that one of W ranks orthogonalizes together. */
+static size_t updated_at_once(const lks__table *table, const lks__tensor *t, int W)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *other = &table->tensors[i];
+        n += !other->frozen && other->kind == t->kind && other->shape[0] == t->shape[0] &&
+             other->shape[1] == t->shape[1];
+    }
+    n = (n + (size_t)W - 1) / (size_t)W;
+    return n < LKS__UPDATE_PIECES ? n : LKS__UPDATE_PIECES;
+}
+
+/* Factors of products: rows of what goes into a matrix and of what comes out, in backward both; the
+ * same of the head's chunks; and updates' matrices. */
+static void find_factors(const lks__settings *s, const lks__table *table, lks__work_use *use,
+                         size_t V, int W)
+{
+    const lks__optimizer *optimizer = optimizer_of(s);
+    const size_t chunk = lks__head_chunk_rows(use->rows, V);
+    enlarge(&use->factors[0], chunk * lks__round_up(V, 8));
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__tensor *t = &table->tensors[i];
+        if (t->kind != LKS__PARAM_MATRIX || t->n_dims != 2)
+            continue;
+        const size_t out = lks__round_up(t->shape[0], 8), in = lks__round_up(t->shape[1], 8);
+        enlarge(&use->factors[0], use->rows * (out > in ? out : in));
+        enlarge(&use->factors[1], use->rows * in);
+        if (optimizer->whole[t->kind] && optimizer->work_bytes != NULL && !t->frozen) {
+            const size_t n = updated_at_once(table, t, W);
+            enlarge(&use->factors[0], n * t->shape[0] * in);
+            enlarge(&use->factors[1], n * t->shape[0] * in);
+        }
+    }
+}
+
+static lks_status find_device(const lks__device *device, const lks__settings *s,
+                              const lks__model_config *config, const lks__table *table,
+                              lks__needs *n)
+{
+    lks__device_needs *d = &n->device;
+    const size_t rows = (size_t)(s->batch_size * s->block_size);
+    if (device->ops->host_memory)
+        return LKS_OK;
+    d->params = n->params;
+    d->gradients = bytes_of(table->trained_count) * n->n_arenas;
+    d->activations = n->activations;
+    lks__work_use use = {
+        .rows = rows,
+        .T = (size_t)config->block_size,
+        .n_heads = (size_t)config->n_head,
+        .n_kv_heads = (size_t)(config->n_kv_head > 0 ? config->n_kv_head : config->n_head),
+        .head_size = (size_t)(config->n_embd / config->n_head),
+        .columns = most_columns(table),
+        .params = table->count,
+        .bf16 = config->bf16,
+    };
+    find_factors(s, table, &use, (size_t)config->vocab_size, lks__place_world(&n->place));
+    d->work = (double)device->layers->work_bytes(&use);
+    if (joins(device, s, &n->place))
+        LKS__TRY(exchange_bytes(s, table, n));
+    d->buffers = (double)lks__batch_bytes(device, rows) +
+                 bytes_of((size_t)s->gradient_accumulation_steps) + sizeof(float); /* losses */
+    if (s->check_interval > 0 && lks__place_world(&n->place) > 1) /* replicas are compared */
+        d->buffers += LKS__ARENAS_PIECE;
+    d->samples = n->samples;
+    d->opened = (double)device->ops->open_bytes;
+    LKS__TRY(device_moments(device, s, table, n));
+    d->total = d->params + d->moments + d->gradients + d->activations + d->work + d->buffers +
+               d->exchange + d->samples + d->opened;
+    return LKS_OK;
+}
+
+double lks__needs_of_device(const lks__needs *n, int ranks)
+{
+    return (n->device.total - n->device.opened) * ranks - n->device.samples * (ranks - 1);
+}
+
 /* --- together --------------------------------------------------------------------------------- */
 
-static void add_up(lks__needs *n)
+static void add_up(lks__needs *n, bool host_memory)
 {
-    const double each = n->gradients + n->activations + n->process;
+    const double each = n->gradients + n->process + (host_memory ? n->activations : 0.0);
     n->host_bytes = (n->params + n->moments) * n->replicas + each * n->place.local;
     n->host_bytes += n->staging * n->stagers;
-    n->host_bytes += n->libraries + n->control + n->inter_host + n->samples;
+    n->host_bytes += n->libraries + n->control + n->inter_host + (host_memory ? n->samples : 0.0);
     n->rank_bytes = n->host_bytes / n->place.local;
 }
 
-lks_status lks__needs_on(const lks__layers *layers, const lks__settings *s, uint32_t vocab_size,
+lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint32_t vocab_size,
                          const lks__place *place, const lks__process *process, lks__needs *n)
 {
-    const lks__model_config config = lks__state_model_config(s, vocab_size);
+    lks__settings resolved = *s;
+    lks__state_choose_dtype(&resolved, device);
+    const lks__model_config config = lks__state_model_config(&resolved, vocab_size);
     const lks__ddp_config ddp = lks__train_ddp_config(s);
     const int W = lks__place_world(place);
     lks__table table;
+    const bool host_memory = device->ops->host_memory;
     size_t activations = 0;
     LKS__TRY(lks__model_table(&config, &table));
     lks_status st = lks__table_freeze(&table, s->freeze);
     if (st == LKS_OK)
-        st = lks__model_activation_bytes(&config, (int)s->batch_size, layers, &activations);
+        st = lks__model_activation_bytes(&config, (int)s->batch_size, device->layers, &activations);
     if (st == LKS_OK) {
-        const bool staging = ddp.staging && ddp.A == 1;
+        const bool staging = ddp.staging && ddp.A == 1 && host_memory;
+        const bool joined = joins(device, s, place);
+        bool merges;
+        int left;
         *n = (lks__needs){
             .place = *place,
             .n_params = table.n_params,
             .trained_params = table.trained_params,
             .n_tensors = table.n_tensors,
-            .n_arenas = lks__ddp_arenas(ddp.V, W, staging),
+            .n_arenas = lks__nodes_rehearse_all(ddp.V, W, staging, &merges, &left),
             .replicas = s->replicas == LKS__replicas_shared ? 1 : place->local,
             .params = bytes_of(table.count),
-            .staging = bytes_of(lks__ddp_staging_floats(&ddp, &table, W)),
+            .staging = staging ? bytes_of(lks__ddp_staging_floats(&ddp, &table, W)) : 0.0,
             .activations = (double)activations,
             .process = process->own,
             .libraries = process->libraries,
             .control = (double)lks__segment_base_bytes(place->local),
             .inter_host = inter_host_bytes(s, &table, place),
         };
-        n->gradients = bytes_of(table.trained_count) * n->n_arenas;
-        find_uneven(&ddp, n, staging, bytes_of(table.trained_count));
+        const int n_sent = joined ? 0 : left;
+        n->gradients = bytes_of(table.trained_count) * (host_memory ? n->n_arenas : n_sent);
+        find_uneven(&ddp, n, staging, host_memory ? -1 : n_sent, bytes_of(table.trained_count));
         find_moments(s, &table, n);
-        st = find_samples(s, &config, layers, n);
-        add_up(n);
+        st = find_samples(s, &config, device, n);
+        if (st == LKS_OK)
+            st = find_device(device, s, &config, &table, n);
+        add_up(n, host_memory);
     }
     lks__table_free(&table);
     return st;
@@ -210,9 +423,9 @@ lks_status lks__needs_on(const lks__layers *layers, const lks__settings *s, uint
 lks_status lks__needs_find(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
                            const lks__process *process, lks__needs *n)
 {
-    const lks__layers *layers;
-    LKS__TRY(lks__session_layers(s->device, &layers));
-    return lks__needs_on(layers, s, vocab_size, place, process, n);
+    lks__device device;
+    LKS__TRY(lks__session_ask(s->device, &device));
+    return lks__needs_on(&device, s, vocab_size, place, process, n);
 }
 
 double lks__needs_per_parameter(const lks__needs *n)

@@ -3,7 +3,7 @@
 #ifndef LKS_TRAIN_NEEDS_H
 #define LKS_TRAIN_NEEDS_H
 
-#include "layers/layers.h"
+#include "layers/device.h"
 #include "model/table.h"
 #include "settings/settings.h"
 
@@ -23,6 +23,18 @@ typedef struct lks__process {
     double libraries; /* pages of programs and libraries, which all ranks of a host share */
 } lks__process;
 
+/* Bytes of the memory of a device that has its own: of the rank that needs most of it. For other
+ * devices all are 0. */
+typedef struct lks__device_needs {
+    double params, moments, gradients, activations;
+    double work;     /* that its operations keep for themselves */
+    double exchange; /* for gradients that come from other devices */
+    double buffers;  /* for micro-batches, losses and hashes */
+    double samples;  /* as below */
+    double opened;   /* what an open device has taken before all that; an estimate */
+    double total;
+} lks__device_needs;
+
 /* Bytes. Every host has at most so much; which one has most depends on uneven ranks alone. */
 typedef struct lks__needs {
     lks__place place;
@@ -31,8 +43,11 @@ typedef struct lks__needs {
     int replicas; /* of parameters and moments, on each host */
     /* of a replica, of which ZeRO-1 divides the moments over hosts */
     double params, moments;
-    double gradients, staging, activations, process; /* of each rank; staging: of `stagers` */
-    int stagers;                                     /* ranks of a host with a staging buffer */
+    /* of each rank; staging: of `stagers`; activations: of the host, or of the rank's device, which
+     * may be another memory: then host_bytes doesn't have them */
+    double gradients, staging, activations, process;
+    int stagers; /* ranks of a host with a staging buffer */
+    lks__device_needs device;
     /* A part of the gradients of the first host's ranks is reserved, but never touched: ranks with
      * fewer virtual ranks than others may need fewer arenas. */
     double untouched;
@@ -45,12 +60,16 @@ typedef struct lks__needs {
     double host_bytes;
 } lks__needs;
 
-/* `s` has been checked for the place's number of ranks. `layers`: the device's. */
-lks_status lks__needs_on(const lks__layers *layers, const lks__settings *s, uint32_t vocab_size,
+/* `s` has been checked for the place's number of ranks. The device needs not be open
+ * (lks__session_ask()). */
+lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint32_t vocab_size,
                          const lks__place *place, const lks__process *process, lks__needs *needs);
-/* The same before a device is open: this one opens it for a moment. */
+/* The same for the device that `s` names. */
 lks_status lks__needs_find(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
                            const lks__process *process, lks__needs *needs);
+
+/* Bytes that `ranks` ranks allocate together when each has opened the device that all have. */
+double lks__needs_of_device(const lks__needs *needs, int ranks);
 
 /* Bytes of a trained parameter on the first host, with all ranks' gradients. The usual count is
  * 16. */

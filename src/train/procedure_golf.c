@@ -178,14 +178,14 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 
 static const char artifact_name[] = "final_model.int8.ptz";
 
-/* The compressed artifact needs memory of its own size; activations aren't needed until the next
- * pass. */
+/* The compressed artifact needs the host's memory, as much as its own size; activations aren't
+ * needed until the next pass. */
 static void make_room(const lks__trainer *t)
 {
     const size_t page = 4096;
     size_t bytes;
     void *scratch = lks__model_scratch(t->model, &bytes);
-    if (scratch != NULL)
+    if (scratch != NULL && t->ses.device->ops->host_memory)
         madvise(scratch, bytes / page * page, MADV_DONTNEED);
 }
 

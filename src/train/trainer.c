@@ -139,7 +139,7 @@ static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
     return LKS_OK;
 }
 
-/* Data, table and model: all else that needs no other rank. */
+/* Data and table: all else that needs no other rank. */
 static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
 {
     int W = t->ses.world.world_size, rank = t->ses.world.rank;
@@ -164,6 +164,12 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     LKS__TRY(lks__table_freeze(&t->table, t->s.freeze));
     if (resume != NULL)
         LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->table));
+    return LKS_OK;
+}
+
+/* What needs memory of the device. */
+static lks_status open_on_device(lks__trainer *t)
+{
     LKS__TRY(lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, t->ses.device,
                              &t->model));
     LKS__TRY(t->procedure->open_rest(t));
@@ -218,6 +224,12 @@ static const char *not_between_devices(const lks__settings *s)
     return NULL;
 }
 
+bool lks__train_may_join(const lks__settings *s, int W)
+{
+    return s->exchange != LKS__exchange_staged && not_between_devices(s) == NULL &&
+           (W > 1 || s->exchange == LKS__exchange_nccl);
+}
+
 /* As --exchange says. */
 static lks_status join_devices(lks__trainer *t)
 {
@@ -260,7 +272,7 @@ static lks_status open_arenas(lks__trainer *t)
 static lks_status check_activations(const lks__trainer *t)
 {
     size_t bytes;
-    if (t->ses.world.local_rank != 0)
+    if (t->ses.world.local_rank != 0 || !t->ses.device->ops->host_memory)
         return LKS_OK;
     LKS__TRY(lks__model_activation_bytes(&t->model_config, (int)t->s.batch_size,
                                          t->ses.device->layers, &bytes));
@@ -401,6 +413,10 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
         st = lks__train_fit(t);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, open_alone(t, resume));
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, lks__train_check_device(t));
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, open_on_device(t));
     if (st == LKS_OK)
         st = open_together(t, resume);
     if (resume != NULL)

@@ -264,6 +264,7 @@ const lks__layers deferred_layers = {
 #define X(name) .name = name##_later,
     LKS__LAYER_MAP(X)
 #undef X
-        .layernorm_partial_floats = layernorm_partial_floats,
+        .work_bytes = lks__work_bytes,
+    .layernorm_partial_floats = layernorm_partial_floats,
     .golf_partial_floats = golf_partial_floats,
 };

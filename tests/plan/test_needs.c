@@ -80,11 +80,32 @@ static void test_wire(void **state)
     assert_true(needs_of(2, 1, "--wire=bfloat16").inter_host > needs_of(2, 1, NULL).inter_host);
 }
 
+/* What a device with its own memory has isn't counted on the host, but what it exchanges is. */
+static void test_device(void **state)
+{
+    const lks__needs n = needs_of(1, 2, "--device=cuda", "--sample_tokens=4", "--exchange=staged");
+    const lks__device_needs *d = &n.device;
+    assert_float_equal(
+        n.host_bytes,
+        n.params + n.moments + 2 * (n.gradients + n.process) + n.libraries + n.control, 1.0);
+    assert_float_equal(n.gradients, n.params, 0.0);      /* a rank ends with one node */
+    assert_float_equal(d->gradients, 3 * n.params, 0.0); /* of four leaves, three at once */
+    assert_float_equal(2 * d->moments, n.moments, 8 * 4096.0 * 4);
+    assert_float_equal(d->activations, n.activations, 0.0);
+    assert_float_equal(d->total,
+                       d->params + d->moments + d->gradients + d->activations + d->work +
+                           d->buffers + d->exchange + d->samples + d->opened,
+                       1.0);
+    assert_true(d->samples > 0 && n.staging == 0.0);
+    const lks__needs cpu = needs_of(1, 2, "--device=cpu");
+    assert_float_equal(cpu.device.total, 0.0, 0.0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adds_up), cmocka_unit_test(test_zero), cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_private), cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_private), cmocka_unit_test(test_wire), cmocka_unit_test(test_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,10 +11,11 @@
  * A head is cut into *pieces* of 64 elements, of which a block makes one. */
 #include "device/cuda/attention.h"
 #include "device/cuda/bf16.h"
+#include "device/cuda/questions.h"
 #include "device/cuda/reduce.h"
 
 enum {
-    TILE = 64,
+    TILE = LKS__CUDA_TILE,
     CHUNKS = TILE / 8, /* of a tile's row: 8 numbers, which a thread moves as one */
     WARPS = 4,
     THREADS = WARPS * 32,

@@ -73,6 +73,8 @@ void lks__cuda_count(const lks__exec *ex, double bytes, double flops);
 
 /* Put the sum of a shard on the stream (layers/exchange.h). */
 void lks__cuda_sum_shard(cudaStream_t stream, const lks__shard_sum *s);
+/* Work space of lks__cuda_column_sums(). */
+size_t lks__cuda_sums_bytes(size_t rows, size_t columns);
 
 /* The kernel of this name was put on a stream, or wasn't: LKS_LAUNCH calls it. */
 void lks__cuda_launched(const char *kernel);

@@ -1,6 +1,7 @@
 /* cuda/device.c - lks__device_ops over the CUDA runtime: a stream for each queue, an event for each
  * mark. A device is used by one thread. */
 #include "device/cuda/device.h"
+#include "device/cuda/questions.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -81,16 +82,37 @@ static lks_status failed(lks__cuda *c)
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-static lks_status no_memory(const lks__cuda *c, const char *what, size_t bytes)
+#define NO_MEMORY                                                                                  \
+    "no %s memory for %.1f MB: GPU %d (%s) has %.1f of %.1f MB left: use a smaller batch, "        \
+    "--recompute=block, or fewer ranks on this GPU"
+
+static void look_at_memory(double *left_mb, double *all_mb)
 {
     size_t left = 0, all = 0;
     (void)cudaGetLastError(); /* a later call must not report it */
     (void)cudaMemGetInfo(&left, &all);
-    return c->fail(LKS_ERR_NOMEM,
-                   "no %s memory for %.1f MB: GPU %d (%s) has %.1f of %.1f MB left: use a smaller "
-                   "batch, --recompute=block, or fewer ranks on this GPU",
-                   what, (double)bytes / 1e6, c->gpu, c->about.name, (double)left / 1e6,
-                   (double)all / 1e6);
+    *left_mb = (double)left / 1e6;
+    *all_mb = (double)all / 1e6;
+}
+
+static lks_status no_memory(const lks__cuda *c, const char *what, size_t bytes)
+{
+    double left, all;
+    look_at_memory(&left, &all);
+    return c->fail(LKS_ERR_NOMEM, NO_MEMORY, what, (double)bytes / 1e6, c->gpu, c->about.name, left,
+                   all);
+}
+
+/* Memory that operations need on their way. False: the device has failed. */
+static bool take(lks__cuda *c, void **p, size_t bytes)
+{
+    double left, all;
+    const cudaError_t error = cudaMalloc(p, bytes);
+    if (error != cudaErrorMemoryAllocation)
+        return lks__cuda_check(c, error, "cudaMalloc");
+    look_at_memory(&left, &all);
+    record(c, NO_MEMORY, "GPU", (double)bytes / 1e6, c->gpu, c->about.name, left, all);
+    return false;
 }
 
 static bool remember(lks__cuda *c, void *p, size_t bytes)
@@ -158,6 +180,12 @@ static void release_staging(lks__device *device, void *p, size_t bytes)
     LKS__CUDA_CALL(c, cudaFreeHost, p);
 }
 
+static lks_status memory(lks__device *device, size_t *left, size_t *all)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    return LKS__CUDA_CALL(c, cudaMemGetInfo, left, all) ? LKS_OK : failed(c);
+}
+
 void *lks__cuda_grow(lks__cuda *c, lks__cuda_space *space, size_t bytes)
 {
     if (lks__cuda_failed(c))
@@ -168,7 +196,7 @@ void *lks__cuda_grow(lks__cuda *c, lks__cuda_space *space, size_t bytes)
         if ((old != NULL &&
              (!LKS__CUDA_CALL(c, cudaStreamSynchronize, c->queues[LKS__QUEUE_COMPUTE].stream) ||
               !LKS__CUDA_CALL(c, cudaFree, old))) ||
-            !LKS__CUDA_CALL(c, cudaMalloc, &space->at, bytes))
+            !take(c, &space->at, bytes))
             return NULL;
         space->bytes = bytes;
     }
@@ -194,8 +222,7 @@ uint16_t *lks__cuda_rounded(lks__cuda *c, const float *p)
     if (b == NULL || lks__cuda_failed(c))
         return NULL;
     const size_t n = b->bytes / sizeof *p;
-    if (b->rounded == NULL &&
-        !LKS__CUDA_CALL(c, cudaMalloc, (void **)&b->rounded, n * sizeof *b->rounded))
+    if (b->rounded == NULL && !take(c, (void **)&b->rounded, n * sizeof *b->rounded))
         return NULL;
     if (b->stale) {
         const lks__cuda_rounding all = {b->rounded, b->at,    .rows = 1, .width = n,
@@ -411,6 +438,9 @@ static lks_status products(lks__device *device, bool bf16)
 static const struct lks__device_ops ops = {
     .name = "cuda",
     .host_memory = false,
+    .open_bytes = LKS__CUDA_PRODUCT_BYTES + LKS__CUDA_CONTEXT_BYTES,
+    .spare_bytes = LKS__CUDA_LATER_BYTES,
+    .memory = memory,
     .alloc = alloc,
     .release = release,
     .alloc_staging = alloc_staging,

@@ -1,6 +1,7 @@
 /* cuda/epilogue.cu - what follows a product: epilogues, activations, sums of columns. */
 #include "device/cuda/cuda.h"
 #include "device/cuda/epilogue.h"
+#include "device/cuda/questions.h"
 
 /* --- epilogues: a block for each row ---------------------------------------------------------- */
 
@@ -35,7 +36,8 @@ extern "C" void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, si
     if (rows == 0 || width == 0 || (e.kind == LKS__EPILOGUE_NONE && e.bias == NULL))
         return;
     const double n = (double)rows * (double)width;
-    lks__cuda_count(ex, (8 + (e.in != NULL ? 4 : 0) + (e.out != NULL ? 4 : 0)) * n, flops_of(e.kind) * n);
+    lks__cuda_count(ex, (8 + (e.in != NULL ? 4 : 0) + (e.out != NULL ? 4 : 0)) * n,
+                    flops_of(e.kind) * n);
     const bool fours = width % 4 == 0 && lks_epilogue_by_fours(e, y, ldy);
     LKS_LAUNCH_FOURS(finish_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(width, fours)),
                      lks__cuda_stream(ex), e, y, ldy, width);
@@ -72,7 +74,7 @@ extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind
  * A block has 32 columns, a lane each, and SLAB rows, which its warps take in turn; then the warps'
  * sums are added in order. If there are several slabs, a second launch adds their sums in order. */
 
-static const unsigned COLUMNS = 32, WARPS = 16, SLAB = 512;
+static const unsigned COLUMNS = 32, WARPS = 16, SLAB = LKS__CUDA_SUM_ROWS;
 
 /* sums[slab][column]; `add`: to what is there. */
 static __global__ void __launch_bounds__(COLUMNS *WARPS)
@@ -113,9 +115,9 @@ extern "C" void lks__cuda_column_sums(const lks__exec *ex, float *sums, const fl
 {
     if (rows == 0 || C == 0)
         return;
-    float *of_slabs = NULL; /* at most rows / (SLAB - 1) + 1 rows, with those of further rounds */
+    float *of_slabs = NULL;
     if (rows > SLAB)
-        of_slabs = (float *)lks__cuda_work(ex, (rows / (SLAB - 1) + 2) * C * sizeof(float));
+        of_slabs = (float *)lks__cuda_work(ex, lks__cuda_sums_bytes(rows, C));
     for (; rows > SLAB && of_slabs != NULL; of_slabs += rows * C) {
         launch_sums(ex, of_slabs, x, ld, rows, C, false);
         x = of_slabs;

@@ -8,6 +8,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/fours.h"
 #include "device/cuda/launch.h"
+#include "device/cuda/questions.h"
 #include "device/cuda/reduce.h"
 
 #include <float.h>
@@ -15,9 +16,9 @@
 
 enum {
     LANE_STEP = LKS_WARP * 4,
-    WARPS = 8,       /* of a block */
-    SLAB = 16,       /* rows of a line of `partial` */
-    MAX_VECTORS = 3, /* of C floats, in a line of an entry's `partial` */
+    WARPS = 8, /* of a block */
+    SLAB = LKS__CUDA_GOLF_ROWS,
+    MAX_VECTORS = LKS__CUDA_GOLF_VECTORS,
 };
 
 /* Rows of the slab that begins at row r0. */
@@ -29,12 +30,6 @@ __device__ static size_t slab_rows(size_t rows, size_t r0)
 static size_t slabs(size_t rows)
 {
     return (rows + SLAB - 1) / SLAB;
-}
-
-extern "C" size_t lks__cuda_golf_partial_floats(size_t rows, size_t C, size_t n_heads)
-{
-    const size_t line = MAX_VECTORS * C;
-    return slabs(rows) * (line > n_heads ? line : n_heads);
 }
 
 /* The place of this thread's warp among those of all blocks. */
@@ -355,8 +350,15 @@ extern "C" void lks__cuda_golf_branch_bwd(const lks__exec *ex, const lks__golf_b
     const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(C, b->dx, b->dy, b->scale, b->dnorm, b->normed, b->add);
     const double n = (double)(rows * C);
-    lks__cuda_count(ex, (b->dnorm != NULL ? 20 : b->add != NULL ? 16 : 8) * n,
-                    (b->dnorm != NULL ? 8 : b->add != NULL ? 2 : 1) * n);
+    lks__cuda_count(ex,
+                    (b->dnorm != NULL ? 20
+                     : b->add != NULL ? 16
+                                      : 8) *
+                        n,
+                    (b->dnorm != NULL ? 8
+                     : b->add != NULL ? 2
+                                      : 1) *
+                        n);
     LKS_LAUNCH(golf_branch_bwd, grid, block, lks__cuda_stream(ex), *b, rows, C, fours);
 }
 

@@ -1,11 +1,12 @@
 /* cuda/layernorm.cu - LayerNorm of rows; formulas: kernels/ref_layernorm.c. */
 #include "device/cuda/cuda.h"
+#include "device/cuda/questions.h"
 #include "device/cuda/reduce.h"
 #include "device/cuda/rows.h"
 
 static const unsigned ROWS_A_BLOCK = 8; /* forward: a warp for each */
-static const unsigned ROWS_A_PARTIAL =
-    32; /* backward: rows whose sums are in one row of `partial` */
+/* backward: rows whose sums are in one row of `partial` */
+static const unsigned ROWS_A_PARTIAL = LKS__CUDA_NORM_ROWS;
 
 /* A row is read from memory once and then twice from the first-level cache: the variance needs the
  * mean, or it would be a difference of large numbers. */
@@ -155,9 +156,4 @@ extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, float *dx, flo
         lks__cuda_column_sums(ex, dgain, sums, 2 * C, blocks, C);
     if (dbias != NULL)
         lks__cuda_column_sums(ex, dbias, sums + C, 2 * C, blocks, C);
-}
-
-extern "C" size_t lks__cuda_layernorm_partial_floats(size_t rows, size_t C)
-{
-    return (rows + ROWS_A_PARTIAL - 1) / ROWS_A_PARTIAL * 2 * C;
 }

@@ -13,8 +13,9 @@
 #include <xxhash.h>
 
 #include "device/cuda/device.h"
+#include "device/cuda/questions.h"
 
-enum { WORK_BYTES = 32 << 20, BUCKETS = 64, ASKED = 8 };
+enum { WORK_BYTES = LKS__CUDA_PRODUCT_BYTES, BUCKETS = 64, ASKED = 8 };
 
 /* What a plan depends on. Filled with zeros first, because it is compared as bytes. */
 struct key {

@@ -77,6 +77,7 @@ bool is_open;
 int own_unit;          /* of the GPU that is set */
 unsigned long n_turns; /* calls of the program */
 std::recursive_mutex &mutex = *new std::recursive_mutex();
+size_t held, peak; /* bytes of device memory */
 std::map<std::string, int> &calls = *new std::map<std::string, int>();
 std::set<std::string> &signatures = *new std::set<std::string>();
 
@@ -345,6 +346,12 @@ cudaError_t error_of(cudaError_t error)
     if (fails(__func__, signature))                                                                \
     return CUBLAS_STATUS_EXECUTION_FAILED
 
+size_t memory_of_gpu()
+{
+    const char *text = getenv("CUDA_STANDIN_MB");
+    return (size_t)((text == NULL ? 4096.0 : strtod(text, NULL)) * 1048576.0);
+}
+
 int n_gpus()
 {
     const char *text = getenv("CUDA_STANDIN_GPUS");
@@ -384,11 +391,17 @@ __attribute__((constructor)) void begin()
     lks_fibers_queue(queue_kernel);
 }
 
-/* Add a line for each kind of call to the file CUDA_STANDIN_CALLS. */
+/* Add a line to the file CUDA_STANDIN_PEAK, and one for each kind of call to CUDA_STANDIN_CALLS. */
 __attribute__((destructor)) void end()
 {
-    const char *path = getenv("CUDA_STANDIN_CALLS");
-    FILE *f = path == NULL ? NULL : fopen(path, "a");
+    const char *path = getenv("CUDA_STANDIN_PEAK");
+    FILE *f = path == NULL || peak == 0 ? NULL : fopen(path, "a");
+    if (f != NULL) {
+        fprintf(f, "%zu\n", peak);
+        fclose(f);
+    }
+    path = getenv("CUDA_STANDIN_CALLS");
+    f = path == NULL ? NULL : fopen(path, "a");
     if (f == NULL)
         return;
     for (const std::string &s : signatures)
@@ -499,7 +512,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int gpu)
         return error_of(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "Stand-in");
-    p->totalGlobalMem = (size_t)80 << 30;
+    p->totalGlobalMem = memory_of_gpu();
     p->major = (int)number_of("CUDA_STANDIN_MAJOR", 9);
     p->pciBusID = unit_of(gpu);
     p->uuid.bytes[15] = (char)p->pciBusID;
@@ -539,11 +552,10 @@ cudaError_t cudaSetDevice(int gpu)
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     CUDA_CALL("");
-    size_t all = bytes;
-    for (const block &b : blocks)
-        all += b.device && !b.released ? b.bytes : 0;
-    if (all > (size_t)number_of("CUDA_STANDIN_MB", 4096) << 20)
+    if (held + bytes > memory_of_gpu())
         return error_of(cudaErrorMemoryAllocation);
+    held += bytes;
+    peak = held > peak ? held : peak;
     run_some();
     *p = take(bytes, true);
     return cudaSuccess;
@@ -556,6 +568,7 @@ static void give(const char *what, void *p, bool device)
             mprotect(b.map, b.map_bytes, PROT_NONE);
             madvise(b.map, b.map_bytes, MADV_DONTNEED);
             b.released = true;
+            held -= device ? b.bytes : 0;
             return;
         }
     die("%s of memory that was not allocated so", what);
@@ -592,8 +605,8 @@ cudaError_t cudaFreeHost(void *p)
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
     CUDA_CALL("");
-    *left = (size_t)1 << 20;
-    *all = (size_t)80 << 30;
+    *left = memory_of_gpu() - held;
+    *all = memory_of_gpu();
     return cudaSuccess;
 }
 

@@ -12,7 +12,8 @@
  *   CUDA_STANDIN_PROCESSORS=N   multiprocessors of this rank's GPU
  *   CUDA_STANDIN_ALGORITHMS=N   another number: other algorithms for products
  *   CUDA_STANDIN_OFF=N          products are off by N millionths
- *   CUDA_STANDIN_MB=N           memory of a GPU, in MiB (4,096)
+ *   CUDA_STANDIN_MB=X           memory of a GPU, in MiB (4,096)
+ *   CUDA_STANDIN_PEAK=PATH      append the most bytes that a process had allocated, at its end
  *   CUDA_STANDIN_FAIL=NAME:N    the Nth call of NAME in a process fails; "kernel": a launch;
  *                               "asynchronous": NCCL finds it out when it is asked the Nth time
  *   CUDA_STANDIN_KILL=NAME:N    … ends the process by SIGKILL

@@ -491,7 +491,7 @@ static void test_refused(void **state)
         {"CUDA_STANDIN_GPUS=none", "--nproc_per_node=1", "cudaGetDeviceCount failed"},
         {"CUDA_STANDIN_MAJOR=7", "--nproc_per_node=1", "has capability 7.0"},
         {"CUDA_STANDIN_MB=1", "--nproc_per_node=1", "out of memory (CUDA error 2); use a smaller"},
-        {"CUDA_STANDIN_MB=32", "--nproc_per_node=1", "no memory for"},
+        {"CUDA_STANDIN_MB=32", "--nproc_per_node=1", "and 0.0 MB of it are free"},
     };
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         law_args args = run_of(false, lks_test_folder());
