@@ -224,8 +224,7 @@ __device__ static float2 mask_pair(const lks_attention &a, size_t b, size_t h, u
                                            : words.x;
         if (first < 4)
             m.x = lks_dropped(a.drop, low, 1.0f);
-        if (first != 3)
-            m.y = lks_dropped(a.drop, high, 1.0f);
+        m.y = lks_dropped(a.drop, high, 1.0f);
     }
     return m;
 }
