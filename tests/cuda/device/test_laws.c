@@ -243,7 +243,8 @@ static void test_stop(void **state)
     lks_test_child child = lks_test_start(args.argv, env);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     for (int i = 0; i < lks_test_tries(20000); i++) {
-        if (lks_test_exists(metrics) && strstr(lks_test_read(metrics, NULL), "\"step\":1") != NULL)
+        if (lks_test_exists(metrics) &&
+            strstr(lks_test_read(metrics, NULL), "{\"kind\":\"train\",") != NULL)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
