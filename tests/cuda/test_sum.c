@@ -60,7 +60,7 @@ static void fill(struct shard *s)
         if (slot >= 0)
             memcpy(s->received + (size_t)slot * s->floats, s->all[i], s->floats * sizeof(float));
         else
-            s->own[-1 - slot] = host_floats(s->arena);
+            s->own[-1 - slot] = host_randoms(s->arena, (unsigned)i + 100);
         for (int b = 0; b < BLOCKS && slot < 0; b++)
             memcpy(s->own[-1 - slot] + s->blocks[b].at, s->all[i] + s->blocks[b].in_shard,
                    lengths[b] * sizeof(float));

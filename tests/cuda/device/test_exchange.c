@@ -206,6 +206,37 @@ static lks_status wait_for_the_dead(int rank, int n_ranks, const lks__exchange_i
     return st;
 }
 
+/* Rank 1 is dead, and rank 0's own GPU fails: what waits for rank 1 ends, too. */
+static lks_status fail_alone(int rank, int n_ranks, const lks__exchange_id *id)
+{
+    const lks_status joined = open_rank(rank, n_ranks, id);
+    if (joined != LKS_OK || rank == 1)
+        _exit(-(int)joined);
+    float *x = floats(N);
+    ops->move(device, LKS__QUEUE_COPY, &(lks__move){LKS__MOVE_RECEIVE, 1, x, N}, 1);
+    lks__cuda_check((lks__cuda *)device, cudaErrorLaunchFailure, "cudaOther");
+    const lks_status st = lks__device_finish(device, LKS__QUEUE_COPY);
+    give(x, N);
+    lks__device_close(device);
+    return st;
+}
+
+/* Rank 1 is dead, the group doesn't notice, and NCCL does, when all has long been queued. */
+static lks_status learn_from_nccl(int rank, int n_ranks, const lks__exchange_id *id)
+{
+    setenv("CUDA_STANDIN_FAIL", "asynchronous:60", 1);
+    const lks_status joined = open_rank(rank, n_ranks, id);
+    if (joined != LKS_OK || rank == 1)
+        _exit(-(int)joined);
+    float *x = floats(N);
+    ops->move(device, LKS__QUEUE_COPY, &(lks__move){LKS__MOVE_RECEIVE, 1, x, N}, 1);
+    const lks_status st = lks__device_finish(device, LKS__QUEUE_COPY);
+    assert_contains(lks_last_error(), "NCCL failed: remote process exited");
+    give(x, N);
+    lks__device_close(device);
+    return st;
+}
+
 /* Nobody else joins. */
 static lks_status join_alone(int rank, int n_ranks, const lks__exchange_id *id)
 {
@@ -225,6 +256,10 @@ static void test_group_fails(void **state)
     run_ranks(wait_for_the_dead, 2, statuses);
     assert_int_equal(statuses[0], LKS_ERR_PEER);
     assert_int_equal(statuses[1], LKS_OK);
+    run_ranks(fail_alone, 2, statuses);
+    assert_int_equal(statuses[0], LKS_ERR_DEVICE);
+    run_ranks(learn_from_nccl, 2, statuses);
+    assert_int_equal(statuses[0], LKS_ERR_DEVICE);
     run_ranks(join_alone, 1, statuses);
     assert_int_equal(statuses[0], LKS_ERR_PEER);
 }
