@@ -191,6 +191,11 @@ std::string place_of(const ncclComm *c, int rank)
     return c->folder + "/rank" + std::to_string(rank);
 }
 
+std::string end_of(const ncclComm *c, int rank)
+{
+    return c->folder + "/end" + std::to_string(rank);
+}
+
 /* Are all there, each with a GPU of its own? */
 ncclResult_t look_for_ranks(ncclComm_t c)
 {
@@ -209,10 +214,18 @@ ncclResult_t look_for_ranks(ncclComm_t c)
     return ncclSuccess;
 }
 
+/* The last one removes the folder. A rank that is slow may still look for the others in it. */
 void leave(ncclComm_t c)
 {
-    unlink(place_of(c, c->rank).c_str());
-    rmdir(c->folder.c_str()); /* the last one can */
+    write_file(end_of(c, c->rank), "", 0);
+    for (int r = 0; r < c->n_ranks; r++)
+        if (access(end_of(c, r).c_str(), F_OK) != 0)
+            return;
+    for (int r = 0; r < c->n_ranks; r++) {
+        unlink(place_of(c, r).c_str());
+        unlink(end_of(c, r).c_str());
+    }
+    rmdir(c->folder.c_str());
 }
 
 ncclResult_t add(ncclComm_t c, cudaStream_t stream, piece p)
@@ -374,13 +387,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* Groups that are on streams need it until their turn comes: it is never freed. */
+/* Groups that are on streams need it until their turn comes: it is never freed. What was to be
+ * moved stays in the folder. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     NCCL_CALL(comm, "");
     if (comm->aborted)
         DIE("ncclCommAbort again");
     comm->aborted = true;
-    leave(comm);
     return ncclSuccess;
 }
