@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "layers/exchange.h"
 
 /* The group's failure; OK if it has none. What other ranks were to send won't come then. */
@@ -15,12 +16,29 @@ static lks_status group_failure(lks__device *device)
     return st;
 }
 
+/* Other ranks notice a rank that stands still and name it, but a rank alone has only itself. If
+ * devices wait for each other, the launcher gives up first, and tells of all ranks. */
+static lks_status give_up(lks__device *device, double seconds)
+{
+    device->hung = true;
+    return lks__fail(
+        LKS_ERR_TIMEOUT,
+        "%s has finished nothing for %.0f s (--timeout)%s: its kernels hang, or a step "
+        "takes longer than that; look at nvidia-smi and dmesg, or give a longer "
+        "--timeout",
+        device->which, seconds, device->joined ? ", or one that it waits for" : "");
+}
+
 static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failure)
 {
     /* Most waits are short: poll often at first, then leave the core to other threads. */
     enum { SPINS = 200 };
+    const double margin = device->joined ? 5 : 0, limit = device->waiter.timeout_s + margin;
+    const double start = lks__sys_now();
     for (int i = 0;; i++) {
         bool passed;
+        if (device->hung)
+            return lks__fail(LKS_ERR_TIMEOUT, "%s hangs", device->which);
         LKS__TRY(device->ops->passed(device, mark, &passed));
         if (passed) {
             if (device->waiter.progress != NULL)
@@ -30,8 +48,11 @@ static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failu
         const lks_status st = group_failure(device);
         if (st != LKS_OK && until_failure)
             return st;
-        if (i >= SPINS)
-            usleep(20);
+        if (i < SPINS)
+            continue;
+        if (device->waiter.timeout_s > 0 && lks__sys_now() - start > limit)
+            return give_up(device, limit);
+        usleep(20);
     }
 }
 

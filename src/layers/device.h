@@ -85,6 +85,7 @@ typedef struct lks__waiter {
     void (*progress)(void *ctx);      /* a mark has been passed: counts as a heartbeat */
     lks_status (*failure)(void *ctx); /* OK, or the reason to stop waiting */
     void *ctx;
+    double timeout_s; /* 0: none. A device that passes no mark for so long is given up */
 } lks__waiter;
 
 enum { LKS__DEVICE_WHICH = 400 };
@@ -95,6 +96,7 @@ struct lks__device {
     const lks__exec *ex;       /* passed to the layer operations */
     uint64_t fingerprint;      /* of its bits; 0: they are those of the CPU's kernels */
     bool bf16;                 /* --dtype=auto is bfloat16 on it */
+    bool hung;                 /* given up: nobody may wait for what is queued any more */
     bool joined;               /* ops->exchange reaches the devices of all ranks of the group */
     /* Which piece of hardware it is, the same for all processes of the host, and its name in
      * messages; 0: each process has its own. */
@@ -105,7 +107,8 @@ struct lks__device {
 };
 
 /* Wait until `mark` has been passed. It polls, so a failure of the group ends the wait, and all
- * moves between devices. A passed mark counts as a heartbeat; waiting alone doesn't. */
+ * moves between devices. A passed mark counts as a heartbeat; waiting alone doesn't. ERR_TIMEOUT,
+ * and `hung`, if the waiter's time is over. */
 lks_status lks__device_wait(lks__device *device, lks__mark mark);
 
 /* Wait for all work that is on `queue` now. */

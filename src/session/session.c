@@ -33,7 +33,8 @@ static lks_status failure(void *comm)
 
 static void watch_waits(lks__session *s)
 {
-    s->device->waiter = (lks__waiter){.progress = beat, .failure = failure, .ctx = s->comm};
+    s->device->waiter = (lks__waiter){
+        .progress = beat, .failure = failure, .ctx = s->comm, .timeout_s = s->timeout_s};
 }
 
 bool lks__session_foreign(void)
@@ -115,6 +116,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     memset(s, 0, sizeof *s);
     LKS__TRY(lks_world_from_env(&s->world));
     lks_comm_options options = {backend, timeout_s};
+    s->timeout_s = timeout_s;
     LKS__TRY(lks_comm_open(&s->world, &options, &s->comm));
     s->world = *lks_comm_world(s->comm);
     lks__sys_on_progress(beat, s->comm); /* for reads and writes of large files */

@@ -19,6 +19,7 @@ typedef struct lks__session {
     lks__device cpu;
     lks__device *device; /* where models compute: &cpu, or another one */
     char device_note[LKS__DEVICE_TEXT];
+    double timeout_s; /* for waits */
     int threads;
     char fingerprint[17]; /* of the kernels and the device, 16 hex digits */
     /* Called as a long piece of work goes on (micro-batches of a step, batches of an evaluation),

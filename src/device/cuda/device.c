@@ -64,6 +64,8 @@ void lks__cuda_launched(const char *kernel)
 /* Wait for all that is queued, whatever comes of it. A GPU that can't go on drops it at once. */
 static void stop(const lks__cuda *c)
 {
+    if (c->device.hung)
+        return;
     const cudaStream_t streams[] = {c->set_up, c->queues[LKS__QUEUE_COMPUTE].stream,
                                     c->queues[LKS__QUEUE_COPY].stream};
     for (int i = 0; i < 3; i++)
@@ -130,7 +132,7 @@ static bool remember(lks__cuda *c, void *p, size_t bytes)
 static void forget(lks__cuda *c, lks__cuda_block **at)
 {
     lks__cuda_block *b = *at;
-    if (b->rounded != NULL)
+    if (b->rounded != NULL && !c->device.hung) /* cudaFree would wait */
         LKS__CUDA_CALL(c, cudaFree, b->rounded);
     *at = b->next;
     free(b);
@@ -158,7 +160,8 @@ static void release(lks__device *device, void *p, size_t bytes)
         at = &(*at)->next;
     if (*at != NULL)
         forget(c, at);
-    LKS__CUDA_CALL(c, cudaFree, p);
+    if (!c->device.hung)
+        LKS__CUDA_CALL(c, cudaFree, p);
 }
 
 static lks_status alloc_staging(lks__device *device, size_t bytes, void **p)
@@ -177,7 +180,8 @@ static lks_status alloc_staging(lks__device *device, size_t bytes, void **p)
 static void release_staging(lks__device *device, void *p, size_t bytes)
 {
     lks__cuda *c = (lks__cuda *)device;
-    LKS__CUDA_CALL(c, cudaFreeHost, p);
+    if (!c->device.hung)
+        LKS__CUDA_CALL(c, cudaFreeHost, p);
 }
 
 static lks_status memory(lks__device *device, size_t *left, size_t *all)
@@ -396,6 +400,8 @@ static void close_queue(lks__cuda *c, lks__cuda_queue *q)
 static void close_device(lks__device *device)
 {
     lks__cuda *c = (lks__cuda *)device;
+    if (c->device.hung) /* what is queued still needs all of it; the process ends soon */
+        return;
     lks__cuda_leave(c);
     stop(c);
     lks__cuda_products_close(c);

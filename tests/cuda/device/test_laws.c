@@ -478,6 +478,31 @@ static void test_killed(void **state)
     assert_null(strstr(r.err, "NCCL failed"));
 }
 
+/* A kernel of rank 1, or of the only one, never ends: the run does, and says so. */
+static void test_hanging(void **state)
+{
+    static const struct {
+        const char *ranks, *more, *rank, *says;
+    } runs[] = {
+        {"--nproc_per_node=1", "--exchange=auto", NULL,
+         "has finished nothing for 1 s (--timeout): its kernels hang"},
+        {"--nproc_per_node=2", "--exchange=staged", "CUDA_STANDIN_ONLY_RANK=1", "rank 1"},
+        {"--nproc_per_node=2", "--exchange=nccl", "CUDA_STANDIN_ONLY_RANK=1",
+         "none of the 2 running ranks has had a heartbeat"},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        const char *const env[] = {"CUDA_STANDIN_HANG=kernel:200", runs[i].rank, NULL};
+        law_args args = run_of(false, lks_test_folder());
+        law_add(&args, "%s", runs[i].ranks);
+        law_add(&args, "%s", runs[i].more);
+        law_add(&args, "--timeout=1");
+        lks_test_result r = lks_test_run(args.argv, env, 120);
+        if (r.exit_code != 1 || strstr(r.err, runs[i].says) == NULL)
+            fail_msg("%s %s: exit code %d, signal %d: %s", runs[i].ranks, runs[i].more, r.exit_code,
+                     r.signal, r.err);
+    }
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -565,6 +590,7 @@ int main(int argc, char **argv)
         FLOAT32(test_from_cpu),
         FLOAT32(test_without_nccl),
         BF16(test_killed),
+        BF16(test_hanging),
         FLOAT32(test_list),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
