@@ -34,7 +34,7 @@ static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failu
     /* Most waits are short: poll often at first, then leave the core to other threads. */
     enum { SPINS = 200 };
     const double margin = device->joined ? 5 : 0, limit = device->waiter.timeout_s + margin;
-    const double start = lks__sys_now();
+    double start = 0;
     for (int i = 0;; i++) {
         bool passed;
         if (device->hung)
@@ -50,6 +50,8 @@ static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failu
             return st;
         if (i < SPINS)
             continue;
+        if (i == SPINS)
+            start = lks__sys_now();
         if (device->waiter.timeout_s > 0 && lks__sys_now() - start > limit)
             return give_up(device, limit);
         usleep(20);

@@ -11,6 +11,7 @@
 
 #include "base/bf16.h"
 #include "device/cuda/device.h"
+#include "runs.h"
 
 enum { GPU = 3, SEEDS = 5 };
 
@@ -593,19 +594,6 @@ static lks_status use_everything(void)
     return st;
 }
 
-/* In a process of its own: its status, and what it says. */
-static lks_status use_in_child(const char *env, char says[700])
-{
-    lks_test_result r = lks_test_run((const char *const[]){"/proc/self/exe", "use", NULL},
-                                     (const char *const[]){env, NULL}, 60);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d: %s", env, r.exit_code, r.err);
-    char *rest;
-    const long st = strtol(r.out, &rest, 10);
-    snprintf(says, 700, "%s", rest);
-    return (lks_status)st;
-}
-
 /* Calls that can't fail, or whose failure changes nothing: they describe, or only close. */
 static bool is_harmless(const char *call)
 {
@@ -628,9 +616,9 @@ static bool is_harmless(const char *call)
 /* Each call, its first and its second time: an error that names call and GPU, and no crash. */
 static void test_each_call_fails(void **state)
 {
-    char says[700], line[200], last[200] = "";
+    char says[RUNS_SAYS], line[200], last[200] = "";
     const char *path = lks_test_text("%s/calls", lks_test_folder());
-    assert_int_equal(use_in_child(lks_test_text("CUDA_STANDIN_CALLS=%s", path), says), LKS_OK);
+    assert_int_equal(runs_use(lks_test_text("CUDA_STANDIN_CALLS=%s", path), says), LKS_OK);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     int n = 0;
@@ -643,7 +631,7 @@ static void test_each_call_fails(void **state)
         n++;
         for (int k = 1; k <= 2; k++) {
             const char *fails = lks_test_text("CUDA_STANDIN_FAIL=%s:%d", name, k);
-            const lks_status st = use_in_child(fails, says);
+            const lks_status st = runs_use(fails, says);
             if (k == 2 && st == LKS_OK) /* it is called once only, or by the close */
                 continue;
             const char *named = strcmp(name, "kernel") == 0 ? "the kernel r" : name;
@@ -699,20 +687,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_first_failure_stays, open_one, close_one),
     };
     if (argc > 1 && strcmp(argv[1], "use") == 0) {
-        const lks_status st = use_everything();
-        printf("%d %s", (int)st, st == LKS_OK ? "" : lks_last_error());
+        runs_print(use_everything());
         return 0;
     }
-    for (int seed = 0; argc == 1 && seed < SEEDS; seed++) {
-        const pid_t pid = fork();
-        int status = -1;
-        if (pid == 0) {
-            setenv("CUDA_STANDIN_SEED", lks_test_text("%d", seed), 1);
-            execl("/proc/self/exe", argv[0], "seed", NULL);
-            _exit(1);
-        }
-        if (waitpid(pid, &status, 0) != pid || status != 0)
-            return 1;
-    }
-    return argc == 1 ? 0 : lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    if (argc == 1)
+        return runs_of_seeds(argv[0], SEEDS);
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

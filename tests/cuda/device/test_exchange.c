@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "device/cuda/device.h"
+#include "runs.h"
 
 enum { N = 64, ROUNDS = 20, RANKS = 3, SEEDS = 4 };
 
@@ -266,19 +267,6 @@ static void test_group_fails(void **state)
 
 /* --- failures of NCCL ------------------------------------------------------------------------ */
 
-/* In a process of its own: its status, and what it says. */
-static lks_status use_in_child(const char *env, char says[700])
-{
-    lks_test_result r = lks_test_run((const char *const[]){"/proc/self/exe", "use", NULL},
-                                     (const char *const[]){env, NULL}, 60);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d: %s", env, r.exit_code, r.err);
-    char *rest;
-    const long st = strtol(r.out, &rest, 10);
-    snprintf(says, 700, "%s", rest);
-    return (lks_status)st;
-}
-
 /* Each call of a run, its first and its third time: an error that names call and GPU. */
 static void test_each_call_fails(void **state)
 {
@@ -291,14 +279,14 @@ static void test_each_call_fails(void **state)
                                         "ncclBroadcast",
                                         "ncclGroupEnd",
                                         "asynchronous"};
-    char says[700];
-    assert_int_equal(use_in_child("CUDA_STANDIN_FAIL=none:1", says), LKS_OK);
+    char says[RUNS_SAYS];
+    assert_int_equal(runs_use("CUDA_STANDIN_FAIL=none:1", says), LKS_OK);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (int k = 1; k <= 3; k += 2) {
             const bool once = i < 2, at_all = k == 1 || !once;
             const char *named = i == 8 ? "NCCL failed: remote process" : names[i];
             const lks_status st =
-                use_in_child(lks_test_text("CUDA_STANDIN_FAIL=%s:%d", names[i], k), says);
+                runs_use(lks_test_text("CUDA_STANDIN_FAIL=%s:%d", names[i], k), says);
             if (st != (at_all ? LKS_ERR_DEVICE : LKS_OK))
                 fail_msg("%s, time %d: status %d, \"%s\"", names[i], k, (int)st, says);
             if (at_all && (strstr(says, named) == NULL ||
@@ -306,7 +294,7 @@ static void test_each_call_fails(void **state)
                 fail_msg("%s, time %d: \"%s\"", names[i], k, says);
         }
     /* The work is done, and leaving at once does no harm. */
-    assert_int_equal(use_in_child("CUDA_STANDIN_FAIL=ncclCommFinalize:1", says), LKS_OK);
+    assert_int_equal(runs_use("CUDA_STANDIN_FAIL=ncclCommFinalize:1", says), LKS_OK);
 }
 
 static void test_no_module(void **state)
@@ -348,20 +336,10 @@ int main(int argc, char **argv)
                                                            : lks_test_folder(),
            1);
     if (argc > 1 && strcmp(argv[1], "use") == 0) {
-        const lks_status st = use();
-        printf("%d %s", (int)st, st == LKS_OK ? "" : lks_last_error());
+        runs_print(use());
         return 0;
     }
-    for (int seed = 0; argc == 1 && seed < SEEDS; seed++) {
-        const pid_t pid = fork();
-        int status = -1;
-        if (pid == 0) {
-            setenv("CUDA_STANDIN_SEED", lks_test_text("%d", seed), 1);
-            execl("/proc/self/exe", argv[0], "seed", NULL);
-            _exit(1);
-        }
-        if (waitpid(pid, &status, 0) != pid || status != 0)
-            return 1;
-    }
-    return argc == 1 ? 0 : lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    if (argc == 1)
+        return runs_of_seeds(argv[0], SEEDS);
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
