@@ -22,6 +22,9 @@
 /* Where layers run. Opaque to models; each device has its own (the CPU: kernels/exec.h). */
 typedef struct lks__exec lks__exec;
 
+/* An element of a matrix of activations or of their gradients. */
+typedef float lks__act;
+
 /* --- memory ---------------------------------------------------------------------------------- */
 
 typedef void lks__clear_fn(const lks__exec *ex, float *x, size_t n); /* x = 0 */

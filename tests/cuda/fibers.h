@@ -116,7 +116,9 @@ static inline unsigned long long atomicMin(unsigned long long *p, unsigned long 
     T *const name = (T *)lks_fibers::shared(&name##_site, sizeof(T) * (n))
 
 #define LKS_LAUNCH(kernel, grid, block, stream, ...)                                               \
-    lks_fibers::launch(#kernel, kernel, grid, block, stream, __VA_ARGS__)
+    LKS_LAUNCH_NAMED(#kernel, (kernel), grid, block, stream, __VA_ARGS__)
+#define LKS_LAUNCH_NAMED(name, kernel, grid, block, stream, ...)                                   \
+    lks_fibers::launch(name, kernel, grid, block, stream, __VA_ARGS__)
 
 /* --- behind them ----------------------------------------------------------------------------- */
 

@@ -13,16 +13,26 @@ cudaStream_t lks__cuda_stream(const lks__exec *ex)
     return NULL;
 }
 
-static bool bf16;
+static bool bf16, halves;
 
 bool lks__cuda_bf16(const lks__exec *ex)
 {
     return bf16;
 }
 
+bool lks__cuda_halves(const lks__exec *ex)
+{
+    return halves;
+}
+
 void host_bf16(bool on)
 {
     bf16 = on;
+}
+
+void host_halves(bool on)
+{
+    halves = on;
 }
 
 void lks__cuda_written(const lks__exec *ex, const void *p, size_t bytes)

@@ -14,6 +14,9 @@ const lks__exec *host_exec(void);
 /* Are operands of products rounded to bfloat16? Not at first. */
 void host_bf16(bool on);
 
+/* Are activations stored in bfloat16? Not at first. */
+void host_halves(bool on);
+
 /* What operations have counted since the last call (cuda.h). */
 lks__device_counts host_counts(void);
 

@@ -23,6 +23,9 @@ void *lks__cuda_work(const lks__exec *ex, size_t bytes);
 /* Are operands of products rounded to bfloat16? */
 bool lks__cuda_bf16(const lks__exec *ex);
 
+/* Are activations and their gradients stored in bfloat16? If not, in float32. */
+bool lks__cuda_halves(const lks__exec *ex);
+
 /* What writes to memory that may hold parameters calls this, when it is queued: products keep
  * parameters rounded. */
 void lks__cuda_written(const lks__exec *ex, const void *p, size_t bytes);

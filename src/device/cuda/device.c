@@ -213,6 +213,11 @@ void *lks__cuda_work(const lks__exec *ex, size_t bytes)
     return lks__cuda_grow(c, &c->work, bytes);
 }
 
+bool lks__cuda_halves(const lks__exec *ex)
+{
+    return false;
+}
+
 bool lks__cuda_bf16(const lks__exec *ex)
 {
     return lks__cuda_of(ex)->bf16;

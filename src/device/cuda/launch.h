@@ -20,7 +20,9 @@
 
 /* Put kernel(...) on the stream: `grid` and `block` are dim3. */
 #define LKS_LAUNCH(kernel, grid, block, stream, ...)                                               \
-    (kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__), lks__cuda_launched(#kernel))
+    LKS_LAUNCH_NAMED(#kernel, (kernel), grid, block, stream, __VA_ARGS__)
+#define LKS_LAUNCH_NAMED(name, kernel, grid, block, stream, ...)                                   \
+    (kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__), lks__cuda_launched(name))
 
 #else
 #include "fibers.h"

@@ -3,7 +3,7 @@
 #ifndef LKS_CUDA_ROWS_H
 #define LKS_CUDA_ROWS_H
 
-#include "device/cuda/launch.h"
+#include "device/cuda/bf16.h"
 #include "layers/dropout.h"
 
 /* N floats that are read or written by one instruction. */
@@ -19,6 +19,50 @@ template <int N> static __device__ inline lks_floats<N> lks_load(const float *p)
 template <int N> static __device__ inline void lks_store(float *p, lks_floats<N> v)
 {
     *(lks_floats<N> *)p = v;
+}
+
+/* An element of activations that are stored in bfloat16. Kernels compute in float32: they widen
+ * what they load, and round what they store to nearest, ties to even. */
+struct lks_half {
+    uint16_t bits;
+};
+
+template <int N> struct alignas(2 * N) lks_halves {
+    lks_half at[N];
+};
+
+template <int N> static __device__ inline lks_floats<N> lks_load(const lks_half *p)
+{
+    const lks_halves<N> v = *(const lks_halves<N> *)p;
+    lks_floats<N> wide;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        wide.at[k] = __uint_as_float((uint32_t)v.at[k].bits << 16);
+    return wide;
+}
+
+template <int N> static __device__ inline void lks_store(lks_half *p, lks_floats<N> v)
+{
+    lks_halves<N> to;
+#pragma unroll
+    for (int k = 0; k < N; k += 2) {
+        const uint32_t pair = lks_bf16_pair(v.at[k], N == 1 ? 0.0f : v.at[k + (N > 1)]);
+        to.at[k].bits = (uint16_t)pair;
+        if (N > 1)
+            to.at[k + (N > 1)].bits = (uint16_t)(pair >> 16);
+    }
+    *(lks_halves<N> *)p = to;
+}
+
+/* One element. */
+static __device__ inline float lks_element(const float *p)
+{
+    return *p;
+}
+
+static __device__ inline float lks_element(const lks_half *p)
+{
+    return lks_load<1>(p).at[0];
 }
 
 /* May rows of n floats, or with that leading dimension, be moved by fours, beginning at these
@@ -43,6 +87,31 @@ static inline unsigned lks_row_threads(size_t width, bool fours, unsigned most =
         else                                                                                       \
             LKS_LAUNCH(kernel<1>, grid, block, stream, __VA_ARGS__);                               \
     } while (0)
+
+/* The same for kernels of activations: puts kernel<E, N> on the stream, where E is lks_half if
+ * `halves`, else float. In the arguments, `E` is that type: LKS_ACTS(E, p) is the pointer p to
+ * activations as one to E. */
+#define LKS_LAUNCH_ACTS(kernel, halves, fours, grid, block, stream, ...)                           \
+    do {                                                                                           \
+        if (halves) {                                                                              \
+            using E = lks_half;                                                                    \
+            if (fours)                                                                             \
+                LKS_LAUNCH_NAMED(#kernel "<half, 4>", (kernel<E, 4>), grid, block, stream,         \
+                                 __VA_ARGS__);                                                     \
+            else                                                                                   \
+                LKS_LAUNCH_NAMED(#kernel "<half, 1>", (kernel<E, 1>), grid, block, stream,         \
+                                 __VA_ARGS__);                                                     \
+        } else {                                                                                   \
+            using E = float;                                                                       \
+            if (fours)                                                                             \
+                LKS_LAUNCH_NAMED(#kernel "<float, 4>", (kernel<E, 4>), grid, block, stream,        \
+                                 __VA_ARGS__);                                                     \
+            else                                                                                   \
+                LKS_LAUNCH_NAMED(#kernel "<float, 1>", (kernel<E, 1>), grid, block, stream,        \
+                                 __VA_ARGS__);                                                     \
+        }                                                                                          \
+    } while (0)
+#define LKS_ACTS(E, p) ((E *)(void *)(uintptr_t)(p))
 
 /* Words 4q … 4q + 3 of a mask (layers/dropout.h): base/rng.c's Philox4x32-10 of the counter {step,
  * vm, site, q}. */
