@@ -75,6 +75,26 @@ void lks__first_not_finite(const lks__exec *ex, uint64_t *first, const float *x,
     *first = s.first;
 }
 
+void lks__act_clear(const lks__exec *ex, lks__act *x, size_t n)
+{
+    lks__clear(ex, x, n);
+}
+
+void lks__act_accumulate(const lks__exec *ex, lks__act *y, const lks__act *x, size_t n)
+{
+    lks__accumulate(ex, y, x, n);
+}
+
+void lks__act_copy(const lks__exec *ex, lks__act *y, const lks__act *x, size_t n)
+{
+    lks__copy(ex, y, x, n);
+}
+
+void lks__act_first_not_finite(const lks__exec *ex, uint64_t *first, const lks__act *x, size_t n)
+{
+    lks__first_not_finite(ex, first, x, n);
+}
+
 void lks__mean_loss(const lks__exec *ex, float *loss, const double *row_loss, size_t rows)
 {
     double sum = 0.0;
@@ -83,9 +103,12 @@ void lks__mean_loss(const lks__exec *ex, float *loss, const double *row_loss, si
     *loss = (float)(sum / (double)rows);
 }
 
-void lks__cap_logits(const lks__exec *ex, float *logits, size_t V, float cap)
+void lks__cap_logits(const lks__exec *ex, float *y, const lks__act *logits, size_t n, float cap)
 {
-    ex->k->softcap(logits, logits, V, cap);
+    if (cap != 0.0f)
+        ex->k->softcap(y, logits, n, cap);
+    else if (y != logits)
+        memcpy(y, logits, n * sizeof *y);
 }
 
 const lks__layers lks__layers_cpu = {

@@ -34,6 +34,12 @@ typedef void lks__copy_fn(const lks__exec *ex, float *y, const float *x, size_t 
 /* *first = index of the first x[i] that isn't finite; n: all are. */
 typedef void lks__first_not_finite_fn(const lks__exec *ex, uint64_t *first, const float *x,
                                       size_t n);
+/* The same four for activations. */
+typedef void lks__act_clear_fn(const lks__exec *ex, lks__act *x, size_t n);
+typedef void lks__act_accumulate_fn(const lks__exec *ex, lks__act *y, const lks__act *x, size_t n);
+typedef void lks__act_copy_fn(const lks__exec *ex, lks__act *y, const lks__act *x, size_t n);
+typedef void lks__act_first_not_finite_fn(const lks__exec *ex, uint64_t *first, const lks__act *x,
+                                          size_t n);
 
 /* --- products -------------------------------------------------------------------------------- */
 
@@ -275,8 +281,10 @@ typedef void lks__xent_rows_fn(const lks__exec *ex, const lks__xent *xent, float
 /* loss: the mean of row_loss[rows], summed in order. */
 typedef void lks__mean_loss_fn(const lks__exec *ex, float *loss, const double *row_loss,
                                size_t rows);
-/* logits[V] = cap * tanh(logits / cap). */
-typedef void lks__cap_logits_fn(const lks__exec *ex, float *logits, size_t V, float cap);
+/* y[n] = cap * tanh(logits / cap), or the logits themselves if the cap is 0. Where activations are
+ * floats, y and logits may be the same memory. */
+typedef void lks__cap_logits_fn(const lks__exec *ex, float *y, const lks__act *logits, size_t n,
+                                float cap);
 
 /* --- updates of parameters ------------------------------------------------------------------- */
 
@@ -345,6 +353,10 @@ typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_
     X(accumulate)                                                                                  \
     X(copy)                                                                                        \
     X(first_not_finite)                                                                            \
+    X(act_clear)                                                                                   \
+    X(act_accumulate)                                                                              \
+    X(act_copy)                                                                                    \
+    X(act_first_not_finite)                                                                        \
     X(linear_fwd)                                                                                  \
     X(linear_rows_fwd)                                                                             \
     X(linear_bwd_x)                                                                                \

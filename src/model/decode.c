@@ -138,7 +138,7 @@ static void head(const lks__decoder *d, const lks__pass *p, float *logits, size_
     lks__linear_fwd_fn *linear = lks__pass_linear(p, m->layers);
     linear(m->ex, logits, m->V, m->y + row * m->C, p->params + m->head_w, rows, m->V, m->C, NULL);
     if (m->head.softcap > 0.0f)
-        m->layers->cap_logits(m->ex, logits, rows * m->V, m->head.softcap);
+        m->layers->cap_logits(m->ex, logits, logits, rows * m->V, m->head.softcap);
 }
 
 void lks__decoder_run(lks__decoder *d, const float *params, const lks__decoder_pass *pass)
@@ -173,7 +173,7 @@ void lks__decoder_share(lks__decoder *d, size_t sequences, size_t n)
         for (size_t s = 1; s < sequences; s++)
             for (size_t h = 0; h < d->sequence; h += d->head) {
                 const size_t from = (size_t)l * d->kv.layer + h, to = from + s * d->sequence;
-                m->layers->copy(m->ex, d->kv.k + to, d->kv.k + from, n * hs);
-                m->layers->copy(m->ex, d->kv.v + to, d->kv.v + from, n * hs);
+                m->layers->act_copy(m->ex, d->kv.k + to, d->kv.k + from, n * hs);
+                m->layers->act_copy(m->ex, d->kv.v + to, d->kv.v + from, n * hs);
             }
 }

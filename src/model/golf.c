@@ -143,7 +143,7 @@ static void golf_last_backward(const lks__pass *p)
     const struct lks__golf *m = p->m;
     m->f.layers->golf_norm_bwd(m->f.ex, m->dx, m->f.dy, lks__golf_input(m, m->f.c.n_layer),
                                m->final_rms, p->rows, m->f.C);
-    m->f.layers->clear(m->f.ex, m->dx0, p->rows * m->f.C);
+    m->f.layers->act_clear(m->f.ex, m->dx0, p->rows * m->f.C);
 }
 
 static void golf_embed_backward(const lks__pass *p)
@@ -152,7 +152,7 @@ static void golf_embed_backward(const lks__pass *p)
     float *demb = lks__grad_at(p, m->f.table->n_groups - 1, m->t.emb);
     if (demb == NULL)
         return;
-    m->f.layers->accumulate(m->f.ex, m->dx, m->dx0, p->rows * m->f.C);
+    m->f.layers->act_accumulate(m->f.ex, m->dx, m->dx0, p->rows * m->f.C);
     m->f.layers->golf_embed_bwd(m->f.ex, demb, m->norm, m->dx, p->mb->tokens, p->params + m->t.emb,
                                 m->x0_rms, p->rows, m->f.C);
 }

@@ -129,7 +129,7 @@ static void gpt2_last_forward(const lks__pass *p)
 static void gpt2_last_backward(const lks__pass *p)
 {
     const struct lks__gpt2 *m = p->m;
-    m->f.layers->clear(m->f.ex, m->dx, p->rows * m->f.C);
+    m->f.layers->act_clear(m->f.ex, m->dx, p->rows * m->f.C);
     m->f.layers->layernorm_rows_bwd(m->f.ex, m->dx, lks__grad_at(p, 0, m->t.lnfw),
                                     lks__grad_at(p, 0, m->t.lnfb), m->f.dy,
                                     lks__gpt2_input(m, m->f.c.n_layer), p->params + m->t.lnfw,

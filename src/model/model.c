@@ -429,7 +429,7 @@ void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens
     m->layers->linear_fwd(m->ex, logits, m->V, m->y + (p.rows - 1) * m->C, params + m->head_w, 1,
                           m->V, m->C, NULL);
     if (m->head.softcap > 0.0f)
-        m->layers->cap_logits(m->ex, logits, m->V, m->head.softcap);
+        m->layers->cap_logits(m->ex, logits, logits, m->V, m->head.softcap);
 }
 
 /* --- places ----------------------------------------------------------------------------------- */
@@ -484,8 +484,8 @@ static void look(void *ctx, int l)
     uint64_t *slots = s->slots.dev;
     const size_t end = s->n + outputs_of(m, l, s->out + s->n);
     for (; s->n < end; s->n++)
-        m->layers->first_not_finite(m->ex, &slots[s->n], s->out[s->n].x,
-                                    s->p->rows * s->out[s->n].width);
+        m->layers->act_first_not_finite(m->ex, &slots[s->n], s->out[s->n].x,
+                                        s->p->rows * s->out[s->n].width);
 }
 
 /* The first output with a number that isn't finite; s->n: none has one. */

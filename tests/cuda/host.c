@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "host.h"
 
 /* --- what kernels call of the device ---------------------------------------------------------- */
@@ -156,6 +157,49 @@ float *host_randoms(size_t n, unsigned seed)
 float *host_copy(const float *x, size_t n)
 {
     return memcpy(elements(n, sizeof *x), x, n * sizeof *x);
+}
+
+static size_t act_bytes(void)
+{
+    return halves ? sizeof(uint16_t) : sizeof(float);
+}
+
+lks__act *host_acts(const float *x, size_t n)
+{
+    if (!halves)
+        return (void *)host_copy(x, n);
+    uint16_t *y = elements(n, sizeof *y);
+    for (size_t i = 0; i < n; i++)
+        y[i] = lks__bf16_from_float(x[i]);
+    return (void *)y;
+}
+
+lks__act *host_empty_acts(size_t n)
+{
+    void *x = elements(n, act_bytes());
+    memset(x, 0xff, n * act_bytes());
+    return x;
+}
+
+lks__act *host_act_at(lks__act *x, size_t i)
+{
+    return (void *)((char *)x + i * act_bytes());
+}
+
+float *host_act_floats(const lks__act *x, size_t n)
+{
+    const void *from = x;
+    if (!halves)
+        return host_copy(from, n);
+    float *y = elements(n, sizeof *y);
+    for (size_t i = 0; i < n; i++)
+        y[i] = lks__bf16_to_float(((const uint16_t *)from)[i]);
+    return y;
+}
+
+float *host_as_stored(const float *x, size_t n)
+{
+    return host_act_floats(host_acts(x, n), n);
 }
 
 double *host_doubles(size_t n)

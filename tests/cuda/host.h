@@ -31,6 +31,13 @@ void *host_work(size_t bytes); /* aligned as work space is, full of NaNs */
 int32_t *host_tokens(size_t n, int32_t limit, unsigned seed);
 lks__dropout host_dropout(double p);
 
+/* Activations as the device stores them (host_halves), with exactly n elements. */
+lks__act *host_acts(const float *x, size_t n); /* rounded, if they are bfloat16 */
+lks__act *host_empty_acts(size_t n);           /* all NaN */
+lks__act *host_act_at(lks__act *x, size_t i);  /* from element i on */
+float *host_act_floats(const lks__act *x, size_t n);
+float *host_as_stored(const float *x, size_t n); /* the floats of host_acts(x, n) */
+
 /* Every |got[i] - want[i]| <= tolerance * (the largest |want|, or 1 if that is less). */
 #define assert_close(got, want, n, tolerance)                                                      \
     host_close(got, want, n, tolerance, #got, __FILE__, __LINE__)

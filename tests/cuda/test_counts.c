@@ -20,6 +20,11 @@ static float *floats(size_t n)
     return host_randoms(n, 7);
 }
 
+static lks__act *acts(size_t n)
+{
+    return host_acts(floats(n), n);
+}
+
 static void test_memory(void **state)
 {
     uint64_t first;
@@ -31,6 +36,23 @@ static void test_memory(void **state)
     assert_counts(300, 100);
     lks__cuda_first_not_finite(NULL, &first, floats(100), 100);
     assert_counts(100, 0);
+    for (int halves = 0; halves < 2; halves++) {
+        const double size = halves == 1 ? 0.5 : 1;
+        host_halves(halves == 1);
+        lks__cuda_act_clear(NULL, acts(100), 100);
+        assert_counts(100 * size, 0);
+        lks__cuda_act_copy(NULL, acts(100), acts(100), 100);
+        assert_counts(200 * size, 0);
+        lks__cuda_act_accumulate(NULL, acts(100), acts(100), 100);
+        assert_counts(300 * size, 100);
+        lks__cuda_act_first_not_finite(NULL, &first, acts(100), 100);
+        assert_counts(100 * size, 0);
+        lks__cuda_cap_logits(NULL, floats(100), acts(100), 100, 0.0f);
+        assert_counts(100 * size + 100, 0);
+        lks__cuda_cap_logits(NULL, floats(100), acts(100), 100, 30.0f);
+        assert_counts(100 * size + 100, 20 * 100);
+    }
+    host_halves(false);
 }
 
 static void test_rows(void **state)

@@ -1,6 +1,7 @@
 /* Zeros, sums, copies and searches: src/device/cuda/memory.cu. */
 #include "support.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "host.h"
@@ -30,6 +31,37 @@ static void test_ranges(void **state)
         }
 }
 
+/* The same of activations, as floats and in bfloat16: a sum is rounded to nearest, ties to even. */
+static void test_act_ranges(void **state)
+{
+    const float *x = host_randoms(LONGEST + 3, 1), *y = host_randoms(LONGEST + 3, 2);
+    for (int halves = 0; halves < 2; halves++) {
+        host_halves(halves == 1);
+        const float *stored_x = host_as_stored(x, LONGEST + 3);
+        const float *stored_y = host_as_stored(y, LONGEST + 3);
+        EACH_ORDER(seed)
+        for (size_t l = 0; l < LENGTHS; l++)
+            for (size_t at = 0; at < 4; at++) {
+                const size_t n = lengths[l];
+                lks__act *acts = host_acts(x, LONGEST + 3), *sums = host_acts(y, LONGEST + 3);
+                lks__act *cleared = host_empty_acts(n), *copied = host_empty_acts(n);
+                float *want = host_copy(stored_y, LONGEST + 3);
+                for (size_t i = 0; i < n; i++)
+                    want[3 - at + i] += stored_x[at + i];
+                want = host_as_stored(want, LONGEST + 3);
+                lks__cuda_act_clear(NULL, cleared, n);
+                lks__cuda_act_copy(NULL, copied, host_act_at(acts, at), n);
+                lks__cuda_act_accumulate(NULL, host_act_at(sums, 3 - at), host_act_at(acts, at), n);
+                const float *zeros = host_act_floats(cleared, n);
+                for (size_t i = 0; i < n; i++)
+                    assert_true(zeros[i] == 0.0f && !signbit(zeros[i]));
+                assert_bits(host_act_floats(copied, n), stored_x + at, n);
+                assert_bits(host_act_floats(sums, LONGEST + 3), want, LONGEST + 3);
+            }
+    }
+    host_halves(false);
+}
+
 /* y may be anything but what is added to. */
 static void test_first_not_finite(void **state)
 {
@@ -49,11 +81,39 @@ static void test_first_not_finite(void **state)
     }
 }
 
+/* Parts that begin at any element. Rounded to bfloat16, the largest float is infinite. */
+static void test_act_first_not_finite(void **state)
+{
+    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY, FLT_MAX};
+    for (int halves = 0; halves < 2; halves++) {
+        host_halves(halves == 1);
+        EACH_ORDER(seed)
+        for (size_t l = 0; l < LENGTHS; l++) {
+            const size_t n = lengths[l];
+            uint64_t first = 12345;
+            lks__cuda_act_first_not_finite(NULL, &first, host_acts(host_randoms(n, 3), n), n);
+            assert_int_equal(first, n);
+            for (size_t i = n; i-- > 0; i -= i / 3) {
+                const size_t at = i % 4;
+                float *x = host_randoms(n + at, 3);
+                x[at + n - 1] = NAN;
+                x[at + i] = bad[i % (halves == 1 ? 5 : 4)];
+                lks__act *acts = host_acts(x, n + at);
+                lks__cuda_act_first_not_finite(NULL, &first, host_act_at(acts, at), n);
+                assert_int_equal(first, i);
+            }
+        }
+    }
+    host_halves(false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_first_not_finite),
+        cmocka_unit_test(test_act_ranges),
+        cmocka_unit_test(test_act_first_not_finite),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

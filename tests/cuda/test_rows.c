@@ -322,19 +322,33 @@ static void test_mean_loss(void **state)
     }
 }
 
+/* Floats of activations, with a cap or as they are. */
 static void test_cap_logits(void **state)
 {
-    for (size_t w = 0; w < WIDTHS; w++) {
-        const size_t n = widths[w];
-        float *x = host_randoms(n, 1);
-        double *want = host_doubles(n);
-        for (size_t i = 0; i < n; i++) {
-            x[i] *= 50.0f;
-            want[i] = 15.0 * tanh((double)x[i] / 15.0);
+    for (int kind = 0; kind < 4; kind++)
+        for (size_t w = 0; w < WIDTHS; w++) {
+            const size_t n = widths[w];
+            const bool has_cap = kind % 2 == 0;
+            host_halves(kind / 2 == 1);
+            float *x = host_randoms(n, 1), *y = host_floats(n);
+            for (size_t i = 0; i < n; i++)
+                x[i] *= 50.0f;
+            lks__cuda_cap_logits(NULL, y, host_acts(x, n), n, has_cap ? 15.0f : 0.0f);
+            x = host_as_stored(x, n);
+            double *want = host_doubles(n);
+            for (size_t i = 0; i < n; i++)
+                want[i] = has_cap ? 15.0 * tanh((double)x[i] / 15.0) : (double)x[i];
+            assert_close(y, want, n, has_cap ? 1e-5 : 0.0);
+            host_halves(false);
+            float *cpu = host_floats(n);
+            lks__act *in_place = host_acts(x, n);
+            lks__layers_cpu.cap_logits(host_exec(), cpu, host_acts(x, n), n,
+                                       has_cap ? 15.0f : 0.0f);
+            assert_close(cpu, want, n, has_cap ? 1e-5 : 0.0);
+            lks__layers_cpu.cap_logits(host_exec(), (void *)in_place, in_place, n,
+                                       has_cap ? 15.0f : 0.0f);
+            assert_bits(host_act_floats(in_place, n), cpu, n);
         }
-        lks__cuda_cap_logits(NULL, x, n, 15.0f);
-        assert_close(x, want, n, 1e-5);
-    }
 }
 
 int main(void)

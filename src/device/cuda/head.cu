@@ -116,18 +116,22 @@ extern "C" void lks__cuda_mean_loss(const lks__exec *ex, float *loss, const doub
     LKS_LAUNCH(mean_of_rows, dim3(1), dim3(THREADS), lks__cuda_stream(ex), loss, row_loss, rows);
 }
 
-static __global__ void __launch_bounds__(THREADS) cap_row(float *logits, size_t V, float cap)
+template <typename E>
+static __global__ void __launch_bounds__(THREADS)
+    cap_row(float *y, const E *logits, size_t n, float cap)
 {
     const size_t c = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    if (c < V)
-        logits[c] = capped(logits[c], cap);
+    if (c < n)
+        y[c] = capped(lks_element(logits + c), cap);
 }
 
-extern "C" void lks__cuda_cap_logits(const lks__exec *ex, float *logits, size_t V, float cap)
+extern "C" void lks__cuda_cap_logits(const lks__exec *ex, float *y, const lks__act *logits,
+                                     size_t n, float cap)
 {
-    if (V == 0)
+    if (n == 0)
         return;
-    lks__cuda_count(ex, 8.0 * (double)V, 20.0 * (double)V);
-    LKS_LAUNCH(cap_row, dim3((unsigned)((V + THREADS - 1) / THREADS)), dim3(THREADS),
-                   lks__cuda_stream(ex), logits, V, cap);
+    const bool halves = lks__cuda_halves(ex);
+    lks__cuda_count(ex, (halves ? 6.0 : 8.0) * (double)n, (cap != 0.0f ? 20.0 : 0.0) * (double)n);
+    LKS_LAUNCH_TYPED(cap_row, halves, dim3((unsigned)((n + THREADS - 1) / THREADS)), dim3(THREADS),
+                     lks__cuda_stream(ex), y, LKS_ACTS(const E, logits), n, cap);
 }

@@ -22,51 +22,80 @@ static __device__ inline size_t to_next(void)
     return (size_t)4 * THREADS * gridDim.x;
 }
 
-/* y = x, or y += x; x NULL: zeros. `wide`: both are aligned, which a part of an array may not be.
+/* N elements of x, or zeros; `add`: added to those of y. */
+template <int N, typename E>
+static __device__ inline void put(E *y, const E *x, size_t i, bool add)
+{
+    lks_floats<N> v = {};
+    if (x != NULL)
+        v = lks_load<N>(x + i);
+    if (add) {
+        const lks_floats<N> old = lks_load<N>(y + i);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v.at[k] = old.at[k] + v.at[k];
+    }
+    lks_store<N>(y + i, v);
+}
+
+/* y = x, or y += x; x NULL: zeros. N is 4 if both are aligned, which a part of an array may not be.
  */
-static __global__ void __launch_bounds__(THREADS)
-    range(float *y, const float *x, size_t n, bool add, bool wide)
+template <typename E, int N>
+static __global__ void __launch_bounds__(THREADS) range(E *y, const E *x, size_t n, bool add)
 {
     for (size_t i = first_of_thread(); i < n; i += to_next()) {
-        if (wide && i + 4 <= n) {
-            float4 v = x != NULL ? *(const float4 *)(x + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (add) {
-                const float4 old = *(const float4 *)(y + i);
-                v = make_float4(old.x + v.x, old.y + v.y, old.z + v.z, old.w + v.w);
-            }
-            *(float4 *)(y + i) = v;
+        if (N == 4 && i + 4 <= n) {
+            put<4>(y, x, i, add);
             continue;
         }
-        for (size_t j = i; j < n && j < i + 4; j++) {
-            const float v = x != NULL ? x[j] : 0.0f;
-            y[j] = add ? y[j] + v : v;
-        }
+        for (size_t j = i; j < n && j < i + 4; j++)
+            put<1>(y, x, j, add);
     }
 }
 
-static void launch_range(const lks__exec *ex, float *y, const float *x, size_t n, bool add)
+static void launch_range(const lks__exec *ex, void *y, const void *x, size_t n, bool add,
+                         bool halves)
 {
-    lks__cuda_written(ex, y, n * sizeof *y);
     if (n == 0)
         return;
-    lks__cuda_count(ex, (add ? 12.0 : x != NULL ? 8.0 : 4.0) * (double)n, add ? (double)n : 0.0);
-    LKS_LAUNCH(range, blocks_for(n), dim3(THREADS), lks__cuda_stream(ex), y, x, n, add,
-               lks_in_fours(0, y, x));
+    const double arrays = add ? 3 : x != NULL ? 2 : 1;
+    lks__cuda_count(ex, arrays * (halves ? 2 : 4) * (double)n, add ? (double)n : 0.0);
+    LKS_LAUNCH_ACTS(range, halves, lks_in_fours(0, y, x), blocks_for(n), dim3(THREADS),
+                    lks__cuda_stream(ex), LKS_ACTS(E, y), LKS_ACTS(E, x), n, add);
 }
 
 extern "C" void lks__cuda_clear(const lks__exec *ex, float *x, size_t n)
 {
-    launch_range(ex, x, NULL, n, false);
+    lks__cuda_written(ex, x, n * sizeof *x);
+    launch_range(ex, x, NULL, n, false, false);
 }
 
 extern "C" void lks__cuda_accumulate(const lks__exec *ex, float *y, const float *x, size_t n)
 {
-    launch_range(ex, y, x, n, true);
+    lks__cuda_written(ex, y, n * sizeof *y);
+    launch_range(ex, y, x, n, true, false);
 }
 
 extern "C" void lks__cuda_copy(const lks__exec *ex, float *y, const float *x, size_t n)
 {
-    launch_range(ex, y, x, n, false);
+    lks__cuda_written(ex, y, n * sizeof *y);
+    launch_range(ex, y, x, n, false, false);
+}
+
+extern "C" void lks__cuda_act_clear(const lks__exec *ex, lks__act *x, size_t n)
+{
+    launch_range(ex, x, NULL, n, false, lks__cuda_halves(ex));
+}
+
+extern "C" void lks__cuda_act_accumulate(const lks__exec *ex, lks__act *y, const lks__act *x,
+                                         size_t n)
+{
+    launch_range(ex, y, x, n, true, lks__cuda_halves(ex));
+}
+
+extern "C" void lks__cuda_act_copy(const lks__exec *ex, lks__act *y, const lks__act *x, size_t n)
+{
+    launch_range(ex, y, x, n, false, lks__cuda_halves(ex));
 }
 
 /* --- the first element that isn't finite ----------------------------------------------------- */
@@ -79,21 +108,35 @@ static __global__ void begin_search(uint64_t *first, size_t n)
 
 /* The least index, whichever thread comes first. Elements that aren't finite are rare, so there is
  * no need to add up a block's first. */
-static __global__ void __launch_bounds__(THREADS) search(uint64_t *first, const float *x, size_t n)
+template <typename E>
+static __global__ void __launch_bounds__(THREADS) search(uint64_t *first, const E *x, size_t n)
 {
     for (size_t i = first_of_thread(); i < n; i += to_next())
         for (size_t j = i; j < n && j < i + 4; j++)
-            if (!isfinite(x[j])) {
+            if (!isfinite(lks_element(x + j))) {
                 atomicMin((unsigned long long *)first, (unsigned long long)j);
                 break;
             }
 }
 
+static void launch_search(const lks__exec *ex, uint64_t *first, const void *x, size_t n,
+                          bool halves)
+{
+    lks__cuda_count(ex, (halves ? 2.0 : 4.0) * (double)n, 0.0);
+    LKS_LAUNCH(begin_search, dim3(1), dim3(32), lks__cuda_stream(ex), first, n);
+    if (n != 0)
+        LKS_LAUNCH_TYPED(search, halves, blocks_for(n), dim3(THREADS), lks__cuda_stream(ex), first,
+                         LKS_ACTS(const E, x), n);
+}
+
 extern "C" void lks__cuda_first_not_finite(const lks__exec *ex, uint64_t *first, const float *x,
                                            size_t n)
 {
-    lks__cuda_count(ex, 4.0 * (double)n, 0.0);
-    LKS_LAUNCH(begin_search, dim3(1), dim3(32), lks__cuda_stream(ex), first, n);
-    if (n != 0)
-        LKS_LAUNCH(search, blocks_for(n), dim3(THREADS), lks__cuda_stream(ex), first, x, n);
+    launch_search(ex, first, x, n, false);
+}
+
+extern "C" void lks__cuda_act_first_not_finite(const lks__exec *ex, uint64_t *first,
+                                               const lks__act *x, size_t n)
+{
+    launch_search(ex, first, x, n, lks__cuda_halves(ex));
 }

@@ -111,6 +111,17 @@ static inline unsigned lks_row_threads(size_t width, bool fours, unsigned most =
                                  __VA_ARGS__);                                                     \
         }                                                                                          \
     } while (0)
+/* And for kernels that have no N: kernel<E>. */
+#define LKS_LAUNCH_TYPED(kernel, halves, grid, block, stream, ...)                                 \
+    do {                                                                                           \
+        if (halves) {                                                                              \
+            using E = lks_half;                                                                    \
+            LKS_LAUNCH_NAMED(#kernel "<half>", kernel<E>, grid, block, stream, __VA_ARGS__);       \
+        } else {                                                                                   \
+            using E = float;                                                                       \
+            LKS_LAUNCH_NAMED(#kernel "<float>", kernel<E>, grid, block, stream, __VA_ARGS__);      \
+        }                                                                                          \
+    } while (0)
 #define LKS_ACTS(E, p) ((E *)(void *)(uintptr_t)(p))
 
 /* Words 4q … 4q + 3 of a mask (layers/dropout.h): base/rng.c's Philox4x32-10 of the counter {step,
