@@ -17,6 +17,14 @@
  * polls. */
 enum { SPINS = 4000 };
 
+/* The gate of a round: how many workers are inside, and two flags. A round ends when its tasks are
+ * done and the workers inside have left: a worker that sleeps, or has lost its core to another
+ * process, delays nobody, for it isn't inside. */
+enum {
+    GATE_CLOSED = 1 << 30,
+    GATE_AWAITED = 1 << 29
+}; /* AWAITED: the caller sleeps until all left */
+
 struct lks__pool {
     int n_threads, n_started;
     int spins;
@@ -26,13 +34,13 @@ struct lks__pool {
     void (*thread_init)(void);
 
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake, left;
     lks__task_fn *fn;
     void *ctx;
     size_t n_tasks;
     atomic_size_t next; /* first task that no thread has taken */
-    atomic_int busy;    /* workers that may still run a task of this round */
-    atomic_uint round;  /* incremented by each lks__pool_run */
+    atomic_int gate;   /* closed between rounds; fn, ctx, n_tasks and next belong to those inside */
+    atomic_uint round; /* incremented by each lks__pool_run */
     atomic_bool quit;
 };
 
@@ -60,6 +68,43 @@ static void run_tasks(lks__pool *p, int thread)
     }
 }
 
+/* False if the round is over. */
+static bool enter(lks__pool *p)
+{
+    int inside = atomic_load_explicit(&p->gate, memory_order_relaxed);
+    while ((inside & GATE_CLOSED) == 0)
+        if (atomic_compare_exchange_weak_explicit(&p->gate, &inside, inside + 1,
+                                                  memory_order_acquire, memory_order_relaxed))
+            return true;
+    return false;
+}
+
+static void leave(lks__pool *p)
+{
+    int before = atomic_fetch_sub_explicit(&p->gate, 1, memory_order_release);
+    if (before != (GATE_CLOSED | GATE_AWAITED) + 1)
+        return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_signal(&p->left);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Let no other worker in, and wait for those inside. */
+static void end_round(lks__pool *p)
+{
+    atomic_fetch_or_explicit(&p->gate, GATE_CLOSED, memory_order_relaxed);
+    for (int spins = 0; spins <= p->spins; spins++) {
+        if (atomic_load_explicit(&p->gate, memory_order_acquire) == GATE_CLOSED)
+            return;
+        relax();
+    }
+    atomic_fetch_or_explicit(&p->gate, GATE_AWAITED, memory_order_relaxed);
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load_explicit(&p->gate, memory_order_acquire) != (GATE_CLOSED | GATE_AWAITED))
+        pthread_cond_wait(&p->left, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
@@ -80,11 +125,13 @@ static void *worker_main(void *arg)
                 pthread_cond_wait(&p->wake, &p->lock);
             pthread_mutex_unlock(&p->lock);
         }
-        seen++;
+        seen = atomic_load_explicit(&p->round, memory_order_acquire);
         if (atomic_load_explicit(&p->quit, memory_order_relaxed))
             return NULL;
-        run_tasks(p, w->index);
-        atomic_fetch_sub_explicit(&p->busy, 1, memory_order_release);
+        if (enter(p)) {
+            run_tasks(p, w->index);
+            leave(p);
+        }
     }
 }
 
@@ -104,6 +151,8 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
         return lks__fail(LKS_ERR_NOMEM, "no memory for the thread pool");
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->left, NULL);
+    atomic_store(&p->gate, GATE_CLOSED);
     p->n_threads = n_threads;
     p->thread_init = thread_init;
     p->spins = n_threads <= lks__cpu_count() ? SPINS : 0;
@@ -153,6 +202,7 @@ void lks__pool_close(lks__pool *p)
     for (int i = 1; i <= p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->wake);
+    pthread_cond_destroy(&p->left);
     pthread_mutex_destroy(&p->lock);
     free(p->scratch);
     free(p->workers);
@@ -176,15 +226,10 @@ void lks__pool_run(lks__pool *p, size_t n_tasks, lks__task_fn *fn, void *ctx)
         run_tasks(p, 0);
         return;
     }
-    atomic_store_explicit(&p->busy, p->n_started, memory_order_relaxed);
+    atomic_store_explicit(&p->gate, 0, memory_order_release);
     announce(p);
     run_tasks(p, 0);
-    for (int spins = 0; atomic_load_explicit(&p->busy, memory_order_acquire) != 0; spins++) {
-        if (spins < p->spins)
-            relax();
-        else
-            sched_yield();
-    }
+    end_round(p);
 }
 
 lks__pool *lks__pool_alone(const lks__pool *p, int thread)

@@ -1,4 +1,5 @@
 /* Rounds of a pool: every task runs once, and none after its round, even if a thread is late. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -97,11 +98,41 @@ static void test_waits(void **state)
     lks__pool_close(pool);
 }
 
+static pthread_t caller;
+static atomic_bool released, gave_up;
+
+/* The worker isn't ready for its first round until it is released. */
+static void be_late(void)
+{
+    if (pthread_equal(pthread_self(), caller))
+        return;
+    for (int i = 0; i < lks_test_tries(2000) && !atomic_load(&released); i++)
+        usleep(1000);
+    if (!atomic_load(&released))
+        atomic_store(&gave_up, true);
+}
+
 static void thread_zero(void *ctx, size_t task, int thread)
 {
     size_t *sum = ctx;
     assert_int_equal(thread, 0);
     *sum += task + 1;
+}
+
+/* A round doesn't wait for a worker that has no part in it. */
+static void test_late_worker(void **state)
+{
+    lks__pool *pool;
+    caller = pthread_self();
+    assert_int_equal(lks__pool_open(2, 0, be_late, &pool), LKS_OK);
+    for (int i = 0; i < 5; i++) {
+        size_t sum = 0;
+        lks__pool_run(pool, 10, thread_zero, &sum);
+        assert_int_equal(sum, 55);
+    }
+    atomic_store(&released, true);
+    lks__pool_close(pool);
+    assert_false(gave_up);
 }
 
 /* Scratch memory: each thread has its own, complete and aligned; lks__pool_alone() gives the
@@ -134,9 +165,8 @@ static void test_scratch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_short_lives),
-        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_rounds),  cmocka_unit_test(test_short_lives),
+        cmocka_unit_test(test_waits),   cmocka_unit_test(test_late_worker),
         cmocka_unit_test(test_scratch),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
