@@ -145,7 +145,7 @@ static lks__attention_shape attention_shape(const struct item *it)
 static void run_attention_fwd(struct bench *b, const struct item *it)
 {
     const lks__attention_shape shape = attention_shape(it);
-    const lks__attention_in in = lks__attention_packed(&shape, b->buf[0]);
+    const lks__attention_in in = lks__attention_packed(&shape, b->buf[0], sizeof(float));
     const lks__dropout none = {.scale = 1};
     lks__attention_fwd(b->ex, &shape, b->buf[1], b->buf[3], &in, &none);
 }
@@ -153,8 +153,9 @@ static void run_attention_fwd(struct bench *b, const struct item *it)
 static void run_attention_bwd(struct bench *b, const struct item *it)
 {
     const lks__attention_shape shape = attention_shape(it);
-    const lks__attention_in in = lks__attention_packed(&shape, b->buf[0]);
-    const lks__attention_grads grads = lks__attention_packed_grads(&shape, b->buf[2]);
+    const lks__attention_in in = lks__attention_packed(&shape, b->buf[0], sizeof(float));
+    const lks__attention_grads grads =
+        lks__attention_packed_grads(&shape, b->buf[2], sizeof(float));
     const lks__dropout none = {.scale = 1};
     lks__attention_bwd(b->ex, &shape, &grads, b->buf[1], &in, b->buf[1], b->buf[3], &none);
 }

@@ -110,8 +110,8 @@ static void fwd_task(void *ctx, size_t task, int thread)
     const size_t rows = min_size(job->rows, T - i0);
     const size_t ldq = job->in.ldq, ldkv = job->in.ldkv;
     const size_t kv = b * T * ldkv + h / job->group * hs;
-    const float *q = job->in.q + (b * T + i0) * ldq + h * hs;
-    const float *key = job->in.k + kv, *val = job->in.v + kv;
+    const float *q = lks__floats(job->in.q) + (b * T + i0) * ldq + h * hs;
+    const float *key = lks__floats(job->in.k) + kv, *val = lks__floats(job->in.v) + kv;
     float *out = job->out + (b * T + i0) * job->c + h * hs;
 
     for (size_t i = 0; i < rows; i++) {
@@ -141,11 +141,11 @@ static void fwd_task(void *ctx, size_t task, int thread)
             job->lse[bh * T + i0 + i] = (float)((double)w->max[i] + log((double)w->sum[i]));
 }
 
-void lks__attention_fwd(const lks__exec *ex, const lks__attention_shape *shape, float *out,
+void lks__attention_fwd(const lks__exec *ex, const lks__attention_shape *shape, lks__act *out,
                         float *lse, const lks__attention_in *in, const lks__dropout *drop)
 {
     struct job job = job_make(ex, shape, in, drop);
-    job.out = out;
+    job.out = lks__floats(out);
     job.lse = lse;
     lks__pool_run(ex->pool, shape->B * shape->NH * row_blocks(&job), fwd_task, &job);
 }
@@ -218,10 +218,12 @@ static void bwd_head(const struct job *job, int thread, size_t b, size_t h, bool
     const size_t ld_dq = job->grads.ldq, ld_dkv = job->grads.ldkv;
     const size_t last = (row_blocks(job) - 1) * job->rows; /* first row of the last row block */
     const size_t kv = h / job->group * hs;
-    const float *q = job->in.q + b * T * ldq + h * hs;
-    const float *key = job->in.k + b * T * ldkv + kv, *val = job->in.v + b * T * ldkv + kv;
-    float *dq = job->grads.dq + b * T * ld_dq + h * hs;
-    float *dk = job->grads.dk + b * T * ld_dkv + kv, *dv = job->grads.dv + b * T * ld_dkv + kv;
+    const float *q = lks__floats(job->in.q) + b * T * ldq + h * hs;
+    const float *key = lks__floats(job->in.k) + b * T * ldkv + kv;
+    const float *val = lks__floats(job->in.v) + b * T * ldkv + kv;
+    float *dq = lks__floats(job->grads.dq) + b * T * ld_dq + h * hs;
+    float *dk = lks__floats(job->grads.dk) + b * T * ld_dkv + kv;
+    float *dv = lks__floats(job->grads.dv) + b * T * ld_dkv + kv;
     const float *out = job->f_out + b * T * c + h * hs, *dout = job->dout + b * T * c + h * hs;
 
     for (size_t i = 0; i < T; i++)
@@ -261,14 +263,14 @@ static void bwd_task(void *ctx, size_t task, int thread)
 }
 
 void lks__attention_bwd(const lks__exec *ex, const lks__attention_shape *shape,
-                        const lks__attention_grads *grads, const float *dout,
-                        const lks__attention_in *in, const float *out, const float *lse,
+                        const lks__attention_grads *grads, const lks__act *dout,
+                        const lks__attention_in *in, const lks__act *out, const float *lse,
                         const lks__dropout *drop)
 {
     struct job job = job_make(ex, shape, in, drop);
-    job.f_out = out;
+    job.f_out = lks__floats(out);
     job.f_lse = lse;
-    job.dout = dout;
+    job.dout = lks__floats(dout);
     job.grads = *grads;
     lks__pool_run(ex->pool, shape->B * job.shape.NKV, bwd_task, &job);
 }

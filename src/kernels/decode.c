@@ -31,12 +31,13 @@ static void product_task(void *ctx, size_t task, int thread)
         lks__epilogue_tile(p->ex->k, p->epilogue, p->y, p->ldy, 0, p->rows, c0, c1);
 }
 
-void lks__linear_rows_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, const float *w,
-                          size_t rows, size_t out, size_t in, const lks__epilogue *epilogue)
+void lks__linear_rows_fwd(const lks__exec *ex, lks__act *y, size_t ldy, const lks__act *x,
+                          const float *w, size_t rows, size_t out, size_t in,
+                          const lks__epilogue *epilogue)
 {
     struct product p = {.ex = ex,
-                        .y = y,
-                        .x = x,
+                        .y = lks__floats(y),
+                        .x = lks__floats(x),
                         .w = w,
                         .ldy = ldy,
                         .rows = rows,
@@ -82,8 +83,8 @@ static void keep_task(void *ctx, size_t task, int thread)
     for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, a->shape.B * T); r++)
         for (size_t h = 0; h < a->shape.NKV; h++) {
             const size_t to = cache_at(a, r / T, h, a->cache.at + r % T);
-            keep(a, a->cache.k + to, a->in.k + r * a->in.ldkv + h * hs);
-            keep(a, a->cache.v + to, a->in.v + r * a->in.ldkv + h * hs);
+            keep(a, lks__floats(a->cache.k) + to, lks__floats(a->in.k) + r * a->in.ldkv + h * hs);
+            keep(a, lks__floats(a->cache.v) + to, lks__floats(a->in.v) + r * a->in.ldkv + h * hs);
         }
 }
 
@@ -114,14 +115,16 @@ static void attend_task(void *ctx, size_t task, int thread)
     const size_t i0 = task % blocks * QUERIES;
     for (size_t i = i0; i < min(i0 + QUERIES, T); i++)
         attend(a, thread, a->out + ((b * T + i) * NH + h) * hs,
-               a->in.q + (b * T + i) * a->in.ldq + h * hs, a->cache.k + kv, a->cache.v + kv,
-               a->cache.at + i + 1);
+               lks__floats(a->in.q) + (b * T + i) * a->in.ldq + h * hs,
+               lks__floats(a->cache.k) + kv, lks__floats(a->cache.v) + kv, a->cache.at + i + 1);
 }
 
-void lks__attention_cached_fwd(const lks__exec *ex, const lks__attention_shape *shape, float *out,
-                               const lks__attention_cache *cache, const lks__attention_in *in)
+void lks__attention_cached_fwd(const lks__exec *ex, const lks__attention_shape *shape,
+                               lks__act *out, const lks__attention_cache *cache,
+                               const lks__attention_in *in)
 {
-    struct attention a = {.ex = ex, .shape = *shape, .cache = *cache, .in = *in, .out = out};
+    struct attention a = {
+        .ex = ex, .shape = *shape, .cache = *cache, .in = *in, .out = lks__floats(out)};
     if (shape->NKV == 0)
         a.shape.NKV = shape->NH;
     a.scale = (float)(1.0 / sqrt((double)shape->hs));

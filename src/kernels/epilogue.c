@@ -1,4 +1,5 @@
 #include "kernels/epilogue.h"
+#include "kernels/layers.h"
 
 lks__gelu_fwd_fn *lks__activation(const lks__kernels *k, lks__epilogue_kind kind)
 {
@@ -18,25 +19,25 @@ static void finish_row(const lks__kernels *k, const lks__epilogue *e, float *y, 
     case LKS__EPILOGUE_GELU:
     case LKS__EPILOGUE_GELU_TANH:
     case LKS__EPILOGUE_RELU2:
-        lks__activation(k, e->kind)(e->out + at, y, n);
+        lks__activation(k, e->kind)(lks__floats(e->out) + at, y, n);
         break;
     case LKS__EPILOGUE_GELU_BWD:
-        k->gelu_erf_bwd(y, y, e->in + at, n);
+        k->gelu_erf_bwd(y, y, lks__floats(e->in) + at, n);
         break;
     case LKS__EPILOGUE_GELU_TANH_BWD:
-        k->gelu_tanh_bwd(y, y, e->in + at, n);
+        k->gelu_tanh_bwd(y, y, lks__floats(e->in) + at, n);
         break;
     case LKS__EPILOGUE_RELU2_BWD:
-        k->relu2_bwd(y, y, e->in + at, n);
+        k->relu2_bwd(y, y, lks__floats(e->in) + at, n);
         break;
     case LKS__EPILOGUE_RESIDUAL:
         if (e->drop != NULL && e->drop->threshold != 0)
             k->dropout(y, y, n, at, e->drop);
-        k->add(y, e->in + at, n);
+        k->add(y, lks__floats(e->in) + at, n);
         break;
     case LKS__EPILOGUE_BRANCH:
-        k->mul(e->out + at, e->scale + c0, y, n);
-        k->add(e->out + at, e->in + at, n);
+        k->mul(lks__floats(e->out) + at, e->scale + c0, y, n);
+        k->add(lks__floats(e->out) + at, lks__floats(e->in) + at, n);
         break;
     }
 }

@@ -6,6 +6,11 @@
 
 enum { MAX_VECTORS = 3 };
 
+static inline float *row_of(const lks__act *x, size_t r, size_t C)
+{
+    return lks__floats(x) + r * C;
+}
+
 size_t lks__golf_partial_floats(size_t rows, size_t C, size_t n_heads)
 {
     return row_tasks(rows) * (MAX_VECTORS * C + n_heads);
@@ -47,32 +52,35 @@ static void norm_bwd_task(void *ctx, size_t task, int thread)
     }
 }
 
-void lks__golf_norm_fwd(const lks__exec *ex, float *y, float *rms, const float *x, size_t rows,
-                        size_t C)
+void lks__golf_norm_fwd(const lks__exec *ex, lks__act *y, float *rms, const lks__act *x,
+                        size_t rows, size_t C)
 {
-    struct norm_op o = {ex, NULL, x, rows, C, .y = y, .rms_out = rms};
+    struct norm_op o = {ex, NULL, lks__floats(x), rows, C, .y = lks__floats(y), .rms_out = rms};
     lks__pool_run(ex->pool, row_tasks(rows), norm_fwd_task, &o);
 }
 
-void lks__golf_norm_bwd(const lks__exec *ex, float *dx, const float *dy, const float *x,
+void lks__golf_norm_bwd(const lks__exec *ex, lks__act *dx, const lks__act *dy, const lks__act *x,
                         const float *rms, size_t rows, size_t C)
 {
-    struct norm_op o = {ex, NULL, x, rows, C, .dx = dx, .dy = dy, .rms = rms};
+    struct norm_op o = {.ex = ex, .x = lks__floats(x), .rows = rows, .C = C, .rms = rms};
+    o.dx = lks__floats(dx);
+    o.dy = lks__floats(dy);
     lks__pool_run(ex->pool, row_tasks(rows), norm_bwd_task, &o);
 }
 
-void lks__golf_embed_fwd(const lks__exec *ex, float *x, float *rms, const int32_t *tokens,
+void lks__golf_embed_fwd(const lks__exec *ex, lks__act *x, float *rms, const int32_t *tokens,
                          const float *emb, size_t rows, size_t C)
 {
-    struct norm_op o = {ex, tokens, emb, rows, C, .y = x, .rms_out = rms};
+    struct norm_op o = {ex, tokens, emb, rows, C, .y = lks__floats(x), .rms_out = rms};
     lks__pool_run(ex->pool, row_tasks(rows), norm_fwd_task, &o);
 }
 
-void lks__golf_embed_bwd(const lks__exec *ex, float *demb, float *d_row, const float *dx,
+void lks__golf_embed_bwd(const lks__exec *ex, float *demb, lks__act *d_row, const lks__act *dx,
                          const int32_t *tokens, const float *emb, const float *rms, size_t rows,
                          size_t C)
 {
-    struct norm_op o = {ex, tokens, emb, rows, C, .dx = d_row, .dy = dx, .rms = rms};
+    struct norm_op o = {
+        ex, tokens, emb, rows, C, .dx = lks__floats(d_row), .dy = lks__floats(dx), .rms = rms};
     lks__pool_run(ex->pool, row_tasks(rows), norm_bwd_task, &o);
     lks__embedding_bwd(ex, demb, NULL, d_row, tokens, rows, rows, C);
 }
@@ -90,12 +98,13 @@ struct entry_op {
 /* prev + skip_weight * skip of row r; without a skip, the row of x. */
 static const float *row_input(const lks__kernels *k, const lks__golf_entry *e, size_t r, size_t C)
 {
-    const float *prev = e->prev + r * C;
+    const float *prev = row_of(e->prev, r, C);
+    float *x = row_of(e->x, r, C);
     if (e->skip == NULL)
         return prev;
-    memcpy(e->x + r * C, prev, C * sizeof *prev);
-    k->mul_add(e->x + r * C, e->skip_weight, e->skip + r * C, C);
-    return e->x + r * C;
+    memcpy(x, prev, C * sizeof *prev);
+    k->mul_add(x, e->skip_weight, row_of(e->skip, r, C), C);
+    return x;
 }
 
 static void entry_fwd_task(void *ctx, size_t task, int thread)
@@ -106,9 +115,10 @@ static void entry_fwd_task(void *ctx, size_t task, int thread)
     const size_t C = o->C;
     const struct row_range range = rows_of(task, o->rows);
     for (size_t r = range.first; r < range.end; r++) {
-        k->mul(e->x + r * C, e->mix, row_input(k, e, r, C), C);
-        k->mul_add(e->x + r * C, e->mix + C, e->x0 + r * C, C);
-        k->rmsnorm_fwd(e->norm + r * C, e->rms + r, e->x + r * C, 1, C);
+        float *x = row_of(e->x, r, C);
+        k->mul(x, e->mix, row_input(k, e, r, C), C);
+        k->mul_add(x, e->mix + C, row_of(e->x0, r, C), C);
+        k->rmsnorm_fwd(row_of(e->norm, r, C), e->rms + r, x, 1, C);
     }
 }
 
@@ -130,23 +140,31 @@ static void entry_bwd_task(void *ctx, size_t task, int thread)
     const struct row_range range = rows_of(task, o->rows);
     for (size_t r = range.first; r < range.end; r++) {
         float *dx = o->dx + r * C;
-        k->rmsnorm_bwd(dx, o->dnorm + r * C, e->x + r * C, e->rms + r, 1, C);
+        k->rmsnorm_bwd(dx, o->dnorm + r * C, row_of(e->x, r, C), e->rms + r, 1, C);
         k->mul_add(dmix, dx, row_input(k, e, r, C), C);
-        k->mul_add(dmix + C, dx, e->x0 + r * C, C);
+        k->mul_add(dmix + C, dx, row_of(e->x0, r, C), C);
         k->mul_add(o->dx0 + r * C, e->mix + C, dx, C);
         k->mul(dx, e->mix, dx, C);
         if (e->skip != NULL) {
-            k->mul_add(dweight, dx, e->skip + r * C, C);
+            k->mul_add(dweight, dx, row_of(e->skip, r, C), C);
             k->mul(o->dskip + r * C, e->skip_weight, dx, C);
         }
     }
 }
 
-void lks__golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e, float *dx, float *dx0,
-                         float *dmix, float *dskip, float *dskip_weight, const float *dnorm,
+void lks__golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e, lks__act *dx, lks__act *dx0,
+                         float *dmix, lks__act *dskip, float *dskip_weight, const lks__act *dnorm,
                          size_t rows, size_t C, float *partial)
 {
-    struct entry_op o = {ex, e, rows, C, dx, dx0, dskip, partial, dnorm};
+    struct entry_op o = {ex,
+                         e,
+                         rows,
+                         C,
+                         lks__floats(dx),
+                         lks__floats(dx0),
+                         lks__floats(dskip),
+                         partial,
+                         lks__floats(dnorm)};
     size_t n = row_tasks(rows);
     lks__pool_run(ex->pool, n, entry_bwd_task, &o);
     if (dmix != NULL)
@@ -171,12 +189,12 @@ static void branch_bwd_task(void *ctx, size_t task, int thread)
     const size_t C = o->C;
     const struct row_range range = rows_of(task, o->rows);
     for (size_t r = range.first; r < range.end; r++) {
-        float *dx = b->dx + r * C;
+        float *dx = row_of(b->dx, r, C);
         if (b->dnorm != NULL)
-            k->rmsnorm_bwd(dx, b->dnorm + r * C, b->normed + r * C, b->rms + r, 1, C);
+            k->rmsnorm_bwd(dx, row_of(b->dnorm, r, C), row_of(b->normed, r, C), b->rms + r, 1, C);
         if (b->add != NULL)
-            k->add(dx, b->add + r * C, C);
-        k->mul(b->dy + r * C, dx, b->scale, C);
+            k->add(dx, row_of(b->add, r, C), C);
+        k->mul(row_of(b->dy, r, C), dx, b->scale, C);
     }
 }
 
@@ -252,10 +270,10 @@ static void heads_fwd_task(void *ctx, size_t task, int thread)
     for (size_t r = range.first; r < range.end; r++) {
         const float *cosine = h->cosine + r % h->T * (h->hs / 2);
         const float *sine = h->sine + r % h->T * (h->hs / 2);
-        o->ex->k->rope_fwd(h->q + r * C, h->q_rms + r * h->n_head, h->q_raw + r * C, cosine, sine,
-                           h->gain, h->n_head, h->hs);
-        o->ex->k->rope_fwd(h->k + r * KV, h->k_rms + r * h->n_kv_head, h->k_raw + r * KV, cosine,
-                           sine, NULL, h->n_kv_head, h->hs);
+        o->ex->k->rope_fwd(row_of(h->q, r, C), h->q_rms + r * h->n_head, row_of(h->q_raw, r, C),
+                           cosine, sine, h->gain, h->n_head, h->hs);
+        o->ex->k->rope_fwd(row_of(h->k, r, KV), h->k_rms + r * h->n_kv_head,
+                           row_of(h->k_raw, r, KV), cosine, sine, NULL, h->n_kv_head, h->hs);
     }
 }
 
@@ -277,17 +295,17 @@ static void heads_bwd_task(void *ctx, size_t task, int thread)
         const float *cosine = h->cosine + r % h->T * (h->hs / 2);
         const float *sine = h->sine + r % h->T * (h->hs / 2);
         float *dq = o->dq + r * C, *dk = o->dk + r * KV;
-        o->ex->k->rope_bwd(dq, dgain, dq, h->q_raw + r * C, h->q_rms + r * h->n_head, cosine, sine,
-                           h->gain, h->n_head, h->hs);
-        o->ex->k->rope_bwd(dk, NULL, dk, h->k_raw + r * KV, h->k_rms + r * h->n_kv_head, cosine,
-                           sine, NULL, h->n_kv_head, h->hs);
+        o->ex->k->rope_bwd(dq, dgain, dq, row_of(h->q_raw, r, C), h->q_rms + r * h->n_head, cosine,
+                           sine, h->gain, h->n_head, h->hs);
+        o->ex->k->rope_bwd(dk, NULL, dk, row_of(h->k_raw, r, KV), h->k_rms + r * h->n_kv_head,
+                           cosine, sine, NULL, h->n_kv_head, h->hs);
     }
 }
 
-void lks__golf_heads_bwd(const lks__exec *ex, const lks__golf_heads *h, float *dq, float *dk,
+void lks__golf_heads_bwd(const lks__exec *ex, const lks__golf_heads *h, lks__act *dq, lks__act *dk,
                          float *dgain, float *partial)
 {
-    struct heads_op o = {ex, h, dq, dk, partial};
+    struct heads_op o = {ex, h, lks__floats(dq), lks__floats(dk), partial};
     size_t n = row_tasks(h->rows);
     lks__pool_run(ex->pool, n, heads_bwd_task, &o);
     if (dgain != NULL)

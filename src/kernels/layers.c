@@ -77,22 +77,22 @@ void lks__first_not_finite(const lks__exec *ex, uint64_t *first, const float *x,
 
 void lks__act_clear(const lks__exec *ex, lks__act *x, size_t n)
 {
-    lks__clear(ex, x, n);
+    lks__clear(ex, lks__floats(x), n);
 }
 
 void lks__act_accumulate(const lks__exec *ex, lks__act *y, const lks__act *x, size_t n)
 {
-    lks__accumulate(ex, y, x, n);
+    lks__accumulate(ex, lks__floats(y), lks__floats(x), n);
 }
 
 void lks__act_copy(const lks__exec *ex, lks__act *y, const lks__act *x, size_t n)
 {
-    lks__copy(ex, y, x, n);
+    lks__copy(ex, lks__floats(y), lks__floats(x), n);
 }
 
 void lks__act_first_not_finite(const lks__exec *ex, uint64_t *first, const lks__act *x, size_t n)
 {
-    lks__first_not_finite(ex, first, x, n);
+    lks__first_not_finite(ex, first, lks__floats(x), n);
 }
 
 void lks__mean_loss(const lks__exec *ex, float *loss, const double *row_loss, size_t rows)
@@ -105,10 +105,11 @@ void lks__mean_loss(const lks__exec *ex, float *loss, const double *row_loss, si
 
 void lks__cap_logits(const lks__exec *ex, float *y, const lks__act *logits, size_t n, float cap)
 {
+    const float *x = lks__floats(logits);
     if (cap != 0.0f)
-        ex->k->softcap(y, logits, n, cap);
-    else if (y != logits)
-        memcpy(y, logits, n * sizeof *y);
+        ex->k->softcap(y, x, n, cap);
+    else if (y != x)
+        memcpy(y, x, n * sizeof *y);
 }
 
 const lks__layers lks__layers_cpu = {

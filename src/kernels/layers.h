@@ -22,4 +22,15 @@ LKS__LAYER_MAP(X)
 LKS__LAYER_QUESTION_MAP(X)
 #undef X
 
+/* The CPU's activations are floats. */
+static inline float *lks__floats(const lks__act *x)
+{
+    return (float *)(uintptr_t)x;
+}
+
+static inline lks__act *lks__acts(const float *x)
+{
+    return (lks__act *)(uintptr_t)x;
+}
+
 #endif

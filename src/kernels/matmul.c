@@ -169,8 +169,9 @@ static void run(struct product p)
     lks__pool_run(p.ex->pool, tiles(p.m, p.tile_rows) * tiles(p.n, p.tile_cols), product_tile, &p);
 }
 
-void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, const float *w,
-                     size_t rows, size_t out, size_t in, const lks__epilogue *epilogue)
+void lks__linear_fwd(const lks__exec *ex, lks__act *y, size_t ldy, const lks__act *x,
+                     const float *w, size_t rows, size_t out, size_t in,
+                     const lks__epilogue *epilogue)
 {
     run((struct product){.ex = ex,
                          .ta = 'N',
@@ -178,9 +179,9 @@ void lks__linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, 
                          .m = rows,
                          .n = out,
                          .k = in,
-                         .a = x,
+                         .a = lks__floats(x),
                          .b = w,
-                         .c = y,
+                         .c = lks__floats(y),
                          .lda = in,
                          .ldb = in,
                          .ldc = ldy,
@@ -207,16 +208,17 @@ static void bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, 
                          .epilogue = epilogue});
 }
 
-void lks__linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy, const float *w,
-                       size_t rows, size_t out, size_t in, const lks__epilogue *epilogue)
+void lks__linear_bwd_x(const lks__exec *ex, lks__act *dx, const lks__act *dy, size_t lddy,
+                       const float *w, size_t rows, size_t out, size_t in,
+                       const lks__epilogue *epilogue)
 {
-    bwd_x(ex, dx, dy, lddy, w, rows, out, in, 0.0f, epilogue);
+    bwd_x(ex, lks__floats(dx), lks__floats(dy), lddy, w, rows, out, in, 0.0f, epilogue);
 }
 
-void lks__linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
+void lks__linear_bwd_x_add(const lks__exec *ex, lks__act *dx, const lks__act *dy, size_t lddy,
                            const float *w, size_t rows, size_t out, size_t in)
 {
-    bwd_x(ex, dx, dy, lddy, w, rows, out, in, 1.0f, NULL);
+    bwd_x(ex, lks__floats(dx), lks__floats(dy), lddy, w, rows, out, in, 1.0f, NULL);
 }
 
 struct colsum {
@@ -233,8 +235,8 @@ static void colsum_tile(void *ctx, size_t task, int thread)
     s->ex->k->colsum(s->out + c0, s->x + c0, s->ld, s->rows, c1 - c0);
 }
 
-void lks__linear_bwd_w(const lks__exec *ex, float *dw, float *db, const float *dy, size_t lddy,
-                       const float *x, size_t rows, size_t out, size_t in)
+void lks__linear_bwd_w(const lks__exec *ex, float *dw, float *db, const lks__act *dy, size_t lddy,
+                       const lks__act *x, size_t rows, size_t out, size_t in)
 {
     if (dw != NULL)
         run((struct product){.ex = ex,
@@ -243,8 +245,8 @@ void lks__linear_bwd_w(const lks__exec *ex, float *dw, float *db, const float *d
                              .m = out,
                              .n = in,
                              .k = rows,
-                             .a = dy,
-                             .b = x,
+                             .a = lks__floats(dy),
+                             .b = lks__floats(x),
                              .c = dw,
                              .lda = lddy,
                              .ldb = in,
@@ -252,5 +254,5 @@ void lks__linear_bwd_w(const lks__exec *ex, float *dw, float *db, const float *d
                              .beta = 1.0f});
     if (db != NULL)
         lks__pool_run(ex->pool, tiles(out, COLSUM_COLS), colsum_tile,
-                      &(struct colsum){ex, db, dy, lddy, rows, out});
+                      &(struct colsum){ex, db, lks__floats(dy), lddy, rows, out});
 }

@@ -30,10 +30,10 @@ static void embedding_fwd_task(void *ctx, size_t task, int thread)
     }
 }
 
-void lks__embedding_fwd(const lks__exec *ex, float *x, const int32_t *tokens, const float *wte,
+void lks__embedding_fwd(const lks__exec *ex, lks__act *x, const int32_t *tokens, const float *wte,
                         const float *wpe, size_t rows, size_t T, size_t C, const lks__dropout *drop)
 {
-    struct embedding_fwd o = {ex, x, tokens, wte, wpe, rows, T, C, drop};
+    struct embedding_fwd o = {ex, lks__floats(x), tokens, wte, wpe, rows, T, C, drop};
     lks__pool_run(ex->pool, row_tasks(rows), embedding_fwd_task, &o);
 }
 
@@ -60,10 +60,10 @@ static void embedding_bwd_task(void *ctx, size_t task, int thread)
     }
 }
 
-void lks__embedding_bwd(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
+void lks__embedding_bwd(const lks__exec *ex, float *dwte, float *dwpe, const lks__act *dx,
                         const int32_t *tokens, size_t rows, size_t T, size_t C)
 {
-    struct embedding_bwd o = {ex, dwte, dwpe, dx, tokens, rows, T, C};
+    struct embedding_bwd o = {ex, dwte, dwpe, lks__floats(dx), tokens, rows, T, C};
     if (dwte != NULL || dwpe != NULL)
         lks__pool_run(ex->pool, col_tasks(C), embedding_bwd_task, &o);
 }
@@ -83,11 +83,11 @@ static void layernorm_fwd_task(void *ctx, size_t task, int thread)
                             o->bias, n, o->C);
 }
 
-void lks__layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean, float *rstd,
-                             const float *x, const float *gain, const float *bias, size_t rows,
+void lks__layernorm_rows_fwd(const lks__exec *ex, lks__act *y, float *mean, float *rstd,
+                             const lks__act *x, const float *gain, const float *bias, size_t rows,
                              size_t C)
 {
-    struct layernorm_fwd o = {ex, y, mean, rstd, x, gain, bias, rows, C};
+    struct layernorm_fwd o = {ex, lks__floats(y), mean, rstd, lks__floats(x), gain, bias, rows, C};
     lks__pool_run(ex->pool, row_tasks(rows), layernorm_fwd_task, &o);
 }
 
@@ -111,17 +111,26 @@ static void layernorm_bwd_task(void *ctx, size_t task, int thread)
                             o->x + r * C, o->gain, o->mean + r, o->rstd + r, n, C);
 }
 
-void lks__layernorm_rows_bwd(const lks__exec *ex, float *dx, float *dgain, float *dbias,
-                             const float *dy, const float *x, const float *gain, const float *mean,
-                             const float *rstd, size_t rows, size_t C, float *partial)
+void lks__layernorm_rows_bwd(const lks__exec *ex, lks__act *dx, float *dgain, float *dbias,
+                             const lks__act *dy, const lks__act *x, const float *gain,
+                             const float *mean, const float *rstd, size_t rows, size_t C,
+                             float *partial)
 {
-    struct layernorm_bwd o = {ex, dx, dy, x, gain, mean, rstd, rows, C, partial, dbias != NULL};
+    struct layernorm_bwd o = {
+        ex, lks__floats(dx), lks__floats(dy), lks__floats(x), gain, mean, rstd, rows,
+        C,  partial,         dbias != NULL};
     size_t n = row_tasks(rows);
     lks__pool_run(ex->pool, n, layernorm_bwd_task, &o);
     if (dgain != NULL)
         ex->k->colsum(dgain, partial, 2 * C, n, C);
     if (dbias != NULL)
         ex->k->colsum(dbias, partial + C, 2 * C, n, C);
+}
+
+/* Products round copies of their operands. */
+size_t lks__act_bytes(bool bf16)
+{
+    return sizeof(float);
 }
 
 /* Threads have scratch of their own. */
@@ -151,10 +160,10 @@ static void dropout_task(void *ctx, size_t task, int thread)
     o->ex->k->dropout(o->y + first, o->x + first, n, first, o->drop);
 }
 
-void lks__dropout_rows(const lks__exec *ex, float *y, const float *x, size_t rows, size_t C,
+void lks__dropout_rows(const lks__exec *ex, lks__act *y, const lks__act *x, size_t rows, size_t C,
                        const lks__dropout *drop)
 {
-    struct dropout_op o = {ex, y, x, rows, C, drop};
+    struct dropout_op o = {ex, lks__floats(y), lks__floats(x), rows, C, drop};
     lks__pool_run(ex->pool, row_tasks(rows), dropout_task, &o);
 }
 
@@ -173,9 +182,10 @@ static void activation_task(void *ctx, size_t task, int thread)
     o->fwd(o->y + at, o->x + at, (range.end - range.first) * o->width);
 }
 
-void lks__activation_fwd(const lks__exec *ex, lks__epilogue_kind kind, float *y, const float *x,
-                         size_t rows, size_t width)
+void lks__activation_fwd(const lks__exec *ex, lks__epilogue_kind kind, lks__act *y,
+                         const lks__act *x, size_t rows, size_t width)
 {
-    struct activation_op o = {lks__activation(ex->k, kind), y, x, rows, width};
+    struct activation_op o = {lks__activation(ex->k, kind), lks__floats(y), lks__floats(x), rows,
+                              width};
     lks__pool_run(ex->pool, row_tasks(rows), activation_task, &o);
 }

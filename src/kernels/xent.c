@@ -25,9 +25,9 @@ static void xent_task(void *ctx, size_t task, int thread)
     }
 }
 
-void lks__xent_rows(const lks__exec *ex, const lks__xent *xent, float *logits,
+void lks__xent_rows(const lks__exec *ex, const lks__xent *xent, lks__act *logits,
                     const int32_t *targets, double *row_loss)
 {
-    struct xent_op o = {ex->k, xent, logits, targets, row_loss};
+    struct xent_op o = {ex->k, xent, lks__floats(logits), targets, row_loss};
     lks__pool_run(ex->pool, (xent->rows + ROWS_A_TASK - 1) / ROWS_A_TASK, xent_task, &o);
 }

@@ -4,16 +4,20 @@
 _Static_assert((uint64_t)LKS__ATTENTION_MAX_T *LKS__ATTENTION_MAX_T == LKS__ATTENTION_MAX_SCORES,
                "no T that check() accepts is larger");
 
-lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const float *qkv)
+lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const lks__act *qkv,
+                                        size_t act_bytes)
 {
     const size_t c = shape->NH * shape->hs;
-    return (lks__attention_in){qkv, qkv + c, qkv + 2 * c, 3 * c, 3 * c};
+    return (lks__attention_in){qkv, lks__act_at(qkv, c, act_bytes),
+                               lks__act_at(qkv, 2 * c, act_bytes), 3 * c, 3 * c};
 }
 
-lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, float *dqkv)
+lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, lks__act *dqkv,
+                                                 size_t act_bytes)
 {
     const size_t c = shape->NH * shape->hs;
-    return (lks__attention_grads){dqkv, dqkv + c, dqkv + 2 * c, 3 * c, 3 * c};
+    return (lks__attention_grads){dqkv, lks__act_at(dqkv, c, act_bytes),
+                                  lks__act_at(dqkv, 2 * c, act_bytes), 3 * c, 3 * c};
 }
 
 lks_status lks__attention_check(const lks__attention_shape *shape)

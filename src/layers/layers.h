@@ -1,7 +1,9 @@
 /* layers/layers.h - the operations of models, as one table. Model files compute only through it,
  * and each device has a table of its own. The CPU's is lks__layers_cpu (src/kernels).
  *
- * All matrices are float32, row-major, [rows, …] for `rows` = B * T tokens; lengths count elements.
+ * All matrices are row-major, [rows, …] for `rows` = B * T tokens; lengths count elements.
+ * Activations and their gradients (lks__act *) have the element type of the device; parameters,
+ * their gradients, statistics of rows and work space are float32.
  * An operation reads and writes only what its arguments name. It returns no status: after an error
  * of the device its results are NaN, and the device's own check reports the error.
  *
@@ -22,8 +24,19 @@
 /* Where layers run. Opaque to models; each device has its own (the CPU: kernels/exec.h). */
 typedef struct lks__exec lks__exec;
 
-/* An element of a matrix of activations or of their gradients. */
+/* An element of a matrix of activations or of their gradients, whose type and size are the
+ * device's: the question act_bytes gives the size. So code for all devices neither reads one nor
+ * does arithmetic with these pointers; it uses lks__act_at(). */
 typedef float lks__act;
+
+/* Bytes of an element, if products round their operands to bfloat16, or don't. */
+typedef size_t lks__act_bytes_fn(bool bf16);
+
+/* The place of element i, where an element has `bytes`. */
+static inline lks__act *lks__act_at(const lks__act *x, size_t i, size_t bytes)
+{
+    return (lks__act *)((uintptr_t)x + i * bytes);
+}
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
@@ -61,19 +74,19 @@ typedef enum lks__epilogue_kind {
 typedef struct lks__epilogue {
     lks__epilogue_kind kind;
     const float *bias;        /* vector, added first */
-    const float *in;          /* matrix: residual, or values before the activation */
+    const lks__act *in;       /* matrix: residual, or values before the activation */
     const float *scale;       /* vector */
-    float *out;               /* matrix: second output */
+    lks__act *out;            /* matrix: second output */
     const lks__dropout *drop; /* its mask counts the elements of y, leading dimension included */
 } lks__epilogue;
 
 /* y[rows, width] = gelu(x), or relu(x)^2, in the form that `kind` (GELU, GELU_TANH, RELU2) names:
  * the bits that the epilogue of a product puts into its second output. */
-typedef void lks__activation_fwd_fn(const lks__exec *ex, lks__epilogue_kind kind, float *y,
-                                    const float *x, size_t rows, size_t width);
+typedef void lks__activation_fwd_fn(const lks__exec *ex, lks__epilogue_kind kind, lks__act *y,
+                                    const lks__act *x, size_t rows, size_t width);
 
 /* y[rows, out] (leading dimension ldy) = x[rows, in] w[out, in]^T; epilogue: NULL for none. */
-typedef void lks__linear_fwd_fn(const lks__exec *ex, float *y, size_t ldy, const float *x,
+typedef void lks__linear_fwd_fn(const lks__exec *ex, lks__act *y, size_t ldy, const lks__act *x,
                                 const float *w, size_t rows, size_t out, size_t in,
                                 const lks__epilogue *epilogue);
 
@@ -82,21 +95,23 @@ typedef void lks__linear_fwd_fn(const lks__exec *ex, float *y, size_t ldy, const
 typedef lks__linear_fwd_fn lks__linear_rows_fwd_fn;
 
 /* dx[rows, in] = dy[rows, out] (leading dimension lddy) w[out, in]. */
-typedef void lks__linear_bwd_x_fn(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
-                                  const float *w, size_t rows, size_t out, size_t in,
+typedef void lks__linear_bwd_x_fn(const lks__exec *ex, lks__act *dx, const lks__act *dy,
+                                  size_t lddy, const float *w, size_t rows, size_t out, size_t in,
                                   const lks__epilogue *epilogue);
 
 /* The same, but added to dx. */
-typedef void lks__linear_bwd_x_add_fn(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
-                                      const float *w, size_t rows, size_t out, size_t in);
+typedef void lks__linear_bwd_x_add_fn(const lks__exec *ex, lks__act *dx, const lks__act *dy,
+                                      size_t lddy, const float *w, size_t rows, size_t out,
+                                      size_t in);
 
 /* A gradient of parameters (dw, db, dgain, …) is added to what is there: so micro-batches
  * accumulate. NULL: it isn't wanted, because the parameter is frozen or there is none; the
  * operation leaves out the work for it. */
 
 /* dw[out, in] += dy^T x, summed over rows; db[out] += column sums of dy. */
-typedef void lks__linear_bwd_w_fn(const lks__exec *ex, float *dw, float *db, const float *dy,
-                                  size_t lddy, const float *x, size_t rows, size_t out, size_t in);
+typedef void lks__linear_bwd_w_fn(const lks__exec *ex, float *dw, float *db, const lks__act *dy,
+                                  size_t lddy, const lks__act *x, size_t rows, size_t out,
+                                  size_t in);
 
 /* What a model and its updates use of operations, at most. */
 typedef struct lks__work_use {
@@ -119,16 +134,16 @@ typedef struct lks__attention_shape {
     size_t NKV; /* number of key/value heads, a divisor of NH; 0: NH */
 } lks__attention_shape;
 
-/* Queries [B,T,NH,hs] with ldq floats from one token to the next; keys and values [B,T,NKV,hs] with
- * ldkv. Query head h reads key/value head h / (NH / NKV) (Ainslie et al., GQA, 2023). */
+/* Queries [B,T,NH,hs] with ldq elements from one token to the next; keys and values [B,T,NKV,hs]
+ * with ldkv. Query head h reads key/value head h / (NH / NKV) (Ainslie et al., GQA, 2023). */
 typedef struct lks__attention_in {
-    const float *q, *k, *v;
+    const lks__act *q, *k, *v;
     size_t ldq, ldkv;
 } lks__attention_in;
 
 /* The gradients of these, with the same layout. */
 typedef struct lks__attention_grads {
-    float *dq, *dk, *dv;
+    lks__act *dq, *dk, *dv;
     size_t ldq, ldkv;
 } lks__attention_grads;
 
@@ -137,19 +152,19 @@ typedef struct lks__attention_grads {
  *
  * out [B,T,C]; lse [B,NH,T] out: log-sum-exp of each row, for backward; may be NULL. */
 typedef void lks__attention_fwd_fn(const lks__exec *ex, const lks__attention_shape *shape,
-                                   float *out, float *lse, const lks__attention_in *in,
+                                   lks__act *out, float *lse, const lks__attention_in *in,
                                    const lks__dropout *drop);
 
 /* The gradients are overwritten. dout, out [B,T,C]. */
 typedef void lks__attention_bwd_fn(const lks__exec *ex, const lks__attention_shape *shape,
-                                   const lks__attention_grads *grads, const float *dout,
-                                   const lks__attention_in *in, const float *out, const float *lse,
-                                   const lks__dropout *drop);
+                                   const lks__attention_grads *grads, const lks__act *dout,
+                                   const lks__attention_in *in, const lks__act *out,
+                                   const float *lse, const lks__dropout *drop);
 
 /* Keys and values of the tokens that came before: [B, NKV, T, hs] each, of which the first `at`
  * positions are filled. */
 typedef struct lks__attention_cache {
-    float *k, *v;
+    lks__act *k, *v;
     size_t T, at;
 } lks__attention_cache;
 
@@ -157,13 +172,15 @@ typedef struct lks__attention_cache {
  * values are put into the cache, and each token reads the cache up to itself. out [B, T, C]; a
  * token's bits don't depend on how many are new. No dropout. */
 typedef void lks__attention_cached_fwd_fn(const lks__exec *ex, const lks__attention_shape *shape,
-                                          float *out, const lks__attention_cache *cache,
+                                          lks__act *out, const lks__attention_cache *cache,
                                           const lks__attention_in *in);
 
 /* Views of qkv [B,T,3C]: q, k, v of a token side by side, and the heads side by side within each
- * (nanoGPT's c_attn). */
-lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const float *qkv);
-lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, float *dqkv);
+ * (nanoGPT's c_attn); act_bytes: of an element. */
+lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const lks__act *qkv,
+                                        size_t act_bytes);
+lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, lks__act *dqkv,
+                                                 size_t act_bytes);
 
 /* A dropout mask's counter has 32 bits, and each value of it covers four elements. */
 #define LKS__ATTENTION_MAX_SCORES (UINT64_C(1) << 34)
@@ -176,25 +193,26 @@ lks_status lks__attention_check(const lks__attention_shape *shape);
 /* --- embedding, norms, dropout: gpt2 --------------------------------------------------------- */
 
 /* x[rows, C] = dropout(wte[token] + wpe[position]); rows are B sequences of T. */
-typedef void lks__embedding_fwd_fn(const lks__exec *ex, float *x, const int32_t *tokens,
+typedef void lks__embedding_fwd_fn(const lks__exec *ex, lks__act *x, const int32_t *tokens,
                                    const float *wte, const float *wpe, size_t rows, size_t T,
                                    size_t C, const lks__dropout *drop);
 /* dwte, dwpe += gradient; rows are added in order for every element. */
-typedef void lks__embedding_bwd_fn(const lks__exec *ex, float *dwte, float *dwpe, const float *dx,
-                                   const int32_t *tokens, size_t rows, size_t T, size_t C);
+typedef void lks__embedding_bwd_fn(const lks__exec *ex, float *dwte, float *dwpe,
+                                   const lks__act *dx, const int32_t *tokens, size_t rows, size_t T,
+                                   size_t C);
 
-typedef void lks__layernorm_rows_fwd_fn(const lks__exec *ex, float *y, float *mean, float *rstd,
-                                        const float *x, const float *gain, const float *bias,
+typedef void lks__layernorm_rows_fwd_fn(const lks__exec *ex, lks__act *y, float *mean, float *rstd,
+                                        const lks__act *x, const float *gain, const float *bias,
                                         size_t rows, size_t C);
 /* dx, dgain, dbias += gradient. `partial` is work space. */
-typedef void lks__layernorm_rows_bwd_fn(const lks__exec *ex, float *dx, float *dgain, float *dbias,
-                                        const float *dy, const float *x, const float *gain,
-                                        const float *mean, const float *rstd, size_t rows, size_t C,
-                                        float *partial);
+typedef void lks__layernorm_rows_bwd_fn(const lks__exec *ex, lks__act *dx, float *dgain,
+                                        float *dbias, const lks__act *dy, const lks__act *x,
+                                        const float *gain, const float *mean, const float *rstd,
+                                        size_t rows, size_t C, float *partial);
 /* Floats of that `partial`. */
 typedef size_t lks__layernorm_partial_floats_fn(size_t rows, size_t C);
 
-typedef void lks__dropout_rows_fn(const lks__exec *ex, float *y, const float *x, size_t rows,
+typedef void lks__dropout_rows_fn(const lks__exec *ex, lks__act *y, const lks__act *x, size_t rows,
                                   size_t C, const lks__dropout *drop);
 
 /* --- golf ------------------------------------------------------------------------------------ */
@@ -203,42 +221,46 @@ typedef void lks__dropout_rows_fn(const lks__exec *ex, float *y, const float *x,
 typedef size_t lks__golf_partial_floats_fn(size_t rows, size_t C, size_t n_heads);
 
 /* x[rows, C] = rmsnorm(tok_emb[token]). */
-typedef void lks__golf_embed_fwd_fn(const lks__exec *ex, float *x, float *rms,
+typedef void lks__golf_embed_fwd_fn(const lks__exec *ex, lks__act *x, float *rms,
                                     const int32_t *tokens, const float *emb, size_t rows, size_t C);
 /* demb += gradient (not NULL); rows are added in order for every element. d_row [rows, C] is
  * scratch. */
-typedef void lks__golf_embed_bwd_fn(const lks__exec *ex, float *demb, float *d_row, const float *dx,
-                                    const int32_t *tokens, const float *emb, const float *rms,
-                                    size_t rows, size_t C);
+typedef void lks__golf_embed_bwd_fn(const lks__exec *ex, float *demb, lks__act *d_row,
+                                    const lks__act *dx, const int32_t *tokens, const float *emb,
+                                    const float *rms, size_t rows, size_t C);
 
-typedef void lks__golf_norm_fwd_fn(const lks__exec *ex, float *y, float *rms, const float *x,
+typedef void lks__golf_norm_fwd_fn(const lks__exec *ex, lks__act *y, float *rms, const lks__act *x,
                                    size_t rows, size_t C);
 /* dx = gradient (overwritten). */
-typedef void lks__golf_norm_bwd_fn(const lks__exec *ex, float *dx, const float *dy, const float *x,
-                                   const float *rms, size_t rows, size_t C);
+typedef void lks__golf_norm_bwd_fn(const lks__exec *ex, lks__act *dx, const lks__act *dy,
+                                   const lks__act *x, const float *rms, size_t rows, size_t C);
 
 /* The input of a block: in = prev + skip_weight * skip (or prev itself if skip is NULL), x = mix[0]
  * * in + mix[1] * x0, norm = rmsnorm(x). */
 typedef struct lks__golf_entry {
-    const float *prev, *skip, *x0, *mix, *skip_weight; /* mix [2, C] */
-    float *x, *norm, *rms;
+    const lks__act *prev, *skip, *x0;
+    const float *mix, *skip_weight; /* mix [2, C] */
+    lks__act *x, *norm;
+    float *rms;
 } lks__golf_entry;
 typedef void lks__golf_entry_fwd_fn(const lks__exec *ex, const lks__golf_entry *e, size_t rows,
                                     size_t C);
 /* dx: on entry the gradient of x without that of its norm, on return that of prev. dnorm: gradient
  * of norm. dx0, dmix, dskip_weight += gradient. dskip is overwritten, and so is e->x if there is a
  * skip. */
-typedef void lks__golf_entry_bwd_fn(const lks__exec *ex, const lks__golf_entry *e, float *dx,
-                                    float *dx0, float *dmix, float *dskip, float *dskip_weight,
-                                    const float *dnorm, size_t rows, size_t C, float *partial);
+typedef void lks__golf_entry_bwd_fn(const lks__exec *ex, const lks__golf_entry *e, lks__act *dx,
+                                    lks__act *dx0, float *dmix, lks__act *dskip,
+                                    float *dskip_weight, const lks__act *dnorm, size_t rows,
+                                    size_t C, float *partial);
 
 /* Backward from out = x + scale * y to y: dy = dx * scale. Before that, if given, dx += the
  * gradient of the RMSNorm of normed, whose output has gradient dnorm, or dx += add. */
 typedef struct lks__golf_branch {
-    float *dx, *dy;
+    lks__act *dx, *dy;
     const float *scale;
-    const float *dnorm, *normed, *rms; /* or NULL */
-    const float *add;                  /* or NULL */
+    const lks__act *dnorm, *normed; /* or NULL */
+    const float *rms;
+    const lks__act *add; /* or NULL */
 } lks__golf_branch;
 typedef void lks__golf_branch_bwd_fn(const lks__exec *ex, const lks__golf_branch *b, size_t rows,
                                      size_t C);
@@ -258,13 +280,14 @@ typedef struct lks__golf_heads {
     size_t rows, T, n_head, n_kv_head, hs;
     const float *cosine, *sine; /* [T, hs / 2] */
     const float *gain;          /* [n_head] */
-    const float *q_raw, *k_raw;
-    float *q, *k, *q_rms, *k_rms; /* rms [rows, heads] */
+    const lks__act *q_raw, *k_raw;
+    lks__act *q, *k;
+    float *q_rms, *k_rms; /* [rows, heads] */
 } lks__golf_heads;
 typedef void lks__golf_heads_fwd_fn(const lks__exec *ex, const lks__golf_heads *h);
 /* dq, dk: on entry gradients of q, k; on return of q_raw, k_raw. dgain += gradient. */
-typedef void lks__golf_heads_bwd_fn(const lks__exec *ex, const lks__golf_heads *h, float *dq,
-                                    float *dk, float *dgain, float *partial);
+typedef void lks__golf_heads_bwd_fn(const lks__exec *ex, const lks__golf_heads *h, lks__act *dq,
+                                    lks__act *dk, float *dgain, float *partial);
 
 /* --- the head -------------------------------------------------------------------------------- */
 
@@ -276,7 +299,7 @@ typedef struct lks__xent {
 } lks__xent;
 
 /* row_loss[rows] out: each row's cross-entropy. */
-typedef void lks__xent_rows_fn(const lks__exec *ex, const lks__xent *xent, float *logits,
+typedef void lks__xent_rows_fn(const lks__exec *ex, const lks__xent *xent, lks__act *logits,
                                const int32_t *targets, double *row_loss);
 /* loss: the mean of row_loss[rows], summed in order. */
 typedef void lks__mean_loss_fn(const lks__exec *ex, float *loss, const double *row_loss,
@@ -390,6 +413,7 @@ typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_
     X(update_muon_bytes)
 
 #define LKS__LAYER_QUESTION_MAP(X)                                                                 \
+    X(act_bytes)                                                                                   \
     X(work_bytes)                                                                                  \
     X(layernorm_partial_floats)                                                                    \
     X(golf_partial_floats)

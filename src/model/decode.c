@@ -9,8 +9,8 @@ struct lks__decoder {
     lks__model *m;
     lks__kv kv; /* of sequence 0; k NULL: not kept */
     lks__decoder_size size;
-    size_t head;     /* floats of a head's keys in one sequence */
-    size_t sequence; /* floats of all heads' */
+    size_t head;     /* elements of a head's keys in one sequence */
+    size_t sequence; /* of all heads' */
     size_t bytes;    /* of keys, and of values */
 };
 
@@ -46,19 +46,19 @@ static size_t rows_of(const lks__model_config *c, const lks__decoder_size *size)
 }
 
 /* The decoder's sizes of keys; false if they are too large. */
-static bool measure_cache(lks__decoder *d, const lks__model_config *c)
+static bool measure_cache(lks__decoder *d, const lks__model_config *c, size_t act_bytes)
 {
-    uint64_t floats = d->size.positions, bytes;
-    if (!lks__mul(floats, (uint64_t)(c->n_embd / c->n_head), &floats))
+    uint64_t n = d->size.positions, bytes;
+    if (!lks__mul(n, (uint64_t)(c->n_embd / c->n_head), &n))
         return false;
-    d->head = (size_t)floats;
-    if (!lks__mul(floats, (uint64_t)c->ops->kv_heads(c), &floats))
+    d->head = (size_t)n;
+    if (!lks__mul(n, (uint64_t)c->ops->kv_heads(c), &n))
         return false;
-    d->sequence = (size_t)floats;
-    if (!lks__mul(floats, d->size.sequences, &floats))
+    d->sequence = (size_t)n;
+    if (!lks__mul(n, d->size.sequences, &n))
         return false;
-    d->kv.layer = (size_t)floats;
-    if (!lks__mul(floats, (uint64_t)c->n_layer * sizeof(float), &bytes) || bytes > SIZE_MAX / 4)
+    d->kv.layer = (size_t)n;
+    if (!lks__mul(n, (uint64_t)c->n_layer * act_bytes, &bytes) || bytes > SIZE_MAX / 4)
         return false;
     d->bytes = (size_t)bytes;
     return true;
@@ -71,7 +71,7 @@ lks_status lks__decoder_bytes(const lks__model_config *config, const lks__decode
     LKS__TRY(lks__model_forward_bytes(config, rows_of(config, size), layers, bytes_p));
     if (!keeps(config))
         return LKS_OK;
-    if (!measure_cache(&d, config))
+    if (!measure_cache(&d, config, layers->act_bytes(config->bf16)))
         return no_memory(config, size, INFINITY);
     *bytes_p += 2 * d.bytes;
     return LKS_OK;
@@ -80,7 +80,7 @@ lks_status lks__decoder_bytes(const lks__model_config *config, const lks__decode
 static lks_status open_cache(lks__decoder *d)
 {
     void *k, *v;
-    if (!measure_cache(d, &d->m->c))
+    if (!measure_cache(d, &d->m->c, d->m->act_bytes))
         return no_memory(&d->m->c, &d->size, INFINITY);
     lks__device *device = d->m->device;
     d->kv.T = d->size.positions;
@@ -135,10 +135,9 @@ bool lks__decoder_keeps(const lks__decoder *d)
 static void head(const lks__decoder *d, const lks__pass *p, float *logits, size_t row, size_t rows)
 {
     const lks__model *m = d->m;
-    lks__linear_fwd_fn *linear = lks__pass_linear(p, m->layers);
-    linear(m->ex, logits, m->V, m->y + row * m->C, p->params + m->head_w, rows, m->V, m->C, NULL);
-    if (m->head.softcap > 0.0f)
-        m->layers->cap_logits(m->ex, logits, logits, rows * m->V, m->head.softcap);
+    lks__head_logits(m->layers, m->ex, &m->head, lks__pass_linear(p, m->layers), logits,
+                     lks__act_at(m->y, row * m->C, m->act_bytes), p->params + m->head_w, rows, m->V,
+                     m->C);
 }
 
 void lks__decoder_run(lks__decoder *d, const float *params, const lks__decoder_pass *pass)
@@ -147,8 +146,9 @@ void lks__decoder_run(lks__decoder *d, const float *params, const lks__decoder_p
     lks__kv kv = d->kv;
     lks__pass p = {d->m, params, &mb, NULL, pass->sequences * pass->n, NULL, false};
     if (lks__decoder_keeps(d)) {
-        kv.k += pass->first * d->sequence;
-        kv.v += pass->first * d->sequence;
+        const size_t from = pass->first * d->sequence, act_bytes = d->m->act_bytes;
+        kv.k = lks__act_at(kv.k, from, act_bytes);
+        kv.v = lks__act_at(kv.v, from, act_bytes);
         kv.at = pass->at;
         p.kv = &kv;
     }
@@ -173,7 +173,9 @@ void lks__decoder_share(lks__decoder *d, size_t sequences, size_t n)
         for (size_t s = 1; s < sequences; s++)
             for (size_t h = 0; h < d->sequence; h += d->head) {
                 const size_t from = (size_t)l * d->kv.layer + h, to = from + s * d->sequence;
-                m->layers->act_copy(m->ex, d->kv.k + to, d->kv.k + from, n * hs);
-                m->layers->act_copy(m->ex, d->kv.v + to, d->kv.v + from, n * hs);
+                m->layers->act_copy(m->ex, lks__act_at(d->kv.k, to, m->act_bytes),
+                                    lks__act_at(d->kv.k, from, m->act_bytes), n * hs);
+                m->layers->act_copy(m->ex, lks__act_at(d->kv.v, to, m->act_bytes),
+                                    lks__act_at(d->kv.v, from, m->act_bytes), n * hs);
             }
 }

@@ -19,14 +19,15 @@ struct lks__model {
     const lks__layers *layers; /* the device's, and what they take */
     const lks__exec *ex;
     size_t max_rows, C, V;
+    size_t act_bytes;         /* of an element of activations */
     bool forward_only;        /* no backward */
     lks__recompute recompute; /* the config's; without backward BLOCK, which needs least memory */
-    void *once;     /* the family's offsets of the tensors outside the layers: in its struct */
-    void *lt, *la;  /* [n_layer] its structs of a layer's offsets, of a layer's activations */
-    float *x0;      /* [rows, C]: what goes into the first layer */
-    float *y, *dy;  /* [rows, C]: what goes into the head, and its gradient */
-    size_t head_w;  /* offset of the head's matrix [V, C] ... */
-    int head_group; /* ... and the group of its gradient */
+    void *once;       /* the family's offsets of the tensors outside the layers: in its struct */
+    void *lt, *la;    /* [n_layer] its structs of a layer's offsets, of a layer's activations */
+    lks__act *x0;     /* [rows, C]: what goes into the first layer */
+    lks__act *y, *dy; /* [rows, C]: what goes into the head, and its gradient */
+    size_t head_w;    /* offset of the head's matrix [V, C] ... */
+    int head_group;   /* ... and the group of its gradient */
     /* Backward ends with layer `lowest`, and there with the part that has the tensor of row
      * `lowest_field`: no trained tensor lies before it in forward. Without frozen tensors lowest is
      * -1, the embedding; n_layer: only what stands behind the layers; n_layer + 1: the head. */
@@ -40,8 +41,8 @@ struct lks__model {
 /* Keys and values of all layers, for passes over new tokens: [n_layer, sequences, heads, T, hs]
  * each; `k` and `v` begin at the pass's first sequence. */
 typedef struct lks__kv {
-    float *k, *v;
-    size_t layer; /* floats from one layer to the next */
+    lks__act *k, *v;
+    size_t layer; /* elements from one layer to the next */
     size_t T, at; /* positions, and how many are filled */
 } lks__kv;
 
@@ -89,11 +90,14 @@ static inline size_t lks__pass_at(const lks__pass *p)
 
 /* Attention of layer `layer`: over the pass's sequences, or also over the tokens before. */
 void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_shape *shape,
-                         float *out, float *lse, const lks__attention_in *in,
+                         lks__act *out, float *lse, const lks__attention_in *in,
                          const lks__dropout *drop);
 
 /* What forward makes of a layer for backward: one row of a family's list, whose last row is the
  * layer's output.
+ *
+ * `of`: ACTS for activations, FLOATS for numbers that are floats on every device, as statistics of
+ * rows are.
  *
  * `again`: from this way of --recompute on backward makes it again, and it has memory once for all
  * layers. With ROWS the family's layer_backward() makes it before it is used. With BLOCK model.c
@@ -101,14 +105,17 @@ void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_sha
  * `work`: that memory is the family's work space, which nothing else uses from the time when
  * forward or backward makes the activation until it is read for the last time. */
 typedef struct lks__activation_row {
-    size_t field;         /* of the pointer in the family's struct of a layer's activations */
-    size_t width;         /* floats of each of the pass's rows */
-    const char *module;   /* whose output it is, for messages; NULL: of none */
-    lks__recompute again; /* NEVER: each layer has its own memory for it */
-    float *const *work;   /* NULL: memory of its own */
+    size_t field; /* of the pointer in the family's struct of a layer's activations */
+    enum { LKS__OF_ACTS, LKS__OF_FLOATS } of;
+    size_t width;          /* elements of each of the pass's rows */
+    const char *module;    /* whose output it is (ACTS), for messages; NULL: of none */
+    lks__recompute again;  /* NEVER: each layer has its own memory for it */
+    lks__act *const *work; /* NULL: memory of its own */
 } lks__activation_row;
 
-#define LKS__ACTIVATION_FIELD(field, ...) float *field;
+#define LKS__ACTIVATION_FIELD(field, of, ...) LKS__ELEMENT_##of *field;
+#define LKS__ELEMENT_ACTS                     lks__act
+#define LKS__ELEMENT_FLOATS                   float
 
 enum { LKS__MOST_ACTIVATIONS = 16 };
 

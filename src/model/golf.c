@@ -53,9 +53,13 @@ static int golf_activations(const void *model, lks__activation_row *rows)
     const size_t C = m->f.C, KV = m->KV, H = m->H;
     const size_t NH = (size_t)m->f.c.n_head, NKV = (size_t)m->f.c.n_kv_head;
     int n = 0;
-#define X(field, width, module, again)                                                             \
-    rows[n++] = (lks__activation_row){offsetof(struct lks__golf_acts, field), width, module,       \
-                                      LKS__RECOMPUTE_##again, NULL};
+#define X(field, of, width, module, again)                                                         \
+    rows[n++] = (lks__activation_row){offsetof(struct lks__golf_acts, field),                      \
+                                      LKS__OF_##of,                                                \
+                                      width,                                                       \
+                                      module,                                                      \
+                                      LKS__RECOMPUTE_##again,                                      \
+                                      NULL};
     LKS__GOLF_ACTIVATIONS(X)
 #undef X
     return n;
@@ -66,14 +70,19 @@ static void golf_carve(void *model, lks__carver *v)
     struct lks__golf *m = model;
     const size_t rows = m->f.max_rows, C = m->f.C;
     const lks__head *head = &m->f.head;
-    m->f.x0 = lks__carve(v, rows, C);
-    m->x0_rms = lks__carve(v, rows, 1);
-    m->final_rms = lks__carve(v, rows, 1);
-    m->dx = lks__carve(v, rows, C);
-    m->dx0 = lks__carve(v, rows, C);
-    m->norm = lks__carve(v, max(rows, max(m->H, C)), C);
-    m->wide = lks__carve(v, max(head->chunk_rows * head->ld, rows * max(m->H, C + 2 * m->KV)), 1);
-    m->partial = lks__carve(v, m->f.layers->golf_partial_floats(rows, C, (size_t)m->f.c.n_head), 1);
+    const size_t norm_bytes = max(rows * m->f.act_bytes, max(m->H, C) * sizeof *m->product) * C;
+    m->f.x0 = lks__carve_acts(v, rows, C);
+    m->x0_rms = lks__carve_floats(v, rows, 1);
+    m->final_rms = lks__carve_floats(v, rows, 1);
+    m->dx = lks__carve_acts(v, rows, C);
+    m->dx0 = lks__carve_acts(v, rows, C);
+    void *norm = lks__carve(v, norm_bytes, 1, 1);
+    m->norm = norm;
+    m->product = norm;
+    m->wide =
+        lks__carve_acts(v, max(head->chunk_rows * head->ld, rows * max(m->H, C + 2 * m->KV)), 1);
+    m->partial =
+        lks__carve_floats(v, m->f.layers->golf_partial_floats(rows, C, (size_t)m->f.c.n_head), 1);
     m->f.y = m->dx0;
     m->f.dy = m->norm;
     m->f.head.logits = m->wide;

@@ -26,24 +26,25 @@
     X(fc2, "mlp.proj.weight", (C, H), ZEROED, MATRIX)
 #define LKS__GOLF_LAST(X) X(head, "lm_head.weight", (V, C), ZEROED, HEAD) /* if it isn't tied */
 
-/* What forward makes of a layer for backward: field, floats of a row, the module that makes it,
- * from which --recompute on it is made again. Values that follow from these by element or by row
- * (norms, mixed inputs, rotated heads, relu²) are always computed again, so ROWS is what NONE is.
- * That costs less than keeping them: later layers would have pushed them out of the caches anyway.
+/* What forward makes of a layer for backward: field, its elements and their number in a row, the
+ * module that makes it, from which --recompute on it is made again. Values that follow from these
+ * by element or by row (norms, mixed inputs, rotated heads, relu²) are always computed again, so
+ * ROWS is what NONE is. That costs less than keeping them: later layers would have pushed them out
+ * of the caches anyway.
  */
 #define LKS__GOLF_ACTIVATIONS(X)                                                                   \
-    X(rms, 1, NULL, BLOCK) /* of the mixed input */                                                \
-    X(q_raw, C, "attn.c_q", BLOCK)                                                                 \
-    X(q_rms, NH, NULL, BLOCK)                                                                      \
-    X(k_raw, KV, "attn.c_k", BLOCK)                                                                \
-    X(k_rms, NKV, NULL, BLOCK)                                                                     \
-    X(v, KV, "attn.c_v", BLOCK)                                                                    \
-    X(att, C, NULL, BLOCK)                                                                         \
-    X(lse, NH, NULL, BLOCK) /* [B, NH, T] */                                                       \
-    X(x_mid, C, "attn.proj", BLOCK)                                                                \
-    X(rms2, 1, NULL, BLOCK)                                                                        \
-    X(fc, H, "mlp.fc", BLOCK) /* before the activation */                                          \
-    X(out, C, "mlp.proj", NEVER)
+    X(rms, FLOATS, 1, NULL, BLOCK) /* of the mixed input */                                        \
+    X(q_raw, ACTS, C, "attn.c_q", BLOCK)                                                           \
+    X(q_rms, FLOATS, NH, NULL, BLOCK)                                                              \
+    X(k_raw, ACTS, KV, "attn.c_k", BLOCK)                                                          \
+    X(k_rms, FLOATS, NKV, NULL, BLOCK)                                                             \
+    X(v, ACTS, KV, "attn.c_v", BLOCK)                                                              \
+    X(att, ACTS, C, NULL, BLOCK)                                                                   \
+    X(lse, FLOATS, NH, NULL, BLOCK) /* [B, NH, T] */                                               \
+    X(x_mid, ACTS, C, "attn.proj", BLOCK)                                                          \
+    X(rms2, FLOATS, 1, NULL, BLOCK)                                                                \
+    X(fc, ACTS, H, "mlp.fc", BLOCK) /* before the activation */                                    \
+    X(out, ACTS, C, "mlp.proj", NEVER)
 
 /* Arena offsets; SIZE_MAX: not there. */
 struct lks__golf_once {
@@ -68,16 +69,17 @@ struct lks__golf {
     const float *cosine, *sine; /* [block_size, hs / 2] */
     float *x0_rms, *final_rms;
     /* Work space. Each comment gives the use in forward | in backward. Each is [rows, C], except
-     * wide, and norm, which has room for a projection. Forward's mixed input is in the layer's out
+     * wide, and norm, which has room for product. Forward's mixed input is in the layer's out
      * until that is made; in backward a layer's x_mid, att and out are work space once they have
      * been read. Between two layers of backward only dx and dx0 are in use, so a layer's forward
      * can run there again. */
-    float *dx;   /* – | gradient of the residual stream */
-    float *dx0;  /* the final norm's output (y) | gradient of x0 */
-    float *norm; /* a norm's output, or a branch's before its scale | the head's gradient (dy), a
-                  * norm's, its gradient, queries, or a projection's gradient without its scale */
-    float *wide; /* [rows, max(H, C + 2 KV)] rotated heads, relu² | relu², gradients of the MLP, of
-                  * q, k and v; between the two the head's logits */
+    lks__act *dx;   /* – | gradient of the residual stream */
+    lks__act *dx0;  /* the final norm's output (y) | gradient of x0 */
+    lks__act *norm; /* a norm's output, or a branch's before its scale | the head's gradient (dy), a
+                     * norm's, its gradient, or queries */
+    float *product; /* – | a projection's gradient without its scale: in norm's memory */
+    lks__act *wide; /* [rows, max(H, C + 2 KV)] rotated heads, relu² | relu², gradients of the MLP,
+                     * of q, k and v; between the two the head's logits */
     float *partial; /* vectors' gradients, block of rows by block of rows */
 };
 
@@ -92,7 +94,7 @@ static inline const struct lks__golf_acts *lks__golf_acts_of(const struct lks__g
 }
 
 /* The input of layer `l`; of n_layer: the last one's output. */
-static inline const float *lks__golf_input(const struct lks__golf *m, int l)
+static inline const lks__act *lks__golf_input(const struct lks__golf *m, int l)
 {
     return l == 0 ? m->f.x0 : lks__golf_acts_of(m, l - 1)->out;
 }

@@ -12,7 +12,7 @@ static lks__attention_shape attention_shape(const lks__pass *p)
 
 /* Buffers for normed and rotated queries and keys during attention. */
 struct rotated {
-    float *q, *k;
+    lks__act *q, *k;
 };
 
 static lks__attention_in attention_in(const lks__pass *p, int l, const struct rotated *w)
@@ -49,7 +49,7 @@ static size_t skip_row(const struct lks__golf *m, int l)
 }
 
 /* Writes the layer's mixed input to x, and that input's norm to m->norm. */
-static lks__golf_entry entry_of(const lks__pass *p, int l, float *x)
+static lks__golf_entry entry_of(const lks__pass *p, int l, lks__act *x)
 {
     const struct lks__golf *m = p->m;
     const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
@@ -77,7 +77,7 @@ static void attention_forward(const lks__pass *p, int l)
     const float *w = p->params;
     const size_t rows = p->rows, C = m->f.C, KV = m->KV;
     lks__linear_fwd_fn *linear = lks__pass_linear(p, m->f.layers);
-    const struct rotated rotated = {m->wide, m->wide + rows * C};
+    const struct rotated rotated = {m->wide, lks__act_at(m->wide, rows * C, m->f.act_bytes)};
 
     const lks__golf_entry entry = entry_of(p, l, a->out); /* which is not in use yet */
     m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
@@ -159,7 +159,7 @@ static bool needs_attention(const lks__pass *p, int l)
 }
 
 /* The gradient of a matrix w[out, C] that multiplies the norm, if it is wanted. */
-static void matrix_grad(const lks__pass *p, int l, size_t w, const float *dy, size_t out)
+static void matrix_grad(const lks__pass *p, int l, size_t w, const lks__act *dy, size_t out)
 {
     const struct lks__golf *m = p->m;
     float *dw = grad_of(p, l, w);
@@ -170,17 +170,17 @@ static void matrix_grad(const lks__pass *p, int l, size_t w, const float *dy, si
 /* Gradients of a branch's projection w[C, in] and of its scale, from the gradient m->dx of x +
  * scale * (input w^T): the product's is dx^T input, scaled row by row. */
 static void projection_backward(const lks__pass *p, int l, size_t w, size_t scale,
-                                const float *input, size_t in)
+                                const lks__act *input, size_t in)
 {
     const struct lks__golf *m = p->m;
     float *dw = grad_of(p, l, w), *dscale = grad_of(p, l, scale);
     if (dw == NULL && dscale == NULL)
         return;
-    m->f.layers->clear(m->f.ex, m->norm, m->f.C * in);
-    m->f.layers->linear_bwd_w(m->f.ex, m->norm, NULL, m->dx, m->f.C, input, p->rows, m->f.C, in);
+    m->f.layers->clear(m->f.ex, m->product, m->f.C * in);
+    m->f.layers->linear_bwd_w(m->f.ex, m->product, NULL, m->dx, m->f.C, input, p->rows, m->f.C, in);
     const lks__golf_scaled s = {.dw = dw,
                                 .dscale = dscale,
-                                .product = m->norm,
+                                .product = m->product,
                                 .w = p->params + w,
                                 .scale = p->params + scale};
     m->f.layers->golf_scaled_bwd(m->f.ex, &s, m->f.C, in);
@@ -188,7 +188,7 @@ static void projection_backward(const lks__pass *p, int l, size_t w, size_t scal
 
 /* Buffer for the skip's gradient of the output of layer `l` of the first half. It reuses the output
  * of the layer at the other end of the skip, which is no longer needed. */
-static float *dskip_of(const struct lks__golf *m, int l)
+static lks__act *dskip_of(const struct lks__golf *m, int l)
 {
     return lks__golf_acts_of(m, (int)(2 * m->n_enc) - 1 - l)->out;
 }
@@ -228,7 +228,8 @@ static void attention_backward(const lks__pass *p, int l)
     const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
     const float *w = p->params;
     const size_t rows = p->rows, C = m->f.C, KV = m->KV;
-    float *dq = m->wide, *dk = dq + rows * C, *dv = dk + rows * KV;
+    lks__act *dq = m->wide, *dk = lks__act_at(dq, rows * C, m->f.act_bytes);
+    lks__act *dv = lks__act_at(dk, rows * KV, m->f.act_bytes);
 
     const lks__golf_branch branch = {.dx = m->dx,
                                      .dy = a->out,
@@ -274,7 +275,7 @@ void lks__golf_block_backward(const lks__pass *p, int l)
         return;
     const lks__golf_entry entry = entry_of(p, l, a->x_mid);
     size_t i = skip_row(m, l);
-    float *dskip = i == SIZE_MAX ? NULL : dskip_of(m, (int)(m->n_enc - 1 - i));
+    lks__act *dskip = i == SIZE_MAX ? NULL : dskip_of(m, (int)(m->n_enc - 1 - i));
     m->f.layers->golf_entry_bwd(m->f.ex, &entry, m->dx, m->dx0,
                                 grad_of(p, l, lks__golf_tensors_of(m, l)->mix), dskip,
                                 skip_grad(p, i), a->att, p->rows, m->f.C, m->partial);

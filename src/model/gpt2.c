@@ -78,9 +78,13 @@ static int gpt2_activations(const void *model, lks__activation_row *rows)
     const struct lks__gpt2 *m = model;
     const size_t C = m->f.C, NH = (size_t)m->f.c.n_head;
     int n = 0;
-#define X(field, width, module, again, work)                                                       \
-    rows[n++] = (lks__activation_row){offsetof(struct lks__gpt2_acts, field), width, module,       \
-                                      LKS__RECOMPUTE_##again, work};
+#define X(field, of, width, module, again, work)                                                   \
+    rows[n++] = (lks__activation_row){offsetof(struct lks__gpt2_acts, field),                      \
+                                      LKS__OF_##of,                                                \
+                                      width,                                                       \
+                                      module,                                                      \
+                                      LKS__RECOMPUTE_##again,                                      \
+                                      work};
     LKS__GPT2_ACTIVATIONS(X)
 #undef X
     return n;
@@ -90,16 +94,16 @@ static void gpt2_carve(void *model, lks__carver *v)
 {
     struct lks__gpt2 *m = model;
     const size_t rows = m->f.max_rows, C = m->f.C;
-    m->f.x0 = lks__carve(v, rows, C);
-    m->f.y = lks__carve(v, rows, C);
-    m->f.dy = lks__carve(v, rows, C);
-    m->meanf = lks__carve(v, rows, 1);
-    m->rstdf = lks__carve(v, rows, 1);
-    m->dx = lks__carve(v, rows, C);
-    m->d_drop = lks__carve(v, rows, C);
-    m->d_wide = lks__carve(v, rows, 4 * C);
-    m->ln_partial = lks__carve(v, m->f.layers->layernorm_partial_floats(rows, C), 1);
-    m->f.head.logits = lks__carve(v, m->f.head.chunk_rows, m->f.head.ld);
+    m->f.x0 = lks__carve_acts(v, rows, C);
+    m->f.y = lks__carve_acts(v, rows, C);
+    m->f.dy = lks__carve_acts(v, rows, C);
+    m->meanf = lks__carve_floats(v, rows, 1);
+    m->rstdf = lks__carve_floats(v, rows, 1);
+    m->dx = lks__carve_acts(v, rows, C);
+    m->d_drop = lks__carve_acts(v, rows, C);
+    m->d_wide = lks__carve_acts(v, rows, 4 * C);
+    m->ln_partial = lks__carve_floats(v, m->f.layers->layernorm_partial_floats(rows, C), 1);
+    m->f.head.logits = lks__carve_acts(v, m->f.head.chunk_rows, m->f.head.ld);
 }
 
 static int gpt2_kv_heads(const lks__model_config *c)

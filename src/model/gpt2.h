@@ -27,22 +27,22 @@
     X(lnfw, "transformer.ln_f.weight", (C, 0), ONE, true)                                          \
     X(lnfb, "transformer.ln_f.bias", (C, 0), ZERO, false)
 
-/* What forward makes of a layer for backward: field, floats of a row, the module that makes it,
- * from which --recompute on it is made again, and in which work space. */
+/* What forward makes of a layer for backward: field, its elements and their number in a row, the
+ * module that makes it, from which --recompute on it is made again, and in which work space. */
 #define LKS__GPT2_ACTIVATIONS(X)                                                                   \
-    X(ln1, C, "ln_1", ROWS, &m->d_drop)                                                            \
-    X(mean1, 1, NULL, BLOCK, NULL)                                                                 \
-    X(rstd1, 1, NULL, BLOCK, NULL)                                                                 \
-    X(qkv, 3 * C, "attn.c_attn", BLOCK, NULL)                                                      \
-    X(att, C, "attn", BLOCK, NULL)                                                                 \
-    X(lse, NH, NULL, BLOCK, NULL) /* [B, NH, T] */                                                 \
-    X(x_mid, C, "attn.c_proj", BLOCK, NULL)                                                        \
-    X(ln2, C, "ln_2", ROWS, &m->f.dy)                                                              \
-    X(mean2, 1, NULL, BLOCK, NULL)                                                                 \
-    X(rstd2, 1, NULL, BLOCK, NULL)                                                                 \
-    X(fc, 4 * C, "mlp.c_fc", BLOCK, NULL)        /* before the activation */                       \
-    X(gelu, 4 * C, "mlp.gelu", ROWS, &m->d_wide) /* ... and after it */                            \
-    X(out, C, "mlp.c_proj", NEVER, NULL)
+    X(ln1, ACTS, C, "ln_1", ROWS, &m->d_drop)                                                      \
+    X(mean1, FLOATS, 1, NULL, BLOCK, NULL)                                                         \
+    X(rstd1, FLOATS, 1, NULL, BLOCK, NULL)                                                         \
+    X(qkv, ACTS, 3 * C, "attn.c_attn", BLOCK, NULL)                                                \
+    X(att, ACTS, C, "attn", BLOCK, NULL)                                                           \
+    X(lse, FLOATS, NH, NULL, BLOCK, NULL) /* [B, NH, T] */                                         \
+    X(x_mid, ACTS, C, "attn.c_proj", BLOCK, NULL)                                                  \
+    X(ln2, ACTS, C, "ln_2", ROWS, &m->f.dy)                                                        \
+    X(mean2, FLOATS, 1, NULL, BLOCK, NULL)                                                         \
+    X(rstd2, FLOATS, 1, NULL, BLOCK, NULL)                                                         \
+    X(fc, ACTS, 4 * C, "mlp.c_fc", BLOCK, NULL)        /* before the activation */                 \
+    X(gelu, ACTS, 4 * C, "mlp.gelu", ROWS, &m->d_wide) /* ... and after it */                      \
+    X(out, ACTS, C, "mlp.c_proj", NEVER, NULL)
 
 /* Arena offsets; SIZE_MAX: not there (biases off). */
 struct lks__gpt2_once {
@@ -63,9 +63,9 @@ struct lks__gpt2 {
     struct lks__gpt2_once t;
     float *meanf, *rstdf;
     /* Work space of backward, in which forward also has what --recompute makes again. */
-    float *dx;         /* gradient of the residual stream */
-    float *d_drop;     /* dx with a dropout mask on it */
-    float *d_wide;     /* [rows, 4C] */
+    lks__act *dx;      /* gradient of the residual stream */
+    lks__act *d_drop;  /* dx with a dropout mask on it */
+    lks__act *d_wide;  /* [rows, 4C] */
     float *ln_partial; /* LayerNorm's weight gradients, block by block */
 };
 
@@ -80,7 +80,7 @@ static inline const struct lks__gpt2_acts *lks__gpt2_acts_of(const struct lks__g
 }
 
 /* The input of layer `l`; of n_layer: the last one's output. */
-static inline const float *lks__gpt2_input(const struct lks__gpt2 *m, int l)
+static inline const lks__act *lks__gpt2_input(const struct lks__gpt2 *m, int l)
 {
     return l == 0 ? m->f.x0 : lks__gpt2_acts_of(m, l - 1)->out;
 }
@@ -103,7 +103,7 @@ enum {
 lks__dropout lks__gpt2_dropout(const lks__pass *p, int layer, int place);
 
 /* `d` [rows, C] with the mask on it, in m->d_drop, or `d` itself if nothing is dropped. */
-const float *lks__gpt2_dropped(const lks__pass *p, const float *d, const lks__dropout *drop);
+const lks__act *lks__gpt2_dropped(const lks__pass *p, const lks__act *d, const lks__dropout *drop);
 
 /* As struct lks__model_ops has them. m->dx: gradient of the block's output in, of its input out. */
 void lks__gpt2_block_forward(const lks__pass *p, int layer);

@@ -21,7 +21,7 @@ lks__dropout lks__gpt2_dropout(const lks__pass *p, int layer, int place)
     return d;
 }
 
-const float *lks__gpt2_dropped(const lks__pass *p, const float *d, const lks__dropout *drop)
+const lks__act *lks__gpt2_dropped(const lks__pass *p, const lks__act *d, const lks__dropout *drop)
 {
     if (drop->threshold == 0)
         return d;
@@ -73,7 +73,7 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
     const lks__exec *ex = m->f.ex;
     const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
     const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
-    const float *x = lks__gpt2_input(m, l);
+    const lks__act *x = lks__gpt2_input(m, l);
     const float *w = p->params;
     const size_t rows = p->rows, C = m->f.C;
     const lks__attention_shape shape = attention_shape(p);
@@ -85,7 +85,7 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
     norm1_forward(p, l);
     const lks__epilogue qkv = {.bias = lks__gpt2_at(w, t->qkvb)};
     linear(ex, a->qkv, 3 * C, a->ln1, w + t->qkvw, rows, 3 * C, C, &qkv);
-    const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
+    const lks__attention_in in = lks__attention_packed(&shape, a->qkv, m->f.act_bytes);
     lks__pass_attention(p, l, &shape, a->att, a->lse, &in, &drop_att);
     const lks__epilogue proj = {LKS__EPILOGUE_RESIDUAL, .bias = lks__gpt2_at(w, t->projb), .in = x,
                                 .drop = &drop_proj};
@@ -103,8 +103,8 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
 }
 
 /* A product's gradients of its matrix and its bias, if they are wanted. */
-static void linear_grads(const lks__pass *p, int l, size_t w, size_t bias, const float *dy,
-                         const float *x, size_t out, size_t in)
+static void linear_grads(const lks__pass *p, int l, size_t w, size_t bias, const lks__act *dy,
+                         const lks__act *x, size_t out, size_t in)
 {
     const struct lks__gpt2 *m = p->m;
     const int group = m->f.c.n_layer - l;
@@ -114,8 +114,8 @@ static void linear_grads(const lks__pass *p, int l, size_t w, size_t bias, const
 }
 
 /* The same of a LayerNorm; and m->dx += the gradient of its input. */
-static void norm_backward(const lks__pass *p, int l, size_t w, size_t bias, const float *dy,
-                          const float *x, const float *mean, const float *rstd)
+static void norm_backward(const lks__pass *p, int l, size_t w, size_t bias, const lks__act *dy,
+                          const lks__act *x, const float *mean, const float *rstd)
 {
     const struct lks__gpt2 *m = p->m;
     const int group = m->f.c.n_layer - l;
@@ -132,20 +132,21 @@ static void gpt2_attention_backward(const lks__pass *p, int l)
     const lks__layers *layers = m->f.layers;
     const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
     const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
-    float *d_row = m->f.dy;
+    lks__act *d_row = m->f.dy;
     const size_t rows = p->rows, C = m->f.C;
     const lks__attention_shape shape = attention_shape(p);
     const lks__dropout drop_att = lks__gpt2_dropout(p, l, LKS__DROP_ATTENTION);
     const lks__dropout drop_proj = lks__gpt2_dropout(p, l, LKS__DROP_PROJECTION);
     const bool again = m->f.recompute >= LKS__RECOMPUTE_ROWS;
 
-    const float *d = lks__gpt2_dropped(p, m->dx, &drop_proj);
+    const lks__act *d = lks__gpt2_dropped(p, m->dx, &drop_proj);
     linear_grads(p, l, t->projw, t->projb, d, a->att, C, C);
     if (!GOES_ON(projw))
         return;
     layers->linear_bwd_x(m->f.ex, d_row, d, C, p->params + t->projw, rows, C, C, NULL);
-    const lks__attention_in in = lks__attention_packed(&shape, a->qkv);
-    const lks__attention_grads grads = lks__attention_packed_grads(&shape, m->d_wide);
+    const lks__attention_in in = lks__attention_packed(&shape, a->qkv, m->f.act_bytes);
+    const lks__attention_grads grads =
+        lks__attention_packed_grads(&shape, m->d_wide, m->f.act_bytes);
     layers->attention_bwd(m->f.ex, &shape, &grads, d_row, &in, a->att, a->lse, &drop_att);
     if (again)
         norm1_forward(p, l);
@@ -163,12 +164,12 @@ void lks__gpt2_block_backward(const lks__pass *p, int l)
     const lks__layers *layers = m->f.layers;
     const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
     const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
-    float *d_row = m->f.dy; /* what was there has been used */
+    lks__act *d_row = m->f.dy; /* what was there has been used */
     const size_t rows = p->rows, C = m->f.C;
     const lks__dropout drop_mlp = lks__gpt2_dropout(p, l, LKS__DROP_MLP);
     const bool again = m->f.recompute >= LKS__RECOMPUTE_ROWS;
 
-    const float *d = lks__gpt2_dropped(p, m->dx, &drop_mlp);
+    const lks__act *d = lks__gpt2_dropped(p, m->dx, &drop_mlp);
     if (again)
         layers->activation_fwd(m->f.ex, gelu_of(m), a->gelu, a->fc, rows, 4 * C);
     linear_grads(p, l, t->fc2w, t->fc2b, d, a->gelu, C, 4 * C);

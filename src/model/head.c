@@ -15,13 +15,14 @@ size_t lks__head_chunk_rows(size_t rows, size_t V)
 }
 
 void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
-                    float *loss, float *dx, float *dw, const float *x, const float *w,
+                    float *loss, lks__act *dx, float *dw, const lks__act *x, const float *w,
                     const int32_t *targets, size_t rows, size_t V, size_t C)
 {
     lks__trace_begin(LKS__SPAN_HEAD, -1);
     for (size_t r0 = 0; r0 < rows; r0 += head->chunk_rows) {
         size_t n = rows - r0 < head->chunk_rows ? rows - r0 : head->chunk_rows;
-        layers->linear_fwd(ex, head->logits, head->ld, x + r0 * C, w, n, V, C, NULL);
+        const lks__act *xn = lks__act_at(x, r0 * C, head->act_bytes);
+        layers->linear_fwd(ex, head->logits, head->ld, xn, w, n, V, C, NULL);
         const lks__xent xent = {.rows = n,
                                 .V = V,
                                 .ld = head->ld,
@@ -30,11 +31,23 @@ void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__h
                                 .grad = dx != NULL || dw != NULL};
         layers->xent_rows(ex, &xent, head->logits, targets + r0, head->row_loss + r0);
         if (dx != NULL)
-            layers->linear_bwd_x(ex, dx + r0 * C, head->logits, head->ld, w, n, V, C, NULL);
+            layers->linear_bwd_x(ex, lks__act_at(dx, r0 * C, head->act_bytes), head->logits,
+                                 head->ld, w, n, V, C, NULL);
         if (dw != NULL)
-            layers->linear_bwd_w(ex, dw, NULL, head->logits, head->ld, x + r0 * C, n, V, C);
+            layers->linear_bwd_w(ex, dw, NULL, head->logits, head->ld, xn, n, V, C);
     }
     if (loss != NULL)
         layers->mean_loss(ex, loss, head->row_loss, rows);
     lks__trace_end();
+}
+
+void lks__head_logits(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
+                      lks__linear_fwd_fn *linear, float *logits, const lks__act *x, const float *w,
+                      size_t rows, size_t V, size_t C)
+{
+    for (size_t r0 = 0; r0 < rows; r0 += head->chunk_rows) {
+        const size_t n = rows - r0 < head->chunk_rows ? rows - r0 : head->chunk_rows;
+        linear(ex, head->logits, V, lks__act_at(x, r0 * C, head->act_bytes), w, n, V, C, NULL);
+        layers->cap_logits(ex, logits + r0 * V, head->logits, n * V, head->softcap);
+    }
 }

@@ -11,19 +11,26 @@
 
 typedef struct lks__head {
     size_t chunk_rows, ld; /* logits: [chunk_rows, ld] */
-    float *logits;
+    lks__act *logits;
+    size_t act_bytes; /* of an element of activations */
     double *row_loss; /* [rows] */
     float softcap;    /* logits are cap * tanh(logit / cap); 0: unchanged */
 } lks__head;
 
-/* Rows of a chunk for a vocabulary of V: about 8 MB of logits, at least 128 rows. */
+/* Rows of a chunk for a vocabulary of V: about 8 MB of logits in float32, at least 128 rows. */
 size_t lks__head_chunk_rows(size_t rows, size_t V);
 
 /* *loss = mean loss of x[rows, C] w[V, C]^T against targets (loss NULL: it isn't computed), and its
  * gradients that are wanted (not NULL): dx[rows, C] out, dw[V, C] += gradient. All arrays are
  * memory of the device. */
 void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
-                    float *loss, float *dx, float *dw, const float *x, const float *w,
+                    float *loss, lks__act *dx, float *dw, const lks__act *x, const float *w,
                     const int32_t *targets, size_t rows, size_t V, size_t C);
+
+/* logits[rows, V] = x[rows, C] w[V, C]^T, capped, for callers that want floats. `linear` is the
+ * table's product. */
+void lks__head_logits(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
+                      lks__linear_fwd_fn *linear, float *logits, const lks__act *x, const float *w,
+                      size_t rows, size_t V, size_t C);
 
 #endif

@@ -84,11 +84,17 @@ double lks__model_flops_per_token(const lks__model_config *c, const lks__table *
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* The field of layer `l` that a row names. */
-static float **activation(const lks__model *m, int l, const lks__activation_row *row)
+/* The field of layer `l` that a row names: a pointer of one of two types, which memcpy() moves. */
+static char *field_of(const lks__model *m, int l, const lks__activation_row *row)
 {
-    char *layer = (char *)m->la + (size_t)l * m->ops->layer_activations;
-    return (float **)(void *)(layer + row->field);
+    return (char *)m->la + (size_t)l * m->ops->layer_activations + row->field;
+}
+
+static void *activation(const lks__model *m, int l, const lks__activation_row *row)
+{
+    void *x;
+    memcpy(&x, field_of(m, l, row), sizeof x);
+    return x;
 }
 
 static void carve_layers(lks__model *m, lks__carver *v)
@@ -98,13 +104,16 @@ static void carve_layers(lks__model *m, lks__carver *v)
     for (int l = 0; l < m->c.n_layer; l++)
         for (int i = 0; i < n; i++) {
             const bool shared = rows[i].again <= m->recompute;
-            float **x = activation(m, l, &rows[i]);
+            void *x;
             if (shared && rows[i].work != NULL)
-                *x = *rows[i].work;
+                x = *rows[i].work;
             else if (shared && l > 0)
-                *x = *activation(m, 0, &rows[i]);
+                x = activation(m, 0, &rows[i]);
+            else if (rows[i].of == LKS__OF_ACTS)
+                x = lks__carve_acts(v, m->max_rows, rows[i].width);
             else
-                *x = lks__carve(v, m->max_rows, rows[i].width);
+                x = lks__carve_floats(v, m->max_rows, rows[i].width);
+            memcpy(field_of(m, l, &rows[i]), &x, sizeof x);
         }
 }
 
@@ -112,9 +121,10 @@ static void carve_all(lks__model *m, lks__carver *v)
 {
     m->head.chunk_rows = lks__head_chunk_rows(m->max_rows, m->V);
     m->head.ld = lks__round_up(m->V, 16);
+    m->head.act_bytes = m->act_bytes;
     m->ops->carve(m, v);
     carve_layers(m, v);
-    m->head.row_loss = (double *)(void *)lks__carve(v, m->max_rows, 2);
+    m->head.row_loss = lks__carve(v, m->max_rows, 1, sizeof *m->head.row_loss);
 }
 
 static void release(lks__model *m)
@@ -150,7 +160,7 @@ struct use {
 static lks_status measure(const lks__model_config *c, const lks__table *table, struct use use,
                           const lks__layers *layers, lks__model **model_p)
 {
-    lks__carver v = {NULL, 0, false};
+    lks__carver v = {.act_bytes = layers->act_bytes(c->bf16)};
     LKS__TRY(c->ops->check(c, use.batch));
     lks__model *m = calloc(1, c->ops->bytes);
     if (m == NULL)
@@ -159,6 +169,7 @@ static lks_status measure(const lks__model_config *c, const lks__table *table, s
     m->ops = c->ops;
     m->table = table;
     m->layers = layers;
+    m->act_bytes = v.act_bytes;
     m->forward_only = use.rows > 0;
     m->recompute = m->forward_only ? LKS__RECOMPUTE_BLOCK : c->recompute;
     m->max_rows = use.rows > 0 ? use.rows : (size_t)use.batch * (size_t)c->block_size; /* int */
@@ -234,7 +245,7 @@ static lks_status open_model(const lks__model_config *config, const lks__table *
     m->ex = device->ex;
     lks_status st = open_arena(m, use);
     if (st == LKS_OK) {
-        lks__carver v = {m->arena, 0, false};
+        lks__carver v = {.base = m->arena, .act_bytes = m->act_bytes};
         carve_all(m, &v);
     }
     if (st == LKS_OK && m->ops->open != NULL)
@@ -300,7 +311,7 @@ static void done(const lks__pass *p, int group)
 }
 
 void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_shape *shape,
-                         float *out, float *lse, const lks__attention_in *in,
+                         lks__act *out, float *lse, const lks__attention_in *in,
                          const lks__dropout *drop)
 {
     const lks__model *m = p->m;
@@ -309,7 +320,9 @@ void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_sha
         return;
     }
     const size_t from = (size_t)layer * p->kv->layer;
-    const lks__attention_cache cache = {p->kv->k + from, p->kv->v + from, p->kv->T, p->kv->at};
+    const lks__attention_cache cache = {lks__act_at(p->kv->k, from, m->act_bytes),
+                                        lks__act_at(p->kv->v, from, m->act_bytes), p->kv->T,
+                                        p->kv->at};
     m->layers->attention_cached_fwd(m->ex, shape, out, &cache, in);
 }
 
@@ -394,7 +407,7 @@ void lks__model_train(lks__model *m, const float *params, const lks__micro_batch
                       const lks__backward *bw, float *loss)
 {
     const lks__pass p = pass_of(m, params, mb, bw);
-    float *dy = m->lowest <= m->c.n_layer ? m->dy : NULL;
+    lks__act *dy = m->lowest <= m->c.n_layer ? m->dy : NULL;
     lks__model_forward(&p);
     lks__head_loss(m->layers, m->ex, &m->head, loss, dy, lks__grad_at(&p, m->head_group, m->head_w),
                    m->y, params + m->head_w, mb->targets, p.rows, m->V, m->C);
@@ -426,10 +439,9 @@ void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens
     const lks__micro_batch mb = {tokens, NULL, 1, T};
     const lks__pass p = pass_of(m, params, &mb, NULL);
     lks__model_forward(&p);
-    m->layers->linear_fwd(m->ex, logits, m->V, m->y + (p.rows - 1) * m->C, params + m->head_w, 1,
-                          m->V, m->C, NULL);
-    if (m->head.softcap > 0.0f)
-        m->layers->cap_logits(m->ex, logits, logits, m->V, m->head.softcap);
+    lks__head_logits(m->layers, m->ex, &m->head, m->layers->linear_fwd, logits,
+                     lks__act_at(m->y, (p.rows - 1) * m->C, m->act_bytes), params + m->head_w, 1,
+                     m->V, m->C);
 }
 
 /* --- places ----------------------------------------------------------------------------------- */
@@ -437,7 +449,7 @@ void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens
 /* What a forward pass has made of a module: x[rows, width]. */
 struct output {
     char module[LKS__PLACE];
-    const float *x;
+    const lks__act *x;
     size_t width;
 };
 
@@ -456,11 +468,10 @@ static size_t outputs_of(const lks__model *m, int l, struct output out[MOST_OUTP
         return 1;
     }
     for (int i = 0; i < n_rows; i++) {
-        const char *layer = (char *)m->la + (size_t)l * m->ops->layer_activations;
         if (rows[i].module == NULL)
             continue;
         snprintf(out[n].module, LKS__PLACE, "%s.%d.%s", m->ops->layer, l, rows[i].module);
-        memcpy(&out[n].x, layer + rows[i].field, sizeof out[n].x);
+        out[n].x = activation(m, l, &rows[i]);
         out[n++].width = rows[i].width;
     }
     return n;

@@ -142,8 +142,9 @@ static void run_go(struct run *r, int n_threads, const lks__dropout *drop)
         lks__pool_open(n_threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
     for (int t = 0; t < n_threads; t++) /* results must not depend on old contents of scratch */
         memset(lks__pool_scratch(ex.pool, t), 0xff, LKS__EXEC_SCRATCH_BYTES);
-    const lks__attention_in in = lks__attention_packed(&r->shape, r->qkv.data);
-    const lks__attention_grads grads = lks__attention_packed_grads(&r->shape, r->dqkv.data);
+    const lks__attention_in in = lks__attention_packed(&r->shape, r->qkv.data, sizeof(float));
+    const lks__attention_grads grads =
+        lks__attention_packed_grads(&r->shape, r->dqkv.data, sizeof(float));
     lks__attention_fwd(&ex, &r->shape, r->out.data, r->lse.data, &in, drop);
     lks__attention_bwd(&ex, &r->shape, &grads, r->dout.data, &in, r->out.data, r->lse.data, drop);
     lks__pool_close(ex.pool);
@@ -461,7 +462,7 @@ static void test_lse_may_be_null(void **state)
     lks__exec ex = {.k = &kernels};
     run_go(&a, 1, NULL);
     assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
-    const lks__attention_in in = lks__attention_packed(&b.shape, b.qkv.data);
+    const lks__attention_in in = lks__attention_packed(&b.shape, b.qkv.data, sizeof(float));
     lks__attention_fwd(&ex, &b.shape, b.out.data, NULL, &in, NULL);
     lks__pool_close(ex.pool);
     expect_same(&a.out, &b.out);

@@ -100,6 +100,7 @@ static lks__layers cuda_layers(void)
         .xent_rows = lks__cuda_xent_rows,
         .mean_loss = lks__cuda_mean_loss,
         .cap_logits = lks__cuda_cap_logits,
+        .act_bytes = lks__cuda_act_bytes,
         .layernorm_partial_floats = lks__cuda_layernorm_partial_floats,
         .golf_partial_floats = lks__cuda_golf_partial_floats,
     };

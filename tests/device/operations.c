@@ -268,7 +268,8 @@ const lks__layers deferred_layers = {
 #define X(name) .name = name##_later,
     LKS__LAYER_MAP(X)
 #undef X
-        .work_bytes = lks__work_bytes,
+        .act_bytes = lks__act_bytes,
+    .work_bytes = lks__work_bytes,
     .layernorm_partial_floats = layernorm_partial_floats,
     .golf_partial_floats = golf_partial_floats,
 };

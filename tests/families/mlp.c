@@ -21,12 +21,12 @@
     X(last, "last", (C, 0), ONE, SCALAR)                                                           \
     X(head, "head", (V, C), NORMAL, HEAD)
 #define ACTIVATIONS(X)                                                                             \
-    X(norm, C, "norm", BLOCK)                                                                      \
-    X(mean, 1, NULL, BLOCK)                                                                        \
-    X(rstd, 1, NULL, BLOCK)                                                                        \
-    X(wide, 2 * C, "up", BLOCK) /* before the activation */                                        \
-    X(gelu, 2 * C, NULL, BLOCK)                                                                    \
-    X(out, C, "down", NEVER)
+    X(norm, ACTS, C, "norm", BLOCK)                                                                \
+    X(mean, FLOATS, 1, NULL, BLOCK)                                                                \
+    X(rstd, FLOATS, 1, NULL, BLOCK)                                                                \
+    X(wide, ACTS, 2 * C, "up", BLOCK) /* before the activation */                                  \
+    X(gelu, ACTS, 2 * C, NULL, BLOCK)                                                              \
+    X(out, ACTS, C, "down", NEVER)
 
 struct once {
     FIRST(LKS__TENSOR_FIELD)
@@ -46,7 +46,8 @@ static const struct lks__model_ops mlp_ops;
 struct mlp {
     lks__model f;
     struct once t;
-    float *mean, *rstd, *dx, *d_wide, *partial;
+    float *mean, *rstd, *partial;
+    lks__act *dx, *d_wide;
 };
 
 #define ROW(of, field_, name_, shape_, init_, kind_)                                               \
@@ -112,9 +113,9 @@ static int mlp_activations(const void *model, lks__activation_row *rows)
 {
     const size_t C = ((const struct mlp *)model)->f.C;
     int n = 0;
-#define X(field, width, module, again)                                                             \
-    rows[n++] = (lks__activation_row){offsetof(struct acts, field), width, module,                 \
-                                      LKS__RECOMPUTE_##again, NULL};
+#define X(field, of, width, module, again)                                                         \
+    rows[n++] = (lks__activation_row){offsetof(struct acts, field), LKS__OF_##of, width, module,   \
+                                      LKS__RECOMPUTE_##again,       NULL};
     ACTIVATIONS(X)
 #undef X
     return n;
@@ -124,15 +125,15 @@ static void mlp_carve(void *model, lks__carver *v)
 {
     struct mlp *m = model;
     const size_t rows = m->f.max_rows, C = m->f.C;
-    m->f.x0 = lks__carve(v, rows, C);
-    m->f.y = lks__carve(v, rows, C);
-    m->f.dy = lks__carve(v, rows, C);
-    m->f.head.logits = lks__carve(v, m->f.head.chunk_rows, m->f.head.ld);
-    m->mean = lks__carve(v, rows, 1);
-    m->rstd = lks__carve(v, rows, 1);
-    m->dx = lks__carve(v, rows, C);
-    m->d_wide = lks__carve(v, rows, 2 * C);
-    m->partial = lks__carve(v, m->f.layers->layernorm_partial_floats(rows, C), 1);
+    m->f.x0 = lks__carve_acts(v, rows, C);
+    m->f.y = lks__carve_acts(v, rows, C);
+    m->f.dy = lks__carve_acts(v, rows, C);
+    m->f.head.logits = lks__carve_acts(v, m->f.head.chunk_rows, m->f.head.ld);
+    m->mean = lks__carve_floats(v, rows, 1);
+    m->rstd = lks__carve_floats(v, rows, 1);
+    m->dx = lks__carve_acts(v, rows, C);
+    m->d_wide = lks__carve_acts(v, rows, 2 * C);
+    m->partial = lks__carve_floats(v, m->f.layers->layernorm_partial_floats(rows, C), 1);
 }
 
 /* --- forward and backward -------------------------------------------------------------------- */
@@ -147,7 +148,7 @@ static const struct layer *tensors_of(const struct mlp *m, int l)
     return (const struct layer *)m->f.lt + l;
 }
 
-static const float *input_of(const struct mlp *m, int l)
+static const lks__act *input_of(const struct mlp *m, int l)
 {
     return l == 0 ? m->f.x0 : acts_of(m, l - 1)->out;
 }
@@ -168,7 +169,8 @@ static void layer_forward(const lks__pass *p, int l)
     const lks__layers *layers = m->f.layers;
     const struct layer *t = tensors_of(m, l);
     const struct acts *a = acts_of(m, l);
-    const float *w = p->params, *x = input_of(m, l);
+    const float *w = p->params;
+    const lks__act *x = input_of(m, l);
     const size_t rows = p->rows, C = m->f.C;
 
     layers->layernorm_rows_fwd(m->f.ex, a->norm, a->mean, a->rstd, x, w + t->gain, NULL, rows, C);
@@ -202,8 +204,9 @@ static void layer_backward(const lks__pass *p, int l)
     const lks__layers *layers = m->f.layers;
     const struct layer *t = tensors_of(m, l);
     const struct acts *a = acts_of(m, l);
-    const float *w = p->params, *x = input_of(m, l);
-    float *d_row = m->f.dy;
+    const float *w = p->params;
+    const lks__act *x = input_of(m, l);
+    lks__act *d_row = m->f.dy;
     const size_t rows = p->rows, C = m->f.C;
     const int group = m->f.c.n_layer - l;
     float *d_down = lks__grad_at(p, group, t->down), *d_up = lks__grad_at(p, group, t->up);

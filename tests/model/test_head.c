@@ -220,7 +220,8 @@ static lks__head head_of(const shape *s)
 {
     lks__head h = {.chunk_rows = lks__head_chunk_rows(s->rows, s->V),
                    .ld = lks__round_up(s->V, 16),
-                   .softcap = s->softcap};
+                   .softcap = s->softcap,
+                   .act_bytes = sizeof(float)};
     h.logits = aligned_alloc(64, lks__round_up(h.chunk_rows * h.ld * sizeof(float), 64));
     h.row_loss = doubles(s->rows);
     assert_non_null(h.logits);

@@ -17,6 +17,12 @@ size_t lks__cuda_golf_partial_floats(size_t rows, size_t C, size_t n_heads)
     return parts(rows, LKS__CUDA_GOLF_ROWS) * (line > n_heads ? line : n_heads);
 }
 
+/* Whether activations are stored as products round them: lks__cuda_halves() */
+size_t lks__cuda_act_bytes(bool bf16)
+{
+    return sizeof(float);
+}
+
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
