@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "kernels/exec.h"
+#include "kernels/layers.h"
 #include "model/head.h"
 
 static lks__kernels kernels;
@@ -242,8 +242,8 @@ static void check_shape(const shape *s)
     assert_non_null(dw);
     memcpy(dw, start, s->V * s->C * sizeof *dw);
     float mean, again;
-    lks__head_loss(&lks__layers_cpu, &ex, &h, &mean, dx, dw, p.x, p.w, p.targets, s->rows, s->V,
-                   s->C);
+    lks__head_loss(&lks__layers_cpu, &ex, &h, &mean, lks__acts(dx), dw, lks__acts(p.x), p.w,
+                   p.targets, s->rows, s->V, s->C);
 
     double sum = 0.0;
     for (size_t r = 0; r < s->rows; r++) {
@@ -264,8 +264,8 @@ static void check_shape(const shape *s)
         check_dw(&p, &e, dw, start);
 
     /* without gradients: the same bits of the loss */
-    lks__head_loss(&lks__layers_cpu, &ex, &h, &again, NULL, NULL, p.x, p.w, p.targets, s->rows,
-                   s->V, s->C);
+    lks__head_loss(&lks__layers_cpu, &ex, &h, &again, NULL, NULL, lks__acts(p.x), p.w, p.targets,
+                   s->rows, s->V, s->C);
     assert_true(again == mean);
     free(dx);
     free(dw);
@@ -285,6 +285,42 @@ static void test_shapes(void **state)
                   worst.row_loss, worst.mean_loss, worst.dx, worst.dw);
 }
 
+/* Logits for a caller, made in chunks of 7 rows, the last of them short: those of double
+ * arithmetic, and the same bits as in one chunk. */
+static void test_logits(void **state)
+{
+    enum { ROWS = 19, V = 33, C = 17 };
+    static const float caps[] = {0.0f, 1.5f};
+    float work[ROWS * V], got[ROWS * V], whole[ROWS * V];
+    lks__mt g;
+    lks__mt_seed(&g, 21);
+    float *x = filled(ROWS * C, 1.0, &g), *w = filled(V * C, 1.0, &g);
+    for (int k = 0; k < 2; k++) {
+        lks__head h = {.chunk_rows = 7,
+                       .ld = V,
+                       .logits = lks__acts(work),
+                       .act_bytes = sizeof(float),
+                       .softcap = caps[k]};
+        lks__head_logits(&lks__layers_cpu, &ex, &h, lks__layers_cpu.linear_rows_fwd, got,
+                         lks__acts(x), w, ROWS, V, C);
+        h.chunk_rows = ROWS;
+        lks__head_logits(&lks__layers_cpu, &ex, &h, lks__layers_cpu.linear_rows_fwd, whole,
+                         lks__acts(x), w, ROWS, V, C);
+        assert_memory_equal(got, whole, sizeof got);
+        for (size_t r = 0; r < ROWS; r++)
+            for (size_t v = 0; v < V; v++) {
+                double sum = 0.0;
+                for (size_t c = 0; c < C; c++)
+                    sum += (double)x[r * C + c] * (double)w[v * C + c];
+                const double cap = (double)caps[k];
+                sum = cap > 0.0 ? cap * tanh(sum / cap) : sum;
+                assert_true(fabs((double)got[r * V + v] - sum) <= 1e-5);
+            }
+    }
+    free(x);
+    free(w);
+}
+
 int main(void)
 {
     lks_test_need_level(NULL);
@@ -292,7 +328,8 @@ int main(void)
     if (lks__cpu_level_get(&level) != LKS_OK || lks__kernels_open(level, &kernels) != LKS_OK ||
         lks__pool_open(2, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool) != LKS_OK)
         return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_logits)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     lks__pool_close(ex.pool);
     return lks_test_exit(failed);
