@@ -70,6 +70,14 @@ has() {
         has_flags avx512_bf16 ;;
     amx) # the same
         has_flags amx_tile amx_bf16 ;;
+    better-kernels) # a kernel level above a test's; without it the test without a level in its name is the same
+        case $2 in
+        ref*) has_flags avx2 fma ;;
+        avx2*) has_flags avx512f avx512bw avx512dq avx512vl ;;
+        avx512_bf16*) has_flags amx_tile amx_bf16 ;;
+        avx512*) has_flags avx512_bf16 ;;
+        *) false ;;
+        esac ;;
     pytorch) # with torchrun; downloads of gigabytes that tests do without
         python_has torch.distributed && command -v torchrun ;;
     chromium) # a browser, 300 MB: the page of lockstep watch in it

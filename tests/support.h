@@ -62,7 +62,9 @@ void lks_test_lacks(const char *what, const char *why);
 /* The same outside a test: ends the program. */
 void lks_test_exit_lacks(const char *what, const char *why) __attribute__((noreturn));
 /* Call it first in main(): opens the kernels of the level that LOCKSTEP_CPU names, or of `level`.
- * If the processor lacks that level, the program ends as skipped. `k` may be NULL. */
+ * If the processor lacks that level, the program ends as skipped. `k` may be NULL. It also ends as
+ * skipped if that level is the machine's best and the test LKS_TEST_BEST runs the same on it
+ * (lks_add_levels() in CMake). */
 void lks_test_need_level(lks__kernels *k);
 void lks_test_need_level_of(lks__cpu_level level, lks__kernels *k);
 /* The same for Gloo's module, which is built if libgloo-dev and g++ are installed. */

@@ -9,12 +9,13 @@
 
 static const char *alone[2]; /* outputs of one rank with one thread: random, nanogpt */
 
-/* At a kernel level that was asked for, what the host does at every level (samplers, replicas,
- * buckets, the order of a sum over ranks) is left out. */
+/* What the host does at every level (samplers, replicas, buckets, the order of a sum over ranks)
+ * doesn't depend on the kernels: those tests are run once, with the small model. */
+static bool host;
+
 static bool only_kernels(void)
 {
-    const char *level = getenv("LOCKSTEP_CPU");
-    return level != NULL && *level != '\0';
+    return !host && !lks_test_on_device();
 }
 
 static int train_alone(void **state)
@@ -201,10 +202,12 @@ static void test_sample(void **state)
     assert_true(strncmp(one, second, (size_t)(second - one)) != 0);
 }
 
-int main(void)
+/* `laws_ranks host`: what doesn't depend on the kernels. A device runs all. */
+int main(int argc, char **argv)
 {
+    host = argc > 1 && strcmp(argv[1], "host") == 0;
     lks_test_need_level(NULL);
-    if (!lks_test_on_device())
+    if (only_kernels())
         law_wide_model();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),         cmocka_unit_test(test_even_ranks),

@@ -19,18 +19,19 @@ typedef struct shape {
     float softcap;
     int n_chunks;  /* for which the shape is chosen */
     size_t stride; /* of the rows that are checked; 1: all rows, and dw too */
+    bool slow;     /* on the reference kernels, which get their chunks and panels as all others */
 } shape;
 
 /* GPT-2's vocabulary; golf's with its cap and its default batch of 524,288 / 8 tokens; golf's with
  * chunks whose rows take two panels of the weight gradient's product (256 columns are enough for
  * that); odd sizes everywhere. */
 static const shape shapes[] = {
-    {"GPT-2's vocabulary", 300, 50304, 24, 0.0f, 3, 1},
-    {"golf's batch", 65536, 1024, 8, 30.0f, 32, 11},
-    {"golf's panels", 2100, 1024, 256, 30.0f, 2, 1},
-    {"odd", 261, 16411, 33, 0.0f, 3, 1},
-    {"odd, capped", 1027, 3001, 17, 1.5f, 2, 1},
-    {"one row", 1, 65, 48, 0.0f, 1, 1},
+    {"GPT-2's vocabulary", 300, 50304, 24, 0.0f, 3, 1, false},
+    {"golf's batch", 65536, 1024, 8, 30.0f, 32, 11, true},
+    {"golf's panels", 2100, 1024, 256, 30.0f, 2, 1, true},
+    {"odd", 261, 16411, 33, 0.0f, 3, 1, false},
+    {"odd, capped", 1027, 3001, 17, 1.5f, 2, 1, false},
+    {"one row", 1, 65, 48, 0.0f, 1, 1, false},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -279,7 +280,8 @@ static void check_shape(const shape *s)
 static void test_shapes(void **state)
 {
     for (int i = 0; i < N_SHAPES; i++)
-        check_shape(&shapes[i]);
+        if (kernels.level != LKS__CPU_REF || !shapes[i].slow)
+            check_shape(&shapes[i]);
     print_message("worst errors, of what is allowed: row loss %.2f, mean loss %.2f, dx %.2f, dw "
                   "%.2f\n",
                   worst.row_loss, worst.mean_loss, worst.dx, worst.dw);

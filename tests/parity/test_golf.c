@@ -201,7 +201,8 @@ static void run_step(const struct golf *g, lks__model *model, int step, const ui
         parity_hold(&(parity_place){g->name, quantity, at, which}, "loss", micro,
                     lks_test_number(g->figure, which), 1.0);
         /* the same arithmetic without backward; a row's logits are summed in another order */
-        assert_near(parity_loss(model, g->params, &mb, NULL), micro, 1e-6);
+        if (m == 0)
+            assert_near(parity_loss(model, g->params, &mb, NULL), micro, 1e-6);
         parity_all_done(&groups);
         loss += micro / MICRO_STEPS;
     }
@@ -253,8 +254,10 @@ static void test_generated(void **state)
     lks_test_generated_golf(dir);
     const uint16_t *stream = first_shard(lks_test_text("%s/fineweb_train_000000.bin", dir));
     for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
-        /* golf's own width takes minutes at level ref; kernels_matmul tests its products there */
-        if (parity_ex.k->level != LKS__CPU_REF || strcmp(*name, "generated/golf_width.json") != 0)
+        /* the wide ones take a minute and more at level ref; kernels_matmul tests their products
+         * there */
+        if (parity_ex.k->level != LKS__CPU_REF ||
+            lks_test_number(lks_test_figure(*name), "config.MODEL_DIM") < 100)
             check_steps(*name, stream);
 }
 
