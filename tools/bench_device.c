@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/sys.h"
 #include "bench.h"
 #include "bench_operations.h"
@@ -36,8 +37,11 @@ struct bench {
     lks__device *cpu, *device;
     const struct bench_shape *shape;
     lks__dropout drop;
-    float *
-        pattern[BENCH_KINDS]; /* [PATTERN] each: what arrays of that kind hold at first, repeated */
+    /* [PATTERN] each: what arrays of that kind hold at first, repeated; and the same for
+     * activations of a device that stores them in bfloat16, in halves and in the CPU's floats. */
+    float *pattern[BENCH_KINDS], *rounded[BENCH_KINDS];
+    uint16_t *halves[BENCH_KINDS];
+    bool bf16; /* products round their operands */
     int turns;
     double tolerance;
     double off[BENCH_MOST_ITEMS]; /* relative distance from the CPU */
@@ -59,7 +63,18 @@ static void make_patterns(struct bench *b, uint64_t seed)
                 b->pattern[kind][i] = kind == BENCH_POSITIVE                        ? x
                                       : kind == BENCH_VALUES || kind == BENCH_SPENT ? 2 * x - 1
                                                                                     : NAN;
+            b->halves[kind][i] = lks__bf16_from_float(b->pattern[kind][i]);
+            b->rounded[kind][i] = lks__bf16_to_float(b->halves[kind][i]);
         }
+}
+
+/* What is sent for an array. The CPU gets the numbers that the device gets. */
+static const void *pattern_for(const struct bench *b, const struct bench_part *p)
+{
+    const bool halves = b->device->layers->act_bytes(b->bf16) == sizeof(uint16_t);
+    if (!p->acts || !halves)
+        return b->pattern[p->kind];
+    return p->each == sizeof(uint16_t) ? (const void *)b->halves[p->kind] : b->rounded[p->kind];
 }
 
 /* The pattern is sent once, and copied where the memory is. */
@@ -67,14 +82,17 @@ static void fill(const struct bench *b, lks__device *device, const struct bench_
 {
     for (int i = 0; i < j->n_parts; i++) {
         const struct bench_part *p = &j->part[i];
-        const size_t n = p->bytes / sizeof(float);
-        float *to = (float *)(void *)(j->memory + p->at);
+        const size_t each = p->kind == BENCH_DOUBLES ? sizeof(float) : p->each;
+        const size_t n = p->n * p->each / each;
+        void *to = j->memory + p->at;
         size_t have = n < PATTERN ? n : PATTERN;
-        device->ops->copy(device, LKS__QUEUE_COMPUTE, to, b->pattern[p->kind],
-                          have * sizeof(float));
+        device->ops->copy(device, LKS__QUEUE_COMPUTE, to, pattern_for(b, p), have * each);
         for (size_t more; have < n; have += more) {
             more = have < n - have ? have : n - have;
-            j->l->copy(j->ex, to + have, to, more);
+            if (p->acts)
+                j->l->act_copy(j->ex, lks__act_at(to, have, each), to, more);
+            else
+                j->l->copy(j->ex, (float *)to + have, to, more);
         }
     }
 }
@@ -91,8 +109,11 @@ static lks_status open_job(const struct bench *b, lks__device *device,
                            const struct bench_item *item, struct bench_job *j)
 {
     void *memory;
-    *j = (struct bench_job){
-        .l = device->layers, .ex = device->ex, .shape = b->shape, .drop = &b->drop};
+    *j = (struct bench_job){.l = device->layers,
+                            .ex = device->ex,
+                            .shape = b->shape,
+                            .drop = &b->drop,
+                            .act_bytes = device->layers->act_bytes(b->bf16)};
     run(item, j);
     LKS__TRY(device->ops->alloc(device, j->bytes, &memory));
     j->memory = memory;
@@ -114,6 +135,11 @@ static double number(const struct bench_part *p, const char *memory, size_t i)
 {
     float x;
     double y;
+    uint16_t half;
+    if (p->each == sizeof half) {
+        memcpy(&half, memory + i * sizeof half, sizeof half);
+        return (double)lks__bf16_to_float(half);
+    }
     if (p->kind != BENCH_DOUBLES) {
         memcpy(&x, memory + i * sizeof x, sizeof x);
         return (double)x;
@@ -127,13 +153,12 @@ static double distance(const struct bench_job *cpu, const struct bench_job *devi
 {
     double most = 0.0;
     for (int i = 0; i < cpu->n_parts; i++) {
-        const struct bench_part *p = &cpu->part[i];
+        const struct bench_part *p = &cpu->part[i], *of_device = &device->part[i];
         double off = 0.0, size = 0.0;
         if (p->kind == BENCH_TOKENS || p->kind == BENCH_WORK || p->kind == BENCH_SPENT)
             continue;
-        for (size_t k = 0;
-             k < p->bytes / (p->kind == BENCH_DOUBLES ? sizeof(double) : sizeof(float)); k++) {
-            const double x = number(p, got + device->part[i].at, k);
+        for (size_t k = 0; k < p->n; k++) {
+            const double x = number(of_device, got + of_device->at, k);
             const double y = number(p, cpu->memory + p->at, k);
             off += (x - y) * (x - y);
             size += y * y;
@@ -317,10 +342,12 @@ static lks_status open_bench(struct bench *b, lks__session *s)
 {
     *b = (struct bench){.cpu = &s->cpu, .device = s->device, .drop = {.scale = 1}};
     b->tolerance = s->ex.bf16 ? TOLERANCE_BF16 : TOLERANCE;
-    b->peaks.bf16 = s->ex.bf16;
+    b->bf16 = b->peaks.bf16 = s->ex.bf16;
     for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        b->pattern[kind] = malloc(PATTERN * sizeof(float));
-        if (b->pattern[kind] == NULL)
+        b->pattern[kind] = malloc(PATTERN * sizeof *b->pattern[kind]);
+        b->rounded[kind] = malloc(PATTERN * sizeof *b->rounded[kind]);
+        b->halves[kind] = malloc(PATTERN * sizeof *b->halves[kind]);
+        if (b->pattern[kind] == NULL || b->rounded[kind] == NULL || b->halves[kind] == NULL)
             return lks__fail(LKS_ERR_NOMEM, "no memory for %d numbers", PATTERN);
     }
     return LKS_OK;
@@ -328,8 +355,11 @@ static lks_status open_bench(struct bench *b, lks__session *s)
 
 static void close_bench(struct bench *b)
 {
-    for (int kind = 0; kind < BENCH_KINDS; kind++)
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
         free(b->pattern[kind]);
+        free(b->rounded[kind]);
+        free(b->halves[kind]);
+    }
 }
 
 lks_status bench_device_peaks(lks__session *s, struct bench_peaks *peaks)

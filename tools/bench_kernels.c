@@ -145,19 +145,20 @@ static lks__attention_shape attention_shape(const struct item *it)
 static void run_attention_fwd(struct bench *b, const struct item *it)
 {
     const lks__attention_shape shape = attention_shape(it);
-    const lks__attention_in in = lks__attention_packed(&shape, b->buf[0], sizeof(float));
+    const lks__attention_in in = lks__attention_packed(&shape, lks__acts(b->buf[0]), sizeof(float));
     const lks__dropout none = {.scale = 1};
-    lks__attention_fwd(b->ex, &shape, b->buf[1], b->buf[3], &in, &none);
+    lks__attention_fwd(b->ex, &shape, lks__acts(b->buf[1]), b->buf[3], &in, &none);
 }
 
 static void run_attention_bwd(struct bench *b, const struct item *it)
 {
     const lks__attention_shape shape = attention_shape(it);
-    const lks__attention_in in = lks__attention_packed(&shape, b->buf[0], sizeof(float));
+    const lks__attention_in in = lks__attention_packed(&shape, lks__acts(b->buf[0]), sizeof(float));
     const lks__attention_grads grads =
-        lks__attention_packed_grads(&shape, b->buf[2], sizeof(float));
+        lks__attention_packed_grads(&shape, lks__acts(b->buf[2]), sizeof(float));
     const lks__dropout none = {.scale = 1};
-    lks__attention_bwd(b->ex, &shape, &grads, b->buf[1], &in, b->buf[1], b->buf[3], &none);
+    lks__attention_bwd(b->ex, &shape, &grads, lks__acts(b->buf[1]), &in, lks__acts(b->buf[1]),
+                       b->buf[3], &none);
 }
 
 /* --- the table -------------------------------------------------------------------------------- */

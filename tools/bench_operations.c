@@ -3,14 +3,23 @@
 
 enum { XENT_ROWS = 4096 }; /* of logits at once */
 
-/* The next array of the operation, of n floats; NULL if there is no memory yet. */
-static void *array(struct bench_job *j, size_t n, enum bench_kind kind)
+/* The next array of the operation, of n elements; NULL if there is no memory yet. */
+static void *next_array(struct bench_job *j, size_t n, size_t each, enum bench_kind kind, bool acts)
 {
-    const size_t at = j->bytes,
-                 bytes = n * (kind == BENCH_DOUBLES ? sizeof(double) : sizeof(float));
-    j->part[j->n_parts++] = (struct bench_part){at, bytes, kind};
+    const size_t at = j->bytes, bytes = n * each;
+    j->part[j->n_parts++] = (struct bench_part){at, n, each, kind, acts};
     j->bytes += (bytes + BENCH_PART_BYTES - 1) / BENCH_PART_BYTES * BENCH_PART_BYTES;
     return j->memory == NULL ? NULL : j->memory + at;
+}
+
+static void *array(struct bench_job *j, size_t n, enum bench_kind kind)
+{
+    return next_array(j, n, kind == BENCH_DOUBLES ? sizeof(double) : sizeof(float), kind, false);
+}
+
+static lks__act *acts(struct bench_job *j, size_t n, enum bench_kind kind)
+{
+    return next_array(j, n, j->act_bytes, kind, true);
 }
 
 static size_t rows_of(const struct bench_job *j)
@@ -21,28 +30,37 @@ static size_t rows_of(const struct bench_job *j)
 static void run_copy(struct bench_job *j)
 {
     const size_t n = rows_of(j) * j->shape->C;
-    float *y = array(j, n, BENCH_RESULT), *x = array(j, n, BENCH_VALUES);
+    lks__act *y = acts(j, n, BENCH_RESULT), *x = acts(j, n, BENCH_VALUES);
     if (y != NULL)
-        j->l->copy(j->ex, y, x, n);
+        j->l->act_copy(j->ex, y, x, n);
 }
 
+/* Gradients of a matrix. */
 static void run_accumulate(struct bench_job *j)
 {
-    const size_t n = rows_of(j) * j->shape->C;
+    const size_t n = j->shape->hidden * j->shape->C;
     float *y = array(j, n, BENCH_VALUES), *x = array(j, n, BENCH_VALUES);
     if (y != NULL)
         j->l->accumulate(j->ex, y, x, n);
+}
+
+static void run_act_accumulate(struct bench_job *j)
+{
+    const size_t n = rows_of(j) * j->shape->C;
+    lks__act *y = acts(j, n, BENCH_VALUES), *x = acts(j, n, BENCH_VALUES);
+    if (y != NULL)
+        j->l->act_accumulate(j->ex, y, x, n);
 }
 
 /* A product of forward from `in` to `out` columns, plain or with an activation's epilogue. */
 static void linear(struct bench_job *j, size_t out, size_t in, lks__epilogue_kind kind)
 {
     const size_t rows = rows_of(j);
-    float *y = array(j, rows * out, BENCH_RESULT), *x = array(j, rows * in, BENCH_VALUES),
-          *w = array(j, out * in, BENCH_VALUES);
+    lks__act *y = acts(j, rows * out, BENCH_RESULT), *x = acts(j, rows * in, BENCH_VALUES);
+    float *w = array(j, out * in, BENCH_VALUES);
     lks__epilogue e = {.kind = kind};
     if (kind != LKS__EPILOGUE_NONE)
-        e.out = array(j, rows * out, BENCH_RESULT);
+        e.out = acts(j, rows * out, BENCH_RESULT);
     if (y != NULL)
         j->l->linear_fwd(j->ex, y, out, x, w, rows, out, in, &e);
 }
@@ -71,8 +89,8 @@ static void run_linear_down(struct bench_job *j)
 static void run_linear_bwd_x(struct bench_job *j)
 {
     const size_t rows = rows_of(j), out = j->shape->hidden, in = j->shape->C;
-    float *dx = array(j, rows * in, BENCH_RESULT), *dy = array(j, rows * out, BENCH_VALUES),
-          *w = array(j, out * in, BENCH_VALUES);
+    lks__act *dx = acts(j, rows * in, BENCH_RESULT), *dy = acts(j, rows * out, BENCH_VALUES);
+    float *w = array(j, out * in, BENCH_VALUES);
     if (dx != NULL)
         j->l->linear_bwd_x(j->ex, dx, dy, out, w, rows, out, in, NULL);
 }
@@ -80,8 +98,8 @@ static void run_linear_bwd_x(struct bench_job *j)
 static void run_linear_bwd_w(struct bench_job *j)
 {
     const size_t rows = rows_of(j), out = j->shape->hidden, in = j->shape->C;
-    float *dw = array(j, out * in, BENCH_VALUES), *db = array(j, out, BENCH_VALUES),
-          *dy = array(j, rows * out, BENCH_VALUES), *x = array(j, rows * in, BENCH_VALUES);
+    lks__act *dy = acts(j, rows * out, BENCH_VALUES), *x = acts(j, rows * in, BENCH_VALUES);
+    float *dw = array(j, out * in, BENCH_VALUES), *db = array(j, out, BENCH_VALUES);
     if (dw != NULL)
         j->l->linear_bwd_w(j->ex, dw, db, dy, out, x, rows, out, in);
 }
@@ -90,8 +108,8 @@ static void run_linear_bwd_w(struct bench_job *j)
 static void run_linear_rows(struct bench_job *j)
 {
     const size_t rows = j->shape->B, out = j->shape->hidden, in = j->shape->C;
-    float *y = array(j, rows * out, BENCH_RESULT), *x = array(j, rows * in, BENCH_VALUES),
-          *w = array(j, out * in, BENCH_VALUES);
+    lks__act *y = acts(j, rows * out, BENCH_RESULT), *x = acts(j, rows * in, BENCH_VALUES);
+    float *w = array(j, out * in, BENCH_VALUES);
     if (y != NULL)
         j->l->linear_rows_fwd(j->ex, y, out, x, w, rows, out, in, NULL);
 }
@@ -99,7 +117,7 @@ static void run_linear_rows(struct bench_job *j)
 static void run_activation(struct bench_job *j)
 {
     const size_t rows = rows_of(j), width = j->shape->hidden;
-    float *y = array(j, rows * width, BENCH_RESULT), *x = array(j, rows * width, BENCH_VALUES);
+    lks__act *y = acts(j, rows * width, BENCH_RESULT), *x = acts(j, rows * width, BENCH_VALUES);
     if (y != NULL)
         j->l->activation_fwd(j->ex, LKS__EPILOGUE_GELU, y, x, rows, width);
 }
@@ -114,9 +132,9 @@ static lks__attention_in attention_in(struct bench_job *j)
 {
     const size_t ldkv = j->shape->kv * (j->shape->C / j->shape->heads);
     lks__attention_in in = {.ldq = j->shape->C, .ldkv = ldkv};
-    in.q = array(j, rows_of(j) * in.ldq, BENCH_VALUES);
-    in.k = array(j, rows_of(j) * ldkv, BENCH_VALUES);
-    in.v = array(j, rows_of(j) * ldkv, BENCH_VALUES);
+    in.q = acts(j, rows_of(j) * in.ldq, BENCH_VALUES);
+    in.k = acts(j, rows_of(j) * ldkv, BENCH_VALUES);
+    in.v = acts(j, rows_of(j) * ldkv, BENCH_VALUES);
     return in;
 }
 
@@ -124,8 +142,8 @@ static void run_attention_fwd(struct bench_job *j)
 {
     const lks__attention_shape shape = attention_shape(j);
     const lks__attention_in in = attention_in(j);
-    float *out = array(j, rows_of(j) * j->shape->C, BENCH_RESULT),
-          *lse = array(j, rows_of(j) * shape.NH, BENCH_RESULT);
+    lks__act *out = acts(j, rows_of(j) * j->shape->C, BENCH_RESULT);
+    float *lse = array(j, rows_of(j) * shape.NH, BENCH_RESULT);
     if (out != NULL)
         j->l->attention_fwd(j->ex, &shape, out, lse, &in, j->drop);
 }
@@ -135,12 +153,12 @@ static void run_attention_bwd(struct bench_job *j)
     const lks__attention_shape shape = attention_shape(j);
     const lks__attention_in in = attention_in(j);
     const size_t rows = rows_of(j);
-    const lks__attention_grads grads = {array(j, rows * in.ldq, BENCH_RESULT),
-                                        array(j, rows * in.ldkv, BENCH_RESULT),
-                                        array(j, rows * in.ldkv, BENCH_RESULT), in.ldq, in.ldkv};
-    float *dout = array(j, rows * j->shape->C, BENCH_VALUES),
-          *out = array(j, rows * j->shape->C, BENCH_VALUES),
-          *lse = array(j, rows * shape.NH, BENCH_POSITIVE);
+    const lks__attention_grads grads = {acts(j, rows * in.ldq, BENCH_RESULT),
+                                        acts(j, rows * in.ldkv, BENCH_RESULT),
+                                        acts(j, rows * in.ldkv, BENCH_RESULT), in.ldq, in.ldkv};
+    lks__act *dout = acts(j, rows * j->shape->C, BENCH_VALUES),
+             *out = acts(j, rows * j->shape->C, BENCH_VALUES);
+    float *lse = array(j, rows * shape.NH, BENCH_POSITIVE);
     if (dout != NULL)
         j->l->attention_bwd(j->ex, &shape, &grads, dout, &in, out, lse, j->drop);
 }
@@ -153,12 +171,12 @@ static void run_attention_cached(struct bench_job *j)
     lks__attention_cache cache = {.T = shape.T, .at = shape.T - 1};
     lks__attention_in in = {.ldq = j->shape->C, .ldkv = shape.NKV * shape.hs};
     shape.T = 1;
-    cache.k = array(j, keys, BENCH_VALUES);
-    cache.v = array(j, keys, BENCH_VALUES);
-    in.q = array(j, shape.B * in.ldq, BENCH_VALUES);
-    in.k = array(j, shape.B * in.ldkv, BENCH_VALUES);
-    in.v = array(j, shape.B * in.ldkv, BENCH_VALUES);
-    float *out = array(j, shape.B * in.ldq, BENCH_RESULT);
+    cache.k = acts(j, keys, BENCH_VALUES);
+    cache.v = acts(j, keys, BENCH_VALUES);
+    in.q = acts(j, shape.B * in.ldq, BENCH_VALUES);
+    in.k = acts(j, shape.B * in.ldkv, BENCH_VALUES);
+    in.v = acts(j, shape.B * in.ldkv, BENCH_VALUES);
+    lks__act *out = acts(j, shape.B * in.ldq, BENCH_RESULT);
     if (out != NULL)
         j->l->attention_cached_fwd(j->ex, &shape, out, &cache, &in);
 }
@@ -166,7 +184,8 @@ static void run_attention_cached(struct bench_job *j)
 static void run_embedding_fwd(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    float *x = array(j, rows * C, BENCH_RESULT), *wte = array(j, j->shape->V * C, BENCH_VALUES),
+    lks__act *x = acts(j, rows * C, BENCH_RESULT);
+    float *wte = array(j, j->shape->V * C, BENCH_VALUES),
           *wpe = array(j, j->shape->T * C, BENCH_VALUES);
     int32_t *tokens = array(j, rows, BENCH_TOKENS);
     if (x != NULL)
@@ -176,7 +195,8 @@ static void run_embedding_fwd(struct bench_job *j)
 static void run_embedding_bwd(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    float *dx = array(j, rows * C, BENCH_VALUES), *dwte = array(j, j->shape->V * C, BENCH_VALUES),
+    lks__act *dx = acts(j, rows * C, BENCH_VALUES);
+    float *dwte = array(j, j->shape->V * C, BENCH_VALUES),
           *dwpe = array(j, j->shape->T * C, BENCH_VALUES);
     int32_t *tokens = array(j, rows, BENCH_TOKENS);
     if (dx != NULL)
@@ -186,8 +206,8 @@ static void run_embedding_bwd(struct bench_job *j)
 static void run_layernorm_fwd(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    float *y = array(j, rows * C, BENCH_RESULT), *mean = array(j, rows, BENCH_RESULT),
-          *rstd = array(j, rows, BENCH_RESULT), *x = array(j, rows * C, BENCH_VALUES),
+    lks__act *y = acts(j, rows * C, BENCH_RESULT), *x = acts(j, rows * C, BENCH_VALUES);
+    float *mean = array(j, rows, BENCH_RESULT), *rstd = array(j, rows, BENCH_RESULT),
           *gain = array(j, C, BENCH_VALUES), *bias = array(j, C, BENCH_VALUES);
     if (y != NULL)
         j->l->layernorm_rows_fwd(j->ex, y, mean, rstd, x, gain, bias, rows, C);
@@ -196,10 +216,11 @@ static void run_layernorm_fwd(struct bench_job *j)
 static void run_layernorm_bwd(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    float *dx = array(j, rows * C, BENCH_VALUES), *dgain = array(j, C, BENCH_VALUES),
-          *dbias = array(j, C, BENCH_VALUES), *dy = array(j, rows * C, BENCH_VALUES),
-          *x = array(j, rows * C, BENCH_VALUES), *gain = array(j, C, BENCH_VALUES),
-          *mean = array(j, rows, BENCH_VALUES), *rstd = array(j, rows, BENCH_POSITIVE),
+    lks__act *dx = acts(j, rows * C, BENCH_VALUES), *dy = acts(j, rows * C, BENCH_VALUES),
+             *x = acts(j, rows * C, BENCH_VALUES);
+    float *dgain = array(j, C, BENCH_VALUES), *dbias = array(j, C, BENCH_VALUES),
+          *gain = array(j, C, BENCH_VALUES), *mean = array(j, rows, BENCH_VALUES),
+          *rstd = array(j, rows, BENCH_POSITIVE),
           *partial = array(j, j->l->layernorm_partial_floats(rows, C), BENCH_WORK);
     if (dx != NULL)
         j->l->layernorm_rows_bwd(j->ex, dx, dgain, dbias, dy, x, gain, mean, rstd, rows, C,
@@ -210,7 +231,7 @@ static void run_dropout(struct bench_job *j)
 {
     const lks__dropout half = {.key = {{1, 2}}, 3, 4, 5, 1u << 31, 2.0f};
     const size_t rows = rows_of(j), C = j->shape->C;
-    float *y = array(j, rows * C, BENCH_RESULT), *x = array(j, rows * C, BENCH_VALUES);
+    lks__act *y = acts(j, rows * C, BENCH_RESULT), *x = acts(j, rows * C, BENCH_VALUES);
     if (y != NULL)
         j->l->dropout_rows(j->ex, y, x, rows, C, &half);
 }
@@ -218,8 +239,8 @@ static void run_dropout(struct bench_job *j)
 static void run_golf_embed(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    float *x = array(j, rows * C, BENCH_RESULT), *rms = array(j, rows, BENCH_RESULT),
-          *emb = array(j, j->shape->V * C, BENCH_VALUES);
+    lks__act *x = acts(j, rows * C, BENCH_RESULT);
+    float *rms = array(j, rows, BENCH_RESULT), *emb = array(j, j->shape->V * C, BENCH_VALUES);
     int32_t *tokens = array(j, rows, BENCH_TOKENS);
     if (x != NULL)
         j->l->golf_embed_fwd(j->ex, x, rms, tokens, emb, rows, C);
@@ -228,8 +249,8 @@ static void run_golf_embed(struct bench_job *j)
 static void run_golf_norm_fwd(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    float *y = array(j, rows * C, BENCH_RESULT), *rms = array(j, rows, BENCH_RESULT),
-          *x = array(j, rows * C, BENCH_VALUES);
+    lks__act *y = acts(j, rows * C, BENCH_RESULT), *x = acts(j, rows * C, BENCH_VALUES);
+    float *rms = array(j, rows, BENCH_RESULT);
     if (y != NULL)
         j->l->golf_norm_fwd(j->ex, y, rms, x, rows, C);
 }
@@ -237,8 +258,9 @@ static void run_golf_norm_fwd(struct bench_job *j)
 static void run_golf_norm_bwd(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    float *dx = array(j, rows * C, BENCH_RESULT), *dy = array(j, rows * C, BENCH_VALUES),
-          *x = array(j, rows * C, BENCH_VALUES), *rms = array(j, rows, BENCH_POSITIVE);
+    lks__act *dx = acts(j, rows * C, BENCH_RESULT), *dy = acts(j, rows * C, BENCH_VALUES),
+             *x = acts(j, rows * C, BENCH_VALUES);
+    float *rms = array(j, rows, BENCH_POSITIVE);
     if (dx != NULL)
         j->l->golf_norm_bwd(j->ex, dx, dy, x, rms, rows, C);
 }
@@ -246,9 +268,9 @@ static void run_golf_norm_bwd(struct bench_job *j)
 static void run_golf_embed_bwd(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    float *demb = array(j, j->shape->V * C, BENCH_VALUES), *row = array(j, rows * C, BENCH_WORK),
-          *dx = array(j, rows * C, BENCH_VALUES), *emb = array(j, j->shape->V * C, BENCH_VALUES),
-          *rms = array(j, rows, BENCH_POSITIVE);
+    lks__act *row = acts(j, rows * C, BENCH_WORK), *dx = acts(j, rows * C, BENCH_VALUES);
+    float *demb = array(j, j->shape->V * C, BENCH_VALUES),
+          *emb = array(j, j->shape->V * C, BENCH_VALUES), *rms = array(j, rows, BENCH_POSITIVE);
     int32_t *tokens = array(j, rows, BENCH_TOKENS);
     if (demb != NULL)
         j->l->golf_embed_bwd(j->ex, demb, row, dx, tokens, emb, rms, rows, C);
@@ -258,13 +280,13 @@ static void run_golf_embed_bwd(struct bench_job *j)
 static lks__golf_entry golf_entry(struct bench_job *j, bool backward)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    lks__golf_entry e = {.prev = array(j, rows * C, BENCH_VALUES)};
-    e.skip = array(j, rows * C, BENCH_VALUES);
-    e.x0 = array(j, rows * C, BENCH_VALUES);
+    lks__golf_entry e = {.prev = acts(j, rows * C, BENCH_VALUES)};
+    e.skip = acts(j, rows * C, BENCH_VALUES);
+    e.x0 = acts(j, rows * C, BENCH_VALUES);
     e.mix = array(j, 2 * C, BENCH_VALUES);
     e.skip_weight = array(j, C, BENCH_VALUES);
-    e.x = array(j, rows * C, backward ? BENCH_SPENT : BENCH_RESULT);
-    e.norm = array(j, rows * C, backward ? BENCH_VALUES : BENCH_RESULT);
+    e.x = acts(j, rows * C, backward ? BENCH_SPENT : BENCH_RESULT);
+    e.norm = acts(j, rows * C, backward ? BENCH_VALUES : BENCH_RESULT);
     e.rms = array(j, rows, backward ? BENCH_POSITIVE : BENCH_RESULT);
     return e;
 }
@@ -285,9 +307,9 @@ static void run_golf_entry_bwd(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
     const lks__golf_entry e = golf_entry(j, true);
-    float *dx = array(j, rows * C, BENCH_VALUES), *dx0 = array(j, rows * C, BENCH_VALUES),
-          *dmix = array(j, 2 * C, BENCH_VALUES), *dskip = array(j, rows * C, BENCH_RESULT),
-          *dskip_weight = array(j, C, BENCH_VALUES), *dnorm = array(j, rows * C, BENCH_VALUES),
+    lks__act *dx = acts(j, rows * C, BENCH_VALUES), *dx0 = acts(j, rows * C, BENCH_VALUES),
+             *dskip = acts(j, rows * C, BENCH_RESULT), *dnorm = acts(j, rows * C, BENCH_VALUES);
+    float *dmix = array(j, 2 * C, BENCH_VALUES), *dskip_weight = array(j, C, BENCH_VALUES),
           *partial = array(j, golf_partial(j), BENCH_WORK);
     if (dx != NULL)
         j->l->golf_entry_bwd(j->ex, &e, dx, dx0, dmix, dskip, dskip_weight, dnorm, rows, C,
@@ -297,11 +319,11 @@ static void run_golf_entry_bwd(struct bench_job *j)
 static void run_golf_branch(struct bench_job *j)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
-    lks__golf_branch b = {.dx = array(j, rows * C, BENCH_VALUES)};
-    b.dy = array(j, rows * C, BENCH_RESULT);
+    lks__golf_branch b = {.dx = acts(j, rows * C, BENCH_VALUES)};
+    b.dy = acts(j, rows * C, BENCH_RESULT);
     b.scale = array(j, C, BENCH_VALUES);
-    b.dnorm = array(j, rows * C, BENCH_VALUES);
-    b.normed = array(j, rows * C, BENCH_VALUES);
+    b.dnorm = acts(j, rows * C, BENCH_VALUES);
+    b.normed = acts(j, rows * C, BENCH_VALUES);
     b.rms = array(j, rows, BENCH_POSITIVE);
     if (b.dx != NULL)
         j->l->golf_branch_bwd(j->ex, &b, rows, C);
@@ -331,8 +353,8 @@ static lks__golf_heads golf_heads(struct bench_job *j, bool backward)
     h.cosine = array(j, j->shape->T * (hs / 2), BENCH_VALUES);
     h.sine = array(j, j->shape->T * (hs / 2), BENCH_VALUES);
     h.gain = array(j, j->shape->heads, BENCH_VALUES);
-    h.q_raw = array(j, q * hs, BENCH_VALUES);
-    h.k_raw = array(j, k * hs, BENCH_VALUES);
+    h.q_raw = acts(j, q * hs, BENCH_VALUES);
+    h.k_raw = acts(j, k * hs, BENCH_VALUES);
     h.q_rms = array(j, q, backward ? BENCH_POSITIVE : BENCH_RESULT);
     h.k_rms = array(j, k, backward ? BENCH_POSITIVE : BENCH_RESULT);
     return h;
@@ -341,8 +363,8 @@ static lks__golf_heads golf_heads(struct bench_job *j, bool backward)
 static void run_golf_heads_fwd(struct bench_job *j)
 {
     lks__golf_heads h = golf_heads(j, false);
-    h.q = array(j, h.rows * h.n_head * h.hs, BENCH_RESULT);
-    h.k = array(j, h.rows * h.n_kv_head * h.hs, BENCH_RESULT);
+    h.q = acts(j, h.rows * h.n_head * h.hs, BENCH_RESULT);
+    h.k = acts(j, h.rows * h.n_kv_head * h.hs, BENCH_RESULT);
     if (h.q != NULL)
         j->l->golf_heads_fwd(j->ex, &h);
 }
@@ -350,9 +372,9 @@ static void run_golf_heads_fwd(struct bench_job *j)
 static void run_golf_heads_bwd(struct bench_job *j)
 {
     const lks__golf_heads h = golf_heads(j, true);
-    float *dq = array(j, h.rows * h.n_head * h.hs, BENCH_VALUES),
-          *dk = array(j, h.rows * h.n_kv_head * h.hs, BENCH_VALUES),
-          *dgain = array(j, h.n_head, BENCH_VALUES),
+    lks__act *dq = acts(j, h.rows * h.n_head * h.hs, BENCH_VALUES),
+             *dk = acts(j, h.rows * h.n_kv_head * h.hs, BENCH_VALUES);
+    float *dgain = array(j, h.n_head, BENCH_VALUES),
           *partial = array(j, golf_partial(j), BENCH_WORK);
     if (dq != NULL)
         j->l->golf_heads_bwd(j->ex, &h, dq, dk, dgain, partial);
@@ -362,7 +384,8 @@ static void xent(struct bench_job *j, float softcap)
 {
     const size_t rows = rows_of(j) < XENT_ROWS ? rows_of(j) : XENT_ROWS, V = j->shape->V;
     const lks__xent x = {rows, V, V, 1.0f / (float)rows, softcap, true};
-    float *logits = array(j, rows * V, BENCH_VALUES), *loss = array(j, 1, BENCH_RESULT);
+    lks__act *logits = acts(j, rows * V, BENCH_VALUES);
+    float *loss = array(j, 1, BENCH_RESULT);
     int32_t *targets = array(j, rows, BENCH_TOKENS);
     double *row_loss = array(j, rows, BENCH_DOUBLES);
     if (logits == NULL)
@@ -437,8 +460,8 @@ static void run_ceiling_copy(struct bench_job *j)
 static void run_ceiling_product(struct bench_job *j)
 {
     const size_t n = j->shape->C;
-    float *y = array(j, n * n, BENCH_WORK), *x = array(j, n * n, BENCH_VALUES),
-          *w = array(j, n * n, BENCH_VALUES);
+    lks__act *y = acts(j, n * n, BENCH_WORK), *x = acts(j, n * n, BENCH_VALUES);
+    float *w = array(j, n * n, BENCH_VALUES);
     if (y != NULL)
         j->l->linear_fwd(j->ex, y, n, x, w, n, n, n, NULL);
 }
@@ -451,6 +474,7 @@ enum { BOTH = BENCH_GPT2 | BENCH_GOLF };
 const struct bench_item bench_items[] = {
     {"copy", run_copy, BOTH},
     {"accumulate", run_accumulate, BOTH},
+    {"accumulate rows", run_act_accumulate, BENCH_GOLF},
     {"product, attention in", run_linear_in, BOTH},
     {"product with gelu", run_linear_gelu, BENCH_GPT2},
     {"product with relu2", run_linear_relu2, BENCH_GOLF},

@@ -28,8 +28,9 @@ enum bench_kind {
 };
 
 struct bench_part {
-    size_t at, bytes;
+    size_t at, n, each; /* n elements of so many bytes */
     enum bench_kind kind;
+    bool acts; /* activations, or their gradients */
 };
 
 /* An operation on a device, or on the CPU. */
@@ -38,7 +39,8 @@ struct bench_job {
     const lks__exec *ex;
     const struct bench_shape *shape;
     const lks__dropout *drop;
-    char *memory; /* NULL: list the arrays only */
+    size_t act_bytes; /* of an element of activations */
+    char *memory;     /* NULL: list the arrays only */
     struct bench_part part[BENCH_PARTS];
     int n_parts;
     size_t bytes;

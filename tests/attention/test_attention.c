@@ -142,11 +142,13 @@ static void run_go(struct run *r, int n_threads, const lks__dropout *drop)
         lks__pool_open(n_threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
     for (int t = 0; t < n_threads; t++) /* results must not depend on old contents of scratch */
         memset(lks__pool_scratch(ex.pool, t), 0xff, LKS__EXEC_SCRATCH_BYTES);
-    const lks__attention_in in = lks__attention_packed(&r->shape, r->qkv.data, sizeof(float));
+    const lks__attention_in in =
+        lks__attention_packed(&r->shape, lks__acts(r->qkv.data), sizeof(float));
     const lks__attention_grads grads =
-        lks__attention_packed_grads(&r->shape, r->dqkv.data, sizeof(float));
-    lks__attention_fwd(&ex, &r->shape, r->out.data, r->lse.data, &in, drop);
-    lks__attention_bwd(&ex, &r->shape, &grads, r->dout.data, &in, r->out.data, r->lse.data, drop);
+        lks__attention_packed_grads(&r->shape, lks__acts(r->dqkv.data), sizeof(float));
+    lks__attention_fwd(&ex, &r->shape, lks__acts(r->out.data), r->lse.data, &in, drop);
+    lks__attention_bwd(&ex, &r->shape, &grads, lks__acts(r->dout.data), &in, lks__acts(r->out.data),
+                       r->lse.data, drop);
     lks__pool_close(ex.pool);
 }
 
@@ -393,13 +395,16 @@ static void test_grouped_queries(void **state)
             out[n] = buffer_new(rows * c);
             dkv[n][0] = buffer_new(rows * kv);
             dkv[n][1] = buffer_new(rows * kv);
-            const lks__attention_in in = {q.data, k.data, v.data, c + pad, kv + pad};
-            const lks__attention_grads grads = {dq[n].data, dkv[n][0].data, dkv[n][1].data, c, kv};
+            const lks__attention_in in = {lks__acts(q.data), lks__acts(k.data), lks__acts(v.data),
+                                          c + pad, kv + pad};
+            const lks__attention_grads grads = {lks__acts(dq[n].data), lks__acts(dkv[n][0].data),
+                                                lks__acts(dkv[n][1].data), c, kv};
             assert_ok(lks__attention_check(s));
             assert_ok(
                 lks__pool_open(n + 1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
-            lks__attention_fwd(&ex, s, out[n].data, lse.data, &in, d);
-            lks__attention_bwd(&ex, s, &grads, plain.dout.data, &in, out[n].data, lse.data, d);
+            lks__attention_fwd(&ex, s, lks__acts(out[n].data), lse.data, &in, d);
+            lks__attention_bwd(&ex, s, &grads, lks__acts(plain.dout.data), &in,
+                               lks__acts(out[n].data), lse.data, d);
             lks__pool_close(ex.pool);
             expect_same(&dq[0], &dq[n]);
             expect_same(&out[0], &out[n]);
@@ -462,8 +467,9 @@ static void test_lse_may_be_null(void **state)
     lks__exec ex = {.k = &kernels};
     run_go(&a, 1, NULL);
     assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
-    const lks__attention_in in = lks__attention_packed(&b.shape, b.qkv.data, sizeof(float));
-    lks__attention_fwd(&ex, &b.shape, b.out.data, NULL, &in, NULL);
+    const lks__attention_in in =
+        lks__attention_packed(&b.shape, lks__acts(b.qkv.data), sizeof(float));
+    lks__attention_fwd(&ex, &b.shape, lks__acts(b.out.data), NULL, &in, NULL);
     lks__pool_close(ex.pool);
     expect_same(&a.out, &b.out);
     run_free(&a);

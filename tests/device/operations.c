@@ -202,43 +202,47 @@ OPERATION(act_clear, lks__act *, size_t)
 OPERATION(act_accumulate, lks__act *, const lks__act *, size_t)
 OPERATION(act_copy, lks__act *, const lks__act *, size_t)
 OPERATION(act_first_not_finite, uint64_t *, const lks__act *, size_t)
-OPERATION(linear_fwd, float *, size_t, const float *, const float *, size_t, size_t, size_t,
+OPERATION(linear_fwd, lks__act *, size_t, const lks__act *, const float *, size_t, size_t, size_t,
           const lks__epilogue *)
-OPERATION(linear_rows_fwd, float *, size_t, const float *, const float *, size_t, size_t, size_t,
+OPERATION(linear_rows_fwd, lks__act *, size_t, const lks__act *, const float *, size_t, size_t,
+          size_t, const lks__epilogue *)
+OPERATION(linear_bwd_x, lks__act *, const lks__act *, size_t, const float *, size_t, size_t, size_t,
           const lks__epilogue *)
-OPERATION(linear_bwd_x, float *, const float *, size_t, const float *, size_t, size_t, size_t,
-          const lks__epilogue *)
-OPERATION(linear_bwd_x_add, float *, const float *, size_t, const float *, size_t, size_t, size_t)
-OPERATION(linear_bwd_w, float *, float *, const float *, size_t, const float *, size_t, size_t,
+OPERATION(linear_bwd_x_add, lks__act *, const lks__act *, size_t, const float *, size_t, size_t,
           size_t)
-OPERATION(activation_fwd, lks__epilogue_kind, float *, const float *, size_t, size_t)
-OPERATION(attention_fwd, const lks__attention_shape *, float *, float *, const lks__attention_in *,
+OPERATION(linear_bwd_w, float *, float *, const lks__act *, size_t, const lks__act *, size_t,
+          size_t, size_t)
+OPERATION(activation_fwd, lks__epilogue_kind, lks__act *, const lks__act *, size_t, size_t)
+OPERATION(attention_fwd, const lks__attention_shape *, lks__act *, float *,
+          const lks__attention_in *, const lks__dropout *)
+OPERATION(attention_bwd, const lks__attention_shape *, const lks__attention_grads *,
+          const lks__act *, const lks__attention_in *, const lks__act *, const float *,
           const lks__dropout *)
-OPERATION(attention_bwd, const lks__attention_shape *, const lks__attention_grads *, const float *,
-          const lks__attention_in *, const float *, const float *, const lks__dropout *)
-OPERATION(attention_cached_fwd, const lks__attention_shape *, float *, const lks__attention_cache *,
-          const lks__attention_in *)
-OPERATION(embedding_fwd, float *, const int32_t *, const float *, const float *, size_t, size_t,
+OPERATION(attention_cached_fwd, const lks__attention_shape *, lks__act *,
+          const lks__attention_cache *, const lks__attention_in *)
+OPERATION(embedding_fwd, lks__act *, const int32_t *, const float *, const float *, size_t, size_t,
           size_t, const lks__dropout *)
-OPERATION(embedding_bwd, float *, float *, const float *, const int32_t *, size_t, size_t, size_t)
-OPERATION(layernorm_rows_fwd, float *, float *, float *, const float *, const float *,
+OPERATION(embedding_bwd, float *, float *, const lks__act *, const int32_t *, size_t, size_t,
+          size_t)
+OPERATION(layernorm_rows_fwd, lks__act *, float *, float *, const lks__act *, const float *,
           const float *, size_t, size_t)
-OPERATION(layernorm_rows_bwd, float *, float *, float *, const float *, const float *,
+OPERATION(layernorm_rows_bwd, lks__act *, float *, float *, const lks__act *, const lks__act *,
           const float *, const float *, const float *, size_t, size_t, float *)
-OPERATION(dropout_rows, float *, const float *, size_t, size_t, const lks__dropout *)
-OPERATION(golf_embed_fwd, float *, float *, const int32_t *, const float *, size_t, size_t)
-OPERATION(golf_embed_bwd, float *, float *, const float *, const int32_t *, const float *,
+OPERATION(dropout_rows, lks__act *, const lks__act *, size_t, size_t, const lks__dropout *)
+OPERATION(golf_embed_fwd, lks__act *, float *, const int32_t *, const float *, size_t, size_t)
+OPERATION(golf_embed_bwd, float *, lks__act *, const lks__act *, const int32_t *, const float *,
           const float *, size_t, size_t)
-OPERATION(golf_norm_fwd, float *, float *, const float *, size_t, size_t)
-OPERATION(golf_norm_bwd, float *, const float *, const float *, const float *, size_t, size_t)
+OPERATION(golf_norm_fwd, lks__act *, float *, const lks__act *, size_t, size_t)
+OPERATION(golf_norm_bwd, lks__act *, const lks__act *, const lks__act *, const float *, size_t,
+          size_t)
 OPERATION(golf_entry_fwd, const lks__golf_entry *, size_t, size_t)
-OPERATION(golf_entry_bwd, const lks__golf_entry *, float *, float *, float *, float *, float *,
-          const float *, size_t, size_t, float *)
+OPERATION(golf_entry_bwd, const lks__golf_entry *, lks__act *, lks__act *, float *, lks__act *,
+          float *, const lks__act *, size_t, size_t, float *)
 OPERATION(golf_branch_bwd, const lks__golf_branch *, size_t, size_t)
 OPERATION(golf_scaled_bwd, const lks__golf_scaled *, size_t, size_t)
 OPERATION(golf_heads_fwd, const lks__golf_heads *)
-OPERATION(golf_heads_bwd, const lks__golf_heads *, float *, float *, float *, float *)
-OPERATION(xent_rows, const lks__xent *, float *, const int32_t *, double *)
+OPERATION(golf_heads_bwd, const lks__golf_heads *, lks__act *, lks__act *, float *, float *)
+OPERATION(xent_rows, const lks__xent *, lks__act *, const int32_t *, double *)
 OPERATION(mean_loss, float *, const double *, size_t)
 OPERATION(cap_logits, float *, const lks__act *, size_t, float)
 OPERATION(update_blend, const lks__blend *)

@@ -8,6 +8,7 @@
 
 #include "deferred.h"
 #include "kernels/device.h"
+#include "kernels/layers.h"
 #include "train/batch.h"
 
 enum { SEEDS = 12 };
@@ -100,8 +101,8 @@ static void read_ids(const struct reader *r, int step, const lks__micro_batch *m
     const size_t rows = (size_t)mb->B * T;
     const int32_t *ids[2] = {mb->tokens, mb->targets};
     for (int i = 0; i < 2; i++)
-        r->device->layers->embedding_fwd(r->device->ex, seen + i * ROWS, ids[i], r->table.dev,
-                                         r->zeros.dev, rows, T, 1, &none);
+        r->device->layers->embedding_fwd(r->device->ex, lks__acts(seen + i * ROWS), ids[i],
+                                         r->table.dev, r->zeros.dev, rows, T, 1, &none);
 }
 
 /* Every micro-batch is seen as it was written, however late it is read; the last has fewer rows. */

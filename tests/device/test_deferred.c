@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "deferred.h"
+#include "kernels/layers.h"
 #include "layers/mirror.h"
 
 enum { N = 1000, SEEDS = 24 };
@@ -258,12 +259,13 @@ static void enqueue_linear(const lks__layers *layers, const lks__exec *e, float 
                            const float *x)
 {
     lks__dropout drop = {0};
-    lks__epilogue epilogue = {.kind = LKS__EPILOGUE_GELU, .bias = x, .out = out, .drop = NULL};
-    layers->linear_fwd(e, y, 20, x, x + 100, 10, 20, 10, &epilogue);
-    epilogue = (lks__epilogue){.kind = LKS__EPILOGUE_RESIDUAL, .in = x, .drop = &drop};
+    lks__epilogue epilogue = {
+        .kind = LKS__EPILOGUE_GELU, .bias = x, .out = lks__acts(out), .drop = NULL};
+    layers->linear_fwd(e, lks__acts(y), 20, lks__acts(x), x + 100, 10, 20, 10, &epilogue);
+    epilogue = (lks__epilogue){.kind = LKS__EPILOGUE_RESIDUAL, .in = lks__acts(x), .drop = &drop};
     drop.threshold = 1u << 31;
     drop.scale = 2.0f;
-    layers->linear_fwd(e, out + 200, 20, x, x + 100, 10, 20, 10, &epilogue);
+    layers->linear_fwd(e, lks__acts(out + 200), 20, lks__acts(x), x + 100, 10, 20, 10, &epilogue);
     memset(&drop, 0xff, sizeof drop);
     memset(&epilogue, 0xff, sizeof epilogue);
 }
@@ -448,7 +450,8 @@ static void passes_host_memory_in_a_struct(void)
     static float bias[N];
     float *x = device_floats(N);
     lks__epilogue epilogue = {.kind = LKS__EPILOGUE_NONE, .bias = bias};
-    dev->layers->linear_fwd(dev->ex, x, 10, x + 100, x + 200, 10, 10, 10, &epilogue);
+    dev->layers->linear_fwd(dev->ex, lks__acts(x), 10, lks__acts(x + 100), x + 200, 10, 10, 10,
+                            &epilogue);
 }
 
 static void forgets_to_release(void)

@@ -192,7 +192,7 @@ static void last_forward(const lks__pass *p)
 static void last_backward(const lks__pass *p)
 {
     const struct mlp *m = p->m;
-    m->f.layers->clear(m->f.ex, m->dx, p->rows * m->f.C);
+    m->f.layers->act_clear(m->f.ex, m->dx, p->rows * m->f.C);
     m->f.layers->layernorm_rows_bwd(m->f.ex, m->dx, lks__grad_at(p, 0, m->t.last), NULL, m->f.dy,
                                     input_of(m, m->f.c.n_layer), p->params + m->t.last, m->mean,
                                     m->rstd, p->rows, m->f.C, m->partial);

@@ -180,7 +180,7 @@ static struct finished finished_open(lks__epilogue_kind kind, size_t m, size_t n
                          .scale = filled(n, 9),
                          .drop = {.key = lks__philox_key_of(1), .threshold = 1u << 30}};
     f.drop.scale = 4.0f / 3.0f;
-    f.epilogue = (lks__epilogue){kind, f.bias, f.in, f.scale, f.out, NULL};
+    f.epilogue = (lks__epilogue){kind, f.bias, lks__acts(f.in), f.scale, lks__acts(f.out), NULL};
     return f;
 }
 
@@ -271,7 +271,7 @@ static void check_fwd(const lks__exec *ex, const struct operands *o, bool with_e
 {
     const shape *s = &o->s;
     float *y = blank(s->rows, o->ld, s->out);
-    lks__linear_fwd(ex, y, o->ld, o->x, o->w, s->rows, s->out, s->in, NULL);
+    lks__linear_fwd(ex, lks__acts(y), o->ld, lks__acts(o->x), o->w, s->rows, s->out, s->in, NULL);
     check(&(expected){.what = "fwd",
                       .m = s->rows,
                       .n = s->out,
@@ -285,7 +285,8 @@ static void check_fwd(const lks__exec *ex, const struct operands *o, bool with_e
     for (int kind = first_kind(s); with_epilogue && kind <= last_kind(s); kind++) {
         struct finished f = finished_open(kind, s->rows, s->out, o->ld);
         f.epilogue.drop = &f.drop;
-        lks__linear_fwd(ex, f.y, o->ld, o->x, o->w, s->rows, s->out, s->in, &f.epilogue);
+        lks__linear_fwd(ex, lks__acts(f.y), o->ld, lks__acts(o->x), o->w, s->rows, s->out, s->in,
+                        &f.epilogue);
         check_finished(&f, y);
         finished_close(&f);
     }
@@ -298,9 +299,11 @@ static void check_bwd_x(const lks__exec *ex, const struct operands *o, bool with
     float *dx = blank(s->rows, s->in, s->in), *start = filled(s->rows * s->in, 4);
     if (add) {
         memcpy(dx, start, s->rows * s->in * sizeof *dx);
-        lks__linear_bwd_x_add(ex, dx, o->dy, o->ld, o->w, s->rows, s->out, s->in);
+        lks__linear_bwd_x_add(ex, lks__acts(dx), lks__acts(o->dy), o->ld, o->w, s->rows, s->out,
+                              s->in);
     } else {
-        lks__linear_bwd_x(ex, dx, o->dy, o->ld, o->w, s->rows, s->out, s->in, NULL);
+        lks__linear_bwd_x(ex, lks__acts(dx), lks__acts(o->dy), o->ld, o->w, s->rows, s->out, s->in,
+                          NULL);
     }
     check(&(expected){.what = add ? "bwd_x_add" : "bwd_x",
                       .m = s->rows,
@@ -314,7 +317,8 @@ static void check_bwd_x(const lks__exec *ex, const struct operands *o, bool with
           s, ex->bf16);
     for (int kind = first_kind(s); with_epilogue && kind <= last_kind(s); kind++) {
         struct finished f = finished_open(kind, s->rows, s->in, s->in);
-        lks__linear_bwd_x(ex, f.y, o->dy, o->ld, o->w, s->rows, s->out, s->in, &f.epilogue);
+        lks__linear_bwd_x(ex, lks__acts(f.y), lks__acts(o->dy), o->ld, o->w, s->rows, s->out, s->in,
+                          &f.epilogue);
         check_finished(&f, dx);
         finished_close(&f);
     }
@@ -331,7 +335,8 @@ static void check_bwd_w(const lks__exec *ex, const struct operands *o, bool with
     assert_non_null(db);
     memcpy(dw, start, s->out * s->in * sizeof *dw);
     memcpy(db, bias, s->out * sizeof *db);
-    lks__linear_bwd_w(ex, dw, with_bias ? db : NULL, o->dy, o->ld, o->x, s->rows, s->out, s->in);
+    lks__linear_bwd_w(ex, dw, with_bias ? db : NULL, lks__acts(o->dy), o->ld, lks__acts(o->x),
+                      s->rows, s->out, s->in);
     check(&(expected){.what = "bwd_w",
                       .m = s->out,
                       .n = s->in,
@@ -428,9 +433,12 @@ static void test_same_bits_for_any_threads(void **state)
             lks__exec ex = open_exec(which % 2 == 1, n_threads, LKS__EXEC_SCRATCH_BYTES);
             float *all = calloc(ny + nx + nw, sizeof *all);
             assert_non_null(all);
-            lks__linear_fwd(&ex, all, o.ld, o.x, o.w, s->rows, s->out, s->in, NULL);
-            lks__linear_bwd_x(&ex, all + ny, o.dy, o.ld, o.w, s->rows, s->out, s->in, NULL);
-            lks__linear_bwd_w(&ex, all + ny + nx, NULL, o.dy, o.ld, o.x, s->rows, s->out, s->in);
+            lks__linear_fwd(&ex, lks__acts(all), o.ld, lks__acts(o.x), o.w, s->rows, s->out, s->in,
+                            NULL);
+            lks__linear_bwd_x(&ex, lks__acts(all + ny), lks__acts(o.dy), o.ld, o.w, s->rows, s->out,
+                              s->in, NULL);
+            lks__linear_bwd_w(&ex, all + ny + nx, NULL, lks__acts(o.dy), o.ld, lks__acts(o.x),
+                              s->rows, s->out, s->in);
             lks__pool_close(ex.pool);
             if (first == NULL) {
                 first = all;

@@ -13,15 +13,15 @@
 static lks__layers counting;
 static int n_bwd_w, n_bwd_x, n_attention;
 
-static void count_bwd_w(const lks__exec *ex, float *dw, float *db, const float *dy, size_t lddy,
-                        const float *x, size_t rows, size_t out, size_t in)
+static void count_bwd_w(const lks__exec *ex, float *dw, float *db, const lks__act *dy, size_t lddy,
+                        const lks__act *x, size_t rows, size_t out, size_t in)
 {
     assert_true(dw != NULL || db != NULL);
     n_bwd_w++;
     lks__layers_cpu.linear_bwd_w(ex, dw, db, dy, lddy, x, rows, out, in);
 }
 
-static void count_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
+static void count_bwd_x(const lks__exec *ex, lks__act *dx, const lks__act *dy, size_t lddy,
                         const float *w, size_t rows, size_t out, size_t in,
                         const lks__epilogue *epilogue)
 {
@@ -30,8 +30,8 @@ static void count_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t 
 }
 
 static void count_attention(const lks__exec *ex, const lks__attention_shape *shape,
-                            const lks__attention_grads *grads, const float *dout,
-                            const lks__attention_in *in, const float *out, const float *lse,
+                            const lks__attention_grads *grads, const lks__act *dout,
+                            const lks__attention_in *in, const lks__act *out, const float *lse,
                             const lks__dropout *drop)
 {
     n_attention++;

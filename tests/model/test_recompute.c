@@ -206,29 +206,31 @@ static void test_arena(void **state)
 static lks__layers counting;
 static int n_fwd, n_attention, n_activations, n_norms;
 
-static void count_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, const float *w,
-                      size_t rows, size_t out, size_t in, const lks__epilogue *epilogue)
+static void count_fwd(const lks__exec *ex, lks__act *y, size_t ldy, const lks__act *x,
+                      const float *w, size_t rows, size_t out, size_t in,
+                      const lks__epilogue *epilogue)
 {
     n_fwd++;
     lks__layers_cpu.linear_fwd(ex, y, ldy, x, w, rows, out, in, epilogue);
 }
 
-static void count_attention(const lks__exec *ex, const lks__attention_shape *shape, float *out,
+static void count_attention(const lks__exec *ex, const lks__attention_shape *shape, lks__act *out,
                             float *lse, const lks__attention_in *in, const lks__dropout *drop)
 {
     n_attention++;
     lks__layers_cpu.attention_fwd(ex, shape, out, lse, in, drop);
 }
 
-static void count_activation(const lks__exec *ex, lks__epilogue_kind kind, float *y, const float *x,
-                             size_t rows, size_t width)
+static void count_activation(const lks__exec *ex, lks__epilogue_kind kind, lks__act *y,
+                             const lks__act *x, size_t rows, size_t width)
 {
     n_activations++;
     lks__layers_cpu.activation_fwd(ex, kind, y, x, rows, width);
 }
 
-static void count_norm(const lks__exec *ex, float *y, float *mean, float *rstd, const float *x,
-                       const float *gain, const float *bias, size_t rows, size_t C)
+static void count_norm(const lks__exec *ex, lks__act *y, float *mean, float *rstd,
+                       const lks__act *x, const float *gain, const float *bias, size_t rows,
+                       size_t C)
 {
     n_norms++;
     lks__layers_cpu.layernorm_rows_fwd(ex, y, mean, rstd, x, gain, bias, rows, C);
