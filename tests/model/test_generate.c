@@ -371,6 +371,44 @@ static void test_going_on(void **state)
     }
 }
 
+/* The same of two samples that differ: each goes on from its own text. */
+static void test_both_going_on(void **state)
+{
+    enum { SAMPLES = 2, N = 4, ALL = N + 2, SEEDS = 4 * V };
+    int32_t text[SAMPLES][ALL], whole[ALL], first; /* with the prompt, all of T */
+    int differ = 0;
+    struct drawn d[SAMPLES], alone = {&first, 0};
+    lks__generator *g;
+    open_generator(SAMPLES, 0, &device, &g);
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        lks__generate o = {.draw = {.seed = seed, .temperature = 1.5, .top_p = 1.0},
+                           .max_new_tokens = N,
+                           .sink = take,
+                           .ctx = d};
+        for (int s = 0; s < SAMPLES; s++)
+            d[s] = (struct drawn){text[s], 0};
+        generate(g, &o, SAMPLES, prompt, 1);
+        differ += memcmp(text[0], text[1], N * sizeof **text) != 0;
+        const int32_t between = (int32_t)seed % V;
+        lks__generator_read(g, &between, 1);
+        for (int s = 0; s < SAMPLES; s++)
+            text[s][d[s].n++] = between;
+        o.draw.temperature = 0.0;
+        o.max_new_tokens = 1;
+        assert_ok(lks__generator_write(g, &o));
+        o.ctx = &alone;
+        for (int s = 0; s < SAMPLES; s++) {
+            whole[0] = prompt[0];
+            memcpy(whole + 1, text[s], (ALL - 1) * sizeof *whole);
+            alone.n = 0;
+            generate(m.generator, &o, 1, whole, ALL);
+            assert_int_equal(text[s][ALL - 1], first);
+        }
+    }
+    assert_true(differ > SEEDS / 2);
+    lks__generator_close(g);
+}
+
 int main(void)
 {
     lks_test_need_level(NULL);
@@ -379,7 +417,7 @@ int main(void)
         cmocka_unit_test(test_top_k),       cmocka_unit_test(test_top_k_ties),
         cmocka_unit_test(test_long_prompt), cmocka_unit_test(test_sliding),
         cmocka_unit_test(test_keys),        cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_going_on),
+        cmocka_unit_test(test_going_on),    cmocka_unit_test(test_both_going_on),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_model, close_model));
 }

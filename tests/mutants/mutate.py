@@ -196,6 +196,9 @@ def copy_tree():
     for there in [p for p in TREE.rglob("*") if p.is_file()]:
         if str(there.relative_to(TREE)) not in names:
             there.unlink()
+    # The copy isn't a repository, so it has the last commit's author and date as a source tarball has.
+    write(TREE / "cmake/identity.txt", subprocess.run(
+        ["git", "log", "-1", "--format=%an <%ae>%n%cs%n%ct"], cwd=ROOT, capture_output=True, check=True).stdout.decode())
     shared = TREE.parent / "shared"
     if (ROOT.parent / "shared").exists() and not shared.exists():
         shared.symlink_to(ROOT.parent / "shared")
