@@ -143,12 +143,26 @@ static size_t look_at(const lks__cuda_module *module, int i, char *text, size_t 
     return at + (size_t)snprintf(text + at, LKS__DEVICE_LOOK - at, "\n%d: %s", i, why);
 }
 
+/* NCCL's version, or how several GPUs do without it. */
+static void look_at_nccl(char *text, size_t bytes)
+{
+    char why[400] = "", shown[500];
+    const lks__nccl_module *nccl = load_nccl(why, sizeof why);
+    if (nccl != NULL)
+        nccl->about(text, bytes);
+    else
+        snprintf(text, bytes, "no NCCL, so several GPUs exchange through the host's memory: %s",
+                 lks__escape(shown, sizeof shown, why, strlen(why)));
+}
+
 bool lks__device_look_cuda(char text[LKS__DEVICE_LOOK])
 {
     const lks__cuda_module *module;
-    char none[LKS__DEVICE_TEXT], hidden[120], versions[200] = "";
+    char none[LKS__DEVICE_TEXT], hidden[120], versions[200] = "", nccl[600];
     int n = 0;
     const char *why = why_not(&module, &n, none);
+    if (text == NULL)
+        return why == NULL;
     if (module != NULL)
         module->versions(versions, sizeof versions);
     if (why != NULL) {
@@ -162,5 +176,7 @@ bool lks__device_look_cuda(char text[LKS__DEVICE_LOOK])
                                  n, n == 1 ? "" : "s", visible(hidden), versions);
     for (int i = 0; i < n; i++)
         at = look_at(module, i, text, at);
+    look_at_nccl(nccl, sizeof nccl);
+    snprintf(text + at, at < LKS__DEVICE_LOOK ? LKS__DEVICE_LOOK - at : 0, "\n %s", nccl);
     return true;
 }

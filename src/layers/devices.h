@@ -33,8 +33,8 @@ typedef struct lks__device_place {
 typedef lks_status lks__device_open_fn(const lks__device_place *place, lks__device **device_p);
 
 /* Has this machine such a device? text: lines, without a line feed behind the last. The first says
- * what there is, or why there is nothing; then each device has one, "NUMBER: what it is". It opens
- * nothing. */
+ * what there is, or why there is nothing; then each device has one, "NUMBER: what it is", and after
+ * them come lines that begin with a blank. NULL: only the answer is wanted. It opens nothing. */
 typedef bool lks__device_look_fn(char text[LKS__DEVICE_LOOK]);
 
 #define X(name)                                                                                    \

@@ -212,11 +212,10 @@ static lks_status read_number(reader *r, const char *key, const char *text, cons
 /* A script for a machine with a GPU (device = 'cuda') is to run here, too. */
 static bool lacks_device(const char *key, const char *text)
 {
-    char why[LKS__DEVICE_LOOK];
     int number;
     const lks__device_row *row =
         strcmp(key, "device") == 0 ? lks__device_find(text, &number) : NULL;
-    return row != NULL && !row->look(why);
+    return row != NULL && !row->look(NULL);
 }
 
 static lks_status set_text(reader *r, const char *key, const char *text, const char *line)

@@ -25,6 +25,7 @@ lks_status lks__device_open_deferred(const lks__device_place *place, lks__device
 
 bool lks__device_look_deferred(char text[LKS__DEVICE_LOOK])
 {
-    snprintf(text, LKS__DEVICE_LOOK, "ready");
+    if (text != NULL)
+        snprintf(text, LKS__DEVICE_LOOK, "ready");
     return true;
 }

@@ -352,8 +352,10 @@ static void test_places(void **state)
     check_places(&lks__model_golf, golf, sizeof golf / sizeof golf[0]);
 }
 
-int main(void)
+/* argv[1]: the only test to run. */
+int main(int argc, char **argv)
 {
+    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_stop),

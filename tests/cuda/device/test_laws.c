@@ -14,7 +14,6 @@
 static const char *tool;
 static const char *all_calls; /* file of all that was used of NVIDIA's libraries */
 static const char *gpt2_data, *golf_data;
-static const char *few_data; /* of gpt2, with little to evaluate */
 
 static const char *dtype = "float32"; /* of the runs that begin now; "auto": bfloat16 on a GPU */
 
@@ -89,9 +88,6 @@ static int train_whole(void **state)
     for (int i = 0; i < VAL; i++)
         few[i] = (uint16_t)(i * 37 % 26);
     lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", golf_data), few, VAL);
-    few_data = lks_test_folder();
-    lks_test_write(lks_test_text("%s/val.bin", few_data), few, sizeof few);
-    lks_test_write(lks_test_text("%s/train.bin", few_data), few, sizeof few);
     for (int golf = 0; golf < 2; golf++) {
         dtype = "float32";
         whole[golf] = RUN(golf, "--nproc_per_node=1");
@@ -403,34 +399,6 @@ static void test_gradients_bf16(void **state)
     check_gradients("bfloat16", 1e-2, 5e-2);
 }
 
-/* eval gives the CPU's loss, and sample writes text that is the same in each order. */
-static void test_use(void **state)
-{
-    const char *texts[2];
-    double loss[2];
-    for (int k = 0; k < 2; k++) {
-        const char *device = k == 0 ? "--device=cuda" : "--device=cpu";
-        const char *const seed[] = {lks_test_text("CUDA_STANDIN_SEED=%d", 2 * k), NULL};
-        lks_test_result r = lks_test_run(
-            (const char *const[]){tool, "eval", lks_test_text("--out_dir=%s", whole[0]),
-                                  lks_test_text("--dataset=%s", few_data), device, "--batch_size=1",
-                                  "--block_size=8", NULL},
-            NULL, 120);
-        if (r.exit_code != 0 || strstr(r.out, "loss ") == NULL)
-            fail_msg("eval: exit code %d: %s%s", r.exit_code, r.out, r.err);
-        loss[k] = atof(strstr(r.out, "loss ") + 5);
-        r = lks_test_run(
-            (const char *const[]){tool, "sample", lks_test_text("--out_dir=%s", whole[0]),
-                                  "--num_samples=2", "--max_new_tokens=12", "--start=a", NULL},
-            seed, 120);
-        if (r.exit_code != 0)
-            fail_msg("sample: exit code %d: %s", r.exit_code, r.err);
-        texts[k] = lks_test_text("%s", r.out);
-    }
-    assert_true(fabs(loss[0] - loss[1]) <= 1e-4);
-    assert_string_equal(texts[0], texts[1]);
-}
-
 /* --- ends ------------------------------------------------------------------------------------ */
 
 /* Rank 1's device fails in the middle of a step: the run ends, and names call and GPU. */
@@ -584,7 +552,6 @@ int main(int argc, char **argv)
         BF16(test_losses_bf16),
         FLOAT32(test_gradients),
         FLOAT32(test_gradients_bf16),
-        FLOAT32(test_use),
         BF16(test_failures),
         FLOAT32(test_refused),
         FLOAT32(test_from_cpu),

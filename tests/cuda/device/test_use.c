@@ -1,0 +1,233 @@
+/* What a trained model is used for, on stand-ins for GPUs (standins.h) and beside the CPU: eval,
+ * golf's bits per byte and artifact, samples. Besides: several hosts, and what `lockstep info`
+ * says. argv[1] is lockstep_cuda_standin. */
+#include "../../laws/laws.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *tool, *text_data, *byte_data;
+
+/* Two ranks on two GPUs, or the CPU: "--device=cpu". */
+static const char *train(bool golf, const char *dtype, const char *more)
+{
+    const char *out = lks_test_folder();
+    const char *const argv[2][24] = {
+        {tool, "train", more, lks_test_text("--dataset=%s", text_data),
+         lks_test_text("--out_dir=%s", out), lks_test_text("--dtype=%s", dtype), "--n_layer=2",
+         "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=1", "--max_iters=8",
+         "--gradient_accumulation_steps=8", "--eval_interval=8", "--eval_iters=1",
+         "--learning_rate=1e-2", "--threads=1"},
+        {tool, "train", more, lks_test_text("--dataset=%s", byte_data),
+         lks_test_text("--out_dir=%s", out), lks_test_text("--dtype=%s", dtype), "--family=golf",
+         "--num_layers=3", "--num_heads=2", "--num_kv_heads=1", "--model_dim=16",
+         "--train_seq_len=8", "--train_batch_tokens=64", "--val_batch_size=64", "--iterations=8",
+         "--warmdown_iters=0", "--max_wallclock_seconds=0", "--threads=1"},
+    };
+    lks_test_result r = lks_test_run(argv[golf], NULL, 120);
+    if (r.exit_code != 0)
+        fail_msg("%s: exit code %d: %s", more, r.exit_code, r.err);
+    return out;
+}
+
+/* --- golf's figures -------------------------------------------------------------------------- */
+
+static double last_bpb(const char *out)
+{
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+    assert_true(json_array_size(lines) > 0);
+    return lks_test_number(json_array_get(lines, json_array_size(lines) - 1), "val_bpb");
+}
+
+/* The bits per byte that the run found for its artifact, read back from the file. */
+static double artifacts_bpb(const char *out)
+{
+    static const char name[] = "final_int8_zlib_roundtrip_exact ";
+    const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
+    const char *line = strstr(log, name);
+    double loss, bpb;
+    assert_non_null(line);
+    assert_int_equal(sscanf(line + strlen(name), "val_loss:%lf val_bpb:%lf", &loss, &bpb), 2);
+    return bpb;
+}
+
+/* The loss of a run's checkpoint or of an artifact, and, of golf, its bits per byte. */
+static double evaluate(bool golf, const char *what, const char *device, double *bpb_p)
+{
+    lks_test_result r = lks_test_run(
+        (const char *const[]){tool, "eval", what,
+                              golf ? lks_test_text("--dataset=%s/fineweb_val_*.bin", byte_data)
+                                   : lks_test_text("--dataset=%s", text_data),
+                              device, "--block_size=8", NULL},
+        NULL, 120);
+    double loss;
+    if (r.exit_code != 0 || strstr(r.out, " loss ") == NULL)
+        fail_msg("eval %s %s: exit code %d: %s%s", what, device, r.exit_code, r.out, r.err);
+    assert_int_equal(sscanf(strstr(r.out, " loss "), " loss %lf", &loss), 1);
+    if (golf)
+        assert_int_equal(sscanf(strstr(r.out, ", ") + 2, "%lf bits", bpb_p), 1);
+    return loss;
+}
+
+/* A run on GPUs ends with the CPU's bits per byte, of the model and of its artifact; and the
+ * artifact of either has the same loss on both. */
+static void check_golf(const char *dtype, double tolerance)
+{
+    const char *runs[2] = {train(true, dtype, "--nproc_per_node=2"),
+                           train(true, dtype, "--device=cpu")};
+    const double off[2] = {fabs(last_bpb(runs[0]) - last_bpb(runs[1])),
+                           fabs(artifacts_bpb(runs[0]) - artifacts_bpb(runs[1]))};
+    assert_true(last_bpb(runs[1]) < 7.9); /* 8 before the first step */
+    print_message("%s: val_bpb differs by %.2g, the artifact's by %.2g\n", dtype, off[0], off[1]);
+    if (!(off[0] <= tolerance && off[1] <= tolerance))
+        fail_msg("%s: val_bpb differs by %g, the artifact's by %g", dtype, off[0], off[1]);
+    for (int i = 0; i < 2; i++) {
+        const char *artifact = lks_test_text("--artifact=%s/final_model.int8.ptz", runs[i]);
+        double cuda_bpb, cpu_bpb;
+        const double cuda = evaluate(true, artifact, "--device=cuda", &cuda_bpb),
+                     cpu = evaluate(true, artifact, "--device=cpu", &cpu_bpb);
+        if (!(fabs(cuda - cpu) <= tolerance && fabs(cuda_bpb - cpu_bpb) <= 2 * tolerance))
+            fail_msg("%s: the artifact's loss is %g, on the CPU %g", dtype, cuda, cpu);
+        assert_true(fabs(artifacts_bpb(runs[i]) - cpu_bpb) <= 2 * tolerance);
+    }
+}
+
+static void test_golf(void **state)
+{
+    check_golf("float32", 1e-4);
+}
+
+static void test_golf_bf16(void **state)
+{
+    check_golf("bfloat16", 5e-3);
+}
+
+/* --- eval and sample ------------------------------------------------------------------------- */
+
+/* eval gives the CPU's loss. Samples are the CPU's, whatever the order in which the device works:
+ * drawn, and of the likeliest tokens, before and after the context of 8 is full. */
+static void test_use(void **state)
+{
+    for (int golf = 0; golf < 2; golf++) {
+        const char *run = lks_test_text("--out_dir=%s", train(golf, "float32", "--device=cpu"));
+        double bpb;
+        assert_true(fabs(evaluate(golf, run, "--device=cuda", &bpb) -
+                         evaluate(golf, run, "--device=cpu", &bpb)) <= 1e-4);
+        for (int likeliest = 0; likeliest < 2; likeliest++) {
+            const char *texts[3];
+            for (int k = 0; k < 3; k++) {
+                lks_test_result r = lks_test_run(
+                    (const char *const[]){
+                        tool, "sample", run, k == 0 ? "--device=cpu" : "--device=cuda",
+                        likeliest ? "--temperature=0" : "--temperature=0.8", "--num_samples=3",
+                        "--max_new_tokens=12", "--start=a", "--threads=1", NULL},
+                    (const char *const[]){lks_test_text("CUDA_STANDIN_SEED=%d", 2 * k), NULL}, 120);
+                if (r.exit_code != 0)
+                    fail_msg("sample: exit code %d: %s", r.exit_code, r.err);
+                texts[k] = lks_test_text("%s", r.out);
+            }
+            assert_true(strlen(texts[0]) > 3 * 12);
+            assert_string_equal(texts[1], texts[0]);
+            assert_string_equal(texts[2], texts[0]);
+        }
+    }
+}
+
+/* --- hosts ----------------------------------------------------------------------------------- */
+
+/* Two launchers with two ranks each, as on two hosts: NCCL's id comes over the group, and the bytes
+ * are those of one rank. */
+static void test_hosts(void **state)
+{
+    const char *want = train(true, "bfloat16", "--nproc_per_node=1"), *out = lks_test_folder();
+    const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
+    lks_test_child nodes[2];
+    for (int i = 0; i < 2; i++) {
+        const char *const argv[] = {"lockstep",
+                                    "run",
+                                    port,
+                                    "--nnodes=2",
+                                    lks_test_text("--node-rank=%d", i),
+                                    "--nproc-per-node=2",
+                                    tool,
+                                    "train",
+                                    lks_test_text("--dataset=%s", byte_data),
+                                    lks_test_text("--out_dir=%s", out),
+                                    "--dtype=bfloat16",
+                                    "--family=golf",
+                                    "--num_layers=3",
+                                    "--num_heads=2",
+                                    "--num_kv_heads=1",
+                                    "--model_dim=16",
+                                    "--train_seq_len=8",
+                                    "--train_batch_tokens=64",
+                                    "--val_batch_size=64",
+                                    "--iterations=8",
+                                    "--warmdown_iters=0",
+                                    "--max_wallclock_seconds=0",
+                                    "--threads=1",
+                                    NULL};
+        nodes[i] = lks_test_start(argv, (const char *const[]){"LOCKSTEP_TOKEN=0123456789abcdef-ab",
+                                                              "CUDA_STANDIN_OWN=1", NULL});
+    }
+    for (int i = 0; i < 2; i++) {
+        lks_test_result r = lks_test_wait(&nodes[i], 120);
+        if (r.exit_code != 0)
+            fail_msg("node %d: exit code %d: %s", i, r.exit_code, r.err);
+    }
+    law_assert_same(out, want);
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *host = json_array_get(lines, 0);
+    assert_int_equal(lks_test_number(host, "world_size"), 4);
+    assert_string_equal(json_string_value(lks_test_member(host, "exchange")), "nccl");
+}
+
+/* --- info ------------------------------------------------------------------------------------ */
+
+static void test_info(void **state)
+{
+    const char *const argv[] = {tool, "info", NULL};
+    lks_test_result r = lks_test_run(argv, (const char *const[]){"CUDA_STANDIN_GPUS=2", NULL}, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "device       cuda: 2 GPUs; CUDA runtime 13.0, driver 13.0, cuBLASLt");
+    assert_contains(r.out, "\ndevice       cuda:1: Stand-in, ");
+    assert_contains(r.out, "\ndevice       cuda: NCCL 2.28.9\n");
+}
+
+/* --- data ------------------------------------------------------------------------------------ */
+
+static int prepare(void **state)
+{
+    char text[6001];
+    for (int i = 0; i < 6000; i++)
+        text[i] = (char)(i % 7 == 6 ? ' ' : 'a' + (i * i / 7 + i / 3) % 26);
+    const char *input = lks_test_text("%s/text", lks_test_folder());
+    const char *lines = lks_test_text("%s/docs.jsonl", lks_test_folder());
+    text_data = lks_test_text("%s/data", lks_test_folder());
+    byte_data = lks_test_text("%s/data", lks_test_folder());
+    lks_test_write(input, text, 6000);
+    const char *docs = "";
+    for (int i = 0; i < 60; i++)
+        docs = lks_test_text("%s{\"text\":\"%.100s\"}\n", docs, text + 100 * i);
+    lks_test_write(lines, docs, strlen(docs));
+    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
+                                      lks_test_text("--out=%s", text_data));
+    assert_int_equal(r.exit_code, 0);
+    r = lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines),
+                      lks_test_text("--out=%s", byte_data), "--num_val_docs=2", "--shards=4000");
+    if (r.exit_code != 0)
+        fail_msg("prep bytes: %s", r.err);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    tool = argv[1];
+    setenv("CUDA_STANDIN_NCCL", lks_test_folder(), 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golf),  cmocka_unit_test(test_golf_bf16), cmocka_unit_test(test_use),
+        cmocka_unit_test(test_hosts), cmocka_unit_test(test_info),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, prepare, NULL));
+}
