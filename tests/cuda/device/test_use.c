@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *tool, *text_data, *byte_data;
+#include "calls.h"
+
+static const char *tool, *text_data, *byte_data, *all_calls;
 
 /* Two ranks on two GPUs, or the CPU: "--device=cpu". */
 static const char *train(bool golf, const char *dtype, const char *more)
@@ -195,6 +197,13 @@ static void test_info(void **state)
     assert_contains(r.out, "\ndevice       cuda: NCCL 2.28.9\n");
 }
 
+/* Sampling has kernels of its own. */
+static void test_list(void **state)
+{
+    assert_contains(lks_test_read(all_calls, NULL), "kernel attention_cached\n");
+    calls_assert_listed(all_calls, 90);
+}
+
 /* --- data ------------------------------------------------------------------------------------ */
 
 static int prepare(void **state)
@@ -224,10 +233,12 @@ static int prepare(void **state)
 int main(int argc, char **argv)
 {
     tool = argv[1];
+    all_calls = lks_test_text("%s/calls", lks_test_folder());
+    setenv("CUDA_STANDIN_CALLS", all_calls, 1);
     setenv("CUDA_STANDIN_NCCL", lks_test_folder(), 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golf),  cmocka_unit_test(test_golf_bf16), cmocka_unit_test(test_use),
-        cmocka_unit_test(test_hosts), cmocka_unit_test(test_info),
+        cmocka_unit_test(test_hosts), cmocka_unit_test(test_info),      cmocka_unit_test(test_list),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, prepare, NULL));
 }
