@@ -66,18 +66,34 @@ lks__device_counts host_counts(void)
     return all;
 }
 
-void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k,
-                    float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
-                    float *c, size_t ldc)
+static float element(const struct lks__cuda_factor *x, size_t i)
 {
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j++) {
+    if (x->kind == LKS__CUDA_ACTS && halves)
+        return lks__bf16_to_float(((const uint16_t *)x->at)[i]);
+    const float v = ((const float *)x->at)[i];
+    return bf16 ? lks__bf16_to_float(lks__bf16_from_float(v)) : v;
+}
+
+/* The plain product. */
+void lks__cuda_gemm(const lks__exec *ex, const lks__cuda_product *s)
+{
+    const bool in_halves = s->c.kind == LKS__CUDA_ACTS && halves;
+    for (size_t i = 0; i < s->m; i++)
+        for (size_t j = 0; j < s->n; j++) {
+            const size_t at = i * s->c.ld + j;
+            float c = 0.0f;
             double sum = 0.0;
-            for (size_t p = 0; p < k; p++)
-                sum += (double)(ta == 'T' ? a[p * lda + i] : a[i * lda + p]) *
-                       (double)(tb == 'T' ? b[j * ldb + p] : b[p * ldb + j]);
-            float *to = &c[i * ldc + j];
-            *to = alpha * (float)sum + (beta == 0.0f ? 0.0f : beta * *to);
+            for (size_t k = 0; k < s->k; k++)
+                sum += (double)element(&s->a, s->ta == 'T' ? k * s->a.ld + i : i * s->a.ld + k) *
+                       (double)element(&s->b, s->tb == 'T' ? j * s->b.ld + k : k * s->b.ld + j);
+            if (s->beta != 0.0f)
+                c = s->beta * (in_halves ? lks__bf16_to_float(((const uint16_t *)s->c.at)[at])
+                                         : ((const float *)s->c.at)[at]);
+            c += (float)sum;
+            if (in_halves)
+                ((uint16_t *)s->c.at)[at] = lks__bf16_from_float(c);
+            else
+                ((float *)s->c.at)[at] = c;
         }
 }
 
@@ -86,10 +102,21 @@ void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)
     const size_t lda = s->ta == 'T' ? s->m : s->k, ldb = s->tb == 'T' ? s->k : s->n;
     for (size_t i = 0; i < s->count; i++) {
         float *d = s->d + i * s->stride_d;
-        if (s->c != s->d && s->beta != 0.0f)
-            memcpy(d, s->c + i * s->stride_d, s->m * s->n * sizeof *d);
-        lks__cuda_gemm(ex, s->ta, s->tb, s->m, s->n, s->k, s->alpha, s->a + i * s->stride_a, lda,
-                       s->b + i * s->stride_b, ldb, s->beta, d, s->n);
+        const float *c = s->c + i * s->stride_d;
+        float *product = malloc(s->m * s->n * sizeof *product);
+        assert_non_null(product);
+        lks__cuda_gemm(ex,
+                       &(lks__cuda_product){.ta = s->ta,
+                                            .tb = s->tb,
+                                            .m = s->m,
+                                            .n = s->n,
+                                            .k = s->k,
+                                            .a = {s->a + i * s->stride_a, lda, LKS__CUDA_FLOATS},
+                                            .b = {s->b + i * s->stride_b, ldb, LKS__CUDA_FLOATS},
+                                            .c = {product, s->n, LKS__CUDA_FLOATS}});
+        for (size_t e = 0; e < s->m * s->n; e++)
+            d[e] = s->alpha * product[e] + (s->beta == 0.0f ? 0.0f : s->beta * c[e]);
+        free(product);
     }
 }
 

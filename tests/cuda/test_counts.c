@@ -74,31 +74,45 @@ static void test_rows(void **state)
     assert_counts(3 * n, n);
     lks__cuda_embedding_bwd(NULL, NULL, floats(T * C), floats(ROWS * C), tokens, ROWS, T, C);
     assert_counts(n + 2 * T * C, n);
-    lks__cuda_linear_rows_fwd(NULL, floats(ROWS * V), V, floats(ROWS * C), floats(V * C), ROWS, V,
-                              C, NULL);
-    assert_counts(n + V * C + ROWS * V, 2 * n * V);
+    for (int halves = 0; halves < 2; halves++) {
+        const double size = halves == 1 ? 0.5 : 1;
+        host_halves(halves == 1);
+        lks__cuda_linear_rows_fwd(NULL, acts(ROWS * V), V, acts(ROWS * C), floats(V * C), ROWS, V,
+                                  C, NULL);
+        assert_counts(size * (n + ROWS * V) + V * C, 2 * n * V);
+        lks__cuda_act_sums(NULL, floats(C), acts(ROWS * C), C, ROWS, C);
+        assert_counts(size * n, n);
+    }
+    host_halves(false);
     lks__cuda_column_sums(NULL, floats(C), floats(ROWS * C), C, ROWS, C);
     assert_counts(n, n);
 }
 
-static void test_epilogues(void **state)
+static void check_epilogues(double size)
 {
     const double n = ROWS * C;
-    const lks__epilogue gelu = {.kind = LKS__EPILOGUE_GELU, .out = floats(ROWS * C)},
-                        slope = {.kind = LKS__EPILOGUE_GELU_BWD, .in = floats(ROWS * C)},
+    const lks__epilogue gelu = {.kind = LKS__EPILOGUE_GELU, .out = acts(ROWS * C)},
+                        slope = {.kind = LKS__EPILOGUE_GELU_BWD, .in = acts(ROWS * C)},
                         branch = {.kind = LKS__EPILOGUE_BRANCH,
-                                  .in = floats(ROWS * C),
+                                  .in = acts(ROWS * C),
                                   .scale = floats(C),
-                                  .out = floats(ROWS * C)};
-    lks__cuda_epilogue(NULL, floats(ROWS * C), C, ROWS, C, &gelu);
-    assert_counts(3 * n, 15 * n);
-    lks__cuda_epilogue(NULL, floats(ROWS * C), C, ROWS, C, &slope);
-    assert_counts(3 * n, 30 * n);
-    lks__cuda_epilogue(NULL, floats(ROWS * C), C, ROWS, C, &branch);
-    assert_counts(4 * n, 3 * n);
-    lks__cuda_activation_fwd(NULL, LKS__EPILOGUE_RELU2, floats(ROWS * C), floats(ROWS * C), ROWS,
-                             C);
-    assert_counts(2 * n, 3 * n);
+                                  .out = acts(ROWS * C)};
+    lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &gelu);
+    assert_counts(3 * n * size, 15 * n);
+    lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &slope);
+    assert_counts(3 * n * size, 30 * n);
+    lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &branch);
+    assert_counts(4 * n * size, 3 * n);
+    lks__cuda_activation_fwd(NULL, LKS__EPILOGUE_RELU2, acts(ROWS * C), acts(ROWS * C), ROWS, C);
+    assert_counts(2 * n * size, 3 * n);
+}
+
+static void test_epilogues(void **state)
+{
+    check_epilogues(1);
+    host_halves(true);
+    check_epilogues(0.5);
+    host_halves(false);
 }
 
 /* Pairs of a query with the keys up to it; forward has 2 products of them, backward 7 in two

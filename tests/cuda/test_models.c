@@ -23,45 +23,6 @@ static double tolerance_of(const lks__tensor *t)
                : TOLERANCE;
 }
 
-/* --- products, over the plain one of host.c --------------------------------------------------- */
-
-static void finish(const lks__exec *ex, float *y, size_t ldy, size_t rows, size_t width,
-                   const lks__epilogue *epilogue)
-{
-    if (epilogue != NULL)
-        lks__cuda_epilogue(ex, y, ldy, rows, width, epilogue);
-}
-
-static void linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, const float *w,
-                       size_t rows, size_t out, size_t in, const lks__epilogue *epilogue)
-{
-    lks__cuda_gemm(ex, 'N', 'T', rows, out, in, 1, x, in, w, in, 0, y, ldy);
-    finish(ex, y, ldy, rows, out, epilogue);
-}
-
-static void linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
-                         const float *w, size_t rows, size_t out, size_t in,
-                         const lks__epilogue *epilogue)
-{
-    lks__cuda_gemm(ex, 'N', 'N', rows, in, out, 1, dy, lddy, w, in, 0, dx, in);
-    finish(ex, dx, in, rows, in, epilogue);
-}
-
-static void linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
-                             const float *w, size_t rows, size_t out, size_t in)
-{
-    lks__cuda_gemm(ex, 'N', 'N', rows, in, out, 1, dy, lddy, w, in, 1, dx, in);
-}
-
-static void linear_bwd_w(const lks__exec *ex, float *dw, float *db, const float *dy, size_t lddy,
-                         const float *x, size_t rows, size_t out, size_t in)
-{
-    if (dw != NULL)
-        lks__cuda_gemm(ex, 'T', 'N', out, in, rows, 1, dy, lddy, x, in, 1, dw, in);
-    if (db != NULL)
-        lks__cuda_column_sums(ex, db, dy, lddy, rows, out);
-}
-
 static lks__layers cuda_layers(void)
 {
     return (lks__layers){
@@ -73,11 +34,11 @@ static lks__layers cuda_layers(void)
         .act_accumulate = lks__cuda_act_accumulate,
         .act_copy = lks__cuda_act_copy,
         .act_first_not_finite = lks__cuda_act_first_not_finite,
-        .linear_fwd = linear_fwd,
+        .linear_fwd = lks__cuda_linear_fwd,
         .linear_rows_fwd = lks__cuda_linear_rows_fwd,
-        .linear_bwd_x = linear_bwd_x,
-        .linear_bwd_x_add = linear_bwd_x_add,
-        .linear_bwd_w = linear_bwd_w,
+        .linear_bwd_x = lks__cuda_linear_bwd_x,
+        .linear_bwd_x_add = lks__cuda_linear_bwd_x_add,
+        .linear_bwd_w = lks__cuda_linear_bwd_w,
         .activation_fwd = lks__cuda_activation_fwd,
         .attention_fwd = lks__cuda_attention_fwd,
         .attention_bwd = lks__cuda_attention_bwd,

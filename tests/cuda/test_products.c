@@ -8,6 +8,15 @@
 #include "base/bf16.h"
 #include "host.h"
 
+/* What bfloat16 leaves of x[n]. */
+static float *rounded(const float *x, size_t n)
+{
+    float *y = host_floats(n);
+    for (size_t i = 0; i < n; i++)
+        y[i] = lks__bf16_to_float(lks__bf16_from_float(x[i]));
+    return y;
+}
+
 /* --- epilogues ---------------------------------------------------------------------------------
  */
 
@@ -40,7 +49,7 @@ struct finish {
 };
 
 static lks__epilogue epilogue_of(const struct finish *f, lks__epilogue_kind kind, bool bias,
-                                 float *out)
+                                 lks__act *out)
 {
     lks__epilogue e = {.kind = kind, .bias = bias ? f->bias : NULL};
     switch (kind) {
@@ -153,14 +162,55 @@ static void check_epilogue(size_t rows, size_t width, size_t ld)
         }
 }
 
+/* In bfloat16 y and out are the floats' results, rounded once; out is made of what y keeps. */
+static void check_epilogue_halves(size_t rows, size_t width, size_t ld)
+{
+    const size_t n = rows * ld;
+    const float *begin = rounded(host_randoms(n, 5), n);
+    const struct finish f = {rows,
+                             width,
+                             ld,
+                             rounded(larger(n, 1), n),
+                             rounded(larger(n, 2), n),
+                             host_randoms(width, 3),
+                             host_randoms(width, 4),
+                             host_dropout(0.3)};
+    for (int kind = LKS__EPILOGUE_NONE; kind <= LKS__EPILOGUE_BRANCH; kind++) {
+        float *y = host_copy(f.y, n), *out = host_copy(begin, n);
+        lks__epilogue e = epilogue_of(&f, (lks__epilogue_kind)kind, true, out);
+        lks__cuda_epilogue(NULL, y, ld, rows, width, &e);
+        const float *want = rounded(y, n);
+        if (e.out != NULL) {
+            e.bias = NULL;
+            lks__cuda_epilogue(NULL, host_copy(want, n), ld, rows, width, &e);
+        }
+        host_halves(true);
+        EACH_ORDER(seed)
+        {
+            lks__act *acts = host_acts(f.y, n), *second = host_acts(begin, n);
+            e = epilogue_of(&f, (lks__epilogue_kind)kind, true, second);
+            e.in = e.in != NULL ? host_acts(f.in, n) : NULL;
+            lks__cuda_epilogue(NULL, acts, ld, rows, width, &e);
+            assert_bits(host_act_floats(acts, n), want, n);
+            assert_bits(host_act_floats(second, n), rounded(out, n), n);
+        }
+        host_halves(false);
+    }
+}
+
 static void test_epilogue(void **state)
 {
+    check_epilogue_halves(3, 1, 1);
+    check_epilogue_halves(5, 7, 9);
+    check_epilogue_halves(4, 260, 264);
+    check_epilogue_halves(2, 1028, 1028);
     check_epilogue(3, 1, 1);
     check_epilogue(5, 7, 9);
     check_epilogue(9, 64, 64);
     check_epilogue(4, 260, 264);
     check_epilogue(2, 1028, 1028);
-    lks__cuda_epilogue(NULL, NULL, 4, 3, 4, NULL); /* nothing to do */
+    lks__cuda_epilogue(NULL, NULL, 4, 3, 4,
+                       &(lks__epilogue){LKS__EPILOGUE_NONE}); /* nothing to do */
 }
 
 /* The sums of the CPU in its order, where there is only one: its bits. */
@@ -238,6 +288,32 @@ static void test_activation(void **state)
             }
 }
 
+/* In bfloat16: what floats give, rounded once, and the epilogue's bits. */
+static void test_activation_halves(void **state)
+{
+    const lks__epilogue_kind kinds[] = {LKS__EPILOGUE_GELU, LKS__EPILOGUE_GELU_TANH,
+                                        LKS__EPILOGUE_RELU2};
+    const size_t widths[] = {1, 30, 260};
+    for (int k = 0; k < 3; k++)
+        for (int w = 0; w < 3; w++) {
+            const size_t n = 7 * widths[w];
+            float *x = rounded(larger(n, 1), n), *want = host_floats(n);
+            lks__cuda_activation_fwd(NULL, kinds[k], want, x, 7, widths[w]);
+            host_halves(true);
+            EACH_ORDER(seed)
+            {
+                lks__act *acts = host_acts(x, n), *y = host_empty_acts(n);
+                lks__act *out = host_empty_acts(n);
+                const lks__epilogue e = {.kind = kinds[k], .out = out};
+                lks__cuda_activation_fwd(NULL, kinds[k], y, acts, 7, widths[w]);
+                lks__cuda_epilogue(NULL, acts, widths[w], 7, widths[w], &e);
+                assert_bits(host_act_floats(y, n), rounded(want, n), n);
+                assert_bits(host_act_floats(out, n), rounded(want, n), n);
+            }
+            host_halves(false);
+        }
+}
+
 /* --- sums of columns ---------------------------------------------------------------------------
  */
 
@@ -258,6 +334,14 @@ static void check_sums(size_t rows, size_t C, size_t ld)
         assert_close(sums, want, C, 1e-5);
         kept = seed == 0 ? sums : kept;
         assert_bits(sums, kept, C);
+        for (int halves = 0; halves < 2; halves++) {
+            float *of_floats = host_copy(begin, C), *of_acts = host_copy(begin, C);
+            host_halves(halves == 1);
+            lks__cuda_column_sums(NULL, of_floats, host_as_stored(x, rows * ld), ld, rows, C);
+            lks__cuda_act_sums(NULL, of_acts, host_acts(x, rows * ld), ld, rows, C);
+            assert_bits(of_acts, of_floats, C);
+        }
+        host_halves(false);
     }
 }
 
@@ -275,15 +359,6 @@ static void test_column_sums(void **state)
 
 /* --- products of a few rows --------------------------------------------------------------------
  */
-
-/* What bfloat16 leaves of x[n]. */
-static float *rounded(const float *x, size_t n)
-{
-    float *y = host_floats(n);
-    for (size_t i = 0; i < n; i++)
-        y[i] = lks__bf16_to_float(lks__bf16_from_float(x[i]));
-    return y;
-}
 
 static void check_rows(size_t rows, size_t out, size_t in, bool bf16)
 {
@@ -332,8 +407,45 @@ static void check_rows(size_t rows, size_t out, size_t in, bool bf16)
     }
 }
 
+/* Activations in bfloat16: what floats of these values give, rounded once. */
+static void check_rows_halves(size_t rows, size_t out, size_t in)
+{
+    const size_t ld = out + 3, n = rows * ld;
+    const float *x = rounded(host_randoms(rows * in, 1), rows * in), *w = host_randoms(out * in, 2);
+    const float *residual = rounded(host_randoms(n, 4), n), *begin = rounded(host_randoms(n, 5), n);
+    const lks__dropout none = host_dropout(0.0);
+    lks__epilogue e = {.kind = LKS__EPILOGUE_RESIDUAL,
+                       .bias = host_randoms(out, 3),
+                       .in = residual,
+                       .drop = &none};
+    float *want = host_copy(begin, n);
+    lks__cuda_linear_rows_fwd(NULL, want, ld, x, rounded(w, out * in), rows, out, in, &e);
+    want = rounded(want, n);
+    host_bf16(true);
+    host_halves(true);
+    EACH_ORDER(seed)
+    {
+        lks__act *y = host_acts(begin, n), *acts = host_acts(x, rows * in);
+        e.in = host_acts(residual, n);
+        lks__cuda_linear_rows_fwd(NULL, y, ld, acts, w, rows, out, in, &e);
+        assert_bits(host_act_floats(y, n), want, n);
+        for (size_t r = 0; r < rows; r++) { /* one row alone */
+            lks__act *one = host_acts(begin + r * ld, out);
+            e.in = host_acts(residual + r * ld, out);
+            lks__cuda_linear_rows_fwd(NULL, one, out, host_act_at(acts, r * in), w, 1, out, in, &e);
+            assert_bits(host_act_floats(one, out), want + r * ld, out);
+        }
+    }
+    host_halves(false);
+    host_bf16(false);
+}
+
 static void test_linear_rows(void **state)
 {
+    check_rows_halves(1, 1, 1);
+    check_rows_halves(3, 9, 7);
+    check_rows_halves(8, 16, 132);
+    check_rows_halves(17, 5, 260);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         check_rows(1, 1, 1, bf16);
         check_rows(3, 9, 7, bf16);
@@ -388,8 +500,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_epilogue),    cmocka_unit_test(test_epilogue_bits),
-        cmocka_unit_test(test_activation),  cmocka_unit_test(test_column_sums),
-        cmocka_unit_test(test_linear_rows), cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_activation),  cmocka_unit_test(test_activation_halves),
+        cmocka_unit_test(test_column_sums), cmocka_unit_test(test_linear_rows),
+        cmocka_unit_test(test_rounding),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

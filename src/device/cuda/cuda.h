@@ -40,12 +40,35 @@ typedef struct lks__cuda_rounding {
 } lks__cuda_rounding;
 void lks__cuda_round(const lks__exec *ex, const lks__cuda_rounding *rounding);
 
-/* c[m, n] = alpha * op(a) op(b) + beta * c, row-major, as kernels/exec.h's lks__gemm: op is 'N' or
- * 'T', op(a) is [m, k], op(b) is [k, n]. beta 0 doesn't read c. Its bits depend on the arguments'
- * shape alone. Its work space is its own: lks__cuda_work()'s memory stays. */
-void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k,
-                    float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
-                    float *c, size_t ldc);
+/* What a matrix of a product is: how it is stored follows from that. */
+typedef enum lks__cuda_kind {
+    LKS__CUDA_FLOATS,
+    LKS__CUDA_PARAMS, /* floats in memory that the device's alloc() gave */
+    LKS__CUDA_ACTS,
+} lks__cuda_kind;
+
+/* c[m, n] = op(a) op(b) + beta * c, row-major: op is 'N' or 'T', op(a) is [m, k], op(b) is [k, n].
+ * beta 0 doesn't read c. With products in bfloat16 operands are rounded to it, unless they are
+ * stored so; sums are float32, and c is rounded once, if it is stored in bfloat16. */
+typedef struct lks__cuda_product {
+    char ta, tb;
+    size_t m, n, k;
+    struct lks__cuda_factor {
+        const void *at;
+        size_t ld;
+        lks__cuda_kind kind;
+    } a, b;
+    float beta;
+    struct {
+        void *at;
+        size_t ld;
+        lks__cuda_kind kind; /* no parameters */
+    } c;
+} lks__cuda_product;
+
+/* Its bits depend on the shape alone. Its work space is its own: lks__cuda_work()'s memory stays.
+ */
+void lks__cuda_gemm(const lks__exec *ex, const lks__cuda_product *product);
 
 /* `count` products of one shape at once, each d = alpha * op(a) op(b) + beta * c, row-major and
  * without gaps between rows; the matrices of the next one are `stride` floats on. c is d, or
@@ -62,12 +85,15 @@ typedef struct lks__cuda_batch {
 void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *batch);
 
 /* y[rows, width] (leading dimension ldy) = its epilogue of itself, in place (layers.h). */
-void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows, size_t width,
+void lks__cuda_epilogue(const lks__exec *ex, lks__act *y, size_t ldy, size_t rows, size_t width,
                         const lks__epilogue *epilogue);
 
 /* sums[C] += column sums of x[rows, C] (leading dimension ld), in an order of the shape alone. */
 void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
                            size_t C);
+/* The same of activations. */
+void lks__cuda_act_sums(const lks__exec *ex, float *sums, const lks__act *x, size_t ld, size_t rows,
+                        size_t C);
 
 /* What is put on the compute stream next needs these bytes of device memory, each read or written
  * once, and floating-point operations. Each launch and each product has its count beside it, and

@@ -215,7 +215,7 @@ void *lks__cuda_work(const lks__exec *ex, size_t bytes)
 
 bool lks__cuda_halves(const lks__exec *ex)
 {
-    return false;
+    return lks__cuda_of(ex)->halves;
 }
 
 bool lks__cuda_bf16(const lks__exec *ex)

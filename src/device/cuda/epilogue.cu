@@ -5,9 +5,9 @@
 
 /* --- epilogues: a block for each row ---------------------------------------------------------- */
 
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(256)
-    finish_rows(lks_epilogue e, float *y, size_t ldy, size_t width)
+    finish_rows(lks_epilogue<E> e, E *y, size_t ldy, size_t width)
 {
     const size_t row = (size_t)blockIdx.x * ldy;
     for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N)
@@ -29,23 +29,24 @@ static double flops_of(lks__epilogue_kind kind)
     }
 }
 
-extern "C" void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows,
-                                   size_t width, const lks__epilogue *epilogue)
+extern "C" void lks__cuda_epilogue(const lks__exec *ex, lks__act *y, size_t ldy, size_t rows,
+                                   size_t width, const lks__epilogue *e)
 {
-    const lks_epilogue e = lks_epilogue_of(epilogue);
-    if (rows == 0 || width == 0 || (e.kind == LKS__EPILOGUE_NONE && e.bias == NULL))
+    const bool halves = lks__cuda_halves(ex);
+    if (rows == 0 || width == 0 || (e->kind == LKS__EPILOGUE_NONE && e->bias == NULL))
         return;
     const double n = (double)rows * (double)width;
-    lks__cuda_count(ex, (8 + (e.in != NULL ? 4 : 0) + (e.out != NULL ? 4 : 0)) * n,
-                    flops_of(e.kind) * n);
-    const bool fours = width % 4 == 0 && lks_epilogue_by_fours(e, y, ldy);
-    LKS_LAUNCH_FOURS(finish_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(width, fours)),
-                     lks__cuda_stream(ex), e, y, ldy, width);
+    const int matrices = 2 + (e->in != NULL) + (e->out != NULL);
+    lks__cuda_count(ex, (halves ? 2 : 4) * matrices * n, flops_of(e->kind) * n);
+    const bool fours = width % 4 == 0 && lks_in_fours(ldy, y, e->bias, e->in, e->scale, e->out);
+    LKS_LAUNCH_ACTS(finish_rows, halves, fours, dim3((unsigned)rows),
+                    dim3(lks_row_threads(width, fours)), lks__cuda_stream(ex),
+                    lks_epilogue_of<E>(e), LKS_ACTS(E, y), ldy, width);
 }
 
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(256)
-    activate_rows(lks__epilogue_kind kind, float *y, const float *x, size_t width)
+    activate_rows(lks__epilogue_kind kind, E *y, const E *x, size_t width)
 {
     const size_t row = (size_t)blockIdx.x * width;
     for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N) {
@@ -57,16 +58,18 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind kind, float *y,
-                                         const float *x, size_t rows, size_t width)
+extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind kind, lks__act *y,
+                                         const lks__act *x, size_t rows, size_t width)
 {
+    const bool halves = lks__cuda_halves(ex);
     if (rows == 0 || width == 0)
         return;
     const double n = (double)rows * (double)width;
-    lks__cuda_count(ex, 8 * n, flops_of(kind) * n);
+    lks__cuda_count(ex, (halves ? 4 : 8) * n, flops_of(kind) * n);
     const bool fours = lks_in_fours(width, x, y);
-    LKS_LAUNCH_FOURS(activate_rows, fours, dim3((unsigned)rows),
-                     dim3(lks_row_threads(width, fours)), lks__cuda_stream(ex), kind, y, x, width);
+    LKS_LAUNCH_ACTS(activate_rows, halves, fours, dim3((unsigned)rows),
+                    dim3(lks_row_threads(width, fours)), lks__cuda_stream(ex), kind, LKS_ACTS(E, y),
+                    LKS_ACTS(E, x), width);
 }
 
 /* --- sums of columns --------------------------------------------------------------------------
@@ -77,8 +80,9 @@ extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind
 static const unsigned COLUMNS = 32, WARPS = 16, SLAB = LKS__CUDA_SUM_ROWS;
 
 /* sums[slab][column]; `add`: to what is there. */
+template <typename E>
 static __global__ void __launch_bounds__(COLUMNS *WARPS)
-    sum_columns(float *sums, const float *x, size_t ld, size_t rows, size_t width, bool add)
+    sum_columns(float *sums, const E *x, size_t ld, size_t rows, size_t width, bool add)
 {
     LKS_SHARED(float, part, WARPS *COLUMNS);
     const unsigned lane = threadIdx.x % COLUMNS, warp = threadIdx.x / COLUMNS;
@@ -87,7 +91,7 @@ static __global__ void __launch_bounds__(COLUMNS *WARPS)
     float sum = 0.0f;
     if (c < width)
         for (size_t r = first + warp; r < end; r += WARPS)
-            sum += x[r * ld + c];
+            sum += lks_element(x + r * ld + c);
     part[warp * COLUMNS + lane] = sum;
     __syncthreads();
     if (warp == 0 && c < width) {
@@ -99,19 +103,19 @@ static __global__ void __launch_bounds__(COLUMNS *WARPS)
     }
 }
 
-static void launch_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
-                        size_t width, bool add)
+static void launch_sums(const lks__exec *ex, float *sums, const void *x, bool halves, size_t ld,
+                        size_t rows, size_t width, bool add)
 {
     const double n = (double)rows * (double)width;
-    lks__cuda_count(ex, 4 * n, n);
-    LKS_LAUNCH(
-        sum_columns,
+    lks__cuda_count(ex, (halves ? 2 : 4) * n, n);
+    LKS_LAUNCH_TYPED(
+        sum_columns, halves,
         dim3((unsigned)((width + COLUMNS - 1) / COLUMNS), (unsigned)((rows + SLAB - 1) / SLAB)),
-        dim3(COLUMNS * WARPS), lks__cuda_stream(ex), sums, x, ld, rows, width, add);
+        dim3(COLUMNS * WARPS), lks__cuda_stream(ex), sums, LKS_ACTS(E, x), ld, rows, width, add);
 }
 
-extern "C" void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld,
-                                      size_t rows, size_t C)
+static void add_columns(const lks__exec *ex, float *sums, const void *x, bool halves, size_t ld,
+                        size_t rows, size_t C)
 {
     if (rows == 0 || C == 0)
         return;
@@ -119,11 +123,24 @@ extern "C" void lks__cuda_column_sums(const lks__exec *ex, float *sums, const fl
     if (rows > SLAB)
         of_slabs = (float *)lks__cuda_work(ex, lks__cuda_sums_bytes(rows, C));
     for (; rows > SLAB && of_slabs != NULL; of_slabs += rows * C) {
-        launch_sums(ex, of_slabs, x, ld, rows, C, false);
+        launch_sums(ex, of_slabs, x, halves, ld, rows, C, false);
         x = of_slabs;
+        halves = false;
         ld = C;
         rows = (rows + SLAB - 1) / SLAB;
     }
     if (rows <= SLAB)
-        launch_sums(ex, sums, x, ld, rows, C, true);
+        launch_sums(ex, sums, x, halves, ld, rows, C, true);
+}
+
+extern "C" void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld,
+                                      size_t rows, size_t C)
+{
+    add_columns(ex, sums, x, false, ld, rows, C);
+}
+
+extern "C" void lks__cuda_act_sums(const lks__exec *ex, float *sums, const lks__act *x, size_t ld,
+                                   size_t rows, size_t C)
+{
+    add_columns(ex, sums, x, lks__cuda_halves(ex), ld, rows, C);
 }

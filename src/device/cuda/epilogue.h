@@ -6,25 +6,26 @@
 #include "device/cuda/rows.h"
 #include "layers/layers.h"
 
-/* lks__epilogue without a pointer to host memory, as a kernel's argument. */
-struct lks_epilogue {
+/* lks__epilogue without a pointer to host memory, as a kernel's argument. E: as in rows.h. */
+template <typename E> struct lks_epilogue {
     lks__epilogue_kind kind;
-    const float *bias, *in, *scale;
-    float *out;
+    const float *bias, *scale;
+    const E *in;
+    E *out;
     lks__dropout drop; /* threshold 0: none */
 };
 
 /* e: NULL for none. */
-static inline lks_epilogue lks_epilogue_of(const lks__epilogue *e)
+template <typename E> static inline lks_epilogue<E> lks_epilogue_of(const lks__epilogue *e)
 {
-    lks_epilogue of = {};
+    lks_epilogue<E> of = {};
     if (e == NULL)
         return of;
     of.kind = e->kind;
     of.bias = e->bias;
-    of.in = e->in;
+    of.in = LKS_ACTS(E, e->in);
     of.scale = e->scale;
-    of.out = e->out;
+    of.out = LKS_ACTS(E, e->out);
     if (e->drop != NULL)
         of.drop = *e->drop;
     return of;
@@ -80,10 +81,25 @@ static __device__ inline float lks_activation_slope(lks__epilogue_kind kind, flo
                                                  : 2.0f * lks_relu(x);
 }
 
+/* What a matrix keeps of v. */
+template <int N> static __device__ inline lks_floats<N> lks_kept(const float *, lks_floats<N> v)
+{
+    return v;
+}
+
+template <int N> static __device__ inline lks_floats<N> lks_kept(const lks_half *, lks_floats<N> v)
+{
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        v.at[k] = lks_bf16_rounded(v.at[k]);
+    return v;
+}
+
 /* Finish N elements of y, number `at` of the matrices and `column` of the vectors, whose value
- * without the bias is v. */
-template <int N>
-static __device__ inline void lks_finish(const lks_epilogue &e, float *y, size_t at, size_t column,
+ * without the bias is v. A second output is made of what y keeps, so that it can be made again of
+ * y. */
+template <int N, typename E>
+static __device__ inline void lks_finish(const lks_epilogue<E> &e, E *y, size_t at, size_t column,
                                          lks_floats<N> v)
 {
     if (e.bias != NULL) {
@@ -92,7 +108,7 @@ static __device__ inline void lks_finish(const lks_epilogue &e, float *y, size_t
         for (int k = 0; k < N; k++)
             v.at[k] += bias.at[k];
     }
-    lks_floats<N> second = v;
+    lks_floats<N> second = lks_kept<N>(y, v);
     switch (e.kind) {
     case LKS__EPILOGUE_NONE:
         break;
@@ -101,7 +117,7 @@ static __device__ inline void lks_finish(const lks_epilogue &e, float *y, size_t
     case LKS__EPILOGUE_RELU2:
 #pragma unroll
         for (int k = 0; k < N; k++)
-            second.at[k] = lks_activation(e.kind, v.at[k]);
+            second.at[k] = lks_activation(e.kind, second.at[k]);
         lks_store<N>(e.out + at, second);
         break;
     case LKS__EPILOGUE_GELU_BWD:
@@ -125,18 +141,12 @@ static __device__ inline void lks_finish(const lks_epilogue &e, float *y, size_t
         const lks_floats<N> in = lks_load<N>(e.in + at), scale = lks_load<N>(e.scale + column);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            second.at[k] = scale.at[k] * v.at[k] + in.at[k];
+            second.at[k] = scale.at[k] * second.at[k] + in.at[k];
         lks_store<N>(e.out + at, second);
         break;
     }
     }
     lks_store<N>(y + at, v);
-}
-
-/* May all that the epilogue reads and writes be taken by fours? */
-static inline bool lks_epilogue_by_fours(const lks_epilogue &e, const float *y, size_t ldy)
-{
-    return lks_in_fours(ldy, y, e.bias, e.in, e.scale, e.out);
 }
 
 #endif

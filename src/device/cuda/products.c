@@ -1,4 +1,5 @@
-/* cuda/products.c - matrix products by cuBLASLt, in float32 without TF32.
+/* cuda/products.c - matrix products by cuBLASLt, in float32 without TF32, or of operands in
+ * bfloat16 with sums in float32.
  *
  * An algorithm is the heuristic's first for the shape, with a work space of one size. So a shape
  * has one algorithm on one kind of GPU with one version of the library, and its bits don't depend
@@ -22,8 +23,8 @@ struct key {
     size_t m, n, k, lda, ldb, ldc;
     size_t count, stride_a, stride_b, stride_c; /* 0: one product, without strides */
     char ta, tb;
-    bool bf16;    /* the operands; their rows begin at multiples of 16 bytes */
-    bool aligned; /* rows of all three, or with bf16 of the result, do so, too */
+    bool bf16, half;    /* operands, and the result, are bfloat16, else float32 */
+    uint32_t alignment; /* bytes of which the place of each row is a multiple: 16, or an element */
 };
 
 struct plan {
@@ -36,7 +37,7 @@ struct plan {
 
 struct lks__cuda_products {
     cublasLtHandle_t handle;
-    cublasLtMatmulPreference_t preferences[2][2]; /* by key.count > 0, and by key.aligned */
+    cublasLtMatmulPreference_t preferences[2]; /* by key.count > 0 */
     void *work;
     lks__cuda_space rounded[2]; /* operands */
     struct plan *plans[BUCKETS];
@@ -86,13 +87,27 @@ static bool set_transposed(lks__cuda *c, cublasLtMatmulDesc_t what,
     return LKS__CUDA_PRODUCT(c, cublasLtMatmulDescSetAttribute, what, which, &op, sizeof op);
 }
 
+static bool prefer(lks__cuda *c, cublasLtMatmulPreference_t p,
+                   cublasLtMatmulPreferenceAttributes_t which, const void *value, size_t bytes)
+{
+    return LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceSetAttribute, p, which, value, bytes);
+}
+
 static bool find_algorithm(lks__cuda *c, struct plan *p)
 {
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint32_t *alignment = &p->key.alignment;
     lks__cuda_products *pr = c->products;
+    const cublasLtMatmulPreference_t wanted = pr->preferences[p->key.count > 0];
     cublasLtMatmulHeuristicResult_t found;
     int n = 0;
+    for (int i = 0; i < 4; i++)
+        if (!prefer(c, wanted, alignments[i], alignment, sizeof *alignment))
+            return false;
     if (!LKS__CUDA_PRODUCT(c, cublasLtMatmulAlgoGetHeuristic, pr->handle, p->what, p->a, p->b, p->c,
-                           p->c, pr->preferences[p->key.count > 0][p->key.aligned], 1, &found, &n))
+                           p->c, wanted, 1, &found, &n))
         return false;
     if (n != 1)
         return lks__cuda_check_product(c, CUBLAS_STATUS_NOT_SUPPORTED,
@@ -113,7 +128,7 @@ static bool fill_plan(lks__cuda *c, struct plan *p)
            set_transposed(c, p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta) &&
            open_layout(c, &p->a, k->bf16, tb ? k->k : k->n, tb ? k->n : k->k, k->ldb) &&
            open_layout(c, &p->b, k->bf16, ta ? k->m : k->k, ta ? k->k : k->m, k->lda) &&
-           open_layout(c, &p->c, false, k->n, k->m, k->ldc) && set_counts(c, p, ASKED) &&
+           open_layout(c, &p->c, k->half, k->n, k->m, k->ldc) && set_counts(c, p, ASKED) &&
            find_algorithm(c, p) && set_counts(c, p, k->count);
 }
 
@@ -139,9 +154,17 @@ static const struct plan *plan_for(lks__cuda *c, const struct key *key)
     return p;
 }
 
-static bool on_16(const float *p, size_t ld)
+/* Bytes that divide the places of rows: of the one at p, and of those `steps` elements from it on,
+ * a set of bits. */
+static uint32_t alignment_of(const void *p, size_t steps, bool half)
 {
-    return (uintptr_t)p % 16 == 0 && ld % 4 == 0;
+    const uint32_t size = half ? sizeof(uint16_t) : sizeof(float);
+    return ((uintptr_t)p | steps * size) % 16 == 0 ? 16 : size;
+}
+
+static uint32_t lesser(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
 }
 
 /* Matrices without gaps between rows. */
@@ -158,23 +181,27 @@ static void fill_key(struct key *key, char ta, char tb, size_t m, size_t n, size
     key->ldc = n;
 }
 
-static void multiply(lks__cuda *c, const struct key *key, float alpha, const void *a, const void *b,
-                     float beta, const float *add, float *out)
+/* The key is complete but for its alignment. */
+static void multiply(lks__cuda *c, struct key *key, float alpha, const void *a, const void *b,
+                     float beta, const void *add, void *out)
 {
+    key->alignment = lesser(lesser(alignment_of(a, key->lda | key->stride_a, key->bf16),
+                                   alignment_of(b, key->ldb | key->stride_b, key->bf16)),
+                            lesser(alignment_of(add, key->ldc | key->stride_c, key->half),
+                                   alignment_of(out, key->ldc | key->stride_c, key->half)));
     const struct plan *p = plan_for(c, key);
     const double count = (double)(key->count > 0 ? key->count : 1), m = (double)key->m,
                  n = (double)key->n, k = (double)key->k;
-    lks__cuda_count(c->device.ex,
-                    count *
-                        ((key->bf16 ? 2 : 4) * (m * k + k * n) + (beta == 0.0f ? 4 : 8) * m * n),
-                    2 * count * m * n * k);
+    const double of_operands = (key->bf16 ? 2 : 4) * (m * k + k * n);
+    const double of_result = (key->half ? 2 : 4) * (beta == 0.0f ? 1 : 2) * m * n;
+    lks__cuda_count(c->device.ex, count * (of_operands + of_result), 2 * count * m * n * k);
     if (p != NULL)
         LKS__CUDA_PRODUCT(c, cublasLtMatmul, c->products->handle, p->what, &alpha, b, p->a, a, p->b,
                           &beta, add, p->c, out, p->c, &p->algorithm, c->products->work, WORK_BYTES,
                           c->queues[LKS__QUEUE_COMPUTE].stream);
 }
 
-/* --- bfloat16: rounded operands, and a result in float32 -------------------------------------- */
+/* --- operands in bfloat16 -------------------------------------------------------------------- */
 
 /* The leading dimension of rows that are rounded. */
 static size_t padded(size_t width)
@@ -203,61 +230,62 @@ static const void *rounded(lks__cuda *c, int operand, const float *x, size_t row
     return r.y;
 }
 
-/* Both operands of a product; key->lda … are those of *a and *b, and become those of the results.
- * `params`: b is parameters, which are rounded once for all products until they change. */
-static bool round_both(lks__cuda *c, struct key *key, const void **a, const void **b, bool params)
+/* A matrix that products take as it is, if there is one: activations are stored in bfloat16, and
+ * parameters are rounded once for all products until they change. */
+static const void *stored(lks__cuda *c, const struct lks__cuda_factor *x)
+{
+    if (x->kind == LKS__CUDA_ACTS && c->halves)
+        return x->at;
+    if (x->kind != LKS__CUDA_PARAMS || (!c->halves && x->ld % 8 != 0))
+        return NULL;
+    const uint16_t *kept = lks__cuda_rounded(c, x->at);
+    return c->halves || (uintptr_t)kept % 16 == 0 ? kept : NULL;
+}
+
+/* Both operands of a product, *x and *y; key->lda … are those of a and b, and become those of the
+ * operands. */
+static bool find_both(lks__cuda *c, struct key *key, const struct lks__cuda_factor *a,
+                      const struct lks__cuda_factor *b, const void **x, const void **y)
 {
     const bool ta = key->ta == 'T', tb = key->tb == 'T';
     const size_t rows_a = ta ? key->k : key->m, width_a = ta ? key->m : key->k;
     const size_t rows_b = tb ? key->n : key->k, width_b = tb ? key->k : key->n;
     const size_t count = key->count == 0 ? 1 : key->count;
-    const bool same = *a == *b && rows_a == rows_b && width_a == width_b && key->lda == key->ldb &&
-                      key->stride_a == key->stride_b;
-    const uint16_t *kept = NULL;
+    const bool same = a->at == b->at && rows_a == rows_b && width_a == width_b &&
+                      key->lda == key->ldb && key->stride_a == key->stride_b;
     key->bf16 = true;
-    if (params && key->ldb % 8 == 0)
-        kept = lks__cuda_rounded(c, *b);
-    *a = rounded(c, 0, *a, rows_a, width_a, &key->lda, count, &key->stride_a);
-    if (same) {
-        *b = *a;
+    *x = stored(c, a);
+    *y = stored(c, b);
+    if (*x == NULL)
+        *x = rounded(c, 0, a->at, rows_a, width_a, &key->lda, count, &key->stride_a);
+    if (*y == NULL && same) {
+        *y = *x;
         key->ldb = key->lda;
         key->stride_b = key->stride_a;
-    } else if (kept != NULL && (uintptr_t)kept % 16 == 0) {
-        *b = kept;
-    } else {
-        *b = rounded(c, 1, *b, rows_b, width_b, &key->ldb, count, &key->stride_b);
+    } else if (*y == NULL) {
+        *y = rounded(c, 1, b->at, rows_b, width_b, &key->ldb, count, &key->stride_b);
     }
     if (key->count == 0)
         key->stride_a = key->stride_b = 0;
-    return *a != NULL && *b != NULL;
+    return *x != NULL && *y != NULL;
 }
 
 /* --- products -------------------------------------------------------------------------------- */
 
-/* As lks__cuda_gemm(). params: b is parameters. */
-static void gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k, float alpha,
-                 const float *a, size_t lda, const float *b, size_t ldb, bool params, float beta,
-                 float *out, size_t ldc)
+void lks__cuda_gemm(const lks__exec *ex, const lks__cuda_product *s)
 {
     lks__cuda *c = lks__cuda_of(ex);
-    const void *x = a, *y = b;
+    const void *a = s->a.at, *b = s->b.at;
     struct key key;
     if (lks__cuda_failed(c))
         return;
-    fill_key(&key, ta, tb, m, n, k);
-    key.lda = lda;
-    key.ldb = ldb;
-    key.ldc = ldc;
-    key.aligned = on_16(out, ldc) && (c->bf16 || (on_16(a, lda) && on_16(b, ldb)));
-    if (!c->bf16 || round_both(c, &key, &x, &y, params))
-        multiply(c, &key, alpha, x, y, beta, out, out);
-}
-
-void lks__cuda_gemm(const lks__exec *ex, char ta, char tb, size_t m, size_t n, size_t k,
-                    float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
-                    float *out, size_t ldc)
-{
-    gemm(ex, ta, tb, m, n, k, alpha, a, lda, b, ldb, false, beta, out, ldc);
+    fill_key(&key, s->ta, s->tb, s->m, s->n, s->k);
+    key.lda = s->a.ld;
+    key.ldb = s->b.ld;
+    key.ldc = s->c.ld;
+    key.half = s->c.kind == LKS__CUDA_ACTS && c->halves;
+    if (!c->bf16 || find_both(c, &key, &s->a, &s->b, &a, &b))
+        multiply(c, &key, 1.0f, a, b, s->beta, s->c.at, s->c.at);
 }
 
 void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)
@@ -272,40 +300,26 @@ void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)
     key.stride_a = s->stride_a;
     key.stride_b = s->stride_b;
     key.stride_c = s->stride_d;
-    key.aligned = on_16(s->c, key.ldc | s->stride_d) && on_16(s->d, key.ldc) &&
-                  (c->bf16 || (on_16(a, key.lda | s->stride_a) && on_16(b, key.ldb | s->stride_b)));
-    if (!c->bf16 || round_both(c, &key, &a, &b, false))
+    const struct lks__cuda_factor x = {a, key.lda, LKS__CUDA_FLOATS},
+                                  y = {b, key.ldb, LKS__CUDA_FLOATS};
+    if (!c->bf16 || find_both(c, &key, &x, &y, &a, &b))
         multiply(c, &key, s->alpha, a, b, s->beta, s->c, s->d);
 }
 
 /* --- open and close -------------------------------------------------------------------------- */
 
-static bool prefer(lks__cuda *c, cublasLtMatmulPreference_t p,
-                   cublasLtMatmulPreferenceAttributes_t which, const void *value, size_t bytes)
-{
-    return LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceSetAttribute, p, which, value, bytes);
-}
-
-static bool open_preference(lks__cuda *c, bool batch, bool aligned)
+static bool open_preference(lks__cuda *c, bool batch)
 {
     /* Parts of a sum are added by one thread, or, unless it is a batch, in work space in their
      * order. */
     const uint32_t reductions =
         batch ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    const uint32_t alignment = aligned ? 16 : sizeof(float);
-    cublasLtMatmulPreference_t *p = &c->products->preferences[batch][aligned];
+    cublasLtMatmulPreference_t *p = &c->products->preferences[batch];
     static const size_t work = WORK_BYTES;
-    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    if (!LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceCreate, p) ||
-        !prefer(c, *p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof work) ||
-        !prefer(c, *p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions))
-        return false;
-    for (int i = 0; i < 4; i++)
-        if (!prefer(c, *p, alignments[i], &alignment, sizeof alignment))
-            return false;
-    return true;
+    return LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceCreate, p) &&
+           prefer(c, *p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof work) &&
+           prefer(c, *p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                  sizeof reductions);
 }
 
 bool lks__cuda_products_open(lks__cuda *c)
@@ -314,9 +328,8 @@ bool lks__cuda_products_open(lks__cuda *c)
     c->products = pr;
     if (pr == NULL)
         return lks__cuda_check(c, cudaErrorMemoryAllocation, "the table of products");
-    return LKS__CUDA_PRODUCT(c, cublasLtCreate, &pr->handle) && open_preference(c, false, false) &&
-           open_preference(c, false, true) && open_preference(c, true, false) &&
-           open_preference(c, true, true) && LKS__CUDA_CALL(c, cudaMalloc, &pr->work, WORK_BYTES);
+    return LKS__CUDA_PRODUCT(c, cublasLtCreate, &pr->handle) && open_preference(c, false) &&
+           open_preference(c, true) && LKS__CUDA_CALL(c, cudaMalloc, &pr->work, WORK_BYTES);
 }
 
 void lks__cuda_products_close(lks__cuda *c)
@@ -333,9 +346,9 @@ void lks__cuda_products_close(lks__cuda *c)
             next = p->next;
             close_plan(c, p);
         }
-    for (int i = 0; i < 4; i++)
-        if (pr->preferences[i / 2][i % 2] != NULL)
-            LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceDestroy, pr->preferences[i / 2][i % 2]);
+    for (int i = 0; i < 2; i++)
+        if (pr->preferences[i] != NULL)
+            LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceDestroy, pr->preferences[i]);
     if (pr->handle != NULL)
         LKS__CUDA_PRODUCT(c, cublasLtDestroy, pr->handle);
     free(pr);
@@ -344,22 +357,25 @@ void lks__cuda_products_close(lks__cuda *c)
 
 uint64_t lks__cuda_products_fingerprint(lks__cuda *c)
 {
-    /* A layer of GPT-2: forward, and both products of backward; an odd shape; and a batch. */
+    /* A layer of GPT-2: forward, and both products of backward; an odd shape; and a batch. acts:
+     * the result is activations. */
     static const struct {
         char ta, tb;
+        bool acts;
         size_t m, n, k, count;
-    } shapes[] = {{'N', 'T', 12288, 3072, 768, 0},
-                  {'N', 'N', 12288, 768, 3072, 0},
-                  {'T', 'N', 3072, 768, 12288, 0},
-                  {'N', 'T', 37, 65, 101, 0},
-                  {'N', 'T', 512, 512, 1024, 1}};
+    } shapes[] = {{'N', 'T', true, 12288, 3072, 768, 0},
+                  {'N', 'N', true, 12288, 768, 3072, 0},
+                  {'T', 'N', false, 3072, 768, 12288, 0},
+                  {'N', 'T', true, 37, 65, 101, 0},
+                  {'N', 'T', false, 512, 512, 1024, 1}};
     const size_t version = cublasLtGetVersion();
     uint64_t h = XXH3_64bits(&version, sizeof version);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct key key;
         fill_key(&key, shapes[i].ta, shapes[i].tb, shapes[i].m, shapes[i].n, shapes[i].k);
         key.bf16 = c->bf16;
-        if (key.bf16) {
+        key.half = shapes[i].acts && c->halves;
+        if (key.bf16 && !c->halves) {
             key.lda = padded(key.lda);
             key.ldb = padded(key.ldb);
         }
@@ -367,45 +383,13 @@ uint64_t lks__cuda_products_fingerprint(lks__cuda *c)
         key.stride_a = key.count * key.m * key.k;
         key.stride_b = key.count * key.n * key.k;
         key.stride_c = key.count * key.m * key.n;
-        key.aligned = key.lda % 4 == 0 && key.ldb % 4 == 0 && key.ldc % 4 == 0;
+        key.alignment = lesser(
+            lesser(alignment_of(NULL, key.lda, key.bf16), alignment_of(NULL, key.ldb, key.bf16)),
+            alignment_of(NULL, key.ldc, key.half));
         const struct plan *p = plan_for(c, &key);
         if (p == NULL)
             return 0;
         h = XXH3_64bits_withSeed(&p->algorithm, sizeof p->algorithm, h);
     }
     return h;
-}
-
-/* --- the table's operations ------------------------------------------------------------------ */
-
-void lks__cuda_linear_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x, const float *w,
-                          size_t rows, size_t out, size_t in, const lks__epilogue *epilogue)
-{
-    gemm(ex, 'N', 'T', rows, out, in, 1, x, in, w, in, true, 0, y, ldy);
-    if (epilogue != NULL)
-        lks__cuda_epilogue(ex, y, ldy, rows, out, epilogue);
-}
-
-void lks__cuda_linear_bwd_x(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
-                            const float *w, size_t rows, size_t out, size_t in,
-                            const lks__epilogue *epilogue)
-{
-    gemm(ex, 'N', 'N', rows, in, out, 1, dy, lddy, w, in, true, 0, dx, in);
-    if (epilogue != NULL)
-        lks__cuda_epilogue(ex, dx, in, rows, in, epilogue);
-}
-
-void lks__cuda_linear_bwd_x_add(const lks__exec *ex, float *dx, const float *dy, size_t lddy,
-                                const float *w, size_t rows, size_t out, size_t in)
-{
-    gemm(ex, 'N', 'N', rows, in, out, 1, dy, lddy, w, in, true, 1, dx, in);
-}
-
-void lks__cuda_linear_bwd_w(const lks__exec *ex, float *dw, float *db, const float *dy, size_t lddy,
-                            const float *x, size_t rows, size_t out, size_t in)
-{
-    if (dw != NULL)
-        lks__cuda_gemm(ex, 'T', 'N', out, in, rows, 1, dy, lddy, x, in, 1, dw, in);
-    if (db != NULL)
-        lks__cuda_column_sums(ex, db, dy, lddy, rows, out);
 }

@@ -6,6 +6,12 @@
 
 static const unsigned WARPS = 8, ROWS = 8;
 
+/* N numbers that are bfloat16. */
+template <int N> static __device__ inline lks_floats<N> operand(const lks_half *p, bool bf16)
+{
+    return lks_load<N>(p);
+}
+
 /* N floats, or what bfloat16 leaves of them. */
 template <int N> static __device__ inline lks_floats<N> operand(const float *p, bool bf16)
 {
@@ -19,9 +25,9 @@ template <int N> static __device__ inline lks_floats<N> operand(const float *p, 
 /* A warp has one row of w, which it reads once for ROWS rows of x, and x comes from the caches.
  * Each lane adds up its columns in order, and the lanes' sums are added as lks_warp_sum() does:
  * however many rows there are, one row's sum is the same. */
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(WARPS *LKS_WARP)
-    dot_rows(lks_epilogue e, float *y, size_t ldy, const float *x, const float *w, size_t rows,
+    dot_rows(lks_epilogue<E> e, E *y, size_t ldy, const E *x, const float *w, size_t rows,
              size_t out, size_t in, bool bf16)
 {
     const unsigned lane = threadIdx.x % LKS_WARP;
@@ -57,18 +63,19 @@ static __global__ void __launch_bounds__(WARPS *LKS_WARP)
         lks_finish<1>(e, y, (first + lane) * ldy + column, column, mine);
 }
 
-extern "C" void lks__cuda_linear_rows_fwd(const lks__exec *ex, float *y, size_t ldy, const float *x,
-                                          const float *w, size_t rows, size_t out, size_t in,
-                                          const lks__epilogue *epilogue)
+extern "C" void lks__cuda_linear_rows_fwd(const lks__exec *ex, lks__act *y, size_t ldy,
+                                          const lks__act *x, const float *w, size_t rows,
+                                          size_t out, size_t in, const lks__epilogue *epilogue)
 {
+    const bool halves = lks__cuda_halves(ex);
     if (rows == 0 || out == 0)
         return;
     const dim3 grid((unsigned)((out + WARPS - 1) / WARPS), (unsigned)((rows + ROWS - 1) / ROWS));
     const dim3 block(WARPS * LKS_WARP);
-    const lks_epilogue e = lks_epilogue_of(epilogue);
     const double n = (double)rows, each = (double)in * (double)out;
-    lks__cuda_count(ex, 4 * (each + n * (double)(in + out)), 2 * n * each);
+    lks__cuda_count(ex, 4 * each + (halves ? 2 : 4) * n * (double)(in + out), 2 * n * each);
     const bool fours = lks_in_fours(in, x, w);
-    LKS_LAUNCH_FOURS(dot_rows, fours, grid, block, lks__cuda_stream(ex), e, y, ldy, x, w, rows, out,
-                     in, lks__cuda_bf16(ex));
+    LKS_LAUNCH_ACTS(dot_rows, halves, fours, grid, block, lks__cuda_stream(ex),
+                    lks_epilogue_of<E>(epilogue), LKS_ACTS(E, y), ldy, LKS_ACTS(E, x), w, rows, out,
+                    in, lks__cuda_bf16(ex));
 }

@@ -759,7 +759,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     return is_ready(NULL, event) ? cudaSuccess : cudaErrorNotReady;
 }
 
-/* --- cuBLASLt: stored by columns, float32 ----------------------------------------------------- */
+/* --- cuBLASLt: stored by columns ---------------------------------------------------------------
+ */
 
 struct cublasLtContext {
     int open;
@@ -795,8 +796,8 @@ static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm h
 uint32_t shape_of(const description *d, const layout *a, const layout *b, const layout *c)
 {
     uint64_t h = 1469598103934665603u;
-    const uint64_t parts[] = {d->ta,   d->tb, a->rows, a->cols, a->ld, b->rows,
-                              b->cols, b->ld, c->rows, c->cols, c->ld, a->bf16};
+    const uint64_t parts[] = {d->ta, d->tb,   a->rows, a->cols, a->ld,   b->rows, b->cols,
+                              b->ld, c->rows, c->cols, c->ld,   a->bf16, c->bf16};
     for (uint64_t part : parts)
         h = (h ^ part) * 1099511628211u;
     return (uint32_t)(h >> 32);
@@ -808,9 +809,17 @@ float element(const layout &l, const void *p, uint64_t i)
     return l.bf16 ? lks__bf16_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
-/* out = alpha * op(a) op(b) + beta * c; each sum in the order of k, or backwards. */
+void put_element(const layout &l, void *p, uint64_t i, float x)
+{
+    if (l.bf16)
+        ((uint16_t *)p)[i] = lks__bf16_from_float(x);
+    else
+        ((float *)p)[i] = x;
+}
+
+/* out = alpha * op(a) op(b) + beta * c; each sum in the order of k, or backwards, in float32. */
 void multiply(description d, layout la, layout lb, layout lc, float alpha, const void *a,
-              const void *b, float beta, const float *c, float *out, bool backwards)
+              const void *b, float beta, const void *c, void *out, bool backwards)
 {
     const uint64_t k = d.ta ? la.rows : la.cols;
     std::vector<float> column(lc.rows);
@@ -824,9 +833,9 @@ void multiply(description d, layout la, layout lb, layout lc, float alpha, const
             for (uint64_t i = 0; i < lc.rows; i++)
                 column[i] += element(la, a, from + next * i) * v;
         }
-        for (uint64_t i = 0; i < lc.rows; i++)
-            out[i + lc.ld * j] =
-                alpha * column[i] + (beta == 0.0f ? 0.0f : beta * c[i + lc.ld * j]);
+        for (uint64_t i = 0, at = lc.ld * j; i < lc.rows; i++, at++)
+            put_element(lc, out, at,
+                        alpha * column[i] + (beta == 0.0f ? 0.0f : beta * element(lc, c, at)));
     }
 }
 
@@ -1026,7 +1035,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     const float x = *(const float *)alpha * (1 + 1e-6f * (float)number_here("CUDA_STANDIN_OFF", 0)),
                 y = *(const float *)beta;
     const std::string name = std::string(d.ta ? "T " : "N ") + (d.tb ? "T, " : "N, ") +
-                             (la.bf16 ? "bfloat16 to float32" : "float32") +
+                             (lc.bf16   ? "bfloat16"
+                              : la.bf16 ? "bfloat16 to float32"
+                                        : "float32") +
                              (lc.count > 1 ? ", batch" : "");
     PRODUCT_CALL(name.c_str());
     algorithm how_to;
@@ -1034,7 +1045,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     const uint64_t k = d.ta ? la.rows : la.cols;
     if (k != (d.tb ? lb.cols : lb.rows) || lc.rows != (d.ta ? la.cols : la.rows) ||
         lc.cols != (d.tb ? lb.rows : lb.cols) || la.count != lc.count || lb.count != lc.count ||
-        c_layout != d_layout || la.bf16 != lb.bf16 || lc.bf16 ||
+        c_layout != d_layout || la.bf16 != lb.bf16 || (lc.bf16 && !la.bf16) ||
         how_to.shape != shape_of(&d, &la, &lb, &lc) + number_here("CUDA_STANDIN_ALGORITHMS", 0) ||
         work_bytes < how_to.work || memory_of("work space", work, work_bytes) == NULL ||
         !fits("a", a, &la, how_to.alignments[0]) || !fits("b", b, &lb, how_to.alignments[1]) ||
@@ -1052,8 +1063,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
             const bool in_parts = how_to.parts && lc.count > 1 && i % 2 != 0;
             multiply(d, la, lb, lc, x, (const char *)a + i * la.stride * size_of(&la),
                      (const char *)b + i * lb.stride * size_of(&lb), y,
-                     (const float *)c + i * lc.stride, (float *)out + i * lc.stride,
-                     how_to.backwards != in_parts);
+                     (const char *)c + i * lc.stride * size_of(&lc),
+                     (char *)out + i * lc.stride * size_of(&lc), how_to.backwards != in_parts);
         }
     };
     put(stream, std::move(e));

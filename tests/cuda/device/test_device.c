@@ -20,19 +20,6 @@ static lks__device *device; /* open in each test */
 /* The table's operations that this program has. */
 static const lks__layers layers = {.clear = lks__cuda_clear, .accumulate = lks__cuda_accumulate};
 
-/* A product's epilogue and sums, which other tests have. */
-void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows, size_t width,
-                        const lks__epilogue *epilogue)
-{
-    fail_msg("no product here has an epilogue");
-}
-
-void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
-                           size_t C)
-{
-    fail_msg("no product here has sums of columns");
-}
-
 static int open_one(void **state)
 {
     assert_ok(lks__cuda_open(GPU, &layers, lks__fail, NULL, &device));
@@ -242,24 +229,83 @@ static void test_too_little_memory(void **state)
 
 /* --- products -------------------------------------------------------------------------------- */
 
-static bool bf16;
+static bool bf16, halves;
 
 static void use_bf16(bool on)
 {
     bf16 = on;
+    halves = false;
     assert_ok(device->ops->products(device, on));
+    ((lks__cuda *)device)->halves = false;
+}
+
+/* And activations are stored so. */
+static void use_halves(void)
+{
+    use_bf16(true);
+    ((lks__cuda *)device)->halves = halves = true;
+}
+
+static double rounded(float x)
+{
+    return (double)lks__bf16_to_float(lks__bf16_from_float(x));
 }
 
 /* What a product takes for x. */
 static double operand(float x)
 {
-    return bf16 ? (double)lks__bf16_to_float(lks__bf16_from_float(x)) : (double)x;
+    return bf16 ? rounded(x) : (double)x;
+}
+
+/* n elements of that kind, which become x[n]. They are in use until the device has finished. */
+static void *to_device(lks__cuda_kind kind, const float *x, size_t n)
+{
+    float *to = on_device(n);
+    uint16_t *half = malloc(n * sizeof *half);
+    assert_non_null(half);
+    for (size_t i = 0; i < n; i++)
+        half[i] = lks__bf16_from_float(x[i]);
+    if (kind == LKS__CUDA_ACTS && halves)
+        device->ops->copy(device, LKS__QUEUE_COMPUTE, to, half, n * sizeof *half);
+    else
+        send(LKS__QUEUE_COMPUTE, to, x, n);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    free(half);
+    return to;
+}
+
+static void from_device(lks__cuda_kind kind, float *x, const void *from, size_t n)
+{
+    const bool in_halves = kind == LKS__CUDA_ACTS && halves;
+    uint16_t *half = malloc(n * sizeof *half);
+    assert_non_null(half);
+    device->ops->copy(device, LKS__QUEUE_COMPUTE, in_halves ? (void *)half : x, from,
+                      n * (in_halves ? sizeof *half : sizeof *x));
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    for (size_t i = 0; i < n && in_halves; i++)
+        x[i] = lks__bf16_to_float(half[i]);
+    free(half);
+}
+
+static void *element_of(lks__cuda_kind kind, void *x, size_t i)
+{
+    return (char *)x + i * (kind == LKS__CUDA_ACTS && halves ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* A sum in float32 of numbers up to 1; a matrix of that kind keeps it, rounded once. */
+static bool is_kept(lks__cuda_kind kind, float got, double want)
+{
+    const double of_sum = 1e-5 * (1 + fabs(want));
+    const double half_step = want == 0 ? 0 : ldexp(1, ilogb(want) - 8);
+    return fabs((double)got - want) <=
+           of_sum + (kind == LKS__CUDA_ACTS && halves ? half_step : 0.0);
 }
 
 struct shape {
     char ta, tb;
-    size_t m, n, k, ldc, skip; /* floats before each matrix */
-    float alpha, beta;
+    size_t m, n, k, ldc, skip; /* elements before each matrix */
+    float beta;
+    lks__cuda_kind a, b, c;
 };
 
 static void product_is_right(const struct shape *s)
@@ -268,55 +314,72 @@ static void product_is_right(const struct shape *s)
     const size_t na = s->m * s->k + s->skip, nb = s->k * s->n + s->skip;
     const size_t nc = s->m * s->ldc + s->skip;
     float *a = values(na), *b = values(nb), *c = values(nc), *was = values(nc);
-    float *da = on_device(na), *db = on_device(nb), *dc = on_device(nc);
     if (s->beta == 0.0f) /* it isn't read */
         for (size_t i = 0; i < nc; i++)
             c[i] = NAN;
-    send(LKS__QUEUE_COMPUTE, da, a, na);
-    send(LKS__QUEUE_COMPUTE, db, b, nb);
-    send(LKS__QUEUE_COMPUTE, dc, c, nc);
+    float *da = to_device(s->a, a, na), *db = to_device(s->b, b, nb);
     for (int again = 0; again < 2; again++) {
-        send(LKS__QUEUE_COMPUTE, dc, c, nc);
-        lks__cuda_gemm(device->ex, s->ta, s->tb, s->m, s->n, s->k, s->alpha, da + s->skip, lda,
-                       db + s->skip, ldb, s->beta, dc + s->skip, s->ldc);
+        float *dc = to_device(s->c, c, nc), *got = values(nc);
+        const lks__cuda_product p = {.ta = s->ta,
+                                     .tb = s->tb,
+                                     .m = s->m,
+                                     .n = s->n,
+                                     .k = s->k,
+                                     .a = {element_of(s->a, da, s->skip), lda, s->a},
+                                     .b = {element_of(s->b, db, s->skip), ldb, s->b},
+                                     .beta = s->beta,
+                                     .c = {element_of(s->c, dc, s->skip), s->ldc, s->c}};
+        lks__cuda_gemm(device->ex, &p);
+        from_device(s->c, got, dc, nc);
+        for (size_t i = 0; i < s->m; i++)
+            for (size_t j = 0; j < s->n; j++) {
+                double sum = 0;
+                for (size_t x = 0; x < s->k; x++)
+                    sum += operand(a[s->skip + (s->ta == 'T' ? x * lda + i : i * lda + x)]) *
+                           operand(b[s->skip + (s->tb == 'T' ? j * ldb + x : x * ldb + j)]);
+                const size_t at = s->skip + i * s->ldc + j;
+                if (s->beta != 0.0f)
+                    sum += (double)s->beta *
+                           (s->c == LKS__CUDA_ACTS && halves ? rounded(was[at]) : (double)was[at]);
+                if (!is_kept(s->c, got[at], sum))
+                    fail_msg("%c%c %zu %zu %zu: [%zu, %zu] is %g, not %g", s->ta, s->tb, s->m, s->n,
+                             s->k, i, j, (double)got[at], sum);
+            }
+        give(dc, nc);
+        free(got);
     }
-    send(LKS__QUEUE_COMPUTE, c, dc, nc);
-    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
-    for (size_t i = 0; i < s->m; i++)
-        for (size_t j = 0; j < s->n; j++) {
-            double sum = 0;
-            for (size_t x = 0; x < s->k; x++)
-                sum += operand(a[s->skip + (s->ta == 'T' ? x * lda + i : i * lda + x)]) *
-                       operand(b[s->skip + (s->tb == 'T' ? j * ldb + x : x * ldb + j)]);
-            const size_t at = s->skip + i * s->ldc + j;
-            const double want =
-                s->alpha * sum + (s->beta == 0.0f ? 0 : (double)(s->beta * was[at]));
-            if (!(fabs(c[at] - want) <= 1e-5 * (1 + fabs(want))))
-                fail_msg("%c%c %zu %zu %zu: [%zu, %zu] is %g, not %g", s->ta, s->tb, s->m, s->n,
-                         s->k, i, j, (double)c[at], want);
-        }
     give(da, na);
     give(db, nb);
-    give(dc, nc);
     free(a);
     free(b);
     free(c);
     free(was);
 }
 
+/* Of floats; and as layers have them: activations by parameters, and by activations. */
 static void test_products(void **state)
 {
-    for (int t = 0; t < 8; t++)
+    static const lks__cuda_kind kinds[][3] = {
+        {LKS__CUDA_FLOATS, LKS__CUDA_FLOATS, LKS__CUDA_FLOATS},
+        {LKS__CUDA_ACTS, LKS__CUDA_PARAMS, LKS__CUDA_ACTS},
+        {LKS__CUDA_ACTS, LKS__CUDA_ACTS, LKS__CUDA_FLOATS}};
+    for (int t = 0; t < 36; t++)
         for (int k = 0; k < 6; k++) {
-            struct shape s = {.ta = t & 1 ? 'T' : 'N', .tb = t & 2 ? 'T' : 'N', .alpha = 1};
-            use_bf16(t >= 4);
+            const lks__cuda_kind *kind = kinds[t / 12];
+            struct shape s = {.ta = t & 1 ? 'T' : 'N', .tb = t & 2 ? 'T' : 'N'};
+            if (t % 12 < 8)
+                use_bf16(t % 12 >= 4);
+            else
+                use_halves();
             s.m = (size_t[]){1, 5, 16, 33, 8, 12}[k];
             s.n = (size_t[]){1, 3, 32, 17, 64, 20}[k];
             s.k = (size_t[]){1, 9, 64, 21, 4, 16}[k];
             s.ldc = s.n + (k == 3 ? 7 : k == 4 ? 8 : 0);
             s.skip = k == 5 ? 1 : 0; /* on no multiple of 16 bytes */
             s.beta = k % 2 != 0 ? 1 : 0;
-            s.alpha = k == 4 ? 0.5f : 1;
+            s.a = kind[0];
+            s.b = kind[1];
+            s.c = kind[2];
             product_is_right(&s);
         }
 }
@@ -375,55 +438,73 @@ static void test_batches(void **state)
 }
 
 /* The table's products are those of layers.h: forward, and both of backward. */
-static void test_layers(void **state)
+static void check_layers(void)
 {
     enum { ROWS = 6, OUT = 5, IN = 4, LD = 7 };
+    const lks__cuda_kind acts = LKS__CUDA_ACTS;
     float *x = values(ROWS * IN), *w = values(OUT * IN), *dy = values(ROWS * LD);
-    float y[ROWS * LD], dx[ROWS * IN], dw[OUT * IN];
-    float *gx = on_device(ROWS * IN), *gw = on_device(OUT * IN), *gdy = on_device(ROWS * LD);
-    float *gy = on_device(ROWS * LD), *gdx = on_device(ROWS * IN), *gdw = on_device(OUT * IN);
-    send(LKS__QUEUE_COMPUTE, gx, x, ROWS * IN);
-    send(LKS__QUEUE_COMPUTE, gw, w, OUT * IN);
-    send(LKS__QUEUE_COMPUTE, gdy, dy, ROWS * LD);
+    float *zeros = calloc(ROWS * LD, sizeof *zeros);
+    float y[ROWS * LD], dx[ROWS * IN], dw[OUT * IN], db[OUT];
+    lks__act *gx = to_device(acts, x, ROWS * IN), *gdy = to_device(acts, dy, ROWS * LD);
+    lks__act *gy = to_device(acts, zeros, ROWS * LD), *gdx = to_device(acts, zeros, ROWS * IN);
+    float *gw = to_device(LKS__CUDA_PARAMS, w, OUT * IN);
+    float *gdw = on_device(OUT * IN), *gdb = on_device(OUT);
     lks__cuda_linear_fwd(device->ex, gy, LD, gx, gw, ROWS, OUT, IN, NULL);
     lks__cuda_linear_bwd_x(device->ex, gdx, gdy, LD, gw, ROWS, OUT, IN, NULL);
+    from_device(acts, dx, gdx, ROWS * IN);
+    float first[ROWS * IN];
+    memcpy(first, dx, sizeof first);
     lks__cuda_linear_bwd_x_add(device->ex, gdx, gdy, LD, gw, ROWS, OUT, IN);
     for (int i = 0; i < 3; i++)
-        lks__cuda_linear_bwd_w(device->ex, gdw, NULL, gdy, LD, gx, ROWS, OUT, IN);
-    send(LKS__QUEUE_COMPUTE, y, gy, ROWS * LD);
-    send(LKS__QUEUE_COMPUTE, dx, gdx, ROWS * IN);
-    send(LKS__QUEUE_COMPUTE, dw, gdw, OUT * IN);
-    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+        lks__cuda_linear_bwd_w(device->ex, gdw, gdb, gdy, LD, gx, ROWS, OUT, IN);
+    from_device(acts, y, gy, ROWS * LD);
+    from_device(acts, dx, gdx, ROWS * IN);
+    from_device(LKS__CUDA_FLOATS, dw, gdw, OUT * IN);
+    from_device(LKS__CUDA_FLOATS, db, gdb, OUT);
     for (int r = 0; r < ROWS; r++)
         for (int o = 0; o < OUT; o++) {
             double sum = 0;
             for (int i = 0; i < IN; i++)
-                sum += (double)x[r * IN + i] * (double)w[o * IN + i];
-            assert_true(fabs(sum - (double)y[r * LD + o]) < 1e-5);
+                sum += operand(x[r * IN + i]) * operand(w[o * IN + i]);
+            assert_true(is_kept(acts, y[r * LD + o], sum));
         }
     for (int r = 0; r < ROWS; r++)
         for (int i = 0; i < IN; i++) {
             double sum = 0;
             for (int o = 0; o < OUT; o++)
-                sum += (double)dy[r * LD + o] * (double)w[o * IN + i];
-            assert_true(fabs(2 * sum - (double)dx[r * IN + i]) < 1e-5);
+                sum += operand(dy[r * LD + o]) * operand(w[o * IN + i]);
+            assert_true(is_kept(acts, first[r * IN + i], sum));
+            assert_true(is_kept(acts, dx[r * IN + i], (double)first[r * IN + i] + sum));
         }
-    for (int o = 0; o < OUT; o++)
+    for (int o = 0; o < OUT; o++) {
+        double of_column = 0;
+        for (int r = 0; r < ROWS; r++)
+            of_column += halves ? rounded(dy[r * LD + o]) : (double)dy[r * LD + o];
+        assert_true(fabs(3 * of_column - (double)db[o]) < 1e-5);
         for (int i = 0; i < IN; i++) {
             double sum = 0;
             for (int r = 0; r < ROWS; r++)
-                sum += (double)dy[r * LD + o] * (double)x[r * IN + i];
+                sum += operand(dy[r * LD + o]) * operand(x[r * IN + i]);
             assert_true(fabs(3 * sum - (double)dw[o * IN + i]) < 1e-5);
         }
-    give(gx, ROWS * IN);
-    give(gw, OUT * IN);
-    give(gdy, ROWS * LD);
-    give(gy, ROWS * LD);
-    give(gdx, ROWS * IN);
-    give(gdw, OUT * IN);
+    }
+    void *const all[] = {gx, gdy, gy, gdx, gw, gdw, gdb};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        give(all[i], 1);
     free(x);
     free(w);
     free(dy);
+    free(zeros);
+}
+
+static void test_layers(void **state)
+{
+    use_bf16(false);
+    check_layers();
+    use_bf16(true);
+    check_layers();
+    use_halves();
+    check_layers();
 }
 
 /* x w^T is that of the weights `value` on the device. */
@@ -506,7 +587,15 @@ static void test_counts(void **state)
 {
     float *x = on_device(200);
     const lks__device_counts first = device->ops->counts(device);
-    lks__cuda_gemm(device->ex, 'N', 'T', 2, 3, 5, 1, x, 5, x + 32, 5, 0, x + 64, 3);
+    const lks__cuda_product p = {.ta = 'N',
+                                 .tb = 'T',
+                                 .m = 2,
+                                 .n = 3,
+                                 .k = 5,
+                                 .a = {x, 5, LKS__CUDA_FLOATS},
+                                 .b = {x + 32, 5, LKS__CUDA_FLOATS},
+                                 .c = {x + 64, 3, LKS__CUDA_FLOATS}};
+    lks__cuda_gemm(device->ex, &p);
     lks__device_counts now = device->ops->counts(device);
     assert_true(now.bytes - first.bytes == 4 * (2 * 5 + 3 * 5 + 2 * 3));
     assert_true(now.flops - first.flops == 2 * 2 * 3 * 5);
@@ -515,6 +604,21 @@ static void test_counts(void **state)
     const lks__device_counts after = device->ops->counts(device);
     assert_true(after.bytes - now.bytes == 2 * 4 * (2 * 5 + 3 * 5 + 2 * 2 * 3));
     assert_true(after.flops - now.flops == 2 * 2 * 2 * 3 * 5);
+
+    /* Activations in bfloat16 are taken and stored as they are, whatever their rows begin at, and
+     * parameters' rounded copy stays. */
+    use_halves();
+    lks__cuda_linear_fwd(device->ex, x + 64, 3, x, x + 32, 2, 3, 5, NULL);
+    now = device->ops->counts(device);
+    lks__cuda_linear_fwd(device->ex, x + 64, 3, x, x + 32, 2, 3, 5, NULL);
+    lks__device_counts last = device->ops->counts(device);
+    assert_true(last.bytes - now.bytes == 2 * (2 * 5 + 3 * 5 + 2 * 3));
+    lks__cuda_linear_bwd_x_add(device->ex, x + 64, x, 3, x + 32, 2, 3, 5);
+    now = device->ops->counts(device);
+    assert_true(now.bytes - last.bytes == 2 * (2 * 3 + 3 * 5 + 2 * 2 * 5));
+    lks__cuda_linear_bwd_w(device->ex, x + 128, NULL, x, 3, x + 64, 2, 3, 5);
+    last = device->ops->counts(device);
+    assert_true(last.bytes - now.bytes == 2 * (2 * 3 + 2 * 5) + 2 * 4 * 3 * 5);
     assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
     give(x, 200);
 }
@@ -570,7 +674,7 @@ static lks_status use_everything(void)
         device->layers->accumulate(device->ex, q, p, N);
         lks__cuda_work(device->ex, 256);
         lks__cuda_work(device->ex, 512);
-        lks__cuda_gemm(device->ex, 'N', 'T', 8, 8, 8, 1, p, 8, p, 8, 0, q, 8);
+        lks__cuda_linear_fwd(device->ex, q, 8, p, p, 8, 8, 8, NULL);
         lks__cuda_gemm_batch(
             device->ex, &(lks__cuda_batch){'N', 'T', 2, 4, 4, 4, 1, 0, p, p, q, q, 16, 16, 16});
         st = device->ops->products(device, true);
@@ -656,7 +760,7 @@ static void test_first_failure_stays(void **state)
     assert_null(lks__cuda_work(device->ex, 16));
     send(LKS__QUEUE_COPY, dev, x, 4);
     lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
-    lks__cuda_gemm(device->ex, 'N', 'N', 2, 2, 2, 1, dev, 2, dev, 2, 0, dev, 2);
+    lks__cuda_linear_fwd(device->ex, dev, 2, dev, dev, 2, 2, 2, NULL);
     assert_fails(
         LKS_ERR_DEVICE, lks__device_finish(device, LKS__QUEUE_COPY),
         "cudaFirst failed on GPU 3 (Stand-in): unspecified launch failure (CUDA error 719)");

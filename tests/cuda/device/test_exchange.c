@@ -16,18 +16,6 @@ enum { N = 64, ROUNDS = 20, RANKS = 3, SEEDS = 4 };
 /* The table's operations that this program has. */
 static const lks__layers layers = {.clear = lks__cuda_clear, .accumulate = lks__cuda_accumulate};
 
-void lks__cuda_epilogue(const lks__exec *ex, float *y, size_t ldy, size_t rows, size_t width,
-                        const lks__epilogue *epilogue)
-{
-    fail_msg("no product here has an epilogue");
-}
-
-void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, size_t ld, size_t rows,
-                           size_t C)
-{
-    fail_msg("no product here has sums of columns");
-}
-
 extern const lks__nccl_module lks__module_table; /* of nccl.c */
 
 static const lks__nccl_module *load(char *why, size_t why_bytes)
