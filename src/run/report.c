@@ -16,6 +16,7 @@
 #include "rundir/outdir.h"
 #include "session/signals.h"
 #include "train/nonfinite.h"
+#include "train/peak_device.h"
 #include "train/procedure.h"
 
 enum {
@@ -33,15 +34,20 @@ static const double SLOW_RUN_S = 2.0 * 86400.0;
 
 static lks_status measure_own(void *ctx, double *own_p)
 {
-    const lks__session *ses = ctx;
-    return lks__session_peak(ses, ses->threads, PEAK_BURSTS, own_p);
+    const lks__trainer *t = ctx;
+    const lks__session *ses = &t->ses;
+    if (ses->device->ops->host_memory)
+        return lks__session_peak(ses, ses->threads, PEAK_BURSTS, own_p);
+    size_t bytes;
+    void *scratch = lks__model_scratch(t->model, &bytes);
+    return lks__peak_of_device(ses->device, ses->ex.bf16, scratch, bytes, own_p);
 }
 
-/* Multiply-adds per second of all threads of all ranks, measured at the same time. */
+/* FLOP/s of all ranks, measured at the same time. */
 static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
 {
     int W = t->ses.world.world_size;
-    *peak = (lks__peak){.measure = measure_own, .ctx = &t->ses};
+    *peak = (lks__peak){.measure = measure_own, .ctx = t};
     double *all = calloc((size_t)W, sizeof *all);
     lks_status st = LKS_OK;
     if (all == NULL)
@@ -49,7 +55,7 @@ static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
     if (st == LKS_OK)
         st = lks_comm_barrier(t->ses.comm);
     if (st == LKS_OK)
-        st = measure_own(&t->ses, &peak->own);
+        st = measure_own(t, &peak->own);
     if (st == LKS_OK)
         st = lks_comm_all_gather(t->ses.comm, &peak->own, all, sizeof peak->own, LKS_UINT8);
     for (int r = 0; r < W && st == LKS_OK; r++)
