@@ -74,24 +74,26 @@ run_line() {
         echo - ;;
     # --- shortened ----------------------------------------------------------------------------
     ./quickstart | './quickstart '*) # a minute
-        set_option "$1" iters 20 ;;
-    'lockstep train '*init_from=resume*) # minutes; after the 8 of the next line
-        set_option "$1" max_iters 12 ;;
+        set_option "$1" iters 5 ;;
+    'lockstep train '*init_from=resume*) # minutes; after the 4 of the next line
+        set_option "$1" max_iters 6 ;;
     'lockstep train '*) # minutes
-        set_option "$(set_option "$1" max_iters 8)" eval_iters 2 ;;
+        set_option "$(set_option "$1" max_iters 4)" eval_iters 2 ;;
+    '(mkdir -p out/anywhere '*--max_iters=20')') # the same
+        printf '%s\n' "$1" | sed 's/--max_iters=20/--max_iters=2 --eval_iters=2/' ;;
     *' ITERATIONS='*' lockstep train '*) # a minute
         printf '%s\n' "$1" | sed 's/ ITERATIONS=[0-9]*/ ITERATIONS=3/' ;;
     'lockstep plan '* | 'lockstep bench machine '* | 'sed -i '*machine.json)
         printf '%s\n' "$1" ;;
     'lockstep bench comm'* | 'lockstep bench step'*) # each size many times
         set_option "$1" iters 1 ;;
-    'lockstep sample '*FILE:my.txt* | 'lockstep sample '*out/golf*) # each token after a full context takes a whole pass
+    'lockstep sample '*) # each token after a full context takes a whole pass
         set_option "$1" max_new_tokens 50 ;;
     # --- as written ---------------------------------------------------------------------------
-    'export PATH='* | 'lockstep prep '* | 'lockstep sample '* | 'lockstep eval '* | \
+    'export PATH='* | 'lockstep prep '* | 'lockstep eval '* | \
         'lockstep export '* | 'lockstep run '* | 'lockstep report '* | 'lockstep plot '* | 'lockstep watch --html='* | 'lockstep info'* | 'lockstep doctor'* | \
         'lockstep bench peak'* | 'lockstep bench kernels'* | 'cmake --install build '* | \
-        'cmake -S examples '* | '(mkdir -p out/anywhere '*)
+        'cmake -S examples '*)
         printf '%s\n' "$1" ;;
     *) return 1 ;;
     esac

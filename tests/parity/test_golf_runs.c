@@ -178,9 +178,9 @@ static void test_generated(void **state)
 {
     const char *dir = generated();
     for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
-        if (!lks_test_on_device() ||
-            lks_test_number(lks_test_figure(*name), "config.TRAIN_BATCH_TOKENS") < 1000)
-            check_generated(*name, dir);
+        if (!lks_test_on_device() || strcmp(*name, "generated/golf_odd.json") == 0)
+            check_generated(*name,
+                            dir); /* of a device once: deferred_recorded has the CPU's bytes */
 }
 
 /* On the shards made from tinyshakespeare: the first 50 steps, in which the rates are constant. The
@@ -262,6 +262,8 @@ static void test_ranks(void **state)
 /* Close to float32's run, and different from it. */
 static void test_bf16(void **state)
 {
+    if (lks_test_on_device())
+        return; /* deferred_recorded */
     const json_t *figure = lks_test_figure("generated/golf.json");
     const char *const both[2] = {"--dtype=bfloat16", FEW_TOKENS};
     const char *dir = with_short_validation(), *out = check_ranks(figure, dir, both);
