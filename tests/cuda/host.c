@@ -31,9 +31,28 @@ void host_bf16(bool on)
     bf16 = on;
 }
 
-void host_halves(bool on)
+bool host_halves(bool on)
 {
+    const bool were = halves;
     halves = on;
+    return were;
+}
+
+int host_begin_floats(void **state)
+{
+    host_halves(false);
+    return 0;
+}
+
+int host_begin_halves(void **state)
+{
+    host_halves(true);
+    return 0;
+}
+
+double host_tolerance(void)
+{
+    return halves ? 1.0 / 256.0 : 1e-5;
 }
 
 void lks__cuda_written(const lks__exec *ex, const void *p, size_t bytes)

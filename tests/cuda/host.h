@@ -14,8 +14,18 @@ const lks__exec *host_exec(void);
 /* Are operands of products rounded to bfloat16? Not at first. */
 void host_bf16(bool on);
 
-/* Are activations stored in bfloat16? Not at first. */
-void host_halves(bool on);
+/* Are activations stored in bfloat16? Not at first. Returns whether they were. */
+bool host_halves(bool on);
+
+/* A test twice in a list of tests: with activations in float32, and in bfloat16. */
+#define HOST_BOTH(test)                                                                            \
+    cmocka_unit_test_setup(test, host_begin_floats), cmocka_unit_test_setup(test, host_begin_halves)
+int host_begin_floats(void **state);
+int host_begin_halves(void **state);
+
+/* Of an activation that is stored once: a number that is rounded to bfloat16 differs by up to a
+ * 512th. */
+double host_tolerance(void);
 
 /* What operations have counted since the last call (cuda.h). */
 lks__device_counts host_counts(void);

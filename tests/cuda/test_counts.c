@@ -15,6 +15,12 @@ enum { B = 2, T = 5, ROWS = B * T, C = 8, V = 12, NH = 4, NKV = 2, HS = C / NH }
                      4.0 * (floats), (double)(operations));                                        \
     } while (0)
 
+/* Of an activation, in floats. */
+static double act(void)
+{
+    return lks__cuda_halves(NULL) ? 0.5 : 1.0;
+}
+
 static float *floats(size_t n)
 {
     return host_randoms(n, 7);
@@ -36,23 +42,18 @@ static void test_memory(void **state)
     assert_counts(300, 100);
     lks__cuda_first_not_finite(NULL, &first, floats(100), 100);
     assert_counts(100, 0);
-    for (int halves = 0; halves < 2; halves++) {
-        const double size = halves == 1 ? 0.5 : 1;
-        host_halves(halves == 1);
-        lks__cuda_act_clear(NULL, acts(100), 100);
-        assert_counts(100 * size, 0);
-        lks__cuda_act_copy(NULL, acts(100), acts(100), 100);
-        assert_counts(200 * size, 0);
-        lks__cuda_act_accumulate(NULL, acts(100), acts(100), 100);
-        assert_counts(300 * size, 100);
-        lks__cuda_act_first_not_finite(NULL, &first, acts(100), 100);
-        assert_counts(100 * size, 0);
-        lks__cuda_cap_logits(NULL, floats(100), acts(100), 100, 0.0f);
-        assert_counts(100 * size + 100, 0);
-        lks__cuda_cap_logits(NULL, floats(100), acts(100), 100, 30.0f);
-        assert_counts(100 * size + 100, 20 * 100);
-    }
-    host_halves(false);
+    lks__cuda_act_clear(NULL, acts(100), 100);
+    assert_counts(100 * act(), 0);
+    lks__cuda_act_copy(NULL, acts(100), acts(100), 100);
+    assert_counts(200 * act(), 0);
+    lks__cuda_act_accumulate(NULL, acts(100), acts(100), 100);
+    assert_counts(300 * act(), 100);
+    lks__cuda_act_first_not_finite(NULL, &first, acts(100), 100);
+    assert_counts(100 * act(), 0);
+    lks__cuda_cap_logits(NULL, floats(100), acts(100), 100, 0.0f);
+    assert_counts(100 * act() + 100, 0);
+    lks__cuda_cap_logits(NULL, floats(100), acts(100), 100, 30.0f);
+    assert_counts(100 * act() + 100, 20 * 100);
 }
 
 static void test_rows(void **state)
@@ -60,35 +61,32 @@ static void test_rows(void **state)
     const double n = ROWS * C;
     int32_t *tokens = host_tokens(ROWS, V, 1);
     const lks__dropout drop = host_dropout(0.5);
-    lks__cuda_layernorm_rows_fwd(NULL, floats(ROWS * C), floats(ROWS), floats(ROWS),
-                                 floats(ROWS * C), floats(C), floats(C), ROWS, C);
-    assert_counts(2 * n, 8 * n);
-    lks__cuda_layernorm_rows_bwd(NULL, floats(ROWS * C), NULL, NULL, floats(ROWS * C),
-                                 floats(ROWS * C), floats(C), floats(ROWS), floats(ROWS), ROWS, C,
+    lks__cuda_layernorm_rows_fwd(NULL, acts(ROWS * C), floats(ROWS), floats(ROWS), acts(ROWS * C),
+                                 floats(C), floats(C), ROWS, C);
+    assert_counts(2 * n * act(), 8 * n);
+    lks__cuda_layernorm_rows_bwd(NULL, acts(ROWS * C), NULL, NULL, acts(ROWS * C), acts(ROWS * C),
+                                 floats(C), floats(ROWS), floats(ROWS), ROWS, C,
                                  floats(lks__cuda_layernorm_partial_floats(ROWS, C)));
-    assert_counts(4 * n, 18 * n);
-    lks__cuda_dropout_rows(NULL, floats(ROWS * C), floats(ROWS * C), ROWS, C, &drop);
-    assert_counts(2 * n, n);
-    lks__cuda_embedding_fwd(NULL, floats(ROWS * C), tokens, floats(V * C), floats(T * C), ROWS, T,
-                            C, &drop);
-    assert_counts(3 * n, n);
-    lks__cuda_embedding_bwd(NULL, NULL, floats(T * C), floats(ROWS * C), tokens, ROWS, T, C);
-    assert_counts(n + 2 * T * C, n);
-    for (int halves = 0; halves < 2; halves++) {
-        const double size = halves == 1 ? 0.5 : 1;
-        host_halves(halves == 1);
-        lks__cuda_linear_rows_fwd(NULL, acts(ROWS * V), V, acts(ROWS * C), floats(V * C), ROWS, V,
-                                  C, NULL);
-        assert_counts(size * (n + ROWS * V) + V * C, 2 * n * V);
-        lks__cuda_act_sums(NULL, floats(C), acts(ROWS * C), C, ROWS, C);
-        assert_counts(size * n, n);
-    }
-    host_halves(false);
+    assert_counts(4 * n * act(), 18 * n);
+    lks__cuda_dropout_rows(NULL, acts(ROWS * C), acts(ROWS * C), ROWS, C, &drop);
+    assert_counts(2 * n * act(), n);
+    lks__cuda_embedding_fwd(NULL, acts(ROWS * C), tokens, floats(V * C), floats(T * C), ROWS, T, C,
+                            &drop);
+    assert_counts(2 * n + n * act(), n);
+    lks__cuda_embedding_bwd(NULL, NULL, floats(T * C), acts(ROWS * C), tokens, ROWS, T, C);
+    assert_counts(n * act() + 2 * T * C, n);
+    lks__cuda_embedding_bwd(NULL, floats(V * C), NULL, acts(ROWS * C), tokens, ROWS, T, C);
+    assert_counts(n * act() + 3 * ROWS, n);
+    lks__cuda_linear_rows_fwd(NULL, acts(ROWS * V), V, acts(ROWS * C), floats(V * C), ROWS, V, C,
+                              NULL);
+    assert_counts((n + ROWS * V) * act() + V * C, 2 * n * V);
+    lks__cuda_act_sums(NULL, floats(C), acts(ROWS * C), C, ROWS, C);
+    assert_counts(n * act(), n);
     lks__cuda_column_sums(NULL, floats(C), floats(ROWS * C), C, ROWS, C);
     assert_counts(n, n);
 }
 
-static void check_epilogues(double size)
+static void test_epilogues(void **state)
 {
     const double n = ROWS * C;
     const lks__epilogue gelu = {.kind = LKS__EPILOGUE_GELU, .out = acts(ROWS * C)},
@@ -98,21 +96,13 @@ static void check_epilogues(double size)
                                   .scale = floats(C),
                                   .out = acts(ROWS * C)};
     lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &gelu);
-    assert_counts(3 * n * size, 15 * n);
+    assert_counts(3 * n * act(), 15 * n);
     lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &slope);
-    assert_counts(3 * n * size, 30 * n);
+    assert_counts(3 * n * act(), 30 * n);
     lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &branch);
-    assert_counts(4 * n * size, 3 * n);
+    assert_counts(4 * n * act(), 3 * n);
     lks__cuda_activation_fwd(NULL, LKS__EPILOGUE_RELU2, acts(ROWS * C), acts(ROWS * C), ROWS, C);
-    assert_counts(2 * n * size, 3 * n);
-}
-
-static void test_epilogues(void **state)
-{
-    check_epilogues(1);
-    host_halves(true);
-    check_epilogues(0.5);
-    host_halves(false);
+    assert_counts(2 * n * act(), 3 * n);
 }
 
 /* Pairs of a query with the keys up to it; forward has 2 products of them, backward 7 in two
@@ -147,54 +137,84 @@ static void test_attention(void **state)
 
 static void test_golf(void **state)
 {
-    const double n = ROWS * C;
-    float *rows[9], *partial = floats(lks__cuda_golf_partial_floats(ROWS, C, NH));
+    const double n = ROWS * C, k = ROWS * NKV * HS;
+    const int32_t *tokens = host_tokens(ROWS, V, 1);
+    lks__act *rows[9];
+    float *rms = floats(ROWS), *partial = floats(lks__cuda_golf_partial_floats(ROWS, C, NH));
     for (int i = 0; i < 9; i++)
-        rows[i] = floats(ROWS * C);
-    lks__cuda_golf_norm_fwd(NULL, rows[0], rows[1], rows[2], ROWS, C);
-    assert_counts(2 * n, 4 * n);
-    lks__cuda_golf_norm_bwd(NULL, rows[0], rows[1], rows[2], rows[3], ROWS, C);
-    assert_counts(3 * n, 7 * n);
+        rows[i] = acts(ROWS * C);
+    lks__cuda_golf_norm_fwd(NULL, rows[0], rms, rows[2], ROWS, C);
+    assert_counts(2 * n * act(), 4 * n);
+    lks__cuda_golf_norm_bwd(NULL, rows[0], rows[1], rows[2], rms, ROWS, C);
+    assert_counts(3 * n * act(), 7 * n);
+    lks__cuda_golf_embed_fwd(NULL, rows[0], rms, tokens, floats(V * C), ROWS, C);
+    assert_counts(n + n * act(), 4 * n);
+    lks__cuda_golf_embed_bwd(NULL, floats(V * C), rows[0], rows[1], tokens, floats(V * C), rms,
+                             ROWS, C); /* and the sum of the rows */
+    assert_counts((n + 2 * n * act()) + (n * act() + 3 * ROWS), 8 * n);
     lks__golf_entry e = {.prev = rows[0], .x0 = rows[2], .mix = floats(2 * C)};
     e.x = rows[3];
     e.norm = rows[4];
-    e.rms = rows[5];
+    e.rms = rms;
     lks__cuda_golf_entry_fwd(NULL, &e, ROWS, C);
-    assert_counts(4 * n, 7 * n);
+    assert_counts(4 * n * act(), 7 * n);
     lks__cuda_golf_entry_bwd(NULL, &e, rows[6], rows[7], NULL, NULL, NULL, rows[8], ROWS, C,
                              partial);
-    assert_counts(8 * n, 18 * n);
+    assert_counts(8 * n * act(), 18 * n);
     e.skip = rows[1];
     e.skip_weight = floats(C);
     lks__cuda_golf_entry_fwd(NULL, &e, ROWS, C);
-    assert_counts(5 * n, 9 * n);
+    assert_counts(5 * n * act(), 9 * n);
     lks__golf_branch b = {.dx = rows[0], .dy = rows[1], .scale = floats(C)};
     lks__cuda_golf_branch_bwd(NULL, &b, ROWS, C);
-    assert_counts(2 * n, n);
+    assert_counts(2 * n * act(), n);
     b.add = rows[2];
     lks__cuda_golf_branch_bwd(NULL, &b, ROWS, C);
-    assert_counts(4 * n, 2 * n);
+    assert_counts(4 * n * act(), 2 * n);
     b.add = NULL;
     b.dnorm = rows[3];
     b.normed = rows[4];
-    b.rms = rows[5];
+    b.rms = rms;
     lks__cuda_golf_branch_bwd(NULL, &b, ROWS, C);
-    assert_counts(5 * n, 8 * n);
+    assert_counts(5 * n * act(), 8 * n);
     const lks__golf_scaled s = {floats(V * C), floats(V), floats(V * C), floats(V * C), floats(V)};
     lks__cuda_golf_scaled_bwd(NULL, &s, V, C);
     assert_counts(4 * V * C, 4 * V * C);
+    const lks__golf_heads h = {.rows = ROWS,
+                               .T = T,
+                               .n_head = NH,
+                               .n_kv_head = NKV,
+                               .hs = HS,
+                               .cosine = floats(T * HS / 2),
+                               .sine = floats(T * HS / 2),
+                               .gain = floats(NH),
+                               .q_raw = rows[0],
+                               .k_raw = rows[1],
+                               .q = rows[2],
+                               .k = rows[3],
+                               .q_rms = floats(ROWS * NH),
+                               .k_rms = floats(ROWS * NKV)};
+    lks__cuda_golf_heads_fwd(NULL, &h);
+    assert_counts(2 * (n + k) * act(), 9 * (n + k));
+    lks__cuda_golf_heads_bwd(NULL, &h, rows[4], rows[5], NULL, NULL);
+    assert_counts(3 * (n + k) * act(), 20 * (n + k));
 }
 
-static void test_head_and_updates(void **state)
+static void test_head(void **state)
 {
     const double n = ROWS * V;
     double row_loss[ROWS];
     int32_t *targets = host_tokens(ROWS, V, 1);
     for (int i = 0; i < 4; i++) {
         const lks__xent x = {ROWS, V, V, 1, i & 1 ? 30.0f : 0.0f, i >= 2};
-        lks__cuda_xent_rows(NULL, &x, floats(ROWS * V), targets, row_loss);
-        assert_counts(x.grad ? 2 * n : n, n * (x.grad ? 30 + (i & 1) * 40 : 12 + (i & 1) * 20));
+        lks__cuda_xent_rows(NULL, &x, acts(ROWS * V), targets, row_loss);
+        assert_counts((x.grad ? 2 : 1) * n * act(),
+                      n * (x.grad ? 30 + (i & 1) * 40 : 12 + (i & 1) * 20));
     }
+}
+
+static void test_updates(void **state)
+{
     lks__blend blend = {.n_pieces = 2};
     lks__adamw_list adamw = {1e-3, 0.9, 0.95, 1e-8, 0.1, 2, 1, .n_pieces = 2};
     for (int i = 0; i < 2; i++) {
@@ -223,9 +243,13 @@ static void test_head_and_updates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_epilogues), cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_golf),      cmocka_unit_test(test_head_and_updates),
+        HOST_BOTH(test_memory),
+        HOST_BOTH(test_rows),
+        HOST_BOTH(test_epilogues),
+        cmocka_unit_test_setup(test_attention, host_begin_floats),
+        HOST_BOTH(test_golf),
+        HOST_BOTH(test_head),
+        cmocka_unit_test_setup(test_updates, host_begin_floats),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

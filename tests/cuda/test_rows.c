@@ -1,4 +1,5 @@
-/* Operations on rows: LayerNorm, embeddings, dropout, and the head's loss. */
+/* Operations on rows: LayerNorm, embeddings, dropout, and the head's loss, with activations in
+ * float32 and in bfloat16. */
 #include "support.h"
 
 #include <math.h>
@@ -36,8 +37,8 @@ static struct norm norm_of(size_t rows, size_t C)
     const size_t n = rows * C;
     struct norm o = {rows,
                      C,
-                     host_randoms(n, 1),
-                     host_randoms(n, 2),
+                     host_as_stored(host_randoms(n, 1), n),
+                     host_as_stored(host_randoms(n, 2), n),
                      host_randoms(C, 3),
                      host_randoms(C, 4),
                      host_doubles(n),
@@ -79,42 +80,50 @@ static float *begin_gradient(double *want, size_t n, unsigned seed)
 
 static void check_norm(size_t rows, size_t C)
 {
+    const size_t n = rows * C;
     const struct norm o = norm_of(rows, C);
-    const float *dx0 = begin_gradient(o.dx, rows * C, 5);
+    const float *dx0 = host_as_stored(host_randoms(n, 5), n);
     const float *dgain0 = begin_gradient(o.dgain, C, 6), *dbias0 = begin_gradient(o.dbias, C, 7);
     const float *kept[4] = {0};
+    const lks__act *x = host_acts(o.x, n), *dy = host_acts(o.dy, n);
+    for (size_t i = 0; i < n; i++)
+        o.dx[i] += (double)dx0[i];
     EACH_ORDER(seed)
     {
-        float *y = host_floats(rows * C), *mean = host_floats(rows), *rstd = host_floats(rows);
-        float *dx = host_copy(dx0, rows * C), *other = host_copy(dx0, rows * C);
+        float *mean = host_floats(rows), *rstd = host_floats(rows);
+        lks__act *y = host_empty_acts(n), *dx = host_acts(dx0, n), *other = host_acts(dx0, n);
         float *dgain = host_copy(dgain0, C), *dbias = host_copy(dbias0, C);
         float *partial = host_floats(lks__cuda_layernorm_partial_floats(rows, C));
-        lks__cuda_layernorm_rows_fwd(NULL, y, mean, rstd, o.x, o.gain, o.bias, rows, C);
-        lks__cuda_layernorm_rows_bwd(NULL, dx, dgain, dbias, o.dy, o.x, o.gain, mean, rstd, rows, C,
+        lks__cuda_layernorm_rows_fwd(NULL, y, mean, rstd, x, o.gain, o.bias, rows, C);
+        lks__cuda_layernorm_rows_bwd(NULL, dx, dgain, dbias, dy, x, o.gain, mean, rstd, rows, C,
                                      partial);
-        assert_close(y, o.y, rows * C, 1e-5);
-        assert_close(dx, o.dx, rows * C, 1e-5);
+        const float *got_y = host_act_floats(y, n), *got_dx = host_act_floats(dx, n);
+        assert_close(got_y, o.y, n, host_tolerance());
+        assert_close(got_dx, o.dx, n, host_tolerance());
         assert_close(dgain, o.dgain, C, 1e-5);
         assert_close(dbias, o.dbias, C, 1e-5);
-        assert_same_each("y", &kept[0], seed, y, rows * C);
-        assert_same_each("dx", &kept[1], seed, dx, rows * C);
+        assert_same_each("y", &kept[0], seed, got_y, n);
+        assert_same_each("dx", &kept[1], seed, got_dx, n);
         assert_same_each("dgain", &kept[2], seed, dgain, C);
         assert_same_each("dbias", &kept[3], seed, dbias, C);
 
         /* Frozen parameters: the same dx without their sums, whose work space isn't touched. */
-        lks__cuda_layernorm_rows_bwd(NULL, other, NULL, NULL, o.dy, o.x, o.gain, mean, rstd, rows,
-                                     C, NULL);
-        assert_bits(other, dx, rows * C);
+        lks__cuda_layernorm_rows_bwd(NULL, other, NULL, NULL, dy, x, o.gain, mean, rstd, rows, C,
+                                     NULL);
+        assert_bits(host_act_floats(other, n), got_dx, n);
         if (seed != 0)
             continue;
 
-        float *y2 = host_floats(rows * C);
-        float *cpu = host_floats(rows * C), *cpu_mean = host_floats(rows);
-        float *cpu_rstd = host_floats(rows);
-        lks__layers_cpu.layernorm_rows_fwd(host_exec(), cpu, cpu_mean, cpu_rstd, o.x, o.gain, NULL,
-                                           rows, C);
-        lks__cuda_layernorm_rows_fwd(NULL, y2, mean, rstd, o.x, o.gain, NULL, rows, C);
-        assert_close_floats(y2, cpu, rows * C, 1e-5);
+        lks__act *y2 = host_empty_acts(n);
+        lks__cuda_layernorm_rows_fwd(NULL, y2, mean, rstd, x, o.gain, NULL, rows, C);
+        const bool halves = host_halves(false);
+        lks__act *cpu = host_empty_acts(n);
+        float *cpu_mean = host_floats(rows), *cpu_rstd = host_floats(rows);
+        lks__layers_cpu.layernorm_rows_fwd(host_exec(), cpu, cpu_mean, cpu_rstd, host_acts(o.x, n),
+                                           o.gain, NULL, rows, C);
+        const float *want = host_act_floats(cpu, n);
+        host_halves(halves);
+        assert_close_floats(host_act_floats(y2, n), host_as_stored(want, n), n, host_tolerance());
         assert_close_floats(mean, cpu_mean, rows, 1e-6);
         assert_close_floats(rstd, cpu_rstd, rows, 1e-5);
     }
@@ -129,25 +138,29 @@ static void test_layernorm(void **state)
     check_norm(3, 1031);
 #endif
     const float x[3] = {5.0f, -7.0f, 0.0f}, one = 1.0f, half = 0.5f;
-    float y[3], mean[3], rstd[3];
-    lks__cuda_layernorm_rows_fwd(NULL, y, mean, rstd, x, &one, &half, 3, 1);
+    float mean[3], rstd[3];
+    lks__act *y = host_empty_acts(3);
+    lks__cuda_layernorm_rows_fwd(NULL, y, mean, rstd, host_acts(x, 3), &one, &half, 3, 1);
     for (int i = 0; i < 3; i++)
-        assert_true(y[i] == 0.5f && mean[i] == x[i]);
+        assert_true(host_act_floats(y, 3)[i] == 0.5f && mean[i] == x[i]);
 }
 
-/* The rows' variance is that around their mean, however large that is. */
+/* The rows' variance is that around their mean, however large that is; from 256 on, bfloat16 has
+ * every second number. */
 static void test_layernorm_far(void **state)
 {
     enum { C = 256 };
-    float *x = host_randoms(C, 1), *y = host_floats(C), *gain = host_floats(C), mean, rstd;
+    float *x = host_randoms(C, 1), *gain = host_floats(C), mean, rstd;
     double square = 0.0;
     for (size_t i = 0; i < C; i++) {
-        x[i] = 1000.0f + x[i] / 16.0f;
+        x[i] = lks__cuda_halves(NULL) ? 256.0f + 2.0f * (float)(i % 3) : 1000.0f + x[i] / 16.0f;
         gain[i] = 1.0f;
     }
-    lks__cuda_layernorm_rows_fwd(NULL, y, &mean, &rstd, x, gain, NULL, 1, C);
+    lks__act *y = host_empty_acts(C);
+    lks__cuda_layernorm_rows_fwd(NULL, y, &mean, &rstd, host_acts(x, C), gain, NULL, 1, C);
+    const float *got = host_act_floats(y, C);
     for (size_t i = 0; i < C; i++)
-        square += (double)y[i] * (double)y[i] / C;
+        square += (double)got[i] * (double)got[i] / C;
     assert_near(square, 1.0, 1e-2);
 }
 
@@ -157,25 +170,31 @@ static void check_embedding(size_t T, size_t B, size_t C, int32_t V, double p)
 {
     const size_t rows = B * T, n = rows * C, words = (size_t)V * C;
     const float *wte = host_randoms(words, 1), *wpe = host_randoms((T + 1) * C, 2);
-    const float *dx = host_randoms(n, 3);
+    const float *dx_stored = host_as_stored(host_randoms(n, 3), n);
     const int32_t *tokens = host_tokens(rows, V, 4);
     const lks__dropout drop = host_dropout(p);
     const lks__layers *cpu = &lks__layers_cpu;
+    const lks__act *dx = host_acts(dx_stored, n);
+    const bool halves = host_halves(false);
+    lks__act *cpu_x = host_empty_acts(n), *cpu_dx = host_acts(dx_stored, n);
+    cpu->embedding_fwd(host_exec(), cpu_x, tokens, wte, wpe, rows, T, C, &drop);
+    const float *want = host_act_floats(cpu_x, n);
+    host_halves(halves);
+    want = host_as_stored(want, n);
     EACH_ORDER(seed)
     {
-        float *x = host_floats(n), *want = host_floats(n);
+        lks__act *x = host_empty_acts(n);
         float *dwte = host_copy(wte, words), *dwpe = host_copy(wpe, (T + 1) * C);
         float *dwte2 = host_copy(wte, words), *dwpe2 = host_copy(wpe, (T + 1) * C);
         lks__cuda_embedding_fwd(NULL, x, tokens, wte, wpe, rows, T, C, &drop);
-        cpu->embedding_fwd(host_exec(), want, tokens, wte, wpe, rows, T, C, &drop);
-        assert_bits(x, want, n);
+        assert_bits(host_act_floats(x, n), want, n);
         lks__cuda_embedding_bwd(NULL, dwte, NULL, dx, tokens, rows, T, C);
         lks__cuda_embedding_bwd(NULL, NULL, dwpe, dx, tokens, rows, T, C);
-        cpu->embedding_bwd(host_exec(), dwte2, dwpe2, dx, tokens, rows, T, C);
+        cpu->embedding_bwd(host_exec(), dwte2, dwpe2, cpu_dx, tokens, rows, T, C);
         assert_bits(dwte, dwte2, words);
         assert_bits(dwpe, dwpe2, (T + 1) * C);
         lks__cuda_embedding_bwd(NULL, dwte, dwpe, dx, tokens, rows, T, C);
-        cpu->embedding_bwd(host_exec(), dwte2, dwpe2, dx, tokens, rows, T, C);
+        cpu->embedding_bwd(host_exec(), dwte2, dwpe2, cpu_dx, tokens, rows, T, C);
         assert_bits(dwte, dwte2, words);
         assert_bits(dwpe, dwpe2, (T + 1) * C);
     }
@@ -183,7 +202,7 @@ static void check_embedding(size_t T, size_t B, size_t C, int32_t V, double p)
     float *dwte = host_floats(words);
     memset(dwte, 0, words * sizeof *dwte);
     for (size_t i = 0; i < n; i++)
-        sums[(size_t)tokens[i / C] * C + i % C] += (double)dx[i];
+        sums[(size_t)tokens[i / C] * C + i % C] += (double)dx_stored[i];
     lks__cuda_embedding_bwd(NULL, dwte, NULL, dx, tokens, rows, T, C);
     assert_close(dwte, sums, words, 1e-5);
 }
@@ -204,15 +223,23 @@ static void test_dropout(void **state)
             EACH_ORDER(seed)
             {
                 const size_t rows = 5, n = rows * widths[w];
-                float *x = host_randoms(n, 1), *y = host_floats(n), *want = host_floats(n);
+                float *x = host_randoms(n, 1);
                 x[n / 2] = INFINITY; /* dropped, it is a NaN */
-                lks__cuda_dropout_rows(NULL, y, x, rows, widths[w], &drops[i]);
-                lks__layers_cpu.dropout_rows(host_exec(), want, x, rows, widths[w], &drops[i]);
-                for (size_t j = 0; j < n; j++)
-                    assert_true(isnan(want[j]) ? isnan(y[j]) : y[j] == want[j]);
-                lks__cuda_dropout_rows(NULL, x, x, rows, widths[w], &drops[i]); /* in place */
-                for (size_t j = 0; j < n; j++)
-                    assert_true(isnan(want[j]) ? isnan(x[j]) : x[j] == want[j]);
+                x = host_as_stored(x, n);
+                const bool halves = host_halves(false);
+                lks__act *cpu = host_empty_acts(n);
+                lks__layers_cpu.dropout_rows(host_exec(), cpu, host_acts(x, n), rows, widths[w],
+                                             &drops[i]);
+                const float *want = host_act_floats(cpu, n);
+                host_halves(halves);
+                want = host_as_stored(want, n);
+                lks__act *y = host_empty_acts(n), *in_place = host_acts(x, n);
+                lks__cuda_dropout_rows(NULL, y, host_acts(x, n), rows, widths[w], &drops[i]);
+                lks__cuda_dropout_rows(NULL, in_place, in_place, rows, widths[w], &drops[i]);
+                const float *got[2] = {host_act_floats(y, n), host_act_floats(in_place, n)};
+                for (size_t j = 0; j < 2 * n; j++)
+                    assert_true(isnan(want[j / 2]) ? isnan(got[j % 2][j / 2])
+                                                   : got[j % 2][j / 2] == want[j / 2]);
             }
 }
 
@@ -240,36 +267,46 @@ static void check_xent(size_t rows, size_t V, size_t ld, float cap)
     const float *kept = NULL;
     float *logits = host_randoms(n, 1);
     const int32_t *targets = host_tokens(rows, (int32_t)V, 2);
-    double *want = host_doubles(n), losses[64], before[64];
-    for (size_t i = 0; i < n; i++) {
+    double losses[64], before[64];
+    for (size_t i = 0; i < n; i++)
         logits[i] *= 12.0f;
-        want[i] = (double)logits[i];
-    }
+    logits = host_as_stored(logits, n);
+    double *want = host_wide(logits, n);
     for (size_t r = 0; r < rows; r++)
         losses[r] = xent_of(want + r * ld, V, (size_t)targets[r], 1.0, (double)cap);
     EACH_ORDER(seed)
     {
-        float *x = host_copy(logits, n), loss, cpu_loss;
+        lks__act *x = host_acts(logits, n);
+        float loss, cpu_loss;
         double got[64];
         lks__xent o = {.rows = rows, .V = V, .ld = ld, .scale = 1.0f, .softcap = cap};
         lks__cuda_xent_rows(NULL, &o, x, targets, got);
-        assert_bits(x, logits, n); /* without the gradient they stay */
+        assert_bits(host_act_floats(x, n), logits, n); /* without the gradient they stay */
         o.grad = true;
         lks__cuda_xent_rows(NULL, &o, x, targets, before);
         assert_memory_equal(got, before, rows * sizeof *got);
         for (size_t r = 0; r < rows; r++)
             assert_near(got[r], losses[r], 1e-5 * fmax(1.0, losses[r]));
-        assert_close(x, want, n, 1e-5); /* what lies beyond V in a row stays, too */
-        assert_same_each("gradient", &kept, seed, x, n);
+        const float *grad = host_act_floats(x, n);
+        for (size_t r = 0; r < rows; r++) {
+            assert_close(grad + r * ld, want + r * ld, V, host_tolerance());
+            assert_bits(grad + r * ld + V, logits + r * ld + V, ld - V); /* beyond V they stay */
+        }
+        assert_same_each("gradient", &kept, seed, grad, n);
         lks__cuda_mean_loss(NULL, &loss, got, rows);
         lks__layers_cpu.mean_loss(host_exec(), &cpu_loss, got, rows);
         assert_bits(&loss, &cpu_loss, 1);
     }
-    float *x = host_copy(logits, n);
+    lks__act *x = host_acts(logits, n);
     lks__xent o = {rows, V, ld, 0.25f, cap, true};
     lks__cuda_xent_rows(NULL, &o, x, targets, before);
-    lks__layers_cpu.xent_rows(host_exec(), &o, logits, targets, losses);
-    assert_close_floats(x, logits, n, 1e-5);
+    const float *grad = host_act_floats(x, n);
+    const bool halves = host_halves(false);
+    lks__act *cpu = host_acts(logits, n);
+    lks__layers_cpu.xent_rows(host_exec(), &o, cpu, targets, losses);
+    const float *cpu_grad = host_act_floats(cpu, n);
+    host_halves(halves);
+    assert_close_floats(grad, host_as_stored(cpu_grad, n), n, host_tolerance());
     for (size_t r = 0; r < rows; r++)
         assert_near(before[r], losses[r], 1e-5 * fmax(1.0, losses[r]));
 }
@@ -298,13 +335,16 @@ static void test_xent_not_finite(void **state)
         for (int i = 0; i < 2; i++) {
             float *x = host_randoms(300, 1);
             x[at] = odd[i];
-            lks__cuda_xent_rows(NULL, &o, x, &target, &loss);
+            lks__cuda_xent_rows(NULL, &o, host_acts(x, 300), &target, &loss);
             assert_true(isnan(loss));
         }
         float *x = host_randoms(300, 1);
         x[at] = -INFINITY;
-        lks__cuda_xent_rows(NULL, &o, x, &target, &loss);
-        lks__layers_cpu.xent_rows(host_exec(), &o, x, &target, &cpu);
+        x = host_as_stored(x, 300);
+        lks__cuda_xent_rows(NULL, &o, host_acts(x, 300), &target, &loss);
+        const bool halves = host_halves(false);
+        lks__layers_cpu.xent_rows(host_exec(), &o, host_acts(x, 300), &target, &cpu);
+        host_halves(halves);
         assert_near(loss, cpu, 1e-5);
     }
 }
@@ -325,39 +365,41 @@ static void test_mean_loss(void **state)
 /* Floats of activations, with a cap or as they are. */
 static void test_cap_logits(void **state)
 {
-    for (int kind = 0; kind < 4; kind++)
+    for (int has_cap = 0; has_cap < 2; has_cap++)
         for (size_t w = 0; w < WIDTHS; w++) {
             const size_t n = widths[w];
-            const bool has_cap = kind % 2 == 0;
-            host_halves(kind / 2 == 1);
-            float *x = host_randoms(n, 1), *y = host_floats(n);
+            const float cap = has_cap ? 15.0f : 0.0f;
+            const double error = has_cap ? 1e-5 : 0.0;
+            float *x = host_randoms(n, 1), *y = host_floats(n), *cpu = host_floats(n);
             for (size_t i = 0; i < n; i++)
                 x[i] *= 50.0f;
-            lks__cuda_cap_logits(NULL, y, host_acts(x, n), n, has_cap ? 15.0f : 0.0f);
             x = host_as_stored(x, n);
+            lks__cuda_cap_logits(NULL, y, host_acts(x, n), n, cap);
             double *want = host_doubles(n);
             for (size_t i = 0; i < n; i++)
                 want[i] = has_cap ? 15.0 * tanh((double)x[i] / 15.0) : (double)x[i];
-            assert_close(y, want, n, has_cap ? 1e-5 : 0.0);
-            host_halves(false);
-            float *cpu = host_floats(n);
+            assert_close(y, want, n, error);
+            const bool halves = host_halves(false);
             lks__act *in_place = host_acts(x, n);
-            lks__layers_cpu.cap_logits(host_exec(), cpu, host_acts(x, n), n,
-                                       has_cap ? 15.0f : 0.0f);
-            assert_close(cpu, want, n, has_cap ? 1e-5 : 0.0);
-            lks__layers_cpu.cap_logits(host_exec(), (void *)in_place, in_place, n,
-                                       has_cap ? 15.0f : 0.0f);
+            lks__layers_cpu.cap_logits(host_exec(), cpu, host_acts(x, n), n, cap);
+            assert_close(cpu, want, n, error);
+            lks__layers_cpu.cap_logits(host_exec(), (void *)in_place, in_place, n, cap);
             assert_bits(host_act_floats(in_place, n), cpu, n);
+            host_halves(halves);
         }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layernorm), cmocka_unit_test(test_layernorm_far),
-        cmocka_unit_test(test_embedding), cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_xent),      cmocka_unit_test(test_xent_not_finite),
-        cmocka_unit_test(test_mean_loss), cmocka_unit_test(test_cap_logits),
+        HOST_BOTH(test_layernorm),
+        HOST_BOTH(test_layernorm_far),
+        HOST_BOTH(test_embedding),
+        HOST_BOTH(test_dropout),
+        HOST_BOTH(test_xent),
+        HOST_BOTH(test_xent_not_finite),
+        cmocka_unit_test(test_mean_loss),
+        HOST_BOTH(test_cap_logits),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

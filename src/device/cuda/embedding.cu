@@ -6,10 +6,10 @@ static const unsigned THREADS = 256;
 
 /* --- forward: a block for each row ------------------------------------------------------------ */
 
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(THREADS)
-    embed_rows(float *x, const int32_t *tokens, const float *wte, const float *wpe, size_t T,
-               size_t C, lks__dropout drop)
+    embed_rows(E *x, const int32_t *tokens, const float *wte, const float *wpe, size_t T, size_t C,
+               lks__dropout drop)
 {
     const size_t row = blockIdx.x, token = (size_t)tokens[row], position = row % T;
     for (size_t c = (size_t)threadIdx.x * N; c < C; c += (size_t)blockDim.x * N) {
@@ -22,36 +22,41 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" void lks__cuda_embedding_fwd(const lks__exec *ex, float *x, const int32_t *tokens,
+extern "C" void lks__cuda_embedding_fwd(const lks__exec *ex, lks__act *x, const int32_t *tokens,
                                         const float *wte, const float *wpe, size_t rows, size_t T,
                                         size_t C, const lks__dropout *drop)
 {
     if (rows == 0)
         return;
-    lks__cuda_count(ex, 12.0 * (double)(rows * C), (double)(rows * C));
+    const bool halves = lks__cuda_halves(ex);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex, (8.0 + lks_act_bytes(halves)) * n, n);
     const bool fours = lks_in_fours(C, x, wte, wpe);
-    LKS_LAUNCH_FOURS(embed_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(C, fours)),
-                     lks__cuda_stream(ex), x, tokens, wte, wpe, T, C, *drop);
+    LKS_LAUNCH_ACTS(embed_rows, halves, fours, dim3((unsigned)rows),
+                    dim3(lks_row_threads(C, fours)), lks__cuda_stream(ex), LKS_ACTS(E, x), tokens,
+                    wte, wpe, T, C, *drop);
 }
 
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(THREADS)
-    drop_rows(float *y, const float *x, size_t C, lks__dropout drop)
+    drop_rows(E *y, const E *x, size_t C, lks__dropout drop)
 {
     const size_t row = (size_t)blockIdx.x * C;
     for (size_t c = (size_t)threadIdx.x * N; c < C; c += (size_t)blockDim.x * N)
         lks_store<N>(y + row + c, lks_dropout_of<N>(drop, row + c, lks_load<N>(x + row + c)));
 }
 
-extern "C" void lks__cuda_dropout_rows(const lks__exec *ex, float *y, const float *x, size_t rows,
-                                       size_t C, const lks__dropout *drop)
+extern "C" void lks__cuda_dropout_rows(const lks__exec *ex, lks__act *y, const lks__act *x,
+                                       size_t rows, size_t C, const lks__dropout *drop)
 {
     if (rows == 0)
         return;
-    lks__cuda_count(ex, 8.0 * (double)(rows * C), (double)(rows * C));
+    const bool halves = lks__cuda_halves(ex);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex, 2 * lks_act_bytes(halves) * n, n);
     const bool fours = lks_in_fours(C, x, y);
-    LKS_LAUNCH_FOURS(drop_rows, fours, dim3((unsigned)rows), dim3(lks_row_threads(C, fours)),
-                     lks__cuda_stream(ex), y, x, C, *drop);
+    LKS_LAUNCH_ACTS(drop_rows, halves, fours, dim3((unsigned)rows), dim3(lks_row_threads(C, fours)),
+                    lks__cuda_stream(ex), LKS_ACTS(E, y), LKS_ACTS(const E, x), C, *drop);
 }
 
 /* --- backward --------------------------------------------------------------------------------
@@ -91,9 +96,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(THREADS)
-    add_tokens(float *dwte, sorted s, const int32_t *tokens, const float *dx, size_t C)
+    add_tokens(float *dwte, sorted s, const int32_t *tokens, const E *dx, size_t C)
 {
     const int32_t *row = s.row + blockIdx.x;
     const int32_t n = s.run[blockIdx.x];
@@ -112,9 +117,9 @@ static __global__ void __launch_bounds__(THREADS)
     lks_store<N>(to, sum);
 }
 
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(THREADS)
-    add_positions(float *dwpe, const float *dx, size_t rows, size_t T, size_t C)
+    add_positions(float *dwpe, const E *dx, size_t rows, size_t T, size_t C)
 {
     const size_t c = ((size_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
     if (c >= C)
@@ -137,11 +142,13 @@ static dim3 grid_of(size_t rows, size_t C, unsigned n, unsigned threads)
 }
 
 extern "C" void lks__cuda_embedding_bwd(const lks__exec *ex, float *dwte, float *dwpe,
-                                        const float *dx, const int32_t *tokens, size_t rows,
+                                        const lks__act *dx, const int32_t *tokens, size_t rows,
                                         size_t T, size_t C)
 {
     if (rows == 0)
         return;
+    const bool halves = lks__cuda_halves(ex);
+    const double added = (double)(rows * C);
     const bool fours = lks_in_fours(C, dx, dwte, dwpe);
     const unsigned n = fours ? 4 : 1, threads = lks_row_threads(C, fours);
     if (dwte != NULL) {
@@ -154,15 +161,15 @@ extern "C" void lks__cuda_embedding_bwd(const lks__exec *ex, float *dwte, float 
         LKS_LAUNCH(sort_rows, dim3((unsigned)((rows + THREADS - 1) / THREADS)), dim3(THREADS),
                    lks__cuda_stream(ex), s, tokens, (int32_t)rows);
         /* without the rows of tokens, of which nobody here knows how many there are */
-        lks__cuda_count(ex, 4.0 * (double)(rows * C), (double)(rows * C));
-        LKS_LAUNCH_FOURS(add_tokens, fours, grid_of(rows, C, n, threads), dim3(threads),
-                         lks__cuda_stream(ex), dwte, s, tokens, dx, C);
+        lks__cuda_count(ex, lks_act_bytes(halves) * added, added);
+        LKS_LAUNCH_ACTS(add_tokens, halves, fours, grid_of(rows, C, n, threads), dim3(threads),
+                        lks__cuda_stream(ex), dwte, s, tokens, LKS_ACTS(const E, dx), C);
     }
     if (dwpe != NULL) {
         const size_t positions = rows < T ? rows : T;
-        lks__cuda_count(ex, 4.0 * (double)(rows * C) + 8.0 * (double)(positions * C),
-                        (double)(rows * C));
-        LKS_LAUNCH_FOURS(add_positions, fours, grid_of(positions, C, n, threads), dim3(threads),
-                         lks__cuda_stream(ex), dwpe, dx, rows, T, C);
+        lks__cuda_count(ex, lks_act_bytes(halves) * added + 8.0 * (double)(positions * C), added);
+        LKS_LAUNCH_ACTS(add_positions, halves, fours, grid_of(positions, C, n, threads),
+                        dim3(threads), lks__cuda_stream(ex), dwpe, LKS_ACTS(const E, dx), rows, T,
+                        C);
     }
 }

@@ -1,6 +1,6 @@
-/* cuda/fours.h - rows taken by fours of floats, which a thread loads and stores as one: so a warp
- * moves 512 bytes by one instruction. If the rows don't allow it, the same threads move the same
- * elements one by one, and no bit changes. */
+/* cuda/fours.h - rows taken by fours of elements, which a thread loads and stores as one: so a warp
+ * moves 512 bytes of floats by one instruction. If the rows don't allow it, the same threads move
+ * the same elements one by one, and no bit changes. */
 #ifndef LKS_CUDA_FOURS_H
 #define LKS_CUDA_FOURS_H
 
@@ -15,24 +15,25 @@ struct lks_rest {
 };
 
 /* Elements beyond the row are 0. */
-static __device__ inline lks_four lks_four_at(const float *p, lks_rest rest)
+template <typename E> static __device__ inline lks_four lks_four_at(const E *p, lks_rest rest)
 {
     if (rest.fours)
         return lks_load<4>(p);
     lks_four v;
     for (int j = 0; j < 4; j++)
-        v.at[j] = (size_t)j < rest.n ? p[j] : 0.0f;
+        v.at[j] = (size_t)j < rest.n ? lks_element(p + j) : 0.0f;
     return v;
 }
 
-static __device__ inline void lks_four_put(float *p, lks_rest rest, const lks_four &v)
+template <typename E>
+static __device__ inline void lks_four_put(E *p, lks_rest rest, const lks_four &v)
 {
     if (rest.fours)
         lks_store<4>(p, v);
     else
         for (int j = 0; j < 4; j++)
             if ((size_t)j < rest.n)
-                p[j] = v.at[j];
+                lks_put(p + j, v.at[j]);
 }
 
 #endif

@@ -43,6 +43,8 @@ static dim3 warps_grid(size_t n)
     return dim3((unsigned)((n + WARPS - 1) / WARPS));
 }
 
+static const dim3 warps_block(WARPS *LKS_WARP);
+
 /* A lane takes elements 4 lane to 4 lane + 3 of a row, and so on in steps of a warp. */
 __device__ static size_t first_of_lane(void)
 {
@@ -56,30 +58,21 @@ __device__ static float reciprocal_rms(float squares, size_t n)
 
 /* --- embedding, plain norms ------------------------------------------------------------------ */
 
-/* Row r of a norm's input is x[tokens[r]], or x[r] if there are no tokens. */
-__device__ static const float *norm_input(const float *x, const int32_t *tokens, size_t r, size_t C)
+/* y = rmsnorm(x) of row r: x is that row's input, which may be a row of the embedding. */
+template <typename Y, typename X>
+__device__ static void norm_fwd(Y *y, float *rms, const X *x, size_t r, size_t C, bool fours)
 {
-    return x + (tokens != NULL ? (size_t)tokens[r] : r) * C;
-}
-
-static __global__ void golf_norm_fwd(float *y, float *rms, const float *x, const int32_t *tokens,
-                                     size_t rows, size_t C, bool fours)
-{
-    const size_t r = warp_index();
-    if (r >= rows)
-        return;
-    const float *in = norm_input(x, tokens, r, C);
     float squares = 0.0f;
     for (size_t i = first_of_lane(); i < C; i += LANE_STEP) {
         const lks_rest rest = {C - i, fours};
-        const lks_four v = lks_four_at(in + i, rest);
+        const lks_four v = lks_four_at(x + i, rest);
         for (int j = 0; j < 4; j++)
             squares = fmaf(v.at[j], v.at[j], squares);
     }
     const float scale = reciprocal_rms(lks_warp_sum(squares), C);
     for (size_t i = first_of_lane(); i < C; i += LANE_STEP) {
         const lks_rest rest = {C - i, fours};
-        lks_four v = lks_four_at(in + i, rest);
+        lks_four v = lks_four_at(x + i, rest);
         for (int j = 0; j < 4; j++)
             v.at[j] *= scale;
         lks_four_put(y + r * C + i, rest, v);
@@ -88,8 +81,27 @@ static __global__ void golf_norm_fwd(float *y, float *rms, const float *x, const
         rms[r] = scale;
 }
 
+template <typename E>
+static __global__ void golf_norm_fwd(E *y, float *rms, const E *x, size_t rows, size_t C,
+                                     bool fours)
+{
+    const size_t r = warp_index();
+    if (r < rows)
+        norm_fwd(y, rms, x + r * C, r, C, fours);
+}
+
+template <typename E>
+static __global__ void golf_embed_fwd(E *y, float *rms, const int32_t *tokens, const float *emb,
+                                      size_t rows, size_t C, bool fours)
+{
+    const size_t r = warp_index();
+    if (r < rows)
+        norm_fwd(y, rms, emb + (size_t)tokens[r] * C, r, C, fours);
+}
+
 /* The mean over j of dy[j] * xhat[j], in all threads of the warp. */
-__device__ static float norm_mean(const float *dy, const float *x, float rms, size_t C, bool fours)
+template <typename E, typename X>
+__device__ static float norm_mean(const E *dy, const X *x, float rms, size_t C, bool fours)
 {
     float sum = 0.0f;
     for (size_t i = first_of_lane(); i < C; i += LANE_STEP) {
@@ -107,18 +119,15 @@ __device__ static float norm_grad(float dy, float x, float rms, float mean)
     return rms * (dy - x * rms * mean);
 }
 
-static __global__ void golf_norm_bwd(float *dx, const float *dy, const float *x,
-                                     const int32_t *tokens, const float *rms, size_t rows, size_t C,
-                                     bool fours)
+/* Backward of norm_fwd(); dx, dy: of all rows. */
+template <typename E, typename X>
+__device__ static void norm_bwd(E *dx, const E *dy, const X *x, const float *rms, size_t r,
+                                size_t C, bool fours)
 {
-    const size_t r = warp_index();
-    if (r >= rows)
-        return;
-    const float *in = norm_input(x, tokens, r, C);
-    const float scale = rms[r], mean = norm_mean(dy + r * C, in, scale, C, fours);
+    const float scale = rms[r], mean = norm_mean(dy + r * C, x, scale, C, fours);
     for (size_t i = first_of_lane(); i < C; i += LANE_STEP) {
         const lks_rest rest = {C - i, fours};
-        const lks_four d = lks_four_at(dy + r * C + i, rest), v = lks_four_at(in + i, rest);
+        const lks_four d = lks_four_at(dy + r * C + i, rest), v = lks_four_at(x + i, rest);
         lks_four out;
         for (int j = 0; j < 4; j++)
             out.at[j] = norm_grad(d.at[j], v.at[j], scale, mean);
@@ -126,58 +135,95 @@ static __global__ void golf_norm_bwd(float *dx, const float *dy, const float *x,
     }
 }
 
-static void run_norm_fwd(const lks__exec *ex, float *y, float *rms, const float *x,
-                         const int32_t *tokens, size_t rows, size_t C)
+template <typename E>
+static __global__ void golf_norm_bwd(E *dx, const E *dy, const E *x, const float *rms, size_t rows,
+                                     size_t C, bool fours)
 {
-    const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
-    const bool fours = lks_in_fours(C, y, x);
-    lks__cuda_count(ex, 8.0 * (double)(rows * C), 4.0 * (double)(rows * C));
-    LKS_LAUNCH(golf_norm_fwd, grid, block, lks__cuda_stream(ex), y, rms, x, tokens, rows, C, fours);
+    const size_t r = warp_index();
+    if (r < rows)
+        norm_bwd(dx, dy, x + r * C, rms, r, C, fours);
 }
 
-static void run_norm_bwd(const lks__exec *ex, float *dx, const float *dy, const float *x,
-                         const int32_t *tokens, const float *rms, size_t rows, size_t C)
+template <typename E>
+static __global__ void golf_embed_bwd(E *dx, const E *dy, const int32_t *tokens, const float *emb,
+                                      const float *rms, size_t rows, size_t C, bool fours)
 {
-    const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
-    const bool fours = lks_in_fours(C, dx, dy, x);
-    lks__cuda_count(ex, 12.0 * (double)(rows * C), 7.0 * (double)(rows * C));
-    LKS_LAUNCH(golf_norm_bwd, grid, block, lks__cuda_stream(ex), dx, dy, x, tokens, rms, rows, C,
-               fours);
+    const size_t r = warp_index();
+    if (r < rows)
+        norm_bwd(dx, dy, emb + (size_t)tokens[r] * C, rms, r, C, fours);
 }
 
-extern "C" void lks__cuda_golf_norm_fwd(const lks__exec *ex, float *y, float *rms, const float *x,
-                                        size_t rows, size_t C)
+extern "C" void lks__cuda_golf_norm_fwd(const lks__exec *ex, lks__act *y, float *rms,
+                                        const lks__act *x, size_t rows, size_t C)
 {
-    run_norm_fwd(ex, y, rms, x, NULL, rows, C);
+    const bool halves = lks__cuda_halves(ex);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex, 2 * lks_act_bytes(halves) * n, 4 * n);
+    LKS_LAUNCH_TYPED(golf_norm_fwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                     LKS_ACTS(E, y), rms, LKS_ACTS(const E, x), rows, C, lks_in_fours(C, y, x));
 }
 
-extern "C" void lks__cuda_golf_norm_bwd(const lks__exec *ex, float *dx, const float *dy,
-                                        const float *x, const float *rms, size_t rows, size_t C)
+extern "C" void lks__cuda_golf_norm_bwd(const lks__exec *ex, lks__act *dx, const lks__act *dy,
+                                        const lks__act *x, const float *rms, size_t rows, size_t C)
 {
-    run_norm_bwd(ex, dx, dy, x, NULL, rms, rows, C);
+    const bool halves = lks__cuda_halves(ex);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex, 3 * lks_act_bytes(halves) * n, 7 * n);
+    LKS_LAUNCH_TYPED(golf_norm_bwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                     LKS_ACTS(E, dx), LKS_ACTS(const E, dy), LKS_ACTS(const E, x), rms, rows, C,
+                     lks_in_fours(C, dx, dy, x));
 }
 
-extern "C" void lks__cuda_golf_embed_fwd(const lks__exec *ex, float *x, float *rms,
+extern "C" void lks__cuda_golf_embed_fwd(const lks__exec *ex, lks__act *x, float *rms,
                                          const int32_t *tokens, const float *emb, size_t rows,
                                          size_t C)
 {
-    run_norm_fwd(ex, x, rms, emb, tokens, rows, C);
+    const bool halves = lks__cuda_halves(ex);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex, (lks_act_bytes(halves) + 4) * n, 4 * n);
+    LKS_LAUNCH_TYPED(golf_embed_fwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                     LKS_ACTS(E, x), rms, tokens, emb, rows, C, lks_in_fours(C, x, emb));
 }
 
-extern "C" void lks__cuda_golf_embed_bwd(const lks__exec *ex, float *demb, float *d_row,
-                                         const float *dx, const int32_t *tokens, const float *emb,
-                                         const float *rms, size_t rows, size_t C)
+extern "C" void lks__cuda_golf_embed_bwd(const lks__exec *ex, float *demb, lks__act *d_row,
+                                         const lks__act *dx, const int32_t *tokens,
+                                         const float *emb, const float *rms, size_t rows, size_t C)
 {
-    run_norm_bwd(ex, d_row, dx, emb, tokens, rms, rows, C);
+    const bool halves = lks__cuda_halves(ex);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex, (2 * lks_act_bytes(halves) + 4) * n, 7 * n);
+    LKS_LAUNCH_TYPED(golf_embed_bwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                     LKS_ACTS(E, d_row), LKS_ACTS(const E, dx), tokens, emb, rms, rows, C,
+                     lks_in_fours(C, d_row, dx, emb));
     lks__cuda_embedding_bwd(ex, demb, NULL, d_row, tokens, rows, rows, C);
 }
 
 /* --- a block's entry ------------------------------------------------------------------------- */
 
+/* lks__golf_entry with elements of type E. */
+template <typename E> struct entry {
+    const E *prev, *skip, *x0;
+    const float *mix, *skip_weight;
+    E *x, *norm;
+    float *rms;
+};
+
+template <typename E> static entry<E> entry_of(const lks__golf_entry &e)
+{
+    return {LKS_ACTS(const E, e.prev),
+            LKS_ACTS(const E, e.skip),
+            LKS_ACTS(const E, e.x0),
+            e.mix,
+            e.skip_weight,
+            LKS_ACTS(E, e.x),
+            LKS_ACTS(E, e.norm),
+            e.rms};
+}
+
 /* Elements from `at` on of prev + skip_weight * skip; without a skip, those of prev. Products are
  * rounded before they are added, here and in entry_fwd(): the mixed input has the CPU's bits. */
-__device__ static lks_four entry_input(const lks__golf_entry &e, size_t at, size_t column,
-                                       lks_rest rest)
+template <typename E>
+__device__ static lks_four entry_input(const entry<E> &e, size_t at, size_t column, lks_rest rest)
 {
     lks_four in = lks_four_at(e.prev + at, rest);
     if (e.skip != NULL) {
@@ -189,7 +235,9 @@ __device__ static lks_four entry_input(const lks__golf_entry &e, size_t at, size
     return in;
 }
 
-static __global__ void golf_entry_fwd(lks__golf_entry e, size_t rows, size_t C, bool fours)
+/* The norm is that of x as it is stored, which is what backward reads. */
+template <typename E>
+static __global__ void golf_entry_fwd(entry<E> e, size_t rows, size_t C, bool fours)
 {
     const size_t r = warp_index();
     if (r >= rows)
@@ -201,7 +249,7 @@ static __global__ void golf_entry_fwd(lks__golf_entry e, size_t rows, size_t C, 
         const lks_four x0 = lks_four_at(e.x0 + r * C + i, rest);
         const lks_four mix = lks_four_at(e.mix + i, rest), mix0 = lks_four_at(e.mix + C + i, rest);
         for (int j = 0; j < 4; j++) {
-            x.at[j] = mix.at[j] * x.at[j] + mix0.at[j] * x0.at[j];
+            x.at[j] = lks_as_stored(e.x, mix.at[j] * x.at[j] + mix0.at[j] * x0.at[j]);
             squares = fmaf(x.at[j], x.at[j], squares);
         }
         lks_four_put(e.x + r * C + i, rest, x);
@@ -221,24 +269,27 @@ static __global__ void golf_entry_fwd(lks__golf_entry e, size_t rows, size_t C, 
 extern "C" void lks__cuda_golf_entry_fwd(const lks__exec *ex, const lks__golf_entry *e, size_t rows,
                                          size_t C)
 {
-    const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
+    const bool halves = lks__cuda_halves(ex);
     const bool fours =
         lks_in_fours(C, e->prev, e->skip, e->x0, e->mix, e->skip_weight, e->x, e->norm);
     const double n = (double)(rows * C);
-    lks__cuda_count(ex, (e->skip != NULL ? 20 : 16) * n, (e->skip != NULL ? 9 : 7) * n);
-    LKS_LAUNCH(golf_entry_fwd, grid, block, lks__cuda_stream(ex), *e, rows, C, fours);
+    lks__cuda_count(ex, (e->skip != NULL ? 5 : 4) * lks_act_bytes(halves) * n,
+                    (e->skip != NULL ? 9 : 7) * n);
+    LKS_LAUNCH_TYPED(golf_entry_fwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                     entry_of<E>(*e), rows, C, fours);
 }
 
 /* What backward of an entry reads and writes beside its lks__golf_entry. */
-struct entry_grads {
-    float *dx, *dx0, *dskip;
-    const float *dnorm;
+template <typename E> struct entry_grads {
+    E *dx, *dx0, *dskip;
+    const E *dnorm;
     float *partial; /* NULL: no vector's gradient is wanted */
 };
 
 /* A block takes a slab. First a warp sums a row's mean; then a thread goes down its columns, so
  * that it sums the vectors' gradients in registers. The slab's rows are still in a cache then. */
-static __global__ void golf_entry_bwd(lks__golf_entry e, entry_grads g, size_t rows, size_t C,
+template <typename E>
+static __global__ void golf_entry_bwd(entry<E> e, entry_grads<E> g, size_t rows, size_t C,
                                       bool fours)
 {
     LKS_SHARED(float, mean, SLAB);
@@ -288,21 +339,26 @@ static __global__ void golf_entry_bwd(lks__golf_entry e, entry_grads g, size_t r
     }
 }
 
-extern "C" void lks__cuda_golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e, float *dx,
-                                         float *dx0, float *dmix, float *dskip, float *dskip_weight,
-                                         const float *dnorm, size_t rows, size_t C, float *partial)
+extern "C" void lks__cuda_golf_entry_bwd(const lks__exec *ex, const lks__golf_entry *e,
+                                         lks__act *dx, lks__act *dx0, float *dmix, lks__act *dskip,
+                                         float *dskip_weight, const lks__act *dnorm, size_t rows,
+                                         size_t C, float *partial)
 {
-    const bool sums = dmix != NULL || dskip_weight != NULL;
-    const entry_grads g = {dx, dx0, dskip, dnorm, sums ? partial : NULL};
+    const bool halves = lks__cuda_halves(ex);
+    float *lines = dmix != NULL || dskip_weight != NULL ? partial : NULL;
     const bool fours = lks_in_fours(C, e->prev, e->skip, e->x0, e->mix, e->skip_weight, e->x, dx,
                                     dx0, dskip, dnorm, partial);
     const size_t warps = (C + LANE_STEP - 1) / LANE_STEP;
-    const dim3 grid((unsigned)slabs(rows)),
-        block(warps < WARPS ? (unsigned)warps * LKS_WARP : WARPS * LKS_WARP);
-    const double n = (double)(rows * C), lines = sums ? 3 * (double)(slabs(rows) * C) : 0;
-    lks__cuda_count(ex, (e->skip != NULL ? 40 : 32) * n + 4 * lines,
-                    (e->skip != NULL ? 23 : 18) * n);
-    LKS_LAUNCH(golf_entry_bwd, grid, block, lks__cuda_stream(ex), *e, g, rows, C, fours);
+    const dim3 columns(LKS_WARP * (warps < WARPS ? (unsigned)warps : (unsigned)WARPS));
+    const double n = (double)(rows * C), sums = lines != NULL ? (double)(slabs(rows) * C) : 0;
+    lks__cuda_count(
+        ex, (e->skip != NULL ? 10 : 8) * lks_act_bytes(halves) * n + 4.0 * MAX_VECTORS * sums,
+        (e->skip != NULL ? 23 : 18) * n);
+    LKS_LAUNCH_TYPED(golf_entry_bwd, halves, dim3((unsigned)slabs(rows)), columns,
+                     lks__cuda_stream(ex), entry_of<E>(*e),
+                     (entry_grads<E>{LKS_ACTS(E, dx), LKS_ACTS(E, dx0), LKS_ACTS(E, dskip),
+                                     LKS_ACTS(const E, dnorm), lines}),
+                     rows, C, fours);
     if (dmix != NULL)
         lks__cuda_column_sums(ex, dmix, partial, MAX_VECTORS * C, slabs(rows), 2 * C);
     if (dskip_weight != NULL)
@@ -311,7 +367,24 @@ extern "C" void lks__cuda_golf_entry_bwd(const lks__exec *ex, const lks__golf_en
 
 /* --- a branch of a block --------------------------------------------------------------------- */
 
-static __global__ void golf_branch_bwd(lks__golf_branch b, size_t rows, size_t C, bool fours)
+/* lks__golf_branch with elements of type E. */
+template <typename E> struct branch {
+    E *dx, *dy;
+    const float *scale;
+    const E *dnorm, *normed;
+    const float *rms;
+    const E *add;
+};
+
+template <typename E> static branch<E> branch_of(const lks__golf_branch &b)
+{
+    return {LKS_ACTS(E, b.dx),          LKS_ACTS(E, b.dy),           b.scale,
+            LKS_ACTS(const E, b.dnorm), LKS_ACTS(const E, b.normed), b.rms,
+            LKS_ACTS(const E, b.add)};
+}
+
+template <typename E>
+static __global__ void golf_branch_bwd(branch<E> b, size_t rows, size_t C, bool fours)
 {
     const size_t r = warp_index();
     if (r >= rows)
@@ -347,19 +420,20 @@ static __global__ void golf_branch_bwd(lks__golf_branch b, size_t rows, size_t C
 extern "C" void lks__cuda_golf_branch_bwd(const lks__exec *ex, const lks__golf_branch *b,
                                           size_t rows, size_t C)
 {
-    const dim3 grid = warps_grid(rows), block(WARPS * LKS_WARP);
+    const bool halves = lks__cuda_halves(ex);
     const bool fours = lks_in_fours(C, b->dx, b->dy, b->scale, b->dnorm, b->normed, b->add);
     const double n = (double)(rows * C);
     lks__cuda_count(ex,
-                    (b->dnorm != NULL ? 20
-                     : b->add != NULL ? 16
-                                      : 8) *
-                        n,
+                    (b->dnorm != NULL ? 5
+                     : b->add != NULL ? 4
+                                      : 2) *
+                        lks_act_bytes(halves) * n,
                     (b->dnorm != NULL ? 8
                      : b->add != NULL ? 2
                                       : 1) *
                         n);
-    LKS_LAUNCH(golf_branch_bwd, grid, block, lks__cuda_stream(ex), *b, rows, C, fours);
+    LKS_LAUNCH_TYPED(golf_branch_bwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                     branch_of<E>(*b), rows, C, fours);
 }
 
 static __global__ void golf_scaled_bwd(lks__golf_scaled s, size_t C, size_t in, bool fours)
@@ -392,27 +466,54 @@ static __global__ void golf_scaled_bwd(lks__golf_scaled s, size_t C, size_t in, 
 extern "C" void lks__cuda_golf_scaled_bwd(const lks__exec *ex, const lks__golf_scaled *s, size_t C,
                                           size_t in)
 {
-    const dim3 grid = warps_grid(C), block(WARPS * LKS_WARP);
     const bool fours = lks_in_fours(in, s->dw, s->product, s->w);
     lks__cuda_count(ex, 16.0 * (double)(C * in), 4.0 * (double)(C * in));
-    LKS_LAUNCH(golf_scaled_bwd, grid, block, lks__cuda_stream(ex), *s, C, in, fours);
+    LKS_LAUNCH(golf_scaled_bwd, warps_grid(C), warps_block, lks__cuda_stream(ex), *s, C, in, fours);
 }
 
 /* --- queries and keys ------------------------------------------------------------------------ */
 
+/* lks__golf_heads with elements of type E. */
+template <typename E> struct heads {
+    size_t rows, T, n_head, n_kv_head, hs;
+    const float *cosine, *sine, *gain;
+    const E *q_raw, *k_raw;
+    E *q, *k;
+    float *q_rms, *k_rms;
+};
+
+template <typename E> static heads<E> heads_of(const lks__golf_heads &h)
+{
+    return {h.rows,
+            h.T,
+            h.n_head,
+            h.n_kv_head,
+            h.hs,
+            h.cosine,
+            h.sine,
+            h.gain,
+            LKS_ACTS(const E, h.q_raw),
+            LKS_ACTS(const E, h.k_raw),
+            LKS_ACTS(E, h.q),
+            LKS_ACTS(E, h.k),
+            h.q_rms,
+            h.k_rms};
+}
+
 /* One head of one row: a query's, or a key's behind them. Lane j takes the pairs j, j + 32, … of
  * the head's halves, which the rotation mixes. */
-struct head {
-    const float *raw, *cosine, *sine;
+template <typename E> struct head {
+    const E *raw;
+    const float *cosine, *sine;
     float gain;
     size_t at;     /* its first element among the queries, or the keys */
     size_t number; /* its own among all rows' */
     bool query;
 };
 
-__device__ static head head_of(const lks__golf_heads &h, size_t row, size_t i)
+template <typename E> __device__ static head<E> head_of(const heads<E> &h, size_t row, size_t i)
 {
-    head one;
+    head<E> one;
     one.query = i < h.n_head;
     const size_t heads = one.query ? h.n_head : h.n_kv_head, own = one.query ? i : i - h.n_head;
     one.number = row * heads + own;
@@ -424,23 +525,24 @@ __device__ static head head_of(const lks__golf_heads &h, size_t row, size_t i)
     return one;
 }
 
-static __global__ void golf_heads_fwd(lks__golf_heads h)
+template <typename E> static __global__ void golf_heads_fwd(heads<E> h)
 {
-    const size_t heads = h.n_head + h.n_kv_head, i = warp_index(), half = h.hs / 2;
-    if (i >= h.rows * heads)
+    const size_t all = h.n_head + h.n_kv_head, i = warp_index(), half = h.hs / 2;
+    if (i >= h.rows * all)
         return;
-    const head one = head_of(h, i / heads, i % heads);
-    float *y = (one.query ? h.q : h.k) + one.at;
+    const head<E> one = head_of(h, i / all, i % all);
+    E *y = (one.query ? h.q : h.k) + one.at;
     float squares = 0.0f;
     for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
-        squares = fmaf(one.raw[j], one.raw[j], squares);
-        squares = fmaf(one.raw[j + half], one.raw[j + half], squares);
+        const float a = lks_element(one.raw + j), b = lks_element(one.raw + j + half);
+        squares = fmaf(a, a, squares);
+        squares = fmaf(b, b, squares);
     }
     const float rms = reciprocal_rms(lks_warp_sum(squares), h.hs);
     for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
-        const float a = one.raw[j] * rms, b = one.raw[j + half] * rms;
-        y[j] = one.gain * (a * one.cosine[j] + b * one.sine[j]);
-        y[j + half] = one.gain * (b * one.cosine[j] - a * one.sine[j]);
+        const float a = lks_element(one.raw + j) * rms, b = lks_element(one.raw + j + half) * rms;
+        lks_put(y + j, one.gain * (a * one.cosine[j] + b * one.sine[j]));
+        lks_put(y + j + half, one.gain * (b * one.cosine[j] - a * one.sine[j]));
     }
     if (threadIdx.x % LKS_WARP == 0)
         (one.query ? h.q_rms : h.k_rms)[one.number] = rms;
@@ -449,14 +551,17 @@ static __global__ void golf_heads_fwd(lks__golf_heads h)
 extern "C" void lks__cuda_golf_heads_fwd(const lks__exec *ex, const lks__golf_heads *h)
 {
     const double n = (double)(h->rows * (h->n_head + h->n_kv_head) * h->hs);
-    lks__cuda_count(ex, 8 * n, 9 * n); /* angles come from the cache */
-    LKS_LAUNCH(golf_heads_fwd, warps_grid(h->rows * (h->n_head + h->n_kv_head)),
-               dim3(WARPS * LKS_WARP), lks__cuda_stream(ex), *h);
+    const bool halves = lks__cuda_halves(ex);
+    lks__cuda_count(ex, 2 * lks_act_bytes(halves) * n, 9 * n); /* angles come from the cache */
+    LKS_LAUNCH_TYPED(golf_heads_fwd, halves, warps_grid(h->rows * (h->n_head + h->n_kv_head)),
+                     warps_block, lks__cuda_stream(ex), heads_of<E>(*h));
 }
 
 /* A warp takes a head of each row of a slab in order, so that the gain's gradient is summed in a
  * register. In place: a thread reads what it writes, and no other does. */
-static __global__ void golf_heads_bwd(lks__golf_heads h, float *dq, float *dk, float *partial)
+template <typename E>
+static __global__ void __launch_bounds__(WARPS *LKS_WARP, 4)
+    golf_heads_bwd(heads<E> h, E *dq, E *dk, float *partial)
 {
     const size_t i = (size_t)blockIdx.y * WARPS + threadIdx.x / LKS_WARP, half = h.hs / 2;
     if (i >= h.n_head + h.n_kv_head)
@@ -464,20 +569,25 @@ static __global__ void golf_heads_bwd(lks__golf_heads h, float *dq, float *dk, f
     const size_t r0 = (size_t)blockIdx.x * SLAB, n = slab_rows(h.rows, r0);
     float dgain = 0.0f;
     for (size_t k = 0; k < n; k++) {
-        const head one = head_of(h, r0 + k, i);
+        const head<E> one = head_of(h, r0 + k, i);
         const float rms = (one.query ? h.q_rms : h.k_rms)[one.number];
-        float *d = (one.query ? dq : dk) + one.at, sum = 0.0f;
+        E *d = (one.query ? dq : dk) + one.at;
+        float sum = 0.0f;
         for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
-            const float p = d[j], q = d[j + half], c = one.cosine[j], s = one.sine[j];
-            sum = fmaf(p * c - q * s, one.raw[j], sum);
-            sum = fmaf(p * s + q * c, one.raw[j + half], sum);
+            const float p = lks_element(d + j), q = lks_element(d + j + half);
+            const float c = one.cosine[j], s = one.sine[j];
+            sum = fmaf(p * c - q * s, lks_element(one.raw + j), sum);
+            sum = fmaf(p * s + q * c, lks_element(one.raw + j + half), sum);
         }
         const float m = lks_warp_sum(sum) * rms; /* sum of u * xhat */
         const float mean = m / (float)h.hs;
         for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
-            const float p = d[j], q = d[j + half], c = one.cosine[j], s = one.sine[j];
-            d[j] = one.gain * norm_grad(p * c - q * s, one.raw[j], rms, mean);
-            d[j + half] = one.gain * norm_grad(p * s + q * c, one.raw[j + half], rms, mean);
+            const float p = lks_element(d + j), q = lks_element(d + j + half);
+            const float c = one.cosine[j], s = one.sine[j];
+            lks_put(d + j,
+                    one.gain * norm_grad(p * c - q * s, lks_element(one.raw + j), rms, mean));
+            lks_put(d + j + half, one.gain * norm_grad(p * s + q * c,
+                                                       lks_element(one.raw + j + half), rms, mean));
         }
         dgain += m;
     }
@@ -485,15 +595,17 @@ static __global__ void golf_heads_bwd(lks__golf_heads h, float *dq, float *dk, f
         partial[blockIdx.x * h.n_head + i] = dgain;
 }
 
-extern "C" void lks__cuda_golf_heads_bwd(const lks__exec *ex, const lks__golf_heads *h, float *dq,
-                                         float *dk, float *dgain, float *partial)
+extern "C" void lks__cuda_golf_heads_bwd(const lks__exec *ex, const lks__golf_heads *h,
+                                         lks__act *dq, lks__act *dk, float *dgain, float *partial)
 {
-    const size_t heads = h->n_head + h->n_kv_head;
-    const dim3 grid((unsigned)slabs(h->rows), (unsigned)((heads + WARPS - 1) / WARPS));
-    const double n = (double)(h->rows * heads * h->hs);
-    lks__cuda_count(ex, 12 * n, 20 * n);
-    LKS_LAUNCH(golf_heads_bwd, grid, dim3(WARPS * LKS_WARP), lks__cuda_stream(ex), *h, dq, dk,
-               dgain != NULL ? partial : (float *)NULL);
+    const size_t all = h->n_head + h->n_kv_head;
+    const dim3 grid((unsigned)slabs(h->rows), (unsigned)((all + WARPS - 1) / WARPS));
+    const double n = (double)(h->rows * all * h->hs);
+    const bool halves = lks__cuda_halves(ex);
+    lks__cuda_count(ex, 3 * lks_act_bytes(halves) * n, 20 * n);
+    LKS_LAUNCH_TYPED(golf_heads_bwd, halves, grid, warps_block, lks__cuda_stream(ex),
+                     heads_of<E>(*h), LKS_ACTS(E, dq), LKS_ACTS(E, dk),
+                     dgain != NULL ? partial : (float *)NULL);
     if (dgain != NULL)
         lks__cuda_column_sums(ex, dgain, partial, h->n_head, slabs(h->rows), h->n_head);
 }

@@ -39,14 +39,14 @@ static __device__ inline float slope(const lks__xent &o, float x, float max, flo
 
 /* A block for each row. It reads the row twice, the second time mostly from the second-level cache,
  * since rows are too long for a block's own memory. */
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(THREADS)
-    xent_row(lks__xent o, float *logits, const int32_t *targets, double *row_loss)
+    xent_row(lks__xent o, E *logits, const int32_t *targets, double *row_loss)
 {
-    float *row = logits + (size_t)blockIdx.x * o.ld;
+    E *row = logits + (size_t)blockIdx.x * o.ld;
     const size_t target = (size_t)targets[blockIdx.x], whole = o.V / N * N, step = blockDim.x * N;
     const size_t rest = whole + threadIdx.x; /* of a row whose length N doesn't divide */
-    const float of_target = capped(row[target], o.softcap);
+    const float of_target = capped(lks_element(row + target), o.softcap);
     running mine = {-FLT_MAX, 0.0f};
     for (size_t c = (size_t)threadIdx.x * N; c < whole; c += step) {
         const lks_floats<N> v = lks_load<N>(row + c);
@@ -55,7 +55,7 @@ static __global__ void __launch_bounds__(THREADS)
             take(&mine, capped(v.at[k], o.softcap));
     }
     if (rest < o.V)
-        take(&mine, capped(row[rest], o.softcap));
+        take(&mine, capped(lks_element(row + rest), o.softcap));
     const float max = lks_block_max(mine.max);
     const double sum = lks_block_sum((double)mine.sum * (double)expf(mine.max - max));
     if (threadIdx.x == 0)
@@ -72,20 +72,22 @@ static __global__ void __launch_bounds__(THREADS)
         lks_store<N>(row + c, v);
     }
     if (rest < o.V)
-        row[rest] = slope(o, row[rest], max, one_by_sum, rest == target);
+        lks_put(row + rest, slope(o, lks_element(row + rest), max, one_by_sum, rest == target));
 }
 
-extern "C" void lks__cuda_xent_rows(const lks__exec *ex, const lks__xent *xent, float *logits,
+extern "C" void lks__cuda_xent_rows(const lks__exec *ex, const lks__xent *xent, lks__act *logits,
                                     const int32_t *targets, double *row_loss)
 {
     if (xent->rows == 0)
         return;
     const double n = (double)(xent->rows * xent->V), passes = xent->grad ? 2 : 1;
-    lks__cuda_count(ex, 4 * passes * n, ((xent->grad ? 30 : 12) + (xent->softcap != 0 ? 20 : 0) * passes) * n);
+    const bool halves = lks__cuda_halves(ex);
+    lks__cuda_count(ex, lks_act_bytes(halves) * passes * n,
+                    ((xent->grad ? 30 : 12) + (xent->softcap != 0 ? 20 : 0) * passes) * n);
     const bool fours = lks_in_fours(xent->ld, logits);
-    LKS_LAUNCH_FOURS(xent_row, fours, dim3((unsigned)xent->rows),
-                     dim3(lks_row_threads(xent->V, fours)), lks__cuda_stream(ex), *xent, logits,
-                     targets, row_loss);
+    LKS_LAUNCH_ACTS(xent_row, halves, fours, dim3((unsigned)xent->rows),
+                    dim3(lks_row_threads(xent->V, fours)), lks__cuda_stream(ex), *xent,
+                    LKS_ACTS(E, logits), targets, row_loss);
 }
 
 /* The sum is in order, as on the CPU: one thread adds, and all bring the next numbers near. 65,536
@@ -131,7 +133,8 @@ extern "C" void lks__cuda_cap_logits(const lks__exec *ex, float *y, const lks__a
     if (n == 0)
         return;
     const bool halves = lks__cuda_halves(ex);
-    lks__cuda_count(ex, (halves ? 6.0 : 8.0) * (double)n, (cap != 0.0f ? 20.0 : 0.0) * (double)n);
+    lks__cuda_count(ex, (4.0 + lks_act_bytes(halves)) * (double)n,
+                    (cap != 0.0f ? 20.0 : 0.0) * (double)n);
     LKS_LAUNCH_TYPED(cap_row, halves, dim3((unsigned)((n + THREADS - 1) / THREADS)), dim3(THREADS),
                      lks__cuda_stream(ex), y, LKS_ACTS(const E, logits), n, cap);
 }

@@ -10,10 +10,10 @@ static const unsigned ROWS_A_PARTIAL = LKS__CUDA_NORM_ROWS;
 
 /* A row is read from memory once and then twice from the first-level cache: the variance needs the
  * mean, or it would be a difference of large numbers. */
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(ROWS_A_BLOCK *LKS_WARP)
-    norm_rows(float *y, float *mean, float *rstd, const float *x, const float *gain,
-              const float *bias, size_t rows, size_t C)
+    norm_rows(E *y, float *mean, float *rstd, const E *x, const float *gain, const float *bias,
+              size_t rows, size_t C)
 {
     const unsigned lane = threadIdx.x % LKS_WARP;
     const size_t row = (size_t)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / LKS_WARP;
@@ -53,18 +53,20 @@ static __global__ void __launch_bounds__(ROWS_A_BLOCK *LKS_WARP)
     }
 }
 
-extern "C" void lks__cuda_layernorm_rows_fwd(const lks__exec *ex, float *y, float *mean,
-                                             float *rstd, const float *x, const float *gain,
+extern "C" void lks__cuda_layernorm_rows_fwd(const lks__exec *ex, lks__act *y, float *mean,
+                                             float *rstd, const lks__act *x, const float *gain,
                                              const float *bias, size_t rows, size_t C)
 {
     if (rows == 0)
         return;
     const dim3 grid((unsigned)((rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK));
     const dim3 block(ROWS_A_BLOCK * LKS_WARP);
-    lks__cuda_count(ex, 8.0 * (double)(rows * C), 8.0 * (double)(rows * C));
-    const bool fours = lks_in_fours(C, x, y, gain, bias);
-    LKS_LAUNCH_FOURS(norm_rows, fours, grid, block, lks__cuda_stream(ex), y, mean, rstd, x, gain,
-                     bias, rows, C);
+    const bool halves = lks__cuda_halves(ex);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex, 2 * lks_act_bytes(halves) * n, 8 * n);
+    LKS_LAUNCH_ACTS(norm_rows, halves, lks_in_fours(C, x, y, gain, bias), grid, block,
+                    lks__cuda_stream(ex), LKS_ACTS(E, y), mean, rstd, LKS_ACTS(const E, x), gain,
+                    bias, rows, C);
 }
 
 template <int N>
@@ -83,9 +85,9 @@ static const unsigned MOST = 1024; /* threads of a block */
  * further columns are added up in `partial` itself. partial: row b has C sums for dgain, then C for
  * dbias; NULL: none is wanted. A row is read from memory once: its second reading finds it in the
  * first-level cache. */
-template <int N>
+template <typename E, int N>
 static __global__ void __launch_bounds__(MOST)
-    norm_rows_bwd(float *dx, float *partial, const float *dy, const float *x, const float *gain,
+    norm_rows_bwd(E *dx, float *partial, const E *dy, const E *x, const float *gain,
                   const float *mean, const float *rstd, size_t rows, size_t C)
 {
     const size_t first = (size_t)blockIdx.x * ROWS_A_PARTIAL, own = threadIdx.x * N;
@@ -136,8 +138,8 @@ static __global__ void __launch_bounds__(MOST)
     }
 }
 
-extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, float *dx, float *dgain,
-                                             float *dbias, const float *dy, const float *x,
+extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, lks__act *dx, float *dgain,
+                                             float *dbias, const lks__act *dy, const lks__act *x,
                                              const float *gain, const float *mean,
                                              const float *rstd, size_t rows, size_t C,
                                              float *partial)
@@ -146,12 +148,15 @@ extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, float *dx, flo
         return;
     const size_t blocks = (rows + ROWS_A_PARTIAL - 1) / ROWS_A_PARTIAL;
     float *sums = dgain != NULL || dbias != NULL ? partial : NULL;
-    lks__cuda_count(ex, 16.0 * (double)(rows * C) + (sums != NULL ? 8.0 * (double)(blocks * C) : 0),
-                    18.0 * (double)(rows * C));
+    const bool halves = lks__cuda_halves(ex);
+    const double n = (double)(rows * C);
+    lks__cuda_count(ex,
+                    4 * lks_act_bytes(halves) * n + (sums != NULL ? 8.0 * (double)(blocks * C) : 0),
+                    18 * n);
     const bool fours = lks_in_fours(C, dx, dy, x, gain, sums);
-    LKS_LAUNCH_FOURS(norm_rows_bwd, fours, dim3((unsigned)blocks),
-                     dim3(lks_row_threads(C, fours, MOST)), lks__cuda_stream(ex), dx, sums, dy, x,
-                     gain, mean, rstd, rows, C);
+    LKS_LAUNCH_ACTS(norm_rows_bwd, halves, fours, dim3((unsigned)blocks),
+                    dim3(lks_row_threads(C, fours, MOST)), lks__cuda_stream(ex), LKS_ACTS(E, dx),
+                    sums, LKS_ACTS(const E, dy), LKS_ACTS(const E, x), gain, mean, rstd, rows, C);
     if (dgain != NULL)
         lks__cuda_column_sums(ex, dgain, sums, 2 * C, blocks, C);
     if (dbias != NULL)

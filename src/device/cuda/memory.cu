@@ -23,8 +23,7 @@ static __device__ inline size_t to_next(void)
 }
 
 /* N elements of x, or zeros; `add`: added to those of y. */
-template <int N, typename E>
-static __device__ inline void put(E *y, const E *x, size_t i, bool add)
+template <int N, typename E> static __device__ inline void put(E *y, const E *x, size_t i, bool add)
 {
     lks_floats<N> v = {};
     if (x != NULL)
@@ -59,7 +58,7 @@ static void launch_range(const lks__exec *ex, void *y, const void *x, size_t n, 
     if (n == 0)
         return;
     const double arrays = add ? 3 : x != NULL ? 2 : 1;
-    lks__cuda_count(ex, arrays * (halves ? 2 : 4) * (double)n, add ? (double)n : 0.0);
+    lks__cuda_count(ex, arrays * lks_act_bytes(halves) * (double)n, add ? (double)n : 0.0);
     LKS_LAUNCH_ACTS(range, halves, lks_in_fours(0, y, x), blocks_for(n), dim3(THREADS),
                     lks__cuda_stream(ex), LKS_ACTS(E, y), LKS_ACTS(E, x), n, add);
 }
@@ -122,7 +121,7 @@ static __global__ void __launch_bounds__(THREADS) search(uint64_t *first, const 
 static void launch_search(const lks__exec *ex, uint64_t *first, const void *x, size_t n,
                           bool halves)
 {
-    lks__cuda_count(ex, (halves ? 2.0 : 4.0) * (double)n, 0.0);
+    lks__cuda_count(ex, lks_act_bytes(halves) * (double)n, 0.0);
     LKS_LAUNCH(begin_search, dim3(1), dim3(32), lks__cuda_stream(ex), first, n);
     if (n != 0)
         LKS_LAUNCH_TYPED(search, halves, blocks_for(n), dim3(THREADS), lks__cuda_stream(ex), first,

@@ -65,7 +65,34 @@ static __device__ inline float lks_element(const lks_half *p)
     return lks_load<1>(p).at[0];
 }
 
-/* May rows of n floats, or with that leading dimension, be moved by fours, beginning at these
+static __device__ inline void lks_put(float *p, float x)
+{
+    *p = x;
+}
+
+static __device__ inline void lks_put(lks_half *p, float x)
+{
+    lks_store<1>(p, {{x}});
+}
+
+/* What a load from p gives after x has been stored there. */
+static __device__ inline float lks_as_stored(const float *p, float x)
+{
+    return x;
+}
+
+static __device__ inline float lks_as_stored(const lks_half *p, float x)
+{
+    return lks_bf16_rounded(x);
+}
+
+/* Bytes of an element of activations. */
+static inline double lks_act_bytes(bool halves)
+{
+    return halves ? sizeof(lks_half) : sizeof(float);
+}
+
+/* May rows of n elements, or with that leading dimension, be moved by fours, beginning at these
  * places? NULL counts as one. */
 template <typename... P> static inline bool lks_in_fours(size_t n, P... p)
 {
