@@ -58,7 +58,7 @@ share() { # BYTES PERCENT: the limit of which BYTES are so many percent
 both_sides() { # RANKS BATCH
     # shellcheck disable=SC2086 # words
     set -- train --dataset=data $shape --nproc_per_node="$1" --gradient_accumulation_steps="$1" \
-        --virtual_ranks="$1" --batch_size="$2" --max_iters=2 --eval_interval=0
+        --virtual_ranks="$1" --batch_size="$2" --max_iters=0 --eval_interval=0
     planned=$("$tool" "$@" --dry_run | awk '/^total on/ { printf "%.0f", $(NF - 1) * 1e6 }')
     limited "$(share "$planned" 95)" "$tool" "$@" --out_dir=fits || fail "95 % doesn't run: $*"
     echo "$planned bytes planned, 95 % of the limit: runs"
@@ -80,7 +80,7 @@ refused() { # WHAT COMMAND...
 all_ways() { # BATCH
     # shellcheck disable=SC2086
     set -- "$tool" train --dataset=data $shape --gradient_accumulation_steps=1 --virtual_ranks=1 \
-        --batch_size="$1" --max_iters=4 --eval_interval=0
+        --batch_size="$1" --max_iters=1 --eval_interval=0
     refused 'a rank of another launcher' env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 "$@" --out_dir=other
     refused 'a resume' "$@" --out_dir=fits --init_from=resume
     refused 'a run that begins with weights' "$@" --out_dir=begun --init_from=fits
