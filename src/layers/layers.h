@@ -115,8 +115,8 @@ typedef void lks__linear_bwd_w_fn(const lks__exec *ex, float *dw, float *db, con
 
 /* What a model and its updates use of operations, at most. */
 typedef struct lks__work_use {
-    size_t rows; /* of a pass: sequences of T */
-    size_t T, n_heads, n_kv_heads, head_size;
+    size_t rows; /* of a pass */
+    size_t n_heads;
     size_t columns;    /* of a gradient that is summed over rows */
     size_t params;     /* floats */
     size_t factors[2]; /* floats of a product's first and second factor that are no parameters */

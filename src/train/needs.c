@@ -332,10 +332,7 @@ static lks_status find_device(const lks__device *device, const lks__settings *s,
     d->activations = n->activations;
     lks__work_use use = {
         .rows = rows,
-        .T = (size_t)config->block_size,
         .n_heads = (size_t)config->n_head,
-        .n_kv_heads = (size_t)(config->n_kv_head > 0 ? config->n_kv_head : config->n_head),
-        .head_size = (size_t)(config->n_embd / config->n_head),
         .columns = most_columns(table),
         .params = table->count,
         .bf16 = config->bf16,

@@ -11,22 +11,33 @@
 #include "base/bf16.h"
 #include "host.h"
 
-static bool bf16;
+static bool bf16, halves;
 static double tolerance;
 
-static int use_float32(void **state)
+static int use(bool products, bool activations)
 {
-    host_bf16(bf16 = false);
-    tolerance = 1e-5;
+    host_bf16(bf16 = products);
+    host_halves(halves = activations);
+    tolerance = products ? 1e-2 : 1e-5;
     return 0;
 }
 
-/* Probabilities and gradients of scores are rounded on their way to the next product. */
+static int use_float32(void **state)
+{
+    return use(false, false);
+}
+
+/* Activations are stored in bfloat16. Probabilities and gradients of scores are rounded on their
+ * way to the next product, too. */
 static int use_bf16(void **state)
 {
-    host_bf16(bf16 = true);
-    tolerance = 1e-2;
-    return 0;
+    return use(true, true);
+}
+
+/* Products round operands that are floats. */
+static int use_rounding(void **state)
+{
+    return use(true, false);
 }
 
 static const lks__exec *cpu_exec(void)
@@ -75,6 +86,18 @@ struct problem {
     lks__dropout drop;
 };
 
+/* Numbers that activations keep, and products take, as they are. */
+static float *numbers(size_t n, unsigned seed, float size)
+{
+    float *x = host_randoms(n, seed);
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= size;
+        if (bf16)
+            x[i] = lks__bf16_to_float(lks__bf16_from_float(x[i]));
+    }
+    return x;
+}
+
 static struct problem problem_make(const struct shape *shape, double p, float size)
 {
     struct problem t = {.s = shape->s, .drop = host_dropout(p)};
@@ -84,22 +107,15 @@ static struct problem problem_make(const struct shape *shape, double p, float si
     t.n = t.s.B * t.s.T * t.ld;
     t.n_out = t.s.B * t.s.T * t.s.NH * t.s.hs;
     t.n_lse = t.s.B * t.s.NH * t.s.T;
-    t.qkv = host_randoms(t.n, 1);
-    t.dout = host_randoms(t.n_out, 2);
-    for (size_t i = 0; i < t.n; i++)
-        t.qkv[i] *= size;
-    if (bf16) /* then rounding the operands changes nothing */
-        for (size_t i = 0; i < t.n + t.n_out; i++) {
-            float *x = i < t.n ? t.qkv + i : t.dout + (i - t.n);
-            *x = lks__bf16_to_float(lks__bf16_from_float(*x));
-        }
+    t.qkv = numbers(t.n, 1, size);
+    t.dout = numbers(t.n_out, 2, 1.0f);
     return t;
 }
 
-static lks__attention_in in_of(const struct problem *t, const float *qkv)
+static lks__attention_in in_of(const struct problem *t, lks__act *qkv)
 {
     const size_t k = t->s.NH * t->s.hs, v = k + t->s.NKV * t->s.hs;
-    return (lks__attention_in){qkv, qkv + k, qkv + v, t->ld, t->ld};
+    return (lks__attention_in){qkv, host_act_at(qkv, k), host_act_at(qkv, v), t->ld, t->ld};
 }
 
 struct results {
@@ -109,12 +125,32 @@ struct results {
 static struct results run(const lks__layers *layers, const lks__exec *ex, const struct problem *t,
                           const lks__dropout *drop)
 {
-    struct results r = {host_floats(t->n_out), host_floats(t->n_lse), host_randoms(t->n, 3)};
-    const lks__attention_in in = in_of(t, t->qkv), g = in_of(t, r.dqkv);
-    const lks__attention_grads grads = {(float *)g.q, (float *)g.k, (float *)g.v, t->ld, t->ld};
-    layers->attention_fwd(ex, &t->s, r.out, r.lse, &in, drop);
-    layers->attention_bwd(ex, &t->s, &grads, t->dout, &in, r.out, r.lse, drop);
+    lks__act *out = host_empty_acts(t->n_out), *dqkv = host_acts(numbers(t->n, 3, 1.0f), t->n);
+    const lks__act *dout = host_acts(t->dout, t->n_out);
+    float *lse = host_floats(t->n_lse);
+    const lks__attention_in in = in_of(t, host_acts(t->qkv, t->n)), g = in_of(t, dqkv);
+    const lks__attention_grads grads = {(void *)g.q, (void *)g.k, (void *)g.v, t->ld, t->ld};
+    layers->attention_fwd(ex, &t->s, out, lse, &in, drop);
+    layers->attention_bwd(ex, &t->s, &grads, dout, &in, out, lse, drop);
+    return (struct results){host_act_floats(out, t->n_out), lse, host_act_floats(dqkv, t->n)};
+}
+
+/* The CPU's activations are always floats. */
+static struct results run_cpu(const struct problem *t, const lks__dropout *drop)
+{
+    host_halves(false);
+    const struct results r = run(&lks__layers_cpu, cpu_exec(), t, drop);
+    host_halves(halves);
     return r;
+}
+
+/* lse: NULL, or out. */
+static float *forward(const struct problem *t, float *lse, const lks__dropout *drop)
+{
+    lks__act *out = host_empty_acts(t->n_out);
+    const lks__attention_in in = in_of(t, host_acts(t->qkv, t->n));
+    lks__cuda_attention_fwd(NULL, &t->s, out, lse, &in, drop);
+    return host_act_floats(out, t->n_out);
 }
 
 static const lks__layers cuda = {
@@ -165,7 +201,7 @@ static struct wanted formula(const struct problem *t)
 /* Elements between tokens aren't written. */
 static void fill_pads(const struct problem *t, double *dqkv)
 {
-    const float *before = host_randoms(t->n, 3);
+    const float *before = numbers(t->n, 3, 1.0f);
     const size_t used = (t->s.NH + 2 * t->s.NKV) * t->s.hs;
     for (size_t i = 0; i < t->n; i++)
         if (i % t->ld >= used)
@@ -192,7 +228,7 @@ static void check(const struct shape *shape, double p, float size)
         assert_bits(got.lse, first.lse, t.n_lse);
         assert_bits(got.dqkv, first.dqkv, t.n);
     }
-    const struct results cpu = run(&lks__layers_cpu, cpu_exec(), &t, &t.drop);
+    const struct results cpu = run_cpu(&t, &t.drop);
     assert_close_floats(first.out, cpu.out, t.n_out, tolerance);
     assert_close_floats(first.lse, cpu.lse, t.n_lse, tolerance);
     assert_close_floats(first.dqkv, cpu.dqkv, t.n, tolerance);
@@ -222,11 +258,8 @@ static void test_options(void **state)
 {
     const struct shape shape = {{1, 9, 2, 5, 1}, 0};
     const struct problem t = problem_make(&shape, 0.0, 1.0f);
-    const lks__attention_in in = in_of(&t, t.qkv);
-    float *want = host_floats(t.n_out), *lse = host_floats(t.n_lse), *out = host_floats(t.n_out);
-    lks__cuda_attention_fwd(NULL, &t.s, want, lse, &in, NULL);
-    lks__cuda_attention_fwd(NULL, &t.s, out, NULL, &in, &t.drop);
-    assert_bits(out, want, t.n_out);
+    const float *want = forward(&t, host_floats(t.n_lse), NULL);
+    assert_bits(forward(&t, NULL, &t.drop), want, t.n_out);
 }
 
 /* A head's bits don't depend on the other heads, on the batch, or on how rows are moved. */
@@ -257,15 +290,13 @@ static void test_causal(void **state)
     enum { T = 70, HS = 4, AT = 30 };
     const struct shape shape = {{1, T, 1, HS, 1}, 0};
     struct problem t = problem_make(&shape, 0.0, 1.0f);
-    const lks__attention_in in = in_of(&t, t.qkv);
-    float *want = host_floats(t.n_out), *out = host_floats(t.n_out), *lse = host_floats(T);
-    lks__cuda_attention_fwd(NULL, &t.s, want, lse, &in, NULL);
+    float *lse = host_floats(T);
+    const float *want = forward(&t, lse, NULL);
     for (size_t i = AT * t.ld; i < t.n; i++)
         t.qkv[i] *= 100.0f;
-    lks__cuda_attention_fwd(NULL, &t.s, out, lse, &in, NULL);
-    assert_bits(out, want, AT * HS);
+    assert_bits(forward(&t, lse, NULL), want, AT * HS);
     t.qkv[AT * t.ld + HS] = NAN;
-    lks__cuda_attention_fwd(NULL, &t.s, out, lse, &in, NULL);
+    const float *out = forward(&t, lse, NULL);
     assert_bits(out, want, AT * HS);
     for (size_t i = AT; i < T; i++)
         assert_true(isnan(lse[i]) && isnan(out[i * HS]));
@@ -281,20 +312,23 @@ static float *cached(const lks__layers *layers, const lks__exec *ex, const struc
     const size_t T = t->s.T, B = t->s.B, c = t->s.NH * t->s.hs;
     const size_t n_cache = B * t->s.NKV * (T + 2) * t->s.hs;
     float *out = host_floats(t->n_out);
-    *cache = (lks__attention_cache){host_floats(n_cache), host_floats(n_cache), T + 2, 0};
+    *cache = (lks__attention_cache){host_acts(numbers(n_cache, 4, 1.0f), n_cache),
+                                    host_acts(numbers(n_cache, 5, 1.0f), n_cache), T + 2, 0};
     for (size_t n; cache->at < T; cache->at += n) {
         n = step != 0 ? step : 1 + cache->at;
         n = n < T - cache->at ? n : T - cache->at;
-        float *qkv = host_floats(B * n * t->ld), *part = host_floats(B * n * c);
+        float *qkv = host_floats(B * n * t->ld);
+        lks__act *part = host_empty_acts(B * n * c);
         for (size_t b = 0; b < B; b++)
             memcpy(qkv + b * n * t->ld, t->qkv + (b * T + cache->at) * t->ld,
                    n * t->ld * sizeof *qkv);
-        const lks__attention_in in = in_of(t, qkv);
+        const lks__attention_in in = in_of(t, host_acts(qkv, B * n * t->ld));
         lks__attention_shape shape = t->s;
         shape.T = n;
         layers->attention_cached_fwd(ex, &shape, part, cache, &in);
         for (size_t b = 0; b < B; b++)
-            memcpy(out + (b * T + cache->at) * c, part + b * n * c, n * c * sizeof *out);
+            memcpy(out + (b * T + cache->at) * c, host_act_floats(part, B * n * c) + b * n * c,
+                   n * c * sizeof *out);
     }
     return out;
 }
@@ -305,7 +339,7 @@ static void check_cached(const struct shape *shape)
     const struct wanted want = formula(&t);
     const size_t n_cache = t.s.B * t.s.NKV * (t.s.T + 2) * t.s.hs;
     lks__attention_cache whole, other;
-    float *first = NULL;
+    const float *first = NULL, *keys = NULL, *values = NULL;
     EACH_ORDER(seed)
     {
         float *out = cached(&cuda, NULL, &t, t.s.T, &whole);
@@ -313,14 +347,18 @@ static void check_cached(const struct shape *shape)
         if (seed == 0)
             first = out;
         assert_bits(out, first, t.n_out);
+        keys = host_act_floats(whole.k, n_cache);
+        values = host_act_floats(whole.v, n_cache);
         assert_bits(cached(&cuda, NULL, &t, seed, &other), first, t.n_out);
-        assert_memory_equal(other.k, whole.k, n_cache * sizeof(float));
-        assert_memory_equal(other.v, whole.v, n_cache * sizeof(float));
+        assert_bits(host_act_floats(other.k, n_cache), keys, n_cache);
+        assert_bits(host_act_floats(other.v, n_cache), values, n_cache);
     }
+    host_halves(false);
     assert_close_floats(first, cached(&lks__layers_cpu, cpu_exec(), &t, t.s.T, &other), t.n_out,
                         tolerance);
-    assert_memory_equal(other.k, whole.k, n_cache * sizeof(float));
-    assert_memory_equal(other.v, whole.v, n_cache * sizeof(float));
+    assert_bits(host_act_floats(other.k, n_cache), keys, n_cache);
+    assert_bits(host_act_floats(other.v, n_cache), values, n_cache);
+    host_halves(halves);
 }
 
 static void test_cached(void **state)
@@ -338,15 +376,12 @@ static void test_operands_are_rounded(void **state)
 {
     const struct shape shape = {{1, 40, 2, 21, 1}, 1};
     const struct problem t = problem_make(&shape, 0.3, 1.0f);
-    const lks__attention_in in = in_of(&t, t.qkv);
-    float *want = host_floats(t.n_out), *out = host_floats(t.n_out);
-    lks__cuda_attention_fwd(NULL, &t.s, want, NULL, &in, &t.drop);
+    const float *want = forward(&t, NULL, &t.drop);
     lks__attention_cache cache;
     const float *kept = cached(&cuda, NULL, &t, t.s.T, &cache);
     for (size_t i = 0; i < t.n; i++)
         t.qkv[i] *= 1.0f + (i % 2 ? 1.0f : -0.5f) / 512.0f; /* less than half a step */
-    lks__cuda_attention_fwd(NULL, &t.s, out, NULL, &in, &t.drop);
-    assert_bits(out, want, t.n_out);
+    assert_bits(forward(&t, NULL, &t.drop), want, t.n_out);
     assert_bits(cached(&cuda, NULL, &t, t.s.T, &cache), kept, t.n_out);
 }
 
@@ -366,7 +401,7 @@ int main(void)
         BOTH(test_same_bits_alone),
         BOTH(test_cached),
         BOTH(test_causal),
-        cmocka_unit_test_setup(test_operands_are_rounded, use_bf16),
+        cmocka_unit_test_setup(test_operands_are_rounded, use_rounding),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -107,32 +107,37 @@ static void test_epilogues(void **state)
 
 /* Pairs of a query with the keys up to it; forward has 2 products of them, backward 7 in two
  * launches. */
-static void test_attention(void **state)
+static void check_attention(double size)
 {
     const lks__attention_shape shape = {B, T, NH, HS, NKV};
-    const double q = ROWS * NH * HS, k = ROWS * NKV * HS, pairs = B * NH * T * (T + 1) / 2.0;
-    const lks__attention_in in = {floats(ROWS * C), floats(ROWS * C), floats(ROWS * C), C,
-                                  NKV * HS};
-    const lks__attention_grads grads = {floats(ROWS * C), floats(ROWS * C), floats(ROWS * C), C,
+    const double q = ROWS * NH * HS * size, k = ROWS * NKV * HS * size;
+    const double pairs = B * NH * T * (T + 1) / 2.0;
+    const lks__attention_in in = {acts(ROWS * C), acts(ROWS * C), acts(ROWS * C), C, NKV * HS};
+    const lks__attention_grads grads = {acts(ROWS * C), acts(ROWS * C), acts(ROWS * C), C,
                                         NKV * HS};
-    float *out = floats(ROWS * C), *lse = floats(B * NH * T);
+    lks__act *out = acts(ROWS * C);
+    float *lse = floats(B * NH * T);
     lks__cuda_attention_fwd(NULL, &shape, out, lse, &in, NULL);
     assert_counts(2 * q + 2 * k, pairs * (2 * 2 * HS + 20));
-    lks__cuda_attention_bwd(NULL, &shape, &grads, floats(ROWS * C), &in, out, lse, NULL);
-    assert_counts(2 * q + (2 * q + 4 * k) + (3 * q + 2 * k), 2 * q + pairs * (7 * 2 * HS + 20));
-    host_bf16(true); /* operands are rounded by one launch more, and then have half the bytes */
-    lks__cuda_attention_fwd(NULL, &shape, out, lse, &in, NULL);
-    assert_counts(1.5 * (q + 2 * k) + 1.5 * q + k, pairs * (2 * 2 * HS + 20));
-    lks__cuda_attention_bwd(NULL, &shape, &grads, floats(ROWS * C), &in, out, lse, NULL);
-    assert_counts(3 * (q + k) + 2 * q + (q + 3 * k) + (2 * q + k),
-                  2 * q + pairs * (7 * 2 * HS + 20));
-    host_bf16(false);
+    lks__cuda_attention_bwd(NULL, &shape, &grads, acts(ROWS * C), &in, out, lse, NULL);
+    assert_counts(2 * q + (2 * q + 4 * k) + (3 * q + 2 * k),
+                  2 * ROWS * NH * HS + pairs * (7 * 2 * HS + 20));
     const lks__attention_shape one = {B, 1, NH, HS, NKV};
-    const lks__attention_cache cache = {floats(B * NKV * T * HS), floats(B * NKV * T * HS), T,
-                                        T - 1};
+    const lks__attention_cache cache = {acts(B * NKV * T * HS), acts(B * NKV * T * HS), T, T - 1};
     lks__cuda_attention_cached_fwd(NULL, &one, out, &cache, &in);
-    assert_counts(4 * B * NKV * HS + 2 * B * NH * HS + 2 * B * NKV * T * HS,
+    assert_counts(size * (4 * B * NKV * HS + 2 * B * NH * HS + 2 * B * NKV * T * HS),
                   (double)B * NH * T * 4 * HS);
+}
+
+static void test_attention(void **state)
+{
+    check_attention(1);
+    host_bf16(true);
+    check_attention(1);
+    host_halves(true);
+    check_attention(0.5);
+    host_halves(false);
+    host_bf16(false);
 }
 
 static void test_golf(void **state)

@@ -154,10 +154,11 @@ static size_t tiles_of(size_t n)
 }
 
 /* Head h of sequence b in a matrix of B sequences. */
-__device__ static matrix head(const lks_attention &a, const float *x, size_t ld, size_t b, size_t h)
+__device__ static matrix head(const lks_attention &a, const lks__act *x, size_t ld, size_t b,
+                              size_t h)
 {
-    return {x + b * a.shape.T * ld + h * a.shape.hs, (unsigned)ld, (unsigned)a.shape.T,
-            (unsigned)a.shape.hs, a.fours};
+    return {LKS_ACTS(const float, x) + b * a.shape.T * ld + h * a.shape.hs, (unsigned)ld,
+            (unsigned)a.shape.T, (unsigned)a.shape.hs, a.wide};
 }
 
 /* s = q k^T / sqrt(hs), or any other product of two heads' tiles. The last pieces stay in the tiles
@@ -313,10 +314,10 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
         if (a.lse != NULL && at.piece == 0 && square_x() == 0 && i + r < a.shape.T)
             a.lse[(at.b * a.shape.NH + at.h) * a.shape.T + i + r] = w.max[r] + logf(total);
     }
-    float *out = a.out + at.b * a.shape.T * a.c + at.h * a.shape.hs;
+    float *out = LKS_ACTS(float, a.out) + at.b * a.shape.T * a.c + at.h * a.shape.hs;
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++)
-        store_square(out, a.c, a.shape.T, a.shape.hs, a.fours, at.t0, (at.piece + piece) * TILE,
+        store_square(out, a.c, a.shape.T, a.shape.hs, a.wide, at.t0, (at.piece + piece) * TILE,
                      sum[piece], inverse);
 }
 
@@ -334,9 +335,10 @@ static dim3 tiles_grid(const lks_attention &a, size_t heads)
         (unsigned)(tiles_of(a.shape.T) * a.shape.B * heads * ((a.shape.hs + part - 1) / part)));
 }
 
-static lks_attention attention_of(const lks__attention_shape *shape, const lks__attention_in *in,
-                                  const lks__dropout *drop)
+static lks_attention attention_of(const lks__exec *ex, const lks__attention_shape *shape,
+                                  const lks__attention_in *in, const lks__dropout *drop)
 {
+    const size_t together = lks__cuda_bf16(ex) ? 8 : 4;
     lks_attention a = {};
     a.shape = *shape;
     if (shape->NKV == 0)
@@ -347,7 +349,9 @@ static lks_attention attention_of(const lks__attention_shape *shape, const lks__
     a.scale = (float)(1.0 / sqrt((double)shape->hs));
     a.group = a.shape.NH / a.shape.NKV;
     a.c = shape->NH * shape->hs;
-    a.fours = lks_in_fours(shape->hs, in->q, in->k, in->v) && in->ldq % 4 == 0 && in->ldkv % 4 == 0;
+    a.halves = lks__cuda_halves(ex);
+    a.wide = lks_in_fours(shape->hs, in->q, in->k, in->v) &&
+             (shape->hs | in->ldq | in->ldkv) % together == 0;
     return a;
 }
 
@@ -362,29 +366,33 @@ static lks_attention attention_of(const lks__attention_shape *shape, const lks__
             LKS_LAUNCH(kernel<MAX_PIECES>, grid, dim3(THREADS), stream, a);                        \
     } while (0)
 
-void lks_attention_count(const lks__exec *ex, const lks_attention &a, double products, double each,
-                         double of_queries, double of_keys)
+/* Count a launch that makes `products` products of the scores below the diagonal, does `each` more
+ * operations for a score, and moves so many matrices of the queries' and of the keys' size. Tiles
+ * that are read again come from the second-level cache. */
+static void count(const lks__exec *ex, const lks_attention &a, double products, double each,
+                  double of_queries, double of_keys)
 {
     const double heads = (double)(a.shape.B * a.shape.NH), T = (double)a.shape.T;
     const double rows = (double)(a.shape.B * a.shape.T), hs = (double)a.shape.hs;
-    lks__cuda_count(
-        ex, 4 * rows * hs * (of_queries * (double)a.shape.NH + of_keys * (double)a.shape.NKV),
-        heads * T * (T + 1) / 2 * (products * 2 * hs + each));
+    lks__cuda_count(ex,
+                    (a.halves ? 2 : 4) * rows * hs *
+                        (of_queries * (double)a.shape.NH + of_keys * (double)a.shape.NKV),
+                    heads * T * (T + 1) / 2 * (products * 2 * hs + each));
 }
 
 extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attention_shape *shape,
-                                        float *out, float *lse, const lks__attention_in *in,
+                                        lks__act *out, float *lse, const lks__attention_in *in,
                                         const lks__dropout *drop)
 {
-    lks_attention a = attention_of(shape, in, drop);
+    lks_attention a = attention_of(ex, shape, in, drop);
     a.out = out;
     a.lse = lse;
-    a.fours = a.fours && lks_in_fours(a.c, out);
+    a.wide = a.wide && lks_in_fours(a.c, out);
+    count(ex, a, 2, 20, 2, 2); /* q, out; k, v */
     if (lks__cuda_bf16(ex)) {
         lks_attention_fwd_bf16(ex, a);
         return;
     }
-    lks_attention_count(ex, a, 2, 20, 2, 2); /* q, out; k, v */
     LAUNCH_TILES(attention_fwd_tiles, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
 }
 
@@ -396,15 +404,16 @@ extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attentio
 
 enum { DELTA_WARPS = 8 };
 
-static __global__ void attention_delta(lks_attention a)
+template <typename E> static __global__ void attention_delta(lks_attention a)
 {
     const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / LKS_WARP; /* token, head */
     if (i >= a.shape.B * a.shape.T * a.shape.NH)
         return;
-    const float *x = a.dout + i * a.shape.hs, *y = a.f_out + i * a.shape.hs;
+    const E *x = LKS_ACTS(const E, a.dout) + i * a.shape.hs;
+    const E *y = LKS_ACTS(const E, a.f_out) + i * a.shape.hs;
     float sum = 0.0f;
     for (size_t d = threadIdx.x % LKS_WARP; d < a.shape.hs; d += LKS_WARP)
-        sum = fmaf(x[d], y[d], sum);
+        sum = fmaf(lks_element(x + d), lks_element(y + d), sum);
     sum = lks_warp_sum(sum);
     const size_t row = i / a.shape.NH, h = i % a.shape.NH;
     const size_t b = row / a.shape.T, t = row % a.shape.T;
@@ -412,13 +421,14 @@ static __global__ void attention_delta(lks_attention a)
         a.delta[(b * a.shape.NH + h) * a.shape.T + t] = sum;
 }
 
-void lks_attention_delta(const lks__exec *ex, const lks_attention &a)
+static void launch_delta(const lks__exec *ex, const lks_attention &a)
 {
     const size_t rows = a.shape.B * a.shape.T * a.shape.NH;
     const double n = (double)(rows * a.shape.hs);
-    lks__cuda_count(ex, 8 * n, 2 * n);
-    LKS_LAUNCH(attention_delta, dim3((unsigned)((rows + DELTA_WARPS - 1) / DELTA_WARPS)),
-               dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a);
+    lks__cuda_count(ex, (a.halves ? 4 : 8) * n, 2 * n);
+    LKS_LAUNCH_TYPED(attention_delta, a.halves,
+                     dim3((unsigned)((rows + DELTA_WARPS - 1) / DELTA_WARPS)),
+                     dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a);
 }
 
 /* Scores in s and dout v^T in d become P*M in s and dS in d, for queries from i and keys from j
@@ -497,10 +507,10 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++) {
         const size_t c0 = (at.piece + piece) * TILE;
-        store_square(a.grads.dk + first, a.grads.ldkv, a.shape.T, a.shape.hs, a.fours, at.t0, c0,
-                     dk[piece], scales);
-        store_square(a.grads.dv + first, a.grads.ldkv, a.shape.T, a.shape.hs, a.fours, at.t0, c0,
-                     dv[piece], ones);
+        store_square(LKS_ACTS(float, a.grads.dk) + first, a.grads.ldkv, a.shape.T, a.shape.hs,
+                     a.wide, at.t0, c0, dk[piece], scales);
+        store_square(LKS_ACTS(float, a.grads.dv) + first, a.grads.ldkv, a.shape.T, a.shape.hs,
+                     a.wide, at.t0, c0, dv[piece], ones);
     }
 }
 
@@ -537,38 +547,41 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
         }
     }
     const float scales[SIDE] = {a.scale, a.scale, a.scale, a.scale};
-    float *to = a.grads.dq + at.b * a.shape.T * a.grads.ldq + at.h * a.shape.hs;
+    float *to = LKS_ACTS(float, a.grads.dq) + at.b * a.shape.T * a.grads.ldq + at.h * a.shape.hs;
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++)
-        store_square(to, a.grads.ldq, a.shape.T, a.shape.hs, a.fours, at.t0,
+        store_square(to, a.grads.ldq, a.shape.T, a.shape.hs, a.wide, at.t0,
                      (at.piece + piece) * TILE, dq[piece], scales);
 }
 
 extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attention_shape *shape,
-                                        const lks__attention_grads *grads, const float *dout,
-                                        const lks__attention_in *in, const float *out,
+                                        const lks__attention_grads *grads, const lks__act *dout,
+                                        const lks__attention_in *in, const lks__act *out,
                                         const float *lse, const lks__dropout *drop)
 {
-    lks_attention a = attention_of(shape, in, drop);
+    const bool bf16 = lks__cuda_bf16(ex);
+    lks_attention a = attention_of(ex, shape, in, drop);
     const size_t rows = shape->B * shape->T * shape->NH;
     a.grads = *grads;
     a.f_out = out;
     a.f_lse = lse;
     a.dout = dout;
-    a.fours = a.fours && lks_in_fours(a.c, dout, grads->dq, grads->dk, grads->dv) &&
-              grads->ldq % 4 == 0 && grads->ldkv % 4 == 0;
-    if (lks__cuda_bf16(ex)) {
-        lks_attention_bwd_bf16(ex, a);
-        return;
-    }
+    a.wide = a.wide && lks_in_fours(a.c, dout, grads->dq, grads->dk, grads->dv) &&
+             grads->ldq % 4 == 0 && grads->ldkv % 4 == 0;
     a.delta = (float *)lks__cuda_work(ex, rows * sizeof *a.delta);
     if (a.delta == NULL)
         return;
-    lks_attention_delta(ex, a);
-    lks_attention_count(ex, a, 4, 10, 2, 4); /* q, dout; k, v, dk, dv */
-    LAUNCH_TILES(attention_bwd_keys, tiles_grid(a, a.shape.NKV), lks__cuda_stream(ex), a);
-    lks_attention_count(ex, a, 3, 10, 3, 2); /* q, dout, dq; k, v */
-    LAUNCH_TILES(attention_bwd_queries, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
+    launch_delta(ex, a);
+    count(ex, a, 4, 10, 2, 4); /* q, dout; k, v, dk, dv */
+    if (bf16)
+        lks_attention_bwd_keys_bf16(ex, a);
+    else
+        LAUNCH_TILES(attention_bwd_keys, tiles_grid(a, a.shape.NKV), lks__cuda_stream(ex), a);
+    count(ex, a, 3, 10, 3, 2); /* q, dout, dq; k, v */
+    if (bf16)
+        lks_attention_bwd_queries_bf16(ex, a);
+    else
+        LAUNCH_TILES(attention_bwd_queries, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
 }
 
 /* --- over kept keys and values --------------------------------------------------------------- */
@@ -592,6 +605,7 @@ __device__ static float operand(float x, bool bf16)
 }
 
 /* Keys and values of the new tokens to the cache: a warp takes a head of one token. */
+template <typename E>
 static __global__ void attention_keep(lks_attention a, lks__attention_cache cache, bool bf16)
 {
     const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / LKS_WARP;
@@ -600,14 +614,16 @@ static __global__ void attention_keep(lks_attention a, lks__attention_cache cach
     const size_t row = i / a.shape.NKV, h = i % a.shape.NKV;
     const size_t to = cache_at(a, cache, row / a.shape.T, h, cache.at + row % a.shape.T);
     const size_t from = row * a.in.ldkv + h * a.shape.hs;
+    const E *k = LKS_ACTS(const E, a.in.k) + from, *v = LKS_ACTS(const E, a.in.v) + from;
     for (size_t d = threadIdx.x % LKS_WARP; d < a.shape.hs; d += LKS_WARP) {
-        cache.k[to + d] = operand(a.in.k[from + d], bf16);
-        cache.v[to + d] = operand(a.in.v[from + d], bf16);
+        lks_put(LKS_ACTS(E, cache.k) + to + d, operand(lks_element(k + d), bf16));
+        lks_put(LKS_ACTS(E, cache.v) + to + d, operand(lks_element(v + d), bf16));
     }
 }
 
 /* x: products take its operands. */
-__device__ static float dot(const float *x, const float *y, size_t n, bool fours, bool bf16)
+template <typename E>
+__device__ static float dot(const E *x, const E *y, size_t n, bool fours, bool bf16)
 {
     lks_four sum = {};
     for (size_t d = 0; d < n; d += 4) {
@@ -623,6 +639,7 @@ __device__ static float dot(const float *x, const float *y, size_t n, bool fours
  * groups of threads, each as many as the output has elements, add up values of every groups-th key.
  * All borders are counted from the first key on, so a token's bits depend on its position and on
  * the keys and values alone. */
+template <typename E>
 static __global__ void __launch_bounds__(KEYS)
     attention_cached(lks_attention a, lks__attention_cache cache, bool bf16)
 {
@@ -633,7 +650,8 @@ static __global__ void __launch_bounds__(KEYS)
     const size_t row = task / a.shape.NH, h = task % a.shape.NH, b = row / a.shape.T;
     const size_t n = cache.at + row % a.shape.T + 1; /* keys that it sees */
     const size_t kv = cache_at(a, cache, b, h / a.group, 0);
-    const float *q = a.in.q + row * a.in.ldq + h * hs, *k = cache.k + kv, *v = cache.v + kv;
+    const E *q = LKS_ACTS(const E, a.in.q) + row * a.in.ldq + h * hs;
+    const E *k = LKS_ACTS(const E, cache.k) + kv, *v = LKS_ACTS(const E, cache.v) + kv;
     unsigned lanes = LKS_WARP; /* threads of a group */
     while (lanes < hs && lanes < KEYS)
         lanes *= 2;
@@ -641,7 +659,7 @@ static __global__ void __launch_bounds__(KEYS)
     float max = -INFINITY, sum = 0.0f, out[DIMS] = {};
     for (size_t j0 = 0; j0 < n; j0 += KEYS) {
         const size_t j = j0 + threadIdx.x;
-        const float s = j < n ? a.scale * dot(q, k + j * hs, hs, a.fours, bf16) : -INFINITY;
+        const float s = j < n ? a.scale * dot(q, k + j * hs, hs, a.wide, bf16) : -INFINITY;
         const float top = fmaxf(max, lks_block_max(s)),
                     factor = max == top ? 1.0f : expf(max - top);
         const float e = j < n ? expf(s - top) : 0.0f;
@@ -652,7 +670,7 @@ static __global__ void __launch_bounds__(KEYS)
             const size_t c = c0 + lane + m * lanes;
             out[m] *= factor;
             for (size_t i = group; i < KEYS && j0 + i < n && c < hs; i += groups)
-                out[m] = fmaf(p[i], v[(j0 + i) * hs + c], out[m]);
+                out[m] = fmaf(p[i], lks_element(v + (j0 + i) * hs + c), out[m]);
         }
         __syncthreads();
     }
@@ -665,29 +683,32 @@ static __global__ void __launch_bounds__(KEYS)
         for (unsigned g = 0; g < groups; g++)
             total += parts[m * KEYS + g * lanes + lane];
         if (group == 0 && c < hs)
-            a.out[row * a.c + h * hs + c] = total / sum;
+            lks_put(LKS_ACTS(E, a.out) + row * a.c + h * hs + c, total / sum);
     }
 }
 
 /* Keys and values that several queries read come from the second-level cache. */
 extern "C" void lks__cuda_attention_cached_fwd(const lks__exec *ex,
-                                               const lks__attention_shape *shape, float *out,
+                                               const lks__attention_shape *shape, lks__act *out,
                                                const lks__attention_cache *cache,
                                                const lks__attention_in *in)
 {
-    lks_attention a = attention_of(shape, in, NULL);
+    lks_attention a = attention_of(ex, shape, in, NULL);
     const size_t heads = shape->B * shape->T * a.shape.NKV,
                  queries = shape->B * shape->T * shape->NH;
     const size_t blocks = (shape->hs + KEYS * DIMS - 1) / (KEYS * DIMS);
     a.out = out;
-    a.fours = a.fours && lks_in_fours(shape->hs, cache->k, cache->v);
+    a.wide = a.wide && lks_in_fours(shape->hs, cache->k, cache->v);
     const double keys = (double)(cache->at + shape->T), hs = (double)shape->hs;
     const double seen = (double)cache->at + ((double)shape->T + 1) / 2; /* by a query, on average */
-    lks__cuda_count(ex, 16 * (double)heads * hs, 0.0);
-    LKS_LAUNCH(attention_keep, dim3((unsigned)((heads + DELTA_WARPS - 1) / DELTA_WARPS)),
-               dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a, *cache, lks__cuda_bf16(ex));
-    lks__cuda_count(ex, 8 * hs * ((double)queries + (double)(shape->B * a.shape.NKV) * keys),
+    const double bytes = a.halves ? 2 : 4;
+    lks__cuda_count(ex, bytes * 4 * (double)heads * hs, 0.0);
+    LKS_LAUNCH_TYPED(
+        attention_keep, a.halves, dim3((unsigned)((heads + DELTA_WARPS - 1) / DELTA_WARPS)),
+        dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a, *cache, lks__cuda_bf16(ex));
+    lks__cuda_count(ex,
+                    bytes * 2 * hs * ((double)queries + (double)(shape->B * a.shape.NKV) * keys),
                     (double)queries * seen * 4 * hs);
-    LKS_LAUNCH(attention_cached, dim3((unsigned)(queries * blocks)), dim3(KEYS),
-               lks__cuda_stream(ex), a, *cache, lks__cuda_bf16(ex));
+    LKS_LAUNCH_TYPED(attention_cached, a.halves, dim3((unsigned)(queries * blocks)), dim3(KEYS),
+                     lks__cuda_stream(ex), a, *cache, lks__cuda_bf16(ex));
 }

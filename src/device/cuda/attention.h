@@ -10,18 +10,21 @@
 /* A block works on 64 queries or keys of a head, and on 64 elements of it at once. */
 static const int LKS_TILE = 64;
 
-/* What all kernels of a call are given. */
+/* What all kernels of a call are given. Matrices have elements E, as rows.h says. */
 struct lks_attention {
     lks__attention_shape shape; /* NKV is set */
     lks__attention_in in;
     lks__attention_grads grads;
-    float *out, *lse;                  /* forward */
-    const float *f_out, *f_lse, *dout; /* backward */
-    float *delta;                      /* backward: [B,NH,T], sums of dout * out */
-    lks__dropout drop;                 /* threshold 0: none */
-    float scale;                       /* 1 / sqrt(hs) */
-    size_t group, c;                   /* query heads of a key/value head; NH * hs */
-    bool fours;                        /* all rows can be moved by fours */
+    lks__act *out; /* forward */
+    float *lse;
+    const lks__act *f_out, *dout; /* backward */
+    const float *f_lse;
+    float *delta;      /* backward: [B,NH,T], sums of dout * out */
+    lks__dropout drop; /* threshold 0: none */
+    float scale;       /* 1 / sqrt(hs) */
+    size_t group, c;   /* query heads of a key/value head; NH * hs */
+    bool halves;       /* E is lks_half, else float */
+    bool wide;         /* rows can be moved by fours, and with operands in bfloat16 by eights */
 };
 
 /* What a block works on. */
@@ -46,17 +49,9 @@ static __device__ inline lks_place lks_place_of(const lks_attention &a, size_t h
     return p;
 }
 
-/* Put a->delta on the stream. */
-void lks_attention_delta(const lks__exec *ex, const lks_attention &a);
-
-/* Count a launch that makes `products` products of the scores below the diagonal, does `each` more
- * operations for a score, and moves so many float32 matrices of the queries' and of the keys' size.
- * Tiles that are read again come from the second-level cache. */
-void lks_attention_count(const lks__exec *ex, const lks_attention &a, double products, double each,
-                         double of_queries, double of_keys);
-
-/* The operations with operands in bfloat16. */
+/* The launches with operands in bfloat16. */
 void lks_attention_fwd_bf16(const lks__exec *ex, const lks_attention &a);
-void lks_attention_bwd_bf16(const lks__exec *ex, const lks_attention &a);
+void lks_attention_bwd_keys_bf16(const lks__exec *ex, const lks_attention &a);
+void lks_attention_bwd_queries_bf16(const lks__exec *ex, const lks_attention &a);
 
 #endif

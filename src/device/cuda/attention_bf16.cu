@@ -2,28 +2,24 @@
  * for any head size.
  *
  * As attention.cu, but a product of two tiles is a warp's: it has 16 of a tile's 64 rows, and
- * instructions that multiply [16, 16] by [16, 8] and add in float32. Operands are rounded once a
- * call, into work space: [B, heads, T', hs'] for each of q, k, v and dout, with T' and hs' rounded
- * up to whole tiles and steps, and zeros beyond T and hs. A block of 4 warps keeps up to four tiles
- * of bfloat16 in shared memory, 8 KiB each. Probabilities go from one product to the next in
+ * instructions that multiply [16, 16] by [16, 8] and add in float32. A block of 4 warps keeps up to
+ * four tiles of bfloat16 in shared memory, 8 KiB each; activations that are floats are rounded when
+ * a tile is loaded. Probabilities go from one product to the next in
  * registers, where the sums of one have the place of the other's operands.
  *
  * A head is cut into *pieces* of 64 elements, of which a block makes one. */
 #include "device/cuda/attention.h"
 #include "device/cuda/bf16.h"
-#include "device/cuda/questions.h"
-#include "device/cuda/reduce.h"
 
 enum {
-    TILE = LKS__CUDA_TILE,
+    TILE = LKS_TILE,
     CHUNKS = TILE / 8, /* of a tile's row: 8 numbers, which a thread moves as one */
     WARPS = 4,
     THREADS = WARPS * 32,
-    ROWS = TILE / WARPS, /* of a warp */
-    STEPS = TILE / 16,   /* of a product over a tile's columns */
-    COLUMNS = TILE / 8,  /* groups of 8 columns of a result */
-    COPIES = 4,          /* operands that are rounded: q, k, v, dout */
-    COPY_THREADS = 256,
+    TILE_ROWS = THREADS / CHUNKS, /* that all threads load at once */
+    ROWS = TILE / WARPS,          /* of a warp */
+    STEPS = TILE / 16,            /* of a product over a tile's columns */
+    COLUMNS = TILE / 8,           /* groups of 8 columns of a result */
 };
 
 /* The logarithms here are to base 2, as the GPU's instruction is. */
@@ -32,38 +28,6 @@ static const float LOG2_E = 1.44269504088896340736f, LN_2 = 0.693147180559945309
 struct alignas(16) chunk {
     uint32_t pair[4];
 };
-
-/* --- operands -------------------------------------------------------------------------------- */
-
-/* Heads of the rounded operands: [B, heads, rows, width], of which T and hs are filled. */
-struct copies {
-    struct {
-        uint16_t *to;
-        const float *from;
-        size_t ld, heads;
-    } of[COPIES];
-    size_t rows, width, T, hs, B;
-};
-
-static __global__ void __launch_bounds__(COPY_THREADS) attention_round(const copies all)
-{
-    const auto &of = all.of[blockIdx.y];
-    const size_t in_row = all.width / 8, i = (size_t)blockIdx.x * COPY_THREADS + threadIdx.x;
-    const size_t row = i / in_row, t = row % all.rows, head = row / all.rows;
-    const size_t d = i % in_row * 8;
-    if (head >= all.B * of.heads)
-        return;
-    const float *from = of.from + (head / of.heads * all.T + t) * of.ld + head % of.heads * all.hs;
-    chunk to;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        const size_t e = d + 2 * k;
-        const float low = t < all.T && e < all.hs ? from[e] : 0.0f;
-        const float high = t < all.T && e + 1 < all.hs ? from[e + 1] : 0.0f;
-        to.pair[k] = lks_bf16_pair(low, high);
-    }
-    *(chunk *)(of.to + row * all.width + d) = to;
-}
 
 /* --- tiles ----------------------------------------------------------------------------------- */
 
@@ -75,25 +39,76 @@ __device__ static int slot(int row, int number)
 }
 
 /* A head of an operand. */
-struct operand {
-    const uint16_t *at;
-    unsigned width; /* a multiple of 16 */
+template <typename E> struct operand {
+    const E *at;
+    size_t ld;
 };
 
-__device__ static void load_tile(chunk *tile, const operand &m, unsigned r0, unsigned c0)
+/* Eight elements, as bfloat16. */
+__device__ static chunk eight_of(const lks_half *p)
 {
-    for (unsigned i = threadIdx.x; i < TILE * CHUNKS; i += THREADS) {
-        const unsigned row = i / CHUNKS, number = i % CHUNKS;
-        if (c0 + number * 8 < m.width)
-            tile[slot((int)row, (int)number)] =
-                *(const chunk *)(m.at + (size_t)(r0 + row) * m.width + c0 + number * 8);
+    return *(const chunk *)p;
+}
+
+__device__ static chunk eight_of(const float *p)
+{
+    const lks_floats<4> low = lks_load<4>(p), high = lks_load<4>(p + 4);
+    return {{lks_bf16_pair(low.at[0], low.at[1]), lks_bf16_pair(low.at[2], low.at[3]),
+             lks_bf16_pair(high.at[0], high.at[1]), lks_bf16_pair(high.at[2], high.at[3])}};
+}
+
+/* The same of the first n of eight, and zeros. */
+template <typename E> __device__ static chunk some_of(const E *p, unsigned n)
+{
+    chunk to;
+#pragma unroll
+    for (unsigned k = 0; k < 4; k++)
+        to.pair[k] = lks_bf16_pair(2 * k < n ? lks_element(p + 2 * k) : 0.0f,
+                                   2 * k + 1 < n ? lks_element(p + 2 * k + 1) : 0.0f);
+    return to;
+}
+
+/* Columns that products take of a head: zeros behind hs make up the last step. */
+__device__ static unsigned width_of(const lks_attention &a)
+{
+    return ((unsigned)a.shape.hs + 15) / 16 * 16;
+}
+
+/* The tile that begins at row r0 and at column c0. Rows beyond T are zeros. If rows can be moved by
+ * eights, all loads of a thread begin before the first one has to be there. */
+template <typename E>
+__device__ static void load_tile(const lks_attention &a, chunk *tile, const operand<E> &m,
+                                 unsigned r0, unsigned c0)
+{
+    const unsigned number = threadIdx.x % CHUNKS, column = c0 + number * 8;
+    const unsigned first = threadIdx.x / CHUNKS, T = (unsigned)a.shape.T;
+    const unsigned hs = (unsigned)a.shape.hs;
+    const E *p = m.at + (size_t)(r0 + first) * m.ld + column;
+    if (column >= width_of(a))
+        return;
+    if (a.wide) {
+        chunk mine[TILE / TILE_ROWS] = {};
+#pragma unroll
+        for (int k = 0; k < TILE / TILE_ROWS; k++)
+            if (r0 + first + k * TILE_ROWS < T && column < hs)
+                mine[k] = eight_of(p + k * TILE_ROWS * m.ld);
+#pragma unroll
+        for (int k = 0; k < TILE / TILE_ROWS; k++)
+            tile[slot((int)first + k * TILE_ROWS, (int)number)] = mine[k];
+        return;
+    }
+#pragma unroll 1
+    for (int k = 0; k < TILE / TILE_ROWS; k++) {
+        const bool inside = r0 + first + k * TILE_ROWS < T && column < hs;
+        tile[slot((int)first + k * TILE_ROWS, (int)number)] =
+            some_of(p + k * TILE_ROWS * m.ld, inside ? hs - column : 0);
     }
 }
 
 /* Steps of 16 columns that a tile from column c0 on has. */
-__device__ static int steps_of(const operand &m, unsigned c0)
+__device__ static int steps_of(const lks_attention &a, unsigned c0)
 {
-    const unsigned left = (m.width - c0) / 16;
+    const unsigned left = (width_of(a) - c0) / 16;
     return left < STEPS ? (int)left : (int)STEPS;
 }
 
@@ -166,26 +181,26 @@ __device__ static void add_p_y(sums &s, const sums &p, const chunk *y, int steps
 
 /* --- where a block works --------------------------------------------------------------------- */
 
-struct operands {
-    operand q, k, v, dout; /* of the first head */
-    size_t head;           /* elements from one head to the next */
-};
-
-__device__ static operand head(const operands &o, const operand &first, size_t heads, size_t b,
-                               size_t h)
+/* Head h of sequence b in a matrix of B sequences. */
+template <typename E>
+__device__ static operand<E> head(const lks_attention &a, const lks__act *x, size_t ld, size_t b,
+                                  size_t h)
 {
-    return {first.at + (b * heads + h) * o.head, first.width};
+    return {LKS_ACTS(const E, x) + b * a.shape.T * ld + h * a.shape.hs, ld};
 }
 
-/* Rows t0 on, column c0 on of head `h` of a float32 matrix = factor[row / 8] * s. */
-__device__ static void store_sums(const lks_attention &a, float *to, size_t ld, size_t b, size_t h,
-                                  unsigned t0, unsigned c0, const sums &s, const float factor[2])
+/* Rows t0 on, column c0 on of head `h` of a matrix = factor[row / 8] * s. */
+template <typename E>
+__device__ static void store_sums(const lks_attention &a, lks__act *out, size_t ld, size_t b,
+                                  size_t h, unsigned t0, unsigned c0, const sums &s,
+                                  const float factor[2])
 {
-    const bool pairs = a.shape.hs % 2 == 0 && ld % 2 == 0 && (uintptr_t)to % 8 == 0;
+    E *to = LKS_ACTS(E, out);
+    const bool pairs = a.shape.hs % 2 == 0 && ld % 2 == 0 && (uintptr_t)to % (2 * sizeof(E)) == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const size_t t = t0 + own_row() + sums_row(2 * r);
-        float *row = to + (b * a.shape.T + t) * ld + h * a.shape.hs;
+        E *row = to + (b * a.shape.T + t) * ld + h * a.shape.hs;
         if (t >= a.shape.T)
             continue;
 #pragma unroll
@@ -193,12 +208,12 @@ __device__ static void store_sums(const lks_attention &a, float *to, size_t ld, 
             const size_t c = c0 + sums_column(n, 0);
             const float x = factor[r] * s.at[n][2 * r], y = factor[r] * s.at[n][2 * r + 1];
             if (pairs && c < a.shape.hs) {
-                *(float2 *)(row + c) = make_float2(x, y);
+                lks_store<2>(row + c, {{x, y}});
             } else {
                 if (c < a.shape.hs)
-                    row[c] = x;
+                    lks_put(row + c, x);
                 if (c + 1 < a.shape.hs)
-                    row[c + 1] = y;
+                    lks_put(row + c + 1, y);
             }
         }
     }
@@ -297,31 +312,31 @@ __device__ static void drop_sums(const lks_attention &a, sums &s, size_t b, size
         }
 }
 
-static __global__ void __launch_bounds__(THREADS, 4)
-    attention_fwd_bf16(const lks_attention a, const operands o)
+template <typename E>
+static __global__ void __launch_bounds__(THREADS, 4) attention_fwd_bf16(const lks_attention a)
 {
     LKS_SHARED(chunk, query, TILE * CHUNKS);
     LKS_SHARED(chunk, key, TILE * CHUNKS);
     LKS_SHARED(chunk, value, TILE * CHUNKS);
     const lks_place at = lks_place_of(a, a.shape.NH, 1, true);
-    const operand q = head(o, o.q, a.shape.NH, at.b, at.h);
-    const operand k = head(o, o.k, a.shape.NKV, at.b, at.h / a.group);
-    const operand v = head(o, o.v, a.shape.NKV, at.b, at.h / a.group);
-    const unsigned piece = at.piece * TILE;
+    const operand<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, at.h);
+    const operand<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
+    const operand<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
+    const unsigned piece = at.piece * TILE, width = (unsigned)a.shape.hs;
     softmax w = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     sums out = {};
     for (unsigned j0 = 0; j0 <= at.t0; j0 += TILE) {
         sums s = {};
         float factor[2];
-        for (unsigned c0 = 0; c0 < q.width; c0 += TILE) {
+        for (unsigned c0 = 0; c0 < width; c0 += TILE) {
             __syncthreads();
-            if (j0 == 0 || q.width > TILE)
-                load_tile(query, q, at.t0, c0);
-            load_tile(key, k, j0, c0);
+            if (j0 == 0 || width > TILE)
+                load_tile(a, query, q, at.t0, c0);
+            load_tile(a, key, k, j0, c0);
             if (c0 == 0)
-                load_tile(value, v, j0, piece);
+                load_tile(a, value, v, j0, piece);
             __syncthreads();
-            add_x_yt(s, query, key, steps_of(q, c0));
+            add_x_yt(s, query, key, steps_of(a, c0));
         }
         softmax_sums(w, s, factor, a.scale * LOG2_E, at.t0, j0);
         if (a.drop.threshold != 0)
@@ -331,7 +346,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 out.at[n][i] *= factor[i / 2];
-        add_p_y(out, s, value, steps_of(v, piece));
+        add_p_y(out, s, value, steps_of(a, piece));
     }
     float inverse[2];
     for (int r = 0; r < 2; r++) {
@@ -341,7 +356,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         if (a.lse != NULL && piece == 0 && lane() % 4 == 0 && i < a.shape.T)
             a.lse[(at.b * a.shape.NH + at.h) * a.shape.T + i] = LN_2 * (w.max[r] + log2f(total));
     }
-    store_sums(a, a.out, a.c, at.b, at.h, at.t0, piece, out, inverse);
+    store_sums<E>(a, a.out, a.c, at.b, at.h, at.t0, piece, out, inverse);
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
@@ -369,8 +384,8 @@ __device__ static void grad_of(const lks_attention &a, float &s, float &d, const
 }
 
 /* Rows of products are keys here, so that P and dS stand as the next products need them. */
-static __global__ void __launch_bounds__(THREADS, 2)
-    attention_bwd_keys_bf16(const lks_attention a, const operands o)
+template <typename E>
+static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_bf16(const lks_attention a)
 {
     LKS_SHARED(chunk, key, TILE * CHUNKS);
     LKS_SHARED(chunk, value, TILE * CHUNKS);
@@ -378,30 +393,30 @@ static __global__ void __launch_bounds__(THREADS, 2)
     LKS_SHARED(chunk, grad, TILE * CHUNKS);
     LKS_SHARED(of_query, of, TILE);
     const lks_place at = lks_place_of(a, a.shape.NKV, 1, false);
-    const operand k = head(o, o.k, a.shape.NKV, at.b, at.h);
-    const operand v = head(o, o.v, a.shape.NKV, at.b, at.h);
-    const unsigned piece = at.piece * TILE;
-    const bool whole = k.width <= TILE;
+    const operand<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h);
+    const operand<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h);
+    const unsigned piece = at.piece * TILE, width = (unsigned)a.shape.hs;
+    const bool whole = width <= TILE;
     sums dk = {}, dv = {};
     for (size_t g = 0; g < a.group; g++) {
         const size_t h = at.h * a.group + g;
-        const operand q = head(o, o.q, a.shape.NH, at.b, h);
-        const operand dout = head(o, o.dout, a.shape.NH, at.b, h);
+        const operand<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, h);
+        const operand<E> dout = head<E>(a, a.dout, a.c, at.b, h);
         for (unsigned i0 = at.t0; i0 < a.shape.T; i0 += TILE) {
             sums s = {}, d = {};
-            for (unsigned c0 = 0; c0 < k.width; c0 += TILE) {
+            for (unsigned c0 = 0; c0 < width; c0 += TILE) {
                 __syncthreads();
                 if (!whole || (g == 0 && i0 == at.t0)) {
-                    load_tile(key, k, at.t0, c0);
-                    load_tile(value, v, at.t0, c0);
+                    load_tile(a, key, k, at.t0, c0);
+                    load_tile(a, value, v, at.t0, c0);
                 }
-                load_tile(query, q, i0, c0);
-                load_tile(grad, dout, i0, c0);
+                load_tile(a, query, q, i0, c0);
+                load_tile(a, grad, dout, i0, c0);
                 if (c0 == 0 && threadIdx.x < TILE)
                     of[threadIdx.x] = query_of(a, at.b, h, i0 + threadIdx.x);
                 __syncthreads();
-                add_x_yt(s, key, query, steps_of(k, c0));
-                add_x_yt(d, value, grad, steps_of(k, c0));
+                add_x_yt(s, key, query, steps_of(a, c0));
+                add_x_yt(d, value, grad, steps_of(a, c0));
             }
 #pragma unroll
             for (int n = 0; n < COLUMNS; n++)
@@ -415,48 +430,50 @@ static __global__ void __launch_bounds__(THREADS, 2)
                 }
             if (!whole) {
                 __syncthreads();
-                load_tile(query, q, i0, piece);
-                load_tile(grad, dout, i0, piece);
+                load_tile(a, query, q, i0, piece);
+                load_tile(a, grad, dout, i0, piece);
                 __syncthreads();
             }
-            add_p_y(dv, s, grad, steps_of(k, piece));
-            add_p_y(dk, d, query, steps_of(k, piece));
+            add_p_y(dv, s, grad, steps_of(a, piece));
+            add_p_y(dk, d, query, steps_of(a, piece));
         }
     }
     const float ones[2] = {1.0f, 1.0f}, scales[2] = {a.scale, a.scale};
-    store_sums(a, a.grads.dk, a.grads.ldkv, at.b, at.h, at.t0, piece, dk, scales);
-    store_sums(a, a.grads.dv, a.grads.ldkv, at.b, at.h, at.t0, piece, dv, ones);
+    store_sums<E>(a, a.grads.dk, a.grads.ldkv, at.b, at.h, at.t0, piece, dk, scales);
+    store_sums<E>(a, a.grads.dv, a.grads.ldkv, at.b, at.h, at.t0, piece, dv, ones);
 }
 
+template <typename E>
 static __global__ void __launch_bounds__(THREADS, 3)
-    attention_bwd_queries_bf16(const lks_attention a, const operands o)
+    attention_bwd_queries_bf16(const lks_attention a)
 {
     LKS_SHARED(chunk, query, TILE * CHUNKS);
     LKS_SHARED(chunk, grad, TILE * CHUNKS);
     LKS_SHARED(chunk, key, TILE * CHUNKS);
     LKS_SHARED(chunk, value, TILE * CHUNKS);
     const lks_place at = lks_place_of(a, a.shape.NH, 1, true);
-    const operand q = head(o, o.q, a.shape.NH, at.b, at.h);
-    const operand dout = head(o, o.dout, a.shape.NH, at.b, at.h);
-    const operand k = head(o, o.k, a.shape.NKV, at.b, at.h / a.group);
-    const operand v = head(o, o.v, a.shape.NKV, at.b, at.h / a.group);
+    const operand<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, at.h);
+    const operand<E> dout = head<E>(a, a.dout, a.c, at.b, at.h);
+    const operand<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
+    const operand<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
     const unsigned piece = at.piece * TILE, i = at.t0 + own_row() + sums_row(0);
-    const bool whole = q.width <= TILE;
+    const unsigned width = (unsigned)a.shape.hs;
+    const bool whole = width <= TILE;
     const of_query of[2] = {query_of(a, at.b, at.h, i), query_of(a, at.b, at.h, i + 8)};
     sums dq = {};
     for (unsigned j0 = 0; j0 <= at.t0; j0 += TILE) {
         sums s = {}, d = {};
-        for (unsigned c0 = 0; c0 < q.width; c0 += TILE) {
+        for (unsigned c0 = 0; c0 < width; c0 += TILE) {
             __syncthreads();
             if (!whole || j0 == 0) {
-                load_tile(query, q, at.t0, c0);
-                load_tile(grad, dout, at.t0, c0);
+                load_tile(a, query, q, at.t0, c0);
+                load_tile(a, grad, dout, at.t0, c0);
             }
-            load_tile(key, k, j0, c0);
-            load_tile(value, v, j0, c0);
+            load_tile(a, key, k, j0, c0);
+            load_tile(a, value, v, j0, c0);
             __syncthreads();
-            add_x_yt(s, query, key, steps_of(q, c0));
-            add_x_yt(d, grad, value, steps_of(q, c0));
+            add_x_yt(s, query, key, steps_of(a, c0));
+            add_x_yt(d, grad, value, steps_of(a, c0));
         }
 #pragma unroll
         for (int n = 0; n < COLUMNS; n++)
@@ -471,100 +488,40 @@ static __global__ void __launch_bounds__(THREADS, 3)
             }
         if (!whole) {
             __syncthreads();
-            load_tile(key, k, j0, piece);
+            load_tile(a, key, k, j0, piece);
             __syncthreads();
         }
-        add_p_y(dq, d, key, steps_of(k, piece));
+        add_p_y(dq, d, key, steps_of(a, piece));
     }
     const float scales[2] = {a.scale, a.scale};
-    store_sums(a, a.grads.dq, a.grads.ldq, at.b, at.h, at.t0, piece, dq, scales);
+    store_sums<E>(a, a.grads.dq, a.grads.ldq, at.b, at.h, at.t0, piece, dq, scales);
 }
 
 /* --- launches -------------------------------------------------------------------------------- */
 
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-/* Round the operands into `work`, or only count its bytes: dout's if `backward`. */
-static size_t lay_out(const lks_attention &a, bool backward, char *work, copies *all, operands *o)
-{
-    const size_t width = round_up(a.shape.hs, 16), rows = round_up(a.shape.T, TILE);
-    const size_t heads[COPIES] = {a.shape.NH, a.shape.NKV, a.shape.NKV, backward ? a.shape.NH : 0};
-    const float *from[COPIES] = {a.in.q, a.in.k, a.in.v, a.dout};
-    const size_t ld[COPIES] = {a.in.ldq, a.in.ldkv, a.in.ldkv, a.c};
-    operand *to[COPIES] = {&o->q, &o->k, &o->v, &o->dout};
-    size_t bytes = 0;
-    all->rows = rows;
-    all->width = width;
-    all->T = a.shape.T;
-    all->hs = a.shape.hs;
-    all->B = a.shape.B;
-    o->head = rows * width;
-    for (int i = 0; i < COPIES; i++) {
-        uint16_t *at = work == NULL ? NULL : (uint16_t *)(work + bytes);
-        all->of[i] = {at, from[i], ld[i], heads[i]};
-        *to[i] = {at, (unsigned)width};
-        bytes += a.shape.B * heads[i] * o->head * sizeof *at;
-    }
-    return bytes;
-}
-
-/* False: there is no memory. `more`: bytes behind the operands, at *more_p. */
-static bool round_operands(const lks__exec *ex, const lks_attention &a, bool backward, operands *o,
-                           size_t more, char **more_p)
-{
-    copies all;
-    const size_t bytes = lay_out(a, backward, NULL, &all, o);
-    char *work = (char *)lks__cuda_work(ex, bytes + more);
-    if (work == NULL)
-        return false;
-    lay_out(a, backward, work, &all, o);
-    *more_p = work + bytes;
-    const size_t chunks = a.shape.B * a.shape.NH * o->head / 8;
-    const double heads = (double)((backward ? 2 : 1) * a.shape.NH + 2 * a.shape.NKV);
-    lks__cuda_count(ex, 6 * heads * (double)(a.shape.B * a.shape.T * a.shape.hs), 0.0);
-    LKS_LAUNCH(attention_round,
-               dim3((unsigned)((chunks + COPY_THREADS - 1) / COPY_THREADS), backward ? 4 : 3),
-               dim3(COPY_THREADS), lks__cuda_stream(ex), all);
-    return true;
-}
-
-/* A block for each tile of each head, and for each piece of a head. */
+/* A block for each tile of each head, and for each piece of a head. Queries are read once, keys and
+ * values for each tile of queries from the second-level cache. With heads of more than one piece
+ * each piece computes the scores again, which isn't counted. */
 static dim3 tiles_grid(const lks_attention &a, size_t heads)
 {
-    return dim3((unsigned)(round_up(a.shape.T, TILE) / TILE * a.shape.B * heads *
-                           (round_up(a.shape.hs, TILE) / TILE)));
+    const size_t tiles = (a.shape.T + TILE - 1) / TILE, pieces = (a.shape.hs + TILE - 1) / TILE;
+    return dim3((unsigned)(tiles * a.shape.B * heads * pieces));
 }
 
-/* Queries are read once, keys and values for each tile of queries from the second-level cache. With
- * heads of more than one piece each piece computes the scores again, which isn't counted. */
 void lks_attention_fwd_bf16(const lks__exec *ex, const lks_attention &a)
 {
-    operands o;
-    char *rest;
-    if (!round_operands(ex, a, false, &o, 0, &rest))
-        return;
-    lks_attention_count(ex, a, 2, 20, 1.5, 1); /* q, out; k, v */
-    LKS_LAUNCH(attention_fwd_bf16, tiles_grid(a, a.shape.NH), dim3(THREADS), lks__cuda_stream(ex),
-               a, o);
+    LKS_LAUNCH_TYPED(attention_fwd_bf16, a.halves, tiles_grid(a, a.shape.NH), dim3(THREADS),
+                     lks__cuda_stream(ex), a);
 }
 
-void lks_attention_bwd_bf16(const lks__exec *ex, const lks_attention &given)
+void lks_attention_bwd_keys_bf16(const lks__exec *ex, const lks_attention &a)
 {
-    lks_attention a = given;
-    operands o;
-    char *rest;
-    if (!round_operands(ex, a, true, &o, a.shape.B * a.shape.NH * a.shape.T * sizeof *a.delta,
-                        &rest))
-        return;
-    a.delta = (float *)rest;
-    lks_attention_delta(ex, a);
-    lks_attention_count(ex, a, 4, 10, 1, 3); /* q, dout; k, v, dk, dv */
-    LKS_LAUNCH(attention_bwd_keys_bf16, tiles_grid(a, a.shape.NKV), dim3(THREADS),
-               lks__cuda_stream(ex), a, o);
-    lks_attention_count(ex, a, 3, 10, 2, 1); /* q, dout, dq; k, v */
-    LKS_LAUNCH(attention_bwd_queries_bf16, tiles_grid(a, a.shape.NH), dim3(THREADS),
-               lks__cuda_stream(ex), a, o);
+    LKS_LAUNCH_TYPED(attention_bwd_keys_bf16, a.halves, tiles_grid(a, a.shape.NKV), dim3(THREADS),
+                     lks__cuda_stream(ex), a);
+}
+
+void lks_attention_bwd_queries_bf16(const lks__exec *ex, const lks_attention &a)
+{
+    LKS_LAUNCH_TYPED(attention_bwd_queries_bf16, a.halves, tiles_grid(a, a.shape.NH), dim3(THREADS),
+                     lks__cuda_stream(ex), a);
 }

@@ -81,20 +81,6 @@ static __device__ inline float lks_activation_slope(lks__epilogue_kind kind, flo
                                                  : 2.0f * lks_relu(x);
 }
 
-/* What a matrix keeps of v. */
-template <int N> static __device__ inline lks_floats<N> lks_kept(const float *, lks_floats<N> v)
-{
-    return v;
-}
-
-template <int N> static __device__ inline lks_floats<N> lks_kept(const lks_half *, lks_floats<N> v)
-{
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        v.at[k] = lks_bf16_rounded(v.at[k]);
-    return v;
-}
-
 /* Finish N elements of y, number `at` of the matrices and `column` of the vectors, whose value
  * without the bias is v. A second output is made of what y keeps, so that it can be made again of
  * y. */
@@ -108,7 +94,10 @@ static __device__ inline void lks_finish(const lks_epilogue<E> &e, E *y, size_t 
         for (int k = 0; k < N; k++)
             v.at[k] += bias.at[k];
     }
-    lks_floats<N> second = lks_kept<N>(y, v);
+    lks_floats<N> second;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        second.at[k] = lks_as_stored(y, v.at[k]);
     switch (e.kind) {
     case LKS__EPILOGUE_NONE:
         break;

@@ -36,27 +36,16 @@ size_t lks__cuda_sums_bytes(size_t rows, size_t columns)
                : (rows / (LKS__CUDA_SUM_ROWS - 1) + 2) * columns * sizeof(float);
 }
 
-/* Backward of attention: a number for each row and head; and in bfloat16 rounded copies of queries,
- * keys, values and the output's gradient, in whole tiles. */
-static size_t attention_bytes(const lks__work_use *use)
-{
-    const size_t deltas = use->rows * use->n_heads * sizeof(float);
-    const size_t tiles = parts(use->T, LKS__CUDA_TILE) * LKS__CUDA_TILE;
-    const size_t width = parts(use->head_size, 16) * 16;
-    const size_t heads = 2 * (use->n_heads + use->n_kv_heads);
-    return deltas + (use->bf16 ? use->rows / use->T * tiles * width * heads * sizeof(uint16_t) : 0);
-}
-
 /* What callers of lks__cuda_work() ask for; and in bfloat16 a rounded copy of the parameters, and
  * of the largest factors. */
 size_t lks__cuda_work_bytes(const lks__work_use *use)
 {
     const size_t tokens =
         2 * use->rows * sizeof(int32_t); /* sorted, for the embedding's gradient */
+    const size_t deltas = use->rows * use->n_heads * sizeof(float); /* attention's backward */
     const size_t sums = lks__cuda_sums_bytes(use->rows, use->columns);
     const size_t rounded = use->params + use->factors[0] + use->factors[1];
-    return larger(larger(tokens, attention_bytes(use)), sums) +
-           (use->bf16 ? rounded * sizeof(uint16_t) : 0);
+    return larger(larger(tokens, deltas), sums) + (use->bf16 ? rounded * sizeof(uint16_t) : 0);
 }
 
 const lks__layers lks__cuda_questions = {

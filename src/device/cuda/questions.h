@@ -11,11 +11,10 @@ extern "C" {
 #include "layers/layers.h"
 
 enum {
-    LKS__CUDA_NORM_ROWS = 32,   /* of a line of a LayerNorm's `partial` */
-    LKS__CUDA_GOLF_ROWS = 16,   /* of a line of golf's `partial` ... */
-    LKS__CUDA_GOLF_VECTORS = 3, /* ... which has so many vectors of C floats */
-    LKS__CUDA_TILE = 64,        /* rows of attention in bfloat16 that a block of threads has */
-    LKS__CUDA_SUM_ROWS = 512,   /* that a block of threads adds up */
+    LKS__CUDA_NORM_ROWS = 32,           /* of a line of a LayerNorm's `partial` */
+    LKS__CUDA_GOLF_ROWS = 16,           /* of a line of golf's `partial` ... */
+    LKS__CUDA_GOLF_VECTORS = 3,         /* ... which has so many vectors of C floats */
+    LKS__CUDA_SUM_ROWS = 512,           /* that a block of threads adds up */
     LKS__CUDA_PRODUCT_BYTES = 32 << 20, /* work space of matrix products */
     /* Memory of the GPU for CUDA's context, and for code that is loaded when it is first used. Both
      * are estimates: no GPU has shown them. */
