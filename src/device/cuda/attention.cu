@@ -390,7 +390,7 @@ extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attentio
     a.wide = a.wide && lks_in_fours(a.c, out);
     count(ex, a, 2, 20, 2, 2); /* q, out; k, v */
     if (lks__cuda_bf16(ex)) {
-        lks_attention_fwd_bf16(ex, a);
+        lks_attention_fwd_bf16(lks__cuda_stream(ex), a);
         return;
     }
     LAUNCH_TILES(attention_fwd_tiles, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
@@ -574,12 +574,12 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
     launch_delta(ex, a);
     count(ex, a, 4, 10, 2, 4); /* q, dout; k, v, dk, dv */
     if (bf16)
-        lks_attention_bwd_keys_bf16(ex, a);
+        lks_attention_bwd_keys_bf16(lks__cuda_stream(ex), a);
     else
         LAUNCH_TILES(attention_bwd_keys, tiles_grid(a, a.shape.NKV), lks__cuda_stream(ex), a);
     count(ex, a, 3, 10, 3, 2); /* q, dout, dq; k, v */
     if (bf16)
-        lks_attention_bwd_queries_bf16(ex, a);
+        lks_attention_bwd_queries_bf16(lks__cuda_stream(ex), a);
     else
         LAUNCH_TILES(attention_bwd_queries, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
 }

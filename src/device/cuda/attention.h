@@ -50,8 +50,8 @@ static __device__ inline lks_place lks_place_of(const lks_attention &a, size_t h
 }
 
 /* The launches with operands in bfloat16. */
-void lks_attention_fwd_bf16(const lks__exec *ex, const lks_attention &a);
-void lks_attention_bwd_keys_bf16(const lks__exec *ex, const lks_attention &a);
-void lks_attention_bwd_queries_bf16(const lks__exec *ex, const lks_attention &a);
+void lks_attention_fwd_bf16(cudaStream_t stream, const lks_attention &a);
+void lks_attention_bwd_keys_bf16(cudaStream_t stream, const lks_attention &a);
+void lks_attention_bwd_queries_bf16(cudaStream_t stream, const lks_attention &a);
 
 #endif

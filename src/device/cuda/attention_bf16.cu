@@ -508,20 +508,20 @@ static dim3 tiles_grid(const lks_attention &a, size_t heads)
     return dim3((unsigned)(tiles * a.shape.B * heads * pieces));
 }
 
-void lks_attention_fwd_bf16(const lks__exec *ex, const lks_attention &a)
+void lks_attention_fwd_bf16(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH_TYPED(attention_fwd_bf16, a.halves, tiles_grid(a, a.shape.NH), dim3(THREADS),
-                     lks__cuda_stream(ex), a);
+    LKS_LAUNCH_TYPED(attention_fwd_bf16, a.halves, tiles_grid(a, a.shape.NH), dim3(THREADS), stream,
+                     a);
 }
 
-void lks_attention_bwd_keys_bf16(const lks__exec *ex, const lks_attention &a)
+void lks_attention_bwd_keys_bf16(cudaStream_t stream, const lks_attention &a)
 {
     LKS_LAUNCH_TYPED(attention_bwd_keys_bf16, a.halves, tiles_grid(a, a.shape.NKV), dim3(THREADS),
-                     lks__cuda_stream(ex), a);
+                     stream, a);
 }
 
-void lks_attention_bwd_queries_bf16(const lks__exec *ex, const lks_attention &a)
+void lks_attention_bwd_queries_bf16(cudaStream_t stream, const lks_attention &a)
 {
     LKS_LAUNCH_TYPED(attention_bwd_queries_bf16, a.halves, tiles_grid(a, a.shape.NH), dim3(THREADS),
-                     lks__cuda_stream(ex), a);
+                     stream, a);
 }

@@ -54,8 +54,8 @@ awk '
 FNR == 1 { exec = launches = counts = 0 }
 /^#define|\\$/ { next }
 /lks__exec \*ex/ { exec = 1 }
-/LKS_LAUNCH(_FOURS)?\(|LAUNCH_TILES\(/ { launches++; line = FILENAME ":" FNR }
-/lks__cuda_count\(|lks_attention_count\(/ { counts++ }
+/LKS_LAUNCH(_[A-Z]+)?\(|LAUNCH_TILES\(/ { launches++; line = FILENAME ":" FNR }
+/lks__cuda_count\(|^ +count\(/ { counts++ }
 /^}/ { n += launches; if (exec && launches > 0 && counts == 0) { print line ": a launch without lks__cuda_count()"; bad = 1 }
        exec = launches = counts = 0 }
 END { if (n < 30) { print "only " n " launches"; bad = 1 } exit bad }' "$source"/src/device/cuda/*.cu ||
