@@ -1,6 +1,6 @@
 /* Models computed by CUDA's operations together: as models call them, with buffers that one
- * operation leaves to the next, losses, gradients and logits are the CPU's but for rounding. Memory
- * is the host's. */
+ * operation leaves to the next, losses, gradients and logits are the CPU's but for rounding, with
+ * activations in float32 and in bfloat16. Memory is the host's. */
 #include "../model/models.h"
 
 #include <math.h>
@@ -21,6 +21,11 @@ static double tolerance_of(const lks__tensor *t)
                    strstr(t->name, ".attn.q_gain") != NULL
                ? 2e-3
                : TOLERANCE;
+}
+
+static size_t act_bytes(bool bf16)
+{
+    return lks__cuda_halves(NULL) ? sizeof(uint16_t) : sizeof(float);
 }
 
 static lks__layers cuda_layers(void)
@@ -61,7 +66,7 @@ static lks__layers cuda_layers(void)
         .xent_rows = lks__cuda_xent_rows,
         .mean_loss = lks__cuda_mean_loss,
         .cap_logits = lks__cuda_cap_logits,
-        .act_bytes = lks__cuda_act_bytes,
+        .act_bytes = act_bytes,
         .layernorm_partial_floats = lks__cuda_layernorm_partial_floats,
         .golf_partial_floats = lks__cuda_golf_partial_floats,
     };
@@ -111,6 +116,37 @@ static void check_grads(const lks__tensor *t, float *got, float *want)
     assert_close_floats(got, want, t->count, tolerance_of(t));
 }
 
+/* |got - want| / |want|, as vectors. */
+static double distance(const float *got, const float *want, size_t n)
+{
+    double between = 0.0, length = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        between += pow((double)got[i] - (double)want[i], 2);
+        length += pow((double)want[i], 2);
+    }
+    return sqrt(between / length);
+}
+
+/* With activations and factors of products in bfloat16. Gradients that are differences of almost
+ * equal numbers say nothing then: on the CPU, with its activations in float32, they differ as much.
+ */
+static void check_halves(const small_run *run, lks__device *device, const struct results *want)
+{
+    host_bf16(true);
+    host_halves(true);
+    const struct results got = compute(run, device);
+    host_halves(false);
+    host_bf16(false);
+    assert_close_floats(got.losses, want->losses, STEPS + 1, 2e-3);      /* 0.0008 seen */
+    assert_true(distance(got.logits, want->logits, SMALL_VOCAB) < 0.02); /* 0.007 seen */
+    for (size_t i = 0; i < run->table.n_tensors; i++) {
+        const lks__tensor *t = &run->table.tensors[i];
+        const double far = distance(got.grads + t->offset, want->grads + t->offset, t->count);
+        if (tolerance_of(t) == TOLERANCE && !(far < 0.15)) /* 0.118 seen */
+            fail_msg("%s: %g of its gradient is another", t->name, far);
+    }
+}
+
 /* `number`: names an order, and what is computed again. */
 static void check(const small_model *m, unsigned number)
 {
@@ -125,6 +161,7 @@ static void check(const small_model *m, unsigned number)
     const struct results got = compute(&run, &device);
     assert_close_floats(got.losses, want.losses, STEPS + 1, TOLERANCE);
     assert_close_floats(got.logits, want.logits, SMALL_VOCAB, TOLERANCE);
+    check_halves(&run, &device, &want);
     for (size_t i = 0; i < run.table.n_tensors; i++) {
         const size_t at = run.table.tensors[i].offset;
         check_grads(&run.table.tensors[i], got.grads + at, want.grads + at);
