@@ -27,7 +27,7 @@ typedef struct lks__exec lks__exec;
 /* An element of a matrix of activations or of their gradients, whose type and size are the
  * device's: the question act_bytes gives the size. So code for all devices neither reads one nor
  * does arithmetic with these pointers; it uses lks__act_at(). */
-typedef float lks__act;
+typedef struct lks__act lks__act;
 
 /* Bytes of an element, if products round their operands to bfloat16, or don't. */
 typedef size_t lks__act_bytes_fn(bool bf16);
@@ -119,7 +119,7 @@ typedef struct lks__work_use {
     size_t n_heads;
     size_t columns;    /* of a gradient that is summed over rows */
     size_t params;     /* floats */
-    size_t factors[2]; /* floats of a product's first and second factor that are no parameters */
+    size_t factors[2]; /* floats of the first and second factor of an update's products */
     bool bf16;         /* products round their factors */
 } lks__work_use;
 /* Bytes of memory that the device's operations keep for themselves, at most. */

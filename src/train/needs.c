@@ -10,7 +10,6 @@
 #include "ddp/nodes.h"
 #include "model/decode.h"
 #include "model/freeze.h"
-#include "model/head.h"
 #include "session/session.h"
 #include "train/arenas.h"
 #include "train/batch.h"
@@ -296,21 +295,15 @@ static size_t updated_at_once(const lks__table *table, const lks__tensor *t, int
     return n < LKS__UPDATE_PIECES ? n : LKS__UPDATE_PIECES;
 }
 
-/* Factors of products: rows of what goes into a matrix and of what comes out, in backward both; the
- * same of the head's chunks; and updates' matrices. */
-static void find_factors(const lks__settings *s, const lks__table *table, lks__work_use *use,
-                         size_t V, int W)
+/* Matrices of updates' products. Those of passes are activations and parameters. */
+static void find_factors(const lks__settings *s, const lks__table *table, lks__work_use *use, int W)
 {
     const lks__optimizer *optimizer = optimizer_of(s);
-    const size_t chunk = lks__head_chunk_rows(use->rows, V);
-    enlarge(&use->factors[0], chunk * lks__round_up(V, 8));
     for (size_t i = 0; i < table->n_tensors; i++) {
         const lks__tensor *t = &table->tensors[i];
         if (t->kind != LKS__PARAM_MATRIX || t->n_dims != 2)
             continue;
-        const size_t out = lks__round_up(t->shape[0], 8), in = lks__round_up(t->shape[1], 8);
-        enlarge(&use->factors[0], use->rows * (out > in ? out : in));
-        enlarge(&use->factors[1], use->rows * in);
+        const size_t in = lks__round_up(t->shape[1], 8);
         if (optimizer->whole[t->kind] && optimizer->work_bytes != NULL && !t->frozen) {
             const size_t n = updated_at_once(table, t, W);
             enlarge(&use->factors[0], n * t->shape[0] * in);
@@ -337,7 +330,7 @@ static lks_status find_device(const lks__device *device, const lks__settings *s,
         .params = table->count,
         .bf16 = config->bf16,
     };
-    find_factors(s, table, &use, (size_t)config->vocab_size, lks__place_world(&n->place));
+    find_factors(s, table, &use, lks__place_world(&n->place));
     d->work = (double)device->layers->work_bytes(&use);
     if (joins(device, s, &n->place))
         LKS__TRY(exchange_bytes(s, table, n));

@@ -7,6 +7,7 @@
 
 #include "base/bf16.h"
 #include "host.h"
+#include "kernels/layers.h"
 
 /* What bfloat16 leaves of x[n]. */
 static float *rounded(const float *x, size_t n)
@@ -63,14 +64,14 @@ static lks__epilogue epilogue_of(const struct finish *f, lks__epilogue_kind kind
     case LKS__EPILOGUE_GELU_BWD:
     case LKS__EPILOGUE_GELU_TANH_BWD:
     case LKS__EPILOGUE_RELU2_BWD:
-        e.in = f->in;
+        e.in = lks__acts(f->in);
         break;
     case LKS__EPILOGUE_RESIDUAL:
-        e.in = f->in;
+        e.in = lks__acts(f->in);
         e.drop = bias ? &f->drop : NULL;
         break;
     case LKS__EPILOGUE_BRANCH:
-        e.in = f->in;
+        e.in = lks__acts(f->in);
         e.scale = f->scale;
         e.out = out;
         break;
@@ -146,10 +147,11 @@ static void check_epilogue(size_t rows, size_t width, size_t ld)
             EACH_ORDER(seed)
             {
                 float *y = host_copy(f.y, n), *out = host_copy(begin, n);
-                const lks__epilogue e = epilogue_of(&f, (lks__epilogue_kind)kind, bias, out);
+                const lks__epilogue e =
+                    epilogue_of(&f, (lks__epilogue_kind)kind, bias, lks__acts(out));
                 if (seed == 0)
                     finish_in_doubles(&f, &e, want_y, want_out);
-                lks__cuda_epilogue(NULL, y, ld, rows, width, &e);
+                lks__cuda_epilogue(NULL, lks__acts(y), ld, rows, width, &e);
                 assert_close(y, want_y, n, 1e-6);
                 assert_close(out, want_out, n, 1e-6);
                 if (seed == 0) {
@@ -177,12 +179,12 @@ static void check_epilogue_halves(size_t rows, size_t width, size_t ld)
                              host_dropout(0.3)};
     for (int kind = LKS__EPILOGUE_NONE; kind <= LKS__EPILOGUE_BRANCH; kind++) {
         float *y = host_copy(f.y, n), *out = host_copy(begin, n);
-        lks__epilogue e = epilogue_of(&f, (lks__epilogue_kind)kind, true, out);
-        lks__cuda_epilogue(NULL, y, ld, rows, width, &e);
+        lks__epilogue e = epilogue_of(&f, (lks__epilogue_kind)kind, true, lks__acts(out));
+        lks__cuda_epilogue(NULL, lks__acts(y), ld, rows, width, &e);
         const float *want = rounded(y, n);
         if (e.out != NULL) {
             e.bias = NULL;
-            lks__cuda_epilogue(NULL, host_copy(want, n), ld, rows, width, &e);
+            lks__cuda_epilogue(NULL, lks__acts(host_copy(want, n)), ld, rows, width, &e);
         }
         host_halves(true);
         EACH_ORDER(seed)
@@ -232,9 +234,9 @@ static void test_epilogue_bits(void **state)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         float *y = host_copy(f.y, n), *out = host_floats(n);
         float *want = host_floats(n), *want_out = host_floats(n);
-        lks__epilogue e = epilogue_of(&f, kinds[k], true, out);
-        lks__cuda_epilogue(NULL, y, WIDTH, ROWS, WIDTH, &e);
-        e.out = e.out != NULL ? want_out : NULL;
+        lks__epilogue e = epilogue_of(&f, kinds[k], true, lks__acts(out));
+        lks__cuda_epilogue(NULL, lks__acts(y), WIDTH, ROWS, WIDTH, &e);
+        e.out = e.out != NULL ? lks__acts(want_out) : NULL;
         /* A product of inner dimension 1 by the number 1 is its operand. */
         float *x = host_copy(f.y, n);
         for (size_t r = 0; r < ROWS; r++)
@@ -245,16 +247,18 @@ static void test_epilogue_bits(void **state)
                 if (kinds[k] == LKS__EPILOGUE_RESIDUAL)
                     continue;
                 at.bias += c;
-                at.in = at.in != NULL ? at.in + i : NULL;
-                at.out = at.out != NULL ? at.out + i : NULL;
+                at.in = at.in != NULL ? lks__act_at(at.in, i, sizeof(float)) : NULL;
+                at.out = at.out != NULL ? lks__act_at(at.out, i, sizeof(float)) : NULL;
                 at.scale = at.scale != NULL ? at.scale + c : NULL;
                 at.drop = at.drop != NULL ? &none : NULL;
-                lks__layers_cpu.linear_fwd(host_exec(), &want[i], 1, &x[i], &one, 1, 1, 1, &at);
+                lks__layers_cpu.linear_fwd(host_exec(), lks__acts(&want[i]), 1, lks__acts(&x[i]),
+                                           &one, 1, 1, 1, &at);
             }
         if (kinds[k] == LKS__EPILOGUE_RESIDUAL) {
             for (size_t i = 0; i < n; i++)
                 want[i] = x[i] + f.bias[i % WIDTH];
-            lks__layers_cpu.dropout_rows(host_exec(), want, want, ROWS, WIDTH, &f.drop);
+            lks__layers_cpu.dropout_rows(host_exec(), lks__acts(want), lks__acts(want), ROWS, WIDTH,
+                                         &f.drop);
             lks__layers_cpu.accumulate(host_exec(), want, f.in, n);
         }
         assert_bits(y, want, n);
@@ -276,14 +280,15 @@ static void test_activation(void **state)
                 const size_t n = 7 * widths[w];
                 float *x = larger(n, 1), *y = host_floats(n), *out = host_floats(n);
                 float *cpu = host_floats(n);
-                const lks__epilogue e = {.kind = kinds[k], .out = out};
-                lks__cuda_activation_fwd(NULL, kinds[k], y, x, 7, widths[w]);
-                lks__layers_cpu.activation_fwd(host_exec(), kinds[k], cpu, x, 7, widths[w]);
+                const lks__epilogue e = {.kind = kinds[k], .out = lks__acts(out)};
+                lks__cuda_activation_fwd(NULL, kinds[k], lks__acts(y), lks__acts(x), 7, widths[w]);
+                lks__layers_cpu.activation_fwd(host_exec(), kinds[k], lks__acts(cpu), lks__acts(x),
+                                               7, widths[w]);
                 assert_close_floats(y, cpu, n, 1e-6);
-                lks__cuda_epilogue(NULL, x, widths[w], 7, widths[w], &e);
+                lks__cuda_epilogue(NULL, lks__acts(x), widths[w], 7, widths[w], &e);
                 assert_bits(y, out, n);
                 x[n - 1] = NAN;
-                lks__cuda_activation_fwd(NULL, kinds[k], y, x, 7, widths[w]);
+                lks__cuda_activation_fwd(NULL, kinds[k], lks__acts(y), lks__acts(x), 7, widths[w]);
                 assert_true(isnan(y[n - 1]));
             }
 }
@@ -298,7 +303,7 @@ static void test_activation_halves(void **state)
         for (int w = 0; w < 3; w++) {
             const size_t n = 7 * widths[w];
             float *x = rounded(larger(n, 1), n), *want = host_floats(n);
-            lks__cuda_activation_fwd(NULL, kinds[k], want, x, 7, widths[w]);
+            lks__cuda_activation_fwd(NULL, kinds[k], lks__acts(want), lks__acts(x), 7, widths[w]);
             host_halves(true);
             EACH_ORDER(seed)
             {
@@ -374,12 +379,12 @@ static void check_rows(size_t rows, size_t out, size_t in, bool bf16)
         x = rounded(px, rows * in);
         w = rounded(pw, out * in);
         float *a = host_floats(rows * out), *b = host_floats(rows * out);
-        lks__cuda_linear_rows_fwd(NULL, a, out, px, pw, rows, out, in, NULL);
-        lks__cuda_linear_rows_fwd(NULL, b, out, x, w, rows, out, in, NULL);
+        lks__cuda_linear_rows_fwd(NULL, lks__acts(a), out, lks__acts(px), pw, rows, out, in, NULL);
+        lks__cuda_linear_rows_fwd(NULL, lks__acts(b), out, lks__acts(x), w, rows, out, in, NULL);
         assert_bits(a, b, rows * out);
     }
     const lks__epilogue e = {
-        .kind = LKS__EPILOGUE_RESIDUAL, .bias = bias, .in = residual, .drop = &none};
+        .kind = LKS__EPILOGUE_RESIDUAL, .bias = bias, .in = lks__acts(residual), .drop = &none};
     for (size_t r = 0; r < rows; r++)
         for (size_t o = 0; o < out; o++) {
             want[r * ld + o] = (double)bias[o] + (double)residual[r * ld + o];
@@ -392,16 +397,18 @@ static void check_rows(size_t rows, size_t out, size_t in, bool bf16)
         float *cpu = host_floats(rows * ld);
         for (size_t i = 0; i < rows * ld; i++)
             y[i] = plain[i] = cpu[i] = 0.0f;
-        lks__cuda_linear_rows_fwd(NULL, y, ld, x, w, rows, out, in, &e);
+        lks__cuda_linear_rows_fwd(NULL, lks__acts(y), ld, lks__acts(x), w, rows, out, in, &e);
         assert_close(y, want, rows * ld, 1e-5);
         kept = seed == 0 ? y : kept;
         assert_bits(y, kept, rows * ld);
-        lks__cuda_linear_rows_fwd(NULL, plain, ld, x, w, rows, out, in, NULL);
-        lks__layers_cpu.linear_rows_fwd(host_exec(), cpu, ld, x, w, rows, out, in, NULL);
+        lks__cuda_linear_rows_fwd(NULL, lks__acts(plain), ld, lks__acts(x), w, rows, out, in, NULL);
+        lks__layers_cpu.linear_rows_fwd(host_exec(), lks__acts(cpu), ld, lks__acts(x), w, rows, out,
+                                        in, NULL);
         assert_close_floats(plain, cpu, rows * ld, 1e-5);
         for (size_t r = 0; r < rows; r++) { /* one row alone */
             float *one = host_floats(out);
-            lks__cuda_linear_rows_fwd(NULL, one, out, x + r * in, w, 1, out, in, NULL);
+            lks__cuda_linear_rows_fwd(NULL, lks__acts(one), out, lks__acts(x + r * in), w, 1, out,
+                                      in, NULL);
             assert_bits(plain + r * ld, one, out);
         }
     }
@@ -416,10 +423,11 @@ static void check_rows_halves(size_t rows, size_t out, size_t in)
     const lks__dropout none = host_dropout(0.0);
     lks__epilogue e = {.kind = LKS__EPILOGUE_RESIDUAL,
                        .bias = host_randoms(out, 3),
-                       .in = residual,
+                       .in = lks__acts(residual),
                        .drop = &none};
     float *want = host_copy(begin, n);
-    lks__cuda_linear_rows_fwd(NULL, want, ld, x, rounded(w, out * in), rows, out, in, &e);
+    lks__cuda_linear_rows_fwd(NULL, lks__acts(want), ld, lks__acts(x), rounded(w, out * in), rows,
+                              out, in, &e);
     want = rounded(want, n);
     host_bf16(true);
     host_halves(true);

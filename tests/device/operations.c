@@ -130,6 +130,8 @@ static void keep_muon(deferred_entry *e, void *field)
         lks__epilogue_kind: keep_number,                                                           \
         float *: keep_array,                                                                       \
         const float *: keep_array,                                                                 \
+        lks__act *: keep_array,                                                                    \
+        const lks__act *: keep_array,                                                              \
         double *: keep_array,                                                                      \
         const double *: keep_array,                                                                \
         uint64_t *: keep_array,                                                                    \

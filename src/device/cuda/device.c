@@ -443,6 +443,7 @@ static lks_status products(lks__device *device, bool bf16)
 {
     lks__cuda *c = (lks__cuda *)device;
     c->bf16 = bf16;
+    c->halves = bf16;
     return lks__cuda_failed(c) || !find_fingerprint(c) ? failed(c) : LKS_OK;
 }
 

@@ -17,10 +17,10 @@ size_t lks__cuda_golf_partial_floats(size_t rows, size_t C, size_t n_heads)
     return parts(rows, LKS__CUDA_GOLF_ROWS) * (line > n_heads ? line : n_heads);
 }
 
-/* Whether activations are stored as products round them: lks__cuda_halves() */
+/* Activations are stored as products take them. */
 size_t lks__cuda_act_bytes(bool bf16)
 {
-    return sizeof(float);
+    return bf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -37,7 +37,7 @@ size_t lks__cuda_sums_bytes(size_t rows, size_t columns)
 }
 
 /* What callers of lks__cuda_work() ask for; and in bfloat16 a rounded copy of the parameters, and
- * of the largest factors. */
+ * of the largest factors of updates. */
 size_t lks__cuda_work_bytes(const lks__work_use *use)
 {
     const size_t tokens =

@@ -11,6 +11,7 @@
 
 #include "base/bf16.h"
 #include "device/cuda/device.h"
+#include "kernels/layers.h"
 #include "runs.h"
 
 enum { GPU = 3, SEEDS = 5 };
@@ -512,7 +513,7 @@ static void weights_count_as(float *gy, const float *gx, const float *gw, float 
 {
     enum { N = 8 };
     float y[N * N];
-    lks__cuda_linear_fwd(device->ex, gy, N, gx, gw, N, N, N, NULL);
+    lks__cuda_linear_fwd(device->ex, lks__acts(gy), N, lks__acts(gx), gw, N, N, N, NULL);
     send(LKS__QUEUE_COMPUTE, y, gy, N * N);
     assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
     for (int i = 0; i < N * N; i++)
@@ -608,15 +609,15 @@ static void test_counts(void **state)
     /* Activations in bfloat16 are taken and stored as they are, whatever their rows begin at, and
      * parameters' rounded copy stays. */
     use_halves();
-    lks__cuda_linear_fwd(device->ex, x + 64, 3, x, x + 32, 2, 3, 5, NULL);
+    lks__cuda_linear_fwd(device->ex, lks__acts(x + 64), 3, lks__acts(x), x + 32, 2, 3, 5, NULL);
     now = device->ops->counts(device);
-    lks__cuda_linear_fwd(device->ex, x + 64, 3, x, x + 32, 2, 3, 5, NULL);
+    lks__cuda_linear_fwd(device->ex, lks__acts(x + 64), 3, lks__acts(x), x + 32, 2, 3, 5, NULL);
     lks__device_counts last = device->ops->counts(device);
     assert_true(last.bytes - now.bytes == 2 * (2 * 5 + 3 * 5 + 2 * 3));
-    lks__cuda_linear_bwd_x_add(device->ex, x + 64, x, 3, x + 32, 2, 3, 5);
+    lks__cuda_linear_bwd_x_add(device->ex, lks__acts(x + 64), lks__acts(x), 3, x + 32, 2, 3, 5);
     now = device->ops->counts(device);
     assert_true(now.bytes - last.bytes == 2 * (2 * 3 + 3 * 5 + 2 * 2 * 5));
-    lks__cuda_linear_bwd_w(device->ex, x + 128, NULL, x, 3, x + 64, 2, 3, 5);
+    lks__cuda_linear_bwd_w(device->ex, x + 128, NULL, lks__acts(x), 3, lks__acts(x + 64), 2, 3, 5);
     last = device->ops->counts(device);
     assert_true(last.bytes - now.bytes == 2 * (2 * 3 + 2 * 5) + 2 * 4 * 3 * 5);
     assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
@@ -760,7 +761,7 @@ static void test_first_failure_stays(void **state)
     assert_null(lks__cuda_work(device->ex, 16));
     send(LKS__QUEUE_COPY, dev, x, 4);
     lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
-    lks__cuda_linear_fwd(device->ex, dev, 2, dev, dev, 2, 2, 2, NULL);
+    lks__cuda_linear_fwd(device->ex, lks__acts(dev), 2, lks__acts(dev), dev, 2, 2, 2, NULL);
     assert_fails(
         LKS_ERR_DEVICE, lks__device_finish(device, LKS__QUEUE_COPY),
         "cudaFirst failed on GPU 3 (Stand-in): unspecified launch failure (CUDA error 719)");

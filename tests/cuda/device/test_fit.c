@@ -21,7 +21,7 @@ static void add_model(law_args *args, bool golf)
         {"--n_layer=2", "--n_head=2", "--n_embd=64", "--block_size=8", "--batch_size=2",
          "--eval_iters=1", "--gradient_accumulation_steps=4", "--virtual_ranks=4", "--bias"},
         {"--family=golf", "--sampler=stream", "--vocab_size=1024", "--n_layer=3", "--n_head=2",
-         "--num_kv_heads=1", "--n_embd=64", "--block_size=8", "--train_batch_tokens=64",
+         "--num_kv_heads=1", "--n_embd=64", "--block_size=8", "--train_batch_tokens=256",
          "--val_batch_size=64", "--warmdown_iters=0", "--max_wallclock_seconds=0",
          "--gradient_accumulation_steps=4", "--virtual_ranks=4"},
     };
@@ -97,7 +97,9 @@ static void test_planned_is_measured(void **state)
     } runs[] = {
         {false, {"--nproc_per_node=1"}},
         {false, {"--nproc_per_node=3", "--allow_uneven", "--recompute=block", "--max_iters=2"}},
-        {false, {"--batch_size=12", "--virtual_ranks=1", "--freeze=wte", "--optimizer=sgd"}},
+        {false,
+         {"--batch_size=12", "--virtual_ranks=1", "--freeze=wte", "--optimizer=sgd",
+          "--dtype=float32"}},
         {false,
          {"--nproc_per_node=2", "--replicas=private", "--check_interval=0", "--exchange=staged"}},
         {false, {"--sample_tokens=7", "--eval_interval=1", "--recompute=rows"}},
@@ -120,11 +122,11 @@ static const char *with_memory(double bytes)
 /* Refused before anything is allocated, with both numbers and what fits; that does fit. */
 static void test_refused(void **state)
 {
-    const double need = planned(false, MORE("--batch_size=20"));
+    const double need = planned(false, MORE("--batch_size=20", "--dtype=float32"));
     const char *path = lks_test_text("%s/peak", lks_test_folder());
     const char *const env[] = {with_memory(0.85 * need),
                                lks_test_text("CUDA_STANDIN_PEAK=%s", path), NULL};
-    lks_test_result r = train(false, MORE("--batch_size=20"), env);
+    lks_test_result r = train(false, MORE("--batch_size=20", "--dtype=float32"), env);
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, lks_test_text("the run takes %.1f MB of GPU 0 (Stand-in, PCI "
                                          "0000:10:00.0) for 1 rank, and ",
@@ -135,11 +137,11 @@ static void test_refused(void **state)
     assert_int_equal(atoi(lks_test_read(path, NULL)), LKS__CUDA_PRODUCT_BYTES);
     char batch[40], steps[60];
     assert_int_equal(sscanf(smaller, "%39s %59[^:]", batch, steps), 2);
-    r = train(false, MORE(batch, steps), env);
+    r = train(false, MORE(batch, steps, "--dtype=float32"), env);
     if (r.exit_code != 0)
         fail_msg("%s %s: exit code %d: %s", batch, steps, r.exit_code, r.err);
     /* Tried all the same, it names what doesn't fit. */
-    r = train(false, MORE("--batch_size=20", "--skip_fit_check"), env);
+    r = train(false, MORE("--batch_size=20", "--dtype=float32", "--skip_fit_check"), env);
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "no GPU memory for ");
     assert_contains(r.err, " MB: GPU 0 (Stand-in) has ");
@@ -163,8 +165,9 @@ static void test_shared(void **state)
 /* batch_size=auto takes the largest micro-batch that fits beside what CUDA may need. */
 static void test_auto(void **state)
 {
-    static const char *const sizes[] = {"--batch_size=20", "--batch_size=auto", NULL};
-    const double room = 0.75 * planned(false, MORE("--batch_size=20"));
+    static const char *const sizes[] = {"--batch_size=20", "--batch_size=auto", "--dtype=float32",
+                                        NULL};
+    const double room = 0.75 * planned(false, MORE("--batch_size=20", "--dtype=float32"));
     const char *env[] = {with_memory(room + LKS__CUDA_LATER_BYTES), NULL};
     lks_test_result r = train(false, sizes, env);
     const char *line = strstr(r.out, "batch_size=auto: ");
@@ -175,8 +178,10 @@ static void test_auto(void **state)
     int next = batch + 1;
     while (80 % next != 0 || 80 / next % 4 != 0)
         next++;
-    const double least = planned(false, MORE(lks_test_text("--batch_size=%d", batch)));
-    const double more = planned(false, MORE(lks_test_text("--batch_size=%d", next)));
+    const double least =
+        planned(false, MORE(lks_test_text("--batch_size=%d", batch), "--dtype=float32"));
+    const double more =
+        planned(false, MORE(lks_test_text("--batch_size=%d", next), "--dtype=float32"));
     const double free = room;
     assert_true(least <= free && free < more);
     /* plan chooses the same for a GPU of which as much is left. */
@@ -191,7 +196,8 @@ static void test_auto(void **state)
     const char *tight_memory =
         lks_test_text("--memory=%.0f", least + LKS__CUDA_LATER_BYTES + LKS__CUDA_PRODUCT_BYTES +
                                            LKS__CUDA_CONTEXT_BYTES);
-    args = args_of("plan", false, MORE("--batch_size=20", "--device=cuda", tight_memory));
+    args = args_of("plan", false,
+                   MORE("--batch_size=20", "--dtype=float32", "--device=cuda", tight_memory));
     r = lks_test_run(args.argv, NULL, 60);
     assert_contains(r.out, "  doesn't fit\n");
     assert_contains(r.out,

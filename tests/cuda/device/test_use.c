@@ -200,7 +200,7 @@ static void test_info(void **state)
 /* Sampling has kernels of its own. */
 static void test_list(void **state)
 {
-    assert_contains(lks_test_read(all_calls, NULL), "kernel attention_cached\n");
+    assert_contains(lks_test_read(all_calls, NULL), "kernel attention_cached<float>\n");
     calls_assert_listed(all_calls, 90);
 }
 
