@@ -169,5 +169,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wire),
         cmocka_unit_test(test_resume),
     };
+    /* What of a device reaches other hosts: sums, divided state, checkpoints. */
+    const struct CMUnitTest of_device[] = {tests[0], tests[1], tests[3], tests[8]};
+    if (lks_test_on_device())
+        return lks_test_exit(cmocka_run_group_tests(of_device, train_alone, NULL));
     return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
 }
