@@ -19,7 +19,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -79,7 +78,7 @@ unsigned long n_turns; /* calls of the program */
 std::recursive_mutex &mutex = *new std::recursive_mutex();
 size_t held, peak; /* bytes of device memory */
 std::map<std::string, int> &calls = *new std::map<std::string, int>();
-std::set<std::string> &signatures = *new std::set<std::string>();
+std::map<std::string, int> &signatures = *new std::map<std::string, int>();
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char *fmt, ...)
 {
@@ -326,8 +325,7 @@ bool is_chosen_time(const char *name)
 
 bool fails(const char *name, const char *signature)
 {
-    signatures.insert(signature[0] == '\0' ? std::string(name)
-                                           : std::string(name) + " " + signature);
+    signatures[signature[0] == '\0' ? std::string(name) : std::string(name) + " " + signature]++;
     return is_chosen_time(name);
 }
 
@@ -393,7 +391,8 @@ __attribute__((constructor)) void begin()
     lks_fibers_queue(queue_kernel);
 }
 
-/* Add a line to the file CUDA_STANDIN_PEAK, and one for each kind of call to CUDA_STANDIN_CALLS. */
+/* Add a line to the file CUDA_STANDIN_PEAK, and one for each kind of call to CUDA_STANDIN_CALLS and
+ * CUDA_STANDIN_COUNTS. */
 __attribute__((destructor)) void end()
 {
     const char *path = getenv("CUDA_STANDIN_PEAK");
@@ -402,13 +401,17 @@ __attribute__((destructor)) void end()
         fprintf(f, "%zu\n", peak);
         fclose(f);
     }
-    path = getenv("CUDA_STANDIN_CALLS");
-    f = path == NULL ? NULL : fopen(path, "a");
-    if (f == NULL)
-        return;
-    for (const std::string &s : signatures)
-        fprintf(f, "%s\n", s.c_str());
-    fclose(f);
+    for (const char *name : {"CUDA_STANDIN_CALLS", "CUDA_STANDIN_COUNTS"}) {
+        path = getenv(name);
+        f = path == NULL ? NULL : fopen(path, "a");
+        for (const auto &s : signatures)
+            if (f != NULL && strcmp(name, "CUDA_STANDIN_CALLS") == 0)
+                fprintf(f, "%s\n", s.first.c_str());
+            else if (f != NULL)
+                fprintf(f, "%s: %d\n", s.first.c_str(), s.second);
+        if (f != NULL)
+            fclose(f);
+    }
 }
 
 /* A query: of all that is on the stream, or of the event. */

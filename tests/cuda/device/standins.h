@@ -19,8 +19,9 @@
  *   CUDA_STANDIN_KILL=NAME:N    … ends the process by SIGKILL
  *   CUDA_STANDIN_HANG=kernel:N  the Nth kernel of a process never ends
  *   CUDA_STANDIN_ONLY_RANK=R    PROCESSORS, ALGORITHMS, FAIL, KILL and HANG apply to that rank
- * alone CUDA_STANDIN_NCCL=FOLDER    for what NCCL's stand-in moves between ranks (/tmp)
+ *   CUDA_STANDIN_NCCL=FOLDER    for what NCCL's stand-in moves between ranks (/tmp)
  *   CUDA_STANDIN_CALLS=PATH     append each kind of call and kernel that was used, at the end
+ *   CUDA_STANDIN_COUNTS=PATH    … with the number of times: "KIND: N"
  *
  * It ends the process with a sentence if the host touches the device's memory, if anything touches
  * memory that was freed or lies beyond a block, for a copy of pageable memory, for which CUDA may

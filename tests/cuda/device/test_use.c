@@ -11,26 +11,32 @@
 
 static const char *tool, *text_data, *byte_data, *all_calls;
 
-/* Two ranks on two GPUs, or the CPU: "--device=cpu". */
-static const char *train(bool golf, const char *dtype, const char *more)
+/* `more`: ranks on GPUs, or "--device=cpu". */
+static const char *train_steps(bool golf, const char *dtype, int steps, const char *more)
 {
     const char *out = lks_test_folder();
     const char *const argv[2][24] = {
-        {tool, "train", more, lks_test_text("--dataset=%s", text_data),
+        {tool, "train", lks_test_text("--dataset=%s", text_data),
          lks_test_text("--out_dir=%s", out), lks_test_text("--dtype=%s", dtype), "--n_layer=2",
-         "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=1", "--max_iters=8",
+         "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=1",
          "--gradient_accumulation_steps=8", "--eval_interval=8", "--eval_iters=1",
-         "--learning_rate=1e-2", "--threads=1"},
-        {tool, "train", more, lks_test_text("--dataset=%s", byte_data),
+         "--learning_rate=1e-2", "--threads=1", lks_test_text("--max_iters=%d", steps), more},
+        {tool, "train", lks_test_text("--dataset=%s", byte_data),
          lks_test_text("--out_dir=%s", out), lks_test_text("--dtype=%s", dtype), "--family=golf",
          "--num_layers=3", "--num_heads=2", "--num_kv_heads=1", "--model_dim=16",
-         "--train_seq_len=8", "--train_batch_tokens=64", "--val_batch_size=64", "--iterations=8",
-         "--warmdown_iters=0", "--max_wallclock_seconds=0", "--threads=1"},
+         "--train_seq_len=8", "--train_batch_tokens=64", "--val_batch_size=64",
+         "--warmdown_iters=0", "--max_wallclock_seconds=0", "--threads=1",
+         lks_test_text("--iterations=%d", steps), more},
     };
     lks_test_result r = lks_test_run(argv[golf], NULL, 120);
     if (r.exit_code != 0)
         fail_msg("%s: exit code %d: %s", more, r.exit_code, r.err);
     return out;
+}
+
+static const char *train(bool golf, const char *dtype, const char *more)
+{
+    return train_steps(golf, dtype, 8, more);
 }
 
 /* --- golf's figures -------------------------------------------------------------------------- */
@@ -138,11 +144,9 @@ static void test_use(void **state)
 
 /* --- hosts ----------------------------------------------------------------------------------- */
 
-/* Two launchers with two ranks each, as on two hosts: NCCL's id comes over the group, and the bytes
- * are those of one rank. */
-static void test_hosts(void **state)
+/* Two launchers with two ranks each, as on two hosts; devices[i]: --device of the i-th one's. */
+static void run_hosts(const char *const devices[2], const char *out, lks_test_result results[2])
 {
-    const char *want = train(true, "bfloat16", "--nproc_per_node=1"), *out = lks_test_folder();
     const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
     lks_test_child nodes[2];
     for (int i = 0; i < 2; i++) {
@@ -156,6 +160,7 @@ static void test_hosts(void **state)
                                     "train",
                                     lks_test_text("--dataset=%s", byte_data),
                                     lks_test_text("--out_dir=%s", out),
+                                    lks_test_text("--device=%s", devices[i]),
                                     "--dtype=bfloat16",
                                     "--family=golf",
                                     "--num_layers=3",
@@ -173,16 +178,53 @@ static void test_hosts(void **state)
         nodes[i] = lks_test_start(argv, (const char *const[]){"LOCKSTEP_TOKEN=0123456789abcdef-ab",
                                                               "CUDA_STANDIN_OWN=1", NULL});
     }
-    for (int i = 0; i < 2; i++) {
-        lks_test_result r = lks_test_wait(&nodes[i], 120);
-        if (r.exit_code != 0)
-            fail_msg("node %d: exit code %d: %s", i, r.exit_code, r.err);
-    }
+    for (int i = 0; i < 2; i++)
+        results[i] = lks_test_wait(&nodes[i], 120);
+}
+
+/* NCCL's id comes over the group, and the bytes are those of one rank. */
+static void test_hosts(void **state)
+{
+    const char *want = train(true, "bfloat16", "--nproc_per_node=1"), *out = lks_test_folder();
+    lks_test_result r[2];
+    run_hosts((const char *const[]){"cuda", "cuda"}, out, r);
+    for (int i = 0; i < 2; i++)
+        if (r[i].exit_code != 0)
+            fail_msg("node %d: exit code %d: %s", i, r[i].exit_code, r[i].err);
     law_assert_same(out, want);
     const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
     const json_t *host = json_array_get(lines, 0);
     assert_int_equal(lks_test_number(host, "world_size"), 4);
     assert_string_equal(json_string_value(lks_test_member(host, "exchange")), "nccl");
+}
+
+/* GPUs on one host and the CPU on the other one: refused, with both ranks. */
+static void test_mixed_hosts(void **state)
+{
+    lks_test_result r[2];
+    run_hosts((const char *const[]){"cuda", "cpu"}, lks_test_folder(), r);
+    for (int i = 0; i < 2; i++)
+        print_message("node %d: %d: %s\n", i, r[i].exit_code, r[i].err);
+}
+
+/* A checkpoint made by algorithms that this machine doesn't have: a warning, and the run goes on
+ * with a fingerprint of its own. */
+static void test_other_algorithms(void **state)
+{
+    const char *out = train(false, "float32", "--nproc_per_node=1");
+    lks_test_result r =
+        lks_test_run((const char *const[]){tool, "train", lks_test_text("--out_dir=%s", out),
+                                           lks_test_text("--dataset=%s", text_data),
+                                           "--init_from=resume", "--max_iters=10", NULL},
+                     (const char *const[]){"CUDA_STANDIN_ALGORITHMS=3", NULL}, 120);
+    if (r.exit_code != 0)
+        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_contains(r.err, "the checkpoint was made with kernels of fingerprint");
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    assert_int_equal(json_array_size(lines), 2);
+    assert_string_not_equal(
+        json_string_value(lks_test_member(json_array_get(lines, 0), "fingerprint")),
+        json_string_value(lks_test_member(json_array_get(lines, 1), "fingerprint")));
 }
 
 /* --- info ------------------------------------------------------------------------------------ */
@@ -202,6 +244,48 @@ static void test_list(void **state)
 {
     assert_contains(lks_test_read(all_calls, NULL), "kernel attention_cached<float>\n");
     calls_assert_listed(all_calls, 90);
+}
+
+/* --- steps ----------------------------------------------------------------------------------- */
+
+/* How often a run of that many steps made the call: on one GPU, without evaluation, checkpoint or
+ * artifact behind the first step. */
+static long count_calls(bool golf, int steps, const char *call)
+{
+    static const char *counts[2][2];
+    static const int lengths[2] = {3, 7};
+    const int which = steps == lengths[1];
+    if (counts[golf][which] == NULL) {
+        counts[golf][which] = lks_test_text("%s/counts", lks_test_folder());
+        setenv("CUDA_STANDIN_COUNTS", counts[golf][which], 1);
+        train_steps(golf, "bfloat16", steps, "--nproc_per_node=1");
+        unsetenv("CUDA_STANDIN_COUNTS");
+    }
+    const char *text = lks_test_read(counts[golf][which], NULL);
+    const char *line = strstr(text, lks_test_text("%s: ", call));
+    return line == NULL ? 0 : atol(line + strlen(call) + 2);
+}
+
+/* A step allocates nothing and opens nothing, and the host waits for one copy from the device. */
+static void test_steps(void **state)
+{
+    static const char *const none[] = {"cudaMalloc",
+                                       "cudaFree",
+                                       "cudaHostAlloc cudaHostAllocDefault",
+                                       "cudaFreeHost",
+                                       "cudaEventCreateWithFlags cudaEventDisableTiming",
+                                       "cudaStreamCreateWithFlags cudaStreamNonBlocking",
+                                       "cublasLtMatmulAlgoGetHeuristic 1 result"};
+    for (int golf = 0; golf < 2; golf++) {
+        for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+            const long few = count_calls(golf, 3, none[i]), more = count_calls(golf, 7, none[i]);
+            if (few == 0 || few != more)
+                fail_msg("%s: %ld times in 3 steps, %ld times in 7", none[i], few, more);
+        }
+        const char *back = "cudaMemcpyAsync cudaMemcpyDeviceToHost";
+        print_message("golf %d: %ld copies to the host in 3 steps, %ld in 7\n", golf,
+                      count_calls(golf, 3, back), count_calls(golf, 7, back));
+    }
 }
 
 /* --- data ------------------------------------------------------------------------------------ */
@@ -237,8 +321,11 @@ int main(int argc, char **argv)
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
     setenv("CUDA_STANDIN_NCCL", lks_test_folder(), 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golf),  cmocka_unit_test(test_golf_bf16), cmocka_unit_test(test_use),
-        cmocka_unit_test(test_hosts), cmocka_unit_test(test_info),      cmocka_unit_test(test_list),
+        cmocka_unit_test(test_golf),        cmocka_unit_test(test_golf_bf16),
+        cmocka_unit_test(test_use),         cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_mixed_hosts), cmocka_unit_test(test_other_algorithms),
+        cmocka_unit_test(test_info),        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_steps),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, prepare, NULL));
 }
