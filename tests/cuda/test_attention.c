@@ -61,17 +61,16 @@ static const struct shape shapes[] = {
     {{1, 9, 1, 127, 0}, 0}, {{1, 4, 2, 300, 1}, 0}, {{1, 65, 1, 130, 1}, 2},
     {{1, 3, 1, 256, 0}, 0}, {{1, 64, 1, 64, 0}, 0}, {{1, 130, 1, 8, 1}, 0},
 };
-/* Less than a tile; tiles and a rest; heads of two pieces; several tiles of a short head. */
+/* Less than a tile; tiles and a rest; tokens that begin at multiples of 16 bytes, and heads that
+ * don't; heads of two pieces; several tiles of a short head. */
 static const struct shape bf16_shapes[] = {
-    {{2, 5, 2, 3, 1}, 1},
-    {{1, 66, 1, 20, 0}, 4},
-    {{1, 100, 1, 70, 1}, 2},
-    {{1, 130, 2, 8, 1}, 0},
+    {{2, 5, 2, 3, 1}, 1},    {{1, 66, 1, 20, 0}, 4}, {{1, 5, 2, 12, 0}, 0},
+    {{1, 100, 1, 70, 1}, 2}, {{1, 130, 2, 8, 1}, 0},
 };
 #if defined(__SANITIZE_THREAD__)
 enum { SHAPES = 3, BF16_SHAPES = 2 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SHAPES = 5, BF16_SHAPES = 2 };
+enum { SHAPES = 5, BF16_SHAPES = 3 };
 #else
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 enum { BF16_SHAPES = sizeof bf16_shapes / sizeof *bf16_shapes };

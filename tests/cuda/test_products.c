@@ -437,6 +437,11 @@ static void check_rows_halves(size_t rows, size_t out, size_t in)
         e.in = host_acts(residual, n);
         lks__cuda_linear_rows_fwd(NULL, y, ld, acts, w, rows, out, in, &e);
         assert_bits(host_act_floats(y, n), want, n);
+        lks__act *odd = host_empty_acts(rows * in + 1); /* one that begins elsewhere */
+        lks__cuda_act_copy(NULL, host_act_at(odd, 1), acts, rows * in);
+        y = host_acts(begin, n);
+        lks__cuda_linear_rows_fwd(NULL, y, ld, host_act_at(odd, 1), w, rows, out, in, &e);
+        assert_bits(host_act_floats(y, n), want, n);
         for (size_t r = 0; r < rows; r++) { /* one row alone */
             lks__act *one = host_acts(begin + r * ld, out);
             e.in = host_acts(residual + r * ld, out);
