@@ -14,21 +14,11 @@ cudaStream_t lks__cuda_stream(const lks__exec *ex)
     return NULL;
 }
 
-static bool bf16, halves;
-
-bool lks__cuda_bf16(const lks__exec *ex)
-{
-    return bf16;
-}
+static bool halves;
 
 bool lks__cuda_halves(const lks__exec *ex)
 {
     return halves;
-}
-
-void host_bf16(bool on)
-{
-    bf16 = on;
 }
 
 bool host_halves(bool on)
@@ -90,7 +80,7 @@ static float element(const struct lks__cuda_factor *x, size_t i)
     if (x->kind == LKS__CUDA_ACTS && halves)
         return lks__bf16_to_float(((const uint16_t *)x->at)[i]);
     const float v = ((const float *)x->at)[i];
-    return bf16 ? lks__bf16_to_float(lks__bf16_from_float(v)) : v;
+    return halves ? lks__bf16_to_float(lks__bf16_from_float(v)) : v;
 }
 
 /* The plain product. */

@@ -11,10 +11,8 @@
 /* The CPU's exec, on one thread, to compare with lks__layers_cpu. The CUDA operations ignore it. */
 const lks__exec *host_exec(void);
 
-/* Are operands of products rounded to bfloat16? Not at first. */
-void host_bf16(bool on);
-
-/* Are activations stored in bfloat16? Not at first. Returns whether they were. */
+/* Are activations stored in bfloat16, and operands of products rounded to it? Not at first. Returns
+ * what was before. */
 bool host_halves(bool on);
 
 /* A test twice in a list of tests: with activations in float32, and in bfloat16. */

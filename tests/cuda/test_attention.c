@@ -11,40 +11,33 @@
 #include "base/bf16.h"
 #include "host.h"
 
-static bool bf16, halves;
+static bool halves;
 static double tolerance;
 
-static int use(bool products, bool activations)
+static int use(bool on)
 {
-    host_bf16(bf16 = products);
-    host_halves(halves = activations);
-    tolerance = products ? 1e-2 : 1e-5;
+    host_halves(halves = on);
+    tolerance = on ? 1e-2 : 1e-5;
     return 0;
 }
 
 static int use_float32(void **state)
 {
-    return use(false, false);
+    return use(false);
 }
 
 /* Activations are stored in bfloat16. Probabilities and gradients of scores are rounded on their
  * way to the next product, too. */
 static int use_bf16(void **state)
 {
-    return use(true, true);
-}
-
-/* Products round operands that are floats. */
-static int use_rounding(void **state)
-{
-    return use(true, false);
+    return use(true);
 }
 
 static const lks__exec *cpu_exec(void)
 {
     static lks__exec ex;
     ex = *host_exec();
-    ex.bf16 = bf16;
+    ex.bf16 = halves;
     return &ex;
 }
 
@@ -91,7 +84,7 @@ static float *numbers(size_t n, unsigned seed, float size)
     float *x = host_randoms(n, seed);
     for (size_t i = 0; i < n; i++) {
         x[i] *= size;
-        if (bf16)
+        if (halves)
             x[i] = lks__bf16_to_float(lks__bf16_from_float(x[i]));
     }
     return x;
@@ -215,7 +208,7 @@ static void check(const struct shape *shape, double p, float size)
     struct results first = {0};
     EACH_ORDER(seed)
     {
-        if (bf16 && seed > 1) /* enough, and each takes longer */
+        if (halves && seed > 1) /* enough, and each takes longer */
             break;
         const struct results got = run(&cuda, NULL, &t, &t.drop);
         if (seed == 0)
@@ -235,14 +228,14 @@ static void check(const struct shape *shape, double p, float size)
 
 static void test_matches_formula(void **state)
 {
-    for (size_t i = 0; i < SHAPES; i += bf16 ? 4 : 2)
+    for (size_t i = 0; i < SHAPES; i += halves ? 4 : 2)
         check(&shapes[i], 0.0, 1.0f);
 }
 
 static void test_matches_formula_with_dropout(void **state)
 {
-    for (size_t i = 0; i < (bf16 ? BF16_SHAPES : SHAPES); i++)
-        check(bf16 ? &bf16_shapes[i] : &shapes[i], 0.3, 1.0f);
+    for (size_t i = 0; i < (halves ? BF16_SHAPES : SHAPES); i++)
+        check(halves ? &bf16_shapes[i] : &shapes[i], 0.3, 1.0f);
 }
 
 /* Rows of which one probability is nearly 1, and others vanish. */
@@ -370,20 +363,6 @@ static void test_cached(void **state)
         check_cached(&all[i]);
 }
 
-/* What bfloat16 doesn't leave of queries, keys and values has no effect. */
-static void test_operands_are_rounded(void **state)
-{
-    const struct shape shape = {{1, 40, 2, 21, 1}, 1};
-    const struct problem t = problem_make(&shape, 0.3, 1.0f);
-    const float *want = forward(&t, NULL, &t.drop);
-    lks__attention_cache cache;
-    const float *kept = cached(&cuda, NULL, &t, t.s.T, &cache);
-    for (size_t i = 0; i < t.n; i++)
-        t.qkv[i] *= 1.0f + (i % 2 ? 1.0f : -0.5f) / 512.0f; /* less than half a step */
-    assert_bits(forward(&t, NULL, &t.drop), want, t.n_out);
-    assert_bits(cached(&cuda, NULL, &t, t.s.T, &cache), kept, t.n_out);
-}
-
 #define BOTH(test)                                                                                 \
     {#test, test, use_float32, NULL, NULL},                                                        \
     {                                                                                              \
@@ -400,7 +379,6 @@ int main(void)
         BOTH(test_same_bits_alone),
         BOTH(test_cached),
         BOTH(test_causal),
-        cmocka_unit_test_setup(test_operands_are_rounded, use_rounding),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -132,11 +132,9 @@ static double distance(const float *got, const float *want, size_t n)
  */
 static void check_halves(const small_run *run, lks__device *device, const struct results *want)
 {
-    host_bf16(true);
     host_halves(true);
     const struct results got = compute(run, device);
     host_halves(false);
-    host_bf16(false);
     assert_close_floats(got.losses, want->losses, STEPS + 1, 2e-3);      /* 0.0008 seen */
     assert_true(distance(got.logits, want->logits, SMALL_VOCAB) < 0.02); /* 0.007 seen */
     for (size_t i = 0; i < run->table.n_tensors; i++) {

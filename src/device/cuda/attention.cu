@@ -11,7 +11,6 @@
  * Backward has a pass by tiles of keys for dk and dv and one by tiles of queries for dq. So each
  * sum belongs to one thread, in one order, and work space is one float for each row of scores. */
 #include "device/cuda/attention.h"
-#include "device/cuda/bf16.h"
 #include "device/cuda/fours.h"
 #include "device/cuda/reduce.h"
 
@@ -338,7 +337,6 @@ static dim3 tiles_grid(const lks_attention &a, size_t heads)
 static lks_attention attention_of(const lks__exec *ex, const lks__attention_shape *shape,
                                   const lks__attention_in *in, const lks__dropout *drop)
 {
-    const size_t together = lks__cuda_bf16(ex) ? 8 : 4;
     lks_attention a = {};
     a.shape = *shape;
     if (shape->NKV == 0)
@@ -351,7 +349,7 @@ static lks_attention attention_of(const lks__exec *ex, const lks__attention_shap
     a.c = shape->NH * shape->hs;
     a.halves = lks__cuda_halves(ex);
     a.wide = lks_in_fours(shape->hs, in->q, in->k, in->v) &&
-             (shape->hs | in->ldq | in->ldkv) % together == 0;
+             (shape->hs | in->ldq | in->ldkv) % (a.halves ? 8 : 4) == 0;
     return a;
 }
 
@@ -389,7 +387,7 @@ extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attentio
     a.lse = lse;
     a.wide = a.wide && lks_in_fours(a.c, out);
     count(ex, a, 2, 20, 2, 2); /* q, out; k, v */
-    if (lks__cuda_bf16(ex)) {
+    if (a.halves) {
         lks_attention_fwd_bf16(lks__cuda_stream(ex), a);
         return;
     }
@@ -559,7 +557,6 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
                                         const lks__attention_in *in, const lks__act *out,
                                         const float *lse, const lks__dropout *drop)
 {
-    const bool bf16 = lks__cuda_bf16(ex);
     lks_attention a = attention_of(ex, shape, in, drop);
     const size_t rows = shape->B * shape->T * shape->NH;
     a.grads = *grads;
@@ -573,12 +570,12 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
         return;
     launch_delta(ex, a);
     count(ex, a, 4, 10, 2, 4); /* q, dout; k, v, dk, dv */
-    if (bf16)
+    if (a.halves)
         lks_attention_bwd_keys_bf16(lks__cuda_stream(ex), a);
     else
         LAUNCH_TILES(attention_bwd_keys, tiles_grid(a, a.shape.NKV), lks__cuda_stream(ex), a);
     count(ex, a, 3, 10, 3, 2); /* q, dout, dq; k, v */
-    if (bf16)
+    if (a.halves)
         lks_attention_bwd_queries_bf16(lks__cuda_stream(ex), a);
     else
         LAUNCH_TILES(attention_bwd_queries, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
@@ -598,15 +595,9 @@ __device__ static size_t cache_at(const lks_attention &a, const lks__attention_c
     return ((b * a.shape.NKV + h) * cache.T + position) * a.shape.hs;
 }
 
-/* What products take for x. */
-__device__ static float operand(float x, bool bf16)
-{
-    return bf16 ? lks_bf16_rounded(x) : x;
-}
-
 /* Keys and values of the new tokens to the cache: a warp takes a head of one token. */
 template <typename E>
-static __global__ void attention_keep(lks_attention a, lks__attention_cache cache, bool bf16)
+static __global__ void attention_keep(lks_attention a, lks__attention_cache cache)
 {
     const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / LKS_WARP;
     if (i >= a.shape.B * a.shape.T * a.shape.NKV)
@@ -616,21 +607,19 @@ static __global__ void attention_keep(lks_attention a, lks__attention_cache cach
     const size_t from = row * a.in.ldkv + h * a.shape.hs;
     const E *k = LKS_ACTS(const E, a.in.k) + from, *v = LKS_ACTS(const E, a.in.v) + from;
     for (size_t d = threadIdx.x % LKS_WARP; d < a.shape.hs; d += LKS_WARP) {
-        lks_put(LKS_ACTS(E, cache.k) + to + d, operand(lks_element(k + d), bf16));
-        lks_put(LKS_ACTS(E, cache.v) + to + d, operand(lks_element(v + d), bf16));
+        lks_put(LKS_ACTS(E, cache.k) + to + d, lks_element(k + d));
+        lks_put(LKS_ACTS(E, cache.v) + to + d, lks_element(v + d));
     }
 }
 
-/* x: products take its operands. */
-template <typename E>
-__device__ static float dot(const E *x, const E *y, size_t n, bool fours, bool bf16)
+template <typename E> __device__ static float dot(const E *x, const E *y, size_t n, bool fours)
 {
     lks_four sum = {};
     for (size_t d = 0; d < n; d += 4) {
         const lks_four u = lks_four_at(x + d, {n - d, fours}),
                        v = lks_four_at(y + d, {n - d, fours});
         for (int k = 0; k < 4; k++)
-            sum.at[k] = fmaf(operand(u.at[k], bf16), v.at[k], sum.at[k]);
+            sum.at[k] = fmaf(u.at[k], v.at[k], sum.at[k]);
     }
     return (sum.at[0] + sum.at[1]) + (sum.at[2] + sum.at[3]);
 }
@@ -641,7 +630,7 @@ __device__ static float dot(const E *x, const E *y, size_t n, bool fours, bool b
  * the keys and values alone. */
 template <typename E>
 static __global__ void __launch_bounds__(KEYS)
-    attention_cached(lks_attention a, lks__attention_cache cache, bool bf16)
+    attention_cached(lks_attention a, lks__attention_cache cache)
 {
     LKS_SHARED(float, p, KEYS);
     LKS_SHARED(float, parts, KEYS *DIMS);
@@ -659,11 +648,11 @@ static __global__ void __launch_bounds__(KEYS)
     float max = -INFINITY, sum = 0.0f, out[DIMS] = {};
     for (size_t j0 = 0; j0 < n; j0 += KEYS) {
         const size_t j = j0 + threadIdx.x;
-        const float s = j < n ? a.scale * dot(q, k + j * hs, hs, a.wide, bf16) : -INFINITY;
+        const float s = j < n ? a.scale * dot(q, k + j * hs, hs, a.wide) : -INFINITY;
         const float top = fmaxf(max, lks_block_max(s)),
                     factor = max == top ? 1.0f : expf(max - top);
         const float e = j < n ? expf(s - top) : 0.0f;
-        p[threadIdx.x] = operand(e, bf16);
+        p[threadIdx.x] = lks_as_stored(q, e);  /* an operand */
         sum = sum * factor + lks_block_sum(e); /* which waits for all threads' p */
         max = top;
         for (int m = 0; m < DIMS; m++) {
@@ -703,12 +692,12 @@ extern "C" void lks__cuda_attention_cached_fwd(const lks__exec *ex,
     const double seen = (double)cache->at + ((double)shape->T + 1) / 2; /* by a query, on average */
     const double bytes = a.halves ? 2 : 4;
     lks__cuda_count(ex, bytes * 4 * (double)heads * hs, 0.0);
-    LKS_LAUNCH_TYPED(
-        attention_keep, a.halves, dim3((unsigned)((heads + DELTA_WARPS - 1) / DELTA_WARPS)),
-        dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a, *cache, lks__cuda_bf16(ex));
+    LKS_LAUNCH_TYPED(attention_keep, a.halves,
+                     dim3((unsigned)((heads + DELTA_WARPS - 1) / DELTA_WARPS)),
+                     dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a, *cache);
     lks__cuda_count(ex,
                     bytes * 2 * hs * ((double)queries + (double)(shape->B * a.shape.NKV) * keys),
                     (double)queries * seen * 4 * hs);
     LKS_LAUNCH_TYPED(attention_cached, a.halves, dim3((unsigned)(queries * blocks)), dim3(KEYS),
-                     lks__cuda_stream(ex), a, *cache, lks__cuda_bf16(ex));
+                     lks__cuda_stream(ex), a, *cache);
 }

@@ -3,9 +3,8 @@
  *
  * As attention.cu, but a product of two tiles is a warp's: it has 16 of a tile's 64 rows, and
  * instructions that multiply [16, 16] by [16, 8] and add in float32. A block of 4 warps keeps up to
- * four tiles of bfloat16 in shared memory, 8 KiB each; activations that are floats are rounded when
- * a tile is loaded. Probabilities go from one product to the next in
- * registers, where the sums of one have the place of the other's operands.
+ * four tiles of bfloat16 in shared memory, 8 KiB each. Probabilities go from one product to the
+ * next in registers, where the sums of one have the place of the other's operands.
  *
  * A head is cut into *pieces* of 64 elements, of which a block makes one. */
 #include "device/cuda/attention.h"
@@ -39,26 +38,19 @@ __device__ static int slot(int row, int number)
 }
 
 /* A head of an operand. */
-template <typename E> struct operand {
-    const E *at;
+struct operand {
+    const lks_half *at;
     size_t ld;
 };
 
-/* Eight elements, as bfloat16. */
+/* Eight elements. */
 __device__ static chunk eight_of(const lks_half *p)
 {
     return *(const chunk *)p;
 }
 
-__device__ static chunk eight_of(const float *p)
-{
-    const lks_floats<4> low = lks_load<4>(p), high = lks_load<4>(p + 4);
-    return {{lks_bf16_pair(low.at[0], low.at[1]), lks_bf16_pair(low.at[2], low.at[3]),
-             lks_bf16_pair(high.at[0], high.at[1]), lks_bf16_pair(high.at[2], high.at[3])}};
-}
-
 /* The same of the first n of eight, and zeros. */
-template <typename E> __device__ static chunk some_of(const E *p, unsigned n)
+__device__ static chunk some_of(const lks_half *p, unsigned n)
 {
     chunk to;
 #pragma unroll
@@ -76,14 +68,13 @@ __device__ static unsigned width_of(const lks_attention &a)
 
 /* The tile that begins at row r0 and at column c0. Rows beyond T are zeros. If rows can be moved by
  * eights, all loads of a thread begin before the first one has to be there. */
-template <typename E>
-__device__ static void load_tile(const lks_attention &a, chunk *tile, const operand<E> &m,
-                                 unsigned r0, unsigned c0)
+__device__ static void load_tile(const lks_attention &a, chunk *tile, const operand &m, unsigned r0,
+                                 unsigned c0)
 {
     const unsigned number = threadIdx.x % CHUNKS, column = c0 + number * 8;
     const unsigned first = threadIdx.x / CHUNKS, T = (unsigned)a.shape.T;
     const unsigned hs = (unsigned)a.shape.hs;
-    const E *p = m.at + (size_t)(r0 + first) * m.ld + column;
+    const lks_half *p = m.at + (size_t)(r0 + first) * m.ld + column;
     if (column >= width_of(a))
         return;
     if (a.wide) {
@@ -182,25 +173,24 @@ __device__ static void add_p_y(sums &s, const sums &p, const chunk *y, int steps
 /* --- where a block works --------------------------------------------------------------------- */
 
 /* Head h of sequence b in a matrix of B sequences. */
-template <typename E>
-__device__ static operand<E> head(const lks_attention &a, const lks__act *x, size_t ld, size_t b,
-                                  size_t h)
+__device__ static operand head(const lks_attention &a, const lks__act *x, size_t ld, size_t b,
+                               size_t h)
 {
-    return {LKS_ACTS(const E, x) + b * a.shape.T * ld + h * a.shape.hs, ld};
+    return {LKS_ACTS(const lks_half, x) + b * a.shape.T * ld + h * a.shape.hs, ld};
 }
 
 /* Rows t0 on, column c0 on of head `h` of a matrix = factor[row / 8] * s. */
-template <typename E>
 __device__ static void store_sums(const lks_attention &a, lks__act *out, size_t ld, size_t b,
                                   size_t h, unsigned t0, unsigned c0, const sums &s,
                                   const float factor[2])
 {
-    E *to = LKS_ACTS(E, out);
-    const bool pairs = a.shape.hs % 2 == 0 && ld % 2 == 0 && (uintptr_t)to % (2 * sizeof(E)) == 0;
+    lks_half *to = LKS_ACTS(lks_half, out);
+    const bool pairs =
+        a.shape.hs % 2 == 0 && ld % 2 == 0 && (uintptr_t)to % (2 * sizeof(lks_half)) == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const size_t t = t0 + own_row() + sums_row(2 * r);
-        E *row = to + (b * a.shape.T + t) * ld + h * a.shape.hs;
+        lks_half *row = to + (b * a.shape.T + t) * ld + h * a.shape.hs;
         if (t >= a.shape.T)
             continue;
 #pragma unroll
@@ -312,16 +302,15 @@ __device__ static void drop_sums(const lks_attention &a, sums &s, size_t b, size
         }
 }
 
-template <typename E>
 static __global__ void __launch_bounds__(THREADS, 4) attention_fwd_bf16(const lks_attention a)
 {
     LKS_SHARED(chunk, query, TILE * CHUNKS);
     LKS_SHARED(chunk, key, TILE * CHUNKS);
     LKS_SHARED(chunk, value, TILE * CHUNKS);
     const lks_place at = lks_place_of(a, a.shape.NH, 1, true);
-    const operand<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, at.h);
-    const operand<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
-    const operand<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
+    const operand q = head(a, a.in.q, a.in.ldq, at.b, at.h);
+    const operand k = head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
+    const operand v = head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
     const unsigned piece = at.piece * TILE, width = (unsigned)a.shape.hs;
     softmax w = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     sums out = {};
@@ -356,7 +345,7 @@ static __global__ void __launch_bounds__(THREADS, 4) attention_fwd_bf16(const lk
         if (a.lse != NULL && piece == 0 && lane() % 4 == 0 && i < a.shape.T)
             a.lse[(at.b * a.shape.NH + at.h) * a.shape.T + i] = LN_2 * (w.max[r] + log2f(total));
     }
-    store_sums<E>(a, a.out, a.c, at.b, at.h, at.t0, piece, out, inverse);
+    store_sums(a, a.out, a.c, at.b, at.h, at.t0, piece, out, inverse);
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
@@ -384,7 +373,6 @@ __device__ static void grad_of(const lks_attention &a, float &s, float &d, const
 }
 
 /* Rows of products are keys here, so that P and dS stand as the next products need them. */
-template <typename E>
 static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_bf16(const lks_attention a)
 {
     LKS_SHARED(chunk, key, TILE * CHUNKS);
@@ -393,15 +381,15 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_bf16(con
     LKS_SHARED(chunk, grad, TILE * CHUNKS);
     LKS_SHARED(of_query, of, TILE);
     const lks_place at = lks_place_of(a, a.shape.NKV, 1, false);
-    const operand<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h);
-    const operand<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h);
+    const operand k = head(a, a.in.k, a.in.ldkv, at.b, at.h);
+    const operand v = head(a, a.in.v, a.in.ldkv, at.b, at.h);
     const unsigned piece = at.piece * TILE, width = (unsigned)a.shape.hs;
     const bool whole = width <= TILE;
     sums dk = {}, dv = {};
     for (size_t g = 0; g < a.group; g++) {
         const size_t h = at.h * a.group + g;
-        const operand<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, h);
-        const operand<E> dout = head<E>(a, a.dout, a.c, at.b, h);
+        const operand q = head(a, a.in.q, a.in.ldq, at.b, h);
+        const operand dout = head(a, a.dout, a.c, at.b, h);
         for (unsigned i0 = at.t0; i0 < a.shape.T; i0 += TILE) {
             sums s = {}, d = {};
             for (unsigned c0 = 0; c0 < width; c0 += TILE) {
@@ -439,11 +427,10 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_bf16(con
         }
     }
     const float ones[2] = {1.0f, 1.0f}, scales[2] = {a.scale, a.scale};
-    store_sums<E>(a, a.grads.dk, a.grads.ldkv, at.b, at.h, at.t0, piece, dk, scales);
-    store_sums<E>(a, a.grads.dv, a.grads.ldkv, at.b, at.h, at.t0, piece, dv, ones);
+    store_sums(a, a.grads.dk, a.grads.ldkv, at.b, at.h, at.t0, piece, dk, scales);
+    store_sums(a, a.grads.dv, a.grads.ldkv, at.b, at.h, at.t0, piece, dv, ones);
 }
 
-template <typename E>
 static __global__ void __launch_bounds__(THREADS, 3)
     attention_bwd_queries_bf16(const lks_attention a)
 {
@@ -452,10 +439,10 @@ static __global__ void __launch_bounds__(THREADS, 3)
     LKS_SHARED(chunk, key, TILE * CHUNKS);
     LKS_SHARED(chunk, value, TILE * CHUNKS);
     const lks_place at = lks_place_of(a, a.shape.NH, 1, true);
-    const operand<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, at.h);
-    const operand<E> dout = head<E>(a, a.dout, a.c, at.b, at.h);
-    const operand<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
-    const operand<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
+    const operand q = head(a, a.in.q, a.in.ldq, at.b, at.h);
+    const operand dout = head(a, a.dout, a.c, at.b, at.h);
+    const operand k = head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
+    const operand v = head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
     const unsigned piece = at.piece * TILE, i = at.t0 + own_row() + sums_row(0);
     const unsigned width = (unsigned)a.shape.hs;
     const bool whole = width <= TILE;
@@ -494,7 +481,7 @@ static __global__ void __launch_bounds__(THREADS, 3)
         add_p_y(dq, d, key, steps_of(a, piece));
     }
     const float scales[2] = {a.scale, a.scale};
-    store_sums<E>(a, a.grads.dq, a.grads.ldq, at.b, at.h, at.t0, piece, dq, scales);
+    store_sums(a, a.grads.dq, a.grads.ldq, at.b, at.h, at.t0, piece, dq, scales);
 }
 
 /* --- launches -------------------------------------------------------------------------------- */
@@ -510,18 +497,15 @@ static dim3 tiles_grid(const lks_attention &a, size_t heads)
 
 void lks_attention_fwd_bf16(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH_TYPED(attention_fwd_bf16, a.halves, tiles_grid(a, a.shape.NH), dim3(THREADS), stream,
-                     a);
+    LKS_LAUNCH(attention_fwd_bf16, tiles_grid(a, a.shape.NH), dim3(THREADS), stream, a);
 }
 
 void lks_attention_bwd_keys_bf16(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH_TYPED(attention_bwd_keys_bf16, a.halves, tiles_grid(a, a.shape.NKV), dim3(THREADS),
-                     stream, a);
+    LKS_LAUNCH(attention_bwd_keys_bf16, tiles_grid(a, a.shape.NKV), dim3(THREADS), stream, a);
 }
 
 void lks_attention_bwd_queries_bf16(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH_TYPED(attention_bwd_queries_bf16, a.halves, tiles_grid(a, a.shape.NH), dim3(THREADS),
-                     stream, a);
+    LKS_LAUNCH(attention_bwd_queries_bf16, tiles_grid(a, a.shape.NH), dim3(THREADS), stream, a);
 }

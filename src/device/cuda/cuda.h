@@ -20,10 +20,8 @@ cudaStream_t lks__cuda_stream(const lks__exec *ex);
  * the first step only. NULL: there is no memory, and the device has failed: launch nothing. */
 void *lks__cuda_work(const lks__exec *ex, size_t bytes);
 
-/* Are operands of products rounded to bfloat16? */
-bool lks__cuda_bf16(const lks__exec *ex);
-
-/* Are activations and their gradients stored in bfloat16? If not, in float32. */
+/* Are activations and their gradients stored in bfloat16, and operands of products rounded to it?
+ * If not, they are float32. */
 bool lks__cuda_halves(const lks__exec *ex);
 
 /* What writes to memory that may hold parameters calls this, when it is queued: products keep

@@ -215,11 +215,6 @@ void *lks__cuda_work(const lks__exec *ex, size_t bytes)
 
 bool lks__cuda_halves(const lks__exec *ex)
 {
-    return lks__cuda_of(ex)->halves;
-}
-
-bool lks__cuda_bf16(const lks__exec *ex)
-{
     return lks__cuda_of(ex)->bf16;
 }
 
@@ -443,7 +438,6 @@ static lks_status products(lks__device *device, bool bf16)
 {
     lks__cuda *c = (lks__cuda *)device;
     c->bf16 = bf16;
-    c->halves = bf16;
     return lks__cuda_failed(c) || !find_fingerprint(c) ? failed(c) : LKS_OK;
 }
 

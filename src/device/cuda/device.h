@@ -63,8 +63,7 @@ typedef struct lks__cuda {
     lks__cuda_block *blocks;
     lks__cuda_products *products;
     lks__device_counts counts;
-    bool bf16;   /* products round their operands */
-    bool halves; /* activations are stored in bfloat16 */
+    bool bf16; /* operands of products, and activations as they are stored */
     lks__cuda_load_nccl *load_nccl;
     const lks__nccl_module *nccl; /* NULL until it is asked for */
     void *peers;                  /* of its join(); NULL: none, or no longer */

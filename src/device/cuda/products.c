@@ -234,12 +234,9 @@ static const void *rounded(lks__cuda *c, int operand, const float *x, size_t row
  * parameters are rounded once for all products until they change. */
 static const void *stored(lks__cuda *c, const struct lks__cuda_factor *x)
 {
-    if (x->kind == LKS__CUDA_ACTS && c->halves)
+    if (x->kind == LKS__CUDA_ACTS)
         return x->at;
-    if (x->kind != LKS__CUDA_PARAMS || (!c->halves && x->ld % 8 != 0))
-        return NULL;
-    const uint16_t *kept = lks__cuda_rounded(c, x->at);
-    return c->halves || (uintptr_t)kept % 16 == 0 ? kept : NULL;
+    return x->kind == LKS__CUDA_PARAMS ? lks__cuda_rounded(c, x->at) : NULL;
 }
 
 /* Both operands of a product, *x and *y; key->lda … are those of a and b, and become those of the
@@ -283,7 +280,7 @@ void lks__cuda_gemm(const lks__exec *ex, const lks__cuda_product *s)
     key.lda = s->a.ld;
     key.ldb = s->b.ld;
     key.ldc = s->c.ld;
-    key.half = s->c.kind == LKS__CUDA_ACTS && c->halves;
+    key.half = s->c.kind == LKS__CUDA_ACTS && c->bf16;
     if (!c->bf16 || find_both(c, &key, &s->a, &s->b, &a, &b))
         multiply(c, &key, 1.0f, a, b, s->beta, s->c.at, s->c.at);
 }
@@ -374,11 +371,7 @@ uint64_t lks__cuda_products_fingerprint(lks__cuda *c)
         struct key key;
         fill_key(&key, shapes[i].ta, shapes[i].tb, shapes[i].m, shapes[i].n, shapes[i].k);
         key.bf16 = c->bf16;
-        key.half = shapes[i].acts && c->halves;
-        if (key.bf16 && !c->halves) {
-            key.lda = padded(key.lda);
-            key.ldb = padded(key.ldb);
-        }
+        key.half = shapes[i].acts && c->bf16;
         key.count = shapes[i].count;
         key.stride_a = key.count * key.m * key.k;
         key.stride_b = key.count * key.n * key.k;

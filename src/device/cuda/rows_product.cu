@@ -1,26 +1,9 @@
 /* cuda/rows_product.cu - products of a few rows, for passes that take new tokens alone. */
-#include "device/cuda/bf16.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/epilogue.h"
 #include "device/cuda/reduce.h"
 
 static const unsigned WARPS = 8, ROWS = 8;
-
-/* N numbers that are bfloat16. */
-template <int N> static __device__ inline lks_floats<N> operand(const lks_half *p, bool bf16)
-{
-    return lks_load<N>(p);
-}
-
-/* N floats, or what bfloat16 leaves of them. */
-template <int N> static __device__ inline lks_floats<N> operand(const float *p, bool bf16)
-{
-    lks_floats<N> v = lks_load<N>(p);
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        v.at[k] = bf16 ? lks_bf16_rounded(v.at[k]) : v.at[k];
-    return v;
-}
 
 /* A warp has one row of w, which it reads once for ROWS rows of x, and x comes from the caches.
  * Each lane adds up its columns in order, and the lanes' sums are added as lks_warp_sum() does:
@@ -28,7 +11,7 @@ template <int N> static __device__ inline lks_floats<N> operand(const float *p, 
 template <typename E, int N>
 static __global__ void __launch_bounds__(WARPS *LKS_WARP)
     dot_rows(lks_epilogue<E> e, E *y, size_t ldy, const E *x, const float *w, size_t rows,
-             size_t out, size_t in, bool bf16)
+             size_t out, size_t in)
 {
     const unsigned lane = threadIdx.x % LKS_WARP;
     const size_t column = (size_t)blockIdx.x * WARPS + threadIdx.x / LKS_WARP;
@@ -41,12 +24,15 @@ static __global__ void __launch_bounds__(WARPS *LKS_WARP)
 
     float sum[ROWS] = {};
     for (size_t i = lane * N; i < in; i += LKS_WARP * N) {
-        const lks_floats<N> vw = operand<N>(w + i, bf16);
+        lks_floats<N> vw = lks_load<N>(w + i);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            vw.at[k] = lks_as_stored(x, vw.at[k]); /* an operand as x is */
 #pragma unroll
         for (unsigned r = 0; r < ROWS; r++) {
             if (r >= n)
                 break;
-            const lks_floats<N> vx = operand<N>(x + r * in + i, bf16);
+            const lks_floats<N> vx = lks_load<N>(x + r * in + i);
 #pragma unroll
             for (int k = 0; k < N; k++)
                 sum[r] = fmaf(vx.at[k], vw.at[k], sum[r]);
@@ -77,5 +63,5 @@ extern "C" void lks__cuda_linear_rows_fwd(const lks__exec *ex, lks__act *y, size
     const bool fours = lks_in_fours(in, x, w);
     LKS_LAUNCH_ACTS(dot_rows, halves, fours, grid, block, lks__cuda_stream(ex),
                     lks_epilogue_of<E>(epilogue), LKS_ACTS(E, y), ldy, LKS_ACTS(E, x), w, rows, out,
-                    in, lks__cuda_bf16(ex));
+                    in);
 }
