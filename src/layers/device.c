@@ -11,7 +11,7 @@ static lks_status group_failure(lks__device *device)
     lks_status st = LKS_OK;
     if (device->waiter.failure != NULL)
         st = device->waiter.failure(device->waiter.ctx);
-    if (st != LKS_OK && device->joined)
+    if (st != LKS_OK && device->joined > 1)
         device->ops->exchange->cut(device);
     return st;
 }
@@ -26,14 +26,14 @@ static lks_status give_up(lks__device *device, double seconds)
         "%s has finished nothing for %.0f s (--timeout)%s: its kernels hang, or a step "
         "takes longer than that; look at nvidia-smi and dmesg, or give a longer "
         "--timeout",
-        device->which, seconds, device->joined ? ", or one that it waits for" : "");
+        device->which, seconds, device->joined > 1 ? ", or one that it waits for" : "");
 }
 
 static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failure)
 {
     /* Most waits are short: poll often at first, then leave the core to other threads. */
     enum { SPINS = 200 };
-    const double margin = device->joined ? 5 : 0, limit = device->waiter.timeout_s + margin;
+    const double margin = device->joined > 1 ? 5 : 0, limit = device->waiter.timeout_s + margin;
     double start = 0;
     for (int i = 0;; i++) {
         bool passed;

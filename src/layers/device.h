@@ -97,7 +97,8 @@ struct lks__device {
     uint64_t fingerprint;      /* of its bits; 0: they are those of the CPU's kernels */
     bool bf16;                 /* --dtype=auto is bfloat16 on it */
     bool hung;                 /* given up: nobody may wait for what is queued any more */
-    bool joined;               /* ops->exchange reaches the devices of all ranks of the group */
+    int joined;                /* ranks whose devices ops->exchange reaches, all of the group: 1
+                                * if there is no other; 0: it isn't used */
     /* Which piece of hardware it is, the same for all processes of the host, and its name in
      * messages; 0: each process has its own. */
     uint64_t unit;

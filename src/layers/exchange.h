@@ -65,7 +65,8 @@ struct lks__exchange_ops {
     bool (*can)(lks__device *device, char *why, size_t why_bytes);
     void (*about)(lks__device *device, char *text, size_t bytes); /* what moves it, if it can */
     lks_status (*id)(lks__device *device, lks__exchange_id *id);
-    /* Collective. Without a call, nothing below may be called; close() leaves the others again. */
+    /* Collective. Without a call, nothing below may be called; close() leaves the others again. The
+     * only rank of a group may join with id NULL, and without can() and id() before. */
     lks_status (*join)(lks__device *device, int rank, int n_ranks, const lks__exchange_id *id);
     /* Put a list on the queue; its pieces travel together. Every rank puts the same lists, in the
      * same order, on one queue: a SPREAD stands in all of them, and of a SEND its receiver's has

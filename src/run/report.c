@@ -195,6 +195,14 @@ static lks_status config_line(lks__report *r, const lks__trainer *t)
     return lks__metrics_end(r->metrics);
 }
 
+/* How gradients go from GPU to GPU. */
+static const char *exchange_of(const lks__trainer *t)
+{
+    if (t->ses.device->joined == 0)
+        return "staged";
+    return t->ses.device->joined == 1 && t->s.exchange == LKS__exchange_auto ? "none" : "nccl";
+}
+
 static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
 {
     char *absolute = realpath(t->data_dir, NULL);
@@ -206,7 +214,7 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
     lks__jsonw_str(w, "replicas", lks__setting_word(&t->s, LKS__SETTING_replicas));
     lks__jsonw_str(w, "device", t->ses.device->ops->name);
     if (!t->ses.device->ops->host_memory)
-        lks__jsonw_str(w, "exchange", t->ses.device->joined ? "nccl" : "staged");
+        lks__jsonw_str(w, "exchange", exchange_of(t));
     lks__jsonw_str(w, "cpu", lks__cpu_model());
     lks__jsonw_str(w, "kernels", lks__cpu_level_name(t->ses.kernels.level));
     lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&t->ses.kernels));

@@ -212,6 +212,27 @@ static lks_status agree_on_units(lks__session *s, bool share)
     return lks__session_agree(s, st);
 }
 
+/* All ranks have devices of one name. */
+static lks_status agree_on_name(lks__session *s)
+{
+    enum { NAME = 16 };
+    const int W = s->world.world_size;
+    char(*names)[NAME] = calloc((size_t)W, sizeof *names), mine[NAME] = "";
+    int other = 0;
+    if (names == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    snprintf(mine, sizeof mine, "%s", s->device->ops->name);
+    lks_status st = lks_comm_all_gather(s->comm, mine, names, sizeof mine, LKS_UINT8);
+    while (st == LKS_OK && other < W && strncmp(names[other], names[0], NAME) == 0)
+        other++;
+    if (st == LKS_OK && other < W)
+        st = lks__fail(LKS_ERR_DIVERGED,
+                       "device differs between ranks: rank 0 has %.15s, rank %d has %.15s",
+                       names[0], other, names[other]);
+    free(names);
+    return lks__session_agree(s, st);
+}
+
 lks_status lks__session_device(lks__session *s, const char *name, bool share)
 {
     const lks__device_place place = {
@@ -221,9 +242,7 @@ lks_status lks__session_device(lks__session *s, const char *name, bool share)
     };
     LKS__TRY(lks__session_agree(s, open_device(name, &place, &s->device)));
     watch_waits(s);
-    uint64_t word = 0;
-    memcpy(&word, s->device->ops->name, strnlen(s->device->ops->name, sizeof word));
-    LKS__TRY(lks__session_same(s, "device", word));
+    LKS__TRY(agree_on_name(s));
     if (!s->device->ops->host_memory)
         LKS__TRY(agree_on_units(s, share));
     return s->device->fingerprint == 0 ? LKS_OK : agree_on_fingerprint(s);
@@ -285,6 +304,12 @@ lks_status lks__session_join(lks__session *s, bool must)
     char why[WHY_BYTES];
     lks_status st = LKS_OK;
     int rank;
+    if (s->world.world_size == 1 && !must) { /* sums on the device are all that it needs */
+        if (ops != NULL)
+            LKS__TRY(ops->join(s->device, 0, 1, NULL));
+        s->device->joined = ops != NULL;
+        return LKS_OK;
+    }
     LKS__TRY(find_lacking(s, &rank, why));
     if (rank >= 0 && must)
         st = lks__fail(LKS_ERR_SUPPORT,
@@ -306,7 +331,7 @@ lks_status lks__session_join(lks__session *s, bool must)
     /* A failure goes on record at once, because the others wait for this rank. */
     st = lks__session_fail(s, ops->join(s->device, s->world.rank, s->world.world_size, &id));
     LKS__TRY(lks__session_agree(s, st));
-    s->device->joined = true;
+    s->device->joined = s->world.world_size;
     note_join(s);
     return LKS_OK;
 }

@@ -44,7 +44,8 @@ lks_status lks__session_device(lks__session *s, const char *name, bool share);
 
 /* Join the ranks' devices, so that memory goes from one to the other without the host. Collective.
  * If that can't be on some rank it is an error with `must`; without, the host stays between them,
- * as it does for devices that never join, and the note below has the reason. */
+ * as it does for devices that never join, and the note below has the reason. A rank that is alone
+ * joins nobody, without `must`; then its device sums by itself. */
 lks_status lks__session_join(lks__session *s, bool must);
 
 /* Why `auto` left out what the user may have expected, or how devices have joined; NULL: nothing,

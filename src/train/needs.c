@@ -196,16 +196,16 @@ static const lks__optimizer *optimizer_of(const lks__settings *s)
 }
 
 /* Will devices exchange gradients, if their module is there? */
-static bool joins(const lks__device *device, const lks__settings *s, const lks__place *place)
+static bool joins(const lks__device *device, const lks__settings *s)
 {
-    return device->ops->exchange != NULL && lks__train_may_join(s, lks__place_world(place));
+    return device->ops->exchange != NULL && lks__train_may_join(s);
 }
 
 /* Moments of a rank's pieces, of the rank that has most of them. */
 static lks_status device_moments(const lks__device *device, const lks__settings *s,
                                  const lks__table *table, lks__needs *n)
 {
-    const bool joined = joins(device, s, &n->place);
+    const bool joined = joins(device, s);
     const int sharers = s->replicas == LKS__replicas_shared && !joined ? n->place.local : 1;
     const int hosts = joined ? lks__place_world(&n->place) : s->zero == 0 ? 1 : n->place.n_hosts;
     size_t(*ranges)[2] = calloc((size_t)table->n_groups + 1, sizeof *ranges);
@@ -332,7 +332,7 @@ static lks_status find_device(const lks__device *device, const lks__settings *s,
     };
     find_factors(s, table, &use, lks__place_world(&n->place));
     d->work = (double)device->layers->work_bytes(&use);
-    if (joins(device, s, &n->place))
+    if (joins(device, s))
         LKS__TRY(exchange_bytes(s, table, n));
     d->buffers = (double)lks__batch_bytes(device, rows) +
                  bytes_of((size_t)s->gradient_accumulation_steps) + sizeof(float); /* losses */
@@ -379,7 +379,7 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
         st = lks__model_activation_bytes(&config, (int)s->batch_size, device->layers, &activations);
     if (st == LKS_OK) {
         const bool staging = ddp.staging && ddp.A == 1 && host_memory;
-        const bool joined = joins(device, s, place);
+        const bool joined = joins(device, s);
         bool merges;
         int left;
         *n = (lks__needs){

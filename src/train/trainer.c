@@ -224,10 +224,9 @@ static const char *not_between_devices(const lks__settings *s)
     return NULL;
 }
 
-bool lks__train_may_join(const lks__settings *s, int W)
+bool lks__train_may_join(const lks__settings *s)
 {
-    return s->exchange != LKS__exchange_staged && not_between_devices(s) == NULL &&
-           (W > 1 || s->exchange == LKS__exchange_nccl);
+    return s->exchange != LKS__exchange_staged && not_between_devices(s) == NULL;
 }
 
 /* As --exchange says. */
@@ -240,7 +239,7 @@ static lks_status join_devices(lks__trainer *t)
     if (must && not != NULL)
         return lks__session_agree(
             &t->ses, lks__fail(LKS_ERR_CONFIG, "exchange=nccl doesn't go together with %s", not ));
-    if (!must && (not != NULL || t->ses.world.world_size == 1))
+    if (!must && not != NULL)
         return LKS_OK;
     return lks__session_join(&t->ses, must);
 }

@@ -154,8 +154,8 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p);
  * again. */
 bool lks__train_saves_again(const lks__trainer *t);
 
-/* May the devices of W ranks exchange gradients, by these settings? */
-bool lks__train_may_join(const lks__settings *s, int W);
+/* May devices exchange gradients, by these settings? */
+bool lks__train_may_join(const lks__settings *s);
 
 /* How a run with these checked settings adds up its gradients. */
 lks__ddp_config lks__train_ddp_config(const lks__settings *s);

@@ -38,7 +38,7 @@ static lks_status open_rank(int rank, int n_ranks, const lks__exchange_id *id)
     ops = device->ops->exchange;
     assert_true(ops->can(device, why, sizeof why));
     LKS__TRY(ops->join(device, rank, n_ranks, id));
-    device->joined = true;
+    device->joined = n_ranks;
     return LKS_OK;
 }
 

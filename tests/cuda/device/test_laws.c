@@ -176,6 +176,10 @@ static void test_exchanges(void **state)
     law_assert_same(out, whole[1]);
     assert_exchange(out, "nccl");
     law_assert_same(RUN(true, "--nproc_per_node=1", "--exchange=nccl"), whole[1]);
+    assert_exchange(whole[0], "none");
+    out = RUN(false, "--nproc_per_node=1", "--exchange=staged");
+    law_assert_same(out, whole[0]);
+    assert_exchange(out, "staged");
     out = RUN(true, "--nproc_per_node=2", "--exchange=staged");
     law_assert_same(out, whole[1]);
     assert_exchange(out, "staged");

@@ -203,8 +203,10 @@ static void test_mixed_hosts(void **state)
 {
     lks_test_result r[2];
     run_hosts((const char *const[]){"cuda", "cpu"}, lks_test_folder(), r);
-    for (int i = 0; i < 2; i++)
-        print_message("node %d: %d: %s\n", i, r[i].exit_code, r[i].err);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r[i].exit_code, 1);
+        assert_contains(r[i].err, "device differs between ranks: rank 0 has cuda, rank 2 has cpu");
+    }
 }
 
 /* A checkpoint made by algorithms that this machine doesn't have: a warning, and the run goes on
@@ -221,10 +223,11 @@ static void test_other_algorithms(void **state)
         fail_msg("exit code %d: %s", r.exit_code, r.err);
     assert_contains(r.err, "the checkpoint was made with kernels of fingerprint");
     const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    assert_int_equal(json_array_size(lines), 2);
+    const size_t n = json_array_size(lines);
+    assert_true(n >= 2);
     assert_string_not_equal(
         json_string_value(lks_test_member(json_array_get(lines, 0), "fingerprint")),
-        json_string_value(lks_test_member(json_array_get(lines, 1), "fingerprint")));
+        json_string_value(lks_test_member(json_array_get(lines, n - 1), "fingerprint")));
 }
 
 /* --- info ------------------------------------------------------------------------------------ */
@@ -266,9 +269,11 @@ static long count_calls(bool golf, int steps, const char *call)
     return line == NULL ? 0 : atol(line + strlen(call) + 2);
 }
 
-/* A step allocates nothing and opens nothing, and the host waits for one copy from the device. */
+/* A step allocates nothing and opens nothing. Tokens and targets of its 8 micro-batches go to the
+ * device; their losses, and the blocks' sums of squares, come back. */
 static void test_steps(void **state)
 {
+    enum { COPIES = 2 * 8 + 2 };
     static const char *const none[] = {"cudaMalloc",
                                        "cudaFree",
                                        "cudaHostAlloc cudaHostAllocDefault",
@@ -282,9 +287,18 @@ static void test_steps(void **state)
             if (few == 0 || few != more)
                 fail_msg("%s: %ld times in 3 steps, %ld times in 7", none[i], few, more);
         }
-        const char *back = "cudaMemcpyAsync cudaMemcpyDeviceToHost";
-        print_message("golf %d: %ld copies to the host in 3 steps, %ld in 7\n", golf,
-                      count_calls(golf, 3, back), count_calls(golf, 7, back));
+        static const struct {
+            const char *call;
+            long a_step;
+        } copies[] = {{"cudaMemcpyAsync cudaMemcpyDefault", COPIES},
+                      {"cudaMemcpyAsync cudaMemcpyDeviceToHost", 0},
+                      {"cudaMemcpyAsync cudaMemcpyHostToDevice", 0}};
+        for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+            const long few = count_calls(golf, 3, copies[i].call),
+                       more = count_calls(golf, 7, copies[i].call);
+            if (more - few != 4 * copies[i].a_step)
+                fail_msg("%s: %ld times in 3 steps, %ld times in 7", copies[i].call, few, more);
+        }
     }
 }
 
