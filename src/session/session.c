@@ -166,6 +166,29 @@ static lks_status open_device(const char *name, const lks__device_place *place,
     return st == LKS_ERR_SUPPORT ? LKS_OK : st;
 }
 
+enum { SAME_TEXT = 17 };
+
+/* Collective: ERR_DIVERGED, naming `what` and two ranks, if the text (shorter than SAME_TEXT) isn't
+ * the same on all. */
+static lks_status same_text(lks__session *s, const char *what, const char *text)
+{
+    const int W = s->world.world_size;
+    char(*all)[SAME_TEXT] = calloc((size_t)W, sizeof *all), mine[SAME_TEXT] = "";
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    snprintf(mine, sizeof mine, "%s", text);
+    lks_status st = lks_comm_all_gather(s->comm, mine, all, sizeof mine, LKS_UINT8);
+    int other = 0;
+    while (st == LKS_OK && other < W && strncmp(all[other], all[0], SAME_TEXT) == 0)
+        other++;
+    if (st == LKS_OK && other < W)
+        st = lks__fail(LKS_ERR_DIVERGED,
+                       "%s differs between ranks: rank 0 has %.16s, rank %d has %.16s", what,
+                       all[0], other, all[other]);
+    free(all);
+    return lks__session_agree(s, st);
+}
+
 /* The bits of a run are those of the CPU's kernels and, if the device has its own, of those. */
 static lks_status agree_on_fingerprint(lks__session *s)
 {
@@ -212,27 +235,6 @@ static lks_status agree_on_units(lks__session *s, bool share)
     return lks__session_agree(s, st);
 }
 
-/* All ranks have devices of one name. */
-static lks_status agree_on_name(lks__session *s)
-{
-    enum { NAME = 16 };
-    const int W = s->world.world_size;
-    char(*names)[NAME] = calloc((size_t)W, sizeof *names), mine[NAME] = "";
-    int other = 0;
-    if (names == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
-    snprintf(mine, sizeof mine, "%s", s->device->ops->name);
-    lks_status st = lks_comm_all_gather(s->comm, mine, names, sizeof mine, LKS_UINT8);
-    while (st == LKS_OK && other < W && strncmp(names[other], names[0], NAME) == 0)
-        other++;
-    if (st == LKS_OK && other < W)
-        st = lks__fail(LKS_ERR_DIVERGED,
-                       "device differs between ranks: rank 0 has %.15s, rank %d has %.15s",
-                       names[0], other, names[other]);
-    free(names);
-    return lks__session_agree(s, st);
-}
-
 lks_status lks__session_device(lks__session *s, const char *name, bool share)
 {
     const lks__device_place place = {
@@ -242,7 +244,7 @@ lks_status lks__session_device(lks__session *s, const char *name, bool share)
     };
     LKS__TRY(lks__session_agree(s, open_device(name, &place, &s->device)));
     watch_waits(s);
-    LKS__TRY(agree_on_name(s));
+    LKS__TRY(same_text(s, "device", s->device->ops->name));
     if (!s->device->ops->host_memory)
         LKS__TRY(agree_on_units(s, share));
     return s->device->fingerprint == 0 ? LKS_OK : agree_on_fingerprint(s);
@@ -504,21 +506,9 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
 
 lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
 {
-    int W = s->world.world_size;
-    uint64_t *all = calloc((size_t)W, sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
-    lks_status st = lks_comm_all_gather(s->comm, &value, all, sizeof value, LKS_UINT8);
-    int other = 0;
-    while (st == LKS_OK && other < W && all[other] == all[0])
-        other++;
-    if (st == LKS_OK && other < W)
-        st = lks__fail(LKS_ERR_DIVERGED,
-                       "%s differs between ranks: rank 0 has %016" PRIx64
-                       ", rank %d has %016" PRIx64,
-                       what, all[0], other, all[other]);
-    free(all);
-    return lks__session_agree(s, st);
+    char text[SAME_TEXT];
+    snprintf(text, sizeof text, "%016" PRIx64, value);
+    return same_text(s, what, text);
 }
 
 /* Don't publish ERR_PEER: it could hide the rank that really failed. */
