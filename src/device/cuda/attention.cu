@@ -373,7 +373,7 @@ static void count(const lks__exec *ex, const lks_attention &a, double products, 
     const double heads = (double)(a.shape.B * a.shape.NH), T = (double)a.shape.T;
     const double rows = (double)(a.shape.B * a.shape.T), hs = (double)a.shape.hs;
     lks__cuda_count(ex,
-                    (a.halves ? 2 : 4) * rows * hs *
+                    lks_act_bytes(a.halves) * rows * hs *
                         (of_queries * (double)a.shape.NH + of_keys * (double)a.shape.NKV),
                     heads * T * (T + 1) / 2 * (products * 2 * hs + each));
 }
@@ -423,7 +423,7 @@ static void launch_delta(const lks__exec *ex, const lks_attention &a)
 {
     const size_t rows = a.shape.B * a.shape.T * a.shape.NH;
     const double n = (double)(rows * a.shape.hs);
-    lks__cuda_count(ex, (a.halves ? 4 : 8) * n, 2 * n);
+    lks__cuda_count(ex, 2 * lks_act_bytes(a.halves) * n, 2 * n);
     LKS_LAUNCH_TYPED(attention_delta, a.halves,
                      dim3((unsigned)((rows + DELTA_WARPS - 1) / DELTA_WARPS)),
                      dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a);
@@ -690,7 +690,7 @@ extern "C" void lks__cuda_attention_cached_fwd(const lks__exec *ex,
     a.wide = a.wide && lks_in_fours(shape->hs, cache->k, cache->v);
     const double keys = (double)(cache->at + shape->T), hs = (double)shape->hs;
     const double seen = (double)cache->at + ((double)shape->T + 1) / 2; /* by a query, on average */
-    const double bytes = a.halves ? 2 : 4;
+    const double bytes = lks_act_bytes(a.halves);
     lks__cuda_count(ex, bytes * 4 * (double)heads * hs, 0.0);
     LKS_LAUNCH_TYPED(attention_keep, a.halves,
                      dim3((unsigned)((heads + DELTA_WARPS - 1) / DELTA_WARPS)),

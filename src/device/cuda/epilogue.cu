@@ -37,7 +37,7 @@ extern "C" void lks__cuda_epilogue(const lks__exec *ex, lks__act *y, size_t ldy,
         return;
     const double n = (double)rows * (double)width;
     const int matrices = 2 + (e->in != NULL) + (e->out != NULL);
-    lks__cuda_count(ex, (halves ? 2 : 4) * matrices * n, flops_of(e->kind) * n);
+    lks__cuda_count(ex, lks_act_bytes(halves) * matrices * n, flops_of(e->kind) * n);
     const bool fours = width % 4 == 0 && lks_in_fours(ldy, y, e->bias, e->in, e->scale, e->out);
     LKS_LAUNCH_ACTS(finish_rows, halves, fours, dim3((unsigned)rows),
                     dim3(lks_row_threads(width, fours)), lks__cuda_stream(ex),
@@ -65,7 +65,7 @@ extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind
     if (rows == 0 || width == 0)
         return;
     const double n = (double)rows * (double)width;
-    lks__cuda_count(ex, (halves ? 4 : 8) * n, flops_of(kind) * n);
+    lks__cuda_count(ex, 2 * lks_act_bytes(halves) * n, flops_of(kind) * n);
     const bool fours = lks_in_fours(width, x, y);
     LKS_LAUNCH_ACTS(activate_rows, halves, fours, dim3((unsigned)rows),
                     dim3(lks_row_threads(width, fours)), lks__cuda_stream(ex), kind, LKS_ACTS(E, y),
@@ -107,7 +107,7 @@ static void launch_sums(const lks__exec *ex, float *sums, const void *x, bool ha
                         size_t rows, size_t width, bool add)
 {
     const double n = (double)rows * (double)width;
-    lks__cuda_count(ex, (halves ? 2 : 4) * n, n);
+    lks__cuda_count(ex, lks_act_bytes(halves) * n, n);
     LKS_LAUNCH_TYPED(
         sum_columns, halves,
         dim3((unsigned)((width + COLUMNS - 1) / COLUMNS), (unsigned)((rows + SLAB - 1) / SLAB)),

@@ -1,14 +1,8 @@
 /* cuda/rounding.cu - floats as bfloat16, for products. */
-#include "device/cuda/bf16.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/rows.h"
 
 static const size_t CHUNK = 8192; /* elements of a block, if there are no rows */
-
-/* N numbers that are written by one instruction. */
-template <int N> struct alignas(2 * N) halves {
-    uint16_t at[N];
-};
 
 /* A block for each row of `width`, of which the last may have fewer: there are n elements with
  * those between rows. blockIdx.y: the matrix. */
@@ -16,20 +10,10 @@ template <int N>
 static __global__ void __launch_bounds__(256) round_rows(const lks__cuda_rounding r, size_t n)
 {
     const float *x = r.x + blockIdx.y * r.stride_x + blockIdx.x * r.ldx;
-    uint16_t *y = r.y + blockIdx.y * r.stride_y + blockIdx.x * r.ldy;
+    lks_half *y = (lks_half *)r.y + blockIdx.y * r.stride_y + blockIdx.x * r.ldy;
     const size_t left = n - blockIdx.x * r.ldx, width = r.width < left ? r.width : left;
-    for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N) {
-        const lks_floats<N> v = lks_load<N>(x + c);
-        halves<N> to;
-#pragma unroll
-        for (int k = 0; k < N; k += 2) {
-            const uint32_t pair = lks_bf16_pair(v.at[k], N == 1 ? 0.0f : v.at[k + (N > 1)]);
-            to.at[k] = (uint16_t)pair;
-            if (N > 1)
-                to.at[k + (N > 1)] = (uint16_t)(pair >> 16);
-        }
-        *(halves<N> *)(y + c) = to;
-    }
+    for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N)
+        lks_store<N>(y + c, lks_load<N>(x + c));
 }
 
 extern "C" void lks__cuda_round(const lks__exec *ex, const lks__cuda_rounding *rounding)

@@ -59,7 +59,7 @@ extern "C" void lks__cuda_linear_rows_fwd(const lks__exec *ex, lks__act *y, size
     const dim3 grid((unsigned)((out + WARPS - 1) / WARPS), (unsigned)((rows + ROWS - 1) / ROWS));
     const dim3 block(WARPS * LKS_WARP);
     const double n = (double)rows, each = (double)in * (double)out;
-    lks__cuda_count(ex, 4 * each + (halves ? 2 : 4) * n * (double)(in + out), 2 * n * each);
+    lks__cuda_count(ex, 4 * each + lks_act_bytes(halves) * n * (double)(in + out), 2 * n * each);
     const bool fours = lks_in_fours(in, x, w);
     LKS_LAUNCH_ACTS(dot_rows, halves, fours, grid, block, lks__cuda_stream(ex),
                     lks_epilogue_of<E>(epilogue), LKS_ACTS(E, y), ldy, LKS_ACTS(E, x), w, rows, out,
