@@ -11,24 +11,37 @@
 
 static const char *tool, *text_data, *byte_data, *all_calls;
 
+/* `lockstep train` of a small model into `out`. */
+static law_args run_of(bool golf, const char *dtype, int steps, const char *out)
+{
+    static const char *const small[2][14] = {
+        {"--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=1",
+         "--gradient_accumulation_steps=8", "--eval_interval=8", "--eval_iters=1",
+         "--learning_rate=1e-2"},
+        {"--family=golf", "--num_layers=3", "--num_heads=2", "--num_kv_heads=1", "--model_dim=16",
+         "--train_seq_len=8", "--train_batch_tokens=64", "--val_batch_size=64",
+         "--warmdown_iters=0", "--max_wallclock_seconds=0"},
+    };
+    law_args args = {.n = 0};
+    law_add(&args, "%s", tool);
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", golf ? byte_data : text_data);
+    law_add(&args, "--out_dir=%s", out);
+    for (int i = 0; small[golf][i] != NULL; i++)
+        law_add(&args, "%s", small[golf][i]);
+    law_add(&args, golf ? "--iterations=%d" : "--max_iters=%d", steps);
+    law_add(&args, "--dtype=%s", dtype);
+    law_add(&args, "--threads=1");
+    return args;
+}
+
 /* `more`: ranks on GPUs, or "--device=cpu". */
 static const char *train_steps(bool golf, const char *dtype, int steps, const char *more)
 {
     const char *out = lks_test_folder();
-    const char *const argv[2][24] = {
-        {tool, "train", lks_test_text("--dataset=%s", text_data),
-         lks_test_text("--out_dir=%s", out), lks_test_text("--dtype=%s", dtype), "--n_layer=2",
-         "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=1",
-         "--gradient_accumulation_steps=8", "--eval_interval=8", "--eval_iters=1",
-         "--learning_rate=1e-2", "--threads=1", lks_test_text("--max_iters=%d", steps), more},
-        {tool, "train", lks_test_text("--dataset=%s", byte_data),
-         lks_test_text("--out_dir=%s", out), lks_test_text("--dtype=%s", dtype), "--family=golf",
-         "--num_layers=3", "--num_heads=2", "--num_kv_heads=1", "--model_dim=16",
-         "--train_seq_len=8", "--train_batch_tokens=64", "--val_batch_size=64",
-         "--warmdown_iters=0", "--max_wallclock_seconds=0", "--threads=1",
-         lks_test_text("--iterations=%d", steps), more},
-    };
-    lks_test_result r = lks_test_run(argv[golf], NULL, 120);
+    law_args args = run_of(golf, dtype, steps, out);
+    law_add(&args, "%s", more);
+    lks_test_result r = lks_test_run(args.argv, NULL, 120);
     if (r.exit_code != 0)
         fail_msg("%s: exit code %d: %s", more, r.exit_code, r.err);
     return out;
@@ -150,33 +163,20 @@ static void run_hosts(const char *const devices[2], const char *out, lks_test_re
     const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
     lks_test_child nodes[2];
     for (int i = 0; i < 2; i++) {
-        const char *const argv[] = {"lockstep",
-                                    "run",
-                                    port,
-                                    "--nnodes=2",
-                                    lks_test_text("--node-rank=%d", i),
-                                    "--nproc-per-node=2",
-                                    tool,
-                                    "train",
-                                    lks_test_text("--dataset=%s", byte_data),
-                                    lks_test_text("--out_dir=%s", out),
-                                    lks_test_text("--device=%s", devices[i]),
-                                    "--dtype=bfloat16",
-                                    "--family=golf",
-                                    "--num_layers=3",
-                                    "--num_heads=2",
-                                    "--num_kv_heads=1",
-                                    "--model_dim=16",
-                                    "--train_seq_len=8",
-                                    "--train_batch_tokens=64",
-                                    "--val_batch_size=64",
-                                    "--iterations=8",
-                                    "--warmdown_iters=0",
-                                    "--max_wallclock_seconds=0",
-                                    "--threads=1",
-                                    NULL};
-        nodes[i] = lks_test_start(argv, (const char *const[]){"LOCKSTEP_TOKEN=0123456789abcdef-ab",
-                                                              "CUDA_STANDIN_OWN=1", NULL});
+        const law_args train = run_of(true, "bfloat16", 8, out);
+        law_args args = {.n = 0};
+        law_add(&args, "lockstep");
+        law_add(&args, "run");
+        law_add(&args, "%s", port);
+        law_add(&args, "--nnodes=2");
+        law_add(&args, "--node-rank=%d", i);
+        law_add(&args, "--nproc-per-node=2");
+        for (int k = 0; k < train.n; k++)
+            law_add(&args, "%s", train.argv[k]);
+        law_add(&args, "--device=%s", devices[i]);
+        nodes[i] =
+            lks_test_start(args.argv, (const char *const[]){"LOCKSTEP_TOKEN=0123456789abcdef-ab",
+                                                            "CUDA_STANDIN_OWN=1", NULL});
     }
     for (int i = 0; i < 2; i++)
         results[i] = lks_test_wait(&nodes[i], 120);
