@@ -419,7 +419,7 @@ void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n)
     free(bytes);
 }
 
-static void write_golf(const char *folder, size_t n_val)
+void lks_test_golf_tokens(const char *folder, size_t n_val)
 {
     uint16_t *ids = generate(1024, 220000);
     lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", folder), ids, 120000);
@@ -430,12 +430,12 @@ static void write_golf(const char *folder, size_t n_val)
 
 void lks_test_generated_golf(const char *folder)
 {
-    write_golf(folder, 20000);
+    lks_test_golf_tokens(folder, 20000);
 }
 
 void lks_test_short_golf(const char *folder)
 {
-    write_golf(folder, 2500);
+    lks_test_golf_tokens(folder, 2500);
 }
 
 void lks_test_need_sentencepiece(void)

@@ -115,6 +115,8 @@ void lks_test_generated_golf(const char *folder);
 /* The same with 2,500 ids for validation: golf's evaluations read all of them, which takes ten
  * times as long as the steps of a small run. */
 void lks_test_short_golf(const char *folder);
+/* The same with the first `n_val` of the 20,000. */
+void lks_test_golf_tokens(const char *folder, size_t n_val);
 /* Write one shard: ids as uint16 after the header. */
 void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n);
 

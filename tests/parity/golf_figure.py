@@ -6,6 +6,7 @@
 Settings come from the environment, as the script takes them; the data are the generated tokens of tests/figures/README.md.
 SCRIPT is the path of parameter-golf's train_gpt.py, TOKENIZER a SentencePiece model of 1,024 tokens. Needs PyTorch and the
 sentencepiece package. With GOLF_FIGURE_FLOAT64=1 everything is computed in float64 (parameters drawn in fp32).
+GOLF_FIGURE_VAL=N takes the first N of the 20,000 generated validation tokens.
 
     LKS_TEST_GOLF_FIGURES=FIGURE.json[:…] ctest --test-dir build -R parity_golf
 
@@ -26,7 +27,7 @@ torch.compile, Adam not fused, no_grad in place of inference_mode; recording add
 train_loss[i]: mean over step i's micro-batches, before the update; micro_losses has each. lr_scale[i], muon_momentum[i]: used in
 step i. grad_norm[i]: of all gradients before clipping. vals: eval_val after `step` updates. init, final: parameters: shape, sums
 in float64, of init the first and last 8 values. grad0, grad3: gradients of steps 0 and 3 before clipping; dots as in the other
-golf figures. quant: the int8 export; for each quantized tensor sums of q, of |q| and of the scales. roundtrip: eval_val of the
+golf figures. val_tokens in config: the number of validation tokens, 20,000 without it. quant: the int8 export; for each quantized tensor sums of q, of |q| and of the scales. roundtrip: eval_val of the
 dequantized weights. spread: largest difference of train_loss from a run in float64, over the first k steps, and of the gradients of steps 0 and 3,
 each relative to its tensor's norm."""
 
@@ -45,7 +46,8 @@ def generated_tokens(vocab, count):
     return tokens
 
 
-def write_shards(folder, vocab=1024, sizes=(("train_000000", 120000), ("train_000001", 80000), ("val_000000", 20000))):
+def write_shards(folder, n_val, vocab=1024):
+    sizes = ("train_000000", 120000), ("train_000001", 80000), ("val_000000", n_val)
     tokens, at = generated_tokens(vocab, sum(n for _, n in sizes)), 0
     for name, n in sizes:
         header = np.zeros(256, "<i4")
@@ -93,6 +95,8 @@ class Record:
         self.figure["config"] = {k.upper(): v for k, v in vars(type(args)).items()
                                  if not k.startswith("_") and not isinstance(v, str)}
         self.figure["config"] |= {k: os.environ[k] for k in PATTERNS if k in os.environ}
+        if "GOLF_FIGURE_VAL" in os.environ:
+            self.figure["config"]["val_tokens"] = int(os.environ["GOLF_FIGURE_VAL"])
         self.figure["init"] = {n: with_ends(p) for n, p in model.named_parameters()}
         self.figure["config"]["model_params"] = sum(p.numel() for p in model.parameters())
         self.keep("init", model)
@@ -230,13 +234,20 @@ def spread(record, exact):
     return result | spread_of_run(record.figure, exact.figure)
 
 
-def add_spread(path, script):
-    """Runs a recorded figure's settings again, in fp32 and float64, and writes how far those two and the figure are apart into it."""
+def settings_of(path):
+    """A recorded figure, whose settings become those of the script."""
     with open(path, encoding="utf-8") as f:
         figure = json.load(f)
     for key, value in figure["config"].items():
         if key.isupper():
             os.environ[key] = str(int(value)) if isinstance(value, bool) else str(value)
+    if "val_tokens" in figure["config"]:
+        os.environ["GOLF_FIGURE_VAL"] = str(figure["config"]["val_tokens"])
+    return figure
+
+
+def add_spread(path, script, figure):
+    """Runs a recorded figure's settings again, in fp32 and float64, and writes how far those two and the figure are apart into it."""
     record, exact = run_script(script, "torch.float32"), run_script(script, "torch.float64")
     with_exact, again = spread(record, exact), spread_of_run(figure, record.figure)
     again["train_loss"] = furthest(zip(figure["train_loss"], record.figure["train_loss"]))
@@ -256,14 +267,15 @@ def main():
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        recorded = settings_of(out) if add else None
         if "DATA_PATH" not in os.environ:
-            write_shards(folder)
+            write_shards(folder, int(os.environ.get("GOLF_FIGURE_VAL", "20000")))
             os.environ["DATA_PATH"] = folder
         os.environ["TOKENIZER_PATH"] = tokenizer
         os.environ["RUN_ID"] = "figure"
         if add:
             with contextlib.redirect_stdout(io.StringIO()):
-                add_spread(out, script)
+                add_spread(out, script, recorded)
             return
         record = run_script(script, "torch.float32")
         figure = record.figure
