@@ -60,7 +60,7 @@ void law_wide_model(void)
 
 law_shape law_model(void)
 {
-    return is_wide ? (law_shape){3, 3, 48, 24} : (law_shape){3, 3, 24, 12};
+    return is_wide ? (law_shape){3, 3, 48, 16} : (law_shape){3, 3, 24, 8};
 }
 
 static law_args settings(const char *sampler, const char *out)
@@ -106,7 +106,7 @@ static const char *golf_data(void)
     static const char *dir;
     if (dir == NULL) {
         dir = lks_test_folder();
-        lks_test_short_golf(dir);
+        lks_test_golf_tokens(dir, 1300); /* three batches */
     }
     return dir;
 }
@@ -116,7 +116,7 @@ static law_args golf_settings(const char *out)
     static const char *const more[] = {
         "--family=golf",        "--sampler=stream",   "--vocab_size=1024",
         "--n_layer=3",          "--n_head=4",         "--num_kv_heads=2",
-        "--n_embd=48",          "--block_size=32",    "--train_batch_tokens=1024",
+        "--n_embd=48",          "--block_size=16",    "--train_batch_tokens=512",
         "--val_batch_size=512", "--warmdown_iters=0", "--gradient_accumulation_steps=8",
         "--virtual_ranks=8",    "--iterations=6",     "--max_wallclock_seconds=0",
         "--eval_interval=3",    "--keep=0",           "--bucket_mb=0.02",
