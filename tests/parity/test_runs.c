@@ -339,8 +339,7 @@ static void test_shakespeare(void **state)
         return;
     }
     const json_t *figure = lks_test_figure(name);
-    const char *metrics =
-        lks_test_text("%s/metrics.jsonl", train(figure, shakespeare(), 1, few));
+    const char *metrics = lks_test_text("%s/metrics.jsonl", train(figure, shakespeare(), 1, few));
     check_steps(name, figure, metrics, FEW);
     check_evals(name, figure, metrics, FEW);
 }
