@@ -38,6 +38,8 @@ struct lks_comm_ops {
     void (*ask_stop)(lks_comm *comm, int signo); /* may be called in a signal handler */
     int (*asked_stop)(const lks_comm *comm);
     void (*saving)(lks_comm *comm, bool saving);
+    void (*uses)(lks_comm *comm, const char *device);
+    lks_status (*among_devices)(lks_comm *comm, bool waits);
 
     lks_status (*alloc)(lks_comm *comm, int kind, size_t bytes, void **mem_p);
     void *(*peer)(const lks_comm *comm, const void *mem, int peer);
@@ -108,6 +110,16 @@ int lks__comm_asked_stop(const lks_comm *comm);
 /* This rank writes a checkpoint, or waits for the last one of the run: the launcher doesn't let a
  * second signal interrupt that. */
 void lks__comm_saving(lks_comm *comm, bool saving);
+
+/* What this rank computes on, for messages; "": the CPU. */
+void lks__comm_uses(lks_comm *comm, const char *device);
+
+/* Devices move memory to each other without the group, which only looks on. `waits`: this rank's
+ * device is inside such a move, and this rank waits for it. Call it again and again meanwhile, and
+ * once with false behind it; a change is a heartbeat. ERR_TIMEOUT names a rank that isn't inside
+ * one and whose heartbeat has stood still for the deadline and a little: so one that finds its own
+ * device still can say so before. ERR_PEER names one whose process has ended. */
+lks_status lks__comm_among_devices(lks_comm *comm, bool waits);
 
 /* Keep the handle (not the group) beyond lks_comm_close(), so that an object that uses the group
  * can call lks__comm_is_closed() and doesn't read freed memory. One release for each hold. */

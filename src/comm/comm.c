@@ -125,6 +125,15 @@ static void no_saving(lks_comm *comm, bool saving)
 {
 }
 
+static void no_uses(lks_comm *comm, const char *device)
+{
+}
+
+static lks_status no_among_devices(lks_comm *comm, bool waits)
+{
+    return LKS_OK;
+}
+
 static struct lks_comm_ops complete(const struct lks_comm_ops *given)
 {
     struct lks_comm_ops ops = *given;
@@ -137,6 +146,8 @@ static struct lks_comm_ops complete(const struct lks_comm_ops *given)
     FILL(ask_stop);
     FILL(asked_stop);
     FILL(saving);
+    FILL(uses);
+    FILL(among_devices);
     FILL(alloc);
     FILL(peer);
     FILL(barrier);
@@ -335,6 +346,16 @@ int lks__comm_asked_stop(const lks_comm *comm)
 void lks__comm_saving(lks_comm *comm, bool saving)
 {
     comm->ops.saving(comm, saving);
+}
+
+void lks__comm_uses(lks_comm *comm, const char *device)
+{
+    comm->ops.uses(comm, device);
+}
+
+lks_status lks__comm_among_devices(lks_comm *comm, bool waits)
+{
+    return comm->ops.among_devices(comm, waits);
 }
 
 double lks_comm_take_wait_s(lks_comm *comm)

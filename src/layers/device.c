@@ -6,35 +6,40 @@
 #include "layers/exchange.h"
 
 /* The group's failure; OK if it has none. What other ranks were to send won't come then. */
-static lks_status group_failure(lks__device *device)
+static lks_status group_failure(lks__device *device, bool others)
 {
     lks_status st = LKS_OK;
     if (device->waiter.failure != NULL)
-        st = device->waiter.failure(device->waiter.ctx);
+        st = device->waiter.failure(device->waiter.ctx, others);
     if (st != LKS_OK && device->joined > 1)
         device->ops->exchange->cut(device);
     return st;
 }
 
-/* Other ranks notice a rank that stands still and name it, but a rank alone has only itself. If
- * devices wait for each other, the launcher gives up first, and tells of all ranks. */
-static lks_status give_up(lks__device *device, double seconds)
+static lks_status give_up(lks__device *device, double seconds, bool others)
 {
     device->hung = true;
-    return lks__fail(
-        LKS_ERR_TIMEOUT,
-        "%s has finished nothing for %.0f s (--timeout)%s: its kernels hang, or a step "
-        "takes longer than that; look at nvidia-smi and dmesg, or give a longer "
-        "--timeout",
-        device->which, seconds, device->joined > 1 ? ", or one that it waits for" : "");
+    if (others)
+        return lks__fail(LKS_ERR_TIMEOUT,
+                         "%s has waited for other ranks' GPUs for %.0f s (--timeout and a little): "
+                         "one of them hangs, or what connects them; NCCL_DEBUG=INFO shows more",
+                         device->which, seconds);
+    return lks__fail(LKS_ERR_TIMEOUT,
+                     "%s has finished nothing for %.0f s (--timeout): its kernels hang, or a step "
+                     "takes longer than that; look at nvidia-smi and dmesg, or give a longer "
+                     "--timeout",
+                     device->which, seconds);
 }
 
 static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failure)
 {
     /* Most waits are short: poll often at first, then leave the core to other threads. */
     enum { SPINS = 200 };
-    const double margin = device->joined > 1 ? 5 : 0, limit = device->waiter.timeout_s + margin;
+    /* A rank whose own work stands still says so, and those that wait for it name it if it can't:
+     * both come before. So does the launcher, which tells of all ranks if all of them wait. */
+    const double margin = 5;
     double start = 0;
+    bool others = false;
     for (int i = 0;; i++) {
         bool passed;
         if (device->hung)
@@ -45,15 +50,19 @@ static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failu
                 device->waiter.progress(device->waiter.ctx);
             return LKS_OK;
         }
-        const lks_status st = group_failure(device);
+        const bool waited = others;
+        if (i >= SPINS && device->joined > 1)
+            others = device->ops->exchange->waits(device);
+        const lks_status st = group_failure(device, others);
         if (st != LKS_OK && until_failure)
             return st;
         if (i < SPINS)
             continue;
-        if (i == SPINS)
+        if (i == SPINS || others != waited) /* then a move has begun or ended */
             start = lks__sys_now();
+        const double limit = device->waiter.timeout_s + (others ? margin : 0);
         if (device->waiter.timeout_s > 0 && lks__sys_now() - start > limit)
-            return give_up(device, limit);
+            return give_up(device, limit, others);
         usleep(20);
     }
 }

@@ -82,8 +82,10 @@ struct lks__device_ops {
 
 /* Functions to call while the host waits. */
 typedef struct lks__waiter {
-    void (*progress)(void *ctx);      /* a mark has been passed: counts as a heartbeat */
-    lks_status (*failure)(void *ctx); /* OK, or the reason to stop waiting */
+    void (*progress)(void *ctx); /* a mark has been passed: counts as a heartbeat */
+    /* OK, or the reason to stop waiting. `others`: the device waits for those of other ranks, so
+     * this rank isn't what they wait for. */
+    lks_status (*failure)(void *ctx, bool others);
     void *ctx;
     double timeout_s; /* 0: none. A device that passes no mark for so long is given up */
 } lks__waiter;

@@ -72,6 +72,9 @@ struct lks__exchange_ops {
      * same order, on one queue: a SPREAD stands in all of them, and of a SEND its receiver's has
      * the RECEIVE of the same size, several of them in the same order. */
     void (*move)(lks__device *device, lks__queue queue, const lks__move *list, size_t n);
+    /* A poll: is the device inside a move, all that was before it being done? If it stays there,
+     * another rank's device or process has stopped. */
+    bool (*waits)(lks__device *device);
     /* The bits of comm/shm/sum.h's sum, and of the kernel `sumsq`. */
     void (*sum)(lks__device *device, lks__queue queue, const lks__shard_sum *sum);
     /* The group has failed: what is queued ends at once, undone, and nothing more is moved. */

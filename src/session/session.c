@@ -25,16 +25,23 @@ static void beat(void *comm)
     lks_comm_beat(comm);
 }
 
-/* The group's errors appear only in its own operations. */
-static lks_status failure(void *comm)
+static void mark_passed(void *comm)
 {
+    (void)lks__comm_among_devices(comm, false);
+    lks_comm_beat(comm);
+}
+
+/* The group's errors appear only in its own operations. */
+static lks_status failure(void *comm, bool others)
+{
+    LKS__TRY(lks__comm_among_devices(comm, others));
     return lks_comm_progress(comm);
 }
 
 static void watch_waits(lks__session *s)
 {
     s->device->waiter = (lks__waiter){
-        .progress = beat, .failure = failure, .ctx = s->comm, .timeout_s = s->timeout_s};
+        .progress = mark_passed, .failure = failure, .ctx = s->comm, .timeout_s = s->timeout_s};
 }
 
 bool lks__session_foreign(void)
@@ -244,6 +251,7 @@ lks_status lks__session_device(lks__session *s, const char *name, bool share)
     };
     LKS__TRY(lks__session_agree(s, open_device(name, &place, &s->device)));
     watch_waits(s);
+    lks__comm_uses(s->comm, s->device->which);
     LKS__TRY(same_text(s, "device", s->device->ops->name));
     if (!s->device->ops->host_memory)
         LKS__TRY(agree_on_units(s, share));

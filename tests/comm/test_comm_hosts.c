@@ -278,6 +278,71 @@ static void test_names(void **state)
     run_hosts("22", 20, dies_without_a_note);
 }
 
+/* --- exchanges between devices, which the group only watches ---------------------------------- */
+
+/* For so many seconds at most, until there is a failure: wait for other ranks' devices, or stand
+ * still. */
+static lks_status stay(lks_comm *comm, bool waits, double seconds)
+{
+    lks_status st = LKS_OK;
+    for (double end = lks__sys_now() + seconds; st == LKS_OK && lks__sys_now() < end;
+         usleep(1000)) {
+        st = lks__comm_among_devices(comm, waits);
+        if (st == LKS_OK)
+            st = lks_comm_progress(comm);
+    }
+    return st;
+}
+
+/* Rank 2 stands still, with a GPU; all others wait for it, and name it, also from another host. */
+static bool one_has_no_answer(lks_comm *comm)
+{
+    const bool late = lks_comm_rank(comm) == 2;
+    lks__comm_uses(comm, late ? "GPU 7 (some name)" : "GPU 0 (some name)");
+    lks_comm_note(comm, 12, "update");
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    CHECK(stay(comm, !late, 20) == LKS_ERR_TIMEOUT);
+    CHECK(strstr(lks_last_error(), " s in an exchange between GPUs from rank 2 ") != NULL);
+    CHECK(strstr(lks_last_error(), "step 12, phase update") != NULL);
+    CHECK(lks_comm_world_size(comm) < 4 || strstr(lks_last_error(), ", GPU 7 (some name), at"));
+    return true;
+}
+
+/* Nobody is named while a rank has heartbeats, nor if all wait: then the launcher tells of them. */
+static bool nobody_is_late(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    for (int i = 0; i < 20 && lks_comm_rank(comm) == 2; i++) {
+        usleep(100 * 1000);
+        lks_comm_beat(comm);
+    }
+    CHECK(stay(comm, true, lks_comm_rank(comm) == 2 ? 2 : 4) == LKS_OK);
+    CHECK(lks__comm_among_devices(comm, false) == LKS_OK);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    return true;
+}
+
+static bool host_has_no_answer(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    usleep(200 * 1000); /* all hosts have passed */
+    if (lks_comm_rank(comm) == 0)
+        fake_engine_cut(1);
+    usleep(100 * 1000);
+    CHECK(stay(comm, true, 20) == LKS_ERR_TIMEOUT);
+    CHECK(strstr(lks_last_error(), "no heartbeat from host") != NULL);
+    CHECK(strstr(lks_last_error(), " s, in an exchange between GPUs: its processes are") != NULL);
+    return true;
+}
+
+static void test_devices(void **state)
+{
+    run_hosts("4", 0.5, one_has_no_answer);
+    run_hosts("21", 0.5, one_has_no_answer);
+    run_hosts("22", 0.5, nobody_is_late);
+    run_hosts("21", 0.5, host_has_no_answer);
+}
+
 static void test_waits_end(void **state)
 {
     run_hosts("22", 20, one_gives_up);
@@ -387,10 +452,11 @@ static void test_two_thousand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_reductions),  cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_waits_end),   cmocka_unit_test(test_names),
-        cmocka_unit_test(test_wire),        cmocka_unit_test(test_two_thousand),
+        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_types),
+        cmocka_unit_test(test_reductions),   cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_waits_end),    cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_two_thousand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/sys.h"
+#include "comm/backend.h"
 #include "comm/ranks.h"
 #include "comm/suite.h"
 #include "lockstep/reduce.h"
@@ -98,6 +99,25 @@ static int body_until_failure(void)
     lks_comm_close(comm);
     free(buf);
     free(all);
+    return 0;
+}
+
+/* Rank 1 dies while all wait for devices: the others needn't wait for the deadline. */
+static int body_killed_among_devices(void)
+{
+    lks_comm *comm = ranks_open(60);
+    lks_status st = LKS_OK;
+    EXPECT(comm != NULL);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    EXPECT(lks__comm_among_devices(comm, true) == LKS_OK);
+    if (lks_comm_rank(comm) == 1)
+        kill(getpid(), SIGKILL);
+    for (int i = 0; i < 10000 && st == LKS_OK; i++, usleep(1000))
+        st = lks__comm_among_devices(comm, true);
+    EXPECT(st == LKS_ERR_PEER);
+    EXPECT(strstr(lks_last_error(), "rank 1 (pid ") != NULL);
+    EXPECT(strstr(lks_last_error(), "ended before an exchange between GPUs was complete") != NULL);
+    lks_comm_close(comm);
     return 0;
 }
 
@@ -295,14 +315,17 @@ static void expect_others_end(struct ranks *r, double killed_s)
     }
 }
 
-static void test_killed_in_barrier(void **state)
+static void test_killed_in_a_wait(void **state)
 {
-    struct ranks r;
-    ranks_start(&r, 3, "killed_in_barrier", NULL);
-    ranks_wait(&r, 30);
-    assert_true(WIFSIGNALED(r.status[1]));
-    assert_int_equal(r.status[0], 0);
-    assert_int_equal(r.status[2], 0);
+    static const char *const waits[] = {"killed_in_barrier", "killed_among_devices"};
+    for (int i = 0; i < 2; i++) {
+        struct ranks r;
+        ranks_start(&r, 3, waits[i], NULL);
+        ranks_wait(&r, 30);
+        assert_true(WIFSIGNALED(r.status[1]));
+        assert_int_equal(r.status[0], 0);
+        assert_int_equal(r.status[2], 0);
+    }
 }
 
 static void test_killed_anywhere(void **state)
@@ -416,6 +439,7 @@ int main(int argc, char **argv)
     static const struct rank_body bodies[] = {
         {"suite", body_suite},
         {"killed_in_barrier", body_killed_in_barrier},
+        {"killed_among_devices", body_killed_among_devices},
         {"until_failure", body_until_failure},
         {"stopped", body_stopped},
         {"never_joins", body_never_joins},
@@ -429,7 +453,7 @@ int main(int argc, char **argv)
     };
     ranks_main(argc, argv, bodies);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_suite),           cmocka_unit_test(test_killed_in_barrier),
+        cmocka_unit_test(test_suite),           cmocka_unit_test(test_killed_in_a_wait),
         cmocka_unit_test(test_killed_anywhere), cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_joining),         cmocka_unit_test(test_memory_faults),
         cmocka_unit_test(test_file_limit),      cmocka_unit_test(test_world_from_env),

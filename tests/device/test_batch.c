@@ -142,7 +142,7 @@ static void test_batches(void **state)
     }
 }
 
-static lks_status group_failed(void *ctx)
+static lks_status group_failed(void *ctx, bool others)
 {
     return lks__fail(LKS_ERR_PEER, "rank 7 is gone");
 }

@@ -190,7 +190,7 @@ static void count_progress(void *ctx)
 {
     n_progress++;
 }
-static lks_status group_failed(void *ctx)
+static lks_status group_failed(void *ctx, bool others)
 {
     return lks__fail(LKS_ERR_PEER, "rank 7 failed");
 }

@@ -174,7 +174,7 @@ static lks_status steps(struct rank *r, lks__ddp *ddp)
     return LKS_OK;
 }
 
-static lks_status failure(void *comm)
+static lks_status failure(void *comm, bool others)
 {
     return lks_comm_progress(comm);
 }

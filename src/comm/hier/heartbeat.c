@@ -9,7 +9,9 @@
 
 enum { MAGIC = 0x6c6b7348 };
 
-static const double FRESH_S = 1.0;   /* maximal age of a heartbeat that still counts */
+static const double FRESH_S = 1.0; /* maximal age of a heartbeat that still counts */
+/* A rank finds out by itself that its device stands still: then it can say more about it. */
+static const double OWN_WORD_S = 1.0;
 static const double STOPPED_S = 1.0; /* after so long a pause, this process itself was stopped */
 static const double LAST_SEND_S = 0.5;
 static const double LEAVE_S = 5.0; /* time for the others to leave, too */
@@ -134,13 +136,33 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
     return LKS_OK;
 }
 
-/* During an operation that stands still: has a host, or a rank of one, been silent for the
- * deadline? */
-static lks_status look_for_silence(struct lks__hier *h, double now)
+/* "operation 57 (reduction at step 3)" */
+static void name_wait(const struct lks__hier *h, bool operation, char *text, size_t bytes)
 {
-    double limit = h->comm->timeout_s;
-    char who[96], title[64], text[512];
+    char title[64];
     lks__shm_title(&h->descs[h->host], title, sizeof title);
+    if (operation)
+        snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)h->number, title);
+    else
+        snprintf(text, bytes, "an exchange between GPUs");
+}
+
+/* Does a rank of this host wait for other ranks' devices? */
+static bool waits_for_devices(const struct lks__hier *h)
+{
+    lks__rank_status s = {.among_devices = false};
+    for (int r = 0; r < h->join.local_world_size && !s.among_devices; r++)
+        lks__segment_status(lks__shm_segment(h->local), r, &s);
+    return s.among_devices;
+}
+
+/* During an operation that stands still, or an exchange between devices: has a host, or a rank of
+ * one, been silent for the deadline? */
+static lks_status look_for_silence(struct lks__hier *h, double now, bool operation)
+{
+    double limit = h->comm->timeout_s + (operation ? 0 : OWN_WORD_S);
+    char who[96], in[96], text[512];
+    name_wait(h, operation, in, sizeof in);
     for (int i = 0; i < h->n_hosts; i++) {
         const struct lks__hier_host *other = &h->hosts[i];
         double silent = now - other->last_s;
@@ -148,23 +170,21 @@ static lks_status look_for_silence(struct lks__hier *h, double now)
             continue;
         name_host(h, i, who, sizeof who);
         /* Its last heartbeat may arrive before its last data. */
-        bool left = other->last.left && silent > FRESH_S;
+        bool left = operation && other->last.left && silent > FRESH_S;
         if (left)
-            snprintf(text, sizeof text, "%s left the group before operation %llu (%s) was complete",
-                     who, (unsigned long long)h->number, title);
+            snprintf(text, sizeof text, "%s left the group before %s was complete", who, in);
         else if (other->last.left)
             continue;
         else if (silent > limit)
             snprintf(text, sizeof text,
-                     "no heartbeat from %s for %.1f s, in operation %llu (%s): its processes are "
-                     "stopped, or the network is",
-                     who, silent, (unsigned long long)h->number, title);
+                     "no heartbeat from %s for %.1f s, in %s: its processes are stopped, or the "
+                     "network is",
+                     who, silent, in);
         else if (other->last.rank >= 0 && other->last.age_s > limit && silent < FRESH_S)
             snprintf(text, sizeof text,
-                     "no answer for %g s in operation %llu (%s) from rank %d on %s (at step %llu, "
-                     "phase %s)",
-                     limit, (unsigned long long)h->number, title, other->last.rank, who,
-                     (unsigned long long)other->last.step, other->last.phase);
+                     "no answer for %g s in %s from rank %d on %s (at step %llu, phase %s)", limit,
+                     in, other->last.rank, who, (unsigned long long)other->last.step,
+                     other->last.phase);
         else
             continue;
         lks_status st = left ? LKS_ERR_PEER : LKS_ERR_TIMEOUT;
@@ -196,10 +216,9 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
     if (failed)
         return lks__shm_failure(h->local);
     LKS__TRY(receive_heartbeats(h, now));
-    if (!waits)
-        return LKS_OK;
-    lks_comm_beat(h->local); /* so that our ranks don't report us: we all wait for other hosts */
-    return look_for_silence(h, now);
+    if (waits)
+        lks_comm_beat(h->local); /* so that our ranks don't report us: we all wait for others */
+    return waits || waits_for_devices(h) ? look_for_silence(h, now, waits) : LKS_OK;
 }
 
 /* The engine reports an error. Its connection for operations and that for heartbeats fail at

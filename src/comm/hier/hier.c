@@ -272,6 +272,17 @@ void lks__hier_saving(lks_comm *comm, bool saving)
     lks__comm_saving(state_of(comm)->local, saving);
 }
 
+void lks__hier_uses(lks_comm *comm, const char *device)
+{
+    lks__comm_uses(state_of(comm)->local, device);
+}
+
+/* The leader's thread looks at other hosts meanwhile. */
+lks_status lks__hier_among_devices(lks_comm *comm, bool waits)
+{
+    return lks__comm_among_devices(state_of(comm)->local, waits);
+}
+
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
 {
     const struct lks__hier *h = state_of(comm);

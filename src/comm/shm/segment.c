@@ -18,7 +18,7 @@
 #include "base/utf8.h"
 #include "comm/shm/memory.h"
 
-enum { MAGIC = 0x6c6b7353, VERSION = 4, PAGE = 4096 };
+enum { MAGIC = 0x6c6b7353, VERSION = 5, PAGE = 4096 };
 
 struct region {
     uint64_t offset, bytes;
@@ -464,21 +464,29 @@ void lks__segment_report(const lks__segment *s, char *text)
 
 /* --- for messages ------------------------------------------------------------------------- */
 
+/* A text of `bytes` bytes, which another process may be writing. */
+static void read_text(atomic_ullong *words, size_t bytes, char *text)
+{
+    for (size_t i = 0; i < bytes / 8; i++) {
+        const unsigned long long word = atomic_load(&words[i]);
+        memcpy(text + i * 8, &word, 8);
+    }
+    text[bytes] = '\0';
+    make_printable(text, false);
+}
+
 void lks__segment_status(const lks__segment *s, int rank, lks__rank_status *status)
 {
     struct lks__rank_line *line = lks__segment_line(s, rank);
     status->state = (int)atomic_load(&line->state);
     status->pid = (pid_t)atomic_load(&line->pid);
-    status->waiting = atomic_load(&line->waiting) != 0;
+    const unsigned waiting = atomic_load(&line->waiting); /* before the heartbeat */
+    status->waiting = waiting != LKS__WAIT_NONE;
+    status->among_devices = waiting == LKS__WAIT_DEVICES;
     status->posted = atomic_load(&line->posted);
     status->step = atomic_load(&line->step);
     double age = lks__sys_now() - (double)atomic_load(&line->beat_us) * 1e-6;
     status->beat_age_s = age > 0 ? age : 0;
-    char raw[LKS__SHM_PHASE + 1] = "";
-    for (size_t i = 0; i < LKS__SHM_PHASE / 8; i++) {
-        unsigned long long word = atomic_load(&line->phase[i]);
-        memcpy(raw + i * 8, &word, 8);
-    }
-    make_printable(raw, false);
-    memcpy(status->phase, raw, sizeof raw);
+    read_text(line->phase, LKS__SHM_PHASE, status->phase);
+    read_text(line->device, LKS__SHM_DEVICE, status->device);
 }

@@ -20,6 +20,7 @@
 enum {
     LKS__SEGMENT_MAX_RANKS = 1024,
     LKS__SHM_PHASE = 32,        /* size of a phase's text */
+    LKS__SHM_DEVICE = 80,       /* … of a device's */
     LKS__SHM_REPORT = 16 << 10, /* size of the status table of all ranks */
 };
 
@@ -94,11 +95,12 @@ void lks__segment_report(const lks__segment *segment, char *text);
 typedef struct lks__rank_status {
     int state; /* LKS__RANK_... */
     pid_t pid;
-    bool waiting;
-    unsigned posted; /* number of operations that it has arrived at */
+    bool waiting, among_devices; /* among_devices: for those of other ranks */
+    unsigned posted;             /* number of operations that it has arrived at */
     uint64_t step;
     double beat_age_s;
-    char phase[LKS__SHM_PHASE + 1]; /* safe on a terminal; "" if it has published none */
+    /* Safe on a terminal; "" if it has published none. */
+    char phase[LKS__SHM_PHASE + 1], device[LKS__SHM_DEVICE + 1];
 } lks__rank_status;
 
 void lks__segment_status(const lks__segment *segment, int rank, lks__rank_status *status);

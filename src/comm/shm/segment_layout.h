@@ -26,8 +26,14 @@ enum {
 };
 
 /* What a rank waits for: until all have arrived at an operation, or until all have done their
- * share. */
-enum { LKS__WAIT_NONE = 0, LKS__WAIT_ARRIVE = 1, LKS__WAIT_FINISH = 2, LKS__WAIT_BETWEEN = 3 };
+ * share; or, outside operations, for other ranks' devices. */
+enum {
+    LKS__WAIT_NONE = 0,
+    LKS__WAIT_ARRIVE = 1,
+    LKS__WAIT_FINISH = 2,
+    LKS__WAIT_BETWEEN = 3,
+    LKS__WAIT_DEVICES = 4
+};
 
 /* The line of one rank, which only it writes. Others read it if they wait too long, and so does the
  * launcher. Each field is atomic, but not the line as a whole: it is for messages. */
@@ -43,6 +49,7 @@ struct lks__rank_line {
     atomic_ullong step;
     atomic_ullong beat_us; /* time of its last heartbeat; lks__sys_now() in microseconds */
     atomic_ullong phase[LKS__SHM_PHASE / 8];
+    atomic_ullong device[LKS__SHM_DEVICE / 8]; /* that it computes on; "": the CPU */
 };
 
 /* Operation s uses slot s % LKS__SHM_SLOTS. Counters only grow (modulo 2^32); each use of the slot

@@ -30,18 +30,29 @@ static void shm_beat(lks_comm *comm)
     lks__shm_beat(state_of(comm));
 }
 
+/* At most `bytes` - 1 bytes of the text, and 0 bytes. */
+static void write_text(atomic_ullong *words, size_t bytes, const char *text)
+{
+    const size_t n = strnlen(text, bytes - 1);
+    for (size_t i = 0; i < bytes / 8; i++) {
+        unsigned long long word = 0;
+        if (i * 8 < n)
+            memcpy(&word, text + i * 8, n - i * 8 < 8 ? n - i * 8 : 8);
+        atomic_store_explicit(&words[i], word, memory_order_relaxed);
+    }
+}
+
 static void shm_note(lks_comm *comm, uint64_t step, const char *phase)
 {
     struct lks__shm *g = state_of(comm);
-    char text[LKS__SHM_PHASE] = ""; /* at most SHM_PHASE - 1 bytes and a 0 byte */
-    strncpy(text, phase, sizeof text - 1);
     atomic_store_explicit(&g->line->step, step, memory_order_relaxed);
-    for (size_t i = 0; i < LKS__SHM_PHASE / 8; i++) {
-        unsigned long long word;
-        memcpy(&word, text + i * 8, 8);
-        atomic_store_explicit(&g->line->phase[i], word, memory_order_relaxed);
-    }
+    write_text(g->line->phase, LKS__SHM_PHASE, phase);
     lks__shm_beat(g);
+}
+
+static void shm_uses(lks_comm *comm, const char *device)
+{
+    write_text(state_of(comm)->line->device, LKS__SHM_DEVICE, device);
 }
 
 static void shm_ask_stop(lks_comm *comm, int signo)
@@ -390,6 +401,8 @@ const struct lks_comm_ops lks__comm_shm = {
     .ask_stop = shm_ask_stop,
     .asked_stop = shm_asked_stop,
     .saving = shm_saving,
+    .uses = shm_uses,
+    .among_devices = lks__shm_among_devices,
     .alloc = lks__shm_alloc,
     .peer = lks__shm_peer,
     .barrier = lks__shm_barrier,

@@ -60,6 +60,8 @@ struct lks__shm {
     uint32_t betweens[LKS__SHM_SLOTS]; /* … of those that go on among hosts */
     double spin_s;                     /* how long a wait polls before it sleeps */
     bool timing;                       /* inside lks_work_wait() */
+    double among_s, looked_s; /* of lks__shm_among_devices(): since when it waits (0: it doesn't);
+                               * its last look at the others */
     int late_elsewhere; /* the rank of another host that the status table names; -1: not known */
     uint64_t end;       /* of the regions */
     int *pidfds;        /* [world_size] -1: not opened yet */
@@ -116,6 +118,7 @@ uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq); /* the goal 
 void lks__shm_count_between(struct lks__shm *g, uint64_t seq);
 bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal);
+lks_status lks__shm_among_devices(lks_comm *comm, bool waits);
 
 /* Record `text` as the group's failure, unless there is one already, and return the recorded
  * one. */

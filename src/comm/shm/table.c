@@ -37,6 +37,8 @@ static const char *state_word(const lks__rank_status *s)
 bool lks__shm_is_behind(const struct lks__shm *g, int rank, unsigned what, uint32_t seq)
 {
     struct lks__rank_line *line = lks__segment_line(g->segment, rank);
+    if (what == LKS__WAIT_DEVICES)
+        return atomic_load(&line->waiting) == LKS__WAIT_NONE;
     if (what == LKS__WAIT_BETWEEN && rank != 0)
         return false; /* the leader does it for all */
     uint32_t done = atomic_load(what == LKS__WAIT_BETWEEN  ? &line->between
@@ -61,7 +63,8 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
             snprintf(text, bytes, "other hosts");
         return;
     }
-    snprintf(text, bytes, "-"); /* it has arrived meanwhile */
+    /* "-": it has arrived meanwhile */
+    snprintf(text, bytes, "%s", what == LKS__WAIT_DEVICES ? "other GPUs" : "-");
     for (int r = 0; r < g->world_size && what != LKS__WAIT_NONE; r++) {
         if (r == rank || !lks__shm_is_behind(g, r, what, seq))
             continue;
@@ -80,7 +83,9 @@ static void operation(const struct lks__shm *g, int rank, const lks__rank_status
 {
     struct lks__rank_line *line = lks__segment_line(g->segment, rank);
     uint32_t seq = s->waiting ? atomic_load(&line->wait_seq) : s->posted - 1;
-    if (s->posted == 0)
+    if (s->among_devices)
+        snprintf(text, bytes, "exchange between GPUs");
+    else if (s->posted == 0)
         snprintf(text, bytes, "-");
     else
         snprintf(text, bytes, "%s%u %s", s->waiting ? "" : "after ", seq,

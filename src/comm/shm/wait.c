@@ -12,7 +12,8 @@
 #include "comm/shm/shm.h"
 
 enum {
-    SLICE_MS = 50, /* of sleep; then check for failures */
+    SLICE_MS = 50,    /* of sleep; then check for failures */
+    NAME_BYTES = 300, /* of name_rank() */
     LOOKS_PER_CLOCK = 64,
     MAX_NAMED = 8, /* missing ranks that a message names */
 };
@@ -20,6 +21,9 @@ enum {
 /* If a slice takes this much longer, this process or the whole machine was stopped: that time
  * doesn't count against other ranks. */
 static const double STOPPED_S = 1.0;
+
+/* A rank finds out by itself that its device stands still: then it can say more about it. */
+static const double OWN_WORD_S = 1.0;
 
 static inline void relax(void)
 {
@@ -173,7 +177,20 @@ struct wait {
 
 static bool missing(const struct lks__shm *g, const struct wait *w, int rank)
 {
-    return lks__shm_is_behind(g, rank, w->what, (uint32_t)w->seq);
+    return w->what == LKS__WAIT_DEVICES || lks__shm_is_behind(g, rank, w->what, (uint32_t)w->seq);
+}
+
+/* "operation 57 (reduction at step 3)" */
+static void name_wait(const struct lks__shm *g, const struct wait *w, char *text, size_t bytes)
+{
+    char title[64];
+    if (w->what == LKS__WAIT_DEVICES) {
+        snprintf(text, bytes, "an exchange between GPUs");
+        return;
+    }
+    lks__shm_title(lks__segment_descriptor(g->segment, g->rank, (uint32_t)w->seq), title,
+                   sizeof title);
+    snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)w->seq, title);
 }
 
 /* Has a rank's process ended? Also works for zombies, and with other launchers. */
@@ -191,7 +208,8 @@ static bool process_ended(struct lks__shm *g, int rank, pid_t pid)
     return poll(&p, 1, 0) == 1;
 }
 
-/* "rank 1 (pid 12, stopped, at step 3, phase backward, last heartbeat 2.1 s ago)" */
+/* "rank 1 (pid 12, GPU 1 (…), stopped by a signal, at step 3, phase backward, last heartbeat 2.1 s
+ * ago)" */
 static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t bytes)
 {
     lks__rank_status s;
@@ -204,29 +222,28 @@ static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t b
     if (s.state == LKS__RANK_ABSENT)
         n = snprintf(text, bytes, "rank %d (never joined)", shown);
     else
-        n = snprintf(text, bytes, "rank %d (pid %d%s%s, last heartbeat %.1f s ago%s)", shown,
-                     (int)s.pid, lks__shm_is_stopped(s.pid) ? ", stopped by a signal" : "", where,
-                     s.beat_age_s, s.waiting ? ", waiting itself" : "");
+        n = snprintf(text, bytes, "rank %d (pid %d%s%s%s%s, last heartbeat %.1f s ago%s)", shown,
+                     (int)s.pid, s.device[0] != '\0' ? ", " : "", s.device,
+                     lks__shm_is_stopped(s.pid) ? ", stopped by a signal" : "", where, s.beat_age_s,
+                     s.waiting ? ", waiting itself" : "");
     return n < 0 ? 0 : (size_t)n < bytes ? (size_t)n : bytes - 1;
 }
 
 static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culprit)
 {
-    char text[1024], title[64];
-    lks__shm_title(lks__segment_descriptor(g->segment, g->rank, (uint32_t)w->seq), title,
-                   sizeof title);
-    size_t used =
-        (size_t)snprintf(text, sizeof text, "no answer for %g s in operation %llu (%s) from ",
-                         g->comm->timeout_s, (unsigned long long)w->seq, title);
+    char text[1024], in[96];
+    name_wait(g, w, in, sizeof in);
+    size_t used = (size_t)snprintf(text, sizeof text, "no answer for %g s in %s from ",
+                                   g->comm->timeout_s, in);
     int named = 0;
     for (int r = 0; r < g->world_size; r++) {
-        if (!missing(g, w, r))
+        if (w->what == LKS__WAIT_DEVICES ? r != culprit : !missing(g, w, r))
             continue;
         if (named == MAX_NAMED) {
             used += (size_t)snprintf(text + used, sizeof text - used, " and others");
             break;
         }
-        if (used > sizeof text - 192) /* the rest would be cut anyway */
+        if (used > sizeof text - NAME_BYTES) /* the rest would be cut anyway */
             break;
         if (named++ > 0)
             used += (size_t)snprintf(text + used, sizeof text - used, ", ");
@@ -244,6 +261,8 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
 static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, double start)
 {
     double now = lks__sys_now();
+    const bool devices = w->what == LKS__WAIT_DEVICES;
+    const double limit = g->comm->timeout_s + (devices ? OWN_WORD_S : 0);
     int late = -1, late_waiting = -1;
     for (int r = 0; r < g->world_size; r++) {
         if (r == g->rank || !missing(g, w, r))
@@ -251,24 +270,26 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
         struct lks__rank_line *line = lks__segment_line(g->segment, r);
         int state = (int)atomic_load(&line->state);
         pid_t pid = (pid_t)atomic_load(&line->pid);
-        if (state == LKS__RANK_LEFT || (state == LKS__RANK_JOINED && process_ended(g, r, pid))) {
-            if (!missing(g, w, r)) /* it arrived, and ended only then */
+        /* One that has left in order has moved all that its device had to. */
+        if ((state == LKS__RANK_LEFT && !devices) ||
+            (state == LKS__RANK_JOINED && process_ended(g, r, pid))) {
+            /* It may have arrived, or left, and ended only then. */
+            if (!missing(g, w, r) || (devices && atomic_load(&line->state) == LKS__RANK_LEFT))
                 continue;
-            char who[192], title[64], text[512];
+            char who[NAME_BYTES], in[96], text[512];
             name_rank(g, r, who, sizeof who);
-            lks__shm_title(lks__segment_descriptor(g->segment, g->rank, (uint32_t)w->seq), title,
-                           sizeof title);
-            snprintf(text, sizeof text, "%s %s before operation %llu (%s) was complete", who,
-                     state == LKS__RANK_LEFT ? "left the group" : "ended",
-                     (unsigned long long)w->seq, title);
+            name_wait(g, w, in, sizeof in);
+            snprintf(text, sizeof text, "%s %s before %s was complete", who,
+                     state == LKS__RANK_LEFT ? "left the group" : "ended", in);
             return lks__shm_abort(g, LKS_ERR_PEER, r, text);
         }
+        const bool waiting = atomic_load(&line->waiting); /* a heartbeat comes before its end */
         double beat = (double)atomic_load(&line->beat_us) * 1e-6;
-        if (now - (beat > start ? beat : start) < g->comm->timeout_s)
+        if (now - (beat > start ? beat : start) < limit)
             continue;
-        if (!atomic_load(&line->waiting) && late < 0)
+        if (!waiting && late < 0)
             late = r;
-        else if (late_waiting < 0)
+        else if (late_waiting < 0 && !devices)
             late_waiting = r;
     }
     if (late >= 0)
@@ -367,6 +388,24 @@ lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
     struct wait w = {seq, goal, LKS__WAIT_BETWEEN, &slot->between, &slot->between_sleepers};
     return wait_for(g, &w);
+}
+
+lks_status lks__shm_among_devices(lks_comm *comm, bool waits)
+{
+    static const struct wait w = {.what = LKS__WAIT_DEVICES};
+    struct lks__shm *g = comm->state;
+    const double now = waits ? lks__sys_now() : 0;
+    if (waits != (g->among_s > 0)) {
+        g->among_s = g->looked_s = now;
+        lks__shm_beat(g);
+        atomic_store(&g->line->waiting, waits ? LKS__WAIT_DEVICES : LKS__WAIT_NONE);
+    }
+    if (!waits || now - g->looked_s < 1e-3 * SLICE_MS)
+        return LKS_OK;
+    if (now - g->looked_s > STOPPED_S)
+        g->among_s += now - g->looked_s;
+    g->looked_s = now;
+    return look_for_failures(g, &w, g->among_s);
 }
 
 void lks__shm_wait_for_hosts(lks_comm *comm, bool waits)

@@ -409,6 +409,7 @@ static void close_device(lks__device *device)
         forget(c, &c->blocks);
     if (c->work.at != NULL)
         LKS__CUDA_CALL(c, cudaFree, c->work.at);
+    lks__cuda_moves_close(c);
     for (int i = 0; i < LKS__QUEUES; i++)
         close_queue(c, &c->queues[i]);
     if (c->set_up != NULL)

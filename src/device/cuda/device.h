@@ -50,6 +50,14 @@ typedef struct lks__cuda_block {
     bool stale;        /* it has been written since */
 } lks__cuda_block;
 
+/* A list of moves that was put on a queue (exchange.c). */
+typedef struct lks__cuda_moves {
+    struct lks__cuda_moves *next; /* the one that was put behind it */
+    cudaEvent_t begun, ended;     /* all before it is done; it is done, too */
+    uint64_t after;               /* the queue's last mark before it */
+    bool whole;                   /* `ended` has been put on the queue */
+} lks__cuda_moves;
+
 typedef struct lks__cuda_products lks__cuda_products;
 
 typedef struct lks__cuda {
@@ -68,7 +76,9 @@ typedef struct lks__cuda {
     const lks__nccl_module *nccl; /* NULL until it is asked for */
     void *peers;                  /* of its join(); NULL: none, or no longer */
     int n_ranks;                  /* that joined */
-    char failure[600];            /* the first one's sentence; "": none */
+    /* Lists that may not be done, the oldest first; and some whose events can be used again. */
+    lks__cuda_moves *moves, *spare_moves;
+    char failure[600]; /* the first one's sentence; "": none */
 } lks__cuda;
 
 static inline lks__cuda *lks__cuda_of(const lks__exec *ex)
@@ -100,6 +110,7 @@ extern const struct lks__exchange_ops lks__cuda_exchange;
 void lks__cuda_check_peers(lks__cuda *c); /* has NCCL failed meanwhile? */
 void lks__cuda_cut(lks__cuda *c);         /* at once: what is queued ends */
 void lks__cuda_leave(lks__cuda *c);       /* with all others; at once after a failure */
+void lks__cuda_moves_close(lks__cuda *c); /* nothing is queued */
 
 /* As module.h's functions. */
 bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes);

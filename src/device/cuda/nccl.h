@@ -8,7 +8,7 @@
 
 #define LKS__NCCL_MODULE_FILE "lockstep_nccl.so"
 
-enum { LKS__NCCL_MODULE_VERSION = 1 }; /* increase it with every change below, or in exchange.h */
+enum { LKS__NCCL_MODULE_VERSION = 2 }; /* increase it with every change below, or in exchange.h */
 
 /* `why` gets NCCL's call and its message. */
 typedef struct lks__nccl_module {

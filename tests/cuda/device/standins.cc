@@ -320,6 +320,10 @@ bool is_chosen_time(const char *name)
     const int n = ++calls[name];
     if (is_named("CUDA_STANDIN_KILL", name, n))
         raise(SIGKILL);
+    if (is_named("CUDA_STANDIN_STOP", name, n))
+        raise(SIGSTOP);
+    while (is_named("CUDA_STANDIN_HANG", name, n) && strcmp(name, "kernel") != 0)
+        pause();
     return is_named("CUDA_STANDIN_FAIL", name, n);
 }
 

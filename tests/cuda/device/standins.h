@@ -17,9 +17,11 @@
  *   CUDA_STANDIN_FAIL=NAME:N    the Nth call of NAME in a process fails; "kernel": a launch;
  *                               "asynchronous": NCCL finds it out when it is asked the Nth time
  *   CUDA_STANDIN_KILL=NAME:N    … ends the process by SIGKILL
- *   CUDA_STANDIN_HANG=kernel:N  the Nth kernel of a process never ends
- *   CUDA_STANDIN_ONLY_RANK=R    PROCESSORS, ALGORITHMS, FAIL, KILL and HANG apply to that rank
- *   CUDA_STANDIN_NCCL=FOLDER    for what NCCL's stand-in moves between ranks (/tmp)
+ *   CUDA_STANDIN_STOP=NAME:N    … stops it by SIGSTOP
+ *   CUDA_STANDIN_HANG=NAME:N    … never returns, as one does whose GPU takes no more work;
+ *                               "kernel": the Nth kernel never ends
+ *   CUDA_STANDIN_ONLY_RANK=R    PROCESSORS, ALGORITHMS, FAIL, KILL, STOP and HANG apply to that
+ * rank CUDA_STANDIN_NCCL=FOLDER    for what NCCL's stand-in moves between ranks (/tmp)
  *   CUDA_STANDIN_CALLS=PATH     append each kind of call and kernel that was used, at the end
  *   CUDA_STANDIN_COUNTS=PATH    … with the number of times: "KIND: N"
  *

@@ -3,8 +3,9 @@
  * process.
  *
  * A group of calls is put on its stream when NCCL says that it is no longer in progress, and not
- * before. Its pieces travel in any order, over several turns of the stream; until the last has
- * arrived, the stream goes no further, and memory that receives holds NaNs. */
+ * before; the first one is until all ranks have begun theirs. Its pieces travel in any order, over
+ * several turns of the stream; until the last has arrived, the stream goes no further, and memory
+ * that receives holds NaNs. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -66,6 +67,7 @@ struct ncclComm {
     int rank, n_ranks;
     int busy;      /* so many polls find it in progress */
     bool joined;   /* all ranks are there */
+    bool linked;   /* all have begun a group: NCCL connects them then, with the hosts' help */
     bool leaving;  /* finalized */
     bool aborted;  /* what is on streams ends */
     int on_stream; /* groups */
@@ -196,6 +198,21 @@ std::string end_of(const ncclComm *c, int rank)
     return c->folder + "/end" + std::to_string(rank);
 }
 
+std::string link_of(const ncclComm *c, int rank)
+{
+    return c->folder + "/link" + std::to_string(rank);
+}
+
+/* Have all ranks begun a group, as this one has? */
+bool look_for_links(ncclComm_t c)
+{
+    write_file(link_of(c, c->rank), "", 0);
+    for (int r = 0; r < c->n_ranks; r++)
+        if (access(link_of(c, r).c_str(), F_OK) != 0)
+            return false;
+    return true;
+}
+
 /* Are all there, each with a GPU of its own? */
 ncclResult_t look_for_ranks(ncclComm_t c)
 {
@@ -224,6 +241,7 @@ void leave(ncclComm_t c)
     for (int r = 0; r < c->n_ranks; r++) {
         unlink(place_of(c, r).c_str());
         unlink(end_of(c, r).c_str());
+        unlink(link_of(c, r).c_str());
     }
     rmdir(c->folder.c_str());
 }
@@ -312,6 +330,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
         *error = look_for_ranks(comm);
     } else if (comm->leaving && comm->on_stream > 0) {
         cuda().go_on();
+        *error = ncclInProgress;
+    } else if (!comm->groups.empty() && !comm->linked && !(comm->linked = look_for_links(comm))) {
         *error = ncclInProgress;
     } else {
         put_groups(comm);

@@ -168,26 +168,44 @@ static void test_ranks(void **state)
 
 /* --- the group's failure --------------------------------------------------------------------- */
 
-static int calls; /* of the waiter, until the group fails */
+static int calls;   /* of the waiter, until the group fails */
+static bool blames; /* a call was for other ranks' devices */
 
-static lks_status fails_later(void *ctx)
+static lks_status fails_later(void *ctx, bool others)
 {
+    blames = blames || others;
     return calls-- > 0 ? LKS_OK : lks__fail(LKS_ERR_PEER, "rank 1 has died");
 }
 
-/* Rank 1 dies before it takes part. Rank 0's wait ends, what is queued ends, and so does a close.
- */
+/* Rank 1 ends when both have joined and exchanged something. */
+static void leave_alone(int rank, int n_ranks, const lks__exchange_id *id)
+{
+    lks_status st = open_rank(rank, n_ranks, id);
+    if (st == LKS_OK) {
+        float *x = floats(N);
+        ops->move(device, LKS__QUEUE_COPY, &(lks__move){LKS__MOVE_SPREAD, 0, x, N}, 1);
+        st = lks__device_finish(device, LKS__QUEUE_COPY);
+        give(x, N);
+    }
+    if (st != LKS_OK || rank == 1)
+        _exit(-(int)st);
+}
+
+/* Rank 1 has died. Rank 0's wait ends, what is queued ends, and so does a close. Until then rank 0
+ * waits for another rank, and not any more when it is alone. */
 static lks_status wait_for_the_dead(int rank, int n_ranks, const lks__exchange_id *id)
 {
-    const lks_status joined = open_rank(rank, n_ranks, id);
-    if (joined != LKS_OK || rank == 1)
-        _exit(-(int)joined);
+    leave_alone(rank, n_ranks, id);
     float *x = floats(N);
     lks__move list[] = {{LKS__MOVE_RECEIVE, 1, x, N * sizeof(float)}};
-    calls = 50;
+    calls = 400;
     device->waiter.failure = fails_later;
+    assert_false(ops->waits(device));
+    ops->move(device, LKS__QUEUE_COPY, list, 1);
     ops->move(device, LKS__QUEUE_COPY, list, 1);
     const lks_status st = lks__device_finish(device, LKS__QUEUE_COPY);
+    assert_true(blames);
+    assert_false(ops->waits(device));
     ops->move(device, LKS__QUEUE_COPY, list, 1); /* it does nothing any more */
     lks__device_drain(device);
     give(x, N);
@@ -198,9 +216,7 @@ static lks_status wait_for_the_dead(int rank, int n_ranks, const lks__exchange_i
 /* Rank 1 is dead, and rank 0's own GPU fails: what waits for rank 1 ends, too. */
 static lks_status fail_alone(int rank, int n_ranks, const lks__exchange_id *id)
 {
-    const lks_status joined = open_rank(rank, n_ranks, id);
-    if (joined != LKS_OK || rank == 1)
-        _exit(-(int)joined);
+    leave_alone(rank, n_ranks, id);
     float *x = floats(N);
     ops->move(device, LKS__QUEUE_COPY, &(lks__move){LKS__MOVE_RECEIVE, 1, x, N}, 1);
     lks__cuda_check((lks__cuda *)device, cudaErrorLaunchFailure, "cudaOther");
@@ -208,6 +224,56 @@ static lks_status fail_alone(int rank, int n_ranks, const lks__exchange_id *id)
     give(x, N);
     lks__device_close(device);
     return st;
+}
+
+/* Rank 1 dies before its first list, which NCCL needs to connect the two: the call that puts rank
+ * 0's ends with the group, and blames rank 1. */
+static lks_status wait_in_a_call(int rank, int n_ranks, const lks__exchange_id *id)
+{
+    const lks_status joined = open_rank(rank, n_ranks, id);
+    if (joined != LKS_OK || rank == 1)
+        _exit(-(int)joined);
+    float *x = floats(N);
+    calls = 400;
+    device->waiter.failure = fails_later;
+    ops->move(device, LKS__QUEUE_COPY, &(lks__move){LKS__MOVE_RECEIVE, 1, x, N}, 1);
+    assert_true(calls < 0);
+    give(x, N);
+    lks__device_close(device);
+    return LKS_OK;
+}
+
+/* Rank 0's own kernel hangs before its list: it blames nobody, in the wait for the list nor in the
+ * call that puts the first one. */
+static lks_status hang(void)
+{
+    float *x = floats(N);
+    calls = 400;
+    device->waiter.failure = fails_later;
+    device->layers->clear(device->ex, x, N);
+    lks__device_order(device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
+    ops->move(device, LKS__QUEUE_COPY, &(lks__move){LKS__MOVE_RECEIVE, 1, x, N}, 1);
+    assert_false(ops->waits(device));
+    assert_false(blames);
+    const lks_status st = lks__device_finish(device, LKS__QUEUE_COPY);
+    assert_false(blames);
+    _exit(-(int)st); /* the kernel needs all of it */
+}
+
+static lks_status hang_alone(int rank, int n_ranks, const lks__exchange_id *id)
+{
+    setenv("CUDA_STANDIN_HANG", "kernel:1", 1);
+    leave_alone(rank, n_ranks, id);
+    return hang();
+}
+
+static lks_status hang_in_a_call(int rank, int n_ranks, const lks__exchange_id *id)
+{
+    setenv("CUDA_STANDIN_HANG", "kernel:1", 1);
+    const lks_status joined = open_rank(rank, n_ranks, id);
+    if (joined != LKS_OK || rank == 1)
+        _exit(-(int)joined);
+    return hang();
 }
 
 /* Rank 1 is dead, the group doesn't notice, and NCCL does, when all has long been queued. */
@@ -232,9 +298,10 @@ static lks_status join_alone(int rank, int n_ranks, const lks__exchange_id *id)
     char why[100];
     assert_ok(lks__cuda_open(rank, &layers, lks__fail, load, &device));
     assert_true(device->ops->exchange->can(device, why, sizeof why));
-    calls = 50;
+    calls = 100;
     device->waiter.failure = fails_later;
     const lks_status st = device->ops->exchange->join(device, rank, n_ranks + 1, id);
+    assert_true(blames);
     lks__device_close(device);
     return st;
 }
@@ -245,6 +312,12 @@ static void test_group_fails(void **state)
     run_ranks(wait_for_the_dead, 2, statuses);
     assert_int_equal(statuses[0], LKS_ERR_PEER);
     assert_int_equal(statuses[1], LKS_OK);
+    run_ranks(wait_in_a_call, 2, statuses);
+    assert_int_equal(statuses[0], LKS_OK);
+    run_ranks(hang_alone, 2, statuses);
+    assert_int_equal(statuses[0], LKS_ERR_PEER);
+    run_ranks(hang_in_a_call, 2, statuses);
+    assert_int_equal(statuses[0], LKS_ERR_PEER);
     run_ranks(fail_alone, 2, statuses);
     assert_int_equal(statuses[0], LKS_ERR_DEVICE);
     run_ranks(learn_from_nccl, 2, statuses);

@@ -1,5 +1,6 @@
 /* Training with --device=cuda on stand-ins (standins.h): the same bytes on any number of ranks and
- * after a resume, figures of the CPU, and ends of runs. argv[1] is lockstep_cuda_standin. */
+ * after a resume, figures of the CPU, and ends of runs. argv[1] is lockstep_cuda_standin,
+ * argv[2] the tests to run if not all. */
 #include "../../laws/laws.h"
 
 #include <math.h>
@@ -459,28 +460,55 @@ static void test_killed(void **state)
     assert_null(strstr(r.err, "NCCL failed"));
 }
 
-/* A kernel of rank 1, or of the only one, never ends: the run does, and says so. */
+/* The sentence of the launcher about the end: its last line. */
+static const char *last_line(const char *err)
+{
+    char *text = strdup(err);
+    size_t n = strlen(text);
+    while (n > 0 && text[n - 1] == '\n')
+        text[--n] = '\0';
+    const char *newline = strrchr(text, '\n');
+    return newline == NULL ? text : newline + 1;
+}
+
+/* Rank 1, or the only one, stands still: a kernel never ends, its process is stopped, or hangs in a
+ * call because the GPU takes no more work. The run ends, and names that rank and its GPU, although
+ * all the others stand still, too: they only wait for it. */
 static void test_hanging(void **state)
 {
+    static const char kernels[] = "has finished nothing for 1 s (--timeout): its kernels hang",
+                      waited[] = "no answer for 1 s in an exchange between GPUs from rank 1 (pid ";
     static const struct {
-        const char *ranks, *more, *rank, *says;
+        const char *ranks, *more, *event, *says, *also;
     } runs[] = {
-        {"--nproc_per_node=1", "--exchange=auto", NULL,
-         "has finished nothing for 1 s (--timeout): its kernels hang"},
-        {"--nproc_per_node=2", "--exchange=staged", "CUDA_STANDIN_ONLY_RANK=1", "rank 1"},
-        {"--nproc_per_node=2", "--exchange=nccl", "CUDA_STANDIN_ONLY_RANK=1",
-         "none of the 2 running ranks has had a heartbeat"},
+        {"--nproc_per_node=1", "--exchange=auto", "HANG=kernel:200", kernels, "GPU 0 (Stand-in"},
+        {"--nproc_per_node=2", "--exchange=staged", "HANG=kernel:200", "rank 1", "GPU 1 (Stand-in"},
+        {"--nproc_per_node=2", "--exchange=nccl", "HANG=kernel:200", kernels, "GPU 1 (Stand-in"},
+        {"--nproc_per_node=4", "--exchange=nccl", "HANG=kernel:200", kernels, "GPU 1 (Stand-in"},
+        /* in an update, while parameters go to all ranks */
+        {"--nproc_per_node=4", "--exchange=nccl", "HANG=kernel:350", kernels, "GPU 1 (Stand-in"},
+        {"--nproc_per_node=4", "--exchange=nccl", "STOP=ncclGroupEnd:3", waited,
+         "stopped by a signal"},
+        {"--nproc_per_node=2", "--exchange=nccl", "STOP=ncclGroupStart:1", waited,
+         "stopped by a signal"},
+        {"--nproc_per_node=2", "--exchange=nccl", "HANG=cudaEventRecord:30", waited, ", at step "},
     };
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
-        const char *const env[] = {"CUDA_STANDIN_HANG=kernel:200", runs[i].rank, NULL};
+        const bool alone = i == 0;
+        const char *const env[] = {lks_test_text("CUDA_STANDIN_%s", runs[i].event),
+                                   alone ? NULL : "CUDA_STANDIN_ONLY_RANK=1", NULL};
         law_args args = run_of(false, lks_test_folder());
         law_add(&args, "%s", runs[i].ranks);
         law_add(&args, "%s", runs[i].more);
         law_add(&args, "--timeout=1");
         lks_test_result r = lks_test_run(args.argv, env, 120);
-        if (r.exit_code != 1 || strstr(r.err, runs[i].says) == NULL)
-            fail_msg("%s %s: exit code %d, signal %d: %s", runs[i].ranks, runs[i].more, r.exit_code,
-                     r.signal, r.err);
+        const char *last = last_line(r.err);
+        if (r.exit_code != 1 || strstr(last, runs[i].says) == NULL ||
+            strstr(last, runs[i].also) == NULL ||
+            strstr(last, alone ? "GPU 0 (Stand-in" : "GPU 1 (Stand-in") == NULL ||
+            (!alone && strstr(last, "rank 1 ") == NULL))
+            fail_msg("%s %s %s: exit code %d, signal %d: %s", runs[i].ranks, runs[i].more,
+                     runs[i].event, r.exit_code, r.signal, r.err);
     }
 }
 
@@ -545,5 +573,6 @@ int main(int argc, char **argv)
         FLOAT32(test_without_nccl), BF16(test_killed),       BF16(test_hanging),
         FLOAT32(test_list),
     };
+    cmocka_set_test_filter(argc > 2 ? argv[2] : NULL);
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }
