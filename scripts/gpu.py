@@ -3,7 +3,7 @@ which sources a kept result speaks for. Python's own library is enough.
 
 A result is a JSON file. It has the GPU, the versions, a hash of each source of src/device/cuda, and one
 entry for each check or measurement: name, outcome ("passed", "failed", "left out"), why, seconds, figures.
-"complete": it came to its end. "whole": it wasn't asked for less (--only, --short).
+"complete": it came to its end. "whole": it wasn't asked for less (--only, --short), and the time sufficed.
 """
 import argparse
 import datetime
@@ -27,6 +27,10 @@ STANDIN = "Stand-in"  # the name of a GPU that is none (tests/cuda/device/standi
 
 class LeftOut(Exception):
     """It can't be done here; the text is the reason."""
+
+
+class OutOfTime(LeftOut):
+    """All of the time is over, so the result isn't whole."""
 
 
 class Failed(Exception):
@@ -72,7 +76,7 @@ def unshown(folder):
 class Result:
     def __init__(self, what, a):
         self.path, self.begin, self.only = a.out, time.monotonic(), a.only
-        self.deadline = self.begin + 60 * a.minutes
+        self.deadline = self.until = self.begin + 60 * a.minutes
         self.data = {"what": what, "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                      "seconds": 0.0, "complete": False, "whole": not (a.short or a.only), "gpus": [], "software": [], "sources": sources(), "entries": []}
 
@@ -85,20 +89,27 @@ class Result:
         os.replace(self.path + ".new", self.path)
 
     def left(self):
-        return self.deadline - time.monotonic()
+        """Seconds of the entry that is under way."""
+        return self.until - time.monotonic()
 
-    def add(self, name, work):
-        """work() returns figures, or raises LeftOut or Failed. What --only doesn't name isn't done."""
+    def over(self):
+        """Is all of the time over, and not just that of an entry?"""
+        return time.monotonic() > self.deadline - 1
+
+    def add(self, name, work, seconds=120):
+        """work() returns figures, or raises LeftOut or Failed; it has so many seconds. What --only doesn't name isn't done."""
         if self.only and name != "GPU" and not any(name.startswith(word) for word in self.only.split(",")):
             return
         start = time.monotonic()
         entry = {"name": name, "outcome": "passed", "why": "", "figures": {}}
+        self.until = min(start + seconds, self.deadline)
         try:
-            if self.left() < 1:
-                raise LeftOut("the time is over (--minutes)")
+            if self.over():
+                raise OutOfTime("the time is over (--minutes)")
             entry["figures"] = work() or {}
         except LeftOut as e:
             entry["outcome"], entry["why"] = "left out", str(e)
+            self.data["whole"] = self.data["whole"] and not isinstance(e, OutOfTime)
         except (Failed, OSError, ValueError, KeyError, IndexError) as e:
             entry["outcome"], entry["why"] = "failed", str(e) if isinstance(e, Failed) else repr(e)
         entry["seconds"] = round(time.monotonic() - start, 2)
@@ -136,11 +147,12 @@ class Tool:
         return os.path.join(self.folder, str(self.n))
 
     def run(self, *words, before=(), env=None, limit=120):
-        """Its output; Failed with the end of what it wrote."""
+        """Its output; Failed with the end of what it wrote, or if it takes longer than it, or the entry, may."""
         command = [*before, self.path, *words]
-        done = finished(command, dict(self.env, **(env or {})), min(limit, self.result.left()))
+        limit = min(limit, self.result.left())
+        done = finished(command, dict(self.env, **(env or {})), limit)
         if done is None:
-            raise Failed(f"{' '.join(command)}: not done after {min(limit, self.result.left()):.0f} s")
+            raise (OutOfTime if self.result.over() else Failed)(f"{' '.join(command)}: not done after {limit:.0f} s")
         if done.returncode != 0:
             raise Failed(f"{' '.join(command)}: exit code {done.returncode}: {(done.stderr or done.stdout)[-1500:].strip()}")
         return done.stdout
@@ -212,7 +224,8 @@ def arguments(description, what, minutes):
                    help="the program, with lockstep_cuda.so beside it (build/tools/lockstep)")
     p.add_argument("--libraries", help="folders of CUDA's libraries, for LD_LIBRARY_PATH")
     p.add_argument("--python", default="python3", help="the Python of the programs beside it (python3)")
-    p.add_argument("--nanogpt", help="checkout of nanoGPT: its train.py")
+    p.add_argument("--nanogpt", help="checkout of nanoGPT: its train.py and model.py")
+    p.add_argument("--golf", metavar="FILE", help="parameter-golf's train_gpt.py")
     p.add_argument("--out", default=f"{what}.json", help=f"the result ({what}.json)")
     p.add_argument("--minutes", type=float, default=minutes, help=f"begin nothing more after that time ({minutes})")
     p.add_argument("--only", metavar="NAMES", help="only those whose name begins so, with commas between")
