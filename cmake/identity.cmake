@@ -1,6 +1,7 @@
 # Who maintains this, and when it was last changed: the last commit's author and date. A source tarball
 # has them in identity.txt, where git archive writes them. Sets LKS_MAINTAINER, LKS_DATE (YYYY-MM-DD)
 # and LKS_EPOCH (seconds), all empty if neither is there.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/identity.txt)
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/identity.txt identity)
 if(identity MATCHES "Format:")
   set(identity "")

@@ -71,6 +71,39 @@ static void test_virtual_ranks(void **state)
     assert_fails(LKS_ERR_CONFIG, lks__settings_check(&s, 1), "n_embd=768", "n_head=5");
 }
 
+/* golf's micro-batches and evaluation are whole sequences; its samples come from the stream. */
+static void test_golf(void **state)
+{
+    static const struct {
+        const char *train, *val, *sampler, *message; /* NULL: accepted */
+    } rows[] = {
+        {"8192", "8192", "stream", NULL},
+        {"8191", "8192", "stream", "8191 over 8 micro-batches is 1023 tokens each"},
+        {"12288", "8192", "stream", "12288 over 8 micro-batches is 1536 tokens each"},
+        {"8199", "8192", "stream", NULL}, /* rounded down, as in the script */
+        {"536870912", "8192", "stream", NULL},
+        {"536879104", "8192", "stream", "65537 sequences; 65536 are the most"},
+        {"8192", "8191", "stream", "val_batch_size=8191 over 8 virtual ranks"},
+        {"8192", "8192", "random", "--sampler=stream"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        lks__settings s;
+        lks__settings_defaults(&s);
+        set(&s, "family", "golf");
+        set(&s, "vocab_size", "64");
+        set(&s, "gradient_accumulation_steps", "8");
+        set(&s, "virtual_ranks", "8");
+        set(&s, "train_batch_tokens", rows[i].train);
+        set(&s, "val_batch_size", rows[i].val);
+        set(&s, "sampler", rows[i].sampler);
+        lks_status st = lks__settings_check(&s, 1);
+        if (rows[i].message == NULL)
+            assert_ok(st);
+        else
+            assert_fails(LKS_ERR_CONFIG, st, rows[i].message);
+    }
+}
+
 static void test_data_dir(void **state)
 {
     lks__settings s;
@@ -285,9 +318,10 @@ static void test_resume(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_virtual_ranks), cmocka_unit_test(test_data_dir),
-        cmocka_unit_test(test_config_line),   cmocka_unit_test(test_json_round_trip),
-        cmocka_unit_test(test_altered_json),  cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_virtual_ranks),   cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_data_dir),        cmocka_unit_test(test_config_line),
+        cmocka_unit_test(test_json_round_trip), cmocka_unit_test(test_altered_json),
+        cmocka_unit_test(test_resume),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
