@@ -83,18 +83,30 @@ static float element(const struct lks__cuda_factor *x, size_t i)
     return halves ? lks__bf16_to_float(lks__bf16_from_float(v)) : v;
 }
 
+/* All that a product reads of a factor, in double: `rows` times k numbers. */
+static double *numbers_of(const struct lks__cuda_factor *x, bool transposed, size_t rows, size_t k)
+{
+    double *y = malloc(rows * k * sizeof *y + 1);
+    assert_non_null(y);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t p = 0; p < k; p++)
+            y[i * k + p] = (double)element(x, transposed ? p * x->ld + i : i * x->ld + p);
+    return y;
+}
+
 /* The plain product. */
 void lks__cuda_gemm(const lks__exec *ex, const lks__cuda_product *s)
 {
     const bool in_halves = s->c.kind == LKS__CUDA_ACTS && halves;
+    double *a = numbers_of(&s->a, s->ta == 'T', s->m, s->k);
+    double *b = numbers_of(&s->b, s->tb != 'T', s->n, s->k);
     for (size_t i = 0; i < s->m; i++)
         for (size_t j = 0; j < s->n; j++) {
             const size_t at = i * s->c.ld + j;
             float c = 0.0f;
             double sum = 0.0;
             for (size_t k = 0; k < s->k; k++)
-                sum += (double)element(&s->a, s->ta == 'T' ? k * s->a.ld + i : i * s->a.ld + k) *
-                       (double)element(&s->b, s->tb == 'T' ? j * s->b.ld + k : k * s->b.ld + j);
+                sum += a[i * s->k + k] * b[j * s->k + k];
             if (s->beta != 0.0f)
                 c = s->beta * (in_halves ? lks__bf16_to_float(((const uint16_t *)s->c.at)[at])
                                          : ((const float *)s->c.at)[at]);
@@ -104,6 +116,8 @@ void lks__cuda_gemm(const lks__exec *ex, const lks__cuda_product *s)
             else
                 ((float *)s->c.at)[at] = c;
         }
+    free(a);
+    free(b);
 }
 
 void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)

@@ -60,9 +60,9 @@ static const struct shape bf16_shapes[] = {
     {{2, 5, 2, 3, 1}, 1},    {{1, 66, 1, 20, 0}, 4}, {{1, 5, 2, 12, 0}, 0},
     {{1, 100, 1, 70, 1}, 2}, {{1, 130, 2, 8, 1}, 0},
 };
-#if defined(__SANITIZE_THREAD__)
+#if defined(LKS_TEST_THREAD)
 enum { SHAPES = 3, BF16_SHAPES = 2 };
-#elif defined(__SANITIZE_ADDRESS__)
+#elif defined(LKS_TEST_ADDRESS)
 enum { SHAPES = 5, BF16_SHAPES = 3 };
 #else
 enum { SHAPES = sizeof shapes / sizeof *shapes };
@@ -254,6 +254,7 @@ static void test_options(void **state)
     assert_bits(forward(&t, NULL, &t.drop), want, t.n_out);
 }
 
+#ifndef LKS_TEST_THREAD /* the same launches as above, with more blocks */
 /* A head's bits don't depend on the other heads, on the batch, or on how rows are moved. */
 static void test_same_bits_alone(void **state)
 {
@@ -275,6 +276,7 @@ static void test_same_bits_alone(void **state)
                         a.dqkv + i * t.ld + part * HS, HS);
     }
 }
+#endif
 
 /* A token's bits don't depend on later tokens. A NaN in a key reaches all tokens from it on. */
 static void test_causal(void **state)
@@ -341,6 +343,10 @@ static void check_cached(const struct shape *shape)
         assert_bits(out, first, t.n_out);
         keys = host_act_floats(whole.k, n_cache);
         values = host_act_floats(whole.v, n_cache);
+#ifdef LKS_TEST_THREAD /* to which a pass is like another */
+        if (t.s.T > 100)
+            break;
+#endif
         assert_bits(cached(&cuda, NULL, &t, seed, &other), first, t.n_out);
         assert_bits(host_act_floats(other.k, n_cache), keys, n_cache);
         assert_bits(host_act_floats(other.v, n_cache), values, n_cache);
@@ -376,7 +382,9 @@ int main(void)
         BOTH(test_matches_formula_with_dropout),
         BOTH(test_large_scores),
         BOTH(test_options),
+#ifndef LKS_TEST_THREAD
         BOTH(test_same_bits_alone),
+#endif
         BOTH(test_cached),
         BOTH(test_causal),
     };

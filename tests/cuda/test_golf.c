@@ -13,7 +13,7 @@
 static const struct {
     size_t rows, C;
 } shapes[] = {{1, 1}, {3, 2}, {17, 12}, {33, 37}, {18, 516}, {2, 1101}};
-#ifdef __SANITIZE_THREAD__
+#ifdef LKS_TEST_THREAD
 enum { SHAPES = 4 };
 #else
 enum { SHAPES = sizeof shapes / sizeof *shapes };

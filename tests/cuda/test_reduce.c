@@ -11,7 +11,7 @@ void reduce_launch(float *sums, float *pairs, float *maxima, double *wide, const
 void rotate_launch(float *y, const float *x, unsigned threads);
 
 enum { BLOCKS = 3, MOST = 1024 };
-#ifdef __SANITIZE_THREAD__
+#ifdef LKS_TEST_THREAD
 static const unsigned sizes[] = {32, 96, 256};
 #else
 static const unsigned sizes[] = {32, 64, 96, 256, 1024};
@@ -71,7 +71,7 @@ static void test_switches(void **state)
     float *x = host_floats(4096);
     lks_fibers_order(0);
     lks__cuda_clear(NULL, x, 4096);
-#ifndef __SANITIZE_THREAD__ /* to which each thread is a fiber */
+#ifndef LKS_TEST_THREAD /* to which each thread is a fiber */
     assert_int_equal(lks_fibers_switches() - before, 2 * 4);
 #endif
     before = lks_fibers_switches();
