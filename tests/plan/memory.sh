@@ -112,7 +112,7 @@ check 4 $shape --n_embd=64 --block_size=64 --batch_size=32 --dropout=0.1
 check 2 $shape --n_embd=384 --block_size=16 --batch_size=1 --replicas=private
 # Samples are drawn.
 # shellcheck disable=SC2086
-check 1 $shape --n_layer=12 --n_embd=96 --block_size=1000 --batch_size=1 --recompute=block --sample_tokens=999 \
+check 1 $shape --n_layer=18 --n_embd=96 --block_size=1000 --batch_size=1 --recompute=block --sample_tokens=999 \
     --gradient_accumulation_steps=1 --eval_interval=1000 --eval_iters=1
 for recompute in rows block; do
     # shellcheck disable=SC2086
