@@ -31,7 +31,7 @@ fi
 
 cd "$work"
 "$tool" prep char --input="$0" --out=data >prep.log
-shape='--n_layer=2 --n_head=2 --n_embd=256 --block_size=16 --batch_size=1 --gradient_accumulation_steps=8'
+shape='--n_layer=2 --n_head=2 --n_embd=256 --block_size=16 --batch_size=1 --gradient_accumulation_steps=4'
 
 # The bytes that all hosts have sent so far.
 sent() { # NAMES
@@ -96,12 +96,12 @@ check() { # NAMES MORE...
     "$tool" plan --dataset=data $shape --threads=1 --nnodes="$count" --json "$@" >plan.json
     planned=$(grep -o '"mean_bytes_per_step_host":[0-9.e+]*' plan.json | tail -n 1 | cut -d: -f2)
     before=$(sent "$names")
-    run "$names" "$engine-short$count$*" 5 "$@"
+    run "$names" "$engine-short$count$*" 3 "$@"
     between=$(sent "$names")
-    run "$names" "$engine-long$count$*" 25 "$@"
+    run "$names" "$engine-long$count$*" 13 "$@"
     after=$(sent "$names")
     awk -v p="$planned" -v a="$before" -v b="$between" -v c="$after" -v n="$count" -v what="$engine $*" 'BEGIN {
-        measured = (c - b - (b - a)) / 20 / n
+        measured = (c - b - (b - a)) / 10 / n
         printf "%d hosts %s: planned %.0f bytes a step and host, counted %.0f (%+.2f %%)\n", n, what,
             p, measured, 100 * (p / measured - 1)
         off = p / measured - 1

@@ -94,7 +94,7 @@ chooses() { # MEGABYTES...
     for megabytes; do
         rm -rf auto
         # shellcheck disable=SC2086
-        limited "${megabytes}000000" "$tool" train --dataset=data --out_dir=auto $shape --batch_size=120 \
+        limited "${megabytes}000000" "$tool" train --dataset=data --out_dir=auto $shape --batch_size=30 \
             --gradient_accumulation_steps=8 --virtual_ranks=1 --batch_size=auto --max_iters=1 \
             --eval_interval=0 || fail "batch_size=auto in $megabytes MB"
         grep -o 'batch_size=auto: .*' log | head -n 1
