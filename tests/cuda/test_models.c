@@ -1,6 +1,7 @@
 /* Models computed by CUDA's operations together: as models call them, with buffers that one
  * operation leaves to the next, losses, gradients and logits are the CPU's but for rounding, with
- * activations in float32 and in bfloat16. Memory is the host's. */
+ * activations in float32 and in bfloat16; and so are the head's in several chunks, and those of a
+ * decoder with its cache. Memory is the host's. */
 #include "../model/models.h"
 
 #include <math.h>
@@ -8,6 +9,8 @@
 
 #include "device/cuda/cuda.h"
 #include "host.h"
+#include "model/decode.h"
+#include "model/head.h"
 
 enum { STEPS = 2 };
 
@@ -173,8 +176,134 @@ static void test_models(void **state)
         check(&small_models[i], i);
 }
 
+/* --- the head in several chunks --------------------------------------------------------------- */
+
+enum { ROWS = 23, V = 67, LD = 80, C = 24 };
+
+struct head_results {
+    double row_loss[ROWS];
+    float loss, dw[V * C];
+    const float *dx;
+};
+
+/* Of x as it is stored. dx holds NaNs before, and dw numbers to add to. */
+static struct head_results compute_head(const lks__layers *layers, size_t chunk_rows,
+                                        const float *x, float softcap)
+{
+    struct head_results r;
+    int32_t *targets = host_tokens(ROWS, V, 4);
+    lks__act *dx = host_empty_acts(ROWS * C);
+    const lks__head head = {.chunk_rows = chunk_rows,
+                            .ld = LD,
+                            .logits = host_empty_acts(chunk_rows * LD),
+                            .act_bytes = act_bytes(false),
+                            .row_loss = r.row_loss,
+                            .softcap = softcap};
+    memcpy(r.dw, host_randoms(V * C, 3), sizeof r.dw);
+    lks__head_loss(layers, host_exec(), &head, &r.loss, dx, r.dw, host_acts(x, ROWS * C),
+                   host_randoms(V * C, 2), targets, ROWS, V, C);
+    r.dx = host_act_floats(dx, ROWS * C);
+    return r;
+}
+
+/* Four chunks, the last of them short, beside the CPU's only one in float32; rows have the bits
+ * that they have in one chunk. */
+static void check_head(float softcap)
+{
+    const double tolerance = host_tolerance();
+    const lks__layers layers = cuda_layers();
+    const float *x = host_as_stored(host_randoms(ROWS * C, 1), ROWS * C);
+    lks_fibers_order(5);
+    const struct head_results got = compute_head(&layers, 7, x, softcap);
+    const struct head_results whole = compute_head(&layers, ROWS, x, softcap);
+    const bool halves = host_halves(false);
+    const struct head_results want = compute_head(&lks__layers_cpu, ROWS, x, softcap);
+    host_halves(halves);
+    assert_memory_equal(got.row_loss, whole.row_loss, sizeof got.row_loss);
+    assert_bits(&got.loss, &whole.loss, 1);
+    assert_bits(got.dx, whole.dx, ROWS * C);
+    assert_close_floats(got.dw, whole.dw, V * C, 1e-5);
+    assert_close_floats(&got.loss, &want.loss, 1, tolerance);
+    assert_true(distance(got.dx, want.dx, ROWS * C) < 4 * tolerance);
+    assert_true(distance(got.dw, want.dw, V * C) < tolerance);
+}
+
+static void test_head(void **state)
+{
+    check_head(0.0f);
+    check_head(2.0f);
+}
+
+/* --- decoding with the cache ------------------------------------------------------------------ */
+
+enum { TEXTS = 3, SHARED = 3 };
+
+/* Logits after the tokens of every text, from the shared ones on: beside the CPU's of whole texts
+ * in float32, and those of the same operations without a cache. */
+static void check_logits(lks__model *cpu, lks__model *whole, const small_run *run,
+                         const int32_t tokens[TEXTS][SMALL_T], int n, const float *got)
+{
+    float want[SMALL_VOCAB], uncached[SMALL_VOCAB];
+    for (int s = 0; s < TEXTS; s++) {
+        const bool halves = host_halves(false);
+        lks__model_logits(cpu, run->params, tokens[s], n, want);
+        host_halves(halves);
+        lks__model_logits(whole, run->params, tokens[s], n, uncached);
+        const float *text = got + s * SMALL_VOCAB;
+        assert_true(distance(text, want, SMALL_VOCAB) < (halves ? 0.03 : 1e-5));
+        assert_true(distance(text, uncached, SMALL_VOCAB) < (halves ? 0.03 : 1e-5));
+    }
+}
+
+/* Texts that begin alike, and go on in a pass for all of them or one for each: in the cache each
+ * text, layer and position has a place of its own. */
+static void check_decoder(const small_model *m)
+{
+    small_run run;
+    small_open(m, &run);
+    const lks__layers layers = cuda_layers();
+    lks__device device = *lks__model_device(run.model);
+    lks__model *whole;
+    lks__decoder *d;
+    int32_t tokens[TEXTS][SMALL_T], newest[TEXTS];
+    float got[TEXTS][SMALL_VOCAB];
+    device.layers = &layers;
+    lks_fibers_order(6);
+    for (int s = 0; s < TEXTS; s++) {
+        memcpy(tokens[s], host_tokens(SMALL_T, SMALL_VOCAB, (unsigned)s + 1), sizeof tokens[s]);
+        memcpy(tokens[s], tokens[0], SHARED * sizeof tokens[0][0]);
+    }
+    const lks__decoder_size size = {TEXTS, SMALL_T, SHARED};
+    assert_ok(lks__model_open(&run.config, &run.table, SMALL_B, &device, &whole));
+    assert_ok(lks__decoder_open(&run.config, &run.table, &size, &device, &d));
+    assert_true(lks__decoder_keeps(d));
+    lks__decoder_pass pass = {.sequences = 1, .n = SHARED, .tokens = tokens[0]};
+    lks__decoder_run(d, run.params, &pass);
+    lks__decoder_share(d, TEXTS, SHARED);
+    for (int at = SHARED; at < SMALL_T; at++) {
+        const int each = at % 2 == 0 ? TEXTS : 1; /* texts of a pass */
+        for (int s = 0; s < TEXTS; s++)
+            newest[s] = tokens[s][at];
+        for (int s = 0; s < TEXTS; s += each) {
+            pass = (lks__decoder_pass){(size_t)s, (size_t)each, 1, (size_t)at, newest + s, got[s]};
+            lks__decoder_run(d, run.params, &pass);
+        }
+        check_logits(run.model, whole, &run, tokens, at + 1, got[0]);
+    }
+    lks__decoder_close(d);
+    lks__model_close(whole);
+    small_close(&run);
+}
+
+static void test_decoder(void **state)
+{
+    for (unsigned i = 0; i < N_SMALL_MODELS; i++)
+        check_decoder(&small_models[i]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models), HOST_BOTH(test_head),
+                                       HOST_BOTH(test_decoder)};
     return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
 }

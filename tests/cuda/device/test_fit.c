@@ -119,6 +119,26 @@ static const char *with_memory(double bytes)
     return lks_test_text("CUDA_STANDIN_MB=%.6f", (bytes + LKS__CUDA_PRODUCT_BYTES) / (1 << 20));
 }
 
+/* Gradients of V virtual ranks on one GPU take an arena for each node of the tree that is held at
+ * once, log2(V) + 1, and no more: in order, no sum of the same bits does with less. */
+static void test_virtual_ranks(void **state)
+{
+    double before = 0.0, arena = 0.0;
+    for (int V = 1; V <= 8; V *= 2) {
+        const char *const *more =
+            MORE("--gradient_accumulation_steps=8", lks_test_text("--virtual_ranks=%d", V));
+        const double plan = planned(false, more), run = measured(false, more);
+        if (!(fabs(plan - run) <= 0.01 * run))
+            fail_msg("%d virtual ranks: %.0f bytes planned, %.0f allocated", V, plan, run);
+        if (V == 2)
+            arena = run - before;
+        if (V > 2)
+            assert_true(fabs(run - before - arena) <= 0.01 * arena);
+        before = run;
+    }
+    assert_true(arena >= 4.0 * 2 * 12 * 64 * 64); /* the weights of two layers */
+}
+
 /* Refused before anything is allocated, with both numbers and what fits; that does fit. */
 static void test_refused(void **state)
 {
@@ -218,6 +238,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planned_is_measured),
+        cmocka_unit_test(test_virtual_ranks),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_auto),

@@ -1,6 +1,6 @@
 /* What a trained model is used for, on stand-ins for GPUs (standins.h) and beside the CPU: eval,
  * golf's bits per byte and artifact, samples. Besides: several hosts, and what `lockstep info`
- * says. argv[1] is lockstep_cuda_standin. */
+ * says. argv[1] is lockstep_cuda_standin, argv[2] the tests to run if not all. */
 #include "../../laws/laws.h"
 
 #include <math.h>
@@ -127,14 +127,15 @@ static void test_golf_bf16(void **state)
 /* --- eval and sample ------------------------------------------------------------------------- */
 
 /* eval gives the CPU's loss. Samples are the CPU's, whatever the order in which the device works:
- * drawn, and of the likeliest tokens, before and after the context of 8 is full. */
-static void test_use(void **state)
+ * drawn, and of the likeliest tokens, before and after the context of 8 is full. In bfloat16 logits
+ * are too far apart for that, and cuda_models compares them; but the order doesn't matter. */
+static void check_use(const char *dtype, double tolerance)
 {
     for (int golf = 0; golf < 2; golf++) {
-        const char *run = lks_test_text("--out_dir=%s", train(golf, "float32", "--device=cpu"));
+        const char *run = lks_test_text("--out_dir=%s", train(golf, dtype, "--device=cpu"));
         double bpb;
         assert_true(fabs(evaluate(golf, run, "--device=cuda", &bpb) -
-                         evaluate(golf, run, "--device=cpu", &bpb)) <= 1e-4);
+                         evaluate(golf, run, "--device=cpu", &bpb)) <= tolerance);
         for (int likeliest = 0; likeliest < 2; likeliest++) {
             const char *texts[3];
             for (int k = 0; k < 3; k++) {
@@ -149,10 +150,21 @@ static void test_use(void **state)
                 texts[k] = lks_test_text("%s", r.out);
             }
             assert_true(strlen(texts[0]) > 3 * 12);
-            assert_string_equal(texts[1], texts[0]);
-            assert_string_equal(texts[2], texts[0]);
+            assert_string_equal(texts[2], texts[1]);
+            if (strcmp(dtype, "float32") == 0)
+                assert_string_equal(texts[1], texts[0]);
         }
     }
+}
+
+static void test_use(void **state)
+{
+    check_use("float32", 1e-4);
+}
+
+static void test_use_bf16(void **state)
+{
+    check_use("bfloat16", 5e-3);
 }
 
 /* --- hosts ----------------------------------------------------------------------------------- */
@@ -335,11 +347,17 @@ int main(int argc, char **argv)
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
     setenv("CUDA_STANDIN_NCCL", lks_test_folder(), 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golf),        cmocka_unit_test(test_golf_bf16),
-        cmocka_unit_test(test_use),         cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_mixed_hosts), cmocka_unit_test(test_other_algorithms),
-        cmocka_unit_test(test_info),        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_golf_bf16),
+        cmocka_unit_test(test_use),
+        cmocka_unit_test(test_use_bf16),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_mixed_hosts),
+        cmocka_unit_test(test_other_algorithms),
+        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_list),
         cmocka_unit_test(test_steps),
     };
+    cmocka_set_test_filter(argc > 2 ? argv[2] : NULL);
     return lks_test_exit(cmocka_run_group_tests(tests, prepare, NULL));
 }
