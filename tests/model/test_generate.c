@@ -10,7 +10,7 @@
 #include "kernels/device.h"
 #include "use/generate.h"
 
-enum { V = 13, T = 6, DRAWS = 100000 };
+enum { V = 13, T = 6, DRAWS = 100000, AT_ONCE = 500 };
 
 static lks__kernels kernels;
 static lks__exec ex = {.k = &kernels};
@@ -23,7 +23,7 @@ static struct {
     lks__table table;
     lks__model *model; /* uncached, for the probabilities */
     float *params;
-    lks__generator *generator;
+    lks__generator *generator, *many; /* of one sample, and of AT_ONCE */
 } m;
 
 static void open_generator(size_t samples, size_t chunk, lks__device *on, lks__generator **g)
@@ -54,12 +54,14 @@ static int open_model(void **state)
                        0.5f);
     }
     open_generator(1, 0, &device, &m.generator);
+    open_generator(AT_ONCE, 0, &device, &m.many);
     return 0;
 }
 
 static int close_model(void **state)
 {
     lks__generator_close(m.generator);
+    lks__generator_close(m.many);
     free(m.params);
     lks__model_close(m.model);
     lks__table_free(&m.table);
@@ -158,18 +160,24 @@ static void generate(lks__generator *g, const lks__generate *how, size_t samples
     assert_ok(lks__generator_write(g, how));
 }
 
-static int32_t first_token(lks__generate *how, const int32_t *prompt, size_t n)
+/* Count the first tokens of AT_ONCE samples. */
+static void add_first_tokens(double *observed, lks__generate *how, const int32_t *prompt, size_t n)
 {
-    int32_t token = -1;
-    struct drawn d = {&token, 0};
-    how->ctx = &d;
-    generate(m.generator, how, 1, prompt, n);
-    assert_int_equal(d.n, 1);
-    assert_in_range(token, 0, V - 1);
-    return token;
+    static int32_t tokens[AT_ONCE];
+    struct drawn d[AT_ONCE];
+    for (size_t s = 0; s < AT_ONCE; s++)
+        d[s] = (struct drawn){&tokens[s], 0};
+    how->ctx = d;
+    generate(m.many, how, AT_ONCE, prompt, n);
+    for (size_t s = 0; s < AT_ONCE; s++) {
+        assert_int_equal(d[s].n, 1);
+        assert_in_range(tokens[s], 0, V - 1);
+        observed[tokens[s]]++;
+    }
 }
 
-/* The first token of many samples with one prompt. */
+/* The first token of many samples with one prompt; test_beside shows that they are as if each was
+ * alone. */
 static void check_first(const char *what, const int32_t *prompt, size_t n, double temperature,
                         int top_k)
 {
@@ -179,8 +187,8 @@ static void check_first(const char *what, const int32_t *prompt, size_t n, doubl
                        .sink = take};
     o.draw.top_p = 1.0;
     probabilities(p, prompt, n, temperature, top_k);
-    for (o.first = 0; o.first < DRAWS; o.first++)
-        observed[first_token(&o, prompt, n)]++;
+    for (o.first = 0; o.first < DRAWS; o.first += AT_ONCE)
+        add_first_tokens(observed, &o, prompt, n);
     for (int i = 0; i < V; i++)
         expected[i] = p[i] * DRAWS;
     check_fit(what, expected, observed, V);
