@@ -1,7 +1,7 @@
 /* Runs a forward and backward of each family with each --recompute, to count its instructions
  * (recompute.sh). Each is a call in a function of its own, whose name identifies the count.
  *
- *     count_recompute LAYERS WIDTH HEADS TOKENS     on the AVX2 kernels, one thread */
+ *     count_recompute LAYERS WIDTH HEADS TOKENS     on our own AVX2 kernels, one thread */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,6 @@ static lks_status run(const lks__model_config *c, lks__device *device,
     memset(call.bw.grads, 0, bytes);
     call.params = params;
     call.mb = (lks__micro_batch){tokens, tokens, 1, c->block_size};
-    train(&call); /* the matrix library makes its code in the first call */
     count(&call);
     lks__model_close(call.model);
     free(params);
@@ -91,7 +90,7 @@ int main(int argc, char **argv)
                            .logit_softcap = 30.0f,
                            .rope_base = 10000.0f,
                            .qk_gain_init = 1.5f};
-    lks_status st = lks__kernels_open(LKS__CPU_AVX2, &kernels);
+    lks_status st = lks__kernels_open_own(LKS__CPU_AVX2, &kernels);
     if (st == LKS_OK)
         st = lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool);
     lks__device device = lks__device_cpu(&ex);

@@ -19,7 +19,7 @@ train() {
         --toggle-collect=lks__train_step --toggle-collect=lks__report_train --toggle-collect=lks__report_eval \
         --toggle-collect=lks__state_save --toggle-collect=lks__report_checkpoint \
         "$tool" train --dataset="$work/data" --out_dir="$work/run" --n_layer=1 --n_head=2 --n_embd=16 --block_size=16 --batch_size=2 \
-        --gradient_accumulation_steps=2 --max_iters=30 --eval_interval=10 --eval_iters=1 --threads=1 >"$work/$1.log" 2>&1 ||
+        --gradient_accumulation_steps=2 --max_iters=12 --eval_interval=4 --eval_iters=1 --threads=1 >"$work/$1.log" 2>&1 ||
         fail "the run under valgrind ($1)"
     grep -v '"kind":"host"' "$work/run/metrics.jsonl" | sed -E 's/,"(ms|tok_per_s|mfu|comm_exposed_ms)":[^,}]*//g' >"$work/$1.numbers"
     sed -n 's/.*SYSCALL\[[^]]*\]([ 0-9]*) \([a-z_0-9]*\).*/\1/p' "$work/$1.calls" | sort -u >"$work/$1.kinds"
@@ -53,7 +53,7 @@ for line in urllib.request.urlopen(sys.argv[1] + "events"):
 client=$!
 wait $run || fail 'the watched run'
 tries=0
-until grep -q '\[30,' "$work/seen"; do # all of it was seen
+until grep -q '\[12,' "$work/seen"; do # all of it was seen
     tries=$((tries + 1))
     [ $tries -lt "$(patient 400)" ] || fail 'the page has not got the last step'
     sleep 0.05
