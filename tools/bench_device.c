@@ -309,6 +309,11 @@ static lks_status run_table(struct bench *b, const lks__settings *s, int family)
     const lks__attention_shape attention = {shape.B, shape.T, heads, shape.C / heads, shape.kv};
     LKS__TRY(lks__family_check_heads(s));
     LKS__TRY(lks__attention_check(&attention));
+    if (family == BENCH_GOLF && shape.C / heads % 2 != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "n_embd / n_head = %zu is odd: golf rotates the two halves of a head, so "
+                         "it must be even",
+                         shape.C / heads);
     struct bench_shape small = shape;
     small.B = 2;
     small.T = shape.T < CHECK_T ? shape.T : CHECK_T;

@@ -1,6 +1,9 @@
 /* Each operation of a device, with the arrays that it needs for a model's shapes. */
 #include "bench_operations.h"
 
+#include "base/checked.h"
+#include "model/table.h"
+
 enum { XENT_ROWS = 4096 }; /* of logits at once */
 
 /* The next array of the operation, of n elements; NULL if there is no memory yet. */
@@ -428,24 +431,31 @@ static void run_adamw(struct bench_job *j)
         j->l->update_adamw(j->ex, &list);
 }
 
-/* Matrices of one shape, side by side in each array. */
+/* Matrices of one shape, side by side in each array, with zeros between them as between tensors of
+ * an arena: an update may take the padding, too. */
 static void run_muon(struct bench_job *j)
 {
     const size_t rows = j->shape->hidden, cols = j->shape->C, n = rows * cols;
-    const size_t bytes = j->l->update_muon_bytes(j->ex, rows, cols), count = j->shape->matrices;
+    const size_t room = lks__round_up(n, LKS__PADDED), count = j->shape->matrices;
+    const size_t bytes = j->l->update_muon_bytes(j->ex, rows, cols);
     lks__muon_list list = {.lr = 1, .momentum = 0.95, .clip = 1, .ns_steps = 5};
-    float *params = array(j, count * n, BENCH_VALUES),
-          *momentum = array(j, count * n, BENCH_VALUES), *grads = array(j, count * n, BENCH_VALUES);
+    float *params = array(j, count * room, BENCH_VALUES),
+          *momentum = array(j, count * room, BENCH_VALUES),
+          *grads = array(j, count * room, BENCH_VALUES);
     list.work_bytes = count * bytes;
     list.work = array(j, list.work_bytes / sizeof(float), BENCH_WORK);
     if (params == NULL)
         return;
     for (list.n_pieces = 0; list.n_pieces < count; list.n_pieces++) {
+        const size_t at = list.n_pieces * room;
+        float *const all[] = {params + at, momentum + at, grads + at};
+        for (int i = 0; i < 3 && room > n; i++)
+            j->l->clear(j->ex, all[i] + n, room - n);
         list.piece[list.n_pieces].rows = rows;
         list.piece[list.n_pieces].cols = cols;
-        list.piece[list.n_pieces].params = params + list.n_pieces * n;
-        list.piece[list.n_pieces].momentum = momentum + list.n_pieces * n;
-        list.piece[list.n_pieces].grads = grads + list.n_pieces * n;
+        list.piece[list.n_pieces].params = all[0];
+        list.piece[list.n_pieces].momentum = all[1];
+        list.piece[list.n_pieces].grads = all[2];
     }
     j->l->update_muon(j->ex, &list);
 }

@@ -1,13 +1,37 @@
 #include "base/module.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/place.h"
+
+/* Why the loader is not to see this file; NULL: it may look. It maps what the file's headers claim,
+ * and touching what a copy that was cut off lacks ends the process by SIGBUS. A pipe would hold it
+ * for ever. */
+static const char *why_not(const char *path)
+{
+    const char *why = NULL;
+    struct stat st;
+    Elf64_Ehdr head;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return NULL; /* it says so itself */
+    if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
+        why = "it is no file";
+    else if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+             memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 &&
+             (uint64_t)st.st_size < head.e_shoff + (uint64_t)head.e_shnum * head.e_shentsize)
+        why = "the file is cut off: copy it, or build it, again"; /* that table is its end */
+    close(fd);
+    return why;
+}
 
 static void *try_place(const char *folder, const char *below, const char *file, char *why,
                        size_t why_bytes)
@@ -16,6 +40,11 @@ static void *try_place(const char *folder, const char *below, const char *file, 
     snprintf(path, sizeof path, "%s%s%s", folder, below, file);
     if (access(path, F_OK) < 0)
         return NULL;
+    const char *refused = why_not(path);
+    if (refused != NULL) {
+        snprintf(why, why_bytes, "%s: %s", path, refused);
+        return NULL;
+    }
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (lib == NULL)
         snprintf(why, why_bytes, "%s", dlerror()); /* the file exists but doesn't load */

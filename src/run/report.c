@@ -279,13 +279,18 @@ static void describe(lks__report *r, const lks__trainer *t)
         lks__log_line(log, "Initializing a new model from scratch");
     if (t->weights != NULL && t->weights->note[0] != '\0')
         lks__log_line(log, "%s", t->weights->note);
-    lks__log_line(
-        log,
-        "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s a step, kernels %s, "
-        "peak %.0f GFLOP/s",
-        t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
-        t->ses.threads == 1 ? "" : "s", t->V, t->V == 1 ? "" : "s", t->N, t->N == 1 ? "" : "es",
-        lks__cpu_level_name(t->ses.kernels.level), r->peak.flops * 1e-9);
+    char how[80];
+    if (t->ses.device->ops->memory == NULL)
+        snprintf(how, sizeof how, "kernels %s", lks__cpu_level_name(t->ses.kernels.level));
+    else
+        snprintf(how, sizeof how, "%s on %s", lks__setting_word(&t->s, LKS__SETTING_dtype),
+                 t->ses.device->ops->name);
+    lks__log_line(log,
+                  "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s a step, %s, "
+                  "peak %.0f GFLOP/s",
+                  t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
+                  t->ses.threads == 1 ? "" : "s", t->V, t->V == 1 ? "" : "s", t->N,
+                  t->N == 1 ? "" : "es", how, r->peak.flops * 1e-9);
 }
 
 /* Say that nothing is left to do, because a silent end would look like a failed resume. */

@@ -93,7 +93,7 @@ lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t 
                      "batch_size=auto: the smallest micro-batch needs %.1f MB on %s, and it "
                      "may use %.1f MB: use %sfewer ranks with more threads each%s, or give it more "
                      "memory",
-                     least / 1e6, where, lacks->bytes / 1e6,
+                     least / 1e6, where, lacks->bytes > 0.0 ? lacks->bytes / 1e6 : 0.0,
                      s->recompute == LKS__recompute_block ? "" : "--recompute=block, ",
                      s->virtual_ranks > 1 ? ", a smaller --virtual_ranks (another run)" : "");
 }

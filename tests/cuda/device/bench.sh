@@ -35,6 +35,10 @@ table() {
     table gpt2 20
     expect 0 "$tool" bench kernels $small --family=golf --num_kv_heads=1 --dtype=float32
     table golf 26
+    # A width whose matrices are padded to whole vectors; and a head that can't be rotated.
+    expect 0 "$tool" bench kernels $small --family=golf --num_kv_heads=1 --n_head=1 --n_embd=18 --dtype=float32
+    expect 2 "$tool" bench kernels $small --family=golf --num_kv_heads=1 --n_embd=18
+    grep -q 'n_embd / n_head = 9 is odd' "$work/err" || fail "$(cat "$work/err")"
     # Products that are wrong by a ten thousandth are noticed, and the table is there all the same.
     expect 1 env CUDA_STANDIN_OFF=100 "$tool" bench kernels $small --family=golf --num_kv_heads=1 --dtype=float32
     grep -q '^product, MLP down .* off by 1.0e-04: WRONG$' "$work/out" || { cat "$work/out"; fail 'a wrong product'; }

@@ -232,6 +232,9 @@ static void test_auto(void **state)
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "batch_size=auto: the smallest micro-batch needs ");
     assert_contains(r.err, " MB on GPU 0 (Stand-in");
+    const char *const less[] = {with_memory(LKS__CUDA_LATER_BYTES / 2), NULL};
+    r = train(false, sizes, less);
+    assert_contains(r.err, ", and it may use 0.0 MB: ");
 }
 
 int main(int argc, char **argv)

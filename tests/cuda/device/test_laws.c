@@ -158,6 +158,8 @@ static void test_dtype(void **state)
     for (int golf = 0; golf < 2; golf++) {
         assert_string_equal(recorded_dtype(whole[golf]), "float32");
         assert_string_equal(recorded_dtype(rounded[golf]), "bfloat16");
+        assert_contains(lks_test_read(lks_test_text("%s/train.log", rounded[golf]), NULL),
+                        ", bfloat16 on cuda, peak ");
     }
     dtype = "float32";
     const char *out = RUN(false, "--max_iters=2");

@@ -74,6 +74,28 @@ static void test_no_module(void **state)
     assert_int_equal(unsetenv("LKS_TEST_PROGRAM"), 0);
 }
 
+/* A file that the loader can't take: cut off, as by a full disk, or a pipe. */
+static void test_damaged_module(void **state)
+{
+    static const struct {
+        const char *make, *says;
+    } files[] = {{"head -c 3000 \"$0\" >\"$1\"", "the file is cut off"},
+                 {"head -c -1 \"$0\" >\"$1\"", "the file is cut off"},
+                 {"mkfifo \"$1\"", "it is no file"}};
+    const char *whole = lks_test_text("%s/%s", modules, LKS__CUDA_MODULE_FILE);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        const char *folder = lks_test_folder();
+        const char *path = lks_test_text("%s/%s", folder, LKS__CUDA_MODULE_FILE);
+        const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", folder), NULL};
+        lks_test_result r = lks_test_run(
+            (const char *const[]){"sh", "-c", files[i].make, whole, path, NULL}, NULL, 60);
+        assert_int_equal(r.exit_code, 0);
+        r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
+        assert_int_equal(r.exit_code, 0);
+        assert_contains(r.out, lks_test_text("device       cuda: %s: %s", path, files[i].says));
+    }
+}
+
 static lks_test_result with_gpus(const char *gpus, const char *ranks, const char *more)
 {
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules),
@@ -232,7 +254,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_old_gpu),     cmocka_unit_test(test_ranks_and_gpus),
         cmocka_unit_test(test_local_rank),  cmocka_unit_test(test_auto),
         cmocka_unit_test(test_number),      cmocka_unit_test(test_info),
-        cmocka_unit_test(test_config_file),
+        cmocka_unit_test(test_config_file), cmocka_unit_test(test_damaged_module),
     };
     const struct CMUnitTest real[] = {cmocka_unit_test(test_no_driver)};
     if (argc > 3)
