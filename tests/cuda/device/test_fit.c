@@ -18,10 +18,10 @@ enum { VAL = 129 };
 static void add_model(law_args *args, bool golf)
 {
     static const char *const small[2][16] = {
-        {"--n_layer=2", "--n_head=2", "--n_embd=64", "--block_size=8", "--batch_size=2",
+        {"--n_layer=2", "--n_head=2", "--n_embd=32", "--block_size=8", "--batch_size=2",
          "--eval_iters=1", "--gradient_accumulation_steps=4", "--virtual_ranks=4", "--bias"},
         {"--family=golf", "--sampler=stream", "--vocab_size=1024", "--n_layer=3", "--n_head=2",
-         "--num_kv_heads=1", "--n_embd=64", "--block_size=8", "--train_batch_tokens=256",
+         "--num_kv_heads=1", "--n_embd=32", "--block_size=8", "--train_batch_tokens=256",
          "--val_batch_size=64", "--warmdown_iters=0", "--max_wallclock_seconds=0",
          "--gradient_accumulation_steps=4", "--virtual_ranks=4"},
     };
@@ -221,7 +221,7 @@ static void test_auto(void **state)
     r = lks_test_run(args.argv, NULL, 60);
     assert_contains(r.out, "  doesn't fit\n");
     assert_contains(r.out,
-                    "MB a GPU; what fits: --batch_size=4 --gradient_accumulation_steps=20: ");
+                    "MB a GPU; what fits: --batch_size=5 --gradient_accumulation_steps=16: ");
     /* A run that isn't started has no GPU to ask. */
     args = args_of("train", false, MORE("--batch_size=auto", "--dry_run"));
     r = lks_test_run(args.argv, NULL, 60);
