@@ -73,8 +73,8 @@ run_line() {
         'lockstep train '*' --out_dir=out-shakespeare-char --init_from=resume')
         echo - ;;
     # --- shortened ----------------------------------------------------------------------------
-    ./quickstart | './quickstart '*) # a minute
-        set_option "$1" iters 5 ;;
+    ./quickstart | './quickstart '*) # a minute; it evaluates at each of these steps
+        set_option "$1" iters 2 ;;
     'lockstep train '*init_from=resume*) # minutes; after the 4 of the next line
         set_option "$1" max_iters 6 ;;
     'lockstep train '*) # minutes
@@ -85,7 +85,9 @@ run_line() {
         printf '%s\n' "$1" | sed 's/ ITERATIONS=[0-9]*/ ITERATIONS=3/' ;;
     'lockstep plan '* | 'lockstep bench machine '* | 'sed -i '*machine.json)
         printf '%s\n' "$1" ;;
-    'lockstep bench comm'* | 'lockstep bench step'*) # each size many times
+    'lockstep bench comm'*) # each size many times, by each backend; test_tool has the others
+        set_option "$(set_option "$1" iters 1)" backend mpi ;;
+    'lockstep bench step'*) # many steps
         set_option "$1" iters 1 ;;
     'lockstep sample '*) # each token after a full context takes a whole pass
         set_option "$1" max_new_tokens 50 ;;

@@ -67,10 +67,12 @@ static void test_collectives(void **state)
         run_hosts(divisions[i], 60, collectives);
 }
 
+/* Types differ in what is done with elements: for that a few divisions are enough. */
 static void test_types(void **state)
 {
-    for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++)
-        run_hosts(divisions[i], 60, suite_types);
+    static const char *const few[] = {"1", "2", "11", "21", "122", "2222"};
+    for (size_t i = 0; i < sizeof few / sizeof few[0]; i++)
+        run_hosts(few[i], 60, suite_types);
 }
 
 static void test_reductions(void **state)

@@ -148,8 +148,9 @@ static bool moves(lks_comm *comm, lks_dtype dtype, size_t n)
     for (size_t i = 0; i < bytes; i++)
         mine[i] = (unsigned char)(i * 5 + (size_t)rank * 37);
     CHECK(lks_comm_all_gather(comm, mine, all, n, dtype) == LKS_OK); /* in place */
-    for (size_t i = 0; i < bytes * (size_t)W; i++)
-        CHECK(all[i] == (unsigned char)(i % bytes * 5 + i / bytes * 37));
+    for (int r = 0; r < W; r++)
+        for (size_t i = 0; i < bytes; i++)
+            CHECK(all[bytes * (size_t)r + i] == (unsigned char)(i * 5 + (size_t)r * 37));
     memset(all, rank == W - 1 ? 7 : 8, bytes);
     CHECK(lks_comm_broadcast(comm, all, n, dtype, W - 1) == LKS_OK);
     for (size_t i = 0; i < bytes; i++)
