@@ -136,7 +136,7 @@ static void test_virtual_ranks(void **state)
             assert_true(fabs(run - before - arena) <= 0.01 * arena);
         before = run;
     }
-    assert_true(arena >= 4.0 * 2 * 12 * 64 * 64); /* the weights of two layers */
+    assert_true(arena >= 4.0 * 2 * 12 * 32 * 32); /* the weights of two layers */
 }
 
 /* Refused before anything is allocated, with both numbers and what fits; that does fit. */
