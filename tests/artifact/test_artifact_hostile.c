@@ -74,6 +74,7 @@ static void test_truncated(void **state)
 /* A bit that isn't used (after the last block, before the checksum) changes nothing. */
 static void test_altered(void **state)
 {
+    enum { TRIES = 300 };
     size_t bytes, passed = 0, tried = 0;
     float *want = calloc(model.table.count, sizeof *want);
     assert_non_null(want);
@@ -83,7 +84,7 @@ static void test_altered(void **state)
     char *copy = malloc(bytes);
     assert_non_null(copy);
     uint32_t x = 4711;
-    for (size_t i = 0; i < 500; i++, tried++) {
+    for (size_t i = 0; i < TRIES; i++, tried++) {
         x ^= x << 13;
         x ^= x >> 17;
         x ^= x << 5;
@@ -100,7 +101,7 @@ static void test_altered(void **state)
             fail_msg("bit %zu: %s", bit, lks_last_error());
         }
     }
-    assert_true(tried == 500 && passed < 8);
+    assert_true(tried == TRIES && passed < 8);
     free(copy);
     free(want);
 }
