@@ -175,9 +175,7 @@ static lks_status open_device(const char *name, const lks__device_place *place,
 
 enum { SAME_TEXT = 17 };
 
-/* Collective: ERR_DIVERGED, naming `what` and two ranks, if the text (shorter than SAME_TEXT) isn't
- * the same on all. */
-static lks_status same_text(lks__session *s, const char *what, const char *text)
+lks_status lks__session_same_word(lks__session *s, const char *what, const char *text)
 {
     const int W = s->world.world_size;
     char(*all)[SAME_TEXT] = calloc((size_t)W, sizeof *all), mine[SAME_TEXT] = "";
@@ -252,7 +250,7 @@ lks_status lks__session_device(lks__session *s, const char *name, bool share)
     LKS__TRY(lks__session_agree(s, open_device(name, &place, &s->device)));
     watch_waits(s);
     lks__comm_uses(s->comm, s->device->which);
-    LKS__TRY(same_text(s, "device", s->device->ops->name));
+    LKS__TRY(lks__session_same_word(s, "device", s->device->ops->name));
     if (!s->device->ops->host_memory)
         LKS__TRY(agree_on_units(s, share));
     return s->device->fingerprint == 0 ? LKS_OK : agree_on_fingerprint(s);
@@ -516,7 +514,7 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
 {
     char text[SAME_TEXT];
     snprintf(text, sizeof text, "%016" PRIx64, value);
-    return same_text(s, what, text);
+    return lks__session_same_word(s, what, text);
 }
 
 /* Don't publish ERR_PEER: it could hide the rank that really failed. */

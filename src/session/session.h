@@ -73,6 +73,8 @@ lks_status lks__session_agree(lks__session *s, lks_status st);
 
 /* Collective: ERR_DIVERGED, naming `what` and two ranks, if `value` isn't the same on all. */
 lks_status lks__session_same(lks__session *s, const char *what, uint64_t value);
+/* The same for a word, of 16 characters at most. */
+lks_status lks__session_same_word(lks__session *s, const char *what, const char *text);
 
 /* The signal that has asked any rank to stop; 0: none. Cheap enough to call for each micro-batch.
  * Ranks notice it at different times, so they must agree before they act on it. */

@@ -169,8 +169,8 @@ static void test_use_bf16(void **state)
 
 /* --- hosts ----------------------------------------------------------------------------------- */
 
-/* Two launchers with two ranks each, as on two hosts; devices[i]: --device of the i-th one's. */
-static void run_hosts(const char *const devices[2], const char *out, lks_test_result results[2])
+/* Two launchers with two ranks each, as on two hosts; options[i]: one of the i-th one's. */
+static void run_hosts(const char *const options[2], const char *out, lks_test_result results[2])
 {
     const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
     lks_test_child nodes[2];
@@ -185,7 +185,7 @@ static void run_hosts(const char *const devices[2], const char *out, lks_test_re
         law_add(&args, "--nproc-per-node=2");
         for (int k = 0; k < train.n; k++)
             law_add(&args, "%s", train.argv[k]);
-        law_add(&args, "--device=%s", devices[i]);
+        law_add(&args, "%s", options[i]);
         nodes[i] =
             lks_test_start(args.argv, (const char *const[]){"LOCKSTEP_TOKEN=0123456789abcdef-ab",
                                                             "CUDA_STANDIN_OWN=1", NULL});
@@ -199,7 +199,7 @@ static void test_hosts(void **state)
 {
     const char *want = train(true, "bfloat16", "--nproc_per_node=1"), *out = lks_test_folder();
     lks_test_result r[2];
-    run_hosts((const char *const[]){"cuda", "cuda"}, out, r);
+    run_hosts((const char *const[]){"--device=cuda", "--device=cuda"}, out, r);
     for (int i = 0; i < 2; i++)
         if (r[i].exit_code != 0)
             fail_msg("node %d: exit code %d: %s", i, r[i].exit_code, r[i].err);
@@ -210,14 +210,27 @@ static void test_hosts(void **state)
     assert_string_equal(json_string_value(lks_test_member(host, "exchange")), "nccl");
 }
 
-/* GPUs on one host and the CPU on the other one: refused, with both ranks. */
+/* GPUs on one host and the CPU on the other one, or other settings there of what GPUs do: refused,
+ * with both ranks. */
 static void test_mixed_hosts(void **state)
 {
-    lks_test_result r[2];
-    run_hosts((const char *const[]){"cuda", "cpu"}, lks_test_folder(), r);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(r[i].exit_code, 1);
-        assert_contains(r[i].err, "device differs between ranks: rank 0 has cuda, rank 2 has cpu");
+    static const struct {
+        const char *options[2], *says;
+    } runs[] = {
+        {{"--device=cuda", "--device=cpu"},
+         "device differs between ranks: rank 0 has cuda, rank 2 has cpu"},
+        {{"--dtype=float32", "--dtype=bfloat16"},
+         "dtype differs between ranks: rank 0 has float32, rank 2 has bfloat16"},
+        {{"--exchange=nccl", "--share_gpu"},
+         "exchange differs between ranks: rank 0 has nccl, rank 2 has staged"},
+    };
+    for (size_t k = 0; k < sizeof runs / sizeof runs[0]; k++) {
+        lks_test_result r[2];
+        run_hosts(runs[k].options, lks_test_folder(), r);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(r[i].exit_code, 1);
+            assert_contains(r[i].err, runs[k].says);
+        }
     }
 }
 
