@@ -558,6 +558,11 @@ lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
     }
     assert_int_equal(done, child->pid);
     r.seconds = now() - start;
+    if (r.timed_out) /* who reads "signal 9" must not look for a fault first */
+        print_message(
+            "the test ended its program after %.0f s; LKS_TEST_PATIENCE=5 gives each five "
+            "times as long\n",
+            r.seconds);
     if (WIFEXITED(status))
         r.exit_code = WEXITSTATUS(status);
     else
