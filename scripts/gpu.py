@@ -51,6 +51,8 @@ def sources():
 
 def unshown(folder):
     """Sentences: sources that no kept gpu-check has run as they are now. ValueError: a file that is no result."""
+    if not os.path.isdir(folder):
+        raise ValueError(f"{folder}: there is no such folder")
     kept = []
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         try:
@@ -122,6 +124,10 @@ class Result:
         """The exit code."""
         self.data["complete"] = True
         self.write()
+        names = [e["name"] for e in self.data["entries"]]
+        if self.only and names != ["GPU"] and not all(any(n.startswith(word) for n in names) for word in self.only.split(",")):
+            print(f"--only={self.only}: that names something that there isn't")
+            return 2
         return 1 if any(e["outcome"] == "failed" for e in self.data["entries"]) else 0
 
 
@@ -233,8 +239,26 @@ def arguments(description, what, minutes):
     return p
 
 
-def begin(what, a):
-    """The result and the tool; SIGTERM ends a run with what it has."""
-    signal.signal(signal.SIGTERM, lambda *_: exit(143))
+def begin(what, p, a):
+    """The result and the tool; exit code 2 for arguments that can't be meant. A signal ends a run with what it has."""
+    if not os.access(a.lockstep, os.X_OK) or os.path.isdir(a.lockstep):
+        p.error(f"--lockstep={a.lockstep}: there is no such program")
+    for option in ("golf", "llmc"):
+        if getattr(a, option, None) and not os.path.isfile(getattr(a, option)):
+            p.error(f"--{option}={getattr(a, option)}: there is no such file")
+    for option, folders in (("nanogpt", a.nanogpt), ("libraries", a.libraries)):
+        for folder in (folders or "").split(":"):
+            if folder and not os.path.isdir(folder):
+                p.error(f"--{option}={folder}: there is no such folder")
+    if not 0 <= a.minutes <= 1440:
+        p.error(f"--minutes={a.minutes}: a number from 0 to 1440")
+    if os.path.exists(a.out) and not os.path.isfile(a.out):
+        p.error(f"--out={a.out}: that is no file")
+    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signo, lambda signo, _: exit(128 + signo))
     result = Result(what, a)
+    try:
+        result.write()
+    except OSError as e:
+        p.error(f"--out={a.out}: {e.strerror}")
     return result, Tool(a, result)

@@ -43,7 +43,9 @@ static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failu
     for (int i = 0;; i++) {
         bool passed;
         if (device->hung)
-            return lks__fail(LKS_ERR_TIMEOUT, "%s hangs", device->which);
+            return lks__fail(LKS_ERR_TIMEOUT,
+                             "%s hangs: look at nvidia-smi and dmesg, or give a longer --timeout",
+                             device->which);
         LKS__TRY(device->ops->passed(device, mark, &passed));
         if (passed) {
             if (device->waiter.progress != NULL)

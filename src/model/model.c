@@ -230,9 +230,10 @@ static lks_status open_arena(lks__model *m, struct use use)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %.1f MB of activations (%zu rows)",
                          (double)m->arena_bytes / 1e6, m->max_rows);
     return lks__fail(LKS_ERR_NOMEM,
-                     "no memory for %.1f MB of activations (%d sequences of %d tokens): use "
-                     "--recompute=block, or fewer sequences in a micro-batch and more "
-                     "gradient_accumulation_steps",
+                     "no memory%s%s for %.1f MB of activations (%d sequences of %d tokens): use a "
+                     "smaller batch_size; to train, more gradient_accumulation_steps with it, or "
+                     "--recompute=block",
+                     m->device->which[0] != '\0' ? " on " : "", m->device->which,
                      (double)m->arena_bytes / 1e6, use.batch, m->c.block_size);
 }
 

@@ -310,6 +310,18 @@ static lks_status write_trace(struct run *r)
     return LKS_OK;
 }
 
+/* A launcher adds rank and step to what a rank reports. A process by itself does it here, for
+ * failures of its GPU: other messages have what they need. */
+static lks_status say_where(const lks__trainer *t, lks_status st)
+{
+    char why[1024];
+    if (t->ses.world.world_size > 1 || t->ses.device->ops->host_memory ||
+        (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
+        return st;
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", t->iter, why);
+}
+
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)
 {
     bool again = lks__train_saves_again(t);
@@ -324,7 +336,7 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
         st = keep_first_draws(&r);
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
-        st = loop(&r);
+        st = say_where(t, loop(&r));
     free(r.first_draws);
     *stopped_p = r.stopped;
     if (st == LKS_OK)

@@ -207,10 +207,24 @@ static lks_status fail_ranks(const lks__settings *s, int64_t W)
                      fewer == 1 ? "" : "s", other, uneven);
 }
 
+const char *lks__settings_not_nccl(const lks__settings *s)
+{
+    if (s->share_gpu)
+        return "share_gpu=true: NCCL needs a GPU for each rank";
+    if (s->zero != 0)
+        return "zero=1: each GPU has only the state of what its rank updates, so leave it out";
+    if (s->wire != LKS__wire_float32)
+        return "wire=bfloat16: gradients go from GPU to GPU in float32";
+    return NULL;
+}
+
 lks_status lks__settings_check(lks__settings *s, int world_size)
 {
     if (lks__family_of(s)->check != NULL)
         LKS__TRY(lks__family_of(s)->check(s));
+    const char *other = lks__settings_not_nccl(s);
+    if (s->exchange == LKS__exchange_nccl && other != NULL)
+        return lks__fail(LKS_ERR_CONFIG, "exchange=nccl doesn't go together with %s", other);
     int64_t N = s->gradient_accumulation_steps, W = world_size;
     if (s->virtual_ranks == 0)
         for (s->virtual_ranks = 8; N % s->virtual_ranks; s->virtual_ranks /= 2)

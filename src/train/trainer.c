@@ -212,34 +212,16 @@ lks__ddp_config lks__train_ddp_config(const lks__settings *s)
     };
 }
 
-/* What --exchange=nccl can't do; NULL: nothing of it is asked for. */
-static const char *not_between_devices(const lks__settings *s)
-{
-    if (s->share_gpu)
-        return "share_gpu=true: NCCL needs a GPU for each rank";
-    if (s->zero != 0)
-        return "zero=1: each GPU has only the state of what its rank updates, so leave it out";
-    if (s->wire != LKS__wire_float32)
-        return "wire=bfloat16: gradients go from GPU to GPU in float32";
-    return NULL;
-}
-
 bool lks__train_may_join(const lks__settings *s)
 {
-    return s->exchange != LKS__exchange_staged && not_between_devices(s) == NULL;
+    return s->exchange != LKS__exchange_staged && lks__settings_not_nccl(s) == NULL;
 }
 
 /* As --exchange says. */
 static lks_status join_devices(lks__trainer *t)
 {
     const bool must = t->s.exchange == LKS__exchange_nccl;
-    const char *not = not_between_devices(&t->s);
-    if (t->s.exchange == LKS__exchange_staged || (!must && t->ses.device->ops->host_memory))
-        return LKS_OK;
-    if (must && not != NULL)
-        return lks__session_agree(
-            &t->ses, lks__fail(LKS_ERR_CONFIG, "exchange=nccl doesn't go together with %s", not ));
-    if (!must && not != NULL)
+    if (!lks__train_may_join(&t->s) || (!must && t->ses.device->ops->host_memory))
         return LKS_OK;
     return lks__session_join(&t->ses, must);
 }

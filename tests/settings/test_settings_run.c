@@ -104,6 +104,30 @@ static void test_golf(void **state)
     }
 }
 
+/* What NCCL can't do is refused with it, and else takes another way. */
+static void test_exchange(void **state)
+{
+    static const char *const others[][2] = {
+        {"share_gpu", "true"}, {"zero", "1"}, {"wire", "bfloat16"}};
+    static const char *const ways[] = {"auto", "staged", "nccl"};
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++)
+        for (size_t i = 0; i <= sizeof others / sizeof others[0]; i++) {
+            lks__settings s;
+            lks__settings_defaults(&s);
+            set(&s, "exchange", ways[w]);
+            const bool with = i < sizeof others / sizeof others[0];
+            if (with)
+                set(&s, others[i][0], others[i][1]);
+            lks_status st = lks__settings_check(&s, 1);
+            if (with && strcmp(ways[w], "nccl") == 0)
+                assert_fails(LKS_ERR_CONFIG, st,
+                             lks_test_text("exchange=nccl doesn't go together with %s=%s",
+                                           others[i][0], others[i][1]));
+            else
+                assert_ok(st);
+        }
+}
+
 static void test_data_dir(void **state)
 {
     lks__settings s;
@@ -318,10 +342,10 @@ static void test_resume(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_virtual_ranks),   cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_data_dir),        cmocka_unit_test(test_config_line),
-        cmocka_unit_test(test_json_round_trip), cmocka_unit_test(test_altered_json),
-        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_virtual_ranks), cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_exchange),      cmocka_unit_test(test_data_dir),
+        cmocka_unit_test(test_config_line),   cmocka_unit_test(test_json_round_trip),
+        cmocka_unit_test(test_altered_json),  cmocka_unit_test(test_resume),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -46,6 +46,18 @@ found 'list(e) == ["GPU"] and "shows no GPU" in e["GPU"]["why"]'
 script gpu-check 0 --minutes=0
 found 'r["complete"] and not r["whole"] and all(x["outcome"] == "left out" and "the time is over" in x["why"] for x in e.values())'
 
+# What can't be meant is refused before anything is written, or, of names, at the end.
+rm "$work/result.json"
+for wrong in --lockstep=none --golf=none --nanogpt=none --libraries="$work:none" --minutes=nan --minutes=-1 --out=/dev/full --out=none/a; do
+    script gpu-check 2 "$wrong"
+    grep -q "^gpu-check: error: ${wrong%%=*}=" "$work/log" || fail "what is wrong with $wrong"
+done
+script gpu-bench 2 --llmc=none
+[ -c /dev/full ] && [ ! -e "$work/result.json" ] || fail 'a refused command has written'
+script gpu-check 2 --short --only=losses,loses
+grep -q '^--only=losses,loses: ' "$work/log" || fail 'that a name is wrong'
+script gpu-check 1 --kept="$work/none"
+
 # A run that is cut off has what it had.
 rm "$work/result.json"
 "$source/scripts/gpu-check" --lockstep="$tool" --short --out="$work/result.json" >"$work/log" 2>&1 &
@@ -54,9 +66,9 @@ for _ in $(seq "$(patient 600)"); do
     ! grep -qs '"kernels"' "$work/result.json" || break
     sleep 0.1
 done
-kill "$pid"
+kill -HUP "$pid"
 wait "$pid" && code=0 || code=$?
-[ $code = 143 ] || fail "a run that is asked to end ends with $code"
+[ $code = 129 ] || fail "a run that is asked to end ends with $code"
 found 'not r["complete"] and "kernels" in e'
 [ -z "$(find "$work" -maxdepth 1 -name 'lockstep-gpu-*')" ] || fail 'its folder is left'
 

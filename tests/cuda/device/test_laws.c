@@ -534,7 +534,7 @@ static void test_hanging(void **state)
         if (r.exit_code != 1 || strstr(last, runs[i].says) == NULL ||
             strstr(last, runs[i].also) == NULL ||
             strstr(last, alone ? "GPU 0 (Stand-in" : "GPU 1 (Stand-in") == NULL ||
-            (!alone && strstr(last, "rank 1 ") == NULL))
+            strstr(last, alone ? "rank 0, at iteration " : "rank 1 ") == NULL)
             fail_msg("%s %s %s: exit code %d, signal %d: %s", runs[i].ranks, runs[i].more,
                      runs[i].event, r.exit_code, r.signal, r.err);
     }

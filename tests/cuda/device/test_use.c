@@ -162,6 +162,19 @@ static void test_use(void **state)
     check_use("float32", 1e-4);
 }
 
+/* More samples at once than the GPU has room for: it is named, and what eval can change. */
+static void test_no_room(void **state)
+{
+    lks_test_result r = lks_test_run(
+        (const char *const[]){
+            tool, "eval", lks_test_text("--out_dir=%s", train(false, "float32", "--device=cpu")),
+            lks_test_text("--dataset=%s", text_data), "--device=cuda", "--batch_size=65536", NULL},
+        (const char *const[]){"CUDA_STANDIN_MB=100", NULL}, 120);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "no memory on GPU 0 (Stand-in");
+    assert_contains(r.err, "(65536 sequences of 8 tokens): use a smaller batch_size");
+}
+
 static void test_use_bf16(void **state)
 {
     check_use("bfloat16", 5e-3);
@@ -360,15 +373,11 @@ int main(int argc, char **argv)
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
     setenv("CUDA_STANDIN_NCCL", lks_test_folder(), 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_golf_bf16),
-        cmocka_unit_test(test_use),
-        cmocka_unit_test(test_use_bf16),
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_mixed_hosts),
-        cmocka_unit_test(test_other_algorithms),
-        cmocka_unit_test(test_info),
-        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_golf),        cmocka_unit_test(test_golf_bf16),
+        cmocka_unit_test(test_use),         cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_use_bf16),    cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_mixed_hosts), cmocka_unit_test(test_other_algorithms),
+        cmocka_unit_test(test_info),        cmocka_unit_test(test_list),
         cmocka_unit_test(test_steps),
     };
     cmocka_set_test_filter(argc > 2 ? argv[2] : NULL);
