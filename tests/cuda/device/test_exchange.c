@@ -253,11 +253,9 @@ static lks_status hang(void)
     device->layers->clear(device->ex, x, N);
     lks__device_order(device, LKS__QUEUE_COMPUTE, LKS__QUEUE_COPY);
     ops->move(device, LKS__QUEUE_COPY, &(lks__move){LKS__MOVE_RECEIVE, 1, x, N}, 1);
-    assert_false(ops->waits(device));
-    assert_false(blames);
+    const bool waits = ops->waits(device);
     const lks_status st = lks__device_finish(device, LKS__QUEUE_COPY);
-    assert_false(blames);
-    _exit(-(int)st); /* the kernel needs all of it */
+    _exit(waits || blames ? 1 : -(int)st); /* the kernel needs all of it */
 }
 
 static lks_status hang_alone(int rank, int n_ranks, const lks__exchange_id *id)
