@@ -496,9 +496,9 @@ bool lks__settings_uses_weights(const lks__settings *s);
 /* --- relations between settings --------------------------------------------------------------- */
 
 /* For a run of train on `world_size` ranks: make the family's checks, choose virtual_ranks if it is
- * 0, then check conditions between settings: V divides N, W divides V (or allow_uneven), W <= V, and
- * that nothing is asked for that exchange=nccl can't do. ERR_CONFIG names both settings and what to
- * change. */
+ * 0, then check conditions between settings: V divides N, W divides V (or allow_uneven), W <= V,
+ * and that nothing is asked for that exchange=nccl can't do. ERR_CONFIG names both settings and
+ * what to change. */
 lks_status lks__settings_check(lks__settings *s, int world_size);
 
 /* What is asked for that NCCL can't do, and why; NULL: nothing. */
