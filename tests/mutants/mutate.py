@@ -259,17 +259,22 @@ class Test:
 
     def __init__(self, described):
         self.name, self.command = described["name"], described.get("command")
-        self.env, self.skip, self.seconds, self.lock = {}, None, None, threading.Lock()
+        self.env, self.changes, self.skip, self.seconds, self.lock = {}, [], None, None, threading.Lock()
         self.sound = None  # what it gives without a fault
         for p in described.get("properties", []):
             if p["name"] == "ENVIRONMENT":
                 self.env = dict(pair.split("=", 1) for pair in p["value"])
+            elif p["name"] == "ENVIRONMENT_MODIFICATION":
+                self.changes = [re.fullmatch(r"(\w+)=(path_list_prepend|string_append):(.*)", pair).groups() for pair in p["value"]]
             elif p["name"] == "SKIP_RETURN_CODE":
                 self.skip = p["value"]
 
     def run(self, numbers, log, patience=1):
         """"passes", "fails", "late" or "skipped"."""
         env = dict(os.environ, LKS_PLANTED=",".join(map(str, numbers)), **self.env)
+        for name, how, value in self.changes:
+            there = env.get(name, "")
+            env[name] = there + value if how == "string_append" else ":".join(filter(None, [value, there]))
         limit = 600 if self.seconds is None else (30 + 10 * self.seconds) * patience
         started = time.time()
         with open(log, "a") as out:
