@@ -138,8 +138,9 @@ static size_t look_at(const lks__cuda_module *module, int i, char *text, size_t 
         return at;
     if (module->look(i, &gpu, why, sizeof why))
         return at + (size_t)snprintf(text + at, LKS__DEVICE_LOOK - at,
-                                     "\n%d: %s, %.1f GB, capability %d.%d, PCI %s", i, gpu.name,
-                                     (double)gpu.bytes / 1e9, gpu.major, gpu.minor, gpu.pci);
+                                     "\n%d: %s, %.1f GB, capability %d.%d%s, PCI %s", i, gpu.name,
+                                     (double)gpu.bytes / 1e9, gpu.major, gpu.minor,
+                                     gpu.major < LKS__CUDA_LEAST ? " (too old)" : "", gpu.pci);
     return at + (size_t)snprintf(text + at, LKS__DEVICE_LOOK - at, "\n%d: %s", i, why);
 }
 

@@ -121,6 +121,8 @@ static void test_old_gpu(void **state)
     lks_test_result r = train(env, "cuda", NULL, "1");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "GPU 0 (Fake) has capability 7.0, and lockstep needs 8.0 or more");
+    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
+    assert_contains(r.out, "cuda:0: Fake, 80.0 GB, capability 7.0 (too old), PCI");
 }
 
 static void test_ranks_and_gpus(void **state)
