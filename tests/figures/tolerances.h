@@ -92,7 +92,7 @@
     {"generated/nanogpt_tuned_frozen.json", "final", 0.0001, 3.5e-5, 1.5e-7, "Adam divides small gradients by their own rounding"},
     {"generated/nanogpt_tanh.json", "loss", 1e-5, 2.4e-7, 1.8e-6, "sums in another order; updates carry it on"},
     {"generated/nanogpt_tanh.json", "lr", 1e-12, 0, 0, "the same formula in double"},
-    {"generated/nanogpt_tanh.json", "grad_norm", 0.0001, 8.3e-8, 7.4e-7, "sums in another order"},
+    {"generated/nanogpt_tanh.json", "grad_norm", 5e-6, 8.3e-8, 7.4e-7, "sums in another order; the other GELU's derivative gives 4.5e-5"},
     {"generated/nanogpt_tanh.json", "eval", 1e-5, 4.7e-7, 0, "as loss"},
     {"generated/nanogpt_tanh.json", "final", 0.0001, 5.1e-5, 1.2e-7, "Adam divides small gradients by their own rounding"},
     {"nanogpt_char.json", "init", 1e-6, 1.1e-8, 0, "log, cos, sin: last bits differ between libraries"},
