@@ -9,9 +9,7 @@
 
 enum { MAGIC = 0x6c6b7348 };
 
-static const double FRESH_S = 1.0; /* maximal age of a heartbeat that still counts */
-/* A rank finds out by itself that its device stands still: then it can say more about it. */
-static const double OWN_WORD_S = 1.0;
+static const double FRESH_S = 1.0;   /* maximal age of a heartbeat that still counts */
 static const double STOPPED_S = 1.0; /* after so long a pause, this process itself was stopped */
 static const double LAST_SEND_S = 0.5;
 static const double LEAVE_S = 5.0; /* time for the others to leave, too */
@@ -136,17 +134,6 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
     return LKS_OK;
 }
 
-/* "operation 57 (reduction at step 3)" */
-static void name_wait(const struct lks__hier *h, bool operation, char *text, size_t bytes)
-{
-    char title[64];
-    lks__shm_title(&h->descs[h->host], title, sizeof title);
-    if (operation)
-        snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)h->number, title);
-    else
-        snprintf(text, bytes, "an exchange between GPUs");
-}
-
 /* Does a rank of this host wait for other ranks' devices? */
 static bool waits_for_devices(const struct lks__hier *h)
 {
@@ -160,9 +147,9 @@ static bool waits_for_devices(const struct lks__hier *h)
  * one, been silent for the deadline? */
 static lks_status look_for_silence(struct lks__hier *h, double now, bool operation)
 {
-    double limit = h->comm->timeout_s + (operation ? 0 : OWN_WORD_S);
+    double limit = h->comm->timeout_s + (operation ? 0 : LKS__OWN_WORD_S);
     char who[96], in[96], text[512];
-    name_wait(h, operation, in, sizeof in);
+    lks__shm_name_wait(operation ? &h->descs[h->host] : NULL, h->number, in, sizeof in);
     for (int i = 0; i < h->n_hosts; i++) {
         const struct lks__hier_host *other = &h->hosts[i];
         double silent = now - other->last_s;
@@ -226,16 +213,15 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
  * Without either, name at least the other one of two hosts. */
 lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
 {
-    char text[768], title[64], who[96] = "between hosts";
+    char text[768], at[96], who[96] = "between hosts";
     for (double end = lks__sys_now() + CAUSE_S; lks__sys_now() < end; usleep(5000))
         LKS__TRY(lks__hier_look(h, true));
     if (h->n_hosts == 2) {
         size_t used = (size_t)snprintf(who, sizeof who, "with ");
         name_host(h, 1 - h->host, who + used, sizeof who - used);
     }
-    lks__shm_title(&h->descs[h->host], title, sizeof title);
-    snprintf(text, sizeof text, "%s failed %s at operation %llu (%s): %s", h->ops->name, who,
-             (unsigned long long)h->number, title, why);
+    lks__shm_name_wait(&h->descs[h->host], h->number, at, sizeof at);
+    snprintf(text, sizeof text, "%s failed %s at %s: %s", h->ops->name, who, at, why);
     return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
 }
 

@@ -49,6 +49,18 @@ void lks__shm_title(const struct lks__shm_descriptor *m, char *text, size_t byte
     add_step(m, text, bytes);
 }
 
+void lks__shm_name_wait(const struct lks__shm_descriptor *m, uint64_t number, char *text,
+                        size_t bytes)
+{
+    char title[64];
+    if (m == NULL) {
+        snprintf(text, bytes, "an exchange between GPUs");
+        return;
+    }
+    lks__shm_title(m, title, sizeof title);
+    snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)number, title);
+}
+
 void lks__shm_describe(const struct lks__shm_descriptor *m, char *text, size_t bytes)
 {
     unsigned long long size = m->size;

@@ -48,6 +48,13 @@ struct lks__shm_descriptor {
 
 /* Name a call for messages: "broadcast at step 3". */
 void lks__shm_title(const struct lks__shm_descriptor *desc, char *text, size_t bytes);
+/* Name what is waited for: "operation 57 (broadcast at step 3)", or, if `desc` is NULL, an exchange
+ * between devices. */
+void lks__shm_name_wait(const struct lks__shm_descriptor *desc, uint64_t number, char *text,
+                        size_t bytes);
+/* Seconds beyond the deadline before a rank is named that isn't inside such an exchange: it finds
+ * out by itself that its device stands still, and then it can say more about it. */
+static const double LKS__OWN_WORD_S = 1.0;
 /* Describe it: "broadcast of 8 bytes from rank 0 at step 3". */
 void lks__shm_describe(const struct lks__shm_descriptor *desc, char *text, size_t bytes);
 /* Do two calls match? */

@@ -22,9 +22,6 @@ enum {
  * doesn't count against other ranks. */
 static const double STOPPED_S = 1.0;
 
-/* A rank finds out by itself that its device stands still: then it can say more about it. */
-static const double OWN_WORD_S = 1.0;
-
 static inline void relax(void)
 {
 #if defined(__x86_64__)
@@ -180,17 +177,12 @@ static bool missing(const struct lks__shm *g, const struct wait *w, int rank)
     return w->what == LKS__WAIT_DEVICES || lks__shm_is_behind(g, rank, w->what, (uint32_t)w->seq);
 }
 
-/* "operation 57 (reduction at step 3)" */
 static void name_wait(const struct lks__shm *g, const struct wait *w, char *text, size_t bytes)
 {
-    char title[64];
-    if (w->what == LKS__WAIT_DEVICES) {
-        snprintf(text, bytes, "an exchange between GPUs");
-        return;
-    }
-    lks__shm_title(lks__segment_descriptor(g->segment, g->rank, (uint32_t)w->seq), title,
-                   sizeof title);
-    snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)w->seq, title);
+    lks__shm_name_wait(w->what == LKS__WAIT_DEVICES
+                           ? NULL
+                           : lks__segment_descriptor(g->segment, g->rank, (uint32_t)w->seq),
+                       w->seq, text, bytes);
 }
 
 /* Has a rank's process ended? Also works for zombies, and with other launchers. */
@@ -262,7 +254,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
 {
     double now = lks__sys_now();
     const bool devices = w->what == LKS__WAIT_DEVICES;
-    const double limit = g->comm->timeout_s + (devices ? OWN_WORD_S : 0);
+    const double limit = g->comm->timeout_s + (devices ? LKS__OWN_WORD_S : 0);
     int late = -1, late_waiting = -1;
     for (int r = 0; r < g->world_size; r++) {
         if (r == g->rank || !missing(g, w, r))
