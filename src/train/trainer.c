@@ -306,19 +306,19 @@ static lks_status agree(lks__trainer *t, bool loaded)
 }
 
 /* With another dtype or exchange ranks wouldn't even start the same operations. */
-static lks_status agree_on_device(lks__trainer *t)
+static lks_status agree_on_operations(lks__trainer *t)
 {
-    if (t->ses.device->ops->host_memory)
-        return LKS_OK;
     LKS__TRY(
         lks__session_same_word(&t->ses, "dtype", lks__setting_word(&t->s, LKS__SETTING_dtype)));
+    if (t->ses.device->ops->host_memory)
+        return LKS_OK;
     return lks__session_same_word(&t->ses, "exchange",
                                   lks__train_may_join(&t->s) ? "nccl" : "staged");
 }
 
 static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
 {
-    LKS__TRY(agree_on_device(t));
+    LKS__TRY(agree_on_operations(t));
     if (t->model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(t)));

@@ -30,17 +30,18 @@ static lks_test_result started(const char *each, const char *more, const char **
     return r;
 }
 
-static void expect_refused(const char *more)
+static void expect_refused(const char *more, const char *what)
 {
     const char *out;
     lks_test_result r = started(":", more, &out);
     if (r.exit_code != 1)
         fail_msg("%s: exit code %d: %s%s", more, r.exit_code, r.out, r.err);
-    assert_contains(r.err, "the run (settings, data, version, iteration) differs between ranks: "
-                           "rank 0 has ");
+    assert_contains(r.err, lks_test_text("%s differs between ranks: rank 0 has ", what));
     assert_contains(r.err, ", rank 1 has ");
     assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
 }
+
+static const char run_differs[] = "the run (settings, data, version, iteration)";
 
 static void test_settings(void **state)
 {
@@ -51,7 +52,8 @@ static void test_settings(void **state)
         "--check_interval=$((4 + RANK))",
     };
     for (size_t i = 0; i < sizeof different / sizeof different[0]; i++)
-        expect_refused(different[i]);
+        expect_refused(different[i], run_differs);
+    expect_refused("--dtype=$([ $RANK = 0 ] && echo float32 || echo bfloat16)", "dtype");
 }
 
 /* One token differs, in the middle of the training data or of the validation data. */
@@ -72,7 +74,7 @@ static void test_data(void **state)
         assert_int_equal(fseek(f, 2 * 10001, SEEK_SET), 0);
         fputc(was == 5 ? 6 : 5, f);
         fclose(f);
-        expect_refused(lks_test_text("--dataset=%s/$RANK", two));
+        expect_refused(lks_test_text("--dataset=%s/$RANK", two), run_differs);
     }
     /* Equal data in two folders are one run. */
     const char *out;
