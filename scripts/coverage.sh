@@ -16,7 +16,7 @@ docs/robustness.md. Ranks that are killed by SIGKILL leave no counts: what only 
 makes kernels slow and other tests reach the same code. These are whole runs beside outsiders'
 figures and recorded hashes (laws make such runs, kernels_* and model_* call each kernel), the
 same tests at another kernel level (kernels_* have all), and most laws once more on the device of
-tests/device (deferred_ddp, deferred_stop and deferred_resume remain).
+tests/device (deferred_ddp remains).
 END
 }
 left_out='^parity_(golf|runs|gradients)|^laws_recorded|^laws_ranks$|^(laws|model|optim|use)_.*_(ref|avx2|avx512|avx512_bf16|amx)$'

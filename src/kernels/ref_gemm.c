@@ -26,13 +26,16 @@ const lks__tiles lks__gemm_bf16_tiles_ref = {.rows = 128,
                                              .queries = 32,
                                              .far_queries = 64};
 
-/* tile[p][j] = op(B)[p0 + p][j0 + j] */
+/* tile[p][j] = op(B)[p0 + p][j0 + j]. Zeros follow, so that the inner loop always has NB columns,
+ * which compilers turn into vectors. */
 static void copy_tile(lks__real tile[KB][NB], char tb, const lks__real *b, size_t ldb, size_t p0,
                       size_t kb, size_t j0, size_t nb, bool bf16)
 {
     for (size_t p = 0; p < kb; p++) {
         for (size_t j = 0; j < nb; j++)
             tile[p][j] = tb == 'T' ? b[(j0 + j) * ldb + p0 + p] : b[(p0 + p) * ldb + j0 + j];
+        for (size_t j = nb; j < NB; j++)
+            tile[p][j] = 0;
         if (bf16)
             lks__round_bf16_ref(tile[p], tile[p], nb);
     }
@@ -72,7 +75,7 @@ static void multiply(char ta, char tb, size_t m, size_t n, size_t k, lks__real a
                 lks__real acc[NB] = {0};
                 copy_row(row, ta, a, lda, i, p0, kb, bf16);
                 for (size_t p = 0; p < kb; p++)
-                    for (size_t j = 0; j < nb; j++)
+                    for (size_t j = 0; j < NB; j++)
                         acc[j] += row[p] * tile[p][j];
                 for (size_t j = 0; j < nb; j++)
                     c[i * ldc + j0 + j] += alpha * acc[j];

@@ -74,7 +74,7 @@ run_line() {
         echo - ;;
     # --- shortened ----------------------------------------------------------------------------
     ./quickstart | './quickstart '*) # a minute; it evaluates at each of these steps
-        set_option "$1" iters 2 ;;
+        set_option "$1" iters 1 ;;
     'lockstep train '*init_from=resume*) # minutes; after the 4 of the next line
         set_option "$1" max_iters 6 ;;
     'lockstep train '*) # minutes
@@ -82,7 +82,7 @@ run_line() {
     '(mkdir -p out/anywhere '*--max_iters=20')') # the same
         printf '%s\n' "$1" | sed 's/--max_iters=20/--max_iters=2 --eval_iters=2/' ;;
     *' ITERATIONS='*' lockstep train '*) # a minute
-        printf '%s\n' "$1" | sed 's/ ITERATIONS=[0-9]*/ ITERATIONS=3/' ;;
+        printf '%s\n' "$1" | sed 's/ ITERATIONS=[0-9]*/ ITERATIONS=2/' ;;
     'lockstep plan '* | 'lockstep bench machine '* | 'sed -i '*machine.json)
         printf '%s\n' "$1" ;;
     'lockstep bench comm'*) # each size many times, by each backend; test_tool has the others

@@ -187,7 +187,7 @@ static void test_generated(void **state)
             check_generated(*name);
 }
 
-/* On the shards made from tinyshakespeare: the first 20 steps, in which the rates are constant.
+/* On the shards made from tinyshakespeare: the first 10 steps, in which the rates are constant.
  * LKS_TEST_FULL=yes checks all 200; the script drifts from its own float64 run after 50. */
 static void test_shards(void **state)
 {
@@ -198,8 +198,8 @@ static void test_shards(void **state)
     const char *name = "golf_small.json";
     const json_t *figure = lks_test_figure(name);
     const bool full = getenv("LKS_TEST_FULL") != NULL;
-    const char *const few[] = {"--iterations=20", "--warmdown_iters=0", NULL};
-    const size_t n_steps = full ? json_array_size(lks_test_member(figure, "train_loss")) : 20;
+    const char *const few[] = {"--iterations=10", "--warmdown_iters=0", NULL};
+    const size_t n_steps = full ? json_array_size(lks_test_member(figure, "train_loss")) : 10;
     const char *out = train(figure, dir, full ? NULL : few);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     check_steps(name, figure, metrics, n_steps);

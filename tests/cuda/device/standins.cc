@@ -72,7 +72,7 @@ uint32_t random_state;
 order how;
 int refused; /* consecutive queries that were answered "not yet" */
 cudaError_t last_error;
-bool is_open;
+bool is_open;          /* without protection_key() */
 int own_unit;          /* of the GPU that is set */
 unsigned long n_turns; /* calls of the program */
 std::recursive_mutex &mutex = *new std::recursive_mutex();
@@ -152,6 +152,13 @@ void on_fault(int, siginfo_t *info, void *)
     (void)!write(2, text, (size_t)n);
 }
 
+/* A key of the processor's, with which a thread opens all blocks at once; -1: there is none. */
+int protection_key()
+{
+    static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    return key;
+}
+
 void put_protection(int protection)
 {
     for (const block &b : blocks)
@@ -163,7 +170,9 @@ void put_protection(int protection)
 /* Only as long as something runs that may use it. */
 void open_memory(bool open)
 {
-    if (open != is_open)
+    if (protection_key() >= 0)
+        pkey_set(protection_key(), open ? 0 : PKEY_DISABLE_ACCESS);
+    else if (open != is_open)
         put_protection(open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
@@ -182,7 +191,9 @@ void *take(size_t bytes, bool device)
     b.data = b.map + pages - used;
     if (used <= MOST_FILLED) /* more would take longer than it helps */
         memset(b.data, 0xff, used);
-    if (device && !is_open)
+    if (device && protection_key() >= 0)
+        pkey_mprotect(b.map, pages, PROT_READ | PROT_WRITE, protection_key());
+    else if (device && !is_open)
         mprotect(b.map, pages, PROT_NONE);
     blocks.push_back(b);
     return b.data;
