@@ -243,11 +243,25 @@ static void test_odd_widths(void **state)
     check_run("generated/nanogpt_odd.json", generated_tokens(), 1);
 }
 
+/* The figure's first `few` iterations; LKS_TEST_FULL=yes runs all of them. */
+static void check_beginning(const char *name, const char *data_dir, int ranks, int few)
+{
+    if (getenv("LKS_TEST_FULL") != NULL) {
+        check_run(name, data_dir, ranks);
+        return;
+    }
+    const char *const more[] = {lks_test_text("--max_iters=%d", few - 1), NULL};
+    const json_t *figure = lks_test_figure(name);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", train(figure, data_dir, ranks, more));
+    check_steps(name, figure, metrics, (size_t)few);
+    check_evals(name, figure, metrics, (size_t)few);
+}
+
 /* The script's two processes are two virtual ranks here, on two ranks; one rank has the same bytes
- * (laws_ranks). */
+ * (laws_ranks). nanogpt.json is a run of this shape to its end. */
 static void test_ddp(void **state)
 {
-    check_run("generated/nanogpt_ddp2.json", generated_tokens(), 2);
+    check_beginning("generated/nanogpt_ddp2.json", generated_tokens(), 2, 16);
 }
 
 /* With dropout, on two virtual ranks of three micro-steps: the masks come from a Philox in NumPy,
@@ -327,30 +341,15 @@ static const char *shakespeare(void)
     return dir;
 }
 
-/* The figure's first `few` iterations; LKS_TEST_FULL=yes runs all of them. */
-static void check_beginning(const char *name, int ranks, int few)
-{
-    if (getenv("LKS_TEST_FULL") != NULL) {
-        check_run(name, shakespeare(), ranks);
-        return;
-    }
-    const char *const more[] = {lks_test_text("--max_iters=%d", few - 1), NULL};
-    const json_t *figure = lks_test_figure(name);
-    const char *out = train(figure, shakespeare(), ranks, more);
-    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
-    check_steps(name, figure, metrics, (size_t)few);
-    check_evals(name, figure, metrics, (size_t)few);
-}
-
-/* nanogpt.json and nanogpt_ddp2.json are runs of the same shapes to their ends. */
+/* nanogpt.json is a run of this shape to its end. */
 static void test_shakespeare(void **state)
 {
-    check_beginning("nanogpt_char.json", 1, 41);
+    check_beginning("nanogpt_char.json", shakespeare(), 1, 41);
 }
 
 static void test_shakespeare_ddp(void **state)
 {
-    check_beginning("nanogpt_char_ddp2.json", 2, 11);
+    check_beginning("nanogpt_char_ddp2.json", shakespeare(), 2, 11);
 }
 
 int main(int argc, char **argv)
