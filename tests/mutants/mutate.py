@@ -396,6 +396,7 @@ def chosen(faults, args):
 
 
 def main():
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # --list | head
     options = argparse.ArgumentParser(prog="scripts/mutate.sh", description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", help="names or functions, with commas between")
