@@ -228,6 +228,11 @@ static void test_none(void **state)
     assert_int_equal(symlink("ckpt-00000012", lks_test_text("%s/latest", dir)), 0);
     assert_int_equal(on_ranks(2, dir, 0, run_load), LKS_ERR_IO);
     check_untouched(2);
+    /* Nor is a checkpoint that nothing names: it is loaded. */
+    dir = lks_test_folder();
+    save(2, dir, 3);
+    assert_int_equal(unlink(lks_test_text("%s/latest", dir)), 0);
+    check_loaded(2, dir, 3);
 }
 
 static void test_altered(void **state)
@@ -266,6 +271,8 @@ static void run_load_other(struct rank *r)
         t[0].shape[0] = 20, t[0].shape[1] = 30;
     if (r->odd == 3)
         t[3].n_dims = 1, t[3].shape[0] = 1;
+    if (r->odd == 4)
+        t[0].n_dims = 1; /* all that is left is right */
     run_load(r);
 }
 
@@ -281,10 +288,11 @@ static void test_other_tensors(void **state)
         "the program asks for one int32 [1], and",
         "the program asks for weight float32 [20, 30], and",
         "the program asks for epoch int64 [1], and",
+        "the program asks for weight float32 [30], and",
     };
     const char *dir = lks_test_folder();
     save(1, dir, 4);
-    for (int odd = 0; odd < 4; odd++) {
+    for (int odd = 0; odd < 5; odd++) {
         assert_int_equal(on_ranks(3, dir, odd, run_load_other), LKS_ERR_CONFIG);
         assert_contains(ranks[2].said, texts[odd]);
         check_untouched(3);

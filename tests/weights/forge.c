@@ -95,7 +95,7 @@ static lks__st_tensor tensor_of(const forge_model *m, const lks__tensor *t, cons
     if (is(t->name, how->nan))
         x[5] = NAN;
     if (how->other_head && strcmp(name, "lm_head.weight") == 0)
-        x[7] += 1.0f;
+        x[t->count - 1] += 1.0f;
     lks__st_tensor out = {.name = name, .dtype = dtype, .n_dims = t->n_dims};
     out.shape[0] = turn ? columns + (more != 0) : rows + (more != 0);
     out.shape[1] = turn ? rows : columns;

@@ -34,7 +34,7 @@ typedef struct forge_hf {
     const char *longer;    /* a tensor with one row (or element) more than it should have */
     const char *added;     /* a tensor that doesn't belong there */
     const char *nan;       /* a tensor whose element 5 is NaN */
-    bool other_head;       /* lm_head has one value that wte has not */
+    bool other_head;       /* lm_head has another last value than wte */
 } forge_hf;
 
 /* Write it into `folder`. */

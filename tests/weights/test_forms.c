@@ -135,6 +135,7 @@ static void test_crop_and_grow(void **state)
         const size_t n = t->count < of->count ? t->count : of->count;
         assert_memory_equal(params + t->offset, m.params + of->offset, n * sizeof *params);
         for (size_t e = n; e < t->count; e++) {
+            assert_true(params[t->offset + e] != 0.0f); /* each was drawn */
             sum += (double)params[t->offset + e];
             squares += (double)params[t->offset + e] * (double)params[t->offset + e];
         }

@@ -3,8 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/sys.h"
+#include "ckpt/safetensors.h"
+#include "weights/saved.h"
 #include "weights/weights.h"
 
 #define CONV "transformer.h.1.mlp.c_fc.weight"
@@ -241,13 +244,47 @@ static void test_sources(void **state)
     forge_close(&m);
 }
 
+/* A checkpoint's file with the right names, types and numbers of elements, but another shape. */
+static void test_shape(void **state)
+{
+    forge_model m = forge_open(true);
+    const char *path = lks_test_text("%s/model.safetensors", lks_test_folder());
+    lks__st_tensor *tensors = calloc(m.table.n_tensors, sizeof *tensors);
+    assert_non_null(tensors);
+    for (int turned = 0; turned < 2; turned++) {
+        for (size_t i = 0; i < m.table.n_tensors; i++) {
+            const lks__tensor *t = &m.table.tensors[i];
+            const bool turn = turned && i == 0;
+            assert_true(!turn || (t->n_dims == 2 && t->shape[0] != t->shape[1]));
+            tensors[i] = (lks__st_tensor){.name = t->name,
+                                          .dtype = "F32",
+                                          .n_dims = t->n_dims,
+                                          .shape = {t->shape[turn], t->shape[!turn]},
+                                          .data = m.params + t->offset,
+                                          .bytes = t->count * sizeof *m.params};
+        }
+        unlink(path);
+        assert_ok(lks__st_write(path, tensors, m.table.n_tensors, NULL));
+        lks__st_file *file;
+        assert_ok(lks__st_open(path, &file));
+        const lks_status st = lks__state_check_params(file, path, &m.table);
+        lks__st_close(file);
+        if (!turned)
+            assert_ok(st);
+        else
+            assert_fails(LKS_ERR_FORMAT, st, "has another type or shape than state.json's");
+    }
+    free(tensors);
+    forge_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hf),      cmocka_unit_test(test_variants),
         cmocka_unit_test(test_parts),   cmocka_unit_test(test_deep_json),
         cmocka_unit_test(test_values),  cmocka_unit_test(test_llmc),
-        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_sources), cmocka_unit_test(test_shape),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
