@@ -1026,6 +1026,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     const preference *pref = (const preference *)p;
     if (wanted != 1 || c != d)
         return CUBLAS_STATUS_INVALID_VALUE;
+    /* cuBLASLt has no product of floats that is rounded to bfloat16. */
+    if (((const layout *)a)->bf16 != ((const layout *)b)->bf16 ||
+        (((const layout *)c)->bf16 && !((const layout *)a)->bf16))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(results, 0, sizeof *results);
     algorithm found = {};
     found.shape = shape_of((const description *)what, (const layout *)a, (const layout *)b,

@@ -277,7 +277,7 @@ static lks_status hang_in_a_call(int rank, int n_ranks, const lks__exchange_id *
 /* Rank 1 is dead, the group doesn't notice, and NCCL does, when all has long been queued. */
 static lks_status learn_from_nccl(int rank, int n_ranks, const lks__exchange_id *id)
 {
-    setenv("CUDA_STANDIN_FAIL", "asynchronous:60", 1);
+    setenv("CUDA_STANDIN_FAIL", "asynchronous:250", 1);
     const lks_status joined = open_rank(rank, n_ranks, id);
     if (joined != LKS_OK || rank == 1)
         _exit(-(int)joined);

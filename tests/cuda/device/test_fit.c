@@ -167,6 +167,20 @@ static void test_refused(void **state)
     assert_contains(r.err, " MB: GPU 0 (Stand-in) has ");
 }
 
+/* So does memory that operations take on their way: whatever the next block is, that isn't there.
+ */
+static void test_tried(void **state)
+{
+    const double need = planned(true, MORE("--dtype=bfloat16"));
+    for (int part = 20; part < 100; part += 13) {
+        const char *const env[] = {with_memory(part / 100.0 * need), NULL};
+        lks_test_result r = train(true, MORE("--dtype=bfloat16", "--skip_fit_check"), env);
+        if (r.exit_code != 1 || strstr(r.err, "no GPU memory for ") == NULL ||
+            strstr(r.err, " MB: GPU 0 (Stand-in) has ") == NULL)
+            fail_msg("%d %% of %.0f bytes: exit code %d: %s", part, need, r.exit_code, r.err);
+    }
+}
+
 /* Ranks that share a GPU share its memory. */
 static void test_shared(void **state)
 {
@@ -243,6 +257,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_planned_is_measured),
         cmocka_unit_test(test_virtual_ranks),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_tried),
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_auto),
     };
