@@ -274,13 +274,9 @@ static lks_status hang_in_a_call(int rank, int n_ranks, const lks__exchange_id *
     return hang();
 }
 
-/* Rank 1 is dead, the group doesn't notice, and NCCL does, when all has long been queued. */
-static lks_status learn_from_nccl(int rank, int n_ranks, const lks__exchange_id *id)
+/* Rank 1 is dead, the group doesn't notice, and NCCL does. */
+static lks_status learn(void)
 {
-    setenv("CUDA_STANDIN_FAIL", "asynchronous:250", 1);
-    const lks_status joined = open_rank(rank, n_ranks, id);
-    if (joined != LKS_OK || rank == 1)
-        _exit(-(int)joined);
     float *x = floats(N);
     ops->move(device, LKS__QUEUE_COPY, &(lks__move){LKS__MOVE_RECEIVE, 1, x, N}, 1);
     const lks_status st = lks__device_finish(device, LKS__QUEUE_COPY);
@@ -288,6 +284,24 @@ static lks_status learn_from_nccl(int rank, int n_ranks, const lks__exchange_id 
     give(x, N);
     lks__device_close(device);
     return st;
+}
+
+/* In the call for the first list, … */
+static lks_status learn_in_a_call(int rank, int n_ranks, const lks__exchange_id *id)
+{
+    setenv("CUDA_STANDIN_FAIL", "asynchronous:60", 1);
+    const lks_status joined = open_rank(rank, n_ranks, id);
+    if (joined != LKS_OK || rank == 1)
+        _exit(-(int)joined);
+    return learn();
+}
+
+/* … and when all has long been queued. */
+static lks_status learn_in_a_wait(int rank, int n_ranks, const lks__exchange_id *id)
+{
+    setenv("CUDA_STANDIN_FAIL", "asynchronous:2000", 1);
+    leave_alone(rank, n_ranks, id);
+    return learn();
 }
 
 /* Nobody else joins. */
@@ -318,7 +332,9 @@ static void test_group_fails(void **state)
     assert_int_equal(statuses[0], LKS_ERR_PEER);
     run_ranks(fail_alone, 2, statuses);
     assert_int_equal(statuses[0], LKS_ERR_DEVICE);
-    run_ranks(learn_from_nccl, 2, statuses);
+    run_ranks(learn_in_a_call, 2, statuses);
+    assert_int_equal(statuses[0], LKS_ERR_DEVICE);
+    run_ranks(learn_in_a_wait, 2, statuses);
     assert_int_equal(statuses[0], LKS_ERR_DEVICE);
     run_ranks(join_alone, 1, statuses);
     assert_int_equal(statuses[0], LKS_ERR_PEER);
