@@ -126,20 +126,28 @@ static void test_skip_over_a_restart(void **state)
     assert_contains(r.err, "once more than on_nan_limit allows");
 }
 
-/* A good step in between ends the row: 5, 6 and 8 are not three in a row. */
-static void test_skip_not_in_a_row(void **state)
+/* Data with a third bad step, in micro-batch 1 of virtual rank 3. */
+static const char *with_third(int step)
 {
-    enum { HEADER = 1024, THIRD = ((8 * POISON_A + 1) * POISON_V + 3) * (POISON_T + 1) + 2 };
-    const char *dir = lks_test_folder(), *out;
+    enum { HEADER = 1024 };
+    const int at = ((step * POISON_A + 1) * POISON_V + 3) * (POISON_T + 1) + 2;
+    const char *dir = lks_test_folder();
     const uint16_t poison = POISON_VOCAB - 1;
     poison_write_data(dir);
     FILE *f = fopen(lks_test_text("%s/fineweb_train_000000.bin", dir), "r+");
     assert_non_null(f);
-    assert_int_equal(fseek(f, HEADER + THIRD * (long)sizeof poison, SEEK_SET), 0);
+    assert_int_equal(fseek(f, HEADER + at * (long)sizeof poison, SEEK_SET), 0);
     assert_int_equal(fwrite(&poison, sizeof poison, 1, f), 1);
     fclose(f);
+    return dir;
+}
+
+/* A good step in between ends the row: 5, 6 and 8 are not three in a row. */
+static void test_skip_not_in_a_row(void **state)
+{
+    const char *out;
     const char *const more[] = {"--on_nan=skip", "--on_nan_limit=2", NULL};
-    lks_test_result r = go_on(2, dir, more, &out);
+    lks_test_result r = go_on(2, with_third(8), more, &out);
     assert_ran_to_end(&r);
     assert_int_equal(count(out, "skip"), 3);
     check_line(out, "skip", 1, 6, 0, 0);
@@ -160,18 +168,23 @@ static void test_rollback(void **state)
         reference = reference == NULL ? out : reference;
         law_assert_same(out, reference);
     }
-    /* Killed after it went back, before the next checkpoint: it goes back again. */
-    const char *const cut[] = {
-        "sh", "-c",
-        "cd \"$0\" && rm -r ckpt-00000006 ckpt-00000008 ckpt-00000010 latest && "
-        "ln -s ckpt-00000004 latest",
-        out, NULL};
-    assert_int_equal(lks_test_run(cut, NULL, 10).exit_code, 0);
-    law_args again = poison_train(out, 2);
-    law_add(&again, "--init_from=resume");
-    lks_test_result r = lks_test_run(again.argv, NULL, 60);
-    assert_ran_to_end(&r);
-    law_assert_same(out, reference);
+    /* Killed after it went back, before the next checkpoint: it goes back again. Killed later: the
+     * next checkpoint has where in the data the run is. */
+    law_args again = {.n = 0};
+    lks_test_result r;
+    for (int last = 4; last <= 6; last += 2) {
+        const char *const cut[] = {"sh", "-c",
+                                   lks_test_text("cd \"$0\" && rm -r %s ckpt-00000008 "
+                                                 "ckpt-00000010 latest && ln -s ckpt-%08d latest",
+                                                 last == 4 ? "ckpt-00000006" : "", last),
+                                   out, NULL};
+        assert_int_equal(lks_test_run(cut, NULL, 10).exit_code, 0);
+        again = poison_train(out, 2);
+        law_add(&again, "--init_from=resume");
+        r = lks_test_run(again.argv, NULL, 60);
+        assert_ran_to_end(&r);
+        law_assert_same(out, reference);
+    }
     /* No checkpoint to go back to, and too often. */
     r = GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1");
     assert_int_equal(r.exit_code, 1);
@@ -187,6 +200,18 @@ static void test_rollback(void **state)
     assert_int_not_equal(r.exit_code, 0);
     assert_contains(r.err, "on_nan=rollback at iteration 5: ");
     assert_contains(r.err, "/ckpt-00000010 is newer than iteration 5, from which it is to go back");
+}
+
+/* Once a checkpoint lies behind the last one to which the run went back, it counts anew. Iterations
+ * 4 to 7 read the data of steps 7 to 10 then. */
+static void test_rollback_counts(void **state)
+{
+    const char *out;
+    const char *const more[] = {"--on_nan=rollback", "--on_nan_limit=2", NULL};
+    lks_test_result r = go_on(2, with_third(10), more, &out);
+    assert_ran_to_end(&r);
+    assert_int_equal(count(out, "rollback"), 3);
+    check_line(out, "rollback", 2, 7, 3, 1);
 }
 
 /* Forward stays small (c_fc is zero), but backward goes through c_proj. */
@@ -379,6 +404,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_skip_over_a_restart),
         cmocka_unit_test(test_skip_not_in_a_row),
         cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_rollback_counts),
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_data_behind),
     };
