@@ -20,7 +20,7 @@ tests/device (deferred_ddp remains).
 END
 }
 left_out='^parity_(golf|runs|gradients)|^laws_recorded|^laws_ranks$|^(laws|model|optim|use)_.*_(ref|avx2|avx512|avx512_bf16|amx)$'
-left_out="$left_out|^deferred_(ranks|bf16|optimizers|hosts|freeze|nan|recorded|recompute|parity)|^laws_hosts_gloo$"
+left_out="$left_out|^deferred_(ranks|optimizers|hosts|freeze|nan|recorded|parity)|^laws_hosts_gloo$"
 case ${1-} in
 --help | -h) usage; exit 0 ;;
 --left-out) printf '%s\n' "$left_out"; exit 0 ;;

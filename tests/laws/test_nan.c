@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/tokens.h"
 #include "kernels/device.h"
 #include "model/model.h"
 #include "train/state.h"
@@ -129,14 +130,13 @@ static void test_skip_over_a_restart(void **state)
 /* Data with a third bad step, in micro-batch 1 of virtual rank 3. */
 static const char *with_third(int step)
 {
-    enum { HEADER = 1024 };
     const int at = ((step * POISON_A + 1) * POISON_V + 3) * (POISON_T + 1) + 2;
     const char *dir = lks_test_folder();
     const uint16_t poison = POISON_VOCAB - 1;
     poison_write_data(dir);
     FILE *f = fopen(lks_test_text("%s/fineweb_train_000000.bin", dir), "r+");
     assert_non_null(f);
-    assert_int_equal(fseek(f, HEADER + at * (long)sizeof poison, SEEK_SET), 0);
+    assert_int_equal(fseek(f, LKS__SHARD_HEADER + at * (long)sizeof poison, SEEK_SET), 0);
     assert_int_equal(fwrite(&poison, sizeof poison, 1, f), 1);
     fclose(f);
     return dir;

@@ -1024,20 +1024,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 {
     PRODUCT_CALL("1 result");
     const preference *pref = (const preference *)p;
+    const layout *la = (const layout *)a, *lb = (const layout *)b, *lc = (const layout *)c;
     if (wanted != 1 || c != d)
         return CUBLAS_STATUS_INVALID_VALUE;
     /* cuBLASLt has no product of floats that is rounded to bfloat16. */
-    if (((const layout *)a)->bf16 != ((const layout *)b)->bf16 ||
-        (((const layout *)c)->bf16 && !((const layout *)a)->bf16))
+    if (la->bf16 != lb->bf16 || (lc->bf16 && !la->bf16))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(results, 0, sizeof *results);
     algorithm found = {};
-    found.shape = shape_of((const description *)what, (const layout *)a, (const layout *)b,
-                           (const layout *)c) +
-                  number_here("CUDA_STANDIN_ALGORITHMS", 0);
+    found.shape =
+        shape_of((const description *)what, la, lb, lc) + number_here("CUDA_STANDIN_ALGORITHMS", 0);
     memcpy(found.alignments, pref->alignments, sizeof found.alignments);
     found.work = (uint32_t)pref->work;
-    found.backwards = ((const layout *)a)->count > 1 && ((const layout *)a)->count % 2 != 0;
+    found.backwards = la->count > 1 && la->count % 2 != 0;
     found.parts = pref->reductions != CUBLASLT_REDUCTION_SCHEME_NONE;
     memcpy(&results->algo, &found, sizeof found);
     *n = 1;

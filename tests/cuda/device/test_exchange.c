@@ -177,6 +177,14 @@ static lks_status fails_later(void *ctx, bool others)
     return calls-- > 0 ? LKS_OK : lks__fail(LKS_ERR_PEER, "rank 1 has died");
 }
 
+/* Rank 1 ends when both have joined, before its first list. */
+static void lose_the_other(int rank, int n_ranks, const lks__exchange_id *id)
+{
+    const lks_status st = open_rank(rank, n_ranks, id);
+    if (st != LKS_OK || rank == 1)
+        _exit(-(int)st);
+}
+
 /* Rank 1 ends when both have joined and exchanged something. */
 static void leave_alone(int rank, int n_ranks, const lks__exchange_id *id)
 {
@@ -230,9 +238,7 @@ static lks_status fail_alone(int rank, int n_ranks, const lks__exchange_id *id)
  * 0's ends with the group, and blames rank 1. */
 static lks_status wait_in_a_call(int rank, int n_ranks, const lks__exchange_id *id)
 {
-    const lks_status joined = open_rank(rank, n_ranks, id);
-    if (joined != LKS_OK || rank == 1)
-        _exit(-(int)joined);
+    lose_the_other(rank, n_ranks, id);
     float *x = floats(N);
     calls = 400;
     device->waiter.failure = fails_later;
@@ -268,9 +274,7 @@ static lks_status hang_alone(int rank, int n_ranks, const lks__exchange_id *id)
 static lks_status hang_in_a_call(int rank, int n_ranks, const lks__exchange_id *id)
 {
     setenv("CUDA_STANDIN_HANG", "kernel:1", 1);
-    const lks_status joined = open_rank(rank, n_ranks, id);
-    if (joined != LKS_OK || rank == 1)
-        _exit(-(int)joined);
+    lose_the_other(rank, n_ranks, id);
     return hang();
 }
 
@@ -290,9 +294,7 @@ static lks_status learn(void)
 static lks_status learn_in_a_call(int rank, int n_ranks, const lks__exchange_id *id)
 {
     setenv("CUDA_STANDIN_FAIL", "asynchronous:60", 1);
-    const lks_status joined = open_rank(rank, n_ranks, id);
-    if (joined != LKS_OK || rank == 1)
-        _exit(-(int)joined);
+    lose_the_other(rank, n_ranks, id);
     return learn();
 }
 
