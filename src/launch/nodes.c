@@ -281,7 +281,8 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
     }
     show_table(n, n->lost_text[0] != '\0' ? r->table : n->table);
     if (n->lost_text[0] != '\0') {
-        if (own) /* our own verdict is better than none */
+        if (own && !r->follows) /* our own verdict is better than none, but not a rank's that only
+                                 * noticed that others had gone */
             return LKS_OK;
         v->exit_code = 1;
         tail[0] = '\0';

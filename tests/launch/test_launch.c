@@ -24,6 +24,7 @@
 #include "base/sys.h"
 #include "launch/launch.h"
 #include "launch/supervisor.h"
+#include "laws/marked.h"
 #include "lockstep/comm.h"
 #include "support.h"
 
@@ -403,21 +404,6 @@ static pid_t pid_behind(struct launch *l, const char *name)
     return (pid_t)atoi(at + strlen(name));
 }
 
-/* The only child of a process; -1 if there is none. */
-static pid_t child_of(pid_t pid)
-{
-    int child = -1;
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        lks_test_lacks("children", "the kernel doesn't list them in /proc");
-    if (fscanf(f, "%d", &child) != 1)
-        child = -1;
-    fclose(f);
-    return child;
-}
-
 static bool is_gone(pid_t pid)
 {
     char state = lks__sys_process_state(pid);
@@ -451,7 +437,7 @@ static void check_killed(bool front)
     for (int i = 0; i < 3; i++)
         read_until(&l, names[i]);
     read_until(&l, "ready"); /* "two" has no parent by now */
-    pid_t launcher = child_of(l.pid);
+    pid_t launcher = marked_child_of(l.pid);
     kill(front ? l.pid : launcher, SIGKILL);
     int status = finish(&l);
     for (int i = 0; i < 3; i++)
@@ -480,7 +466,7 @@ static void test_both_killed(void **state)
     start(&l, 2, SHELL("sleep 77 & echo child-$!; echo ready-$RANK; sleep 50"));
     read_until(&l, "ready-0");
     read_until(&l, "ready-1");
-    pid_t launcher = child_of(l.pid);
+    pid_t launcher = marked_child_of(l.pid);
     pid_t child = pid_behind(&l, "child-");
     kill(launcher, SIGSTOP);
     kill(l.pid, SIGKILL);

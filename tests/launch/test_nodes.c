@@ -1,5 +1,6 @@
 /* A job on several nodes, which are launchers on this machine: which nodes join, which are refused,
  * how one node's end ends all nodes, and how a launch goes on with the remaining ones. */
+#include "laws/laws.h"
 #include "laws/marked.h"
 #include "support.h"
 
@@ -209,6 +210,36 @@ static void test_coordinator_lost(void **state)
     end_of(&a);
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "the coordinator's node is gone");
+}
+
+/* A rank of a node notices that others have gone, and ends, before its launcher hears of the
+ * coordinator's end: the launcher is stopped meanwhile. What it names is the node all the same. */
+static void test_coordinator_lost_later(void **state)
+{
+    const int port = lks_test_free_port();
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--max_iters=1000000");
+    const char *script = "exec";
+    for (int i = 0; i < args.n; i++)
+        script = lks_test_text("%s '%s'", script, i == 0 ? LKS_TEST_TOOL : args.argv[i]);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    for (int i = 0; i < lks_test_tries(2000) && law_count_checkpoints(out) == 0; i++)
+        usleep(10000);
+    pid_t launcher = marked_child_of(b.child.pid), rank = marked_rank(b.mark, 1);
+    assert_true(launcher > 0 && rank > 0);
+    assert_int_equal(kill(launcher, SIGSTOP), 0);
+    kill(a.child.pid, SIGKILL);
+    for (int i = 0; i < lks_test_tries(2000) && lks__sys_process_state(rank) != 'Z'; i++)
+        usleep(10000);
+    assert_int_equal(lks__sys_process_state(rank), 'Z');
+    kill(launcher, SIGCONT);
+    lks_test_result r = end_of(&b);
+    end_of(&a);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "the coordinator's node is gone");
+    assert_null(strstr(r.err, "lockstep run: rank 1"));
 }
 
 /* The remaining nodes go on with the most ranks that divide the virtual ranks; a node that comes
@@ -523,14 +554,23 @@ static void test_hosts_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_failure),       cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_signal),        cmocka_unit_test(test_signal_alone),
-        cmocka_unit_test(test_node_lost),     cmocka_unit_test(test_coordinator_lost),
-        cmocka_unit_test(test_resize),        cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_wrong_options), cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_hosts_end),     cmocka_unit_test(test_hosts_wrong),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_signal_alone),
+        cmocka_unit_test(test_node_lost),
+        cmocka_unit_test(test_coordinator_lost),
+        cmocka_unit_test(test_coordinator_lost_later),
+        cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_hosts_end),
+        cmocka_unit_test(test_hosts_wrong),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

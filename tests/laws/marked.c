@@ -53,6 +53,18 @@ int marked_processes(const char *variable, pid_t *pids, int max)
     return n;
 }
 
+pid_t marked_child_of(pid_t pid)
+{
+    int child = -1;
+    FILE *f = fopen(lks_test_text("/proc/%d/task/%d/children", (int)pid, (int)pid), "re");
+    if (f == NULL)
+        lks_test_lacks("children", "the kernel doesn't list them in /proc");
+    if (fscanf(f, "%d", &child) != 1)
+        child = -1;
+    fclose(f);
+    return child;
+}
+
 pid_t marked_rank(const char *variable, int rank)
 {
     pid_t pids[64];
