@@ -16,7 +16,8 @@ int marked_processes(const char *variable, pid_t *pids, int max);
 /* The process of these that is rank `rank` of a launch; -1 if there is none. */
 pid_t marked_rank(const char *variable, int rank);
 
-/* A process's first child, or -1. A launcher's first process has one child, which starts the ranks. */
+/* A process's first child, or -1. A launcher's first process has one child, which starts the ranks.
+ */
 pid_t marked_child_of(pid_t pid);
 
 /* All have ended within `seconds`; otherwise they are killed and the test fails. */
