@@ -92,7 +92,7 @@ static lks_status listen_at(lks__stream_sink *s, const char *host)
         getsockname(s->listener, (struct sockaddr *)&addr, &bytes) != 0 ||
         getnameinfo((struct sockaddr *)&addr, bytes, NULL, 0, service, sizeof service,
                     NI_NUMERICSERV) != 0)
-        return lks__fail(LKS_ERR_IO, "can't listen for streams: %s", strerror(errno));
+        return lks__fail(LKS_ERR_IO, "can't listen for streams: %s", lks__sys_reason(errno));
     s->port = atoi(service);
     return LKS_OK;
 }

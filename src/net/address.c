@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sys.h"
 #include "net/store.h"
 
 lks_status lks__address_find(const char *host, int port, bool passive, struct addrinfo **list_p)
@@ -24,7 +25,7 @@ lks_status lks__address_find(const char *host, int port, bool passive, struct ad
     if (err != 0)
         return lks__fail(LKS_ERR_CONFIG, "the address of \"%s\" can't be found: %s",
                          lks__escape(shown, sizeof shown, host, strlen(host)),
-                         err == EAI_SYSTEM ? strerror(errno) : gai_strerror(err));
+                         err == EAI_SYSTEM ? lks__sys_reason(errno) : gai_strerror(err));
     return LKS_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/sys.h"
 #include "run/report.h"
 
 static void say(void *ctx, const char *text)
@@ -18,7 +19,7 @@ lks_status lks__report_others_open(lks__report *r, const lks__trainer *t)
         lks__log_message(&r->log,
                          "systemd's socket (NOTIFY_SOCKET) can't be reached: %s; the run goes on "
                          "without",
-                         strerror(errno));
+                         lks__sys_reason(errno));
     return lks__commands_open(&t->s, say, r, &r->commands);
 }
 

@@ -229,8 +229,8 @@ lks_status lks__segment_create(int world_size, lks__segment **segment_p)
     if (fd < 0)
         return lks__fail(LKS_ERR_NOMEM,
                          "can't make shared memory for %d ranks (memfd_create): %s; the kernel "
-                         "must allow memfds, and this process one more open file",
-                         world_size, strerror(errno));
+                         "must allow memfds",
+                         world_size, lks__sys_reason(errno));
     struct lks__segment probe = {.fd = fd};
     size_t base_bytes = layout_for(world_size).end;
     lks_status st = lks__segment_reserve(&probe, 0, base_bytes);
