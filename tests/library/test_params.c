@@ -122,11 +122,14 @@ struct rank {
     char said[1024];
 };
 
-static lks_status mark(struct rank *r, lks_ddp *ddp, int v)
+/* Each parameter's gradient is there when it is marked, and not before. */
+static lks_status backward(struct rank *r, lks_ddp *ddp, int step, int v, int m)
 {
-    for (int i = 0; i < N_PARAMS && r->marks != NONE; i++) {
+    for (int i = 0; i < N_PARAMS; i++) {
         int p = r->marks == FORWARDS ? i : N_PARAMS - 1 - i;
-        if ((r->marks == HALF && p % 2 == 0) || (p == RARE && v != RARE_V))
+        for (size_t k = 0; p != FROZEN && k < counts[p]; k++)
+            r->model->grad[p][k] += made_up(step, v, m, p, k);
+        if (r->marks == NONE || (r->marks == HALF && p % 2 == 0) || (p == RARE && v != RARE_V))
             continue;
         LKS__TRY(lks_ddp_mark_ready(ddp, (size_t)p));
     }
@@ -139,11 +142,8 @@ static lks_status one_step(struct rank *r, lks_ddp *ddp, int step, lks_ddp_resul
     for (int v = lks_ddp_first(ddp); v < lks_ddp_end(ddp); v++) {
         LKS__TRY(lks_ddp_begin(ddp, v));
         for (int m = 0; m < A; m++) {
-            for (int p = 0; p < N_PARAMS; p++)
-                for (size_t i = 0; p != FROZEN && i < counts[p]; i++)
-                    r->model->grad[p][i] += made_up(step, v, m, p, i);
             LKS__TRY(lks_ddp_add_loss(ddp, loss_of(step, v, m)));
-            LKS__TRY(mark(r, ddp, v));
+            LKS__TRY(backward(r, ddp, step, v, m));
             LKS__TRY(lks_ddp_accumulate(ddp, weight_of(v, m)));
         }
     }
