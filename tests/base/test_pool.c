@@ -66,6 +66,34 @@ static void test_short_lives(void **state)
         run_rounds(4, i % 3);
 }
 
+static void thread_zero(void *ctx, size_t task, int thread)
+{
+    size_t *sum = ctx;
+    assert_int_equal(thread, 0);
+    *sum += task + 1;
+}
+
+static void count(void *ctx, size_t task, int thread)
+{
+    atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
+/* Rounds so short that a worker often comes when its round is over, and the next begins at once. */
+static void test_short_rounds(void **state)
+{
+    lks__pool *pool;
+    assert_int_equal(lks__pool_open(2, 0, NULL, &pool), LKS_OK);
+    for (int i = 0; i < 500000; i++) {
+        atomic_int n = 0;
+        size_t sum = 0;
+        lks__pool_run(pool, 2, count, &n);
+        assert_int_equal(atomic_load(&n), 2);
+        lks__pool_run(pool, 1, thread_zero, &sum);
+        assert_int_equal(sum, 1);
+    }
+    lks__pool_close(pool);
+}
+
 struct late {
     atomic_int begun, done;
 };
@@ -110,13 +138,6 @@ static void be_late(void)
         usleep(1000);
     if (!atomic_load(&released))
         atomic_store(&gave_up, true);
-}
-
-static void thread_zero(void *ctx, size_t task, int thread)
-{
-    size_t *sum = ctx;
-    assert_int_equal(thread, 0);
-    *sum += task + 1;
 }
 
 /* A round doesn't wait for a worker that has no part in it. */
@@ -167,7 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounds),  cmocka_unit_test(test_short_lives),
         cmocka_unit_test(test_waits),   cmocka_unit_test(test_late_worker),
-        cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_scratch), cmocka_unit_test(test_short_rounds),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

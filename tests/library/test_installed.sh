@@ -47,7 +47,8 @@ for ranks in 2 3 8; do
     cmp "$work/1" "$work/n" || fail "mlp on $ranks ranks prints something else"
 done
 
-# Two hosts, played by one: an engine is found beside the library, since the program lies elsewhere.
+# Two hosts, played by one: an engine is found beside the library, since the program lies elsewhere. The second
+# host's library lies one folder deeper, as Debian's do.
 if ls "$prefix"/lib/lockstep/lockstep_[gm]*.so >/dev/null 2>&1; then
     LOCKSTEP_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n') port=$("$build/tests/free_port")
     export LOCKSTEP_TOKEN
@@ -55,7 +56,9 @@ if ls "$prefix"/lib/lockstep/lockstep_[gm]*.so >/dev/null 2>&1; then
         timeout "$(patient 60)" "$prefix/bin/lockstep" run --nnodes=2 --node-rank="$1" --master-addr=127.0.0.1 \
             --master-port="$port" "$work/examples/mlp"
     }
-    node 1 >"$work/log" 2>&1 &
+    mkdir "$prefix/lib/x86_64-linux-gnu"
+    cp -a "$prefix"/lib/liblockstep.so* "$prefix/lib/x86_64-linux-gnu"
+    LD_LIBRARY_PATH=$prefix/lib/x86_64-linux-gnu node 1 >"$work/log" 2>&1 &
     node 0 >"$work/n" 2>&1 || fail "mlp on two hosts: $(cat "$work/n")"
     wait $! || fail "mlp on the second host: $(cat "$work/log")"
     sed 's/^\[[^]]*\] //' "$work/n" | cmp "$work/1" - || fail 'mlp on two hosts prints something else'
