@@ -137,10 +137,29 @@ void lks__node_forget(struct lks__node *m)
     m->text = m->tail = m->table = NULL;
 }
 
-static void on_round(struct lks__nodes *n, const json_t *message)
+/* Are all nodes that a round gives ranks still here? */
+static bool is_complete(struct lks__nodes *n, const json_t *members)
 {
     size_t i;
     json_t *member;
+    json_array_foreach(members, i, member)
+    {
+        const struct lks__node *m = node_of(n, member);
+        if (m != NULL && !m->here && int_of(member, "ranks", LKS__SEGMENT_MAX_RANKS, 0) > 0)
+            return false;
+    }
+    return true;
+}
+
+static void on_round(struct lks__nodes *n, const json_t *message)
+{
+    size_t i;
+    json_t *member, *members = json_object_get(message, "members");
+    n->starting = false;
+    /* A node has left before this message. All nodes see that, so none begins the round, and the
+     * coordinator posts another once enough are here. */
+    if (!is_complete(n, members))
+        return;
     for (int k = 0; k < n->n_nodes; k++) {
         struct lks__node *m = &n->nodes[k];
         lks__node_forget(m);
@@ -149,7 +168,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         m->code = m->user_signal = 0;
         m->down_at = 0;
     }
-    json_array_foreach(json_object_get(message, "members"), i, member)
+    json_array_foreach(members, i, member)
     {
         struct lks__node *m = node_of(n, member);
         if (m == NULL)
@@ -158,13 +177,9 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         m->first_rank = int_of(member, "first", MAX_COUNT, 0);
         m->n_ranks = int_of(member, "ranks", LKS__SEGMENT_MAX_RANKS, 0);
         m->in_round = m->n_ranks > 0;
-        if (!m->here && m->in_round) { /* it left before this message */
-            m->lost = m->settled = true;
-            begin_end(n, m);
-        }
     }
     n->running = true;
-    n->starting = n->ended = n->again = false;
+    n->ended = n->again = false;
     n->end_by = 0;
     struct lks__node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
     if (me != NULL && me->here && me->n_ranks < n->job->options->nproc)
@@ -310,8 +325,9 @@ lks_status lks__nodes_hear_all(struct lks__nodes *n)
         free(data);
         LKS__TRY(st);
         LKS__TRY(lks__nodes_ask_next(n));
-        /* A waiter sees the end before the next round begins. */
-        if (n->event.end_ours || n->event.signal != 0 || (running && !n->running))
+        /* A waiter sees the end before the next round begins; and what comes after a round's
+         * beginning is for the supervisor of the ranks that it starts. */
+        if (n->event.end_ours || n->event.signal != 0 || running != n->running)
             return LKS_OK;
     }
 }

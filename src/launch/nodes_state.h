@@ -70,8 +70,8 @@ void lks__node_forget(struct lks__node *m); /* frees its texts */
 /* Handle one message, whatever it contains; what the supervisor of our ranks must do about it is in
  * n->event. */
 lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes);
-/* Handle all messages so far, at most to the next event or the end of a round, and ask for the
- * next. */
+/* Handle all messages so far, at most to the next event or a round's beginning or end, and ask for
+ * the next. */
 lks_status lks__nodes_hear_all(struct lks__nodes *n);
 lks_status lks__nodes_ask_next(struct lks__nodes *n);
 int lks__nodes_here(const struct lks__nodes *n); /* number of nodes present now */

@@ -90,9 +90,32 @@ static void test_values(void **state)
         st = lks__store_set(a, lks_test_text("fill-%d", i), large, most);
     assert_int_equal(st, LKS_ERR_NOMEM);
     expect_stored(b, "name", "");
+    assert_int_equal(lks__store_set(b, "large", large, most), LKS_OK); /* in its own place */
     free(large);
     lks__store_close(a);
     lks__store_close(b);
+    lks__store_stop(server);
+}
+
+/* The longest names are whole, and longer ones are refused: a part of one is another name. */
+static void test_long_names(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server);
+    char name[LKS__STORE_KEY_BYTES + 1];
+    memset(name, 'x', sizeof name);
+    name[LKS__STORE_KEY_BYTES] = '\0';
+    assert_int_equal(lks__store_set(a, name, "v", 1), LKS_ERR_ARG);
+    assert_non_null(strstr(lks_last_error(), "1 to 255"));
+    name[LKS__STORE_KEY_BYTES - 1] = '\0';
+    assert_int_equal(lks__store_set(a, name, "v", 1), LKS_OK);
+    expect_stored(a, name, "v");
+    name[LKS__STORE_KEY_BYTES - 20] = '\0'; /* of a list: no room for all numbers behind it */
+    assert_int_equal(lks__store_post(a, name, "v", 1), LKS_ERR_ARG);
+    name[LKS__STORE_KEY_BYTES - 24] = '\0';
+    assert_int_equal(lks__store_post(a, name, "v", 1), LKS_OK);
+    expect_stored(a, lks_test_text("%s/1", name), "v");
+    lks__store_close(a);
     lks__store_stop(server);
 }
 
@@ -130,6 +153,36 @@ static void test_waiting(void **state)
     expect_stored(a, "late", "late"); /* the connection is still good */
     pthread_join(thread, NULL);
     lks__store_close(a);
+    lks__store_stop(server);
+}
+
+/* `waiter` has asked for a number: it arrives. */
+static void expect_number(lks__store *waiter, int64_t expected)
+{
+    struct pollfd p = {.fd = lks__store_fd(waiter), .events = POLLIN};
+    void *data = NULL;
+    size_t bytes = 0;
+    assert_int_equal(poll(&p, 1, (int)(5000 * lks_test_patience())), 1);
+    assert_int_equal(lks__store_answer(waiter, &data, &bytes), LKS_OK);
+    assert_int_equal(bytes, sizeof expected);
+    assert_memory_equal(data, &expected, sizeof expected);
+    free(data);
+}
+
+/* A number can be waited for, and so can the length of a list. */
+static void test_waiting_for_numbers(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server), *b = join(server);
+    int64_t sum;
+    assert_int_equal(lks__store_ask(b, "count"), LKS_OK);
+    assert_int_equal(lks__store_add(a, "count", 7, &sum), LKS_OK);
+    expect_number(b, 7);
+    assert_int_equal(lks__store_ask(b, "log"), LKS_OK);
+    assert_int_equal(lks__store_post(a, "log", "one", 3), LKS_OK);
+    expect_number(b, 1);
+    lks__store_close(a);
+    lks__store_close(b);
     lks__store_stop(server);
 }
 
@@ -228,6 +281,39 @@ static void test_addresses(void **state)
 }
 
 /* --- strangers ---------------------------------------------------------------------------- */
+
+/* HMAC-SHA256 of "client" and both nonces, as Python's hmac gives it, for tokens shorter than a
+ * block of the hash, as long, and longer; and no byte of it may differ. */
+static void test_proof(void **state)
+{
+    static const struct {
+        const char *token, *mac;
+    } cases[] = {
+        {token, "484a92380e0451c46634407de0b0092bfa966677b4a51860f3bd5ba3d5cb2986"},
+        {"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk",
+         "855a62fc85d8a790905f80f53c42c311df14706445dcd1e15350250b5196c798"},
+        {"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk",
+         "a0b0d8ba065a3b8598d2397a1f0e29cb0bf9ea7ad01f7631b5d9cb153a28525b"},
+    };
+    unsigned char nonces[2][LKS__NONCE_BYTES], mac[LKS__MAC_BYTES], other[LKS__MAC_BYTES];
+    for (int i = 0; i < LKS__NONCE_BYTES; i++) {
+        nonces[0][i] = (unsigned char)i;
+        nonces[1][i] = (unsigned char)(i + LKS__NONCE_BYTES);
+    }
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        char text[2 * LKS__MAC_BYTES + 1];
+        lks__prove(cases[c].token, "client", nonces[0], nonces[1], mac);
+        for (int i = 0; i < LKS__MAC_BYTES; i++)
+            snprintf(text + 2 * i, 3, "%02x", mac[i]);
+        assert_string_equal(text, cases[c].mac);
+    }
+    for (int i = 0; i < LKS__MAC_BYTES; i++) {
+        memcpy(other, mac, sizeof mac);
+        assert_true(lks__same_mac(mac, other));
+        other[i] ^= 0x80;
+        assert_false(lks__same_mac(mac, other));
+    }
+}
 
 static void test_wrong_token(void **state)
 {
@@ -433,6 +519,22 @@ static bool has_ended(int fd)
     return n == 0 || errno != EAGAIN;
 }
 
+/* Of two deadlines the earlier one counts: a member's get ends long before a silent stranger. */
+static void test_deadlines(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server);
+    int fd = stranger(server);
+    void *data = NULL;
+    size_t bytes;
+    assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_OK); /* it has been accepted by now */
+    assert_int_equal(lks__store_get(a, "never", 0.1, &data, &bytes), LKS_ERR_TIMEOUT);
+    assert_false(has_ended(fd));
+    close(fd);
+    lks__store_close(a);
+    lks__store_stop(server);
+}
+
 /* Many silent strangers: members stay, and a newcomer with the token still gets in. The newcomer is
  * accepted after the whole crowd. By then the oldest have been dropped, and the newest are still
  * there: so it wasn't the time limit that ended them. */
@@ -544,13 +646,24 @@ static void test_deaf_member(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),           cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_lists_and_wills),  cmocka_unit_test(test_server_gone),
-        cmocka_unit_test(test_one_address_only), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_addresses),        cmocka_unit_test(test_wrong_token),
-        cmocka_unit_test(test_impostor),         cmocka_unit_test(test_random_bytes),
-        cmocka_unit_test(test_broken_requests),  cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_few_descriptors),  cmocka_unit_test(test_no_descriptor),
+        cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_waiting_for_numbers),
+        cmocka_unit_test(test_proof),
+        cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_lists_and_wills),
+        cmocka_unit_test(test_server_gone),
+        cmocka_unit_test(test_one_address_only),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_wrong_token),
+        cmocka_unit_test(test_impostor),
+        cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_broken_requests),
+        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_few_descriptors),
+        cmocka_unit_test(test_no_descriptor),
         cmocka_unit_test(test_deaf_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

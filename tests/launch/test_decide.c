@@ -1,0 +1,290 @@
+/* What a job's nodes make of each other's messages, without processes: the messages stand in a
+ * store, as other launchers would have posted them. */
+#include "support.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "launch/job.h"
+#include "launch/nodes_state.h"
+#include "played_store.h"
+
+static const char token[] = "0123456789abcdef";
+
+/* Node 0 of a job, named "a"; the others are only messages. */
+struct job {
+    lks__launch_options options;
+    struct lks__job job;
+    lks__store_server *server;
+    lks__store *reader;
+    struct lks__nodes *nodes;
+};
+
+static lks__store *connect_to(const struct job *j)
+{
+    lks__store *store = NULL;
+    assert_ok(lks__store_open("127.0.0.1", lks__store_port(j->server), token, 10, &store));
+    return store;
+}
+
+static void open_job(struct job *j, int n, bool coordinator)
+{
+    *j = (struct job){.options = {.nproc = 1, .min_nodes = n, .max_nodes = n, .self = "test"}};
+    j->job = (struct lks__job){
+        .options = &j->options, .signals = -1, .given_id = "none", .store_host = "127.0.0.1"};
+    assert_ok(lks__store_serve("127.0.0.1", 0, token, &j->server));
+    j->reader = connect_to(j);
+    struct lks__nodes *m = calloc(1, sizeof *m);
+    assert_non_null(m);
+    m->job = &j->job;
+    m->say = connect_to(j);
+    m->hear = connect_to(j);
+    m->self = -1;
+    m->min = m->max = n;
+    m->key[0] = 'a';
+    m->gather_since = m->joined_at = lks__sys_now();
+    m->coordinator = coordinator;
+    j->nodes = m;
+}
+
+static void close_job(struct job *j)
+{
+    j->nodes->coordinator = false; /* it waits for no other node */
+    lks__nodes_close(j->nodes);
+    lks__store_close(j->reader);
+    lks__store_stop(j->server);
+}
+
+static void hear(struct job *j, const char *text)
+{
+    assert_ok(lks__nodes_hear(j->nodes, text, strlen(text)));
+}
+
+static const char *hello(char key, int nproc, int n)
+{
+    return lks_test_text("{\"is\":\"hello\",\"key\":\"%c\",\"host\":\"host-%c\",\"address\":"
+                         "\"127.0.0.1\",\"nproc\":%d,\"rank\":-1,\"version\":\"" LKS_VERSION
+                         "\",\"nnodes\":\"%d:%d\",\"run_id\":\"none\",\"max_restarts\":\"0\"}",
+                         key, key, nproc, n, n);
+}
+
+/* One rank on each of n nodes. */
+static const char *round_of(int n)
+{
+    const char *members = "";
+    for (int i = 0; i < n; i++)
+        members = lks_test_text("%s%s{\"node\":%d,\"group\":%d,\"first\":%d,\"ranks\":1}", members,
+                                i > 0 ? "," : "", i, i, i);
+    return lks_test_text("{\"is\":\"round\",\"round\":0,\"attempt\":0,\"world\":%d,\"groups\":%d,"
+                         "\"port\":1,\"job\":\"x\",\"members\":[%s]}",
+                         n, n, members);
+}
+
+/* `more` are members of its JSON. */
+static const char *verdict_of(int node, const char *more)
+{
+    return lks_test_text("{\"is\":\"verdict\",\"node\":%d,\"round\":0,%s}", node, more);
+}
+
+static void begin(struct job *j, int n)
+{
+    open_job(j, n, true);
+    for (int i = 0; i < n; i++)
+        hear(j, hello((char)('a' + i), 1, n));
+    hear(j, round_of(n));
+    assert_true(j->nodes->running);
+}
+
+/* The newest message that node 0 has posted; the test's own were only heard. */
+static json_t *posted(struct job *j, int number)
+{
+    void *data = NULL;
+    size_t bytes;
+    assert_ok(
+        lks__store_get(j->reader, lks_test_text(LKS__NODES_LIST "/%d", number), 0, &data, &bytes));
+    json_t *message = json_loadb(data, bytes, 0, NULL);
+    assert_non_null(message);
+    free(data);
+    return message;
+}
+
+static const char *text_of(const json_t *m, const char *key)
+{
+    const char *text = json_string_value(json_object_get(m, key));
+    assert_non_null(text);
+    return lks_test_text("%s", text);
+}
+
+static int number_of(const json_t *m, const char *key)
+{
+    assert_true(json_is_integer(json_object_get(m, key)));
+    return (int)json_integer_value(json_object_get(m, key));
+}
+
+/* --- rounds ------------------------------------------------------------------------------- */
+
+/* A node whose ranks all stay idle is no group. */
+static void test_idle_node(void **state)
+{
+    struct job j;
+    open_job(&j, 2, true);
+    j.options.virtual_ranks = j.options.nproc = 2;
+    hear(&j, hello('a', 2, 2));
+    hear(&j, hello('b', 3, 2));
+    assert_true(lks__nodes_gather_more(j.nodes));
+    json_t *round = posted(&j, 1);
+    assert_string_equal(text_of(round, "is"), "round");
+    assert_int_equal(number_of(round, "world"), 2);
+    assert_int_equal(number_of(round, "groups"), 1);
+    const json_t *members = json_object_get(round, "members");
+    assert_int_equal(json_array_size(members), 2);
+    assert_int_equal(number_of(json_array_get(members, 0), "ranks"), 2);
+    assert_int_equal(number_of(json_array_get(members, 1), "ranks"), 0);
+    json_decref(round);
+    close_job(&j);
+}
+
+/* A node has left, and the coordinator learns it only after it has posted the round: nobody begins
+ * that. It waits for another node, and begins with it. */
+static void test_left_before_round(void **state)
+{
+    struct job j;
+    open_job(&j, 2, true);
+    hear(&j, hello('a', 1, 2));
+    hear(&j, hello('b', 1, 2));
+    assert_true(lks__nodes_gather_more(j.nodes));
+    assert_true(j.nodes->starting);
+    hear(&j, "{\"is\":\"lost\",\"key\":\"b\"}");
+    hear(&j, round_of(2));
+    assert_false(j.nodes->running);
+    assert_false(j.nodes->starting); /* so that it goes on gathering */
+    assert_true(lks__nodes_gather_more(j.nodes));
+    assert_false(j.nodes->starting);
+    hear(&j, hello('c', 1, 2));
+    assert_true(lks__nodes_gather_more(j.nodes));
+    json_t *round = posted(&j, 2);
+    const json_t *members = json_object_get(round, "members");
+    assert_int_equal(json_array_size(members), 2);
+    assert_int_equal(number_of(json_array_get(members, 1), "node"), 2);
+    char *text = json_dumps(round, 0);
+    hear(&j, text);
+    free(text);
+    json_decref(round);
+    assert_true(j.nodes->running && j.nodes->nodes[2].in_round && !j.nodes->nodes[1].in_round);
+    close_job(&j);
+}
+
+/* Messages that stand right behind a round's: what they ask for reaches the supervisor of the ranks
+ * that the round starts. */
+static void test_right_after_round(void **state)
+{
+    for (int lost = 0; lost < 2; lost++) {
+        struct job j;
+        struct lks__nodes_part part;
+        struct lks__nodes_event event = {0};
+        bool over = true;
+        int code = 0, other_end;
+        open_job(&j, 2, false);
+        const char *const list[] = {hello('a', 1, 2), hello('b', 1, 2), round_of(2),
+                                    lost ? "{\"is\":\"lost\",\"key\":\"b\"}"
+                                         : "{\"is\":\"signal\",\"node\":1,\"signal\":15}"};
+        lks__store_close(j.nodes->hear);
+        j.nodes->hear = played_store(token, list, 4, &other_end);
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        assert_ok(lks__nodes_gather(j.nodes, 0, &part, &over, &code));
+        assert_false(over);
+        assert_int_equal(part.world_size, 2);
+        assert_true(lks__nodes_next(j.nodes, false, &event));
+        assert_int_equal(event.end_ours, lost);
+        assert_int_equal(event.signal, lost ? 0 : SIGTERM);
+        close_job(&j);
+        close(other_end);
+    }
+}
+
+/* --- which failure is named --------------------------------------------------------------- */
+
+#define FAILED(text, more) "\"ok\":false,\"code\":3,\"text\":\"" text "\"" more
+#define BY_SIGNAL          ",\"by_signal\":true"
+#define FOLLOWS            ",\"follows\":true"
+
+/* A node's end, and when it began. */
+struct end {
+    const char *verdict; /* NULL: it is lost */
+    double at;
+};
+
+static void test_first_failure(void **state)
+{
+    static const struct {
+        struct end ends[2];
+        const char *named;
+        int code;
+    } cases[] = {
+        {{{FAILED("A", ""), 100}, {FAILED("B", ""), 100.4}}, "A", 3},
+        {{{FAILED("A", ""), 100.4}, {FAILED("B", ""), 100}}, "B", 3},
+        /* Of ends at about the same time, exit codes are consequences; later ones always are. */
+        {{{FAILED("A", ""), 100}, {FAILED("B", BY_SIGNAL), 100.4}}, "B", 3},
+        {{{FAILED("A", ""), 100}, {FAILED("B", BY_SIGNAL), 100.6}}, "A", 3},
+        {{{FAILED("A", BY_SIGNAL), 100}, {NULL, 100.4}}, "node 1 (host host-b, ranks 1 to 1)", 1},
+        {{{FAILED("A", ""), 100}, {NULL, 100.6}}, "A", 3},
+        /* A rank that only noticed another host's end is named if there is nothing else. */
+        {{{FAILED("A", FOLLOWS), 100}, {FAILED("B", ""), 107}}, "B", 3},
+        {{{FAILED("A", FOLLOWS), 100}, {FAILED("", ""), 100}}, "A", 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct job j;
+        begin(&j, 2);
+        for (int node = 0; node < 2; node++) {
+            const struct end *e = &cases[i].ends[node];
+            if (e->verdict != NULL) /* its end begins before it is known how */
+                hear(&j, lks_test_text("{\"is\":\"down\",\"node\":%d,\"round\":0}", node));
+            else
+                hear(&j, "{\"is\":\"lost\",\"key\":\"b\"}");
+            assert_true(j.nodes->nodes[node].down_at > 0);
+            j.nodes->nodes[node].down_at = e->at;
+            if (e->verdict != NULL)
+                hear(&j, verdict_of(node, e->verdict));
+        }
+        lks__nodes_try_to_decide(j.nodes);
+        json_t *end = posted(&j, 1);
+        assert_string_equal(text_of(end, "is"), "end");
+        assert_contains(text_of(end, "text"), cases[i].named);
+        assert_int_equal(number_of(end, "code"), cases[i].code);
+        json_decref(end);
+        close_job(&j);
+    }
+}
+
+/* Ranks of three hosts stood still: one table with one head, in the order of groups. */
+static void test_tables(void **state)
+{
+    struct job j;
+    begin(&j, 3);
+    j.nodes->nodes[0].group_rank = 2;
+    j.nodes->nodes[2].group_rank = 0;
+    for (int node = 0; node < 3; node++)
+        hear(&j, verdict_of(node,
+                            lks_test_text(FAILED("x", ",\"table\":\"head\\n row %d\\n\""), node)));
+    lks__nodes_try_to_decide(j.nodes);
+    json_t *end = posted(&j, 1);
+    assert_string_equal(text_of(end, "table"), "head\n host host-c\n row 2\n host host-b\n row 1\n"
+                                               " host host-a\n row 0\n");
+    json_decref(end);
+    close_job(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_idle_node),
+        cmocka_unit_test(test_left_before_round),
+        cmocka_unit_test(test_right_after_round),
+        cmocka_unit_test(test_first_failure),
+        cmocka_unit_test(test_tables),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
