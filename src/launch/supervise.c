@@ -261,8 +261,13 @@ static void on_signal(struct lks__supervisor *sup, int sig)
         sup->passed_on = sig;
         lks__deliver(sup->attempt, sig); /* it isn't meant to end the program */
     } else if (sup->user_signal == 0 && !sup->failed) {
+        sup->signalled = true;
         pass_on(sup, sig);
         lks__nodes_signal(sup->nodes, sig);
+    } else if (sig == sup->user_signal && !sup->signalled) {
+        /* The request that another node, which got it earlier, has passed on to us. */
+        sup->signalled = true;
+        sup->user_signal_at = now;
     } else if (sup->failed || now - sup->user_signal_at > SAME_CAUSE_S) {
         insist(sup);
     }

@@ -21,6 +21,7 @@ struct lks__supervisor {
     double look_from, looked_at; /* of still.c */
     int user_signal;             /* the first signal that asks to stop, or 0 */
     double user_signal_at;       /* ... and the time of the newest one */
+    bool signalled;              /* this launcher itself got one that asks to stop */
     bool held_back;              /* a second one has not ended the ranks, because they save */
     double kill_at;              /* when to send SIGKILL; 0: never */
     bool first_by_rank;          /* the group had a failure before we recorded one */

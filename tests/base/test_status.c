@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "base/utf8_stream.h"
 
 static void test_sentences(void **state)
 {
@@ -114,6 +115,33 @@ static void test_utf8(void **state)
     assert_int_equal(lks__utf8_decode("\xe2\x82\xac", 2, &cut), 0); /* the third byte is missing */
 }
 
+static lks_status append(void *ctx, const char *text, size_t bytes)
+{
+    strncat(ctx, text, bytes);
+    return LKS_OK;
+}
+
+/* Whatever pieces the bytes come in: whole characters, and nothing that a terminal obeys. */
+static void test_stream(void **state)
+{
+#define BAD "\xef\xbf\xbd"
+    static const char in[] = "a\t\n\xc3\xa9\x1b[2J\x7f\xc2\x9b\xc2\x80\xc2\xa0\xff\xe2\x82"
+                             "b\xe2\x82\xac\r\xf0\x9f\x98\x80\xc3",
+                      out[] = "a\t\n\xc3\xa9" BAD "[2J" BAD BAD BAD "\xc2\xa0" BAD BAD
+                              "b\xe2\x82\xac" BAD "\xf0\x9f\x98\x80" BAD;
+#undef BAD
+    for (size_t piece = 1; piece < sizeof in; piece++) {
+        char got[200] = "";
+        lks__utf8_stream s = {.put = append, .ctx = got};
+        for (size_t at = 0; at < sizeof in - 1; at += piece) {
+            const size_t left = sizeof in - 1 - at;
+            assert_ok(lks__utf8_stream_add(&s, in + at, left < piece ? left : piece));
+        }
+        assert_ok(lks__utf8_stream_end(&s));
+        assert_string_equal(got, out);
+    }
+}
+
 static void test_checked(void **state)
 {
     uint64_t r = 5;
@@ -136,6 +164,7 @@ int main(void)
         cmocka_unit_test(test_sentences), cmocka_unit_test(test_long_sentences),
         cmocka_unit_test(test_escape),    cmocka_unit_test(test_escape_is_cut),
         cmocka_unit_test(test_utf8),      cmocka_unit_test(test_checked),
+        cmocka_unit_test(test_stream),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -209,6 +209,44 @@ static void test_shared_memory(void **state)
     assert_null(lks__sys_mmap(8192, PROT_READ, MAP_SHARED, fd, 0));
 }
 
+/* Fields of /proc: kB are 1,024 bytes each, and a name that only begins alike is another one. */
+static void test_proc_bytes(void **state)
+{
+    static const char text[] = "VmHWMark:\t7 kB\nVmHWM:\t    1234 kB\nVmRSS:\t5 kB\n";
+    const char *path = lks_test_text("%s/status", lks_test_folder());
+    lks_test_write(path, text, sizeof text - 1);
+    assert_int_equal(lks__sys_proc_bytes(path, "VmHWM"), 1263616);
+    assert_int_equal(lks__sys_proc_bytes(path, "VmPeak"), 0);
+    assert_int_equal(lks__sys_proc_bytes(lks_test_text("%s.none", path), "VmHWM"), 0);
+}
+
+static bool asked(void)
+{
+    return true;
+}
+
+/* Once a stop is asked for, reading and writing end, and the status is that of a stop. */
+static void test_stop(void **state)
+{
+    const char *path = lks_test_text("%s/a", lks_test_folder());
+    char *data, byte;
+    size_t bytes;
+    int ends[2];
+    lks_test_write(path, "old", 3);
+    assert_int_equal(pipe(ends), 0);
+    assert_ok(lks__sys_stop_check());
+    lks__sys_stop_when(asked);
+    assert_fails(LKS_ERR_STOPPED, lks__sys_stop_check(), "stopped");
+    assert_fails(LKS_ERR_STOPPED, lks__sys_read_file(path, 9, &data, &bytes), path);
+    assert_fails(LKS_ERR_STOPPED, lks__sys_write_file(path, "new", 3), path);
+    assert_int_equal(lks__sys_read_some(ends[0], &byte, 1), -1);
+    assert_int_equal(errno, ECANCELED);
+    lks__sys_stop_when(NULL);
+    close(ends[0]);
+    close(ends[1]);
+    assert_text_file(path, "old");
+}
+
 static void test_clock(void **state)
 {
     double a = lks__sys_now(), b = lks__sys_now();
@@ -317,7 +355,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_clock),         cmocka_unit_test(test_failed_replacement),
         cmocka_unit_test(test_counting),      cmocka_unit_test(test_death),
         cmocka_unit_test(test_one_rank_only), cmocka_unit_test(test_other_calls),
-        cmocka_unit_test(test_bad_rules),
+        cmocka_unit_test(test_bad_rules),     cmocka_unit_test(test_proc_bytes),
+        cmocka_unit_test(test_stop),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -87,12 +87,13 @@ static void test_ring(void **state)
             lks__trace_begin(LKS__SPAN_DATA, i);
             lks__trace_end();
         }
-        lks__trace_past(LKS__SPAN_BUCKET, n_seen - 1, lks__sys_now());
+        lks__trace_past(LKS__SPAN_BUCKET, n_seen - 1, lks__sys_now() - 3);
         assert_int_equal(lks__trace_events(t, events, &n), n_seen - kept);
         assert_int_equal(n, kept);
         for (int i = 0; i < kept; i++)
             assert_int_equal(events[i].index, n_seen - kept + i);
         assert_int_equal(events[kept - 1].span, LKS__SPAN_BUCKET);
+        assert_true(events[kept - 1].seconds >= 3 && events[kept - 1].seconds < 60);
         lks__trace_close(t);
     }
 }

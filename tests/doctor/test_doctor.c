@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #include "base/cpu.h"
+#include "doctor/stream.h"
 
 static lks_test_result doctor(const char *const env[], const char *const args[])
 {
@@ -38,6 +40,17 @@ static void check_counts(const lks_test_result *r)
     assert_int_equal(r->exit_code, problems > 0);
 }
 
+/* The finding with this topic. */
+static const char *line_of(const char *text, const char *topic)
+{
+    const char *at = strstr(text, lks_test_text(" %s ", topic));
+    if (at == NULL)
+        fail_msg("no finding \"%s\" in: %s", topic, text);
+    while (at > text && at[-1] != '\n')
+        at--;
+    return lks_test_text("%.*s", (int)strcspn(at, "\n"), at);
+}
+
 static void test_this_host(void **state)
 {
     static const char *const topics[] = {"system",        "processor",  "cores",     "memory",
@@ -51,6 +64,17 @@ static void test_this_host(void **state)
     assert_contains(r.out, "memfd works");
     assert_contains(r.out, "a synced write takes");
     assert_int_equal(lks_test_count_files(folder), 0);
+    /* A note on the folder only for a full or slow disk; none on addresses of this host alone. */
+    struct statvfs fs;
+    assert_int_equal(statvfs(folder, &fs), 0);
+    const double left = (double)fs.f_bavail * (double)fs.f_frsize;
+    const char *folder_line = line_of(r.out, "out_dir"), *took = strstr(folder_line, "takes ");
+    assert_non_null(took);
+    if (left > 2e9 && atof(took + strlen("takes ")) < 1000)
+        assert_int_equal(strncmp(folder_line, "ok ", 3), 0);
+    if (left < 0.5e9)
+        assert_int_equal(strncmp(folder_line, "note ", 5), 0);
+    assert_null(strstr(r.out, " has 127.0.0.1"));
     assert_contains(r.out, "not looked at: links to other hosts");
     assert_int_equal(count_lines(r.out, "verdict: "), 1);
     assert_contains(r.out, r.exit_code == 0 ? "verdict: runs work on this host"
@@ -72,6 +96,9 @@ static void test_problems(void **state)
     check_problem(&r, "shared memory");
     r = doctor(ARGS("LOCKSTEP_CPU=z80"), NULL);
     check_problem(&r, "kernels");
+    r = doctor(ARGS("LOCKSTEP_CPU=z80", "LOCKSTEP_FAULT=memfd:1:ENOMEM"), NULL);
+    check_problem(&r, "shared memory");
+    assert_contains(r.out, "\nverdict: runs will fail: solve \"kernels\" first, above\n");
     r = doctor(NULL, ARGS("--out_dir=/proc/self/nowhere"));
     check_problem(&r, "out_dir");
     static const struct {
@@ -120,6 +147,14 @@ static void test_two_hosts(void **state)
     const char *link = strstr(r.out, lks_test_text("to %s: round trip ", where));
     assert_non_null(link);
     assert_contains(link, " MB/s from here on one connection\n");
+    const char *rate = strstr(link, " ms, "), *finding = line_of(r.out, "link");
+    assert_non_null(rate);
+    assert_int_equal(strncmp(finding, "note ", 5) == 0, atof(rate + strlen(" ms, ")) < 50);
+    const char *memory = strstr(r.out, " GB are available here, ");
+    assert_non_null(memory);
+    while (memory[-1] != '\n')
+        memory--;
+    assert_int_equal(strncmp(memory, "ok ", 3), 0); /* it is the same host */
     assert_contains(r.out, "not looked at: links between other hosts");
     assert_contains(r.out, "verdict: runs work on this host and to the hosts named");
     assert_contains(r.out, lks_test_text("here and on %s", where));
@@ -143,6 +178,26 @@ static void test_two_hosts(void **state)
     check_problem(&r, "host");
     assert_contains(r.out, "can't be reached");
     assert_contains(r.out, "firewall");
+}
+
+/* Streams come only from those that know the whole secret. */
+static void test_streams(void **state)
+{
+    uint8_t secret[LKS__STREAM_SECRET], other[LKS__STREAM_SECRET];
+    lks__stream_sink *sink;
+    double rate = 0;
+    for (int i = 0; i < LKS__STREAM_SECRET; i++)
+        secret[i] = (uint8_t)(7 * i + 1);
+    assert_ok(lks__stream_serve("127.0.0.1", secret, &sink));
+    const int port = lks__stream_port(sink);
+    for (int i = 0; i < LKS__STREAM_SECRET; i += LKS__STREAM_SECRET - 1) { /* its first, its last */
+        memcpy(other, secret, sizeof secret);
+        other[i] ^= 1;
+        assert_fails(LKS_ERR_IO, lks__stream_send("127.0.0.1", port, other, 0.02, &rate), "breaks");
+    }
+    assert_ok(lks__stream_send("127.0.0.1", port, secret, 0.02, &rate));
+    assert_true(rate > 0);
+    lks__stream_stop(sink);
 }
 
 /* Products of our own: a note, in words that hold for the levels that have good ones, too. */
@@ -176,7 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_this_host), cmocka_unit_test(test_problems),
         cmocka_unit_test(test_two_hosts), cmocka_unit_test(test_without_onednn),
-        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_arguments), cmocka_unit_test(test_streams),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <linux/close_range.h>
 #include <poll.h>
 #include <pty.h>
@@ -41,6 +42,25 @@ struct launch {
     double start_s, took_s;
 };
 
+/* What else the next launches get. */
+static struct {
+    const char *log_dir;
+    double shutdown_timeout_s;
+    bool has_child; /* the program has one from before the launch */
+} more;
+
+/* A child that keeps none of our descriptors; its process id goes to the output. */
+static void make_child(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        close_range(0, ~0u, 0);
+        pause();
+        _exit(0);
+    }
+    dprintf(2, "earlier-%d\n", (int)pid);
+}
+
 static void start(struct launch *l, int nproc, char *const *argv)
 {
     static int count;
@@ -53,11 +73,17 @@ static void start(struct launch *l, int nproc, char *const *argv)
     assert_true(l->pid >= 0);
     if (l->pid == 0) {
         int code = 99;
-        lks__launch_options options = {.nproc = nproc, .argv = argv, .self = "lockstep test"};
+        lks__launch_options options = {.nproc = nproc,
+                                       .argv = argv,
+                                       .self = "lockstep test",
+                                       .log_dir = more.log_dir,
+                                       .shutdown_timeout_s = more.shutdown_timeout_s};
         lks_test_default_signals();
         setsid(); /* no terminal, and its own group */
         dup2(fds[1], 1);
         dup2(fds[1], 2);
+        if (more.has_child)
+            make_child();
         putenv(l->mark);
         int before = dup(0);
         close(before);
@@ -266,6 +292,22 @@ static void test_descriptors(void **state)
 
 /* --- ends --------------------------------------------------------------------------------- */
 
+/* The "message" of a rank's error.json below more.log_dir; NULL: it has none. */
+static json_t *error_of(int rank)
+{
+    const char *pattern = lks_test_text("%s/*/attempt_0/%d/error.json", more.log_dir, rank);
+    glob_t found;
+    json_t *message = NULL;
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        json_t *error = json_load_file(found.gl_pathv[0], 0, NULL);
+        message = json_incref(json_object_get(error, "message"));
+        json_decref(error);
+        globfree(&found);
+        assert_non_null(message);
+    }
+    return message;
+}
+
 static void test_exit_codes(void **state)
 {
     struct launch l;
@@ -280,12 +322,46 @@ static void test_exit_codes(void **state)
     expect_in(l.out, ") was killed by signal 11 (SIGSEGV)\n");
     expect_within(&l, 2);
     /* Ranks that ignore signals, with children that do so, too. */
+    more.log_dir = lks_test_folder();
     assert_int_equal(launch(&l, 2,
                             SHELL("trap '' TERM; [ $RANK = 0 ] && sleep 0.1 && exit 5; "
                                   "sh -c \"trap '' TERM; sleep 50; sleep 50\" & sleep 50; "
                                   "sleep 50")),
                      5);
     expect_within(&l, 2.2);
+    json_decref(error_of(0));
+    assert_null(error_of(1)); /* it was killed because of rank 0 */
+    more.log_dir = NULL;
+}
+
+/* What the ranks' files say of an end: in torchrun's form, with all that the last message has. */
+static void test_error_files(void **state)
+{
+    static const struct {
+        char *body, *message, *how;
+        int code, errorCode;
+    } cases[] = {
+        {"abort", ") exited with code 9 at step 12, phase backward: the loss is not finite",
+         "exit_code", 9, 9},
+        {"kill", ") was killed by signal 9 (SIGKILL) at step 12, phase backward", "signal", 9, -9},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct launch l;
+        more.log_dir = lks_test_folder();
+        assert_int_not_equal(launch(&l, 2, BODY(cases[i].body)), 0);
+        json_t *message = error_of(1), *extra = json_object_get(message, "extraInfo");
+        const char *text = json_string_value(json_object_get(message, "message"));
+        assert_non_null(text);
+        assert_true(strlen(text) > strlen(cases[i].message));
+        assert_string_equal(text + strlen(text) - strlen(cases[i].message), cases[i].message);
+        assert_int_equal(json_integer_value(json_object_get(message, "errorCode")),
+                         cases[i].errorCode);
+        assert_int_equal(json_integer_value(json_object_get(extra, cases[i].how)), cases[i].code);
+        assert_int_equal(json_integer_value(json_object_get(extra, "step")), 12);
+        assert_string_equal(json_string_value(json_object_get(extra, "phase")), "backward");
+        json_decref(message);
+        more.log_dir = NULL;
+    }
 }
 
 static void test_named_with_step(void **state)
@@ -348,6 +424,43 @@ static void test_ended_together(void **state)
         lks__segment_close(a.segment);
         assert_int_equal(v.culprit, killed);
         assert_int_equal(v.exit_code, 128 + SIGSEGV);
+    }
+}
+
+/* After a signal to stop a rank that died of it counts, and not one that failed because of that. */
+static void test_code_after_signal(void **state)
+{
+    struct lks__rank_process ranks[3] = {
+        {.pid = 10, .code = 3}, {.pid = 11, .by_signal = true, .code = SIGTERM}, {.pid = 12}};
+    struct lks__job job = {.host = ""};
+    struct lks__attempt a = {.job = &job, .nproc = 3, .n_started = 3, .ranks = ranks};
+    struct lks__supervisor sup = {.attempt = &a, .user_signal = SIGTERM, .killed = true};
+    const lks__launch_options options = {.quiet = true};
+    struct lks__verdict v;
+    job.options = &options;
+    lks__verdict(&sup, &v);
+    assert_int_equal(v.culprit, -1);
+    assert_int_equal(v.exit_code, 128 + SIGTERM);
+}
+
+/* A rank was killed, and the kernel has killed for lack of memory since the attempt began. */
+static void test_out_of_memory(void **state)
+{
+    static const char said[] = "the kernel has killed processes for lack of memory";
+    for (int sig = SIGTERM; sig >= SIGKILL; sig -= SIGTERM - SIGKILL) {
+        struct lks__rank_process ranks[1] = {{.pid = 10, .by_signal = true, .code = sig}};
+        struct lks__job job = {.host = ""};
+        struct lks__attempt a = {
+            .job = &job, .nproc = 1, .n_started = 1, .ranks = ranks, .oom_kills = -1};
+        struct lks__supervisor sup = {.attempt = &a, .failed = true, .first_rank = -1};
+        struct lks__verdict v;
+        assert_ok(lks__segment_create(1, &a.segment));
+        lks__verdict(&sup, &v);
+        assert_int_equal(strstr(v.text, said) != NULL, sig == SIGKILL);
+        a.oom_kills = lks__oom_kills();
+        lks__verdict(&sup, &v);
+        assert_null(strstr(v.text, said));
+        lks__segment_close(a.segment);
     }
 }
 
@@ -458,6 +571,22 @@ static void test_killed_with_detached(void **state)
     check_killed(false);
 }
 
+/* What the program has started before it became a launcher is left alone. */
+static void test_earlier_child(void **state)
+{
+    struct launch l;
+    more.has_child = true;
+    start(&l, 1, SHELL("echo launcher-$PPID; exec sleep 50"));
+    more.has_child = false;
+    read_until(&l, "launcher-");
+    read_until(&l, "\n");
+    pid_t earlier = pid_behind(&l, "earlier-");
+    kill(pid_behind(&l, "launcher-"), SIGKILL);
+    assert_int_equal(WEXITSTATUS(finish(&l)), 128 + SIGKILL);
+    assert_false(is_gone(earlier));
+    kill(earlier, SIGKILL);
+}
+
 /* SIGKILL to both at once: what is in the ranks' process groups is ended by the guard. The launcher
  * is stopped first, so that it can't end anything once the other is gone. */
 static void test_both_killed(void **state)
@@ -512,7 +641,21 @@ static void test_forwarding(void **state)
     start(&l, 2, SHELL("echo ready-$RANK; exec sleep 50"));
     signal_when_ready(&l, SIGTERM);
     assert_int_equal(WEXITSTATUS(finish(&l)), 128 + 15);
+    expect_in(l.out, "they have 30 s from");
     expect_within(&l, 2);
+}
+
+/* All ranks are asked to stop, and one dies in another way: that is said, and it isn't the code. */
+static void test_death_while_stopping(void **state)
+{
+    struct launch l;
+    start(&l, 2,
+          SHELL("trap '[ $RANK = 1 ] && kill -SEGV $$; sleep 0.3; exit 7' TERM; echo ready-$RANK; "
+                "while :; do sleep 0.02; done"));
+    signal_when_ready(&l, SIGTERM);
+    assert_int_equal(WEXITSTATUS(finish(&l)), 7);
+    expect_in(l.out, "lockstep test: rank 1 (pid ");
+    expect_in(l.out, ") was killed by signal 11 (SIGSEGV)\n");
 }
 
 static void test_second_signal_kills(void **state)
@@ -568,6 +711,32 @@ static void test_suspend(void **state)
     wait_for_state(rank, false);
     kill(l.pid, SIGTERM);
     assert_int_equal(WEXITSTATUS(finish(&l)), 128 + SIGTERM);
+}
+
+/* The time for a stop doesn't run while all are suspended. */
+static void test_suspended_stop(void **state)
+{
+    struct launch l;
+    const char *saved = lks_test_text("%s/saved", lks_test_folder());
+    more.shutdown_timeout_s = 1.5 * lks_test_patience();
+    start(&l, 1,
+          SHELL((char *)(uintptr_t)lks_test_text(
+              "trap 'echo asked; while [ ! -e \"%s\" ]; do sleep 0.02; done; exit 7' TERM; "
+              "echo ready pid-$$; while :; do sleep 0.02; done",
+              saved)));
+    read_until(&l, "ready");
+    read_until(&l, "\n");
+    pid_t rank = pid_behind(&l, "pid-");
+    kill(l.pid, SIGTERM);
+    read_until(&l, "asked");
+    kill(l.pid, SIGTSTP);
+    wait_for_state(l.pid, true);
+    wait_for_state(rank, true);
+    lks_test_write(saved, "", 0);
+    usleep((useconds_t)(1e6 * more.shutdown_timeout_s));
+    kill(l.pid, SIGCONT);
+    more.shutdown_timeout_s = 0;
+    assert_int_equal(WEXITSTATUS(finish(&l)), 7);
 }
 
 /* On a terminal that stops background output: ranks still write, don't wait for its input, and get
@@ -657,14 +826,20 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_named_with_step),
         cmocka_unit_test(test_killed_while_exiting),
         cmocka_unit_test(test_ended_together),
+        cmocka_unit_test(test_code_after_signal),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_error_files),
         cmocka_unit_test(test_not_executable),
         cmocka_unit_test(test_grandchildren),
         cmocka_unit_test(test_launcher_killed),
         cmocka_unit_test(test_killed_with_detached),
+        cmocka_unit_test(test_earlier_child),
         cmocka_unit_test(test_both_killed),
         cmocka_unit_test(test_forwarding),
         cmocka_unit_test(test_second_signal_kills),
         cmocka_unit_test(test_suspend),
+        cmocka_unit_test(test_suspended_stop),
+        cmocka_unit_test(test_death_while_stopping),
         cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_memory_faults),
     };

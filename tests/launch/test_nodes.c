@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "launch/hosts.h"
 #include "net/store.h"
 
 static const char secret[] = "0123456789abcdef-secret";
@@ -84,7 +85,8 @@ static void test_ranks(void **state)
 {
     static const char script[] = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
                                  "$GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR $MASTER_PORT "
-                                 "$LOCKSTEP_STORE $LOCKSTEP_LOCAL_ADDR $LOCKSTEP_JOB";
+                                 "$LOCKSTEP_STORE $LOCKSTEP_LOCAL_ADDR $LOCKSTEP_JOB; "
+                                 "[ $ROLE_RANK/$ROLE_WORLD_SIZE = $RANK/$WORLD_SIZE ]";
     int port = lks_test_free_port();
     /* The last node starts first, and none is told that it is the first. */
     struct node c = START(port, script, "--nnodes=3", "--node-rank=2", "--nproc-per-node=1"),
@@ -164,6 +166,64 @@ static void test_signal(void **state)
         assert_contains(r[i].out, "term\n");
         assert_contains(r[i].err, "passing signal 15 (SIGTERM)");
     }
+}
+
+/* All launchers get the same request, as from a batch system, and one of them gets it after another
+ * has passed it on: that isn't a second one, however late it comes. */
+static void test_signal_everywhere(void **state)
+{
+    int port = lks_test_free_port();
+    const char *folder = lks_test_folder(), *saved = lks_test_text("%s/saved", lks_test_folder());
+    const char *script = lks_test_text("trap 'echo asked; while [ ! -e \"%s-$RANK\" ]; do sleep "
+                                       "0.02; done; echo ended; exit 9' TERM; "
+                                       "touch \"%s\"/$RANK; while :; do sleep 0.02; done",
+                                       saved, folder);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 2; i++)
+        usleep(10000);
+    kill(a.child.pid, SIGTERM);
+    for (int i = 0; i < lks_test_tries(2000); i++, usleep(10000))
+        if (strstr(lks_test_read(b.child.out_path, NULL), "asked") != NULL)
+            break;
+    usleep(500000);
+    kill(b.child.pid, SIGTERM);
+    usleep(300000);
+    lks_test_write(lks_test_text("%s-1", saved), "", 0);
+    for (int i = 0; i < lks_test_tries(500); i++, usleep(10000))
+        if (strstr(lks_test_read(b.child.out_path, NULL), "ended") != NULL)
+            break;
+    lks_test_write(lks_test_text("%s-0", saved), "", 0);
+    end_of(&a);
+    lks_test_result r = end_of(&b);
+    assert_contains(r.out, "ended\n");
+    assert_null(strstr(r.err, "the ranks were killed"));
+}
+
+/* A node whose ranks have ended waits for the others', and a second signal ends that. */
+static void test_signal_twice(void **state)
+{
+    int port = lks_test_free_port();
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text("[ $RANK = 1 ] && exit 0; trap 'echo asked' TERM; "
+                                       "touch \"%s\"/$RANK; while :; do sleep 0.05; done",
+                                       folder);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 1; i++)
+        usleep(10000);
+    usleep(200000);
+    kill(b.child.pid, SIGTERM);
+    for (int i = 0; i < lks_test_tries(2000); i++, usleep(10000))
+        if (strstr(lks_test_read(a.child.out_path, NULL), "asked") != NULL)
+            break;
+    kill(b.child.pid, SIGTERM);
+    lks_test_result r = lks_test_wait(&b.child, 10 * lks_test_patience());
+    kill(a.child.pid, SIGKILL);
+    end_of(&a);
+    assert_false(r.timed_out);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "stopped by a signal while other nodes still ran");
 }
 
 /* A node that still waits for the first one can be stopped, too. */
@@ -442,6 +502,7 @@ static const char *make_rsh(const char *folder)
                                      "[ \"$1\" = option ] && shift\n"
                                      "[ $# = 2 ] || exit 99\n"
                                      "[ \"$1\" != nowhere ] || exit 255\n"
+                                     "[ \"$1\" != dies ] || kill -9 $$\n"
                                      "echo \"$2\" >\"%s\"/line-$1\n"
                                      "exec sh -c \"$2\"\n",
                                      folder);
@@ -489,6 +550,15 @@ static void test_hosts(void **state)
     assert_false(lks_test_exists(lks_test_text("%s/line-localhost", folder)));
     assert_contains(lks_test_read(lks_test_text("%s/line-three", folder), &bytes),
                     "'--rdzv_id=an '\\''id'\\''' ");
+    /* Nor does this machine's name; and the ranks have the signal mask that we have. */
+    char name[256] = "";
+    assert_int_equal(gethostname(name, sizeof name - 1), 0);
+    lks_test_result mask =
+        lks_test_run((const char *const[]){"grep", "SigBlk", "/proc/self/status", NULL}, NULL, 20);
+    r = HOSTS("exec grep SigBlk /proc/self/status", lks_test_text("--hosts=%s:1", name), rsh, port);
+    assert_int_equal(r.exit_code, 0);
+    assert_string_equal(r.out, mask.out);
+    assert_false(lks_test_exists(lks_test_text("%s/line-%s", folder, name)));
     /* The first failure, reported once. */
     const char *list = lks_test_text("%s/hosts", folder),
                *text = "# of the test\n\none slots=1\n  two:2 # both\n";
@@ -549,6 +619,24 @@ static void test_hosts_wrong(void **state)
     r = HOSTS("true", "--hosts=nowhere:1", rsh);
     assert_int_equal(r.exit_code, 255);
     assert_contains(r.err, "the command for host nowhere ended with code 255");
+    r = HOSTS("true", "--hosts=dies:1", rsh);
+    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    /* As many as there may be, and one more. */
+    struct lks__host *hosts = calloc(LKS__MAX_HOSTS + 1, sizeof *hosts);
+    char list[2 * LKS__MAX_HOSTS + 2];
+    int n;
+    for (int i = 0; i <= LKS__MAX_HOSTS; i++)
+        memcpy(list + 2 * i, "h,", 2);
+    list[2 * LKS__MAX_HOSTS - 1] = '\0';
+    assert_ok(lks__hosts_parse(list, 3, hosts, &n));
+    assert_int_equal(n, LKS__MAX_HOSTS);
+    list[2 * LKS__MAX_HOSTS - 1] = ',';
+    list[2 * LKS__MAX_HOSTS + 1] = '\0';
+    assert_fails(LKS_ERR_CONFIG, lks__hosts_parse(list, 3, hosts, &n), "more than 1024 hosts");
+    assert_ok(lks__hosts_parse("h:1024", 3, hosts, &n));
+    assert_int_equal(hosts[0].slots, 1024);
+    assert_fails(LKS_ERR_CONFIG, lks__hosts_parse("h:1025", 3, hosts, &n), "from 1 to 1024");
+    free(hosts);
 }
 
 int main(void)
@@ -559,6 +647,8 @@ int main(void)
         cmocka_unit_test(test_failure),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_signal_everywhere),
+        cmocka_unit_test(test_signal_twice),
         cmocka_unit_test(test_signal_alone),
         cmocka_unit_test(test_node_lost),
         cmocka_unit_test(test_coordinator_lost),

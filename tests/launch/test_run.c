@@ -124,6 +124,14 @@ static void test_last_words(void **state)
     assert_lacks(last, "line 3\n");
     size_t n = strlen(last);
     assert_true(n > 16 && strcmp(last + n - 16, "    the? reason\n") == 0);
+    /* More than is kept, in many pieces. */
+    r = RUN("--nproc-per-node=2", "sh", "-c",
+            "[ $RANK = 0 ] || exec sleep 50; i=100; while [ $i -lt 400 ]; do echo line $i of many "
+            ">&2; i=$((i + 1)); done; exit 7");
+    const char *lines = "; its last lines on stderr:\n";
+    for (int i = 390; i < 400; i++)
+        lines = lks_test_text("%s    line %d of many\n", lines, i);
+    assert_contains(r.err, lines);
 }
 
 /* --- files -------------------------------------------------------------------------------- */
@@ -195,8 +203,8 @@ static void test_log_dir(void **state)
 static void test_tee_and_redirects(void **state)
 {
     const char *dir = lks_test_folder(), *script = "echo o$RANK; echo e$RANK >&2";
-    lks_test_result r = RUN("--nproc-per-node=3", "--log_dir", dir, "-r", "0:3,1:1", "-t", "2:2",
-                            "sh", "-c", script);
+    lks_test_result r = RUN("--nproc-per-node=3", "--log_dir", dir, "-r", "0:3,1:1,2:2", "-t",
+                            "2:2", "sh", "-c", script);
     assert_int_equal(r.exit_code, 0);
     const char *a = lks_test_text("%s/attempt_0", only_entry(dir));
     assert_lacks(r.out, "o0");
@@ -225,6 +233,14 @@ static void test_tee_and_redirects(void **state)
     r = RUN_ENV(lks_test_text("TMPDIR=%s", dir), "--redirects=1", "sh", "-c", script);
     assert_contains(r.err, lks_test_text("log files are in %s", only_entry(dir)));
     assert_file(lks_test_text("%s/attempt_0/0/stdout.log", only_entry(dir)), "o0\n");
+    /* --tee alone wants one, too, and no TMPDIR is /tmp. */
+    r = RUN_ENV("TMPDIR=", "--rdzv-id=lockstep-test", "--tee=1", "sh", "-c", script);
+    const char *said = strstr(r.err, "log files are in /tmp/lockstep-test_");
+    assert_non_null(said);
+    said += strlen("log files are in ");
+    const char *made = lks_test_text("%.*s", (int)strcspn(said, "\n"), said);
+    assert_file(lks_test_text("%s/attempt_0/0/stdout.log", made), "o0\n");
+    lks_test_run((const char *const[]){"rm", "-r", made, NULL}, NULL, 20);
 }
 
 /* --- readers ------------------------------------------------------------------------------ */
@@ -303,6 +319,9 @@ static void test_environment(void **state)
     r = RUN("--rdzv-id=my job", "--role=worker", "--max-restarts=4", "sh", "-c",
             "echo $TORCHELASTIC_RUN_ID $ROLE_NAME $TORCHELASTIC_MAX_RESTARTS");
     assert_string_equal(r.out, "my job worker 4\n");
+    r = RUN("--master-addr=127.0.0.2", "--master-port=4567", "--local-addr=127.0.0.3", "sh", "-c",
+            "echo $MASTER_ADDR $MASTER_PORT $LOCKSTEP_LOCAL_ADDR");
+    assert_string_equal(r.out, "127.0.0.2 4567 127.0.0.3\n");
     /* torchrun's command lines work; options without a meaning here are named. */
     r = RUN("--standalone", "--monitor_interval", "5", "--no-python", "true");
     assert_int_equal(r.exit_code, 0);

@@ -142,19 +142,34 @@ static void test_programs_of_others(void **state)
     assert_true(r.seconds < 4 * lks_test_patience());
 }
 
-/* Other programs inherit the signal actions that the launcher was started with. */
-static void test_inherited(void **state)
+/* The blocked and ignored signals of a rank, and of the same program without us, if a shell starts
+ * both with `before`. */
+static void check_inherited(const char *before, unsigned long long mask[4])
 {
-    static const char script[] = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
-    lks_test_result plain = lks_test_run((const char *const[]){"sh", "-c", script, NULL}, NULL, 20);
-    lks_test_result r = lks_test_tool("run", "sh", "-c", script);
+    static const char script[] = "grep '^Sig[BI]' /proc/self/status"; /* a shell clears the mask */
+    lks_test_result plain = lks_test_run(
+        (const char *const[]){"sh", "-c", lks_test_text("%s %s", before, script), NULL}, NULL, 20);
+    lks_test_result r = lks_test_run(
+        (const char *const[]){"sh", "-c",
+                              lks_test_text("%s %s run %s", before, LKS_TEST_TOOL, script), NULL},
+        NULL, 20);
     assert_int_equal(r.exit_code, 0);
-    unsigned long long mask[4];
     assert_int_equal(sscanf(plain.out, "SigBlk: %llx SigIgn: %llx", &mask[0], &mask[1]), 2);
     assert_int_equal(sscanf(r.out, "SigBlk: %llx SigIgn: %llx", &mask[2], &mask[3]), 2);
     assert_true(mask[2] == mask[0]);
     /* SIGTTOU is ignored: ranks may write to the terminal from the background. */
     assert_true(mask[3] == (mask[1] | 1ull << (SIGTTOU - 1)));
+}
+
+/* Other programs inherit the signal actions and the mask that the launcher was started with. */
+static void test_inherited(void **state)
+{
+    unsigned long long mask[4];
+    check_inherited("exec", mask);
+    check_inherited("exec env --block-signal=USR1", mask);
+    assert_true(mask[0] >> (SIGUSR1 - 1) & 1);
+    check_inherited("exec env --ignore-signal=CHLD", mask);
+    assert_true(mask[1] >> (SIGCHLD - 1) & 1);
 }
 
 /* --- ignored ones ------------------------------------------------------------------------- */

@@ -181,6 +181,7 @@ static void test_log_status(void **state)
     assert_true(log.status_at > 0);
     log.status_at = 0;
     lks__log_status(&log, "evaluation 0: 3 of 400 batches");
+    usleep(300000); /* a terminal would show it by now */
     lks__log_status(&log, "too soon");
     lks__log_close(&log);
     fclose(out);
