@@ -190,6 +190,7 @@ static void test_cut(void **state)
     "ccollections\nOrderedDict\n)RtRs."
 
 static const char sound[] = TENSOR("\0", "\6", "K\2K\3", "K\3K\1");
+static const char part_of_it[] = TENSOR("\0", "\6", "K\2K\2", "K\2K\1");
 static const float six[] = {1, 2, 3, 4, 5, 6};
 
 enum { PARTS = 5 };
@@ -252,6 +253,7 @@ static void test_entries(void **state)
     WITH(0, name = "x/other.pkl", "no entry data.pkl");
     WITH(1, data = "bigger", "byteorder");
     WITH(3, data = "x\n", "version");
+    WITH(3, data = "11", "not one from 1 to 10");
     WITH(3, name = "x/nothing", "no entry version");
     WITH(4, name = "x/constants.pkl", "TorchScript");
     WITH(2, name = "x/data/9", "storage 0 has no entry data/0");
@@ -262,6 +264,14 @@ static void test_entries(void **state)
     sound_parts(parts, sound, sizeof sound - 1);
     parts[2].crc_change = 1;
     assert_ok(open_parts(parts, PARTS, &f)); /* noticed when it is read */
+    assert_fails(LKS_ERR_FORMAT, lks__torchfile_read(f, tensor(lks__torchfile_root(f), "a"), many),
+                 "entry x/data/0 is damaged");
+    lks__torchfile_close(f);
+    /* also if only a part of it is wanted */
+    sound_parts(parts, part_of_it, sizeof part_of_it - 1);
+    parts[2].crc_change = 1;
+    parts[3].data = "10"; /* the last version that is read */
+    assert_ok(open_parts(parts, PARTS, &f));
     assert_fails(LKS_ERR_FORMAT, lks__torchfile_read(f, tensor(lks__torchfile_root(f), "a"), many),
                  "entry x/data/0 is damaged");
     lks__torchfile_close(f);
@@ -286,6 +296,7 @@ static void test_overlap(void **state)
 static void test_tensor_lies(void **state)
 {
     lks_zip_part parts[PARTS];
+#define ONES "K\1K\1K\1K\1K\1K\1K\1K\1K\1"
 #define PICKLED(text, why)                                                                         \
     do {                                                                                           \
         sound_parts(parts, text, sizeof(text) - 1);                                                \
@@ -295,13 +306,27 @@ static void test_tensor_lies(void **state)
     PICKLED(TENSOR("\0", "\6", "K\2K\3", "K\4K\1"), "beyond its storage");
     PICKLED(TENSOR("\0", "\6", "K\7K\1", "K\0K\0"), "beyond its storage"); /* one, seven times */
     PICKLED(TENSOR("\0", "\6", "K\2K\3", "K\3"), "another number of strides");
-    PICKLED(TENSOR("\0", "\6", "K\1K\1K\1K\1K\1K\1K\1K\1K\1", "K\1"), "more than 8 dimensions");
+    PICKLED(TENSOR("\0", "\6", ONES, "K\1"), "more than 8 dimensions");
+    PICKLED(TENSOR("\0", "\6", ONES, ONES), "more than 8 dimensions");
+    PICKLED(TENSOR("\7", "\6", "K\0K\3", "K\3K\1"), "beyond its storage"); /* though it is empty */
+    /* 2^62 elements of four bytes: 2^64 bytes */
+    PICKLED(TENSOR("\0",
+                   "\1"
+                   "0\x8a\x08\0\0\0\0\0\0\0\x40",
+                   "K\0", "K\1"),
+            "a storage's size overflows");
     PICKLED(TENSOR("\0", "\6", "J\xff\xff\xff\xffK\3", "K\3K\1"), "no whole numbers from 0");
     PICKLED(TENSOR("\0", "\6", "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\3", "K\3K\1"),
             "beyond its");
     PICKLED(TENSOR("\0", "\7", "K\2K\3", "K\3K\1"), "storage 0 has 7 elements of F32");
     PICKLED(TENSOR("\0", "\6", "NK\3", "K\3K\1"), "no whole numbers");
     PICKLED("\x80\2K\1Q.", "a storage is not named by");
+    PICKLED("\x80\2(X\7\0\0\0storageccollections\nOrderedDict\nX\1\0\0\0"
+            "0X\3\0\0\0cpuK\6tQ.",
+            "a storage is not named by");
+    PICKLED("\x80\2ctorch._utils\n_rebuild_parameter\n(K\1\x89}tR.",
+            "a parameter has other arguments");
+#undef ONES
 #undef PICKLED
 }
 

@@ -43,7 +43,8 @@ static void emit_all(lks__emit *e)
     lks__emit_tensor(e, "F32", 2, (const uint64_t[]){2, 3}, 0);
     lks__emit_text(e, "numbers");
     lks__emit_list(e);
-    static const int64_t ints[] = {0, -1, INT32_MAX, INT32_MIN, INT64_C(5000000000), INT64_MIN};
+    static const int64_t ints[] = {
+        0, -1, INT32_MAX, INT32_MIN, INT64_C(5000000000), INT64_MIN, INT64_C(3000000000)};
     for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
         lks__emit_int(e, ints[i]);
     lks__emit_list_end(e);
@@ -93,6 +94,7 @@ static void check_content(lks__torchfile *f)
     assert_true(lks__pickle_int(lks__pickle_item(numbers, 3)) == INT32_MIN);
     assert_true(lks__pickle_int(lks__pickle_item(numbers, 4)) == INT64_C(5000000000));
     assert_true(lks__pickle_int(lks__pickle_item(numbers, 5)) == INT64_MIN);
+    assert_true(lks__pickle_int(lks__pickle_item(numbers, 6)) == INT64_C(3000000000));
     const lks__pickle_value *tuple = lks__pickle_find_int(v, 7);
     assert_true(lks__pickle_float(lks__pickle_item(tuple, 0)) == -0.1);
     assert_true(lks__pickle_bool(lks__pickle_item(tuple, 2)));
@@ -123,6 +125,7 @@ static void test_round_trip(void **state)
     const char *file = lks_test_read(path, &file_bytes);
     assert_int_equal(bytes, file_bytes);
     assert_memory_equal(data, file, bytes);
+    assert_memory_equal(file + 10, "\0\0\x21\0", 4); /* saved at midnight of 1980-01-01 */
     free(data);
     free(e.at);
 }
@@ -136,7 +139,58 @@ static void test_alignment(void **state)
     assert_int_equal(lks__zip_count(zip), STORAGES + 5);
     for (size_t i = 0; i < lks__zip_count(zip); i++)
         assert_int_equal(lks__zip_entry_at(zip, i)->offset % 64, 0);
+    char given[3] = "";
+    const lks__zip_entry *e = lks__zip_find(zip, "archive/.storage_alignment");
+    assert_true(e != NULL && e->bytes == 2);
+    assert_ok(lks__zip_read_all(zip, e, given));
+    assert_string_equal(given, "64");
     lks__zip_close(zip);
+}
+
+/* Longer than the pieces that are read and written at once: 1 MiB of a storage, 8 KiB of a pickle.
+ */
+static lks_status read_count(void *ctx, size_t storage, uint64_t first, void *out, size_t bytes)
+{
+    memcpy(out, (const char *)ctx + first, bytes);
+    return LKS_OK;
+}
+
+static void test_long(void **state)
+{
+    enum { COUNT = (1 << 18) + 1001, LETTERS = 20000, PARTS = 5 };
+    const char *path = lks_test_text("%s/a.pt", lks_test_folder());
+    static char text[LETTERS + 1];
+    const uint64_t bytes = COUNT * sizeof(int32_t);
+    int32_t *count = malloc(bytes), *got = malloc(bytes);
+    assert_true(count != NULL && got != NULL);
+    for (int i = 0; i < COUNT; i++)
+        count[i] = i;
+    for (int i = 0; i < LETTERS; i++)
+        text[i] = (char)('a' + i % 23);
+    lks__emit e = {0};
+    lks__emit_start(&e);
+    lks__emit_dict(&e);
+    lks__emit_text(&e, text);
+    lks__emit_tensor(&e, "I32", 1, (const uint64_t[]){COUNT}, 0);
+    lks__emit_dict_end(&e);
+    lks__emit_stop(&e);
+    const lks__torchsave_what what = {&e, &bytes, 1, read_count, count};
+    assert_ok(lks__torchsave_file(path, &what));
+    free(e.at);
+    for (size_t k = 0; k < PARTS; k++) {
+        static const size_t firsts[PARTS] = {COUNT - 7, 0, 0, (1 << 18) - 3, 12345};
+        static const size_t ns[PARTS] = {7, COUNT, COUNT - 1, 900, 200000};
+        lks__torchfile *f;
+        assert_ok(lks__torchfile_open(path, &f));
+        const lks__pickle_value *v = lks__pickle_find(lks__torchfile_root(f), text);
+        assert_int_equal(lks__pickle_kind_of(v), LKS__PICKLE_TENSOR);
+        const lks__pickle_tensor *t = lks__pickle_tensor_of(v);
+        assert_ok(lks__torchfile_read_part(f, t, firsts[k], ns[k], got));
+        assert_memory_equal(got, count + firsts[k], ns[k] * sizeof *got);
+        lks__torchfile_close(f);
+    }
+    free(count);
+    free(got);
 }
 
 static void test_failures(void **state)
@@ -145,6 +199,10 @@ static void test_failures(void **state)
     int failing = 1;
     assert_fails(LKS_ERR_STOPPED, save(path, &failing), "storage 1 can't be read");
     assert_int_equal(lks_test_count_files(folder), 0);
+    /* what a killed process of this number has left is no obstacle */
+    lks_test_write(lks_test_text("%s.tmp-%ld", path, (long)getpid()), "old", 3);
+    assert_ok(save(path, NULL));
+    assert_int_equal(lks_test_count_files(folder), 1);
     assert_fails(LKS_ERR_IO, save(lks_test_text("%s/none/a.pt", folder), NULL), "none/a.pt");
 }
 
@@ -153,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_long),
         cmocka_unit_test(test_failures),
     };
     lks_test_need_zip();
