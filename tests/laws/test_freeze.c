@@ -199,6 +199,7 @@ static void test_dry_run(void **state)
         lks_test_result r = lks_test_run(args.argv, NULL, 60);
         assert_int_equal(r.exit_code, 0);
         assert_true((strstr(r.out, "attn.c_attn.weight") != NULL) == (i == 1));
+        assert_true((strstr(r.out, "\ntrained:  ") != NULL) == (i == 1));
         moments[i] = mb_of(strstr(r.out, "MB, and"), "MB, and ");
         gradients[i] = mb_of(r.out, "gradients:");
     }

@@ -42,6 +42,8 @@ static void test_read(void **state)
     assert_float_equal(m.head_s.low, 0.25, 0); /* a number alone has no spread */
     assert_ok(lks__machine_write(&m, text));
     assert_ok(lks__machine_read(written(text), &m));
+    assert_float_equal(m.forward_s.low, 0.2, 0);
+    assert_float_equal(m.forward_s.high, 0.3, 0);
     assert_float_equal(m.link_bandwidth.value, 1e6, 0);
     assert_float_equal(m.link_window.value, 1e6, 0);
     assert_float_equal(m.reduce_bandwidth.value, 0, 0); /* wasn't measured */
@@ -142,6 +144,13 @@ static void test_delays(void **state)
     assert_int_equal(traffic_of(2, 1, "--bucket_mb=1000", "--backend=mpi").delays,
                      (1 + 3 * 3 + 3) + 3 * 1);
     assert_int_equal(t.late_delays, 3 * 2);
+    /* to the other host: descriptors before the bucket, the losses and the end of the update; seven
+     * pieces there and back; norms; losses */
+    assert_float_equal(t.messages, 3 + 2 * 7 + 1 + 1, 0);
+    /* Five hosts, of which two have virtual ranks that are no node together, as [1, 3): these send
+     * two nodes, and the others and the sums have one, in three pieces each. */
+    assert_float_equal(traffic_of(5, 1, "--bucket_mb=1000", "--allow_uneven=true").messages,
+                       4 * (3 + (2 + 1) * 3 + 1 + 1), 0);
     const lks__traffic small = traffic_of(2, 1, "--n_embd=16", "--bucket_mb=1000");
     assert_int_equal(small.delays, 12); /* as tests/plan/times.py finds with tiny */
 }
@@ -198,7 +207,8 @@ static void test_exposed(void **state)
     const lks__forecast f = forecast_of(TEXT("1", LINK), 2, NULL);
     const double link = t.bytes / 1e6 + t.delays * 0.1;
     assert_float_equal(f.at.compute, 4.0, 1e-3);
-    assert_true(f.at.exposed < link && f.at.exposed > link - 0.5); /* 0.5 s: a backward */
+    /* The first bucket is complete after two of the six groups of parameters, each 1/6 of 0.5 s. */
+    assert_float_equal(f.at.exposed, link - 0.5 * 4 / 6, 1e-3);
     const lks__forecast fast =
         forecast_of(TEXT("1", ", \"link_bandwidth\": 1e12, \"round_trip_s\": 0"), 2, NULL);
     assert_true(fast.at.exposed < 1e-3);
@@ -260,6 +270,86 @@ static void test_layers(void **state)
     assert_float_equal(f[1].at.compute - f[0].at.compute, 8 * 4 * (0.0625 + 0.125), 0.1);
     assert_true(f[1].model);
 #undef LAYERS
+}
+
+static lks__figure exactly(double value)
+{
+    return (lks__figure){value, value, value};
+}
+
+/* A step whose micro-batch takes 1 s on machine `m`. */
+static lks__step_time step_on(lks__machine m, int n_hosts, int local, const char *const more[])
+{
+    lks__settings s;
+    lks__traffic t;
+    lks__forecast f;
+    const lks__place place = {n_hosts, local};
+    const lks__figure add = m.add_bandwidth;
+    settings(&s, n_hosts * local, more);
+    assert_ok(lks__traffic_find(&s, 65, &place, &t));
+    m.micro_batch_flops = 1;
+    m.add_bandwidth = exactly(1e15);
+    assert_ok(lks__forecast_step(&s, 65, &place, &m, &t, &f));
+    m.micro_batch_flops = f.at.compute / 8 * (n_hosts * local);
+    m.add_bandwidth = add;
+    assert_ok(lks__forecast_step(&s, 65, &place, &m, &t, &f));
+    lks__traffic_close(&t);
+    return f.at;
+}
+#define step_of(m, hosts, local, ...)                                                              \
+    step_on(m, hosts, local, (const char *const[]){"--bucket_mb=1000", __VA_ARGS__, NULL})
+
+/* Four ranks of one host, with two of the eight virtual ranks each: one second for each of the
+ * things that they do beside the micro-batches. */
+static void test_ranks_of_a_host(void **state)
+{
+    const double gradient = traffic_of(2, 1, NULL).ring_bytes; /* of two hosts: all of it, once */
+    lks__machine m;
+    assert_ok(lks__machine_read(written(TEXT("1", "")), &m));
+    lks__step_time t = step_of(m, 1, 4, NULL);
+    assert_float_equal(t.compute, 2.0, 1e-3);
+    m.add_bandwidth = exactly(gradient); /* one gradient is added to the other */
+    assert_float_equal(step_of(m, 1, 4, NULL).compute, 3.0, 1e-3);
+    assert_float_equal(step_of(m, 1, 1, NULL).compute, 8.0 + 7.0, 1e-2);
+    m.add_bandwidth = exactly(1e15);
+    m.reduce_bandwidth = exactly(gradient); /* measured with one rank: four share that memory */
+    assert_float_equal(step_of(m, 1, 4, NULL).exposed, 4.0, 1e-2);
+    assert_float_equal(step_of(m, 1, 1, NULL).exposed, 0.0, 1e-6);
+    m.ranks = 4;
+    assert_float_equal(step_of(m, 1, 4, NULL).exposed, 1.0, 1e-2);
+    /* The update, a quarter of the parameters each: as measured, or limited by memory, of which a
+     * parameter takes 28 bytes. */
+    m.update_rate = exactly(gradient / 4 / 4);
+    m.memory_bandwidth = exactly(28 * gradient / 4 / 10);
+    assert_float_equal(step_of(m, 1, 4, NULL).update, 1.0, 1e-2);
+    m.ranks = 1;
+    assert_float_equal(step_of(m, 1, 4, NULL).update, 10.0, 1e-1);
+    m.memory_bandwidth = exactly(28 * gradient); /* faster than a rank is */
+    assert_float_equal(step_of(m, 1, 4, NULL).update, 1.0, 1e-2);
+}
+
+/* ZeRO-1 divides the update over hosts; a backend's own work takes time from backward, unless cores
+ * are free. */
+static void test_hosts(void **state)
+{
+    lks__machine m;
+    assert_ok(lks__machine_read(
+        written(TEXT("1", ", \"link_bandwidth\": 1e12, \"round_trip_s\": 0")), &m));
+    const lks__traffic t = traffic_of(2, 1, "--bucket_mb=1");
+    m.update_rate = exactly(t.ring_bytes / 4);
+    assert_float_equal(step_of(m, 2, 1, NULL).update, 1.0, 1e-2);
+    assert_float_equal(step_of(m, 2, 1, "--zero=1").update, 0.5, 1e-2);
+    m.engine_bandwidth = exactly(t.bytes * 10); /* 0.1 s, but for the last bucket */
+    const char *const free_core[] = {"--bucket_mb=1", "--threads=1", NULL};
+    assert_float_equal(step_on(m, 2, 1, free_core).exposed, 0.0, 1e-3);
+    const char *const no_core[] = {"--bucket_mb=1", "--threads=2", NULL};
+    assert_float_equal(step_on(m, 2, 1, no_core).exposed, 0.09, 0.011);
+}
+
+/* Young (1974): every sqrt(2 x 50 s x 1 h). */
+static void test_checkpoints(void **state)
+{
+    assert_float_equal(lks__forecast_checkpoint_every(50, 3600), 600, 1e-9);
 }
 
 static void test_needs_link(void **state)
@@ -356,6 +446,9 @@ int main(void)
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_exposed),
+        cmocka_unit_test(test_ranks_of_a_host),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_needs_link),
         cmocka_unit_test(test_command),
         cmocka_unit_test(test_command_refuses),

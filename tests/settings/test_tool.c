@@ -53,6 +53,12 @@ static void test_prep(void **state)
            "vocab size: 3\ntrain has 9 tokens\nval has 1 tokens\n", "");
     assert_true(lks_test_exists(lks_test_text("%s/tokens/meta.json", dir)));
     expect(lks_test_tool("prep", "--help"), 0, "--val_fraction=0.1", "");
+    /* a window needs one token more than block_size */
+    const char *data = lks_test_text("--dataset=%s/tokens", dir);
+    expect(lks_test_tool("train", "--dry_run", data, "--block_size=9"), 2, "",
+           "the tokens for training are 9: too few for one window of block_size + 1 = 10");
+    expect(lks_test_tool("train", "--dry_run", data, "--block_size=8"), 2, "",
+           "the tokens for validation are 1: too few");
     expect(lks_test_tool("prep", input, out), 2, "", "lockstep prep char");
     expect(lks_test_tool("prep", "words", input, out), 2, "", "\"words\"");
     expect(lks_test_tool("prep", "char", input), 2, "", "--out=DIR is missing");
