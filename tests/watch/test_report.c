@@ -7,8 +7,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "watch/compare.h"
+#include "watch/plot.h"
 #include "watch/series.h"
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -49,10 +51,16 @@ static void test_follow(void **state)
     assert_int_equal(s.n_evals, 2);
     assert_near(lks__series_last_loss(&s), 9.0, 0.0);
     assert_int_equal(s.bad, 0);
+    assert_true(s.starts == 1 && s.checkpoints == 0); /* counted anew */
+    assert_near(s.elapsed, 1.5, 1e-9);
     unlink(file); /* moved away: a new run begins */
     assert_ok(lks__series_read(&s, &changed));
     assert_true(changed && s.n_points == 0);
     lks__series_close(&s);
+    /* a link isn't followed */
+    assert_int_equal(symlink("elsewhere", file), 0);
+    lks_test_write(lks_test_text("%s/elsewhere", dir), text, bytes);
+    assert_fails(LKS_ERR_IO, lks__series_open(dir, &s), "metrics.jsonl");
 }
 
 static void test_rollback(void **state)
@@ -240,6 +248,86 @@ static void test_seeds(void **state)
     assert_contains(r.out, "more than chance (p < 0.05)");
 }
 
+/* Seeds of equal settings, though versions differ; one run diverged, and nothing else spreads. */
+static void test_no_spread(void **state)
+{
+    const char *a = "\"learning_rate\":0.3,\"version\":\"0.%d\"", *b = "\"learning_rate\":0.1";
+    const char *runs[6] = {NULL};
+    for (int i = 0; i < 2; i++)
+        runs[i] = fake_run(lks_test_text("a%d", i), i, 20, 1.5, lks_test_text(a, i));
+    for (int i = 0; i < 3; i++)
+        runs[2 + i] = fake_run(lks_test_text("b%d", i), i, 20, 1.25, b);
+    fake_append(runs[4], "{'kind':'final','iter':20,'val_loss':null}\n");
+    json_t *o = report(runs);
+    assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
+    assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 2);
+    assert_int_equal(lks_test_number(o, "seeds.1.seeds"), 2);
+    assert_near(lks_test_number(o, "seeds.1.mean"), 1.25, 0);
+    assert_near(lks_test_number(o, "tests.0.p"), 0.0, 0);
+    assert_near(lks_test_number(o, "tests.0.df"), 2.0, 0);
+    assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
+    json_decref(o);
+    lks_test_result r = tool("report", NULL, runs);
+    assert_contains(r.out, "- b0 against a0: difference -0.2500,");
+    r = tool("report", "--markdown", runs);
+    assert_contains(r.out, "| learning\\_rate | 0.3 | 0.3 | 0.1 | 0.1 | 0.1 |");
+    runs[0] = runs[2]; /* the same result twice: no difference */
+    runs[2] = fake_run("c0", 0, 20, 1.25, "\"learning_rate\":0.2");
+    runs[4] = fake_run("c1", 1, 20, 1.25, "\"learning_rate\":0.2");
+    runs[1] = runs[3];
+    runs[3] = NULL;
+    o = report((const char *const[]){runs[0], runs[1], runs[2], runs[4], NULL});
+    assert_near(lks_test_number(o, "tests.0.p"), 1.0, 0);
+    json_decref(o);
+}
+
+/* A short run without evaluations, which skipped a step and went back twice; some of its lines lack
+ * a number. All its tables are sound. */
+static void test_odd_run(void **state)
+{
+    const char *dir = lks_test_folder(), *b = fake_run("b", 1, 3, 1.0, "\"n_layer\":2");
+    const char *a = lks_test_text("q\"x=%s", dir);
+    fake_append(dir, "{'kind':'config','n_layer':2}\n{'kind':'host'}\n{'kind':'skip','iter':0}\n");
+    for (int i = 0; i < 5; i++)
+        fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%d,'ms':100,"
+                                       "'tok_per_s':50000%s}\n",
+                                       i, 5 - i, i % 2 == 0 ? "" : ",'mfu':0.25"));
+    fake_append(dir, "{'kind':'host'}\n{'kind':'rollback','iter':5}\n"
+                     "{'kind':'rollback','iter':5}\n");
+    const char *const runs[] = {a, b, NULL};
+    json_t *o = report(runs);
+    assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
+    assert_near(lks_test_number(o, "runs.0.mfu"), 0.25, 1e-12); /* of the lines that have it */
+    assert_int_equal(lks_test_number(o, "runs.0.steps"), 5);
+    assert_int_equal(lks_test_number(o, "runs.0.restarts"), 1);
+    assert_int_equal(lks_test_number(o, "runs.0.skips"), 1);
+    assert_int_equal(lks_test_number(o, "runs.0.rollbacks"), 2);
+    /* each iteration once, though ten rows have room */
+    assert_int_equal(json_array_size(lks_test_member(o, "by_step")), 5);
+    for (int i = 0; i < 5; i++) {
+        const json_t *row = json_array_get(lks_test_member(o, "by_step"), (size_t)i);
+        assert_near(lks_test_number(row, "iter"), i, 0);
+        assert_near(lks_test_number(row, "values.0"), 5 - i, 0);
+        assert_true(json_is_null(lks_test_member(row, "values.1")) == (i > 2));
+    }
+    json_decref(o);
+    lks_test_result r = tool("report", "--csv", runs);
+    assert_memory_equal(r.out, "table,row,run,value\n", 20);
+    assert_contains(r.out, "\nruns,steps,\"q\"\"x\",5\n");
+    r = tool("report", "--markdown", runs);
+    assert_contains(r.out, "\n|---|--:|--:|\n");
+    r = tool("report", NULL, runs);
+    assert_contains(r.out, " 50000 ");                /* tokens/s */
+    assert_contains(r.out, " 3000.0\n");              /* tokens */
+    assert_null(strstr(r.out, "last bits per byte")); /* nobody has them */
+    /* the columns of a table end below each other */
+    const char *line = strstr(r.out, "Runs\n") + 5, *next;
+    for (size_t width = strcspn(line, "\n"); *line != '\n'; line = next) {
+        assert_int_equal(strcspn(line, "\n"), width);
+        next = line + width + 1;
+    }
+}
+
 /* A folder of runs stands for these, in the order of the numbers in their names. */
 static void test_folder(void **state)
 {
@@ -320,6 +408,79 @@ static void test_svg(void **state)
     assert_int_equal(circles, 2 * (3 + 1)); /* evaluations 0, 10 and 20, and one in the legend */
 }
 
+/* The marks of a logarithm are losses; those of 0 to 30 are 5 apart. */
+static void test_svg_marks(void **state)
+{
+    const char *dir = fake_run("run", 1, 31, 1.0, "\"n_layer\":2");
+    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
+    lks_test_result r = tool("plot", lks_test_text("--out=%s", file),
+                             (const char *const[]){"--log_scale", dir, NULL});
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    const char *svg = lks_test_read(file, NULL);
+    assert_contains(svg, "text-anchor=\"end\">1.26</text>");
+    assert_contains(svg, "text-anchor=\"end\">1.58</text>");
+    assert_contains(svg, "text-anchor=\"middle\">5</text>");
+    assert_contains(svg, "text-anchor=\"middle\">30</text>");
+}
+
+/* Of a curve with more points than columns the highest and the lowest are drawn. */
+static void test_long_curve(void **state)
+{
+    enum { POINTS = 4000 };
+    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
+    lks__series s = {.n_points = POINTS, .points = calloc(POINTS, sizeof(lks__point))};
+    for (size_t i = 0; i < POINTS; i++)
+        s.points[i] = (lks__point){.iter = i, .loss = 4.0 + (double)(i % 7) / 7};
+    s.points[2001].loss = 9.0;
+    s.points[3002].loss = 1.0;
+    s.points[3999].loss = 0.0; /* so that marks are those from 0 to 10 */
+    const lks__plot plot = {.runs = &s, .n = 1};
+    assert_ok(lks__plot_file(&plot, file));
+    const char *svg = lks_test_read(file, NULL);
+    /* 680 points wide from 56 on, 260 high from 16 on */
+    assert_contains(svg, lks_test_text(" %.1f,%.1f ", 56 + 680 * 2001 / 3999.0, 16 + 26.0));
+    assert_contains(svg, lks_test_text(" %.1f,%.1f ", 56 + 680 * 3002 / 3999.0, 276 - 26.0));
+    free(s.points);
+}
+
+/* The pixels of a PNG with three bytes each, as cairo writes it. */
+static unsigned char *pixels_of(const unsigned char *png, size_t bytes, size_t width, size_t height)
+{
+    const size_t row = 3 * width;
+    unsigned char *packed = malloc(bytes), *all = malloc(height * (row + 1));
+    size_t n = 0;
+    for (size_t at = 8, length; at + 12 <= bytes; at += length + 12) {
+        length = (size_t)png[at] << 24 | png[at + 1] << 16 | png[at + 2] << 8 | png[at + 3];
+        assert_true(length <= bytes - at - 12);
+        if (memcmp(png + at + 4, "IDAT", 4) == 0) {
+            memcpy(packed + n, png + at + 8, length);
+            n += length;
+        }
+    }
+    uLongf size = height * (row + 1);
+    assert_int_equal(uncompress(all, &size, packed, n), Z_OK);
+    assert_int_equal(size, height * (row + 1));
+    free(packed);
+    for (size_t y = 0; y < height; y++) { /* each row's filter is its first byte */
+        unsigned char *to = all + y * row, *from = all + y * (row + 1);
+        const unsigned char filter = *from;
+        memmove(to, from + 1, row);
+        for (size_t i = 0; i < row; i++) {
+            const int left = i < 3 ? 0 : to[i - 3], up = y == 0 ? 0 : *(to + i - row);
+            const int corner = i < 3 || y == 0 ? 0 : *(to + i - row - 3), p = left + up - corner;
+            const int paeth = abs(p - left) <= abs(p - up) && abs(p - left) <= abs(p - corner)
+                                  ? left
+                              : abs(p - up) <= abs(p - corner) ? up
+                                                               : corner;
+            const int add[] = {0, left, up, (left + up) / 2, paeth};
+            assert_true(filter < 5);
+            to[i] = (unsigned char)(to[i] + add[filter]);
+        }
+    }
+    return all;
+}
+
 static void test_png(void **state)
 {
     const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
@@ -335,6 +496,19 @@ static void test_png(void **state)
     assert_true(bytes > 1000);
     assert_memory_equal(png, "\x89PNG\r\n\x1a\n", 8);
     assert_int_equal(png[18] << 8 | png[19], 1520); /* its width */
+    assert_int_equal(png[22] << 8 | png[23], 640);
+    assert_int_equal(png[24] << 8 | png[25], 8 << 8 | 2); /* bytes of red, green and blue */
+    unsigned char *pixels = pixels_of(png, bytes, 1520, 640);
+    int curve = 0, words = 0;
+    for (size_t i = 0; i < 1520 * 640; i++) {
+        const unsigned char *c = pixels + 3 * i;
+        curve += i % 1520 > 760 && memcmp(c, "\xe8\x97\x3a", 3) == 0; /* in the right half */
+        words += i / 1520 > 610 && c[0] < 0xc0;                       /* the axis's name */
+    }
+    assert_true(curve > 500);
+    assert_true(words > 50);
+    assert_memory_equal(pixels, "\xff\xff\xff", 3);
+    free(pixels);
 }
 
 static int widest(const char *text)
@@ -357,7 +531,12 @@ static void test_text(void **state)
     assert_true(strstr(r.out, "\xe2\xa0") != NULL || strstr(r.out, "\xe2\xa1") != NULL);
     assert_true(widest(r.out) <= 60);
     r = tool("plot", "--axis=time", two);
-    assert_contains(r.out, "seconds of training");
+    assert_contains(r.out, " 3\n        seconds of training\n"); /* 30 steps of 100 ms */
+    /* the curve falls from the first evaluation, the highest point, to a loss of 1 on the right */
+    assert_contains(lks_test_text("%.*s", (int)strcspn(r.out, "\n"), r.out), " |o");
+    const char *bottom = strstr(r.out, "\n     1 |");
+    assert_non_null(bottom);
+    assert_int_equal(bottom[strcspn(bottom + 1, "\n")], 'b');
     assert_contains(r.out, "b run");
     assert_null(strstr(r.out, "\xe2"));
     const char *argv[] = {"lockstep", "plot", "--log_scale", "--axis=tokens", dir, NULL};
@@ -372,15 +551,32 @@ static void test_text(void **state)
     }
 }
 
+/* A flat line has room above and below; a loss that is no number is left out. */
+static void test_flat(void **state)
+{
+    const char *dir = lks_test_folder();
+    for (int i = 0; i < 9; i++)
+        fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%s}\n", i,
+                                       i == 4 ? "null" : "1.5"));
+    lks_test_result r = tool("plot", "--log_scale=false", (const char *const[]){dir, NULL});
+    assert_int_equal(r.exit_code, 0);
+    assert_memory_equal(r.out, "     2 |\n", 9);
+    assert_contains(r.out, "\n     1 |\n");
+    assert_contains(r.out, "\xe2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),  cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_t),       cmocka_unit_test(test_two),
-        cmocka_unit_test(test_seeds),   cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_png),     cmocka_unit_test(test_text),
+        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_ranks),     cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_t),         cmocka_unit_test(test_two),
+        cmocka_unit_test(test_seeds),     cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_png),       cmocka_unit_test(test_text),
+        cmocka_unit_test(test_no_spread), cmocka_unit_test(test_odd_run),
+        cmocka_unit_test(test_svg_marks), cmocka_unit_test(test_long_curve),
+        cmocka_unit_test(test_flat),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -41,6 +41,15 @@ static void test_facts(void **state)
     assert_contains(screen_of(s, 1, 24, 80, true), "\xe2\x96\x81\n");
     lks__series_close(&s[0]);
     lks__series_close(&s[1]);
+    /* a name of other letters, a run that goes on after it was stopped, one rank alone */
+    const char *again = fake_run("caf\xc3\xa9", 1, 32, 1.0, "\"n_layer\":2");
+    fake_append(again, "{'kind':'host'}\n{'kind':'skip','iter':32}\n");
+    fake_ranks(again, "{'iter':10,'compute_ms':[1],'wait_ms':[9],'memory_bytes':[1]}\n");
+    assert_ok(lks__series_open(again, &s[0]));
+    wide = screen_of(s, 1, 24, 200, true);
+    assert_memory_equal(wide, "caf??  running  iter 31  ", 25);
+    assert_contains(wide, "  1 restarts  1 not finite\n\xe2");
+    lks__series_close(&s[0]);
 }
 
 /* No line is wider than the terminal, and no more lines than it has. */

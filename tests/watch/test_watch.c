@@ -37,7 +37,7 @@ static struct served serve(const char *const runs[])
     s.child = lks_test_start(argv, NULL);
     for (int i = 0; i < lks_test_tries(2000) && s.port == 0; i++, nap())
         if (!lks_test_exists(s.child.out_path) ||
-            sscanf(lks_test_read(s.child.out_path, NULL), "http://127.0.0.1:%d/", &s.port) != 1)
+            sscanf(lks_test_read(s.child.out_path, NULL), "http://%*[0-9.]:%d/", &s.port) != 1)
             s.port = 0;
     if (s.port == 0) {
         lks_test_result r = lks_test_wait(&s.child, 1);
@@ -111,9 +111,14 @@ static void test_page(void **state)
     const char *page = get(&s, "GET", "/", own);
     assert_contains(page, "HTTP/1.1 200 OK\r\n");
     assert_contains(page, "Content-Security-Policy: default-src 'none';");
+    assert_contains(page, "\r\nCache-Control: no-store\r\n");
+    assert_contains(page, "\r\nX-Content-Type-Options: nosniff\r\n");
+    assert_contains(page, "\r\nReferrer-Policy: no-referrer\r\n");
+    assert_contains(page, "\r\nCross-Origin-Resource-Policy: same-origin\r\n");
     assert_contains(page, "</html>");
     assert_contains(get(&s, "GET", "/", lks_test_text("localhost:%d", s.port)), " 200 OK");
     assert_contains(get(&s, "HEAD", "/", own), " 200 OK");
+    assert_contains(get(&s, "HEAD", "/events", own), " 404 Not Found"); /* it would never end */
     /* Only these two, only to be read, and not for other sites. */
     static const char *const none[] = {
         "/metrics.jsonl", "/../../etc/passwd", "/%2e%2e/etc/passwd", "//",
@@ -131,6 +136,21 @@ static void test_page(void **state)
     stop(&s);
 }
 
+/* On all addresses the server may be asked for by any number, but by no other name. */
+static void test_any_address(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){"--address=0.0.0.0", dir, NULL});
+    static const char *const hosts[] = {"192.0.2.7:%d", "localhost:%d", "[2001:db8::1]:%d"};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        char host[40];
+        snprintf(host, sizeof host, hosts[i], s.port);
+        assert_contains(get(&s, "GET", "/", host), " 200 OK");
+    }
+    assert_contains(get(&s, "GET", "/", lks_test_text("example.org:%d", s.port)), " 403 ");
+    stop(&s);
+}
+
 static void test_live(void **state)
 {
     const char *dir = fake_run("<script>x", 1, 20, 1.5, "\"n_layer\":2");
@@ -139,7 +159,11 @@ static void test_live(void **state)
     const char *request =
         lks_test_text("GET /events HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", s.port);
     assert_true(send(fd, request, strlen(request), 0) > 0);
-    const char *got = read_until(fd, "\"kind\":\"marks\"");
+    const char *got = read_until(fd, "\"ckpt-00000020\"]]}");
+    assert_contains(
+        got, "\"kind\":\"marks\",\"run\":0,\"rows\":[[0,\"start\",\"\"],[20,\"checkpoint\",");
+    assert_contains(got,
+                    "\"kind\":\"evals\",\"run\":0,\"rows\":[[0,2.45,2.55,null,0.0,0.0,false],");
     assert_contains(got, "Content-Type: text/event-stream");
     assert_contains(got, "\"names\":[\"<script>x\"]"); /* JSON; the page shows it as text */
     assert_contains(got, "data: {\"kind\":\"points\",\"run\":0,\"rows\":[[0,");
@@ -156,9 +180,13 @@ static void test_live(void **state)
         fake_append(dir, lks_test_text("{'kind':'eval','iter':%d,'sample':'text %d'}\n", i, i));
     got = read_until(fd, "[39,\"text 39\"]]");
     assert_contains(got, "\"rows\":[[24,\"text 24\"],");
-    fake_append(dir, "{'kind':'rollback','iter':39,'to':37}\n");
+    fake_append(dir, "{'kind':'rollback','iter':39,'to':37,'place':'wte'}\n");
     got = read_until(fd, "[37,\"text 37\"]]");
     assert_contains(got, "\"rows\":[[24,\"text 24\"],");
+    assert_contains(got, "[39,\"rollback\",\"wte\"]");
+    /* The run ends: what is known of it is sent again. */
+    fake_append(dir, "{'kind':'host','micro_batches':[4],'memory_bytes':77}\n");
+    assert_contains(read_until(fd, "\"memory_bytes\":77}"), "\"kind\":\"about\"");
     /* A resume cuts the file: everything is sent again. */
     size_t bytes;
     const char *file = lks_test_text("%s/metrics.jsonl", dir), *text = lks_test_read(file, &bytes);
@@ -217,6 +245,15 @@ static void assert_served(const struct served *s)
     assert_contains(get(s, "GET", "/", lks_test_text("localhost:%d", s->port)), " 200 OK");
 }
 
+/* All clients are gone: as many descriptors are open as the server itself needs. */
+static void wait_until_gone(const struct served *s)
+{
+    const char *fds = lks_test_text("/proc/%d/fd", (int)s->child.pid);
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(fds) > 16; i++)
+        nap();
+    assert_true(lks_test_count_files(fds) <= 16);
+}
+
 /* Requests cut, altered and joined by chance: the page is still served, nothing is written, and the
  * server's memory and descriptors don't grow. */
 static void test_mutated(void **state)
@@ -252,11 +289,7 @@ static void test_mutated(void **state)
     free(request);
     assert_served(&s);
     assert_int_equal(lks_test_count_files(dir), 1);
-    /* All of them are gone: as many descriptors are open as the server itself needs. */
-    const char *fds = lks_test_text("/proc/%d/fd", (int)s.child.pid);
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(fds) > 16; i++)
-        nap();
-    assert_true(lks_test_count_files(fds) <= 16);
+    wait_until_gone(&s);
     stop(&s);
 }
 
@@ -303,6 +336,15 @@ static void test_slow(void **state)
     for (int i = 0; i < DEAF; i++)
         close(deaf[i]);
     close(fd);
+    /* Readers that are gone leave their places to others: 64 may read. */
+    wait_until_gone(&s);
+    for (int i = 0; i < DEAF; i++) {
+        assert_true((deaf[i] = dial(&s)) >= 0);
+        assert_true(send(deaf[i], request, strlen(request), MSG_NOSIGNAL) > 0);
+        assert_contains(read_until(deaf[i], "\r\n"), " 200 OK");
+    }
+    for (int i = 0; i < DEAF; i++)
+        close(deaf[i]);
     stop(&s);
 }
 
@@ -414,6 +456,26 @@ static void test_long(void **state)
     free(s.points);
 }
 
+/* A run that has become long while a page was open is sent again, with every 8th point. */
+static void test_grown(void **state)
+{
+    lks__series s = {.n_points = 2000};
+    s.points = calloc(40000, sizeof *s.points);
+    lks__feed *feed = lks__feed_open(&s, 1);
+    size_t rows[2] = {0}, runs[2] = {0};
+    for (int grown = 0; grown < 2; grown++, s.n_points = 40000)
+        for (char *text; (text = lks__feed_next(feed)) != NULL; free(text)) {
+            json_t *o = json_loads(text, 0, NULL);
+            rows[grown] += json_array_size(json_object_get(o, "rows"));
+            runs[grown] += strcmp(json_string_value(json_object_get(o, "kind")), "run") == 0;
+            json_decref(o);
+        }
+    assert_true(runs[0] == 1 && rows[0] == 2000);
+    assert_true(runs[1] == 1 && rows[1] == 5000);
+    lks__feed_close(feed);
+    free(s.points);
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
@@ -424,9 +486,11 @@ int main(int argc, char **argv)
             return 2;
         }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_html), cmocka_unit_test(test_long),    cmocka_unit_test(test_page),
-        cmocka_unit_test(test_live), cmocka_unit_test(test_mutated), cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_many), cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_html),    cmocka_unit_test(test_long),
+        cmocka_unit_test(test_page),    cmocka_unit_test(test_live),
+        cmocka_unit_test(test_mutated), cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_many),    cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_grown),   cmocka_unit_test(test_any_address),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
