@@ -61,10 +61,39 @@ static void test_hf(void **state)
     const forge_hf exact = {.gelu = "gelu"}, pytorch = {.gelu = "gelu_pytorch_tanh"};
     assert_reads(&m, forge_hf_folder(&m, &exact), "exact", NULL);
     assert_reads(&m, forge_hf_folder(&m, &pytorch), "tanh", NULL);
+    const forge_hf fast = {.gelu = "gelu_fast"};
+    assert_reads(&m, forge_hf_folder(&m, &fast), "tanh", NULL);
     /* a slash at its end; the file itself, with its config beside it */
     const char *folder = forge_hf_folder(&m, &exact);
     assert_reads(&m, lks_test_text("%s/", folder), "exact", NULL);
     assert_reads(&m, lks_test_text("%s/model.safetensors", folder), "exact", NULL);
+    forge_close(&m);
+}
+
+/* Matrices and a vocabulary of more than 2^18 numbers, which are read in pieces. */
+static void test_pieces(void **state)
+{
+    const lks__model_config config = {.n_layer = 1,
+                                      .n_head = 2,
+                                      .n_embd = 264,
+                                      .block_size = 4,
+                                      .vocab_size = 1000,
+                                      .bias = true};
+    forge_model m = forge_open_as(&config);
+    static const forge_hf hows[] = {{.lm_head = true}, {.dtype = "BF16", .lm_head = true}};
+    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++)
+        assert_reads(&m, forge_hf_folder(&m, &hows[i]), "tanh", NULL);
+    forge_close(&m);
+}
+
+/* A config that leaves out what GPT2Config has by default: 12 heads, gelu_new. */
+static void test_bare_config(void **state)
+{
+    const lks__model_config config = {
+        .n_layer = 1, .n_head = 12, .n_embd = 48, .block_size = 4, .vocab_size = 7, .bias = true};
+    forge_model m = forge_open_as(&config);
+    const forge_hf bare = {.config = "{}"};
+    assert_reads(&m, forge_hf_folder(&m, &bare), "tanh", NULL);
     forge_close(&m);
 }
 
@@ -162,6 +191,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hf),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_bare_config),
         cmocka_unit_test(test_file_alone),
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_llmc),

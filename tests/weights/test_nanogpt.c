@@ -284,6 +284,7 @@ typedef struct lie {
     int64_t n_embd, iter;
     double step, eps, decay;
     bool compiled, mask, other_head, nan_moment, one_less;
+    bool amsgrad, other_betas, turned_moment, half_moment;
 } lie;
 
 enum { C = 8, V = 5, T = 4, TENSORS = 9 };
@@ -371,8 +372,10 @@ static void put_states(written *w)
             lks__emit_float(&w->e, w->l->step != 0 ? w->l->step : 3.0);
             for (int m = 0; m < 2; m++) {
                 lks__emit_text(&w->e, m ? "exp_avg_sq" : "exp_avg");
-                w->moment = put_tensor(w, "F32", group == 0 ? 2 : 1, tensors[i].shape[0],
-                                       tensors[i].shape[1]);
+                const bool turn = w->l->turned_moment && i == 0;
+                w->moment =
+                    put_tensor(w, w->l->half_moment && m && i == 0 ? "F16" : "F32",
+                               group == 0 ? 2 : 1, tensors[i].shape[turn], tensors[i].shape[!turn]);
             }
             lks__emit_dict_end(&w->e);
         }
@@ -387,8 +390,10 @@ static void put_group(written *w, int group, int64_t *id)
     lks__emit_text(&w->e, "betas");
     lks__emit_tuple(&w->e);
     lks__emit_float(&w->e, 0.9);
-    lks__emit_float(&w->e, 0.95);
+    lks__emit_float(&w->e, w->l->other_betas && group == 1 ? 0.99 : 0.95);
     lks__emit_tuple_end(&w->e);
+    lks__emit_text(&w->e, "amsgrad");
+    lks__emit_bool(&w->e, w->l->amsgrad);
     lks__emit_text(&w->e, "eps");
     lks__emit_float(&w->e, w->l->eps != 0 ? w->l->eps : 1e-8);
     lks__emit_text(&w->e, "params");
@@ -464,7 +469,7 @@ static const char *file_with(const lie *l)
 }
 
 /* Open, read the weights, and, if `run`, what a continued run takes. */
-static lks_status use(const lie *l, bool run)
+static lks_status use_with(const lie *l, bool run, uint32_t vocab_size)
 {
     lks__weights *w = NULL;
     lks__table table = {0};
@@ -473,7 +478,7 @@ static lks_status use(const lie *l, bool run)
     lks_status st = lks__weights_open(file_with(l), NULL, &w);
     if (st != LKS_OK)
         return st;
-    const lks__model_config config = lks__state_model_config(&w->model, V);
+    const lks__model_config config = lks__state_model_config(&w->model, vocab_size);
     assert_ok(lks__model_table(&config, &table));
     assert_true(table.count <= 4096);
     if (run)
@@ -493,6 +498,11 @@ static lks_status use(const lie *l, bool run)
     lks__table_free(&table);
     lks__weights_close(w);
     return st;
+}
+
+static lks_status use(const lie *l, bool run)
+{
+    return use_with(l, run, V);
 }
 
 #define REFUSED(run, why, ...)                                                                     \
@@ -520,9 +530,89 @@ static void test_lies(void **state)
     REFUSED(true, "no count from 1 up", .iter = -1);
     REFUSED(true, "another eps", .eps = 1e-6);
     REFUSED(true, "betas and decay", .decay = 0.1);
+    REFUSED(true, "betas and decay", .other_betas = true);
+    REFUSED(true, "or amsgrad", .amsgrad = true);
+    REFUSED(true, "no moments (F32) in the shape of tensor transformer.wte.weight",
+            .turned_moment = true);
+    REFUSED(true, "no moments (F32) in the shape of tensor transformer.wte.weight",
+            .half_moment = true);
     REFUSED(true, "no moments", .one_less = true);
     assert_fails(LKS_ERR_SUPPORT, use(&(lie){.step = 2}, true), "2 times in 3 iterations");
+    assert_fails(LKS_ERR_CONFIG, use_with(&(lie){0}, true, V + 1), "continued in its own shape");
     assert_fails(LKS_ERR_NAN, use(&(lie){.nan_moment = true}, true), "ln_f.weight is not finite");
+}
+
+/* A state_dict of the script: what its first tensors give, and no others. */
+static lks_status open_golf(uint64_t width, uint64_t heads, uint64_t keys, bool gain)
+{
+    static const char *const names[] = {"tok_emb.weight", "blocks.0.attn.c_k.weight",
+                                        "blocks.0.mlp.fc.weight", "blocks.0.attn.q_gain"};
+    const uint64_t rows[] = {11, keys, 2 * width, heads};
+    const char *path = lks_test_text("%s/final_model.pt", lks_test_folder());
+    written w = {.l = &(lie){0}, .head = SIZE_MAX, .moment = SIZE_MAX};
+    lks__weights *opened = NULL;
+    lks__emit_start(&w.e);
+    lks__emit_dict(&w.e);
+    for (int i = 0; i < 3 + gain; i++) {
+        lks__emit_text(&w.e, names[i]);
+        put_tensor(&w, "F32", i < 3 ? 2 : 1, rows[i], width);
+    }
+    lks__emit_dict_end(&w.e);
+    lks__emit_stop(&w.e);
+    const lks__torchsave_what what = {&w.e, w.bytes, w.n, read_zeros, &w};
+    assert_ok(lks__torchsave_file(path, &what));
+    free(w.e.at);
+    lks_status st = lks__weights_open(path, NULL, &opened);
+    lks__weights_close(opened);
+    return st;
+}
+
+/* A whole state_dict of zeros, with a classifier of its own or without. */
+static void check_golf_head(bool tied)
+{
+    static const char *const how[][2] = {{"family", "golf"},    {"n_layer", "2"},
+                                         {"n_embd", "16"},      {"n_head", "4"},
+                                         {"num_kv_heads", "2"}, {"vocab_size", "11"}};
+    const char *path = lks_test_text("%s/final_model.pt", lks_test_folder());
+    written w = {.l = &(lie){0}, .head = SIZE_MAX, .moment = SIZE_MAX};
+    lks__settings s;
+    lks__table table;
+    lks__weights *opened;
+    lks__settings_defaults(&s);
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++)
+        assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, how[i][0], how[i][1], LKS__FROM_ARG, ""));
+    assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "tie_embeddings", tied ? "true" : "false",
+                                LKS__FROM_ARG, ""));
+    const lks__model_config config = lks__state_model_config(&s, 11);
+    assert_ok(lks__model_tensors(&config, &table));
+    assert_true((lks__table_find(&table, "lm_head.weight") == NULL) == tied);
+    lks__emit_start(&w.e);
+    lks__emit_dict(&w.e);
+    for (size_t i = 0; i < table.n_tensors; i++) {
+        const lks__tensor *t = &table.tensors[i];
+        lks__emit_text(&w.e, t->name);
+        put_tensor(&w, "F32", t->n_dims, t->shape[0], t->shape[1]);
+    }
+    lks__emit_dict_end(&w.e);
+    lks__emit_stop(&w.e);
+    const lks__torchsave_what what = {&w.e, w.bytes, w.n, read_zeros, &w};
+    assert_ok(lks__torchsave_file(path, &what));
+    free(w.e.at);
+    lks__table_free(&table);
+    assert_ok(lks__weights_open(path, NULL, &opened));
+    assert_int_equal(opened->model.tie_embeddings, tied);
+    assert_int_equal(opened->model.num_kv_heads, 2);
+    lks__weights_close(opened);
+}
+
+static void test_golf_shapes(void **state)
+{
+    check_golf_head(true);
+    check_golf_head(false);
+    assert_fails(LKS_ERR_FORMAT, open_golf(16, 4, 8, true), "tensor skip_weights, which a model");
+    assert_fails(LKS_ERR_FORMAT, open_golf(16, 4, 7, true), "are not those of a model of");
+    assert_fails(LKS_ERR_FORMAT, open_golf(16, 3, 8, true), "are not those of a model of");
+    assert_fails(LKS_ERR_FORMAT, open_golf(16, 4, 8, false), "are not those of a model of");
 }
 
 static void test_export_refused(void **state)
@@ -556,7 +646,7 @@ int main(void)
         cmocka_unit_test(test_continued),      cmocka_unit_test(test_there_and_back),
         cmocka_unit_test(test_beginning),      cmocka_unit_test(test_golf),
         cmocka_unit_test(test_characters),     cmocka_unit_test(test_lies),
-        cmocka_unit_test(test_export_refused),
+        cmocka_unit_test(test_export_refused), cmocka_unit_test(test_golf_shapes),
     };
     lks_test_need_zip();
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

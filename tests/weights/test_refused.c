@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "ckpt/safetensors.h"
+#include "weights/known.h"
 #include "weights/saved.h"
 #include "weights/weights.h"
 
@@ -45,6 +46,7 @@ static void test_hf(void **state)
         {{.config = "[1]"}, "config.json is no JSON object"},
         {{.config = "{\"n_layer\": 2"}, "config.json"},
         {{.gelu = "relu"}, "activation_function = \"relu\""},
+        {{.dtype = "I16"}, "tensor wte.weight is of type I16"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *folder = forge_hf_folder(&m, &rows[i].how);
@@ -67,6 +69,7 @@ static void test_variants(void **state)
         {"scale_attn_by_inverse_layer_idx", "true", "scale_attn_by_inverse_layer_idx = false only"},
         {"scale_attn_weights", "false", "scale_attn_weights = true only"},
         {"tie_word_embeddings", "false", "tie_word_embeddings = true only"},
+        {"add_cross_attention", "true", "add_cross_attention = false only"},
         {"layer_norm_epsilon", "1e-6", "layer_norm_epsilon = 1e-5 only"},
         {"layer_norm_epsilon", "\"1e-5\"", "layer_norm_epsilon = 1e-5 only"},
         {"n_inner", "48", "n_inner = 48"},
@@ -225,6 +228,7 @@ static void test_sources(void **state)
                  "model.safetensors");
     unsetenv("LOCKSTEP_HOME");
     setenv("XDG_CACHE_HOME", folder, 1);
+    setenv("LOCKSTEP_HOME", "", 1); /* as if it weren't set */
     assert_fails(LKS_ERR_CONFIG, try("gpt2-xl"), lks_test_text("%s/lockstep/gpt2-xl", folder));
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", folder, 1);
@@ -244,20 +248,36 @@ static void test_sources(void **state)
     forge_close(&m);
 }
 
-/* A checkpoint's file with the right names, types and numbers of elements, but another shape. */
+/* The shapes of Radford et al. (2019), table 2, with the heads of their files. */
+static void test_known(void **state)
+{
+    static const lks__known rows[] = {{"gpt2", 12, 12, 768},
+                                      {"gpt2-medium", 24, 16, 1024},
+                                      {"gpt2-large", 36, 20, 1280},
+                                      {"gpt2-xl", 48, 25, 1600}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const lks__known *known = lks__known_find(rows[i].name);
+        assert_non_null(known);
+        assert_int_equal(known->n_layer, rows[i].n_layer);
+        assert_int_equal(known->n_head, rows[i].n_head);
+        assert_int_equal(known->n_embd, rows[i].n_embd);
+    }
+}
+
+/* A checkpoint's file with the right names and numbers of elements, but another shape or type. */
 static void test_shape(void **state)
 {
     forge_model m = forge_open(true);
     const char *path = lks_test_text("%s/model.safetensors", lks_test_folder());
     lks__st_tensor *tensors = calloc(m.table.n_tensors, sizeof *tensors);
     assert_non_null(tensors);
-    for (int turned = 0; turned < 2; turned++) {
+    for (int wrong = 0; wrong < 3; wrong++) {
         for (size_t i = 0; i < m.table.n_tensors; i++) {
             const lks__tensor *t = &m.table.tensors[i];
-            const bool turn = turned && i == 0;
+            const bool turn = wrong == 1 && i == 0;
             assert_true(!turn || (t->n_dims == 2 && t->shape[0] != t->shape[1]));
             tensors[i] = (lks__st_tensor){.name = t->name,
-                                          .dtype = "F32",
+                                          .dtype = wrong == 2 && i == 1 ? "I32" : "F32",
                                           .n_dims = t->n_dims,
                                           .shape = {t->shape[turn], t->shape[!turn]},
                                           .data = m.params + t->offset,
@@ -269,7 +289,7 @@ static void test_shape(void **state)
         assert_ok(lks__st_open(path, &file));
         const lks_status st = lks__state_check_params(file, path, &m.table);
         lks__st_close(file);
-        if (!turned)
+        if (wrong == 0)
             assert_ok(st);
         else
             assert_fails(LKS_ERR_FORMAT, st, "has another type or shape than state.json's");
@@ -285,6 +305,7 @@ int main(void)
         cmocka_unit_test(test_parts),   cmocka_unit_test(test_deep_json),
         cmocka_unit_test(test_values),  cmocka_unit_test(test_llmc),
         cmocka_unit_test(test_sources), cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_known),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
