@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/spm_text.h"
+#include "use/text.h"
 
 struct corpus {
     int left;
@@ -24,6 +25,8 @@ static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
     return 1;
 }
 
+static const char *folder; /* of the model's file */
+
 static lks__spm *trained(void)
 {
     struct corpus corpus = {300};
@@ -31,8 +34,10 @@ static lks__spm *trained(void)
     size_t bytes;
     lks__spm *spm;
     lks_test_need_sentencepiece();
+    folder = lks_test_folder();
     assert_ok(lks__spm_train(320, next_sentence, &corpus, &model, &bytes));
     assert_ok(lks__spm_open_bytes(model, bytes, "the model", &spm));
+    lks_test_write(lks_test_text("%s/sp.model", folder), model, bytes);
     free(model);
     return spm;
 }
@@ -112,11 +117,56 @@ static void test_no_text(void **state)
     lks__spm_close(spm);
 }
 
+/* Prompts, with the model that a checkpoint was trained with and no other. */
+static void test_prompts(void **state)
+{
+    lks__spm *spm = trained();
+    const char *path = lks_test_text("%s/sp.model", folder);
+    const uint64_t hash = lks__spm_hash(spm);
+    const struct {
+        lks__meta meta;
+        const char *says; /* NULL: it fits */
+    } rows[] = {
+        {{.vocab_size = 320, .is_sentencepiece = true, .model_hash = hash}, NULL},
+        {{.vocab_size = 320}, NULL}, /* weights that don't say */
+        {{.vocab_size = 321, .is_sentencepiece = true, .model_hash = hash}, "vocabulary has 321"},
+        {{.vocab_size = 320, .is_sentencepiece = true, .model_hash = hash + 1}, "its hash is"},
+    };
+    lks__replica *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        lks__text t;
+        int32_t *ids;
+        size_t n;
+        r->meta = rows[i].meta;
+        const lks_status st = lks__text_open(path, r, &t);
+        if (rows[i].says != NULL) {
+            assert_fails(LKS_ERR_CONFIG, st, path, rows[i].says);
+            lks__text_close(&t);
+            continue;
+        }
+        assert_ok(st);
+        assert_ok(lks__text_encode(&t, "", 0, &ids, &n)); /* as documents begin */
+        assert_true(n == 1 && ids[0] == lks__spm_bos(spm));
+        free(ids);
+        assert_ok(lks__text_encode(&t, "the fox", 7, &ids, &n));
+        assert_string_equal(text_of(spm, ids, n), "the fox");
+        free(ids);
+        assert_fails(LKS_ERR_FORMAT, lks__text_encode(&t, "a\xff", 2, &ids, &n),
+                     "byte 0xff at offset 1");
+        assert_true(lks__text_has(&t, 319) && !lks__text_has(&t, 320) && !lks__text_has(&t, -1));
+        lks__text_close(&t);
+    }
+    free(r);
+    lks__spm_close(spm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_back),
         cmocka_unit_test(test_no_text),
+        cmocka_unit_test(test_prompts),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -10,6 +10,8 @@
 
 #include "base/utf8.h"
 #include "data/bpe.h"
+#include "use/text.h"
+#include "weights/weights.h"
 
 enum { IDS = 640, PADDED = 704, WIDTH = 32 };
 
@@ -179,6 +181,49 @@ static void test_cut_characters(void **state)
     }
 }
 
+/* A vocabulary that lies beside weights is theirs unless it has more tokens than they do. */
+static void test_beside(void **state)
+{
+    size_t bytes;
+    const char *text = lks_test_read(lks_test_text("%s/tokenizer.json", vocabulary), &bytes);
+    for (int fits = 0; fits < 2; fits++) {
+        forge_model m = model_of(fits ? IDS : IDS - 1);
+        const char *model = saved(&m);
+        lks__weights *w;
+        lks__meta meta;
+        lks_test_write(lks_test_text("%s/tokenizer.json", model), text, bytes);
+        assert_ok(lks__weights_open(model, NULL, &w));
+        assert_ok(lks__weights_meta(w, &meta));
+        assert_int_equal(meta.is_bpe, fits);
+        assert_int_equal(meta.vocab_size, fits ? IDS : IDS - 1);
+        lks__meta_free(&meta);
+        lks__weights_close(w);
+    }
+}
+
+static lks_status append(void *ctx, const char *text, size_t bytes)
+{
+    strncat(ctx, text, bytes);
+    return LKS_OK;
+}
+
+/* An id that a padded vocabulary has and its tokenizer hasn't is shown as no character. */
+static void test_no_token(void **state)
+{
+    lks__replica *r = calloc(1, sizeof *r);
+    lks__text t;
+    char got[8] = "";
+    assert_non_null(r);
+    r->meta.vocab_size = PADDED;
+    assert_ok(lks__text_open(vocabulary, r, &t));
+    lks__utf8_stream out = {.put = append, .ctx = got};
+    assert_ok(lks__text_add(&t, IDS, &out));
+    assert_ok(lks__utf8_stream_end(&out));
+    assert_string_equal(got, "\xef\xbf\xbd");
+    lks__text_close(&t);
+    free(r);
+}
+
 static double number_before(const char *line, const char *words)
 {
     const char *at = strstr(line, words);
@@ -228,10 +273,9 @@ static void test_bits_per_byte(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_special),
-        cmocka_unit_test(test_padded),
-        cmocka_unit_test(test_cut_characters),
-        cmocka_unit_test(test_bits_per_byte),
+        cmocka_unit_test(test_special),        cmocka_unit_test(test_padded),
+        cmocka_unit_test(test_cut_characters), cmocka_unit_test(test_no_token),
+        cmocka_unit_test(test_beside),         cmocka_unit_test(test_bits_per_byte),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, write_vocabulary, NULL));
 }

@@ -183,6 +183,11 @@ static void test_interactive(void **state)
     assert_contains(r.err, "not read: character U+20AC");
     assert_memory_equal(r.out, want, strlen(r.out));
     assert_string_equal(CHAT("", how).out, "");
+    /* That the context is full is said once, however long the conversation gets. */
+    r = CHAT("n\xc3\xa9\\nun\\n", lks_test_text("%s --max_new_tokens=40", how));
+    const char *full = strstr(r.err, "from 32 tokens on the context is full");
+    assert_non_null(full);
+    assert_null(strstr(full + 40, "the context is full"));
 }
 
 static void nap(void)
