@@ -568,6 +568,34 @@ static void test_equal_scores_give_means(void **state)
     run_free(&r);
 }
 
+/* Attention over kept keys and values: two tokens, in one pass and in two. The second one's score
+ * of itself is -x * x, of the first one 0. In bfloat16 x becomes 1, and the weight exp(-1) becomes
+ * 0.3671875 where it multiplies the value, not in the sum of weights. */
+static void test_cached(void **state)
+{
+    (void)state;
+    const float x = 1 + 0x1p-9f, q[2] = {0, x}, k[2] = {0, -x}, v[2] = {0, x};
+    for (int half = 0; half < 2; half++)
+        for (size_t step = 1; step <= 2; step++) {
+            float kept[2][2] = {{NAN, NAN}, {NAN, NAN}}, out[2] = {NAN, NAN};
+            lks__exec ex = {.k = &kernels, .bf16 = half};
+            assert_ok(
+                lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
+            for (size_t at = 0; at < 2; at += step) {
+                const lks__attention_shape shape = {1, step, 1, 1, 0};
+                const lks__attention_cache cache = {lks__acts(kept[0]), lks__acts(kept[1]), 2, at};
+                const lks__attention_in in = {lks__acts(q + at), lks__acts(k + at),
+                                              lks__acts(v + at), 1, 1};
+                lks__attention_cached_fwd(&ex, &shape, lks__acts(out + at), &cache, &in);
+            }
+            lks__pool_close(ex.pool);
+            const double weight = half ? exp(-1) : exp(-(double)x * (double)x);
+            const double want = half ? 0.3671875 : weight * (double)x;
+            assert_true(out[0] == 0);
+            assert_near(out[1], want / (1 + weight), 1e-6);
+        }
+}
+
 static void test_check(void **state)
 {
     (void)state;
@@ -587,6 +615,7 @@ static void test_check(void **state)
         {SIZE_MAX, 2, SIZE_MAX, 2, 0},
         {1, 2, 2, SIZE_MAX / 16, 0},
         {1, 64, 4, 32, 3},
+        {1, 2, 1, (size_t)1 << 59, 0}, /* more bytes than PTRDIFF_MAX, but no more than SIZE_MAX */
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         assert_ok(lks__attention_check(&good[i]));
@@ -610,6 +639,7 @@ int main(void)
         cmocka_unit_test(test_large_scores),
         cmocka_unit_test(test_huge_scores),
         cmocka_unit_test(test_equal_scores_give_means),
+        cmocka_unit_test(test_cached),
         cmocka_unit_test(test_check),
         {"test_bf16_matches_reference", test_matches_reference, use_bf16, use_float32, NULL},
         {"test_bf16_same_bits_for_any_threads", test_same_bits_for_any_threads, use_bf16,

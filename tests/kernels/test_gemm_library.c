@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -45,6 +47,25 @@ static void test_cap(void **state)
     assert_int_equal(lks__gemm_dnnl_open(LKS__CPU_AVX512), LKS_ERR_ARG);
 }
 
+/* Another status than that of too little memory; in a process of its own, since the first one is
+ * kept. */
+static void test_refused(void **state)
+{
+    float x[4] = {1, 2, 3, 4}, c[4];
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        *fake("fake_status") = 3;
+        lks__gemm_dnnl('N', 'N', 2, 2, 2, 1, x, 2, x, 2, 0, c, 2);
+        _exit(lks__kernels_check() == LKS_ERR_SUPPORT &&
+                      strstr(lks_last_error(), "refused a matrix product (its status 3)") != NULL
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static void test_failure(void **state)
 {
     float x[4] = {1, 2, 3, 4}, c[6] = {1, 2, 3, 4, 5, 6};
@@ -71,6 +92,7 @@ int main(void)
         printf("LD_LIBRARY_PATH doesn't lead to the fake library\n");
         return 1;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cap), cmocka_unit_test(test_failure)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cap), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_failure)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
