@@ -9,6 +9,7 @@
 
 #include "kernels/device.h"
 #include "model/decode.h"
+#include "model/frame.h"
 
 enum { T = 37, V = SMALL_VOCAB, S = 3 };
 
@@ -152,6 +153,31 @@ static void check_sequences(const small_run *run, size_t shared, bool bf16)
     lks__pool_close(p.ex.pool);
 }
 
+/* Several new tokens of each of several sequences in one pass: the logits behind the last of each.
+ */
+static void check_several(const small_run *run, bool bf16)
+{
+    enum { N = 5 };
+    struct place p;
+    int32_t tokens[S][T], firsts[S][N];
+    float want[T][V], got[S][V];
+    open_place(&p, run, 2, bf16);
+    lks__decoder *d = open_decoder(run, &p, S * N);
+    for (uint32_t s = 0; s < S; s++) {
+        fill(tokens[s], T, s + 20);
+        memcpy(firsts[s], tokens[s], sizeof firsts[s]);
+    }
+    const lks__decoder_pass pass = {
+        .sequences = S, .n = N, .at = 0, .tokens = firsts[0], .logits = got[0]};
+    lks__decoder_run(d, run->params, &pass);
+    for (int s = 0; s < S; s++) {
+        decode(d, run, 0, tokens[s], want);
+        assert_memory_equal(got[s], want[N - 1], sizeof got[s]);
+    }
+    lks__decoder_close(d);
+    lks__pool_close(p.ex.pool);
+}
+
 static void test_bits(void **state)
 {
     for (int i = 0; i < 2 * N_SMALL_MODELS; i++) {
@@ -172,6 +198,7 @@ static void test_bits(void **state)
             check_chunks(&run, tokens, want, threads, bf16);
         check_sequences(&run, 0, bf16);
         check_sequences(&run, 11, bf16);
+        check_several(&run, bf16);
         small_close(&run);
     }
 }
@@ -192,6 +219,22 @@ static void test_too_large(void **state)
     small_close(&run);
 }
 
+/* What is kept: a key and a value for each layer, sequence, position and key/value head. */
+static void test_bytes(void **state)
+{
+    for (int i = 0; i < N_SMALL_MODELS; i++) {
+        const lks__model_config *c = &small_models[i].config;
+        const size_t heads = (size_t)(c->n_kv_head > 0 ? c->n_kv_head : c->n_head);
+        const size_t hs = (size_t)(c->n_embd / c->n_head);
+        const lks__decoder_size size = {S, T, 4};
+        size_t forward, bytes;
+        assert_ok(lks__model_forward_bytes(c, size.rows, &lks__layers_cpu, &forward));
+        assert_ok(lks__decoder_bytes(c, &size, &lks__layers_cpu, &bytes));
+        assert_int_equal(bytes - forward,
+                         2 * (size_t)c->n_layer * S * T * heads * hs * sizeof(float));
+    }
+}
+
 int main(void)
 {
     lks_test_need_level(NULL);
@@ -199,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_uncached),
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_bytes),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
 }

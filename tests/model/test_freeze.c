@@ -249,6 +249,9 @@ static void test_work_golf(void **state)
     double flops;
     open_fixture(&small_models[3], &f);
     check_work(f, 1, 0, 0, "lm_head");
+    const double C = 24, T = SMALL_T, L = 3, matrices = 9 * C * C; /* mlp_mult 3, half the keys */
+    assert_true(flops == 6 * ((double)f.base.table.n_params - SMALL_VOCAB * C) + 12 * L * C * T -
+                             L * 4 * matrices - L * 8 * C * T);
     check_work(f, 1, 2, 0, "blocks.2.mlp.fc.weight");
     check_work(f, 1, 1, 0, "blocks.2.mlp_scale");
     check_work(f, 1, 3, 0, "blocks.2.attn_scale");
@@ -314,6 +317,7 @@ static void test_refused(void **state)
         {"^h", "matches no tensor; the nearest names are transformer."},
         {"transformr.wte", "nearest names are transformer.wte.weight, transformer.wpe.weight, "},
         {"h\\.[0-3]\\.atn\\.", "nearest names are transformer.h.0.attn."},
+        {"h\\.0\\.atn\\.c_proj\\.w", "nearest names are transformer.h.0.attn.c_proj.weight, "},
         {"xyzzy", "matches no tensor; the nearest names are "},
         {".", "matches all 148 tensors: nothing would be trained"},
         {"transformer", "matches all 148"},
@@ -321,6 +325,7 @@ static void test_refused(void **state)
         {"*(", "is no POSIX extended regular expression: "},
         {"h.[9-0]", "is no POSIX extended regular expression: "},
         {"h\\.\\d+", "\\d at byte 4 has no meaning"},
+        {"h\\.\\D", "\\D at byte 4 has no meaning"},
         {"(wte)\\1", "\\1 at byte 6 has no meaning"},
         {"wte\\", "is no POSIX extended regular expression: "},
         {"((a{100}){100}){100}", "repetitions {m,n} together are more than 1000"},
@@ -334,6 +339,29 @@ static void test_refused(void **state)
         assert_contains(lks_last_error(), rows[r][1]);
         lks__table_free(&table);
     }
+}
+
+/* 1,000 repetitions together are allowed, and a list of layers that is too long for its line ends
+ * with dots. */
+static void test_limits(void **state)
+{
+    lks__model_config config = small_models[1].config;
+    lks__table table;
+    char text[LKS__FROZEN_TEXT];
+    size_t next = 0;
+    open_table(&table);
+    assert_ok(lks__table_freeze(&table, "wte|x{999}"));
+    lks__table_free(&table);
+    open_table(&table);
+    assert_fails(LKS_ERR_CONFIG, lks__table_freeze(&table, "wte|x{1000}"), "more than 1000");
+    lks__table_free(&table);
+    config.n_layer = 60;
+    assert_ok(lks__model_table(&config, &table));
+    assert_ok(lks__table_freeze(&table, "h\\.[0-9]*[13579]\\.ln_1\\.weight"));
+    assert_true(lks__frozen_next(&table, &next, text));
+    assert_string_equal(text, "transformer.h.1,3,5,7,9,11,13,15,17,19,21,23,25,....ln_1.weight");
+    assert_false(lks__frozen_next(&table, &next, text));
+    lks__table_free(&table);
 }
 
 /* An expression of any length, and one of many brackets. */
@@ -362,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_gradients), cmocka_unit_test(test_work_gpt2),
         cmocka_unit_test(test_work_golf), cmocka_unit_test(test_matches),
         cmocka_unit_test(test_refused),   cmocka_unit_test(test_long),
+        cmocka_unit_test(test_limits),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
 }

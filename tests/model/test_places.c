@@ -221,6 +221,8 @@ static void test_draws(void **state)
         c.vocab_size = 7;
         c.block_size = 5;
         check_draws(small_models[i].name, &c);
+        c.vocab_size = 16 / c.n_embd; /* as many as are drawn at once */
+        check_draws(small_models[i].name, &c);
     }
 }
 

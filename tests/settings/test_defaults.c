@@ -242,6 +242,14 @@ static void test_recipes(void **state)
     s.sampler = LKS__sampler_nanogpt;
     assert_fails(LKS_ERR_CONFIG, lks__settings_check(&s, 1), "--sampler=stream", "golf_baseline");
 
+    /* The family alone, without the recipe: the vocabulary and the tokenizer are the data's. */
+    parse(&s, "--family=golf");
+    assert_int_equal(s.sampler, LKS__sampler_stream);
+    assert_int_equal(s.gradient_accumulation_steps, 8);
+    for (size_t i = 0; i < sizeof golf / sizeof golf[0]; i++)
+        if (strcmp(golf[i].name, "vocab_size") != 0 && strcmp(golf[i].name, "tokenizer_path") != 0)
+            check(&s, lks__setting_find(golf[i].name), &golf[i]);
+
     /* The recipe with nanoGPT's name: train.py's own, except how often it reports. */
     parse(&s, LKS_TEST_SOURCE_DIR "/config/train_gpt2.conf");
     for (size_t i = 0; i < sizeof nanogpt / sizeof nanogpt[0]; i++)
