@@ -175,6 +175,8 @@ static void test_wrong(void **state)
     refused(&(lie){.settings = "{\"a\":1,\"a\":2}"}, "settings are no JSON object");
     refused(&(lie){.iter_text = "-1"}, "iter is not a count");
     refused(&(lie){.more = "passthrough"}, "more tensors than");
+    refused(&(lie){.more = "quantized"}, "more tensors than");
+    refused(&(lie){.more = "scales"}, "more tensors than");
     refused(&(lie){.tensor = "skip_weights", .name = "other"}, "tensor skip_weights is missing");
     refused(&(lie){.tensor = "tok_emb.weight", .name = "x"}, "tensor tok_emb.weight is missing");
     refused(&(lie){.tensor = "tok_emb.weight", .turned = true}, "another type or shape");

@@ -107,6 +107,20 @@ static void test_content(void **state)
         differ += got[i] != was[i];
     }
     assert_true(differ > table.n_params / 2);
+    /* What the script's CONTROL_TENSOR_NAME_PATTERNS name keeps its bits. */
+    static const char *const control[] = {"attn_scale", "mlp_scale", "resid_mix", "q_gain",
+                                          "skip_weights"};
+    for (size_t c = 0; c < sizeof control / sizeof control[0]; c++) {
+        size_t n = 0;
+        for (size_t i = 0; i < table.n_tensors; i++) {
+            const lks__tensor *t = &table.tensors[i];
+            if (strstr(t->name, control[c]) == NULL)
+                continue;
+            assert_memory_equal(got + t->offset, was + t->offset, t->count * sizeof *got);
+            n++;
+        }
+        assert_true(n > 0);
+    }
     lks__ckpt_close(&ckpt);
     lks__artifact_close(&a);
     lks__table_free(&table);

@@ -1,6 +1,7 @@
 /* The quantizer against parameter-golf's, and half precision against its definition. */
 #include "support.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -357,6 +358,8 @@ static void test_refused(void **state)
             x[3] = bad[b];
             assert_fails(LKS_ERR_NAN, lks__quantize(schemes[s], x, 2, 2, values, scales), "finite");
         }
+    x[3] = -FLT_MAX;
+    assert_ok(lks__quantize(LKS__QUANT_FLOAT, x, 1, 4, values, scales));
     x[3] = 65519.0f; /* the largest that rounds to a finite half */
     assert_ok(lks__quantize(LKS__QUANT_HALF, x, 1, 4, values, scales));
     x[3] = -65520.0f;

@@ -66,6 +66,29 @@ static void test_mirror(void **state)
     }
 }
 
+/* Pages that this process has mapped. */
+static long mapped(void)
+{
+    return strtol(lks_test_read("/proc/self/statm", NULL), NULL, 10);
+}
+
+/* A mirror that is closed gives back all of its memory. */
+static void test_mirror_closed(void **state)
+{
+    enum { TIMES = 20, BYTES = 1 << 20 };
+    for (int seed = -1; seed < 1; seed++) {
+        lks__device *device = open_device(seed);
+        const long before = mapped();
+        for (int i = 0; i < TIMES; i++) {
+            lks__mirror m;
+            assert_ok(lks__mirror_open(device, BYTES, &m));
+            lks__mirror_close(&m);
+        }
+        assert_true(mapped() - before < TIMES / 2 * (BYTES / 4096));
+        lks__device_close(device);
+    }
+}
+
 /* --- micro-batches ---------------------------------------------------------------------------- */
 
 enum { B = 3, T = 5, ROWS = B * T, STEPS = 9, V = STEPS * ROWS + 2 };
@@ -208,9 +231,8 @@ static void test_first_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mirror),
-        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_mirror),           cmocka_unit_test(test_mirror_closed),
+        cmocka_unit_test(test_batches),          cmocka_unit_test(test_failure),
         cmocka_unit_test(test_first_not_finite),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_kernels, NULL));

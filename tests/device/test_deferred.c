@@ -195,6 +195,33 @@ static lks_status group_failed(void *ctx, bool others)
     return lks__fail(LKS_ERR_PEER, "rank 7 failed");
 }
 
+static int n_polls;
+static lks_status never_passed(lks__device *device, lks__mark mark, bool *passed_p)
+{
+    n_polls++;
+    *passed_p = false;
+    return LKS_OK;
+}
+
+/* A device that finishes nothing is given up once. Later waits fail at once. */
+static void test_wait_gives_up(void **state)
+{
+    open_seed(1);
+    const struct lks__device_ops *ops = dev->ops;
+    struct lks__device_ops hanging = *ops;
+    hanging.passed = never_passed;
+    dev->ops = &hanging;
+    dev->waiter = (lks__waiter){.timeout_s = 0.01};
+    assert_fails(LKS_ERR_TIMEOUT, lks__device_finish(dev, LKS__QUEUE_COPY), "finished nothing for");
+    assert_true(n_polls > 1);
+    n_polls = 0;
+    assert_fails(LKS_ERR_TIMEOUT, lks__device_finish(dev, LKS__QUEUE_COPY), "hangs");
+    assert_int_equal(n_polls, 0);
+    dev->ops = ops;
+    dev->hung = false;
+    lks__device_close(dev);
+}
+
 /* A wait counts as one heartbeat, and ends with the group's failure if the mark isn't passed. */
 static void test_wait_tells(void **state)
 {
@@ -515,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_follow_holds_the_rest),
         cmocka_unit_test(test_polls),
         cmocka_unit_test(test_wait_tells),
+        cmocka_unit_test(test_wait_gives_up),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_staging_holds_poison),
         cmocka_unit_test(test_operations),

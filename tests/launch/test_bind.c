@@ -38,6 +38,9 @@ static void test_shares(void **state)
             assert_int_equal(share.nodes, 2);
             assert_cores(&share, r * (8 / ranks), 8 / ranks);
         }
+    setenv("HWLOC_SYNTHETIC", "node:2 core:2 pu:2", 1); /* two threads on each core */
+    assert_int_equal(look(0, 2).cores, 8);
+    setenv("HWLOC_SYNTHETIC", "node:2 core:4 pu:1", 1);
     lks__bind_share third = look(2, 3);
     assert_true(CPU_COUNT(&third.set) >= 2);
     unsetenv("HWLOC_SYNTHETIC");

@@ -123,6 +123,11 @@ static void test_old_gpu(void **state)
     assert_contains(r.err, "GPU 0 (Fake) has capability 7.0, and lockstep needs 8.0 or more");
     r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
     assert_contains(r.out, "cuda:0: Fake, 80.0 GB, capability 7.0 (too old), PCI");
+    const char *least[] = {env[0], env[1], "FAKE_MAJOR=8", NULL};
+    r = train(least, "cuda", NULL, "1");
+    assert_contains(r.err, "the fake module was asked for GPU 0");
+    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, least, 60);
+    assert_contains(r.out, "cuda:0: Fake, 80.0 GB, capability 8.0, PCI");
 }
 
 static void test_ranks_and_gpus(void **state)
@@ -195,7 +200,7 @@ static void test_auto(void **state)
     assert_non_null(line);
     assert_contains(line, "--device=cuda takes the GPU");
     assert_null(strstr(line + 1, "this machine has")); /* rank 0 alone */
-    const char *broken[] = {none[0], "FAKE_GPUS=none", env[2], NULL};
+    const char *broken[] = {none[0], "FAKE_GPUS=none", env[2], "PRETEND=/proc/driver/nvidia", NULL};
     r = train(broken, "auto", NULL, "1");
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.err, "device=auto takes the CPU: cudaGetDeviceCount failed: no driver");
@@ -212,6 +217,11 @@ static void test_info(void **state)
                     "docs/cuda.md lists what is unshown\n"
                     "device       cuda:0: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n"
                     "device       cuda:1: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n");
+    /* As many as fit into the text. */
+    const char *many[] = {env[0], "FAKE_GPUS=200", NULL};
+    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, many, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "\ndevice       cuda:50: Fake, 80.0 GB");
     const char *broken[] = {env[0], "FAKE_GPUS=none", NULL};
     r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, broken, 60);
     assert_int_equal(r.exit_code, 0);
