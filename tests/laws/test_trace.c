@@ -2,22 +2,27 @@
  * and reductions that begin during backward. */
 #include "laws.h"
 
+#include <math.h>
 #include <sched.h>
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/sys.h"
 
 enum { W = 2, MICRO_STEPS = LAW_V / W * LAW_A };
 
 static const char *trace_path;
 static json_t *trace;
+static double took_us; /* the newest run with a trace, with its launcher */
 
 /* A run with a trace, which replaces the last one. */
 static const char *trace_run(void)
 {
     json_error_t error;
+    const double start = lks__sys_now();
     const char *out = law_output("random", lks_test_text("--nproc_per_node=%d", W),
                                  lks_test_text("--trace=%s", trace_path));
+    took_us = (lks__sys_now() - start) * 1e6;
     json_decref(trace);
     trace = json_load_file(trace_path, JSON_REJECT_DUPLICATES, &error);
     if (trace == NULL)
@@ -92,6 +97,22 @@ static void test_entries(void **state)
                         "0 older ones dropped");
     }
     assert_null(nth(W, "M", "process_name", 0));
+}
+
+/* Times are microseconds from the first rank's beginning: none is negative, and together they are
+ * most of what the processes took. */
+static void test_unit(void **state)
+{
+    double last = 0;
+    size_t i;
+    const json_t *e;
+    json_array_foreach(trace, i, e) if (strcmp(text(e, "ph"), "M") != 0)
+    {
+        assert_true(number(e, "ts") >= 0);
+        last = fmax(last, is_span(e, 0) ? end_of(e) : number(e, "ts"));
+    }
+    if (last > took_us || last < took_us / 10)
+        fail_msg("the trace has %.0f us of the %.0f us of the processes", last, took_us);
 }
 
 /* On one rank any two spans are apart or nested (to the printed nanosecond). */
@@ -224,6 +245,10 @@ static void test_failures(void **state)
     r = lks_test_run(args.argv, NULL, 60);
     assert_int_equal(r.exit_code, 1);
     assert_false(lks_test_exists(path));
+    lks_test_write(path, "old", 3); /* a file that was there stays */
+    r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_string_equal(lks_test_read(path, NULL), "old");
 }
 
 /* Old contents of the file are replaced, shorter or longer. */
@@ -277,10 +302,10 @@ static void test_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_times),   cmocka_unit_test(test_entries),
-        cmocka_unit_test(test_nesting), cmocka_unit_test(test_step),
-        cmocka_unit_test(test_overlap), cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_times),    cmocka_unit_test(test_entries),
+        cmocka_unit_test(test_unit),     cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_step),     cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_again),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
 }

@@ -1,0 +1,176 @@
+/* One rank's session: threads, their peak, which failures go on record, when work stops; names of
+ * devices; a trace that is longer than its memory, or can't be written. */
+#include "session/session.h"
+#include "support.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/sys.h"
+#include "comm/backend.h"
+#include "session/trace_file.h"
+
+static lks_status open_session(int threads, lks__session *s)
+{
+    return lks__session_open("auto", 60, threads, LKS__BIND_NONE, s);
+}
+
+/* 32 threads for each core are the most, for all ranks of a host together. */
+static void test_threads(void **state)
+{
+    lks__session s;
+    const int cores = lks__cpu_count(), most = 32 * cores;
+    assert_ok(open_session(most, &s));
+    assert_int_equal(s.threads, most);
+    lks__session_close(&s);
+    assert_ok(open_session(0, &s));
+    assert_int_equal(s.threads, cores);
+    lks__session_close(&s);
+    assert_fails(LKS_ERR_CONFIG, open_session(most + 1, &s), "for each of 1 ranks here is more");
+
+    const char *dir = lks_test_folder();
+    lks_test_generated_tokens(dir);
+    lks_test_result r = lks_test_tool(
+        "train", lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s/out", dir),
+        lks_test_text("--threads=%d", most / 2 + 1), "--nproc_per_node=2", "--n_layer=1");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, lks_test_text("threads=%d for each of 2 ranks here", most / 2 + 1));
+}
+
+/* Bursts of a known number of operations that take 0.2 ms or a little longer. */
+static double sleep_fp32(void)
+{
+    usleep(200);
+    return 1e6;
+}
+
+static double sleep_bf16(void)
+{
+    usleep(200);
+    return 1e8;
+}
+
+/* The peak is the sum over the threads, of the products that the run makes. One thread reaches 5e9
+ * at most. */
+static void test_peak(void **state)
+{
+    lks__kernels k = {.peak = sleep_fp32, .peak_bf16 = sleep_bf16};
+    lks__session s = {.ex = {.k = &k}};
+    double flops;
+    assert_ok(lks__pool_open(3, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &s.pool));
+    s.ex.pool = s.pool;
+    for (int half = 0; half < 2; half++) {
+        s.ex.bf16 = half;
+        assert_ok(lks__session_peak(&s, 3, 20, &flops));
+        flops /= half ? 100 : 1;
+        assert_true(flops > 5e9 && flops <= 3 * 5e9);
+    }
+    lks__pool_close(s.pool);
+}
+
+/* A failure goes on record; another rank's, and a stop that was asked for, don't. */
+static void test_on_record(void **state)
+{
+    lks__session s;
+    assert_ok(open_session(1, &s));
+    assert_int_equal(lks__session_fail(&s, LKS_OK), LKS_OK);
+    assert_int_equal(lks__session_fail(&s, LKS_ERR_PEER), LKS_ERR_PEER);
+    assert_int_equal(lks__session_fail(&s, LKS_ERR_STOPPED), LKS_ERR_STOPPED);
+    assert_false(lks__session_on_record());
+    assert_int_equal(lks__session_fail(&s, LKS_ERR_IO), LKS_ERR_IO);
+    assert_true(lks__session_on_record());
+    lks__session_close(&s);
+}
+
+/* A signal that has asked any rank to stop ends long work on files while that is allowed. */
+static void test_stoppable(void **state)
+{
+    lks__session s;
+    assert_ok(open_session(1, &s));
+    lks__session_stoppable(&s, true);
+    assert_ok(lks__sys_stop_check());
+    lks__comm_ask_stop(s.comm, SIGTERM);
+    assert_int_equal(lks__session_asked_stop(&s), SIGTERM);
+    assert_int_equal(lks__sys_stop_check(), LKS_ERR_STOPPED);
+    lks__session_stoppable(&s, false);
+    assert_ok(lks__sys_stop_check());
+    lks__session_close(&s);
+}
+
+/* A device's name, with a number or without; behind it nothing else may stand. */
+static void test_device_names(void **state)
+{
+    static const struct {
+        const char *text;
+        bool found;
+        int number;
+    } rows[] = {{"cuda", true, -1},    {"cuda:0", true, 0},
+                {"cuda:12", true, 12}, {"cudax", false, 0},
+                {"cuda0", false, 0},   {"cuda:4294967296", true, INT_MAX},
+                {"cud", false, 0},     {"cuda:2147483647", true, INT_MAX}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int number;
+        const lks__device_row *row = lks__device_find(rows[i].text, &number);
+        assert_int_equal(row != NULL, rows[i].found);
+        if (row == NULL)
+            continue;
+        assert_string_equal(row->name, "cuda");
+        assert_int_equal(number, rows[i].number);
+    }
+}
+
+/* The trace's memory has room for 65,536 events: the newest are kept, and the others counted. */
+static void test_long_trace(void **state)
+{
+    enum { ROOM = 65536, MORE = 1000 };
+    const char *path = lks_test_text("%s/trace.json", lks_test_folder());
+    lks__session s;
+    lks__trace_file f;
+    uint64_t dropped;
+    assert_ok(open_session(1, &s));
+    assert_ok(lks__trace_file_start(&f, path));
+    assert_ok(lks__trace_file_open(&f, &s));
+    for (int i = 0; i < ROOM + MORE; i++) {
+        lks__trace_begin(LKS__SPAN_STEP, i);
+        lks__trace_end();
+    }
+    assert_ok(lks__trace_file_write(&f, &s, &dropped));
+    assert_int_equal(dropped, MORE);
+    lks__trace_file_close(&f);
+    lks__session_close(&s);
+    const char *text = lks_test_read(path, NULL);
+    assert_contains(text, "\"65536 events, 1000 older ones dropped\"");
+    assert_null(strstr(text, "\"step 999\""));
+    assert_contains(text, "\"step 1000\"");
+    assert_contains(text, "\"step 66535\"");
+}
+
+static void test_full_disk(void **state)
+{
+    lks__session s;
+    lks__trace_file f;
+    uint64_t dropped;
+    assert_ok(open_session(1, &s));
+    assert_ok(lks__trace_file_start(&f, "/dev/full"));
+    assert_ok(lks__trace_file_open(&f, &s));
+    lks__trace_begin(LKS__SPAN_STEP, 0);
+    lks__trace_end();
+    assert_fails(LKS_ERR_IO, lks__trace_file_write(&f, &s, &dropped), "can't write the trace",
+                 "/dev/full");
+    lks__trace_file_close(&f);
+    lks__session_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
+        cmocka_unit_test(test_threads),    cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_stoppable),  cmocka_unit_test(test_device_names),
+        cmocka_unit_test(test_long_trace), cmocka_unit_test(test_full_disk),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
