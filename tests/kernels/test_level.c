@@ -636,6 +636,7 @@ static void test_fingerprint(void **state)
 
 /* Kernels of which one result is wrong, wrong_at: the fingerprint must cover each. */
 static size_t wrong_at, n_results, n_products;
+static bool order[3], odd_size; /* of products that were made */
 
 static void spoil(float *const results[], size_t n)
 {
@@ -751,6 +752,8 @@ static void wrong_gemm(char ta, char tb, size_t m, size_t n, size_t k, float alp
     if (n_products++ == wrong_at)
         c[(m - 1) * ldc + n - 1] += 1;
     n_results = n_products;
+    order[ta == 'T' ? 2 : tb == 'T'] = true;
+    odd_size |= m % 2 == 1 && n % 2 == 1 && k % 2 == 1;
 }
 
 static void wrong_gemm_bf16(char ta, char tb, size_t m, size_t n, size_t k, float alpha,
@@ -761,6 +764,8 @@ static void wrong_gemm_bf16(char ta, char tb, size_t m, size_t n, size_t k, floa
     if (n_products++ == wrong_at)
         c[(m - 1) * ldc + n - 1] += 1;
     n_results = n_products;
+    order[ta == 'T' ? 2 : tb == 'T'] = true;
+    odd_size |= m % 2 == 1 && n % 2 == 1 && k % 2 == 1;
 }
 
 #define CHECK_COVERED(name, bf16)                                                                  \
@@ -781,7 +786,10 @@ static void wrong_gemm_bf16(char ta, char tb, size_t m, size_t n, size_t k, floa
 static void test_fingerprint_covers(void **state)
 {
     CHECK_COVERED(gemm, false);
+    assert_true(order[0] && order[1] && order[2] && odd_size);
+    memset(order, 0, sizeof order);
     CHECK_COVERED(gemm_bf16, true);
+    assert_true(order[0] && order[1] && order[2]);
     CHECK_COVERED(layernorm_fwd, false);
     CHECK_COVERED(layernorm_bwd, false);
     CHECK_COVERED(gelu_erf_fwd, false);

@@ -154,6 +154,26 @@ static void test_flops(void **state)
     assert_true(n == n_tied + SMALL_VOCAB * 24);
 }
 
+/* ---- memory ------------------------------------------------------------------------------- */
+
+/* What a model is said to need is what it takes: its arena, and golf's cosines and sines. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SMALL_MODELS; i++) {
+        small_run run;
+        size_t bytes, arena;
+        small_open(&small_models[i], &run);
+        const lks__model_config *c = &run.config;
+        const size_t angles = SMALL_T * (size_t)(c->n_embd / c->n_head / 2);
+        lks__model_scratch(run.model, &arena);
+        assert_ok(lks__model_activation_bytes(c, SMALL_B, &lks__layers_cpu, &bytes));
+        const size_t more = c->ops == &lks__model_golf ? 2 * angles * sizeof(float) : 0;
+        assert_int_equal(bytes, arena + more);
+        small_close(&run);
+    }
+}
+
 /* ---- logits ------------------------------------------------------------------------------- */
 
 /* -log of the probability that the logits of the token after tokens[0, n) give to `target`. */
@@ -232,7 +252,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensor_at),      cmocka_unit_test(test_first_bad_gpt2),
         cmocka_unit_test(test_first_bad_golf), cmocka_unit_test(test_flops),
-        cmocka_unit_test(test_logits),         cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_draws),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
 }
