@@ -222,6 +222,7 @@ static void test_info(void **state)
     r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, many, 60);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.out, "\ndevice       cuda:50: Fake, 80.0 GB");
+    assert_null(strstr(r.out, "cuda:199"));
     const char *broken[] = {env[0], "FAKE_GPUS=none", NULL};
     r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, broken, 60);
     assert_int_equal(r.exit_code, 0);
