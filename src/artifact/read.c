@@ -67,7 +67,8 @@ static lks_status object_at(const stream *s, const char *key, bool needed, json_
         return LKS_OK;
     json_error_t error = {.text = "it has none"};
     json_t *object =
-        text ? lks__json_load(text, strlen(text), JSON_REJECT_DUPLICATES, &error) : NULL;
+        text ? lks__json_load(text, strlen(text), JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error)
+             : NULL;
     if (!object && lks__json_no_memory(&error))
         return lks__fail(LKS_ERR_NOMEM, "no memory for the %s of %s", key, s->zip.shown);
     if (json_is_object(object)) {

@@ -119,7 +119,8 @@ static lks_status object_at(const lks__artifact_saved *s, const lks__pickle_valu
     json_error_t error = {.text = "it has none"};
     const char *at =
         lks__pickle_kind_of(text) == LKS__PICKLE_TEXT ? lks__pickle_text(text, &bytes) : NULL;
-    json_t *object = at ? lks__json_load(at, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
+    json_t *object =
+        at ? lks__json_load(at, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error) : NULL;
     if (at && !object && lks__json_no_memory(&error))
         return lks__fail(LKS_ERR_NOMEM, "no memory for the %s of %s", key, s->shown);
     if (json_is_object(object)) {

@@ -41,7 +41,8 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
         if (memcmp(stored, digits, 16) != 0)
             return bad_state(path, "it is altered or damaged, as it does not match its own hash");
     }
-    json_t *state = lks__json_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    /* U+0000 may be one of the run's characters. */
+    json_t *state = lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!state && lks__json_no_memory(&error)) {
         shown_path shown;
         return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", show(shown, path));

@@ -83,6 +83,11 @@ static void save_and_open(void **state)
     assert_true(opens_as(inside(out, "ckpt-00000010/"), 10, 0));
     assert_int_equal(rename(inside(out, "ckpt-00000010"), inside(out, "best")), 0);
     assert_true(opens_as(inside(out, "best"), 10, 0));
+    /* A folder that only its name makes a checkpoint is a torn one. */
+    assert_int_equal(mkdir(inside(out, "ckpt-00000050"), 0777), 0);
+    refused(inside(out, "ckpt-00000050"), LKS_ERR_FORMAT, "torn: it has no state.json",
+            "the newest good checkpoint is ckpt-00000300", NULL);
+    assert_int_equal(rmdir(inside(out, "ckpt-00000050")), 0);
 
     /* Only the model: the optimizer's file isn't read, and may be missing. */
     assert_int_equal(unlink(inside(out, "ckpt-00000300/optimizer.safetensors")), 0);

@@ -171,6 +171,48 @@ static void test_config(void **state)
     assert_true(t->n_dims == 2 && t->shape[0] == 16 && t->shape[1] == 64);
     assert_null(lks__st_find(file, "lm_head.weight"));
     lks__st_close(file);
+    c = lks_test_figure(lks_test_text("%s/tokenizer_config.json", folder));
+    assert_int_equal(lks_test_number(c, "model_max_length"), 12);
+    c = lks_test_figure(lks_test_text("%s/tokenizer.json", folder)); /* CR LF is one line feed */
+    assert_string_equal(
+        json_string_value(lks_test_member(c, "normalizer.normalizers.0.pattern.String")), "\r\n");
+    assert_string_equal(
+        json_string_value(lks_test_member(c, "normalizer.normalizers.1.pattern.String")), "\r");
+}
+
+/* What a form can't say is said once. */
+static void test_notes(void **state)
+{
+    static const char *const gelu[] = {"--gelu=exact", "--gelu=tanh"};
+    const char *characters = data, *out = lks_test_text("%s/file", lks_test_folder());
+    for (int i = 0; i < 2; i++) {
+        lks_test_result r = export_as("safetensors", trained("--bias=true", gelu[i]), out);
+        assert_int_equal(r.exit_code, 0);
+        assert_true((strstr(r.err, "gelu=tanh, which this file can't say") != NULL) == (i == 1));
+    }
+    /* a character that no text in JSON may have */
+    const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
+    char all[1000];
+    for (size_t i = 0; i < sizeof all; i++)
+        all[i] = "ab\0c"[i * 7 / 3 % 4];
+    lks_test_write(text, all, sizeof all);
+    data = lks_test_text("%s/data", folder);
+    assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                   lks_test_text("--out=%s", data))
+                         .exit_code,
+                     0);
+    const char *run = trained("--bias=true", NULL), *said = "U+0000 is one of its characters";
+    data = characters;
+    assert_contains(export_as("hf", run, lks_test_folder()).err, said);
+    assert_int_equal(export_as("golf", run, out).exit_code, 0);
+    lks_test_result r = lks_test_tool("export", "--format=hf", lks_test_text("--init_from=%s", out),
+                                      lks_test_text("--out=%s", lks_test_folder()));
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, said);
+    const char *out_dir = lks_test_text("--out_dir=%s", run);
+    r = lks_test_tool("train", out_dir, "--init_from=resume", "--max_iters=2", "--threads=1");
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
 }
 
 /* Token files of a folder without a vocabulary; the folder has one from before. */
@@ -385,11 +427,11 @@ int main(void)
 {
     lks_test_need_zip();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),       cmocka_unit_test(test_config),
-        cmocka_unit_test(test_no_tokenizer), cmocka_unit_test(test_use),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_any_form),
-        cmocka_unit_test(test_own_run),      cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_any_refused),
+        cmocka_unit_test(test_rounds),   cmocka_unit_test(test_config),
+        cmocka_unit_test(test_notes),    cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_use),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_any_form), cmocka_unit_test(test_own_run),
+        cmocka_unit_test(test_frozen),   cmocka_unit_test(test_any_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
 }
