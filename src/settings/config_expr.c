@@ -85,8 +85,14 @@ static lks_status divide_down(const parser *p, const char *at, bool remainder,
         }
         return set_int(p, at, remainder ? r : q, false, a);
     }
-    const double x = as_float(a), y = as_float(b), q = floor(x / y);
-    return set_float(p, at, remainder ? x - q * y : q, a);
+    /* As Python does, from the remainder, which is exact: 1.0 // 0.1 is 9. */
+    const double x = as_float(a), y = as_float(b);
+    double r = fmod(x, y), q = (x - r) / y;
+    if (r != 0.0 && (r < 0.0) != (y < 0.0)) {
+        r += y;
+        q -= 1.0;
+    }
+    return set_float(p, at, remainder ? r : round(q), a);
 }
 
 static lks_status power_int(const parser *p, const char *at, int64_t base, int64_t exponent,
