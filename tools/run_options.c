@@ -163,7 +163,7 @@ static int letter_option(const char *arg)
 static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
 {
     const char *arg = argv[*i_p], *value = strchr(arg, '=');
-    char name[64] = "";
+    char name[64] = "", shown[72];
     bool bare = false, nothing = false;
     int option = letter_option(arg);
     if (arg[1] == '-')
@@ -174,12 +174,15 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
         bare = *options[option].value == '\0';
     else if (strncmp(arg, "--", 2) != 0 || !(nothing = is_foreign(name, &bare)))
         return unknown(arg, arg[0] == '-' && arg[1] == '-' ? name : arg + 1);
+    snprintf(shown, sizeof shown, "--%s", name);
+    if (option >= 0) /* it may have been given by its letter */
+        write_name(option, shown, sizeof shown);
     if (bare && value != NULL)
-        return lks__fail(LKS_ERR_CONFIG, "--%s takes no value", name);
+        return lks__fail(LKS_ERR_CONFIG, "%s takes no value", shown);
     value = value != NULL ? value + 1 : NULL;
     if (!bare && value == NULL) {
         if (*i_p + 1 >= argc)
-            return lks__fail(LKS_ERR_CONFIG, "--%s needs a value", name);
+            return lks__fail(LKS_ERR_CONFIG, "%s needs a value", shown);
         value = argv[++*i_p];
     }
     if (nothing)

@@ -82,8 +82,11 @@ static void test_run(void **state)
            "did you mean --nproc_per_node");
     expect(lks_test_tool("run", "--nproc-per-node=0", "true"), 2, "", "from 1 to 1024");
     expect(lks_test_tool("run", "--nproc-per-node=all", "true"), 2, "", "not \"all\"");
-    expect(lks_test_tool("run", "--nproc-per-node"), 2, "", "needs a value");
-    expect(lks_test_tool("run", "--standalone=1", "true"), 2, "", "takes no value");
+    expect(lks_test_tool("run", "--nproc_per_node"), 2, "", ": --nproc-per-node needs a value");
+    expect(lks_test_tool("run", "-t"), 2, "", ": --tee needs a value");
+    expect(lks_test_tool("run", "--logs-specs"), 2, "", ": --logs_specs needs a value");
+    expect(lks_test_tool("run", "--standalone=1", "true"), 2, "", ": --standalone takes no value");
+    expect(lks_test_tool("run", "-h=1"), 2, "", ": --help takes no value");
     expect(lks_test_tool("run", "-x", "true"), 2, "", "no such option");
     expect(lks_test_tool("run", "--standalone"), 2, "", "no PROGRAM");
     expect(lks_test_tool("run", "--"), 2, "", "no PROGRAM");
