@@ -236,8 +236,18 @@ static void test_forms(void **state)
                                             {"merges.txt", "vocab.json"}};
     for (int i = 0; i < 2; i++) {
         const char *dir = i == 0 ? folder : lks_test_folder();
+        const char *lines = merges;
+        if (i == 1) { /* with the line ends of Windows */
+            char *at = calloc(2 * strlen(merges) + 1, 1);
+            size_t to = 0;
+            for (const char *c = merges; *c != '\0'; at[to++] = *c++)
+                if (*c == '\n')
+                    at[to++] = '\r';
+            lines = lks_test_text("%s", at);
+            free(at);
+        }
         uint64_t want, got;
-        lks_test_write(lks_test_text("%s/%s", dir, names[i][0]), merges, strlen(merges));
+        lks_test_write(lks_test_text("%s/%s", dir, names[i][0]), lines, strlen(lines));
         lks_test_write(lks_test_text("%s/%s", dir, names[i][1]), vocab, strlen(vocab));
         assert_ok(lks__bpe_open(dir, &other));
         assert_ok(lks__bpe_hash(bpe, &want));
@@ -259,6 +269,7 @@ static void test_tiktoken(void **state)
     const char *text = "";
     for (int i = 0; i < 256; i++)
         text = lks_test_text("%s%c%c== %d\n", text, digits[i >> 2], digits[(i & 3) << 4], i);
+    const char *bytes = text;
     text = lks_test_text("%sYWI= 256\nYWJj 257\n", text);
     const char *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
     lks__bpe *bpe;
@@ -271,6 +282,13 @@ static void test_tiktoken(void **state)
     assert_int_equal(ids.at[0], 257);
     assert_int_equal(ids.at[1], 256);
     free(ids.at);
+    lks__bpe_close(bpe);
+    /* one that has <|endoftext|> itself, and no line feed at its end */
+    text = lks_test_text("%sPHxlbmRvZnRleHR8Pg== 300", bytes);
+    lks_test_write(path, text, strlen(text));
+    assert_ok(lks__bpe_open(path, &bpe));
+    assert_int_equal(lks__bpe_end_of_text(bpe), 300);
+    assert_int_equal(lks__bpe_size(bpe), 301);
     lks__bpe_close(bpe);
 }
 
@@ -318,6 +336,10 @@ static void test_pieces(void **state)
     "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"                      \
     "\"model\":{\"type\":\"BPE\"," rest "}}"
 
+#define ADDED(token)                                                                               \
+    "{\"added_tokens\":[{" token "}],\"pre_tokenizer\":{\"type\":\"ByteLevel\"},"                  \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}"
+
 static void test_hostile(void **state)
 {
     static const struct {
@@ -333,6 +355,17 @@ static void test_hostile(void **state)
          "add_prefix_space"},
         {MODEL("\"byte_fallback\":true"), "byte_fallback"},
         {MODEL("\"dropout\":0.1"), "dropout"},
+        {MODEL("\"ignore_merges\":true"), "ignore_merges"},
+        {MODEL("\"fuse_unk\":true"), "fuse_unk"},
+        {MODEL("\"continuing_subword_prefix\":\"##\""), "continuing_subword_prefix"},
+        {MODEL("\"end_of_word_suffix\":\"</w>\""), "end_of_word_suffix"},
+        {MODEL("\"end_of_word_suffix\":\"\",\"vocab\":[]"), "an object of tokens and ids"},
+        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":false},"
+         "\"model\":{\"type\":\"BPE\"}}",
+         "with its regular expression"},
+        {ADDED("\"id\":5,\"content\":\"a\""), "entry 1 of \"added_tokens\" has id 5, but its text"},
+        {ADDED("\"id\":5"), "lacks its id or content"},
+        {ADDED("\"id\":\"5\",\"content\":\"x\""), "lacks its id or content"},
         {MODEL("\"vocab\":[]"), "an object of tokens and ids"},
         {MODEL("\"vocab\":{\"a\":0,\"a\":1}"), "not valid JSON"},
         {MODEL("\"vocab\":{\"a\":0,\"b\":0}"), "another token has"},
@@ -361,7 +394,15 @@ static void test_hostile(void **state)
     }
     assert_fails(LKS_ERR_IO, lks__bpe_open(lks_test_folder(), &bpe), "no byte-level BPE");
     const char *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
-    static const char *const lines[] = {"?? 1\n", "YQ==\n", "YQ== x\n", "YQ== 1\nYg== 1\n",
+    char *most = malloc((64 << 10) + 2);
+    memset(most, 'a', (64 << 10) + 1);
+    most[(64 << 10) + 1] = '\0';
+    const char *long_token = lks_test_text(MODEL("\"vocab\":{\"%s\":0}"), most);
+    assert_fails(LKS_ERR_FORMAT, lks__bpe_parse(long_token, strlen(long_token), "here", &bpe),
+                 "has 65537 bytes; 1 to 65536 are possible");
+    free(most);
+    static const char *const lines[] = {"?? 1\n",          "YQ==\n",    "YQ== x\n",
+                                        "YQ== 1x\n",       "YQ== -1\n", "YQ== 1\nYg== 1\n",
                                         "YQ== 1\nYQ== 2\n"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         lks_test_write(path, lines[i], strlen(lines[i]));

@@ -162,9 +162,17 @@ static void test_other_job(void **state)
     assert_true(lks__job_goes_on(out));
     setenv("LOCKSTEP_JOB", names[0], 1);
     assert_false(lks__job_goes_on(out));
+    /* torchrun's name counts if there is no other, but not the one that it gives every job */
+    unsetenv("LOCKSTEP_JOB");
+    static const char *const given[] = {"run-7", "none"};
+    for (int i = 0; i < 2; i++) {
+        setenv("TORCHELASTIC_RUN_ID", given[i], 1);
+        assert_ok(lks__job_mark(out));
+        assert_int_equal(lks__job_goes_on(out), i == 0);
+    }
+    unsetenv("TORCHELASTIC_RUN_ID");
     unsetenv("TORCHELASTIC_MAX_RESTARTS");
     unsetenv("TORCHELASTIC_RESTART_COUNT");
-    unsetenv("LOCKSTEP_JOB");
 }
 
 /* `train` restarts its own ranks, too. One of them is killed at some moment. */

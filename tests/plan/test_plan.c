@@ -3,7 +3,9 @@
 #include "support.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan/forecast.h"
@@ -398,6 +400,65 @@ static void test_command(void **state)
     json_decref(plan);
 }
 
+/* The figures of a plan follow from each other: 512 micro-batches of 2 x 32 tokens on 1, 2 and 4
+ * hosts, whose link is slow. */
+static void test_command_figures(void **state)
+{
+    const char *machine = lks_test_text("--machine=%s", written(TEXT("1", LINK)));
+#define SLOW                                                                                       \
+    PLAN, machine, "--nnodes=4", "--gradient_accumulation_steps=512", "--virtual_ranks=8",         \
+        "--max_iters=360", "--mtbf_hours=4000"
+    lks_test_result r = lks_test_tool(SLOW, "--json");
+    assert_int_equal(r.exit_code, 0);
+    json_t *plan = json_loads(r.out, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(plan, "points")), 3);
+    double steps[3], compute[3], ring[3], parameters = 0.0;
+    int knee = 1;
+    for (int i = 0, n = 1; i < 3; i++, n *= 2) {
+        const json_t *p = json_array_get(json_object_get(plan, "points"), (size_t)i);
+        steps[i] = lks_test_number(p, "time.step_ms") * 1e-3;
+        compute[i] = lks_test_number(p, "time.compute_ms");
+        ring[i] = lks_test_number(p, "network.ring_bytes");
+        parameters = lks_test_number(p, "memory.parameters");
+        const double rate = 512 * 64 / steps[i];
+        assert_near(lks_test_number(p, "time.tokens_per_s"), rate, 1e-6 * rate);
+        assert_near(lks_test_number(p, "time.efficiency"), steps[0] / steps[i] / n, 1e-9);
+        assert_true(lks_test_number(p, "time.low_ms") < 1e3 * steps[i]);
+        assert_true(lks_test_number(p, "time.high_ms") > 1e3 * steps[i]);
+        assert_near(compute[i], compute[0] / n, 1e-3);
+        /* with as many times the micro-batches each host computes as one alone */
+        assert_near(lks_test_number(p, "weak_time.compute_ms"), compute[0], 1e-3);
+        assert_true(json_is_true(lks_test_member(p, "memory.fits")));
+        if (knee == n / 2 && steps[i - 1] / steps[i] - 1 >= 0.5) /* a half more, of twice as many */
+            knee = n;
+    }
+    assert_near(ring[2] / ring[1], (2 * 3 / 4.0) / (2 * 1 / 2.0), 1e-9);
+    assert_true(steps[1] / steps[2] > 1.6 && steps[1] / steps[2] < 1.8); /* not clear at once */
+    assert_int_equal(lks_test_number(plan, "knee"), knee);
+    json_decref(plan);
+
+    r = lks_test_tool(SLOW);
+    assert_contains(r.out, lks_test_text("knee: %d hosts;", knee));
+    assert_contains(r.out,
+                    lks_test_text("361 steps on 4 hosts: %.2f hours", 361 * steps[2] / 3600));
+    /* One of four hosts fails every thousand hours. With ZeRO-1 the first one gathers the moments
+     * to write them: 4 + 8 bytes a parameter. */
+    r = lks_test_tool(SLOW, "--zero=1");
+    const double every = sqrt(2 * (3 * parameters / 1e8) * (4000 * 3600 / 4.0)) / steps[2];
+    const char *interval = strstr(r.out, "--checkpoint_interval=");
+    assert_non_null(interval);
+    assert_near(strtod(interval + 22, NULL), every, 0.1 * every);
+#undef SLOW
+    /* of a machine with little memory */
+    char *text = strdup(TEXT("1", LINK));
+    memcpy(strstr(text, "8e9"), "1e6", 3);
+    r = lks_test_tool(PLAN, lks_test_text("--machine=%s", written(text)));
+    free(text);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "  doesn't fit\n");
+    assert_contains(r.out, " MB of 1.0 MB a host");
+}
+
 static void test_command_refuses(void **state)
 {
     lks_test_result r = lks_test_tool(PLAN, "--nnodes=16", "--gradient_accumulation_steps=8");
@@ -451,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_needs_link),
         cmocka_unit_test(test_command),
+        cmocka_unit_test(test_command_figures),
         cmocka_unit_test(test_command_refuses),
         cmocka_unit_test(test_bench),
     };

@@ -17,11 +17,14 @@ static const char *in(const char *folder, const char *name)
 
 static void test_start(void **state)
 {
-    static const char *const of_a_run[] = {
-        "ckpt-00000003", "ckpt-00000004.tmp", "latest",    "best",
-        "metrics.jsonl", "evals.jsonl",       "train.log", "events.out.tfevents.000001.lockstep"};
+    static const char *const of_a_run[] = {"ckpt-00000003", "ckpt-00000004.tmp",
+                                           "latest",        "best",
+                                           "metrics.jsonl", "evals.jsonl",
+                                           "train.log",     "events.out.tfevents.000001.lockstep",
+                                           "commands.log",  "ranks.jsonl",
+                                           "tokenizer.json"};
     static const char *const others[] = {"notes", "ckpt", "latest.txt", "metrics.json", ".lock"};
-    enum { N_RUN = 8, N_OTHERS = 5 };
+    enum { N_RUN = 11, N_OTHERS = 5 };
     const char *out = in(lks_test_folder(), "a/new");
     char moved[4200];
     assert_ok(lks__outdir_start(out, moved)); /* made, and nothing to move */
@@ -60,6 +63,14 @@ static void test_lock(void **state)
     close(fd);
     assert_ok(lks__outdir_free(out));
     assert_ok(lks__outdir_lock(out, &fd));
+    close(fd);
+    /* What others have written there is gone, such as the name of another job. */
+    static const char stale[] = "pid 1 on somewhere with quite a long name\njob of yesterday\n";
+    lks_test_write(in(out, ".lock"), stale, sizeof stale - 1);
+    assert_ok(lks__outdir_lock(out, &fd));
+    const char *text = lks_test_read(in(out, ".lock"), NULL);
+    assert_memory_equal(text, own, strlen(own));
+    assert_int_equal(strcspn(text, "\n"), strlen(text) - 1);
     close(fd);
     lks_test_write(in(out, "file"), "x", 1);
     assert_int_equal(lks__outdir_lock(in(out, "file"), &fd), LKS_ERR_IO);

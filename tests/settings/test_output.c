@@ -1,4 +1,4 @@
-/* Output: JSON lines, log lines, the progress line. */
+/* Output: JSON lines, log lines, the progress line, the last lines of a run. */
 #include "support.h"
 
 #include <fcntl.h>
@@ -10,6 +10,8 @@
 
 #include "base/jsonw.h"
 #include "base/log.h"
+#include "base/sys.h"
+#include "run/report.h"
 
 static void write_sample(lks__jsonw *w)
 {
@@ -266,6 +268,74 @@ static void test_log_on_terminal(void **state)
     assert_string_equal(on_terminal("dumb"), "line 1\r\nline 2\r\nstep\r\nt: note\r\nline 5\r\n");
 }
 
+/* --- the last lines of a run ------------------------------------------------------------------ */
+
+/* 60 steps up to iteration 70, in 62 minutes and 35 seconds. */
+static const char *ended(lks__report *r, lks__trainer *t, int signal, const double *loss,
+                         const lks__eval_result *final)
+{
+    FILE *out = tmpfile();
+    static char text[4096];
+    assert_non_null(out);
+    lks__log_open(&r->log, "t", out, out);
+    r->on = true;
+    r->first_iter = 10;
+    r->started = lks__sys_now() - 3755.01;
+    t->iter = 70;
+    lks__report_end(r, t, signal, loss, final);
+    lks__log_close(&r->log);
+    rewind(out);
+    text[fread(text, 1, sizeof text - 1, out)] = '\0';
+    fclose(out);
+    return text;
+}
+
+static void test_end(void **state)
+{
+    static const char *const words[][2] = {{"out/a.b", "--out_dir=out/a.b"},
+                                           {"a b", "--out_dir='a b'"},
+                                           {"it's", "--out_dir=..."},
+                                           {"caf\xc3\xa9", "--out_dir=..."}};
+    const double loss = 1.5;
+    const lks__eval_result final = {.val_loss = 2.0};
+    uint32_t chars[1] = {'a'};
+    lks__report *r = calloc(1, sizeof *r);
+    lks__trainer *t = calloc(1, sizeof *t);
+    assert_true(r != NULL && t != NULL);
+    strcpy(t->shown_out_dir, "here");
+    r->best = (lks__best){.found = true, .iter = 40, .loss = 1.75};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        snprintf(t->s.out_dir, sizeof t->s.out_dir, "%s", words[i][0]);
+        assert_string_equal(
+            ended(r, t, 0, &loss, &final),
+            lks_test_text(
+                "done: 60 steps in 62 min 35 s\n"
+                "last loss 1.5000, last validation loss 2.0000, best validation loss 1.7500 at "
+                "iteration 40\n"
+                "the validation loss has risen since iteration 40, from 1.7500 to 2.0000; sample "
+                "and eval take the best checkpoint, as always_save_checkpoint=false\n"
+                "in here: metrics.jsonl, train.log, checkpoints; latest is ckpt-00000070, best is "
+                "ckpt-00000040\n"
+                "next: lockstep eval %s\n",
+                words[i][1]));
+    }
+    assert_contains(ended(r, t, 15, NULL, NULL),
+                    "stopped by signal 15 before iteration 70, after 62 min 35 s\n"
+                    "best validation loss 1.7500 at iteration 40\n");
+    assert_contains(ended(r, t, 15, NULL, NULL), "to go on: lockstep train --out_dir=... "
+                                                 "--init_from=resume\n");
+    assert_int_equal(r->stop_signal, 15);
+    /* the last evaluation is the best, or a better one than before */
+    r->best = (lks__best){.found = true, .iter = 70, .loss = 1.75};
+    assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));
+    r->best = (lks__best){.found = true, .iter = 40, .loss = 2.0};
+    assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));
+    t->meta.chars = chars;
+    assert_contains(ended(r, t, 0, &loss, &final), "next: lockstep sample ");
+    free(r);
+    free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_log_status),
         cmocka_unit_test(test_log_failures),
         cmocka_unit_test(test_log_on_terminal),
+        cmocka_unit_test(test_end),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -131,6 +131,22 @@ static void test_padded(void **state)
     assert_contains(run_ok(lks_test_tool("eval", out, lks_test_text("--dataset=%s", data))).out,
                     "val loss ");
     run_ok(lks_test_tool("sample", out, "--start=word", "--num_samples=1", "--max_new_tokens=8"));
+    /* Another vocabulary in its place, without the last merge, isn't taken for the run's own. */
+    const char *own = lks_test_text("%s/tokenizer.json", out + strlen("--out_dir="));
+    json_t *other = json_loads(lks_test_read(own, NULL), 0, NULL);
+    json_t *merges = json_object_get(json_object_get(other, "model"), "merges");
+    assert_int_equal(json_array_remove(merges, json_array_size(merges) - 1), 0);
+    char *changed = json_dumps(other, 0);
+    lks_test_write(own, changed, strlen(changed));
+    free(changed);
+    json_decref(other);
+    assert_contains(lks_test_tool("sample", out, "--start=word").err,
+                    "is not the one that the checkpoint was trained with");
+    const char *to = lks_test_folder();
+    assert_contains(
+        run_ok(lks_test_tool("export", "--format=hf", out, lks_test_text("--out=%s", to))).err,
+        "is not the one that it was trained with");
+    assert_false(lks_test_exists(lks_test_text("%s/tokenizer.json", to)));
 }
 
 static bool is_utf8(const char *text)

@@ -156,6 +156,36 @@ static const char *exported(const char *run, const char *name, const char *forma
     return file;
 }
 
+static double number_in(const lks__pickle_value *dict, const char *key)
+{
+    const lks__pickle_value *v = lks__pickle_find(dict, key);
+    assert_non_null(v);
+    return lks__pickle_kind_of(v) == LKS__PICKLE_INT ? (double)lks__pickle_int(v)
+                                                     : lks__pickle_float(v);
+}
+
+/* What nanoGPT's scripts look up in the file of `run`, which train() has made. */
+static void check_content(const char *run)
+{
+    const json_t *saved = lks_test_figure(lks_test_text("%s/latest/state.json", run));
+    lks__torchfile *f;
+    assert_ok(lks__torchfile_open(exported(run, "ckpt.pt", "nanogpt", "--dataset=words"), &f));
+    const lks__pickle_value *root = lks__torchfile_root(f);
+    const lks__pickle_value *config = lks__pickle_find(root, "config");
+    assert_true(number_in(root, "iter_num") == 6.0);
+    assert_true(number_in(root, "best_val_loss") == lks_test_number(saved, "best_val_loss"));
+    assert_true(number_in(config, "batch_size") == 4.0);
+    assert_true(number_in(config, "gradient_accumulation_steps") == 2.0);
+    assert_true(number_in(config, "learning_rate") == 1e-2);
+    assert_true(number_in(config, "min_lr") == 1e-3);
+    assert_true(number_in(config, "warmup_iters") == 3.0);
+    assert_true(number_in(config, "lr_decay_iters") == 20.0);
+    assert_true(number_in(config, "max_iters") == 5.0);
+    assert_true(number_in(config, "block_size") == 16.0);
+    assert_true(lks__pickle_is(lks__pickle_find(config, "dataset"), "words"));
+    lks__torchfile_close(f);
+}
+
 /* What an exported run does there is what it does here: the same bytes, on any number of ranks. */
 static void test_there_and_back(void **state)
 {
@@ -171,6 +201,7 @@ static void test_there_and_back(void **state)
     assert_trained(train(data, home, more));
     const char *file = exported(home, "ckpt.pt", "nanogpt", NULL);
     assert_same_file(file, exported(home, "ckpt.pt", "nanogpt", NULL));
+    check_content(home);
     copy_file(file, lks_test_text("%s/ckpt.pt", away));
     assert_trained(TRAIN(data, home, "--init_from=resume", "--max_iters=11", "--nproc_per_node=1"));
     assert_trained(TRAIN(data, away, "--init_from=resume", "--max_iters=11", "--nproc_per_node=2",
@@ -263,6 +294,19 @@ static void test_golf(void **state)
     assert_int_equal(s.vocab_size, 1024);
     assert_true(s.tie_embeddings);
     free(got);
+    /* the sizes that count, with those of the code */
+    const char *code = lks_test_text("%s/code.py", run);
+    char lines[123] = {0};
+    lks_test_write(code, lines, sizeof lines);
+    const char *raw = lks_test_text("%s/raw.pt", run);
+    lks_test_result r =
+        lks_test_tool("export", "--format=golf", lks_test_text("--out_dir=%s", run),
+                      lks_test_text("--out=%s", raw), lks_test_text("--code=%s", code));
+    lks_test_read(raw, &m);
+    assert_string_equal(r.out,
+                        lks_test_text("Serialized model: %zu bytes\nCode size: 123 bytes\nTotal "
+                                      "submission size: %zu bytes\n",
+                                      m, m + 123));
     got = weights_of(lks_test_text("%s/final_model.int8.ptz", run), &m, &s);
     assert_int_equal(n, m);
     assert_int_equal(s.block_size, 32); /* from its settings */
