@@ -52,10 +52,13 @@ static json_t *describe(const lks__series *s)
 {
     const lks__eval_point *best = lks__series_best(s), *last = lks__series_last_eval(s);
     const lks__point *end = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
+    char folder[sizeof s->dir];
+    memcpy(folder, s->dir, sizeof folder);
+    lks__series_make_utf8(folder);
     return json_pack(
         "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
         "s:o, s:i, s:i, s:i, s:i, s:s, s:b}",
-        "run", s->name, "folder", s->dir, "steps", (json_int_t)(end != NULL ? end->iter + 1 : 0),
+        "run", s->name, "folder", folder, "steps", (json_int_t)(end != NULL ? end->iter + 1 : 0),
         "tokens", lks__json_real(end != NULL ? end->tokens : 0.0), "seconds",
         lks__json_real(s->elapsed), "last_loss", lks__json_real(lks__series_last_loss(s)),
         "best_val_loss", lks__json_real(best != NULL ? best->val_loss : (double)NAN), "best_iter",

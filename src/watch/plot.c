@@ -198,6 +198,16 @@ static void draw_curve(struct drawing *d, const double *xy, size_t n, unsigned c
     d->to->line(d->to->ctx, d->xy, out, colour, width, 1.0);
 }
 
+/* Bytes of the first `most` characters of a text. */
+static int bytes_of(const char *text, int most)
+{
+    int n = 0;
+    for (; text[n] != '\0'; n++)
+        if (((unsigned char)text[n] & 0xc0) != 0x80 && most-- == 0)
+            break;
+    return n;
+}
+
 static void draw_legend(struct drawing *d, const lks__curve *curves)
 {
     char text[320];
@@ -209,7 +219,8 @@ static void draw_legend(struct drawing *d, const lks__curve *curves)
         d->to->line(d->to->ctx, line, 2, colour, width, 1.0);
         if (curves[i].n_val > 0)
             d->to->dot(d->to->ctx, x + 54, y, width / 2 + 2.5, colour);
-        snprintf(text, sizeof text, "%.40s: training%s", d->plot->runs[i].name,
+        const char *name = d->plot->runs[i].name;
+        snprintf(text, sizeof text, "%.*s: training%s", bytes_of(name, 40), name,
                  curves[i].n_val > 0 ? ", validation" : "");
         d->to->text(d->to->ctx, x + 68, y + 4, -1, grey, text);
     }
@@ -269,7 +280,7 @@ static void svg_dot(void *ctx, double x, double y, double radius, unsigned colou
             colour);
 }
 
-/* Names may hold any bytes. */
+/* Names may hold any characters. */
 static void svg_words(FILE *out, const char *words)
 {
     for (; *words != '\0'; words++) {

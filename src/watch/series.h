@@ -32,7 +32,7 @@ typedef struct lks__run_mark {
 } lks__run_mark;
 
 typedef struct lks__series {
-    char dir[4096], name[256];
+    char dir[4096], name[256]; /* the name is UTF-8 */
     json_t *config;     /* settings, with what later starts have changed; NULL: no such line yet */
     json_t *host, *end; /* the newest start's line; that of its end, NULL while it runs */
     lks__point *points;
@@ -75,6 +75,9 @@ const lks__eval_point *lks__series_best(const lks__series *s);
 /* The newest evaluation, also of the final checkpoint. */
 const lks__eval_point *lks__series_last_eval(const lks__series *s);
 
+/* Make a text UTF-8, in place: '?' for each byte that isn't, as in the name of a folder, or in a
+ * text that was cut within a character. JSON, SVG and PNG take no others. */
+void lks__series_make_utf8(char *text);
 /* A setting as text: strings as they are, the rest as JSON; "-" if the run has none. */
 const char *lks__series_setting(const lks__series *s, const char *key, char out[256]);
 

@@ -328,6 +328,47 @@ static void test_odd_run(void **state)
     }
 }
 
+/* Names that aren't UTF-8, or are longer than a picture has room for. */
+static void test_names(void **state)
+{
+    const char *e = "\xc3\xa9",
+               *ten = lks_test_text("%s%s%s%s%s%s%s%s%s%s", e, e, e, e, e, e, e, e, e, e);
+    const char *folder = lks_test_folder();
+    const char *latin = fake_run("caf\xe9", 1, 20, 1.5, "\"n_layer\":2");
+    const char *wide = lks_test_text("%s%s%s%sx%s", ten, ten, ten, ten, e);
+    const char *text =
+        lks_test_text("\"n_layer\":3,\"exec_on\":\"%s%s%s%s%s%s%s%s%s%s%s%s%sx%s%s%s\"", ten, ten,
+                      ten, ten, ten, ten, ten, ten, ten, ten, ten, ten, e, ten, ten, ten);
+    const char *runs[] = {latin, fake_run(wide, 2, 20, 1.0, text), NULL};
+    fake_append(runs[1], lks_test_text("{'kind':'skip','iter':3,'place':'%s%s%s%s%s%sx%s'}\n", ten,
+                                       ten, ten, ten, ten, ten, ten));
+    json_t *o = report(runs);
+    assert_int_equal(json_array_size(lks_test_member(o, "runs")), 2);
+    assert_string_equal(json_string_value(lks_test_member(o, "runs.0.run")), "caf?");
+    assert_string_equal(json_string_value(lks_test_member(o, "runs.1.run")), wide);
+    assert_int_equal(json_array_size(lks_test_member(o, "by_step.0.values")), 2);
+    const json_t *row;
+    size_t i;
+    json_array_foreach(lks_test_member(o, "settings"), i, row)
+    {
+        assert_int_equal(json_array_size(json_object_get(row, "values")), 2);
+    }
+    assert_int_equal(i, 3); /* seed, n_layer and the long one */
+    json_decref(o);
+    /* a picture has 40 characters of a name */
+    const char *svg = lks_test_text("%s/loss.svg", folder);
+    assert_int_equal(tool("plot", lks_test_text("--out=%s", svg), runs).exit_code, 0);
+    assert_contains(lks_test_read(svg, NULL), ">caf?: training, validation</text>");
+    assert_contains(lks_test_read(svg, NULL),
+                    lks_test_text(">%s%s%s%s: training, validation</text>", ten, ten, ten, ten));
+    lks_test_result r = tool("plot", lks_test_text("--out=%s/loss.png", folder), runs);
+    assert_true(r.exit_code == 0 || strstr(r.err, "writes no PNG") != NULL);
+    const char *page = lks_test_text("%s/page.html", folder);
+    assert_int_equal(tool("watch", lks_test_text("--html=%s", page), runs).exit_code, 0);
+    assert_contains(lks_test_read(page, NULL), lks_test_text("[\"caf?\",\"%s\"]", wide));
+    assert_contains(lks_test_read(page, NULL), "[3,\"skip\",\"\xc3\xa9");
+}
+
 /* A folder of runs stands for these, in the order of the numbers in their names. */
 static void test_folder(void **state)
 {
@@ -568,15 +609,15 @@ static void test_flat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_ranks),     cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_t),         cmocka_unit_test(test_two),
-        cmocka_unit_test(test_seeds),     cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_png),       cmocka_unit_test(test_text),
-        cmocka_unit_test(test_no_spread), cmocka_unit_test(test_odd_run),
-        cmocka_unit_test(test_svg_marks), cmocka_unit_test(test_long_curve),
-        cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_follow),     cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_ranks),      cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_t),          cmocka_unit_test(test_two),
+        cmocka_unit_test(test_seeds),      cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_png),        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_no_spread),
+        cmocka_unit_test(test_odd_run),    cmocka_unit_test(test_svg_marks),
+        cmocka_unit_test(test_long_curve), cmocka_unit_test(test_flat),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
