@@ -401,13 +401,16 @@ static void test_hostile(void **state)
     assert_fails(LKS_ERR_FORMAT, lks__bpe_parse(long_token, strlen(long_token), "here", &bpe),
                  "has 65537 bytes; 1 to 65536 are possible");
     free(most);
-    static const char *const lines[] = {"?? 1\n",          "YQ==\n",    "YQ== x\n",
-                                        "YQ== 1x\n",       "YQ== -1\n", "YQ== 1\nYg== 1\n",
-                                        "YQ== 1\nYQ== 2\n"};
+    static const char *const lines[][2] = {{"?? 1\n", "line 1 is not a token in base64"},
+                                           {"YQ==\n", "line 1 is not"},
+                                           {"YQ== x\n", "line 1 is not"},
+                                           {"YQ== 1x\n", "line 1 is not"},
+                                           {"YQ== -1\n", "line 1 is not"},
+                                           {"YQ== 1\nYg== 1\n", "which another token has"},
+                                           {"YQ== 1\nYQ== 2\n", "is there twice"}};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
-        lks_test_write(path, lines[i], strlen(lines[i]));
-        assert_int_equal(lks__bpe_open(path, &bpe), LKS_ERR_FORMAT);
-        assert_contains(lks_last_error(), "x.tiktoken");
+        lks_test_write(path, lines[i][0], strlen(lines[i][0]));
+        assert_fails(LKS_ERR_FORMAT, lks__bpe_open(path, &bpe), "x.tiktoken", lines[i][1]);
     }
 }
 
