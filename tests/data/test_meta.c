@@ -322,6 +322,10 @@ static void test_hostile_pickle(void **state)
     REFUSED(PKL("\2", "a", "b", "b", "a"), "id 0 has no text");
     REFUSED(PKL("\2", "a", "b", "a", "c"), "id 1 has no text");
     REFUSED(PKL("\0", "a", "b", "a", "b"), "whole number from 1");
+    /* {"vocab_size": 1, "stoi": {"a": 0}, "itos": {0: "a", 1: "b"}} */
+    REFUSED("\x80\4}(\x8c\12vocab_sizeK\1\x8c\4stoi}\x8c\1aK\0s\x8c\4itos}(K\0\x8c\1aK\1\x8c\1bu"
+            "u.",
+            "\"vocab_size\" items each, 1");
     REFUSED(PKL("\2", "a", "a", "a", "b"), "a key twice");
     REFUSED("\x80\4].", "a dict with");
     REFUSED("\x80\4}.", "\"vocab_size\" must be");

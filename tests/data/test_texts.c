@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/docs.h"
 #include "data/encoding.h"
 #include "data/meta.h"
 #include "data/prep.h"
@@ -92,6 +93,33 @@ static void test_documents(void **state)
     const char *field = file(dir, "f.jsonl", "{\"text\":1,\"body\":\"x\"}");
     assert_ok(prep((lks__prep_options){.input = field, .out_dir = out, .field = "body"}));
     assert_string_equal(raw_text(out, "train"), "x\n");
+}
+
+/* How much of all files has been read, at the end and on the way; white space around documents is
+ * none of theirs. */
+static void test_done(void **state)
+{
+    static const char *const want[] = {"one", "two", "beta"};
+    const char *dir = lks_test_folder(), *text;
+    lks__texts texts;
+    lks__docs *docs;
+    size_t bytes;
+    file(dir, "a.txt", "one\n\n two  \n\n\n");
+    file(dir, "b.txt", "beta");
+    assert_ok(lks__texts_open(dir, false, &texts));
+    assert_int_equal(texts.bytes, 14 + 4);
+    assert_ok(lks__docs_open(&texts, 0, texts.n, "text", &docs));
+    for (size_t i = 0; i < 3; i++) {
+        assert_ok(lks__docs_next(docs, &text, &bytes));
+        assert_int_equal(bytes, strlen(want[i]));
+        assert_memory_equal(text, want[i], bytes);
+        assert_int_equal(lks__docs_done(docs), i == 0 ? 5 : i == 1 ? 13 : 18);
+    }
+    assert_ok(lks__docs_next(docs, &text, &bytes));
+    assert_null(text);
+    assert_int_equal(lks__docs_done(docs), texts.bytes);
+    lks__docs_close(docs);
+    lks__texts_close(&texts);
 }
 
 /* Shards of either form hold the same tokens, and each form replaces the other. */
@@ -310,10 +338,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory), /* first, as it looks at all children so far */
-        cmocka_unit_test(test_documents),     cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_long_shard),    cmocka_unit_test(test_encodings),
-        cmocka_unit_test(test_cut_character), cmocka_unit_test(test_remarks),
-        cmocka_unit_test(test_stdin),         cmocka_unit_test(test_bad_inputs),
+        cmocka_unit_test(test_documents),  cmocka_unit_test(test_done),
+        cmocka_unit_test(test_shards),     cmocka_unit_test(test_long_shard),
+        cmocka_unit_test(test_encodings),  cmocka_unit_test(test_cut_character),
+        cmocka_unit_test(test_remarks),    cmocka_unit_test(test_stdin),
+        cmocka_unit_test(test_bad_inputs),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -86,6 +86,7 @@ static void test_clock(void **state)
     assert_line(log, "^rates and end follow rank 0's clock .*two runs are not$");
     assert_line(log, "^train_loader:dataset:lockstep-test-[^/]+ train_shards:2$");
     assert_line(log, "^val_loader:shards pattern=/.*/fineweb_val_\\*.bin tokens:19984$");
+    assert_line(log, "^world_size:2 grad_accum_steps:4$");
     assert_line(log, "^tie_embeddings:True embed_lr:0.05 head_lr:0.0 matrix_lr:0.04 "
                      "scalar_lr:0.04$");
     assert_line(log, "^step:1/1000000 train_loss:[0-9]\\.[0-9]{4} train_time:[0-9]+ms "

@@ -1,6 +1,11 @@
 /* The memory of runs that need several hosts, by kind; tests/plan/memory.sh compares with a run. */
 #include "support.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "session/session.h"
+#include "train/advice.h"
 #include "train/needs.h"
 
 static const lks__process process = {6e6, 9e6};
@@ -101,11 +106,43 @@ static void test_device(void **state)
     assert_float_equal(cpu.device.total, 0.0, 0.0);
 }
 
+/* A smaller batch that fits keeps the tokens of a step. */
+static void test_advice(void **state)
+{
+    char *const argv[] = {"--n_layer=4",     "--n_head=4",
+                          "--n_embd=64",     "--block_size=256",
+                          "--batch_size=24", "--gradient_accumulation_steps=10"};
+    const lks__place here = {1, 1};
+    lks__settings s;
+    lks__args args;
+    lks__device device;
+    lks__needs all, less;
+    char text[LKS__ADVICE_TEXT];
+    assert_ok(lks__session_ask("cpu", &device));
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 6, argv, 0, &args));
+    assert_ok(lks__settings_check(&s, 1));
+    assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &all));
+    const lks__room room = {&device, 0.4 * all.host_bytes, 0};
+    assert_ok(lks__advice_find(&room, &s, 65, &here, &process, text));
+    const char *batch = strstr(text, "--batch_size=");
+    int samples = 0, steps = 0;
+    assert_non_null(batch);
+    assert_int_equal(
+        sscanf(batch, "--batch_size=%d --gradient_accumulation_steps=%d:", &samples, &steps), 2);
+    assert_true(samples < 24 && samples * steps == 24 * 10);
+    s.batch_size = samples;
+    s.gradient_accumulation_steps = steps;
+    assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &less));
+    assert_true(less.host_bytes < room.bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adds_up), cmocka_unit_test(test_zero), cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_private), cmocka_unit_test(test_wire), cmocka_unit_test(test_device),
+        cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,6 +100,7 @@ static void test_other_family(void **state)
                   lks_test_text("train --dry_run --n_layer=1 %s", given[i])),
                0, "data:              text: ", "");
     expect(in(dir, "TOKENIZER_PATH=none.model", "sample"), 1, "", "out");
+    expect(in(dir, "DATA_PATH=text", "sample"), 1, "", "out"); /* sample has no such setting */
     lks__settings s;
     lks__args args;
     lks__settings_defaults(&s);

@@ -443,7 +443,17 @@ static void test_prometheus(void **state)
     at = strstr(text, name);
     assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
     assert_near(value, lks_test_number(steps, "10.loss"), 1e-7);
+    assert_contains(text, lks_test_text("\nlockstep_tokens%s %.0f\n", label,
+                                        lks_test_number(steps, "10.tokens")));
+    assert_contains(text, lks_test_text("\nlockstep_best_val_loss%s ", label));
     assert_int_equal(lks_test_count_files(folder), 2); /* the run, and the file */
+    /* What there isn't is left out. */
+    const char *bare = lks_test_text("%s/bare.prom", lks_test_folder());
+    train(lks_test_folder(), "0", lks_test_text("--prometheus=%s", bare), "--eval_interval=0");
+    text = lks_test_read(bare, NULL);
+    assert_contains(text, "\nlockstep_loss{");
+    assert_null(strstr(text, "best_val_loss"));
+    assert_null(strstr(text, "nan"));
     /* A file that can't be written: the run says so, once, and goes on. */
     lks_test_result r = lks_test_tool(
         "train", lks_test_text("--dataset=%s", data()), lks_test_text("--out_dir=%s/other", folder),
