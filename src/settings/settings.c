@@ -1,7 +1,8 @@
 #include "settings/settings_table.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <glob.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -278,15 +279,13 @@ static bool is_folder(const char *path)
 /* Has the folder training tokens, of either form? */
 static bool has_tokens(const char *folder)
 {
-    char path[LKS__SETTING_STR + 40];
-    struct stat st;
-    glob_t found;
-    snprintf(path, sizeof path, "%s/train.bin", folder);
-    if (stat(path, &st) == 0)
-        return true;
-    snprintf(path, sizeof path, "%s/fineweb_train_*.bin", folder);
-    const bool has = glob(path, GLOB_NOSORT, NULL, &found) == 0;
-    globfree(&found);
+    bool has = false;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir != NULL && !has && (e = readdir(dir)) != NULL;)
+        has = strcmp(e->d_name, "train.bin") == 0 ||
+              fnmatch("fineweb_train_*.bin", e->d_name, 0) == 0;
+    if (dir != NULL)
+        closedir(dir);
     return has;
 }
 
