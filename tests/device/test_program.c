@@ -35,8 +35,11 @@ static void test_choices(void **state)
     static const char *const wrong[] = {
         "deferred:",        "deferred:N", "deferred:-1", "deferred:1x",
         "deferred:1234567", "deferred1",  "cpu:0",       ""};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_int_equal(dry(deferred_tool, wrong[i]).exit_code, 2);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        r = dry(deferred_tool, wrong[i]);
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(r.err, "device must be auto, deferred, deferred:N or cpu in this build");
+    }
     assert_contains(dry(deferred_tool, "deferred:0").err, "there is no such folder");
 }
 
