@@ -218,6 +218,8 @@
     {"*", "grad0", 0.0001, 0, 0, "sums in another order"},
     {"*", "grad3", 0.0001, 0, 0, "the first updates divide small gradients by their own rounding"},
     {"*", "grad_norm", 0.001, 0, 0, "up to step 50"},
+    {"*", "eval", 1e-5, 0, 0, "nanoGPT's; as loss"},
+    {"*", "final", 0.0001, 0, 0, "nanoGPT's; Adam divides small gradients by their own rounding"},
     {"*", "val_loss", 0.0001, 0, 0, "up to step 100"},
     {"*", "val_loss_200", 0.005, 0, 0, "after step 100"},
     {"*", "roundtrip", 0.001, 0, 0, "a weight at a rounding border may become another int8"},

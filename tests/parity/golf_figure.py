@@ -29,7 +29,7 @@ step i. grad_norm[i]: of all gradients before clipping. vals: eval_val after `st
 in float64, of init the first and last 8 values. grad0, grad3: gradients of steps 0 and 3 before clipping; dots as in the other
 golf figures. val_tokens in config: the number of validation tokens, 20,000 without it. quant: the int8 export; for each quantized tensor sums of q, of |q| and of the scales. roundtrip: eval_val of the
 dequantized weights. spread: largest difference of train_loss from a run in float64, over the first k steps, and of the gradients of steps 0 and 3,
-each relative to its tensor's norm."""
+each relative to its tensor's norm: of whole tensors, and of what is recorded of them."""
 
 
 PATTERNS = "CONTROL_TENSOR_NAME_PATTERNS", "INT8_KEEP_FLOAT_FP32_NAME_PATTERNS"
@@ -221,15 +221,24 @@ def spread_of_run(figure, exact):
     }
 
 
+def of_described(got, want):
+    """How far what is recorded of a tensor is off: its sum, dots and single values."""
+    pairs = [(got["sum"], want["sum"])] + [pair for key in ("dots", "first8", "last8") for pair in zip(got.get(key, []), want.get(key, []))]
+    return furthest(pairs)
+
+
 def spread(record, exact):
-    """How far fp32 is from float64: in the first losses, in each section's gradients, relative to their norms, and at the end."""
+    """How far fp32 is from float64: in the first losses; in each section's gradients, as whole tensors and in what is
+    recorded of them, relative to their norms; and at the end."""
     off = [abs(a - b) for a, b in zip(record.figure["train_loss"], exact.figure["train_loss"])]
     result = {f"first_{k}": max(off[:k]) for k in (1, 2, 5, 10, 20, 50, 100, 200) if k <= len(off)}
     result["train_loss"] = max(off)
     for name, t in exact.tensors.items():
         section, norm = name.split("/")[0], np.linalg.norm(t)
         if section in ("grad0", "grad3") and norm > 0:
-            far = np.linalg.norm(record.tensors[name] - t) / norm
+            tensor = name.split("/", 1)[1]
+            described = of_described(record.figure[section][tensor], exact.figure[section][tensor])
+            far = max(np.linalg.norm(record.tensors[name] - t), described) / norm
             result[section] = max(result.get(section, 0.0), far)
     return result | spread_of_run(record.figure, exact.figure)
 

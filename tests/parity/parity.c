@@ -255,21 +255,29 @@ void parity_hold_values(const parity_place *at, const float *x, size_t n, double
     }
 }
 
+void parity_given_figures(const char *variable, const char *list[PARITY_MOST_GIVEN + 1])
+{
+    const char *given = getenv(variable);
+    int n = 0;
+    for (size_t length; given != NULL && *given != '\0'; given += length + (given[length] == ':')) {
+        length = strcspn(given, ":");
+        if (n == PARITY_MOST_GIVEN || given[0] != '/')
+            fail_msg("%s: up to %d absolute paths, with colons between", variable,
+                     PARITY_MOST_GIVEN);
+        list[n++] = lks_test_text("%.*s", (int)length, given);
+    }
+    list[n] = NULL;
+}
+
 const char *const *parity_golf_figures(void)
 {
-    static const char *list[64] = {
+    enum { KEPT = 7 };
+    static const char *list[KEPT + PARITY_MOST_GIVEN + 1] = {
         "generated/golf.json",       "generated/golf_quantized.json", "generated/golf_untied.json",
         "generated/golf_odd.json",   "generated/golf_one_layer.json", "generated/golf_width.json",
         "generated/golf_parts.json",
     };
-    const char *more = getenv("LKS_TEST_GOLF_FIGURES");
-    int n = 7;
-    for (size_t length; more != NULL && *more != '\0' && n < 63;
-         more += length + (more[length] == ':')) {
-        length = strcspn(more, ":");
-        list[n++] = lks_test_text("%.*s", (int)length, more);
-    }
-    list[n] = NULL;
+    parity_given_figures("LKS_TEST_GOLF_FIGURES", list + KEPT);
     return list;
 }
 

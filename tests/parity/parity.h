@@ -87,8 +87,13 @@ typedef struct parity_groups {
 void parity_group_done(void *groups, int group);
 void parity_all_done(parity_groups *groups); /* after the pass: none is missing */
 
+/* The absolute paths in an environment variable (with ':' between), ended by NULL: figures that a
+ * recorder has written, for which tests/figures/tolerances.h has the rows of "*". */
+enum { PARITY_MOST_GIVEN = 40 };
+void parity_given_figures(const char *variable, const char *list[PARITY_MOST_GIVEN + 1]);
+
 /* golf's figures on generated tokens, ended by NULL: those of the repository, and the paths in
- * LKS_TEST_GOLF_FIGURES (separated by ':'), which golf_figure.py has recorded. */
+ * LKS_TEST_GOLF_FIGURES, which golf_figure.py has recorded. */
 const char *const *parity_golf_figures(void);
 
 /* The sampler of the figure's script, over token files of these lengths. */
