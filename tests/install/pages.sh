@@ -11,6 +11,12 @@ for need in man mandoc bash zsh fish; do
     command -v $need >/dev/null || lacks $need "there is no $need"
 done
 
+echo '== made once more, they are those of the build'
+date=$(gzip -dc "$pages/man/man1/lockstep.1.gz" | sed -n 's/^\.TH "*[^ "]*"* 1 "\([^"]*\)".*/\1/p')
+[ -n "$date" ] || fail 'lockstep(1) has no date'
+"$source/cmake/pages/make.sh" "$lockstep" "$source/docs/formats.md" "$date" "$work/pages"
+diff -r "$pages" "$work/pages" || fail 'the program has other pages than the build made of it'
+
 echo '== each command has a page, each setting a place in it'
 "$lockstep" help --table >"$work/table"
 cut -f 1 "$work/table" | sort -u | tr '\n' ' ' | grep -qx 'command exit option usage version word ' || fail 'rows of the table'
