@@ -132,6 +132,17 @@ static void test_lines(void **state)
         assert_string_equal(absolute, cases[i].absolute);
         assert_int_equal(found, used[0] != '\0');
     }
+    /* a path that no system has is none, and not its beginning */
+    char many[LKS__METRICS_PATH + 1];
+    memset(many, 'x', LKS__METRICS_PATH);
+    many[LKS__METRICS_PATH] = '\0';
+    for (int most = 0; most < 2; most++) {
+        const char *line =
+            lks_test_text("{\"kind\":\"host\",\"paths\":{\"dataset\":\"%s\"}}\n", many + most);
+        lks_test_write(path, line, strlen(line));
+        assert_ok(lks__metrics_dataset(dir, used, absolute, &found));
+        assert_string_equal(used, most ? many + 1 : "");
+    }
     static const char bad[] = "{\"kind\":\"host\",\n";
     lks_test_write(path, bad, sizeof bad - 1);
     assert_fails(LKS_ERR_FORMAT, lks__metrics_dataset(dir, used, absolute, &found),

@@ -290,8 +290,11 @@ static void test_help_lists_every_setting(void **state)
     assert_null(strstr(text, "e+"));
     assert_contains(text, "data/NAME is");
     assert_null(strstr(text, "--temperature"));
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         assert_true(strlen(line) <= 100);
+        const size_t blanks = strspn(line, " "); /* a group, a setting, or what goes on below it */
+        assert_true(blanks == 0 || blanks == 2 || blanks == 34);
+    }
     free(text);
 
     f = open_memstream(&text, &bytes);
@@ -299,7 +302,47 @@ static void test_help_lists_every_setting(void **state)
     fclose(f);
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         assert_contains(text, lks_test_text("  --%s=", lks__setting_name(i)));
+    assert_contains(text, "  --start=(line feed) ");
     free(text);
+
+    f = open_memstream(&text, &bytes);
+    lks__setting_help(f, LKS__SETTING_dataset);
+    fclose(f);
+    assert_memory_equal(text, "dataset, a setting of `lockstep ", 32);
+    assert_contains(text, "`, `lockstep ");
+    assert_null(strstr(text, "` `"));
+    assert_contains(text, "\n\n  --dataset=openwebtext ");
+    free(text);
+}
+
+static void test_memory(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } rows[] = {{"7", 7},
+                {"512M", 512ull << 20},
+                {"1.5GB", 1500000000},
+                {"2KB", 2000},
+                {"3K", 3072},
+                {"3KiB", 3072},
+                {"1MB", 1000000},
+                {"1MiB", 1 << 20},
+                {"4G", 4ull << 30},
+                {"1GiB", 1 << 30},
+                {"1T", 1ull << 40},
+                {"2TB", 2000000000000},
+                {"1TiB", 1ull << 40}};
+    lks__settings s;
+    uint64_t bytes;
+    lks__settings_defaults(&s);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(s.memory, sizeof s.memory, "%s", rows[i].text);
+        assert_ok(lks__settings_memory(&s, &bytes));
+        assert_true(bytes == rows[i].bytes);
+    }
+    snprintf(s.memory, sizeof s.memory, "1gb");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_memory(&s, &bytes), "not \"1gb\"");
 }
 
 static void test_nearest(void **state)
@@ -412,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_nothing_is_half_set),
         cmocka_unit_test(test_words_notes_help),
         cmocka_unit_test(test_help_lists_every_setting),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_nearest),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
