@@ -345,6 +345,37 @@ static void test_devices(void **state)
     run_hosts("21", 0.5, host_has_no_answer);
 }
 
+/* Does this host's launcher see that ranks anywhere save, or that none does? */
+static bool sees(lks_comm *comm, bool saving)
+{
+    const struct lks__hier *h = comm->state;
+    for (int i = 0; i < lks_test_tries(2000); i++, usleep(5000))
+        if (lks__segment_saving(lks__shm_segment(h->local), true) == saving)
+            return true;
+    return false;
+}
+
+/* While a rank saves, all hosts know it, and afterwards that it is done. */
+static bool one_saves(lks_comm *comm)
+{
+    CHECK(sees(comm, false));
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 3)
+        lks__comm_saving(comm, true);
+    CHECK(sees(comm, true));
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 3)
+        lks__comm_saving(comm, false);
+    CHECK(sees(comm, false));
+    return lks_comm_barrier(comm) == LKS_OK;
+}
+
+static void test_saving(void **state)
+{
+    run_hosts("22", 20, one_saves);
+    run_hosts("121", 20, one_saves);
+}
+
 static void test_waits_end(void **state)
 {
     run_hosts("22", 20, one_gives_up);
@@ -458,7 +489,7 @@ int main(void)
         cmocka_unit_test(test_reductions),   cmocka_unit_test(test_mismatches),
         cmocka_unit_test(test_waits_end),    cmocka_unit_test(test_devices),
         cmocka_unit_test(test_names),        cmocka_unit_test(test_wire),
-        cmocka_unit_test(test_two_thousand),
+        cmocka_unit_test(test_two_thousand), cmocka_unit_test(test_saving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include "base/sys.h"
 #include "comm/backend.h"
 #include "comm/ranks.h"
+#include "comm/shm/segment_layout.h"
 #include "comm/suite.h"
 #include "lockstep/reduce.h"
 #include "support.h"
@@ -434,6 +435,70 @@ static void test_unknown_backend(void **state)
     assert_null(comm);
 }
 
+/* --- the status table --------------------------------------------------------------------- */
+
+static void set_line(const lks__segment *s, int rank, unsigned posted, unsigned waiting)
+{
+    struct lks__rank_line *line = lks__segment_line(s, rank);
+    line->state = LKS__RANK_JOINED;
+    line->pid = getpid();
+    line->posted = posted;
+    line->waiting = waiting;
+    line->wait_seq = posted - 1;
+}
+
+/* Rank 11 waits in operation 7, at which the others haven't arrived; rank 10 was last at 5. */
+static void test_table(void **state)
+{
+    lks__segment *s;
+    char text[2000];
+    assert_int_equal(lks__segment_create(3, &s), LKS_OK);
+    set_line(s, 0, 6, LKS__WAIT_NONE);
+    set_line(s, 1, 8, LKS__WAIT_ARRIVE);
+    lks__segment_descriptor(s, 0, 5)->kind = LKS__OP_BARRIER;
+    lks__segment_descriptor(s, 1, 7)->kind = LKS__OP_BROADCAST;
+    lks__segment_table(s, 3, 10, text, sizeof text);
+    const char *rows[4] = {text};
+    for (int i = 1; i < 4; i++) {
+        rows[i] = strchr(rows[i - 1], '\n') + 1;
+        assert_int_equal(atoi(rows[i]), 9 + i);
+    }
+    const char *at = strstr(rows[1], " running ");
+    assert_true(at != NULL && at < rows[2]);
+    at = strstr(rows[1], " after 5 barrier ");
+    assert_true(at != NULL && at < rows[2]);
+    assert_int_equal(strncmp(rows[2] - 3, " -\n", 3), 0); /* it waits for nobody */
+    at = strstr(rows[2], " waiting ");
+    assert_true(at != NULL && at < rows[3]);
+    at = strstr(rows[2], " 7 broadcast ");
+    assert_true(at != NULL && at < rows[3]);
+    assert_int_equal(strncmp(rows[3] - 8, " 10, 12\n", 8), 0);
+    assert_non_null(strstr(rows[3], " absent "));
+    lks__segment_close(s);
+}
+
+/* If there isn't room for all ranks, the rest are counted, and those that wait come last. */
+static void test_short_table(void **state)
+{
+    enum { RANKS = 40 };
+    lks__segment *s;
+    char text[2000];
+    int rows = -1, more = 0;
+    assert_int_equal(lks__segment_create(RANKS, &s), LKS_OK);
+    for (int r = 0; r < RANKS; r++)
+        set_line(s, r, 1, r < RANKS - 1 ? LKS__WAIT_ARRIVE : LKS__WAIT_NONE);
+    lks__segment_table(s, RANKS, 0, text, sizeof text);
+    const char *first = strchr(text, '\n') + 1, *end = strstr(text, "  ... and ");
+    assert_int_equal(atoi(first), RANKS - 1);
+    assert_non_null(end);
+    for (const char *p = text; p < end; p = strchr(p, '\n') + 1)
+        rows++;
+    assert_int_equal(sscanf(end, "  ... and %d more\n", &more), 1);
+    assert_true(rows > 1);
+    assert_int_equal(rows + more, RANKS);
+    lks__segment_close(s);
+}
+
 int main(int argc, char **argv)
 {
     static const struct rank_body bodies[] = {
@@ -457,7 +522,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed_anywhere), cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_joining),         cmocka_unit_test(test_memory_faults),
         cmocka_unit_test(test_file_limit),      cmocka_unit_test(test_world_from_env),
-        cmocka_unit_test(test_unknown_backend),
+        cmocka_unit_test(test_unknown_backend), cmocka_unit_test(test_table),
+        cmocka_unit_test(test_short_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

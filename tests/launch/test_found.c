@@ -144,6 +144,27 @@ static void test_absent(void **state)
     }
 }
 
+/* A rank that is started twice doesn't stand for another. */
+static void test_twice(void **state)
+{
+    const struct environment of = {{"RANK=%d", "WORLD_SIZE=3", "LOCAL_RANK=%d",
+                                    "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
+                                    lks_test_text("MASTER_PORT=%d", lks_test_free_port())}};
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--allow_uneven");
+    law_add(&args, "--timeout=%g", 1.5 * lks_test_patience());
+    lks_test_child ranks[3];
+    for (int i = 0; i < 3; i++)
+        ranks[i] = start(&args, &of, i > 0);
+    lks_test_result results[3];
+    for (int i = 0; i < 3; i++)
+        results[i] = lks_test_wait(&ranks[i], 30);
+    assert_int_equal(results[0].exit_code, 1);
+    assert_contains(results[0].err, "local rank 2 of 3 on this host has not attached");
+    assert_true(results[1].exit_code != 0 && results[2].exit_code != 0);
+}
+
 /* A rank that counts another number of ranks on this host isn't taken for one of ours. */
 static void test_another_number(void **state)
 {
@@ -282,9 +303,10 @@ int main(int argc, char **argv)
     /* Those that need a launcher which may be missing are CTest programs of their own, which
      * skip. */
     const struct CMUnitTest ours[] = {
-        cmocka_unit_test(test_reading),  cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_two_jobs), cmocka_unit_test(test_death),
-        cmocka_unit_test(test_absent),   cmocka_unit_test(test_another_number),
+        cmocka_unit_test(test_reading),        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_two_jobs),       cmocka_unit_test(test_death),
+        cmocka_unit_test(test_twice),          cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_another_number),
     };
     static const struct {
         const char *name;

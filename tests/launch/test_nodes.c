@@ -150,6 +150,32 @@ static void test_restart(void **state)
     }
 }
 
+/* Ranks of two starts of a job find each other at their own start's addresses, and not at those of
+ * the start before, which the job's store still has. */
+static void test_restart_of_groups(void **state)
+{
+    const int port = lks_test_free_port();
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--max_iters=1");
+    law_add(&args, "--timeout=%g", 4 * lks_test_patience());
+    const char *script = "";
+    for (int i = 0; i < args.n; i++)
+        script = lks_test_text("%s '%s'", script, i == 0 ? LKS_TEST_TOOL : args.argv[i]);
+    script = lks_test_text("%s --out_dir='%s'-$TORCHELASTIC_RESTART_COUNT || exit 4; "
+                           "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3",
+                           script, out);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=1"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1", "--max-restarts=1");
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int i = 0; i < 2; i++) {
+        if (r[i].exit_code != 0)
+            fail_msg("node %d: exit code %d: %s", i, r[i].exit_code, r[i].err);
+        assert_null(strstr(r[i].err, "exited with code 4"));
+    }
+    assert_int_equal(law_count_checkpoints(lks_test_text("%s-1", out)), 1);
+}
+
 static void test_signal(void **state)
 {
     int port = lks_test_free_port();
@@ -646,6 +672,7 @@ int main(void)
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_failure),
         cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_restart_of_groups),
         cmocka_unit_test(test_signal),
         cmocka_unit_test(test_signal_everywhere),
         cmocka_unit_test(test_signal_twice),

@@ -140,6 +140,28 @@ static void test_programs_of_others(void **state)
     r = lks_test_wait(&run, 60);
     assert_int_equal(r.exit_code, 128 + SIGTERM);
     assert_true(r.seconds < 4 * lks_test_patience());
+    assert_null(strstr(r.err, " waits: rank ")); /* said only after some seconds */
+}
+
+/* A program that keeps a signal blocked has it wait, and the launcher sends it. */
+static void test_blocked(void **state)
+{
+    const char *mark = marked_variable(), *env[] = {mark, NULL};
+    const char *const argv[] = {"lockstep", "run", "env", "--block-signal=USR2",
+                                "sleep",    "50",  NULL};
+    lks_test_child run = lks_test_start(argv, env);
+    pid_t rank = -1;
+    for (int i = 0; i < lks_test_tries(2000); i++, pause_ms(5)) {
+        rank = marked_rank(mark, 0);
+        if (rank > 0 && has_signal(rank, "SigBlk", SIGUSR2))
+            break;
+    }
+    assert_int_equal(kill(run.pid, SIGUSR2), 0);
+    for (int i = 0; i < lks_test_tries(1000) && !has_signal(rank, "ShdPnd", SIGUSR2); i++)
+        pause_ms(5);
+    assert_true(has_signal(rank, "ShdPnd", SIGUSR2));
+    assert_int_equal(kill(run.pid, SIGTERM), 0);
+    assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
 }
 
 /* The blocked and ignored signals of a rank, and of the same program without us, if a shell starts
@@ -258,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_early_saves),
         cmocka_unit_test(test_programs_of_others),
         cmocka_unit_test(test_inherited),
+        cmocka_unit_test(test_blocked),
         cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_ignored_by_launcher),
     };

@@ -499,6 +499,13 @@ static lks_status other_type_gathered(struct rank *r, bool first)
     return lks_comm_all_gather(r->comm, r->value[1], r->value[0], 10, dtype);
 }
 
+/* One rank's elements would fit into memory's addresses, and all ranks' don't. */
+static lks_status gathers_too_much(struct rank *r, bool first)
+{
+    return lks_comm_all_gather(r->comm, r->value[1], r->value[0], SIZE_MAX / sizeof(double),
+                               LKS_FLOAT64);
+}
+
 /* --- messages name the step --------------------------------------------------------------------
  */
 
@@ -532,6 +539,16 @@ static lks_status aborted_in_step(struct rank *r, bool first)
 /* The program notes nothing, so lks_ddp's count is named. */
 static lks_status ddp_counts(struct rank *r, bool first)
 {
+    LKS__TRY(open_ddp(r));
+    for (int i = 0; i < (first ? 3 : 2); i++)
+        LKS__TRY(whole_step(r, r->ddp));
+    return lks_comm_barrier(r->comm);
+}
+
+/* The program's own step is named, and lks_ddp's count isn't. */
+static lks_status program_counts(struct rank *r, bool first)
+{
+    lks_comm_note(r->comm, first ? 70 : 71, "mine");
     LKS__TRY(open_ddp(r));
     for (int i = 0; i < (first ? 3 : 2); i++)
         LKS__TRY(whole_step(r, r->ddp));
@@ -673,6 +690,8 @@ static const struct row rows[] = {
     {"other type gathered", other_type_gathered, LKS_ERR_ARG, LKS_ERR_ARG,
      "rank 0 called all_gather of 10 bfloat16 elements, rank 1 called all_gather of 10 float16",
      DISAGREE},
+    {"gathers too much", gathers_too_much, LKS_ERR_ARG, LKS_ERR_ARG,
+     "are more than memory can address", "are more than memory can address"},
     {"steps apart", steps_apart, LKS_ERR_ARG, LKS_ERR_ARG,
      "rank 0 called barrier at step 7, rank 1 called all_reduce of 3 int64 elements by max at step "
      "8;",
@@ -682,6 +701,9 @@ static const struct row rows[] = {
      "rank 0 failed at step 5: the disk is full", "rank 0 failed at step 5: the disk is full"},
     {"ddp counts", ddp_counts, LKS_ERR_ARG, LKS_ERR_ARG, "called barrier at step 2;",
      "called barrier at step 2;"},
+    {"program counts", program_counts, LKS_ERR_ARG, LKS_ERR_ARG,
+     " at step 70, rank 1 called barrier at step 71;",
+     " at step 70, rank 1 called barrier at step 71;"},
     {"saved and loaded", saved_and_loaded, LKS_OK, LKS_OK, "", ""},
     {"disk of rank 0", disk_of_rank_0, LKS_ERR_IO, LKS_ERR_IO,
      "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved",

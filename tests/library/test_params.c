@@ -47,6 +47,12 @@ static double loss_of(int step, int v, int m)
     return 1.0 / (1 + step + 3 * v + 7 * m);
 }
 
+/* One virtual rank uses it, in the first step and not in the second. */
+static bool has_rare(int step, int v)
+{
+    return v == RARE_V && step % 2 == 0;
+}
+
 /* Of all magnitudes, so that each order of addition rounds differently; zero for a micro-batch
  * without samples, or for a parameter that it doesn't use. */
 static float made_up(int step, int v, int m, int param, size_t i)
@@ -54,7 +60,7 @@ static float made_up(int step, int v, int m, int param, size_t i)
     const uint32_t counter[4] = {(uint32_t)step, (uint32_t)(v << 8 | m), (uint32_t)param,
                                  (uint32_t)i};
     uint32_t words[4];
-    if (weight_of(v, m) == 0 || (param == RARE && v != RARE_V))
+    if (weight_of(v, m) == 0 || (param == RARE && !has_rare(step, v)))
         return 0;
     lks__philox4x32(lks__philox_key_of(1), counter, words);
     return ldexpf((float)(int32_t)words[0], -31 - (int)(words[1] % 12));
@@ -129,7 +135,8 @@ static lks_status backward(struct rank *r, lks_ddp *ddp, int step, int v, int m)
         int p = r->marks == FORWARDS ? i : N_PARAMS - 1 - i;
         for (size_t k = 0; p != FROZEN && k < counts[p]; k++)
             r->model->grad[p][k] += made_up(step, v, m, p, k);
-        if (r->marks == NONE || (r->marks == HALF && p % 2 == 0) || (p == RARE && v != RARE_V))
+        if (r->marks == NONE || (r->marks == HALF && p % 2 == 0) ||
+            (p == RARE && !has_rare(step, v)))
             continue;
         LKS__TRY(lks_ddp_mark_ready(ddp, (size_t)p));
     }
@@ -162,7 +169,7 @@ static lks_status check_step(const struct rank *r, const lks_ddp *ddp, int step,
         fabs(got->norm - e->norm[step]) > 1e-6 * e->norm[step])
         return lks__fail(LKS_ERR_DIVERGED, "step %d: weight %g, loss %.17g, norm %.17g", step,
                          got->weight, got->loss, got->norm);
-    bool rare = r->marks == NONE || r->options.virtual_ranks > RARE_V;
+    bool rare = r->marks == NONE || (r->options.virtual_ranks > RARE_V && has_rare(step, RARE_V));
     if (r->marks != HALF && lks_ddp_used(ddp, RARE) != rare)
         return lks__fail(LKS_ERR_DIVERGED, "step %d: was %s used?", step, names[RARE]);
     return LKS_OK;
