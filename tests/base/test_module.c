@@ -23,8 +23,10 @@ static void test_files(void **state)
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/%s", folder, file);
     setenv("LOCKSTEP_MODULES", folder, 1);
     expect_none(file, 1, "lockstep_test.so lies neither beside the program nor");
-    assert_int_equal(mkfifo(path, 0600), 0); /* the loader would wait for a writer */
+    alarm((unsigned)(10 * lks_test_patience())); /* the loader would wait for a writer */
+    assert_int_equal(mkfifo(path, 0600), 0);
     expect_none(file, 1, "lockstep_test.so: it is no file");
+    alarm(0);
     assert_int_equal(unlink(path), 0);
     static const char zeros[100];
     lks_test_write(path, zeros, sizeof zeros);

@@ -235,6 +235,34 @@ static int end_like(const char *how)
     return st == LKS_OK ? 0 : 3;
 }
 
+/* Seconds from a signal, or the last heartbeat after it, to the end of its time. */
+static const double STOP_S = 0.5;
+
+static volatile sig_atomic_t asked;
+
+static void on_term(int sig)
+{
+    asked = 1;
+}
+
+/* When it is asked to stop, it works for twice its time, with heartbeats. */
+static int stop_slowly(void)
+{
+    lks_comm *comm = open_group(30);
+    if (comm == NULL)
+        return 20;
+    signal(SIGTERM, on_term);
+    printf("ready-%d\n", lks_comm_rank(comm));
+    fflush(stdout);
+    while (!asked)
+        usleep(1000);
+    for (int i = 0; i < 20; i++) {
+        usleep((useconds_t)(0.1 * STOP_S * lks_test_patience() * 1e6));
+        lks_comm_beat(comm);
+    }
+    _exit(7);
+}
+
 /* --- what ranks get ----------------------------------------------------------------------- */
 
 static void test_environment(void **state)
@@ -713,6 +741,17 @@ static void test_suspend(void **state)
     assert_int_equal(WEXITSTATUS(finish(&l)), 128 + SIGTERM);
 }
 
+/* Ranks with heartbeats have the time that they need. */
+static void test_slow_stop(void **state)
+{
+    struct launch l;
+    more.shutdown_timeout_s = STOP_S * lks_test_patience();
+    start(&l, 2, BODY("stop_slowly"));
+    more.shutdown_timeout_s = 0;
+    signal_when_ready(&l, SIGTERM);
+    assert_int_equal(WEXITSTATUS(finish(&l)), 7);
+}
+
 /* The time for a stop doesn't run while all are suspended. */
 static void test_suspended_stop(void **state)
 {
@@ -816,32 +855,23 @@ static int body_launch_two(void)
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--rank") == 0)
-        return strcmp(argv[2], "launch_two") == 0 ? body_launch_two() : end_like(argv[2]);
+        return strcmp(argv[2], "launch_two") == 0    ? body_launch_two()
+               : strcmp(argv[2], "stop_slowly") == 0 ? stop_slowly()
+                                                     : end_like(argv[2]);
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* descriptors that the test itself inherited */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_group_works),
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_exit_codes),
-        cmocka_unit_test(test_named_with_step),
-        cmocka_unit_test(test_killed_while_exiting),
-        cmocka_unit_test(test_ended_together),
-        cmocka_unit_test(test_code_after_signal),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_error_files),
-        cmocka_unit_test(test_not_executable),
-        cmocka_unit_test(test_grandchildren),
-        cmocka_unit_test(test_launcher_killed),
-        cmocka_unit_test(test_killed_with_detached),
-        cmocka_unit_test(test_earlier_child),
-        cmocka_unit_test(test_both_killed),
-        cmocka_unit_test(test_forwarding),
-        cmocka_unit_test(test_second_signal_kills),
-        cmocka_unit_test(test_suspend),
-        cmocka_unit_test(test_suspended_stop),
-        cmocka_unit_test(test_death_while_stopping),
-        cmocka_unit_test(test_terminal),
-        cmocka_unit_test(test_memory_faults),
+        cmocka_unit_test(test_environment),     cmocka_unit_test(test_group_works),
+        cmocka_unit_test(test_descriptors),     cmocka_unit_test(test_exit_codes),
+        cmocka_unit_test(test_named_with_step), cmocka_unit_test(test_killed_while_exiting),
+        cmocka_unit_test(test_ended_together),  cmocka_unit_test(test_code_after_signal),
+        cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_error_files),
+        cmocka_unit_test(test_not_executable),  cmocka_unit_test(test_grandchildren),
+        cmocka_unit_test(test_launcher_killed), cmocka_unit_test(test_killed_with_detached),
+        cmocka_unit_test(test_earlier_child),   cmocka_unit_test(test_both_killed),
+        cmocka_unit_test(test_forwarding),      cmocka_unit_test(test_second_signal_kills),
+        cmocka_unit_test(test_suspend),         cmocka_unit_test(test_slow_stop),
+        cmocka_unit_test(test_suspended_stop),  cmocka_unit_test(test_death_while_stopping),
+        cmocka_unit_test(test_terminal),        cmocka_unit_test(test_memory_faults),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -4,11 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/sys.h"
 #include "launch/output.h"
+#include "launch/writer.h"
 
 /* Write until the launcher has no room left: `end` takes nothing for a second. */
 static void fill(lks__output *o, int end)
@@ -63,8 +67,97 @@ static void test_reader_leaves(void **state)
     assert_true(done);
 }
 
+/* A log file's disk is full: that is said once, and at the end how many bytes are missing. */
+static void test_full_disk(void **state)
+{
+    const struct lks__output_plan plan = {.file = LKS__STD_BOTH};
+    const char *folder = lks_test_folder();
+    char *const folders[] = {(char *)(uintptr_t)folder};
+    lks__consoles *consoles;
+    lks__output *o;
+    int fds[2], ends[2];
+    char text[4096];
+    assert_int_equal(symlink("/dev/full", lks_test_text("%s/stdout.log", folder)), 0);
+    assert_int_equal(symlink("/dev/full", lks_test_text("%s/stderr.log", folder)), 0);
+    fflush(stderr);
+    const int kept = dup(STDERR_FILENO);
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    assert_int_equal(dup2(fds[1], STDERR_FILENO), STDERR_FILENO);
+    close(fds[1]);
+    assert_int_equal(lks__consoles_open(&consoles), LKS_OK);
+    assert_int_equal(lks__output_open(&plan, 1, 0, "host", folders, consoles, &o), LKS_OK);
+    lks__output_ends(o, 0, ends);
+    for (int i = 0; i < 20; i++) {
+        struct pollfd p[3];
+        (void)!write(ends[i % 2], "12345\n", 6);
+        for (int k = 0; k < 3; k++) {
+            const int n = lks__output_fill(o, p);
+            poll(p, (nfds_t)n, 5);
+            lks__output_step(o, p, n);
+        }
+    }
+    lks__output_started(o, 0);
+    while (!lks__output_drain(o, true))
+        usleep(1000);
+    lks__output_close(o);
+    lks__consoles_close(consoles, -1);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    const ssize_t n = read(fds[0], text, sizeof text - 1);
+    close(fds[0]);
+    assert_true(n > 0);
+    text[n] = '\0';
+    static const char said[] = "a log file can't be written any more: No space left on device\n";
+    const char *first = strstr(text, said);
+    assert_non_null(first);
+    assert_null(strstr(first + 1, said));
+    assert_contains(text, "log files couldn't be written: 120 bytes are missing\n");
+}
+
+/* What is left for one reader doesn't include what is being written for another. */
+static void test_left(void **state)
+{
+    static char large[8192];
+    const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lks__writer *w;
+    int a[2], b[2], ready = 0;
+    size_t bytes, lines;
+    assert_ok(lks__writer_open(1 << 16, 4096, event, &w));
+    assert_true(pipe2(a, O_CLOEXEC) == 0 && pipe2(b, O_CLOEXEC) == 0);
+    assert_int_equal(fcntl(a[1], F_SETPIPE_SZ, 4096), 4096);
+    const int sink_a = lks__writer_sink(w, a[1]), sink_b = lks__writer_sink(w, b[1]);
+    memset(large, '\n', sizeof large);
+    assert_true(lks__writer_add(w, sink_a, "", 0, large, sizeof large, 0));
+    for (int i = 0; i < lks_test_tries(2000) && ready < 4096; i++, usleep(1000))
+        assert_int_equal(ioctl(a[0], FIONREAD, &ready), 0);
+    assert_int_equal(ready, 4096); /* and for the rest it waits */
+    assert_true(lks__writer_add(w, sink_b, "head", 4, " one\ntwo\n", 9, 0));
+    lks__writer_left(w, sink_b, &bytes, &lines);
+    assert_int_equal(bytes, 13);
+    assert_int_equal(lines, 2);
+    lks__writer_left(w, sink_a, &bytes, &lines);
+    assert_int_equal(bytes, sizeof large);
+    assert_int_equal(lines, sizeof large);
+    for (size_t got = 0; got < sizeof large;)
+        got += (size_t)read(a[0], large, sizeof large);
+    for (int i = 0; i < lks_test_tries(2000) && !lks__writer_idle(w); i++)
+        usleep(1000);
+    lks__writer_left(w, sink_b, &bytes, &lines);
+    assert_int_equal(bytes + lines, 0);
+    assert_int_equal(read(b[0], large, sizeof large), 13);
+    assert_memory_equal(large, "head one\ntwo\n", 13);
+    assert_true(lks__writer_close(w));
+    for (int i = 0; i < 2; i++) {
+        close(a[i]);
+        close(b[i]);
+    }
+    close(event);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reader_leaves)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reader_leaves),
+                                       cmocka_unit_test(test_full_disk),
+                                       cmocka_unit_test(test_left)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 
 #include "base/status.h"
 #include "comm/backend.h"
+#include "comm/shm/host.h"
+#include "comm/shm/segment_layout.h"
 #include "lockstep/lockstep.h"
 
 enum { MAX_RANKS = 4, N_TENSORS = 9, BYTES = 4096 };
@@ -224,6 +227,10 @@ static void test_none(void **state)
     assert_int_equal(on_ranks(2, absent, 0, run_load_needed), LKS_ERR_IO);
     assert_contains(ranks[1].said, "lks_checkpoint_load: rank 0: there is no checkpoint");
     check_untouched(2);
+    /* A save that was cut off is no checkpoint. */
+    assert_int_equal(mkdir(lks_test_text("%s/ckpt-00000009.tmp", dir), 0700), 0);
+    assert_ok(on_ranks(2, dir, 0, run_load));
+    check_untouched(2);
     /* A link to nothing isn't a new start. */
     assert_int_equal(symlink("ckpt-00000012", lks_test_text("%s/latest", dir)), 0);
     assert_int_equal(on_ranks(2, dir, 0, run_load), LKS_ERR_IO);
@@ -251,6 +258,7 @@ static void test_altered(void **state)
         assert_int_equal(on_ranks(3, dir, 0, run_load), LKS_ERR_FORMAT);
         assert_contains(ranks[2].said, "ckpt-00000002/model.safetensors");
         assert_contains(ranks[2].said, "the newest good checkpoint is ckpt-00000001");
+        assert_contains(ranks[2].said, "(lks_checkpoint_load: as dir)");
         check_untouched(3);
         check_loaded(2, lks_test_text("%s/ckpt-00000001", dir), 1);
     }
@@ -370,6 +378,53 @@ static void test_disk(void **state)
     check_untouched(2);
 }
 
+/* Looks at rank 0's line all the time. */
+struct watch {
+    pthread_t thread;
+    const lks__segment *segment;
+    atomic_bool end, saw_saving, saw_beat;
+};
+
+static void *watch_main(void *arg)
+{
+    struct watch *w = arg;
+    struct lks__rank_line *line = lks__segment_line(w->segment, 0);
+    unsigned long long beat = 0;
+    for (bool saved = false; !w->end;) {
+        const bool saves = lks__segment_saving(w->segment, false);
+        const unsigned long long now = line->beat_us;
+        if (saves)
+            w->saw_saving = true;
+        if (saved && saves && now != beat && line->saving != 0)
+            w->saw_beat = true;
+        saved = saves;
+        beat = now;
+    }
+    return NULL;
+}
+
+/* While rank 0 saves, the launcher sees that, and heartbeats. Each save takes milliseconds. */
+static void test_while_saving(void **state)
+{
+    const char *dir = lks_test_folder();
+    struct model *m = calloc(1, sizeof *m);
+    lks_comm *comm;
+    assert_non_null(m);
+    assert_ok(lks__comm_open_threads(1, 30, &comm));
+    struct watch w = {.segment = lks__shm_segment(comm)};
+    fill(m, 1);
+    assert_int_equal(pthread_create(&w.thread, NULL, watch_main, &w), 0);
+    for (int i = 0; i < lks_test_tries(100) && !(w.saw_saving && w.saw_beat); i++)
+        assert_ok(lks_checkpoint_save(comm, dir, (uint64_t)i, m->tensors, N_TENSORS, 1));
+    w.end = true;
+    pthread_join(w.thread, NULL);
+    assert_true(w.saw_saving);
+    assert_true(w.saw_beat);
+    assert_false(lks__segment_saving(w.segment, false)); /* it is done */
+    lks_comm_close(comm);
+    free(m);
+}
+
 /* `lockstep` doesn't take such a folder for one of its runs. */
 static void test_no_run(void **state)
 {
@@ -387,7 +442,7 @@ int main(void)
         cmocka_unit_test(test_keep),         cmocka_unit_test(test_none),
         cmocka_unit_test(test_altered),      cmocka_unit_test(test_other_tensors),
         cmocka_unit_test(test_ranks_differ), cmocka_unit_test(test_disk),
-        cmocka_unit_test(test_no_run),
+        cmocka_unit_test(test_no_run),       cmocka_unit_test(test_while_saving),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
