@@ -49,8 +49,9 @@ for name in quickstart quickstart.conf config/quickstart.conf config/quickstart.
     grep -v '"kind":"host"' "$work/run$n/metrics.jsonl" | sed 's/"ms":.*//' | cmp - "$work/expected" || fail "$name trains another run"
 done
 
-echo '== a recipe of this folder is read before the installed one'
+echo '== a recipe of this folder is read before the installed one; a file without .conf or .py is none'
 mkdir config
+echo 'no recipe' >quickstart
 small='n_head = 2\nn_embd = 16\nblock_size = 8\ngradient_accumulation_steps = 2\n'
 # shellcheck disable=SC2059 # a format on purpose
 printf "batch_size = 3\n$small" >config/quickstart.conf
