@@ -65,6 +65,20 @@ static void test_command_line_wins(void **state)
     assert_int_equal(s.n_embd, 9);
 }
 
+/* A command that takes words takes config files, too: they are none of its words. */
+static void test_among_words(void **state)
+{
+    char *a = (char *)lks_test_text("%s/a.conf", lks_test_folder());
+    lks_test_write(a, "n_layer=2\n", 10);
+    char *const argv[] = {"step", a, "more"};
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_BENCH, 3, argv, 5, &args));
+    assert_int_equal(args.n_positional, 2);
+    assert_string_equal(args.positional[0], "step");
+    assert_string_equal(args.positional[1], "more");
+    assert_int_equal(s.n_layer, 2);
+}
+
 static void test_nanogpt(void **state)
 {
     assert_ok(read_as("finetune.py", "import time\n"
@@ -367,11 +381,12 @@ static void test_our_recipes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recipe),     cmocka_unit_test(test_command_line_wins),
-        cmocka_unit_test(test_nanogpt),    cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_listed_once),
-        cmocka_unit_test(test_beginnings), cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_hostile),    cmocka_unit_test(test_our_recipes),
+        cmocka_unit_test(test_recipe),      cmocka_unit_test(test_command_line_wins),
+        cmocka_unit_test(test_nanogpt),     cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_arithmetic),  cmocka_unit_test(test_listed_once),
+        cmocka_unit_test(test_beginnings),  cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_our_recipes),
+        cmocka_unit_test(test_among_words),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
