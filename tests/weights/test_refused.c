@@ -264,6 +264,66 @@ static void test_known(void **state)
     }
 }
 
+/* GPT-2's header without its numbers: a file that takes no room. */
+static void write_gpt2(const char *folder, int n_layer, int n_head)
+{
+    const lks__model_config config = {.ops = &lks__model_gpt2,
+                                      .n_layer = n_layer,
+                                      .n_head = 12,
+                                      .n_embd = 768,
+                                      .block_size = 1024,
+                                      .vocab_size = 50257,
+                                      .bias = true};
+    const char *path = lks_test_text("%s/model.safetensors", folder);
+    lks__table table;
+    assert_ok(lks__model_tensors(&config, &table));
+    lks__st_tensor *list = calloc(table.n_tensors, sizeof *list);
+    assert_non_null(list);
+    size_t bytes = 0;
+    for (size_t i = 0; i < table.n_tensors; i++) {
+        const lks__tensor *t = &table.tensors[i];
+        const bool turn = t->layer >= 0 && t->n_dims == 2;
+        list[i] = (lks__st_tensor){.name = t->name,
+                                   .dtype = "F16",
+                                   .n_dims = t->n_dims,
+                                   .shape = {t->shape[turn], t->shape[!turn]},
+                                   .bytes = t->count * 2};
+        bytes += list[i].bytes;
+    }
+    char *block;
+    size_t block_bytes;
+    assert_ok(lks__st_head(path, list, table.n_tensors, NULL, false, &block, &block_bytes));
+    lks_test_write(path, block, block_bytes);
+    assert_int_equal(truncate(path, (off_t)(block_bytes + bytes)), 0);
+    const char *json = lks_test_text("{\"n_head\": %d}", n_head);
+    lks_test_write(lks_test_text("%s/config.json", folder), json, strlen(json));
+    free(block);
+    free(list);
+    lks__table_free(&table);
+}
+
+/* A model by its name has that name's shape and heads. */
+static void test_by_name(void **state)
+{
+    const char *models = lks_test_folder(), *folder = lks_test_text("%s/gpt2", models);
+    lks__weights *w;
+    setenv("LOCKSTEP_HOME", models, 1);
+    assert_ok(lks__sys_make_dirs(folder));
+    write_gpt2(folder, 12, 12);
+    assert_ok(lks__weights_open("gpt2", NULL, &w));
+    assert_int_equal(w->model.n_layer, 12);
+    assert_int_equal(w->model.vocab_size, 50257);
+    lks__weights_close(w);
+    write_gpt2(folder, 11, 12);
+    assert_fails(LKS_ERR_FORMAT, try("gpt2"), "which gpt2 has, is missing");
+    write_gpt2(folder, 12, 16);
+    assert_fails(LKS_ERR_FORMAT, try("gpt2"), "has n_head = 16, but gpt2 has 12");
+    assert_ok(try(folder)); /* by its path it is whatever it is */
+    assert_int_equal(rename(folder, lks_test_text("%s/gpt2-medium", models)), 0);
+    assert_fails(LKS_ERR_FORMAT, try("gpt2-medium"), "but gpt2-medium has");
+    unsetenv("LOCKSTEP_HOME");
+}
+
 /* A checkpoint's file with the right names and numbers of elements, but another shape or type. */
 static void test_shape(void **state)
 {
@@ -305,7 +365,7 @@ int main(void)
         cmocka_unit_test(test_parts),   cmocka_unit_test(test_deep_json),
         cmocka_unit_test(test_values),  cmocka_unit_test(test_llmc),
         cmocka_unit_test(test_sources), cmocka_unit_test(test_shape),
-        cmocka_unit_test(test_known),
+        cmocka_unit_test(test_known),   cmocka_unit_test(test_by_name),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
