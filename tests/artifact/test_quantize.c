@@ -351,7 +351,7 @@ static void test_refused(void **state)
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     static const lks__quant_scheme schemes[] = {LKS__QUANT_FLOAT, LKS__QUANT_HALF, LKS__QUANT_ROWS,
                                                 LKS__QUANT_WHOLE};
-    float x[4] = {1, 2, 3, 4}, values[4];
+    float x[5] = {1, 2, 3, 4, NAN}, values[4]; /* the NaN is not quantized */
     float scales[2];
     for (size_t s = 0; s < 4; s++)
         for (size_t b = 0; b < 3; b++) {

@@ -318,7 +318,7 @@ static void test_refused(void **state)
         {"transformr.wte", "nearest names are transformer.wte.weight, transformer.wpe.weight, "},
         {"h\\.[0-3]\\.atn\\.", "nearest names are transformer.h.0.attn."},
         {"h\\.0\\.atn\\.c_proj\\.w", "nearest names are transformer.h.0.attn.c_proj.weight, "},
-        {"xyzzy", "matches no tensor; the nearest names are "},
+        {"xyzzy", "freeze=\"xyzzy\" matches no tensor; the nearest names are "},
         {".", "matches all 148 tensors: nothing would be trained"},
         {"transformer", "matches all 148"},
         {"h\\.(0", "is no POSIX extended regular expression: "},
@@ -330,7 +330,7 @@ static void test_refused(void **state)
         {"wte\\", "is no POSIX extended regular expression: "},
         {"((a{100}){100}){100}", "repetitions {m,n} together are more than 1000"},
         {"a{99999999999999999999}", "repetitions {m,n} together are more than 1000"},
-        {"wte\xff", "byte 3 is not UTF-8"},
+        {"wte\xff", "freeze=\"wte\\xff\": byte 3 is not UTF-8"},
     };
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         lks__table table;

@@ -174,6 +174,24 @@ static void test_bytes(void **state)
     }
 }
 
+/* Sizes that don't fit the address space are refused, also where no product overflows. */
+static void test_too_large(void **state)
+{
+    (void)state;
+    lks__model_config c = small_models[0].config;
+    lks__table table;
+    size_t bytes;
+    c.n_layer = c.n_head = 1;
+    for (int shift = 27; shift <= 30; shift += 3) { /* 2^63 bytes, and 2^69 */
+        c.n_embd = 1 << shift;
+        assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "memory can address");
+    }
+    c.n_embd = 1 << 29;
+    c.block_size = 1;
+    assert_fails(LKS_ERR_CONFIG, lks__model_activation_bytes(&c, 1 << 30, &lks__layers_cpu, &bytes),
+                 "batch_size = 1073741824", "memory can address");
+}
+
 /* ---- logits ------------------------------------------------------------------------------- */
 
 /* -log of the probability that the logits of the token after tokens[0, n) give to `target`. */
@@ -252,8 +270,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensor_at),      cmocka_unit_test(test_first_bad_gpt2),
         cmocka_unit_test(test_first_bad_golf), cmocka_unit_test(test_flops),
-        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_logits),         cmocka_unit_test(test_draws),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
 }

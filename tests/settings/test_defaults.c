@@ -258,6 +258,8 @@ static void test_recipes(void **state)
             check(&s, lks__setting_find(nanogpt[i].name), &nanogpt[i]);
     assert_int_equal(s.eval_interval, 1000);
     assert_int_equal(s.log_interval, 10);
+    assert_ok(lks__settings_check(&s, 1));
+    assert_int_equal(s.gelu, LKS__gelu_exact); /* a run records its form, not "auto" */
 }
 
 int main(void)

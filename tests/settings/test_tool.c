@@ -139,6 +139,9 @@ static void check_bench_step(const char *family)
         "bench", "step", family, "--num_kv_heads=1", "--n_layer=2", "--n_head=2", "--n_embd=32",
         "--block_size=32", "--batch_size=2", "--vocab_size=65", "--nproc_per_node=2", "--iters=4");
     expect(r, 0, "step: median", "");
+    /* two ranks of two sequences of 32 tokens */
+    const double tokens = number_behind(r.out, "), ") * number_behind(r.out, "median ") / 1e3;
+    assert_near(tokens, 128.0, 25.0); /* the time is printed to 0.01 ms */
     static const char *const parts[] = {"data ",   "forward ", "head ",   "backward ",
                                         "reduce ", "wait ",    "update ", "other "};
     for (int rank = 0; rank < 2; rank++) {
