@@ -273,6 +273,16 @@ int lks_test_count_files(const char *folder)
     return n;
 }
 
+long lks_test_pages(void)
+{
+    long pages;
+    FILE *f = fopen("/proc/self/statm", "r"); /* whose size is 0 */
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%ld", &pages), 1);
+    fclose(f);
+    return pages;
+}
+
 const char *lks_test_sha256(const char *path)
 {
     lks_test_result r = lks_test_run((const char *const[]){"sha256sum", path, NULL}, NULL, 60);

@@ -86,6 +86,7 @@ const char *lks_test_read(const char *path, size_t *bytes_p);
 bool lks_test_exists(const char *path);
 int lks_test_count_files(const char *folder);  /* entries except . and .. */
 const char *lks_test_sha256(const char *path); /* hex, by sha256sum */
+long lks_test_pages(void);                     /* that this process has mapped */
 
 /* Path of data that may lie beside the repository (../shared/NAME); the test is skipped if they
  * don't. */

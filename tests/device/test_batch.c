@@ -3,7 +3,6 @@
 #include "support.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,30 +66,19 @@ static void test_mirror(void **state)
     }
 }
 
-/* Pages that this process has mapped. */
-static long mapped(void)
-{
-    long pages;
-    FILE *f = fopen("/proc/self/statm", "r"); /* whose size is 0 */
-    assert_non_null(f);
-    assert_int_equal(fscanf(f, "%ld", &pages), 1);
-    fclose(f);
-    return pages;
-}
-
 /* A mirror that is closed gives back all of its memory. (The deferred device keeps what is
  * released, to find its use.) */
 static void test_mirror_closed(void **state)
 {
     enum { TIMES = 20, BYTES = 1 << 20 };
     lks__device *device = open_device(-1);
-    const long before = mapped();
+    const long before = lks_test_pages();
     for (int i = 0; i < TIMES; i++) {
         lks__mirror m;
         assert_ok(lks__mirror_open(device, BYTES, &m));
         lks__mirror_close(&m);
     }
-    assert_true(mapped() - before < TIMES / 2 * (BYTES / 4096));
+    assert_true(lks_test_pages() - before < TIMES / 2 * (BYTES / 4096));
 }
 
 /* --- micro-batches ---------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@ work_folder
 train() {
     out=$1 iters=$2
     shift 2
-    "$@" train --dataset="$work/data" --out_dir="$work/$out" --nproc_per_node=2 --n_layer=1 --n_head=2 --n_embd=16 \
+    "$@" train --dataset="$work/data" --out_dir="$work/$out" $ranks --n_layer=1 --n_head=2 --n_embd=16 \
         --block_size=16 --batch_size=2 --gradient_accumulation_steps=4 --max_iters="$iters" --eval_interval=20 \
         --eval_iters=1 $bind >"$work/$out.log" 2>&1
 }
@@ -34,6 +34,7 @@ allowed() {
     wait $launcher || :
     [ "$(wc -l <"$work/$out.set")" = 2 ] || fail "ranks of $out: $(cat "$work/$out.set")"
 }
+ranks=--nproc_per_node=2
 mine=$(sed -n 's/^Cpus_allowed_list:[[:blank:]]*//p' /proc/self/status)
 bind=--bind=none
 allowed free "$tool"
@@ -42,6 +43,19 @@ bind=--bind=cores
 allowed bound "$tool"
 [ "$(sort -u "$work/bound.set" | wc -l)" = 2 ] || fail "--bind=cores: $(cat "$work/bound.set")"
 ! grep -qx "$mine" "$work/bound.set" || fail "--bind=cores: a rank has all: $(cat "$work/bound.set")"
+
+# Ranks that somebody else has bound stay as they are: rank 1 has one processor, rank 0 all.
+cat >"$work/as_bound" <<'END'
+#!/bin/sh
+[ "$LOCAL_RANK" = 0 ] && exec "$@"
+exec taskset -c "$LAST" "$@"
+END
+chmod +x "$work/as_bound"
+export LAST="${mine##*[-,]}"
+ranks=
+allowed given "$tool" run --standalone --nproc-per-node=2 "$work/as_bound" "$tool"
+grep -qx "$mine" "$work/given.set" || fail "bound by another: $(cat "$work/given.set")"
+ranks=--nproc_per_node=2
 
 bind=--bind=none
 train one 30 "$tool" || fail 'train'

@@ -456,6 +456,26 @@ static void test_zero_gradient(void **state)
     level_close(&ex);
 }
 
+/* Work memory of an optimizer is given back. */
+static void test_closed(void **state)
+{
+    enum { TIMES = 20 };
+    lks__exec ex = level_exec(&kernels, 2);
+    lks__device device = lks__device_cpu(&ex);
+    lks__table table;
+    table_layers(&table, 1, 512);
+    assert_ok(lks__table_lay_out(&table));
+    const long before = lks_test_pages();
+    for (int i = 0; i < TIMES; i++) {
+        lks__optim optim = optim_open(&lks__optimizer_muon, &device, &table, 1, 0, NULL, 0);
+        assert_true(optim.work_bytes > 512 * 1024 * sizeof(float));
+        lks__optim_close(&optim);
+    }
+    assert_true(lks_test_pages() - before < TIMES / 2 * 512 * 1024 * (long)sizeof(float) / 4096);
+    lks__table_free(&table);
+    level_close(&ex);
+}
+
 /* A table without matrices (gpt2's) needs no memory and no work. */
 static void test_no_matrices(void **state)
 {
@@ -484,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_assign),
         cmocka_unit_test(test_ranks_and_threads),
         cmocka_unit_test(test_zero_gradient),
+        cmocka_unit_test(test_closed),
         cmocka_unit_test(test_no_matrices),
         cmocka_unit_test(test_many),
     };

@@ -3,15 +3,18 @@
 #include "session/session.h"
 #include "support.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/sys.h"
 #include "comm/backend.h"
+#include "session/signals.h"
 #include "session/trace_file.h"
 
 static lks_status open_session(int threads, lks__session *s)
@@ -133,6 +136,24 @@ static void test_stoppable(void **state)
     lks__session_close(&s);
 }
 
+/* Writing to a pipe that nobody reads is an error, and doesn't end the process. */
+static void test_closed_pipe(void **state)
+{
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(SIGPIPE, SIG_DFL);
+        lks__signals_install("");
+        close(ends[0]);
+        _exit(write(ends[1], "x", 1) < 0 && errno == EPIPE ? 0 : 1);
+    }
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 /* A device's name, with a number or without; behind it nothing else may stand. */
 static void test_device_names(void **state)
 {
@@ -204,10 +225,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_few_cores),
-        cmocka_unit_test(test_peak),         cmocka_unit_test(test_stoppable),
-        cmocka_unit_test(test_device_names), cmocka_unit_test(test_long_trace),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_threads),     cmocka_unit_test(test_few_cores),
+        cmocka_unit_test(test_peak),        cmocka_unit_test(test_stoppable),
+        cmocka_unit_test(test_closed_pipe), cmocka_unit_test(test_device_names),
+        cmocka_unit_test(test_long_trace),  cmocka_unit_test(test_full_disk),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
