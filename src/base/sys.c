@@ -567,12 +567,34 @@ out:
     return st;
 }
 
+lks_status lks__sys_target(const char *path, char target[PATH_MAX])
+{
+    struct stat info;
+    char shown[512];
+    if (realpath(path, target) ==
+        NULL) { /* it isn't there; or whoever writes will meet the reason */
+        if (strlen(path) >= PATH_MAX) {
+            errno = ENAMETOOLONG;
+            return lks__sys_fail("cannot write", path);
+        }
+        strcpy(target, path);
+        return LKS_OK;
+    }
+    if (stat(target, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return lks__fail(LKS_ERR_IO,
+                         "cannot write %s: it is a device, a pipe or a socket, and a file would "
+                         "take its place",
+                         lks__escape(shown, sizeof shown, path, strlen(path)));
+    return LKS_OK;
+}
+
 lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
 {
-    char temp[PATH_MAX];
+    char temp[PATH_MAX], target[PATH_MAX];
+    LKS__TRY(lks__sys_target(path, target));
     /* The process number keeps two writers of one path apart. A file left by a killed process of
      * the same number is replaced. */
-    int n = snprintf(temp, sizeof temp, "%s.tmp-%ld", path, (long)getpid());
+    int n = snprintf(temp, sizeof temp, "%s.tmp-%ld", target, (long)getpid());
     if (n < 0 || (size_t)n >= sizeof temp) {
         errno = ENAMETOOLONG;
         return lks__sys_fail("cannot write", path);
@@ -592,7 +614,7 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
         ok = false;
         err = errno;
     }
-    if (ok && lks__sys_rename(temp, path) == 0)
+    if (ok && lks__sys_rename(temp, target) == 0)
         return LKS_OK;
     if (ok)
         err = errno;

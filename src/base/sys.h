@@ -13,6 +13,7 @@
 #ifndef LKS_BASE_SYS_H
 #define LKS_BASE_SYS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -85,8 +86,13 @@ lks_status lks__sys_stop_check(void);
  * frees. ERR_IO, or ERR_FORMAT if it is larger than `limit`; both name the path. */
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p);
 
-/* Write a small file completely or not at all: temporary name beside it, fsync, rename. ERR_IO
- * names path and cause. */
+/* The file that takes what is written to `path` by a rename: links are followed. ERR_IO if it is a
+ * device, a pipe or a socket, which a rename would remove (root can remove /dev/null), or if the
+ * name is too long. */
+lks_status lks__sys_target(const char *path, char target[PATH_MAX]);
+
+/* Write a small file completely or not at all: temporary name beside it (lks__sys_target), fsync,
+ * rename. ERR_IO names path and cause. */
 lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes);
 
 /* mkdir -p. ERR_IO names the part that failed. */

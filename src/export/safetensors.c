@@ -9,14 +9,15 @@
 
 lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n)
 {
-    char part[LKS__CKPT_PATH + 40];
+    char target[PATH_MAX], part[PATH_MAX + 40];
+    LKS__TRY(lks__sys_target(path, target));
     json_t *metadata = json_pack("{s:s}", "format", "pt");
     if (metadata == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
-    snprintf(part, sizeof part, "%s.%ld.part", path, (long)getpid());
+    snprintf(part, sizeof part, "%s.%ld.part", target, (long)getpid());
     lks_status st = lks__st_write(part, tensors, n, metadata);
     json_decref(metadata);
-    if (st == LKS_OK && lks__sys_rename(part, path) != 0) {
+    if (st == LKS_OK && lks__sys_rename(part, target) != 0) {
         st = lks__sys_fail("cannot rename to", path);
         lks__sys_unlink(part);
     }

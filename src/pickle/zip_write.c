@@ -23,7 +23,7 @@ typedef struct part {
 struct lks__zip_writer {
     const lks__zip_module *module;
     void *zip;
-    char path[PATH_MAX], temp[PATH_MAX + 32];
+    char path[PATH_MAX], target[PATH_MAX], temp[PATH_MAX + 32];
     int fd; /* -1: into memory */
     uint64_t at;
     unsigned char *data;
@@ -100,7 +100,8 @@ static lks_status open_file(const char *path, lks__zip_writer *w)
         errno = ENAMETOOLONG;
         return lks__sys_fail("cannot write", path);
     }
-    snprintf(w->temp, sizeof w->temp, "%s.tmp-%ld", path, (long)getpid());
+    LKS__TRY(lks__sys_target(path, w->target));
+    snprintf(w->temp, sizeof w->temp, "%s.tmp-%ld", w->target, (long)getpid());
     w->fd = lks__sys_open(w->temp, flags, 0666);
     if (w->fd < 0 && errno == EEXIST) { /* left by a killed process of the same number */
         unlink(w->temp);
@@ -168,7 +169,7 @@ static lks_status give_name(lks__zip_writer *w)
         err = errno;
     }
     w->fd = -1;
-    if (synced && lks__sys_rename(w->temp, w->path) == 0) {
+    if (synced && lks__sys_rename(w->temp, w->target) == 0) {
         w->temp[0] = '\0';
         return LKS_OK;
     }

@@ -117,6 +117,34 @@ static void test_planted_link(void **state)
     assert_text_file(path, "new");
 }
 
+/* What a link points to is written, and the link stays; a pipe isn't replaced, nor what a link to
+ * it names. */
+static void test_targets(void **state)
+{
+    const char *folder = lks_test_folder(), *other = lks_test_folder();
+    const char *file = lks_test_text("%s/file", other), *link = lks_test_text("%s/link", folder);
+    const char *fifo = lks_test_text("%s/fifo", other), *there = lks_test_text("%s/there", folder);
+    struct stat info;
+    lks_test_write(file, "old and longer", 14);
+    assert_int_equal(symlink(file, link), 0);
+    assert_ok(lks__sys_write_file(link, "new", 3));
+    assert_text_file(file, "new");
+    assert_int_equal(lstat(link, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(symlink(fifo, there), 0);
+    assert_fails(LKS_ERR_IO, lks__sys_write_file(fifo, "new", 3), fifo);
+    assert_fails(LKS_ERR_IO, lks__sys_write_file(there, "new", 3), "a pipe or a socket");
+    assert_int_equal(lstat(fifo, &info), 0);
+    assert_true(S_ISFIFO(info.st_mode));
+    assert_int_equal(lks_test_count_files(other), 2);
+    assert_int_equal(lks_test_count_files(folder), 2);
+    /* A link to nothing is replaced. */
+    assert_int_equal(unlink(fifo), 0);
+    assert_ok(lks__sys_write_file(there, "new", 3));
+    assert_text_file(there, "new");
+}
+
 static void test_unreadable(void **state)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
@@ -348,14 +376,23 @@ int main(int argc, char **argv)
     if (argc == 4)
         return child(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_stale_temporary),
-        cmocka_unit_test(test_planted_link),  cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_unwritable),    cmocka_unit_test(test_read_at),
-        cmocka_unit_test(test_make_dirs),     cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_clock),         cmocka_unit_test(test_failed_replacement),
-        cmocka_unit_test(test_counting),      cmocka_unit_test(test_death),
-        cmocka_unit_test(test_one_rank_only), cmocka_unit_test(test_other_calls),
-        cmocka_unit_test(test_bad_rules),     cmocka_unit_test(test_proc_bytes),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_stale_temporary),
+        cmocka_unit_test(test_planted_link),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_read_at),
+        cmocka_unit_test(test_make_dirs),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_failed_replacement),
+        cmocka_unit_test(test_counting),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_one_rank_only),
+        cmocka_unit_test(test_other_calls),
+        cmocka_unit_test(test_bad_rules),
+        cmocka_unit_test(test_proc_bytes),
         cmocka_unit_test(test_stop),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

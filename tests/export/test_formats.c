@@ -287,6 +287,29 @@ static void test_refused(void **state)
     assert_contains(r.err, "format must be golf");
 }
 
+/* What isn't a file stays what it is, even if root could remove it; a link's file is written. */
+static void test_targets(void **state)
+{
+    static const char *const formats[] = {"golf", "safetensors", "nanogpt"};
+    const char *run = trained("--bias=true", "--gelu=exact");
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        const char *folder = lks_test_folder(), *pipe = lks_test_text("%s/pipe", folder);
+        const char *link = lks_test_text("%s/link", folder);
+        struct stat info;
+        assert_int_equal(mkfifo(pipe, 0600), 0);
+        assert_refused(formats[i], run, pipe, "and a file would take its place");
+        assert_int_equal(lstat(pipe, &info), 0);
+        assert_true(S_ISFIFO(info.st_mode));
+        assert_int_equal(lks_test_count_files(folder), 1);
+        lks_test_write(lks_test_text("%s/file", folder), "old", 3);
+        assert_int_equal(symlink("file", link), 0);
+        assert_int_equal(export_as(formats[i], run, link).exit_code, 0);
+        assert_int_equal(lstat(link, &info), 0);
+        assert_true(S_ISLNK(info.st_mode));
+        assert_same_file(lks_test_text("%s/file", folder), exported(formats[i], run));
+    }
+}
+
 /* --- from any form ---------------------------------------------------------------------------- */
 
 /* A GPT-2 with its vocabulary, as Hugging Face's loaders have one. */
@@ -427,11 +450,12 @@ int main(void)
 {
     lks_test_need_zip();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),   cmocka_unit_test(test_config),
-        cmocka_unit_test(test_notes),    cmocka_unit_test(test_no_tokenizer),
-        cmocka_unit_test(test_use),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_any_form), cmocka_unit_test(test_own_run),
-        cmocka_unit_test(test_frozen),   cmocka_unit_test(test_any_refused),
+        cmocka_unit_test(test_rounds),      cmocka_unit_test(test_config),
+        cmocka_unit_test(test_notes),       cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_use),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_any_form),    cmocka_unit_test(test_own_run),
+        cmocka_unit_test(test_frozen),      cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_any_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
 }
