@@ -136,6 +136,48 @@ static void test_stoppable(void **state)
     lks__session_close(&s);
 }
 
+static int n_beats, n_stops;
+static void count_beat(lks_comm *comm)
+{
+    n_beats++;
+}
+
+static void count_stop(lks_comm *comm, int signo)
+{
+    assert_int_equal(signo, SIGTERM);
+    n_stops++;
+}
+
+static void write_and_stop(lks_comm *comm, const char *path)
+{
+    n_beats = n_stops = 0;
+    comm->ops.beat = count_beat;
+    comm->ops.ask_stop = count_stop;
+    assert_ok(lks__sys_write_file(path, "x", 1));
+    assert_int_equal(raise(SIGTERM), 0);
+    lks__signals_rearm();
+}
+
+/* While a session is open, progress with a file is a heartbeat of its group, and a signal is passed
+ * on to it; once it is closed, neither. */
+static void test_group(void **state)
+{
+    lks__session s;
+    const char *path = lks_test_text("%s/file", lks_test_folder());
+    lks__signals_install("");
+    assert_ok(open_session(1, &s));
+    lks_comm *comm = s.comm;
+    lks__comm_hold(comm); /* so that the handle outlives the session */
+    write_and_stop(comm, path);
+    assert_true(n_beats > 0);
+    assert_int_equal(n_stops, 1);
+    lks__session_close(&s);
+    write_and_stop(comm, path);
+    assert_int_equal(n_beats, 0);
+    assert_int_equal(n_stops, 0);
+    lks__comm_release(comm);
+}
+
 /* Writing to a pipe that nobody reads is an error, and doesn't end the process. */
 static void test_closed_pipe(void **state)
 {
@@ -225,10 +267,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
-        cmocka_unit_test(test_threads),     cmocka_unit_test(test_few_cores),
-        cmocka_unit_test(test_peak),        cmocka_unit_test(test_stoppable),
-        cmocka_unit_test(test_closed_pipe), cmocka_unit_test(test_device_names),
-        cmocka_unit_test(test_long_trace),  cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_few_cores),
+        cmocka_unit_test(test_peak),         cmocka_unit_test(test_stoppable),
+        cmocka_unit_test(test_group),        cmocka_unit_test(test_closed_pipe),
+        cmocka_unit_test(test_device_names), cmocka_unit_test(test_long_trace),
+        cmocka_unit_test(test_full_disk),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
