@@ -121,7 +121,7 @@ static lks_status grow(struct chunk *c, size_t room)
 static lks_status chunk_for(lks__bpe_pipe *p, uint64_t bytes, struct chunk **c_p)
 {
     const struct chunk *c = &p->chunks[p->n_full];
-    if (c->bytes > 0 && bytes > CHUNK_BYTES - c->bytes)
+    if (c->bytes > 0 && c->bytes + bytes > CHUNK_BYTES) /* one document alone may be longer */
         LKS__TRY(end_chunk(p));
     *c_p = &p->chunks[p->n_full];
     return grow(*c_p, (*c_p)->bytes + (bytes < CHUNK_BYTES ? (size_t)bytes : CHUNK_BYTES));

@@ -243,6 +243,49 @@ static void test_many_documents(void **state)
     assert_ids(dir, "train.bin", want);
 }
 
+static uint64_t shown[8], shown_of;
+static int n_shown;
+
+static void show(uint64_t done, uint64_t all)
+{
+    if (n_shown < 8)
+        shown[n_shown++] = done;
+    shown_of = n_shown == 1 ? all : shown_of;
+}
+
+/* Behind a document that is longer than a chunk, chunks end as before it: two are full, are
+ * encoded, and are shown as progress, with all their bytes; the rest doesn't wait for the end. */
+static void test_long_document(void **state)
+{
+    enum { LONG = (1 << 20) + 3, SHORT = 1 << 19, N = 5 };
+    const char *dir = lks_test_folder(), *path = lks_test_text("%s/a.jsonl", dir);
+    struct want want = {0};
+    lks__prep_result r;
+    char *text = malloc(LONG);
+    for (size_t i = 0; i < LONG; i++)
+        text[i] = "one "[i % 4];
+    FILE *f = fopen(path, "w");
+    for (int i = 0; i < N; i++) {
+        const int bytes = i == 0 ? LONG : SHORT;
+        fprintf(f, "{\"body\":\"%.*s\"}\n", bytes, text);
+        add(&want, text, (size_t)bytes, true);
+    }
+    const long all = ftell(f);
+    assert_int_equal(fclose(f), 0);
+    free(text);
+    lks__prep_options o = options_of(path, dir, 0.0);
+    o.n_threads = 1;
+    o.progress = show;
+    n_shown = 0;
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
+    assert_ids(dir, "train.bin", want);
+    assert_int_equal(shown_of, all);
+    assert_int_equal(n_shown, 3);
+    assert_int_equal(shown[0], LONG + 2 * SHORT);
+    assert_int_equal(shown[1], LONG + 4 * SHORT);
+    assert_int_equal(shown[2], 1); /* of 1: the end */
+}
+
 /* Documents in the order of numpy.random.default_rng(2357).permutation(n), the first
  * ceil(n * val_fraction) of them for validation, as datasets' train_test_split() has it. */
 static void test_openwebtext(void **state)
@@ -357,15 +400,11 @@ static void test_tool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_many_documents),
-        cmocka_unit_test(test_openwebtext),
-        cmocka_unit_test(test_large_vocabulary),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_plain),          cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_lines),          cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_many_documents), cmocka_unit_test(test_long_document),
+        cmocka_unit_test(test_openwebtext),    cmocka_unit_test(test_large_vocabulary),
+        cmocka_unit_test(test_missing),        cmocka_unit_test(test_edges),
         cmocka_unit_test(test_tool),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary));
